@@ -1,0 +1,191 @@
+/*
+ * onq.h — the whole public interface of libonq.
+ *
+ * A tour. Everything libonq does is a *command*: the same names and options as the program `onq`
+ * (`onq ops`, `onq --help`). One call sets it up, one runs it:
+ *
+ *     onq_error err = ONQ_ERROR_INIT;
+ *     onq_env *env = onq_env_new(NULL);
+ *     onq_options *opts = NULL;
+ *     onq_result *res = NULL;
+ *     if (onq_options_new(env, "dynamic", &opts, &err) == ONQ_OK &&
+ *         onq_options_set(opts, "input", "model.onnx", &err) == ONQ_OK &&
+ *         onq_options_set(opts, "output", "model.int8.onnx", &err) == ONQ_OK &&
+ *         onq_run(env, opts, &res, &err) == ONQ_OK)
+ *         puts(onq_result_text(res));
+ *     else
+ *         fprintf(stderr, "%s\n", err.text);
+ *     onq_result_free(res);
+ *     onq_options_free(opts);
+ *     onq_env_free(env);
+ *
+ * Every fallible call returns an onq_code (0 is success) and takes an onq_error last, which may be
+ * NULL. Handles are made by onq_x_new/open and ended by onq_x_free; freeing NULL does nothing.
+ * Four words say who owns what: *borrows* (uses your memory during the call), *copies*, *takes*
+ * (becomes owner), *returns owned* (you free it).
+ *
+ * Threads: an environment and its jobs belong to one thread at a time; different environments are
+ * independent. The library keeps no global state.
+ */
+#ifndef ONQ_ONQ_H
+#define ONQ_ONQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ONQ_API __attribute__((visibility("default")))
+#else
+#define ONQ_API
+#endif
+
+#define ONQ_VERSION_MAJOR 0
+#define ONQ_VERSION_MINOR 1
+#define ONQ_VERSION_PATCH 0
+
+/* ---- begin plain C (a binding may read the text between these two marks) ---- */
+
+/* Result codes. Numbers are pinned, in families with gaps: 1 memory, 10 files, 20 malformed input,
+ * 30 unsupported, 40 options, 50 the runtime. */
+typedef enum onq_code {
+    ONQ_OK = 0,
+    ONQ_E_NOMEM = 1,        /* out of memory */
+    ONQ_E_LIMIT = 2,        /* a limit on size, depth or count was passed */
+    ONQ_E_CANCEL = 3,       /* the caller's callback asked to stop */
+    ONQ_E_OPEN = 10,        /* a file cannot be opened */
+    ONQ_E_READ = 11,        /* a file cannot be read, or changed while it was read */
+    ONQ_E_WRITE = 12,       /* an output cannot be written */
+    ONQ_E_PATH = 13,        /* a path that external data may not use */
+    ONQ_E_MALFORMED = 20,   /* the bytes are not what they should be */
+    ONQ_E_INVALID = 21,     /* well-formed, but not a valid model, tensor, sample or file */
+    ONQ_E_UNSUPPORTED = 30, /* valid, but this cannot be done with it */
+    ONQ_E_OPTION = 40,      /* unknown option or value, or options that exclude each other */
+    ONQ_E_CONFIG = 41,      /* an override, parameter or configuration file is wrong */
+    ONQ_E_RUNTIME = 50,     /* ONNX Runtime is missing, too old, or refused */
+    ONQ_E_INTERNAL = 60     /* a bug in onq */
+} onq_code;
+
+/* An error: the code and one line of text, context first (`file: node 'x' (Conv): what is wrong`).
+ * `offset` is the byte in the file where it was found, or -1. Owned by the caller; needs no free. */
+typedef struct onq_error {
+    onq_code code;
+    int64_t offset;
+    char text[1024];
+} onq_error;
+
+/* The library's version, "0.1.0". */
+ONQ_API const char *onq_version(void);
+/* The short name of a code, "malformed". Never NULL. */
+ONQ_API const char *onq_code_name(onq_code code);
+
+/* ---- environment: allocator, messages, threads ---- */
+
+typedef struct onq_env onq_env;
+
+typedef enum onq_log_level {
+    ONQ_LOG_ERROR = 0,
+    ONQ_LOG_WARNING = 1,
+    ONQ_LOG_INFO = 2,
+    ONQ_LOG_DEBUG = 3
+} onq_log_level;
+
+/* Memory: one function, as realloc with sizes. (NULL, 0, n) allocates, (p, old, 0) frees.
+ * Must be safe to call from several threads. */
+typedef struct onq_allocator {
+    void *(*resize)(void *ctx, void *p, size_t old_size, size_t new_size);
+    void *ctx;
+} onq_allocator;
+
+/* Makes an environment. `alloc` is copied; NULL means the C library's. Returns NULL when out of
+ * memory. */
+ONQ_API onq_env *onq_env_new(const onq_allocator *alloc);
+ONQ_API void onq_env_free(onq_env *env);
+/* Messages go to `fn`; none are shown without one. `text` is borrowed during the call. */
+ONQ_API void onq_env_set_log(onq_env *env, void (*fn)(void *ctx, onq_log_level level, const char *text),
+                             void *ctx);
+/* Progress: `done` of `total` (0: unknown) steps of `what`. Return nonzero to cancel the job. */
+ONQ_API void onq_env_set_progress(onq_env *env,
+                                  int (*fn)(void *ctx, const char *what, uint64_t done,
+                                            uint64_t total),
+                                  void *ctx);
+/* Worker threads; 0 (the default) means one for each core. Results never depend on it. */
+ONQ_API void onq_env_set_threads(onq_env *env, unsigned n_threads);
+
+/* ---- commands and options ---- */
+
+typedef enum onq_option_type {
+    ONQ_OPT_FLAG = 0,   /* true or false */
+    ONQ_OPT_INT = 1,    /* a whole number */
+    ONQ_OPT_REAL = 2,   /* a number */
+    ONQ_OPT_STRING = 3, /* text */
+    ONQ_OPT_PATH = 4,   /* a file or folder */
+    ONQ_OPT_ENUM = 5,   /* one of `choices`, any case */
+    ONQ_OPT_LIST = 6,   /* texts; setting it again appends */
+    ONQ_OPT_SIZE = 7,   /* bytes, with k, m, g or t behind the number */
+    ONQ_OPT_PAIRS = 8   /* texts "key=value"; setting it again appends */
+} onq_option_type;
+
+/* One row of a command's option table. All texts are static. */
+typedef struct onq_option_info {
+    const char *name;     /* canonical name, with underscores */
+    const char *aliases;  /* other spellings, separated by spaces, "" when none */
+    char letter;          /* one-letter form, 0 when none */
+    onq_option_type type;
+    const char *fallback; /* the default as text, "" when none */
+    const char *choices;  /* ENUM: the values, separated by '|' */
+    const char *word;     /* what stands for the value in help: FILE, N, ... */
+    const char *help;
+} onq_option_info;
+
+typedef struct onq_command_info {
+    const char *name;
+    const char *operands; /* what stands behind the options: "MODEL", "A B", "" */
+    const char *summary;  /* one line */
+    const char *text;     /* more, for the man page; may be "" */
+} onq_command_info;
+
+ONQ_API size_t onq_command_count(void);
+ONQ_API const onq_command_info *onq_command_at(size_t i); /* NULL past the end */
+ONQ_API size_t onq_option_count(const char *command);     /* 0 for an unknown command */
+ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
+
+typedef struct onq_options onq_options;
+
+/* Options of one command, all at their defaults. */
+ONQ_API onq_code onq_options_new(onq_env *env, const char *command, onq_options **out,
+                                 onq_error *err);
+ONQ_API void onq_options_free(onq_options *opts);
+/* Sets one option by its name (- and _ alike, aliases too) from text, which it copies. Lists and
+ * pairs append. Operands of the command are set as "operand". An unknown name or a value that does not
+ * fit is ONQ_E_OPTION; the message names the nearest known one. */
+ONQ_API onq_code onq_options_set(onq_options *opts, const char *name, const char *value,
+                                 onq_error *err);
+/* The row of `name` in the options' command, or NULL. */
+ONQ_API const onq_option_info *onq_options_find(const onq_options *opts, const char *name);
+
+typedef struct onq_result onq_result;
+
+/* Does the job. On success *out is owned by the caller. On failure no output file was made or
+ * changed and *out is NULL. */
+ONQ_API onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_error *err);
+ONQ_API void onq_result_free(onq_result *res);
+/* What to show a person (may be empty, ends with a newline otherwise). */
+ONQ_API const char *onq_result_text(const onq_result *res);
+/* The same and more as one JSON object. */
+ONQ_API const char *onq_result_json(const onq_result *res);
+/* 0, or 1 when the command's answer is "no" (`diff` found differences). */
+ONQ_API int onq_result_status(const onq_result *res);
+
+/* ---- end plain C ---- */
+
+#define ONQ_ERROR_INIT {ONQ_OK, -1, {0}}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * env.h — the environment handle: allocator, messages, progress, threads.
+ *
+ * Everything a job needs from outside travels in it; there are no globals.
+ */
+#ifndef OQ_BASE_ENV_H
+#define OQ_BASE_ENV_H
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+struct onq_env {
+    onq_allocator alloc;
+    void (*log_fn)(void *ctx, onq_log_level level, const char *text);
+    void *log_ctx;
+    int (*progress_fn)(void *ctx, const char *what, uint64_t done, uint64_t total);
+    void *progress_ctx;
+    unsigned n_threads; /* 0: one for each core */
+};
+
+/* A message for the user. Text is escaped like error text and cut at 1,000 bytes. */
+void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) OQ_PRINTF(3, 4);
+#define oq_warn(env, ...) oq_log((env), ONQ_LOG_WARNING, __VA_ARGS__)
+#define oq_info(env, ...) oq_log((env), ONQ_LOG_INFO, __VA_ARGS__)
+
+/* Tells progress; ONQ_E_CANCEL when the caller wants to stop. */
+onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64_t total,
+                     onq_error *err);
+/* Threads to use, at least 1. */
+unsigned oq_env_threads(const onq_env *env);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * err.h — errors with context.
+ *
+ * The message is written where the fact is known, and context is put in front on the way up:
+ *
+ *     return oq_fail(err, ONQ_E_INVALID, "weight '%s' has %lld bytes, wanted %llu", ...);
+ *     ...
+ *     if (rc != ONQ_OK)
+ *         return oq_error_in(err, rc, "node '%.*s' (%s)", OQ_STR(name), op);
+ *
+ * gives "model.onnx: node 'conv1' (Conv): weight 'w' has 7 bytes, wanted 8". Control bytes in the
+ * text are escaped, so a name from a hostile file cannot drive the terminal. `err` may be NULL
+ * everywhere. Nothing here allocates.
+ */
+#ifndef OQ_BASE_ERR_H
+#define OQ_BASE_ERR_H
+
+#include "base/port.h"
+#include "onq/onq.h"
+
+/* Sets code and message; returns `code`, so it can stand in a return. */
+onq_code oq_fail(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
+/* The same with a byte offset, which is put behind the message too. */
+onq_code oq_fail_at(onq_error *err, onq_code code, uint64_t offset, const char *fmt, ...)
+    OQ_PRINTF(4, 5);
+/* Puts "context: " in front of the message; returns `code`. */
+onq_code oq_error_in(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
+/* Out of memory. */
+onq_code oq_fail_nomem(onq_error *err);
+/* A failed system call: message plus strerror(errno). */
+onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fmt, ...)
+    OQ_PRINTF(4, 5);
+/* Back to "no error". */
+void oq_error_clear(onq_error *err);
+
+#define OQ_TRY(expr)                                                                               \
+    do {                                                                                           \
+        onq_code oq_try_rc = (expr);                                                               \
+        if (oq_try_rc != ONQ_OK)                                                                   \
+            return oq_try_rc;                                                                      \
+    } while (0)
+
+/* The same where there is a `done:` label and an `rc` to clean up behind. */
+#define OQ_GO(expr)                                                                                \
+    do {                                                                                           \
+        rc = (expr);                                                                               \
+        if (rc != ONQ_OK)                                                                          \
+            goto done;                                                                             \
+    } while (0)
+
+#endif

@@ -1,0 +1,86 @@
+/*
+ * file.h — read-only mapped files, and outputs that appear whole or not at all.
+ *
+ * Reading: oq_file_open refuses what is not a regular file (no FIFO, device or folder), never
+ * blocks, and maps it. A mapped file that shrinks while it is read would raise SIGBUS; before bytes are
+ * trusted at the end of a job oq_file_check tells whether size and time changed.
+ *
+ * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out, no
+ * absolute path, no link that leaves the folder, no hard-linked file unless its folder was allowed.
+ *
+ * Writing: an oq_out is a temporary file in the target's folder; oq_out_commit syncs and renames it
+ * over the target, oq_out_abort removes it. An existing target survives until the rename.
+ * oq_out_set commits several files (model and external data) together: data first, model last.
+ */
+#ifndef OQ_BASE_FILE_H
+#define OQ_BASE_FILE_H
+
+#include "base/env.h"
+#include "base/str.h"
+
+typedef struct oq_file {
+    const char *path; /* for messages; owned */
+    int fd;
+    const uint8_t *p; /* the mapping; non-NULL also when size is 0 */
+    uint64_t size;
+    int64_t mtime_ns;
+    uint64_t dev, ino;
+    const onq_allocator *alloc;
+    size_t path_size;
+} oq_file;
+
+/* Maps `path` (not NUL-checked: a C string). */
+onq_code oq_file_open(oq_file *f, const onq_allocator *a, const char *path, onq_error *err);
+void oq_file_close(oq_file *f);
+/* ONQ_E_READ if the file on disk is no longer as it was when opened. */
+onq_code oq_file_check(const oq_file *f, onq_error *err);
+/* Tells the kernel that the pages of a range are not needed again soon. */
+void oq_file_drop(const oq_file *f, uint64_t offset, uint64_t n);
+
+/* A folder beneath which external data may be opened. */
+typedef struct oq_dir {
+    int fd;
+    const char *path; /* owned */
+    size_t path_size;
+    const onq_allocator *alloc;
+    bool links_ok; /* links that leave the folder and hard links are allowed (named data root) */
+} oq_dir;
+
+/* The folder that holds `path`. */
+onq_code oq_dir_open_parent(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err);
+onq_code oq_dir_open(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err);
+void oq_dir_close(oq_dir *d);
+/* Opens and maps `location` beneath the folder; ONQ_E_PATH when it may not be used. `root` is a
+ * further folder in which the file may really lie (links leading there are allowed), or NULL. */
+onq_code oq_dir_file(const oq_dir *d, const oq_dir *root, oq_str location, oq_file *f,
+                     onq_error *err);
+
+/* An output file. */
+typedef struct oq_out {
+    const onq_allocator *alloc;
+    int fd;
+    char *target, *temp; /* owned */
+    size_t target_size, temp_size;
+    uint64_t size; /* bytes written so far */
+} oq_out;
+
+/* Makes the temporary file. ONQ_E_WRITE if the folder or an existing target is not writable, or the
+ * target is not a regular file. */
+onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err);
+onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
+/* Zero bytes up to a multiple of `align`. */
+onq_code oq_out_pad(oq_out *o, uint64_t align, onq_error *err);
+/* n bytes from an open file, without passing user space where the system can. */
+onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
+/* Syncs; then renames over the target and syncs the folder. */
+onq_code oq_out_commit(oq_out *o, onq_error *err);
+/* Removes the temporary file; safe to call after commit or on a zeroed struct. */
+void oq_out_abort(oq_out *o);
+/* Commits all or, on a failure before the first rename, none. Aborts what is left. */
+onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err);
+
+/* Reads a small whole file (JSON, lists) of at most `most` bytes into the arena. */
+onq_code oq_file_read_all(oq_arena *a, const onq_allocator *alloc, const char *path, uint64_t most,
+                          oq_str *out, onq_error *err);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * json.h — a thin layer over jansson.
+ *
+ * Reading has limits on size and depth, refuses duplicate keys, and gives errors with file, line and column.
+ * Writing is through oq_jw, a small streaming writer with stable key order, so that a large report
+ * needs no tree in memory.
+ */
+#ifndef OQ_BASE_JSON_H
+#define OQ_BASE_JSON_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <jansson.h>
+
+#define OQ_JSON_DEPTH 64
+#define OQ_JSON_MOST (64u << 20)
+
+/* Parses a file; *out is a new reference (json_decref it). */
+onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, onq_error *err);
+/* Parses text; `where` names it in errors. */
+onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *err);
+
+/* Writer: commas and indentation are its business. Numbers are the shortest text that reads back
+ * as the same double or float; NaN and infinities are written as null. */
+typedef struct oq_jw {
+    oq_buf *out;
+    unsigned depth;
+    bool first[OQ_JSON_DEPTH];
+    bool pretty;
+} oq_jw;
+
+void oq_jw_init(oq_jw *w, oq_buf *out, bool pretty);
+void oq_jw_begin_object(oq_jw *w, const char *key); /* key NULL inside an array or at the top */
+void oq_jw_end_object(oq_jw *w);
+void oq_jw_begin_array(oq_jw *w, const char *key);
+void oq_jw_end_array(oq_jw *w);
+void oq_jw_key(oq_jw *w, oq_str key); /* a key from a model; the value follows with key NULL */
+void oq_jw_str(oq_jw *w, const char *key, oq_str v);
+void oq_jw_cstr(oq_jw *w, const char *key, const char *v);
+void oq_jw_int(oq_jw *w, const char *key, int64_t v);
+void oq_jw_uint(oq_jw *w, const char *key, uint64_t v);
+void oq_jw_real(oq_jw *w, const char *key, double v);
+void oq_jw_float(oq_jw *w, const char *key, float v);
+void oq_jw_bool(oq_jw *w, const char *key, bool v);
+void oq_jw_null(oq_jw *w, const char *key);
+
+/* The shortest text of a double (as Python's repr, without its ".0") into b[32]. */
+void oq_real_text(char *b, double v);
+void oq_float_text(char *b, float v);
+
+#endif

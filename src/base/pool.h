@@ -1,0 +1,29 @@
+/*
+ * pool.h — a deterministic worker pool.
+ *
+ * oq_pool_run calls fn(ctx, i, worker) once for every i below n, spread over the workers. What a task
+ * writes must depend on i alone, so results never depend on the number of threads. The first failing
+ * i (the lowest) decides the error. With one thread, or when a thread cannot be made, the tasks run in
+ * the caller.
+ */
+#ifndef OQ_BASE_POOL_H
+#define OQ_BASE_POOL_H
+
+#include "base/env.h"
+
+typedef struct oq_pool oq_pool;
+
+typedef onq_code (*oq_task)(void *ctx, size_t i, unsigned worker, onq_error *err);
+
+/* A pool of oq_env_threads(env) workers. */
+onq_code oq_pool_new(const onq_env *env, oq_pool **out, onq_error *err);
+void oq_pool_free(oq_pool *p);
+unsigned oq_pool_workers(const oq_pool *p);
+onq_code oq_pool_run(oq_pool *p, size_t n, oq_task fn, void *ctx, onq_error *err);
+
+/* Ordered pipeline: make(i) runs on workers, at most `window` results ahead; take(i) runs in the caller
+ * in order of i. Used by the model writer: quantize tensor k+1.. while tensor k is written. */
+onq_code oq_pool_pipeline(oq_pool *p, size_t n, size_t window, oq_task make, oq_task take, void *ctx,
+                          onq_error *err);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * str.h — a text view (pointer, length) and a growable text buffer.
+ *
+ * Views point into a mapping, an arena or a literal and are not NUL-terminated. Names in ONNX may
+ * hold any bytes, NUL included, so they stay views; oq_str_cstr makes a C string where one is
+ * needed.
+ */
+#ifndef OQ_BASE_STR_H
+#define OQ_BASE_STR_H
+
+#include "base/arena.h"
+
+#include <string.h>
+
+typedef struct oq_str {
+    const char *p;
+    size_t n;
+} oq_str;
+
+/* For printf's "%.*s". */
+#define OQ_STR(s) (int)((s).n > 200 ? 200 : (s).n), (s).p ? (s).p : ""
+/* A view of a literal. */
+#define OQ_S(lit) ((oq_str){"" lit, sizeof(lit) - 1})
+
+static inline oq_str oq_str_of(const char *c) {
+    return (oq_str){c, c ? strlen(c) : 0};
+}
+static inline bool oq_str_eq(oq_str a, oq_str b) {
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+static inline bool oq_str_is(oq_str a, const char *c) {
+    return oq_str_eq(a, oq_str_of(c));
+}
+bool oq_str_starts(oq_str s, oq_str prefix);
+bool oq_str_ends(oq_str s, oq_str suffix);
+/* Bytewise order, as memcmp. */
+int oq_str_cmp(oq_str a, oq_str b);
+/* Formats into the arena. An empty view with p == NULL when out of memory. */
+oq_str oq_str_format(oq_arena *a, const char *fmt, ...) OQ_PRINTF(2, 3);
+/* a followed by b, in the arena; p == NULL when out of memory. */
+oq_str oq_str_cat(oq_arena *a, oq_str x, oq_str y);
+oq_str oq_str_copy(oq_arena *a, oq_str s);
+/* NUL-terminated copy, NULL when out of memory. */
+const char *oq_str_cstr(oq_arena *a, oq_str s);
+/* Edit distance, for "did you mean"; stops counting at `most`. */
+size_t oq_str_distance(oq_str a, oq_str b, size_t most);
+/* Whole decimal integer, optional '-'; false if anything else or out of range. */
+bool oq_str_to_i64(oq_str s, int64_t *out);
+
+/* Growable text. `failed` is sticky, so a run of appends needs one check at the end. */
+typedef struct oq_buf {
+    const onq_allocator *alloc;
+    char *p; /* NUL-terminated once anything was added */
+    size_t n, cap;
+    bool failed;
+} oq_buf;
+
+void oq_buf_init(oq_buf *b, const onq_allocator *alloc);
+void oq_buf_release(oq_buf *b);
+void oq_buf_add(oq_buf *b, const void *p, size_t n);
+void oq_buf_adds(oq_buf *b, const char *c);
+void oq_buf_addc(oq_buf *b, char c);
+void oq_buf_addf(oq_buf *b, const char *fmt, ...) OQ_PRINTF(2, 3);
+void oq_buf_add_str(oq_buf *b, oq_str s);
+/* As a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
+void oq_buf_add_json(oq_buf *b, oq_str s);
+/* With control bytes escaped as \xNN. */
+void oq_buf_add_safe(oq_buf *b, oq_str s);
+
+#endif

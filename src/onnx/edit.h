@@ -1,0 +1,52 @@
+/*
+ * edit.h — changing a graph: add, remove, replace; unique names; what nothing uses.
+ *
+ * Edits are made on graph->node and its sister lists directly or through these helpers; an oq_index
+ * is stale afterwards. Everything new lives in the model's arena. All return false/NULL when out of memory.
+ */
+#ifndef OQ_ONNX_EDIT_H
+#define OQ_ONNX_EDIT_H
+
+#include "onnx/attr.h"
+#include "onnx/graph.h"
+#include "onnx/tensor.h"
+
+/* A new node, not yet in a graph. Texts are borrowed (model's arena, mapping or literals). */
+oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name);
+bool oq_node_add_input(oq_arena *a, oq_node *n, oq_str name);
+bool oq_node_add_output(oq_arena *a, oq_node *n, oq_str name);
+/* op_type, name, inputs and outputs at once: NULL-free arrays of n names. */
+oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_str *in, size_t n_in,
+                      const oq_str *out, size_t n_out);
+
+bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n);
+bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n);
+bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t);
+oq_tensor *oq_graph_find_init(const oq_graph *g, oq_str name);
+bool oq_graph_remove_init(oq_graph *g, oq_str name);
+oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name); /* input, output, value_info */
+/* Removes all nodes i with drop[i]. */
+void oq_graph_remove_nodes(oq_graph *g, const bool *drop);
+/* Every use of `from` as a node input (in subgraphs too, unless shadowed) becomes `to`. */
+onq_code oq_graph_replace_uses(oq_graph *g, oq_str from, oq_str to, onq_error *err);
+/* A value_info of a plain tensor: dims < 0 are unknown. */
+oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, const int64_t *dims,
+                                 size_t rank, bool has_shape);
+
+/* Names: the set of all names in a model (tensors, nodes), to make new ones that collide with none. */
+typedef struct oq_names {
+    oq_arena *arena;
+    oq_map map;
+} oq_names;
+onq_code oq_names_collect(oq_names *s, oq_arena *a, oq_model *m, onq_error *err);
+bool oq_names_has(const oq_names *s, oq_str name);
+/* `wanted` if free, else wanted_1, wanted_2 ...; the result is taken. p == NULL: out of memory. */
+oq_str oq_names_unique(oq_names *s, oq_str wanted);
+
+/* Removes nodes whose outputs nothing uses (repeatedly), then initializers and value_infos of names that are
+ * gone. Graph inputs stay. */
+onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err);
+/* Only initializers that nothing uses, subgraphs counted. */
+onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * graph.h — who produces and who consumes each tensor of a graph.
+ *
+ * An index is a snapshot: names become tensor numbers, producers and consumers are arrays, and both are valid until
+ * the graph is edited; then build it again (it is linear in the graph). Subgraphs (If, Loop, Scan) have
+ * an index of their own with `parent` set: a name not found there is looked up outwards. Names used
+ * inside a subgraph count as uses of the node that holds the subgraph (slot OQ_SLOT_INNER).
+ */
+#ifndef OQ_ONNX_GRAPH_H
+#define OQ_ONNX_GRAPH_H
+
+#include "base/map.h"
+#include "onnx/message.h"
+#include "onnx/model.h"
+
+#define OQ_NO_NODE UINT32_MAX
+#define OQ_SLOT_INNER UINT32_MAX
+
+typedef struct oq_use {
+    uint32_t node; /* index in graph->node */
+    uint32_t slot; /* index in node->input, or OQ_SLOT_INNER */
+} oq_use;
+
+typedef struct oq_value {
+    oq_str name;
+    uint32_t producer;      /* node index, or OQ_NO_NODE */
+    uint32_t producer_slot; /* index in node->output */
+    oq_tensor *init;        /* initializer of that name, or NULL */
+    oq_sparse *sparse_init; /* sparse initializer, or NULL */
+    oq_value_info *info;    /* from input, output or value_info, or NULL */
+    bool is_input, is_output;
+    OQ_VEC(oq_use) uses;
+} oq_value;
+
+typedef struct oq_index {
+    oq_graph *graph;
+    const struct oq_index *parent; /* of the graph around, or NULL */
+    oq_arena *arena;               /* scratch */
+    oq_map map;                    /* name -> index in values */
+    OQ_VEC(oq_value) values;
+} oq_index;
+
+/* Builds the index in `scratch`. Does not check validity (check.h does): of two producers the first wins. */
+onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_index *parent,
+                        onq_error *err);
+/* In this graph, or NULL. */
+oq_value *oq_index_find(const oq_index *ix, oq_str name);
+/* In this graph or outwards, or NULL. */
+oq_value *oq_index_lookup(const oq_index *ix, oq_str name);
+/* The node that makes `name` in this graph, or NULL. */
+oq_node *oq_index_producer(const oq_index *ix, oq_str name);
+/* The initializer `name` in this graph or outwards (stops at whatever shadows it), or NULL. */
+oq_tensor *oq_index_init(const oq_index *ix, oq_str name);
+
+/* A topological order of the graph's nodes (indices), stable: of the nodes that are ready the one that
+ * stands first in the file goes first. ONQ_E_INVALID names a node on a cycle. */
+onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, onq_error *err);
+/* Puts the nodes in the order of ONNX Runtime's quantizer ONNXModel.topological_sort. */
+onq_code oq_topo_sort_reference(oq_model *m, oq_graph *g, onq_error *err);
+
+/* Calls fn for the graph and all graphs inside it (attributes of its nodes), outermost first, depth at most 100.
+ * `owner` is the node that holds the subgraph, NULL for the first. */
+typedef onq_code (*oq_graph_fn)(void *ctx, oq_graph *g, oq_node *owner, onq_error *err);
+onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err);
+/* Calls fn for every TensorProto of the model: initializers, sparse parts, attribute tensors, subgraphs, functions, training graphs. */
+typedef onq_code (*oq_tensor_fn)(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err);
+onq_code oq_walk_tensors(oq_model *m, oq_tensor_fn fn, void *ctx, onq_error *err);
+
+#endif
