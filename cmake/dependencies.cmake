@@ -1,0 +1,21 @@
+# The libraries onq is built on, as one interface library: onq_dependencies.
+#
+# With --as-needed the shared library asks at run time only for those that it really calls.
+find_package(PkgConfig REQUIRED)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+set(ONQ_PKG_MODULES jansson libjpeg spng zlib lapacke openblas)
+pkg_check_modules(ONQ_DEPS REQUIRED ${ONQ_PKG_MODULES})
+
+add_library(onq_dependencies INTERFACE)
+if(CMAKE_CROSSCOMPILING)
+  # Compile only: the host's headers serve, but never before the target's C library.
+  foreach(dir IN ITEMS ${ONQ_DEPS_INCLUDE_DIRS} /usr/include)
+    target_compile_options(onq_dependencies INTERFACE "SHELL:-idirafter ${dir}")
+  endforeach()
+else()
+  target_include_directories(onq_dependencies SYSTEM INTERFACE ${ONQ_DEPS_INCLUDE_DIRS})
+endif()
+target_link_directories(onq_dependencies INTERFACE ${ONQ_DEPS_LIBRARY_DIRS})
+target_link_libraries(onq_dependencies INTERFACE ${ONQ_DEPS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS} m)

@@ -1,0 +1,152 @@
+# The tests, all by wildcard:
+#   tests/unit/<layer>/test_*.c   one cmocka program each, linked to the static library (hidden symbols seen) and to
+#                                 tests/harness/*.c; src/ and include/ on its path      label quick
+#   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/, then mutates;
+#                                 libFuzzer programs with ONQ_LIBFUZZER                 label quick
+#   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
+#   tests/header/*                onq.h alone as C11 and as C++11                       label quick
+#   tests/<folder>/test_*.sh      other shell tests                                     label <folder>
+#   tests/parity/test_*.py and tests/python/test_*.py   pytest, one ctest test a file   label parity
+# plus the layer check and the export check. In a variant build (asan, tsan, ...) only the first three are made,
+# under the variant's name and label, so that ctest can run both builds at once.
+enable_testing()
+if(ONQ_TESTS STREQUAL "OFF" OR NOT TARGET onq_static)
+  return()
+endif()
+
+pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+if(ONQ_TESTS STREQUAL "ON" AND NOT CMOCKA_FOUND)
+  message(FATAL_ERROR "cmocka is needed for the tests (Debian: libcmocka-dev)")
+endif()
+
+if(ONQ_TEST_VARIANT)
+  set(TEST_PREFIX "${ONQ_TEST_VARIANT}.")
+  set(TEST_QUICK "${ONQ_TEST_VARIANT}")
+else()
+  set(TEST_PREFIX "")
+  set(TEST_QUICK quick)
+endif()
+
+# What every test finds in its environment; it runs in the project's root.
+set(TEST_ENVIRONMENT
+  "ONQ_ROOT=${PROJECT_SOURCE_DIR}"
+  "ONQ_BUILD=${PROJECT_BINARY_DIR}"
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1"
+  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/harness/lsan.supp:print_suppressions=0"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=halt_on_error=1")
+if(TARGET onq)
+  list(APPEND TEST_ENVIRONMENT "ONQ=$<TARGET_FILE:onq>")
+endif()
+
+function(onq_add_test name label timeout)
+  add_test(NAME "${TEST_PREFIX}${name}" COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties("${TEST_PREFIX}${name}" PROPERTIES LABELS "${label}" TIMEOUT ${timeout}
+                       SKIP_RETURN_CODE 77 ENVIRONMENT "${TEST_ENVIRONMENT}")
+endfunction()
+
+# Tests keep their asserts in every build type.
+add_library(onq_test_flags INTERFACE)
+target_compile_options(onq_test_flags INTERFACE -UNDEBUG)
+target_include_directories(onq_test_flags INTERFACE src include tests/harness)
+target_link_libraries(onq_test_flags INTERFACE onq_flags onq_link_flags onq_static)
+
+# ---- unit tests
+if(CMOCKA_FOUND)
+  target_link_libraries(onq_test_flags INTERFACE PkgConfig::CMOCKA)
+  file(GLOB HARNESS_SOURCES CONFIGURE_DEPENDS tests/harness/*.c)
+  if(HARNESS_SOURCES)
+    add_library(onq_harness STATIC ${HARNESS_SOURCES})
+    target_link_libraries(onq_harness PUBLIC onq_test_flags)
+    set(UNIT_LIBRARIES onq_harness)
+  endif()
+  file(GLOB UNIT_SOURCES CONFIGURE_DEPENDS tests/unit/*/test_*.c)
+  foreach(source IN LISTS UNIT_SOURCES)
+    cmake_path(GET source STEM stem)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME layer)
+    set(program unit_${layer}_${stem})
+    add_executable(${program} ${source})
+    target_link_libraries(${program} PRIVATE ${UNIT_LIBRARIES} onq_test_flags)
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+    string(REGEX REPLACE "^test_" "" short ${stem})
+    onq_add_test(unit.${layer}.${short} "${TEST_QUICK};unit" 300 ${program})
+  endforeach()
+else()
+  message(STATUS "unit tests are skipped: no cmocka (Debian: libcmocka-dev)")
+endif()
+
+# ---- fuzz targets
+file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+foreach(source IN LISTS FUZZ_SOURCES)
+  cmake_path(GET source STEM program)
+  string(REGEX REPLACE "^fuzz_" "" target ${program})
+  add_executable(${program} ${source})
+  target_link_libraries(${program} PRIVATE onq_test_flags)
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  if(ONQ_LIBFUZZER)
+    target_link_options(${program} PRIVATE -fsanitize=fuzzer)
+    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program} -runs=20000 -max_total_time=60
+                 "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
+  else()
+    target_sources(${program} PRIVATE tests/fuzz/replay_main.c)
+    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program}
+                 "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
+  endif()
+endforeach()
+
+# ---- shell tests
+function(onq_add_script script label timeout)
+  cmake_path(GET script STEM LAST_ONLY stem)
+  cmake_path(GET script PARENT_PATH folder)
+  cmake_path(GET folder FILENAME group)
+  string(REGEX REPLACE "^test_" "" short ${stem})
+  onq_add_test(${group}.${short} "${label};${group}" ${timeout}
+               bash "${PROJECT_SOURCE_DIR}/tests/harness/run_script.sh" "${script}")
+endfunction()
+if(TARGET onq AND NOT ONQ_LIBFUZZER)
+  file(GLOB CLI_SCRIPTS CONFIGURE_DEPENDS tests/cli/*.sh)
+  foreach(script IN LISTS CLI_SCRIPTS)
+    onq_add_script("${script}" "${TEST_QUICK}" 300)
+  endforeach()
+endif()
+
+if(ONQ_TEST_VARIANT)
+  return()
+endif()
+
+file(GLOB OTHER_SCRIPTS CONFIGURE_DEPENDS tests/*/test_*.sh)
+list(FILTER OTHER_SCRIPTS EXCLUDE REGEX "/tests/cli/")
+foreach(script IN LISTS OTHER_SCRIPTS)
+  onq_add_script("${script}" script 900)
+endforeach()
+
+# ---- the header alone, the layers, the exports
+set(HEADER_FLAGS -pedantic -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only -I include)
+onq_add_test(header.c11 "quick;header" 60 ${CMAKE_C_COMPILER} -std=c11 ${HEADER_FLAGS} tests/header/header_c11.c)
+find_program(ONQ_CXX NAMES g++ c++ clang++)
+if(ONQ_CXX)
+  onq_add_test(header.cxx11 "quick;header" 60 ${ONQ_CXX} -std=c++11 ${HEADER_FLAGS} tests/header/header_cxx11.cpp)
+else()
+  message(STATUS "header.cxx11 is skipped: no C++ compiler")
+endif()
+onq_add_test(layers "quick;structure" 60 bash tools/check-layers.sh)
+onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_FILE:onq_shared>)
+
+# ---- Python: against the live reference, and the binding
+set(ONQ_VENV_PYTHON "${PROJECT_SOURCE_DIR}/build/venv/bin/python" CACHE FILEPATH "Python of the parity tests")
+file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py tests/python/test_*.py)
+foreach(file IN LISTS PYTEST_FILES)
+  cmake_path(GET file STEM stem)
+  cmake_path(GET file PARENT_PATH folder)
+  cmake_path(GET folder FILENAME group)
+  string(REGEX REPLACE "^test_" "" short ${stem})
+  onq_add_test(${group}.${short} "parity" 1500 "${ONQ_VENV_PYTHON}" -m pytest -q -rs -p no:cacheprovider "${file}")
+  set_property(TEST "${group}.${short}" APPEND PROPERTY ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python"
+               "PYTHONDONTWRITEBYTECODE=1")
+endforeach()
+
+# One ctest run over this build and the sanitizer build: ctest --test-dir build/all.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/all")
+file(WRITE "${PROJECT_BINARY_DIR}/all/CTestTestfile.cmake"
+     "subdirs(\"${PROJECT_BINARY_DIR}\" \"${PROJECT_SOURCE_DIR}/build/asan\")\n")
