@@ -1,0 +1,116 @@
+/*
+ * engine.h — running models: an engine opens sessions, a session runs samples.
+ *
+ * The engine is a struct of functions, so that calibrate, debug and their tests can run with a fake.
+ * The real one is ort.h: ONNX Runtime, opened at run time.
+ *
+ *     oq_engine *engine = NULL;
+ *     OQ_TRY(oq_ort_open(env, NULL, &engine, err));
+ *     oq_session_options o = {.model = model, .n_threads = 1, .level = OQ_OPT_NONE};
+ *     oq_session *s = NULL;
+ *     rc = oq_session_open(engine, &o, &s, err);
+ *     ...
+ *     rc = oq_session_run(s, sample->inputs, sample->n_inputs, &outputs, err);
+ *     oq_session_close(s);
+ *     oq_engine_close(engine);
+ *
+ * A session belongs to one thread at a time. Sessions do not copy the model's weights: initializers that
+ * lie in a file stay there and the runtime maps them; the model and its files must outlive the session.
+ */
+#ifndef OQ_ENGINE_ENGINE_H
+#define OQ_ENGINE_ENGINE_H
+
+#include "engine/datum.h"
+
+typedef enum oq_opt_level {
+    OQ_OPT_NONE = 0, /* as the reference calibrates */
+    OQ_OPT_BASIC = 1,
+    OQ_OPT_EXTENDED = 2,
+    OQ_OPT_ALL = 99, /* the runtime's default */
+} oq_opt_level;
+
+/*
+ * Sees tensors while the model runs. Each named tensor passes through a node of ours that calls `seen`
+ * with the tensor's index in `names`; the node's output is its input, nothing is copied, and the runtime
+ * frees the tensor as usual. `seen` is called on the thread that runs the session, in an order the
+ * graph decides; never for a tensor on a branch that is not taken, more than once for a tensor in a loop
+ * body. The datum is borrowed during the call and must not be written to. An error stops the run and
+ * comes back from oq_session_run as it is.
+ *
+ * A name may be a graph input, the output of a node, or an initializer, in the main graph or in a
+ * subgraph; a name that no graph has is an error when the session is opened. Sequences and other
+ * values that are no tensor cannot be observed. The model itself is not changed: the session works on
+ * a clone of its graph.
+ */
+typedef struct oq_observer {
+    const oq_str *names;
+    size_t n_names;
+    onq_code (*seen)(void *ctx, size_t index, const oq_datum *tensor, onq_error *err);
+    void *ctx;
+} oq_observer;
+
+typedef struct oq_session_options {
+    oq_model *model;
+    unsigned n_threads; /* inside an operator; 0: oq_env_threads */
+    oq_opt_level level;
+    const char *provider;           /* "CPU", "CUDA", ...; NULL: CPU */
+    const char *const *custom_ops;  /* libraries of custom operators */
+    size_t n_custom_ops;
+    const oq_observer *observer;    /* or NULL; borrowed until the session is closed */
+    const oq_str *extra_outputs;    /* tensors of the main graph that become outputs behind its own */
+    size_t n_extra_outputs;
+    bool only_extra_outputs;        /* the graph's own outputs are not computed unless needed */
+    const char *save_optimized;     /* the optimised model is written here; NULL: nowhere */
+    bool no_memory_reuse;           /* memory arena and patterns off: smaller peak, slower */
+} oq_session_options;
+
+typedef struct oq_engine oq_engine;
+typedef struct oq_session oq_session;
+
+/* What came out of one run. The data is valid until the next run or the close of the session. */
+typedef struct oq_outputs {
+    const oq_datum *v;
+    size_t n;
+} oq_outputs;
+
+/* An implementation. Sessions and engines of an implementation begin with these heads. */
+typedef struct oq_engine_ops {
+    onq_code (*open)(oq_engine *e, const oq_session_options *o, oq_session **out, onq_error *err);
+    onq_code (*run)(oq_session *s, const oq_datum *inputs, size_t n_inputs, oq_outputs *out,
+                    onq_error *err);
+    void (*close)(oq_session *s);
+    void (*end)(oq_engine *e);
+} oq_engine_ops;
+
+struct oq_engine {
+    const oq_engine_ops *ops;
+    onq_env *env;
+    const char *name; /* "ONNX Runtime 1.31.1 (/path/to/library)" */
+};
+
+struct oq_session {
+    oq_engine *engine;
+    oq_ios inputs, outputs; /* as the session has them, extra outputs last */
+};
+
+static inline onq_code oq_session_open(oq_engine *e, const oq_session_options *o, oq_session **out,
+                                       onq_error *err) {
+    *out = NULL;
+    return e->ops->open(e, o, out, err);
+}
+/* Runs one sample: one datum for each of s->inputs, in that order. `out` may be NULL: nothing is kept. */
+static inline onq_code oq_session_run(oq_session *s, const oq_datum *inputs, size_t n_inputs,
+                                      oq_outputs *out, onq_error *err) {
+    return s->engine->ops->run(s, inputs, n_inputs, out, err);
+}
+/* NULL does nothing, as for oq_engine_close. */
+static inline void oq_session_close(oq_session *s) {
+    if (s != NULL)
+        s->engine->ops->close(s);
+}
+static inline void oq_engine_close(oq_engine *e) {
+    if (e != NULL)
+        e->ops->end(e);
+}
+
+#endif
