@@ -17,8 +17,8 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 ONQ_ROOT=${ONQ_ROOT:-$(cd -- "$here/../.." && pwd)}
 ONQ_BUILD=${ONQ_BUILD:-$ONQ_ROOT/build}
 ONQ=${ONQ:-$ONQ_BUILD/onq}
-export ONQ_ROOT ONQ_BUILD ONQ LC_ALL=C.UTF-8
-export PATH="$(dirname -- "$ONQ"):$PATH"
+export ONQ_ROOT ONQ_BUILD ONQ PATH LC_ALL=C.UTF-8
+PATH=$(dirname -- "$ONQ"):$PATH
 
 scratch=$(mktemp -d) || exit 1
 trap 'chmod -R u+rwx "$scratch" 2>/dev/null; rm -rf -- "$scratch"' EXIT

@@ -1,0 +1,68 @@
+# onq's front door. Each target does its own set-up (tools/setup.sh): Debian packages, ONNX Runtime, Python for the tests.
+# Underneath is CMake: CMakeLists.txt and CMakePresets.json.
+
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc)
+export JOBS
+
+SETUP := tools/setup.sh
+BUILD := tools/build.sh
+CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
+
+.DEFAULT_GOAL := all
+.NOTPARALLEL:
+.PHONY: all demo quick test check bench debug install uninstall format clean distclean help
+
+all: ## build the release: build/onq, build/libonq.so, build/libonq.a, build/python
+	@$(SETUP) build
+	@$(SETUP) runtime || echo "setup: going on without ONNX Runtime: commands that run a model will ask for it"
+	@$(BUILD) release product
+
+demo: ## build, then show the main job on the bundled model
+	@$(SETUP) build runtime
+	@$(BUILD) release product
+	@tools/demo.sh
+
+quick: ## tests one runs while writing: no Python, no sanitizers
+	@$(SETUP) build test
+	@$(BUILD) release -DONQ_TESTS=ON
+	@$(CTEST) --test-dir build -L quick
+
+test: ## everything that must pass: quick, sanitizers, installation, parity with the reference
+	@$(SETUP) build test venv runtime
+	@$(BUILD) release -DONQ_TESTS=ON -DONQ_WERROR=ON
+	@$(BUILD) asan -DONQ_TESTS=ON
+	@$(CTEST) --test-dir build/all
+
+check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64
+	@$(SETUP) build test venv runtime check
+	@tools/check.sh
+
+bench: ## time and memory on fixed models, with the budgets asserted
+	@$(SETUP) build test bench venv runtime
+	@$(BUILD) release product benches
+	@bench/run.sh
+
+debug: ## an unoptimised build with asserts in build/debug
+	@$(SETUP) build
+	@$(BUILD) debug
+
+install: all ## install under PREFIX (default /usr/local)
+	@tools/install.sh install "$(PREFIX)"
+
+uninstall: ## take away what install put under PREFIX
+	@tools/install.sh uninstall "$(PREFIX)"
+
+format: ## clang-format the C sources in place
+	@$(SETUP) check
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean: ## remove what was built; keeps build/venv and build/runtime
+	@[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name venv ! -name runtime -exec rm -rf {} +
+
+distclean: ## remove build/ whole
+	@rm -rf build
+
+help: ## this list
+	@echo "make TARGET [PREFIX=DIR] [JOBS=N]"
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t h; do printf '  %-10s %s\n' "$$t" "$$h"; done

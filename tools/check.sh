@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# check.sh [STEP...] — all steps of `make check`, or those named, with a summary. A step whose tool is absent is skipped and
+# says so; one that fails does not stop the others.
+set -u
+cd -- "$(dirname -- "$0")/.." || exit 1
+export JOBS=${JOBS:-$(nproc)}
+ctest=(ctest --parallel "$JOBS" --output-on-failure --no-tests=error)
+skipped=77
+
+need() { # program, package
+    command -v "$1" >/dev/null && return 0
+    echo "skipped: $1 is not installed (Debian: $2)"
+    return $skipped
+}
+
+step_test() { make test; }
+
+step_threads() {
+    tools/build.sh tsan -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/tsan
+}
+
+step_clang() {
+    need clang clang || return
+    tools/build.sh clang -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/clang
+}
+
+step_tidy() {
+    need clang-tidy clang-tidy || return
+    tools/build.sh clang -DONQ_TESTS=ON || return 1
+    git ls-files 'src/*.c' 'cli/*.c' | xargs -r -n 4 -P "$JOBS" clang-tidy --quiet -p build/clang
+}
+
+step_analyzer() {
+    tools/build.sh analyzer objects
+}
+
+step_shell() {
+    need shellcheck shellcheck || return
+    git ls-files '*.sh' .ci/run | grep -v '^tests/cli/' | xargs shellcheck
+}
+
+step_valgrind() {
+    need valgrind valgrind || return
+    tools/build.sh debug -DONQ_TESTS=ON || return 1
+    local program status=0 count=0
+    export ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build/debug ONQ=$PWD/build/debug/onq
+    for program in build/debug/tests/unit_*; do
+        [ -x "$program" ] || continue
+        count=$((count + 1))
+        printf '%s ' "${program##*/}"
+        if timeout 900 valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
+            "$program" >build/debug/valgrind.log 2>&1; then
+            echo ok
+        else
+            echo "FAILED"
+            tail -n 40 build/debug/valgrind.log
+            status=1
+        fi
+    done
+    [ "$count" -gt 0 ] && return "$status"
+}
+
+# A fresh seed each time, on the targets of the sanitizer build; then libFuzzer for a while.
+step_fuzz() {
+    tools/build.sh asan -DONQ_TESTS=ON || return 1
+    export ONQ_FUZZ_SEED=${ONQ_FUZZ_SEED:-$(date +%s)} ONQ_FUZZ_ROUNDS=${ONQ_FUZZ_ROUNDS:-40000}
+    echo "ONQ_FUZZ_SEED=$ONQ_FUZZ_SEED"
+    "${ctest[@]}" --test-dir build/asan -L fuzz --timeout 900 || return 1
+    need clang clang || return
+    tools/build.sh fuzz -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/fuzz -L fuzz
+}
+
+step_coverage() {
+    need gcovr gcovr || return
+    tools/build.sh coverage -DONQ_TESTS=ON || return 1
+    find build/coverage -name '*.gcda' -delete
+    "${ctest[@]}" --test-dir build/coverage --quiet || return 1
+    gcovr --root . --filter 'src/' --filter 'cli/' --exclude-throw-branches -j "$JOBS" \
+        --txt build/coverage/summary.txt --print-summary build/coverage || return 1
+    echo "by file: build/coverage/summary.txt"
+}
+
+step_aarch64() {
+    need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu || return
+    tools/build.sh aarch64 objects
+}
+
+steps=(test threads clang tidy analyzer shell valgrind fuzz coverage aarch64)
+[ $# -gt 0 ] && steps=("$@")
+summary=()
+failed=0
+for step in "${steps[@]}"; do
+    declare -F "step_$step" >/dev/null || { echo "check: no step is called $step" >&2; exit 2; }
+    printf '\n== %s\n' "$step"
+    start=$SECONDS
+    (step_"$step")
+    case $? in
+    0) result=ok ;;
+    "$skipped") result=skipped ;;
+    *)
+        result=FAILED
+        failed=$((failed + 1))
+        ;;
+    esac
+    summary+=("$(printf '  %-10s %-8s %d s' "$step" "$result" $((SECONDS - start)))")
+done
+printf '\ncheck:\n'
+printf '%s\n' "${summary[@]}"
+[ "$failed" = 0 ]
