@@ -52,7 +52,9 @@ target_include_directories(onq_test_flags INTERFACE src include tests/harness)
 target_link_libraries(onq_test_flags INTERFACE onq_flags onq_link_flags onq_static)
 
 # ---- unit tests
-if(CMOCKA_FOUND)
+if(ONQ_LIBFUZZER)
+  message(STATUS "fuzz targets only")
+elseif(CMOCKA_FOUND)
   target_link_libraries(onq_test_flags INTERFACE PkgConfig::CMOCKA)
   file(GLOB HARNESS_SOURCES CONFIGURE_DEPENDS tests/harness/*.c)
   if(HARNESS_SOURCES)
@@ -86,8 +88,11 @@ foreach(source IN LISTS FUZZ_SOURCES)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   if(ONQ_LIBFUZZER)
     target_link_options(${program} PRIVATE -fsanitize=fuzzer)
-    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program} -runs=20000 -max_total_time=60
-                 "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
+    # What it finds goes to the first folder; the seeds in the second stay as they are.
+    file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/corpus/${target}")
+    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program} -runs=200000 -max_total_time=60
+                 -artifact_prefix=${PROJECT_BINARY_DIR}/crash-${target}-
+                 "${PROJECT_BINARY_DIR}/corpus/${target}" "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
   else()
     target_sources(${program} PRIVATE tests/fuzz/replay_main.c)
     onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program}

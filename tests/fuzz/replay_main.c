@@ -4,7 +4,7 @@
  * Linked to each fuzz_*.c when libFuzzer is not in use. It replays every file of the corpus folder, then
  * feeds a bounded number of seeded mutations of them. A target is the usual LLVMFuzzerTestOneInput; it
  * aborts (assert, sanitizer) on a broken property. What was being run then is left in
- * crash-TARGET.bin in the current folder, with a line that says how to run it again.
+ * crash-TARGET.bin in the build folder (ONQ_BUILD, else the current one), and a line says so.
  *
  *     fuzz_model [--rounds N] [--seed N] [--seconds N] FOLDER_OR_FILE...
  *
@@ -54,6 +54,7 @@ static struct {
 static const uint8_t *current_data;
 static size_t current_size;
 static const char *current_target;
+static char crash_path[4096];
 
 static void die(const char *what, const char *name) {
     fprintf(stderr, "replay: %s: %s: %s\n", name, what, strerror(errno));
@@ -255,15 +256,7 @@ static void mutate_once(uint8_t *buf, size_t *size) {
 /* ---- running ---- */
 
 static void save_current(void) {
-    char path[256];
-    const size_t n = strlen(current_target);
-    if (n > sizeof path - 16) {
-        return;
-    }
-    memcpy(path, "crash-", 6);
-    memcpy(path + 6, current_target, n);
-    memcpy(path + 6 + n, ".bin", 5);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int fd = open(crash_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
         return;
     }
@@ -271,7 +264,7 @@ static void save_current(void) {
     close(fd);
     static const char *const text[2] = {"replay: the input could not be saved whole in ",
                                         "replay: the input is in "};
-    if (write(2, text[whole], strlen(text[whole])) < 0 || write(2, path, strlen(path)) < 0 ||
+    if (write(2, text[whole], strlen(text[whole])) < 0 || write(2, crash_path, strlen(crash_path)) < 0 ||
         write(2, "\n", 1) < 0) {
         return;
     }
@@ -357,6 +350,9 @@ static uint64_t setting(const char *variable, uint64_t fallback) {
 int main(int argc, char **argv) {
     const char *slash = strrchr(argv[0], '/');
     current_target = slash == NULL ? argv[0] : slash + 1;
+    const char *folder = getenv("ONQ_BUILD");
+    snprintf(crash_path, sizeof crash_path, "%s/crash-%s.bin", folder == NULL ? "." : folder,
+             current_target);
     if (LLVMFuzzerInitialize != NULL) {
         LLVMFuzzerInitialize(&argc, &argv);
     }
