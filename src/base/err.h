@@ -32,6 +32,10 @@ onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fm
     OQ_PRINTF(4, 5);
 /* Back to "no error". */
 void oq_error_clear(onq_error *err);
+/* n bytes as printable UTF-8 with a NUL behind into out[cap], cap at least 8: control bytes, invalid
+ * UTF-8 and characters that turn or break the line become \xNN; what does not fit ends in "...".
+ * Returns the length. */
+size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
 
 #define OQ_TRY(expr)                                                                               \
     do {                                                                                           \

@@ -8,9 +8,15 @@
  * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out, no
  * absolute path, no link that leaves the folder, no hard-linked file unless its folder was allowed.
  *
- * Writing: an oq_out is a temporary file in the target's folder; oq_out_commit syncs and renames it
- * over the target, oq_out_abort removes it. An existing target survives until the rename.
- * oq_out_set commits several files (model and external data) together: data first, model last.
+ * Writing: an oq_out is a file without a name in the target's folder (O_TMPFILE), so that nothing is left
+ * behind whatever ends the process; where the file system has no such files it is a hidden file
+ * `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
+ * lets its progress callback cancel the job, and the job aborts its outputs). oq_out_commit syncs,
+ * renames over the target and syncs the folder; an existing target survives until the rename.
+ * oq_out_commit_all does so for several files (model and external data), all or none.
+ *
+ * Messages begin with the path of the file: callers need not add it. Those of oq_dir_file begin with
+ * "external data 'LOCATION'": the caller puts model and tensor in front.
  */
 #ifndef OQ_BASE_FILE_H
 #define OQ_BASE_FILE_H
@@ -39,11 +45,10 @@ void oq_file_drop(const oq_file *f, uint64_t offset, uint64_t n);
 
 /* A folder beneath which external data may be opened. */
 typedef struct oq_dir {
-    int fd;
+    int fd;           /* -1: none */
     const char *path; /* owned */
     size_t path_size;
     const onq_allocator *alloc;
-    bool links_ok; /* links that leave the folder and hard links are allowed (named data root) */
 } oq_dir;
 
 /* The folder that holds `path`. */
@@ -51,17 +56,32 @@ onq_code oq_dir_open_parent(oq_dir *d, const onq_allocator *a, const char *path,
 onq_code oq_dir_open(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err);
 void oq_dir_close(oq_dir *d);
 /* Opens and maps `location` beneath the folder; ONQ_E_PATH when it may not be used. `root` is a
- * further folder in which the file may really lie (links leading there are allowed), or NULL. */
+ * further folder in which the file may really lie (links leading there and hard links in it are
+ * allowed), or NULL. */
 onq_code oq_dir_file(const oq_dir *d, const oq_dir *root, oq_str location, oq_file *f,
                      onq_error *err);
+
+/* The resolver: opens `location` for reading with every step beneath `dir_fd`. Returns a descriptor, or -1
+ * with errno (EXDEV: it leaves the folder). The second does in user space what openat2 does on newer
+ * kernels; oq_dir_file takes it where that is missing. */
+int oq_open_beneath(int dir_fd, const char *location);
+int oq_open_beneath_walk(int dir_fd, const char *location);
 
 /* An output file. */
 typedef struct oq_out {
     const onq_allocator *alloc;
-    int fd;
-    char *target, *temp; /* owned */
-    size_t target_size, temp_size;
-    uint64_t size; /* bytes written so far */
+    int fd, dir_fd;
+    char *target; /* as given, for messages; owned */
+    char *temp;   /* a path that opens the file before the commit; owned */
+    char *name;   /* the target's name in dir_fd, links resolved; points into real */
+    char *real;   /* the target with its links resolved; owned */
+    uint8_t *buffer;
+    size_t target_size, temp_size, real_size;
+    size_t buffered;   /* bytes in the buffer, not yet in the file */
+    uint64_t size;     /* bytes written so far, buffered ones too */
+    uint64_t flushing; /* up to here the disk was told to begin */
+    bool named;        /* temp is a name in the target's folder */
+    bool open;
 } oq_out;
 
 /* Makes the temporary file. ONQ_E_WRITE if the folder or an existing target is not writable, or the
@@ -72,11 +92,17 @@ onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 onq_code oq_out_pad(oq_out *o, uint64_t align, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
-/* Syncs; then renames over the target and syncs the folder. */
+/* Brings what is buffered into the file, so that o->temp shows all of it. */
+onq_code oq_out_flush(oq_out *o, onq_error *err);
+/* Gives the temporary file a name in the target's folder (o->temp) before the commit, for whoever must
+ * open it from there. */
+onq_code oq_out_give_name(oq_out *o, onq_error *err);
+/* Syncs; then renames over the target and syncs the folder. Ends the output, also when it fails. */
 onq_code oq_out_commit(oq_out *o, onq_error *err);
 /* Removes the temporary file; safe to call after commit or on a zeroed struct. */
 void oq_out_abort(oq_out *o);
-/* Commits all or, on a failure before the first rename, none. Aborts what is left. */
+/* Commits all or none: what was renamed already is put back when a later one fails. Ends all. The last
+ * one should be the one that names the others (the model). */
 onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err);
 
 /* Reads a small whole file (JSON, lists) of at most `most` bytes into the arena. */

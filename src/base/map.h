@@ -1,8 +1,9 @@
 /*
  * map.h — hash map from text to a 32-bit number (an index into somebody's array).
  *
- * Keys are views that must outlive the map; nothing is copied. Grows in its arena. Linear probing,
- * seeded by nothing: results never depend on order of insertion because maps are not iterated.
+ * Keys are views that must outlive the map; nothing is copied. Grows in its arena. Linear probing over
+ * a hash keyed by the process's random bytes, against names made to collide; results never depend on
+ * it because maps are not iterated.
  */
 #ifndef OQ_BASE_MAP_H
 #define OQ_BASE_MAP_H
@@ -23,6 +24,7 @@ typedef struct oq_map {
     size_t n_slots; /* power of two or 0 */
     size_t n_used;  /* filled or removed slots */
     size_t count;   /* live keys */
+    uint64_t seed;
 } oq_map;
 
 void oq_map_init(oq_map *m, oq_arena *arena);

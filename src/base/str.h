@@ -47,6 +47,9 @@ size_t oq_str_distance(oq_str a, oq_str b, size_t most);
 /* Whole decimal integer, optional '-'; false if anything else or out of range. */
 bool oq_str_to_i64(oq_str s, int64_t *out);
 
+/* Bytes of the well-formed UTF-8 character at p (n bytes are there), 0 if there is none. */
+size_t oq_utf8_len(const char *p, size_t n);
+
 /* Growable text. `failed` is sticky, so a run of appends needs one check at the end. */
 typedef struct oq_buf {
     const onq_allocator *alloc;

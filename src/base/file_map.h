@@ -1,0 +1,13 @@
+/*
+ * file_map.h — what file.c and file_dir.c share.
+ */
+#ifndef OQ_BASE_FILE_MAP_H
+#define OQ_BASE_FILE_MAP_H
+
+#include "base/file.h"
+
+/* Maps an open descriptor, which it takes (closes it on failure); refuses what is no regular file. */
+onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
+                        onq_error *err);
+
+#endif
