@@ -32,7 +32,7 @@ typedef struct oq_dtype_info {
 
 /* NULL for a number that is no element type. */
 const oq_dtype_info *oq_dtype_find(int64_t number);
-/* "FLOAT", or "type 77". Never NULL. */
+/* "FLOAT", "UNDEFINED" or "unknown type". Never NULL. */
 const char *oq_dtype_name(int64_t number);
 /* float, float16, bfloat16 or double. */
 bool oq_dtype_is_float(int64_t number);

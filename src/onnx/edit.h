@@ -27,8 +27,12 @@ bool oq_graph_remove_init(oq_graph *g, oq_str name);
 oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name); /* input, output, value_info */
 /* Removes all nodes i with drop[i]. */
 void oq_graph_remove_nodes(oq_graph *g, const bool *drop);
-/* Every use of `from` as a node input (in subgraphs too, unless shadowed) becomes `to`. */
+/* Every use of `from` as a node input (in subgraphs too, unless shadowed) becomes `to`, which no
+ * subgraph may define itself. Outputs of `g` stay; outputs of subgraphs that name `from` follow. */
 onq_code oq_graph_replace_uses(oq_graph *g, oq_str from, oq_str to, onq_error *err);
+/* The same for many names in one pass: map gives an index in `to`. */
+onq_code oq_graph_replace_many(oq_model *m, oq_graph *g, const oq_map *map, const oq_str *to,
+                               onq_error *err);
 /* A value_info of a plain tensor: dims < 0 are unknown. */
 oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, const int64_t *dims,
                                  size_t rank, bool has_shape);
@@ -44,9 +48,10 @@ bool oq_names_has(const oq_names *s, oq_str name);
 oq_str oq_names_unique(oq_names *s, oq_str wanted);
 
 /* Removes nodes whose outputs nothing uses (repeatedly), then initializers and value_infos of names that are
- * gone. Graph inputs stay. */
+ * gone. Graph inputs stay, and initializers that give one its default. Inner graphs keep their nodes. */
 onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err);
-/* Only initializers that nothing uses, subgraphs counted. */
+/* Only initializers that nothing uses, subgraphs counted; in subgraphs too. A graph input of the same
+ * name goes with its initializer, as in ONNXModel.clean_initializers. */
 onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err);
 
 #endif

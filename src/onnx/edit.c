@@ -1,0 +1,278 @@
+/*
+ * edit.c — new nodes and value_infos, adding and removing, renaming uses, unique names.
+ *
+ * prune.c removes what nothing uses.
+ */
+#include "onnx/edit.h"
+
+/* ---- nodes ---- */
+
+oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name) {
+    oq_node *n = OQ_NEW(a, oq_node);
+    if (n == NULL)
+        return NULL;
+    n->op_type = oq_str_of(op_type);
+    n->name = name;
+    return n;
+}
+
+bool oq_node_add_input(oq_arena *a, oq_node *n, oq_str name) {
+    return OQ_PUSH(a, &n->input, name.p != NULL ? name : OQ_S(""));
+}
+
+bool oq_node_add_output(oq_arena *a, oq_node *n, oq_str name) {
+    return OQ_PUSH(a, &n->output, name.p != NULL ? name : OQ_S(""));
+}
+
+oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_str *in, size_t n_in,
+                      const oq_str *out, size_t n_out) {
+    oq_node *n = oq_node_new(a, op_type, name);
+    if (n == NULL)
+        return NULL;
+    for (size_t i = 0; i < n_in; i++) {
+        if (!oq_node_add_input(a, n, in[i]))
+            return NULL;
+    }
+    for (size_t i = 0; i < n_out; i++) {
+        if (!oq_node_add_output(a, n, out[i]))
+            return NULL;
+    }
+    return n;
+}
+
+/* ---- a graph's lists ---- */
+
+bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n) {
+    return OQ_PUSH(a, &g->node, n);
+}
+
+bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n) {
+    assert(at <= g->node.n);
+    if (!OQ_PUSH(a, &g->node, n))
+        return false;
+    memmove(&g->node.v[at + 1], &g->node.v[at], (g->node.n - 1 - at) * sizeof *g->node.v);
+    g->node.v[at] = n;
+    return true;
+}
+
+bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t) {
+    return OQ_PUSH(a, &g->initializer, t);
+}
+
+oq_tensor *oq_graph_find_init(const oq_graph *g, oq_str name) {
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        if (oq_str_eq(g->initializer.v[i]->name, name))
+            return g->initializer.v[i];
+    }
+    return NULL;
+}
+
+bool oq_graph_remove_init(oq_graph *g, oq_str name) {
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        if (oq_str_eq(g->initializer.v[i]->name, name)) {
+            OQ_REMOVE_AT(&g->initializer, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name) {
+    for (size_t i = 0; i < g->input.n; i++) {
+        if (oq_str_eq(g->input.v[i]->name, name))
+            return g->input.v[i];
+    }
+    for (size_t i = 0; i < g->output.n; i++) {
+        if (oq_str_eq(g->output.v[i]->name, name))
+            return g->output.v[i];
+    }
+    for (size_t i = 0; i < g->value_info.n; i++) {
+        if (oq_str_eq(g->value_info.v[i]->name, name))
+            return g->value_info.v[i];
+    }
+    return NULL;
+}
+
+void oq_graph_remove_nodes(oq_graph *g, const bool *drop) {
+    size_t kept = 0;
+    for (size_t i = 0; i < g->node.n; i++) {
+        if (!drop[i])
+            g->node.v[kept++] = g->node.v[i];
+    }
+    g->node.n = kept;
+}
+
+oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, const int64_t *dims,
+                                 size_t rank, bool has_shape) {
+    oq_value_info *info = OQ_NEW(a, oq_value_info);
+    oq_type *type = OQ_NEW(a, oq_type);
+    oq_tensor_type *tensor = OQ_NEW(a, oq_tensor_type);
+    if (info == NULL || type == NULL || tensor == NULL)
+        return NULL;
+    info->name = name;
+    info->type = type;
+    type->tensor_type = tensor;
+    tensor->elem_type = OQ_I32(elem_type);
+    if (!has_shape)
+        return info;
+    tensor->shape = OQ_NEW(a, oq_shape);
+    if (tensor->shape == NULL)
+        return NULL;
+    for (size_t i = 0; i < rank; i++) {
+        oq_dim *dim = OQ_NEW(a, oq_dim);
+        if (dim == NULL || !OQ_PUSH(a, &tensor->shape->dim, dim))
+            return NULL;
+        if (dims[i] >= 0)
+            dim->dim_value = OQ_I64(dims[i]);
+    }
+    return info;
+}
+
+/* ---- renaming uses ---- */
+
+static bool defines(const oq_graph *g, oq_str name) {
+    for (size_t i = 0; i < g->input.n; i++) {
+        if (oq_str_eq(g->input.v[i]->name, name))
+            return true;
+    }
+    if (oq_graph_find_init(g, name) != NULL)
+        return true;
+    for (size_t i = 0; i < g->sparse_initializer.n; i++) {
+        const oq_tensor *values = g->sparse_initializer.v[i]->values;
+        if (values != NULL && oq_str_eq(values->name, name))
+            return true;
+    }
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < n->output.n; k++) {
+            if (oq_str_eq(n->output.v[k], name))
+                return true;
+        }
+    }
+    return false;
+}
+
+typedef struct renaming {
+    oq_str from, to;
+} renaming;
+
+static onq_code replace_inside(oq_graph *g, const renaming *r, int depth, onq_error *err) {
+    if (depth > OQ_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < n->input.n; k++) {
+            if (oq_str_eq(n->input.v[k], r->from))
+                n->input.v[k] = r->to;
+        }
+        oq_graph_cursor at = {0};
+        for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
+            if (defines(sub, r->from))
+                continue;
+            OQ_TRY(replace_inside(sub, r, depth + 1, err));
+            for (size_t k = 0; k < sub->output.n; k++) {
+                if (oq_str_eq(sub->output.v[k]->name, r->from))
+                    sub->output.v[k]->name = r->to;
+            }
+        }
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_graph_replace_uses(oq_graph *g, oq_str from, oq_str to, onq_error *err) {
+    const renaming r = {from, to};
+    return from.n == 0 ? ONQ_OK : replace_inside(g, &r, 1, err);
+}
+
+typedef struct renames {
+    const oq_map *map;
+    const oq_str *to;
+} renames;
+
+static onq_code replace_mention(void *ctx, oq_str *name, onq_error *err) {
+    (void)err;
+    const renames *r = ctx;
+    const uint32_t i = oq_map_find(r->map, *name);
+    if (i != OQ_MAP_NONE)
+        *name = r->to[i];
+    return ONQ_OK;
+}
+
+onq_code oq_graph_replace_many(oq_model *m, oq_graph *g, const oq_map *map, const oq_str *to,
+                               onq_error *err) {
+    renames r = {map, to};
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < n->input.n; k++) {
+            if (n->input.v[k].n != 0)
+                OQ_TRY(replace_mention(&r, &n->input.v[k], err));
+        }
+        OQ_TRY(oq_walk_outer_names(&m->env->alloc, n, replace_mention, &r, err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- unique names ---- */
+
+/* The value of a name is the number that oq_names_unique tries next behind it. */
+static bool take(oq_names *s, oq_str name) {
+    return name.n == 0 || oq_map_has(&s->map, name) || oq_map_put(&s->map, name, 1);
+}
+
+static bool take_node(oq_names *s, const oq_node *n) {
+    bool ok = take(s, n->name);
+    for (size_t i = 0; i < n->input.n && ok; i++)
+        ok = take(s, n->input.v[i]);
+    for (size_t i = 0; i < n->output.n && ok; i++)
+        ok = take(s, n->output.v[i]);
+    return ok;
+}
+
+static onq_code take_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    oq_names *s = ctx;
+    bool ok = true;
+    for (size_t i = 0; i < g->input.n && ok; i++)
+        ok = take(s, g->input.v[i]->name);
+    for (size_t i = 0; i < g->output.n && ok; i++)
+        ok = take(s, g->output.v[i]->name);
+    for (size_t i = 0; i < g->value_info.n && ok; i++)
+        ok = take(s, g->value_info.v[i]->name);
+    for (size_t i = 0; i < g->initializer.n && ok; i++)
+        ok = take(s, g->initializer.v[i]->name);
+    for (size_t i = 0; i < g->sparse_initializer.n && ok; i++) {
+        const oq_tensor *values = g->sparse_initializer.v[i]->values;
+        ok = values == NULL || take(s, values->name);
+    }
+    for (size_t i = 0; i < g->node.n && ok; i++)
+        ok = take_node(s, g->node.v[i]);
+    return ok ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_names_collect(oq_names *s, oq_arena *a, oq_model *m, onq_error *err) {
+    s->arena = a;
+    oq_map_init(&s->map, a);
+    return m->proto->graph != NULL ? oq_walk_graphs(m->proto->graph, take_graph, s, err) : ONQ_OK;
+}
+
+bool oq_names_has(const oq_names *s, oq_str name) {
+    return oq_map_has(&s->map, name);
+}
+
+oq_str oq_names_unique(oq_names *s, oq_str wanted) {
+    const oq_str none = {NULL, 0};
+    uint32_t next = oq_map_find(&s->map, wanted);
+    if (next == OQ_MAP_NONE)
+        return oq_map_put(&s->map, wanted, 1) ? wanted : none;
+    for (;; next++) {
+        const oq_str suffix = oq_str_format(s->arena, "_%u", next);
+        const oq_str name = oq_str_cat(s->arena, wanted, suffix);
+        if (suffix.p == NULL || name.p == NULL)
+            return none;
+        if (oq_map_has(&s->map, name))
+            continue;
+        if (!oq_map_put(&s->map, wanted, next + 1) || !oq_map_put(&s->map, name, 1))
+            return none;
+        return name;
+    }
+}
