@@ -16,6 +16,10 @@ if foreign=$(grep -v '^onq_' <<<"$exported"); then
     printf '%s\n' "$foreign"
     exit 1
 fi
+if ! ls src/api/*.c >/dev/null 2>&1; then
+    echo "check-exports: $(wc -l <<<"$exported") symbols, all onq_ (no src/api yet: onq.h is not compared)"
+    exit 0
+fi
 declared=$(tr '\n' ' ' <include/onq/onq.h | grep -oE 'ONQ_API [^;(]*\(' |
     grep -oE 'onq_[a-z0-9_]+ *\($' | tr -d ' (' | LC_ALL=C sort -u)
 if missing=$(LC_ALL=C comm -23 <(printf '%s\n' "$declared") <(printf '%s\n' "$exported") | grep .); then
