@@ -18,6 +18,7 @@
 
 #include "base/map.h"
 #include "base/str.h"
+#include "base/vec.h"
 
 #define OQ_SDIM_TERMS   24
 #define OQ_SDIM_FACTORS 8
@@ -25,6 +26,7 @@
 #define OQ_SDIM_ARGS    8
 
 typedef struct oq_expr oq_expr;
+struct oq_atom;
 
 /* A dimension; pass it by value. */
 typedef struct oq_sdim {
@@ -39,7 +41,7 @@ typedef struct oq_sdims {
     oq_arena *arena;
     oq_map exprs, atoms; /* keyed by the bytes of their content */
     OQ_VEC(const oq_expr *) expr_list;
-    OQ_VEC(const struct oq_atom *) atom_list;
+    OQ_VEC(struct oq_atom *) atom_list;
     bool plain;  /* no expressions: what onnx's own inference can say */
     bool failed; /* out of memory; sticky */
 } oq_sdims;
@@ -96,8 +98,9 @@ static inline oq_sdim oq_sdim_muln(oq_sdims *ds, oq_sdim a, int64_t n) {
     return oq_sdim_mul(ds, a, oq_sdim_num(n));
 }
 
-/* A lower bound of the value (INT64_MIN: none known). */
+/* Bounds of the value; INT64_MIN and INT64_MAX when none is known. */
 int64_t oq_sdim_least(oq_sdim d);
+int64_t oq_sdim_most(oq_sdim d);
 /* True when a <= b for all values the names can have; false when not, or not known. */
 bool oq_sdim_le(oq_sdims *ds, oq_sdim a, oq_sdim b);
 
