@@ -378,7 +378,8 @@ static oq_sdim add_scaled(oq_sdims *ds, oq_sdim a, int64_t coef, oq_sdim b) {
     }
     if (oq_sdim_is_num(a) && oq_sdim_is_num(b)) {
         int64_t n = 0;
-        const bool bad = __builtin_mul_overflow(coef, b.n, &n) || __builtin_add_overflow(a.n, n, &n);
+        const bool bad =
+            __builtin_mul_overflow(coef, b.n, &n) || __builtin_add_overflow(a.n, n, &n);
         return number_or_unknown(bad, n);
     }
     if (ds->plain || oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b)) {

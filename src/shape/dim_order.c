@@ -91,13 +91,15 @@ static bool comes_before(oq_sdim a, oq_sdim b) {
 static bool add_arg(oq_sdims *ds, oq_atom_kind kind, oq_sdim *args, size_t *n, oq_sdim d) {
     size_t kept = 0;
     for (size_t i = 0; i < *n; i++) {
-        const oq_sdim lo = kind == OQ_ATOM_MIN ? args[i] : d, hi = kind == OQ_ATOM_MIN ? d : args[i];
+        const oq_sdim lo = kind == OQ_ATOM_MIN ? args[i] : d,
+                      hi = kind == OQ_ATOM_MIN ? d : args[i];
         if (oq_sdim_le(ds, lo, hi)) {
             return true;
         }
     }
     for (size_t i = 0; i < *n; i++) {
-        const oq_sdim lo = kind == OQ_ATOM_MIN ? d : args[i], hi = kind == OQ_ATOM_MIN ? args[i] : d;
+        const oq_sdim lo = kind == OQ_ATOM_MIN ? d : args[i],
+                      hi = kind == OQ_ATOM_MIN ? args[i] : d;
         if (!oq_sdim_le(ds, lo, hi)) {
             args[kept++] = args[i];
         }

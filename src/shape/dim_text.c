@@ -53,8 +53,8 @@ static void print_atom(oq_buf *out, const oq_atom *a) {
             print_sum(out, p.e->t, p.e->n, q.n);
         } else {
             const bool wrap_p = !oq_sdim_is_num(p) && p.e->n > 1;
-            const bool wrap_q = !oq_sdim_is_num(q) && (p.e == NULL || q.e->n > 1 || q.e->t[0].n > 1 ||
-                                                       q.e->t[0].coef != 1);
+            const bool wrap_q =
+                !oq_sdim_is_num(q) && (q.e->n > 1 || q.e->t[0].n > 1 || q.e->t[0].coef != 1);
             oq_buf_adds(out, wrap_p ? "(" : "");
             oq_sdim_print(out, p);
             oq_buf_adds(out, wrap_p ? ")/" : "/");
