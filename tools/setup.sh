@@ -34,15 +34,16 @@ missing_packages() { # of the names given
     LC_ALL=C comm -23 <(printf '%s\n' "$@" | LC_ALL=C sort -u) <(printf '%s\n' "$installed")
 }
 
-apt() {
-    local root=()
+as_root() {
+    local sudo=()
     if [ "$(id -u)" != 0 ]; then
         command -v sudo >/dev/null || return 1
-        root=(sudo)
+        sudo=(sudo)
     fi
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600 \
-        -o Acquire::Retries=3 "$@"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive "$@"
 }
+
+apt() { as_root apt-get -q -y -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"; }
 
 have() { # every one of these programs
     local program
@@ -66,11 +67,12 @@ install_packages() { # section, package...
     shift
     say "installing Debian packages ($name): $*"
     : >"$log"
-    # Configure what an interrupted run left unpacked; a failing update may still leave usable lists.
-    if [ -n "$(dpkg --audit 2>/dev/null)" ]; then
-        apt -f install >>"$log" 2>&1
-    fi
+    # A failing update may still leave usable lists.
     apt update >>"$log" 2>&1
+    apt install --no-install-recommends "$@" >>"$log" 2>&1 && return 0
+    # An interrupted run leaves packages half-installed: finish those, then once more.
+    as_root dpkg --configure -a >>"$log" 2>&1
+    apt --fix-broken install >>"$log" 2>&1
     apt install --no-install-recommends "$@" >>"$log" 2>&1
 }
 
@@ -159,6 +161,7 @@ stage_runtime() {
     local work found
     is_elf "$runtime_file" && return 0
     mkdir -p build/runtime
+    rm -rf build/runtime/unpack.*
     work=$(mktemp -d build/runtime/unpack.XXXXXX) || fail "cannot write to build/runtime"
     # shellcheck disable=SC2064  # the value of now
     trap "rm -rf -- '$work'" EXIT
