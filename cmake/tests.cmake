@@ -127,9 +127,11 @@ endif()
 
 file(GLOB OTHER_SCRIPTS CONFIGURE_DEPENDS tests/*/test_*.sh)
 list(FILTER OTHER_SCRIPTS EXCLUDE REGEX "/tests/cli/")
-foreach(script IN LISTS OTHER_SCRIPTS)
-  onq_add_script("${script}" script 900)
-endforeach()
+if(TARGET onq)
+  foreach(script IN LISTS OTHER_SCRIPTS)
+    onq_add_script("${script}" script 900)
+  endforeach()
+endif()
 
 # ---- the header alone, the layers, the exports
 set(HEADER_FLAGS -pedantic -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only -I include)

@@ -2,7 +2,7 @@
 # build.sh PRESET [-DOPTION=VALUE...] [TARGET...] — configures when it must, then builds.
 #
 # Configuring again is ninja's own work when a CMake file changed. It is needed here for a new folder, one that was
-# left half-configured, one of another checkout or generator, and for options that differ.
+# left half-configured, one of another checkout or generator, one older than the presets, and for options that differ.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 preset=$1
@@ -22,6 +22,7 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$folder/CMakeCache.txt" 2>/dev/null; }
 
 configure=0
 [ -f "$folder/build.ninja" ] && [ -f "$folder/CMakeCache.txt" ] || configure=1
+[ CMakePresets.json -nt "$folder/build.ninja" ] && configure=1
 if [ -f "$folder/CMakeCache.txt" ]; then
     if [ "$(cached CMAKE_HOME_DIRECTORY)" != "$PWD" ] || [ "$(cached CMAKE_GENERATOR)" != Ninja ]; then
         rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
