@@ -1,0 +1,69 @@
+/*
+ * calibrate.h — ranges of a model's tensors, from samples.
+ *
+ * One call for who wants the ranges (the static quantizer, `onq calibrate`):
+ *
+ *     oq_cal_options o;
+ *     oq_cal_defaults(&o, OQ_CAL_ENTROPY);
+ *     oq_cal_job job = {.model = m, .engine = engine, .source = source, .options = &o};
+ *     OQ_TRY(oq_calibrate(&job, &ranges, err));
+ *
+ * What is calibrated follows the reference (select_tensors_to_calibrate): inputs and outputs of the main
+ * graph's nodes (of the operators named, or of all) that onnx's shape inference knows to be float or
+ * float16 tensors and that are no initializers. The numbers equal the reference's bit for bit when
+ * the runtime's do (optimisation off, the same number of threads).
+ *
+ * Memory does not grow with the samples: each tensor is folded into its collector while the model runs.
+ * A histogram needs the range of all samples first. When the activations fit in `memory` they are kept for
+ * that, else the samples are run a second time; the result is the same.
+ */
+#ifndef OQ_CALIBRATE_CALIBRATE_H
+#define OQ_CALIBRATE_CALIBRATE_H
+
+#include "calibrate/ranges.h"
+#include "engine/engine.h"
+#include "engine/source.h"
+
+typedef enum oq_cal_scenario { OQ_CAL_SAME = 0, OQ_CAL_P3 = 1 } oq_cal_scenario;
+
+typedef struct oq_cal_options {
+    oq_cal_method method;
+    const oq_str *op_types; /* tensors of these operators only */
+    size_t n_op_types;      /* 0: of all operators */
+    bool symmetric;         /* MinMax, Percentile */
+    bool moving_average;    /* MinMax */
+    double averaging_constant;
+    bool per_channel;                      /* MinMax: one range for each index of axis 1 */
+    uint64_t num_bins, num_quantized_bins; /* histograms; Entropy */
+    double percentile;                     /* Percentile: 0 to 100 */
+    oq_cal_scenario scenario;              /* Distribution */
+    uint64_t stride; /* fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all
+                      * as one */
+    uint64_t memory; /* bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of RAM */
+    bool fast;       /* optimised graph, `only` or what is left of the tensors when Relu and Clip lose theirs */
+    const oq_str *only; /* names to observe, a subset of the selection; NULL: all of it */
+    size_t n_only;
+} oq_cal_options;
+
+#define OQ_CAL_MEMORY_AUTO UINT64_MAX
+
+/* create_calibrator's defaults for the method (Percentile is symmetric; quantize_static's callers say otherwise
+ * themselves), memory AUTO. */
+void oq_cal_defaults(oq_cal_options *o, oq_cal_method method);
+/* ONQ_E_OPTION when a value is out of the range that the reference accepts. */
+onq_code oq_cal_check(const oq_cal_options *o, onq_error *err);
+
+typedef struct oq_cal_job {
+    oq_model *model;
+    oq_engine *engine;
+    oq_source *source; /* opened for this model; read from its beginning, more than once */
+    const oq_cal_options *options;
+    /* How sessions are made: n_threads, provider, custom_ops are taken; the rest is set here. */
+    oq_session_options session;
+    const char *checkpoint; /* state is saved here and taken up again; NULL: nowhere */
+} oq_cal_job;
+
+/* Runs the samples and finds the ranges. `out` is initialised by the call; release it after success. */
+onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err);
+
+#endif
