@@ -27,7 +27,7 @@ step_clang() {
 step_tidy() {
     need clang-tidy clang-tidy || return
     tools/build.sh clang -DONQ_TESTS=ON || return 1
-    git ls-files 'src/*.c' 'cli/*.c' | xargs -r -n 4 -P "$JOBS" clang-tidy --quiet -p build/clang
+    git ls-files 'src/*.c' 'cli/*.c' | xargs -r -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang
 }
 
 step_analyzer() {

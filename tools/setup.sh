@@ -71,9 +71,11 @@ install_packages() { # section, package...
     apt update >>"$log" 2>&1
     apt install --no-install-recommends "$@" >>"$log" 2>&1 && return 0
     # An interrupted run leaves packages half-installed: finish those, then once more.
-    as_root dpkg --configure -a >>"$log" 2>&1
-    apt --fix-broken install >>"$log" 2>&1
-    apt install --no-install-recommends "$@" >>"$log" 2>&1
+    {
+        as_root dpkg --configure -a
+        apt --fix-broken install
+        apt install --no-install-recommends "$@"
+    } >>"$log" 2>&1
 }
 
 stage_packages() { # section

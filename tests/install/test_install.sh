@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # test_install.sh — what is installed works from where it is, serves pkg-config and find_package users, and goes
 # away again without a trace.
 prefix=$PWD/prefix
