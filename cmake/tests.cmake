@@ -37,7 +37,7 @@ set(TEST_ENVIRONMENT
   "ONQ_ROOT=${PROJECT_SOURCE_DIR}"
   "ONQ_BUILD=${PROJECT_BINARY_DIR}"
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1"
-  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/harness/lsan.supp:print_suppressions=0"
+  "LSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/tests/harness/lsan.supp':print_suppressions=0"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1")
 if(TARGET onq)

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# test_checks.sh — the checks of tools/ find what they are for: each offence is planted in a small tree of its own, and
+# the same tree without it passes.
+mkdir -p tree/tools tree/src/base tree/src/onnx tree/cli tree/include/onq
+cp "$ONQ_ROOT"/tools/check-layers.sh "$ONQ_ROOT"/tools/check-exports.sh tree/tools/
+cd tree || exit 1
+echo '#include <stddef.h>' >include/onq/onq.h
+printf '#include "base/low.h"\n\n#include <stdio.h>\n' >src/base/low.c
+echo '#include "onq/onq.h"' >src/base/low.h
+printf '#include "onnx/high.h"\n#include "base/low.h"\n' >src/onnx/high.c
+touch src/onnx/high.h cli/args.h
+printf '#include "args.h"\n#include <onq/onq.h>\n' >cli/args.c
+
+# planted NAME FILE LINE WANTED — adds the line, wants a failure that says WANTED, takes it away
+planted() {
+    local had=no
+    [ ! -e "$2" ] || { had=yes; cp "$2" ../kept; }
+    mkdir -p "$(dirname "$2")"
+    echo "$3" >>"$2"
+    if bash tools/check-layers.sh >../said; then
+        echo "check-layers does not see: $1"
+        exit 1
+    fi
+    grep -qF -- "$4" ../said || { echo "check-layers on $1 says:"; cat ../said; exit 1; }
+    if [ $had = yes ]; then cp ../kept "$2"; else rm "$2"; fi
+    rmdir --ignore-fail-on-non-empty "$(dirname "$2")"
+    bash tools/check-layers.sh >/dev/null
+}
+bash tools/check-layers.sh
+planted "a lower layer that sees a higher one" src/base/low.c '#include "onnx/high.h"' 'base may not see onnx'
+planted "an include not written from src/" src/onnx/high.c '#include "high.h"' 'write it from src/'
+planted "a way around by dots" src/base/low.c '#include "base/../onnx/high.h"' 'write it from src/'
+planted "our header in angle brackets" src/base/low.c '#include <onnx/high.h>' 'in quotes'
+planted "a layer nobody knows" src/misc/x.c '#include <stdio.h>' 'no layer is called misc'
+planted "a program that sees the insides" cli/args.c '#include "base/low.h"' 'a program sees only'
+planted "a public header that needs another" include/onq/onq.h '#include "base/low.h"' 'stands alone'
+planted "one name twice" src/onnx/low.c '#include <stdio.h>' 'more than one file'
+
+# exports
+mkdir src/api
+touch src/api/api.c
+echo 'ONQ_API int onq_one(void);' >>include/onq/onq.h
+echo 'int onq_one(void) { return 1; }' >ok.c
+cc -shared -fPIC ok.c -o ok.so
+bash tools/check-exports.sh ok.so
+echo 'int oq_inside(void) { return 1; }' >>ok.c
+cc -shared -fPIC ok.c -o foreign.so
+if bash tools/check-exports.sh foreign.so; then exit 1; fi
+echo 'ONQ_API const char *onq_two(int a);' >>include/onq/onq.h
+if bash tools/check-exports.sh ok.so >../said; then exit 1; fi
+grep -qx onq_two ../said
+
+# the fuzz driver: a target with a planted fault is caught, and the input kept
+cat >target.c <<'C'
+#include <stdint.h>
+#include <stdlib.h>
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size > 2 && data[0] == 'a' && data[2] == 0xff) {
+        abort();
+    }
+    return 0;
+}
+C
+mkdir seeds none
+printf abc >seeds/one
+cc -std=c17 -D_GNU_SOURCE target.c "$ONQ_ROOT/tests/fuzz/replay_main.c" -o target
+export ONQ_BUILD=$PWD
+./target --rounds 0 seeds
+if ./target --rounds 100000 seeds; then exit 1; fi
+test "$(head -c 1 crash-target.bin)" = a
+if ./target --rounds 0 crash-target.bin; then exit 1; fi
+if ./target none; then exit 1; fi # nothing tested is a failure
