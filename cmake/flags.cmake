@@ -8,6 +8,8 @@ target_compile_options(onq_flags INTERFACE
   # Results are bit-exact: no fused multiply-add unless the source says fma().
   -ffp-contract=off
   -fno-strict-aliasing
+  # `#pragma omp simd` says which loops to vectorise; no OpenMP at run time.
+  -fopenmp-simd
   -fstack-protector-strong)
 # POSIX and GNU interfaces (mmap, openat, copy_file_range) under -std=c17.
 target_compile_definitions(onq_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)

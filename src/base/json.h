@@ -1,7 +1,8 @@
 /*
  * json.h — a thin layer over jansson.
  *
- * Reading has limits on size and depth, refuses duplicate keys, and gives errors with file, line and column.
+ * Reading has limits on size and depth, refuses duplicate keys, and gives errors with file, line and
+ * column (ONQ_E_CONFIG for what is not JSON, ONQ_E_LIMIT for too much of it).
  * Writing is through oq_jw, a small streaming writer with stable key order, so that a large report
  * needs no tree in memory.
  */
@@ -23,11 +24,17 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
 
 /* Writer: commas and indentation are its business. Numbers are the shortest text that reads back
  * as the same double or float; NaN and infinities are written as null. */
+typedef struct oq_jw_level {
+    bool empty; /* nothing in it yet */
+    bool lines; /* something in it stands on a line of its own */
+} oq_jw_level;
+
 typedef struct oq_jw {
     oq_buf *out;
     unsigned depth;
-    bool first[OQ_JSON_DEPTH];
+    oq_jw_level levels[OQ_JSON_DEPTH];
     bool pretty;
+    bool after_key;
 } oq_jw;
 
 void oq_jw_init(oq_jw *w, oq_buf *out, bool pretty);
@@ -45,7 +52,7 @@ void oq_jw_float(oq_jw *w, const char *key, float v);
 void oq_jw_bool(oq_jw *w, const char *key, bool v);
 void oq_jw_null(oq_jw *w, const char *key);
 
-/* The shortest text of a double (as Python's repr, without its ".0") into b[32]. */
+/* The shortest text of a double (as Python's repr, without its ".0", save for "-0.0") into b[32]. */
 void oq_real_text(char *b, double v);
 void oq_float_text(char *b, float v);
 

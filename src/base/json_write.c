@@ -1,0 +1,272 @@
+/*
+ * json_write.c — the streaming JSON writer and the shortest text of a number. See json.h.
+ *
+ * Laid out for people as well: members of an object on lines of their own, an array of plain values on
+ * one line, an array of objects one object after another.
+ */
+#include "base/json.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void oq_jw_init(oq_jw *w, oq_buf *out, bool pretty) {
+    *w = (oq_jw){.out = out, .pretty = pretty};
+}
+
+static void new_line(oq_jw *w) {
+    static const char spaces[] = "                                ";
+    oq_buf_addc(w->out, '\n');
+    for (size_t n = 2 * (size_t)w->depth; n != 0;) {
+        const size_t part = n < sizeof spaces - 1 ? n : sizeof spaces - 1;
+        oq_buf_add(w->out, spaces, part);
+        n -= part;
+    }
+}
+
+/* What stands before a value or a key: comma, line end, indentation. */
+static void separate(oq_jw *w, bool own_line) {
+    if (w->depth == 0)
+        return;
+    oq_jw_level *level = &w->levels[w->depth - 1];
+    if (!level->empty)
+        oq_buf_addc(w->out, ',');
+    if (w->pretty && own_line) {
+        new_line(w);
+        level->lines = true;
+    } else if (w->pretty && !level->empty) {
+        oq_buf_addc(w->out, ' ');
+    }
+    level->empty = false;
+}
+
+void oq_jw_key(oq_jw *w, oq_str key) {
+    assert(!w->after_key);
+    separate(w, true);
+    oq_buf_add_json(w->out, key);
+    oq_buf_adds(w->out, w->pretty ? ": " : ":");
+    w->after_key = true;
+}
+
+/* Before each value. */
+static void begin(oq_jw *w, const char *key, bool container) {
+    if (key != NULL)
+        oq_jw_key(w, oq_str_of(key));
+    else if (!w->after_key)
+        separate(w, container);
+    w->after_key = false;
+}
+
+static void open_level(oq_jw *w, const char *key, char bracket) {
+    begin(w, key, true);
+    oq_buf_addc(w->out, bracket);
+    assert(w->depth < OQ_JSON_DEPTH);
+    if (w->depth < OQ_JSON_DEPTH)
+        w->levels[w->depth++] = (oq_jw_level){.empty = true};
+    else
+        w->out->failed = true;
+}
+
+static void close_level(oq_jw *w, char bracket) {
+    assert(w->depth > 0 && !w->after_key);
+    w->depth--;
+    if (w->levels[w->depth].lines)
+        new_line(w);
+    oq_buf_addc(w->out, bracket);
+}
+
+void oq_jw_begin_object(oq_jw *w, const char *key) {
+    open_level(w, key, '{');
+}
+
+void oq_jw_end_object(oq_jw *w) {
+    close_level(w, '}');
+}
+
+void oq_jw_begin_array(oq_jw *w, const char *key) {
+    open_level(w, key, '[');
+}
+
+void oq_jw_end_array(oq_jw *w) {
+    close_level(w, ']');
+}
+
+void oq_jw_str(oq_jw *w, const char *key, oq_str v) {
+    begin(w, key, false);
+    oq_buf_add_json(w->out, v);
+}
+
+void oq_jw_cstr(oq_jw *w, const char *key, const char *v) {
+    oq_jw_str(w, key, oq_str_of(v));
+}
+
+void oq_jw_int(oq_jw *w, const char *key, int64_t v) {
+    begin(w, key, false);
+    oq_buf_addf(w->out, "%lld", (long long)v);
+}
+
+void oq_jw_uint(oq_jw *w, const char *key, uint64_t v) {
+    begin(w, key, false);
+    oq_buf_addf(w->out, "%llu", (unsigned long long)v);
+}
+
+void oq_jw_real(oq_jw *w, const char *key, double v) {
+    char b[32];
+    begin(w, key, false);
+    oq_real_text(b, v);
+    oq_buf_adds(w->out, isfinite(v) ? b : "null");
+}
+
+void oq_jw_float(oq_jw *w, const char *key, float v) {
+    char b[32];
+    begin(w, key, false);
+    oq_float_text(b, v);
+    oq_buf_adds(w->out, isfinite(v) ? b : "null");
+}
+
+void oq_jw_bool(oq_jw *w, const char *key, bool v) {
+    begin(w, key, false);
+    oq_buf_adds(w->out, v ? "true" : "false");
+}
+
+void oq_jw_null(oq_jw *w, const char *key) {
+    begin(w, key, false);
+    oq_buf_adds(w->out, "null");
+}
+
+/* ---- numbers ---- */
+
+/* A positive decimal number 0.DIGITS x 10^point, digits without leading or trailing zeros. */
+struct decimal {
+    char digits[20];
+    int n;
+    int point;
+};
+
+/* v rounded to `precision` digits. Only digits are taken from the text, whatever the decimal point
+ * of the locale. */
+static struct decimal round_to(double v, int precision) {
+    char b[64];
+    struct decimal d = {.n = 0};
+    snprintf(b, sizeof b, "%.*e", precision - 1, v);
+    const char *p = b;
+    for (; *p != 'e' && *p != '\0'; p++) {
+        if (*p >= '0' && *p <= '9')
+            d.digits[d.n++] = *p;
+    }
+    d.point = *p == 'e' ? atoi(p + 1) + 1 : 1;
+    while (d.n > 1 && d.digits[d.n - 1] == '0')
+        d.n--;
+    return d;
+}
+
+/* One more in the last of `precision` places. */
+static struct decimal step_up(struct decimal d, int precision) {
+    while (d.n < precision)
+        d.digits[d.n++] = '0';
+    int i = d.n - 1;
+    while (i >= 0 && d.digits[i] == '9')
+        i--;
+    if (i < 0) {
+        d.digits[0] = '1';
+        d.n = 1;
+        d.point++;
+        return d;
+    }
+    d.digits[i]++;
+    d.n = i + 1;
+    return d;
+}
+
+/* Reads it back; no decimal point is in the text, so no locale matters. */
+static bool reads_as(struct decimal d, double v, bool is_float) {
+    char b[40];
+    snprintf(b, sizeof b, "%.*se%d", d.n, d.digits, d.point - d.n);
+    return is_float ? strtof(b, NULL) == (float)v : strtod(b, NULL) == v;
+}
+
+/* The fewest digits that read back as v > 0 and, of these, the nearest to it. The first try covers all that
+ * have fewer still (their zeros are cut), but for subnormals, which have fewer digits than that. Just above a power of two the numbers lie twice as far apart as
+ * below it, so there the next decimal above may do where the nearest one (below) does not. */
+static struct decimal shortest(double v, bool is_float) {
+    int exponent;
+    const bool power_of_two = frexp(v, &exponent) == 0.5;
+    const bool subnormal = v < (is_float ? (double)FLT_MIN : DBL_MIN);
+    const int first = subnormal ? 1 : is_float ? 6 : 15, last = is_float ? 9 : 17;
+    for (int precision = first; precision < last; precision++) {
+        struct decimal d = round_to(v, precision);
+        if (reads_as(d, v, is_float))
+            return d;
+        d = step_up(d, precision);
+        if (power_of_two && reads_as(d, v, is_float))
+            return d;
+    }
+    return round_to(v, last);
+}
+
+static char *put(char *b, const char *p, int n) {
+    memcpy(b, p, (size_t)n);
+    return b + n;
+}
+
+static char *put_zeros(char *b, int n) {
+    memset(b, '0', (size_t)n);
+    return b + n;
+}
+
+/* Laid out as Python's repr: an exponent below 1e-4 and from 1e16 on. */
+static void layout(char *b, struct decimal d) {
+    if (d.point > 16 || d.point <= -4) {
+        *b++ = d.digits[0];
+        if (d.n > 1) {
+            *b++ = '.';
+            b = put(b, d.digits + 1, d.n - 1);
+        }
+        const int e = d.point - 1;
+        const unsigned size = (unsigned)(e < 0 ? -e : e) % 1000; /* at most 324 */
+        snprintf(b, 8, "e%c%02u", e < 0 ? '-' : '+', size);
+        return;
+    }
+    if (d.point <= 0) {
+        b = put(b, "0.", 2);
+        b = put_zeros(b, -d.point);
+        b = put(b, d.digits, d.n);
+    } else if (d.n <= d.point) {
+        b = put(b, d.digits, d.n);
+        b = put_zeros(b, d.point - d.n);
+    } else {
+        b = put(b, d.digits, d.point);
+        *b++ = '.';
+        b = put(b, d.digits + d.point, d.n - d.point);
+    }
+    *b = '\0';
+}
+
+static void number_text(char *b, double v, bool is_float) {
+    if (isnan(v)) {
+        memcpy(b, "nan", 4);
+        return;
+    }
+    const bool negative = signbit(v);
+    if (negative) {
+        *b++ = '-';
+        v = -v;
+    }
+    if (isinf(v))
+        memcpy(b, "inf", 4);
+    else if (v != 0)
+        layout(b, shortest(v, is_float));
+    else if (negative)
+        memcpy(b, "0.0", 4); /* "-0" would be read as a whole number, which has no sign */
+    else
+        memcpy(b, "0", 2);
+}
+
+void oq_real_text(char *b, double v) {
+    number_text(b, v, false);
+}
+
+void oq_float_text(char *b, float v) {
+    number_text(b, (double)v, true);
+}

@@ -1,0 +1,231 @@
+/*
+ * real.c — small floats and small integers. See real.h.
+ *
+ * Every narrow float is made the same way: encode() rounds the magnitude to the type's significand, half
+ * to even, into a code that simply counts the type's values upwards from zero (subnormals, normals,
+ * and on past the largest, as if exponents had no end). What is past the largest finite code is
+ * then overflow, and each type has its own answer to that, to NaN and to minus zero. The answers are those
+ * of numpy (fp16) and ml_dtypes (all others), to the bit.
+ */
+#include "base/real.h"
+
+#include <string.h>
+
+static uint32_t bits_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static float float_of(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* v / 2^shift, half to even. */
+static uint64_t round_shift(uint64_t v, unsigned shift) {
+    if (shift == 0)
+        return v;
+    if (shift > 63)
+        return 0;
+    const uint64_t half = (uint64_t)1 << (shift - 1), low = v & (half * 2 - 1);
+    const uint64_t q = v >> shift;
+    return q + (low > half || (low == half && (q & 1)));
+}
+
+/* The code of the finite magnitude sig x 2^(exp - width) (sig below 2^(width + 1)) in a type with `man`
+ * bits behind the point and exponent bias `bias`. */
+static uint64_t encode(uint64_t sig, int exp, unsigned width, unsigned man, int bias) {
+    const int field = exp + bias; /* of the exponent */
+    if (field >= 1)
+        return ((uint64_t)(field - 1) << man) + round_shift(sig, width - man);
+    const unsigned deeper = (unsigned)(1 - field);
+    return round_shift(sig, width - man + (deeper < 64 ? deeper : 64));
+}
+
+static uint64_t encode_f32(uint32_t magnitude, unsigned man, int bias) {
+    const uint32_t field = magnitude >> 23, low = magnitude & 0x7fffff;
+    return field != 0 ? encode(low | 0x800000, (int)field - 127, 23, man, bias)
+                      : encode(low, -126, 23, man, bias);
+}
+
+/* The number of a code: the inverse, for types with at most 10 bits behind the point. */
+static float decode(uint32_t code, unsigned man, int bias) {
+    const uint32_t field = code >> man, low = code & ((1u << man) - 1);
+    if (field != 0)
+        return float_of(((uint32_t)((int)field - bias + 127) << 23) | (low << (23 - man)));
+    /* Whole multiples of the smallest subnormal: exact. */
+    return (float)low * float_of((uint32_t)(127 + 1 - bias - (int)man) << 23);
+}
+
+/* ---- 16 bits ---- */
+
+uint16_t oq_f32_to_f16(float x) {
+    const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff;
+    uint64_t code;
+    if (magnitude > 0x7f800000) {
+        /* NaN keeps the upper bits of its payload, but never becomes an infinity. */
+        code = 0x7c00 | ((magnitude >> 13) & 0x3ff);
+        code += code == 0x7c00;
+    } else {
+        code = encode_f32(magnitude, 10, 15);
+        if (code > 0x7c00)
+            code = 0x7c00;
+    }
+    return (uint16_t)(sign | code);
+}
+
+uint16_t oq_f64_to_f16(double x) {
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    const uint64_t sign = (u >> 48) & 0x8000, magnitude = u & (UINT64_MAX >> 1);
+    const uint64_t low = magnitude & 0xfffffffffffffu;
+    const int field = (int)(magnitude >> 52);
+    uint64_t code;
+    if (field == 0x7ff && low != 0) {
+        code = 0x7c00 | (low >> 42);
+        code += code == 0x7c00;
+    } else {
+        /* A subnormal double is far below the smallest half: its exponent need not be exact. */
+        code = field == 0 ? 0 : encode(low | (uint64_t)1 << 52, field - 1023, 52, 10, 15);
+        if (code > 0x7c00)
+            code = 0x7c00;
+    }
+    return (uint16_t)(sign | code);
+}
+
+static inline float f16_to_f32(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = h & 0x7fff;
+    const uint32_t normal = (magnitude << 13) + (112u << 23);
+    const uint32_t special = (magnitude << 13) | 0x7f800000;
+    const uint32_t subnormal = bits_of((float)(int32_t)magnitude * 0x1p-24f);
+    const uint32_t finite = magnitude < 0x400 ? subnormal : normal;
+    return float_of(sign | (magnitude >= 0x7c00 ? special : finite));
+}
+
+float oq_f16_to_f32(uint16_t h) {
+    return f16_to_f32(h);
+}
+
+uint16_t oq_f32_to_bf16(float x) {
+    const uint32_t u = bits_of(x);
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(0x7fc0 | ((u >> 16) & 0x8000));
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+float oq_bf16_to_f32(uint16_t h) {
+    return float_of((uint32_t)h << 16);
+}
+
+void oq_f16_to_f32_n(const uint16_t *in, float *out, size_t n) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        out[i] = f16_to_f32(in[i]);
+}
+
+void oq_bf16_to_f32_n(const uint16_t *in, float *out, size_t n) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        out[i] = float_of((uint32_t)in[i] << 16);
+}
+
+/* ---- 8 bits ---- */
+
+static const struct fp8_type {
+    unsigned man;
+    int bias;
+    uint8_t largest;  /* finite */
+    uint8_t overflow; /* what is past it becomes */
+    uint8_t nan;
+    bool is_uz; /* no minus zero: its code is NaN */
+} fp8_types[] = {
+    [OQ_FP8_E4M3FN] = {3, 7, 0x7e, 0x7f, 0x7f, false},
+    [OQ_FP8_E4M3FNUZ] = {3, 8, 0x7f, 0x80, 0x80, true},
+    [OQ_FP8_E5M2] = {2, 15, 0x7b, 0x7c, 0x7e, false},
+    [OQ_FP8_E5M2FNUZ] = {2, 16, 0x7f, 0x80, 0x80, true},
+};
+
+uint8_t oq_f32_to_fp8(float x, oq_fp8 kind, bool saturate) {
+    const struct fp8_type *t = &fp8_types[kind];
+    const uint32_t u = bits_of(x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint8_t)(t->nan | sign);
+    const uint64_t code = encode_f32(magnitude, t->man, t->bias);
+    if (code > t->largest)
+        return (uint8_t)((saturate ? t->largest : t->overflow) | sign);
+    if (code == 0 && t->is_uz)
+        return 0;
+    return (uint8_t)(code | sign);
+}
+
+float oq_fp8_to_f32(uint8_t b, oq_fp8 kind) {
+    const struct fp8_type *t = &fp8_types[kind];
+    const uint32_t sign = (uint32_t)(b & 0x80) << 24, code = b & 0x7f;
+    if (t->is_uz && b == 0x80)
+        return float_of(0xffc00000);
+    if (code > t->largest) {
+        const bool is_inf = kind == OQ_FP8_E5M2 && code == t->overflow;
+        return float_of(sign | (is_inf ? 0x7f800000 : 0x7fc00000));
+    }
+    return float_of(sign | bits_of(decode(code, t->man, t->bias)));
+}
+
+uint8_t oq_f32_to_e8m0(float x) {
+    const uint32_t u = bits_of(x);
+    /* There is no zero, no sign and no infinity: all that is NaN. */
+    if (u == 0 || u >= 0x7f800000)
+        return 0xff;
+    /* Subnormals are rounded as if they had the leading bit; so does ml_dtypes. */
+    const uint32_t field = u >> 23, low = u & 0x7fffff;
+    return (uint8_t)(field + (low > 0x400000 || (low == 0x400000 && (field & 1))));
+}
+
+uint8_t oq_f32_to_e8m0_up(float x) {
+    const uint32_t u = bits_of(x) & 0x7fffffff, field = u >> 23;
+    if (field >= 0xfe)
+        return (uint8_t)field;
+    return (uint8_t)(field + ((u & 0x7fffff) != 0));
+}
+
+float oq_e8m0_to_f32(uint8_t b) {
+    return float_of(b == 0xff ? 0x7fc00000 : b == 0 ? 0x400000 : (uint32_t)b << 23);
+}
+
+/* ---- less than 8 bits ---- */
+
+uint8_t oq_f32_to_fp4(float x) {
+    const uint32_t u = bits_of(x), sign = (u >> 28) & 8, magnitude = u & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint8_t)(sign ^
+                         8); /* there is no NaN; ml_dtypes makes it a zero of the other sign */
+    const uint64_t code = encode_f32(magnitude, 1, 1);
+    return (uint8_t)((code > 7 ? 7 : code) | sign);
+}
+
+float oq_fp4_to_f32(uint8_t nib) {
+    const float magnitude = decode(nib & 7, 1, 1);
+    return nib & 8 ? -magnitude : magnitude;
+}
+
+float oq_fp6_to_f32(uint8_t b, bool e3m2) {
+    const float magnitude = e3m2 ? decode(b & 31, 2, 3) : decode(b & 31, 3, 1);
+    return b & 32 ? -magnitude : magnitude;
+}
+
+void oq_pack_4bit(const int8_t *in, size_t n, uint8_t *out) {
+    for (size_t i = 0; i < n / 2; i++)
+        out[i] = (uint8_t)((in[2 * i] & 15) | (in[2 * i + 1] & 15) << 4);
+    if (n % 2 != 0)
+        out[n / 2] = (uint8_t)(in[n - 1] & 15);
+}
+
+void oq_pack_2bit(const int8_t *in, size_t n, uint8_t *out) {
+    for (size_t i = 0; i < n; i += 4) {
+        unsigned byte = 0;
+        for (size_t k = 0; k < 4 && i + k < n; k++)
+            byte |= ((unsigned)in[i + k] & 3) << (2 * k);
+        out[i / 4] = (uint8_t)byte;
+    }
+}
