@@ -6,7 +6,7 @@
  *   STRS  {oq_str *v; n}     I64S {int64_t *v; n}     F32S {float *v; n}
  *   I64, I32, F32            {v, has}; set with attr->i = OQ_I64(3), read attr->i.v (0 when absent)
  *   MSG   pointer, NULL when absent         MSGS {T **v; n}: elements keep their address
- *   PV P4 P8  oq_span of the encoded packed numbers (tensor.h reads them)
+ *   PV P4 P8  oq_packed: the encoded packed numbers (tensor.h reads them)
  *   PAY   oq_payload, the tensor's raw bytes: a view, or a producer that makes them when written
  *
  * Everything lives in the model's arena or its mapping. Push with OQ_PUSH(&model->arena, &g->node, n).
@@ -23,6 +23,14 @@ typedef struct oq_span {
     const uint8_t *p;
     uint64_t n;
 } oq_span;
+
+/* Packed numbers as they are encoded. `cap` is the room behind p when the codec had to join pieces in
+ * the arena, 0 for a view of the input. */
+typedef struct oq_packed {
+    const uint8_t *p;
+    uint64_t n;
+    uint64_t cap;
+} oq_packed;
 
 /* Bytes that are made when the model is written, or when somebody asks for them. `make` fills
  * exactly `size` bytes, may run on any thread, and must give the same bytes each time. */
@@ -56,23 +64,15 @@ typedef struct oq_msg {
     uint64_t size;       /* the encoder's: bytes of this message */
     uint64_t at;         /* where it began in its file, for messages to the user */
     oq_unknown *unknown; /* in order */
+    oq_unknown *unknown_last;
 } oq_msg;
 
 #define OQ_MESSAGE(name, proto) typedef struct oq_##name oq_##name;
-#define OQ_F(kind, number, field)
-#define OQ_M(kind, number, field, sub)
-#define OQ_O(group)
-#define OQ_ENDO()
-#define OQ_X(type, field)
+#define OQ_F(msg, kind, number, field)
+#define OQ_M(msg, kind, number, field, sub)
+#define OQ_X(msg, type, field)
 #define OQ_END(name)
 #include "onnx/schema.def"
-#undef OQ_MESSAGE
-#undef OQ_F
-#undef OQ_M
-#undef OQ_O
-#undef OQ_ENDO
-#undef OQ_X
-#undef OQ_END
 
 typedef OQ_VEC(oq_str) oq_strs;
 typedef OQ_VEC(int64_t) oq_i64s;
@@ -102,9 +102,9 @@ typedef struct oq_opt_f32 {
 #define OQ_C_STRS oq_strs
 #define OQ_C_I64S oq_i64s
 #define OQ_C_F32S oq_f32s
-#define OQ_C_PV oq_span
-#define OQ_C_P4 oq_span
-#define OQ_C_P8 oq_span
+#define OQ_C_PV oq_packed
+#define OQ_C_P4 oq_packed
+#define OQ_C_P8 oq_packed
 #define OQ_C_PAY oq_payload
 #define OQ_C_MSG(sub) oq_##sub *
 #define OQ_C_MSGS(sub) OQ_VEC(oq_##sub *)
@@ -112,21 +112,12 @@ typedef struct oq_opt_f32 {
 #define OQ_MESSAGE(name, proto)                                                                    \
     struct oq_##name {                                                                             \
         oq_msg m;
-#define OQ_F(kind, number, field) OQ_C_##kind field;
-#define OQ_M(kind, number, field, sub) OQ_C_##kind(sub) field;
-#define OQ_O(group)
-#define OQ_ENDO()
-#define OQ_X(type, field) type field;
+#define OQ_F(msg, kind, number, field) OQ_C_##kind field;
+#define OQ_M(msg, kind, number, field, sub) OQ_C_##kind(sub) field;
+#define OQ_X(msg, type, field) type field;
 #define OQ_END(name)                                                                               \
     }                                                                                              \
     ;
 #include "onnx/schema.def"
-#undef OQ_MESSAGE
-#undef OQ_F
-#undef OQ_M
-#undef OQ_O
-#undef OQ_ENDO
-#undef OQ_X
-#undef OQ_END
 
 #endif

@@ -69,6 +69,10 @@ static inline bool oq_tensor_is_external(const oq_tensor *t) {
     return t->data_location.v == 1;
 }
 
+/* Lets the kernel take back pages of the model's files that were read; call it between large tensors
+ * to keep resident memory small. Views stay valid. */
+void oq_model_drop_pages(const oq_model *m);
+
 /* Version of an opset domain ("" and "ai.onnx" are one), or 0 when not imported. */
 int64_t oq_model_opset(const oq_model *m, oq_str domain);
 /* Sets or adds it. */
@@ -89,9 +93,6 @@ typedef struct oq_save_options {
     uint64_t threshold;    /* tensors of fewer bytes stay inline */
     uint64_t align;        /* offsets are multiples of it; 0: 4096 */
     bool attributes;       /* tensors in attributes too */
-    /* Called on the complete temporary file before the rename (--verify); may be NULL. */
-    onq_code (*verify)(void *ctx, const char *temp_path, onq_error *err);
-    void *verify_ctx;
 } oq_save_options;
 
 /* Writes the model to `path`, whole or not at all; opts may be NULL (inline). */

@@ -40,20 +40,11 @@ typedef struct oq_schema {
 
 typedef enum oq_schema_id {
 #define OQ_MESSAGE(name, proto) OQ_SCHEMA_##name,
-#define OQ_F(kind, number, field)
-#define OQ_M(kind, number, field, sub)
-#define OQ_O(group)
-#define OQ_ENDO()
-#define OQ_X(type, field)
+#define OQ_F(msg, kind, number, field)
+#define OQ_M(msg, kind, number, field, sub)
+#define OQ_X(msg, type, field)
 #define OQ_END(name)
 #include "onnx/schema.def"
-#undef OQ_MESSAGE
-#undef OQ_F
-#undef OQ_M
-#undef OQ_O
-#undef OQ_ENDO
-#undef OQ_X
-#undef OQ_END
     OQ_SCHEMA_COUNT
 } oq_schema_id;
 
