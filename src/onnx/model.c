@@ -1,0 +1,320 @@
+/*
+ * model.c — opening and owning a model; finding a tensor's bytes wherever they live.
+ */
+#include "onnx/model.h"
+
+#include "onnx/schema.h"
+#include "onnx/tensor.h"
+
+/* What decoding may allocate: a fixed part plus so many bytes for each byte of the file. An empty
+ * message takes two bytes of a file and a struct in memory, so without a limit a small hostile file
+ * fills the machine. Honest graphs need a fifth of this. */
+#define DECODE_BASE ((size_t)64 << 20)
+#define DECODE_FACTOR 32
+#define DECODE_MOST ((size_t)4 << 30)
+
+static onq_code model_alloc(onq_env *env, oq_model **out, onq_error *err) {
+    oq_model *m = oq_calloc(&env->alloc, 1, sizeof(*m));
+    if (m == NULL)
+        return oq_fail_nomem(err);
+    m->env = env;
+    m->dir.fd = m->root.fd = m->file.fd = -1;
+    oq_arena_init(&m->arena, &env->alloc);
+    oq_map_init(&m->ext_map, &m->arena);
+    *out = m;
+    return ONQ_OK;
+}
+
+void oq_model_free(oq_model *m) {
+    if (m == NULL)
+        return;
+    for (size_t i = 0; i < m->ext.n; i++)
+        oq_file_close(&m->ext.v[i]->file);
+    oq_dir_close(&m->dir);
+    oq_dir_close(&m->root);
+    oq_file_close(&m->file);
+    oq_arena_release(&m->arena);
+    oq_free(&m->env->alloc, m, sizeof(*m));
+}
+
+static onq_code decode_model(oq_model *m, onq_error *err) {
+    size_t budget = m->bytes.n > DECODE_MOST / DECODE_FACTOR ? DECODE_MOST
+                                                             : (size_t)m->bytes.n * DECODE_FACTOR;
+    if (m->bytes.n == 0)
+        return oq_fail(err, ONQ_E_MALFORMED, "the file is empty, an ONNX model is wanted");
+    m->arena.limit = DECODE_BASE + budget;
+    void *root = NULL;
+    onq_code rc =
+        oq_decode(&m->arena, OQ_SCHEMA_model_proto, m->bytes.p, m->bytes.n, 0, &root, err);
+    m->arena.limit = 0;
+    if (rc == ONQ_E_MALFORMED)
+        return oq_error_in(err, rc, "not an ONNX model, or damaged");
+    OQ_TRY(rc);
+    m->proto = root;
+    if (m->proto->graph == NULL)
+        return oq_fail(err, ONQ_E_INVALID, "the model has no graph (is this an ONNX model?)");
+    return ONQ_OK;
+}
+
+onq_code oq_model_open(onq_env *env, const char *path, const oq_open_options *opts, oq_model **out,
+                       onq_error *err) {
+    oq_model *m = NULL;
+    OQ_TRY(model_alloc(env, &m, err));
+    onq_code rc = oq_file_open(&m->file, &env->alloc, path, err);
+    if (rc != ONQ_OK)
+        goto done;
+    m->path = oq_arena_strdup(&m->arena, path, strlen(path));
+    if (m->path == NULL) {
+        rc = oq_fail_nomem(err);
+        goto done;
+    }
+    m->bytes = (oq_span){m->file.p, m->file.size};
+    rc = decode_model(m, err);
+    if (rc != ONQ_OK) {
+        rc = oq_error_in(err, rc, "%s", path);
+        goto done;
+    }
+    OQ_GO(oq_dir_open_parent(&m->dir, &env->alloc, path, err));
+    if (opts != NULL && opts->data_root != NULL)
+        OQ_GO(oq_dir_open(&m->root, &env->alloc, opts->data_root, err));
+done:
+    if (rc != ONQ_OK) {
+        oq_model_free(m);
+        return rc;
+    }
+    *out = m;
+    return ONQ_OK;
+}
+
+onq_code oq_model_open_memory(onq_env *env, const void *p, size_t n, const oq_open_options *opts,
+                              oq_model **out, onq_error *err) {
+    oq_model *m = NULL;
+    OQ_TRY(model_alloc(env, &m, err));
+    m->path = "<memory>";
+    m->bytes = (oq_span){p, n};
+    onq_code rc = decode_model(m, err);
+    if (rc != ONQ_OK) {
+        rc = oq_error_in(err, rc, "%s", m->path);
+        goto done;
+    }
+    if (opts != NULL && opts->base_dir != NULL)
+        OQ_GO(oq_dir_open(&m->dir, &env->alloc, opts->base_dir, err));
+    if (opts != NULL && opts->data_root != NULL)
+        OQ_GO(oq_dir_open(&m->root, &env->alloc, opts->data_root, err));
+done:
+    if (rc != ONQ_OK) {
+        oq_model_free(m);
+        return rc;
+    }
+    *out = m;
+    return ONQ_OK;
+}
+
+onq_code oq_model_new(onq_env *env, int64_t ir_version, int64_t opset, oq_model **out,
+                      onq_error *err) {
+    oq_model *m = NULL;
+    OQ_TRY(model_alloc(env, &m, err));
+    m->path = "<memory>";
+    m->touched = true;
+    m->proto = OQ_NEW(&m->arena, oq_model_proto);
+    onq_code rc = ONQ_E_NOMEM;
+    if (m->proto != NULL) {
+        m->proto->ir_version = OQ_I64(ir_version);
+        m->proto->graph = OQ_NEW(&m->arena, oq_graph);
+        if (m->proto->graph != NULL)
+            rc = oq_model_set_opset(m, OQ_S(""), opset, err);
+    }
+    if (rc != ONQ_OK) {
+        oq_model_free(m);
+        return oq_fail_nomem(err);
+    }
+    *out = m;
+    return ONQ_OK;
+}
+
+/* ---- external data ---- */
+
+typedef struct ext_ref {
+    oq_str location;
+    uint64_t offset, length;
+    bool has_length;
+} ext_ref;
+
+static onq_code parse_ref(const oq_tensor *t, ext_ref *r, onq_error *err) {
+    *r = (ext_ref){0};
+    for (size_t i = 0; i < t->external_data.n; i++) {
+        const oq_entry *e = t->external_data.v[i];
+        const bool offset = oq_str_is(e->key, "offset"), length = oq_str_is(e->key, "length");
+        if (oq_str_is(e->key, "location"))
+            r->location = e->value;
+        if (!offset && !length)
+            continue;
+        int64_t v = 0;
+        if (!oq_str_to_i64(e->value, &v) || v < 0)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "tensor '%.*s': external data %.*s is '%.*s', a number is wanted",
+                           OQ_STR(t->name), OQ_STR(e->key), OQ_STR(e->value));
+        if (offset)
+            r->offset = (uint64_t)v;
+        else
+            r->length = (uint64_t)v;
+        r->has_length = r->has_length || length;
+    }
+    if (r->location.n == 0)
+        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': external data without a location",
+                       OQ_STR(t->name));
+    return ONQ_OK;
+}
+
+static onq_code ext_open(oq_model *m, oq_str location, const oq_file **out, onq_error *err) {
+    const uint32_t known = oq_map_find(&m->ext_map, location);
+    if (known != OQ_MAP_NONE) {
+        *out = &m->ext.v[known]->file;
+        return ONQ_OK;
+    }
+    if (m->dir.fd < 0)
+        return oq_fail(err, ONQ_E_PATH, "external data '%.*s' of a model that has no folder",
+                       OQ_STR(location));
+    oq_ext_file *x = OQ_NEW(&m->arena, oq_ext_file);
+    if (x == NULL)
+        return oq_fail_nomem(err);
+    x->location = location;
+    OQ_TRY(oq_dir_file(&m->dir, m->root.fd >= 0 ? &m->root : NULL, location, &x->file, err));
+    if (!OQ_PUSH(&m->arena, &m->ext, x)) {
+        oq_file_close(&x->file);
+        return oq_fail_nomem(err);
+    }
+    if (!oq_map_put(&m->ext_map, location, (uint32_t)(m->ext.n - 1)))
+        return oq_fail_nomem(err);
+    *out = &x->file;
+    return ONQ_OK;
+}
+
+onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file, uint64_t *offset,
+                           uint64_t *length, onq_error *err) {
+    ext_ref r;
+    uint64_t want = 0, end = 0;
+    OQ_TRY(oq_tensor_bytes(t, &want, err));
+    OQ_TRY(parse_ref(t, &r, err));
+    if (r.has_length && r.length != want)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "tensor '%.*s': external data of %llu bytes, its shape and type want %llu",
+                       OQ_STR(t->name), (unsigned long long)r.length, (unsigned long long)want);
+    onq_code rc = ext_open(m, r.location, file, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
+    if (!oq_add(r.offset, want, &end) || end > (*file)->size)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "tensor '%.*s': external data at %llu of %llu bytes passes the end of '%.*s' "
+                       "(%llu bytes)",
+                       OQ_STR(t->name), (unsigned long long)r.offset, (unsigned long long)want,
+                       OQ_STR(r.location), (unsigned long long)(*file)->size);
+    *offset = r.offset;
+    *length = want;
+    return ONQ_OK;
+}
+
+static onq_code run_producer(oq_model *m, oq_tensor *t, onq_error *err) {
+    uint8_t *p = oq_arena_alloc(&m->arena, t->raw_data.n);
+    if (p == NULL)
+        return oq_fail_nomem(err);
+    onq_code rc = t->raw_data.producer->make(t->raw_data.producer, p, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
+    t->raw_data.p = p;
+    t->raw_data.producer = NULL;
+    return ONQ_OK;
+}
+
+onq_code oq_model_data(oq_model *m, oq_tensor *t, oq_span *out, onq_error *err) {
+    uint64_t want = 0;
+    OQ_TRY(oq_tensor_bytes(t, &want, err));
+    if (oq_tensor_is_external(t)) {
+        const oq_file *f = NULL;
+        uint64_t offset = 0;
+        OQ_TRY(oq_model_external(m, t, &f, &offset, &want, err));
+        *out = (oq_span){f->p + offset, want};
+        return ONQ_OK;
+    }
+    if (t->raw_data.present) {
+        if (t->raw_data.n != want)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "tensor '%.*s': raw data of %llu bytes, its shape and type want %llu",
+                           OQ_STR(t->name), (unsigned long long)t->raw_data.n,
+                           (unsigned long long)want);
+        if (t->raw_data.producer != NULL)
+            OQ_TRY(run_producer(m, t, err));
+        *out = (oq_span){t->raw_data.p, want};
+        return ONQ_OK;
+    }
+    if (t->cache.p == NULL)
+        OQ_TRY(oq_tensor_typed_to_raw(&m->arena, t, &t->cache, err));
+    *out = t->cache;
+    return ONQ_OK;
+}
+
+void oq_model_drop_pages(const oq_model *m) {
+    if (m->file.p != NULL)
+        oq_file_drop(&m->file, 0, m->file.size);
+    for (size_t i = 0; i < m->ext.n; i++)
+        oq_file_drop(&m->ext.v[i]->file, 0, m->ext.v[i]->file.size);
+}
+
+/* ---- opsets and metadata ---- */
+
+static bool same_domain(oq_str a, oq_str b) {
+    const oq_str onnx = OQ_S("ai.onnx");
+    if (oq_str_eq(a, onnx))
+        a.n = 0;
+    if (oq_str_eq(b, onnx))
+        b.n = 0;
+    return oq_str_eq(a, b);
+}
+
+static oq_opset *find_opset(const oq_model *m, oq_str domain) {
+    for (size_t i = 0; i < m->proto->opset_import.n; i++)
+        if (same_domain(m->proto->opset_import.v[i]->domain, domain))
+            return m->proto->opset_import.v[i];
+    return NULL;
+}
+
+int64_t oq_model_opset(const oq_model *m, oq_str domain) {
+    const oq_opset *o = find_opset(m, domain);
+    return o != NULL ? o->version.v : 0;
+}
+
+onq_code oq_model_set_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err) {
+    oq_opset *o = find_opset(m, domain);
+    if (o == NULL) {
+        o = OQ_NEW(&m->arena, oq_opset);
+        if (o == NULL || !OQ_PUSH(&m->arena, &m->proto->opset_import, o))
+            return oq_fail_nomem(err);
+        o->domain = domain;
+    }
+    o->version = OQ_I64(version);
+    return ONQ_OK;
+}
+
+static oq_entry *find_entry(const oq_model *m, oq_str key) {
+    for (size_t i = 0; i < m->proto->metadata_props.n; i++)
+        if (oq_str_eq(m->proto->metadata_props.v[i]->key, key))
+            return m->proto->metadata_props.v[i];
+    return NULL;
+}
+
+oq_str oq_model_metadata(const oq_model *m, oq_str key) {
+    const oq_entry *e = find_entry(m, key);
+    return e != NULL ? e->value : (oq_str){0};
+}
+
+onq_code oq_model_set_metadata(oq_model *m, oq_str key, oq_str value, onq_error *err) {
+    oq_entry *e = find_entry(m, key);
+    if (e == NULL) {
+        e = OQ_NEW(&m->arena, oq_entry);
+        if (e == NULL || !OQ_PUSH(&m->arena, &m->proto->metadata_props, e))
+            return oq_fail_nomem(err);
+        e->key = key;
+    }
+    e->value = value;
+    return ONQ_OK;
+}

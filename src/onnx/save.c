@@ -1,0 +1,431 @@
+/*
+ * save.c — writing a model: whole or not at all, payloads from file to file or from producers.
+ *
+ * The encoder knows nothing of external data. Before encoding, tensors whose bytes go elsewhere are
+ * *swapped*: their storage fields are replaced (by external_data entries, or by a view when they come
+ * back inline) and put back afterwards, so saving leaves the model as it was.
+ */
+#include "base/pool.h"
+#include "onnx/graph.h"
+#include "onnx/schema.h"
+#include "onnx/tensor.h"
+
+#include <limits.h>
+
+#define PROTO_MOST ((uint64_t)INT32_MAX)
+#define ALIGN_DEFAULT 4096
+#define THRESHOLD_AUTO 1024
+/* Ranges of a mapped file from this size on go by copy_file_range. */
+#define COPY_LEAST ((uint64_t)256 << 10)
+/* How much may be read before the pages are given back. */
+#define DROP_EVERY ((uint64_t)32 << 20)
+
+typedef struct swap {
+    oq_tensor *tensor;
+    oq_tensor saved;
+} swap;
+
+typedef struct writer {
+    oq_model *m;
+    oq_save_options opts;
+    oq_arena scratch;
+    OQ_VEC(swap) swaps;
+    OQ_VEC(oq_out) data; /* external-data files */
+    oq_out model;
+    oq_map locations; /* file names taken */
+    bool any_external;
+    uint64_t place_end; /* ONE: end of the data file so far */
+    /* the pipeline */
+    const oq_piece *pieces;
+    uint8_t **made;
+    oq_out *out;
+    uint64_t since_drop;
+} writer;
+
+/* ---- moving bytes ---- */
+
+static const oq_file *file_of(const oq_model *m, const uint8_t *p) {
+    if (m->file.p != NULL && p >= m->file.p && p < m->file.p + m->file.size)
+        return &m->file;
+    for (size_t i = 0; i < m->ext.n; i++) {
+        const oq_file *f = &m->ext.v[i]->file;
+        if (p >= f->p && p < f->p + f->size)
+            return f;
+    }
+    return NULL;
+}
+
+static onq_code write_span(writer *w, const uint8_t *p, uint64_t n, onq_error *err) {
+    const oq_file *f = n >= COPY_LEAST ? file_of(w->m, p) : NULL;
+    if (f != NULL)
+        return oq_out_copy(w->out, f, (uint64_t)(p - f->p), n, err);
+    return oq_out_write(w->out, p, n, err);
+}
+
+static onq_code make_piece(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    writer *w = ctx;
+    const oq_piece *piece = &w->pieces[i];
+    (void)worker;
+    if (piece->producer == NULL)
+        return ONQ_OK;
+    w->made[i] = oq_alloc(&w->m->env->alloc, piece->n);
+    if (w->made[i] == NULL)
+        return oq_fail_nomem(err);
+    return piece->producer->make(piece->producer, w->made[i], err);
+}
+
+static onq_code take_piece(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    writer *w = ctx;
+    const oq_piece *piece = &w->pieces[i];
+    (void)worker;
+    if (piece->producer == NULL)
+        return write_span(w, piece->p, piece->n, err);
+    onq_code rc = oq_out_write(w->out, w->made[i], piece->n, err);
+    oq_free(&w->m->env->alloc, w->made[i], piece->n);
+    w->made[i] = NULL;
+    w->since_drop += piece->n * 4; /* a producer reads about four times what it makes */
+    if (w->since_drop >= DROP_EVERY) {
+        oq_model_drop_pages(w->m);
+        w->since_drop = 0;
+    }
+    return rc;
+}
+
+/* Writes the pieces to w->out, producers running ahead on the workers. */
+static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_error *err) {
+    size_t n_producers = 0;
+    for (size_t i = 0; i < n; i++)
+        n_producers += pieces[i].producer != NULL;
+    w->pieces = pieces;
+    if (n_producers == 0) {
+        for (size_t i = 0; i < n; i++)
+            OQ_TRY(write_span(w, pieces[i].p, pieces[i].n, err));
+        return ONQ_OK;
+    }
+    oq_pool *pool = NULL;
+    w->made = OQ_NEW_ARRAY(&w->scratch, uint8_t *, n);
+    if (w->made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_pool_new(w->m->env, &pool, err));
+    onq_code rc = oq_pool_pipeline(pool, n, 2 * (size_t)oq_pool_workers(pool) + 2, make_piece,
+                                   take_piece, w, err);
+    oq_pool_free(pool);
+    for (size_t i = 0; i < n; i++)
+        if (w->made[i] != NULL)
+            oq_free(&w->m->env->alloc, w->made[i], pieces[i].n);
+    return rc;
+}
+
+/* ---- swapping storage ---- */
+
+static void unswap(writer *w) {
+    while (w->swaps.n > 0) {
+        const swap *s = &w->swaps.v[--w->swaps.n];
+        const oq_span cache = s->tensor->cache;
+        *s->tensor = s->saved;
+        s->tensor->cache = cache;
+    }
+}
+
+static onq_code begin_swap(writer *w, oq_tensor *t, onq_error *err) {
+    const swap s = {t, *t};
+    if (!OQ_PUSH(&w->scratch, &w->swaps, s))
+        return oq_fail_nomem(err);
+    /* lists are shared with the saved struct: start new ones instead of editing them */
+    memset(&t->external_data, 0, sizeof(t->external_data));
+    memset(&t->string_data, 0, sizeof(t->string_data));
+    oq_tensor_clear_data(t);
+    t->cache = s.saved.cache;
+    return ONQ_OK;
+}
+
+static onq_code swap_inline(writer *w, oq_tensor *t, onq_error *err) {
+    oq_span raw = {0};
+    OQ_TRY(oq_model_data(w->m, t, &raw, err));
+    OQ_TRY(begin_swap(w, t, err));
+    t->raw_data = (oq_payload){.p = raw.p, .n = raw.n, .present = true};
+    return ONQ_OK;
+}
+
+static onq_code add_entry(writer *w, oq_tensor *t, const char *key, oq_str value, onq_error *err) {
+    oq_entry *e = OQ_NEW(&w->scratch, oq_entry);
+    if (e == NULL || value.p == NULL || !OQ_PUSH(&w->scratch, &t->external_data, e))
+        return oq_fail_nomem(err);
+    e->key = oq_str_of(key);
+    e->value = value;
+    return ONQ_OK;
+}
+
+static onq_code swap_external(writer *w, oq_tensor *t, const oq_place *place, onq_error *err) {
+    OQ_TRY(begin_swap(w, t, err));
+    OQ_TRY(add_entry(w, t, "location", place->location, err));
+    OQ_TRY(add_entry(w, t, "offset",
+                     oq_str_format(&w->scratch, "%llu", (unsigned long long)place->offset), err));
+    OQ_TRY(add_entry(w, t, "length",
+                     oq_str_format(&w->scratch, "%llu", (unsigned long long)place->length), err));
+    t->data_location = OQ_I32(1);
+    return ONQ_OK;
+}
+
+/* ---- external data ---- */
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static onq_code open_data(writer *w, const char *model_path, oq_str location, onq_error *err) {
+    const int folder = (int)(base_name(model_path) - model_path);
+    const oq_str path =
+        oq_str_format(&w->scratch, "%.*s%s", folder, model_path, oq_str_cstr(&w->scratch, location));
+    if (path.p == NULL || !OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}))
+        return oq_fail_nomem(err);
+    return oq_out_open(&w->data.v[w->data.n - 1], &w->m->env->alloc, path.p, err);
+}
+
+/* A file name for a tensor: its own, made safe and unique. */
+static oq_str each_location(writer *w, oq_str name) {
+    char safe[101];
+    size_t n = name.n < sizeof(safe) - 1 ? name.n : sizeof(safe) - 1;
+    for (size_t i = 0; i < n; i++) {
+        const char c = name.p[i];
+        const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                        c == '_' || c == '-' || (c == '.' && i > 0);
+        safe[i] = ok ? c : '_';
+    }
+    safe[n] = 0;
+    oq_str location = oq_str_format(&w->scratch, "%s", n > 0 ? safe : "tensor");
+    for (unsigned k = 1; location.p != NULL && oq_map_has(&w->locations, location); k++)
+        location = oq_str_format(&w->scratch, "%s_%u", n > 0 ? safe : "tensor", k);
+    if (location.p != NULL && !oq_map_put(&w->locations, location, 0))
+        location.p = NULL;
+    return location;
+}
+
+typedef struct place_ctx {
+    writer *w;
+    const char *path;
+    oq_str location; /* ONE */
+} place_ctx;
+
+static bool goes_out(const writer *w, const oq_tensor *t, bool in_attribute, uint64_t n) {
+    return (!in_attribute || w->opts.attributes) && n != 0 && n >= w->opts.threshold &&
+           w->opts.external != OQ_EXTERNAL_KEEP && t->data_type.v != OQ_STRING;
+}
+
+/* Decides one tensor: out to a data file, written there at once; or inline. */
+static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    place_ctx *c = ctx;
+    writer *w = c->w;
+    uint64_t n = 0;
+    if (t->data_type.v == OQ_STRING)
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_bytes(t, &n, err));
+    if (!goes_out(w, t, in_attribute, n))
+        return oq_tensor_is_external(t) ? swap_inline(w, t, err) : ONQ_OK;
+    const oq_producer *producer = t->raw_data.present ? t->raw_data.producer : NULL;
+    oq_span raw = {NULL, n};
+    if (producer == NULL)
+        OQ_TRY(oq_model_data(w->m, t, &raw, err));
+    oq_place *place = OQ_NEW(&w->scratch, oq_place);
+    oq_piece *piece = OQ_NEW(&w->scratch, oq_piece);
+    if (place == NULL || piece == NULL)
+        return oq_fail_nomem(err);
+    *piece = (oq_piece){raw.p, n, producer};
+    if (w->opts.external == OQ_EXTERNAL_EACH) {
+        place->location = each_location(w, t->name);
+        if (place->location.p == NULL)
+            return oq_fail_nomem(err);
+        OQ_TRY(open_data(w, c->path, place->location, err));
+        w->out = &w->data.v[w->data.n - 1];
+        OQ_TRY(write_pieces(w, piece, 1, err));
+        OQ_TRY(oq_out_seal(w->out, err));
+    } else {
+        place->location = c->location;
+        place->offset = (w->place_end + w->opts.align - 1) / w->opts.align * w->opts.align;
+        w->place_end = place->offset + n;
+    }
+    place->length = n;
+    return swap_external(w, t, place, err);
+}
+
+/* ONE: after all places are known, the payloads are written in one pipelined run. */
+static onq_code write_one(writer *w, onq_error *err) {
+    OQ_VEC(oq_piece) list = {0};
+    static const uint8_t zeros[ALIGN_DEFAULT];
+    uint64_t end = 0;
+    for (size_t i = 0; i < w->swaps.n; i++) {
+        const oq_tensor *t = w->swaps.v[i].tensor;
+        oq_tensor *was = &w->swaps.v[i].saved;
+        if (!oq_tensor_is_external(t))
+            continue;
+        oq_piece p = {NULL, 0, was->raw_data.present ? was->raw_data.producer : NULL};
+        oq_span raw = {NULL, was->raw_data.n};
+        if (p.producer == NULL)
+            OQ_TRY(oq_model_data(w->m, was, &raw, err));
+        p.p = raw.p;
+        p.n = raw.n;
+        uint64_t pad = (w->opts.align - end % w->opts.align) % w->opts.align;
+        for (end += pad; pad > 0;) {
+            const uint64_t k = pad < sizeof(zeros) ? pad : sizeof(zeros);
+            if (!OQ_PUSH(&w->scratch, &list, (oq_piece){zeros, k, NULL}))
+                return oq_fail_nomem(err);
+            pad -= k;
+        }
+        if (!OQ_PUSH(&w->scratch, &list, p))
+            return oq_fail_nomem(err);
+        end += p.n;
+    }
+    w->out = &w->data.v[0];
+    return write_pieces(w, list.v, list.n, err);
+}
+
+static onq_code place_all(writer *w, const char *path, onq_error *err) {
+    place_ctx c = {w, path, {0}};
+    if (w->opts.external == OQ_EXTERNAL_ONE) {
+        c.location = w->opts.location != NULL
+                         ? oq_str_of(w->opts.location)
+                         : oq_str_format(&w->scratch, "%s.data", base_name(path));
+        if (c.location.p == NULL)
+            return oq_fail_nomem(err);
+        if (c.location.n == 0 || memchr(c.location.p, '/', c.location.n) != NULL ||
+            oq_str_is(c.location, base_name(path)))
+            return oq_fail(err, ONQ_E_CONFIG,
+                           "external data location '%.*s': a file name beside the model is wanted",
+                           OQ_STR(c.location));
+    }
+    if (!oq_map_put(&w->locations, oq_str_of(base_name(path)), 0))
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_walk_tensors(w->m, place_tensor, &c, err));
+    if (w->place_end == 0)
+        return ONQ_OK;
+    OQ_TRY(open_data(w, path, c.location, err));
+    return write_one(w, err);
+}
+
+/* ---- the model file ---- */
+
+static onq_code find_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    (void)in_attribute;
+    (void)err;
+    if (oq_tensor_is_external(t))
+        *(bool *)ctx = true;
+    return ONQ_OK;
+}
+
+static onq_code copy_untouched(writer *w, onq_error *err) {
+    w->out = &w->model;
+    return write_span(w, w->m->bytes.p, w->m->bytes.n, err);
+}
+
+static onq_code encode_to(writer *w, onq_error *err) {
+    oq_pieces pieces = {.arena = &w->scratch};
+    OQ_TRY(oq_encode(&pieces, OQ_SCHEMA_model_proto, w->m->proto, err));
+    w->out = &w->model;
+    return write_pieces(w, pieces.list.v, pieces.list.n, err);
+}
+
+static onq_code write_model(writer *w, const char *path, onq_error *err) {
+    OQ_TRY(oq_walk_tensors(w->m, find_external, &w->any_external, err));
+    OQ_TRY(oq_out_open(&w->model, &w->m->env->alloc, path, err));
+    if (!w->m->touched && !w->any_external && w->opts.external == OQ_EXTERNAL_KEEP)
+        return copy_untouched(w, err);
+    OQ_TRY(place_all(w, path, err));
+    uint64_t size = oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
+    if (size > PROTO_MOST && w->opts.external == OQ_EXTERNAL_KEEP) {
+        oq_info(w->m->env, "%s: %.2f GB pass the 2 GB a model file may have; weights go to %s.data",
+                path, (double)size / 1e9, base_name(path));
+        unswap(w);
+        w->opts.external = OQ_EXTERNAL_ONE;
+        w->opts.threshold = THRESHOLD_AUTO;
+        OQ_TRY(place_all(w, path, err));
+        size = oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
+    }
+    if (size > PROTO_MOST)
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "%.2f GB without the external data; a model file may have 2 GB (lower the size "
+                       "threshold or move attribute tensors out too)",
+                       (double)size / 1e9);
+    return encode_to(w, err);
+}
+
+/* The inputs must be what they were when they were read. */
+static onq_code check_inputs(const oq_model *m, onq_error *err) {
+    if (m->file.p != NULL)
+        OQ_TRY(oq_file_check(&m->file, err));
+    for (size_t i = 0; i < m->ext.n; i++)
+        OQ_TRY(oq_file_check(&m->ext.v[i]->file, err));
+    return ONQ_OK;
+}
+
+static onq_code commit(writer *w, onq_error *err) {
+    oq_out **outs = OQ_NEW_ARRAY(&w->scratch, oq_out *, w->data.n + 1);
+    if (outs == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < w->data.n; i++)
+        outs[i] = &w->data.v[i];
+    outs[w->data.n] = &w->model;
+    return oq_out_commit_all(outs, w->data.n + 1, err);
+}
+
+onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opts, onq_error *err) {
+    writer w = {.m = m, .model = {.fd = -1}};
+    if (opts != NULL)
+        w.opts = *opts;
+    if (w.opts.align == 0)
+        w.opts.align = ALIGN_DEFAULT;
+    oq_arena_init(&w.scratch, &m->env->alloc);
+    oq_map_init(&w.locations, &w.scratch);
+    onq_code rc = write_model(&w, path, err);
+    unswap(&w);
+    if (rc == ONQ_OK)
+        rc = check_inputs(m, err);
+    if (rc == ONQ_OK)
+        rc = commit(&w, err);
+    for (size_t i = 0; i < w.data.n; i++)
+        oq_out_abort(&w.data.v[i]);
+    oq_out_abort(&w.model);
+    oq_arena_release(&w.scratch);
+    return rc == ONQ_OK ? ONQ_OK : oq_error_in(err, rc, "%s", path);
+}
+
+/* ---- encoding into memory ---- */
+
+static onq_code swap_placed(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    (void)in_attribute;
+    if (t->place != NULL)
+        return swap_external(ctx, t, t->place, err);
+    return ONQ_OK;
+}
+
+static onq_code encode_memory(writer *w, oq_buf *out, onq_error *err) {
+    oq_pieces pieces = {.arena = &w->scratch};
+    OQ_TRY(oq_walk_tensors(w->m, swap_placed, w, err));
+    oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
+    OQ_TRY(oq_encode(&pieces, OQ_SCHEMA_model_proto, w->m->proto, err));
+    for (size_t i = 0; i < pieces.list.n; i++) {
+        const oq_piece *p = &pieces.list.v[i];
+        if (p->producer == NULL) {
+            oq_buf_add(out, p->p, p->n);
+            continue;
+        }
+        uint8_t *made = oq_alloc(&w->m->env->alloc, p->n);
+        if (made == NULL)
+            return oq_fail_nomem(err);
+        onq_code rc = p->producer->make(p->producer, made, err);
+        if (rc == ONQ_OK)
+            oq_buf_add(out, made, p->n);
+        oq_free(&w->m->env->alloc, made, p->n);
+        OQ_TRY(rc);
+    }
+    return out->failed ? oq_fail_nomem(err) : ONQ_OK;
+}
+
+onq_code oq_model_encode(oq_model *m, oq_buf *out, onq_error *err) {
+    writer w = {.m = m};
+    oq_arena_init(&w.scratch, &m->env->alloc);
+    onq_code rc = encode_memory(&w, out, err);
+    unswap(&w);
+    oq_arena_release(&w.scratch);
+    return rc;
+}
