@@ -53,8 +53,10 @@ void oq_arena_release(oq_arena *a) {
 
 /* A block of `size` bytes with its header, counted against the limit; not in the list yet. */
 static oq_arena_block *take_block(oq_arena *a, size_t size) {
-    if (a->limit != 0 && (a->used > a->limit || size > a->limit - a->used))
+    if (a->limit != 0 && (a->used > a->limit || size > a->limit - a->used)) {
+        a->limited = true;
         return NULL;
+    }
     oq_arena_block *b = oq_alloc(a->alloc, size);
     if (b == NULL)
         return NULL;

@@ -18,6 +18,7 @@ typedef struct oq_arena {
     uint8_t *next, *end;    /* free part of the newest small block */
     size_t used;            /* bytes taken from the allocator */
     size_t limit;           /* 0: none */
+    bool limited;           /* a request was refused because of the limit, not for want of memory */
 } oq_arena;
 
 void oq_arena_init(oq_arena *a, const onq_allocator *alloc);

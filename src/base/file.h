@@ -97,6 +97,9 @@ onq_code oq_out_flush(oq_out *o, onq_error *err);
 /* Gives the temporary file a name in the target's folder (o->temp) before the commit, for whoever must
  * open it from there. */
 onq_code oq_out_give_name(oq_out *o, onq_error *err);
+/* Syncs a complete output and closes it under a temporary name, so that many can wait for one commit
+ * without an open file each. Nothing can be written to it any more. */
+onq_code oq_out_seal(oq_out *o, onq_error *err);
 /* Syncs; then renames over the target and syncs the folder. Ends the output, also when it fails. */
 onq_code oq_out_commit(oq_out *o, onq_error *err);
 /* Removes the temporary file; safe to call after commit or on a zeroed struct. */

@@ -412,6 +412,8 @@ static void take_back(oq_out *o, enum placed how) {
 }
 
 static onq_code sync_file(oq_out *o, onq_error *err) {
+    if (o->fd < 0)
+        return ONQ_OK; /* sealed: synced then */
     OQ_TRY(oq_out_flush(o, err));
     while (fsync(o->fd) != 0) {
         if (errno == EINTR)
@@ -420,6 +422,14 @@ static onq_code sync_file(oq_out *o, onq_error *err) {
             break; /* a file system without sync */
         return fail_write(o, errno, "cannot be written to the disk", err);
     }
+    return ONQ_OK;
+}
+
+onq_code oq_out_seal(oq_out *o, onq_error *err) {
+    OQ_TRY(sync_file(o, err));
+    OQ_TRY(oq_out_give_name(o, err));
+    close(o->fd);
+    o->fd = -1;
     return ONQ_OK;
 }
 

@@ -23,7 +23,7 @@ static onq_code decode_message(oq_arena *arena, const oq_schema *s, oq_wire w, v
                                unsigned depth, onq_error *err);
 
 static onq_code no_room(const frame *f, onq_error *err) {
-    if (f->arena->limit != 0 && f->arena->used + f->arena->used / 2 >= f->arena->limit)
+    if (f->arena->limited)
         return oq_fail_at(err, ONQ_E_LIMIT, oq_wire_at(&f->w),
                           "more messages than a file of this size may hold");
     return oq_fail_nomem(err);
