@@ -1,0 +1,235 @@
+/*
+ * bench_core.c — the model core's budgets: what opening, inspecting and saving cost.
+ *
+ * Makes a 1.9 GB model with its weights inline and a 3 GB one with external data (in build/bench, removed
+ * afterwards), runs each job in a child of its own, and prints wall time, CPU time and peak memory beside
+ * `cp` of the same file and beside the same work through protobuf-c (bench/protobuf_c.sh builds that one).
+ * Exits with 1 when a budget is broken.
+ */
+#include "onnx/edit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TENSOR_BYTES ((uint64_t)64 << 20)
+#define ROUNDS 5
+
+typedef struct cost {
+    double wall, cpu;
+    long peak_kib;
+    bool ok;
+} cost;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double seconds(struct timeval t) {
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+static void die(const char *what, const onq_error *err) {
+    fprintf(stderr, "bench_core: %s: %s\n", what, err != NULL ? err->text : strerror(errno));
+    exit(1);
+}
+
+/* ---- jobs: run in a child ---- */
+
+static onq_code fill(const oq_producer *self, uint8_t *out, onq_error *err) {
+    uint64_t x = (uint64_t)(uintptr_t)self->ctx * 0x9e3779b97f4a7c15u + 1;
+    (void)err;
+    for (uint64_t i = 0; i < self->size; i += 8) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        const uint64_t v = (x & 0x007fffff007fffffu) | 0x3f0000003f000000u;
+        memcpy(out + i, &v, 8);
+    }
+    return ONQ_OK;
+}
+
+static void make_model(const char *path, unsigned n, bool external) {
+    onq_error err = ONQ_ERROR_INIT;
+    onq_env *env = onq_env_new(NULL);
+    oq_model *m = NULL;
+    if (oq_model_new(env, 8, 17, &m, &err) != ONQ_OK)
+        die(path, &err);
+    oq_arena *a = &m->arena;
+    oq_producer *p = OQ_NEW_ARRAY(a, oq_producer, n);
+    oq_str last = OQ_S("x");
+    const int64_t dims[2] = {4096, 4096}, row[2] = {-1, 4096};
+    oq_graph *g = m->proto->graph;
+    OQ_PUSH(a, &g->input, oq_value_info_new(a, last, OQ_FLOAT, row, 2, true));
+    for (unsigned i = 0; i < n; i++) {
+        oq_tensor *t = oq_tensor_new(a, oq_str_format(a, "w%u", i), OQ_FLOAT, dims, 2);
+        p[i] = (oq_producer){TENSOR_BYTES, fill, (void *)(uintptr_t)i};
+        oq_tensor_set_producer(t, &p[i]);
+        oq_graph_add_init(a, g, t);
+        const oq_str in[2] = {last, t->name}, out = oq_str_format(a, "y%u", i);
+        oq_graph_add_node(a, g,
+                          oq_node_make(a, "MatMul", oq_str_format(a, "n%u", i), in, 2, &out, 1));
+        last = out;
+    }
+    OQ_PUSH(a, &g->output, oq_value_info_new(a, last, OQ_FLOAT, row, 2, true));
+    const oq_save_options o = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
+                               .threshold = 1024};
+    if (oq_model_save(m, path, &o, &err) != ONQ_OK)
+        die(path, &err);
+    oq_model_free(m);
+    onq_env_free(env);
+}
+
+static void make_inline(char **arg) {
+    make_model(arg[0], 30, false);
+}
+
+static void make_external(char **arg) {
+    make_model(arg[0], 48, true);
+}
+
+/* Open and save, untouched or with one name changed (so that it is encoded anew). */
+static void copy_model(const char *from, const char *to, bool touch) {
+    onq_error err = ONQ_ERROR_INIT;
+    onq_env *env = onq_env_new(NULL);
+    oq_model *m = NULL;
+    if (oq_model_open(env, from, NULL, &m, &err) != ONQ_OK)
+        die(from, &err);
+    if (touch) {
+        oq_model_touch(m);
+        m->proto->graph->name = OQ_S("touched");
+    }
+    if (oq_model_save(m, to, NULL, &err) != ONQ_OK)
+        die(to, &err);
+    oq_model_free(m);
+    onq_env_free(env);
+}
+
+static void copy_untouched(char **arg) {
+    copy_model(arg[0], arg[1], false);
+}
+
+static void copy_touched(char **arg) {
+    copy_model(arg[0], arg[1], true);
+}
+
+static void exec_args(char **arg) {
+    const int null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    execvp(arg[0], arg);
+    die(arg[0], NULL);
+}
+
+static cost run(void (*job)(char **), char **arg) {
+    cost c = {0};
+    struct rusage u;
+    int status = 0;
+    const double t = now();
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (pid < 0)
+        die("fork", NULL);
+    if (pid == 0) {
+        job(arg);
+        _exit(0);
+    }
+    if (wait4(pid, &status, 0, &u) != pid)
+        die("wait4", NULL);
+    c.wall = now() - t;
+    c.cpu = seconds(u.ru_utime) + seconds(u.ru_stime);
+    c.peak_kib = u.ru_maxrss;
+    c.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return c;
+}
+
+static int by_wall(const void *a, const void *b) {
+    const double x = ((const cost *)a)->wall, y = ((const cost *)b)->wall;
+    return (x > y) - (x < y);
+}
+
+/* The median of the rounds; the target is removed before each so that all write a new file. */
+static cost median(void (*job)(char **), char **arg, const char *target) {
+    cost c[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        if (target != NULL)
+            unlink(target);
+        c[i] = run(job, arg);
+        if (!c[i].ok) {
+            c[0].ok = false;
+            return c[0];
+        }
+    }
+    qsort(c, ROUNDS, sizeof(c[0]), by_wall);
+    return c[ROUNDS / 2];
+}
+
+static void print(const char *what, cost c) {
+    if (c.ok)
+        printf("  %-44s %8.3f s wall %8.3f s CPU %8.1f MiB peak\n", what, c.wall, c.cpu,
+               (double)c.peak_kib / 1024);
+    else
+        printf("  %-44s failed\n", what);
+}
+
+static int broken;
+
+static void budget(const char *what, double value, double most, const char *unit) {
+    const bool ok = value <= most;
+    printf("  %s %-42s %8.3f %s, budget %.3f\n", ok ? "ok    " : "BROKEN", what, value, unit, most);
+    broken += !ok;
+}
+
+static void inspect_budgets(char *onq, char *model, const char *what) {
+    char *arg[] = {onq, (char[]){"inspect"}, model, NULL};
+    const cost c = median(exec_args, arg, NULL);
+    print(what, c);
+    budget("peak memory", c.ok ? (double)c.peak_kib / 1024 : 1e9, 32, "MiB");
+    budget("time, warm", c.ok ? c.wall : 1e9, 0.1, "s");
+}
+
+int main(void) {
+    const char *build = getenv("ONQ_BUILD") != NULL ? getenv("ONQ_BUILD") : "build";
+    char onq[512], in[512], ext[512], data[512], out[512], pbc[512];
+    snprintf(onq, sizeof onq, "%s/onq", build);
+    snprintf(in, sizeof in, "%s/bench/core_inline.onnx", build);
+    snprintf(ext, sizeof ext, "%s/bench/core_external.onnx", build);
+    snprintf(data, sizeof data, "%s/bench/core_external.onnx.data", build);
+    snprintf(out, sizeof out, "%s/bench/core_out.onnx", build);
+    snprintf(pbc, sizeof pbc, "%s/bench/protobuf_c", build);
+    char cp[] = "cp", sh[] = "sh", script[] = "bench/protobuf_c.sh";
+    char *files[] = {in, out, NULL}, *ext_arg[] = {ext, NULL};
+
+    printf("a model of 30 MatMuls of 4096 x 4096, 1.9 GiB inline; the same with 48, 3 GiB external\n");
+    print("make it, weights from producers", run(make_inline, files));
+    print("make the external one", run(make_external, ext_arg));
+
+    cost c_cp = median(exec_args, (char *[]){cp, in, out, NULL}, out);
+    print("cp", c_cp);
+    cost c_same = median(copy_untouched, files, out);
+    print("open and save, untouched", c_same);
+    cost c_new = median(copy_touched, files, out);
+    print("open, rename, save: encoded anew", c_new);
+    cost c_pbc = {0};
+    if (run(exec_args, (char *[]){sh, script, pbc, NULL}).ok) {
+        c_pbc = median(exec_args, (char *[]){pbc, in, out, NULL}, out);
+        print("the same through protobuf-c", c_pbc);
+    } else {
+        printf("  protobuf-c: not built here (bench/protobuf_c.sh)\n");
+    }
+    budget("untouched / cp", c_same.wall / c_cp.wall, 1.3, "x");
+    budget("untouched, peak memory", (double)c_same.peak_kib / 1024, 32, "MiB");
+    inspect_budgets(onq, in, "onq inspect, 1.9 GiB inline");
+    inspect_budgets(onq, ext, "onq inspect, 3 GiB external");
+    unlink(in);
+    unlink(ext);
+    unlink(data);
+    unlink(out);
+    return broken != 0;
+}
