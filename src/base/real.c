@@ -177,9 +177,10 @@ uint8_t oq_f32_to_e8m0(float x) {
     /* There is no zero, no sign and no infinity: all that is NaN. */
     if (u == 0 || u >= 0x7f800000)
         return 0xff;
-    /* Subnormals are rounded as if they had the leading bit; so does ml_dtypes. */
+    /* The middle goes up (there is no even or odd significand); among the subnormals the middle is
+     * 2^-127 itself, the smallest value. */
     const uint32_t field = u >> 23, low = u & 0x7fffff;
-    return (uint8_t)(field + (low > 0x400000 || (low == 0x400000 && (field & 1))));
+    return (uint8_t)(field + (low >= 0x400000 + (uint32_t)(field == 0)));
 }
 
 uint8_t oq_f32_to_e8m0_up(float x) {

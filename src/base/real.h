@@ -26,7 +26,7 @@ typedef enum oq_fp8 {
 uint8_t oq_f32_to_fp8(float x, oq_fp8 kind, bool saturate);
 float oq_fp8_to_f32(uint8_t b, oq_fp8 kind);
 
-uint8_t oq_f32_to_e8m0(float x);    /* as ml_dtypes: half to even; 0 and below are NaN */
+uint8_t oq_f32_to_e8m0(float x);    /* as ml_dtypes: half up; 0 and below are NaN */
 uint8_t oq_f32_to_e8m0_up(float x); /* as onnx.helper.make_tensor: away from zero, sign ignored */
 float oq_e8m0_to_f32(uint8_t b);
 uint8_t oq_f32_to_fp4(float x);   /* e2m1, low nibble */
