@@ -64,14 +64,18 @@ static int finish_output(struct screen *s, int status) {
     return EXIT_FAILED;
 }
 
+/* One line: what is wrong, and how to learn more. */
 static int usage_error(struct screen *s, const char *command, const char *text) {
     char line[sizeof((onq_error *)0)->text + 200];
-    const size_t n = strlen(text);
-    const char *try_text = command != NULL ? command : "";
-    /* The hint joins the parenthesis that a suggestion already opened. */
-    const int k = n > 0 && text[n - 1] == ')' ? (int)n - 1 : (int)n;
-    snprintf(line, sizeof line, "%.*s%s try 'onq %s%s--help')", k, text,
-             k < (int)n ? ";" : " (", try_text, command != NULL ? " " : "");
+    /* The hint joins the parenthesis that a suggestion has opened. */
+    size_t n = strlen(text);
+    const char *join = " (";
+    if (n >= 2 && text[n - 1] == ')') {
+        n--;
+        join = text[n - 1] == '?' ? " " : "; ";
+    }
+    snprintf(line, sizeof line, "%.*s%stry 'onq %s%s--help')", (int)n, text, join,
+             command != NULL ? command : "", command != NULL ? " " : "");
     screen_error(s, line);
     return EXIT_USAGE;
 }
