@@ -1,0 +1,231 @@
+/*
+ * extent.c — the two kernels of extent.h, in eight-lane vectors that every compiler lowers to what
+ * the machine has. On x86 the same body is compiled for AVX2 too and chosen at run time.
+ */
+#include "calibrate/extent.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef float v8f __attribute__((vector_size(32)));
+typedef int32_t v8i __attribute__((vector_size(32)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Loads through memcpy: tensors need not be aligned. Macros, since passing vectors needs an ABI. */
+#define LOAD(p)                                                                                    \
+    __extension__({                                                                                \
+        v8f load_v;                                                                                \
+        memcpy(&load_v, (p), sizeof(load_v));                                                      \
+        load_v;                                                                                    \
+    })
+/* b where the mask is set, else a */
+#define PICK(mask, b, a) ((v8f)(((mask) & (v8i)(b)) | (~(mask) & (v8i)(a))))
+/* x if it is strictly better than the best so far */
+#define LEAST(x, best) PICK((x) < (best), x, best)
+#define MOST(x, best) PICK((x) > (best), x, best)
+#define SPLAT(x) ((v8f){(x), (x), (x), (x), (x), (x), (x), (x)})
+
+/* One value against the best so far: the new one only if it is strictly better. */
+INLINE float least(float a, float b) {
+    return b < a ? b : a;
+}
+INLINE float most(float a, float b) {
+    return b > a ? b : a;
+}
+
+/* The runtime sums up its lanes 0..3 with 4..7, then a packet of four that is left over, then lanes 0 with 2
+ * and 1 with 3, then these two, then what is left. */
+#define FOLD(op, acc, v, n8, n, out)                                                               \
+    do {                                                                                           \
+        float r[4];                                                                                \
+        for (size_t k = 0; k < 4; k++) {                                                           \
+            r[k] = op((acc)[k], (acc)[k + 4]);                                                     \
+            if ((n)-8 * (n8) >= 4)                                                                 \
+                r[k] = op(r[k], (v)[8 * (n8) + k]);                                                \
+        }                                                                                          \
+        float best = op(op(r[0], r[2]), op(r[1], r[3]));                                           \
+        for (size_t i = (n) - (n) % 4; i < (n); i++)                                               \
+            best = op(best, (v)[i]);                                                               \
+        *(out) = best;                                                                             \
+    } while (0)
+
+/* Fewer than eight values: one packet of four if there is one, or none. */
+static void runtime_few(const float *v, size_t n, float *lo, float *hi) {
+    if (n == 0) {
+        *lo = INFINITY;
+        *hi = -INFINITY;
+        return;
+    }
+    size_t i = 1;
+    float a = v[0], b = v[0];
+    if (n >= 4) {
+        a = least(least(v[0], v[2]), least(v[1], v[3]));
+        b = most(most(v[0], v[2]), most(v[1], v[3]));
+        i = 4;
+    }
+    for (; i < n; i++) {
+        a = least(a, v[i]);
+        b = most(b, v[i]);
+    }
+    *lo = a;
+    *hi = b;
+}
+
+/* Four runs of blocks side by side hide the latency; joined in order they give what one run gives. Runs behind
+ * the first start at +inf and -inf, which leaves their NaN out. */
+#define RUNS 4
+
+#define RUNTIME_KERNEL(name, attribute, LESS, MORE)                                                \
+    attribute static void name(const float *v, size_t n, float *lo, float *hi) {                   \
+        const size_t n8 = n / 8, run = n8 / RUNS;                                                  \
+        v8f a[RUNS], b[RUNS];                                                                      \
+        a[0] = b[0] = LOAD(v); /* the first block as it is: its NaN stay */                        \
+        for (size_t k = 1; k < RUNS; k++) {                                                        \
+            a[k] = SPLAT(INFINITY);                                                                \
+            b[k] = SPLAT(-INFINITY);                                                               \
+        }                                                                                          \
+        for (size_t i = 0; i < run; i++)                                                           \
+            for (size_t k = 0; k < RUNS; k++) {                                                    \
+                const v8f x = LOAD(v + 8 * (k * run + i));                                         \
+                a[k] = LESS(x, a[k]);                                                              \
+                b[k] = MORE(x, b[k]);                                                              \
+            }                                                                                      \
+        for (size_t i = RUNS * run; i < n8; i++) {                                                 \
+            const v8f x = LOAD(v + 8 * i);                                                         \
+            a[RUNS - 1] = LESS(x, a[RUNS - 1]);                                                    \
+            b[RUNS - 1] = MORE(x, b[RUNS - 1]);                                                    \
+        }                                                                                          \
+        for (size_t k = 1; k < RUNS; k++) {                                                        \
+            a[0] = LESS(a[k], a[0]);                                                               \
+            b[0] = MORE(b[k], b[0]);                                                               \
+        }                                                                                          \
+        FOLD(least, a[0], v, n8, n, lo);                                                           \
+        FOLD(most, b[0], v, n8, n, hi);                                                            \
+    }
+
+RUNTIME_KERNEL(runtime_plain, , LEAST, MOST)
+
+/* Order of floats as integers: -0 below +0, no NaN handled (they are looked for afterwards). */
+INLINE void finite_body(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {
+    const size_t n8 = n / 8;
+    v8i a, b, c;
+    for (int k = 0; k < 8; k++) {
+        a[k] = INT32_MAX;
+        b[k] = INT32_MIN;
+        c[k] = INT32_MAX;
+    }
+    const v8i mask = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
+                      INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    for (size_t i = 0; i < n8; i++) {
+        const v8i x = (v8i)LOAD(v + 8 * i);
+        const v8i key = x ^ ((x >> 31) & mask), mag = x & mask;
+        const v8i less = key < a, more = key > b, near = mag < c;
+        a = (less & key) | (~less & a);
+        b = (more & key) | (~more & b);
+        c = (near & mag) | (~near & c);
+    }
+    int32_t least_key = INT32_MAX, most_key = INT32_MIN, least_mag = INT32_MAX;
+    for (int k = 0; k < 8; k++) {
+        least_key = a[k] < least_key ? a[k] : least_key;
+        most_key = b[k] > most_key ? b[k] : most_key;
+        least_mag = c[k] < least_mag ? c[k] : least_mag;
+    }
+    for (size_t i = 8 * n8; i < n; i++) {
+        int32_t x;
+        memcpy(&x, v + i, sizeof(x));
+        const int32_t key = x ^ ((x >> 31) & INT32_MAX), mag = x & INT32_MAX;
+        least_key = key < least_key ? key : least_key;
+        most_key = key > most_key ? key : most_key;
+        least_mag = mag < least_mag ? mag : least_mag;
+    }
+    least_key ^= (least_key >> 31) & INT32_MAX;
+    most_key ^= (most_key >> 31) & INT32_MAX;
+    memcpy(lo, &least_key, sizeof(*lo));
+    memcpy(hi, &most_key, sizeof(*hi));
+    memcpy(lo_abs, &least_mag, sizeof(*lo_abs));
+}
+
+static void finite_plain(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {
+    finite_body(v, n, lo, hi, lo_abs);
+}
+
+#if defined(__x86_64__)
+#define HAVE_AVX2 1
+/* The instruction gives its second operand when they are equal or one is NaN: the rule wanted. */
+#define LEAST_AVX2(x, best) __builtin_ia32_minps256(x, best)
+#define MOST_AVX2(x, best) __builtin_ia32_maxps256(x, best)
+RUNTIME_KERNEL(runtime_avx2, __attribute__((target("avx2"))), LEAST_AVX2, MOST_AVX2)
+__attribute__((target("avx2"))) static void finite_avx2(const float *v, size_t n, float *lo,
+                                                        float *hi, float *lo_abs) {
+    finite_body(v, n, lo, hi, lo_abs);
+}
+#endif
+
+void oq_extent_runtime(const float *v, size_t n, float *lo, float *hi) {
+    if (n < 8) {
+        runtime_few(v, n, lo, hi);
+        return;
+    }
+#ifdef HAVE_AVX2
+    if (__builtin_cpu_supports("avx2")) {
+        runtime_avx2(v, n, lo, hi);
+        return;
+    }
+#endif
+    runtime_plain(v, n, lo, hi);
+}
+
+/* With NaN or infinities among them: one by one. */
+static void add_slow(oq_extent *e, const float *v, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const float x = v[i], m = fabsf(x);
+        if (isnan(x)) {
+            e->n_nan++;
+        } else if (isinf(x)) {
+            e->n_inf++;
+        } else {
+            if (x < e->lo || (x == e->lo && signbit(x)))
+                e->lo = x;
+            if (x > e->hi || (x == e->hi && !signbit(x)))
+                e->hi = x;
+            if (m < e->lo_abs)
+                e->lo_abs = m;
+        }
+    }
+}
+
+void oq_extent_add(oq_extent *e, const float *v, size_t n) {
+    if (n == 0)
+        return;
+    float lo, hi, lo_abs;
+    e->count += n;
+#ifdef HAVE_AVX2
+    if (__builtin_cpu_supports("avx2"))
+        finite_avx2(v, n, &lo, &hi, &lo_abs);
+    else
+#endif
+        finite_plain(v, n, &lo, &hi, &lo_abs);
+    if (!isfinite(lo) || !isfinite(hi)) {
+        add_slow(e, v, n);
+        return;
+    }
+    if (lo < e->lo || (lo == e->lo && signbit(lo)))
+        e->lo = lo;
+    if (hi > e->hi || (hi == e->hi && !signbit(hi)))
+        e->hi = hi;
+    if (lo_abs < e->lo_abs)
+        e->lo_abs = lo_abs;
+}
+
+void oq_extent_merge(oq_extent *e, const oq_extent *o) {
+    if (o->lo < e->lo || (o->lo == e->lo && signbit(o->lo)))
+        e->lo = o->lo;
+    if (o->hi > e->hi || (o->hi == e->hi && !signbit(o->hi)))
+        e->hi = o->hi;
+    if (o->lo_abs < e->lo_abs)
+        e->lo_abs = o->lo_abs;
+    e->count += o->count;
+    e->n_nan += o->n_nan;
+    e->n_inf += o->n_inf;
+}

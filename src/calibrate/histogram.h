@@ -1,0 +1,50 @@
+/*
+ * histogram.h — np.histogram of float32 and float16 values, streamed.
+ *
+ * A histogram is laid out once its range is known (oq_hist_uniform, or oq_hist_edges for edges that are
+ * not evenly spaced) and then takes values in any portions and any order: counts are integers, so the
+ * result depends on neither. numpy finds the bin of a value by arithmetic in the value's type and
+ * corrects it by one step against the edges. With strictly rising float32 edges that is the bin whose edges
+ * hold the value, so a guess by multiplication, corrected the same way, gives the same bin; where
+ * this could fail (float16, ranges at the end of the float range, very many bins) numpy's own steps are
+ * done. Where numpy refuses ("too many bins for data range") the same steps go on without it.
+ */
+#ifndef OQ_CALIBRATE_HISTOGRAM_H
+#define OQ_CALIBRATE_HISTOGRAM_H
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "onnx/dtype.h"
+
+/* More bins than this are refused: the reference would ask for that much memory. */
+#define OQ_HIST_MOST_BINS (1u << 26)
+
+typedef struct oq_hist {
+    const onq_allocator *alloc;
+    oq_dtype type;    /* of the values and edges: OQ_FLOAT or OQ_FLOAT16 */
+    bool abs;         /* magnitudes are counted */
+    bool uniform;     /* np.histogram with a range; else with edges */
+    size_t n_bins;
+    float first, last; /* the range, values outside are not counted */
+    float *edges;      /* n_bins + 1 */
+    float *limits;     /* edges with +inf as last: the last bin includes its right edge */
+    uint64_t *count;   /* n_bins */
+    float scale;       /* bins per unit, for the guess; 0: numpy's own steps */
+    float unsure;      /* part of a bin beside an edge in which a guess may be wrong */
+    int32_t zero_bin;  /* where zeros go, when they are in the range */
+    uint32_t *scratch; /* four small histograms, for large portions */
+    uint32_t *lut;     /* float16: bin of each bit pattern, or UINT32_MAX; NULL until needed */
+} oq_hist;
+
+/* Counts start at zero. A range of no width is widened by 0.5 on both sides, as in numpy. */
+onq_code oq_hist_uniform(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs, float first,
+                         float last, size_t n_bins, onq_error *err);
+/* Edges are copied; they must not fall. */
+onq_code oq_hist_edges(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
+                       const float *edges, size_t n_bins, onq_error *err);
+void oq_hist_release(oq_hist *h);
+
+/* Adds n values of the histogram's type. NaN, infinities and what lies outside are left out. */
+onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, onq_error *err);
+
+#endif

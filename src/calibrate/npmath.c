@@ -1,0 +1,113 @@
+/*
+ * npmath.c — pairwise sums, numpy's logarithm, linspace. See npmath.h.
+ *
+ * Compiled without contraction (cmake/flags.cmake); fmaf() stands where numpy's loops fuse.
+ */
+#include "calibrate/npmath.h"
+
+#include "base/real.h"
+
+#include <math.h>
+#include <string.h>
+
+/* numpy sums blocks of up to 128 with eight accumulators and splits longer arrays in halves whose
+ * first is a multiple of eight. The recursion is as deep as log2(n / 128). */
+#define PW_BLOCK 128
+
+#define PAIRWISE(T, name)                                                                          \
+    static T name(const T *v, size_t n) {                                                          \
+        if (n < 8) {                                                                               \
+            T sum = (T)-0.0;                                                                       \
+            for (size_t i = 0; i < n; i++)                                                         \
+                sum += v[i];                                                                       \
+            return sum;                                                                            \
+        }                                                                                          \
+        if (n <= PW_BLOCK) {                                                                       \
+            T r[8];                                                                                \
+            size_t i = 8;                                                                          \
+            memcpy(r, v, sizeof(r));                                                               \
+            for (; i < n - n % 8; i += 8)                                                          \
+                for (size_t k = 0; k < 8; k++)                                                     \
+                    r[k] += v[i + k];                                                              \
+            T sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));             \
+            for (; i < n; i++)                                                                     \
+                sum += v[i];                                                                       \
+            return sum;                                                                            \
+        }                                                                                          \
+        size_t half = n / 2;                                                                       \
+        half -= half % 8;                                                                          \
+        return name(v, half) + name(v + half, n - half);                                           \
+    }
+
+PAIRWISE(float, pairwise_f32)
+PAIRWISE(double, pairwise_f64)
+
+float oq_np_sum_f32(const float *v, size_t n) {
+    return 0.0f + pairwise_f32(v, n);
+}
+
+double oq_np_sum_f64(const double *v, size_t n) {
+    return 0.0 + pairwise_f64(v, n);
+}
+
+static float bits_f32(uint32_t b) {
+    float x;
+    memcpy(&x, &b, sizeof(x));
+    return x;
+}
+
+float oq_np_log_f32(float x) {
+    static const float p[6] = {0.000000000000000000000e+00f, 9.999999999999998702752e-01f,
+                               2.112677543073053063722e+00f, 1.480000633576506585156e+00f,
+                               3.808837741388407920751e-01f, 2.589979117907922693523e-02f};
+    static const float q[6] = {1.000000000000000000000e+00f, 2.612677543073109236779e+00f,
+                               2.453006071784736363091e+00f, 9.864942958519418960339e-01f,
+                               1.546476374983906719538e-01f, 5.875095403124574342950e-03f};
+    if (isnan(x))
+        return NAN;
+    if (x < 0)
+        return -NAN;
+    if (x == 0)
+        return -INFINITY;
+    if (isinf(x))
+        return INFINITY;
+    int exponent = 0;
+    float m = frexpf(x, &exponent); /* [0.5, 1) */
+    float e = (float)exponent;
+    if (m <= bits_f32(0x3f3504f3u)) { /* sqrt(1/2) */
+        m += m;
+        e -= 1.0f;
+    }
+    m -= 1.0f;
+    float num = p[5], den = q[5];
+    for (int k = 4; k >= 0; k--) {
+        num = fmaf(num, m, p[k]);
+        den = fmaf(den, m, q[k]);
+    }
+    return fmaf(e, bits_f32(0x3f317218u), num / den); /* ln 2 */
+}
+
+float oq_np_round(oq_dtype type, double x) {
+    return type == OQ_FLOAT16 ? oq_f16_to_f32(oq_f64_to_f16(x)) : (float)x;
+}
+
+/* float16 arithmetic: the float32 result of two float16 values, rounded once more, is the correctly
+ * rounded one. */
+static float rnd(oq_dtype type, float x) {
+    return type == OQ_FLOAT16 ? oq_f16_to_f32(oq_f32_to_f16(x)) : x;
+}
+
+void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out) {
+    const float delta = rnd(type, last - first);
+    const float div = rnd(type, (float)n);
+    const float step = rnd(type, delta / div);
+    for (size_t i = 0; i <= n; i++) {
+        float y = rnd(type, (float)i);
+        if (step == 0) /* denormals: numpy divides first */
+            y = rnd(type, rnd(type, y / div) * delta);
+        else
+            y = rnd(type, y * step);
+        out[i] = rnd(type, y + first);
+    }
+    out[n] = last;
+}

@@ -1,0 +1,27 @@
+/*
+ * npmath.h — numpy's arithmetic where its bits matter.
+ *
+ * Ranges must equal the reference's to the last bit, and the reference computes with numpy: sums are
+ * pairwise, logarithms of float32 are numpy's own polynomial (the one its AVX2 and AVX-512 loops share), and
+ * linspace rounds after each step. float16 is float32 arithmetic rounded after every operation.
+ */
+#ifndef OQ_CALIBRATE_NPMATH_H
+#define OQ_CALIBRATE_NPMATH_H
+
+#include "base/port.h"
+#include "onnx/dtype.h"
+
+/* np.sum of a contiguous array. */
+float oq_np_sum_f32(const float *v, size_t n);
+double oq_np_sum_f64(const double *v, size_t n);
+
+/* np.log of float32, for x > 0 finite; other values give what numpy gives. */
+float oq_np_log_f32(float x);
+
+/* x rounded to the type (OQ_FLOAT or OQ_FLOAT16), as a float. */
+float oq_np_round(oq_dtype type, double x);
+
+/* np.linspace(first, last, n + 1) in `type`, n at least 1. */
+void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out);
+
+#endif
