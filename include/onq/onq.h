@@ -136,8 +136,11 @@ typedef struct onq_option_info {
     char letter;          /* one-letter form, 0 when none */
     onq_option_type type;
     const char *fallback; /* the default as text, "" when none */
-    const char *choices;  /* ENUM: the values, separated by '|' */
-    const char *word;     /* what stands for the value in help: FILE, N, ... */
+    const char *choices;  /* ENUM: the values, separated by '|'; other spellings of a value follow it
+                           * with commas ("qint8,int8|quint8,uint8"). INT, REAL, SIZE: the range,
+                           * "1..64", "0..", or "" */
+    const char *word;     /* what stands for the value in help: FILE, N, ...; "[N]": the value may be
+                           * left out, then it is 1 */
     const char *help;
 } onq_option_info;
 
@@ -152,10 +155,13 @@ ONQ_API size_t onq_command_count(void);
 ONQ_API const onq_command_info *onq_command_at(size_t i); /* NULL past the end */
 ONQ_API size_t onq_option_count(const char *command);     /* 0 for an unknown command */
 ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
+/* The heading under which help shows option i; options of one heading stand together. */
+ONQ_API const char *onq_option_group(const char *command, size_t i);
 
 typedef struct onq_options onq_options;
 
-/* Options of one command, all at their defaults. */
+/* Options of one command, all at their defaults. An unknown command is ONQ_E_OPTION; the message
+ * names the nearest known one. */
 ONQ_API onq_code onq_options_new(onq_env *env, const char *command, onq_options **out,
                                  onq_error *err);
 ONQ_API void onq_options_free(onq_options *opts);
@@ -164,7 +170,8 @@ ONQ_API void onq_options_free(onq_options *opts);
  * fit is ONQ_E_OPTION; the message names the nearest known one. */
 ONQ_API onq_code onq_options_set(onq_options *opts, const char *name, const char *value,
                                  onq_error *err);
-/* The row of `name` in the options' command, or NULL. */
+/* The row of `name` in the options' command, or NULL. Names as in onq_options_set; one character
+ * is an option's letter. */
 ONQ_API const onq_option_info *onq_options_find(const onq_options *opts, const char *name);
 
 typedef struct onq_result onq_result;

@@ -1,0 +1,30 @@
+/*
+ * args.h — the words of the command line to onq_options_set calls, by the option table.
+ *
+ * Conventions: --name value, --name=value, -x value, -xvalue; - and _ alike in names; a flag stands
+ * alone or takes true/false; a list takes several words, up to the next option; `--` ends the options;
+ * a value that begins with - is written --name=-value unless it is a number.
+ */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include <onq/onq.h>
+#include <stdbool.h>
+
+/* What the program itself wants to know of the options of every command. */
+struct args_common {
+    bool help;
+    bool quiet;
+    bool json;
+    int verbose;
+};
+
+/* Sets `words` in opts. ONQ_E_OPTION and a message in err when the command line is wrong. */
+onq_code args_parse(onq_options *opts, int n_words, char **words, struct args_common *common,
+                    onq_error *err);
+/* Is this word one of the spellings of true (1) or false (0)? -1 if neither. */
+int args_truth(const char *word);
+/* Sets err to a message of the command line; returns ONQ_E_OPTION. Control bytes are escaped. */
+onq_code args_fail(onq_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * help.c — `onq --help` and `onq COMMAND --help`, in 80 columns; and the text that all pages share.
+ */
+#include "pages.h"
+
+#include <string.h>
+
+#define WIDTH 79
+#define HELP_COLUMN 30
+
+const char *const pages_conventions =
+    "In option names - and _ are the same: --per-channel is --per_channel. A flag stands alone or takes a "
+    "value: --per_channel, --per_channel=true, --per_channel False. Values of enumerations may be "
+    "written in any case.\n"
+    "\n"
+    "A list is separated by commas, or is several words up to the next option, or the option is "
+    "repeated. A comma inside a name is written \\,; @FILE reads one name a line. A size is a number of "
+    "bytes with k, m, g or t behind it. -- ends the options.\n"
+    "\n"
+    "Results go to standard output, messages to standard error. An output file appears whole or not at "
+    "all; the same input and options give the same bytes, whatever the number of threads.\n";
+
+const onq_command_info *pages_command(const char *name) {
+    for (size_t i = 0; i < onq_command_count(); i++) {
+        if (strcmp(onq_command_at(i)->name, name) == 0)
+            return onq_command_at(i);
+    }
+    return NULL;
+}
+
+bool paragraph_next(const char **text, struct paragraph *out) {
+    const char *p = *text;
+    while (*p == '\n')
+        p++;
+    if (*p == '\0')
+        return false;
+    const char *end = strstr(p, "\n\n");
+    const size_t n = end != NULL ? (size_t)(end - p) : strlen(p);
+    *out = (struct paragraph){p, n, p[0] == ' ' && p[1] == ' '};
+    while (out->n > 0 && out->p[out->n - 1] == '\n')
+        out->n--;
+    *text = p + n;
+    return true;
+}
+
+bool option_choice(const onq_option_info *o, size_t i, char *b, size_t n) {
+    const char *p = o->choices;
+    for (; i > 0; i--) {
+        p = strchr(p, '|');
+        if (p == NULL)
+            return false;
+        p++;
+    }
+    if (*p == '\0')
+        return false;
+    snprintf(b, n, "%.*s", (int)strcspn(p, "|,"), p);
+    return true;
+}
+
+void option_head(const onq_option_info *o, char *b, size_t n) {
+    char letter[8] = "    ";
+    if (o->letter != 0)
+        snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    const bool many = o->type == ONQ_OPT_LIST;
+    snprintf(b, n, "%s--%s%s%s%s", letter, o->name, o->word[0] != '\0' ? " " : "", o->word,
+             many ? " ..." : "");
+}
+
+static size_t add(char *b, size_t n, size_t at, const char *before, const char *text) {
+    if (at >= n)
+        return at;
+    const int k = snprintf(b + at, n - at, "%s%s", before, text);
+    return k > 0 ? at + (size_t)k : at;
+}
+
+void option_notes(const onq_option_info *o, char *b, size_t n) {
+    size_t at = 0;
+    char choice[64];
+    b[0] = '\0';
+    if (o->type == ONQ_OPT_ENUM) {
+        for (size_t i = 0; option_choice(o, i, choice, sizeof choice); i++)
+            at = add(b, n, at, i == 0 ? " (one of " : ", ", choice);
+    } else if (o->choices[0] != '\0') {
+        at = add(b, n, at, " (", o->choices);
+    }
+    const bool plain = strcmp(o->fallback, "") == 0 || strcmp(o->fallback, "false") == 0;
+    if (!plain)
+        at = add(b, n, at, at == 0 ? " (default " : "; default ", o->fallback);
+    const char *p = o->aliases;
+    for (bool first = true; *p != '\0'; first = false) {
+        char name[100];
+        const size_t k = strcspn(p, " ");
+        snprintf(name, sizeof name, "--%.*s", (int)k, p);
+        at = add(b, n, at, !first ? ", " : at == 0 ? " (also " : "; also ", name);
+        p += k;
+        p += strspn(p, " ");
+    }
+    if (at > 0)
+        add(b, n, at, "", ")");
+}
+
+/* Words of text[0..n) from `column` on, broken before WIDTH and indented; ends the line. */
+static void wrap(FILE *f, const char *text, size_t n, int indent, int column) {
+    bool begun = false;
+    for (size_t i = 0; i < n;) {
+        while (i < n && (text[i] == ' ' || text[i] == '\n'))
+            i++;
+        size_t k = 0;
+        while (i + k < n && text[i + k] != ' ' && text[i + k] != '\n')
+            k++;
+        if (k == 0)
+            break;
+        if (begun && column + 1 + (int)k > WIDTH) {
+            fprintf(f, "\n%*s", indent, "");
+            column = indent;
+        } else if (begun) {
+            fputc(' ', f);
+            column++;
+        }
+        fwrite(text + i, 1, k, f);
+        column += (int)k;
+        begun = true;
+        i += k;
+    }
+    fputc('\n', f);
+}
+
+static void paragraphs(FILE *f, const char *text) {
+    struct paragraph p;
+    while (paragraph_next(&text, &p)) {
+        fputc('\n', f);
+        if (p.example)
+            fprintf(f, "%.*s\n", (int)p.n, p.p);
+        else
+            wrap(f, p.p, p.n, 0, 0);
+    }
+}
+
+static void help_option(FILE *f, const onq_option_info *o) {
+    char head[160], notes[600], text[1600];
+    option_head(o, head, sizeof head);
+    option_notes(o, notes, sizeof notes);
+    snprintf(text, sizeof text, "%s%s", o->help, notes);
+    int column = fprintf(f, "  %s", head);
+    if (column > HELP_COLUMN - 2) {
+        fputc('\n', f);
+        column = 0;
+    }
+    fprintf(f, "%*s", HELP_COLUMN - column, "");
+    wrap(f, text, strlen(text), HELP_COLUMN, HELP_COLUMN);
+}
+
+void help_command(FILE *f, const onq_command_info *c) {
+    fprintf(f, "usage: onq %s %s%s[OPTIONS]\n\n", c->name, c->operands,
+            c->operands[0] != '\0' ? " " : "");
+    wrap(f, c->summary, strlen(c->summary), 0, 0);
+    paragraphs(f, c->text);
+    const char *group = "";
+    const size_t n = onq_option_count(c->name);
+    for (size_t i = 0; i < n; i++) {
+        const char *title = onq_option_group(c->name, i);
+        if (strcmp(title, group) != 0)
+            fprintf(f, "\n%s:\n", title);
+        group = title;
+        help_option(f, onq_option_at(c->name, i));
+    }
+}
+
+void help_all(FILE *f) {
+    fputs("usage: onq COMMAND [OPTIONS]\n"
+          "\n"
+          "ONNX Runtime's quantization tooling without Python.\n"
+          "\n"
+          "Commands:\n",
+          f);
+    for (size_t i = 0; i < onq_command_count(); i++) {
+        const onq_command_info *c = onq_command_at(i);
+        const int column = fprintf(f, "  %-12s ", c->name);
+        wrap(f, c->summary, strlen(c->summary), column, column);
+    }
+    fputs("\n"
+          "Also:\n"
+          "  onq COMMAND --help         options of a command (or: onq help COMMAND)\n"
+          "  onq --version              the version\n"
+          "  onq --list-commands        the names of the commands, one a line\n"
+          "  onq --man [COMMAND]        a man page (onq --man static | man -l -)\n"
+          "  onq --markdown             the whole reference in Markdown\n"
+          "  onq --completion SHELL     completion for bash, zsh or fish\n",
+          f);
+    paragraphs(f, pages_conventions);
+    fputs("\n"
+          "Exit status: 0 done; 1 the job failed (or diff found differences); 2 the command\n"
+          "line is wrong.\n",
+          f);
+}

@@ -1,0 +1,201 @@
+/*
+ * main.c — the program `onq`: a command line in, a result out.
+ *
+ * Everything it knows about commands and options comes from the library's tables; everything it does
+ * is onq_run. This file adds what a process needs: signals, exit statuses, standard output.
+ */
+#include "args.h"
+#include "pages.h"
+#include "screen.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* The signal that asks to stop. Read by the progress callback, so that the job ends by itself and
+ * removes what it had begun to write. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_stop(int number) {
+    stop_signal = number;
+    /* Asked twice: at once. */
+    signal(number, SIG_DFL);
+}
+
+static void catch_signals(void) {
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        struct sigaction old;
+        /* What is ignored (nohup) stays ignored. */
+        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(stops[i], &sa, NULL);
+    }
+    /* A reader that goes away is a failed write, not death in the middle of a job. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* Ends as the signal would have ended us, for the shell to see. */
+static void end_by(int number) {
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static int on_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    screen_progress(ctx, what, done, total);
+    return stop_signal != 0;
+}
+
+/* Standard output is complete, or it is said that it is not. */
+static int finish_output(struct screen *s, int status) {
+    const int failed = fflush(stdout) != 0 || ferror(stdout);
+    if (!failed)
+        return status;
+    if (errno == EPIPE)
+        end_by(SIGPIPE);
+    char text[128];
+    snprintf(text, sizeof text, "cannot write to standard output: %s", strerror(errno));
+    screen_error(s, text);
+    return EXIT_FAILED;
+}
+
+/* One line: what is wrong, and how to learn more. */
+static int usage_error(struct screen *s, const char *command, const char *text) {
+    char line[sizeof((onq_error *)0)->text + 200];
+    /* The hint joins the parenthesis that a suggestion has opened. */
+    size_t n = strlen(text);
+    const char *join = " (";
+    if (n >= 2 && text[n - 1] == ')') {
+        n--;
+        join = text[n - 1] == '?' ? " " : "; ";
+    }
+    snprintf(line, sizeof line, "%.*s%stry 'onq %s%s--help')", (int)n, text, join,
+             command != NULL ? command : "", command != NULL ? " " : "");
+    screen_error(s, line);
+    return EXIT_USAGE;
+}
+
+static int run(struct screen *s, onq_env *env, const onq_options *opts,
+               const struct args_common *common, const char *command) {
+    onq_error err = ONQ_ERROR_INIT;
+    onq_result *res = NULL;
+    const onq_code rc = onq_run(env, opts, &res, &err);
+    screen_wipe(s);
+    if (rc != ONQ_OK) {
+        if (rc == ONQ_E_OPTION)
+            return usage_error(s, command, err.text);
+        screen_error(s, err.text);
+        if (stop_signal != 0)
+            end_by(stop_signal);
+        return EXIT_FAILED;
+    }
+    const int status = onq_result_status(res);
+    if (common->json)
+        fputs(onq_result_json(res), stdout);
+    else if (!common->quiet)
+        fputs(onq_result_text(res), stdout);
+    onq_result_free(res);
+    return finish_output(s, status == 0 ? EXIT_DONE : EXIT_FAILED);
+}
+
+static int command_main(struct screen *s, onq_env *env, const char *command, int n_words,
+                        char **words) {
+    onq_error err = ONQ_ERROR_INIT;
+    onq_options *opts = NULL;
+    struct args_common common = {0};
+    if (onq_options_new(env, command, &opts, &err) != ONQ_OK) {
+        if (err.code != ONQ_E_OPTION) {
+            screen_error(s, err.text);
+            return EXIT_FAILED;
+        }
+        return usage_error(s, NULL, err.text);
+    }
+    int status;
+    const onq_code rc = args_parse(opts, n_words, words, &common, &err);
+    s->quiet = common.quiet;
+    s->verbose = common.verbose;
+    if (rc == ONQ_E_OPTION) {
+        status = usage_error(s, command, err.text);
+    } else if (rc != ONQ_OK) {
+        screen_error(s, err.text);
+        status = EXIT_FAILED;
+    } else if (common.help) {
+        help_command(stdout, pages_command(command));
+        status = finish_output(s, EXIT_DONE);
+    } else {
+        status = run(s, env, opts, &common, command);
+    }
+    onq_options_free(opts);
+    return status;
+}
+
+/* A page about `name`, or about all when it is NULL. */
+static int page(struct screen *s, const char *name, void (*all)(FILE *),
+                void (*one)(FILE *, const onq_command_info *)) {
+    if (name == NULL) {
+        all(stdout);
+        return finish_output(s, EXIT_DONE);
+    }
+    const onq_command_info *c = pages_command(name);
+    if (c == NULL) {
+        onq_error err = ONQ_ERROR_INIT;
+        args_fail(&err, "unknown command '%.100s'", name);
+        return usage_error(s, NULL, err.text);
+    }
+    one(stdout, c);
+    return finish_output(s, EXIT_DONE);
+}
+
+/* `onq --version` and its like; -1 if `word` is none of them. */
+static int own_option(struct screen *s, const char *word, const char *next) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
+        return page(s, next, help_all, help_command);
+    if (strcmp(word, "--man") == 0)
+        return page(s, next, man_all, man_command);
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
+        printf("onq %s\n", onq_version());
+    else if (strcmp(word, "--markdown") == 0)
+        markdown_all(stdout);
+    else if (strcmp(word, "--list-commands") == 0)
+        for (size_t i = 0; i < onq_command_count(); i++)
+            puts(onq_command_at(i)->name);
+    else if (strcmp(word, "--completion") == 0) {
+        if (next == NULL || !completion(stdout, next))
+            return usage_error(s, NULL, "--completion needs bash, zsh or fish");
+    } else
+        return -1;
+    return finish_output(s, EXIT_DONE);
+}
+
+int main(int argc, char **argv) {
+    struct screen screen;
+    screen_init(&screen, "onq");
+    catch_signals();
+    if (argc < 2) {
+        help_all(stderr);
+        return EXIT_USAGE;
+    }
+    const int own = own_option(&screen, argv[1], argc > 2 ? argv[2] : NULL);
+    if (own >= 0)
+        return own;
+    if (argv[1][0] == '-') {
+        onq_error err = ONQ_ERROR_INIT;
+        args_fail(&err, "unknown option '%.100s' (options of a command stand behind it)", argv[1]);
+        return usage_error(&screen, NULL, err.text);
+    }
+    onq_env *env = onq_env_new(NULL);
+    if (env == NULL) {
+        screen_error(&screen, "out of memory");
+        return EXIT_FAILED;
+    }
+    onq_env_set_log(env, screen_log, &screen);
+    onq_env_set_progress(env, on_progress, &screen);
+    const int status = command_main(&screen, env, argv[1], argc - 2, argv + 2);
+    onq_env_free(env);
+    return status;
+}

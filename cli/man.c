@@ -1,0 +1,142 @@
+/*
+ * man.c — man pages from the tables: `onq --man` and `onq --man COMMAND`.
+ */
+#include "pages.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* Text with what troff would read as its own escaped; `line_start`: at the beginning of a line. */
+static void troff(FILE *f, const char *p, size_t n, bool line_start) {
+    for (size_t i = 0; i < n; i++) {
+        const char c = p[i];
+        if (line_start && (c == '.' || c == '\''))
+            fputs("\\&", f);
+        line_start = c == '\n';
+        if (c == '\\')
+            fputs("\\e", f);
+        else if (c == '-')
+            fputs("\\-", f);
+        else if (c == '\'')
+            fputs("\\(aq", f);
+        else if (c == '`')
+            fputs("\\(ga", f);
+        else if (c == '^')
+            fputs("\\(ha", f);
+        else if (c == '~')
+            fputs("\\(ti", f);
+        else
+            fputc(c, f);
+    }
+}
+
+static void troffs(FILE *f, const char *text) {
+    troff(f, text, strlen(text), false);
+}
+
+static void paragraphs(FILE *f, const char *text) {
+    struct paragraph p;
+    for (bool first = true; paragraph_next(&text, &p); first = false) {
+        if (!first)
+            fputs(".PP\n", f);
+        if (p.example)
+            fputs(".nf\n", f);
+        troff(f, p.p, p.n, true);
+        fputs(p.example ? "\n.fi\n" : "\n", f);
+    }
+}
+
+static void head(FILE *f, const char *name) {
+    fputs(".\\\" Made by onq --man from the option tables.\n.TH ", f);
+    for (const char *p = name; *p != '\0'; p++)
+        fputc(toupper((unsigned char)*p), f);
+    fprintf(f, " 1 \"\" \"onq %s\" \"User Commands\"\n", onq_version());
+}
+
+/* .B \-i \fR, .B \-\-input \fIFILE */
+static void option(FILE *f, const onq_option_info *o) {
+    char notes[600];
+    fputs(".TP\n\\fB", f);
+    if (o->letter != 0)
+        fprintf(f, "\\-%c\\fR, \\fB", o->letter);
+    fputs("\\-\\-", f);
+    troffs(f, o->name);
+    fputs("\\fR", f);
+    if (o->word[0] != '\0') {
+        fputs(" \\fI", f);
+        troffs(f, o->word);
+        fputs("\\fR", f);
+    }
+    if (o->type == ONQ_OPT_LIST)
+        fputs(" ...", f);
+    fputc('\n', f);
+    troff(f, o->help, strlen(o->help), true);
+    option_notes(o, notes, sizeof notes);
+    troffs(f, notes);
+    fputc('\n', f);
+}
+
+static void exit_status(FILE *f) {
+    fputs(".SH EXIT STATUS\n"
+          ".TP\n0\nDone.\n"
+          ".TP\n1\nThe job failed (a bad model, bad data, no space), or the answer is no.\n"
+          ".TP\n2\nThe command line is wrong.\n",
+          f);
+}
+
+void man_command(FILE *f, const onq_command_info *c) {
+    char name[64];
+    snprintf(name, sizeof name, "onq-%s", c->name);
+    head(f, name);
+    fprintf(f, ".SH NAME\nonq\\-%s \\- ", c->name);
+    troffs(f, c->summary);
+    fprintf(f, "\n.SH SYNOPSIS\n\\fBonq %s\\fR ", c->name);
+    if (c->operands[0] != '\0') {
+        fputs("\\fI", f);
+        troffs(f, c->operands);
+        fputs("\\fR ", f);
+    }
+    fputs("[\\fIOPTIONS\\fR]\n", f);
+    if (c->text[0] != '\0') {
+        fputs(".SH DESCRIPTION\n", f);
+        paragraphs(f, c->text);
+    }
+    fputs(".SH OPTIONS\n", f);
+    const char *group = "";
+    const size_t n = onq_option_count(c->name);
+    for (size_t i = 0; i < n; i++) {
+        const char *title = onq_option_group(c->name, i);
+        if (strcmp(title, group) != 0) {
+            fputs(".SS ", f);
+            troffs(f, title);
+            fputc('\n', f);
+        }
+        group = title;
+        option(f, onq_option_at(c->name, i));
+    }
+    exit_status(f);
+    fputs(".SH SEE ALSO\n\\fBonq\\fR(1) tells the conventions of the command line.\n", f);
+}
+
+void man_all(FILE *f) {
+    head(f, "onq");
+    fputs(".SH NAME\nonq \\- quantize ONNX models\n"
+          ".SH SYNOPSIS\n\\fBonq\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n"
+          ".SH DESCRIPTION\nONNX Runtime\\(aqs quantization tooling without Python.\n"
+          ".SH COMMANDS\n",
+          f);
+    for (size_t i = 0; i < onq_command_count(); i++) {
+        const onq_command_info *c = onq_command_at(i);
+        fprintf(f, ".TP\n\\fBonq\\-%s\\fR(1)\n", c->name);
+        troff(f, c->summary, strlen(c->summary), true);
+        fputc('\n', f);
+    }
+    fputs(".SH CONVENTIONS\n", f);
+    paragraphs(f, pages_conventions);
+    fputs(".SH ENVIRONMENT\n.TP\n\\fBONQ_ONNXRUNTIME\\fR\nThe ONNX Runtime library to use.\n", f);
+    exit_status(f);
+    fputs(".SH SEE ALSO\n", f);
+    for (size_t i = 0; i < onq_command_count(); i++)
+        fprintf(f, "%s\\fBonq\\-%s\\fR(1)", i > 0 ? ",\n" : "", onq_command_at(i)->name);
+    fputc('\n', f);
+}

@@ -1,0 +1,46 @@
+/*
+ * pages.h — everything that is written from the command and option tables: help, man pages, the
+ * reference in Markdown, shell completion. All go to standard output.
+ */
+#ifndef CLI_PAGES_H
+#define CLI_PAGES_H
+
+#include <onq/onq.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* ---- help.c ---- */
+void help_all(FILE *f);
+void help_command(FILE *f, const onq_command_info *c);
+/* NULL when there is none. */
+const onq_command_info *pages_command(const char *name);
+
+/* ---- man.c, markdown.c ---- */
+void man_all(FILE *f);
+void man_command(FILE *f, const onq_command_info *c);
+void markdown_all(FILE *f);
+
+/* ---- completion.c ---- */
+/* False for a shell that is not bash, zsh or fish. */
+bool completion(FILE *f, const char *shell);
+
+/* ---- text they share (help.c) ---- */
+
+/* One paragraph of a command's text. Paragraphs are separated by an empty line; one whose lines begin with
+ * two spaces is an example. Advances *text; false at the end. */
+struct paragraph {
+    const char *p;
+    size_t n;
+    bool example;
+};
+bool paragraph_next(const char **text, struct paragraph *out);
+/* "-i, --input FILE" into b. */
+void option_head(const onq_option_info *o, char *b, size_t n);
+/* What help says behind the text: choices, range, default, other spellings; "" or " (...)". */
+void option_notes(const onq_option_info *o, char *b, size_t n);
+/* The first spelling of choice i of an enumeration; false past the end. */
+bool option_choice(const onq_option_info *o, size_t i, char *b, size_t n);
+/* The conventions of the command line, as paragraphs. */
+extern const char *const pages_conventions;
+
+#endif

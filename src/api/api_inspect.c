@@ -1,0 +1,463 @@
+/*
+ * api_inspect.c — `onq inspect MODEL`: what a model holds, what is quantized in it and how, and what could be.
+ *
+ * The counting is onnx/summary.c; this file shows it, as text and as JSON.
+ */
+#include "api/command.h"
+#include "onnx/summary.h"
+
+#include <stdio.h>
+
+#define SHOWN 24 /* lines of inputs, outputs and operators, unless --all */
+
+/* ---- small texts ---- */
+
+/* 1234567 as "1,234,567". */
+static const char *number_text(char b[32], uint64_t v) {
+    char digits[24];
+    const int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)v);
+    int w = 0;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            b[w++] = ',';
+        b[w++] = digits[i];
+    }
+    b[w] = '\0';
+    return b;
+}
+
+/* "812 bytes", "18.9 MB": powers of 1000, as files are told. */
+static const char *bytes_text(char b[32], uint64_t v) {
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+    if (v < 1000) {
+        snprintf(b, 32, "%llu bytes", (unsigned long long)v);
+        return b;
+    }
+    double x = (double)v / 1000;
+    size_t u = 0;
+    for (; x >= 999.95 && u + 1 < OQ_COUNT(units); u++)
+        x /= 1000;
+    snprintf(b, 32, "%.1f %s", x, units[u]);
+    return b;
+}
+
+/* Text of a model, cut where it is long and free of control bytes. */
+static void add_name(oq_buf *b, oq_str s) {
+    const size_t most = 200;
+    oq_buf_add_safe(b, (oq_str){s.p, s.n > most ? most : s.n});
+    if (s.n > most)
+        oq_buf_adds(b, "...");
+}
+
+static void json_ops(oq_jw *w, const char *key, const oq_op_counts *ops) {
+    oq_jw_begin_array(w, key);
+    for (size_t i = 0; i < ops->n; i++) {
+        oq_jw_begin_object(w, NULL);
+        oq_jw_str(w, "domain", ops->v[i].domain);
+        oq_jw_str(w, "op_type", ops->v[i].op_type);
+        oq_jw_uint(w, "count", ops->v[i].count);
+        oq_jw_end_object(w);
+    }
+    oq_jw_end_array(w);
+}
+
+/* "Conv 49, Gemm 1"; the rest as a number. */
+static void text_ops(oq_buf *b, const oq_op_counts *ops, size_t most) {
+    for (size_t i = 0; i < ops->n && i < most; i++) {
+        oq_buf_adds(b, i > 0 ? ", " : "");
+        if (ops->v[i].domain.n != 0) {
+            add_name(b, ops->v[i].domain);
+            oq_buf_addc(b, ':');
+        }
+        add_name(b, ops->v[i].op_type);
+        oq_buf_addf(b, " %llu", (unsigned long long)ops->v[i].count);
+    }
+    if (ops->n > most)
+        oq_buf_addf(b, ", ... %zu more types", ops->n - most);
+}
+
+/* ---- the parts of the report ---- */
+
+static void show_head(oq_job *job, const oq_model *m) {
+    const oq_model_proto *p = m->proto;
+    char size[32];
+    oq_buf *b = &job->text;
+    oq_buf_add_safe(b, oq_str_of(m->path));
+    oq_buf_addf(b, ": %s, IR version %lld, opset", bytes_text(size, m->bytes.n),
+                (long long)p->ir_version.v);
+    oq_jw_cstr(&job->json, "file", m->path);
+    oq_jw_uint(&job->json, "size", m->bytes.n);
+    oq_jw_int(&job->json, "ir_version", p->ir_version.v);
+    oq_jw_begin_array(&job->json, "opset_import");
+    for (size_t i = 0; i < p->opset_import.n; i++) {
+        const oq_opset *o = p->opset_import.v[i];
+        const bool onnx = o->domain.n == 0;
+        oq_buf_adds(b, i > 0 ? ", " : " ");
+        add_name(b, o->domain);
+        oq_buf_addf(b, "%s%lld", onnx ? "" : " ", (long long)o->version.v);
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "domain", o->domain);
+        oq_jw_int(&job->json, "version", o->version.v);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_array(&job->json);
+    if (p->producer_name.n != 0) {
+        oq_buf_adds(b, ", made by ");
+        add_name(b, p->producer_name);
+        oq_buf_adds(b, p->producer_version.n != 0 ? " " : "");
+        add_name(b, p->producer_version);
+    }
+    oq_buf_addc(b, '\n');
+    oq_jw_str(&job->json, "producer_name", p->producer_name);
+    oq_jw_str(&job->json, "producer_version", p->producer_version);
+    oq_jw_str(&job->json, "graph", p->graph->name);
+    oq_jw_begin_object(&job->json, "metadata");
+    for (size_t i = 0; i < p->metadata_props.n; i++) {
+        oq_jw_key(&job->json, p->metadata_props.v[i]->key);
+        oq_jw_str(&job->json, NULL, p->metadata_props.v[i]->value);
+    }
+    oq_jw_end_object(&job->json);
+}
+
+static void json_shape(oq_jw *w, const oq_type *t) {
+    const oq_shape *shape = t != NULL && t->tensor_type != NULL ? t->tensor_type->shape : NULL;
+    if (shape == NULL) {
+        oq_jw_null(w, "shape");
+        return;
+    }
+    oq_jw_begin_array(w, "shape");
+    for (size_t i = 0; i < shape->dim.n; i++) {
+        const oq_dim *d = shape->dim.v[i];
+        if (d->dim_value.has)
+            oq_jw_int(w, NULL, d->dim_value.v);
+        else if (d->dim_param.n != 0)
+            oq_jw_str(w, NULL, d->dim_param);
+        else
+            oq_jw_null(w, NULL);
+    }
+    oq_jw_end_array(w);
+}
+
+/* Inputs or outputs; those inputs that are initializers too are not asked of the user. */
+static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_value_info **v,
+                        size_t n, bool all) {
+    oq_map inits;
+    oq_map_init(&inits, &job->arena);
+    for (size_t i = 0; v == g->input.v && i < g->initializer.n; i++)
+        (void)oq_map_put(&inits, g->initializer.v[i]->name, 1);
+    oq_buf type;
+    oq_buf_init(&type, &job->env->alloc);
+    size_t shown = 0, left = 0;
+    oq_buf_addf(&job->text, "%s:\n", title);
+    oq_jw_begin_array(&job->json, title);
+    for (size_t i = 0; i < n; i++) {
+        if (oq_map_has(&inits, v[i]->name))
+            continue;
+        type.n = 0;
+        oq_type_text(&type, v[i]->type);
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "name", v[i]->name);
+        oq_jw_str(&job->json, "type", (oq_str){type.p, type.n});
+        json_shape(&job->json, v[i]->type);
+        oq_jw_end_object(&job->json);
+        if (shown == SHOWN && !all) {
+            left++;
+            continue;
+        }
+        shown++;
+        oq_buf_adds(&job->text, "  ");
+        add_name(&job->text, v[i]->name);
+        oq_buf_adds(&job->text, "  ");
+        add_name(&job->text, (oq_str){type.p, type.n});
+        oq_buf_addc(&job->text, '\n');
+    }
+    if (left > 0)
+        oq_buf_addf(&job->text, "  ... %zu more (--all shows them)\n", left);
+    oq_jw_end_array(&job->json);
+    oq_buf_release(&type);
+}
+
+static void show_nodes(oq_job *job, const oq_model *m, const oq_summary *s, bool all) {
+    char n[32];
+    oq_buf_addf(&job->text, "nodes: %s", number_text(n, s->nodes));
+    if (s->graphs > 1)
+        oq_buf_addf(&job->text, " in %llu graphs", (unsigned long long)s->graphs);
+    if (m->proto->functions.n > 0)
+        oq_buf_addf(&job->text, ", %zu functions", m->proto->functions.n);
+    oq_buf_adds(&job->text, "\n  ");
+    text_ops(&job->text, &s->ops, all ? SIZE_MAX : SHOWN);
+    oq_buf_addc(&job->text, '\n');
+    oq_jw_uint(&job->json, "nodes", s->nodes);
+    oq_jw_uint(&job->json, "graphs", s->graphs);
+    oq_jw_uint(&job->json, "functions", m->proto->functions.n);
+    json_ops(&job->json, "operators", &s->ops);
+}
+
+static void show_storage(oq_job *job, const oq_summary *s) {
+    char b[32];
+    oq_buf *t = &job->text;
+    oq_jw_begin_object(&job->json, "storage");
+    oq_jw_uint(&job->json, "raw", s->raw_bytes);
+    oq_jw_uint(&job->json, "typed", s->typed_bytes);
+    oq_jw_uint(&job->json, "external", s->external_bytes);
+    oq_jw_begin_array(&job->json, "files");
+    for (size_t i = 0; i < s->files.n; i++) {
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "location", s->files.v[i].location);
+        oq_jw_uint(&job->json, "tensors", s->files.v[i].tensors);
+        oq_jw_uint(&job->json, "bytes", s->files.v[i].bytes);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_array(&job->json);
+    oq_jw_end_object(&job->json);
+    if (s->files.n == 0)
+        return;
+    oq_buf_addf(t, "  in the model file %s", bytes_text(b, s->raw_bytes + s->typed_bytes));
+    for (size_t i = 0; i < s->files.n && i < 4; i++) {
+        oq_buf_adds(t, ", in ");
+        add_name(t, s->files.v[i].location);
+        oq_buf_addf(t, " %s", bytes_text(b, s->files.v[i].bytes));
+    }
+    if (s->files.n > 4)
+        oq_buf_addf(t, ", ... in %zu files %s", s->files.n, bytes_text(b, s->external_bytes));
+    oq_buf_addc(t, '\n');
+}
+
+static void show_tensors(oq_job *job, const oq_summary *s) {
+    char a[32], b[32];
+    oq_buf_addf(&job->text, "tensors: %s with %s values, %s\n", number_text(a, s->total.tensors),
+                number_text(b, s->total.elements), bytes_text((char[32]){0}, s->total.bytes));
+    oq_jw_uint(&job->json, "tensors", s->total.tensors);
+    oq_jw_uint(&job->json, "parameters", s->total.elements);
+    oq_jw_uint(&job->json, "bytes", s->total.bytes);
+    oq_jw_begin_object(&job->json, "types");
+    for (int i = 0; i < OQ_DTYPE_COUNT; i++) {
+        const oq_tensor_sum *sum = &s->by_type[i];
+        if (sum->tensors == 0)
+            continue;
+        oq_buf_addf(&job->text, "  %-9s %s in %s tensor%s\n", oq_dtype_name(i),
+                    bytes_text(a, sum->bytes), number_text(b, sum->tensors),
+                    sum->tensors == 1 ? "" : "s");
+        oq_jw_begin_object(&job->json, oq_dtype_name(i));
+        oq_jw_uint(&job->json, "tensors", sum->tensors);
+        oq_jw_uint(&job->json, "values", sum->elements);
+        oq_jw_uint(&job->json, "bytes", sum->bytes);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_object(&job->json);
+    show_storage(job, s);
+}
+
+/* "12 INT8 per channel, 3 UINT8 per tensor" */
+static void show_counts(oq_job *job, const char *what,
+                        const uint64_t (*counts)[OQ_GRANULARITY_COUNT]) {
+    bool any = false;
+    oq_jw_begin_array(&job->json, what);
+    for (int t = 0; t < OQ_DTYPE_COUNT; t++) {
+        for (int g = 0; g < OQ_GRANULARITY_COUNT; g++) {
+            if (counts[t][g] == 0)
+                continue;
+            const char *type = t == OQ_UNDEFINED ? "of unknown type" : oq_dtype_name(t);
+            const char *fine = oq_granularity_name((oq_granularity)g);
+            oq_buf_addf(&job->text, "%s%llu %s %s", any ? ", " : "", (unsigned long long)counts[t][g],
+                        type, fine);
+            oq_jw_begin_object(&job->json, NULL);
+            oq_jw_cstr(&job->json, "type", t == OQ_UNDEFINED ? "unknown" : oq_dtype_name(t));
+            oq_jw_cstr(&job->json, "granularity", fine);
+            oq_jw_uint(&job->json, "count", counts[t][g]);
+            oq_jw_end_object(&job->json);
+            any = true;
+        }
+    }
+    oq_buf_addf(&job->text, "%s", any ? "\n" : "none\n");
+    oq_jw_end_array(&job->json);
+}
+
+static void show_weight_only(oq_job *job, const oq_quantized *q) {
+    oq_jw_begin_array(&job->json, "weight_only");
+    for (size_t i = 0; i < q->only.n; i++) {
+        const oq_weight_only *o = &q->only.v[i];
+        oq_buf_addf(&job->text, "  %llu %.*s: %lld bits, blocks of %lld\n",
+                    (unsigned long long)o->count, OQ_STR(o->op_type), (long long)o->bits,
+                    (long long)o->block_size);
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "op_type", o->op_type);
+        oq_jw_int(&job->json, "bits", o->bits);
+        oq_jw_int(&job->json, "block_size", o->block_size);
+        oq_jw_uint(&job->json, "count", o->count);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_array(&job->json);
+}
+
+static void show_quantized(oq_job *job, const oq_summary *s) {
+    const oq_quantized *q = &s->quant;
+    const struct {
+        const char *name;
+        uint64_t count;
+        const char *of;
+    } formats[] = {
+        {"QDQ", q->quantize + q->dequantize, "QuantizeLinear and DequantizeLinear nodes"},
+        {"QOperator", q->operators, "QLinear operators"},
+        {"integer", q->integer, "integer and dynamically quantized operators"},
+        {"weight-only", q->weight_only, "operators with packed weights"},
+    };
+    bool any = false;
+    oq_buf_adds(&job->text, "quantized:");
+    oq_jw_begin_object(&job->json, "quantization");
+    oq_jw_begin_array(&job->json, "formats");
+    for (size_t i = 0; i < OQ_COUNT(formats); i++) {
+        if (formats[i].count == 0)
+            continue;
+        oq_buf_addf(&job->text, "%s %s (%llu %s)", any ? "," : "", formats[i].name,
+                    (unsigned long long)formats[i].count, formats[i].of);
+        oq_jw_cstr(&job->json, NULL, formats[i].name);
+        any = true;
+    }
+    oq_jw_end_array(&job->json);
+    oq_buf_adds(&job->text, any ? "\n" : " no\n");
+    oq_jw_uint(&job->json, "quantize_linear", q->quantize);
+    oq_jw_uint(&job->json, "dequantize_linear", q->dequantize);
+    oq_jw_uint(&job->json, "qlinear", q->operators);
+    oq_jw_uint(&job->json, "integer", q->integer);
+    show_weight_only(job, q);
+    if (any)
+        oq_buf_adds(&job->text, "  weights: ");
+    const size_t keep = job->text.n;
+    show_counts(job, "weights", q->weights);
+    if (any)
+        oq_buf_adds(&job->text, "  activations: ");
+    show_counts(job, "activations", q->activations);
+    if (!any)
+        job->text.n = keep; /* a float model: nothing to say about either */
+    oq_jw_end_object(&job->json);
+}
+
+static void show_can(oq_job *job, const oq_summary *s) {
+    char b[32];
+    oq_buf_adds(&job->text, "could be quantized:\n");
+    oq_jw_begin_object(&job->json, "quantizable");
+    for (int i = 0; i < OQ_MODE_COUNT; i++) {
+        const oq_quantizable *can = &s->can[i];
+        const char *mode = oq_quant_mode_name((oq_quant_mode)i);
+        oq_buf_addf(&job->text, "  %-8s ", mode);
+        if (can->nodes == 0) {
+            oq_buf_adds(&job->text, "nothing\n");
+        } else {
+            oq_buf_addf(&job->text, "%llu nodes, %s of float weights (", (unsigned long long)can->nodes,
+                        bytes_text(b, can->weight_bytes));
+            text_ops(&job->text, &can->ops, 5);
+            oq_buf_adds(&job->text, ")\n");
+        }
+        oq_jw_begin_object(&job->json, mode);
+        oq_jw_uint(&job->json, "nodes", can->nodes);
+        oq_jw_uint(&job->json, "weight_bytes", can->weight_bytes);
+        json_ops(&job->json, "operators", &can->ops);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_object(&job->json);
+}
+
+/* ---- what is odd, and what to do next ---- */
+
+static void remark(oq_job *job, bool warn, const char *text) {
+    oq_jw_cstr(&job->json, NULL, text);
+    if (warn)
+        oq_warn(job->env, "%s", text);
+    else
+        oq_buf_addf(&job->text, "note: %s\n", text);
+}
+
+static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
+    char text[600];
+    const int64_t opset = oq_model_opset(m, OQ_S(""));
+    oq_jw_begin_array(&job->json, "notes");
+    if (s->unused_inits > 0) {
+        snprintf(text, sizeof text, "%s: %llu initializers are used by nothing (first: '%.*s')",
+                 m->path, (unsigned long long)s->unused_inits, OQ_STR(s->unused_init));
+        remark(job, true, text);
+    }
+    if (s->dead_nodes > 0) {
+        snprintf(text, sizeof text, "%s: %llu nodes make nothing that is used (first: '%.*s')",
+                 m->path, (unsigned long long)s->dead_nodes, OQ_STR(s->dead_node));
+        remark(job, true, text);
+    }
+    if (s->input_inits > 0) {
+        snprintf(text, sizeof text,
+                 "%s: %llu initializers are inputs too (first: '%.*s'); a runtime cannot treat them as "
+                 "constants",
+                 m->path, (unsigned long long)s->input_inits, OQ_STR(s->input_init));
+        remark(job, m->proto->ir_version.v >= 4, text);
+    }
+    if (s->conv_batchnorm > 0) {
+        snprintf(text, sizeof text,
+                 "%llu BatchNormalization behind Conv; 'onq preprocess' folds them before quantization",
+                 (unsigned long long)s->conv_batchnorm);
+        remark(job, false, text);
+    }
+    if (s->values > 0 && s->values_typed * 2 < s->values) {
+        snprintf(text, sizeof text,
+                 "types are declared for %llu of %llu tensors; 'onq preprocess' infers the others",
+                 (unsigned long long)s->values_typed, (unsigned long long)s->values);
+        remark(job, false, text);
+    }
+    if (opset > 0 && opset < 13 && s->can[OQ_MODE_STATIC].nodes > 0)
+        remark(job, false, "opset below 13: per-channel QDQ needs 13 ('onq preprocess --opset 13')");
+    oq_jw_end_array(&job->json);
+}
+
+/* ---- the command ---- */
+
+static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
+    oq_summary *s = OQ_NEW(&job->arena, oq_summary);
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_summary_make(s, &job->arena, m, err));
+    const bool all = oq_opt_flag(job->opts, "all");
+    const oq_graph *g = m->proto->graph;
+    show_head(job, m);
+    show_values(job, "inputs", g, g->input.v, g->input.n, all);
+    show_values(job, "outputs", g, g->output.v, g->output.n, all);
+    show_nodes(job, m, s, all);
+    show_tensors(job, s);
+    show_quantized(job, s);
+    show_can(job, s);
+    show_remarks(job, m, s);
+    return ONQ_OK;
+}
+
+static onq_code run_inspect(oq_job *job, onq_error *err) {
+    oq_model *m = NULL;
+    const char *path = oq_job_input(job);
+    OQ_TRY(oq_job_open(job, path, &m, err));
+    onq_code rc = inspect(job, m, err);
+    if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
+        rc = oq_error_in(err, rc, "%s", path);
+    oq_model_free(m);
+    return rc;
+}
+
+static const onq_option_info rows[] = {
+    OQ_FLAG("all", 'a', "", "Show every input, output and operator type, however many."),
+};
+static const oq_opt_group own = OQ_GROUP("Report", rows);
+
+const oq_command oq_command_inspect = {
+    .info =
+        {
+            "inspect",
+            "MODEL",
+            "show what a model holds, what is quantized in it, and what could be",
+            "Inputs, outputs, opsets, operators with their counts, tensors by type and by where they "
+            "are stored, what is quantized and how, and what each way of quantization would find "
+            "to do. The model is checked first; one that is not valid is refused with the reason.\n"
+            "\n"
+            "Weights are not read: a model of many gigabytes is inspected in the time its graph "
+            "takes.\n"
+            "\n"
+            "  onq inspect model.onnx\n"
+            "  onq inspect model.onnx --json | jq .quantizable.static.nodes\n",
+        },
+    .groups = {&own, &oq_group_input, &oq_group_general},
+    .run = run_inspect,
+};

@@ -1,0 +1,88 @@
+/*
+ * command.h — commands: what they are called, which options they have, and the function that does
+ * the job. `onq_run` (command.c) is the only caller.
+ *
+ * To add a command: one file and one row.
+ *
+ *   1. src/api/api_hello.c:
+ *
+ *        #include "api/command.h"
+ *
+ *        static const onq_option_info rows[] = {
+ *            OQ_INT("times", 'n', "repeat", "1", "1..100", "N", "Say it N times."),
+ *            OQ_FLAG("loud", 0, "", "Say it in capitals."),
+ *        };
+ *        static const oq_opt_group own = OQ_GROUP("Greeting", rows);
+ *
+ *        static onq_code run_hello(oq_job *job, onq_error *err) {
+ *            oq_model *m = NULL;
+ *            OQ_TRY(oq_job_open(job, oq_job_input(job), &m, err));
+ *            for (int64_t i = 0; i < oq_opt_int(job->opts, "times"); i++)
+ *                oq_buf_addf(&job->text, "hello, %s\n", m->path);
+ *            oq_jw_int(&job->json, "times", oq_opt_int(job->opts, "times"));
+ *            oq_model_free(m);
+ *            return ONQ_OK;
+ *        }
+ *
+ *        const oq_command oq_command_hello = {
+ *            .info = {"hello", "MODEL", "greet a model", "Longer text for the man page."},
+ *            .groups = {&own, &oq_group_input, &oq_group_general},
+ *            .run = run_hello,
+ *        };
+ *
+ *   2. command.def: OQ_COMMAND(hello), where help should list it.
+ *
+ * The program, --help, the man page, shell completion, docs/CLI.md and the tests that loop over all
+ * commands follow from the tables.
+ *
+ * To add an option: one row in the command's table (or in groups.c, when several commands share it), and read
+ * it with oq_opt_*. Names are written with underscores; a row's default is text and goes through
+ * the same parser as what a user gives, so a wrong default fails the unit test.
+ */
+#ifndef OQ_API_COMMAND_H
+#define OQ_API_COMMAND_H
+
+#include "api/options.h"
+#include "base/json.h"
+#include "onnx/model.h"
+
+/* What a run function works with. */
+typedef struct oq_job {
+    onq_env *env;
+    const onq_options *opts;
+    oq_arena arena;   /* scratch, released when the job ends */
+    oq_buf text;      /* the result for a person; whole lines */
+    oq_jw json;       /* the result as JSON: the top object is open, add keys */
+    oq_buf json_text; /* (what `json` writes to) */
+    int status;       /* 1 when the answer is "no" */
+} oq_job;
+
+#define OQ_OPT_GROUPS 12
+
+typedef struct oq_command {
+    onq_command_info info;
+    const char *required;   /* options it cannot do without, separated by spaces, or NULL */
+    const char *extra_keys; /* keys of --extra it reads with oq_extra_find, separated by spaces, or
+                             * NULL. Keys that stand for one of its options need not be named. */
+    const oq_opt_group *groups[OQ_OPT_GROUPS]; /* in the order of help; NULL behind the last */
+    /* Does the job. An error leaves no output. Checks of options against each other come first and
+     * fail with ONQ_E_OPTION. */
+    onq_code (*run)(oq_job *job, onq_error *err);
+} oq_command;
+
+#define OQ_COMMAND(name) extern const oq_command oq_command_##name;
+#include "api/command.def"
+#undef OQ_COMMAND
+
+/* NULL when there is none of that name. */
+const oq_command *oq_command_find(const char *name);
+/* Row i over all groups, or NULL; *group (may be NULL) gets the row's group. */
+const onq_option_info *oq_command_row(const oq_command *c, size_t i, const oq_opt_group **group);
+
+/* The model of a command with a MODEL operand: --input, or the first operand. Never NULL inside a
+ * run function of a command that requires one of them. */
+const char *oq_job_input(const oq_job *job);
+/* Opens a model with the job's --data_root. The caller frees it. */
+onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *err);
+
+#endif

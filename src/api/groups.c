@@ -1,0 +1,78 @@
+/*
+ * groups.c — the options that several commands share, as groups of rows.
+ *
+ * A command takes a whole group by naming it (command.h). What an option named after a parameter of
+ * onnxruntime.quantization means, and its default, are the reference's.
+ */
+#include "api/options.h"
+
+static const onq_option_info general[] = {
+    OQ_FLAG("quiet", 'q', "", "Print errors only."),
+    OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),
+    OQ_FLAG("json", 0, "", "Print the result as one JSON object."),
+    OQ_INT("threads", 0, "", "0", "0..1024", "N",
+           "Worker threads; 0 means one for each core. Results do not depend on it."),
+    OQ_FLAG("verify", 0, "", "Load the result in ONNX Runtime before it is kept."),
+    OQ_FLAG("help", 'h', "", "Show this help."),
+};
+const oq_opt_group oq_group_general = OQ_GROUP("General", general);
+
+static const onq_option_info input[] = {
+    OQ_PATH("input", 'i', "input_model input_model_path", "FILE", "The model to read."),
+    OQ_PATH("data_root", 0, "", "DIR",
+            "A further folder that external data may lie in; links to it are followed."),
+};
+const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
+
+static const onq_option_info output[] = {
+    OQ_PATH("output", 'o', "output_model output_model_path output_quantized_model_path", "FILE",
+            "The file to write. It appears whole or not at all."),
+    OQ_FLAG("use_external_data_format", 0, "",
+            "Write the weights to a file of their own beside the model. Turned on by itself past "
+            "2 GB."),
+};
+const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
+
+static const onq_option_info data[] = {
+    OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
+            "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz or .npy "
+            "file, or random:N[:SEED]. Default: the test_data_set_* folders beside the model."),
+    OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
+    OQ_PAIRS("dim", 0, "", "NAME=VALUE", "Fix a symbolic dimension of the inputs."),
+    OQ_ENUM("image_layout", 0, "", "", "nchw|nhwc", "LAYOUT",
+            "Order of the axes; read from the model by default."),
+    OQ_TEXT("image_size", 0, "", "", "HxW", "Height and width; read from the model by default."),
+    OQ_LIST("image_mean", 0, "", "X",
+            "Subtracted from each channel after scaling (ImageNet's by default)."),
+    OQ_LIST("image_std", 0, "", "X", "Each channel is divided by it (ImageNet's by default)."),
+    OQ_REAL("image_scale", 0, "", "", "", "X",
+            "What values 0..255 are multiplied with first (1/255 by default)."),
+    OQ_ENUM("image_color", 0, "", "rgb", "rgb|bgr|gray,grey", "ORDER", "Order of the channels."),
+    OQ_ENUM("image_resize", 0, "", "stretch", "stretch|crop|pad", "HOW",
+            "How an image of another size is made to fit."),
+};
+const oq_opt_group oq_group_data = OQ_GROUP("Samples", data);
+
+static const onq_option_info runtime[] = {
+    OQ_PATH("onnxruntime", 0, "", "FILE",
+            "The ONNX Runtime library to use. Default: $ONQ_ONNXRUNTIME, then what was set up with "
+            "onq, then the loader's path."),
+};
+const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
+
+static const onq_option_info select_rows[] = {
+    OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
+            "Operator types to quantize; `all` means every operator of the model."),
+    OQ_LIST("nodes_to_quantize", 0, "", "NAME",
+            "Quantize these nodes only. A name, or a pattern re:REGEX."),
+    OQ_LIST("nodes_to_exclude", 0, "", "NAME",
+            "Leave these nodes as they are. A name, or a pattern re:REGEX."),
+    OQ_FLAG("strict", 0, "", "A node name that the model does not have is an error."),
+};
+const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
+
+static const onq_option_info extra[] = {
+    OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE",
+             "Set a key of the reference's extra_options by its own name; wins over the named option."),
+};
+const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);

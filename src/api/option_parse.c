@@ -1,0 +1,305 @@
+/*
+ * option_parse.c — text to value, by the type of an option's row.
+ *
+ * Called by options.c for what a user sets and for the defaults of the tables, and by extra.c. Every
+ * refusal is ONQ_E_OPTION and says what was found and what would do.
+ */
+#include "api/options.h"
+#include "base/file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LIST_FILE_MOST (64u << 20) /* bytes of an @file */
+
+static char fold(char c) {
+    if (c == '-')
+        return '_';
+    return (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
+bool oq_opt_same(oq_str a, oq_str b) {
+    if (a.n != b.n)
+        return false;
+    for (size_t i = 0; i < a.n; i++) {
+        if (fold(a.p[i]) != fold(b.p[i]))
+            return false;
+    }
+    return true;
+}
+
+/* The part of *rest before `sep`; *rest becomes what is behind it. False at the end. */
+static bool next_part(oq_str *rest, char sep, oq_str *part) {
+    if (rest->p == NULL)
+        return false;
+    const char *end = rest->n > 0 ? memchr(rest->p, sep, rest->n) : NULL;
+    if (end == NULL) {
+        *part = *rest;
+        *rest = (oq_str){NULL, 0};
+        return true;
+    }
+    const size_t n = (size_t)(end - rest->p);
+    *part = (oq_str){rest->p, n};
+    *rest = (oq_str){end + 1, rest->n - n - 1};
+    return true;
+}
+
+static oq_str copy_text(oq_arena *a, oq_str s, onq_error *err, onq_code *rc) {
+    const char *p = oq_arena_strdup(a, s.p, s.n);
+    if (p == NULL)
+        *rc = oq_fail_nomem(err);
+    return (oq_str){p, p != NULL ? s.n : 0};
+}
+
+static onq_code parse_flag(const onq_option_info *row, const char *text, bool *out, onq_error *err) {
+    static const char *const words[] = {"true", "yes", "on", "1", "false", "no", "off", "0"};
+    for (size_t i = 0; i < OQ_COUNT(words); i++) {
+        if (oq_opt_same(oq_str_of(text), oq_str_of(words[i]))) {
+            *out = i < 4;
+            return ONQ_OK;
+        }
+    }
+    return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not true or false", row->name, text);
+}
+
+/* A finite decimal number in full; '.' whatever the locale. */
+static bool text_to_real(const char *text, double *out) {
+    char b[128];
+    const size_t n = strlen(text);
+    if (n == 0 || n >= sizeof b || strspn(text, "0123456789+-.eE") != n)
+        return false;
+    const char *point = localeconv()->decimal_point;
+    size_t w = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t more = text[i] == '.' ? strlen(point) : 1;
+        if (w + more >= sizeof b)
+            return false;
+        memcpy(b + w, text[i] == '.' ? point : text + i, more);
+        w += more;
+    }
+    b[w] = '\0';
+    char *end = NULL;
+    *out = strtod(b, &end);
+    return end == b + w && isfinite(*out);
+}
+
+/* Is v inside the row's "lo..hi"? */
+static bool in_range(const onq_option_info *row, double v) {
+    const char *dots = strstr(row->choices, "..");
+    if (dots == NULL)
+        return true;
+    char low[64];
+    const size_t n = (size_t)(dots - row->choices);
+    if (n >= sizeof low)
+        return true;
+    memcpy(low, row->choices, n);
+    low[n] = '\0';
+    double lo = 0, hi = 0;
+    const bool below = text_to_real(low, &lo) && v < lo;
+    const bool above = text_to_real(dots + 2, &hi) && v > hi;
+    return !below && !above;
+}
+
+static onq_code check_range(const onq_option_info *row, const char *text, double v, onq_error *err) {
+    if (in_range(row, v))
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_OPTION, "--%s: %s is out of range (%s)", row->name, text,
+                   row->choices);
+}
+
+static onq_code parse_int(const onq_option_info *row, const char *text, oq_opt_value *v,
+                          onq_error *err) {
+    const char *digits = text[0] == '+' ? text + 1 : text;
+    int64_t i = 0;
+    if (!oq_str_to_i64(oq_str_of(digits), &i))
+        return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not a whole number", row->name, text);
+    OQ_TRY(check_range(row, text, (double)i, err));
+    v->i = i;
+    v->real = (double)i;
+    return ONQ_OK;
+}
+
+static onq_code parse_real(const onq_option_info *row, const char *text, oq_opt_value *v,
+                           onq_error *err) {
+    double r = 0;
+    if (!text_to_real(text, &r))
+        return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not a number", row->name, text);
+    OQ_TRY(check_range(row, text, r, err));
+    v->real = r;
+    return ONQ_OK;
+}
+
+/* 4096, 512k, 1.5G, 2GiB: powers of 1024, any case. */
+static onq_code parse_size(const onq_option_info *row, const char *text, oq_opt_value *v,
+                           onq_error *err) {
+    static const char units[] = "kmgt";
+    const size_t n = strspn(text, "0123456789.");
+    char number[64];
+    double r = -1;
+    if (n < sizeof number) {
+        memcpy(number, text, n);
+        number[n] = '\0';
+        if (!text_to_real(number, &r))
+            r = -1;
+    }
+    const char *unit = text + n;
+    if (r >= 0 && *unit != '\0') {
+        const char *u = strchr(units, tolower((unsigned char)*unit));
+        if (u != NULL) {
+            r *= (double)(1ull << (10 * (u - units + 1)));
+            unit++;
+        }
+        if (oq_opt_same(oq_str_of(unit), OQ_S("b")) ||
+            (u != NULL && oq_opt_same(oq_str_of(unit), OQ_S("ib"))))
+            unit = "";
+    }
+    if (r < 0 || *unit != '\0' || r > 9.2e18)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--%s: '%.100s' is not a size (a number of bytes, with k, m, g or t behind it)",
+                       row->name, text);
+    OQ_TRY(check_range(row, text, r, err));
+    v->size = (uint64_t)r;
+    return ONQ_OK;
+}
+
+static onq_code fail_choice(const onq_option_info *row, const char *text, onq_error *err) {
+    char all[400] = "", hint[200];
+    size_t n = 0;
+    oq_nearest near;
+    oq_nearest_init(&near, text);
+    /* The candidates must outlive this loop as C strings. */
+    char names[32][40];
+    size_t count = 0;
+    oq_str rest = oq_str_of(row->choices), choice, first;
+    while (next_part(&rest, '|', &choice)) {
+        next_part(&choice, ',', &first);
+        n += (size_t)snprintf(all + n, n < sizeof all ? sizeof all - n : 0, "%s%.*s",
+                              n > 0 ? ", " : "", OQ_STR(first));
+        if (n >= sizeof all)
+            n = sizeof all - 1;
+        if (count < OQ_COUNT(names)) {
+            snprintf(names[count], sizeof names[count], "%.*s", OQ_STR(first));
+            oq_nearest_offer(&near, names[count++]);
+        }
+    }
+    oq_nearest_text(&near, "", hint, sizeof hint);
+    return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not one of %s%s", row->name, text, all,
+                   hint);
+}
+
+static onq_code parse_enum(oq_arena *a, const onq_option_info *row, const char *text,
+                           oq_opt_value *v, onq_error *err) {
+    oq_str rest = oq_str_of(row->choices), choice;
+    for (int64_t i = 0; next_part(&rest, '|', &choice); i++) {
+        oq_str first = {NULL, 0}, spelling;
+        while (next_part(&choice, ',', &spelling)) {
+            if (first.p == NULL)
+                first = spelling;
+            if (oq_opt_same(spelling, oq_str_of(text))) {
+                onq_code rc = ONQ_OK;
+                v->text = copy_text(a, first, err, &rc);
+                v->i = i;
+                return rc;
+            }
+        }
+    }
+    return fail_choice(row, text, err);
+}
+
+static onq_code list_push(oq_arena *a, oq_opt_value *v, oq_str item, onq_error *err) {
+    onq_code rc = ONQ_OK;
+    oq_str copy = copy_text(a, item, err, &rc);
+    if (rc == ONQ_OK && !OQ_PUSH(a, &v->list, copy))
+        rc = oq_fail_nomem(err);
+    return rc;
+}
+
+/* One name a line. */
+static onq_code list_file(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+                          const char *path, oq_opt_value *v, onq_error *err) {
+    oq_str rest, line;
+    onq_code rc = oq_file_read_all(a, alloc, path, LIST_FILE_MOST, &rest, err);
+    if (rc == ONQ_E_NOMEM)
+        return rc;
+    if (rc != ONQ_OK) {
+        if (err != NULL)
+            err->code = ONQ_E_OPTION;
+        return oq_error_in(err, ONQ_E_OPTION, "--%s", row->name);
+    }
+    if (rest.n == 0)
+        return ONQ_OK;
+    while (next_part(&rest, '\n', &line)) {
+        if (line.n > 0 && line.p[line.n - 1] == '\r')
+            line.n--;
+        if (line.n > 0)
+            OQ_TRY(list_push(a, v, line, err));
+    }
+    return ONQ_OK;
+}
+
+/* a,b,c with "\," for a comma inside a name and "\@" for a name that begins with @. */
+static onq_code parse_list(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+                           const char *text, oq_opt_value *v, onq_error *err) {
+    if (text[0] == '@')
+        return list_file(a, alloc, row, text + 1, v, err);
+    const size_t n = strlen(text);
+    char *item = oq_arena_strdup(a, text, n);
+    if (item == NULL)
+        return oq_fail_nomem(err);
+    size_t w = 0;
+    for (size_t i = 0; i <= n; i++) {
+        if (i == n || text[i] == ',') {
+            if (w > 0)
+                OQ_TRY(list_push(a, v, (oq_str){item, w}, err));
+            w = 0;
+            continue;
+        }
+        if (text[i] == '\\' && (text[i + 1] == ',' || (w == 0 && text[i + 1] == '@')))
+            i++;
+        item[w++] = text[i];
+    }
+    return ONQ_OK;
+}
+
+static onq_code parse_pair(oq_arena *a, const onq_option_info *row, const char *text,
+                           oq_opt_value *v, onq_error *err) {
+    const char *eq = strchr(text, '=');
+    if (eq == NULL || eq == text)
+        return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not %s", row->name, text,
+                       row->word[0] != '\0' ? row->word : "KEY=VALUE");
+    return list_push(a, v, oq_str_of(text), err);
+}
+
+onq_code oq_opt_parse(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+                      const char *text, oq_opt_value *v, onq_error *err) {
+    onq_code rc = ONQ_OK;
+    switch (row->type) {
+    case ONQ_OPT_FLAG:
+        return parse_flag(row, text, &v->flag, err);
+    case ONQ_OPT_INT:
+        return parse_int(row, text, v, err);
+    case ONQ_OPT_REAL:
+        return parse_real(row, text, v, err);
+    case ONQ_OPT_SIZE:
+        return parse_size(row, text, v, err);
+    case ONQ_OPT_ENUM:
+        return parse_enum(a, row, text, v, err);
+    case ONQ_OPT_PATH:
+        if (text[0] == '\0')
+            return oq_fail(err, ONQ_E_OPTION, "--%s: an empty path", row->name);
+        v->text = copy_text(a, oq_str_of(text), err, &rc);
+        return rc;
+    case ONQ_OPT_STRING:
+        v->text = copy_text(a, oq_str_of(text), err, &rc);
+        return rc;
+    case ONQ_OPT_LIST:
+        return parse_list(a, alloc, row, text, v, err);
+    case ONQ_OPT_PAIRS:
+        return parse_pair(a, row, text, v, err);
+    }
+    return oq_fail(err, ONQ_E_INTERNAL, "--%s: option type %d", row->name, (int)row->type);
+}

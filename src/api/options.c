@@ -1,0 +1,229 @@
+/*
+ * options.c — an onq_options: one typed value per row of a command's tables; set by name, read by jobs.
+ */
+#include "api/options.h"
+#include "api/command.h"
+
+#include <stdio.h>
+
+bool oq_opt_row_is(const onq_option_info *row, const char *given) {
+    const oq_str name = oq_str_of(given);
+    if (name.n == 1)
+        return row->letter != 0 && row->letter == name.p[0];
+    if (oq_opt_same(oq_str_of(row->name), name))
+        return true;
+    for (const char *p = row->aliases; *p != '\0';) {
+        const size_t n = strcspn(p, " ");
+        if (oq_opt_same((oq_str){p, n}, name))
+            return true;
+        p += n;
+        p += strspn(p, " ");
+    }
+    return false;
+}
+
+static oq_opt_value *find_value(const onq_options *o, const char *name) {
+    for (size_t i = 0; i < o->n_values; i++) {
+        if (oq_opt_row_is(o->values[i].row, name))
+            return &o->values[i];
+    }
+    return NULL;
+}
+
+static onq_code fail_unknown(const onq_options *o, const char *name, onq_error *err) {
+    oq_nearest near;
+    char hint[300];
+    oq_nearest_init(&near, name);
+    for (size_t i = 0; i < o->n_values; i++)
+        oq_nearest_offer(&near, o->values[i].row->name);
+    oq_nearest_text(&near, "--", hint, sizeof hint);
+    const bool letter = name[0] != '\0' && name[1] == '\0';
+    return oq_fail(err, ONQ_E_OPTION, "unknown option '%s%.100s'%s", letter ? "-" : "--", name,
+                   hint);
+}
+
+static onq_code fill_defaults(onq_options *o, onq_error *err) {
+    while (oq_command_row(o->command, o->n_values, NULL) != NULL)
+        o->n_values++;
+    o->values = OQ_NEW_ARRAY(&o->arena, oq_opt_value, o->n_values);
+    if (o->values == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < o->n_values; i++) {
+        oq_opt_value *v = &o->values[i];
+        v->row = oq_command_row(o->command, i, NULL);
+        if (v->row->fallback[0] != '\0')
+            OQ_TRY(oq_opt_parse(&o->arena, &o->env->alloc, v->row, v->row->fallback, v, err));
+    }
+    return ONQ_OK;
+}
+
+onq_code onq_options_new(onq_env *env, const char *command, onq_options **out, onq_error *err) {
+    *out = NULL;
+    const oq_command *c = oq_command_find(command);
+    if (c == NULL) {
+        oq_nearest near;
+        char hint[200];
+        oq_nearest_init(&near, command);
+        for (size_t i = 0; i < onq_command_count(); i++)
+            oq_nearest_offer(&near, onq_command_at(i)->name);
+        oq_nearest_text(&near, "", hint, sizeof hint);
+        return oq_fail(err, ONQ_E_OPTION, "unknown command '%.100s'%s", command, hint);
+    }
+    onq_options *o = oq_calloc(&env->alloc, 1, sizeof *o);
+    if (o == NULL)
+        return oq_fail_nomem(err);
+    o->env = env;
+    o->command = c;
+    oq_arena_init(&o->arena, &env->alloc);
+    const onq_code rc = fill_defaults(o, err);
+    if (rc != ONQ_OK) {
+        onq_options_free(o);
+        return rc;
+    }
+    *out = o;
+    return ONQ_OK;
+}
+
+void onq_options_free(onq_options *opts) {
+    if (opts == NULL)
+        return;
+    const onq_env *env = opts->env;
+    oq_arena_release(&opts->arena);
+    oq_free(&env->alloc, opts, sizeof *opts);
+}
+
+const onq_option_info *onq_options_find(const onq_options *opts, const char *name) {
+    const oq_opt_value *v = find_value(opts, name);
+    return v != NULL ? v->row : NULL;
+}
+
+/* --extra: every pair so far and this one. Kept as pairs too, so that what was set can be listed. */
+static onq_code set_extra(onq_options *o, oq_opt_value *v, const char *text, onq_error *err) {
+    OQ_TRY(oq_extra_set(o, text, err));
+    OQ_TRY(oq_opt_parse(&o->arena, &o->env->alloc, v->row, text, v, err));
+    v->is_set = true;
+    return ONQ_OK;
+}
+
+onq_code onq_options_set(onq_options *opts, const char *name, const char *value, onq_error *err) {
+    if (oq_opt_same(oq_str_of(name), OQ_S("operand"))) {
+        const char *copy = oq_arena_strdup(&opts->arena, value, strlen(value));
+        if (copy == NULL || !OQ_PUSH(&opts->arena, &opts->operands, oq_str_of(copy)))
+            return oq_fail_nomem(err);
+        return ONQ_OK;
+    }
+    oq_opt_value *v = find_value(opts, name);
+    if (v == NULL)
+        return fail_unknown(opts, name, err);
+    if (strcmp(v->row->name, "extra") == 0)
+        return set_extra(opts, v, value, err);
+    /* Parsed into a copy, so that a refused value changes nothing. */
+    oq_opt_value fresh = *v;
+    OQ_TRY(oq_opt_parse(&opts->arena, &opts->env->alloc, v->row, value, &fresh, err));
+    if (v->pinned)
+        return ONQ_OK;
+    fresh.is_set = true;
+    *v = fresh;
+    return ONQ_OK;
+}
+
+/* ---- what jobs read ---- */
+
+const oq_opt_value *oq_opt_get(const onq_options *o, const char *name) {
+    static const oq_opt_value none = {0};
+    const oq_opt_value *v = find_value(o, name);
+    assert(v != NULL && "a job asked for an option that its command does not have");
+    return v != NULL ? v : &none;
+}
+
+bool oq_opt_has(const onq_options *o, const char *name) {
+    return find_value(o, name) != NULL;
+}
+
+bool oq_opt_is_set(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->is_set;
+}
+
+bool oq_opt_is_none(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->is_none;
+}
+
+bool oq_opt_flag(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->flag;
+}
+
+int64_t oq_opt_int(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->i;
+}
+
+double oq_opt_real(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->real;
+}
+
+uint64_t oq_opt_size(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->size;
+}
+
+int oq_opt_enum(const onq_options *o, const char *name) {
+    return (int)oq_opt_get(o, name)->i;
+}
+
+const char *oq_opt_str(const onq_options *o, const char *name) {
+    return oq_opt_get(o, name)->text.p;
+}
+
+const oq_str *oq_opt_list(const onq_options *o, const char *name, size_t *n) {
+    const oq_opt_value *v = oq_opt_get(o, name);
+    *n = v->list.n;
+    return v->list.v;
+}
+
+bool oq_opt_split(oq_str item, oq_str *key, oq_str *value) {
+    for (size_t i = 0; i < item.n; i++) {
+        if (item.p[i] == '=' || item.p[i] == ':') {
+            *key = (oq_str){item.p, i};
+            *value = (oq_str){item.p + i + 1, item.n - i - 1};
+            return true;
+        }
+    }
+    return false;
+}
+
+onq_code oq_opt_axes(const onq_options *o, const char *name, oq_arena *a, oq_opt_axis **out,
+                     size_t *n, onq_error *err) {
+    size_t n_items;
+    const oq_str *items = oq_opt_list(o, name, &n_items);
+    oq_opt_axis *axes = OQ_NEW_ARRAY(a, oq_opt_axis, n_items);
+    if (axes == NULL)
+        return oq_fail_nomem(err);
+    *n = 0;
+    for (size_t i = 0; i < n_items; i++) {
+        oq_str key = items[i], value;
+        if (!oq_opt_split(items[i], &key, &value)) {
+            if (i + 1 == n_items)
+                return oq_fail(err, ONQ_E_OPTION, "--%s: no number behind '%.*s'", name,
+                               OQ_STR(key));
+            value = items[++i];
+        }
+        int64_t number = 0;
+        if (key.n == 0 || !oq_str_to_i64(value, &number))
+            return oq_fail(err, ONQ_E_OPTION, "--%s: '%.*s' of '%.*s' is not a whole number", name,
+                           OQ_STR(value), OQ_STR(key));
+        size_t at = 0;
+        while (at < *n && !oq_str_eq(axes[at].key, key))
+            at++;
+        axes[at] = (oq_opt_axis){key, number};
+        if (at == *n)
+            (*n)++;
+    }
+    *out = axes;
+    return ONQ_OK;
+}
+
+size_t oq_opt_operand_count(const onq_options *o) {
+    return o->operands.n;
+}
+
+const char *oq_opt_operand(const onq_options *o, size_t i) {
+    return i < o->operands.n ? o->operands.v[i].p : NULL;
+}

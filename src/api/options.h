@@ -1,0 +1,153 @@
+/*
+ * options.h — the option tables and the values set through them.
+ *
+ * A command's options are groups of rows (onq_option_info, the public struct, filled by the macros
+ * below). The rows feed everything: parsing, --help, man pages, completion, the Python package. An
+ * onq_options holds one value per row, already typed: text is parsed when it is set, so that a job
+ * reads values that fit. All errors here are ONQ_E_OPTION.
+ */
+#ifndef OQ_API_OPTIONS_H
+#define OQ_API_OPTIONS_H
+
+#include "base/env.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+/* ---- rows: what an option is ---- */
+
+/* clang-format off */
+#define OQ_FLAG(name, letter, aliases, help) \
+    {name, aliases, letter, ONQ_OPT_FLAG, "false", "", "", help}
+#define OQ_FLAG_ON(name, letter, aliases, help) \
+    {name, aliases, letter, ONQ_OPT_FLAG, "true", "", "", help}
+#define OQ_INT(name, letter, aliases, fallback, range, word, help) \
+    {name, aliases, letter, ONQ_OPT_INT, fallback, range, word, help}
+#define OQ_REAL(name, letter, aliases, fallback, range, word, help) \
+    {name, aliases, letter, ONQ_OPT_REAL, fallback, range, word, help}
+#define OQ_SIZE(name, letter, aliases, fallback, range, help) \
+    {name, aliases, letter, ONQ_OPT_SIZE, fallback, range, "SIZE", help}
+#define OQ_TEXT(name, letter, aliases, fallback, word, help) \
+    {name, aliases, letter, ONQ_OPT_STRING, fallback, "", word, help}
+#define OQ_PATH(name, letter, aliases, word, help) \
+    {name, aliases, letter, ONQ_OPT_PATH, "", "", word, help}
+#define OQ_ENUM(name, letter, aliases, fallback, choices, word, help) \
+    {name, aliases, letter, ONQ_OPT_ENUM, fallback, choices, word, help}
+#define OQ_LIST(name, letter, aliases, word, help) \
+    {name, aliases, letter, ONQ_OPT_LIST, "", "", word, help}
+#define OQ_PAIRS(name, letter, aliases, word, help) \
+    {name, aliases, letter, ONQ_OPT_PAIRS, "", "", word, help}
+/* clang-format on */
+
+/* The quantized types, in the order of oq_qtype's numbers in the tables of the jobs. */
+#define OQ_QTYPE_CHOICES                                                                           \
+    "qint8,int8|quint8,uint8|qint16,int16|quint16,uint16|qint4,int4|quint4,uint4|"                 \
+    "qfloat8e4m3fn,float8e4m3fn"
+
+typedef struct oq_opt_group {
+    const char *title; /* the heading in help */
+    const onq_option_info *rows;
+    size_t n;
+} oq_opt_group;
+#define OQ_GROUP(title, rows) {title, rows, OQ_COUNT(rows)}
+
+/* Groups that several commands have (groups.c). */
+extern const oq_opt_group oq_group_general;  /* quiet verbose json threads verify help: everywhere */
+extern const oq_opt_group oq_group_input;    /* input data_root */
+extern const oq_opt_group oq_group_output;   /* output use_external_data_format */
+extern const oq_opt_group oq_group_data;     /* data limit dim image_* */
+extern const oq_opt_group oq_group_runtime;  /* onnxruntime */
+extern const oq_opt_group oq_group_select;   /* op_types_to_quantize nodes_to_* strict */
+extern const oq_opt_group oq_group_extra;    /* extra */
+
+/* ---- values ---- */
+
+typedef struct oq_opt_value {
+    const onq_option_info *row;
+    bool is_set;  /* by the caller; otherwise this is the default */
+    bool is_none; /* --extra KEY=none */
+    bool pinned;  /* by --extra, which wins over the option's own name */
+    bool flag;
+    int64_t i;    /* INT; ENUM: which of the choices, from 0 */
+    double real;  /* REAL; INT too */
+    uint64_t size;
+    oq_str text;  /* STRING, PATH; ENUM: the choice as the table spells it. NUL-terminated */
+    OQ_VEC(oq_str) list; /* LIST, PAIRS. Each NUL-terminated */
+} oq_opt_value;
+
+struct oq_command;
+
+struct onq_options {
+    onq_env *env;
+    const struct oq_command *command;
+    oq_arena arena;
+    oq_opt_value *values; /* one per row, in order */
+    size_t n_values;
+    OQ_VEC(oq_opt_value) extras; /* keys of --extra that stand for no option of this command */
+    OQ_VEC(oq_str) operands;
+};
+
+/* Parses `text` by the row into *v; the strings go to the arena. Lists and pairs append. */
+onq_code oq_opt_parse(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+                      const char *text, oq_opt_value *v, onq_error *err);
+/* Does `given` spell this row: name, alias, or its letter; - and _ alike. */
+bool oq_opt_row_is(const onq_option_info *row, const char *given);
+/* Same text, any case, - and _ alike. */
+bool oq_opt_same(oq_str a, oq_str b);
+
+/* What a job reads. `name` is the canonical name and must be one of the command's rows. */
+const oq_opt_value *oq_opt_get(const onq_options *o, const char *name);
+bool oq_opt_has(const onq_options *o, const char *name); /* is it a row of this command? */
+bool oq_opt_is_set(const onq_options *o, const char *name);
+bool oq_opt_is_none(const onq_options *o, const char *name);
+bool oq_opt_flag(const onq_options *o, const char *name);
+int64_t oq_opt_int(const onq_options *o, const char *name);
+double oq_opt_real(const onq_options *o, const char *name);
+uint64_t oq_opt_size(const onq_options *o, const char *name);
+/* Number of the choice, from 0, in the order of the row's `choices`. */
+int oq_opt_enum(const onq_options *o, const char *name);
+/* NULL when neither set nor given a default. */
+const char *oq_opt_str(const onq_options *o, const char *name);
+/* The texts of a list or pairs; *n may be 0. */
+const oq_str *oq_opt_list(const onq_options *o, const char *name, size_t *n);
+/* Splits "key=value" or "key:value" at the first of these; false if there is none. */
+bool oq_opt_split(oq_str item, oq_str *key, oq_str *value);
+/* A list read as a map of whole numbers, however it was written: `MatMul 1`, `MatMul:1,Gemm:1`,
+ * `MatMul=1`. Keys and values go to the arena; the last of equal keys wins. */
+typedef struct oq_opt_axis {
+    oq_str key;
+    int64_t value;
+} oq_opt_axis;
+onq_code oq_opt_axes(const onq_options *o, const char *name, oq_arena *a, oq_opt_axis **out,
+                     size_t *n, onq_error *err);
+size_t oq_opt_operand_count(const onq_options *o);
+/* NULL past the end. */
+const char *oq_opt_operand(const onq_options *o, size_t i);
+
+/* ---- --extra KEY=VALUE: the keys of the reference's extra_options (extra.def) ---- */
+
+/* Sets one; a key that stands for an option of the command sets (and pins) that option. */
+onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err);
+/* The value of a key that stands for no option of the command; NULL when not set. is_none tells
+ * `none`. */
+const oq_opt_value *oq_extra_find(const onq_options *o, const char *key);
+/* The value of a flag among them, or the fallback when not set or none. */
+bool oq_extra_flag(const onq_options *o, const char *key, bool fallback);
+/* Warns about each key set that the command has no use for. */
+void oq_extra_warn_unused(const onq_options *o);
+
+/* ---- nearest names ---- */
+
+/* Collects the names nearest to one that is not known. */
+typedef struct oq_nearest {
+    oq_str wanted;
+    const char *best[3];
+    size_t rank[3];
+    size_t n;
+} oq_nearest;
+
+void oq_nearest_init(oq_nearest *s, const char *wanted);
+void oq_nearest_offer(oq_nearest *s, const char *candidate);
+/* " (did you mean --a or --b?)" with `prefix` before each; "" when nothing is near. */
+void oq_nearest_text(const oq_nearest *s, const char *prefix, char *out, size_t out_size);
+
+#endif

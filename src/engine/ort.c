@@ -1,0 +1,381 @@
+/*
+ * ort.c — ONNX Runtime as an engine: opening it, and opening sessions.
+ *
+ * The runtime's own log goes nowhere: what went wrong comes back as a status, and its warnings are no concern of
+ * onq's users. Its environment is shared by all engines of a process, so no pointer of ours is left in it.
+ */
+#include "engine/ort_private.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+static void drop_log(void *ctx, int severity, const char *category, const char *id,
+                     const char *place, const char *text) {
+    (void)ctx;
+    (void)severity;
+    (void)category;
+    (void)id;
+    (void)place;
+    (void)text;
+}
+
+/* ---- options of a session ---- */
+
+typedef struct provider_name {
+    const char *name; /* what users write, any case, with or without "ExecutionProvider" */
+    const char *given; /* what the runtime wants */
+} provider_name;
+
+static const provider_name providers[] = {
+    {"CPU", "CPU"},           {"CUDA", "CUDA"},         {"TensorRT", "TensorRT"},
+    {"DML", "DML"},           {"QNN", "QNN"},           {"OpenVINO", "OpenVINO"},
+    {"XNNPACK", "XNNPACK"},   {"CoreML", "CoreML"},     {"MIGraphX", "MIGraphX"},
+    {"VitisAI", "VitisAI"},   {"WebGPU", "WebGPU"},     {"Azure", "AZURE"},
+    {"SNPE", "SNPE"},         {"NvTensorRtRtx", "NvTensorRtRtx"},
+};
+
+/* The runtime's spelling of a provider; the user's own when it is not known here. */
+static const char *provider_given(const char *name) {
+    static const char tail[] = "ExecutionProvider";
+    size_t n = strlen(name);
+    if (n > sizeof tail - 1 && strcasecmp(name + n - (sizeof tail - 1), tail) == 0)
+        n -= sizeof tail - 1;
+    for (size_t i = 0; i < OQ_COUNT(providers); i++)
+        if (strlen(providers[i].name) == n && strncasecmp(name, providers[i].name, n) == 0)
+            return providers[i].given;
+    return name;
+}
+
+static OrtStatus *append_cuda(const oq_ort_api *api, OrtSessionOptions *o) {
+    OrtCUDAProviderOptionsV2 *cuda = NULL;
+    OrtStatus *s = api->CreateCUDAProviderOptions(&cuda);
+    if (s == NULL)
+        s = api->SessionOptionsAppendExecutionProvider_CUDA_V2(o, cuda);
+    if (cuda != NULL)
+        api->ReleaseCUDAProviderOptions(cuda);
+    return s;
+}
+
+static OrtStatus *append_tensorrt(const oq_ort_api *api, OrtSessionOptions *o) {
+    OrtTensorRTProviderOptionsV2 *trt = NULL;
+    OrtStatus *s = api->CreateTensorRTProviderOptions(&trt);
+    if (s == NULL)
+        s = api->SessionOptionsAppendExecutionProvider_TensorRT_V2(o, trt);
+    if (trt != NULL)
+        api->ReleaseTensorRTProviderOptions(trt);
+    return s;
+}
+
+/* " (this runtime has CPU, Azure)" into text, or nothing. */
+static void list_providers(const oq_ort_api *api, char *text, size_t cap) {
+    char **names = NULL;
+    int n = 0;
+    text[0] = '\0';
+    OrtStatus *s = api->GetAvailableProviders(&names, &n);
+    if (s != NULL) {
+        api->ReleaseStatus(s);
+        return;
+    }
+    size_t used = (size_t)snprintf(text, cap, "this runtime has");
+    for (int i = 0; i < n && used < cap; i++) {
+        const char *tail = strstr(names[i], "ExecutionProvider");
+        const size_t keep = tail != NULL ? (size_t)(tail - names[i]) : strlen(names[i]);
+        used += (size_t)snprintf(text + used, cap - used, "%s%.*s", i == 0 ? " " : ", ", (int)keep,
+                                 names[i]);
+    }
+    s = api->ReleaseAvailableProviders(names, n);
+    if (s != NULL)
+        api->ReleaseStatus(s);
+}
+
+static onq_code add_provider(const oq_ort_api *api, OrtSessionOptions *o, const char *name,
+                             onq_error *err) {
+    if (name == NULL || name[0] == '\0')
+        return ONQ_OK;
+    const char *given = provider_given(name);
+    OrtStatus *s = NULL;
+    if (strcmp(given, "CPU") == 0)
+        return ONQ_OK; /* always there */
+    if (strcmp(given, "CUDA") == 0)
+        s = append_cuda(api, o);
+    else if (strcmp(given, "TensorRT") == 0)
+        s = append_tensorrt(api, o);
+    else
+        s = api->SessionOptionsAppendExecutionProvider(o, given, NULL, NULL, 0);
+    char have[256];
+    list_providers(api, have, sizeof have);
+    return oq_ort_check(api, s, err, "provider '%s' cannot be used, %s", name, have);
+}
+
+static onq_code add_custom_ops(const oq_ort_api *api, OrtSessionOptions *o,
+                               const oq_session_options *so, onq_error *err) {
+    for (size_t i = 0; i < so->n_custom_ops; i++)
+        OQ_TRY(oq_ort_check(api, api->RegisterCustomOpsLibrary_V2(o, so->custom_ops[i]), err,
+                            "custom operators '%s'", so->custom_ops[i]));
+    return ONQ_OK;
+}
+
+static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_session_options *so,
+                             onq_error *err) {
+    const oq_ort_api *api = &s->engine->api;
+    if (so->observer == NULL || so->observer->n_names == 0)
+        return ONQ_OK;
+    oq_ort_observe_init(&s->observe, api, &s->base.engine->env->alloc, so->observer);
+    OQ_TRY(oq_ort_check(api, api->CreateCustomOpDomain(OQ_OBSERVE_DOMAIN, &s->domain), err,
+                        "observers"));
+    OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.table), err,
+                        "observers"));
+    return oq_ort_check(api, api->AddCustomOpDomain(o, s->domain), err, "observers");
+}
+
+static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_session_options *so,
+                            onq_error *err) {
+    const oq_ort_api *api = &s->engine->api;
+    const unsigned threads = so->n_threads != 0 ? so->n_threads : oq_env_threads(s->base.engine->env);
+    OQ_TRY(oq_ort_check(api, api->SetSessionLogSeverityLevel(o, OQ_ORT_LOG_FATAL), err, "options"));
+    OQ_TRY(oq_ort_check(api, api->SetIntraOpNumThreads(o, (int)threads), err, "options"));
+    OQ_TRY(oq_ort_check(api, api->SetInterOpNumThreads(o, 1), err, "options"));
+    OQ_TRY(oq_ort_check(api, api->SetSessionGraphOptimizationLevel(o, (int)so->level), err,
+                        "optimisation level"));
+    if (so->no_memory_reuse) {
+        OQ_TRY(oq_ort_check(api, api->DisableCpuMemArena(o), err, "options"));
+        OQ_TRY(oq_ort_check(api, api->DisableMemPattern(o), err, "options"));
+    }
+    if (so->save_optimized != NULL)
+        OQ_TRY(oq_ort_check(api, api->SetOptimizedModelFilePath(o, so->save_optimized), err,
+                            "optimised model '%s'", so->save_optimized));
+    OQ_TRY(add_provider(api, o, so->provider, err));
+    OQ_TRY(add_custom_ops(api, o, so, err));
+    return add_observer(s, o, so, err);
+}
+
+/* ---- the model ---- */
+
+/* Initializers that only memory has: the runtime copies them, so ours can go once the session is made. */
+static onq_code hand_initializers(ort_session *s, OrtSessionOptions *o, oq_session_graph *g,
+                                  ort_values *made, onq_error *err) {
+    if (g->handed.n == 0)
+        return ONQ_OK;
+    const oq_ort_api *api = &s->engine->api;
+    const char **names = OQ_NEW_ARRAY(&g->arena, const char *, g->handed.n);
+    const OrtValue **values = OQ_NEW_ARRAY(&g->arena, const OrtValue *, g->handed.n);
+    if (names == NULL || values == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->handed.n; i++) {
+        const oq_handed *h = &g->handed.v[i];
+        const oq_datum d = {.kind = OQ_DATUM_TENSOR,
+                            .dtype = h->dtype,
+                            .rank = h->rank,
+                            .dims = h->dims,
+                            .data = h->data.p,
+                            .size_bytes = h->data.n};
+        const oq_io io = {.name = oq_str_of(h->name)};
+        OQ_TRY(oq_ort_value_make(s->engine, &g->arena, &d, &io, made, &values[i], err));
+        names[i] = h->name;
+    }
+    return oq_ort_check(api, api->AddExternalInitializers(o, names, values, g->handed.n), err,
+                        "initializers");
+}
+
+/* A file that changed under us would give the runtime other bytes than those checked. */
+static onq_code check_files(const oq_session_graph *g, onq_error *err) {
+    for (size_t i = 0; i < g->files.n; i++)
+        OQ_TRY(oq_file_check(g->files.v[i], err));
+    return ONQ_OK;
+}
+
+static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
+                                  const oq_session_options *so, onq_error *err) {
+    const oq_ort_api *api = &s->engine->api;
+    oq_session_graph g;
+    OQ_TRY(oq_session_graph_init(&g, so, so->save_optimized != NULL, err));
+    ort_values made = {0};
+    onq_code rc = ONQ_OK;
+    if (g.folder != NULL)
+        rc = oq_ort_check(api,
+                          api->AddSessionConfigEntry(
+                              o, "session.model_external_initializers_file_folder_path", g.folder),
+                          err, "options");
+    if (rc == ONQ_OK)
+        rc = hand_initializers(s, o, &g, &made, err);
+    if (rc == ONQ_OK)
+        rc = oq_ort_check(api,
+                          api->CreateSessionFromArray(s->engine->ort_env, g.bytes.p, g.bytes.n, o,
+                                                      &s->handle),
+                          err, "the model was refused");
+    if (rc == ONQ_OK)
+        rc = check_files(&g, err);
+    oq_ort_values_release(api, &made);
+    oq_session_graph_release(&g);
+    return rc;
+}
+
+/* Can the runtime read the file as it is? Wanted when it saves the optimised model: initializers
+ * then keep the places the file gives them. */
+static bool is_plain_file(const oq_session_options *so) {
+    return so->save_optimized != NULL && !so->model->touched && so->model->file.p != NULL &&
+           so->observer == NULL && so->n_extra_outputs == 0 && !so->only_extra_outputs;
+}
+
+static onq_code create_session(ort_session *s, const oq_session_options *so, onq_error *err) {
+    const oq_ort_api *api = &s->engine->api;
+    OrtSessionOptions *o = NULL;
+    OQ_TRY(oq_ort_check(api, api->CreateSessionOptions(&o), err, "options"));
+    onq_code rc = set_options(s, o, so, err);
+    if (rc == ONQ_OK && is_plain_file(so))
+        rc = oq_ort_check(api,
+                          api->CreateSession(s->engine->ort_env, so->model->path, o, &s->handle),
+                          err, "the model was refused");
+    else if (rc == ONQ_OK)
+        rc = create_from_graph(s, o, so, err);
+    api->ReleaseSessionOptions(o);
+    return rc;
+}
+
+/* ---- names and room for a run ---- */
+
+static onq_code name_outputs(ort_session *s, const oq_session_options *so, onq_error *err) {
+    oq_ios own = {0};
+    OQ_TRY(oq_model_outputs(so->model, &s->arena, &own, err));
+    if (so->only_extra_outputs)
+        own.n = 0;
+    const size_t n = own.n + so->n_extra_outputs;
+    oq_io *all = OQ_NEW_ARRAY(&s->arena, oq_io, n + 1);
+    s->fetch = OQ_NEW_ARRAY(&s->arena, size_t, n + 1);
+    s->out_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
+    oq_map seen;
+    oq_map_init(&seen, &s->arena);
+    if (all == NULL || s->fetch == NULL || s->out_names == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        if (i < own.n)
+            all[i] = own.v[i];
+        else
+            all[i].name = oq_str_copy(&s->arena, so->extra_outputs[i - own.n]);
+        const uint32_t at = oq_map_find(&seen, all[i].name);
+        s->fetch[i] = at != OQ_MAP_NONE ? at : s->n_fetch;
+        if (at != OQ_MAP_NONE)
+            continue;
+        s->out_names[s->n_fetch] = oq_str_cstr(&s->arena, all[i].name);
+        if (s->out_names[s->n_fetch] == NULL ||
+            !oq_map_put(&seen, all[i].name, (uint32_t)s->n_fetch))
+            return oq_fail_nomem(err);
+        s->n_fetch++;
+    }
+    s->base.outputs = (oq_ios){all, n};
+    s->out_values = OQ_NEW_ARRAY(&s->arena, OrtValue *, s->n_fetch + 1);
+    s->out_data = OQ_NEW_ARRAY(&s->arena, oq_datum, n + 1);
+    return s->out_values != NULL && s->out_data != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code name_inputs(ort_session *s, const oq_session_options *so, onq_error *err) {
+    OQ_TRY(oq_model_inputs(so->model, &s->arena, &s->base.inputs, err));
+    const size_t n = s->base.inputs.n;
+    s->in_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
+    s->in_values = OQ_NEW_ARRAY(&s->arena, const OrtValue *, n + 1);
+    if (s->in_names == NULL || s->in_values == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        s->in_names[i] = oq_str_cstr(&s->arena, s->base.inputs.v[i].name);
+        if (s->in_names[i] == NULL)
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- the verbs ---- */
+
+static void session_close(oq_session *base) {
+    ort_session *s = (ort_session *)base;
+    const oq_ort_api *api = &s->engine->api;
+    oq_ort_run_release(s);
+    if (s->handle != NULL)
+        api->ReleaseSession(s->handle);
+    if (s->domain != NULL)
+        api->ReleaseCustomOpDomain(s->domain);
+    oq_arena_release(&s->arena);
+    oq_free(&base->engine->env->alloc, s, sizeof *s);
+}
+
+static onq_code session_open(oq_engine *e, const oq_session_options *so, oq_session **out,
+                             onq_error *err) {
+    const onq_allocator *alloc = &e->env->alloc;
+    ort_session *s = oq_calloc(alloc, 1, sizeof *s);
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    s->engine = (ort_engine *)e;
+    s->base.engine = e;
+    oq_arena_init(&s->arena, alloc);
+    oq_arena_init(&s->run_arena, alloc);
+    onq_code rc = name_inputs(s, so, err);
+    if (rc == ONQ_OK)
+        rc = name_outputs(s, so, err);
+    if (rc == ONQ_OK)
+        rc = create_session(s, so, err);
+    if (rc != ONQ_OK) {
+        session_close(&s->base);
+        return oq_error_in(err, rc, "%s", so->model->path);
+    }
+    *out = &s->base;
+    return ONQ_OK;
+}
+
+static void engine_end(oq_engine *base) {
+    ort_engine *e = (ort_engine *)base;
+    if (e->cpu != NULL)
+        e->api.ReleaseMemoryInfo(e->cpu);
+    if (e->ort_env != NULL)
+        e->api.ReleaseEnv(e->ort_env);
+    oq_arena_release(&e->arena);
+    oq_free(&base->env->alloc, e, sizeof *e);
+}
+
+static const oq_engine_ops ort_ops = {
+    .open = session_open,
+    .run = oq_ort_run,
+    .close = session_close,
+    .end = engine_end,
+};
+
+static onq_code start(ort_engine *e, const char *path, onq_error *err) {
+    const oq_ort_api *api = &e->api;
+    OQ_TRY(oq_ort_load(&e->arena, path, &e->api, err));
+    OQ_TRY(oq_ort_check(api,
+                        api->CreateEnvWithCustomLogger(drop_log, NULL, OQ_ORT_LOG_FATAL, "onq",
+                                                       &e->ort_env),
+                        err, "ONNX Runtime cannot start"));
+    OQ_TRY(oq_ort_check(api, api->DisableTelemetryEvents(e->ort_env), err, "telemetry"));
+    OQ_TRY(oq_ort_check(api,
+                        api->CreateCpuMemoryInfo(OQ_ORT_DEVICE_ALLOCATOR, OQ_ORT_MEM_DEFAULT,
+                                                 &e->cpu),
+                        err, "memory"));
+    OQ_TRY(oq_ort_check(api, api->GetAllocatorWithDefaultOptions(&e->allocator), err, "memory"));
+    e->base.name =
+        oq_str_format(&e->arena, "ONNX Runtime %s (%s)", e->api.version, e->api.path).p;
+    return e->base.name != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_ort_open(onq_env *env, const char *path, oq_engine **out, onq_error *err) {
+    *out = NULL;
+    ort_engine *e = oq_calloc(&env->alloc, 1, sizeof *e);
+    if (e == NULL)
+        return oq_fail_nomem(err);
+    e->base.ops = &ort_ops;
+    e->base.env = env;
+    oq_arena_init(&e->arena, &env->alloc);
+    onq_code rc = start(e, path, err);
+    if (rc != ONQ_OK) {
+        engine_end(&e->base);
+        return rc;
+    }
+    *out = &e->base;
+    return ONQ_OK;
+}
+
+onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err) {
+    oq_session *s = NULL;
+    OQ_TRY(oq_session_open(e, &(oq_session_options){.model = m, .level = OQ_OPT_ALL, .n_threads = 1},
+                           &s, err));
+    oq_session_close(s);
+    return ONQ_OK;
+}

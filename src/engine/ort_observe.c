@@ -1,0 +1,225 @@
+/*
+ * ort_observe.c — the operator Observe: a pass-through that shows its tensor to a callback of ours.
+ *
+ * Its output is declared an alias of its input (get_alias_map), so the runtime gives both one buffer:
+ * nothing is copied and the tensor lives as long as it would without the observer. Where the runtime must
+ * keep them apart the bytes are copied. A callback that fails stops the run; its error is kept in the
+ * session's ort_observe, because the runtime's own status carries only a text.
+ */
+#include "engine/ort_private.h"
+
+#include <stdint.h>
+
+#define RANK_MOST 64
+
+typedef struct kernel {
+    ort_observe *owner;
+    size_t index;
+} kernel;
+
+static const char *get_name(const oq_ort_custom_op *op) {
+    (void)op;
+    return OQ_OBSERVE_OP;
+}
+
+static const char *get_provider(const oq_ort_custom_op *op) {
+    (void)op;
+    return NULL; /* CPU */
+}
+
+/* Any type; the output's follows from the input's. */
+static int get_type(const oq_ort_custom_op *op, size_t i) {
+    (void)op;
+    (void)i;
+    return 0;
+}
+
+static size_t get_count(const oq_ort_custom_op *op) {
+    (void)op;
+    return 1;
+}
+
+static int get_zero(const oq_ort_custom_op *op, size_t i) {
+    (void)op;
+    (void)i;
+    return 0; /* a required input or output; the default memory */
+}
+
+static int get_one(const oq_ort_custom_op *op) {
+    (void)op;
+    return 1;
+}
+
+static int get_last_version(const oq_ort_custom_op *op) {
+    (void)op;
+    return INT32_MAX;
+}
+
+static OrtStatus *create(const oq_ort_custom_op *op, const void *api_table,
+                         const OrtKernelInfo *info, void **out) {
+    (void)api_table;
+    /* The runtime sees the table as const; it is the first member of a struct of ours that is not. */
+    ort_observe *owner = NULL;
+    memcpy(&owner, &(const void *){op}, sizeof owner);
+    int64_t index = 0;
+    OrtStatus *s = owner->api->KernelInfoGetAttribute_int64(info, "i", &index);
+    if (s != NULL)
+        return s;
+    kernel *k = oq_alloc(owner->alloc, sizeof *k);
+    if (k == NULL)
+        return owner->api->CreateStatus(OQ_ORT_FAIL, "bad_alloc: out of memory");
+    *k = (kernel){owner, (size_t)index};
+    *out = k;
+    return NULL;
+}
+
+static void destroy(void *p) {
+    kernel *k = p;
+    if (k != NULL)
+        oq_free(k->owner->alloc, k, sizeof *k);
+}
+
+/* Type and dims of a tensor. */
+static OrtStatus *read_shape(const oq_ort_api *api, const OrtValue *v, oq_datum *d, int64_t *dims) {
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    OrtStatus *s = api->GetTensorTypeAndShape(v, &info);
+    int type = 0;
+    if (s == NULL)
+        s = api->GetTensorElementType(info, &type);
+    if (s == NULL)
+        s = api->GetDimensionsCount(info, &d->rank);
+    if (s == NULL && d->rank > RANK_MOST)
+        s = api->CreateStatus(OQ_ORT_FAIL, "the tensor has more than 64 axes");
+    if (s == NULL)
+        s = api->GetDimensions(info, dims, d->rank);
+    if (info != NULL)
+        api->ReleaseTensorTypeAndShapeInfo(info);
+    d->dtype = oq_ort_dtype(type);
+    d->dims = dims;
+    d->count = 1;
+    for (size_t i = 0; s == NULL && i < d->rank; i++)
+        if (dims[i] < 0 || !oq_mul(d->count, (uint64_t)dims[i], &d->count))
+            s = api->CreateStatus(OQ_ORT_FAIL, "the tensor's size does not fit");
+    return s;
+}
+
+/* Data of a tensor, which the runtime only gives out as mutable. */
+static OrtStatus *read_data(const oq_ort_api *api, const OrtValue *v, void **out) {
+    OrtValue *value = NULL;
+    memcpy(&value, &v, sizeof value);
+    return api->GetTensorMutableData(value, out);
+}
+
+static OrtStatus *pass_through(const kernel *k, OrtKernelContext *c, const oq_datum *d) {
+    const oq_ort_api *api = k->owner->api;
+    OrtValue *out = NULL;
+    void *p = NULL;
+    OrtStatus *s = api->KernelContext_GetOutput(c, 0, d->dims, d->rank, &out);
+    if (s == NULL && out != NULL)
+        s = api->GetTensorMutableData(out, &p);
+    if (s == NULL && p != NULL && p != d->data && d->size_bytes > 0)
+        memcpy(p, d->data, d->size_bytes);
+    return s;
+}
+
+static OrtStatus *compute(void *p, OrtKernelContext *c) {
+    kernel *k = p;
+    ort_observe *o = k->owner;
+    const oq_ort_api *api = o->api;
+    const OrtValue *in = NULL;
+    OrtStatus *s = api->KernelContext_GetInput(c, 0, &in);
+    if (s != NULL)
+        return s;
+    oq_datum d = {.kind = OQ_DATUM_TENSOR};
+    int64_t dims[RANK_MOST];
+    s = read_shape(api, in, &d, dims);
+    if (s != NULL)
+        return s;
+    if (!oq_dtype_bytes(d.dtype, d.count, &d.size_bytes))
+        return api->CreateStatus(OQ_ORT_FAIL, "only tensors of numbers can be observed");
+    void *data = NULL;
+    s = read_data(api, in, &data);
+    if (s != NULL)
+        return s;
+    d.data = data;
+    const onq_code rc = o->observer->seen(o->observer->ctx, k->index, &d, &o->error);
+    if (rc != ONQ_OK) {
+        o->failed = true;
+        o->code = rc;
+        return api->CreateStatus(OQ_ORT_FAIL, "stopped by the observer");
+    }
+    return pass_through(k, c, &d);
+}
+
+/* Is every axis a number or a name? (A shape that is not known at all comes as rank 0.) */
+static bool is_whole_shape(const oq_ort_api *api, const OrtTensorTypeAndShapeInfo *info) {
+    size_t rank = 0;
+    int64_t dims[RANK_MOST];
+    const char *names[RANK_MOST] = {0};
+    OrtStatus *s = api->GetDimensionsCount(info, &rank);
+    if (s == NULL && (rank == 0 || rank > RANK_MOST))
+        return false;
+    if (s == NULL)
+        s = api->GetDimensions(info, dims, rank);
+    if (s == NULL)
+        s = api->GetSymbolicDimensions(info, names, rank);
+    bool whole = s == NULL;
+    for (size_t i = 0; whole && i < rank; i++)
+        whole = dims[i] >= 0 || (names[i] != NULL && names[i][0] != '\0');
+    if (s != NULL)
+        api->ReleaseStatus(s);
+    return whole;
+}
+
+/* The output has the input's type, which the runtime knows, and shape. */
+static OrtStatus *infer_shape(const oq_ort_custom_op *op, OrtShapeInferContext *c) {
+    const ort_observe *o = (const ort_observe *)(const void *)op;
+    OrtTensorTypeAndShapeInfo *info = NULL; /* the context's; not to be released */
+    OrtStatus *s = o->api->ShapeInferContext_GetInputTypeShape(c, 0, &info);
+    if (s != NULL || !is_whole_shape(o->api, info))
+        return s;
+    return o->api->ShapeInferContext_SetOutputTypeShape(c, 0, info);
+}
+
+/* Output 0 is input 0. The runtime only reads the arrays. */
+static size_t get_alias_map(int **in, int **out) {
+    static const int zero[1] = {0};
+    const int *p = zero;
+    memcpy(in, &p, sizeof p);
+    memcpy(out, &p, sizeof p);
+    return 1;
+}
+
+static void release_alias_map(int *in, int *out) {
+    (void)in;
+    (void)out;
+}
+
+void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
+                         const oq_observer *observer) {
+    *o = (ort_observe){.api = api, .alloc = alloc, .observer = observer};
+    o->table = (oq_ort_custom_op){
+        .version = OQ_ORT_API,
+        .get_name = get_name,
+        .get_provider = get_provider,
+        .get_input_type = get_type,
+        .get_input_count = get_count,
+        .get_output_type = get_type,
+        .get_output_count = get_count,
+        .destroy = destroy,
+        .get_input_characteristic = get_zero,
+        .get_output_characteristic = get_zero,
+        .get_input_memory_type = get_zero,
+        .get_variadic_input_min = get_one,
+        .get_variadic_input_same = get_one,
+        .get_variadic_output_min = get_one,
+        .get_variadic_output_same = get_one,
+        .create_v2 = create,
+        .compute_v2 = compute,
+        .infer_shape = infer_shape,
+        .get_start_version = get_one,
+        .get_end_version = get_last_version,
+        .get_alias_map = get_alias_map,
+        .release_alias_map = release_alias_map,
+    };
+}

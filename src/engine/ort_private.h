@@ -1,0 +1,66 @@
+/*
+ * ort_private.h — what the files ort*.c share: the engine and its sessions.
+ */
+#ifndef OQ_ENGINE_ORT_PRIVATE_H
+#define OQ_ENGINE_ORT_PRIVATE_H
+
+#include "engine/ort_api.h"
+#include "engine/session_graph.h"
+
+typedef struct ort_engine {
+    oq_engine base; /* first: an oq_engine is one of these */
+    oq_arena arena;
+    oq_ort_api api;
+    OrtEnv *ort_env;
+    OrtMemoryInfo *cpu;
+    OrtAllocator *allocator; /* the runtime's own; not to be released */
+} ort_engine;
+
+/* The operator Observe of one session: the table, and whom its kernels call. */
+typedef struct ort_observe {
+    oq_ort_custom_op table; /* first: the runtime hands it back */
+    const oq_ort_api *api;
+    const onq_allocator *alloc;
+    const oq_observer *observer;
+    onq_code code;   /* of the callback that failed in the current run */
+    onq_error error;
+    bool failed;
+} ort_observe;
+
+typedef OQ_VEC(OrtValue *) ort_values;
+
+typedef struct ort_session {
+    oq_session base;
+    oq_arena arena; /* names, ios */
+    ort_engine *engine;
+    OrtSession *handle;
+    OrtCustomOpDomain *domain;
+    ort_observe observe;
+    const char **in_names, **out_names; /* C strings, as Run wants them */
+    size_t n_fetch;                     /* distinct outputs */
+    size_t *fetch;                      /* for each output, its place among them */
+    const OrtValue **in_values;
+    OrtValue **out_values;
+    ort_values out_items; /* values made to look into sequences and maps */
+    oq_datum *out_data;
+    oq_arena run_arena; /* texts, dims and items of the last run's outputs */
+} ort_session;
+
+/* ort_observe.c: prepares the table; the domain is added to the session's options by the caller. */
+void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
+                         const oq_observer *observer);
+
+/* ort_value.c: a value for a datum (numbers are borrowed, not copied), and a datum of a value (a view
+ * of it; dims, texts and items in the arena; values made on the way are kept in `made`). */
+onq_code oq_ort_value_make(ort_engine *e, oq_arena *a, const oq_datum *d, const oq_io *io,
+                           ort_values *made, const OrtValue **out, onq_error *err);
+onq_code oq_ort_value_view(ort_engine *e, oq_arena *a, OrtValue *v, ort_values *made, oq_datum *out,
+                           onq_error *err);
+void oq_ort_values_release(const oq_ort_api *api, ort_values *v);
+
+/* ort_run.c: a run, and letting go of what the last one left. */
+onq_code oq_ort_run(oq_session *s, const oq_datum *inputs, size_t n_inputs, oq_outputs *out,
+                    onq_error *err);
+void oq_ort_run_release(ort_session *s);
+
+#endif

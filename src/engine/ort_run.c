@@ -1,0 +1,72 @@
+/*
+ * ort_run.c — one run of a session: values in, Run, views out.
+ */
+#include "engine/ort_private.h"
+
+static onq_code make_inputs(ort_session *s, const oq_datum *inputs, ort_values *made,
+                            onq_error *err) {
+    for (size_t i = 0; i < s->base.inputs.n; i++)
+        OQ_TRY(oq_ort_value_make(s->engine, &s->run_arena, &inputs[i], &s->base.inputs.v[i], made,
+                                 &s->in_values[i], err));
+    return ONQ_OK;
+}
+
+/* The values of the last run, and what was made to look at them. */
+static void drop_outputs(ort_session *s) {
+    const oq_ort_api *api = &s->engine->api;
+    for (size_t i = 0; i < s->n_fetch; i++) {
+        if (s->out_values[i] != NULL)
+            api->ReleaseValue(s->out_values[i]);
+        s->out_values[i] = NULL;
+    }
+    oq_ort_values_release(api, &s->out_items);
+    s->out_items = (ort_values){0};
+    oq_arena_release(&s->run_arena);
+    oq_arena_init(&s->run_arena, &s->base.engine->env->alloc);
+}
+
+static onq_code view_outputs(ort_session *s, oq_outputs *out, onq_error *err) {
+    for (size_t i = 0; i < s->base.outputs.n; i++) {
+        onq_code rc = oq_ort_value_view(s->engine, &s->run_arena, s->out_values[s->fetch[i]],
+                                        &s->out_items, &s->out_data[i], err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "output '%.*s'", OQ_STR(s->base.outputs.v[i].name));
+    }
+    *out = (oq_outputs){s->out_data, s->base.outputs.n};
+    return ONQ_OK;
+}
+
+onq_code oq_ort_run(oq_session *base, const oq_datum *inputs, size_t n_inputs, oq_outputs *out,
+                    onq_error *err) {
+    ort_session *s = (ort_session *)base;
+    const oq_ort_api *api = &s->engine->api;
+    drop_outputs(s);
+    if (out != NULL)
+        *out = (oq_outputs){0};
+    if (n_inputs != s->base.inputs.n)
+        return oq_fail(err, ONQ_E_INTERNAL, "%zu inputs given, the model has %zu", n_inputs,
+                       s->base.inputs.n);
+    ort_values made = {0};
+    s->observe.failed = false;
+    onq_code rc = make_inputs(s, inputs, &made, err);
+    if (rc == ONQ_OK) {
+        OrtStatus *status = api->Run(s->handle, NULL, s->in_names, s->in_values, n_inputs,
+                                     s->out_names, s->n_fetch, s->out_values);
+        rc = oq_ort_check(api, status, err, "run");
+    }
+    if (rc != ONQ_OK && s->observe.failed) {
+        rc = s->observe.code;
+        if (err != NULL)
+            *err = s->observe.error;
+    }
+    if (rc == ONQ_OK && out != NULL)
+        rc = view_outputs(s, out, err);
+    oq_ort_values_release(api, &made);
+    return rc;
+}
+
+void oq_ort_run_release(ort_session *s) {
+    if (s->out_values != NULL)
+        drop_outputs(s);
+    oq_arena_release(&s->run_arena);
+}

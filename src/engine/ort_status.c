@@ -1,0 +1,101 @@
+/*
+ * ort_status.c — the runtime's errors as ours, and its element types as ours.
+ *
+ * The runtime's texts are long and full of its own source places:
+ *   "Non-zero status code returned while running Add node. Name:'add1' Status Message: /onnxruntime_src/..."
+ * One line remains: the node, then what is wrong.
+ */
+#include "engine/ort_api.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* A word that is a place in the runtime's sources: "/onnxruntime_src/.../x.cc:12" or "x.h:530". */
+static bool is_source_place(const char *p, size_t n) {
+    if (n > 17 && strncmp(p, "/onnxruntime_src/", 17) == 0)
+        return true;
+    for (size_t i = 0; i + 2 < n; i++)
+        if (p[i] == '.' && (strncmp(p + i, ".cc:", 4) == 0 || strncmp(p + i, ".h:", 3) == 0))
+            return true;
+    return false;
+}
+
+/* Appends word by word, with single blanks, leaving out source places. */
+static size_t copy_words(char *out, size_t cap, const char *text) {
+    size_t n = 0;
+    const char *p = text;
+    while (*p != '\0') {
+        const size_t blank = strspn(p, " \t\r\n");
+        p += blank;
+        const size_t word = strcspn(p, " \t\r\n");
+        if (word > 0 && !is_source_place(p, word)) {
+            if (n > 0 && n + 1 < cap)
+                out[n++] = ' ';
+            for (size_t i = 0; i < word && n + 1 < cap; i++)
+                out[n++] = p[i];
+        }
+        p += word;
+    }
+    out[n] = '\0';
+    return n;
+}
+
+/* "... running Add node. Name:'add1' Status Message: X" -> "node 'add1' (Add): X", in place. */
+static void lift_node(char *text, size_t cap) {
+    static const char head[] = "Non-zero status code returned while running ";
+    if (strncmp(text, head, sizeof head - 1) != 0)
+        return;
+    const char *op = text + sizeof head - 1;
+    const char *op_end = strstr(op, " node. Name:'");
+    if (op_end == NULL)
+        return;
+    const char *name = op_end + sizeof " node. Name:'" - 1;
+    const char *name_end = strstr(name, "' Status Message:");
+    if (name_end == NULL)
+        return;
+    const char *rest = name_end + sizeof "' Status Message:" - 1;
+    rest += strspn(rest, " ");
+    char made[900];
+    snprintf(made, sizeof made, "node '%.*s' (%.*s): %s", (int)(name_end - name), name,
+             (int)(op_end - op), op, rest);
+    snprintf(text, cap, "%s", made);
+}
+
+onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const char *fmt, ...) {
+    if (s == NULL)
+        return ONQ_OK;
+    char what[256], text[900];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    const char *message = api->GetErrorMessage(s);
+    copy_words(text, sizeof text, message != NULL ? message : "");
+    lift_node(text, sizeof text);
+    const bool nomem = strstr(text, "bad_alloc") != NULL ||
+                       strstr(text, "Failed to allocate memory") != NULL;
+    api->ReleaseStatus(s);
+    return oq_fail(err, nomem ? ONQ_E_NOMEM : ONQ_E_RUNTIME, "%s: %s (ONNX Runtime %s)", what, text,
+                   api->version);
+}
+
+/* The runtime numbers its types as ONNX does up to FLOAT4E2M1. */
+static const oq_dtype late_types[] = {OQ_UINT2, OQ_INT2, OQ_FLOAT8E8M0};
+#define LATE_FIRST 24
+
+oq_dtype oq_ort_dtype(int number) {
+    if (number > 0 && number < LATE_FIRST)
+        return (oq_dtype)number;
+    if (number >= LATE_FIRST && (size_t)(number - LATE_FIRST) < OQ_COUNT(late_types))
+        return late_types[number - LATE_FIRST];
+    return OQ_UNDEFINED;
+}
+
+int oq_ort_dtype_number(oq_dtype dt) {
+    if ((int)dt < LATE_FIRST)
+        return (int)dt;
+    for (size_t i = 0; i < OQ_COUNT(late_types); i++)
+        if (late_types[i] == dt)
+            return LATE_FIRST + (int)i;
+    return 0;
+}

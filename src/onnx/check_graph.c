@@ -1,0 +1,302 @@
+/*
+ * check_graph.c — the structure of one graph and of the graphs inside it.
+ *
+ * Nodes need not stand in topological order (runtimes sort them), but there must be one. A name of an outer
+ * graph may be defined again inside: the inner one counts there.
+ */
+#include "onnx/attr.h"
+#include "onnx/check_parts.h"
+#include "onnx/dtype.h"
+
+enum {
+    ATTRIBUTES_FEW = 16, /* up to here comparing all pairs is cheaper than a map */
+};
+
+/* ---- attributes ---- */
+
+static bool holds_its_type(const oq_attribute *a) {
+    switch (a->type.v) {
+    case OQ_ATTR_TENSOR:
+        return a->t != NULL;
+    case OQ_ATTR_GRAPH:
+        return a->g != NULL;
+    case OQ_ATTR_SPARSE_TENSOR:
+        return a->sparse_tensor != NULL;
+    case OQ_ATTR_TYPE_PROTO:
+        return a->tp != NULL;
+    default:
+        return true;
+    }
+}
+
+static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
+    if (s->values == NULL || s->indices == NULL)
+        return oq_fail(err, ONQ_E_INVALID, "a sparse tensor lacks its %s",
+                       s->values == NULL ? "values" : "indices");
+    const oq_tensor *values = s->values, *indices = s->indices;
+    for (size_t i = 0; i < s->dims.n; i++) {
+        if (s->dims.v[i] < 0)
+            return oq_fail(err, ONQ_E_INVALID, "sparse tensor '%.*s': dimension %zu is %lld",
+                           OQ_STR(values->name), i, (long long)s->dims.v[i]);
+    }
+    if (values->dims.n != 1 || indices->data_type.v != OQ_INT64)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "sparse tensor '%.*s': values of one dimension and INT64 indices are wanted",
+                       OQ_STR(values->name));
+    const bool linear = indices->dims.n == 1;
+    const bool pairs = indices->dims.n == 2 && indices->dims.v[1] == (int64_t)s->dims.n;
+    if ((!linear && !pairs) || indices->dims.v[0] != values->dims.v[0])
+        return oq_fail(err, ONQ_E_INVALID,
+                       "sparse tensor '%.*s': the shape of its indices fits neither its %lld values "
+                       "nor its %zu dimensions",
+                       OQ_STR(values->name), (long long)values->dims.v[0], s->dims.n);
+    return ONQ_OK;
+}
+
+static onq_code check_attribute(const oq_attribute *a, onq_error *err) {
+    if (a->name.n == 0)
+        return oq_fail(err, ONQ_E_INVALID, "an attribute without a name");
+    if (a->type.v < 0 || a->type.v > OQ_ATTR_TYPE_PROTOS)
+        return oq_fail(err, ONQ_E_INVALID, "attribute '%.*s' has unknown type %d", OQ_STR(a->name),
+                       (int)a->type.v);
+    if (a->ref_attr_name.n == 0 && !holds_its_type(a))
+        return oq_fail(err, ONQ_E_INVALID, "attribute '%.*s' is empty", OQ_STR(a->name));
+    if (a->sparse_tensor != NULL)
+        OQ_TRY(check_sparse(a->sparse_tensor, err));
+    for (size_t i = 0; i < a->sparse_tensors.n; i++)
+        OQ_TRY(check_sparse(a->sparse_tensors.v[i], err));
+    return ONQ_OK;
+}
+
+static onq_code check_attributes(oq_check *c, const oq_node *n, onq_error *err) {
+    oq_map seen;
+    const bool many = n->attribute.n > ATTRIBUTES_FEW;
+    if (many)
+        oq_map_init(&seen, &c->arena);
+    for (size_t i = 0; i < n->attribute.n; i++) {
+        const oq_attribute *a = n->attribute.v[i];
+        OQ_TRY(check_attribute(a, err));
+        bool again = many && oq_map_has(&seen, a->name);
+        for (size_t k = 0; !many && k < i && !again; k++)
+            again = oq_str_eq(a->name, n->attribute.v[k]->name);
+        if (again)
+            return oq_fail(err, ONQ_E_INVALID, "attribute '%.*s' is there twice", OQ_STR(a->name));
+        if (many && !oq_map_put(&seen, a->name, 0))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- types ---- */
+
+static onq_code check_elem(int32_t type, const char *what, onq_error *err) {
+    if (type != OQ_UNDEFINED && oq_dtype_find(type) == NULL)
+        return oq_fail(err, ONQ_E_INVALID, "unknown %s type %d", what, (int)type);
+    return ONQ_OK;
+}
+
+/* Sequences, optionals and maps hold one type each, so a type is a chain, not a tree. */
+static onq_code check_type(const oq_type *t, onq_error *err) {
+    while (t != NULL) {
+        const oq_tensor_type *tensor =
+            t->tensor_type != NULL ? t->tensor_type : t->sparse_tensor_type;
+        if (tensor != NULL)
+            OQ_TRY(check_elem(tensor->elem_type.v, "element", err));
+        if (t->map_type != NULL)
+            OQ_TRY(check_elem(t->map_type->key_type.v, "key", err));
+        t = t->sequence_type != NULL   ? t->sequence_type->elem_type
+            : t->optional_type != NULL ? t->optional_type->elem_type
+            : t->map_type != NULL      ? t->map_type->value_type
+                                       : NULL;
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_info(const oq_value_info *v, const char *what, onq_error *err) {
+    const onq_code rc = check_type(v->type, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s '%.*s'", what, OQ_STR(v->name));
+}
+
+static onq_code check_infos(const oq_graph *g, onq_error *err) {
+    for (size_t i = 0; i < g->input.n; i++)
+        OQ_TRY(check_info(g->input.v[i], "input", err));
+    for (size_t i = 0; i < g->output.n; i++)
+        OQ_TRY(check_info(g->output.v[i], "output", err));
+    for (size_t i = 0; i < g->value_info.n; i++)
+        OQ_TRY(check_info(g->value_info.v[i], "value_info", err));
+    return ONQ_OK;
+}
+
+/* ---- names ---- */
+
+static onq_code check_given(const oq_index *ix, onq_error *err) {
+    const oq_graph *g = ix->graph;
+    for (size_t i = 0; i < g->input.n; i++) {
+        const oq_value_info *v = g->input.v[i];
+        if (v->name.n == 0)
+            return oq_fail(err, ONQ_E_INVALID, "graph input %zu has no name", i);
+        if (oq_index_find(ix, v->name)->info != v)
+            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' is there twice", OQ_STR(v->name));
+    }
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        const oq_tensor *t = g->initializer.v[i];
+        if (t->name.n == 0)
+            return oq_fail(err, ONQ_E_INVALID, "initializer %zu has no name", i);
+        if (oq_index_find(ix, t->name)->init != t)
+            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' is there twice",
+                           OQ_STR(t->name));
+    }
+    for (size_t i = 0; i < g->sparse_initializer.n; i++) {
+        const oq_sparse *s = g->sparse_initializer.v[i];
+        OQ_TRY(check_sparse(s, err));
+        const oq_value *v = oq_index_find(ix, s->values->name);
+        if (v == NULL)
+            return oq_fail(err, ONQ_E_INVALID, "sparse initializer %zu has no name", i);
+        if (v->sparse_init != s || v->init != NULL)
+            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' is there twice",
+                           OQ_STR(v->name));
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_outputs_of(const oq_index *ix, size_t node, onq_error *err) {
+    const oq_node *n = ix->graph->node.v[node];
+    for (size_t k = 0; k < n->output.n; k++) {
+        const oq_str name = n->output.v[k];
+        if (name.n == 0)
+            continue;
+        const oq_value *v = oq_index_find(ix, name);
+        if (v->is_input || v->init != NULL || v->sparse_init != NULL)
+            return oq_fail(err, ONQ_E_INVALID, "output '%.*s' has the name of %s", OQ_STR(name),
+                           v->is_input ? "a graph input" : "an initializer");
+        if (v->producer == node && v->producer_slot == k)
+            continue;
+        const oq_node *other = ix->graph->node.v[v->producer];
+        return oq_fail(err, ONQ_E_INVALID, "output '%.*s' is made by node '%.*s' (%.*s) too",
+                       OQ_STR(name), OQ_STR(oq_node_label(other)), OQ_STR(other->op_type));
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_inputs_of(const oq_index *ix, const oq_node *n, onq_error *err) {
+    for (size_t k = 0; k < n->input.n; k++) {
+        const oq_str name = n->input.v[k];
+        if (name.n != 0 && oq_index_lookup(ix, name) == NULL)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "input '%.*s' is no graph input, initializer or output of a node",
+                           OQ_STR(name));
+    }
+    return ONQ_OK;
+}
+
+/* ---- nodes ---- */
+
+static bool is_default(oq_str domain) {
+    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
+}
+
+static bool is_imported(const oq_imports *imports, oq_str domain) {
+    if (imports->implied && is_default(domain))
+        return true;
+    for (size_t i = 0; i < imports->n; i++) {
+        const oq_str have = imports->v[i]->domain;
+        if (oq_str_eq(have, domain) || (is_default(have) && is_default(domain)))
+            return true;
+    }
+    return false;
+}
+
+static onq_code check_node(oq_check *c, const oq_index *ix, size_t i, const oq_imports *imports,
+                           onq_error *err) {
+    const oq_node *n = ix->graph->node.v[i];
+    if (n->op_type.n == 0)
+        return oq_fail(err, ONQ_E_INVALID, "the node has no op_type");
+    if (!is_imported(imports, n->domain))
+        return oq_fail(err, ONQ_E_INVALID, "the opset imports have no domain '%.*s'",
+                       OQ_STR(n->domain));
+    OQ_TRY(check_attributes(c, n, err));
+    OQ_TRY(check_outputs_of(ix, i, err));
+    return check_inputs_of(ix, n, err);
+}
+
+static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
+                            const oq_imports *imports, int depth, onq_error *err);
+
+static onq_code check_inner(oq_check *c, const oq_index *ix, oq_node *n, const oq_imports *imports,
+                            int depth, onq_error *err) {
+    oq_graph_cursor at = {0};
+    for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
+        const onq_code rc = check_graph(c, sub, ix, imports, depth + 1, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "inner graph '%.*s'", OQ_STR(sub->name));
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_nodes(oq_check *c, const oq_index *ix, const oq_imports *imports, int depth,
+                            onq_error *err) {
+    for (size_t i = 0; i < ix->graph->node.n; i++) {
+        oq_node *n = ix->graph->node.v[i];
+        onq_code rc = check_node(c, ix, i, imports, err);
+        if (rc == ONQ_OK)
+            rc = check_inner(c, ix, n, imports, depth, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
+                               OQ_STR(n->op_type));
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
+                            const oq_imports *imports, int depth, onq_error *err) {
+    if (depth > OQ_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, &c->arena, g, parent, err));
+    OQ_TRY(check_infos(g, err));
+    OQ_TRY(check_given(&ix, err));
+    OQ_TRY(check_nodes(c, &ix, imports, depth, err));
+    for (size_t i = 0; i < g->output.n; i++) {
+        const oq_str name = g->output.v[i]->name;
+        if (name.n == 0)
+            return oq_fail(err, ONQ_E_INVALID, "graph output %zu has no name", i);
+        if (oq_index_lookup(&ix, name) == NULL)
+            return oq_fail(err, ONQ_E_INVALID, "graph output '%.*s' is made by no node",
+                           OQ_STR(name));
+    }
+    uint32_t *order = NULL;
+    return oq_topo_order(&ix, &c->arena, &order, err);
+}
+
+onq_code oq_check_graph(oq_check *c, oq_graph *g, const oq_imports *imports, onq_error *err) {
+    return check_graph(c, g, NULL, imports, 1, err);
+}
+
+/* A function's body as a graph: its inputs and outputs are names without types. */
+static bool name_list(oq_arena *a, const oq_strs *names, oq_value_info ***out) {
+    *out = OQ_NEW_ARRAY(a, oq_value_info *, names->n);
+    oq_value_info *infos = OQ_NEW_ARRAY(a, oq_value_info, names->n);
+    if (*out == NULL || infos == NULL)
+        return false;
+    for (size_t i = 0; i < names->n; i++) {
+        infos[i].name = names->v[i];
+        (*out)[i] = &infos[i];
+    }
+    return true;
+}
+
+onq_code oq_check_function(oq_check *c, oq_function *f, const oq_imports *imports, onq_error *err) {
+    oq_graph *g = OQ_NEW(&c->arena, oq_graph);
+    if (g == NULL || !name_list(&c->arena, &f->input, &g->input.v) ||
+        !name_list(&c->arena, &f->output, &g->output.v))
+        return oq_fail_nomem(err);
+    g->input.n = f->input.n;
+    g->output.n = f->output.n;
+    g->node.v = f->node.v;
+    g->node.n = f->node.n;
+    g->value_info.v = f->value_info.v;
+    g->value_info.n = f->value_info.n;
+    for (size_t i = 0; i < f->attribute_proto.n; i++)
+        OQ_TRY(check_attribute(f->attribute_proto.v[i], err));
+    return check_graph(c, g, NULL, imports, 1, err);
+}

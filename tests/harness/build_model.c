@@ -1,0 +1,319 @@
+/*
+ * build_model.c — see build_model.h.
+ */
+#include "build_model.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Out of memory is the test's business when it brought its own allocator. */
+static void give_up(bm *b) {
+    if (b->strict)
+        fail_msg("out of memory");
+    b->failed = true;
+}
+
+static void *need(bm *b, void *p) {
+    if (p == NULL)
+        give_up(b);
+    return p;
+}
+
+static void need_true(bm *b, bool ok) {
+    if (!ok)
+        give_up(b);
+}
+
+void bm_begin(bm *b, const onq_allocator *alloc, int64_t opset) {
+    *b = (bm){.strict = alloc == NULL};
+    b->env = onq_env_new(alloc);
+    if (b->env == NULL) {
+        give_up(b);
+        return;
+    }
+    onq_error err = ONQ_ERROR_INIT;
+    if (oq_model_new(b->env, 8, opset, &b->m, &err) != ONQ_OK) {
+        assert_int_equal(err.code, ONQ_E_NOMEM);
+        give_up(b);
+        return;
+    }
+    b->g = b->m->proto->graph;
+    b->a = &b->m->arena;
+    b->g->name = OQ_S("test");
+}
+
+void bm_on(bm *b, oq_model *m) {
+    *b = (bm){.strict = true, .m = m, .g = m->proto->graph, .a = &m->arena};
+}
+
+void bm_end(bm *b) {
+    if (b->env != NULL) {
+        oq_model_free(b->m);
+        onq_env_free(b->env);
+    }
+    *b = (bm){0};
+}
+
+oq_str bm_str(bm *b, const char *text) {
+    const oq_str none = {NULL, 0};
+    if (b->failed || text == NULL)
+        return none;
+    char *copy = need(b, oq_arena_strdup(b->a, text, strlen(text)));
+    return copy != NULL ? oq_str_of(copy) : none;
+}
+
+/* ---- lists in text ---- */
+
+/* The next piece of *text up to `separator`, without spaces around; false at the end. */
+static bool next_piece(const char **text, char separator, char *out, size_t size) {
+    const char *p = *text;
+    if (p == NULL || *p == '\0')
+        return false;
+    const char *end = strchr(p, separator);
+    const size_t n = end != NULL ? (size_t)(end - p) : strlen(p);
+    assert_true(n < size);
+    memcpy(out, p, n);
+    out[n] = '\0';
+    *text = end != NULL ? end + 1 : p + n;
+    return true;
+}
+
+static size_t parse_dims(const char *shape, int64_t dims[16]) {
+    char piece[128];
+    size_t rank = 0;
+    while (next_piece(&shape, ',', piece, sizeof piece)) {
+        assert_true(rank < 16);
+        dims[rank++] = isdigit((unsigned char)piece[0]) || piece[0] == '-' ? atoll(piece) : -1;
+    }
+    return rank;
+}
+
+static oq_value_info *make_info(bm *b, const char *name, int type, const char *shape) {
+    int64_t dims[16];
+    const size_t rank = parse_dims(shape, dims);
+    const oq_str text = bm_str(b, name);
+    if (b->failed)
+        return NULL;
+    oq_value_info *info =
+        need(b, oq_value_info_new(b->a, text, type, dims, rank, shape != NULL));
+    char piece[128];
+    for (size_t i = 0; info != NULL && next_piece(&shape, ',', piece, sizeof piece); i++) {
+        if (dims[i] < 0 && strcmp(piece, "?") != 0)
+            info->type->tensor_type->shape->dim.v[i]->dim_param = bm_str(b, piece);
+    }
+    return info;
+}
+
+oq_value_info *bm_input(bm *b, const char *name, int type, const char *shape) {
+    oq_value_info *info = make_info(b, name, type, shape);
+    if (info != NULL)
+        need_true(b, OQ_PUSH(b->a, &b->g->input, info));
+    return info;
+}
+
+oq_value_info *bm_output(bm *b, const char *name, int type, const char *shape) {
+    oq_value_info *info = make_info(b, name, type, shape);
+    if (info != NULL)
+        need_true(b, OQ_PUSH(b->a, &b->g->output, info));
+    return info;
+}
+
+oq_value_info *bm_info(bm *b, const char *name, int type, const char *shape) {
+    oq_value_info *info = make_info(b, name, type, shape);
+    if (info != NULL)
+        need_true(b, OQ_PUSH(b->a, &b->g->value_info, info));
+    return info;
+}
+
+/* ---- attributes ---- */
+
+static bool is_real(const char *value) {
+    return strpbrk(value, ".eEn") != NULL;
+}
+
+static void set_list(bm *b, oq_node *n, oq_str name, const char *value) {
+    double v[256];
+    size_t count = 0;
+    const bool real = is_real(value);
+    char *text = strdup(value + 1);
+    assert_non_null(text);
+    char *close = strchr(text, ']');
+    assert_non_null(close);
+    *close = '\0';
+    const char *rest = text;
+    char piece[64];
+    while (next_piece(&rest, ',', piece, sizeof piece)) {
+        assert_true(count < 256);
+        v[count++] = atof(piece);
+    }
+    free(text);
+    int64_t ints[256];
+    float floats[256];
+    for (size_t i = 0; i < count; i++) {
+        ints[i] = (int64_t)v[i];
+        floats[i] = (float)v[i];
+    }
+    need_true(b, real ? oq_attr_set_floats(b->a, n, name, floats, count)
+                      : oq_attr_set_ints(b->a, n, name, ints, count));
+}
+
+static void set_attribute(bm *b, oq_node *n, const char *key, const char *value) {
+    const oq_str name = bm_str(b, key);
+    if (b->failed)
+        return;
+    if (value[0] == '[') {
+        set_list(b, n, name, value);
+    } else if (value[0] == '\'') {
+        oq_str text = bm_str(b, value + 1);
+        if (b->failed)
+            return;
+        assert_true(text.n > 0 && text.p[text.n - 1] == '\'');
+        text.n--;
+        need_true(b, oq_attr_set_str(b->a, n, name, text));
+    } else if (is_real(value)) {
+        need_true(b, oq_attr_set_float(b->a, n, name, (float)atof(value)));
+    } else {
+        need_true(b, oq_attr_set_int(b->a, n, name, atoll(value)));
+    }
+}
+
+void bm_attributes(bm *b, oq_node *n, const char *attributes) {
+    char piece[1024];
+    while (!b->failed && next_piece(&attributes, ' ', piece, sizeof piece)) {
+        if (piece[0] == '\0')
+            continue;
+        char *equals = strchr(piece, '=');
+        assert_non_null(equals);
+        *equals = '\0';
+        set_attribute(b, n, piece, equals + 1);
+    }
+}
+
+/* ---- nodes ---- */
+
+static bool is_omitted(const char *piece) {
+    return strcmp(piece, "_") == 0;
+}
+
+oq_node *bm_node(bm *b, const char *op, const char *name, const char *in, const char *out,
+                 const char *attributes) {
+    const oq_str op_text = bm_str(b, op), name_text = bm_str(b, name);
+    if (b->failed)
+        return NULL;
+    oq_node *n = need(b, oq_node_new(b->a, op_text.p, name_text));
+    char piece[256];
+    while (!b->failed && next_piece(&in, ' ', piece, sizeof piece)) {
+        const oq_str text = bm_str(b, is_omitted(piece) ? "" : piece);
+        need_true(b, !b->failed && oq_node_add_input(b->a, n, text));
+    }
+    while (!b->failed && next_piece(&out, ' ', piece, sizeof piece)) {
+        const oq_str text = bm_str(b, is_omitted(piece) ? "" : piece);
+        need_true(b, !b->failed && oq_node_add_output(b->a, n, text));
+    }
+    if (!b->failed)
+        bm_attributes(b, n, attributes);
+    if (!b->failed)
+        need_true(b, oq_graph_add_node(b->a, b->g, n));
+    return b->failed ? NULL : n;
+}
+
+oq_graph *bm_enter(bm *b, oq_node *n, const char *attribute) {
+    oq_graph *around = b->g;
+    const oq_str name = bm_str(b, attribute);
+    if (b->failed)
+        return around;
+    oq_attribute *attr = need(b, OQ_NEW(b->a, oq_attribute));
+    oq_graph *g = need(b, OQ_NEW(b->a, oq_graph));
+    if (b->failed)
+        return around;
+    attr->name = name;
+    attr->type = OQ_I32(OQ_ATTR_GRAPH);
+    attr->g = g;
+    g->name = name;
+    need_true(b, OQ_PUSH(b->a, &n->attribute, attr));
+    b->g = g;
+    return around;
+}
+
+void bm_leave(bm *b, oq_graph *around) {
+    b->g = around;
+}
+
+const char *bm_order(const oq_graph *g, char *out, size_t n) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_str name = g->node.v[i]->name;
+        assert_true(used + name.n + 2 < n);
+        if (i != 0)
+            out[used++] = ' ';
+        memcpy(out + used, name.p, name.n);
+        used += name.n;
+        out[used] = '\0';
+    }
+    return out;
+}
+
+/* ---- initializers ---- */
+
+oq_tensor *bm_tensor(bm *b, const char *name, int type, const char *shape, const void *p,
+                     size_t n) {
+    int64_t dims[16];
+    const size_t rank = parse_dims(shape, dims);
+    const oq_str text = bm_str(b, name);
+    if (b->failed)
+        return NULL;
+    oq_tensor *t = need(b, oq_tensor_new(b->a, text, (oq_dtype)type, dims, rank));
+    if (t == NULL)
+        return NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    if (oq_tensor_set_raw(b->a, t, p, n, &err) != ONQ_OK) {
+        assert_int_equal(err.code, ONQ_E_NOMEM);
+        give_up(b);
+        return NULL;
+    }
+    return t;
+}
+
+oq_tensor *bm_raw(bm *b, const char *name, int type, const char *shape, const void *p, size_t n) {
+    oq_tensor *t = bm_tensor(b, name, type, shape, p, n);
+    if (t != NULL)
+        need_true(b, oq_graph_add_init(b->a, b->g, t));
+    return t;
+}
+
+static size_t count_of(const char *shape) {
+    int64_t dims[16];
+    const size_t rank = parse_dims(shape, dims);
+    size_t count = 1;
+    for (size_t i = 0; i < rank; i++)
+        count *= (size_t)dims[i];
+    return count;
+}
+
+oq_tensor *bm_f32(bm *b, const char *name, const char *shape, const float *v) {
+    return bm_raw(b, name, OQ_FLOAT, shape, v, count_of(shape) * sizeof *v);
+}
+
+oq_tensor *bm_i64(bm *b, const char *name, const char *shape, const int64_t *v) {
+    return bm_raw(b, name, OQ_INT64, shape, v, count_of(shape) * sizeof *v);
+}
+
+oq_tensor *bm_weight(bm *b, const char *name, const char *shape, unsigned seed) {
+    const size_t count = count_of(shape);
+    float *v = malloc(count * sizeof *v + 1);
+    assert_non_null(v);
+    uint32_t state = seed * 2654435761u + 12345u;
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        v[i] = (float)(int32_t)(state >> 8) / 8388608.0f - 1.0f;
+    }
+    oq_tensor *t = bm_f32(b, name, shape, v);
+    free(v);
+    return t;
+}
