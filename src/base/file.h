@@ -80,6 +80,7 @@ typedef struct oq_out {
     size_t buffered;   /* bytes in the buffer, not yet in the file */
     uint64_t size;     /* bytes written so far, buffered ones too */
     uint64_t flushing; /* up to here the disk was told to begin */
+    uint64_t reserved; /* bytes the file was given ahead */
     bool named;        /* temp is a name in the target's folder */
     bool open;
 } oq_out;
@@ -92,6 +93,9 @@ onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 onq_code oq_out_pad(oq_out *o, uint64_t align, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
+/* Room for an output whose size is known: a full disk is told at once, and the disk lays it out in one
+ * piece. More or less may be written in the end. */
+onq_code oq_out_reserve(oq_out *o, uint64_t n, onq_error *err);
 /* Brings what is buffered into the file, so that o->temp shows all of it. */
 onq_code oq_out_flush(oq_out *o, onq_error *err);
 /* Gives the temporary file a name in the target's folder (o->temp) before the commit, for whoever must

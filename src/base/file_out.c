@@ -256,6 +256,16 @@ onq_code oq_out_flush(oq_out *o, onq_error *err) {
     return write_all(o, o->buffer, n, err);
 }
 
+onq_code oq_out_reserve(oq_out *o, uint64_t n, onq_error *err) {
+    if (n == 0 || n > INT64_MAX)
+        return ONQ_OK;
+    if (fallocate(o->fd, 0, 0, (off_t)n) == 0)
+        o->reserved = n;
+    else if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
+        return fail_write(o, errno, "cannot be written", err);
+    return ONQ_OK; /* a file system that cannot */
+}
+
 onq_code oq_out_write(oq_out *o, const void *data, uint64_t n, onq_error *err) {
     const uint8_t *p = data;
     if (n == 0)
@@ -415,6 +425,8 @@ static onq_code sync_file(oq_out *o, onq_error *err) {
     if (o->fd < 0)
         return ONQ_OK; /* sealed: synced then */
     OQ_TRY(oq_out_flush(o, err));
+    if (o->reserved > o->size && ftruncate(o->fd, (off_t)o->size) != 0)
+        return fail_write(o, errno, "cannot be cut to its size", err);
     while (fsync(o->fd) != 0) {
         if (errno == EINTR)
             continue;

@@ -17,7 +17,9 @@
 #define THRESHOLD_AUTO 1024
 /* Ranges of a mapped file from this size on go by copy_file_range. */
 #define COPY_LEAST ((uint64_t)256 << 10)
-/* How much may be read before the pages are given back. */
+/* After a large producer the pages that it read are given back at once, after small ones when they have
+ * read this much together. */
+#define DROP_LEAST ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
 
 typedef struct swap {
@@ -71,7 +73,10 @@ static onq_code make_piece(void *ctx, size_t i, unsigned worker, onq_error *err)
     w->made[i] = oq_alloc(&w->m->env->alloc, piece->n);
     if (w->made[i] == NULL)
         return oq_fail_nomem(err);
-    return piece->producer->make(piece->producer, w->made[i], err);
+    OQ_TRY(piece->producer->make(piece->producer, w->made[i], err));
+    if (piece->n >= DROP_LEAST)
+        oq_model_drop_pages(w->m); /* what it read; another worker's pages come back by themselves */
+    return ONQ_OK;
 }
 
 static onq_code take_piece(void *ctx, size_t i, unsigned worker, onq_error *err) {
@@ -94,8 +99,12 @@ static onq_code take_piece(void *ctx, size_t i, unsigned worker, onq_error *err)
 /* Writes the pieces to w->out, producers running ahead on the workers. */
 static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_error *err) {
     size_t n_producers = 0;
-    for (size_t i = 0; i < n; i++)
+    uint64_t total = 0;
+    for (size_t i = 0; i < n; i++) {
         n_producers += pieces[i].producer != NULL;
+        total += pieces[i].n;
+    }
+    OQ_TRY(oq_out_reserve(w->out, total, err));
     w->pieces = pieces;
     if (n_producers == 0) {
         for (size_t i = 0; i < n; i++)
@@ -107,8 +116,8 @@ static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_er
     if (w->made == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_pool_new(w->m->env, &pool, err));
-    onq_code rc = oq_pool_pipeline(pool, n, 2 * (size_t)oq_pool_workers(pool) + 2, make_piece,
-                                   take_piece, w, err);
+    onq_code rc = oq_pool_pipeline(pool, n, (size_t)oq_pool_workers(pool) + 1, make_piece, take_piece,
+                                   w, err);
     oq_pool_free(pool);
     for (size_t i = 0; i < n; i++)
         if (w->made[i] != NULL)
@@ -315,6 +324,7 @@ static onq_code find_external(void *ctx, oq_tensor *t, bool in_attribute, onq_er
 
 static onq_code copy_untouched(writer *w, onq_error *err) {
     w->out = &w->model;
+    OQ_TRY(oq_out_reserve(w->out, w->m->bytes.n, err));
     return write_span(w, w->m->bytes.p, w->m->bytes.n, err);
 }
 
