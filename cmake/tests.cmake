@@ -3,6 +3,7 @@
 #                                 tests/harness/*.c; src/ and include/ on its path      label quick
 #   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/, then mutates;
 #                                 libFuzzer programs with ONQ_LIBFUZZER                 label quick
+#   tests/tools/*.c               programs that Python tests drive, in build/tests        no test of their own
 #   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
 #   tests/header/*                onq.h alone as C11 and as C++11                       label quick
 #   tests/<folder>/test_*.sh      other shell tests                                     label <folder>
@@ -82,6 +83,15 @@ elseif(CMOCKA_FOUND)
 else()
   message(${SKIP_LEVEL} "unit tests are skipped: no cmocka (Debian: libcmocka-dev)")
 endif()
+
+# ---- programs that the Python tests drive: tests/tools/*.c, one program each, in build/tests
+file(GLOB TOOL_SOURCES CONFIGURE_DEPENDS tests/tools/*.c)
+foreach(source IN LISTS TOOL_SOURCES)
+  cmake_path(GET source STEM program)
+  add_executable(${program} ${source})
+  target_link_libraries(${program} PRIVATE onq_test_flags)
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+endforeach()
 
 # ---- fuzz targets
 file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)

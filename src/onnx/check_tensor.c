@@ -12,9 +12,11 @@ typedef struct typed {
     uint64_t have, want;
 } typed;
 
-/* Numbers in a packed run of varints. A run that ends inside a number was refused when it was decoded. */
+/* Numbers in a packed run of varints; none fits a run that ends inside a number. */
 static uint64_t count_varints(const uint8_t *p, uint64_t n) {
     uint64_t count = 0;
+    if (n != 0 && p[n - 1] >= 128)
+        return UINT64_MAX;
     for (uint64_t i = 0; i < n; i++)
         count += p[i] < 128;
     return count;
