@@ -29,27 +29,38 @@ static size_t printable(const char *p, size_t n) {
     return len;
 }
 
+/* Bytes of the text once escaped; counts no further than `most`. */
+static size_t escaped_size(const char *in, size_t n, size_t most) {
+    size_t size = 0;
+    for (size_t i = 0; i < n && size <= most;) {
+        const size_t len = printable(in + i, n - i);
+        size += len != 0 ? len : 4;
+        i += len != 0 ? len : 1;
+    }
+    return size;
+}
+
 size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n) {
     static const char hex[] = "0123456789abcdef";
     assert(cap >= 8);
-    const size_t room = cap - 4; /* three dots and the NUL */
-    size_t at = 0, i = 0;
-    while (i < n) {
+    const bool fits = escaped_size(in, n, cap) < cap;
+    const size_t room = fits ? cap - 1 : cap - 4; /* three dots and the NUL */
+    size_t at = 0;
+    for (size_t i = 0; i < n;) {
         const size_t len = printable(in + i, n - i);
-        const size_t need = len != 0 ? len : 4;
-        /* The last character may use the room of the dots. */
-        if (at + need > room && (i + (len != 0 ? len : 1) < n || at + need > cap - 1))
+        if (at + (len != 0 ? len : 4) > room)
             break;
         if (len != 0) {
             memcpy(out + at, in + i, len);
+            at += len;
             i += len;
         } else {
             const unsigned char c = (unsigned char)in[i++];
             memcpy(out + at, (char[]){'\\', 'x', hex[c >> 4], hex[c & 15]}, 4);
+            at += 4;
         }
-        at += need;
     }
-    if (i < n) {
+    if (!fits) {
         memcpy(out + at, "...", 3);
         at += 3;
     }

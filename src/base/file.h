@@ -102,7 +102,8 @@ onq_code oq_out_flush(oq_out *o, onq_error *err);
  * open it from there. */
 onq_code oq_out_give_name(oq_out *o, onq_error *err);
 /* Syncs a complete output and closes it under a temporary name, so that many can wait for one commit
- * without an open file each. Nothing can be written to it any more. */
+ * without an open file each. Nothing can be written to it any more; unlike one that is not sealed it
+ * stays behind when the process is killed. */
 onq_code oq_out_seal(oq_out *o, onq_error *err);
 /* Syncs; then renames over the target and syncs the folder. Ends the output, also when it fails. */
 onq_code oq_out_commit(oq_out *o, onq_error *err);

@@ -109,7 +109,10 @@ static onq_code resolve_target(oq_out *o, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code open_folder(oq_out *o, onq_error *err) {
+/* Opens the target's folder, if it is not open (a sealed output has let go of it). */
+static onq_code enter_folder(oq_out *o, onq_error *err) {
+    if (o->dir_fd >= 0)
+        return ONQ_OK;
     const size_t n = (size_t)(o->name - o->real);
     char path[PATH_MAX];
     if (n >= sizeof path)
@@ -123,6 +126,12 @@ static onq_code open_folder(oq_out *o, onq_error *err) {
     if (o->dir_fd < 0)
         return fail_write(o, errno, "its folder cannot be opened", err);
     return ONQ_OK;
+}
+
+static void leave_folder(oq_out *o) {
+    if (o->dir_fd >= 0)
+        close(o->dir_fd);
+    o->dir_fd = -1;
 }
 
 /* Looks at an existing target; *mode is its permissions, or 0 when there is none. */
@@ -190,7 +199,7 @@ onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_
         goto done;
     }
     OQ_GO(resolve_target(o, err));
-    OQ_GO(open_folder(o, err));
+    OQ_GO(enter_folder(o, err));
     OQ_GO(check_existing(o, &mode, err));
     OQ_GO(open_temp(o, err));
     /* What replaces a file has its permissions. */
@@ -210,12 +219,11 @@ done:
 void oq_out_abort(oq_out *o) {
     if (!o->open)
         return;
-    if (o->named)
+    if (o->named && enter_folder(o, NULL) == ONQ_OK)
         unlinkat(o->dir_fd, temp_name(o), 0);
     if (o->fd >= 0)
         close(o->fd);
-    if (o->dir_fd >= 0)
-        close(o->dir_fd);
+    leave_folder(o);
     oq_free(o->alloc, o->temp, o->temp_size);
     oq_free(o->alloc, o->real, o->real_size);
     oq_free(o->alloc, o->target, o->target_size);
@@ -380,7 +388,7 @@ onq_code oq_out_give_name(oq_out *o, onq_error *err) {
 }
 
 /* How an output came to its place, and so how to take it back. */
-enum placed { NOT_PLACED, NEW, EXCHANGED, REPLACED };
+enum placed { NEW, EXCHANGED, REPLACED };
 
 /* A new target: it gets its name in one step, or by a rename that replaces nothing. */
 static bool place_new(oq_out *o) {
@@ -442,10 +450,19 @@ onq_code oq_out_seal(oq_out *o, onq_error *err) {
     OQ_TRY(oq_out_give_name(o, err));
     close(o->fd);
     o->fd = -1;
+    leave_folder(o);
+    oq_free(o->alloc, o->buffer, BUFFER_SIZE);
+    o->buffer = NULL;
     return ONQ_OK;
 }
 
-static onq_code sync_folder(const oq_out *o, onq_error *err) {
+/* Syncs the folder, unless it is the one in *last (outputs mostly share one). */
+static onq_code sync_folder(oq_out *o, struct stat *last, onq_error *err) {
+    struct stat st;
+    OQ_TRY(enter_folder(o, err));
+    if (fstat(o->dir_fd, &st) == 0 && st.st_dev == last->st_dev && st.st_ino == last->st_ino)
+        return ONQ_OK;
+    *last = st;
     while (fsync(o->dir_fd) != 0) {
         if (errno == EINTR)
             continue;
@@ -456,29 +473,48 @@ static onq_code sync_folder(const oq_out *o, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Puts all in their places, or none. `how` has a place for each. */
+static onq_code place_all(oq_out **outs, size_t n, enum placed *how, onq_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        const bool sealed = outs[i]->fd < 0;
+        onq_code rc = enter_folder(outs[i], err);
+        if (rc == ONQ_OK)
+            rc = place(outs[i], i + 1 < n, &how[i], err);
+        if (rc != ONQ_OK) {
+            while (i-- > 0) {
+                if (enter_folder(outs[i], NULL) == ONQ_OK)
+                    take_back(outs[i], how[i]);
+            }
+            return rc;
+        }
+        if (sealed)
+            leave_folder(outs[i]);
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err) {
+    if (n == 0)
+        return ONQ_OK;
     onq_code rc = ONQ_OK;
-    size_t placed = 0;
-    enum placed *how = oq_calloc(n != 0 ? outs[0]->alloc : oq_alloc_default(), n, sizeof *how);
+    struct stat last = {0};
+    const onq_allocator *a = outs[0]->alloc;
+    enum placed *how = oq_calloc(a, n, sizeof *how);
     if (how == NULL) {
         rc = oq_fail_nomem(err);
         goto done;
     }
     for (size_t i = 0; i < n; i++)
         OQ_GO(sync_file(outs[i], err));
-    for (; placed < n; placed++)
-        OQ_GO(place(outs[placed], placed + 1 < n, &how[placed], err));
-    for (size_t i = 0; i < n; i++)
-        OQ_GO(sync_folder(outs[i], err));
-done:
-    if (rc != ONQ_OK && placed < n) {
-        while (placed > 0) {
-            placed--;
-            take_back(outs[placed], how[placed]);
-        }
+    OQ_GO(place_all(outs, n, how, err));
+    for (size_t i = 0; i < n; i++) {
+        const bool sealed = outs[i]->fd < 0;
+        OQ_GO(sync_folder(outs[i], &last, err));
+        if (sealed)
+            leave_folder(outs[i]);
     }
-    if (how != NULL)
-        oq_free(n != 0 ? outs[0]->alloc : oq_alloc_default(), how, n * sizeof *how);
+done:
+    oq_free(a, how, n * sizeof *how);
     /* Removes what still has a temporary name: an old target, or one that was taken back. */
     for (size_t i = 0; i < n; i++)
         oq_out_abort(outs[i]);

@@ -1,0 +1,35 @@
+/*
+ * scratch.h — a temporary folder for a test, and small helpers for files in it.
+ *
+ * Helpers fail the test when the system does not do what they ask. Paths returned are the scratch's; they
+ * stay valid until scratch_remove.
+ */
+#ifndef ONQ_TESTS_SCRATCH_H
+#define ONQ_TESTS_SCRATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct scratch {
+    char *dir;
+    char **paths;
+    size_t n_paths;
+} scratch;
+
+void scratch_init(scratch *s);
+/* Removes the folder with all that is in it. */
+void scratch_remove(scratch *s);
+/* The path of `name` in the folder. */
+const char *scratch_path(scratch *s, const char *name);
+/* Makes the file with n bytes (NULL: zeros); returns its path. */
+const char *scratch_file(scratch *s, const char *name, const void *p, size_t n);
+/* Makes a folder; returns its path. */
+const char *scratch_dir(scratch *s, const char *name);
+/* Makes the symbolic link `name` to `target`; returns its path. */
+const char *scratch_link(scratch *s, const char *name, const char *target);
+/* True if the file at `path` holds exactly these bytes. */
+bool file_holds(const char *path, const void *p, size_t n);
+/* Number of entries in a folder, hidden ones too. */
+size_t entry_count(const char *dir);
+
+#endif
