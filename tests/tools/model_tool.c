@@ -7,6 +7,8 @@
  *     model_tool dump IN                      text to standard output
  *     model_tool sort IN OUT                  the reference's topological_sort
  *     model_tool prune IN OUT                 remove unused initializers as the reference does
+ *     model_tool message TYPE IN OUT          decode and encode any message of the format, "NodeProto"
+ *     model_tool schema -                     the codec's table: message, number, name, kind, message of the field
  *
  * `model_tool -` reads such command lines from standard input, words separated by tabs, and answers each
  * with one line: "ok", or "error CODE OFFSET TEXT". The exit status of a single command is 0 or 1.
@@ -15,6 +17,7 @@
 #include "onnx/dump.h"
 #include "onnx/edit.h"
 #include "onnx/model.h"
+#include "onnx/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +103,63 @@ static onq_code prune(oq_model *m, int argc, char **argv, onq_error *err) {
     return encode_to(m, argv[0], err);
 }
 
+/* ---- any message ---- */
+
+static onq_code encode_message(oq_arena *a, oq_schema_id id, void *msg, const char *path,
+                               onq_error *err) {
+    oq_pieces pieces = {.arena = a};
+    const uint64_t size = oq_encode_size(id, msg);
+    OQ_TRY(oq_encode(&pieces, id, msg, err));
+    oq_buf out;
+    oq_buf_init(&out, a->alloc);
+    for (size_t i = 0; i < pieces.list.n; i++)
+        oq_buf_add(&out, pieces.list.v[i].p, pieces.list.v[i].n);
+    onq_code rc = out.failed ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK && out.n != size)
+        rc = oq_fail(err, ONQ_E_INTERNAL, "%zu bytes, %llu were announced", out.n,
+                     (unsigned long long)size);
+    if (rc == ONQ_OK)
+        rc = write_file(path, out.p, out.n, err);
+    oq_buf_release(&out);
+    return rc;
+}
+
+static onq_code message(int argc, char **argv, onq_error *err) {
+    size_t id = 0;
+    while (id < OQ_SCHEMA_COUNT && strcmp(oq_schemas[id].name, argv[1]) != 0)
+        id++;
+    if (argc < 4 || id == OQ_SCHEMA_COUNT)
+        return oq_fail(err, ONQ_E_OPTION, "no message '%s'", argv[1]);
+    oq_arena a;
+    oq_arena_init(&a, oq_alloc_default());
+    oq_str text;
+    void *msg = NULL, *copy = NULL;
+    onq_code rc = oq_file_read_all(&a, a.alloc, argv[2], 1u << 30, &text, err);
+    if (rc == ONQ_OK)
+        rc = oq_decode(&a, (oq_schema_id)id, (const uint8_t *)text.p, text.n, 0, &msg, err);
+    /* A clone must say the same as what it was made from. */
+    if (rc == ONQ_OK && (copy = oq_message_clone(&a, (oq_schema_id)id, msg)) == NULL)
+        rc = oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = encode_message(&a, (oq_schema_id)id, copy, argv[3], err);
+    oq_arena_release(&a);
+    return rc;
+}
+
+static onq_code schema(void) {
+    static const char *const kinds[] = {"I64",  "I32",  "F32", "STR", "STRS", "I64S", "F32S",
+                                        "PV",   "P4",   "P8",  "PAY", "MSG",  "MSGS"};
+    for (size_t i = 0; i < OQ_SCHEMA_COUNT; i++) {
+        for (size_t k = 0; k < oq_schemas[i].n_fields; k++) {
+            const oq_field *f = &oq_schemas[i].fields[k];
+            const bool sub = f->kind == OQ_K_MSG || f->kind == OQ_K_MSGS;
+            printf("%s %u %s %s %s %u\n", oq_schemas[i].name, f->number, f->name, kinds[f->kind],
+                   sub ? oq_schemas[f->sub].name : "-", f->group);
+        }
+    }
+    return ONQ_OK;
+}
+
 static const struct {
     const char *name;
     int least; /* words behind the input */
@@ -110,6 +170,10 @@ static const struct {
 };
 
 static onq_code run(int argc, char **argv, onq_error *err) {
+    if (argc >= 2 && strcmp(argv[0], "message") == 0)
+        return message(argc, argv, err);
+    if (argc >= 1 && strcmp(argv[0], "schema") == 0)
+        return schema();
     for (size_t i = 0; argc >= 2 && i < OQ_COUNT(commands); i++) {
         if (strcmp(argv[0], commands[i].name) != 0)
             continue;
