@@ -21,7 +21,7 @@ mv "$PWD/moved" "$prefix"
 
 # A man page a command, and completions.
 for command in $("$prefix/bin/onq" --list-commands); do
-    head -n 1 "$prefix/share/man/man1/onq-$command.1" | grep -q '^\.TH' ||
+    grep -q '^\.TH ONQ' "$prefix/share/man/man1/onq-$command.1" ||
         { echo "no man page for $command"; exit 1; }
 done
 test -s "$prefix/share/man/man1/onq.1"
