@@ -4,6 +4,7 @@
  * The counting is onnx/summary.c; this file shows it, as text and as JSON.
  */
 #include "api/command.h"
+#include "onnx/check.h"
 #include "onnx/summary.h"
 
 #include <stdio.h>
@@ -409,10 +410,13 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
 /* ---- the command ---- */
 
 static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
+    OQ_TRY(oq_model_check(m, err));
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     if (s == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(oq_summary_make(s, &job->arena, m, err));
+    const onq_code rc = oq_summary_make(s, &job->arena, m, err);
+    if (rc != ONQ_OK)
+        return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
     const bool all = oq_opt_flag(job->opts, "all");
     const oq_graph *g = m->proto->graph;
     show_head(job, m);
@@ -428,11 +432,8 @@ static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
 
 static onq_code run_inspect(oq_job *job, onq_error *err) {
     oq_model *m = NULL;
-    const char *path = oq_job_input(job);
-    OQ_TRY(oq_job_open(job, path, &m, err));
-    onq_code rc = inspect(job, m, err);
-    if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
-        rc = oq_error_in(err, rc, "%s", path);
+    OQ_TRY(oq_job_open(job, oq_job_input(job), &m, err));
+    const onq_code rc = inspect(job, m, err);
     oq_model_free(m);
     return rc;
 }
