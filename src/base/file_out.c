@@ -216,11 +216,16 @@ done:
     return rc;
 }
 
+/* Removes the temporary name, be it the output's or that of the file it was exchanged with. */
+static void remove_temp(oq_out *o) {
+    if (o->named && enter_folder(o, NULL) == ONQ_OK && unlinkat(o->dir_fd, temp_name(o), 0) == 0)
+        o->named = false;
+}
+
 void oq_out_abort(oq_out *o) {
     if (!o->open)
         return;
-    if (o->named && enter_folder(o, NULL) == ONQ_OK)
-        unlinkat(o->dir_fd, temp_name(o), 0);
+    remove_temp(o);
     if (o->fd >= 0)
         close(o->fd);
     leave_folder(o);
@@ -313,6 +318,12 @@ static onq_code fail_shrunk(const oq_file *f, onq_error *err) {
                    "%s: became shorter while it was read; try again when it is complete", f->path);
 }
 
+/* True if the file no longer reaches to `end`. (Its last page reads as zeros then, up to the page's end.) */
+static bool is_shorter(const oq_file *f, uint64_t end) {
+    struct stat st;
+    return fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;
+}
+
 /* True for the answers of a system that cannot copy this way, but another way may do. */
 static bool cannot_copy(int errnum) {
     return errnum == EXDEV || errnum == EINVAL || errnum == ENOSYS || errnum == EOPNOTSUPP ||
@@ -353,10 +364,10 @@ onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, o
             n -= (uint64_t)got;
             o->size += (uint64_t)got;
             start_disk(o);
+        } else if (got == 0 && (way + 1 == OQ_COUNT(ways) || is_shorter(f, end))) {
+            return fail_shrunk(f, err);
         } else if (way + 1 < OQ_COUNT(ways) && (got == 0 || cannot_copy(errno))) {
             way++; /* some file systems answer 0 for what they cannot copy */
-        } else if (got == 0) {
-            return fail_shrunk(f, err);
         } else if (errno != EINTR) {
             return fail_write(o, errno, "cannot be written", err);
         }
@@ -458,8 +469,10 @@ onq_code oq_out_seal(oq_out *o, onq_error *err) {
 
 /* Syncs the folder, unless it is the one in *last (outputs mostly share one). */
 static onq_code sync_folder(oq_out *o, struct stat *last, onq_error *err) {
-    struct stat st;
-    OQ_TRY(enter_folder(o, err));
+    struct stat st = {0};
+    const char *what = "is in place, but its name cannot be written to the disk";
+    if (enter_folder(o, NULL) != ONQ_OK)
+        return fail_write(o, errno, what, err);
     if (fstat(o->dir_fd, &st) == 0 && st.st_dev == last->st_dev && st.st_ino == last->st_ino)
         return ONQ_OK;
     *last = st;
@@ -467,7 +480,7 @@ static onq_code sync_folder(oq_out *o, struct stat *last, onq_error *err) {
         if (errno == EINTR)
             continue;
         if (errno == EIO || errno == ENOSPC || errno == EDQUOT)
-            return fail_write(o, errno, "its name cannot be written to the disk", err);
+            return fail_write(o, errno, what, err);
         break; /* EBADF, EINVAL: a folder that cannot be synced */
     }
     return ONQ_OK;
@@ -508,14 +521,17 @@ onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err) {
         OQ_GO(sync_file(outs[i], err));
     OQ_GO(place_all(outs, n, how, err));
     for (size_t i = 0; i < n; i++) {
-        const bool sealed = outs[i]->fd < 0;
+        remove_temp(outs[i]);
+        if (outs[i]->fd < 0)
+            leave_folder(outs[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
         OQ_GO(sync_folder(outs[i], &last, err));
-        if (sealed)
+        if (outs[i]->fd < 0)
             leave_folder(outs[i]);
     }
 done:
     oq_free(a, how, n * sizeof *how);
-    /* Removes what still has a temporary name: an old target, or one that was taken back. */
     for (size_t i = 0; i < n; i++)
         oq_out_abort(outs[i]);
     return rc;

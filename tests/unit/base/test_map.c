@@ -12,7 +12,7 @@
 static void random_operations(void **state) {
     (void)state;
     enum { KEYS = 700 };
-    static char names[KEYS][12];
+    static char names[KEYS][16];
     uint32_t wanted[KEYS];
     oq_arena a;
     oq_arena_init(&a, oq_alloc_default());
