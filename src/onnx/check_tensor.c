@@ -47,10 +47,10 @@ static bool typed_of(const oq_tensor *t, uint64_t count, typed *out) {
     default:
         break;
     }
-    /* The rest stands in int32_data: types below a byte as packed bytes, the others one by one. */
+    /* The rest stands in int32_data: 2- and 4-bit types as packed bytes, the others one by one. */
     *out = (typed){"int32_data", count_varints(t->int32_data.p, t->int32_data.n), count};
-    const oq_dtype_info *info = oq_dtype_find(t->data_type.v);
-    return info->bits >= 8 || oq_dtype_bytes(t->data_type.v, count, &out->want);
+    const unsigned bits = oq_dtype_find(t->data_type.v)->bits;
+    return (bits != 2 && bits != 4) || oq_dtype_bytes(t->data_type.v, count, &out->want);
 }
 
 static onq_code check_strings(const oq_tensor *t, uint64_t count, onq_error *err) {

@@ -16,7 +16,7 @@ onq_code oq_wire_varint(oq_wire *w, uint64_t *out, onq_error *err) {
         if (w->p == w->end)
             return oq_fail_at(err, ONQ_E_MALFORMED, at, "the file ends inside a number");
         const uint8_t b = *w->p++;
-        if (shift == 63 && b > 1)
+        if (shift == 63 && b > 1 && b < 128)
             return oq_fail_at(err, ONQ_E_MALFORMED, at, "a number has more than 64 bits");
         v |= (uint64_t)(b & 127) << shift;
         if (b < 128) {

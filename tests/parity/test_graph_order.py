@@ -105,14 +105,14 @@ def random_model(rng):
 def test_random_graphs(tool, tmp_path):
     rng = random.Random(20240607)
     sorted_, refused = 0, 0
-    for _ in range(1500):
+    for _ in range(1000):
         m = random_model(rng)
         if check_sort(tool, m, tmp_path):
             sorted_ += 1
         else:
             refused += 1
         check_prune(tool, m, tmp_path)
-    assert sorted_ > 500 and refused > 50, (sorted_, refused)
+    assert sorted_ > 500 and refused > 10, (sorted_, refused)
 
 
 @pytest.mark.parametrize("path", SHARED, ids=lambda p: p.parent.name)
