@@ -1,5 +1,6 @@
-# Compiler and linker flags, as two interface libraries: onq_flags (how every file of ours is compiled) and
-# onq_link_flags (how programs and the shared library are linked).
+# Compiler and linker flags, as interface libraries: onq_flags (how every file of ours is compiled), onq_hardening (what
+# is shipped: not the tests, which stand in for C library functions) and onq_link_flags (how programs and the
+# shared library are linked).
 add_library(onq_flags INTERFACE)
 target_compile_options(onq_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
@@ -14,6 +15,7 @@ target_compile_options(onq_flags INTERFACE
 # POSIX and GNU interfaces (mmap, openat, copy_file_range) under -std=c17.
 target_compile_definitions(onq_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
 
+add_library(onq_hardening INTERFACE)
 add_library(onq_link_flags INTERFACE)
 target_link_options(onq_link_flags INTERFACE
   -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed)
@@ -24,7 +26,7 @@ if(ONQ_SANITIZE)
   target_link_options(onq_link_flags INTERFACE -fsanitize=${ONQ_SANITIZE})
 elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   # Fortification needs the optimiser; some distributions predefine a lower level.
-  target_compile_options(onq_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
+  target_compile_options(onq_hardening INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
                          -fstack-clash-protection)
 endif()
 

@@ -27,16 +27,19 @@ step_clang() {
 step_tidy() {
     need clang-tidy clang-tidy || return
     tools/build.sh clang -DONQ_TESTS=ON || return 1
-    git ls-files 'src/*.c' 'cli/*.c' | xargs -r -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang
+    git ls-files 'src/*.c' 'cli/*.c' | xargs -r -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang \
+        --extra-arg=-DOQ_ANALYZER --extra-arg=-Wno-unused-value
 }
 
+# Two of gcc 12's analyzer warnings are off (CMakePresets.json): it takes structures returned by value for uninitialized, and
+# shifts of vectors for shifts of their masks. clang-tidy and valgrind watch those.
 step_analyzer() {
     tools/build.sh analyzer objects
 }
 
 step_shell() {
     need shellcheck shellcheck || return
-    git ls-files '*.sh' .ci/run | grep -v '^tests/cli/' | xargs shellcheck
+    git ls-files '*.sh' .ci/run | grep -v '^tests/cli/' | xargs shellcheck --severity=warning
 }
 
 step_valgrind() {

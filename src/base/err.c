@@ -4,6 +4,7 @@
  * Texts pass oq_text_escape on their way into an error or a log line, so whatever a hostile file calls
  * its tensors, the terminal sees printable UTF-8 only. Everything works in buffers on the stack.
  */
+#undef OQ_ANALYZER /* here are the functions themselves */
 #include "base/err.h"
 
 #include "base/str.h"

@@ -37,6 +37,18 @@ void oq_error_clear(onq_error *err);
  * Returns the length. */
 size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
 
+/* Static analyzers look at one file at a time and cannot know that these return `code`, and so that a
+ * failure is one; `make check` says it to them. */
+#ifdef OQ_ANALYZER
+#define oq_fail(err, code, ...) (oq_fail(err, code, __VA_ARGS__), (onq_code)(code))
+#define oq_fail_at(err, code, offset, ...)                                                         \
+    (oq_fail_at(err, code, offset, __VA_ARGS__), (onq_code)(code))
+#define oq_error_in(err, code, ...) (oq_error_in(err, code, __VA_ARGS__), (onq_code)(code))
+#define oq_fail_nomem(err)          (oq_fail_nomem(err), (onq_code)ONQ_E_NOMEM)
+#define oq_fail_errno(err, code, errnum, ...)                                                      \
+    (oq_fail_errno(err, code, errnum, __VA_ARGS__), (onq_code)(code))
+#endif
+
 #define OQ_TRY(expr)                                                                               \
     do {                                                                                           \
         onq_code oq_try_rc = (expr);                                                               \
