@@ -1,0 +1,69 @@
+/*
+ * config.h — everything a quantizer is told: the arguments of the reference's quantize_static and
+ * quantize_dynamic, and all keys of its extra_options.
+ *
+ * The api layer fills one from a command's options; the drivers read it.
+ */
+#ifndef OQ_QUANTIZE_CONFIG_H
+#define OQ_QUANTIZE_CONFIG_H
+
+#include "quantize/pick.h"
+#include "quantize/qtype.h"
+
+/* An option that may be absent (Python's None). */
+typedef enum oq_tri { OQ_NO = 0, OQ_YES = 1, OQ_UNSET = 2 } oq_tri;
+
+typedef struct oq_qaxis {
+    oq_str op_type;
+    int64_t axis;
+} oq_qaxis;
+
+typedef struct oq_qconfig {
+    oq_arena *arena; /* texts and lists live here */
+
+    oq_dtype activation_type, weight_type;
+    bool per_channel, reduce_range;
+    oq_pick op_types; /* empty: the default list of the mode */
+    bool op_types_all; /* every operator of the model */
+    oq_pick nodes_to_quantize, nodes_to_exclude;
+    bool strict; /* a name that matches nothing is an error */
+
+    /* extra_options */
+    bool activation_symmetric;
+    bool activation_restricted_asymmetric;
+    oq_tri weight_symmetric;
+    bool enable_subgraph;
+    bool force_quantize_no_input_check;
+    oq_tri matmul_const_b_only; /* unset: no for static, yes for dynamic */
+    bool add_qdq_pair_to_weight;
+    bool dedicated_qdq_pair;
+    bool quantize_bias;
+    bool use_qdq_contrib_ops;
+    bool keep_removable_activations;
+    bool disable_weight_adjust;
+    bool sigmoid_nnapi;
+    bool has_min_real_range;
+    double min_real_range;
+    oq_pick exclude_output_ops;
+    OQ_VEC(oq_qaxis) op_axis; /* QDQOpTypePerChannelSupportToAxis */
+    uint64_t block_size;       /* 0: none */
+    int32_t default_tensor_type; /* an oq_dtype; 0: none */
+    bool smooth_quant;
+    double smooth_quant_alpha;
+    bool smooth_quant_folding;
+} oq_qconfig;
+
+/* The defaults of the reference's quantize_static (no options given). */
+void oq_qconfig_init(oq_qconfig *c, oq_arena *arena);
+void oq_qconfig_release(oq_qconfig *c);
+
+/* The axis set for an operator type; false when none is. */
+bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis);
+/* is_weight_symmetric: what was said, else whether the type is signed. */
+bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type);
+
+/* Why a node is not for quantization; NULL when it is. `modes` (of oq_qmode) give the default list of operators.
+ * should_quantize_node of the reference. */
+const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes);
+
+#endif

@@ -1,0 +1,144 @@
+/*
+ * finish.c — stamps, the last check, and constants turned into initializers.
+ */
+#include "quantize/finish.h"
+
+#include "onnx/check.h"
+#include "onnx/edit.h"
+#include "quantize/qtype.h"
+
+#include <math.h>
+
+onq_code oq_quant_set_producer(oq_model *m, onq_error *err) {
+    (void)err;
+    oq_model_touch(m);
+    m->proto->producer_name = OQ_S("onnx.quantize");
+    m->proto->producer_version = OQ_S("0.1.0");
+    return ONQ_OK;
+}
+
+onq_code oq_quant_set_inferred(oq_model *m, onq_error *err) {
+    oq_model_proto *p = m->proto;
+    const oq_str key = OQ_S("onnx.infer");
+    oq_model_touch(m);
+    if (oq_model_metadata(m, key).p == NULL)
+        OQ_TRY(oq_model_set_metadata(m, key, OQ_S("onnxruntime.quant"), err));
+    /* It stands first, and the others keep their order. */
+    for (size_t i = 1; i < p->metadata_props.n; i++) {
+        if (!oq_str_eq(p->metadata_props.v[i]->key, key))
+            continue;
+        oq_entry *e = p->metadata_props.v[i];
+        memmove(&p->metadata_props.v[1], &p->metadata_props.v[0], i * sizeof(e));
+        p->metadata_props.v[0] = e;
+        break;
+    }
+    return ONQ_OK;
+}
+
+bool oq_quant_is_preprocessed(const oq_model *m) {
+    return oq_str_is(oq_model_metadata(m, OQ_S("onnx.quant.pre_process")), "onnxruntime.quant");
+}
+
+/* ---- the last check */
+
+static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, oq_arena *a,
+                            onq_error *err) {
+    oq_tensor *t = n->input.n > 1 ? oq_index_init(ix, n->input.v[1]) : NULL;
+    float *v;
+    size_t count;
+    if (t == NULL || !oq_dtype_is_float(t->data_type.v))
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_floats(m, t, a, &v, &count, err));
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(v[i]) || v[i] <= 0.0f)
+            return oq_fail(err, ONQ_E_INTERNAL, "node '%.*s': scale '%.*s' has %g at %zu",
+                           OQ_STR(n->name), OQ_STR(t->name), (double)v[i], i);
+    return ONQ_OK;
+}
+
+onq_code oq_quant_check(oq_model *m, onq_error *err) {
+    OQ_TRY(oq_model_check(m, err));
+    oq_arena scratch;
+    oq_index ix;
+    oq_graph *g = m->proto->graph;
+    oq_arena_init(&scratch, &m->env->alloc);
+    onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
+    for (size_t i = 0; i < g->node.n && rc == ONQ_OK; i++) {
+        const oq_node *n = g->node.v[i];
+        if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
+            rc = check_scale(m, &ix, n, &scratch, err);
+    }
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+/* ---- constants */
+
+typedef struct lifting {
+    oq_model *m;
+    size_t n;
+} lifting;
+
+/* The tensor of a Constant node, made where it is given as numbers; NULL when it is sparse or texts. */
+static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err) {
+    const oq_attribute *at;
+    const oq_str name = n->output.v[0];
+    *out = NULL;
+    if ((at = oq_attr_find(n, "value")) != NULL && at->t != NULL) {
+        *out = OQ_NEW(a, oq_tensor);
+        if (*out == NULL)
+            return oq_fail_nomem(err);
+        **out = *at->t;
+        (*out)->name = name;
+        return ONQ_OK;
+    }
+    if ((at = oq_attr_find(n, "value_float")) != NULL || (at = oq_attr_find(n, "value_floats")) != NULL) {
+        const bool one = oq_str_is(at->name, "value_float");
+        const int64_t dims[1] = {(int64_t)at->floats.n};
+        const float *v = one ? &at->f.v : at->floats.v;
+        *out = oq_tensor_new(a, name, OQ_FLOAT, dims, one ? 0 : 1);
+        return *out == NULL ? oq_fail_nomem(err)
+                            : oq_tensor_set_raw(a, *out, v, (one ? 1 : at->floats.n) * 4, err);
+    }
+    if ((at = oq_attr_find(n, "value_int")) != NULL || (at = oq_attr_find(n, "value_ints")) != NULL) {
+        const bool one = oq_str_is(at->name, "value_int");
+        const int64_t dims[1] = {(int64_t)at->ints.n};
+        const int64_t *v = one ? &at->i.v : at->ints.v;
+        *out = oq_tensor_new(a, name, OQ_INT64, dims, one ? 0 : 1);
+        return *out == NULL ? oq_fail_nomem(err)
+                            : oq_tensor_set_raw(a, *out, v, (one ? 1 : at->ints.n) * 8, err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code lift_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    lifting *l = ctx;
+    oq_arena *a = &l->m->arena;
+    size_t kept = 0;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        oq_tensor *t = NULL;
+        const bool constant = oq_str_is(n->op_type, "Constant") && n->output.n == 1 &&
+                              (n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx"));
+        if (constant)
+            OQ_TRY(constant_tensor(a, n, &t, err));
+        if (t == NULL) {
+            g->node.v[kept++] = n;
+            continue;
+        }
+        if (!oq_graph_add_init(a, g, t))
+            return oq_fail_nomem(err);
+        l->n++;
+    }
+    g->node.n = kept;
+    return ONQ_OK;
+}
+
+onq_code oq_quant_lift_constants(oq_model *m, size_t *n, onq_error *err) {
+    lifting l = {m, 0};
+    oq_model_touch(m);
+    OQ_TRY(oq_walk_graphs(m->proto->graph, lift_graph, &l, err));
+    *n = l.n;
+    return ONQ_OK;
+}

@@ -1,0 +1,24 @@
+/*
+ * finish.h — what all quantizers do to a model at the beginning and at the end.
+ */
+#ifndef OQ_QUANTIZE_FINISH_H
+#define OQ_QUANTIZE_FINISH_H
+
+#include "onnx/model.h"
+
+/* producer_name and producer_version as the reference writes them. */
+onq_code oq_quant_set_producer(oq_model *m, onq_error *err);
+/* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference leaves it on
+ * every model it loads. */
+onq_code oq_quant_set_inferred(oq_model *m, onq_error *err);
+/* Has the model been preprocessed (by us or by the reference)? */
+bool oq_quant_is_preprocessed(const oq_model *m);
+
+/* The last look before a result is kept: a valid model, scales that are finite and positive, zero points of
+ * the quantized type. */
+onq_code oq_quant_check(oq_model *m, onq_error *err);
+
+/* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */
+onq_code oq_quant_lift_constants(oq_model *m, size_t *n, onq_error *err);
+
+#endif

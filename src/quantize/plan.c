@@ -1,0 +1,143 @@
+/*
+ * plan.c — the table of decisions, as JSON and as a summary.
+ */
+#include "quantize/plan.h"
+
+#include <stdlib.h>
+
+void oq_plan_init(oq_plan *p, oq_arena *arena) {
+    *p = (oq_plan){.arena = arena};
+}
+
+bool oq_plan_add_node(oq_plan *p, oq_plan_node row) {
+    return OQ_PUSH(p->arena, &p->nodes, row);
+}
+
+bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row) {
+    return OQ_PUSH(p->arena, &p->tensors, row);
+}
+
+static const char *fate_name(oq_plan_fate fate) {
+    switch (fate) {
+    case OQ_FATE_QUANTIZED:
+        return "quantized";
+    case OQ_FATE_REMOVED:
+        return "removed";
+    case OQ_FATE_FLOAT:
+        break;
+    }
+    return "float";
+}
+
+static const char *role_name(oq_plan_role role) {
+    static const char *const names[] = {"activation", "weight", "bias"};
+    return names[role];
+}
+
+static void tensor_json(const oq_plan_tensor *t, oq_jw *w) {
+    oq_jw_begin_object(w, NULL);
+    oq_jw_str(w, "name", t->name);
+    oq_jw_cstr(w, "role", role_name(t->role));
+    if (t->scale != NULL) {
+        oq_jw_cstr(w, "type", oq_dtype_name((int64_t)t->type));
+        if (t->axis >= 0)
+            oq_jw_int(w, "axis", t->axis);
+        if (t->block > 0)
+            oq_jw_uint(w, "block_size", t->block);
+        if (t->axis < 0) {
+            oq_jw_float(w, "scale", t->scale[0]);
+            oq_jw_int(w, "zero_point", t->zero != NULL ? t->zero[0] : 0);
+        } else {
+            oq_jw_begin_array(w, "scale");
+            for (uint64_t i = 0; i < t->n; i++)
+                oq_jw_float(w, NULL, t->scale[i]);
+            oq_jw_end_array(w);
+            oq_jw_begin_array(w, "zero_point");
+            for (uint64_t i = 0; i < t->n; i++)
+                oq_jw_int(w, NULL, t->zero != NULL ? t->zero[i] : 0);
+            oq_jw_end_array(w);
+        }
+    }
+    if (t->same_as.n > 0)
+        oq_jw_str(w, "same_as", t->same_as);
+    if (t->converted)
+        oq_jw_bool(w, "converted", true);
+    oq_jw_cstr(w, "why", t->why != NULL ? t->why : "");
+    oq_jw_end_object(w);
+}
+
+void oq_plan_json(const oq_plan *p, oq_jw *w) {
+    oq_jw_begin_array(w, "nodes");
+    for (size_t i = 0; i < p->nodes.n; i++) {
+        const oq_plan_node *n = &p->nodes.v[i];
+        oq_jw_begin_object(w, NULL);
+        oq_jw_str(w, "name", n->name);
+        oq_jw_str(w, "op_type", n->op_type);
+        oq_jw_cstr(w, "treatment", fate_name(n->fate));
+        oq_jw_cstr(w, "why", n->why != NULL ? n->why : "");
+        oq_jw_end_object(w);
+    }
+    oq_jw_end_array(w);
+    oq_jw_begin_array(w, "tensors");
+    for (size_t i = 0; i < p->tensors.n; i++)
+        tensor_json(&p->tensors.v[i], w);
+    oq_jw_end_array(w);
+}
+
+static int by_type(const void *a, const void *b) {
+    const oq_plan_count *x = a, *y = b;
+    const int order = oq_str_cmp(x->op_type, y->op_type);
+    if (order != 0)
+        return order;
+    if (x->fate != y->fate) /* quantized first, float last */
+        return (x->fate == OQ_FATE_FLOAT) - (y->fate == OQ_FATE_FLOAT) != 0
+                   ? (x->fate == OQ_FATE_FLOAT) - (y->fate == OQ_FATE_FLOAT)
+                   : (int)x->fate - (int)y->fate;
+    return strcmp(x->why, y->why);
+}
+
+onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq_error *err) {
+    *out = (oq_plan_counts){0};
+    if (p->nodes.n == 0)
+        return ONQ_OK;
+    oq_plan_count *all = OQ_NEW_ARRAY(a, oq_plan_count, p->nodes.n);
+    if (all == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < p->nodes.n; i++) {
+        const oq_plan_node *n = &p->nodes.v[i];
+        all[i] = (oq_plan_count){n->op_type, n->why != NULL ? n->why : "", n->fate, 1};
+    }
+    qsort(all, p->nodes.n, sizeof(*all), by_type);
+    size_t kept = 0;
+    for (size_t i = 1; i < p->nodes.n; i++) {
+        if (by_type(&all[kept], &all[i]) == 0)
+            all[kept].n++;
+        else
+            all[++kept] = all[i];
+    }
+    out->v = all;
+    out->n = out->cap = kept + 1;
+    return ONQ_OK;
+}
+
+onq_code oq_plan_text(const oq_plan *p, oq_arena *a, oq_buf *out, onq_error *err) {
+    oq_plan_counts counts;
+    OQ_TRY(oq_plan_summary(p, a, &counts, err));
+    for (size_t i = 0; i < counts.n; i++) {
+        const oq_plan_count *c = &counts.v[i];
+        const bool first = i == 0 || !oq_str_eq(c->op_type, counts.v[i - 1].op_type);
+        if (first) {
+            oq_buf_adds(out, i == 0 ? "  " : "\n  ");
+            oq_buf_add_safe(out, c->op_type);
+            oq_buf_adds(out, ": ");
+        } else {
+            oq_buf_adds(out, "; ");
+        }
+        oq_buf_addf(out, "%zu %s", c->n, c->fate == OQ_FATE_FLOAT ? "left float" : fate_name(c->fate));
+        if (c->why[0] != '\0')
+            oq_buf_addf(out, " (%s)", c->why);
+    }
+    if (counts.n > 0)
+        oq_buf_addc(out, '\n');
+    return out->failed ? oq_fail_nomem(err) : ONQ_OK;
+}

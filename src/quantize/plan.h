@@ -1,0 +1,78 @@
+/*
+ * plan.h — what a quantizer decided and why, as a plain table.
+ *
+ * The drivers fill it while they decide; `--plan FILE.json` writes it, the summary counts it. One row for
+ * every node of the main graph, one for every tensor that gets parameters. Nothing reads it back:
+ * emission works from the drivers' own state.
+ */
+#ifndef OQ_QUANTIZE_PLAN_H
+#define OQ_QUANTIZE_PLAN_H
+
+#include "base/json.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "onnx/dtype.h"
+
+typedef enum oq_plan_fate {
+    OQ_FATE_FLOAT = 0, /* left as it is */
+    OQ_FATE_QUANTIZED,
+    OQ_FATE_REMOVED /* folded into the node before it */
+} oq_plan_fate;
+
+typedef struct oq_plan_node {
+    oq_str name, op_type;
+    oq_plan_fate fate;
+    const char *why; /* static text; "" when there is nothing to say */
+} oq_plan_node;
+
+typedef enum oq_plan_role {
+    OQ_ROLE_ACTIVATION = 0,
+    OQ_ROLE_WEIGHT,
+    OQ_ROLE_BIAS
+} oq_plan_role;
+
+typedef struct oq_plan_tensor {
+    oq_str name;
+    oq_plan_role role;
+    oq_dtype type;
+    int64_t axis;      /* -1: per tensor */
+    uint64_t block;    /* 0: no blocks */
+    const float *scale; /* n of them; NULL for what is left float */
+    const int32_t *zero;
+    uint64_t n;
+    oq_str same_as; /* shares the parameters of this tensor; empty: its own */
+    bool converted; /* the second type of a mixed-precision boundary */
+    const char *why; /* where the parameters come from, or why there are none */
+} oq_plan_tensor;
+
+typedef struct oq_plan {
+    oq_arena *arena;
+    OQ_VEC(oq_plan_node) nodes;
+    OQ_VEC(oq_plan_tensor) tensors;
+    size_t n_bias_saturated; /* biases that passed the range of int32 */
+    size_t n_weight_adjusted; /* weights whose scale was raised for an int32 bias */
+    size_t n_unknown_type;   /* tensors left alone because their type is not known */
+    size_t n_float_constants; /* weights in Constant nodes that stay float */
+} oq_plan;
+
+void oq_plan_init(oq_plan *p, oq_arena *arena);
+bool oq_plan_add_node(oq_plan *p, oq_plan_node row);
+bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row);
+
+/* {"nodes": [...], "tensors": [...]} as members of the object that is open. */
+void oq_plan_json(const oq_plan *p, oq_jw *w);
+
+/* Counts by operator type and reason, for the summary. */
+typedef struct oq_plan_count {
+    oq_str op_type;
+    const char *why;
+    oq_plan_fate fate;
+    size_t n;
+} oq_plan_count;
+typedef OQ_VEC(oq_plan_count) oq_plan_counts;
+/* In order of operator type, then fate, then reason. */
+onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq_error *err);
+/* The same as lines of text: "Conv: 3 quantized; 1 left float (in nodes_to_exclude)". */
+onq_code oq_plan_text(const oq_plan *p, oq_arena *a, oq_buf *out, onq_error *err);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * qtype.c — the table behind qtype.h.
+ */
+#include "quantize/qtype.h"
+
+#include <ctype.h>
+
+static const oq_qtype_info types[] = {
+    {OQ_INT8, "QInt8", true, false, {-128, 127}, {-127, 127}, {-64, 64}},
+    {OQ_UINT8, "QUInt8", false, false, {0, 255}, {0, 255}, {0, 127}},
+    {OQ_FLOAT8E4M3FN, "QFLOAT8E4M3FN", true, true, {0, 0}, {0, 0}, {0, 0}},
+    {OQ_INT16, "QInt16", true, false, {-32768, 32767}, {-32767, 32767}, {-16384, 16384}},
+    {OQ_UINT16, "QUInt16", false, false, {0, 65535}, {0, 65535}, {0, 32767}},
+    {OQ_INT4, "QInt4", true, false, {-8, 7}, {-8, 7}, {-4, 3}},
+    {OQ_UINT4, "QUInt4", false, false, {0, 15}, {0, 15}, {0, 7}},
+};
+
+const oq_qtype_info *oq_qtype_find(oq_dtype dt) {
+    for (size_t i = 0; i < OQ_COUNT(types); i++)
+        if (types[i].dtype == dt)
+            return &types[i];
+    return NULL;
+}
+
+/* Equal but for case. */
+static bool same(oq_str s, const char *c) {
+    if (s.n != strlen(c))
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (tolower((unsigned char)s.p[i]) != tolower((unsigned char)c[i]))
+            return false;
+    return true;
+}
+
+bool oq_qtype_parse(oq_str name, oq_dtype *out) {
+    for (size_t i = 0; i < OQ_COUNT(types); i++) {
+        if (same(name, types[i].name) || same(name, types[i].name + 1)) {
+            *out = types[i].dtype;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *oq_qtype_name(oq_dtype dt) {
+    const oq_qtype_info *t = oq_qtype_find(dt);
+    return t != NULL ? t->name : oq_dtype_name((int64_t)dt);
+}
+
+const char *oq_qtype_names(void) {
+    return "qint8 quint8 qint16 quint16 qint4 quint4 qfloat8e4m3fn";
+}
+
+oq_qrange oq_qtype_range(oq_dtype dt, bool reduced, bool symmetric) {
+    const oq_qtype_info *t = oq_qtype_find(dt);
+    assert(t != NULL && !t->is_float);
+    if (reduced)
+        return t->reduced;
+    return symmetric ? t->symmetric : t->full;
+}
