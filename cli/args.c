@@ -131,28 +131,39 @@ static onq_code parse_long(onq_options *opts, const char *word, struct words *w,
     return take_value(opts, row, word, w, common, err);
 }
 
+/* -input where --input is meant? */
+static bool lacks_a_dash(const onq_options *opts, const char *word) {
+    char name[128];
+    const size_t n = strcspn(word + 1, "=");
+    if (n < 2 || n >= sizeof name)
+        return false;
+    memcpy(name, word + 1, n);
+    name[n] = '\0';
+    return onq_options_find(opts, name) != NULL;
+}
+
 /* -x, -xvalue, -x value; several flags in one word */
 static onq_code parse_short(onq_options *opts, const char *word, struct words *w,
                             struct args_common *common, onq_error *err) {
+    if (lacks_a_dash(opts, word))
+        return args_fail(err, "unknown option '%.100s' (did you mean -%.100s?)", word, word);
     for (const char *p = word + 1; *p != '\0'; p++) {
         const char letter[2] = {*p, '\0'}, given[3] = {'-', *p, '\0'};
         const onq_option_info *row = onq_options_find(opts, letter);
-        if (row == NULL && word[2] != '\0' && p == word + 1 && onq_options_find(opts, word + 1))
-            return args_fail(err, "unknown option '%.100s' (did you mean -%.100s?)", word, word);
+        if (row == NULL && word[2] == '\0')
+            return args_fail(err, "unknown option '%s'", given);
         if (row == NULL)
-            return args_fail(err, "unknown option '-%s' in '%.100s'", letter, word);
+            return args_fail(err, "unknown option '%s' in '%.100s'", given, word);
         const bool alone = row->type == ONQ_OPT_FLAG || row->word[0] == '[';
-        if (alone && p[1] != '\0' && p[1] != '=') {
-            if (row->type != ONQ_OPT_FLAG && is_number(p + 1))
-                return set(opts, row, p + 1, common, err);
-            const onq_code rc = set(opts, row, row->type == ONQ_OPT_FLAG ? "true" : "1", common, err);
-            if (rc != ONQ_OK)
-                return rc;
-            continue;
-        }
-        if (p[1] != '\0')
+        if (p[1] == '\0')
+            return take_value(opts, row, given, w, common, err);
+        if (!alone || p[1] == '=')
             return set(opts, row, p[1] == '=' ? p + 2 : p + 1, common, err);
-        return take_value(opts, row, given, w, common, err);
+        if (row->type != ONQ_OPT_FLAG && is_number(p + 1))
+            return set(opts, row, p + 1, common, err);
+        const onq_code rc = set(opts, row, row->type == ONQ_OPT_FLAG ? "true" : "1", common, err);
+        if (rc != ONQ_OK)
+            return rc;
     }
     return ONQ_OK;
 }

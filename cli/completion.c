@@ -47,33 +47,21 @@ static void bash_pattern(FILE *f, const char *name, size_t n) {
     fprintf(f, "|--%.*s", (int)n, name);
 }
 
+/* What may stand behind each option: $words, or a $kind. */
 static void bash_values(FILE *f, const char *command) {
     for (size_t i = 0; i < onq_option_count(command); i++) {
         const onq_option_info *o = onq_option_at(command, i);
         if (!takes_value(o))
             continue;
-        fputs("        ", f);
-        if (o->letter != 0)
-            fprintf(f, "-%c|", o->letter);
-        fprintf(f, "--%s", o->name);
-        if (o->aliases[0] != '\0') {
-            onq_option_info aliases = *o;
-            aliases.name = aliases.aliases;
-            for (const char *p = o->aliases; *p != '\0';) {
-                const size_t n = strcspn(p, " ");
-                bash_pattern(f, p, n);
-                p += n;
-                p += strspn(p, " ");
-            }
-        }
+        fprintf(f, "        -%c", o->letter != 0 ? o->letter : '-');
+        each_name(f, o, bash_pattern);
         if (o->type == ONQ_OPT_ENUM) {
-            fputs(") words=\"", f);
+            fputs(") words='", f);
             choices(f, o);
-            fputs("\" ;;\n", f);
+            fputs("' ;;\n", f);
         } else {
-            fputs(o->type == ONQ_OPT_PATH || o->type == ONQ_OPT_LIST ? ") kind=file ;;\n"
-                                                                     : ") kind=text ;;\n",
-                  f);
+            const bool file = o->type == ONQ_OPT_PATH || o->type == ONQ_OPT_LIST;
+            fprintf(f, ") kind=%s ;;\n", file ? "file" : "text");
         }
     }
 }
@@ -100,9 +88,10 @@ static void bash(FILE *f) {
           "        return\n"
           "    fi\n"
           "    # - and _ are alike in names\n"
-          "    case $prev in --*) prev=--${prev#--} ; prev=--$(tr - _ <<<\"${prev#--}\") ;; esac\n"
+          "    local name=${prev#--}\n"
+          "    [[ $prev == --* ]] && prev=--${name//-/_}\n"
           "    case $command in\n"
-          "    help|--help|--man) COMPREPLY=($(compgen -W '",
+          "    help|--help|--man|--markdown) COMPREPLY=($(compgen -W '",
           f);
     for (size_t i = 0; i < onq_command_count(); i++)
         fprintf(f, "%s ", onq_command_at(i)->name);
@@ -123,7 +112,7 @@ static void bash(FILE *f) {
           "    if [ -n \"$words\" ]; then\n"
           "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
           "    elif [[ $cur == -* ]]; then\n"
-          "        [[ ${cur#--} == *-* ]] && options=$(sed 's/_/-/g' <<<\"$options\")\n"
+          "        [[ ${cur#--} == *-* ]] && options=${options//_/-}\n"
           "        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n"
           "    elif [ \"$kind\" = text ]; then\n"
           "        compopt +o default +o bashdefault 2>/dev/null\n"
@@ -185,7 +174,7 @@ static void zsh(FILE *f) {
           "    shift words\n"
           "    (( CURRENT-- ))\n"
           "    case $command in\n"
-          "    help|--help|--man) _describe -t commands command commands ;;\n"
+          "    help|--help|--man|--markdown) _describe -t commands command commands ;;\n"
           "    --completion) _values shell bash zsh fish ;;\n",
           f);
     for (size_t c = 0; c < onq_command_count(); c++) {

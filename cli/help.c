@@ -73,6 +73,19 @@ static size_t add(char *b, size_t n, size_t at, const char *before, const char *
     return k > 0 ? at + (size_t)k : at;
 }
 
+/* "1..64" as " (1 to 64", "0.." as " (at least 0". */
+static size_t add_range(char *b, size_t n, size_t at, const char *range) {
+    const char *dots = strstr(range, "..");
+    char low[64];
+    snprintf(low, sizeof low, "%.*s", dots != NULL ? (int)(dots - range) : 0, range);
+    if (dots == NULL)
+        return at;
+    if (low[0] == '\0')
+        return add(b, n, at, " (at most ", dots + 2);
+    at = add(b, n, at, dots[2] == '\0' ? " (at least " : " (", low);
+    return dots[2] == '\0' ? at : add(b, n, at, " to ", dots + 2);
+}
+
 void option_notes(const onq_option_info *o, char *b, size_t n) {
     size_t at = 0;
     char choice[64];
@@ -81,7 +94,7 @@ void option_notes(const onq_option_info *o, char *b, size_t n) {
         for (size_t i = 0; option_choice(o, i, choice, sizeof choice); i++)
             at = add(b, n, at, i == 0 ? " (one of " : ", ", choice);
     } else if (o->choices[0] != '\0') {
-        at = add(b, n, at, " (", o->choices);
+        at = add_range(b, n, at, o->choices);
     }
     const bool plain = strcmp(o->fallback, "") == 0 || strcmp(o->fallback, "false") == 0;
     if (!plain)
@@ -184,7 +197,7 @@ void help_all(FILE *f) {
           "  onq --version              the version\n"
           "  onq --list-commands        the names of the commands, one a line\n"
           "  onq --man [COMMAND]        a man page (onq --man static | man -l -)\n"
-          "  onq --markdown             the whole reference in Markdown\n"
+          "  onq --markdown [COMMAND]   the same for docs/, in Markdown\n"
           "  onq --completion SHELL     completion for bash, zsh or fish\n",
           f);
     paragraphs(f, pages_conventions);

@@ -157,10 +157,10 @@ static int own_option(struct screen *s, const char *word, const char *next) {
         return page(s, next, help_all, help_command);
     if (strcmp(word, "--man") == 0)
         return page(s, next, man_all, man_command);
+    if (strcmp(word, "--markdown") == 0)
+        return page(s, next, markdown_all, markdown_command);
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
         printf("onq %s\n", onq_version());
-    else if (strcmp(word, "--markdown") == 0)
-        markdown_all(stdout);
     else if (strcmp(word, "--list-commands") == 0)
         for (size_t i = 0; i < onq_command_count(); i++)
             puts(onq_command_at(i)->name);

@@ -1,6 +1,6 @@
 /*
- * markdown.c — the reference of the command line in Markdown, from the tables: `onq --markdown`,
- * which is docs/CLI.md.
+ * markdown.c — the reference of the command line in Markdown, from the tables: `onq --markdown` is
+ * docs/CLI.md, `onq --markdown COMMAND` is docs/commands/COMMAND.md (tools/update-docs.sh writes them).
  */
 #include "pages.h"
 
@@ -38,9 +38,9 @@ static void option(FILE *f, const onq_option_info *o) {
     fputs(" |\n", f);
 }
 
-static void command(FILE *f, const onq_command_info *c) {
-    fprintf(f, "## onq %s%s%s\n\n", c->name, c->operands[0] != '\0' ? " " : "", c->operands);
-    fprintf(f, "%s\n\n", c->summary);
+void markdown_command(FILE *f, const onq_command_info *c) {
+    fprintf(f, "# onq %s%s%s\n\n", c->name, c->operands[0] != '\0' ? " " : "", c->operands);
+    fprintf(f, "onq-%s: %s. The conventions are in [CLI.md](../CLI.md).\n\n", c->name, c->summary);
     paragraphs(f, c->text);
     fputs("| option | meaning |\n|---|---|\n", f);
     const char *group = "";
@@ -54,27 +54,24 @@ static void command(FILE *f, const onq_command_info *c) {
         group = title;
         option(f, onq_option_at(c->name, i));
     }
-    fputc('\n', f);
 }
 
 void markdown_all(FILE *f) {
     fputs("# The command line of onq\n\n"
-          "Made by `onq --markdown` from the option tables (src/api/); do not edit. "
-          "`make docs` writes it anew.\n\n"
+          "This page and those it leads to are made from the option tables in src/api/; "
+          "`tools/update-docs.sh` writes them anew.\n\n"
           "`onq COMMAND [OPTIONS]`\n\n"
           "| command | does |\n|---|---|\n",
           f);
     for (size_t i = 0; i < onq_command_count(); i++) {
         const onq_command_info *c = onq_command_at(i);
-        fprintf(f, "| [`%s`](#onq-%s) | ", c->name, c->name);
+        fprintf(f, "| [`%s`](commands/%s.md) | ", c->name, c->name);
         cell(f, c->summary);
         fputs(" |\n", f);
     }
     fputs("\n## Conventions\n\n", f);
     paragraphs(f, pages_conventions);
     fputs("Exit status: 0 done; 1 the job failed, or the answer is no (`diff`); 2 the command line is "
-          "wrong.\n\n",
+          "wrong.\n",
           f);
-    for (size_t i = 0; i < onq_command_count(); i++)
-        command(f, onq_command_at(i));
 }

@@ -19,6 +19,7 @@ const onq_command_info *pages_command(const char *name);
 void man_all(FILE *f);
 void man_command(FILE *f, const onq_command_info *c);
 void markdown_all(FILE *f);
+void markdown_command(FILE *f, const onq_command_info *c);
 
 /* ---- completion.c ---- */
 /* False for a shell that is not bash, zsh or fish. */

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define BEFORE 0.3  /* seconds before the first drawing: what is quick needs no bar */
 #define BETWEEN 0.1 /* seconds from one drawing to the next */
 
 static double now(void) {
@@ -73,16 +74,16 @@ void screen_progress(struct screen *s, const char *what, uint64_t done, uint64_t
     if (strncmp(s->what, what, sizeof s->what - 1) != 0) {
         snprintf(s->what, sizeof s->what, "%s", what);
         s->began = t;
-        s->last = 0;
+        s->last = t + BEFORE - BETWEEN;
         s->first = done;
     }
-    if (t - s->last < BETWEEN && (total == 0 || done < total))
-        return;
-    s->last = t;
     if (total > 0 && done >= total) {
         screen_wipe(s);
         return;
     }
+    if (t - s->last < BETWEEN)
+        return;
+    s->last = t;
 
     const double passed = t - s->began, made = done > s->first ? (double)(done - s->first) : 0;
     const double rate = passed > 0 ? made / passed : 0;

@@ -9,7 +9,8 @@
 
 #include <stdio.h>
 
-#define SHOWN 24 /* lines of inputs, outputs and operators, unless --all */
+#define SHOWN 24 /* inputs, outputs and operator types, unless --all */
+#define WIDTH 79
 
 /* ---- small texts ---- */
 
@@ -50,31 +51,47 @@ static void add_name(oq_buf *b, oq_str s) {
         oq_buf_adds(b, "...");
 }
 
-static void json_ops(oq_jw *w, const char *key, const oq_op_counts *ops) {
-    oq_jw_begin_array(w, key);
-    for (size_t i = 0; i < ops->n; i++) {
-        oq_jw_begin_object(w, NULL);
-        oq_jw_str(w, "domain", ops->v[i].domain);
-        oq_jw_str(w, "op_type", ops->v[i].op_type);
-        oq_jw_uint(w, "count", ops->v[i].count);
-        oq_jw_end_object(w);
+/* "Conv", "com.microsoft:Attention" */
+static void add_op(oq_buf *b, const oq_op_count *op) {
+    if (op->domain.n != 0) {
+        add_name(b, op->domain);
+        oq_buf_addc(b, ':');
     }
-    oq_jw_end_array(w);
+    add_name(b, op->op_type);
 }
 
-/* "Conv 49, Gemm 1"; the rest as a number. */
-static void text_ops(oq_buf *b, const oq_op_counts *ops, size_t most) {
+static void json_ops(oq_job *job, const char *key, const oq_op_counts *ops) {
+    oq_buf name;
+    oq_buf_init(&name, &job->env->alloc);
+    oq_jw_begin_object(&job->json, key);
+    for (size_t i = 0; i < ops->n; i++) {
+        name.n = 0;
+        add_op(&name, &ops->v[i]);
+        oq_jw_key(&job->json, (oq_str){name.p, name.n});
+        oq_jw_uint(&job->json, NULL, ops->v[i].count);
+    }
+    oq_jw_end_object(&job->json);
+    job->json_text.failed |= name.failed;
+    oq_buf_release(&name);
+}
+
+/* "Conv 49, Gemm 1", in lines of a screen's width; the rest as a number. */
+static void text_ops(oq_buf *b, const oq_op_counts *ops, size_t most, size_t line_start) {
     for (size_t i = 0; i < ops->n && i < most; i++) {
+        const size_t before = b->n;
         oq_buf_adds(b, i > 0 ? ", " : "");
-        if (ops->v[i].domain.n != 0) {
-            add_name(b, ops->v[i].domain);
-            oq_buf_addc(b, ':');
-        }
-        add_name(b, ops->v[i].op_type);
+        add_op(b, &ops->v[i]);
         oq_buf_addf(b, " %llu", (unsigned long long)ops->v[i].count);
+        if (i > 0 && b->n - line_start > WIDTH && !b->failed) {
+            /* Over the edge: the blank before it becomes a new line. */
+            oq_buf_adds(b, "  ");
+            memmove(b->p + before + 4, b->p + before + 2, b->n - before - 4);
+            memcpy(b->p + before, ",\n  ", 4);
+            line_start = before + 2;
+        }
     }
     if (ops->n > most)
-        oq_buf_addf(b, ", ... %zu more types", ops->n - most);
+        oq_buf_addf(b, ", ... %zu more", ops->n - most);
 }
 
 /* ---- the parts of the report ---- */
@@ -112,12 +129,14 @@ static void show_head(oq_job *job, const oq_model *m) {
     oq_jw_str(&job->json, "producer_name", p->producer_name);
     oq_jw_str(&job->json, "producer_version", p->producer_version);
     oq_jw_str(&job->json, "graph", p->graph->name);
-    oq_jw_begin_object(&job->json, "metadata");
+    oq_jw_begin_array(&job->json, "metadata"); /* keys may be there twice */
     for (size_t i = 0; i < p->metadata_props.n; i++) {
-        oq_jw_key(&job->json, p->metadata_props.v[i]->key);
-        oq_jw_str(&job->json, NULL, p->metadata_props.v[i]->value);
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "key", p->metadata_props.v[i]->key);
+        oq_jw_str(&job->json, "value", p->metadata_props.v[i]->value);
+        oq_jw_end_object(&job->json);
     }
-    oq_jw_end_object(&job->json);
+    oq_jw_end_array(&job->json);
 }
 
 static void json_shape(oq_jw *w, const oq_type *t) {
@@ -145,7 +164,7 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
     oq_map inits;
     oq_map_init(&inits, &job->arena);
     for (size_t i = 0; v == g->input.v && i < g->initializer.n; i++)
-        (void)oq_map_put(&inits, g->initializer.v[i]->name, 1);
+        job->text.failed |= !oq_map_put(&inits, g->initializer.v[i]->name, 1);
     oq_buf type;
     oq_buf_init(&type, &job->env->alloc);
     size_t shown = 0, left = 0;
@@ -186,12 +205,12 @@ static void show_nodes(oq_job *job, const oq_model *m, const oq_summary *s, bool
     if (m->proto->functions.n > 0)
         oq_buf_addf(&job->text, ", %zu functions", m->proto->functions.n);
     oq_buf_adds(&job->text, "\n  ");
-    text_ops(&job->text, &s->ops, all ? SIZE_MAX : SHOWN);
+    text_ops(&job->text, &s->ops, all ? SIZE_MAX : SHOWN, job->text.n - 2);
     oq_buf_addc(&job->text, '\n');
     oq_jw_uint(&job->json, "nodes", s->nodes);
     oq_jw_uint(&job->json, "graphs", s->graphs);
     oq_jw_uint(&job->json, "functions", m->proto->functions.n);
-    json_ops(&job->json, "operators", &s->ops);
+    json_ops(job, "operators", &s->ops);
 }
 
 static void show_storage(oq_job *job, const oq_summary *s) {
@@ -226,8 +245,8 @@ static void show_storage(oq_job *job, const oq_summary *s) {
 
 static void show_tensors(oq_job *job, const oq_summary *s) {
     char a[32], b[32];
-    oq_buf_addf(&job->text, "tensors: %s with %s values, %s\n", number_text(a, s->total.tensors),
-                number_text(b, s->total.elements), bytes_text((char[32]){0}, s->total.bytes));
+    oq_buf_addf(&job->text, "parameters: %s in %s tensors, %s\n", number_text(a, s->total.elements),
+                number_text(b, s->total.tensors), bytes_text((char[32]){0}, s->total.bytes));
     oq_jw_uint(&job->json, "tensors", s->total.tensors);
     oq_jw_uint(&job->json, "parameters", s->total.elements);
     oq_jw_uint(&job->json, "bytes", s->total.bytes);
@@ -347,13 +366,13 @@ static void show_can(oq_job *job, const oq_summary *s) {
         } else {
             oq_buf_addf(&job->text, "%llu nodes, %s of float weights (", (unsigned long long)can->nodes,
                         bytes_text(b, can->weight_bytes));
-            text_ops(&job->text, &can->ops, 5);
+            text_ops(&job->text, &can->ops, 5, job->text.n);
             oq_buf_adds(&job->text, ")\n");
         }
         oq_jw_begin_object(&job->json, mode);
         oq_jw_uint(&job->json, "nodes", can->nodes);
         oq_jw_uint(&job->json, "weight_bytes", can->weight_bytes);
-        json_ops(&job->json, "operators", &can->ops);
+        json_ops(job, "operators", &can->ops);
         oq_jw_end_object(&job->json);
     }
     oq_jw_end_object(&job->json);

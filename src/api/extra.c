@@ -21,10 +21,10 @@ static const extra_row extras[] = {
 #undef OQ_EXTRA
 };
 
-/* Keys are matched in any case; - and _ alike. */
+/* By its own name exactly, as in the reference's dictionary. */
 static const extra_row *find_row(oq_str key) {
     for (size_t i = 0; i < OQ_COUNT(extras); i++) {
-        if (oq_opt_same(oq_str_of(extras[i].info.name), key))
+        if (oq_str_is(key, extras[i].info.name))
             return &extras[i];
     }
     return NULL;

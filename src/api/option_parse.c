@@ -87,28 +87,19 @@ static bool text_to_real(const char *text, double *out) {
     return end == b + w && isfinite(*out);
 }
 
-/* Is v inside the row's "lo..hi"? */
-static bool in_range(const onq_option_info *row, double v) {
+static onq_code check_range(const onq_option_info *row, const char *text, double v, onq_error *err) {
     const char *dots = strstr(row->choices, "..");
     if (dots == NULL)
-        return true;
-    char low[64];
-    const size_t n = (size_t)(dots - row->choices);
-    if (n >= sizeof low)
-        return true;
-    memcpy(low, row->choices, n);
-    low[n] = '\0';
-    double lo = 0, hi = 0;
-    const bool below = text_to_real(low, &lo) && v < lo;
-    const bool above = text_to_real(dots + 2, &hi) && v > hi;
-    return !below && !above;
-}
-
-static onq_code check_range(const onq_option_info *row, const char *text, double v, onq_error *err) {
-    if (in_range(row, v))
         return ONQ_OK;
-    return oq_fail(err, ONQ_E_OPTION, "--%s: %s is out of range (%s)", row->name, text,
-                   row->choices);
+    char low[64];
+    snprintf(low, sizeof low, "%.*s", (int)(dots - row->choices), row->choices);
+    double lo = 0, hi = 0;
+    const bool has_lo = text_to_real(low, &lo), has_hi = text_to_real(dots + 2, &hi);
+    if (!(has_lo && v < lo) && !(has_hi && v > hi))
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_OPTION, "--%s: %s is out of range (%s%s%s%s)", row->name, text,
+                   has_lo && has_hi ? "" : has_lo ? "at least " : "at most ", low,
+                   has_lo && has_hi ? " to " : "", dots + 2);
 }
 
 static onq_code parse_int(const onq_option_info *row, const char *text, oq_opt_value *v,

@@ -69,6 +69,11 @@ onq_code onq_options_new(onq_env *env, const char *command, onq_options **out, o
         oq_nearest_text(&near, "", hint, sizeof hint);
         return oq_fail(err, ONQ_E_OPTION, "unknown command '%.100s'%s", command, hint);
     }
+    return oq_options_make(env, c, out, err);
+}
+
+onq_code oq_options_make(onq_env *env, const oq_command *c, onq_options **out, onq_error *err) {
+    *out = NULL;
     onq_options *o = oq_calloc(&env->alloc, 1, sizeof *o);
     if (o == NULL)
         return oq_fail_nomem(err);

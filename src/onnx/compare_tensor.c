@@ -69,7 +69,8 @@ static onq_code tally_data(oq_cmp *c, oq_dtype type, oq_span a, oq_span b, uint6
             tally_piece(c, type, a.p + at, b.p + at, left < per_piece ? left : per_piece, done, t);
         }
         c->bytes_done += n;
-        if (c->bytes_done % DROP_EVERY < PIECE) {
+        if (c->bytes_done - c->bytes_dropped >= DROP_EVERY) {
+            c->bytes_dropped = c->bytes_done;
             oq_model_drop_pages(c->a);
             oq_model_drop_pages(c->b);
             OQ_TRY(oq_progress(c->a->env, "comparing, MB", c->bytes_done >> 20, 0, err));
