@@ -57,6 +57,9 @@ static const onq_option_info runtime[] = {
     OQ_PATH("onnxruntime", 0, "", "FILE",
             "The ONNX Runtime library to use. Default: $ONQ_ONNXRUNTIME, then what was set up with "
             "onq, then the loader's path."),
+    OQ_TEXT("provider", 0, "", "", "NAME",
+            "Where the model runs: CPU, CUDA, ... as the runtime's build has it (CPU by default)."),
+    OQ_LIST("custom_ops", 0, "", "FILE", "Libraries of custom operators that the model needs."),
 };
 const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
 

@@ -55,7 +55,7 @@ extern const oq_opt_group oq_group_general;  /* quiet verbose json threads verif
 extern const oq_opt_group oq_group_input;    /* input data_root */
 extern const oq_opt_group oq_group_output;   /* output use_external_data_format */
 extern const oq_opt_group oq_group_data;     /* data limit dim image_* */
-extern const oq_opt_group oq_group_runtime;  /* onnxruntime */
+extern const oq_opt_group oq_group_runtime;  /* onnxruntime provider custom_ops */
 extern const oq_opt_group oq_group_select;   /* op_types_to_quantize nodes_to_* strict */
 extern const oq_opt_group oq_group_extra;    /* extra */
 

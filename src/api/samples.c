@@ -1,0 +1,106 @@
+/*
+ * samples.c — from options to a source, an engine and a session. See samples.h.
+ */
+#include "api/samples.h"
+
+#include "engine/ort.h"
+
+#include <stdlib.h>
+
+static onq_code bad_value(const char *name, oq_str v, const char *wanted, onq_error *err) {
+    return oq_fail(err, ONQ_E_OPTION, "--%s: '%.*s' is not %s", name, OQ_STR(v), wanted);
+}
+
+/* "224x192", or one number for both. */
+static onq_code image_size(oq_job *job, oq_image_options *o, onq_error *err) {
+    const char *text = oq_opt_str(job->opts, "image_size");
+    if (text == NULL)
+        return ONQ_OK;
+    const oq_str v = oq_str_of(text);
+    const size_t at = strcspn(text, "xX");
+    const bool two = at < v.n;
+    const oq_str h = {v.p, at}, w = two ? (oq_str){v.p + at + 1, v.n - at - 1} : h;
+    if (!oq_str_to_i64(h, &o->height) || !oq_str_to_i64(w, &o->width) || o->height < 1 ||
+        o->width < 1)
+        return bad_value("image_size", v, "HxW, as in 224x224", err);
+    return ONQ_OK;
+}
+
+static onq_code image_numbers(oq_job *job, const char *name, double out[3], size_t *n,
+                              onq_error *err) {
+    const oq_str *list = oq_opt_list(job->opts, name, n);
+    if (*n == 2 || *n > 3)
+        return oq_fail(err, ONQ_E_OPTION, "--%s: %zu numbers, expected 1 or 3", name, *n);
+    for (size_t i = 0; i < *n; i++) {
+        char *end = NULL;
+        out[i] = strtod(list[i].p, &end);
+        if (list[i].n == 0 || end != list[i].p + list[i].n || !__builtin_isfinite(out[i]))
+            return bad_value(name, list[i], "a number", err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code image_options(oq_job *job, oq_image_options *o, onq_error *err) {
+    if (oq_opt_is_set(job->opts, "image_layout"))
+        o->layout = oq_opt_enum(job->opts, "image_layout") == 0 ? OQ_IMAGE_NCHW : OQ_IMAGE_NHWC;
+    o->color = (oq_image_color)oq_opt_enum(job->opts, "image_color");
+    o->resize = (oq_image_resize)oq_opt_enum(job->opts, "image_resize");
+    if (oq_opt_is_set(job->opts, "image_scale")) {
+        o->scale = oq_opt_real(job->opts, "image_scale");
+        o->has_scale = true;
+    }
+    OQ_TRY(image_size(job, o, err));
+    OQ_TRY(image_numbers(job, "image_mean", o->mean, &o->n_mean, err));
+    return image_numbers(job, "image_std", o->std, &o->n_std, err);
+}
+
+static onq_code dim_options(oq_job *job, oq_source_options *o, onq_error *err) {
+    size_t n = 0;
+    const oq_str *list = oq_opt_list(job->opts, "dim", &n);
+    oq_dim_fix *dims = OQ_NEW_ARRAY(&job->arena, oq_dim_fix, n > 0 ? n : 1);
+    if (dims == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        oq_str value;
+        if (!oq_opt_split(list[i], &dims[i].name, &value) ||
+            !oq_str_to_i64(value, &dims[i].value) || dims[i].value < 0)
+            return bad_value("dim", list[i], "NAME=VALUE with a whole number", err);
+    }
+    o->dims = dims;
+    o->n_dims = n;
+    return ONQ_OK;
+}
+
+onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
+                               onq_error *err) {
+    *o = (oq_source_options){.spec = oq_opt_str(job->opts, "data"), .model = m};
+    if (oq_opt_is_set(job->opts, "limit"))
+        o->limit = (uint64_t)oq_opt_int(job->opts, "limit");
+    OQ_TRY(dim_options(job, o, err));
+    return image_options(job, &o->image, err);
+}
+
+onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err) {
+    oq_source_options o;
+    OQ_TRY(oq_job_source_options(job, m, &o, err));
+    return oq_source_open(job->env, &o, out, err);
+}
+
+onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err) {
+    return oq_ort_open(job->env, oq_opt_str(job->opts, "onnxruntime"), out, err);
+}
+
+onq_code oq_job_session(oq_job *job, oq_session_options *o, onq_error *err) {
+    size_t n = 0;
+    const oq_str *list = oq_opt_list(job->opts, "custom_ops", &n);
+    const char **paths = OQ_NEW_ARRAY(&job->arena, const char *, n > 0 ? n : 1);
+    if (paths == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++)
+        paths[i] = list[i].p; /* lists are NUL-terminated */
+    *o = (oq_session_options){.n_threads = oq_env_threads(job->env),
+                              .provider = oq_opt_str(job->opts, "provider"),
+                              .custom_ops = paths,
+                              .n_custom_ops = n};
+    return ONQ_OK;
+}

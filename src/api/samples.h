@@ -1,0 +1,23 @@
+/*
+ * samples.h — what the options of the groups "Samples" and "Runtime" ask for: a source and an engine.
+ *
+ * For every command that runs a model: run, bench, calibrate, static, debug.
+ */
+#ifndef OQ_API_SAMPLES_H
+#define OQ_API_SAMPLES_H
+
+#include "api/command.h"
+#include "engine/engine.h"
+#include "engine/source.h"
+
+/* Fills `o` from --data, --limit, --dim and --image_*; texts live in the job's arena. ONQ_E_OPTION when
+ * a value does not fit. */
+onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o, onq_error *err);
+/* The source they describe: all samples. The caller closes it. */
+onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err);
+/* ONNX Runtime as --onnxruntime says. The caller closes it. */
+onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err);
+/* Threads, --provider and --custom_ops for a session; the caller adds the model and the rest. */
+onq_code oq_job_session(oq_job *job, oq_session_options *o, onq_error *err);
+
+#endif
