@@ -1,12 +1,16 @@
 /*
  * json.c — reading JSON through jansson, with limits. See json.h; the writer is in json_write.c.
  *
- * jansson's parser recurses, so nesting is counted in the text before it sees it. Its memory comes from
+ * jansson's parser recurses, and it makes some 300 bytes of `{}`, so nesting and values are counted in the
+ * text before it sees it. Its memory comes from
  * the C library (its allocator is a global that is not ours to set).
  */
 #include "base/json.h"
 
 #include "base/file.h"
+
+#define TEXT_OF(x)       #x
+#define TEXT_OF_VALUE(x) TEXT_OF(x)
 
 /* Line and column (both from 1, in bytes) of a place in the text. */
 static void place_of(oq_str text, size_t at, size_t *line, size_t *column) {
@@ -21,29 +25,66 @@ static void place_of(oq_str text, size_t at, size_t *line, size_t *column) {
     *column = at - start + 1;
 }
 
-/* True if brackets nest at most OQ_JSON_DEPTH deep; *at is the bracket that is too much. */
-static bool depth_ok(oq_str text, size_t *at) {
-    size_t depth = 0;
+/* What a character outside of texts costs in memory, about: a container and its first table, a value
+ * and its place in one. */
+static size_t cost_of(char c) {
+    return c == '{' ? 360 : c == '[' ? 120 : c == ':' ? 140 : c == ',' ? 60 : c == '"' ? 40 : 0;
+}
+
+/* Looks through the text for what must not reach the parser: nesting that is too deep, and small text that
+ * makes large trees. Returns what is too much and sets *at to where, or NULL. */
+static const char *find_excess(oq_str text, size_t *at) {
+    size_t depth = 0, cost = 0;
     bool in_text = false;
     for (size_t i = 0; i < text.n; i++) {
         const char c = text.p[i];
+        *at = i;
         if (in_text) {
             if (c == '\\')
                 i++;
             else if (c == '"')
                 in_text = false;
-        } else if (c == '"') {
-            in_text = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > OQ_JSON_DEPTH) {
-                *at = i;
-                return false;
-            }
-        } else if ((c == ']' || c == '}') && depth != 0) {
-            depth--;
+            continue;
         }
+        if (c == '"')
+            in_text = true;
+        else if (c == '[' || c == '{')
+            depth++;
+        else if ((c == ']' || c == '}') && depth != 0)
+            depth--;
+        if (depth > OQ_JSON_DEPTH)
+            return "JSON is nested more than " TEXT_OF_VALUE(OQ_JSON_DEPTH) " deep";
+        cost += cost_of(c);
+        if (cost > OQ_JSON_MEMORY)
+            return "more values than there is memory for (512 MiB)";
     }
-    return true;
+    return NULL;
+}
+
+/* Where an error of jansson's begins: its position is the end of the token that its message names. */
+static size_t place_of_error(oq_str text, const json_error_t *why) {
+    size_t at = why->position > 0 ? (size_t)why->position : 0;
+    if (at > text.n)
+        at = text.n;
+    const char *token = strstr(why->text, " near '");
+    if (token != NULL) {
+        token += 7;
+        const size_t n = strlen(token) != 0 ? strlen(token) - 1 : 0; /* without the quote */
+        if (n <= at && memcmp(text.p + at - n, token, n) == 0)
+            return at - n;
+    }
+    return at != 0 ? at - 1 : 0;
+}
+
+static onq_code fail_json(onq_error *err, const char *where, oq_str text, size_t at,
+                          const char *what) {
+    size_t line, column;
+    place_of(text, at, &line, &column);
+    oq_fail(err, ONQ_E_CONFIG, "%s: line %zu, column %zu: not valid JSON: %s", where, line, column,
+            what);
+    if (err != NULL)
+        err->offset = (int64_t)at;
+    return ONQ_E_CONFIG;
 }
 
 onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *err) {
@@ -52,11 +93,16 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
     if (text.n > OQ_JSON_MOST)
         return oq_fail(err, ONQ_E_LIMIT, "%s: has %zu bytes of JSON, at most %u are read", where,
                        text.n, OQ_JSON_MOST);
-    if (!depth_ok(text, &at)) {
+    const char *excess = find_excess(text, &at);
+    if (excess != NULL) {
         place_of(text, at, &line, &column);
-        return oq_fail(err, ONQ_E_LIMIT,
-                       "%s: line %zu, column %zu: JSON is nested more than %d deep", where, line,
-                       column, OQ_JSON_DEPTH);
+        return oq_fail(err, ONQ_E_LIMIT, "%s: line %zu, column %zu: %s", where, line, column,
+                       excess);
+    }
+    const char *nul = text.n != 0 ? memchr(text.p, '\0', text.n) : NULL;
+    if (nul != NULL) {
+        /* To jansson a NUL behind the value is the end, and what follows is not looked at. */
+        return fail_json(err, where, text, (size_t)(nul - text.p), "a NUL byte");
     }
     json_error_t why;
     json_t *root = json_loadb(text.p != NULL ? text.p : "", text.n,
@@ -67,16 +113,7 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
     }
     if (json_error_code(&why) == json_error_out_of_memory)
         return oq_fail_nomem(err);
-    /* jansson's column counts characters and stands behind the token; the byte position does not. */
-    at = why.position > 0 ? (size_t)why.position - 1 : 0;
-    if (at > text.n)
-        at = text.n;
-    place_of(text, at, &line, &column);
-    oq_fail(err, ONQ_E_CONFIG, "%s: line %zu, column %zu: not valid JSON: %s", where, line, column,
-            why.text);
-    if (err != NULL)
-        err->offset = (int64_t)at;
-    return ONQ_E_CONFIG;
+    return fail_json(err, where, text, place_of_error(text, &why), why.text);
 }
 
 onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, onq_error *err) {

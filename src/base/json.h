@@ -1,7 +1,7 @@
 /*
  * json.h — a thin layer over jansson.
  *
- * Reading has limits on size and depth, refuses duplicate keys, and gives errors with file, line and
+ * Reading has limits on size, depth and memory, refuses duplicate keys, and gives errors with file, line and
  * column (ONQ_E_CONFIG for what is not JSON, ONQ_E_LIMIT for too much of it).
  * Writing is through oq_jw, a small streaming writer with stable key order, so that a large report
  * needs no tree in memory.
@@ -14,8 +14,9 @@
 
 #include <jansson.h>
 
-#define OQ_JSON_DEPTH 64
-#define OQ_JSON_MOST (64u << 20)
+#define OQ_JSON_DEPTH  64
+#define OQ_JSON_MOST   (64u << 20)  /* bytes of text */
+#define OQ_JSON_MEMORY (512u << 20) /* bytes of the tree, estimated */
 
 /* Parses a file; *out is a new reference (json_decref it). */
 onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, onq_error *err);
