@@ -314,17 +314,10 @@ oq_str oq_npy_text(const oq_npy *h, oq_arena *a, const uint8_t *in, uint64_t i) 
 
 /* ---- writing ---- */
 
-bool oq_npy_write_header(oq_buf *out, oq_dtype dt, const int64_t *dims, size_t rank) {
-    const type_row *row = NULL;
-    for (size_t i = 0; i < OQ_COUNT(type_rows); i++)
-        if (type_rows[i].dtype == dt)
-            row = &type_rows[i];
-    if (row == NULL)
-        return false;
+static void write_header(oq_buf *out, const char *descr, const int64_t *dims, size_t rank) {
     oq_buf text;
     oq_buf_init(&text, out->alloc);
-    oq_buf_addf(&text, "{'descr': '%c%c%u', 'fortran_order': False, 'shape': (",
-                row->item == 1 ? '|' : '<', row->kind, row->item);
+    oq_buf_addf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (size_t i = 0; i < rank; i++)
         oq_buf_addf(&text, i > 0 ? ", %" PRId64 : "%" PRId64, dims[i]);
     oq_buf_adds(&text, rank == 1 ? ",), }" : "), }");
@@ -338,5 +331,23 @@ bool oq_npy_write_header(oq_buf *out, oq_dtype dt, const int64_t *dims, size_t r
     oq_buf_add(out, text.p, text.n);
     out->failed = out->failed || text.failed;
     oq_buf_release(&text);
-    return true;
+}
+
+bool oq_npy_write_header(oq_buf *out, oq_dtype dt, const int64_t *dims, size_t rank) {
+    for (size_t i = 0; i < OQ_COUNT(type_rows); i++) {
+        const type_row *row = &type_rows[i];
+        if (row->dtype != dt)
+            continue;
+        char descr[16];
+        snprintf(descr, sizeof descr, "%c%c%u", row->item == 1 ? '|' : '<', row->kind, row->item);
+        write_header(out, descr, dims, rank);
+        return true;
+    }
+    return false;
+}
+
+void oq_npy_write_text_header(oq_buf *out, uint64_t width, const int64_t *dims, size_t rank) {
+    char descr[32];
+    snprintf(descr, sizeof descr, "<U%" PRIu64, width);
+    write_header(out, descr, dims, rank);
 }

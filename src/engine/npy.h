@@ -49,5 +49,7 @@ oq_str oq_npy_text(const oq_npy *h, oq_arena *a, const uint8_t *in, uint64_t i);
 /* Writing: prefix and header of a C-order array, padded as numpy does it, appended to `out`. False for
  * a type that numpy has not. */
 bool oq_npy_write_header(oq_buf *out, oq_dtype dt, const int64_t *dims, size_t rank);
+/* The same for texts of `width` UTF-32 characters each. */
+void oq_npy_write_text_header(oq_buf *out, uint64_t width, const int64_t *dims, size_t rank);
 
 #endif
