@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""make_corpus.py - the seeds of the fuzz targets for models and tensors, small and committed.
+
+    build/venv/bin/python tests/fuzz/make_corpus.py
+
+Seeds are made by the onnx package (ordinary models), by tests/parity/protogen.py (every field, odd encodings, unknown
+fields) and taken from tests/malformed. Files that fuzzing found are kept: only seed_* are made anew.
+"""
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "parity"))
+import protogen  # noqa: E402
+
+TINY = 300  # bytes: a malformed file below it is a seed, too
+
+
+def info(name, kind=TensorProto.FLOAT, shape=(2,)):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def wrap(nodes, inits=(), inputs=("x",), outputs=("y",), functions=(), opsets=None):
+    g = helper.make_graph(nodes, "g", [info(i) for i in inputs], [info(o) for o in outputs], list(inits))
+    opsets = opsets or [helper.make_opsetid("", 21)]
+    return helper.make_model(g, ir_version=10, opset_imports=opsets, functions=list(functions), producer_name="onq")
+
+
+def array(name, values, dtype=np.float32):
+    return numpy_helper.from_array(np.asarray(values, dtype), name)
+
+
+def models():
+    yield "conv", wrap([helper.make_node("Conv", ["x", "w", "b"], ["t"], "conv", pads=[1, 1, 1, 1], group=1),
+                        helper.make_node("Relu", ["t"], ["y"], "relu")],
+                       [array("w", np.ones((2, 1, 3, 3))), array("b", [1, 2])])
+    branch = [helper.make_graph([helper.make_node("Neg", ["x"], [o])], o, [], [info(o)]) for o in ("p", "q")]
+    yield "if", wrap([helper.make_node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])],
+                     [array("c", True, np.bool_)])
+    body = helper.make_graph([helper.make_node("Add", ["v", "w"], ["vo"]), helper.make_node("Identity", ["c"], ["co"])],
+                             "body", [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []), info("v")],
+                             [info("co", TensorProto.BOOL, []), info("vo")])
+    yield "loop", wrap([helper.make_node("Loop", ["", "", "x"], ["y"], body=body)], [array("w", [1, 2])])
+    f = helper.make_function("local", "F", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])],
+                             [helper.make_opsetid("", 21)])
+    yield "function", wrap([helper.make_node("F", ["x"], ["y"], domain="local")], functions=[f],
+                           opsets=[helper.make_opsetid("", 21), helper.make_opsetid("local", 1)])
+    sparse = helper.make_sparse_tensor(array("s", [1, 2]), array("i", [0, 3], np.int64), [5])
+    m = wrap([helper.make_node("Constant", [], ["k"], sparse_value=sparse), helper.make_node("Neg", ["x"], ["y"])])
+    m.graph.sparse_initializer.append(sparse)
+    yield "sparse", m
+    t = TensorProto(name="w", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
+    for k, v in (("location", "w.bin"), ("offset", "0"), ("length", "8")):
+        t.external_data.add(key=k, value=v)
+    yield "external", wrap([helper.make_node("Add", ["x", "w"], ["y"])], [t])
+    yield "qdq", wrap([helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0),
+                       helper.make_node("MatMul", ["x", "d"], ["y"])],
+                      [helper.make_tensor("q", TensorProto.INT4, [4], [1, -2, 3, -4]), array("s", [0.5]),
+                       helper.make_tensor("z", TensorProto.INT4, [1], [0])])
+    yield "chain", wrap([helper.make_node("Neg", [f"t{i}" if i else "x"], [f"t{i + 1}" if i < 9 else "y"]) for i in range(10)])
+
+
+def tensors():
+    rng = np.random.default_rng(1)
+    for name, number in TensorProto.DataType.items():
+        if number == 0:
+            continue
+        if number == TensorProto.STRING:
+            yield name, helper.make_tensor("s", number, [2], [b"a", b""])
+            continue
+        values = rng.integers(0, 2, 5) if "E8M0" not in name else np.ones(5)
+        yield name + "_typed", helper.make_tensor("t", number, [5], values.tolist())
+        yield name + "_raw", numpy_helper.from_array(numpy_helper.to_array(helper.make_tensor("r", number, [5], values.tolist())), "r")
+    yield "empty", TensorProto(data_type=1, dims=[0, 3])
+    yield "scalar", numpy_helper.from_array(np.float32(3.5), "s")
+    yield "huge", TensorProto(data_type=1, dims=[2**31, 2**31], raw_data=b"12345678")
+
+
+def write(target, name, data):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"seed_{name}").write_bytes(data)
+
+
+def main():
+    for old in (HERE / "corpus").glob("*/seed_*"):
+        if old.parent.name in ("decode", "roundtrip", "tensor"):
+            old.unlink()
+    for name, m in models():
+        write("decode", name, m.SerializeToString())
+        write("roundtrip", name, m.SerializeToString())
+    for seed in range(2):
+        m = protogen.Maker(seed, depth=3).fill(onnx.ModelProto())
+        write("roundtrip", f"every_field_{seed}", protogen.Encoder(seed).encode(m))
+        write("roundtrip", f"unknown_fields_{seed}", protogen.Encoder(seed, unknown=True).encode(m))
+        write("decode", f"every_field_{seed}", protogen.Encoder(seed).encode(m))
+    for path in sorted((HERE.parent / "malformed").glob("*.onnx")):
+        if path.stat().st_size < TINY:
+            write("decode", "bad_" + path.stem, path.read_bytes())
+    for name, t in tensors():
+        write("tensor", name, t.SerializeToString())
+    write("tensor", "every_field", protogen.Encoder(1, unknown=True).encode(protogen.Maker(1).fill(TensorProto())))
+
+
+if __name__ == "__main__":
+    main()
