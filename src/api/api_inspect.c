@@ -109,10 +109,13 @@ static void show_head(oq_job *job, const oq_model *m) {
     oq_jw_begin_array(&job->json, "opset_import");
     for (size_t i = 0; i < p->opset_import.n; i++) {
         const oq_opset *o = p->opset_import.v[i];
-        const bool onnx = o->domain.n == 0;
-        oq_buf_adds(b, i > 0 ? ", " : " ");
-        add_name(b, o->domain);
-        oq_buf_addf(b, "%s%lld", onnx ? "" : " ", (long long)o->version.v);
+        if (i < SHOWN) {
+            oq_buf_adds(b, i > 0 ? ", " : " ");
+            add_name(b, o->domain);
+            oq_buf_addf(b, "%s%lld", o->domain.n == 0 ? "" : " ", (long long)o->version.v);
+        } else if (i == SHOWN) {
+            oq_buf_addf(b, ", ... %zu more", p->opset_import.n - SHOWN);
+        }
         oq_jw_begin_object(&job->json, NULL);
         oq_jw_str(&job->json, "domain", o->domain);
         oq_jw_int(&job->json, "version", o->version.v);

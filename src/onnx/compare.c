@@ -294,18 +294,37 @@ static const named of_functions = {"function", OQ_DIFF_FUNCTION, function_name, 
 
 /* ---- models ---- */
 
-static onq_code compare_opsets(oq_cmp *c, onq_error *err) {
-    const oq_model *a = c->a, *b = c->b;
-    for (size_t i = 0; i < a->proto->opset_import.n; i++) {
-        const oq_opset *o = a->proto->opset_import.v[i];
-        const int64_t x = oq_model_opset(a, o->domain), y = oq_model_opset(b, o->domain);
-        if (x != y)
-            OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OPSET, o->domain, "version %lld vs %lld", (long long)x,
-                                (long long)y));
+/* Domain to index of its first import. */
+static onq_code map_opsets(oq_cmp *c, const oq_model_proto *p, oq_map *map, onq_error *err) {
+    oq_map_init(map, c->arena);
+    for (size_t i = p->opset_import.n; i > 0; i--) {
+        const oq_str domain = oq_cmp_domain(p->opset_import.v[i - 1]->domain);
+        if (!oq_map_put(map, domain, (uint32_t)(i - 1)))
+            return oq_fail_nomem(err);
     }
-    for (size_t i = 0; i < b->proto->opset_import.n; i++) {
-        const oq_opset *o = b->proto->opset_import.v[i];
-        if (oq_model_opset(a, o->domain) == 0 && o->version.v != 0)
+    return ONQ_OK;
+}
+
+static onq_code compare_opsets(oq_cmp *c, onq_error *err) {
+    const oq_model_proto *a = c->a->proto, *b = c->b->proto;
+    oq_map in_a, in_b;
+    OQ_TRY(map_opsets(c, a, &in_a, err));
+    OQ_TRY(map_opsets(c, b, &in_b, err));
+    for (size_t i = 0; i < a->opset_import.n; i++) {
+        const oq_opset *o = a->opset_import.v[i];
+        const oq_str domain = oq_cmp_domain(o->domain);
+        if (oq_map_find(&in_a, domain) != i)
+            continue; /* the first import of a domain counts */
+        const uint32_t k = oq_map_find(&in_b, domain);
+        const int64_t other = k != OQ_MAP_NONE ? b->opset_import.v[k]->version.v : 0;
+        if (o->version.v != other)
+            OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OPSET, o->domain, "version %lld vs %lld",
+                                (long long)o->version.v, (long long)other));
+    }
+    for (size_t i = 0; i < b->opset_import.n; i++) {
+        const oq_opset *o = b->opset_import.v[i];
+        const oq_str domain = oq_cmp_domain(o->domain);
+        if (oq_map_find(&in_b, domain) == i && !oq_map_has(&in_a, domain))
             OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OPSET, o->domain, "version 0 vs %lld",
                                 (long long)o->version.v));
     }

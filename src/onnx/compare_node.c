@@ -117,33 +117,44 @@ static onq_code compare_attribute(oq_cmp *c, oq_str owner, const oq_attribute *a
     return ONQ_OK;
 }
 
-static const oq_attribute *find_attribute(oq_attribute *const *v, size_t n, oq_str name,
-                                          size_t hint) {
-    if (hint < n && oq_str_eq(v[hint]->name, name))
-        return v[hint];
+/* The same names in the same places, as nearly always? */
+static bool attributes_aligned(oq_attribute *const *a, size_t n, oq_attribute *const *b, size_t m) {
+    if (n != m)
+        return false;
     for (size_t i = 0; i < n; i++) {
-        if (oq_str_eq(v[i]->name, name))
-            return v[i];
+        if (!oq_str_eq(a[i]->name, b[i]->name))
+            return false;
     }
-    return NULL;
+    return true;
 }
 
 onq_code oq_cmp_attributes(oq_cmp *c, oq_str owner, oq_attribute *const *a, size_t n,
                            oq_attribute *const *b, size_t m, onq_error *err) {
-    /* A node has a handful; more than any operator has is a hostile file's. */
-    if (n > 10000 || m > 10000)
-        return oq_fail(err, ONQ_E_LIMIT, "node '%.*s' has %zu attributes", OQ_STR(owner),
-                       n > m ? n : m);
+    if (attributes_aligned(a, n, b, m)) {
+        for (size_t i = 0; i < n; i++)
+            OQ_TRY(compare_attribute(c, owner, a[i], b[i], err));
+        return ONQ_OK;
+    }
+    oq_chain chain;
+    bool *taken = OQ_NEW_ARRAY(c->arena, bool, m);
+    if (taken == NULL || !oq_chain_init(&chain, c->arena, m))
+        return oq_fail_nomem(err);
+    for (size_t i = m; i > 0; i--) {
+        if (!oq_chain_add(&chain, b[i - 1]->name, (uint32_t)(i - 1)))
+            return oq_fail_nomem(err);
+    }
     for (size_t i = 0; i < n; i++) {
-        const oq_attribute *y = find_attribute(b, m, a[i]->name, i);
-        if (y != NULL)
-            OQ_TRY(compare_attribute(c, owner, a[i], y, err));
-        else
+        const uint32_t k = oq_chain_take(&chain, a[i]->name);
+        if (k == OQ_MAP_NONE) {
             OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%.*s: only in the first",
                                 OQ_STR(a[i]->name)));
+            continue;
+        }
+        taken[k] = true;
+        OQ_TRY(compare_attribute(c, owner, a[i], b[k], err));
     }
     for (size_t i = 0; i < m; i++) {
-        if (find_attribute(a, n, b[i]->name, i) == NULL)
+        if (!taken[i])
             OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%.*s: only in the second",
                                 OQ_STR(b[i]->name)));
     }

@@ -96,7 +96,7 @@ static bool locate(const oq_model *m, const uint8_t *p, const oq_file **file, ui
 static bool same_place(const oq_cmp *c, oq_span a, oq_span b) {
     const oq_file *f, *g;
     uint64_t x, y;
-    return a.n == b.n && a.n > 0 && locate(c->a, a.p, &f, &x) && locate(c->b, b.p, &g, &y) && x == y &&
+    return a.n == b.n && a.n >= PIECE && locate(c->a, a.p, &f, &x) && locate(c->b, b.p, &g, &y) && x == y &&
            f->dev == g->dev && f->ino == g->ino;
 }
 

@@ -1,0 +1,52 @@
+/*
+ * fuzz_inspect.c — any bytes as a model: counting it, and comparing it with itself with and without names.
+ *
+ * Beyond "no crash": a model that can be compared with itself has no difference. The check is not run first, so that
+ * counting and comparing meet what it would refuse.
+ */
+#include "onnx/check.h"
+#include "onnx/compare.h"
+#include "onnx/summary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static onq_code on_found(void *ctx, const oq_difference *d, onq_error *err) {
+    (void)ctx;
+    (void)err;
+    fprintf(stderr, "%s '%.*s': %.*s\n", oq_diff_name(d->kind), OQ_STR(d->name), OQ_STR(d->text));
+    abort();
+}
+
+static void compare(oq_model *a, oq_model *b, bool rename) {
+    const oq_compare how = {.rename = rename, .found = on_found};
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena scratch;
+    oq_arena_init(&scratch, &a->env->alloc);
+    (void)oq_compare_models(&how, &scratch, a, b, &err);
+    oq_arena_release(&scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    onq_error err = ONQ_ERROR_INIT;
+    onq_env *env = onq_env_new(NULL);
+    oq_model *a = NULL, *b = NULL;
+    if (oq_model_open_memory(env, data, size, NULL, &a, &err) == ONQ_OK &&
+        oq_model_open_memory(env, data, size, NULL, &b, &err) == ONQ_OK) {
+        oq_summary s;
+        oq_arena scratch;
+        oq_arena_init(&scratch, &env->alloc);
+        if (oq_summary_make(&s, &scratch, a, &err) != ONQ_OK && err.text[0] == '\0')
+            abort(); /* a refusal says why */
+        oq_arena_release(&scratch);
+        compare(a, b, false);
+        compare(a, b, true);
+        (void)oq_model_check(a, &err);
+    }
+    oq_model_free(a);
+    oq_model_free(b);
+    onq_env_free(env);
+    return 0;
+}
