@@ -5,6 +5,7 @@
  * is onq_run. This file adds what a process needs: signals, exit statuses, standard output.
  */
 #include "args.h"
+#include "guard.h"
 #include "pages.h"
 #include "screen.h"
 
@@ -38,6 +39,9 @@ static void catch_signals(void) {
     }
     /* A reader that goes away is a failed write, not death in the middle of a job. */
     signal(SIGPIPE, SIG_IGN);
+    /* So is a limit on the size of files. */
+    signal(SIGXFSZ, SIG_IGN);
+    guard_install();
 }
 
 /* Ends as the signal would have ended us, for the shell to see. */
@@ -86,6 +90,14 @@ static int run(struct screen *s, onq_env *env, const onq_options *opts,
     onq_result *res = NULL;
     const onq_code rc = onq_run(env, opts, &res, &err);
     screen_wipe(s);
+    if (guard_shrunk() != NULL) {
+        snprintf(err.text, sizeof err.text,
+                 "%.900s: became shorter while it was read; try again when it is complete",
+                 guard_shrunk());
+        screen_error(s, err.text);
+        onq_result_free(res);
+        return EXIT_FAILED;
+    }
     if (rc != ONQ_OK) {
         if (rc == ONQ_E_OPTION)
             return usage_error(s, command, err.text);

@@ -2,8 +2,11 @@
  * file.h — read-only mapped files, and outputs that appear whole or not at all.
  *
  * Reading: oq_file_open refuses what is not a regular file (no FIFO, device or folder), never
- * blocks, and maps it. A mapped file that shrinks while it is read would raise SIGBUS; before bytes are
- * trusted at the end of a job oq_file_check tells whether size and time changed.
+ * blocks, and maps it. A mapped file that shrinks while it is read raises SIGBUS. A handler is a matter of
+ * the process: the program `onq` has one (cli/guard.c) that lets lost pages read as zeros. So before what
+ * was read is trusted, at the latest before an output is committed, whoever read it calls oq_file_check,
+ * which tells whether size or time changed. Where the kernel reads the bytes (oq_out_copy,
+ * oq_out_write) there is no signal but an error. oq_file_read_all does not use the mapping.
  *
  * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out, no
  * absolute path, no link that leaves the folder, no hard-linked file unless its folder was allowed.

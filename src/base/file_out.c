@@ -246,6 +246,12 @@ static onq_code write_all(oq_out *o, const uint8_t *p, uint64_t n, onq_error *er
             n -= (uint64_t)put;
         } else if (put == 0) {
             return fail_write(o, EIO, "cannot be written", err);
+        } else if (errno == EFAULT) {
+            /* The bytes come from a mapping that has lost them. */
+            return oq_fail(err, ONQ_E_READ,
+                           "%s: an input became shorter while it was read; try again when it is "
+                           "complete",
+                           o->target);
         } else if (errno != EINTR) {
             return fail_write(o, errno, "cannot be written", err);
         }

@@ -1,0 +1,13 @@
+/*
+ * guard.h — an input that shrinks while it is read is an error, not a crash.
+ */
+#ifndef ONQ_CLI_GUARD_H
+#define ONQ_CLI_GUARD_H
+
+/* From now on a page that a mapped file has lost reads as zeros. */
+void guard_install(void);
+/* The path of the first file that was seen to have lost one, or NULL. What was made of it is not to be
+ * trusted. */
+const char *guard_shrunk(void);
+
+#endif
