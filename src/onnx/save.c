@@ -21,6 +21,8 @@
  * read this much together. */
 #define DROP_LEAST ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
+/* Pieces from this size on are told as progress. */
+#define TELL_LEAST ((uint64_t)1 << 20)
 
 typedef struct swap {
     oq_tensor *tensor;
@@ -42,6 +44,7 @@ typedef struct writer {
     uint8_t **made;
     oq_out *out;
     uint64_t since_drop;
+    uint64_t written, total; /* of the pieces */
 } writer;
 
 /* ---- moving bytes ---- */
@@ -57,11 +60,21 @@ static const oq_file *file_of(const oq_model *m, const uint8_t *p) {
     return NULL;
 }
 
+/* After each large piece: how far it is, and whether to go on. */
+static onq_code tell_written(writer *w, uint64_t n, onq_error *err) {
+    w->written += n;
+    if (n < TELL_LEAST)
+        return ONQ_OK;
+    return oq_progress(w->m->env, "writing, MB", w->written >> 20, w->total >> 20, err);
+}
+
 static onq_code write_span(writer *w, const uint8_t *p, uint64_t n, onq_error *err) {
     const oq_file *f = n >= COPY_LEAST ? file_of(w->m, p) : NULL;
     if (f != NULL)
-        return oq_out_copy(w->out, f, (uint64_t)(p - f->p), n, err);
-    return oq_out_write(w->out, p, n, err);
+        OQ_TRY(oq_out_copy(w->out, f, (uint64_t)(p - f->p), n, err));
+    else
+        OQ_TRY(oq_out_write(w->out, p, n, err));
+    return tell_written(w, n, err);
 }
 
 static onq_code make_piece(void *ctx, size_t i, unsigned worker, onq_error *err) {
@@ -93,7 +106,7 @@ static onq_code take_piece(void *ctx, size_t i, unsigned worker, onq_error *err)
         oq_model_drop_pages(w->m);
         w->since_drop = 0;
     }
-    return rc;
+    return rc == ONQ_OK ? tell_written(w, piece->n, err) : rc;
 }
 
 /* Writes the pieces to w->out, producers running ahead on the workers. */
@@ -106,6 +119,8 @@ static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_er
     }
     OQ_TRY(oq_out_reserve(w->out, total, err));
     w->pieces = pieces;
+    w->written = 0;
+    w->total = total;
     if (n_producers == 0) {
         for (size_t i = 0; i < n; i++)
             OQ_TRY(write_span(w, pieces[i].p, pieces[i].n, err));
