@@ -1,8 +1,8 @@
 /*
  * completion.c — completion for bash, zsh and fish, from the tables: `onq --completion SHELL`.
  *
- * The scripts are complete in themselves: they do not run onq. In bash and zsh what is typed with - is completed
- * with -, what is typed with _ with _, as both are right.
+ * The scripts are complete in themselves: they do not run onq. What is typed with - in a name is completed
+ * too (bash, zsh), as - and _ are both right.
  */
 #include "pages.h"
 
@@ -179,7 +179,8 @@ static void zsh(FILE *f) {
           f);
     for (size_t c = 0; c < onq_command_count(); c++) {
         const char *name = onq_command_at(c)->name;
-        fprintf(f, "    %s)\n        _arguments -s \\\n", name);
+        fprintf(f, "    %s)\n        _arguments -s -M 'm:{-_}={_-} r:|[_-]=* r:|=*' \\\n",
+                name);
         for (size_t i = 0; i < onq_option_count(name); i++)
             zsh_option(f, onq_option_at(name, i));
         fputs("            '*:file:_files' ;;\n", f);
