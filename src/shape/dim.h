@@ -109,7 +109,7 @@ oq_sdim oq_sdim_replace(oq_sdims *ds, oq_sdim d, oq_sdim from, oq_sdim to);
 
 /* Text as sympy prints it, as dim_param holds it: "2*seq + 1", "floor(h/2 + 1/2)", "Max(0, a - b)". */
 void oq_sdim_print(oq_buf *out, oq_sdim d);
-/* The same in the arena; p == NULL when out of memory. A bare name is returned as it is. */
+/* The same copied into the arena; p == NULL when out of memory. */
 oq_str oq_sdim_text(oq_arena *a, oq_sdim d);
 /* The reverse, for dim_param of a model: sums, differences and products of names and numbers,
  * floor/Min/Max; anything else is one name. */

@@ -141,7 +141,7 @@ void oq_sdim_print(oq_buf *out, oq_sdim d) {
 oq_str oq_sdim_text(oq_arena *a, oq_sdim d) {
     oq_str name;
     if (oq_sdim_is_name(d, &name)) {
-        return name;
+        return oq_str_copy(a, name);
     }
     oq_buf buf;
     oq_buf_init(&buf, a->alloc);

@@ -18,10 +18,10 @@
 #include "onnx/tensor.h"
 #include "shape/shape.h"
 
-#define OQ_FOLD_MOST 1024 /* elements of a tensor whose values are followed */
-#define OQ_FOLD_RANK 8
-#define OQ_RANK_MOST 256 /* a rank above it is taken for unknown */
-#define OQ_DEPTH_MOST 48 /* subgraphs and function calls inside each other */
+#define OQ_FOLD_MOST  1024 /* elements of a tensor whose values are followed */
+#define OQ_FOLD_RANK  8
+#define OQ_RANK_MOST  256 /* a rank above it is taken for unknown */
+#define OQ_DEPTH_MOST 48  /* subgraphs and function calls inside each other */
 
 /* One element of a followed tensor: the integer d; or d/den; or, when den is 0, the real number r. */
 typedef struct oq_cell {
@@ -41,15 +41,15 @@ typedef struct oq_data {
 
 typedef struct oq_val {
     oq_str name;
-    const oq_vtype *type;  /* NULL: nothing known */
-    const oq_vtype *hint;  /* declared by value_info or as output; symbolic mode only */
-    const oq_data *data;   /* NULL: not known or not followed */
-    oq_tensor *constant;   /* initializer or Constant whose values were not read yet */
-    oq_value_info *info;   /* where it is declared, or NULL */
+    const oq_vtype *type;   /* NULL: nothing known */
+    const oq_vtype *hint;   /* declared by value_info or as output; symbolic mode only */
+    const oq_data *data;    /* NULL: not known or not followed */
+    oq_tensor *constant;    /* initializer or Constant whose values were not read yet */
+    oq_value_info *info;    /* where it is declared, or NULL */
     oq_value_info *untyped; /* graph output without a type */
     const oq_node *maker;
     bool is_input;
-    bool made_up;          /* a dimension had to be given a name */
+    bool made_up; /* a dimension had to be given a name */
 } oq_val;
 
 /* Attributes of the calling node, for references in a function's body. */
@@ -105,8 +105,8 @@ typedef struct oq_rctx {
     bool plain;
     oq_sdims *ds;
     size_t n_in, n_out;
-    oq_vtype *out;         /* n_out, kind OQ_V_NONE until set */
-    const oq_data **data;  /* n_out, values of the outputs */
+    oq_vtype *out;        /* n_out, kind OQ_V_NONE until set */
+    const oq_data **data; /* n_out, values of the outputs */
     bool failed;
     char why[160];
 } oq_rctx;
@@ -203,6 +203,8 @@ bool oq_vtype_eq(const oq_vtype *a, const oq_vtype *b);
 typedef oq_sdim (*oq_dim_fn)(void *ctx, size_t axis, oq_sdim d);
 const oq_vtype *oq_vtype_map(oq_infer *in, const oq_vtype *t, oq_dim_fn fn, void *ctx);
 oq_type *oq_vtype_to_message(oq_arena *a, const oq_vtype *t);
+/* Into an existing message, whose denotations stay. False when out of memory. */
+bool oq_vtype_update(oq_arena *a, oq_type *m, const oq_vtype *t);
 
 /* ---- data.c: values ---- */
 
@@ -223,7 +225,10 @@ const oq_data *oq_data_of_tensor(oq_infer *in, oq_tensor *t);
 /* The same values with other dims (same count). */
 const oq_data *oq_data_reshape(oq_infer *in, const oq_data *d, const int64_t *dims, size_t rank);
 
-/* ---- shape.c, scope.c: the engine ---- */
+/* ---- shape.c, scope.c, infer.c: the engine ---- */
+
+/* The engine behind a result, for the writer. */
+const oq_infer *oq_shapes_engine(const oq_shapes *s);
 
 oq_val *oq_scope_find(const oq_scope *s, oq_str name);   /* here */
 oq_val *oq_scope_lookup(const oq_scope *s, oq_str name); /* here or outwards */

@@ -318,9 +318,9 @@ oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis) {
     if (c->plain) {
         return oq_sdim_unknown();
     }
-    const oq_str name = oq_str_format(c->in->arena, "%.*s%.*s_%zu_o%zu__d%zu",
-                                      OQ_STR(c->node->op_type), OQ_STR(c->scope->prefix), c->index,
-                                      o, axis);
+    const oq_str name =
+        oq_str_format(c->in->arena, "%.*s%.*s_%zu_o%zu__d%zu", OQ_STR(c->node->op_type),
+                      OQ_STR(c->scope->prefix), c->index, o, axis);
     if (name.p == NULL) {
         c->in->nomem = true;
         return oq_sdim_unknown();
@@ -441,7 +441,8 @@ bool oq_r_broadcast(oq_rctx *c, const oq_vtype *const *shapes, size_t n, const o
         out[a] = oq_sdim_num(1);
         for (size_t i = 0; i < n; i++) {
             if (a + shapes[i]->rank >= *rank) {
-                out[a] = oq_r_broadcast_dim(c, out[a], shapes[i]->dims[a + shapes[i]->rank - *rank]);
+                out[a] =
+                    oq_r_broadcast_dim(c, out[a], shapes[i]->dims[a + shapes[i]->rank - *rank]);
             }
         }
     }

@@ -1,0 +1,422 @@
+/*
+ * shape_contrib.c — the other com.microsoft operators: embeddings, padding removal, fused forms, and what
+ * symbolic_shape_infer.py knows besides.
+ */
+#include "shape/sop.h"
+
+static oq_sdim dim_or_unknown(const oq_vtype *t, size_t i) {
+    return t != NULL && i < t->rank ? t->dims[i] : oq_sdim_unknown();
+}
+
+/* ids [B, S] and a table [V, H]: output [B, S, H], mask_index [B], the sum before normalization. */
+static void embed(oq_rctx *c, int32_t elem_type) {
+    const oq_vtype *ids = oq_r_shape(c, 0), *table = oq_r_shape(c, 2);
+    const oq_sdim dims[3] = {dim_or_unknown(ids, 0), dim_or_unknown(ids, 1),
+                             dim_or_unknown(table, 1)};
+    oq_r_set_elem(c, 0, elem_type);
+    oq_r_set_elem(c, 1, OQ_INT32);
+    oq_r_set_elem(c, 2, elem_type);
+    if (ids != NULL && ids->rank == 2) {
+        oq_r_set_shape(c, 0, dims, 3);
+        oq_r_set_shape(c, 1, dims, 1);
+        oq_r_set_shape(c, 2, dims, 3);
+    }
+}
+
+void oq_rule_embed_layer_norm(oq_rctx *c) {
+    embed(c, oq_r_elem(c, 2));
+}
+
+void oq_rule_qembed_layer_norm(oq_rctx *c) {
+    embed(c, OQ_FLOAT);
+}
+
+/* The first of two halves along the last axis. */
+void oq_rule_bias_split_gelu(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3) {
+        return;
+    }
+    const oq_sdim wide = b != NULL && b->rank == 1 ? b->dims[0] : x->dims[2];
+    const oq_sdim dims[3] = {x->dims[0], x->dims[1], oq_sdim_floordiv(c->ds, wide, oq_sdim_num(2))};
+    oq_r_set_shape(c, 0, dims, 3);
+}
+
+/* SwiGLU: gate and value are two halves of the last axis, or two inputs. */
+void oq_rule_swiglu(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+        return;
+    }
+    size_t axis;
+    oq_sdim *dims = oq_r_dims(c, x->rank);
+    if (dims == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis)) {
+        return;
+    }
+    memcpy(dims, x->dims, x->rank * sizeof(*dims));
+    if (!oq_r_has(c, 1)) {
+        dims[axis] = oq_sdim_floordiv(c->ds, dims[axis], oq_sdim_num(2));
+    }
+    oq_r_set_shape(c, 0, dims, x->rank);
+}
+
+/* [B, S, H] -> tokens without padding. */
+void oq_rule_remove_padding(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3) {
+        return;
+    }
+    const oq_sdim dims[2] = {oq_r_fresh(c, 0, 0), x->dims[2]};
+    const oq_sdim cumulated = oq_sdim_addn(c->ds, x->dims[0], 1), one = oq_sdim_num(1);
+    oq_r_set_shape(c, 0, dims, 2);
+    for (size_t o = 1; o < c->n_out && o < 4; o++) {
+        oq_r_set_elem(c, o, OQ_INT32);
+    }
+    oq_r_set_shape(c, 1, x->dims, 2);
+    oq_r_set_shape(c, 2, &cumulated, 1);
+    oq_r_set_shape(c, 3, &one, 1);
+}
+
+void oq_rule_restore_padding(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0), *offset = oq_r_shape(c, 1);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || offset == NULL || x->rank != 2 ||
+        offset->rank != 2) {
+        return;
+    }
+    const oq_sdim dims[3] = {offset->dims[0], offset->dims[1], x->dims[1]};
+    oq_r_set_shape(c, 0, dims, 3);
+}
+
+/* Windows of `size` along an axis, `step` apart; a last axis is added. */
+void oq_rule_unfold_tensor(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    const int64_t size = oq_r_int(c, "size", 0), step = oq_r_int(c, "step", 1);
+    size_t axis;
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL ||
+        !oq_r_axis(c, oq_r_int(c, "dim", -1), x->rank, &axis)) {
+        return;
+    }
+    oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
+    if (dims == NULL || size <= 0 || step <= 0) {
+        oq_r_fail(c, "size and step must be positive");
+        return;
+    }
+    memcpy(dims, x->dims, x->rank * sizeof(*dims));
+    const oq_sdim span = oq_sdim_addn(c->ds, x->dims[axis], -size);
+    dims[axis] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, span, oq_sdim_num(step)), 1);
+    dims[x->rank] = oq_sdim_num(size);
+    oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+}
+
+void oq_rule_dynamic_time_warping(oq_rctx *c) {
+    const oq_sdim dims[2] = {oq_sdim_num(2), oq_r_fresh(c, 0, 1)};
+    oq_r_set_elem(c, 0, oq_str_is(c->node->domain, "com.microsoft") ? OQ_INT32 : OQ_FLOAT);
+    oq_r_set_shape(c, 0, dims, 2);
+}
+
+/* tokens of unknown number, and a single index. */
+void oq_rule_bifurcation_detector(oq_rctx *c) {
+    const oq_sdim tokens = oq_r_fresh(c, 0, 0), one = oq_sdim_num(1);
+    oq_r_set_elem(c, 0, OQ_INT64);
+    oq_r_set_elem(c, 1, OQ_INT64);
+    oq_r_set_shape(c, 0, &tokens, 1);
+    oq_r_set_shape(c, 1, &one, 1);
+}
+
+void oq_rule_cdist(oq_rctx *c) {
+    const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
+    if (oq_r_pass_elem(c, 0, 0)) {
+        const oq_sdim dims[2] = {dim_or_unknown(a, 0), dim_or_unknown(b, 0)};
+        oq_r_set_shape(c, 0, dims, 2);
+    }
+}
+
+void oq_rule_crop_and_resize(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0), *rois = oq_r_shape(c, 1);
+    const oq_data *size = oq_r_data(c, 3);
+    if (!oq_r_pass_elem(c, 0, 0)) {
+        return;
+    }
+    oq_sdim dims[4] = {dim_or_unknown(rois, 0), dim_or_unknown(x, 1), oq_sdim_unknown(),
+                       oq_sdim_unknown()};
+    if (size != NULL && size->n == 2) {
+        dims[2] = size->v[0].d;
+        dims[3] = size->v[1].d;
+    }
+    oq_r_set_shape(c, 0, dims, 4);
+}
+
+void oq_rule_expand_dims(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    int64_t at;
+    size_t axis;
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+        return;
+    }
+    if (!oq_r_int_in(c, 1, &at)) {
+        oq_r_set_rank(c, 0, (size_t)x->rank + 1);
+        return;
+    }
+    oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
+    if (dims == NULL || !oq_r_axis(c, at, (size_t)x->rank + 1, &axis)) {
+        return;
+    }
+    for (size_t i = 0; i <= x->rank; i++) {
+        dims[i] = i == axis ? oq_sdim_num(1) : x->dims[i > axis ? i - 1 : i];
+    }
+    oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+}
+
+void oq_rule_bool_scalar(oq_rctx *c) {
+    oq_r_set_elem(c, 0, OQ_BOOL);
+    oq_r_set_shape(c, 0, NULL, 0);
+}
+
+/* 32-bit hashes: of int32 type when positive is 0. */
+void oq_rule_murmur_hash(oq_rctx *c) {
+    oq_r_set_elem(c, 0, oq_r_int(c, "positive", 1) != 0 ? OQ_UINT32 : OQ_INT32);
+    oq_r_pass_shape(c, 0, 0);
+}
+
+/* BiasDropout: the mask is bool; of the bitmask kinds it is packed into uint32. */
+void oq_rule_bias_dropout(oq_rctx *c) {
+    oq_r_pass(c, 0, 0);
+    if (!c->failed && c->n_out > 1) {
+        oq_r_set_elem(c, 1, OQ_BOOL);
+        oq_r_pass_shape(c, 0, 1);
+    }
+}
+
+void oq_rule_bitmask_dropout(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    oq_r_pass(c, 0, 0);
+    if (c->failed || c->n_out < 2) {
+        return;
+    }
+    oq_r_set_elem(c, 1, OQ_UINT32);
+    if (x != NULL) {
+        const oq_sdim all = oq_r_product(c, x->dims, 0, x->rank);
+        const oq_sdim words = oq_sdim_ceildiv(c->ds, all, oq_sdim_num(32));
+        oq_r_set_shape(c, 1, &words, 1);
+    }
+}
+
+/* y, idx (as long as x), counts. */
+void oq_rule_ms_unique(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    const oq_sdim n = oq_r_fresh(c, 0, 0), all = dim_or_unknown(x, 0);
+    if (!oq_r_pass_elem(c, 0, 0)) {
+        return;
+    }
+    oq_r_set_shape(c, 0, &n, 1);
+    oq_r_set_elem(c, 1, OQ_INT64);
+    oq_r_set_shape(c, 1, &all, 1);
+    oq_r_set_elem(c, 2, OQ_INT64);
+    oq_r_set_shape(c, 2, &n, 1);
+}
+
+/* Rfft adds an axis of 2 and halves the last; Irfft undoes it. */
+static void rfft(oq_rctx *c, bool inverse) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (inverse ? 2u : 1u)) {
+        return;
+    }
+    const size_t rank = inverse ? x->rank - 1u : x->rank + 1u, last = inverse ? rank - 1 : rank - 2;
+    oq_sdim *dims = oq_r_dims(c, rank);
+    if (dims == NULL || (inverse && rank == 0)) {
+        return;
+    }
+    memcpy(dims, x->dims, (inverse ? rank : x->rank) * sizeof(*dims));
+    if (inverse) {
+        dims[last] = oq_sdim_muln(c->ds, oq_sdim_addn(c->ds, dims[last], -1), 2);
+    } else {
+        dims[last] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, dims[last], oq_sdim_num(2)), 1);
+        dims[rank - 1] = oq_sdim_num(2);
+    }
+    oq_r_set_shape(c, 0, dims, rank);
+}
+
+void oq_rule_rfft(oq_rctx *c) {
+    rfft(c, false);
+}
+
+void oq_rule_irfft(oq_rctx *c) {
+    rfft(c, true);
+}
+
+/* ATen embedding: weight, indices. */
+void oq_rule_torch_embedding(oq_rctx *c) {
+    const oq_vtype *w = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
+    if (!oq_r_pass_elem(c, 0, 0) || w == NULL || ix == NULL || w->rank != 2) {
+        return;
+    }
+    oq_sdim *dims = oq_r_dims(c, (size_t)ix->rank + 1);
+    if (dims != NULL) {
+        if (ix->rank > 0) {
+            memcpy(dims, ix->dims, ix->rank * sizeof(*dims));
+        }
+        dims[ix->rank] = w->dims[1];
+        oq_r_set_shape(c, 0, dims, (size_t)ix->rank + 1);
+    }
+}
+
+/* streams (..., C, H), or flattened (..., C*H) with num_branches = C -> (..., H). */
+void oq_rule_hyper_connection_pre_mix(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    const int64_t n = oq_r_int(c, "num_branches", 0);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (n > 0 ? 1u : 2u)) {
+        return;
+    }
+    const size_t rank = n > 0 ? x->rank : x->rank - 1u;
+    oq_sdim *dims = oq_r_dims(c, rank);
+    if (dims == NULL) {
+        return;
+    }
+    memcpy(dims, x->dims, (rank - 1) * sizeof(*dims));
+    dims[rank - 1] = n > 0 ? oq_sdim_floordiv(c->ds, x->dims[x->rank - 1], oq_sdim_num(n))
+                           : x->dims[x->rank - 1];
+    oq_r_set_shape(c, 0, dims, rank);
+}
+
+static void set_state(oq_rctx *c, size_t o, size_t i, int32_t elem_type) {
+    if (oq_r_wants(c, o) && oq_r_has(c, i)) {
+        oq_r_set_elem(c, o, elem_type);
+        oq_r_pass_shape(c, i, o);
+    }
+}
+
+static int64_t index_capacity(const oq_rctx *c) {
+    return oq_r_str_is(c, "policy_mode", "", "qsa")
+               ? oq_r_int(c, "token_budget", 0) + oq_r_int(c, "compress_ratio", 0) - 1
+               : oq_r_int(c, "index_topk", 0);
+}
+
+/* The chosen positions [B, S, capacity], and the states of the index. */
+void oq_rule_sparse_attention_indexer(oq_rctx *c) {
+    const oq_vtype *q = oq_r_shape(c, 0), *norm = oq_r_shape(c, 2), *past = oq_r_shape(c, 7);
+    const int32_t e = oq_r_elem(c, 0);
+    oq_r_set_elem(c, 0, OQ_INT32);
+    if (q == NULL || q->rank < 2) {
+        return;
+    }
+    const oq_sdim picked[3] = {q->dims[0], q->dims[1], oq_sdim_num(index_capacity(c))};
+    oq_r_set_shape(c, 0, picked, 3);
+    const bool shared = oq_r_has(c, 12), qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
+    if (past != NULL && past->rank >= 2) {
+        const oq_sdim grown =
+            qsa ? oq_sdim_add(c->ds, past->dims[1], q->dims[1]) : oq_r_fresh(c, 1, 1);
+        const oq_sdim dims[3] = {q->dims[0], shared ? past->dims[1] : grown,
+                                 dim_or_unknown(norm, 0)};
+        oq_r_set_elem(c, 1, e);
+        oq_r_set_shape(c, 1, dims, 3);
+    }
+    const oq_vtype *buffer = oq_r_shape(c, 13);
+    if (!qsa && buffer != NULL && buffer->rank == 4) {
+        const oq_sdim dims[4] = {oq_sdim_num(2), q->dims[0], oq_r_fresh(c, 2, 2), buffer->dims[3]};
+        oq_r_set_elem(c, 2, e);
+        oq_r_set_shape(c, 2, dims, 4);
+    }
+}
+
+/* The same over packed tokens; states never grow. */
+void oq_rule_packed_sparse_attention_indexer(oq_rctx *c) {
+    const oq_vtype *q = oq_r_shape(c, 0), *key = oq_r_shape(c, 12);
+    const int32_t e = oq_r_elem(c, 0);
+    const oq_sdim picked[2] = {dim_or_unknown(q, 0), oq_sdim_num(index_capacity(c))};
+    oq_r_set_elem(c, 0, OQ_INT32);
+    oq_r_set_shape(c, 0, picked, 2);
+    oq_r_set_elem(c, 1, OQ_INT32);
+    oq_r_set_shape(c, 1, picked, 1);
+    const bool qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
+    set_state(c, 2, 12, e);
+    set_state(c, 3, 13, e);
+    if (!qsa) {
+        set_state(c, 4, 14, e);
+    }
+    set_state(c, 5, 15, OQ_INT32);
+    if (qsa && key != NULL && key->rank == 3) {
+        const oq_sdim dims[3] = {key->dims[0], oq_sdim_num(oq_r_int(c, "state_update_capacity", 0)),
+                                 key->dims[2]};
+        oq_r_set_elem(c, 6, e);
+        oq_r_set_shape(c, 6, dims, 3);
+    }
+}
+
+/* Two projections of one input: A [..., K] -> Y [..., N], and the sum of the residual. */
+void oq_rule_nbits_mlp(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    static const char *const names[] = {"Nq", "Nkv", "Nkv"};
+    const bool qkv = oq_r_attr(c, "Nq") != NULL;
+    const size_t n_proj = qkv ? 3 : 1;
+    for (size_t o = 0; o < c->n_out; o++) {
+        if (!oq_r_pass_elem(c, 0, o)) {
+            return;
+        }
+        oq_sdim *dims = x != NULL && x->rank > 0 ? oq_r_dims(c, x->rank) : NULL;
+        if (dims == NULL) {
+            continue;
+        }
+        memcpy(dims, x->dims, x->rank * sizeof(*dims));
+        if (o < n_proj) {
+            dims[x->rank - 1] = oq_sdim_num(oq_r_int(c, qkv ? names[o] : "N", 0));
+        }
+        oq_r_set_shape(c, o, dims, x->rank);
+    }
+}
+
+/* A [..., K] times a packed weight [N, ...]. */
+void oq_rule_block_quantized_matmul(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1);
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank == 0) {
+        return;
+    }
+    oq_sdim *dims = oq_r_dims(c, x->rank);
+    if (dims != NULL) {
+        memcpy(dims, x->dims, x->rank * sizeof(*dims));
+        dims[x->rank - 1] = dim_or_unknown(w, 0);
+        oq_r_set_shape(c, 0, dims, x->rank);
+    }
+}
+
+/* A PythonOp states types and ranks of its outputs; the first is a context. */
+void oq_rule_python_op(oq_rctx *c) {
+    const int64_t *types, *ranks;
+    size_t n_types, n_ranks;
+    oq_r_set_elem(c, 0, OQ_INT64);
+    oq_r_set_shape(c, 0, NULL, 0);
+    if (!oq_r_ints(c, "output_tensor_types", &types, &n_types) ||
+        !oq_r_ints(c, "output_tensor_ranks", &ranks, &n_ranks)) {
+        return;
+    }
+    for (size_t o = 1; o < c->n_out && o <= n_types && o <= n_ranks; o++) {
+        oq_r_set_elem(c, o, oq_dtype_find(types[o - 1]) != NULL ? (int32_t)types[o - 1] : 0);
+        if (ranks[o - 1] >= 0 && ranks[o - 1] <= OQ_RANK_MOST) {
+            oq_r_set_rank(c, o, (size_t)ranks[o - 1]);
+        }
+    }
+}
+
+/* Each string becomes a row of tokens, padded. */
+void oq_rule_tokenizer(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    oq_r_set_elem(c, 0, OQ_STRING);
+    oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
+    if (dims != NULL) {
+        if (x->rank > 0) {
+            memcpy(dims, x->dims, x->rank * sizeof(*dims));
+        }
+        dims[x->rank] = oq_r_fresh(c, 0, x->rank);
+        oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+    }
+}
+
+/* NGramRepeatBlock: ids, scores -> scores. */
+void oq_rule_second_like(oq_rctx *c) {
+    oq_r_pass(c, 1, 0);
+}
+
+/* ReduceSumInteger: int32 sums over attribute axes. */
+void oq_rule_reduce_integer(oq_rctx *c) {
+    oq_rule_reduce(c);
+    oq_r_set_elem(c, 0, OQ_INT32);
+}

@@ -1,0 +1,68 @@
+/*
+ * shape_text.c — strings and images.
+ */
+#include "shape/sop.h"
+
+void oq_rule_string_split(oq_rctx *c) {
+    const oq_vtype *x = oq_r_shape(c, 0);
+    if (c->plain && (x == NULL || x->elem_type != OQ_STRING)) {
+        return;
+    }
+    oq_r_set_elem(c, 0, OQ_STRING);
+    oq_r_set_elem(c, 1, OQ_INT64);
+    oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
+    if (dims != NULL) {
+        if (x->rank > 0) {
+            memcpy(dims, x->dims, x->rank * sizeof(*dims));
+        }
+        dims[x->rank] = oq_r_fresh(c, 0, x->rank);
+        oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+        oq_r_pass_shape(c, 0, 1);
+    }
+}
+
+/* Stop words may drop out: the last axis is open. */
+void oq_rule_string_normalizer(oq_rctx *c) {
+    oq_r_set_elem(c, 0, OQ_STRING);
+    const oq_vtype *x = oq_r_shape(c, 0);
+    if (x == NULL) {
+        return;
+    }
+    if (x->rank != 1 && (x->rank != 2 || (oq_sdim_is_num(x->dims[0]) && x->dims[0].n != 1))) {
+        oq_r_fail(c, "the input must be [C] or [1, C]");
+        return;
+    }
+    const bool drops = oq_r_attr(c, "stopwords") != NULL || c->plain;
+    const oq_sdim last = drops ? oq_r_fresh(c, 0, x->rank - 1) : x->dims[x->rank - 1];
+    const oq_sdim dims[2] = {x->rank == 2 ? oq_sdim_num(1) : last, last};
+    oq_r_set_shape(c, 0, dims, x->rank);
+}
+
+void oq_rule_tfidf_vectorizer(oq_rctx *c) {
+    oq_r_set_elem(c, 0, OQ_FLOAT);
+    const oq_vtype *x = oq_r_shape(c, 0);
+    const int64_t *ix;
+    size_t n;
+    if (x == NULL) {
+        return;
+    }
+    int64_t most = -1;
+    for (size_t i = 0; oq_r_ints(c, "ngram_indexes", &ix, &n) && i < n; i++) {
+        most = ix[i] > most ? ix[i] : most;
+    }
+    if (most < 0 || most == INT64_MAX || x->rank < 1 || x->rank > 2) {
+        oq_r_fail(c, "ngram_indexes or the input's rank do not fit");
+        return;
+    }
+    const oq_sdim dims[2] = {x->rank == 2 ? x->dims[0] : oq_sdim_num(most + 1),
+                             oq_sdim_num(most + 1)};
+    oq_r_set_shape(c, 0, dims, x->rank);
+}
+
+void oq_rule_image_decoder(oq_rctx *c) {
+    oq_r_set_elem(c, 0, OQ_UINT8);
+    const bool grey = oq_r_str_is(c, "pixel_format", "RGB", "Grayscale");
+    const oq_sdim dims[3] = {oq_r_fresh(c, 0, 0), oq_r_fresh(c, 0, 1),
+                             c->plain ? oq_sdim_unknown() : oq_sdim_num(grey ? 1 : 3)};
+    oq_r_set_shape(c, 0, dims, 3);
+}
