@@ -70,7 +70,7 @@ static size_t place_of_error(oq_str text, const json_error_t *why) {
     if (token != NULL) {
         token += 7;
         const size_t n = strlen(token) != 0 ? strlen(token) - 1 : 0; /* without the quote */
-        if (n <= at && memcmp(text.p + at - n, token, n) == 0)
+        if (n != 0 && n <= at && memcmp(text.p + at - n, token, n) == 0)
             return at - n;
     }
     return at != 0 ? at - 1 : 0;
