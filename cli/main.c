@@ -84,6 +84,18 @@ static int usage_error(struct screen *s, const char *command, const char *text) 
     return EXIT_USAGE;
 }
 
+/* Tells why the job failed. */
+static int job_failed(struct screen *s, const char *command, onq_code rc, const onq_error *err) {
+    if (rc == ONQ_E_OPTION)
+        return usage_error(s, command, err->text);
+    if (rc == ONQ_E_CANCEL && stop_signal != 0) {
+        screen_error(s, "stopped by a signal; nothing was written");
+        end_by(stop_signal);
+    }
+    screen_error(s, err->text);
+    return EXIT_FAILED;
+}
+
 static int run(struct screen *s, onq_env *env, const onq_options *opts,
                const struct args_common *common, const char *command) {
     onq_error err = ONQ_ERROR_INIT;
@@ -94,18 +106,11 @@ static int run(struct screen *s, onq_env *env, const onq_options *opts,
         snprintf(err.text, sizeof err.text,
                  "%.900s: became shorter while it was read; try again when it is complete",
                  guard_shrunk());
-        screen_error(s, err.text);
         onq_result_free(res);
-        return EXIT_FAILED;
+        return job_failed(s, command, ONQ_E_READ, &err);
     }
-    if (rc != ONQ_OK) {
-        if (rc == ONQ_E_OPTION)
-            return usage_error(s, command, err.text);
-        screen_error(s, err.text);
-        if (stop_signal != 0)
-            end_by(stop_signal);
-        return EXIT_FAILED;
-    }
+    if (rc != ONQ_OK)
+        return job_failed(s, command, rc, &err);
     const int status = onq_result_status(res);
     if (common->json)
         fputs(onq_result_json(res), stdout);

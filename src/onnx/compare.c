@@ -4,6 +4,7 @@
 #include "onnx/compare.h"
 #include "onnx/compare_parts.h"
 #include "onnx/summary.h"
+#include "onnx/tensor.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -378,11 +379,23 @@ static onq_code compare_all(oq_cmp *c, onq_error *err) {
     return compare_training(c, err);
 }
 
+/* Bytes to look at, for the progress; sizes that cannot be are left to the comparison to tell. */
+static onq_code add_bytes(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    uint64_t *sum = ctx, bytes;
+    (void)in_attribute;
+    (void)err;
+    if (oq_tensor_bytes(t, &bytes, NULL) == ONQ_OK && *sum + bytes >= *sum)
+        *sum += bytes;
+    return ONQ_OK;
+}
+
 onq_code oq_compare_models(const oq_compare *how, oq_arena *scratch, oq_model *a, oq_model *b,
                            onq_error *err) {
     oq_cmp c = {.how = how, .arena = scratch, .a = a, .b = b, .where = OQ_S(""), .depth = 1};
     oq_buf_init(&c.line, &a->env->alloc);
-    const onq_code rc = compare_all(&c, err);
+    onq_code rc = oq_walk_tensors(a, add_bytes, &c.bytes_total, err);
+    if (rc == ONQ_OK)
+        rc = compare_all(&c, err);
     oq_buf_release(&c.line);
     return rc;
 }

@@ -19,7 +19,8 @@ typedef struct oq_cmp {
     oq_buf line;   /* of the difference being told */
     oq_str where;
     int depth;     /* of graphs */
-    uint64_t bytes_done, bytes_dropped; /* of payloads looked at; when pages were last given back */
+    uint64_t bytes_done, bytes_total; /* of payloads */
+    uint64_t bytes_dropped;           /* bytes_done when pages were last given back */
     const oq_cmp_scope *scope_a, *scope_b; /* of the graphs around, or NULL */
 } oq_cmp;
 

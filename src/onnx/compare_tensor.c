@@ -73,7 +73,8 @@ static onq_code tally_data(oq_cmp *c, oq_dtype type, oq_span a, oq_span b, uint6
             c->bytes_dropped = c->bytes_done;
             oq_model_drop_pages(c->a);
             oq_model_drop_pages(c->b);
-            OQ_TRY(oq_progress(c->a->env, "comparing, MB", c->bytes_done >> 20, 0, err));
+            OQ_TRY(oq_progress(c->a->env, "comparing, MB", c->bytes_done >> 20,
+                               c->bytes_total >> 20, err));
         }
     }
     return ONQ_OK;
