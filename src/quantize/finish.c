@@ -8,6 +8,7 @@
 #include "quantize/qtype.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 onq_code oq_quant_set_producer(oq_model *m, onq_error *err) {
     (void)err;
@@ -37,6 +38,31 @@ onq_code oq_quant_set_inferred(oq_model *m, onq_error *err) {
 
 bool oq_quant_is_preprocessed(const oq_model *m) {
     return oq_str_is(oq_model_metadata(m, OQ_S("onnx.quant.pre_process")), "onnxruntime.quant");
+}
+
+static int by_name(const void *a, const void *b) {
+    const oq_attribute *const *x = a, *const *y = b;
+    return oq_str_cmp((*x)->name, (*y)->name);
+}
+
+static onq_code sort_attributes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        bool holds = false;
+        for (size_t k = 0; k < n->attribute.n; k++)
+            holds |= n->attribute.v[k]->g != NULL || n->attribute.v[k]->graphs.n > 0;
+        if (holds)
+            qsort(n->attribute.v, n->attribute.n, sizeof(*n->attribute.v), by_name);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_quant_clean_inits(oq_model *m, onq_error *err) {
+    OQ_TRY(oq_graph_prune_inits(m, m->proto->graph, err));
+    return oq_walk_graphs(m->proto->graph, sort_attributes, NULL, err);
 }
 
 /* ---- the last check */

@@ -14,6 +14,10 @@ onq_code oq_quant_set_inferred(oq_model *m, onq_error *err);
 /* Has the model been preprocessed (by us or by the reference)? */
 bool oq_quant_is_preprocessed(const oq_model *m);
 
+/* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that hold graphs get their
+ * attributes in the order of their names, which is a side effect there. */
+onq_code oq_quant_clean_inits(oq_model *m, onq_error *err);
+
 /* The last look before a result is kept: a valid model, scales that are finite and positive, zero points of
  * the quantized type. */
 onq_code oq_quant_check(oq_model *m, onq_error *err);

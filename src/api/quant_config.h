@@ -1,0 +1,20 @@
+/*
+ * quant_config.h — from a command's options to the quantizers' configuration.
+ */
+#ifndef OQ_API_QUANT_CONFIG_H
+#define OQ_API_QUANT_CONFIG_H
+
+#include "api/command.h"
+#include "quantize/config.h"
+
+/* Fills the configuration from whatever of its options the command has; the rest keeps the defaults of
+ * oq_qconfig_init. Release it in any case. */
+onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err);
+
+/* oq_dtype of an option whose choices are OQ_QTYPE_CHOICES. */
+oq_dtype oq_opt_qtype(const onq_options *o, const char *name);
+
+/* "18.9 MB": powers of 1000. */
+const char *oq_size_text(char b[32], uint64_t bytes);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * config.c — defaults, and which nodes are chosen.
+ */
+#include "quantize/config.h"
+
+#include "quantize/qop.h"
+
+void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
+    *c = (oq_qconfig){
+        .arena = arena,
+        .activation_type = OQ_INT8,
+        .weight_type = OQ_INT8,
+        .weight_symmetric = OQ_UNSET,
+        .matmul_const_b_only = OQ_UNSET,
+        .quantize_bias = true,
+        .smooth_quant_alpha = 0.5,
+        .smooth_quant_folding = true,
+    };
+    oq_pick_init(&c->op_types, arena);
+    oq_pick_init(&c->nodes_to_quantize, arena);
+    oq_pick_init(&c->nodes_to_exclude, arena);
+    oq_pick_init(&c->exclude_output_ops, arena);
+}
+
+void oq_qconfig_release(oq_qconfig *c) {
+    oq_pick_release(&c->op_types);
+    oq_pick_release(&c->nodes_to_quantize);
+    oq_pick_release(&c->nodes_to_exclude);
+    oq_pick_release(&c->exclude_output_ops);
+}
+
+bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis) {
+    for (size_t i = 0; i < c->op_axis.n; i++) {
+        if (oq_str_eq(c->op_axis.v[i].op_type, op_type)) {
+            *axis = c->op_axis.v[i].axis;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type) {
+    if (c->weight_symmetric != OQ_UNSET)
+        return c->weight_symmetric == OQ_YES;
+    const oq_qtype_info *t = oq_qtype_find(type);
+    return t != NULL && t->is_signed;
+}
+
+const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
+    if (!oq_pick_is_empty(&c->nodes_to_quantize) && !oq_pick_has(&c->nodes_to_quantize, n->name))
+        return "not in nodes_to_quantize";
+    if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
+        return "is quantized already";
+    const bool listed = c->op_types_all || (oq_pick_is_empty(&c->op_types)
+                                                ? oq_qop_find_in(n->op_type, modes) != NULL
+                                                : oq_pick_has(&c->op_types, n->op_type));
+    if (!listed)
+        return "operator not in the list";
+    if (oq_pick_has(&c->nodes_to_exclude, n->name))
+        return "in nodes_to_exclude";
+    return NULL;
+}

@@ -1,0 +1,7 @@
+/*
+ * quant_pool.c — AveragePool.
+ */
+#include "quantize/qdq.h"
+#include "quantize/qop.h"
+
+const oq_qrule oq_qrule_pool = {.qdq = oq_qdq_rule_direct};

@@ -1,0 +1,250 @@
+"""quantcase.py - one static quantization, done by the reference and by onq, and compared.
+
+A case is a dictionary that says the same to both:
+
+    model        ModelProto or path
+    format       qdq | qoperator
+    activation, weight   names of types: quint8, qint8, ...
+    method       minmax | entropy | percentile | distribution
+    per_channel, reduce_range, op_types, nodes_to_quantize, nodes_to_exclude
+    extra        extra_options by their own names (MinimumRealRange is 0.0001 unless given)
+    overrides    TensorQuantOverrides with names of types
+    preset       qdq | qnn: get_qdq_config or get_qnn_qdq_config
+
+Both read the same calibration cache, which holds a range for every float tensor, so no model is run twice and what is
+compared is quantization alone.
+"""
+import json
+import logging
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime import quantization as Q
+from onnxruntime.quantization import calibrate as C
+from onnxruntime.quantization.execution_providers import qnn
+
+import compare
+
+ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[2]))
+ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
+MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+
+TYPES = {"qint8": Q.QuantType.QInt8, "quint8": Q.QuantType.QUInt8, "qint16": Q.QuantType.QInt16,
+         "quint16": Q.QuantType.QUInt16, "qint4": Q.QuantType.QInt4, "quint4": Q.QuantType.QUInt4,
+         "qfloat8e4m3fn": Q.QuantType.QFLOAT8E4M3FN}
+METHODS = {"minmax": C.CalibrationMethod.MinMax, "entropy": C.CalibrationMethod.Entropy,
+           "percentile": C.CalibrationMethod.Percentile, "distribution": C.CalibrationMethod.Distribution}
+FORMATS = {"qdq": Q.QuantFormat.QDQ, "qoperator": Q.QuantFormat.QOperator}
+logging.getLogger().setLevel(logging.ERROR)
+
+
+class Reader(Q.CalibrationDataReader):
+    def __init__(self, samples):
+        self.samples, self.at = samples, iter(samples)
+
+    def get_next(self):
+        return next(self.at, None)
+
+    def __len__(self):
+        return len(self.samples)
+
+
+def loads(path):
+    """None when ONNX Runtime takes the model, else why not."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as e:  # noqa: BLE001 - every refusal counts
+        return f"{type(e).__name__}: {e}"
+    return None
+
+
+class Bench:
+    """A folder with models, their caches and results."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.n = 0
+        self.known = {}
+
+    def add(self, name, model, samples, methods=("minmax",)):
+        """Saves the model and calibrates all its float tensors."""
+        path = self.folder / f"{name}.onnx"
+        if not path.exists():
+            onnx.save(model, path)
+        for method in methods:
+            cache = self.folder / f"{name}.{method}.json"
+            if cache.exists():
+                continue
+            try:
+                calibrator = C.create_calibrator(path, None, str(self.folder / "augmented.onnx"), METHODS[method])
+                calibrator.collect_data(Reader(samples))
+                C.save_tensors_data(calibrator.compute_data(), cache)
+            except Exception:  # noqa: BLE001 - the reference does not calibrate every graph this way
+                self.range_by_running(model, samples, method, cache)
+        return path
+
+    def range_by_running(self, model, samples, method, cache):
+        """Ranges of a graph that the reference's calibrators refuse (If with a histogram): by plain runs."""
+        m = onnx.shape_inference.infer_shapes(model)
+        names = [v.name for v in list(m.graph.value_info) + list(m.graph.input)
+                 if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
+        made = {o for n in m.graph.node for o in n.output}
+        for v in m.graph.value_info:
+            if v.name in names and v.name in made:
+                m.graph.output.append(v)
+        outs = list(dict.fromkeys(o.name for o in m.graph.output))
+        session = onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+        data = {}
+        for feed in samples:
+            values = dict(zip(outs, session.run(outs, feed)), **feed)
+            for k, v in values.items():
+                if v.dtype == np.float32:
+                    lo, hi = data.get(k, (np.inf, -np.inf))
+                    data[k] = (min(lo, v.min()), max(hi, v.max()))
+        data = {k: C.TensorData(lowest=np.float32(a), highest=np.float32(b)) for k, (a, b) in data.items()}
+        C.save_tensors_data(C.TensorsData(METHODS[method], data), cache)
+
+    # ---- the two tools
+
+    def reference(self, case, path, cache, out):
+        extra = {"MinimumRealRange": 0.0001}
+        extra.update(case.get("extra", {}))
+        over = {k: [self.typed(d) for d in v] for k, v in case.get("overrides", {}).items()}
+        kwargs = dict(activation_type=TYPES[case.get("activation", "quint8")],
+                      per_channel=case.get("per_channel", False), calibrate_method=METHODS[case.get("method", "minmax")],
+                      op_types_to_quantize=case.get("op_types"), nodes_to_exclude=case.get("nodes_to_exclude"))
+        preset = case.get("preset")
+        if preset:
+            kwargs["weight_type"] = TYPES[case.get("weight", "quint8" if preset == "qnn" else "qint8")]
+            if preset == "qdq":
+                config = Q.get_qdq_config(str(path), None, tensor_quant_overrides=over,
+                                          reduce_range=case.get("reduce_range", False),
+                                          extra_options=case.get("extra"), **kwargs)
+            else:
+                config = qnn.get_qnn_qdq_config(str(path), None, init_overrides=over, **kwargs)
+                config.extra_options.update(case.get("extra", {}))
+            Q.quantize_static(str(path), str(out), None, calibrate_method=config.calibrate_method,
+                              quant_format=config.quant_format, activation_type=config.activation_type,
+                              weight_type=config.weight_type, op_types_to_quantize=config.op_types_to_quantize,
+                              nodes_to_exclude=config.nodes_to_exclude, per_channel=config.per_channel,
+                              reduce_range=config.reduce_range, extra_options=config.extra_options,
+                              use_external_data_format=config.use_external_data_format, calibration_cache_path=cache)
+            return
+        if over:
+            extra["TensorQuantOverrides"] = over
+        Q.quantize_static(str(path), str(out), None, quant_format=FORMATS[case.get("format", "qdq")],
+                          weight_type=TYPES[case.get("weight", "qint8")], reduce_range=case.get("reduce_range", False),
+                          nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=extra,
+                          calibration_cache_path=cache, **kwargs)
+
+    @staticmethod
+    def typed(d):
+        """A dictionary of overrides as the reference wants it: types, numpy scalars, sets."""
+        out = {}
+        for k, v in d.items():
+            if k == "quant_type":
+                v = TYPES[v]
+            elif k in ("scale", "rmin", "rmax"):
+                v = np.array(v, dtype=np.float32)
+            elif k == "zero_point":
+                v = np.array(v)
+            elif k == "recv_nodes":
+                v = set(v)
+            elif k == "convert":
+                v = Bench.typed(v)
+            out[k] = v
+        return out
+
+    def command(self, case, path, cache, out):
+        words = [ONQ, "static", "-i", str(path), "-o", str(out), "--calibration_cache", str(cache)]
+        if "format" in case:
+            words += ["--quant_format", case["format"]]
+        if "activation" in case:
+            words += ["--activation_type", case["activation"]]
+        if "weight" in case:
+            words += ["--weight_type", case["weight"]]
+        if "method" in case:
+            words += ["--calibration_method", case["method"]]
+        if "preset" in case:
+            words += ["--preset", case["preset"]]
+        for flag in ("per_channel", "reduce_range"):
+            if case.get(flag):
+                words.append(f"--{flag}")
+        for name, option in (("op_types", "op_types_to_quantize"), ("nodes_to_quantize", "nodes_to_quantize"),
+                             ("nodes_to_exclude", "nodes_to_exclude")):
+            for v in case.get(name) or []:
+                words += [f"--{option}", v]
+        for k, v in case.get("extra", {}).items():
+            if isinstance(v, dict):
+                v = ",".join(f"{a}:{b}" for a, b in v.items())
+            elif isinstance(v, (list, tuple)):
+                v = ",".join(v)
+            elif v is None:
+                v = "none"
+            words += ["--extra", f"{k}={str(v).lower() if isinstance(v, bool) else v}"]
+        if "overrides" in case:
+            over = self.folder / f"{out.stem}.overrides.json"
+            over.write_text(json.dumps(case["overrides"]))
+            words += ["--tensor_quant_overrides", str(over)]
+        return words
+
+    def run(self, name, case):
+        """A Result of the case on the model that was added under that name."""
+        self.n += 1
+        method = case.get("method", "minmax")
+        path, cache = self.folder / f"{name}.onnx", self.folder / f"{name}.{method}.json"
+        ref, got = self.folder / f"{self.n}.ref.onnx", self.folder / f"{self.n}.got.onnx"
+        result = Result(case)
+        try:
+            self.reference(case, path, cache, ref)
+        except Exception as e:  # noqa: BLE001 - the reference fails in many ways
+            result.ref_error = f"{type(e).__name__}: {e}"
+        words = self.command(case, path, cache, got)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        result.command = " ".join(words)
+        result.stderr = done.stderr
+        result.status = done.returncode
+        if done.returncode == 0:
+            result.load_error = loads(got)
+            if result.ref_error is None:
+                result.diffs = compare.differences(ref, got)
+                if result.diffs or result.load_error:
+                    result.ref_load_error = loads(ref)
+        for f in (ref, got):
+            if f.exists() and not result.keep:
+                f.unlink()
+        return result
+
+
+class Result:
+    def __init__(self, case):
+        self.case = case
+        self.command = ""
+        self.ref_error = self.load_error = self.ref_load_error = None
+        self.diffs = None
+        self.status = None
+        self.stderr = ""
+        self.keep = False
+
+    @property
+    def verdict(self):
+        """identical, differs, unloadable, refused; with ref_ where the reference fails first."""
+        if self.status != 0:
+            return "both_refuse" if self.ref_error else "refused"
+        if self.load_error:
+            return "unloadable"
+        if self.ref_error:
+            return "only_onq"
+        if not self.diffs:
+            return "identical"
+        return "ref_unloadable" if self.ref_load_error else "differs"
+
+    def text(self):
+        return (f"{self.verdict}\n{self.command}\nref: {self.ref_error} {self.ref_load_error}\nonq: {self.status} "
+                f"{self.stderr[-600:]} {self.load_error}\n" + "\n".join(self.diffs or []))
