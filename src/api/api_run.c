@@ -81,7 +81,7 @@ static onq_code write_outputs(running *r, const char *folder, const oq_outputs *
     for (size_t i = 0; !r->npz && rc == ONQ_OK && i < o->n; i++) {
         const char *path = oq_str_format(&r->job->arena, "%s/output_%zu.pb", folder, i).p;
         bytes.n = 0;
-        rc = path != NULL ? oq_datum_to_pb(&o->v[i], names[i].name, &bytes, err)
+        rc = path != NULL ? oq_datum_to_pb(&o->v[i], &names[i], &bytes, err)
                           : oq_fail_nomem(err);
         if (rc == ONQ_OK)
             rc = write_file(r, path, &bytes, err);

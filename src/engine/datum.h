@@ -71,7 +71,8 @@ onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error
  * if any, goes to *name (may be NULL). */
 onq_code oq_datum_from_pb(oq_arena *a, const uint8_t *p, uint64_t n, const oq_io *want,
                           oq_datum *out, oq_str *name, onq_error *err);
-/* The bytes of a .pb file for a datum, appended to `out`. */
-onq_code oq_datum_to_pb(const oq_datum *d, oq_str name, oq_buf *out, onq_error *err);
+/* The bytes of a .pb file for a datum, appended to `out`. What an optional output gave (`io` may be
+ * NULL) is an OptionalProto. */
+onq_code oq_datum_to_pb(const oq_datum *d, const oq_io *io, oq_buf *out, onq_error *err);
 
 #endif

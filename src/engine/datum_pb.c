@@ -340,47 +340,63 @@ static oq_sequence *make_sequence(oq_arena *a, const oq_datum *d, unsigned depth
     return s;
 }
 
+/* An OptionalProto around the value, empty when there is none. */
+static oq_optional *make_optional(oq_arena *a, const oq_datum *d, onq_error *err) {
+    oq_optional *o = OQ_NEW(a, oq_optional);
+    bool ok = o != NULL;
+    if (ok && d->kind == OQ_DATUM_TENSOR) {
+        o->elem_type = OQ_I32(ELEM_TENSOR);
+        ok = (o->tensor_value = make_tensor(a, d, (oq_str){NULL, 0}, err)) != NULL;
+    } else if (ok && d->kind == OQ_DATUM_SEQUENCE) {
+        o->elem_type = OQ_I32(ELEM_SEQUENCE);
+        ok = (o->sequence_value = make_sequence(a, d, 0, err)) != NULL;
+    } else if (ok && d->kind == OQ_DATUM_MAP) {
+        o->elem_type = OQ_I32(ELEM_MAP);
+        ok = (o->map_value = make_map(a, d, err)) != NULL;
+    } else if (ok) {
+        o->elem_type = OQ_I32(0);
+    }
+    if (ok)
+        return o;
+    oq_fail_nomem(err);
+    return NULL;
+}
+
 /* The message of a datum and its schema. */
-static void *make_message(oq_arena *a, const oq_datum *d, oq_str name, oq_schema_id *id,
+static void *make_message(oq_arena *a, const oq_datum *d, const oq_io *io, oq_schema_id *id,
                           onq_error *err) {
-    switch (d->kind) {
-    case OQ_DATUM_TENSOR:
+    const oq_str name = io != NULL ? io->name : (oq_str){NULL, 0};
+    if (d->kind == OQ_DATUM_NONE || (io != NULL && io->optional)) {
+        *id = OQ_SCHEMA_optional;
+        oq_optional *o = make_optional(a, d, err);
+        if (o != NULL)
+            o->name = name;
+        return o;
+    }
+    if (d->kind == OQ_DATUM_TENSOR) {
         *id = OQ_SCHEMA_tensor;
         return make_tensor(a, d, name, err);
-    case OQ_DATUM_SEQUENCE: {
-        *id = OQ_SCHEMA_sequence;
-        oq_sequence *s = make_sequence(a, d, 0, err);
-        if (s != NULL)
-            s->name = name;
-        return s;
     }
-    case OQ_DATUM_MAP: {
+    if (d->kind == OQ_DATUM_MAP) {
         *id = OQ_SCHEMA_map_value;
         oq_map_value *m = make_map(a, d, err);
         if (m != NULL)
             m->name = name;
         return m;
     }
-    default: {
-        *id = OQ_SCHEMA_optional;
-        oq_optional *o = OQ_NEW(a, oq_optional);
-        if (o != NULL) {
-            o->name = name;
-            o->elem_type = OQ_I32(0);
-        } else {
-            oq_fail_nomem(err);
-        }
-        return o;
-    }
-    }
+    *id = OQ_SCHEMA_sequence;
+    oq_sequence *s = make_sequence(a, d, 0, err);
+    if (s != NULL)
+        s->name = name;
+    return s;
 }
 
-onq_code oq_datum_to_pb(const oq_datum *d, oq_str name, oq_buf *out, onq_error *err) {
+onq_code oq_datum_to_pb(const oq_datum *d, const oq_io *io, oq_buf *out, onq_error *err) {
     oq_arena arena;
     oq_arena_init(&arena, out->alloc);
     onq_error inner = ONQ_ERROR_INIT;
     oq_schema_id id = OQ_SCHEMA_tensor;
-    void *msg = make_message(&arena, d, name, &id, &inner);
+    void *msg = make_message(&arena, d, io, &id, &inner);
     onq_code rc = ONQ_OK;
     if (msg == NULL) {
         rc = oq_fail(err, inner.code != ONQ_OK ? inner.code : ONQ_E_NOMEM, "%s", inner.text);

@@ -272,8 +272,9 @@ static onq_code name_inputs(ort_session *s, const oq_session_options *so, onq_er
     OQ_TRY(oq_model_inputs(so->model, &s->arena, &s->base.inputs, err));
     const size_t n = s->base.inputs.n;
     s->in_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
+    s->fed_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
     s->in_values = OQ_NEW_ARRAY(&s->arena, const OrtValue *, n + 1);
-    if (s->in_names == NULL || s->in_values == NULL)
+    if (s->in_names == NULL || s->fed_names == NULL || s->in_values == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         s->in_names[i] = oq_str_cstr(&s->arena, s->base.inputs.v[i].name);

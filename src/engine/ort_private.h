@@ -39,6 +39,7 @@ typedef struct ort_session {
     const char **in_names, **out_names; /* C strings, as Run wants them */
     size_t n_fetch;                     /* distinct outputs */
     size_t *fetch;                      /* for each output, its place among them */
+    const char **fed_names; /* of the inputs that have a value in this run */
     const OrtValue **in_values;
     OrtValue **out_values;
     ort_values out_items; /* values made to look into sequences and maps */
@@ -56,6 +57,9 @@ onq_code oq_ort_value_make(ort_engine *e, oq_arena *a, const oq_datum *d, const 
                            ort_values *made, const OrtValue **out, onq_error *err);
 onq_code oq_ort_value_view(ort_engine *e, oq_arena *a, OrtValue *v, ort_values *made, oq_datum *out,
                            onq_error *err);
+/* ort_empty.c: a sequence of tensors without items. */
+onq_code oq_ort_value_empty(ort_engine *e, oq_arena *a, oq_dtype dt, OrtValue **out,
+                            onq_error *err);
 void oq_ort_values_release(const oq_ort_api *api, ort_values *v);
 
 /* ort_run.c: a run, and letting go of what the last one left. */

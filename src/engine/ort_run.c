@@ -3,11 +3,18 @@
  */
 #include "engine/ort_private.h"
 
-static onq_code make_inputs(ort_session *s, const oq_datum *inputs, ort_values *made,
+/* Values and names of the inputs; an optional without a value is not fed at all. */
+static onq_code make_inputs(ort_session *s, const oq_datum *inputs, ort_values *made, size_t *n,
                             onq_error *err) {
-    for (size_t i = 0; i < s->base.inputs.n; i++)
+    *n = 0;
+    for (size_t i = 0; i < s->base.inputs.n; i++) {
+        if (inputs[i].kind == OQ_DATUM_NONE)
+            continue;
+        s->fed_names[*n] = s->in_names[i];
         OQ_TRY(oq_ort_value_make(s->engine, &s->run_arena, &inputs[i], &s->base.inputs.v[i], made,
-                                 &s->in_values[i], err));
+                                 &s->in_values[*n], err));
+        (*n)++;
+    }
     return ONQ_OK;
 }
 
@@ -48,9 +55,10 @@ onq_code oq_ort_run(oq_session *base, const oq_datum *inputs, size_t n_inputs, o
                        s->base.inputs.n);
     ort_values made = {0};
     s->observe.failed = false;
-    onq_code rc = make_inputs(s, inputs, &made, err);
+    size_t n_fed = 0;
+    onq_code rc = make_inputs(s, inputs, &made, &n_fed, err);
     if (rc == ONQ_OK) {
-        OrtStatus *status = api->Run(s->handle, NULL, s->in_names, s->in_values, n_inputs,
+        OrtStatus *status = api->Run(s->handle, NULL, s->fed_names, s->in_values, n_fed,
                                      s->out_names, s->n_fetch, s->out_values);
         rc = oq_ort_check(api, status, err, "run");
     }

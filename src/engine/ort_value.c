@@ -91,7 +91,10 @@ static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned
         items[i] = item;
     }
     const bool is_map = d->kind == OQ_DATUM_MAP;
-    OQ_TRY(oq_ort_check(&e->api,
+    if (!is_map && d->n_items == 0)
+        OQ_TRY(oq_ort_value_empty(e, a, d->dtype, out, err));
+    else
+        OQ_TRY(oq_ort_check(&e->api,
                         e->api.CreateValue(items, d->n_items,
                                            is_map ? OQ_ORT_IS_MAP : OQ_ORT_IS_SEQUENCE, out),
                         err, is_map ? "a map" : "a sequence of %zu", d->n_items));
@@ -100,11 +103,6 @@ static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned
 
 onq_code oq_ort_value_make(ort_engine *e, oq_arena *a, const oq_datum *d, const oq_io *io,
                            ort_values *made, const OrtValue **out, onq_error *err) {
-    if (d->kind == OQ_DATUM_NONE)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "input '%.*s': the C interface of ONNX Runtime cannot feed an absent "
-                       "optional",
-                       OQ_STR(io->name));
     OrtValue *v = NULL;
     onq_code rc = make_any(e, a, d, 0, made, &v, err);
     if (rc != ONQ_OK)
