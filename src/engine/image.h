@@ -47,7 +47,7 @@ unsigned oq_exif_orientation(const uint8_t *p, size_t n);
 onq_code oq_image_orient(oq_arena *a, oq_image *im, unsigned orientation, onq_error *err);
 
 /* The image at another size, as Pillow's Image.resize makes it by default: bicubic (a = -0.5), the
- * kernel widened when shrinking, rows then columns with 8-bit results between, alpha premultiplied. */
+ * kernel widened when shrinking, one axis after the other with 8 bits between, alpha premultiplied. */
 onq_code oq_image_scale(oq_arena *a, const oq_image *in, uint32_t width, uint32_t height,
                         oq_image *out, onq_error *err);
 
