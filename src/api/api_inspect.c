@@ -282,8 +282,8 @@ static void show_counts(oq_job *job, const char *what,
                 continue;
             const char *type = t == OQ_UNDEFINED ? "of unknown type" : oq_dtype_name(t);
             const char *fine = oq_granularity_name((oq_granularity)g);
-            oq_buf_addf(&job->text, "%s%llu %s %s", any ? ", " : "", (unsigned long long)counts[t][g],
-                        type, fine);
+            oq_buf_addf(&job->text, "%s%llu %s %s", any ? ", " : "",
+                        (unsigned long long)counts[t][g], type, fine);
             oq_jw_begin_object(&job->json, NULL);
             oq_jw_cstr(&job->json, "type", t == OQ_UNDEFINED ? "unknown" : oq_dtype_name(t));
             oq_jw_cstr(&job->json, "granularity", fine);
@@ -367,8 +367,8 @@ static void show_can(oq_job *job, const oq_summary *s) {
         if (can->nodes == 0) {
             oq_buf_adds(&job->text, "nothing\n");
         } else {
-            oq_buf_addf(&job->text, "%llu nodes, %s of float weights (", (unsigned long long)can->nodes,
-                        bytes_text(b, can->weight_bytes));
+            oq_buf_addf(&job->text, "%llu nodes, %s of float weights (",
+                        (unsigned long long)can->nodes, bytes_text(b, can->weight_bytes));
             text_ops(&job->text, &can->ops, 5, job->text.n);
             oq_buf_adds(&job->text, ")\n");
         }
@@ -406,16 +406,18 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
         remark(job, true, text);
     }
     if (s->input_inits > 0) {
-        snprintf(text, sizeof text,
-                 "%s: %llu initializers are inputs too (first: '%.*s'); a runtime cannot treat them as "
-                 "constants",
-                 m->path, (unsigned long long)s->input_inits, OQ_STR(s->input_init));
+        snprintf(
+            text, sizeof text,
+            "%s: %llu initializers are inputs too (first: '%.*s'); a runtime cannot treat them as "
+            "constants",
+            m->path, (unsigned long long)s->input_inits, OQ_STR(s->input_init));
         remark(job, m->proto->ir_version.v >= 4, text);
     }
     if (s->conv_batchnorm > 0) {
-        snprintf(text, sizeof text,
-                 "%llu BatchNormalization behind Conv; 'onq preprocess' folds them before quantization",
-                 (unsigned long long)s->conv_batchnorm);
+        snprintf(
+            text, sizeof text,
+            "%llu BatchNormalization behind Conv; 'onq preprocess' folds them before quantization",
+            (unsigned long long)s->conv_batchnorm);
         remark(job, false, text);
     }
     if (s->values > 0 && s->values_typed * 2 < s->values) {
@@ -425,7 +427,8 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
         remark(job, false, text);
     }
     if (opset > 0 && opset < 13 && s->can[OQ_MODE_STATIC].nodes > 0)
-        remark(job, false, "opset below 13: per-channel QDQ needs 13 ('onq preprocess --opset 13')");
+        remark(job, false,
+               "opset below 13: per-channel QDQ needs 13 ('onq preprocess --opset 13')");
     oq_jw_end_array(&job->json);
 }
 
@@ -471,7 +474,8 @@ const oq_command oq_command_inspect = {
             "inspect",
             "MODEL",
             "show what a model holds, what is quantized in it, and what could be",
-            "Inputs, outputs, opsets, operators with their counts, tensors by type and by where they "
+            "Inputs, outputs, opsets, operators with their counts, tensors by type and by where "
+            "they "
             "are stored, what is quantized and how, and what each way of quantization would find "
             "to do. The model is checked first; one that is not valid is refused with the reason.\n"
             "\n"

@@ -49,7 +49,7 @@ enum { S = 1 << OQ_MODE_STATIC, D = 1 << OQ_MODE_DYNAMIC, N = 1 << OQ_MODE_NBITS
 
 typedef struct float_op {
     const char *op_type;
-    int weight;        /* slot that must be a constant, -1: none need be */
+    int weight; /* slot that must be a constant, -1: none need be */
     unsigned modes;
 } float_op;
 
