@@ -284,6 +284,10 @@ static void arrays(void **state) {
     oq_f16_to_f32_n(in + 1, out, 65536);
     for (uint32_t i = 0; i < 65536; i++)
         assert_true(bits_of(out[i]) == bits_of(oq_f16_to_f32((uint16_t)i)));
+    static uint16_t back[65536];
+    oq_f32_to_f16_n(out, back, 65536);
+    for (uint32_t i = 0; i < 65536; i++)
+        assert_true(back[i] == i);
     oq_bf16_to_f32_n(in + 1, out, 65536);
     for (uint32_t i = 0; i < 65536; i++)
         assert_true(bits_of(out[i]) == i << 16);
