@@ -434,12 +434,37 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
 
 /* ---- the command ---- */
 
+/* What the quantizers' own table says. */
+static unsigned modes_of(oq_str op_type) {
+    enum { Q = 1, L = 2, I = 4, QL = Q | L, LI = L | I, QLI = Q | L | I };
+    static const struct {
+        const char *type;
+        unsigned modes;
+    } rows_of[] = {
+#define OQ_QOP(domain, type, modes, rule) {type, modes},
+#include "quantize/qop.def"
+#undef OQ_QOP
+    };
+    unsigned found = 0;
+    for (size_t i = 0; i < OQ_COUNT(rows_of); i++) {
+        if (!oq_str_is(op_type, rows_of[i].type))
+            continue;
+        found |= (rows_of[i].modes & QL) != 0 ? 1u << OQ_MODE_STATIC : 0;
+        found |= (rows_of[i].modes & I) != 0 ? 1u << OQ_MODE_DYNAMIC : 0;
+    }
+    if (oq_str_is(op_type, "Gemm")) /* becomes MatMul first */
+        found |= 1u << OQ_MODE_DYNAMIC;
+    if (oq_str_is(op_type, "MatMul"))
+        found |= 1u << OQ_MODE_NBITS;
+    return found;
+}
+
 static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
     OQ_TRY(oq_model_check(m, err));
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     if (s == NULL)
         return oq_fail_nomem(err);
-    const onq_code rc = oq_summary_make(s, &job->arena, m, err);
+    const onq_code rc = oq_summary_make(s, &job->arena, m, modes_of, err);
     if (rc != ONQ_OK)
         return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
     const bool all = oq_opt_flag(job->opts, "all");

@@ -208,9 +208,10 @@ static onq_code count_function(oq_summary_walk *w, const oq_function *f, onq_err
     return ONQ_OK;
 }
 
-onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, onq_error *err) {
+onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, oq_modes_fn modes,
+                         onq_error *err) {
     memset(s, 0, sizeof *s);
-    oq_summary_walk w = {.s = s, .arena = a};
+    oq_summary_walk w = {.s = s, .modes = modes, .arena = a};
     oq_map_init(&w.ops, a);
     oq_map_init(&w.files, a);
     for (size_t i = 0; i < OQ_MODE_COUNT; i++)
