@@ -8,6 +8,7 @@
 
 #include "base/pool.h"
 #include "quantize/bias.h"
+#include "quantize/qact.h"
 
 /* ---- activations */
 
@@ -18,52 +19,6 @@ bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t) {
 const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t) {
     const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
     return o != NULL && oq_qdq_has_range(q, t) ? o->convert : NULL;
-}
-
-static onq_code one_number(const oq_num *x, const char *what, float *out, onq_error *err) {
-    if (!oq_num_has(x) || x->n != 1 || x->v == NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       oq_num_has(x) ? "the calibration has one '%s' for each channel, and activations are "
-                                       "quantized per tensor"
-                                     : "the calibration has no '%s' for it",
-                       what);
-    *out = (float)x->v[0];
-    return ONQ_OK;
-}
-
-static onq_code from_range(const oq_qdq *q, const oq_range *r, const oq_override *o,
-                           oq_qdq_act *out, onq_error *err) {
-    float rmin = 0.0f, rmax = 0.0f;
-    if (out->type == OQ_FLOAT8E4M3FN) {
-        float std = 0.0f;
-        OQ_TRY(one_number(&r->std, "std", &std, err));
-        return oq_qparam_float8(out->real, std, &out->p, err);
-    }
-    if (o != NULL && o->has_rmin)
-        rmin = (float)o->rmin;
-    else
-        OQ_TRY(one_number(&r->lowest, "lowest", &rmin, err));
-    if (o != NULL && o->has_rmax)
-        rmax = (float)o->rmax;
-    else
-        OQ_TRY(one_number(&r->highest, "highest", &rmax, err));
-    const oq_qspec spec = {
-        .type = out->type,
-        .real = out->real,
-        .symmetric = o != NULL && o->symmetric != OQ_UNSET ? o->symmetric == OQ_YES
-                                                           : q->config->activation_symmetric,
-        .reduced = o != NULL && o->reduce_range == OQ_YES,
-        .has_min_range = q->config->has_min_real_range,
-        .min_range = q->config->min_real_range,
-    };
-    rmin = oq_real_round(out->real, (double)rmin);
-    rmax = oq_real_round(out->real, (double)rmax);
-    OQ_TRY(oq_qparam_compute(&spec, rmin, rmax, &out->p, err));
-    if (q->config->activation_restricted_asymmetric && out->type == OQ_UINT8 && !spec.symmetric) {
-        oq_qparam_snap(&spec, rmin, rmax, &out->p);
-        out->p.scale = oq_real_round(out->real, (double)out->p.scale);
-    }
-    return ONQ_OK;
 }
 
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
@@ -77,11 +32,7 @@ onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert
         return ONQ_OK;
     out->type = o != NULL && o->has_type ? o->type : q->config->activation_type;
     out->real = t->elem_type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
-    if (oq_override_has_params(o)) {
-        out->p = (oq_qparam){oq_real_round(out->real, (double)o->scale), (int32_t)o->zero};
-        return ONQ_OK;
-    }
-    const onq_code rc = from_range(q, r, o, out, err);
+    const onq_code rc = oq_act_param(q->config, r, o, out->type, out->real, &out->p, err);
     return rc == ONQ_OK ? rc
                         : oq_error_in(err, rc, "tensor '%.*s' (exclude its nodes, or override it)",
                                       OQ_STR(t->name));

@@ -446,3 +446,15 @@ onq_code oq_qweight_producer(oq_arena *a, const oq_qweight *w, oq_dtype type,
     *out = &z->producer;
     return ONQ_OK;
 }
+
+onq_code oq_reals_store(oq_arena *a, oq_tensor *t, const float *v, uint64_t n, onq_error *err) {
+    if (t->data_type.v == OQ_FLOAT)
+        return oq_tensor_set_raw(a, t, v, n * sizeof(float), err);
+    uint16_t *halves = OQ_NEW_ARRAY(a, uint16_t, n);
+    if (halves == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i < n; i++)
+        halves[i] = oq_f32_to_f16(v[i]);
+    oq_tensor_set_view(t, halves, n * sizeof(uint16_t));
+    return ONQ_OK;
+}

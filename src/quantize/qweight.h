@@ -91,4 +91,7 @@ onq_code oq_qweight_minmax(const oq_qweight *w, float *lo, float *hi, onq_error 
 /* n numbers of a real type (OQ_FLOAT, OQ_FLOAT16, OQ_BFLOAT16, OQ_DOUBLE) as floats. */
 void oq_reals_read(oq_dtype real, const uint8_t *p, uint64_t first, size_t n, float *out);
 
+/* n floats as the raw data of a tensor of type FLOAT or FLOAT16. */
+onq_code oq_reals_store(oq_arena *a, oq_tensor *t, const float *v, uint64_t n, onq_error *err);
+
 #endif

@@ -4,6 +4,7 @@
  * Relu and Clip go away where they can: the quantized range of their output clips what they would have. That
  * needs asymmetric activations and an input that nothing else reads.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -23,4 +24,4 @@ static onq_code removable_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return oq_qdq_activation(q, oq_qdq_output(q, node, 0), err);
 }
 
-const oq_qrule oq_qrule_activation = {.qdq = removable_qdq};
+const oq_qrule oq_qrule_activation = {.qdq = removable_qdq, .qlinear = oq_ql_activation};

@@ -4,6 +4,7 @@
  * Weights go per channel when asked (axis 0, or 1 for ConvTranspose); the bias becomes int32 with
  * scale = input scale x weight scale.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -19,4 +20,8 @@ static onq_code conv_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_conv = {.qdq = conv_qdq};
+const oq_qrule oq_qrule_conv = {
+    .qdq = conv_qdq,
+    .qlinear = oq_ql_conv,
+    .integer = oq_ql_conv_integer,
+};

@@ -4,6 +4,7 @@
  * The output has the parameters of the input, so nothing is lost. They are quantized where their input is
  * already, or always with ForceQuantizeNoInputCheck.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -20,4 +21,8 @@ onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_direct = {.qdq = oq_qdq_rule_direct};
+const oq_qrule oq_qrule_direct = {
+    .qdq = oq_qdq_rule_direct,
+    .qlinear = oq_ql_direct,
+    .integer = oq_ql_direct,
+};

@@ -1,6 +1,7 @@
 /*
  * quant_gather.c — Gather and GatherElements: the output has the parameters of the table it reads.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -16,4 +17,8 @@ static onq_code gather_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_gather = {.qdq = gather_qdq};
+const oq_qrule oq_qrule_gather = {
+    .qdq = gather_qdq,
+    .qlinear = oq_ql_gather,
+    .integer = oq_ql_gather,
+};

@@ -1,6 +1,7 @@
 /*
  * quant_gavgpool.c — GlobalAveragePool. In QDQ it has the default rule.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qop.h"
 
-const oq_qrule oq_qrule_gavgpool = {.qdq = NULL};
+const oq_qrule oq_qrule_gavgpool = {.qlinear = oq_ql_gavgpool};

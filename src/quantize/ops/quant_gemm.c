@@ -2,6 +2,7 @@
  * quant_gemm.c — Gemm: a constant bias becomes int32, and its scale takes beta over.
  */
 #include "onnx/attr.h"
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -25,4 +26,4 @@ static onq_code gemm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_gemm = {.qdq = gemm_qdq};
+const oq_qrule oq_qrule_gemm = {.qdq = gemm_qdq, .qlinear = oq_ql_gemm};

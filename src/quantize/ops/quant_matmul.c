@@ -1,6 +1,7 @@
 /*
  * quant_matmul.c — MatMul: constants on either side are weights, the rest activations.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -18,4 +19,8 @@ static onq_code matmul_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_matmul = {.qdq = matmul_qdq};
+const oq_qrule oq_qrule_matmul = {
+    .qdq = matmul_qdq,
+    .qlinear = oq_ql_matmul,
+    .integer = oq_ql_matmul_integer,
+};

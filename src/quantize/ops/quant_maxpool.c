@@ -1,6 +1,7 @@
 /*
  * quant_maxpool.c — MaxPool: as Reshape, but the 8-bit kernel came with opset 12 and has no float 8.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -16,4 +17,4 @@ static onq_code maxpool_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return oq_qdq_rule_direct(q, node, err);
 }
 
-const oq_qrule oq_qrule_maxpool = {.qdq = maxpool_qdq};
+const oq_qrule oq_qrule_maxpool = {.qdq = maxpool_qdq, .qlinear = oq_ql_maxpool};

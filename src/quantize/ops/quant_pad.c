@@ -3,6 +3,7 @@
  */
 #include "onnx/attr.h"
 #include "onnx/tensor.h"
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -65,4 +66,4 @@ static onq_code pad_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return same ? oq_qdq_same_as(q, out, in, node, err) : oq_qdq_activation(q, out, err);
 }
 
-const oq_qrule oq_qrule_pad = {.qdq = pad_qdq};
+const oq_qrule oq_qrule_pad = {.qdq = pad_qdq, .qlinear = oq_ql_pad};

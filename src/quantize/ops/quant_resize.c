@@ -1,6 +1,7 @@
 /*
  * quant_resize.c — Resize: as Reshape, from opset 11 on.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -12,4 +13,4 @@ static onq_code resize_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return oq_qdq_rule_direct(q, node, err);
 }
 
-const oq_qrule oq_qrule_resize = {.qdq = resize_qdq};
+const oq_qrule oq_qrule_resize = {.qdq = resize_qdq, .qlinear = oq_ql_resize};

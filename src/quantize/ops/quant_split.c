@@ -1,6 +1,7 @@
 /*
  * quant_split.c — Split: all outputs have the parameters of the input.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -16,4 +17,4 @@ static onq_code split_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_split = {.qdq = split_qdq};
+const oq_qrule oq_qrule_split = {.qdq = split_qdq, .qlinear = oq_ql_split};

@@ -1,6 +1,7 @@
 /*
  * quant_where.c — Where: quantized when both branches are, or always with ForceQuantizeNoInputCheck.
  */
+#include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
 
@@ -22,4 +23,4 @@ static onq_code where_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     return ONQ_OK;
 }
 
-const oq_qrule oq_qrule_where = {.qdq = where_qdq};
+const oq_qrule oq_qrule_where = {.qdq = where_qdq, .qlinear = oq_ql_where};

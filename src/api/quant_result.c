@@ -1,0 +1,147 @@
+/*
+ * quant_result.c — the end of a quantization: check, verify, write, tell.
+ */
+#include "api/quant_result.h"
+
+#include "api/quant_config.h"
+#include "api/samples.h"
+#include "engine/ort.h"
+#include "onnx/graph.h"
+#include "onnx/tensor.h"
+#include "quantize/finish.h"
+
+#include <sys/stat.h>
+#include <time.h>
+
+double oq_quant_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    oq_quant_result *r = ctx;
+    uint64_t bytes = 0;
+    (void)in_attribute;
+    if (!oq_tensor_is_external(t))
+        return ONQ_OK;
+    r->has_external = true;
+    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
+    r->size_before += bytes;
+    return ONQ_OK;
+}
+
+onq_code oq_quant_measure(oq_quant_result *r, onq_error *err) {
+    r->size_before = r->model->bytes.n;
+    return oq_walk_tensors(r->model, add_external, r, err);
+}
+
+static onq_code verify(const oq_quant_result *r, onq_error *err) {
+    if (*r->engine == NULL)
+        OQ_TRY(oq_job_engine(r->job, r->engine, err));
+    const onq_code rc = oq_engine_verify(*r->engine, r->model, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "the result does not load");
+}
+
+onq_code oq_quant_save(oq_quant_result *r, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    const char *path = oq_opt_str(o, "output");
+    const oq_save_options options = {.external = r->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
+                                     .threshold = 1024, .attributes = true};
+    struct stat st;
+    OQ_TRY(oq_quant_check(r->model, err));
+    if (oq_opt_flag(o, "verify"))
+        OQ_TRY(verify(r, err));
+    OQ_TRY(oq_model_save(r->model, path, &options, err));
+    if (stat(path, &st) == 0)
+        r->size_after = (uint64_t)st.st_size;
+    const oq_str data = oq_str_format(&r->job->arena, "%s.data", path);
+    if (data.p != NULL && stat(data.p, &st) == 0 && r->external)
+        r->size_after += (uint64_t)st.st_size;
+    return ONQ_OK;
+}
+
+onq_code oq_quant_write_plan(const oq_quant_result *r, onq_error *err) {
+    const char *path = oq_opt_str(r->job->opts, "plan");
+    oq_buf text;
+    oq_jw w;
+    oq_out out = {0};
+    if (path == NULL || path[0] == '\0')
+        return ONQ_OK;
+    oq_buf_init(&text, &r->job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_jw_cstr(&w, "model", oq_job_input(r->job));
+    oq_jw_cstr(&w, "format", r->format);
+    oq_plan_json(r->plan, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    onq_code rc = text.failed ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK)
+        rc = oq_out_open(&out, &r->job->env->alloc, path, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_write(&out, text.p, text.n, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit(&out, err);
+    oq_out_abort(&out);
+    oq_buf_release(&text);
+    return rc;
+}
+
+static const char *fate_name(oq_plan_fate f) {
+    return f == OQ_FATE_FLOAT ? "float" : f == OQ_FATE_QUANTIZED ? "quantized" : "removed";
+}
+
+static void report_json(const oq_quant_result *r, const oq_plan_counts *counts,
+                        const size_t fates[3], double seconds, double calibration) {
+    oq_job *job = r->job;
+    oq_jw_cstr(&job->json, "input", oq_job_input(job));
+    if (!oq_opt_flag(job->opts, "dry_run")) {
+        oq_jw_cstr(&job->json, "output", oq_opt_str(job->opts, "output"));
+        oq_jw_uint(&job->json, "size_after", r->size_after);
+    }
+    oq_jw_uint(&job->json, "size_before", r->size_before);
+    oq_jw_real(&job->json, "seconds", seconds);
+    if (calibration >= 0.0)
+        oq_jw_real(&job->json, "seconds_calibration", calibration);
+    oq_jw_begin_array(&job->json, "operators");
+    for (size_t i = 0; i < counts->n; i++) {
+        const oq_plan_count *c = &counts->v[i];
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "op_type", c->op_type);
+        oq_jw_cstr(&job->json, "treatment", fate_name(c->fate));
+        oq_jw_uint(&job->json, "count", c->n);
+        oq_jw_cstr(&job->json, "why", c->why);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_array(&job->json);
+    oq_jw_uint(&job->json, "quantized", fates[OQ_FATE_QUANTIZED]);
+    oq_jw_uint(&job->json, "removed", fates[OQ_FATE_REMOVED]);
+    oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
+}
+
+onq_code oq_quant_report(const oq_quant_result *r, double seconds, double calibration,
+                         onq_error *err) {
+    oq_job *job = r->job;
+    oq_plan_counts counts;
+    size_t fates[3] = {0};
+    char before[32], after[32];
+    OQ_TRY(oq_plan_summary(r->plan, &job->arena, &counts, err));
+    for (size_t i = 0; i < counts.n; i++)
+        fates[counts.v[i].fate] += counts.v[i].n;
+    report_json(r, &counts, fates, seconds, calibration);
+    oq_buf_addf(&job->text, "%zu of %zu nodes quantized", fates[OQ_FATE_QUANTIZED],
+                fates[0] + fates[1] + fates[2]);
+    if (fates[OQ_FATE_REMOVED] > 0)
+        oq_buf_addf(&job->text, ", %zu removed", fates[OQ_FATE_REMOVED]);
+    oq_buf_adds(&job->text, "\n");
+    OQ_TRY(oq_plan_text(r->plan, &job->arena, &job->text, err));
+    if (oq_opt_flag(job->opts, "dry_run"))
+        oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", seconds);
+    else
+        oq_buf_addf(&job->text, "%s -> %s in %.2f s", oq_size_text(before, r->size_before),
+                    oq_size_text(after, r->size_after), seconds);
+    if (!oq_opt_flag(job->opts, "dry_run"))
+        oq_buf_addf(&job->text, calibration >= 0.0 ? " (calibration %.2f s)\n" : "\n", calibration);
+    return ONQ_OK;
+}

@@ -1,0 +1,35 @@
+/*
+ * quant_result.h — what `static` and `dynamic` do alike once the model is quantized: check, verify, write,
+ * tell.
+ */
+#ifndef OQ_API_QUANT_RESULT_H
+#define OQ_API_QUANT_RESULT_H
+
+#include "api/command.h"
+#include "engine/engine.h"
+#include "quantize/plan.h"
+
+typedef struct oq_quant_result {
+    oq_job *job;
+    oq_model *model;
+    const oq_plan *plan;
+    const char *format; /* "qdq", "qoperator", "dynamic" */
+    oq_engine **engine; /* opened for --verify when it is NULL in there */
+    bool external;      /* weights go to a file of their own */
+    uint64_t size_before, size_after;
+    bool has_external;  /* the input keeps weights outside */
+} oq_quant_result;
+
+/* Size of the model as it was opened, external data counted. */
+onq_code oq_quant_measure(oq_quant_result *r, onq_error *err);
+/* Checks the result, loads it in the runtime (--verify), writes it. */
+onq_code oq_quant_save(oq_quant_result *r, onq_error *err);
+/* --plan FILE. */
+onq_code oq_quant_write_plan(const oq_quant_result *r, onq_error *err);
+/* The summary, as text and JSON; `seconds` in all, `calibration` of them for that (negative: none). */
+onq_code oq_quant_report(const oq_quant_result *r, double seconds, double calibration,
+                         onq_error *err);
+/* Seconds on a clock that only goes forward. */
+double oq_quant_now(void);
+
+#endif
