@@ -163,24 +163,24 @@ static void zsh(FILE *f) {
         quoted(f, c->summary, ":\\");
         fputs("'\n", f);
     }
-    fputs("        'help:show the options of a command'\n"
-          "    )\n"
-          "    if (( CURRENT == 2 )); then\n"
-          "        _describe -t commands command commands\n"
-          "        _values 'option' --help --version --list-commands --man --markdown --completion\n"
-          "        return\n"
-          "    fi\n"
-          "    local command=$words[2]\n"
-          "    shift words\n"
-          "    (( CURRENT-- ))\n"
-          "    case $command in\n"
-          "    help|--help|--man|--markdown) _describe -t commands command commands ;;\n"
-          "    --completion) _values shell bash zsh fish ;;\n",
-          f);
+    fputs(
+        "        'help:show the options of a command'\n"
+        "    )\n"
+        "    if (( CURRENT == 2 )); then\n"
+        "        _describe -t commands command commands\n"
+        "        _values 'option' --help --version --list-commands --man --markdown --completion\n"
+        "        return\n"
+        "    fi\n"
+        "    local command=$words[2]\n"
+        "    shift words\n"
+        "    (( CURRENT-- ))\n"
+        "    case $command in\n"
+        "    help|--help|--man|--markdown) _describe -t commands command commands ;;\n"
+        "    --completion) _values shell bash zsh fish ;;\n",
+        f);
     for (size_t c = 0; c < onq_command_count(); c++) {
         const char *name = onq_command_at(c)->name;
-        fprintf(f, "    %s)\n        _arguments -s -M 'm:{-_}={_-} r:|[_-]=* r:|=*' \\\n",
-                name);
+        fprintf(f, "    %s)\n        _arguments -s -M 'm:{-_}={_-} r:|[_-]=* r:|=*' \\\n", name);
         for (size_t i = 0; i < onq_option_count(name); i++)
             zsh_option(f, onq_option_at(name, i));
         fputs("            '*:file:_files' ;;\n", f);

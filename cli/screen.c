@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BEFORE 0.3  /* seconds before the first drawing: what is quick needs no bar */
+#define BEFORE  0.3 /* seconds before the first drawing: what is quick needs no bar */
 #define BETWEEN 0.1 /* seconds from one drawing to the next */
 
 static double now(void) {
@@ -45,7 +45,9 @@ void screen_log(void *ctx, onq_log_level level, const char *text) {
     if (level == ONQ_LOG_DEBUG && s->verbose < 2)
         return;
     screen_wipe(s);
-    const char *kind = level == ONQ_LOG_ERROR ? "error: " : level == ONQ_LOG_WARNING ? "warning: " : "";
+    const char *kind = level == ONQ_LOG_ERROR     ? "error: "
+                       : level == ONQ_LOG_WARNING ? "warning: "
+                                                  : "";
     fprintf(stderr, "%s: %s%s\n", s->program, kind, text);
 }
 

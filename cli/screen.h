@@ -14,11 +14,11 @@ struct screen {
     const char *program; /* before each message */
     bool quiet;
     int verbose;
-    bool terminal;       /* standard error is one */
-    bool drawn;          /* a bar stands on the current line */
-    char what[64];       /* of the bar */
-    double began, last;  /* seconds, monotonic */
-    uint64_t first;      /* `done` when this bar began */
+    bool terminal;      /* standard error is one */
+    bool drawn;         /* a bar stands on the current line */
+    char what[64];      /* of the bar */
+    double began, last; /* seconds, monotonic */
+    uint64_t first;     /* `done` when this bar began */
 };
 
 void screen_init(struct screen *s, const char *program);

@@ -46,7 +46,8 @@ static onq_code read_ignored(tally *t, bool *rename, onq_error *err) {
             continue;
         }
         int k = 0;
-        while (k < OQ_DIFF_COUNT && !oq_opt_same(items[i], oq_str_of(oq_diff_name((oq_diff_kind)k))))
+        while (k < OQ_DIFF_COUNT &&
+               !oq_opt_same(items[i], oq_str_of(oq_diff_name((oq_diff_kind)k))))
             k++;
         if (k < OQ_DIFF_COUNT) {
             t->ignored[k] = true;
@@ -130,7 +131,8 @@ static void report(oq_job *job, const tally *t, bool strict) {
         for (size_t i = 0; i < t->kept[k].n; i++)
             show_one(job, &t->kept[k].v[i]);
         if (t->count[k] > t->kept[k].n)
-            oq_buf_addf(b, "%s: ... %llu more (--limit 0 shows all)\n", oq_diff_name((oq_diff_kind)k),
+            oq_buf_addf(b, "%s: ... %llu more (--limit 0 shows all)\n",
+                        oq_diff_name((oq_diff_kind)k),
                         (unsigned long long)(t->count[k] - t->kept[k].n));
     }
     job->status = hard > 0 || (strict && soft > 0) ? 1 : 0;
@@ -191,10 +193,11 @@ static const onq_option_info rows[] = {
             "Values that differ by no more than X count as equal; attributes too."),
     OQ_REAL("rtol", 0, "relative_tolerance", "0", "0..", "X",
             "The same, relative to the value: |a - b| <= tolerance + rtol |b|."),
-    OQ_LIST("ignore", 0, "", "KIND",
-            "Kinds of difference that do not count (as the output calls them: opset, node, attribute, "
-            "initializer, value, ...), or `names`: tensors may be called otherwise, nodes are matched "
-            "by what they compute."),
+    OQ_LIST(
+        "ignore", 0, "", "KIND",
+        "Kinds of difference that do not count (as the output calls them: opset, node, attribute, "
+        "initializer, value, ...), or `names`: tensors may be called otherwise, nodes are matched "
+        "by what they compute."),
     OQ_FLAG("strict", 0, "",
             "What has no effect on the result counts too: node names, value_info, order, doc "
             "strings, producer, metadata, names of dimensions."),
@@ -211,8 +214,10 @@ const oq_command oq_command_diff = {
             "A B",
             "show how two models differ as graphs",
             "Compares opsets, inputs, outputs, nodes, attributes, initializers and their values, "
-            "functions and subgraphs. How a tensor is stored (raw, typed, external) does not count, "
-            "nor does the order of nodes. Nodes are matched by the tensors they make. Exit status 0 "
+            "functions and subgraphs. How a tensor is stored (raw, typed, external) does not "
+            "count, "
+            "nor does the order of nodes. Nodes are matched by the tensors they make. Exit status "
+            "0 "
             "when there is no difference, 1 when there is.\n"
             "\n"
             "  onq diff float.onnx other.onnx\n"

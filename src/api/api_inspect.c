@@ -282,8 +282,8 @@ static void show_counts(oq_job *job, const char *what,
                 continue;
             const char *type = t == OQ_UNDEFINED ? "of unknown type" : oq_dtype_name(t);
             const char *fine = oq_granularity_name((oq_granularity)g);
-            oq_buf_addf(&job->text, "%s%llu %s %s", any ? ", " : "", (unsigned long long)counts[t][g],
-                        type, fine);
+            oq_buf_addf(&job->text, "%s%llu %s %s", any ? ", " : "",
+                        (unsigned long long)counts[t][g], type, fine);
             oq_jw_begin_object(&job->json, NULL);
             oq_jw_cstr(&job->json, "type", t == OQ_UNDEFINED ? "unknown" : oq_dtype_name(t));
             oq_jw_cstr(&job->json, "granularity", fine);
@@ -367,8 +367,8 @@ static void show_can(oq_job *job, const oq_summary *s) {
         if (can->nodes == 0) {
             oq_buf_adds(&job->text, "nothing\n");
         } else {
-            oq_buf_addf(&job->text, "%llu nodes, %s of float weights (", (unsigned long long)can->nodes,
-                        bytes_text(b, can->weight_bytes));
+            oq_buf_addf(&job->text, "%llu nodes, %s of float weights (",
+                        (unsigned long long)can->nodes, bytes_text(b, can->weight_bytes));
             text_ops(&job->text, &can->ops, 5, job->text.n);
             oq_buf_adds(&job->text, ")\n");
         }
@@ -406,16 +406,18 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
         remark(job, true, text);
     }
     if (s->input_inits > 0) {
-        snprintf(text, sizeof text,
-                 "%s: %llu initializers are inputs too (first: '%.*s'); a runtime cannot treat them as "
-                 "constants",
-                 m->path, (unsigned long long)s->input_inits, OQ_STR(s->input_init));
+        snprintf(
+            text, sizeof text,
+            "%s: %llu initializers are inputs too (first: '%.*s'); a runtime cannot treat them as "
+            "constants",
+            m->path, (unsigned long long)s->input_inits, OQ_STR(s->input_init));
         remark(job, m->proto->ir_version.v >= 4, text);
     }
     if (s->conv_batchnorm > 0) {
-        snprintf(text, sizeof text,
-                 "%llu BatchNormalization behind Conv; 'onq preprocess' folds them before quantization",
-                 (unsigned long long)s->conv_batchnorm);
+        snprintf(
+            text, sizeof text,
+            "%llu BatchNormalization behind Conv; 'onq preprocess' folds them before quantization",
+            (unsigned long long)s->conv_batchnorm);
         remark(job, false, text);
     }
     if (s->values > 0 && s->values_typed * 2 < s->values) {
@@ -425,18 +427,44 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
         remark(job, false, text);
     }
     if (opset > 0 && opset < 13 && s->can[OQ_MODE_STATIC].nodes > 0)
-        remark(job, false, "opset below 13: per-channel QDQ needs 13 ('onq preprocess --opset 13')");
+        remark(job, false,
+               "opset below 13: per-channel QDQ needs 13 ('onq preprocess --opset 13')");
     oq_jw_end_array(&job->json);
 }
 
 /* ---- the command ---- */
+
+/* What the quantizers' own table says. */
+static unsigned modes_of(oq_str op_type) {
+    enum { Q = 1, L = 2, I = 4, QL = Q | L, LI = L | I, QLI = Q | L | I };
+    static const struct {
+        const char *type;
+        unsigned modes;
+    } rows_of[] = {
+#define OQ_QOP(domain, type, modes, rule) {type, modes},
+#include "quantize/qop.def"
+#undef OQ_QOP
+    };
+    unsigned found = 0;
+    for (size_t i = 0; i < OQ_COUNT(rows_of); i++) {
+        if (!oq_str_is(op_type, rows_of[i].type))
+            continue;
+        found |= (rows_of[i].modes & QL) != 0 ? 1u << OQ_MODE_STATIC : 0;
+        found |= (rows_of[i].modes & I) != 0 ? 1u << OQ_MODE_DYNAMIC : 0;
+    }
+    if (oq_str_is(op_type, "Gemm")) /* becomes MatMul first */
+        found |= 1u << OQ_MODE_DYNAMIC;
+    if (oq_str_is(op_type, "MatMul"))
+        found |= 1u << OQ_MODE_NBITS;
+    return found;
+}
 
 static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
     OQ_TRY(oq_model_check(m, err));
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     if (s == NULL)
         return oq_fail_nomem(err);
-    const onq_code rc = oq_summary_make(s, &job->arena, m, err);
+    const onq_code rc = oq_summary_make(s, &job->arena, m, modes_of, err);
     if (rc != ONQ_OK)
         return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
     const bool all = oq_opt_flag(job->opts, "all");
@@ -471,7 +499,8 @@ const oq_command oq_command_inspect = {
             "inspect",
             "MODEL",
             "show what a model holds, what is quantized in it, and what could be",
-            "Inputs, outputs, opsets, operators with their counts, tensors by type and by where they "
+            "Inputs, outputs, opsets, operators with their counts, tensors by type and by where "
+            "they "
             "are stored, what is quantized and how, and what each way of quantization would find "
             "to do. The model is checked first; one that is not valid is refused with the reason.\n"
             "\n"

@@ -41,8 +41,8 @@ static onq_code fail_key(const char *key, onq_error *err) {
 }
 
 /* Parses into *v as if it were set for the first time; `none` is the reference's None. */
-static onq_code parse(onq_options *o, const onq_option_info *row, const char *text,
-                      oq_opt_value *v, onq_error *err) {
+static onq_code parse(onq_options *o, const onq_option_info *row, const char *text, oq_opt_value *v,
+                      onq_error *err) {
     *v = (oq_opt_value){.row = row};
     if (oq_opt_same(oq_str_of(text), OQ_S("none")) && row->type != ONQ_OPT_STRING) {
         v->is_none = true;

@@ -75,7 +75,8 @@ static const onq_option_info select_rows[] = {
 const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 
 static const onq_option_info extra[] = {
-    OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE",
-             "Set a key of the reference's extra_options by its own name; wins over the named option."),
+    OQ_PAIRS(
+        "extra", 0, "extra_options", "KEY=VALUE",
+        "Set a key of the reference's extra_options by its own name; wins over the named option."),
 };
 const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);

@@ -55,7 +55,8 @@ static oq_str copy_text(oq_arena *a, oq_str s, onq_error *err, onq_code *rc) {
     return (oq_str){p, p != NULL ? s.n : 0};
 }
 
-static onq_code parse_flag(const onq_option_info *row, const char *text, bool *out, onq_error *err) {
+static onq_code parse_flag(const onq_option_info *row, const char *text, bool *out,
+                           onq_error *err) {
     static const char *const words[] = {"true", "yes", "on", "1", "false", "no", "off", "0"};
     for (size_t i = 0; i < OQ_COUNT(words); i++) {
         if (oq_opt_same(oq_str_of(text), oq_str_of(words[i]))) {
@@ -87,7 +88,8 @@ static bool text_to_real(const char *text, double *out) {
     return end == b + w && isfinite(*out);
 }
 
-static onq_code check_range(const onq_option_info *row, const char *text, double v, onq_error *err) {
+static onq_code check_range(const onq_option_info *row, const char *text, double v,
+                            onq_error *err) {
     const char *dots = strstr(row->choices, "..");
     if (dots == NULL)
         return ONQ_OK;
@@ -98,8 +100,10 @@ static onq_code check_range(const onq_option_info *row, const char *text, double
     if (!(has_lo && v < lo) && !(has_hi && v > hi))
         return ONQ_OK;
     return oq_fail(err, ONQ_E_OPTION, "--%s: %s is out of range (%s%s%s%s)", row->name, text,
-                   has_lo && has_hi ? "" : has_lo ? "at least " : "at most ", low,
-                   has_lo && has_hi ? " to " : "", dots + 2);
+                   has_lo && has_hi ? ""
+                   : has_lo         ? "at least "
+                                    : "at most ",
+                   low, has_lo && has_hi ? " to " : "", dots + 2);
 }
 
 static onq_code parse_int(const onq_option_info *row, const char *text, oq_opt_value *v,
@@ -149,9 +153,10 @@ static onq_code parse_size(const onq_option_info *row, const char *text, oq_opt_
             unit = "";
     }
     if (r < 0 || *unit != '\0' || r > 9.2e18)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--%s: '%.100s' is not a size (a number of bytes, with k, m, g or t behind it)",
-                       row->name, text);
+        return oq_fail(
+            err, ONQ_E_OPTION,
+            "--%s: '%.100s' is not a size (a number of bytes, with k, m, g or t behind it)",
+            row->name, text);
     OQ_TRY(check_range(row, text, r, err));
     v->size = (uint64_t)r;
     return ONQ_OK;

@@ -48,16 +48,17 @@ typedef struct oq_opt_group {
     const onq_option_info *rows;
     size_t n;
 } oq_opt_group;
-#define OQ_GROUP(title, rows) {title, rows, OQ_COUNT(rows)}
+#define OQ_GROUP(title, rows)                                                                      \
+    { title, rows, OQ_COUNT(rows) }
 
 /* Groups that several commands have (groups.c). */
-extern const oq_opt_group oq_group_general;  /* quiet verbose json threads verify help: everywhere */
-extern const oq_opt_group oq_group_input;    /* input data_root */
-extern const oq_opt_group oq_group_output;   /* output use_external_data_format */
-extern const oq_opt_group oq_group_data;     /* data limit dim image_* */
-extern const oq_opt_group oq_group_runtime;  /* onnxruntime provider custom_ops */
-extern const oq_opt_group oq_group_select;   /* op_types_to_quantize nodes_to_* strict */
-extern const oq_opt_group oq_group_extra;    /* extra */
+extern const oq_opt_group oq_group_general; /* quiet verbose json threads verify help: everywhere */
+extern const oq_opt_group oq_group_input;   /* input data_root */
+extern const oq_opt_group oq_group_output;  /* output use_external_data_format */
+extern const oq_opt_group oq_group_data;    /* data limit dim image_* */
+extern const oq_opt_group oq_group_runtime; /* onnxruntime provider custom_ops */
+extern const oq_opt_group oq_group_select;  /* op_types_to_quantize nodes_to_* strict */
+extern const oq_opt_group oq_group_extra;   /* extra */
 
 /* ---- values ---- */
 
@@ -67,10 +68,10 @@ typedef struct oq_opt_value {
     bool is_none; /* --extra KEY=none */
     bool pinned;  /* by --extra, which wins over the option's own name */
     bool flag;
-    int64_t i;    /* INT; ENUM: which of the choices, from 0 */
-    double real;  /* REAL; INT too */
+    int64_t i;   /* INT; ENUM: which of the choices, from 0 */
+    double real; /* REAL; INT too */
     uint64_t size;
-    oq_str text;  /* STRING, PATH; ENUM: the choice as the table spells it. NUL-terminated */
+    oq_str text;         /* STRING, PATH; ENUM: the choice as the table spells it. NUL-terminated */
     OQ_VEC(oq_str) list; /* LIST, PAIRS. Each NUL-terminated */
 } oq_opt_value;
 

@@ -136,35 +136,32 @@ static int walk_step(struct walk *w) {
     }
     memcpy(name, p, n);
     name[n] = '\0';
-    errno = 0;
-    if (n == 0 || strcmp(name, ".") == 0) {
-        if (*rest == '\0')
-            errno = EISDIR;
-    } else if (strcmp(name, "..") == 0) {
-        if (w->depth == 1)
+    if (strcmp(name, "..") == 0) {
+        if (w->depth == 1) {
             errno = EXDEV;
-        else
-            walk_pop(w);
-        if (errno == 0 && *rest == '\0')
-            errno = EISDIR;
-    } else {
+            return -1;
+        }
+        walk_pop(w);
+    } else if (n != 0 && strcmp(name, ".") != 0) {
         struct stat st;
         if (fstatat(w->fds[w->depth - 1], name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             return -1;
         if (S_ISLNK(st.st_mode)) {
             /* A slash behind the link stays: what it leads to must be a folder then. */
-            if (!walk_link(w, name, folder_wanted ? "/" : rest))
-                return -1;
-            errno = 0;
+            if (walk_link(w, name, folder_wanted ? "/" : rest))
+                errno = 0;
             return -1;
         }
         if (*rest == '\0' && !folder_wanted)
             return openat(w->fds[w->depth - 1], name, OPEN_FLAGS | O_NOFOLLOW);
         if (!walk_enter(w, name))
             return -1;
-        errno = *rest == '\0' ? EISDIR : 0;
     }
+    /* In a folder now: it is what was asked for, or there is more to come. */
+    if (*rest == '\0')
+        return openat(w->fds[w->depth - 1], ".", OPEN_FLAGS);
     memmove(w->rest, rest, strlen(rest) + 1);
+    errno = 0;
     return -1;
 }
 

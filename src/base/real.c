@@ -1,7 +1,7 @@
 /*
  * real.c — small floats and small integers. See real.h.
  *
- * Every narrow float is made the same way: encode() rounds the magnitude to the type's significand, half
+ * Every narrow float is made the same way: encode_f32 rounds the magnitude to the type's significand, half
  * to even, into a code that simply counts the type's values upwards from zero (subnormals, normals,
  * and on past the largest, as if exponents had no end). What is past the largest finite code is
  * then overflow, and each type has its own answer to that, to NaN and to minus zero. The answers are those
@@ -23,31 +23,17 @@ static float float_of(uint32_t u) {
     return x;
 }
 
-/* v / 2^shift, half to even. */
-static uint64_t round_shift(uint64_t v, unsigned shift) {
-    if (shift == 0)
-        return v;
-    if (shift > 63)
-        return 0;
-    const uint64_t half = (uint64_t)1 << (shift - 1), low = v & (half * 2 - 1);
-    const uint64_t q = v >> shift;
-    return q + (low > half || (low == half && (q & 1)));
-}
-
-/* The code of the finite magnitude sig x 2^(exp - width) (sig below 2^(width + 1)) in a type with `man`
- * bits behind the point and exponent bias `bias`. */
-static uint64_t encode(uint64_t sig, int exp, unsigned width, unsigned man, int bias) {
-    const int field = exp + bias; /* of the exponent */
-    if (field >= 1)
-        return ((uint64_t)(field - 1) << man) + round_shift(sig, width - man);
-    const unsigned deeper = (unsigned)(1 - field);
-    return round_shift(sig, width - man + (deeper < 64 ? deeper : 64));
-}
-
-static uint64_t encode_f32(uint32_t magnitude, unsigned man, int bias) {
-    const uint32_t field = magnitude >> 23, low = magnitude & 0x7fffff;
-    return field != 0 ? encode(low | 0x800000, (int)field - 127, 23, man, bias)
-                      : encode(low, -126, 23, man, bias);
+/* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits behind the point
+ * and exponent bias `bias`; without a branch. Normals: the exponent is moved and the tail rounded off, a
+ * carry going where it should. Subnormals: adding the power of two whose last bit is the type's smallest
+ * value lets the adder round. */
+static inline uint32_t encode_f32(uint32_t magnitude, unsigned man, unsigned bias) {
+    const unsigned shift = 23 - man;
+    const uint32_t tail = (1u << (shift - 1)) - 1 + ((magnitude >> shift) & 1);
+    const uint32_t normal = (magnitude - ((127 - bias) << 23) + tail) >> shift;
+    const uint32_t power = (127 + 24 - bias - man) << 23;
+    const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(power)) - power;
+    return magnitude < (128 - bias) << 23 ? subnormal : normal;
 }
 
 /* The number of a code: the inverse, for types with at most 10 bits behind the point. */
@@ -61,34 +47,42 @@ static float decode(uint32_t code, unsigned man, int bias) {
 
 /* ---- 16 bits ---- */
 
-uint16_t oq_f32_to_f16(float x) {
+static inline uint16_t f32_to_f16(float x) {
     const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff;
-    uint64_t code;
-    if (magnitude > 0x7f800000) {
-        /* NaN keeps the upper bits of its payload, but never becomes an infinity. */
-        code = 0x7c00 | ((magnitude >> 13) & 0x3ff);
-        code += code == 0x7c00;
-    } else {
-        code = encode_f32(magnitude, 10, 15);
-        if (code > 0x7c00)
-            code = 0x7c00;
-    }
-    return (uint16_t)(sign | code);
+    const uint32_t code = encode_f32(magnitude, 10, 15);
+    const uint32_t number = code > 0x7c00 ? 0x7c00 : code;
+    /* NaN keeps the upper bits of its payload, but never becomes an infinity. */
+    const uint32_t payload = (magnitude >> 13) & 0x3ff, nan = 0x7c00 | (payload + (payload == 0));
+    return (uint16_t)(sign | (magnitude > 0x7f800000 ? nan : number));
+}
+
+uint16_t oq_f32_to_f16(float x) {
+    return f32_to_f16(x);
+}
+
+/* The code of a double's magnitude as a half: the same with integers, where the range of floats ends. */
+static uint64_t encode_f64(uint64_t magnitude) {
+    const int field = (int)(magnitude >> 52) - 1023 + 15;
+    const uint64_t sig = (magnitude & 0xfffffffffffffu) | (uint64_t)1 << 52;
+    if (field < -20)
+        return 0; /* below half of the smallest; subnormal doubles too */
+    const unsigned shift = 42 + (unsigned)(field < 1 ? 1 - field : 0);
+    const uint64_t half = (uint64_t)1 << (shift - 1), low = sig & (half * 2 - 1);
+    uint64_t q = sig >> shift;
+    q += low > half || (low == half && (q & 1) != 0);
+    return field < 1 ? q : q + ((uint64_t)(field - 1) << 10);
 }
 
 uint16_t oq_f64_to_f16(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
     const uint64_t sign = (u >> 48) & 0x8000, magnitude = u & (UINT64_MAX >> 1);
-    const uint64_t low = magnitude & 0xfffffffffffffu;
-    const int field = (int)(magnitude >> 52);
     uint64_t code;
-    if (field == 0x7ff && low != 0) {
-        code = 0x7c00 | (low >> 42);
+    if (magnitude > (uint64_t)0x7ff << 52) {
+        code = 0x7c00 | ((magnitude >> 42) & 0x3ff);
         code += code == 0x7c00;
     } else {
-        /* A subnormal double is far below the smallest half: its exponent need not be exact. */
-        code = field == 0 ? 0 : encode(low | (uint64_t)1 << 52, field - 1023, 52, 10, 15);
+        code = encode_f64(magnitude);
         if (code > 0x7c00)
             code = 0x7c00;
     }
@@ -125,6 +119,12 @@ void oq_f16_to_f32_n(const uint16_t *in, float *out, size_t n) {
         out[i] = f16_to_f32(in[i]);
 }
 
+void oq_f32_to_f16_n(const float *in, uint16_t *out, size_t n) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        out[i] = f32_to_f16(in[i]);
+}
+
 void oq_bf16_to_f32_n(const uint16_t *in, float *out, size_t n) {
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
@@ -135,7 +135,7 @@ void oq_bf16_to_f32_n(const uint16_t *in, float *out, size_t n) {
 
 static const struct fp8_type {
     unsigned man;
-    int bias;
+    unsigned bias;
     uint8_t largest;  /* finite */
     uint8_t overflow; /* what is past it becomes */
     uint8_t nan;
@@ -152,7 +152,7 @@ uint8_t oq_f32_to_fp8(float x, oq_fp8 kind, bool saturate) {
     const uint32_t u = bits_of(x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (uint8_t)(t->nan | sign);
-    const uint64_t code = encode_f32(magnitude, t->man, t->bias);
+    const uint32_t code = encode_f32(magnitude, t->man, t->bias);
     if (code > t->largest)
         return (uint8_t)((saturate ? t->largest : t->overflow) | sign);
     if (code == 0 && t->is_uz)
@@ -169,7 +169,7 @@ float oq_fp8_to_f32(uint8_t b, oq_fp8 kind) {
         const bool is_inf = kind == OQ_FP8_E5M2 && code == t->overflow;
         return float_of(sign | (is_inf ? 0x7f800000 : 0x7fc00000));
     }
-    return float_of(sign | bits_of(decode(code, t->man, t->bias)));
+    return float_of(sign | bits_of(decode(code, t->man, (int)t->bias)));
 }
 
 uint8_t oq_f32_to_e8m0(float x) {
@@ -201,7 +201,7 @@ uint8_t oq_f32_to_fp4(float x) {
     if (magnitude > 0x7f800000)
         return (uint8_t)(sign ^
                          8); /* there is no NaN; ml_dtypes makes it a zero of the other sign */
-    const uint64_t code = encode_f32(magnitude, 1, 1);
+    const uint32_t code = encode_f32(magnitude, 1, 1);
     return (uint8_t)((code > 7 ? 7 : code) | sign);
 }
 

@@ -54,6 +54,7 @@ void oq_pack_2bit(const int8_t *in, size_t n, uint8_t *out);
 
 /* Arrays, vectorised where the compiler can. */
 void oq_f16_to_f32_n(const uint16_t *in, float *out, size_t n);
+void oq_f32_to_f16_n(const float *in, uint16_t *out, size_t n);
 void oq_bf16_to_f32_n(const uint16_t *in, float *out, size_t n);
 
 #endif

@@ -21,7 +21,7 @@ static bool is_source_place(const char *p, size_t n) {
 }
 
 /* Appends word by word, with single blanks, leaving out source places. */
-static size_t copy_words(char *out, size_t cap, const char *text) {
+static void copy_words(char *out, size_t cap, const char *text) {
     size_t n = 0;
     const char *p = text;
     while (*p != '\0') {
@@ -37,41 +37,40 @@ static size_t copy_words(char *out, size_t cap, const char *text) {
         p += word;
     }
     out[n] = '\0';
-    return n;
 }
 
-/* "... running Add node. Name:'add1' Status Message: X" -> "node 'add1' (Add): X", in place. */
-static void lift_node(char *text, size_t cap) {
+/* "... running Add node. Name:'add1' Status Message: X" -> "node 'add1' (Add): X"; X may be of that form
+ * again, for a node in a subgraph. */
+static void lift_nodes(char *out, size_t cap, const char *text) {
     static const char head[] = "Non-zero status code returned while running ";
-    if (strncmp(text, head, sizeof head - 1) != 0)
-        return;
-    const char *op = text + sizeof head - 1;
-    const char *op_end = strstr(op, " node. Name:'");
-    if (op_end == NULL)
-        return;
-    const char *name = op_end + sizeof " node. Name:'" - 1;
-    const char *name_end = strstr(name, "' Status Message:");
-    if (name_end == NULL)
-        return;
-    const char *rest = name_end + sizeof "' Status Message:" - 1;
-    rest += strspn(rest, " ");
-    char made[900];
-    snprintf(made, sizeof made, "node '%.*s' (%.*s): %s", (int)(name_end - name), name,
-             (int)(op_end - op), op, rest);
-    snprintf(text, cap, "%s", made);
+    size_t n = 0;
+    while (strncmp(text, head, sizeof head - 1) == 0 && n < cap) {
+        const char *op = text + sizeof head - 1;
+        const char *op_end = strstr(op, " node. Name:'");
+        const char *name = op_end != NULL ? op_end + sizeof " node. Name:'" - 1 : NULL;
+        const char *name_end = name != NULL ? strstr(name, "' Status Message:") : NULL;
+        if (name_end == NULL)
+            break;
+        n += (size_t)snprintf(out + n, cap - n, "node '%.*s' (%.*s): ", (int)(name_end - name), name,
+                              (int)(op_end - op), op);
+        text = name_end + sizeof "' Status Message:" - 1;
+        text += strspn(text, " ");
+    }
+    if (n < cap)
+        snprintf(out + n, cap - n, "%s", text);
 }
 
 onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const char *fmt, ...) {
     if (s == NULL)
         return ONQ_OK;
-    char what[256], text[900];
+    char what[256], words[900], text[900];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     const char *message = api->GetErrorMessage(s);
-    copy_words(text, sizeof text, message != NULL ? message : "");
-    lift_node(text, sizeof text);
+    copy_words(words, sizeof words, message != NULL ? message : "");
+    lift_nodes(text, sizeof text, words);
     const bool nomem = strstr(text, "bad_alloc") != NULL ||
                        strstr(text, "Failed to allocate memory") != NULL;
     api->ReleaseStatus(s);

@@ -13,9 +13,10 @@
 
 const char *oq_diff_name(oq_diff_kind k) {
     static const char *const names[OQ_DIFF_COUNT] = {
-        "opset",     "input",      "output",   "node",     "attribute",  "initializer", "value",
-        "function",  "training",   "node_name", "dimension", "value_info", "order",      "ir_version",
-        "producer",  "doc_string", "metadata", "annotation", "other"};
+        "opset",       "input",      "output",     "node",       "attribute",
+        "initializer", "value",      "function",   "training",   "node_name",
+        "dimension",   "value_info", "order",      "ir_version", "producer",
+        "doc_string",  "metadata",   "annotation", "other"};
     return names[k];
 }
 
@@ -67,8 +68,8 @@ static onq_code tell_types(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_t
     oq_type_text(&x, a);
     oq_buf_adds(&x, " vs ");
     oq_type_text(&x, b);
-    const onq_code rc = x.failed ? oq_fail_nomem(err)
-                                 : oq_cmp_found(c, err, kind, name, "%.*s", (int)x.n, x.p);
+    const onq_code rc =
+        x.failed ? oq_fail_nomem(err) : oq_cmp_found(c, err, kind, name, "%.*s", (int)x.n, x.p);
     oq_buf_release(&x);
     return rc;
 }
@@ -94,7 +95,8 @@ onq_code oq_cmp_type(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a
     if (a == NULL || oq_message_same(OQ_SCHEMA_type, a, b, NULL))
         return ONQ_OK;
     const oq_tensor_type *x = a->tensor_type, *y = b->tensor_type;
-    if (x == NULL || y == NULL || x->elem_type.v != y->elem_type.v || !shapes_agree(x->shape, y->shape))
+    if (x == NULL || y == NULL || x->elem_type.v != y->elem_type.v ||
+        !shapes_agree(x->shape, y->shape))
         return tell_types(c, kind, name, a, b, err);
     return tell_types(c, OQ_DIFF_DIMENSION, name, a, b, err);
 }
@@ -127,7 +129,8 @@ typedef struct named {
     onq_code (*pair)(oq_cmp *c, void *a, void *b, onq_error *err);
 } named;
 
-static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_any b, onq_error *err) {
+static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_any b,
+                              onq_error *err) {
     void *const *x = a.v, *const *y = b.v;
     oq_chain chain;
     bool *taken = OQ_NEW_ARRAY(c->arena, bool, b.n);
@@ -153,10 +156,12 @@ static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_an
     }
     for (size_t i = 0; i < b.n; i++) {
         if (!taken[i])
-            OQ_TRY(oq_cmp_found(c, err, k->kind, k->name(c, y[i]), "%s only in the second", k->what));
+            OQ_TRY(
+                oq_cmp_found(c, err, k->kind, k->name(c, y[i]), "%s only in the second", k->what));
     }
     if (!ordered)
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "%ss stand in another order", k->what));
+        OQ_TRY(
+            oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "%ss stand in another order", k->what));
     return ONQ_OK;
 }
 
@@ -180,15 +185,16 @@ static oq_str sparse_name(oq_cmp *c, void *x) {
 static onq_code sparse_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
     const oq_sparse *x = a, *y = b;
     static const uint16_t but[] = {1, 2, 0};
-    if (!oq_message_same(OQ_SCHEMA_sparse, x, y, but) || (x->values == NULL) != (y->values == NULL) ||
-        (x->indices == NULL) != (y->indices == NULL))
-        return oq_cmp_found(c, err, OQ_DIFF_INITIALIZER, sparse_name(c, a), "sparse: other dims or parts");
+    if (!oq_message_same(OQ_SCHEMA_sparse, x, y, but) ||
+        (x->values == NULL) != (y->values == NULL) || (x->indices == NULL) != (y->indices == NULL))
+        return oq_cmp_found(c, err, OQ_DIFF_INITIALIZER, sparse_name(c, a),
+                            "sparse: other dims or parts");
     if (x->values != NULL)
-        OQ_TRY(oq_cmp_tensor(c, OQ_DIFF_INITIALIZER, sparse_name(c, a), "sparse values: ", x->values,
-                             y->values, err));
+        OQ_TRY(oq_cmp_tensor(c, OQ_DIFF_INITIALIZER, sparse_name(c, a),
+                             "sparse values: ", x->values, y->values, err));
     if (x->indices != NULL)
-        OQ_TRY(oq_cmp_tensor(c, OQ_DIFF_INITIALIZER, sparse_name(c, a), "sparse indices: ", x->indices,
-                             y->indices, err));
+        OQ_TRY(oq_cmp_tensor(c, OQ_DIFF_INITIALIZER, sparse_name(c, a),
+                             "sparse indices: ", x->indices, y->indices, err));
     return ONQ_OK;
 }
 
@@ -216,14 +222,16 @@ static onq_code annotation_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
 }
 
 static const named of_initializers = {"initializer", OQ_DIFF_INITIALIZER, tensor_name, tensor_pair};
-static const named of_sparse = {"sparse initializer", OQ_DIFF_INITIALIZER, sparse_name, sparse_pair};
+static const named of_sparse = {"sparse initializer", OQ_DIFF_INITIALIZER, sparse_name,
+                                sparse_pair};
 static const named of_infos = {"value_info", OQ_DIFF_VALUE_INFO, info_name, info_pair};
 static const named of_annotations = {"quantization_annotation", OQ_DIFF_ANNOTATION, annotation_name,
                                      annotation_pair};
 
 /* ---- graphs ---- */
 
-static onq_code compare_graph_texts(oq_cmp *c, const oq_graph *a, const oq_graph *b, onq_error *err) {
+static onq_code compare_graph_texts(oq_cmp *c, const oq_graph *a, const oq_graph *b,
+                                    onq_error *err) {
     static const uint16_t but[] = {1, 2, 5, 10, 11, 12, 13, 14, 15, 16, 0};
     if (!oq_str_eq(a->name, b->name))
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, OQ_S(""), "graph name: '%.*s' vs '%.*s'",
@@ -240,13 +248,14 @@ static onq_code compare_graph_texts(oq_cmp *c, const oq_graph *a, const oq_graph
 
 onq_code oq_cmp_graph(oq_cmp *c, oq_graph *a, oq_graph *b, onq_error *err) {
     OQ_TRY(compare_values(c, OQ_DIFF_INPUT, a->input.v, a->input.n, b->input.v, b->input.n, err));
-    OQ_TRY(compare_values(c, OQ_DIFF_OUTPUT, a->output.v, a->output.n, b->output.v, b->output.n,
-                          err));
+    OQ_TRY(
+        compare_values(c, OQ_DIFF_OUTPUT, a->output.v, a->output.n, b->output.v, b->output.n, err));
     OQ_TRY(compare_graph_texts(c, a, b, err));
     if (c->how->rename)
         return oq_cmp_renamed(c, a, b, err);
     OQ_TRY(compare_named(c, &of_initializers, ANY(a->initializer), ANY(b->initializer), err));
-    OQ_TRY(compare_named(c, &of_sparse, ANY(a->sparse_initializer), ANY(b->sparse_initializer), err));
+    OQ_TRY(
+        compare_named(c, &of_sparse, ANY(a->sparse_initializer), ANY(b->sparse_initializer), err));
     OQ_TRY(oq_cmp_nodes(c, a->node.v, a->node.n, b->node.v, b->node.n, err));
     OQ_TRY(compare_named(c, &of_infos, ANY(a->value_info), ANY(b->value_info), err));
     return compare_named(c, &of_annotations, ANY(a->quantization_annotation),
@@ -361,8 +370,10 @@ static onq_code compare_training(oq_cmp *c, onq_error *err) {
         return oq_cmp_found(c, err, OQ_DIFF_TRAINING, OQ_S(""), "%zu training_info vs %zu",
                             a->training_info.n, b->training_info.n);
     for (size_t i = 0; i < a->training_info.n; i++) {
-        if (!oq_message_same(OQ_SCHEMA_training, a->training_info.v[i], b->training_info.v[i], NULL))
-            OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_TRAINING, OQ_S(""), "training_info %zu differs", i));
+        if (!oq_message_same(OQ_SCHEMA_training, a->training_info.v[i], b->training_info.v[i],
+                             NULL))
+            OQ_TRY(
+                oq_cmp_found(c, err, OQ_DIFF_TRAINING, OQ_S(""), "training_info %zu differs", i));
     }
     return ONQ_OK;
 }

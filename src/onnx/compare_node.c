@@ -37,8 +37,9 @@ static bool floats_same(const oq_cmp *c, const oq_f32s *a, const oq_f32s *b) {
 
 static const char *type_name(int32_t type) {
     static const char *const names[] = {
-        "UNDEFINED", "FLOAT",  "INT",     "STRING", "TENSOR",        "GRAPH",          "FLOATS",    "INTS",
-        "STRINGS",   "TENSORS", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"};
+        "UNDEFINED",      "FLOAT",      "INT",        "STRING",  "TENSOR", "GRAPH",
+        "FLOATS",         "INTS",       "STRINGS",    "TENSORS", "GRAPHS", "SPARSE_TENSOR",
+        "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"};
     return type >= 0 && (size_t)type < OQ_COUNT(names) ? names[type] : "unknown";
 }
 
@@ -57,18 +58,18 @@ static onq_code compare_plain(oq_cmp *c, oq_str owner, const char *what, const o
         return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s%lld vs %lld", what,
                             (long long)a->i.v, (long long)b->i.v);
     if (!oq_cmp_real_same(c, (double)a->f.v, (double)b->f.v))
-        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s%.9g vs %.9g", what, (double)a->f.v,
-                            (double)b->f.v);
+        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s%.9g vs %.9g", what,
+                            (double)a->f.v, (double)b->f.v);
     if (!oq_str_eq(a->s, b->s))
-        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s'%.*s' vs '%.*s'", what, OQ_STR(a->s),
-                            OQ_STR(b->s));
+        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s'%.*s' vs '%.*s'", what,
+                            OQ_STR(a->s), OQ_STR(b->s));
     if (a->ints.n != b->ints.n ||
         (a->ints.n > 0 && memcmp(a->ints.v, b->ints.v, a->ints.n * sizeof *a->ints.v) != 0))
         return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s%s vs %s", what,
                             ints_text(x, sizeof x, &a->ints), ints_text(y, sizeof y, &b->ints));
     if (!floats_same(c, &a->floats, &b->floats))
-        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%sthe numbers differ (%zu vs %zu)", what,
-                            a->floats.n, b->floats.n);
+        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%sthe numbers differ (%zu vs %zu)",
+                            what, a->floats.n, b->floats.n);
     if (!oq_message_same(OQ_SCHEMA_attribute, a, b, attribute_own))
         return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%sthe values differ", what);
     *told = false;
@@ -201,7 +202,8 @@ onq_code oq_cmp_operator(oq_cmp *c, const oq_node *a, const oq_node *b, onq_erro
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, owner, "metadata_props of the node"));
     static const uint16_t but[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0};
     if (!oq_message_same(OQ_SCHEMA_node, a, b, but))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OTHER, owner, "device configuration or unknown fields"));
+        OQ_TRY(
+            oq_cmp_found(c, err, OQ_DIFF_OTHER, owner, "device configuration or unknown fields"));
     return ONQ_OK;
 }
 
@@ -240,8 +242,8 @@ static oq_str key_of(oq_cmp *c, const oq_node *n, bool by_name) {
 typedef struct matching {
     oq_node *const *a, *const *b;
     size_t n, m;
-    uint32_t *to;   /* of each a: the b, or OQ_NO_NODE */
-    bool *taken;    /* of each b */
+    uint32_t *to; /* of each a: the b, or OQ_NO_NODE */
+    bool *taken;  /* of each b */
 } matching;
 
 static onq_code match_by(oq_cmp *c, matching *t, bool by_name, onq_error *err) {

@@ -16,11 +16,11 @@ typedef struct oq_cmp {
     const oq_compare *how;
     oq_arena *arena;
     oq_model *a, *b;
-    oq_buf line;   /* of the difference being told */
+    oq_buf line; /* of the difference being told */
     oq_str where;
-    int depth;     /* of graphs */
-    uint64_t bytes_done, bytes_total; /* of payloads */
-    uint64_t bytes_dropped;           /* bytes_done when pages were last given back */
+    int depth;                             /* of graphs */
+    uint64_t bytes_done, bytes_total;      /* of payloads */
+    uint64_t bytes_dropped;                /* bytes_done when pages were last given back */
     const oq_cmp_scope *scope_a, *scope_b; /* of the graphs around, or NULL */
 } oq_cmp;
 
@@ -37,8 +37,8 @@ bool oq_chain_add(oq_chain *h, oq_str key, uint32_t item);
 uint32_t oq_chain_take(oq_chain *h, oq_str key);
 
 /* Tells one difference; printf's text is cut at a few hundred bytes and escaped. */
-onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name, const char *fmt, ...)
-    OQ_PRINTF(5, 6);
+onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name, const char *fmt,
+                      ...) OQ_PRINTF(5, 6);
 
 /* ---- compare_message.c: any message, by the schema table ---- */
 

@@ -114,7 +114,8 @@ static onq_code print_tensor(oq_model *m, oq_tensor *t, bool exact, print *p, on
 }
 
 static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_scope *parent,
-                            int depth, oq_cmp_scope **out, print *exact, print *form, onq_error *err);
+                            int depth, oq_cmp_scope **out, print *exact, print *form,
+                            onq_error *err);
 
 /* Attributes in any order: the sum of their prints. */
 static onq_code print_attributes(oq_cmp *c, const oq_cmp_scope *s, const oq_node *n, print *exact,
@@ -140,8 +141,8 @@ static onq_code print_attributes(oq_cmp *c, const oq_cmp_scope *s, const oq_node
             oq_graph *g = k < a->graphs.n ? a->graphs.v[k] : a->g;
             if (g == NULL)
                 continue;
-            print ge, gf;
-            oq_cmp_scope *inner;
+            print ge = {0, 0}, gf = {0, 0};
+            oq_cmp_scope *inner = NULL;
             OQ_TRY(print_graph(c, s->model, g, s, s->depth + 1, &inner, &ge, &gf, err));
             e = mix_print(e, ge);
             f = mix_print(f, gf);
@@ -215,7 +216,8 @@ static onq_code add_sources(oq_cmp *c, oq_cmp_scope *s, onq_error *err) {
 
 /* Makes the scope of a graph, and the prints of its outputs together. */
 static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_scope *parent,
-                            int depth, oq_cmp_scope **out, print *exact, print *form, onq_error *err) {
+                            int depth, oq_cmp_scope **out, print *exact, print *form,
+                            onq_error *err) {
     if (depth > OQ_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
     oq_cmp_scope *s = OQ_NEW(c->arena, oq_cmp_scope);
@@ -255,7 +257,8 @@ static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_sc
 
 /* ---- matching ---- */
 
-static onq_code match_nodes(oq_cmp *c, oq_cmp_scope *a, oq_cmp_scope *b, bool exact, onq_error *err) {
+static onq_code match_nodes(oq_cmp *c, oq_cmp_scope *a, oq_cmp_scope *b, bool exact,
+                            onq_error *err) {
     oq_chain chain;
     const size_t n = a->graph->node.n, m = b->graph->node.n;
     const print *pa = exact ? a->exact : a->form, *pb = exact ? b->exact : b->form;
@@ -345,7 +348,7 @@ static onq_code tell_alone(oq_cmp *c, const oq_cmp_scope *s, const char *which, 
 }
 
 onq_code oq_cmp_renamed(oq_cmp *c, oq_graph *ga, oq_graph *gb, onq_error *err) {
-    oq_cmp_scope *a, *b;
+    oq_cmp_scope *a = NULL, *b = NULL;
     print ignored[2];
     OQ_TRY(print_graph(c, c->a, ga, c->scope_a, c->depth, &a, &ignored[0], &ignored[1], err));
     OQ_TRY(print_graph(c, c->b, gb, c->scope_b, c->depth, &b, &ignored[0], &ignored[1], err));

@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 enum {
-    PIECE = 1 << 20,        /* bytes looked at in one go; a multiple of every element's size */
-    DROP_EVERY = 64 << 20,  /* pages are given back after so much */
+    PIECE = 1 << 20,       /* bytes looked at in one go; a multiple of every element's size */
+    DROP_EVERY = 64 << 20, /* pages are given back after so much */
 };
 
 bool oq_cmp_real_same(const oq_cmp *c, double a, double b) {
@@ -26,9 +26,9 @@ bool oq_cmp_real_same(const oq_cmp *c, double a, double b) {
 /* What was found in a pair of tensors. */
 typedef struct tally {
     uint64_t differ;
-    uint64_t first;      /* element */
+    uint64_t first; /* element */
     double first_a, first_b;
-    double largest;      /* NaN when one of a pair is NaN */
+    double largest; /* NaN when one of a pair is NaN */
 } tally;
 
 static bool is_wide(oq_dtype t) {
@@ -97,8 +97,8 @@ static bool locate(const oq_model *m, const uint8_t *p, const oq_file **file, ui
 static bool same_place(const oq_cmp *c, oq_span a, oq_span b) {
     const oq_file *f, *g;
     uint64_t x, y;
-    return a.n == b.n && a.n >= PIECE && locate(c->a, a.p, &f, &x) && locate(c->b, b.p, &g, &y) && x == y &&
-           f->dev == g->dev && f->ino == g->ino;
+    return a.n == b.n && a.n >= PIECE && locate(c->a, a.p, &f, &x) && locate(c->b, b.p, &g, &y) &&
+           x == y && f->dev == g->dev && f->ino == g->ino;
 }
 
 /* Complex numbers have no order: bytes. */
@@ -142,8 +142,8 @@ static void index_text(char *b, size_t size, const oq_tensor *t, uint64_t i) {
 static void dims_text(char *b, size_t size, const oq_tensor *t) {
     size_t n = (size_t)snprintf(b, size, "%s[", oq_dtype_name(t->data_type.v));
     for (size_t k = 0; k < t->dims.n && n + 30 < size; k++)
-        n += (size_t)snprintf(b + n, size - n, "%s%lld", k > 0 ? ", " : "",
-                              (long long)t->dims.v[k]);
+        n +=
+            (size_t)snprintf(b + n, size - n, "%s%lld", k > 0 ? ", " : "", (long long)t->dims.v[k]);
     snprintf(b + n, size - n, "]");
 }
 
@@ -187,9 +187,10 @@ onq_code oq_cmp_tensor(oq_cmp *c, oq_diff_kind kind, oq_str name, const char *wh
     const oq_dtype_info *info = oq_dtype_find(type);
     if (info->cls == OQ_CLASS_COMPLEX) {
         const uint64_t differ = count_complex(x, y, info->bits);
-        return differ == 0 ? ONQ_OK
-                           : oq_cmp_found(c, err, of_value, name, "%s%llu of %llu values differ", what,
-                                          (unsigned long long)differ, (unsigned long long)count);
+        return differ == 0
+                   ? ONQ_OK
+                   : oq_cmp_found(c, err, of_value, name, "%s%llu of %llu values differ", what,
+                                  (unsigned long long)differ, (unsigned long long)count);
     }
     tally t = {0};
     OQ_TRY(tally_data(c, type, x, y, count, &t, err));
@@ -198,7 +199,7 @@ onq_code oq_cmp_tensor(oq_cmp *c, oq_diff_kind kind, oq_str name, const char *wh
     char at[160];
     index_text(at, sizeof at, a, t.first);
     return oq_cmp_found(c, err, of_value, name,
-                        "%s%llu of %llu values differ, by up to %.6g; first at [%s]: %.9g vs %.9g", what,
-                        (unsigned long long)t.differ, (unsigned long long)count, t.largest, at,
-                        t.first_a, t.first_b);
+                        "%s%llu of %llu values differ, by up to %.6g; first at [%s]: %.9g vs %.9g",
+                        what, (unsigned long long)t.differ, (unsigned long long)count, t.largest,
+                        at, t.first_a, t.first_b);
 }

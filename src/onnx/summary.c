@@ -89,8 +89,9 @@ static onq_code count_tensor(void *ctx, oq_tensor *x, bool in_attribute, onq_err
     } else if (oq_dtype_find(x->data_type.v) != NULL) {
         OQ_TRY(oq_tensor_bytes(x, &bytes, err));
     } else {
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has data type %d, which ONNX does not have",
-                       OQ_STR(x->name), (int)x->data_type.v);
+        return oq_fail(err, ONQ_E_INVALID,
+                       "tensor '%.*s' has data type %d, which ONNX does not have", OQ_STR(x->name),
+                       (int)x->data_type.v);
     }
     oq_tensor_sum *sum = &s->by_type[x->data_type.v];
     sum->tensors++;
@@ -122,7 +123,8 @@ const oq_tensor *oq_index_constant(const oq_index *ix, oq_str name) {
             continue;
         if (v->producer != OQ_NO_NODE) {
             const oq_node *n = ix->graph->node.v[v->producer];
-            const oq_attribute *a = oq_str_is(n->op_type, "Constant") ? oq_attr_find(n, "value") : NULL;
+            const oq_attribute *a =
+                oq_str_is(n->op_type, "Constant") ? oq_attr_find(n, "value") : NULL;
             return a != NULL ? a->t : NULL;
         }
         return v->init;
@@ -206,9 +208,10 @@ static onq_code count_function(oq_summary_walk *w, const oq_function *f, onq_err
     return ONQ_OK;
 }
 
-onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, onq_error *err) {
+onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, oq_modes_fn modes,
+                         onq_error *err) {
     memset(s, 0, sizeof *s);
-    oq_summary_walk w = {.s = s, .arena = a};
+    oq_summary_walk w = {.s = s, .modes = modes, .arena = a};
     oq_map_init(&w.ops, a);
     oq_map_init(&w.files, a);
     for (size_t i = 0; i < OQ_MODE_COUNT; i++)
@@ -249,7 +252,8 @@ void oq_type_text(oq_buf *b, const oq_type *t) {
     size_t open = 0;
     for (; t != NULL; open++) {
         if (t->tensor_type != NULL || t->sparse_tensor_type != NULL) {
-            const oq_tensor_type *x = t->tensor_type != NULL ? t->tensor_type : t->sparse_tensor_type;
+            const oq_tensor_type *x =
+                t->tensor_type != NULL ? t->tensor_type : t->sparse_tensor_type;
             oq_buf_addf(b, "%s%s", t->tensor_type != NULL ? "" : "sparse ",
                         oq_dtype_name(x->elem_type.v));
             dims_text(b, x->shape);

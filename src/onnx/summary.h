@@ -81,8 +81,13 @@ typedef struct oq_summary {
     oq_str unused_init, input_init, dead_node; /* the first of each */
 } oq_summary;
 
-/* Counts the model; what it holds lives in `a` or in the model. */
-onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, onq_error *err);
+/* The modes that know an operator: bits 1 << oq_quant_mode. */
+typedef unsigned (*oq_modes_fn)(oq_str op_type);
+
+/* Counts the model; what it holds lives in `a` or in the model. Without `modes` nothing can be
+ * quantized. */
+onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, oq_modes_fn modes,
+                         onq_error *err);
 
 /* "FLOAT[batch, 3, 224]", "sequence(FLOAT)", "map(INT64, FLOAT)", "?" into the buffer. */
 void oq_type_text(oq_buf *b, const oq_type *t);

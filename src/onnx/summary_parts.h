@@ -10,14 +10,16 @@
 /* What the walk over the graphs carries. */
 typedef struct oq_summary_walk {
     oq_summary *s;
+    oq_modes_fn modes; /* or NULL */
     oq_arena *arena;
-    oq_map ops;  /* "domain\nop" -> index in s->ops */
+    oq_map ops; /* "domain\nop" -> index in s->ops */
     oq_map files;
     oq_map counted[OQ_MODE_COUNT]; /* names of weights counted for a mode */
 } oq_summary_walk;
 
 /* Adds one to an operator's count. */
-onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n, onq_error *err);
+onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n,
+                         onq_error *err);
 /* Most frequent first, then by name. */
 void oq_op_count_sort(oq_op_counts *v);
 /* The constant behind a name: an initializer or the tensor of a Constant node, here or outwards; or NULL. */

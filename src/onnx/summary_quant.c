@@ -1,8 +1,8 @@
 /*
  * summary_quant.c — what is quantized in a model, and what could be. See summary.h.
  *
- * Both are tables of operators: how an operator is quantized and in which slots its weight and the
- * weight's parameters stand; and which modes of the reference (registry.py) know a float operator.
+ * Tables tell how an operator is quantized and in which slots its weight and the weight's parameters
+ * stand. Which modes know a float operator is the quantizer's business: the caller says.
  */
 #include "onnx/attr.h"
 #include "onnx/summary.h"
@@ -45,53 +45,27 @@ static const quant_op quant_ops[] = {
     {"GatherBlockQuantized", WEIGHT_ONLY, 0, -1},
 };
 
-enum { S = 1 << OQ_MODE_STATIC, D = 1 << OQ_MODE_DYNAMIC, N = 1 << OQ_MODE_NBITS };
-
-typedef struct float_op {
+/* Operators with weights: the slot that must be a constant for all but the static mode, and further
+ * slots (0: none) whose constants are quantized with it. */
+typedef struct weighted_op {
     const char *op_type;
-    int weight;        /* slot that must be a constant, -1: none need be */
-    unsigned modes;
-} float_op;
+    int slot, more[2];
+} weighted_op;
 
-/* QDQRegistry, QLinearOpsRegistry and IntegerOpsRegistry of the reference's registry.py. */
-static const float_op float_ops[] = {
-    {"Conv", 1, S | D},
-    {"ConvTranspose", 1, S},
-    {"Gemm", 1, S | D},
-    {"MatMul", 1, S | D | N},
-    {"Attention", 1, D},
-    {"LSTM", 1, D},
-    {"EmbedLayerNormalization", 2, S | D},
-    {"Gather", 0, S | D},
-    {"Add", -1, S},
-    {"ArgMax", -1, S},
-    {"AveragePool", -1, S},
-    {"BatchNormalization", -1, S},
-    {"Clip", -1, S},
-    {"Concat", -1, S},
-    {"CumSum", -1, S},
-    {"Flatten", -1, S},
-    {"GatherElements", -1, S},
-    {"GlobalAveragePool", -1, S},
-    {"InstanceNormalization", -1, S},
-    {"LayerNormalization", -1, S},
-    {"LeakyRelu", -1, S},
-    {"MaxPool", -1, S},
-    {"Mul", -1, S},
-    {"Pad", -1, S},
-    {"Relu", -1, S},
-    {"Reshape", -1, S},
-    {"Resize", -1, S},
-    {"Sigmoid", -1, S},
-    {"Slice", -1, S},
-    {"Softmax", -1, S},
-    {"Split", -1, S},
-    {"Squeeze", -1, S},
-    {"TopK", -1, S},
-    {"Transpose", -1, S},
-    {"Unsqueeze", -1, S},
-    {"Where", -1, S},
+static const weighted_op weighted_ops[] = {
+    {"Conv", 1, {0, 0}},      {"ConvTranspose", 1, {0, 0}},
+    {"Gemm", 1, {0, 0}},      {"MatMul", 1, {0, 0}},
+    {"Attention", 1, {0, 0}}, {"LSTM", 1, {2, 0}},
+    {"Gather", 0, {0, 0}},    {"EmbedLayerNormalization", 2, {3, 4}},
 };
+
+static const weighted_op *find_weighted(oq_str op_type) {
+    for (size_t i = 0; i < OQ_COUNT(weighted_ops); i++) {
+        if (oq_str_is(op_type, weighted_ops[i].op_type))
+            return &weighted_ops[i];
+    }
+    return NULL;
+}
 
 static oq_str input_at(const oq_node *n, int slot) {
     return slot >= 0 && (size_t)slot < n->input.n ? n->input.v[slot] : (oq_str){NULL, 0};
@@ -211,8 +185,21 @@ static bool fits_nbits(const oq_tensor *weight) {
     return weight != NULL && weight->dims.n == 2;
 }
 
-static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_node *n, oq_str name,
-                          const oq_tensor *weight, onq_error *err) {
+/* Adds the bytes of a weight, once for each mode. */
+static onq_code count_bytes(oq_summary_walk *w, oq_quant_mode mode, const oq_index *ix, oq_str name,
+                            onq_error *err) {
+    const oq_tensor *weight = oq_index_constant(ix, name);
+    if (weight == NULL || !oq_dtype_is_float(weight->data_type.v) ||
+        oq_map_has(&w->counted[mode], name))
+        return ONQ_OK;
+    uint64_t bytes = 0;
+    OQ_TRY(oq_tensor_bytes(weight, &bytes, err));
+    w->s->can[mode].weight_bytes += bytes;
+    return oq_map_put(&w->counted[mode], name, 1) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_index *ix,
+                          const oq_node *n, const weighted_op *op, onq_error *err) {
     oq_quantizable *can = &w->s->can[mode];
     can->nodes++;
     /* Few operator types: a search will do. */
@@ -226,40 +213,39 @@ static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_node 
         if (!OQ_PUSH(w->arena, &can->ops, fresh))
             return oq_fail_nomem(err);
     }
-    if (weight == NULL || oq_map_has(&w->counted[mode], name))
+    if (op == NULL)
         return ONQ_OK;
-    uint64_t bytes = 0;
-    OQ_TRY(oq_tensor_bytes(weight, &bytes, err));
-    can->weight_bytes += bytes;
-    return oq_map_put(&w->counted[mode], name, 1) ? ONQ_OK : oq_fail_nomem(err);
+    OQ_TRY(count_bytes(w, mode, ix, input_at(n, op->slot), err));
+    for (size_t i = 0; i < OQ_COUNT(op->more); i++) {
+        if (op->more[i] != 0)
+            OQ_TRY(count_bytes(w, mode, ix, input_at(n, op->more[i]), err));
+    }
+    return ONQ_OK;
 }
 
 static onq_code count_float(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
                             onq_error *err) {
-    const float_op *op = NULL;
-    for (size_t i = 0; i < OQ_COUNT(float_ops) && op == NULL; i++) {
-        if (oq_str_is(n->op_type, float_ops[i].op_type))
-            op = &float_ops[i];
-    }
-    if (op == NULL)
+    const unsigned modes = w->modes != NULL ? w->modes(n->op_type) : 0;
+    if (modes == 0)
         return ONQ_OK;
-    const oq_str name = input_at(n, op->weight);
+    const weighted_op *op = find_weighted(n->op_type);
+    const oq_str name = input_at(n, op != NULL ? op->slot : -1);
     const oq_tensor *weight = oq_index_constant(ix, name);
     if (weight != NULL && !oq_dtype_is_float(weight->data_type.v))
         return ONQ_OK;
     if (comes_quantized(ix, input_at(n, 0)) || comes_quantized(ix, name))
         return ONQ_OK;
     for (int mode = 0; mode < OQ_MODE_COUNT; mode++) {
-        if ((op->modes & (1u << mode)) == 0)
+        if ((modes & (1u << mode)) == 0)
             continue;
         /* A product of two activations can be quantized only where both have a range. */
-        if (op->weight >= 0 && weight == NULL && mode != OQ_MODE_STATIC)
+        if (op != NULL && weight == NULL && mode != OQ_MODE_STATIC)
             continue;
         if (mode == OQ_MODE_NBITS && !fits_nbits(weight))
             continue;
         if (oq_str_is(n->op_type, "Gather") && weight == NULL)
             continue;
-        OQ_TRY(count_can(w, (oq_quant_mode)mode, n, name, weight, err));
+        OQ_TRY(count_can(w, (oq_quant_mode)mode, ix, n, op, err));
     }
     return ONQ_OK;
 }

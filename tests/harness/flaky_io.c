@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct {
@@ -28,6 +29,7 @@ static struct {
     int errnum;
     bool stays, failed;
     bool no_tmpfile;
+    int openat2_answer;
     unsigned write_most;
 } io = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -51,6 +53,10 @@ bool flaky_io_disarm(void) {
 
 void flaky_io_no_tmpfile(bool on) {
     io.no_tmpfile = on;
+}
+
+void flaky_io_no_openat2(int errnum) {
+    io.openat2_answer = errnum;
 }
 
 void flaky_io_short_writes(unsigned n) {
@@ -180,4 +186,18 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
     if (fd >= 0 && fails(IO_MAP))
         return MAP_FAILED;
     return NEXT_LARGE(mmap)(at, n, protection, flags, fd, offset);
+}
+
+long syscall(long number, ...) {
+    long a[6];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(args, long);
+    va_end(args);
+    if (number == SYS_openat2 && io.openat2_answer != 0) {
+        errno = io.openat2_answer;
+        return -1;
+    }
+    return NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -31,6 +31,8 @@ bool flaky_io_disarm(void);
 
 /* O_TMPFILE is refused as by a file system without it. */
 void flaky_io_no_tmpfile(bool on);
+/* openat2 answers `errnum`; 0: as it does. */
+void flaky_io_no_openat2(int errnum);
 /* write takes at most n bytes at a time; 0: as many as it likes. */
 void flaky_io_short_writes(unsigned n);
 

@@ -64,11 +64,11 @@ static void assert_counts(json_t *j, const char *key, const char *wanted) {
     char got[500] = "";
     size_t w = 0, i;
     json_t *v;
-    json_array_foreach(json_object_get(json_object_get(j, "quantization"), key), i, v)
-        w += (size_t)snprintf(got + w, sizeof got - w, "%s %s %d; ",
-                              json_string_value(json_object_get(v, "type")),
-                              json_string_value(json_object_get(v, "granularity")),
-                              (int)json_integer_value(json_object_get(v, "count")));
+    json_array_foreach(json_object_get(json_object_get(j, "quantization"), key), i, v) w +=
+        (size_t)snprintf(got + w, sizeof got - w, "%s %s %d; ",
+                         json_string_value(json_object_get(v, "type")),
+                         json_string_value(json_object_get(v, "granularity")),
+                         (int)json_integer_value(json_object_get(v, "count")));
     assert_string_equal(got, wanted);
 }
 
@@ -131,8 +131,8 @@ static void mixed_model(bm *b) {
     bm_node(b, "DynamicQuantizeLinear", "dq", "x", "xq xs xz", "");
     bm_node(b, "MatMulInteger", "mi", "xq w xz z", "i", "");
     bm_node(b, "QLinearMatMul", "ql", "xq xs xz w s z s z", "j", "");
-    oq_node *n = bm_node(b, "MatMulNBits", "nb", "x packed scales", "k",
-                         "K=8 N=8 bits=4 block_size=16");
+    oq_node *n =
+        bm_node(b, "MatMulNBits", "nb", "x packed scales", "k", "K=8 N=8 bits=4 block_size=16");
     n->domain = OQ_S("com.microsoft");
     bm_output(b, "i", OQ_INT32, NULL);
     bm_output(b, "j", OQ_UINT8, NULL);
@@ -153,7 +153,8 @@ static void a_float_model(void **state) {
     assert_int_equal(number(j, "parameters", NULL), 36 + 24 + 10);
     assert_int_equal(number(j, "bytes", NULL), 4 * (36 + 24 + 10));
     assert_int_equal(number(j, "storage", "raw"), 4 * (36 + 24 + 10));
-    assert_int_equal(json_array_size(json_object_get(json_object_get(j, "quantization"), "formats")), 0);
+    assert_int_equal(
+        json_array_size(json_object_get(json_object_get(j, "quantization"), "formats")), 0);
     json_t *can = json_object_get(j, "quantizable");
     assert_int_equal(number(can, "static", "nodes"), 4); /* Abs is not one of them */
     assert_int_equal(number(can, "static", "weight_bytes"), 4 * (36 + 24));
@@ -201,7 +202,8 @@ static void a_mixed_model(void **state) {
     assert_int_equal(number(j, "quantization", "qlinear"), 1);
     assert_int_equal(number(j, "quantization", "integer"), 2);
     assert_counts(j, "weights", "UINT8 per tensor 2; ");
-    json_t *only = json_array_get(json_object_get(json_object_get(j, "quantization"), "weight_only"), 0);
+    json_t *only =
+        json_array_get(json_object_get(json_object_get(j, "quantization"), "weight_only"), 0);
     assert_int_equal(number(only, "bits", NULL), 4);
     assert_int_equal(number(only, "block_size", NULL), 16);
     assert_int_equal(number(only, "count", NULL), 1);
@@ -218,7 +220,8 @@ static void a_bad_model_is_refused(void **state) {
     b.g->node.v[1]->input.v[0] = OQ_S("nowhere");
     const char *path = saved(&b, &s, "bad.onnx");
     onq_error err = ONQ_ERROR_INIT;
-    assert_fails(run(NULL, "inspect", path, NULL, false, NULL, &err), ONQ_E_INVALID, err, "nowhere");
+    assert_fails(run(NULL, "inspect", path, NULL, false, NULL, &err), ONQ_E_INVALID, err,
+                 "nowhere");
     /* The file once, at the front. */
     assert_ptr_equal(strstr(err.text, "bad.onnx"), err.text + strlen(path) - strlen("bad.onnx"));
     assert_null(strstr(strstr(err.text, "bad.onnx") + 1, "bad.onnx"));
@@ -254,8 +257,8 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_float_model),          cmocka_unit_test(a_qdq_model),
-        cmocka_unit_test(a_mixed_model),          cmocka_unit_test(a_bad_model_is_refused),
+        cmocka_unit_test(a_float_model), cmocka_unit_test(a_qdq_model),
+        cmocka_unit_test(a_mixed_model), cmocka_unit_test(a_bad_model_is_refused),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,8 +177,8 @@ static void sizes(void **state) {
         const char *text;
         uint64_t size;
     } good[] = {
-        {"4096", 4096},         {"0", 0},          {"512k", 512 << 10}, {"1.5G", 3ull << 29},
-        {"2GiB", 2ull << 30},   {"3mb", 3 << 20},  {"1T", 1ull << 40},  {"10b", 10},
+        {"4096", 4096},       {"0", 0},         {"512k", 512 << 10}, {"1.5G", 3ull << 29},
+        {"2GiB", 2ull << 30}, {"3mb", 3 << 20}, {"1T", 1ull << 40},  {"10b", 10},
     };
     for (size_t i = 0; i < OQ_COUNT(good); i++) {
         SET("memory", good[i].text);
@@ -262,11 +262,11 @@ static void maps(void **state) {
     assert_true(oq_str_is(v[1].key, "Gemm") && v[1].value == 0);
     assert_true(oq_str_is(v[2].key, "Conv") && v[2].value == -1);
     SET("op_per_channel_axis", "Alone");
-    assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION, f->err,
-                 "no number behind 'Alone'");
+    assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION,
+                 f->err, "no number behind 'Alone'");
     SET("op_per_channel_axis", "x");
-    assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION, f->err,
-                 "'x' of 'Alone' is not a whole number");
+    assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION,
+                 f->err, "'x' of 'Alone' is not a whole number");
     oq_arena_release(&a);
 }
 
@@ -314,7 +314,8 @@ static void extra_keys_without_an_option(void **state) {
 
 static void extra_refuses(void **state) {
     fixture *f = *state;
-    REFUSED("extra", "WeightSymetric=true", "unknown key 'WeightSymetric' (did you mean WeightSymmetric?)");
+    REFUSED("extra", "WeightSymetric=true",
+            "unknown key 'WeightSymetric' (did you mean WeightSymmetric?)");
     REFUSED("extra", "weightsymmetric=true", "did you mean WeightSymmetric?");
     REFUSED("extra", "Nonsense=1", "--extra: unknown key 'Nonsense'");
     REFUSED("extra", "WeightSymmetric", "is not KEY=VALUE");
@@ -330,7 +331,8 @@ static void running_checks_first(void **state) {
     onq_result *r = NULL;
     assert_fails(onq_run(f->env, f->o, &r, &f->err), ONQ_E_OPTION, f->err, "'fake' needs MODEL");
     SET("input", "m.onnx"); /* stands for the first MODEL */
-    assert_fails(onq_run(f->env, f->o, &r, &f->err), ONQ_E_OPTION, f->err, "'fake' needs --word TEXT");
+    assert_fails(onq_run(f->env, f->o, &r, &f->err), ONQ_E_OPTION, f->err,
+                 "'fake' needs --word TEXT");
     SET("word", "x");
     SET("threads", "3");
     SET("operand", "n.onnx");
@@ -428,7 +430,8 @@ static void tables_are_sound(void **state) {
         for (size_t i = 0; i < onq_option_count(info->name); i++)
             check_row(info->name, i);
         /* Every command has the common ones. */
-        static const char *const common[] = {"quiet", "verbose", "json", "threads", "verify", "help"};
+        static const char *const common[] = {"quiet",   "verbose", "json",
+                                             "threads", "verify",  "help"};
         for (size_t i = 0; i < OQ_COUNT(common); i++)
             assert_true(oq_opt_has(o, common[i]));
         /* What it cannot do without are options it has. */

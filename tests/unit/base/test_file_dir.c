@@ -6,6 +6,7 @@
 #include "base/file.h"
 
 #include "flaky_alloc.h"
+#include "flaky_io.h"
 #include "scratch.h"
 #include "testing.h"
 
@@ -64,7 +65,7 @@ static int teardown(void **state) {
 static const struct {
     const char *location;
     int error;
-    char first;
+    char first; /* '/' for a folder */
 } resolved[] = {
     {"w.bin", 0, 'w'},
     {"./w.bin", 0, 'w'},
@@ -79,6 +80,13 @@ static const struct {
     {"sub/up", 0, 'w'},
     {"in_dir/../w.bin", 0, 'b'}, /* .. of where the link leads, not of where it lies */
     {"chain", 0, 'd'},
+    {"sub", 0, '/'},
+    {"sub/", 0, '/'},
+    {"sub/.", 0, '/'},
+    {"sub/deep/..", 0, '/'},
+    {"in_dir", 0, '/'},
+    {"in_dir/", 0, '/'},
+    {".", 0, '/'},
     {"/etc/passwd", EXDEV, 0},
     {"../outside/secret", EXDEV, 0},
     {"..", EXDEV, 0},
@@ -112,8 +120,11 @@ static void check_resolver(scratch *s, int (*resolver)(int, const char *)) {
         }
         if (fd < 0)
             fail_msg("'%s': errno %d", resolved[i].location, errno);
-        char first = 0;
-        assert_int_equal(read(fd, &first, 1), 1);
+        struct stat st;
+        char first = '/';
+        assert_int_equal(fstat(fd, &st), 0);
+        if (!S_ISDIR(st.st_mode))
+            assert_int_equal(read(fd, &first, 1), 1);
         if (first != resolved[i].first)
             fail_msg("'%s' gives the wrong file", resolved[i].location);
         close(fd);
@@ -127,6 +138,16 @@ static void kernel_resolver(void **state) {
 
 static void walking_resolver(void **state) {
     check_resolver(*state, oq_open_beneath_walk);
+}
+
+/* A kernel, or a container, that does not know openat2. */
+static void kernel_without_resolver(void **state) {
+    static const int answers[] = {ENOSYS, EPERM};
+    for (size_t i = 0; i < OQ_COUNT(answers); i++) {
+        flaky_io_no_openat2(answers[i]);
+        check_resolver(*state, oq_open_beneath);
+        flaky_io_no_openat2(0);
+    }
 }
 
 /* No descriptor stays open, however the walk ends; and deep or long locations end it. */
@@ -148,6 +169,27 @@ static void walk_ends(void **state) {
     memset(deep, 'x', 4800);
     assert_true(oq_open_beneath_walk(dir, deep) < 0);
     deep[300] = '\0';
+    assert_true(oq_open_beneath_walk(dir, deep) < 0);
+    assert_int_equal(errno, ENAMETOOLONG);
+    /* Folders in folders, past what is kept open; links that grow past a path. */
+    int at = dup(dir);
+    for (int i = 0; i < 80; i++) {
+        assert_int_equal(mkdirat(at, "d", 0755), 0);
+        const int in = openat(at, "d", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = in;
+        memcpy(deep + 2 * i, "d/", 3);
+    }
+    close(at);
+    assert_true(oq_open_beneath_walk(dir, deep) < 0);
+    assert_int_equal(errno, ENAMETOOLONG);
+    memset(deep, '/', 4000);
+    memcpy(deep, "sub", 3);
+    memcpy(deep + 3997, "up", 3);
+    assert_int_equal(symlinkat(deep, dir, "long"), 0);
+    memcpy(deep, "long/", 5);
+    memset(deep + 5, 'x', 200);
+    deep[205] = '\0';
     assert_true(oq_open_beneath_walk(dir, deep) < 0);
     assert_int_equal(errno, ENAMETOOLONG);
     check_resolver(s, oq_open_beneath_walk);
@@ -300,6 +342,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(kernel_resolver, setup, teardown),
         cmocka_unit_test_setup_teardown(walking_resolver, setup, teardown),
+        cmocka_unit_test_setup_teardown(kernel_without_resolver, setup, teardown),
         cmocka_unit_test_setup_teardown(walk_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(data_of_a_model, setup, teardown),
         cmocka_unit_test_setup_teardown(data_root, setup, teardown),

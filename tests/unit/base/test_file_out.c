@@ -221,6 +221,58 @@ static void writes_in_order(void **state) {
     }
 }
 
+/* Large ones, after which the disk is told to begin; and bytes of a mapping that has lost them. */
+static void large_writes(void **state) {
+    scratch *s = *state;
+    enum { N = 20 << 20 };
+    onq_error err = ONQ_ERROR_INIT;
+    const char *from = scratch_file(s, "from", NULL, N), *path = scratch_path(s, "out/a");
+    oq_file f;
+    oq_out o;
+    assert_ok(oq_file_open(&f, oq_alloc_default(), from, &err), err);
+    assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
+    assert_ok(oq_out_write(&o, f.p, N, &err), err);
+    assert_ok(oq_out_copy(&o, &f, 0, N, &err), err);
+    assert_ok(oq_out_commit(&o, &err), err);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 2 * N);
+    assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
+    assert_int_equal(truncate(from, 100), 0);
+    assert_fails(oq_out_write(&o, f.p, N, &err), ONQ_E_READ, err, "became shorter");
+    oq_out_abort(&o);
+    oq_file_close(&f);
+}
+
+/* Space asked for ahead: refused at once when it is not there, given back when it was too much. */
+static void reserves(void **state) {
+    scratch *s = *state;
+    onq_error err = ONQ_ERROR_INIT;
+    const char *path = scratch_path(s, "out/a");
+    static const uint64_t sizes[] = {0, 3, 5, 100000, UINT64_MAX};
+    for (size_t i = 0; i < OQ_COUNT(sizes); i++) {
+        oq_out o;
+        assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
+        assert_ok(oq_out_reserve(&o, sizes[i], &err), err);
+        assert_ok(oq_out_write(&o, "12345", 5, &err), err);
+        assert_ok(oq_out_commit(&o, &err), err);
+        assert_true(file_holds(path, "12345", 5));
+    }
+    struct rlimit old;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    const struct rlimit low = {1000, old.rlim_max};
+    void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
+    oq_out o;
+    assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    const onq_code rc = oq_out_reserve(&o, 2000, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, was);
+    assert_fails(rc, ONQ_E_WRITE, err, "free some space");
+    oq_out_abort(&o);
+    assert_true(file_holds(path, "12345", 5));
+}
+
 static void padding(void **state) {
     scratch *s = *state;
     static const uint64_t aligns[] = {0, 1, 2, 16, 4096, 65536, 100000, 3};
@@ -558,6 +610,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(refused, setup, teardown),
         cmocka_unit_test_setup_teardown(folder_without_permission, setup, teardown),
         cmocka_unit_test_setup_teardown(writes_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(large_writes, setup, teardown),
+        cmocka_unit_test_setup_teardown(reserves, setup, teardown),
         cmocka_unit_test_setup_teardown(padding, setup, teardown),
         cmocka_unit_test_setup_teardown(copies, setup, teardown),
         cmocka_unit_test_setup_teardown(copy_of_a_file_that_shrinks, setup, teardown),

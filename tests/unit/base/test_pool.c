@@ -6,11 +6,28 @@
 #include "flaky_alloc.h"
 #include "testing.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+/* Threads that are given before the system refuses one; below 0: it never does. */
+static int threads_left = -1;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
+    union {
+        void *data;
+        int (*code)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    } next = {.data = dlsym(RTLD_NEXT, "pthread_create")};
+    if (threads_left == 0)
+        return EAGAIN;
+    threads_left -= threads_left > 0;
+    return next.code(thread, attr, run, arg);
+}
 
 static const unsigned thread_counts[] = {1, 2, 3, 8};
 
@@ -254,6 +271,28 @@ static void runs_in_parallel(void **state) {
     onq_env_free(env);
 }
 
+static void fewer_threads(void **state) {
+    (void)state;
+    for (int left = 0; left < 3; left++) {
+        onq_env *env = env_of(8);
+        onq_error err = ONQ_ERROR_INIT;
+        oq_pool *p = NULL;
+        threads_left = left;
+        assert_ok(oq_pool_new(env, &p, &err), err);
+        threads_left = -1;
+        uint64_t squares[1000] = {0};
+        atomic_size_t per_worker[8] = {0};
+        struct sums s = {1000, squares, per_worker, 8};
+        assert_ok(oq_pool_run(p, 1000, square, &s, &err), err);
+        for (size_t i = 0; i < 1000; i++)
+            assert_int_equal(squares[i], i * i + 1);
+        struct line l = {.n = 50, .window = 5, .bad_make = SIZE_MAX, .bad_take = SIZE_MAX};
+        run_line(p, &l, ONQ_OK, "");
+        oq_pool_free(p);
+        onq_env_free(env);
+    }
+}
+
 static onq_code use_pool(const onq_allocator *a, void *ctx, onq_error *err) {
     (void)ctx;
     onq_env *env = onq_env_new(a);
@@ -280,9 +319,9 @@ static void sweep(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_once), cmocka_unit_test(lowest_failure_wins),
-        cmocka_unit_test(pipeline),  cmocka_unit_test(runs_in_parallel),
-        cmocka_unit_test(sweep),
+        cmocka_unit_test(each_once),     cmocka_unit_test(lowest_failure_wins),
+        cmocka_unit_test(pipeline),      cmocka_unit_test(runs_in_parallel),
+        cmocka_unit_test(fewer_threads), cmocka_unit_test(sweep),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

@@ -196,6 +196,15 @@ static void not_a_number(void **state) {
         assert_int_equal(oq_f32_to_e8m0(x), 0xff);
         assert_int_equal(oq_f32_to_e8m0_up(x), 0xff);
     }
+    uint64_t wide = 0x7ff0000000000001;
+    double d;
+    memcpy(&d, &wide, sizeof d);
+    assert_int_equal(oq_f64_to_f16(d), 0x7c01);
+    wide = 0xfff8040000000000;
+    memcpy(&d, &wide, sizeof d);
+    assert_int_equal(oq_f64_to_f16(d), 0xfe01);
+    assert_int_equal(oq_f32_to_fp4(float_of(0x7fc00000)), 8); /* ml_dtypes' */
+    assert_int_equal(oq_f32_to_fp4(float_of(0xffc00000)), 0);
     /* Every half NaN and infinity, bit for bit: the payload moves up. */
     for (uint32_t h = 0x7c00; h < 0x8000; h++) {
         assert_int_equal(bits_of(oq_f16_to_f32((uint16_t)h)), 0x7f800000 | (h & 0x3ff) << 13);
@@ -275,6 +284,10 @@ static void arrays(void **state) {
     oq_f16_to_f32_n(in + 1, out, 65536);
     for (uint32_t i = 0; i < 65536; i++)
         assert_true(bits_of(out[i]) == bits_of(oq_f16_to_f32((uint16_t)i)));
+    static uint16_t back[65536];
+    oq_f32_to_f16_n(out, back, 65536);
+    for (uint32_t i = 0; i < 65536; i++)
+        assert_true(back[i] == i);
     oq_bf16_to_f32_n(in + 1, out, 65536);
     for (uint32_t i = 0; i < 65536; i++)
         assert_true(bits_of(out[i]) == i << 16);

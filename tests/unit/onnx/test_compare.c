@@ -206,8 +206,8 @@ static oq_function *add_function(bm *b, const char *domain) {
     f->name = OQ_S("F");
     f->domain = oq_str_of(domain);
     assert_true(OQ_PUSH(b->a, &f->input, OQ_S("p")));
-    assert_true(OQ_PUSH(b->a, &f->node, oq_node_make(b->a, "Neg", OQ_S("n"), &OQ_S("p"), 1,
-                                                     &OQ_S("q"), 1)));
+    assert_true(OQ_PUSH(b->a, &f->node,
+                        oq_node_make(b->a, "Neg", OQ_S("n"), &OQ_S("p"), 1, &OQ_S("q"), 1)));
     assert_true(OQ_PUSH(b->a, &b->m->proto->functions, f));
     return f;
 }
@@ -289,7 +289,8 @@ static const plant plants[] = {
     {"sign of zero", p_value_sign_of_zero, OQ_DIFF_VALUE, "value||c|1 of 1"},
     {"dims", p_dims, OQ_DIFF_INITIALIZER, "initializer||b|FLOAT[2] vs FLOAT[1]"},
     {"dtype", p_dtype, OQ_DIFF_INITIALIZER, "initializer||b|FLOAT[2] vs INT32[2]"},
-    {"initializer missing", p_init_missing, OQ_DIFF_INITIALIZER, "||b|initializer only in the first"},
+    {"initializer missing", p_init_missing, OQ_DIFF_INITIALIZER,
+     "||b|initializer only in the first"},
     {"initializer more", p_init_more, OQ_DIFF_INITIALIZER, "||more|initializer only in the second"},
     {"op_type", p_op_type, OQ_DIFF_NODE, "node||relu|operator Relu vs Sigmoid"},
     {"domain", p_domain, OQ_DIFF_NODE, "operator Relu vs com.example:Relu"},
@@ -315,7 +316,8 @@ static const plant plants[] = {
     {"output missing", p_output_missing, OQ_DIFF_OUTPUT, "3 outputs vs 2 outputs"},
     {"opset", p_opset, OQ_DIFF_OPSET, "version 13 vs 14"},
     {"opset more", p_opset_more, OQ_DIFF_OPSET, "opset||com.microsoft|version 0 vs 1"},
-    {"function", p_function, OQ_DIFF_FUNCTION, "function||com.example:F|function only in the second"},
+    {"function", p_function, OQ_DIFF_FUNCTION,
+     "function||com.example:F|function only in the second"},
     {"training", p_training, OQ_DIFF_TRAINING, "0 training_info vs 1"},
     {"node name", s_node_name, OQ_DIFF_NODE_NAME, "'relu' vs 'other'"},
     {"dim name", s_dim_name, OQ_DIFF_DIMENSION, "FLOAT[N, 1, 4, 4] vs FLOAT[batch, 1, 4, 4]"},
@@ -449,7 +451,8 @@ static void wide_and_packed(void **state) {
     const found f = compare(&a, &b, (oq_compare){0});
     assert_int_equal(f.count[OQ_DIFF_VALUE], 2);
     assert_non_null(strstr(f.text, "value||wide|1 of 1"));
-    assert_non_null(strstr(f.text, "value||nibble|1 of 3 values differ, by up to 1; first at [1]: 2 vs 3"));
+    assert_non_null(
+        strstr(f.text, "value||nibble|1 of 3 values differ, by up to 1; first at [1]: 2 vs 3"));
     bm_end(&a);
     bm_end(&b);
 }
@@ -504,8 +507,8 @@ static void planted_differences_without_names(void **state) {
     for (size_t i = 0; i < OQ_COUNT(plants); i++) {
         const plant *p = &plants[i];
         /* Names are what these change; an initializer that nothing uses has no place in the graph. */
-        if (p->change == p_tensor_renamed || p->change == p_input_name || p->change == p_init_more ||
-            p->change == p_init_missing || oq_diff_is_soft(p->kind))
+        if (p->change == p_tensor_renamed || p->change == p_input_name ||
+            p->change == p_init_more || p->change == p_init_missing || oq_diff_is_soft(p->kind))
             continue;
         bm a, b;
         make(&a);

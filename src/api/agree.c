@@ -1,0 +1,101 @@
+/*
+ * agree.c — see agree.h. Sums are kept in double; the order of the samples is the order of the sums.
+ */
+#include "api/agree.h"
+
+#include "onnx/tensor.h"
+
+#include <math.h>
+
+static double value(const oq_datum *d, bool real, uint64_t i) {
+    return real ? oq_raw_get_real(d->dtype, d->data, i)
+                : (double)oq_raw_get_int(d->dtype, d->data, i);
+}
+
+static bool same_shape(const oq_datum *a, const oq_datum *b) {
+    if (a->kind != OQ_DATUM_TENSOR || b->kind != OQ_DATUM_TENSOR || a->rank != b->rank)
+        return false;
+    for (size_t i = 0; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i])
+            return false;
+    return true;
+}
+
+/* A class both have that can be read as numbers. */
+static bool readable(const oq_datum *d, bool *real) {
+    const oq_dtype_info *info = oq_dtype_find(d->dtype);
+    if (info == NULL || info->cls == OQ_CLASS_STRING || info->cls == OQ_CLASS_COMPLEX ||
+        info->cls == OQ_CLASS_NONE)
+        return false;
+    *real = info->cls == OQ_CLASS_REAL;
+    return true;
+}
+
+/* One row of n numbers; where each has its largest. */
+static void add_row(oq_agree *s, const oq_datum *a, bool real_a, const oq_datum *b, bool real_b,
+                    uint64_t from, uint64_t n) {
+    uint64_t top_a = 0, top_b = 0;
+    double most_a = -INFINITY, most_b = -INFINITY;
+    for (uint64_t i = 0; i < n; i++) {
+        const double x = value(a, real_a, from + i), y = value(b, real_b, from + i);
+        const double d = fabs(x - y);
+        s->dot += x * y;
+        s->aa += x * x;
+        s->bb += y * y;
+        s->noise += d * d;
+        s->largest = d > s->largest ? d : s->largest;
+        if (x > most_a) {
+            most_a = x;
+            top_a = i;
+        }
+        if (y > most_b) {
+            most_b = y;
+            top_b = i;
+        }
+    }
+    s->n += n;
+    if (n >= 2) {
+        s->rows++;
+        s->same += top_a == top_b;
+    }
+}
+
+void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
+    bool real_a = false, real_b = false;
+    if (!same_shape(a, b) || !readable(a, &real_a) || !readable(b, &real_b)) {
+        s->differs = true;
+        return;
+    }
+    const uint64_t row = a->rank > 0 ? (uint64_t)a->dims[a->rank - 1] : 1;
+    for (uint64_t i = 0; row > 0 && i < a->count; i += row)
+        add_row(s, a, real_a, b, real_b, i, row);
+}
+
+void oq_agree_join(oq_agree *into, const oq_agree *more) {
+    into->dot += more->dot;
+    into->aa += more->aa;
+    into->bb += more->bb;
+    into->noise += more->noise;
+    into->largest = more->largest > into->largest ? more->largest : into->largest;
+    into->n += more->n;
+    into->rows += more->rows;
+    into->same += more->same;
+    into->differs = into->differs || more->differs;
+}
+
+double oq_agree_cosine(const oq_agree *s) {
+    if (s->aa == 0 && s->bb == 0)
+        return 1;
+    if (s->aa == 0 || s->bb == 0)
+        return 0;
+    const double c = s->dot / (sqrt(s->aa) * sqrt(s->bb));
+    return c > 1 ? 1 : c;
+}
+
+double oq_agree_sqnr(const oq_agree *s) {
+    return s->noise == 0 ? INFINITY : 10 * log10(s->aa / s->noise);
+}
+
+double oq_agree_top1(const oq_agree *s) {
+    return s->rows > 0 ? (double)s->same / (double)s->rows : NAN;
+}

@@ -1,0 +1,33 @@
+/*
+ * agree.h — how well one model's outputs agree with another's, summed up over samples.
+ *
+ * For one output: cosine of the angle between both seen as long vectors, signal to noise in dB
+ * (10 log10 of the sum of a^2 over the sum of (a-b)^2), the largest difference, and how often the largest
+ * value along the last axis is at the same place (top-1).
+ */
+#ifndef OQ_API_AGREE_H
+#define OQ_API_AGREE_H
+
+#include "engine/datum.h"
+
+typedef struct oq_agree {
+    double dot, aa, bb, noise; /* sums of a b, a^2, b^2, (a-b)^2 */
+    double largest;            /* difference */
+    uint64_t n;                /* numbers compared */
+    uint64_t rows, same;       /* along the last axis: compared, with the same largest place */
+    bool differs;              /* kinds, types or shapes did not match: nothing more was compared */
+} oq_agree;
+
+/* Folds one output in: `a` the first model's, `b` the other's. */
+void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b);
+/* Joins two. */
+void oq_agree_join(oq_agree *into, const oq_agree *more);
+
+/* 1 when both are all zeros. */
+double oq_agree_cosine(const oq_agree *s);
+/* INFINITY when there is no difference. */
+double oq_agree_sqnr(const oq_agree *s);
+/* Fraction; NAN when there are no rows. */
+double oq_agree_top1(const oq_agree *s);
+
+#endif

@@ -1,0 +1,366 @@
+/*
+ * api_bench.c — `onq bench MODEL [MODEL...] --data S`: how fast models run, and whether they agree.
+ *
+ * First all models run each sample side by side: that warms them up and compares their outputs with the first
+ * one's. Then they run in turns, round by round, so that a busy moment of the machine hits all of them; only
+ * the run itself is timed, not the reading of samples.
+ */
+#include "api/agree.h"
+#include "api/samples.h"
+#include "onnx/graph.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Without --runs: at least so many runs and so many seconds for each model, but no more than that. */
+#define RUNS_LEAST 20
+#define RUNS_MOST 2000
+#define SECONDS_LEAST 1.0
+
+static const onq_option_info rows[] = {
+    OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
+           "Timed runs of each model; 0 means enough to tell."),
+    OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
+            "none,disable,disable_all,off|basic|extended|all", "LEVEL",
+            "The runtime's graph optimisation."),
+};
+static const oq_opt_group own = OQ_GROUP("Timing", rows);
+
+typedef struct contender {
+    const char *path;
+    oq_model *model;
+    oq_session *session;
+    oq_source *source;
+    uint64_t size_bytes; /* of the file and its external data */
+    double load_seconds;
+    OQ_VEC(double) times; /* seconds, one a run */
+    double total;
+    oq_agree *outputs; /* one for each of the first model's outputs */
+} contender;
+
+typedef struct bench {
+    oq_job *job;
+    oq_engine *engine;
+    contender *v;
+    size_t n;
+    uint64_t n_samples;
+} bench;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- opening ---- */
+
+/* Bytes of a model: its file, and the external data its tensors name, each stretch once. */
+static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    contender *c = ctx;
+    (void)in_attribute;
+    if (!oq_tensor_is_external(t))
+        return ONQ_OK;
+    const oq_file *f = NULL;
+    uint64_t offset = 0, length = 0;
+    OQ_TRY(oq_model_external(c->model, t, &f, &offset, &length, err));
+    c->size_bytes += length;
+    return ONQ_OK;
+}
+
+/* Samples beside the first model serve all of them when --data is not given. */
+static onq_code open_source(bench *b, contender *c, onq_error *err) {
+    oq_source_options o;
+    OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
+    if (o.spec == NULL && c != b->v) {
+        const char *slash = strrchr(b->v[0].path, '/');
+        o.spec = slash == NULL
+                     ? "."
+                     : oq_arena_strdup(&b->job->arena, b->v[0].path,
+                                       slash == b->v[0].path ? 1 : (size_t)(slash - b->v[0].path));
+        if (o.spec == NULL)
+            return oq_fail_nomem(err);
+    }
+    return oq_source_open(b->job->env, &o, &c->source, err);
+}
+
+static onq_code open_contender(bench *b, contender *c, onq_error *err) {
+    static const oq_opt_level levels[] = {OQ_OPT_NONE, OQ_OPT_BASIC, OQ_OPT_EXTENDED, OQ_OPT_ALL};
+    OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
+    c->size_bytes = c->model->bytes.n;
+    OQ_TRY(oq_walk_tensors(c->model, add_external, c, err));
+    onq_code rc = open_source(b, c, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s", c->path);
+    if (b->engine == NULL)
+        OQ_TRY(oq_job_engine(b->job, &b->engine, err));
+    oq_session_options o;
+    OQ_TRY(oq_job_session(b->job, &o, err));
+    o.model = c->model;
+    o.level = levels[oq_opt_enum(b->job->opts, "optimization")];
+    const double start = now();
+    OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
+    c->load_seconds = now() - start;
+    c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
+    return c->outputs != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* ---- agreement ---- */
+
+/* The output that stands for output i of the first model: of the same name, else at the same place. */
+static const oq_datum *counterpart(const bench *b, const contender *c, const oq_outputs *o,
+                                   size_t i) {
+    const oq_str name = b->v[0].session->outputs.v[i].name;
+    for (size_t k = 0; k < c->session->outputs.n; k++)
+        if (oq_str_eq(c->session->outputs.v[k].name, name))
+            return &o->v[k];
+    return i < o->n ? &o->v[i] : NULL;
+}
+
+static onq_code run_one(const contender *c, const oq_sample *s, oq_outputs *out, onq_error *err) {
+    onq_code rc = oq_session_run(c->session, s->inputs, s->n_inputs, out, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", c->path, s->name);
+}
+
+static onq_code compare_sample(bench *b, bool *end, onq_error *err) {
+    oq_outputs first = {0};
+    for (size_t i = 0; i < b->n; i++) {
+        contender *c = &b->v[i];
+        const oq_sample *s = NULL;
+        oq_outputs o;
+        OQ_TRY(oq_source_next(c->source, &s, err));
+        *end = s == NULL;
+        if (*end)
+            return ONQ_OK;
+        OQ_TRY(run_one(c, s, &o, err));
+        if (i == 0)
+            first = o;
+        for (size_t k = 0; k < first.n; k++) {
+            const oq_datum *other = counterpart(b, c, &o, k);
+            if (other == NULL)
+                c->outputs[k].differs = true;
+            else if (i > 0)
+                oq_agree_add(&c->outputs[k], &first.v[k], other);
+        }
+    }
+    return ONQ_OK;
+}
+
+static onq_code compare_all(bench *b, onq_error *err) {
+    const uint64_t total = oq_source_count(b->v[0].source);
+    for (size_t i = 1; i < b->n; i++)
+        if (oq_source_count(b->v[i].source) != total)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "%s: has %" PRIu64 " samples, the first model has %" PRIu64,
+                           b->v[i].path, oq_source_count(b->v[i].source), total);
+    for (bool end = false; !end;) {
+        OQ_TRY(compare_sample(b, &end, err));
+        if (!end)
+            OQ_TRY(oq_progress(b->job->env, "compare", ++b->n_samples, total, err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- timing ---- */
+
+static bool has_enough(const contender *c, uint64_t wanted) {
+    if (wanted != 0)
+        return c->times.n >= wanted;
+    return c->times.n >= RUNS_MOST || (c->times.n >= RUNS_LEAST && c->total >= SECONDS_LEAST);
+}
+
+/* One pass over the samples, or what is left of the runs. */
+static onq_code time_round(bench *b, contender *c, uint64_t wanted, onq_error *err) {
+    OQ_TRY(oq_source_seek(c->source, 0, err));
+    while (!has_enough(c, wanted)) {
+        const oq_sample *s = NULL;
+        OQ_TRY(oq_source_next(c->source, &s, err));
+        if (s == NULL)
+            return ONQ_OK;
+        const double start = now();
+        OQ_TRY(run_one(c, s, NULL, err));
+        const double taken = now() - start;
+        c->total += taken;
+        if (!OQ_PUSH(&b->job->arena, &c->times, taken))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code time_all(bench *b, onq_error *err) {
+    const uint64_t wanted = (uint64_t)oq_opt_int(b->job->opts, "runs");
+    for (bool more = true; more;) {
+        more = false;
+        uint64_t done = 0;
+        for (size_t i = 0; i < b->n; i++) {
+            OQ_TRY(time_round(b, &b->v[i], wanted, err));
+            more = more || !has_enough(&b->v[i], wanted);
+            done += b->v[i].times.n;
+        }
+        OQ_TRY(oq_progress(b->job->env, "time", done, wanted * b->n, err));
+    }
+    return ONQ_OK;
+}
+
+static int compare_doubles(const void *x, const void *y) {
+    const double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+/* The value that a part p of the sorted times does not pass; the middle of two for the median. */
+static double quantile(const contender *c, double p) {
+    const size_t n = c->times.n;
+    if (p == 0.5 && n % 2 == 0)
+        return (c->times.v[n / 2 - 1] + c->times.v[n / 2]) / 2;
+    const size_t i = (size_t)ceil(p * (double)n);
+    return c->times.v[i > 0 ? i - 1 : 0];
+}
+
+/* ---- showing ---- */
+
+static void json_agree(oq_jw *w, const oq_agree *s) {
+    if (s->differs || s->n == 0) {
+        oq_jw_null(w, "cosine");
+        oq_jw_null(w, "sqnr");
+        oq_jw_null(w, "top1");
+        oq_jw_null(w, "max_difference");
+        return;
+    }
+    oq_jw_real(w, "cosine", oq_agree_cosine(s));
+    oq_jw_real(w, "sqnr", oq_agree_sqnr(s)); /* null: no difference at all */
+    oq_jw_real(w, "top1", oq_agree_top1(s));
+    oq_jw_real(w, "max_difference", s->largest);
+}
+
+static oq_agree whole_agreement(const bench *b, const contender *c) {
+    oq_agree all = {0};
+    for (size_t k = 0; k < b->v[0].session->outputs.n; k++)
+        oq_agree_join(&all, &c->outputs[k]);
+    return all;
+}
+
+static void show_json(bench *b, const contender *c) {
+    oq_jw *w = &b->job->json;
+    oq_jw_begin_object(w, NULL);
+    oq_jw_cstr(w, "model", c->path);
+    oq_jw_uint(w, "size", c->size_bytes);
+    oq_jw_real(w, "load_ms", c->load_seconds * 1e3);
+    oq_jw_uint(w, "runs", c->times.n);
+    oq_jw_begin_object(w, "latency_ms");
+    oq_jw_real(w, "median", quantile(c, 0.5) * 1e3);
+    oq_jw_real(w, "p90", quantile(c, 0.9) * 1e3);
+    oq_jw_real(w, "min", c->times.v[0] * 1e3);
+    oq_jw_real(w, "max", c->times.v[c->times.n - 1] * 1e3);
+    oq_jw_real(w, "mean", c->total / (double)c->times.n * 1e3);
+    oq_jw_end_object(w);
+    oq_jw_real(w, "throughput", (double)c->times.n / c->total);
+    if (c != b->v) {
+        const oq_agree all = whole_agreement(b, c);
+        oq_jw_begin_object(w, "agreement");
+        json_agree(w, &all);
+        oq_jw_begin_array(w, "outputs");
+        for (size_t k = 0; k < b->v[0].session->outputs.n; k++) {
+            oq_jw_begin_object(w, NULL);
+            oq_jw_str(w, "name", b->v[0].session->outputs.v[k].name);
+            json_agree(w, &c->outputs[k]);
+            oq_jw_end_object(w);
+        }
+        oq_jw_end_array(w);
+        oq_jw_end_object(w);
+    }
+    oq_jw_end_object(w);
+}
+
+static void show_text(bench *b, const contender *c, size_t width) {
+    oq_buf *t = &b->job->text;
+    const size_t from = t->n;
+    oq_buf_add_safe(t, oq_str_of(c->path));
+    while (!t->failed && t->n - from < width)
+        oq_buf_addc(t, ' ');
+    oq_buf_addf(t, " %10.1f %10.3f %10.3f %10.1f", (double)c->size_bytes / 1e3,
+                quantile(c, 0.5) * 1e3, quantile(c, 0.9) * 1e3, (double)c->times.n / c->total);
+    const oq_agree all = whole_agreement(b, c);
+    if (c == b->v)
+        oq_buf_adds(t, "          -       -      -");
+    else if (all.differs || all.n == 0)
+        oq_buf_adds(t, "   outputs differ in kind");
+    else {
+        oq_buf_addf(t, " %10.6f", oq_agree_cosine(&all));
+        if (isinf(oq_agree_sqnr(&all)))
+            oq_buf_adds(t, "   equal");
+        else
+            oq_buf_addf(t, " %7.2f", oq_agree_sqnr(&all));
+        if (all.rows > 0)
+            oq_buf_addf(t, " %5.1f%%", oq_agree_top1(&all) * 100);
+        else
+            oq_buf_adds(t, "      -");
+    }
+    oq_buf_addc(t, '\n');
+}
+
+static void show_all(bench *b) {
+    oq_buf *t = &b->job->text;
+    size_t width = 5;
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t n = strlen(b->v[i].path);
+        width = n > width && n <= 60 ? n : width;
+        if (b->v[i].times.n > 1)
+            qsort(b->v[i].times.v, b->v[i].times.n, sizeof(double), compare_doubles);
+    }
+    oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %7s %6s\n", (int)width, "model", "size kB",
+                "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1");
+    oq_jw_uint(&b->job->json, "samples", b->n_samples);
+    oq_jw_cstr(&b->job->json, "runtime", b->engine->name);
+    oq_jw_begin_array(&b->job->json, "models");
+    for (size_t i = 0; i < b->n; i++) {
+        show_text(b, &b->v[i], width);
+        show_json(b, &b->v[i]);
+    }
+    oq_jw_end_array(&b->job->json);
+}
+
+/* ---- the job ---- */
+
+static onq_code run_contenders(bench *b, onq_error *err) {
+    for (size_t i = 0; i < b->n; i++)
+        OQ_TRY(open_contender(b, &b->v[i], err));
+    OQ_TRY(compare_all(b, err));
+    OQ_TRY(time_all(b, err));
+    show_all(b);
+    return ONQ_OK;
+}
+
+static onq_code run_bench(oq_job *job, onq_error *err) {
+    const char *input = oq_opt_str(job->opts, "input");
+    const size_t operands = oq_opt_operand_count(job->opts);
+    bench b = {.job = job, .n = operands + (input != NULL)};
+    b.v = OQ_NEW_ARRAY(&job->arena, contender, b.n);
+    if (b.v == NULL)
+        return oq_fail_nomem(err);
+    size_t n = 0;
+    if (input != NULL)
+        b.v[n++].path = input;
+    for (size_t i = 0; i < operands; i++)
+        b.v[n++].path = oq_opt_operand(job->opts, i);
+    onq_code rc = run_contenders(&b, err);
+    for (size_t i = 0; i < b.n; i++) {
+        oq_session_close(b.v[i].session);
+        oq_source_close(b.v[i].source);
+    }
+    oq_engine_close(b.engine);
+    for (size_t i = 0; i < b.n; i++)
+        oq_model_free(b.v[i].model);
+    return rc;
+}
+
+const oq_command oq_command_bench = {
+    .info = {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
+             "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
+             "(median and 90th percentile), throughput, and how well the outputs agree with the first "
+             "model's: cosine, signal to quantization noise in dB, and how often the largest value "
+             "along the last axis is the same one."},
+    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general},
+    .run = run_bench,
+};
