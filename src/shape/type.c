@@ -212,7 +212,7 @@ bool oq_vtype_eq(const oq_vtype *a, const oq_vtype *b) {
         return false;
     }
     for (uint32_t i = 0; i < a->rank; i++) {
-        if (!oq_sdim_eq(a->dims[i], b->dims[i])) {
+        if (a->dims[i].e != b->dims[i].e || a->dims[i].n != b->dims[i].n) {
             return false;
         }
     }

@@ -11,6 +11,9 @@ static oq_sdim dim_or_unknown(const oq_vtype *t, size_t i) {
 }
 
 static oq_sdim over(oq_rctx *c, oq_sdim d, int64_t n) {
+    if (c->plain && !oq_sdim_is_num(d)) {
+        return oq_sdim_unknown();
+    }
     return n > 0 ? oq_sdim_floordiv(c->ds, d, oq_sdim_num(n)) : oq_sdim_unknown();
 }
 
@@ -99,7 +102,13 @@ void oq_rule_attention(oq_rctx *c) {
 /* Q [B, H, S, D], K, V [B, H, T, Dv] */
 void oq_rule_flex_attention(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *v = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0) || q == NULL || v == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0)) {
+        return;
+    }
+    if (q == NULL || v == NULL) {
+        if (c->plain) {
+            oq_r_fail(c, "the shapes of query and value are not known");
+        }
         return;
     }
     if (q->rank != 4 || v->rank != 4) {
@@ -125,11 +134,6 @@ void oq_rule_linear_attention(oq_rctx *c) {
     const oq_vtype *state = oq_r_shape(c, 3);
     if (!c->plain && state != NULL && oq_r_int(c, "state_window", 0) > 0) {
         oq_r_pass_shape(c, 3, 1);
-    }
-    if (q == NULL && k == NULL && v == NULL && state == NULL) {
-        oq_r_set_rank(c, 0, 3);
-        oq_r_set_rank(c, 1, 4);
-        return;
     }
     oq_sdim dk = over(c, dim_or_unknown(q, 2), hq);
     dk = oq_sdim_is_unknown(dk) ? over(c, dim_or_unknown(k, 2), hkv) : dk;

@@ -189,6 +189,26 @@ static bool scan_output(oq_rctx *c, const loop *l, size_t o, oq_sdim trips) {
     return true;
 }
 
+/* onnx keeps the element type of a tensor and the whole type of a sequence or optional, unless the
+ * body gives another kind. */
+static const oq_vtype *carried_plain(oq_rctx *c, size_t o, const oq_vtype *after) {
+    const oq_vtype *before = oq_r_type(c, o + 2);
+    if (after == NULL || after->kind == OQ_V_NONE) {
+        oq_r_fail(c, "the type of output %zu of the body is not known", o + 1);
+        return NULL;
+    }
+    if (before->kind != after->kind) {
+        if (after->kind == OQ_V_TENSOR) {
+            oq_r_fail(c, "output %zu of the body is of another kind than the value carried", o + 1);
+        }
+        return oq_vtype_shapeless(c->in, after);
+    }
+    if (before->kind == OQ_V_TENSOR && before->elem_type != after->elem_type) {
+        oq_r_fail(c, "output %zu of the body has another type than the value carried", o + 1);
+    }
+    return before->kind == OQ_V_TENSOR ? oq_vtype_shapeless(c->in, before) : before;
+}
+
 void oq_rule_loop(oq_rctx *c) {
     loop l = {.n_state = 0};
     if (!loop_start(c, &l)) {
@@ -211,11 +231,9 @@ void oq_rule_loop(oq_rctx *c) {
             }
             continue;
         }
-        const oq_vtype *t =
-            c->plain ? l.types[o + 2] : carried(c, l.types[o + 2], l.sub.outs[o + 1]);
-        if (c->plain && (l.sub.outs[o + 1] == NULL || l.sub.outs[o + 1]->kind != t->kind ||
-                         l.sub.outs[o + 1]->elem_type != t->elem_type)) {
-            oq_r_fail(c, "output %zu of the body has another type than the value carried", o + 1);
+        const oq_vtype *t = c->plain ? carried_plain(c, o, l.sub.outs[o + 1])
+                                     : carried(c, l.types[o + 2], l.sub.outs[o + 1]);
+        if (c->failed) {
             return;
         }
         oq_r_set_type(c, o, t);
@@ -275,7 +293,8 @@ static bool scan_inputs(oq_rctx *c, scan *s) {
                 return oq_r_fail(c, "input %zu has no batch axis", s->first + i);
             }
             t = without_axis(c, t, 0, &size);
-            s->batch = t != NULL ? oq_r_same(c, s->batch, size) : s->batch;
+            /* onnx reads the batch size off the scanned inputs only. */
+            s->batch = i >= s->n_state || !c->plain ? oq_r_same(c, s->batch, size) : s->batch;
         }
         if (t != NULL && t->has_shape && i >= s->n_state) {
             const size_t k = i - s->n_state;
@@ -301,8 +320,12 @@ static bool scan_outputs(oq_rctx *c, scan *s) {
             }
             continue;
         }
-        if (is_state && s->types[o] != NULL && !t->has_shape && c->plain) {
-            t = s->types[o];
+        if (is_state && c->plain) {
+            const char *why = NULL;
+            t = oq_vtype_merge(c->in, s->types[o], t, &why);
+            if (why != NULL) {
+                return oq_r_fail(c, "output %zu of the body: %s from the state", o, why);
+            }
         }
         oq_r_set_elem(c, o, t->elem_type);
         if (!t->has_shape) {
@@ -322,8 +345,8 @@ static bool scan_outputs(oq_rctx *c, scan *s) {
             oq_r_set_shape(c, o, t->dims, t->rank);
         }
         if (s->first > 0) {
-            const oq_vtype copy = *full;
-            set_with_axis(c, o, &copy, 0, s->batch);
+            const oq_vtype copy = *full, *in = is_state ? oq_r_shape(c, s->first + o) : NULL;
+            set_with_axis(c, o, &copy, 0, c->plain && in != NULL ? in->dims[0] : s->batch);
         }
     }
     return true;

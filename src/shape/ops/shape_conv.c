@@ -138,6 +138,14 @@ void oq_rule_col2im(oq_rctx *c) {
     const oq_data *image = oq_r_data(c, 1), *block = oq_r_data(c, 2);
     oq_sdim n = oq_r_same(c, is->dims[0], bs->dims[0]);
     n = image != NULL ? oq_r_same(c, n, oq_sdim_num((int64_t)image->n)) : n;
+    static const char *const lists[] = {"pads", "dilations", "strides"};
+    for (size_t i = 0; i < OQ_COUNT(lists); i++) {
+        const int64_t *v;
+        size_t count;
+        if (oq_r_ints(c, lists[i], &v, &count)) {
+            n = oq_r_same(c, n, oq_sdim_num((int64_t)(i == 0 ? count / 2 : count)));
+        }
+    }
     if (c->failed || !oq_sdim_is_num(n) || n.n < 0 || n.n > OQ_WINDOW_AXES) {
         return;
     }

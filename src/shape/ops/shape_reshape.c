@@ -238,10 +238,10 @@ void oq_rule_squeeze(oq_rctx *c) {
         return;
     }
     for (size_t i = 0; absent && i < x->rank; i++) {
-        if (c->plain && !oq_sdim_is_num(x->dims[i])) {
+        /* A name of the inputs is taken not to be 1, as the reference does; a made-up one is not. */
+        if (!oq_sdim_is_num(x->dims[i]) && (c->plain || oq_sdim_least(x->dims[i]) < 1)) {
             return;
         }
-        /* A name is taken not to be 1, as the reference does. */
         drop[i] = oq_sdim_is(x->dims[i], 1);
     }
     for (size_t i = 0; i < n; i++) {

@@ -57,6 +57,26 @@ static void keep_aspect(oq_rctx *c, const oq_vtype *x, const oq_data *sizes, con
     }
 }
 
+/* What onnx makes of sizes whose values it does not see: their number must fit, the axes stay open. */
+static void resize_blind(oq_rctx *c, const oq_vtype *x) {
+    const oq_vtype *s = oq_r_shape(c, 3);
+    size_t at[OQ_RANK_MOST];
+    const bool counted = s != NULL && s->rank == 1 && oq_sdim_is_num(s->dims[0]) &&
+                         s->dims[0].n >= 0 && s->dims[0].n <= OQ_RANK_MOST;
+    const size_t n = counted ? (size_t)s->dims[0].n : 0;
+    oq_sdim *dims = oq_r_dims(c, x->rank);
+    if (dims == NULL || !resize_axes(c, x->rank, n, at)) {
+        return;
+    }
+    for (size_t i = 0; i < x->rank; i++) {
+        dims[i] = oq_sdim_is_num(x->dims[i]) ? x->dims[i] : oq_sdim_unknown();
+    }
+    for (size_t i = 0; i < n; i++) {
+        dims[at[i]] = oq_sdim_unknown();
+    }
+    oq_r_set_shape(c, 0, dims, x->rank);
+}
+
 static void resize_to(oq_rctx *c, const oq_vtype *x, const oq_data *sizes) {
     size_t at[OQ_RANK_MOST];
     oq_sdim *dims = oq_r_dims(c, x->rank);
@@ -117,10 +137,15 @@ void oq_rule_resize(oq_rctx *c) {
     const size_t scales_at = c->opset < 11 ? 1 : 2;
     const oq_data *scales = oq_r_data(c, scales_at),
                   *sizes = c->opset < 11 ? NULL : oq_r_data(c, 3);
-    if (sizes != NULL && sizes->n > 0) {
+    const bool no_scales = !oq_r_has(c, scales_at) || (scales != NULL && scales->n == 0);
+    const bool no_sizes = c->opset < 11 || !oq_r_has(c, 3) || (sizes != NULL && sizes->n == 0);
+    if (c->plain && c->opset >= 13 && no_scales == no_sizes) {
+        oq_r_fail(c, "one of 'scales' and 'sizes' is needed, not both");
+    } else if (sizes != NULL && sizes->n > 0) {
         resize_to(c, x, sizes);
-    } else if (scales != NULL && scales->n > 0 &&
-               !(c->opset >= 11 && oq_r_has(c, 3) && sizes == NULL)) {
+    } else if (c->plain && !no_sizes) {
+        resize_blind(c, x);
+    } else if (scales != NULL && scales->n > 0 && no_sizes) {
         resize_by(c, x, scales, c->opset < 11 ? NULL : oq_r_data(c, 1));
     } else {
         oq_r_set_rank(c, 0, x->rank);

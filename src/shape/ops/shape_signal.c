@@ -37,10 +37,6 @@ void oq_rule_dft(oq_rctx *c) {
         return;
     }
     const bool onesided = oq_r_int(c, "onesided", 0) != 0, inverse = oq_r_int(c, "inverse", 0) != 0;
-    if (c->opset < 20 && onesided && inverse) {
-        oq_r_fail(c, "onesided and inverse exclude each other");
-        return;
-    }
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL || !dft_axis(c, x, &axis, &known)) {
         return;

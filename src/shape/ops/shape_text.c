@@ -28,7 +28,8 @@ void oq_rule_string_normalizer(oq_rctx *c) {
     if (x == NULL) {
         return;
     }
-    if (x->rank != 1 && (x->rank != 2 || (oq_sdim_is_num(x->dims[0]) && x->dims[0].n != 1))) {
+    const bool one = x->rank == 2 && (oq_sdim_is_num(x->dims[0]) ? x->dims[0].n == 1 : !c->plain);
+    if (x->rank != 1 && !one) {
         oq_r_fail(c, "the input must be [C] or [1, C]");
         return;
     }

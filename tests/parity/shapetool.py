@@ -1,0 +1,294 @@
+"""What onq, onnx, the reference's symbolic inference and ONNX Runtime say about the shapes of a model.
+
+Shapes are compared as [kind, elem_type, dims or None] for each value of each graph; graphs come outermost first, each
+followed by the graphs inside it. A dimension is a number, a text or None.
+"""
+import glob
+import json
+import os
+import re
+import subprocess
+
+import onnx
+
+ROOT = os.environ.get("ONQ_ROOT", os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
+BUILD = os.environ.get("ONQ_BUILD", os.path.join(ROOT, "build"))
+TOOL = os.path.join(BUILD, "tests", "infer_shapes")
+MODELS = os.environ.get("ONQ_MODELS", os.path.join(ROOT, "..", "shared", "models"))
+TESTDATA = os.environ.get("ONQ_ONNX_TESTDATA", "/usr/share/libonnx-testdata/data")
+KINDS = {"tensor_type": "tensor", "sparse_tensor_type": "sparse", "sequence_type": "sequence",
+         "optional_type": "optional", "map_type": "map", "opaque_type": "opaque"}
+
+
+def testdata_models():
+    return sorted(glob.glob(os.path.join(TESTDATA, "*", "*", "*.onnx")))
+
+
+def shared_models():
+    return sorted(glob.glob(os.path.join(MODELS, "*", "model.onnx")))
+
+
+def run_tool(files, *options):
+    """{file: result of the C tool}; many files in one run."""
+    found = {}
+    for i in range(0, len(files), 200):
+        out = subprocess.run([TOOL, *options, *files[i:i + 200]], capture_output=True, text=True, check=True)
+        for line in out.stdout.splitlines():
+            r = json.loads(line)
+            found[r["file"]] = r
+    assert len(found) == len(set(files))
+    return found
+
+
+def walk(graph):
+    yield graph
+    for node in graph.node:
+        for a in node.attribute:
+            for g in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                yield from walk(g)
+
+
+def of_type(tp):
+    case = tp.WhichOneof("value")
+    if case is None:
+        return None
+    if case in ("tensor_type", "sparse_tensor_type"):
+        t = getattr(tp, case)
+        dims = None
+        if t.HasField("shape"):
+            dims = []
+            for d in t.shape.dim:
+                which = d.WhichOneof("value")
+                dims.append(None if which is None else getattr(d, which))
+        return [KINDS[case], t.elem_type, dims]
+    if case in ("sequence_type", "optional_type"):
+        return [KINDS[case], 0, of_type(getattr(tp, case).elem_type)]
+    if case == "map_type":
+        return [KINDS[case], tp.map_type.key_type, of_type(tp.map_type.value_type)]
+    return [KINDS[case], 0, None]
+
+
+def of_graph(graph):
+    """{name: type} from a graph's own lists: later ones win, as in the quantizer."""
+    out = {}
+    for vi in list(graph.value_info) + list(graph.output) + list(graph.input):
+        t = of_type(vi.type)
+        if t is not None or vi.name not in out:
+            out[vi.name] = t
+    return out
+
+
+def of_model(model):
+    return [of_graph(g) for g in walk(model.graph)]
+
+
+def made(graph):
+    """{output name: op type} of the graph's nodes."""
+    return {o: (n.domain + "::" if n.domain else "") + n.op_type for n in graph.node for o in n.output if o}
+
+
+def is_unk(d):
+    return isinstance(d, str) and re.fullmatch(r"unk__\d+", d) is not None
+
+
+def dims_of(t):
+    """Dims of a tensor, or of what a sequence or optional holds; None when there are none."""
+    while t is not None and t[0] in ("sequence", "optional"):
+        t = t[2]
+    return t[2] if t is not None and t[0] in ("tensor", "sparse") else None
+
+
+def elem_of(t):
+    while t is not None and t[0] in ("sequence", "optional"):
+        t = t[2]
+    return t[1] if t is not None else 0
+
+
+def is_full(t, count_unk=False):
+    if t is not None and t[0] in ("map", "opaque"):
+        return True
+    if t is not None and t[0] in ("sequence", "optional") and t[2] is not None and t[2][0] == "map":
+        return True
+    d = dims_of(t)
+    return d is not None and elem_of(t) != 0 and all(x is not None and (count_unk or not is_unk(x)) for x in d)
+
+
+def names_in(model):
+    """Every dim_param of the inputs."""
+    out = set()
+    for i in model.graph.input:
+        for d in dims_of(of_type(i.type)) or []:
+            if isinstance(d, str):
+                out.add(d)
+    return out
+
+
+TOKEN = re.compile(r"\s*(?:(\d+)|(floor|Min|Max)\s*\(|(\*\*|[-+*/(),])|(.))", re.S)
+
+
+class Expression:
+    """Value of a dimension's text under a binding of names; the longest known name at a place is taken."""
+
+    def __init__(self, text, binding):
+        self.text, self.at, self.binding = text, 0, binding
+        self.names = sorted(binding, key=len, reverse=True)
+
+    def peek(self):
+        while self.at < len(self.text) and self.text[self.at] == " ":
+            self.at += 1
+        return self.text[self.at:]
+
+    def take(self, word):
+        if self.peek().startswith(word):
+            self.at += len(word)
+            return True
+        return False
+
+    def factor(self):
+        from fractions import Fraction
+        if self.take("-"):
+            return -self.factor()
+        for n in self.names:
+            if self.peek().startswith(n):
+                self.at += len(n)
+                return self.power(Fraction(self.binding[n]))
+        for word, fn in (("floor(", lambda a: Fraction(a[0].__floor__())), ("Min(", min), ("Max(", max)):
+            if self.take(word):
+                args = [self.sum()]
+                while self.take(","):
+                    args.append(self.sum())
+                assert self.take(")"), self.text
+                return self.power(fn(args))
+        if self.take("("):
+            v = self.sum()
+            assert self.take(")"), self.text
+            return self.power(v)
+        m = re.match(r"\d+", self.peek())
+        if not m:
+            raise KeyError(self.peek())
+        self.at += m.end()
+        return self.power(Fraction(int(m.group())))
+
+    def power(self, v):
+        while self.peek().startswith("**"):
+            self.at += 2
+            v = v ** int(self.factor())
+        return v
+
+    def product(self):
+        v = self.factor()
+        while True:
+            if self.peek().startswith("*") and not self.peek().startswith("**"):
+                self.at += 1
+                v *= self.factor()
+            elif self.take("/"):
+                v /= self.factor()
+            else:
+                return v
+
+    def sum(self):
+        v = self.product()
+        while True:
+            if self.take("+"):
+                v += self.product()
+            elif self.take("-"):
+                v -= self.product()
+            else:
+                return v
+
+    def value(self):
+        v = self.sum()
+        if self.peek():
+            raise KeyError(self.peek())
+        return int(v) if v.denominator == 1 else v
+
+
+def evaluate(dim, binding):
+    """The number a dimension is, or None when it holds a name that is not bound."""
+    if isinstance(dim, int):
+        return dim
+    if dim is None:
+        return None
+    if dim in binding:
+        return binding[dim]
+    try:
+        return Expression(dim, binding).value()
+    except KeyError:
+        return None
+
+
+def read_value(path, type_proto):
+    """A test_data_set value as ONNX Runtime takes it, or NotImplemented for kinds it has no plain form of."""
+    from onnx import numpy_helper
+    with open(path, "rb") as f:
+        data = f.read()
+    case = type_proto.WhichOneof("value")
+    if case == "tensor_type":
+        return numpy_helper.to_array(onnx.TensorProto.FromString(data))
+    if case == "sequence_type" and type_proto.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
+        seq = onnx.SequenceProto.FromString(data)
+        return [numpy_helper.to_array(t) for t in seq.tensor_values]
+    return NotImplemented
+
+
+def run_all(path, folder):
+    """({value: array}, {input: array}) of the main graph, run by ONNX Runtime on the inputs in `folder`.
+
+    Raises when the runtime does not take the model.
+    """
+    import onnxruntime as ort
+    model = onnx.load(path)
+    inits = {t.name for t in model.graph.initializer}
+    feeds = {}
+    wanted = [i for i in model.graph.input]
+    given = [i for i in wanted if i.name not in inits]
+    for k, i in enumerate(given):
+        file = os.path.join(folder, f"input_{k}.pb")
+        if not os.path.exists(file):
+            raise FileNotFoundError(file)
+        v = read_value(file, i.type)
+        if v is NotImplemented:
+            raise NotImplementedError(i.name)
+        feeds[i.name] = v
+    have = {o.name for o in model.graph.output} | {i.name for i in wanted} | inits
+    for name in made(model.graph):
+        if name not in have:
+            have.add(name)
+            model.graph.output.append(onnx.ValueInfoProto(name=name))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    # External data is found beside the model.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.path.dirname(path))
+    loaded = onnx.load(path, load_external_data=False)
+    loaded.graph.output.extend(model.graph.output[len(loaded.graph.output):])
+    session = ort.InferenceSession(loaded.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds))), feeds
+
+
+def contradictions(types, values, binding):
+    """[(name, ours, real)] where a real shape is not what `types` says; names are bound on first sight."""
+    bad = []
+    for name, value in values.items():
+        t = types.get(name)
+        if t is None or not hasattr(value, "shape"):
+            continue
+        dims = dims_of(t) if t[0] == "tensor" else None
+        if t[0] == "tensor" and t[1] and onnx.helper.tensor_dtype_to_np_dtype(t[1]) != value.dtype:
+            # Types numpy has no name for come back as their storage.
+            if value.dtype.name not in ("uint8", "int8", "uint16", "object") and t[1] != onnx.TensorProto.STRING:
+                bad.append((name, t, value.dtype.name))
+        if dims is None:
+            continue
+        if len(dims) != value.ndim:
+            bad.append((name, t, value.shape))
+            continue
+        for d, real in zip(dims, value.shape):
+            v = evaluate(d, binding)
+            if v is None and isinstance(d, str) and re.fullmatch(r"[A-Za-z_][\w:.$/]*", d):
+                binding[d] = real
+            elif v is not None and v != real:
+                bad.append((name, t, value.shape))
+                break
+    return bad
