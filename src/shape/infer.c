@@ -29,6 +29,14 @@ static oq_sdim name_plain(void *ctx, size_t axis, oq_sdim d) {
     return oq_sdim_name(&in->dims, name, 0);
 }
 
+oq_sdim oq_infer_merged(oq_infer *in, oq_sdim d) {
+    for (size_t i = 0; i < in->merges.n && oq_sdim_is_symbolic(d); i++) {
+        const oq_sdim r = oq_sdim_replace(&in->dims, d, in->merges.v[i].from, in->merges.v[i].to);
+        d = oq_sdim_is_unknown(r) ? d : r;
+    }
+    return d;
+}
+
 typedef struct open_dims {
     oq_rctx *c;
     size_t output;
@@ -37,13 +45,7 @@ typedef struct open_dims {
 
 static oq_sdim name_symbolic(void *ctx, size_t axis, oq_sdim d) {
     open_dims *x = ctx;
-    if (oq_sdim_is_symbolic(d) && x->c->in->merges.n > 0) {
-        for (size_t i = 0; i < x->c->in->merges.n; i++) {
-            const oq_merge *m = &x->c->in->merges.v[i];
-            const oq_sdim r = oq_sdim_replace(x->c->ds, d, m->from, m->to);
-            d = oq_sdim_is_unknown(r) ? d : r;
-        }
-    }
+    d = oq_infer_merged(x->c->in, d);
     if (!oq_sdim_is_unknown(d)) {
         return d;
     }

@@ -253,5 +253,7 @@ oq_graph *oq_r_graph(oq_rctx *c, const char *name);
 /* Infers the nodes of the scope in order. */
 bool oq_infer_nodes(oq_infer *in, oq_scope *s, oq_node *const *nodes, size_t n);
 bool oq_infer_function(oq_rctx *c, const oq_function *f);
+/* The dimension with what auto_merge found applied. */
+oq_sdim oq_infer_merged(oq_infer *in, oq_sdim d);
 
 #endif

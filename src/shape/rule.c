@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define MERGES_MOST 256 /* pairs that auto_merge remembers */
+
 oq_val *oq_r_val(const oq_rctx *c, size_t i) {
     return oq_r_has(c, i) ? oq_scope_lookup(c->scope, c->node->input.v[i]) : NULL;
 }
@@ -328,18 +330,25 @@ oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis) {
     return oq_sdim_name(c->ds, name, 0);
 }
 
+/* Which of two dimensions that are one to keep: a number, a name of the inputs, a name, an expression. */
+static unsigned preference(oq_sdim d) {
+    oq_str name;
+    if (oq_sdim_is_num(d)) {
+        return 3;
+    }
+    return !oq_sdim_is_name(d, &name) ? 0 : oq_sdim_least(d) > 0 ? 2 : 1;
+}
+
 /* Remembers that two dimensions are one; the next pass uses it everywhere. */
 static oq_sdim merge_dims(oq_rctx *c, oq_sdim a, oq_sdim b) {
     oq_infer *in = c->in;
-    oq_str name;
-    /* A number stays, else a name that inputs have, else the first. */
-    const bool keep_b = oq_sdim_is_num(b) || (!oq_sdim_is_num(a) && oq_sdim_is_name(b, &name) &&
-                                              oq_sdim_least(b) > oq_sdim_least(a));
-    const oq_merge m = keep_b ? (oq_merge){a, b} : (oq_merge){b, a};
-    if (in->opt.auto_merge && in->merges.n < 256) {
-        if (!OQ_PUSH(in->arena, &in->merges, m)) {
-            in->nomem = true;
-        }
+    const oq_merge m = preference(b) > preference(a) ? (oq_merge){a, b} : (oq_merge){b, a};
+    bool known = !in->opt.auto_merge || in->merges.n >= MERGES_MOST;
+    for (size_t i = 0; i < in->merges.n && !known; i++) {
+        known = oq_sdim_eq(in->merges.v[i].from, m.from);
+    }
+    if (!known) {
+        in->nomem = in->nomem || !OQ_PUSH(in->arena, &in->merges, m);
         in->merged = true;
     }
     return m.to;

@@ -66,14 +66,14 @@ typedef struct input_names {
 static oq_sdim name_input_dim(void *ctx, size_t axis, oq_sdim d) {
     const input_names *x = ctx;
     if (!oq_sdim_is_unknown(d)) {
-        return d;
+        return oq_infer_merged(x->in, d);
     }
     const oq_str name = oq_str_format(x->in->arena, "%.*s_d%zu", OQ_STR(x->name), axis);
     if (name.p == NULL) {
         x->in->nomem = true;
         return d;
     }
-    return oq_sdim_name(&x->in->dims, name, 1);
+    return oq_infer_merged(x->in, oq_sdim_name(&x->in->dims, name, 1));
 }
 
 static bool declare_input(oq_infer *in, oq_scope *s, oq_value_info *vi) {
@@ -138,10 +138,14 @@ static bool declare_sparse(oq_infer *in, oq_scope *s, const oq_sparse *t) {
 bool oq_scope_fill(oq_infer *in, oq_scope *s) {
     oq_graph *g = s->graph;
     bool ok = true;
+    /* onnx's order; but names are first seen on inputs, which say that they are at least 1. */
+    for (size_t i = 0; ok && !in->plain && i < g->input.n; i++) {
+        ok = declare_input(in, s, g->input.v[i]);
+    }
     for (size_t i = 0; ok && i < g->value_info.n; i++) {
         ok = declare(in, s, g->value_info.v[i]);
     }
-    for (size_t i = 0; ok && i < g->input.n; i++) {
+    for (size_t i = 0; ok && in->plain && i < g->input.n; i++) {
         ok = declare_input(in, s, g->input.v[i]);
     }
     for (size_t i = 0; ok && i < g->output.n; i++) {

@@ -24,6 +24,22 @@ static oq_sdim *new_dims(oq_infer *in, size_t n) {
     return d;
 }
 
+/* Names that onnx made up say nothing, nor do "?" and the like, which exporters write for every open
+ * dimension alike. */
+static bool is_no_name(oq_str s) {
+    if (oq_str_starts(s, OQ_S("unk__")) || oq_str_is(s, "None") || oq_str_is(s, "-1")) {
+        return true;
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        const char ch = s.p[i];
+        if ((ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') ||
+            (unsigned char)ch >= 0x80) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static oq_sdim dim_of(oq_infer *in, const oq_dim *d, int64_t least) {
     if (d->dim_value.has) {
         const bool usable = in->plain || d->dim_value.v >= 0;
@@ -32,8 +48,7 @@ static oq_sdim dim_of(oq_infer *in, const oq_dim *d, int64_t least) {
     if (d->dim_param.p == NULL || (!in->plain && d->dim_param.n == 0)) {
         return oq_sdim_unknown();
     }
-    /* Names that onnx made up say nothing. */
-    if (!in->plain && oq_str_starts(d->dim_param, OQ_S("unk__"))) {
+    if (!in->plain && is_no_name(d->dim_param)) {
         return oq_sdim_unknown();
     }
     return oq_sdim_parse(&in->dims, d->dim_param, least);
