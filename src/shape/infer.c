@@ -53,6 +53,14 @@ static oq_sdim name_symbolic(void *ctx, size_t axis, oq_sdim d) {
     return oq_r_fresh(x->c, x->output, axis);
 }
 
+static bool note_made(oq_rctx *c, oq_val *v) {
+    if (v->maker == NULL && v->info == NULL && !OQ_PUSH(c->in->arena, &c->scope->added, v)) {
+        c->in->nomem = true;
+    }
+    v->maker = c->node;
+    return !c->in->nomem;
+}
+
 /* Stores the type of output o; false when it contradicts what is declared. */
 static bool store_plain(oq_rctx *c, size_t o) {
     oq_infer *in = c->in;
@@ -82,8 +90,7 @@ static bool store_plain(oq_rctx *c, size_t o) {
         }
         v->type = named;
     }
-    v->maker = c->node;
-    return true;
+    return note_made(c, v);
 }
 
 /* What is inferred, completed by what is declared where nothing was found. */
@@ -129,7 +136,7 @@ static void store_symbolic(oq_rctx *c, size_t o) {
     open_dims open = {c, o, false};
     v->type = oq_vtype_map(in, type, name_symbolic, &open);
     v->made_up = open.used;
-    v->maker = c->node;
+    note_made(c, v);
     v->data = c->data[o];
     v->constant = NULL;
 }
@@ -245,33 +252,6 @@ static void apply_rule(oq_rctx *c) {
     }
 }
 
-static bool infer_node(oq_infer *in, oq_scope *s, const oq_node *n, size_t index) {
-    oq_rctx c = {.in = in,
-                 .scope = s,
-                 .node = n,
-                 .index = index,
-                 .plain = in->plain,
-                 .ds = &in->dims,
-                 .n_in = n->input.n,
-                 .n_out = n->output.n};
-    c.out = OQ_NEW_ARRAY(in->arena, oq_vtype, c.n_out + 1);
-    c.data = OQ_NEW_ARRAY(in->arena, const oq_data *, c.n_out + 1);
-    if (c.out == NULL || c.data == NULL) {
-        in->nomem = true;
-        return false;
-    }
-    apply_rule(&c);
-    store(&c);
-    if (c.failed && in->why[0] == 0) {
-        snprintf(in->why, sizeof(in->why), "node '%.*s' (%.*s): %s",
-                 (int)(n->name.n > 60 ? 60 : n->name.n), n->name.p != NULL ? n->name.p : "",
-                 (int)(n->op_type.n > 30 ? 30 : n->op_type.n),
-                 n->op_type.p != NULL ? n->op_type.p : "", c.why);
-    }
-    in->nomem = in->nomem || in->dims.failed;
-    return !in->nomem;
-}
-
 static bool find_order(oq_infer *in, oq_scope *s) {
     oq_arena scratch;
     oq_index ix;
@@ -292,32 +272,6 @@ static bool find_order(oq_infer *in, oq_scope *s) {
     in->nomem = in->nomem || rc == ONQ_E_NOMEM;
     oq_arena_release(&scratch);
     return !in->nomem;
-}
-
-bool oq_infer_nodes(oq_infer *in, oq_scope *s, oq_node *const *nodes, size_t n) {
-    if (!in->plain && s->graph != NULL && !find_order(in, s)) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const size_t at = s->order != NULL ? s->order[i] : i;
-        if (in->budget == 0) {
-            return true;
-        }
-        in->budget--;
-        if (!infer_node(in, s, nodes[at], at)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-oq_graph *oq_r_graph(oq_rctx *c, const char *name) {
-    const oq_attribute *a = oq_r_attr(c, name);
-    if (a == NULL || a->g == NULL) {
-        oq_r_fail(c, "attribute '%s' holds no graph", name);
-        return NULL;
-    }
-    return a->g;
 }
 
 /* The scope of a subgraph; the one of an earlier visit is replaced. */
@@ -350,6 +304,87 @@ static oq_scope *sub_scope(oq_rctx *c, oq_graph *g) {
         return NULL;
     }
     return s;
+}
+
+/* Graphs that no rule looked into (of an operator nobody knows, or a function of scores): what they
+ * declare is known all the same. */
+static bool visit_rest(oq_rctx *c) {
+    oq_infer *in = c->in;
+    oq_graph_cursor at = {0};
+    for (oq_graph *g; (g = oq_node_next_graph(c->node, &at)) != NULL;) {
+        const oq_str key = {(const char *)&g, sizeof(g)};
+        if (oq_map_has(&in->graphs, key) || in->depth >= OQ_DEPTH_MOST) {
+            continue;
+        }
+        oq_scope *s = sub_scope(c, g);
+        if (s == NULL || !oq_scope_fill(in, s)) {
+            return false;
+        }
+        in->depth++;
+        const bool ok = in->plain || oq_infer_nodes(in, s, g->node.v, g->node.n);
+        in->depth--;
+        if (!ok) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool infer_node(oq_infer *in, oq_scope *s, const oq_node *n, size_t index) {
+    oq_rctx c = {.in = in,
+                 .scope = s,
+                 .node = n,
+                 .index = index,
+                 .plain = in->plain,
+                 .ds = &in->dims,
+                 .n_in = n->input.n,
+                 .n_out = n->output.n};
+    c.out = OQ_NEW_ARRAY(in->arena, oq_vtype, c.n_out + 1);
+    c.data = OQ_NEW_ARRAY(in->arena, const oq_data *, c.n_out + 1);
+    if (c.out == NULL || c.data == NULL) {
+        in->nomem = true;
+        return false;
+    }
+    apply_rule(&c);
+    store(&c);
+    if (!visit_rest(&c)) {
+        in->nomem = true;
+        return false;
+    }
+    if (c.failed && in->why[0] == 0) {
+        snprintf(in->why, sizeof(in->why), "node '%.*s' (%.*s): %s",
+                 (int)(n->name.n > 60 ? 60 : n->name.n), n->name.p != NULL ? n->name.p : "",
+                 (int)(n->op_type.n > 30 ? 30 : n->op_type.n),
+                 n->op_type.p != NULL ? n->op_type.p : "", c.why);
+    }
+    in->nomem = in->nomem || in->dims.failed;
+    return !in->nomem;
+}
+
+bool oq_infer_nodes(oq_infer *in, oq_scope *s, oq_node *const *nodes, size_t n) {
+    if (!in->plain && s->graph != NULL && !find_order(in, s)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = s->order != NULL ? s->order[i] : i;
+        if (in->budget == 0) {
+            return true;
+        }
+        in->budget--;
+        if (!infer_node(in, s, nodes[at], at)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+oq_graph *oq_r_graph(oq_rctx *c, const char *name) {
+    const oq_attribute *a = oq_r_attr(c, name);
+    if (a == NULL || a->g == NULL) {
+        oq_r_fail(c, "attribute '%s' holds no graph", name);
+        return NULL;
+    }
+    return a->g;
 }
 
 static bool is_initializer(const oq_scope *s, oq_str name) {
@@ -390,6 +425,10 @@ static bool bind_inputs(oq_rctx *c, oq_scope *s, const oq_sub *sub) {
         } else if (sub->types[i] != NULL) {
             open_dims open = {c, i, false};
             v->type = oq_vtype_map(in, sub->types[i], name_symbolic, &open);
+        }
+        if (v->info == NULL && v->type != NULL) {
+            v->info = v->untyped;
+            v->untyped = NULL;
         }
         v->data = !in->plain && sub->data != NULL ? sub->data[i] : NULL;
         v->constant = NULL;

@@ -66,6 +66,7 @@ typedef struct oq_scope {
     const oq_map *opsets; /* domain -> version */
     oq_map map;           /* name -> index in vals */
     OQ_VEC(oq_val *) vals;
+    OQ_VEC(oq_val *) added; /* not declared by the graph, in the order they were made */
     const uint32_t *order; /* symbolic mode: topological */
     oq_str prefix;         /* of made-up names, "_0_1" */
     uint32_t n_subgraphs;

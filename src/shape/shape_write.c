@@ -100,42 +100,45 @@ static bool write_into(oq_arena *a, oq_value_info *vi, const oq_vtype *t) {
     return vi->type != NULL;
 }
 
-static bool write_value(oq_arena *a, oq_graph *g, const oq_val *v, bool plain) {
-    const oq_vtype *t = v->type;
-    if (t == NULL || t->kind == OQ_V_NONE || t->kind == OQ_V_OPAQUE ||
-        (v->maker == NULL && !v->is_input)) {
-        return true;
-    }
-    if (v->info != NULL) {
-        return write_into(a, v->info, t);
-    }
-    if (v->maker == NULL) {
-        return true;
-    }
-    if (v->untyped != NULL && !write_into(a, v->untyped, t)) {
-        return false;
-    }
-    /* onnx lists an output that had no type as a value_info too. */
-    if (v->untyped != NULL && !plain) {
-        return true;
+static bool is_known(const oq_vtype *t) {
+    return t != NULL && t->kind != OQ_V_NONE && t->kind != OQ_V_OPAQUE;
+}
+
+/* A value the graph does not declare with a type. onnx lists an output without one as a value_info too. */
+static bool write_added(oq_arena *a, oq_graph *g, const oq_val *v, bool plain) {
+    if (v->untyped != NULL && (!write_into(a, v->untyped, v->type) || !plain)) {
+        return !plain;
     }
     oq_value_info *vi = OQ_NEW(a, oq_value_info);
     if (vi == NULL) {
         return false;
     }
     vi->name = v->name;
-    return write_into(a, vi, t) && OQ_PUSH(a, &g->value_info, vi);
+    return write_into(a, vi, v->type) && OQ_PUSH(a, &g->value_info, vi);
+}
+
+static bool write_scope(oq_arena *a, const oq_scope *s, bool plain) {
+    for (size_t i = 0; i < s->vals.n; i++) {
+        const oq_val *v = s->vals.v[i];
+        if (v->info != NULL && is_known(v->type) && (v->maker != NULL || v->is_input) &&
+            !write_into(a, v->info, v->type)) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < s->added.n; i++) {
+        if (is_known(s->added.v[i]->type) && !write_added(a, s->graph, s->added.v[i], plain)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 onq_code oq_shapes_write(const oq_shapes *s, oq_model *m, onq_error *err) {
     const oq_infer *in = oq_shapes_engine(s);
     oq_model_touch(m);
     for (size_t i = 0; i < in->scopes.n; i++) {
-        const oq_scope *scope = in->scopes.v[i];
-        for (size_t k = 0; scope->graph != NULL && k < scope->vals.n; k++) {
-            if (!write_value(&m->arena, scope->graph, scope->vals.v[k], in->plain)) {
-                return oq_fail_nomem(err);
-            }
+        if (!write_scope(&m->arena, in->scopes.v[i], in->plain)) {
+            return oq_fail_nomem(err);
         }
     }
     return ONQ_OK;
