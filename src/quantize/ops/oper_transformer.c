@@ -95,6 +95,21 @@ static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_va
     return ONQ_OK;
 }
 
+/* The reference takes the quantized weights out and adds them again behind everything else. */
+static void move_last(oq_qoper *q, const oq_qo_value *v) {
+    for (oq_qoper *at = q; at != NULL; at = at->parent) {
+        oq_graph *g = at->graph;
+        for (size_t i = g->initializer.n; i > 0; i--) {
+            oq_tensor *t = g->initializer.v[i - 1];
+            if (t != v->weight->quantized)
+                continue;
+            OQ_REMOVE_AT(&g->initializer, i - 1);
+            g->initializer.v[g->initializer.n++] = t;
+            return;
+        }
+    }
+}
+
 onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_qo_value *w = NULL, *r = NULL;
@@ -116,6 +131,8 @@ onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_attr_remove(made, "layout");
     OQ_TRY(lstm_weight(q, n, 1, &w, err));
     OQ_TRY(lstm_weight(q, n, 2, &r, err));
+    move_last(q, w);
+    move_last(q, r);
     bool ok = oq_node_add_input(a, made, n->input.v[0]) && oq_node_add_input(a, made, w->q) &&
               oq_node_add_input(a, made, r->q);
     for (size_t i = 3; i <= 7; i++)

@@ -1,0 +1,191 @@
+"""test_dynamic.py - `onq dynamic` against quantize_dynamic: operators at several opsets, options, real models.
+
+A case passes when the two files are equal to the last bit, or when the reference fails and onq's result loads and runs.
+What differs on purpose is in DIFFERENT, with the reason; docs/DIFFERENCES.md has the long form.
+"""
+import shutil
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization as Q
+
+import compare
+import opmodels
+from quantcase import MODELS, ONQ, TYPES, loads
+
+OPTIONS = {
+    "plain": {},
+    "uint8": {"weight": "quint8"},
+    "per_channel": {"per_channel": True},
+    "reduce_range": {"per_channel": True, "reduce_range": True},
+    "all_matmul": {"extra": {"MatMulConstBOnly": False, "DefaultTensorType": 1}},
+    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
+    "asymmetric": {"extra": {"WeightSymmetric": False}},
+    "subgraph": {"extra": {"EnableSubgraph": True}},
+    "matmul_only": {"op_types": ["MatMul"]},
+}
+
+# (model, option) -> why it is not as the reference
+DIFFERENT = {
+    ("MatMul.3d", "per_channel"): "the reference's result fails when it is run; here the weight goes per tensor",
+    ("MatMul.3d", "reduce_range"): "the same",
+}
+
+
+def reference(case, path, out):
+    Q.quantize_dynamic(str(path), str(out), weight_type=TYPES[case.get("weight", "qint8")],
+                       per_channel=case.get("per_channel", False), reduce_range=case.get("reduce_range", False),
+                       op_types_to_quantize=case.get("op_types"), nodes_to_exclude=case.get("nodes_to_exclude"),
+                       nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=dict(case.get("extra", {})),
+                       use_external_data_format=case.get("external", False))
+
+
+def command(case, path, out):
+    words = [ONQ, "dynamic", "-i", str(path), "-o", str(out), "--weight_type", case.get("weight", "qint8")]
+    words += [f"--{flag}" for flag in ("per_channel", "reduce_range") if case.get(flag)]
+    for name, option in (("op_types", "op_types_to_quantize"), ("nodes_to_quantize", "nodes_to_quantize"),
+                         ("nodes_to_exclude", "nodes_to_exclude")):
+        for v in case.get(name) or []:
+            words += [f"--{option}", v]
+    for k, v in case.get("extra", {}).items():
+        words += ["--extra", f"{k}={str(v).lower()}"]
+    if case.get("external"):
+        words.append("--use_external_data_format")
+    return words
+
+
+def check(folder, path, case, key=None):
+    ref, got = folder / "ref.onnx", folder / "got.onnx"
+    error = None
+    try:
+        reference(case, path, ref)
+    except Exception as e:  # noqa: BLE001 - the reference fails in many ways
+        error = e
+    done = subprocess.run(command(case, path, got), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert loads(got) is None, loads(got)
+    if error is None:
+        diffs = compare.differences(ref, got)
+        if key in DIFFERENT:
+            assert diffs, f"{key} is equal now: take it out of DIFFERENT"
+        else:
+            assert not diffs, "\n".join(diffs)
+    for f in folder.iterdir():
+        if f.name.startswith(("ref", "got")):
+            f.unlink()
+    return error
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17, 21])
+@pytest.mark.parametrize("name", opmodels.NAMES)
+def test_operator(tmp_path, name, opset):
+    if not opmodels.exists(name, opset):
+        pytest.skip("not at this opset")
+    path = tmp_path / "model.onnx"
+    onnx.save(opmodels.build(name, opset), path)
+    for option in ("plain", "per_channel", "force"):
+        check(tmp_path, path, OPTIONS[option], (name, option))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option(tmp_path, option):
+    for i, model in enumerate((opmodels.mixed(17), opmodels.mixed(13))):
+        path = tmp_path / f"model{i}.onnx"
+        onnx.save(model, path)
+        check(tmp_path, path, OPTIONS[option])
+
+
+def test_names(tmp_path):
+    path = tmp_path / "model.onnx"
+    model = opmodels.mixed(17)
+    onnx.save(model, path)
+    names = [n.name for n in model.graph.node if n.op_type in ("Conv", "MatMul")]
+    check(tmp_path, path, {"nodes_to_exclude": names[:1]})
+    check(tmp_path, path, {"nodes_to_quantize": names[:1]})
+
+
+def real_models():
+    return sorted(p.parent.name for p in MODELS.glob("*/model.onnx")) if MODELS.exists() else []
+
+
+@pytest.mark.parametrize("option", ["plain", "uint8", "reduce_range", "subgraph"])
+@pytest.mark.parametrize("name", real_models() or [pytest.param("", marks=pytest.mark.skip("no ../shared/models"))])
+def test_real(tmp_path, name, option):
+    for f in (MODELS / name).glob("model*"):
+        shutil.copy(f, tmp_path)
+    check(tmp_path, tmp_path / "model.onnx", OPTIONS[option])
+
+
+def test_external(tmp_path):
+    b = opmodels.B(17)
+    x = b.input("x", "n", 64)
+    b.node("MatMul", [x, b.weight("w", 64, 64)], "y", name="mm")
+    b.output("y")
+    path = tmp_path / "model.onnx"
+    onnx.save(b.model(), path, save_as_external_data=True, size_threshold=0, location="model.onnx.data")
+    check(tmp_path, path, {"external": True})
+    check(tmp_path, path, {})
+
+
+def run(path, feeds):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def gemm(shared, trans=1):
+    """Two Gemms; the second shares the weight of the first, or not."""
+    rng = np.random.default_rng(1)
+    w = [numpy_helper.from_array(rng.normal(size=(8, 8)).astype(np.float32), f"w{i}") for i in range(2)]
+    nodes = [helper.make_node("Gemm", ["x", "w0"], ["a"], "g0", transB=trans),
+             helper.make_node("Gemm", ["a", "w0" if shared else "w1"], ["y"], "g1", transB=trans)]
+    vi = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 8]) for n in ("x", "y")]
+    g = helper.make_graph(nodes, "g", vi[:1], vi[1:], w[:1] if shared else w)
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_shared_gemm_weight_stays_right(tmp_path):
+    """The reference transposes a shared weight twice."""
+    path, got = tmp_path / "m.onnx", tmp_path / "got.onnx"
+    onnx.save(gemm(True), path)
+    subprocess.run(command({}, path, got), check=True, capture_output=True)
+    x = {"x": np.random.default_rng(2).normal(size=(4, 8)).astype(np.float32)}
+    want, have = run(path, x)[0], run(got, x)[0]
+    assert np.corrcoef(want.ravel(), have.ravel())[0, 1] > 0.999
+
+
+def test_excluded_gemm_is_left_alone(tmp_path):
+    """The reference renames it to g1_MatMul and quantizes it all the same."""
+    path, got = tmp_path / "m.onnx", tmp_path / "got.onnx"
+    onnx.save(gemm(False), path)
+    subprocess.run(command({"nodes_to_exclude": ["g1"]}, path, got), check=True, capture_output=True)
+    m = onnx.load(got)
+    assert [n.op_type for n in m.graph.node if n.name == "g1"] == ["Gemm"]
+    assert sum(n.op_type == "MatMulInteger" for n in m.graph.node) == 1
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_half_floats_load(tmp_path, dtype):
+    """The reference writes a DynamicQuantizeLinear of float16, which does not load."""
+    w = helper.make_tensor("w", dtype, [8, 8], np.arange(64, dtype=np.float32) / 64)
+    vi = [helper.make_tensor_value_info(n, dtype, [4, 8]) for n in ("x", "y")]
+    g = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "mm")], "g", vi[:1], vi[1:], [w])
+    path, got = tmp_path / "m.onnx", tmp_path / "got.onnx"
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    done = subprocess.run(command({}, path, got), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "float32 only" in done.stdout or "not float" in done.stdout
+    float_loads = loads(path)
+    assert float_loads is not None or loads(got) is None
+
+
+def test_nothing_beside_the_input(tmp_path):
+    path, out = tmp_path / "in" / "m.onnx", tmp_path / "out" / "q.onnx"
+    path.parent.mkdir()
+    out.parent.mkdir()
+    onnx.save(gemm(False), path)
+    subprocess.run(command({}, path, out), check=True, capture_output=True)
+    assert [p.name for p in path.parent.iterdir()] == ["m.onnx"]
+    assert [p.name for p in out.parent.iterdir()] == ["q.onnx"]
