@@ -41,6 +41,9 @@ set(TEST_ENVIRONMENT
   "LSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/tests/harness/lsan.supp':print_suppressions=0"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1")
+if(ONQ_SANITIZE MATCHES "thread")
+  list(APPEND TEST_ENVIRONMENT "ONQ_TEST_LOOSE_MEMORY=1") # it multiplies what a process holds
+endif()
 if(TARGET onq)
   list(APPEND TEST_ENVIRONMENT "ONQ=$<TARGET_FILE:onq>")
 endif()

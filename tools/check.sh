@@ -46,7 +46,7 @@ step_valgrind() {
     need valgrind valgrind || return
     tools/build.sh debug -DONQ_TESTS=ON || return 1
     local program status=0 count=0
-    export ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build/debug ONQ=$PWD/build/debug/onq
+    export ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build/debug ONQ=$PWD/build/debug/onq ONQ_TEST_LOOSE_MEMORY=1
     for program in build/debug/tests/unit_*; do
         [ -x "$program" ] || continue
         count=$((count + 1))

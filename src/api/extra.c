@@ -48,7 +48,7 @@ static onq_code parse(onq_options *o, const onq_option_info *row, const char *te
         v->is_none = true;
         return ONQ_OK;
     }
-    OQ_TRY(oq_opt_parse(&o->arena, &o->env->alloc, row, text, v, err));
+    OQ_TRY(oq_opt_parse(&o->arena, row, text, v, err));
     v->is_set = true;
     return ONQ_OK;
 }

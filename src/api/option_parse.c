@@ -215,10 +215,10 @@ static onq_code list_push(oq_arena *a, oq_opt_value *v, oq_str item, onq_error *
 }
 
 /* One name a line. */
-static onq_code list_file(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+static onq_code list_file(oq_arena *a, const onq_option_info *row,
                           const char *path, oq_opt_value *v, onq_error *err) {
     oq_str rest, line;
-    onq_code rc = oq_file_read_all(a, alloc, path, LIST_FILE_MOST, &rest, err);
+    onq_code rc = oq_file_read_all(a, path, LIST_FILE_MOST, &rest, err);
     if (rc == ONQ_E_NOMEM)
         return rc;
     if (rc != ONQ_OK) {
@@ -238,10 +238,10 @@ static onq_code list_file(oq_arena *a, const onq_allocator *alloc, const onq_opt
 }
 
 /* a,b,c with "\," for a comma inside a name and "\@" for a name that begins with @. */
-static onq_code parse_list(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+static onq_code parse_list(oq_arena *a, const onq_option_info *row,
                            const char *text, oq_opt_value *v, onq_error *err) {
     if (text[0] == '@')
-        return list_file(a, alloc, row, text + 1, v, err);
+        return list_file(a, row, text + 1, v, err);
     const size_t n = strlen(text);
     char *item = oq_arena_strdup(a, text, n);
     if (item == NULL)
@@ -270,7 +270,7 @@ static onq_code parse_pair(oq_arena *a, const onq_option_info *row, const char *
     return list_push(a, v, oq_str_of(text), err);
 }
 
-onq_code oq_opt_parse(oq_arena *a, const onq_allocator *alloc, const onq_option_info *row,
+onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row,
                       const char *text, oq_opt_value *v, onq_error *err) {
     onq_code rc = ONQ_OK;
     switch (row->type) {
@@ -293,7 +293,7 @@ onq_code oq_opt_parse(oq_arena *a, const onq_allocator *alloc, const onq_option_
         v->text = copy_text(a, oq_str_of(text), err, &rc);
         return rc;
     case ONQ_OPT_LIST:
-        return parse_list(a, alloc, row, text, v, err);
+        return parse_list(a, row, text, v, err);
     case ONQ_OPT_PAIRS:
         return parse_pair(a, row, text, v, err);
     }

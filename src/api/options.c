@@ -52,7 +52,7 @@ static onq_code fill_defaults(onq_options *o, onq_error *err) {
         oq_opt_value *v = &o->values[i];
         v->row = oq_command_row(o->command, i, NULL);
         if (v->row->fallback[0] != '\0')
-            OQ_TRY(oq_opt_parse(&o->arena, &o->env->alloc, v->row, v->row->fallback, v, err));
+            OQ_TRY(oq_opt_parse(&o->arena, v->row, v->row->fallback, v, err));
     }
     return ONQ_OK;
 }
@@ -105,7 +105,7 @@ const onq_option_info *onq_options_find(const onq_options *opts, const char *nam
 /* --extra: every pair so far and this one. Kept as pairs too, so that what was set can be listed. */
 static onq_code set_extra(onq_options *o, oq_opt_value *v, const char *text, onq_error *err) {
     OQ_TRY(oq_extra_set(o, text, err));
-    OQ_TRY(oq_opt_parse(&o->arena, &o->env->alloc, v->row, text, v, err));
+    OQ_TRY(oq_opt_parse(&o->arena, v->row, text, v, err));
     v->is_set = true;
     return ONQ_OK;
 }
@@ -124,7 +124,7 @@ onq_code onq_options_set(onq_options *opts, const char *name, const char *value,
         return set_extra(opts, v, value, err);
     /* Parsed into a copy, so that a refused value changes nothing. */
     oq_opt_value fresh = *v;
-    OQ_TRY(oq_opt_parse(&opts->arena, &opts->env->alloc, v->row, value, &fresh, err));
+    OQ_TRY(oq_opt_parse(&opts->arena, v->row, value, &fresh, err));
     if (v->pinned)
         return ONQ_OK;
     fresh.is_set = true;

@@ -25,21 +25,32 @@ static int64_t mtime_ns(const struct stat *st) {
     return (int64_t)((uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec);
 }
 
+static onq_code open_path(const char *path, int *fd, onq_error *err) {
+    /* O_NONBLOCK: a FIFO without a writer must not stop us here; stat_regular refuses it then. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0)
+        return oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: cannot be opened", path);
+    return ONQ_OK;
+}
+
+static onq_code stat_regular(int fd, const char *path, struct stat *st, onq_error *err) {
+    if (fstat(fd, st) != 0)
+        return oq_fail_errno(err, ONQ_E_READ, errno, "%s: its size cannot be read", path);
+    if (!S_ISREG(st->st_mode))
+        return oq_fail(err, ONQ_E_OPEN, "%s: is %s, not a regular file", path,
+                       kind_name(st->st_mode));
+    return ONQ_OK;
+}
+
 onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
                         onq_error *err) {
     *f = (oq_file){.fd = -1, .alloc = a};
-    onq_code rc;
     struct stat st;
     char *copy = NULL;
     const size_t path_size = strlen(path) + 1;
-    if (fstat(fd, &st) != 0) {
-        rc = oq_fail_errno(err, ONQ_E_READ, errno, "%s: its size cannot be read", path);
+    onq_code rc = stat_regular(fd, path, &st, err);
+    if (rc != ONQ_OK)
         goto fail;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        rc = oq_fail(err, ONQ_E_OPEN, "%s: is %s, not a regular file", path, kind_name(st.st_mode));
-        goto fail;
-    }
     copy = oq_alloc(a, path_size);
     if (copy == NULL) {
         rc = oq_fail_nomem(err);
@@ -78,10 +89,8 @@ fail:
 
 onq_code oq_file_open(oq_file *f, const onq_allocator *a, const char *path, onq_error *err) {
     *f = (oq_file){.fd = -1, .alloc = a};
-    /* O_NONBLOCK: a FIFO without a writer must not stop us here; fstat refuses it later. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: cannot be opened", path);
+    int fd = -1;
+    OQ_TRY(open_path(path, &fd, err));
     return oq_file_map_fd(f, a, fd, path, err);
 }
 
@@ -127,22 +136,24 @@ void oq_file_drop(const oq_file *f, uint64_t offset, uint64_t n) {
         madvise((void *)(uintptr_t)(f->p + start), end - start, MADV_DONTNEED);
 }
 
-onq_code oq_file_read_all(oq_arena *arena, const onq_allocator *alloc, const char *path,
-                          uint64_t most, oq_str *out, onq_error *err) {
-    oq_file f;
+onq_code oq_file_read_all(oq_arena *arena, const char *path, uint64_t most, oq_str *out,
+                          onq_error *err) {
+    struct stat st;
+    int fd = -1;
     *out = (oq_str){NULL, 0};
-    OQ_TRY(oq_file_open(&f, alloc, path, err));
-    onq_code rc = ONQ_OK;
+    OQ_TRY(open_path(path, &fd, err));
+    onq_code rc = stat_regular(fd, path, &st, err);
+    const uint64_t size = rc == ONQ_OK ? (uint64_t)st.st_size : 0;
     char *p = NULL;
     uint64_t done = 0;
-    if (f.size > most)
+    if (rc == ONQ_OK && size > most)
         rc = oq_fail(err, ONQ_E_LIMIT, "%s: has %llu bytes, at most %llu are read", path,
-                     (unsigned long long)f.size, (unsigned long long)most);
-    else if ((p = oq_arena_alloc(arena, f.size + 1)) == NULL)
+                     (unsigned long long)size, (unsigned long long)most);
+    else if (rc == ONQ_OK && (p = oq_arena_alloc(arena, size + 1)) == NULL)
         rc = oq_fail_nomem(err);
-    /* read, not the mapping: a file that shrinks now gives a short read and no signal. */
-    while (rc == ONQ_OK && done < f.size) {
-        const ssize_t got = pread(f.fd, p + done, f.size - done, (off_t)done);
+    /* Read, not mapped: a file that shrinks now gives a short read and no signal. */
+    while (rc == ONQ_OK && done < size) {
+        const ssize_t got = pread(fd, p + done, size - done, (off_t)done);
         if (got > 0)
             done += (uint64_t)got;
         else if (got == 0)
@@ -151,7 +162,7 @@ onq_code oq_file_read_all(oq_arena *arena, const onq_allocator *alloc, const cha
             rc = oq_fail_errno(err, ONQ_E_READ, errno, "%s: cannot be read", path);
     }
     if (rc == ONQ_OK)
-        *out = (oq_str){p, (size_t)f.size};
-    oq_file_close(&f);
+        *out = (oq_str){p, (size_t)size};
+    close(fd);
     return rc;
 }

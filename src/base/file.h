@@ -117,7 +117,7 @@ void oq_out_abort(oq_out *o);
 onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err);
 
 /* Reads a small whole file (JSON, lists) of at most `most` bytes into the arena. */
-onq_code oq_file_read_all(oq_arena *a, const onq_allocator *alloc, const char *path, uint64_t most,
-                          oq_str *out, onq_error *err);
+onq_code oq_file_read_all(oq_arena *a, const char *path, uint64_t most, oq_str *out,
+                          onq_error *err);
 
 #endif

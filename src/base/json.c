@@ -121,7 +121,7 @@ onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, on
     oq_str text;
     *out = NULL;
     oq_arena_init(&arena, a);
-    onq_code rc = oq_file_read_all(&arena, a, path, OQ_JSON_MOST, &text, err);
+    onq_code rc = oq_file_read_all(&arena, path, OQ_JSON_MOST, &text, err);
     if (rc == ONQ_OK)
         rc = oq_json_parse(path, text, out, err);
     oq_arena_release(&arena);

@@ -114,7 +114,7 @@ static onq_code read_image(const image_reader *r, const char *path, oq_arena *a,
                            void *data, onq_error *err) {
     oq_str bytes;
     oq_image im, fitted;
-    OQ_TRY(oq_file_read_all(a, &r->env->alloc, path, r->most_bytes, &bytes, err));
+    OQ_TRY(oq_file_read_all(a, path, r->most_bytes, &bytes, err));
     OQ_TRY(oq_image_decode(a, (const uint8_t *)bytes.p, bytes.n, r->most_pixels, &im, err));
     OQ_TRY(fit(r, a, &im, &fitted, err));
     if (r->channels == 3 || fitted.mode != OQ_MODE_L)

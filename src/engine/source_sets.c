@@ -57,7 +57,7 @@ static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *
     oq_str bytes, name;
     if (path == NULL)
         return oq_fail_nomem(err);
-    onq_code rc = oq_file_read_all(a, &r->env->alloc, path, r->most_bytes, &bytes, err);
+    onq_code rc = oq_file_read_all(a, path, r->most_bytes, &bytes, err);
     if (rc == ONQ_E_OPEN)
         return oq_error_in(err, rc, "input '%.*s' of %zu", OQ_STR(want->name), r->inputs.n);
     if (rc != ONQ_OK)

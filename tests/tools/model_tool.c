@@ -134,7 +134,7 @@ static onq_code message(int argc, char **argv, onq_error *err) {
     oq_arena_init(&a, oq_alloc_default());
     oq_str text;
     void *msg = NULL, *copy = NULL;
-    onq_code rc = oq_file_read_all(&a, a.alloc, argv[2], 1u << 30, &text, err);
+    onq_code rc = oq_file_read_all(&a, argv[2], 1u << 30, &text, err);
     if (rc == ONQ_OK)
         rc = oq_decode(&a, (oq_schema_id)id, (const uint8_t *)text.p, text.n, 0, &msg, err);
     /* A clone must say the same as what it was made from. */

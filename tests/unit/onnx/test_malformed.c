@@ -179,7 +179,9 @@ static void millions_of_empty_messages(void **state) {
         assert_true(err.text[0] != '\0');
         scratch_remove(&s);
     }
-    assert_true(peak_kib() < 1024 * 1024);
+    /* Set where a tool multiplies the memory of a process: thread sanitizer, valgrind. */
+    if (getenv("ONQ_TEST_LOOSE_MEMORY") == NULL)
+        assert_true(peak_kib() < 1024 * 1024);
 }
 
 /* ---- files that are no files ---- */
