@@ -60,10 +60,32 @@ typedef struct oq_cal_job {
     const oq_cal_options *options;
     /* How sessions are made: n_threads, provider, custom_ops are taken; the rest is set here. */
     oq_session_options session;
-    const char *checkpoint; /* state is saved here and taken up again; NULL: nowhere */
+    const char *checkpoint; /* state is saved here and taken up again; NULL: nowhere. Who has kept the result
+                             * removes the file. */
 } oq_cal_job;
 
 /* Runs the samples and finds the ranges. `out` is initialised by the call; release it after success. */
 onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err);
+
+/*
+ * A share of the samples. A histogram needs the extent of all samples: a share of a histogram method measures
+ * all of them (`all`) and counts its own, unless `ranges` has the parts of a range pass, in which every share
+ * measured its own (`range_only`).
+ */
+typedef struct oq_cal_part {
+    uint64_t share, n_shares; /* the job's source gives these samples only */
+    uint64_t total;           /* samples of all shares */
+    oq_source *all;           /* all samples; may be NULL when ranges are given, and for MinMax */
+    bool range_only;
+    const char *const *ranges;
+    size_t n_ranges;
+} oq_cal_part;
+
+/* Runs a share and writes the part (partial.h) to `path`. */
+onq_code oq_calibrate_part(const oq_cal_job *job, const oq_cal_part *part, const char *path,
+                           onq_error *err);
+/* Joins the parts of all shares to the result: no model, no samples. */
+onq_code oq_calibrate_join(const onq_env *env, const char *const *paths, size_t n, oq_ranges *out,
+                           onq_error *err);
 
 #endif

@@ -31,9 +31,8 @@ static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bo
         return oq_fail(err, ONQ_E_LIMIT, "a histogram of %zu bins (1 to %u are possible)", n_bins,
                        OQ_HIST_MOST_BINS);
     h->edges = oq_calloc(a, n_bins + 1, sizeof(float));
-    h->limits = oq_calloc(a, n_bins + 1, sizeof(float));
     h->count = oq_calloc(a, n_bins, sizeof(uint64_t));
-    if (h->edges == NULL || h->limits == NULL || h->count == NULL) {
+    if (h->edges == NULL || h->count == NULL) {
         oq_hist_release(h);
         return oq_fail_nomem(err);
     }
@@ -47,12 +46,12 @@ static bool edges_rise(const oq_hist *h) {
     return true;
 }
 
-/* The last edge that is not above x; edges may repeat. */
+/* The last bin whose left edge is not above x; edges may repeat. */
 static size_t search(const oq_hist *h, float x) {
     size_t lo = 0, hi = h->n_bins;
     while (hi - lo > 1) {
         const size_t mid = lo + (hi - lo) / 2;
-        if (h->limits[mid] <= x)
+        if (h->edges[mid] <= x)
             lo = mid;
         else
             hi = mid;
@@ -88,8 +87,6 @@ onq_code oq_hist_uniform(oq_hist *h, const onq_allocator *a, oq_dtype type, bool
     h->first = first;
     h->last = last;
     oq_np_linspace(type, first, last, n_bins, h->edges);
-    memcpy(h->limits, h->edges, (n_bins + 1) * sizeof(float));
-    h->limits[n_bins] = INFINITY;
     if (type == OQ_FLOAT && edges_rise(h))
         plan_guess(h);
     return ONQ_OK;
@@ -99,21 +96,27 @@ onq_code oq_hist_edges(oq_hist *h, const onq_allocator *a, oq_dtype type, bool a
                        const float *edges, size_t n_bins, onq_error *err) {
     OQ_TRY(hist_alloc(h, a, type, abs, n_bins, err));
     memcpy(h->edges, edges, (n_bins + 1) * sizeof(float));
-    memcpy(h->limits, edges, (n_bins + 1) * sizeof(float));
-    h->limits[n_bins] = INFINITY;
     h->first = edges[0];
     h->last = edges[n_bins];
     return ONQ_OK;
 }
 
+void oq_hist_trim(oq_hist *h) {
+    oq_free(h->alloc, h->lut, 65536 * sizeof(uint32_t));
+    h->lut = NULL;
+}
+
+void oq_hist_scratch_release(oq_hist_scratch *s, const onq_allocator *a) {
+    oq_free(a, s->v, s->n * sizeof(uint32_t));
+    *s = (oq_hist_scratch){0};
+}
+
 void oq_hist_release(oq_hist *h) {
     if (h->alloc == NULL)
         return;
+    oq_hist_trim(h);
     oq_free(h->alloc, h->edges, (h->n_bins + 1) * sizeof(float));
-    oq_free(h->alloc, h->limits, (h->n_bins + 1) * sizeof(float));
     oq_free(h->alloc, h->count, h->n_bins * sizeof(uint64_t));
-    oq_free(h->alloc, h->scratch, COPIES * h->n_bins * sizeof(uint32_t));
-    oq_free(h->alloc, h->lut, 65536 * sizeof(uint32_t));
     *h = (oq_hist){0};
 }
 
@@ -176,15 +179,20 @@ static onq_code add_f16(oq_hist *h, const uint16_t *v, size_t n, onq_error *err)
 /* ---- float32 ---- */
 
 /* Bins of a portion by multiplication. A value so near an edge that rounding could put it on the
- * wrong side is marked UNSURE. Nonzero when a value is not in the range (NaN too). Zeros are many and lie
- * on an edge: their bin is known. */
+ * wrong side is marked UNSURE. The many values that lie on an edge are zeros and those a Clip has
+ * cut off: the bins of zero and of the ends of the range are known. */
 #define UNSURE INT32_MIN
-INLINE int32_t guess(const oq_hist *h, const float *v, size_t n, int32_t *bin) {
+typedef struct guessed {
+    bool odd;      /* a value is not in the range, or NaN: the bins are not to be used */
+    size_t unsure; /* how many are marked */
+} guessed;
+
+INLINE guessed guess(const oq_hist *h, const float *v, size_t n, int32_t *bin) {
     const float first = h->first, last = h->last, scale = h->scale;
     const float near_lo = h->unsure, near_hi = 1.0f - h->unsure;
     const int32_t top = (int32_t)h->n_bins - 1, zero_bin = h->zero_bin;
     const int32_t keep = h->abs ? INT32_MAX : -1;
-    v8i bad = {0};
+    v8i bad = {0}, marks = {0};
     float buf[8];
     for (size_t i = 0; i < n; i += 8) {
         v8f a;
@@ -200,97 +208,127 @@ INLINE int32_t guess(const oq_hist *h, const float *v, size_t n, int32_t *bin) {
         const v8f t = (a - first) * scale;
         v8i b = __builtin_convertvector(t, v8i);
         const v8f r = t - __builtin_convertvector(b, v8f);
-        const v8i zero = a == 0, over = b > top, unsure = (r < near_lo) | (r > near_hi);
+        const v8i zero = a == 0, known = zero | (a == first) | (a == last);
+        const v8i unsure = ~known & ((r < near_lo) | (r > near_hi)), over = (b > top) | (a == last);
         b = (over & top) | (~over & b);
         b = (zero & zero_bin) | (~zero & (b | (unsure & UNSURE)));
+        marks -= unsure;
         memcpy(bin + i, &b, sizeof(b));
     }
-    int32_t odd = 0;
-    for (int k = 0; k < 8; k++)
-        odd |= bad[k];
-    return odd;
+    guessed g = {0};
+    for (int k = 0; k < 8; k++) {
+        g.odd |= bad[k] != 0;
+        g.unsure += (size_t)marks[k];
+    }
+    return g;
 }
 
 /* The bin of a guess that is right or one off. */
-static size_t settle(const oq_hist *h, float x, int32_t guessed) {
-    size_t i = (size_t)(guessed & INT32_MAX);
+INLINE size_t settle(const oq_hist *h, float x, int32_t guess_bin) {
+    size_t i = (size_t)(guess_bin & INT32_MAX);
     if (h->abs)
         x = fabsf(x);
-    i -= x < h->limits[i];
-    i += x >= h->limits[i + 1];
+    i -= x < h->edges[i];
+    i += (i + 1 < h->n_bins) & (x >= h->edges[i + 1]);
     return i;
 }
-#define BIN(h, x, guessed) (OQ_LIKELY((guessed) >= 0) ? (size_t)(guessed) : settle(h, x, guessed))
+
+/* Settles the marked ones of a portion, so that counting need not look. */
+INLINE void settle_all(const oq_hist *h, const float *v, size_t n, guessed g, int32_t *bin) {
+    if (g.unsure == 0)
+        return;
+    if (g.unsure > n / 16) { /* all of them, without a branch that is hard to foretell */
+        for (size_t i = 0; i < n; i++)
+            bin[i] = (int32_t)settle(h, v[i], bin[i]);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (bin[i] < 0)
+            bin[i] = (int32_t)settle(h, v[i], bin[i]);
+}
 
 INLINE void add_body(oq_hist *h, const float *v, size_t n) {
     int32_t bin[PORTION];
     for (size_t at = 0; at < n; at += PORTION) {
-        const float *const x = v + at;
         const size_t m = n - at < PORTION ? n - at : PORTION;
-        if (guess(h, x, m, bin) != 0) {
-            add_slow(h, x, m);
+        const guessed g = guess(h, v + at, m, bin);
+        if (g.odd) {
+            add_slow(h, v + at, m);
             continue;
         }
+        settle_all(h, v + at, m, g, bin);
         for (size_t i = 0; i < m; i++)
-            h->count[BIN(h, x[i], bin[i])]++;
+            h->count[bin[i]]++;
     }
 }
 
 /* At most 2^32 - 1 values: the copies count in 32 bits. */
-INLINE void add_copies_body(oq_hist *h, const float *v, size_t n) {
+INLINE void add_copies_body(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
     int32_t bin[PORTION];
-    uint32_t *const c0 = h->scratch, *const c1 = c0 + h->n_bins, *const c2 = c1 + h->n_bins,
+    uint32_t *const c0 = scratch, *const c1 = c0 + h->n_bins, *const c2 = c1 + h->n_bins,
                    *const c3 = c2 + h->n_bins;
     memset(c0, 0, COPIES * h->n_bins * sizeof(uint32_t));
     for (size_t at = 0; at < n; at += PORTION) {
-        const float *const x = v + at;
         const size_t m = n - at < PORTION ? n - at : PORTION;
-        if (guess(h, x, m, bin) != 0) {
-            add_slow(h, x, m);
+        const guessed g = guess(h, v + at, m, bin);
+        if (g.odd) {
+            add_slow(h, v + at, m);
             continue;
         }
+        settle_all(h, v + at, m, g, bin);
         size_t i = 0;
         for (; i + COPIES <= m; i += COPIES) {
-            c0[BIN(h, x[i], bin[i])]++;
-            c1[BIN(h, x[i + 1], bin[i + 1])]++;
-            c2[BIN(h, x[i + 2], bin[i + 2])]++;
-            c3[BIN(h, x[i + 3], bin[i + 3])]++;
+            c0[bin[i]]++;
+            c1[bin[i + 1]]++;
+            c2[bin[i + 2]]++;
+            c3[bin[i + 3]]++;
         }
         for (; i < m; i++)
-            c0[BIN(h, x[i], bin[i])]++;
+            c0[bin[i]]++;
     }
     for (size_t i = 0; i < h->n_bins; i++)
         h->count[i] += (uint64_t)c0[i] + c1[i] + c2[i] + c3[i];
 }
 
-static void add_plain(oq_hist *h, const float *v, size_t n, bool copies) {
-    if (copies)
-        add_copies_body(h, v, n);
+static void add_plain(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
+    if (scratch != NULL)
+        add_copies_body(h, v, n, scratch);
     else
         add_body(h, v, n);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void add_avx2(oq_hist *h, const float *v, size_t n,
-                                                     bool copies) {
-    if (copies)
-        add_copies_body(h, v, n);
+                                                     uint32_t *scratch) {
+    if (scratch != NULL)
+        add_copies_body(h, v, n, scratch);
     else
         add_body(h, v, n);
 }
 #endif
 
-static void add_fast(oq_hist *h, const float *v, size_t n, bool copies) {
+static void add_fast(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) {
-        add_avx2(h, v, n, copies);
+        add_avx2(h, v, n, scratch);
         return;
     }
 #endif
-    add_plain(h, v, n, copies);
+    add_plain(h, v, n, scratch);
 }
 
-onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, onq_error *err) {
+static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
+    if (s->n >= n)
+        return true;
+    uint32_t *grown = oq_resize(a, s->v, s->n * sizeof(uint32_t), n * sizeof(uint32_t));
+    if (grown == NULL)
+        return false;
+    *s = (oq_hist_scratch){grown, n};
+    return true;
+}
+
+onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
+                     onq_error *err) {
     if (h->type == OQ_FLOAT16)
         return add_f16(h, values, n, err);
     const float *v = values;
@@ -299,14 +337,11 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, onq_error *err) {
         return ONQ_OK;
     }
     const bool copies = n >= COPIES_FROM && n >= 4 * h->n_bins;
-    if (copies && h->scratch == NULL) {
-        h->scratch = oq_calloc(h->alloc, COPIES * h->n_bins, sizeof(uint32_t));
-        if (h->scratch == NULL)
-            return oq_fail_nomem(err);
-    }
+    if (copies && !scratch_fits(scratch, h->alloc, COPIES * h->n_bins))
+        return oq_fail_nomem(err);
     for (size_t at = 0; at < n;) { /* in parts that 32 bits count */
         const size_t m = n - at < UINT32_MAX ? n - at : UINT32_MAX;
-        add_fast(h, v + at, m, copies);
+        add_fast(h, v + at, m, copies ? scratch->v : NULL);
         at += m;
     }
     return ONQ_OK;

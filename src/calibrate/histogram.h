@@ -27,14 +27,19 @@ typedef struct oq_hist {
     size_t n_bins;
     float first, last; /* the range, values outside are not counted */
     float *edges;      /* n_bins + 1 */
-    float *limits;     /* edges with +inf as last: the last bin includes its right edge */
     uint64_t *count;   /* n_bins */
     float scale;       /* bins per unit, for the guess; 0: numpy's own steps */
     float unsure;      /* part of a bin beside an edge in which a guess may be wrong */
     int32_t zero_bin;  /* where zeros go, when they are in the range */
-    uint32_t *scratch; /* four small histograms, for large portions */
     uint32_t *lut;     /* float16: bin of each bit pattern, or UINT32_MAX; NULL until needed */
 } oq_hist;
+
+/* Small histograms that adding uses; one for each thread that adds. Zeroed by the caller at first. */
+typedef struct oq_hist_scratch {
+    uint32_t *v;
+    size_t n;
+} oq_hist_scratch;
+void oq_hist_scratch_release(oq_hist_scratch *s, const onq_allocator *a);
 
 /* Counts start at zero. A range of no width is widened by 0.5 on both sides, as in numpy. */
 onq_code oq_hist_uniform(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs, float first,
@@ -44,7 +49,11 @@ onq_code oq_hist_edges(oq_hist *h, const onq_allocator *a, oq_dtype type, bool a
                        const float *edges, size_t n_bins, onq_error *err);
 void oq_hist_release(oq_hist *h);
 
+/* Frees what only adding needs. */
+void oq_hist_trim(oq_hist *h);
+
 /* Adds n values of the histogram's type. NaN, infinities and what lies outside are left out. */
-onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, onq_error *err);
+onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
+                     onq_error *err);
 
 #endif

@@ -50,19 +50,35 @@ double oq_np_sum_f64(const double *v, size_t n) {
     return 0.0 + pairwise_f64(v, n);
 }
 
-static float bits_f32(uint32_t b) {
-    float x;
-    memcpy(&x, &b, sizeof(x));
-    return x;
+static const float log_p[6] = {0.000000000000000000000e+00f, 9.999999999999998702752e-01f,
+                               2.112677543073053063722e+00f, 1.480000633576506585156e+00f,
+                               3.808837741388407920751e-01f, 2.589979117907922693523e-02f};
+static const float log_q[6] = {1.000000000000000000000e+00f, 2.612677543073109236779e+00f,
+                               2.453006071784736363091e+00f, 9.864942958519418960339e-01f,
+                               1.546476374983906719538e-01f, 5.875095403124574342950e-03f};
+#define SQRT_HALF 0x1.6a09e6p-1f
+#define LN_2 0x1.62e430p-1f
+
+/* For positive normal x, to be scaled by 2^-shift: x = m 2^e with m in (sqrt(1/2), sqrt(2)], then a quotient of polynomials. */
+static inline __attribute__((always_inline)) float log_normal(float x, float shift) {
+    int32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    float e = (float)((bits >> 23) - 126) - shift;
+    bits = (bits & 0x007fffff) | 0x3f000000;
+    float m;
+    memcpy(&m, &bits, sizeof(m));
+    const bool low = m <= SQRT_HALF;
+    e -= low ? 1.0f : 0.0f;
+    m = (m + (low ? m : 0.0f)) - 1.0f;
+    float num = log_p[5], den = log_q[5];
+    for (int k = 4; k >= 0; k--) {
+        num = __builtin_fmaf(num, m, log_p[k]);
+        den = __builtin_fmaf(den, m, log_q[k]);
+    }
+    return __builtin_fmaf(e, LN_2, num / den);
 }
 
 float oq_np_log_f32(float x) {
-    static const float p[6] = {0.000000000000000000000e+00f, 9.999999999999998702752e-01f,
-                               2.112677543073053063722e+00f, 1.480000633576506585156e+00f,
-                               3.808837741388407920751e-01f, 2.589979117907922693523e-02f};
-    static const float q[6] = {1.000000000000000000000e+00f, 2.612677543073109236779e+00f,
-                               2.453006071784736363091e+00f, 9.864942958519418960339e-01f,
-                               1.546476374983906719538e-01f, 5.875095403124574342950e-03f};
     if (isnan(x))
         return NAN;
     if (x < 0)
@@ -71,20 +87,47 @@ float oq_np_log_f32(float x) {
         return -INFINITY;
     if (isinf(x))
         return INFINITY;
-    int exponent = 0;
-    float m = frexpf(x, &exponent); /* [0.5, 1) */
-    float e = (float)exponent;
-    if (m <= bits_f32(0x3f3504f3u)) { /* sqrt(1/2) */
-        m += m;
-        e -= 1.0f;
+    return x < 0x1p-126f ? log_normal(x * 0x1p100f, 100.0f) : log_normal(x, 0.0f);
+}
+
+/* True when all are positive, normal and finite. */
+static bool all_normal(const float *v, size_t n) {
+    bool good = true;
+    for (size_t i = 0; i < n; i++)
+        good &= v[i] >= 0x1p-126f && v[i] < INFINITY;
+    return good;
+}
+
+static void log_n_plain(float *v, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        v[i] = log_normal(v[i], 0.0f);
+}
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#define VECTORISE
+#else
+#define VECTORISE __attribute__((optimize("O3")))
+#endif
+VECTORISE __attribute__((target("avx2,fma"))) static void log_n_fma(float *v, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        v[i] = log_normal(v[i], 0.0f);
+}
+#endif
+
+void oq_np_log_f32_n(float *v, size_t n) {
+    if (!all_normal(v, n)) {
+        for (size_t i = 0; i < n; i++)
+            v[i] = oq_np_log_f32(v[i]);
+        return;
     }
-    m -= 1.0f;
-    float num = p[5], den = q[5];
-    for (int k = 4; k >= 0; k--) {
-        num = fmaf(num, m, p[k]);
-        den = fmaf(den, m, q[k]);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        log_n_fma(v, n);
+        return;
     }
-    return fmaf(e, bits_f32(0x3f317218u), num / den); /* ln 2 */
+#endif
+    log_n_plain(v, n);
 }
 
 float oq_np_round(oq_dtype type, double x) {

@@ -17,6 +17,8 @@ double oq_np_sum_f64(const double *v, size_t n);
 
 /* np.log of float32, for x > 0 finite; other values give what numpy gives. */
 float oq_np_log_f32(float x);
+/* The same for an array, in place. */
+void oq_np_log_f32_n(float *v, size_t n);
 
 /* x rounded to the type (OQ_FLOAT or OQ_FLOAT16), as a float. */
 float oq_np_round(oq_dtype type, double x);

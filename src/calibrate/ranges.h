@@ -98,8 +98,12 @@ onq_code oq_ranges_parse(oq_ranges *r, const onq_allocator *alloc, const char *w
                          onq_error *err);
 /* Writes the cache, whole or not at all. */
 onq_code oq_ranges_save(const oq_ranges *r, const onq_env *env, const char *path, onq_error *err);
-/* The same onto an open output. */
+/* The same onto an open output. OQ_RANGES_TABLE: as write_calibration_table has it, without the
+ * smooth_quant flag. */
+enum oq_ranges_write_flags { OQ_RANGES_CACHE = 0, OQ_RANGES_TABLE = 1 };
 onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out *out,
-                         onq_error *err);
+                         enum oq_ranges_write_flags flags, onq_error *err);
+/* A double as Python's repr, into b[32]. */
+void oq_python_real(char *b, double v);
 
 #endif

@@ -13,7 +13,19 @@
 
 /* ---- writing ---- */
 
-/* A double as Python writes it. */
+void oq_python_real(char *b, double v) {
+    if (isnan(v)) {
+        strcpy(b, "nan");
+    } else if (isinf(v)) {
+        strcpy(b, v < 0 ? "-inf" : "inf");
+    } else {
+        oq_real_text(b, v);
+        if (strpbrk(b, ".e") == NULL)
+            strcat(b, ".0");
+    }
+}
+
+/* A double as Python's json module writes it. */
 static void put_real(oq_buf *b, double v) {
     char text[32];
     if (isnan(v)) {
@@ -21,10 +33,8 @@ static void put_real(oq_buf *b, double v) {
     } else if (isinf(v)) {
         oq_buf_adds(b, v < 0 ? "-Infinity" : "Infinity");
     } else {
-        oq_real_text(text, v);
+        oq_python_real(text, v);
         oq_buf_adds(b, text);
-        if (strpbrk(text, ".en") == NULL)
-            oq_buf_adds(b, ".0");
     }
 }
 
@@ -130,7 +140,7 @@ static void put_range(oq_buf *b, const oq_range *r) {
 }
 
 onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out *out,
-                         onq_error *err) {
+                         enum oq_ranges_write_flags flags, onq_error *err) {
     onq_code rc = ONQ_OK;
     oq_buf b;
     oq_buf_init(&b, alloc);
@@ -156,8 +166,11 @@ onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out 
     }
     oq_buf_addf(&b,
                 "}, \"calibration_method\": {\"CLS\": \"CalibrationMethod\", \"value\": "
-                "\"CalibrationMethod.%s\"}, \"smooth_quant\": %s}",
-                oq_cal_method_name(r->method), r->smooth_quant ? "true" : "false");
+                "\"CalibrationMethod.%s\"}",
+                oq_cal_method_name(r->method));
+    if (flags == OQ_RANGES_CACHE)
+        oq_buf_addf(&b, ", \"smooth_quant\": %s", r->smooth_quant ? "true" : "false");
+    oq_buf_addc(&b, '}');
     if (b.failed)
         rc = oq_fail_nomem(err);
     else
@@ -170,7 +183,7 @@ done:
 onq_code oq_ranges_save(const oq_ranges *r, const onq_env *env, const char *path, onq_error *err) {
     oq_out out;
     OQ_TRY(oq_out_open(&out, &env->alloc, path, err));
-    onq_code rc = oq_ranges_write(r, &env->alloc, &out, err);
+    onq_code rc = oq_ranges_write(r, &env->alloc, &out, OQ_RANGES_CACHE, err);
     if (rc == ONQ_OK)
         rc = oq_out_commit(&out, err);
     oq_out_abort(&out);

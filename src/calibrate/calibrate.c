@@ -1,0 +1,445 @@
+/*
+ * calibrate.c — runs the samples through an observed session and drives the collector.
+ *
+ * A job is: select tensors, open one session whose observer is the collector, run passes over the samples, find the
+ * ranges. Passes are as collect.h draws them; a histogram method's second look comes from what was kept
+ * (keep.h), all tensors at once on all cores, or from running the samples again. With a checkpoint the
+ * state is written every so often (partial.h) and a later call goes on from there; then nothing is kept.
+ */
+#include "calibrate/calibrate.h"
+
+#include "base/pool.h"
+#include "calibrate/keep.h"
+#include "calibrate/method.h"
+#include "calibrate/partial.h"
+#include "calibrate/select.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct fixed_tensor {
+    size_t tensor; /* in the collector */
+    const oq_datum *d;
+} fixed_tensor;
+
+typedef struct runner {
+    const oq_cal_job *job;
+    const oq_cal_part *part; /* or NULL */
+    const onq_env *env;
+    oq_arena arena;
+    oq_collector c;
+    oq_partial_meta meta;
+    oq_str *names;     /* observed */
+    size_t *tensors;   /* their numbers in the collector */
+    size_t n_names;
+    OQ_VEC(fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
+    oq_observer observer;
+    oq_session *session;
+    oq_keep keep;
+    bool keep_this;    /* the running sample is one that will be counted */
+    uint64_t n_kept;   /* samples kept so far */
+    uint64_t start;    /* of the pass that runs: taken up from a checkpoint, else its first sample */
+    double saved_at, save_cost; /* seconds */
+} runner;
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool is_histogram(const runner *r) {
+    return oq_cal_class_of(r->job->options->method)->histogram;
+}
+
+/* ---- observing ---- */
+
+static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+    runner *r = ctx;
+    const size_t tensor = r->tensors[index];
+    OQ_TRY(oq_collect_seen(&r->c, tensor, d, err));
+    if (r->keep.on && r->keep_this && r->c.pass == OQ_PASS_EXTENT)
+        oq_keep_add(&r->keep, tensor, d);
+    return ONQ_OK;
+}
+
+static onq_code open_session(runner *r, onq_error *err) {
+    oq_session_options o = r->job->session;
+    o.model = r->job->model;
+    o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
+    r->observer = (oq_observer){
+        .names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
+    o.observer = &r->observer;
+    return oq_session_open(r->job->engine, &o, &r->session, err);
+}
+
+/* ---- tensors ---- */
+
+static onq_code make_collector(runner *r, onq_error *err) {
+    oq_cal_targets targets;
+    OQ_TRY(oq_cal_select(r->job->model, r->job->options, &r->arena, &targets, err));
+    const size_t n = targets.all.n;
+    oq_map map;
+    oq_map_init(&map, &r->arena);
+    r->names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
+    r->tensors = OQ_NEW_ARRAY(&r->arena, size_t, n);
+    oq_str *all = OQ_NEW_ARRAY(&r->arena, oq_str, n);
+    if (r->names == NULL || r->tensors == NULL || all == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        const oq_cal_target *t = &targets.all.v[i];
+        all[i] = t->name;
+        if (!oq_map_put(&map, t->name, (uint32_t)i))
+            return oq_fail_nomem(err);
+        if (t->constant != NULL && !OQ_PUSH(&r->arena, &r->fixed, (fixed_tensor){i, t->constant}))
+            return oq_fail_nomem(err);
+        if (t->alias_of.p != NULL || t->constant != NULL)
+            continue;
+        r->names[r->n_names] = t->name;
+        r->tensors[r->n_names++] = i;
+    }
+    OQ_TRY(oq_collect_init(&r->c, r->env, r->job->options, all, n, err));
+    for (size_t i = 0; i < n; i++) {
+        const oq_cal_target *t = &targets.all.v[i];
+        r->c.v[i].rank = t->rank;
+        if (t->alias_of.p != NULL)
+            r->c.v[i].alias = oq_map_find(&map, t->alias_of) + 1;
+    }
+    return ONQ_OK;
+}
+
+/* ---- checkpoints ---- */
+
+static bool same_job(const runner *r, const oq_collector *c, const oq_partial_meta *m) {
+    bool same = oq_cal_options_equal(&c->options, &r->c.options) && c->n == r->c.n &&
+                m->share == r->meta.share && m->n_shares == r->meta.n_shares &&
+                m->total == r->meta.total && m->model_size == r->meta.model_size &&
+                m->model_crc == r->meta.model_crc && m->next <= m->total && m->base <= m->next;
+    for (size_t i = 0; same && i < c->n; i++)
+        same = oq_str_eq(c->v[i].name, r->c.v[i].name) && c->v[i].alias == r->c.v[i].alias;
+    return same;
+}
+
+/* Takes up the state of an earlier run, if there is one. */
+static onq_code resume(runner *r, onq_error *err) {
+    const char *path = r->job->checkpoint;
+    oq_collector c;
+    oq_partial_meta m;
+    r->saved_at = seconds();
+    if (path == NULL || (access(path, F_OK) != 0 && errno == ENOENT))
+        return ONQ_OK;
+    OQ_TRY(oq_partial_load(&c, &m, r->env, path, err));
+    if ((m.stage != OQ_STAGE_EXTENT && m.stage != OQ_STAGE_COUNT) || !same_job(r, &c, &m)) {
+        oq_collect_release(&c);
+        return oq_fail(err, ONQ_E_INVALID,
+                       "%s: is the checkpoint of another job (model, samples or options differ); "
+                       "remove it or name another file",
+                       path);
+    }
+    oq_collect_release(&r->c);
+    r->c = c;
+    r->meta.stage = m.stage;
+    r->meta.base = m.base;
+    r->meta.next = m.next;
+    oq_info(r->env, "%s: going on after sample %llu of %llu%s", path, (unsigned long long)m.next,
+            (unsigned long long)m.total,
+            m.stage == OQ_STAGE_COUNT ? " of the second pass" : "");
+    return ONQ_OK;
+}
+
+/* Writes a checkpoint when the last one was long ago for what it costs. `next` is the next to run. */
+static onq_code save_state(runner *r, uint64_t next, onq_error *err) {
+    const double now = seconds();
+    if (r->job->checkpoint == NULL || now - r->saved_at < 0.02 + 20 * r->save_cost)
+        return ONQ_OK;
+    r->meta.next = next;
+    r->meta.stage = r->c.pass == OQ_PASS_COUNT ? OQ_STAGE_COUNT : OQ_STAGE_EXTENT;
+    OQ_TRY(oq_partial_save(&r->c, &r->meta, r->job->checkpoint, err));
+    r->saved_at = seconds();
+    r->save_cost = r->saved_at - now;
+    return ONQ_OK;
+}
+
+/* ---- passes ---- */
+
+static const char *pass_name(const runner *r) {
+    if (r->c.pass == OQ_PASS_COUNT)
+        return "calibrating, second pass";
+    return "calibrating";
+}
+
+static bool is_own(const runner *r, const oq_sample *s) {
+    return r->part == NULL || s->number % r->part->n_shares == r->part->share;
+}
+
+/* After the first sample it shows whether all of them will fit. */
+static void foresee(runner *r, uint64_t n_samples) {
+    r->n_kept++;
+    if (r->keep.on && r->keep.used > r->keep.limit / n_samples * r->n_kept)
+        oq_keep_drop(&r->keep);
+}
+
+/* What Constant nodes give: MinMax sees it with each sample, a histogram once a pass. */
+static onq_code see_fixed(runner *r, onq_error *err) {
+    for (size_t i = 0; i < r->fixed.n; i++)
+        OQ_TRY(oq_collect_seen(&r->c, r->fixed.v[i].tensor, r->fixed.v[i].d, err));
+    return ONQ_OK;
+}
+
+static onq_code count_fixed(runner *r, uint64_t n_samples, onq_error *err) {
+    for (size_t i = 0; i < r->fixed.n; i++) {
+        const fixed_tensor *f = &r->fixed.v[i];
+        OQ_TRY(oq_collect_count_times(&r->c, f->tensor, f->d->data, (size_t)f->d->count, n_samples,
+                                      err));
+    }
+    return ONQ_OK;
+}
+
+/* Samples [from, to) of the source in the current pass. */
+static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t to, onq_error *err) {
+    OQ_TRY(oq_source_seek(src, from, err));
+    for (uint64_t k = from; k < to; k++) {
+        const oq_sample *s = NULL;
+        OQ_TRY(oq_progress(r->env, pass_name(r), k, to, err));
+        OQ_TRY(oq_source_next(src, &s, err));
+        if (s == NULL)
+            return oq_fail(err, ONQ_E_READ, "%s: ended after %llu of %llu samples",
+                           oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
+        r->c.sample = s->number;
+        r->keep_this = is_own(r, s);
+        const onq_code rc = oq_session_run(r->session, s->inputs, s->n_inputs, NULL, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "sample '%s'", s->name);
+        if (!is_histogram(r))
+            OQ_TRY(see_fixed(r, err));
+        if (r->keep.on && r->keep_this)
+            foresee(r, r->part != NULL ? oq_source_count(r->job->source) : to - from);
+        OQ_TRY(save_state(r, k + 1, err));
+    }
+    return oq_progress(r->env, pass_name(r), to, to, err);
+}
+
+typedef struct counting {
+    runner *r;
+    oq_hist_scratch *scratch; /* by worker */
+} counting;
+
+static onq_code count_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    counting *k = ctx;
+    runner *r = k->r;
+    const size_t tensor = r->tensors[i];
+    const oq_kept_list *list = &r->keep.lists[tensor];
+    for (size_t j = 0; j < list->n; j++)
+        OQ_TRY(oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker], err));
+    return ONQ_OK;
+}
+
+/* The second look at what was kept: tensors side by side. */
+static onq_code count_kept(runner *r, onq_error *err) {
+    oq_pool *pool = NULL;
+    counting k = {.r = r};
+    OQ_TRY(oq_pool_new(r->env, &pool, err));
+    const unsigned workers = oq_pool_workers(pool);
+    onq_code rc = ONQ_OK;
+    k.scratch = oq_calloc(&r->env->alloc, workers, sizeof(*k.scratch));
+    if (k.scratch == NULL)
+        rc = oq_fail_nomem(err);
+    else
+        rc = oq_pool_run(pool, r->n_names, count_task, &k, err);
+    for (unsigned i = 0; k.scratch != NULL && i < workers; i++)
+        oq_hist_scratch_release(&k.scratch[i], &r->env->alloc);
+    oq_free(&r->env->alloc, k.scratch, workers * sizeof(*k.scratch));
+    oq_pool_free(pool);
+    return rc;
+}
+
+/* All samples of the chunk were measured. */
+static onq_code layout_all(runner *r, onq_error *err) {
+    OQ_TRY(see_fixed(r, err));
+    for (size_t i = 0; i < r->n_names; i++)
+        OQ_TRY(oq_collect_layout(&r->c, r->tensors[i], err));
+    for (size_t i = 0; i < r->fixed.n; i++)
+        OQ_TRY(oq_collect_layout(&r->c, r->fixed.v[i].tensor, err));
+    r->c.pass = OQ_PASS_COUNT;
+    return ONQ_OK;
+}
+
+/* Both looks at the samples [base, end). */
+static onq_code run_chunk(runner *r, uint64_t base, uint64_t end, onq_error *err) {
+    oq_source *src = r->job->source;
+    r->meta.base = base;
+    uint64_t from = r->start > base ? r->start : base;
+    if (r->c.pass == OQ_PASS_EXTENT) {
+        OQ_TRY(run_samples(r, src, from, end, err));
+        OQ_TRY(layout_all(r, err));
+        from = base;
+    }
+    r->start = 0;
+    if (r->keep.on) {
+        OQ_TRY(count_kept(r, err));
+        OQ_TRY(oq_keep_restart(&r->keep, err));
+        r->n_kept = 0;
+    } else {
+        OQ_TRY(run_samples(r, src, from, end, err));
+    }
+    OQ_TRY(count_fixed(r, end - base, err));
+    return oq_collect_end_chunk(&r->c, err);
+}
+
+static onq_code run_histogram(runner *r, onq_error *err) {
+    const uint64_t total = oq_source_count(r->job->source);
+    const uint64_t stride = r->job->options->stride;
+    const uint64_t size = stride > 0 ? stride : total;
+    for (uint64_t base = r->meta.base; base < total; base += size)
+        OQ_TRY(run_chunk(r, base, base + size < total ? base + size : total, err));
+    return ONQ_OK;
+}
+
+/* ---- shares ---- */
+
+/* Extents of all samples: of the range passes, or by looking at all of them here. */
+static onq_code measure_all(runner *r, onq_error *err) {
+    const oq_cal_part *p = r->part;
+    if (p->n_ranges == 0) {
+        const uint64_t n = oq_source_count(p->all);
+        OQ_TRY(run_samples(r, p->all, r->start, n, err));
+        return ONQ_OK;
+    }
+    oq_collector c;
+    oq_partial_meta m;
+    OQ_TRY(oq_partial_join(&c, &m, r->env, p->ranges, p->n_ranges, OQ_STAGE_RANGE, err));
+    onq_code rc = ONQ_OK;
+    if (!oq_cal_options_equal(&c.options, &r->c.options) || m.total != r->meta.total ||
+        m.model_crc != r->meta.model_crc || m.model_size != r->meta.model_size)
+        rc = oq_fail(err, ONQ_E_INVALID,
+                     "%s: is the range pass of another job (model, samples or options differ)",
+                     p->ranges[0]);
+    if (rc == ONQ_OK)
+        rc = oq_collect_merge(&r->c, &c, err);
+    oq_collect_release(&c);
+    return rc;
+}
+
+static onq_code run_part(runner *r, const char *path, onq_error *err) {
+    const uint64_t n = oq_source_count(r->job->source);
+    const bool histogram = is_histogram(r);
+    oq_stage stage = OQ_STAGE_DONE;
+    if (!histogram || r->part->range_only) {
+        OQ_TRY(run_samples(r, r->job->source, r->start, n, err));
+        stage = histogram ? OQ_STAGE_RANGE : OQ_STAGE_DONE;
+    } else {
+        uint64_t from = r->start;
+        if (r->c.pass == OQ_PASS_EXTENT) {
+            OQ_TRY(measure_all(r, err));
+            OQ_TRY(layout_all(r, err));
+            from = 0;
+        }
+        if (r->keep.on)
+            OQ_TRY(count_kept(r, err));
+        else
+            OQ_TRY(run_samples(r, r->job->source, from, n, err));
+        OQ_TRY(count_fixed(r, n, err));
+    }
+    r->meta.stage = stage;
+    r->meta.base = r->meta.next = 0;
+    return oq_partial_save(&r->c, &r->meta, path, err);
+}
+
+/* ---- jobs ---- */
+
+static onq_code check_counts(const runner *r, onq_error *err) {
+    const uint64_t n = r->meta.total, stride = r->job->options->stride;
+    if (n == 0)
+        return oq_fail(err, ONQ_E_INVALID, "%s: no data is collected: there are no samples",
+                       oq_source_text(r->job->source));
+    if (stride > 0 && n % stride != 0)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "%llu samples do not divide into strides of %llu (choose another stride, or "
+                       "another number of samples with limit)",
+                       (unsigned long long)n, (unsigned long long)stride);
+    if (stride > 0 && r->part != NULL)
+        return oq_fail(err, ONQ_E_OPTION, "strides and shards exclude each other");
+    return ONQ_OK;
+}
+
+static onq_code start(runner *r, onq_error *err) {
+    const oq_cal_options *o = r->job->options;
+    const oq_cal_part *p = r->part;
+    oq_source *const whole = p != NULL && p->all != NULL ? p->all : r->job->source;
+    OQ_TRY(oq_cal_check(o, err));
+    r->meta = (oq_partial_meta){.n_shares = 1, .stage = OQ_STAGE_EXTENT};
+    r->meta.total = oq_source_count(whole);
+    if (p != NULL) {
+        r->meta.share = p->share;
+        r->meta.n_shares = p->n_shares;
+        r->meta.total = p->total;
+    }
+    OQ_TRY(check_counts(r, err));
+    oq_partial_model(&r->meta, r->job->model);
+    OQ_TRY(make_collector(r, err));
+    OQ_TRY(resume(r, err));
+    r->start = r->meta.next;
+    /* A range pass keeps nothing, nor does a run that may be taken up by another. */
+    const bool keeps = is_histogram(r) && r->job->checkpoint == NULL &&
+                       (p == NULL || (!p->range_only && p->n_ranges == 0));
+    const uint64_t limit = o->memory == OQ_CAL_MEMORY_AUTO ? oq_keep_default_limit() : o->memory;
+    OQ_TRY(oq_keep_init(&r->keep, &r->env->alloc, r->c.n, keeps ? limit : 0, err));
+    return open_session(r, err);
+}
+
+static void finish(runner *r) {
+    oq_session_close(r->session);
+    oq_keep_release(&r->keep);
+    oq_collect_release(&r->c);
+    oq_arena_release(&r->arena);
+}
+
+static runner make_runner(const oq_cal_job *job, const oq_cal_part *part) {
+    runner r = {.job = job, .part = part, .env = job->engine->env};
+    oq_arena_init(&r.arena, &r.env->alloc);
+    return r;
+}
+
+onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err) {
+    runner r = make_runner(job, NULL);
+    onq_code rc = ONQ_OK;
+    *out = (oq_ranges){0};
+    OQ_GO(start(&r, err));
+    if (is_histogram(&r))
+        OQ_GO(run_histogram(&r, err));
+    else
+        OQ_GO(run_samples(&r, job->source, r.start, r.meta.total, err));
+    oq_session_close(r.session); /* its memory is not needed for what follows */
+    r.session = NULL;
+    OQ_GO(oq_collect_finish(&r.c, out, err));
+done:
+    finish(&r);
+    return rc;
+}
+
+onq_code oq_calibrate_part(const oq_cal_job *job, const oq_cal_part *part, const char *path,
+                           onq_error *err) {
+    runner r = make_runner(job, part);
+    onq_code rc = ONQ_OK;
+    OQ_GO(start(&r, err));
+    rc = run_part(&r, path, err);
+done:
+    finish(&r);
+    return rc;
+}
+
+onq_code oq_calibrate_join(const onq_env *env, const char *const *paths, size_t n, oq_ranges *out,
+                           onq_error *err) {
+    oq_collector c;
+    oq_partial_meta m;
+    *out = (oq_ranges){0};
+    OQ_TRY(oq_partial_join(&c, &m, env, paths, n, OQ_STAGE_DONE, err));
+    onq_code rc = ONQ_OK;
+    if (oq_cal_class_of(c.options.method)->histogram)
+        rc = oq_collect_end_chunk(&c, err);
+    if (rc == ONQ_OK)
+        rc = oq_collect_finish(&c, out, err);
+    oq_collect_release(&c);
+    return rc;
+}

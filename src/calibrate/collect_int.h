@@ -1,0 +1,17 @@
+/*
+ * collect_int.h — between the files of the collector.
+ */
+#ifndef OQ_CALIBRATE_COLLECT_INT_H
+#define OQ_CALIBRATE_COLLECT_INT_H
+
+#include "calibrate/collect.h"
+
+/* np.nanmin and np.nanmax with one more value for channel i; of equals the later sample stays. */
+void oq_tstat_fold(oq_tstat *t, size_t i, float lo, uint64_t lo_at, float hi, uint64_t hi_at);
+
+/* Are magnitudes counted (collect_absolute_value)? */
+static inline bool oq_cal_counts_abs(const oq_cal_options *o) {
+    return o->method == OQ_CAL_PERCENTILE && o->symmetric;
+}
+
+#endif

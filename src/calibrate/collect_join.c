@@ -1,0 +1,183 @@
+/*
+ * collect_join.c — joining collectors of different samples, and the result.
+ */
+#include "calibrate/collect_int.h"
+#include "calibrate/method.h"
+
+#include "base/pool.h"
+
+#include <stdlib.h>
+
+/* ---- joining ---- */
+
+static onq_code mismatch(const oq_tstat *t, const char *what, onq_error *err) {
+    return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has another %s in one part than in the others",
+                   OQ_STR(t->name), what);
+}
+
+static onq_code merge_minmax(oq_collector *c, oq_tstat *t, const oq_tstat *o, onq_error *err) {
+    if (o->n_samples == 0)
+        return ONQ_OK;
+    if (t->n_samples == 0) {
+        const size_t n = t->n_channels = o->n_channels;
+        t->lo = OQ_NEW_ARRAY(&c->arena, float, n);
+        t->hi = OQ_NEW_ARRAY(&c->arena, float, n);
+        t->lo_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
+        t->hi_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
+        if (t->lo == NULL || t->hi == NULL || t->lo_at == NULL || t->hi_at == NULL)
+            return oq_fail_nomem(err);
+        memcpy(t->lo, o->lo, n * sizeof(float));
+        memcpy(t->hi, o->hi, n * sizeof(float));
+        memcpy(t->lo_at, o->lo_at, n * sizeof(uint64_t));
+        memcpy(t->hi_at, o->hi_at, n * sizeof(uint64_t));
+    } else if (t->n_channels != o->n_channels) {
+        return mismatch(t, "number of channels", err);
+    } else {
+        for (size_t i = 0; i < t->n_channels; i++)
+            oq_tstat_fold(t, i, o->lo[i], o->lo_at[i], o->hi[i], o->hi_at[i]);
+    }
+    for (size_t i = 0; i < o->rows.n; i++) {
+        float *v = OQ_NEW_ARRAY(&c->arena, float, 2 * o->n_channels);
+        if (v == NULL || !OQ_PUSH(&c->arena, &t->rows, (oq_row){o->rows.v[i].number, v}))
+            return oq_fail_nomem(err);
+        memcpy(v, o->rows.v[i].v, 2 * o->n_channels * sizeof(float));
+    }
+    return ONQ_OK;
+}
+
+static bool same_layout(const oq_hist *a, const oq_hist *b) {
+    return a->type == b->type && a->abs == b->abs && a->uniform == b->uniform &&
+           a->n_bins == b->n_bins &&
+           memcmp(a->edges, b->edges, (a->n_bins + 1) * sizeof(float)) == 0;
+}
+
+static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
+    if (t->has_hist || o->has_hist)
+        return mismatch(t, "state (strided calibration cannot be joined)", err);
+    if (t->has_next != o->has_next)
+        return mismatch(t, "state (one was counted, one only measured)", err);
+    if (!t->has_next) {
+        oq_extent_merge(&t->extent, &o->extent);
+        return ONQ_OK;
+    }
+    /* Counted over the extent of all samples, which every part has. */
+    if (!same_layout(&t->next, &o->next) || memcmp(&t->extent.lo, &o->extent.lo, 2 * sizeof(float)) != 0)
+        return mismatch(t, "histogram range", err);
+    for (size_t k = 0; k < t->next.n_bins; k++)
+        t->next.count[k] += o->next.count[k];
+    return ONQ_OK;
+}
+
+onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err) {
+    const bool histogram = oq_cal_class_of(c->options.method)->histogram;
+    if (c->n != other->n)
+        return oq_fail(err, ONQ_E_INVALID, "the parts have %zu and %zu tensors: not one job", c->n,
+                       other->n);
+    for (size_t i = 0; i < c->n; i++) {
+        oq_tstat *t = &c->v[i];
+        const oq_tstat *o = &other->v[i];
+        if (!oq_str_eq(t->name, o->name))
+            return oq_fail(err, ONQ_E_INVALID,
+                           "tensor '%.*s' stands where another part has '%.*s': not one job",
+                           OQ_STR(t->name), OQ_STR(o->name));
+        if (t->alias != o->alias)
+            return mismatch(t, "source", err);
+        if (t->alias != 0)
+            continue;
+        if (t->type != OQ_UNDEFINED && o->type != OQ_UNDEFINED && t->type != o->type)
+            return mismatch(t, "type", err);
+        OQ_TRY(histogram ? merge_hist(t, o, err) : merge_minmax(c, t, o, err));
+        if (t->type == OQ_UNDEFINED)
+            t->type = o->type;
+        /* Parts of a histogram method have seen all samples, to know the range. */
+        if (histogram && t->has_next)
+            continue;
+        t->n_samples += o->n_samples;
+    }
+    return ONQ_OK;
+}
+
+/* ---- the result ---- */
+
+typedef struct solving {
+    oq_collector *c;
+    oq_cal_answer *answers;
+} solving;
+
+static onq_code solve_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    (void)worker;
+    solving *s = ctx;
+    oq_collector *c = s->c;
+    if (c->v[i].alias != 0)
+        return ONQ_OK;
+    const onq_code rc = oq_cal_class_of(c->options.method)
+                            ->solve(&c->options, &c->v[i], c->arena.alloc, &s->answers[i], err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(c->v[i].name));
+}
+
+static void warn_left_out(const oq_collector *c, const oq_tstat *t) {
+    if (t->n_inf > 0)
+        oq_warn(c->env, "tensor '%.*s': %llu of %llu values are infinite and were left out",
+                OQ_STR(t->name), (unsigned long long)t->n_inf, (unsigned long long)t->n_values);
+    if (t->n_nan > 0)
+        oq_warn(c->env, "tensor '%.*s': %llu of %llu values are NaN and were left out",
+                OQ_STR(t->name), (unsigned long long)t->n_nan, (unsigned long long)t->n_values);
+}
+
+/* The tensor whose range tensor i gets. A part could hold a ring of aliases: NULL. */
+static const oq_tstat *origin(const oq_collector *c, size_t i) {
+    for (size_t step = 0; step <= c->n; step++) {
+        if (c->v[i].alias == 0)
+            return &c->v[i];
+        i = c->v[i].alias - 1;
+    }
+    return NULL;
+}
+
+static onq_code emit_aliases(const oq_collector *c, oq_ranges *out, onq_error *err) {
+    for (size_t i = 0; i < c->n; i++) {
+        const oq_tstat *from = c->v[i].alias != 0 ? origin(c, i) : NULL;
+        const oq_range *r = from != NULL ? oq_ranges_find(out, from->name) : NULL;
+        if (c->v[i].alias != 0 && r == NULL)
+            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has the range of no tensor",
+                           OQ_STR(c->v[i].name));
+        if (r != NULL && !oq_ranges_copy(out, c->v[i].name, r))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
+    const oq_cal_class *cls = oq_cal_class_of(c->options.method);
+    solving s = {.c = c};
+    oq_pool *pool = NULL;
+    onq_code rc = ONQ_OK;
+    oq_ranges_init(out, c->arena.alloc, c->options.method);
+    s.answers = oq_calloc(c->arena.alloc, c->n, sizeof(oq_cal_answer));
+    if (s.answers == NULL) {
+        rc = oq_fail_nomem(err);
+        goto done;
+    }
+    if (cls->solve != NULL) {
+        OQ_GO(oq_pool_new(c->env, &pool, err));
+        OQ_GO(oq_pool_run(pool, c->n, solve_task, &s, err));
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        oq_range *r = oq_ranges_add(out, c->v[i].name);
+        if (r == NULL) {
+            rc = oq_fail_nomem(err);
+            goto done;
+        }
+        if (c->v[i].alias != 0)
+            continue;
+        warn_left_out(c, &c->v[i]);
+        OQ_GO(cls->emit(&c->options, &c->v[i], &s.answers[i], &out->arena, r, err));
+    }
+    rc = emit_aliases(c, out, err);
+done:
+    oq_pool_free(pool);
+    oq_free(c->arena.alloc, s.answers, c->n * sizeof(oq_cal_answer));
+    if (rc != ONQ_OK)
+        oq_ranges_release(out);
+    return rc;
+}

@@ -1,0 +1,104 @@
+/*
+ * keep.c — see keep.h. Copies go one behind the other into large blocks; where the system has huge pages
+ * it is asked for them, since most of the cost of fresh memory is its page faults.
+ */
+#include "calibrate/keep.h"
+
+#include "base/err.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES ((size_t)64 << 20)
+#define HUGE_PAGE ((size_t)2 << 20)
+
+typedef struct oq_keep_block {
+    struct oq_keep_block *next;
+    size_t size, used; /* of the bytes behind this head */
+} oq_keep_block;
+
+static size_t whole_size(const oq_keep_block *b) {
+    return sizeof(*b) + b->size;
+}
+
+onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, uint64_t limit,
+                      onq_error *err) {
+    *k = (oq_keep){.alloc = a, .n_lists = n_tensors, .limit = limit};
+    oq_arena_init(&k->arena, a);
+    if (limit == 0)
+        return ONQ_OK;
+    return oq_keep_restart(k, err);
+}
+
+static void free_blocks(oq_keep *k) {
+    while (k->blocks != NULL) {
+        oq_keep_block *b = k->blocks;
+        k->blocks = b->next;
+        oq_free(k->alloc, b, whole_size(b));
+    }
+    k->used = 0;
+    oq_arena_release(&k->arena);
+    oq_arena_init(&k->arena, k->alloc);
+    k->lists = NULL;
+}
+
+onq_code oq_keep_restart(oq_keep *k, onq_error *err) {
+    free_blocks(k);
+    k->lists = OQ_NEW_ARRAY(&k->arena, oq_kept_list, k->n_lists > 0 ? k->n_lists : 1);
+    if (k->lists == NULL)
+        return oq_fail_nomem(err);
+    k->on = true;
+    return ONQ_OK;
+}
+
+void oq_keep_drop(oq_keep *k) {
+    free_blocks(k);
+    k->on = false;
+}
+
+void oq_keep_release(oq_keep *k) {
+    if (k->alloc != NULL)
+        oq_keep_drop(k);
+}
+
+static void *room(oq_keep *k, size_t n) {
+    oq_keep_block *b = k->blocks;
+    n = (n + 63) & ~(size_t)63;
+    if (b == NULL || b->size - b->used < n) {
+        const size_t size = n > BLOCK_BYTES ? n : BLOCK_BYTES;
+        b = oq_alloc(k->alloc, sizeof(*b) + size);
+        if (b == NULL)
+            return NULL;
+        *b = (oq_keep_block){.next = k->blocks, .size = size};
+        k->blocks = b;
+#ifdef MADV_HUGEPAGE
+        const uintptr_t from = ((uintptr_t)b + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+        const uintptr_t to = ((uintptr_t)b + whole_size(b)) & ~(HUGE_PAGE - 1);
+        if (to > from) /* advice only: a refusal changes nothing */
+            (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
+#endif
+    }
+    uint8_t *p = (uint8_t *)(b + 1) + b->used;
+    b->used += n;
+    return p;
+}
+
+void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d) {
+    if (!k->on)
+        return;
+    void *p = NULL;
+    if (d->size_bytes > k->limit || k->used > k->limit - d->size_bytes ||
+        (p = room(k, (size_t)d->size_bytes)) == NULL ||
+        !OQ_PUSH(&k->arena, &k->lists[tensor], (oq_kept){p, (size_t)d->count})) {
+        oq_keep_drop(k);
+        return;
+    }
+    if (d->size_bytes > 0)
+        memcpy(p, d->data, (size_t)d->size_bytes);
+    k->used += d->size_bytes;
+}
+
+uint64_t oq_keep_default_limit(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages / 4 * (uint64_t)size : (uint64_t)1 << 30;
+}

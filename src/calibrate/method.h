@@ -1,0 +1,41 @@
+/*
+ * method.h — what a calibration method is: how it collects, and how it finds a range in the end.
+ *
+ * There are two ways to collect (collect.h): extents of each sample, folded (MinMax), and a
+ * histogram over the range of all samples (the others). A histogram method only says what to make of the
+ * histogram. To add a method: a row in method.def and a file with its struct.
+ */
+#ifndef OQ_CALIBRATE_METHOD_H
+#define OQ_CALIBRATE_METHOD_H
+
+#include "calibrate/calibrate.h"
+#include "calibrate/collect.h"
+
+/* What a method makes of a tensor's histogram. Numbers are exact in the tensor's type. */
+typedef struct oq_cal_answer {
+    double lo, hi;
+    bool lo_bare, hi_bare; /* a numpy scalar there, not an array (see ranges.h) */
+    double avg, std;
+} oq_cal_answer;
+
+typedef struct oq_cal_class {
+    bool histogram;
+    uint64_t num_bins; /* default */
+    bool symmetric;    /* default */
+    /* Are the options possible? May be NULL. */
+    onq_code (*check)(const oq_cal_options *o, onq_error *err);
+    /* Histogram methods: from the histogram of t (t->hist, t->lo, t->hi) to an answer. Runs on any thread. */
+    onq_code (*solve)(const oq_cal_options *o, const oq_tstat *t, const onq_allocator *a,
+                      oq_cal_answer *out, onq_error *err);
+    /* Puts the answer into a range of the result, in the reference's types. */
+    onq_code (*emit)(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
+                     oq_arena *a, oq_range *out, onq_error *err);
+} oq_cal_class;
+
+#define OQ_CAL_METHOD(NAME, text, symbol) extern const oq_cal_class oq_cal_##symbol;
+#include "calibrate/method.def"
+#undef OQ_CAL_METHOD
+
+const oq_cal_class *oq_cal_class_of(oq_cal_method m);
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * select.c — select_tensors_to_calibrate: float tensors at nodes of the main graph.
+ *
+ * With `fast`, a tensor whose only use is a Relu or Clip is not observed: the quantizer gives it the range of
+ * the Relu's or Clip's output anyway (adjust_tensor_ranges), and the runtime can fuse the two nodes.
+ *
+ * Outputs of Constant nodes count as tensors in the reference. They are not observed: behind an observer they
+ * would be constants no more, and the runtime would take other kernels (a MatMul packs its weights
+ * beforehand only when they are constant).
+ */
+#include "calibrate/select.h"
+
+#include "onnx/attr.h"
+#include "onnx/graph.h"
+#include "onnx/tensor.h"
+#include "shape/shape.h"
+
+typedef struct selecting {
+    oq_model *model;
+    const oq_cal_options *o;
+    oq_arena *arena;
+    oq_graph *graph;
+    const oq_shapes *shapes;
+    oq_map inits, taken, only;
+    oq_cal_targets *out;
+} selecting;
+
+static bool wanted_op(const oq_cal_options *o, oq_str op_type) {
+    for (size_t i = 0; i < o->n_op_types; i++)
+        if (oq_str_eq(o->op_types[i], op_type))
+            return true;
+    return o->n_op_types == 0;
+}
+
+static onq_code consider(selecting *s, oq_str name, onq_error *err) {
+    oq_tensor_info info;
+    if (name.n == 0 || oq_map_has(&s->taken, name) || oq_map_has(&s->inits, name) ||
+        !oq_shapes_tensor(s->shapes, s->graph, name, &info) ||
+        (info.elem_type != OQ_FLOAT && info.elem_type != OQ_FLOAT16))
+        return ONQ_OK;
+    if (s->o->only != NULL && !oq_map_has(&s->only, name))
+        return ONQ_OK;
+    const oq_cal_target t = {.name = name, .rank = info.has_shape ? (uint32_t)info.rank : 0};
+    if (!oq_map_put(&s->taken, name, (uint32_t)s->out->all.n) ||
+        !OQ_PUSH(s->arena, &s->out->all, t))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static onq_code fill_maps(selecting *s, onq_error *err) {
+    oq_map_init(&s->inits, s->arena);
+    oq_map_init(&s->taken, s->arena);
+    oq_map_init(&s->only, s->arena);
+    for (size_t i = 0; i < s->graph->initializer.n; i++)
+        if (!oq_map_put(&s->inits, s->graph->initializer.v[i]->name, 0))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; s->o->only != NULL && i < s->o->n_only; i++)
+        if (!oq_map_put(&s->only, s->o->only[i], 0))
+            return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* Tensors that a Relu or Clip alone uses become aliases of its output. */
+static onq_code alias_activations(selecting *s, onq_error *err) {
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, s->arena, s->graph, NULL, err));
+    for (size_t i = 0; i < s->out->all.n; i++) {
+        oq_cal_target *t = &s->out->all.v[i];
+        const oq_value *v = oq_index_find(&ix, t->name);
+        if (t->constant != NULL || v == NULL || v->is_input || v->is_output || v->uses.n != 1 || v->uses.v[0].slot != 0)
+            continue;
+        const oq_node *user = s->graph->node.v[v->uses.v[0].node];
+        if ((oq_str_is(user->op_type, "Relu") || oq_str_is(user->op_type, "Clip")) &&
+            user->output.n > 0 && oq_map_has(&s->taken, user->output.v[0]))
+            t->alias_of = user->output.v[0];
+    }
+    return ONQ_OK;
+}
+
+/* Aligned values of a tensor. */
+static onq_code constant_data(selecting *s, oq_tensor *t, oq_datum *d, onq_error *err) {
+    oq_span raw;
+    uint64_t count = 0;
+    OQ_TRY(oq_tensor_count(t, &count, err));
+    OQ_TRY(oq_model_data(s->model, t, &raw, err));
+    if ((uintptr_t)raw.p % sizeof(float) != 0) {
+        uint8_t *copy = oq_arena_alloc(s->arena, (size_t)raw.n);
+        if (copy == NULL)
+            return oq_fail_nomem(err);
+        memcpy(copy, raw.p, (size_t)raw.n);
+        raw.p = copy;
+    }
+    *d = (oq_datum){.kind = OQ_DATUM_TENSOR,
+                    .dtype = (oq_dtype)t->data_type.v,
+                    .rank = t->dims.n,
+                    .dims = t->dims.v,
+                    .count = count,
+                    .data = raw.p,
+                    .size_bytes = raw.n};
+    return ONQ_OK;
+}
+
+static onq_code constant_floats(selecting *s, const float *v, size_t n, size_t rank, oq_datum *d,
+                                onq_error *err) {
+    int64_t *dims = OQ_NEW_ARRAY(s->arena, int64_t, 1);
+    float *copy = OQ_NEW_ARRAY(s->arena, float, n > 0 ? n : 1);
+    if (dims == NULL || copy == NULL)
+        return oq_fail_nomem(err);
+    if (n > 0)
+        memcpy(copy, v, n * sizeof(float));
+    dims[0] = (int64_t)n;
+    *d = (oq_datum){.kind = OQ_DATUM_TENSOR,
+                    .dtype = OQ_FLOAT,
+                    .rank = rank,
+                    .dims = dims,
+                    .count = n,
+                    .data = copy,
+                    .size_bytes = n * sizeof(float)};
+    return ONQ_OK;
+}
+
+/* Fills in `constant` where a Constant node makes a target. */
+static onq_code find_constants(selecting *s, onq_error *err) {
+    for (size_t i = 0; i < s->graph->node.n; i++) {
+        const oq_node *n = s->graph->node.v[i];
+        const bool standard = n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx");
+        if (!standard || !oq_str_is(n->op_type, "Constant") || n->output.n != 1)
+            continue;
+        const uint32_t at = oq_map_find(&s->taken, n->output.v[0]);
+        if (at == OQ_MAP_NONE)
+            continue;
+        oq_datum *d = OQ_NEW(s->arena, oq_datum);
+        const oq_attribute *t = oq_attr_find(n, "value"), *one = oq_attr_find(n, "value_float"),
+                           *many = oq_attr_find(n, "value_floats");
+        if (d == NULL)
+            return oq_fail_nomem(err);
+        if (t != NULL && t->t != NULL)
+            OQ_TRY(constant_data(s, t->t, d, err));
+        else if (one != NULL)
+            OQ_TRY(constant_floats(s, &one->f.v, 1, 0, d, err));
+        else if (many != NULL)
+            OQ_TRY(constant_floats(s, many->floats.v, many->floats.n, 1, d, err));
+        else
+            continue; /* sparse: the runtime makes it, an observer sees it */
+        s->out->all.v[at].constant = d;
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_cal_select(oq_model *m, const oq_cal_options *o, oq_arena *a, oq_cal_targets *out,
+                       onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    oq_shapes *shapes = NULL;
+    *out = (oq_cal_targets){0};
+    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    selecting s = {.model = m, .o = o, .arena = a, .graph = g, .shapes = shapes, .out = out};
+    onq_code rc = ONQ_OK;
+    OQ_GO(fill_maps(&s, err));
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (!wanted_op(o, n->op_type))
+            continue;
+        for (size_t k = 0; k < n->input.n; k++)
+            OQ_GO(consider(&s, n->input.v[k], err));
+        for (size_t k = 0; k < n->output.n; k++)
+            OQ_GO(consider(&s, n->output.v[k], err));
+    }
+    OQ_GO(find_constants(&s, err));
+    if (o->fast && o->only == NULL)
+        OQ_GO(alias_activations(&s, err));
+    if (out->all.n == 0)
+        rc = oq_fail(err, ONQ_E_UNSUPPORTED,
+                     "%s: no float tensor to calibrate%s (shape inference finds no float or float16 "
+                     "tensor at the nodes%s)",
+                     m->path, o->n_op_types > 0 ? " at the operators asked for" : "",
+                     o->n_op_types > 0 ? "; try without op_types_to_quantize" : "");
+done:
+    oq_shapes_free(shapes);
+    return rc;
+}
