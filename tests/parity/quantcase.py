@@ -53,10 +53,12 @@ class Reader(Q.CalibrationDataReader):
         return len(self.samples)
 
 
-def loads(path):
+def loads(path, optimised=True):
     """None when ONNX Runtime takes the model, else why not."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as e:  # noqa: BLE001 - every refusal counts
@@ -212,6 +214,8 @@ class Bench:
         result.status = done.returncode
         if done.returncode == 0:
             result.load_error = loads(got)
+            if result.load_error:
+                result.plain_load_error = loads(got, optimised=False)
             if result.ref_error is None:
                 result.diffs = compare.differences(ref, got)
                 if result.diffs or result.load_error:
@@ -226,7 +230,7 @@ class Result:
     def __init__(self, case):
         self.case = case
         self.command = ""
-        self.ref_error = self.load_error = self.ref_load_error = None
+        self.ref_error = self.load_error = self.plain_load_error = self.ref_load_error = None
         self.diffs = None
         self.status = None
         self.stderr = ""
@@ -234,9 +238,19 @@ class Result:
 
     @property
     def verdict(self):
-        """identical, differs, unloadable, refused; with ref_ where the reference fails first."""
+        """identical; else what is the matter:
+
+        both_refuse     neither tool does it
+        only_onq        the reference fails, onq's result loads
+        ref_unloadable  the reference's result does not load, onq's does
+        runtime_bug     loads only without the runtime's optimisations; so does the reference's, if there is one
+        refused, unloadable, differs   onq's fault
+        """
         if self.status != 0:
             return "both_refuse" if self.ref_error else "refused"
+        if self.load_error and not self.plain_load_error and (self.ref_error or
+                                                              (not self.diffs and self.ref_load_error)):
+            return "runtime_bug"
         if self.load_error:
             return "unloadable"
         if self.ref_error:

@@ -1,0 +1,541 @@
+/*
+ * api_static.c — `onq static`: calibrate, then quantize (the reference's quantize_static).
+ *
+ * The steps, in the reference's order: open and infer types, raise the opset where the types need it, check
+ * the overrides, ranges from the cache or from a calibration, quantize, check, write. Nothing is written
+ * unless all of it worked.
+ */
+#include "api/command.h"
+#include "api/quant_config.h"
+#include "api/samples.h"
+#include "calibrate/calibrate.h"
+#include "engine/ort.h"
+#include "onnx/check.h"
+#include "onnx/edit.h"
+#include "quantize/finish.h"
+#include "quantize/opset.h"
+#include "quantize/preset.h"
+#include "quantize/qdq.h"
+#include "quantize/qop.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum { FORMAT_QDQ, FORMAT_QOPERATOR };
+enum { PRESET_NONE, PRESET_QDQ, PRESET_QNN };
+
+static const onq_option_info quantize_rows[] = {
+    OQ_ENUM("quant_format", 0, "", "qdq", "qdq|qoperator", "FORMAT",
+            "QuantizeLinear and DequantizeLinear around float operators, or quantized operators."),
+    OQ_ENUM("activation_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE", "Type of activations."),
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_QTYPE_CHOICES, "TYPE", "Type of weights."),
+    OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
+    OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
+    OQ_ENUM("preset", 0, "", "none", "none|qdq|qnn", "NAME",
+            "The reference's get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN)."),
+    OQ_FLAG("activation_symmetric", 0, "", "Ranges of activations are symmetric."),
+    OQ_FLAG("activation_restricted_asymmetric", 0, "",
+            "Zero points of uint8 activations are the lowest or the middle value."),
+    OQ_FLAG("weight_symmetric", 0, "",
+            "Ranges of weights are symmetric (by default: when the type is signed)."),
+    OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
+    OQ_FLAG("force_quantize_no_input_check", 0, "",
+            "Quantize operators that only move numbers even if their input is not quantized."),
+    OQ_FLAG("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
+    OQ_FLAG("add_qdq_pair_to_weight", 0, "", "Keep float weights, with a pair of their own."),
+    OQ_FLAG("dedicated_qdq_pair", 0, "", "Every node gets pairs of its own."),
+    OQ_LIST("op_types_to_exclude_output_quantization", 0, "", "TYPE",
+            "Do not quantize the outputs of these operators."),
+    OQ_LIST("op_per_channel_axis", 0, "", "OP AXIS", "Axis of the channels for an operator."),
+    OQ_FLAG_ON("quantize_bias", 0, "", "Quantize biases to int32."),
+    OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
+    OQ_FLAG("use_qdq_contrib_ops", 0, "",
+            "Use QuantizeLinear and DequantizeLinear of com.microsoft."),
+    OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X",
+            "Ranges are made at least this wide."),
+    OQ_FLAG("qdq_keep_removable_activations", 0, "", "Keep Relu and Clip where they could go."),
+    OQ_FLAG("qdq_disable_weight_adjust_for_int32_bias", 0, "",
+            "Do not raise a weight's scale that is too small for its int32 bias."),
+    OQ_PATH("tensor_quant_overrides", 0, "", "FILE", "Overrides for single tensors, as JSON."),
+    OQ_INT("block_size", 0, "", "0", "0..", "N", "Weights in blocks of N (opset 21); 0: none."),
+    OQ_FLAG("smooth_quant", 0, "", "Move outliers of activations into the weights first."),
+    OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X", "How much of them is moved."),
+    OQ_FLAG_ON("smooth_quant_folding", 0, "", "Fold what SmoothQuant inserts into the node before."),
+    OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
+    OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
+    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+};
+static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
+
+static const onq_option_info calibrate_rows[] = {
+    OQ_ENUM("calibration_method", 0, "method calibrate_method", "minmax",
+            "minmax|entropy|percentile|distribution", "METHOD", "How ranges are found."),
+    OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
+            "Ranges: an existing file is read and no model is run; a missing one is written."),
+    OQ_FLAG("calib_tensor_range_symmetric", 0, "", "Ranges are made symmetric."),
+    OQ_FLAG("calib_moving_average", 0, "", "MinMax: moving average over the samples."),
+    OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X", "Weight of a new sample in it."),
+    OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
+           "Accepted; memory does not grow with the samples, and the result is always that of all."),
+    OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N", "MinMax: fold N samples at a time."),
+    OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "X", "Percentile: part of the values kept."),
+    OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Bins of the histograms."),
+    OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N", "Entropy: bins after quantization."),
+    OQ_SIZE("memory", 0, "", "", "", "Activations kept in memory (a quarter of RAM by default)."),
+    OQ_FLAG("fast", 0, "", "Calibrate with the runtime's optimisations; ranges may differ a little."),
+};
+static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
+
+typedef struct run {
+    oq_job *job;
+    oq_model *m;
+    oq_qconfig config;
+    oq_overrides overrides;
+    oq_shapes *shapes;
+    oq_ranges ranges;
+    bool has_ranges;
+    oq_engine *engine;
+    oq_plan plan;
+    int format, preset;
+    uint64_t size_before, size_after;
+    double seconds, seconds_calibration;
+    bool has_external; /* the input keeps weights outside */
+} run;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- options against each other */
+
+static onq_code check_types(const run *r, onq_error *err) {
+    const oq_qconfig *c = &r->config;
+    const bool act8 = c->activation_type == OQ_FLOAT8E4M3FN;
+    const bool weight8 = c->weight_type == OQ_FLOAT8E4M3FN;
+    if (act8 != weight8)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "float 8 is for activations and weights together, not %s with %s",
+                       oq_qtype_name(c->activation_type), oq_qtype_name(c->weight_type));
+    if (act8 && oq_opt_enum(r->job->opts, "calibration_method") != OQ_CAL_DISTRIBUTION)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "float 8 needs --calibration_method distribution (it goes by deviations)");
+    if (act8 && c->reduce_range)
+        return oq_fail(err, ONQ_E_OPTION, "--reduce_range is not for float 8");
+    if (act8 && c->block_size > 0)
+        return oq_fail(err, ONQ_E_OPTION, "--block_size is not for float 8");
+    if (r->format == FORMAT_QOPERATOR &&
+        (oq_qtype_is_16bit(c->activation_type) || oq_qtype_is_16bit(c->weight_type)))
+        return oq_fail(err, ONQ_E_OPTION, "16-bit types are for --quant_format qdq only");
+    return ONQ_OK;
+}
+
+static onq_code check_options(run *r, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    r->format = oq_opt_enum(o, "quant_format");
+    r->preset = oq_opt_enum(o, "preset");
+    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
+        return oq_fail(err, ONQ_E_OPTION, "'static' needs --output FILE");
+    if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
+        return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");
+    OQ_TRY(oq_quant_config(r->job, &r->config, err));
+    if (oq_opt_is_set(o, "disable_quantize_bias") && oq_opt_is_set(o, "quantize_bias") &&
+        !oq_opt_get(o, "quantize_bias")->pinned && oq_opt_flag(o, "disable_quantize_bias") &&
+        oq_opt_flag(o, "quantize_bias"))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--quantize_bias and --disable_quantize_bias exclude each other");
+    return ONQ_OK;
+}
+
+/* ---- the model */
+
+static oq_tensor *find_init(void *ctx, oq_str name) {
+    return oq_graph_find_init(((run *)ctx)->m->proto->graph, name);
+}
+
+static bool is_activation(void *ctx, oq_str name) {
+    const run *r = ctx;
+    return oq_shapes_find(r->shapes, NULL, name) != NULL;
+}
+
+static onq_code load_overrides(run *r, onq_error *err) {
+    const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
+    oq_overrides_init(&r->overrides, &r->job->arena);
+    return path == NULL || path[0] == '\0'
+               ? ONQ_OK
+               : oq_overrides_load(&r->overrides, &r->job->env->alloc, path, err);
+}
+
+static onq_code check_overrides(run *r, onq_error *err) {
+    const oq_override_model model = {.init = find_init, .is_activation = is_activation, .ctx = r,
+                                     .activation_type = r->config.activation_type,
+                                     .weight_type = r->config.weight_type};
+    const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
+    const onq_code rc = oq_overrides_check(&r->overrides, &model, err);
+    return rc == ONQ_OK || path == NULL ? rc : oq_error_in(err, rc, "%s", path);
+}
+
+/* Where a preset has another default than the command line, and nothing was said. */
+static onq_code apply_preset(run *r, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    const oq_preset preset = {.model = r->m, .shapes = r->shapes, .config = &r->config,
+                              .overrides = &r->overrides, .arena = &r->job->arena};
+    if (r->preset == PRESET_QDQ) {
+        if (!oq_opt_is_set(o, "minimum_real_range"))
+            r->config.has_min_real_range = false;
+        if (!oq_opt_is_set(o, "force_quantize_no_input_check"))
+            r->config.force_quantize_no_input_check = true;
+        return oq_preset_qdq(&preset, err);
+    }
+    if (!oq_opt_is_set(o, "weight_type"))
+        r->config.weight_type = OQ_UINT8;
+    return oq_preset_qnn(&preset, err);
+}
+
+static onq_code infer(run *r, onq_error *err) {
+    oq_shapes_free(r->shapes);
+    r->shapes = NULL;
+    OQ_TRY(oq_shapes_infer(r->m, NULL, &r->shapes, err));
+    return oq_shapes_write(r->shapes, r->m, err);
+}
+
+static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    run *r = ctx;
+    uint64_t bytes;
+    (void)in_attribute;
+    if (!oq_tensor_is_external(t))
+        return ONQ_OK;
+    r->has_external = true;
+    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
+    r->size_before += bytes;
+    return ONQ_OK;
+}
+
+/* Bytes of the model, external data counted. */
+static onq_code measure(run *r, onq_error *err) {
+    r->size_before = r->m->bytes.n;
+    return oq_walk_tensors(r->m, add_external, r, err);
+}
+
+/* Opens the model and makes it what the quantizer will see. */
+static onq_code prepare(run *r, onq_error *err) {
+    oq_job *job = r->job;
+    int64_t target;
+    const char *why;
+    OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
+    OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(measure(r, err));
+    if (oq_opt_flag(job->opts, "lift_constants")) {
+        size_t n;
+        OQ_TRY(oq_quant_lift_constants(r->m, &n, err));
+        oq_info(job->env, "%zu Constant nodes became initializers", n);
+    }
+    OQ_TRY(infer(r, err));
+    OQ_TRY(oq_quant_set_inferred(r->m, err));
+    if (r->preset != PRESET_NONE)
+        OQ_TRY(apply_preset(r, err));
+    OQ_TRY(check_types(r, err));
+    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, false, &target, &why, err));
+    if (target > oq_model_opset(r->m, OQ_S(""))) {
+        OQ_TRY(oq_quant_raise_opset(r->m, target, why, err));
+        OQ_TRY(infer(r, err));
+    }
+    return check_overrides(r, err);
+}
+
+/* ---- ranges */
+
+/* The operator types that are calibrated: what the configuration chooses among those of the model. */
+static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
+    const oq_graph *g = r->m->proto->graph;
+    OQ_VEC(oq_str) types = {0};
+    oq_map seen;
+    oq_map_init(&seen, &r->job->arena);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_str type = g->node.v[i]->op_type;
+        if (oq_map_has(&seen, type))
+            continue;
+        const bool listed = oq_pick_is_empty(&r->config.op_types)
+                                ? oq_qop_find_in(type, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL
+                                : oq_pick_has(&r->config.op_types, type);
+        if (!oq_map_put(&seen, type, 0) ||
+            ((listed || r->config.op_types_all) && !OQ_PUSH(&r->job->arena, &types, type)))
+            return oq_fail_nomem(err);
+    }
+    /* An empty list would mean all operators. */
+    if (types.n == 0 && !OQ_PUSH(&r->job->arena, &types, OQ_S("(none)")))
+        return oq_fail_nomem(err);
+    o->op_types = types.v;
+    o->n_op_types = types.n;
+    return ONQ_OK;
+}
+
+static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    oq_cal_defaults(c, (oq_cal_method)oq_opt_enum(o, "calibration_method"));
+    c->symmetric = oq_opt_flag(o, "calib_tensor_range_symmetric");
+    c->moving_average = oq_opt_flag(o, "calib_moving_average");
+    c->averaging_constant = oq_opt_real(o, "calib_moving_average_constant");
+    c->percentile = oq_opt_real(o, "calib_percentile");
+    if (oq_opt_is_set(o, "calib_strided_minmax"))
+        c->stride = (uint64_t)oq_opt_int(o, "calib_strided_minmax");
+    if (oq_opt_is_set(o, "calib_num_bins"))
+        c->num_bins = (uint64_t)oq_opt_int(o, "calib_num_bins");
+    if (oq_opt_is_set(o, "calib_num_quantized_bins"))
+        c->num_quantized_bins = (uint64_t)oq_opt_int(o, "calib_num_quantized_bins");
+    if (oq_opt_is_set(o, "memory"))
+        c->memory = oq_opt_size(o, "memory");
+    c->fast = oq_opt_flag(o, "fast");
+    if (c->method == OQ_CAL_ENTROPY && c->num_bins <= c->num_quantized_bins)
+        oq_warn(r->job->env,
+                "entropy with %llu bins has one threshold to choose and equals minmax "
+                "(--calib_num_bins 2048 gives it a choice)",
+                (unsigned long long)c->num_bins);
+    OQ_TRY(calibrated_types(r, c, err));
+    return oq_cal_check(c, err);
+}
+
+static onq_code open_engine(run *r, onq_error *err) {
+    return r->engine != NULL ? ONQ_OK : oq_job_engine(r->job, &r->engine, err);
+}
+
+static onq_code calibrate(run *r, onq_error *err) {
+    oq_cal_options options;
+    oq_source *source = NULL;
+    const double begin = now();
+    OQ_TRY(calibration_options(r, &options, err));
+    OQ_TRY(open_engine(r, err));
+    oq_cal_job job = {.model = r->m, .engine = r->engine, .options = &options};
+    OQ_TRY(oq_job_session(r->job, &job.session, err));
+    OQ_TRY(oq_job_source(r->job, r->m, &source, err));
+    job.source = source;
+    const onq_code rc = oq_calibrate(&job, &r->ranges, err);
+    r->has_ranges = rc == ONQ_OK;
+    oq_source_close(source);
+    r->seconds_calibration = now() - begin;
+    return rc;
+}
+
+/* An existing cache that fits this run; *hit tells. */
+static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) {
+    struct stat st;
+    const oq_cal_method method =
+        (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method");
+    *hit = false;
+    if (stat(path, &st) != 0) {
+        return errno == ENOENT
+                   ? ONQ_OK
+                   : oq_fail_errno(err, ONQ_E_READ, errno, "calibration cache '%s'", path);
+    }
+    OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
+    r->has_ranges = true;
+    if (r->ranges.smooth_quant != r->config.smooth_quant) {
+        oq_warn(r->job->env, "the cache '%s' was made %s SmoothQuant; ranges are computed again", path,
+                r->ranges.smooth_quant ? "with" : "without");
+        oq_ranges_release(&r->ranges);
+        r->has_ranges = false;
+        return ONQ_OK;
+    }
+    if (r->ranges.method != method)
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "calibration cache '%s' was made with %s, and %s is asked for (delete it, or pass "
+                       "--calibration_method)",
+                       path, oq_cal_method_name(r->ranges.method), oq_cal_method_name(method));
+    *hit = true;
+    return ONQ_OK;
+}
+
+static onq_code get_ranges(run *r, onq_error *err) {
+    const char *cache = oq_opt_str(r->job->opts, "calibration_cache");
+    bool hit = false;
+    if (cache != NULL && cache[0] != '\0')
+        OQ_TRY(read_cache(r, cache, &hit, err));
+    if (hit)
+        return ONQ_OK;
+    OQ_TRY(calibrate(r, err));
+    r->ranges.smooth_quant = r->config.smooth_quant;
+    return cache != NULL && cache[0] != '\0' ? oq_ranges_save(&r->ranges, r->job->env, cache, err)
+                                             : ONQ_OK;
+}
+
+/* ---- the result */
+
+static onq_code quantize(run *r, onq_error *err) {
+    const oq_qdq_job job = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
+                            .ranges = &r->ranges, .shapes = r->shapes, .plan = &r->plan,
+                            .decide_only = oq_opt_flag(r->job->opts, "dry_run")};
+    oq_plan_init(&r->plan, &r->job->arena);
+    if (r->format == FORMAT_QOPERATOR)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "--quant_format qoperator is not built in");
+    return oq_qdq_run(&job, err);
+}
+
+static onq_code write_plan(run *r, onq_error *err) {
+    const char *path = oq_opt_str(r->job->opts, "plan");
+    oq_buf text;
+    oq_jw w;
+    oq_out out = {0};
+    if (path == NULL || path[0] == '\0')
+        return ONQ_OK;
+    oq_buf_init(&text, &r->job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_jw_cstr(&w, "model", oq_job_input(r->job));
+    oq_jw_cstr(&w, "format", r->format == FORMAT_QDQ ? "qdq" : "qoperator");
+    oq_plan_json(&r->plan, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    onq_code rc = text.failed ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK)
+        rc = oq_out_open(&out, &r->job->env->alloc, path, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_write(&out, text.p, text.n, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit(&out, err);
+    oq_out_abort(&out);
+    oq_buf_release(&text);
+    return rc;
+}
+
+/* --verify: does the runtime take the result? */
+static onq_code verify(run *r, onq_error *err) {
+    OQ_TRY(open_engine(r, err));
+    const onq_code rc = oq_engine_verify(r->engine, r->m, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "the result does not load");
+}
+
+static onq_code save(run *r, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    const char *path = oq_opt_str(o, "output");
+    const bool external = oq_opt_flag(o, "use_external_data_format") ||
+                          (r->preset != PRESET_NONE && r->has_external);
+    const oq_save_options options = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
+                                     .threshold = 1024, .attributes = true};
+    struct stat st;
+    OQ_TRY(oq_quant_check(r->m, err));
+    if (oq_opt_flag(o, "verify"))
+        OQ_TRY(verify(r, err));
+    OQ_TRY(oq_model_save(r->m, path, &options, err));
+    if (stat(path, &st) == 0)
+        r->size_after = (uint64_t)st.st_size;
+    const char *data = oq_str_cstr(&r->job->arena, oq_str_format(&r->job->arena, "%s.data", path));
+    if (data != NULL && stat(data, &st) == 0 && external)
+        r->size_after += (uint64_t)st.st_size;
+    return ONQ_OK;
+}
+
+/* ---- what was done */
+
+static void warn_of_rest(run *r) {
+    const onq_env *env = r->job->env;
+    if (r->plan.n_float_constants > 0)
+        oq_warn(env,
+                "%zu weights in Constant nodes stay float (--lift_constants, or onq preprocess, mends "
+                "that)",
+                r->plan.n_float_constants);
+    else if (!oq_quant_is_preprocessed(r->m))
+        oq_info(env, "the model was not preprocessed (onq preprocess makes quantization better)");
+    if (r->plan.n_unknown_type > 0)
+        oq_warn(env, "%zu tensors stay float because their type is not known (onq preprocess may find it)",
+                r->plan.n_unknown_type);
+}
+
+static onq_code report(run *r, onq_error *err) {
+    oq_job *job = r->job;
+    oq_plan_counts counts;
+    size_t fates[3] = {0};
+    char before[32], after[32];
+    OQ_TRY(oq_plan_summary(&r->plan, &job->arena, &counts, err));
+    oq_jw_cstr(&job->json, "input", oq_job_input(job));
+    if (!oq_opt_flag(job->opts, "dry_run")) {
+        oq_jw_cstr(&job->json, "output", oq_opt_str(job->opts, "output"));
+        oq_jw_uint(&job->json, "size_after", r->size_after);
+    }
+    oq_jw_uint(&job->json, "size_before", r->size_before);
+    oq_jw_real(&job->json, "seconds", r->seconds);
+    oq_jw_real(&job->json, "seconds_calibration", r->seconds_calibration);
+    oq_jw_begin_array(&job->json, "operators");
+    for (size_t i = 0; i < counts.n; i++) {
+        const oq_plan_count *c = &counts.v[i];
+        fates[c->fate] += c->n;
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "op_type", c->op_type);
+        oq_jw_cstr(&job->json, "treatment",
+                   c->fate == OQ_FATE_FLOAT       ? "float"
+                   : c->fate == OQ_FATE_QUANTIZED ? "quantized"
+                                                  : "removed");
+        oq_jw_uint(&job->json, "count", c->n);
+        oq_jw_cstr(&job->json, "why", c->why);
+        oq_jw_end_object(&job->json);
+    }
+    oq_jw_end_array(&job->json);
+    oq_jw_uint(&job->json, "quantized", fates[OQ_FATE_QUANTIZED]);
+    oq_jw_uint(&job->json, "removed", fates[OQ_FATE_REMOVED]);
+    oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
+
+    oq_size_text(before, r->size_before);
+    oq_buf_addf(&job->text, "%zu of %zu nodes quantized", fates[OQ_FATE_QUANTIZED],
+                fates[0] + fates[1] + fates[2]);
+    if (fates[OQ_FATE_REMOVED] > 0)
+        oq_buf_addf(&job->text, ", %zu removed", fates[OQ_FATE_REMOVED]);
+    oq_buf_adds(&job->text, "\n");
+    OQ_TRY(oq_plan_text(&r->plan, &job->arena, &job->text, err));
+    if (oq_opt_flag(job->opts, "dry_run"))
+        oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", r->seconds);
+    else
+        oq_buf_addf(&job->text, "%s -> %s in %.2f s (calibration %.2f s)\n", before,
+                    oq_size_text(after, r->size_after), r->seconds, r->seconds_calibration);
+    return ONQ_OK;
+}
+
+static onq_code run_steps(run *r, onq_error *err) {
+    const double begin = now();
+    oq_graph *g;
+    OQ_TRY(check_options(r, err));
+    OQ_TRY(load_overrides(r, err));
+    OQ_TRY(prepare(r, err));
+    g = r->m->proto->graph;
+    OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, g, "--nodes_to_quantize",
+                          r->config.strict, err));
+    OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, g, "--nodes_to_exclude",
+                          r->config.strict, err));
+    OQ_TRY(get_ranges(r, err));
+    OQ_TRY(quantize(r, err));
+    warn_of_rest(r);
+    if (!oq_opt_flag(r->job->opts, "dry_run"))
+        OQ_TRY(save(r, err));
+    OQ_TRY(write_plan(r, err));
+    r->seconds = now() - begin;
+    return report(r, err);
+}
+
+static onq_code run_static(oq_job *job, onq_error *err) {
+    run r = {.job = job};
+    oq_qconfig_init(&r.config, &job->arena);
+    onq_code rc = run_steps(&r, err);
+    const char *path = oq_job_input(job);
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && path != NULL && r.m != NULL)
+        rc = oq_error_in(err, rc, "%s", path);
+    if (r.has_ranges)
+        oq_ranges_release(&r.ranges);
+    oq_shapes_free(r.shapes);
+    oq_engine_close(r.engine);
+    oq_model_free(r.m);
+    oq_qconfig_release(&r.config);
+    return rc;
+}
+
+const oq_command oq_command_static = {
+    .info = {"static", "", "quantize a model with ranges from samples",
+             "Static quantization: the model is run over samples to find the range of every tensor, then weights and "
+             "activations are quantized. The reference's quantize_static and static_quantize_runner."},
+    .required = "input",
+    .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
+    .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_select,
+               &calibrate_group, &oq_group_data, &oq_group_runtime, &oq_group_extra,
+               &oq_group_general},
+    .run = run_static,
+};

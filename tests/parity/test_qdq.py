@@ -1,0 +1,269 @@
+"""test_qdq.py - `onq static`, QDQ, against quantize_static of the reference: the same file.
+
+Every case ends in a verdict (quantcase.Result.verdict). "identical" is what is wanted; any other must be announced in
+KNOWN with the section of docs/DIFFERENCES.md that says why, so that the list can only change knowingly.
+"""
+import itertools
+import re
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import opmodels
+import quantcase
+
+OPSETS = (11, 13, 17, 21)
+
+# case id (a regular expression) -> verdict, section of docs/DIFFERENCES.md
+KNOWN = [
+    (r"op:.*@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
+    (r"type:qint8,quint8(,.*)?", "only_onq", "int8 activations with uint8 weights"),
+    (r"type:qu?int4,.*", "runtime_bug", "4-bit and float 8 activations"),
+    (r"type:(?!qfloat8)\w+,qfloat8e4m3fn(,.*)?", "both_refuse", None),
+    (r"type:qfloat8e4m3fn,(?!qfloat8)\w+(,.*)?", "both_refuse", None),
+    (r"type:qfloat8e4m3fn,qfloat8e4m3fn(,.*)?", "runtime_bug", "4-bit and float 8 activations"),
+    (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
+    (r"real:bert_toy_fused.*", "only_onq", "Biases whose input or weight is not quantized"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    return quantcase.Bench(tmp_path_factory.mktemp("qdq"))
+
+
+def judge(name, result):
+    want, section = "identical", None
+    for pattern, verdict, where in KNOWN:
+        if re.fullmatch(pattern, name):
+            want, section = verdict, where
+    if section is not None:
+        text = (quantcase.ROOT / "docs" / "DIFFERENCES.md").read_text()
+        assert f"## {section}" in text, f"docs/DIFFERENCES.md has no section '{section}'"
+    assert result.verdict == want, f"{name}: wanted {want}\n{result.text()}"
+
+
+# ---- every operator
+
+VARIANTS = {
+    "": {},
+    "per_channel": {"per_channel": True},
+    "all": {"op_types": "all"},
+    "int8": {"activation": "qint8"},
+    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
+    "dedicated": {"extra": {"DedicatedQDQPair": True}},
+}
+
+
+def op_cases():
+    for name, opset in itertools.product(opmodels.NAMES, OPSETS):
+        if opmodels.exists(name, opset):
+            yield pytest.param(name, opset, id=f"{name}@{opset}")
+
+
+@pytest.mark.parametrize("name, opset", list(op_cases()))
+def test_operator(bench, name, opset):
+    model = opmodels.build(name, opset)
+    key = f"{name}.{opset}"
+    bench.add(key, model, opmodels.feeds(model))
+    for variant, case in VARIANTS.items():
+        if case.get("op_types") == "all":
+            case = {"op_types": sorted({n.op_type for n in model.graph.node})}
+        judge(f"op:{name}@{opset}:{variant}", bench.run(key, case))
+
+
+# ---- every option, alone and in pairs
+
+OPTIONS = {
+    "activation_symmetric": {"extra": {"ActivationSymmetric": True}},
+    "restricted": {"extra": {"ActivationRestrictedAsymmetric": True}},
+    "weight_asymmetric": {"extra": {"WeightSymmetric": False}},
+    "weight_symmetric": {"weight": "quint8", "extra": {"WeightSymmetric": True}},
+    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
+    "const_b": {"extra": {"MatMulConstBOnly": True}},
+    "weight_pair": {"extra": {"AddQDQPairToWeight": True}},
+    "no_output": {"extra": {"OpTypesToExcludeOutputQuantization": ["Conv", "MatMul", "Relu"]}},
+    "no_output2": {"extra": {"OpTypesToExcludeOutputQuantization": ["Add", "Reshape", "Softmax", "Gemm"]}},
+    "dedicated": {"extra": {"DedicatedQDQPair": True}},
+    "axis": {"per_channel": True, "extra": {"QDQOpTypePerChannelSupportToAxis": {"MatMul": 0}}},
+    "axis_negative": {"per_channel": True,
+                      "extra": {"QDQOpTypePerChannelSupportToAxis": {"MatMul": -1, "LayerNormalization": 0}}},
+    "no_bias": {"extra": {"QuantizeBias": False}},
+    "contrib": {"extra": {"UseQDQContribOps": True}},
+    "no_range": {"extra": {"MinimumRealRange": None}},
+    "wide_range": {"extra": {"MinimumRealRange": 2.5}},
+    "keep": {"extra": {"QDQKeepRemovableActivations": True}},
+    "no_adjust": {"extra": {"QDQDisableWeightAdjustForInt32Bias": True}},
+    "subgraph": {"extra": {"EnableSubgraph": True}},
+    "reduce": {"reduce_range": True},
+    "per_channel": {"per_channel": True},
+    "exclude": {"nodes_to_exclude": ["conv2", "softmax"]},
+    "only": {"nodes_to_quantize": ["conv1", "fc", "q_proj"]},
+    "types": {"op_types": ["Conv", "MatMul"]},
+    "types2": {"op_types": ["Conv", "Add", "Relu", "Reshape", "Transpose", "MaxPool", "Softmax", "Gemm"]},
+    "entropy": {"method": "entropy"},
+    "percentile": {"method": "percentile"},
+    "distribution": {"method": "distribution"},
+    "block_matmul": {"op_types": ["MatMul"], "extra": {"BlockSize": 4}},
+    "block_matmul_u4": {"op_types": ["MatMul"], "weight": "quint4", "extra": {"BlockSize": 16}},
+    "block_matmul_channel": {"op_types": ["MatMul"], "per_channel": True, "weight": "qint4", "extra": {"BlockSize": 2}},
+    "block_gemm": {"op_types": ["MatMul", "Gemm"], "extra": {"BlockSize": 32}},
+    "preset_qdq": {"preset": "qdq"},
+    "preset_qdq_channel": {"preset": "qdq", "per_channel": True},
+    "preset_qdq_exclude": {"preset": "qdq", "nodes_to_exclude": ["gate"]},
+    "preset_qnn": {"preset": "qnn"},
+    "preset_qnn_channel": {"preset": "qnn", "per_channel": True, "weight": "qint8"},
+    "preset_qnn_16": {"preset": "qnn", "activation": "quint16"},
+    "preset_qnn_16s": {"preset": "qnn", "activation": "qint16", "weight": "qint8"},
+}
+PAIRED = ["activation_symmetric", "weight_asymmetric", "force", "weight_pair", "no_output", "dedicated", "no_bias",
+          "contrib", "keep", "reduce", "per_channel", "exclude", "types", "no_range"]
+
+
+def merged(a, b):
+    out = {**a, **b}
+    if "extra" in a and "extra" in b:
+        out["extra"] = {**a["extra"], **b["extra"]}
+    return out
+
+
+def add_mixed(bench, opset):
+    model = opmodels.mixed(opset)
+    bench.add(f"mixed.{opset}", model, opmodels.feeds(model), quantcase.METHODS)
+    return f"mixed.{opset}"
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option(bench, option, opset):
+    if opset < 21 and (option.startswith("block") or "_16" in option):
+        pytest.skip("raises the opset: test_opset.py")
+    judge(f"option:{option}", bench.run(add_mixed(bench, opset), OPTIONS[option]))
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(PAIRED, 2)), ids="+".join)
+def test_option_pair(bench, pair):
+    judge(f"pair:{pair[0]},{pair[1]}", bench.run(add_mixed(bench, 17), merged(OPTIONS[pair[0]], OPTIONS[pair[1]])))
+
+
+@pytest.mark.parametrize("activation", quantcase.TYPES)
+def test_types(bench, activation):
+    key = add_mixed(bench, 21)
+    for weight in quantcase.TYPES:
+        case = {"activation": activation, "weight": weight}
+        if "qfloat8e4m3fn" in (activation, weight):
+            case["method"] = "distribution"
+        judge(f"type:{activation},{weight}", bench.run(key, case))
+        judge(f"type:{activation},{weight},channel", bench.run(key, {**case, "per_channel": True}))
+    if activation == "qfloat8e4m3fn":  # with Softmax the reference fails
+        for per_channel in (False, True):
+            result = bench.run(key, {"activation": activation, "weight": activation, "method": "distribution",
+                                     "nodes_to_exclude": ["softmax"], "per_channel": per_channel})
+            assert result.diffs == [] and result.plain_load_error is None, result.text()
+
+
+# ---- overrides
+
+OVERRIDES = {
+    "activation_params": {"c1": [{"scale": 0.05, "zero_point": 7}]},
+    "activation_type": {"att": [{"quant_type": "qint8"}]},
+    "activation_range": {"c2": [{"rmin": -3.0, "rmax": 5.0}]},
+    "activation_symmetric": {"q": [{"symmetric": True}], "k": [{"symmetric": True}]},
+    "weight_params": {"c1.w": [{"scale": 0.02, "zero_point": 0}]},
+    "weight_type": {"q.w": [{"quant_type": "quint8"}], "fc.w": [{"quant_type": "quint8", "symmetric": True}]},
+    "weight_range": {"v.w": [{"rmin": -1.0, "rmax": 1.0}]},
+    "weight_reduced": {"c2.w": [{"reduce_range": True}]},
+    "channel_params": {"fc.w": [{"axis": 0, "scale": 0.01 * (i + 1), "zero_point": 0} for i in range(10)]},
+    "channel_range": {"c1.w": [{"axis": 0, "rmin": -1.0 - i, "rmax": 1.0 + i} for i in range(8)]},
+    "channel_axis": {"k.w": [{"axis": -2}]},
+    "bias_as_weight": {"c2.b": [{"quant_type": "qint8"}]},
+    "bias_params": {"fc.b": [{"scale": 0.125, "zero_point": 3}]},
+    "convert": {"a1": [{"quant_type": "quint8", "convert": {"quant_type": "qint8"}}]},
+    "convert_some": {"s2": [{"convert": {"quant_type": "qint8", "recv_nodes": ["q_proj", "add2"]}}]},
+    "convert_output": {"y": [{"convert": {"quant_type": "qint8"}}]},
+    "convert_params": {"r1": [{"convert": {"quant_type": "qint8", "scale": 0.1, "zero_point": -3,
+                                           "recv_nodes": ["add1"]}}]},
+    "many": {"c1": [{"scale": 0.05, "zero_point": 7}], "q.w": [{"quant_type": "quint8"}],
+             "att": [{"symmetric": True, "convert": {"quant_type": "qint8", "recv_nodes": ["mul1"]}}]},
+}
+
+
+@pytest.mark.parametrize("name", OVERRIDES)
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+def test_override(bench, name, per_channel):
+    judge(f"override:{name}", bench.run(add_mixed(bench, 17), {"overrides": OVERRIDES[name],
+                                                               "per_channel": per_channel}))
+
+
+MIXED = {
+    "one": {"att": [{"quant_type": "qint8"}]},
+    "two": {"a1": [{"quant_type": "qint8"}], "sg": [{"quant_type": "qint8", "symmetric": True}]},
+    "input": {"x": [{"quant_type": "qint8"}]},
+    "output": {"y": [{"quant_type": "qint8"}]},
+    "branch": {"s2": [{"quant_type": "qint8"}]},
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_precision(bench, name):
+    judge(f"mixed:{name}", bench.run(add_mixed(bench, 17), {"preset": "qnn", "overrides": MIXED[name]}))
+    judge(f"mixed:{name}", bench.run(add_mixed(bench, 17), {"preset": "qnn", "overrides": MIXED[name],
+                                                            "per_channel": True, "weight": "qint8"}))
+
+
+# ---- numbers: ranges of all sizes through every type
+
+@pytest.mark.parametrize("activation", ["qint8", "quint8", "qint16", "quint16", "qint4", "quint4"])
+def test_ranges(bench, activation):
+    """A chain of Sub, each tensor with a range of its own: scales and zero points to the last bit."""
+    rng = np.random.default_rng(3)
+    b = opmodels.B(21)
+    t = b.input("x", 4)
+    data = {}
+    for i in range(120):
+        t = b.node("Sub", [t, b.weight(f"w{i}", 1, scale=10.0 ** rng.uniform(-6, 4))], f"t{i}")
+    b.output(t)
+    model = b.model()
+    key = f"ranges.{activation}"
+    path = bench.add(key, model, opmodels.feeds(model))
+    for i in range(-1, 120):
+        size = 10.0 ** rng.uniform(-8, 6)
+        lo, hi = np.sort(rng.normal(size=2) * size + (rng.random() < 0.3) * size * rng.normal() * 3)
+        if rng.random() < 0.1:
+            hi = lo
+        name = "x" if i < 0 else f"t{i}"
+        data[name] = quantcase.C.TensorData(lowest=np.array([lo], dtype=np.float32),
+                                            highest=np.array([hi], dtype=np.float32))
+    quantcase.C.save_tensors_data(quantcase.C.TensorsData(quantcase.METHODS["minmax"], data),
+                                  path.with_suffix("").with_name(f"{key}.minmax.json"))
+    for extra in ({}, {"MinimumRealRange": None}, {"ActivationSymmetric": True}, {"ActivationRestrictedAsymmetric": True},
+                  {"MinimumRealRange": 3.0}):
+        case = {"activation": activation, "op_types": ["Sub"], "extra": extra}
+        result = bench.run(key, case)
+        assert result.diffs == [], result.text()
+
+
+# ---- real models
+
+@pytest.mark.parametrize("name", [p.parent.name for p in sorted(quantcase.MODELS.glob("*/model.onnx"))] or [None])
+def test_real(bench, name):
+    if name is None:
+        pytest.skip("0 shared models: set ONQ_MODELS")
+    folder = quantcase.MODELS / name
+    model = onnx.load(str(folder / "model.onnx"))
+    inits = {t.name for t in model.graph.initializer}
+    inputs = [v.name for v in model.graph.input if v.name not in inits]
+    samples = []
+    for k in range(2):
+        feed = {}
+        for j, i in enumerate(inputs):
+            t = onnx.TensorProto()
+            t.ParseFromString((folder / f"test_data_set_{k}" / f"input_{j}.pb").read_bytes())
+            feed[i] = numpy_helper.to_array(t)
+        samples.append(feed)
+    bench.add(f"real.{name}", model, samples)
+    judge(f"real:{name}", bench.run(f"real.{name}", {}))
+    judge(f"real:{name}:int8", bench.run(f"real.{name}", {"activation": "qint8", "weight": "qint8"}))
+    judge(f"real:{name}:per_channel", bench.run(f"real.{name}", {"per_channel": True}))
