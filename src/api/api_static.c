@@ -17,6 +17,7 @@
 #include "quantize/preset.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
+#include "quantize/smooth.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -220,6 +221,27 @@ static onq_code measure(run *r, onq_error *err) {
     return oq_walk_tensors(r->m, add_external, r, err);
 }
 
+static onq_code open_engine(run *r, onq_error *err) {
+    return r->engine != NULL ? ONQ_OK : oq_job_engine(r->job, &r->engine, err);
+}
+
+static onq_code smooth(run *r, onq_error *err) {
+    oq_source *source = NULL;
+    oq_smooth_job job = {.model = r->m, .config = &r->config};
+    OQ_TRY(open_engine(r, err));
+    job.engine = r->engine;
+    OQ_TRY(oq_job_session(r->job, &job.session, err));
+    OQ_TRY(oq_job_source(r->job, r->m, &source, err));
+    job.source = source;
+    onq_code rc = oq_smooth(&job, err);
+    oq_source_close(source);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "SmoothQuant");
+    oq_info(r->job->env, "SmoothQuant: %zu tensors, %zu of them folded into the node before",
+            job.n_tensors, job.n_folded);
+    return ONQ_OK;
+}
+
 /* Opens the model and makes it what the quantizer will see. */
 static onq_code prepare(run *r, onq_error *err) {
     oq_job *job = r->job;
@@ -233,6 +255,8 @@ static onq_code prepare(run *r, onq_error *err) {
         OQ_TRY(oq_quant_lift_constants(r->m, &n, err));
         oq_info(job->env, "%zu Constant nodes became initializers", n);
     }
+    if (r->config.smooth_quant)
+        OQ_TRY(smooth(r, err));
     OQ_TRY(infer(r, err));
     OQ_TRY(oq_quant_set_inferred(r->m, err));
     if (r->preset != PRESET_NONE)
@@ -296,10 +320,6 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
                 (unsigned long long)c->num_bins);
     OQ_TRY(calibrated_types(r, c, err));
     return oq_cal_check(c, err);
-}
-
-static onq_code open_engine(run *r, onq_error *err) {
-    return r->engine != NULL ? ONQ_OK : oq_job_engine(r->job, &r->engine, err);
 }
 
 static onq_code calibrate(run *r, onq_error *err) {

@@ -78,9 +78,27 @@ static onq_code mark(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
+/* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the file. */
+static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
+    const oq_str op = oq_qdq_node_at(q, node)->op_type;
+    if (!oq_str_is(op, "Conv") && !oq_str_is(op, "ConvTranspose") && !oq_str_is(op, "Gemm") &&
+        !oq_str_is(op, "MatMul"))
+        return false;
+    for (size_t slot = 0; slot < 2; slot++) {
+        const uint32_t t = oq_qdq_input(q, node, slot);
+        const oq_qdq_tensor *w = t != OQ_NO_TENSOR ? oq_qdq_at(q, t) : NULL;
+        if (w != NULL && w->makers.n > 0 && w->elem_type == OQ_FLOAT &&
+            oq_str_is(oq_qdq_node_at(q, w->makers.v[0].node)->op_type, "Constant"))
+            return true;
+    }
+    return false;
+}
+
 static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
-    for (size_t i = 0; i < q->n_nodes; i++) {
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
         const oq_qdq_node *n = &q->nodes[i];
+        if (n->chosen && has_constant_weight(q, i))
+            q->plan->n_float_constants++;
         oq_plan_node row = {.name = n->node->name, .op_type = n->node->op_type, .why = n->why};
         if (n->removed) {
             row.fate = OQ_FATE_REMOVED;
