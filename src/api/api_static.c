@@ -368,9 +368,35 @@ static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) 
     return ONQ_OK;
 }
 
+/* Has a node that is to be quantized a float tensor that is no initializer? */
+static bool has_work(run *r) {
+    const oq_graph *g = r->m->proto->graph;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (oq_qconfig_skip(&r->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
+            continue;
+        for (size_t k = 0; k < n->input.n + n->output.n; k++) {
+            const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
+            const int32_t type = oq_shapes_elem_type(r->shapes, NULL, name);
+            if (name.n > 0 && (type == OQ_FLOAT || type == OQ_FLOAT16) &&
+                oq_graph_find_init(g, name) == NULL)
+                return true;
+        }
+    }
+    return false;
+}
+
 static onq_code get_ranges(run *r, onq_error *err) {
     const char *cache = oq_opt_str(r->job->opts, "calibration_cache");
     bool hit = false;
+    if (!has_work(r)) {
+        oq_warn(r->job->env, "nothing to quantize: no operator of the main graph that is asked for has "
+                             "float tensors of known type");
+        oq_ranges_init(&r->ranges, &r->job->env->alloc,
+                       (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method"));
+        r->has_ranges = true;
+        return ONQ_OK;
+    }
     if (cache != NULL && cache[0] != '\0')
         OQ_TRY(read_cache(r, cache, &hit, err));
     if (hit)
@@ -537,7 +563,8 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     oq_qconfig_init(&r.config, &job->arena);
     onq_code rc = run_steps(&r, err);
     const char *path = oq_job_input(job);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && path != NULL && r.m != NULL)
+    const bool named = err != NULL && path != NULL && strncmp(err->text, path, strlen(path)) == 0;
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && path != NULL && r.m != NULL && !named)
         rc = oq_error_in(err, rc, "%s", path);
     if (r.has_ranges)
         oq_ranges_release(&r.ranges);
