@@ -7,9 +7,9 @@
  */
 #include "api/command.h"
 #include "api/quant_config.h"
+#include "api/quant_result.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
-#include "engine/ort.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "quantize/finish.h"
@@ -17,11 +17,11 @@
 #include "quantize/preset.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
+#include "quantize/qoper.h"
 #include "quantize/smooth.h"
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { FORMAT_QDQ, FORMAT_QOPERATOR };
 enum { PRESET_NONE, PRESET_QDQ, PRESET_QNN };
@@ -100,16 +100,9 @@ typedef struct run {
     oq_engine *engine;
     oq_plan plan;
     int format, preset;
-    uint64_t size_before, size_after;
-    double seconds, seconds_calibration;
-    bool has_external; /* the input keeps weights outside */
+    double seconds_calibration;
+    oq_quant_result result;
 } run;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- options against each other */
 
@@ -203,24 +196,6 @@ static onq_code infer(run *r, onq_error *err) {
     return oq_shapes_write(r->shapes, r->m, err);
 }
 
-static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    run *r = ctx;
-    uint64_t bytes;
-    (void)in_attribute;
-    if (!oq_tensor_is_external(t))
-        return ONQ_OK;
-    r->has_external = true;
-    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
-    r->size_before += bytes;
-    return ONQ_OK;
-}
-
-/* Bytes of the model, external data counted. */
-static onq_code measure(run *r, onq_error *err) {
-    r->size_before = r->m->bytes.n;
-    return oq_walk_tensors(r->m, add_external, r, err);
-}
-
 static onq_code open_engine(run *r, onq_error *err) {
     return r->engine != NULL ? ONQ_OK : oq_job_engine(r->job, &r->engine, err);
 }
@@ -249,7 +224,8 @@ static onq_code prepare(run *r, onq_error *err) {
     const char *why;
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     OQ_TRY(oq_model_check(r->m, err));
-    OQ_TRY(measure(r, err));
+    r->result.model = r->m;
+    OQ_TRY(oq_quant_measure(&r->result, err));
     if (oq_opt_flag(job->opts, "lift_constants")) {
         size_t n;
         OQ_TRY(oq_quant_lift_constants(r->m, &n, err));
@@ -325,7 +301,7 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
 static onq_code calibrate(run *r, onq_error *err) {
     oq_cal_options options;
     oq_source *source = NULL;
-    const double begin = now();
+    const double begin = oq_quant_now();
     OQ_TRY(calibration_options(r, &options, err));
     OQ_TRY(open_engine(r, err));
     oq_cal_job job = {.model = r->m, .engine = r->engine, .options = &options};
@@ -335,7 +311,7 @@ static onq_code calibrate(run *r, onq_error *err) {
     const onq_code rc = oq_calibrate(&job, &r->ranges, err);
     r->has_ranges = rc == ONQ_OK;
     oq_source_close(source);
-    r->seconds_calibration = now() - begin;
+    r->seconds_calibration = oq_quant_now() - begin;
     return rc;
 }
 
@@ -410,70 +386,13 @@ static onq_code get_ranges(run *r, onq_error *err) {
 /* ---- the result */
 
 static onq_code quantize(run *r, onq_error *err) {
-    const oq_qdq_job job = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
+    const oq_qdq_job qdq = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
                             .ranges = &r->ranges, .shapes = r->shapes, .plan = &r->plan,
                             .decide_only = oq_opt_flag(r->job->opts, "dry_run")};
-    oq_plan_init(&r->plan, &r->job->arena);
-    if (r->format == FORMAT_QOPERATOR)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "--quant_format qoperator is not built in");
-    return oq_qdq_run(&job, err);
+    const oq_qoper_job qoper = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
+                                .ranges = &r->ranges, .plan = &r->plan};
+    return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
 }
-
-static onq_code write_plan(run *r, onq_error *err) {
-    const char *path = oq_opt_str(r->job->opts, "plan");
-    oq_buf text;
-    oq_jw w;
-    oq_out out = {0};
-    if (path == NULL || path[0] == '\0')
-        return ONQ_OK;
-    oq_buf_init(&text, &r->job->env->alloc);
-    oq_jw_init(&w, &text, true);
-    oq_jw_begin_object(&w, NULL);
-    oq_jw_cstr(&w, "model", oq_job_input(r->job));
-    oq_jw_cstr(&w, "format", r->format == FORMAT_QDQ ? "qdq" : "qoperator");
-    oq_plan_json(&r->plan, &w);
-    oq_jw_end_object(&w);
-    oq_buf_addc(&text, '\n');
-    onq_code rc = text.failed ? oq_fail_nomem(err) : ONQ_OK;
-    if (rc == ONQ_OK)
-        rc = oq_out_open(&out, &r->job->env->alloc, path, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_write(&out, text.p, text.n, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_commit(&out, err);
-    oq_out_abort(&out);
-    oq_buf_release(&text);
-    return rc;
-}
-
-/* --verify: does the runtime take the result? */
-static onq_code verify(run *r, onq_error *err) {
-    OQ_TRY(open_engine(r, err));
-    const onq_code rc = oq_engine_verify(r->engine, r->m, err);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "the result does not load");
-}
-
-static onq_code save(run *r, onq_error *err) {
-    const onq_options *o = r->job->opts;
-    const char *path = oq_opt_str(o, "output");
-    const bool external = oq_opt_flag(o, "use_external_data_format") ||
-                          (r->preset != PRESET_NONE && r->has_external);
-    const oq_save_options options = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
-                                     .threshold = 1024, .attributes = true};
-    struct stat st;
-    OQ_TRY(oq_quant_check(r->m, err));
-    if (oq_opt_flag(o, "verify"))
-        OQ_TRY(verify(r, err));
-    OQ_TRY(oq_model_save(r->m, path, &options, err));
-    if (stat(path, &st) == 0)
-        r->size_after = (uint64_t)st.st_size;
-    const char *data = oq_str_cstr(&r->job->arena, oq_str_format(&r->job->arena, "%s.data", path));
-    if (data != NULL && stat(data, &st) == 0 && external)
-        r->size_after += (uint64_t)st.st_size;
-    return ONQ_OK;
-}
-
-/* ---- what was done */
 
 static void warn_of_rest(run *r) {
     const onq_env *env = r->job->env;
@@ -489,56 +408,8 @@ static void warn_of_rest(run *r) {
                 r->plan.n_unknown_type);
 }
 
-static onq_code report(run *r, onq_error *err) {
-    oq_job *job = r->job;
-    oq_plan_counts counts;
-    size_t fates[3] = {0};
-    char before[32], after[32];
-    OQ_TRY(oq_plan_summary(&r->plan, &job->arena, &counts, err));
-    oq_jw_cstr(&job->json, "input", oq_job_input(job));
-    if (!oq_opt_flag(job->opts, "dry_run")) {
-        oq_jw_cstr(&job->json, "output", oq_opt_str(job->opts, "output"));
-        oq_jw_uint(&job->json, "size_after", r->size_after);
-    }
-    oq_jw_uint(&job->json, "size_before", r->size_before);
-    oq_jw_real(&job->json, "seconds", r->seconds);
-    oq_jw_real(&job->json, "seconds_calibration", r->seconds_calibration);
-    oq_jw_begin_array(&job->json, "operators");
-    for (size_t i = 0; i < counts.n; i++) {
-        const oq_plan_count *c = &counts.v[i];
-        fates[c->fate] += c->n;
-        oq_jw_begin_object(&job->json, NULL);
-        oq_jw_str(&job->json, "op_type", c->op_type);
-        oq_jw_cstr(&job->json, "treatment",
-                   c->fate == OQ_FATE_FLOAT       ? "float"
-                   : c->fate == OQ_FATE_QUANTIZED ? "quantized"
-                                                  : "removed");
-        oq_jw_uint(&job->json, "count", c->n);
-        oq_jw_cstr(&job->json, "why", c->why);
-        oq_jw_end_object(&job->json);
-    }
-    oq_jw_end_array(&job->json);
-    oq_jw_uint(&job->json, "quantized", fates[OQ_FATE_QUANTIZED]);
-    oq_jw_uint(&job->json, "removed", fates[OQ_FATE_REMOVED]);
-    oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
-
-    oq_size_text(before, r->size_before);
-    oq_buf_addf(&job->text, "%zu of %zu nodes quantized", fates[OQ_FATE_QUANTIZED],
-                fates[0] + fates[1] + fates[2]);
-    if (fates[OQ_FATE_REMOVED] > 0)
-        oq_buf_addf(&job->text, ", %zu removed", fates[OQ_FATE_REMOVED]);
-    oq_buf_adds(&job->text, "\n");
-    OQ_TRY(oq_plan_text(&r->plan, &job->arena, &job->text, err));
-    if (oq_opt_flag(job->opts, "dry_run"))
-        oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", r->seconds);
-    else
-        oq_buf_addf(&job->text, "%s -> %s in %.2f s (calibration %.2f s)\n", before,
-                    oq_size_text(after, r->size_after), r->seconds, r->seconds_calibration);
-    return ONQ_OK;
-}
-
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = now();
+    const double begin = oq_quant_now();
     oq_graph *g;
     OQ_TRY(check_options(r, err));
     OQ_TRY(load_overrides(r, err));
@@ -551,15 +422,19 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(get_ranges(r, err));
     OQ_TRY(quantize(r, err));
     warn_of_rest(r);
+    r->result.external = oq_opt_flag(r->job->opts, "use_external_data_format") ||
+                         (r->preset != PRESET_NONE && r->result.has_external);
     if (!oq_opt_flag(r->job->opts, "dry_run"))
-        OQ_TRY(save(r, err));
-    OQ_TRY(write_plan(r, err));
-    r->seconds = now() - begin;
-    return report(r, err);
+        OQ_TRY(oq_quant_save(&r->result, err));
+    OQ_TRY(oq_quant_write_plan(&r->result, err));
+    return oq_quant_report(&r->result, oq_quant_now() - begin, r->seconds_calibration, err);
 }
 
 static onq_code run_static(oq_job *job, onq_error *err) {
     run r = {.job = job};
+    r.result = (oq_quant_result){.job = job, .plan = &r.plan, .engine = &r.engine};
+    r.result.format = oq_opt_enum(job->opts, "quant_format") == FORMAT_QDQ ? "qdq" : "qoperator";
+    oq_plan_init(&r.plan, &job->arena);
     oq_qconfig_init(&r.config, &job->arena);
     onq_code rc = run_steps(&r, err);
     const char *path = oq_job_input(job);
