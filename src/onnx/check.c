@@ -15,19 +15,26 @@ enum {
 
 /* ---- versions ---- */
 
+static bool is_default(oq_str domain) {
+    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
+}
+
+static bool same_domain(oq_str a, oq_str b) {
+    return oq_str_eq(a, b) || (is_default(a) && is_default(b));
+}
+
 static onq_code check_imports(const oq_imports *imports, onq_error *err) {
     for (size_t i = 0; i < imports->n; i++) {
         const oq_opset *o = imports->v[i];
-        const bool is_default = o->domain.n == 0 || oq_str_is(o->domain, "ai.onnx");
         if (o->version.v < 1)
             return oq_fail(err, ONQ_E_INVALID, "opset version %lld of domain '%.*s'",
                            (long long)o->version.v, OQ_STR(o->domain));
-        if (is_default && o->version.v > OPSET_NEWEST)
+        if (is_default(o->domain) && o->version.v > OPSET_NEWEST)
             return oq_fail(err, ONQ_E_UNSUPPORTED, "opset %lld is not known (the newest is %d)",
                            (long long)o->version.v, OPSET_NEWEST);
         for (size_t k = 0; k < i && imports->n <= 1000; k++) {
             const oq_opset *other = imports->v[k];
-            if (oq_str_eq(o->domain, other->domain) && o->version.v != other->version.v)
+            if (same_domain(o->domain, other->domain) && o->version.v != other->version.v)
                 return oq_fail(err, ONQ_E_INVALID,
                                "domain '%.*s' is imported as version %lld and as version %lld",
                                OQ_STR(o->domain), (long long)other->version.v,

@@ -64,6 +64,29 @@ def models():
     yield "chain", wrap([helper.make_node("Neg", [f"t{i}" if i else "x"], [f"t{i + 1}" if i < 9 else "y"]) for i in range(10)])
 
 
+def old_models():
+    """What the upgrader has to change."""
+    def old(nodes, opset, inits=(), inputs=("x",)):
+        return wrap(nodes, inits, inputs, opsets=[helper.make_opsetid("", opset)])
+    node = helper.make_node
+    yield "clip_pad", old([node("Clip", ["x"], ["a"], min=0.0, max=1.0), node("Pad", ["a"], ["y"], pads=[0, 1])], 7)
+    yield "slice_topk", old([node("Slice", ["x"], ["a"], starts=[0], ends=[1]), node("TopK", ["a"], ["y", "i"], k=1)], 9)
+    yield "upsample", old([node("Upsample", ["x"], ["a"], scales=[2.0]), node("Softmax", ["a"], ["y"], axis=0)], 8)
+    yield "scatter", old([node("Scatter", ["x", "i", "x"], ["_v_9"]), node("ReduceSum", ["_v_9"], ["y"], axes=[0])], 10,
+                         [array("i", [0, 1], np.int64)])
+    yield "dropout", old([node("Dropout", ["x"], ["a"], ratio=0.5), node("Split", ["a"], ["y", "z"], split=[1, 1])], 11)
+    yield "lstm", old([node("LSTM", ["x", "w", "r"], ["", "y"], hidden_size=1), node("Unsqueeze", ["y"], ["z"], axes=[0])], 12,
+                      inputs=("x", "w", "r"))
+    yield "groupnorm", old([node("GroupNormalization", ["x", "s", "s"], ["a"], num_groups=2),
+                            node("DFT", ["a"], ["y"], axis=0)], 18, [array("s", [1, 2])])
+    inner = helper.make_graph([node("Squeeze", ["a"], ["b"], axes=[0]), node("Softmax", ["b"], ["r"], axis=0)], "in", [],
+                              [info("r")])
+    yield "branches", old([node("Upsample", ["x", "s"], ["a"]), node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
+                          9, [array("s", [2]), array("c", True, np.bool_)])
+    yield "batchnorm", old([node("BatchNormalization", ["x", "x", "x", "x", "x"], ["y", "m", "v", "p", "q"])], 9)
+    yield "scan", old([node("Scan", ["", "x"], ["y"], num_scan_inputs=1, body=inner)], 8)
+
+
 def tensors():
     rng = np.random.default_rng(1)
     for name, number in TensorProto.DataType.items():
@@ -88,7 +111,7 @@ def write(target, name, data):
 
 def main():
     for old in (HERE / "corpus").glob("*/seed_*"):
-        if old.parent.name in ("decode", "roundtrip", "tensor"):
+        if old.parent.name in ("decode", "roundtrip", "tensor", "upgrade"):
             old.unlink()
     for name, m in models():
         write("decode", name, m.SerializeToString())
@@ -101,6 +124,8 @@ def main():
     for path in sorted((HERE.parent / "malformed").glob("*.onnx")):
         if path.stat().st_size < TINY:
             write("decode", "bad_" + path.stem, path.read_bytes())
+    for name, m in old_models():
+        write("upgrade", name, m.SerializeToString())
     for name, t in tensors():
         write("tensor", name, t.SerializeToString())
     write("tensor", "every_field", protogen.Encoder(1, unknown=True).encode(protogen.Maker(1).fill(TensorProto())))

@@ -7,6 +7,7 @@
  *     model_tool dump IN                      text to standard output
  *     model_tool sort IN OUT                  the reference's topological_sort
  *     model_tool prune IN OUT                 remove unused initializers as the reference does
+ *     model_tool upgrade IN OUT OPSET         raise the opset
  *     model_tool message TYPE IN OUT          decode and encode any message of the format, "NodeProto"
  *     model_tool schema -                     the codec's table: message, number, name, kind, message of the field
  *
@@ -18,6 +19,7 @@
 #include "onnx/edit.h"
 #include "onnx/model.h"
 #include "onnx/schema.h"
+#include "onnx/upgrade.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +105,12 @@ static onq_code prune(oq_model *m, int argc, char **argv, onq_error *err) {
     return encode_to(m, argv[0], err);
 }
 
+static onq_code upgrade(oq_model *m, int argc, char **argv, onq_error *err) {
+    (void)argc;
+    OQ_TRY(oq_model_upgrade(m, strtoll(argv[1], NULL, 10), err));
+    return encode_to(m, argv[0], err);
+}
+
 /* ---- any message ---- */
 
 static onq_code encode_message(oq_arena *a, oq_schema_id id, void *msg, const char *path,
@@ -167,6 +175,7 @@ static const struct {
 } commands[] = {
     {"reencode", 1, reencode}, {"save", 1, save}, {"check", 0, check},
     {"dump", 0, dump},         {"sort", 1, sort}, {"prune", 1, prune},
+    {"upgrade", 2, upgrade},
 };
 
 static onq_code run(int argc, char **argv, onq_error *err) {

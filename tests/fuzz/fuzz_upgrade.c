@@ -1,0 +1,33 @@
+/*
+ * fuzz_upgrade.c — a valid model stays valid when its opset is raised, or the upgrade is refused with a reason.
+ */
+#include "onnx/check.h"
+#include "onnx/upgrade.h"
+
+#include <stdio.h>
+
+#include "message_walk.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const int64_t targets[] = {11, 13, 21, OQ_OPSET_NEWEST};
+    onq_env *env = onq_env_new(NULL);
+    for (size_t i = 0; i < OQ_COUNT(targets); i++) {
+        oq_model *m = NULL;
+        onq_error err = ONQ_ERROR_INIT;
+        if (oq_model_open_memory(env, data, size, NULL, &m, &err) != ONQ_OK)
+            break;
+        const bool valid = oq_model_check(m, &err) == ONQ_OK;
+        const onq_code rc = oq_model_upgrade(m, targets[i], &err);
+        if (rc != ONQ_OK)
+            MUST(err.code == rc && err.text[0] != '\0');
+        else if (valid && oq_model_check(m, &err) != ONQ_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            MUST(!"still valid");
+        }
+        oq_model_free(m);
+    }
+    onq_env_free(env);
+    return 0;
+}
