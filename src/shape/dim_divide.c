@@ -85,20 +85,26 @@ bool oq_sdim_divide(oq_sdims *ds, oq_sdim a, oq_sdim b, oq_sdim *out) {
 }
 
 /* floor((floor(p/q) + c) / d) is floor((p + c*q) / (q*d)): true with the new a and d. */
-static bool unnest(oq_sdims *ds, const oq_poly *rest, int64_t d, oq_sdim *a, int64_t *by) {
+static bool unnest(oq_sdims *ds, const oq_poly *rest, oq_sdim *a, int64_t *d) {
     if (rest->n == 0 || rest->n > 2 || rest->t[0].n != 1 || rest->t[0].coef != 1 ||
         (rest->n == 2 && rest->t[1].n != 0)) {
         return false;
     }
     const oq_atom *atom = rest->t[0].f[0];
+    int64_t by;
     if (atom->kind != OQ_ATOM_FLOOR || !oq_sdim_is_num(atom->args[1]) ||
-        __builtin_mul_overflow(atom->args[1].n, d, by)) {
+        __builtin_mul_overflow(atom->args[1].n, *d, &by)) {
         return false;
     }
     const int64_t c = rest->n == 2 ? rest->t[1].coef : 0;
     const oq_sdim shift = oq_sdim_mul(ds, oq_sdim_num(c), atom->args[1]);
-    *a = oq_sdim_add(ds, atom->args[0], shift);
-    return !oq_sdim_is_unknown(*a);
+    const oq_sdim inner = oq_sdim_add(ds, atom->args[0], shift);
+    if (oq_sdim_is_unknown(inner)) {
+        return false;
+    }
+    *a = inner;
+    *d = by;
+    return true;
 }
 
 /* Cancels the greatest common divisor of d and of the coefficients that stand with names. */
@@ -143,7 +149,7 @@ static oq_sdim divide_by_number(oq_sdims *ds, oq_sdim a, int64_t d) {
             }
             return oq_poly_intern(ds, &whole);
         }
-        if (unnest(ds, &rest, d, &a, &d)) {
+        if (unnest(ds, &rest, &a, &d)) {
             continue;
         }
         const oq_sdim args[2] = {oq_poly_intern(ds, &rest), oq_sdim_num(d)};

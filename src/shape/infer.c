@@ -46,7 +46,7 @@ typedef struct open_dims {
 static oq_sdim name_symbolic(void *ctx, size_t axis, oq_sdim d) {
     open_dims *x = ctx;
     d = oq_infer_merged(x->c->in, d);
-    if (!oq_sdim_is_unknown(d)) {
+    if (!oq_sdim_is_unknown(d) && !(oq_sdim_is_num(d) && d.n < 0)) {
         return d;
     }
     x->used = true;

@@ -9,7 +9,7 @@
 #include "shape/sop.h"
 
 #define MERGE_PASSES 16
-#define BUDGET_EXTRA 1000000u
+#define BUDGET_EXTRA 200000u
 
 struct oq_shapes {
     const onq_allocator *alloc;

@@ -81,8 +81,8 @@ static oq_sdim rest_plain(oq_rctx *c, const oq_vtype *x, const oq_sdim *want, si
             oq_r_fail(c, "the product of the dimensions overflows");
         }
     }
-    if (out == 0) {
-        oq_r_fail(c, "-1 beside a dimension of 0");
+    if (out <= 0) {
+        oq_r_fail(c, "-1 beside dimensions whose product is %lld", (long long)out);
     }
     for (size_t i = 0; x != NULL && i < x->rank; i++) {
         if (oq_sdim_is_num(x->dims[i])) {

@@ -52,8 +52,8 @@ static void keep_aspect(oq_rctx *c, const oq_vtype *x, const oq_data *sizes, con
         scale = i == 0 || (larger ? s > scale : s < scale) ? s : scale;
     }
     for (size_t i = 0; i < sizes->n; i++) {
-        dims[at[i]] = known ? oq_sdim_num((int64_t)round(scale * (double)x->dims[at[i]].n))
-                            : oq_sdim_unknown();
+        const double size = known ? round(scale * (double)x->dims[at[i]].n) : -1;
+        dims[at[i]] = size >= 0 && size < 9e15 ? oq_sdim_num((int64_t)size) : oq_sdim_unknown();
     }
 }
 
