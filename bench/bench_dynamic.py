@@ -1,0 +1,77 @@
+"""bench_dynamic.py - dynamic quantization of large models beside the reference, `cp` and the memory's own speed.
+
+Budgets: at most 1.5 times cp of the input in the page cache (or what reading it twice at the memory's speed takes, if that
+is more), under 300 MiB, a tenth of the reference's CPU.
+"""
+import os
+import pathlib
+import shutil
+import time
+
+import numpy as np
+
+import big_models
+from measure import Budgets, once, rounds
+
+BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
+ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
+PYTHON = str(BUILD / "venv" / "bin" / "python")
+ROUNDS = int(os.environ.get("ONQ_ROUNDS", "3"))
+
+
+def read_seconds(path):
+    """Two passes of min and max over the file's numbers, by numpy on one core: the floor of any quantizer that needs
+    a range first."""
+    best = 1e9
+    for _ in range(2):
+        begin = time.monotonic()
+        for p in big_models.files(path):
+            a = np.memmap(p, dtype=np.uint8, mode="r")
+            a = a[: a.size // 8 * 8].view(np.uint64)
+            for i in range(0, a.size, 1 << 21):
+                a[i : i + (1 << 21)].max()
+        best = min(best, time.monotonic() - begin)
+    return 2 * best
+
+
+def bench(name, n, external, budgets):
+    folder = BUILD / "bench" / "dynamic"
+    folder.mkdir(parents=True, exist_ok=True)
+    model = big_models.make(folder / "model.onnx", n, external)
+    out = folder / "out.onnx"
+    script = ("import sys; from onnxruntime.quantization import quantize_dynamic as q; "
+              f"q(sys.argv[1], sys.argv[2], use_external_data_format={external})")
+
+    def before():
+        big_models.remove(out)
+        big_models.remove(folder / "copy")
+        os.sync()
+
+    for p in big_models.files(model):  # into the page cache
+        with open(p, "rb") as f:
+            while f.read(1 << 24):
+                pass
+    onq = [ONQ, "dynamic", "-i", model, "-o", out] + (["--use_external_data_format"] if external else [])
+    copy = ["sh", "-c", f"mkdir -p {folder}/copy.d && cp {' '.join(big_models.files(model))} {folder}/copy.d"]
+    got = rounds({"cp": copy, "onq dynamic": onq}, ROUNDS, before)
+    before()
+    got["reference"] = once([PYTHON, "-c", script, model, out])
+    floor = max(1.5 * got["cp"].wall, read_seconds(model))
+    print(f"{name}: {sum(os.path.getsize(p) for p in big_models.files(model)) / 1e9:.2f} GB")
+    for k, c in got.items():
+        print(f"  {k:14s} {c}")
+    budgets.check("wall / (1.5 cp, or reading twice)", got["onq dynamic"].wall / floor, 1.0, "x")
+    budgets.check("peak memory", got["onq dynamic"].peak, 300, "MiB")
+    budgets.check("CPU / reference", got["onq dynamic"].cpu / got["reference"].cpu, 0.1, "x")
+    shutil.rmtree(folder)
+
+
+def main():
+    budgets = Budgets()
+    bench("12 MatMuls inline", 12, False, budgets)
+    bench("48 MatMuls, external data", 48, True, budgets)
+    budgets.close()
+
+
+if __name__ == "__main__":
+    main()
