@@ -197,7 +197,7 @@ static onq_code run_samples(running *r, onq_error *err) {
         if (rc == ONQ_OK && r->folder != NULL)
             rc = write_sample(r, s, &o, err);
         if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "sample '%s'", s->name);
+            return oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
         show_sample(r, s, &o);
         r->n_samples++;
         OQ_TRY(oq_progress(r->job->env, "run", r->n_samples, total, err));

@@ -33,6 +33,7 @@ typedef struct slot {
 struct oq_source {
     onq_env *env;
     oq_arena arena;
+    const char *where; /* for messages: --data, or the model */
     oq_reader *reader;
     oq_ios inputs;
     uint64_t count;          /* samples of one pass */
@@ -304,8 +305,8 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
     if (rc == ONQ_OK)
         return ONQ_OK;
     if (name == NULL)
-        return oq_error_in(err, rc, "sample %" PRIu64, number);
-    return oq_error_in(err, rc, "sample '%s'", name);
+        return oq_error_in(err, rc, "%s: sample %" PRIu64, s->where, number);
+    return oq_error_in(err, rc, "%s: sample '%s'", s->where, name);
 }
 
 static void fill(oq_source *s, uint64_t k) {
@@ -462,6 +463,10 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
 }
 
 static onq_code read_inputs(oq_source *s, const oq_source_options *o, onq_error *err) {
+    const char *where = o->spec != NULL ? o->spec : o->model->path;
+    s->where = oq_arena_strdup(&s->arena, where, strlen(where));
+    if (s->where == NULL)
+        return oq_fail_nomem(err);
     OQ_TRY(oq_model_inputs(o->model, &s->arena, &s->inputs, err));
     return oq_ios_fix_dims(&s->arena, &s->inputs, o->dims, o->n_dims, err);
 }

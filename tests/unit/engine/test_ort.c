@@ -1,0 +1,358 @@
+/*
+ * test_ort.c — the real runtime, where it is installed (skipped elsewhere), and the fake one beside it: the same
+ * models, observers and failures through the same interface.
+ */
+#include "engine/ort.h"
+
+#include "build_model.h"
+#include "fake_engine.h"
+#include "flaky_alloc.h"
+#include "onnx/attr.h"
+#include "testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static onq_error err;
+
+/* The engine under test: the fake, or the runtime. */
+typedef struct world {
+    bm b;
+    fake_engine fake;
+    oq_engine *engine;
+} world;
+
+static int setup_fake(void **state) {
+    world *w = test_calloc(1, sizeof *w);
+    bm_begin(&w->b, NULL, 13);
+    fake_engine_init(&w->fake, w->b.env);
+    w->engine = &w->fake.base;
+    *state = w;
+    return 0;
+}
+
+static int setup_real(void **state) {
+    world *w = test_calloc(1, sizeof *w);
+    bm_begin(&w->b, NULL, 13);
+    *state = w;
+    (void)oq_ort_open(w->b.env, NULL, &w->engine, &err); /* NULL: not installed */
+    return 0;
+}
+
+static int teardown(void **state) {
+    world *w = *state;
+    oq_engine_close(w->engine);
+    bm_end(&w->b);
+    test_free(w);
+    return 0;
+}
+
+static world *need_engine(void **state) {
+    world *w = *state;
+    if (w->engine == NULL) {
+        printf("skipped: %s\n", err.text);
+        skip();
+    }
+    return w;
+}
+
+/* x -> relu -> y; y + k -> z (output); -z -> q (output) */
+static void build(bm *b) {
+    static const float k[] = {0.5f};
+    bm_input(b, "x", OQ_FLOAT, "n");
+    bm_f32(b, "k", "1", k);
+    bm_node(b, "Relu", "relu", "x", "y", "");
+    bm_node(b, "Add", "add", "y k", "z", "");
+    bm_node(b, "Neg", "neg", "z", "q", "");
+    bm_output(b, "z", OQ_FLOAT, "n");
+    bm_output(b, "q", OQ_FLOAT, "n");
+}
+
+static oq_datum vector(const float *v, const int64_t *n) {
+    return (oq_datum){.kind = OQ_DATUM_TENSOR,
+                      .dtype = OQ_FLOAT,
+                      .rank = 1,
+                      .dims = n,
+                      .count = (uint64_t)*n,
+                      .data = v,
+                      .size_bytes = (uint64_t)*n * sizeof *v};
+}
+
+typedef struct seen {
+    float least[8], most[8];
+    int calls[8];
+    long fail_at; /* call, from 1 */
+    long n;
+} seen;
+
+static onq_code look(void *ctx, size_t i, const oq_datum *t, onq_error *e) {
+    seen *s = ctx;
+    if (++s->n == s->fail_at)
+        return oq_fail(e, ONQ_E_CANCEL, "the observer has seen enough");
+    assert_int_equal(t->kind, OQ_DATUM_TENSOR);
+    assert_int_equal(t->dtype, OQ_FLOAT);
+    const float *p = t->data;
+    s->least[i] = INFINITY;
+    s->most[i] = -INFINITY;
+    for (uint64_t k = 0; k < t->count; k++) {
+        s->least[i] = fminf(s->least[i], p[k]);
+        s->most[i] = fmaxf(s->most[i], p[k]);
+    }
+    s->calls[i]++;
+    return ONQ_OK;
+}
+
+static const float numbers[4] = {-1, 2, -3, 4};
+static const int64_t four = 4;
+
+static void test_run(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_session_options o = {.model = w->b.m, .n_threads = 1};
+    oq_session *s = NULL;
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_int_equal(s->inputs.n, 1);
+    assert_int_equal(s->outputs.n, 2);
+    const oq_datum x = vector(numbers, &four);
+    oq_outputs out;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+        assert_int_equal(out.n, 2);
+        static const float z[4] = {0.5f, 2.5f, 0.5f, 4.5f};
+        assert_memory_equal(out.v[0].data, z, sizeof z);
+        assert_int_equal(out.v[0].dims[0], 4);
+        assert_true(((const float *)out.v[1].data)[3] == -4.5f);
+    }
+    assert_ok(oq_session_run(s, &x, 1, NULL, &err), err);
+    oq_session_close(s);
+}
+
+static void test_extra_outputs(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_str extra[] = {OQ_S("y"), OQ_S("z")};
+    oq_session_options o = {
+        .model = w->b.m, .n_threads = 1, .extra_outputs = extra, .n_extra_outputs = 2};
+    oq_session *s = NULL;
+    oq_outputs out;
+    const oq_datum x = vector(numbers, &four);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+    assert_int_equal(out.n, 4); /* z q y z */
+    static const float y[4] = {0, 2, 0, 4};
+    assert_memory_equal(out.v[2].data, y, sizeof y);
+    assert_memory_equal(out.v[3].data, out.v[0].data, sizeof y);
+    oq_session_close(s);
+    o.only_extra_outputs = true;
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+    assert_int_equal(out.n, 2);
+    assert_memory_equal(out.v[0].data, y, sizeof y);
+    oq_session_close(s);
+}
+
+static void test_observers(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_str names[] = {OQ_S("q"), OQ_S("x"), OQ_S("y"), OQ_S("z"), OQ_S("k")};
+    static const float wanted[5][2] = {{-4.5f, -0.5f}, {-3, 4}, {0, 4}, {0.5f, 4.5f}, {0.5f, 0.5f}};
+    static const oq_opt_level levels[] = {OQ_OPT_NONE, OQ_OPT_ALL};
+    for (size_t level = 0; level < 2; level++) {
+        seen got = {0};
+        const oq_observer ob = {names, 5, look, &got};
+        const oq_session_options o = {
+            .model = w->b.m, .n_threads = 1, .level = levels[level], .observer = &ob};
+        oq_session *s = NULL;
+        oq_outputs out;
+        const oq_datum x = vector(numbers, &four);
+        assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+        for (int run = 1; run <= 3; run++) {
+            assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+            for (size_t i = 0; i < 5; i++) {
+                assert_int_equal(got.calls[i], run);
+                assert_true(got.least[i] == wanted[i][0] && got.most[i] == wanted[i][1]);
+            }
+            assert_true(((const float *)out.v[0].data)[3] == 4.5f);
+        }
+        oq_session_close(s);
+    }
+}
+
+/* The error of an observer comes back as it is, and the next run works. */
+static void test_observer_that_fails(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_str name = OQ_S("y");
+    seen got = {.fail_at = 2};
+    const oq_observer ob = {&name, 1, look, &got};
+    const oq_session_options o = {.model = w->b.m, .n_threads = 1, .observer = &ob};
+    oq_session *s = NULL;
+    const oq_datum x = vector(numbers, &four);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, NULL, &err), err);
+    assert_fails(oq_session_run(s, &x, 1, NULL, &err), ONQ_E_CANCEL, err, "seen enough");
+    assert_ok(oq_session_run(s, &x, 1, NULL, &err), err);
+    assert_int_equal(got.calls[0], 2);
+    oq_session_close(s);
+}
+
+static void test_refusals(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_str name = OQ_S("nothing");
+    const oq_observer ob = {&name, 1, look, NULL};
+    oq_session_options o = {.model = w->b.m, .n_threads = 1, .observer = &ob};
+    oq_session *s = NULL;
+    assert_fails(oq_session_open(w->engine, &o, &s, &err), ONQ_E_INVALID, err, "nothing");
+    o.observer = NULL;
+    bm_node(&w->b, "NoSuchOperator", "bad", "z", "bad_out", "");
+    assert_fails(oq_session_open(w->engine, &o, &s, &err), ONQ_E_RUNTIME, err, "NoSuchOperator");
+    assert_null(s);
+}
+
+static void test_fake_fails_when_told(void **state) {
+    world *w = *state;
+    build(&w->b);
+    w->fake.fail_at_run = 2;
+    const oq_session_options o = {.model = w->b.m};
+    oq_session *s = NULL;
+    const oq_datum x = vector(numbers, &four);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, NULL, &err), err);
+    assert_fails(oq_session_run(s, &x, 1, NULL, &err), ONQ_E_RUNTIME, err, "told to fail");
+    oq_session_close(s);
+    assert_int_equal(w->fake.n_open, 0);
+}
+
+/* ---- only the runtime ---- */
+
+static void test_wrong_input_names_the_node(void **state) {
+    world *w = need_engine(state);
+    bm_input(&w->b, "x", OQ_FLOAT, "n");
+    bm_input(&w->b, "y", OQ_FLOAT, "m");
+    bm_node(&w->b, "Add", "the_sum", "x y", "z", "");
+    bm_output(&w->b, "z", OQ_FLOAT, "k");
+    const oq_session_options o = {.model = w->b.m, .n_threads = 1};
+    oq_session *s = NULL;
+    static const int64_t three = 3;
+    const oq_datum in[2] = {vector(numbers, &four), vector(numbers, &three)};
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_fails(oq_session_run(s, in, 2, NULL, &err), ONQ_E_RUNTIME, err, "node 'the_sum' (Add)");
+    assert_null(strstr(err.text, "/onnxruntime_src/"));
+    oq_session_close(s);
+}
+
+/* A tensor in the body of a loop is seen once a turn; one on a branch not taken is not seen. */
+static void test_observers_in_subgraphs(void **state) {
+    world *w = need_engine(state);
+    bm *b = &w->b;
+    static const int64_t turns = 3;
+    static const uint8_t yes = 1, no = 0;
+    bm_input(b, "x", OQ_FLOAT, "2");
+    bm_i64(b, "turns", "", &turns);
+    bm_raw(b, "yes", OQ_BOOL, "", &yes, 1);
+    bm_raw(b, "no", OQ_BOOL, "", &no, 1);
+    oq_node *loop = bm_node(b, "Loop", "loop", "turns yes x", "y", "");
+    oq_graph *around = bm_enter(b, loop, "body");
+    bm_input(b, "i", OQ_INT64, "");
+    bm_input(b, "go", OQ_BOOL, "");
+    bm_input(b, "v", OQ_FLOAT, "2");
+    bm_node(b, "Add", "grow", "v x", "grown", "");
+    bm_node(b, "Identity", "keep", "grown", "v2", "");
+    bm_node(b, "Identity", "on", "go", "go2", "");
+    bm_output(b, "go2", OQ_BOOL, "");
+    bm_output(b, "v2", OQ_FLOAT, "2");
+    bm_leave(b, around);
+    oq_node *branch = bm_node(b, "If", "if", "no", "z", "");
+    around = bm_enter(b, branch, "then_branch");
+    bm_node(b, "Neg", "minus", "y", "never", "");
+    bm_output(b, "never", OQ_FLOAT, "2");
+    bm_leave(b, around);
+    around = bm_enter(b, branch, "else_branch");
+    bm_node(b, "Abs", "plus", "y", "always", "");
+    bm_output(b, "always", OQ_FLOAT, "2");
+    bm_leave(b, around);
+    bm_output(b, "z", OQ_FLOAT, "2");
+    const oq_str names[] = {OQ_S("grown"), OQ_S("never"), OQ_S("always"), OQ_S("y"), OQ_S("x")};
+    seen got = {0};
+    const oq_observer ob = {names, 5, look, &got};
+    const oq_session_options o = {.model = b->m, .n_threads = 1, .observer = &ob};
+    oq_session *s = NULL;
+    oq_outputs out;
+    static const int64_t two = 2;
+    const oq_datum x = vector(numbers, &two);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+    static const int calls[] = {3, 0, 1, 1, 1};
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(got.calls[i], calls[i]);
+    assert_true(got.most[0] == 8 && got.least[0] == -4); /* x + 3 x */
+    assert_true(((const float *)out.v[0].data)[0] == 4);
+    oq_session_close(s);
+}
+
+static void test_library_paths(void **state) {
+    (void)state;
+    onq_env *env = onq_env_new(NULL);
+    oq_engine *e = NULL;
+    assert_fails(oq_ort_open(env, "/nowhere/lib.so", &e, &err), ONQ_E_RUNTIME, err, "--onnxruntime");
+    assert_null(e);
+    assert_fails(oq_ort_open(env, "/", &e, &err), ONQ_E_RUNTIME, err, "no libonnxruntime.so");
+    assert_fails(oq_ort_open(env, "libc.so.6", &e, &err), ONQ_E_RUNTIME, err, "OrtGetApiBase");
+    onq_env_free(env);
+}
+
+static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
+    (void)ctx;
+    bm b;
+    bm_begin(&b, alloc, 13);
+    onq_code rc = b.failed ? oq_fail_nomem(e) : ONQ_OK;
+    if (rc == ONQ_OK) {
+        build(&b);
+        rc = b.failed ? oq_fail_nomem(e) : ONQ_OK;
+    }
+    oq_engine *engine = NULL;
+    oq_session *s = NULL;
+    if (rc == ONQ_OK)
+        rc = oq_ort_open(b.env, NULL, &engine, e);
+    if (rc == ONQ_OK) {
+        const oq_str name = OQ_S("y");
+        seen got = {0};
+        const oq_observer ob = {&name, 1, look, &got};
+        const oq_session_options o = {.model = b.m, .n_threads = 1, .observer = &ob};
+        rc = oq_session_open(engine, &o, &s, e);
+        const oq_datum x = vector(numbers, &four);
+        oq_outputs out;
+        if (rc == ONQ_OK)
+            rc = oq_session_run(s, &x, 1, &out, e);
+        oq_session_close(s);
+    }
+    oq_engine_close(engine);
+    bm_end(&b);
+    return rc;
+}
+
+static void test_oom(void **state) {
+    (void)need_engine(state);
+    assert_true(flaky_sweep(oom_body, NULL) > 10);
+}
+
+int main(void) {
+#define BOTH(test)                                                                                 \
+    cmocka_unit_test_setup_teardown(test, setup_fake, teardown),                                   \
+        cmocka_unit_test_setup_teardown(test, setup_real, teardown)
+    const struct CMUnitTest tests[] = {
+        BOTH(test_run),
+        BOTH(test_extra_outputs),
+        BOTH(test_observers),
+        BOTH(test_observer_that_fails),
+        BOTH(test_refusals),
+        cmocka_unit_test_setup_teardown(test_fake_fails_when_told, setup_fake, teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_input_names_the_node, setup_real, teardown),
+        cmocka_unit_test_setup_teardown(test_observers_in_subgraphs, setup_real, teardown),
+        cmocka_unit_test(test_library_paths),
+        cmocka_unit_test_setup_teardown(test_oom, setup_real, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
