@@ -113,7 +113,7 @@ static onq_code read_descr(oq_npy *h, oq_str d, onq_error *err) {
     h->big_endian = d.p[0] == '>';
     h->kind = d.p[1];
     if (!oq_str_to_i64((oq_str){d.p + 2, d.n - 2}, &size) || size < 0 ||
-        memchr("fiubcSUV", h->kind, 8) == NULL)
+        memchr("fiubcSUV", h->kind, 8) == NULL || (h->kind == 'c' && size % 2 != 0))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "elements of type '%.*s' are not read", OQ_STR(d));
     h->item = (uint64_t)size;
     if (h->kind == 'U' && !oq_mul(h->item, 4, &h->item))
