@@ -61,6 +61,8 @@ typedef struct oq_session_options {
     size_t n_extra_outputs;
     bool only_extra_outputs;        /* the graph's own outputs are not computed unless needed */
     const char *save_optimized;     /* the optimised model is written here; NULL: nowhere */
+    /* Its large initializers go to a file of this name beside it; NULL: they stay in it (2 GB at most). */
+    const char *save_external;
     bool no_memory_reuse;           /* memory arena and patterns off: smaller peak, slower */
 } oq_session_options;
 

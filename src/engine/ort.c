@@ -5,6 +5,7 @@
  * onq's users. Its environment is shared by all engines of a process, so no pointer of ours is left in it.
  */
 #include "engine/ort_private.h"
+#include "onnx/graph.h"
 
 #include <stdio.h>
 #include <strings.h>
@@ -144,6 +145,12 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
     if (so->save_optimized != NULL)
         OQ_TRY(oq_ort_check(api, api->SetOptimizedModelFilePath(o, so->save_optimized), err,
                             "optimised model '%s'", so->save_optimized));
+    if (so->save_external != NULL)
+        OQ_TRY(oq_ort_check(
+            api,
+            api->AddSessionConfigEntry(
+                o, "session.optimized_model_external_initializers_file_name", so->save_external),
+            err, "external data '%s'", so->save_external));
     OQ_TRY(add_provider(api, o, so->provider, err));
     OQ_TRY(add_custom_ops(api, o, so, err));
     return add_observer(s, o, so, err);
@@ -188,7 +195,7 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
                                   const oq_session_options *so, onq_error *err) {
     const oq_ort_api *api = &s->engine->api;
     oq_session_graph g;
-    OQ_TRY(oq_session_graph_init(&g, so, so->save_optimized != NULL, err));
+    OQ_TRY(oq_session_graph_init(&g, so, so->save_optimized != NULL && so->save_external == NULL, err));
     ort_values made = {0};
     onq_code rc = ONQ_OK;
     if (g.folder != NULL)
@@ -210,10 +217,20 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
     return rc;
 }
 
-/* Can the runtime read the file as it is? Wanted when it saves the optimised model: initializers
- * then keep the places the file gives them. */
+static onq_code note_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    (void)in_attribute;
+    (void)err;
+    *(bool *)ctx |= oq_tensor_is_external(t);
+    return ONQ_OK;
+}
+
+/* Can the runtime read the file as it is? Wanted when it saves the optimised model. Not when there is
+ * external data: what is saved would name places that are wrong where it is saved. */
 static bool is_plain_file(const oq_session_options *so) {
-    return so->save_optimized != NULL && !so->model->touched && so->model->file.p != NULL &&
+    bool external = false;
+    if (so->save_optimized == NULL || oq_walk_tensors(so->model, note_external, &external, NULL) != ONQ_OK)
+        return false;
+    return !external && so->save_external == NULL && !so->model->touched && so->model->file.p != NULL &&
            so->observer == NULL && so->n_extra_outputs == 0 && !so->only_extra_outputs;
 }
 

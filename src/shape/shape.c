@@ -121,6 +121,22 @@ static bool has_rank(const oq_vtype *t) {
            (t->kind == OQ_V_MAP || t->kind == OQ_V_OPAQUE || (t->has_shape && t->elem_type != 0));
 }
 
+/* The first node of the graph, in its order, with an output that has no shape. */
+static void find_first(oq_shape_report *r, const oq_scope *s) {
+    for (size_t i = 0; s->graph != NULL && i < s->graph->node.n; i++) {
+        const oq_node *n = s->graph->node.v[i];
+        for (size_t o = 0; o < n->output.n; o++) {
+            const uint32_t at = oq_map_find(&s->map, n->output.v[o]);
+            if (at == OQ_MAP_NONE || s->vals.v[at]->maker != n || has_rank(s->vals.v[at]->type)) {
+                continue;
+            }
+            r->first = n;
+            r->first_output = n->output.v[o];
+            return;
+        }
+    }
+}
+
 static void count(oq_infer *in) {
     oq_shape_report *r = &in->report;
     for (size_t i = 0; i < in->scopes.n; i++) {
@@ -138,6 +154,7 @@ static void count(oq_infer *in) {
             if (none && r->first == NULL) {
                 r->first = v->maker;
                 r->first_output = v->name;
+                find_first(r, s);
             }
         }
     }
@@ -152,6 +169,12 @@ static onq_code run(oq_shapes *s, onq_error *err) {
         OQ_TRY(run_pass(s, err));
     }
     count(in);
+    const oq_node *no_rule = in->report.first_no_rule;
+    if (in->opt.strict && !in->plain && in->report.first != NULL && no_rule != NULL) {
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "node '%.*s' (%.*s): no rule tells its shapes", OQ_STR(no_rule->name),
+                       OQ_STR(no_rule->op_type));
+    }
     if (in->opt.strict && in->why[0] != 0) {
         return oq_fail(err, ONQ_E_INVALID, "%s", in->why);
     }
