@@ -4,6 +4,7 @@
 #include "quantize/opset.h"
 
 #include "onnx/graph.h"
+#include "onnx/upgrade.h"
 #include "quantize/qop.h"
 
 static bool has_float16(const oq_graph *g) {
@@ -104,6 +105,11 @@ onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_
     const int64_t now = oq_model_opset(m, OQ_S(""));
     if (target <= now)
         return ONQ_OK;
-    return oq_fail(err, ONQ_E_UNSUPPORTED, "%s and the model has %lld (convert it first)", why,
-                   (long long)now);
+    const onq_code rc = oq_model_upgrade(m, target, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s, and raising the model from %lld to %lld fails", why,
+                           (long long)now, (long long)target);
+    oq_warn(m->env, "%s: the model is raised from opset %lld to %lld", why, (long long)now,
+            (long long)target);
+    return ONQ_OK;
 }
