@@ -17,6 +17,7 @@ from onnxruntime.quantization import calibrate as ref
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+DIGITS = ROOT / "examples" / "digits_cnn"
 ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
 
 
