@@ -31,6 +31,7 @@ typedef struct runner {
     oq_collector c;
     oq_partial_meta meta;
     oq_str *names;     /* observed */
+    oq_dtype *types;
     size_t *tensors;   /* their numbers in the collector */
     size_t n_names;
     OQ_VEC(fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
@@ -71,6 +72,7 @@ static onq_code open_session(runner *r, onq_error *err) {
     r->observer = (oq_observer){
         .names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
     o.observer = &r->observer;
+    o.observed_types = r->types;
     return oq_session_open(r->job->engine, &o, &r->session, err);
 }
 
@@ -83,9 +85,10 @@ static onq_code make_collector(runner *r, onq_error *err) {
     oq_map map;
     oq_map_init(&map, &r->arena);
     r->names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
+    r->types = OQ_NEW_ARRAY(&r->arena, oq_dtype, n);
     r->tensors = OQ_NEW_ARRAY(&r->arena, size_t, n);
     oq_str *all = OQ_NEW_ARRAY(&r->arena, oq_str, n);
-    if (r->names == NULL || r->tensors == NULL || all == NULL)
+    if (r->names == NULL || r->types == NULL || r->tensors == NULL || all == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         const oq_cal_target *t = &targets.all.v[i];
@@ -97,6 +100,7 @@ static onq_code make_collector(runner *r, onq_error *err) {
         if (t->alias_of.p != NULL || t->constant != NULL)
             continue;
         r->names[r->n_names] = t->name;
+        r->types[r->n_names] = t->type;
         r->tensors[r->n_names++] = i;
     }
     OQ_TRY(oq_collect_init(&r->c, r->env, r->job->options, all, n, err));

@@ -142,6 +142,13 @@ static float rnd(oq_dtype type, float x) {
 
 void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out) {
     const float delta = rnd(type, last - first);
+    if (!isfinite(delta)) {
+        const double wide = ((double)last - (double)first) / (double)n;
+        for (size_t i = 0; i < n; i++)
+            out[i] = oq_np_round(type, (double)first + (double)i * wide);
+        out[n] = last;
+        return;
+    }
     const float div = rnd(type, (float)n);
     const float step = rnd(type, delta / div);
     for (size_t i = 0; i <= n; i++) {

@@ -23,7 +23,8 @@ void oq_np_log_f32_n(float *v, size_t n);
 /* x rounded to the type (OQ_FLOAT or OQ_FLOAT16), as a float. */
 float oq_np_round(oq_dtype type, double x);
 
-/* np.linspace(first, last, n + 1) in `type`, n at least 1. */
+/* np.linspace(first, last, n + 1) in `type`, n at least 1. Where the width of the range passes the
+ * type numpy gives NaN; here the edges are then computed in double. */
 void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out);
 
 #endif

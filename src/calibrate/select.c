@@ -40,7 +40,9 @@ static onq_code consider(selecting *s, oq_str name, onq_error *err) {
         return ONQ_OK;
     if (s->o->only != NULL && !oq_map_has(&s->only, name))
         return ONQ_OK;
-    const oq_cal_target t = {.name = name, .rank = info.has_shape ? (uint32_t)info.rank : 0};
+    const oq_cal_target t = {.name = name,
+                             .type = (oq_dtype)info.elem_type,
+                             .rank = info.has_shape ? (uint32_t)info.rank : 0};
     if (!oq_map_put(&s->taken, name, (uint32_t)s->out->all.n) ||
         !OQ_PUSH(s->arena, &s->out->all, t))
         return oq_fail_nomem(err);

@@ -57,6 +57,8 @@ typedef struct oq_session_options {
     const char *const *custom_ops;  /* libraries of custom operators */
     size_t n_custom_ops;
     const oq_observer *observer;    /* or NULL; borrowed until the session is closed */
+    const oq_dtype *observed_types; /* of the observer's names, or NULL. A float16 tensor that is not said to be
+                                     * one may be shown as float32, before it is rounded. */
     const oq_str *extra_outputs;    /* tensors of the main graph that become outputs behind its own */
     size_t n_extra_outputs;
     bool only_extra_outputs;        /* the graph's own outputs are not computed unless needed */

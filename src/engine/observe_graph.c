@@ -16,6 +16,7 @@
 typedef struct observing {
     oq_arena *arena;
     const oq_str *names;
+    const oq_dtype *types; /* or NULL */
     size_t n;
     oq_map wanted;    /* name -> index */
     oq_names taken;   /* every name of the model */
@@ -34,7 +35,9 @@ static oq_node *observe_node(observing *o, uint32_t index, oq_str in, oq_str out
     const oq_str name = oq_names_unique(&o->taken, OQ_S("onq_observe"));
     if (name.p == NULL)
         return NULL;
-    oq_node *n = oq_node_make(o->arena, OQ_OBSERVE_OP, name, &in, 1, &out, 1);
+    const bool half = o->types != NULL && o->types[index] == OQ_FLOAT16;
+    oq_node *n = oq_node_make(o->arena, half ? OQ_OBSERVE_HALF_OP : OQ_OBSERVE_OP, name, &in, 1,
+                              &out, 1);
     if (n == NULL || !oq_attr_set_int(o->arena, n, OQ_S("i"), (int64_t)index))
         return NULL;
     n->domain = OQ_S(OQ_OBSERVE_DOMAIN);
@@ -179,9 +182,11 @@ static onq_code import_domain(oq_arena *a, oq_model_proto *proto, onq_error *err
     return OQ_PUSH(a, &proto->opset_import, set) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto, const oq_str *names,
-                          size_t n, onq_error *err) {
-    observing o = {.arena = a, .names = names, .n = n};
+onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
+                          const oq_session_options *so, onq_error *err) {
+    const oq_str *names = so->observer->names;
+    const size_t n = so->observer->n_names;
+    observing o = {.arena = a, .names = names, .types = so->observed_types, .n = n};
     oq_map_init(&o.wanted, a);
     o.found = OQ_NEW_ARRAY(a, bool, n);
     o.renamed = OQ_NEW_ARRAY(a, oq_str, n);

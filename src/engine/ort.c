@@ -124,7 +124,9 @@ static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_sess
     oq_ort_observe_init(&s->observe, api, &s->base.engine->env->alloc, so->observer);
     OQ_TRY(oq_ort_check(api, api->CreateCustomOpDomain(OQ_OBSERVE_DOMAIN, &s->domain), err,
                         "observers"));
-    OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.table), err,
+    OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.any.table), err,
+                        "observers"));
+    OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.half.table), err,
                         "observers"));
     return oq_ort_check(api, api->AddCustomOpDomain(o, s->domain), err, "observers");
 }

@@ -1,5 +1,7 @@
 /*
- * ort_observe.c — the operator Observe: a pass-through that shows its tensor to a callback of ours.
+ * ort_observe.c — the operator Observe: a pass-through that shows its tensor to a callback of ours. ObserveHalf is
+ * the same for float16 only: an operator that takes float32 too may be run in it by the runtime, which then leaves
+ * out the rounding in between, and what is observed would not be the tensor.
  *
  * Its output is declared an alias of its input (get_alias_map), so the runtime gives both one buffer:
  * nothing is copied and the tensor lives as long as it would without the observer. Where the runtime must
@@ -22,6 +24,11 @@ static const char *get_name(const oq_ort_custom_op *op) {
     return OQ_OBSERVE_OP;
 }
 
+static const char *get_half_name(const oq_ort_custom_op *op) {
+    (void)op;
+    return OQ_OBSERVE_HALF_OP;
+}
+
 static const char *get_provider(const oq_ort_custom_op *op) {
     (void)op;
     return NULL; /* CPU */
@@ -32,6 +39,12 @@ static int get_type(const oq_ort_custom_op *op, size_t i) {
     (void)op;
     (void)i;
     return 0;
+}
+
+static int get_half_type(const oq_ort_custom_op *op, size_t i) {
+    (void)op;
+    (void)i;
+    return OQ_FLOAT16; /* the runtime's number is ONNX's */
 }
 
 static size_t get_count(const oq_ort_custom_op *op) {
@@ -58,9 +71,7 @@ static int get_last_version(const oq_ort_custom_op *op) {
 static OrtStatus *create(const oq_ort_custom_op *op, const void *api_table,
                          const OrtKernelInfo *info, void **out) {
     (void)api_table;
-    /* The runtime sees the table as const; it is the first member of a struct of ours that is not. */
-    ort_observe *owner = NULL;
-    memcpy(&owner, &(const void *){op}, sizeof owner);
+    ort_observe *owner = ((const ort_observe_op *)(const void *)op)->owner;
     int64_t index = 0;
     OrtStatus *s = owner->api->KernelInfoGetAttribute_int64(info, "i", &index);
     if (s != NULL)
@@ -173,7 +184,7 @@ static bool is_whole_shape(const oq_ort_api *api, const OrtTensorTypeAndShapeInf
 
 /* The output has the input's type, which the runtime knows, and shape. */
 static OrtStatus *infer_shape(const oq_ort_custom_op *op, OrtShapeInferContext *c) {
-    const ort_observe *o = (const ort_observe *)(const void *)op;
+    const ort_observe *o = ((const ort_observe_op *)(const void *)op)->owner;
     OrtTensorTypeAndShapeInfo *info = NULL; /* the context's; not to be released */
     OrtStatus *s = o->api->ShapeInferContext_GetInputTypeShape(c, 0, &info);
     if (s != NULL || !is_whole_shape(o->api, info))
@@ -198,7 +209,8 @@ static void release_alias_map(int *in, int *out) {
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
                          const oq_observer *observer) {
     *o = (ort_observe){.api = api, .alloc = alloc, .observer = observer};
-    o->table = (oq_ort_custom_op){
+    o->any.owner = o->half.owner = o;
+    o->any.table = (oq_ort_custom_op){
         .version = OQ_ORT_API,
         .get_name = get_name,
         .get_provider = get_provider,
@@ -222,4 +234,7 @@ void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_alloca
         .get_alias_map = get_alias_map,
         .release_alias_map = release_alias_map,
     };
+    o->half.table = o->any.table;
+    o->half.table.get_name = get_half_name;
+    o->half.table.get_input_type = o->half.table.get_output_type = get_half_type;
 }

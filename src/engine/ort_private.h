@@ -16,9 +16,15 @@ typedef struct ort_engine {
     OrtAllocator *allocator; /* the runtime's own; not to be released */
 } ort_engine;
 
-/* The operator Observe of one session: the table, and whom its kernels call. */
-typedef struct ort_observe {
+/* An operator of ours: the table, and whose it is. */
+typedef struct ort_observe_op {
     oq_ort_custom_op table; /* first: the runtime hands it back */
+    struct ort_observe *owner;
+} ort_observe_op;
+
+/* The operators Observe and ObserveHalf of one session, and whom their kernels call. */
+typedef struct ort_observe {
+    ort_observe_op any, half;
     const oq_ort_api *api;
     const onq_allocator *alloc;
     const oq_observer *observer;
@@ -47,7 +53,7 @@ typedef struct ort_session {
     oq_arena run_arena; /* texts, dims and items of the last run's outputs */
 } ort_session;
 
-/* ort_observe.c: prepares the table; the domain is added to the session's options by the caller. */
+/* ort_observe.c: prepares the tables; the domain is added to the session's options by the caller. */
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
                          const oq_observer *observer);
 

@@ -347,8 +347,7 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
     oq_model shell = *o->model;
     shell.proto = s->proto;
     if (o->observer != NULL && o->observer->n_names > 0)
-        OQ_TRY(oq_graph_observe(&s->arena, &shell, s->proto, o->observer->names,
-                                o->observer->n_names, err));
+        OQ_TRY(oq_graph_observe(&s->arena, &shell, s->proto, o, err));
     OQ_TRY(add_outputs(s, o, err));
     placer p = {.g = s, .model = o->model};
     if (!inline_all) {

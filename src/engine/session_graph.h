@@ -15,6 +15,7 @@
 
 #define OQ_OBSERVE_DOMAIN "onq.engine"
 #define OQ_OBSERVE_OP "Observe"
+#define OQ_OBSERVE_HALF_OP "ObserveHalf" /* float16 and nothing else */
 
 /* An initializer whose bytes only memory has. */
 typedef struct oq_handed {
@@ -39,8 +40,8 @@ onq_code oq_session_graph_init(oq_session_graph *g, const oq_session_options *o,
                                onq_error *err);
 void oq_session_graph_release(oq_session_graph *g);
 
-/* Puts an Observe node with attribute i = index behind each named tensor (observe_graph.c). */
-onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto, const oq_str *names,
-                          size_t n, onq_error *err);
+/* Puts an Observe node with attribute i = index behind each tensor that is named (observe_graph.c). */
+onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
+                          const oq_session_options *o, onq_error *err);
 
 #endif

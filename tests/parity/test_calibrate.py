@@ -366,9 +366,21 @@ def test_float16(case, tmp_path):
     half = TensorProto.FLOAT16
     model = make(tmp_path / "half.onnx", nodes, [info("x", [None, 64], half)], [info("y", None, half)], [init])
     rng = np.random.default_rng(9)
-    for scale in (1, 30, 0.01):
+    method, options = case
+    done = 0
+    for scale in (1, 30, 0.01, 1000):
         samples = [{"x": (rng.normal(size=(8, 64)) * scale).astype(np.float16)} for _ in range(3)]
-        compare(model, samples, *case, tmp_path)
+        for bins in [None] if method == "minmax" else [None, 200, 512]:
+            more = {"num_bins": bins} if bins and (method != "distribution" or bins >= 512) else {}
+            try:
+                reference(model, samples, method, tmp_path, **options, **more)
+            except ValueError as e: # 2,048 bins are more than a range of float16 can hold
+                assert "Too many bins" in str(e)
+                calibrate(model, samples, method, {**options, **more}, tmp_path)
+                continue
+            compare(model, samples, method, {**options, **more}, tmp_path)
+            done += 1
+    assert done > 0
 
 
 @pytest.mark.parametrize("case", ODD_CASES, ids=name_of)
