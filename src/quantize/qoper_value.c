@@ -297,11 +297,30 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     return oq_qo_emit(q, dq, err);
 }
 
+/* What an inner graph reads from outside must exist as float. (A name that it defines itself may be
+ * dequantized too: that harms nothing.) */
+static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->input.n; k++)
+            OQ_TRY(oq_qo_dequantize(ctx, g->node.v[i]->input.v[k], err));
+    for (size_t i = 0; i < g->output.n; i++)
+        OQ_TRY(oq_qo_dequantize(ctx, g->output.v[i]->name, err));
+    return ONQ_OK;
+}
+
 onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
     if (why != NULL)
         q->why = why;
     for (size_t i = 0; i < n->input.n; i++)
         OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
+    for (size_t i = 0; i < n->attribute.n; i++) {
+        const oq_attribute *at = n->attribute.v[i];
+        if (at->g != NULL)
+            OQ_TRY(oq_walk_graphs(at->g, dequantize_inner, q, err));
+        for (size_t k = 0; k < at->graphs.n; k++)
+            OQ_TRY(oq_walk_graphs(at->graphs.v[k], dequantize_inner, q, err));
+    }
     return oq_qo_emit(q, n, err);
 }
 

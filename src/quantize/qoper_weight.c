@@ -209,6 +209,23 @@ static bool all_zero(const oq_qparams *p) {
     return p->n > 0;
 }
 
+/* Puts a tensor in front of another in the graph's list; nothing when either is elsewhere. */
+static void move_before(oq_graph *g, const oq_tensor *t, const oq_tensor *anchor) {
+    size_t from = g->initializer.n, to = from;
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        if (g->initializer.v[i] == t)
+            from = i;
+        if (g->initializer.v[i] == anchor)
+            to = i;
+    }
+    if (from >= to || to == g->initializer.n)
+        return;
+    oq_tensor *moved = g->initializer.v[from];
+    memmove(&g->initializer.v[from], &g->initializer.v[from + 1],
+            (to - 1 - from) * sizeof(oq_tensor *));
+    g->initializer.v[to - 1] = moved;
+}
+
 static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
     const oq_qconfig *c = sh->job.config;
     oq_arena *a = keep(sh);
@@ -225,6 +242,9 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
         all_zero(&w->params) && n > 0 && (!per_channel || n == w->params.n) &&
         oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real, per_channel) >
             0) {
+        /* The reference removes both and adds them again. */
+        move_before(sh->job.model->proto->graph, w->scale, b->quantized);
+        move_before(sh->job.model->proto->graph, w->quantized, b->quantized);
         sh->job.plan->n_weight_adjusted++;
         w->adjusted = true;
     }

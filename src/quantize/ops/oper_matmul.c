@@ -43,6 +43,8 @@ onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
     if (made == NULL)
         return oq_fail_nomem(err);
     made->attribute.n = 0;
+    if (!ms)
+        made->domain = OQ_S(""); /* said, as in the reference */
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     OQ_TRY(oq_qo_output(q, n, &out, err));
@@ -91,8 +93,12 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, NULL, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_keep(q, n, "no range for the output", err);
-    if (has_c && !oq_qo_can_bias(q, n, 2, 1))
+    if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {
+        /* Stays float; but the reference has quantized its weight by then, and reads it dequantized. */
+        if (oq_qo_value_of(q, n->input.v[0]) != NULL && oq_qo_init(q, n->input.v[1]) != NULL)
+            OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
         return oq_qo_keep(q, n, NULL, err);
+    }
     oq_node *made = oq_qo_node_new(q, n, "QGemm", true);
     if (made == NULL)
         return oq_fail_nomem(err);

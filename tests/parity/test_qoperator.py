@@ -1,0 +1,120 @@
+"""test_qoperator.py - `onq static --quant_format qoperator` against the reference's QOperator format.
+
+As test_qdq.py: a verdict for each case, "identical" unless KNOWN says otherwise and docs/DIFFERENCES.md says why.
+"""
+import itertools
+import re
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import opmodels
+import quantcase
+
+OPSETS = (11, 13, 17, 21)
+
+# case id (a regular expression) -> verdict, section of docs/DIFFERENCES.md
+KNOWN = [
+    (r"op:Where.*", "only_onq", "Where in QOperator format"),
+    (r"op:Where.*:force", "identical", None),
+    (r"op:If@.*", "only_onq", "Inner graphs in QOperator format"),
+    (r"real:(bert_toy_fused|ppocrv4_det).*", "only_onq", "Nodes that cannot be quantized leave nothing behind"),
+    (r"op:Gemm.dynamic_bias@.*", "differs", "Order of initializers"),
+    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights of rank 3, per channel"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    return quantcase.Bench(tmp_path_factory.mktemp("qoperator"))
+
+
+def judge(name, result):
+    want, section = "identical", None
+    for pattern, verdict, where in KNOWN:
+        if re.fullmatch(pattern, name):
+            want, section = verdict, where
+    if section is not None:
+        text = (quantcase.ROOT / "docs" / "DIFFERENCES.md").read_text()
+        assert f"## {section}" in text, f"docs/DIFFERENCES.md has no section '{section}'"
+    assert result.verdict == want, f"{name}: wanted {want}\n{result.text()}"
+
+
+VARIANTS = {
+    "": {},
+    "per_channel": {"per_channel": True},
+    "int8": {"activation": "qint8"},
+    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
+}
+
+
+def op_cases():
+    for name, opset in itertools.product(opmodels.NAMES, OPSETS):
+        if opmodels.exists(name, opset):
+            yield pytest.param(name, opset, id=f"{name}@{opset}")
+
+
+@pytest.mark.parametrize("name, opset", list(op_cases()))
+def test_operator(bench, name, opset):
+    model = opmodels.build(name, opset)
+    key = f"{name}.{opset}"
+    bench.add(key, model, opmodels.feeds(model))
+    for variant, case in VARIANTS.items():
+        judge(f"op:{name}@{opset}:{variant}", bench.run(key, {"format": "qoperator", **case}))
+
+
+OPTIONS = {
+    "activation_symmetric": {"extra": {"ActivationSymmetric": True}},
+    "weight_symmetric": {"extra": {"WeightSymmetric": True}},
+    "weight_asymmetric": {"extra": {"WeightSymmetric": False}},
+    "restricted": {"extra": {"ActivationRestrictedAsymmetric": True}},
+    "min_range": {"extra": {"MinimumRealRange": 2.0}},
+    "no_min_range": {"extra": {"MinimumRealRange": None}},
+    "const_b": {"extra": {"MatMulConstBOnly": True}},
+    "sigmoid_nnapi": {"extra": {"extra.Sigmoid.nnapi": True}},
+    "reduce_range": {"reduce_range": True},
+    "per_channel": {"per_channel": True},
+    "per_channel_reduced": {"per_channel": True, "reduce_range": True},
+    "uint8_weights": {"weight": "quint8"},
+    "int8": {"activation": "qint8", "weight": "qint8"},
+    "some_ops": {"op_types": ["Conv", "MatMul", "Add"]},
+    "percentile": {"method": "percentile"},
+    "entropy": {"method": "entropy"},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option(bench, option):
+    case = OPTIONS[option]
+    for opset in (13, 17):
+        model = opmodels.mixed(opset)
+        bench.add(f"mixed.{opset}", model, opmodels.feeds(model), (case.get("method", "minmax"),))
+        judge(f"option:{option}@{opset}", bench.run(f"mixed.{opset}", {"format": "qoperator", **case}))
+
+
+def test_names(bench):
+    model = opmodels.mixed(17)
+    bench.add("mixed.17", model, opmodels.feeds(model))
+    names = [n.name for n in model.graph.node]
+    judge("names:exclude", bench.run("mixed.17", {"format": "qoperator", "nodes_to_exclude": names[::3]}))
+    judge("names:quantize", bench.run("mixed.17", {"format": "qoperator", "nodes_to_quantize": names[::2]}))
+
+
+
+def real_models():
+    return sorted(p.parent.name for p in quantcase.MODELS.glob("*/model.onnx"))
+
+
+@pytest.mark.parametrize("name", real_models() or [pytest.param("", marks=pytest.mark.skip("no ../shared/models"))])
+def test_real(bench, name):
+    folder = quantcase.MODELS / name
+    model = onnx.load(folder / "model.onnx")
+    inputs = [v.name for v in model.graph.input]
+    samples = []
+    for sample in sorted(folder.glob("test_data_set_*"))[:2]:
+        arrays = [numpy_helper.to_array(onnx.load_tensor(str(sample / f"input_{i}.pb"))) for i in range(len(inputs))]
+        samples.append(dict(zip(inputs, arrays)))
+    bench.add(f"real.{name}", model, samples)
+    judge(f"real:{name}", bench.run(f"real.{name}", {"format": "qoperator"}))
+    judge(f"real:{name}:per_channel", bench.run(f"real.{name}", {"format": "qoperator", "per_channel": True}))
