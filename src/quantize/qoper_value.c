@@ -283,6 +283,9 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     const oq_qo_value *v = name.n != 0 ? oq_qo_value_of(q, name) : NULL;
     if (v == NULL || oq_map_has(&q->made, name))
         return ONQ_OK;
+    /* DequantizeLinear has no axis there: who needs the weight as float keeps the float one. */
+    if (v->has_axis && q->sh->opset < 13)
+        return ONQ_OK;
     oq_arena *a = keep(q);
     const oq_str node_name = oq_str_cat(a, name, OQ_S("_DequantizeLinear"));
     if (node_name.p == NULL)

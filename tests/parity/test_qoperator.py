@@ -21,6 +21,7 @@ KNOWN = [
     (r"op:If@.*", "only_onq", "Inner graphs in QOperator format"),
     (r"real:(bert_toy_fused|ppocrv4_det).*", "only_onq", "Nodes that cannot be quantized leave nothing behind"),
     (r"op:Gemm.dynamic_bias@.*", "differs", "Order of initializers"),
+    (r"op:Gemm.dynamic_bias@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights of rank 3, per channel"),
 ]
 
