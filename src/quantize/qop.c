@@ -6,6 +6,7 @@
 #define Q   OQ_QMODE_QDQ
 #define L   OQ_QMODE_QLINEAR
 #define I   OQ_QMODE_INTEGER
+#define A   OQ_QMODE_ASKED
 #define QL  (Q | L)
 #define LI  (L | I)
 #define QLI (Q | L | I)

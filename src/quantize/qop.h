@@ -28,7 +28,8 @@ typedef struct oq_qrule {
 typedef enum oq_qmode {
     OQ_QMODE_QDQ = 1,
     OQ_QMODE_QLINEAR = 2,
-    OQ_QMODE_INTEGER = 4
+    OQ_QMODE_INTEGER = 4,
+    OQ_QMODE_ASKED = 8 /* dynamic, but only where the user lists the operator */
 } oq_qmode;
 
 typedef struct oq_qop_row {

@@ -137,7 +137,8 @@ static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
 }
 
 static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
-    const oq_qop_row *row = oq_qop_find_in(n->op_type, q->sh->mode);
+    const unsigned asked = oq_qo_is_static(q) ? 0 : OQ_QMODE_ASKED;
+    const oq_qop_row *row = oq_qop_find_in(n->op_type, q->sh->mode | asked);
     const oq_qoper_rule rule = row == NULL                          ? NULL
                                : q->sh->mode == OQ_QMODE_QLINEAR ? row->rule->qlinear
                                                                     : row->rule->integer;

@@ -189,3 +189,26 @@ def test_nothing_beside_the_input(tmp_path):
     subprocess.run(command({}, path, out), check=True, capture_output=True)
     assert [p.name for p in path.parent.iterdir()] == ["m.onnx"]
     assert [p.name for p in out.parent.iterdir()] == ["q.onnx"]
+
+
+@pytest.mark.parametrize("op, gates", [("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_recurrent_when_listed(tmp_path, op, gates, per_channel):
+    """The reference has nothing for GRU and RNN; listed by the user, their weights are stored as integers."""
+    rng = np.random.default_rng(3)
+    w = [numpy_helper.from_array(rng.normal(size=(1, gates * 8, 8)).astype(np.float32), f"w{i}") for i in range(2)]
+    g = helper.make_graph([helper.make_node(op, ["x", "w0", "w1"], ["y"], "r", hidden_size=8)], "g",
+                          [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 2, 8])],
+                          [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], w)
+    path, got = tmp_path / "m.onnx", tmp_path / "got.onnx"
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    subprocess.run(command({}, path, got), check=True, capture_output=True)
+    assert [n.op_type for n in onnx.load(got).graph.node] == [op]
+    case = {"op_types": [op], "per_channel": per_channel}
+    subprocess.run(command(case, path, got), check=True, capture_output=True)
+    m = onnx.load(got)
+    assert sorted(n.op_type for n in m.graph.node) == sorted([op, "DequantizeLinear", "DequantizeLinear"])
+    assert {t.data_type for t in m.graph.initializer if t.name.endswith("_quantized")} == {TensorProto.INT8}
+    x = {"x": rng.normal(size=(4, 2, 8)).astype(np.float32)}
+    want, have = run(path, x)[0], run(got, x)[0]
+    assert np.corrcoef(want.ravel(), have.ravel())[0, 1] > 0.99

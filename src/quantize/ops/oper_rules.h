@@ -28,6 +28,8 @@ OQ_RULE(pool);
 OQ_RULE(softmax);
 OQ_RULE(concat);
 OQ_RULE(where);
+/* quant_recurrent.c */
+OQ_RULE(recurrent);
 /* oper_direct.c */
 OQ_RULE(direct);
 OQ_RULE(maxpool);
