@@ -6,6 +6,7 @@
 #include "api/command.h"
 #include "onnx/check.h"
 #include "onnx/summary.h"
+#include "quantize/qop.h"
 
 #include <stdio.h>
 
@@ -436,23 +437,12 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
 
 /* What the quantizers' own table says. */
 static unsigned modes_of(oq_str op_type) {
-    enum { Q = 1, L = 2, I = 4, QL = Q | L, LI = L | I, QLI = Q | L | I };
-    static const struct {
-        const char *type;
-        unsigned modes;
-    } rows_of[] = {
-#define OQ_QOP(domain, type, modes, rule) {type, modes},
-#include "quantize/qop.def"
-#undef OQ_QOP
-    };
+    const oq_qop_row *row = oq_qop_find(op_type);
+    const unsigned modes = row != NULL ? row->modes : 0;
     unsigned found = 0;
-    for (size_t i = 0; i < OQ_COUNT(rows_of); i++) {
-        if (!oq_str_is(op_type, rows_of[i].type))
-            continue;
-        found |= (rows_of[i].modes & QL) != 0 ? 1u << OQ_MODE_STATIC : 0;
-        found |= (rows_of[i].modes & I) != 0 ? 1u << OQ_MODE_DYNAMIC : 0;
-    }
-    if (oq_str_is(op_type, "Gemm")) /* becomes MatMul first */
+    if ((modes & (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)) != 0)
+        found |= 1u << OQ_MODE_STATIC;
+    if ((modes & OQ_QMODE_INTEGER) != 0 || oq_str_is(op_type, "Gemm")) /* becomes MatMul first */
         found |= 1u << OQ_MODE_DYNAMIC;
     if (oq_str_is(op_type, "MatMul"))
         found |= 1u << OQ_MODE_NBITS;
