@@ -109,7 +109,9 @@ static const char *home_folder(search *s, bool own) {
 
 /* Where set-up and installation put it, seen from the program and from the library. */
 static onq_code open_installed(search *s, onq_error *err) {
-    static const char *const places[] = {"runtime", "../runtime", "onq", "../lib/onq", "../onq"};
+    /* The first three: the build folder, its programs for tests, its sanitizer builds. */
+    static const char *const places[] = {"runtime",    "../runtime", "../../runtime", "onq",
+                                         "../lib/onq", "../onq"};
     const char *last = NULL;
     for (int own = 0; own < 2; own++) {
         const char *home = home_folder(s, own == 1);
@@ -151,9 +153,9 @@ static onq_code find_library(search *s, const char *path, onq_error *err) {
     if (s->handle != NULL)
         return ONQ_OK;
     return oq_fail(err, ONQ_E_RUNTIME,
-                   "ONNX Runtime was not found: no " LIBRARY " in %.500s (get it with `pip download "
-                   "--no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT "`, unzip the wheel, and name "
-                   "onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
+                   "ONNX Runtime was not found: no " LIBRARY " in %.500s (run tools/setup.sh runtime; or "
+                   "`pip download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT "`, unzip the wheel, and "
+                   "name onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
                    " with --onnxruntime or ONQ_ONNXRUNTIME)",
                    s->tried.p != NULL ? s->tried.p : "");
 }
