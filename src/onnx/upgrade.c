@@ -398,7 +398,8 @@ static onq_code step_graph(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
             OQ_TRY(step_graph(u, x->inner.v[inner], err));
     }
     if (x->out.n == x->g->node.n) {
-        memcpy(x->g->node.v, x->out.v, x->out.n * sizeof *x->out.v);
+        if (x->out.n != 0)
+            memcpy(x->g->node.v, x->out.v, x->out.n * sizeof *x->out.v);
         return ONQ_OK;
     }
     x->g->node.n = 0;
