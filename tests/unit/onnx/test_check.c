@@ -4,6 +4,8 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -266,11 +268,95 @@ static void what_is_allowed(void **state) {
     bm_end(&b);
 }
 
+/* Functions that call each other twice each: 2^60 calls if they were expanded. */
+static void functions_are_not_expanded(void **state) {
+    (void)state;
+    enum { LEVELS = 60 };
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    char name[16], next[16];
+    good(&b);
+    for (int i = 0; i < LEVELS; i++) {
+        snprintf(name, sizeof name, "f%d", i);
+        snprintf(next, sizeof next, "f%d", i + 1);
+        add_function(&b, name, next);
+        oq_function *f = b.m->proto->functions.v[i];
+        oq_node *again = oq_node_new(b.a, bm_str(&b, next).p, OQ_S("again"));
+        again->domain = OQ_S("local");
+        assert_true(OQ_PUSH(b.a, &f->node, again));
+    }
+    if (oq_model_check(b.m, &err) != ONQ_OK)
+        fail_msg("%s", err.text);
+    bm_end(&b);
+}
+
+/* Names are data: control bytes are shown escaped, a long one is cut, and a NUL ends nothing. */
+static void names_in_messages(void **state) {
+    (void)state;
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    good(&b);
+    b.g->node.v[0]->name = OQ_S("a\x1b[31m\0b\xff");
+    b.g->node.v[0]->input.v[0] = OQ_S("no\nwhere");
+    assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
+    assert_non_null(strstr(err.text, "a\\x1b[31m\\x00b"));
+    assert_non_null(strstr(err.text, "no\\x0awhere"));
+    for (const char *p = err.text; *p != '\0'; p++)
+        assert_true((unsigned char)*p >= 0x20 && *p != 0x7f);
+
+    const size_t n = 1 << 20;
+    char *name = oq_arena_alloc(b.a, n);
+    memset(name, 'n', n);
+    b.g->node.v[0]->name = (oq_str){name, n};
+    assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
+    assert_true(strlen(err.text) < sizeof err.text);
+    assert_non_null(strstr(err.text, "'no\\x0awhere'"));
+    bm_end(&b);
+}
+
+/* A long chain, a wide fan, a node with many attributes, many initializers: linear time. */
+static void large_graphs(void **state) {
+    (void)state;
+    enum { CHAIN = 50000, FAN = 5000, ATTRIBUTES = 20000 };
+    bm b;
+    char in[32], out[32];
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "t0", OQ_FLOAT, "1");
+    for (int i = 0; i < CHAIN; i++) {
+        snprintf(in, sizeof in, "t%d w%d", i, i);
+        snprintf(out, sizeof out, "t%d", i + 1);
+        bm_node(&b, "Add", out, in, out, "");
+        bm_weight(&b, strchr(in, ' ') + 1, "1", 1);
+    }
+    for (int i = 0; i < FAN; i++) {
+        snprintf(out, sizeof out, "f%d", i);
+        bm_node(&b, "Neg", out, "t50000", out, "");
+    }
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        oq_attribute *a = OQ_NEW(b.a, oq_attribute);
+        a->name = oq_str_format(b.a, "a%d", i);
+        a->type = OQ_I32(OQ_ATTR_INT);
+        assert_true(OQ_PUSH(b.a, &b.g->node.v[0]->attribute, a));
+    }
+    const clock_t start = clock();
+    if (oq_model_check(b.m, &err) != ONQ_OK)
+        fail_msg("%s", err.text);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5.0);
+    b.g->node.v[0]->attribute.v[ATTRIBUTES - 1]->name = OQ_S("a7");
+    assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
+    assert_non_null(strstr(err.text, "attribute 'a7' is there twice"));
+    bm_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_model_passes),
         cmocka_unit_test(each_fault_is_found),
         cmocka_unit_test(what_is_allowed),
+        cmocka_unit_test(functions_are_not_expanded),
+        cmocka_unit_test(names_in_messages),
+        cmocka_unit_test(large_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
