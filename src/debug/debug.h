@@ -1,0 +1,209 @@
+/*
+ * debug.h — where a quantized model loses its accuracy.
+ *
+ * A float model and what was made of it are matched tensor by tensor (match.c), weights are dequantized and
+ * compared (weights.c), both models run over the same samples and their tensors are compared as they pass
+ * (activations.c), and what was found is put in order with a reason in words (rank.c). report.c writes
+ * the page, debug_json.c the numbers.
+ *
+ *     oq_debug d;
+ *     oq_debug_init(&d, env, float_model, quantized_model);
+ *     OQ_GO(oq_debug_match(&d, err));
+ *     OQ_GO(oq_debug_weights(&d, err));
+ *     OQ_GO(oq_debug_activations(&d, &run, err));   (with samples only)
+ *     OQ_GO(oq_debug_rank(&d, err));
+ *     oq_debug_json(&d, &writer);
+ *     oq_debug_release(&d);
+ *
+ * Matching follows the reference's create_weight_matching and create_activation_matching by name, and
+ * goes on where that ends: integer operators, weight-only blocks, and the place in the graph where names differ.
+ * Memory: the float tensors of one sample, whatever the number of samples.
+ */
+#ifndef OQ_DEBUG_DEBUG_H
+#define OQ_DEBUG_DEBUG_H
+
+#include "base/json.h"
+#include "base/vec.h"
+#include "debug/sums.h"
+#include "engine/engine.h"
+#include "engine/source.h"
+#include "onnx/graph.h"
+
+#define OQ_DBG_BINS 64 /* of the histograms */
+
+/* How the numbers of a quantized weight are laid out. */
+typedef enum oq_dbg_layout {
+    OQ_DBG_AFFINE = 0, /* as DequantizeLinear: per tensor, per channel or in blocks along an axis */
+    OQ_DBG_PAIR,       /* a float initializer in front of QuantizeLinear and DequantizeLinear */
+    OQ_DBG_NBITS,      /* MatMulNBits: [N][blocks][bytes] */
+    OQ_DBG_BNB4,       /* MatMulBnb4: FP4 or NF4, flat blocks */
+} oq_dbg_layout;
+
+/* Two histograms over one range; what lies outside counts in the first and last bin. */
+typedef struct oq_dbg_hist {
+    float lo, hi;
+    uint32_t *truth, *made; /* OQ_DBG_BINS each; NULL: not wanted */
+} oq_dbg_hist;
+
+/* Why something is where it is in the ranking. */
+typedef enum oq_dbg_reason {
+    OQ_DBG_FINE = 0,
+    OQ_DBG_SCALE_WRONG,   /* loses far more than its type must, and nothing is clipped */
+    OQ_DBG_CLIPPED,       /* values lie outside of the range */
+    OQ_DBG_WIDE,          /* the range is far wider than what is used */
+    OQ_DBG_OUTLIERS,      /* few large values stretch the range */
+    OQ_DBG_CHANNEL,       /* one channel stretches the range of all */
+    OQ_DBG_SKEWED,        /* half of the range is never used: symmetric around zero, values are not */
+    OQ_DBG_SMALL,         /* the values are smaller than the least range a quantizer gives */
+    OQ_DBG_BIAS,          /* a bias that passed the range of int32 */
+    OQ_DBG_FEW_BITS,      /* the type has too few steps for these values */
+    OQ_DBG_INHERITED,     /* the loss came in from before */
+} oq_dbg_reason;
+
+/* What ranks: a weight or an activation. */
+typedef struct oq_dbg_verdict {
+    double score;    /* dB; the lowest is the worst */
+    double own;      /* dB lost here: of the weight, or of the float tensor through this quantizer */
+    double excess;   /* dB lost beyond what type and values make necessary */
+    oq_dbg_reason reason;
+    uint32_t rank;   /* from 1 */
+} oq_dbg_verdict;
+
+typedef struct oq_dbg_weight {
+    oq_str name;    /* in the float model */
+    oq_str made;    /* of the quantized initializer */
+    oq_str op, node; /* that uses it */
+    oq_dbg_layout layout;
+    oq_tensor *truth, *quantized, *scale, *zero; /* zero may be NULL */
+    oq_tensor *scale2; /* of a bias of an integer operator: scale x scale2; or NULL */
+    int64_t axis;   /* -1: per tensor */
+    uint64_t block; /* 0: no blocks */
+    int64_t bits, k, n; /* MatMulNBits, MatMulBnb4 */
+    bool nf4;
+    bool transposed; /* the quantized one is the transpose of the float one */
+    uint32_t position;
+
+    oq_dtype type;
+    oq_sums sums;
+    double sqnr;
+    double reference_sqnr; /* as the reference gives it where its integers wrap around; NAN: the same */
+    float lo, hi;          /* of the float values */
+    double q_lo, q_hi;     /* representable; of the widest channel */
+    double saturated;      /* share of values clipped */
+    double ideal;          /* dB of a min-max scale of the same kind */
+    uint64_t n_channels;   /* of the axis that is or could be per channel */
+    float *channel_lo, *channel_hi;
+    double *channel_sqnr;
+    uint64_t worst_channel;
+    bool per_channel;
+    uint64_t pairs, hot_pairs; /* of products in one 16-bit sum; those that can pass it */
+    oq_dbg_hist hist;
+    oq_dbg_verdict verdict;
+} oq_dbg_weight;
+
+typedef struct oq_dbg_act {
+    oq_str name;      /* as the reference calls it */
+    oq_str pre, post; /* in the quantized model; pre.p == NULL: it has none in float */
+    oq_str truth;     /* in the float model; p == NULL: not found */
+    oq_str op;        /* that makes it in the quantized model */
+    bool integer;     /* post is the integer tensor itself */
+    bool by_place;    /* matched by its place in the graph */
+    oq_dtype type;
+    float *scale;     /* n of them */
+    int32_t *zero;
+    uint64_t n_params;
+    int64_t axis;
+    double q_lo, q_hi;
+    uint32_t position;
+
+    oq_sums qdq;   /* before and after quantization */
+    oq_sums cross; /* float model and after quantization */
+    oq_sums local; /* float model's values through this quantizer */
+    float lo, hi;        /* of the float model's values; without, of pre */
+    float pre_lo, pre_hi;
+    uint64_t clipped, seen; /* of the float model's values, without: of pre */
+    const char *trouble; /* why it could not be compared; NULL */
+    double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */
+    oq_dbg_hist hist;
+    oq_dbg_verdict verdict;
+
+    float *held, *held_pre; /* of the sample that runs */
+    uint64_t held_cap, held_n, pre_cap, pre_n;
+    bool has_held, has_pre;
+} oq_dbg_act;
+
+typedef struct oq_dbg_unmatched {
+    oq_str name;
+    bool weight;
+    const char *why;
+} oq_dbg_unmatched;
+
+/* A graph output of both models. */
+typedef struct oq_dbg_output {
+    oq_str name;
+    oq_sums plain;     /* float against the quantized model without optimisation */
+    oq_sums optimised; /* and with the runtime's own */
+    uint64_t rows, same_plain, same_optimised; /* top-1 along the last axis */
+} oq_dbg_output;
+
+typedef struct oq_debug {
+    onq_env *env;
+    oq_model *truth, *made;
+    oq_arena arena;
+    oq_index truth_index, made_index;
+    OQ_VEC(oq_dbg_weight) weights;
+    OQ_VEC(oq_dbg_act) acts;
+    OQ_VEC(oq_dbg_unmatched) unmatched;
+    OQ_VEC(oq_dbg_output) outputs;
+    bool histograms;   /* wanted */
+    uint64_t n_samples;
+    bool has_kernel;   /* the optimised run was done */
+    uint32_t *ranking; /* weights first: index, or weights.n + index of an activation */
+    size_t n_ranking;
+} oq_debug;
+
+/* How activations are measured. */
+typedef struct oq_debug_run {
+    oq_engine *engine;
+    oq_source *truth_source, *made_source; /* the same samples for either model */
+    oq_session_options session;            /* threads, provider and custom operators are taken */
+    bool kernel;                           /* also run the quantized model as the runtime optimises it */
+} oq_debug_run;
+
+void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made);
+void oq_debug_release(oq_debug *d);
+onq_code oq_debug_match(oq_debug *d, onq_error *err);
+onq_code oq_debug_weights(oq_debug *d, onq_error *err);
+onq_code oq_debug_activations(oq_debug *d, const oq_debug_run *run, onq_error *err);
+onq_code oq_debug_rank(oq_debug *d, onq_error *err);
+
+/* "weights", "activations", "unmatched", ... as members of the object that is open. */
+void oq_debug_json(const oq_debug *d, oq_jw *w);
+/* The ranking, at most `most` rows (0: all), and what the kernels do. */
+void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out);
+/* The page. */
+onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err);
+
+/* Words for a reason, and what to try. */
+const char *oq_dbg_reason_text(oq_dbg_reason r);
+const char *oq_dbg_reason_advice(oq_dbg_reason r);
+/* The runtime's kernels lose what the arithmetic does not: the output that shows it, or NULL. */
+const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d);
+
+/* ---- between the files of this folder */
+
+/* Adds a row to `unmatched`. */
+onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);
+/* Where tensors of one graph stand in the other, when names differ (place.c). Both graphs are indexed; the result
+ * gives, for a tensor of the quantized model, the tensor of the float model at the same place. */
+typedef struct oq_dbg_places oq_dbg_places;
+onq_code oq_dbg_places_build(oq_debug *d, oq_dbg_places **out, onq_error *err);
+/* p == NULL: none. */
+oq_str oq_dbg_place_of(const oq_dbg_places *p, oq_str made_name);
+/* Matches the weights (match_weights.c) and the activations (match.c). */
+onq_code oq_dbg_match_weights(oq_debug *d, const oq_dbg_places *p, onq_error *err);
+/* Least and greatest whole number of a type; false for types that are no integers. */
+bool oq_dbg_limits(oq_dtype t, double *lo, double *hi);
+bool oq_dbg_is_op(const oq_node *n, const char *op);
+
+#endif

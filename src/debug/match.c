@@ -1,0 +1,290 @@
+/*
+ * match.c — which activation of the quantized model is which tensor of the float model.
+ *
+ * Pairs of QuantizeLinear and DequantizeLinear are named as the reference's create_activation_matching names them: X
+ * and X_DequantizeLinear_Output (or ..._Output_1), X_QuantizeLinear_Input and X; other pairs by the tensor
+ * that goes in. Integer operators have no pairs: there the integer tensor itself is dequantized with the scale
+ * its operator gives it.
+ */
+#include "debug/debug.h"
+
+#include "onnx/attr.h"
+#include "onnx/tensor.h"
+
+#include <math.h>
+
+void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
+    *d = (oq_debug){.env = env, .truth = truth, .made = made};
+    oq_arena_init(&d->arena, &env->alloc);
+}
+
+static void free_held(oq_debug *d, oq_dbg_act *a) {
+    oq_free(&d->env->alloc, a->held, a->held_cap * sizeof *a->held);
+    oq_free(&d->env->alloc, a->held_pre, a->pre_cap * sizeof *a->held_pre);
+}
+
+void oq_debug_release(oq_debug *d) {
+    for (size_t i = 0; i < d->acts.n; i++)
+        free_held(d, &d->acts.v[i]);
+    oq_arena_release(&d->arena);
+    *d = (oq_debug){0};
+}
+
+bool oq_dbg_is_op(const oq_node *n, const char *op) {
+    return oq_str_is(n->op_type, op);
+}
+
+bool oq_dbg_limits(oq_dtype t, double *lo, double *hi) {
+    const oq_dtype_info *info = oq_dtype_find(t);
+    if (info == NULL || info->bits == 0 || info->bits > 32)
+        return false;
+    if (info->cls == OQ_CLASS_UINT) {
+        *lo = 0;
+        *hi = ldexp(1, (int)info->bits) - 1;
+    } else if (info->cls == OQ_CLASS_INT) {
+        *lo = -ldexp(1, (int)info->bits - 1);
+        *hi = ldexp(1, (int)info->bits - 1) - 1;
+    } else if (t == OQ_FLOAT8E4M3FN) {
+        *lo = -448;
+        *hi = 448;
+    } else if (t == OQ_FLOAT8E5M2) {
+        *lo = -57344;
+        *hi = 57344;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err) {
+    const size_t n = d->unmatched.n; /* what several rows of one node say is said once */
+    for (size_t i = n > 8 ? n - 8 : 0; i < n; i++)
+        if (d->unmatched.v[i].why == why && oq_str_eq(d->unmatched.v[i].name, name))
+            return ONQ_OK;
+    return OQ_PUSH(&d->arena, &d->unmatched, (oq_dbg_unmatched){name, weight, why})
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* ---- parameters ---- */
+
+/* Reads scale and zero point of an activation; false when they are not constants or do not fit. */
+static onq_code read_params(oq_debug *d, oq_dbg_act *a, const oq_node *n, size_t scale_at,
+                            size_t zero_at, bool *known, onq_error *err) {
+    *known = false;
+    oq_tensor *scale =
+        scale_at < n->input.n ? oq_index_init(&d->made_index, n->input.v[scale_at]) : NULL;
+    oq_tensor *zero = zero_at < n->input.n && n->input.v[zero_at].n > 0
+                          ? oq_index_init(&d->made_index, n->input.v[zero_at])
+                          : NULL;
+    if (scale == NULL || !oq_dtype_is_float(scale->data_type.v))
+        return ONQ_OK;
+    size_t n_scale = 0;
+    OQ_TRY(oq_tensor_floats(d->made, scale, &d->arena, &a->scale, &n_scale, err));
+    a->n_params = n_scale;
+    a->zero = OQ_NEW_ARRAY(&d->arena, int32_t, n_scale + 1);
+    if (a->zero == NULL)
+        return oq_fail_nomem(err);
+    a->type = (oq_dtype)oq_attr_int(n, "output_dtype", OQ_UINT8);
+    if (zero != NULL)
+        a->type = (oq_dtype)zero->data_type.v;
+    double lo = 0, hi = 0;
+    if (n_scale == 0 || !oq_dbg_limits(a->type, &lo, &hi))
+        return ONQ_OK;
+    const oq_dtype_info *info = oq_dtype_find(a->type);
+    if (zero != NULL && info->cls != OQ_CLASS_REAL) {
+        int64_t *z = NULL;
+        size_t n_zero = 0;
+        OQ_TRY(oq_tensor_i64s(d->made, zero, &d->arena, &z, &n_zero, err));
+        for (size_t i = 0; i < n_scale && n_zero > 0; i++)
+            a->zero[i] = (int32_t)z[i < n_zero ? i : 0];
+    }
+    a->axis = oq_attr_int(n, "axis", 1);
+    a->q_lo = INFINITY;
+    a->q_hi = -INFINITY;
+    for (size_t i = 0; i < n_scale; i++) {
+        const double s = (double)a->scale[i];
+        a->q_lo = fmin(a->q_lo, (lo - a->zero[i]) * s);
+        a->q_hi = fmax(a->q_hi, (hi - a->zero[i]) * s);
+    }
+    *known = n_scale == 1;
+    return ONQ_OK;
+}
+
+/* ---- pairs ---- */
+
+static bool strip(oq_str s, const char *suffix, oq_str *out) {
+    const oq_str x = oq_str_of(suffix);
+    if (!oq_str_ends(s, x))
+        return false;
+    *out = (oq_str){s.p, s.n - x.n};
+    return true;
+}
+
+/* The name the reference gives the pair; by_rule tells whether it would. */
+static oq_str pair_name(oq_str pre, oq_str post, bool *by_rule) {
+    oq_str base;
+    *by_rule = true;
+    if (strip(pre, "_QuantizeLinear_Input", &base) && oq_str_eq(base, post))
+        return post;
+    if (strip(post, "_DequantizeLinear_Output", &base) && oq_str_eq(base, pre))
+        return pre;
+    if (strip(post, "_DequantizeLinear_Output_1", &base) && oq_str_eq(base, pre))
+        return pre;
+    *by_rule = false;
+    return pre;
+}
+
+static bool is_real_value(const oq_index *ix, oq_str name) {
+    const oq_value *v = oq_index_find(ix, name);
+    return v != NULL && (v->producer != OQ_NO_NODE || (v->is_input && v->init == NULL));
+}
+
+/* The tensor of the float model: of that name, else at that place. */
+static void find_truth(const oq_debug *d, const oq_dbg_places *p, oq_dbg_act *a) {
+    oq_str at = a->name;
+    if (!is_real_value(&d->truth_index, at)) {
+        at = p != NULL ? oq_dbg_place_of(p, a->pre.p != NULL ? a->pre : a->post)
+                       : (oq_str){NULL, 0};
+        a->by_place = true;
+    }
+    if (at.p != NULL && is_real_value(&d->truth_index, at))
+        a->truth = at;
+}
+
+static onq_code add_act(oq_debug *d, oq_map *names, const oq_dbg_places *p, oq_dbg_act *a,
+                        onq_error *err) {
+    a->lo = a->pre_lo = INFINITY;
+    a->hi = a->pre_hi = -INFINITY;
+    find_truth(d, p, a);
+    if (a->truth.p == NULL) {
+        OQ_TRY(oq_dbg_leave(d, a->name, false,
+                            "the float model has no tensor of that name or at that place", err));
+        if (a->pre.p == NULL)
+            return ONQ_OK;
+    }
+    if (!oq_map_put(names, a->name, (uint32_t)d->acts.n) || !OQ_PUSH(&d->arena, &d->acts, *a))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static oq_str maker_op(const oq_index *ix, oq_str name) {
+    const oq_node *n = oq_index_producer(ix, name);
+    return n != NULL ? n->op_type : OQ_S("input");
+}
+
+static onq_code match_pair(oq_debug *d, oq_map *names, const oq_dbg_places *p, uint32_t i,
+                           bool ruled, onq_error *err) {
+    const oq_index *ix = &d->made_index;
+    const oq_node *dq = ix->graph->node.v[i];
+    if (!oq_dbg_is_op(dq, "DequantizeLinear") || dq->input.n < 2 || dq->output.n < 1)
+        return ONQ_OK;
+    const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
+    if (q == NULL || !oq_dbg_is_op(q, "QuantizeLinear") || q->input.n < 2)
+        return ONQ_OK;
+    oq_dbg_act a = {.pre = q->input.v[0], .post = dq->output.v[0], .position = i};
+    bool by_rule = false, known = false;
+    a.name = pair_name(a.pre, a.post, &by_rule);
+    if (by_rule != ruled || !is_real_value(ix, a.pre) || oq_map_has(names, a.name))
+        return ONQ_OK;
+    a.op = maker_op(ix, a.pre);
+    OQ_TRY(read_params(d, &a, q, 1, 2, &known, err));
+    if (!known)
+        a.n_params = 0;
+    return add_act(d, names, p, &a, err);
+}
+
+/* ---- integer tensors ---- */
+
+/* Where an operator keeps the scale and zero point of its output; -1: those of input 0. */
+typedef struct out_row {
+    const char *op;
+    int scale, zero;
+} out_row;
+
+static const out_row out_rows[] = {
+    {"QuantizeLinear", 1, 2},       {"QLinearConv", 6, 7},       {"QLinearMatMul", 6, 7},
+    {"QLinearAdd", 6, 7},           {"QLinearMul", 6, 7},        {"QGemm", 7, 8},
+    {"QLinearSigmoid", 3, 4},       {"QLinearLeakyRelu", 3, 4},  {"QLinearSoftmax", 3, 4},
+    {"QLinearAveragePool", 3, 4},   {"QLinearGlobalAveragePool", 3, 4},
+    {"QLinearReduceMean", 3, 4},    {"QLinearConcat", 0, 1},     {"QLinearWhere", 7, 8},
+    {"MaxPool", -1, -1},            {"Reshape", -1, -1},         {"Transpose", -1, -1},
+    {"Squeeze", -1, -1},            {"Unsqueeze", -1, -1},       {"Resize", -1, -1},
+    {"Pad", -1, -1},                {"Split", -1, -1},           {"Flatten", -1, -1},
+};
+
+static const out_row *out_row_of(const oq_node *n) {
+    for (size_t i = 0; i < OQ_COUNT(out_rows); i++)
+        if (oq_dbg_is_op(n, out_rows[i].op))
+            return &out_rows[i];
+    return NULL;
+}
+
+/* The node whose parameters hold for `name`, going back through operators that only move numbers. */
+static const oq_node *params_node(const oq_index *ix, oq_str name, const out_row **row) {
+    for (unsigned steps = 0; steps < 64; steps++) {
+        const oq_node *n = oq_index_producer(ix, name);
+        *row = n != NULL ? out_row_of(n) : NULL;
+        if (*row == NULL || (*row)->scale >= 0 || n->input.n == 0)
+            return *row != NULL && (*row)->scale >= 0 ? n : NULL;
+        name = n->input.v[0];
+    }
+    return NULL;
+}
+
+static bool has_pair(const oq_index *ix, const oq_node *q) {
+    const oq_value *v = oq_index_find(ix, q->output.v[0]);
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++)
+        if (oq_dbg_is_op(ix->graph->node.v[v->uses.v[i].node], "DequantizeLinear"))
+            return true;
+    return false;
+}
+
+static onq_code match_integer(oq_debug *d, oq_map *names, const oq_dbg_places *p, uint32_t i,
+                              onq_error *err) {
+    const oq_index *ix = &d->made_index;
+    const oq_node *n = ix->graph->node.v[i];
+    const out_row *row = out_row_of(n);
+    if (row == NULL || n->output.n < 1 || n->output.v[0].n == 0)
+        return ONQ_OK;
+    const bool is_q = oq_dbg_is_op(n, "QuantizeLinear");
+    if (is_q && (n->input.n < 2 || has_pair(ix, n) || !is_real_value(ix, n->input.v[0])))
+        return ONQ_OK;
+    const oq_node *from = params_node(ix, n->output.v[0], &row);
+    if (from == NULL)
+        return ONQ_OK;
+    oq_dbg_act a = {.post = n->output.v[0], .integer = true, .position = i, .op = n->op_type};
+    a.name = a.post;
+    strip(a.post, "_quantized", &a.name);
+    if (is_q) {
+        a.pre = a.name = n->input.v[0];
+        a.op = maker_op(ix, a.pre);
+    }
+    bool known = false;
+    if (oq_map_has(names, a.name))
+        return ONQ_OK;
+    OQ_TRY(read_params(d, &a, from, (size_t)row->scale, (size_t)row->zero, &known, err));
+    if (!known)
+        return ONQ_OK;
+    return add_act(d, names, p, &a, err);
+}
+
+/* ---- all ---- */
+
+onq_code oq_debug_match(oq_debug *d, onq_error *err) {
+    oq_map names;
+    oq_dbg_places *p = NULL;
+    oq_map_init(&names, &d->arena);
+    OQ_TRY(oq_index_build(&d->truth_index, &d->arena, d->truth->proto->graph, NULL, err));
+    OQ_TRY(oq_index_build(&d->made_index, &d->arena, d->made->proto->graph, NULL, err));
+    OQ_TRY(oq_dbg_places_build(d, &p, err));
+    OQ_TRY(oq_dbg_match_weights(d, p, err));
+    const size_t n = d->made->proto->graph->node.n;
+    for (uint32_t i = 0; i < n; i++)
+        OQ_TRY(match_pair(d, &names, p, i, true, err));
+    for (uint32_t i = 0; i < n; i++)
+        OQ_TRY(match_pair(d, &names, p, i, false, err));
+    for (uint32_t i = 0; i < n; i++)
+        OQ_TRY(match_integer(d, &names, p, i, err));
+    return ONQ_OK;
+}

@@ -1,0 +1,369 @@
+/*
+ * match_weights.c — which initializer of the quantized model is which weight of the float model.
+ *
+ * Names first, as the reference's create_weight_matching: W_quantized is W; also the endings that the weight-only
+ * quantizers give. Else the weight at the same input of the node at the same place. A row of the table
+ * below says where an operator keeps a weight and its parameters.
+ */
+#include "debug/debug.h"
+
+#include "onnx/attr.h"
+#include "onnx/tensor.h"
+
+typedef enum axis_rule {
+    AXIS_ATTR,  /* the attribute axis */
+    AXIS_FIRST, /* 0 */
+    AXIS_LAST,
+    AXIS_GEMM,  /* of the columns of B */
+    AXIS_LSTM,  /* one scale a direction, or a direction and column; stored transposed */
+} axis_rule;
+
+typedef struct weight_row {
+    const char *op;
+    int weight, scale, zero; /* inputs; -1: by name */
+    axis_rule axis;
+    int scale2; /* a bias: its scale is that of `scale` times this; -1: no bias */
+} weight_row;
+
+static const weight_row rows[] = {
+    {"DequantizeLinear", 0, 1, 2, AXIS_ATTR, -1},
+    {"QLinearConv", 3, 4, 5, AXIS_FIRST, -1},
+    {"QLinearConv", 8, 4, -1, AXIS_FIRST, 1},
+    {"QLinearMatMul", 3, 4, 5, AXIS_LAST, -1},
+    {"QLinearMatMul", 0, 1, 2, AXIS_LAST, -1},
+    {"QGemm", 3, 4, 5, AXIS_GEMM, -1},
+    {"QGemm", 6, 4, -1, AXIS_LAST, 1},
+    {"QLinearAdd", 0, 1, 2, AXIS_LAST, -1},
+    {"QLinearAdd", 3, 4, 5, AXIS_LAST, -1},
+    {"QLinearMul", 0, 1, 2, AXIS_LAST, -1},
+    {"QLinearMul", 3, 4, 5, AXIS_LAST, -1},
+    {"QAttention", 1, 4, 7, AXIS_LAST, -1},
+    {"MatMulIntegerToFloat", 1, 3, 5, AXIS_LAST, -1},
+    {"DynamicQuantizeMatMul", 1, 2, 3, AXIS_LAST, -1},
+    {"DynamicQuantizeLSTM", 1, 8, 9, AXIS_LSTM, -1},
+    {"DynamicQuantizeLSTM", 2, 10, 11, AXIS_LSTM, -1},
+    {"QEmbedLayerNormalization", 2, 8, 13, AXIS_LAST, -1},
+    {"QEmbedLayerNormalization", 3, 9, 14, AXIS_LAST, -1},
+    {"QEmbedLayerNormalization", 4, 10, 15, AXIS_LAST, -1},
+    {"QEmbedLayerNormalization", 5, 11, 16, AXIS_LAST, -1},
+    {"QEmbedLayerNormalization", 6, 12, 17, AXIS_LAST, -1},
+    {"ConvInteger", 1, -1, 3, AXIS_FIRST, -1},
+    {"MatMulInteger", 1, -1, 3, AXIS_LAST, -1},
+    {"Gather", 0, -1, -1, AXIS_LAST, -1},
+};
+
+typedef struct matching {
+    oq_debug *d;
+    const oq_dbg_places *places;
+    oq_map seen; /* float name -> index in weights */
+} matching;
+
+/* A constant of a graph: initializer, or the value of a Constant node. */
+static oq_tensor *constant(const oq_index *ix, oq_str name) {
+    if (name.n == 0)
+        return NULL;
+    oq_tensor *t = oq_index_init(ix, name);
+    const oq_node *n = t == NULL ? oq_index_producer(ix, name) : NULL;
+    if (n == NULL || !oq_dbg_is_op(n, "Constant"))
+        return t;
+    const oq_attribute *a = oq_attr_find(n, "value");
+    return a != NULL ? a->t : NULL;
+}
+
+static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
+    return slot >= 0 && (size_t)slot < n->input.n
+               ? constant(&d->made_index, n->input.v[slot])
+               : NULL;
+}
+
+static bool strip(oq_str s, const char *suffix, oq_str *out) {
+    const oq_str x = oq_str_of(suffix);
+    if (s.n <= x.n || !oq_str_ends(s, x))
+        return false;
+    *out = (oq_str){s.p, s.n - x.n};
+    return true;
+}
+
+/* ---- the float weight ---- */
+
+static oq_tensor *truth_by_name(const oq_debug *d, oq_str made, oq_str *name) {
+    static const char *const endings[] = {"_quantized", "_DQ_Q2", "_DQ_Q4", "_DQ_Q8",
+                                          "_Q2",        "_Q4",    "_Q8",    "_Bnb4"};
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+        oq_tensor *t = strip(made, endings[i], name) ? constant(&d->truth_index, *name) : NULL;
+        if (t != NULL && oq_dtype_is_float(t->data_type.v))
+            return t;
+    }
+    return NULL;
+}
+
+/* The constant at the same input of the node at the same place. */
+static oq_tensor *truth_by_place(const matching *m, const oq_node *user, oq_str used, oq_str *name) {
+    const oq_debug *d = m->d;
+    if (user == NULL || user->output.n == 0)
+        return NULL;
+    const oq_str at = oq_dbg_place_of(m->places, user->output.v[0]);
+    const oq_node *n = at.p != NULL ? oq_index_producer(&d->truth_index, at) : NULL;
+    /* A Relu or BatchNormalization may stand between. */
+    for (unsigned steps = 0; n != NULL && steps < 4 && !oq_str_eq(n->op_type, user->op_type); steps++)
+        n = n->input.n > 0 ? oq_index_producer(&d->truth_index, n->input.v[0]) : NULL;
+    if (n == NULL || !oq_str_eq(n->op_type, user->op_type))
+        return NULL;
+    for (size_t k = 0; k < user->input.n && k < n->input.n; k++) {
+        oq_tensor *t = oq_str_eq(user->input.v[k], used)
+                           ? constant(&d->truth_index, n->input.v[k])
+                           : NULL;
+        if (t != NULL && oq_dtype_is_float(t->data_type.v)) {
+            *name = n->input.v[k];
+            return t;
+        }
+    }
+    return NULL;
+}
+
+static const oq_node *first_user(const oq_index *ix, oq_str name) {
+    const oq_value *v = oq_index_find(ix, name);
+    return v != NULL && v->uses.n > 0 ? ix->graph->node.v[v->uses.v[0].node] : NULL;
+}
+
+/* ---- one weight ---- */
+
+static onq_code add(matching *m, oq_dbg_weight *w, onq_error *err) {
+    oq_debug *d = m->d;
+    w->type = (oq_dtype)w->quantized->data_type.v;
+    w->lo = __builtin_inff();
+    w->hi = -__builtin_inff();
+    const uint32_t at = oq_map_find(&m->seen, w->name);
+    if (at != OQ_MAP_NONE) {
+        d->weights.v[at] = *w; /* dequantized more than once: the last counts, as in the reference */
+        return ONQ_OK;
+    }
+    if (!oq_map_put(&m->seen, w->name, (uint32_t)d->weights.n) ||
+        !OQ_PUSH(&d->arena, &d->weights, *w))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* Fills who uses it; `used` is the tensor that the user reads. */
+static void set_user(const matching *m, oq_dbg_weight *w, const oq_node *holder, oq_str *used) {
+    const oq_index *ix = &m->d->made_index;
+    const oq_node *user = holder;
+    *used = w->made;
+    if (oq_dbg_is_op(holder, "DequantizeLinear") && holder->output.n > 0) {
+        *used = holder->output.v[0];
+        user = first_user(ix, *used);
+        if (user != NULL && oq_dbg_is_op(user, "Transpose") && user->output.n > 0 &&
+            oq_str_ends(w->made, OQ_S("_DQ_Q4"))) {
+            w->transposed = true;
+            user = first_user(ix, user->output.v[0]);
+        }
+    }
+    if (user != NULL) {
+        w->op = user->op_type;
+        w->node = oq_node_label(user);
+    }
+}
+
+static bool same_count(const oq_tensor *a, const oq_tensor *b) {
+    uint64_t x = 0, y = 0;
+    return oq_tensor_count(a, &x, NULL) == ONQ_OK && oq_tensor_count(b, &y, NULL) == ONQ_OK && x == y;
+}
+
+static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder, onq_error *err) {
+    oq_str used;
+    set_user(m, w, holder, &used);
+    w->truth = truth_by_name(m->d, w->made, &w->name);
+    if (w->truth == NULL) {
+        const oq_node *user =
+            oq_dbg_is_op(holder, "DequantizeLinear") ? first_user(&m->d->made_index, used) : holder;
+        w->truth = truth_by_place(m, user, used, &w->name);
+    }
+    if (w->truth == NULL)
+        return oq_dbg_leave(m->d, w->made, true,
+                            "the float model has no weight of that name or at that place", err);
+    if (w->layout == OQ_DBG_AFFINE && !same_count(w->truth, w->quantized)) {
+        w->truth = NULL;
+        return oq_dbg_leave(m->d, w->made, true,
+                            "it has another number of elements than the float weight", err);
+    }
+    return ONQ_OK;
+}
+
+/* W_scale or W_zero_point of W_quantized. */
+static oq_tensor *by_name(matching *m, oq_str made, const char *ending, onq_error *err) {
+    oq_str base;
+    if (!strip(made, "_quantized", &base))
+        return NULL;
+    const oq_str name = oq_str_cat(&m->d->arena, base, oq_str_of(ending));
+    if (name.p == NULL)
+        oq_fail_nomem(err);
+    return name.p != NULL ? oq_index_init(&m->d->made_index, name) : NULL;
+}
+
+static uint64_t count_of(const oq_tensor *t) {
+    uint64_t n = 0;
+    return t != NULL && oq_tensor_count(t, &n, NULL) == ONQ_OK ? n : 0;
+}
+
+/* The axis and blocks that a row and the shapes say; false when the scale does not fit the weight. */
+static bool set_axis(oq_dbg_weight *w, const weight_row *row, const oq_node *n) {
+    const int64_t rank = (int64_t)w->quantized->dims.n;
+    const uint64_t n_scale = count_of(w->scale);
+    w->axis = -1;
+    if (n_scale <= 1)
+        return n_scale == 1;
+    int64_t axis = rank - 1;
+    if (row->axis == AXIS_FIRST)
+        axis = 0;
+    else if (row->axis == AXIS_ATTR)
+        axis = oq_attr_int(n, "axis", 1);
+    else if (row->axis == AXIS_GEMM)
+        axis = oq_attr_int(n, "transB", 0) != 0 ? 0 : 1;
+    else if (row->axis == AXIS_LSTM && rank == 3)
+        axis = w->scale->dims.n == 1 ? 0 : 1;
+    axis = axis < 0 ? axis + rank : axis;
+    if (axis < 0 || axis >= rank)
+        return false;
+    w->axis = axis;
+    const uint64_t dim = (uint64_t)w->quantized->dims.v[axis];
+    if (row->axis == AXIS_LSTM && axis == 1)
+        w->block = dim; /* [directions][1][columns] */
+    else if (row->axis == AXIS_ATTR && w->scale->dims.n > 1)
+        w->block = (uint64_t)oq_attr_int(n, "block_size", 0);
+    if (w->block == 0)
+        return n_scale == dim;
+    uint64_t total = count_of(w->quantized), groups = (dim + w->block - 1) / w->block;
+    return dim > 0 && total / dim * groups == n_scale;
+}
+
+static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_error *err) {
+    oq_debug *d = m->d;
+    const oq_node *n = d->made_index.graph->node.v[i];
+    oq_dbg_weight w = {.position = i, .axis = -1};
+    w.quantized = input_constant(d, n, row->weight);
+    const oq_dtype_info *info =
+        w.quantized != NULL ? oq_dtype_find(w.quantized->data_type.v) : NULL;
+    if (info == NULL || oq_dtype_is_float(w.quantized->data_type.v) || info->cls == OQ_CLASS_NONE ||
+        info->cls == OQ_CLASS_BOOL || info->cls == OQ_CLASS_STRING || info->bits > 32)
+        return ONQ_OK;
+    w.made = n->input.v[row->weight];
+    w.scale = row->scale >= 0 ? input_constant(d, n, row->scale) : by_name(m, w.made, "_scale", err);
+    w.zero = row->zero >= 0 ? input_constant(d, n, row->zero)
+                            : by_name(m, w.made, "_zero_point", err);
+    w.scale2 = input_constant(d, n, row->scale2);
+    if (row->scale2 >= 0)
+        w.zero = NULL;
+    if (oq_dbg_is_op(n, "Gather") && w.scale == NULL)
+        return ONQ_OK; /* a table of indices */
+    if (w.scale == NULL || (row->scale2 >= 0 && w.scale2 == NULL))
+        return oq_dbg_leave(d, w.made, true, "its scale is not a constant", err);
+    if (!set_axis(&w, row, n) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
+        return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
+    OQ_TRY(find_truth(m, &w, n, err));
+    w.transposed = w.transposed || row->axis == AXIS_LSTM;
+    return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
+}
+
+/* ---- other layouts ---- */
+
+/* A float initializer with a pair behind it (AddQDQPairToWeight). */
+static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
+    oq_debug *d = m->d;
+    const oq_node *q = d->made_index.graph->node.v[i];
+    oq_tensor *t = q->input.n >= 2 ? oq_index_init(&d->made_index, q->input.v[0]) : NULL;
+    if (t == NULL || !oq_dtype_is_float(t->data_type.v))
+        return ONQ_OK;
+    oq_dbg_weight w = {.position = i, .axis = -1, .layout = OQ_DBG_PAIR, .quantized = t};
+    w.made = w.name = q->input.v[0];
+    w.scale = input_constant(d, q, 1);
+    w.zero = input_constant(d, q, 2);
+    w.truth = constant(&d->truth_index, w.name);
+    if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
+        !set_axis(&w, &rows[0], q))
+        return ONQ_OK;
+    const oq_node *dq = first_user(&d->made_index, q->output.n > 0 ? q->output.v[0] : w.made);
+    oq_str used;
+    if (dq != NULL)
+        set_user(m, &w, dq, &used);
+    const oq_dtype type = w.zero != NULL ? (oq_dtype)w.zero->data_type.v : OQ_UINT8;
+    OQ_TRY(add(m, &w, err));
+    const uint32_t at = oq_map_find(&m->seen, w.name);
+    d->weights.v[at].type = type;
+    return ONQ_OK;
+}
+
+static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
+    oq_debug *d = m->d;
+    const oq_node *n = d->made_index.graph->node.v[i];
+    const bool bnb = oq_dbg_is_op(n, "MatMulBnb4");
+    oq_dbg_weight w = {.position = i, .axis = -1, .layout = bnb ? OQ_DBG_BNB4 : OQ_DBG_NBITS};
+    w.quantized = input_constant(d, n, 1);
+    w.scale = input_constant(d, n, 2);
+    w.zero = bnb ? NULL : input_constant(d, n, 3);
+    if (w.quantized == NULL || w.scale == NULL)
+        return ONQ_OK;
+    w.made = n->input.v[1];
+    w.k = oq_attr_int(n, "K", 0);
+    w.n = oq_attr_int(n, "N", 0);
+    w.bits = bnb ? 4 : oq_attr_int(n, "bits", 4);
+    w.block = (uint64_t)oq_attr_int(n, "block_size", 0);
+    w.nf4 = oq_attr_int(n, "quant_type", 1) == 1;
+    uint64_t cells = 0;
+    if (w.k <= 0 || w.n <= 0 || w.block == 0 || (w.bits != 2 && w.bits != 4 && w.bits != 8) ||
+        !oq_mul((uint64_t)w.k, (uint64_t)w.n, &cells))
+        return oq_dbg_leave(d, w.made, true, "K, N, bits or block_size cannot be", err);
+    if (n->input.n > 4 && n->input.v[4].n > 0)
+        return oq_dbg_leave(d, w.made, true, "its columns are reordered (g_idx)", err);
+    OQ_TRY(find_truth(m, &w, n, err));
+    if (w.truth == NULL)
+        return ONQ_OK;
+    if (count_of(w.truth) != cells || w.truth->dims.n != 2)
+        return oq_dbg_leave(d, w.made, true,
+                            "it has another number of elements than the float weight", err);
+    return add(m, &w, err);
+}
+
+static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
+    oq_debug *d = m->d;
+    const oq_node *n = d->made_index.graph->node.v[i];
+    oq_dbg_weight w = {.position = i, .axis = -1};
+    w.quantized = input_constant(d, n, 0);
+    w.scale = input_constant(d, n, 2);
+    w.zero = input_constant(d, n, 3);
+    if (w.quantized == NULL || w.scale == NULL)
+        return ONQ_OK;
+    w.made = n->input.v[0];
+    if (w.quantized->data_type.v == OQ_UINT8)
+        return oq_dbg_leave(d, w.made, true, "4-bit numbers packed in uint8 are not read here", err);
+    const int64_t rank = (int64_t)w.quantized->dims.n;
+    w.axis = oq_attr_int(n, "quantize_axis", 1);
+    w.axis = w.axis < 0 ? w.axis + rank : w.axis;
+    w.block = (uint64_t)oq_attr_int(n, "block_size", 128);
+    if (w.axis < 0 || w.axis >= rank || w.block == 0)
+        return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
+    const uint64_t dim = (uint64_t)w.quantized->dims.v[w.axis], total = count_of(w.quantized);
+    if (dim == 0 || total / dim * ((dim + w.block - 1) / w.block) != count_of(w.scale) ||
+        (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
+        return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
+    OQ_TRY(find_truth(m, &w, n, err));
+    return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
+}
+
+onq_code oq_dbg_match_weights(oq_debug *d, const oq_dbg_places *p, onq_error *err) {
+    matching m = {.d = d, .places = p};
+    oq_map_init(&m.seen, &d->arena);
+    const oq_graph *g = d->made_index.graph;
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < OQ_COUNT(rows); k++)
+            if (oq_dbg_is_op(n, rows[k].op))
+                OQ_TRY(match_row(&m, &rows[k], i, err));
+        if (oq_dbg_is_op(n, "QuantizeLinear"))
+            OQ_TRY(match_pair_weight(&m, i, err));
+        else if (oq_dbg_is_op(n, "MatMulNBits") || oq_dbg_is_op(n, "MatMulBnb4"))
+            OQ_TRY(match_blocks(&m, i, err));
+        else if (oq_dbg_is_op(n, "GatherBlockQuantized"))
+            OQ_TRY(match_gather_blocks(&m, i, err));
+    }
+    return ONQ_OK;
+}

@@ -1,0 +1,205 @@
+/*
+ * rank.c — what loses most, worst first, and the likely reason.
+ *
+ * A weight is judged by its own noise; an activation by what its quantizer does to the float model's values, so
+ * that a tensor is not blamed for what happened before it. The noise is compared with that of a plain min-max scale
+ * of the same type over the same values (`ideal`). What loses much more than that has parameters that do not fit, and
+ * comes first: it can be mended without another format.
+ */
+#include "debug/debug.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define EXCESS_FAULT 9.0   /* dB: more than one bit and a half below what the type can do */
+#define SMALLEST_RANGE 1.1e-4 /* quantizers widen ranges to 1e-4 */
+
+typedef struct reason_row {
+    const char *text, *advice;
+} reason_row;
+
+static const reason_row reasons[] = {
+    [OQ_DBG_FINE] = {"nothing unusual", ""},
+    [OQ_DBG_SCALE_WRONG] = {"scale does not fit the values",
+                            "quantize it again, or look at its override"},
+    [OQ_DBG_CLIPPED] = {"clipped range",
+                        "calibrate with more samples, or with minmax or a higher percentile"},
+    [OQ_DBG_WIDE] = {"range far wider than the values",
+                     "try --calibration_method percentile or entropy"},
+    [OQ_DBG_OUTLIERS] = {"a few large values stretch the range",
+                         "try --calibration_method percentile, or 16 bits for this tensor"},
+    [OQ_DBG_CHANNEL] = {"outlier channel", "try --per_channel"},
+    [OQ_DBG_SKEWED] = {"skewed: half of the range is not used",
+                       "use an asymmetric type (quint8) for it"},
+    [OQ_DBG_SMALL] = {"very small values", "harmless unless they are scaled up; exclude the node"},
+    [OQ_DBG_BIAS] = {"bias saturation", "leave weight adjustment on, or exclude the node"},
+    [OQ_DBG_FEW_BITS] = {"too few steps for its values",
+                         "use more bits for it, or exclude the node"},
+    [OQ_DBG_INHERITED] = {"loss comes from the layers before", "look at what ranks above it"},
+};
+
+const char *oq_dbg_reason_text(oq_dbg_reason r) {
+    return reasons[r].text;
+}
+
+const char *oq_dbg_reason_advice(oq_dbg_reason r) {
+    return reasons[r].advice;
+}
+
+/* ---- weights ---- */
+
+static int by_float(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Is one channel far larger than most? */
+static onq_code has_outlier_channel(oq_debug *d, const oq_dbg_weight *w, bool *out, onq_error *err) {
+    *out = false;
+    if (w->per_channel || w->n_channels < 2)
+        return ONQ_OK;
+    const size_t size = w->n_channels * sizeof(float);
+    float *top = oq_alloc(&d->env->alloc, size);
+    if (top == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t c = 0; c < w->n_channels; c++)
+        top[c] = fmaxf(fabsf(w->channel_lo[c]), fabsf(w->channel_hi[c]));
+    qsort(top, w->n_channels, sizeof *top, by_float);
+    *out = top[w->n_channels - 1] > 4 * top[w->n_channels / 2];
+    oq_free(&d->env->alloc, top, size);
+    return ONQ_OK;
+}
+
+static bool is_bias_saturated(const oq_dbg_weight *w) {
+    return w->type == OQ_INT32 && w->saturated > 0;
+}
+
+static onq_code judge_weight(oq_debug *d, oq_dbg_weight *w, onq_error *err) {
+    oq_dbg_verdict *v = &w->verdict;
+    bool channel = false;
+    v->own = w->sums.ee > 0 ? w->sqnr : INFINITY;
+    v->excess = isfinite(w->ideal) && w->sums.ee > 0 ? fmax(0, w->ideal - w->sqnr) : 0;
+    const double top = fmax(fabs((double)w->lo), fabs((double)w->hi));
+    OQ_TRY(has_outlier_channel(d, w, &channel, err));
+    if (is_bias_saturated(w))
+        v->reason = OQ_DBG_BIAS;
+    else if (w->saturated > 0.001 && v->excess > 3)
+        v->reason = OQ_DBG_CLIPPED;
+    else if (v->excess > EXCESS_FAULT || (w->type == OQ_INT32 && w->sqnr < 20))
+        v->reason = OQ_DBG_SCALE_WRONG;
+    else if (top < SMALLEST_RANGE / 2)
+        v->reason = OQ_DBG_SMALL;
+    else if (channel && w->sqnr < 40)
+        v->reason = OQ_DBG_CHANNEL;
+    else if (v->own < 30)
+        v->reason = OQ_DBG_FEW_BITS;
+    return ONQ_OK;
+}
+
+/* ---- activations ---- */
+
+/* What a min-max scale over the values that were seen would give. */
+static double ideal_of(const oq_dbg_act *a) {
+    double lo = 0, hi = 0;
+    const oq_sums *s = a->local.n > 0 ? &a->local : a->qdq.n > 0 ? &a->qdq : &a->cross;
+    if (a->n_params != 1 || !oq_dbg_limits(a->type, &lo, &hi) || s->n == 0 || !(a->hi >= a->lo))
+        return NAN;
+    const double step = (fmax((double)a->hi, 0) - fmin((double)a->lo, 0)) / (hi - lo);
+    return step > 0 ? 10 * log10(s->xx / (double)s->n / (step * step / 12)) : INFINITY;
+}
+
+static void judge_act(oq_dbg_act *a) {
+    oq_dbg_verdict *v = &a->verdict;
+    const oq_sums *s = a->local.n > 0 ? &a->local : a->qdq.n > 0 ? &a->qdq : &a->cross;
+    a->ideal = ideal_of(a);
+    v->own = s->ee > 0 ? oq_sums_sqnr(s) : INFINITY;
+    v->excess = isfinite(a->ideal) && s->ee > 0 ? fmax(0, a->ideal - v->own) : 0;
+    const double used = (double)a->hi - (double)a->lo, range = a->q_hi - a->q_lo;
+    const double rms = s->n > 0 ? sqrt(s->xx / (double)s->n) : 0;
+    const double top = fmax(fabs((double)a->hi), fabs((double)a->lo));
+    const double share = a->seen > 0 ? (double)a->clipped / (double)a->seen : 0;
+    if (a->n_params == 1 && range < SMALLEST_RANGE && used < range) {
+        v->reason = OQ_DBG_SMALL;
+        v->excess = 0;
+    } else if (share > 0.0001 && v->excess > 3) {
+        v->reason = OQ_DBG_CLIPPED;
+    } else if (a->n_params == 1 && used > 0 && v->excess > 5 && a->lo >= 0 && a->q_lo < -0.4 * range) {
+        v->reason = OQ_DBG_SKEWED;
+    } else if (a->n_params == 1 && used > 0 && range > 3 * used) {
+        v->reason = OQ_DBG_WIDE;
+    } else if (v->excess > EXCESS_FAULT) {
+        v->reason = OQ_DBG_SCALE_WRONG;
+    } else if (v->own < 30 && top > 20 * rms) {
+        v->reason = OQ_DBG_OUTLIERS;
+    } else if (v->own < 25) {
+        v->reason = OQ_DBG_FEW_BITS;
+    } else if (isfinite(a->xmodel_err) && a->xmodel_err < v->own - 6) {
+        v->reason = OQ_DBG_INHERITED;
+    }
+}
+
+/* ---- order ---- */
+
+static void score(oq_dbg_verdict *v) {
+    v->score = v->own;
+    if (v->excess > EXCESS_FAULT && v->reason != OQ_DBG_SMALL)
+        v->score -= 2 * v->excess;
+    if (isnan(v->score))
+        v->score = -INFINITY; /* NaN in the values: nothing is worse */
+}
+
+static oq_dbg_verdict *verdict_of(const oq_debug *d, uint32_t i) {
+    return i < d->weights.n ? &d->weights.v[i].verdict : &d->acts.v[i - d->weights.n].verdict;
+}
+
+typedef struct ranked {
+    double score;
+    uint32_t at;
+} ranked;
+
+static int by_score(const void *a, const void *b) {
+    const ranked *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score < y->score ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
+    for (size_t i = 0; i < d->weights.n; i++)
+        OQ_TRY(judge_weight(d, &d->weights.v[i], err));
+    const bool ran = d->n_samples > 0;
+    for (size_t i = 0; i < d->acts.n && ran; i++)
+        judge_act(&d->acts.v[i]);
+    const size_t n = d->weights.n + (ran ? d->acts.n : 0);
+    ranked *v = OQ_NEW_ARRAY(&d->arena, ranked, n + 1);
+    d->ranking = OQ_NEW_ARRAY(&d->arena, uint32_t, n + 1);
+    if (v == NULL || d->ranking == NULL)
+        return oq_fail_nomem(err);
+    for (uint32_t i = 0; i < n; i++) {
+        score(verdict_of(d, i));
+        v[i] = (ranked){verdict_of(d, i)->score, i};
+    }
+    qsort(v, n, sizeof *v, by_score);
+    for (uint32_t i = 0; i < n; i++) {
+        d->ranking[i] = v[i].at;
+        verdict_of(d, v[i].at)->rank = i + 1;
+    }
+    d->n_ranking = n;
+    return ONQ_OK;
+}
+
+const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d) {
+    const oq_dbg_output *worst = NULL;
+    double most = 3; /* dB */
+    for (size_t i = 0; d->has_kernel && i < d->outputs.n; i++) {
+        const oq_dbg_output *o = &d->outputs.v[i];
+        if (o->plain.n == 0 || o->optimised.n == 0)
+            continue;
+        const double gap = oq_sums_sqnr(&o->plain) - oq_sums_sqnr(&o->optimised);
+        if (gap > most) {
+            most = gap;
+            worst = o;
+        }
+    }
+    return worst;
+}

@@ -1,0 +1,35 @@
+/*
+ * sums.h — what two streams of numbers have to do with each other, as sums that can be added up over samples.
+ *
+ * `x` is the truth, `y` what became of it. Signal to noise is the reference's
+ * compute_signal_to_quantization_noice_ratio over everything that was added: 20 log10(|x| / |x - y|), both norms
+ * at least the machine epsilon of a double. The difference is taken in float32, as numpy takes it for
+ * float32 arrays; sums are doubles, whose order is the order of the data.
+ */
+#ifndef OQ_DEBUG_SUMS_H
+#define OQ_DEBUG_SUMS_H
+
+#include "base/port.h"
+
+typedef struct oq_sums {
+    double xx, yy, xy;  /* sums of x^2, y^2, x y */
+    double ee;          /* of (x - y)^2 */
+    double abs_sum;     /* of |x - y| */
+    double abs_max;     /* largest |x - y| */
+    uint64_t n;
+} oq_sums;
+
+void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n);
+/* The same when y is a double (int32 weights: numpy computes these in double). */
+void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n);
+void oq_sums_join(oq_sums *into, const oq_sums *more);
+
+double oq_sums_sqnr(const oq_sums *s);
+/* 1 when both are all zeros, 0 when one is. */
+double oq_sums_cosine(const oq_sums *s);
+double oq_sums_mean_error(const oq_sums *s);
+
+/* Least and greatest of n floats, NaN left out; *lo and *hi are widened. */
+void oq_span_add(float *lo, float *hi, const float *x, size_t n);
+
+#endif

@@ -1,0 +1,236 @@
+/*
+ * weight_measure.c — the numbers of one weight: noise, ranges, channels, what is clipped, what a good scale would
+ * give, and whether sums of two products can pass 16 bits.
+ */
+#include "debug/weights.h"
+
+#include "onnx/attr.h"
+
+#include <math.h>
+
+#define CHANNELS_MOST 65536
+
+/* ---- histograms ---- */
+
+onq_code oq_dbg_hist_make(oq_arena *a, oq_dbg_hist *h, float lo, float hi, onq_error *err) {
+    if (!(hi > lo) || !isfinite(hi - lo)) {
+        lo = isfinite(lo) ? lo - 0.5f : -1;
+        hi = lo + 1;
+    }
+    h->lo = lo;
+    h->hi = hi;
+    h->truth = OQ_NEW_ARRAY(a, uint32_t, OQ_DBG_BINS);
+    h->made = OQ_NEW_ARRAY(a, uint32_t, OQ_DBG_BINS);
+    return h->truth != NULL && h->made != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+void oq_dbg_hist_add(oq_dbg_hist *h, uint32_t *bins, const float *v, uint64_t n, uint64_t step) {
+    if (bins == NULL)
+        return;
+    const float scale = OQ_DBG_BINS / (h->hi - h->lo);
+    for (uint64_t i = 0; i < n; i += step) {
+        const float at = (v[i] - h->lo) * scale;
+        if (at != at)
+            continue;
+        bins[at < 0 ? 0 : at >= OQ_DBG_BINS - 1 ? OQ_DBG_BINS - 1 : (int)at]++;
+    }
+}
+
+/* ---- channels ---- */
+
+/* The axis along which channels are shown: that of the scales, else that of the outputs. */
+static size_t channel_axis(const oq_dbg_weight *w) {
+    const size_t rank = w->truth->dims.n;
+    if (w->axis >= 0 && w->block == 0 && !w->transposed && (size_t)w->axis < rank)
+        return (size_t)w->axis;
+    if (oq_str_is(w->op, "ConvTranspose"))
+        return rank > 1;
+    if (oq_str_is(w->op, "Conv") || oq_str_is(w->op, "QLinearConv") ||
+        oq_str_is(w->op, "ConvInteger") || oq_str_is(w->op, "Gather"))
+        return 0;
+    return rank > 0 ? rank - 1 : 0;
+}
+
+static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a,
+                         onq_error *err) {
+    const size_t axis = channel_axis(w), rank = w->truth->dims.n;
+    if (rank == 0 || u->n == 0)
+        return ONQ_OK;
+    uint64_t inner = 1;
+    for (size_t k = axis + 1; k < rank; k++)
+        inner *= (uint64_t)w->truth->dims.v[k];
+    const uint64_t dim = (uint64_t)w->truth->dims.v[axis];
+    if (dim < 2 || dim > CHANNELS_MOST)
+        return ONQ_OK;
+    w->n_channels = dim;
+    w->channel_lo = OQ_NEW_ARRAY(&d->arena, float, dim);
+    w->channel_hi = OQ_NEW_ARRAY(&d->arena, float, dim);
+    w->channel_sqnr = OQ_NEW_ARRAY(&d->arena, double, dim);
+    oq_sums *sums = OQ_NEW_ARRAY(a, oq_sums, dim);
+    if (w->channel_lo == NULL || w->channel_hi == NULL || w->channel_sqnr == NULL || sums == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t c = 0; c < dim; c++) {
+        w->channel_lo[c] = INFINITY;
+        w->channel_hi[c] = -INFINITY;
+    }
+    for (uint64_t i = 0; i < u->n; i++) {
+        const uint64_t c = i / inner % dim;
+        const double x = (double)u->x[i], e = x - (u->wide != NULL ? u->wide[i] : (double)u->y[i]);
+        w->channel_lo[c] = u->x[i] < w->channel_lo[c] ? u->x[i] : w->channel_lo[c];
+        w->channel_hi[c] = u->x[i] > w->channel_hi[c] ? u->x[i] : w->channel_hi[c];
+        sums[c].xx += x * x;
+        sums[c].ee += e * e;
+    }
+    double worst = INFINITY;
+    for (uint64_t c = 0; c < dim; c++) {
+        w->channel_sqnr[c] = oq_sums_sqnr(&sums[c]);
+        if (sums[c].ee > 0 && w->channel_sqnr[c] < worst) {
+            worst = w->channel_sqnr[c];
+            w->worst_channel = c;
+        }
+    }
+    return ONQ_OK;
+}
+
+/* ---- range ---- */
+
+/* Noise of a good scale: for each group of elements with one scale, the range they have over the steps the type
+ * has. What is known of a group: its least and greatest value, and how many it holds. */
+static onq_code ideal(oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a, onq_error *err) {
+    double lo = 0, hi = 0;
+    w->ideal = NAN;
+    if (w->type == OQ_INT32 || u->mixed || !oq_dbg_limits(w->type, &lo, &hi) ||
+        oq_dtype_find(w->type)->cls == OQ_CLASS_REAL)
+        return ONQ_OK;
+    const uint64_t n_groups = u->n_groups;
+    float *low = OQ_NEW_ARRAY(a, float, n_groups + 1), *high = OQ_NEW_ARRAY(a, float, n_groups + 1);
+    uint64_t *count = OQ_NEW_ARRAY(a, uint64_t, n_groups + 1);
+    if (low == NULL || high == NULL || count == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i < u->n; i++) {
+        const uint64_t g = oq_dbg_group(u, i);
+        low[g] = u->x[i] < low[g] ? u->x[i] : low[g];
+        high[g] = u->x[i] > high[g] ? u->x[i] : high[g];
+        count[g]++;
+    }
+    double noise = 0;
+    for (uint64_t g = 0; g < n_groups; g++) {
+        const double top = fmax(-(double)low[g], (double)high[g]);
+        const double step = u->has_zero ? ((double)high[g] - (double)low[g]) / (hi - lo)
+                                        : (lo < 0 ? 2 * top / (hi - lo) : (double)high[g] / hi);
+        noise += (double)count[g] * step * step / 12;
+    }
+    w->ideal = noise > 0 ? 10 * log10(w->sums.xx / noise) : INFINITY;
+    return ONQ_OK;
+}
+
+static void range(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+    double lo = 0, hi = 0;
+    w->q_lo = w->q_hi = NAN;
+    if (u->mixed || !oq_dbg_limits(w->type, &lo, &hi))
+        return;
+    w->q_lo = INFINITY;
+    w->q_hi = -INFINITY;
+    for (uint64_t g = 0; g < u->n_groups; g++) {
+        w->q_lo = fmin(w->q_lo, (lo - u->zero[g]) * (double)u->scale[g]);
+        w->q_hi = fmax(w->q_hi, (hi - u->zero[g]) * (double)u->scale[g]);
+    }
+    uint64_t clipped = 0;
+    if (oq_dtype_find(w->type)->cls == OQ_CLASS_REAL)
+        return;
+    for (uint64_t i = 0; i < u->n; i++)
+        clipped += ((double)u->q[i] == lo || (double)u->q[i] == hi) &&
+                   fabs((double)u->x[i] - (double)u->y[i]) >
+                       0.75 * (double)u->scale[oq_dbg_group(u, i)];
+    w->saturated = u->n > 0 ? (double)clipped / (double)u->n : 0;
+}
+
+/* The reference's (w - zero) wraps around in the weight's type. */
+static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+    w->reference_sqnr = NAN;
+    if (!u->has_zero || u->mixed || w->layout != OQ_DBG_AFFINE ||
+        (w->type != OQ_UINT8 && w->type != OQ_INT8))
+        return;
+    oq_sums s = {0};
+    for (uint64_t i = 0; i < u->n; i++) {
+        const uint64_t g = oq_dbg_group(u, i);
+        const int32_t v = u->q[i] - (int32_t)u->zero[g];
+        const float y = (w->type == OQ_UINT8 ? (float)(uint8_t)v : (float)(int8_t)v) * u->scale[g];
+        oq_sums_add(&s, &u->x[i], &y, 1);
+    }
+    const double sqnr = oq_sums_sqnr(&s);
+    w->reference_sqnr = fabs(sqnr - w->sqnr) > 1e-6 ? sqnr : NAN;
+}
+
+/* ---- sums of two products ---- */
+
+/* Pairs of weights along the inputs of one output, as a kernel with 16-bit sums of two products takes them:
+ * channels innermost. 255 times their sum passes 16 bits when it is beyond 128 either way. */
+static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+    const size_t rank = w->truth->dims.n;
+    if (w->type != OQ_INT8 || u->mixed || rank < 2 || w->transposed || u->n == 0)
+        return;
+    const int64_t *dims = w->truth->dims.v;
+    const bool conv = oq_str_is(w->op, "Conv") || oq_str_is(w->op, "QLinearConv") ||
+                      oq_str_is(w->op, "ConvInteger");
+    const bool gemm = oq_str_is(w->op, "Gemm") || oq_str_is(w->op, "QGemm");
+    const bool product = oq_str_is(w->op, "MatMul") || oq_str_is(w->op, "QLinearMatMul") ||
+                         oq_str_is(w->op, "MatMulInteger");
+    uint64_t outs, ins, space = 1, out_step, in_step;
+    if (conv) {
+        outs = (uint64_t)dims[0];
+        ins = (uint64_t)dims[1];
+        space = u->n / outs / ins;
+        out_step = ins * space;
+        in_step = space;
+        if (ins == 1 && space > 1) { /* one channel: along the window */
+            ins = space;
+            space = 1;
+            in_step = 1;
+        }
+    } else if ((gemm && w->axis != 0) || product) {
+        outs = (uint64_t)dims[rank - 1];
+        ins = (uint64_t)dims[rank - 2];
+        out_step = 1;
+        in_step = outs;
+    } else if (gemm) {
+        outs = (uint64_t)dims[0];
+        ins = (uint64_t)dims[1];
+        out_step = ins;
+        in_step = 1;
+    } else {
+        return;
+    }
+    for (uint64_t o = 0; o < outs; o++)
+        for (uint64_t s = 0; s < space; s++)
+            for (uint64_t i = 0; i + 1 < ins; i += 2) {
+                const int32_t *q = &u->q[o * out_step + s + i * in_step];
+                const int32_t sum = q[0] + q[in_step];
+                w->pairs++;
+                w->hot_pairs += sum > 128 || sum < -128;
+            }
+}
+
+onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u,
+                               oq_arena *scratch, onq_error *err) {
+    w->sums = (oq_sums){0};
+    if (u->wide != NULL)
+        oq_sums_add_real(&w->sums, u->x, u->wide, u->n);
+    else
+        oq_sums_add(&w->sums, u->x, u->y, u->n);
+    w->sqnr = oq_sums_sqnr(&w->sums);
+    w->per_channel = u->n_groups > 1;
+    oq_span_add(&w->lo, &w->hi, u->x, u->n);
+    range(w, u);
+    as_reference(w, u);
+    pairs(w, u);
+    OQ_TRY(ideal(w, u, scratch, err));
+    OQ_TRY(channels(d, w, u, scratch, err));
+    if (!d->histograms)
+        return ONQ_OK;
+    OQ_TRY(oq_dbg_hist_make(&d->arena, &w->hist, w->lo, w->hi, err));
+    const uint64_t step = u->n / 200000 + 1;
+    oq_dbg_hist_add(&w->hist, w->hist.truth, u->x, u->n, step);
+    oq_dbg_hist_add(&w->hist, w->hist.made, u->y, u->n, step);
+    return ONQ_OK;
+}

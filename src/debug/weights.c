@@ -1,0 +1,242 @@
+/*
+ * weights.c — the matched weights, dequantized and compared with the float ones; one tensor in memory at a time.
+ *
+ * Arithmetic is numpy's in the reference's _run_dequantize_linear: (w - zero) x scale in float32, in double for
+ * int32. The reference subtracts in the weight's own type, which wraps around where the zero point is not 0; here
+ * it does not, and what the reference gives stands beside it.
+ */
+#include "debug/weights.h"
+
+#include "base/real.h"
+#include "onnx/attr.h"
+#include "onnx/tensor.h"
+
+#include <math.h>
+
+/* ---- dequantization ---- */
+
+/* Where element i finds its scale. */
+uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i) {
+    if (u->dim == 0)
+        return 0;
+    const uint64_t inner = i % u->inner, d = i / u->inner % u->dim, outer = i / u->inner / u->dim;
+    if (u->block == 0)
+        return d;
+    return (outer * ((u->dim + u->block - 1) / u->block) + d / u->block) * u->inner + inner;
+}
+
+static onq_code read_scales(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                            onq_error *err) {
+    size_t n = 0, n_zero = 0;
+    OQ_TRY(oq_tensor_floats(d->made, w->scale, a, &u->scale, &n, err));
+    u->n_groups = n;
+    u->zero = OQ_NEW_ARRAY(a, double, n + 1);
+    if (u->zero == NULL)
+        return oq_fail_nomem(err);
+    if (w->scale2 != NULL) {
+        float *more = NULL;
+        OQ_TRY(oq_tensor_floats(d->made, w->scale2, a, &more, &n_zero, err));
+        for (size_t i = 0; i < n && n_zero > 0; i++)
+            u->scale[i] *= more[n_zero == 1 ? 0 : i % n_zero];
+    }
+    oq_span raw = {0};
+    if (w->zero == NULL || w->layout == OQ_DBG_NBITS)
+        return ONQ_OK;
+    const oq_dtype type = (oq_dtype)w->zero->data_type.v;
+    const oq_dtype_info *info = oq_dtype_find(type);
+    OQ_TRY(oq_model_data(d->made, w->zero, &raw, err));
+    for (size_t i = 0; i < n; i++) {
+        u->zero[i] = info->cls == OQ_CLASS_REAL ? oq_raw_get_real(type, raw.p, i)
+                                                : (double)oq_raw_get_int(type, raw.p, i);
+        u->has_zero = u->has_zero || u->zero[i] != 0;
+    }
+    return ONQ_OK;
+}
+
+static void set_grid(const oq_dbg_weight *w, oq_dbg_unpacked *u) {
+    const oq_tensor *t = w->quantized;
+    if (w->axis < 0 || u->n_groups <= 1)
+        return;
+    u->inner = 1;
+    for (size_t k = (size_t)w->axis + 1; k < t->dims.n; k++)
+        u->inner *= (uint64_t)t->dims.v[k];
+    u->dim = (uint64_t)t->dims.v[w->axis];
+    u->block = w->block;
+}
+
+static onq_code unpack_affine(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                              onq_error *err) {
+    oq_span raw = {0};
+    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    const bool real = oq_dtype_find(w->type)->cls == OQ_CLASS_REAL;
+    for (uint64_t i = 0; i < u->n; i++) {
+        const uint64_t g = oq_dbg_group(u, i);
+        if (real) {
+            u->y[i] = (float)(oq_raw_get_real(w->type, raw.p, i) - u->zero[g]) * u->scale[g];
+            continue;
+        }
+        const int64_t q = w->type == OQ_INT8    ? (int64_t)(int8_t)raw.p[i]
+                          : w->type == OQ_UINT8 ? (int64_t)raw.p[i]
+                                                : oq_raw_get_int(w->type, raw.p, i);
+        const double v = (double)q - u->zero[g];
+        u->q[i] = (int32_t)q;
+        u->y[i] = (float)v * u->scale[g];
+        if (u->wide != NULL)
+            u->wide[i] = v * (double)u->scale[g];
+    }
+    (void)a;
+    return ONQ_OK;
+}
+
+/* What QuantizeLinear makes of float weights. */
+static onq_code unpack_pair(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                            onq_error *err) {
+    float *x = NULL;
+    double lo = 0, hi = 0;
+    OQ_TRY(oq_tensor_floats(d->made, w->quantized, a, &x, NULL, err));
+    if (!oq_dbg_limits(w->type, &lo, &hi))
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "weight '%.*s': quantized as %s", OQ_STR(w->name),
+                       oq_dtype_name(w->type));
+    for (uint64_t i = 0; i < u->n; i++) {
+        const uint64_t g = oq_dbg_group(u, i);
+        double q = nearbyint((double)(x[i] / u->scale[g])) + u->zero[g];
+        q = q < lo ? lo : q > hi ? hi : q == q ? q : 0;
+        u->q[i] = (int32_t)q;
+        u->y[i] = (float)(q - u->zero[g]) * u->scale[g];
+    }
+    return ONQ_OK;
+}
+
+static double nbits_zero(const oq_dbg_weight *w, const uint8_t *z, uint64_t size, uint64_t col,
+                         uint64_t block, uint64_t n_blocks) {
+    const uint64_t bits = (uint64_t)w->bits;
+    if (z == NULL)
+        return (double)(1u << (bits - 1));
+    const uint64_t i = col * n_blocks + block;
+    if (w->zero->data_type.v != OQ_UINT8)
+        return i * oq_dtype_find(w->zero->data_type.v)->bits / 8 < size
+                   ? oq_raw_get_real((oq_dtype)w->zero->data_type.v, z, i)
+                   : 0;
+    const uint64_t row = (n_blocks * bits + 7) / 8, at = col * row + block * bits / 8;
+    return at < size ? (double)((z[at] >> (block * bits % 8)) & ((1u << bits) - 1)) : 0;
+}
+
+static onq_code unpack_nbits(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                             onq_error *err) {
+    oq_span raw = {0}, z = {0};
+    (void)a;
+    const uint64_t bits = (uint64_t)w->bits, k = (uint64_t)w->k, n = (uint64_t)w->n;
+    const uint64_t n_blocks = (k + w->block - 1) / w->block, bytes = (w->block * bits + 7) / 8;
+    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    if (w->zero != NULL)
+        OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
+    if (raw.n / bytes / n_blocks < n || u->n_groups < n * n_blocks)
+        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+                       OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
+                       (unsigned long long)k, (unsigned long long)n);
+    for (uint64_t col = 0; col < n; col++) {
+        for (uint64_t row = 0; row < k; row++) {
+            const uint64_t b = row / w->block, in = row % w->block;
+            const uint8_t *p = raw.p + (col * n_blocks + b) * bytes;
+            const uint32_t q = (p[in * bits / 8] >> (in * bits % 8)) & ((1u << bits) - 1);
+            const double zero = nbits_zero(w, z.p, z.n, col, b, n_blocks);
+            u->q[row * n + col] = (int32_t)q;
+            u->y[row * n + col] = (float)((double)q - zero) * u->scale[col * n_blocks + b];
+        }
+    }
+    u->dim = 0;
+    return ONQ_OK;
+}
+
+static onq_code unpack_bnb4(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                            onq_error *err) {
+    static const float nf4[16] = {
+        -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+        -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
+        0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+        0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
+    static const float fp4[8] = {0.0f, 0.0052083333f, 0.66666667f, 1.0f,
+                                 0.33333333f, 0.5f, 0.16666667f, 0.25f};
+    oq_span raw = {0};
+    (void)a;
+    const uint64_t k = (uint64_t)w->k, n = (uint64_t)w->n;
+    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    if (raw.n < (k * n + 1) / 2 || u->n_groups < (k * n + w->block - 1) / w->block)
+        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+                       OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
+                       (unsigned long long)k, (unsigned long long)n);
+    for (uint64_t i = 0; i < k * n; i++) {
+        const unsigned q = (raw.p[i / 2] >> (i % 2 ? 0 : 4)) & 15u;
+        const float v = w->nf4 ? nf4[q] : q & 8u ? -fp4[q & 7u] : fp4[q];
+        const uint64_t at = i % k * n + i / k; /* stored column by column */
+        u->q[at] = (int32_t)q;
+        u->y[at] = v * u->scale[i / w->block];
+    }
+    u->dim = 0;
+    return ONQ_OK;
+}
+
+/* Swaps the last two axes of what was unpacked. */
+static onq_code transpose(const oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u, onq_error *err) {
+    const size_t rank = w->quantized->dims.n;
+    if (rank < 2)
+        return ONQ_OK;
+    const uint64_t r = (uint64_t)w->quantized->dims.v[rank - 2],
+                   c = (uint64_t)w->quantized->dims.v[rank - 1];
+    float *y = OQ_NEW_ARRAY(a, float, u->n);
+    int32_t *q = OQ_NEW_ARRAY(a, int32_t, u->n);
+    if (y == NULL || q == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t o = 0; r * c > 0 && o < u->n / (r * c); o++)
+        for (uint64_t i = 0; i < r; i++)
+            for (uint64_t k = 0; k < c; k++) {
+                y[(o * c + k) * r + i] = u->y[(o * r + i) * c + k];
+                q[(o * c + k) * r + i] = u->q[(o * r + i) * c + k];
+            }
+    u->y = y;
+    u->q = q;
+    u->dim = 0;
+    u->mixed = u->n_groups > 1;
+    return ONQ_OK;
+}
+
+static onq_code unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                       onq_error *err) {
+    static onq_code (*const by_layout[])(oq_debug *, oq_dbg_weight *, oq_arena *, oq_dbg_unpacked *,
+                                         onq_error *) = {
+        [OQ_DBG_AFFINE] = unpack_affine,
+        [OQ_DBG_PAIR] = unpack_pair,
+        [OQ_DBG_NBITS] = unpack_nbits,
+        [OQ_DBG_BNB4] = unpack_bnb4,
+    };
+    size_t n = 0;
+    OQ_TRY(oq_tensor_floats(d->truth, w->truth, a, &u->x, &n, err));
+    u->n = n;
+    u->y = OQ_NEW_ARRAY(a, float, n + 1);
+    u->q = OQ_NEW_ARRAY(a, int32_t, n + 1);
+    u->wide = w->type == OQ_INT32 ? OQ_NEW_ARRAY(a, double, n + 1) : NULL;
+    if (u->y == NULL || u->q == NULL || (w->type == OQ_INT32 && u->wide == NULL))
+        return oq_fail_nomem(err);
+    OQ_TRY(read_scales(d, w, a, u, err));
+    set_grid(w, u);
+    u->mixed = w->layout >= OQ_DBG_NBITS;
+    OQ_TRY(by_layout[w->layout](d, w, a, u, err));
+    return w->transposed ? transpose(w, a, u, err) : ONQ_OK;
+}
+
+onq_code oq_debug_weights(oq_debug *d, onq_error *err) {
+    for (size_t i = 0; i < d->weights.n; i++) {
+        oq_dbg_weight *w = &d->weights.v[i];
+        oq_arena scratch;
+        oq_arena_init(&scratch, &d->env->alloc);
+        oq_dbg_unpacked u = {0};
+        onq_code rc = unpack(d, w, &scratch, &u, err);
+        if (rc == ONQ_OK)
+            rc = oq_dbg_weight_measure(d, w, &u, &scratch, err);
+        oq_arena_release(&scratch);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));
+        OQ_TRY(oq_progress(d->env, "weights", i + 1, d->weights.n, err));
+    }
+    return ONQ_OK;
+}

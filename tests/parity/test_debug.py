@@ -1,0 +1,366 @@
+"""test_debug.py - `onq debug` against the reference's qdq_loss_debug, and against numpy where the reference has nothing.
+
+The numbers of QDQ models are compared with create_weight_matching, create_activation_matching, compute_weight_error and
+compute_activation_error to 1e-3 dB. Integer-operator, dynamic and weight-only models are compared with a plain numpy
+computation. Faults that are planted must come out first.
+"""
+import json
+import math
+import pathlib
+import random
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization as Q
+from onnxruntime.quantization import qdq_loss_debug as ref
+
+from quantcase import MODELS, ONQ, Reader
+
+CLOSE = 1e-3  # dB
+SETTINGS = {
+    "u8s8": dict(),
+    "per_channel": dict(per_channel=True),
+    "u16s8": dict(activation_type=Q.QuantType.QUInt16, extra_options={"UseQDQContribOps": True}),
+    "s8s8_dedicated": dict(activation_type=Q.QuantType.QInt8, per_channel=True,
+                           extra_options={"DedicatedQDQPair": True, "ActivationSymmetric": True}),
+    "u8u8": dict(weight_type=Q.QuantType.QUInt8),
+}
+REAL = ["digits_cnn", "ppocr_cls", "silero_vad_op18_ifless", "magika", "tiny_llama_ext", "minilm", "bert_toy_fused",
+        "lstm_tagger"]
+
+
+def need(name):
+    path = MODELS / name / "model.onnx"
+    if not path.exists():
+        pytest.skip(f"{name}: no such model in {MODELS}")
+    return path
+
+
+def samples_of(path, limit):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+    folders = sorted(path.parent.glob("test_data_set_*"), key=lambda p: int(p.name.rsplit("_", 1)[1]))
+    out = []
+    for folder in folders[:limit]:
+        feed = {}
+        for k, name in enumerate(names):
+            t = onnx.TensorProto()
+            t.ParseFromString((folder / f"input_{k}.pb").read_bytes())
+            feed[name] = numpy_helper.to_array(t)
+        out.append(feed)
+    return out
+
+
+def onq(*words, status=0):
+    done = subprocess.run([ONQ, "debug", *map(str, words)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def debug(float_model, quantized, data=None, limit=None, *more):
+    words = ["--float_model", float_model, "--qdq_model", quantized, "--json", *more]
+    if data is not None:
+        words += ["--data", data]
+    if limit is not None:
+        words += ["--limit", limit]
+    return json.loads(onq(*words).stdout)
+
+
+def sqnr(x, y):
+    """The reference's, for lists or arrays of any rank."""
+    return ref.compute_signal_to_quantization_noice_ratio(np.atleast_1d(x), np.atleast_1d(y))
+
+
+def same(a, b):
+    return (math.isnan(a) and b is None) or math.isclose(a, b, abs_tol=CLOSE)
+
+
+def reference_weights(path, quantized):
+    match = ref.create_weight_matching(str(path), str(quantized))
+    return {k: sqnr(v["float"].ravel(), v["dequantized"].ravel()) for k, v in match.items()}
+
+
+def reference_activations(path, quantized, samples, folder):
+    got = []
+    for name, model in (("f", path), ("q", quantized)):
+        augmented = folder / f"{name}.augmented.onnx"
+        ref.modify_model_output_intermediate_tensors(str(model), str(augmented))
+        got.append(ref.collect_activations(str(augmented), Reader(samples)))
+    match = ref.create_activation_matching(got[1], got[0])
+    out = {}
+    for name, m in match.items():  # as compute_activation_error, which stops where one has no counterpart
+        flat = {k: [a.ravel() for a in v] for k, v in m.items()}
+        out[name] = {"qdq_err": ref.compute_signal_to_quantization_noice_ratio(flat["pre_qdq"], flat["post_qdq"])}
+        if "float" in flat:
+            out[name]["xmodel_err"] = ref.compute_signal_to_quantization_noice_ratio(flat["float"], flat["post_qdq"])
+    return out
+
+
+def quantize(path, out, samples, **setting):
+    extra = {"MinimumRealRange": 0.0001, **setting.pop("extra_options", {})}
+    kwargs = dict(quant_format=Q.QuantFormat.QDQ, activation_type=Q.QuantType.QUInt8, weight_type=Q.QuantType.QInt8)
+    kwargs.update(setting)
+    Q.quantize_static(str(path), str(out), Reader(samples), extra_options=extra, **kwargs)
+    return out
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", REAL)
+def test_reference(name, setting, tmp_path):
+    path = need(name)
+    samples = samples_of(path, 2)
+    quantized = tmp_path / "q.onnx"
+    try:
+        quantize(path, quantized, samples, **SETTINGS[setting])
+        onnxruntime.InferenceSession(str(quantized), providers=["CPUExecutionProvider"])
+    except Exception as e:  # noqa: BLE001 - the reference fails in many ways
+        pytest.skip(f"the reference does not make this model: {type(e).__name__}")
+    got = debug(path, quantized, path.parent, 2)
+    weights = reference_weights(path, quantized)
+    for k, v in weights.items():
+        mine = got["weights"][k]
+        assert same(v, mine.get("reference_sqnr", mine["sqnr"])), (k, v, mine)
+        if "reference_sqnr" in mine:
+            assert setting == "u8u8" and mine["sqnr"] > v
+    activations = reference_activations(path, quantized, samples, tmp_path)
+    for k, v in activations.items():
+        mine = got["activations"][k]
+        for key, x in v.items():
+            assert same(x, mine[key]), (k, key, x, mine)
+    # onnx knows nothing of the contrib operators' types, so the reference finds no activations there
+    assert weights and (activations or setting == "u16s8") and got["activations"]
+
+
+def test_weights_alone(tmp_path):
+    path = need("digits_cnn")
+    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2))
+    got = debug(path, quantized)
+    assert got["weights"] and got["activations"] == {} and got["unmatched"] == []
+    assert "outputs" not in got
+
+
+# ---- formats the reference's debugger does not know
+
+def numpy_weight(model, name, axis=None):
+    inits = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    q, s, z = (inits[name + e] for e in ("_quantized", "_scale", "_zero_point"))
+    if s.size > 1:
+        axis = axis if axis is not None else [i for i, d in enumerate(q.shape) if d == s.size][0]
+        shape = [1] * q.ndim
+        shape[axis] = -1
+        s, z = s.reshape(shape), z.reshape(shape)
+    return (q.astype(np.int32) - z.astype(np.int32)).astype(np.float32) * s.astype(np.float32)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_qoperator(per_channel, tmp_path):
+    path = need("digits_cnn")
+    samples = samples_of(path, 3)
+    quantized = quantize(path, tmp_path / "q.onnx", samples, quant_format=Q.QuantFormat.QOperator,
+                         per_channel=per_channel)
+    got = debug(path, quantized, path.parent, 3)
+    model = onnx.load(quantized)
+    truth = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    names = [i.name[:-10] for i in model.graph.initializer if i.name.endswith("_quantized")]
+    weights = [n for n in names if n + "_scale" in {i.name for i in model.graph.initializer}]
+    assert weights
+    for n in weights:
+        assert math.isclose(got["weights"][n]["sqnr"], sqnr(truth[n].ravel(), numpy_weight(model, n).ravel()),
+                            abs_tol=CLOSE), n
+    biases = [n for n in names if n not in weights]
+    assert all(got["weights"][n]["sqnr"] > 40 for n in biases)
+    # activations: the integer tensors, dequantized by hand
+    inits = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    tensors = [n.output[0] for n in model.graph.node if n.output[0].endswith("_quantized")]
+    for t in tensors:
+        model.graph.output.append(helper.make_empty_tensor_value_info(t))
+    float_model = onnx.load(path)
+    for t in tensors:
+        if t[:-10] not in [o.name for o in float_model.graph.output] + [i.name for i in float_model.graph.input]:
+            float_model.graph.output.append(helper.make_empty_tensor_value_info(t[:-10]))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    run = [onnxruntime.InferenceSession(m.SerializeToString(), options, providers=["CPUExecutionProvider"])
+           for m in (model, float_model)]
+    compared = 0
+    for t in tensors:
+        name = t[:-10]
+        if name + "_scale" not in inits or name not in got["activations"] or name in samples[0]:
+            continue
+        x, y = [], []
+        for feed in samples:
+            q = run[0].run([t], feed)[0]
+            y.append(((q.astype(np.int32) - inits[name + "_zero_point"]) * inits[name + "_scale"]).astype(np.float32))
+            x.append(run[1].run([name], feed)[0])
+        want = sqnr(np.concatenate([a.ravel() for a in x]), np.concatenate([a.ravel() for a in y]))
+        assert math.isclose(got["activations"][name]["xmodel_err"], want, abs_tol=CLOSE), name
+        compared += 1
+    assert compared >= 5
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", "tiny_llama_ext", "lstm_tagger", "bert_toy_fused"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_dynamic(name, per_channel, tmp_path):
+    path = need(name)
+    quantized = tmp_path / "q.onnx"
+    Q.quantize_dynamic(str(path), str(quantized), per_channel=per_channel)
+    got = debug(path, quantized)
+    model = onnx.load(quantized)
+    truth = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    lstm = {i for n in model.graph.node if n.op_type == "DynamicQuantizeLSTM" for i in n.input}
+    first = {i for n in model.graph.node if n.op_type == "ConvInteger" for i in n.input}
+    names = [i.name for i in model.graph.initializer if i.name.endswith("_quantized")]
+    assert names
+    for q in names:
+        n = q[:-10]
+        if q in lstm:
+            inits = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+            s, z = inits[n + "_scale"].astype(np.float32), inits[n + "_zero_point"].astype(np.int32)
+            shape = (-1, 1, 1) if s.ndim == 1 else (s.shape[0], 1, s.shape[1])
+            y = (inits[q].astype(np.int32) - z.reshape(shape)).astype(np.float32) * s.reshape(shape)
+            y = y.transpose(0, 2, 1)
+        else:
+            y = numpy_weight(model, n, 0 if q in first else -1)
+        assert math.isclose(got["weights"][n]["sqnr"], sqnr(truth[n].ravel(), y.ravel()), abs_tol=CLOSE), n
+
+
+def nbits_numpy(node, inits):
+    a = {x.name: helper.get_attribute_value(x) for x in node.attribute}
+    k, n, bits, block = a["K"], a["N"], a["bits"], a["block_size"]
+    blocks = -(-k // block)
+    q = inits[node.input[1]].reshape(n, blocks, -1)
+    parts = [(q >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)]
+    values = np.stack(parts, -1).reshape(n, blocks, block).astype(np.float32)
+    zero = np.full((n, blocks), 1 << (bits - 1), np.float32)
+    if len(node.input) > 3 and node.input[3]:
+        z = inits[node.input[3]].reshape(n, -1)
+        z = np.stack([(z >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)], -1).reshape(n, -1)
+        zero = z[:, :blocks].astype(np.float32)
+    scale = inits[node.input[2]].reshape(n, blocks)
+    return ((values - zero[..., None]) * scale[..., None]).reshape(n, -1)[:, :k].T
+
+
+@pytest.mark.parametrize("bits,symmetric", [(4, True), (4, False), (8, True)])
+def test_nbits(bits, symmetric, tmp_path):
+    tool = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
+    path = need("tiny_llama")
+    config = tool.DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=symmetric, bits=bits)
+    q = tool.MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
+    q.process()
+    quantized = tmp_path / "q.onnx"
+    q.model.save_model_to_file(str(quantized))
+    model = onnx.load(quantized)
+    got = debug(path, quantized)
+    inits = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    truth = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    nodes = [n for n in model.graph.node if n.op_type == "MatMulNBits"]
+    assert len(nodes) > 10
+    for n in nodes:
+        name = n.input[1].rsplit("_Q", 1)[0]
+        assert math.isclose(got["weights"][name]["sqnr"], sqnr(truth[name].ravel(), nbits_numpy(n, inits).ravel()),
+                            abs_tol=CLOSE), name
+
+
+# ---- planted faults
+
+def plant(model, truth_tensors, rng):
+    """Spoils one weight's scale (x 4) or one activation's range (cut to a tenth); the name it has in the report."""
+    inits = {i.name: i for i in model.graph.initializer}
+    weights = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in inits
+               and inits[n.input[0]].data_type == TensorProto.INT8]
+    acts = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] in truth_tensors]
+    if rng.random() < 0.5:
+        node, factor = rng.choice(weights), np.float32(4)
+        name = node.input[0][: -len("_quantized")]
+    else:
+        node, factor = rng.choice(acts), np.float32(0.1)
+        name = node.input[0]
+    scale = inits[node.input[1]]
+    new = numpy_helper.from_array(numpy_helper.to_array(scale) * factor, scale.name + "_planted")
+    model.graph.initializer.append(new)
+    for n in model.graph.node:
+        if n.op_type in ("QuantizeLinear", "DequantizeLinear") and (n is node or n.input[0] in node.output):
+            n.input[1] = new.name
+    return name
+
+
+@pytest.mark.parametrize("name,per_channel", [("digits_cnn", False), ("silero_vad_op18_ifless", True),
+                                              ("tiny_llama_ext", False), ("ppocr_cls", False)])
+def test_plants(name, per_channel, tmp_path):
+    """Five random plants in each of four models: twenty in all."""
+    path = need(name)
+    samples = samples_of(path, 2)
+    quantized = tmp_path / "q.onnx"
+    if name == "ppocr_cls" and per_channel:
+        pytest.skip("opset")
+    quantize(path, quantized, samples, per_channel=per_channel)
+    clean = debug(path, quantized, path.parent, 2, "--no_kernel_check")
+    # a tensor that is nothing but zeros loses nothing when its range is cut
+    alive = {k for k, v in clean["activations"].items()
+             if v["range"][1] - v["range"][0] > 1e-3 and v.get("local_err", 0) > 3}
+    rng = random.Random(name)
+    for k in range(5):
+        model = onnx.load(quantized)
+        planted = plant(model, alive, rng)
+        spoiled = tmp_path / f"planted{k}.onnx"
+        onnx.save(model, spoiled)
+        got = debug(path, spoiled, path.parent, 2, "--no_kernel_check")
+        assert got["ranking"][0] == planted, (planted, got["ranking"][:5])
+
+
+# ---- names
+
+def test_hostile_names(tmp_path):
+    w, x, y = "<script>alert(1)</script>", "\x1b[31mred\n\"quoted\"", "</script><!--"
+    rng = np.random.default_rng(1)
+    model = helper.make_model(helper.make_graph(
+        [helper.make_node("MatMul", [x, w], [y], name="\x07bell")], "g",
+        [helper.make_tensor_value_info(x, TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(rng.normal(size=(8, 4)).astype(np.float32), w)]),
+        opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    samples = [{x: rng.normal(size=(2, 8)).astype(np.float32)} for _ in range(2)]
+    quantized = quantize(path, tmp_path / "q.onnx", samples)
+    page = tmp_path / "page.html"
+    got = debug(path, quantized, "random:2:1", None, "-o", page)
+    assert w in got["weights"] and x in got["activations"]
+    text = onq("--float_model", path, "--qdq_model", quantized, "--data", "random:2:1").stdout
+    assert "\x1b" not in text and "\x07" not in text
+
+
+def test_by_place(tmp_path):
+    """All names of the float model changed: weights and activations are found by where they stand."""
+    path = need("digits_cnn")
+    samples = samples_of(path, 2)
+    quantized = quantize(path, tmp_path / "q.onnx", samples)
+    model = onnx.load(path)
+    keep = {i.name for i in model.graph.input} | {o.name for o in model.graph.output}
+    new = lambda s: s if s in keep or not s else "renamed_" + s  # noqa: E731
+    for n in model.graph.node:
+        n.input[:] = [new(s) for s in n.input]
+        n.output[:] = [new(s) for s in n.output]
+    for i in list(model.graph.initializer) + list(model.graph.value_info):
+        i.name = new(i.name)
+    renamed = tmp_path / "renamed.onnx"
+    onnx.save(model, renamed)
+    plain = debug(path, quantized, path.parent, 2)
+    got = debug(renamed, quantized, path.parent, 2)
+    assert {new(k) for k in plain["weights"]} == set(got["weights"])
+    for k, v in plain["activations"].items():
+        assert math.isclose(got["activations"][k]["xmodel_err"], v["xmodel_err"], abs_tol=CLOSE), k
+
+
+@pytest.mark.parametrize("words", [[], ["--float_model", "m"], ["--qdq_model", "m"]])
+def test_refused(words):
+    assert onq(*words, status=2).stderr.startswith("onq: error:")
+
+
+def test_missing_model(tmp_path):
+    done = onq("--float_model", tmp_path / "none.onnx", "--qdq_model", tmp_path / "none.onnx", status=1)
+    assert "none.onnx" in done.stderr and len(done.stderr.splitlines()) == 1
