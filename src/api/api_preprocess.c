@@ -8,6 +8,7 @@
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
+#include "quantize/optimize.h"
 #include "quantize/prep.h"
 
 static const onq_option_info rows[] = {
@@ -44,6 +45,7 @@ typedef struct run {
     int optimizer;
     bool symbolic, onnx_shape;
     oq_shape_report symbolic_report, report;
+    oq_opt_report rewrites;
     size_t nodes_before, nodes_after;
 } run;
 
@@ -126,6 +128,8 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_progress(env, "optimisation", 0, 0, err));
     if (r->optimizer == BY_ORT)
         OQ_TRY(optimize_ort(r, err));
+    else if (r->optimizer == BY_BUILTIN)
+        OQ_TRY(oq_optimize(r->m, &r->rewrites, err));
     if (r->onnx_shape) {
         OQ_TRY(oq_progress(env, "shapes", 0, 0, err));
         OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
@@ -144,6 +148,21 @@ static onq_code save(run *r, onq_error *err) {
     return oq_model_save(r->m, oq_opt_str(o, "output"), &so, err);
 }
 
+static void tell_rewrites(const run *r) {
+    oq_job *job = r->job;
+    oq_jw_begin_array(&job->json, "rewrites");
+    for (int i = 0; i < OQ_FUSE_COUNT; i++) {
+        if (r->rewrites.counts[i] == 0)
+            continue;
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_cstr(&job->json, "what", oq_fuse_what((oq_fuse_id)i));
+        oq_jw_uint(&job->json, "count", r->rewrites.counts[i]);
+        oq_jw_end_object(&job->json);
+        oq_info(job->env, "%zu times: %s", r->rewrites.counts[i], oq_fuse_what((oq_fuse_id)i));
+    }
+    oq_jw_end_array(&job->json);
+}
+
 static void tell(const run *r, double seconds) {
     oq_job *job = r->job;
     oq_jw_cstr(&job->json, "input", oq_job_input(job));
@@ -158,6 +177,8 @@ static void tell(const run *r, double seconds) {
         oq_buf_addf(&job->text, ", shapes of %zu of %zu tensors", s->n_values - s->n_none,
                     s->n_values);
     }
+    if (r->optimizer == BY_BUILTIN)
+        tell_rewrites(r);
     oq_jw_real(&job->json, "seconds", seconds);
     oq_buf_addf(&job->text, " in %.2f s\n", seconds);
 }
