@@ -152,10 +152,11 @@ static onq_code resume(runner *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Writes a checkpoint when the last one was long ago for what it costs. `next` is the next to run. */
+/* Writes a checkpoint when the last one was long ago for what it costs (about a tenth of the time, and every ten
+ * seconds at least). `next` is the next to run. */
 static onq_code save_state(runner *r, uint64_t next, onq_error *err) {
-    const double now = seconds();
-    if (r->job->checkpoint == NULL || now - r->saved_at < 0.02 + 20 * r->save_cost)
+    const double now = seconds(), pause = 0.02 + 10 * r->save_cost;
+    if (r->job->checkpoint == NULL || now - r->saved_at < (pause < 10 ? pause : 10))
         return ONQ_OK;
     r->meta.next = next;
     r->meta.stage = r->c.pass == OQ_PASS_COUNT ? OQ_STAGE_COUNT : OQ_STAGE_EXTENT;

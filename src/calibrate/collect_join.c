@@ -51,6 +51,19 @@ static bool same_layout(const oq_hist *a, const oq_hist *b) {
            memcmp(a->edges, b->edges, (a->n_bins + 1) * sizeof(float)) == 0;
 }
 
+bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more) {
+    uint64_t total = 0;
+    for (size_t k = 0; k < h->n_bins; k++) {
+        const uint64_t n = more != NULL ? more->count[k] : 0;
+        if (h->count[k] > OQ_HIST_MOST_VALUES || n > OQ_HIST_MOST_VALUES)
+            return false;
+        total += h->count[k] + n;
+        if (total > OQ_HIST_MOST_VALUES)
+            return false;
+    }
+    return true;
+}
+
 static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
     if (t->has_hist || o->has_hist)
         return mismatch(t, "state (strided calibration cannot be joined)", err);
@@ -63,6 +76,9 @@ static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
     /* Counted over the extent of all samples, which every part has. */
     if (!same_layout(&t->next, &o->next) || memcmp(&t->extent.lo, &o->extent.lo, 2 * sizeof(float)) != 0)
         return mismatch(t, "histogram range", err);
+    if (!oq_hist_is_sane(&t->next, &o->next))
+        return oq_fail(err, ONQ_E_LIMIT, "tensor '%.*s' counts more values than there can be",
+                       OQ_STR(t->name));
     for (size_t k = 0; k < t->next.n_bins; k++)
         t->next.count[k] += o->next.count[k];
     return ONQ_OK;

@@ -122,43 +122,45 @@ static void put_hist(oq_buf *b, const oq_tstat *t) {
     }
 }
 
-onq_code oq_partial_save(const oq_collector *c, const oq_partial_meta *meta, const char *path,
-                         onq_error *err) {
+onq_code oq_partial_encode(const oq_collector *c, const oq_partial_meta *meta, oq_buf *b,
+                           onq_error *err) {
     const bool histogram = oq_cal_class_of(c->options.method)->histogram;
-    const onq_allocator *a = c->arena.alloc;
-    oq_buf b;
-    oq_out out;
-    oq_buf_init(&b, a);
-    put_head(&b, c, meta);
+    put_head(b, c, meta);
     for (size_t i = 0; i < c->n; i++) {
         const oq_tstat *t = &c->v[i];
-        put_u32(&b, t->name.n);
-        put(&b, t->name.p, t->name.n);
-        put_u8(&b, (unsigned)t->type);
-        put_u32(&b, t->rank);
-        put_u32(&b, t->alias);
-        put_u64(&b, t->n_samples);
+        put_u32(b, t->name.n);
+        put(b, t->name.p, t->name.n);
+        put_u8(b, (unsigned)t->type);
+        put_u32(b, t->rank);
+        put_u32(b, t->alias);
+        put_u64(b, t->n_samples);
         if (t->alias != 0)
             continue;
         if (histogram)
-            put_hist(&b, t);
+            put_hist(b, t);
         else
-            put_minmax(&b, t);
+            put_minmax(b, t);
     }
-    if (b.failed) {
-        oq_buf_release(&b);
+    if (b->failed)
         return oq_fail_nomem(err);
-    }
     const uint32_t crc =
-        (uint32_t)crc32_z(crc32_z(0, NULL, 0), (const Bytef *)b.p + HEAD, b.n - HEAD);
-    memcpy(b.p + 8, &crc, sizeof(crc));
-    onq_code rc = oq_out_open(&out, a, path, err);
-    if (rc == ONQ_OK) {
-        rc = oq_out_write(&out, b.p, b.n, err);
-        if (rc == ONQ_OK)
-            rc = oq_out_commit(&out, err);
-        oq_out_abort(&out);
-    }
+        (uint32_t)crc32_z(crc32_z(0, NULL, 0), (const Bytef *)b->p + HEAD, b->n - HEAD);
+    memcpy(b->p + 8, &crc, sizeof(crc));
+    return ONQ_OK;
+}
+
+onq_code oq_partial_save(const oq_collector *c, const oq_partial_meta *meta, const char *path,
+                         onq_error *err) {
+    oq_buf b;
+    oq_out out = {0};
+    onq_code rc = ONQ_OK;
+    oq_buf_init(&b, c->arena.alloc);
+    OQ_GO(oq_partial_encode(c, meta, &b, err));
+    OQ_GO(oq_out_open(&out, c->arena.alloc, path, err));
+    OQ_GO(oq_out_write(&out, b.p, b.n, err));
+    rc = oq_out_commit(&out, err);
+done:
+    oq_out_abort(&out);
     oq_buf_release(&b);
     return rc;
 }
@@ -301,7 +303,7 @@ static onq_code get_old_hist(cursor *r, oq_collector *c, oq_tstat *t, onq_error 
         return rc;
     t->has_hist = true;
     get(r, h->count, n, sizeof(uint64_t));
-    return r->bad ? broken(r, err) : ONQ_OK;
+    return r->bad || !oq_hist_is_sane(h, NULL) ? broken(r, err) : ONQ_OK;
 }
 
 static bool good_extent(const oq_extent *e) {
@@ -350,7 +352,7 @@ static onq_code get_hist(cursor *r, oq_collector *c, size_t index, onq_error *er
     if (t->next.n_bins != n)
         return broken(r, err);
     get(r, t->next.count, n, sizeof(uint64_t));
-    return ONQ_OK;
+    return r->bad || !oq_hist_is_sane(&t->next, NULL) ? broken(r, err) : ONQ_OK;
 }
 
 static onq_code get_tensor(cursor *r, oq_collector *c, size_t index, size_t n_tensors,

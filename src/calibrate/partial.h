@@ -44,6 +44,9 @@ typedef struct oq_partial_meta {
 /* Size and checksum of a model, to tell jobs apart. */
 void oq_partial_model(oq_partial_meta *meta, const oq_model *m);
 
+/* Appends the bytes to an empty buffer. */
+onq_code oq_partial_encode(const oq_collector *c, const oq_partial_meta *meta, oq_buf *b,
+                           onq_error *err);
 onq_code oq_partial_save(const oq_collector *c, const oq_partial_meta *meta, const char *path,
                          onq_error *err);
 /* `c` is initialised by the call; release it after success. */
