@@ -1,5 +1,6 @@
 /*
- * agree.c — see agree.h. Sums are kept in double; the order of the samples is the order of the sums.
+ * agree.c — see agree.h. Sums are kept in double; the order of the samples is the order of the
+ * sums.
  */
 #include "api/agree.h"
 

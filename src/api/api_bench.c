@@ -1,9 +1,9 @@
 /*
  * api_bench.c — `onq bench MODEL [MODEL...] --data S`: how fast models run, and whether they agree.
  *
- * First all models run each sample side by side: that warms them up and compares their outputs with the first
- * one's. Then they run in turns, round by round, so that a busy moment of the machine hits all of them; only
- * the run itself is timed, not the reading of samples.
+ * First all models run each sample side by side: that warms them up and compares their outputs with
+ * the first one's. Then they run in turns, round by round, so that a busy moment of the machine
+ * hits all of them; only the run itself is timed, not the reading of samples.
  */
 #include "api/agree.h"
 #include "api/samples.h"
@@ -15,9 +15,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Without --runs: at least so many runs and so many seconds for each model, but no more than that. */
-#define RUNS_LEAST 20
-#define RUNS_MOST 2000
+/* Without --runs: at least so many runs and so many seconds for each model, but no more than
+ * that. */
+#define RUNS_LEAST    20
+#define RUNS_MOST     2000
 #define SECONDS_LEAST 1.0
 
 static const onq_option_info rows[] = {
@@ -109,7 +110,8 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
 
 /* ---- agreement ---- */
 
-/* The output that stands for output i of the first model: of the same name, else at the same place. */
+/* The output that stands for output i of the first model: of the same name, else at the same
+ * place. */
 static const oq_datum *counterpart(const bench *b, const contender *c, const oq_outputs *o,
                                    size_t i) {
     const oq_str name = b->v[0].session->outputs.v[i].name;
@@ -356,11 +358,12 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_bench = {
-    .info = {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
-             "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
-             "(median and 90th percentile), throughput, and how well the outputs agree with the first "
-             "model's: cosine, signal to quantization noise in dB, and how often the largest value "
-             "along the last axis is the same one."},
+    .info =
+        {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
+         "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
+         "(median and 90th percentile), throughput, and how well the outputs agree with the first "
+         "model's: cosine, signal to quantization noise in dB, and how often the largest value "
+         "along the last axis is the same one."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general},
     .run = run_bench,
 };

@@ -1,9 +1,10 @@
 /*
- * api_run.c — `onq run MODEL --data S [-o DIR]`: runs a model over samples and shows or keeps its outputs.
+ * api_run.c — `onq run MODEL --data S [-o DIR]`: runs a model over samples and shows or keeps its
+ * outputs.
  *
  * With -o each sample gets a folder test_data_set_K (the source's own number, or the sample's) with
- * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are
- * renamed together when the last sample has run.
+ * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are renamed
+ * together when the last sample has run.
  */
 #include "api/samples.h"
 
@@ -37,8 +38,8 @@ typedef struct running {
     oq_source *source;
     const char *folder; /* NULL: nothing is written */
     bool npz, all;
-    OQ_VEC(oq_out *) outs;         /* waiting for the commit */
-    OQ_VEC(const char *) made;     /* folders that were not there before */
+    OQ_VEC(oq_out *) outs;     /* waiting for the commit */
+    OQ_VEC(const char *) made; /* folders that were not there before */
     uint64_t n_samples;
 } running;
 
@@ -66,8 +67,7 @@ static onq_code write_file(running *r, const char *path, const oq_buf *bytes, on
     return oq_out_seal(out, err);
 }
 
-static onq_code write_outputs(running *r, const char *folder, const oq_outputs *o,
-                              onq_error *err) {
+static onq_code write_outputs(running *r, const char *folder, const oq_outputs *o, onq_error *err) {
     oq_buf bytes;
     oq_buf_init(&bytes, &r->job->env->alloc);
     onq_code rc = ONQ_OK;
@@ -81,8 +81,7 @@ static onq_code write_outputs(running *r, const char *folder, const oq_outputs *
     for (size_t i = 0; !r->npz && rc == ONQ_OK && i < o->n; i++) {
         const char *path = oq_str_format(&r->job->arena, "%s/output_%zu.pb", folder, i).p;
         bytes.n = 0;
-        rc = path != NULL ? oq_datum_to_pb(&o->v[i], &names[i], &bytes, err)
-                          : oq_fail_nomem(err);
+        rc = path != NULL ? oq_datum_to_pb(&o->v[i], &names[i], &bytes, err) : oq_fail_nomem(err);
         if (rc == ONQ_OK)
             rc = write_file(r, path, &bytes, err);
     }
@@ -95,8 +94,7 @@ static onq_code write_sample(running *r, const oq_sample *s, const oq_outputs *o
     if (strncmp(s->name, "test_data_set_", 14) == 0)
         folder = oq_str_format(&r->job->arena, "%s/%s", r->folder, s->name).p;
     else
-        folder =
-            oq_str_format(&r->job->arena, "%s/test_data_set_%" PRIu64, r->folder, s->number).p;
+        folder = oq_str_format(&r->job->arena, "%s/test_data_set_%" PRIu64, r->folder, s->number).p;
     if (folder == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(make_folder(r, folder, err));

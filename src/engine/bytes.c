@@ -35,8 +35,8 @@ static onq_code read_stored(const oq_bytes *b, uint64_t from, void *out, uint64_
                             onq_error *err) {
     uint64_t done = 0;
     while (done < n) {
-        const ssize_t got = pread(b->file->fd, (uint8_t *)out + done, n - done,
-                                  (off_t)(b->offset + from + done));
+        const ssize_t got =
+            pread(b->file->fd, (uint8_t *)out + done, n - done, (off_t)(b->offset + from + done));
         if (got > 0)
             done += (uint64_t)got;
         else if (got == 0)
@@ -128,7 +128,8 @@ static onq_code inflate_some(oq_bytes *b, uint8_t *out, uint64_t n, onq_error *e
                            s->z.msg != NULL ? s->z.msg : "zlib");
         if (r == Z_STREAM_END && done < n)
             return oq_fail(err, ONQ_E_MALFORMED,
-                           "the compressed data ends after %" PRIu64 " bytes, %" PRIu64 " were said",
+                           "the compressed data ends after %" PRIu64 " bytes, %" PRIu64
+                           " were said",
                            b->at, b->size);
     }
     return ONQ_OK;

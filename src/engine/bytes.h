@@ -1,8 +1,9 @@
 /*
  * bytes.h — a stretch of a file as a stream: stored as it is, or deflated inside a zip archive.
  *
- * Reads go through the descriptor, not the mapping, so that a file that shrinks while it is read gives an error.
- * A deflated stream is read forwards only; reading an earlier place begins again. Memory is constant.
+ * Reads go through the descriptor, not the mapping, so that a file that shrinks while it is read
+ * gives an error. A deflated stream is read forwards only; reading an earlier place begins again.
+ * Memory is constant.
  */
 #ifndef OQ_ENGINE_BYTES_H
 #define OQ_ENGINE_BYTES_H
@@ -18,10 +19,10 @@ typedef struct oq_bytes {
     uint64_t size;       /* bytes it stands for */
     bool deflated;
     bool has_crc;
-    uint32_t crc;      /* of all `size` bytes, checked when they were read in order to the end */
-    uint64_t crc_at;   /* bytes read in order so far, and their checksum */
+    uint32_t crc;    /* of all `size` bytes, checked when they were read in order to the end */
+    uint64_t crc_at; /* bytes read in order so far, and their checksum */
     uint32_t crc_now;
-    uint64_t at;       /* next byte of a deflated stream */
+    uint64_t at; /* next byte of a deflated stream */
     oq_bytes_inflate *inflate;
     const onq_allocator *alloc;
 } oq_bytes;

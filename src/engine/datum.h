@@ -1,9 +1,9 @@
 /*
  * datum.h — what goes into a model and comes out of it, and what a model says about both.
  *
- * A datum is a plain view: tensors of numbers and of texts, sequences, maps, and the absent value of an
- * optional. Whoever makes one says how long it lives; nothing here owns memory. An oq_io is one
- * declared input or output of a model.
+ * A datum is a plain view: tensors of numbers and of texts, sequences, maps, and the absent value
+ * of an optional. Whoever makes one says how long it lives; nothing here owns memory. An oq_io is
+ * one declared input or output of a model.
  */
 #ifndef OQ_ENGINE_DATUM_H
 #define OQ_ENGINE_DATUM_H
@@ -23,10 +23,10 @@ typedef struct oq_datum {
     oq_dtype dtype; /* TENSOR; of the elements of an empty SEQUENCE as well */
     size_t rank;
     const int64_t *dims;
-    uint64_t count;         /* elements: the product of dims */
-    const void *data;       /* numbers as in raw_data: little-endian, 4- and 2-bit types packed */
-    uint64_t size_bytes;    /* of data */
-    const oq_str *strings;  /* TENSOR of STRING: count texts, data is NULL */
+    uint64_t count;        /* elements: the product of dims */
+    const void *data;      /* numbers as in raw_data: little-endian, 4- and 2-bit types packed */
+    uint64_t size_bytes;   /* of data */
+    const oq_str *strings; /* TENSOR of STRING: count texts, data is NULL */
     const struct oq_datum *items;
     size_t n_items;
 } oq_datum;
@@ -67,8 +67,8 @@ void oq_datum_describe(const oq_datum *d, oq_buf *out);
 onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error *err);
 
 /* Reads the bytes of a .pb file (TensorProto, SequenceProto or OptionalProto, whichever the input
- * is) into a datum; what can stay stays a view of `p`. `want` may be NULL: a tensor. The name inside,
- * if any, goes to *name (may be NULL). */
+ * is) into a datum; what can stay stays a view of `p`. `want` may be NULL: a tensor. The name
+ * inside, if any, goes to *name (may be NULL). */
 onq_code oq_datum_from_pb(oq_arena *a, const uint8_t *p, uint64_t n, const oq_io *want,
                           oq_datum *out, oq_str *name, onq_error *err);
 /* The bytes of a .pb file for a datum, appended to `out`. What an optional output gave (`io` may be

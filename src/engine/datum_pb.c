@@ -1,8 +1,9 @@
 /*
- * datum_pb.c — the files of test_data_set folders: TensorProto, SequenceProto, OptionalProto, MapProto.
+ * datum_pb.c — the files of test_data_set folders: TensorProto, SequenceProto, OptionalProto,
+ * MapProto.
  *
- * A file does not say which message it holds: the model's input does. Every size is checked by the one
- * rule for tensors (tensor.h) before a byte is used.
+ * A file does not say which message it holds: the model's input does. Every size is checked by the
+ * one rule for tensors (tensor.h) before a byte is used.
  */
 #include "engine/datum.h"
 
@@ -301,8 +302,7 @@ static oq_map_value *make_map(oq_arena *a, const oq_datum *d, onq_error *err) {
         if (ok && keys->dtype == OQ_STRING)
             ok = OQ_PUSH(a, &m->string_keys, keys->strings[i]);
         else if (ok)
-            ok = OQ_PUSH(a, &m->keys,
-                         oq_raw_get_int(keys->dtype, (const uint8_t *)keys->data, i));
+            ok = OQ_PUSH(a, &m->keys, oq_raw_get_int(keys->dtype, (const uint8_t *)keys->data, i));
     }
     if (ok)
         return m;

@@ -1,8 +1,8 @@
 /*
  * engine.h — running models: an engine opens sessions, a session runs samples.
  *
- * The engine is a struct of functions, so that calibrate, debug and their tests can run with a fake.
- * The real one is ort.h: ONNX Runtime, opened at run time.
+ * The engine is a struct of functions, so that calibrate, debug and their tests can run with a
+ * fake. The real one is ort.h: ONNX Runtime, opened at run time.
  *
  *     oq_engine *engine = NULL;
  *     OQ_TRY(oq_ort_open(env, NULL, &engine, err));
@@ -14,8 +14,9 @@
  *     oq_session_close(s);
  *     oq_engine_close(engine);
  *
- * A session belongs to one thread at a time. Sessions do not copy the model's weights: initializers that
- * lie in a file stay there and the runtime maps them; the model and its files must outlive the session.
+ * A session belongs to one thread at a time. Sessions do not copy the model's weights: initializers
+ * that lie in a file stay there and the runtime maps them; the model and its files must outlive the
+ * session.
  */
 #ifndef OQ_ENGINE_ENGINE_H
 #define OQ_ENGINE_ENGINE_H
@@ -30,17 +31,17 @@ typedef enum oq_opt_level {
 } oq_opt_level;
 
 /*
- * Sees tensors while the model runs. Each named tensor passes through a node of ours that calls `seen`
- * with the tensor's index in `names`; the node's output is its input, nothing is copied, and the runtime
- * frees the tensor as usual. `seen` is called on the thread that runs the session, in an order the
- * graph decides; never for a tensor on a branch that is not taken, more than once for a tensor in a loop
- * body. The datum is borrowed during the call and must not be written to. An error stops the run and
- * comes back from oq_session_run as it is.
+ * Sees tensors while the model runs. Each named tensor passes through a node of ours that calls
+ * `seen` with the tensor's index in `names`; the node's output is its input, nothing is copied, and
+ * the runtime frees the tensor as usual. `seen` is called on the thread that runs the session, in
+ * an order the graph decides; never for a tensor on a branch that is not taken, more than once for
+ * a tensor in a loop body. The datum is borrowed during the call and must not be written to. An
+ * error stops the run and comes back from oq_session_run as it is.
  *
  * A name may be a graph input, the output of a node, or an initializer, in the main graph or in a
  * subgraph; a name that no graph has is an error when the session is opened. Sequences and other
- * values that are no tensor cannot be observed. The model itself is not changed: the session works on
- * a clone of its graph.
+ * values that are no tensor cannot be observed. The model itself is not changed: the session works
+ * on a clone of its graph.
  */
 typedef struct oq_observer {
     const oq_str *names;
@@ -53,19 +54,21 @@ typedef struct oq_session_options {
     oq_model *model;
     unsigned n_threads; /* inside an operator; 0: oq_env_threads */
     oq_opt_level level;
-    const char *provider;           /* "CPU", "CUDA", ...; NULL: CPU */
-    const char *const *custom_ops;  /* libraries of custom operators */
+    const char *provider;          /* "CPU", "CUDA", ...; NULL: CPU */
+    const char *const *custom_ops; /* libraries of custom operators */
     size_t n_custom_ops;
-    const oq_observer *observer;    /* or NULL; borrowed until the session is closed */
-    const oq_dtype *observed_types; /* of the observer's names, or NULL. A float16 tensor that is not said to be
-                                     * one may be shown as float32, before it is rounded. */
-    const oq_str *extra_outputs;    /* tensors of the main graph that become outputs behind its own */
+    const oq_observer *observer; /* or NULL; borrowed until the session is closed */
+    /* Of the observer's names, or NULL. A float16 tensor that is not said to be one may be shown as
+     * float32, before it is rounded. */
+    const oq_dtype *observed_types;
+    const oq_str *extra_outputs; /* tensors of the main graph that become outputs behind its own */
     size_t n_extra_outputs;
-    bool only_extra_outputs;        /* the graph's own outputs are not computed unless needed */
-    const char *save_optimized;     /* the optimised model is written here; NULL: nowhere */
-    /* Its large initializers go to a file of this name beside it; NULL: they stay in it (2 GB at most). */
+    bool only_extra_outputs;    /* the graph's own outputs are not given back */
+    const char *save_optimized; /* the optimised model is written here; NULL: nowhere */
+    /* Its large initializers go to a file of this name beside it; NULL: they stay in it (2 GB at
+     * most). */
     const char *save_external;
-    bool no_memory_reuse;           /* memory arena and patterns off: smaller peak, slower */
+    bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */
 } oq_session_options;
 
 typedef struct oq_engine oq_engine;
@@ -102,7 +105,8 @@ static inline onq_code oq_session_open(oq_engine *e, const oq_session_options *o
     *out = NULL;
     return e->ops->open(e, o, out, err);
 }
-/* Runs one sample: one datum for each of s->inputs, in that order. `out` may be NULL: nothing is kept. */
+/* Runs one sample: one datum for each of s->inputs, in that order. `out` may be NULL: nothing is
+ * kept. */
 static inline onq_code oq_session_run(oq_session *s, const oq_datum *inputs, size_t n_inputs,
                                       oq_outputs *out, onq_error *err) {
     return s->engine->ops->run(s, inputs, n_inputs, out, err);

@@ -57,8 +57,10 @@ onq_code oq_image_orient(oq_arena *a, oq_image *im, unsigned orientation, onq_er
     if (out == NULL)
         return oq_fail_nomem(err);
     /* For each pixel of the result, where it lies in what was stored. */
-    const bool flip_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-    const bool flip_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    const bool flip_x =
+        orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    const bool flip_y =
+        orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
     for (uint32_t y = 0; y < h; y++) {
         for (uint32_t x = 0; x < w; x++) {
             uint32_t sx = turned ? y : x, sy = turned ? x : y;

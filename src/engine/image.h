@@ -1,9 +1,10 @@
 /*
  * image.h — JPEG and PNG files as pixels, and pixels of another size.
  *
- * Pixels are 8 bits a channel, rows from the top, as Pillow's Image.open gives them: 16-bit channels keep their high
- * byte, 1-, 2- and 4-bit grey is spread over 0..255, palettes are expanded (and marked, because Pillow
- * resizes them by nearest pixel), transparency of tRNS chunks is ignored. An EXIF orientation is applied.
+ * Pixels are 8 bits a channel, rows from the top, as Pillow's Image.open gives them: 16-bit
+ * channels keep their high byte, 1-, 2- and 4-bit grey is spread over 0..255, palettes are expanded
+ * (and marked, because Pillow resizes them by nearest pixel), transparency of tRNS chunks is
+ * ignored. An EXIF orientation is applied.
  */
 #ifndef OQ_ENGINE_IMAGE_H
 #define OQ_ENGINE_IMAGE_H
@@ -12,8 +13,8 @@
 #include "base/str.h"
 
 typedef enum oq_image_mode {
-    OQ_MODE_L = 1,   /* grey */
-    OQ_MODE_LA = 2,  /* grey, alpha */
+    OQ_MODE_L = 1,  /* grey */
+    OQ_MODE_LA = 2, /* grey, alpha */
     OQ_MODE_RGB = 3,
     OQ_MODE_RGBA = 4,
     OQ_MODE_CMYK = 5, /* four channels, 255 full ink */
@@ -22,7 +23,7 @@ typedef enum oq_image_mode {
 typedef struct oq_image {
     oq_image_mode mode;
     uint32_t width, height;
-    uint8_t *p; /* width x height x channels, in the arena */
+    uint8_t *p;   /* width x height x channels, in the arena */
     bool nearest; /* a palette or bilevel image: resized by nearest pixel */
 } oq_image;
 
@@ -47,7 +48,8 @@ unsigned oq_exif_orientation(const uint8_t *p, size_t n);
 onq_code oq_image_orient(oq_arena *a, oq_image *im, unsigned orientation, onq_error *err);
 
 /* The image at another size, as Pillow's Image.resize makes it by default: bicubic (a = -0.5), the
- * kernel widened when shrinking, one axis after the other with 8 bits between, alpha premultiplied. */
+ * kernel widened when shrinking, one axis after the other with 8 bits between, alpha
+ * premultiplied. */
 onq_code oq_image_scale(oq_arena *a, const oq_image *in, uint32_t width, uint32_t height,
                         oq_image *out, onq_error *err);
 

@@ -2,9 +2,9 @@
  * image_jpeg.c — JPEG through libjpeg-turbo.
  *
  * The library reports errors by a call that must not return, so each decode runs between setjmp and
- * longjmp; nothing that must be freed is made in between but the library's own memory. Data that ends
- * too early is an error (the library would fill up with grey); other damage that it can live with is
- * accepted, as Pillow accepts it.
+ * longjmp; nothing that must be freed is made in between but the library's own memory. Data that
+ * ends too early is an error (the library would fill up with grey); other damage that it can live
+ * with is accepted, as Pillow accepts it.
  */
 #include "engine/image.h"
 

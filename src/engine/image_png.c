@@ -1,8 +1,8 @@
 /*
  * image_png.c — PNG through libspng.
  *
- * Pixels are taken as the file has them (big-endian, packed) and brought to 8 bits here, because the library's own
- * conversions scale 16 bits and expand tRNS otherwise than Pillow does.
+ * Pixels are taken as the file has them (big-endian, packed) and brought to 8 bits here, because
+ * the library's own conversions scale 16 bits and expand tRNS otherwise than Pillow does.
  */
 #include "engine/image.h"
 
@@ -12,7 +12,7 @@
 #include <spng.h>
 
 /* Chunks that are kept (EXIF, palette) and what they may take. */
-#define CHUNK_MOST (4u << 20)
+#define CHUNK_MOST  (4u << 20)
 #define CHUNKS_MOST (16u << 20)
 
 /* 8 bits of sample i of a row. */

@@ -1,9 +1,10 @@
 /*
- * image_resize.c — resampling that equals Pillow's to the last bit (Image.resize with its default filter).
+ * image_resize.c — resampling that equals Pillow's to the last bit (Image.resize with its default
+ * filter).
  *
- * For each output pixel the kernel's weights over the input pixels under it are computed in double, made to sum to
- * one, and rounded to 22-bit fixed point. One axis is resampled into 8 bits, then the other. Bit equality
- * with Pillow 13.0.0 is tested (tests/parity/test_sources.py).
+ * For each output pixel the kernel's weights over the input pixels under it are computed in double,
+ * made to sum to one, and rounded to 22-bit fixed point. One axis is resampled into 8 bits, then
+ * the other. Bit equality with Pillow 13.0.0 is tested (tests/parity/test_sources.py).
  */
 #include "engine/image.h"
 
@@ -13,7 +14,8 @@
 
 #define WEIGHT_BITS 22
 
-/* Weights of one axis: output i takes count[i] inputs from first[i], times weight[i * width ...]. */
+/* Weights of one axis: output i takes count[i] inputs from first[i], times weight[i * width
+ * ...]. */
 typedef struct kernel {
     uint32_t *first, *count;
     int32_t *weight;
@@ -140,9 +142,9 @@ static onq_code resize_height(oq_arena *a, const oq_image *in, uint32_t height, 
     return resize_columns(a, in, &k, out, err);
 }
 
-/* Which axis goes first decides the last bit, because there are 8 bits between. Pillow 13 begins with
- * the columns when they lose more than twice the pixels that the rows lose (found by trying; until
- * version 12 it always began with the rows). */
+/* Which axis goes first decides the last bit, because there are 8 bits between. Pillow 13 begins
+ * with the columns when they lose more than twice the pixels that the rows lose (found by trying;
+ * until version 12 it always began with the rows). */
 static onq_code resize_bicubic(oq_arena *a, const oq_image *in, oq_image *out, onq_error *err) {
     const uint32_t width = out->width, height = out->height;
     const int64_t lost_x = (int64_t)in->width - width, lost_y = (int64_t)in->height - height;

@@ -27,8 +27,9 @@ onq_code oq_npy_prefix(const uint8_t *p, uint64_t n, uint64_t *header_end, onq_e
         before = 12;
     }
     if (length > OQ_NPY_HEADER)
-        return oq_fail(err, ONQ_E_LIMIT, "the .npy header has %" PRIu64 " bytes, at most %d are read",
-                       length, OQ_NPY_HEADER);
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "the .npy header has %" PRIu64 " bytes, at most %d are read", length,
+                       OQ_NPY_HEADER);
     *header_end = before + length;
     return ONQ_OK;
 }
@@ -196,9 +197,9 @@ typedef struct type_row {
 } type_row;
 
 static const type_row type_rows[] = {
-    {'f', 2, OQ_FLOAT16}, {'f', 4, OQ_FLOAT},  {'f', 8, OQ_DOUBLE},    {'i', 1, OQ_INT8},
-    {'i', 2, OQ_INT16},   {'i', 4, OQ_INT32},  {'i', 8, OQ_INT64},     {'u', 1, OQ_UINT8},
-    {'u', 2, OQ_UINT16},  {'u', 4, OQ_UINT32}, {'u', 8, OQ_UINT64},    {'b', 1, OQ_BOOL},
+    {'f', 2, OQ_FLOAT16},   {'f', 4, OQ_FLOAT},       {'f', 8, OQ_DOUBLE}, {'i', 1, OQ_INT8},
+    {'i', 2, OQ_INT16},     {'i', 4, OQ_INT32},       {'i', 8, OQ_INT64},  {'u', 1, OQ_UINT8},
+    {'u', 2, OQ_UINT16},    {'u', 4, OQ_UINT32},      {'u', 8, OQ_UINT64}, {'b', 1, OQ_BOOL},
     {'c', 8, OQ_COMPLEX64}, {'c', 16, OQ_COMPLEX128},
 };
 
@@ -206,8 +207,8 @@ oq_dtype oq_npy_dtype(const oq_npy *h, oq_dtype want) {
     if (h->kind == 'S' || h->kind == 'U')
         return OQ_STRING;
     if (h->kind == 'V') {
-        const bool is_float8 = (want >= OQ_FLOAT8E4M3FN && want <= OQ_FLOAT8E5M2FNUZ) ||
-                               want == OQ_FLOAT8E8M0;
+        const bool is_float8 =
+            (want >= OQ_FLOAT8E4M3FN && want <= OQ_FLOAT8E5M2FNUZ) || want == OQ_FLOAT8E8M0;
         if ((want == OQ_BFLOAT16 && h->item == 2) || (is_float8 && h->item == 1))
             return want;
         return OQ_UNDEFINED;
@@ -325,8 +326,8 @@ static void write_header(oq_buf *out, const char *descr, const int64_t *dims, si
     while (!text.failed && (10 + text.n + 1) % 64 != 0)
         oq_buf_addc(&text, ' ');
     oq_buf_addc(&text, '\n');
-    const uint8_t prefix[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)(text.n & 255),
-                                (uint8_t)(text.n >> 8)};
+    const uint8_t prefix[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)(text.n & 255), (uint8_t)(text.n >> 8)};
     oq_buf_add(out, prefix, sizeof prefix);
     oq_buf_add(out, text.p, text.n);
     out->failed = out->failed || text.failed;

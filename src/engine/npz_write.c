@@ -1,5 +1,6 @@
 /*
- * npz_write.c — see npz_write.h; zip.c draws the layout. Archives stay below 4 GiB: no zip64 is written.
+ * npz_write.c — see npz_write.h; zip.c draws the layout. Archives stay below 4 GiB: no zip64 is
+ * written.
  */
 #include "engine/npz_write.h"
 
@@ -28,10 +29,10 @@ static void add32(oq_buf *b, uint64_t v) {
 
 /* What local header and directory entry have in common: version to lengths. */
 static void add_common(oq_buf *b, const member *m) {
-    add16(b, 20);     /* version that can read it */
+    add16(b, 20);      /* version that can read it */
     add16(b, 1 << 11); /* names are UTF-8 */
-    add16(b, 0);      /* stored */
-    add16(b, 0);      /* time and date: 1 January 1980, so that equal data gives equal files */
+    add16(b, 0);       /* stored */
+    add16(b, 0);       /* time and date: 1 January 1980, so that equal data gives equal files */
     add16(b, 1 << 5 | 1);
     add32(b, m->crc);
     add32(b, m->size);

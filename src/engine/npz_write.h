@@ -1,5 +1,6 @@
 /*
- * npz_write.h — data as an .npz file: arrays by name in an uncompressed zip archive, as numpy.savez writes.
+ * npz_write.h — data as an .npz file: arrays by name in an uncompressed zip archive, as numpy.savez
+ * writes.
  */
 #ifndef OQ_ENGINE_NPZ_WRITE_H
 #define OQ_ENGINE_NPZ_WRITE_H

@@ -1,10 +1,11 @@
 /*
  * observe_graph.c — puts an Observe node behind each named tensor of a graph (and its subgraphs).
  *
- * The output of a node is renamed and the observer gives out the old name, so that everything that uses the
- * tensor sees what it saw: nodes, subgraphs, value_info. Where the name itself must stay (graph inputs,
- * initializers, graph outputs) the observer gives out a new name, and the nodes that use the tensor
- * read that: the observer then stands in the way of the first of them and runs while the tensor is hot.
+ * The output of a node is renamed and the observer gives out the old name, so that everything that
+ * uses the tensor sees what it saw: nodes, subgraphs, value_info. Where the name itself must stay
+ * (graph inputs, initializers, graph outputs) the observer gives out a new name, and the nodes that
+ * use the tensor read that: the observer then stands in the way of the first of them and runs while
+ * the tensor is hot.
  */
 #include "engine/session_graph.h"
 
@@ -18,10 +19,10 @@ typedef struct observing {
     const oq_str *names;
     const oq_dtype *types; /* or NULL */
     size_t n;
-    oq_map wanted;    /* name -> index */
-    oq_names taken;   /* every name of the model */
-    bool *found;      /* by index */
-    oq_str *renamed;  /* by index: what uses in the current graph become; p == NULL: unchanged */
+    oq_map wanted;   /* name -> index */
+    oq_names taken;  /* every name of the model */
+    bool *found;     /* by index */
+    oq_str *renamed; /* by index: what uses in the current graph become; p == NULL: unchanged */
     OQ_VEC(uint32_t) changed; /* indices with a renamed text */
     uint32_t *hidden; /* by index: > 0 inside a graph that has a tensor of that name of its own */
 } observing;
@@ -36,8 +37,8 @@ static oq_node *observe_node(observing *o, uint32_t index, oq_str in, oq_str out
     if (name.p == NULL)
         return NULL;
     const bool half = o->types != NULL && o->types[index] == OQ_FLOAT16;
-    oq_node *n = oq_node_make(o->arena, half ? OQ_OBSERVE_HALF_OP : OQ_OBSERVE_OP, name, &in, 1,
-                              &out, 1);
+    oq_node *n =
+        oq_node_make(o->arena, half ? OQ_OBSERVE_HALF_OP : OQ_OBSERVE_OP, name, &in, 1, &out, 1);
     if (n == NULL || !oq_attr_set_int(o->arena, n, OQ_S("i"), (int64_t)index))
         return NULL;
     n->domain = OQ_S(OQ_OBSERVE_DOMAIN);

@@ -1,8 +1,9 @@
 /*
  * ort.c — ONNX Runtime as an engine: opening it, and opening sessions.
  *
- * The runtime's own log goes nowhere: what went wrong comes back as a status, and its warnings are no concern of
- * onq's users. Its environment is shared by all engines of a process, so no pointer of ours is left in it.
+ * The runtime's own log goes nowhere: what went wrong comes back as a status, and its warnings are
+ * no concern of onq's users. Its environment is shared by all engines of a process, so no pointer
+ * of ours is left in it.
  */
 #include "engine/ort_private.h"
 #include "onnx/graph.h"
@@ -23,15 +24,17 @@ static void drop_log(void *ctx, int severity, const char *category, const char *
 /* ---- options of a session ---- */
 
 typedef struct provider_name {
-    const char *name; /* what users write, any case, with or without "ExecutionProvider" */
+    const char *name;  /* what users write, any case, with or without "ExecutionProvider" */
     const char *given; /* what the runtime wants */
 } provider_name;
 
 static const provider_name providers[] = {
-    {"CPU", "CPU"},           {"CUDA", "CUDA"},         {"TensorRT", "TensorRT"},
-    {"DML", "DML"},           {"QNN", "QNN"},           {"OpenVINO", "OpenVINO"},
-    {"XNNPACK", "XNNPACK"},   {"CoreML", "CoreML"},     {"MIGraphX", "MIGraphX"},
-    {"VitisAI", "VitisAI"},   {"WebGPU", "WebGPU"},     {"Azure", "AZURE"},
+    {"CPU", "CPU"},           {"CUDA", "CUDA"},
+    {"TensorRT", "TensorRT"}, {"DML", "DML"},
+    {"QNN", "QNN"},           {"OpenVINO", "OpenVINO"},
+    {"XNNPACK", "XNNPACK"},   {"CoreML", "CoreML"},
+    {"MIGraphX", "MIGraphX"}, {"VitisAI", "VitisAI"},
+    {"WebGPU", "WebGPU"},     {"Azure", "AZURE"},
     {"SNPE", "SNPE"},         {"NvTensorRtRtx", "NvTensorRtRtx"},
 };
 
@@ -134,7 +137,8 @@ static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_sess
 static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_session_options *so,
                             onq_error *err) {
     const oq_ort_api *api = &s->engine->api;
-    const unsigned threads = so->n_threads != 0 ? so->n_threads : oq_env_threads(s->base.engine->env);
+    const unsigned threads =
+        so->n_threads != 0 ? so->n_threads : oq_env_threads(s->base.engine->env);
     OQ_TRY(oq_ort_check(api, api->SetSessionLogSeverityLevel(o, OQ_ORT_LOG_FATAL), err, "options"));
     OQ_TRY(oq_ort_check(api, api->SetIntraOpNumThreads(o, (int)threads), err, "options"));
     OQ_TRY(oq_ort_check(api, api->SetInterOpNumThreads(o, 1), err, "options"));
@@ -150,8 +154,8 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
     if (so->save_external != NULL)
         OQ_TRY(oq_ort_check(
             api,
-            api->AddSessionConfigEntry(
-                o, "session.optimized_model_external_initializers_file_name", so->save_external),
+            api->AddSessionConfigEntry(o, "session.optimized_model_external_initializers_file_name",
+                                       so->save_external),
             err, "external data '%s'", so->save_external));
     OQ_TRY(add_provider(api, o, so->provider, err));
     OQ_TRY(add_custom_ops(api, o, so, err));
@@ -160,7 +164,8 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
 
 /* ---- the model ---- */
 
-/* Initializers that only memory has: the runtime copies them, so ours can go once the session is made. */
+/* Initializers that only memory has: the runtime copies them, so ours can go once the session is
+ * made. */
 static onq_code hand_initializers(ort_session *s, OrtSessionOptions *o, oq_session_graph *g,
                                   ort_values *made, onq_error *err) {
     if (g->handed.n == 0)
@@ -197,7 +202,8 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
                                   const oq_session_options *so, onq_error *err) {
     const oq_ort_api *api = &s->engine->api;
     oq_session_graph g;
-    OQ_TRY(oq_session_graph_init(&g, so, so->save_optimized != NULL && so->save_external == NULL, err));
+    OQ_TRY(oq_session_graph_init(&g, so, so->save_optimized != NULL && so->save_external == NULL,
+                                 err));
     ort_values made = {0};
     onq_code rc = ONQ_OK;
     if (g.folder != NULL)
@@ -208,10 +214,10 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
     if (rc == ONQ_OK)
         rc = hand_initializers(s, o, &g, &made, err);
     if (rc == ONQ_OK)
-        rc = oq_ort_check(api,
-                          api->CreateSessionFromArray(s->engine->ort_env, g.bytes.p, g.bytes.n, o,
-                                                      &s->handle),
-                          err, "the model was refused");
+        rc = oq_ort_check(
+            api,
+            api->CreateSessionFromArray(s->engine->ort_env, g.bytes.p, g.bytes.n, o, &s->handle),
+            err, "the model was refused");
     if (rc == ONQ_OK)
         rc = check_files(&g, err);
     oq_ort_values_release(api, &made);
@@ -226,14 +232,16 @@ static onq_code note_external(void *ctx, oq_tensor *t, bool in_attribute, onq_er
     return ONQ_OK;
 }
 
-/* Can the runtime read the file as it is? Wanted when it saves the optimised model. Not when there is
- * external data: what is saved would name places that are wrong where it is saved. */
+/* Can the runtime read the file as it is? Wanted when it saves the optimised model. Not when there
+ * is external data: what is saved would name places that are wrong where it is saved. */
 static bool is_plain_file(const oq_session_options *so) {
     bool external = false;
-    if (so->save_optimized == NULL || oq_walk_tensors(so->model, note_external, &external, NULL) != ONQ_OK)
+    if (so->save_optimized == NULL ||
+        oq_walk_tensors(so->model, note_external, &external, NULL) != ONQ_OK)
         return false;
-    return !external && so->save_external == NULL && !so->model->touched && so->model->file.p != NULL &&
-           so->observer == NULL && so->n_extra_outputs == 0 && !so->only_extra_outputs;
+    return !external && so->save_external == NULL && !so->model->touched &&
+           so->model->file.p != NULL && so->observer == NULL && so->n_extra_outputs == 0 &&
+           !so->only_extra_outputs;
 }
 
 static onq_code create_session(ort_session *s, const oq_session_options *so, onq_error *err) {
@@ -360,18 +368,15 @@ static const oq_engine_ops ort_ops = {
 static onq_code start(ort_engine *e, const char *path, onq_error *err) {
     const oq_ort_api *api = &e->api;
     OQ_TRY(oq_ort_load(&e->arena, path, &e->api, err));
-    OQ_TRY(oq_ort_check(api,
-                        api->CreateEnvWithCustomLogger(drop_log, NULL, OQ_ORT_LOG_FATAL, "onq",
-                                                       &e->ort_env),
-                        err, "ONNX Runtime cannot start"));
+    OQ_TRY(oq_ort_check(
+        api, api->CreateEnvWithCustomLogger(drop_log, NULL, OQ_ORT_LOG_FATAL, "onq", &e->ort_env),
+        err, "ONNX Runtime cannot start"));
     OQ_TRY(oq_ort_check(api, api->DisableTelemetryEvents(e->ort_env), err, "telemetry"));
-    OQ_TRY(oq_ort_check(api,
-                        api->CreateCpuMemoryInfo(OQ_ORT_DEVICE_ALLOCATOR, OQ_ORT_MEM_DEFAULT,
-                                                 &e->cpu),
-                        err, "memory"));
+    OQ_TRY(oq_ort_check(
+        api, api->CreateCpuMemoryInfo(OQ_ORT_DEVICE_ALLOCATOR, OQ_ORT_MEM_DEFAULT, &e->cpu), err,
+        "memory"));
     OQ_TRY(oq_ort_check(api, api->GetAllocatorWithDefaultOptions(&e->allocator), err, "memory"));
-    e->base.name =
-        oq_str_format(&e->arena, "ONNX Runtime %s (%s)", e->api.version, e->api.path).p;
+    e->base.name = oq_str_format(&e->arena, "ONNX Runtime %s (%s)", e->api.version, e->api.path).p;
     return e->base.name != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -394,8 +399,8 @@ onq_code oq_ort_open(onq_env *env, const char *path, oq_engine **out, onq_error 
 
 onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err) {
     oq_session *s = NULL;
-    OQ_TRY(oq_session_open(e, &(oq_session_options){.model = m, .level = OQ_OPT_ALL, .n_threads = 1},
-                           &s, err));
+    OQ_TRY(oq_session_open(
+        e, &(oq_session_options){.model = m, .level = OQ_OPT_ALL, .n_threads = 1}, &s, err));
     oq_session_close(s);
     return ONQ_OK;
 }

@@ -2,9 +2,9 @@
  * ort.h — the engine that is ONNX Runtime, opened with dlopen.
  *
  * The library is looked for in this order, and the first place that is named or holds it decides:
- * `path` (a library, or a folder that holds one), the environment variable ONQ_ONNXRUNTIME, where set-up
- * puts it (runtime/ beside the program or the library in the build folder, ../lib/onq/ when installed),
- * the loader's own path. An error says where it was looked for and how to get it.
+ * `path` (a library, or a folder that holds one), the environment variable ONQ_ONNXRUNTIME, where
+ * set-up puts it (runtime/ beside the program or the library in the build folder, ../lib/onq/ when
+ * installed), the loader's own path. An error says where it was looked for and how to get it.
  */
 #ifndef OQ_ENGINE_ORT_H
 #define OQ_ENGINE_ORT_H
@@ -14,7 +14,8 @@
 /* `path` is --onnxruntime, or NULL. ONQ_E_RUNTIME when there is none or it is too old. */
 onq_code oq_ort_open(onq_env *env, const char *path, oq_engine **out, onq_error *err);
 
-/* Loads a model file in the runtime and throws the session away: does the runtime take it? For --verify. */
+/* Loads a model file in the runtime and throws the session away: does the runtime take it? For
+ * --verify. */
 onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * ort_api.h — ONNX Runtime's C interface as far as onq uses it: no header comes with the library.
  *
- * The runtime hands out one table of function pointers. The slots are in ort_api.def; oq_ort_api has one
- * member for each, by the runtime's own name, filled by oq_ort_load. Handles are opaque types of the runtime's
- * names. Private to the files ort*.c.
+ * The runtime hands out one table of function pointers. The slots are in ort_api.def; oq_ort_api
+ * has one member for each, by the runtime's own name, filled by oq_ort_load. Handles are opaque
+ * types of the runtime's names. Private to the files ort*.c.
  */
 #ifndef OQ_ENGINE_ORT_API_H
 #define OQ_ENGINE_ORT_API_H
@@ -12,7 +12,7 @@
 
 /* The lowest version of the table with everything onq calls, and with GetAliasMap in the table of a
  * custom operator: ONNX Runtime 1.18. Later runtimes serve it too. */
-#define OQ_ORT_API 18
+#define OQ_ORT_API      18
 #define OQ_ORT_API_TEXT "1.18"
 /* What set-up installs and the tests run with. */
 #define OQ_ORT_RELEASE_TEXT "1.31.1"
@@ -35,11 +35,11 @@ typedef struct OrtTensorRTProviderOptionsV2 OrtTensorRTProviderOptionsV2;
 
 /* Numbers of the runtime's enumerations. */
 enum {
-    OQ_ORT_FAIL = 1,           /* OrtErrorCode */
-    OQ_ORT_LOG_FATAL = 4,      /* OrtLoggingLevel */
+    OQ_ORT_FAIL = 1,      /* OrtErrorCode */
+    OQ_ORT_LOG_FATAL = 4, /* OrtLoggingLevel */
     OQ_ORT_DEVICE_ALLOCATOR = 0,
     OQ_ORT_MEM_DEFAULT = 0,
-    OQ_ORT_IS_TENSOR = 1,      /* ONNXType */
+    OQ_ORT_IS_TENSOR = 1, /* ONNXType */
     OQ_ORT_IS_SEQUENCE = 2,
     OQ_ORT_IS_MAP = 3,
     OQ_ORT_IS_OPTIONAL = 6,
@@ -81,8 +81,8 @@ struct oq_ort_custom_op {
 };
 
 typedef struct oq_ort_api {
-#define OQ_ORT(slot, name, params) OrtStatus *(*name) params;
-#define OQ_ORT_RELEASE(slot, name, type) void (*name)(type *);
+#define OQ_ORT(slot, name, params)               OrtStatus *(*name)params;
+#define OQ_ORT_RELEASE(slot, name, type)         void (*name)(type *);
 #define OQ_ORT_OTHER(slot, result, name, params) result(*name) params;
 #include "engine/ort_api.def"
 #undef OQ_ORT
@@ -92,8 +92,8 @@ typedef struct oq_ort_api {
     const char *version; /* "1.31.1"; the library's own text */
 } oq_ort_api;
 
-/* Finds and opens the library and fills `api`; texts go to the arena. The library stays loaded until the
- * process ends: the runtime's threads and tables outlive any handle. */
+/* Finds and opens the library and fills `api`; texts go to the arena. The library stays loaded
+ * until the process ends: the runtime's threads and tables outlive any handle. */
 onq_code oq_ort_load(oq_arena *arena, const char *path, oq_ort_api *api, onq_error *err);
 
 /* Turns a status of the runtime into an error of ours, and releases it; NULL is ONQ_OK. The text is

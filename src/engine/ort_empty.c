@@ -1,8 +1,8 @@
 /*
  * ort_empty.c — a sequence without items.
  *
- * The runtime's C interface refuses to make one, but its operator SequenceEmpty does: a model with that one
- * node and no inputs is run, and what it gives is fed on.
+ * The runtime's C interface refuses to make one, but its operator SequenceEmpty does: a model with
+ * that one node and no inputs is run, and what it gives is fed on.
  */
 #include "engine/ort_private.h"
 
@@ -63,8 +63,7 @@ static OrtStatus *run_model(ort_engine *e, const oq_buf *bytes, OrtValue **out) 
 onq_code oq_ort_value_empty(ort_engine *e, oq_arena *a, oq_dtype dt, OrtValue **out,
                             onq_error *err) {
     if (oq_dtype_find((int64_t)dt) == NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "an empty sequence of something other than tensors");
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "an empty sequence of something other than tensors");
     oq_buf bytes;
     oq_buf_init(&bytes, a->alloc);
     oq_model_proto *m = make_model(a, dt);

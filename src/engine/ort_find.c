@@ -1,8 +1,8 @@
 /*
  * ort_find.c — where ONNX Runtime is, and its function table.
  *
- * Looked for in the order ort.h gives. A place that was named (argument, variable) is the only one tried:
- * silently taking another library than the one asked for would be worse than an error.
+ * Looked for in the order ort.h gives. A place that was named (argument, variable) is the only one
+ * tried: silently taking another library than the one asked for would be worse than an error.
  */
 #include "engine/ort_api.h"
 
@@ -28,7 +28,8 @@ static void note_tried(search *s, const char *what) {
     oq_buf_adds(&s->tried, what);
 }
 
-/* Which of two names in one folder to take: the longer has the full version, then the later version. */
+/* Which of two names in one folder to take: the longer has the full version, then the later
+ * version. */
 static bool is_better_name(const char *a, const char *b) {
     if (b[0] == '\0')
         return true;
@@ -110,8 +111,8 @@ static const char *home_folder(search *s, bool own) {
 /* Where set-up and installation put it, seen from the program and from the library. */
 static onq_code open_installed(search *s, onq_error *err) {
     /* The first three: the build folder, its programs for tests, its sanitizer builds. */
-    static const char *const places[] = {"runtime",    "../runtime", "../../runtime", "onq",
-                                         "../lib/onq", "../onq"};
+    static const char *const places[] = {"runtime", "../runtime", "../../runtime",
+                                         "onq",     "../lib/onq", "../onq"};
     const char *last = NULL;
     for (int own = 0; own < 2; own++) {
         const char *home = home_folder(s, own == 1);
@@ -152,12 +153,13 @@ static onq_code find_library(search *s, const char *path, onq_error *err) {
         open_from_loader(s);
     if (s->handle != NULL)
         return ONQ_OK;
-    return oq_fail(err, ONQ_E_RUNTIME,
-                   "ONNX Runtime was not found: no " LIBRARY " in %.500s (run tools/setup.sh runtime; or "
-                   "`pip download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT "`, unzip the wheel, and "
-                   "name onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
-                   " with --onnxruntime or ONQ_ONNXRUNTIME)",
-                   s->tried.p != NULL ? s->tried.p : "");
+    return oq_fail(
+        err, ONQ_E_RUNTIME,
+        "ONNX Runtime was not found: no " LIBRARY " in %.500s (run tools/setup.sh runtime; or "
+        "`pip download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT "`, unzip the wheel, and "
+        "name onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
+        " with --onnxruntime or ONQ_ONNXRUNTIME)",
+        s->tried.p != NULL ? s->tried.p : "");
 }
 
 /* The runtime's entry point: two functions, the table and the version. */
@@ -198,9 +200,9 @@ static onq_code take_table(search *s, oq_ort_api *api, onq_error *err) {
                        api->version, s->path);
     typedef void (*any_fn)(void);
     const any_fn *slots = table;
-#define TAKE(slot, name) memcpy(&api->name, &slots[slot], sizeof api->name);
-#define OQ_ORT(slot, name, params) TAKE(slot, name)
-#define OQ_ORT_RELEASE(slot, name, type) TAKE(slot, name)
+#define TAKE(slot, name)                         memcpy(&api->name, &slots[slot], sizeof api->name);
+#define OQ_ORT(slot, name, params)               TAKE(slot, name)
+#define OQ_ORT_RELEASE(slot, name, type)         TAKE(slot, name)
 #define OQ_ORT_OTHER(slot, result, name, params) TAKE(slot, name)
 #include "engine/ort_api.def"
 #undef OQ_ORT

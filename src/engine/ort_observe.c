@@ -1,12 +1,13 @@
 /*
- * ort_observe.c — the operator Observe: a pass-through that shows its tensor to a callback of ours. ObserveHalf is
- * the same for float16 only: an operator that takes float32 too may be run in it by the runtime, which then leaves
- * out the rounding in between, and what is observed would not be the tensor.
+ * ort_observe.c — the operator Observe: a pass-through that shows its tensor to a callback of ours.
+ * ObserveHalf is the same for float16 only: an operator that takes float32 too may be run in it by
+ * the runtime, which then leaves out the rounding in between, and what is observed would not be the
+ * tensor.
  *
- * Its output is declared an alias of its input (get_alias_map), so the runtime gives both one buffer:
- * nothing is copied and the tensor lives as long as it would without the observer. Where the runtime must
- * keep them apart the bytes are copied. A callback that fails stops the run; its error is kept in the
- * session's ort_observe, because the runtime's own status carries only a text.
+ * Its output is declared an alias of its input (get_alias_map), so the runtime gives both one
+ * buffer: nothing is copied and the tensor lives as long as it would without the observer. Where
+ * the runtime must keep them apart the bytes are copied. A callback that fails stops the run; its
+ * error is kept in the session's ort_observe, because the runtime's own status carries only a text.
  */
 #include "engine/ort_private.h"
 

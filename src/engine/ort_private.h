@@ -28,7 +28,7 @@ typedef struct ort_observe {
     const oq_ort_api *api;
     const onq_allocator *alloc;
     const oq_observer *observer;
-    onq_code code;   /* of the callback that failed in the current run */
+    onq_code code; /* of the callback that failed in the current run */
     onq_error error;
     bool failed;
 } ort_observe;
@@ -45,7 +45,7 @@ typedef struct ort_session {
     const char **in_names, **out_names; /* C strings, as Run wants them */
     size_t n_fetch;                     /* distinct outputs */
     size_t *fetch;                      /* for each output, its place among them */
-    const char **fed_names; /* of the inputs that have a value in this run */
+    const char **fed_names;             /* of the inputs that have a value in this run */
     const OrtValue **in_values;
     OrtValue **out_values;
     ort_values out_items; /* values made to look into sequences and maps */
@@ -53,12 +53,13 @@ typedef struct ort_session {
     oq_arena run_arena; /* texts, dims and items of the last run's outputs */
 } ort_session;
 
-/* ort_observe.c: prepares the tables; the domain is added to the session's options by the caller. */
+/* ort_observe.c: prepares the tables; the domain is added to the session's options by the
+ * caller. */
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
                          const oq_observer *observer);
 
-/* ort_value.c: a value for a datum (numbers are borrowed, not copied), and a datum of a value (a view
- * of it; dims, texts and items in the arena; values made on the way are kept in `made`). */
+/* ort_value.c: a value for a datum (numbers are borrowed, not copied), and a datum of a value (a
+ * view of it; dims, texts and items in the arena; values made on the way are kept in `made`). */
 onq_code oq_ort_value_make(ort_engine *e, oq_arena *a, const oq_datum *d, const oq_io *io,
                            ort_values *made, const OrtValue **out, onq_error *err);
 onq_code oq_ort_value_view(ort_engine *e, oq_arena *a, OrtValue *v, ort_values *made, oq_datum *out,

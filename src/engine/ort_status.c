@@ -2,7 +2,7 @@
  * ort_status.c — the runtime's errors as ours, and its element types as ours.
  *
  * The runtime's texts are long and full of its own source places:
- *   "Non-zero status code returned while running Add node. Name:'add1' Status Message: /onnxruntime_src/..."
+ *   "Non-zero status code returned while running Add node. Name:'add1' Status Message: /onnx..."
  * One line remains: the node, then what is wrong.
  */
 #include "engine/ort_api.h"
@@ -39,8 +39,8 @@ static void copy_words(char *out, size_t cap, const char *text) {
     out[n] = '\0';
 }
 
-/* "... running Add node. Name:'add1' Status Message: X" -> "node 'add1' (Add): X"; X may be of that form
- * again, for a node in a subgraph. */
+/* "... running Add node. Name:'add1' Status Message: X" -> "node 'add1' (Add): X"; X may be of that
+ * form again, for a node in a subgraph. */
 static void lift_nodes(char *out, size_t cap, const char *text) {
     static const char head[] = "Non-zero status code returned while running ";
     size_t n = 0;
@@ -51,8 +51,8 @@ static void lift_nodes(char *out, size_t cap, const char *text) {
         const char *name_end = name != NULL ? strstr(name, "' Status Message:") : NULL;
         if (name_end == NULL)
             break;
-        n += (size_t)snprintf(out + n, cap - n, "node '%.*s' (%.*s): ", (int)(name_end - name), name,
-                              (int)(op_end - op), op);
+        n += (size_t)snprintf(out + n, cap - n, "node '%.*s' (%.*s): ", (int)(name_end - name),
+                              name, (int)(op_end - op), op);
         text = name_end + sizeof "' Status Message:" - 1;
         text += strspn(text, " ");
     }
@@ -71,8 +71,8 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
     const char *message = api->GetErrorMessage(s);
     copy_words(words, sizeof words, message != NULL ? message : "");
     lift_nodes(text, sizeof text, words);
-    const bool nomem = strstr(text, "bad_alloc") != NULL ||
-                       strstr(text, "Failed to allocate memory") != NULL;
+    const bool nomem =
+        strstr(text, "bad_alloc") != NULL || strstr(text, "Failed to allocate memory") != NULL;
     api->ReleaseStatus(s);
     return oq_fail(err, nomem ? ONQ_E_NOMEM : ONQ_E_RUNTIME, "%s: %s (ONNX Runtime %s)", what, text,
                    api->version);

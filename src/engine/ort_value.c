@@ -1,16 +1,16 @@
 /*
  * ort_value.c — datum to the runtime's value and back.
  *
- * Going in, tensors of numbers are borrowed: the value points at the datum's bytes. They must be aligned to
- * their type for that; a misaligned one is copied into the arena. Going out, a datum is a view of the
- * value. Texts are copied both ways: the runtime keeps them as objects of its own.
+ * Going in, tensors of numbers are borrowed: the value points at the datum's bytes. They must be
+ * aligned to their type for that; a misaligned one is copied into the arena. Going out, a datum is
+ * a view of the value. Texts are copied both ways: the runtime keeps them as objects of its own.
  */
 #include "engine/ort_private.h"
 
 #include <inttypes.h>
 
 #define DEPTH_MOST 16
-#define ALIGNMENT 16
+#define ALIGNMENT  16
 
 void oq_ort_values_release(const oq_ort_api *api, ort_values *v) {
     while (v->n > 0)
@@ -94,10 +94,10 @@ static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned
     if (!is_map && d->n_items == 0)
         OQ_TRY(oq_ort_value_empty(e, a, d->dtype, out, err));
     else
-        OQ_TRY(oq_ort_check(&e->api,
-                        e->api.CreateValue(items, d->n_items,
-                                           is_map ? OQ_ORT_IS_MAP : OQ_ORT_IS_SEQUENCE, out),
-                        err, is_map ? "a map" : "a sequence of %zu", d->n_items));
+        OQ_TRY(oq_ort_check(
+            &e->api,
+            e->api.CreateValue(items, d->n_items, is_map ? OQ_ORT_IS_MAP : OQ_ORT_IS_SEQUENCE, out),
+            err, is_map ? "a map" : "a sequence of %zu", d->n_items));
     return keep(a, &e->api, made, *out, err);
 }
 
@@ -192,7 +192,8 @@ static onq_code view_any(ort_engine *e, oq_arena *a, OrtValue *v, unsigned depth
         return oq_fail_nomem(err);
     for (size_t i = 0; i < d->n_items; i++) {
         OrtValue *item = NULL;
-        OQ_TRY(oq_ort_check(api, api->GetValue(v, (int)i, e->allocator, &item), err, "item %zu", i));
+        OQ_TRY(
+            oq_ort_check(api, api->GetValue(v, (int)i, e->allocator, &item), err, "item %zu", i));
         OQ_TRY(keep(a, api, made, item, err));
         OQ_TRY(view_any(e, a, item, depth + 1, made, &items[i], err));
     }

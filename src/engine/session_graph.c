@@ -103,7 +103,8 @@ static bool is_inside(const oq_file *f, const uint8_t *p, uint64_t n) {
     return f->p != NULL && p >= f->p && n <= f->size && (uint64_t)(p - f->p) <= f->size - n;
 }
 
-/* The bytes of a tensor that lie in the model's own file in raw form: raw_data, or packed floats. */
+/* The bytes of a tensor that lie in the model's own file in raw form: raw_data, or packed
+ * floats. */
 static bool find_in_file(const oq_model *m, const oq_tensor *t, oq_span *out) {
     *out = (oq_span){NULL, 0};
     if (t->raw_data.present && t->raw_data.p != NULL && t->raw_data.producer == NULL)
@@ -162,8 +163,11 @@ static onq_code place_memory(placer *p, oq_tensor *t, onq_error *err) {
     if (p->in_main && info != NULL && info->bits >= 8 && t->name.n > 0 &&
         memchr(t->name.p, '\0', t->name.n) == NULL) {
         OQ_TRY(hand_over(p, t, err));
-        return add_placed(p, (placed){.tensor = t, .file = HANDED,
-                                       .length = p->g->handed.v[p->g->handed.n - 1].data.n}, err);
+        return add_placed(p,
+                          (placed){.tensor = t,
+                                   .file = HANDED,
+                                   .length = p->g->handed.v[p->g->handed.n - 1].data.n},
+                          err);
     }
     if (!oq_tensor_is_external(t))
         return ONQ_OK;

@@ -1,20 +1,23 @@
 /*
- * session_graph.h — the graph a session is opened with: a clone of the model's, small and rewritten.
+ * session_graph.h — the graph a session is opened with: a clone of the model's, small and
+ * rewritten.
  *
- * The clone shares all payloads with the model. In it every large initializer becomes external data:
- *   - bytes that lie in the model's file or its external data are named where they are (path, offset,
- *     length), relative to `folder`, and the runtime maps them;
- *   - bytes that lie in memory only (edited, produced, varint-encoded) are `handed` over by pointer.
- * What is left is the graph, a few kilobytes, encoded in `bytes`. Constant nodes with large values become
- * initializers first, as the runtime itself would make them. Observers and extra outputs are put in.
+ * The clone shares all payloads with the model. In it every large initializer becomes external
+ * data:
+ *   - bytes that lie in the model's file or its external data are named where they are (path,
+ *     offset, length), relative to `folder`, and the runtime maps them;
+ *   - bytes that lie in memory only (edited, produced, varints) are `handed` over by pointer.
+ * What is left is the graph, a few kilobytes, encoded in `bytes`. Constant nodes with large values
+ * become initializers first, as the runtime itself would make them. Observers and extra outputs are
+ * put in.
  */
 #ifndef OQ_ENGINE_SESSION_GRAPH_H
 #define OQ_ENGINE_SESSION_GRAPH_H
 
 #include "engine/engine.h"
 
-#define OQ_OBSERVE_DOMAIN "onq.engine"
-#define OQ_OBSERVE_OP "Observe"
+#define OQ_OBSERVE_DOMAIN  "onq.engine"
+#define OQ_OBSERVE_OP      "Observe"
 #define OQ_OBSERVE_HALF_OP "ObserveHalf" /* float16 and nothing else */
 
 /* An initializer whose bytes only memory has. */
@@ -40,7 +43,8 @@ onq_code oq_session_graph_init(oq_session_graph *g, const oq_session_options *o,
                                onq_error *err);
 void oq_session_graph_release(oq_session_graph *g);
 
-/* Puts an Observe node with attribute i = index behind each tensor that is named (observe_graph.c). */
+/* Puts an Observe node with attribute i = index behind each tensor that is named
+ * (observe_graph.c). */
 onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *o, onq_error *err);
 

@@ -1,9 +1,9 @@
 /*
  * source.c — what --data means, and reading ahead of the caller.
  *
- * A thread of the source's own fills a ring of slots in order; the caller takes them in order. Each slot has
- * an arena of its own, which is emptied when the slot is filled again, so memory is a few samples whatever
- * their number. An error is delivered where its sample would have come.
+ * A thread of the source's own fills a ring of slots in order; the caller takes them in order. Each
+ * slot has an arena of its own, which is emptied when the slot is filled again, so memory is a few
+ * samples whatever their number. An error is delivered where its sample would have come.
  */
 #include "engine/source_private.h"
 
@@ -36,19 +36,19 @@ struct oq_source {
     const char *where; /* for messages: --data, or the model */
     oq_reader *reader;
     oq_ios inputs;
-    uint64_t count;          /* samples of one pass */
-    uint64_t share, step;    /* sample k of a pass has number share + k x step */
-    uint64_t total;          /* with the limit applied, before the share */
+    uint64_t count;       /* samples of one pass */
+    uint64_t share, step; /* sample k of a pass has number share + k x step */
+    uint64_t total;       /* with the limit applied, before the share */
     bool threaded;
     slot slots[SLOTS];
-    uint64_t taken;          /* samples given to the caller in this pass */
+    uint64_t taken; /* samples given to the caller in this pass */
     /* Under the lock: */
     pthread_mutex_t lock;
     pthread_cond_t wake_reader, wake_caller;
-    uint64_t read;           /* samples read in this pass; slots taken .. read are full */
+    uint64_t read; /* samples read in this pass; slots taken .. read are full */
     uint64_t ready_bytes;
-    bool stop;               /* the thread should end */
-    bool running;            /* the thread is there */
+    bool stop;    /* the thread should end */
+    bool running; /* the thread is there */
     pthread_t thread;
 };
 
@@ -188,10 +188,11 @@ static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reade
         onq_code rc = oq_reader_open_images(s, paths, n, out, err);
         return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", path);
     }
-    return oq_fail(err, ONQ_E_INVALID,
-                   "%s: no samples in it (test_data_set_* folders, JPEG or PNG images, .npz or .npy "
-                   "files)",
-                   path);
+    return oq_fail(
+        err, ONQ_E_INVALID,
+        "%s: no samples in it (test_data_set_* folders, JPEG or PNG images, .npz or .npy "
+        "files)",
+        path);
 }
 
 static onq_code open_file(const oq_reader_setup *s, const char *path, oq_reader **out,
@@ -212,10 +213,11 @@ static onq_code open_file(const oq_reader_setup *s, const char *path, oq_reader 
                        "random:N[:SEED])",
                        path);
     if (s->inputs.n != 1)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "%s: one .npy file feeds one input, the model has %zu (use an .npz file, or a "
-                       "folder with one .npy for each)",
-                       path, s->inputs.n);
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "%s: one .npy file feeds one input, the model has %zu (use an .npz file, or a "
+            "folder with one .npy for each)",
+            path, s->inputs.n);
     return oq_reader_open_npy(s, one, out, err);
 }
 
@@ -249,10 +251,11 @@ static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error
         OQ_TRY(oq_folder_list(s->arena, path, &f, err));
         OQ_TRY(oq_reader_open_sets(s, &f, out, err));
         if ((*out)->count == 0)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "no samples: there are no test_data_set_* folders beside the model in %s "
-                           "(give --data)",
-                           path);
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "no samples: there are no test_data_set_* folders beside the model in %s "
+                "(give --data)",
+                path);
         return ONQ_OK;
     }
     const char *path = oq_arena_strdup(s->arena, spec, strlen(spec));
@@ -482,8 +485,8 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
                                        .arena = &s->arena,
                                        .inputs = s->inputs,
                                        .o = o,
-                                       .most_bytes = o->most_bytes != 0 ? o->most_bytes
-                                                                        : SAMPLE_MOST};
+                                       .most_bytes =
+                                           o->most_bytes != 0 ? o->most_bytes : SAMPLE_MOST};
         rc = open_reader(&setup, &s->reader, err);
     }
     if (rc == ONQ_OK)

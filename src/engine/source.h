@@ -1,9 +1,10 @@
 /*
  * source.h — samples for calibration, run, bench and debug: the meaning of --data.
  *
- * A source knows how many samples it has and reads them one by one, ahead of the caller on a thread of its
- * own, so that reading overlaps running. Every sample is checked against the model's inputs; one that
- * does not fit is an error that names the sample, the input, what came and what was wanted.
+ * A source knows how many samples it has and reads them one by one, ahead of the caller on a thread
+ * of its own, so that reading overlaps running. Every sample is checked against the model's inputs;
+ * one that does not fit is an error that names the sample, the input, what came and what was
+ * wanted.
  *
  *     oq_source *src = NULL;
  *     OQ_TRY(oq_source_open(env, &(oq_source_options){.spec = data, .model = model}, &src, err));
@@ -15,8 +16,8 @@
  *         OQ_GO(oq_session_run(session, s->inputs, s->n_inputs, NULL, err));
  *     }
  *
- * Kinds of source (CLI.md has the table): test_data_set folders, images, .npz, .npy, random numbers;
- * and a callback of the caller, for bindings and tests.
+ * Kinds of source (CLI.md has the table): test_data_set folders, images, .npz, .npy, random
+ * numbers; and a callback of the caller, for bindings and tests.
  */
 #ifndef OQ_ENGINE_SOURCE_H
 #define OQ_ENGINE_SOURCE_H
@@ -56,9 +57,9 @@ typedef struct oq_dim_fix {
 } oq_dim_fix;
 
 typedef struct oq_source_options {
-    const char *spec;      /* --data; NULL: the test_data_set folders beside the model */
-    const oq_model *model; /* its inputs decide what is read; borrowed */
-    uint64_t limit;        /* --limit; 0: all */
+    const char *spec;       /* --data; NULL: the test_data_set folders beside the model */
+    const oq_model *model;  /* its inputs decide what is read; borrowed */
+    uint64_t limit;         /* --limit; 0: all */
     const oq_dim_fix *dims; /* --dim */
     size_t n_dims;
     oq_image_options image;
@@ -69,7 +70,8 @@ typedef struct oq_source_options {
 } oq_source_options;
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);
-/* Samples that oq_source_next will give in one pass, limit and share counted. Known from the start. */
+/* Samples that oq_source_next will give in one pass, limit and share counted. Known from the
+ * start. */
 uint64_t oq_source_count(const oq_source *s);
 /* What it is, for messages: "8 test_data_set folders in models/x". */
 const char *oq_source_text(const oq_source *s);
@@ -80,7 +82,8 @@ onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err);
 void oq_source_close(oq_source *s);
 
 /* Samples from a function: fills one datum for each of the model's inputs (in the arena, or views
- * that live until the next call). Called with k = 0, 1, ... count-1, on any thread, one at a time. */
+ * that live until the next call). Called with k = 0, 1, ... count-1, on any thread, one at a
+ * time. */
 typedef onq_code (*oq_source_fn)(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs,
                                  onq_error *err);
 onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_source_fn fn,

@@ -21,9 +21,9 @@ static onq_code unknown_symbol(const oq_ios *ios, oq_str name, const onq_allocat
         for (size_t k = 0; k < ios->v[i].rank; k++)
             if (ios->v[i].dims[k].param.n > 0)
                 add_symbol(&known, ios->v[i].dims[k].param);
-    onq_code rc = oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s' (%s%s)",
-                          OQ_STR(name), known.n > 0 ? "there are " : "none has a name",
-                          known.p != NULL ? known.p : "");
+    onq_code rc =
+        oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s' (%s%s)", OQ_STR(name),
+                known.n > 0 ? "there are " : "none has a name", known.p != NULL ? known.p : "");
     oq_buf_release(&known);
     return rc;
 }
@@ -64,9 +64,8 @@ static onq_code misfit(const oq_datum *d, const oq_io *want, const onq_allocator
     oq_buf_init(&wanted, alloc);
     oq_datum_describe(d, &came);
     oq_io_describe(want, &wanted);
-    onq_code rc = oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, wanted %s",
-                          OQ_STR(want->name), came.p != NULL ? came.p : "?",
-                          wanted.p != NULL ? wanted.p : "?");
+    onq_code rc = oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, wanted %s", OQ_STR(want->name),
+                          came.p != NULL ? came.p : "?", wanted.p != NULL ? wanted.p : "?");
     if (came.failed || wanted.failed)
         rc = oq_fail_nomem(err);
     oq_buf_release(&came);

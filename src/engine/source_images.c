@@ -1,11 +1,11 @@
 /*
  * source_images.c — samples from JPEG and PNG files for a model's one image input.
  *
- * Each image is decoded, resized as Pillow does it by default (image.h), brought to the colours wanted, and each
- * value becomes (pixel x scale - mean) / std, computed in double. The defaults are the customary ones:
- * RGB, stretched to the input's size, scale 1/255, ImageNet's mean and deviation (for grey their averages).
- * An input of type UINT8 takes the pixels as they are. A batch of fixed size takes that many images a
- * sample.
+ * Each image is decoded, resized as Pillow does it by default (image.h), brought to the colours
+ * wanted, and each value becomes (pixel x scale - mean) / std, computed in double. The defaults are
+ * the customary ones: RGB, stretched to the input's size, scale 1/255, ImageNet's mean and
+ * deviation (for grey their averages). An input of type UINT8 takes the pixels as they are. A batch
+ * of fixed size takes that many images a sample.
  */
 #include "engine/source_private.h"
 
@@ -67,7 +67,7 @@ static onq_code fit(const image_reader *r, oq_arena *a, const oq_image *in, oq_i
     const double by = crop ? (x > y ? x : y) : (x < y ? x : y);
     oq_image middle;
     OQ_TRY(oq_image_scale(a, in, scaled(in->width, by, crop ? r->width : 1),
-                           scaled(in->height, by, crop ? r->height : 1), &middle, err));
+                          scaled(in->height, by, crop ? r->height : 1), &middle, err));
     *out = middle;
     /* The bars of a padded image are black in its own colours. */
     if (middle.mode == OQ_MODE_CMYK)
@@ -266,13 +266,13 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
     image_reader *r = OQ_NEW(s->arena, image_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
-    *r = (image_reader){.base = {read_sample, close_reader, 0, NULL},
-                        .env = s->env,
-                        .paths = paths,
-                        .resize = s->o->image.resize,
-                        .most_bytes = s->most_bytes,
-                        .most_pixels =
-                            s->o->most_pixels != 0 ? s->o->most_pixels : OQ_IMAGE_PIXELS};
+    *r =
+        (image_reader){.base = {read_sample, close_reader, 0, NULL},
+                       .env = s->env,
+                       .paths = paths,
+                       .resize = s->o->image.resize,
+                       .most_bytes = s->most_bytes,
+                       .most_pixels = s->o->most_pixels != 0 ? s->o->most_pixels : OQ_IMAGE_PIXELS};
     OQ_TRY(find_input(s, r, err));
     OQ_TRY(choose_layout(&s->o->image, r, err));
     OQ_TRY(choose_values(&s->o->image, r, err));

@@ -1,10 +1,11 @@
 /*
  * source_numpy.c — samples from .npz files, or from one .npy file for each input.
  *
- * A *set* is one array for each input: the members of an .npz file by name, or the .npy files. In a set
- * each array is one sample, or each has one axis more than its input and holds samples along the first.
- * Samples are read one by one through streams, so that memory does not grow with their number; an array in
- * Fortran order that holds several is the exception: its samples are scattered all over it.
+ * A *set* is one array for each input: the members of an .npz file by name, or the .npy files. In a
+ * set each array is one sample, or each has one axis more than its input and holds samples along
+ * the first. Samples are read one by one through streams, so that memory does not grow with their
+ * number; an array in Fortran order that holds several is the exception: its samples are scattered
+ * all over it.
  */
 #include "engine/source_private.h"
 
@@ -17,12 +18,12 @@ typedef struct array {
     oq_npy h;
     oq_bytes *bytes;
     oq_dtype dtype;
-    bool many;             /* samples along the first axis */
+    bool many; /* samples along the first axis */
     uint64_t n_samples;
-    const int64_t *dims;   /* of one sample */
+    const int64_t *dims; /* of one sample */
     size_t rank;
-    uint64_t count, size;  /* of one sample: elements, bytes in the file */
-    uint8_t *whole;        /* Fortran order with many samples: all of it in C order */
+    uint64_t count, size; /* of one sample: elements, bytes in the file */
+    uint8_t *whole;       /* Fortran order with many samples: all of it in C order */
 } array;
 
 typedef struct set {
@@ -109,8 +110,8 @@ static onq_code open_array(numpy_reader *r, set *s, size_t i, oq_bytes *bytes, o
     array *x = &s->arrays[i];
     const oq_io *want = &r->inputs.v[i];
     if (want->kind != OQ_DATUM_TENSOR && want->kind != OQ_DATUM_NONE)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "input '%.*s' is not a tensor: arrays cannot feed it",
-                       OQ_STR(want->name));
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "input '%.*s' is not a tensor: arrays cannot feed it", OQ_STR(want->name));
     x->bytes = bytes;
     OQ_TRY(read_header(x, &s->arena, err));
     return set_shape(r, x, want, &s->arena, err);
@@ -281,10 +282,11 @@ static onq_code agree(numpy_reader *r, onq_error *err) {
     s->many = r->inputs.n > 0 && s->arrays[0].many;
     for (size_t i = 1; i < r->inputs.n; i++) {
         if (s->arrays[i].many != s->many)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "array '%.*s' has an axis for samples, '%.*s' has none: all or none must",
-                           OQ_STR(r->inputs.v[s->many ? 0 : i].name),
-                           OQ_STR(r->inputs.v[s->many ? i : 0].name));
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "array '%.*s' has an axis for samples, '%.*s' has none: all or none must",
+                OQ_STR(r->inputs.v[s->many ? 0 : i].name),
+                OQ_STR(r->inputs.v[s->many ? i : 0].name));
         if (s->arrays[i].n_samples != s->n_samples)
             return oq_fail(err, ONQ_E_INVALID,
                            "array '%.*s' has %" PRIu64 " samples, '%.*s' has %" PRIu64,
@@ -371,10 +373,10 @@ static onq_code open_reader(const oq_reader_setup *s, numpy_reader *r, onq_error
     if (r->is_npz && r->n_sets == 1)
         r->base.text = oq_str_format(s->arena, "%" PRIu64 " samples in %s", r->base.count, where).p;
     else
-        r->base.text = oq_str_format(s->arena, "%" PRIu64 " samples in %zu %s files",
-                                     r->base.count, r->is_npz ? r->n_sets : r->inputs.n,
-                                     r->is_npz ? ".npz" : ".npy")
-                           .p;
+        r->base.text =
+            oq_str_format(s->arena, "%" PRIu64 " samples in %zu %s files", r->base.count,
+                          r->is_npz ? r->n_sets : r->inputs.n, r->is_npz ? ".npz" : ".npy")
+                .p;
     return r->base.text != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 

@@ -1,8 +1,8 @@
 /*
  * source_private.h — what the kinds of data source share.
  *
- * A reader gives sample number k as one datum per input. source.c checks what it gives, runs it on a
- * thread, applies limit and share. Readers of the five kinds are in source_*.c.
+ * A reader gives sample number k as one datum per input. source.c checks what it gives, runs it on
+ * a thread, applies limit and share. Readers of the five kinds are in source_*.c.
  */
 #ifndef OQ_ENGINE_SOURCE_PRIVATE_H
 #define OQ_ENGINE_SOURCE_PRIVATE_H
@@ -11,8 +11,8 @@
 
 typedef struct oq_reader oq_reader;
 struct oq_reader {
-    /* Fills inputs[0..n) in the arena; *name is the sample's, for messages, also when it fails. Called
-     * from one thread at a time. */
+    /* Fills inputs[0..n) in the arena; *name is the sample's, for messages, also when it fails.
+     * Called from one thread at a time. */
     onq_code (*read)(oq_reader *r, uint64_t number, oq_arena *a, oq_datum *inputs,
                      const char **name, onq_error *err);
     void (*close)(oq_reader *r);

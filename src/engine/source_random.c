@@ -1,9 +1,9 @@
 /*
  * source_random.c — random:N[:SEED]: numbers that fit each input's type and shape, for smoke runs.
  *
- * Reals are uniform in [-1, 1), integers 0 or 1 (valid as indices, masks and flags almost everywhere), texts
- * "a" or "b". A dimension that is no number is 1 unless --dim says otherwise. The numbers depend on
- * seed, sample and input alone, so any sample can be made again.
+ * Reals are uniform in [-1, 1), integers 0 or 1 (valid as indices, masks and flags almost
+ * everywhere), texts "a" or "b". A dimension that is no number is 1 unless --dim says otherwise.
+ * The numbers depend on seed, sample and input alone, so any sample can be made again.
  */
 #include "engine/source_private.h"
 
@@ -44,7 +44,8 @@ static void fill_reals(oq_dtype dt, uint8_t *p, uint64_t n, uint64_t *state) {
     }
 }
 
-/* The bits of small floats: 0 and 1 of the type are not worth a table, any finite pattern will do. */
+/* The bits of small floats: 0 and 1 of the type are not worth a table, any finite pattern will
+ * do. */
 static void fill_small(uint8_t *p, uint64_t bytes, uint64_t *state) {
     for (uint64_t i = 0; i < bytes; i++)
         p[i] = (uint8_t)(next_number(state) & 0x33);
@@ -99,8 +100,8 @@ static onq_code make_tensor(const random_reader *r, const oq_io *io, oq_arena *a
     if (io->dtype != OQ_STRING)
         fits = fits && oq_dtype_bytes(io->dtype, d->count, &d->size_bytes);
     if (!fits || d->size_bytes > r->most_bytes || d->count > r->most_bytes)
-        return oq_fail(err, ONQ_E_LIMIT, "input '%.*s' is larger than a sample may be (%" PRIu64
-                                         " bytes)",
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "input '%.*s' is larger than a sample may be (%" PRIu64 " bytes)",
                        OQ_STR(io->name), r->most_bytes);
     return fill(a, d, state, err);
 }
@@ -155,10 +156,10 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
                          .inputs = s->inputs,
                          .seed = seed,
                          .most_bytes = s->most_bytes};
-    r->base.text = oq_str_format(s->arena,
-                                 "%" PRIu64 " samples of random numbers (seed %" PRIu64 ")", count,
-                                 seed)
-                       .p;
+    r->base.text =
+        oq_str_format(s->arena, "%" PRIu64 " samples of random numbers (seed %" PRIu64 ")", count,
+                      seed)
+            .p;
     if (r->base.text == NULL)
         return oq_fail_nomem(err);
     oq_warn(s->env, "%s: for smoke runs; accuracy needs real data", r->base.text);

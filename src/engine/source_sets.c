@@ -1,7 +1,8 @@
 /*
- * source_sets.c — samples from test_data_set_K folders: input_0.pb, input_1.pb ... in the order of the
- * model's inputs, as OnnxModelCalibrationDataReader of static_quantize_runner reads them. Names inside the
- * files are not looked at, but help to say what is wrong. The order is that of the numbers K.
+ * source_sets.c — samples from test_data_set_K folders: input_0.pb, input_1.pb ... in the order of
+ * the model's inputs, as OnnxModelCalibrationDataReader of static_quantize_runner reads them. Names
+ * inside the files are not looked at, but help to say what is wrong. The order is that of the
+ * numbers K.
  */
 #include "engine/source_private.h"
 
@@ -70,10 +71,11 @@ static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *
         return rc;
     for (size_t k = 0; k < r->inputs.n; k++)
         if (k != i && oq_str_eq(r->inputs.v[k].name, name))
-            return oq_error_in(err, rc,
-                               "input_%zu.pb (its tensor is called '%.*s', which is input %zu; files "
-                               "are taken in the order of the inputs)",
-                               i, OQ_STR(name), k);
+            return oq_error_in(
+                err, rc,
+                "input_%zu.pb (its tensor is called '%.*s', which is input %zu; files "
+                "are taken in the order of the inputs)",
+                i, OQ_STR(name), k);
     return oq_error_in(err, rc, "input_%zu.pb", i);
 }
 

@@ -9,9 +9,9 @@
 
 #include <inttypes.h>
 
-#define END_SIZE 22
-#define END_MOST (END_SIZE + 65535)
-#define MEMBERS_MOST 100000
+#define END_SIZE       22
+#define END_MOST       (END_SIZE + 65535)
+#define MEMBERS_MOST   100000
 #define DIRECTORY_MOST (256u << 20)
 
 static uint64_t u16(const uint8_t *p) {
@@ -114,7 +114,8 @@ static onq_code check_member(oq_zip_member *m, uint64_t flags, uint64_t method, 
         return bad(err, "a stored member has two sizes");
     if (b->deflated && b->size >= OQ_ZIP_RATIO_FROM && b->size / OQ_ZIP_RATIO > b->stored)
         return oq_fail(err, ONQ_E_LIMIT,
-                       "%" PRIu64 " bytes are packed in %" PRIu64 ", more than %d to 1: refused as a "
+                       "%" PRIu64 " bytes are packed in %" PRIu64
+                       ", more than %d to 1: refused as a "
                        "zip bomb (save the array uncompressed if it is meant)",
                        b->size, b->stored, OQ_ZIP_RATIO);
     return ONQ_OK;

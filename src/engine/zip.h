@@ -1,8 +1,8 @@
 /*
  * zip.h — the members of a zip archive, as .npz files are: stored or deflated, zip64 too.
  *
- * Only the central directory is trusted, and every place in it is checked against the file's size before it is
- * used. Encrypted, split and otherwise compressed archives are refused.
+ * Only the central directory is trusted, and every place in it is checked against the file's size
+ * before it is used. Encrypted, split and otherwise compressed archives are refused.
  */
 #ifndef OQ_ENGINE_ZIP_H
 #define OQ_ENGINE_ZIP_H
@@ -10,7 +10,7 @@
 #include "engine/bytes.h"
 
 /* A larger member that is compressed more than this is taken for a bomb. */
-#define OQ_ZIP_RATIO 200
+#define OQ_ZIP_RATIO      200
 #define OQ_ZIP_RATIO_FROM (16u << 20)
 
 typedef struct oq_zip_member {
@@ -23,8 +23,8 @@ typedef struct oq_zip {
     size_t n;
 } oq_zip;
 
-/* Reads the directory of an open file into the arena. The members borrow the file; release them with
- * oq_bytes_release. Messages do not name the file. */
+/* Reads the directory of an open file into the arena. The members borrow the file; release them
+ * with oq_bytes_release. Messages do not name the file. */
 onq_code oq_zip_open(oq_zip *z, oq_arena *a, const onq_allocator *alloc, const oq_file *f,
                      onq_error *err);
 void oq_zip_release(oq_zip *z);

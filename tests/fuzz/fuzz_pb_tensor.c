@@ -34,7 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
     static const oq_datum_kind kinds[] = {OQ_DATUM_TENSOR, OQ_DATUM_SEQUENCE, OQ_DATUM_MAP};
-    const oq_io io = {.name = OQ_S("x"), .kind = kinds[data[0] % 3], .optional = (data[0] & 4) != 0};
+    const oq_io io = {
+        .name = OQ_S("x"), .kind = kinds[data[0] % 3], .optional = (data[0] & 4) != 0};
     oq_arena a;
     oq_arena_init(&a, oq_alloc_default());
     a.limit = 64u << 20;

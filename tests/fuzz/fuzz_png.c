@@ -14,8 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void repair(uint8_t *p, size_t size) {
     size_t at = 8;
     while (at < size && size - at >= 12) {
-        const size_t n = (size_t)p[at] << 24 | (size_t)p[at + 1] << 16 | (size_t)p[at + 2] << 8 |
-                         p[at + 3];
+        const size_t n =
+            (size_t)p[at] << 24 | (size_t)p[at + 1] << 16 | (size_t)p[at + 2] << 8 | p[at + 3];
         if (n > size - at - 12)
             return;
         const uint32_t crc = (uint32_t)crc32_z(0, p + at + 4, n + 4);

@@ -59,8 +59,9 @@ static onq_code declare_all(fake_session *s, onq_error *err) {
         const bool known = find_op(n->op_type, unary, OQ_COUNT(unary)) >= 0 ||
                            find_op(n->op_type, binary, OQ_COUNT(binary)) >= 0;
         if (!known)
-            return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s' (%.*s): the fake engine has no such "
-                                               "operator",
+            return oq_fail(err, ONQ_E_RUNTIME,
+                           "node '%.*s' (%.*s): the fake engine has no such "
+                           "operator",
                            OQ_STR(n->name), OQ_STR(n->op_type));
         for (size_t k = 0; k < n->output.n; k++)
             OQ_TRY(declare(s, n->output.v[k], err));

@@ -5,9 +5,10 @@
  *     fake_engine_init(&f, env);
  *     oq_session_open(&f.base, &options, &session, &err);
  *
- * It runs the main graph node by node over float tensors: Identity, Neg, Relu, Abs, and Add, Sub, Mul of two
- * tensors of one size (or with one number). Observers, extra outputs and initializers work as with the real
- * one. Any other operator is refused when the session is opened, as a runtime would.
+ * It runs the main graph node by node over float tensors: Identity, Neg, Relu, Abs, and Add, Sub,
+ * Mul of two tensors of one size (or with one number). Observers, extra outputs and initializers
+ * work as with the real one. Any other operator is refused when the session is opened, as a runtime
+ * would.
  */
 #ifndef ONQ_TESTS_FAKE_ENGINE_H
 #define ONQ_TESTS_FAKE_ENGINE_H
@@ -18,8 +19,8 @@ typedef struct fake_engine {
     oq_engine base;
     long fail_at_run; /* the run, counted from 1 over all sessions, that fails; 0: none */
     long n_runs;
-    long n_sessions;  /* opened */
-    long n_open;      /* opened and not closed */
+    long n_sessions; /* opened */
+    long n_open;     /* opened and not closed */
 } fake_engine;
 
 void fake_engine_init(fake_engine *f, onq_env *env);

@@ -150,8 +150,9 @@ static void test_bad_tensors(void **state) {
     /* FLOAT[2] with four bytes; [-1]; [2^62, 2^62]; type 77; a segment; data elsewhere */
     fails("\x08\x02\x10\x01\x4a\x04\0\0\0\0", 10, ONQ_E_INVALID, "4 bytes");
     fails("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\x01", 13, ONQ_E_INVALID, "-1");
-    fails("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01",
-          22, ONQ_E_INVALID, "");
+    fails(
+        "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01",
+        22, ONQ_E_INVALID, "");
     fails("\x08\x01\x10\x4d", 4, ONQ_E_INVALID, "77");
     fails("\x08\x01\x10\x01\x1a\x02\x08\x01", 8, ONQ_E_UNSUPPORTED, "segment");
     fails("\x08\x01\x10\x01\x70\x01", 6, ONQ_E_UNSUPPORTED, "another file");
@@ -221,8 +222,8 @@ static void test_oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type), cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_sequences),  cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_every_type),  cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_sequences),   cmocka_unit_test(test_maps),
         cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_declared),
         cmocka_unit_test(test_oom),
     };

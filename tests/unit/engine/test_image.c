@@ -1,6 +1,6 @@
 /*
- * test_image.c — orientation, colours, resizing. Bit equality with Pillow is tested in tests/parity; the few
- * numbers here were taken from Pillow 13.0.0.
+ * test_image.c — orientation, colours, resizing. Bit equality with Pillow is tested in
+ * tests/parity; the few numbers here were taken from Pillow 13.0.0.
  */
 #include "engine/image.h"
 
@@ -35,10 +35,10 @@ static void test_orientations(void **state) {
 
 static void test_exif(void **state) {
     (void)state;
-    static const uint8_t little[] = {'I', 'I', 42, 0, 8, 0, 0, 0, 2,    0, 0, 1, 3, 0, 1, 0, 0, 0,
-                                     0,   0,   0,  0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0};
-    static const uint8_t big[] = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12,
-                                  0,   3,   0, 0,  0, 1, 0, 8, 0, 0};
+    static const uint8_t little[] = {'I', 'I', 42, 0, 8, 0,    0, 0, 2, 0, 0, 1, 3, 0, 1, 0, 0,
+                                     0,   0,   0,  0, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0};
+    static const uint8_t big[] = {'M',  'M', 0, 42, 0, 0, 0, 8, 0, 1, 1,
+                                  0x12, 0,   3, 0,  0, 0, 1, 0, 8, 0, 0};
     assert_int_equal(oq_exif_orientation(little, sizeof little), 6);
     assert_int_equal(oq_exif_orientation(big, sizeof big), 8);
     for (size_t n = 0; n < sizeof little; n++) {
@@ -79,7 +79,8 @@ static void test_resize(void **state) {
             assert_int_equal(out.p[i], 77);
     }
     /* By nearest pixel no new colours appear. */
-    const oq_image palette = {.mode = OQ_MODE_L, .width = 8, .height = 1, .p = ramp, .nearest = true};
+    const oq_image palette = {
+        .mode = OQ_MODE_L, .width = 8, .height = 1, .p = ramp, .nearest = true};
     assert_ok(oq_image_scale(&a, &palette, 4, 1, &out, &err), err);
     static const uint8_t four[] = {10, 255, 77, 128};
     assert_memory_equal(out.p, four, sizeof four);
@@ -121,8 +122,8 @@ static void test_what_is_no_image(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orientations), cmocka_unit_test(test_exif),
-        cmocka_unit_test(test_resize),       cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_orientations),     cmocka_unit_test(test_exif),
+        cmocka_unit_test(test_resize),           cmocka_unit_test(test_colours),
         cmocka_unit_test(test_what_is_no_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

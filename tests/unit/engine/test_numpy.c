@@ -167,8 +167,9 @@ static void test_archive(void **state) {
     oq_arena a;
     oq_zip z;
     oq_arena_init(&a, oq_alloc_default());
-    assert_ok(oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "x.npz", bytes.p, bytes.n), &err),
-              err);
+    assert_ok(
+        oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "x.npz", bytes.p, bytes.n), &err),
+        err);
     assert_ok(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), err);
     assert_int_equal(z.n, 2);
     assert_true(oq_str_is(z.v[0].name, "x.npy"));
@@ -186,7 +187,8 @@ static void test_archive(void **state) {
     for (size_t n = 0; n < bytes.n; n += 7) {
         assert_ok(oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "y.npz", bytes.p, n), &err),
                   err);
-        assert_fails(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), ONQ_E_MALFORMED, err, "zip");
+        assert_fails(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), ONQ_E_MALFORMED, err,
+                     "zip");
         oq_zip_release(&z);
         oq_file_close(&f);
     }
@@ -207,12 +209,14 @@ static void test_damaged_member(void **state) {
     oq_arena a;
     oq_zip z;
     oq_arena_init(&a, oq_alloc_default());
-    assert_ok(oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "x.npz", bytes.p, bytes.n), &err),
-              err);
+    assert_ok(
+        oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "x.npz", bytes.p, bytes.n), &err),
+        err);
     assert_ok(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), err);
     uint8_t npy[152];
     assert_ok(oq_bytes_read(&z.v[0].bytes, 0, npy, 100, &err), err);
-    assert_fails(oq_bytes_read(&z.v[0].bytes, 100, npy, 52, &err), ONQ_E_MALFORMED, err, "checksum");
+    assert_fails(oq_bytes_read(&z.v[0].bytes, 100, npy, 52, &err), ONQ_E_MALFORMED, err,
+                 "checksum");
     oq_zip_release(&z);
     oq_file_close(&f);
     oq_arena_release(&a);
@@ -222,9 +226,9 @@ static void test_damaged_member(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers),      cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_elements),     cmocka_unit_test(test_text_elements),
-        cmocka_unit_test(test_archive),      cmocka_unit_test(test_damaged_member),
+        cmocka_unit_test(test_headers),  cmocka_unit_test(test_bad_headers),
+        cmocka_unit_test(test_elements), cmocka_unit_test(test_text_elements),
+        cmocka_unit_test(test_archive),  cmocka_unit_test(test_damaged_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

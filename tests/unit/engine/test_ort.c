@@ -1,6 +1,6 @@
 /*
- * test_ort.c — the real runtime, where it is installed (skipped elsewhere), and the fake one beside it: the same
- * models, observers and failures through the same interface.
+ * test_ort.c — the real runtime, where it is installed (skipped elsewhere), and the fake one beside
+ * it: the same models, observers and failures through the same interface.
  */
 #include "engine/ort.h"
 
@@ -296,7 +296,8 @@ static void test_library_paths(void **state) {
     (void)state;
     onq_env *env = onq_env_new(NULL);
     oq_engine *e = NULL;
-    assert_fails(oq_ort_open(env, "/nowhere/lib.so", &e, &err), ONQ_E_RUNTIME, err, "--onnxruntime");
+    assert_fails(oq_ort_open(env, "/nowhere/lib.so", &e, &err), ONQ_E_RUNTIME, err,
+                 "--onnxruntime");
     assert_null(e);
     assert_fails(oq_ort_open(env, "/", &e, &err), ONQ_E_RUNTIME, err, "no libonnxruntime.so");
     assert_fails(oq_ort_open(env, "libc.so.6", &e, &err), ONQ_E_RUNTIME, err, "OrtGetApiBase");

@@ -1,5 +1,6 @@
 /*
- * test_session_graph.c — the graph a session is opened with: weights left where they are, observers put in.
+ * test_session_graph.c — the graph a session is opened with: weights left where they are, observers
+ * put in.
  */
 #include "engine/session_graph.h"
 
@@ -214,8 +215,9 @@ static void test_observers(void **state) {
     /* One that nothing uses. */
     observe(&b, "r", "MatMul(x,w)->y Add(y,s)->z Relu(z)->r Observe0(r)->r" T);
     /* Input and initializer come first. */
-    observe(&b, "s x", "Observe1(x)->x" T " Observe0(s)->s" T " MatMul(x" T ",w)->y Add(y,s" T
-                       ")->z Relu(z)->r");
+    observe(&b, "s x",
+            "Observe1(x)->x" T " Observe0(s)->s" T " MatMul(x" T ",w)->y Add(y,s" T
+            ")->z Relu(z)->r");
     const oq_str missing = OQ_S("nothing");
     const oq_observer ob = {&missing, 1, never, NULL};
     const oq_session_options o = {.model = b.m, .observer = &ob};
@@ -292,14 +294,10 @@ static void test_oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_two_folders),
-        cmocka_unit_test(test_constants_become_initializers),
-        cmocka_unit_test(test_observers),
-        cmocka_unit_test(test_taken_names),
-        cmocka_unit_test(test_subgraphs),
-        cmocka_unit_test(test_oom),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_file),
+        cmocka_unit_test(test_two_folders), cmocka_unit_test(test_constants_become_initializers),
+        cmocka_unit_test(test_observers),   cmocka_unit_test(test_taken_names),
+        cmocka_unit_test(test_subgraphs),   cmocka_unit_test(test_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

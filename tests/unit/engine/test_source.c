@@ -1,5 +1,6 @@
 /*
- * test_source.c — order, limit, shares, seeking, reading ahead, errors in the middle, memory that fails.
+ * test_source.c — order, limit, shares, seeking, reading ahead, errors in the middle, memory that
+ * fails.
  */
 #include "engine/source.h"
 
