@@ -1,0 +1,130 @@
+/*
+ * api_legacy.c — `onq legacy`: the four modes of the first quantization tool, quantize() with QuantizationMode.
+ */
+#include "api/command.h"
+#include "api/quant_result.h"
+#include "engine/engine.h"
+#include "onnx/check.h"
+#include "onnx/upgrade.h"
+#include "quantize/legacy.h"
+#include "shape/shape.h"
+
+static const onq_option_info rows[] = {
+    OQ_ENUM("quantization_mode", 0, "mode", "IntegerOps_Dynamic",
+            "IntegerOps_Static|IntegerOps_Dynamic|QLinearOps_Static|QLinearOps_Dynamic", "MODE",
+            "Integer or QLinear operators, with static or dynamic parameters of their inputs."),
+    OQ_FLAG_ON("per_channel", 0, "", "Quantize weights of Conv per output channel."),
+    OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized numbers; only 8 can be done."),
+    OQ_FLAG("asymmetric_input_types", 0, "",
+            "Weights are signed and inputs unsigned; otherwise all are unsigned."),
+    OQ_PATH("input_quantization_params", 0, "", "FILE",
+            "Static modes: {\"tensor\": [zero_point, scale]} for the inputs of Conv and MatMul."),
+    OQ_PATH("output_quantization_params", 0, "", "FILE",
+            "QLinear modes: the same for their outputs."),
+    OQ_INT("opset", 0, "", "", "10..28", "N", "Raise the opset of the model to N first."),
+    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+};
+static const oq_opt_group own = OQ_GROUP("Quantization", rows);
+
+typedef struct run {
+    oq_job *job;
+    oq_model *m;
+    oq_plan plan;
+    oq_engine *engine;
+    oq_quant_result result;
+    oq_legacy_params inputs, outputs;
+} run;
+
+static const char *file_of(const onq_options *o, const char *name) {
+    const char *path = oq_opt_is_set(o, name) ? oq_opt_str(o, name) : NULL;
+    return path != NULL && path[0] != '\0' ? path : NULL;
+}
+
+static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
+        return oq_fail(err, ONQ_E_OPTION, "'legacy' needs --output FILE");
+    if (oq_opt_int(o, "nbits") != 8)
+        return oq_fail(err, ONQ_E_OPTION, "--nbits %lld: only 8 bits can be done in these modes",
+                       (long long)oq_opt_int(o, "nbits"));
+    const bool is_static = mode == OQ_LEGACY_INTEGER_STATIC || mode == OQ_LEGACY_QLINEAR_STATIC;
+    if (is_static && file_of(o, "input_quantization_params") == NULL)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "the static modes need --input_quantization_params FILE");
+    if (mode >= OQ_LEGACY_QLINEAR_STATIC && file_of(o, "output_quantization_params") == NULL)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "the QLinear modes need --output_quantization_params FILE");
+    return ONQ_OK;
+}
+
+static onq_code raise_opset(run *r, onq_error *err) {
+    const int64_t now = oq_model_opset(r->m, OQ_S(""));
+    if (oq_opt_is_set(r->job->opts, "opset")) {
+        oq_shapes *shapes = NULL;
+        OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
+        onq_code rc = oq_shapes_write(shapes, r->m, err);
+        oq_shapes_free(shapes);
+        OQ_TRY(rc);
+        OQ_TRY(oq_model_upgrade(r->m, oq_opt_int(r->job->opts, "opset"), err));
+    }
+    if (oq_model_opset(r->m, OQ_S("")) >= 10)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_UNSUPPORTED,
+                   "the model has opset %lld and quantized operators came with 10 (export it again with a "
+                   "newer opset, or pass --opset 11)",
+                   (long long)now);
+}
+
+static onq_code run_steps(run *r, onq_error *err) {
+    const double begin = oq_quant_now();
+    const onq_options *o = r->job->opts;
+    const oq_legacy_mode mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode");
+    OQ_TRY(check_options(r, mode, err));
+    const onq_allocator *alloc = &r->job->env->alloc;
+    OQ_TRY(oq_legacy_read(&r->inputs, &r->job->arena, alloc, file_of(o, "input_quantization_params"),
+                          err));
+    OQ_TRY(oq_legacy_read(&r->outputs, &r->job->arena, alloc,
+                          file_of(o, "output_quantization_params"), err));
+    OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
+    r->result.model = r->m;
+    OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_quant_measure(&r->result, err));
+    OQ_TRY(raise_opset(r, err));
+    const oq_legacy_job job = {.model = r->m,
+                               .mode = mode,
+                               .per_channel = oq_opt_flag(o, "per_channel"),
+                               .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
+                               .inputs = &r->inputs,
+                               .outputs = &r->outputs,
+                               .plan = &r->plan};
+    OQ_TRY(oq_legacy_run(&job, err));
+    r->result.external = oq_opt_flag(o, "use_external_data_format");
+    if (!oq_opt_flag(o, "dry_run"))
+        OQ_TRY(oq_quant_save(&r->result, err));
+    OQ_TRY(oq_quant_write_plan(&r->result, err));
+    return oq_quant_report(&r->result, oq_quant_now() - begin, -1.0, err);
+}
+
+static onq_code run_legacy(oq_job *job, onq_error *err) {
+    run r = {.job = job};
+    r.result =
+        (oq_quant_result){.job = job, .plan = &r.plan, .format = "legacy", .engine = &r.engine};
+    oq_plan_init(&r.plan, &job->arena);
+    onq_code rc = run_steps(&r, err);
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_CONFIG && r.m != NULL)
+        rc = oq_error_in(err, rc, "%s", oq_job_input(job));
+    oq_engine_close(r.engine);
+    oq_model_free(r.m);
+    return rc;
+}
+
+const oq_command oq_command_legacy = {
+    .info = {"legacy", "", "the four modes of the first quantization tool",
+             "Conv and MatMul as integer operators (ConvInteger, MatMulInteger) or QLinear operators (QLinearConv, "
+             "QLinearMatMul), with parameters of their inputs that are given or computed while the model runs: "
+             "quantize() with QuantizationMode, the tool before quantize_static and quantize_dynamic."},
+    .required = "input",
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_runtime, &oq_group_general},
+    .run = run_legacy,
+};

@@ -1,0 +1,54 @@
+/*
+ * legacy.h — the four modes of the first quantization tool: integer or QLinear operators for Conv and MatMul,
+ * with static or dynamic parameters of their inputs.
+ *
+ *                       inputs                          operators
+ *   IntegerOps_Static   given scale and zero point      ConvInteger, MatMulInteger, back to float behind them
+ *   IntegerOps_Dynamic  computed while the model runs   the same
+ *   QLinearOps_Static   given                           QLinearConv, QLinearMatMul: outputs have given parameters
+ *   QLinearOps_Dynamic  computed                        the same
+ *
+ * Weights are uint8, or int8 with asymmetric_input_types; inputs are uint8. Conv's weights go per output channel
+ * when asked: symmetric, so that one zero point (0, or 128 for uint8) serves all channels, because that is what the
+ * runtime's kernels take. Biases stay float behind integer operators and become int32 in QLinearConv.
+ */
+#ifndef OQ_QUANTIZE_LEGACY_H
+#define OQ_QUANTIZE_LEGACY_H
+
+#include "base/map.h"
+#include "onnx/model.h"
+#include "quantize/plan.h"
+#include "quantize/qparam.h"
+
+typedef enum oq_legacy_mode {
+    OQ_LEGACY_INTEGER_STATIC = 0,
+    OQ_LEGACY_INTEGER_DYNAMIC,
+    OQ_LEGACY_QLINEAR_STATIC,
+    OQ_LEGACY_QLINEAR_DYNAMIC
+} oq_legacy_mode;
+
+/* Parameters of tensors by name, from {"tensor": [zero_point, scale]}. */
+typedef struct oq_legacy_params {
+    oq_map map; /* name -> index in all */
+    OQ_VEC(oq_qparam) all;
+    const char *path; /* of the file, for messages; NULL: none given */
+} oq_legacy_params;
+
+/* Reads the file into the arena; ONQ_E_CONFIG names the tensor and what is wrong. path NULL: none. A zero point from
+ * -128 to -1 is an int8 one and is kept as the uint8 zero point of the same numbers (128 more). */
+onq_code oq_legacy_read(oq_legacy_params *p, oq_arena *a, const onq_allocator *alloc,
+                        const char *path, onq_error *err);
+
+typedef struct oq_legacy_job {
+    oq_model *model; /* opset 10 or more */
+    oq_legacy_mode mode;
+    bool per_channel;
+    bool signed_weights; /* asymmetric_input_types */
+    const oq_legacy_params *inputs, *outputs;
+    oq_plan *plan;
+} oq_legacy_job;
+
+/* Quantizes the main graph in place. */
+onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err);
+
+#endif
