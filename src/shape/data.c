@@ -82,10 +82,11 @@ const oq_data *oq_data_of_tensor(oq_infer *in, oq_tensor *t) {
     if (d == NULL || oq_model_data(in->model, t, &bytes, NULL) != ONQ_OK) {
         return NULL;
     }
+    const oq_dtype type = (oq_dtype)t->data_type.v;
     for (size_t i = 0; i < d->n; i++) {
         d->v[i] = info->cls == OQ_CLASS_REAL
-                      ? oq_cell_of_real(oq_raw_get_real(t->data_type.v, bytes.p, i))
-                      : oq_cell_int(oq_sdim_num(oq_raw_get_int(t->data_type.v, bytes.p, i)));
+                      ? oq_cell_of_real(oq_raw_get_real(type, bytes.p, i))
+                      : oq_cell_int(oq_sdim_num(oq_raw_get_int(type, bytes.p, i)));
     }
     return d;
 }
