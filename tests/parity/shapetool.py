@@ -292,3 +292,83 @@ def contradictions(types, values, binding):
                 bad.append((name, t, value.shape))
                 break
     return bad
+
+
+ELEMENTS = {"bf": 16, "f": 1, "h": 10, "d": 11, "i8": 3, "u8": 2, "i16": 5, "u16": 4, "i32": 6, "u32": 12, "i64": 7,
+            "b": 9, "s": 8}
+DOMAINS = {"ms": "com.microsoft", "ml": "ai.onnx.ml", "train": "ai.onnx.preview.training", "preview": "ai.onnx.preview",
+           "aten": "org.pytorch.aten"}
+
+
+def split_outside(text, sep):
+    """Parts between separators that stand in no bracket and no quotes."""
+    parts, depth, part, quoted = [], 0, "", False
+    for ch in text:
+        quoted ^= ch == "'"
+        depth += 0 if quoted else (ch in "[({") - (ch in "])}")
+        if ch == sep and depth == 0 and not quoted:
+            parts.append(part)
+            part = ""
+        else:
+            part += ch
+    return [p.strip() for p in parts + [part] if p.strip()]
+
+
+def read_cases():
+    """[(domain, type, version, [inputs], {attributes}, [outputs], line)] of tests/unit/shape/cases.txt."""
+    out = []
+    with open(os.path.join(ROOT, "tests", "unit", "shape", "cases.txt"), encoding="utf-8") as f:
+        for line in f.read().splitlines():
+            if not line or line.startswith("#"):
+                continue
+            head, rest = line.split(":", 1)
+            left, right = rest.rsplit("->", 1)
+            inputs, _, attrs = left.partition(";")
+            attributes = dict(a.split("=", 1) for a in split_outside(attrs, " "))
+            for op in head.split():
+                name, versions = op.split("@")
+                prefix, _, typ = name.rpartition(".")
+                for v in versions.split(","):
+                    out.append((DOMAINS.get(prefix, ""), typ, int(v), split_outside(inputs, " "), attributes,
+                                split_outside(right, " "), line))
+    return out
+
+
+def case_type(text):
+    """(elem_type, dims or None) of a plain tensor in a case."""
+    m = re.fullmatch(r"(bf|f|h|d|i8|u8|i16|u16|i32|u32|i64|b|s)(\[(.*)\])?", text)
+    if not m:
+        return None
+    dims = None if m.group(2) is None else [int(d) if re.fullmatch(r"-?\d+", d) else d
+                                            for d in split_outside(m.group(3), ",")]
+    return ELEMENTS[m.group(1)], dims
+
+
+def case_constant(text):
+    from onnx import numpy_helper
+    import numpy as np
+    m = re.fullmatch(r"(bf|f|h|d|i8|u8|i16|u16|i32|u32|i64|b)([{(])(.*)[})]", text)
+    if not m:
+        return None
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(ELEMENTS[m.group(1)])
+    values = [float(x) if "." in x else int(x) for x in m.group(3).split(",") if x]
+    return numpy_helper.from_array(np.array(values if m.group(2) == "{" else values[0], dtype))
+
+
+def case_attribute(name, text):
+    if text.startswith("t:"):
+        return onnx.helper.make_attribute(name, case_constant(text[2:]))
+    if text.startswith("tp:"):
+        e, d = case_type(text[3:])
+        return onnx.helper.make_attribute(name, onnx.helper.make_tensor_type_proto(e, d))
+    if text.startswith("s["):
+        return onnx.helper.make_attribute(name, [x.strip("'") for x in text[2:-1].split(",")])
+    if text.startswith("f["):
+        return onnx.helper.make_attribute(name, [float(x) for x in text[2:-1].split(",")])
+    if text.startswith("["):
+        return onnx.helper.make_attribute(name, [int(x) for x in text[1:-1].split(",")])
+    if text.startswith("'"):
+        return onnx.helper.make_attribute(name, text.strip("'"))
+    if text.endswith("f"):
+        return onnx.helper.make_attribute(name, float(text[:-1]))
+    return onnx.helper.make_attribute(name, int(text))

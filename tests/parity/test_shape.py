@@ -315,3 +315,89 @@ def test_guess_output_rank(tmp_path):
     assert st.run_tool([path])[path]["graphs"][0]["c"] is None
     assert st.run_tool([path], "--guess")[path]["graphs"][0]["c"] == [
         "tensor", 1, ["Mystery_0_o0__d0", "Mystery_0_o0__d1"]]
+
+
+SIZES = {"n": 2, "m": 3, "s": 5, "t": 5, "h": 6, "w": 7, "k": 4, "a": 2, "b": 3, "c": 4, "p": 3, "v": 11, "r": 2, "i": 3,
+         "j": 4}
+
+
+def case_model(case):
+    """(model, inputs, output names) of a line of cases.txt with numbers for its names; None if it is no plain one."""
+    import numpy as np
+    domain, typ, version, ins, attributes, outs, _ = case
+    names, inputs, inits, feeds = [], [], [], {}
+    random = np.random.default_rng(1)
+    for k, text in enumerate(ins):
+        name = "" if text == "_" else f"x{k}"
+        names.append(name)
+        constant = st.case_constant(text)
+        if constant is not None:
+            constant.name = name
+            inits.append(constant)
+        elif name:
+            t = st.case_type(text)
+            if t is None or t[1] is None:
+                return None
+            dims = [SIZES[d] if isinstance(d, str) else d for d in t[1]]
+            inputs.append(onnx.helper.make_tensor_value_info(name, t[0], dims))
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(t[0])
+            if t[0] == onnx.TensorProto.STRING:
+                feeds[name] = np.full(dims, "a b", dtype=object)
+            elif np.dtype(dtype).kind == "f":
+                feeds[name] = np.asarray(random.random(dims) * 0.5 + 0.1).astype(dtype)
+            else:
+                feeds[name] = np.full(dims, t[0] == onnx.TensorProto.BOOL).astype(dtype)
+    outputs = [f"y{k}" for k in range(len(outs))]
+    node = onnx.helper.make_node(typ, names, outputs, domain=domain)
+    node.attribute.extend(st.case_attribute(k, v) for k, v in attributes.items())
+    graph = onnx.helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=o) for o in outputs], inits)
+    opsets = [onnx.helper.make_opsetid("", 17 if domain else version)]
+    opsets += [onnx.helper.make_opsetid(domain, version)] if domain else []
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds, outputs
+
+
+def run_forked(model, feeds, outputs):
+    """[(shape, dtype)], or a text; in a process of its own, since some kernels crash on such small models."""
+    import pickle
+    import onnxruntime as ort
+    r, w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            options = ort.SessionOptions()
+            options.log_severity_level = 4
+            session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            answer = [(v.shape, str(v.dtype)) if hasattr(v, "shape") else None for v in session.run(outputs, feeds)]
+        except Exception as e:  # noqa: BLE001
+            answer = str(e)
+        os.write(w, pickle.dumps(answer))
+        os._exit(0)
+    os.close(w)
+    with os.fdopen(r, "rb") as f:
+        data = f.read()
+    os.waitpid(child, 0)
+    return pickle.loads(data) if data else "crashed"
+
+
+def test_cases_are_what_the_runtime_does():
+    """The expectations of the unit tests' cases.txt, run by ONNX Runtime where it has a CPU kernel."""
+    import numpy as np
+    ran, wrong, operators = 0, [], set()
+    for case in st.read_cases():
+        built = case_model(case)
+        answer = run_forked(*built) if built is not None else ""
+        if isinstance(answer, str):
+            continue
+        ran += 1
+        operators.add(case[:2])
+        binding = dict(SIZES)
+        for name, text, real in zip(built[2], case[5], answer):
+            t = st.case_type(text)
+            if t is None or t[1] is None or real is None:
+                continue
+            value = np.empty(real[0], dtype=real[1])
+            wrong += [(case[6], *x) for x in st.contradictions({name: ["tensor", *t]}, {name: value}, binding)]
+    contrib = len([o for o in operators if o[0] == "com.microsoft"])
+    say(f"{ran} cases run, {len(operators)} operators, {contrib} of them com.microsoft's; {len(wrong)} wrong")
+    assert not wrong, wrong[:10]
+    assert ran > 300 and contrib > 50

@@ -325,12 +325,28 @@ void oq_rule_decoder_masked_mha(oq_rctx *c) {
     }
 }
 
+/* The length of a cache behind the new tokens: GroupQueryAttention gets the total as a value. Else a past of
+ * fixed length is taken to be a buffer of the greatest length, as the reference does; one of open length may grow. */
+static oq_sdim cache_length(oq_rctx *c, const oq_vtype *past, oq_sdim new_tokens) {
+    const oq_data *total =
+        oq_str_is(c->node->op_type, "GroupQueryAttention") ? oq_r_data(c, 6) : NULL;
+    const bool known = total != NULL && total->n == 1 && total->v[0].den == 1;
+    if (past == NULL) {
+        return known ? total->v[0].d : new_tokens;
+    }
+    if (known) {
+        return oq_sdim_max(c->ds, past->dims[2], total->v[0].d);
+    }
+    return oq_sdim_is_num(past->dims[2]) ? past->dims[2] : oq_sdim_unknown();
+}
+
 /* query (or packed QKV), key, value, past_key, past_value: GroupQueryAttention and SparseAttention. */
 void oq_rule_group_query_attention(oq_rctx *c) {
-    const oq_vtype *q = oq_r_shape(c, 0), *past = oq_r_shape(c, 3);
+    const oq_vtype *q = oq_r_shape(c, 0);
     const int64_t n = oq_r_int(c, "num_heads", 0), kv = oq_r_int(c, "kv_num_heads", 0);
     const bool packed = !oq_r_has(c, 1) && !oq_r_has(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0) || q == NULL || q->rank != 3 || n <= 0) {
+    if (!oq_r_pass_elem(c, 0, 0) || q == NULL || q->rank != 3 || n <= 0 || kv < 0 || kv > 1 << 20 ||
+        n > 1 << 20) {
         return;
     }
     const oq_sdim size = over(c, q->dims[2], packed ? n + 2 * kv : n);
@@ -338,14 +354,16 @@ void oq_rule_group_query_attention(oq_rctx *c) {
                              packed ? oq_sdim_muln(c->ds, size, n) : q->dims[2]};
     oq_r_set_shape(c, 0, dims, 3);
     for (size_t o = 1; o < c->n_out && o < 3; o++) {
-        const oq_sdim fresh[4] = {q->dims[0], oq_sdim_num(kv), q->dims[1], size};
+        const oq_vtype *past = oq_r_shape(c, o + 2);
         oq_r_set_elem(c, o, oq_r_elem(c, o + 2) != 0 ? oq_r_elem(c, o + 2) : c->out[0].elem_type);
-        /* The caches are buffers of the greatest length, as the reference takes them to be. */
-        if (past != NULL && oq_r_shape(c, o + 2) != NULL) {
-            oq_r_pass_shape(c, o + 2, o);
-        } else if (!oq_r_has(c, 3)) {
-            oq_r_set_shape(c, o, fresh, 4);
+        if (past != NULL ? past->rank != 4 : oq_r_has(c, o + 2)) {
+            continue;
         }
+        const oq_sdim cache[4] = {past != NULL ? past->dims[0] : q->dims[0],
+                                  past != NULL ? past->dims[1] : oq_sdim_num(kv),
+                                  cache_length(c, past, q->dims[1]),
+                                  past != NULL ? past->dims[3] : size};
+        oq_r_set_shape(c, o, cache, 4);
     }
 }
 

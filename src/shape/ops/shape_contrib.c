@@ -116,11 +116,11 @@ void oq_rule_dynamic_time_warping(oq_rctx *c) {
 
 /* tokens of unknown number, and a single index. */
 void oq_rule_bifurcation_detector(oq_rctx *c) {
-    const oq_sdim tokens = oq_r_fresh(c, 0, 0), one = oq_sdim_num(1);
+    const oq_sdim tokens = oq_r_fresh(c, 0, 0);
     oq_r_set_elem(c, 0, OQ_INT64);
     oq_r_set_elem(c, 1, OQ_INT64);
     oq_r_set_shape(c, 0, &tokens, 1);
-    oq_r_set_shape(c, 1, &one, 1);
+    oq_r_set_shape(c, 1, NULL, 0);
 }
 
 void oq_rule_cdist(oq_rctx *c) {

@@ -9,7 +9,7 @@ void oq_rule_same(oq_rctx *c) {
     oq_r_pass(c, 0, 0);
 }
 
-/* Identity of a function that does nothing else in a quantized graph. */
+/* A truth value for each element. */
 void oq_rule_bool(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_BOOL);
     oq_r_pass_shape(c, 0, 0);
