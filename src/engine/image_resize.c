@@ -71,21 +71,35 @@ static uint8_t clip(int32_t v) {
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
+/* One row; `c` is a constant where it is called, so that the loops over channels unroll. */
+static inline void resize_row(const uint8_t *row, const kernel *k, uint32_t width, unsigned c,
+                              uint8_t *q) {
+    for (uint32_t x = 0; x < width; x++) {
+        const int32_t *w = k->weight + x * k->width;
+        const uint8_t *p = row + (size_t)k->first[x] * c;
+        int32_t sum[4] = {1 << (WEIGHT_BITS - 1), 1 << (WEIGHT_BITS - 1), 1 << (WEIGHT_BITS - 1),
+                          1 << (WEIGHT_BITS - 1)};
+        for (uint32_t i = 0; i < k->count[x]; i++, p += c)
+            for (unsigned ch = 0; ch < c; ch++)
+                sum[ch] += p[ch] * w[i];
+        for (unsigned ch = 0; ch < c; ch++)
+            *q++ = clip(sum[ch]);
+    }
+}
+
 static void resize_rows(const oq_image *in, const kernel *k, oq_image *out) {
     const unsigned c = oq_image_channels(in);
     for (uint32_t y = 0; y < in->height; y++) {
         const uint8_t *row = in->p + (size_t)y * in->width * c;
         uint8_t *q = out->p + (size_t)y * out->width * c;
-        for (uint32_t x = 0; x < out->width; x++) {
-            const int32_t *w = k->weight + x * k->width;
-            const uint8_t *p = row + (size_t)k->first[x] * c;
-            for (unsigned ch = 0; ch < c; ch++) {
-                int32_t sum = 1 << (WEIGHT_BITS - 1);
-                for (uint32_t i = 0; i < k->count[x]; i++)
-                    sum += p[(size_t)i * c + ch] * w[i];
-                *q++ = clip(sum);
-            }
-        }
+        if (c == 3)
+            resize_row(row, k, out->width, 3, q);
+        else if (c == 1)
+            resize_row(row, k, out->width, 1, q);
+        else if (c == 4)
+            resize_row(row, k, out->width, 4, q);
+        else
+            resize_row(row, k, out->width, 2, q);
     }
 }
 
