@@ -8,8 +8,11 @@
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
+#include "onnx/upgrade.h"
+#include "quantize/finish.h"
 #include "quantize/optimize.h"
 #include "quantize/prep.h"
+#include "quantize/qnn_prep.h"
 
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),
@@ -19,6 +22,9 @@ static const onq_option_info rows[] = {
     OQ_ENUM("optimizer", 0, "", "ort", "ort|builtin|none", "WHICH",
             "Who optimises: ONNX Runtime at its basic level, or onq itself, which needs no runtime "
             "and keeps the names of tensors."),
+    OQ_INT("opset", 0, "opset_version", "", "7..28", "N",
+           "Raise the model to this opset of ONNX first, at least. A model below 11 is raised to 11 in any "
+           "case; quantization wants 13 or more for most of its options."),
     OQ_FLAG("auto_merge", 0, "",
             "Symbolic shapes: dimensions of different names that must be equal become one."),
     OQ_INT("int_max", 0, "", "2147483647", "1..", "N",
@@ -36,6 +42,21 @@ static const onq_option_info rows[] = {
 };
 static const oq_opt_group own = OQ_GROUP("Preparation", rows);
 
+static const onq_option_info qnn_rows[] = {
+    OQ_FLAG("qnn", 0, "",
+            "Prepare for the QNN execution provider instead: onnx's shapes, optimisation, and Gelu, "
+            "LpNormalization and SpaceToDepth put together (qnn_preprocess_model)."),
+    OQ_FLAG("fuse_layernorm", 0, "", "With --qnn: put LayerNormalization together too."),
+    OQ_FLAG("exclude_initializer_from_input", 0, "", "With --qnn: initializers are no inputs."),
+    OQ_LIST("inputs_to_make_channel_last", 0, "", "NAME",
+            "With --qnn: inputs that get their channels as the last axis."),
+    OQ_LIST("outputs_to_make_channel_last", 0, "", "NAME",
+            "With --qnn: outputs that get their channels as the last axis."),
+    OQ_LIST("dynamic_input_shapes", 0, "", "NAME=1,3,224,224",
+            "With --qnn: fixed shapes for inputs."),
+};
+static const oq_opt_group qnn_group = OQ_GROUP("QNN", qnn_rows);
+
 enum { BY_ORT, BY_BUILTIN, BY_NONE };
 
 typedef struct run {
@@ -46,10 +67,66 @@ typedef struct run {
     bool symbolic, onnx_shape;
     oq_shape_report symbolic_report, report;
     oq_opt_report rewrites;
+    bool qnn;
+    oq_qnn_options qnn_options;
+    oq_qnn_report qnn_report;
     size_t nodes_before, nodes_after;
 } run;
 
 /* ---- options ---- */
+
+/* "input=1,3,224,224 other=1x8": a list is split at commas, so numbers belong to the name before them. */
+static onq_code read_shapes(run *r, onq_error *err) {
+    size_t n = 0;
+    oq_arena *a = &r->job->arena;
+    const oq_str *list = oq_opt_list(r->job->opts, "dynamic_input_shapes", &n);
+    OQ_VEC(oq_qnn_shape) shapes = {0};
+    OQ_VEC(int64_t) dims = {0};
+    for (size_t i = 0; i < n; i++) {
+        oq_str name = {0}, rest = list[i];
+        const bool begins = oq_opt_split(list[i], &name, &rest);
+        if (begins) {
+            memset(&dims, 0, sizeof dims);
+            if (!OQ_PUSH(a, &shapes, (oq_qnn_shape){.name = name}))
+                return oq_fail_nomem(err);
+        }
+        while (rest.n != 0) {
+            const char *x = memchr(rest.p, 'x', rest.n);
+            const oq_str word = {rest.p, x != NULL ? (size_t)(x - rest.p) : rest.n};
+            int64_t v;
+            if (shapes.n == 0 || !oq_str_to_i64(word, &v) || v < 1)
+                return oq_fail(err, ONQ_E_OPTION,
+                               "--dynamic_input_shapes: '%.*s' is not NAME=1,3,224,224",
+                               OQ_STR(list[i]));
+            if (!OQ_PUSH(a, &dims, v))
+                return oq_fail_nomem(err);
+            rest = x != NULL ? (oq_str){x + 1, rest.n - word.n - 1} : (oq_str){0};
+        }
+        if (shapes.n != 0) {
+            shapes.v[shapes.n - 1].dims = dims.v;
+            shapes.v[shapes.n - 1].rank = dims.n;
+        }
+    }
+    r->qnn_options.shapes = shapes.v;
+    r->qnn_options.n_shapes = shapes.n;
+    return ONQ_OK;
+}
+
+static onq_code check_qnn(run *r, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    oq_qnn_options *q = &r->qnn_options;
+    r->qnn = oq_opt_flag(o, "qnn");
+    for (size_t i = 1; i < OQ_COUNT(qnn_rows) && !r->qnn; i++)
+        if (oq_opt_is_set(o, qnn_rows[i].name))
+            return oq_fail(err, ONQ_E_OPTION, "--%s has a meaning with --qnn only", qnn_rows[i].name);
+    q->fuse_layernorm = oq_opt_flag(o, "fuse_layernorm");
+    q->exclude_initializer_from_input = oq_opt_flag(o, "exclude_initializer_from_input");
+    q->inputs_channel_last =
+        oq_opt_list(o, "inputs_to_make_channel_last", &q->n_inputs_channel_last);
+    q->outputs_channel_last =
+        oq_opt_list(o, "outputs_to_make_channel_last", &q->n_outputs_channel_last);
+    return read_shapes(r, err);
+}
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
@@ -63,7 +140,12 @@ static onq_code check_options(run *r, onq_error *err) {
     }
     r->symbolic = !oq_opt_flag(o, "skip_symbolic_shape");
     r->onnx_shape = !oq_opt_flag(o, "skip_onnx_shape");
-    if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape)
+    OQ_TRY(check_qnn(r, err));
+    if (r->qnn) {
+        r->symbolic = false; /* the reference does none for QNN, and external data is no matter there */
+        return ONQ_OK;
+    }
+    if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset"))
         return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: nothing is left to be done");
     if (r->optimizer == BY_ORT && oq_opt_flag(o, "save_as_external_data"))
         return oq_fail(err, ONQ_E_OPTION,
@@ -116,20 +198,63 @@ static onq_code infer_symbolic(run *r, onq_error *err) {
     return oq_prep_shapes(r->m, &so, &r->symbolic_report, err);
 }
 
+/* Opset 11 at least, as the reference does it; more on request. Ranks are needed on the way. */
+static onq_code raise_opset(run *r, onq_error *err) {
+    const int64_t have = oq_model_opset(r->m, OQ_S("")), least = 11;
+    int64_t want = have > 0 && have < least ? least : have;
+    if (oq_opt_is_set(r->job->opts, "opset") && oq_opt_int(r->job->opts, "opset") > want)
+        want = oq_opt_int(r->job->opts, "opset");
+    if (oq_opt_is_set(r->job->opts, "opset") && oq_opt_int(r->job->opts, "opset") < have)
+        oq_warn(r->job->env, "%s: opset %lld stays, a lower one cannot be had", r->m->path,
+                (long long)have);
+    if (want == have)
+        return ONQ_OK;
+    oq_model_touch(r->m);
+    if (want > least)
+        OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
+    onq_code rc = oq_model_upgrade(r->m, want, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s: raising opset %lld to %lld", r->m->path, (long long)have,
+                           (long long)want);
+    if (have >= least)
+        return ONQ_OK;
+    OQ_TRY(oq_prep_keep_resize(r->m, err));
+    OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
+    return oq_quant_set_inferred(r->m, err);
+}
+
+static onq_code optimize(run *r, onq_error *err) {
+    OQ_TRY(oq_progress(r->job->env, "optimisation", 0, 0, err));
+    if (r->optimizer == BY_ORT)
+        return optimize_ort(r, err);
+    return r->optimizer == BY_BUILTIN ? oq_optimize(r->m, &r->rewrites, err) : ONQ_OK;
+}
+
+static onq_code prepare_qnn(run *r, onq_error *err) {
+    if (oq_opt_is_set(r->job->opts, "opset"))
+        OQ_TRY(raise_opset(r, err));
+    if (r->onnx_shape)
+        OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
+    OQ_TRY(optimize(r, err));
+    OQ_TRY(oq_prep_mark_first(r->m, OQ_S("onnx.infer"), OQ_S("onnxruntime.tools.qnn.preprocess"), err));
+    const onq_code rc = oq_qnn_prepare(r->m, &r->qnn_options, &r->qnn_report, err);
+    r->nodes_after = r->m->proto->graph->node.n;
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", r->m->path);
+}
+
 static onq_code prepare(run *r, onq_error *err) {
     onq_env *env = r->job->env;
     OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
     OQ_TRY(oq_model_check(r->m, err));
     r->nodes_before = r->m->proto->graph->node.n;
+    if (r->qnn)
+        return prepare_qnn(r, err);
+    OQ_TRY(raise_opset(r, err));
     if (r->symbolic) {
         OQ_TRY(oq_progress(env, "symbolic shapes", 0, 0, err));
         OQ_TRY(infer_symbolic(r, err));
     }
-    OQ_TRY(oq_progress(env, "optimisation", 0, 0, err));
-    if (r->optimizer == BY_ORT)
-        OQ_TRY(optimize_ort(r, err));
-    else if (r->optimizer == BY_BUILTIN)
-        OQ_TRY(oq_optimize(r->m, &r->rewrites, err));
+    OQ_TRY(optimize(r, err));
     if (r->onnx_shape) {
         OQ_TRY(oq_progress(env, "shapes", 0, 0, err));
         OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
@@ -179,6 +304,15 @@ static void tell(const run *r, double seconds) {
     }
     if (r->optimizer == BY_BUILTIN)
         tell_rewrites(r);
+    if (r->qnn) {
+        const oq_qnn_report *q = &r->qnn_report;
+        oq_jw_uint(&job->json, "gelu", q->n_gelu);
+        oq_jw_uint(&job->json, "lpnormalization", q->n_lpnorm);
+        oq_jw_uint(&job->json, "spacetodepth", q->n_spacetodepth);
+        oq_jw_uint(&job->json, "layernormalization", q->n_layernorm);
+        oq_buf_addf(&job->text, ", %zu operators put together",
+                    q->n_gelu + q->n_lpnorm + q->n_spacetodepth + q->n_layernorm);
+    }
     oq_jw_real(&job->json, "seconds", seconds);
     oq_buf_addf(&job->text, " in %.2f s\n", seconds);
 }
@@ -207,6 +341,6 @@ const oq_command oq_command_preprocess = {
              "reference's quant_pre_process. Where symbolic inference cannot resolve a node it says which and "
              "goes on."},
     .required = "input output",
-    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_runtime, &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &own, &qnn_group, &oq_group_runtime, &oq_group_general},
     .run = run_preprocess,
 };

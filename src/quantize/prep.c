@@ -3,6 +3,7 @@
  */
 #include "quantize/prep.h"
 
+#include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
@@ -154,6 +155,27 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, cons
     oq_model_free(*m);
     *m = result;
     return ONQ_OK;
+}
+
+/* ---- Resize ---- */
+
+static onq_code keep_resize(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_model *m = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        if (!oq_str_is(n->op_type, "Resize") || n->domain.n != 0 ||
+            oq_attr_find(n, "coordinate_transformation_mode") != NULL)
+            continue;
+        if (!oq_attr_set_str(&m->arena, n, OQ_S("coordinate_transformation_mode"), OQ_S("asymmetric")) ||
+            !oq_attr_set_str(&m->arena, n, OQ_S("nearest_mode"), OQ_S("floor")))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_prep_keep_resize(oq_model *m, onq_error *err) {
+    return oq_walk_graphs(m->proto->graph, keep_resize, m, err);
 }
 
 /* ---- the mark ---- */

@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import modeltool
@@ -223,3 +224,185 @@ def test_runtime_refuses(tmp_path):
     onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", "--skip_optimization",
         "--guess_output_rank")
     assert len(shapes(onnx.load(tmp_path / "m.onnx"))["b"]) == 2
+
+
+# ---- opsets
+
+
+def old_model(opset, op, mode="nearest"):
+    inits = {"w": np.random.default_rng(1).random((4, 3, 3, 3), np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], name="c", pads=[1, 1, 1, 1])]
+    if op == "Upsample" and opset < 9:
+        nodes.append(helper.make_node("Upsample", ["a"], ["y"], name="u", mode=mode, scales=[1.0, 1.0, 2.0, 2.0]))
+    elif op in ("Upsample", "Resize"):
+        inits["s"] = np.array([1, 1, 2, 2], np.float32)
+        nodes.append(helper.make_node(op, ["a", "s"], ["y"], name="u", mode=mode))
+    else:
+        nodes.append(helper.make_node(op, ["a"], ["y"], name="u"))
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [1, 3, 4, 4])],
+                          [helper.make_tensor_value_info("y", 1, None)],
+                          [numpy_helper.from_array(v, k) for k, v in inits.items()])
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", opset)], ir_version=6)
+
+
+@pytest.mark.parametrize("opset", [7, 8, 9, 10])
+@pytest.mark.parametrize("words", [[], ["--skip_optimization"]], ids=["ort", "none"])
+def test_old_opset(opset, words, tmp_path):
+    onnx.save(old_model(opset, "Softmax"), tmp_path / "in.onnx")
+    e = reference(str(tmp_path / "in.onnx"), tmp_path / "r.onnx", skip_symbolic_shape=True, skip_optimization=bool(words))
+    assert e is None
+    onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", "--skip_symbolic_shape", *words)
+    ref, got = assert_same(tmp_path / "r.onnx", tmp_path / "m.onnx")
+    assert ref.ir_version == got.ir_version
+
+
+@pytest.mark.parametrize("opset, op", [(7, "Upsample"), (8, "Upsample"), (9, "Upsample"), (10, "Resize"), (9, "Softmax")])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("words", [[], ["--opset", "13"], ["--opset", "21", "--optimizer", "builtin"],
+                                   ["--opset", "17", "--skip_optimization"]], ids=lambda w: "_".join(w))
+def test_opset_raised(opset, op, mode, words, tmp_path):
+    """The reference raises on Upsample (no adapter) and changes what Resize computes; the result must not change."""
+    onnx.save(old_model(opset, op, mode), tmp_path / "in.onnx")
+    onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", *words)
+    m = onnx.load(tmp_path / "m.onnx")
+    assert next(o.version for o in m.opset_import if not o.domain) == (int(words[1]) if words else 11)
+    onnx.checker.check_model(m)
+    x = np.random.default_rng(2).random((1, 3, 4, 4), np.float32)
+    a, b = session(tmp_path / "in.onnx").run(None, {"x": x})[0], session(tmp_path / "m.onnx").run(None, {"x": x})[0]
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+# ---- QNN
+
+
+def qnn_reference(path, out, **kw):
+    with contextlib.chdir(out.parent):
+        try:
+            return qnn_preprocess_model(path, out, **kw), None
+        except Exception as e:  # noqa: BLE001 - any failure counts
+            return False, e
+
+
+def graph(nodes, inputs, outputs, inits, opset=17, ir=8):
+    g = helper.make_graph([helper.make_node(n[0], n[1].split(), n[2].split(), **(n[3] if len(n) > 3 else {})) for n in nodes],
+                          "g", [helper.make_tensor_value_info(k, 1, s) for k, s in inputs.items()],
+                          [helper.make_tensor_value_info(k, 1, s) for k, s in outputs.items()],
+                          [numpy_helper.from_array(np.asarray(v), k) for k, v in inits.items()])
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+
+
+HALF = {"r": np.float32(2**0.5), "i": np.float32(0.5**0.5), "o": np.float32(1), "h": np.float32(0.5)}
+XY = ({"x": ["n", 3, 4]}, {"y": None})
+
+
+def norm(axes, pow_=True, cast=False):
+    square = ("Pow", "d t", "p") if pow_ else ("Mul", "d d", "p")
+    return [("ReduceMean", "x", "m", {"axes": axes, "name": "first"}), ("Sub", "x m", "d"), square,
+            ("ReduceMean", "p", "v", {"axes": axes}), ("Add", "v e", "f"), ("Sqrt", "f", "g"), ("Div", "d g", "q"),
+            ("Mul", "q w", "z"), ("Add", "z b", "y")]
+
+
+NORM = {"t": np.float32(2), "e": np.float32(1e-5), "w": np.ones(4, np.float32) * 3, "b": np.arange(4, dtype=np.float32)}
+S2D = [("Reshape", "x s1", "a"), ("Transpose", "a", "b", {"perm": [0, 1, 2, 4, 3, 5]}), ("Reshape", "b s2", "c"),
+       ("Transpose", "c", "d", {"perm": [0, 1, 3, 2]}), ("Reshape", "d s3", "e"),
+       ("Transpose", "e", "f", {"perm": [0, 2, 1, 3, 4]}), ("Reshape", "f s4", "y")]
+S2DI = {"s1": [1, 3, 4, 2, 4, 2], "s2": [1, 3, 16, 4], "s3": [1, 3, 4, 4, 4], "s4": [1, 12, 4, 4]}
+LP = [("ReduceL2", "x", "a", {"axes": [-1], "keepdims": 1}), ("Clip", "a k", "b"), ("Shape", "x", "s"),
+      ("Expand", "b s", "c"), ("Div", "x c", "y")]
+QNN = {
+    "torch": ([("Div", "x r", "a"), ("Erf", "a", "b"), ("Add", "b o", "c"), ("Mul", "x c", "d"), ("Mul", "d h", "y")], *XY,
+              HALF, {}),
+    "torch_half_first": ([("Div", "x r", "a"), ("Erf", "a", "b"), ("Add", "o b", "c"), ("Mul", "h x", "d"),
+                          ("Mul", "d c", "y")], *XY, HALF, {}),
+    "keras": ([("Div", "x r", "a"), ("Erf", "a", "b"), ("Add", "b o", "c"), ("Mul", "c h", "d"), ("Mul", "x d", "y")], *XY,
+              HALF, {}),
+    "tensorflow": ([("Mul", "i x", "a"), ("Erf", "a", "b"), ("Add", "b o", "c"), ("Mul", "c h", "d"), ("Mul", "x d", "y")],
+                   *XY, HALF, {}),
+    "twice": ([("Div", "x r", "a", {"name": "Gelu_fused_Erf_4"}), ("Erf", "a", "b"), ("Add", "b o", "c"), ("Mul", "x c", "d"),
+               ("Mul", "d h", "z"), ("Relu", "z", "k", {"name": "Gelu_fused_Erf_7"}), ("Div", "k r", "a2"), ("Erf", "a2", "b2"),
+               ("Add", "b2 o", "c2"), ("Mul", "k c2", "d2"), ("Mul", "d2 h", "y")], *XY, HALF, {}),
+    "other_constant": ([("Div", "x r", "a"), ("Erf", "a", "b"), ("Add", "b o", "c"), ("Mul", "x c", "d"), ("Mul", "d o", "y")],
+                       *XY, HALF, {}),
+    "layernorm": (norm([-1]), *XY, NORM, {"fuse_layernorm": True}),
+    "layernorm_axis": (norm([2], False), *XY, NORM, {"fuse_layernorm": True}),
+    "layernorm_off": (norm([-1]), *XY, NORM, {}),
+    "lpnorm": (LP, {"x": [2, 3, 4]}, {"y": None}, {"k": np.float32(1e-12)}, {}),
+    "lpnorm_epsilon": (LP, {"x": [2, 3, 4]}, {"y": None}, {"k": np.float32(1e-6)}, {}),
+    "spacetodepth": (S2D, {"x": [1, 3, 8, 8]}, {"y": None}, {k: np.array(v) for k, v in S2DI.items()}, {}),
+    "channel_last": ([("Conv", "x w", "a", {"name": "Transpose_channel_3"}), ("Relu", "a", "y")], {"x": [1, 3, 8, 8]},
+                     {"y": [1, 4, 6, 6]}, {"w": np.ones((4, 3, 3, 3), np.float32)},
+                     {"inputs_to_make_channel_last": ["x"], "outputs_to_make_channel_last": ["y"]}),
+    "channel_last_input": ([("Relu", "x", "a"), ("Add", "a x", "y")], {"x": [1, 3, 8]}, {"y": None}, {},
+                           {"inputs_to_make_channel_last": ["x"]}),
+    "fixed": ([("Conv", "x w", "a"), ("Add", "a k", "y")], {"x": ["n", 3, "h", 8], "k": ["n", 1, 1, 1]},
+              {"y": ["n", 4, "q", 6]}, {"w": np.ones((4, 3, 3, 3), np.float32)},
+              {"dynamic_input_shapes": [("x", "2,3,9,8"), ("k", "2,1,1,1")]}),
+    "initializer_input": ([("Add", "x w", "y")], {"x": [2], "w": [2]}, {"y": None}, {"w": np.ones(2, np.float32)},
+                          {"exclude_initializer_from_input": True}),
+}
+
+
+def qnn_words(kw):
+    out = ["--qnn"]
+    for k, v in kw.items():
+        if v is True:
+            out.append(f"--{k}")
+        elif k == "dynamic_input_shapes":
+            for name, dims in v:
+                out += ["--dynamic_input_shapes", f"{name}={dims}"]
+        else:
+            out += [f"--{k}", *v]
+    return out
+
+
+@pytest.mark.parametrize("name", QNN)
+def test_qnn(name, tmp_path):
+    nodes, inputs, outputs, inits, kw = QNN[name]
+    ref_dir, got_dir = tmp_path / "ref", tmp_path / "got"
+    ref_dir.mkdir()
+    got_dir.mkdir()
+    onnx.save(graph(nodes, inputs, outputs, inits), tmp_path / "in.onnx")
+    made, e = qnn_reference(tmp_path / "in.onnx", ref_dir / "m.onnx", **kw)
+    assert e is None
+    onq("preprocess", "-i", tmp_path / "in.onnx", "-o", got_dir / "m.onnx", *qnn_words(kw), cwd=got_dir)
+    only(got_dir, "m.onnx")
+    assert loads(got_dir / "m.onnx") is None
+    if not made:
+        return  # the runtime put it together already, and every node has a name
+    ref, got = assert_same(ref_dir / "m.onnx", got_dir / "m.onnx")
+    assert shapes_of(ref.graph.input) == shapes_of(got.graph.input)
+    assert shapes_of(ref.graph.output) == shapes_of(got.graph.output)
+
+
+def shapes_of(values):
+    return [(v.name, [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim]) for v in values]
+
+
+@shared
+def test_qnn_shared(path, tmp_path):
+    ref_dir, got_dir = tmp_path / "ref", tmp_path / "got"
+    ref_dir.mkdir()
+    got_dir.mkdir()
+    made, e = qnn_reference(path, ref_dir / "m.onnx", fuse_layernorm=True)
+    onq("preprocess", "-i", path, "-o", got_dir / "m.onnx", "--qnn", "--fuse_layernorm", cwd=got_dir)
+    only(got_dir, "m.onnx")
+    if e is not None or not made:
+        pytest.skip(f"the reference {'raises ' + type(e).__name__ if e else 'has nothing to do'}: {str(e)[:80]}")
+    assert_same(ref_dir / "m.onnx", got_dir / "m.onnx")
+
+
+@pytest.mark.parametrize("words, status, text", [
+    (["--fuse_layernorm"], 2, "--qnn"),
+    (["--dynamic_input_shapes", "x=1,3"], 2, "--qnn"),
+    (["--qnn", "--dynamic_input_shapes", "1,3"], 2, "1"),
+    (["--qnn", "--dynamic_input_shapes", "x=1,a"], 2, "NAME"),
+    (["--qnn", "--dynamic_input_shapes", "nothing=1,3"], 1, "nothing"),
+    (["--qnn", "--dynamic_input_shapes", "x=1,2,3"], 1, "dimensions"),
+    (["--qnn", "--dynamic_input_shapes", "x=2,5,4,4"], 1, "cannot become"),
+    (["--qnn", "--inputs_to_make_channel_last", "nothing"], 1, "nothing"),
+])
+def test_qnn_refused(words, status, text, tmp_path):
+    onnx.save(graph([("Relu", "x", "y")], {"x": [2, 3, 4, 4]}, {"y": None}, {}), tmp_path / "in.onnx")
+    r = onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", *words, status=status)
+    assert text in r.stderr
+    only(tmp_path, "in.onnx")

@@ -304,10 +304,27 @@ static bool perm_is(const oq_fuse *f, uint32_t i, const int64_t *want, size_t n)
     return perm != NULL && perm->n == n && memcmp(perm->v, want, n * sizeof(*want)) == 0;
 }
 
-static bool dims_are(const oq_fuse *f, uint32_t i, const int64_t *want, size_t n) {
+/* The batch may be a name; all other dims are numbers, into out[n]. */
+static bool batch_and_dims(const oq_fuse *f, oq_str name, size_t n, oq_sdim *batch, int64_t *out) {
+    oq_tensor_info info;
+    if (!oq_shapes_tensor(f->shapes, f->g, name, &info) || !info.has_shape || info.rank != n ||
+        oq_sdim_is_unknown(info.dims[0]))
+        return false;
+    *batch = info.dims[0];
+    for (size_t k = 1; k < n; k++) {
+        if (!oq_sdim_is_num(info.dims[k]))
+            return false;
+        out[k] = info.dims[k].n;
+    }
+    return true;
+}
+
+/* want[0] stands for the batch. */
+static bool dims_are(const oq_fuse *f, uint32_t i, oq_sdim batch, const int64_t *want, size_t n) {
     int64_t dims[8];
-    return oq_fuse_dims(f, output_of(f, i), dims) == (int)n &&
-           memcmp(dims, want, n * sizeof(*want)) == 0;
+    oq_sdim have;
+    return batch_and_dims(f, output_of(f, i), n, &have, dims) && oq_sdim_eq(have, batch) &&
+           memcmp(dims + 1, want + 1, (n - 1) * sizeof(*want)) == 0;
 }
 
 bool oq_pattern_spacetodepth(oq_fuse *f, uint32_t i, oq_pattern *p) {
@@ -315,21 +332,22 @@ bool oq_pattern_spacetodepth(oq_fuse *f, uint32_t i, oq_pattern *p) {
                                         "Reshape",   "Transpose", "Reshape"};
     uint32_t at[7] = {i};
     int64_t in[8], r1[8];
+    oq_sdim batch, same;
     *p = (oq_pattern){0};
     for (size_t k = 0; k < OQ_COUNT(chain); k++)
         if ((at[k + 1] = only_child(f, at[k], chain[k])) == OQ_NO_NODE)
             return false;
-    if (oq_fuse_dims(f, oq_fuse_node(f, i)->input.v[0], in) != 4 ||
-        oq_fuse_dims(f, output_of(f, i), r1) != 6 || r1[3] < 1)
+    if (!batch_and_dims(f, oq_fuse_node(f, i)->input.v[0], 4, &batch, in) ||
+        !batch_and_dims(f, output_of(f, i), 6, &same, r1) || r1[3] < 1 || r1[3] > 1 << 15)
         return false;
     const int64_t b = r1[3], h = in[2] / b, w = in[3] / b;
-    if (!dims_are(f, at[0], (int64_t[]){in[0], in[1], h, b, w, b}, 6) ||
+    if (!dims_are(f, at[0], batch, (int64_t[]){0, in[1], h, b, w, b}, 6) ||
         !perm_is(f, at[1], (int64_t[]){0, 1, 2, 4, 3, 5}, 6) ||
-        !dims_are(f, at[2], (int64_t[]){in[0], in[1], h * w, b * b}, 4) ||
+        !dims_are(f, at[2], batch, (int64_t[]){0, in[1], h * w, b * b}, 4) ||
         !perm_is(f, at[3], (int64_t[]){0, 1, 3, 2}, 4) ||
-        !dims_are(f, at[4], (int64_t[]){in[0], in[1], b * b, h, w}, 5) ||
+        !dims_are(f, at[4], batch, (int64_t[]){0, in[1], b * b, h, w}, 5) ||
         !perm_is(f, at[5], (int64_t[]){0, 2, 1, 3, 4}, 5) ||
-        !dims_are(f, at[6], (int64_t[]){in[0], b * b * in[1], h, w}, 4))
+        !dims_are(f, at[6], batch, (int64_t[]){0, b * b * in[1], h, w}, 4))
         return false;
     p->blocksize = b;
     return finish(f, p, at, 7, oq_fuse_node(f, i)->input.v[0]);
