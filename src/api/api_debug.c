@@ -39,6 +39,25 @@ static onq_code run_models(debugging *g, onq_error *err) {
     return oq_debug_activations(&g->d, &run, err);
 }
 
+static onq_code write_report(debugging *g, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "output");
+    if (path == NULL)
+        return ONQ_OK;
+    oq_buf page;
+    oq_out out = {0};
+    oq_buf_init(&page, &g->job->env->alloc);
+    onq_code rc = oq_debug_report(&g->d, &page, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_open(&out, &g->job->env->alloc, path, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_write(&out, page.p, page.n, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit(&out, err);
+    oq_out_abort(&out);
+    oq_buf_release(&page);
+    return rc;
+}
+
 static onq_code run_steps(debugging *g, onq_error *err) {
     oq_job *job = g->job;
     const onq_options *o = job->opts;
@@ -56,6 +75,7 @@ static onq_code run_steps(debugging *g, onq_error *err) {
     OQ_TRY(oq_debug_rank(&g->d, err));
     if (g->d.weights.n == 0 && g->d.acts.n == 0)
         oq_warn(job->env, "%s: nothing in it is quantized", g->made->path);
+    OQ_TRY(write_report(g, err));
     oq_debug_text(&g->d, (size_t)oq_opt_int(o, "top"), &job->text);
     oq_debug_json(&g->d, &job->json);
     return ONQ_OK;

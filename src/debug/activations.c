@@ -146,7 +146,8 @@ static onq_code hist_begin(oq_debug *d, oq_dbg_act *a, const float *x, uint64_t 
         lo = fminf(lo, (float)a->q_lo);
         hi = fmaxf(hi, (float)a->q_hi);
     }
-    return oq_dbg_hist_make(&d->arena, &a->hist, lo, hi, err);
+    const float room = (hi - lo) / 8; /* for what later samples bring */
+    return oq_dbg_hist_make(&d->arena, &a->hist, lo - room, hi + room, err);
 }
 
 /* ---- observers ---- */

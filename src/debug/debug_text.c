@@ -72,9 +72,12 @@ static void act_json(oq_jw *w, const oq_dbg_act *a) {
     const oq_sums *s = a->cross.n > 0 ? &a->cross : &a->qdq;
     oq_jw_key(w, a->name);
     oq_jw_begin_object(w, NULL);
-    real_json(w, "qdq_err", a->qdq_err);
-    real_json(w, "xmodel_err", a->xmodel_err);
-    real_json(w, "local_err", a->local_err);
+    if (a->qdq.n > 0)
+        oq_jw_real(w, "qdq_err", a->qdq_err); /* null: there are NaN or infinities */
+    if (a->cross.n > 0)
+        oq_jw_real(w, "xmodel_err", a->xmodel_err);
+    if (a->local.n > 0)
+        oq_jw_real(w, "local_err", a->local_err);
     real_json(w, "ideal_err", a->ideal);
     oq_jw_real(w, "cosine", oq_sums_cosine(s));
     oq_jw_real(w, "max_abs_err", s->abs_max);

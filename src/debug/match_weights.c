@@ -121,9 +121,14 @@ static oq_tensor *truth_by_place(const matching *m, const oq_node *user, oq_str 
     return NULL;
 }
 
-static const oq_node *first_user(const oq_index *ix, oq_str name) {
+/* The first node that reads it; its place goes to *at (may be NULL). */
+static const oq_node *first_user(const oq_index *ix, oq_str name, uint32_t *at) {
     const oq_value *v = oq_index_find(ix, name);
-    return v != NULL && v->uses.n > 0 ? ix->graph->node.v[v->uses.v[0].node] : NULL;
+    if (v == NULL || v->uses.n == 0)
+        return NULL;
+    if (at != NULL)
+        *at = v->uses.v[0].node;
+    return ix->graph->node.v[v->uses.v[0].node];
 }
 
 /* ---- one weight ---- */
@@ -151,11 +156,11 @@ static void set_user(const matching *m, oq_dbg_weight *w, const oq_node *holder,
     *used = w->made;
     if (oq_dbg_is_op(holder, "DequantizeLinear") && holder->output.n > 0) {
         *used = holder->output.v[0];
-        user = first_user(ix, *used);
+        user = first_user(ix, *used, &w->position);
         if (user != NULL && oq_dbg_is_op(user, "Transpose") && user->output.n > 0 &&
             oq_str_ends(w->made, OQ_S("_DQ_Q4"))) {
             w->transposed = true;
-            user = first_user(ix, user->output.v[0]);
+            user = first_user(ix, user->output.v[0], &w->position);
         }
     }
     if (user != NULL) {
@@ -175,7 +180,8 @@ static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder,
     w->truth = truth_by_name(m->d, w->made, &w->name);
     if (w->truth == NULL) {
         const oq_node *user =
-            oq_dbg_is_op(holder, "DequantizeLinear") ? first_user(&m->d->made_index, used) : holder;
+            oq_dbg_is_op(holder, "DequantizeLinear") ? first_user(&m->d->made_index, used, NULL)
+                                                    : holder;
         w->truth = truth_by_place(m, user, used, &w->name);
     }
     if (w->truth == NULL)
@@ -189,15 +195,18 @@ static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder,
     return ONQ_OK;
 }
 
-/* W_scale or W_zero_point of W_quantized. */
-static oq_tensor *by_name(matching *m, oq_str made, const char *ending, onq_error *err) {
+/* W_scale or W_zero_point of W_quantized, or NULL. */
+static onq_code by_name(matching *m, oq_str made, const char *ending, oq_tensor **out,
+                        onq_error *err) {
     oq_str base;
+    *out = NULL;
     if (!strip(made, "_quantized", &base))
-        return NULL;
+        return ONQ_OK;
     const oq_str name = oq_str_cat(&m->d->arena, base, oq_str_of(ending));
     if (name.p == NULL)
-        oq_fail_nomem(err);
-    return name.p != NULL ? oq_index_init(&m->d->made_index, name) : NULL;
+        return oq_fail_nomem(err);
+    *out = oq_index_init(&m->d->made_index, name);
+    return ONQ_OK;
 }
 
 static uint64_t count_of(const oq_tensor *t) {
@@ -247,9 +256,12 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
         info->cls == OQ_CLASS_BOOL || info->cls == OQ_CLASS_STRING || info->bits > 32)
         return ONQ_OK;
     w.made = n->input.v[row->weight];
-    w.scale = row->scale >= 0 ? input_constant(d, n, row->scale) : by_name(m, w.made, "_scale", err);
-    w.zero = row->zero >= 0 ? input_constant(d, n, row->zero)
-                            : by_name(m, w.made, "_zero_point", err);
+    w.scale = input_constant(d, n, row->scale);
+    w.zero = input_constant(d, n, row->zero);
+    if (row->scale < 0)
+        OQ_TRY(by_name(m, w.made, "_scale", &w.scale, err));
+    if (row->zero < 0)
+        OQ_TRY(by_name(m, w.made, "_zero_point", &w.zero, err));
     w.scale2 = input_constant(d, n, row->scale2);
     if (row->scale2 >= 0)
         w.zero = NULL;
@@ -281,7 +293,7 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
         !set_axis(&w, &rows[0], q))
         return ONQ_OK;
-    const oq_node *dq = first_user(&d->made_index, q->output.n > 0 ? q->output.v[0] : w.made);
+    const oq_node *dq = first_user(&d->made_index, q->output.n > 0 ? q->output.v[0] : w.made, NULL);
     oq_str used;
     if (dq != NULL)
         set_user(m, &w, dq, &used);

@@ -35,7 +35,7 @@ static const reason_row reasons[] = {
     [OQ_DBG_BIAS] = {"bias saturation", "leave weight adjustment on, or exclude the node"},
     [OQ_DBG_FEW_BITS] = {"too few steps for its values",
                          "use more bits for it, or exclude the node"},
-    [OQ_DBG_INHERITED] = {"loss comes from the layers before", "look at what ranks above it"},
+    [OQ_DBG_INHERITED] = {"inherited from the layers before", "look at what ranks above it"},
 };
 
 const char *oq_dbg_reason_text(oq_dbg_reason r) {
@@ -81,14 +81,15 @@ static onq_code judge_weight(oq_debug *d, oq_dbg_weight *w, onq_error *err) {
     v->excess = isfinite(w->ideal) && w->sums.ee > 0 ? fmax(0, w->ideal - w->sqnr) : 0;
     const double top = fmax(fabs((double)w->lo), fabs((double)w->hi));
     OQ_TRY(has_outlier_channel(d, w, &channel, err));
-    if (is_bias_saturated(w))
+    if (top < SMALLEST_RANGE / 2) {
+        v->reason = OQ_DBG_SMALL;
+        v->excess = 0;
+    } else if (is_bias_saturated(w))
         v->reason = OQ_DBG_BIAS;
     else if (w->saturated > 0.001 && v->excess > 3)
         v->reason = OQ_DBG_CLIPPED;
     else if (v->excess > EXCESS_FAULT || (w->type == OQ_INT32 && w->sqnr < 20))
         v->reason = OQ_DBG_SCALE_WRONG;
-    else if (top < SMALLEST_RANGE / 2)
-        v->reason = OQ_DBG_SMALL;
     else if (channel && w->sqnr < 40)
         v->reason = OQ_DBG_CHANNEL;
     else if (v->own < 30)
@@ -142,8 +143,10 @@ static void judge_act(oq_dbg_act *a) {
 
 static void score(oq_dbg_verdict *v) {
     v->score = v->own;
-    if (v->excess > EXCESS_FAULT && v->reason != OQ_DBG_SMALL)
+    if (v->excess > EXCESS_FAULT && v->own < 30) /* what keeps 30 dB can wait */
         v->score -= 2 * v->excess;
+    if (v->reason == OQ_DBG_SMALL) /* an epsilon that becomes 0 is seldom the trouble */
+        v->score = fmax(v->score, 20);
     if (isnan(v->score))
         v->score = -INFINITY; /* NaN in the values: nothing is worse */
 }

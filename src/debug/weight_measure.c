@@ -145,17 +145,25 @@ static void range(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     w->saturated = u->n > 0 ? (double)clipped / (double)u->n : 0;
 }
 
-/* The reference's (w - zero) wraps around in the weight's type. */
+/* The reference's (w - zero) wraps around in the weight's type: v modulo 2^bits. */
+static int32_t wrapped(int32_t v, unsigned bits, bool is_signed) {
+    const int32_t span = (int32_t)1 << bits;
+    const int32_t low = (int32_t)((uint32_t)v & (uint32_t)(span - 1));
+    return is_signed && low >= span / 2 ? low - span : low;
+}
+
 static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+    const oq_dtype_info *info = oq_dtype_find(w->type);
     w->reference_sqnr = NAN;
-    if (!u->has_zero || u->mixed || w->layout != OQ_DBG_AFFINE ||
-        (w->type != OQ_UINT8 && w->type != OQ_INT8))
+    if (!u->has_zero || u->mixed || w->layout != OQ_DBG_AFFINE || info->bits > 16 ||
+        info->cls == OQ_CLASS_REAL)
         return;
     oq_sums s = {0};
     for (uint64_t i = 0; i < u->n; i++) {
         const uint64_t g = oq_dbg_group(u, i);
-        const int32_t v = u->q[i] - (int32_t)u->zero[g];
-        const float y = (w->type == OQ_UINT8 ? (float)(uint8_t)v : (float)(int8_t)v) * u->scale[g];
+        const int32_t v =
+            wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
+        const float y = (float)v * u->scale[g];
         oq_sums_add(&s, &u->x[i], &y, 1);
     }
     const double sqnr = oq_sums_sqnr(&s);

@@ -142,6 +142,8 @@ def test_reference(name, setting, tmp_path):
         mine = got["activations"][k]
         for key, x in v.items():
             assert same(x, mine[key]), (k, key, x, mine)
+    if not weights and not activations:
+        pytest.skip("the reference quantizes nothing in this model")
     # onnx knows nothing of the contrib operators' types, so the reference finds no activations there
     assert weights and (activations or setting == "u16s8") and got["activations"]
 
