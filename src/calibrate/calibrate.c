@@ -68,6 +68,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
 static onq_code open_session(runner *r, onq_error *err) {
     oq_session_options o = r->job->session;
     o.model = r->job->model;
+    o.n_threads = OQ_THREADS_RUNTIME;
     o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
     r->observer = (oq_observer){
         .names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
@@ -134,7 +135,9 @@ static onq_code resume(runner *r, onq_error *err) {
     if (path == NULL || (access(path, F_OK) != 0 && errno == ENOENT))
         return ONQ_OK;
     OQ_TRY(oq_partial_load(&c, &m, r->env, path, err));
-    if ((m.stage != OQ_STAGE_EXTENT && m.stage != OQ_STAGE_COUNT) || !same_job(r, &c, &m)) {
+    const bool counts = r->part == NULL || !r->part->range_only;
+    if (!(m.stage == OQ_STAGE_EXTENT || (m.stage == OQ_STAGE_COUNT && counts)) ||
+        !same_job(r, &c, &m)) {
         oq_collect_release(&c);
         return oq_fail(err, ONQ_E_INVALID,
                        "%s: is the checkpoint of another job (model, samples or options differ); "

@@ -11,7 +11,7 @@
  * What is calibrated follows the reference (select_tensors_to_calibrate): inputs and outputs of the main
  * graph's nodes (of the operators named, or of all) that onnx's shape inference knows to be float or
  * float16 tensors and that are no initializers. The numbers equal the reference's bit for bit when
- * the runtime's do (optimisation off, the same number of threads).
+ * the runtime's do (optimisation off, its own number of threads).
  *
  * Memory does not grow with the samples: each tensor is folded into its collector while the model runs.
  * A histogram needs the range of all samples first. When the activations fit in `memory` they are kept for
@@ -58,7 +58,8 @@ typedef struct oq_cal_job {
     oq_engine *engine;
     oq_source *source; /* opened for this model; read from its beginning, more than once */
     const oq_cal_options *options;
-    /* How sessions are made: n_threads, provider, custom_ops are taken; the rest is set here. */
+    /* How sessions are made: provider and custom_ops are taken; the rest is set here. The number of threads inside
+     * an operator is the runtime's own: the result must not depend on --threads. */
     oq_session_options session;
     const char *checkpoint; /* state is saved here and taken up again; NULL: nowhere. Who has kept the result
                              * removes the file. */

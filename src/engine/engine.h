@@ -50,6 +50,10 @@ typedef struct oq_observer {
     void *ctx;
 } oq_observer;
 
+/* As many threads as the runtime takes by itself. Its kernels give other last digits with another number, so
+ * results that must not depend on --threads (calibration) are computed with this, as the reference's are. */
+#define OQ_THREADS_RUNTIME UINT32_MAX
+
 typedef struct oq_session_options {
     oq_model *model;
     unsigned n_threads; /* inside an operator; 0: oq_env_threads */

@@ -137,8 +137,9 @@ static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_sess
 static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_session_options *so,
                             onq_error *err) {
     const oq_ort_api *api = &s->engine->api;
-    const unsigned threads =
-        so->n_threads != 0 ? so->n_threads : oq_env_threads(s->base.engine->env);
+    unsigned threads = so->n_threads != 0 ? so->n_threads : oq_env_threads(s->base.engine->env);
+    if (so->n_threads == OQ_THREADS_RUNTIME)
+        threads = 0;
     OQ_TRY(oq_ort_check(api, api->SetSessionLogSeverityLevel(o, OQ_ORT_LOG_FATAL), err, "options"));
     OQ_TRY(oq_ort_check(api, api->SetIntraOpNumThreads(o, (int)threads), err, "options"));
     OQ_TRY(oq_ort_check(api, api->SetInterOpNumThreads(o, 1), err, "options"));
