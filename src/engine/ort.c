@@ -203,8 +203,9 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
                                   const oq_session_options *so, onq_error *err) {
     const oq_ort_api *api = &s->engine->api;
     oq_session_graph g;
-    OQ_TRY(oq_session_graph_init(&g, so, so->save_optimized != NULL && so->save_external == NULL,
-                                 err));
+    const bool inline_all = (so->save_optimized != NULL && so->save_external == NULL) ||
+                            (api->minor >= 0 && api->minor < OQ_ORT_FOLDER_FROM);
+    OQ_TRY(oq_session_graph_init(&g, so, inline_all, err));
     ort_values made = {0};
     onq_code rc = ONQ_OK;
     if (g.folder != NULL)

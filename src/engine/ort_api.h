@@ -14,6 +14,9 @@
  * custom operator: ONNX Runtime 1.18. Later runtimes serve it too. */
 #define OQ_ORT_API      18
 #define OQ_ORT_API_TEXT "1.18"
+/* Earlier runtimes do not find external data of a model from memory (session.model_external_...):
+ * there the weights go into the graph. */
+#define OQ_ORT_FOLDER_FROM 21
 /* What set-up installs and the tests run with. */
 #define OQ_ORT_RELEASE_TEXT "1.31.1"
 
@@ -90,6 +93,7 @@ typedef struct oq_ort_api {
 #undef OQ_ORT_OTHER
     const char *path;    /* the library, in the loader's arena */
     const char *version; /* "1.31.1"; the library's own text */
+    long minor;          /* 31; -1 when it cannot be told */
 } oq_ort_api;
 
 /* Finds and opens the library and fills `api`; texts go to the arena. The library stays loaded

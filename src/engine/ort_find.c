@@ -36,11 +36,12 @@ static bool is_better_name(const char *a, const char *b) {
     return strverscmp(a, b) > 0;
 }
 
-/* The library in a folder, or NULL. */
-static const char *find_in_folder(search *s, const char *folder) {
+/* The library in a folder; *out is NULL when it has none. */
+static onq_code find_in_folder(search *s, const char *folder, const char **out, onq_error *err) {
     DIR *d = opendir(folder);
+    *out = NULL;
     if (d == NULL)
-        return NULL;
+        return ONQ_OK;
     char best[256] = "";
     for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
         const size_t n = strlen(e->d_name);
@@ -52,8 +53,9 @@ static const char *find_in_folder(search *s, const char *folder) {
     }
     closedir(d);
     if (best[0] == '\0')
-        return NULL;
-    return oq_str_format(s->arena, "%s/%s", folder, best).p;
+        return ONQ_OK;
+    *out = oq_str_format(s->arena, "%s/%s", folder, best).p;
+    return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static onq_code open_library(search *s, const char *path, onq_error *err) {
@@ -71,7 +73,8 @@ static onq_code open_library(search *s, const char *path, onq_error *err) {
 static onq_code open_named(search *s, const char *path, const char *who, onq_error *err) {
     struct stat st;
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        const char *found = find_in_folder(s, path);
+        const char *found = NULL;
+        OQ_TRY(find_in_folder(s, path, &found, err));
         if (found == NULL)
             return oq_fail(err, ONQ_E_RUNTIME, "%s: no %s* in the folder '%s'", who, LIBRARY, path);
         return open_library(s, found, err);
@@ -80,32 +83,37 @@ static onq_code open_named(search *s, const char *path, const char *who, onq_err
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", who);
 }
 
-/* The folder of the running program, or of this library when `own` is set; NULL when unknown. */
-static const char *home_folder(search *s, bool own) {
-    char text[4096];
+/* The path of the running program, or of this library when `own` is set, into text; false when
+ * unknown. */
+static bool home_path(bool own, char *text, size_t cap) {
     if (own) {
         Dl_info info;
-        /* Any address inside the library will do. */
-        static const char mark = 0;
-        if (dladdr(&mark, &info) == 0 || info.dli_fname == NULL ||
-            strlen(info.dli_fname) >= sizeof text)
-            return NULL;
+        static const char mark = 0; /* any address inside the library will do */
+        if (dladdr(&mark, &info) == 0 || info.dli_fname == NULL || strlen(info.dli_fname) >= cap)
+            return false;
         memcpy(text, info.dli_fname, strlen(info.dli_fname) + 1);
-    } else {
-        const ssize_t n = readlink("/proc/self/exe", text, sizeof text - 1);
-        if (n <= 0)
-            return NULL;
-        text[n] = '\0';
+        return true;
     }
-    char *real = realpath(text, NULL);
-    if (real == NULL)
-        return NULL;
-    char *slash = strrchr(real, '/');
-    const char *folder = NULL;
-    if (slash != NULL)
-        folder = oq_arena_strdup(s->arena, real, slash == real ? 1 : (size_t)(slash - real));
+    const ssize_t n = readlink("/proc/self/exe", text, cap - 1);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    return true;
+}
+
+/* Its folder, links resolved; *out is NULL when unknown. */
+static onq_code home_folder(search *s, bool own, const char **out, onq_error *err) {
+    char text[4096];
+    *out = NULL;
+    char *real = home_path(own, text, sizeof text) ? realpath(text, NULL) : NULL;
+    const char *slash = real != NULL ? strrchr(real, '/') : NULL;
+    onq_code rc = ONQ_OK;
+    if (slash != NULL) {
+        *out = oq_arena_strdup(s->arena, real, slash == real ? 1 : (size_t)(slash - real));
+        rc = *out != NULL ? ONQ_OK : oq_fail_nomem(err);
+    }
     free(real);
-    return folder;
+    return rc;
 }
 
 /* Where set-up and installation put it, seen from the program and from the library. */
@@ -115,7 +123,8 @@ static onq_code open_installed(search *s, onq_error *err) {
                                          "onq",     "../lib/onq", "../onq"};
     const char *last = NULL;
     for (int own = 0; own < 2; own++) {
-        const char *home = home_folder(s, own == 1);
+        const char *home = NULL;
+        OQ_TRY(home_folder(s, own == 1, &home, err));
         if (home == NULL || (last != NULL && strcmp(home, last) == 0))
             continue;
         last = home;
@@ -123,7 +132,8 @@ static onq_code open_installed(search *s, onq_error *err) {
             const char *folder = oq_str_format(s->arena, "%s/%s", home, places[i]).p;
             if (folder == NULL)
                 return oq_fail_nomem(err);
-            const char *found = find_in_folder(s, folder);
+            const char *found = NULL;
+            OQ_TRY(find_in_folder(s, folder, &found, err));
             if (found != NULL)
                 return open_library(s, found, err);
             note_tried(s, folder);
@@ -189,9 +199,9 @@ static onq_code take_table(search *s, oq_ort_api *api, onq_error *err) {
     api->path = s->path;
     api->version = base->get_version();
     /* Asking an old runtime for a table it does not have would make it print. */
-    const long minor = minor_version(api->version);
+    api->minor = minor_version(api->version);
     const void *table = NULL;
-    if (minor < 0 || minor >= OQ_ORT_API)
+    if (api->minor < 0 || api->minor >= OQ_ORT_API)
         table = base->get_api(OQ_ORT_API);
     if (table == NULL)
         return oq_fail(err, ONQ_E_RUNTIME,
