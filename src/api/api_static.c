@@ -14,6 +14,7 @@
 #include "onnx/edit.h"
 #include "quantize/finish.h"
 #include "quantize/opset.h"
+#include "quantize/prep.h"
 #include "quantize/preset.h"
 #include "quantize/qdq.h"
 #include "quantize/qop.h"
@@ -200,6 +201,18 @@ static onq_code open_engine(run *r, onq_error *err) {
     return r->engine != NULL ? ONQ_OK : oq_job_engine(r->job, &r->engine, err);
 }
 
+/* The runtime's basic optimisations first, as older versions of the reference did by themselves. */
+static onq_code optimize(run *r, onq_error *err) {
+    oq_session_options session = {0};
+    const char *near = oq_opt_is_set(r->job->opts, "output") ? oq_opt_str(r->job->opts, "output")
+                                                             : oq_job_input(r->job);
+    OQ_TRY(open_engine(r, err));
+    OQ_TRY(oq_job_session(r->job, &session, err));
+    const onq_code rc = oq_prep_optimize_ort(r->engine, &session, near, 0, &r->m, err);
+    r->result.model = r->m;
+    return rc;
+}
+
 static onq_code smooth(run *r, onq_error *err) {
     oq_source *source = NULL;
     oq_smooth_job job = {.model = r->m, .config = &r->config};
@@ -226,6 +239,8 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_model_check(r->m, err));
     r->result.model = r->m;
     OQ_TRY(oq_quant_measure(&r->result, err));
+    if (oq_opt_flag(job->opts, "optimize_model"))
+        OQ_TRY(optimize(r, err));
     if (oq_opt_flag(job->opts, "lift_constants")) {
         size_t n;
         OQ_TRY(oq_quant_lift_constants(r->m, &n, err));

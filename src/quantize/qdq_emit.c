@@ -123,10 +123,9 @@ static onq_code weight_dims(oq_qdq *q, const oq_qdq_weight *w, int64_t **dims, s
         return oq_fail_nomem(err);
     if (w->w.group == OQ_QGROUP_CHANNEL) {
         (*dims)[0] = (int64_t)w->w.along;
-    } else {
+    } else if (w->w.group == OQ_QGROUP_BLOCK) {
         memcpy(*dims, t->dims.v, t->dims.n * sizeof(int64_t));
-        if (w->w.group == OQ_QGROUP_BLOCK)
-            (*dims)[w->w.axis] = (int64_t)w->w.n_blocks;
+        (*dims)[w->w.axis] = (int64_t)w->w.n_blocks;
     }
     return ONQ_OK;
 }

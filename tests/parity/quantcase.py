@@ -66,6 +66,19 @@ def loads(path, optimised=True):
     return None
 
 
+def onq(*words):
+    """Runs the program, with the runtime of this Python."""
+    library = next(pathlib.Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
+    return subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "ONQ_ONNXRUNTIME": str(library)})
+
+
+def outputs(path, samples):
+    """All outputs of a model over the samples, in one array."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return np.concatenate([np.asarray(o, dtype=np.float64).ravel() for s in samples for o in session.run(None, s)])
+
+
 class Bench:
     """A folder with models, their caches and results."""
 

@@ -25,6 +25,8 @@ KNOWN = [
     (r"type:qfloat8e4m3fn,(?!qfloat8)\w+(,.*)?", "both_refuse", None),
     (r"type:qfloat8e4m3fn,qfloat8e4m3fn(,.*)?", "runtime_bug", "4-bit and float 8 activations"),
     (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
+    (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
+    (r"half:\d+,softmax.*", "ref_unloadable", "float16 models below opset 19"),
     (r"raised:Softmax.*@11", "only_onq", "Softmax of older models"),
     (r"real:bert_toy_fused.*", "only_onq", "Biases whose input or weight is not quantized"),
 ]
@@ -253,6 +255,37 @@ def test_ranges(bench, activation):
         assert result.diffs == [], result.text()
 
 
+# ---- float16
+
+def half(opset, softmax=False):
+    b = opmodels.B(opset, seed=11)
+
+    def weight(name, *shape):
+        return b.const(name, b.rng.normal(size=shape).astype(np.float16))
+
+    b.input("x", 1, 3, 8, 8, dtype=onnx.TensorProto.FLOAT16)
+    t = b.node("Conv", ["x", weight("w0", 4, 3, 3, 3), weight("b0", 4)], "t")
+    t = b.node("Relu", [t], "r")
+    t = b.node("Conv", [t, weight("w1", 5, 4, 1, 1), weight("b1", 5)], "u")
+    t = b.node("MatMul", [t, weight("w2", 6, 7)], "v")
+    if softmax:
+        t = b.node("Softmax", [t], "s")
+    b.node("Mul", [t, weight("c", 1)], "y")
+    b.output("y", onnx.TensorProto.FLOAT16)
+    return b.model()
+
+
+@pytest.mark.parametrize("opset", [17, 19, 21])
+@pytest.mark.parametrize("softmax", [False, True], ids=["", "softmax"])
+def test_half(bench, opset, softmax):
+    model = half(opset, softmax)
+    key = f"half.{opset}.{softmax}"
+    bench.add(key, model, opmodels.feeds(model))
+    for name, case in (("", {}), (",channel", {"per_channel": True}), (",int16", {"activation": "qint16"}),
+                       (",contrib", {"extra": {"UseQDQContribOps": True}})):
+        judge(f"half:{opset}{',softmax' if softmax else ''}{name}", bench.run(key, case))
+
+
 # ---- real models
 
 @pytest.mark.parametrize("name", [p.parent.name for p in sorted(quantcase.MODELS.glob("*/model.onnx"))] or [None])
@@ -275,3 +308,56 @@ def test_real(bench, name):
     judge(f"real:{name}", bench.run(f"real.{name}", {}))
     judge(f"real:{name}:int8", bench.run(f"real.{name}", {"activation": "qint8", "weight": "qint8"}))
     judge(f"real:{name}:per_channel", bench.run(f"real.{name}", {"per_channel": True}))
+
+
+# ---- from samples to the file, calibration included
+
+@pytest.mark.parametrize("method", quantcase.METHODS)
+def test_live(bench, method):
+    model = opmodels.mixed(17)
+    samples = opmodels.feeds(model, 4)
+    path = bench.folder / "live.onnx"
+    onnx.save(model, path)
+    np.savez(bench.folder / "live.npz", x=np.stack([s["x"] for s in samples]))
+    ref, got = bench.folder / f"live.{method}.ref.onnx", bench.folder / f"live.{method}.got.onnx"
+    quantcase.Q.quantize_static(str(path), str(ref), quantcase.Reader(samples),
+                                activation_type=quantcase.TYPES["quint8"], calibrate_method=quantcase.METHODS[method],
+                                extra_options={"MinimumRealRange": 0.0001, "CalibTensorRangeSymmetric": False})
+    done = quantcase.onq("static", "-i", path, "-o", got, "--data", bench.folder / "live.npz", "--method", method)
+    assert done.returncode == 0, done.stderr
+    assert quantcase.compare.differences(ref, got) == []
+
+
+def test_smooth_quant(bench):
+    """SmoothQuant changes nothing of what the float model computes, and folds what it can."""
+    b = opmodels.B(21, seed=5)
+    b.input("x", 1, 6, 16)
+    scale = np.ones(16, dtype=np.float32)
+    scale[3] = 60.0  # the channel with outliers
+    t = b.node("LayerNormalization", ["x", b.const("ln.s", scale), b.weight("ln.b", 16)], "n", "norm")
+    q = b.node("MatMul", [t, b.weight("q", 16, 16)], "q1", "mq")
+    k = b.node("MatMul", [t, b.weight("k", 16, 16)], "k1", "mk")
+    b.node("Mul", [q, k], "y", "mul")
+    b.output("y")
+    model = b.model()
+    samples = opmodels.feeds(model, 6)
+    path = bench.folder / "smooth.onnx"
+    onnx.save(model, path)
+    np.savez(bench.folder / "smooth.npz", x=np.stack([s["x"] for s in samples]))
+
+    def sqnr(*words):
+        out = bench.folder / "smooth.q.onnx"
+        done = quantcase.onq("static", "-i", path, "-o", out, "--data", bench.folder / "smooth.npz", *words)
+        assert done.returncode == 0, done.stderr
+        want, have = (quantcase.outputs(m, samples) for m in (path, out))
+        nodes = [n.name for n in onnx.load(out).graph.node]
+        return 10 * np.log10((want ** 2).sum() / ((want - have) ** 2).sum()), nodes
+
+    wide = ["--activation_type", "qint16", "--weight_type", "qint16"]
+    fine, nodes = sqnr(*wide, "--smooth_quant")
+    assert fine > 60 and not any("smooth_mul" in n for n in nodes)
+    unfolded, nodes = sqnr(*wide, "--smooth_quant", "--smooth_quant_folding=false")
+    assert unfolded > 60 and sum("smooth_mul" in n for n in nodes) == 1
+    plain, _ = sqnr()
+    smooth, _ = sqnr("--smooth_quant")
+    assert smooth > plain + 1, (plain, smooth)
