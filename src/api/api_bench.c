@@ -6,6 +6,7 @@
  * hits all of them; only the run itself is timed, not the reading of samples.
  */
 #include "api/agree.h"
+#include "api/labels.h"
 #include "api/samples.h"
 #include "onnx/graph.h"
 
@@ -27,6 +28,9 @@ static const onq_option_info rows[] = {
     OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
             "none,disable,disable_all,off|basic|extended|all", "LEVEL",
             "The runtime's graph optimisation."),
+    OQ_PATH("labels", 0, "", "FILE",
+            "The right classes as a .npy of whole numbers, one for each row of the first output: shows how "
+            "often each model is right."),
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);
 
@@ -40,6 +44,7 @@ typedef struct contender {
     OQ_VEC(double) times; /* seconds, one a run */
     double total;
     oq_agree *outputs; /* one for each of the first model's outputs */
+    uint64_t rows, right; /* with labels: seen, and as they say */
 } contender;
 
 typedef struct bench {
@@ -48,6 +53,7 @@ typedef struct bench {
     contender *v;
     size_t n;
     uint64_t n_samples;
+    oq_labels labels; /* v NULL: none */
 } bench;
 
 static double now(void) {
@@ -137,6 +143,8 @@ static onq_code compare_sample(bench *b, bool *end, onq_error *err) {
         if (*end)
             return ONQ_OK;
         OQ_TRY(run_one(c, s, &o, err));
+        if (b->labels.v != NULL && o.n > 0)
+            OQ_TRY(oq_labels_count(&b->labels, &o.v[0], &c->rows, &c->right, err));
         if (i == 0)
             first = o;
         for (size_t k = 0; k < first.n; k++) {
@@ -272,6 +280,10 @@ static void show_json(bench *b, const contender *c) {
         oq_jw_end_array(w);
         oq_jw_end_object(w);
     }
+    if (c->rows > 0) {
+        oq_jw_uint(w, "labelled", c->rows);
+        oq_jw_real(w, "accuracy", (double)c->right / (double)c->rows);
+    }
     oq_jw_end_object(w);
 }
 
@@ -299,6 +311,8 @@ static void show_text(bench *b, const contender *c, size_t width) {
         else
             oq_buf_adds(t, "      -");
     }
+    if (b->labels.v != NULL && c->rows > 0)
+        oq_buf_addf(t, " %7.2f%%", 100.0 * (double)c->right / (double)c->rows);
     oq_buf_addc(t, '\n');
 }
 
@@ -311,8 +325,9 @@ static void show_all(bench *b) {
         if (b->v[i].times.n > 1)
             qsort(b->v[i].times.v, b->v[i].times.n, sizeof(double), compare_doubles);
     }
-    oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %7s %6s\n", (int)width, "model", "size kB",
-                "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1");
+    oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %7s %6s%s\n", (int)width, "model", "size kB",
+                "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1",
+                b->labels.v != NULL ? "    right" : "");
     oq_jw_uint(&b->job->json, "samples", b->n_samples);
     oq_jw_cstr(&b->job->json, "runtime", b->engine->name);
     oq_jw_begin_array(&b->job->json, "models");
@@ -326,6 +341,9 @@ static void show_all(bench *b) {
 /* ---- the job ---- */
 
 static onq_code run_contenders(bench *b, onq_error *err) {
+    if (oq_opt_is_set(b->job->opts, "labels"))
+        OQ_TRY(oq_labels_read(&b->labels, &b->job->arena, &b->job->env->alloc,
+                              oq_opt_str(b->job->opts, "labels"), err));
     for (size_t i = 0; i < b->n; i++)
         OQ_TRY(open_contender(b, &b->v[i], err));
     OQ_TRY(compare_all(b, err));

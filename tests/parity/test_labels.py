@@ -1,0 +1,44 @@
+"""test_labels.py - `onq bench --labels`: accuracy as Python counts it; and quantization that keeps it.
+
+The bundled digits: 8-bit QDQ must stay within 0.3 points of float on 2,000 digits that training has not seen.
+"""
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import onnxruntime
+
+ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[2]))
+ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
+HERE = ROOT / "examples" / "digits_cnn"
+
+
+def bench(*words):
+    return subprocess.run([ONQ, "bench", *map(str, words), "--runs", "1", "--json"], capture_output=True, text=True,
+                          timeout=600)
+
+
+def test_accuracy(tmp_path):
+    q = tmp_path / "q.onnx"
+    done = subprocess.run([ONQ, "static", "-i", HERE / "model.onnx", "-o", q, "--data", HERE], capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    done = bench(HERE / "model.onnx", q, "--data", HERE / "eval.npz", "--labels", HERE / "labels.npy")
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)["models"]
+    x, y = np.load(HERE / "eval.npz")["input"], np.load(HERE / "labels.npy")
+    session = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+    want = (session.run(None, {"input": x})[0].argmax(1) == y).mean()
+    assert abs(first["accuracy"] - want) < 1e-9 and first["labelled"] == 2000
+    assert second["accuracy"] > first["accuracy"] - 0.003
+
+
+def test_bad_labels(tmp_path):
+    np.save(tmp_path / "few.npy", np.zeros(3, dtype=np.int64))
+    np.save(tmp_path / "real.npy", np.zeros(2000))
+    (tmp_path / "text.npy").write_text("no numbers")
+    for name, says in (("few.npy", "has 3 labels"), ("real.npy", "whole numbers"), ("text.npy", "text.npy")):
+        done = bench(HERE / "model.onnx", "--data", HERE / "eval.npz", "--labels", tmp_path / name)
+        assert done.returncode == 1 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
