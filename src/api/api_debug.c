@@ -2,7 +2,9 @@
  * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the accuracy goes.
  */
 #include "api/samples.h"
-#include "debug/debug.h"
+#include "debug/search.h"
+
+#include <math.h>
 
 static const onq_option_info rows[] = {
     OQ_PATH("float_model", 'i', "float input input_model input_model_path", "FILE",
@@ -13,6 +15,15 @@ static const onq_option_info rows[] = {
     OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time as the runtime optimises it."),
+    OQ_FLAG("sensitivity", 0, "",
+            "Measure the outputs with each node alone quantized (QDQ models; needs --data)."),
+    OQ_FLAG("bisect", 0, "",
+            "Find the least set of nodes to exclude for --target_sqnr or --target_agreement."),
+    OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB", "Signal to noise that the outputs must keep."),
+    OQ_REAL("target_agreement", 0, "", "", "0..100", "PERCENT",
+            "How often the largest output must stay the same; up to 1 it is read as a fraction."),
+    OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
+            "Write the result of --bisect as an overrides file: 16 bits for the tensors of these nodes."),
     OQ_PATH("data_root", 0, "", "DIR",
             "A further folder that external data may lie in; links to it are followed."),
 };
@@ -23,20 +34,88 @@ typedef struct debugging {
     oq_model *truth, *made;
     oq_engine *engine;
     oq_source *truth_source, *made_source;
+    oq_debug_run run;
     oq_debug d;
 } debugging;
 
+/* Samples that a search uses unless --limit says otherwise: it runs them once for each node. */
+#define SEARCH_SAMPLES 16
+
+static onq_code check_options(const onq_options *o, onq_error *err) {
+    const bool bisect = oq_opt_flag(o, "bisect");
+    const bool target = oq_opt_is_set(o, "target_sqnr") || oq_opt_is_set(o, "target_agreement");
+    if (bisect && !target)
+        return oq_fail(err, ONQ_E_OPTION, "--bisect needs --target_sqnr DB or --target_agreement PERCENT");
+    if (target && !bisect)
+        return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement go with --bisect");
+    if (oq_opt_is_set(o, "overrides") && !bisect)
+        return oq_fail(err, ONQ_E_OPTION, "--overrides goes with --bisect");
+    if ((bisect || oq_opt_flag(o, "sensitivity")) && !oq_opt_is_set(o, "data"))
+        return oq_fail(err, ONQ_E_OPTION, "--%s needs --data SOURCE",
+                       bisect ? "bisect" : "sensitivity");
+    return ONQ_OK;
+}
+
+static onq_code write_text(const debugging *g, const char *path, const oq_buf *text, onq_error *err) {
+    oq_out out = {0};
+    onq_code rc = oq_out_open(&out, &g->job->env->alloc, path, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_write(&out, text->p, text->n, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit(&out, err);
+    oq_out_abort(&out);
+    return rc;
+}
+
+static onq_code write_overrides(const debugging *g, const oq_dbg_search *s, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "overrides");
+    if (path == NULL)
+        return ONQ_OK;
+    oq_buf text;
+    oq_jw w;
+    oq_buf_init(&text, &g->job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_dbg_search_overrides(s, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    const onq_code rc = text.failed ? oq_fail_nomem(err) : write_text(g, path, &text, err);
+    oq_buf_release(&text);
+    return rc;
+}
+
+static onq_code search(debugging *g, onq_error *err) {
+    const onq_options *o = g->job->opts;
+    if (!oq_opt_flag(o, "sensitivity") && !oq_opt_flag(o, "bisect"))
+        return ONQ_OK;
+    oq_dbg_target t = {.bisect = oq_opt_flag(o, "bisect"), .sqnr = NAN, .agreement = NAN};
+    if (oq_opt_is_set(o, "target_sqnr"))
+        t.sqnr = oq_opt_real(o, "target_sqnr");
+    if (oq_opt_is_set(o, "target_agreement")) {
+        const double p = oq_opt_real(o, "target_agreement");
+        t.agreement = p > 1 ? p / 100 : p;
+    }
+    t.most_samples = oq_opt_is_set(o, "limit") ? UINT64_MAX : SEARCH_SAMPLES;
+    oq_dbg_search s;
+    OQ_TRY(oq_debug_search(&g->d, &g->run, &t, &s, err));
+    OQ_TRY(write_overrides(g, &s, err));
+    oq_dbg_search_text(&s, (size_t)oq_opt_int(o, "top"), &g->job->text);
+    oq_dbg_search_json(&s, &g->job->json);
+    return ONQ_OK;
+}
+
 static onq_code run_models(debugging *g, onq_error *err) {
     oq_job *job = g->job;
-    oq_debug_run run = {.kernel = !oq_opt_flag(job->opts, "no_kernel_check")};
+    oq_debug_run *run = &g->run;
+    run->kernel = !oq_opt_flag(job->opts, "no_kernel_check");
     OQ_TRY(oq_job_source(job, g->truth, &g->truth_source, err));
     OQ_TRY(oq_job_source(job, g->made, &g->made_source, err));
     OQ_TRY(oq_job_engine(job, &g->engine, err));
-    OQ_TRY(oq_job_session(job, &run.session, err));
-    run.engine = g->engine;
-    run.truth_source = g->truth_source;
-    run.made_source = g->made_source;
-    return oq_debug_activations(&g->d, &run, err);
+    OQ_TRY(oq_job_session(job, &run->session, err));
+    run->engine = g->engine;
+    run->truth_source = g->truth_source;
+    run->made_source = g->made_source;
+    return oq_debug_activations(&g->d, run, err);
 }
 
 static onq_code write_report(debugging *g, onq_error *err) {
@@ -44,16 +123,10 @@ static onq_code write_report(debugging *g, onq_error *err) {
     if (path == NULL)
         return ONQ_OK;
     oq_buf page;
-    oq_out out = {0};
     oq_buf_init(&page, &g->job->env->alloc);
     onq_code rc = oq_debug_report(&g->d, &page, err);
     if (rc == ONQ_OK)
-        rc = oq_out_open(&out, &g->job->env->alloc, path, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_write(&out, page.p, page.n, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_commit(&out, err);
-    oq_out_abort(&out);
+        rc = write_text(g, path, &page, err);
     oq_buf_release(&page);
     return rc;
 }
@@ -61,6 +134,7 @@ static onq_code write_report(debugging *g, onq_error *err) {
 static onq_code run_steps(debugging *g, onq_error *err) {
     oq_job *job = g->job;
     const onq_options *o = job->opts;
+    OQ_TRY(check_options(o, err));
     OQ_TRY(oq_job_open(job, oq_opt_str(o, "float_model"), &g->truth, err));
     OQ_TRY(oq_job_open(job, oq_opt_str(o, "qdq_model"), &g->made, err));
     oq_debug_init(&g->d, job->env, g->truth, g->made);
@@ -78,7 +152,7 @@ static onq_code run_steps(debugging *g, onq_error *err) {
     OQ_TRY(write_report(g, err));
     oq_debug_text(&g->d, (size_t)oq_opt_int(o, "top"), &job->text);
     oq_debug_json(&g->d, &job->json);
-    return ONQ_OK;
+    return search(g, err);
 }
 
 static onq_code run_debug(oq_job *job, onq_error *err) {

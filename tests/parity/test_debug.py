@@ -374,3 +374,92 @@ def test_refused(words):
 def test_missing_model(tmp_path):
     done = onq("--float_model", tmp_path / "none.onnx", "--qdq_model", tmp_path / "none.onnx", status=1)
     assert "none.onnx" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+# ---- sensitivity and bisection
+
+def spoil_weights(model, nodes):
+    """Multiplies the scale of each node's int8 weight by 4."""
+    inits = {i.name: i for i in model.graph.initializer}
+    made = {n.output[0]: n for n in model.graph.node}
+    for node in nodes:
+        for i in node.input:
+            dq = made.get(i)
+            if dq is None or dq.op_type != "DequantizeLinear" or dq.input[0] not in inits:
+                continue
+            if inits[dq.input[0]].data_type == TensorProto.INT8:
+                scale = inits[dq.input[1]]
+                new = numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(4), scale.name + "_planted")
+                model.graph.initializer.append(new)
+                dq.input[1] = new.name
+
+
+@pytest.mark.parametrize("name,seed", [("digits_cnn", 1), ("digits_cnn", 2), ("tiny_llama_ext", 3), ("tiny_llama_ext", 4)])
+def test_bisect(name, seed, tmp_path):
+    """Three nodes are spoiled; they and no others are found, and excluding them brings the model back."""
+    path = need(name)
+    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2), per_channel=name == "digits_cnn")
+    clean = debug(path, quantized, path.parent, 2, "--no_kernel_check")
+    target = min(v["sqnr"] for v in clean["outputs"].values()) - 1.5
+    model = onnx.load(quantized)
+    inits = {i.name: i.data_type for i in model.graph.initializer}
+    made = {n.output[0]: n for n in model.graph.node}
+    weighted = [n for n in model.graph.node if n.op_type in ("Conv", "MatMul", "Gemm") and any(
+        i in made and inits.get(made[i].input[0]) == TensorProto.INT8 for i in n.input)]
+    # what the attention's logits lose hardly shows in this model's outputs: nobody need exclude those
+    weighted = [n for n in weighted if "q_proj" not in n.name and "k_proj" not in n.name]
+    planted = random.Random(seed).sample(weighted, 3)
+    spoil_weights(model, planted)
+    spoiled = tmp_path / "spoiled.onnx"
+    onnx.save(model, spoiled)
+    overrides = tmp_path / "overrides.json"
+    got = debug(path, spoiled, path.parent, 2, "--no_kernel_check", "--bisect", "--target_sqnr", f"{target:.3f}",
+                "--overrides", overrides)["bisect"]
+    assert got["reached"] and set(got["nodes_to_exclude"]) == {n.name for n in planted}
+    assert got["sqnr"] >= target > got["sqnr_before"]
+    assert json.loads(overrides.read_text()) == got["overrides"] and got["overrides"]
+
+
+def test_exclusion_is_the_quantizers(tmp_path):
+    """What a search measures with nodes excluded is what the quantizer's model has with --nodes_to_exclude."""
+    path = need("digits_cnn")
+    samples = samples_of(path, 2)
+    quantized = quantize(path, tmp_path / "q.onnx", samples)
+    whole = debug(path, quantized, path.parent, 2, "--no_kernel_check")["outputs"]["logits"]["sqnr"]
+    found = debug(path, quantized, path.parent, 2, "--no_kernel_check", "--bisect", "--target_sqnr", whole + 3)["bisect"]
+    assert found["reached"] and found["nodes_to_exclude"]
+    # the Relu behind a node that stays float stays too
+    model = onnx.load(path)
+    names = set(found["nodes_to_exclude"])
+    outs = {o for n in model.graph.node if n.name in names for o in n.output}
+    names |= {n.name for n in model.graph.node if n.op_type == "Relu" and n.input[0] in outs}
+    again = quantize(path, tmp_path / "again.onnx", samples, nodes_to_exclude=sorted(names))
+    sqnr_again = debug(path, again, path.parent, 2, "--no_kernel_check")["outputs"]["logits"]["sqnr"]
+    assert abs(sqnr_again - found["sqnr"]) < 1.5, (sqnr_again, found)
+
+
+def test_sensitivity(tmp_path):
+    path = need("digits_cnn")
+    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2))
+    got = debug(path, quantized, path.parent, 2, "--sensitivity", "--no_kernel_check")
+    sqnrs = [n["sqnr"] for n in got["sensitivity"]]
+    assert sqnrs == sorted(sqnrs) and len(sqnrs) >= 8 and "bisect" not in got
+    text = onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 1, "--bisect",
+               "--target_sqnr", 200).stdout
+    assert "not reached" in text or "--nodes_to_exclude" in text
+
+
+@pytest.mark.parametrize("words", [["--bisect"], ["--target_sqnr", "3"], ["--sensitivity"], ["--overrides", "x"],
+                                   ["--bisect", "--target_sqnr", "3"]])
+def test_search_refused(words, tmp_path):
+    done = onq("--float_model", "a", "--qdq_model", "b", *words, status=2)
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_search_needs_pairs(tmp_path):
+    path = need("digits_cnn")
+    quantized = tmp_path / "q.onnx"
+    Q.quantize_dynamic(str(path), str(quantized))
+    done = onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 1, "--sensitivity",
+               status=1)
+    assert "QDQ" in done.stderr
