@@ -104,17 +104,21 @@ static bool take_shape(cursor *c, oq_npy *h) {
     return true;
 }
 
+static bool is_one_of(char c, const char *set) {
+    return c != '\0' && strchr(set, c) != NULL;
+}
+
 /* '<f4', '|u1', '>i8', '<U12' ... */
 static onq_code read_descr(oq_npy *h, oq_str d, onq_error *err) {
     int64_t size = 0;
     if (d.n >= 2 && d.p[1] == 'O')
         return oq_fail(err, ONQ_E_UNSUPPORTED, "pickled objects are not read (dtype object)");
-    if (d.n < 3 || memchr("<>|=", d.p[0], 4) == NULL)
+    if (d.n < 3 || !is_one_of(d.p[0], "<>|="))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "elements of type '%.*s' are not read", OQ_STR(d));
     h->big_endian = d.p[0] == '>';
     h->kind = d.p[1];
     if (!oq_str_to_i64((oq_str){d.p + 2, d.n - 2}, &size) || size < 0 ||
-        memchr("fiubcSUV", h->kind, 8) == NULL || (h->kind == 'c' && size % 2 != 0))
+        !is_one_of(h->kind, "fiubcSUV") || (h->kind == 'c' && size % 2 != 0))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "elements of type '%.*s' are not read", OQ_STR(d));
     h->item = (uint64_t)size;
     if (h->kind == 'U' && !oq_mul(h->item, 4, &h->item))
