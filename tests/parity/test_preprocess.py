@@ -153,7 +153,7 @@ def test_skip_optimization(path, tmp_path):
 
 
 def test_external_data(tmp_path):
-    path = next(p for p in SHARED if p.parent.name == "digits_cnn")
+    path = modeltool.ROOT / "examples" / "digits_cnn" / "model.onnx"
     plain = tmp_path / "plain.onnx"
     onq("preprocess", "-i", path, "-o", plain, "--skip_optimization")
     wanted = [bits(t) for t in onnx.load(plain).graph.initializer]

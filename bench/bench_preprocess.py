@@ -1,0 +1,87 @@
+"""bench_preprocess.py - symbolic shape inference of onq beside the reference's, and preprocessing as a whole.
+
+    build/venv/bin/python bench/bench_preprocess.py [MODELS]
+
+MODELS is a folder of models (default ../shared/models). The reference's symbolic inference raises on most of them: its time is
+that until it raises, which flatters it. Then chains of 1,000, 10,000 and 100,000 nodes: time must grow with their length.
+"""
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
+os.environ.setdefault("ONQ_ONNXRUNTIME",
+                      str(next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"), "")))
+
+
+def timed(fn, times=3):
+    best = None
+    for _ in range(times):
+        t = time.perf_counter()
+        fn()
+        t = time.perf_counter() - t
+        best = t if best is None else min(best, t)
+    return best
+
+
+def onq(*words):
+    subprocess.run([ONQ, *map(str, words), "--quiet"], check=True, stderr=subprocess.DEVNULL)
+
+
+def reference(path):
+    """Seconds, and whether it ended well. Reading the file is not counted; onq's reading and writing are."""
+    model = onnx.load(path)
+    cwd = os.getcwd()
+    with tempfile.TemporaryDirectory() as d, contextlib.redirect_stdout(io.StringIO()):
+        os.chdir(d)  # it leaves files where it stands
+        t = time.perf_counter()
+        try:
+            SymbolicShapeInference.infer_shapes(model, 2**31 - 1, False, False, 0)
+            end = "ok"
+        except Exception as e:  # noqa: BLE001 - that it fails is part of the result
+            end = type(e).__name__
+        t = time.perf_counter() - t
+        os.chdir(cwd)
+    return t, end
+
+
+def chain(n, path):
+    nodes = [helper.make_node("Relu" if i % 2 else "Sigmoid", [f"t{i}"], [f"t{i + 1}"], name=f"n{i}") for i in range(n)]
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("t0", TensorProto.FLOAT, ["N", 8])],
+                          [helper.make_tensor_value_info(f"t{n}", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def main():
+    models = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "models"
+    with tempfile.TemporaryDirectory() as d:
+        out = pathlib.Path(d) / "out.onnx"
+        print(f"{'model':24} {'reference s':>12} {'':16} {'onq s':>9} {'times':>7} {'+ ort s':>9} {'builtin s':>9}")
+        for path in sorted(models.glob("*/model.onnx")):
+            ref, end = reference(path)
+            own = timed(lambda: onq("preprocess", "-i", path, "-o", out, "--skip_optimization", "--skip_onnx_shape"))
+            ort = timed(lambda: onq("preprocess", "-i", path, "-o", out), 1)
+            builtin = timed(lambda: onq("preprocess", "-i", path, "-o", out, "--optimizer", "builtin"), 1)
+            print(f"{path.parent.name:24} {ref:12.3f} {end:16} {own:9.3f} {ref / own:7.0f} {ort:9.3f} {builtin:9.3f}")
+        print(f"{'chain of nodes':24} {'onq symbolic s':>16} {'builtin s':>10}")
+        for n in (1000, 10000, 100000):
+            path = pathlib.Path(d) / "chain.onnx"
+            chain(n, path)
+            own = timed(lambda: onq("preprocess", "-i", path, "-o", out, "--skip_optimization", "--skip_onnx_shape"))
+            builtin = timed(lambda: onq("preprocess", "-i", path, "-o", out, "--optimizer", "builtin"), 1)
+            print(f"{n:24} {own:16.3f} {builtin:10.3f}")
+
+
+if __name__ == "__main__":
+    main()
