@@ -89,25 +89,29 @@ step_aarch64() {
     tools/build.sh aarch64 objects
 }
 
-steps=(test threads clang tidy analyzer shell valgrind fuzz coverage aarch64)
-[ $# -gt 0 ] && steps=("$@")
-summary=()
-failed=0
-for step in "${steps[@]}"; do
-    declare -F "step_$step" >/dev/null || { echo "check: no step is called $step" >&2; exit 2; }
-    printf '\n== %s\n' "$step"
-    start=$SECONDS
-    (step_"$step")
-    case $? in
-    0) result=ok ;;
-    "$skipped") result=skipped ;;
-    *)
-        result=FAILED
-        failed=$((failed + 1))
-        ;;
-    esac
-    summary+=("$(printf '  %-10s %-8s %d s' "$step" "$result" $((SECONDS - start)))")
-done
-printf '\ncheck:\n'
-printf '%s\n' "${summary[@]}"
-[ "$failed" = 0 ]
+# A function, so that the whole script is read before it runs: editing it meanwhile does no harm.
+main() {
+    local steps summary=() failed=0 step start result
+    steps=(test threads clang tidy analyzer shell valgrind fuzz coverage aarch64)
+    [ $# -gt 0 ] && steps=("$@")
+    for step in "${steps[@]}"; do
+        declare -F "step_$step" >/dev/null || { echo "check: no step is called $step" >&2; exit 2; }
+        printf '\n== %s\n' "$step"
+        start=$SECONDS
+        (step_"$step")
+        case $? in
+        0) result=ok ;;
+        "$skipped") result=skipped ;;
+        *)
+            result=FAILED
+            failed=$((failed + 1))
+            ;;
+        esac
+        summary+=("$(printf '  %-10s %-8s %d s' "$step" "$result" $((SECONDS - start)))")
+    done
+    printf '\ncheck:\n'
+    printf '%s\n' "${summary[@]}"
+    [ "$failed" = 0 ]
+}
+main "$@"
+exit

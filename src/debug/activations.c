@@ -114,7 +114,7 @@ static uint64_t quantize_piece(const float *x, float *y, size_t n, const steps *
         const float q = __builtin_rintf(x[i] / s->scale);
         const float c = q < s->lo ? s->lo : q > s->hi ? s->hi : q;
         y[i] = c * s->scale;
-        clipped += (x[i] < s->least) | (x[i] > s->most) ? 1u : 0u;
+        clipped += ((x[i] < s->least) | (x[i] > s->most)) ? 1u : 0u;
     }
     return clipped;
 }

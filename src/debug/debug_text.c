@@ -192,7 +192,7 @@ static void row(const oq_debug *d, uint32_t at, oq_buf *out) {
     oq_buf_addf(out, "  %-10s ", weight ? "weight" : "activation");
     name(out, weight ? w->name : a->name, 44);
     oq_buf_adds(out, "  ");
-    if (v->reason == OQ_DBG_CHANNEL)
+    if (weight && v->reason == OQ_DBG_CHANNEL)
         oq_buf_addf(out, "outlier channel %llu", (unsigned long long)w->worst_channel);
     else
         oq_buf_adds(out, oq_dbg_reason_text(v->reason));
