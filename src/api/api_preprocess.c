@@ -209,6 +209,11 @@ static onq_code raise_opset(run *r, onq_error *err) {
                 (long long)have);
     if (want == have)
         return ONQ_OK;
+    if (have < OQ_OPSET_OLDEST && !oq_opt_is_set(r->job->opts, "opset")) {
+        oq_warn(r->job->env, "%s: opset %lld stays: it is too old to be raised, and to be quantized",
+                r->m->path, (long long)have);
+        return ONQ_OK;
+    }
     oq_model_touch(r->m);
     if (want > least)
         OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));

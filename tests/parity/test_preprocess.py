@@ -272,6 +272,16 @@ def test_opset_raised(opset, op, mode, words, tmp_path):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_oldest_opsets_stay(tmp_path):
+    m = old_model(10, "Sigmoid")
+    m.opset_import[0].version = 6
+    onnx.save(m, tmp_path / "in.onnx")
+    r = onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", "--optimizer", "builtin")
+    assert "too old" in r.stderr and onnx.load(tmp_path / "m.onnx").opset_import[0].version == 6
+    onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "n.onnx", "--opset", "13", status=1)
+    only(tmp_path, "in.onnx", "m.onnx")
+
+
 # ---- QNN
 
 
