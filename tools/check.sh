@@ -10,7 +10,7 @@ skipped=77
 need() { # program, package
     command -v "$1" >/dev/null && return 0
     echo "skipped: $1 is not installed (Debian: $2)"
-    return $skipped
+    return "$skipped"
 }
 
 step_test() { make test; }

@@ -61,4 +61,4 @@ done
 status=0
 ranks 2 calibrate -i model.onnx --data "$model" --limit 4 -o no/such/folder/x.json >out 2>err || status=$?
 [ "$status" = 1 ] && grep -q '^onq-mpi: error: rank 0 of 2: .*no/such/folder' err || { cat err; exit 1; }
-[ -z "$(ls -A tmp | grep onq-mpi || true)" ] || { ls -A tmp; exit 1; }
+[ -z "$(find tmp -mindepth 1 -name '*onq-mpi*')" ] || { ls -A tmp; exit 1; }
