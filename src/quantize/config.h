@@ -27,6 +27,8 @@ typedef struct oq_qconfig {
     bool op_types_all; /* every operator of the model */
     oq_pick nodes_to_quantize, nodes_to_exclude;
     bool strict; /* a name that matches nothing is an error */
+    bool trained; /* parameters come from training (qat.h): overrides are exact, activations without are left */
+    bool trained_all; /* and inputs or weights have some too: all that was trained is to be kept */
 
     /* extra_options */
     bool activation_symmetric;

@@ -55,12 +55,42 @@ static void choose_nodes(oq_qdq *q) {
     }
 }
 
+static bool is_trained(const oq_qdq *q, uint32_t tensor) {
+    return tensor != OQ_NO_TENSOR &&
+           oq_overrides_find(q->overrides, oq_qdq_at(q, tensor)->name) != NULL;
+}
+
+/* What was trained is marked whatever the rule says. */
+static onq_code mark_trained(oq_qdq *q, uint32_t i, onq_error *err) {
+    const oq_node *n = oq_qdq_node_at(q, i);
+    for (size_t k = 0; k < n->input.n; k++)
+        if (is_trained(q, oq_qdq_input(q, i, k)))
+            OQ_TRY(oq_qdq_activation(q, oq_qdq_input(q, i, k), err));
+    for (size_t k = 0; k < n->output.n; k++)
+        if (is_trained(q, oq_qdq_output(q, i, k)))
+            OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, i, k), err));
+    return ONQ_OK;
+}
+
+/* A node that saw no fake quantization in training stays as it is. */
+static bool saw_training(const oq_qdq *q, uint32_t i) {
+    const oq_node *n = oq_qdq_node_at(q, i);
+    bool any = false;
+    for (size_t k = 0; k < n->input.n; k++)
+        any |= is_trained(q, oq_qdq_input(q, i, k));
+    for (size_t k = 0; k < n->output.n; k++)
+        any |= is_trained(q, oq_qdq_output(q, i, k));
+    return any;
+}
+
 static onq_code mark_node(oq_qdq *q, uint32_t i, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, i);
     const oq_qop_row *row = oq_qop_find_in(n->op_type, OQ_QMODE_QDQ);
     const oq_qdq_rule rule = row != NULL ? row->rule->qdq : oq_qdq_rule_plain;
     q->current = i;
-    const onq_code rc = rule(q, i, err);
+    onq_code rc = rule(q, i, err);
+    if (rc == ONQ_OK && q->config->trained)
+        rc = mark_trained(q, i, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(n->name), OQ_STR(n->op_type));
     for (size_t k = 0; k < n->input.n; k++) {
@@ -72,9 +102,14 @@ static onq_code mark_node(oq_qdq *q, uint32_t i, onq_error *err) {
 }
 
 static onq_code mark(oq_qdq *q, onq_error *err) {
-    for (uint32_t i = 0; i < q->n_nodes; i++)
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        if (q->config->trained && q->nodes[i].chosen && !saw_training(q, i)) {
+            q->nodes[i].chosen = false;
+            q->nodes[i].why = "was not trained for it";
+        }
         if (q->nodes[i].chosen)
             OQ_TRY(mark_node(q, i, err));
+    }
     return ONQ_OK;
 }
 
@@ -188,7 +223,8 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
     OQ_TRY(oq_qnames_init(&q->names, q->arena, q->model, err));
     OQ_TRY(oq_qdq_build(q, err));
     choose_nodes(q);
-    OQ_TRY(adjust_ranges(q, err));
+    if (!q->config->trained)
+        OQ_TRY(adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
     OQ_TRY(plan_nodes(q, err));
     OQ_TRY(oq_qdq_decide(q, err));

@@ -83,6 +83,10 @@ static onq_code mark_plain(oq_qdq *q, uint32_t tensor, oq_qdq_kind kind, onq_err
     if (!can_quantize(q, tensor))
         return ONQ_OK;
     oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    /* Of a trained model, activations and plain constants have the parameters of training or none. */
+    if (q->config->trained && kind == OQ_QDQ_ACTIVATION &&
+        oq_overrides_find(q->overrides, t->name) == NULL)
+        return ONQ_OK;
     if (!t->marked) {
         t->kind = kind;
         t->axis = -1;
@@ -113,6 +117,8 @@ onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node
                         onq_error *err) {
     if (!can_quantize(q, tensor))
         return ONQ_OK;
+    if (q->config->trained)
+        return oq_qdq_activation(q, tensor, err);
     oq_qdq_tensor *t = oq_qdq_at(q, tensor);
     t->kind = OQ_QDQ_ACTIVATION;
     t->axis = -1;

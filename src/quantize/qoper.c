@@ -143,6 +143,9 @@ static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
                                : q->sh->mode == OQ_QMODE_QLINEAR ? row->rule->qlinear
                                                                     : row->rule->integer;
     const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
+    const oq_qoper_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
+    if (trained != NULL)
+        return trained(q, n, err);
     if (rule == NULL || skip != NULL || n->output.n == 0 || n->input.n == 0)
         return oq_qo_keep(q, n, skip != NULL ? skip : "operator has no quantized form", err);
     return rule(q, n, err);
@@ -166,7 +169,7 @@ static onq_code dequantize_outputs(oq_qoper *q, onq_error *err) {
 
 static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
     OQ_TRY(begin_graph(q, err));
-    if (oq_qo_is_static(q))
+    if (oq_qo_is_static(q) && !oq_qo_config(q)->trained)
         OQ_TRY(adjust_ranges(q, err));
     const size_t n_nodes = q->graph->node.n;
     for (size_t i = 0; i < n_nodes; i++) {
@@ -201,7 +204,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
         OQ_TRY(oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err));
     else
         OQ_TRY(lift_conv_weights(sh, m->proto->graph, NULL, err));
-    if (sh->mode == OQ_QMODE_INTEGER)
+    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &sh->plain, err));
     if (sh->mode == OQ_QMODE_INTEGER)
@@ -212,7 +215,8 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(oq_quant_set_producer(m, err));
     if (sh->needs_ms && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
-    return oq_topo_sort_reference(m, m->proto->graph, err);
+    /* quantize_qat leaves the nodes as they were emitted. */
+    return sh->job.config->trained ? ONQ_OK : oq_topo_sort_reference(m, m->proto->graph, err);
 }
 
 onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
@@ -220,7 +224,8 @@ onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
     oq_arena_init(&scratch, &job->model->env->alloc);
     oq_qo_shared sh = {.job = *job,
                        .arena = &scratch,
-                       .mode = job->ranges != NULL ? OQ_QMODE_QLINEAR : OQ_QMODE_INTEGER};
+                       .mode = job->ranges != NULL && !job->integer ? OQ_QMODE_QLINEAR
+                                                                     : OQ_QMODE_INTEGER};
     oq_model_touch(job->model);
     const onq_code rc = run(&sh, err);
     oq_shapes_free(sh.plain);

@@ -81,6 +81,7 @@ typedef struct oq_qoper_job {
     const oq_overrides *overrides; /* or NULL */
     oq_ranges *ranges;             /* static; NULL: dynamic */
     oq_plan *plan;
+    bool integer; /* integer operators although there are ranges (trained models) */
 } oq_qoper_job;
 
 /* What all graphs of a model share. */
@@ -124,7 +125,7 @@ onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err);
 /* ---- questions */
 
 static inline bool oq_qo_is_static(const oq_qoper *q) {
-    return q->sh->job.ranges != NULL;
+    return q->sh->mode == OQ_QMODE_QLINEAR;
 }
 static inline const oq_qconfig *oq_qo_config(const oq_qoper *q) {
     return q->sh->job.config;
@@ -202,6 +203,26 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
 onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
 /* An emitted node or one of the input graph by name, or NULL. */
 oq_node *oq_qo_find_node(const oq_qoper *q, oq_str name);
+
+/* ---- trained models (qoper_trained.c) */
+
+/* The parameters that a weight was trained with, or NULL. */
+const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
+/* The axis of a trained weight in the tensor that is in the graph; false: not per channel. */
+bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis);
+/* Has it no channels, or those of this axis? */
+bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis);
+/* Trained weights of a node that stays float become integers behind DequantizeLinear. */
+onq_code oq_qo_keep_trained(oq_qoper *q, const oq_node *n, onq_error *err);
+/* The trained parameters of a tensor are not those of `v`. */
+bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *v);
+/* Gemm becomes MatMul and Add only where that is of use. */
+bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n);
+/* Among integer operators: the QLinear rule of a node whose inputs and output were trained and that has no integer
+ * rule, so that what was trained is kept; NULL when there is none. */
+oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n);
+/* ConvInteger as quantize_qat has it: the bias is an integer too. */
+onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err);
 
 /* ---- shared rules */
 

@@ -145,7 +145,8 @@ static bool replaceable(const pass *p, const oq_node *n) {
     return oq_str_is(n->op_type, "Gemm") && n->domain.n == 0 && n->input.n >= 2 &&
            n->output.n >= 1 && oq_attr_float(n, "alpha", 1.0f) == 1.0f &&
            oq_attr_float(n, "beta", 1.0f) == 1.0f && oq_attr_int(n, "transA", 0) == 0 &&
-           !oq_pick_has(&c->nodes_to_exclude, n->name);
+           !oq_pick_has(&c->nodes_to_exclude, n->name) &&
+           (!c->trained || oq_qo_trained_gemm(p->sh, n));
 }
 
 static onq_code replace_in(pass *p, oq_graph *g, unsigned depth, onq_error *err) {

@@ -76,7 +76,7 @@ onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
 }
 
 bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
-    return oq_qo_is_static(q) && oq_ranges_find(q->sh->job.ranges, name) != NULL;
+    return q->sh->job.ranges != NULL && oq_ranges_find(q->sh->job.ranges, name) != NULL;
 }
 
 /* The graph, this one or one around it, whose tensor `name` is; NULL: nobody's. */
@@ -104,7 +104,7 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
             q->why = "no range for an input";
-    } else {
+    } else if (!oq_qo_has_params(q, name)) {
         const int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
         if (type != 0 && type != OQ_FLOAT)
             q->why = "DynamicQuantizeLinear takes float32 only";
@@ -315,6 +315,8 @@ static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_err
 onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
     if (why != NULL)
         q->why = why;
+    if (oq_qo_config(q)->trained)
+        OQ_TRY(oq_qo_keep_trained(q, n, err));
     for (size_t i = 0; i < n->input.n; i++)
         OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
     for (size_t i = 0; i < n->attribute.n; i++) {
@@ -384,8 +386,9 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
     oq_arena *a = keep(q);
     OQ_TRY(new_value(q, name, "_quantized", out, err));
     oq_qo_value *v = *out;
-    const bool fused = !oq_qo_is_static(q) && q->sh->opset > 10;
-    if (oq_qo_is_static(q)) {
+    const bool known = oq_qo_is_static(q) || oq_qo_has_params(q, name);
+    const bool fused = !known && q->sh->opset > 10;
+    if (known) {
         OQ_TRY(activation_params(q, v, err));
         OQ_TRY(add_params(q, v, err));
     } else {
@@ -524,6 +527,8 @@ onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err) {
             q->why = "its input is not quantized";
             return oq_qo_emit(q, n, err);
         }
+        if (oq_qo_trained_otherwise(q, n->output.v[0], in))
+            return oq_qo_keep(q, n, "its output was trained with other parameters", err);
     } else {
         if (!oq_qo_is_float_weight(q, n->input.v[0]) ||
             !oq_qo_can(q, n, 0, &oq_qo_as_activation))

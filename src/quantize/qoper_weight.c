@@ -108,14 +108,17 @@ static onq_code join_rows(oq_qo_shared *sh, const oq_tensor *t, oq_tensor **out,
 onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err) {
     oq_qo_shared *sh = q->sh;
-    const oq_tensor_override *over = overrides_of(sh, t->name);
+    oq_tensor *origin = origin_of(sh, t);
+    const oq_tensor_override *over = overrides_of(sh, origin != NULL ? origin->name : t->name);
     oq_qo_weight *w = OQ_NEW(sh->arena, oq_qo_weight);
     oq_qo_value *v = OQ_NEW(sh->arena, oq_qo_value);
     if (w == NULL || v == NULL)
         return oq_fail_nomem(err);
-    oq_tensor *origin = origin_of(sh, t);
-    const bool channels = how->channels || (sh->job.config->per_channel && how->per_channel);
+    bool channels = how->channels || (sh->job.config->per_channel && how->per_channel);
     int64_t axis = how->axis;
+    if (sh->job.config->trained && over != NULL)
+        channels = oq_qo_trained_axis(q, t->name, &axis);
+    const int64_t shown = axis;
     if (origin != NULL) {
         /* Quantized as it lies in the file, and turned when it is written. */
         axis = axis < 0 ? axis + 2 : axis;
@@ -136,7 +139,7 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
     OQ_TRY(oq_qparams_init(&w->params, keep(sh), w->w.n_params, err));
     if (over != NULL)
         OQ_TRY(take_overrides(sh, over, w, err));
-    *v = (oq_qo_value){.name = t->name, .weight = w, .type = w->spec.type, .axis = how->axis,
+    *v = (oq_qo_value){.name = t->name, .weight = w, .type = w->spec.type, .axis = shown,
                        .has_axis = channels, .real = oq_qweight_scale_type(&w->w)};
     OQ_TRY(add_tensors(owner, w, v, err));
     if (!OQ_PUSH(sh->arena, &sh->weights, w))

@@ -25,8 +25,11 @@ onq_code oq_ql_conv(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, "its input is not float", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_keep(q, n, NULL, err);
+    if (!oq_qo_trained_fits(q, n->input.v[1], 0))
+        return oq_qo_keep(q, n, "the channels of its weight lie along another axis", err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+        return c->trained ? oq_ql_conv_trained(q, n, err)
+                          : oq_qo_keep(q, n, "no range for the output", err);
     if (has_bias(n) && !oq_qo_can_bias(q, n, 2, 1))
         return oq_qo_keep(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConv", false);
@@ -73,6 +76,8 @@ static onq_code add_bias(oq_qoper *q, const oq_node *n, size_t rank, oq_str scal
 onq_code oq_ql_conv_integer(oq_qoper *q, oq_node *n, onq_error *err) {
     const oq_qo_how how = {.is_weight = true, .reduce = oq_qo_config(q)->reduce_range, .axis = -1};
     oq_qo_value *in = NULL, *weight = NULL;
+    if (oq_qo_config(q)->trained)
+        return oq_ql_conv_trained(q, n, err);
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_keep(q, n, "its input is not float", err);
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);

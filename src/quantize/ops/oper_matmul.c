@@ -7,6 +7,8 @@
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qoper.h"
 
+static const char other_axis[] = "the channels of its weight lie along another axis";
+
 /* QOpMatMul.should_quantize. */
 static const char *unwanted(oq_qoper *q, const oq_node *n) {
     const oq_tri only = oq_qo_config(q)->matmul_const_b_only;
@@ -36,8 +38,11 @@ onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
     const oq_qo_how how = weight_how(q, n);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_keep(q, n, NULL, err);
+    if (!oq_qo_trained_fits(q, n->input.v[1], 1))
+        return oq_qo_keep(q, n, other_axis, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+        return oq_qo_config(q)->trained ? oq_ql_matmul_integer(q, n, err)
+                                        : oq_qo_keep(q, n, "no range for the output", err);
     const bool ms = oq_qo_config(q)->weight_type == OQ_FLOAT8E4M3FN;
     oq_node *made = oq_qo_node_new(q, n, "QLinearMatMul", ms);
     if (made == NULL)
@@ -63,6 +68,8 @@ onq_code oq_ql_matmul_integer(oq_qoper *q, oq_node *n, onq_error *err) {
     const oq_qo_how how = weight_how(q, n);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_keep(q, n, NULL, err);
+    if (!oq_qo_trained_fits(q, n->input.v[1], 1))
+        return oq_qo_keep(q, n, other_axis, err);
     if (oq_qtype_is_16bit(oq_qo_config(q)->weight_type) ||
         oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
         return oq_qo_keep(q, n, "MatMulInteger takes 8-bit weights only", err);
@@ -91,6 +98,8 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_keep(q, n, NULL, err);
+    if (!oq_qo_trained_fits(q, n->input.v[1], turned ? 0 : 1))
+        return oq_qo_keep(q, n, other_axis, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_keep(q, n, "no range for the output", err);
     if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {

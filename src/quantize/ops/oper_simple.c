@@ -45,6 +45,9 @@ static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scal
     if (oq_str_is(n->op_type, "Softmax") &&
         !oq_attr_set_int(&q->sh->job.model->arena, made, OQ_S("opset"), q->sh->opset))
         return oq_fail_nomem(err);
+    const oq_qo_value fixed = {.param = {scale, zero}, .type = oq_qo_config(q)->activation_type};
+    if (oq_qo_trained_otherwise(q, n->output.v[0], &fixed))
+        return oq_qo_keep(q, n, "its output was trained with other parameters", err);
     OQ_TRY(oq_qo_output_fixed(q, n, scale, zero, &out, err));
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     if (!oq_qo_add_inputs(q, made, in) || !oq_qo_add_params(q, made, out) ||
@@ -70,6 +73,10 @@ onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
             return oq_qo_keep(q, n, in == NULL ? "its input is not quantized"
                                                : "activations are symmetric",
                               err);
+        const oq_tensor_override *o =
+            oq_overrides_find(q->sh->job.overrides, n->output.v[0]);
+        if (oq_qo_config(q)->trained && (o == NULL || o->channels.v[0].keep_clip))
+            return oq_qo_keep(q, n, "the trained range does not clip as it does", err);
         /* The range of the node before it was taken from this output: it clips by itself. */
         return oq_qo_alias(q, n->output.v[0], in, err);
     }
@@ -86,6 +93,8 @@ onq_code oq_ql_gavgpool(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_qo_value *out = NULL;
     if (in == NULL)
         return oq_qo_keep(q, n, "its input is not quantized", err);
+    if (oq_qo_config(q)->trained && !oq_qo_has_params(q, n->output.v[0]))
+        return oq_qo_keep(q, n, "its output has no trained parameters", err);
     if (oq_qo_has_params(q, n->output.v[0]))
         OQ_TRY(oq_qo_output(q, n, &out, err));
     else

@@ -1,0 +1,177 @@
+/*
+ * api_qat.c — `onq qat`: a model trained with fake quantization becomes one of integer operators (quantize_qat of
+ * ONNX Runtime 1.8.1), or a clean QDQ model, or one of QLinear operators. No samples, and no
+ * runtime unless --verify asks for one.
+ */
+#include "api/command.h"
+#include "api/quant_config.h"
+#include "api/quant_result.h"
+#include "engine/ort.h"
+#include "onnx/check.h"
+#include "quantize/finish.h"
+#include "quantize/opset.h"
+#include "quantize/qat.h"
+#include "quantize/qdq.h"
+#include "quantize/qoper.h"
+
+static const onq_option_info rows[] = {
+    OQ_ENUM("quant_format", 0, "", "integer", "integer,integerops|qdq|qoperator,qlinear", "FORMAT",
+            "What to make: integer operators with float in between, QDQ pairs with integer "
+            "weights, or QLinear operators."),
+    OQ_ENUM("activation_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
+            "Type of activations, qint8 or quint8. Trained parameters of the other type are shifted "
+            "by 128, which changes no number; in formats qdq and qoperator only when this is given."),
+    OQ_ENUM("weight_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
+            "Type of weights that have no trained parameters, qint8 or quint8; when given, of all."),
+    OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
+    OQ_FLAG("reduce_range", 0, "",
+            "Quantize weights that have no trained parameters with one bit less (7 of 8)."),
+    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+};
+static const oq_opt_group own = OQ_GROUP("Quantization", rows);
+
+typedef struct run {
+    oq_job *job;
+    oq_model *m;
+    oq_qconfig config;
+    oq_overrides overrides;
+    oq_ranges ranges;
+    oq_plan plan;
+    oq_engine *engine;
+    oq_quant_result result;
+    oq_qat_job qat;
+} run;
+
+static onq_code check_type(const char *option, oq_dtype type, onq_error *err) {
+    if (type == OQ_INT8 || type == OQ_UINT8)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_OPTION, "--%s is qint8 or quint8 here, not %s", option,
+                   oq_qtype_name(type));
+}
+
+static onq_code check_options(run *r, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
+        return oq_fail(err, ONQ_E_OPTION, "'qat' needs --output FILE");
+    OQ_TRY(oq_quant_config(r->job, &r->config, err));
+    OQ_TRY(check_type("activation_type", r->config.activation_type, err));
+    OQ_TRY(check_type("weight_type", r->config.weight_type, err));
+    r->qat.format = (oq_qat_format)oq_opt_enum(o, "quant_format");
+    r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
+    r->qat.weight_asked = oq_opt_is_set(o, "weight_type");
+    /* What training chose is quantized, whatever its operator. */
+    if (r->qat.format == OQ_QAT_QDQ && oq_pick_is_empty(&r->config.op_types))
+        r->config.op_types_all = true;
+    return ONQ_OK;
+}
+
+static onq_code write_shapes(run *r, onq_error *err) {
+    oq_shapes *shapes = NULL;
+    OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
+    const onq_code rc = oq_shapes_write(shapes, r->m, err);
+    oq_shapes_free(shapes);
+    return rc;
+}
+
+static onq_code prepare(run *r, onq_error *err) {
+    oq_job *job = r->job;
+    int64_t target = 0;
+    const char *why = NULL;
+    const bool integer = r->qat.format == OQ_QAT_INTEGER;
+    OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
+    r->result.model = r->qat.model = r->m;
+    OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_quant_measure(&r->result, err));
+    OQ_TRY(oq_qat_strip(&r->qat, err));
+    OQ_TRY(write_shapes(r, err));
+    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, integer, &target, &why, err));
+    return oq_quant_raise_opset(r->m, target, why, err);
+}
+
+static onq_code quantize(run *r, onq_error *err) {
+    if (r->qat.format != OQ_QAT_QDQ) {
+        const oq_qoper_job job = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
+                                  .ranges = &r->ranges, .plan = &r->plan,
+                                  .integer = r->qat.format == OQ_QAT_INTEGER};
+        return oq_qoper_run(&job, err);
+    }
+    oq_shapes *shapes = NULL;
+    OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
+    const oq_qdq_job job = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
+                            .ranges = &r->ranges, .shapes = shapes, .plan = &r->plan};
+    const onq_code rc = oq_qdq_run(&job, err);
+    oq_shapes_free(shapes);
+    return rc;
+}
+
+static void tell(const run *r) {
+    const oq_qat_job *q = &r->qat;
+    oq_job *job = r->job;
+    if (q->n_removed == 0)
+        oq_warn(job->env, "the model has no fake quantization that is known here; its activations "
+                          "have no trained parameters");
+    if (q->n_left > 0)
+        oq_warn(job->env, "%zu QuantizeLinear nodes are no fake quantization of constant 8-bit parameters "
+                          "and stay as they are",
+                q->n_left);
+    oq_buf_addf(&job->text, "trained parameters of %zu activations and %zu weights, from %zu fake quantizations\n",
+                q->n_activations, q->n_weights, q->n_removed);
+    oq_jw_uint(&job->json, "trained_activations", q->n_activations);
+    oq_jw_uint(&job->json, "trained_weights", q->n_weights);
+    oq_jw_uint(&job->json, "fake_removed", q->n_removed);
+    oq_jw_uint(&job->json, "fake_left", q->n_left);
+}
+
+static onq_code run_steps(run *r, onq_error *err) {
+    const double begin = oq_quant_now();
+    const onq_options *o = r->job->opts;
+    OQ_TRY(check_options(r, err));
+    OQ_TRY(prepare(r, err));
+    OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, r->m->proto->graph,
+                          "--nodes_to_quantize", r->config.strict, err));
+    OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, r->m->proto->graph,
+                          "--nodes_to_exclude", r->config.strict, err));
+    OQ_TRY(quantize(r, err));
+    tell(r);
+    r->result.external = oq_opt_flag(o, "use_external_data_format");
+    if (!oq_opt_flag(o, "dry_run"))
+        OQ_TRY(oq_quant_save(&r->result, err));
+    OQ_TRY(oq_quant_write_plan(&r->result, err));
+    return oq_quant_report(&r->result, oq_quant_now() - begin, -1.0, err);
+}
+
+static onq_code run_qat(oq_job *job, onq_error *err) {
+    static const char *const names[] = {"integer", "qdq", "qoperator"};
+    run r = {.job = job};
+    r.result = (oq_quant_result){
+        .job = job, .plan = &r.plan, .format = names[oq_opt_enum(job->opts, "quant_format")],
+        .engine = &r.engine};
+    oq_qconfig_init(&r.config, &job->arena);
+    oq_overrides_init(&r.overrides, &job->arena);
+    oq_ranges_init(&r.ranges, &job->env->alloc, OQ_CAL_MINMAX);
+    oq_plan_init(&r.plan, &job->arena);
+    r.qat.config = &r.config;
+    r.qat.overrides = &r.overrides;
+    r.qat.ranges = &r.ranges;
+    onq_code rc = run_steps(&r, err);
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && r.m != NULL)
+        rc = oq_error_in(err, rc, "%s", oq_job_input(job));
+    oq_engine_close(r.engine);
+    oq_model_free(r.m);
+    oq_ranges_release(&r.ranges);
+    oq_qconfig_release(&r.config);
+    return rc;
+}
+
+const oq_command oq_command_qat = {
+    .info = {"qat", "", "turn a quantization-aware-trained model into integers",
+             "Takes a model with fake quantization as training frameworks export it (QuantizeLinear and "
+             "DequantizeLinear around activations and weights, or chains of Div, Round, Clip and Mul), removes "
+             "it and uses its scales and zero points for integer operators. The quantize_qat of ONNX Runtime "
+             "1.8.1, and two formats more. Needs no samples and no runtime."},
+    .required = "input",
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,
+               &oq_group_general},
+    .run = run_qat,
+};
