@@ -59,6 +59,7 @@ class Net:
     def pair(self, tensor, scale, zero, axis=None, form=None, shape=None):
         """A fake quantization behind `tensor`; returns what it makes."""
         self.trained[tensor] = (np.asarray(scale, np.float32), np.asarray(zero))
+        self.last_scale = np.max(scale)  # of the pair that was put last
         form = form or self.form
         attributes = {} if axis is None else {"axis": axis}
         if form == "qdq":

@@ -60,8 +60,12 @@ def onq(folder, model, *words, name="got.onnx", code=0):
     return done
 
 
-def step(values):
-    """One step of the last layer: its range over 255."""
+def step(values, trained=None, symmetric=False):
+    """One step of the last layer: what its output was trained with, else what its range gives."""
+    if trained is not None:
+        return float(trained) * 1.0001
+    if symmetric:
+        return float(np.abs(values).max()) / 127
     return (max(float(values.max()), 0.0) - min(float(values.min()), 0.0)) / 255
 
 
@@ -86,10 +90,10 @@ def triples(model):
         if node.op_type in ("ConvInteger", "MatMulInteger"):
             for zero in list(node.input)[2:4]:
                 if zero in values:
-                    scale = values.get(zero.replace("_zero_point", "_scale").replace("_one", ""))
-                    if scale is not None:
-                        spread = np.broadcast_to(values[zero], scale.shape)
-                        found.add(key(scale, spread))
+                    name = zero.replace("_zero_point", "_scale").replace("_one", "")
+                    for scale in (values.get(name), values.get(name + "_channels")):
+                        if scale is not None:
+                            found.add(key(scale, np.broadcast_to(values[zero], scale.shape)))
     return found
 
 
@@ -109,8 +113,9 @@ def test_agrees_with_the_trained_model(tmp_path, net, form):
     for seed in (77, 78):
         x = np.random.default_rng(seed).normal(size=n.shape).astype(np.float32)
         want = Q.run(model, x)
+        limit = step(want, n.last_scale if ".output" in net else None, "int8" in net)
         error = np.abs(Q.run(tmp_path / "got.onnx", x) - want).max()
-        assert error <= step(want), (error, step(want))
+        assert error <= limit, (error, limit)
     if form == "qdq":
         floats = [t.name for t in got.graph.initializer if t.data_type == TensorProto.FLOAT and len(t.dims) > 1]
         assert not floats, "weights are stored as integers"
@@ -133,8 +138,6 @@ def test_trained_parameters_survive(tmp_path, net, form):
     onq(tmp_path, model, "--quant_format", form)
     found = triples(onnx.load(tmp_path / "got.onnx"))
     for tensor, (scale, zero) in n.trained.items():
-        if form == "integer" and tensor.startswith(("globalaveragepool", "relu")):
-            continue  # read by float operators only, or moved on
         assert key(scale, zero) in found, tensor
 
 
@@ -277,17 +280,21 @@ def train(seed=11, steps=300):
         s, z = weights()[i]
         y = n.op("Gemm", [n.pair(y, *acts[i]), n.pair(n.init(w[i], "w"), s, z), n.init(b[i], "b")])
         y = n.op("Relu", [y]) if i < 2 else y
-    return n.model(y), x, labels
+    return n.model(y), x, labels, w[2]
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_trained_net(tmp_path, form):
-    model, x, labels = train()
+    model, x, labels, last = train()
     want = Q.run(model, x)
     assert (want.argmax(1) == labels).mean() > 0.95, "the training worked"
     onq(tmp_path, model, "--quant_format", form)
     got = Q.run(tmp_path / "got.onnx", x)
-    assert np.abs(got - want).max() <= step(want)
+    error = np.abs(got - want).max(1)
+    # where a number of the hidden layer lies between two steps, rounding may go the other way: one step of the last
+    # layer's input times its largest weight
+    assert error.max() <= step(want) + np.float32(6 / 255) * np.abs(last).max()
+    assert np.quantile(error, 0.99) <= step(want)
     assert (got.argmax(1) == want.argmax(1)).mean() > 0.995
 
 
@@ -305,10 +312,11 @@ def test_digits(tmp_path, form):
         t = onnx.TensorProto()
         t.ParseFromString((d / "input_0.pb").read_bytes())
         samples.append(numpy_helper.to_array(t))
-    m = onnx.load(folder / "model.onnx")
-    name = m.graph.input[0].name
-    fake = tmp_path / "fake.onnx"
-    R.quantize_static(str(folder / "model.onnx"), str(fake), Reader([{name: s} for s in samples]),
+    folded, fake = tmp_path / "folded.onnx", tmp_path / "fake.onnx"
+    subprocess.run([ONQ, "preprocess", "-i", str(folder / "model.onnx"), "-o", str(folded), "--optimizer", "builtin"],
+                   check=True, capture_output=True, timeout=120)
+    name = onnx.load(folded).graph.input[0].name
+    R.quantize_static(str(folded), str(fake), Reader([{name: s} for s in samples]),
                       activation_type=R.QuantType.QUInt8, weight_type=R.QuantType.QInt8, per_channel=True,
                       extra_options={"AddQDQPairToWeight": True, "QuantizeBias": False})
     onq(tmp_path, fake, "--quant_format", form)
@@ -317,9 +325,10 @@ def test_digits(tmp_path, form):
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     a, b = (onnxruntime.InferenceSession(str(p), options, providers=["CPUExecutionProvider"])
             for p in (fake, tmp_path / "got.onnx"))
+    trained = float(inits(onnx.load(fake))["logits_scale"])
     for s in samples:
         want, got = a.run(None, {name: s})[0], b.run(None, {name: s})[0]
-        assert np.abs(got - want).max() <= 1.01 * step(want)
+        assert np.abs(got - want).max() <= step(want, trained)
         assert (got.argmax(-1) == want.argmax(-1)).all()
 
 

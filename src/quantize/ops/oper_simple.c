@@ -89,12 +89,14 @@ onq_code oq_ql_gavgpool(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
-    const oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
-    oq_qo_value *out = NULL;
+    const bool trained = oq_qo_config(q)->trained;
+    oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]), *out = NULL;
+    if (trained && !oq_qo_has_params(q, n->output.v[0]))
+        return oq_qo_keep(q, n, "its output has no trained parameters", err);
+    if (in == NULL && trained && oq_qo_has_params(q, n->input.v[0]))
+        OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     if (in == NULL)
         return oq_qo_keep(q, n, "its input is not quantized", err);
-    if (oq_qo_config(q)->trained && !oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "its output has no trained parameters", err);
     if (oq_qo_has_params(q, n->output.v[0]))
         OQ_TRY(oq_qo_output(q, n, &out, err));
     else
