@@ -1,6 +1,6 @@
 /*
- * cell.h — arithmetic on single followed values. Exact on fractions of expressions; unknown wherever a
- * result is not certain for all sizes the names can have.
+ * cell.h — arithmetic on single followed values. Exact on fractions of expressions; unknown
+ * wherever a result is not certain for all sizes the names can have.
  */
 #ifndef OQ_SHAPE_CELL_H
 #define OQ_SHAPE_CELL_H

@@ -78,7 +78,8 @@ const oq_data *oq_data_of_tensor(oq_infer *in, oq_tensor *t) {
     }
     oq_data *d = oq_data_new(in, t->data_type.v, t->dims.v, t->dims.n);
     oq_span bytes;
-    /* A tensor that cannot be read is one whose values are not known; whoever needs it will say so. */
+    /* A tensor that cannot be read is one whose values are not known; whoever needs it will say
+     * so. */
     if (d == NULL || oq_model_data(in->model, t, &bytes, NULL) != ONQ_OK) {
         return NULL;
     }

@@ -10,8 +10,9 @@
  * unless it was made with `least` 0. Comparisons (oq_sdim_least) rest on that.
  *
  * Size is bounded: an expression of more than OQ_SDIM_TERMS terms, OQ_SDIM_FACTORS factors or
- * OQ_SDIM_DEPTH nested divisions, and any overflow of 64 bits, gives the unknown dimension. With `plain` set
- * everything but a number or one bare name gives unknown, which is what onnx's own inference does.
+ * OQ_SDIM_DEPTH nested divisions, and any overflow of 64 bits, gives the unknown dimension. With
+ * `plain` set everything but a number or one bare name gives unknown, which is what onnx's own
+ * inference does.
  */
 #ifndef OQ_SHAPE_DIM_H
 #define OQ_SHAPE_DIM_H
@@ -88,7 +89,8 @@ oq_sdim oq_sdim_ceildiv(oq_sdims *ds, oq_sdim a, oq_sdim b);
 oq_sdim oq_sdim_mod(oq_sdims *ds, oq_sdim a, oq_sdim b);
 oq_sdim oq_sdim_min(oq_sdims *ds, oq_sdim a, oq_sdim b);
 oq_sdim oq_sdim_max(oq_sdims *ds, oq_sdim a, oq_sdim b);
-/* a / b where b is known to divide a: exact polynomial division; false when it does not come out. */
+/* a / b where b is known to divide a: exact polynomial division; false when it does not come
+ * out. */
 bool oq_sdim_divide(oq_sdims *ds, oq_sdim a, oq_sdim b, oq_sdim *out);
 
 static inline oq_sdim oq_sdim_addn(oq_sdims *ds, oq_sdim a, int64_t n) {
@@ -107,7 +109,8 @@ bool oq_sdim_le(oq_sdims *ds, oq_sdim a, oq_sdim b);
 /* The dimension with every expression (or name) equal to `from` replaced by `to`. */
 oq_sdim oq_sdim_replace(oq_sdims *ds, oq_sdim d, oq_sdim from, oq_sdim to);
 
-/* Text as sympy prints it, as dim_param holds it: "2*seq + 1", "floor(h/2 + 1/2)", "Max(0, a - b)". */
+/* Text as sympy prints it, as dim_param holds it: "2*seq + 1", "floor(h/2 + 1/2)", "Max(0, a -
+ * b)". */
 void oq_sdim_print(oq_buf *out, oq_sdim d);
 /* The same copied into the arena; p == NULL when out of memory. */
 oq_str oq_sdim_text(oq_arena *a, oq_sdim d);

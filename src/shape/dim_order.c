@@ -2,7 +2,8 @@
  * dim_order.c — order of symbolic dimensions: <=, minimum, maximum, and replacing one by another.
  *
  * a <= b is proved by a lower bound of b - a. Where that does not come out, a minimum, maximum or
- * division in the difference is replaced by what bounds it and the proof is tried again, a few levels deep.
+ * division in the difference is replaced by what bounds it and the proof is tried again, a few
+ * levels deep.
  */
 #include "shape/expr.h"
 

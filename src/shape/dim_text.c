@@ -151,8 +151,8 @@ oq_str oq_sdim_text(oq_arena *a, oq_sdim d) {
     return name;
 }
 
-/* Recursive descent over "2*seq + 1", "floor(h/2 + 1/2)", "Min(a, 512)". Fractions occur only directly
- * inside floor and ceiling: a sum there is a polynomial over one denominator. */
+/* Recursive descent over "2*seq + 1", "floor(h/2 + 1/2)", "Min(a, 512)". Fractions occur only
+ * directly inside floor and ceiling: a sum there is a polynomial over one denominator. */
 typedef struct parser {
     oq_sdims *ds;
     const char *p, *end;
@@ -295,8 +295,8 @@ static ratio parse_sum(parser *s) {
     return r;
 }
 
-/* An expression as we or sympy print one has a plus, a star, a bracket or a minus with blanks around it;
- * "batch-size" and "N/A" are names. */
+/* An expression as we or sympy print one has a plus, a star, a bracket or a minus with blanks
+ * around it; "batch-size" and "N/A" are names. */
 static bool looks_like_expression(oq_str text) {
     for (size_t i = 0; i < text.n; i++) {
         const char c = text.p[i];

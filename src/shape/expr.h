@@ -3,7 +3,8 @@
  *
  * A polynomial in hand is an oq_poly on the stack; interning it gives the oq_expr that an oq_sdim
  * points to. Terms are sorted by degree, highest first, then by the numbers of their atoms (graded
- * lexicographic order, which multiplication respects: long division relies on it); the constant term is last.
+ * lexicographic order, which multiplication respects: long division relies on it); the constant
+ * term is last.
  */
 #ifndef OQ_SHAPE_EXPR_H
 #define OQ_SHAPE_EXPR_H

@@ -1,8 +1,9 @@
 /*
  * fold.c — following the values of small tensors through the operators that compute shapes.
  *
- * The last column of sop.def names these. Each runs after the shape rule of its node and sets the values of
- * the outputs when the inputs' are known; sizes are at most OQ_FOLD_MOST elements. Arithmetic is in cell.c.
+ * The last column of sop.def names these. Each runs after the shape rule of its node and sets the
+ * values of the outputs when the inputs' are known; sizes are at most OQ_FOLD_MOST elements.
+ * Arithmetic is in cell.c.
  */
 #include "shape/cell.h"
 #include "shape/sop.h"
@@ -61,7 +62,8 @@ static oq_data *new_out(oq_rctx *c, size_t o) {
     return oq_data_new(c->in, c->out[o].elem_type, dims, rank);
 }
 
-/* The same elements under the output's dims: Identity, Reshape, Squeeze, Unsqueeze, Flatten, Dropout. */
+/* The same elements under the output's dims: Identity, Reshape, Squeeze, Unsqueeze, Flatten,
+ * Dropout. */
 void oq_fold_keep(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     int64_t dims[OQ_FOLD_RANK];

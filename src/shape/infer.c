@@ -2,8 +2,9 @@
  * infer.c — the driver: nodes in order, each by its rule; subgraphs and functions.
  *
  * Read infer.h first. In plain mode the steps and their order are those of onnx's
- * ShapeInferenceImplBase, down to the numbering of unk__N; in symbolic mode nodes go in topological order and
- * whatever a rule leaves open gets a name, as the reference's _new_symbolic_dim_from_output does.
+ * ShapeInferenceImplBase, down to the numbering of unk__N; in symbolic mode nodes go in topological
+ * order and whatever a rule leaves open gets a name, as the reference's
+ * _new_symbolic_dim_from_output does.
  */
 #include "shape/infer.h"
 

@@ -1,14 +1,15 @@
 /*
  * infer.h — the inside of shape inference: the engine, a scope of values, and what a rule sees.
  *
- * The driver (shape.c) goes through the nodes of a graph. For each node it makes an oq_rctx, calls the
- * rule that sop.def names for the operator, then its fold (which follows the values of small tensors),
- * and stores what they set. A rule reads inputs and attributes with the oq_r_ functions and sets outputs
- * with oq_r_set_*; when something does not fit it calls oq_r_fail and returns: the node's outputs then
- * stay unknown (or, in symbolic mode, keep their element type). Rules know the mode by c->plain.
+ * The driver (shape.c) goes through the nodes of a graph. For each node it makes an oq_rctx, calls
+ * the rule that sop.def names for the operator, then its fold (which follows the values of small
+ * tensors), and stores what they set. A rule reads inputs and attributes with the oq_r_ functions
+ * and sets outputs with oq_r_set_*; when something does not fit it calls oq_r_fail and returns: the
+ * node's outputs then stay unknown (or, in symbolic mode, keep their element type). Rules know the
+ * mode by c->plain.
  *
- * Memory: everything is in the engine's arena until oq_shapes_free. Out of memory is a sticky flag that the
- * driver looks at after each node, so rules check allocations only before they write.
+ * Memory: everything is in the engine's arena until oq_shapes_free. Out of memory is a sticky flag
+ * that the driver looks at after each node, so rules check allocations only before they write.
  */
 #ifndef OQ_SHAPE_INFER_H
 #define OQ_SHAPE_INFER_H
@@ -23,7 +24,8 @@
 #define OQ_RANK_MOST  256 /* a rank above it is taken for unknown */
 #define OQ_DEPTH_MOST 48  /* subgraphs and function calls inside each other */
 
-/* One element of a followed tensor: the integer d; or d/den; or, when den is 0, the real number r. */
+/* One element of a followed tensor: the integer d; or d/den; or, when den is 0, the real number
+ * r. */
 typedef struct oq_cell {
     oq_sdim d;
     int64_t den;
@@ -67,8 +69,8 @@ typedef struct oq_scope {
     oq_map map;           /* name -> index in vals */
     OQ_VEC(oq_val *) vals;
     OQ_VEC(oq_val *) added; /* not declared by the graph, in the order they were made */
-    const uint32_t *order; /* symbolic mode: topological */
-    oq_str prefix;         /* of made-up names, "_0_1" */
+    const uint32_t *order;  /* symbolic mode: topological */
+    oq_str prefix;          /* of made-up names, "_0_1" */
     uint32_t n_subgraphs;
 } oq_scope;
 
@@ -192,7 +194,8 @@ oq_sdim oq_r_product(oq_rctx *c, const oq_sdim *dims, size_t from, size_t to);
 /* From the model's message; plain keeps negative numbers, symbolic makes them unknown. */
 const oq_vtype *oq_vtype_of(oq_infer *in, const oq_type *t, int64_t least);
 const oq_vtype *oq_vtype_of_tensor(oq_infer *in, const oq_tensor *t);
-/* As mergeShapesAndTypes: what `have` lacks is taken from `more`. NULL with *why set when they contradict. */
+/* As mergeShapesAndTypes: what `have` lacks is taken from `more`. NULL with *why set when they
+ * contradict. */
 const oq_vtype *oq_vtype_merge(oq_infer *in, const oq_vtype *have, const oq_vtype *more,
                                const char **why);
 /* As UnionTypeInfo: what both say. NULL when they are of different kinds or element types. */
@@ -201,7 +204,8 @@ const oq_vtype *oq_vtype_union(oq_infer *in, const oq_vtype *a, const oq_vtype *
 const oq_vtype *oq_vtype_shapeless(oq_infer *in, const oq_vtype *t);
 /* Do they say the same? An unknown dimension says what another unknown one says. */
 bool oq_vtype_eq(const oq_vtype *a, const oq_vtype *b);
-/* Calls fn on each dimension that is unknown, also inside sequences; returns the type with the dims it gave. */
+/* Calls fn on each dimension that is unknown, also inside sequences; returns the type with the dims
+ * it gave. */
 typedef oq_sdim (*oq_dim_fn)(void *ctx, size_t axis, oq_sdim d);
 const oq_vtype *oq_vtype_map(oq_infer *in, const oq_vtype *t, oq_dim_fn fn, void *ctx);
 oq_type *oq_vtype_to_message(oq_arena *a, const oq_vtype *t);
@@ -238,8 +242,9 @@ oq_val *oq_scope_add(oq_infer *in, oq_scope *s, oq_str name);
 /* Declares the graph's inputs, outputs, value_infos and initializers. */
 bool oq_scope_fill(oq_infer *in, oq_scope *s);
 
-/* Infers a subgraph of the node: types (NULL: unknown) and data of its inputs are given; data may be NULL.
- * On success types[i] of the outputs (NULL: unknown) are set; `outs` has room for n_out. False after oq_r_fail. */
+/* Infers a subgraph of the node: types (NULL: unknown) and data of its inputs are given; data may
+ * be NULL. On success types[i] of the outputs (NULL: unknown) are set; `outs` has room for n_out.
+ * False after oq_r_fail. */
 typedef struct oq_sub {
     oq_graph *graph;
     const oq_vtype *const *types;

@@ -1,8 +1,9 @@
 /*
  * rule.c — what shape rules use to read a node's inputs and attributes and to set its outputs.
  *
- * See infer.h for each function's meaning. The broadcasting and merging rules here are where plain and
- * symbolic mode differ most: plain does what onnx's shape_inference.h does, symbolic keeps expressions.
+ * See infer.h for each function's meaning. The broadcasting and merging rules here are where plain
+ * and symbolic mode differ most: plain does what onnx's shape_inference.h does, symbolic keeps
+ * expressions.
  */
 #include "shape/infer.h"
 
@@ -272,14 +273,19 @@ bool oq_r_elem_attr(oq_rctx *c, const char *name, size_t o, int32_t fallback) {
     return true;
 }
 
-bool oq_r_fail(oq_rctx *c, const char *fmt, ...) {
+/* The first reason stays. */
+static void set_reason(oq_rctx *c, const char *fmt, va_list args) {
     if (!c->failed) {
-        va_list args;
-        va_start(args, fmt);
         vsnprintf(c->why, sizeof(c->why), fmt, args);
-        va_end(args);
     }
     c->failed = true;
+}
+
+bool oq_r_fail(oq_rctx *c, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    set_reason(c, fmt, args);
+    va_end(args);
     return false;
 }
 
@@ -330,7 +336,8 @@ oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis) {
     return oq_sdim_name(c->ds, name, 0);
 }
 
-/* Which of two dimensions that are one to keep: a number, a name of the inputs, a name, an expression. */
+/* Which of two dimensions that are one to keep: a number, a name of the inputs, a name, an
+ * expression. */
 static unsigned preference(oq_sdim d) {
     oq_str name;
     if (oq_sdim_is_num(d)) {

@@ -1,10 +1,10 @@
 /*
  * scope.c — the values of one graph or function body: declaring what the graph says about them.
  *
- * Plain mode does as onnx's ShapeInferenceImplBase: value_infos, inputs and outputs give types that are
- * merged with what is inferred. Symbolic mode trusts inputs and initializers only; what
- * value_infos and outputs say is a hint, used where inference finds nothing, because it may be left over
- * from before the model was edited.
+ * Plain mode does as onnx's ShapeInferenceImplBase: value_infos, inputs and outputs give types that
+ * are merged with what is inferred. Symbolic mode trusts inputs and initializers only; what
+ * value_infos and outputs say is a hint, used where inference finds nothing, because it may be left
+ * over from before the model was edited.
  */
 #include "shape/infer.h"
 

@@ -171,9 +171,8 @@ static onq_code run(oq_shapes *s, onq_error *err) {
     count(in);
     const oq_node *no_rule = in->report.first_no_rule;
     if (in->opt.strict && !in->plain && in->report.first != NULL && no_rule != NULL) {
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "node '%.*s' (%.*s): no rule tells its shapes", OQ_STR(no_rule->name),
-                       OQ_STR(no_rule->op_type));
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "node '%.*s' (%.*s): no rule tells its shapes",
+                       OQ_STR(no_rule->name), OQ_STR(no_rule->op_type));
     }
     if (in->opt.strict && in->why[0] != 0) {
         return oq_fail(err, ONQ_E_INVALID, "%s", in->why);

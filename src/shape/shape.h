@@ -3,16 +3,16 @@
  *
  * Two modes.
  *   plain     What onnx.shape_inference.infer_shapes (onnx 1.22) finds, which is what the reference
- *             quantizer sees: an operator that onnx has no rule for (com.microsoft, ...) leaves its outputs
- *             unknown, arithmetic on names is unknown ("unk__0" ... in the file), values of tensors are followed only with
- *             data_prop. A tensor that oq_shapes_find gives no type for is one for which the reference says
- *             "Unable to find data type". All options zero.
+ *             quantizer sees: an operator that onnx has no rule for (com.microsoft, ...) leaves its
+ *             outputs unknown, arithmetic on names is unknown ("unk__0" ... in the file), values of
+ *             tensors are followed only with data_prop. A tensor that oq_shapes_find gives no type
+ *             for is one for which the reference says "Unable to find data type". All options zero.
  *   symbolic  Everything that can be found: contrib operators, values of small integer tensors,
  *             expressions of names. At least what onnx and symbolic_shape_infer.py find together.
  *
- * Inference reads the model and changes nothing; oq_shapes_write puts the results into the model. The
- * result holds its own memory, borrows names from the model, and is valid until the model is freed
- * (edits of the graph only make it stale).
+ * Inference reads the model and changes nothing; oq_shapes_write puts the results into the model.
+ * The result holds its own memory, borrows names from the model, and is valid until the model is
+ * freed (edits of the graph only make it stale).
  *
  * Read dim.h for what a dimension is; infer.h is the engine's inside; sop.def has the rules.
  */
@@ -55,14 +55,14 @@ typedef struct oq_shape_options {
 typedef struct oq_shapes oq_shapes;
 
 /* Infers over the graph, its subgraphs and called functions. opts may be NULL (plain). Errors are
- * out of memory and, when strict, ONQ_E_INVALID naming the node; a model with mistakes in it is otherwise
- * inferred as far as it goes. */
+ * out of memory and, when strict, ONQ_E_INVALID naming the node; a model with mistakes in it is
+ * otherwise inferred as far as it goes. */
 onq_code oq_shapes_infer(oq_model *m, const oq_shape_options *opts, oq_shapes **out,
                          onq_error *err);
 void oq_shapes_free(oq_shapes *s);
 
-/* The type of `name` in graph `g` (NULL: the model's graph) or outwards, initializers included; NULL when
- * nothing is known about it. */
+/* The type of `name` in graph `g` (NULL: the model's graph) or outwards, initializers included;
+ * NULL when nothing is known about it. */
 const oq_vtype *oq_shapes_find(const oq_shapes *s, const oq_graph *g, oq_str name);
 
 /* For the quantizers: one look at a tensor. */
@@ -81,7 +81,8 @@ int32_t oq_shapes_elem_type(const oq_shapes *s, const oq_graph *g, oq_str name);
 /* Dimension i as a number, or -1 when it is symbolic, unknown or not there. */
 int64_t oq_shapes_dim(const oq_shapes *s, const oq_graph *g, oq_str name, size_t i);
 
-/* Does plain onnx have a rule for the node's operator at its opset (without one, outputs are unknown)? */
+/* Does plain onnx have a rule for the node's operator at its opset (without one, outputs are
+ * unknown)? */
 bool oq_shape_has_onnx_rule(const oq_model *m, const oq_node *n);
 /* Does onq have one (symbolic mode)? */
 bool oq_shape_has_rule(const oq_model *m, const oq_node *n);
@@ -101,8 +102,8 @@ typedef struct oq_shape_report {
 void oq_shapes_report(const oq_shapes *s, oq_shape_report *out);
 
 /* Writes the results into the model's graphs as infer_shapes does: types of inputs and outputs are
- * completed, existing value_infos merged, new ones added in the order of the nodes. The texts live in the model's
- * arena. */
+ * completed, existing value_infos merged, new ones added in the order of the nodes. The texts live
+ * in the model's arena. */
 onq_code oq_shapes_write(const oq_shapes *s, oq_model *m, onq_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * shape_write.c — results of inference into the model, as onnx's infer_shapes leaves them: types of inputs
- * and outputs completed, value_infos merged, new ones added in the order of the nodes.
+ * shape_write.c — results of inference into the model, as onnx's infer_shapes leaves them: types of
+ * inputs and outputs completed, value_infos merged, new ones added in the order of the nodes.
  */
 #include "shape/infer.h"
 
@@ -104,7 +104,8 @@ static bool is_known(const oq_vtype *t) {
     return t != NULL && t->kind != OQ_V_NONE && t->kind != OQ_V_OPAQUE;
 }
 
-/* A value the graph does not declare with a type. onnx lists an output without one as a value_info too. */
+/* A value the graph does not declare with a type. onnx lists an output without one as a value_info
+ * too. */
 static bool write_added(oq_arena *a, oq_graph *g, const oq_val *v, bool plain) {
     if (v->untyped != NULL && (!write_into(a, v->untyped, v->type) || !plain)) {
         return !plain;

@@ -24,8 +24,8 @@ static oq_sdim *new_dims(oq_infer *in, size_t n) {
     return d;
 }
 
-/* Names that onnx made up say nothing, nor do "?" and the like, which exporters write for every open
- * dimension alike. */
+/* Names that onnx made up say nothing, nor do "?" and the like, which exporters write for every
+ * open dimension alike. */
 static bool is_no_name(oq_str s) {
     if (oq_str_starts(s, OQ_S("unk__")) || oq_str_is(s, "None") || oq_str_is(s, "-1")) {
         return true;

@@ -1,6 +1,6 @@
 /*
- * window.c — see window.h. Plain mode knows an output size only for an input size that is a number, as
- * onnx's convPoolShapeInference.
+ * window.c — see window.h. Plain mode knows an output size only for an input size that is a number,
+ * as onnx's convPoolShapeInference.
  */
 #include "shape/window.h"
 
@@ -46,7 +46,7 @@ static bool read_kernel(oq_rctx *c, oq_window *w, const oq_sdim *kernel, bool *k
 }
 
 bool oq_window_read(oq_rctx *c, oq_window *w, size_t n, const oq_sdim *kernel, bool *known) {
-    int64_t dilation[OQ_WINDOW_AXES];
+    int64_t dilation[OQ_WINDOW_AXES] = {0};
     *w = (oq_window){.n = n};
     if (n > OQ_WINDOW_AXES) {
         return oq_r_fail(c, "%zu spatial axes are too many", n);
@@ -105,7 +105,8 @@ oq_sdim oq_window_out(oq_rctx *c, const oq_window *w, size_t i, oq_sdim d) {
             return steps;
         }
         if (!oq_sdim_le(c->ds, oq_sdim_addn(c->ds, start, 1), end)) {
-            /* Not decided for all sizes. It never happens when the kernel covers stride and padding. */
+            /* Not decided for all sizes. It never happens when the kernel covers stride and
+             * padding. */
             if (w->extent[i] < w->stride[i] + w->tail[i]) {
                 return oq_sdim_unknown();
             }

@@ -1,10 +1,11 @@
 /*
  * fuzz_shape.c — shape inference over arbitrary models.
  *
- * The first byte says how to read the rest: even, as a model file; odd, as a program that builds a graph: inputs, small constants,
- * then nodes of sop.def with inputs among the values so far and attributes with awkward numbers, so that rules meet
- * what no exporter writes. Plain and symbolic inference must end, a refusal must say why, sizes in the result must not be
- * negative in symbolic mode, and the model must still encode with the results written into it.
+ * The first byte says how to read the rest: even, as a model file; odd, as a program that builds a
+ * graph: inputs, small constants, then nodes of sop.def with inputs among the values so far and
+ * attributes with awkward numbers, so that rules meet what no exporter writes. Plain and symbolic
+ * inference must end, a refusal must say why, sizes in the result must not be negative in symbolic
+ * mode, and the model must still encode with the results written into it.
  */
 #include "onnx/edit.h"
 #include "shape/shape.h"

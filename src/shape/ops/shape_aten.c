@@ -1,5 +1,6 @@
 /*
- * shape_aten.c — the ATen operator of org.pytorch.aten: the PyTorch function is named by an attribute.
+ * shape_aten.c — the ATen operator of org.pytorch.aten: the PyTorch function is named by an
+ * attribute.
  */
 #include "shape/sop.h"
 

@@ -1,8 +1,8 @@
 /*
  * shape_attention.c — attention operators: ONNX's own and the contrib family.
  *
- * Present states (the key and value caches) come from the past ones: their sequence length grows by the
- * new tokens unless past and present share one buffer.
+ * Present states (the key and value caches) come from the past ones: their sequence length grows by
+ * the new tokens unless past and present share one buffer.
  */
 #include "shape/sop.h"
 
@@ -283,7 +283,7 @@ void oq_rule_multi_head_attention(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0) || q == NULL) {
         return;
     }
-    oq_sdim total = oq_sdim_unknown();
+    oq_sdim total;
     if (q->rank == 3) {
         oq_sdim hidden = q->dims[2];
         if (v != NULL && v->rank == 3) {
@@ -325,8 +325,9 @@ void oq_rule_decoder_masked_mha(oq_rctx *c) {
     }
 }
 
-/* The length of a cache behind the new tokens: GroupQueryAttention gets the total as a value. Else a past of
- * fixed length is taken to be a buffer of the greatest length, as the reference does; one of open length may grow. */
+/* The length of a cache behind the new tokens: GroupQueryAttention gets the total as a value. Else
+ * a past of fixed length is taken to be a buffer of the greatest length, as the reference does; one
+ * of open length may grow. */
 static oq_sdim cache_length(oq_rctx *c, const oq_vtype *past, oq_sdim new_tokens) {
     const oq_data *total =
         oq_str_is(c->node->op_type, "GroupQueryAttention") ? oq_r_data(c, 6) : NULL;
@@ -340,7 +341,8 @@ static oq_sdim cache_length(oq_rctx *c, const oq_vtype *past, oq_sdim new_tokens
     return oq_sdim_is_num(past->dims[2]) ? past->dims[2] : oq_sdim_unknown();
 }
 
-/* query (or packed QKV), key, value, past_key, past_value: GroupQueryAttention and SparseAttention. */
+/* query (or packed QKV), key, value, past_key, past_value: GroupQueryAttention and
+ * SparseAttention. */
 void oq_rule_group_query_attention(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0);
     const int64_t n = oq_r_int(c, "num_heads", 0), kv = oq_r_int(c, "kv_num_heads", 0);

@@ -1,8 +1,8 @@
 /*
  * shape_broadcast.c — element-wise operators of several inputs, with numpy's broadcasting.
  *
- * Before opset 7 broadcasting was one-sided and asked for by an attribute; the result had the shape of the first
- * input then.
+ * Before opset 7 broadcasting was one-sided and asked for by an attribute; the result had the shape
+ * of the first input then.
  */
 #include "shape/sop.h"
 

@@ -1,6 +1,6 @@
 /*
- * shape_contrib.c — the other com.microsoft operators: embeddings, padding removal, fused forms, and what
- * symbolic_shape_infer.py knows besides.
+ * shape_contrib.c — the other com.microsoft operators: embeddings, padding removal, fused forms,
+ * and what symbolic_shape_infer.py knows besides.
  */
 #include "shape/sop.h"
 

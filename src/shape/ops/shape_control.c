@@ -103,8 +103,12 @@ typedef struct loop {
 
 static bool loop_start(oq_rctx *c, loop *l) {
     oq_graph *g = oq_r_graph(c, "body");
-    if (g == NULL || c->n_in < 2) {
-        return g != NULL && oq_r_fail(c, "a loop has at least two inputs");
+    if (g == NULL) {
+        return false;
+    }
+    if (c->n_in < 2) {
+        oq_r_fail(c, "a loop has at least two inputs");
+        return false;
     }
     l->n_state = c->n_in - 2;
     l->types = new_types(c, c->n_in);
@@ -113,7 +117,7 @@ static bool loop_start(oq_rctx *c, loop *l) {
     l->sub.n_out = c->n_out + 1;
     l->sub.outs = new_types(c, c->n_out + 1);
     l->sub.out_data = new_data(c, c->n_out + 1);
-    if (c->in->nomem) {
+    if (l->types == NULL || l->data == NULL || l->sub.outs == NULL || l->sub.out_data == NULL) {
         return false;
     }
     l->types[0] = scalar_like(c, g, 0, OQ_INT64);

@@ -5,7 +5,8 @@
 #include "shape/sop.h"
 #include "shape/window.h"
 
-/* Data at input x, weights [M, C/group, k...] at input w; channels_last: [N, ..., C] and [M, k..., C/group]. */
+/* Data at input x, weights [M, C/group, k...] at input w; channels_last: [N, ..., C] and [M, k...,
+ * C/group]. */
 static void conv(oq_rctx *c, size_t x_at, size_t w_at, bool channels_last) {
     const oq_vtype *x = oq_r_shape(c, x_at), *w = oq_r_shape(c, w_at);
     if (x == NULL || w == NULL) {

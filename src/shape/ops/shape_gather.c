@@ -1,6 +1,6 @@
 /*
- * shape_gather.c — picking elements by index, scattering them back, and outputs whose size depends on
- * the data: Gather, GatherElements, GatherND, Scatter*, OneHot, Compress, NonZero, Unique,
+ * shape_gather.c — picking elements by index, scattering them back, and outputs whose size depends
+ * on the data: Gather, GatherElements, GatherND, Scatter*, OneHot, Compress, NonZero, Unique,
  * NonMaxSuppression.
  *
  * A size that only the running model knows gets a name of its own in symbolic mode.
@@ -36,8 +36,8 @@ void oq_rule_gather(oq_rctx *c) {
     gather_dims(c, x, ix, axis);
 }
 
-/* GatherBlockQuantized: data may be packed, two 4-bit values in a byte, along the quantized (last) axis;
- * the result has the type of the scales. */
+/* GatherBlockQuantized: data may be packed, two 4-bit values in a byte, along the quantized (last)
+ * axis; the result has the type of the scales. */
 void oq_rule_gather_block_quantized(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
     size_t axis, packed;

@@ -59,7 +59,7 @@ void oq_rule_constant(oq_rctx *c) {
         set_values(c, OQ_FLOAT, a, false);
     } else if ((a = oq_r_attr(c, "value_floats")) != NULL) {
         set_values(c, OQ_FLOAT, a, true);
-    } else if ((a = oq_r_attr(c, "value_string")) != NULL) {
+    } else if (oq_r_attr(c, "value_string") != NULL) {
         oq_r_set_elem(c, 0, OQ_STRING);
         oq_r_set_shape(c, 0, NULL, 0);
     } else if ((a = oq_r_attr(c, "value_strings")) != NULL) {

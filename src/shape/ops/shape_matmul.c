@@ -129,7 +129,8 @@ void oq_rule_gemm(oq_rctx *c) {
     oq_r_set_shape(c, 0, dims, 2);
 }
 
-/* QGemm: A, scale, zero point, B, scale, zero point, C, y_scale, y_zero_point (float without it). */
+/* QGemm: A, scale, zero point, B, scale, zero point, C, y_scale, y_zero_point (float without
+ * it). */
 void oq_rule_qgemm(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 3);
     if (!oq_r_pass_elem(c, oq_r_has(c, 8) ? 8 : 1, 0) || a == NULL || b == NULL) {

@@ -1,5 +1,6 @@
 /*
- * shape_quant.c — QuantizeLinear, DequantizeLinear and the quantized forms of element-wise operators.
+ * shape_quant.c — QuantizeLinear, DequantizeLinear and the quantized forms of element-wise
+ * operators.
  */
 #include "shape/sop.h"
 
@@ -44,7 +45,8 @@ void oq_rule_dynamic_quantize_linear(oq_rctx *c) {
     oq_r_pass_shape(c, 0, 0);
 }
 
-/* X, X_scale, X_zero_point, Y_scale, Y_zero_point: QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax. */
+/* X, X_scale, X_zero_point, Y_scale, Y_zero_point: QLinearSigmoid, QLinearLeakyRelu,
+ * QLinearSoftmax. */
 void oq_rule_qlinear_unary(oq_rctx *c) {
     oq_r_pass(c, 0, 0);
 }

@@ -1,7 +1,8 @@
 /*
  * shape_reduce.c — reductions, ArgMax and ArgMin, TopK, Det.
  *
- * The axes are an attribute at first and an input later (ReduceSum 13, the others 18); both are read.
+ * The axes are an attribute at first and an input later (ReduceSum 13, the others 18); both are
+ * read.
  */
 #include "shape/sop.h"
 
@@ -100,7 +101,7 @@ void oq_rule_top_k(oq_rctx *c) {
     if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis)) {
         return;
     }
-    oq_sdim k = oq_sdim_unknown();
+    oq_sdim k;
     if (c->opset < 10) {
         k = oq_sdim_num(oq_r_int(c, "k", -1));
         if (k.n <= 0) {

@@ -4,8 +4,8 @@
  */
 #include "shape/sop.h"
 
-/* The dims of the target shape as input 1 gives them, or unknown ones when only their number is known;
- * NULL when not even that. */
+/* The dims of the target shape as input 1 gives them, or unknown ones when only their number is
+ * known; NULL when not even that. */
 static oq_sdim *target_dims(oq_rctx *c, size_t at, size_t *n, bool *valued) {
     const oq_data *d = oq_r_data(c, at);
     const oq_vtype *s = oq_r_shape(c, at);
@@ -28,8 +28,8 @@ static oq_sdim *target_dims(oq_rctx *c, size_t at, size_t *n, bool *valued) {
     return dims;
 }
 
-/* The size that makes the products equal: what is left of the input's dims after the target's others are
- * taken out. Equal dims are struck first, so that long products stay short. */
+/* The size that makes the products equal: what is left of the input's dims after the target's
+ * others are taken out. Equal dims are struck first, so that long products stay short. */
 static oq_sdim rest(oq_rctx *c, const oq_vtype *x, const oq_sdim *dims, size_t n, size_t open) {
     oq_sdim *left = oq_r_dims(c, x->rank), total = oq_sdim_num(1), used = oq_sdim_num(1);
     if (left == NULL) {
@@ -238,7 +238,8 @@ void oq_rule_squeeze(oq_rctx *c) {
         return;
     }
     for (size_t i = 0; absent && i < x->rank; i++) {
-        /* A name of the inputs is taken not to be 1, as the reference does; a made-up one is not. */
+        /* A name of the inputs is taken not to be 1, as the reference does; a made-up one is
+         * not. */
         if (!oq_sdim_is_num(x->dims[i]) && (c->plain || oq_sdim_least(x->dims[i]) < 1)) {
             return;
         }

@@ -24,7 +24,8 @@ static bool resize_axes(oq_rctx *c, size_t rank, size_t count, size_t *at) {
     size_t n = 0;
     const bool given = oq_r_ints(c, "axes", &axes, &n) && c->opset >= 18;
     if (count != (given ? n : rank) || count > OQ_RANK_MOST) {
-        return oq_r_fail(c, "%zu sizes or scales for %zu axes", count, given ? n : rank);
+        oq_r_fail(c, "%zu sizes or scales for %zu axes", count, given ? n : rank);
+        return false;
     }
     for (size_t i = 0; i < count; i++) {
         at[i] = i;
@@ -57,7 +58,8 @@ static void keep_aspect(oq_rctx *c, const oq_vtype *x, const oq_data *sizes, con
     }
 }
 
-/* What onnx makes of sizes whose values it does not see: their number must fit, the axes stay open. */
+/* What onnx makes of sizes whose values it does not see: their number must fit, the axes stay
+ * open. */
 static void resize_blind(oq_rctx *c, const oq_vtype *x) {
     const oq_vtype *s = oq_r_shape(c, 3);
     size_t at[OQ_RANK_MOST];

@@ -152,7 +152,8 @@ void oq_rule_split_to_sequence(oq_rctx *c) {
     oq_r_set_type(c, 0, wrap(c, OQ_V_SEQUENCE, t));
 }
 
-/* The body sees one element of each sequence (or the whole of a tensor); its outputs become sequences. */
+/* The body sees one element of each sequence (or the whole of a tensor); its outputs become
+ * sequences. */
 void oq_rule_sequence_map(oq_rctx *c) {
     oq_graph *g = oq_r_graph(c, "body");
     if (g == NULL || c->n_in == 0) {

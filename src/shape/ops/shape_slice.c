@@ -231,7 +231,8 @@ void oq_rule_split(oq_rctx *c) {
     }
 }
 
-/* Concatenates inputs first, first+stride, ...; the axis may be counted from the end since opset 11. */
+/* Concatenates inputs first, first+stride, ...; the axis may be counted from the end since opset
+ * 11. */
 static void concat(oq_rctx *c, size_t first, size_t stride) {
     const oq_vtype *x = oq_r_shape(c, first);
     for (size_t i = first; i < c->n_in; i += stride) {

@@ -15,8 +15,8 @@ void oq_rule_bool(oq_rctx *c) {
     oq_r_pass_shape(c, 0, 0);
 }
 
-/* Softmax and its family: the axis must exist. The default moved from 1 to -1 with opset 13; before, the
- * input is taken as a matrix and the runtime lets the axis stand behind the last. */
+/* Softmax and its family: the axis must exist. The default moved from 1 to -1 with opset 13;
+ * before, the input is taken as a matrix and the runtime lets the axis stand behind the last. */
 void oq_rule_softmax(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
@@ -126,7 +126,8 @@ void oq_rule_batch_norm(oq_rctx *c) {
         return;
     }
     for (size_t o = 1; o < c->n_out && o < 5; o++) {
-        /* 14: running_mean, running_var are inputs 3, 4; before: mean, var, saved_mean, saved_var. */
+        /* 14: running_mean, running_var are inputs 3, 4; before: mean, var, saved_mean,
+         * saved_var. */
         const size_t from = c->opset >= 14 || o < 3 ? o + 2 : o;
         if (oq_r_elem(c, from) != 0) {
             oq_r_pass_elem(c, from, o);

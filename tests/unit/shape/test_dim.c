@@ -1,5 +1,6 @@
 /*
- * test_dim.c — symbolic dimensions: equal expressions compare equal, bounds, text both ways, limits.
+ * test_dim.c — symbolic dimensions: equal expressions compare equal, bounds, text both ways,
+ * limits.
  */
 #include "shape/dim.h"
 

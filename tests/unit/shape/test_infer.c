@@ -1,6 +1,6 @@
 /*
- * test_infer.c — the engine: values followed into shapes, subgraphs, functions, hints, merging, writing, limits,
- * failing allocations.
+ * test_infer.c — the engine: values followed into shapes, subgraphs, functions, hints, merging,
+ * writing, limits, failing allocations.
  */
 #include "shape/infer.h"
 #include "shape/shape.h"
@@ -539,7 +539,8 @@ static void long_chains_are_linear(void **state) {
         const double took = seconds() - start;
         IS(s, "t100000", "FLOAT[n,3,h,w]");
         oq_shapes_free(s);
-        /* About 0.1 s; sanitizers and busy machines take longer, quadratic time would take minutes. */
+        /* About 0.1 s; sanitizers and busy machines take longer, quadratic time would take
+         * minutes. */
         assert_true(took < 10);
     }
     bm_end(&b);

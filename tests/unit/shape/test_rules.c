@@ -1,16 +1,19 @@
 /*
- * test_rules.c — every row of sop.def by a case of cases.txt: one node, its inputs, what must come out.
+ * test_rules.c — every row of sop.def by a case of cases.txt: one node, its inputs, what must come
+ * out.
  *
  *     [domain.]Type@opset[,opset] ... : inputs [; attributes] -> outputs
  *
- * Domains: ms. com.microsoft, ml. ai.onnx.ml, train. ai.onnx.preview.training, preview. ai.onnx.preview, aten.
- * org.pytorch.aten. Types of elements: f float, h half, bf bfloat16, d double, i8 u8 i16 u16 i32 u32 i64, b bool, s string.
+ * Domains: ms. com.microsoft, ml. ai.onnx.ml, train. ai.onnx.preview.training, preview.
+ * ai.onnx.preview, aten. org.pytorch.aten. Types of elements: f float, h half, bf bfloat16, d
+ * double, i8 u8 i16 u16 i32 u32 i64, b bool, s string.
  *   f[2,n,?]   a tensor; n a name, ? an open dimension          f     no shape
  *   i64{1,2}   a constant vector    i64(3)  a constant scalar   _     an input that is not given
  *   seq(T) opt(T) map(i64,T)
- *   name=3  name=[1,2]  name=1.5f  name=f[1,2.5]  name='text'  name=s['a','b']  name=t:f{1}  name=tp:f[2]
- * An output is a type, or ? when nothing may be known about it. Empty lines and # comments are skipped. The test
- * fails by name for each row of sop.def that no case covers.
+ *   name=3  name=[1,2]  name=1.5f  name=f[1,2.5]  name='text'  name=s['a','b']  name=t:f{1}
+ *   name=tp:f[2]
+ * An output is a type, or ? when nothing may be known about it. Empty lines and # comments are
+ * skipped. The test fails by name for each row of sop.def that no case covers.
  */
 #include "onnx/edit.h"
 #include "shape/sop.h"
@@ -287,7 +290,8 @@ static void print_type(oq_buf *b, const oq_vtype *t) {
     oq_buf_addc(b, ']');
 }
 
-/* "f[2, n] f[3]" as print_type would write it: blanks only between outputs and inside expressions. */
+/* "f[2, n] f[3]" as print_type would write it: blanks only between outputs and inside
+ * expressions. */
 static void normal(oq_buf *b, const char *text) {
     for (; *text != 0; text++) {
         const bool glued = *text == ' ' && (text[1] == ']' || text[1] == 0 || text[-1] == '[');
