@@ -3,8 +3,9 @@
 Two jobs on each: from a cache of ranges (no model is run: everything but inference), and the whole way from samples. The
 bare inference of the same samples, unoptimised as both tools calibrate, is shown as the floor of the second.
 
-Budgets: without inference a twentieth of the reference's CPU or less; peak memory a third of the reference's or less, in
-both jobs; the two results are the same file.
+Budgets: without inference a twentieth of the reference's CPU and a third of its memory or less; from samples a third of its
+memory, or no more than bare inference needs where that is more (the runtime holds the weights); the two results are the
+same file.
 """
 import os
 import pathlib
@@ -66,8 +67,10 @@ def bench(name, folder, budgets):
                   got["onq, ranges given"].cpu / got["reference, ranges given"].cpu, 0.05, "x")
     budgets.check("memory, ranges given / reference",
                   got["onq, ranges given"].peak / got["reference, ranges given"].peak, 1 / 3, "x")
-    budgets.check("memory, from samples / reference",
-                  got["onq, from samples"].peak / got["reference, from samples"].peak, 1 / 3, "x")
+    print(f"         memory, from samples / reference              "
+          f"{got['onq, from samples'].peak / got['reference, from samples'].peak:9.3f} x")
+    budgets.check("memory, from samples", got["onq, from samples"].peak,
+                  max(got["reference, from samples"].peak / 3, got["bare inference"].peak), "MiB")
     budgets.check("the results differ", 0 if same else 1, 0, "")
     shutil.rmtree(folder / name)
 
