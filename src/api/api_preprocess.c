@@ -71,6 +71,7 @@ typedef struct run {
     oq_qnn_options qnn_options;
     oq_qnn_report qnn_report;
     size_t nodes_before, nodes_after;
+    double seconds_symbolic;
 } run;
 
 /* ---- options ---- */
@@ -256,8 +257,10 @@ static onq_code prepare(run *r, onq_error *err) {
         return prepare_qnn(r, err);
     OQ_TRY(raise_opset(r, err));
     if (r->symbolic) {
+        const double begin = oq_quant_now();
         OQ_TRY(oq_progress(env, "symbolic shapes", 0, 0, err));
         OQ_TRY(infer_symbolic(r, err));
+        r->seconds_symbolic = oq_quant_now() - begin;
     }
     OQ_TRY(optimize(r, err));
     if (r->onnx_shape) {
@@ -319,6 +322,8 @@ static void tell(const run *r, double seconds) {
                     q->n_gelu + q->n_lpnorm + q->n_spacetodepth + q->n_layernorm);
     }
     oq_jw_real(&job->json, "seconds", seconds);
+    if (r->symbolic)
+        oq_jw_real(&job->json, "seconds_symbolic", r->seconds_symbolic);
     oq_buf_addf(&job->text, " in %.2f s\n", seconds);
 }
 
