@@ -477,6 +477,25 @@ static onq_code settle_relus(strip *s, onq_error *err) {
     return ONQ_OK;
 }
 
+/* A Conv without trained output becomes ConvInteger, which takes uint8 activations only: if there is one, all
+ * become uint8. */
+static void settle_last_conv(strip *s) {
+    const oq_overrides *all = s->job->overrides;
+    bool needed = false;
+    for (size_t i = 0; i < s->g->node.n; i++) {
+        const oq_node *n = s->g->node.v[i];
+        needed |= oq_str_is(n->op_type, "Conv") && n->input.n > 1 && n->output.n > 0 &&
+                  oq_overrides_find(all, n->input.v[0]) != NULL &&
+                  oq_overrides_find(all, n->output.v[0]) == NULL;
+    }
+    if (!needed || s->job->activation_asked)
+        return;
+    s->job->config->activation_type = OQ_UINT8;
+    for (size_t i = 0; i < all->all.n; i++)
+        if (oq_ranges_find(s->job->ranges, all->all.v[i]->name) != NULL)
+            shift(all->all.v[i], OQ_UINT8);
+}
+
 /* ---- the whole */
 
 static onq_code find_all(strip *s, onq_error *err) {
@@ -531,6 +550,8 @@ static onq_code strip_all(strip *s, onq_error *err) {
         OQ_TRY(follow_moves(s, err));
     if (s->job->format == OQ_QAT_QOPERATOR || (s->beyond && s->job->format == OQ_QAT_INTEGER))
         OQ_TRY(settle_relus(s, err));
+    if (s->job->format == OQ_QAT_QOPERATOR)
+        settle_last_conv(s);
     s->job->n_activations = s->activations.n;
     s->job->n_weights = s->weights.n;
     c->trained = true;

@@ -212,8 +212,9 @@ const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
 bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis);
 /* Has it no channels, or those of this axis? */
 bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis);
-/* Trained weights of a node that stays float become integers behind DequantizeLinear. */
-onq_code oq_qo_keep_trained(oq_qoper *q, const oq_node *n, onq_error *err);
+/* Trained weights of a node that stays float become integers behind DequantizeLinear; Conv and its kin read
+ * rounded activations too. */
+onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err);
 /* The trained parameters of a tensor are not those of `v`. */
 bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *v);
 /* Gemm becomes MatMul and Add only where that is of use. */

@@ -75,10 +75,40 @@ static bool left_by_name(const oq_qoper *q, const oq_node *n) {
            (!oq_pick_is_empty(&c->nodes_to_quantize) && !oq_pick_has(&c->nodes_to_quantize, n->name));
 }
 
-onq_code oq_qo_keep_trained(oq_qoper *q, const oq_node *n, onq_error *err) {
+/* Input `slot`, which exists as float, is read as training had it: rounded. */
+static onq_code round_input(oq_qoper *q, oq_node *n, size_t slot, onq_error *err) {
+    oq_arena *a = keep(q);
+    oq_qo_value *v = NULL;
+    OQ_TRY(oq_qo_input(q, n, slot, &oq_qo_as_activation, &v, err));
+    const oq_str name = oq_qname_tensor(&q->sh->names, n->input.v[slot], "_dequantized");
+    const oq_str node = oq_qname_node(&q->sh->names, n->input.v[slot], "_DequantizeLinear");
+    const oq_str in[3] = {v->q, v->scale, v->zero};
+    if (name.p == NULL || node.p == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_emit(q, oq_node_make(a, "DequantizeLinear", node, in, 3, &name, 1), err));
+    n->input.v[slot] = name;
+    return ONQ_OK;
+}
+
+/* An operator of weights that cannot become an integer one keeps the rounding of its activations. */
+static onq_code round_inputs(oq_qoper *q, oq_node *n, onq_error *err) {
+    static const char *const types[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
+    bool of_weights = false, trained = false;
+    for (size_t i = 0; i < OQ_COUNT(types); i++)
+        of_weights |= oq_str_is(n->op_type, types[i]);
+    for (size_t i = 0; i < n->input.n && i < 2; i++)
+        trained |= oq_qo_trained_weight(q, n->input.v[i]) != NULL;
+    for (size_t i = 0; of_weights && trained && i < n->input.n && i < 2; i++)
+        if (oq_qo_has_params(q, n->input.v[i]) && oq_map_has(&q->made, n->input.v[i]))
+            OQ_TRY(round_input(q, n, i, err));
+    return ONQ_OK;
+}
+
+onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err) {
     const oq_qo_how how = {.is_weight = true, .axis = -1};
     if (left_by_name(q, n))
         return ONQ_OK;
+    OQ_TRY(round_inputs(q, n, err));
     for (size_t i = 0; i < n->input.n; i++) {
         oq_qo_value *v = NULL;
         int64_t axis = 0;
