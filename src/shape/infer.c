@@ -247,7 +247,11 @@ static void apply_rule(oq_rctx *c) {
     if (c->plain && op->onnx == OQ_SOP_ONNX_NO) {
         return;
     }
+    c->in->unreadable = false;
     op->rule(c);
+    if (c->in->unreadable) {
+        oq_r_fail(c, "values that decide the shape are in external data");
+    }
     if (op->fold != NULL && !c->failed && (!c->plain || c->in->opt.data_prop)) {
         op->fold(c);
     }

@@ -91,6 +91,7 @@ typedef struct oq_infer {
     OQ_VEC(oq_scope *) scopes;
     OQ_VEC(oq_merge) merges; /* auto_merge */
     bool merged;             /* a merge was added in this pass */
+    bool unreadable;         /* plain: a rule wanted values that are in external data */
     uint64_t next_symbol;
     uint64_t budget; /* node visits left: nested loops and calls cannot multiply without end */
     unsigned depth;
@@ -130,6 +131,8 @@ const oq_vtype *oq_r_shape(const oq_rctx *c, size_t i);
 int32_t oq_r_elem(const oq_rctx *c, size_t i);
 /* Its values, or NULL. */
 const oq_data *oq_r_data(const oq_rctx *c, size_t i);
+/* Are its values there to be had (without reading them)? */
+bool oq_r_has_data(const oq_rctx *c, size_t i);
 /* Values that are all known integers, into the arena; false when not. A scalar has n == 1. */
 bool oq_r_ints_in(const oq_rctx *c, size_t i, const int64_t **v, size_t *n);
 bool oq_r_reals_in(const oq_rctx *c, size_t i, const double **v, size_t *n);

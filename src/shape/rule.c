@@ -36,15 +36,29 @@ int32_t oq_r_elem(const oq_rctx *c, size_t i) {
     return t != NULL && (t->kind == OQ_V_TENSOR || t->kind == OQ_V_SPARSE) ? t->elem_type : 0;
 }
 
-const oq_data *oq_r_data(const oq_rctx *c, size_t i) {
+/* onnx looks for constants in the node's own graph only. */
+static oq_val *data_val(const oq_rctx *c, size_t i) {
     if (!oq_r_has(c, i)) {
         return NULL;
     }
-    /* onnx looks for constants in the node's own graph only. */
     const oq_str name = c->node->input.v[i];
     const bool near = c->plain && !c->in->opt.data_prop;
-    oq_val *v = near ? oq_scope_find(c->scope, name) : oq_scope_lookup(c->scope, name);
+    return near ? oq_scope_find(c->scope, name) : oq_scope_lookup(c->scope, name);
+}
+
+bool oq_r_has_data(const oq_rctx *c, size_t i) {
+    const oq_val *v = data_val(c, i);
+    return v != NULL && (v->data != NULL || v->constant != NULL);
+}
+
+const oq_data *oq_r_data(const oq_rctx *c, size_t i) {
+    oq_val *v = data_val(c, i);
     if (v == NULL) {
+        return NULL;
+    }
+    /* onnx infers without opening external data, and fails where it would have to read it. */
+    if (c->plain && v->constant != NULL && oq_tensor_is_external(v->constant)) {
+        c->in->unreadable = true;
         return NULL;
     }
     if (v->data == NULL && v->constant != NULL) {

@@ -5,8 +5,9 @@
  *   plain     What onnx.shape_inference.infer_shapes (onnx 1.22) finds, which is what the reference
  *             quantizer sees: an operator that onnx has no rule for (com.microsoft, ...) leaves its
  *             outputs unknown, arithmetic on names is unknown ("unk__0" ... in the file), values of
- *             tensors are followed only with data_prop. A tensor that oq_shapes_find gives no type
- *             for is one for which the reference says "Unable to find data type". All options zero.
+ *             tensors are followed only with data_prop, and those in external data are not read.
+ *             A tensor that oq_shapes_find gives no type for is one for which the reference says
+ *             "Unable to find data type". All options zero.
  *   symbolic  Everything that can be found: contrib operators, values of small integer tensors,
  *             expressions of names. At least what onnx and symbolic_shape_infer.py find together.
  *

@@ -104,6 +104,12 @@ void oq_rule_constant_of_shape(oq_rctx *c) {
 
 /* max(ceil((limit - start) / delta), 0) */
 static oq_sdim range_size(oq_rctx *c) {
+    const int32_t e = oq_r_elem(c, 0);
+    const bool read = e == OQ_FLOAT || e == OQ_DOUBLE || e == OQ_INT32 || e == OQ_INT64;
+    if (c->plain &&
+        (!read || !oq_r_has_data(c, 0) || !oq_r_has_data(c, 1) || !oq_r_has_data(c, 2))) {
+        return oq_sdim_unknown();
+    }
     const oq_data *v[3] = {oq_r_data(c, 0), oq_r_data(c, 1), oq_r_data(c, 2)};
     double r[3];
     bool whole = true;
@@ -187,10 +193,10 @@ void oq_rule_window(oq_rctx *c) {
 
 void oq_rule_mel_weight_matrix(oq_rctx *c) {
     oq_r_set_elem(c, 0, (int32_t)oq_r_int(c, "output_datatype", OQ_FLOAT));
-    const oq_data *bins = oq_r_data(c, 0), *length = oq_r_data(c, 1);
-    if (c->plain && (bins == NULL || length == NULL)) {
+    if (c->plain && (!oq_r_has_data(c, 0) || !oq_r_has_data(c, 1))) {
         return;
     }
+    const oq_data *bins = oq_r_data(c, 0), *length = oq_r_data(c, 1);
     oq_sdim dims[2] = {oq_sdim_unknown(), oq_sdim_unknown()};
     if (length != NULL && length->n == 1) {
         dims[0] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, length->v[0].d, oq_sdim_num(2)), 1);

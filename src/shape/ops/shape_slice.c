@@ -141,7 +141,10 @@ void oq_rule_slice(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
         return;
     }
-    const bool all = oq_r_data(c, 1) != NULL && oq_r_data(c, 2) != NULL;
+    /* onnx looks at the values only when it has them all. */
+    const bool all = oq_r_has_data(c, 1) && oq_r_has_data(c, 2) &&
+                     (!oq_r_has(c, 3) || oq_r_has_data(c, 3)) &&
+                     (!oq_r_has(c, 4) || oq_r_has_data(c, 4));
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL) {
         return;
@@ -149,8 +152,7 @@ void oq_rule_slice(oq_rctx *c) {
     if (x->rank > 0) {
         memcpy(dims, x->dims, x->rank * sizeof(*dims));
     }
-    const bool ok = (all || !c->plain) && slice_axes(c, dims, x->rank) &&
-                    !(c->plain && oq_r_has(c, 4) && oq_r_data(c, 4) == NULL);
+    const bool ok = (all || !c->plain) && slice_axes(c, dims, x->rank);
     if (c->failed) {
         return;
     }
