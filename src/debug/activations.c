@@ -30,6 +30,8 @@ typedef struct watch {
     OQ_VEC(use *) uses;
     float *scratch; /* values of a tensor that is no float32 */
     uint64_t scratch_cap;
+    float *spare;   /* a buffer that one tensor gave back and the next takes */
+    uint64_t spare_cap;
 } watch;
 
 static onq_code watch_name(watch *w, oq_str name, uint32_t act, role r, onq_error *err) {
@@ -99,40 +101,54 @@ static onq_code dequantize(watch *w, const oq_dbg_act *a, const oq_datum *t, con
 
 /* ---- what a quantizer does to float values ---- */
 
-#define PIECE 256
+#define PIECE 1024     /* stays in the first cache while all is done with it */
+#define ROUND 12582912.0f /* 1.5 x 2^23: adding and taking it off rounds half to even below 2^22 */
 
 typedef struct steps {
     float scale, lo, hi; /* of the numbers, the zero point taken off */
     float least, most;   /* of the values that are not clipped */
 } steps;
 
-/* Sums of a piece through the quantizer; how many values are clipped. */
-static uint64_t quantize_piece(const float *x, float *y, size_t n, const steps *s) {
+/* A piece through the quantizer; how many values are clipped. */
+static uint64_t quantize_piece(const float *restrict x, float *restrict y, size_t n,
+                               const steps *s) {
+    const float scale = s->scale, lo = s->lo, hi = s->hi, least = s->least, most = s->most;
     uint32_t clipped = 0;
 #pragma omp simd reduction(+ : clipped)
     for (size_t i = 0; i < n; i++) {
-        const float q = __builtin_rintf(x[i] / s->scale);
-        const float c = q < s->lo ? s->lo : q > s->hi ? s->hi : q;
-        y[i] = c * s->scale;
-        clipped += ((x[i] < s->least) | (x[i] > s->most)) ? 1u : 0u;
+        const float q = x[i] / scale;
+        const float a = q < lo ? lo : q, c = a > hi ? hi : a;
+        y[i] = ((c + ROUND) - ROUND) * scale;
+        clipped += (uint32_t)(x[i] < least) + (uint32_t)(x[i] > most);
     }
     return clipped;
 }
 
-static void local_loss(oq_dbg_act *a, const float *x, uint64_t n) {
+static bool has_steps(const oq_dbg_act *a, steps *s) {
     double lo = 0, hi = 0;
-    a->seen += n;
     if (a->n_params != 1 || !oq_dbg_limits(a->type, &lo, &hi) ||
         oq_dtype_find(a->type)->cls == OQ_CLASS_REAL)
-        return;
+        return false;
     const float scale = a->scale[0];
-    const steps s = {scale, (float)(lo - a->zero[0]), (float)(hi - a->zero[0]),
-                     (float)(lo - a->zero[0] - 1) * scale, (float)(hi - a->zero[0] + 1) * scale};
+    *s = (steps){scale, (float)(lo - a->zero[0]), (float)(hi - a->zero[0]),
+                 (float)(lo - a->zero[0] - 1) * scale, (float)(hi - a->zero[0] + 1) * scale};
+    return true;
+}
+
+/* The float model's values (without it, those before quantization): range, clipping, what the quantizer does to
+ * them. */
+static void add_truth(oq_dbg_act *a, const float *x, uint64_t n) {
     float y[PIECE];
+    steps s;
+    const bool known = has_steps(a, &s);
+    a->seen += n;
     for (uint64_t i = 0; i < n; i += PIECE) {
         const size_t k = n - i < PIECE ? (size_t)(n - i) : PIECE;
+        oq_span_add(&a->lo, &a->hi, x + i, k);
+        if (!known)
+            continue;
         a->clipped += quantize_piece(x + i, y, k, &s);
-        oq_sums_add(&a->local, x + i, y, k);
+        oq_sums_add_noise(&a->local, x + i, y, k);
     }
 }
 
@@ -157,22 +173,25 @@ static onq_code seen_truth(watch *w, oq_dbg_act *a, const float *x, uint64_t n, 
     memcpy(a->held, x, n * sizeof *x);
     a->held_n = n;
     a->has_held = true;
-    oq_span_add(&a->lo, &a->hi, x, n);
-    local_loss(a, x, n);
+    add_truth(a, x, n);
     OQ_TRY(hist_begin(w->d, a, x, n, err));
     oq_dbg_hist_add(&a->hist, a->hist.truth, x, n, n / HIST_MOST + 1);
     return ONQ_OK;
 }
 
 static onq_code seen_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+    if (a->held_pre == NULL) {
+        a->held_pre = w->spare;
+        a->pre_cap = w->spare_cap;
+        w->spare = NULL;
+        w->spare_cap = 0;
+    }
     OQ_TRY(reserve(w->d, &a->held_pre, &a->pre_cap, n + 1, err));
     memcpy(a->held_pre, x, n * sizeof *x);
     a->pre_n = n;
     a->has_pre = true;
-    oq_span_add(&a->pre_lo, &a->pre_hi, x, n);
     if (a->truth.p == NULL) {
-        oq_span_add(&a->lo, &a->hi, x, n);
-        local_loss(a, x, n);
+        add_truth(a, x, n);
         OQ_TRY(hist_begin(w->d, a, x, n, err));
         oq_dbg_hist_add(&a->hist, a->hist.truth, x, n, n / HIST_MOST + 1);
     }
@@ -182,12 +201,20 @@ static onq_code seen_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, on
 static onq_code seen_post(watch *w, oq_dbg_act *a, const float *y, uint64_t n, onq_error *err) {
     oq_debug *d = w->d;
     if (a->has_pre) {
-        if (a->pre_n == n)
+        if (a->pre_n == n && a->truth.p != NULL)
+            oq_sums_add_noise(&a->qdq, a->held_pre, y, n);
+        else if (a->pre_n == n)
             oq_sums_add(&a->qdq, a->held_pre, y, n);
         else
             a->trouble = "before and after quantization have different sizes";
         /* It is not needed again before the next sample. */
-        oq_free(&d->env->alloc, a->held_pre, a->pre_cap * sizeof *a->held_pre);
+        if (w->spare_cap < a->pre_cap) {
+            oq_free(&d->env->alloc, w->spare, w->spare_cap * sizeof *w->spare);
+            w->spare = a->held_pre;
+            w->spare_cap = a->pre_cap;
+        } else {
+            oq_free(&d->env->alloc, a->held_pre, a->pre_cap * sizeof *a->held_pre);
+        }
         a->held_pre = NULL;
         a->pre_cap = 0;
         a->has_pre = false;
@@ -389,6 +416,7 @@ done:
     oq_session_close(r.s_made);
     oq_session_close(r.s_fast);
     oq_free(&d->env->alloc, r.truth.scratch, r.truth.scratch_cap * sizeof(float));
+    oq_free(&d->env->alloc, r.made.spare, r.made.spare_cap * sizeof(float));
     oq_free(&d->env->alloc, r.made.scratch, r.made.scratch_cap * sizeof(float));
     return rc;
 }

@@ -120,7 +120,6 @@ typedef struct oq_dbg_act {
     oq_sums cross; /* float model and after quantization */
     oq_sums local; /* float model's values through this quantizer */
     float lo, hi;        /* of the float model's values; without, of pre */
-    float pre_lo, pre_hi;
     uint64_t clipped, seen; /* of the float model's values, without: of pre */
     const char *trouble; /* why it could not be compared; NULL */
     double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */

@@ -84,8 +84,6 @@ static void act_json(oq_jw *w, const oq_dbg_act *a) {
     oq_jw_real(w, "mean_abs_err", oq_sums_mean_error(s));
     oq_jw_real(w, "saturated", a->seen > 0 ? (double)a->clipped / (double)a->seen : 0);
     range_json(w, "range", (double)a->lo, (double)a->hi);
-    if (a->pre.p != NULL)
-        range_json(w, "range_in_quantized_model", (double)a->pre_lo, (double)a->pre_hi);
     if (a->n_params > 0) {
         range_json(w, "quantized_range", a->q_lo, a->q_hi);
         oq_jw_float(w, "scale", a->scale[0]);

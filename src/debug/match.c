@@ -154,8 +154,8 @@ static void find_truth(const oq_debug *d, const oq_dbg_places *p, oq_dbg_act *a)
 
 static onq_code add_act(oq_debug *d, oq_map *names, const oq_dbg_places *p, oq_dbg_act *a,
                         onq_error *err) {
-    a->lo = a->pre_lo = INFINITY;
-    a->hi = a->pre_hi = -INFINITY;
+    a->lo = INFINITY;
+    a->hi = -INFINITY;
     find_truth(d, p, a);
     if (a->truth.p == NULL) {
         OQ_TRY(oq_dbg_leave(d, a->name, false,

@@ -1,49 +1,50 @@
 /*
- * sums.c — see sums.h. Eight lanes keep the compiler free to vectorise without changing the order of sums
- * from machine to machine.
+ * sums.c — see sums.h. Pieces short enough for float32 are added up in vectors, and pieces in doubles: squares overflow
+ * and underflow as they do in the reference's float32 norms, and nothing is lost over many samples.
  */
 #include "debug/sums.h"
 
 #include <float.h>
 #include <math.h>
 
-#define LANES 8
+#define PIECE 256
+
+static void add_piece(oq_sums *s, const float *x, const float *y, size_t n) {
+    float xx = 0, yy = 0, ee = 0, ab = 0, most = 0;
+#pragma omp simd reduction(+ : xx, yy, ee, ab) reduction(max : most)
+    for (size_t i = 0; i < n; i++) {
+        const float d = x[i] - y[i], m = d < 0 ? -d : d;
+        xx += x[i] * x[i];
+        yy += y[i] * y[i];
+        ee += d * d;
+        ab += m;
+        most = m > most ? m : most;
+    }
+    s->xx += (double)xx;
+    s->yy += (double)yy;
+    s->ee += (double)ee;
+    s->abs_sum += (double)ab;
+    s->abs_max = (double)most > s->abs_max ? (double)most : s->abs_max;
+}
 
 void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n) {
-    double xx[LANES] = {0}, yy[LANES] = {0}, xy[LANES] = {0}, ee[LANES] = {0}, ab[LANES] = {0};
-    float most[LANES] = {0};
-    const size_t whole = n - n % LANES;
-    for (size_t i = 0; i < whole; i += LANES) {
-#pragma omp simd
-        for (size_t k = 0; k < LANES; k++) {
-            const float d = x[i + k] - y[i + k];
-            const double a = (double)x[i + k], b = (double)y[i + k], e = (double)d;
-            const float m = d < 0 ? -d : d;
-            xx[k] += a * a;
-            yy[k] += b * b;
-            xy[k] += a * b;
-            ee[k] += e * e;
-            ab[k] += (double)m;
-            most[k] = m > most[k] ? m : most[k];
+    for (size_t i = 0; i < n; i += PIECE)
+        add_piece(s, x + i, y + i, n - i < PIECE ? n - i : PIECE);
+    s->n += n;
+}
+
+void oq_sums_add_noise(oq_sums *s, const float *x, const float *y, size_t n) {
+    for (size_t i = 0; i < n; i += PIECE) {
+        const size_t to = n - i < PIECE ? n : i + PIECE;
+        float xx = 0, ee = 0;
+#pragma omp simd reduction(+ : xx, ee)
+        for (size_t k = i; k < to; k++) {
+            const float d = x[k] - y[k];
+            xx += x[k] * x[k];
+            ee += d * d;
         }
-    }
-    for (size_t i = whole; i < n; i++) {
-        const float d = x[i] - y[i];
-        const float m = d < 0 ? -d : d;
-        xx[0] += (double)x[i] * (double)x[i];
-        yy[0] += (double)y[i] * (double)y[i];
-        xy[0] += (double)x[i] * (double)y[i];
-        ee[0] += (double)d * (double)d;
-        ab[0] += (double)m;
-        most[0] = m > most[0] ? m : most[0];
-    }
-    for (size_t k = 0; k < LANES; k++) {
-        s->xx += xx[k];
-        s->yy += yy[k];
-        s->xy += xy[k];
-        s->ee += ee[k];
-        s->abs_sum += ab[k];
-        s->abs_max = (double)most[k] > s->abs_max ? (double)most[k] : s->abs_max;
+        s->xx += (double)xx;
+        s->ee += (double)ee;
     }
     s->n += n;
 }
@@ -53,7 +54,6 @@ void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n) {
         const double a = (double)x[i], d = a - y[i];
         s->xx += a * a;
         s->yy += y[i] * y[i];
-        s->xy += a * y[i];
         s->ee += d * d;
         s->abs_sum += fabs(d);
         s->abs_max = fabs(d) > s->abs_max ? fabs(d) : s->abs_max;
@@ -64,7 +64,6 @@ void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n) {
 void oq_sums_join(oq_sums *into, const oq_sums *more) {
     into->xx += more->xx;
     into->yy += more->yy;
-    into->xy += more->xy;
     into->ee += more->ee;
     into->abs_sum += more->abs_sum;
     into->abs_max = more->abs_max > into->abs_max ? more->abs_max : into->abs_max;
@@ -86,8 +85,9 @@ double oq_sums_cosine(const oq_sums *s) {
         return 1;
     if (s->xx == 0 || s->yy == 0)
         return 0;
-    const double c = s->xy / (sqrt(s->xx) * sqrt(s->yy));
-    return c > 1 ? 1 : c;
+    /* x y = (x^2 + y^2 - (x - y)^2) / 2 */
+    const double c = (s->xx + s->yy - s->ee) / 2 / (sqrt(s->xx) * sqrt(s->yy));
+    return c > 1 ? 1 : c < -1 ? -1 : c;
 }
 
 double oq_sums_mean_error(const oq_sums *s) {
@@ -95,25 +95,12 @@ double oq_sums_mean_error(const oq_sums *s) {
 }
 
 void oq_span_add(float *lo, float *hi, const float *x, size_t n) {
-    float low[LANES], high[LANES];
-    for (size_t k = 0; k < LANES; k++) {
-        low[k] = *lo;
-        high[k] = *hi;
+    float low = *lo, high = *hi;
+#pragma omp simd reduction(min : low) reduction(max : high)
+    for (size_t i = 0; i < n; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
     }
-    const size_t whole = n - n % LANES;
-    for (size_t i = 0; i < whole; i += LANES) {
-#pragma omp simd
-        for (size_t k = 0; k < LANES; k++) {
-            low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
-            high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
-        }
-    }
-    for (size_t i = whole; i < n; i++) {
-        low[0] = x[i] < low[0] ? x[i] : low[0];
-        high[0] = x[i] > high[0] ? x[i] : high[0];
-    }
-    for (size_t k = 0; k < LANES; k++) {
-        *lo = low[k] < *lo ? low[k] : *lo;
-        *hi = high[k] > *hi ? high[k] : *hi;
-    }
+    *lo = low;
+    *hi = high;
 }

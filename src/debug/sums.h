@@ -4,7 +4,7 @@
  * `x` is the truth, `y` what became of it. Signal to noise is the reference's
  * compute_signal_to_quantization_noice_ratio over everything that was added: 20 log10(|x| / |x - y|), both norms
  * at least the machine epsilon of a double. The difference is taken in float32, as numpy takes it for
- * float32 arrays; sums are doubles, whose order is the order of the data.
+ * float32 arrays.
  */
 #ifndef OQ_DEBUG_SUMS_H
 #define OQ_DEBUG_SUMS_H
@@ -12,7 +12,7 @@
 #include "base/port.h"
 
 typedef struct oq_sums {
-    double xx, yy, xy;  /* sums of x^2, y^2, x y */
+    double xx, yy;      /* sums of x^2, y^2 */
     double ee;          /* of (x - y)^2 */
     double abs_sum;     /* of |x - y| */
     double abs_max;     /* largest |x - y| */
@@ -20,7 +20,9 @@ typedef struct oq_sums {
 } oq_sums;
 
 void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n);
-/* The same when y is a double (int32 weights: numpy computes these in double). */
+/* Only what signal to noise needs: half the work. */
+void oq_sums_add_noise(oq_sums *s, const float *x, const float *y, size_t n);
+/* The same as oq_sums_add when y is a double (int32 weights: numpy computes these in double). */
 void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n);
 void oq_sums_join(oq_sums *into, const oq_sums *more);
 

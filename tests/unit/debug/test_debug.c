@@ -1,0 +1,257 @@
+/*
+ * test_debug.c — sums, matching, weights, ranking and the page, on small models made by hand; no runtime is needed.
+ */
+#include "debug/debug.h"
+#include "debug/search.h"
+
+#include "build_model.h"
+#include "flaky_alloc.h"
+#include "testing.h"
+
+#include <math.h>
+
+static onq_error err;
+
+/* ---- sums ---- */
+
+static void sums_are_the_reference(void **state) {
+    (void)state;
+    float x[1000], y[1000];
+    double xx = 0, yy = 0, xy = 0, ee = 0, ab = 0, most = 0;
+    for (int i = 0; i < 1000; i++) {
+        x[i] = (float)sin(i) * 3;
+        y[i] = roundf(x[i] * 20) / 20;
+        const double d = (double)(x[i] - y[i]);
+        xx += (double)x[i] * (double)x[i];
+        yy += (double)y[i] * (double)y[i];
+        xy += (double)x[i] * (double)y[i];
+        ee += d * d;
+        ab += fabs(d);
+        most = fmax(most, fabs(d));
+    }
+    oq_sums s = {0}, t = {0}, u = {0};
+    oq_sums_add(&s, x, y, 1000);
+    oq_sums_add(&t, x, y, 37); /* in pieces, joined */
+    oq_sums_add(&u, x + 37, y + 37, 963);
+    oq_sums_join(&t, &u);
+    assert_true(fabs(oq_sums_sqnr(&s) - 10 * log10(xx / ee)) < 1e-5);
+    assert_true(fabs(oq_sums_sqnr(&t) - oq_sums_sqnr(&s)) < 1e-5);
+    assert_true(fabs(oq_sums_cosine(&s) - xy / sqrt(xx * yy)) < 1e-6);
+    assert_true(fabs(oq_sums_mean_error(&s) - ab / 1000) < 1e-6);
+    assert_true(s.abs_max == most && t.n == 1000);
+    oq_sums noise = {0};
+    oq_sums_add_noise(&noise, x, y, 1000);
+    assert_true(fabs(oq_sums_sqnr(&noise) - oq_sums_sqnr(&s)) < 1e-5);
+}
+
+static void sums_of_nothing(void **state) {
+    (void)state;
+    const float zero[4] = {0}, one[4] = {1, 1, 1, 1}, nan[1] = {NAN};
+    oq_sums s = {0}, t = {0}, u = {0};
+    oq_sums_add(&s, zero, zero, 4); /* epsilon over epsilon */
+    assert_true(oq_sums_sqnr(&s) == 0 && oq_sums_cosine(&s) == 1);
+    oq_sums_add(&t, one, one, 4);
+    assert_true(fabs(oq_sums_sqnr(&t) - 20 * log10(2 / 2.220446049250313e-16)) < 1e-9);
+    oq_sums_add(&u, nan, one, 1);
+    assert_true(isnan(oq_sums_sqnr(&u)));
+    float lo = INFINITY, hi = -INFINITY;
+    oq_span_add(&lo, &hi, nan, 1);
+    oq_span_add(&lo, &hi, one, 3);
+    assert_true(lo == 1 && hi == 1);
+}
+
+/* ---- models ---- */
+
+#define K 16
+#define N 8
+
+static void float_model(bm *b, const onq_allocator *a, const char *weight) {
+    bm_begin(b, a, 13);
+    bm_input(b, "x", OQ_FLOAT, "2,16");
+    bm_output(b, "y", OQ_FLOAT, "2,8");
+    bm_weight(b, weight, "16,8", 7);
+    char inputs[64] = "x ";
+    strcat(inputs, weight);
+    bm_node(b, "MatMul", "mm", inputs, "t", "");
+    bm_node(b, "Relu", "relu", "t", "y", "");
+}
+
+/* The values bm_weight gives, quantized per tensor or per column; `spoil` multiplies what is written as scale. */
+static void quantized_model(bm *b, const onq_allocator *a, bool columns, float spoil) {
+    float scale[N];
+    int8_t q[K * N], zero[N] = {0};
+    bm w;
+    oq_arena arena;
+    float *v = NULL;
+    bm_begin(&w, NULL, 13);
+    oq_arena_init(&arena, oq_alloc_default());
+    oq_tensor *t = bm_weight(&w, "w", "16,8", 7);
+    assert_ok(oq_tensor_floats(w.m, t, &arena, &v, NULL, &err), err);
+    for (int n = 0; n < N; n++) {
+        float top = 0;
+        for (int i = 0; i < K * N; i++)
+            if (!columns || i % N == n)
+                top = fmaxf(top, fabsf(v[i]));
+        scale[n] = top / 127;
+    }
+    for (int i = 0; i < K * N; i++)
+        q[i] = (int8_t)lrintf(v[i] / scale[i % N]);
+    oq_arena_release(&arena);
+    bm_end(&w);
+    for (int n = 0; n < N; n++)
+        scale[n] *= spoil;
+    bm_begin(b, a, 13);
+    bm_input(b, "x", OQ_FLOAT, "2,16");
+    bm_output(b, "y", OQ_FLOAT, "2,8");
+    bm_raw(b, "w_quantized", OQ_INT8, "16,8", q, sizeof q);
+    bm_f32(b, "w_scale", columns ? "8" : "", scale);
+    bm_raw(b, "w_zero_point", OQ_INT8, columns ? "8" : "", zero, columns ? N : 1);
+    bm_f32(b, "xs", "", (const float[]){0.1f});
+    bm_raw(b, "xz", OQ_UINT8, "", (const uint8_t[]){128}, 1);
+    bm_node(b, "QuantizeLinear", "q", "x xs xz", "x_QuantizeLinear_Output", "");
+    bm_node(b, "DequantizeLinear", "dq", "x_QuantizeLinear_Output xs xz",
+            "x_DequantizeLinear_Output", "");
+    bm_node(b, "DequantizeLinear", "wdq", "w_quantized w_scale w_zero_point",
+            "w_DequantizeLinear_Output", columns ? "axis=1" : "");
+    bm_node(b, "MatMul", "mm", "x_DequantizeLinear_Output w_DequantizeLinear_Output", "t", "");
+    bm_node(b, "Relu", "relu", "t", "y", "");
+}
+
+typedef struct both {
+    bm f, q;
+    oq_debug d;
+} both;
+
+static void begin(both *b, const char *weight, bool columns, float spoil) {
+    float_model(&b->f, NULL, weight);
+    quantized_model(&b->q, NULL, columns, spoil);
+    oq_debug_init(&b->d, b->q.env, b->f.m, b->q.m);
+    b->d.histograms = true;
+    assert_ok(oq_debug_match(&b->d, &err), err);
+    assert_ok(oq_debug_weights(&b->d, &err), err);
+    assert_ok(oq_debug_rank(&b->d, &err), err);
+}
+
+static void end(both *b) {
+    oq_debug_release(&b->d);
+    bm_end(&b->f);
+    bm_end(&b->q);
+}
+
+static void weights_are_matched(void **state) {
+    (void)state;
+    for (int columns = 0; columns < 2; columns++) {
+        both b;
+        begin(&b, "w", columns != 0, 1);
+        assert_int_equal(b.d.weights.n, 1);
+        assert_int_equal(b.d.unmatched.n, 0);
+        const oq_dbg_weight *w = &b.d.weights.v[0];
+        assert_true(oq_str_is(w->name, "w") && oq_str_is(w->op, "MatMul") && oq_str_is(w->node, "mm"));
+        assert_true(w->sqnr > 35 && w->sqnr < 60 && w->saturated == 0);
+        assert_true(w->verdict.excess < 3 && w->verdict.reason == OQ_DBG_FINE);
+        assert_int_equal(w->n_channels, N);
+        assert_int_equal(w->per_channel, columns);
+        assert_int_equal(b.d.acts.n, 1);
+        assert_true(oq_str_is(b.d.acts.v[0].name, "x") && oq_str_is(b.d.acts.v[0].truth, "x"));
+        assert_true(fabs(b.d.acts.v[0].q_lo + 12.8) < 1e-5 && fabs(b.d.acts.v[0].q_hi - 12.7) < 1e-5);
+        end(&b);
+    }
+}
+
+static void spoiled_scale_is_told(void **state) {
+    (void)state;
+    both b;
+    begin(&b, "w", false, 4);
+    const oq_dbg_weight *w = &b.d.weights.v[0];
+    assert_true(fabs(w->sqnr + 20 * log10(3)) < 0.1); /* w against 4 w */
+    assert_true(w->verdict.excess > 30 && w->verdict.reason == OQ_DBG_SCALE_WRONG);
+    end(&b);
+}
+
+static void other_names_are_found_by_place(void **state) {
+    (void)state;
+    both b;
+    begin(&b, "another_name", true, 1);
+    assert_int_equal(b.d.weights.n, 1);
+    assert_true(oq_str_is(b.d.weights.v[0].name, "another_name"));
+    end(&b);
+}
+
+/* ---- the page and the words ---- */
+
+static bool has(const oq_buf *b, const char *part) {
+    return b->p != NULL && strstr(b->p, part) != NULL;
+}
+
+static void page_keeps_names_as_text(void **state) {
+    (void)state;
+    both b;
+    oq_buf page, text;
+    oq_jw w;
+    begin(&b, "w", false, 1);
+    b.d.weights.v[0].name = OQ_S("</script><b>&\"\x01");
+    oq_buf_init(&page, oq_alloc_default());
+    oq_buf_init(&text, oq_alloc_default());
+    assert_ok(oq_debug_report(&b.d, &page, &err), err);
+    assert_true(has(&page, "\\u003c/script>\\u003cb>") && !has(&page, "</script><b>"));
+    assert_false(has(&page, "/*DATA*/"));
+    assert_string_equal(page.p + page.n - 8, "</html>\n");
+    oq_debug_text(&b.d, 5, &text);
+    assert_true(has(&text, "1 weights") && !has(&text, "\x01"));
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_debug_json(&b.d, &w);
+    oq_jw_end_object(&w);
+    assert_true(has(&text, "\"sqnr\"") && has(&text, "\"unmatched\""));
+    oq_buf_release(&page);
+    oq_buf_release(&text);
+    end(&b);
+}
+
+/* ---- memory ---- */
+
+static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
+    (void)ctx;
+    bm f = {0}, q = {0};
+    oq_debug d = {0};
+    oq_buf page;
+    onq_code rc = ONQ_E_NOMEM;
+    float_model(&f, a, "w");
+    quantized_model(&q, a, true, 1);
+    oq_buf_init(&page, a);
+    if (f.failed || q.failed) {
+        oq_fail_nomem(e);
+        goto done;
+    }
+    oq_debug_init(&d, q.env, f.m, q.m);
+    d.histograms = true;
+    OQ_GO(oq_debug_match(&d, e));
+    OQ_GO(oq_debug_weights(&d, e));
+    OQ_GO(oq_debug_rank(&d, e));
+    OQ_GO(oq_debug_report(&d, &page, e));
+done:
+    oq_buf_release(&page);
+    if (d.env != NULL)
+        oq_debug_release(&d);
+    bm_end(&f);
+    bm_end(&q);
+    return rc;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    assert_true(flaky_sweep(all_steps, NULL) > 10);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_the_reference),
+        cmocka_unit_test(sums_of_nothing),
+        cmocka_unit_test(weights_are_matched),
+        cmocka_unit_test(spoiled_scale_is_told),
+        cmocka_unit_test(other_names_are_found_by_place),
+        cmocka_unit_test(page_keeps_names_as_text),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
