@@ -179,7 +179,20 @@ static onq_code seen_truth(watch *w, oq_dbg_act *a, const float *x, uint64_t n, 
     return ONQ_OK;
 }
 
-static onq_code seen_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+/* What a pair makes of its input is computed here, as the runtime does, so that the input need not be kept. */
+static void add_pair(oq_dbg_act *a, const float *x, uint64_t n, const steps *s) {
+    float y[PIECE];
+    for (uint64_t i = 0; i < n; i += PIECE) {
+        const size_t k = n - i < PIECE ? (size_t)(n - i) : PIECE;
+        (void)quantize_piece(x + i, y, k, s);
+        if (a->truth.p != NULL)
+            oq_sums_add_noise(&a->qdq, x + i, y, k);
+        else
+            oq_sums_add(&a->qdq, x + i, y, k);
+    }
+}
+
+static onq_code keep_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
     if (a->held_pre == NULL) {
         a->held_pre = w->spare;
         a->pre_cap = w->spare_cap;
@@ -190,6 +203,16 @@ static onq_code seen_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, on
     memcpy(a->held_pre, x, n * sizeof *x);
     a->pre_n = n;
     a->has_pre = true;
+    return ONQ_OK;
+}
+
+static onq_code seen_pre(watch *w, oq_dbg_act *a, oq_dtype type, const float *x, uint64_t n,
+                         onq_error *err) {
+    steps s;
+    if (a->plain_pair && type == OQ_FLOAT && has_steps(a, &s))
+        add_pair(a, x, n, &s);
+    else
+        OQ_TRY(keep_pre(w, a, x, n, err));
     if (a->truth.p == NULL) {
         add_truth(a, x, n);
         OQ_TRY(hist_begin(w->d, a, x, n, err));
@@ -247,7 +270,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *t, onq_error *err)
         if (u->role == ROLE_TRUTH)
             OQ_TRY(seen_truth(w, a, v, t->count, err));
         else if (u->role == ROLE_PRE)
-            OQ_TRY(seen_pre(w, a, v, t->count, err));
+            OQ_TRY(seen_pre(w, a, t->dtype, v, t->count, err));
         else
             OQ_TRY(seen_post(w, a, v, t->count, err));
     }

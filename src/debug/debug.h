@@ -108,6 +108,7 @@ typedef struct oq_dbg_act {
     oq_str op;        /* that makes it in the quantized model */
     bool integer;     /* post is the integer tensor itself */
     bool by_place;    /* matched by its place in the graph */
+    bool plain_pair;  /* both nodes of the pair have the same parameters: what comes out is known when it goes in */
     oq_dtype type;
     float *scale;     /* n of them */
     int32_t *zero;

@@ -208,7 +208,7 @@ static void kernel_text(const oq_debug *d, oq_buf *out) {
     for (size_t i = 0; i < d->weights.n; i++)
         n += d->weights.v[i].hot_pairs > 0;
     if (o == NULL) {
-        oq_buf_adds(out, "\nThe runtime's optimised kernels lose nothing more on this machine");
+        oq_buf_adds(out, "\nThe runtime's optimised kernels do not saturate on this machine");
         oq_buf_addf(out,
                     n > 0 ? "; on x86 CPUs without VNNI sums of two\nproducts can pass 16 bits in %zu "
                             "layers (--json names them; --reduce_range avoids it).\n"
