@@ -110,8 +110,8 @@ typedef struct steps {
 } steps;
 
 /* A piece through the quantizer; how many values are clipped. */
-OQ_WIDE static uint64_t quantize_piece(const float *restrict x, float *restrict y, size_t n,
-                                       const steps *s) {
+static uint64_t quantize_piece(const float *restrict x, float *restrict y, size_t n,
+                               const steps *s) {
     const float scale = s->scale, lo = s->lo, hi = s->hi, least = s->least, most = s->most;
     uint32_t clipped = 0;
 #pragma omp simd reduction(+ : clipped)

@@ -9,7 +9,7 @@
 
 #define PIECE 256
 
-static inline __attribute__((always_inline)) void add_piece(oq_sums *s, const float *x, const float *y, size_t n) {
+static void add_piece(oq_sums *s, const float *x, const float *y, size_t n) {
     float xx = 0, yy = 0, ee = 0, ab = 0, most = 0;
 #pragma omp simd reduction(+ : xx, yy, ee, ab) reduction(max : most)
     for (size_t i = 0; i < n; i++) {
@@ -27,13 +27,13 @@ static inline __attribute__((always_inline)) void add_piece(oq_sums *s, const fl
     s->abs_max = (double)most > s->abs_max ? (double)most : s->abs_max;
 }
 
-OQ_WIDE void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n) {
+void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n) {
     for (size_t i = 0; i < n; i += PIECE)
         add_piece(s, x + i, y + i, n - i < PIECE ? n - i : PIECE);
     s->n += n;
 }
 
-OQ_WIDE void oq_sums_add_noise(oq_sums *s, const float *x, const float *y, size_t n) {
+void oq_sums_add_noise(oq_sums *s, const float *x, const float *y, size_t n) {
     for (size_t i = 0; i < n; i += PIECE) {
         const size_t to = n - i < PIECE ? n : i + PIECE;
         float xx = 0, ee = 0;
@@ -94,7 +94,7 @@ double oq_sums_mean_error(const oq_sums *s) {
     return s->n > 0 ? s->abs_sum / (double)s->n : 0;
 }
 
-OQ_WIDE void oq_span_add(float *lo, float *hi, const float *x, size_t n) {
+void oq_span_add(float *lo, float *hi, const float *x, size_t n) {
     float low = *lo, high = *hi;
 #pragma omp simd reduction(min : low) reduction(max : high)
     for (size_t i = 0; i < n; i++) {

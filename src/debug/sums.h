@@ -11,15 +11,6 @@
 
 #include "base/port.h"
 
-/* Loops over activations, compiled for wider vectors too where the machine may have them: with SSE2 alone they are a
- * third of the time of a debug run (bench/bench_debug.py). Sanitizers run before such functions are resolved. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
-#define OQ_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define OQ_WIDE
-#endif
-
 typedef struct oq_sums {
     double xx, yy;      /* sums of x^2, y^2 */
     double ee;          /* of (x - y)^2 */
