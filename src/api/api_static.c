@@ -418,6 +418,15 @@ static void warn_of_rest(run *r) {
                 r->plan.n_float_constants);
     else if (!oq_quant_is_preprocessed(r->m))
         oq_info(env, "the model was not preprocessed (onq preprocess makes quantization better)");
+    if (r->format == FORMAT_QDQ && (oq_qtype_is_4bit(r->config.activation_type) ||
+                                    r->config.activation_type == OQ_FLOAT8E4M3FN))
+        oq_warn(env, "%s activations: ONNX Runtime 1.31 loads such a model only with graph optimisation off",
+                oq_qtype_name(r->config.activation_type));
+    if (r->ranges.method == OQ_CAL_DISTRIBUTION && r->config.activation_type != OQ_FLOAT8E4M3FN)
+        oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
+                oq_qtype_name(r->config.activation_type));
+    if (r->config.enable_subgraph && r->format == FORMAT_QDQ)
+        oq_info(env, "QDQ leaves the graphs inside If, Loop and Scan alone, as the reference does");
     if (r->plan.n_unknown_type > 0)
         oq_warn(env, "%zu tensors stay float because their type is not known (onq preprocess may find it)",
                 r->plan.n_unknown_type);

@@ -65,6 +65,42 @@ onq_code oq_quant_clean_inits(oq_model *m, onq_error *err) {
     return oq_walk_graphs(m->proto->graph, sort_attributes, NULL, err);
 }
 
+/* Does every node stand behind what its subgraphs read? */
+static bool is_sorted_inside(const oq_index *ix) {
+    for (size_t i = 0; i < ix->values.n; i++) {
+        const oq_value *v = &ix->values.v[i];
+        for (size_t k = 0; v->producer != OQ_NO_NODE && k < v->uses.n; k++)
+            if (v->uses.v[k].slot == OQ_SLOT_INNER && v->uses.v[k].node < v->producer)
+                return false;
+    }
+    return true;
+}
+
+onq_code oq_quant_sort(oq_model *m, onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    oq_arena scratch;
+    oq_index ix;
+    uint32_t *order;
+    OQ_TRY(oq_topo_sort_reference(m, g, err));
+    oq_arena_init(&scratch, &m->env->alloc);
+    onq_code rc = ONQ_OK;
+    OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
+    if (is_sorted_inside(&ix))
+        goto done;
+    OQ_GO(oq_topo_order(&ix, &scratch, &order, err));
+    oq_node **sorted = OQ_NEW_ARRAY(&scratch, oq_node *, g->node.n + 1);
+    if (sorted == NULL) {
+        rc = oq_fail_nomem(err);
+        goto done;
+    }
+    for (size_t i = 0; i < g->node.n; i++)
+        sorted[i] = g->node.v[order[i]];
+    memcpy(g->node.v, sorted, g->node.n * sizeof(*sorted));
+done:
+    oq_arena_release(&scratch);
+    return rc;
+}
+
 /* ---- the last check */
 
 static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, oq_arena *a,

@@ -18,6 +18,10 @@ bool oq_quant_is_preprocessed(const oq_model *m);
  * attributes in the order of their names, which is a side effect there. */
 onq_code oq_quant_clean_inits(oq_model *m, onq_error *err);
 
+/* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that puts a node in front of
+ * what its subgraphs need, a stable topological order of it. */
+onq_code oq_quant_sort(oq_model *m, onq_error *err);
+
 /* The last look before a result is kept: a valid model, scales that are finite and positive, zero points of
  * the quantized type. */
 onq_code oq_quant_check(oq_model *m, onq_error *err);

@@ -198,7 +198,7 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
     OQ_TRY(oq_quant_set_producer(q->model, err));
     if (q->contrib)
         OQ_TRY(oq_model_set_opset(q->model, OQ_S("com.microsoft"), 1, err));
-    return oq_topo_sort_reference(q->model, g, err);
+    return oq_quant_sort(q->model, err);
 }
 
 static bool needs_opset21(oq_dtype dt) {

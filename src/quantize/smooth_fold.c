@@ -190,5 +190,5 @@ onq_code oq_smooth_finish(oq_smoothing *s, onq_error *err) {
         if (!oq_graph_add_node(&m->arena, m->proto->graph, s->new_nodes.v[i]))
             return oq_fail_nomem(err);
     OQ_TRY(oq_quant_clean_inits(m, err));
-    return oq_topo_sort_reference(m, m->proto->graph, err);
+    return oq_quant_sort(m, err);
 }

@@ -66,6 +66,15 @@ def loads(path, optimised=True):
     return None
 
 
+def checks(path):
+    """None when onnx's checker takes the model, else why not."""
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as e:
+        return str(e)
+    return None
+
+
 def onq(*words):
     """Runs the program, with the runtime of this Python."""
     library = next(pathlib.Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
@@ -227,12 +236,14 @@ class Bench:
         result.status = done.returncode
         if done.returncode == 0:
             result.load_error = loads(got)
+            result.check_error = None if checks(path) else checks(got)
             if result.load_error:
                 result.plain_load_error = loads(got, optimised=False)
             if result.ref_error is None:
                 result.diffs = compare.differences(ref, got)
                 if result.diffs or result.load_error:
                     result.ref_load_error = loads(ref)
+                    result.ref_check_error = checks(ref)
         for f in (ref, got):
             if f.exists() and not result.keep:
                 f.unlink()
@@ -243,6 +254,7 @@ class Result:
     def __init__(self, case):
         self.case = case
         self.command = ""
+        self.check_error = self.ref_check_error = None
         self.ref_error = self.load_error = self.plain_load_error = self.ref_load_error = None
         self.diffs = None
         self.status = None
@@ -256,11 +268,14 @@ class Result:
         both_refuse     neither tool does it
         only_onq        the reference fails, onq's result loads
         ref_unloadable  the reference's result does not load, onq's does
+        ref_invalid     the reference's result is refused by onnx's checker, onq's is not
         runtime_bug     loads only without the runtime's optimisations; so does the reference's, if there is one
-        refused, unloadable, differs   onq's fault
+        refused, unloadable, invalid (for onnx's checker), differs   onq's fault
         """
         if self.status != 0:
             return "both_refuse" if self.ref_error else "refused"
+        if self.check_error:
+            return "invalid"
         if self.load_error and not self.plain_load_error and (self.ref_error or
                                                               (not self.diffs and self.ref_load_error)):
             return "runtime_bug"
@@ -270,8 +285,10 @@ class Result:
             return "only_onq"
         if not self.diffs:
             return "identical"
-        return "ref_unloadable" if self.ref_load_error else "differs"
+        if self.ref_load_error:
+            return "ref_unloadable"
+        return "ref_invalid" if self.ref_check_error else "differs"
 
     def text(self):
         return (f"{self.verdict}\n{self.command}\nref: {self.ref_error} {self.ref_load_error}\nonq: {self.status} "
-                f"{self.stderr[-600:]} {self.load_error}\n" + "\n".join(self.diffs or []))
+                f"{self.stderr[-600:]} {self.load_error} {self.check_error}\n" + "\n".join(self.diffs or []))
