@@ -216,7 +216,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     if (sh->needs_ms && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
     /* quantize_qat leaves the nodes as they were emitted. */
-    return sh->job.config->trained ? ONQ_OK : oq_topo_sort_reference(m, m->proto->graph, err);
+    return sh->job.config->trained ? ONQ_OK : oq_quant_sort(m, err);
 }
 
 onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {

@@ -4,7 +4,8 @@ differences(ref, got) lists what differs, worst first; an empty list means that 
 same nodes in the same order with the same names, inputs, outputs, attributes; the same initializers in the same
 order, in the same storage (typed or raw), bit for bit; the same inputs, outputs, opsets, value_infos, metadata.
 
-Left out, because the reference loses it and onq keeps it: doc strings and metadata of nodes that hold subgraphs.
+Left out, because the reference loses it and onq keeps it: doc strings and metadata of nodes that hold subgraphs. And the
+order of nodes where the reference puts one in front of what its subgraphs read, and onq does not.
 """
 import onnx
 
@@ -28,6 +29,32 @@ def _strip(graph):
                 _strip(a.g)
             for g in a.graphs:
                 _strip(g)
+
+
+def _inner_uses(graph):
+    """Names that a subgraph takes from outside."""
+    made = {i.name for i in graph.initializer} | {i.name for i in graph.input} | {o for n in graph.node for o in n.output}
+    used = {o.name for o in graph.output}
+    for n in graph.node:
+        used.update(n.input)
+        for a in n.attribute:
+            for g in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                used |= _inner_uses(g)
+    return used - made
+
+
+def _is_sorted(graph):
+    """Does every node stand behind what it and its subgraphs read?"""
+    later = {o for n in graph.node for o in n.output}
+    for n in graph.node:
+        needs = set(n.input)
+        for a in n.attribute:
+            for g in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                needs |= _inner_uses(g)
+        if needs & later:
+            return False
+        later -= set(n.output)
+    return True
 
 
 def _short(message):
@@ -66,6 +93,13 @@ def differences(ref, got):
     _strip(g.graph)
     if r == g:
         return []
+    if not _is_sorted(r.graph) and _is_sorted(g.graph):
+        place = {tuple(n.output): i for i, n in enumerate(g.graph.node)}
+        nodes = sorted(r.graph.node, key=lambda n: place.get(tuple(n.output), len(place)))
+        del r.graph.node[:]
+        r.graph.node.extend(nodes)
+        if r == g:
+            return []
     out = _lists("node", r.graph.node, g.graph.node, lambda n: (n.op_type, tuple(n.output)))
     out += _lists("initializer", r.graph.initializer, g.graph.initializer, lambda t: t.name)
     out += _lists("input", r.graph.input, g.graph.input, lambda v: v.name)

@@ -25,8 +25,6 @@ KNOWN = [
     (r"type:qfloat8e4m3fn,(?!qfloat8)\w+(,.*)?", "both_refuse", None),
     (r"type:qfloat8e4m3fn,qfloat8e4m3fn(,.*)?", "runtime_bug", "4-bit and float 8 activations"),
     (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
-    (r"(op|raised):If@.*", "ref_invalid", "Order of nodes around subgraphs"),
-    (r"op:If@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
     (r"half:\d+,softmax.*", "ref_unloadable", "float16 models below opset 19"),
     (r"raised:Softmax.*@11", "only_onq", "Softmax of older models"),
