@@ -15,6 +15,9 @@ onq_code oq_quant_set_producer(oq_model *m, onq_error *err) {
     oq_model_touch(m);
     m->proto->producer_name = OQ_S("onnx.quantize");
     m->proto->producer_version = OQ_S("0.1.0");
+    /* Before IR 4 every initializer had to be a graph input; the new ones are not. */
+    if (m->proto->ir_version.v > 0 && m->proto->ir_version.v < 4)
+        m->proto->ir_version = OQ_I64(4);
     return ONQ_OK;
 }
 

@@ -6,7 +6,8 @@
 
 #include "onnx/model.h"
 
-/* producer_name and producer_version as the reference writes them. */
+/* producer_name and producer_version as the reference writes them; an IR version that allows initializers which
+ * are no inputs. */
 onq_code oq_quant_set_producer(oq_model *m, onq_error *err);
 /* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference leaves it on
  * every model it loads. */
