@@ -284,7 +284,7 @@ def test_symbolic_finds_no_less_and_contradicts_nobody(tmp_path, which):
     total = [sum(c[i] for c in count.values()) for i in range(3)]
     say(f"{which}: {total[0]} values, full shapes: onq {total[1]}, onnx and symbolic_shape_infer together {total[2]}; "
         f"operators without a rule: {dict(no_rule)}; theirs alone: {len(less)}")
-    assert set(no_rule) <= {"ai.onnx.preview.training::Gradient"}
+    assert not no_rule
     assert total[1] >= total[2]
     # onnx believes the shape declared for the elements of a sequence that is empty there.
     assert [x for x in less if x[0] != "node/test_loop16_seq_none"] == []

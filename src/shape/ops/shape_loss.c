@@ -78,3 +78,10 @@ void oq_rule_optimiser_1(oq_rctx *c) {
 void oq_rule_optimiser_2(oq_rctx *c) {
     optimiser(c, 2);
 }
+
+/* Each output is the derivative by the input of the same place, and like it. */
+void oq_rule_gradient(oq_rctx *c) {
+    for (size_t o = 0; o < c->n_out && o < c->n_in; o++) {
+        oq_r_pass(c, o, o);
+    }
+}
