@@ -40,6 +40,8 @@ typedef struct runner {
     oq_keep keep;
     bool keep_this;    /* the running sample is one that will be counted */
     uint64_t n_kept;   /* samples kept so far */
+    double run_began;  /* seconds: the running sample */
+    double keep_time;  /* of it spent keeping */
     uint64_t start;    /* of the pass that runs: taken up from a checkpoint, else its first sample */
     double saved_at, save_cost; /* seconds */
 } runner;
@@ -56,12 +58,29 @@ static bool is_histogram(const runner *r) {
 
 /* ---- observing ---- */
 
+/*
+ * Keeps a tensor, and, unless the limit was given, looks whether that is worth it: fresh memory is written now and
+ * read again later, which for a small model can take longer than to run it a second time.
+ */
+#define TRIAL_BYTES ((uint64_t)24 << 20)
+
+static void keep_tensor(runner *r, size_t tensor, const oq_datum *d) {
+    const double began = seconds();
+    oq_keep_add(&r->keep, tensor, d);
+    const double now = seconds();
+    r->keep_time += now - began;
+    const bool early = r->n_kept < 2 && r->keep.used >= TRIAL_BYTES;
+    if (r->job->options->memory == OQ_CAL_MEMORY_AUTO && early &&
+        2 * r->keep_time > now - r->run_began - r->keep_time)
+        oq_keep_drop(&r->keep);
+}
+
 static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     runner *r = ctx;
     const size_t tensor = r->tensors[index];
     OQ_TRY(oq_collect_seen(&r->c, tensor, d, err));
     if (r->keep.on && r->keep_this && r->c.pass == OQ_PASS_EXTENT)
-        oq_keep_add(&r->keep, tensor, d);
+        keep_tensor(r, tensor, d);
     return ONQ_OK;
 }
 
@@ -70,6 +89,7 @@ static onq_code open_session(runner *r, onq_error *err) {
     o.model = r->job->model;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
+    o.observe_beside = r->job->options->fast;
     r->observer = (oq_observer){
         .names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
     o.observer = &r->observer;
@@ -216,6 +236,8 @@ static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t t
                            oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
         r->c.sample = s->number;
         r->keep_this = is_own(r, s);
+        r->run_began = seconds();
+        r->keep_time = 0;
         const onq_code rc = oq_session_run(r->session, s->inputs, s->n_inputs, NULL, err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "sample '%s'", s->name);

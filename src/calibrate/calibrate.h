@@ -39,7 +39,8 @@ typedef struct oq_cal_options {
     oq_cal_scenario scenario;              /* Distribution */
     uint64_t stride; /* fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all
                       * as one */
-    uint64_t memory; /* bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of RAM */
+    uint64_t memory; /* bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of
+                      * RAM, where keeping takes less time than a second pass */
     bool fast;       /* optimised graph, `only` or what is left of the tensors when Relu and Clip lose theirs */
     const oq_str *only; /* names to observe, a subset of the selection; NULL: all of it */
     size_t n_only;

@@ -1,28 +1,25 @@
 /*
  * histogram.c — layout of histograms, and the kernels that fill them. See histogram.h.
  *
- * The float32 kernel works in portions that stay in the first-level cache: guesses by vector
- * arithmetic, then one pass that corrects and counts. Values of neural networks repeat (zeros behind a
+ * float32 goes in portions that stay in the first-level cache: guesses by vector arithmetic (hist_guess.c), then one
+ * pass that corrects and counts. Values of neural networks repeat (zeros behind a
  * Relu), and adding to one counter again and again waits for the store before: four histograms
  * taken in turn avoid that.
  */
 #include "calibrate/histogram.h"
 
 #include "base/real.h"
+#include "calibrate/hist_guess.h"
 #include "calibrate/npmath.h"
 
 #include <math.h>
 #include <string.h>
 
-#define PORTION 512
 #define COPIES 4
 /* From here on clearing and adding up the copies costs less than they save. */
 #define COPIES_FROM 8192
 #define NONE UINT32_MAX
 
-typedef float v8f __attribute__((vector_size(32)));
-typedef int32_t v8i __attribute__((vector_size(32)));
-#define INLINE static inline __attribute__((always_inline))
 
 static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
                            size_t n_bins, onq_error *err) {
@@ -178,53 +175,8 @@ static onq_code add_f16(oq_hist *h, const uint16_t *v, size_t n, onq_error *err)
 
 /* ---- float32 ---- */
 
-/* Bins of a portion by multiplication. A value so near an edge that rounding could put it on the
- * wrong side is marked UNSURE. The many values that lie on an edge are zeros and those a Clip has
- * cut off: the bins of zero and of the ends of the range are known. */
-#define UNSURE INT32_MIN
-typedef struct guessed {
-    bool odd;      /* a value is not in the range, or NaN: the bins are not to be used */
-    size_t unsure; /* how many are marked */
-} guessed;
-
-INLINE guessed guess(const oq_hist *h, const float *v, size_t n, int32_t *bin) {
-    const float first = h->first, last = h->last, scale = h->scale;
-    const float near_lo = h->unsure, near_hi = 1.0f - h->unsure;
-    const int32_t top = (int32_t)h->n_bins - 1, zero_bin = h->zero_bin;
-    const int32_t keep = h->abs ? INT32_MAX : -1;
-    v8i bad = {0}, marks = {0};
-    float buf[8];
-    for (size_t i = 0; i < n; i += 8) {
-        v8f a;
-        if (n - i >= 8) {
-            memcpy(&a, v + i, sizeof(a));
-        } else { /* the rest: the last value again and again */
-            for (size_t k = 0; k < 8; k++)
-                buf[k] = v[i + k < n ? i + k : n - 1];
-            memcpy(&a, buf, sizeof(a));
-        }
-        a = (v8f)((v8i)a & keep);
-        bad |= ~((a >= first) & (a <= last));
-        const v8f t = (a - first) * scale;
-        v8i b = __builtin_convertvector(t, v8i);
-        const v8f r = t - __builtin_convertvector(b, v8f);
-        const v8i zero = a == 0, known = zero | (a == first) | (a == last);
-        const v8i unsure = ~known & ((r < near_lo) | (r > near_hi)), over = (b > top) | (a == last);
-        b = (over & top) | (~over & b);
-        b = (zero & zero_bin) | (~zero & (b | (unsure & UNSURE)));
-        marks -= unsure;
-        memcpy(bin + i, &b, sizeof(b));
-    }
-    guessed g = {0};
-    for (int k = 0; k < 8; k++) {
-        g.odd |= bad[k] != 0;
-        g.unsure += (size_t)marks[k];
-    }
-    return g;
-}
-
 /* The bin of a guess that is right or one off. */
-INLINE size_t settle(const oq_hist *h, float x, int32_t guess_bin) {
+static size_t settle(const oq_hist *h, float x, int32_t guess_bin) {
     size_t i = (size_t)(guess_bin & INT32_MAX);
     if (h->abs)
         x = fabsf(x);
@@ -233,88 +185,68 @@ INLINE size_t settle(const oq_hist *h, float x, int32_t guess_bin) {
     return i;
 }
 
-/* Settles the marked ones of a portion, so that counting need not look. */
-INLINE void settle_all(const oq_hist *h, const float *v, size_t n, guessed g, int32_t *bin) {
-    if (g.unsure == 0)
-        return;
-    if (g.unsure > n / 16) { /* all of them, without a branch that is hard to foretell */
-        for (size_t i = 0; i < n; i++)
-            bin[i] = (int32_t)settle(h, v[i], bin[i]);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
+/* Settles the marked ones among m bins. */
+static void settle_marked(const oq_hist *h, const float *v, size_t m, int32_t *bin) {
+    for (size_t i = 0; i < m; i++)
         if (bin[i] < 0)
             bin[i] = (int32_t)settle(h, v[i], bin[i]);
 }
 
-INLINE void add_body(oq_hist *h, const float *v, size_t n) {
-    int32_t bin[PORTION];
-    for (size_t at = 0; at < n; at += PORTION) {
-        const size_t m = n - at < PORTION ? n - at : PORTION;
-        const guessed g = guess(h, v + at, m, bin);
-        if (g.odd) {
+/* The bins of a portion of at most OQ_HIST_PORTION values; false when they cannot be guessed. A few marked ones are left
+ * to the counting; where there are many, all are settled at once, without a branch that is hard to foretell. */
+static bool portion(const oq_hist *h, oq_hist_guess_fn guess, const float *v, size_t m,
+                    int32_t *bin) {
+    const oq_hist_guessed g = guess(h, v, m, bin);
+    if (g.odd)
+        return false;
+    for (size_t i = 0; g.unsure > m / 16 && i < m; i++)
+        bin[i] = (int32_t)settle(h, v[i], bin[i]);
+    return true;
+}
+
+static void add_few(oq_hist *h, const float *v, size_t n) {
+    const oq_hist_guess_fn guess = oq_hist_guess_best();
+    int32_t bin[OQ_HIST_PORTION];
+    for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
+        const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
+        if (!portion(h, guess, v + at, m, bin)) {
             add_slow(h, v + at, m);
             continue;
         }
-        settle_all(h, v + at, m, g, bin);
+        settle_marked(h, v + at, m, bin);
         for (size_t i = 0; i < m; i++)
             h->count[bin[i]]++;
     }
 }
 
 /* At most 2^32 - 1 values: the copies count in 32 bits. */
-INLINE void add_copies_body(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
-    int32_t bin[PORTION];
+static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
+    const oq_hist_guess_fn guess = oq_hist_guess_best();
+    int32_t bin[OQ_HIST_PORTION];
     uint32_t *const c0 = scratch, *const c1 = c0 + h->n_bins, *const c2 = c1 + h->n_bins,
                    *const c3 = c2 + h->n_bins;
     memset(c0, 0, COPIES * h->n_bins * sizeof(uint32_t));
-    for (size_t at = 0; at < n; at += PORTION) {
-        const size_t m = n - at < PORTION ? n - at : PORTION;
-        const guessed g = guess(h, v + at, m, bin);
-        if (g.odd) {
+    for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
+        const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
+        if (!portion(h, guess, v + at, m, bin)) {
             add_slow(h, v + at, m);
             continue;
         }
-        settle_all(h, v + at, m, g, bin);
         size_t i = 0;
         for (; i + COPIES <= m; i += COPIES) {
+            if (OQ_UNLIKELY((bin[i] | bin[i + 1] | bin[i + 2] | bin[i + 3]) < 0))
+                settle_marked(h, v + at + i, COPIES, bin + i);
             c0[bin[i]]++;
             c1[bin[i + 1]]++;
             c2[bin[i + 2]]++;
             c3[bin[i + 3]]++;
         }
+        settle_marked(h, v + at + i, m - i, bin + i);
         for (; i < m; i++)
             c0[bin[i]]++;
     }
     for (size_t i = 0; i < h->n_bins; i++)
         h->count[i] += (uint64_t)c0[i] + c1[i] + c2[i] + c3[i];
-}
-
-static void add_plain(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
-    if (scratch != NULL)
-        add_copies_body(h, v, n, scratch);
-    else
-        add_body(h, v, n);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void add_avx2(oq_hist *h, const float *v, size_t n,
-                                                     uint32_t *scratch) {
-    if (scratch != NULL)
-        add_copies_body(h, v, n, scratch);
-    else
-        add_body(h, v, n);
-}
-#endif
-
-static void add_fast(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
-        add_avx2(h, v, n, scratch);
-        return;
-    }
-#endif
-    add_plain(h, v, n, scratch);
 }
 
 static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
@@ -341,7 +273,10 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *
         return oq_fail_nomem(err);
     for (size_t at = 0; at < n;) { /* in parts that 32 bits count */
         const size_t m = n - at < UINT32_MAX ? n - at : UINT32_MAX;
-        add_fast(h, v + at, m, copies ? scratch->v : NULL);
+        if (copies)
+            add_many(h, v + at, m, scratch->v);
+        else
+            add_few(h, v + at, m);
         at += m;
     }
     return ONQ_OK;

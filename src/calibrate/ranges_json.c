@@ -87,9 +87,22 @@ static bool put_text(oq_buf *b, oq_str s) {
     return true;
 }
 
+/* Histograms are many whole numbers: without printf. */
+static void put_int(oq_buf *b, int64_t v) {
+    char text[24], *p = text + sizeof text;
+    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do {
+        *--p = (char)('0' + u % 10);
+        u /= 10;
+    } while (u != 0);
+    if (v < 0)
+        *--p = '-';
+    oq_buf_add(b, p, (size_t)(text + sizeof text - p));
+}
+
 static void put_element(oq_buf *b, const oq_num *x, size_t i) {
     if (x->type == OQ_INT64)
-        oq_buf_addf(b, "%lld", (long long)x->i[i]);
+        put_int(b, x->i[i]);
     else
         put_real(b, x->v[i]);
 }

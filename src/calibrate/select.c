@@ -1,6 +1,9 @@
 /*
  * select.c — select_tensors_to_calibrate: float tensors at nodes of the main graph.
  *
+ * A tensor that is another one in a new shape or order (Reshape, Transpose, ...) holds the same values: it is not observed but
+ * gets the other's range. For MinMax the order must be the same too, since with NaN the result depends on it.
+ *
  * With `fast`, a tensor whose only use is a Relu or Clip is not observed: the quantizer gives it the range of
  * the Relu's or Clip's output anyway (adjust_tensor_ranges), and the runtime can fuse the two nodes.
  *
@@ -69,7 +72,7 @@ static onq_code alias_activations(selecting *s, onq_error *err) {
     for (size_t i = 0; i < s->out->all.n; i++) {
         oq_cal_target *t = &s->out->all.v[i];
         const oq_value *v = oq_index_find(&ix, t->name);
-        if (t->constant != NULL || v == NULL || v->is_input || v->is_output || v->uses.n != 1 || v->uses.v[0].slot != 0)
+        if (t->constant != NULL || t->alias_of.p != NULL || v == NULL || v->is_input || v->is_output || v->uses.n != 1 || v->uses.v[0].slot != 0)
             continue;
         const oq_node *user = s->graph->node.v[v->uses.v[0].node];
         if ((oq_str_is(user->op_type, "Relu") || oq_str_is(user->op_type, "Clip")) &&
@@ -77,6 +80,37 @@ static onq_code alias_activations(selecting *s, onq_error *err) {
             t->alias_of = user->output.v[0];
     }
     return ONQ_OK;
+}
+
+/* Operators whose output 0 has the values of input 0, in their order or in another. */
+static bool repeats_values(const oq_node *n, bool same_order) {
+    static const char *const in_order[] = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
+    static const char *const any_order[] = {"DepthToSpace", "SpaceToDepth", "Transpose"};
+    if (n->domain.n > 0 && !oq_str_is(n->domain, "ai.onnx"))
+        return false;
+    for (size_t i = 0; i < OQ_COUNT(in_order); i++)
+        if (oq_str_is(n->op_type, in_order[i]))
+            return true;
+    for (size_t i = 0; !same_order && i < OQ_COUNT(any_order); i++)
+        if (oq_str_is(n->op_type, any_order[i]))
+            return true;
+    return false;
+}
+
+static void alias_repeats(selecting *s) {
+    const bool same_order = s->o->method == OQ_CAL_MINMAX;
+    for (size_t i = 0; i < s->graph->node.n && !s->o->per_channel; i++) {
+        const oq_node *n = s->graph->node.v[i];
+        if (n->input.n == 0 || n->output.n == 0 || !repeats_values(n, same_order))
+            continue;
+        const uint32_t in = oq_map_find(&s->taken, n->input.v[0]);
+        const uint32_t out = oq_map_find(&s->taken, n->output.v[0]);
+        if (in == OQ_MAP_NONE || out == OQ_MAP_NONE || in == out)
+            continue;
+        oq_cal_target *t = &s->out->all.v[out];
+        if (t->type == s->out->all.v[in].type && t->alias_of.p == NULL)
+            t->alias_of = n->input.v[0];
+    }
 }
 
 /* Aligned values of a tensor. */
@@ -168,6 +202,7 @@ onq_code oq_cal_select(oq_model *m, const oq_cal_options *o, oq_arena *a, oq_cal
             OQ_GO(consider(&s, n->output.v[k], err));
     }
     OQ_GO(find_constants(&s, err));
+    alias_repeats(&s);
     if (o->fast && o->only == NULL)
         OQ_GO(alias_activations(&s, err));
     if (out->all.n == 0)

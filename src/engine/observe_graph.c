@@ -18,6 +18,7 @@ typedef struct observing {
     oq_arena *arena;
     const oq_str *names;
     const oq_dtype *types; /* or NULL */
+    bool beside;           /* nothing reads what the observers give out */
     size_t n;
     oq_map wanted;   /* name -> index */
     oq_names taken;  /* every name of the model */
@@ -101,17 +102,21 @@ typedef OQ_VEC(oq_node *) node_list;
 static onq_code observe_named(observing *o, uint32_t index, node_list *out, onq_error *err) {
     const oq_str to = new_name(o, o->names[index]);
     oq_node *n = to.p != NULL ? observe_node(o, index, o->names[index], to) : NULL;
-    if (n == NULL || !OQ_PUSH(o->arena, out, n) || !OQ_PUSH(o->arena, &o->changed, index))
+    if (n == NULL || !OQ_PUSH(o->arena, out, n))
+        return oq_fail_nomem(err);
+    o->found[index] = true;
+    if (o->beside)
+        return ONQ_OK;
+    if (!OQ_PUSH(o->arena, &o->changed, index))
         return oq_fail_nomem(err);
     o->renamed[index] = to;
-    o->found[index] = true;
     return ONQ_OK;
 }
 
 /* Graph inputs and initializers: once each, in front. */
 static onq_code observe_given(observing *o, oq_str name, node_list *out, onq_error *err) {
     const uint32_t i = oq_map_find(&o->wanted, name);
-    if (i == OQ_MAP_NONE || o->renamed[i].p != NULL)
+    if (i == OQ_MAP_NONE || o->renamed[i].p != NULL || (o->beside && o->found[i]))
         return ONQ_OK;
     return observe_named(o, i, out, err);
 }
@@ -128,7 +133,7 @@ static onq_code observe_made(observing *o, const oq_graph *g, oq_str *output, no
     const uint32_t i = oq_map_find(&o->wanted, *output);
     if (output->n == 0 || i == OQ_MAP_NONE)
         return ONQ_OK;
-    if (is_output(g, *output))
+    if (o->beside || is_output(g, *output))
         return observe_named(o, i, out, err);
     const oq_str inner = new_name(o, *output);
     oq_node *n = inner.p != NULL ? observe_node(o, i, inner, *output) : NULL;
@@ -187,7 +192,8 @@ onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *so, onq_error *err) {
     const oq_str *names = so->observer->names;
     const size_t n = so->observer->n_names;
-    observing o = {.arena = a, .names = names, .types = so->observed_types, .n = n};
+    observing o = {.arena = a, .names = names, .types = so->observed_types,
+                   .beside = so->observe_beside, .n = n};
     oq_map_init(&o.wanted, a);
     o.found = OQ_NEW_ARRAY(a, bool, n);
     o.renamed = OQ_NEW_ARRAY(a, oq_str, n);

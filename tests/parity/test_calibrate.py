@@ -306,7 +306,7 @@ def test_nonfinite_histogram_differs(case, bad, chain, tmp_path):
     want = collected(case, {"x": flat, "a": flat, "y": -flat})
     assert differences(want["data"], got["data"]) == []
     r = onq("calibrate", "-i", chain, "-o", tmp_path / "x.json", "--data", tmp_path / "data", "--method", case[0])
-    assert "tensor 'a': 1 of 300 values" in r.stderr and "left out" in r.stderr
+    assert "tensor 'x': 1 of 300 values" in r.stderr and "left out" in r.stderr
 
 
 def collected(case, arrays):
@@ -518,6 +518,41 @@ def test_static_quantizer_takes_the_cache(digits, tmp_path):
             calibration_cache_path=tmp_path / "got.json",
         )
         assert (tmp_path / "want.onnx").read_bytes() == (tmp_path / "got.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", "efficientnet_lite0", "ppocr_cls"])
+@pytest.mark.parametrize("case", [("minmax", {}), ("percentile", {"symmetric": False})], ids=name_of)
+def test_fast(name, case, digits, models, tmp_path):
+    """The optimised graph's ranges: within a ten-thousandth of the range, and a Relu's or Clip's input has its output's."""
+    if name == "digits_cnn":
+        model, samples = digits, read_samples(DIGITS, 3)
+    elif name in model_names():
+        model, samples = models(name), read_samples(MODELS / name, 2)
+    else:
+        pytest.skip("no shared models")
+    plain = calibrate(model, samples, *case, tmp_path)["data"]
+    fast = calibrate(model, samples, *case, tmp_path, more=["--fast"])["data"]
+    assert list(plain) == list(fast)
+
+    def pair(t):
+        return [float(np.ravel(v["data"] if isinstance(v, dict) else v)[0]) for v in (t["lowest"], t["highest"])]
+
+    graph = onnx.load(model, load_external_data=False).graph
+    readers = {}
+    for node in graph.node:
+        for i in node.input:
+            readers.setdefault(i, []).append(node)
+    outputs = {o.name for o in graph.output} | {i.name for i in graph.input}
+    aliases = 0
+    for tensor in plain:
+        a, b = pair(plain[tensor]), pair(fast[tensor])
+        only = readers.get(tensor, [])
+        if tensor not in outputs and len(only) == 1 and only[0].op_type in ("Relu", "Clip") and only[0].input[0] == tensor:
+            assert b == pair(fast[only[0].output[0]])
+            aliases += 1
+            continue
+        assert np.allclose(a, b, rtol=0, atol=1e-4 * max(abs(a[0]), abs(a[1]), 1e-30)), (tensor, a, b)
+    assert aliases > 0
 
 
 P3 = """

@@ -1,0 +1,82 @@
+/*
+ * hist_guess.c — the vector part of histograms: one body, compiled for what a machine may have.
+ *
+ * The many values that lie exactly on an edge are zeros and those a Clip has cut off; the bins of zero and
+ * of the ends of the range are known beforehand, so these are not marked.
+ */
+#include "calibrate/hist_guess.h"
+
+#include <string.h>
+
+typedef float v8f __attribute__((vector_size(32)));
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef float v16f __attribute__((vector_size(64)));
+typedef int32_t v16i __attribute__((vector_size(64)));
+
+#define GUESS_KERNEL(name, attribute, LANES, vf, vi)                                               \
+    attribute static oq_hist_guessed name(const oq_hist *h, const float *v, size_t n,              \
+                                          int32_t *bin) {                                          \
+        const float first = h->first, last = h->last, scale = h->scale;                            \
+        const float near_lo = h->unsure, near_hi = 1.0f - h->unsure;                               \
+        const int32_t top = (int32_t)h->n_bins - 1, zero_bin = h->zero_bin;                        \
+        const int32_t keep = h->abs ? INT32_MAX : -1;                                              \
+        vi bad = {0}, marks = {0};                                                                 \
+        float rest[LANES];                                                                         \
+        for (size_t i = 0; i < n; i += LANES) {                                                    \
+            vf a;                                                                                  \
+            if (n - i >= LANES) {                                                                  \
+                memcpy(&a, v + i, sizeof(a));                                                      \
+            } else { /* the last value again and again; its extra bins are not used */             \
+                for (size_t k = 0; k < LANES; k++)                                                 \
+                    rest[k] = v[i + k < n ? i + k : n - 1];                                        \
+                memcpy(&a, rest, sizeof(a));                                                       \
+            }                                                                                      \
+            a = (vf)((vi)a & keep);                                                                \
+            bad |= ~((a >= first) & (a <= last));                                                  \
+            const vf t = (a - first) * scale;                                                      \
+            vi b = __builtin_convertvector(t, vi);                                                 \
+            const vf r = t - __builtin_convertvector(b, vf);                                       \
+            const vi zero = a == 0, known = zero | (a == first) | (a == last);                     \
+            const vi unsure = ~known & ((r < near_lo) | (r > near_hi));                            \
+            const vi over = (b > top) | (a == last);                                               \
+            b = (over & top) | (~over & b);                                                        \
+            b = (zero & zero_bin) | (~zero & (b | (unsure & OQ_HIST_UNSURE)));                     \
+            marks -= unsure;                                                                       \
+            memcpy(bin + i, &b, sizeof(b));                                                        \
+        }                                                                                          \
+        oq_hist_guessed g = {0};                                                                   \
+        int32_t bads[LANES], counts[LANES];                                                        \
+        memcpy(bads, &bad, sizeof(bads));                                                          \
+        memcpy(counts, &marks, sizeof(counts));                                                    \
+        for (int k = 0; k < LANES; k++) {                                                          \
+            g.odd |= bads[k] != 0;                                                                 \
+            g.unsure += (size_t)counts[k];                                                         \
+        }                                                                                          \
+        return g;                                                                                  \
+    }
+
+GUESS_KERNEL(guess_plain, , 8, v8f, v8i)
+
+#if defined(__x86_64__)
+GUESS_KERNEL(guess_avx2, __attribute__((target("avx2"))), 8, v8f, v8i)
+GUESS_KERNEL(guess_avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))), 16, v16f,
+             v16i)
+#endif
+
+oq_hist_guess_fn oq_hist_guess_at(size_t i) {
+    oq_hist_guess_fn have[3];
+    size_t n = 0;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        have[n++] = guess_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        have[n++] = guess_avx2;
+#endif
+    have[n++] = guess_plain;
+    return i < n ? have[i] : NULL;
+}
+
+oq_hist_guess_fn oq_hist_guess_best(void) {
+    return oq_hist_guess_at(0);
+}
