@@ -121,7 +121,7 @@ static onq_code run_dynamic(oq_job *job, onq_error *err) {
     oq_overrides_init(&r.overrides, &job->arena);
     oq_plan_init(&r.plan, &job->arena);
     onq_code rc = run_steps(&r, err);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && r.m != NULL)
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && r.m != NULL)
         rc = oq_error_in(err, rc, "%s", oq_job_input(job));
     oq_engine_close(r.engine);
     oq_model_free(r.m);

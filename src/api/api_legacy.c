@@ -112,7 +112,7 @@ static onq_code run_legacy(oq_job *job, onq_error *err) {
         (oq_quant_result){.job = job, .plan = &r.plan, .format = "legacy", .engine = &r.engine};
     oq_plan_init(&r.plan, &job->arena);
     onq_code rc = run_steps(&r, err);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_CONFIG && r.m != NULL)
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && rc != ONQ_E_CONFIG && r.m != NULL)
         rc = oq_error_in(err, rc, "%s", oq_job_input(job));
     oq_engine_close(r.engine);
     oq_model_free(r.m);

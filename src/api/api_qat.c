@@ -155,7 +155,7 @@ static onq_code run_qat(oq_job *job, onq_error *err) {
     r.qat.overrides = &r.overrides;
     r.qat.ranges = &r.ranges;
     onq_code rc = run_steps(&r, err);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && r.m != NULL)
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && r.m != NULL)
         rc = oq_error_in(err, rc, "%s", oq_job_input(job));
     oq_engine_close(r.engine);
     oq_model_free(r.m);

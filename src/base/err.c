@@ -157,11 +157,13 @@ onq_code oq_error_in(onq_error *err, onq_code code, const char *fmt, ...) {
     size_t at = oq_text_escape(context, sizeof context - 2, b, n);
     memcpy(context + at, ": ", 3);
     at += 2;
+    err->code = code;
+    if (strncmp(err->text, context, at) == 0)
+        return code; /* it is said already: a file's own functions name it too */
     const size_t old_n = strnlen(err->text, sizeof err->text - 1);
     memcpy(b, err->text, old_n);
     memcpy(err->text, context, at);
     oq_text_escape(err->text + at, sizeof err->text - at, b, old_n);
-    err->code = code;
     return code;
 }
 

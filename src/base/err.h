@@ -23,7 +23,7 @@ onq_code oq_fail(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(
 /* The same with a byte offset, which is put behind the message too. */
 onq_code oq_fail_at(onq_error *err, onq_code code, uint64_t offset, const char *fmt, ...)
     OQ_PRINTF(4, 5);
-/* Puts "context: " in front of the message; returns `code`. */
+/* Puts "context: " in front of the message, unless it stands there already; returns `code`. */
 onq_code oq_error_in(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
 /* Out of memory. */
 onq_code oq_fail_nomem(onq_error *err);
