@@ -37,7 +37,7 @@ set -o pipefail
 onq diff "$model" "$model" 2>err >out
 [ ! -s err ] || fail "$(cat err)"
 # On a terminal there is no litter behind either.
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a pseudo-terminal can be had
     script -qec "onq diff $model $model" /dev/null >typescript </dev/null
     [ "$(tr -d '\r' <typescript)" = "no differences" ] || fail "on a terminal: $(cat -v typescript)"
 fi

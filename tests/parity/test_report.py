@@ -19,8 +19,8 @@ from quantcase import ONQ
 from test_debug import need, onq, quantize, samples_of
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if BROWSER is None:
-    pytest.skip("no Chromium (Debian: chromium): the report is not looked at", allow_module_level=True)
+pytestmark = pytest.mark.skipif(BROWSER is None,
+                                reason="no Chromium (Debian: chromium): the report is not looked at")
 
 WATCH = """<script>window.seen = {errors: []};
 addEventListener("error", e => seen.errors.push(String(e.message)));
