@@ -1,9 +1,9 @@
 /*
  * api_static.c — `onq static`: calibrate, then quantize (the reference's quantize_static).
  *
- * The steps, in the reference's order: open and infer types, raise the opset where the types need it, check
- * the overrides, ranges from the cache or from a calibration, quantize, check, write. Nothing is written
- * unless all of it worked.
+ * The steps, in the reference's order: open and infer types, raise the opset where the types need
+ * it, check the overrides, ranges from the cache or from a calibration, quantize, check, write.
+ * Nothing is written unless all of it worked.
  */
 #include "api/command.h"
 #include "api/quant_config.h"
@@ -54,8 +54,7 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
     OQ_FLAG("use_qdq_contrib_ops", 0, "",
             "Use QuantizeLinear and DequantizeLinear of com.microsoft."),
-    OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X",
-            "Ranges are made at least this wide."),
+    OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X", "Ranges are made at least this wide."),
     OQ_FLAG("qdq_keep_removable_activations", 0, "", "Keep Relu and Clip where they could go."),
     OQ_FLAG("qdq_disable_weight_adjust_for_int32_bias", 0, "",
             "Do not raise a weight's scale that is too small for its int32 bias."),
@@ -63,7 +62,8 @@ static const onq_option_info quantize_rows[] = {
     OQ_INT("block_size", 0, "", "0", "0..", "N", "Weights in blocks of N (opset 21); 0: none."),
     OQ_FLAG("smooth_quant", 0, "", "Move outliers of activations into the weights first."),
     OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X", "How much of them is moved."),
-    OQ_FLAG_ON("smooth_quant_folding", 0, "", "Fold what SmoothQuant inserts into the node before."),
+    OQ_FLAG_ON("smooth_quant_folding", 0, "",
+               "Fold what SmoothQuant inserts into the node before."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
@@ -78,15 +78,19 @@ static const onq_option_info calibrate_rows[] = {
             "Ranges: an existing file is read and no model is run; a missing one is written."),
     OQ_FLAG("calib_tensor_range_symmetric", 0, "", "Ranges are made symmetric."),
     OQ_FLAG("calib_moving_average", 0, "", "MinMax: moving average over the samples."),
-    OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X", "Weight of a new sample in it."),
-    OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
-           "Accepted; memory does not grow with the samples, and the result is always that of all."),
+    OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
+            "Weight of a new sample in it."),
+    OQ_INT(
+        "calib_max_intermediate_outputs", 0, "", "", "1..", "N",
+        "Accepted; memory does not grow with the samples, and the result is always that of all."),
     OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N", "MinMax: fold N samples at a time."),
-    OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "X", "Percentile: part of the values kept."),
+    OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "X",
+            "Percentile: part of the values kept."),
     OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Bins of the histograms."),
     OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N", "Entropy: bins after quantization."),
     OQ_SIZE("memory", 0, "", "", "", "Activations kept in memory (a quarter of RAM by default)."),
-    OQ_FLAG("fast", 0, "", "Calibrate with the runtime's optimisations; ranges may differ a little."),
+    OQ_FLAG("fast", 0, "",
+            "Calibrate with the runtime's optimisations; ranges may differ a little."),
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
 
@@ -165,7 +169,9 @@ static onq_code load_overrides(run *r, onq_error *err) {
 }
 
 static onq_code check_overrides(run *r, onq_error *err) {
-    const oq_override_model model = {.init = find_init, .is_activation = is_activation, .ctx = r,
+    const oq_override_model model = {.init = find_init,
+                                     .is_activation = is_activation,
+                                     .ctx = r,
                                      .activation_type = r->config.activation_type,
                                      .weight_type = r->config.weight_type};
     const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
@@ -176,8 +182,11 @@ static onq_code check_overrides(run *r, onq_error *err) {
 /* Where a preset has another default than the command line, and nothing was said. */
 static onq_code apply_preset(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
-    const oq_preset preset = {.model = r->m, .shapes = r->shapes, .config = &r->config,
-                              .overrides = &r->overrides, .arena = &r->job->arena};
+    const oq_preset preset = {.model = r->m,
+                              .shapes = r->shapes,
+                              .config = &r->config,
+                              .overrides = &r->overrides,
+                              .arena = &r->job->arena};
     if (r->preset == PRESET_QDQ) {
         if (!oq_opt_is_set(o, "minimum_real_range"))
             r->config.has_min_real_range = false;
@@ -253,7 +262,8 @@ static onq_code prepare(run *r, onq_error *err) {
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
     OQ_TRY(check_types(r, err));
-    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, r->format != FORMAT_QDQ, &target, &why, err));
+    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, r->format != FORMAT_QDQ, &target, &why,
+                          err));
     if (target > oq_model_opset(r->m, OQ_S(""))) {
         OQ_TRY(oq_quant_raise_opset(r->m, target, why, err));
         OQ_TRY(infer(r, err));
@@ -263,7 +273,8 @@ static onq_code prepare(run *r, onq_error *err) {
 
 /* ---- ranges */
 
-/* The operator types that are calibrated: what the configuration chooses among those of the model. */
+/* The operator types that are calibrated: what the configuration chooses among those of the
+ * model. */
 static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
     const oq_graph *g = r->m->proto->graph;
     OQ_VEC(oq_str) types = {0};
@@ -333,8 +344,7 @@ static onq_code calibrate(run *r, onq_error *err) {
 /* An existing cache that fits this run; *hit tells. */
 static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) {
     struct stat st;
-    const oq_cal_method method =
-        (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method");
+    const oq_cal_method method = (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method");
     *hit = false;
     if (stat(path, &st) != 0) {
         return errno == ENOENT
@@ -344,17 +354,18 @@ static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) 
     OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
     r->has_ranges = true;
     if (r->ranges.smooth_quant != r->config.smooth_quant) {
-        oq_warn(r->job->env, "the cache '%s' was made %s SmoothQuant; ranges are computed again", path,
-                r->ranges.smooth_quant ? "with" : "without");
+        oq_warn(r->job->env, "the cache '%s' was made %s SmoothQuant; ranges are computed again",
+                path, r->ranges.smooth_quant ? "with" : "without");
         oq_ranges_release(&r->ranges);
         r->has_ranges = false;
         return ONQ_OK;
     }
     if (r->ranges.method != method)
-        return oq_fail(err, ONQ_E_CONFIG,
-                       "calibration cache '%s' was made with %s, and %s is asked for (delete it, or pass "
-                       "--calibration_method)",
-                       path, oq_cal_method_name(r->ranges.method), oq_cal_method_name(method));
+        return oq_fail(
+            err, ONQ_E_CONFIG,
+            "calibration cache '%s' was made with %s, and %s is asked for (delete it, or pass "
+            "--calibration_method)",
+            path, oq_cal_method_name(r->ranges.method), oq_cal_method_name(method));
     *hit = true;
     return ONQ_OK;
 }
@@ -381,8 +392,9 @@ static onq_code get_ranges(run *r, onq_error *err) {
     const char *cache = oq_opt_str(r->job->opts, "calibration_cache");
     bool hit = false;
     if (!has_work(r)) {
-        oq_warn(r->job->env, "nothing to quantize: no operator of the main graph that is asked for has "
-                             "float tensors of known type");
+        oq_warn(r->job->env,
+                "nothing to quantize: no operator of the main graph that is asked for has "
+                "float tensors of known type");
         oq_ranges_init(&r->ranges, &r->job->env->alloc,
                        (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method"));
         r->has_ranges = true;
@@ -401,35 +413,47 @@ static onq_code get_ranges(run *r, onq_error *err) {
 /* ---- the result */
 
 static onq_code quantize(run *r, onq_error *err) {
-    const oq_qdq_job qdq = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
-                            .ranges = &r->ranges, .shapes = r->shapes, .plan = &r->plan,
+    const oq_qdq_job qdq = {.model = r->m,
+                            .config = &r->config,
+                            .overrides = &r->overrides,
+                            .ranges = &r->ranges,
+                            .shapes = r->shapes,
+                            .plan = &r->plan,
                             .decide_only = oq_opt_flag(r->job->opts, "dry_run")};
-    const oq_qoper_job qoper = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
-                                .ranges = &r->ranges, .plan = &r->plan};
+    const oq_qoper_job qoper = {.model = r->m,
+                                .config = &r->config,
+                                .overrides = &r->overrides,
+                                .ranges = &r->ranges,
+                                .plan = &r->plan};
     return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
 }
 
 static void warn_of_rest(run *r) {
     const onq_env *env = r->job->env;
     if (r->plan.n_float_constants > 0)
-        oq_warn(env,
-                "%zu weights in Constant nodes stay float (--lift_constants, or onq preprocess, mends "
-                "that)",
-                r->plan.n_float_constants);
+        oq_warn(
+            env,
+            "%zu weights in Constant nodes stay float (--lift_constants, or onq preprocess, mends "
+            "that)",
+            r->plan.n_float_constants);
     else if (!oq_quant_is_preprocessed(r->m))
         oq_info(env, "the model was not preprocessed (onq preprocess makes quantization better)");
     if (r->format == FORMAT_QDQ && (oq_qtype_is_4bit(r->config.activation_type) ||
                                     r->config.activation_type == OQ_FLOAT8E4M3FN))
-        oq_warn(env, "%s activations: ONNX Runtime 1.31 loads such a model only with graph optimisation off",
-                oq_qtype_name(r->config.activation_type));
+        oq_warn(
+            env,
+            "%s activations: ONNX Runtime 1.31 loads such a model only with graph optimisation off",
+            oq_qtype_name(r->config.activation_type));
     if (r->ranges.method == OQ_CAL_DISTRIBUTION && r->config.activation_type != OQ_FLOAT8E4M3FN)
         oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
                 oq_qtype_name(r->config.activation_type));
     if (r->config.enable_subgraph && r->format == FORMAT_QDQ)
         oq_info(env, "QDQ leaves the graphs inside If, Loop and Scan alone, as the reference does");
     if (r->plan.n_unknown_type > 0)
-        oq_warn(env, "%zu tensors stay float because their type is not known (onq preprocess may find it)",
-                r->plan.n_unknown_type);
+        oq_warn(
+            env,
+            "%zu tensors stay float because their type is not known (onq preprocess may find it)",
+            r->plan.n_unknown_type);
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
@@ -475,9 +499,11 @@ static onq_code run_static(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_static = {
-    .info = {"static", "", "quantize a model with ranges from samples",
-             "Static quantization: the model is run over samples to find the range of every tensor, then weights and "
-             "activations are quantized. The reference's quantize_static and static_quantize_runner."},
+    .info =
+        {"static", "", "quantize a model with ranges from samples",
+         "Static quantization: the model is run over samples to find the range of every tensor, "
+         "then weights and "
+         "activations are quantized. The reference's quantize_static and static_quantize_runner."},
     .required = "input",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_select,

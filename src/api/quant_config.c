@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
-    static const oq_dtype types[] = {OQ_INT8, OQ_UINT8, OQ_INT16, OQ_UINT16,
+    static const oq_dtype types[] = {OQ_INT8, OQ_UINT8, OQ_INT16,       OQ_UINT16,
                                      OQ_INT4, OQ_UINT4, OQ_FLOAT8E4M3FN};
     return types[oq_opt_enum(o, name)];
 }
@@ -122,7 +122,8 @@ static void take_flags(const onq_options *o, oq_qconfig *c) {
     take_tri(o, "weight_symmetric", &c->weight_symmetric);
     take_tri(o, "matmul_const_b_only", &c->matmul_const_b_only);
     if (oq_opt_has(o, "quantize_bias"))
-        c->quantize_bias = oq_opt_flag(o, "quantize_bias") && !oq_opt_flag(o, "disable_quantize_bias");
+        c->quantize_bias =
+            oq_opt_flag(o, "quantize_bias") && !oq_opt_flag(o, "disable_quantize_bias");
     c->sigmoid_nnapi = oq_extra_flag(o, "extra.Sigmoid.nnapi", false);
 }
 

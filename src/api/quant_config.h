@@ -7,8 +7,8 @@
 #include "api/command.h"
 #include "quantize/config.h"
 
-/* Fills the configuration from whatever of its options the command has; the rest keeps the defaults of
- * oq_qconfig_init. Release it in any case. */
+/* Fills the configuration from whatever of its options the command has; the rest keeps the
+ * defaults of oq_qconfig_init. Release it in any case. */
 onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err);
 
 /* oq_dtype of an option whose choices are OQ_QTYPE_CHOICES. */

@@ -9,7 +9,8 @@
 #define INT32_RANGE 4294967294.0 /* 2^31 - 1 - (-2^31 + 1) */
 
 bool oq_bias_fits(const int64_t *dims, size_t rank, uint64_t n_scales) {
-    return n_scales == 1 || (rank > 0 && dims[rank - 1] >= 0 && (uint64_t)dims[rank - 1] == n_scales);
+    return n_scales == 1 ||
+           (rank > 0 && dims[rank - 1] >= 0 && (uint64_t)dims[rank - 1] == n_scales);
 }
 
 static oq_dtype wider(oq_dtype a, oq_dtype b) {
@@ -77,7 +78,8 @@ uint64_t oq_bias_adjust(oq_reals bias, oq_reals input, float *weight_scale, uint
     for (uint64_t c = 0; c < n_scales; c++) { /* the product with epsilon in the bias's own type */
         const float twice = oq_real_mul(bias.real, 2.0f, largest(bias, c, n_scales));
         const float more = oq_real_mul(bias.real, oq_real_round(bias.real, EPSILON), twice);
-        raised += raise_scale((double)more / INT32_RANGE, input.v[0], &weight_scale[c], weight_real);
+        raised +=
+            raise_scale((double)more / INT32_RANGE, input.v[0], &weight_scale[c], weight_real);
     }
     return raised;
 }

@@ -51,9 +51,9 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
         return "not in nodes_to_quantize";
     if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
         return "is quantized already";
-    const bool listed = c->op_types_all || (oq_pick_is_empty(&c->op_types)
-                                                ? oq_qop_find_in(n->op_type, modes) != NULL
-                                                : oq_pick_has(&c->op_types, n->op_type));
+    const bool listed = c->op_types_all ||
+                        (oq_pick_is_empty(&c->op_types) ? oq_qop_find_in(n->op_type, modes) != NULL
+                                                        : oq_pick_has(&c->op_types, n->op_type));
     if (!listed)
         return "operator not in the list";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))

@@ -144,7 +144,8 @@ typedef struct lifting {
     size_t n;
 } lifting;
 
-/* The tensor of a Constant node, made where it is given as numbers; NULL when it is sparse or texts. */
+/* The tensor of a Constant node, made where it is given as numbers; NULL when it is sparse or
+ * texts. */
 static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err) {
     const oq_attribute *at;
     const oq_str name = n->output.v[0];
@@ -157,7 +158,8 @@ static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, 
         (*out)->name = name;
         return ONQ_OK;
     }
-    if ((at = oq_attr_find(n, "value_float")) != NULL || (at = oq_attr_find(n, "value_floats")) != NULL) {
+    if ((at = oq_attr_find(n, "value_float")) != NULL ||
+        (at = oq_attr_find(n, "value_floats")) != NULL) {
         const bool one = oq_str_is(at->name, "value_float");
         const int64_t dims[1] = {(int64_t)at->floats.n};
         const float *v = one ? &at->f.v : at->floats.v;
@@ -165,7 +167,8 @@ static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, 
         return *out == NULL ? oq_fail_nomem(err)
                             : oq_tensor_set_raw(a, *out, v, (one ? 1 : at->floats.n) * 4, err);
     }
-    if ((at = oq_attr_find(n, "value_int")) != NULL || (at = oq_attr_find(n, "value_ints")) != NULL) {
+    if ((at = oq_attr_find(n, "value_int")) != NULL ||
+        (at = oq_attr_find(n, "value_ints")) != NULL) {
         const bool one = oq_str_is(at->name, "value_int");
         const int64_t dims[1] = {(int64_t)at->ints.n};
         const int64_t *v = one ? &at->i.v : at->ints.v;

@@ -6,25 +6,25 @@
 
 #include "onnx/model.h"
 
-/* producer_name and producer_version as the reference writes them; an IR version that allows initializers which
- * are no inputs. */
+/* producer_name and producer_version as the reference writes them; an IR version that allows
+ * initializers which are no inputs. */
 onq_code oq_quant_set_producer(oq_model *m, onq_error *err);
-/* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference leaves it on
- * every model it loads. */
+/* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference
+ * leaves it on every model it loads. */
 onq_code oq_quant_set_inferred(oq_model *m, onq_error *err);
 /* Has the model been preprocessed (by us or by the reference)? */
 bool oq_quant_is_preprocessed(const oq_model *m);
 
-/* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that hold graphs get their
- * attributes in the order of their names, which is a side effect there. */
+/* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that
+ * hold graphs get their attributes in the order of their names, which is a side effect there. */
 onq_code oq_quant_clean_inits(oq_model *m, onq_error *err);
 
-/* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that puts a node in front of
- * what its subgraphs need, a stable topological order of it. */
+/* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that
+ * puts a node in front of what its subgraphs need, a stable topological order of it. */
 onq_code oq_quant_sort(oq_model *m, onq_error *err);
 
-/* The last look before a result is kept: a valid model, scales that are finite and positive, zero points of
- * the quantized type. */
+/* The last look before a result is kept: a valid model, scales that are finite and positive,
+ * zero points of the quantized type. */
 onq_code oq_quant_check(oq_model *m, onq_error *err);
 
 /* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */

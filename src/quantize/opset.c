@@ -20,8 +20,12 @@ static bool has_float16(const oq_graph *g) {
 }
 
 static bool takes_weights(oq_str op) {
-    static const char *const types[] = {"Conv",   "ConvTranspose",      "Gemm",
-                                        "MatMul", "LayerNormalization", "InstanceNormalization",
+    static const char *const types[] = {"Conv",
+                                        "ConvTranspose",
+                                        "Gemm",
+                                        "MatMul",
+                                        "LayerNormalization",
+                                        "InstanceNormalization",
                                         "BatchNormalization"};
     for (size_t i = 0; i < OQ_COUNT(types); i++)
         if (oq_str_is(op, types[i]))

@@ -8,10 +8,10 @@
 #include "quantize/config.h"
 #include "quantize/override.h"
 
-/* What update_opset_version of the reference decides, and two cases in which its result does not load: weights per
- * channel below opset 13 and float16 tensors below 19 (QuantizeLinear of ONNX has no axis, no float16 there).
- * *why says why when *target is above the model's opset; a model with no opset of ONNX is refused. `dynamic`:
- * weight type only, as for quantize_dynamic. */
+/* What update_opset_version of the reference decides, and two cases in which its result does not
+ * load: weights per channel below opset 13 and float16 tensors below 19 (QuantizeLinear of ONNX
+ * has no axis, no float16 there). *why says why when *target is above the model's opset; a model
+ * with no opset of ONNX is refused. `dynamic`: weight type only, as for quantize_dynamic. */
 onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool dynamic,
                         int64_t *target, const char **why, onq_error *err);
 /* Raises the model's opset, warning as the reference does; does nothing when it is there. */

@@ -172,13 +172,11 @@ static onq_code read_keys(oq_overrides *o, json_t *d, bool in_convert, oq_overri
     *out = empty();
     if (!json_is_object(d))
         return oq_fail(err, ONQ_E_CONFIG, "a dictionary is wanted");
-    json_object_foreach(d, key, v)
-        OQ_TRY(read_key(o, key, v, in_convert, out, err));
+    json_object_foreach(d, key, v) OQ_TRY(read_key(o, key, v, in_convert, out, err));
     if (out->has_scale != out->has_zero)
-        return oq_fail(err, ONQ_E_CONFIG,
-                       "'%s' without '%s': must provide both 'scale' and 'zero_point'",
-                       out->has_scale ? "scale" : "zero_point",
-                       out->has_scale ? "zero_point" : "scale");
+        return oq_fail(
+            err, ONQ_E_CONFIG, "'%s' without '%s': must provide both 'scale' and 'zero_point'",
+            out->has_scale ? "scale" : "zero_point", out->has_scale ? "zero_point" : "scale");
     if (out->has_scale && (out->symmetric != OQ_UNSET || out->reduce_range != OQ_UNSET ||
                            out->has_rmin || out->has_rmax))
         return oq_fail(err, ONQ_E_CONFIG,
@@ -252,7 +250,8 @@ static onq_code check_zero(const oq_override *v, oq_dtype type, onq_error *err) 
     return ONQ_OK;
 }
 
-/* An initializer without quant_type gets the weight or the activation type, depending on its use. */
+/* An initializer without quant_type gets the weight or the activation type, depending on its
+ * use. */
 static onq_code check_zero_of(const oq_override *v, const oq_override *first,
                               const oq_override_model *m, bool is_init, onq_error *err) {
     if (first->has_type)
@@ -340,8 +339,7 @@ static onq_code check_per_channel(const oq_tensor_override *t, const oq_override
     return ONQ_OK;
 }
 
-static onq_code check_one(const oq_tensor_override *t, const oq_override_model *m,
-                          onq_error *err) {
+static onq_code check_one(const oq_tensor_override *t, const oq_override_model *m, onq_error *err) {
     const oq_tensor *init = m->init(m->ctx, t->name);
     if (init == NULL && !m->is_activation(m->ctx, t->name))
         return oq_fail(err, ONQ_E_CONFIG, "is not present in the model");

@@ -121,8 +121,8 @@ static onq_code report_one(const oq_pick_entry *e, const onq_env *env, oq_graph 
         return oq_fail(err, ONQ_E_INVALID, "%s: no node matches the %s '%.*s'", option, what,
                        OQ_STR(e->text));
     if (near.best.p != NULL)
-        oq_warn(env, "%s: no node is called '%.*s'; the nearest is '%.*s'", option,
-                OQ_STR(e->text), OQ_STR(near.best));
+        oq_warn(env, "%s: no node is called '%.*s'; the nearest is '%.*s'", option, OQ_STR(e->text),
+                OQ_STR(near.best));
     else
         oq_warn(env, "%s: no node matches the %s '%.*s'", option, what, OQ_STR(e->text));
     return ONQ_OK;

@@ -1,8 +1,9 @@
 /*
  * pick.h — lists of names as users write them: exact names and patterns (`re:^/layer1/`).
  *
- * Used for nodes_to_quantize, nodes_to_exclude and lists of operator types. Each entry remembers whether it
- * ever matched, so that one that never did can be reported with the nearest name there is.
+ * Used for nodes_to_quantize, nodes_to_exclude and lists of operator types. Each entry remembers
+ * whether it ever matched, so that one that never did can be reported with the nearest name there
+ * is.
  */
 #ifndef OQ_QUANTIZE_PICK_H
 #define OQ_QUANTIZE_PICK_H

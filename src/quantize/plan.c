@@ -133,7 +133,8 @@ onq_code oq_plan_text(const oq_plan *p, oq_arena *a, oq_buf *out, onq_error *err
         } else {
             oq_buf_adds(out, "; ");
         }
-        oq_buf_addf(out, "%zu %s", c->n, c->fate == OQ_FATE_FLOAT ? "left float" : fate_name(c->fate));
+        oq_buf_addf(out, "%zu %s", c->n,
+                    c->fate == OQ_FATE_FLOAT ? "left float" : fate_name(c->fate));
         if (c->why[0] != '\0')
             oq_buf_addf(out, " (%s)", c->why);
     }

@@ -1,9 +1,9 @@
 /*
  * plan.h — what a quantizer decided and why, as a plain table.
  *
- * The drivers fill it while they decide; `--plan FILE.json` writes it, the summary counts it. One row for
- * every node of the main graph, one for every tensor that gets parameters. Nothing reads it back:
- * emission works from the drivers' own state.
+ * The drivers fill it while they decide; `--plan FILE.json` writes it, the summary counts it. One
+ * row for every node of the main graph, one for every tensor that gets parameters. Nothing reads it
+ * back: emission works from the drivers' own state.
  */
 #ifndef OQ_QUANTIZE_PLAN_H
 #define OQ_QUANTIZE_PLAN_H
@@ -25,23 +25,19 @@ typedef struct oq_plan_node {
     const char *why; /* static text; "" when there is nothing to say */
 } oq_plan_node;
 
-typedef enum oq_plan_role {
-    OQ_ROLE_ACTIVATION = 0,
-    OQ_ROLE_WEIGHT,
-    OQ_ROLE_BIAS
-} oq_plan_role;
+typedef enum oq_plan_role { OQ_ROLE_ACTIVATION = 0, OQ_ROLE_WEIGHT, OQ_ROLE_BIAS } oq_plan_role;
 
 typedef struct oq_plan_tensor {
     oq_str name;
     oq_plan_role role;
     oq_dtype type;
-    int64_t axis;      /* -1: per tensor */
-    uint64_t block;    /* 0: no blocks */
+    int64_t axis;       /* -1: per tensor */
+    uint64_t block;     /* 0: no blocks */
     const float *scale; /* n of them; NULL for what is left float */
     const int32_t *zero;
     uint64_t n;
-    oq_str same_as; /* shares the parameters of this tensor; empty: its own */
-    bool converted; /* the second type of a mixed-precision boundary */
+    oq_str same_as;  /* shares the parameters of this tensor; empty: its own */
+    bool converted;  /* the second type of a mixed-precision boundary */
     const char *why; /* where the parameters come from, or why there are none */
 } oq_plan_tensor;
 
@@ -49,9 +45,9 @@ typedef struct oq_plan {
     oq_arena *arena;
     OQ_VEC(oq_plan_node) nodes;
     OQ_VEC(oq_plan_tensor) tensors;
-    size_t n_bias_saturated; /* biases that passed the range of int32 */
+    size_t n_bias_saturated;  /* biases that passed the range of int32 */
     size_t n_weight_adjusted; /* weights whose scale was raised for an int32 bias */
-    size_t n_unknown_type;   /* tensors left alone because their type is not known */
+    size_t n_unknown_type;    /* tensors left alone because their type is not known */
     size_t n_float_constants; /* weights in Constant nodes that stay float */
 } oq_plan;
 

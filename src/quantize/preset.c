@@ -140,8 +140,7 @@ static onq_code fix_output(const oq_preset *p, const oq_node *n, bool sigmoid, o
     return ONQ_OK;
 }
 
-static onq_code qnn_node(const oq_preset *p, const oq_index *ix, const oq_node *n,
-                         onq_error *err) {
+static onq_code qnn_node(const oq_preset *p, const oq_index *ix, const oq_node *n, onq_error *err) {
     if (oq_str_is(n->op_type, "MatMul"))
         return p->config->per_channel ? matmul_per_tensor(p, ix, n, err)
                                       : weight_beside_16bit(p, ix, n, err);

@@ -1,9 +1,10 @@
 /*
  * preset.h — ready-made configurations: the reference's get_qdq_config and get_qnn_qdq_config.
  *
- * Both quantize every operator of the model. The QNN one also completes overrides that mix types: where a tensor
- * is to have another type than its neighbours, conversions are inserted so that every node sees one type
- * (MixedPrecisionTensorQuantOverridesFixer), and some operators get the parameters that QNN wants.
+ * Both quantize every operator of the model. The QNN one also completes overrides that mix types:
+ * where a tensor is to have another type than its neighbours, conversions are inserted so that
+ * every node sees one type (MixedPrecisionTensorQuantOverridesFixer), and some operators get the
+ * parameters that QNN wants.
  */
 #ifndef OQ_QUANTIZE_PRESET_H
 #define OQ_QUANTIZE_PRESET_H

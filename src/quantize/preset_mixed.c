@@ -1,9 +1,10 @@
 /*
  * preset_mixed.c — completes overrides that give a tensor another type than its neighbours have.
  *
- * Every node around such a tensor is to have that type on all its inputs and outputs. From that follows, for
- * each tensor, what its maker writes and what some of its readers want; where the two differ, a conversion is
- * added to the tensor's override. Equal to MixedPrecisionTensorQuantOverridesFixer of the reference.
+ * Every node around such a tensor is to have that type on all its inputs and outputs. From that
+ * follows, for each tensor, what its maker writes and what some of its readers want; where the two
+ * differ, a conversion is added to the tensor's override. Equal to
+ * MixedPrecisionTensorQuantOverridesFixer of the reference.
  */
 #include "quantize/preset.h"
 
@@ -119,14 +120,14 @@ static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err)
                            "overrides want several types for the readers of tensor '%.*s'",
                            OQ_STR(name));
         if (n->name.n == 0)
-            return oq_fail(err, ONQ_E_UNSUPPORTED,
-                           "a node of type %.*s that reads '%.*s' has no name, and conversions go by names",
-                           OQ_STR(n->op_type), OQ_STR(name));
+            return oq_fail(
+                err, ONQ_E_UNSUPPORTED,
+                "a node of type %.*s that reads '%.*s' has no name, and conversions go by names",
+                OQ_STR(n->op_type), OQ_STR(name));
         if (!r->has_readers)
             r->readers = want;
         r->has_readers = true;
-        if (!has_name(r->names.v, r->names.n, n->name) &&
-            !OQ_PUSH(x->p->arena, &r->names, n->name))
+        if (!has_name(r->names.v, r->names.n, n->name) && !OQ_PUSH(x->p->arena, &r->names, n->name))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
@@ -228,7 +229,8 @@ static onq_code check_unconverted(mixing *x, const request *r, onq_error *err) {
     for (size_t i = 0; c != NULL && i < r->names.n; i++)
         clash |= has_name(c->recv_nodes.v, c->recv_nodes.n, r->names.v[i]);
     return clash ? oq_fail(err, ONQ_E_CONFIG,
-                           "the override of tensor '%.*s' converts it for nodes that need the original type",
+                           "the override of tensor '%.*s' converts it for nodes that need the "
+                           "original type",
                            OQ_STR(r->name))
                  : ONQ_OK;
 }

@@ -113,7 +113,8 @@ static onq_code mark(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the file. */
+/* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the
+ * file. */
 static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
     const oq_str op = oq_qdq_node_at(q, node)->op_type;
     if (!oq_str_is(op, "Conv") && !oq_str_is(op, "ConvTranspose") && !oq_str_is(op, "Gemm") &&
@@ -217,9 +218,9 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
     q->opset = oq_model_opset(q->model, OQ_S(""));
     q->contrib = wants_contrib(q);
     if (q->contrib && !q->config->use_qdq_contrib_ops)
-        oq_warn(q->model->env,
-                "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and 4-bit types before opset 21: "
-                "those of com.microsoft are used");
+        oq_warn(q->model->env, "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and "
+                               "4-bit types before opset 21: "
+                               "those of com.microsoft are used");
     OQ_TRY(oq_qnames_init(&q->names, q->arena, q->model, err));
     OQ_TRY(oq_qdq_build(q, err));
     choose_nodes(q);
@@ -235,9 +236,14 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &job->model->env->alloc);
-    oq_qdq q = {.model = job->model, .graph = job->model->proto->graph, .config = job->config,
-                .overrides = job->overrides, .ranges = job->ranges, .shapes = job->shapes,
-                .plan = job->plan, .arena = &scratch};
+    oq_qdq q = {.model = job->model,
+                .graph = job->model->proto->graph,
+                .config = job->config,
+                .overrides = job->overrides,
+                .ranges = job->ranges,
+                .shapes = job->shapes,
+                .plan = job->plan,
+                .arena = &scratch};
     const onq_code rc = run(&q, job->decide_only, err);
     oq_arena_release(&scratch);
     return rc;

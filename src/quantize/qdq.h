@@ -1,6 +1,6 @@
 /*
- * qdq.h — QuantizeLinear/DequantizeLinear pairs around tensors: the state of the pass and the verbs that
- * operator rules use.
+ * qdq.h — QuantizeLinear/DequantizeLinear pairs around tensors: the state of the pass and the verbs
+ * that operator rules use.
  *
  * The pass runs in three steps, as the reference's QDQQuantizer does:
  *
@@ -9,8 +9,8 @@
  *   decide   ranges and weights become scales and zero points; weight scales are raised for biases
  *   emit     each marked tensor, in the order in which it was marked, gets its pair
  *
- * Marking changes this state only, never the model: nodes and tensors are numbers here, `in` and `out` of a
- * node hold what it will be wired to. Emission writes nodes and initializers.
+ * Marking changes this state only, never the model: nodes and tensors are numbers here, `in` and
+ * `out` of a node hold what it will be wired to. Emission writes nodes and initializers.
  */
 #ifndef OQ_QUANTIZE_QDQ_H
 #define OQ_QUANTIZE_QDQ_H
@@ -56,25 +56,26 @@ typedef struct oq_qdq_weight {
 
 typedef struct oq_qdq_tensor {
     oq_str name;
-    oq_tensor *init;    /* initializer of the main graph, or NULL */
-    int32_t elem_type;  /* 0: not known */
-    bool has_info;      /* the type is known to be something, perhaps no tensor */
-    bool warned;        /* of an unknown type */
+    oq_tensor *init;          /* initializer of the main graph, or NULL */
+    int32_t elem_type;        /* 0: not known */
+    bool has_info;            /* the type is known to be something, perhaps no tensor */
+    bool warned;              /* of an unknown type */
     bool is_input, is_output; /* of the graph */
-    bool inner_use;     /* read inside a subgraph */
-    bool is_new;        /* made by the pass: the copy of a shared bias */
-    uint32_t dq_node;   /* DequantizeLinear of the input model that makes it, or OQ_NO_NODE */
-    OQ_VEC(oq_use) uses;   /* by nodes of the main graph */
-    OQ_VEC(oq_use) makers; /* slot: index of the output */
-    OQ_VEC(uint32_t) receivers; /* chosen nodes that read it, in order; twice if they read it twice */
+    bool inner_use;           /* read inside a subgraph */
+    bool is_new;              /* made by the pass: the copy of a shared bias */
+    uint32_t dq_node;         /* DequantizeLinear of the input model that makes it, or OQ_NO_NODE */
+    OQ_VEC(oq_use) uses;      /* by nodes of the main graph */
+    OQ_VEC(oq_use) makers;    /* slot: index of the output */
+    OQ_VEC(uint32_t)
+    receivers; /* chosen nodes that read it, in order; twice if they read it twice */
 
-    bool marked;        /* is to be quantized */
-    uint32_t place;     /* in oq_qdq.order */
+    bool marked;    /* is to be quantized */
+    uint32_t place; /* in oq_qdq.order */
     oq_qdq_kind kind;
-    int64_t axis;       /* weight per channel; -1 */
+    int64_t axis;                    /* weight per channel; -1 */
     uint32_t share_from, share_node; /* same parameters as this tensor, as that node sees it */
-    bool is_bias;       /* marked as bias */
-    bool bias_gone;     /* a node makes it now: the initializer goes */
+    bool is_bias;                    /* marked as bias */
+    bool bias_gone;                  /* a node makes it now: the initializer goes */
     size_t n_copies_seen; /* as bias: tensors looked at for the number of its next copy */
     int64_t next_copy;
 
@@ -88,9 +89,9 @@ typedef struct oq_qdq_node {
     oq_node *node;
     uint32_t *in, *out; /* tensor numbers; OQ_NO_TENSOR for an absent one */
     bool chosen, removed;
-    bool reset_beta;    /* Gemm: the bias's scale takes beta over */
-    size_t n_marks;     /* tensors that its rule marked */
-    const char *why;    /* why it stays float, "" */
+    bool reset_beta; /* Gemm: the bias's scale takes beta over */
+    size_t n_marks;  /* tensors that its rule marked */
+    const char *why; /* why it stays float, "" */
 } oq_qdq_node;
 
 typedef struct oq_qdq_bias {
@@ -115,7 +116,7 @@ typedef struct oq_qdq {
     OQ_VEC(oq_qdq_tensor *) tensors;
     oq_qdq_node *nodes; /* the model's nodes, in order */
     size_t n_nodes;
-    uint32_t current;   /* node whose rule is running */
+    uint32_t current;       /* node whose rule is running */
     OQ_VEC(uint32_t) order; /* marked tensors; OQ_NO_TENSOR where a mark was taken back */
     OQ_VEC(oq_qdq_bias) biases;
     OQ_VEC(uint32_t) copies; /* copies of shared biases, in order */
@@ -124,7 +125,8 @@ typedef struct oq_qdq {
     OQ_VEC(oq_tensor *) new_inits;
 } oq_qdq;
 
-/* What the driver is given. `ranges` is changed (inputs of Relu and Clip take the range of the output). */
+/* What the driver is given. `ranges` is changed (inputs of Relu and Clip take the range of the
+ * output). */
 typedef struct oq_qdq_job {
     oq_model *model;
     oq_qconfig *config;
@@ -169,14 +171,15 @@ onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node
 /* The bias in input `slot` of `node`: scale from `input` and `weight`. */
 onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
                             float beta, onq_error *err);
-/* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be quantized per channel.
- * op_type: NULL, or the operator whose axis the user may have set. */
+/* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be
+ * quantized per channel. op_type: NULL, or the operator whose axis the user may have set. */
 bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
                          int64_t *axis);
 /* A weight per channel where that is asked for, else per tensor. */
 onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
                             onq_error *err);
-/* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the node goes. */
+/* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the
+ * node goes. */
 bool oq_qdq_try_remove(oq_qdq *q, uint32_t node);
 /* QDQOperatorBase.quantize: all inputs and outputs as activations. */
 onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err);
@@ -185,10 +188,10 @@ onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err);
 
 /* ---- steps of the driver */
 
-onq_code oq_qdq_build(oq_qdq *q, onq_error *err);  /* qdq_graph.c */
+onq_code oq_qdq_build(oq_qdq *q, onq_error *err);   /* qdq_graph.c */
 uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name); /* OQ_NO_TENSOR: out of memory */
-onq_code oq_qdq_decide(oq_qdq *q, onq_error *err); /* qdq_decide.c */
-onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);   /* qdq_emit.c */
+onq_code oq_qdq_decide(oq_qdq *q, onq_error *err);  /* qdq_decide.c */
+onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);    /* qdq_emit.c */
 /* Parameters of an activation; convert: of its second type. false: its range is not known. */
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                            bool *found, onq_error *err);

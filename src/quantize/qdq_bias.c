@@ -1,14 +1,15 @@
 /*
  * qdq_bias.c — biases as int32 with a DequantizeLinear (float 8: as float with a Cast).
  *
- * The bias keeps its name: the DequantizeLinear makes it, the initializer goes. Numbers are stored as the
- * reference stores them: bias, scales and per-channel zero points in raw_data, a single zero point typed.
+ * The bias keeps its name: the DequantizeLinear makes it, the initializer goes. Numbers are stored
+ * as the reference stores them: bias, scales and per-channel zero points in raw_data, a single zero
+ * point typed.
  */
 #include "quantize/qdq_emit.h"
 
+#include "base/real.h"
 #include "onnx/attr.h"
 #include "onnx/edit.h"
-#include "base/real.h"
 #include "quantize/bias.h"
 
 /* The scales that the bias's node sees on a tensor; v == NULL when it is not quantized. */
@@ -100,10 +101,11 @@ static onq_code compute(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, parts
     oq_bias_scales(p->input, p->weight, b->beta, scales, &real);
     for (uint64_t i = 0; i < p->weight.n; i++)
         if (!(scales[i] > 0.0f))
-            return oq_fail(err, ONQ_E_INVALID,
-                           "bias '%.*s': scale %g of channel %llu is not positive (exclude the node, or "
-                           "use --disable_quantize_bias)",
-                           OQ_STR(t->name), (double)scales[i], (unsigned long long)i);
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "bias '%.*s': scale %g of channel %llu is not positive (exclude the node, or "
+                "use --disable_quantize_bias)",
+                OQ_STR(t->name), (double)scales[i], (unsigned long long)i);
     p->scales = (oq_reals){scales, p->weight.n, real};
     if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
         q->plan->n_bias_saturated++;
@@ -145,8 +147,12 @@ static onq_code emit_int32(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, pa
     oq_qdq_op op = {.in = quantized, .out = t->name, .value = v, .axis = axis};
     op.name = oq_qname_node(&q->names, t->name, "_DequantizeLinear");
     OQ_TRY(oq_qdq_add_node(q, &op, err));
-    const oq_plan_tensor row = {.name = t->name, .role = OQ_ROLE_BIAS, .type = OQ_INT32,
-                                .axis = axis, .scale = v->scale, .n = v->n,
+    const oq_plan_tensor row = {.name = t->name,
+                                .role = OQ_ROLE_BIAS,
+                                .type = OQ_INT32,
+                                .axis = axis,
+                                .scale = v->scale,
+                                .n = v->n,
                                 .why = "input scale x weight scale"};
     return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -162,8 +168,8 @@ static onq_code emit_cast(oq_qdq *q, oq_qdq_tensor *t, const parts *p, onq_error
     if (node.p == NULL || n == NULL || !oq_attr_set_int(a, n, OQ_S("to"), t->init->data_type.v) ||
         !OQ_PUSH(a, &q->new_nodes, n))
         return oq_fail_nomem(err);
-    const oq_plan_tensor row = {.name = t->name, .role = OQ_ROLE_BIAS, .axis = -1,
-                                .why = "float 8: a bias is cast"};
+    const oq_plan_tensor row = {
+        .name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = "float 8: a bias is cast"};
     return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 

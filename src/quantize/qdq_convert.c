@@ -99,8 +99,7 @@ static onq_code emit_second(oq_qdq *q, oq_qdq_tensor *t, const readers *r, bool 
     OQ_TRY(oq_qdq_add_node(q, &op, err));
 
     const bool keeps_name = oq_qdq_is_made_output(t) && all;
-    const oq_str out =
-        keeps_name ? t->name : tensor_name(q, stem, "_DequantizeLinear_Output");
+    const oq_str out = keeps_name ? t->name : tensor_name(q, stem, "_DequantizeLinear_Output");
     if (r->second.n > 0 && !keeps_name)
         rewire(q, t, r, true, out);
     op = (oq_qdq_op){.in = op.out, .out = out, .value = t->converted, .axis = -1};
@@ -165,9 +164,13 @@ bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t) {
         oq_tensor_i64s(q->model, zero, q->arena, &i, NULL, NULL) != ONQ_OK)
         return false;
     *z = (int32_t)i[0];
-    *v = (oq_qdq_value){.scale_name = scale->name, .zero_name = zero->name,
-                        .type = (oq_dtype)zero->data_type.v, .real = (oq_dtype)scale->data_type.v,
-                        .scale = s, .zero = z, .n = 1};
+    *v = (oq_qdq_value){.scale_name = scale->name,
+                        .zero_name = zero->name,
+                        .type = (oq_dtype)zero->data_type.v,
+                        .real = (oq_dtype)scale->data_type.v,
+                        .scale = s,
+                        .zero = z,
+                        .n = 1};
     t->value = v;
     return true;
 }

@@ -1,8 +1,9 @@
 /*
  * qdq_decide.c — from ranges and weights to scales and zero points.
  *
- * Activations are computed when they are asked for; weights all at once, spread over the workers, because
- * each needs a pass over its numbers. Then weight scales are raised where an int32 bias needs it.
+ * Activations are computed when they are asked for; weights all at once, spread over the workers,
+ * because each needs a pass over its numbers. Then weight scales are raised where an int32 bias
+ * needs it.
  */
 #include "quantize/qdq.h"
 
@@ -43,16 +44,17 @@ onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert
 static onq_code check_given(const oq_qdq_tensor *t, oq_dtype type, int64_t zero, onq_error *err) {
     const oq_qtype_info *info = oq_qtype_find(type);
     if (zero < info->full.min || zero > info->full.max)
-        return oq_fail(err, ONQ_E_CONFIG,
-                       "override of tensor '%.*s': zero_point %lld is outside of %lld to %lld of %s",
-                       OQ_STR(t->name), (long long)zero, (long long)info->full.min,
-                       (long long)info->full.max, info->name);
+        return oq_fail(
+            err, ONQ_E_CONFIG,
+            "override of tensor '%.*s': zero_point %lld is outside of %lld to %lld of %s",
+            OQ_STR(t->name), (long long)zero, (long long)info->full.min, (long long)info->full.max,
+            info->name);
     return ONQ_OK;
 }
 
 /* Parameters that the user gave. */
-static onq_code take_given(const oq_qdq_tensor *t, const oq_tensor_override *over,
-                           oq_qdq_weight *w, onq_error *err) {
+static onq_code take_given(const oq_qdq_tensor *t, const oq_tensor_override *over, oq_qdq_weight *w,
+                           onq_error *err) {
     const oq_dtype real = oq_qweight_scale_type(&w->w);
     for (uint64_t i = 0; i < w->params.n; i++) {
         const oq_override *o = oq_override_channel(over, (size_t)i);

@@ -1,9 +1,9 @@
 /*
  * qdq_emit.c — writes the pairs: nodes and initializers for every marked tensor.
  *
- * Names and order are the reference's: first all tensors with parameters of their own in the order of their
- * marks, then those that share parameters, then the biases. New nodes stand behind the old ones until the graph
- * is sorted (qdq.c does that at the end).
+ * Names and order are the reference's: first all tensors with parameters of their own in the order
+ * of their marks, then those that share parameters, then the biases. New nodes stand behind the old
+ * ones until the graph is sorted (qdq.c does that at the end).
  */
 #include "quantize/qdq.h"
 
@@ -151,8 +151,11 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     size_t rank;
     if (v == NULL)
         return oq_fail_nomem(err);
-    *v = (oq_qdq_value){.type = w->spec.type, .real = oq_qweight_scale_type(&w->w),
-                        .scale = w->params.scale, .zero = w->params.zero, .n = w->params.n};
+    *v = (oq_qdq_value){.type = w->spec.type,
+                        .real = oq_qweight_scale_type(&w->w),
+                        .scale = w->params.scale,
+                        .zero = w->params.zero,
+                        .n = w->params.n};
     OQ_TRY(weight_dims(q, w, &dims, &rank, err));
     OQ_TRY(add_params(q, t->name, "_zero_point", "_scale", dims, rank, v, err));
     const int64_t axis = w->w.group == OQ_QGROUP_TENSOR ? -1 : (int64_t)w->w.axis;
@@ -170,19 +173,18 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
         OQ_TRY(oq_qdq_add_node(q, &op, err));
     }
     t->value = v;
-    const oq_plan_tensor row = {
-        .role = t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION,
-        .axis = axis,
-        .block = block,
-        .why = w->why};
+    const oq_plan_tensor row = {.role =
+                                    t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION,
+                                .axis = axis,
+                                .block = block,
+                                .why = w->why};
     return plan_value(q, t, v, row, err);
 }
 
 /* ---- activations */
 
 /* A pair of its own for every chosen node that reads the tensor (DedicatedQDQPair). */
-static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v,
-                               onq_error *err) {
+static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err) {
     const oq_str stem = oq_str_cat(q->arena, t->name, OQ_S("_DequantizeLinear_Output"));
     if (stem.p == NULL)
         return oq_fail_nomem(err);
@@ -227,10 +229,11 @@ static onq_code add_act(oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_
     bool found;
     OQ_TRY(oq_qdq_act_params(q, t, convert, &act, &found, err));
     if (!found)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "the calibration has no range for tensor '%.*s' (calibrate again, or exclude "
-                       "its nodes)",
-                       OQ_STR(t->name));
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "the calibration has no range for tensor '%.*s' (calibrate again, or exclude "
+            "its nodes)",
+            OQ_STR(t->name));
     oq_qdq_value *v = OQ_NEW(a, oq_qdq_value);
     float *scale = OQ_NEW(a, float);
     int32_t *zero = OQ_NEW(a, int32_t);
@@ -247,7 +250,9 @@ static onq_code add_act(oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_
 
 static const char *why_act(const oq_qdq *q, const oq_qdq_tensor *t) {
     const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
-    return oq_override_has_params(o) ? "override" : o != NULL ? "calibration, overridden" : "calibration";
+    return oq_override_has_params(o) ? "override"
+           : o != NULL               ? "calibration, overridden"
+                                     : "calibration";
 }
 
 static onq_code emit_activation(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
@@ -281,8 +286,9 @@ static onq_code emit_own(oq_qdq *q, onq_error *err) {
 
 /* ---- tensors that share the parameters of another */
 
-/* The rounds of the reference's loop: in each it goes through what is left, in order, and emits what can be.
- * A tensor's round is its provider's if that stands before it, else one more. 0: not known yet, UINT32_MAX: never. */
+/* The rounds of the reference's loop: in each it goes through what is left, in order, and emits
+ * what can be. A tensor's round is its provider's if that stands before it, else one more. 0:
+ * not known yet, UINT32_MAX: never. */
 static void find_round(oq_qdq *q, uint32_t *round, uint32_t first, uint32_t *chain) {
     size_t n = 0;
     uint32_t t = first;
@@ -291,7 +297,8 @@ static void find_round(oq_qdq *q, uint32_t *round, uint32_t first, uint32_t *cha
         chain[n++] = t;
         t = oq_qdq_at(q, t)->share_from;
     }
-    /* The provider at the end of the chain has parameters already, or a round, or will never have any. */
+    /* The provider at the end of the chain has parameters already, or a round, or will never
+     * have any. */
     uint32_t last = UINT32_MAX, place = 0;
     if (t != OQ_NO_TENSOR && oq_qdq_at(q, t)->marked) {
         last = round[t];

@@ -1,5 +1,6 @@
 /*
- * qdq_graph.c — the main graph as numbers: tensors with their users and makers, nodes with their wiring.
+ * qdq_graph.c — the main graph as numbers: tensors with their users and makers, nodes with their
+ * wiring.
  */
 #include "quantize/qdq.h"
 
@@ -55,8 +56,8 @@ static onq_code add_node(oq_qdq *q, uint32_t number, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Marks tensors of the main graph that a subgraph reads. A name that the subgraph defines itself is marked
- * too; that costs a Relu that could have gone, and such names are not valid ONNX. */
+/* Marks tensors of the main graph that a subgraph reads. A name that the subgraph defines itself
+ * is marked too; that costs a Relu that could have gone, and such names are not valid ONNX. */
 static onq_code see_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_qdq *q = ctx;
     (void)err;

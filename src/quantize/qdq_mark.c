@@ -1,8 +1,9 @@
 /*
  * qdq_mark.c — the verbs of QDQ rules: what is marked, how, and in which order.
  *
- * The order matters: pairs are emitted in the order in which tensors were first marked. A tensor that is
- * marked again keeps its place, one that was unmarked goes to the end (a Python dictionary does that).
+ * The order matters: pairs are emitted in the order in which tensors were first marked. A tensor
+ * that is marked again keeps its place, one that was unmarked goes to the end (a Python dictionary
+ * does that).
  */
 #include "quantize/qdq.h"
 
@@ -83,7 +84,8 @@ static onq_code mark_plain(oq_qdq *q, uint32_t tensor, oq_qdq_kind kind, onq_err
     if (!can_quantize(q, tensor))
         return ONQ_OK;
     oq_qdq_tensor *t = oq_qdq_at(q, tensor);
-    /* Of a trained model, activations and plain constants have the parameters of training or none. */
+    /* Of a trained model, activations and plain constants have the parameters of training or
+     * none. */
     if (q->config->trained && kind == OQ_QDQ_ACTIVATION &&
         oq_overrides_find(q->overrides, t->name) == NULL)
         return ONQ_OK;
@@ -113,8 +115,7 @@ onq_code oq_qdq_weight_channel(oq_qdq *q, uint32_t tensor, int64_t axis, onq_err
     return place(q, tensor, err);
 }
 
-onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node,
-                        onq_error *err) {
+onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node, onq_error *err) {
     if (!can_quantize(q, tensor))
         return ONQ_OK;
     if (q->config->trained)
@@ -191,8 +192,9 @@ static bool python_int(oq_str s, int64_t *out) {
     return digit;
 }
 
-/* get_largest_initializer_name_suffix: the largest number behind the bias's name among initializers. What was
- * seen is remembered, so that a bias which a thousand nodes share costs one look at the initializers. */
+/* get_largest_initializer_name_suffix: the largest number behind the bias's name among
+ * initializers. What was seen is remembered, so that a bias which a thousand nodes share costs
+ * one look at the initializers. */
 static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
     int64_t n;
     for (; t->n_copies_seen < q->tensors.n; t->n_copies_seen++) {
@@ -226,8 +228,8 @@ static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error 
     return ONQ_OK;
 }
 
-/* Every use of `from` by a node of that name becomes a use of `to`: as the reference finds nodes by name,
- * all nodes without a name are one. */
+/* Every use of `from` by a node of that name becomes a use of `to`: as the reference finds nodes
+ * by name, all nodes without a name are one. */
 static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, oq_str node_name,
                               onq_error *err) {
     oq_qdq_tensor *t = oq_qdq_at(q, from);
@@ -297,8 +299,8 @@ bool oq_qdq_try_remove(oq_qdq *q, uint32_t node) {
     if (!oq_qdq_has_range(q, after) || oq_qdq_convert(q, after) != NULL ||
         oq_qdq_convert(q, before) != NULL)
         return false;
-    /* Without a maker in this graph, or with a reader inside a subgraph, the reference writes a model that
-     * does not load. */
+    /* Without a maker in this graph, or with a reader inside a subgraph, the reference writes a
+     * model that does not load. */
     if (before->uses.n != 1 || before->is_output || before->is_input || before->inner_use ||
         before->makers.n == 0 || before->dq_node != OQ_NO_NODE)
         return false;

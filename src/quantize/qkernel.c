@@ -69,8 +69,7 @@ static inline int32_t round_one(float x, float scale, float low, float high) {
     return (int32_t)((v + MAGIC) - MAGIC);
 }
 
-void oq_kernel_round8(const float *restrict x, size_t n, oq_kernel_round k,
-                      uint8_t *restrict out) {
+void oq_kernel_round8(const float *restrict x, size_t n, oq_kernel_round k, uint8_t *restrict out) {
     const float low = (float)(k.min - k.zero), high = (float)(k.max - k.zero);
     for (size_t i = 0; i < n; i++)
         out[i] = (uint8_t)(round_one(x[i], k.scale, low, high) + k.zero);
@@ -87,16 +86,18 @@ void oq_kernel_round8_each(const float *restrict x, size_t n, const float *restr
                            const int32_t *restrict zero, int32_t min, int32_t max,
                            uint8_t *restrict out) {
     for (size_t i = 0; i < n; i++)
-        out[i] = (uint8_t)(round_one(x[i], scale[i], (float)(min - zero[i]), (float)(max - zero[i])) +
-                           zero[i]);
+        out[i] =
+            (uint8_t)(round_one(x[i], scale[i], (float)(min - zero[i]), (float)(max - zero[i])) +
+                      zero[i]);
 }
 
 void oq_kernel_round16_each(const float *restrict x, size_t n, const float *restrict scale,
                             const int32_t *restrict zero, int32_t min, int32_t max,
                             uint16_t *restrict out) {
     for (size_t i = 0; i < n; i++)
-        out[i] = (uint16_t)(round_one(x[i], scale[i], (float)(min - zero[i]), (float)(max - zero[i])) +
-                            zero[i]);
+        out[i] =
+            (uint16_t)(round_one(x[i], scale[i], (float)(min - zero[i]), (float)(max - zero[i])) +
+                       zero[i]);
 }
 
 /* A block of at most 128, or any number below 8, as numpy's FLOAT_pairwise_sum. */
@@ -120,8 +121,8 @@ static float sum_block(const float *x, size_t n) {
 }
 
 float oq_kernel_pairwise_sum(const float *x, size_t n) {
-    /* numpy halves recursively; a stack of pending sums does the same without recursion. Each entry is
-     * a range still to be added; a negative marker means "add the two results on top". */
+    /* numpy halves recursively; a stack of pending sums does the same without recursion. Each
+     * entry is a range still to be added; a negative marker means "add the two results on top". */
     struct {
         const float *x;
         size_t n;

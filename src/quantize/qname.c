@@ -46,7 +46,8 @@ static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix)
     oq_str name = wanted;
     if (name.p == NULL)
         return none;
-    /* The map's value of a name is the last number tried for it, so that many collisions stay cheap. */
+    /* The map's value of a name is the last number tried for it, so that many collisions stay
+     * cheap. */
     uint32_t number = oq_map_find(map, wanted);
     if (number != OQ_MAP_NONE) {
         do {

@@ -1,9 +1,9 @@
 /*
  * qop.h — the table of operators: one row each, one rule with three slots.
  *
- * The three slots are the reference's three registries. A rule of QDQ decides about tensors (qdq.h says which
- * verbs it has); a rule of the other two replaces the node (qoper.h). An empty slot, or a mode that the row
- * does not have, means "not in this mode".
+ * The three slots are the reference's three registries. A rule of QDQ decides about tensors (qdq.h
+ * says which verbs it has); a rule of the other two replaces the node (qoper.h). An empty slot, or
+ * a mode that the row does not have, means "not in this mode".
  */
 #ifndef OQ_QUANTIZE_QOP_H
 #define OQ_QUANTIZE_QOP_H

@@ -121,8 +121,8 @@ onq_code oq_qparam_float8(oq_dtype real, float std, oq_qparam *out, onq_error *e
     out->zero_point = 0;
     out->scale = real == OQ_FLOAT16 ? oq_f16_to_f32(oq_f32_to_f16(scale)) : scale;
     if (!isfinite(out->scale) || out->scale <= 0.0f)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "a standard deviation of %g gives no scale for float 8", (double)std);
+        return oq_fail(err, ONQ_E_INVALID, "a standard deviation of %g gives no scale for float 8",
+                       (double)std);
     return ONQ_OK;
 }
 

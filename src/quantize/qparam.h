@@ -3,8 +3,8 @@
  *
  * Bit-exact with the reference (quant_utils.compute_scale_zp and its sisters), which computes with
  * numpy: the range has an element type (float32 or float16) and so has the scale; the division that
- * makes the scale is in float64 and rounded once. A float16 scale is kept here as the float32 of the same
- * value.
+ * makes the scale is in float64 and rounded once. A float16 scale is kept here as the float32 of
+ * the same value.
  *
  * Everything here is arithmetic on numbers; weights as tensors are qweight.h's business.
  */
@@ -24,8 +24,8 @@ typedef struct oq_qspec {
     oq_dtype type; /* quantized type */
     oq_dtype real; /* OQ_FLOAT or OQ_FLOAT16: type of the range and of the scale */
     bool symmetric;
-    bool reduced;        /* one bit less (reduce_range) */
-    bool has_min_range;  /* MinimumRealRange given */
+    bool reduced;       /* one bit less (reduce_range) */
+    bool has_min_range; /* MinimumRealRange given */
     double min_range;
 } oq_qspec;
 
@@ -48,8 +48,8 @@ void oq_qparam_snap(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out
 /* compute_scale_zp_float8: from the standard deviation. */
 onq_code oq_qparam_float8(oq_dtype real, float std, oq_qparam *out, onq_error *err);
 
-/* One block of compute_scale_zp_blocked, whose rounding differs from compute_scale_zp's: the difference
- * is taken in the real type and the zero point is computed from the rounded scale. */
+/* One block of compute_scale_zp_blocked, whose rounding differs from compute_scale_zp's: the
+ * difference is taken in the real type and the zero point is computed from the rounded scale. */
 onq_code oq_qparam_block(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out,
                          onq_error *err);
 

@@ -1,10 +1,10 @@
 /*
- * qweight.c — one walk over a weight's elements, used three times: ranges, rounding, and (for float 8)
- * deviations.
+ * qweight.c — one walk over a weight's elements, used three times: ranges, rounding, and (for float
+ * 8) deviations.
  *
- * The walk goes through the bytes in file order, a chunk at a time. Each chunk is cut into runs: either
- * all elements of a run share one parameter, or element i of the run has parameter p + i (an axis with
- * nothing behind it). The kernels do the rest.
+ * The walk goes through the bytes in file order, a chunk at a time. Each chunk is cut into runs:
+ * either all elements of a run share one parameter, or element i of the run has parameter p + i (an
+ * axis with nothing behind it). The kernels do the rest.
  */
 #include "quantize/qweight.h"
 
@@ -13,8 +13,8 @@
 
 #include <math.h>
 
-#define CHUNK      8192u        /* elements read at a time: 32 KiB of float32 */
-#define DROP_BYTES (4u << 20)   /* pages are given back this often */
+#define CHUNK      8192u      /* elements read at a time: 32 KiB of float32 */
+#define DROP_BYTES (4u << 20) /* pages are given back this often */
 
 /* A stretch of elements: n of them from `pos`, the first with parameter p. */
 typedef struct run {
@@ -146,8 +146,9 @@ static onq_code set_groups(oq_qweight *w, int64_t axis, uint64_t block, onq_erro
                        "the node, or quantize per channel)",
                        OQ_STR(t->name), (long long)rank);
     if (axis < -rank || axis >= rank)
-        return oq_fail(err, ONQ_E_INVALID, "axis %lld is out of range for weight '%.*s' of rank %lld",
-                       (long long)axis, OQ_STR(t->name), (long long)rank);
+        return oq_fail(err, ONQ_E_INVALID,
+                       "axis %lld is out of range for weight '%.*s' of rank %lld", (long long)axis,
+                       OQ_STR(t->name), (long long)rank);
     w->axis = (size_t)(axis < 0 ? axis + rank : axis);
     w->block = block;
     w->outer = w->inner = 1;
@@ -172,8 +173,12 @@ static onq_code set_groups(oq_qweight *w, int64_t axis, uint64_t block, onq_erro
 
 onq_code oq_qweight_init(oq_qweight *w, oq_model *m, oq_tensor *t, oq_qgroup group, int64_t axis,
                          uint64_t block, onq_error *err) {
-    *w = (oq_qweight){.tensor = t, .real = (oq_dtype)t->data_type.v, .group = group, .along = 1,
-                      .outer = 1, .inner = 1};
+    *w = (oq_qweight){.tensor = t,
+                      .real = (oq_dtype)t->data_type.v,
+                      .group = group,
+                      .along = 1,
+                      .outer = 1,
+                      .inner = 1};
     if (w->real != OQ_FLOAT && w->real != OQ_FLOAT16 && w->real != OQ_BFLOAT16)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
                        "weight '%.*s' is %s (only float, float16 and bfloat16 can be quantized)",
@@ -393,8 +398,7 @@ static onq_code round_float8(void *ctx, const float *x, uint64_t pos, size_t n, 
     const oq_dtype real = oq_qweight_scale_type(k->w);
     for (size_t i = 0; i < n; i++) {
         const float v = x[i] / k->params->scale[r->p + (r->each ? i : 0)];
-        const uint8_t b =
-            oq_f32_to_fp8(oq_real_round(real, (double)v), OQ_FP8_E4M3FN, true);
+        const uint8_t b = oq_f32_to_fp8(oq_real_round(real, (double)v), OQ_FP8_E4M3FN, true);
         if ((b & 127) == 127)
             return oq_fail(err, ONQ_E_INVALID,
                            "weight '%.*s': element %llu is not a number in float 8",

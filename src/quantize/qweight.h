@@ -8,13 +8,14 @@
  *   block     along `axis`, `block` elements at a time, for each index of the other axis (rank 2 only,
  *             opset 21): parameters have the weight's shape with dims[axis] = ceil(dims[axis] / block)
  *
- * oq_qweight_params makes one pass over the mapped weight (minimum and maximum of each group; the standard
- * deviation for float 8). oq_qweight_producer then gives a payload that is computed as it is written, so a
- * model's quantized weights are never all in memory. Both are safe to run for several weights at once.
+ * oq_qweight_params makes one pass over the mapped weight (minimum and maximum of each group; the
+ * standard deviation for float 8). oq_qweight_producer then gives a payload that is computed as it
+ * is written, so a model's quantized weights are never all in memory. Both are safe to run for
+ * several weights at once.
  *
  * Weights may be float32, float16 or bfloat16 (arithmetic is float32, as the reference's
- * quantize_nparray; it knows the first two). Pages that were read are given back to the system as it goes, so
- * resident memory stays small whatever the size of the weight.
+ * quantize_nparray; it knows the first two). Pages that were read are given back to the system as
+ * it goes, so resident memory stays small whatever the size of the weight.
  */
 #ifndef OQ_QUANTIZE_QWEIGHT_H
 #define OQ_QUANTIZE_QWEIGHT_H
@@ -23,25 +24,21 @@
 #include "onnx/tensor.h"
 #include "quantize/qparam.h"
 
-typedef enum oq_qgroup {
-    OQ_QGROUP_TENSOR,
-    OQ_QGROUP_CHANNEL,
-    OQ_QGROUP_BLOCK
-} oq_qgroup;
+typedef enum oq_qgroup { OQ_QGROUP_TENSOR, OQ_QGROUP_CHANNEL, OQ_QGROUP_BLOCK } oq_qgroup;
 
 /* A weight and its division. */
 typedef struct oq_qweight {
     oq_tensor *tensor;
-    oq_dtype real;         /* element type of the weight */
-    oq_span data;          /* raw bytes */
-    const oq_file *file;   /* the mapping `data` lies in, or NULL */
+    oq_dtype real;       /* element type of the weight */
+    oq_span data;        /* raw bytes */
+    const oq_file *file; /* the mapping `data` lies in, or NULL */
     oq_qgroup group;
-    size_t axis;           /* CHANNEL, BLOCK: 0 .. rank - 1 */
-    uint64_t block;        /* BLOCK: elements of one block */
-    uint64_t count;        /* elements of the weight */
+    size_t axis;                  /* CHANNEL, BLOCK: 0 .. rank - 1 */
+    uint64_t block;               /* BLOCK: elements of one block */
+    uint64_t count;               /* elements of the weight */
     uint64_t outer, along, inner; /* product of dims before axis, dims[axis], product behind */
-    uint64_t n_blocks;     /* BLOCK: ceil(along / block) */
-    uint64_t n_params;     /* groups */
+    uint64_t n_blocks;            /* BLOCK: ceil(along / block) */
+    uint64_t n_params;            /* groups */
 } oq_qweight;
 
 /* Sets up a weight: finds its bytes, checks the axis and the rank. `axis` may be negative, as in
@@ -84,8 +81,8 @@ onq_code oq_qweight_quantize(const oq_qweight *w, oq_dtype type, const oq_qparam
 onq_code oq_qweight_producer(oq_arena *a, const oq_qweight *w, oq_dtype type,
                              const oq_qparams *params, const oq_producer **out, onq_error *err);
 
-/* The smallest and the largest number of a weight (0, 0 when it is empty); ONQ_E_INVALID when it holds
- * NaN or infinity. */
+/* The smallest and the largest number of a weight (0, 0 when it is empty); ONQ_E_INVALID when it
+ * holds NaN or infinity. */
 onq_code oq_qweight_minmax(const oq_qweight *w, float *lo, float *hi, onq_error *err);
 
 /* n numbers of a real type (OQ_FLOAT, OQ_FLOAT16, OQ_BFLOAT16, OQ_DOUBLE) as floats. */

@@ -13,8 +13,8 @@
 
 /* ---- which nodes */
 
-/* Axis of the channels that the weight in input 1 meets, in x and in the weight; false when the node is not one
- * for this. */
+/* Axis of the channels that the weight in input 1 meets, in x and in the weight; false when the
+ * node is not one for this. */
 static bool find_axes(const oq_node *n, const oq_tensor *w, bool *x_is_image, size_t *w_axis) {
     if (oq_str_is(n->op_type, "Conv") && oq_attr_int(n, "group", 1) == 1 && w->dims.n >= 3) {
         *x_is_image = true;

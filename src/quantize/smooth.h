@@ -24,9 +24,9 @@
 typedef struct oq_smooth_job {
     oq_model *model; /* is changed */
     oq_engine *engine;
-    oq_source *source; /* read from its beginning */
+    oq_source *source;          /* read from its beginning */
     oq_session_options session; /* threads, provider; the rest is set here */
-    oq_qconfig *config; /* alpha, folding; new nodes join nodes_to_exclude */
+    oq_qconfig *config;         /* alpha, folding; new nodes join nodes_to_exclude */
     size_t n_tensors, n_folded; /* out: tensors smoothed, and how many of those need no node */
 } oq_smooth_job;
 

@@ -1,5 +1,6 @@
 /*
- * smooth_fold.c — SmoothQuant's edits: scaled weights, and the division in a Mul or in the node before.
+ * smooth_fold.c — SmoothQuant's edits: scaled weights, and the division in a Mul or in the node
+ * before.
  */
 #include "quantize/smooth_parts.h"
 
@@ -7,8 +8,8 @@
 #include "onnx/edit.h"
 #include "quantize/finish.h"
 
-/* A copy of a constant with element i multiplied by factor[i / inner % n] (n factors along an axis). It has a new
- * name; what reads the old one does so still. */
+/* A copy of a constant with element i multiplied by factor[i / inner % n] (n factors along an
+ * axis). It has a new name; what reads the old one does so still. */
 static onq_code scaled(oq_smoothing *s, oq_tensor *t, size_t axis, const float *factor, uint64_t n,
                        oq_str *name, onq_error *err) {
     oq_model *m = s->job->model;
@@ -34,8 +35,9 @@ static onq_code scaled(oq_smoothing *s, oq_tensor *t, size_t axis, const float *
 /* A float initializer whose axis has n elements. */
 static oq_tensor *constant(const oq_smoothing *s, const oq_node *n, size_t slot, size_t axis,
                            uint64_t count) {
-    const oq_value *v =
-        slot < n->input.n && n->input.v[slot].n > 0 ? oq_index_find(&s->ix, n->input.v[slot]) : NULL;
+    const oq_value *v = slot < n->input.n && n->input.v[slot].n > 0
+                            ? oq_index_find(&s->ix, n->input.v[slot])
+                            : NULL;
     oq_tensor *t = v != NULL ? v->init : NULL;
     if (t == NULL || t->data_type.v != OQ_FLOAT || t->dims.n <= axis ||
         (uint64_t)t->dims.v[axis] != count)
@@ -120,13 +122,11 @@ static bool can_fold(const oq_smoothing *s, const oq_node *n, const oq_smooth_te
 
 /* Is it read by these nodes only, and made by a node? */
 static bool only_readers(const oq_value *v, const oq_smooth_tensor *t) {
-    return v != NULL && !v->is_output && v->producer != OQ_NO_NODE &&
-           v->uses.n == t->readers.n;
+    return v != NULL && !v->is_output && v->producer != OQ_NO_NODE && v->uses.n == t->readers.n;
 }
 
 /* The division as a Mul that the readers read instead. */
-static onq_code add_mul(oq_smoothing *s, oq_smooth_tensor *t, const float *factor,
-                        onq_error *err) {
+static onq_code add_mul(oq_smoothing *s, oq_smooth_tensor *t, const float *factor, onq_error *err) {
     oq_model *m = s->job->model;
     oq_arena *a = &m->arena;
     const oq_str scale = oq_qname_tensor(&s->names, t->name, "_smooth_scale");
@@ -158,13 +158,12 @@ onq_code oq_smooth_apply(oq_smoothing *s, oq_smooth_tensor *t, onq_error *err) {
     oq_model_touch(s->job->model);
     for (uint64_t c = 0; c < t->n; c++)
         factor[c] = 1.0f / t->scale[c];
-    oq_node *maker =
-        only_readers(v, t) ? s->ix.graph->node.v[v->producer] : NULL;
+    oq_node *maker = only_readers(v, t) ? s->ix.graph->node.v[v->producer] : NULL;
     if (s->job->config->smooth_quant_folding && maker != NULL && can_fold(s, maker, t, &p)) {
         /* What the maker reads now may have been scaled for another tensor already. */
         for (size_t i = 0; i < p.n; i++) {
-            oq_tensor *now = oq_graph_find_init(s->job->model->proto->graph,
-                                                maker->input.v[p.slot[i]]);
+            oq_tensor *now =
+                oq_graph_find_init(s->job->model->proto->graph, maker->input.v[p.slot[i]]);
             OQ_TRY(scale_input(s, maker, p.slot[i], now != NULL ? now : p.t[i], p.axis[i], factor,
                                t->n, err));
         }
@@ -174,8 +173,7 @@ onq_code oq_smooth_apply(oq_smoothing *s, oq_smooth_tensor *t, onq_error *err) {
     }
     for (size_t i = 0; i < t->readers.n; i++) {
         oq_smooth_reader *r = &t->readers.v[i];
-        oq_tensor *now =
-            oq_graph_find_init(s->job->model->proto->graph, r->node->input.v[1]);
+        oq_tensor *now = oq_graph_find_init(s->job->model->proto->graph, r->node->input.v[1]);
         OQ_TRY(scale_input(s, r->node, 1, now != NULL ? now : r->weight, r->w_axis, t->scale, t->n,
                            err));
     }

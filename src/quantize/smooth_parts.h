@@ -9,7 +9,8 @@
 #include "quantize/qname.h"
 #include "quantize/smooth.h"
 
-/* A node that reads the tensor, its weight, and the weight's axis that meets the tensor's channels. */
+/* A node that reads the tensor, its weight, and the weight's axis that meets the tensor's
+ * channels. */
 typedef struct oq_smooth_reader {
     oq_node *node;
     oq_tensor *weight;
@@ -20,9 +21,9 @@ typedef struct oq_smooth_tensor {
     oq_str name;
     bool is_image; /* channels are axis 1, not the last */
     bool skip;
-    uint64_t n;         /* channels */
-    float *most;        /* largest magnitude of each, over the samples */
-    float *scale;       /* s */
+    uint64_t n;   /* channels */
+    float *most;  /* largest magnitude of each, over the samples */
+    float *scale; /* s */
     OQ_VEC(oq_smooth_reader) readers;
 } oq_smooth_tensor;
 

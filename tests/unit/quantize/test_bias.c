@@ -1,6 +1,7 @@
 /*
- * test_bias.c — int32 biases: scales, rounding, saturation, and weight scales raised for them. The numbers were made by the
- * reference (quantize_bias_static_impl, _adjust_weight_scale_for_int32_bias).
+ * test_bias.c — int32 biases: scales, rounding, saturation, and weight scales raised for them. The
+ * numbers were made by the reference (quantize_bias_static_impl,
+ * _adjust_weight_scale_for_int32_bias).
  */
 #include "quantize/bias.h"
 

@@ -71,8 +71,10 @@ static const struct {
     {"{\"x\": [{\"axis\": 0}]}", "overrides per channel are for initializers"},
     {"{\"x\": [{\"convert\": {}}]}", "must specify a 'quant_type'"},
     {"{\"x\": [{\"convert\": {\"quant_type\": \"quint8\"}}]}", "must differ from the original"},
-    {"{\"x\": [{\"convert\": {\"quant_type\": \"qint8\", \"convert\": {}}}]}", "unknown in convert"},
-    {"{\"x\": [{\"convert\": {\"quant_type\": \"qint8\", \"recv_nodes\": 1}}]}", "list of node names"},
+    {"{\"x\": [{\"convert\": {\"quant_type\": \"qint8\", \"convert\": {}}}]}",
+     "unknown in convert"},
+    {"{\"x\": [{\"convert\": {\"quant_type\": \"qint8\", \"recv_nodes\": 1}}]}",
+     "list of node names"},
     {"{\"x\": [{\"convert\": {\"quant_type\": \"qint8\", \"scale\": 1, \"zero_point\": 200}}]}",
      "zero_point 200 is outside of -128"},
     {"{\"w\": [{\"convert\": {\"quant_type\": \"quint8\"}}]}", "not for initializers"},
@@ -81,11 +83,13 @@ static const struct {
     {"{\"w\": [{\"axis\": 0}, {}, {}]}", "3 channels are given, axis 0 has 4"},
     {"{\"w\": [{\"axis\": 1, \"quant_type\": \"qint8\"}, {\"quant_type\": \"quint8\"}, {}]}",
      "channel 1: quant_type differs"},
-    {"{\"w\": [{\"axis\": 1, \"scale\": 1, \"zero_point\": 0}, {}, {}]}", "for all channels or for none"},
+    {"{\"w\": [{\"axis\": 1, \"scale\": 1, \"zero_point\": 0}, {}, {}]}",
+     "for all channels or for none"},
     {"{\"w\": [{\"axis\": 1, \"rmin\": 0, \"rmax\": 1}, {\"rmin\": 0}, {}]}",
      "rmin and rmax are for all channels"},
     {"{\"nobody\": [{\"symmetric\": true}]}", "tensor 'nobody': is not present in the model"},
-    {"{\"x\": [{\"symmetric\": true}], \"a\": [{}], \"b\": [{}]}", "2 overrides are wrong; the first"},
+    {"{\"x\": [{\"symmetric\": true}], \"a\": [{}], \"b\": [{}]}",
+     "2 overrides are wrong; the first"},
 };
 
 static void refused(void **state) {
@@ -125,11 +129,13 @@ static void read_back(void **state) {
     oq_overrides o;
     oq_arena_init(&a, oq_alloc_default());
     oq_overrides_init(&o, &a);
-    assert_ok(oq_json_parse("t", oq_str_of("{\"x\": [{\"symmetric\": false, \"convert\": {\"quant_type\": "
-                                           "\"quint16\", \"recv_nodes\": [\"a\", \"b\"]}}], \"w\": "
-                                           "[{\"axis\": 0, \"rmin\": -1.5, \"rmax\": 2}]}"),
-                            &root, &err),
-              err);
+    assert_ok(
+        oq_json_parse("t",
+                      oq_str_of("{\"x\": [{\"symmetric\": false, \"convert\": {\"quant_type\": "
+                                "\"quint16\", \"recv_nodes\": [\"a\", \"b\"]}}], \"w\": "
+                                "[{\"axis\": 0, \"rmin\": -1.5, \"rmax\": 2}]}"),
+                      &root, &err),
+        err);
     assert_ok(oq_overrides_parse(&o, "t", root, &err), err);
     json_decref(root);
     const oq_override *x = oq_overrides_tensor(&o, OQ_S("x"));

@@ -1,6 +1,7 @@
 /*
- * test_qdq.c — the QDQ driver on graphs that are awkward: names that are taken, tensors quantized already, readers
- * inside subgraphs, long chains, no memory. What is equal to the reference is tested in tests/parity.
+ * test_qdq.c — the QDQ driver on graphs that are awkward: names that are taken, tensors quantized
+ * already, readers inside subgraphs, long chains, no memory. What is equal to the reference is
+ * tested in tests/parity.
  */
 #include "quantize/qdq.h"
 
@@ -9,8 +10,8 @@
 #include "onnx/check.h"
 #include "testing.h"
 
-#include <stdio.h>
 #include <math.h>
+#include <stdio.h>
 #include <time.h>
 
 typedef struct fix {
@@ -45,8 +46,11 @@ static bool range(fix *f, const char *name, double lo, double hi) {
 
 static onq_code quantize(fix *f, bm *b, onq_error *err) {
     OQ_TRY(oq_shapes_infer(b->m, NULL, &f->shapes, err));
-    const oq_qdq_job job = {.model = b->m, .config = &f->config, .ranges = &f->ranges,
-                            .shapes = f->shapes, .plan = &f->plan};
+    const oq_qdq_job job = {.model = b->m,
+                            .config = &f->config,
+                            .ranges = &f->ranges,
+                            .shapes = f->shapes,
+                            .plan = &f->plan};
     OQ_TRY(oq_qdq_run(&job, err));
     return oq_model_check(b->m, err);
 }
@@ -293,10 +297,10 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain),          cmocka_unit_test(taken_names),
-        cmocka_unit_test(read_inside),    cmocka_unit_test(quantized_already),
+        cmocka_unit_test(plain),           cmocka_unit_test(taken_names),
+        cmocka_unit_test(read_inside),     cmocka_unit_test(quantized_already),
         cmocka_unit_test(input_is_output), cmocka_unit_test(no_range),
-        cmocka_unit_test(nan_range),      cmocka_unit_test(long_chain),
+        cmocka_unit_test(nan_range),       cmocka_unit_test(long_chain),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * test_qop.c — the operator table: sorted, without duplicates, and as complete as the three registries of the
- * reference.
+ * test_qop.c — the operator table: sorted, without duplicates, and as complete as the three
+ * registries of the reference.
  */
 #include "quantize/qop.h"
 

@@ -101,10 +101,12 @@ static void set_ranges(oq_ranges *r, bm *b) {
 static void print_node(const oq_node *n, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "%.*s ", OQ_STR(n->op_type));
     for (size_t i = 0; i < n->input.n; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%.*s", i > 0 ? "," : "", OQ_STR(n->input.v[i]));
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s", i > 0 ? "," : "",
+                               OQ_STR(n->input.v[i]));
     at += (size_t)snprintf(out + at, size - at, " -> ");
     for (size_t i = 0; i < n->output.n; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%.*s", i > 0 ? "," : "", OQ_STR(n->output.v[i]));
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s", i > 0 ? "," : "",
+                               OQ_STR(n->output.v[i]));
     if (oq_attr_find(n, "axis") != NULL && oq_str_ends(n->op_type, OQ_S("uantizeLinear")))
         snprintf(out + at, size - at, " axis=%lld", (long long)oq_attr_int(n, "axis", 0));
 }
@@ -136,8 +138,8 @@ static size_t run_case(text_case *c, char got[LINES][400]) {
     set_options(&config, c->head);
     set_ranges(&ranges, &b);
     assert_ok(oq_shapes_infer(b.m, NULL, &shapes, &err), err);
-    const oq_qdq_job job = {.model = b.m, .config = &config, .ranges = &ranges, .shapes = shapes,
-                            .plan = &plan};
+    const oq_qdq_job job = {
+        .model = b.m, .config = &config, .ranges = &ranges, .shapes = shapes, .plan = &plan};
     assert_ok(oq_qdq_run(&job, &err), err);
     assert_ok(oq_model_check(b.m, &err), err);
     const size_t n = b.g->node.n < LINES ? b.g->node.n : LINES;
@@ -199,7 +201,8 @@ static void accept_all(void) {
         n++;
     fclose(f);
     f = open_cases("w");
-    fprintf(f, "# What QDQ makes of each operator. tests/unit/quantize/test_quant_ops.c says how to read this;\n"
+    fprintf(f, "# What QDQ makes of each operator. tests/unit/quantize/test_quant_ops.c says how "
+               "to read this;\n"
                "# ONQ_ACCEPT=1 writes the lines behind -- anew.\n");
     for (size_t i = 0; i < n; i++) {
         fprintf(f, "\n%s\n", all[i].head);
@@ -233,8 +236,8 @@ static void cases(void **state) {
         const size_t n = run_case(&c, got);
         for (size_t i = 0; i < n || i < c.n_want; i++)
             if (i >= n || i >= c.n_want || strcmp(got[i], c.want[i]) != 0)
-                fail_msg("%s: node %zu is\n  %s\nwanted\n  %s", c.head, i, i < n ? got[i] : "(none)",
-                         i < c.n_want ? c.want[i] : "(none)");
+                fail_msg("%s: node %zu is\n  %s\nwanted\n  %s", c.head, i,
+                         i < n ? got[i] : "(none)", i < c.n_want ? c.want[i] : "(none)");
     }
     fclose(f);
     assert_true(n_cases > 0);

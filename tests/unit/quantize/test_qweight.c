@@ -1,5 +1,6 @@
 /*
- * test_qweight.c — weights: every division into groups, every type, against a plain loop over elements.
+ * test_qweight.c — weights: every division into groups, every type, against a plain loop over
+ * elements.
  */
 #include "quantize/qweight.h"
 
@@ -16,7 +17,8 @@ static const oq_dtype types[] = {OQ_INT8, OQ_UINT8, OQ_INT16, OQ_UINT16, OQ_INT4
 
 /* The group of element i, by its indices. */
 static uint64_t group_of(const oq_qweight *w, uint64_t i) {
-    const uint64_t at = i / w->inner % w->along, behind = i % w->inner, before = i / w->inner / w->along;
+    const uint64_t at = i / w->inner % w->along, behind = i % w->inner,
+                   before = i / w->inner / w->along;
     if (w->group == OQ_QGROUP_TENSOR)
         return 0;
     if (w->group == OQ_QGROUP_CHANNEL)
@@ -262,9 +264,9 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_divisions),    cmocka_unit_test(other_storage),
-        cmocka_unit_test(empty_and_bad),    cmocka_unit_test(overridden_range),
-        cmocka_unit_test(deviation),        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(all_divisions), cmocka_unit_test(other_storage),
+        cmocka_unit_test(empty_and_bad), cmocka_unit_test(overridden_range),
+        cmocka_unit_test(deviation),     cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
