@@ -166,7 +166,7 @@ foreach(file IN LISTS PYTEST_FILES)
   cmake_path(GET file PARENT_PATH folder)
   cmake_path(GET folder FILENAME group)
   string(REGEX REPLACE "^test_" "" short ${stem})
-  onq_add_test(${group}.${short} "parity" 1500 "${ONQ_VENV_PYTHON}" -m pytest -q -rs -p no:cacheprovider "${file}")
+  onq_add_test(${group}.${short} "parity" 1500 "${ONQ_VENV_PYTHON}" -m pytest "${file}")
   set_property(TEST "${group}.${short}" PROPERTY COST 100) # the long ones first
   set_property(TEST "${group}.${short}" APPEND PROPERTY ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python"
                "PYTHONDONTWRITEBYTECODE=1")
