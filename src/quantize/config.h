@@ -19,24 +19,33 @@ typedef struct oq_qaxis {
 } oq_qaxis;
 
 typedef struct oq_qconfig {
-    oq_arena *arena; /* texts and lists live here */
-
-    oq_dtype activation_type, weight_type;
-    bool per_channel, reduce_range;
+    oq_arena *arena;  /* texts and lists live here */
     oq_pick op_types; /* empty: the default list of the mode */
-    bool op_types_all; /* every operator of the model */
     oq_pick nodes_to_quantize, nodes_to_exclude;
-    bool strict; /* a name that matches nothing is an error */
-    bool trained; /* parameters come from training (qat.h): overrides are exact, activations without are left */
+    oq_dtype activation_type, weight_type;
+
+    /* extra_options that are numbers and lists */
+    oq_pick exclude_output_ops;
+    OQ_VEC(oq_qaxis) op_axis; /* QDQOpTypePerChannelSupportToAxis */
+    uint64_t block_size;      /* 0: none */
+    double min_real_range;    /* if has_min_real_range */
+    double smooth_quant_alpha;
+    oq_tri weight_symmetric;
+    oq_tri matmul_const_b_only;  /* unset: no for static, yes for dynamic */
+    int32_t default_tensor_type; /* an oq_dtype; 0: none */
+
+    bool per_channel, reduce_range;
+    bool op_types_all; /* every operator of the model */
+    bool strict;       /* a name that matches nothing is an error */
+    /* Parameters come from training (qat.h): overrides are exact, activations without are left. */
+    bool trained;
     bool trained_all; /* and inputs or weights have some too: all that was trained is to be kept */
 
-    /* extra_options */
+    /* extra_options that are flags */
     bool activation_symmetric;
     bool activation_restricted_asymmetric;
-    oq_tri weight_symmetric;
     bool enable_subgraph;
     bool force_quantize_no_input_check;
-    oq_tri matmul_const_b_only; /* unset: no for static, yes for dynamic */
     bool add_qdq_pair_to_weight;
     bool dedicated_qdq_pair;
     bool quantize_bias;
@@ -45,13 +54,7 @@ typedef struct oq_qconfig {
     bool disable_weight_adjust;
     bool sigmoid_nnapi;
     bool has_min_real_range;
-    double min_real_range;
-    oq_pick exclude_output_ops;
-    OQ_VEC(oq_qaxis) op_axis; /* QDQOpTypePerChannelSupportToAxis */
-    uint64_t block_size;       /* 0: none */
-    int32_t default_tensor_type; /* an oq_dtype; 0: none */
     bool smooth_quant;
-    double smooth_quant_alpha;
     bool smooth_quant_folding;
 } oq_qconfig;
 

@@ -86,7 +86,7 @@ static onq_code get_flag(const json_t *v, const char *key, oq_tri *out, onq_erro
 }
 
 static onq_code get_scale(const json_t *v, oq_override *out, onq_error *err) {
-    double d;
+    double d = 0.0;
     OQ_TRY(get_real(v, "scale", &d, err));
     out->scale = (float)d;
     out->has_scale = true;

@@ -6,13 +6,13 @@
 #include <ctype.h>
 
 static const oq_qtype_info types[] = {
-    {OQ_INT8, "QInt8", true, false, {-128, 127}, {-127, 127}, {-64, 64}},
-    {OQ_UINT8, "QUInt8", false, false, {0, 255}, {0, 255}, {0, 127}},
-    {OQ_FLOAT8E4M3FN, "QFLOAT8E4M3FN", true, true, {0, 0}, {0, 0}, {0, 0}},
-    {OQ_INT16, "QInt16", true, false, {-32768, 32767}, {-32767, 32767}, {-16384, 16384}},
-    {OQ_UINT16, "QUInt16", false, false, {0, 65535}, {0, 65535}, {0, 32767}},
-    {OQ_INT4, "QInt4", true, false, {-8, 7}, {-8, 7}, {-4, 3}},
-    {OQ_UINT4, "QUInt4", false, false, {0, 15}, {0, 15}, {0, 7}},
+    {"QInt8", OQ_INT8, {-128, 127}, {-127, 127}, {-64, 64}, true, false},
+    {"QUInt8", OQ_UINT8, {0, 255}, {0, 255}, {0, 127}, false, false},
+    {"QFLOAT8E4M3FN", OQ_FLOAT8E4M3FN, {0, 0}, {0, 0}, {0, 0}, true, true},
+    {"QInt16", OQ_INT16, {-32768, 32767}, {-32767, 32767}, {-16384, 16384}, true, false},
+    {"QUInt16", OQ_UINT16, {0, 65535}, {0, 65535}, {0, 32767}, false, false},
+    {"QInt4", OQ_INT4, {-8, 7}, {-8, 7}, {-4, 3}, true, false},
+    {"QUInt4", OQ_UINT4, {0, 15}, {0, 15}, {0, 7}, false, false},
 };
 
 const oq_qtype_info *oq_qtype_find(oq_dtype dt) {

@@ -15,13 +15,13 @@ typedef struct oq_qrange {
 } oq_qrange;
 
 typedef struct oq_qtype_info {
-    oq_dtype dtype;
     const char *name; /* "QInt8", as the reference's QuantType */
-    bool is_signed;
-    bool is_float;       /* float 8: no integer ranges, no zero point */
+    oq_dtype dtype;
     oq_qrange full;      /* everything the type holds */
     oq_qrange symmetric; /* the same unless the type is signed and 8 or 16 bits wide */
     oq_qrange reduced;   /* one bit less */
+    bool is_signed;
+    bool is_float; /* float 8: no integer ranges, no zero point */
 } oq_qtype_info;
 
 /* NULL for a type that is no quantized type. */

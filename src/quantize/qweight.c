@@ -399,10 +399,11 @@ static onq_code round_float8(void *ctx, const float *x, uint64_t pos, size_t n, 
     for (size_t i = 0; i < n; i++) {
         const float v = x[i] / k->params->scale[r->p + (r->each ? i : 0)];
         const uint8_t b = oq_f32_to_fp8(oq_real_round(real, (double)v), OQ_FP8_E4M3FN, true);
+        const unsigned long long at = pos + i;
         if ((b & 127) == 127)
             return oq_fail(err, ONQ_E_INVALID,
                            "weight '%.*s': element %llu is not a number in float 8",
-                           OQ_STR(k->w->tensor->name), (unsigned long long)(pos + i));
+                           OQ_STR(k->w->tensor->name), at);
         k->out[pos + i] = b;
     }
     return ONQ_OK;

@@ -25,9 +25,11 @@ static onq_code scaled(oq_smoothing *s, oq_tensor *t, size_t axis, const float *
         name->p != NULL ? oq_tensor_new(&m->arena, *name, OQ_FLOAT, t->dims.v, t->dims.n) : NULL;
     if (v == NULL || copy == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, copy))
         return oq_fail_nomem(err);
-    memcpy(v, data.p, count * sizeof(float));
-    for (uint64_t i = 0; i < count; i++)
-        v[i] *= factor[i / inner % n];
+    if (count > 0 && inner > 0) {
+        memcpy(v, data.p, count * sizeof(float));
+        for (uint64_t i = 0; i < count; i++)
+            v[i] *= factor[i / inner % n];
+    }
     oq_tensor_set_view(copy, v, count * sizeof(float));
     return ONQ_OK;
 }
