@@ -18,25 +18,30 @@ typedef struct row {
     oq_up_adapter adapt;
 } row;
 
+/* Rows without an adapter are OQ_UP_SAME's. */
 static const row rows[] = {
-#define OQ_UP_SAME(to, op)
+#define OQ_UP_SAME(to, op)     {to, {op, sizeof(op) - 1}, NULL},
 #define OQ_UP(to, op, adapter) {to, {op, sizeof(op) - 1}, oq_up_##adapter},
 #include "onnx/upgrade.def"
 #undef OQ_UP
 #undef OQ_UP_SAME
 };
 
-static const oq_up_adapter *find_adapter(int64_t to, oq_str op) {
+static const row *find_row(int64_t to, oq_str op) {
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         if (rows[i].to == to && oq_str_eq(rows[i].op, op))
-            return &rows[i].adapt;
+            return &rows[i];
     }
     return NULL;
 }
 
+bool oq_opset_changed(oq_str op, int64_t to) {
+    return find_row(to, op) != NULL;
+}
+
 static bool any_adapter(int64_t to) {
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
-        if (rows[i].to == to)
+        if (rows[i].to == to && rows[i].adapt != NULL)
             return true;
     }
     return false;
@@ -375,10 +380,10 @@ bool oq_up_rename(oq_upgrade *u, oq_up_graph *g, oq_str from, oq_str to) {
 static onq_code adapt_node(oq_upgrade *u, oq_up_graph *x, oq_node **node, oq_node **after,
                            onq_error *err) {
     oq_node *n = *node;
-    const oq_up_adapter *adapt = is_default(n->domain) ? find_adapter(u->to, n->op_type) : NULL;
-    if (adapt == NULL)
+    const row *change = is_default(n->domain) ? find_row(u->to, n->op_type) : NULL;
+    if (change == NULL || change->adapt == NULL)
         return ONQ_OK;
-    const onq_code rc = (*adapt)(u, x, node, after, err);
+    const onq_code rc = change->adapt(u, x, node, after, err);
     if (rc == ONQ_E_NOMEM && err != NULL && err->code != ONQ_E_NOMEM)
         return oq_fail_nomem(err);
     return rc == ONQ_OK ? rc

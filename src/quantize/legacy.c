@@ -322,8 +322,12 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
 
 /* ---- the pass */
 
+bool oq_legacy_knows(oq_str type) {
+    return oq_str_is(type, "Conv") || oq_str_is(type, "MatMul");
+}
+
 static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight) {
-    if (!oq_str_is(n->op_type, "Conv") && !oq_str_is(n->op_type, "MatMul"))
+    if (!oq_legacy_knows(n->op_type))
         return "only Conv and MatMul are quantized in these modes";
     if (n->domain.n != 0 || n->input.n < 2 || n->output.n != 1)
         return "not an operator of ONNX";

@@ -48,6 +48,8 @@ typedef struct oq_legacy_job {
     oq_plan *plan;
 } oq_legacy_job;
 
+/* Do these modes quantize the operator type? */
+bool oq_legacy_knows(oq_str type);
 /* Quantizes the main graph in place. */
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err);
 
