@@ -2,7 +2,7 @@
  * hist_guess.c — the vector part of histograms: one body, compiled for what a machine may have.
  *
  * The many values that lie exactly on an edge are zeros and those a Clip has cut off; the bins of zero and
- * of the ends of the range are known beforehand, so these are not marked.
+ * of the end of the range are known beforehand, so these are not marked.
  */
 #include "calibrate/hist_guess.h"
 
@@ -10,17 +10,19 @@
 
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
+typedef uint32_t v16u __attribute__((vector_size(64)));
 
-#define GUESS_KERNEL(name, attribute, LANES, vf, vi)                                               \
-    attribute static oq_hist_guessed name(const oq_hist *h, const float *v, size_t n,              \
-                                          int32_t *bin) {                                          \
+#define GUESS_KERNEL(name, attribute, LANES, vf, vi, vu)                                           \
+    attribute static size_t name(const oq_hist *h, const float *v, size_t n, int32_t *bin) {       \
         const float first = h->first, last = h->last, scale = h->scale;                            \
         const float near_lo = h->unsure, near_hi = 1.0f - h->unsure;                               \
-        const int32_t top = (int32_t)h->n_bins - 1, zero_bin = h->zero_bin;                        \
+        const uint32_t top = (uint32_t)h->n_bins - 1;                                              \
+        const int32_t zero_bin = h->zero_bin, top_bin = (int32_t)top;                              \
         const int32_t keep = h->abs ? INT32_MAX : -1;                                              \
-        vi bad = {0}, marks = {0};                                                                 \
+        vi marks = {0};                                                                            \
         float rest[LANES];                                                                         \
         for (size_t i = 0; i < n; i += LANES) {                                                    \
             vf a;                                                                                  \
@@ -32,35 +34,31 @@ typedef int32_t v16i __attribute__((vector_size(64)));
                 memcpy(&a, rest, sizeof(a));                                                       \
             }                                                                                      \
             a = (vf)((vi)a & keep);                                                                \
-            bad |= ~((a >= first) & (a <= last));                                                  \
             const vf t = (a - first) * scale;                                                      \
-            vi b = __builtin_convertvector(t, vi);                                                 \
+            vi b = __builtin_convertvector(t, vi); /* NaN and what is too large: negative */       \
             const vf r = t - __builtin_convertvector(b, vf);                                       \
-            const vi zero = a == 0, known = zero | (a == first) | (a == last);                     \
-            const vi unsure = ~known & ((r < near_lo) | (r > near_hi));                            \
-            const vi over = (b > top) | (a == last);                                               \
-            b = (over & top) | (~over & b);                                                        \
-            b = (zero & zero_bin) | (~zero & (b | (unsure & OQ_HIST_UNSURE)));                     \
+            const vi zero = a == 0, end = a == last;                                               \
+            const vi outside = (vi)((vu)b > top);                                                  \
+            const vi unsure = ~(zero | end) & (outside | (r < near_lo) | (r > near_hi));           \
+            b = (zero & zero_bin) | (~zero & b);                                                   \
+            b = (end & top_bin) | (~end & (b | (unsure & OQ_HIST_UNSURE)));                        \
             marks -= unsure;                                                                       \
             memcpy(bin + i, &b, sizeof(b));                                                        \
         }                                                                                          \
-        oq_hist_guessed g = {0};                                                                   \
-        int32_t bads[LANES], counts[LANES];                                                        \
-        memcpy(bads, &bad, sizeof(bads));                                                          \
+        int32_t counts[LANES];                                                                     \
+        size_t total = 0;                                                                          \
         memcpy(counts, &marks, sizeof(counts));                                                    \
-        for (int k = 0; k < LANES; k++) {                                                          \
-            g.odd |= bads[k] != 0;                                                                 \
-            g.unsure += (size_t)counts[k];                                                         \
-        }                                                                                          \
-        return g;                                                                                  \
+        for (int k = 0; k < LANES; k++)                                                            \
+            total += (size_t)counts[k];                                                            \
+        return total;                                                                              \
     }
 
-GUESS_KERNEL(guess_plain, , 8, v8f, v8i)
+GUESS_KERNEL(guess_plain, , 8, v8f, v8i, v8u)
 
 #if defined(__x86_64__)
-GUESS_KERNEL(guess_avx2, __attribute__((target("avx2"))), 8, v8f, v8i)
+GUESS_KERNEL(guess_avx2, __attribute__((target("avx2"))), 8, v8f, v8i, v8u)
 GUESS_KERNEL(guess_avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))), 16, v16f,
-             v16i)
+             v16i, v16u)
 #endif
 
 oq_hist_guess_fn oq_hist_guess_at(size_t i) {

@@ -8,16 +8,13 @@
 
 /* Values that are guessed in one go; they and their bins stay in the first-level cache. */
 #define OQ_HIST_PORTION 512
-/* Set in a bin whose value lies so near an edge that rounding could have put it on the wrong side. */
+/* Set in a bin whose value lies so near an edge that rounding could have put it on the wrong side, or outside
+ * the range, or is NaN. The bin itself is then right or one off, or means nothing. */
 #define OQ_HIST_UNSURE INT32_MIN
 
-typedef struct oq_hist_guessed {
-    bool odd;      /* a value is not in the range, or NaN: the bins are not to be used */
-    size_t unsure; /* how many are marked */
-} oq_hist_guessed;
-
-typedef oq_hist_guessed (*oq_hist_guess_fn)(const oq_hist *h, const float *v, size_t n,
-                                            int32_t bin[OQ_HIST_PORTION]);
+/* Fills the bins of n values (OQ_HIST_PORTION at most; bins behind the n-th may be written too). Returns how many are marked. */
+typedef size_t (*oq_hist_guess_fn)(const oq_hist *h, const float *v, size_t n,
+                                   int32_t bin[OQ_HIST_PORTION]);
 
 /* The fastest the machine has. */
 oq_hist_guess_fn oq_hist_guess_best(void);

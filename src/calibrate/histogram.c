@@ -3,8 +3,8 @@
  *
  * float32 goes in portions that stay in the first-level cache: guesses by vector arithmetic (hist_guess.c), then one
  * pass that corrects and counts. Values of neural networks repeat (zeros behind a
- * Relu), and adding to one counter again and again waits for the store before: four histograms
- * taken in turn avoid that.
+ * Relu), and adding to one counter again and again waits for the store before: four counters for each bin,
+ * taken in turn, avoid that.
  */
 #include "calibrate/histogram.h"
 
@@ -16,8 +16,8 @@
 #include <string.h>
 
 #define COPIES 4
-/* From here on clearing and adding up the copies costs less than they save. */
-#define COPIES_FROM 8192
+/* From so many values a bin on, clearing and adding up the counters costs less than they save. */
+#define COPIES_FROM 12
 #define NONE UINT32_MAX
 
 
@@ -175,33 +175,24 @@ static onq_code add_f16(oq_hist *h, const uint16_t *v, size_t n, onq_error *err)
 
 /* ---- float32 ---- */
 
-/* The bin of a guess that is right or one off. */
-static size_t settle(const oq_hist *h, float x, int32_t guess_bin) {
-    size_t i = (size_t)(guess_bin & INT32_MAX);
+/* The bin of a value whose guess is marked; n_bins for one that is not counted. */
+static size_t settle(const oq_hist *h, float x, int32_t guessed) {
     if (h->abs)
         x = fabsf(x);
+    if (!(x >= h->first && x <= h->last))
+        return h->n_bins;
+    size_t i = (size_t)(guessed & INT32_MAX);
+    if (i >= h->n_bins)
+        i = h->n_bins - 1;
     i -= x < h->edges[i];
     i += (i + 1 < h->n_bins) & (x >= h->edges[i + 1]);
     return i;
 }
 
-/* Settles the marked ones among m bins. */
 static void settle_marked(const oq_hist *h, const float *v, size_t m, int32_t *bin) {
     for (size_t i = 0; i < m; i++)
         if (bin[i] < 0)
             bin[i] = (int32_t)settle(h, v[i], bin[i]);
-}
-
-/* The bins of a portion of at most OQ_HIST_PORTION values; false when they cannot be guessed. A few marked ones are left
- * to the counting; where there are many, all are settled at once, without a branch that is hard to foretell. */
-static bool portion(const oq_hist *h, oq_hist_guess_fn guess, const float *v, size_t m,
-                    int32_t *bin) {
-    const oq_hist_guessed g = guess(h, v, m, bin);
-    if (g.odd)
-        return false;
-    for (size_t i = 0; g.unsure > m / 16 && i < m; i++)
-        bin[i] = (int32_t)settle(h, v[i], bin[i]);
-    return true;
 }
 
 static void add_few(oq_hist *h, const float *v, size_t n) {
@@ -209,44 +200,47 @@ static void add_few(oq_hist *h, const float *v, size_t n) {
     int32_t bin[OQ_HIST_PORTION];
     for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
         const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
-        if (!portion(h, guess, v + at, m, bin)) {
-            add_slow(h, v + at, m);
-            continue;
-        }
-        settle_marked(h, v + at, m, bin);
+        if (guess(h, v + at, m, bin) > 0)
+            settle_marked(h, v + at, m, bin);
         for (size_t i = 0; i < m; i++)
-            h->count[bin[i]]++;
+            if ((size_t)bin[i] < h->n_bins)
+                h->count[bin[i]]++;
     }
 }
 
-/* At most 2^32 - 1 values: the copies count in 32 bits. */
-static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *scratch) {
+/* Counters that are taken in turn lie side by side: the few bins that most values fall into share lines. At
+ * most 2^32 - 1 values: they count in 32 bits. */
+static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *counters) {
     const oq_hist_guess_fn guess = oq_hist_guess_best();
     int32_t bin[OQ_HIST_PORTION];
-    uint32_t *const c0 = scratch, *const c1 = c0 + h->n_bins, *const c2 = c1 + h->n_bins,
-                   *const c3 = c2 + h->n_bins;
-    memset(c0, 0, COPIES * h->n_bins * sizeof(uint32_t));
+    memset(counters, 0, COPIES * (h->n_bins + 1) * sizeof(uint32_t));
     for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
         const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
-        if (!portion(h, guess, v + at, m, bin)) {
-            add_slow(h, v + at, m);
-            continue;
-        }
+        const size_t marked = guess(h, v + at, m, bin);
+        if (marked > m / 16) /* so many that looking for them in passing would not pay */
+            settle_marked(h, v + at, m, bin);
         size_t i = 0;
         for (; i + COPIES <= m; i += COPIES) {
-            if (OQ_UNLIKELY((bin[i] | bin[i + 1] | bin[i + 2] | bin[i + 3]) < 0))
+            uint64_t a, b; /* two bins each */
+            memcpy(&a, bin + i, sizeof(a));
+            memcpy(&b, bin + i + 2, sizeof(b));
+            if (OQ_UNLIKELY(((a | b) & 0x8000000080000000u) != 0)) {
                 settle_marked(h, v + at + i, COPIES, bin + i);
-            c0[bin[i]]++;
-            c1[bin[i + 1]]++;
-            c2[bin[i + 2]]++;
-            c3[bin[i + 3]]++;
+                memcpy(&a, bin + i, sizeof(a));
+                memcpy(&b, bin + i + 2, sizeof(b));
+            }
+            counters[COPIES * (a & UINT32_MAX)]++;
+            counters[COPIES * (a >> 32) + 1]++;
+            counters[COPIES * (b & UINT32_MAX) + 2]++;
+            counters[COPIES * (b >> 32) + 3]++;
         }
         settle_marked(h, v + at + i, m - i, bin + i);
         for (; i < m; i++)
-            c0[bin[i]]++;
+            counters[COPIES * (size_t)bin[i]]++;
     }
     for (size_t i = 0; i < h->n_bins; i++)
-        h->count[i] += (uint64_t)c0[i] + c1[i] + c2[i] + c3[i];
+        for (size_t k = 0; k < COPIES; k++)
+            h->count[i] += counters[COPIES * i + k];
 }
 
 static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
@@ -268,8 +262,8 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *
         add_slow(h, v, n);
         return ONQ_OK;
     }
-    const bool copies = n >= COPIES_FROM && n >= 4 * h->n_bins;
-    if (copies && !scratch_fits(scratch, h->alloc, COPIES * h->n_bins))
+    const bool copies = n / COPIES_FROM >= h->n_bins;
+    if (copies && !scratch_fits(scratch, h->alloc, COPIES * (h->n_bins + 1)))
         return oq_fail_nomem(err);
     for (size_t at = 0; at < n;) { /* in parts that 32 bits count */
         const size_t m = n - at < UINT32_MAX ? n - at : UINT32_MAX;

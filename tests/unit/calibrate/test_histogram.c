@@ -3,7 +3,7 @@
  */
 #include "calibrate/histogram.h"
 
-#include "calibrate/npmath.h"
+#include "calibrate/hist_guess.h"
 #include "flaky_alloc.h"
 #include "testing.h"
 
@@ -41,7 +41,7 @@ static float number(int kind, float first, float last, const float *edges, size_
 
 static void fast_is_numpys(void **state) {
     (void)state;
-    static float v[20000];
+    static float v[60000];
     static uint64_t want[5000];
     static const size_t bins[] = {1, 2, 7, 128, 2048, 4999};
     onq_error err = ONQ_ERROR_INIT;
@@ -52,7 +52,7 @@ static void fast_is_numpys(void **state) {
         const float t = ldexpf(0.5f + (float)rand() / (float)RAND_MAX, rand() % 60 - 30);
         const float first = round % 3 == 0 ? t / 3 : -t, last = t;
         const size_t n_bins = bins[(size_t)rand() % OQ_COUNT(bins)];
-        const size_t n = round % 5 == 0 ? 20000 : (size_t)(rand() % 700);
+        const size_t n = round % 5 == 0 ? 60000 : (size_t)(rand() % 700);
         oq_hist h;
         assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, first, last, n_bins, &err),
                   err);
@@ -69,6 +69,42 @@ static void fast_is_numpys(void **state) {
     }
     assert_true(n_fast > 250);
     oq_hist_scratch_release(&scratch, oq_alloc_default());
+}
+
+/* What the vector loops do not mark is right, in every one that the machine has. */
+static void guesses(void **state) {
+    (void)state;
+    onq_error err = ONQ_ERROR_INIT;
+    size_t n_kernels = 0;
+    for (size_t k = 0; oq_hist_guess_at(k) != NULL; k++, n_kernels++) {
+        srand(17);
+        for (int round = 0; round < 200; round++) {
+            float v[OQ_HIST_PORTION];
+            int32_t bin[OQ_HIST_PORTION];
+            oq_hist h;
+            const float t = ldexpf(0.7f, rand() % 40 - 20);
+            assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, -t, t, 2048, &err), err);
+            const size_t n = (size_t)rand() % OQ_HIST_PORTION + 1;
+            for (size_t i = 0; i < n; i++)
+                v[i] = rand() % 50 == 0   ? NAN
+                       : rand() % 50 == 0 ? 3 * t
+                       : rand() % 50 == 0 ? -INFINITY
+                                          : number(round % 4, -t, t, h.edges, 2048);
+            const size_t marked = oq_hist_guess_at(k)(&h, v, n, bin);
+            size_t seen = 0;
+            for (size_t i = 0; i < n; i++) {
+                seen += bin[i] < 0;
+                if (bin[i] >= 0) {
+                    assert_true(v[i] >= -t && v[i] <= t);
+                    assert_int_equal(bin[i], numpy_bin(&h, v[i]));
+                }
+            }
+            /* the padding of the last block repeats the last value, marks included */
+            assert_true(marked >= seen && marked <= seen + 16);
+            oq_hist_release(&h);
+        }
+    }
+    assert_true(n_kernels >= 1);
 }
 
 static void left_out(void **state) {
@@ -148,19 +184,19 @@ static void too_many(void **state) {
 
 static onq_code fill(const onq_allocator *a, void *ctx, onq_error *err) {
     (void)ctx;
-    static float v[20000];
+    static float v[40000];
     static uint16_t half[64];
     oq_hist_scratch scratch = {0};
     oq_hist h = {0}, g = {0};
     onq_code rc = oq_hist_uniform(&h, a, OQ_FLOAT, false, -1, 1, 2048, err);
     if (rc == ONQ_OK)
-        rc = oq_hist_add(&h, v, 20000, &scratch, err);
+        rc = oq_hist_add(&h, v, 40000, &scratch, err);
     if (rc == ONQ_OK)
         rc = oq_hist_uniform(&g, a, OQ_FLOAT16, true, 0, 1, 128, err);
     if (rc == ONQ_OK)
         rc = oq_hist_add(&g, half, 64, &scratch, err);
     if (rc == ONQ_OK)
-        assert_true(h.count[1024] == 20000 && g.count[0] == 64);
+        assert_true(h.count[1024] == 40000 && g.count[0] == 64);
     oq_hist_release(&h);
     oq_hist_release(&g);
     oq_hist_scratch_release(&scratch, a);
@@ -174,7 +210,8 @@ static void no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_is_numpys), cmocka_unit_test(left_out),   cmocka_unit_test(no_width),
+        cmocka_unit_test(fast_is_numpys), cmocka_unit_test(guesses),
+        cmocka_unit_test(left_out),   cmocka_unit_test(no_width),
         cmocka_unit_test(given_edges),    cmocka_unit_test(extreme_ranges), cmocka_unit_test(too_many),
         cmocka_unit_test(no_memory),
     };
