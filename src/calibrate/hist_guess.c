@@ -6,14 +6,18 @@
  */
 #include "calibrate/hist_guess.h"
 
-#include <string.h>
-
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
+/* The same anywhere in memory. Vectors are read and written through these and have no address of their own:
+ * gcc 12's address sanitizer does not align a frame to 64 bytes, and the store would fault. */
+typedef float v8f_at __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t v8i_at __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float v16f_at __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t v16i_at __attribute__((vector_size(64), aligned(4), may_alias));
 
 #define GUESS_KERNEL(name, attribute, LANES, vf, vi, vu)                                           \
     attribute static size_t name(const oq_hist *h, const float *v, size_t n, int32_t *bin) {       \
@@ -27,27 +31,28 @@ typedef uint32_t v16u __attribute__((vector_size(64)));
         for (size_t i = 0; i < n; i += LANES) {                                                    \
             vf a;                                                                                  \
             if (n - i >= LANES) {                                                                  \
-                memcpy(&a, v + i, sizeof(a));                                                      \
+                a = *(const vf##_at *)(v + i);                                                     \
             } else { /* the last value again and again; its extra bins are not used */             \
                 for (size_t k = 0; k < LANES; k++)                                                 \
                     rest[k] = v[i + k < n ? i + k : n - 1];                                        \
-                memcpy(&a, rest, sizeof(a));                                                       \
+                a = *(const vf##_at *)rest;                                                        \
             }                                                                                      \
             a = (vf)((vi)a & keep);                                                                \
             const vf t = (a - first) * scale;                                                      \
-            vi b = __builtin_convertvector(t, vi); /* NaN and what is too large: negative */       \
+            vi b = __builtin_convertvector(t, vi); /* of NaN: depends on the machine */            \
             const vf r = t - __builtin_convertvector(b, vf);                                       \
             const vi zero = a == 0, end = a == last;                                               \
             const vi outside = (vi)((vu)b > top);                                                  \
-            const vi unsure = ~(zero | end) & (outside | (r < near_lo) | (r > near_hi));           \
+            const vi between = (r >= near_lo) & (r <= near_hi); /* false for NaN */                \
+            const vi unsure = ~(zero | end) & (outside | ~between);                                \
             b = (zero & zero_bin) | (~zero & b);                                                   \
             b = (end & top_bin) | (~end & (b | (unsure & OQ_HIST_UNSURE)));                        \
             marks -= unsure;                                                                       \
-            memcpy(bin + i, &b, sizeof(b));                                                        \
+            *(vi##_at *)(bin + i) = b;                                                             \
         }                                                                                          \
         int32_t counts[LANES];                                                                     \
         size_t total = 0;                                                                          \
-        memcpy(counts, &marks, sizeof(counts));                                                    \
+        *(vi##_at *)counts = marks;                                                                \
         for (int k = 0; k < LANES; k++)                                                            \
             total += (size_t)counts[k];                                                            \
         return total;                                                                              \

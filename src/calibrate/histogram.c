@@ -18,8 +18,7 @@
 #define COPIES 4
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
 #define COPIES_FROM 12
-#define NONE UINT32_MAX
-
+#define NONE        UINT32_MAX
 
 static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
                            size_t n_bins, onq_error *err) {

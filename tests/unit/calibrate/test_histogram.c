@@ -30,8 +30,9 @@ static float number(int kind, float first, float last, const float *edges, size_
     case 0:
         return first + u * (last - first);
     case 1: /* on an edge, or a step beside it */
-        return nextafterf(edges[(size_t)rand() % (n_bins + 1)],
-                          rand() % 3 == 0 ? INFINITY : rand() % 2 == 0 ? -INFINITY : 0);
+        return nextafterf(edges[(size_t)rand() % (n_bins + 1)], rand() % 3 == 0   ? INFINITY
+                                                                : rand() % 2 == 0 ? -INFINITY
+                                                                                  : 0);
     case 2:
         return rand() % 2 == 0 ? first : last;
     default:
@@ -54,8 +55,9 @@ static void fast_is_numpys(void **state) {
         const size_t n_bins = bins[(size_t)rand() % OQ_COUNT(bins)];
         const size_t n = round % 5 == 0 ? 60000 : (size_t)(rand() % 700);
         oq_hist h;
-        assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, first, last, n_bins, &err),
-                  err);
+        assert_ok(
+            oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, first, last, n_bins, &err),
+            err);
         n_fast += h.scale != 0;
         memset(want, 0, sizeof want);
         for (size_t i = 0; i < n; i++) {
@@ -83,7 +85,8 @@ static void guesses(void **state) {
             int32_t bin[OQ_HIST_PORTION];
             oq_hist h;
             const float t = ldexpf(0.7f, rand() % 40 - 20);
-            assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, -t, t, 2048, &err), err);
+            assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, -t, t, 2048, &err),
+                      err);
             const size_t n = (size_t)rand() % OQ_HIST_PORTION + 1;
             for (size_t i = 0; i < n; i++)
                 v[i] = rand() % 50 == 0   ? NAN
@@ -176,10 +179,11 @@ static void too_many(void **state) {
     (void)state;
     onq_error err = ONQ_ERROR_INIT;
     oq_hist h;
-    assert_fails(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, 0, 1, 0, &err), ONQ_E_LIMIT,
-                 err, "0 bins");
-    assert_fails(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, 0, 1, (size_t)1 << 40, &err),
-                 ONQ_E_LIMIT, err, "bins");
+    assert_fails(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, 0, 1, 0, &err),
+                 ONQ_E_LIMIT, err, "0 bins");
+    assert_fails(
+        oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, 0, 1, (size_t)1 << 40, &err),
+        ONQ_E_LIMIT, err, "bins");
 }
 
 static onq_code fill(const onq_allocator *a, void *ctx, onq_error *err) {
@@ -211,9 +215,9 @@ static void no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_is_numpys), cmocka_unit_test(guesses),
-        cmocka_unit_test(left_out),   cmocka_unit_test(no_width),
-        cmocka_unit_test(given_edges),    cmocka_unit_test(extreme_ranges), cmocka_unit_test(too_many),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(left_out),       cmocka_unit_test(no_width),
+        cmocka_unit_test(given_edges),    cmocka_unit_test(extreme_ranges),
+        cmocka_unit_test(too_many),       cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
