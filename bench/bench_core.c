@@ -1,10 +1,10 @@
 /*
  * bench_core.c — the model core's budgets: what opening, inspecting and saving cost.
  *
- * Makes a 1.9 GB model with its weights inline and a 3 GB one with external data (in build/bench, removed
- * afterwards), runs each job in a child of its own, and prints wall time, CPU time and peak memory beside
- * `cp` of the same file and beside the same work through protobuf-c (bench/protobuf_c.sh builds that one).
- * Exits with 1 when a budget is broken.
+ * Makes a 1.9 GB model with its weights inline and a 3 GB one with external data (in build/bench,
+ * removed afterwards), runs each job in a child of its own, and prints wall time, CPU time and peak
+ * memory beside `cp` of the same file and beside the same work through protobuf-c
+ * (bench/protobuf_c.sh builds that one). Exits with 1 when a budget is broken.
  */
 #include "onnx/edit.h"
 
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define TENSOR_BYTES ((uint64_t)64 << 20)
-#define ROUNDS 5
+#define ROUNDS       5
 
 typedef struct cost {
     double wall, cpu;
@@ -162,8 +162,8 @@ typedef struct job {
     cost rounds[ROUNDS], median;
 } job;
 
-/* Runs the jobs in turn, so that each sees the same machine, and takes the median of each. What earlier
- * runs left for the disk is written out first. */
+/* Runs the jobs in turn, so that each sees the same machine, and takes the median of each. What
+ * earlier runs left for the disk is written out first. */
 static void run_jobs(job *jobs, size_t n) {
     for (int r = 0; r < ROUNDS; r++) {
         for (size_t i = 0; i < n; i++) {
@@ -217,7 +217,10 @@ static void copy_budgets(char *in, char *out, char *pbc) {
     job jobs[] = {
         {.what = "cp", .fn = exec_args, .arg = cp_arg, .target = out},
         {.what = "open and save, untouched", .fn = copy_untouched, .arg = files, .target = out},
-        {.what = "open, rename, save: encoded anew", .fn = copy_touched, .arg = files, .target = out},
+        {.what = "open, rename, save: encoded anew",
+         .fn = copy_touched,
+         .arg = files,
+         .target = out},
         {.what = "the same through protobuf-c", .fn = exec_args, .arg = pbc_arg, .target = out},
     };
     run_jobs(jobs, has_pbc ? 4 : 3);
@@ -239,7 +242,8 @@ int main(void) {
     snprintf(out, sizeof out, "%s/bench/core_out.onnx", build);
     snprintf(pbc, sizeof pbc, "%s/bench/protobuf_c", build);
 
-    printf("a model of 30 MatMuls of 4096 x 4096, 1.9 GiB inline; the same with 48, 3 GiB external\n");
+    printf(
+        "a model of 30 MatMuls of 4096 x 4096, 1.9 GiB inline; the same with 48, 3 GiB external\n");
     print("make it, weights from producers", run(make_inline, (char *[]){in, NULL}));
     print("make the external one", run(make_external, (char *[]){ext, NULL}));
     copy_budgets(in, out, pbc);

@@ -1,9 +1,9 @@
 /*
  * mpi_words.c — see mpi_words.h.
  *
- * Output, table and checkpoint belong to the whole job and are taken out of the words that the shares get;
- * method, quiet and json stay in and are looked at. Values of lists follow their option up to the next one
- * and stay where they are.
+ * Output, table and checkpoint belong to the whole job and are taken out of the words that the
+ * shares get; method, quiet and json stay in and are looked at. Values of lists follow their option
+ * up to the next one and stay where they are.
  */
 #include "mpi_words.h"
 
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Splits "--name=value", "--name", "-xvalue" or "-x"; *value is NULL when it is not in the word. False for
- * a word that is no option. */
+/* Splits "--name=value", "--name", "-xvalue" or "-x"; *value is NULL when it is not in the word.
+ * False for a word that is no option. */
 static bool split(const char *word, char name[128], const char **value) {
     *value = NULL;
     if (word[0] != '-' || word[1] == '\0')
@@ -69,7 +69,8 @@ static onq_code look_at(struct mpi_words *w, const onq_option_info *row, int *at
         return rc;
     }
     if (is_ours(row->name))
-        return args_fail(err, "--%s is not for onq-mpi, which cuts the job up by itself", row->name);
+        return args_fail(err, "--%s is not for onq-mpi, which cuts the job up by itself",
+                         row->name);
     if (strcmp(row->name, "method") == 0) {
         const char *method = value != NULL ? value : *at + 1 < n ? words[*at + 1] : "";
         w->histogram = strcasecmp(method, "minmax") != 0;

@@ -1,5 +1,6 @@
 /*
- * mpi_words.h — the command line of `onq-mpi calibrate`: what goes to every rank, and what is the program's own.
+ * mpi_words.h — the command line of `onq-mpi calibrate`: what goes to every rank, and what is the
+ * program's own.
  */
 #ifndef CLI_MPI_WORDS_H
 #define CLI_MPI_WORDS_H

@@ -3,13 +3,14 @@
  *
  *     mpirun -n 4 onq-mpi calibrate -i model.onnx -o ranges.json --method entropy
  *
- * Rank i of n is share i of n of `onq calibrate --shard`; what ranks tell each other is the bytes of the parts, so
- * the result is that of one process, to the bit. A histogram method takes two rounds: ranks measure their
- * samples, everybody gets all measures, ranks count their samples. Rank 0 joins the parts and writes the output.
- * Nothing is shared but MPI: parts lie in a temporary folder of each rank's machine.
+ * Rank i of n is share i of n of `onq calibrate --shard`; what ranks tell each other is the bytes
+ * of the parts, so the result is that of one process, to the bit. A histogram method takes two
+ * rounds: ranks measure their samples, everybody gets all measures, ranks count their samples. Rank
+ * 0 joins the parts and writes the output. Nothing is shared but MPI: parts lie in a temporary
+ * folder of each rank's machine.
  *
- * After each round all ranks learn whether one has failed. Then rank 0 says which and why, and all end with
- * the same status; nothing was written.
+ * After each round all ranks learn whether one has failed. Then rank 0 says which and why, and all
+ * end with the same status; nothing was written.
  */
 #include "args.h"
 #include "mpi_words.h"
@@ -169,7 +170,8 @@ static onq_code set(struct job *j, onq_options *o, const char *name, const char 
     return onq_options_set(o, name, value, &j->err);
 }
 
-/* Appends the file `kind` of every rank to a list; a comma in a list's item is written with a backslash. */
+/* Appends the file `kind` of every rank to a list; a comma in a list's item is written with a
+ * backslash. */
 static onq_code set_files(struct job *j, onq_options *o, const char *name, const char *kind) {
     onq_code rc = ONQ_OK;
     for (int i = 0; rc == ONQ_OK && i < j->size; i++) {
@@ -272,8 +274,10 @@ static void on_log(void *ctx, onq_log_level level, const char *text) {
 static int help(void) {
     puts("Usage: mpirun [-n N] onq-mpi calibrate OPTIONS\n"
          "\n"
-         "Runs `onq calibrate` over the ranks of an MPI job, each on its share of the samples. Options and\n"
-         "result are those of `onq calibrate` (see `onq calibrate --help`); --shard, --merge, --range_pass and\n"
+         "Runs `onq calibrate` over the ranks of an MPI job, each on its share of the samples. "
+         "Options and\n"
+         "result are those of `onq calibrate` (see `onq calibrate --help`); --shard, --merge, "
+         "--range_pass and\n"
          "--ranges are its own business here. --checkpoint FILE becomes one file for each rank.");
     return EXIT_DONE;
 }

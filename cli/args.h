@@ -2,8 +2,8 @@
  * args.h — the words of the command line to onq_options_set calls, by the option table.
  *
  * Conventions: --name value, --name=value, -x value, -xvalue; - and _ alike in names; a flag stands
- * alone or takes true/false; a list takes several words, up to the next option; `--` ends the options;
- * a value that begins with - is written --name=-value unless it is a number.
+ * alone or takes true/false; a list takes several words, up to the next option; `--` ends the
+ * options; a value that begins with - is written --name=-value unless it is a number.
  */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H

@@ -1,8 +1,8 @@
 /*
  * completion.c — completion for bash, zsh and fish, from the tables: `onq --completion SHELL`.
  *
- * The scripts are complete in themselves: they do not run onq. What is typed with - in a name is completed
- * too (bash, zsh), as - and _ are both right.
+ * The scripts are complete in themselves: they do not run onq. What is typed with - in a name is
+ * completed too (bash, zsh), as - and _ are both right.
  */
 #include "pages.h"
 

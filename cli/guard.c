@@ -1,15 +1,16 @@
 /*
  * guard.c — an input that shrinks while it is read is an error, not a crash.
  *
- * The library maps its inputs. When somebody cuts such a file short, reading the pages that are gone raises
- * SIGBUS, whose default is death. No check beforehand can help, since the file may shrink right behind
- * it; reading into memory instead would give up what the design rests on; and a handler is a matter of
- * the whole process, so it is not the library's to install, but the program's.
+ * The library maps its inputs. When somebody cuts such a file short, reading the pages that are
+ * gone raises SIGBUS, whose default is death. No check beforehand can help, since the file may
+ * shrink right behind it; reading into memory instead would give up what the design rests on; and a
+ * handler is a matter of the whole process, so it is not the library's to install, but the
+ * program's.
  *
- * The handler puts a page of zeros where the lost one was and lets the job go on. It ends as it would
- * after any failure, with its outputs removed: the library compares size and time of every input before
- * an output gets its name. Whatever it then says, run() reports the file that shrank. Signals that
- * have another cause keep their default action.
+ * The handler puts a page of zeros where the lost one was and lets the job go on. It ends as it
+ * would after any failure, with its outputs removed: the library compares size and time of every
+ * input before an output gets its name. Whatever it then says, run() reports the file that shrank.
+ * Signals that have another cause keep their default action.
  */
 #include "guard.h"
 

@@ -1,8 +1,8 @@
 /*
  * main.c — the program `onq`: a command line in, a result out.
  *
- * Everything it knows about commands and options comes from the library's tables; everything it does
- * is onq_run. This file adds what a process needs: signals, exit statuses, standard output.
+ * Everything it knows about commands and options comes from the library's tables; everything it
+ * does is onq_run. This file adds what a process needs: signals, exit statuses, standard output.
  */
 #include "args.h"
 #include "guard.h"

@@ -1,6 +1,7 @@
 /*
  * markdown.c — the reference of the command line in Markdown, from the tables: `onq --markdown` is
- * docs/CLI.md, `onq --markdown COMMAND` is docs/commands/COMMAND.md (tools/update-docs.sh writes them).
+ * docs/CLI.md, `onq --markdown COMMAND` is docs/commands/COMMAND.md (tools/update-docs.sh writes
+ * them).
  */
 #include "pages.h"
 

@@ -27,8 +27,8 @@ bool completion(FILE *f, const char *shell);
 
 /* ---- text they share (help.c) ---- */
 
-/* One paragraph of a command's text. Paragraphs are separated by an empty line; one whose lines begin with
- * two spaces is an example. Advances *text; false at the end. */
+/* One paragraph of a command's text. Paragraphs are separated by an empty line; one whose lines
+ * begin with two spaces is an example. Advances *text; false at the end. */
 struct paragraph {
     const char *p;
     size_t n;

@@ -69,8 +69,9 @@ typedef enum onq_code {
     ONQ_E_INTERNAL = 60     /* a bug in onq */
 } onq_code;
 
-/* An error: the code and one line of text, context first (`file: node 'x' (Conv): what is wrong`).
- * `offset` is the byte in the file where it was found, or -1. Owned by the caller; needs no free. */
+/* An error: the code and one line of text, context first (`file: node 'x' (Conv): what is
+ * wrong`). `offset` is the byte in the file where it was found, or -1. Owned by the caller;
+ * needs no free. */
 typedef struct onq_error {
     onq_code code;
     int64_t offset;
@@ -105,13 +106,12 @@ typedef struct onq_allocator {
 ONQ_API onq_env *onq_env_new(const onq_allocator *alloc);
 ONQ_API void onq_env_free(onq_env *env);
 /* Messages go to `fn`; none are shown without one. `text` is borrowed during the call. */
-ONQ_API void onq_env_set_log(onq_env *env, void (*fn)(void *ctx, onq_log_level level, const char *text),
+ONQ_API void onq_env_set_log(onq_env *env,
+                             void (*fn)(void *ctx, onq_log_level level, const char *text),
                              void *ctx);
 /* Progress: `done` of `total` (0: unknown) steps of `what`. Return nonzero to cancel the job. */
-ONQ_API void onq_env_set_progress(onq_env *env,
-                                  int (*fn)(void *ctx, const char *what, uint64_t done,
-                                            uint64_t total),
-                                  void *ctx);
+ONQ_API void onq_env_set_progress(
+    onq_env *env, int (*fn)(void *ctx, const char *what, uint64_t done, uint64_t total), void *ctx);
 /* Worker threads; 0 (the default) means one for each core. Results never depend on it. */
 ONQ_API void onq_env_set_threads(onq_env *env, unsigned n_threads);
 
@@ -131,15 +131,15 @@ typedef enum onq_option_type {
 
 /* One row of a command's option table. All texts are static. */
 typedef struct onq_option_info {
-    const char *name;     /* canonical name, with underscores */
-    const char *aliases;  /* other spellings, separated by spaces, "" when none */
-    char letter;          /* one-letter form, 0 when none */
+    const char *name;    /* canonical name, with underscores */
+    const char *aliases; /* other spellings, separated by spaces, "" when none */
+    char letter;         /* one-letter form, 0 when none */
     onq_option_type type;
     const char *fallback; /* the default as text, "" when none */
-    const char *choices;  /* ENUM: the values, separated by '|'; other spellings of a value follow it
+    const char *choices; /* ENUM: the values, separated by '|'; other spellings of a value follow it
                            * with commas ("qint8,int8|quint8,uint8"). INT, REAL, SIZE: the range,
                            * "1..64", "0..", or "" */
-    const char *word;     /* what stands for the value in help: FILE, N, ...; "[N]": the value may be
+    const char *word;    /* what stands for the value in help: FILE, N, ...; "[N]": the value may be
                            * left out, then it is 1 */
     const char *help;
 } onq_option_info;
@@ -166,8 +166,8 @@ ONQ_API onq_code onq_options_new(onq_env *env, const char *command, onq_options 
                                  onq_error *err);
 ONQ_API void onq_options_free(onq_options *opts);
 /* Sets one option by its name (- and _ alike, aliases too) from text, which it copies. Lists and
- * pairs append. Operands of the command are set as "operand". An unknown name or a value that does not
- * fit is ONQ_E_OPTION; the message names the nearest known one. */
+ * pairs append. Operands of the command are set as "operand". An unknown name or a value that
+ * does not fit is ONQ_E_OPTION; the message names the nearest known one. */
 ONQ_API onq_code onq_options_set(onq_options *opts, const char *name, const char *value,
                                  onq_error *err);
 /* The row of `name` in the options' command, or NULL. Names as in onq_options_set; one character
@@ -189,7 +189,12 @@ ONQ_API int onq_result_status(const onq_result *res);
 
 /* ---- end plain C ---- */
 
-#define ONQ_ERROR_INIT {ONQ_OK, -1, {0}}
+#define ONQ_ERROR_INIT                                                                             \
+    {                                                                                              \
+        ONQ_OK, -1, {                                                                              \
+            0                                                                                      \
+        }                                                                                          \
+    }
 
 #ifdef __cplusplus
 }

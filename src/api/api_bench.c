@@ -29,7 +29,8 @@ static const onq_option_info rows[] = {
             "none,disable,disable_all,off|basic|extended|all", "LEVEL",
             "The runtime's graph optimisation."),
     OQ_PATH("labels", 0, "", "FILE",
-            "The right classes as a .npy of whole numbers, one for each row of the first output: shows how "
+            "The right classes as a .npy of whole numbers, one for each row of the first output: "
+            "shows how "
             "often each model is right."),
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);
@@ -43,7 +44,7 @@ typedef struct contender {
     double load_seconds;
     OQ_VEC(double) times; /* seconds, one a run */
     double total;
-    oq_agree *outputs; /* one for each of the first model's outputs */
+    oq_agree *outputs;    /* one for each of the first model's outputs */
     uint64_t rows, right; /* with labels: seen, and as they say */
 } contender;
 

@@ -1,6 +1,6 @@
 /*
- * api_calibrate.c — `onq calibrate`: ranges of a model's tensors, into the reference's cache file and
- * TensorRT's tables; shares of a job and their joining.
+ * api_calibrate.c — `onq calibrate`: ranges of a model's tensors, into the reference's cache file
+ * and TensorRT's tables; shares of a job and their joining.
  */
 #include "api/command.h"
 #include "api/samples.h"
@@ -53,7 +53,8 @@ static const onq_option_info share_rows[] = {
     OQ_TEXT("shard", 0, "", "", "I/N", "Run share I of N (I from 1) and write a part."),
     OQ_LIST("merge", 0, "", "PART", "Join the parts of all shares; no model is run."),
     OQ_FLAG("range_pass", 0, "",
-            "With --shard: measure the share only, so that shares of a histogram method need not look at "
+            "With --shard: measure the share only, so that shares of a histogram method need not "
+            "look at "
             "all samples; give the parts to --ranges of a second run."),
     OQ_LIST("ranges", 0, "", "PART", "With --shard: the parts of the range pass."),
     OQ_PATH("checkpoint", 0, "", "FILE",
@@ -104,7 +105,8 @@ static onq_code read_shard(const char *text, oq_cal_part *p, onq_error *err) {
     if (slash == NULL || !oq_str_to_i64((oq_str){text, (size_t)(slash - text)}, &i) ||
         !oq_str_to_i64((oq_str){slash + 1, s.n - (size_t)(slash - text) - 1}, &n) || n < 1 ||
         i < 0 || i > n || n > 1000000)
-        return oq_fail(err, ONQ_E_OPTION, "--shard: '%.*s' is not I/N with I from 1 to N", OQ_STR(s));
+        return oq_fail(err, ONQ_E_OPTION, "--shard: '%.*s' is not I/N with I from 1 to N",
+                       OQ_STR(s));
     p->share = (uint64_t)i % (uint64_t)n;
     p->n_shares = (uint64_t)n;
     return ONQ_OK;
@@ -253,8 +255,8 @@ static onq_code run_shard(oq_job *job, oq_cal_job *cal, onq_error *err) {
     OQ_GO(oq_calibrate_part(cal, &part, oq_opt_str(job->opts, "output"), err));
     oq_buf_addf(&job->text, "share %llu of %llu: %llu of %llu samples\n",
                 (unsigned long long)(part.share == 0 ? part.n_shares : part.share),
-                (unsigned long long)part.n_shares,
-                (unsigned long long)oq_source_count(cal->source), (unsigned long long)part.total);
+                (unsigned long long)part.n_shares, (unsigned long long)oq_source_count(cal->source),
+                (unsigned long long)part.total);
     oq_jw_uint(&job->json, "samples", oq_source_count(cal->source));
     oq_jw_uint(&job->json, "total", part.total);
 done:
@@ -301,20 +303,23 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
         show_json(job, &ranges);
     }
     if (checkpoint != NULL && unlink(checkpoint) != 0 && errno != ENOENT)
-        oq_warn(job->env, "%s: the checkpoint is no longer needed and cannot be removed", checkpoint);
+        oq_warn(job->env, "%s: the checkpoint is no longer needed and cannot be removed",
+                checkpoint);
 done:
     oq_ranges_release(&ranges);
     return rc;
 }
 
 const oq_command oq_command_calibrate = {
-    .info = {"calibrate", "", "find the ranges of a model's tensors",
-             "Runs the model on samples and writes what the static quantizer needs to know: the range of each "
-             "tensor, in the cache format of onnxruntime.quantization (save_tensors_data), and with "
-             "--table in TensorRT's. Which tensors, and the numbers to the last bit, are the "
-             "reference's; memory does not grow with the samples.\n\n"
-             "A long job can be cut into shares (--shard 1/4 ... --shard 4/4, then --merge) and be "
-             "taken up again after a crash (--checkpoint)."},
+    .info =
+        {"calibrate", "", "find the ranges of a model's tensors",
+         "Runs the model on samples and writes what the static quantizer needs to know: the range "
+         "of each "
+         "tensor, in the cache format of onnxruntime.quantization (save_tensors_data), and with "
+         "--table in TensorRT's. Which tensors, and the numbers to the last bit, are the "
+         "reference's; memory does not grow with the samples.\n\n"
+         "A long job can be cut into shares (--shard 1/4 ... --shard 4/4, then --merge) and be "
+         "taken up again after a crash (--checkpoint)."},
     .groups = {&method_group, &output_group, &oq_group_input, &oq_group_data, &share_group,
                &resource_group, &oq_group_runtime, &oq_group_general},
     .run = run_calibrate,

@@ -1,5 +1,6 @@
 /*
- * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the accuracy goes.
+ * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the
+ * accuracy goes.
  */
 #include "api/samples.h"
 #include "debug/search.h"
@@ -11,7 +12,8 @@ static const onq_option_info rows[] = {
             "The model before quantization."),
     OQ_PATH("qdq_model", 0, "quantized_model quant_model qdq", "FILE",
             "The quantized model: QDQ, integer operators, dynamic or weight-only."),
-    OQ_PATH("output", 'o', "report", "FILE", "Write the report, one HTML file that needs no network."),
+    OQ_PATH("output", 'o', "report", "FILE",
+            "Write the report, one HTML file that needs no network."),
     OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time as the runtime optimises it."),
@@ -19,11 +21,13 @@ static const onq_option_info rows[] = {
             "Measure the outputs with each node alone quantized (QDQ models; needs --data)."),
     OQ_FLAG("bisect", 0, "",
             "Find the least set of nodes to exclude for --target_sqnr or --target_agreement."),
-    OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB", "Signal to noise that the outputs must keep."),
+    OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB",
+            "Signal to noise that the outputs must keep."),
     OQ_REAL("target_agreement", 0, "", "", "0..100", "PERCENT",
             "How often the largest output must stay the same; up to 1 it is read as a fraction."),
     OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
-            "Write the result of --bisect as an overrides file: 16 bits for the tensors of these nodes."),
+            "Write the result of --bisect as an overrides file: 16 bits for the tensors of these "
+            "nodes."),
     OQ_PATH("data_root", 0, "", "DIR",
             "A further folder that external data may lie in; links to it are followed."),
 };
@@ -45,7 +49,8 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
     const bool bisect = oq_opt_flag(o, "bisect");
     const bool target = oq_opt_is_set(o, "target_sqnr") || oq_opt_is_set(o, "target_agreement");
     if (bisect && !target)
-        return oq_fail(err, ONQ_E_OPTION, "--bisect needs --target_sqnr DB or --target_agreement PERCENT");
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--bisect needs --target_sqnr DB or --target_agreement PERCENT");
     if (target && !bisect)
         return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement go with --bisect");
     if (oq_opt_is_set(o, "overrides") && !bisect)
@@ -56,7 +61,8 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code write_text(const debugging *g, const char *path, const oq_buf *text, onq_error *err) {
+static onq_code write_text(const debugging *g, const char *path, const oq_buf *text,
+                           onq_error *err) {
     oq_out out = {0};
     onq_code rc = oq_out_open(&out, &g->job->env->alloc, path, err);
     if (rc == ONQ_OK)
@@ -170,9 +176,12 @@ static onq_code run_debug(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_debug = {
     .info = {"debug", "", "show where a quantized model loses accuracy",
-             "Compares a quantized model with the float model it came from: every weight with its dequantized "
-             "twin and, with --data, every activation before and after quantization and across the models "
-             "(the reference's qdq_loss_debug). What loses most comes first, with the likely reason. Loss "
+             "Compares a quantized model with the float model it came from: every weight with its "
+             "dequantized "
+             "twin and, with --data, every activation before and after quantization and across the "
+             "models "
+             "(the reference's qdq_loss_debug). What loses most comes first, with the likely "
+             "reason. Loss "
              "by quantization is told from saturation in the runtime's kernels."},
     .required = "float_model qdq_model",
     .groups = {&own, &oq_group_data, &oq_group_runtime, &oq_group_general},

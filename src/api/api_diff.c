@@ -1,6 +1,6 @@
 /*
- * api_diff.c — `onq diff A B`: the differences of two models, as graphs. The comparing is onnx/compare.c; this
- * file counts, bounds and shows what it finds.
+ * api_diff.c — `onq diff A B`: the differences of two models, as graphs. The comparing is
+ * onnx/compare.c; this file counts, bounds and shows what it finds.
  */
 #include "api/command.h"
 #include "onnx/compare.h"

@@ -1,6 +1,6 @@
 /*
- * api_dynamic.c — `onq dynamic`: integer operators whose activations are quantized as they come (the
- * reference's quantize_dynamic). No samples, and no runtime unless --verify asks for one.
+ * api_dynamic.c — `onq dynamic`: integer operators whose activations are quantized as they come
+ * (the reference's quantize_dynamic). No samples, and no runtime unless --verify asks for one.
  */
 #include "api/command.h"
 #include "api/quant_config.h"
@@ -46,10 +46,11 @@ static onq_code check_options(run *r, onq_error *err) {
     OQ_TRY(oq_quant_config(r->job, &r->config, err));
     r->config.activation_type = OQ_UINT8; /* DynamicQuantizeLinear has no other */
     if (r->config.weight_type != OQ_INT8 && r->config.weight_type != OQ_UINT8)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "dynamic quantization takes 8-bit weights, not %s: the integer operators of ONNX "
-                       "have no other (onq nbits makes 4-bit weights)",
-                       oq_qtype_name(r->config.weight_type));
+        return oq_fail(
+            err, ONQ_E_OPTION,
+            "dynamic quantization takes 8-bit weights, not %s: the integer operators of ONNX "
+            "have no other (onq nbits makes 4-bit weights)",
+            oq_qtype_name(r->config.weight_type));
     return ONQ_OK;
 }
 
@@ -87,8 +88,9 @@ static void warn_of_rest(const run *r) {
         for (size_t k = 0; k < g->node.v[i]->attribute.n; k++)
             n_graphs += g->node.v[i]->attribute.v[k]->g != NULL;
     if (n_graphs > 0 && !r->config.enable_subgraph)
-        oq_warn(env, "%zu graphs inside If, Loop or Scan were left alone (--enable_subgraph quantizes "
-                     "them)",
+        oq_warn(env,
+                "%zu graphs inside If, Loop or Scan were left alone (--enable_subgraph quantizes "
+                "them)",
                 n_graphs);
     if (n_quantized == 0)
         oq_warn(env, "nothing was quantized");
@@ -115,8 +117,8 @@ static onq_code run_steps(run *r, onq_error *err) {
 
 static onq_code run_dynamic(oq_job *job, onq_error *err) {
     run r = {.job = job};
-    r.result = (oq_quant_result){
-        .job = job, .plan = &r.plan, .format = "dynamic", .engine = &r.engine};
+    r.result =
+        (oq_quant_result){.job = job, .plan = &r.plan, .format = "dynamic", .engine = &r.engine};
     oq_qconfig_init(&r.config, &job->arena);
     oq_overrides_init(&r.overrides, &job->arena);
     oq_plan_init(&r.plan, &job->arena);
@@ -131,8 +133,10 @@ static onq_code run_dynamic(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_dynamic = {
     .info = {"dynamic", "", "quantize weights; activations are quantized as they come",
-             "Dynamic quantization: weights become 8-bit integers now, scale and zero point of activations are "
-             "computed while the model runs (ConvInteger, MatMulInteger, QAttention, DynamicQuantizeLSTM). The "
+             "Dynamic quantization: weights become 8-bit integers now, scale and zero point of "
+             "activations are "
+             "computed while the model runs (ConvInteger, MatMulInteger, QAttention, "
+             "DynamicQuantizeLSTM). The "
              "reference's quantize_dynamic. Needs no samples and no runtime."},
     .required = "input",
     .extra_keys = "DefaultTensorType",

@@ -1,5 +1,6 @@
 /*
- * api_inspect.c — `onq inspect MODEL`: what a model holds, what is quantized in it and how, and what could be.
+ * api_inspect.c — `onq inspect MODEL`: what a model holds, what is quantized in it and how, and
+ * what could be.
  *
  * The counting is onnx/summary.c; this file shows it, as text and as JSON.
  */

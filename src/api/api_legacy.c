@@ -1,5 +1,6 @@
 /*
- * api_legacy.c — `onq legacy`: the four modes of the first quantization tool, quantize() with QuantizationMode.
+ * api_legacy.c — `onq legacy`: the four modes of the first quantization tool, quantize() with
+ * QuantizationMode.
  */
 #include "api/command.h"
 #include "api/quant_result.h"
@@ -50,8 +51,7 @@ static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
                        (long long)oq_opt_int(o, "nbits"));
     const bool is_static = mode == OQ_LEGACY_INTEGER_STATIC || mode == OQ_LEGACY_QLINEAR_STATIC;
     if (is_static && file_of(o, "input_quantization_params") == NULL)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "the static modes need --input_quantization_params FILE");
+        return oq_fail(err, ONQ_E_OPTION, "the static modes need --input_quantization_params FILE");
     if (mode >= OQ_LEGACY_QLINEAR_STATIC && file_of(o, "output_quantization_params") == NULL)
         return oq_fail(err, ONQ_E_OPTION,
                        "the QLinear modes need --output_quantization_params FILE");
@@ -70,10 +70,11 @@ static onq_code raise_opset(run *r, onq_error *err) {
     }
     if (oq_model_opset(r->m, OQ_S("")) >= 10)
         return ONQ_OK;
-    return oq_fail(err, ONQ_E_UNSUPPORTED,
-                   "the model has opset %lld and quantized operators came with 10 (export it again with a "
-                   "newer opset, or pass --opset 11)",
-                   (long long)now);
+    return oq_fail(
+        err, ONQ_E_UNSUPPORTED,
+        "the model has opset %lld and quantized operators came with 10 (export it again with a "
+        "newer opset, or pass --opset 11)",
+        (long long)now);
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
@@ -82,8 +83,8 @@ static onq_code run_steps(run *r, onq_error *err) {
     const oq_legacy_mode mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode");
     OQ_TRY(check_options(r, mode, err));
     const onq_allocator *alloc = &r->job->env->alloc;
-    OQ_TRY(oq_legacy_read(&r->inputs, &r->job->arena, alloc, file_of(o, "input_quantization_params"),
-                          err));
+    OQ_TRY(oq_legacy_read(&r->inputs, &r->job->arena, alloc,
+                          file_of(o, "input_quantization_params"), err));
     OQ_TRY(oq_legacy_read(&r->outputs, &r->job->arena, alloc,
                           file_of(o, "output_quantization_params"), err));
     OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
@@ -112,7 +113,8 @@ static onq_code run_legacy(oq_job *job, onq_error *err) {
         (oq_quant_result){.job = job, .plan = &r.plan, .format = "legacy", .engine = &r.engine};
     oq_plan_init(&r.plan, &job->arena);
     onq_code rc = run_steps(&r, err);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && rc != ONQ_E_CONFIG && r.m != NULL)
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && rc != ONQ_E_CONFIG &&
+        r.m != NULL)
         rc = oq_error_in(err, rc, "%s", oq_job_input(job));
     oq_engine_close(r.engine);
     oq_model_free(r.m);
@@ -120,10 +122,13 @@ static onq_code run_legacy(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_legacy = {
-    .info = {"legacy", "", "the four modes of the first quantization tool",
-             "Conv and MatMul as integer operators (ConvInteger, MatMulInteger) or QLinear operators (QLinearConv, "
-             "QLinearMatMul), with parameters of their inputs that are given or computed while the model runs: "
-             "quantize() with QuantizationMode, the tool before quantize_static and quantize_dynamic."},
+    .info =
+        {"legacy", "", "the four modes of the first quantization tool",
+         "Conv and MatMul as integer operators (ConvInteger, MatMulInteger) or QLinear operators "
+         "(QLinearConv, "
+         "QLinearMatMul), with parameters of their inputs that are given or computed while the "
+         "model runs: "
+         "quantize() with QuantizationMode, the tool before quantize_static and quantize_dynamic."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_runtime, &oq_group_general},
     .run = run_legacy,

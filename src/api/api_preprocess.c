@@ -1,6 +1,7 @@
 /*
- * api_preprocess.c — `onq preprocess`: shapes, optimisation, shapes; what a float model needs before it is
- * quantized (the reference's quant_pre_process, and with --qnn its qnn_preprocess_model).
+ * api_preprocess.c — `onq preprocess`: shapes, optimisation, shapes; what a float model needs
+ * before it is quantized (the reference's quant_pre_process, and with --qnn its
+ * qnn_preprocess_model).
  */
 #include "api/command.h"
 #include "api/quant_config.h"
@@ -17,13 +18,13 @@
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),
     OQ_FLAG("skip_onnx_shape", 0, "", "Do not infer shapes as onnx does, behind the optimisation."),
-    OQ_FLAG("skip_symbolic_shape", 0, "",
-            "Do not infer symbolic shapes, before the optimisation."),
+    OQ_FLAG("skip_symbolic_shape", 0, "", "Do not infer symbolic shapes, before the optimisation."),
     OQ_ENUM("optimizer", 0, "", "ort", "ort|builtin|none", "WHICH",
             "Who optimises: ONNX Runtime at its basic level, or onq itself, which needs no runtime "
             "and keeps the names of tensors."),
     OQ_INT("opset", 0, "opset_version", "", "7..28", "N",
-           "Raise the model to this opset of ONNX first, at least. A model below 11 is raised to 11 in any "
+           "Raise the model to this opset of ONNX first, at least. A model below 11 is raised to "
+           "11 in any "
            "case; quantization wants 13 or more for most of its options."),
     OQ_FLAG("auto_merge", 0, "",
             "Symbolic shapes: dimensions of different names that must be equal become one."),
@@ -43,9 +44,10 @@ static const onq_option_info rows[] = {
 static const oq_opt_group own = OQ_GROUP("Preparation", rows);
 
 static const onq_option_info qnn_rows[] = {
-    OQ_FLAG("qnn", 0, "",
-            "Prepare for the QNN execution provider instead: onnx's shapes, optimisation, and Gelu, "
-            "LpNormalization and SpaceToDepth put together (qnn_preprocess_model)."),
+    OQ_FLAG(
+        "qnn", 0, "",
+        "Prepare for the QNN execution provider instead: onnx's shapes, optimisation, and Gelu, "
+        "LpNormalization and SpaceToDepth put together (qnn_preprocess_model)."),
     OQ_FLAG("fuse_layernorm", 0, "", "With --qnn: put LayerNormalization together too."),
     OQ_FLAG("exclude_initializer_from_input", 0, "", "With --qnn: initializers are no inputs."),
     OQ_LIST("inputs_to_make_channel_last", 0, "", "NAME",
@@ -76,7 +78,8 @@ typedef struct run {
 
 /* ---- options ---- */
 
-/* "input=1,3,224,224 other=1x8": a list is split at commas, so numbers belong to the name before them. */
+/* "input=1,3,224,224 other=1x8": a list is split at commas, so numbers belong to the name before
+ * them. */
 static onq_code read_shapes(run *r, onq_error *err) {
     size_t n = 0;
     oq_arena *a = &r->job->arena;
@@ -119,7 +122,8 @@ static onq_code check_qnn(run *r, onq_error *err) {
     r->qnn = oq_opt_flag(o, "qnn");
     for (size_t i = 1; i < OQ_COUNT(qnn_rows) && !r->qnn; i++)
         if (oq_opt_is_set(o, qnn_rows[i].name))
-            return oq_fail(err, ONQ_E_OPTION, "--%s has a meaning with --qnn only", qnn_rows[i].name);
+            return oq_fail(err, ONQ_E_OPTION, "--%s has a meaning with --qnn only",
+                           qnn_rows[i].name);
     q->fuse_layernorm = oq_opt_flag(o, "fuse_layernorm");
     q->exclude_initializer_from_input = oq_opt_flag(o, "exclude_initializer_from_input");
     q->inputs_channel_last =
@@ -143,11 +147,13 @@ static onq_code check_options(run *r, onq_error *err) {
     r->onnx_shape = !oq_opt_flag(o, "skip_onnx_shape");
     OQ_TRY(check_qnn(r, err));
     if (r->qnn) {
-        r->symbolic = false; /* the reference does none for QNN, and external data is no matter there */
+        r->symbolic =
+            false; /* the reference does none for QNN, and external data is no matter there */
         return ONQ_OK;
     }
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset"))
-        return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: nothing is left to be done");
+        return oq_fail(err, ONQ_E_OPTION,
+                       "all three steps are skipped: nothing is left to be done");
     if (r->optimizer == BY_ORT && oq_opt_flag(o, "save_as_external_data"))
         return oq_fail(err, ONQ_E_OPTION,
                        "ONNX Runtime's optimisation does not support external data "
@@ -181,7 +187,8 @@ static onq_code optimize_ort(run *r, onq_error *err) {
     OQ_TRY(oq_job_session(r->job, &so, err));
     onq_code rc = engine_of(r, err);
     if (rc == ONQ_OK)
-        rc = oq_prep_optimize_ort(r->engine, &so, oq_opt_str(r->job->opts, "output"), 0, &r->m, err);
+        rc =
+            oq_prep_optimize_ort(r->engine, &so, oq_opt_str(r->job->opts, "output"), 0, &r->m, err);
     if (rc == ONQ_OK || rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_WRITE)
         return rc;
     return oq_error_in(err, rc,
@@ -211,8 +218,9 @@ static onq_code raise_opset(run *r, onq_error *err) {
     if (want == have)
         return ONQ_OK;
     if (have < OQ_OPSET_OLDEST && !oq_opt_is_set(r->job->opts, "opset")) {
-        oq_warn(r->job->env, "%s: opset %lld stays: it is too old to be raised, and to be quantized",
-                r->m->path, (long long)have);
+        oq_warn(r->job->env,
+                "%s: opset %lld stays: it is too old to be raised, and to be quantized", r->m->path,
+                (long long)have);
         return ONQ_OK;
     }
     oq_model_touch(r->m);
@@ -242,7 +250,8 @@ static onq_code prepare_qnn(run *r, onq_error *err) {
     if (r->onnx_shape)
         OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
     OQ_TRY(optimize(r, err));
-    OQ_TRY(oq_prep_mark_first(r->m, OQ_S("onnx.infer"), OQ_S("onnxruntime.tools.qnn.preprocess"), err));
+    OQ_TRY(oq_prep_mark_first(r->m, OQ_S("onnx.infer"), OQ_S("onnxruntime.tools.qnn.preprocess"),
+                              err));
     const onq_code rc = oq_qnn_prepare(r->m, &r->qnn_options, &r->qnn_report, err);
     r->nodes_after = r->m->proto->graph->node.n;
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", r->m->path);
@@ -303,7 +312,9 @@ static void tell(const run *r, double seconds) {
     oq_jw_uint(&job->json, "nodes_before", r->nodes_before);
     oq_jw_uint(&job->json, "nodes_after", r->nodes_after);
     oq_buf_addf(&job->text, "%zu nodes -> %zu nodes", r->nodes_before, r->nodes_after);
-    const oq_shape_report *s = r->symbolic ? &r->symbolic_report : r->onnx_shape ? &r->report : NULL;
+    const oq_shape_report *s = r->symbolic     ? &r->symbolic_report
+                               : r->onnx_shape ? &r->report
+                                               : NULL;
     if (s != NULL) {
         oq_jw_uint(&job->json, "tensors", s->n_values);
         oq_jw_uint(&job->json, "tensors_with_shape", s->n_values - s->n_none);
@@ -345,12 +356,15 @@ static onq_code run_preprocess(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_preprocess = {
-    .info = {"preprocess", "", "prepare a float model: shapes, optimisation, shapes",
-             "What a float model needs before it is quantized: symbolic shape inference, optimisation "
-             "of the graph, shape inference as onnx does it, and a mark that says so. The "
-             "reference's quant_pre_process. Where symbolic inference cannot resolve a node it says which and "
-             "goes on."},
+    .info =
+        {"preprocess", "", "prepare a float model: shapes, optimisation, shapes",
+         "What a float model needs before it is quantized: symbolic shape inference, optimisation "
+         "of the graph, shape inference as onnx does it, and a mark that says so. The "
+         "reference's quant_pre_process. Where symbolic inference cannot resolve a node it says "
+         "which and "
+         "goes on."},
     .required = "input output",
-    .groups = {&oq_group_input, &oq_group_output, &own, &qnn_group, &oq_group_runtime, &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &own, &qnn_group, &oq_group_runtime,
+               &oq_group_general},
     .run = run_preprocess,
 };

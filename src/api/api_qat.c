@@ -1,7 +1,7 @@
 /*
- * api_qat.c — `onq qat`: a model trained with fake quantization becomes one of integer operators (quantize_qat of
- * ONNX Runtime 1.8.1), or a clean QDQ model, or one of QLinear operators. No samples, and no
- * runtime unless --verify asks for one.
+ * api_qat.c — `onq qat`: a model trained with fake quantization becomes one of integer operators
+ * (quantize_qat of ONNX Runtime 1.8.1), or a clean QDQ model, or one of QLinear operators. No
+ * samples, and no runtime unless --verify asks for one.
  */
 #include "api/command.h"
 #include "api/quant_config.h"
@@ -18,11 +18,13 @@ static const onq_option_info rows[] = {
     OQ_ENUM("quant_format", 0, "", "integer", "integer,integerops|qdq|qoperator,qlinear", "FORMAT",
             "What to make: integer operators with float in between, QDQ pairs with integer "
             "weights, or QLinear operators."),
-    OQ_ENUM("activation_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
-            "Type of activations, qint8 or quint8. Trained parameters of the other type are shifted "
-            "by 128, which changes no number; in formats qdq and qoperator only when this is given."),
-    OQ_ENUM("weight_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
-            "Type of weights that have no trained parameters, qint8 or quint8; when given, of all."),
+    OQ_ENUM(
+        "activation_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
+        "Type of activations, qint8 or quint8. Trained parameters of the other type are shifted "
+        "by 128, which changes no number; in formats qdq and qoperator only when this is given."),
+    OQ_ENUM(
+        "weight_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
+        "Type of weights that have no trained parameters, qint8 or quint8; when given, of all."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
     OQ_FLAG("reduce_range", 0, "",
             "Quantize weights that have no trained parameters with one bit less (7 of 8)."),
@@ -91,15 +93,22 @@ static onq_code prepare(run *r, onq_error *err) {
 
 static onq_code quantize(run *r, onq_error *err) {
     if (r->qat.format != OQ_QAT_QDQ) {
-        const oq_qoper_job job = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
-                                  .ranges = &r->ranges, .plan = &r->plan,
+        const oq_qoper_job job = {.model = r->m,
+                                  .config = &r->config,
+                                  .overrides = &r->overrides,
+                                  .ranges = &r->ranges,
+                                  .plan = &r->plan,
                                   .integer = r->qat.format == OQ_QAT_INTEGER};
         return oq_qoper_run(&job, err);
     }
     oq_shapes *shapes = NULL;
     OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
-    const oq_qdq_job job = {.model = r->m, .config = &r->config, .overrides = &r->overrides,
-                            .ranges = &r->ranges, .shapes = shapes, .plan = &r->plan};
+    const oq_qdq_job job = {.model = r->m,
+                            .config = &r->config,
+                            .overrides = &r->overrides,
+                            .ranges = &r->ranges,
+                            .shapes = shapes,
+                            .plan = &r->plan};
     const onq_code rc = oq_qdq_run(&job, err);
     oq_shapes_free(shapes);
     return rc;
@@ -112,11 +121,14 @@ static void tell(const run *r) {
         oq_warn(job->env, "the model has no fake quantization that is known here; its activations "
                           "have no trained parameters");
     if (q->n_left > 0)
-        oq_warn(job->env, "%zu QuantizeLinear nodes are no fake quantization of constant 8-bit parameters "
-                          "and stay as they are",
+        oq_warn(job->env,
+                "%zu QuantizeLinear nodes are no fake quantization of constant 8-bit parameters "
+                "and stay as they are",
                 q->n_left);
-    oq_buf_addf(&job->text, "trained parameters of %zu activations and %zu weights, from %zu fake quantizations\n",
-                q->n_activations, q->n_weights, q->n_removed);
+    oq_buf_addf(
+        &job->text,
+        "trained parameters of %zu activations and %zu weights, from %zu fake quantizations\n",
+        q->n_activations, q->n_weights, q->n_removed);
     oq_jw_uint(&job->json, "trained_activations", q->n_activations);
     oq_jw_uint(&job->json, "trained_weights", q->n_weights);
     oq_jw_uint(&job->json, "fake_removed", q->n_removed);
@@ -144,9 +156,10 @@ static onq_code run_steps(run *r, onq_error *err) {
 static onq_code run_qat(oq_job *job, onq_error *err) {
     static const char *const names[] = {"integer", "qdq", "qoperator"};
     run r = {.job = job};
-    r.result = (oq_quant_result){
-        .job = job, .plan = &r.plan, .format = names[oq_opt_enum(job->opts, "quant_format")],
-        .engine = &r.engine};
+    r.result = (oq_quant_result){.job = job,
+                                 .plan = &r.plan,
+                                 .format = names[oq_opt_enum(job->opts, "quant_format")],
+                                 .engine = &r.engine};
     oq_qconfig_init(&r.config, &job->arena);
     oq_overrides_init(&r.overrides, &job->arena);
     oq_ranges_init(&r.ranges, &job->env->alloc, OQ_CAL_MINMAX);
@@ -166,9 +179,12 @@ static onq_code run_qat(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_qat = {
     .info = {"qat", "", "turn a quantization-aware-trained model into integers",
-             "Takes a model with fake quantization as training frameworks export it (QuantizeLinear and "
-             "DequantizeLinear around activations and weights, or chains of Div, Round, Clip and Mul), removes "
-             "it and uses its scales and zero points for integer operators. The quantize_qat of ONNX Runtime "
+             "Takes a model with fake quantization as training frameworks export it "
+             "(QuantizeLinear and "
+             "DequantizeLinear around activations and weights, or chains of Div, Round, Clip and "
+             "Mul), removes "
+             "it and uses its scales and zero points for integer operators. The quantize_qat of "
+             "ONNX Runtime "
              "1.8.1, and two formats more. Needs no samples and no runtime."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,

@@ -487,7 +487,8 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     onq_code rc = run_steps(&r, err);
     const char *path = oq_job_input(job);
     const bool named = err != NULL && path != NULL && strncmp(err->text, path, strlen(path)) == 0;
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && path != NULL && r.m != NULL && !named)
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && path != NULL && r.m != NULL &&
+        !named)
         rc = oq_error_in(err, rc, "%s", path);
     if (r.has_ranges)
         oq_ranges_release(&r.ranges);

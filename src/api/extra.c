@@ -1,8 +1,8 @@
 /*
  * extra.c — --extra KEY=VALUE: the reference's extra_options by their own names.
  *
- * The keys are rows of extra.def. A key that stands for an option of the command sets that option and pins it,
- * so that it wins whatever the order; the others are kept for the job (oq_extra_find).
+ * The keys are rows of extra.def. A key that stands for an option of the command sets that option
+ * and pins it, so that it wins whatever the order; the others are kept for the job (oq_extra_find).
  */
 #include "api/command.h"
 #include "api/options.h"

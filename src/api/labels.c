@@ -44,16 +44,17 @@ onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, 
                          onq_error *err) {
     if (d->kind != OQ_DATUM_TENSOR || !oq_dtype_is_float((int64_t)d->dtype) || d->rank == 0 ||
         d->dims[d->rank - 1] <= 0)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "labels are for a float output with classes along its last "
-                                               "axis");
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "labels are for a float output with classes along its last "
+                       "axis");
     const uint64_t classes = (uint64_t)d->dims[d->rank - 1];
     uint64_t rows = 1;
     for (size_t i = 0; i + 1 < d->rank; i++)
         rows *= (uint64_t)d->dims[i];
     for (uint64_t r = 0; r < rows; r++, (*seen)++) {
         if (*seen >= l->n)
-            return oq_fail(err, ONQ_E_INVALID, "%s: has %llu labels, the samples have more", l->path,
-                           (unsigned long long)l->n);
+            return oq_fail(err, ONQ_E_INVALID, "%s: has %llu labels, the samples have more",
+                           l->path, (unsigned long long)l->n);
         uint64_t best = 0;
         for (uint64_t c = 1; c < classes; c++)
             if (oq_raw_get_real(d->dtype, d->data, r * classes + c) >

@@ -1,5 +1,6 @@
 /*
- * labels.h — the right answers: one class for each row of a model's first output, in the order of the samples.
+ * labels.h — the right answers: one class for each row of a model's first output, in the order of
+ * the samples.
  */
 #ifndef OQ_API_LABELS_H
 #define OQ_API_LABELS_H
@@ -15,8 +16,9 @@ typedef struct oq_labels {
 /* Reads a .npy of whole numbers. */
 onq_code oq_labels_read(oq_labels *l, oq_arena *a, const onq_allocator *alloc, const char *path,
                         onq_error *err);
-/* Counts the rows of `d` (along its last axis) whose largest value is at the label's place; *seen is where the
- * labels stand. Rows behind the last label, and an output that is not float, are errors. */
+/* Counts the rows of `d` (along its last axis) whose largest value is at the label's place;
+ * *seen is where the labels stand. Rows behind the last label, and an output that is not float,
+ * are errors. */
 onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, uint64_t *right,
                          onq_error *err);
 

@@ -1,7 +1,8 @@
 /*
  * nearest.c — "did you mean": the known names nearest to one that is not known.
  *
- * Near is a small edit distance for the length of the name, or the one being part of the other. Case and
+ * Near is a small edit distance for the length of the name, or the one being part of the other.
+ * Case and
  * - or _ do not count.
  */
 #include "api/options.h"

@@ -1,8 +1,8 @@
 /*
  * option_parse.c — text to value, by the type of an option's row.
  *
- * Called by options.c for what a user sets and for the defaults of the tables, and by extra.c. Every
- * refusal is ONQ_E_OPTION and says what was found and what would do.
+ * Called by options.c for what a user sets and for the defaults of the tables, and by extra.c.
+ * Every refusal is ONQ_E_OPTION and says what was found and what would do.
  */
 #include "api/options.h"
 #include "base/file.h"
@@ -215,8 +215,8 @@ static onq_code list_push(oq_arena *a, oq_opt_value *v, oq_str item, onq_error *
 }
 
 /* One name a line. */
-static onq_code list_file(oq_arena *a, const onq_option_info *row,
-                          const char *path, oq_opt_value *v, onq_error *err) {
+static onq_code list_file(oq_arena *a, const onq_option_info *row, const char *path,
+                          oq_opt_value *v, onq_error *err) {
     oq_str rest, line;
     onq_code rc = oq_file_read_all(a, path, LIST_FILE_MOST, &rest, err);
     if (rc == ONQ_E_NOMEM)
@@ -238,8 +238,8 @@ static onq_code list_file(oq_arena *a, const onq_option_info *row,
 }
 
 /* a,b,c with "\," for a comma inside a name and "\@" for a name that begins with @. */
-static onq_code parse_list(oq_arena *a, const onq_option_info *row,
-                           const char *text, oq_opt_value *v, onq_error *err) {
+static onq_code parse_list(oq_arena *a, const onq_option_info *row, const char *text,
+                           oq_opt_value *v, onq_error *err) {
     if (text[0] == '@')
         return list_file(a, row, text + 1, v, err);
     const size_t n = strlen(text);
@@ -270,8 +270,8 @@ static onq_code parse_pair(oq_arena *a, const onq_option_info *row, const char *
     return list_push(a, v, oq_str_of(text), err);
 }
 
-onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row,
-                      const char *text, oq_opt_value *v, onq_error *err) {
+onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text, oq_opt_value *v,
+                      onq_error *err) {
     onq_code rc = ONQ_OK;
     switch (row->type) {
     case ONQ_OPT_FLAG:

@@ -1,5 +1,6 @@
 /*
- * options.c — an onq_options: one typed value per row of a command's tables; set by name, read by jobs.
+ * options.c — an onq_options: one typed value per row of a command's tables; set by name, read by
+ * jobs.
  */
 #include "api/options.h"
 #include "api/command.h"
@@ -102,7 +103,8 @@ const onq_option_info *onq_options_find(const onq_options *opts, const char *nam
     return v != NULL ? v->row : NULL;
 }
 
-/* --extra: every pair so far and this one. Kept as pairs too, so that what was set can be listed. */
+/* --extra: every pair so far and this one. Kept as pairs too, so that what was set can be
+ * listed. */
 static onq_code set_extra(onq_options *o, oq_opt_value *v, const char *text, onq_error *err) {
     OQ_TRY(oq_extra_set(o, text, err));
     OQ_TRY(oq_opt_parse(&o->arena, v->row, text, v, err));

@@ -91,8 +91,8 @@ struct onq_options {
 onq_code oq_options_make(onq_env *env, const struct oq_command *c, onq_options **out,
                          onq_error *err);
 /* Parses `text` by the row into *v; the strings go to the arena. Lists and pairs append. */
-onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row,
-                      const char *text, oq_opt_value *v, onq_error *err);
+onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text, oq_opt_value *v,
+                      onq_error *err);
 /* Does `given` spell this row: name, alias, or its letter; - and _ alike. */
 bool oq_opt_row_is(const onq_option_info *row, const char *given);
 /* Same text, any case, - and _ alike. */

@@ -47,7 +47,8 @@ onq_code oq_quant_save(oq_quant_result *r, onq_error *err) {
     const onq_options *o = r->job->opts;
     const char *path = oq_opt_str(o, "output");
     const oq_save_options options = {.external = r->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
-                                     .threshold = 1024, .attributes = true};
+                                     .threshold = 1024,
+                                     .attributes = true};
     struct stat st;
     OQ_TRY(oq_quant_check(r->model, err));
     if (oq_opt_flag(o, "verify"))

@@ -1,6 +1,6 @@
 /*
- * quant_result.h — what `static` and `dynamic` do alike once the model is quantized: check, verify, write,
- * tell.
+ * quant_result.h — what `static` and `dynamic` do alike once the model is quantized: check, verify,
+ * write, tell.
  */
 #ifndef OQ_API_QUANT_RESULT_H
 #define OQ_API_QUANT_RESULT_H
@@ -17,7 +17,7 @@ typedef struct oq_quant_result {
     oq_engine **engine; /* opened for --verify when it is NULL in there */
     bool external;      /* weights go to a file of their own */
     uint64_t size_before, size_after;
-    bool has_external;  /* the input keeps weights outside */
+    bool has_external; /* the input keeps weights outside */
 } oq_quant_result;
 
 /* Size of the model as it was opened, external data counted. */
@@ -26,7 +26,8 @@ onq_code oq_quant_measure(oq_quant_result *r, onq_error *err);
 onq_code oq_quant_save(oq_quant_result *r, onq_error *err);
 /* --plan FILE. */
 onq_code oq_quant_write_plan(const oq_quant_result *r, onq_error *err);
-/* The summary, as text and JSON; `seconds` in all, `calibration` of them for that (negative: none). */
+/* The summary, as text and JSON; `seconds` in all, `calibration` of them for that (negative:
+ * none). */
 onq_code oq_quant_report(const oq_quant_result *r, double seconds, double calibration,
                          onq_error *err);
 /* Seconds on a clock that only goes forward. */

@@ -1,5 +1,6 @@
 /*
- * samples.h — what the options of the groups "Samples" and "Runtime" ask for: a source and an engine.
+ * samples.h — what the options of the groups "Samples" and "Runtime" ask for: a source and an
+ * engine.
  *
  * For every command that runs a model: run, bench, calibrate, static, debug.
  */
@@ -10,9 +11,10 @@
 #include "engine/engine.h"
 #include "engine/source.h"
 
-/* Fills `o` from --data, --limit, --dim and --image_*; texts live in the job's arena. ONQ_E_OPTION when
- * a value does not fit. */
-onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o, onq_error *err);
+/* Fills `o` from --data, --limit, --dim and --image_*; texts live in the job's arena.
+ * ONQ_E_OPTION when a value does not fit. */
+onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
+                               onq_error *err);
 /* The source they describe: all samples. The caller closes it. */
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err);
 /* ONNX Runtime as --onnxruntime says. The caller closes it. */

@@ -1,10 +1,11 @@
 /*
  * arena.c — a block arena. See arena.h.
  *
- * Small requests are cut from blocks that double from FIRST_BLOCK to LAST_BLOCK bytes; a request over a
- * quarter of LAST_BLOCK gets a block of its own, put behind the newest, so that the rest of that one
- * stays in use. Under AddressSanitizer the unused part of a block is poisoned and a red zone stands
- * behind every piece, so that an overrun inside the arena is found as it would be with malloc.
+ * Small requests are cut from blocks that double from FIRST_BLOCK to LAST_BLOCK bytes; a request
+ * over a quarter of LAST_BLOCK gets a block of its own, put behind the newest, so that the rest of
+ * that one stays in use. Under AddressSanitizer the unused part of a block is poisoned and a red
+ * zone stands behind every piece, so that an overrun inside the arena is found as it would be with
+ * malloc.
  */
 #include "base/arena.h"
 

@@ -34,7 +34,7 @@ char *oq_arena_strdup(oq_arena *a, const char *p, size_t n);
  * left behind in the arena. False when out of memory. */
 bool oq_arena_grow(oq_arena *a, void **v, size_t n, size_t *cap, size_t elem_size);
 
-#define OQ_NEW(arena, T) ((T *)oq_arena_alloc((arena), sizeof(T)))
+#define OQ_NEW(arena, T)              ((T *)oq_arena_alloc((arena), sizeof(T)))
 #define OQ_NEW_ARRAY(arena, T, count) ((T *)oq_arena_array((arena), (count), sizeof(T)))
 
 #endif

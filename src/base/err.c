@@ -1,8 +1,9 @@
 /*
  * err.c — errors with context. See err.h.
  *
- * Texts pass oq_text_escape on their way into an error or a log line, so whatever a hostile file calls
- * its tensors, the terminal sees printable UTF-8 only. Everything works in buffers on the stack.
+ * Texts pass oq_text_escape on their way into an error or a log line, so whatever a hostile file
+ * calls its tensors, the terminal sees printable UTF-8 only. Everything works in buffers on the
+ * stack.
  */
 #undef OQ_ANALYZER /* here are the functions themselves */
 #include "base/err.h"
@@ -69,7 +70,8 @@ size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n) {
     return at;
 }
 
-/* Formats into b; returns the length that is there, with "..." put at the end of a text that was cut. */
+/* Formats into b; returns the length that is there, with "..." put at the end of a text that was
+ * cut. */
 static size_t format(char *b, size_t cap, const char *fmt, va_list args) OQ_PRINTF(3, 0);
 static size_t format(char *b, size_t cap, const char *fmt, va_list args) {
     const int n = vsnprintf(b, cap, fmt, args);

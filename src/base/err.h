@@ -32,13 +32,13 @@ onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fm
     OQ_PRINTF(4, 5);
 /* Back to "no error". */
 void oq_error_clear(onq_error *err);
-/* n bytes as printable UTF-8 with a NUL behind into out[cap], cap at least 8: control bytes, invalid
- * UTF-8 and characters that turn or break the line become \xNN; what does not fit ends in "...".
- * Returns the length. */
+/* n bytes as printable UTF-8 with a NUL behind into out[cap], cap at least 8: control bytes,
+ * invalid UTF-8 and characters that turn or break the line become \xNN; what does not fit ends
+ * in "...". Returns the length. */
 size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
 
-/* Static analyzers look at one file at a time and cannot know that these return `code`, and so that a
- * failure is one; `make check` says it to them. */
+/* Static analyzers look at one file at a time and cannot know that these return `code`, and so
+ * that a failure is one; `make check` says it to them. */
 #ifdef OQ_ANALYZER
 #define oq_fail(err, code, ...) (oq_fail(err, code, __VA_ARGS__), (onq_code)(code))
 #define oq_fail_at(err, code, offset, ...)                                                         \

@@ -1,5 +1,6 @@
 /*
- * file.c — read-only mapped files. See file.h; external data is in file_dir.c, outputs in file_out.c.
+ * file.c — read-only mapped files. See file.h; external data is in file_dir.c, outputs in
+ * file_out.c.
  */
 #include "base/file.h"
 

@@ -2,24 +2,26 @@
  * file.h — read-only mapped files, and outputs that appear whole or not at all.
  *
  * Reading: oq_file_open refuses what is not a regular file (no FIFO, device or folder), never
- * blocks, and maps it. A mapped file that shrinks while it is read raises SIGBUS. A handler is a matter of
- * the process: the program `onq` has one (cli/guard.c) that lets lost pages read as zeros. So before what
- * was read is trusted, at the latest before an output is committed, whoever read it calls oq_file_check,
- * which tells whether size or time changed. Where the kernel reads the bytes (oq_out_copy,
- * oq_out_write) there is no signal but an error. oq_file_read_all does not use the mapping.
+ * blocks, and maps it. A mapped file that shrinks while it is read raises SIGBUS. A handler is a
+ * matter of the process: the program `onq` has one (cli/guard.c) that lets lost pages read as
+ * zeros. So before what was read is trusted, at the latest before an output is committed, whoever
+ * read it calls oq_file_check, which tells whether size or time changed. Where the kernel reads the
+ * bytes (oq_out_copy, oq_out_write) there is no signal but an error. oq_file_read_all does not use
+ * the mapping.
  *
- * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out, no
- * absolute path, no link that leaves the folder, no hard-linked file unless its folder was allowed.
+ * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out,
+ * no absolute path, no link that leaves the folder, no hard-linked file unless its folder was
+ * allowed.
  *
- * Writing: an oq_out is a file without a name in the target's folder (O_TMPFILE), so that nothing is left
- * behind whatever ends the process; where the file system has no such files it is a hidden file
- * `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
+ * Writing: an oq_out is a file without a name in the target's folder (O_TMPFILE), so that nothing
+ * is left behind whatever ends the process; where the file system has no such files it is a hidden
+ * file `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
  * lets its progress callback cancel the job, and the job aborts its outputs). oq_out_commit syncs,
  * renames over the target and syncs the folder; an existing target survives until the rename.
  * oq_out_commit_all does so for several files (model and external data), all or none.
  *
- * Messages begin with the path of the file: callers need not add it. Those of oq_dir_file begin with
- * "external data 'LOCATION'": the caller puts model and tensor in front.
+ * Messages begin with the path of the file: callers need not add it. Those of oq_dir_file begin
+ * with "external data 'LOCATION'": the caller puts model and tensor in front.
  */
 #ifndef OQ_BASE_FILE_H
 #define OQ_BASE_FILE_H
@@ -64,9 +66,9 @@ void oq_dir_close(oq_dir *d);
 onq_code oq_dir_file(const oq_dir *d, const oq_dir *root, oq_str location, oq_file *f,
                      onq_error *err);
 
-/* The resolver: opens `location` for reading with every step beneath `dir_fd`. Returns a descriptor, or -1
- * with errno (EXDEV: it leaves the folder). The second does in user space what openat2 does on newer
- * kernels; oq_dir_file takes it where that is missing. */
+/* The resolver: opens `location` for reading with every step beneath `dir_fd`. Returns a
+ * descriptor, or -1 with errno (EXDEV: it leaves the folder). The second does in user space what
+ * openat2 does on newer kernels; oq_dir_file takes it where that is missing. */
 int oq_open_beneath(int dir_fd, const char *location);
 int oq_open_beneath_walk(int dir_fd, const char *location);
 
@@ -96,24 +98,24 @@ onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 onq_code oq_out_pad(oq_out *o, uint64_t align, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
-/* Room for an output whose size is known: a full disk is told at once, and the disk lays it out in one
- * piece. More or less may be written in the end. */
+/* Room for an output whose size is known: a full disk is told at once, and the disk lays it out
+ * in one piece. More or less may be written in the end. */
 onq_code oq_out_reserve(oq_out *o, uint64_t n, onq_error *err);
 /* Brings what is buffered into the file, so that o->temp shows all of it. */
 onq_code oq_out_flush(oq_out *o, onq_error *err);
-/* Gives the temporary file a name in the target's folder (o->temp) before the commit, for whoever must
- * open it from there. */
+/* Gives the temporary file a name in the target's folder (o->temp) before the commit, for
+ * whoever must open it from there. */
 onq_code oq_out_give_name(oq_out *o, onq_error *err);
-/* Syncs a complete output and closes it under a temporary name, so that many can wait for one commit
- * without an open file each. Nothing can be written to it any more; unlike one that is not sealed it
- * stays behind when the process is killed. */
+/* Syncs a complete output and closes it under a temporary name, so that many can wait for one
+ * commit without an open file each. Nothing can be written to it any more; unlike one that is
+ * not sealed it stays behind when the process is killed. */
 onq_code oq_out_seal(oq_out *o, onq_error *err);
 /* Syncs; then renames over the target and syncs the folder. Ends the output, also when it fails. */
 onq_code oq_out_commit(oq_out *o, onq_error *err);
 /* Removes the temporary file; safe to call after commit or on a zeroed struct. */
 void oq_out_abort(oq_out *o);
-/* Commits all or none: what was renamed already is put back when a later one fails. Ends all. The last
- * one should be the one that names the others (the model). */
+/* Commits all or none: what was renamed already is put back when a later one fails. Ends all.
+ * The last one should be the one that names the others (the model). */
 onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err);
 
 /* Reads a small whole file (JSON, lists) of at most `most` bytes into the arena. */

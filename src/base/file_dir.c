@@ -1,11 +1,11 @@
 /*
  * file_dir.c — external data: opening files beneath a folder and nowhere else. See file.h.
  *
- * A location is text from a model, so an enemy may have written it, and the folder may hold links that
- * came with the model. The kernel resolves it (openat2 with RESOLVE_BENEATH: no step may leave the
- * folder, RESOLVE_NO_MAGICLINKS: none through /proc); where that call is missing the same is done by a
- * walk from folder to folder. What is opened is then judged by fstat, so nothing can be exchanged
- * in between.
+ * A location is text from a model, so an enemy may have written it, and the folder may hold links
+ * that came with the model. The kernel resolves it (openat2 with RESOLVE_BENEATH: no step may leave
+ * the folder, RESOLVE_NO_MAGICLINKS: none through /proc); where that call is missing the same is
+ * done by a walk from folder to folder. What is opened is then judged by fstat, so nothing can be
+ * exchanged in between.
  */
 #include "base/file.h"
 
@@ -123,7 +123,8 @@ static bool walk_enter(struct walk *w, const char *name) {
     return true;
 }
 
-/* One step. Returns a descriptor at the last one, -1 with errno 0 to go on, -1 with errno on failure. */
+/* One step. Returns a descriptor at the last one, -1 with errno 0 to go on, -1 with errno on
+ * failure. */
 static int walk_step(struct walk *w) {
     char name[NAME_MAX + 1];
     const char *p = w->rest + strspn(w->rest, "/");

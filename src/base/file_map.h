@@ -6,7 +6,8 @@
 
 #include "base/file.h"
 
-/* Maps an open descriptor, which it takes (closes it on failure); refuses what is no regular file. */
+/* Maps an open descriptor, which it takes (closes it on failure); refuses what is no regular
+ * file. */
 onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
                         onq_error *err);
 

@@ -1,9 +1,10 @@
 /*
  * file_out.c — outputs that appear whole or not at all. See file.h.
  *
- * Everything is done relative to a descriptor of the target's folder, so renaming that folder meanwhile
- * does no harm. A target that is a symbolic link is resolved first: the file it leads to is replaced,
- * not the link. Small writes gather in a buffer; large ones and copies go straight to the file.
+ * Everything is done relative to a descriptor of the target's folder, so renaming that folder
+ * meanwhile does no harm. A target that is a symbolic link is resolved first: the file it leads to
+ * is replaced, not the link. Small writes gather in a buffer; large ones and copies go straight to
+ * the file.
  */
 #include "base/file.h"
 
@@ -324,7 +325,8 @@ static onq_code fail_shrunk(const oq_file *f, onq_error *err) {
                    "%s: became shorter while it was read; try again when it is complete", f->path);
 }
 
-/* True if the file no longer reaches to `end`. (Its last page reads as zeros then, up to the page's end.) */
+/* True if the file no longer reaches to `end`. (Its last page reads as zeros then, up to the
+ * page's end.) */
 static bool is_shorter(const oq_file *f, uint64_t end) {
     struct stat st;
     return fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;

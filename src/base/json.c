@@ -1,9 +1,9 @@
 /*
  * json.c — reading JSON through jansson, with limits. See json.h; the writer is in json_write.c.
  *
- * jansson's parser recurses, and it makes some 300 bytes of `{}`, so nesting and values are counted in the
- * text before it sees it. Its memory comes from
- * the C library (its allocator is a global that is not ours to set).
+ * jansson's parser recurses, and it makes some 300 bytes of `{}`, so nesting and values are counted
+ * in the text before it sees it. Its memory comes from the C library (its allocator is a global
+ * that is not ours to set).
  */
 #include "base/json.h"
 
@@ -25,14 +25,14 @@ static void place_of(oq_str text, size_t at, size_t *line, size_t *column) {
     *column = at - start + 1;
 }
 
-/* What a character outside of texts costs in memory, about: a container and its first table, a value
- * and its place in one. */
+/* What a character outside of texts costs in memory, about: a container and its first table, a
+ * value and its place in one. */
 static size_t cost_of(char c) {
     return c == '{' ? 360 : c == '[' ? 120 : c == ':' ? 140 : c == ',' ? 60 : c == '"' ? 40 : 0;
 }
 
-/* Looks through the text for what must not reach the parser: nesting that is too deep, and small text that
- * makes large trees. Returns what is too much and sets *at to where, or NULL. */
+/* Looks through the text for what must not reach the parser: nesting that is too deep, and small
+ * text that makes large trees. Returns what is too much and sets *at to where, or NULL. */
 static const char *find_excess(oq_str text, size_t *at) {
     size_t depth = 0, cost = 0;
     bool in_text = false;
@@ -61,7 +61,8 @@ static const char *find_excess(oq_str text, size_t *at) {
     return NULL;
 }
 
-/* Where an error of jansson's begins: its position is the end of the token that its message names. */
+/* Where an error of jansson's begins: its position is the end of the token that its message
+ * names. */
 static size_t place_of_error(oq_str text, const json_error_t *why) {
     size_t at = why->position > 0 ? (size_t)why->position : 0;
     if (at > text.n)

@@ -1,10 +1,10 @@
 /*
  * json.h — a thin layer over jansson.
  *
- * Reading has limits on size, depth and memory, refuses duplicate keys, and gives errors with file, line and
- * column (ONQ_E_CONFIG for what is not JSON, ONQ_E_LIMIT for too much of it).
- * Writing is through oq_jw, a small streaming writer with stable key order, so that a large report
- * needs no tree in memory.
+ * Reading has limits on size, depth and memory, refuses duplicate keys, and gives errors with file,
+ * line and column (ONQ_E_CONFIG for what is not JSON, ONQ_E_LIMIT for too much of it). Writing is
+ * through oq_jw, a small streaming writer with stable key order, so that a large report needs no
+ * tree in memory.
  */
 #ifndef OQ_BASE_JSON_H
 #define OQ_BASE_JSON_H
@@ -53,7 +53,8 @@ void oq_jw_float(oq_jw *w, const char *key, float v);
 void oq_jw_bool(oq_jw *w, const char *key, bool v);
 void oq_jw_null(oq_jw *w, const char *key);
 
-/* The shortest text of a double (as Python's repr, without its ".0", save for "-0.0") into b[32]. */
+/* The shortest text of a double (as Python's repr, without its ".0", save for "-0.0") into
+ * b[32]. */
 void oq_real_text(char *b, double v);
 void oq_float_text(char *b, float v);
 

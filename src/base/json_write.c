@@ -1,8 +1,8 @@
 /*
  * json_write.c — the streaming JSON writer and the shortest text of a number. See json.h.
  *
- * Laid out for people as well: members of an object on lines of their own, an array of plain values on
- * one line, an array of objects one object after another.
+ * Laid out for people as well: members of an object on lines of their own, an array of plain values
+ * on one line, an array of objects one object after another.
  */
 #include "base/json.h"
 
@@ -186,9 +186,10 @@ static bool reads_as(struct decimal d, double v, bool is_float) {
     return is_float ? strtof(b, NULL) == (float)v : strtod(b, NULL) == v;
 }
 
-/* The fewest digits that read back as v > 0 and, of these, the nearest to it. The first try covers all that
- * have fewer still (their zeros are cut), but for subnormals, which have fewer digits than that. Just above a power of two the numbers lie twice as far apart as
- * below it, so there the next decimal above may do where the nearest one (below) does not. */
+/* The fewest digits that read back as v > 0 and, of these, the nearest to it. The first try
+ * covers all that have fewer still (their zeros are cut), but for subnormals, which have fewer
+ * digits than that. Just above a power of two the numbers lie twice as far apart as below it, so
+ * there the next decimal above may do where the nearest one (below) does not. */
 static struct decimal shortest(double v, bool is_float) {
     int exponent;
     const bool power_of_two = frexp(v, &exponent) == 0.5;
@@ -206,10 +207,11 @@ static struct decimal shortest(double v, bool is_float) {
 }
 
 /*
- * The same for the doubles of everyday size, in whole numbers and many times as fast. v = m 2^e; with k such that
- * v 10^k has 17 digits before the point, everything is counted in units of 2^(e + k): v 10^k is m 5^k of them,
- * exactly, and half the distance to the next double is 5^k / 2. All fits in 128 bits. False where it would not, and for powers
- * of two, whose neighbours lie at different distances.
+ * The same for the doubles of everyday size, in whole numbers and many times as fast. v = m 2^e;
+ * with k such that v 10^k has 17 digits before the point, everything is counted in units of 2^(e +
+ * k): v 10^k is m 5^k of them, exactly, and half the distance to the next double is 5^k / 2. All
+ * fits in 128 bits. False where it would not, and for powers of two, whose neighbours lie at
+ * different distances.
  */
 __extension__ typedef unsigned __int128 u128;
 
@@ -231,7 +233,8 @@ static bool shortest_exact(double v, struct decimal *out) {
     const int shift = -(e + k); /* of the units: positive, since v is below 2^54 and k at least 1 */
     if (shift <= 0 || shift > 63)
         return false;
-    if (exact >> shift >= (u128)100000000000000000u) /* log10 was rounded up to a whole number, or not */
+    if (exact >> shift >=
+        (u128)100000000000000000u) /* log10 was rounded up to a whole number, or not */
         return false;
     const u128 least = (u128)10000000000000000u << shift;
     if (exact < least)
@@ -246,7 +249,9 @@ static bool shortest_exact(double v, struct decimal *out) {
         uint64_t digits = (uint64_t)(q + (up ? 1 : 0));
         int n = 17 - cut;
         out->point = 17 - k;
-        if (digits == (cut == 2 ? 1000000000000000u : cut == 1 ? 10000000000000000u : 100000000000000000u)) {
+        if (digits == (cut == 2   ? 1000000000000000u
+                       : cut == 1 ? 10000000000000000u
+                                  : 100000000000000000u)) {
             digits = 1; /* 999...9 became 1000...0 */
             n = 1;
             out->point++;
@@ -318,8 +323,7 @@ static void number_text(char *b, double v, bool is_float) {
         if (is_float || !shortest_exact(v, &d))
             d = shortest(v, is_float);
         layout(b, d);
-    }
-    else if (negative)
+    } else if (negative)
         memcpy(b, "0.0", 4); /* "-0" would be read as a whole number, which has no sign */
     else
         memcpy(b, "0", 2);

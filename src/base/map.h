@@ -1,9 +1,9 @@
 /*
  * map.h — hash map from text to a 32-bit number (an index into somebody's array).
  *
- * Keys are views that must outlive the map; nothing is copied. Grows in its arena. Linear probing over
- * a hash keyed by the process's random bytes, against names made to collide; results never depend on
- * it because maps are not iterated.
+ * Keys are views that must outlive the map; nothing is copied. Grows in its arena. Linear probing
+ * over a hash keyed by the process's random bytes, against names made to collide; results never
+ * depend on it because maps are not iterated.
  */
 #ifndef OQ_BASE_MAP_H
 #define OQ_BASE_MAP_H

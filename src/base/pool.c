@@ -2,9 +2,9 @@
  * pool.c — a deterministic worker pool. See pool.h.
  *
  * The caller is worker 0; the others are threads that sleep between jobs. Indices are handed out in
- * order under one lock (a task is a tensor or a block of one, so the lock is not felt). In order means:
- * when index i fails, every lower one has been handed out already and will finish, so the lowest
- * failure is always found and the error does not depend on timing.
+ * order under one lock (a task is a tensor or a block of one, so the lock is not felt). In order
+ * means: when index i fails, every lower one has been handed out already and will finish, so the
+ * lowest failure is always found and the error does not depend on timing.
  *
  * A run is a pipeline without takes: `limit` is how far indices may be handed out just now.
  */
@@ -204,8 +204,8 @@ onq_code oq_pool_run(oq_pool *p, size_t n, oq_task fn, void *ctx, onq_error *err
     return p->failed == n ? ONQ_OK : job_error(p, err);
 }
 
-/* Waits until index i is made, making it or another one meanwhile if there is one to be made. The lock
- * is held. */
+/* Waits until index i is made, making it or another one meanwhile if there is one to be made.
+ * The lock is held. */
 static enum made await(oq_pool *p, size_t i) {
     enum made *slot = &p->ring[i % p->window];
     while (*slot == MADE_NOT) {

@@ -14,20 +14,21 @@
 
 #if defined(__GNUC__)
 #define OQ_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define OQ_UNUSED __attribute__((unused))
-#define OQ_LIKELY(x) __builtin_expect(!!(x), 1)
-#define OQ_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define OQ_UNUSED            __attribute__((unused))
+#define OQ_LIKELY(x)         __builtin_expect(!!(x), 1)
+#define OQ_UNLIKELY(x)       __builtin_expect(!!(x), 0)
 #else
 #define OQ_PRINTF(fmt, args)
 #define OQ_UNUSED
-#define OQ_LIKELY(x) (x)
+#define OQ_LIKELY(x)   (x)
 #define OQ_UNLIKELY(x) (x)
 #endif
 
 #define OQ_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 #if defined(__BYTE_ORDER__)
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "onq reads tensors in place: little-endian");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "onq reads tensors in place: little-endian");
 #endif
 static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE floats");
 static_assert(sizeof(size_t) == 8, "models pass 4 GiB: 64-bit only");

@@ -1,11 +1,11 @@
 /*
  * real.c — small floats and small integers. See real.h.
  *
- * Every narrow float is made the same way: encode_f32 rounds the magnitude to the type's significand, half
- * to even, into a code that simply counts the type's values upwards from zero (subnormals, normals,
- * and on past the largest, as if exponents had no end). What is past the largest finite code is
- * then overflow, and each type has its own answer to that, to NaN and to minus zero. The answers are those
- * of numpy (fp16) and ml_dtypes (all others), to the bit.
+ * Every narrow float is made the same way: encode_f32 rounds the magnitude to the type's
+ * significand, half to even, into a code that simply counts the type's values upwards from zero
+ * (subnormals, normals, and on past the largest, as if exponents had no end). What is past the
+ * largest finite code is then overflow, and each type has its own answer to that, to NaN and to
+ * minus zero. The answers are those of numpy (fp16) and ml_dtypes (all others), to the bit.
  */
 #include "base/real.h"
 
@@ -23,10 +23,10 @@ static float float_of(uint32_t u) {
     return x;
 }
 
-/* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits behind the point
- * and exponent bias `bias`; without a branch. Normals: the exponent is moved and the tail rounded off, a
- * carry going where it should. Subnormals: adding the power of two whose last bit is the type's smallest
- * value lets the adder round. */
+/* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits behind
+ * the point and exponent bias `bias`; without a branch. Normals: the exponent is moved and the
+ * tail rounded off, a carry going where it should. Subnormals: adding the power of two whose
+ * last bit is the type's smallest value lets the adder round. */
 static inline uint32_t encode_f32(uint32_t magnitude, unsigned man, unsigned bias) {
     const unsigned shift = 23 - man;
     const uint32_t tail = (1u << (shift - 1)) - 1 + ((magnitude >> shift) & 1);
@@ -60,7 +60,8 @@ uint16_t oq_f32_to_f16(float x) {
     return f32_to_f16(x);
 }
 
-/* The code of a double's magnitude as a half: the same with integers, where the range of floats ends. */
+/* The code of a double's magnitude as a half: the same with integers, where the range of floats
+ * ends. */
 static uint64_t encode_f64(uint64_t magnitude) {
     const int field = (int)(magnitude >> 52) - 1023 + 15;
     const uint64_t sig = (magnitude & 0xfffffffffffffu) | (uint64_t)1 << 52;

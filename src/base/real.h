@@ -1,10 +1,10 @@
 /*
  * real.h — small floats and small integers.
  *
- * fp16, bf16, the four fp8 types of ONNX, float4e2m1, float8e8m0, float6 and 2/4-bit integers, to and from float32,
- * rounding half to even, as numpy and ml_dtypes do it. `saturate` is that of the onnx package
- * (numpy_helper.saturate_cast): out-of-range values and infinities become the largest finite value instead of
- * NaN/Inf.
+ * fp16, bf16, the four fp8 types of ONNX, float4e2m1, float8e8m0, float6 and 2/4-bit integers, to
+ * and from float32, rounding half to even, as numpy and ml_dtypes do it. `saturate` is that of the
+ * onnx package (numpy_helper.saturate_cast): out-of-range values and infinities become the largest
+ * finite value instead of NaN/Inf.
  */
 #ifndef OQ_BASE_REAL_H
 #define OQ_BASE_REAL_H
@@ -29,7 +29,7 @@ float oq_fp8_to_f32(uint8_t b, oq_fp8 kind);
 uint8_t oq_f32_to_e8m0(float x);    /* as ml_dtypes: half up; 0 and below are NaN */
 uint8_t oq_f32_to_e8m0_up(float x); /* as onnx.helper.make_tensor: away from zero, sign ignored */
 float oq_e8m0_to_f32(uint8_t b);
-uint8_t oq_f32_to_fp4(float x);   /* e2m1, low nibble */
+uint8_t oq_f32_to_fp4(float x); /* e2m1, low nibble */
 float oq_fp4_to_f32(uint8_t nib);
 float oq_fp6_to_f32(uint8_t b, bool e3m2); /* low six bits */
 

@@ -50,8 +50,9 @@ typedef struct oq_observer {
     void *ctx;
 } oq_observer;
 
-/* As many threads as the runtime takes by itself. Its kernels give other last digits with another number, so
- * results that must not depend on --threads (calibration) are computed with this, as the reference's are. */
+/* As many threads as the runtime takes by itself. Its kernels give other last digits with
+ * another number, so results that must not depend on --threads (calibration) are computed with
+ * this, as the reference's are. */
 #define OQ_THREADS_RUNTIME UINT32_MAX
 
 typedef struct oq_session_options {
@@ -65,8 +66,9 @@ typedef struct oq_session_options {
     /* Of the observer's names, or NULL. A float16 tensor that is not said to be one may be shown as
      * float32, before it is rounded. */
     const oq_dtype *observed_types;
-    bool observe_beside; /* observers stand beside the graph, not in it: what reads a tensor reads it past them.
-                          * The optimiser then keeps its layouts, but tensors may live longer. */
+    /* Observers stand beside the graph, not in it: what reads a tensor reads it past them. The
+     * optimiser then keeps its layouts, but tensors may live longer. */
+    bool observe_beside;
     const oq_str *extra_outputs; /* tensors of the main graph that become outputs behind its own */
     size_t n_extra_outputs;
     bool only_extra_outputs;    /* the graph's own outputs are not given back */

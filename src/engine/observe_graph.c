@@ -192,8 +192,11 @@ onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *so, onq_error *err) {
     const oq_str *names = so->observer->names;
     const size_t n = so->observer->n_names;
-    observing o = {.arena = a, .names = names, .types = so->observed_types,
-                   .beside = so->observe_beside, .n = n};
+    observing o = {.arena = a,
+                   .names = names,
+                   .types = so->observed_types,
+                   .beside = so->observe_beside,
+                   .n = n};
     oq_map_init(&o.wanted, a);
     o.found = OQ_NEW_ARRAY(a, bool, n);
     o.renamed = OQ_NEW_ARRAY(a, oq_str, n);

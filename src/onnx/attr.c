@@ -1,9 +1,9 @@
 /*
  * attr.c — attributes of a node by name.
  *
- * Models of IR version 1 carry no AttributeProto.type: then the field that is set decides. An attribute
- * of a function body that refers to one of the function's (ref_attr_name) has no value here and reads as
- * absent.
+ * Models of IR version 1 carry no AttributeProto.type: then the field that is set decides. An
+ * attribute of a function body that refers to one of the function's (ref_attr_name) has no value
+ * here and reads as absent.
  */
 #include "onnx/attr.h"
 
@@ -16,7 +16,8 @@ oq_attribute *oq_attr_find(const oq_node *n, const char *name) {
     return NULL;
 }
 
-/* The attribute if it holds a value of that type; `set` tells whether the type's field is filled. */
+/* The attribute if it holds a value of that type; `set` tells whether the type's field is
+ * filled. */
 static const oq_attribute *find_typed(const oq_node *n, const char *name, oq_attr_type type) {
     const oq_attribute *a = oq_attr_find(n, name);
     if (a == NULL || a->ref_attr_name.n != 0)
@@ -61,7 +62,8 @@ const oq_i64s *oq_attr_ints(const oq_node *n, const char *name) {
     return a != NULL ? &a->ints : NULL;
 }
 
-/* The attribute `name`, emptied of its value and given a type, or a new one; NULL: out of memory. */
+/* The attribute `name`, emptied of its value and given a type, or a new one; NULL: out of
+ * memory. */
 static oq_attribute *prepare(oq_arena *a, oq_node *n, oq_str name, oq_attr_type type) {
     for (size_t i = 0; i < n->attribute.n; i++) {
         oq_attribute *old = n->attribute.v[i];

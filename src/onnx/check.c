@@ -61,7 +61,8 @@ static onq_code check_versions(const oq_model_proto *p, const oq_imports *import
 
 /* ---- functions ---- */
 
-/* What a function is called by: domain, name and overload, with lengths so that nothing is ambiguous. */
+/* What a function is called by: domain, name and overload, with lengths so that nothing is
+ * ambiguous. */
 static oq_str function_key(oq_arena *a, oq_str domain, oq_str name, oq_str overload) {
     if (oq_str_is(domain, "ai.onnx"))
         domain.n = 0;

@@ -1,8 +1,8 @@
 /*
  * check_graph.c — the structure of one graph and of the graphs inside it.
  *
- * Nodes need not stand in topological order (runtimes sort them), but there must be one. A name of an outer
- * graph may be defined again inside: the inner one counts there.
+ * Nodes need not stand in topological order (runtimes sort them), but there must be one. A name of
+ * an outer graph may be defined again inside: the inner one counts there.
  */
 #include "onnx/attr.h"
 #include "onnx/check_parts.h"
@@ -46,10 +46,11 @@ static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
     const bool linear = indices->dims.n == 1;
     const bool pairs = indices->dims.n == 2 && indices->dims.v[1] == (int64_t)s->dims.n;
     if ((!linear && !pairs) || indices->dims.v[0] != values->dims.v[0])
-        return oq_fail(err, ONQ_E_INVALID,
-                       "sparse tensor '%.*s': the shape of its indices fits neither its %lld values "
-                       "nor its %zu dimensions",
-                       OQ_STR(values->name), (long long)values->dims.v[0], s->dims.n);
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "sparse tensor '%.*s': the shape of its indices fits neither its %lld values "
+            "nor its %zu dimensions",
+            OQ_STR(values->name), (long long)values->dims.v[0], s->dims.n);
     return ONQ_OK;
 }
 
@@ -136,7 +137,8 @@ static onq_code check_given(const oq_index *ix, onq_error *err) {
         if (v->name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "graph input %zu has no name", i);
         if (oq_index_find(ix, v->name)->info != v)
-            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' is there twice", OQ_STR(v->name));
+            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' is there twice",
+                           OQ_STR(v->name));
     }
     for (size_t i = 0; i < g->initializer.n; i++) {
         const oq_tensor *t = g->initializer.v[i];

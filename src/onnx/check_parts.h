@@ -23,7 +23,8 @@ typedef struct oq_check {
 onq_code oq_check_graph(oq_check *c, oq_graph *g, const oq_imports *imports, onq_error *err);
 /* A list of nodes alone, as in a function: `given` names are available. */
 onq_code oq_check_function(oq_check *c, oq_function *f, const oq_imports *imports, onq_error *err);
-/* Payload size = dims x type, of whatever storage. The signature is oq_tensor_fn's; ctx is an oq_check. */
+/* Payload size = dims x type, of whatever storage. The signature is oq_tensor_fn's; ctx is an
+ * oq_check. */
 onq_code oq_check_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err);
 
 #endif

@@ -74,10 +74,11 @@ static onq_code check_payload(oq_model *m, oq_tensor *t, uint64_t count, onq_err
     }
     if (t->raw_data.present) {
         if (t->raw_data.n != bytes)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "tensor '%.*s': raw data of %llu bytes, its shape and type (%s) want %llu",
-                           OQ_STR(t->name), (unsigned long long)t->raw_data.n,
-                           oq_dtype_name(t->data_type.v), (unsigned long long)bytes);
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "tensor '%.*s': raw data of %llu bytes, its shape and type (%s) want %llu",
+                OQ_STR(t->name), (unsigned long long)t->raw_data.n, oq_dtype_name(t->data_type.v),
+                (unsigned long long)bytes);
         return ONQ_OK;
     }
     typed f;

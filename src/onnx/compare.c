@@ -1,5 +1,6 @@
 /*
- * compare.c — models and graphs. See compare.h; nodes, tensors and plain messages have their own files.
+ * compare.c — models and graphs. See compare.h; nodes, tensors and plain messages have their own
+ * files.
  */
 #include "onnx/compare.h"
 #include "onnx/compare_parts.h"

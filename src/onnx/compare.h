@@ -2,10 +2,10 @@
  * compare.h — the differences of two models, as graphs.
  *
  * What changes the computation is a difference: opsets, inputs and outputs, nodes, attributes,
- * initializers and their values, functions, training graphs. What does not is *soft*: names of nodes and of
- * symbolic dimensions, order of nodes and initializers, value_info, doc strings, producer, IR version,
- * metadata, annotations, and how a tensor is stored. Nodes are matched by the tensors they make; without
- * names (`rename`) by what they compute.
+ * initializers and their values, functions, training graphs. What does not is *soft*: names of
+ * nodes and of symbolic dimensions, order of nodes and initializers, value_info, doc strings,
+ * producer, IR version, metadata, annotations, and how a tensor is stored. Nodes are matched by the
+ * tensors they make; without names (`rename`) by what they compute.
  *
  * Payloads are compared as they stream by; a model need not fit in memory.
  */

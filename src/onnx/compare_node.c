@@ -1,8 +1,8 @@
 /*
  * compare_node.c — nodes and attributes of two graphs. See compare.h.
  *
- * Nodes are matched by the first tensor they make, which is theirs alone in a valid graph; what is left
- * then by node name and operator. A graph in another order is the same graph.
+ * Nodes are matched by the first tensor they make, which is theirs alone in a valid graph; what is
+ * left then by node name and operator. A graph in another order is the same graph.
  */
 #include "onnx/attr.h"
 #include "onnx/compare_parts.h"

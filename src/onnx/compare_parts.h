@@ -42,15 +42,16 @@ onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name,
 
 /* ---- compare_message.c: any message, by the schema table ---- */
 
-/* Equal in all fields; an absent scalar or text equals its default. Unknown fields count. Fields named
- * in `but` (numbers, 0 at the end, or NULL) do not. */
+/* Equal in all fields; an absent scalar or text equals its default. Unknown fields count. Fields
+ * named in `but` (numbers, 0 at the end, or NULL) do not. */
 bool oq_message_same(oq_schema_id id, const void *a, const void *b, const uint16_t *but);
 bool oq_entries_same(oq_entry *const *a, size_t n, oq_entry *const *b, size_t m);
 
 /* ---- compare_tensor.c ---- */
 
-/* Type, dims and values; differences of the first two are told as `kind`, of values as OQ_DIFF_VALUE
- * (or as `kind`, when that is an attribute). `what` stands before the text, or is "". */
+/* Type, dims and values; differences of the first two are told as `kind`, of values as
+ * OQ_DIFF_VALUE (or as `kind`, when that is an attribute). `what` stands before the text, or is
+ * "". */
 onq_code oq_cmp_tensor(oq_cmp *c, oq_diff_kind kind, oq_str name, const char *what, oq_tensor *a,
                        oq_tensor *b, onq_error *err);
 /* Two floats under the tolerance; bitwise without one. */

@@ -2,12 +2,12 @@
  * compare_rename.c — two graphs when the names of tensors do not count. See compare.h.
  *
  * Every value gets two fingerprints, made from what computes it: `exact` with the values of
- * constants, `form` without them. Nodes are matched by the exact one first, what is left by form, in
- * order. That a match is right is then checked pair by pair: same operator, inputs that correspond,
- * equal constants. So a wrong match can only tell too many differences, never too few.
+ * constants, `form` without them. Nodes are matched by the exact one first, what is left by form,
+ * in order. That a match is right is then checked pair by pair: same operator, inputs that
+ * correspond, equal constants. So a wrong match can only tell too many differences, never too few.
  *
- * A node that finds no partner takes all that follow from it along; only the first of such a chain is
- * told, the rest as a number.
+ * A node that finds no partner takes all that follow from it along; only the first of such a chain
+ * is told, the rest as a number.
  */
 #include "onnx/attr.h"
 #include "onnx/compare_parts.h"
@@ -281,7 +281,8 @@ static onq_code match_nodes(oq_cmp *c, oq_cmp_scope *a, oq_cmp_scope *b, bool ex
     return ONQ_OK;
 }
 
-/* Do two names, each in its own graph, stand for the same value? Constants are compared (and told). */
+/* Do two names, each in its own graph, stand for the same value? Constants are compared (and
+ * told). */
 static onq_code correspond(oq_cmp *c, const oq_cmp_scope *a, oq_str x, const oq_cmp_scope *b,
                            oq_str y, bool *same, onq_error *err) {
     const oq_cmp_scope *in_a, *in_b;

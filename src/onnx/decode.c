@@ -1,10 +1,11 @@
 /*
  * decode.c — bytes to messages: one loop over the rows of schema.def.
  *
- * Strings, raw data and packed numbers alias the input; only structs and pointer arrays are made, in
- * the arena. A field of a known number but another wire type is kept as unknown, as protobuf does;
- * a singular message that comes twice is merged; the last of a oneof wins. Depth is limited; memory is
- * limited by the arena's limit, which oq_model_open sets to a multiple of the file's size.
+ * Strings, raw data and packed numbers alias the input; only structs and pointer arrays are made,
+ * in the arena. A field of a known number but another wire type is kept as unknown, as protobuf
+ * does; a singular message that comes twice is merged; the last of a oneof wins. Depth is limited;
+ * memory is limited by the arena's limit, which oq_model_open sets to a multiple of the file's
+ * size.
  */
 #include "onnx/schema.h"
 #include "onnx/wire.h"
@@ -250,7 +251,7 @@ static onq_code decode_field(frame *f, const oq_field *fd, unsigned type, onq_er
     case OQ_K_STRS:
         OQ_TRY(oq_wire_bytes(&f->w, &p, &n, err));
         return OQ_PUSH(f->arena, (oq_strs *)at, (oq_str){(const char *)p, n}) ? ONQ_OK
-                                                                             : no_room(f, err);
+                                                                              : no_room(f, err);
     case OQ_K_I64S:
         return add_i64s(f, at, type, err);
     case OQ_K_F32S:

@@ -1,8 +1,9 @@
 /*
  * dump.c — a model as stable text; the format is in dump.h.
  *
- * Names are shown with control bytes escaped. Numbers are the shortest text that reads back as the same
- * number, so equal dumps mean equal values where they are shown, and equal bytes where a hash is.
+ * Names are shown with control bytes escaped. Numbers are the shortest text that reads back as the
+ * same number, so equal dumps mean equal values where they are shown, and equal bytes where a hash
+ * is.
  */
 #include "onnx/dump.h"
 

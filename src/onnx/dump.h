@@ -10,8 +10,9 @@
  *     init w FLOAT[4,3,3,3] hash 8f2a41c09d77e310
  *     node conv1: Conv(x, w, b) -> (y) {group=1, pads=[1,1,1,1]}
  *
- * One line per opset, metadata entry, input, output, value_info, initializer (type, dims, values or their hash)
- * and node (inputs, outputs, attributes sorted by name; floats end in f); subgraphs indented below their node.
+ * One line per opset, metadata entry, input, output, value_info, initializer (type, dims, values or
+ * their hash) and node (inputs, outputs, attributes sorted by name; floats end in f); subgraphs
+ * indented below their node.
  */
 #ifndef OQ_ONNX_DUMP_H
 #define OQ_ONNX_DUMP_H

@@ -2,7 +2,8 @@
  * edit.h — changing a graph: add, remove, replace; unique names; what nothing uses.
  *
  * Edits are made on graph->node and its sister lists directly or through these helpers; an oq_index
- * is stale afterwards. Everything new lives in the model's arena. All return false/NULL when out of memory.
+ * is stale afterwards. Everything new lives in the model's arena. All return false/NULL when out of
+ * memory.
  */
 #ifndef OQ_ONNX_EDIT_H
 #define OQ_ONNX_EDIT_H
@@ -37,7 +38,8 @@ onq_code oq_graph_replace_many(oq_model *m, oq_graph *g, const oq_map *map, cons
 oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, const int64_t *dims,
                                  size_t rank, bool has_shape);
 
-/* Names: the set of all names in a model (tensors, nodes), to make new ones that collide with none. */
+/* Names: the set of all names in a model (tensors, nodes), to make new ones that collide with
+ * none. */
 typedef struct oq_names {
     oq_arena *arena;
     oq_map map;
@@ -47,11 +49,12 @@ bool oq_names_has(const oq_names *s, oq_str name);
 /* `wanted` if free, else wanted_1, wanted_2 ...; the result is taken. p == NULL: out of memory. */
 oq_str oq_names_unique(oq_names *s, oq_str wanted);
 
-/* Removes nodes whose outputs nothing uses (repeatedly), then initializers and value_infos of names that are
- * gone. Graph inputs stay, and initializers that give one its default. Inner graphs keep their nodes. */
+/* Removes nodes whose outputs nothing uses (repeatedly), then initializers and value_infos of
+ * names that are gone. Graph inputs stay, and initializers that give one its default. Inner
+ * graphs keep their nodes. */
 onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err);
-/* Only initializers that nothing uses, subgraphs counted; in subgraphs too. A graph input of the same
- * name goes with its initializer, as in ONNXModel.clean_initializers. */
+/* Only initializers that nothing uses, subgraphs counted; in subgraphs too. A graph input of the
+ * same name goes with its initializer, as in ONNXModel.clean_initializers. */
 onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err);
 
 #endif

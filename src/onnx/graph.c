@@ -1,8 +1,9 @@
 /*
  * graph.c — the index of a graph: names to numbers, producers and consumers as arrays.
  *
- * One pass over definitions, one over uses; linear in the graph with the graphs inside it. Definitions
- * come first so that `info` and `init` of a value do not depend on the order of the lists in the file.
+ * One pass over definitions, one over uses; linear in the graph with the graphs inside it.
+ * Definitions come first so that `info` and `init` of a value do not depend on the order of the
+ * lists in the file.
  */
 #include "onnx/graph.h"
 

@@ -1,11 +1,11 @@
 /*
  * graph.h — who produces and who consumes each tensor of a graph.
  *
- * An index is a snapshot: names become tensor numbers, producers and consumers are arrays, and both are valid until
- * the graph is edited; then build it again (it is linear in the graph). Subgraphs (If, Loop, Scan) have
- * an index of their own with `parent` set: a name not found there is looked up outwards. Names used
- * inside a subgraph count as uses of the node that holds the subgraph (slot OQ_SLOT_INNER, once for
- * each node and name).
+ * An index is a snapshot: names become tensor numbers, producers and consumers are arrays, and both
+ * are valid until the graph is edited; then build it again (it is linear in the graph). Subgraphs
+ * (If, Loop, Scan) have an index of their own with `parent` set: a name not found there is looked
+ * up outwards. Names used inside a subgraph count as uses of the node that holds the subgraph (slot
+ * OQ_SLOT_INNER, once for each node and name).
  */
 #ifndef OQ_ONNX_GRAPH_H
 #define OQ_ONNX_GRAPH_H
@@ -14,7 +14,7 @@
 #include "onnx/message.h"
 #include "onnx/model.h"
 
-#define OQ_NO_NODE UINT32_MAX
+#define OQ_NO_NODE    UINT32_MAX
 #define OQ_SLOT_INNER UINT32_MAX
 
 typedef struct oq_use {
@@ -46,11 +46,12 @@ typedef struct oq_index {
     OQ_VEC(oq_value) values;
 } oq_index;
 
-/* Builds the index in `scratch`. Does not check validity (check.h does): of two producers the first wins. */
+/* Builds the index in `scratch`. Does not check validity (check.h does): of two producers the
+ * first wins. */
 onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_index *parent,
                         onq_error *err);
-/* In this graph, or NULL. Also finds a name that is only used here (oq_value_is_defined is false): its
- * `uses` are those of this graph. */
+/* In this graph, or NULL. Also finds a name that is only used here (oq_value_is_defined is
+ * false): its `uses` are those of this graph. */
 oq_value *oq_index_find(const oq_index *ix, oq_str name);
 /* Where it is defined, in this graph or outwards, or NULL. */
 oq_value *oq_index_lookup(const oq_index *ix, oq_str name);
@@ -59,28 +60,31 @@ oq_node *oq_index_producer(const oq_index *ix, oq_str name);
 /* The initializer `name` in this graph or outwards (stops at whatever shadows it), or NULL. */
 oq_tensor *oq_index_init(const oq_index *ix, oq_str name);
 
-/* A topological order of the graph's nodes (indices), stable: of the nodes that are ready the one that
- * stands first in the file goes first. ONQ_E_INVALID names a node on a cycle. */
+/* A topological order of the graph's nodes (indices), stable: of the nodes that are ready the
+ * one that stands first in the file goes first. ONQ_E_INVALID names a node on a cycle. */
 onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, onq_error *err);
 /* Puts the nodes in the order of ONNX Runtime's quantizer ONNXModel.topological_sort. */
 onq_code oq_topo_sort_reference(oq_model *m, oq_graph *g, onq_error *err);
 
 #define OQ_GRAPH_DEPTH 100
 
-/* Calls fn for the graph and all graphs inside it (attributes of its nodes), outermost first, depth at most
- * OQ_GRAPH_DEPTH (then ONQ_E_LIMIT). `owner` is the node that holds the subgraph, NULL for the first. */
+/* Calls fn for the graph and all graphs inside it (attributes of its nodes), outermost first,
+ * depth at most OQ_GRAPH_DEPTH (then ONQ_E_LIMIT). `owner` is the node that holds the subgraph,
+ * NULL for the first. */
 typedef onq_code (*oq_graph_fn)(void *ctx, oq_graph *g, oq_node *owner, onq_error *err);
 onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err);
-/* Calls fn for every TensorProto of the model: initializers, sparse parts, attribute tensors, subgraphs, functions, training graphs. */
+/* Calls fn for every TensorProto of the model: initializers, sparse parts, attribute tensors,
+ * subgraphs, functions, training graphs. */
 typedef onq_code (*oq_tensor_fn)(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err);
 onq_code oq_walk_tensors(oq_model *m, oq_tensor_fn fn, void *ctx, onq_error *err);
 
-/* Calls fn for every mention of a name that the graphs inside `n` take from outside of it: inputs of their
- * nodes and their outputs. fn may change the name in place. */
+/* Calls fn for every mention of a name that the graphs inside `n` take from outside of it:
+ * inputs of their nodes and their outputs. fn may change the name in place. */
 typedef onq_code (*oq_name_fn)(void *ctx, oq_str *name, onq_error *err);
 onq_code oq_walk_outer_names(const onq_allocator *alloc, oq_node *n, oq_name_fn fn, void *ctx,
                              onq_error *err);
-/* The graphs in the attributes of a node, one after the other: begin with a zeroed cursor; NULL at the end. */
+/* The graphs in the attributes of a node, one after the other: begin with a zeroed cursor; NULL
+ * at the end. */
 typedef struct oq_graph_cursor {
     size_t attribute, graph;
 } oq_graph_cursor;

@@ -1,7 +1,8 @@
 /*
  * message.h — the C structs of the ONNX messages, made from schema.def.
  *
- * struct oq_node, oq_graph, oq_tensor, ... have one member per field of the format, by its own name:
+ * struct oq_node, oq_graph, oq_tensor, ... have one member per field of the format, by its own
+ * name:
  *   STR   oq_str             absent when p == NULL (an empty text that is present has p != NULL)
  *   STRS  {oq_str *v; n}     I64S {int64_t *v; n}     F32S {float *v; n}
  *   I64, I32, F32            {v, has}; set with attr->i = OQ_I64(3), read attr->i.v (0 when absent)
@@ -9,8 +10,8 @@
  *   PV P4 P8  oq_packed: the encoded packed numbers (tensor.h reads them)
  *   PAY   oq_payload, the tensor's raw bytes: a view, or a producer that makes them when written
  *
- * Everything lives in the model's arena or its mapping. Push with OQ_PUSH(&model->arena, &g->node, n).
- * Whoever edits calls oq_model_touch first: an untouched model is saved as a copy of its file.
+ * Everything lives in the model's arena or its mapping. Push with OQ_PUSH(&model->arena, &g->node,
+ * n). Whoever edits calls oq_model_touch first: an untouched model is saved as a copy of its file.
  */
 #ifndef OQ_ONNX_MESSAGE_H
 #define OQ_ONNX_MESSAGE_H
@@ -24,8 +25,8 @@ typedef struct oq_span {
     uint64_t n;
 } oq_span;
 
-/* Packed numbers as they are encoded. `cap` is the room behind p when the codec had to join pieces in
- * the arena, 0 for a view of the input. */
+/* Packed numbers as they are encoded. `cap` is the room behind p when the codec had to join
+ * pieces in the arena, 0 for a view of the input. */
 typedef struct oq_packed {
     const uint8_t *p;
     uint64_t n;
@@ -95,26 +96,26 @@ typedef struct oq_opt_f32 {
 #define OQ_I32(x) ((oq_opt_i32){(x), true})
 #define OQ_F32(x) ((oq_opt_f32){(x), true})
 
-#define OQ_C_I64 oq_opt_i64
-#define OQ_C_I32 oq_opt_i32
-#define OQ_C_F32 oq_opt_f32
-#define OQ_C_STR oq_str
-#define OQ_C_STRS oq_strs
-#define OQ_C_I64S oq_i64s
-#define OQ_C_F32S oq_f32s
-#define OQ_C_PV oq_packed
-#define OQ_C_P4 oq_packed
-#define OQ_C_P8 oq_packed
-#define OQ_C_PAY oq_payload
-#define OQ_C_MSG(sub) oq_##sub *
+#define OQ_C_I64       oq_opt_i64
+#define OQ_C_I32       oq_opt_i32
+#define OQ_C_F32       oq_opt_f32
+#define OQ_C_STR       oq_str
+#define OQ_C_STRS      oq_strs
+#define OQ_C_I64S      oq_i64s
+#define OQ_C_F32S      oq_f32s
+#define OQ_C_PV        oq_packed
+#define OQ_C_P4        oq_packed
+#define OQ_C_P8        oq_packed
+#define OQ_C_PAY       oq_payload
+#define OQ_C_MSG(sub)  oq_##sub *
 #define OQ_C_MSGS(sub) OQ_VEC(oq_##sub *)
 
 #define OQ_MESSAGE(name, proto)                                                                    \
     struct oq_##name {                                                                             \
         oq_msg m;
-#define OQ_F(msg, kind, number, field) OQ_C_##kind field;
+#define OQ_F(msg, kind, number, field)      OQ_C_##kind field;
 #define OQ_M(msg, kind, number, field, sub) OQ_C_##kind(sub) field;
-#define OQ_X(msg, type, field) type field;
+#define OQ_X(msg, type, field)              type field;
 #define OQ_END(name)                                                                               \
     }                                                                                              \
     ;

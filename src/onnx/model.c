@@ -9,9 +9,9 @@
 /* What decoding may allocate: a fixed part plus so many bytes for each byte of the file. An empty
  * message takes two bytes of a file and a struct in memory, so without a limit a small hostile file
  * fills the machine. Honest graphs need a fifth of this. */
-#define DECODE_BASE ((size_t)64 << 20)
+#define DECODE_BASE   ((size_t)64 << 20)
 #define DECODE_FACTOR 32
-#define DECODE_MOST ((size_t)4 << 30)
+#define DECODE_MOST   ((size_t)4 << 30)
 
 static onq_code model_alloc(onq_env *env, oq_model **out, onq_error *err) {
     oq_model *m = oq_calloc(&env->alloc, 1, sizeof(*m));
@@ -38,8 +38,8 @@ void oq_model_free(oq_model *m) {
 }
 
 static onq_code decode_model(oq_model *m, onq_error *err) {
-    size_t budget = m->bytes.n > DECODE_MOST / DECODE_FACTOR ? DECODE_MOST
-                                                             : (size_t)m->bytes.n * DECODE_FACTOR;
+    size_t budget =
+        m->bytes.n > DECODE_MOST / DECODE_FACTOR ? DECODE_MOST : (size_t)m->bytes.n * DECODE_FACTOR;
     if (m->bytes.n == 0)
         return oq_fail(err, ONQ_E_MALFORMED, "the file is empty, an ONNX model is wanted");
     m->arena.limit = DECODE_BASE + budget;
@@ -204,11 +204,12 @@ onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
     if (!oq_add(r.offset, want, &end) || end > (*file)->size)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "tensor '%.*s': external data at %llu of %llu bytes passes the end of '%.*s' "
-                       "(%llu bytes)",
-                       OQ_STR(t->name), (unsigned long long)r.offset, (unsigned long long)want,
-                       OQ_STR(r.location), (unsigned long long)(*file)->size);
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "tensor '%.*s': external data at %llu of %llu bytes passes the end of '%.*s' "
+            "(%llu bytes)",
+            OQ_STR(t->name), (unsigned long long)r.offset, (unsigned long long)want,
+            OQ_STR(r.location), (unsigned long long)(*file)->size);
     *offset = r.offset;
     *length = want;
     return ONQ_OK;

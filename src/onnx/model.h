@@ -1,14 +1,15 @@
 /*
  * model.h — open, save and own a model.
  *
- * A model owns one mapping (its file), one arena (everything decoded or added) and the external-data
- * files it opened. Nodes, names and tensors are views that live as long as it does. Reading a const
- * model is safe from several threads once oq_model_data was called for what they read; edits are
- * single-threaded.
+ * A model owns one mapping (its file), one arena (everything decoded or added) and the
+ * external-data files it opened. Nodes, names and tensors are views that live as long as it does.
+ * Reading a const model is safe from several threads once oq_model_data was called for what they
+ * read; edits are single-threaded.
  *
- * Saving: an untouched model saved in the same layout is a copy of its file. Otherwise it is encoded
- * field by field; large payloads go from file to file, or from their producers, which workers run ahead
- * of the writer (oq_pool_pipeline), so that memory is a few tensors, not the model.
+ * Saving: an untouched model saved in the same layout is a copy of its file. Otherwise it is
+ * encoded field by field; large payloads go from file to file, or from their producers, which
+ * workers run ahead of the writer (oq_pool_pipeline), so that memory is a few tensors, not the
+ * model.
  */
 #ifndef OQ_ONNX_MODEL_H
 #define OQ_ONNX_MODEL_H
@@ -27,10 +28,10 @@ typedef struct oq_model {
     onq_env *env;
     const char *path; /* as given; "<memory>" for a model from memory */
     oq_arena arena;
-    oq_file file;     /* file.p == NULL for a model from memory */
-    oq_span bytes;    /* what was decoded */
-    oq_dir dir;       /* where external data lies */
-    oq_dir root;      /* --data-root, or fd -1 */
+    oq_file file;  /* file.p == NULL for a model from memory */
+    oq_span bytes; /* what was decoded */
+    oq_dir dir;    /* where external data lies */
+    oq_dir root;   /* --data-root, or fd -1 */
     OQ_VEC(oq_ext_file *) ext;
     oq_map ext_map;
     oq_model_proto *proto;
@@ -58,9 +59,9 @@ static inline void oq_model_touch(oq_model *m) {
 }
 
 /* The tensor's bytes as they would stand in raw_data (little-endian, 4- and 2-bit types packed),
- * wherever they live: raw_data, a typed field (converted into the arena once), external data (mapped),
- * a producer (made into the arena once). Checked: the size equals dims x type. Strings: not here.
- * Not aligned: read with memcpy. */
+ * wherever they live: raw_data, a typed field (converted into the arena once), external data
+ * (mapped), a producer (made into the arena once). Checked: the size equals dims x type.
+ * Strings: not here. Not aligned: read with memcpy. */
 onq_code oq_model_data(oq_model *m, oq_tensor *t, oq_span *out, onq_error *err);
 /* The opened external-data file of a tensor and the range in it; range checked. */
 onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file, uint64_t *offset,
@@ -69,8 +70,8 @@ static inline bool oq_tensor_is_external(const oq_tensor *t) {
     return t->data_location.v == 1;
 }
 
-/* Lets the kernel take back pages of the model's files that were read; call it between large tensors
- * to keep resident memory small. Views stay valid. */
+/* Lets the kernel take back pages of the model's files that were read; call it between large
+ * tensors to keep resident memory small. Views stay valid. */
 void oq_model_drop_pages(const oq_model *m);
 
 /* Version of an opset domain ("" and "ai.onnx" are one), or 0 when not imported. */
@@ -89,10 +90,10 @@ typedef enum oq_external_mode {
 
 typedef struct oq_save_options {
     oq_external_mode external;
-    const char *location;  /* ONE: file name beside the model; NULL: <model>.data */
-    uint64_t threshold;    /* tensors of fewer bytes stay inline */
-    uint64_t align;        /* offsets are multiples of it; 0: 4096 */
-    bool attributes;       /* tensors in attributes too */
+    const char *location; /* ONE: file name beside the model; NULL: <model>.data */
+    uint64_t threshold;   /* tensors of fewer bytes stay inline */
+    uint64_t align;       /* offsets are multiples of it; 0: 4096 */
+    bool attributes;      /* tensors in attributes too */
 } oq_save_options;
 
 /* Writes the model to `path`, whole or not at all; opts may be NULL (inline). */

@@ -1,12 +1,14 @@
 /*
  * prune.c — removes what nothing uses: nodes, initializers, value_infos.
  *
- * oq_graph_prune marks backwards from the graph's outputs over arrays, so a long chain costs neither
- * stack nor quadratic time. oq_graph_prune_inits is the reference's ONNXModel.clean_initializers.
+ * oq_graph_prune marks backwards from the graph's outputs over arrays, so a long chain costs
+ * neither stack nor quadratic time. oq_graph_prune_inits is the reference's
+ * ONNXModel.clean_initializers.
  */
 #include "onnx/edit.h"
 
-/* For each node the nodes that make what it uses (inner uses counted): sources[begin[i] .. begin[i+1]). */
+/* For each node the nodes that make what it uses (inner uses counted): sources[begin[i] ..
+ * begin[i+1]). */
 typedef struct edges {
     uint32_t *begin, *sources;
 } edges;
@@ -32,7 +34,8 @@ static bool edges_build(edges *e, const oq_index *ix, oq_arena *a) {
     e->sources = OQ_NEW_ARRAY(a, uint32_t, total);
     if (e->sources == NULL)
         return false;
-    /* begin[i + 1] is where the next source of i goes; in the end it is where those of i + 1 begin. */
+    /* begin[i + 1] is where the next source of i goes; in the end it is where those of i + 1
+     * begin. */
     for (size_t i = 0; i < ix->values.n; i++) {
         const oq_value *v = &ix->values.v[i];
         if (v->producer == OQ_NO_NODE)
@@ -85,8 +88,8 @@ static bool is_used(const oq_value *v, const bool *dead) {
 
 static bool is_kept(const oq_index *ix, oq_str name, const bool *dead) {
     const oq_value *v = oq_index_find(ix, name);
-    return v != NULL && (v->is_input || is_used(v, dead) ||
-                         (v->producer != OQ_NO_NODE && !dead[v->producer]));
+    return v != NULL &&
+           (v->is_input || is_used(v, dead) || (v->producer != OQ_NO_NODE && !dead[v->producer]));
 }
 
 static void drop_gone(const oq_index *ix, const bool *dead) {
@@ -149,8 +152,8 @@ static void drop_inputs(oq_graph *g, const oq_map *dropped) {
     g->input.n = kept;
 }
 
-/* Of two initializers of one name the first is the one that is used. An initializer that a node output of
- * the same name hides is not used. */
+/* Of two initializers of one name the first is the one that is used. An initializer that a node
+ * output of the same name hides is not used. */
 static onq_code prune_inits_of(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     (void)owner;
     oq_model *m = ctx;

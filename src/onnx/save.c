@@ -2,8 +2,8 @@
  * save.c — writing a model: whole or not at all, payloads from file to file or from producers.
  *
  * The encoder knows nothing of external data. Before encoding, tensors whose bytes go elsewhere are
- * *swapped*: their storage fields are replaced (by external_data entries, or by a view when they come
- * back inline) and put back afterwards, so saving leaves the model as it was.
+ * *swapped*: their storage fields are replaced (by external_data entries, or by a view when they
+ * come back inline) and put back afterwards, so saving leaves the model as it was.
  */
 #include "base/pool.h"
 #include "onnx/graph.h"
@@ -12,13 +12,13 @@
 
 #include <limits.h>
 
-#define PROTO_MOST ((uint64_t)INT32_MAX)
-#define ALIGN_DEFAULT 4096
+#define PROTO_MOST     ((uint64_t)INT32_MAX)
+#define ALIGN_DEFAULT  4096
 #define THRESHOLD_AUTO 1024
 /* Ranges of a mapped file from this size on go by copy_file_range. */
 #define COPY_LEAST ((uint64_t)256 << 10)
-/* After a large producer the pages that it read are given back at once, after small ones when they have
- * read this much together. */
+/* After a large producer the pages that it read are given back at once, after small ones when
+ * they have read this much together. */
 #define DROP_LEAST ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
 /* Pieces from this size on are told as progress. */
@@ -88,7 +88,8 @@ static onq_code make_piece(void *ctx, size_t i, unsigned worker, onq_error *err)
         return oq_fail_nomem(err);
     OQ_TRY(piece->producer->make(piece->producer, w->made[i], err));
     if (piece->n >= DROP_LEAST)
-        oq_model_drop_pages(w->m); /* what it read; another worker's pages come back by themselves */
+        oq_model_drop_pages(
+            w->m); /* what it read; another worker's pages come back by themselves */
     return ONQ_OK;
 }
 
@@ -131,8 +132,8 @@ static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_er
     if (w->made == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_pool_new(w->m->env, &pool, err));
-    onq_code rc = oq_pool_pipeline(pool, n, (size_t)oq_pool_workers(pool) + 1, make_piece, take_piece,
-                                   w, err);
+    onq_code rc = oq_pool_pipeline(pool, n, (size_t)oq_pool_workers(pool) + 1, make_piece,
+                                   take_piece, w, err);
     oq_pool_free(pool);
     for (size_t i = 0; i < n; i++)
         if (w->made[i] != NULL)
@@ -200,8 +201,8 @@ static const char *base_name(const char *path) {
 
 static onq_code open_data(writer *w, const char *model_path, oq_str location, onq_error *err) {
     const int folder = (int)(base_name(model_path) - model_path);
-    const oq_str path =
-        oq_str_format(&w->scratch, "%.*s%s", folder, model_path, oq_str_cstr(&w->scratch, location));
+    const oq_str path = oq_str_format(&w->scratch, "%.*s%s", folder, model_path,
+                                      oq_str_cstr(&w->scratch, location));
     if (path.p == NULL || !OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}))
         return oq_fail_nomem(err);
     return oq_out_open(&w->data.v[w->data.n - 1], &w->m->env->alloc, path.p, err);
@@ -213,8 +214,8 @@ static oq_str each_location(writer *w, oq_str name) {
     size_t n = name.n < sizeof(safe) - 1 ? name.n : sizeof(safe) - 1;
     for (size_t i = 0; i < n; i++) {
         const char c = name.p[i];
-        const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                        c == '_' || c == '-' || (c == '.' && i > 0);
+        const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && i > 0);
         safe[i] = ok ? c : '_';
     }
     safe[n] = 0;
@@ -367,10 +368,11 @@ static onq_code write_model(writer *w, const char *path, onq_error *err) {
         size = oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
     }
     if (size > PROTO_MOST)
-        return oq_fail(err, ONQ_E_LIMIT,
-                       "%.2f GB without the external data; a model file may have 2 GB (lower the size "
-                       "threshold or move attribute tensors out too)",
-                       (double)size / 1e9);
+        return oq_fail(
+            err, ONQ_E_LIMIT,
+            "%.2f GB without the external data; a model file may have 2 GB (lower the size "
+            "threshold or move attribute tensors out too)",
+            (double)size / 1e9);
     return encode_to(w, err);
 }
 

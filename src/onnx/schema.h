@@ -58,12 +58,13 @@ onq_code oq_decode(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t 
 onq_code oq_decode_into(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t n,
                         uint64_t base, void *msg, onq_error *err);
 
-/* A deep copy of a message into an arena (payload bytes and views are shared, not copied). NULL when out of memory. */
+/* A deep copy of a message into an arena (payload bytes and views are shared, not copied). NULL
+ * when out of memory. */
 void *oq_message_clone(oq_arena *arena, oq_schema_id id, const void *msg);
 
 /* What the encoder makes: a list of pieces in order. */
 typedef struct oq_piece {
-    const uint8_t *p;            /* memory, or NULL */
+    const uint8_t *p; /* memory, or NULL */
     uint64_t n;
     const oq_producer *producer; /* or NULL */
 } oq_piece;
@@ -71,7 +72,7 @@ typedef struct oq_piece {
 typedef struct oq_pieces {
     oq_arena *arena;
     OQ_VEC(oq_piece) list;
-    uint8_t *open;   /* small fields gather here */
+    uint8_t *open; /* small fields gather here */
     size_t open_n, open_cap;
     uint64_t total;
     bool failed;

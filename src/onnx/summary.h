@@ -2,8 +2,8 @@
  * summary.h — what a model holds, counted: operators, tensors and where their bytes lie, what is
  * quantized and how, and what could be.
  *
- * Reads the graph only, never a payload: a model with gigabytes of weights is counted in the time its graph
- * takes. External files are opened (so that a missing one is an error) and not read.
+ * Reads the graph only, never a payload: a model with gigabytes of weights is counted in the time
+ * its graph takes. External files are opened (so that a missing one is an error) and not read.
  */
 #ifndef OQ_ONNX_SUMMARY_H
 #define OQ_ONNX_SUMMARY_H

@@ -22,7 +22,8 @@ onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_nod
                          onq_error *err);
 /* Most frequent first, then by name. */
 void oq_op_count_sort(oq_op_counts *v);
-/* The constant behind a name: an initializer or the tensor of a Constant node, here or outwards; or NULL. */
+/* The constant behind a name: an initializer or the tensor of a Constant node, here or outwards;
+ * or NULL. */
 const oq_tensor *oq_index_constant(const oq_index *ix, oq_str name);
 /* Is the domain ONNX's own? */
 static inline bool oq_domain_is_onnx(oq_str d) {

@@ -1,8 +1,8 @@
 /*
  * summary_quant.c — what is quantized in a model, and what could be. See summary.h.
  *
- * Tables tell how an operator is quantized and in which slots its weight and the weight's parameters
- * stand. Which modes know a float operator is the quantizer's business: the caller says.
+ * Tables tell how an operator is quantized and in which slots its weight and the weight's
+ * parameters stand. Which modes know a float operator is the quantizer's business: the caller says.
  */
 #include "onnx/attr.h"
 #include "onnx/summary.h"

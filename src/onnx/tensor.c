@@ -1,9 +1,9 @@
 /*
  * tensor.c — numbers of a TensorProto: sizes, typed fields to raw bytes, reading and making.
  *
- * Typed storage follows onnx.helper.make_tensor: float_data for float and complex64, double_data for double
- * and complex128, int64_data for int64, uint64_data for uint32 and uint64, int32_data for the rest (one entry
- * a byte for 2- and 4-bit types, one entry an element otherwise).
+ * Typed storage follows onnx.helper.make_tensor: float_data for float and complex64, double_data
+ * for double and complex128, int64_data for int64, uint64_data for uint32 and uint64, int32_data
+ * for the rest (one entry a byte for 2- and 4-bit types, one entry an element otherwise).
  */
 #include "onnx/tensor.h"
 
@@ -15,8 +15,8 @@ onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err) {
     bool zero = false, fits = true;
     for (size_t i = 0; i < t->dims.n; i++) {
         if (t->dims.v[i] < 0)
-            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': dimension %zu is %lld", OQ_STR(t->name),
-                           i, (long long)t->dims.v[i]);
+            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': dimension %zu is %lld",
+                           OQ_STR(t->name), i, (long long)t->dims.v[i]);
         zero = zero || t->dims.v[i] == 0;
         fits = fits && oq_mul(n, (uint64_t)t->dims.v[i], &n);
     }
@@ -44,8 +44,9 @@ onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err) {
 }
 
 static onq_code wrong_count(const oq_tensor *t, const char *field, uint64_t want, onq_error *err) {
-    return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': %s does not hold the %llu numbers of its shape",
-                   OQ_STR(t->name), field, (unsigned long long)want);
+    return oq_fail(err, ONQ_E_INVALID,
+                   "tensor '%.*s': %s does not hold the %llu numbers of its shape", OQ_STR(t->name),
+                   field, (unsigned long long)want);
 }
 
 /* Varints of a packed field to little-endian numbers of `width` bytes each; exactly `want` of them.
@@ -262,10 +263,10 @@ onq_code oq_tensor_i64s(oq_model *m, oq_tensor *t, oq_arena *a, int64_t **out, s
     const oq_dtype_info *d = oq_dtype_find(t->data_type.v);
     oq_span raw = {0};
     uint64_t count = 0;
-    OQ_TRY(want_class(t,
-                      d != NULL && (d->cls == OQ_CLASS_INT || d->cls == OQ_CLASS_UINT ||
-                                    d->cls == OQ_CLASS_BOOL),
-                      "an integer type", err));
+    OQ_TRY(want_class(
+        t,
+        d != NULL && (d->cls == OQ_CLASS_INT || d->cls == OQ_CLASS_UINT || d->cls == OQ_CLASS_BOOL),
+        "an integer type", err));
     OQ_TRY(oq_model_data(m, t, &raw, err));
     OQ_TRY(oq_tensor_count(t, &count, err));
     int64_t *v = OQ_NEW_ARRAY(a, int64_t, count);

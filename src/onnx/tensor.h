@@ -2,7 +2,8 @@
  * tensor.h — numbers of a TensorProto, wherever they are stored; and making tensors.
  *
  * The size rule for every tensor is oq_tensor_count/oq_tensor_bytes: dims not negative, product and
- * bytes overflow-checked. oq_model_data (model.h) gives the raw bytes and checks their number against it.
+ * bytes overflow-checked. oq_model_data (model.h) gives the raw bytes and checks their number
+ * against it.
  */
 #ifndef OQ_ONNX_TENSOR_H
 #define OQ_ONNX_TENSOR_H
@@ -15,7 +16,8 @@ onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err);
 /* Bytes in raw form; ONQ_E_INVALID for unknown types and strings. */
 onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err);
 
-/* Typed field to raw bytes, into the arena (what oq_model_data does for float_data, int32_data ...). */
+/* Typed field to raw bytes, into the arena (what oq_model_data does for float_data, int32_data
+ * ...). */
 onq_code oq_tensor_typed_to_raw(oq_arena *a, const oq_tensor *t, oq_span *out, onq_error *err);
 
 /* All numbers as doubles/floats/int64, in the arena. Real types for floats, integer and bool types
@@ -28,15 +30,17 @@ onq_code oq_tensor_i64s(oq_model *m, oq_tensor *t, oq_arena *a, int64_t **out, s
 double oq_raw_get_real(oq_dtype dt, const uint8_t *p, uint64_t i);
 int64_t oq_raw_get_int(oq_dtype dt, const uint8_t *p, uint64_t i);
 
-/* New tensors in the model's arena; NULL/err when out of memory. `raw` is copied unless it says borrow. */
+/* New tensors in the model's arena; NULL/err when out of memory. `raw` is copied unless it says
+ * borrow. */
 oq_tensor *oq_tensor_new(oq_arena *a, oq_str name, oq_dtype dt, const int64_t *dims, size_t rank);
 /* Fills: a copy of n raw bytes; or a borrowed view; or a producer. */
 onq_code oq_tensor_set_raw(oq_arena *a, oq_tensor *t, const void *p, uint64_t n, onq_error *err);
 void oq_tensor_set_view(oq_tensor *t, const void *p, uint64_t n);
 void oq_tensor_set_producer(oq_tensor *t, const oq_producer *p);
-/* Typed storage as onnx.helper.make_tensor writes it (float_data, int32_data, int64_data ...): values
- * given as doubles for real types and int64 for integer types. */
-onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_t n, onq_error *err);
+/* Typed storage as onnx.helper.make_tensor writes it (float_data, int32_data, int64_data ...):
+ * values given as doubles for real types and int64 for integer types. */
+onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_t n,
+                               onq_error *err);
 onq_code oq_tensor_set_typed_i(oq_arena *a, oq_tensor *t, const int64_t *v, size_t n,
                                onq_error *err);
 /* Drops the payload, whatever its storage. */

@@ -35,8 +35,8 @@ static uint32_t heap_pop(heap *h) {
     return top;
 }
 
-/* Names a node on a cycle: from any node left over, backwards over nodes left over, as often as there
- * are nodes, ends on one. */
+/* Names a node on a cycle: from any node left over, backwards over nodes left over, as often as
+ * there are nodes, ends on one. */
 static onq_code fail_cycle(const oq_index *ix, oq_arena *scratch, const uint32_t *waits,
                            onq_error *err) {
     const size_t n = ix->graph->node.n;
@@ -101,16 +101,16 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
 
 /* ---- the reference's order ----
  *
- * ONNXModel.topological_sort counts for each node its non-empty inputs, appends nodes without any, then
- * takes away initializers and graph inputs in the order of their names, then outputs of what is sorted. It knows
- * nothing of names used inside subgraphs or of sparse initializers, counts a name twice that stands
- * twice among a node's inputs, and takes it away once for each list that provides it: a name that both an
- * initializer and a node provide releases its users early. All of that decides the order, so all of
- * it is done here too. */
+ * ONNXModel.topological_sort counts for each node its non-empty inputs, appends nodes without
+ * any, then takes away initializers and graph inputs in the order of their names, then outputs
+ * of what is sorted. It knows nothing of names used inside subgraphs or of sparse initializers,
+ * counts a name twice that stands twice among a node's inputs, and takes it away once for each
+ * list that provides it: a name that both an initializer and a node provide releases its users
+ * early. All of that decides the order, so all of it is done here too. */
 
 typedef struct ref_sort {
     oq_graph *g;
-    oq_map map; /* input name -> index in users */
+    oq_map map;            /* input name -> index in users */
     OQ_VEC(oq_i64s) users; /* nodes that take the name, once for each time they do */
     int64_t *waits;
     oq_node **out;
@@ -159,7 +159,8 @@ static int compare_names(const void *a, const void *b) {
     return oq_str_cmp(*(const oq_str *)a, *(const oq_str *)b);
 }
 
-/* Initializers and inputs, each name once, in the order of their bytes (of their code points: the same). */
+/* Initializers and inputs, each name once, in the order of their bytes (of their code points:
+ * the same). */
 static bool ref_release_given(ref_sort *s, oq_arena *a) {
     const oq_graph *g = s->g;
     const size_t n = g->initializer.n + g->input.n;

@@ -1,10 +1,11 @@
 /*
  * upgrade.c — the driver of the opset upgrader: opset by opset, graph by graph, node by node.
  *
- * What is special is the names. The converter imports the model into a graph whose values are numbered as they
- * are made: the omitted input, the graph's inputs, its initializers, the outputs of its nodes, names captured
- * from outside. A number is skipped when a value that is already there (in the graph or in one inside it) has
- * the name _v_N. import_graph repeats that count; see onnx/common/ir_pb_converter.cc and ir.h (getNextUnique).
+ * What is special is the names. The converter imports the model into a graph whose values are
+ * numbered as they are made: the omitted input, the graph's inputs, its initializers, the outputs
+ * of its nodes, names captured from outside. A number is skipped when a value that is already there
+ * (in the graph or in one inside it) has the name _v_N. import_graph repeats that count; see
+ * onnx/common/ir_pb_converter.cc and ir.h (getNextUnique).
  */
 #include "onnx/upgrade.h"
 
@@ -94,8 +95,8 @@ static void next_number(oq_up_graph *g) {
     oq_str name;
     do {
         g->count++;
-        name = (oq_str){text, (size_t)snprintf(text, sizeof text, "_v_%llu",
-                                               (unsigned long long)g->count)};
+        name = (oq_str){
+            text, (size_t)snprintf(text, sizeof text, "_v_%llu", (unsigned long long)g->count)};
     } while (is_taken(g, name, g->count));
 }
 
@@ -108,7 +109,6 @@ bool oq_up_take_over(oq_up_graph *g, oq_str name) {
     next_number(g);
     return note_name(g, name);
 }
-
 
 /* ---- types ---- */
 
@@ -172,16 +172,16 @@ static bool import_given(oq_upgrade *u, oq_up_graph *x) {
         const oq_tensor *t = g->initializer.v[i];
         ok = note_name(x, t->name);
         if (ok && u->m->proto->ir_version.v >= 4 && !oq_up_is_known(x, t->name))
-            ok = import_value(u, x, t->name,
-                              (oq_up_type){.elem = t->data_type.v, .has_sizes = true,
-                                           .rank = t->dims.n});
+            ok = import_value(
+                u, x, t->name,
+                (oq_up_type){.elem = t->data_type.v, .has_sizes = true, .rank = t->dims.n});
     }
     for (size_t i = 0; i < g->sparse_initializer.n && ok; i++) {
         const oq_sparse *s = g->sparse_initializer.v[i];
         if (s->values != NULL && !oq_up_is_known(x, s->values->name))
-            ok = import_value(u, x, s->values->name,
-                              (oq_up_type){.elem = s->values->data_type.v, .has_sizes = true,
-                                           .rank = s->dims.n});
+            ok = import_value(
+                u, x, s->values->name,
+                (oq_up_type){.elem = s->values->data_type.v, .has_sizes = true, .rank = s->dims.n});
     }
     return ok;
 }
@@ -255,7 +255,8 @@ static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq
 
 /* ---- renames ----
  *
- * A rename is noted and done later, for all at once. Until then no new value may take the old name. */
+ * A rename is noted and done later, for all at once. Until then no new value may take the old
+ * name. */
 
 static onq_code flush_renames(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     if (x->rename_to.n == 0)
@@ -417,7 +418,8 @@ static onq_code step_graph(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
 
 /* ---- the end ---- */
 
-/* The value_infos of node outputs, in the order of the nodes; nothing else, and none that says nothing. */
+/* The value_infos of node outputs, in the order of the nodes; nothing else, and none that says
+ * nothing. */
 static onq_code rebuild_infos(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     oq_graph *g = x->g;
     g->value_info.v = NULL;
@@ -528,9 +530,10 @@ onq_code oq_model_upgrade(oq_model *m, int64_t target, onq_error *err) {
         return oq_fail(err, ONQ_E_UNSUPPORTED, "opset %lld is not known (the newest is %d)",
                        (long long)target, OQ_OPSET_NEWEST);
     if (o->version.v < OQ_OPSET_OLDEST)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "opset %lld is too old to be raised (the oldest is %d): export the model anew",
-                       (long long)o->version.v, OQ_OPSET_OLDEST);
+        return oq_fail(
+            err, ONQ_E_UNSUPPORTED,
+            "opset %lld is too old to be raised (the oldest is %d): export the model anew",
+            (long long)o->version.v, OQ_OPSET_OLDEST);
     oq_model_touch(m);
     OQ_TRY(upgrade_graph(m, p->graph, o->version.v, target, err));
     for (size_t i = 0; i < p->functions.n; i++)

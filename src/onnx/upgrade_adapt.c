@@ -1,8 +1,8 @@
 /*
  * upgrade_adapt.c — the adapters of upgrade.def, each named after what changed.
  *
- * They follow onnx/version_converter/adapters (1.22.0) in every name, order and default; see upgrade.h for
- * where they differ on purpose.
+ * They follow onnx/version_converter/adapters (1.22.0) in every name, order and default; see
+ * upgrade.h for where they differ on purpose.
  */
 #include "onnx/upgrade_parts.h"
 
@@ -26,13 +26,15 @@ static onq_code set_text(oq_upgrade *u, oq_node *n, oq_str name, oq_str v, onq_e
     return oq_attr_set_str(u->arena, n, name, v) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* An attribute in the body of a function may stand for one of the function's: it has no value yet. */
+/* An attribute in the body of a function may stand for one of the function's: it has no value
+ * yet. */
 static onq_code no_reference(const oq_node *n, const char *name, onq_error *err) {
     const oq_attribute *a = oq_attr_find(n, name);
     if (a != NULL && a->ref_attr_name.n != 0)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "attribute '%s' is the function's attribute '%.*s'; it has to become an input",
-                       name, OQ_STR(a->ref_attr_name));
+        return oq_fail(
+            err, ONQ_E_UNSUPPORTED,
+            "attribute '%s' is the function's attribute '%.*s'; it has to become an input", name,
+            OQ_STR(a->ref_attr_name));
     return ONQ_OK;
 }
 
@@ -67,8 +69,9 @@ static onq_code number_to_input(oq_upgrade *u, oq_up_graph *g, oq_node *n, doubl
     return add_input(u, n, oq_up_floats(u, g, &v, 1, true, type), err);
 }
 
-/* A node that takes the place of *node: nameless, its first output a value of its own. The converter lets a
- * graph's output keep its name (and takes a number for the old value); any other is renamed. */
+/* A node that takes the place of *node: nameless, its first output a value of its own. The
+ * converter lets a graph's output keep its name (and takes a number for the old value); any
+ * other is renamed. */
 static onq_code replace_node(oq_upgrade *u, oq_up_graph *g, oq_node **node, oq_node *fresh,
                              onq_error *err) {
     if ((*node)->output.n != 1)
@@ -97,7 +100,8 @@ UP_ADAPTER(batchnorm_spatial) {
     return ONQ_OK;
 }
 
-/* Scan lost its batch dimension and the sequence lengths. Types lose their first dimension with it. */
+/* Scan lost its batch dimension and the sequence lengths. Types lose their first dimension with
+ * it. */
 static bool drop_first_dim(oq_upgrade *u, oq_up_graph *g, oq_str name) {
     oq_up_type type = *oq_up_type_of(g, name);
     if (type.rank == 0 || type.shape == NULL)
@@ -246,12 +250,14 @@ UP_ADAPTER(pad_inputs) {
     oq_attr_remove(n, "pads");
     if (!oq_str_is(oq_attr_str(n, "mode", "constant"), "constant"))
         return ONQ_OK;
-    OQ_TRY(number_to_input(u, g, n, (double)oq_attr_float(n, "value", 0), float_type_of(g, n), err));
+    OQ_TRY(
+        number_to_input(u, g, n, (double)oq_attr_float(n, "value", 0), float_type_of(g, n), err));
     oq_attr_remove(n, "value");
     return ONQ_OK;
 }
 
-/* X, scales -> X, roi, scales. The region is 0 to 1 in as many dimensions as are known (none: an empty one). */
+/* X, scales -> X, roi, scales. The region is 0 to 1 in as many dimensions as are known (none: an
+ * empty one). */
 UP_ADAPTER(resize_roi) {
     (void)after;
     oq_node *n = *node;
@@ -456,7 +462,8 @@ UP_ADAPTER(groupnorm_channels) {
     OQ_TRY(add_input(u, shape, n->input.v[0], err));
     const int64_t one = 1, column[] = {-1, 1}, flat = -1;
     const oq_str divisor = oq_up_ints(u, g, &groups, 1, false);
-    const oq_str each = divisor.p != NULL ? binary(u, g, "Div", shape->output.v[0], divisor) : divisor;
+    const oq_str each =
+        divisor.p != NULL ? binary(u, g, "Div", shape->output.v[0], divisor) : divisor;
     const oq_str ones = each.p != NULL ? oq_up_ints(u, g, &one, 1, false) : each;
     oq_node *concat = ones.p != NULL ? oq_up_node(u, g, "Concat") : NULL;
     if (concat == NULL || !oq_up_before(u, g, concat))

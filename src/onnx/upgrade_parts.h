@@ -1,8 +1,10 @@
 /*
- * upgrade_parts.h — what the upgrader's driver (upgrade.c) offers to its adapters (upgrade_adapt.c).
+ * upgrade_parts.h — what the upgrader's driver (upgrade.c) offers to its adapters
+ * (upgrade_adapt.c).
  *
- * The converter works on a graph of its own, in which every value has a number. Its new tensors are called after
- * theirs: _v_ and the next free number. oq_up_graph keeps that count exactly as the converter would have it.
+ * The converter works on a graph of its own, in which every value has a number. Its new tensors are
+ * called after theirs: _v_ and the next free number. oq_up_graph keeps that count exactly as the
+ * converter would have it.
  */
 #ifndef OQ_ONNX_UPGRADE_PARTS_H
 #define OQ_ONNX_UPGRADE_PARTS_H
@@ -29,8 +31,8 @@ typedef struct oq_up_graph {
     uint64_t numbered_most;             /* no N of them, here or inside, is larger */
     oq_map types;                       /* name -> index in type_list */
     OQ_VEC(oq_up_type) type_list;
-    oq_map outputs;        /* names of the graph's outputs */
-    oq_map used;           /* names that nodes take, made when asked for */
+    oq_map outputs; /* names of the graph's outputs */
+    oq_map used;    /* names that nodes take, made when asked for */
     bool used_made;
     oq_map renamed; /* name -> index in rename_to */
     OQ_VEC(oq_str) rename_from, rename_to;
@@ -44,8 +46,8 @@ typedef struct oq_upgrade {
     int64_t to;       /* the opset of this step */
 } oq_upgrade;
 
-/* An adapter changes *node for opset u->to, or puts another node in its place. New nodes before it go through
- * oq_up_before; nodes behind it are returned in *after (NULL: none). */
+/* An adapter changes *node for opset u->to, or puts another node in its place. New nodes before
+ * it go through oq_up_before; nodes behind it are returned in *after (NULL: none). */
 typedef onq_code (*oq_up_adapter)(oq_upgrade *u, oq_up_graph *g, oq_node **node, oq_node **after,
                                   onq_error *err);
 

@@ -37,8 +37,8 @@ onq_code oq_wire_tag(oq_wire *w, uint32_t *number, unsigned *type, onq_error *er
     *type = (unsigned)(tag & 7);
     *number = (uint32_t)(tag >> 3);
     if (*type > OQ_WIRE_4)
-        return oq_fail_at(err, ONQ_E_MALFORMED, at, "field %u has the unknown wire type %u", *number,
-                          *type);
+        return oq_fail_at(err, ONQ_E_MALFORMED, at, "field %u has the unknown wire type %u",
+                          *number, *type);
     return ONQ_OK;
 }
 
@@ -46,9 +46,10 @@ onq_code oq_wire_bytes(oq_wire *w, const uint8_t **p, uint64_t *n, onq_error *er
     const uint64_t at = oq_wire_at(w);
     OQ_TRY(oq_wire_varint(w, n, err));
     if (*n > oq_wire_left(w))
-        return oq_fail_at(err, ONQ_E_MALFORMED, at,
-                          "a length of %llu bytes passes the end (%llu left); is the file cut short?",
-                          (unsigned long long)*n, (unsigned long long)oq_wire_left(w));
+        return oq_fail_at(
+            err, ONQ_E_MALFORMED, at,
+            "a length of %llu bytes passes the end (%llu left); is the file cut short?",
+            (unsigned long long)*n, (unsigned long long)oq_wire_left(w));
     *p = w->p;
     w->p += *n;
     return ONQ_OK;

@@ -1,6 +1,6 @@
 /*
- * shrink_shim.c — preloaded into onq by shrink.sh: right after a file called $SHRINK_NAME is mapped it is cut to
- * $SHRINK_SIZE bytes, as if its writer had begun anew.
+ * shrink_shim.c — preloaded into onq by shrink.sh: right after a file called $SHRINK_NAME is mapped
+ * it is cut to $SHRINK_SIZE bytes, as if its writer had begun anew.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * fuzz_decode.c — any bytes as a model: refused with a message, or every view it shows can be read, and
- * checks, index, orders, dump and pruning take it as it is.
+ * fuzz_decode.c — any bytes as a model: refused with a message, or every view it shows can be read,
+ * and checks, index, orders, dump and pruning take it as it is.
  */
 #include "onnx/check.h"
 #include "onnx/dump.h"

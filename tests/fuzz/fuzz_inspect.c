@@ -1,8 +1,9 @@
 /*
- * fuzz_inspect.c — any bytes as a model: counting it, and comparing it with itself with and without names.
+ * fuzz_inspect.c — any bytes as a model: counting it, and comparing it with itself with and without
+ * names.
  *
- * Beyond "no crash": a model that can be compared with itself has no difference. The check is not run first, so that
- * counting and comparing meet what it would refuse.
+ * Beyond "no crash": a model that can be compared with itself has no difference. The check is not
+ * run first, so that counting and comparing meet what it would refuse.
  */
 #include "onnx/check.h"
 #include "onnx/compare.h"

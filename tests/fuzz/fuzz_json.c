@@ -1,6 +1,6 @@
 /*
- * fuzz_json.c — JSON of any kind: read, or refused with a place inside the text; and what was read is
- * written and read again to the same.
+ * fuzz_json.c — JSON of any kind: read, or refused with a place inside the text; and what was read
+ * is written and read again to the same.
  */
 #include "base/json.h"
 

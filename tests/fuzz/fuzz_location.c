@@ -1,9 +1,9 @@
 /*
- * fuzz_location.c — locations of external data: the walk in user space does what the kernel does, and neither
- * opens what lies outside of the folder.
+ * fuzz_location.c — locations of external data: the walk in user space does what the kernel does,
+ * and neither opens what lies outside of the folder.
  *
- * Each byte of the input is a piece of a path (most random text would only be missing files). The folder is made
- * once and holds links in, up, out, absolute, in circles and through each other.
+ * Each byte of the input is a piece of a path (most random text would only be missing files). The
+ * folder is made once and holds links in, up, out, absolute, in circles and through each other.
  */
 #include "base/file.h"
 
@@ -122,7 +122,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int kernel_error, walk_error;
     const ino_t by_kernel = resolve(oq_open_beneath, location, &kernel_error);
     const ino_t by_walk = resolve(oq_open_beneath_walk, location, &walk_error);
-    /* The kernel may count links twice (it begins anew when a quick walk fails), so it gives up earlier. */
+    /* The kernel may count links twice (it begins anew when a quick walk fails), so it gives up
+     * earlier. */
     const bool gave_up = kernel_error == ELOOP;
     if (!gave_up && (by_kernel != by_walk || kernel_error != walk_error)) {
         fprintf(stderr, "'%s': kernel %lu (%d), walk %lu (%d)\n", location,

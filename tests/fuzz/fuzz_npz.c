@@ -1,5 +1,6 @@
 /*
- * fuzz_npz.c — zip archives: the directory, then every byte of every member, in pieces and out of order.
+ * fuzz_npz.c — zip archives: the directory, then every byte of every member, in pieces and out of
+ * order.
  */
 #include "engine/npy.h"
 #include "engine/zip.h"

@@ -1,8 +1,8 @@
 /*
  * fuzz_partial.c — any bytes as a calibration part: reading, joining with itself, finishing.
  *
- * The checksum is made right first, or nothing behind it would be reached. Beyond "no crash": a part that can be
- * read is written again to the same bytes, and a refusal says why.
+ * The checksum is made right first, or nothing behind it would be reached. Beyond "no crash": a
+ * part that can be read is written again to the same bytes, and a refusal says why.
  */
 #include "calibrate/method.h"
 #include "calibrate/partial.h"
@@ -13,7 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void write_again(const oq_collector *c, const oq_partial_meta *m, const uint8_t *p, size_t n) {
+static void write_again(const oq_collector *c, const oq_partial_meta *m, const uint8_t *p,
+                        size_t n) {
     onq_error err = ONQ_ERROR_INIT;
     oq_buf b;
     oq_buf_init(&b, oq_alloc_default());

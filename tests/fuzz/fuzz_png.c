@@ -1,6 +1,6 @@
 /*
- * fuzz_png.c — images: decoded, turned upright, resized, brought to RGB. The chunks' checksums are made right
- * first, because mutations would hardly ever get past them.
+ * fuzz_png.c — images: decoded, turned upright, resized, brought to RGB. The chunks' checksums are
+ * made right first, because mutations would hardly ever get past them.
  */
 #include "engine/image.h"
 

@@ -1,6 +1,6 @@
 /*
- * fuzz_roundtrip.c — what was decoded, encoded and decoded again is the same; so is an edited model; and a second
- * encoding gives the bytes of the first.
+ * fuzz_roundtrip.c — what was decoded, encoded and decoded again is the same; so is an edited
+ * model; and a second encoding gives the bytes of the first.
  */
 #include "onnx/edit.h"
 

@@ -1,6 +1,6 @@
 /*
- * fuzz_tensor.c — any bytes as a TensorProto: sizes agree with dims and type, numbers can be read in every way
- * that applies, and typed storage made of them gives the same bytes again.
+ * fuzz_tensor.c — any bytes as a TensorProto: sizes agree with dims and type, numbers can be read
+ * in every way that applies, and typed storage made of them gives the same bytes again.
  */
 #include "onnx/tensor.h"
 
@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static volatile double sink;
 
-/* Values read one by one, stored in the typed field and brought back to bytes, are the same values. */
+/* Values read one by one, stored in the typed field and brought back to bytes, are the same
+ * values. */
 static void typed_again(oq_model *m, const oq_tensor *t, oq_dtype dt, oq_span raw, uint64_t count) {
     onq_error err = ONQ_ERROR_INIT;
     oq_tensor *copy = oq_tensor_new(&m->arena, t->name, dt, t->dims.v, t->dims.n);

@@ -1,5 +1,6 @@
 /*
- * fuzz_upgrade.c — a valid model stays valid when its opset is raised, or the upgrade is refused with a reason.
+ * fuzz_upgrade.c — a valid model stays valid when its opset is raised, or the upgrade is refused
+ * with a reason.
  */
 #include "onnx/check.h"
 #include "onnx/upgrade.h"

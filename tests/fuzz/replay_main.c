@@ -1,14 +1,16 @@
 /*
  * replay_main.c — runs a fuzz target without a fuzzing engine.
  *
- * Linked to each fuzz_*.c when libFuzzer is not in use. It replays every file of the corpus folder, then
- * feeds a bounded number of seeded mutations of them. A target is the usual LLVMFuzzerTestOneInput; it
- * aborts (assert, sanitizer) on a broken property. What was being run then is left in
- * crash-TARGET.bin in the build folder (ONQ_BUILD, else the current one), and a line says so.
+ * Linked to each fuzz_*.c when libFuzzer is not in use. It replays every file of the corpus folder,
+ * then feeds a bounded number of seeded mutations of them. A target is the usual
+ * LLVMFuzzerTestOneInput; it aborts (assert, sanitizer) on a broken property. What was being run
+ * then is left in crash-TARGET.bin in the build folder (ONQ_BUILD, else the current one), and a
+ * line says so.
  *
  *     fuzz_model [--rounds N] [--seed N] [--seconds N] FOLDER_OR_FILE...
  *
- * ONQ_FUZZ_ROUNDS and ONQ_FUZZ_SEED stand for the options. The seed is printed. Equal seed, equal run.
+ * ONQ_FUZZ_ROUNDS and ONQ_FUZZ_SEED stand for the options. The seed is printed. Equal seed, equal
+ * run.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -165,9 +167,8 @@ static size_t open_gap(uint8_t *buf, size_t *size, size_t at, size_t n) {
 
 static void mutate_integer(uint8_t *buf, size_t size) {
     static const uint64_t values[] = {
-        0,          1,          0x7f,       0x80,       0xff,        0x7fff,
-        0xffff,     0x7fffffff, 0x80000000, 0xffffffff, 0x100000000, INT64_MAX,
-        UINT64_MAX, 1u << 20,   16,         64,
+        0,          1,          0x7f,        0x80,      0xff,       0x7fff,   0xffff, 0x7fffffff,
+        0x80000000, 0xffffffff, 0x100000000, INT64_MAX, UINT64_MAX, 1u << 20, 16,     64,
     };
     const size_t width = (size_t)1 << rng_below(4);
     if (size < width) {
@@ -264,8 +265,8 @@ static void save_current(void) {
     close(fd);
     static const char *const text[2] = {"replay: the input could not be saved whole in ",
                                         "replay: the input is in "};
-    if (write(2, text[whole], strlen(text[whole])) < 0 || write(2, crash_path, strlen(crash_path)) < 0 ||
-        write(2, "\n", 1) < 0) {
+    if (write(2, text[whole], strlen(text[whole])) < 0 ||
+        write(2, crash_path, strlen(crash_path)) < 0 || write(2, "\n", 1) < 0) {
         return;
     }
 }

@@ -99,8 +99,7 @@ static oq_value_info *make_info(bm *b, const char *name, int type, const char *s
     const oq_str text = bm_str(b, name);
     if (b->failed)
         return NULL;
-    oq_value_info *info =
-        need(b, oq_value_info_new(b->a, text, type, dims, rank, shape != NULL));
+    oq_value_info *info = need(b, oq_value_info_new(b->a, text, type, dims, rank, shape != NULL));
     char piece[128];
     for (size_t i = 0; info != NULL && next_piece(&shape, ',', piece, sizeof piece); i++) {
         if (dims[i] < 0 && strcmp(piece, "?") != 0)

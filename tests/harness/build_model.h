@@ -10,11 +10,11 @@
  *     ... b.m is the model, b.g its graph ...
  *     bm_end(&b);
  *
- * Names are separated by spaces; "_" stands for an empty (omitted) one. Shapes are numbers, names or "?"
- * separated by commas, "" for a scalar, NULL for no shape. Attributes are name=value: 3 is an int, 3.0 a
- * float, 'text' a string, [1,2] ints, [1.0,2] floats. All text is copied. A failure fails the cmocka
- * test, so nothing needs to be checked, except under a failing allocator: there the functions
- * return NULL and `b.failed` is set.
+ * Names are separated by spaces; "_" stands for an empty (omitted) one. Shapes are numbers, names
+ * or "?" separated by commas, "" for a scalar, NULL for no shape. Attributes are name=value: 3 is
+ * an int, 3.0 a float, 'text' a string, [1,2] ints, [1.0,2] floats. All text is copied. A failure
+ * fails the cmocka test, so nothing needs to be checked, except under a failing allocator: there
+ * the functions return NULL and `b.failed` is set.
  */
 #ifndef BUILD_MODEL_H
 #define BUILD_MODEL_H

@@ -1,9 +1,9 @@
 /*
  * flaky_io.c — see flaky_io.h.
  *
- * Functions of the C library are defined again here. The program's own definition wins over the shared
- * library's, for all code linked into the program; the real one is found with RTLD_NEXT. The headers
- * that give large-file names to these functions give them to the definitions too.
+ * Functions of the C library are defined again here. The program's own definition wins over the
+ * shared library's, for all code linked into the program; the real one is found with RTLD_NEXT. The
+ * headers that give large-file names to these functions give them to the definitions too.
  */
 #include "flaky_io.h"
 

@@ -1,9 +1,9 @@
 /*
  * flaky_io.h — system calls that fail, or kill, at the Nth one.
  *
- * A test that calls anything here gets this file's open, openat, write, fsync, rename and so on in place of the C
- * library's; they pass on to it until one is told to fail. As with memory, a body is run with the 1st, 2nd, 3rd
- * ... call failing until a run needs no more.
+ * A test that calls anything here gets this file's open, openat, write, fsync, rename and so on in
+ * place of the C library's; they pass on to it until one is told to fail. As with memory, a body is
+ * run with the 1st, 2nd, 3rd ... call failing until a run needs no more.
  */
 #ifndef ONQ_TESTS_FLAKY_IO_H
 #define ONQ_TESTS_FLAKY_IO_H
@@ -23,8 +23,8 @@ typedef enum io_call {
     IO_ALL = 511
 } io_call;
 
-/* Calls of the given kinds count; `left` of them succeed, then one fails with `errnum` (or, where it is
- * 0, the process is killed in its place). `stays`: all after it fail too. */
+/* Calls of the given kinds count; `left` of them succeed, then one fails with `errnum` (or,
+ * where it is 0, the process is killed in its place). `stays`: all after it fail too. */
 void flaky_io_arm(unsigned kinds, long left, int errnum, bool stays);
 /* Back to normal; true if a call had failed. */
 bool flaky_io_disarm(void);

@@ -1,8 +1,8 @@
 /*
  * scratch.h — a temporary folder for a test, and small helpers for files in it.
  *
- * Helpers fail the test when the system does not do what they ask. Paths returned are the scratch's; they
- * stay valid until scratch_remove.
+ * Helpers fail the test when the system does not do what they ask. Paths returned are the
+ * scratch's; they stay valid until scratch_remove.
  */
 #ifndef ONQ_TESTS_SCRATCH_H
 #define ONQ_TESTS_SCRATCH_H

@@ -1,6 +1,5 @@
 /* header_c11.c — onq.h stands alone in a C11 program, and may be included twice. */
 #include <onq/onq.h>
-#include <onq/onq.h>
 
 const char *header_c11(void);
 

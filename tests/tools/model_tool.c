@@ -8,11 +8,12 @@
  *     model_tool sort IN OUT                  the reference's topological_sort
  *     model_tool prune IN OUT                 remove unused initializers as the reference does
  *     model_tool upgrade IN OUT OPSET         raise the opset
- *     model_tool message TYPE IN OUT          decode and encode any message of the format, "NodeProto"
- *     model_tool schema -                     the codec's table: message, number, name, kind, message of the field
+ *     model_tool message TYPE IN OUT          decode and encode a message, "NodeProto"
+ *     model_tool schema -                     the codec's table of fields
  *
- * `model_tool -` reads such command lines from standard input, words separated by tabs, and answers each
- * with one line: "ok", or "error CODE OFFSET TEXT". The exit status of a single command is 0 or 1.
+ * `model_tool -` reads such command lines from standard input, words separated by tabs, and answers
+ * each with one line: "ok", or "error CODE OFFSET TEXT". The exit status of a single command is 0
+ * or 1.
  */
 #include "onnx/check.h"
 #include "onnx/dump.h"
@@ -155,8 +156,8 @@ static onq_code message(int argc, char **argv, onq_error *err) {
 }
 
 static onq_code schema(void) {
-    static const char *const kinds[] = {"I64",  "I32",  "F32", "STR", "STRS", "I64S", "F32S",
-                                        "PV",   "P4",   "P8",  "PAY", "MSG",  "MSGS"};
+    static const char *const kinds[] = {"I64", "I32", "F32", "STR", "STRS", "I64S", "F32S",
+                                        "PV",  "P4",  "P8",  "PAY", "MSG",  "MSGS"};
     for (size_t i = 0; i < OQ_SCHEMA_COUNT; i++) {
         for (size_t k = 0; k < oq_schemas[i].n_fields; k++) {
             const oq_field *f = &oq_schemas[i].fields[k];
@@ -173,9 +174,8 @@ static const struct {
     int least; /* words behind the input */
     onq_code (*run)(oq_model *m, int argc, char **argv, onq_error *err);
 } commands[] = {
-    {"reencode", 1, reencode}, {"save", 1, save}, {"check", 0, check},
-    {"dump", 0, dump},         {"sort", 1, sort}, {"prune", 1, prune},
-    {"upgrade", 2, upgrade},
+    {"reencode", 1, reencode}, {"save", 1, save},   {"check", 0, check},     {"dump", 0, dump},
+    {"sort", 1, sort},         {"prune", 1, prune}, {"upgrade", 2, upgrade},
 };
 
 static onq_code run(int argc, char **argv, onq_error *err) {

@@ -1,4 +1,5 @@
-/* test_inspect.c — inspect and diff through the public interface: what they tell, and what happens when memory ends. */
+/* test_inspect.c — inspect and diff through the public interface: what they tell, and what
+ * happens when memory ends. */
 #include "build_model.h"
 #include "flaky_alloc.h"
 #include "scratch.h"
@@ -9,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs a command with one or two operands (`no_names`: diff that ignores names); the result's JSON is
- * returned (free it). */
+/* Runs a command with one or two operands (`no_names`: diff that ignores names); the result's
+ * JSON is returned (free it). */
 static onq_code run(const onq_allocator *alloc, const char *command, const char *a, const char *b,
                     bool no_names, char **json, onq_error *err) {
     onq_env *env = onq_env_new(alloc);

@@ -1,4 +1,5 @@
-/* test_options.c — the tables of all commands are sound; values of every type; --extra; suggestions. */
+/* test_options.c — the tables of all commands are sound; values of every type; --extra;
+ * suggestions. */
 #include "api/command.h"
 #include "scratch.h"
 #include "testing.h"

@@ -162,7 +162,8 @@ static void sweep_memory(void **state) {
 
 typedef onq_code (*job_fn)(const onq_allocator *alloc, void *ctx, onq_error *err);
 
-/* Each system call fails in turn: an error that names the file, nothing leaked. Returns the runs. */
+/* Each system call fails in turn: an error that names the file, nothing leaked. Returns the
+ * runs. */
 static long sweep_calls_of(job_fn fn, struct read_job *job) {
     long n = 0;
     for (bool failed = true; failed; n++) {

@@ -1,7 +1,8 @@
 /*
  * test_file_dir.c — external data: what may be opened beneath a folder, and all the ways out of it.
  *
- * Every case runs through the kernel's resolver and through the walk in user space, which must agree.
+ * Every case runs through the kernel's resolver and through the walk in user space, which must
+ * agree.
  */
 #include "base/file.h"
 

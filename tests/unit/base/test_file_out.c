@@ -1,5 +1,6 @@
 /*
- * test_file_out.c — outputs appear whole or not at all, whatever fails and whenever the process dies.
+ * test_file_out.c — outputs appear whole or not at all, whatever fails and whenever the process
+ * dies.
  */
 #include "base/file.h"
 
@@ -193,8 +194,8 @@ static void folder_without_permission(void **state) {
     assert_true(file_holds(scratch_path(s, "out/a"), "x", 1));
 }
 
-/* Writes of all sizes around the buffer's arrive in order, also when the system takes a few bytes at
- * a time. */
+/* Writes of all sizes around the buffer's arrive in order, also when the system takes a few
+ * bytes at a time. */
 static void writes_in_order(void **state) {
     scratch *s = *state;
     enum { TOTAL = 400000 };
@@ -533,8 +534,8 @@ static void sweep_calls(void **state) {
     }
 }
 
-/* The process is killed in place of each call. Files that are there are whole; without O_TMPFILE a hidden
- * file may stay, with it none, save between naming and renaming over an existing file. */
+/* The process is killed in place of each call. Files that are there are whole; without O_TMPFILE
+ * a hidden file may stay, with it none, save between naming and renaming over an existing file. */
 static void sweep_kills(void **state) {
     for (int mode = 0; mode < 4; mode++) {
         const bool existing = (mode & 1) != 0, named = (mode & 2) != 0;

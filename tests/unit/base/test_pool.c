@@ -1,5 +1,6 @@
 /*
- * test_pool.c — the pool: everything runs once, order where promised, the same error whatever the timing.
+ * test_pool.c — the pool: everything runs once, order where promised, the same error whatever the
+ * timing.
  */
 #include "base/pool.h"
 
@@ -239,7 +240,8 @@ static void pipeline(void **state) {
     }
 }
 
-/* Makers really run beside each other and beside the taker: three sleeps at a time, not one by one. */
+/* Makers really run beside each other and beside the taker: three sleeps at a time, not one by
+ * one. */
 static onq_code sleep_a_bit(void *ctx, size_t i, unsigned worker, onq_error *err) {
     (void)i;
     (void)worker;

@@ -1,8 +1,9 @@
 /*
  * test_real.c — small floats and small integers, exhaustively.
  *
- * The reference here is the definition of each format, written anew with ldexp: every code's value; and for
- * encoding every value itself, every middle between two neighbours and the floats right beside it.
+ * The reference here is the definition of each format, written anew with ldexp: every code's value;
+ * and for encoding every value itself, every middle between two neighbours and the floats right
+ * beside it.
  *
  *     unit_base_test_real KIND    float32 (float64 for f64_f16) from standard input, codes as uint16 to
  *                                 standard output; or the reverse for KINDs that end in _f32
@@ -18,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A format by its definition. `codes` positive codes 0.. are finite values; the rest of the positive half
- * is infinity and NaN. */
+/* A format by its definition. `codes` positive codes 0.. are finite values; the rest of the
+ * positive half is infinity and NaN. */
 struct format {
     const char *name;
     int man, bias;
@@ -83,8 +84,8 @@ static const struct format formats[] = {
     {"fp4", 1, 1, 8, 8, enc_fp4, dec_fp4, 7, false},
 };
 
-/* The value of a positive code by the definition. One past the last finite code is allowed: the value it
- * would have. */
+/* The value of a positive code by the definition. One past the last finite code is allowed: the
+ * value it would have. */
 static double value_of(const struct format *f, uint32_t code) {
     const uint32_t exponent = code >> f->man, low = code & ((1u << f->man) - 1);
     if (exponent == 0)

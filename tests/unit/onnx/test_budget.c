@@ -1,6 +1,7 @@
 /*
- * test_budget.c — opening, checking and indexing a model with 3 GB of external weights, or 1 GB inside, allocates
- * a few hundred KiB and touches none of the weights. The files are sparse: cheap to make, large to map.
+ * test_budget.c — opening, checking and indexing a model with 3 GB of external weights, or 1 GB
+ * inside, allocates a few hundred KiB and touches none of the weights. The files are sparse: cheap
+ * to make, large to map.
  */
 #include "build_model.h"
 #include "flaky_alloc.h"

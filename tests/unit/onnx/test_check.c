@@ -202,7 +202,8 @@ static void each_fault_is_found(void **state) {
         {break_output_is_input, ONQ_E_INVALID, "graph input"},
         {break_output_is_initializer, ONQ_E_INVALID, "an initializer"},
         {break_missing_input, ONQ_E_INVALID, "'clip' (Clip): input 'nowhere'"},
-        {break_inner_missing_input, ONQ_E_INVALID, "'if' (If): inner graph 'then_branch': node 'neg'"},
+        {break_inner_missing_input, ONQ_E_INVALID,
+         "'if' (If): inner graph 'then_branch': node 'neg'"},
         {break_inner_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_cycle, ONQ_E_INVALID, "cycle"},
@@ -241,8 +242,8 @@ static void what_is_allowed(void **state) {
     bm b;
     onq_error err = ONQ_ERROR_INIT;
     good(&b);
-    /* Not in order; an initializer that gives an input its default; an inner name that hides an outer one;
-     * a function that another calls twice; typed storage. */
+    /* Not in order; an initializer that gives an input its default; an inner name that hides an
+     * outer one; a function that another calls twice; typed storage. */
     oq_node *first = b.g->node.v[0];
     b.g->node.v[0] = b.g->node.v[1];
     b.g->node.v[1] = first;
@@ -290,7 +291,8 @@ static void functions_are_not_expanded(void **state) {
     bm_end(&b);
 }
 
-/* Names are data: control bytes are shown escaped, a long one is cut, a NUL ends the name but not the message. */
+/* Names are data: control bytes are shown escaped, a long one is cut, a NUL ends the name but
+ * not the message. */
 static void names_in_messages(void **state) {
     (void)state;
     bm b;
@@ -351,12 +353,9 @@ static void large_graphs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_model_passes),
-        cmocka_unit_test(each_fault_is_found),
-        cmocka_unit_test(what_is_allowed),
-        cmocka_unit_test(functions_are_not_expanded),
-        cmocka_unit_test(names_in_messages),
-        cmocka_unit_test(large_graphs),
+        cmocka_unit_test(a_good_model_passes), cmocka_unit_test(each_fault_is_found),
+        cmocka_unit_test(what_is_allowed),     cmocka_unit_test(functions_are_not_expanded),
+        cmocka_unit_test(names_in_messages),   cmocka_unit_test(large_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

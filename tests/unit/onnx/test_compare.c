@@ -1,4 +1,5 @@
-/* test_compare.c — planted differences are each found, what has no effect is soft, and equal models are equal. */
+/* test_compare.c — planted differences are each found, what has no effect is soft, and equal
+ * models are equal. */
 #include "build_model.h"
 #include "onnx/compare.h"
 #include "testing.h"
@@ -501,12 +502,14 @@ static void names_may_be_ignored(void **state) {
     bm_end(&b);
 }
 
-/* What is planted is found under other names too, and nothing else is told than what it brings along. */
+/* What is planted is found under other names too, and nothing else is told than what it brings
+ * along. */
 static void planted_differences_without_names(void **state) {
     (void)state;
     for (size_t i = 0; i < OQ_COUNT(plants); i++) {
         const plant *p = &plants[i];
-        /* Names are what these change; an initializer that nothing uses has no place in the graph. */
+        /* Names are what these change; an initializer that nothing uses has no place in the
+         * graph. */
         if (p->change == p_tensor_renamed || p->change == p_input_name ||
             p->change == p_init_more || p->change == p_init_missing || oq_diff_is_soft(p->kind))
             continue;

@@ -44,9 +44,9 @@ static void bytes(void **state) {
         int type;
         uint64_t count, want;
     } rows[] = {
-        {OQ_FLOAT, 3, 12},     {OQ_BOOL, 3, 3},     {OQ_COMPLEX128, 2, 32}, {OQ_INT4, 0, 0},
-        {OQ_INT4, 1, 1},       {OQ_UINT4, 2, 1},    {OQ_UINT4, 3, 2},       {OQ_FLOAT4E2M1, 5, 3},
-        {OQ_UINT2, 4, 1},      {OQ_INT2, 5, 2},     {OQ_FLOAT16, 7, 14},    {OQ_DOUBLE, 1, 8},
+        {OQ_FLOAT, 3, 12},     {OQ_BOOL, 3, 3},       {OQ_COMPLEX128, 2, 32}, {OQ_INT4, 0, 0},
+        {OQ_INT4, 1, 1},       {OQ_UINT4, 2, 1},      {OQ_UINT4, 3, 2},       {OQ_FLOAT4E2M1, 5, 3},
+        {OQ_UINT2, 4, 1},      {OQ_INT2, 5, 2},       {OQ_FLOAT16, 7, 14},    {OQ_DOUBLE, 1, 8},
         {OQ_FLOAT8E8M0, 9, 9}, {OQ_FLOAT6E2M3, 4, 3}, {OQ_FLOAT6E3M2, 5, 4},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {

@@ -38,26 +38,25 @@ static void a_whole_model(void **state) {
     char *hash = strstr(out.p, "hash ");
     assert_non_null(hash);
     memset(hash + 5, 'h', 16);
-    assert_string_equal(out.p,
-                        "ir_version 8\n"
-                        "opset ai.onnx 13\n"
-                        "metadata key = va\\x1blue\n"
-                        "graph test\n"
-                        "input x FLOAT[N,?,3]\n"
-                        "input c BOOL[]\n"
-                        "output y FLOAT\n"
-                        "info t INT8[2]\n"
-                        "init f FLOAT[2] = {0.1, -1}\n"
-                        "init i INT64[] = {-5}\n"
-                        "init u4 UINT4[3] = {15, 2, 1}\n"
-                        "init w FLOAT[3,3] hash hhhhhhhhhhhhhhhh\n"
-                        "node clip: Clip(x, , f) -> (t) "
-                        "{alpha=0.5f, axes=[1,2], fs=[0.5,2]f, mode=\"edge\", zz=1}\n"
-                        "node if: my.domain::If(c) -> (y) {then_branch=graph}\n"
-                        "  then_branch:\n"
-                        "    graph then_branch\n"
-                        "    output u FLOAT\n"
-                        "    node neg: Neg(t) -> (u)\n");
+    assert_string_equal(out.p, "ir_version 8\n"
+                               "opset ai.onnx 13\n"
+                               "metadata key = va\\x1blue\n"
+                               "graph test\n"
+                               "input x FLOAT[N,?,3]\n"
+                               "input c BOOL[]\n"
+                               "output y FLOAT\n"
+                               "info t INT8[2]\n"
+                               "init f FLOAT[2] = {0.1, -1}\n"
+                               "init i INT64[] = {-5}\n"
+                               "init u4 UINT4[3] = {15, 2, 1}\n"
+                               "init w FLOAT[3,3] hash hhhhhhhhhhhhhhhh\n"
+                               "node clip: Clip(x, , f) -> (t) "
+                               "{alpha=0.5f, axes=[1,2], fs=[0.5,2]f, mode=\"edge\", zz=1}\n"
+                               "node if: my.domain::If(c) -> (y) {then_branch=graph}\n"
+                               "  then_branch:\n"
+                               "    graph then_branch\n"
+                               "    output u FLOAT\n"
+                               "    node neg: Neg(t) -> (u)\n");
     oq_buf_release(&out);
     bm_end(&b);
 }

@@ -286,14 +286,10 @@ static void nesting_has_a_limit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(make_and_insert),
-        cmocka_unit_test(initializers_and_infos),
-        cmocka_unit_test(replacing_uses),
-        cmocka_unit_test(unique_names),
-        cmocka_unit_test(pruning),
-        cmocka_unit_test(pruning_initializers_as_the_reference),
-        cmocka_unit_test(walks),
-        cmocka_unit_test(nesting_has_a_limit),
+        cmocka_unit_test(make_and_insert), cmocka_unit_test(initializers_and_infos),
+        cmocka_unit_test(replacing_uses),  cmocka_unit_test(unique_names),
+        cmocka_unit_test(pruning),         cmocka_unit_test(pruning_initializers_as_the_reference),
+        cmocka_unit_test(walks),           cmocka_unit_test(nesting_has_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

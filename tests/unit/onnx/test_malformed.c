@@ -1,6 +1,6 @@
 /*
- * test_malformed.c — every bad model of tests/malformed is refused with the code, the byte and the word that
- * expected.tsv names; and those too large to keep, made here.
+ * test_malformed.c — every bad model of tests/malformed is refused with the code, the byte and the
+ * word that expected.tsv names; and those too large to keep, made here.
  */
 #include "onnx/check.h"
 #include "onnx/dump.h"
@@ -116,10 +116,12 @@ static void nesting_without_end(void **state) {
         size_t n;
         uint8_t first; /* the field of the model it starts in */
     } paths[] = {
-        {{1, 5, 6}, 3, 7},     /* graph, node, attribute, graph */
-        {{1, 5, 11}, 3, 7},    /* the same in `graphs` */
-        {{2, 4, 1}, 1, 99},    /* an unknown field: not looked into */
-        {{13, 2, 4}, 3, 7},    /* value_info, type, sequence ... ends as unknown fields of a sequence */
+        {{1, 5, 6}, 3, 7},  /* graph, node, attribute, graph */
+        {{1, 5, 11}, 3, 7}, /* the same in `graphs` */
+        {{2, 4, 1}, 1, 99}, /* an unknown field: not looked into */
+        {{13, 2, 4},
+         3,
+         7}, /* value_info, type, sequence ... ends as unknown fields of a sequence */
     };
     for (size_t k = 0; k < OQ_COUNT(paths); k++) {
         scratch s;
@@ -161,11 +163,11 @@ static void millions_of_empty_messages(void **state) {
         const char *unit;
         size_t n;
     } units[] = {
-        {"\x42\x00", 2},             /* opset_import {} */
-        {"\x72\x00", 2},             /* metadata_props {} */
-        {"\xca\x01\x00", 3},         /* functions {} */
-        {"\x3a\x02\x0a\x00", 4},     /* graph { node {} }, merged each time */
-        {"\x3a\x02\x2a\x00", 4},     /* graph { initializer {} } */
+        {"\x42\x00", 2},                 /* opset_import {} */
+        {"\x72\x00", 2},                 /* metadata_props {} */
+        {"\xca\x01\x00", 3},             /* functions {} */
+        {"\x3a\x02\x0a\x00", 4},         /* graph { node {} }, merged each time */
+        {"\x3a\x02\x2a\x00", 4},         /* graph { initializer {} } */
         {"\x3a\x04\x0a\x02\x0a\x00", 6}, /* graph { node { input "" } } */
     };
     enum { COUNT = 3000000 };
@@ -211,10 +213,10 @@ static const char *external_model(scratch *s, const char *location) {
     const size_t n = (size_t)(t - tensor);
     assert_true(n < 120);
     uint8_t model[512], *m = model;
-    *m++ = 8, *m++ = 8;                                    /* ir_version */
-    *m++ = 8 << 3 | 2, *m++ = 2, *m++ = 16, *m++ = 13;     /* opset */
-    *m++ = 7 << 3 | 2, *m++ = (uint8_t)(n + 2);            /* graph */
-    *m++ = 5 << 3 | 2, *m++ = (uint8_t)n;                  /* initializer */
+    *m++ = 8, *m++ = 8;                                /* ir_version */
+    *m++ = 8 << 3 | 2, *m++ = 2, *m++ = 16, *m++ = 13; /* opset */
+    *m++ = 7 << 3 | 2, *m++ = (uint8_t)(n + 2);        /* graph */
+    *m++ = 5 << 3 | 2, *m++ = (uint8_t)n;              /* initializer */
     memcpy(m, tensor, n);
     m += n;
     return scratch_file(s, "model.onnx", model, (size_t)(m - model));

@@ -1,6 +1,7 @@
 /*
- * test_oom.c — the allocation-failure sweep over open, edit and save: every run ends in success or a clean
- * out-of-memory error, nothing leaks, and a failed save leaves the target as it was and no litter.
+ * test_oom.c — the allocation-failure sweep over open, edit and save: every run ends in success or
+ * a clean out-of-memory error, nothing leaks, and a failed save leaves the target as it was and no
+ * litter.
  */
 #include "build_model.h"
 #include "flaky_alloc.h"
@@ -135,9 +136,9 @@ static onq_code edit(oq_model *m, onq_error *err) {
     oq_model_touch(m);
     OQ_TRY(oq_names_collect(&names, &m->arena, m, err));
     const oq_str fresh = oq_names_unique(&names, OQ_S("t"));
-    oq_node *n = fresh.p != NULL ? oq_node_make(&m->arena, "Neg", fresh, &(oq_str){"t", 1}, 1,
-                                                &fresh, 1)
-                                 : NULL;
+    oq_node *n = fresh.p != NULL
+                     ? oq_node_make(&m->arena, "Neg", fresh, &(oq_str){"t", 1}, 1, &fresh, 1)
+                     : NULL;
     if (n == NULL || !oq_attr_set_int(&m->arena, n, OQ_S("i"), 1) ||
         !oq_graph_add_node(&m->arena, g, n))
         return oq_fail_nomem(err);

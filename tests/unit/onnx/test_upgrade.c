@@ -1,6 +1,6 @@
 /*
- * test_upgrade.c — the opset upgrader without Python: names, order, refusals, memory, linear time. What it makes is
- * compared with onnx's converter in tests/parity/test_upgrade.py.
+ * test_upgrade.c — the opset upgrader without Python: names, order, refusals, memory, linear time.
+ * What it makes is compared with onnx's converter in tests/parity/test_upgrade.py.
  */
 #include "build_model.h"
 #include "flaky_alloc.h"
@@ -176,12 +176,9 @@ static void linear_time(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_of_opset_nine),
-        cmocka_unit_test(there_already),
-        cmocka_unit_test(names_are_not_captured),
-        cmocka_unit_test(an_attribute_of_a_function),
-        cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(linear_time),
+        cmocka_unit_test(a_model_of_opset_nine),  cmocka_unit_test(there_already),
+        cmocka_unit_test(names_are_not_captured), cmocka_unit_test(an_attribute_of_a_function),
+        cmocka_unit_test(out_of_memory),          cmocka_unit_test(linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
