@@ -98,7 +98,6 @@ static void warn_of_rest(const run *r) {
 
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
-    const onq_options *o = r->job->opts;
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
     OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, r->m->proto->graph,
@@ -108,11 +107,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     const oq_qoper_job job = {.model = r->m, .config = &r->config, .plan = &r->plan};
     OQ_TRY(oq_qoper_run(&job, err));
     warn_of_rest(r);
-    r->result.external = oq_opt_flag(o, "use_external_data_format");
-    if (!oq_opt_flag(o, "dry_run"))
-        OQ_TRY(oq_quant_save(&r->result, err));
-    OQ_TRY(oq_quant_write_plan(&r->result, err));
-    return oq_quant_report(&r->result, oq_quant_now() - begin, -1.0, err);
+    return oq_quant_end(&r->result, begin, -1.0, err);
 }
 
 static onq_code run_dynamic(oq_job *job, onq_error *err) {
@@ -122,9 +117,7 @@ static onq_code run_dynamic(oq_job *job, onq_error *err) {
     oq_qconfig_init(&r.config, &job->arena);
     oq_overrides_init(&r.overrides, &job->arena);
     oq_plan_init(&r.plan, &job->arena);
-    onq_code rc = run_steps(&r, err);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && r.m != NULL)
-        rc = oq_error_in(err, rc, "%s", oq_job_input(job));
+    const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
     oq_engine_close(r.engine);
     oq_model_free(r.m);
     oq_qconfig_release(&r.config);

@@ -100,11 +100,7 @@ static onq_code run_steps(run *r, onq_error *err) {
                                .outputs = &r->outputs,
                                .plan = &r->plan};
     OQ_TRY(oq_legacy_run(&job, err));
-    r->result.external = oq_opt_flag(o, "use_external_data_format");
-    if (!oq_opt_flag(o, "dry_run"))
-        OQ_TRY(oq_quant_save(&r->result, err));
-    OQ_TRY(oq_quant_write_plan(&r->result, err));
-    return oq_quant_report(&r->result, oq_quant_now() - begin, -1.0, err);
+    return oq_quant_end(&r->result, begin, -1.0, err);
 }
 
 static onq_code run_legacy(oq_job *job, onq_error *err) {
@@ -112,10 +108,7 @@ static onq_code run_legacy(oq_job *job, onq_error *err) {
     r.result =
         (oq_quant_result){.job = job, .plan = &r.plan, .format = "legacy", .engine = &r.engine};
     oq_plan_init(&r.plan, &job->arena);
-    onq_code rc = run_steps(&r, err);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && rc != ONQ_E_CONFIG &&
-        r.m != NULL)
-        rc = oq_error_in(err, rc, "%s", oq_job_input(job));
+    const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
     oq_engine_close(r.engine);
     oq_model_free(r.m);
     return rc;

@@ -470,12 +470,8 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(get_ranges(r, err));
     OQ_TRY(quantize(r, err));
     warn_of_rest(r);
-    r->result.external = oq_opt_flag(r->job->opts, "use_external_data_format") ||
-                         (r->preset != PRESET_NONE && r->result.has_external);
-    if (!oq_opt_flag(r->job->opts, "dry_run"))
-        OQ_TRY(oq_quant_save(&r->result, err));
-    OQ_TRY(oq_quant_write_plan(&r->result, err));
-    return oq_quant_report(&r->result, oq_quant_now() - begin, r->seconds_calibration, err);
+    r->result.external = r->preset != PRESET_NONE && r->result.has_external;
+    return oq_quant_end(&r->result, begin, r->seconds_calibration, err);
 }
 
 static onq_code run_static(oq_job *job, onq_error *err) {
@@ -484,12 +480,7 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     r.result.format = oq_opt_enum(job->opts, "quant_format") == FORMAT_QDQ ? "qdq" : "qoperator";
     oq_plan_init(&r.plan, &job->arena);
     oq_qconfig_init(&r.config, &job->arena);
-    onq_code rc = run_steps(&r, err);
-    const char *path = oq_job_input(job);
-    const bool named = err != NULL && path != NULL && strncmp(err->text, path, strlen(path)) == 0;
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && path != NULL && r.m != NULL &&
-        !named)
-        rc = oq_error_in(err, rc, "%s", path);
+    const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
     if (r.has_ranges)
         oq_ranges_release(&r.ranges);
     oq_shapes_free(r.shapes);

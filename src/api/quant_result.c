@@ -43,7 +43,7 @@ static onq_code verify(const oq_quant_result *r, onq_error *err) {
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "the result does not load");
 }
 
-onq_code oq_quant_save(oq_quant_result *r, onq_error *err) {
+static onq_code save(oq_quant_result *r, onq_error *err) {
     const onq_options *o = r->job->opts;
     const char *path = oq_opt_str(o, "output");
     const oq_save_options options = {.external = r->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
@@ -62,7 +62,7 @@ onq_code oq_quant_save(oq_quant_result *r, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_quant_write_plan(const oq_quant_result *r, onq_error *err) {
+static onq_code write_plan(const oq_quant_result *r, onq_error *err) {
     const char *path = oq_opt_str(r->job->opts, "plan");
     oq_buf text;
     oq_jw w;
@@ -121,8 +121,8 @@ static void report_json(const oq_quant_result *r, const oq_plan_counts *counts,
     oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
 }
 
-onq_code oq_quant_report(const oq_quant_result *r, double seconds, double calibration,
-                         onq_error *err) {
+static onq_code report(const oq_quant_result *r, double seconds, double calibration,
+                       onq_error *err) {
     oq_job *job = r->job;
     oq_plan_counts counts;
     size_t fates[3] = {0};
@@ -145,4 +145,20 @@ onq_code oq_quant_report(const oq_quant_result *r, double seconds, double calibr
     if (!oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, calibration >= 0.0 ? " (calibration %.2f s)\n" : "\n", calibration);
     return ONQ_OK;
+}
+
+onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_error *err) {
+    r->external |= oq_opt_flag(r->job->opts, "use_external_data_format");
+    if (!oq_opt_flag(r->job->opts, "dry_run"))
+        OQ_TRY(save(r, err));
+    OQ_TRY(write_plan(r, err));
+    return report(r, oq_quant_now() - begin, calibration, err);
+}
+
+onq_code oq_quant_blame(const oq_quant_result *r, onq_code rc, onq_error *err) {
+    const char *path = oq_job_input(r->job);
+    if (rc == ONQ_OK || rc == ONQ_E_OPTION || rc == ONQ_E_WRITE || rc == ONQ_E_CONFIG ||
+        r->model == NULL || err == NULL || strncmp(err->text, path, strlen(path)) == 0)
+        return rc;
+    return oq_error_in(err, rc, "%s", path);
 }

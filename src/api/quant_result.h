@@ -1,5 +1,5 @@
 /*
- * quant_result.h — what `static` and `dynamic` do alike once the model is quantized: check, verify,
+ * quant_result.h — what all quantizing commands do alike once the model is quantized: check, verify,
  * write, tell.
  */
 #ifndef OQ_API_QUANT_RESULT_H
@@ -22,14 +22,12 @@ typedef struct oq_quant_result {
 
 /* Size of the model as it was opened, external data counted. */
 onq_code oq_quant_measure(oq_quant_result *r, onq_error *err);
-/* Checks the result, loads it in the runtime (--verify), writes it. */
-onq_code oq_quant_save(oq_quant_result *r, onq_error *err);
-/* --plan FILE. */
-onq_code oq_quant_write_plan(const oq_quant_result *r, onq_error *err);
-/* The summary, as text and JSON; `seconds` in all, `calibration` of them for that (negative:
- * none). */
-onq_code oq_quant_report(const oq_quant_result *r, double seconds, double calibration,
-                         onq_error *err);
+/* The end of every quantization: checks the result, loads it in the runtime (--verify), writes it
+ * unless it is a --dry_run, writes the --plan, and tells, as text and JSON. `begin` is when the job
+ * began, `calibration` the seconds spent on that (negative: none). */
+onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_error *err);
+/* The code `rc` of a job, with the input named in the error where the error is about the model. */
+onq_code oq_quant_blame(const oq_quant_result *r, onq_code rc, onq_error *err);
 /* Seconds on a clock that only goes forward. */
 double oq_quant_now(void);
 
