@@ -29,9 +29,9 @@ uint64_t oq_bias_quantize(oq_reals bias, oq_reals scales, int32_t *out, bool *na
     *nan = false;
     for (uint64_t i = 0; i < bias.n; i++) {
         const double x = rint((double)bias.v[i] / (double)scales.v[i % scales.n]);
-        if (x != x) {
-            *nan = true;
-            out[i] = 0;
+        if (x != x) { /* or 0 / 0, where beta is 0: any number times that scale is 0 */
+            *nan = *nan || bias.v[i] != bias.v[i];
+            out[i] = INT32_MIN;
         } else if (x < (double)INT32_MIN) {
             out[i] = INT32_MIN;
             clipped++;

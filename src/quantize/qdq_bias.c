@@ -100,7 +100,7 @@ static onq_code compute(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, parts
         return oq_fail_nomem(err);
     oq_bias_scales(p->input, p->weight, b->beta, scales, &real);
     for (uint64_t i = 0; i < p->weight.n; i++)
-        if (!(scales[i] > 0.0f))
+        if (!(scales[i] > 0.0f) && b->beta > 0.0f)
             return oq_fail(
                 err, ONQ_E_INVALID,
                 "bias '%.*s': scale %g of channel %llu is not positive (exclude the node, or "

@@ -53,8 +53,8 @@ static unsigned list_modes(const oq_qoper *q) {
     return oq_qo_is_static(q) ? OQ_QMODE_QDQ | OQ_QMODE_QLINEAR : OQ_QMODE_INTEGER;
 }
 
-/* The weight of a Conv with bias in a Constant node, which the reference refuses ("Expected W to be an
- * initializer"), becomes an initializer. Without bias the reference quantizes it at run time, and so do we. */
+/* Integer operators: the weight of a Conv with bias in a Constant node, which the reference refuses ("Expected W to
+ * be an initializer"), becomes an initializer. Without bias the reference quantizes it at run time, and so do we. */
 static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_qo_shared *sh = ctx;
     oq_index ix;
@@ -200,10 +200,10 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     oq_qoper top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
     OQ_TRY(oq_qnames_init(&sh->names, sh->arena, m, err));
     sh->opset = oq_model_opset(m, OQ_S(""));
-    if (sh->job.config->enable_subgraph)
-        OQ_TRY(oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err));
-    else
-        OQ_TRY(lift_conv_weights(sh, m->proto->graph, NULL, err));
+    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
+        OQ_TRY(sh->job.config->enable_subgraph
+                   ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
+                   : lift_conv_weights(sh, m->proto->graph, NULL, err));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &sh->plain, err));

@@ -87,6 +87,9 @@ static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
     return NULL;
 }
 
+/* No kernel of the QLinear operators takes a float16 scale. */
+static const char half[] = "its numbers are float16, QLinear operators take float32 only";
+
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
     (void)how;
@@ -99,11 +102,16 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
     } else if (oq_qo_value_of(owner, name) != NULL) {
         return true;
     } else if (oq_qo_init(owner, name) != NULL) {
-        if (!is_real(oq_qo_init(owner, name)->data_type.v))
+        const int32_t type = oq_qo_init(owner, name)->data_type.v;
+        if (!is_real(type))
             q->why = "a constant input is not float";
+        else if (type == OQ_FLOAT16 && oq_qo_is_static(q))
+            q->why = half;
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
             q->why = "no range for an input";
+        else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16)
+            q->why = half;
     } else if (!oq_qo_has_params(q, name)) {
         const int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
         if (type != 0 && type != OQ_FLOAT)
@@ -114,12 +122,12 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
 
 bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot) {
     const oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
-    const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[weight_slot]);
+    const oq_str weight = n->input.v[weight_slot];
     q->why = NULL;
     if (b == NULL || !is_real(b->data_type.v))
         q->why = "its bias is not a float constant";
-    else if (w == NULL)
-        q->why = "its weight is not constant";
+    else if (oq_qo_init_in_path(q, weight) == NULL && !oq_qo_has_params(q, weight))
+        q->why = "its weight has no scale before the model runs";
     return q->why == NULL;
 }
 

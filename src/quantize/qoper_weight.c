@@ -160,7 +160,7 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     oq_qo_value *v = OQ_NEW(q->arena, oq_qo_value);
     if (v == NULL)
         return oq_fail_nomem(err);
-    const uint64_t n_scales = weight->weight->params.n;
+    const uint64_t n_scales = weight->weight != NULL ? weight->weight->params.n : 1;
     v->name = bias;
     v->type = OQ_INT32;
     v->real = t->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
@@ -232,7 +232,10 @@ static void move_before(oq_graph *g, const oq_tensor *t, const oq_tensor *anchor
 static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
     const oq_qconfig *c = sh->job.config;
     oq_arena *a = keep(sh);
-    oq_qo_weight *w = b->weight->weight;
+    oq_qo_weight *w = b->weight->weight; /* NULL: computed, with the scale of its range */
+    float one = b->weight->param.scale;
+    const oq_reals weight = {w != NULL ? w->params.scale : &one, w != NULL ? w->params.n : 1,
+                             b->weight->real};
     const oq_dtype real = b->init->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
     const float input_scale = b->input->weight != NULL ? b->input->weight->params.scale[0]
                                                        : b->input->param.scale;
@@ -241,7 +244,7 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
     OQ_TRY(oq_tensor_floats(sh->job.model, b->init, sh->arena, &v, &n, err));
     const oq_reals bias = {v, n, real}, input = {&input_scale, 1, b->input->real};
     const bool per_channel = c->per_channel;
-    if (!w->given && w->spec.type == OQ_INT8 && c->weight_type == OQ_INT8 &&
+    if (w != NULL && !w->given && w->spec.type == OQ_INT8 && c->weight_type == OQ_INT8 &&
         all_zero(&w->params) && n > 0 && (!per_channel || n == w->params.n) &&
         oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real, per_channel) >
             0) {
@@ -251,30 +254,29 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
         sh->job.plan->n_weight_adjusted++;
         w->adjusted = true;
     }
-    float *scales = OQ_NEW_ARRAY(a, float, w->params.n);
+    float *scales = OQ_NEW_ARRAY(a, float, weight.n);
     int32_t *out = OQ_NEW_ARRAY(a, int32_t, n);
     if (scales == NULL || out == NULL)
         return oq_fail_nomem(err);
-    const oq_reals weight = {w->params.scale, w->params.n, b->weight->real};
     oq_dtype product = OQ_FLOAT;
     bool nan = false;
     oq_bias_scales(input, weight, b->beta, scales, &product);
     const uint64_t clipped =
-        oq_bias_quantize(bias, (oq_reals){scales, w->params.n, product}, out, &nan);
+        oq_bias_quantize(bias, (oq_reals){scales, weight.n, product}, out, &nan);
     if (nan)
         return oq_fail(err, ONQ_E_INVALID, "bias '%.*s' of node '%.*s' holds NaN",
                        OQ_STR(b->init->name), OQ_STR(b->node));
     sh->job.plan->n_bias_saturated += clipped > 0;
     OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, n * sizeof(*out), err));
-    for (uint64_t i = 0; i < w->params.n; i++)
+    for (uint64_t i = 0; i < weight.n; i++)
         scales[i] = oq_real_round(real, (double)scales[i]);
-    OQ_TRY(oq_reals_store(a, b->scale, scales, w->params.n, err));
-    if (w->params.n == 1)
+    OQ_TRY(oq_reals_store(a, b->scale, scales, weight.n, err));
+    if (weight.n == 1)
         return oq_tensor_set_typed_i(a, b->zero, &(int64_t){0}, 1, err);
-    int32_t *zeros = OQ_NEW_ARRAY(a, int32_t, w->params.n);
+    int32_t *zeros = OQ_NEW_ARRAY(a, int32_t, weight.n);
     if (zeros == NULL)
         return oq_fail_nomem(err);
-    oq_tensor_set_view(b->zero, zeros, w->params.n * sizeof(*zeros));
+    oq_tensor_set_view(b->zero, zeros, weight.n * sizeof(*zeros));
     return ONQ_OK;
 }
 

@@ -91,6 +91,8 @@ onq_code oq_ql_pad(oq_qoper *q, oq_node *n, onq_error *err) {
         } else if (n->input.n > 2) {
             n->input.v[2] = in->zero;
         }
+    } else if (n->input.n > 2) {
+        n->input.v[2] = OQ_S(""); /* nothing reads it, and a float one has the wrong type */
     }
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
     n->input.v[0] = in->q;
