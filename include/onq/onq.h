@@ -187,6 +187,127 @@ ONQ_API const char *onq_result_json(const onq_result *res);
 /* 0, or 1 when the command's answer is "no" (`diff` found differences). */
 ONQ_API int onq_result_status(const onq_result *res);
 
+/* ---- debugging, call by call ----
+ *
+ * The command `debug` finds where accuracy goes and keeps no activations. These calls are the
+ * reference's onnxruntime.quantization.qdq_loss_debug one by one, for who wants the tensors
+ * themselves:
+ *
+ *     modify_model_output_intermediate_tensors     onq_debug_modify_model
+ *     collect_activations                          onq_activations_collect
+ *     create_activation_matching                   onq_activation_match_new
+ *     compute_activation_error                     onq_activation_match_error
+ *     create_weight_matching                       onq_weight_match_new
+ *     compute_weight_error                         onq_weight_match_error
+ *     compute_signal_to_quantization_noice_ratio   onq_sqnr */
+
+/* A tensor in somebody's memory. `dtype` is ONNX's number of the element type
+ * (TensorProto.DataType: 1 float, 10 float16, 11 double ...); numbers lie as in raw_data. */
+typedef struct onq_tensor {
+    const char *name; /* may be NULL where the call says nothing about names */
+    int32_t dtype;
+    size_t rank;
+    const int64_t *dims;
+    const void *data;
+    size_t size;                /* bytes of data */
+    const char *const *strings; /* dtype 8 (string): the texts; data is not looked at */
+} onq_tensor;
+
+/* Samples from the caller. `next` gives the inputs of the next sample by name, in any order: 1 and
+ * *inputs, *n_inputs, which stay valid until the next call; 0 at the end; anything else stops the
+ * job with ONQ_E_CANCEL. */
+typedef struct onq_reader {
+    int (*next)(void *ctx, const onq_tensor **inputs, size_t *n_inputs);
+    void *ctx;
+} onq_reader;
+
+/* Writes `output`: the model with every float and float16 tensor at its nodes as a further output
+ * NAME_ReshapedSavedOutput of one axis. With op_types, tensors at nodes of these operators only.
+ * `external`: weights go to a file beside it. Outputs stand in the order of first use (in the
+ * reference: any order). */
+ONQ_API onq_code onq_debug_modify_model(onq_env *env, const char *input, const char *output,
+                                        const char *const *op_types, size_t n_op_types,
+                                        int external, onq_error *err);
+
+/* Tensors by name, one for each sample. */
+typedef struct onq_activations onq_activations;
+
+/* An empty set, to be filled with onq_activations_add. It must not outlive the environment. */
+ONQ_API onq_code onq_activations_new(onq_env *env, onq_activations **out, onq_error *err);
+/* Appends a sample to `name`. Copies the name and the dims, borrows the data until the set is
+ * freed. */
+ONQ_API onq_code onq_activations_add(onq_activations *set, const char *name,
+                                     const onq_tensor *tensor, onq_error *err);
+/* Runs an augmented model and keeps its outputs NAME_ReshapedSavedOutput as NAME. `opts` are
+ * options of the command `run`: input, data, limit, onnxruntime, provider, custom_ops, threads;
+ * optimization is "none" unless set. With a reader the samples come from there; else from data. No
+ * sample at all is ONQ_E_INVALID. */
+ONQ_API onq_code onq_activations_collect(onq_env *env, const onq_options *opts,
+                                         const onq_reader *reader, onq_activations **out,
+                                         onq_error *err);
+ONQ_API void onq_activations_free(onq_activations *set);
+ONQ_API size_t onq_activations_count(const onq_activations *set);
+/* NULL past the end, as for the next one. */
+ONQ_API const char *onq_activations_name(const onq_activations *set, size_t i);
+/* The samples of name i, *n of them, lent until the set is freed or added to. */
+ONQ_API const onq_tensor *onq_activations_at(const onq_activations *set, size_t i, size_t *n);
+
+/* Where one activation is found: numbers of names in the sets that were matched. */
+typedef struct onq_activation_row {
+    const char *name;
+    size_t pre_qdq, post_qdq; /* in the quantized model's set */
+    size_t truth;             /* "float": in the float model's; ONQ_NONE: it has none */
+} onq_activation_row;
+
+typedef struct onq_activation_match onq_activation_match;
+
+/* Pairs the tensors before and after quantization by name: X with X_DequantizeLinear_Output or
+ * X_DequantizeLinear_Output_1, X_QuantizeLinear_Input with X; and those of the float model. `truth`
+ * may be NULL. Borrows both sets until it is freed. */
+ONQ_API onq_code onq_activation_match_new(const onq_activations *qdq, const onq_activations *truth,
+                                          onq_activation_match **out, onq_error *err);
+ONQ_API void onq_activation_match_free(onq_activation_match *match);
+ONQ_API size_t onq_activation_match_count(const onq_activation_match *match);
+/* NULL past the end. */
+ONQ_API const onq_activation_row *onq_activation_match_at(const onq_activation_match *match,
+                                                          size_t i);
+/* Signal to noise of row i in dB: before against after quantization, and the float model against
+ * after. Without a float tensor *xmodel_err is NaN (the reference raises KeyError). */
+ONQ_API onq_code onq_activation_match_error(const onq_activation_match *match, size_t i,
+                                            double *qdq_err, double *xmodel_err, onq_error *err);
+
+/* A weight and what the quantized model keeps of it. */
+typedef struct onq_weight_row {
+    const char *name;
+    onq_tensor truth;       /* "float" in the reference */
+    onq_tensor dequantized; /* of numpy's type: float, double for int32 weights, ... */
+} onq_weight_row;
+
+typedef struct onq_weight_match onq_weight_match;
+
+/* Finds the weights of a quantized model in the float model. extended 0: those behind
+ * DequantizeLinear named W_quantized, with the numbers the reference computes (w - zero_point wraps
+ * around in the weight's own type). 1: all that `onq debug` knows: integer operators, dynamic and
+ * weight-only models, other names; without wrapping. What is not found is told as a warning. */
+ONQ_API onq_code onq_weight_match_new(onq_env *env, const char *float_model, const char *qdq_model,
+                                      int extended, onq_weight_match **out, onq_error *err);
+ONQ_API void onq_weight_match_free(onq_weight_match *match);
+ONQ_API size_t onq_weight_match_count(const onq_weight_match *match);
+/* NULL past the end. */
+ONQ_API const char *onq_weight_match_name(const onq_weight_match *match, size_t i);
+/* Row i, made when it is first asked for and lent until the match is freed. */
+ONQ_API onq_code onq_weight_match_at(onq_weight_match *match, size_t i, const onq_weight_row **out,
+                                     onq_error *err);
+/* Signal to noise of row i in dB; keeps nothing. */
+ONQ_API onq_code onq_weight_match_error(onq_weight_match *match, size_t i, double *sqnr,
+                                        onq_error *err);
+
+/* 20 log10(|x| / |x - y|) over all elements of the tensors together, norms at least 2^-52, in the
+ * precision numpy computes it: for float, float16 and double tensors. ONQ_E_INVALID when there are
+ * not as many tensors or elements on both sides. */
+ONQ_API onq_code onq_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, size_t n_y,
+                          double *out, onq_error *err);
+
 /* ---- end plain C ---- */
 
 #define ONQ_ERROR_INIT                                                                             \
@@ -195,6 +316,7 @@ ONQ_API int onq_result_status(const onq_result *res);
             0                                                                                      \
         }                                                                                          \
     }
+#define ONQ_NONE SIZE_MAX /* no number of a name */
 
 #ifdef __cplusplus
 }

@@ -80,6 +80,8 @@ typedef struct oq_dbg_weight {
     uint64_t block; /* 0: no blocks */
     int64_t bits, k, n; /* MatMulNBits, MatMulBnb4 */
     bool nf4;
+    bool by_dq;      /* a DequantizeLinear of its own */
+    bool out_rows;   /* outputs lie along the rows of the float weight: Gemm with transB, LSTM */
     bool transposed; /* the quantized one is the transpose of the float one */
     uint32_t position;
 

@@ -174,6 +174,19 @@ static bool same_count(const oq_tensor *a, const oq_tensor *b) {
     return oq_tensor_count(a, &x, NULL) == ONQ_OK && oq_tensor_count(b, &y, NULL) == ONQ_OK && x == y;
 }
 
+/* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the weight around. */
+static void set_turned(const matching *m, oq_dbg_weight *w) {
+    const oq_node *n = first_user(&m->d->truth_index, w->name, NULL);
+    if (n == NULL || !oq_dbg_is_op(n, "Gemm") || oq_attr_int(n, "transB", 0) == 0 ||
+        n->input.n < 2 || !oq_str_eq(n->input.v[1], w->name))
+        return;
+    const oq_tensor *x = w->truth, *q = w->quantized;
+    w->out_rows = true;
+    if (w->layout == OQ_DBG_AFFINE && !oq_str_is(w->op, "Gemm") && !oq_str_is(w->op, "QGemm"))
+        w->transposed = x->dims.n == 2 && q->dims.n == 2 && x->dims.v[0] == q->dims.v[1] &&
+                        x->dims.v[1] == q->dims.v[0];
+}
+
 static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder, onq_error *err) {
     oq_str used;
     set_user(m, w, holder, &used);
@@ -192,6 +205,7 @@ static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder,
         return oq_dbg_leave(m->d, w->made, true,
                             "it has another number of elements than the float weight", err);
     }
+    set_turned(m, w);
     return ONQ_OK;
 }
 
@@ -248,7 +262,8 @@ static bool set_axis(oq_dbg_weight *w, const weight_row *row, const oq_node *n) 
 static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    oq_dbg_weight w = {.position = i, .axis = -1};
+    oq_dbg_weight w = {
+        .position = i, .axis = -1, .by_dq = oq_dbg_is_op(n, "DequantizeLinear")};
     w.quantized = input_constant(d, n, row->weight);
     const oq_dtype_info *info =
         w.quantized != NULL ? oq_dtype_find(w.quantized->data_type.v) : NULL;
@@ -272,7 +287,8 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
     if (!set_axis(&w, row, n) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
         return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
     OQ_TRY(find_truth(m, &w, n, err));
-    w.transposed = w.transposed || row->axis == AXIS_LSTM;
+    if (row->axis == AXIS_LSTM)
+        w.transposed = w.out_rows = true;
     return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
 }
 

@@ -48,6 +48,8 @@ static size_t channel_axis(const oq_dbg_weight *w) {
     if (oq_str_is(w->op, "Conv") || oq_str_is(w->op, "QLinearConv") ||
         oq_str_is(w->op, "ConvInteger") || oq_str_is(w->op, "Gather"))
         return 0;
+    if (w->out_rows && rank > 1)
+        return rank - 2;
     return rank > 0 ? rank - 1 : 0;
 }
 
@@ -145,13 +147,7 @@ static void range(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     w->saturated = u->n > 0 ? (double)clipped / (double)u->n : 0;
 }
 
-/* The reference's (w - zero) wraps around in the weight's type: v modulo 2^bits. */
-static int32_t wrapped(int32_t v, unsigned bits, bool is_signed) {
-    const int32_t span = (int32_t)1 << bits;
-    const int32_t low = (int32_t)((uint32_t)v & (uint32_t)(span - 1));
-    return is_signed && low >= span / 2 ? low - span : low;
-}
-
+/* What the reference's (w - zero) makes of it, which wraps around in the weight's type. */
 static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     const oq_dtype_info *info = oq_dtype_find(w->type);
     w->reference_sqnr = NAN;
@@ -162,7 +158,7 @@ static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     for (uint64_t i = 0; i < u->n; i++) {
         const uint64_t g = oq_dbg_group(u, i);
         const int32_t v =
-            wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
+            oq_dbg_wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
         const float y = (float)v * u->scale[g];
         oq_sums_add(&s, &u->x[i], &y, 1);
     }
@@ -176,7 +172,7 @@ static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
  * channels innermost. 255 times their sum passes 16 bits when it is beyond 128 either way. */
 static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     const size_t rank = w->truth->dims.n;
-    if (w->type != OQ_INT8 || u->mixed || rank < 2 || w->transposed || u->n == 0)
+    if (w->type != OQ_INT8 || w->layout > OQ_DBG_PAIR || rank < 2 || u->n == 0)
         return;
     const int64_t *dims = w->truth->dims.v;
     const bool conv = oq_str_is(w->op, "Conv") || oq_str_is(w->op, "QLinearConv") ||
@@ -196,16 +192,16 @@ static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
             space = 1;
             in_step = 1;
         }
-    } else if ((gemm && w->axis != 0) || product) {
+    } else if ((gemm || product) && w->out_rows) {
+        outs = (uint64_t)dims[rank - 2];
+        ins = (uint64_t)dims[rank - 1];
+        out_step = ins;
+        in_step = 1;
+    } else if (gemm || product) {
         outs = (uint64_t)dims[rank - 1];
         ins = (uint64_t)dims[rank - 2];
         out_step = 1;
         in_step = outs;
-    } else if (gemm) {
-        outs = (uint64_t)dims[0];
-        ins = (uint64_t)dims[1];
-        out_step = ins;
-        in_step = 1;
     } else {
         return;
     }

@@ -200,7 +200,7 @@ static onq_code transpose(const oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *
     return ONQ_OK;
 }
 
-static onq_code unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
                        onq_error *err) {
     static onq_code (*const by_layout[])(oq_debug *, oq_dbg_weight *, oq_arena *, oq_dbg_unpacked *,
                                          onq_error *) = {
@@ -230,7 +230,7 @@ onq_code oq_debug_weights(oq_debug *d, onq_error *err) {
         oq_arena scratch;
         oq_arena_init(&scratch, &d->env->alloc);
         oq_dbg_unpacked u = {0};
-        onq_code rc = unpack(d, w, &scratch, &u, err);
+        onq_code rc = oq_dbg_unpack(d, w, &scratch, &u, err);
         if (rc == ONQ_OK)
             rc = oq_dbg_weight_measure(d, w, &u, &scratch, err);
         oq_arena_release(&scratch);

@@ -22,11 +22,30 @@ typedef struct oq_dbg_unpacked {
 
 /* The number of element i's scale, unless `mixed`. */
 uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i);
+/* Float values, numbers and dequantized values of w, in the arena. */
+onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                       onq_error *err);
 /* Fills the results of w. */
 onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u,
                                oq_arena *scratch, onq_error *err);
 /* Histograms over a range that is known; no-ops when h has no bins. */
 void oq_dbg_hist_add(oq_dbg_hist *h, uint32_t *bins, const float *v, uint64_t n, uint64_t step);
 onq_code oq_dbg_hist_make(oq_arena *a, oq_dbg_hist *h, float lo, float hi, onq_error *err);
+
+/* ---- a weight as two arrays (weight_values.c) ---- */
+
+typedef struct oq_dbg_values {
+    oq_dtype truth_type, made_type;
+    const void *truth, *made;
+    size_t truth_bytes, made_bytes;
+} oq_dbg_values;
+
+/* Would the reference's create_weight_matching give it? */
+bool oq_dbg_is_reference(const oq_debug *d, const oq_dbg_weight *w);
+/* In the arena, or views of the float model. as_reference: with its type and its wrapping around. */
+onq_code oq_dbg_weight_values(oq_debug *d, oq_dbg_weight *w, bool as_reference, oq_arena *a,
+                              oq_dbg_values *out, onq_error *err);
+/* v modulo 2^bits, as numpy subtracts in a type of so many bits. */
+int32_t oq_dbg_wrapped(int32_t v, unsigned bits, bool is_signed);
 
 #endif
