@@ -113,8 +113,12 @@ typedef struct collecting {
 
 static onq_code to_datum(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_error *err) {
     uint64_t n = 1;
-    *d = (oq_datum){.kind = OQ_DATUM_TENSOR, .dtype = (oq_dtype)t->dtype, .rank = t->rank,
-                    .dims = t->dims, .data = t->data, .size_bytes = t->size};
+    *d = (oq_datum){.kind = OQ_DATUM_TENSOR,
+                    .dtype = (oq_dtype)t->dtype,
+                    .rank = t->rank,
+                    .dims = t->dims,
+                    .data = t->data,
+                    .size_bytes = t->size};
     if (t->dtype != OQ_STRING)
         return oq_noise_count(t, &d->count, err);
     for (size_t i = 0; i < t->rank; i++)
@@ -122,8 +126,9 @@ static onq_code to_datum(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_erro
             return oq_fail(err, ONQ_E_INVALID, "input '%.200s': its dims cannot be", t->name);
     oq_str *texts = t->strings != NULL ? OQ_NEW_ARRAY(a, oq_str, n + 1) : NULL;
     if (texts == NULL)
-        return t->strings != NULL ? oq_fail_nomem(err)
-                                  : oq_fail(err, ONQ_E_INVALID, "input '%.200s': no texts", t->name);
+        return t->strings != NULL
+                   ? oq_fail_nomem(err)
+                   : oq_fail(err, ONQ_E_INVALID, "input '%.200s': no texts", t->name);
     for (uint64_t i = 0; i < n; i++)
         texts[i] = oq_str_of(t->strings[i]);
     d->strings = texts;
@@ -158,8 +163,11 @@ static onq_code keep(collecting *c, const oq_outputs *out, onq_error *err) {
         const oq_datum *d = &out->v[i];
         if (!oq_str_ends(name, end) || d->kind != OQ_DATUM_TENSOR || d->strings != NULL)
             continue;
-        const onq_tensor t = {.dtype = (int32_t)d->dtype, .rank = d->rank, .dims = d->dims,
-                              .data = d->data, .size = (size_t)d->size_bytes};
+        const onq_tensor t = {.dtype = (int32_t)d->dtype,
+                              .rank = d->rank,
+                              .dims = d->dims,
+                              .data = d->data,
+                              .size = (size_t)d->size_bytes};
         OQ_TRY(append(c->set, (oq_str){name.p, name.n - end.n}, &t, true, err));
     }
     c->n_samples++;
@@ -210,15 +218,16 @@ static onq_code collect(collecting *c, onq_error *err) {
     oq_session_options so;
     const char *path = oq_job_input(&c->job);
     if (path == NULL || strcmp(o->command->info.name, "run") != 0)
-        return oq_fail(err, ONQ_E_OPTION, "collecting needs options of the command 'run' with its model");
+        return oq_fail(err, ONQ_E_OPTION,
+                       "collecting needs options of the command 'run' with its model");
     OQ_TRY(oq_job_open(&c->job, path, &c->model, err));
     if (c->reader == NULL)
         OQ_TRY(oq_job_source(&c->job, c->model, &c->source, err));
     OQ_TRY(oq_job_engine(&c->job, &c->engine, err));
     OQ_TRY(oq_job_session(&c->job, &so, err));
     so.model = c->model;
-    so.level = oq_opt_is_set(o, "optimization") ? levels[oq_opt_enum(o, "optimization")]
-                                                : OQ_OPT_NONE;
+    so.level =
+        oq_opt_is_set(o, "optimization") ? levels[oq_opt_enum(o, "optimization")] : OQ_OPT_NONE;
     const onq_code rc = oq_session_open(c->engine, &so, &c->session, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", path);
@@ -279,8 +288,7 @@ static onq_code put_row(onq_activation_match *m, oq_str base, size_t pre, size_t
     const char *name = oq_str_cstr(&m->arena, base);
     if (name == NULL)
         return oq_fail_nomem(err);
-    const onq_activation_row found = {name, pre, post,
-                                      truth != OQ_MAP_NONE ? truth : ONQ_NONE};
+    const onq_activation_row found = {name, pre, post, truth != OQ_MAP_NONE ? truth : ONQ_NONE};
     const uint32_t at = oq_map_find(&m->map, base);
     if (at != OQ_MAP_NONE) {
         m->rows.v[at] = found;

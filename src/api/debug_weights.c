@@ -62,8 +62,8 @@ static onq_code list_pairs(onq_weight_match *m, onq_error *err) {
         const oq_dbg_weight *w = &d->weights.v[i];
         if (!m->extended && !oq_dbg_is_reference(d, w)) {
             if (w->by_dq)
-                oq_warn(m->env, "%s: dequantized tensor '%.*s' is not matched by name", m->made->path,
-                        OQ_STR(w->made));
+                oq_warn(m->env, "%s: dequantized tensor '%.*s' is not matched by name",
+                        m->made->path, OQ_STR(w->made));
             continue;
         }
         pair p = {.at = i, .name = oq_str_cstr(&m->arena, w->name)};
@@ -125,8 +125,12 @@ const char *onq_weight_match_name(const onq_weight_match *match, size_t i) {
 
 static onq_tensor view(const char *name, const oq_tensor *shape, oq_dtype type, const void *data,
                        size_t size) {
-    return (onq_tensor){.name = name, .dtype = (int32_t)type, .rank = shape->dims.n,
-                        .dims = shape->dims.v, .data = data, .size = size};
+    return (onq_tensor){.name = name,
+                        .dtype = (int32_t)type,
+                        .rank = shape->dims.n,
+                        .dims = shape->dims.v,
+                        .data = data,
+                        .size = size};
 }
 
 /* The row of a pair, its numbers in `a`. */
@@ -146,9 +150,9 @@ static onq_code make_row(onq_weight_match *m, const pair *p, oq_arena *a, onq_we
 }
 
 static onq_code check_number(const onq_weight_match *m, size_t i, onq_error *err) {
-    return i < m->pairs.n ? ONQ_OK
-                          : oq_fail(err, ONQ_E_INVALID, "there is no weight %zu, only %zu", i,
-                                    m->pairs.n);
+    return i < m->pairs.n
+               ? ONQ_OK
+               : oq_fail(err, ONQ_E_INVALID, "there is no weight %zu, only %zu", i, m->pairs.n);
 }
 
 onq_code onq_weight_match_at(onq_weight_match *match, size_t i, const onq_weight_row **out,

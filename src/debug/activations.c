@@ -30,7 +30,7 @@ typedef struct watch {
     OQ_VEC(use *) uses;
     float *scratch; /* values of a tensor that is no float32 */
     uint64_t scratch_cap;
-    float *spare;   /* a buffer that one tensor gave back and the next takes */
+    float *spare; /* a buffer that one tensor gave back and the next takes */
     uint64_t spare_cap;
 } watch;
 
@@ -101,7 +101,7 @@ static onq_code dequantize(watch *w, const oq_dbg_act *a, const oq_datum *t, con
 
 /* ---- what a quantizer does to float values ---- */
 
-#define PIECE 1024     /* stays in the first cache while all is done with it */
+#define PIECE 1024        /* stays in the first cache while all is done with it */
 #define ROUND 12582912.0f /* 1.5 x 2^23: adding and taking it off rounds half to even below 2^22 */
 
 typedef struct steps {

@@ -48,36 +48,36 @@ typedef struct oq_dbg_hist {
 /* Why something is where it is in the ranking. */
 typedef enum oq_dbg_reason {
     OQ_DBG_FINE = 0,
-    OQ_DBG_SCALE_WRONG,   /* loses far more than its type must, and nothing is clipped */
-    OQ_DBG_CLIPPED,       /* values lie outside of the range */
-    OQ_DBG_WIDE,          /* the range is far wider than what is used */
-    OQ_DBG_OUTLIERS,      /* few large values stretch the range */
-    OQ_DBG_CHANNEL,       /* one channel stretches the range of all */
-    OQ_DBG_SKEWED,        /* half of the range is never used: symmetric around zero, values are not */
-    OQ_DBG_SMALL,         /* the values are smaller than the least range a quantizer gives */
-    OQ_DBG_BIAS,          /* a bias that passed the range of int32 */
-    OQ_DBG_FEW_BITS,      /* the type has too few steps for these values */
-    OQ_DBG_INHERITED,     /* the loss came in from before */
+    OQ_DBG_SCALE_WRONG, /* loses far more than its type must, and nothing is clipped */
+    OQ_DBG_CLIPPED,     /* values lie outside of the range */
+    OQ_DBG_WIDE,        /* the range is far wider than what is used */
+    OQ_DBG_OUTLIERS,    /* few large values stretch the range */
+    OQ_DBG_CHANNEL,     /* one channel stretches the range of all */
+    OQ_DBG_SKEWED,      /* half of the range is never used: symmetric around zero, values are not */
+    OQ_DBG_SMALL,       /* the values are smaller than the least range a quantizer gives */
+    OQ_DBG_BIAS,        /* a bias that passed the range of int32 */
+    OQ_DBG_FEW_BITS,    /* the type has too few steps for these values */
+    OQ_DBG_INHERITED,   /* the loss came in from before */
 } oq_dbg_reason;
 
 /* What ranks: a weight or an activation. */
 typedef struct oq_dbg_verdict {
-    double score;    /* dB; the lowest is the worst */
-    double own;      /* dB lost here: of the weight, or of the float tensor through this quantizer */
-    double excess;   /* dB lost beyond what type and values make necessary */
+    double score;  /* dB; the lowest is the worst */
+    double own;    /* dB lost here: of the weight, or of the float tensor through this quantizer */
+    double excess; /* dB lost beyond what type and values make necessary */
     oq_dbg_reason reason;
-    uint32_t rank;   /* from 1 */
+    uint32_t rank; /* from 1 */
 } oq_dbg_verdict;
 
 typedef struct oq_dbg_weight {
-    oq_str name;    /* in the float model */
-    oq_str made;    /* of the quantized initializer */
+    oq_str name;     /* in the float model */
+    oq_str made;     /* of the quantized initializer */
     oq_str op, node; /* that uses it */
     oq_dbg_layout layout;
     oq_tensor *truth, *quantized, *scale, *zero; /* zero may be NULL */
-    oq_tensor *scale2; /* of a bias of an integer operator: scale x scale2; or NULL */
-    int64_t axis;   /* -1: per tensor */
-    uint64_t block; /* 0: no blocks */
+    oq_tensor *scale2;  /* of a bias of an integer operator: scale x scale2; or NULL */
+    int64_t axis;       /* -1: per tensor */
+    uint64_t block;     /* 0: no blocks */
     int64_t bits, k, n; /* MatMulNBits, MatMulBnb4 */
     bool nf4;
     bool by_dq;      /* a DequantizeLinear of its own */
@@ -88,12 +88,13 @@ typedef struct oq_dbg_weight {
     oq_dtype type;
     oq_sums sums;
     double sqnr;
-    double reference_sqnr; /* as the reference gives it where its integers wrap around; NAN: the same */
-    float lo, hi;          /* of the float values */
-    double q_lo, q_hi;     /* representable; of the widest channel */
-    double saturated;      /* share of values clipped */
-    double ideal;          /* dB of a min-max scale of the same kind */
-    uint64_t n_channels;   /* of the axis that is or could be per channel */
+    double
+        reference_sqnr; /* as the reference gives it where its integers wrap around; NAN: the same */
+    float lo, hi;       /* of the float values */
+    double q_lo, q_hi;  /* representable; of the widest channel */
+    double saturated;   /* share of values clipped */
+    double ideal;       /* dB of a min-max scale of the same kind */
+    uint64_t n_channels; /* of the axis that is or could be per channel */
     float *channel_lo, *channel_hi;
     double *channel_sqnr;
     uint64_t worst_channel;
@@ -110,21 +111,22 @@ typedef struct oq_dbg_act {
     oq_str op;        /* that makes it in the quantized model */
     bool integer;     /* post is the integer tensor itself */
     bool by_place;    /* matched by its place in the graph */
-    bool plain_pair;  /* both nodes of the pair have the same parameters: what comes out is known when it goes in */
+    bool
+        plain_pair; /* both nodes of the pair have the same parameters: what comes out is known when it goes in */
     oq_dtype type;
-    float *scale;     /* n of them */
+    float *scale; /* n of them */
     int32_t *zero;
     uint64_t n_params;
     int64_t axis;
     double q_lo, q_hi;
     uint32_t position;
 
-    oq_sums qdq;   /* before and after quantization */
-    oq_sums cross; /* float model and after quantization */
-    oq_sums local; /* float model's values through this quantizer */
-    float lo, hi;        /* of the float model's values; without, of pre */
-    uint64_t clipped, seen; /* of the float model's values, without: of pre */
-    const char *trouble; /* why it could not be compared; NULL */
+    oq_sums qdq;                                  /* before and after quantization */
+    oq_sums cross;                                /* float model and after quantization */
+    oq_sums local;                                /* float model's values through this quantizer */
+    float lo, hi;                                 /* of the float model's values; without, of pre */
+    uint64_t clipped, seen;                       /* of the float model's values, without: of pre */
+    const char *trouble;                          /* why it could not be compared; NULL */
     double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */
     oq_dbg_hist hist;
     oq_dbg_verdict verdict;
@@ -157,7 +159,7 @@ typedef struct oq_debug {
     OQ_VEC(oq_dbg_act) acts;
     OQ_VEC(oq_dbg_unmatched) unmatched;
     OQ_VEC(oq_dbg_output) outputs;
-    bool histograms;   /* wanted */
+    bool histograms; /* wanted */
     uint64_t n_samples;
     bool has_kernel;   /* the optimised run was done */
     uint32_t *ranking; /* weights first: index, or weights.n + index of an activation */
@@ -169,7 +171,7 @@ typedef struct oq_debug_run {
     oq_engine *engine;
     oq_source *truth_source, *made_source; /* the same samples for either model */
     oq_session_options session;            /* threads, provider and custom operators are taken */
-    bool kernel;                           /* also run the quantized model as the runtime optimises it */
+    bool kernel; /* also run the quantized model as the runtime optimises it */
 } oq_debug_run;
 
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made);

@@ -141,8 +141,8 @@ void oq_debug_json(const oq_debug *d, oq_jw *w) {
     oq_jw_begin_array(w, "ranking");
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
-        oq_jw_str(w, NULL, at < d->weights.n ? d->weights.v[at].name
-                                             : d->acts.v[at - d->weights.n].name);
+        oq_jw_str(w, NULL,
+                  at < d->weights.n ? d->weights.v[at].name : d->acts.v[at - d->weights.n].name);
     }
     oq_jw_end_array(w);
     oq_jw_uint(w, "samples", d->n_samples);
@@ -209,19 +209,21 @@ static void kernel_text(const oq_debug *d, oq_buf *out) {
         n += d->weights.v[i].hot_pairs > 0;
     if (o == NULL) {
         oq_buf_adds(out, "\nThe runtime's optimised kernels do not saturate on this machine");
-        oq_buf_addf(out,
-                    n > 0 ? "; on x86 CPUs without VNNI sums of two\nproducts can pass 16 bits in %zu "
-                            "layers (--json names them; --reduce_range avoids it).\n"
-                          : ".\n",
-                    n);
+        oq_buf_addf(
+            out,
+            n > 0 ? "; on x86 CPUs without VNNI sums of two\nproducts can pass 16 bits in %zu "
+                    "layers (--json names them; --reduce_range avoids it).\n"
+                  : ".\n",
+            n);
         return;
     }
-    oq_buf_addf(out,
-                "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in float "
-                "%.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 products, on x86 "
-                "CPUs without VNNI\n(AVX2, AVX-512 before Cascade Lake; not ARM). --reduce_range mends it. "
-                "Layers that can pass 16 bits:\n",
-                oq_sums_sqnr(&o->optimised), oq_sums_sqnr(&o->plain));
+    oq_buf_addf(
+        out,
+        "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in float "
+        "%.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 products, on x86 "
+        "CPUs without VNNI\n(AVX2, AVX-512 before Cascade Lake; not ARM). --reduce_range mends it. "
+        "Layers that can pass 16 bits:\n",
+        oq_sums_sqnr(&o->optimised), oq_sums_sqnr(&o->plain));
     for (size_t i = 0, shown = 0; i < d->weights.n && shown < 20; i++) {
         const oq_dbg_weight *w = &d->weights.v[i];
         if (w->hot_pairs == 0)
@@ -251,13 +253,14 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
         if (o->optimised.n > 0)
             oq_buf_addf(out, " (%.1f dB optimised)", oq_sums_sqnr(&o->optimised));
         if (o->rows > 0)
-            oq_buf_addf(out, ", same top-1 %.2f %%",
-                        100 * (double)o->same_plain / (double)o->rows);
+            oq_buf_addf(out, ", same top-1 %.2f %%", 100 * (double)o->same_plain / (double)o->rows);
         oq_buf_addc(out, '\n');
     }
     if (d->n_ranking > 0)
-        oq_buf_adds(out, "\nrank  here dB    qdq  cross  kind       tensor                                  "
-                         "      likely reason\n");
+        oq_buf_adds(
+            out,
+            "\nrank  here dB    qdq  cross  kind       tensor                                  "
+            "      likely reason\n");
     for (size_t i = 0; i < d->n_ranking && (most == 0 || i < most); i++)
         row(d, d->ranking[i], out);
     if (most > 0 && d->n_ranking > most)

@@ -144,8 +144,8 @@ static bool is_real_value(const oq_index *ix, oq_str name) {
 static void find_truth(const oq_debug *d, const oq_dbg_places *p, oq_dbg_act *a) {
     oq_str at = a->name;
     if (!is_real_value(&d->truth_index, at)) {
-        at = p != NULL ? oq_dbg_place_of(p, a->pre.p != NULL ? a->pre : a->post)
-                       : (oq_str){NULL, 0};
+        at =
+            p != NULL ? oq_dbg_place_of(p, a->pre.p != NULL ? a->pre : a->post) : (oq_str){NULL, 0};
         a->by_place = true;
     }
     if (at.p != NULL && is_real_value(&d->truth_index, at))
@@ -206,14 +206,29 @@ typedef struct out_row {
 } out_row;
 
 static const out_row out_rows[] = {
-    {"QuantizeLinear", 1, 2},       {"QLinearConv", 6, 7},       {"QLinearMatMul", 6, 7},
-    {"QLinearAdd", 6, 7},           {"QLinearMul", 6, 7},        {"QGemm", 7, 8},
-    {"QLinearSigmoid", 3, 4},       {"QLinearLeakyRelu", 3, 4},  {"QLinearSoftmax", 3, 4},
-    {"QLinearAveragePool", 3, 4},   {"QLinearGlobalAveragePool", 3, 4},
-    {"QLinearReduceMean", 3, 4},    {"QLinearConcat", 0, 1},     {"QLinearWhere", 7, 8},
-    {"MaxPool", -1, -1},            {"Reshape", -1, -1},         {"Transpose", -1, -1},
-    {"Squeeze", -1, -1},            {"Unsqueeze", -1, -1},       {"Resize", -1, -1},
-    {"Pad", -1, -1},                {"Split", -1, -1},           {"Flatten", -1, -1},
+    {"QuantizeLinear", 1, 2},
+    {"QLinearConv", 6, 7},
+    {"QLinearMatMul", 6, 7},
+    {"QLinearAdd", 6, 7},
+    {"QLinearMul", 6, 7},
+    {"QGemm", 7, 8},
+    {"QLinearSigmoid", 3, 4},
+    {"QLinearLeakyRelu", 3, 4},
+    {"QLinearSoftmax", 3, 4},
+    {"QLinearAveragePool", 3, 4},
+    {"QLinearGlobalAveragePool", 3, 4},
+    {"QLinearReduceMean", 3, 4},
+    {"QLinearConcat", 0, 1},
+    {"QLinearWhere", 7, 8},
+    {"MaxPool", -1, -1},
+    {"Reshape", -1, -1},
+    {"Transpose", -1, -1},
+    {"Squeeze", -1, -1},
+    {"Unsqueeze", -1, -1},
+    {"Resize", -1, -1},
+    {"Pad", -1, -1},
+    {"Split", -1, -1},
+    {"Flatten", -1, -1},
 };
 
 static const out_row *out_row_of(const oq_node *n) {

@@ -14,8 +14,8 @@ typedef enum axis_rule {
     AXIS_ATTR,  /* the attribute axis */
     AXIS_FIRST, /* 0 */
     AXIS_LAST,
-    AXIS_GEMM,  /* of the columns of B */
-    AXIS_LSTM,  /* one scale a direction, or a direction and column; stored transposed */
+    AXIS_GEMM, /* of the columns of B */
+    AXIS_LSTM, /* one scale a direction, or a direction and column; stored transposed */
 } axis_rule;
 
 typedef struct weight_row {
@@ -71,9 +71,8 @@ static oq_tensor *constant(const oq_index *ix, oq_str name) {
 }
 
 static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
-    return slot >= 0 && (size_t)slot < n->input.n
-               ? constant(&d->made_index, n->input.v[slot])
-               : NULL;
+    return slot >= 0 && (size_t)slot < n->input.n ? constant(&d->made_index, n->input.v[slot])
+                                                  : NULL;
 }
 
 static bool strip(oq_str s, const char *suffix, oq_str *out) {
@@ -98,21 +97,22 @@ static oq_tensor *truth_by_name(const oq_debug *d, oq_str made, oq_str *name) {
 }
 
 /* The constant at the same input of the node at the same place. */
-static oq_tensor *truth_by_place(const matching *m, const oq_node *user, oq_str used, oq_str *name) {
+static oq_tensor *truth_by_place(const matching *m, const oq_node *user, oq_str used,
+                                 oq_str *name) {
     const oq_debug *d = m->d;
     if (user == NULL || user->output.n == 0)
         return NULL;
     const oq_str at = oq_dbg_place_of(m->places, user->output.v[0]);
     const oq_node *n = at.p != NULL ? oq_index_producer(&d->truth_index, at) : NULL;
     /* A Relu or BatchNormalization may stand between. */
-    for (unsigned steps = 0; n != NULL && steps < 4 && !oq_str_eq(n->op_type, user->op_type); steps++)
+    for (unsigned steps = 0; n != NULL && steps < 4 && !oq_str_eq(n->op_type, user->op_type);
+         steps++)
         n = n->input.n > 0 ? oq_index_producer(&d->truth_index, n->input.v[0]) : NULL;
     if (n == NULL || !oq_str_eq(n->op_type, user->op_type))
         return NULL;
     for (size_t k = 0; k < user->input.n && k < n->input.n; k++) {
-        oq_tensor *t = oq_str_eq(user->input.v[k], used)
-                           ? constant(&d->truth_index, n->input.v[k])
-                           : NULL;
+        oq_tensor *t =
+            oq_str_eq(user->input.v[k], used) ? constant(&d->truth_index, n->input.v[k]) : NULL;
         if (t != NULL && oq_dtype_is_float(t->data_type.v)) {
             *name = n->input.v[k];
             return t;
@@ -140,7 +140,8 @@ static onq_code add(matching *m, oq_dbg_weight *w, onq_error *err) {
     w->hi = -__builtin_inff();
     const uint32_t at = oq_map_find(&m->seen, w->name);
     if (at != OQ_MAP_NONE) {
-        d->weights.v[at] = *w; /* dequantized more than once: the last counts, as in the reference */
+        d->weights.v[at] =
+            *w; /* dequantized more than once: the last counts, as in the reference */
         return ONQ_OK;
     }
     if (!oq_map_put(&m->seen, w->name, (uint32_t)d->weights.n) ||
@@ -171,7 +172,8 @@ static void set_user(const matching *m, oq_dbg_weight *w, const oq_node *holder,
 
 static bool same_count(const oq_tensor *a, const oq_tensor *b) {
     uint64_t x = 0, y = 0;
-    return oq_tensor_count(a, &x, NULL) == ONQ_OK && oq_tensor_count(b, &y, NULL) == ONQ_OK && x == y;
+    return oq_tensor_count(a, &x, NULL) == ONQ_OK && oq_tensor_count(b, &y, NULL) == ONQ_OK &&
+           x == y;
 }
 
 /* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the weight around. */
@@ -192,9 +194,9 @@ static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder,
     set_user(m, w, holder, &used);
     w->truth = truth_by_name(m->d, w->made, &w->name);
     if (w->truth == NULL) {
-        const oq_node *user =
-            oq_dbg_is_op(holder, "DequantizeLinear") ? first_user(&m->d->made_index, used, NULL)
-                                                    : holder;
+        const oq_node *user = oq_dbg_is_op(holder, "DequantizeLinear")
+                                  ? first_user(&m->d->made_index, used, NULL)
+                                  : holder;
         w->truth = truth_by_place(m, user, used, &w->name);
     }
     if (w->truth == NULL)
@@ -262,8 +264,7 @@ static bool set_axis(oq_dbg_weight *w, const weight_row *row, const oq_node *n) 
 static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    oq_dbg_weight w = {
-        .position = i, .axis = -1, .by_dq = oq_dbg_is_op(n, "DequantizeLinear")};
+    oq_dbg_weight w = {.position = i, .axis = -1, .by_dq = oq_dbg_is_op(n, "DequantizeLinear")};
     w.quantized = input_constant(d, n, row->weight);
     const oq_dtype_info *info =
         w.quantized != NULL ? oq_dtype_find(w.quantized->data_type.v) : NULL;
@@ -306,8 +307,7 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     w.scale = input_constant(d, q, 1);
     w.zero = input_constant(d, q, 2);
     w.truth = constant(&d->truth_index, w.name);
-    if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
-        !set_axis(&w, &rows[0], q))
+    if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) || !set_axis(&w, &rows[0], q))
         return ONQ_OK;
     const oq_node *dq = first_user(&d->made_index, q->output.n > 0 ? q->output.v[0] : w.made, NULL);
     oq_str used;
@@ -362,7 +362,8 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
         return ONQ_OK;
     w.made = n->input.v[0];
     if (w.quantized->data_type.v == OQ_UINT8)
-        return oq_dbg_leave(d, w.made, true, "4-bit numbers packed in uint8 are not read here", err);
+        return oq_dbg_leave(d, w.made, true, "4-bit numbers packed in uint8 are not read here",
+                            err);
     const int64_t rank = (int64_t)w.quantized->dims.n;
     w.axis = oq_attr_int(n, "quantize_axis", 1);
     w.axis = w.axis < 0 ? w.axis + rank : w.axis;

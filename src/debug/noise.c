@@ -139,8 +139,8 @@ onq_code oq_noise_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, siz
     double xs[PIECE], ys[PIECE], xx = 0, ee = 0;
     *out = NAN;
     if (n_x != n_y)
-        return oq_fail(err, ONQ_E_INVALID, "unequal number of tensors to compare: %zu and %zu",
-                       n_x, n_y);
+        return oq_fail(err, ONQ_E_INVALID, "unequal number of tensors to compare: %zu and %zu", n_x,
+                       n_y);
     if (n_x == 0)
         return oq_fail(err, ONQ_E_INVALID, "no tensors to compare");
     OQ_TRY(begin(&a, x, n_x, err));

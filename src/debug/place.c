@@ -37,8 +37,8 @@ static uint64_t mix_text(uint64_t h, oq_str s) {
 
 /* Operators that leave a tensor at its place. */
 static bool is_silent(const oq_node *n) {
-    static const char *const ops[] = {"QuantizeLinear", "DequantizeLinear", "Relu", "Clip",
-                                      "BatchNormalization", "Identity", "Dropout"};
+    static const char *const ops[] = {"QuantizeLinear",     "DequantizeLinear", "Relu",   "Clip",
+                                      "BatchNormalization", "Identity",         "Dropout"};
     for (size_t i = 0; i < OQ_COUNT(ops); i++)
         if (oq_str_is(n->op_type, ops[i]))
             return true;

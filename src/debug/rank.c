@@ -14,7 +14,7 @@
 #include <cpuid.h>
 #endif
 
-#define EXCESS_FAULT 9.0   /* dB: more than one bit and a half below what the type can do */
+#define EXCESS_FAULT   9.0    /* dB: more than one bit and a half below what the type can do */
 #define SMALLEST_RANGE 1.1e-4 /* quantizers widen ranges to 1e-4 */
 
 typedef struct reason_row {
@@ -57,7 +57,8 @@ static int by_float(const void *a, const void *b) {
 }
 
 /* Is one channel far larger than most? */
-static onq_code has_outlier_channel(oq_debug *d, const oq_dbg_weight *w, bool *out, onq_error *err) {
+static onq_code has_outlier_channel(oq_debug *d, const oq_dbg_weight *w, bool *out,
+                                    onq_error *err) {
     *out = false;
     if (w->per_channel || w->n_channels < 2)
         return ONQ_OK;
@@ -127,7 +128,8 @@ static void judge_act(oq_dbg_act *a) {
         v->excess = 0;
     } else if (share > 0.0001 && v->excess > 3) {
         v->reason = OQ_DBG_CLIPPED;
-    } else if (a->n_params == 1 && used > 0 && v->excess > 5 && a->lo >= 0 && a->q_lo < -0.4 * range) {
+    } else if (a->n_params == 1 && used > 0 && v->excess > 5 && a->lo >= 0 &&
+               a->q_lo < -0.4 * range) {
         v->reason = OQ_DBG_SKEWED;
     } else if (a->n_params == 1 && used > 0 && range > 3 * used) {
         v->reason = OQ_DBG_WIDE;

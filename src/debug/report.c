@@ -13,7 +13,7 @@
 #include <math.h>
 
 #define CHANNELS_SHOWN 512
-#define MARK "/*DATA*/"
+#define MARK           "/*DATA*/"
 
 /* ---- bytes as base64 ---- */
 
@@ -221,7 +221,7 @@ static void rest_json(page *p) {
         oq_jw_begin_array(w, NULL);
         oq_jw_str(w, NULL, o->name);
         db_json(p, o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : INFINITY);
-        db_json(p, o->optimised.n == 0      ? (double)NAN
+        db_json(p, o->optimised.n == 0   ? (double)NAN
                    : o->optimised.ee > 0 ? oq_sums_sqnr(&o->optimised)
                                          : (double)INFINITY);
         oq_jw_float(w, NULL, o->rows > 0 ? (float)((double)o->same_plain / (double)o->rows) : NAN);

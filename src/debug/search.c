@@ -18,10 +18,11 @@
 /* A DequantizeLinear that can be taken away. */
 typedef struct pair {
     oq_node *dq;
-    const oq_node *like; /* a Relu or Clip of the float model that the pair's range stood for, or NULL */
+    const oq_node
+        *like; /* a Relu or Clip of the float model that the pair's range stood for, or NULL */
     OQ_VEC(oq_tensor *) inits; /* float tensors that the graph needs then */
     OQ_VEC(oq_str) inputs;     /* of the node that stands in its place */
-    OQ_VEC(uint32_t) owners; /* in search.nodes: who needs it quantized */
+    OQ_VEC(uint32_t) owners;   /* in search.nodes: who needs it quantized */
     oq_node saved;
     bool off;
 } pair;
@@ -33,8 +34,8 @@ typedef struct searching {
     oq_dbg_search *s;
     oq_arena *arena;
     OQ_VEC(pair) pairs;
-    uint32_t *place;   /* by node of the quantized model: in s->nodes, or UINT32_MAX */
-    bool *excluded;    /* by s->nodes */
+    uint32_t *place;         /* by node of the quantized model: in s->nodes, or UINT32_MAX */
+    bool *excluded;          /* by s->nodes */
     OQ_VEC(oq_datum *) kept; /* the float model's outputs, one array a sample */
     size_t n_outputs;
 } searching;
@@ -84,8 +85,8 @@ static onq_code find_nodes(searching *g, onq_error *err) {
         if (!is_quantized(ix, node) || node->name.n == 0)
             continue;
         g->place[i] = (uint32_t)g->s->nodes.n;
-        const oq_dbg_node row = {.node = i, .name = node->name, .op = node->op_type, .sqnr = NAN,
-                                 .agreement = NAN};
+        const oq_dbg_node row = {
+            .node = i, .name = node->name, .op = node->op_type, .sqnr = NAN, .agreement = NAN};
         if (!OQ_PUSH(g->arena, &g->s->nodes, row))
             return oq_fail_nomem(err);
     }
@@ -108,8 +109,7 @@ static onq_code float_input(searching *g, oq_tensor *t, pair *p, onq_error *err)
     const oq_str name = oq_str_format(g->arena, "onq_float_%zu_%zu", g->pairs.n, p->inits.n);
     if (name.p == NULL)
         return oq_fail_nomem(err);
-    oq_tensor *copy =
-        oq_tensor_new(g->arena, name, (oq_dtype)t->data_type.v, t->dims.v, t->dims.n);
+    oq_tensor *copy = oq_tensor_new(g->arena, name, (oq_dtype)t->data_type.v, t->dims.v, t->dims.n);
     if (copy == NULL)
         return oq_fail_nomem(err);
     oq_tensor_set_view(copy, raw.p, raw.n);
@@ -372,11 +372,13 @@ static int by_sqnr(const void *a, const void *b) {
 
 static bool is_reached(const searching *g, double sqnr, double agreement) {
     const oq_dbg_target *t = g->target;
-    return (isnan(t->sqnr) || sqnr >= t->sqnr) && (isnan(t->agreement) || agreement >= t->agreement);
+    return (isnan(t->sqnr) || sqnr >= t->sqnr) &&
+           (isnan(t->agreement) || agreement >= t->agreement);
 }
 
 /* Excludes the first n of the order. */
-static onq_code try_first(searching *g, const order_row *order, size_t n, bool *ok, onq_error *err) {
+static onq_code try_first(searching *g, const order_row *order, size_t n, bool *ok,
+                          onq_error *err) {
     double sqnr = 0, agreement = 0;
     exclude_all(g, false);
     for (size_t i = 0; i < n; i++)
@@ -416,7 +418,7 @@ static onq_code bisect(searching *g, const order_row *order, onq_error *err) {
     if (!ok) {
         OQ_TRY(try_first(g, order, n, &ok, err));
         if (!ok)
-            return ONQ_OK; /* not even without any quantized node */
+            return ONQ_OK;       /* not even without any quantized node */
         while (low + 1 < high) { /* low fails, high reaches it */
             const size_t middle = low + (high - low) / 2;
             OQ_TRY(try_first(g, order, middle, &ok, err));
@@ -438,10 +440,11 @@ static onq_code search_all(searching *g, onq_error *err) {
     OQ_TRY(find_nodes(g, err));
     OQ_TRY(find_pairs(g, err));
     if (s->nodes.n == 0)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "%s: no named node with QuantizeLinear and DequantizeLinear around it; sensitivity and "
-                       "bisection need a QDQ model (--quant_format qdq)",
-                       g->d->made->path);
+        return oq_fail(
+            err, ONQ_E_UNSUPPORTED,
+            "%s: no named node with QuantizeLinear and DequantizeLinear around it; sensitivity and "
+            "bisection need a QDQ model (--quant_format qdq)",
+            g->d->made->path);
     OQ_TRY(keep_outputs(g, err));
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));
     OQ_TRY(each_alone(g, err));

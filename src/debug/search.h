@@ -12,21 +12,21 @@
 #include "debug/debug.h"
 
 typedef struct oq_dbg_node {
-    uint32_t node;     /* in the quantized model */
+    uint32_t node; /* in the quantized model */
     oq_str name, op;
-    double sqnr;       /* of the outputs when this node alone is quantized; NAN: not measured */
-    double agreement;  /* share of rows with the same largest value; NAN: no rows */
-    bool excluded;     /* in the set that was found */
+    double sqnr;      /* of the outputs when this node alone is quantized; NAN: not measured */
+    double agreement; /* share of rows with the same largest value; NAN: no rows */
+    bool excluded;    /* in the set that was found */
 } oq_dbg_node;
 
 typedef struct oq_dbg_search {
     const oq_debug *d;
-    OQ_VEC(oq_dbg_node) nodes; /* sensitivity: the worst first */
+    OQ_VEC(oq_dbg_node) nodes;          /* sensitivity: the worst first */
     double whole_sqnr, whole_agreement; /* of the model as it is */
     bool bisected, reached;
     size_t n_excluded;
     double found_sqnr, found_agreement; /* with the set excluded */
-    uint64_t n_runs;    /* sessions opened */
+    uint64_t n_runs;                    /* sessions opened */
     uint64_t n_samples;
 } oq_dbg_search;
 

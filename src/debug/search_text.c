@@ -41,7 +41,8 @@ static void quality(oq_buf *out, double sqnr, double agreement) {
 }
 
 void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
-    oq_buf_addf(out, "\nSensitivity over %llu samples; as it is: ", (unsigned long long)s->n_samples);
+    oq_buf_addf(out,
+                "\nSensitivity over %llu samples; as it is: ", (unsigned long long)s->n_samples);
     quality(out, s->whole_sqnr, s->whole_agreement);
     oq_buf_adds(out, "\nOutputs when one node alone is quantized, worst first:\n");
     for (size_t i = 0; i < s->nodes.n && (most == 0 || i < most); i++) {

@@ -12,10 +12,10 @@
 #include "base/port.h"
 
 typedef struct oq_sums {
-    double xx, yy;      /* sums of x^2, y^2 */
-    double ee;          /* of (x - y)^2 */
-    double abs_sum;     /* of |x - y| */
-    double abs_max;     /* largest |x - y| */
+    double xx, yy;  /* sums of x^2, y^2 */
+    double ee;      /* of (x - y)^2 */
+    double abs_sum; /* of |x - y| */
+    double abs_max; /* largest |x - y| */
     uint64_t n;
 } oq_sums;
 

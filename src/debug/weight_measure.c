@@ -141,9 +141,9 @@ static void range(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     if (oq_dtype_find(w->type)->cls == OQ_CLASS_REAL)
         return;
     for (uint64_t i = 0; i < u->n; i++)
-        clipped += ((double)u->q[i] == lo || (double)u->q[i] == hi) &&
-                   fabs((double)u->x[i] - (double)u->y[i]) >
-                       0.75 * (double)u->scale[oq_dbg_group(u, i)];
+        clipped +=
+            ((double)u->q[i] == lo || (double)u->q[i] == hi) &&
+            fabs((double)u->x[i] - (double)u->y[i]) > 0.75 * (double)u->scale[oq_dbg_group(u, i)];
     w->saturated = u->n > 0 ? (double)clipped / (double)u->n : 0;
 }
 

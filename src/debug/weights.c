@@ -131,7 +131,8 @@ static onq_code unpack_nbits(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_
     if (w->zero != NULL)
         OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
     if (raw.n / bytes / n_blocks < n || u->n_groups < n * n_blocks)
-        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+        return oq_fail(err, ONQ_E_INVALID,
+                       "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
                        OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
                        (unsigned long long)k, (unsigned long long)n);
     for (uint64_t col = 0; col < n; col++) {
@@ -150,19 +151,31 @@ static onq_code unpack_nbits(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_
 
 static onq_code unpack_bnb4(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
                             onq_error *err) {
-    static const float nf4[16] = {
-        -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
-        -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
-        0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
-        0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
-    static const float fp4[8] = {0.0f, 0.0052083333f, 0.66666667f, 1.0f,
-                                 0.33333333f, 0.5f, 0.16666667f, 0.25f};
+    static const float nf4[16] = {-1.0f,
+                                  -0.6961928009986877f,
+                                  -0.5250730514526367f,
+                                  -0.39491748809814453f,
+                                  -0.28444138169288635f,
+                                  -0.18477343022823334f,
+                                  -0.09105003625154495f,
+                                  0.0f,
+                                  0.07958029955625534f,
+                                  0.16093020141124725f,
+                                  0.24611230194568634f,
+                                  0.33791524171829224f,
+                                  0.44070982933044434f,
+                                  0.5626170039176941f,
+                                  0.7229568362236023f,
+                                  1.0f};
+    static const float fp4[8] = {0.0f,        0.0052083333f, 0.66666667f, 1.0f,
+                                 0.33333333f, 0.5f,          0.16666667f, 0.25f};
     oq_span raw = {0};
     (void)a;
     const uint64_t k = (uint64_t)w->k, n = (uint64_t)w->n;
     OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
     if (raw.n < (k * n + 1) / 2 || u->n_groups < (k * n + w->block - 1) / w->block)
-        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+        return oq_fail(err, ONQ_E_INVALID,
+                       "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
                        OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
                        (unsigned long long)k, (unsigned long long)n);
     for (uint64_t i = 0; i < k * n; i++) {

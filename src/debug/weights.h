@@ -14,9 +14,9 @@ typedef struct oq_dbg_unpacked {
     int32_t *q;
     float *scale;
     double *zero;
-    uint64_t n_groups; /* of scales */
-    bool has_zero;     /* a zero point that is not 0 */
-    bool mixed;        /* element i does not tell its scale any more */
+    uint64_t n_groups;          /* of scales */
+    bool has_zero;              /* a zero point that is not 0 */
+    bool mixed;                 /* element i does not tell its scale any more */
     uint64_t dim, inner, block; /* the axis of the scales; dim 0: one for all */
 } oq_dbg_unpacked;
 

@@ -109,8 +109,8 @@ static void models_give_out_their_tensors(void **state) {
         assert_ok(oq_model_open(env, f.out, NULL, &m, &err), err);
         const oq_graph *g = m->proto->graph;
         assert_int_equal(g->output.n, n == 0 ? 4 : 3); /* y; x, t, y or t, y */
-        assert_true(oq_str_is(g->output.v[1]->name, n == 0 ? "x_ReshapedSavedOutput"
-                                                           : "t_ReshapedSavedOutput"));
+        assert_true(oq_str_is(g->output.v[1]->name,
+                              n == 0 ? "x_ReshapedSavedOutput" : "t_ReshapedSavedOutput"));
         oq_model_free(m);
     }
     assert_fails(onq_debug_modify_model(env, f.out, f.made, NULL, 0, 0, &err), ONQ_E_INVALID, err,
@@ -122,8 +122,8 @@ static void models_give_out_their_tensors(void **state) {
 /* ---- activations ---- */
 
 static onq_tensor tensor(const float *v, const int64_t *n) {
-    return (onq_tensor){.dtype = OQ_FLOAT, .rank = 1, .dims = n, .data = v,
-                        .size = (size_t)*n * sizeof *v};
+    return (onq_tensor){
+        .dtype = OQ_FLOAT, .rank = 1, .dims = n, .data = v, .size = (size_t)*n * sizeof *v};
 }
 
 static const float before[4] = {1, 2, 3, 4}, after[4] = {1, 2, 3, 4.5f};
