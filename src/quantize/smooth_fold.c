@@ -25,7 +25,7 @@ static onq_code scaled(oq_smoothing *s, oq_tensor *t, size_t axis, const float *
         name->p != NULL ? oq_tensor_new(&m->arena, *name, OQ_FLOAT, t->dims.v, t->dims.n) : NULL;
     if (v == NULL || copy == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, copy))
         return oq_fail_nomem(err);
-    if (count > 0 && inner > 0) {
+    if (count > 0 && inner > 0 && n > 0) {
         memcpy(v, data.p, count * sizeof(float));
         for (uint64_t i = 0; i < count; i++)
             v[i] *= factor[i / inner % n];

@@ -1,0 +1,115 @@
+/*
+ * test_pick.c — lists of names and patterns, new names, and the table of decisions.
+ */
+#include "quantize/pick.h"
+
+#include "build_model.h"
+#include "quantize/plan.h"
+#include "quantize/qname.h"
+#include "testing.h"
+
+#include <stdio.h>
+
+static char said[4][300];
+static size_t n_said;
+
+static void listen(void *ctx, onq_log_level level, const char *text) {
+    (void)ctx;
+    (void)level;
+    if (n_said < 4)
+        snprintf(said[n_said++], sizeof said[0], "%s", text);
+}
+
+static void names_and_patterns(void **state) {
+    (void)state;
+    bm b;
+    oq_pick p;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 13);
+    bm_node(&b, "Relu", "/layer1/relu", "x", "y", "");
+    bm_node(&b, "Relu", "/layer2/relu", "y", "z", "");
+    oq_pick_init(&p, b.a);
+    assert_true(oq_pick_is_empty(&p));
+    assert_ok(oq_pick_add(&p, OQ_S("/layer1/relu"), &err), err);
+    assert_ok(oq_pick_add(&p, OQ_S("/layer1/relu"), &err), err); /* once is enough */
+    assert_ok(oq_pick_add(&p, OQ_S("re:^/layer2/"), &err), err);
+    assert_ok(oq_pick_add(&p, OQ_S("/layer1/rela"), &err), err);
+    assert_ok(oq_pick_add(&p, OQ_S("re:nothing$"), &err), err);
+    assert_int_equal(p.entries.n, 4);
+    assert_fails(oq_pick_add(&p, OQ_S("re:["), &err), ONQ_E_OPTION, err, "pattern 're:['");
+    assert_true(oq_pick_has(&p, OQ_S("/layer1/relu")));
+    assert_true(oq_pick_has(&p, OQ_S("/layer2/relu")));
+    assert_false(oq_pick_has(&p, OQ_S("/layer3/relu")));
+    assert_false(oq_pick_has(&p, OQ_S("")));
+
+    n_said = 0;
+    onq_env_set_log(b.env, listen, NULL);
+    assert_ok(oq_pick_report(&p, b.env, b.g, "--list", false, &err), err);
+    assert_int_equal(n_said, 2);
+    assert_non_null(strstr(said[0], "'/layer1/rela'; the nearest is '/layer1/relu'"));
+    assert_non_null(strstr(said[1], "pattern 're:nothing$'"));
+    assert_fails(oq_pick_report(&p, b.env, b.g, "--list", true, &err), ONQ_E_INVALID, err,
+                 "did you mean '/layer1/relu'");
+    oq_pick_release(&p);
+    bm_end(&b);
+}
+
+static void new_names(void **state) {
+    (void)state;
+    bm b;
+    oq_qnames s;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "1");
+    bm_weight(&b, "x_scale", "1", 1);
+    oq_node *n = bm_node(&b, "If", "x_node", "x", "y", "");
+    oq_graph *around = bm_enter(&b, n, "then_branch");
+    bm_node(&b, "Relu", "inner", "x", "x_scale_1", "");
+    bm_leave(&b, around);
+    assert_ok(oq_qnames_init(&s, b.a, b.m, &err), err);
+    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_zero_point"), "x_zero_point"));
+    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_zero_point"), "x_zero_point_1"));
+    /* x_scale is an initializer, x_scale_1 a tensor of the subgraph. */
+    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_scale"), "x_scale_2"));
+    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_scale"), "x_scale_3"));
+    /* Nodes and tensors do not share names. */
+    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_node"), "x_node"));
+    assert_true(oq_str_is(oq_qname_node(&s, OQ_S("x"), "_node"), "x_node_1"));
+    assert_int_equal(s.n_renamed, 4);
+    assert_true(oq_qname_is_taken(&s, OQ_S("y")) && !oq_qname_is_taken(&s, OQ_S("z")));
+    bm_end(&b);
+}
+
+static void summary(void **state) {
+    (void)state;
+    oq_arena a;
+    oq_plan p;
+    oq_buf text;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena_init(&a, oq_alloc_default());
+    oq_plan_init(&p, &a);
+    oq_buf_init(&text, oq_alloc_default());
+    assert_ok(oq_plan_text(&p, &a, &text, &err), err);
+    assert_int_equal(text.n, 0);
+    const oq_plan_node rows[] = {
+        {OQ_S("r"), OQ_S("Relu"), OQ_FATE_REMOVED, "why not"},
+        {OQ_S("a"), OQ_S("Conv"), OQ_FATE_FLOAT, "excluded"},
+        {OQ_S("b"), OQ_S("Conv"), OQ_FATE_QUANTIZED, ""},
+        {OQ_S("c"), OQ_S("Conv"), OQ_FATE_QUANTIZED, ""},
+        {OQ_S("d"), OQ_S("Conv"), OQ_FATE_FLOAT, "another"},
+    };
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
+        assert_true(oq_plan_add_node(&p, rows[i]));
+    assert_ok(oq_plan_text(&p, &a, &text, &err), err);
+    assert_string_equal(text.p,
+                        "  Conv: 2 quantized; 1 left float (another); 1 left float (excluded)\n"
+                        "  Relu: 1 removed (why not)\n");
+    oq_buf_release(&text);
+    oq_arena_release(&a);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_and_patterns),
+                                       cmocka_unit_test(new_names), cmocka_unit_test(summary)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
