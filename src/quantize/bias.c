@@ -17,11 +17,10 @@ static oq_dtype wider(oq_dtype a, oq_dtype b) {
     return a == OQ_FLOAT16 && b == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
 }
 
-void oq_bias_scales(oq_reals input, oq_reals weight, float beta, float *out, oq_dtype *real) {
+void oq_bias_scales(oq_reals input, oq_reals weight, float *out, oq_dtype *real) {
     *real = wider(input.real, weight.real);
-    const float b = oq_real_round(*real, (double)beta);
     for (uint64_t i = 0; i < weight.n; i++)
-        out[i] = oq_real_mul(*real, oq_real_mul(*real, input.v[0], weight.v[i]), b);
+        out[i] = oq_real_mul(*real, input.v[0], weight.v[i]);
 }
 
 uint64_t oq_bias_quantize(oq_reals bias, oq_reals scales, int32_t *out, bool *nan) {
@@ -29,9 +28,9 @@ uint64_t oq_bias_quantize(oq_reals bias, oq_reals scales, int32_t *out, bool *na
     *nan = false;
     for (uint64_t i = 0; i < bias.n; i++) {
         const double x = rint((double)bias.v[i] / (double)scales.v[i % scales.n]);
-        if (x != x) { /* or 0 / 0, where beta is 0: any number times that scale is 0 */
-            *nan = *nan || bias.v[i] != bias.v[i];
-            out[i] = INT32_MIN;
+        if (!isfinite(bias.v[i]) || x != x) {
+            *nan = true;
+            out[i] = 0;
         } else if (x < (double)INT32_MIN) {
             out[i] = INT32_MIN;
             clipped++;
@@ -50,7 +49,10 @@ static bool raise_scale(double smallest, float input, float *weight, oq_dtype re
     const double candidate = (double)input * (double)*weight;
     if (!(candidate < smallest) || !(candidate > 0.0))
         return false;
-    *weight = oq_real_round(real, (double)*weight * (smallest / candidate));
+    const float raised = oq_real_round(real, (double)*weight * (smallest / candidate));
+    if (!isfinite(raised))
+        return false; /* a bias that is no number: refused where it is quantized */
+    *weight = raised;
     return true;
 }
 

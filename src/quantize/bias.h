@@ -1,7 +1,7 @@
 /*
  * bias.h — the arithmetic of int32 biases.
  *
- * A bias is quantized to int32 with zero point 0 and scale = input scale x weight scale x beta, one
+ * A bias is quantized to int32 with zero point 0 and scale = input scale x weight scale, one
  * scale or one for each channel. Where that scale is so small that the bias would leave the range
  * of int32, the reference raises the weight's scale first. Numbers and types as in
  * base_quantizer.quantize_bias_static_impl and qdq_quantizer._adjust_weight_scale_for_int32_bias.
@@ -23,10 +23,10 @@ typedef struct oq_reals {
 bool oq_bias_fits(const int64_t *dims, size_t rank, uint64_t n_scales);
 
 /* The scales of the bias (weight.n of them) in the type that the product has; *real says which. */
-void oq_bias_scales(oq_reals input, oq_reals weight, float beta, float *out, oq_dtype *real);
+void oq_bias_scales(oq_reals input, oq_reals weight, float *out, oq_dtype *real);
 
 /* Quantizes; the scale of element i is scales.v[i % scales.n]. Returns how many were clipped to
- * the range of int32. *nan is set when an element is NaN. */
+ * the range of int32. *nan is set when an element is NaN or infinite. */
 uint64_t oq_bias_quantize(oq_reals bias, oq_reals scales, int32_t *out, bool *nan);
 
 /* Raises weight scales (in place) that are too small for the bias; returns how many. weight.n is

@@ -113,11 +113,9 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
     size_t count;
     if (t == NULL || !oq_dtype_is_float(t->data_type.v))
         return ONQ_OK;
-    const oq_tensor *x = oq_index_init(ix, n->input.v[0]);
-    const bool is_bias = x != NULL && x->data_type.v == OQ_INT32; /* a Gemm's beta may be 0 */
     OQ_TRY(oq_tensor_floats(m, t, a, &v, &count, err));
     for (size_t i = 0; i < count; i++)
-        if (!isfinite(v[i]) || (v[i] <= 0.0f && !is_bias))
+        if (!isfinite(v[i]) || v[i] <= 0.0f)
             return oq_fail(err, ONQ_E_INTERNAL, "node '%.*s': scale '%.*s' has %g at %zu",
                            OQ_STR(n->name), OQ_STR(t->name), (double)v[i], i);
     return ONQ_OK;

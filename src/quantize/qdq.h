@@ -89,14 +89,12 @@ typedef struct oq_qdq_node {
     oq_node *node;
     uint32_t *in, *out; /* tensor numbers; OQ_NO_TENSOR for an absent one */
     bool chosen, removed;
-    bool reset_beta; /* Gemm: the bias's scale takes beta over */
     size_t n_marks;  /* tensors that its rule marked */
     const char *why; /* why it stays float, "" */
 } oq_qdq_node;
 
 typedef struct oq_qdq_bias {
     uint32_t tensor, node, input, weight;
-    float beta;
 } oq_qdq_bias;
 
 typedef struct oq_qdq {
@@ -170,7 +168,7 @@ onq_code oq_qdq_weight_channel(oq_qdq *q, uint32_t tensor, int64_t axis, onq_err
 onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node, onq_error *err);
 /* The bias in input `slot` of `node`: scale from `input` and `weight`. */
 onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
-                            float beta, onq_error *err);
+                            onq_error *err);
 /* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be
  * quantized per channel. op_type: NULL, or the operator whose axis the user may have set. */
 bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,

@@ -12,6 +12,8 @@
 #include "onnx/edit.h"
 #include "quantize/bias.h"
 
+#include <math.h>
+
 /* The scales that the bias's node sees on a tensor; v == NULL when it is not quantized. */
 static onq_code scales_of(oq_qdq *q, uint32_t tensor, uint32_t node, oq_reals *out,
                           onq_error *err) {
@@ -90,22 +92,23 @@ typedef struct parts {
     int32_t *ints;
 } parts;
 
-static onq_code compute(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, parts *p,
-                        onq_error *err) {
+static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     float *scales = OQ_NEW_ARRAY(&q->model->arena, float, p->weight.n + 1);
     p->ints = OQ_NEW_ARRAY(q->arena, int32_t, p->bias.n + 1);
     bool nan;
     oq_dtype real;
     if (scales == NULL || p->ints == NULL)
         return oq_fail_nomem(err);
-    oq_bias_scales(p->input, p->weight, b->beta, scales, &real);
-    for (uint64_t i = 0; i < p->weight.n; i++)
-        if (!(scales[i] > 0.0f) && b->beta > 0.0f)
+    oq_bias_scales(p->input, p->weight, scales, &real);
+    for (uint64_t i = 0; i < p->weight.n; i++) {
+        const float stored = oq_real_round(p->bias.real, (double)scales[i]);
+        if (!(stored > 0.0f) || !isfinite(stored))
             return oq_fail(
                 err, ONQ_E_INVALID,
-                "bias '%.*s': scale %g of channel %llu is not positive (exclude the node, or "
-                "use --disable_quantize_bias)",
+                "bias '%.*s': %g is no scale, channel %llu (exclude the node, or use "
+                "--disable_quantize_bias)",
                 OQ_STR(t->name), (double)scales[i], (unsigned long long)i);
+    }
     p->scales = (oq_reals){scales, p->weight.n, real};
     if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
         q->plan->n_bias_saturated++;
@@ -114,7 +117,8 @@ static onq_code compute(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, parts
                 OQ_STR(t->name));
     }
     if (nan)
-        return oq_fail(err, ONQ_E_INVALID, "bias '%.*s' holds NaN", OQ_STR(t->name));
+        return oq_fail(err, ONQ_E_INVALID, "bias '%.*s' holds NaN or infinity (exclude its node)",
+                       OQ_STR(t->name));
     /* The scale has the bias's own type. */
     p->scales.real = p->bias.real;
     for (uint64_t i = 0; i < p->weight.n; i++)
@@ -122,12 +126,11 @@ static onq_code compute(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, parts
     return ONQ_OK;
 }
 
-static onq_code emit_int32(oq_qdq *q, const oq_qdq_bias *b, oq_qdq_tensor *t, parts *p,
-                           onq_error *err) {
+static onq_code emit_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
     if (v == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(compute(q, b, t, p, err));
+    OQ_TRY(compute(q, t, p, err));
     const oq_str quantized = oq_qname_tensor(&q->names, t->name, "_quantized");
     v->scale_name = oq_qname_tensor(&q->names, t->name, "_quantized_scale");
     v->zero_name = oq_qname_tensor(&q->names, t->name, "_quantized_zero_point");
@@ -192,7 +195,7 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     p.bias = (oq_reals){numbers, n, (oq_dtype)t->init->data_type.v};
     t->bias_gone = true;
     return q->config->weight_type == OQ_FLOAT8E4M3FN ? emit_cast(q, t, &p, err)
-                                                     : emit_int32(q, b, t, &p, err);
+                                                     : emit_int32(q, t, &p, err);
 }
 
 onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err) {

@@ -395,11 +395,6 @@ static void apply_wiring(oq_qdq *q) {
         for (size_t k = 0; k < n->node->output.n; k++)
             if (n->out[k] != OQ_NO_TENSOR)
                 n->node->output.v[k] = oq_qdq_at(q, n->out[k])->name;
-        if (n->reset_beta) {
-            oq_attribute *beta = oq_attr_find(n->node, "beta");
-            if (beta != NULL)
-                beta->f = OQ_F32(1.0f);
-        }
     }
 }
 

@@ -249,7 +249,7 @@ static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, oq_str node
 }
 
 onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
-                            float beta, onq_error *err) {
+                            onq_error *err) {
     uint32_t bias = oq_qdq_input(q, node, slot);
     if (bias == OQ_NO_TENSOR)
         return ONQ_OK;
@@ -269,7 +269,7 @@ onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t inpu
         OQ_TRY(copy_bias(q, t, &bias, err));
         OQ_TRY(rewire_inputs(q, shared, bias, oq_qdq_node_at(q, node)->name, err));
     }
-    const oq_qdq_bias row = {bias, node, input, weight, beta};
+    const oq_qdq_bias row = {bias, node, input, weight};
     oq_qdq_at(q, bias)->is_bias = true;
     q->nodes[node].n_marks++;
     return OQ_PUSH(q->arena, &q->biases, row) ? ONQ_OK : oq_fail_nomem(err);

@@ -35,6 +35,7 @@ typedef struct oq_qo_weight {
     oq_qspec spec;
     oq_qparams params;
     oq_qclamp *clamps; /* or NULL */
+    bool is_weight;    /* has the type of weights */
     bool given;        /* params come from an override */
     bool adjusted;     /* a scale was raised for a bias */
     oq_tensor *scale, *zero, *quantized; /* to be filled */
@@ -46,6 +47,7 @@ typedef struct oq_qo_weight {
 typedef struct oq_qo_value {
     oq_str name;               /* the float tensor */
     oq_str q, scale, zero;     /* names of the quantized one and its parameters */
+    const struct oq_qo_value *bias_input, *bias_weight; /* an int32 bias: what its scale is of */
     bool has_axis;             /* weight per channel */
     int64_t axis;              /* as the rule gave it */
     oq_qo_weight *weight;      /* or NULL */
@@ -58,7 +60,7 @@ typedef struct oq_qo_value {
 typedef struct oq_qo_bias {
     oq_tensor *init;
     const oq_qo_value *input, *weight;
-    float beta;
+    float factor; /* its numbers are multiplied by */
     oq_tensor *quantized, *scale, *zero;
     oq_str node; /* for messages */
 } oq_qo_bias;
@@ -180,9 +182,9 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
                            oq_qo_value **out, onq_error *err);
 /* `name` has become what `v` is (a Relu that goes away). */
 onq_code oq_qo_alias(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err);
-/* The quantized bias of a static operator: name of the int32 initializer. */
+/* The quantized bias of a static operator, multiplied by `factor`: name of the int32 initializer. */
 onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
-                           const oq_qo_value *weight, float beta, oq_str *out, onq_error *err);
+                           const oq_qo_value *weight, float factor, oq_str *out, onq_error *err);
 /* Leaves the node float: emitted with its inputs dequantized. */
 onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err);
 /* A DequantizeLinear for a tensor that exists in quantized form only; nothing otherwise. */

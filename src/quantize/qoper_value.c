@@ -418,6 +418,24 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
     return oq_qo_emit(q, n, err);
 }
 
+/* Can what a tensor has become be used as it is? Not an int32 bias, nor channels along another axis, nor a weight's
+ * type among activations. */
+static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) {
+    if (v == NULL || v->bias_weight != NULL)
+        return false;
+    if (v->weight == NULL || oq_qo_config(q)->trained)
+        return true;
+    if (oq_qo_is_static(q) && !how->is_weight && how->type == 0 && v->weight->is_weight &&
+        v->type != oq_qo_config(q)->activation_type)
+        return false;
+    if (!v->has_axis)
+        return true;
+    const bool channels = how->channels || (oq_qo_config(q)->per_channel && how->per_channel);
+    const int64_t rank = (int64_t)v->weight->init->dims.n;
+    return channels &&
+           (v->axis < 0 ? v->axis + rank : v->axis) == (how->axis < 0 ? how->axis + rank : how->axis);
+}
+
 onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
                      oq_qo_value **out, onq_error *err) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
@@ -429,13 +447,13 @@ onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how
         return ONQ_OK;
     }
     *out = oq_qo_value_of(q, name);
-    if (*out != NULL)
+    if (fits(q, *out, how))
         return ONQ_OK;
     oq_qoper *owner = owner_of(q, name);
     if (owner == NULL)
         return oq_fail(err, ONQ_E_INTERNAL, "tensor '%.*s' is nobody's", OQ_STR(name));
     *out = oq_qo_value_of(owner, name);
-    if (*out != NULL)
+    if (fits(q, *out, how))
         return ONQ_OK;
     oq_tensor *t = oq_qo_init(owner, name);
     if (t != NULL)

@@ -128,6 +128,7 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
         w->cols = (uint64_t)origin->dims.v[1];
     }
     w->init = t;
+    w->is_weight = how->is_weight;
     oq_tensor *source = origin != NULL ? origin : t;
     if (how->rows)
         OQ_TRY(join_rows(sh, t, &source, err));
@@ -149,9 +150,11 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
 }
 
 onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
-                           const oq_qo_value *weight, float beta, oq_str *out, onq_error *err) {
+                           const oq_qo_value *weight, float factor, oq_str *out, onq_error *err) {
     const oq_qo_value *there = oq_qo_value_of(q, bias);
-    if (there != NULL) {
+    if (there != NULL && factor == 1.0f && there->bias_weight != NULL &&
+        oq_str_eq(there->bias_input->scale, input->scale) &&
+        oq_str_eq(there->bias_weight->scale, weight->scale)) {
         *out = there->q;
         return ONQ_OK;
     }
@@ -163,6 +166,8 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     const uint64_t n_scales = weight->weight != NULL ? weight->weight->params.n : 1;
     v->name = bias;
     v->type = OQ_INT32;
+    v->bias_input = input;
+    v->bias_weight = weight;
     v->real = t->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
     v->has_axis = n_scales > 1;
     v->q = oq_qname_tensor(&q->sh->names, bias, "_quantized");
@@ -171,7 +176,7 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     v->scale = oq_qname_tensor(&q->sh->names, v->q, "_scale");
     v->zero = oq_qname_tensor(&q->sh->names, v->q, "_zero_point");
     const int64_t count = (int64_t)n_scales;
-    oq_qo_bias b = {.init = t, .input = input, .weight = weight, .beta = beta, .node = n->name};
+    oq_qo_bias b = {.init = t, .input = input, .weight = weight, .factor = factor, .node = n->name};
     b.quantized = oq_tensor_new(a, v->q, OQ_INT32, t->dims.v, t->dims.n);
     b.scale = oq_tensor_new(a, v->scale, v->real, &count, 1);
     b.zero = oq_tensor_new(a, v->zero, OQ_INT32, &count, n_scales > 1 ? 1 : 0);
@@ -181,7 +186,8 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     if (!OQ_PUSH(q->sh->arena, &q->sh->biases, b))
         return oq_fail_nomem(err);
     *out = v->q;
-    return oq_qo_alias(q, bias, v, err);
+    /* Who reads the bias as float reads it dequantized, unless it was multiplied or exists in another form. */
+    return there != NULL || factor != 1.0f ? ONQ_OK : oq_qo_alias(q, bias, v, err);
 }
 
 /* ---- deciding */
@@ -229,23 +235,31 @@ static void move_before(oq_graph *g, const oq_tensor *t, const oq_tensor *anchor
     g->initializer.v[to - 1] = moved;
 }
 
-static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
-    const oq_qconfig *c = sh->job.config;
-    oq_arena *a = keep(sh);
-    oq_qo_weight *w = b->weight->weight; /* NULL: computed, with the scale of its range */
-    float one = b->weight->param.scale;
-    const oq_reals weight = {w != NULL ? w->params.scale : &one, w != NULL ? w->params.n : 1,
-                             b->weight->real};
-    const oq_dtype real = b->init->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
-    const float input_scale = b->input->weight != NULL ? b->input->weight->params.scale[0]
-                                                       : b->input->param.scale;
+/* The numbers of a bias and the scale of the input beside it. */
+static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_reals *bias,
+                             float *input_scale, onq_error *err) {
     float *v = NULL;
     size_t n = 0;
     OQ_TRY(oq_tensor_floats(sh->job.model, b->init, sh->arena, &v, &n, err));
-    const oq_reals bias = {v, n, real}, input = {&input_scale, 1, b->input->real};
+    for (size_t i = 0; b->factor != 1.0f && i < n; i++)
+        v[i] *= b->factor;
+    *bias = (oq_reals){v, n, b->init->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT};
+    *input_scale = b->input->weight != NULL ? b->input->weight->params.scale[0]
+                                            : b->input->param.scale;
+    return ONQ_OK;
+}
+
+/* Raises the scale of a weight that is too small for its bias. */
+static onq_code adjust_for_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
+    const oq_qconfig *c = sh->job.config;
+    oq_qo_weight *w = b->weight->weight;
     const bool per_channel = c->per_channel;
+    oq_reals bias;
+    float input_scale;
+    OQ_TRY(bias_numbers(sh, b, &bias, &input_scale, err));
+    const oq_reals input = {&input_scale, 1, b->input->real};
     if (w != NULL && !w->given && w->spec.type == OQ_INT8 && c->weight_type == OQ_INT8 &&
-        all_zero(&w->params) && n > 0 && (!per_channel || n == w->params.n) &&
+        all_zero(&w->params) && bias.n > 0 && (!per_channel || bias.n == w->params.n) &&
         oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real, per_channel) >
             0) {
         /* The reference removes both and adds them again. */
@@ -254,22 +268,35 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
         sh->job.plan->n_weight_adjusted++;
         w->adjusted = true;
     }
+    return ONQ_OK;
+}
+
+static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
+    oq_arena *a = keep(sh);
+    const oq_qo_weight *w = b->weight->weight; /* NULL: computed, with the scale of its range */
+    const oq_reals weight = {w != NULL ? w->params.scale : &b->weight->param.scale,
+                             w != NULL ? w->params.n : 1, b->weight->real};
+    oq_reals bias;
+    float input_scale;
+    OQ_TRY(bias_numbers(sh, b, &bias, &input_scale, err));
+    const oq_reals input = {&input_scale, 1, b->input->real};
     float *scales = OQ_NEW_ARRAY(a, float, weight.n);
-    int32_t *out = OQ_NEW_ARRAY(a, int32_t, n);
+    int32_t *out = OQ_NEW_ARRAY(a, int32_t, bias.n);
     if (scales == NULL || out == NULL)
         return oq_fail_nomem(err);
     oq_dtype product = OQ_FLOAT;
     bool nan = false;
-    oq_bias_scales(input, weight, b->beta, scales, &product);
+    oq_bias_scales(input, weight, scales, &product);
     const uint64_t clipped =
         oq_bias_quantize(bias, (oq_reals){scales, weight.n, product}, out, &nan);
     if (nan)
-        return oq_fail(err, ONQ_E_INVALID, "bias '%.*s' of node '%.*s' holds NaN",
+        return oq_fail(err, ONQ_E_INVALID,
+                       "bias '%.*s' of node '%.*s' holds NaN or infinity (exclude the node)",
                        OQ_STR(b->init->name), OQ_STR(b->node));
     sh->job.plan->n_bias_saturated += clipped > 0;
-    OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, n * sizeof(*out), err));
+    OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, bias.n * sizeof(*out), err));
     for (uint64_t i = 0; i < weight.n; i++)
-        scales[i] = oq_real_round(real, (double)scales[i]);
+        scales[i] = oq_real_round(bias.real, (double)scales[i]);
     OQ_TRY(oq_reals_store(a, b->scale, scales, weight.n, err));
     if (weight.n == 1)
         return oq_tensor_set_typed_i(a, b->zero, &(int64_t){0}, 1, err);
@@ -364,6 +391,8 @@ static onq_code fill_pad(oq_qo_shared *sh, const oq_qo_pad *p, onq_error *err) {
 
 onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(compute_all(sh, err));
+    for (size_t i = 0; i < sh->biases.n; i++)
+        OQ_TRY(adjust_for_bias(sh, &sh->biases.v[i], err));
     for (size_t i = 0; i < sh->biases.n; i++)
         OQ_TRY(fill_bias(sh, &sh->biases.v[i], err));
     for (size_t i = 0; i < sh->weights.n; i++)

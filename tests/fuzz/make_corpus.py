@@ -3,8 +3,8 @@
 
     build/venv/bin/python tests/fuzz/make_corpus.py
 
-Seeds are made by the onnx package (ordinary models), by tests/parity/protogen.py (every field, odd encodings, unknown
-fields) and taken from tests/malformed. Files that fuzzing found are kept: only seed_* are made anew.
+Seeds are made by the onnx package (ordinary models), by tests/parity/opmodels.py (one for each kind of quantized
+operator), by tests/parity/protogen.py (every field, odd encodings, unknown fields) and taken from tests/malformed. Files that fuzzing found are kept: only seed_* are made anew.
 """
 import pathlib
 import sys
@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "parity"))
+import opmodels  # noqa: E402
 import protogen  # noqa: E402
 
 TINY = 300  # bytes: a malformed file below it is a seed, too
@@ -103,6 +104,11 @@ def tensors():
     yield "huge", TensorProto(data_type=1, dims=[2**31, 2**31], raw_data=b"12345678")
 
 
+QUANTIZED = ("BatchNormalization", "Concat", "Constant.weight", "Conv", "Conv.tied", "Gather", "Gemm.beta", "If",
+             "LayerNormalization", "MatMul.3d", "nodes.unnamed", "Pad.value", "Relu.chain", "Relu.output", "Softmax", "Split",
+             "TopK", "Where")
+
+
 def write(target, name, data):
     folder = HERE / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +117,7 @@ def write(target, name, data):
 
 def main():
     for old in (HERE / "corpus").glob("*/seed_*"):
-        if old.parent.name in ("decode", "roundtrip", "tensor", "upgrade"):
+        if old.parent.name in ("decode", "qdq", "roundtrip", "tensor", "upgrade"):
             old.unlink()
     for name, m in models():
         write("decode", name, m.SerializeToString())
@@ -126,6 +132,9 @@ def main():
             write("decode", "bad_" + path.stem, path.read_bytes())
     for name, m in old_models():
         write("upgrade", name, m.SerializeToString())
+    for i, name in enumerate(QUANTIZED):  # the first byte chooses the options
+        model = opmodels.build(name, 17).SerializeToString()
+        write("qdq", name.lower().replace(".", "_"), bytes([i * 37 % 256]) + model)
     for name, t in tensors():
         write("tensor", name, t.SerializeToString())
     write("tensor", "every_field", protogen.Encoder(1, unknown=True).encode(protogen.Maker(1).fill(TensorProto())))

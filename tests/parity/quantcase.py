@@ -82,9 +82,12 @@ def onq(*words):
                           env={**os.environ, "ONQ_ONNXRUNTIME": str(library)})
 
 
-def outputs(path, samples):
+def outputs(path, samples, optimised=True):
     """All outputs of a model over the samples, in one array."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return np.concatenate([np.asarray(o, dtype=np.float64).ravel() for s in samples for o in session.run(None, s)])
 
 

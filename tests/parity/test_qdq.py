@@ -28,6 +28,8 @@ KNOWN = [
     (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
     (r"half:\d+,softmax.*", "ref_unloadable", "float16 models below opset 19"),
     (r"raised:Softmax.*@11", "only_onq", "Softmax of older models"),
+    (r"(op|raised):Gemm.beta@.*", "differs", "Gemm with a beta"),
+    (r"op:Gemm.beta@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"real:bert_toy_fused.*", "only_onq", "Biases whose input or weight is not quantized"),
 ]
 

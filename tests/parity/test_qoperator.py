@@ -22,6 +22,8 @@ KNOWN = [
     (r"real:(bert_toy_fused|ppocrv4_det).*", "only_onq", "Nodes that cannot be quantized leave nothing behind"),
     (r"op:Gemm.dynamic_bias@.*", "differs", "Order of initializers"),
     (r"op:Gemm.dynamic_bias@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
+    (r"op:Gemm.beta@.*", "differs", "Gemm with alpha or beta in QOperator format"),
+    (r"op:(Conv.tied|bias.numbered|nodes.unnamed)@.*", "differs", "Biases that several nodes read, QOperator format"),
     (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights of rank 3, per channel"),
 ]
 

@@ -7,6 +7,8 @@
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qoper.h"
 
+#include <math.h>
+
 static const char other_axis[] = "the channels of its weight lie along another axis";
 
 /* QOpMatMul.should_quantize. */
@@ -94,7 +96,10 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
                            .reduce = channels || c->reduce_range,
                            .per_channel = channels,
                            .axis = channels ? (turned ? 0 : 1) : -1};
-    const bool has_c = n->input.n > 2 && n->input.v[2].n != 0;
+    /* C of QGemm counts in alpha x scale of A x scale of B, and QGemm has no beta. */
+    const float alpha = oq_attr_float(n, "alpha", 1.0f), beta = oq_attr_float(n, "beta", 1.0f);
+    const bool has_c = n->input.n > 2 && n->input.v[2].n != 0 && beta != 0.0f;
+    const float factor = beta / alpha;
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_keep(q, n, NULL, err);
@@ -102,6 +107,8 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, other_axis, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_keep(q, n, "no range for the output", err);
+    if (!isfinite(factor) || (has_c && factor == 0.0f))
+        return oq_qo_keep(q, n, "alpha and beta leave no scale for its bias", err);
     if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {
         /* Stays float; but the reference has quantized its weight by then, and reads it dequantized. */
         if (oq_qo_value_of(q, n->input.v[0]) != NULL && oq_qo_init(q, n->input.v[1]) != NULL)
@@ -117,8 +124,7 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     oq_str bias = OQ_S("");
     if (has_c)
-        OQ_TRY(oq_qo_bias_tensor(q, n, n->input.v[2], in, weight,
-                                 oq_attr_float(n, "beta", 1.0f), &bias, err));
+        OQ_TRY(oq_qo_bias_tensor(q, n, n->input.v[2], in, weight, factor, &bias, err));
     if (!oq_qo_add_inputs(q, made, in) || !oq_qo_add_inputs(q, made, weight) ||
         !oq_node_add_input(a, made, bias) || !oq_qo_add_params(q, made, out) ||
         !oq_node_add_output(a, made, out->q))

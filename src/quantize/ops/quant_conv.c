@@ -16,7 +16,7 @@ static onq_code conv_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, node, 0), err));
     OQ_TRY(oq_qdq_weight_auto(q, weight, oq_str_is(n->op_type, "Conv") ? 0 : 1, NULL, err));
     if (n->input.n == 3)
-        return oq_qdq_bias_tensor(q, node, 2, in, weight, 1.0f, err);
+        return oq_qdq_bias_tensor(q, node, 2, in, weight, err);
     return ONQ_OK;
 }
 

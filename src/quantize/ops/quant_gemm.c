@@ -1,5 +1,5 @@
 /*
- * quant_gemm.c — Gemm: a constant bias becomes int32, and its scale takes beta over.
+ * quant_gemm.c — Gemm: a constant bias becomes int32; beta stays with the node.
  */
 #include "onnx/attr.h"
 #include "quantize/ops/oper_rules.h"
@@ -21,9 +21,7 @@ static onq_code gemm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
                 OQ_STR(n->name));
         return ONQ_OK;
     }
-    OQ_TRY(oq_qdq_bias_tensor(q, node, 2, in, weight, oq_attr_float(n, "beta", 1.0f), err));
-    q->nodes[node].reset_beta = true;
-    return ONQ_OK;
+    return oq_qdq_bias_tensor(q, node, 2, in, weight, err);
 }
 
 const oq_qrule oq_qrule_gemm = {.qdq = gemm_qdq, .qlinear = oq_ql_gemm};

@@ -14,7 +14,7 @@ static onq_code norm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     else
         OQ_TRY(oq_qdq_activation(q, scale, err));
     if (oq_qdq_input(q, node, 2) != OQ_NO_TENSOR)
-        OQ_TRY(oq_qdq_bias_tensor(q, node, 2, in, scale, 1.0f, err));
+        OQ_TRY(oq_qdq_bias_tensor(q, node, 2, in, scale, err));
     if (oq_qdq_output_is_off(q, node))
         return ONQ_OK;
     for (size_t i = 0; i < n->output.n; i++)

@@ -1,0 +1,107 @@
+/*
+ * fuzz_qdq.c — a valid model stays valid when it is quantized with QDQ pairs, or the quantization is
+ * refused with a reason. The first byte of the input chooses the options, the rest is the model.
+ */
+#include "onnx/check.h"
+#include "quantize/finish.h"
+#include "quantize/opset.h"
+#include "quantize/qdq.h"
+
+#include <stdio.h>
+
+#include "message_walk.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Every name that a node of the main graph has gets a range. */
+static bool add_ranges(oq_ranges *r, const oq_graph *g) {
+    bool ok = true;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < n->input.n + n->output.n; k++) {
+            oq_range *t =
+                oq_ranges_add(r, k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n]);
+            ok = ok && t != NULL && oq_num_make_one(&r->arena, &t->lowest, OQ_FLOAT, true, -1.0) &&
+                 oq_num_make_one(&r->arena, &t->highest, OQ_FLOAT, true, 1.5);
+        }
+    }
+    return ok;
+}
+
+static void choose(oq_qconfig *c, uint8_t bits) {
+    static const oq_dtype types[] = {OQ_UINT8, OQ_INT8, OQ_INT16, OQ_UINT4};
+    c->activation_type = types[bits & 3];
+    c->weight_type = types[(bits >> 1) & 3];
+    c->per_channel = (bits & 4) != 0;
+    c->op_types_all = (bits & 8) != 0;
+    c->force_quantize_no_input_check = (bits & 16) != 0;
+    c->dedicated_qdq_pair = (bits & 32) != 0;
+    c->add_qdq_pair_to_weight = (bits & 64) != 0;
+    c->block_size = (bits & 128) != 0 ? 2 : 0;
+}
+
+static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan,
+                         onq_error *err) {
+    oq_shapes *shapes = NULL;
+    int64_t target;
+    const char *why;
+    OQ_TRY(oq_quant_opset(m, c, NULL, false, &target, &why, err));
+    OQ_TRY(oq_quant_raise_opset(m, target, why, err));
+    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    const oq_qdq_job job = {
+        .model = m, .config = c, .ranges = ranges, .shapes = shapes, .plan = plan};
+    onq_code rc = oq_shapes_write(shapes, m, err);
+    if (rc == ONQ_OK && !add_ranges(ranges, m->proto->graph))
+        rc = oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_qdq_run(&job, err);
+    oq_shapes_free(shapes);
+    return rc;
+}
+
+static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {
+    oq_model *m = NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena a;
+    oq_qconfig c;
+    oq_ranges ranges;
+    oq_plan plan;
+    if (oq_model_open_memory(env, data, size, NULL, &m, &err) != ONQ_OK)
+        return;
+    if (oq_model_check(m, &err) != ONQ_OK) {
+        oq_model_free(m);
+        return;
+    }
+    oq_arena_init(&a, &env->alloc);
+    oq_qconfig_init(&c, &a);
+    oq_ranges_init(&ranges, &env->alloc, OQ_CAL_MINMAX);
+    oq_plan_init(&plan, &a);
+    choose(&c, bits);
+    const onq_code rc = quantize(m, &c, &ranges, &plan, &err);
+    if (rc != ONQ_OK) {
+        MUST(err.code == rc && err.text[0] != '\0');
+    } else {
+        const onq_code valid = oq_quant_check(m, &err);
+        if (valid != ONQ_OK)
+            fprintf(stderr, "%s\n", err.text);
+        MUST(valid == ONQ_OK);
+        oq_buf out;
+        oq_buf_init(&out, &env->alloc);
+        (void)oq_model_encode(m, &out, &err); /* runs the producers */
+        oq_buf_release(&out);
+    }
+    oq_ranges_release(&ranges);
+    oq_qconfig_release(&c);
+    oq_arena_release(&a);
+    oq_model_free(m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2)
+        return 0;
+    onq_env *env = onq_env_new(NULL);
+    onq_env_set_threads(env, 1);
+    run(env, data[0], data + 1, size - 1);
+    onq_env_free(env);
+    return 0;
+}
