@@ -248,11 +248,10 @@ UP_ADAPTER(pad_inputs) {
     OQ_TRY(oq_tensor_set_typed_i(u->arena, t, pads->v, pads->n, err));
     OQ_TRY(add_input(u, n, name, err));
     oq_attr_remove(n, "pads");
-    if (!oq_str_is(oq_attr_str(n, "mode", "constant"), "constant"))
-        return ONQ_OK;
-    OQ_TRY(
-        number_to_input(u, g, n, (double)oq_attr_float(n, "value", 0), float_type_of(g, n), err));
-    oq_attr_remove(n, "value");
+    if (oq_str_is(oq_attr_str(n, "mode", "constant"), "constant"))
+        OQ_TRY(number_to_input(u, g, n, (double)oq_attr_float(n, "value", 0), float_type_of(g, n),
+                               err));
+    oq_attr_remove(n, "value"); /* the converter leaves it in the other modes, which does not load */
     return ONQ_OK;
 }
 

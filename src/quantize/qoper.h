@@ -162,6 +162,10 @@ extern const oq_qo_how oq_qo_as_activation;
 /* Can input `slot` be quantized? Says why not in q->why. */
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how);
 
+/* Can inputs 0 to n_in - 1 and output 0 be, as activations? Says why not in q->why. Where not, constants in front of
+ * the first input that cannot are quantized already, as in the reference: the node reads them dequantized. */
+onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
+
 /* Can input `slot` be the int32 bias of the weight in `weight_slot`? */
 bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot);
 

@@ -60,6 +60,13 @@ bool oq_qo_is_float(const oq_qoper *q, oq_str name) {
     return is_real(oq_shapes_elem_type(q->sh->plain, q->graph, name));
 }
 
+/* What can be known of types, the operators of com.microsoft included. */
+static onq_code infer_all(const oq_qoper *q, onq_error *err) {
+    const oq_shape_options all = {.symbolic = true};
+    return q->sh->full != NULL ? ONQ_OK
+                               : oq_shapes_infer(q->sh->job.model, &all, &q->sh->full, err);
+}
+
 onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
     const oq_tensor *t = oq_qo_init_in_path(q, name);
     *out = t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, name);
@@ -67,10 +74,7 @@ onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
         *out = oq_qo_config(q)->default_tensor_type;
     if (*out != 0)
         return ONQ_OK;
-    if (q->sh->full == NULL) {
-        const oq_shape_options all = {.symbolic = true};
-        OQ_TRY(oq_shapes_infer(q->sh->job.model, &all, &q->sh->full, err));
-    }
+    OQ_TRY(infer_all(q, err));
     *out = oq_shapes_elem_type(q->sh->full, q->graph, name);
     return ONQ_OK;
 }
@@ -87,8 +91,12 @@ static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
     return NULL;
 }
 
-/* No kernel of the QLinear operators takes a float16 scale. */
+/* Of the QLinear operators QLinearMatMul alone takes float16 scales, from opset 21 on. */
 static const char half[] = "its numbers are float16, QLinear operators take float32 only";
+
+static bool takes_half(const oq_qoper *q, const oq_node *n) {
+    return q->sh->opset >= 21 && oq_str_is(n->op_type, "MatMul");
+}
 
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
@@ -105,15 +113,18 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
         const int32_t type = oq_qo_init(owner, name)->data_type.v;
         if (!is_real(type))
             q->why = "a constant input is not float";
-        else if (type == OQ_FLOAT16 && oq_qo_is_static(q))
+        else if (type == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
             q->why = half;
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
             q->why = "no range for an input";
-        else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16)
+        else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16 &&
+                 !takes_half(q, n))
             q->why = half;
     } else if (!oq_qo_has_params(q, name)) {
-        const int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
+        int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
+        if (type == 0 && infer_all(q, NULL) == ONQ_OK)
+            type = oq_shapes_elem_type(q->sh->full, owner->graph, name);
         if (type != 0 && type != OQ_FLOAT)
             q->why = "DynamicQuantizeLinear takes float32 only";
     }
@@ -461,6 +472,26 @@ onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how
     return quantize_activation(owner, name, out, err);
 }
 
+onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err) {
+    const char *why = NULL;
+    size_t good = 0;
+    while (good < n_in && oq_qo_can(q, n, good, &oq_qo_as_activation))
+        good++;
+    if (good < n_in)
+        why = q->why;
+    else if (!oq_qo_has_params(q, n->output.v[0]))
+        why = "no range for the output";
+    const size_t first = why != NULL && !oq_qo_config(q)->trained ? good : 0;
+    for (size_t i = 0; i < first; i++) {
+        oq_qo_value *v;
+        if (oq_qo_init(q, n->input.v[i]) != NULL)
+            OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &v, err));
+    }
+    q->why = why;
+    *out = why == NULL;
+    return ONQ_OK;
+}
+
 /* ---- integer operators */
 
 static oq_str cat(oq_qoper *q, oq_str x, const char *y) {
@@ -524,11 +555,10 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
 
 onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;
-    for (size_t i = 0; i < n_in; i++)
-        if (!oq_qo_can(q, n, i, &oq_qo_as_activation))
-            return oq_qo_keep(q, n, NULL, err);
-    if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+    bool can = false;
+    OQ_TRY(oq_qo_can_all(q, n, n_in, &can, err));
+    if (!can)
+        return oq_qo_keep(q, n, q->why, err);
     char type[64];
     snprintf(type, sizeof type, "QLinear%.*s", OQ_STR(n->op_type));
     const char *op = oq_arena_strdup(keep(q), type, strlen(type));

@@ -146,6 +146,8 @@ def generic(schema, opset):
         attributes["axis"] = 0
     if schema.name == "BatchNormalization" and "spatial" in attributes:
         attributes["spatial"] = 1
+    if schema.name == "Pad":
+        attributes["mode"] = "constant"  # another mode keeps a value that is no attribute any more
     n_in, n_out = max(schema.min_input, 0), max(schema.min_output, 1)
     ins, outs = [f"x{k}" for k in range(n_in)], [f"y{k}" for k in range(n_out)]
     node = helper.make_node(schema.name, ins, outs, "node", **attributes)
@@ -205,7 +207,7 @@ def variants():
     for keys in ({}, {"min": 0.0}, {"max": 6.0}, {"min": -1.5, "max": 6.25}):
         yield f"Clip_{'_'.join(keys)}", one("Clip", 9, **keys)
     for keys in ({"pads": [0, 0, 1, 1, 0, 0, 1, 1]}, {"pads": [0] * 8, "mode": "reflect"}, {"pads": [0] * 8, "mode": "constant"},
-                 {"pads": [1] * 8, "mode": "constant", "value": 2.5}, {"pads": [1] * 8, "mode": "edge", "value": 2.5}):
+                 {"pads": [1] * 8, "mode": "constant", "value": 2.5}, {"pads": [1] * 8, "mode": "edge"}):
         yield f"Pad_{len(str(keys))}", one("Pad", 9, **keys)
         yield f"Pad_ir3_{len(str(keys))}", with_ir(one("Pad", 9, **keys), 3)
     for axes in (None, [0], [2, 3], [-1]):
@@ -412,6 +414,18 @@ def test_constants_have_the_type_of_the_tensor(tool, tmp_path, kind, np_type):
     m = wrap([helper.make_node("Pad", ["x"], ["y"], pads=[0, 1, 0, 0], value=2.0)], 9, [info("x", kind, [2, 6])],
              [info("y", kind, [2, 7])])
     onnx.checker.check_model(upgraded(tool, m, 13, tmp_path), full_check=True)
+
+
+def test_pad_of_another_mode_loses_its_value(tool, tmp_path):
+    """The converter leaves the attribute, which Pad of opset 11 does not have."""
+    m = wrap([helper.make_node("Pad", ["x"], ["y"], pads=[0, 1, 0, 1], mode="edge", value=2.0)], 9, [info("x", FLOAT, [2, 6])],
+             [info("y", FLOAT, [2, 8])])
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(convert_version(m, 13))
+    got = upgraded(tool, m, 13, tmp_path)
+    onnx.checker.check_model(got, full_check=True)
+    x = X[:, :, 0, 0]
+    np.testing.assert_array_equal(run(got, {"x": x})[0], np.pad(x, ((0, 0), (1, 1)), mode="edge"))
 
 
 def test_split_softmax_used_in_a_branch(tool, tmp_path):

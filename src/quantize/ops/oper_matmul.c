@@ -111,7 +111,7 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, "alpha and beta leave no scale for its bias", err);
     if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {
         /* Stays float; but the reference has quantized its weight by then, and reads it dequantized. */
-        if (oq_qo_value_of(q, n->input.v[0]) != NULL && oq_qo_init(q, n->input.v[1]) != NULL)
+        if (oq_qo_init(q, n->input.v[1]) != NULL)
             OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
         return oq_qo_keep(q, n, NULL, err);
     }

@@ -113,11 +113,10 @@ onq_code oq_ql_concat(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
-    for (size_t i = 0; i < n->input.n; i++)
-        if (!oq_qo_can(q, n, i, &oq_qo_as_activation))
-            return oq_qo_keep(q, n, NULL, err);
-    if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+    bool can = false;
+    OQ_TRY(oq_qo_can_all(q, n, n->input.n, &can, err));
+    if (!can)
+        return oq_qo_keep(q, n, q->why, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConcat", true);
     if (made == NULL)
         return oq_fail_nomem(err);

@@ -18,8 +18,6 @@ onq_code oq_ql_attention(oq_qoper *q, oq_node *n, onq_error *err) {
     for (size_t i = 5; i < n->input.n; i++)
         if (n->input.v[i].n != 0)
             return oq_qo_keep(q, n, "QAttention has no input for its attention bias", err);
-    if (oq_qo_init_in_path(q, input_or_empty(n, 1)) == NULL)
-        return oq_qo_keep(q, n, "its weight is not constant", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_keep(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QAttention", true);
