@@ -5,6 +5,7 @@
  * each tensor is compared the moment it is there. Optimisation is off in both, as in the reference's
  * collect_activations. Nothing but sums is kept from one sample to the next.
  */
+#include "debug/passes.h"
 #include "debug/weights.h"
 
 #include "base/real.h"
@@ -25,6 +26,7 @@ typedef struct use {
 /* What is observed in one model. */
 typedef struct watch {
     oq_debug *d;
+    oq_pool *pool;
     oq_map map;
     OQ_VEC(oq_str) names;
     OQ_VEC(use *) uses;
@@ -101,56 +103,35 @@ static onq_code dequantize(watch *w, const oq_dbg_act *a, const oq_datum *t, con
 
 /* ---- what a quantizer does to float values ---- */
 
-#define PIECE 1024        /* stays in the first cache while all is done with it */
-#define ROUND 12582912.0f /* 1.5 x 2^23: adding and taking it off rounds half to even below 2^22 */
-
-typedef struct steps {
-    float scale, lo, hi; /* of the numbers, the zero point taken off */
-    float least, most;   /* of the values that are not clipped */
-} steps;
-
-/* A piece through the quantizer; how many values are clipped. */
-static uint64_t quantize_piece(const float *restrict x, float *restrict y, size_t n,
-                               const steps *s) {
-    const float scale = s->scale, lo = s->lo, hi = s->hi, least = s->least, most = s->most;
-    uint32_t clipped = 0;
-#pragma omp simd reduction(+ : clipped)
-    for (size_t i = 0; i < n; i++) {
-        const float q = x[i] / scale;
-        const float a = q < lo ? lo : q, c = a > hi ? hi : a;
-        y[i] = ((c + ROUND) - ROUND) * scale;
-        clipped += (uint32_t)(x[i] < least) + (uint32_t)(x[i] > most);
-    }
-    return clipped;
-}
-
-static bool has_steps(const oq_dbg_act *a, steps *s) {
+static bool has_steps(const oq_dbg_act *a, oq_steps *s) {
     double lo = 0, hi = 0;
-    if (a->n_params != 1 || !oq_dbg_limits(a->type, &lo, &hi) ||
+    if (a->n_params != 1 || !oq_dbg_limits(a->type, &lo, &hi) || hi - lo > 65535 ||
         oq_dtype_find(a->type)->cls == OQ_CLASS_REAL)
         return false;
     const float scale = a->scale[0];
-    *s = (steps){scale, (float)(lo - a->zero[0]), (float)(hi - a->zero[0]),
-                 (float)(lo - a->zero[0] - 1) * scale, (float)(hi - a->zero[0] + 1) * scale};
+    *s = (oq_steps){scale, (float)(lo - a->zero[0]), (float)(hi - a->zero[0]),
+                    (float)(lo - a->zero[0] - 1) * scale, (float)(hi - a->zero[0] + 1) * scale};
     return true;
 }
 
-/* The float model's values (without it, those before quantization): range, clipping, what the quantizer does to
- * them. */
-static void add_truth(oq_dbg_act *a, const float *x, uint64_t n) {
-    float y[PIECE];
-    steps s;
+/* The float model's values (without it, those before quantization): range, clipping, what the
+ * quantizer does to them; a copy of them where `copy` is not NULL. */
+static onq_code add_truth(const watch *w, oq_dbg_act *a, const float *x, float *copy, uint64_t n,
+                          onq_error *err) {
+    oq_steps s;
     const bool known = has_steps(a, &s);
+    oq_pass_truth out = {.lo = a->lo, .hi = a->hi};
+    OQ_TRY(oq_pass_truth_run(w->pool, x, copy, n, known ? &s : NULL, &out, err));
+    a->lo = out.lo;
+    a->hi = out.hi;
     a->seen += n;
-    for (uint64_t i = 0; i < n; i += PIECE) {
-        const size_t k = n - i < PIECE ? (size_t)(n - i) : PIECE;
-        oq_span_add(&a->lo, &a->hi, x + i, k);
-        if (!known)
-            continue;
-        a->clipped += quantize_piece(x + i, y, k, &s);
-        oq_sums_add_noise(&a->local, x + i, y, k);
-    }
+    a->clipped += out.clipped;
+    if (known)
+        oq_sums_join(&a->local, &out.local);
+    return ONQ_OK;
 }
+
+/* ---- histograms ---- */
 
 /* The range of a histogram: what can be represented and what the first sample has. */
 static onq_code hist_begin(oq_debug *d, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
@@ -166,30 +147,46 @@ static onq_code hist_begin(oq_debug *d, oq_dbg_act *a, const float *x, uint64_t 
     return oq_dbg_hist_make(&d->arena, &a->hist, lo - room, hi + room, err);
 }
 
+/* What the quantizer makes of every so many values. */
+static void hist_quantized(oq_dbg_act *a, const float *x, uint64_t n, const oq_steps *s) {
+    if (a->hist.made == NULL)
+        return;
+    const uint64_t step = n / HIST_MOST + 1;
+    for (uint64_t i = 0; i < n; i += step) {
+        const float y = oq_steps_apply(s, x[i]);
+        oq_dbg_hist_add(&a->hist, a->hist.made, &y, 1, 1);
+    }
+}
+
 /* ---- observers ---- */
 
 static onq_code seen_truth(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
     OQ_TRY(reserve(w->d, &a->held, &a->held_cap, n + 1, err));
-    memcpy(a->held, x, n * sizeof *x);
+    OQ_TRY(add_truth(w, a, x, a->held, n, err));
     a->held_n = n;
     a->has_held = true;
-    add_truth(a, x, n);
     OQ_TRY(hist_begin(w->d, a, x, n, err));
     oq_dbg_hist_add(&a->hist, a->hist.truth, x, n, n / HIST_MOST + 1);
     return ONQ_OK;
 }
 
-/* What a pair makes of its input is computed here, as the runtime does, so that the input need not be kept. */
-static void add_pair(oq_dbg_act *a, const float *x, uint64_t n, const steps *s) {
-    float y[PIECE];
-    for (uint64_t i = 0; i < n; i += PIECE) {
-        const size_t k = n - i < PIECE ? (size_t)(n - i) : PIECE;
-        (void)quantize_piece(x + i, y, k, s);
-        if (a->truth.p != NULL)
-            oq_sums_add_noise(&a->qdq, x + i, y, k);
-        else
-            oq_sums_add(&a->qdq, x + i, y, k);
+/* A pair of one scale is computed here as the runtime computes it: what comes out need not be
+ * observed, and all sums are taken in one pass. */
+static onq_code seen_pair(watch *w, oq_dbg_act *a, const float *p, uint64_t n, const oq_steps *s,
+                          onq_error *err) {
+    oq_pass_pair out = {0};
+    bool held = a->truth.p != NULL && a->has_held;
+    if (held && a->held_n != n) {
+        a->trouble = "its size is not that of the float model's tensor";
+        held = false;
     }
+    OQ_TRY(oq_pass_pair_run(w->pool, held ? a->held : p, p, n, s, &out, err));
+    if (held)
+        oq_sums_join(&a->cross, &out.cross);
+    oq_sums_join(&a->qdq, held ? &out.qdq : &out.cross); /* alone: the same, with all sums */
+    a->has_held = false;
+    hist_quantized(a, p, n, s);
+    return ONQ_OK;
 }
 
 static onq_code keep_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
@@ -206,28 +203,23 @@ static onq_code keep_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, on
     return ONQ_OK;
 }
 
-static onq_code seen_pre(watch *w, oq_dbg_act *a, oq_dtype type, const float *x, uint64_t n,
-                         onq_error *err) {
-    steps s;
-    if (a->plain_pair && type == OQ_FLOAT && has_steps(a, &s))
-        add_pair(a, x, n, &s);
-    else
-        OQ_TRY(keep_pre(w, a, x, n, err));
+static onq_code seen_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+    oq_steps s;
     if (a->truth.p == NULL) {
-        add_truth(a, x, n);
+        OQ_TRY(add_truth(w, a, x, NULL, n, err));
         OQ_TRY(hist_begin(w->d, a, x, n, err));
         oq_dbg_hist_add(&a->hist, a->hist.truth, x, n, n / HIST_MOST + 1);
     }
-    return ONQ_OK;
+    if (a->plain_pair && has_steps(a, &s))
+        return seen_pair(w, a, x, n, &s, err);
+    return keep_pre(w, a, x, n, err);
 }
 
 static onq_code seen_post(watch *w, oq_dbg_act *a, const float *y, uint64_t n, onq_error *err) {
     oq_debug *d = w->d;
     if (a->has_pre) {
-        if (a->pre_n == n && a->truth.p != NULL)
-            oq_sums_add_noise(&a->qdq, a->held_pre, y, n);
-        else if (a->pre_n == n)
-            oq_sums_add(&a->qdq, a->held_pre, y, n);
+        if (a->pre_n == n)
+            OQ_TRY(oq_pass_sums_run(w->pool, a->held_pre, y, n, &a->qdq, err));
         else
             a->trouble = "before and after quantization have different sizes";
         /* It is not needed again before the next sample. */
@@ -244,13 +236,12 @@ static onq_code seen_post(watch *w, oq_dbg_act *a, const float *y, uint64_t n, o
     }
     if (a->truth.p != NULL && a->has_held) {
         if (a->held_n == n)
-            oq_sums_add(&a->cross, a->held, y, n);
+            OQ_TRY(oq_pass_sums_run(w->pool, a->held, y, n, &a->cross, err));
         else
             a->trouble = "its size is not that of the float model's tensor";
         a->has_held = false;
     }
     oq_dbg_hist_add(&a->hist, a->hist.made, y, n, n / HIST_MOST + 1);
-    (void)err;
     return ONQ_OK;
 }
 
@@ -270,7 +261,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *t, onq_error *err)
         if (u->role == ROLE_TRUTH)
             OQ_TRY(seen_truth(w, a, v, t->count, err));
         else if (u->role == ROLE_PRE)
-            OQ_TRY(seen_pre(w, a, t->dtype, v, t->count, err));
+            OQ_TRY(seen_pre(w, a, v, t->count, err));
         else
             OQ_TRY(seen_post(w, a, v, t->count, err));
     }
@@ -325,6 +316,7 @@ typedef struct running {
     watch truth, made;
     oq_observer see_truth, see_made;
     oq_session *s_truth, *s_made, *s_fast;
+    oq_pool *pool;
 } running;
 
 static onq_code make_watches(running *r, onq_error *err) {
@@ -335,7 +327,9 @@ static onq_code make_watches(running *r, onq_error *err) {
             OQ_TRY(watch_name(&r->truth, a->truth, i, ROLE_TRUTH, err));
         if (a->pre.p != NULL)
             OQ_TRY(watch_name(&r->made, a->pre, i, ROLE_PRE, err));
-        OQ_TRY(watch_name(&r->made, a->post, i, ROLE_POST, err));
+        oq_steps s;
+        if (!a->plain_pair || !has_steps(a, &s))
+            OQ_TRY(watch_name(&r->made, a->post, i, ROLE_POST, err));
     }
     r->see_truth = (oq_observer){r->truth.names.v, r->truth.names.n, seen, &r->truth};
     r->see_made = (oq_observer){r->made.names.v, r->made.names.n, seen, &r->made};
@@ -348,6 +342,7 @@ static onq_code open_session(running *r, oq_model *m, const oq_observer *see, oq
     o.model = m;
     o.observer = see != NULL && see->n_names > 0 ? see : NULL;
     o.level = level;
+    o.no_spinning = o.observer != NULL; /* the cores are wanted between two nodes */
     const onq_code rc = oq_session_open(r->run->engine, &o, out, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
@@ -430,6 +425,8 @@ onq_code oq_debug_activations(oq_debug *d, const oq_debug_run *run, onq_error *e
     oq_map_init(&r.truth.map, &d->arena);
     oq_map_init(&r.made.map, &d->arena);
     onq_code rc = ONQ_OK;
+    OQ_GO(oq_pool_new(d->env, &r.pool, err));
+    r.truth.pool = r.made.pool = r.pool;
     OQ_GO(make_watches(&r, err));
     OQ_GO(open_sessions(&r, err));
     OQ_GO(run_all(&r, err));
@@ -438,6 +435,7 @@ done:
     oq_session_close(r.s_truth);
     oq_session_close(r.s_made);
     oq_session_close(r.s_fast);
+    oq_pool_free(r.pool);
     oq_free(&d->env->alloc, r.truth.scratch, r.truth.scratch_cap * sizeof(float));
     oq_free(&d->env->alloc, r.made.spare, r.made.spare_cap * sizeof(float));
     oq_free(&d->env->alloc, r.made.scratch, r.made.scratch_cap * sizeof(float));

@@ -191,8 +191,10 @@ static onq_code match_pair(oq_debug *d, oq_map *names, const oq_dbg_places *p, u
     OQ_TRY(read_params(d, &a, q, 1, 2, &known, err));
     if (!known)
         a.n_params = 0;
-    a.plain_pair = known && oq_dtype_find(a.type)->cls != OQ_CLASS_REAL &&
-                   q->input.n == dq->input.n && oq_str_eq(q->input.v[1], dq->input.v[1]) &&
+    const oq_tensor *scale = oq_index_init(ix, q->input.v[1]);
+    a.plain_pair = known && oq_dtype_find(a.type)->cls != OQ_CLASS_REAL && scale != NULL &&
+                   scale->data_type.v == OQ_FLOAT && q->input.n == dq->input.n &&
+                   oq_str_eq(q->input.v[1], dq->input.v[1]) &&
                    (q->input.n < 3 || oq_str_eq(q->input.v[2], dq->input.v[2]));
     return add_act(d, names, p, &a, err);
 }

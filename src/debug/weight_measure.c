@@ -2,6 +2,7 @@
  * weight_measure.c — the numbers of one weight: noise, ranges, channels, what is clipped, what a good scale would
  * give, and whether sums of two products can pass 16 bits.
  */
+#include "debug/passes.h"
 #include "debug/weights.h"
 
 #include "onnx/attr.h"
@@ -53,6 +54,47 @@ static size_t channel_axis(const oq_dbg_weight *w) {
     return rank > 0 ? rank - 1 : 0;
 }
 
+/* Sums and spans of channels, as arrays by channel. */
+typedef struct by_channel {
+    double *xx, *ee;
+    float *lo, *hi;
+} by_channel;
+
+static double made_value(const oq_dbg_unpacked *u, uint64_t i) {
+    return u->wide != NULL ? u->wide[i] : (double)u->y[i];
+}
+
+/* One value of each channel, side by side. */
+static void add_row(by_channel *b, const oq_dbg_unpacked *u, uint64_t at, uint64_t dim) {
+    const float *x = u->x + at;
+    for (uint64_t c = 0; c < dim; c++) {
+        b->lo[c] = x[c] < b->lo[c] ? x[c] : b->lo[c];
+        b->hi[c] = x[c] > b->hi[c] ? x[c] : b->hi[c];
+        b->xx[c] += (double)x[c] * (double)x[c];
+    }
+    for (uint64_t c = 0; u->wide == NULL && c < dim; c++) {
+        const double e = (double)x[c] - (double)u->y[at + c];
+        b->ee[c] += e * e;
+    }
+    for (uint64_t c = 0; u->wide != NULL && c < dim; c++) {
+        const double e = (double)x[c] - u->wide[at + c];
+        b->ee[c] += e * e;
+    }
+}
+
+/* A run of values of one channel. */
+static void add_run(by_channel *b, const oq_dbg_unpacked *u, uint64_t at, uint64_t n, uint64_t c) {
+    double xx = 0, ee = 0;
+    oq_span_add(&b->lo[c], &b->hi[c], u->x + at, n);
+    for (uint64_t i = at; i < at + n; i++) {
+        const double x = (double)u->x[i], e = x - made_value(u, i);
+        xx += x * x;
+        ee += e * e;
+    }
+    b->xx[c] += xx;
+    b->ee[c] += ee;
+}
+
 static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a,
                          onq_error *err) {
     const size_t axis = channel_axis(w), rank = w->truth->dims.n;
@@ -68,25 +110,22 @@ static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u
     w->channel_lo = OQ_NEW_ARRAY(&d->arena, float, dim);
     w->channel_hi = OQ_NEW_ARRAY(&d->arena, float, dim);
     w->channel_sqnr = OQ_NEW_ARRAY(&d->arena, double, dim);
-    oq_sums *sums = OQ_NEW_ARRAY(a, oq_sums, dim);
-    if (w->channel_lo == NULL || w->channel_hi == NULL || w->channel_sqnr == NULL || sums == NULL)
+    by_channel b = {OQ_NEW_ARRAY(a, double, dim), OQ_NEW_ARRAY(a, double, dim), w->channel_lo,
+                    w->channel_hi};
+    if (b.lo == NULL || b.hi == NULL || w->channel_sqnr == NULL || b.xx == NULL || b.ee == NULL)
         return oq_fail_nomem(err);
     for (uint64_t c = 0; c < dim; c++) {
-        w->channel_lo[c] = INFINITY;
-        w->channel_hi[c] = -INFINITY;
+        b.lo[c] = INFINITY;
+        b.hi[c] = -INFINITY;
     }
-    for (uint64_t i = 0; i < u->n; i++) {
-        const uint64_t c = i / inner % dim;
-        const double x = (double)u->x[i], e = x - (u->wide != NULL ? u->wide[i] : (double)u->y[i]);
-        w->channel_lo[c] = u->x[i] < w->channel_lo[c] ? u->x[i] : w->channel_lo[c];
-        w->channel_hi[c] = u->x[i] > w->channel_hi[c] ? u->x[i] : w->channel_hi[c];
-        sums[c].xx += x * x;
-        sums[c].ee += e * e;
-    }
+    for (uint64_t at = 0; inner == 1 && at < u->n; at += dim)
+        add_row(&b, u, at, dim);
+    for (uint64_t k = 0; inner > 1 && k < u->n / inner; k++)
+        add_run(&b, u, k * inner, inner, k % dim);
     double worst = INFINITY;
     for (uint64_t c = 0; c < dim; c++) {
-        w->channel_sqnr[c] = oq_sums_sqnr(&sums[c]);
-        if (sums[c].ee > 0 && w->channel_sqnr[c] < worst) {
+        w->channel_sqnr[c] = oq_sums_sqnr(&(oq_sums){.xx = b.xx[c], .ee = b.ee[c]});
+        if (b.ee[c] > 0 && w->channel_sqnr[c] < worst) {
             worst = w->channel_sqnr[c];
             w->worst_channel = c;
         }
@@ -109,11 +148,16 @@ static onq_code ideal(oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a, o
     uint64_t *count = OQ_NEW_ARRAY(a, uint64_t, n_groups + 1);
     if (low == NULL || high == NULL || count == NULL)
         return oq_fail_nomem(err);
-    for (uint64_t i = 0; i < u->n; i++) {
+    for (uint64_t i = 0; i < u->n && u->dim > 0; i++) {
         const uint64_t g = oq_dbg_group(u, i);
         low[g] = u->x[i] < low[g] ? u->x[i] : low[g];
         high[g] = u->x[i] > high[g] ? u->x[i] : high[g];
         count[g]++;
+    }
+    if (u->dim == 0) { /* one scale for all: 0 is always in its range */
+        low[0] = fminf(w->lo, 0);
+        high[0] = fmaxf(w->hi, 0);
+        count[0] = u->n;
     }
     double noise = 0;
     for (uint64_t g = 0; g < n_groups; g++) {
@@ -221,7 +265,7 @@ onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpac
     if (u->wide != NULL)
         oq_sums_add_real(&w->sums, u->x, u->wide, u->n);
     else
-        oq_sums_add(&w->sums, u->x, u->y, u->n);
+        oq_passes_best()->sums(u->x, u->y, u->n, &w->sums);
     w->sqnr = oq_sums_sqnr(&w->sums);
     w->per_channel = u->n_groups > 1;
     oq_span_add(&w->lo, &w->hi, u->x, u->n);

@@ -15,16 +15,6 @@
 
 /* ---- dequantization ---- */
 
-/* Where element i finds its scale. */
-uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i) {
-    if (u->dim == 0)
-        return 0;
-    const uint64_t inner = i % u->inner, d = i / u->inner % u->dim, outer = i / u->inner / u->dim;
-    if (u->block == 0)
-        return d;
-    return (outer * ((u->dim + u->block - 1) / u->block) + d / u->block) * u->inner + inner;
-}
-
 static onq_code read_scales(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
                             onq_error *err) {
     size_t n = 0, n_zero = 0;

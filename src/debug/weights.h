@@ -21,7 +21,14 @@ typedef struct oq_dbg_unpacked {
 } oq_dbg_unpacked;
 
 /* The number of element i's scale, unless `mixed`. */
-uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i);
+static inline uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i) {
+    if (u->dim == 0)
+        return 0;
+    const uint64_t inner = i % u->inner, d = i / u->inner % u->dim, outer = i / u->inner / u->dim;
+    if (u->block == 0)
+        return d;
+    return (outer * ((u->dim + u->block - 1) / u->block) + d / u->block) * u->inner + inner;
+}
 /* Float values, numbers and dequantized values of w, in the arena. */
 onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
                        onq_error *err);

@@ -76,6 +76,7 @@ typedef struct oq_session_options {
     /* Its large initializers go to a file of this name beside it; NULL: they stay in it (2 GB at
      * most). */
     const char *save_external;
+    bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */
     bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */
 } oq_session_options;
 

@@ -145,6 +145,10 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
     OQ_TRY(oq_ort_check(api, api->SetInterOpNumThreads(o, 1), err, "options"));
     OQ_TRY(oq_ort_check(api, api->SetSessionGraphOptimizationLevel(o, (int)so->level), err,
                         "optimisation level"));
+    if (so->no_spinning)
+        OQ_TRY(oq_ort_check(
+            api, api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"), err,
+            "options"));
     if (so->no_memory_reuse) {
         OQ_TRY(oq_ort_check(api, api->DisableCpuMemArena(o), err, "options"));
         OQ_TRY(oq_ort_check(api, api->DisableMemPattern(o), err, "options"));
