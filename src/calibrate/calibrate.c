@@ -41,7 +41,8 @@ typedef struct runner {
     bool keep_this;    /* the running sample is one that will be counted */
     uint64_t n_kept;   /* samples kept so far */
     double run_began;  /* seconds: the running sample */
-    double keep_time;  /* of it spent keeping */
+    double run_time;   /* of the samples before it */
+    double keep_time;  /* of both, spent keeping */
     uint64_t start;    /* of the pass that runs: taken up from a checkpoint, else its first sample */
     double saved_at, save_cost; /* seconds */
 } runner;
@@ -60,7 +61,8 @@ static bool is_histogram(const runner *r) {
 
 /*
  * Keeps a tensor, and, unless the limit was given, looks whether that is worth it: fresh memory is written now and
- * read again later, which for a small model can take longer than to run it a second time.
+ * read again later, which can take longer than to run the model a second time. More than half the time of the
+ * runs themselves is too much.
  */
 #define TRIAL_BYTES ((uint64_t)24 << 20)
 
@@ -69,9 +71,9 @@ static void keep_tensor(runner *r, size_t tensor, const oq_datum *d) {
     oq_keep_add(&r->keep, tensor, d);
     const double now = seconds();
     r->keep_time += now - began;
-    const bool early = r->n_kept < 2 && r->keep.used >= TRIAL_BYTES;
-    if (r->job->options->memory == OQ_CAL_MEMORY_AUTO && early &&
-        2 * r->keep_time > now - r->run_began - r->keep_time)
+    const double ran = r->run_time + now - r->run_began - r->keep_time;
+    if (r->job->options->memory == OQ_CAL_MEMORY_AUTO && r->keep.used >= TRIAL_BYTES &&
+        2 * r->keep_time > ran)
         oq_keep_drop(&r->keep);
 }
 
@@ -98,7 +100,7 @@ static onq_code open_session(runner *r, onq_error *err) {
     o.model = r->job->model;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
-    o.observe_beside = r->job->options->fast || has_half(r);
+    o.observe_beside = has_half(r);
     r->observer = (oq_observer){
         .names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
     o.observer = &r->observer;
@@ -246,8 +248,8 @@ static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t t
         r->c.sample = s->number;
         r->keep_this = is_own(r, s);
         r->run_began = seconds();
-        r->keep_time = 0;
         const onq_code rc = oq_session_run(r->session, s->inputs, s->n_inputs, NULL, err);
+        r->run_time += seconds() - r->run_began;
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "sample '%s'", s->name);
         if (!is_histogram(r))

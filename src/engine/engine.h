@@ -66,8 +66,7 @@ typedef struct oq_session_options {
     /* Of the observer's names, or NULL. A float16 tensor that is not said to be one may be shown as
      * float32, before it is rounded. */
     const oq_dtype *observed_types;
-    /* Observers stand beside the graph, not in it: what reads a tensor reads it past them. The
-     * optimiser then keeps its layouts, but tensors may live longer. */
+    /* Observers stand beside the graph, not in it: what reads a tensor reads it past them. */
     bool observe_beside;
     const oq_str *extra_outputs; /* tensors of the main graph that become outputs behind its own */
     size_t n_extra_outputs;

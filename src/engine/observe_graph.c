@@ -147,7 +147,7 @@ static onq_code observe_made(observing *o, const oq_graph *g, oq_str *output, no
 static onq_code observe_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     observing *o = ctx;
     (void)owner;
-    node_list first = {0}, all = {0};
+    node_list first = {0}, all = {0}, beside = {0};
     for (size_t i = 0; i < g->input.n; i++)
         OQ_TRY(observe_given(o, g->input.v[i]->name, &first, err));
     for (size_t i = 0; i < g->initializer.n; i++)
@@ -157,8 +157,13 @@ static onq_code observe_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error 
         if (!OQ_PUSH(o->arena, &all, n))
             return oq_fail_nomem(err);
         for (size_t k = 0; k < n->output.n; k++)
-            OQ_TRY(observe_made(o, g, &n->output.v[k], &all, err));
+            OQ_TRY(observe_made(o, g, &n->output.v[k], o->beside ? &beside : &all, err));
     }
+    /* The runtime starts with the last node that nothing reads and what that needs. In this order an observer
+     * runs as soon as its tensor is there, and the tensor need not live until the end. */
+    while (beside.n > 0)
+        if (!OQ_PUSH(o->arena, &all, beside.v[--beside.n]))
+            return oq_fail_nomem(err);
     /* Rewire what was there before the observers, which must keep reading the old names. */
     if (o->changed.n > 0)
         OQ_TRY(rewire(o, g, 0, err));
