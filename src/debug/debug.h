@@ -145,9 +145,11 @@ typedef struct oq_dbg_unmatched {
 /* A graph output of both models. */
 typedef struct oq_dbg_output {
     oq_str name;
-    oq_sums plain;     /* float against the quantized model without optimisation */
-    oq_sums optimised; /* and with the runtime's own */
-    uint64_t rows, same_plain, same_optimised; /* top-1 along the last axis */
+    oq_sums plain; /* float against the quantized model without optimisation */
+    /* The first samples again, as the runtime optimises the model, and without: */
+    oq_sums optimised, beside;
+    uint64_t rows, same_plain; /* top-1 along the last axis */
+    uint64_t rows_optimised, same_optimised;
 } oq_dbg_output;
 
 typedef struct oq_debug {
@@ -161,8 +163,10 @@ typedef struct oq_debug {
     OQ_VEC(oq_dbg_output) outputs;
     bool histograms; /* wanted */
     uint64_t n_samples;
-    bool has_kernel;   /* the optimised run was done */
-    uint32_t *ranking; /* weights first: index, or weights.n + index of an activation */
+    bool has_kernel;    /* the optimised run was done */
+    uint64_t n_kernel;  /* samples it had */
+    bool cpu_saturates; /* 16-bit sums of two products: of this machine, unless a test says so */
+    uint32_t *ranking;  /* weights first: index, or weights.n + index of an activation */
     size_t n_ranking;
 } oq_debug;
 
@@ -191,8 +195,13 @@ onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err);
 /* Words for a reason, and what to try. */
 const char *oq_dbg_reason_text(oq_dbg_reason r);
 const char *oq_dbg_reason_advice(oq_dbg_reason r);
-/* The runtime's kernels lose what the arithmetic does not: the output that shows it, or NULL. */
+/* The output that loses most by the runtime's optimisation, or NULL; and the same if it is because sums
+ * of two products saturate (kernels.c). */
+const oq_dbg_output *oq_dbg_kernel_gap(const oq_debug *d);
 const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d);
+void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out);
+void oq_dbg_kernel_json(const oq_debug *d, oq_jw *w);
+bool oq_dbg_sums_saturate_here(void);
 
 /* ---- between the files of this folder */
 

@@ -111,9 +111,10 @@ static void outputs_json(oq_jw *w, const oq_debug *d) {
             oq_jw_real(w, "top1_agreement", (double)o->same_plain / (double)o->rows);
         if (o->optimised.n > 0) {
             oq_jw_real(w, "sqnr_optimised", oq_sums_sqnr(&o->optimised));
-            if (o->rows > 0)
+            oq_jw_real(w, "sqnr_beside", oq_sums_sqnr(&o->beside)); /* of the same samples */
+            if (o->rows_optimised > 0)
                 oq_jw_real(w, "top1_agreement_optimised",
-                           (double)o->same_optimised / (double)o->rows);
+                           (double)o->same_optimised / (double)o->rows_optimised);
         }
         oq_jw_end_object(w);
     }
@@ -149,7 +150,7 @@ void oq_debug_json(const oq_debug *d, oq_jw *w) {
     if (d->n_samples > 0)
         outputs_json(w, d);
     if (d->has_kernel)
-        oq_jw_bool(w, "kernel_saturation", oq_dbg_kernel_loss(d) != NULL);
+        oq_dbg_kernel_json(d, w);
 }
 
 /* ---- text ---- */
@@ -202,41 +203,6 @@ static void row(const oq_debug *d, uint32_t at, oq_buf *out) {
     oq_buf_addc(out, '\n');
 }
 
-static void kernel_text(const oq_debug *d, oq_buf *out) {
-    const oq_dbg_output *o = oq_dbg_kernel_loss(d);
-    size_t n = 0;
-    for (size_t i = 0; i < d->weights.n; i++)
-        n += d->weights.v[i].hot_pairs > 0;
-    if (o == NULL) {
-        oq_buf_adds(out, "\nThe runtime's optimised kernels do not saturate on this machine");
-        oq_buf_addf(
-            out,
-            n > 0 ? "; on x86 CPUs without VNNI sums of two\nproducts can pass 16 bits in %zu "
-                    "layers (--json names them; --reduce_range avoids it).\n"
-                  : ".\n",
-            n);
-        return;
-    }
-    oq_buf_addf(
-        out,
-        "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in float "
-        "%.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 products, on x86 "
-        "CPUs without VNNI\n(AVX2, AVX-512 before Cascade Lake; not ARM). --reduce_range mends it. "
-        "Layers that can pass 16 bits:\n",
-        oq_sums_sqnr(&o->optimised), oq_sums_sqnr(&o->plain));
-    for (size_t i = 0, shown = 0; i < d->weights.n && shown < 20; i++) {
-        const oq_dbg_weight *w = &d->weights.v[i];
-        if (w->hot_pairs == 0)
-            continue;
-        oq_buf_adds(out, "  ");
-        name(out, w->node, 44);
-        oq_buf_addf(out, "  %.2f %% of the pairs\n", 100 * (double)w->hot_pairs / (double)w->pairs);
-        shown++;
-    }
-    if (n > 20)
-        oq_buf_addf(out, "  and %zu more\n", n - 20);
-}
-
 void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
     oq_buf_addf(out, "%zu weights", d->weights.n);
     if (d->n_samples > 0)
@@ -266,5 +232,5 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
     if (most > 0 && d->n_ranking > most)
         oq_buf_addf(out, "and %zu more (--top 0 shows all)\n", d->n_ranking - most);
     if (d->has_kernel)
-        kernel_text(d, out);
+        oq_dbg_kernel_text(d, out);
 }

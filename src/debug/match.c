@@ -14,7 +14,8 @@
 #include <math.h>
 
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
-    *d = (oq_debug){.env = env, .truth = truth, .made = made};
+    *d = (oq_debug){
+        .env = env, .truth = truth, .made = made, .cpu_saturates = oq_dbg_sums_saturate_here()};
     oq_arena_init(&d->arena, &env->alloc);
 }
 

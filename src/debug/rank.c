@@ -10,9 +10,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 #define EXCESS_FAULT   9.0    /* dB: more than one bit and a half below what the type can do */
 #define SMALLEST_RANGE 1.1e-4 /* quantizers widen ranges to 1e-4 */
@@ -194,43 +191,4 @@ onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
     }
     d->n_ranking = n;
     return ONQ_OK;
-}
-
-/* Sums of two u8 x s8 products are kept in 16 bits by x86 CPUs without VNNI only. */
-static bool sums_saturate_here(void) {
-#if defined(__x86_64__)
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & (1u << 11)) != 0)
-        return false; /* AVX512_VNNI */
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0)
-        return false; /* AVX_VNNI */
-    return true;
-#else
-    return false;
-#endif
-}
-
-static bool any_hot(const oq_debug *d) {
-    for (size_t i = 0; i < d->weights.n; i++)
-        if (d->weights.v[i].hot_pairs > 0)
-            return true;
-    return false;
-}
-
-const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d) {
-    const oq_dbg_output *worst = NULL;
-    double most = 3; /* dB */
-    if (!sums_saturate_here() || !any_hot(d))
-        return NULL;
-    for (size_t i = 0; d->has_kernel && i < d->outputs.n; i++) {
-        const oq_dbg_output *o = &d->outputs.v[i];
-        if (o->plain.n == 0 || o->optimised.n == 0)
-            continue;
-        const double gap = oq_sums_sqnr(&o->plain) - oq_sums_sqnr(&o->optimised);
-        if (gap > most) {
-            most = gap;
-            worst = o;
-        }
-    }
-    return worst;
 }

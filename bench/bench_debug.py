@@ -1,0 +1,153 @@
+"""bench_debug.py - `onq debug` beside running both models bare, in memory over the number of samples, the size and opening
+of a large report, and beside the reference's qdq_loss_debug.
+
+Budgets: at most 1.3 times both models bare (graph optimisation off, as the debugger and the reference run them); memory flat
+in the number of samples; the report of a model of 5,000 nodes below 20 MB and open within 2 seconds; faster than the
+reference. Bare runs wait busily between nodes and the debugger does not, so CPU and wall time are both shown; the
+budget is on the median wall time of rounds in turn.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "tests" / "parity")]
+from measure import Budgets, once, rounds  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build"))
+ONQ = os.environ.setdefault("ONQ", str(BUILD / "onq"))
+os.environ.setdefault("ONQ_ROOT", str(ROOT))
+PYTHON = str(BUILD / "venv" / "bin" / "python")
+MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+ROUNDS = int(os.environ.get("ONQ_ROUNDS", "5"))
+FOLDER = BUILD / "bench" / "debug"
+SAMPLES = {"efficientnet_lite0": 24, "minilm": 32, "digits_cnn": 1024, "ppocr_cls": 32, "tiny_llama": 32}
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+REFERENCE = """
+import sys, numpy as np, onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug as r
+class Reader(CalibrationDataReader):
+    def __init__(self, inputs):
+        rng = np.random.default_rng(1)
+        kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+        one = lambda i: rng.integers(0, 2, [d if isinstance(d, int) else 1 for d in i.shape]).astype(kinds[i.type])
+        self.samples = iter([{i.name: one(i) for i in inputs} for _ in range(int(sys.argv[4]))])
+    def get_next(self):
+        return next(self.samples, None)
+got = []
+for i, m in enumerate(sys.argv[1:3]):
+    a = sys.argv[3] + f"/augmented{i}.onnx"
+    r.modify_model_output_intermediate_tensors(m, a)
+    inputs = onnxruntime.InferenceSession(m, providers=["CPUExecutionProvider"]).get_inputs()
+    got.append(r.collect_activations(a, Reader(inputs)))
+match = r.create_activation_matching(got[1], got[0])
+for m in match.values():
+    r.compute_signal_to_quantization_noice_ratio(m["pre_qdq"], m["post_qdq"])
+    if "float" in m:
+        r.compute_signal_to_quantization_noice_ratio(m["float"], m["post_qdq"])
+weights = r.create_weight_matching(sys.argv[1], sys.argv[2])
+r.compute_weight_error({k: v for k, v in weights.items() if v["float"].ndim})
+"""
+
+
+def quantized(name):
+    path, out = MODELS / name / "model.onnx", FOLDER / f"{name}.onnx"
+    if not path.exists():
+        print(f"{name}: no such model in {MODELS}")
+        return None, None
+    subprocess.run([ONQ, "static", "-q", "-i", path, "-o", out, "--data", path.parent, "--limit", "2"], check=True)
+    return path, out
+
+
+def debug(path, out, n, *more):
+    return [ONQ, "debug", "-q", "--float_model", path, "--qdq_model", out, "--data", f"random:{n}:1", *more]
+
+
+def times(name, n, budgets):
+    path, out = quantized(name)
+    if path is None:
+        return
+    bare = [ONQ, "run", "-q", "--data", f"random:{n}:1", "--optimization", "none"]
+    got = rounds({"float model": [*bare, path], "quantized model": [*bare, out],
+                  "debug": debug(path, out, n, "--no_kernel_check"), "debug with kernels": debug(path, out, n)}, ROUNDS)
+    print(f"{name}, {n} samples")
+    for k, c in got.items():
+        print(f"  {k:20s} {c}")
+    both = got["float model"].wall + got["quantized model"].wall
+    cpu = got["float model"].cpu + got["quantized model"].cpu
+    print(f"  CPU {got['debug'].cpu / cpu:.2f} x both bare, with the optimised run {got['debug with kernels'].cpu / cpu:.2f} x")
+    budgets.check(f"{name}: time of both models bare", got["debug"].wall / both, 1.3, "x")
+    budgets.check(f"{name}: the same with the optimised run", got["debug with kernels"].wall / both, 1.3, "x")
+
+
+def memory(name, budgets):
+    path, out = quantized(name)
+    if path is None:
+        return
+    peaks = [once(debug(path, out, n)).peak for n in (8, 64, 512)]
+    print(f"{name}: " + ", ".join(f"{n} samples {p:.0f} MiB" for n, p in zip((8, 64, 512), peaks)))
+    budgets.check(f"{name}: memory of 512 samples over 8", peaks[2] / peaks[0], 1.1, "x")
+
+
+def reference(name, n, budgets):
+    path, out = quantized(name)
+    if path is None:
+        return
+    mine = rounds({"debug": debug(path, out, n)}, 3)["debug"]
+    theirs = once([PYTHON, "-c", REFERENCE, path, out, FOLDER, n])
+    print(f"{name}, {n} samples, weights and activations\n  onq debug  {mine}\n  reference  {theirs}")
+    if theirs.status == 0:
+        budgets.check(f"{name}: CPU of the reference", mine.cpu / theirs.cpu, 0.5, "x")
+        budgets.check(f"{name}: memory of the reference", mine.peak / theirs.peak, 0.5, "x")
+
+
+def large(budgets):
+    from test_report import large_models
+
+    path, out = large_models(FOLDER, 5000)
+    page = FOLDER / "page.html"
+    cost = once(debug(path, out, 2, "--no_kernel_check", "-o", page))
+    print(f"5,000 nodes: {cost}")
+    budgets.check("report of 5,000 nodes: size", page.stat().st_size / 1e6, 20, "MB")
+    if BROWSER is None:
+        print("  no Chromium: the report is not opened")
+        return
+    text = page.read_text()
+    test = FOLDER / "page.test.html"
+    end = text.rindex("</body>")
+    test.write_text(text[:end] + '<script>document.body.append(Object.assign(document.createElement("pre"), {id: "seen", '
+                    "textContent: JSON.stringify(performance.now())}))</script>" + text[end:])
+    seen = []
+    for _ in range(3):
+        done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                               f"--user-data-dir={FOLDER / 'profile'}", "--dump-dom", test.as_uri()],
+                              capture_output=True, text=True, timeout=120)
+        seen.append(json.loads(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout).group(1)) / 1000)
+    budgets.check("report of 5,000 nodes: opens in", min(seen), 2, "s")
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    budgets = Budgets()
+    if not MODELS.is_dir():
+        print(f"no models in {MODELS}")
+        sys.exit(77)
+    begin = time.monotonic()
+    for name, n in SAMPLES.items():
+        times(name, n, budgets)
+    memory("digits_cnn", budgets)
+    memory("tiny_llama", budgets)
+    reference("digits_cnn", 256, budgets)
+    reference("efficientnet_lite0", 4, budgets)
+    large(budgets)
+    print(f"  {time.monotonic() - begin:.0f} s in all")
+    budgets.close()
+
+
+main()

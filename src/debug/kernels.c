@@ -1,0 +1,118 @@
+/*
+ * kernels.c — loss that is not quantization but the runtime's integer kernels.
+ *
+ * x86 CPUs without VNNI add two products of a u8 and an s8 in 16 bits, which saturate. The model's
+ * arithmetic (optimisation off: float between pairs) does not show it, the fused model does: a gap
+ * between both on the same samples, on such a CPU, with weights that can reach it, is that.
+ * reduce_range mends it.
+ */
+#include "debug/debug.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define GAP          3.0 /* dB between both runs that are worth a word */
+#define LAYERS_SHOWN 20
+
+bool oq_dbg_sums_saturate_here(void) {
+#if defined(__x86_64__)
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & (1u << 11)) != 0)
+        return false; /* AVX512_VNNI */
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0)
+        return false; /* AVX_VNNI */
+    return true;
+#else
+    return false;
+#endif
+}
+
+static size_t hot_layers(const oq_debug *d) {
+    size_t n = 0;
+    for (size_t i = 0; i < d->weights.n; i++)
+        n += d->weights.v[i].hot_pairs > 0;
+    return n;
+}
+
+const oq_dbg_output *oq_dbg_kernel_gap(const oq_debug *d) {
+    const oq_dbg_output *worst = NULL;
+    double most = GAP;
+    for (size_t i = 0; d->has_kernel && i < d->outputs.n; i++) {
+        const oq_dbg_output *o = &d->outputs.v[i];
+        if (o->beside.n == 0 || o->optimised.n == 0)
+            continue;
+        const double gap = oq_sums_sqnr(&o->beside) - oq_sums_sqnr(&o->optimised);
+        if (gap > most) {
+            most = gap;
+            worst = o;
+        }
+    }
+    return worst;
+}
+
+const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d) {
+    return d->cpu_saturates && hot_layers(d) > 0 ? oq_dbg_kernel_gap(d) : NULL;
+}
+
+/* ---- words ---- */
+
+static void layers_text(const oq_debug *d, size_t most, oq_buf *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < d->weights.n; i++) {
+        const oq_dbg_weight *w = &d->weights.v[i];
+        if (w->hot_pairs == 0 || n++ >= most)
+            continue;
+        oq_buf_adds(out, "  ");
+        oq_buf_add_safe(out, w->node.n > 0 ? w->node : w->name);
+        oq_buf_addf(out, "  %.2f %% of the pairs\n", 100 * (double)w->hot_pairs / (double)w->pairs);
+    }
+    if (n > most)
+        oq_buf_addf(out, "  and %zu more (--json names them)\n", n - most);
+}
+
+void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out) {
+    const oq_dbg_output *gap = oq_dbg_kernel_gap(d), *loss = oq_dbg_kernel_loss(d);
+    const size_t n = hot_layers(d);
+    if (loss != NULL) {
+        oq_buf_addf(
+            out,
+            "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in "
+            "float %.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 "
+            "products, on x86 CPUs without VNNI like\nthis one (AVX2, AVX-512 before Cascade "
+            "Lake; not ARM). --reduce_range mends it. Layers that can pass\n16 bits:\n",
+            oq_sums_sqnr(&loss->optimised), oq_sums_sqnr(&loss->beside));
+        layers_text(d, LAYERS_SHOWN, out);
+        return;
+    }
+    if (gap != NULL)
+        oq_buf_addf(out,
+                    "\nWith the runtime's optimisation the output keeps %.1f dB, without it %.1f "
+                    "dB; 16-bit "
+                    "sums are not the\ncause (%s).\n",
+                    oq_sums_sqnr(&gap->optimised), oq_sums_sqnr(&gap->beside),
+                    d->cpu_saturates ? "no weights reach them" : "this CPU has none");
+    else
+        oq_buf_adds(out, "\nThe runtime's optimised kernels lose nothing more on this machine.\n");
+    if (n == 0)
+        return;
+    oq_buf_adds(out,
+                "On x86 CPUs without VNNI (AVX2, AVX-512 before Cascade Lake) sums of two products "
+                "can pass 16 bits in:\n");
+    layers_text(d, 5, out);
+    oq_buf_adds(out, "--reduce_range avoids it there.\n");
+}
+
+void oq_dbg_kernel_json(const oq_debug *d, oq_jw *w) {
+    oq_jw_bool(w, "kernel_saturation", oq_dbg_kernel_loss(d) != NULL);
+    oq_jw_begin_object(w, "kernels");
+    oq_jw_bool(w, "cpu_saturates", d->cpu_saturates);
+    oq_jw_uint(w, "samples", d->n_kernel);
+    oq_jw_begin_array(w, "layers_past_16_bits");
+    for (size_t i = 0; i < d->weights.n; i++)
+        if (d->weights.v[i].hot_pairs > 0)
+            oq_jw_str(w, NULL,
+                      d->weights.v[i].node.n > 0 ? d->weights.v[i].node : d->weights.v[i].name);
+    oq_jw_end_array(w);
+    oq_jw_end_object(w);
+}
