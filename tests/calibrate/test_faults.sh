@@ -81,15 +81,23 @@ fails "test_data_set_7" "$ONQ" calibrate -i model.onnx --data data -o out.json -
 # A sample that vanishes while the job runs.
 cp "$model/test_data_set_7/input_0.pb" data/test_data_set_7/input_0.pb
 for i in $(seq 20 900); do ln -s "$(realpath data)/test_data_set_$((i % 20))" "data/test_data_set_$i"; done
-"$ONQ" calibrate -i model.onnx --data data -o out.json --method percentile --memory 0 --quiet 2>err &
+"$ONQ" calibrate -i model.onnx --data data -o out.json --method percentile --checkpoint state --quiet 2>err &
 pid=$!
-sleep 0.15
+# The first checkpoint tells that samples run: the folder was listed before.
+for _ in $(seq 500); do [ -e state ] && break; sleep 0.02; done
 rm data/test_data_set_880
 status=0
 wait $pid || status=$?
 [ "$status" = 1 ] || { echo "status $status"; cat err; exit 1; }
 grep -q test_data_set_880 err
 [ "$(cat out.json)" = old ]
+# With the sample back the job goes on where it was.
+cp -r "$model/test_data_set_0" data/test_data_set_880
+"$ONQ" calibrate -i model.onnx --data data -o out.json --method percentile --checkpoint state --verbose 2>err
+grep -q 'going on after sample' err
+"$ONQ" calibrate -i model.onnx --data data -o want.json --method percentile --quiet
+cmp want.json out.json
+[ ! -e state ]
 
 # No room: the old result stays and nothing lies beside it.
 mkdir full

@@ -62,3 +62,19 @@ status=0
 ranks 2 calibrate -i model.onnx --data "$model" --limit 4 -o no/such/folder/x.json >out 2>err || status=$?
 [ "$status" = 1 ] && grep -q '^onq-mpi: error: rank 0 of 2: .*no/such/folder' err || { cat err; exit 1; }
 [ -z "$(find tmp -mindepth 1 -name '*onq-mpi*')" ] || { ls -A tmp; exit 1; }
+
+# A rank that is killed: the job ends, and nothing is written.
+mpirun -n 3 "$program" calibrate -i model.onnx --data random:1000000 -o got.json --quiet >out 2>err &
+pid=$!
+for _ in $(seq 500); do
+    victim=$(pgrep -P "$pid" -x onq-mpi | tail -n 1) || true
+    [ -z "$victim" ] || break
+    sleep 0.02
+done
+[ -n "$victim" ] || { echo "no rank was started"; kill $pid; exit 1; }
+sleep 0.3
+kill -KILL "$victim"
+status=0
+wait $pid || status=$?
+[ "$status" != 0 ]
+[ ! -e got.json ]

@@ -9,7 +9,9 @@
 #include "scratch.h"
 #include "testing.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static onq_error err;
@@ -289,6 +291,34 @@ static void test_memory_is_constant(void **state) {
     assert_true(many.peak < 8u * 800000);
 }
 
+/* Samples along the first axis of an .npy file that is written to, or cut short, behind the first of them. */
+static void test_array_that_changes(void **state) {
+    world *w = *state;
+    char bytes[128 + 4 * 2 * 8] = "\x93NUMPY\x01";
+    bytes[8] = 118;
+    memset(bytes + 10, ' ', 118);
+    const char header[] = "{'descr': '<i8', 'fortran_order': False, 'shape': (4, 2), }";
+    memcpy(bytes + 10, header, sizeof header - 1);
+    bytes[127] = '\n';
+    const oq_sample *s = NULL;
+    for (int cut = 0; cut < 2; cut++) {
+        scratch_file(&w->s, "x.npy", bytes, sizeof bytes);
+        const char *path = scratch_path(&w->s, "x.npy");
+        const oq_source_options o = {.spec = path, .model = w->b.m, .no_thread = true};
+        assert_ok(open_source(w, &o), err);
+        assert_int_equal(oq_source_count(w->src), 4);
+        assert_ok(oq_source_next(w->src, &s, &err), err);
+        assert_int_equal(s->inputs[0].count, 2);
+        const struct timespec then[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+        if (cut)
+            assert_int_equal(truncate(path, sizeof bytes - 1), 0);
+        else
+            assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+        assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_READ, err,
+                     cut ? "bytes while it was read" : "was written to while it was read");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_limit_and_shares, setup, teardown),
@@ -297,6 +327,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_misfits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_callback, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_array_that_changes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_oom_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_is_constant, setup, teardown),
     };
