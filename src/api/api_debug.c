@@ -19,6 +19,10 @@ static const onq_option_info rows[] = {
             "Do not run the quantized model a second time as the runtime optimises it."),
     OQ_FLAG("sensitivity", 0, "",
             "Measure the outputs with each node alone quantized (QDQ models; needs --data)."),
+    OQ_LIST("groups", 0, "group_by", "GROUP...",
+            "With --sensitivity and --bisect, nodes to try as one: op_type, block (by the name up "
+            "to its first part "
+            "with a number), or names and patterns (re:^/layer1/), each of them a group."),
     OQ_FLAG("bisect", 0, "",
             "Find the least set of nodes to exclude for --target_sqnr or --target_agreement."),
     OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB",
@@ -26,8 +30,8 @@ static const onq_option_info rows[] = {
     OQ_REAL("target_agreement", 0, "", "", "0..100", "PERCENT",
             "How often the largest output must stay the same; up to 1 it is read as a fraction."),
     OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
-            "Write the result of --bisect as an overrides file: 16 bits for the tensors of these "
-            "nodes."),
+            "Write the result of --bisect, or the worst node or group of --sensitivity, as an "
+            "overrides file: 16 bits for the tensors of these nodes."),
     OQ_PATH("data_root", 0, "", "DIR",
             "A further folder that external data may lie in; links to it are followed."),
 };
@@ -53,8 +57,10 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
                        "--bisect needs --target_sqnr DB or --target_agreement PERCENT");
     if (target && !bisect)
         return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement go with --bisect");
-    if (oq_opt_is_set(o, "overrides") && !bisect)
-        return oq_fail(err, ONQ_E_OPTION, "--overrides goes with --bisect");
+    if (oq_opt_is_set(o, "groups") && !bisect && !oq_opt_flag(o, "sensitivity"))
+        return oq_fail(err, ONQ_E_OPTION, "--groups goes with --sensitivity or --bisect");
+    if (oq_opt_is_set(o, "overrides") && !bisect && !oq_opt_flag(o, "sensitivity"))
+        return oq_fail(err, ONQ_E_OPTION, "--overrides goes with --sensitivity or --bisect");
     if ((bisect || oq_opt_flag(o, "sensitivity")) && !oq_opt_is_set(o, "data"))
         return oq_fail(err, ONQ_E_OPTION, "--%s needs --data SOURCE",
                        bisect ? "bisect" : "sensitivity");
@@ -101,6 +107,7 @@ static onq_code search(debugging *g, onq_error *err) {
         const double p = oq_opt_real(o, "target_agreement");
         t.agreement = p > 1 ? p / 100 : p;
     }
+    t.groups = oq_opt_list(o, "groups", &t.n_groups);
     t.most_samples = oq_opt_is_set(o, "limit") ? UINT64_MAX : SEARCH_SAMPLES;
     oq_dbg_search s;
     OQ_TRY(oq_debug_search(&g->d, &g->run, &t, &s, err));

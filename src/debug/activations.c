@@ -1,9 +1,9 @@
 /*
  * activations.c — both models run over the same samples; their tensors are compared as they pass.
  *
- * For each sample the float model runs first and the tensors that matter are kept; then the quantized model, and
- * each tensor is compared the moment it is there. Optimisation is off in both, as in the reference's
- * collect_activations. Nothing but sums is kept from one sample to the next.
+ * For each sample the float model runs first and the tensors that matter are kept; then the
+ * quantized model, and each tensor is compared the moment it is there. Optimisation is off in both,
+ * as in the reference's collect_activations. Nothing but sums is kept from one sample to the next.
  */
 #include "debug/passes.h"
 #include "debug/weights.h"

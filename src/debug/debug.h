@@ -1,10 +1,10 @@
 /*
  * debug.h — where a quantized model loses its accuracy.
  *
- * A float model and what was made of it are matched tensor by tensor (match.c), weights are dequantized and
- * compared (weights.c), both models run over the same samples and their tensors are compared as they pass
- * (activations.c), and what was found is put in order with a reason in words (rank.c). report.c writes
- * the page, debug_json.c the numbers.
+ * A float model and what was made of it are matched tensor by tensor (match.c), weights are
+ * dequantized and compared (weights.c), both models run over the same samples and their tensors are
+ * compared as they pass (activations.c), and what was found is put in order with a reason in words
+ * (rank.c). report.c writes the page, debug_json.c the numbers.
  *
  *     oq_debug d;
  *     oq_debug_init(&d, env, float_model, quantized_model);
@@ -15,9 +15,9 @@
  *     oq_debug_json(&d, &writer);
  *     oq_debug_release(&d);
  *
- * Matching follows the reference's create_weight_matching and create_activation_matching by name, and
- * goes on where that ends: integer operators, weight-only blocks, and the place in the graph where names differ.
- * Memory: the float tensors of one sample, whatever the number of samples.
+ * Matching follows the reference's create_weight_matching and create_activation_matching by name,
+ * and goes on where that ends: integer operators, weight-only blocks, and the place in the graph
+ * where names differ. Memory: the float tensors of one sample, whatever the number of samples.
  */
 #ifndef OQ_DEBUG_DEBUG_H
 #define OQ_DEBUG_DEBUG_H
@@ -88,13 +88,12 @@ typedef struct oq_dbg_weight {
     oq_dtype type;
     oq_sums sums;
     double sqnr;
-    double
-        reference_sqnr; /* as the reference gives it where its integers wrap around; NAN: the same */
-    float lo, hi;       /* of the float values */
-    double q_lo, q_hi;  /* representable; of the widest channel */
-    double saturated;   /* share of values clipped */
-    double ideal;       /* dB of a min-max scale of the same kind */
-    uint64_t n_channels; /* of the axis that is or could be per channel */
+    double reference_sqnr; /* the reference's, where its integers wrap around; NAN: the same */
+    float lo, hi;          /* of the float values */
+    double q_lo, q_hi;     /* representable; of the widest channel */
+    double saturated;      /* share of values clipped */
+    double ideal;          /* dB of a min-max scale of the same kind */
+    uint64_t n_channels;   /* of the axis that is or could be per channel */
     float *channel_lo, *channel_hi;
     double *channel_sqnr;
     uint64_t worst_channel;
@@ -111,8 +110,7 @@ typedef struct oq_dbg_act {
     oq_str op;        /* that makes it in the quantized model */
     bool integer;     /* post is the integer tensor itself */
     bool by_place;    /* matched by its place in the graph */
-    bool
-        plain_pair; /* both nodes of the pair have the same parameters: what comes out is known when it goes in */
+    bool plain_pair;  /* both nodes have the same parameters, so the input tells the output */
     oq_dtype type;
     float *scale; /* n of them */
     int32_t *zero;
@@ -195,8 +193,8 @@ onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err);
 /* Words for a reason, and what to try. */
 const char *oq_dbg_reason_text(oq_dbg_reason r);
 const char *oq_dbg_reason_advice(oq_dbg_reason r);
-/* The output that loses most by the runtime's optimisation, or NULL; and the same if it is because sums
- * of two products saturate (kernels.c). */
+/* The output that loses most by the runtime's optimisation, or NULL; and the same if it is because
+ * sums of two products saturate (kernels.c). */
 const oq_dbg_output *oq_dbg_kernel_gap(const oq_debug *d);
 const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d);
 void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out);
@@ -207,8 +205,9 @@ bool oq_dbg_sums_saturate_here(void);
 
 /* Adds a row to `unmatched`. */
 onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);
-/* Where tensors of one graph stand in the other, when names differ (place.c). Both graphs are indexed; the result
- * gives, for a tensor of the quantized model, the tensor of the float model at the same place. */
+/* Where tensors of one graph stand in the other, when names differ (place.c). Both graphs are
+ * indexed; the result gives, for a tensor of the quantized model, the tensor of the float model at
+ * the same place. */
 typedef struct oq_dbg_places oq_dbg_places;
 onq_code oq_dbg_places_build(oq_debug *d, oq_dbg_places **out, onq_error *err);
 /* p == NULL: none. */

@@ -1,10 +1,10 @@
 /*
  * match.c — which activation of the quantized model is which tensor of the float model.
  *
- * Pairs of QuantizeLinear and DequantizeLinear are named as the reference's create_activation_matching names them: X
- * and X_DequantizeLinear_Output (or ..._Output_1), X_QuantizeLinear_Input and X; other pairs by the tensor
- * that goes in. Integer operators have no pairs: there the integer tensor itself is dequantized with the scale
- * its operator gives it.
+ * Pairs of QuantizeLinear and DequantizeLinear are named as the reference's
+ * create_activation_matching names them: X and X_DequantizeLinear_Output (or ..._Output_1),
+ * X_QuantizeLinear_Input and X; other pairs by the tensor that goes in. Integer operators have no
+ * pairs: there the integer tensor itself is dequantized with the scale its operator gives it.
  */
 #include "debug/debug.h"
 
@@ -241,7 +241,8 @@ static const out_row *out_row_of(const oq_node *n) {
     return NULL;
 }
 
-/* The node whose parameters hold for `name`, going back through operators that only move numbers. */
+/* The node whose parameters hold for `name`, going back through operators that only move
+ * numbers. */
 static const oq_node *params_node(const oq_index *ix, oq_str name, const out_row **row) {
     for (unsigned steps = 0; steps < 64; steps++) {
         const oq_node *n = oq_index_producer(ix, name);

@@ -1,9 +1,9 @@
 /*
  * match_weights.c — which initializer of the quantized model is which weight of the float model.
  *
- * Names first, as the reference's create_weight_matching: W_quantized is W; also the endings that the weight-only
- * quantizers give. Else the weight at the same input of the node at the same place. A row of the table
- * below says where an operator keeps a weight and its parameters.
+ * Names first, as the reference's create_weight_matching: W_quantized is W; also the endings that
+ * the weight-only quantizers give. Else the weight at the same input of the node at the same place.
+ * A row of the table below says where an operator keeps a weight and its parameters.
  */
 #include "debug/debug.h"
 
@@ -176,7 +176,8 @@ static bool same_count(const oq_tensor *a, const oq_tensor *b) {
            x == y;
 }
 
-/* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the weight around. */
+/* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the
+ * weight around. */
 static void set_turned(const matching *m, oq_dbg_weight *w) {
     const oq_node *n = first_user(&m->d->truth_index, w->name, NULL);
     if (n == NULL || !oq_dbg_is_op(n, "Gemm") || oq_attr_int(n, "transB", 0) == 0 ||
@@ -230,7 +231,8 @@ static uint64_t count_of(const oq_tensor *t) {
     return t != NULL && oq_tensor_count(t, &n, NULL) == ONQ_OK ? n : 0;
 }
 
-/* The axis and blocks that a row and the shapes say; false when the scale does not fit the weight. */
+/* The axis and blocks that a row and the shapes say; false when the scale does not fit the
+ * weight. */
 static bool set_axis(oq_dbg_weight *w, const weight_row *row, const oq_node *n) {
     const int64_t rank = (int64_t)w->quantized->dims.n;
     const uint64_t n_scale = count_of(w->scale);

@@ -1,11 +1,12 @@
 /*
  * place.c — the same place in two graphs whose names differ.
  *
- * Every tensor gets a number made of the operators between it and the graph's inputs; constants do not count, nor
- * do operators that quantization or preprocessing puts in or folds away (QuantizeLinear, DequantizeLinear, Relu,
- * Clip, BatchNormalization, Identity ...). Tensors with the same number in both graphs are at the same place:
- * the first with the first and so on when both graphs have as many; else by operator, and the last stands for the
- * last (a Relu that went into the node before it).
+ * Every tensor gets a number made of the operators between it and the graph's inputs; constants do
+ * not count, nor do operators that quantization or preprocessing puts in or folds away
+ * (QuantizeLinear, DequantizeLinear, Relu, Clip, BatchNormalization, Identity ...). Tensors with
+ * the same number in both graphs are at the same place: the first with the first and so on when
+ * both graphs have as many; else by operator, and the last stands for the last (a Relu that went
+ * into the node before it).
  */
 #include "debug/debug.h"
 
@@ -141,7 +142,8 @@ static void join_run(oq_dbg_places *p, const mark *truth, size_t a, const mark *
         p->truth[made[k].value] = tx->values.v[truth[k].value].name;
     if (a <= b)
         return;
-    /* Some of the float graph's are gone: by operator in order, and the last stands for the last. */
+    /* Some of the float graph's are gone: by operator in order, and the last stands for the
+     * last. */
     for (size_t k = 0; k + 1 < b; k++) {
         size_t at = next;
         while (at < a && !oq_str_eq(op_of(tx, &truth[at]), op_of(mx, &made[k])))

@@ -1,10 +1,11 @@
 /*
  * rank.c — what loses most, worst first, and the likely reason.
  *
- * A weight is judged by its own noise; an activation by what its quantizer does to the float model's values, so
- * that a tensor is not blamed for what happened before it. The noise is compared with that of a plain min-max scale
- * of the same type over the same values (`ideal`). What loses much more than that has parameters that do not fit, and
- * comes first: it can be mended without another format.
+ * A weight is judged by its own noise; an activation by what its quantizer does to the float
+ * model's values, so that a tensor is not blamed for what happened before it. The noise is compared
+ * with that of a plain min-max scale of the same type over the same values (`ideal`). What loses
+ * much more than that has parameters that do not fit, and comes first: it can be mended without
+ * another format.
  */
 #include "debug/debug.h"
 

@@ -1,10 +1,11 @@
 /*
- * report.c — one HTML file with everything in it: the page (report.html) and the data as compact JSON.
+ * report.c — one HTML file with everything in it: the page (report.html) and the data as compact
+ * JSON.
  *
- * Rows are arrays, in the order that report.html names in COLUMNS. Histograms are base64 of OQ_DBG_BINS bytes each,
- * logarithms of the counts from 0 to 255; channel ranges are two bytes a channel, fractions of the tensor's range.
- * Names come from the model and may hold anything: inside the JSON every '<' is written \u003c, and the page
- * shows them as text only.
+ * Rows are arrays, in the order that report.html names in COLUMNS. Histograms are base64 of
+ * OQ_DBG_BINS bytes each, logarithms of the counts from 0 to 255; channel ranges are two bytes a
+ * channel, fractions of the tensor's range. Names come from the model and may hold anything: inside
+ * the JSON every '<' is written \u003c, and the page shows them as text only.
  */
 #include "debug/report.h"
 

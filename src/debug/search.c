@@ -1,11 +1,12 @@
 /*
  * search.c — see search.h.
  *
- * The quantized model's graph is edited in place for each try and put back: a DequantizeLinear that is not needed
- * becomes Identity over the float tensor, or the Relu or Clip that it stood for. Sessions clone the graph, so the edit lasts only while one is opened.
+ * The quantized model's graph is edited in place for each try and put back: a DequantizeLinear that
+ * is not needed becomes Identity over the float tensor, or the Relu or Clip that it stood for.
+ * Sessions clone the graph, so the edit lasts only while one is opened.
  *
- * Finding the least set: nodes in the order of what they cost alone; the shortest run of them that reaches the target,
- * by halving; then each of these is put back unless the target needs it.
+ * Finding the least set: nodes in the order of what they cost alone; the shortest run of them that
+ * reaches the target, by halving; then each of these is put back unless the target needs it.
  */
 #include "debug/search.h"
 
@@ -58,7 +59,8 @@ static bool goes_into_q(const oq_index *ix, const oq_node *n) {
     return false;
 }
 
-/* Reads dequantized tensors, and either gives its result to a quantizer or has a dequantized weight. */
+/* Reads dequantized tensors, and either gives its result to a quantizer or has a dequantized
+ * weight. */
 static bool is_quantized(const oq_index *ix, const oq_node *n) {
     bool reads = false, weight = false;
     if (is_dq(n) || oq_dbg_is_op(n, "QuantizeLinear"))
@@ -85,8 +87,7 @@ static onq_code find_nodes(searching *g, onq_error *err) {
         if (!is_quantized(ix, node) || node->name.n == 0)
             continue;
         g->place[i] = (uint32_t)g->s->nodes.n;
-        const oq_dbg_node row = {
-            .node = i, .name = node->name, .op = node->op_type, .sqnr = NAN, .agreement = NAN};
+        const oq_dbg_node row = {.node = i, .name = node->name, .op = node->op_type};
         if (!OQ_PUSH(g->arena, &g->s->nodes, row))
             return oq_fail_nomem(err);
     }
@@ -102,7 +103,8 @@ static onq_code add_owner(searching *g, pair *p, uint32_t node, onq_error *err) 
     return OQ_PUSH(g->arena, &p->owners, g->place[node]) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* A tensor of the float model's bytes, for the quantized model's graph; an input of what stands in. */
+/* A tensor of the float model's bytes, for the quantized model's graph; an input of what stands
+ * in. */
 static onq_code float_input(searching *g, oq_tensor *t, pair *p, onq_error *err) {
     oq_span raw = {0};
     OQ_TRY(oq_model_data(g->d->truth, t, &raw, err));
@@ -126,8 +128,8 @@ static oq_tensor *truth_constant(const oq_debug *d, oq_str name) {
     return a != NULL ? a->t : t;
 }
 
-/* A quantizer whose range begins at 0 makes a Relu needless, and the model has none then: without the pair it is
- * needed again. The same for Clip. */
+/* A quantizer whose range begins at 0 makes a Relu needless, and the model has none then: without
+ * the pair it is needed again. The same for Clip. */
 static onq_code stand_in(searching *g, const oq_map *acts, pair *p, oq_str pre, onq_error *err) {
     const oq_debug *d = g->d;
     if (!OQ_PUSH(g->arena, &p->inputs, pre))
@@ -345,13 +347,20 @@ static void exclude_all(searching *g, bool value) {
         g->excluded[i] = value;
 }
 
+static void set_unit(searching *g, size_t at, bool excluded) {
+    const oq_dbg_unit *u = &g->s->units.v[at];
+    for (size_t i = 0; i < u->nodes.n; i++)
+        g->excluded[u->nodes.v[i]] = excluded;
+}
+
 static onq_code each_alone(searching *g, onq_error *err) {
-    for (size_t i = 0; i < g->s->nodes.n; i++) {
-        oq_dbg_node *n = &g->s->nodes.v[i];
+    for (size_t i = 0; i < g->s->units.n; i++) {
+        oq_dbg_unit *u = &g->s->units.v[i];
         exclude_all(g, true);
-        g->excluded[i] = false;
-        OQ_TRY(measure(g, &n->sqnr, &n->agreement, err));
-        OQ_TRY(oq_progress(g->d->env, "nodes", i + 1, g->s->nodes.n, err));
+        set_unit(g, i, false);
+        OQ_TRY(measure(g, &u->sqnr, &u->agreement, err));
+        OQ_TRY(
+            oq_progress(g->d->env, g->s->grouped ? "groups" : "nodes", i + 1, g->s->units.n, err));
     }
     return ONQ_OK;
 }
@@ -382,10 +391,10 @@ static onq_code try_first(searching *g, const order_row *order, size_t n, bool *
     double sqnr = 0, agreement = 0;
     exclude_all(g, false);
     for (size_t i = 0; i < n; i++)
-        g->excluded[order[i].at] = true;
+        set_unit(g, order[i].at, true);
     OQ_TRY(measure(g, &sqnr, &agreement, err));
     *ok = is_reached(g, sqnr, agreement);
-    if (*ok || n == g->s->nodes.n) {
+    if (*ok || n == g->s->units.n) {
         g->s->found_sqnr = sqnr;
         g->s->found_agreement = agreement;
     }
@@ -394,15 +403,21 @@ static onq_code try_first(searching *g, const order_row *order, size_t n, bool *
 
 /* Puts back what the target does not need, the least costly first. */
 static onq_code thin_out(searching *g, const order_row *order, size_t n, onq_error *err) {
+    for (size_t i = 0; i < n; i++)
+        g->s->units.v[order[i].at].excluded = true;
     for (size_t i = n; i-- > 0;) {
         double sqnr = 0, agreement = 0;
-        g->excluded[order[i].at] = false;
+        g->s->units.v[order[i].at].excluded = false;
+        exclude_all(g, false);
+        for (size_t k = 0; k < g->s->units.n; k++) /* groups may share a node */
+            if (g->s->units.v[k].excluded)
+                set_unit(g, k, true);
         OQ_TRY(measure(g, &sqnr, &agreement, err));
         if (is_reached(g, sqnr, agreement)) {
             g->s->found_sqnr = sqnr;
             g->s->found_agreement = agreement;
         } else {
-            g->excluded[order[i].at] = true;
+            g->s->units.v[order[i].at].excluded = true;
         }
         OQ_TRY(oq_progress(g->d->env, "thin out", n - i, n, err));
     }
@@ -410,7 +425,7 @@ static onq_code thin_out(searching *g, const order_row *order, size_t n, onq_err
 }
 
 static onq_code bisect(searching *g, const order_row *order, onq_error *err) {
-    const size_t n = g->s->nodes.n;
+    const size_t n = g->s->units.n;
     size_t low = 0, high = n;
     bool ok = false;
     g->s->bisected = true;
@@ -429,8 +444,10 @@ static onq_code bisect(searching *g, const order_row *order, onq_error *err) {
     }
     g->s->reached = true;
     for (size_t i = 0; i < n; i++) {
-        g->s->nodes.v[i].excluded = g->excluded[i];
-        g->s->n_excluded += g->excluded[i];
+        const oq_dbg_unit *u = &g->s->units.v[i];
+        g->s->n_excluded += u->excluded;
+        for (size_t k = 0; u->excluded && k < u->nodes.n; k++)
+            g->s->nodes.v[u->nodes.v[k]].excluded = true;
     }
     return ONQ_OK;
 }
@@ -445,22 +462,23 @@ static onq_code search_all(searching *g, onq_error *err) {
             "%s: no named node with QuantizeLinear and DequantizeLinear around it; sensitivity and "
             "bisection need a QDQ model (--quant_format qdq)",
             g->d->made->path);
+    OQ_TRY(oq_dbg_search_units(s, g->target, g->arena, err));
     OQ_TRY(keep_outputs(g, err));
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));
     OQ_TRY(each_alone(g, err));
-    const size_t n = s->nodes.n;
+    const size_t n = s->units.n;
     order_row *order = OQ_NEW_ARRAY(g->arena, order_row, n);
-    oq_dbg_node *sorted = OQ_NEW_ARRAY(g->arena, oq_dbg_node, n);
+    oq_dbg_unit *sorted = OQ_NEW_ARRAY(g->arena, oq_dbg_unit, n);
     if (order == NULL || sorted == NULL)
         return oq_fail_nomem(err);
     for (uint32_t i = 0; i < n; i++)
-        order[i] = (order_row){s->nodes.v[i].sqnr, i};
+        order[i] = (order_row){s->units.v[i].sqnr, i};
     qsort(order, n, sizeof *order, by_sqnr);
     if (g->target->bisect)
         OQ_TRY(bisect(g, order, err));
     for (size_t i = 0; i < n; i++)
-        sorted[i] = s->nodes.v[order[i].at];
-    memcpy(s->nodes.v, sorted, n * sizeof *sorted);
+        sorted[i] = s->units.v[order[i].at];
+    memcpy(s->units.v, sorted, n * sizeof *sorted);
     return ONQ_OK;
 }
 

@@ -1,10 +1,11 @@
 /*
- * search.h — which nodes cost the accuracy: sensitivity node by node, and the least set to exclude for a target.
+ * search.h — which nodes cost the accuracy: sensitivity node by node, and the least set to exclude
+ * for a target.
  *
- * Works on the quantized model as it is (QDQ): a node is excluded by taking the pairs away that only it needs, as the
- * quantizer would have left them out. A tensor stays quantized as long as one node that reads or makes it is; a
- * weight's pair gives way to the float weight. Nothing is calibrated or quantized again, so the settings the model
- * was made with hold, whatever they were.
+ * Works on the quantized model as it is (QDQ): a node is excluded by taking the pairs away that
+ * only it needs, as the quantizer would have left them out. A tensor stays quantized as long as one
+ * node that reads or makes it is; a weight's pair gives way to the float weight. Nothing is
+ * calibrated or quantized again, so the settings the model was made with hold, whatever they were.
  */
 #ifndef OQ_DEBUG_SEARCH_H
 #define OQ_DEBUG_SEARCH_H
@@ -14,17 +15,27 @@
 typedef struct oq_dbg_node {
     uint32_t node; /* in the quantized model */
     oq_str name, op;
-    double sqnr;      /* of the outputs when this node alone is quantized; NAN: not measured */
-    double agreement; /* share of rows with the same largest value; NAN: no rows */
-    bool excluded;    /* in the set that was found */
+    bool excluded; /* in the set that was found */
 } oq_dbg_node;
+
+/* What is tried as one: a node, or a group of them. */
+typedef struct oq_dbg_unit {
+    oq_str name;            /* of the node or the group */
+    oq_str op;              /* of the node; of a group: its own, or empty when there are several */
+    OQ_VEC(uint32_t) nodes; /* in oq_dbg_search.nodes */
+    double sqnr;            /* of the outputs when this alone is quantized */
+    double agreement;       /* share of rows with the same largest value; NAN: no rows */
+    bool excluded;
+} oq_dbg_unit;
 
 typedef struct oq_dbg_search {
     const oq_debug *d;
-    OQ_VEC(oq_dbg_node) nodes;          /* sensitivity: the worst first */
+    OQ_VEC(oq_dbg_node) nodes;          /* every quantized node, in the graph's order */
+    OQ_VEC(oq_dbg_unit) units;          /* the worst first */
+    bool grouped;                       /* units are groups */
     double whole_sqnr, whole_agreement; /* of the model as it is */
     bool bisected, reached;
-    size_t n_excluded;
+    size_t n_excluded;                  /* units */
     double found_sqnr, found_agreement; /* with the set excluded */
     uint64_t n_runs;                    /* sessions opened */
     uint64_t n_samples;
@@ -35,14 +46,24 @@ typedef struct oq_dbg_target {
     double sqnr;      /* dB to reach; NAN: not asked for */
     double agreement; /* 0 to 1; NAN */
     uint64_t most_samples;
+    /* How nodes are grouped: "op_type"; "block", by the name up to its first part with a number; or
+     * names and patterns, each of them a group, other nodes are left as they are. None: each node
+     * is tried alone. */
+    const oq_str *groups;
+    size_t n_groups;
 } oq_dbg_target;
 
 /* `s` lives in d's arena. Call after oq_debug_match. The sources are read from their beginning. */
 onq_code oq_debug_search(oq_debug *d, const oq_debug_run *run, const oq_dbg_target *t,
                          oq_dbg_search *s, onq_error *err);
+/* Fills s->units from s->nodes (search_groups.c). */
+onq_code oq_dbg_search_units(oq_dbg_search *s, const oq_dbg_target *t, oq_arena *a, onq_error *err);
+/* "/encoder/layer.0" of "/encoder/layer.0/attention/MatMul". */
+oq_str oq_dbg_block_of(oq_str name);
 void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out);
 void oq_dbg_search_json(const oq_dbg_search *s, oq_jw *w);
-/* An overrides file that gives the tensors of the excluded nodes 16 bits. */
+/* An overrides file that gives the tensors of the excluded nodes (without bisection, of the worst
+ * unit) 16 bits. */
 void oq_dbg_search_overrides(const oq_dbg_search *s, oq_jw *w);
 
 #endif

@@ -40,62 +40,92 @@ static void quality(oq_buf *out, double sqnr, double agreement) {
         oq_buf_addf(out, ", same top-1 %.2f %%", 100 * agreement);
 }
 
-void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
-    oq_buf_addf(out,
-                "\nSensitivity over %llu samples; as it is: ", (unsigned long long)s->n_samples);
-    quality(out, s->whole_sqnr, s->whole_agreement);
-    oq_buf_adds(out, "\nOutputs when one node alone is quantized, worst first:\n");
-    for (size_t i = 0; i < s->nodes.n && (most == 0 || i < most); i++) {
-        const oq_dbg_node *n = &s->nodes.v[i];
-        oq_buf_adds(out, "  ");
-        if (isinf(n->sqnr))
-            oq_buf_adds(out, "   exact");
-        else
-            oq_buf_addf(out, "%5.1f dB", n->sqnr);
-        oq_buf_adds(out, n->excluded ? " *  " : "    ");
-        oq_buf_add_safe(out, n->name);
-        oq_buf_adds(out, " (");
-        oq_buf_add_safe(out, n->op);
-        oq_buf_adds(out, ")\n");
-    }
-    if (most > 0 && s->nodes.n > most)
-        oq_buf_addf(out, "  and %zu more (--top 0 shows all)\n", s->nodes.n - most);
-    if (!s->bisected)
-        return;
-    if (!s->reached) {
-        oq_buf_adds(out, "\nThe target is not reached even with every node excluded: ");
-        quality(out, s->found_sqnr, s->found_agreement);
-        oq_buf_addc(out, '\n');
-        return;
-    }
-    oq_buf_addf(out, "\nThe target is reached with %zu of %zu nodes excluded: ", s->n_excluded,
-                s->nodes.n);
-    quality(out, s->found_sqnr, s->found_agreement);
-    oq_buf_addc(out, '\n');
-    if (s->n_excluded == 0)
-        return;
+/* A ready list: of the set that was found, or of one unit. */
+static void exclude_text(const oq_dbg_search *s, const oq_dbg_unit *u, oq_buf *out) {
     oq_buf_adds(out, "--nodes_to_exclude");
-    for (size_t i = 0; i < s->nodes.n; i++) {
-        if (!s->nodes.v[i].excluded)
+    for (size_t i = 0; i < (u != NULL ? u->nodes.n : s->nodes.n); i++) {
+        const oq_dbg_node *n = &s->nodes.v[u != NULL ? u->nodes.v[i] : i];
+        if (u == NULL && !n->excluded)
             continue;
         oq_buf_addc(out, ' ');
-        shell_word(out, s->nodes.v[i].name);
+        shell_word(out, n->name);
     }
     oq_buf_addc(out, '\n');
 }
 
+static void unit_text(const oq_dbg_search *s, const oq_dbg_unit *u, oq_buf *out) {
+    oq_buf_adds(out, "  ");
+    if (isinf(u->sqnr))
+        oq_buf_adds(out, "   exact");
+    else
+        oq_buf_addf(out, "%5.1f dB", u->sqnr);
+    oq_buf_adds(out, u->excluded ? " *  " : "    ");
+    oq_buf_add_safe(out, u->name);
+    if (s->grouped)
+        oq_buf_addf(out, " (%zu node%s", u->nodes.n, u->nodes.n == 1 ? "" : "s");
+    if (u->op.n > 0 && !oq_str_eq(u->op, u->name)) {
+        oq_buf_adds(out, s->grouped ? ", " : " (");
+        oq_buf_add_safe(out, u->op);
+    }
+    oq_buf_adds(out, s->grouped || u->op.n > 0 ? ")\n" : "\n");
+}
+
+static void table_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
+    const char *what = s->grouped ? "group" : "node";
+    oq_buf_addf(out,
+                "\nSensitivity over %llu samples; as it is: ", (unsigned long long)s->n_samples);
+    quality(out, s->whole_sqnr, s->whole_agreement);
+    oq_buf_addf(out, "\nOutputs when one %s alone is quantized, worst first:\n", what);
+    for (size_t i = 0; i < s->units.n && (most == 0 || i < most); i++)
+        unit_text(s, &s->units.v[i], out);
+    if (most > 0 && s->units.n > most)
+        oq_buf_addf(out, "  and %zu more (--top 0 shows all)\n", s->units.n - most);
+    if (s->bisected || s->units.n == 0)
+        return;
+    oq_buf_addf(out, "Without the worst %s:\n", what);
+    exclude_text(s, &s->units.v[0], out);
+}
+
+void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
+    const char *what = s->grouped ? "group" : "node";
+    table_text(s, most, out);
+    if (!s->bisected)
+        return;
+    if (!s->reached) {
+        oq_buf_addf(out, "\nThe target is not reached even with every %s excluded: ", what);
+        quality(out, s->found_sqnr, s->found_agreement);
+        oq_buf_addc(out, '\n');
+        return;
+    }
+    oq_buf_addf(out, "\nThe target is reached with %zu of %zu %ss excluded: ", s->n_excluded,
+                s->units.n, what);
+    quality(out, s->found_sqnr, s->found_agreement);
+    oq_buf_addc(out, '\n');
+    if (s->n_excluded > 0)
+        exclude_text(s, NULL, out);
+}
+
+static void unit_json(const oq_dbg_search *s, const oq_dbg_unit *u, oq_jw *w) {
+    oq_jw_begin_object(w, NULL);
+    oq_jw_str(w, s->grouped ? "group" : "node", u->name);
+    if (u->op.n > 0)
+        oq_jw_str(w, "op_type", u->op);
+    oq_jw_real(w, "sqnr", u->sqnr); /* null: exact */
+    if (!isnan(u->agreement))
+        oq_jw_real(w, "top1_agreement", u->agreement);
+    if (s->grouped) {
+        oq_jw_begin_array(w, "nodes_to_exclude");
+        for (size_t i = 0; i < u->nodes.n; i++)
+            oq_jw_str(w, NULL, s->nodes.v[u->nodes.v[i]].name);
+        oq_jw_end_array(w);
+    }
+    oq_jw_end_object(w);
+}
+
 void oq_dbg_search_json(const oq_dbg_search *s, oq_jw *w) {
     oq_jw_begin_array(w, "sensitivity");
-    for (size_t i = 0; i < s->nodes.n; i++) {
-        const oq_dbg_node *n = &s->nodes.v[i];
-        oq_jw_begin_object(w, NULL);
-        oq_jw_str(w, "node", n->name);
-        oq_jw_str(w, "op_type", n->op);
-        oq_jw_real(w, "sqnr", n->sqnr); /* null: exact */
-        if (!isnan(n->agreement))
-            oq_jw_real(w, "top1_agreement", n->agreement);
-        oq_jw_end_object(w);
-    }
+    for (size_t i = 0; i < s->units.n; i++)
+        unit_json(s, &s->units.v[i], w);
     oq_jw_end_array(w);
     if (!s->bisected)
         return;
@@ -112,6 +142,13 @@ void oq_dbg_search_json(const oq_dbg_search *s, oq_jw *w) {
         if (s->nodes.v[i].excluded)
             oq_jw_str(w, NULL, s->nodes.v[i].name);
     oq_jw_end_array(w);
+    if (s->grouped) {
+        oq_jw_begin_array(w, "groups");
+        for (size_t i = 0; i < s->units.n; i++)
+            if (s->units.v[i].excluded)
+                oq_jw_str(w, NULL, s->units.v[i].name);
+        oq_jw_end_array(w);
+    }
     oq_jw_begin_object(w, "overrides");
     oq_dbg_search_overrides(s, w);
     oq_jw_end_object(w);
@@ -128,11 +165,21 @@ static void override(oq_jw *w, oq_str name, const char *type) {
     oq_jw_end_array(w);
 }
 
+/* In the set that was found; without bisection, in the worst unit. */
+static bool is_chosen(const oq_dbg_search *s, size_t i) {
+    if (s->bisected || s->units.n == 0)
+        return s->nodes.v[i].excluded;
+    for (size_t k = 0; k < s->units.v[0].nodes.n; k++)
+        if (s->units.v[0].nodes.v[k] == i)
+            return true;
+    return false;
+}
+
 void oq_dbg_search_overrides(const oq_dbg_search *s, oq_jw *w) {
     const oq_debug *d = s->d;
     for (size_t i = 0; i < s->nodes.n; i++) {
         const oq_node *n = d->made_index.graph->node.v[s->nodes.v[i].node];
-        if (!s->nodes.v[i].excluded)
+        if (!is_chosen(s, i))
             continue;
         for (size_t k = 0; k < d->weights.n; k++)
             if (d->weights.v[k].type != OQ_INT32 && oq_str_eq(d->weights.v[k].node, n->name))

@@ -1,6 +1,7 @@
 /*
- * sums.c — see sums.h. Pieces short enough for float32 are added up in vectors, and pieces in doubles: squares overflow
- * and underflow as they do in the reference's float32 norms, and nothing is lost over many samples.
+ * sums.c — see sums.h. Pieces short enough for float32 are added up in vectors, and pieces in
+ * doubles: squares overflow and underflow as they do in the reference's float32 norms, and nothing
+ * is lost over many samples.
  */
 #include "debug/sums.h"
 

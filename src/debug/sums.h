@@ -1,10 +1,11 @@
 /*
- * sums.h — what two streams of numbers have to do with each other, as sums that can be added up over samples.
+ * sums.h — what two streams of numbers have to do with each other, as sums that can be added up
+ * over samples.
  *
  * `x` is the truth, `y` what became of it. Signal to noise is the reference's
- * compute_signal_to_quantization_noice_ratio over everything that was added: 20 log10(|x| / |x - y|), both norms
- * at least the machine epsilon of a double. The difference is taken in float32, as numpy takes it for
- * float32 arrays.
+ * compute_signal_to_quantization_noice_ratio over everything that was added: 20 log10(|x| / |x -
+ * y|), both norms at least the machine epsilon of a double. The difference is taken in float32, as
+ * numpy takes it for float32 arrays.
  */
 #ifndef OQ_DEBUG_SUMS_H
 #define OQ_DEBUG_SUMS_H

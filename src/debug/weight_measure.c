@@ -1,6 +1,6 @@
 /*
- * weight_measure.c — the numbers of one weight: noise, ranges, channels, what is clipped, what a good scale would
- * give, and whether sums of two products can pass 16 bits.
+ * weight_measure.c — the numbers of one weight: noise, ranges, channels, what is clipped, what a
+ * good scale would give, and whether sums of two products can pass 16 bits.
  */
 #include "debug/passes.h"
 #include "debug/weights.h"
@@ -135,8 +135,9 @@ static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u
 
 /* ---- range ---- */
 
-/* Noise of a good scale: for each group of elements with one scale, the range they have over the steps the type
- * has. What is known of a group: its least and greatest value, and how many it holds. */
+/* Noise of a good scale: for each group of elements with one scale, the range they have over the
+ * steps the type has. What is known of a group: its least and greatest value, and how many it
+ * holds. */
 static onq_code ideal(oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a, onq_error *err) {
     double lo = 0, hi = 0;
     w->ideal = NAN;
@@ -212,8 +213,9 @@ static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
 
 /* ---- sums of two products ---- */
 
-/* Pairs of weights along the inputs of one output, as a kernel with 16-bit sums of two products takes them:
- * channels innermost. 255 times their sum passes 16 bits when it is beyond 128 either way. */
+/* Pairs of weights along the inputs of one output, as a kernel with 16-bit sums of two products
+ * takes them: channels innermost. 255 times their sum passes 16 bits when it is beyond 128 either
+ * way. */
 static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     const size_t rank = w->truth->dims.n;
     if (w->type != OQ_INT8 || w->layout > OQ_DBG_PAIR || rank < 2 || u->n == 0)

@@ -3,7 +3,8 @@
  * the dequantized ones in the type numpy gives them in the reference's _run_dequantize_linear.
  *
  * (w - zero) is taken in w's own type and wraps around there; times the scale it becomes the type
- * that holds both: float16 with scales of float16 and up to 8 bits, double with 32 bits, else float.
+ * that holds both: float16 with scales of float16 and up to 8 bits, double with 32 bits, else
+ * float.
  */
 #include "debug/weights.h"
 

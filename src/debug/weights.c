@@ -1,9 +1,10 @@
 /*
- * weights.c — the matched weights, dequantized and compared with the float ones; one tensor in memory at a time.
+ * weights.c — the matched weights, dequantized and compared with the float ones; one tensor in
+ * memory at a time.
  *
- * Arithmetic is numpy's in the reference's _run_dequantize_linear: (w - zero) x scale in float32, in double for
- * int32. The reference subtracts in the weight's own type, which wraps around where the zero point is not 0; here
- * it does not, and what the reference gives stands beside it.
+ * Arithmetic is numpy's in the reference's _run_dequantize_linear: (w - zero) x scale in float32,
+ * in double for int32. The reference subtracts in the weight's own type, which wraps around where
+ * the zero point is not 0; here it does not, and what the reference gives stands beside it.
  */
 #include "debug/weights.h"
 

@@ -49,7 +49,8 @@ typedef struct oq_dbg_values {
 
 /* Would the reference's create_weight_matching give it? */
 bool oq_dbg_is_reference(const oq_debug *d, const oq_dbg_weight *w);
-/* In the arena, or views of the float model. as_reference: with its type and its wrapping around. */
+/* In the arena, or views of the float model. as_reference: with its type and its wrapping
+ * around. */
 onq_code oq_dbg_weight_values(oq_debug *d, oq_dbg_weight *w, bool as_reference, oq_arena *a,
                               oq_dbg_values *out, onq_error *err);
 /* v modulo 2^bits, as numpy subtracts in a type of so many bits. */

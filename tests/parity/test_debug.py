@@ -8,6 +8,7 @@ import json
 import math
 import pathlib
 import random
+import re
 import subprocess
 
 import numpy as np
@@ -453,7 +454,72 @@ def test_sensitivity(tmp_path):
     assert "not reached" in text or "--nodes_to_exclude" in text
 
 
-@pytest.mark.parametrize("words", [["--bisect"], ["--target_sqnr", "3"], ["--sensitivity"], ["--overrides", "x"],
+def block_of(name):
+    """Up to the first part with a number, else all but the last part."""
+    found = re.match(r"([^/.]*[/.])*?[^/.]*[0-9][^/.]*(?=[/.])", name)
+    return found.group(0) if found else re.sub(r"[/.][^/.]*$", "", name) or name
+
+
+@pytest.mark.parametrize("kind,group_of", [("op_type", lambda n, ops: ops[n]), ("block", lambda n, ops: block_of(n))])
+def test_groups(kind, group_of, tmp_path):
+    """Groups take every quantized node once, and a group of one measures what its node measures alone."""
+    path = need("tiny_llama_ext")
+    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 1))
+    words = [path, quantized, path.parent, 1, "--no_kernel_check", "--sensitivity"]
+    alone = {n["node"]: n["sqnr"] for n in debug(*words)["sensitivity"]}
+    ops = {n.name: n.op_type for n in onnx.load(path).graph.node}
+    overrides = tmp_path / "o.json"
+    got = debug(*words, "--groups", kind, "--overrides", overrides)["sensitivity"]
+    want = {}
+    for n in alone:
+        want.setdefault(group_of(n, ops), []).append(n)
+    assert {g["group"]: sorted(g["nodes_to_exclude"]) for g in got} == {k: sorted(v) for k, v in want.items()}
+    assert len(want) > 1 and any(len(v) > 1 for v in want.values())
+    sqnrs = [g["sqnr"] for g in got if g["sqnr"] is not None]
+    assert sqnrs == sorted(sqnrs)
+    for g in got:
+        if len(g["nodes_to_exclude"]) == 1:
+            one = alone[g["nodes_to_exclude"][0]]
+            assert (g["sqnr"] is None) == (one is None) and (one is None or math.isclose(g["sqnr"], one, abs_tol=CLOSE))
+    # ready to use: the quantizer takes the list and the overrides
+    for words in (["--nodes_to_exclude", *got[0]["nodes_to_exclude"], "--strict"],
+                  ["--tensor_quant_overrides", overrides]):
+        out = tmp_path / "again.onnx"
+        done = subprocess.run([ONQ, "static", "-i", path, "-o", out, "--data", path.parent, "--limit", "1", *map(str, words)],
+                              capture_output=True, text=True)
+        assert done.returncode == 0 and "no node" not in done.stderr, done.stderr
+    assert json.loads(overrides.read_text())
+
+
+def test_bisect_groups(tmp_path):
+    """All weights of one block are spoiled: that block is found, by blocks and by patterns."""
+    path = need("tiny_llama_ext")
+    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2))
+    target = min(v["sqnr"] for v in debug(path, quantized, path.parent, 2, "--no_kernel_check")["outputs"].values()) - 1.5
+    model = onnx.load(quantized)
+    blocks = {}
+    for n in model.graph.node:
+        if n.op_type == "MatMul" and n.name.startswith("model.layers."):
+            blocks.setdefault(block_of(n.name), []).append(n)
+    assert len(blocks) >= 2
+    bad = sorted(blocks)[0]
+    spoil_weights(model, blocks[bad])
+    spoiled = tmp_path / "spoiled.onnx"
+    onnx.save(model, spoiled)
+    words = [path, spoiled, path.parent, 2, "--no_kernel_check", "--bisect", "--target_sqnr", f"{target:.3f}", "--groups"]
+    got = debug(*words, "block")["bisect"]
+    assert got["reached"] and got["groups"] == [bad]
+    assert {n.name for n in blocks[bad]} <= set(got["nodes_to_exclude"])
+    assert all(block_of(n) == bad for n in got["nodes_to_exclude"])
+    patterns = [f"re:^{b}[./]" for b in sorted(blocks)]
+    got = debug(*words, *patterns)["bisect"]
+    assert got["reached"] and got["groups"] == [f"re:^{bad}[./]"]
+    done = onq("--float_model", path, "--qdq_model", spoiled, "--data", path.parent, "--limit", 1, "--sensitivity", "--groups",
+               "nothing", status=1)
+    assert "'nothing'" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--bisect"], ["--target_sqnr", "3"], ["--sensitivity"], ["--overrides", "x"], ["--groups", "block"],
                                    ["--bisect", "--target_sqnr", "3"]])
 def test_search_refused(words, tmp_path):
     done = onq("--float_model", "a", "--qdq_model", "b", *words, status=2)

@@ -146,14 +146,16 @@ static void weights_are_matched(void **state) {
         assert_int_equal(b.d.weights.n, 1);
         assert_int_equal(b.d.unmatched.n, 0);
         const oq_dbg_weight *w = &b.d.weights.v[0];
-        assert_true(oq_str_is(w->name, "w") && oq_str_is(w->op, "MatMul") && oq_str_is(w->node, "mm"));
+        assert_true(oq_str_is(w->name, "w") && oq_str_is(w->op, "MatMul") &&
+                    oq_str_is(w->node, "mm"));
         assert_true(w->sqnr > 35 && w->sqnr < 60 && w->saturated == 0);
         assert_true(w->verdict.excess < 3 && w->verdict.reason == OQ_DBG_FINE);
         assert_int_equal(w->n_channels, N);
         assert_int_equal(w->per_channel, columns);
         assert_int_equal(b.d.acts.n, 1);
         assert_true(oq_str_is(b.d.acts.v[0].name, "x") && oq_str_is(b.d.acts.v[0].truth, "x"));
-        assert_true(fabs(b.d.acts.v[0].q_lo + 12.8) < 1e-5 && fabs(b.d.acts.v[0].q_hi - 12.7) < 1e-5);
+        assert_true(fabs(b.d.acts.v[0].q_lo + 12.8) < 1e-5 &&
+                    fabs(b.d.acts.v[0].q_hi - 12.7) < 1e-5);
         end(&b);
     }
 }
@@ -208,6 +210,31 @@ static void page_keeps_names_as_text(void **state) {
     end(&b);
 }
 
+/* ---- groups ---- */
+
+static void blocks_are_found_in_names(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"/encoder/layer.0/attention/MatMul", "/encoder/layer.0"},
+        {"/encoder/layer.11/MatMul_3", "/encoder/layer.11"},
+        {"/features/conv/Conv_2", "/features/conv"}, /* the last part never counts */
+        {"/Conv_2", "/Conv_2"},
+        {"model.layers.3.mlp.MatMul", "model.layers.3"},
+        {"model.layers.0.self_attn.q_proj/out/MatMul", "model.layers.0"},
+        {"model.layers.0/qk/MatMul", "model.layers.0"},
+        {"model/block1a/dw", "model/block1a"},
+        {"Conv_12", "Conv_12"},
+        {"", ""},
+        {"//3/x", "//3"},
+        {"a/", "a"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const oq_str b = oq_dbg_block_of(oq_str_of(names[i][0]));
+        if (!oq_str_is(b, names[i][1]))
+            fail_msg("'%s' gives '%.*s'", names[i][0], (int)b.n, b.p);
+    }
+}
+
 /* ---- memory ---- */
 
 static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
@@ -251,6 +278,7 @@ int main(void) {
         cmocka_unit_test(spoiled_scale_is_told),
         cmocka_unit_test(other_names_are_found_by_place),
         cmocka_unit_test(page_keeps_names_as_text),
+        cmocka_unit_test(blocks_are_found_in_names),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,99 @@
+/*
+ * search_groups.c — which nodes a search tries as one: each alone, by operator, by block, or as the
+ * caller says.
+ */
+#include "debug/search.h"
+
+#include "quantize/pick.h"
+
+#include <math.h>
+
+static onq_code add_unit(oq_dbg_search *s, oq_arena *a, oq_str name, oq_str op, onq_error *err) {
+    const oq_dbg_unit u = {.name = name, .op = op, .sqnr = NAN, .agreement = NAN};
+    return OQ_PUSH(a, &s->units, u) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code add_member(oq_dbg_search *s, oq_arena *a, oq_dbg_unit *u, uint32_t node,
+                           onq_error *err) {
+    if (!oq_str_eq(u->op, s->nodes.v[node].op))
+        u->op = OQ_S("");
+    return OQ_PUSH(a, &u->nodes, node) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static bool has_digit(const char *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] >= '0' && p[i] <= '9')
+            return true;
+    return false;
+}
+
+oq_str oq_dbg_block_of(oq_str name) {
+    size_t from = 0, last = 0;
+    for (size_t i = 0; i < name.n; i++) {
+        if (name.p[i] != '/' && name.p[i] != '.')
+            continue;
+        if (has_digit(name.p + from, i - from))
+            return (oq_str){name.p, i};
+        last = i;
+        from = i + 1;
+    }
+    return last > 0 ? (oq_str){name.p, last} : name; /* all but the last part */
+}
+
+/* Groups by a text of each node: its operator or block. */
+static onq_code by_text(oq_dbg_search *s, bool block, oq_arena *a, onq_error *err) {
+    oq_map seen;
+    oq_map_init(&seen, a);
+    for (uint32_t i = 0; i < s->nodes.n; i++) {
+        const oq_dbg_node *n = &s->nodes.v[i];
+        const oq_str key = block ? oq_dbg_block_of(n->name) : n->op;
+        uint32_t at = oq_map_find(&seen, key);
+        if (at == OQ_MAP_NONE) {
+            at = (uint32_t)s->units.n;
+            if (!oq_map_put(&seen, key, at))
+                return oq_fail_nomem(err);
+            OQ_TRY(add_unit(s, a, key, n->op, err));
+        }
+        OQ_TRY(add_member(s, a, &s->units.v[at], i, err));
+    }
+    return ONQ_OK;
+}
+
+/* One group of a name or pattern. */
+static onq_code by_pattern(oq_dbg_search *s, oq_str text, oq_arena *a, onq_error *err) {
+    oq_pick pick;
+    oq_pick_init(&pick, a);
+    OQ_TRY(add_unit(s, a, text, OQ_S(""), err));
+    oq_dbg_unit *u = &s->units.v[s->units.n - 1];
+    onq_code rc = oq_pick_add(&pick, text, err);
+    for (uint32_t i = 0; rc == ONQ_OK && i < s->nodes.n; i++) {
+        if (!oq_pick_has(&pick, s->nodes.v[i].name))
+            continue;
+        if (u->nodes.n == 0)
+            u->op = s->nodes.v[i].op;
+        rc = add_member(s, a, u, i, err);
+    }
+    oq_pick_release(&pick);
+    if (rc == ONQ_OK && u->nodes.n == 0)
+        rc = oq_fail(
+            err, ONQ_E_INVALID,
+            "--groups: no quantized node is called '%.*s' (use 're:' before a pattern, op_type or "
+            "block)",
+            OQ_STR(text));
+    return rc;
+}
+
+onq_code oq_dbg_search_units(oq_dbg_search *s, const oq_dbg_target *t, oq_arena *a,
+                             onq_error *err) {
+    s->grouped = t->n_groups > 0;
+    if (t->n_groups == 1 &&
+        (oq_str_is(t->groups[0], "op_type") || oq_str_is(t->groups[0], "block")))
+        return by_text(s, oq_str_is(t->groups[0], "block"), a, err);
+    for (size_t i = 0; i < t->n_groups; i++)
+        OQ_TRY(by_pattern(s, t->groups[i], a, err));
+    for (uint32_t i = 0; t->n_groups == 0 && i < s->nodes.n; i++) {
+        OQ_TRY(add_unit(s, a, s->nodes.v[i].name, s->nodes.v[i].op, err));
+        OQ_TRY(add_member(s, a, &s->units.v[i], i, err));
+    }
+    return ONQ_OK;
+}
