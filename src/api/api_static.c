@@ -106,6 +106,7 @@ typedef struct run {
     oq_plan plan;
     int format, preset;
     double seconds_calibration;
+    size_t inner_nodes; /* that would be quantized if inner graphs were */
     oq_quant_result result;
 } run;
 
@@ -151,13 +152,38 @@ static onq_code check_options(run *r, onq_error *err) {
 
 /* ---- the model */
 
+/* Runs fn over the graphs that are quantized: the main graph, or all of them. */
+static onq_code each_graph(const run *r, oq_graph_fn fn, void *ctx, onq_error *err) {
+    oq_graph *g = r->m->proto->graph;
+    return r->config.enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
+}
+
+typedef struct search {
+    const run *r;
+    oq_str name;
+    oq_tensor *init;
+    bool known;
+} search;
+
+static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    search *s = ctx;
+    (void)err;
+    if (s->init == NULL)
+        s->init = oq_graph_find_init(g, s->name);
+    s->known |= oq_shapes_find(s->r->shapes, owner != NULL ? g : NULL, s->name) != NULL;
+    return ONQ_OK;
+}
+
 static oq_tensor *find_init(void *ctx, oq_str name) {
-    return oq_graph_find_init(((run *)ctx)->m->proto->graph, name);
+    search s = {.r = ctx, .name = name};
+    (void)each_graph(s.r, search_graph, &s, NULL);
+    return s.init;
 }
 
 static bool is_activation(void *ctx, oq_str name) {
-    const run *r = ctx;
-    return oq_shapes_find(r->shapes, NULL, name) != NULL;
+    search s = {.r = ctx, .name = name};
+    (void)each_graph(s.r, search_graph, &s, NULL);
+    return s.known;
 }
 
 static onq_code load_overrides(run *r, onq_error *err) {
@@ -273,29 +299,42 @@ static onq_code prepare(run *r, onq_error *err) {
 
 /* ---- ranges */
 
-/* The operator types that are calibrated: what the configuration chooses among those of the
- * model. */
-static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
-    const oq_graph *g = r->m->proto->graph;
-    OQ_VEC(oq_str) types = {0};
+typedef struct types {
+    run *r;
+    OQ_VEC(oq_str) list;
     oq_map seen;
-    oq_map_init(&seen, &r->job->arena);
+} types;
+
+static onq_code add_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    types *t = ctx;
+    run *r = t->r;
+    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_str type = g->node.v[i]->op_type;
-        if (oq_map_has(&seen, type))
+        if (oq_map_has(&t->seen, type))
             continue;
         const bool listed = oq_pick_is_empty(&r->config.op_types)
                                 ? oq_qop_find_in(type, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL
                                 : oq_pick_has(&r->config.op_types, type);
-        if (!oq_map_put(&seen, type, 0) ||
-            ((listed || r->config.op_types_all) && !OQ_PUSH(&r->job->arena, &types, type)))
+        if (!oq_map_put(&t->seen, type, 0) ||
+            ((listed || r->config.op_types_all) && !OQ_PUSH(&r->job->arena, &t->list, type)))
             return oq_fail_nomem(err);
     }
+    return ONQ_OK;
+}
+
+/* The operator types that are calibrated: what the configuration chooses among those of the
+ * model. */
+static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
+    types t = {.r = r};
+    oq_map_init(&t.seen, &r->job->arena);
+    OQ_TRY(each_graph(r, add_types, &t, err));
     /* An empty list would mean all operators. */
-    if (types.n == 0 && !OQ_PUSH(&r->job->arena, &types, OQ_S("(none)")))
+    if (t.list.n == 0 && !OQ_PUSH(&r->job->arena, &t.list, OQ_S("(none)")))
         return oq_fail_nomem(err);
-    o->op_types = types.v;
-    o->n_op_types = types.n;
+    o->op_types = t.list.v;
+    o->n_op_types = t.list.n;
+    o->inner = r->config.enable_subgraph;
     return ONQ_OK;
 }
 
@@ -370,31 +409,39 @@ static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) 
     return ONQ_OK;
 }
 
+typedef struct work {
+    run *r;
+    bool any;
+} work;
+
 /* Has a node that is to be quantized a float tensor that is no initializer? */
-static bool has_work(run *r) {
-    const oq_graph *g = r->m->proto->graph;
-    for (size_t i = 0; i < g->node.n; i++) {
+static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    work *w = ctx;
+    (void)err;
+    for (size_t i = 0; i < g->node.n && !w->any; i++) {
         const oq_node *n = g->node.v[i];
-        if (oq_qconfig_skip(&r->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
+        if (oq_qconfig_skip(&w->r->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
             continue;
         for (size_t k = 0; k < n->input.n + n->output.n; k++) {
             const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
-            const int32_t type = oq_shapes_elem_type(r->shapes, NULL, name);
-            if (name.n > 0 && (type == OQ_FLOAT || type == OQ_FLOAT16) &&
-                oq_graph_find_init(g, name) == NULL)
-                return true;
+            const int32_t type = oq_shapes_elem_type(w->r->shapes, owner != NULL ? g : NULL, name);
+            w->any |= name.n > 0 && (type == OQ_FLOAT || type == OQ_FLOAT16) &&
+                      oq_graph_find_init(g, name) == NULL;
         }
     }
-    return false;
+    return ONQ_OK;
 }
 
 static onq_code get_ranges(run *r, onq_error *err) {
     const char *cache = oq_opt_str(r->job->opts, "calibration_cache");
+    work w = {.r = r};
     bool hit = false;
-    if (!has_work(r)) {
+    OQ_TRY(each_graph(r, find_work, &w, err));
+    if (!w.any) {
         oq_warn(r->job->env,
-                "nothing to quantize: no operator of the main graph that is asked for has "
-                "float tensors of known type");
+                "nothing to quantize: no operator %sthat is asked for has float tensors of known "
+                "type",
+                r->config.enable_subgraph ? "" : "of the main graph ");
         oq_ranges_init(&r->ranges, &r->job->env->alloc,
                        (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method"));
         r->has_ranges = true;
@@ -447,13 +494,33 @@ static void warn_of_rest(run *r) {
     if (r->ranges.method == OQ_CAL_DISTRIBUTION && r->config.activation_type != OQ_FLOAT8E4M3FN)
         oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
                 oq_qtype_name(r->config.activation_type));
-    if (r->config.enable_subgraph && r->format == FORMAT_QDQ)
-        oq_info(env, "QDQ leaves the graphs inside If, Loop and Scan alone, as the reference does");
+    if (r->inner_nodes > 0)
+        oq_warn(env,
+                "%zu node%s inside If, Loop and Scan stay float (--enable_subgraph quantizes them)",
+                r->inner_nodes, r->inner_nodes == 1 ? "" : "s");
+    if (r->plan.n_not_run > 0)
+        oq_warn(env,
+                "%zu node%s inside If, Loop and Scan stay float because no sample ran them (give "
+                "samples that take every branch)",
+                r->plan.n_not_run, r->plan.n_not_run == 1 ? "" : "s");
     if (r->plan.n_unknown_type > 0)
         oq_warn(
             env,
             "%zu tensors stay float because their type is not known (onq preprocess may find it)",
             r->plan.n_unknown_type);
+}
+
+static onq_code count_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    run *r = ctx;
+    (void)err;
+    for (size_t i = 0; owner != NULL && i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        const int32_t type =
+            oq_shapes_elem_type(r->shapes, g, n->output.n > 0 ? n->output.v[0] : OQ_S(""));
+        r->inner_nodes += (type == OQ_FLOAT || type == OQ_FLOAT16) &&
+                          oq_qconfig_skip(&r->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) == NULL;
+    }
+    return ONQ_OK;
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
@@ -467,6 +534,8 @@ static onq_code run_steps(run *r, onq_error *err) {
                           r->config.strict, err));
     OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, g, "--nodes_to_exclude",
                           r->config.strict, err));
+    if (!r->config.enable_subgraph)
+        OQ_TRY(oq_walk_graphs(g, count_inner, r, err));
     OQ_TRY(get_ranges(r, err));
     OQ_TRY(quantize(r, err));
     warn_of_rest(r);

@@ -9,8 +9,8 @@
  *     OQ_TRY(oq_calibrate(&job, &ranges, err));
  *
  * What is calibrated follows the reference (select_tensors_to_calibrate): inputs and outputs of the main
- * graph's nodes (of the operators named, or of all) that onnx's shape inference knows to be float or
- * float16 tensors and that are no initializers. The numbers equal the reference's bit for bit when
+ * graph's nodes (of the operators named, or of all; with `inner`, of the graphs inside nodes too) that onnx's
+ * shape inference knows to be float or float16 tensors and that are no initializers. The numbers equal the reference's bit for bit when
  * the runtime's do (optimisation off, its own number of threads).
  *
  * Memory does not grow with the samples: each tensor is folded into its collector while the model runs.
@@ -37,11 +37,15 @@ typedef struct oq_cal_options {
     uint64_t num_bins, num_quantized_bins; /* histograms; Entropy */
     double percentile;                     /* Percentile: 0 to 100 */
     oq_cal_scenario scenario;              /* Distribution */
-    uint64_t stride; /* fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all
+    uint64_t
+        stride; /* fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all
                       * as one */
-    uint64_t memory; /* bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of
+    uint64_t
+        memory; /* bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of
                       * RAM, where keeping takes less time than a second pass */
-    bool fast;       /* optimised graph, `only` or what is left of the tensors when Relu and Clip lose theirs */
+    bool inner; /* tensors inside If, Loop and Scan too; one that is never seen gets no range */
+    bool
+        fast; /* optimised graph, `only` or what is left of the tensors when Relu and Clip lose theirs */
     const oq_str *only; /* names to observe, a subset of the selection; NULL: all of it */
     size_t n_only;
 } oq_cal_options;
@@ -62,7 +66,8 @@ typedef struct oq_cal_job {
     /* How sessions are made: provider and custom_ops are taken; the rest is set here. The number of threads inside
      * an operator is the runtime's own: the result must not depend on --threads. */
     oq_session_options session;
-    const char *checkpoint; /* state is saved here and taken up again; NULL: nowhere. Who has kept the result
+    const char *
+        checkpoint; /* state is saved here and taken up again; NULL: nowhere. Who has kept the result
                              * removes the file. */
 } oq_cal_job;
 

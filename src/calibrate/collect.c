@@ -132,11 +132,13 @@ static onq_code set_channels(oq_collector *c, oq_tstat *t, size_t n, onq_error *
 }
 
 void oq_tstat_fold(oq_tstat *t, size_t i, float lo, uint64_t lo_at, float hi, uint64_t hi_at) {
-    if (!isnan(lo) && (isnan(t->lo[i]) || lo < t->lo[i] || (lo == t->lo[i] && lo_at >= t->lo_at[i]))) {
+    if (!isnan(lo) &&
+        (isnan(t->lo[i]) || lo < t->lo[i] || (lo == t->lo[i] && lo_at >= t->lo_at[i]))) {
         t->lo[i] = lo;
         t->lo_at[i] = lo_at;
     }
-    if (!isnan(hi) && (isnan(t->hi[i]) || hi > t->hi[i] || (hi == t->hi[i] && hi_at >= t->hi_at[i]))) {
+    if (!isnan(hi) &&
+        (isnan(t->hi[i]) || hi > t->hi[i] || (hi == t->hi[i] && hi_at >= t->hi_at[i]))) {
         t->hi[i] = hi;
         t->hi_at[i] = hi_at;
     }
@@ -221,11 +223,14 @@ onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_e
     assert(index < c->n);
     oq_tstat *t = &c->v[index];
     if (d->kind != OQ_DATUM_TENSOR || (d->dtype != OQ_FLOAT && d->dtype != OQ_FLOAT16))
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' is %s when the model runs, not FLOAT or FLOAT16",
+        return oq_fail(err, ONQ_E_INVALID,
+                       "tensor '%.*s' is %s when the model runs, not FLOAT or FLOAT16",
                        OQ_STR(t->name), oq_dtype_name(d->dtype));
     if (t->type != OQ_UNDEFINED && t->type != d->dtype)
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' is %s now and was %s before",
                        OQ_STR(t->name), oq_dtype_name(d->dtype), oq_dtype_name(t->type));
+    if (c->pass == OQ_PASS_COUNT && !t->has_next)
+        return ONQ_OK; /* a branch that was not taken in the first pass: nowhere to count it */
     if (c->pass == OQ_PASS_COUNT)
         return oq_collect_count(c, index, d->data, (size_t)d->count, &c->scratch, err);
     const float *v = NULL;

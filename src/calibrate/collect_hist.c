@@ -41,16 +41,17 @@ static onq_code layout_wider(oq_collector *c, oq_tstat *t, float threshold, onq_
     const float stride = in(ty, in(ty, 2.0f * old) / in(ty, (float)old_n));
     const float more = in(ty, floor_divide(ty, in(ty, threshold - old), stride) + 1.0f);
     if (!(2 * (double)more + (double)old_n <= (double)c->most_bins))
-        return oq_fail(err, ONQ_E_LIMIT,
-                       "tensor '%.*s': its histogram over [%g, %g] would need %g more bins to reach "
-                       "%g (calibrate without strides)",
-                       OQ_STR(t->name), -(double)old, (double)old, 2 * (double)more,
-                       (double)threshold);
+        return oq_fail(
+            err, ONQ_E_LIMIT,
+            "tensor '%.*s': its histogram over [%g, %g] would need %g more bins to reach "
+            "%g (calibrate without strides)",
+            OQ_STR(t->name), -(double)old, (double)old, 2 * (double)more, (double)threshold);
     const size_t half = (size_t)more;
     const float wider = in(ty, in(ty, in(ty, more) * stride) + old);
     t->next_threshold = wider;
     t->offset = half;
-    return oq_hist_uniform(&t->next, c->arena.alloc, ty, false, -wider, wider, old_n + 2 * half, err);
+    return oq_hist_uniform(&t->next, c->arena.alloc, ty, false, -wider, wider, old_n + 2 * half,
+                           err);
 }
 
 static onq_code layout_value(oq_collector *c, oq_tstat *t, onq_error *err) {
@@ -80,9 +81,10 @@ static onq_code layout_more_edges(oq_collector *c, oq_tstat *t, float greatest, 
     const float start = in(ty, old[h->n_bins] + width), stop = in(ty, greatest + width);
     const double length = ceil((double)in(ty, in(ty, stop - start) / width));
     if (!(length + (double)h->n_bins <= (double)c->most_bins))
-        return oq_fail(err, ONQ_E_LIMIT,
-                       "tensor '%.*s': its histogram would need %g more bins (calibrate without strides)",
-                       OQ_STR(t->name), length);
+        return oq_fail(
+            err, ONQ_E_LIMIT,
+            "tensor '%.*s': its histogram would need %g more bins (calibrate without strides)",
+            OQ_STR(t->name), length);
     const size_t more = length > 0 ? (size_t)length : 0;
     const size_t n = h->n_bins + more, bytes = (n + 1) * sizeof(float);
     float *edges = oq_alloc(a, bytes);
@@ -91,8 +93,7 @@ static onq_code layout_more_edges(oq_collector *c, oq_tstat *t, float greatest, 
     memcpy(edges, old, (h->n_bins + 1) * sizeof(float));
     const float step = in(ty, in(ty, start + width) - start);
     for (size_t i = 0; i < more; i++)
-        edges[h->n_bins + 1 + i] =
-            i == 0 ? start : in(ty, start + in(ty, in(ty, (float)i) * step));
+        edges[h->n_bins + 1 + i] = i == 0 ? start : in(ty, start + in(ty, in(ty, (float)i) * step));
     const onq_code rc = oq_hist_edges(&t->next, a, ty, true, edges, n, err);
     oq_free(a, edges, bytes);
     return rc;
@@ -121,6 +122,8 @@ static onq_code layout_abs(oq_collector *c, oq_tstat *t, onq_error *err) {
 onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {
     oq_tstat *t = &c->v[index];
     assert(!t->has_next && t->alias == 0);
+    if (t->type == OQ_UNDEFINED && c->options.inner)
+        return ONQ_OK; /* a branch that was not taken */
     if (t->type == OQ_UNDEFINED)
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' was seen in no sample", OQ_STR(t->name));
     OQ_TRY(oq_cal_counts_abs(&c->options) ? layout_abs(c, t, err) : layout_value(c, t, err));
@@ -167,7 +170,7 @@ onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err) {
     (void)err;
     for (size_t i = 0; i < c->n; i++) {
         oq_tstat *t = &c->v[i];
-        if (t->alias != 0)
+        if (t->alias != 0 || (c->options.inner && !t->has_next))
             continue;
         assert(t->has_next);
         join_extent(t);

@@ -11,8 +11,9 @@
 /* ---- joining ---- */
 
 static onq_code mismatch(const oq_tstat *t, const char *what, onq_error *err) {
-    return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has another %s in one part than in the others",
-                   OQ_STR(t->name), what);
+    return oq_fail(err, ONQ_E_INVALID,
+                   "tensor '%.*s' has another %s in one part than in the others", OQ_STR(t->name),
+                   what);
 }
 
 static onq_code merge_minmax(oq_collector *c, oq_tstat *t, const oq_tstat *o, onq_error *err) {
@@ -74,7 +75,8 @@ static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
         return ONQ_OK;
     }
     /* Counted over the extent of all samples, which every part has. */
-    if (!same_layout(&t->next, &o->next) || memcmp(&t->extent.lo, &o->extent.lo, 2 * sizeof(float)) != 0)
+    if (!same_layout(&t->next, &o->next) ||
+        memcmp(&t->extent.lo, &o->extent.lo, 2 * sizeof(float)) != 0)
         return mismatch(t, "histogram range", err);
     if (!oq_hist_is_sane(&t->next, &o->next))
         return oq_fail(err, ONQ_E_LIMIT, "tensor '%.*s' counts more values than there can be",
@@ -115,6 +117,11 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
 
 /* ---- the result ---- */
 
+/* A tensor on a branch that no sample took. */
+static bool was_not_run(const oq_collector *c, const oq_tstat *t) {
+    return c->options.inner && t->alias == 0 && t->n_samples == 0;
+}
+
 typedef struct solving {
     oq_collector *c;
     oq_cal_answer *answers;
@@ -124,7 +131,7 @@ static onq_code solve_task(void *ctx, size_t i, unsigned worker, onq_error *err)
     (void)worker;
     solving *s = ctx;
     oq_collector *c = s->c;
-    if (c->v[i].alias != 0)
+    if (c->v[i].alias != 0 || was_not_run(c, &c->v[i]))
         return ONQ_OK;
     const onq_code rc = oq_cal_class_of(c->options.method)
                             ->solve(&c->options, &c->v[i], c->arena.alloc, &s->answers[i], err);
@@ -154,6 +161,8 @@ static onq_code emit_aliases(const oq_collector *c, oq_ranges *out, onq_error *e
     for (size_t i = 0; i < c->n; i++) {
         const oq_tstat *from = c->v[i].alias != 0 ? origin(c, i) : NULL;
         const oq_range *r = from != NULL ? oq_ranges_find(out, from->name) : NULL;
+        if (from != NULL && was_not_run(c, from))
+            continue;
         if (c->v[i].alias != 0 && r == NULL)
             return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has the range of no tensor",
                            OQ_STR(c->v[i].name));
@@ -179,6 +188,9 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
         OQ_GO(oq_pool_run(pool, c->n, solve_task, &s, err));
     }
     for (size_t i = 0; i < c->n; i++) {
+        const oq_tstat *from = origin(c, i);
+        if (from != NULL && was_not_run(c, from))
+            continue;
         oq_range *r = oq_ranges_add(out, c->v[i].name);
         if (r == NULL) {
             rc = oq_fail_nomem(err);

@@ -1,5 +1,5 @@
 /*
- * select.c — select_tensors_to_calibrate: float tensors at nodes of the main graph.
+ * select.c — select_tensors_to_calibrate: float tensors at nodes of the main graph, and on demand of those inside.
  *
  * A tensor that is another one in a new shape or order (Reshape, Transpose, ...) holds the same values: it is not observed but
  * gets the other's range. For MinMax the order must be the same too, since with NaN the result depends on it.
@@ -25,6 +25,7 @@ typedef struct selecting {
     oq_graph *graph;
     const oq_shapes *shapes;
     oq_map inits, taken, only;
+    oq_map makers; /* name -> how many nodes of all graphs make it, less one */
     oq_cal_targets *out;
 } selecting;
 
@@ -35,10 +36,10 @@ static bool wanted_op(const oq_cal_options *o, oq_str op_type) {
     return o->n_op_types == 0;
 }
 
-static onq_code consider(selecting *s, oq_str name, onq_error *err) {
+static onq_code consider(selecting *s, const oq_graph *g, oq_str name, onq_error *err) {
     oq_tensor_info info;
     if (name.n == 0 || oq_map_has(&s->taken, name) || oq_map_has(&s->inits, name) ||
-        !oq_shapes_tensor(s->shapes, s->graph, name, &info) ||
+        !oq_shapes_tensor(s->shapes, g, name, &info) ||
         (info.elem_type != OQ_FLOAT && info.elem_type != OQ_FLOAT16))
         return ONQ_OK;
     if (s->o->only != NULL && !oq_map_has(&s->only, name))
@@ -52,13 +53,39 @@ static onq_code consider(selecting *s, oq_str name, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Runs fn over the main graph, or with `inner` over all. */
+static onq_code each_graph(selecting *s, oq_graph_fn fn, onq_error *err) {
+    oq_graph *g = s->model->proto->graph;
+    return s->o->inner ? oq_walk_graphs(g, fn, s, err) : fn(s, g, NULL, err);
+}
+
+static onq_code fill_names(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    selecting *s = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (!oq_map_put(&s->inits, g->initializer.v[i]->name, 0))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->output.n; k++) {
+            const oq_str name = g->node.v[i]->output.v[k];
+            const uint32_t n = oq_map_find(&s->makers, name);
+            if (name.n > 0 && !oq_map_put(&s->makers, name, n == OQ_MAP_NONE ? 0 : n + 1))
+                return oq_fail_nomem(err);
+        }
+    return ONQ_OK;
+}
+
+/* Two branches may each have a tensor of one name: then both are observed. */
+static bool has_one_maker(const selecting *s, oq_str name) {
+    return oq_map_find(&s->makers, name) == 0;
+}
+
 static onq_code fill_maps(selecting *s, onq_error *err) {
     oq_map_init(&s->inits, s->arena);
     oq_map_init(&s->taken, s->arena);
     oq_map_init(&s->only, s->arena);
-    for (size_t i = 0; i < s->graph->initializer.n; i++)
-        if (!oq_map_put(&s->inits, s->graph->initializer.v[i]->name, 0))
-            return oq_fail_nomem(err);
+    oq_map_init(&s->makers, s->arena);
+    OQ_TRY(each_graph(s, fill_names, err));
     for (size_t i = 0; s->o->only != NULL && i < s->o->n_only; i++)
         if (!oq_map_put(&s->only, s->o->only[i], 0))
             return oq_fail_nomem(err);
@@ -72,7 +99,8 @@ static onq_code alias_activations(selecting *s, onq_error *err) {
     for (size_t i = 0; i < s->out->all.n; i++) {
         oq_cal_target *t = &s->out->all.v[i];
         const oq_value *v = oq_index_find(&ix, t->name);
-        if (t->constant != NULL || t->alias_of.p != NULL || v == NULL || v->is_input || v->is_output || v->uses.n != 1 || v->uses.v[0].slot != 0)
+        if (t->constant != NULL || t->alias_of.p != NULL || v == NULL || v->is_input ||
+            v->is_output || v->uses.n != 1 || v->uses.v[0].slot != 0)
             continue;
         const oq_node *user = s->graph->node.v[v->uses.v[0].node];
         if ((oq_str_is(user->op_type, "Relu") || oq_str_is(user->op_type, "Clip")) &&
@@ -84,7 +112,8 @@ static onq_code alias_activations(selecting *s, onq_error *err) {
 
 /* Operators whose output 0 has the values of input 0, in their order or in another. */
 static bool repeats_values(const oq_node *n, bool same_order) {
-    static const char *const in_order[] = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
+    static const char *const in_order[] = {"Flatten", "Identity", "Reshape", "Squeeze",
+                                           "Unsqueeze"};
     static const char *const any_order[] = {"DepthToSpace", "SpaceToDepth", "Transpose"};
     if (n->domain.n > 0 && !oq_str_is(n->domain, "ai.onnx"))
         return false;
@@ -97,20 +126,25 @@ static bool repeats_values(const oq_node *n, bool same_order) {
     return false;
 }
 
-static void alias_repeats(selecting *s) {
+static onq_code alias_repeats(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    selecting *s = ctx;
     const bool same_order = s->o->method == OQ_CAL_MINMAX;
-    for (size_t i = 0; i < s->graph->node.n && !s->o->per_channel; i++) {
-        const oq_node *n = s->graph->node.v[i];
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n && !s->o->per_channel; i++) {
+        const oq_node *n = g->node.v[i];
         if (n->input.n == 0 || n->output.n == 0 || !repeats_values(n, same_order))
             continue;
         const uint32_t in = oq_map_find(&s->taken, n->input.v[0]);
         const uint32_t out = oq_map_find(&s->taken, n->output.v[0]);
-        if (in == OQ_MAP_NONE || out == OQ_MAP_NONE || in == out)
+        if (in == OQ_MAP_NONE || out == OQ_MAP_NONE || in == out ||
+            !has_one_maker(s, n->output.v[0]))
             continue;
         oq_cal_target *t = &s->out->all.v[out];
         if (t->type == s->out->all.v[in].type && t->alias_of.p == NULL)
             t->alias_of = n->input.v[0];
     }
+    return ONQ_OK;
 }
 
 /* Aligned values of a tensor. */
@@ -156,14 +190,16 @@ static onq_code constant_floats(selecting *s, const float *v, size_t n, size_t r
 }
 
 /* Fills in `constant` where a Constant node makes a target. */
-static onq_code find_constants(selecting *s, onq_error *err) {
-    for (size_t i = 0; i < s->graph->node.n; i++) {
-        const oq_node *n = s->graph->node.v[i];
+static onq_code find_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    selecting *s = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
         const bool standard = n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx");
         if (!standard || !oq_str_is(n->op_type, "Constant") || n->output.n != 1)
             continue;
         const uint32_t at = oq_map_find(&s->taken, n->output.v[0]);
-        if (at == OQ_MAP_NONE)
+        if (at == OQ_MAP_NONE || !has_one_maker(s, n->output.v[0]))
             continue;
         oq_datum *d = OQ_NEW(s->arena, oq_datum);
         const oq_attribute *t = oq_attr_find(n, "value"), *one = oq_attr_find(n, "value_float"),
@@ -183,6 +219,21 @@ static onq_code find_constants(selecting *s, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code consider_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    selecting *s = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (!wanted_op(s->o, n->op_type))
+            continue;
+        for (size_t k = 0; k < n->input.n; k++)
+            OQ_TRY(consider(s, g, n->input.v[k], err));
+        for (size_t k = 0; k < n->output.n; k++)
+            OQ_TRY(consider(s, g, n->output.v[k], err));
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_cal_select(oq_model *m, const oq_cal_options *o, oq_arena *a, oq_cal_targets *out,
                        onq_error *err) {
     oq_graph *g = m->proto->graph;
@@ -192,25 +243,18 @@ onq_code oq_cal_select(oq_model *m, const oq_cal_options *o, oq_arena *a, oq_cal
     selecting s = {.model = m, .o = o, .arena = a, .graph = g, .shapes = shapes, .out = out};
     onq_code rc = ONQ_OK;
     OQ_GO(fill_maps(&s, err));
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        if (!wanted_op(o, n->op_type))
-            continue;
-        for (size_t k = 0; k < n->input.n; k++)
-            OQ_GO(consider(&s, n->input.v[k], err));
-        for (size_t k = 0; k < n->output.n; k++)
-            OQ_GO(consider(&s, n->output.v[k], err));
-    }
-    OQ_GO(find_constants(&s, err));
-    alias_repeats(&s);
+    OQ_GO(each_graph(&s, consider_graph, err));
+    OQ_GO(each_graph(&s, find_constants, err));
+    OQ_GO(each_graph(&s, alias_repeats, err));
     if (o->fast && o->only == NULL)
         OQ_GO(alias_activations(&s, err));
     if (out->all.n == 0)
-        rc = oq_fail(err, ONQ_E_UNSUPPORTED,
-                     "%s: no float tensor to calibrate%s (shape inference finds no float or float16 "
-                     "tensor at the nodes%s)",
-                     m->path, o->n_op_types > 0 ? " at the operators asked for" : "",
-                     o->n_op_types > 0 ? "; try without op_types_to_quantize" : "");
+        rc =
+            oq_fail(err, ONQ_E_UNSUPPORTED,
+                    "%s: no float tensor to calibrate%s (shape inference finds no float or float16 "
+                    "tensor at the nodes%s)",
+                    m->path, o->n_op_types > 0 ? " at the operators asked for" : "",
+                    o->n_op_types > 0 ? "; try without op_types_to_quantize" : "");
 done:
     oq_shapes_free(shapes);
     return rc;

@@ -79,16 +79,16 @@ static bool is_sorted_inside(const oq_index *ix) {
     return true;
 }
 
-onq_code oq_quant_sort(oq_model *m, onq_error *err) {
-    oq_graph *g = m->proto->graph;
+/* Puts the nodes in a valid order that keeps as much of theirs as can be; not when what subgraphs
+ * read was all that could be wrong, and is not. */
+static onq_code sort_nodes(oq_model *m, oq_graph *g, bool only_inside, onq_error *err) {
     oq_arena scratch;
     oq_index ix;
     uint32_t *order;
-    OQ_TRY(oq_topo_sort_reference(m, g, err));
     oq_arena_init(&scratch, &m->env->alloc);
     onq_code rc = ONQ_OK;
     OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
-    if (is_sorted_inside(&ix))
+    if (only_inside && is_sorted_inside(&ix))
         goto done;
     OQ_GO(oq_topo_order(&ix, &scratch, &order, err));
     oq_node **sorted = OQ_NEW_ARRAY(&scratch, oq_node *, g->node.n + 1);
@@ -98,10 +98,20 @@ onq_code oq_quant_sort(oq_model *m, onq_error *err) {
     }
     for (size_t i = 0; i < g->node.n; i++)
         sorted[i] = g->node.v[order[i]];
-    memcpy(g->node.v, sorted, g->node.n * sizeof(*sorted));
+    if (g->node.n > 0)
+        memcpy(g->node.v, sorted, g->node.n * sizeof(*sorted));
 done:
     oq_arena_release(&scratch);
     return rc;
+}
+
+onq_code oq_quant_sort(oq_model *m, onq_error *err) {
+    OQ_TRY(oq_topo_sort_reference(m, m->proto->graph, err));
+    return sort_nodes(m, m->proto->graph, true, err);
+}
+
+onq_code oq_quant_sort_inner(oq_model *m, oq_graph *g, onq_error *err) {
+    return sort_nodes(m, g, false, err);
 }
 
 /* ---- the last check */

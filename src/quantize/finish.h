@@ -22,6 +22,8 @@ onq_code oq_quant_clean_inits(oq_model *m, onq_error *err);
 /* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that
  * puts a node in front of what its subgraphs need, a stable topological order of it. */
 onq_code oq_quant_sort(oq_model *m, onq_error *err);
+/* A stable topological order of an inner graph. */
+onq_code oq_quant_sort_inner(oq_model *m, oq_graph *g, onq_error *err);
 
 /* The last look before a result is kept: a valid model, scales that are finite and positive,
  * zero points of the quantized type. */

@@ -23,7 +23,7 @@ typedef struct oq_fuse {
     bool *busy, *gone; /* by node */
     oq_map renames;    /* name -> index in to */
     OQ_VEC(oq_str) to;
-    oq_map seen; /* duplicate: what was computed -> node */
+    oq_map seen;               /* duplicate: what was computed -> node */
     OQ_VEC(oq_tensor *) inits; /* made in this round */
     struct oq_fold *fold;      /* fold: room to compute in, used again for each node */
 } oq_fuse;
@@ -77,8 +77,8 @@ onq_code oq_fuse_bypass(oq_fuse *f, uint32_t i, size_t slot, bool *done, onq_err
 onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *dims, size_t rank,
                      oq_str *name, onq_error *err);
 /* A new constant of floats of type dt, called after `base`. */
-onq_code oq_fuse_add_floats(oq_fuse *f, oq_str base, oq_dtype dt, const float *v, const int64_t *dims,
-                            size_t rank, oq_str *name, onq_error *err);
+onq_code oq_fuse_add_floats(oq_fuse *f, oq_str base, oq_dtype dt, const float *v,
+                            const int64_t *dims, size_t rank, oq_str *name, onq_error *err);
 bool oq_fuse_set_input(oq_fuse *f, oq_node *n, size_t i, oq_str name);
 
 /* Rank of a tensor, or -1. */

@@ -25,7 +25,8 @@ oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name) {
 
 uint32_t oq_fuse_maker(const oq_fuse *f, oq_str name) {
     const oq_value *v = name.n != 0 ? oq_index_find(&f->ix, name) : NULL;
-    return v != NULL && v->producer != OQ_NO_NODE && !f->busy[v->producer] ? v->producer : OQ_NO_NODE;
+    return v != NULL && v->producer != OQ_NO_NODE && !f->busy[v->producer] ? v->producer
+                                                                           : OQ_NO_NODE;
 }
 
 bool oq_fuse_sole(const oq_fuse *f, oq_str name) {

@@ -12,7 +12,7 @@
 /* A tensor in quantized form: names. */
 typedef struct triple {
     oq_str q, scale, zero;
-    uint64_t n; /* scales */
+    uint64_t n;          /* scales */
     const float *scales; /* of a weight */
 } triple;
 
@@ -150,8 +150,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         t->scale = name_of(p, x, "_scale");
         t->zero = name_of(p, x, "_zero_point");
         const oq_str made[3] = {t->q, t->scale, t->zero};
-        oq_node *d =
-            oq_node_make(p->keep, "DynamicQuantizeLinear", node_name, &x, 1, made, 3);
+        oq_node *d = oq_node_make(p->keep, "DynamicQuantizeLinear", node_name, &x, 1, made, 3);
         if (d == NULL || !OQ_PUSH(p->scratch, &p->out, d))
             return oq_fail_nomem(err);
         return remember(p, x, *t, err);
@@ -173,10 +172,11 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
 
 static onq_code weight_params(pass *p, oq_tensor *w, bool channels, oq_qweight *qw, oq_qparams *q,
                               oq_dtype type, onq_error *err) {
-    const oq_qspec spec = {.type = channels ? OQ_INT8 : type, .real = OQ_FLOAT,
+    const oq_qspec spec = {.type = channels ? OQ_INT8 : type,
+                           .real = OQ_FLOAT,
                            .symmetric = channels || type == OQ_INT8};
-    OQ_TRY(oq_qweight_init(qw, p->m, w, channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, 0, 0,
-                           err));
+    OQ_TRY(
+        oq_qweight_init(qw, p->m, w, channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, 0, 0, err));
     OQ_TRY(oq_qparams_init(q, p->keep, qw->n_params, err));
     OQ_TRY(oq_qweight_params(qw, &spec, NULL, &p->m->env->alloc, q, err));
     /* One zero point for all channels: the middle of uint8. */
@@ -243,9 +243,8 @@ static bool has_bias(const oq_node *n) {
 static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_str *in, size_t n_in,
                           oq_str out, onq_error *err) {
     const oq_str name = n->name.n != 0 ? oq_str_cat(p->keep, n->name, OQ_S("_quant")) : OQ_S("");
-    oq_node *made = out.p != NULL && name.p != NULL
-                        ? oq_node_make(p->keep, op, name, in, n_in, &out, 1)
-                        : NULL;
+    oq_node *made =
+        out.p != NULL && name.p != NULL ? oq_node_make(p->keep, op, name, in, n_in, &out, 1) : NULL;
     if (made == NULL || !copy_attributes(p, made, n) || !OQ_PUSH(p->scratch, &p->out, made))
         return oq_fail_nomem(err);
     return ONQ_OK;
@@ -313,8 +312,8 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
         OQ_TRY(int32_bias(p, n, x, w, &bias, err));
     const oq_str in[9] = {x->q, x->scale, x->zero, w->q, w->scale, w->zero, scale, zero, bias};
     const oq_str out = name_of(p, y, "_quantized");
-    OQ_TRY(emit_main(p, n, conv ? "QLinearConv" : "QLinearMatMul", in, has_bias(n) ? 9 : 8, out,
-                     err));
+    OQ_TRY(
+        emit_main(p, n, conv ? "QLinearConv" : "QLinearMatMul", in, has_bias(n) ? 9 : 8, out, err));
     const oq_str back[3] = {out, scale, zero};
     return emit(p, "DequantizeLinear", oq_str_cat(p->keep, y, OQ_S("_DequantizeLinear")), back, 3,
                 y, NULL, 0, err);
@@ -346,7 +345,9 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
     oq_tensor *weight = NULL;
     triple x, w;
     const char *why = unwanted(p, n, &weight);
-    const oq_plan_node row = {.name = n->name, .op_type = n->op_type, .why = why != NULL ? why : "",
+    const oq_plan_node row = {.name = n->name,
+                              .op_type = n->op_type,
+                              .why = why != NULL ? why : "",
                               .fate = why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT};
     if (!oq_plan_add_node(p->job->plan, row))
         return oq_fail_nomem(err);

@@ -7,16 +7,24 @@
 #include "onnx/upgrade.h"
 #include "quantize/qop.h"
 
-static bool has_float16(const oq_graph *g) {
+/* Sets *ctx when the graph has a float16 initializer or input. */
+static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    bool *found = ctx;
+    (void)owner;
+    (void)err;
     for (size_t i = 0; i < g->initializer.n; i++)
-        if (g->initializer.v[i]->data_type.v == OQ_FLOAT16)
-            return true;
+        *found |= g->initializer.v[i]->data_type.v == OQ_FLOAT16;
     for (size_t i = 0; i < g->input.n; i++) {
         const oq_type *t = g->input.v[i]->type;
-        if (t != NULL && t->tensor_type != NULL && t->tensor_type->elem_type.v == OQ_FLOAT16)
-            return true;
+        *found |= t != NULL && t->tensor_type != NULL && t->tensor_type->elem_type.v == OQ_FLOAT16;
     }
-    return false;
+    return ONQ_OK;
+}
+
+static onq_code each_graph(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, void *ctx,
+                           onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    return c->enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
 }
 
 static bool takes_weights(oq_str op) {
@@ -33,6 +41,40 @@ static bool takes_weights(oq_str op) {
     return false;
 }
 
+/* Weights by name, those of all graphs together. */
+typedef struct channels {
+    oq_qconfig *config;
+    oq_map weights;
+    bool found;
+} channels;
+
+static onq_code add_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    channels *s = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        const oq_tensor *t = g->initializer.v[i];
+        if (oq_dtype_is_float(t->data_type.v) && t->dims.n > 1 &&
+            !oq_map_put(&s->weights, t->name, 0))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code see_channels(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    channels *s = ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (!takes_weights(n->op_type) ||
+            oq_qconfig_skip(s->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
+            continue;
+        for (size_t k = 0; k < n->input.n && k < 2; k++)
+            s->found |= oq_map_has(&s->weights, n->input.v[k]);
+    }
+    return ONQ_OK;
+}
+
 /* Will some weight be quantized per channel? */
 static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool *out,
                              onq_error *err) {
@@ -42,21 +84,14 @@ static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, 
     if (*out || !c->per_channel)
         return ONQ_OK;
     oq_arena scratch;
-    oq_index ix;
-    oq_graph *g = m->proto->graph;
     oq_arena_init(&scratch, &m->env->alloc);
-    const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    for (size_t i = 0; rc == ONQ_OK && i < g->node.n && !*out; i++) {
-        const oq_node *n = g->node.v[i];
-        if (!takes_weights(n->op_type) ||
-            oq_qconfig_skip(c, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
-            continue;
-        for (size_t k = 0; k < n->input.n && k < 2; k++) {
-            const oq_tensor *t = oq_index_init(&ix, n->input.v[k]);
-            *out |= t != NULL && oq_dtype_is_float(t->data_type.v) && t->dims.n > 1;
-        }
-    }
+    channels s = {.config = c};
+    oq_map_init(&s.weights, &scratch);
+    onq_code rc = each_graph(m, c, add_weights, &s, err);
+    if (rc == ONQ_OK)
+        rc = each_graph(m, c, see_channels, &s, err);
     oq_arena_release(&scratch);
+    *out = s.found;
     return rc;
 }
 
@@ -71,7 +106,7 @@ onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool 
     const bool wide = oq_qtype_is_16bit(c->weight_type) ||
                       (!dynamic && (oq_qtype_is_16bit(c->activation_type) ||
                                     oq_overrides_any_type(o, oq_qtype_is_16bit)));
-    bool channels = false;
+    bool by_channel = false, half = false;
     *target = now;
     *why = "";
     if (now <= 0)
@@ -92,13 +127,14 @@ onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool 
     if (dynamic || contrib_ops(c, o))
         return ONQ_OK;
     if (*target < 13) {
-        OQ_TRY(has_channels(m, c, o, &channels, err));
-        if (channels) {
+        OQ_TRY(has_channels(m, c, o, &by_channel, err));
+        if (by_channel) {
             *target = 13;
             *why = "weights per channel need opset 13";
         }
     }
-    if (*target < 19 && has_float16(m->proto->graph)) {
+    OQ_TRY(each_graph(m, c, see_float16, &half, err));
+    if (*target < 19 && half) {
         *target = 19;
         *why = "quantizing float16 tensors needs opset 19";
     }

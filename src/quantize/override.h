@@ -28,7 +28,8 @@ typedef struct oq_override {
     struct oq_override *convert; /* or NULL */
     bool has_recv;               /* in convert: only these nodes get the converted type */
     OQ_VEC(oq_str) recv_nodes;
-    bool keep_clip; /* a Relu or Clip that makes the tensor stays: the range does not do its work (qat.h) */
+    bool
+        keep_clip; /* a Relu or Clip that makes the tensor stays: the range does not do its work (qat.h) */
 } oq_override;
 
 typedef struct oq_tensor_override {
@@ -46,8 +47,7 @@ void oq_overrides_init(oq_overrides *o, oq_arena *arena);
 /* Reads the file; ONQ_E_CONFIG names tensor and key. */
 onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const char *path,
                            onq_error *err);
-onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *root,
-                            onq_error *err);
+onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *root, onq_error *err);
 
 /* NULL when there is none for the tensor. */
 oq_tensor_override *oq_overrides_find(const oq_overrides *o, oq_str tensor);
@@ -70,7 +70,7 @@ bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
 
 /* What the check asks about the model. */
 typedef struct oq_override_model {
-    oq_tensor *(*init)(void *ctx, oq_str name);   /* initializer or NULL */
+    oq_tensor *(*init)(void *ctx, oq_str name);    /* initializer or NULL */
     bool (*is_activation)(void *ctx, oq_str name); /* an input, output or tensor of known type */
     void *ctx;
     oq_dtype activation_type, weight_type;

@@ -48,6 +48,7 @@ typedef struct oq_plan {
     size_t n_bias_saturated;  /* biases that passed the range of int32 */
     size_t n_weight_adjusted; /* weights whose scale was raised for an int32 bias */
     size_t n_unknown_type;    /* tensors left alone because their type is not known */
+    size_t n_not_run;         /* nodes of inner graphs that no sample ran, left float for that */
     size_t n_float_constants; /* weights in Constant nodes that stay float */
 } oq_plan;
 

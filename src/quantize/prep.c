@@ -20,10 +20,11 @@ static void tell_incomplete(const oq_model *m, const oq_shape_report *r) {
     if (r->first == NULL)
         return;
     oq_warn(m->env,
-            "%s: symbolic shape inference is incomplete: %zu of %zu tensors have no shape, the first is "
+            "%s: symbolic shape inference is incomplete: %zu of %zu tensors have no shape, the "
+            "first is "
             "'%.*s' of node '%.*s' (%.*s)",
-            m->path, r->n_none, r->n_values, OQ_STR(r->first_output), OQ_STR(oq_node_label(r->first)),
-            OQ_STR(r->first->op_type));
+            m->path, r->n_none, r->n_values, OQ_STR(r->first_output),
+            OQ_STR(oq_node_label(r->first)), OQ_STR(r->first->op_type));
 }
 
 onq_code oq_prep_shapes(oq_model *m, const oq_shape_options *opts, oq_shape_report *report,
@@ -67,7 +68,8 @@ static onq_code save_through(oq_engine *e, const oq_session_options *so, onq_err
 }
 
 /* Opens what was written; it goes by the name of the model that it was made from. */
-static onq_code open_result(const char *path, const oq_model *from, oq_model **out, onq_error *err) {
+static onq_code open_result(const char *path, const oq_model *from, oq_model **out,
+                            onq_error *err) {
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(from->env, path, NULL, &m, err));
     m->path = oq_arena_strdup(&m->arena, from->path, strlen(from->path));
@@ -167,7 +169,8 @@ static onq_code keep_resize(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
         if (!oq_str_is(n->op_type, "Resize") || n->domain.n != 0 ||
             oq_attr_find(n, "coordinate_transformation_mode") != NULL)
             continue;
-        if (!oq_attr_set_str(&m->arena, n, OQ_S("coordinate_transformation_mode"), OQ_S("asymmetric")) ||
+        if (!oq_attr_set_str(&m->arena, n, OQ_S("coordinate_transformation_mode"),
+                             OQ_S("asymmetric")) ||
             !oq_attr_set_str(&m->arena, n, OQ_S("nearest_mode"), OQ_S("floor")))
             return oq_fail_nomem(err);
     }

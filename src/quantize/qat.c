@@ -16,14 +16,14 @@ typedef struct strip {
     oq_arena *arena; /* scratch */
     oq_qat_look look;
     OQ_VEC(oq_qat_fake) fakes;
-    bool *drop;      /* nodes that go */
-    bool *is_last;   /* nodes that end a fake quantization */
+    bool *drop;         /* nodes that go */
+    bool *is_last;      /* nodes that end a fake quantization */
     oq_node **stand_in; /* what comes in place of a node, or NULL */
-    oq_map moved;    /* name behind a fake quantization -> index in moved_to */
+    oq_map moved;       /* name behind a fake quantization -> index in moved_to */
     OQ_VEC(oq_str) moved_to;
-    oq_map seen;     /* activation -> the first of fakes that rounds it */
-    oq_map split;    /* activations that are rounded in more than one way */
-    bool beyond;     /* more than quantize_qat knows: pairs on inputs of the graph or on weights */
+    oq_map seen;  /* activation -> the first of fakes that rounds it */
+    oq_map split; /* activations that are rounded in more than one way */
+    bool beyond;  /* more than quantize_qat knows: pairs on inputs of the graph or on weights */
     OQ_VEC(oq_tensor_override *) activations, weights;
 } strip;
 
@@ -63,8 +63,13 @@ static onq_code add_floats(strip *s, const oq_qat_fake *f, oq_tensor *shape, oq_
         return oq_fail_nomem(err);
     memcpy(scale, f->scale, f->n * sizeof(*scale));
     memcpy(zero, f->zero, f->n * sizeof(*zero));
-    *made = (floats){.raw = raw, .type = f->type, .scale = scale, .zero = zero, .n = f->n,
-                     .along = 1, .inner = 1};
+    *made = (floats){.raw = raw,
+                     .type = f->type,
+                     .scale = scale,
+                     .zero = zero,
+                     .n = f->n,
+                     .along = 1,
+                     .inner = 1};
     *p = (oq_producer){0, make_floats, made};
     OQ_TRY(oq_tensor_count(t, &made->count, err));
     OQ_TRY(oq_tensor_bytes(t, &p->size, err));
@@ -92,8 +97,8 @@ static bool is_bias(const strip *s, oq_str name) {
     const oq_value *v = oq_index_find(&s->look.ix, name);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_str op = s->g->node.v[v->uses.v[i].node]->op_type;
-        if (v->uses.v[i].slot != 2 || (!oq_str_is(op, "Conv") && !oq_str_is(op, "Gemm") &&
-                                       !oq_str_is(op, "ConvTranspose")))
+        if (v->uses.v[i].slot != 2 ||
+            (!oq_str_is(op, "Conv") && !oq_str_is(op, "Gemm") && !oq_str_is(op, "ConvTranspose")))
             return false;
     }
     return v != NULL && v->uses.n > 0;
@@ -114,8 +119,8 @@ static onq_code fold_bias(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *
         zero[i] = (int32_t)f->zero[i];
     }
     const oq_qparams params = {scale, zero, f->n};
-    OQ_TRY(oq_qweight_init(&w, s->m, init, channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR,
-                           f->axis, 0, err));
+    OQ_TRY(oq_qweight_init(&w, s->m, init, channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, f->axis,
+                           0, err));
     OQ_TRY(oq_qweight_bytes(&w, f->type, &bytes, err));
     uint8_t *ints = oq_arena_alloc(&s->m->arena, bytes);
     if (ints == NULL)
@@ -277,8 +282,9 @@ static onq_code remove_one(strip *s, oq_qat_fake *f, onq_error *err) {
     const oq_value *out = oq_index_find(&s->look.ix, f->out);
     bool done = true;
     if (init != NULL) {
-        done = settle_axis(f, init) && (out == NULL || !out->is_output) &&
-               (f->ints != NULL || init->data_type.v == OQ_FLOAT || init->data_type.v == OQ_FLOAT16);
+        done =
+            settle_axis(f, init) && (out == NULL || !out->is_output) &&
+            (f->ints != NULL || init->data_type.v == OQ_FLOAT || init->data_type.v == OQ_FLOAT16);
         s->beyond |= done;
         if (done)
             OQ_TRY(remove_weight(s, f, init, err));
@@ -365,10 +371,10 @@ static void settle_types(strip *s) {
 /* ---- operators that only move numbers */
 
 static bool only_moves(const oq_node *n) {
-    static const char *const types[] = {
-        "DepthToSpace", "Dropout",      "Expand",  "Flatten",   "Gather",   "Identity", "MaxPool",
-        "Relu",         "Reshape",      "Slice",   "SpaceToDepth", "Split", "Squeeze",  "Tile",
-        "Transpose",    "Unsqueeze"};
+    static const char *const types[] = {"DepthToSpace", "Dropout",  "Expand",       "Flatten",
+                                        "Gather",       "Identity", "MaxPool",      "Relu",
+                                        "Reshape",      "Slice",    "SpaceToDepth", "Split",
+                                        "Squeeze",      "Tile",     "Transpose",    "Unsqueeze"};
     for (size_t i = 0; i < OQ_COUNT(types); i++)
         if (oq_str_is(n->op_type, types[i]))
             return n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx");
@@ -499,8 +505,8 @@ static void settle_last_conv(strip *s) {
 /* ---- the whole */
 
 static onq_code find_all(strip *s, onq_error *err) {
-    s->look = (oq_qat_look){.model = s->m, .arena = s->arena,
-                            .any_type = s->job->format == OQ_QAT_QDQ};
+    s->look =
+        (oq_qat_look){.model = s->m, .arena = s->arena, .any_type = s->job->format == OQ_QAT_QDQ};
     OQ_TRY(oq_index_build(&s->look.ix, s->arena, s->g, NULL, err));
     for (uint32_t i = 0; i < s->g->node.n; i++) {
         oq_qat_fake f;
@@ -513,9 +519,9 @@ static onq_code find_all(strip *s, onq_error *err) {
         if (f.ints != NULL || oq_index_init(&s->look.ix, f.in) != NULL)
             continue;
         const uint32_t first = oq_map_find(&s->seen, f.in);
-        if (first == OQ_MAP_NONE ? !oq_map_put(&s->seen, f.in, (uint32_t)(s->fakes.n - 1))
-                                 : !same_fakes(&s->fakes.v[first], &f) &&
-                                       !oq_map_put(&s->split, f.in, 0))
+        if (first == OQ_MAP_NONE
+                ? !oq_map_put(&s->seen, f.in, (uint32_t)(s->fakes.n - 1))
+                : !same_fakes(&s->fakes.v[first], &f) && !oq_map_put(&s->split, f.in, 0))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;

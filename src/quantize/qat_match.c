@@ -35,9 +35,10 @@ static bool type_fits(const oq_qat_look *l, oq_dtype type) {
 static onq_code check_scales(const oq_node *n, const float *v, size_t count, onq_error *err) {
     for (size_t i = 0; i < count; i++)
         if (!isfinite(v[i]) || v[i] <= 0.0f)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "node '%.*s' (%.*s): scale %zu is %g; a trained scale is a positive number",
-                           OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), i, (double)v[i]);
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "node '%.*s' (%.*s): scale %zu is %g; a trained scale is a positive number",
+                OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), i, (double)v[i]);
     return ONQ_OK;
 }
 
@@ -78,10 +79,11 @@ static onq_code read_linear(const oq_qat_look *l, const oq_node *n, oq_dtype bar
             return oq_fail_nomem(err);
     }
     if (n_zero != out->n)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "node '%.*s' (%.*s): %zu scales and %zu zero points; their number must be the "
-                       "same",
-                       OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), out->n, n_zero);
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "node '%.*s' (%.*s): %zu scales and %zu zero points; their number must be the "
+            "same",
+            OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), out->n, n_zero);
     *found = out->n > 0;
     return ONQ_OK;
 }
@@ -147,7 +149,8 @@ typedef struct chain {
 } chain;
 
 /* The operand of a node that is constant, and the other one. */
-static oq_tensor *split_operands(const oq_qat_look *l, const oq_node *n, bool either, oq_str *other) {
+static oq_tensor *split_operands(const oq_qat_look *l, const oq_node *n, bool either,
+                                 oq_str *other) {
     oq_tensor *t = constant(l, input(n, 1));
     *other = input(n, 0);
     if (t == NULL && either) {
@@ -160,7 +163,8 @@ static oq_tensor *split_operands(const oq_qat_look *l, const oq_node *n, bool ei
 /* The node that makes `name`, if nothing else reads it; OQ_NO_NODE otherwise. */
 static uint32_t only_maker(const oq_qat_look *l, oq_str name) {
     const oq_value *v = oq_index_find(&l->ix, name);
-    return v == NULL || v->uses.n != 1 || v->is_output || v->init != NULL ? OQ_NO_NODE : v->producer;
+    return v == NULL || v->uses.n != 1 || v->is_output || v->init != NULL ? OQ_NO_NODE
+                                                                          : v->producer;
 }
 
 static onq_code one_number(const oq_qat_look *l, oq_tensor *t, double *out, bool *found,
@@ -364,7 +368,8 @@ static onq_code match_quant(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *
     if (zeros == NULL)
         return oq_fail_nomem(err);
     const bool is_signed = oq_attr_int(n, "signed", 1) != 0;
-    const chain c = {.low_value = is_signed ? -128.0 : 0.0, .high_value = is_signed ? 127.0 : 255.0};
+    const chain c = {.low_value = is_signed ? -128.0 : 0.0,
+                     .high_value = is_signed ? 127.0 : 255.0};
     *found = *found && out->n > 0 && settle_chain(&c, z, out->n, zeros, &out->type);
     out->in = input(n, 0);
     out->scale = v;

@@ -11,13 +11,13 @@
 
 /* One fake quantization. */
 typedef struct oq_qat_fake {
-    oq_str in, out;   /* the float tensor before it and behind it */
-    oq_tensor *ints;  /* a weight stored as integers: then there is no `in` */
+    oq_str in, out;      /* the float tensor before it and behind it */
+    oq_tensor *ints;     /* a weight stored as integers: then there is no `in` */
     oq_dtype type, real; /* quantized type; type of the scale */
-    size_t n;         /* of parameters */
+    size_t n;            /* of parameters */
     const float *scale;
     const int64_t *zero;
-    int64_t axis;     /* per channel; -1 */
+    int64_t axis;                 /* per channel; -1 */
     uint32_t nodes[OQ_QAT_NODES]; /* what it is made of; the last one makes `out` */
     size_t n_nodes;
 } oq_qat_fake;

@@ -38,6 +38,10 @@ static onq_code adjust_ranges(oq_qdq *q, onq_error *err) {
         const oq_range *after = oq_ranges_find(q->ranges, oq_qdq_at(q, out)->name);
         if (t->uses.n != 1 || after == NULL || oq_ranges_find(q->ranges, t->name) == NULL)
             continue;
+        /* What the caller, or another graph, reads keeps its range, and what another makes. */
+        if (t->is_output || (q->outer != NULL && t->makers.n == 0 && !t->is_input) ||
+            (q->config->enable_subgraph && t->inner_use))
+            continue;
         if (!oq_ranges_copy(q->ranges, t->name, after))
             return oq_fail_nomem(err);
     }
@@ -193,7 +197,12 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
     for (size_t i = 0; i < q->new_inits.n; i++)
         if (!oq_graph_add_init(a, g, q->new_inits.v[i]))
             return oq_fail_nomem(err);
-    OQ_TRY(drop_biases(q, err));
+    q->assembled = true;
+    return drop_biases(q, err);
+}
+
+/* What the model as a whole needs when all graphs are done. */
+static onq_code finish(oq_qdq *q, onq_error *err) {
     if (!q->config->add_qdq_pair_to_weight)
         OQ_TRY(oq_quant_clean_inits(q->model, err));
     OQ_TRY(oq_quant_set_producer(q->model, err));
@@ -214,6 +223,22 @@ static bool wants_contrib(const oq_qdq *q) {
                              oq_overrides_any_type(q->overrides, needs_opset21));
 }
 
+onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
+    OQ_TRY(oq_qdq_build(q, err));
+    choose_nodes(q);
+    if (q->outer != NULL)
+        oq_qdq_leave_unseen(q);
+    if (!q->config->trained)
+        OQ_TRY(adjust_ranges(q, err));
+    OQ_TRY(mark(q, err));
+    OQ_TRY(plan_nodes(q, err));
+    OQ_TRY(oq_qdq_decide(q, err));
+    OQ_TRY(oq_qdq_emit(q, err));
+    if (!decide_only)
+        OQ_TRY(assemble(q, err));
+    return q->config->enable_subgraph ? oq_qdq_inner(q, decide_only, err) : ONQ_OK;
+}
+
 static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
     q->opset = oq_model_opset(q->model, OQ_S(""));
     q->contrib = wants_contrib(q);
@@ -221,22 +246,17 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
         oq_warn(q->model->env, "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and "
                                "4-bit types before opset 21: "
                                "those of com.microsoft are used");
-    OQ_TRY(oq_qnames_init(&q->names, q->arena, q->model, err));
-    OQ_TRY(oq_qdq_build(q, err));
-    choose_nodes(q);
-    if (!q->config->trained)
-        OQ_TRY(adjust_ranges(q, err));
-    OQ_TRY(mark(q, err));
-    OQ_TRY(plan_nodes(q, err));
-    OQ_TRY(oq_qdq_decide(q, err));
-    OQ_TRY(oq_qdq_emit(q, err));
-    return decide_only ? ONQ_OK : assemble(q, err);
+    OQ_TRY(oq_qnames_init(q->names, q->arena, q->model, err));
+    OQ_TRY(oq_qdq_graph(q, decide_only, err));
+    return decide_only ? ONQ_OK : finish(q, err);
 }
 
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
     oq_arena scratch;
+    oq_qnames names;
     oq_arena_init(&scratch, &job->model->env->alloc);
-    oq_qdq q = {.model = job->model,
+    oq_qdq q = {.names = &names,
+                .model = job->model,
                 .graph = job->model->proto->graph,
                 .config = job->config,
                 .overrides = job->overrides,

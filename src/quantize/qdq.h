@@ -11,6 +11,10 @@
  *
  * Marking changes this state only, never the model: nodes and tensors are numbers here, `in` and
  * `out` of a node hold what it will be wired to. Emission writes nodes and initializers.
+ *
+ * With enable_subgraph the graphs inside If, Loop and Scan follow, each with a state of its own that
+ * looks outwards (qdq_inner.c): pairs stand where they are needed, weights are quantized in the
+ * graph that holds them.
  */
 #ifndef OQ_QUANTIZE_QDQ_H
 #define OQ_QUANTIZE_QDQ_H
@@ -54,17 +58,25 @@ typedef struct oq_qdq_weight {
     const char *why;
 } oq_qdq_weight;
 
+/* An initializer as it is in the model now: its parameters and its integers. */
+typedef struct oq_qdq_form {
+    const oq_qdq_weight *weight;
+    oq_qdq_value *value;
+    oq_str quantized; /* empty: the float weight is quantized as it is read */
+} oq_qdq_form;
+
 typedef struct oq_qdq_tensor {
     oq_str name;
-    oq_tensor *init;          /* initializer of the main graph, or NULL */
-    int32_t elem_type;        /* 0: not known */
-    bool has_info;            /* the type is known to be something, perhaps no tensor */
-    bool warned;              /* of an unknown type */
+    oq_tensor *init;       /* initializer of this graph or of one around it, or NULL */
+    struct oq_qdq *holder; /* of an initializer: the graph around this one that has it, or NULL */
+    int32_t elem_type;     /* 0: not known */
+    bool has_info;         /* the type is known to be something, perhaps no tensor */
+    bool warned;           /* of an unknown type */
     bool is_input, is_output; /* of the graph */
     bool inner_use;           /* read inside a subgraph */
     bool is_new;              /* made by the pass: the copy of a shared bias */
     uint32_t dq_node;         /* DequantizeLinear of the input model that makes it, or OQ_NO_NODE */
-    OQ_VEC(oq_use) uses;      /* by nodes of the main graph */
+    OQ_VEC(oq_use) uses;      /* by nodes of this graph */
     OQ_VEC(oq_use) makers;    /* slot: index of the output */
     OQ_VEC(uint32_t)
     receivers; /* chosen nodes that read it, in order; twice if they read it twice */
@@ -79,8 +91,9 @@ typedef struct oq_qdq_tensor {
     size_t n_copies_seen; /* as bias: tensors looked at for the number of its next copy */
     int64_t next_copy;
 
-    oq_qdq_weight *weight; /* decided */
-    oq_qdq_value *value;   /* emitted; converted: the second type */
+    oq_qdq_weight *weight;     /* decided */
+    OQ_VEC(oq_qdq_form) forms; /* quantized for this graph or for those inside */
+    oq_qdq_value *value;       /* emitted; converted: the second type */
     oq_qdq_value *converted;
     OQ_VEC(oq_str) converted_for; /* names of the nodes that read the second type */
 } oq_qdq_tensor;
@@ -100,25 +113,28 @@ typedef struct oq_qdq_bias {
 typedef struct oq_qdq {
     oq_model *model;
     oq_graph *graph;
+    struct oq_qdq *outer; /* the graph around, or NULL */
+    unsigned depth;
     oq_qconfig *config;
     const oq_overrides *overrides; /* or NULL */
     oq_ranges *ranges;
     const oq_shapes *shapes;
     oq_plan *plan;
-    oq_arena *arena; /* scratch, gone after the pass */
-    oq_qnames names;
+    oq_arena *arena;  /* scratch, gone after the pass */
+    oq_qnames *names; /* of all graphs */
     int64_t opset;
     bool contrib; /* QuantizeLinear and DequantizeLinear of com.microsoft */
 
     oq_map map; /* tensor name -> number */
     OQ_VEC(oq_qdq_tensor *) tensors;
-    oq_qdq_node *nodes; /* the model's nodes, in order */
+    oq_qdq_node *nodes; /* the graph's nodes, in order */
     size_t n_nodes;
     uint32_t current;       /* node whose rule is running */
     OQ_VEC(uint32_t) order; /* marked tensors; OQ_NO_TENSOR where a mark was taken back */
     OQ_VEC(oq_qdq_bias) biases;
     OQ_VEC(uint32_t) copies; /* copies of shared biases, in order */
 
+    bool assembled; /* the graph has what was new: more goes into it at once */
     OQ_VEC(oq_node *) new_nodes;
     OQ_VEC(oq_tensor *) new_inits;
 } oq_qdq;
@@ -149,7 +165,7 @@ uint32_t oq_qdq_output(const oq_qdq *q, uint32_t node, size_t slot);
 static inline const oq_node *oq_qdq_node_at(const oq_qdq *q, uint32_t node) {
     return q->nodes[node].node;
 }
-/* Is the tensor an initializer of the main graph? */
+/* Is the tensor an initializer of this graph, or of one around it? */
 bool oq_qdq_is_init(const oq_qdq *q, uint32_t tensor);
 /* is_valid_quantize_weight: a float initializer. */
 bool oq_qdq_is_float_init(const oq_qdq *q, uint32_t tensor);
@@ -185,6 +201,15 @@ onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err);
 onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err);
 
 /* ---- steps of the driver */
+
+/* One graph: all of it but what the whole model needs in the end (qdq.c). */
+onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err);
+/* The graphs inside the nodes of a graph that is done (qdq_inner.c). */
+onq_code oq_qdq_inner(oq_qdq *q, bool decide_only, onq_error *err);
+/* What an inner graph takes from outside: initializers and where they are. */
+void oq_qdq_look_outwards(oq_qdq *q);
+/* Inner nodes that were not run in calibration are left float. */
+void oq_qdq_leave_unseen(oq_qdq *q);
 
 onq_code oq_qdq_build(oq_qdq *q, onq_error *err);   /* qdq_graph.c */
 uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name); /* OQ_NO_TENSOR: out of memory */

@@ -103,11 +103,10 @@ static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     for (uint64_t i = 0; i < p->weight.n; i++) {
         const float stored = oq_real_round(p->bias.real, (double)scales[i]);
         if (!(stored > 0.0f) || !isfinite(stored))
-            return oq_fail(
-                err, ONQ_E_INVALID,
-                "bias '%.*s': %g is no scale, channel %llu (exclude the node, or use "
-                "--disable_quantize_bias)",
-                OQ_STR(t->name), (double)scales[i], (unsigned long long)i);
+            return oq_fail(err, ONQ_E_INVALID,
+                           "bias '%.*s': %g is no scale, channel %llu (exclude the node, or use "
+                           "--disable_quantize_bias)",
+                           OQ_STR(t->name), (double)scales[i], (unsigned long long)i);
     }
     p->scales = (oq_reals){scales, p->weight.n, real};
     if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
@@ -131,9 +130,9 @@ static onq_code emit_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err
     if (v == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(compute(q, t, p, err));
-    const oq_str quantized = oq_qname_tensor(&q->names, t->name, "_quantized");
-    v->scale_name = oq_qname_tensor(&q->names, t->name, "_quantized_scale");
-    v->zero_name = oq_qname_tensor(&q->names, t->name, "_quantized_zero_point");
+    const oq_str quantized = oq_qname_tensor(q->names, t->name, "_quantized");
+    v->scale_name = oq_qname_tensor(q->names, t->name, "_quantized_scale");
+    v->zero_name = oq_qname_tensor(q->names, t->name, "_quantized_zero_point");
     if (quantized.p == NULL || v->scale_name.p == NULL || v->zero_name.p == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(add_raw(q, quantized, OQ_INT32, t->init->dims.v, t->init->dims.n, p->ints,
@@ -148,7 +147,7 @@ static onq_code emit_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err
 
     const int64_t axis = v->n > 1 ? (int64_t)t->init->dims.n - 1 : -1;
     oq_qdq_op op = {.in = quantized, .out = t->name, .value = v, .axis = axis};
-    op.name = oq_qname_node(&q->names, t->name, "_DequantizeLinear");
+    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
     OQ_TRY(oq_qdq_add_node(q, &op, err));
     const oq_plan_tensor row = {.name = t->name,
                                 .role = OQ_ROLE_BIAS,
@@ -163,8 +162,8 @@ static onq_code emit_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err
 /* Float 8: the bias is kept in float32 and cast to its own type. */
 static onq_code emit_cast(oq_qdq *q, oq_qdq_tensor *t, const parts *p, onq_error *err) {
     oq_arena *a = &q->model->arena;
-    const oq_str name = oq_qname_tensor(&q->names, t->name, "_quantized");
-    const oq_str node = oq_qname_node(&q->names, t->name, "_DequantizeLinear");
+    const oq_str name = oq_qname_tensor(q->names, t->name, "_quantized");
+    const oq_str node = oq_qname_node(q->names, t->name, "_DequantizeLinear");
     OQ_TRY(add_raw(q, name, OQ_FLOAT, t->init->dims.v, t->init->dims.n, p->bias.v,
                    p->bias.n * sizeof(float), err));
     oq_node *n = oq_node_make(a, "Cast", node, &name, 1, &t->name, 1);

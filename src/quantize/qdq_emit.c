@@ -17,7 +17,9 @@
 /* ---- pieces */
 
 static onq_code push_init(oq_qdq *q, oq_tensor *t, onq_error *err) {
-    return OQ_PUSH(&q->model->arena, &q->new_inits, t) ? ONQ_OK : oq_fail_nomem(err);
+    const bool ok = q->assembled ? oq_graph_add_init(&q->model->arena, q->graph, t)
+                                 : OQ_PUSH(&q->model->arena, &q->new_inits, t);
+    return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* Scale and zero point as make_tensor stores them: in typed fields, the zero point first. */
@@ -25,8 +27,8 @@ static onq_code add_params(oq_qdq *q, oq_str base, const char *zero_suffix,
                            const char *scale_suffix, const int64_t *dims, size_t rank,
                            oq_qdq_value *v, onq_error *err) {
     oq_arena *a = &q->model->arena;
-    v->zero_name = oq_qname_tensor(&q->names, base, zero_suffix);
-    v->scale_name = oq_qname_tensor(&q->names, base, scale_suffix);
+    v->zero_name = oq_qname_tensor(q->names, base, zero_suffix);
+    v->scale_name = oq_qname_tensor(q->names, base, scale_suffix);
     oq_tensor *zero = oq_tensor_new(a, v->zero_name, v->type, dims, rank);
     oq_tensor *scale = oq_tensor_new(a, v->scale_name, v->real, dims, rank);
     double *reals = OQ_NEW_ARRAY(q->arena, double, v->n + 1);
@@ -76,13 +78,13 @@ static onq_code add_pair(oq_qdq *q, const oq_qdq_value *v, oq_str in, oq_str out
     const oq_str dq_name = oq_str_cat(q->arena, base, OQ_S("_DequantizeLinear"));
     if (stem.p == NULL || name.p == NULL || dq_name.p == NULL)
         return oq_fail_nomem(err);
-    op.out = oq_qname_tensor(&q->names, stem, number);
-    op.name = oq_qname_node(&q->names, name, number);
+    op.out = oq_qname_tensor(q->names, stem, number);
+    op.name = oq_qname_node(q->names, name, number);
     OQ_TRY(oq_qdq_add_node(q, &op, err));
     op.quantize = false;
     op.in = op.out;
     op.out = out;
-    op.name = oq_qname_node(&q->names, dq_name, number);
+    op.name = oq_qname_node(q->names, dq_name, number);
     return oq_qdq_add_node(q, &op, err);
 }
 
@@ -134,7 +136,7 @@ static onq_code weight_dims(oq_qdq *q, const oq_qdq_weight *w, int64_t **dims, s
 static onq_code add_quantized(oq_qdq *q, const oq_qdq_tensor *t, oq_str *name, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
     oq_arena *a = &q->model->arena;
-    *name = oq_qname_tensor(&q->names, t->name, "_quantized");
+    *name = oq_qname_tensor(q->names, t->name, "_quantized");
     oq_tensor *init = oq_tensor_new(a, *name, w->spec.type, t->init->dims.v, t->init->dims.n);
     const oq_producer *bytes;
     if (name->p == NULL || init == NULL)
@@ -144,32 +146,58 @@ static onq_code add_quantized(oq_qdq *q, const oq_qdq_tensor *t, oq_str *name, o
     return push_init(q, init, err);
 }
 
-static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
+static bool same_numbers(const oq_qdq_weight *a, const oq_qdq_weight *b) {
+    return a->spec.type == b->spec.type && a->w.group == b->w.group && a->w.axis == b->w.axis &&
+           a->w.block == b->w.block && a->params.n == b->params.n &&
+           memcmp(a->params.scale, b->params.scale, (size_t)a->params.n * sizeof(float)) == 0 &&
+           memcmp(a->params.zero, b->params.zero, (size_t)a->params.n * sizeof(int32_t)) == 0;
+}
+
+/* The weight as initializers of the graph that holds it: made, or there already for another graph. */
+static onq_code find_form(oq_qdq *q, const oq_qdq_tensor *t, oq_qdq_form *out, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
+    oq_qdq *place = t->holder != NULL ? t->holder : q;
+    oq_qdq_tensor *held = oq_qdq_at(place, oq_map_find(&place->map, t->name));
     oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
     int64_t *dims;
     size_t rank;
     if (v == NULL)
         return oq_fail_nomem(err);
+    for (size_t i = 0; i < held->forms.n; i++) {
+        if (same_numbers(held->forms.v[i].weight, w)) {
+            *out = held->forms.v[i];
+            return ONQ_OK;
+        }
+    }
     *v = (oq_qdq_value){.type = w->spec.type,
                         .real = oq_qweight_scale_type(&w->w),
                         .scale = w->params.scale,
                         .zero = w->params.zero,
                         .n = w->params.n};
+    *out = (oq_qdq_form){.weight = w, .value = v};
     OQ_TRY(weight_dims(q, w, &dims, &rank, err));
-    OQ_TRY(add_params(q, t->name, "_zero_point", "_scale", dims, rank, v, err));
+    OQ_TRY(add_params(place, t->name, "_zero_point", "_scale", dims, rank, v, err));
+    if (!q->config->add_qdq_pair_to_weight)
+        OQ_TRY(add_quantized(place, t, &out->quantized, err));
+    return OQ_PUSH(q->arena, &held->forms, *out) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
+    const oq_qdq_weight *w = t->weight;
+    oq_qdq_form form;
+    OQ_TRY(find_form(q, t, &form, err));
+    oq_qdq_value *v = form.value;
     const int64_t axis = w->w.group == OQ_QGROUP_TENSOR ? -1 : (int64_t)w->w.axis;
     const uint64_t block = w->w.group == OQ_QGROUP_BLOCK ? w->w.block : 0;
-    const oq_str out = oq_qname_tensor(&q->names, t->name, "_DequantizeLinear_Output");
+    const oq_str out = oq_qname_tensor(q->names, t->name, "_DequantizeLinear_Output");
     if (out.p == NULL)
         return oq_fail_nomem(err);
     replace_inputs(q, t, out);
     if (q->config->add_qdq_pair_to_weight) {
         OQ_TRY(add_pair(q, v, t->name, out, t->name, "", axis, block, err));
     } else {
-        oq_qdq_op op = {.value = v, .out = out, .axis = axis, .block = block};
-        OQ_TRY(add_quantized(q, t, &op.in, err));
-        op.name = oq_qname_node(&q->names, t->name, "_DequantizeLinear");
+        oq_qdq_op op = {.in = form.quantized, .value = v, .out = out, .axis = axis, .block = block};
+        op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
         OQ_TRY(oq_qdq_add_node(q, &op, err));
     }
     t->value = v;
@@ -191,7 +219,7 @@ static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *
     for (size_t i = 0; i < t->receivers.n; i++) {
         char number[32];
         snprintf(number, sizeof(number), "_%zu", i + 1);
-        const oq_str out = oq_qname_tensor(&q->names, stem, number);
+        const oq_str out = oq_qname_tensor(q->names, stem, number);
         OQ_TRY(add_pair(q, v, t->name, out, t->name, number, -1, 0, err));
         for (size_t k = 0; k < t->uses.n; k++) {
             if (t->uses.v[k].node != t->receivers.v[i])
@@ -210,10 +238,10 @@ onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, on
         return emit_dedicated(q, t, v, err);
     oq_str in = t->name, out = t->name;
     if (oq_qdq_is_made_output(t)) {
-        in = oq_qname_tensor(&q->names, t->name, "_QuantizeLinear_Input");
+        in = oq_qname_tensor(q->names, t->name, "_QuantizeLinear_Input");
         oq_qdq_replace_outputs(q, t, in);
     } else {
-        out = oq_qname_tensor(&q->names, t->name, "_DequantizeLinear_Output");
+        out = oq_qname_tensor(q->names, t->name, "_DequantizeLinear_Output");
         replace_inputs(q, t, out);
     }
     if (in.p == NULL || out.p == NULL)

@@ -1,5 +1,5 @@
 /*
- * qdq_graph.c — the main graph as numbers: tensors with their users and makers, nodes with their
+ * qdq_graph.c — a graph as numbers: tensors with their users and makers, nodes with their
  * wiring.
  */
 #include "quantize/qdq.h"
@@ -56,7 +56,7 @@ static onq_code add_node(oq_qdq *q, uint32_t number, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Marks tensors of the main graph that a subgraph reads. A name that the subgraph defines itself
+/* Marks tensors of the graph that one inside of it reads. A name that the subgraph defines itself
  * is marked too; that costs a Relu that could have gone, and such names are not valid ONNX. */
 static onq_code see_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_qdq *q = ctx;
@@ -108,7 +108,8 @@ static void add_types(oq_qdq *q) {
             t->has_info = true;
             continue;
         }
-        const oq_vtype *type = oq_shapes_find(q->shapes, NULL, t->name);
+        const oq_vtype *type =
+            oq_shapes_find(q->shapes, q->outer != NULL ? q->graph : NULL, t->name);
         t->has_info = type != NULL && type->kind != OQ_V_NONE;
         if (t->has_info && type->kind == OQ_V_TENSOR)
             t->elem_type = type->elem_type;
@@ -125,6 +126,8 @@ onq_code oq_qdq_build(oq_qdq *q, onq_error *err) {
     for (uint32_t i = 0; i < q->n_nodes; i++)
         OQ_TRY(add_node(q, i, err));
     OQ_TRY(oq_walk_graphs(q->graph, see_inner, q, err));
+    if (q->outer != NULL)
+        oq_qdq_look_outwards(q);
     add_types(q);
     return ONQ_OK;
 }

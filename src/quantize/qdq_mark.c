@@ -212,7 +212,7 @@ static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
 static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err) {
     char number[32];
     snprintf(number, sizeof(number), "%lld", (long long)largest_suffix(q, t) + 1);
-    const oq_str name = oq_qname_tensor(&q->names, t->name, number);
+    const oq_str name = oq_qname_tensor(q->names, t->name, number);
     oq_tensor *init = OQ_NEW(&q->model->arena, oq_tensor);
     if (name.p == NULL || init == NULL)
         return oq_fail_nomem(err);
@@ -228,15 +228,17 @@ static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error 
     return ONQ_OK;
 }
 
-/* Every use of `from` by a node of that name becomes a use of `to`: as the reference finds nodes
- * by name, all nodes without a name are one. */
-static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, oq_str node_name,
+/* Every use of `from` by nodes of the node's name becomes a use of `to`: as the reference finds nodes
+ * by name, all nodes without a name are one (not in inner graphs, which it does not know). */
+static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node,
                               onq_error *err) {
     oq_qdq_tensor *t = oq_qdq_at(q, from);
+    const oq_str name = oq_qdq_node_at(q, node)->name;
     size_t kept = 0;
     for (size_t i = 0; i < t->uses.n; i++) {
         const oq_use use = t->uses.v[i];
-        if (!oq_str_eq(oq_qdq_node_at(q, use.node)->name, node_name)) {
+        if (q->outer != NULL ? use.node != node
+                             : !oq_str_eq(oq_qdq_node_at(q, use.node)->name, name)) {
             t->uses.v[kept++] = use;
             continue;
         }
@@ -263,11 +265,11 @@ onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t inpu
     }
     if (!is_float(t->init->data_type.v))
         return ONQ_OK;
-    if (t->is_bias) {
-        /* Two nodes read it, and its scale depends on the node. */
+    if (t->is_bias || t->holder != NULL) {
+        /* Two nodes read it, and its scale depends on the node; or its name is another graph's. */
         const uint32_t shared = bias;
         OQ_TRY(copy_bias(q, t, &bias, err));
-        OQ_TRY(rewire_inputs(q, shared, bias, oq_qdq_node_at(q, node)->name, err));
+        OQ_TRY(rewire_inputs(q, shared, bias, node, err));
     }
     const oq_qdq_bias row = {bias, node, input, weight};
     oq_qdq_at(q, bias)->is_bias = true;
@@ -290,6 +292,16 @@ static bool rewire_outputs(oq_qdq *q, uint32_t from, uint32_t to) {
     return true;
 }
 
+/* Will somebody read the tensor past its pair? A subgraph; or, where nodes have pairs of their own, a
+ * node that is not chosen, and the caller of the model. */
+static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
+    size_t n_chosen = 0;
+    for (size_t i = 0; i < t->uses.n; i++)
+        n_chosen += q->nodes[t->uses.v[i].node].chosen;
+    return t->inner_use || (q->config->dedicated_qdq_pair && n_chosen > 1 &&
+                            (t->is_output || n_chosen < t->uses.n));
+}
+
 bool oq_qdq_try_remove(oq_qdq *q, uint32_t node) {
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
     if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
@@ -302,7 +314,7 @@ bool oq_qdq_try_remove(oq_qdq *q, uint32_t node) {
     /* Without a maker in this graph, or with a reader inside a subgraph, the reference writes a
      * model that does not load. */
     if (before->uses.n != 1 || before->is_output || before->is_input || before->inner_use ||
-        before->makers.n == 0 || before->dq_node != OQ_NO_NODE)
+        before->makers.n == 0 || before->dq_node != OQ_NO_NODE || is_read_bare(q, after))
         return false;
     if (!rewire_outputs(q, in, out))
         return false;

@@ -56,7 +56,8 @@ static onq_code fix_input(oq_model *m, const oq_qnn_shape *s, onq_error *err) {
     const oq_value_info *v = find_info(g->input.v, g->input.n, s->name);
     const oq_tensor_type *t = v != NULL ? tensor_type(v) : NULL;
     if (t == NULL)
-        return oq_fail(err, ONQ_E_CONFIG, "--dynamic_input_shapes: '%.*s' is not a tensor among the inputs",
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "--dynamic_input_shapes: '%.*s' is not a tensor among the inputs",
                        OQ_STR(s->name));
     const size_t rank = t->shape != NULL ? t->shape->dim.n : 0;
     if (rank != s->rank)
@@ -66,10 +67,11 @@ static onq_code fix_input(oq_model *m, const oq_qnn_shape *s, onq_error *err) {
     for (size_t i = 0; i < rank; i++) {
         oq_dim *d = t->shape->dim.v[i];
         if (d->dim_value.has && d->dim_value.v != s->dims[i])
-            return oq_fail(err, ONQ_E_CONFIG,
-                           "--dynamic_input_shapes: dimension %zu of input '%.*s' is %lld and cannot "
-                           "become %lld",
-                           i + 1, OQ_STR(s->name), (long long)d->dim_value.v, (long long)s->dims[i]);
+            return oq_fail(
+                err, ONQ_E_CONFIG,
+                "--dynamic_input_shapes: dimension %zu of input '%.*s' is %lld and cannot "
+                "become %lld",
+                i + 1, OQ_STR(s->name), (long long)d->dim_value.v, (long long)s->dims[i]);
         if (d->dim_param.p != NULL) {
             dim_change c = {d->dim_param, s->dims[i]};
             OQ_TRY(oq_walk_graphs(g, change_graph, &c, err));
@@ -103,10 +105,10 @@ static onq_code fix_outputs(oq_model *m, onq_error *err) {
         int64_t *dims = OQ_NEW_ARRAY(&m->arena, int64_t, info.rank + 1);
         for (size_t k = 0; dims != NULL && k < info.rank; k++)
             dims[k] = info.dims[k].n;
-        const oq_value_info *fresh =
-            dims != NULL ? oq_value_info_new(&m->arena, g->output.v[i]->name, t->elem_type.v, dims,
-                                             info.rank, true)
-                         : NULL;
+        const oq_value_info *fresh = dims != NULL
+                                         ? oq_value_info_new(&m->arena, g->output.v[i]->name,
+                                                             t->elem_type.v, dims, info.rank, true)
+                                         : NULL;
         if (fresh == NULL)
             rc = oq_fail_nomem(err);
         else
@@ -139,7 +141,8 @@ typedef struct last {
 static void raise_number(oq_str name, oq_str prefix, int64_t *next) {
     int64_t v;
     if (oq_str_starts(name, prefix) &&
-        oq_str_to_i64((oq_str){name.p + prefix.n, name.n - prefix.n}, &v) && v >= *next && v < INT64_MAX)
+        oq_str_to_i64((oq_str){name.p + prefix.n, name.n - prefix.n}, &v) && v >= *next &&
+        v < INT64_MAX)
         *next = v + 1;
 }
 
@@ -221,8 +224,9 @@ static onq_code turn_value(last *l, const oq_value_info *v, bool input, int64_t 
     for (size_t i = 1; i < rank; i++)
         perm[i] = (int64_t)(input ? i - 1 : i + 1);
     perm[input ? 1 : rank - 1] = input ? (int64_t)rank - 1 : 1;
-    oq_node *n = oq_node_make(a, "Transpose", oq_qnn_number(l->m, OQ_S("Transpose_channel_"), number),
-                              input ? &v->name : &other, 1, input ? &other : &v->name, 1);
+    oq_node *n =
+        oq_node_make(a, "Transpose", oq_qnn_number(l->m, OQ_S("Transpose_channel_"), number),
+                     input ? &v->name : &other, 1, input ? &other : &v->name, 1);
     if (n == NULL || n->name.p == NULL || !oq_attr_set_ints(a, n, OQ_S("perm"), perm, rank) ||
         !oq_graph_add_node(a, l->m->proto->graph, n))
         return oq_fail_nomem(err);
@@ -236,8 +240,9 @@ static onq_code want(last *l, oq_map *outputs, const oq_str *names, size_t n, bo
         const bool there = input ? find_info(g->input.v, g->input.n, names[i]) != NULL
                                  : find_info(g->output.v, g->output.n, names[i]) != NULL;
         if (!there)
-            return oq_fail(err, ONQ_E_CONFIG, "--%s_to_make_channel_last: the graph has no %s '%.*s'",
-                           input ? "inputs" : "outputs", input ? "input" : "output", OQ_STR(names[i]));
+            return oq_fail(
+                err, ONQ_E_CONFIG, "--%s_to_make_channel_last: the graph has no %s '%.*s'",
+                input ? "inputs" : "outputs", input ? "input" : "output", OQ_STR(names[i]));
         if (!oq_map_put(&l->wanted, names[i], (uint32_t)l->fresh.n) ||
             !OQ_PUSH(l->scratch, &l->fresh, (oq_str){0}) ||
             (!input && !oq_map_put(outputs, names[i], 0)))
@@ -260,8 +265,8 @@ static onq_code turn_all(last *l, const oq_qnn_options *o, onq_error *err) {
     int64_t next = oq_qnn_next_suffix(g, OQ_S("Transpose_channel_"));
     OQ_TRY(turn_nodes(l, &outputs, err));
     for (size_t i = 0; i < o->n_inputs_channel_last; i++)
-        OQ_TRY(turn_value(l, find_info(g->input.v, g->input.n, o->inputs_channel_last[i]), true, next++,
-                          err));
+        OQ_TRY(turn_value(l, find_info(g->input.v, g->input.n, o->inputs_channel_last[i]), true,
+                          next++, err));
     for (size_t i = 0; i < o->n_outputs_channel_last; i++)
         OQ_TRY(turn_value(l, find_info(g->output.v, g->output.n, o->outputs_channel_last[i]), false,
                           next++, err));

@@ -103,8 +103,9 @@ static onq_code drop_unused(oq_fuse *f, onq_error *err) {
     kept = 0;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        const oq_value *v =
-            oq_fuse_is(n, "Constant") && n->output.n == 1 ? oq_index_find(&ix, n->output.v[0]) : NULL;
+        const oq_value *v = oq_fuse_is(n, "Constant") && n->output.n == 1
+                                ? oq_index_find(&ix, n->output.v[0])
+                                : NULL;
         if (v == NULL || v->uses.n != 0 || v->is_output)
             g->node.v[kept++] = n;
     }
@@ -175,7 +176,8 @@ static onq_code fuse_ops(oq_model *m, const oq_qnn_options *o, oq_qnn_report *r,
         const int64_t opset = oq_model_opset(m, OQ_S(""));
         if (opset < 17)
             oq_warn(m->env,
-                    "%s: LayerNormalization cannot be put together: it needs opset 17, the model has %lld "
+                    "%s: LayerNormalization cannot be put together: it needs opset 17, the model "
+                    "has %lld "
                     "(--opset 17 raises it)",
                     m->path, (long long)opset);
         else
@@ -212,7 +214,8 @@ static bool drop_init_inputs(oq_model *m, onq_error *err, onq_code *rc) {
     return kept != before;
 }
 
-onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *report, onq_error *err) {
+onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *report,
+                        onq_error *err) {
     oq_qnn_report r = {0};
     onq_code rc = ONQ_OK;
     bool changed = o->n_shapes != 0;

@@ -28,6 +28,7 @@ typedef struct oq_qnn_report {
     size_t n_gelu, n_lpnorm, n_spacetodepth, n_layernorm, n_named;
 } oq_qnn_report;
 
-onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *report, onq_error *err);
+onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *report,
+                        onq_error *err);
 
 #endif

@@ -104,6 +104,9 @@ static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
             continue;
         }
         const oq_value *v = oq_index_find(&ix, n->input.v[0]);
+        /* What the caller reads keeps its range, and what another graph makes. */
+        if (v != NULL && (v->is_output || (q->parent != NULL && !oq_value_is_defined(v))))
+            continue;
         const oq_range *after = oq_ranges_find(ranges, n->output.v[0]);
         if (v == NULL || v->uses.n != 1 || after == NULL ||
             oq_ranges_find(ranges, n->input.v[0]) == NULL)
@@ -136,13 +139,28 @@ static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Has a float tensor of the node no range? Of an inner graph: on a branch that no sample took. */
+static bool is_unseen(const oq_qoper *q, const oq_node *n) {
+    for (size_t k = 0; k < n->input.n + n->output.n; k++) {
+        const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
+        if (name.n > 0 && oq_qo_init_in_path(q, name) == NULL && oq_qo_is_float(q, name) &&
+            !oq_qo_has_params(q, name))
+            return true;
+    }
+    return false;
+}
+
 static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
     const unsigned asked = oq_qo_is_static(q) ? 0 : OQ_QMODE_ASKED;
     const oq_qop_row *row = oq_qop_find_in(n->op_type, q->sh->mode | asked);
-    const oq_qoper_rule rule = row == NULL                          ? NULL
+    const oq_qoper_rule rule = row == NULL                       ? NULL
                                : q->sh->mode == OQ_QMODE_QLINEAR ? row->rule->qlinear
-                                                                    : row->rule->integer;
+                                                                 : row->rule->integer;
     const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
+    if (q->parent != NULL && oq_qo_is_static(q) && skip == NULL && is_unseen(q, n)) {
+        q->sh->job.plan->n_not_run++;
+        return oq_qo_keep(q, n, "no sample ran it", err);
+    }
     const oq_qoper_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
     if (trained != NULL)
         return trained(q, n, err);
@@ -225,7 +243,7 @@ onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
     oq_qo_shared sh = {.job = *job,
                        .arena = &scratch,
                        .mode = job->ranges != NULL && !job->integer ? OQ_QMODE_QLINEAR
-                                                                     : OQ_QMODE_INTEGER};
+                                                                    : OQ_QMODE_INTEGER};
     oq_model_touch(job->model);
     const onq_code rc = run(&sh, err);
     oq_shapes_free(sh.plain);

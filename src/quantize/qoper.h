@@ -30,14 +30,14 @@
 
 /* A weight that is being quantized. */
 typedef struct oq_qo_weight {
-    oq_tensor *init;  /* the float weight */
+    oq_tensor *init; /* the float weight */
     oq_qweight w;
     oq_qspec spec;
     oq_qparams params;
-    oq_qclamp *clamps; /* or NULL */
-    bool is_weight;    /* has the type of weights */
-    bool given;        /* params come from an override */
-    bool adjusted;     /* a scale was raised for a bias */
+    oq_qclamp *clamps;                   /* or NULL */
+    bool is_weight;                      /* has the type of weights */
+    bool given;                          /* params come from an override */
+    bool adjusted;                       /* a scale was raised for a bias */
     oq_tensor *scale, *zero, *quantized; /* to be filled */
     /* The quantized bytes are written as `batch` matrices of rows x cols, transposed; 0: as they are. */
     uint64_t batch, rows, cols;
@@ -45,15 +45,15 @@ typedef struct oq_qo_weight {
 
 /* What a tensor has become. */
 typedef struct oq_qo_value {
-    oq_str name;               /* the float tensor */
-    oq_str q, scale, zero;     /* names of the quantized one and its parameters */
+    oq_str name;           /* the float tensor */
+    oq_str q, scale, zero; /* names of the quantized one and its parameters */
     const struct oq_qo_value *bias_input, *bias_weight; /* an int32 bias: what its scale is of */
-    bool has_axis;             /* weight per channel */
-    int64_t axis;              /* as the rule gave it */
-    oq_qo_weight *weight;      /* or NULL */
-    bool has_param;            /* activation with static parameters */
+    bool has_axis;                                      /* weight per channel */
+    int64_t axis;                                       /* as the rule gave it */
+    oq_qo_weight *weight;                               /* or NULL */
+    bool has_param;                                     /* activation with static parameters */
     oq_qparam param;
-    oq_dtype type, real;       /* quantized type; type of the scale */
+    oq_dtype type, real; /* quantized type; type of the scale */
 } oq_qo_value;
 
 /* A bias to be quantized when the weights' scales are known. */
@@ -94,7 +94,7 @@ typedef struct oq_qo_shared {
     oq_shapes *plain; /* what the reference knows of types */
     oq_shapes *full;  /* what can be known; made when it is needed */
     int64_t opset;
-    unsigned mode;    /* OQ_QMODE_QLINEAR or OQ_QMODE_INTEGER */
+    unsigned mode; /* OQ_QMODE_QLINEAR or OQ_QMODE_INTEGER */
     OQ_VEC(oq_qo_weight *) weights;
     OQ_VEC(oq_qo_bias) biases;
     OQ_VEC(oq_qo_pad) pads;
@@ -107,17 +107,17 @@ typedef struct oq_qoper {
     oq_qo_shared *sh;
     struct oq_qoper *parent; /* or NULL */
     oq_graph *graph;
-    oq_arena *arena;         /* scratch; what stays is in the model's */
-    oq_map inits;            /* name -> index in all_inits */
+    oq_arena *arena; /* scratch; what stays is in the model's */
+    oq_map inits;    /* name -> index in all_inits */
     OQ_VEC(oq_tensor *) all_inits;
-    oq_map tensors;          /* names of inputs, outputs of nodes: the graph's own tensors */
-    oq_map values;           /* name -> index in all_values */
+    oq_map tensors; /* names of inputs, outputs of nodes: the graph's own tensors */
+    oq_map values;  /* name -> index in all_values */
     OQ_VEC(oq_qo_value *) all_values;
-    oq_map made;             /* float tensors that exist: inputs, outputs of emitted nodes */
-    oq_map node_names;       /* of the input graph and of emitted nodes -> index in named */
+    oq_map made;       /* float tensors that exist: inputs, outputs of emitted nodes */
+    oq_map node_names; /* of the input graph and of emitted nodes -> index in named */
     OQ_VEC(oq_node *) named;
-    OQ_VEC(oq_node *) out;   /* emitted nodes */
-    const char *why;         /* why the running rule left its node float */
+    OQ_VEC(oq_node *) out; /* emitted nodes */
+    const char *why;       /* why the running rule left its node float */
     unsigned depth;
 } oq_qoper;
 
@@ -153,9 +153,9 @@ typedef struct oq_qo_how {
     bool reduce;      /* reduce_range may hold */
     bool per_channel; /* the operator can */
     int64_t axis;
-    bool channels;    /* per channel even if the user did not ask */
-    bool rows;        /* the first two dimensions count as one */
-    oq_dtype type;    /* nonzero: this type instead */
+    bool channels; /* per channel even if the user did not ask */
+    bool rows;     /* the first two dimensions count as one */
+    oq_dtype type; /* nonzero: this type instead */
 } oq_qo_how;
 extern const oq_qo_how oq_qo_as_activation;
 
@@ -243,7 +243,7 @@ onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err);
 
 onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err);
-onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);          /* qoper_weight.c */
-onq_code oq_qo_replace_gemm(oq_qo_shared *sh, onq_error *err);    /* qoper_gemm.c */
+onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);       /* qoper_weight.c */
+onq_code oq_qo_replace_gemm(oq_qo_shared *sh, onq_error *err); /* qoper_gemm.c */
 
 #endif

@@ -58,7 +58,8 @@ bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
     const oq_qoper_job *job = &sh->job;
     if (oq_overrides_find(job->overrides, n->input.v[1]) == NULL ||
         oq_overrides_find(job->overrides, n->input.v[0]) == NULL ||
-        !(oq_pick_is_empty(&job->config->op_types) || oq_pick_has(&job->config->op_types, OQ_S("MatMul")) ||
+        !(oq_pick_is_empty(&job->config->op_types) ||
+          oq_pick_has(&job->config->op_types, OQ_S("MatMul")) ||
           oq_pick_has(&job->config->op_types, OQ_S("Gemm"))))
         return false;
     if (!oq_pick_is_empty(&job->config->nodes_to_quantize) &&
@@ -72,7 +73,8 @@ bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
 static bool left_by_name(const oq_qoper *q, const oq_node *n) {
     oq_qconfig *c = q->sh->job.config;
     return oq_pick_has(&c->nodes_to_exclude, n->name) ||
-           (!oq_pick_is_empty(&c->nodes_to_quantize) && !oq_pick_has(&c->nodes_to_quantize, n->name));
+           (!oq_pick_is_empty(&c->nodes_to_quantize) &&
+            !oq_pick_has(&c->nodes_to_quantize, n->name));
 }
 
 /* Input `slot`, which exists as float, is read as training had it: rounded. */
@@ -124,8 +126,9 @@ onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err) {
 /* ---- operators without an integer form */
 
 oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n) {
-    static const char *const types[] = {"Add",  "AveragePool", "Clip",    "Concat", "GlobalAveragePool",
-                                        "LeakyRelu", "Mul",    "Relu",    "Sigmoid"};
+    static const char *const types[] = {
+        "Add",       "AveragePool", "Clip", "Concat", "GlobalAveragePool",
+        "LeakyRelu", "Mul",         "Relu", "Sigmoid"};
     const oq_qconfig *c = oq_qo_config(q);
     bool listed = false;
     for (size_t i = 0; i < OQ_COUNT(types); i++)
@@ -176,7 +179,8 @@ static onq_code emit_bias(const conv *c, oq_str *out, onq_error *err) {
     if (scale.p == NULL || steps.p == NULL || whole.p == NULL || out->p == NULL)
         return oq_fail_nomem(err);
     const oq_str scales[2] = {c->in->scale, c->weight->scale}, parts[2] = {bias, scale};
-    OQ_TRY(emit(c, "Mul", oq_qname_node(&q->sh->names, bias, "_scale_node"), scales, 2, scale, err));
+    OQ_TRY(
+        emit(c, "Mul", oq_qname_node(&q->sh->names, bias, "_scale_node"), scales, 2, scale, err));
     OQ_TRY(emit(c, "Div", oq_qname_node(&q->sh->names, bias, "_tmp_qaunt"), parts, 2, steps, err));
     OQ_TRY(emit(c, "Floor", oq_qname_node(&q->sh->names, bias, "_quant_rounded"), &steps, 1, whole,
                 err));
@@ -192,7 +196,8 @@ static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_erro
     const oq_str added = oq_qname_tensor(&q->sh->names, c->n->output.v[0], "_bias_add");
     int64_t *ones = OQ_NEW_ARRAY(a, int64_t, c->rank);
     const int64_t dim = (int64_t)c->rank;
-    oq_tensor *shape = shape_name.p != NULL ? oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1) : NULL;
+    oq_tensor *shape =
+        shape_name.p != NULL ? oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1) : NULL;
     if (shape == NULL || reshaped.p == NULL || added.p == NULL || ones == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < c->rank; i++)
@@ -252,9 +257,9 @@ static onq_code emit_conv(conv *c, onq_error *err) {
         OQ_TRY(emit_bias_add(c, bias, &sums, err));
     const oq_str real = oq_qname_tensor(&q->sh->names, sums, "_cast_output");
     OQ_TRY(emit_cast(c, oq_str_cat(a, sums, OQ_S("_cast")), sums, real, OQ_FLOAT, err));
-    const oq_str name = made->name.n != 0
-                            ? oq_str_cat(a, made->name, OQ_S("_scales_mul"))
-                            : oq_str_format(a, "%.*s_%.*s_mul", OQ_STR(c->in->scale), OQ_STR(c->scale));
+    const oq_str name = made->name.n != 0 ? oq_str_cat(a, made->name, OQ_S("_scales_mul"))
+                                          : oq_str_format(a, "%.*s_%.*s_mul", OQ_STR(c->in->scale),
+                                                          OQ_STR(c->scale));
     const oq_node *there = oq_qo_find_node(q, name);
     oq_str product = oq_str_cat(a, name, OQ_S(":0"));
     if (real.p == NULL || name.p == NULL || product.p == NULL)
@@ -265,7 +270,8 @@ static onq_code emit_conv(conv *c, onq_error *err) {
         const oq_str scales[2] = {c->in->scale, c->scale};
         OQ_TRY(emit(c, "Mul", name, scales, 2, product, err));
     }
-    const oq_str last = made->name.n != 0 ? oq_str_cat(a, made->name, OQ_S("_output_scale_mul")) : name;
+    const oq_str last =
+        made->name.n != 0 ? oq_str_cat(a, made->name, OQ_S("_output_scale_mul")) : name;
     const oq_str factors[2] = {real, product};
     return emit(c, "Mul", made->name.n != 0 ? last : (oq_str){0}, factors, 2, out, err);
 }

@@ -384,7 +384,8 @@ static onq_code add_scalar(oq_qoper *q, oq_str name, double v, onq_error *err) {
 
 /* Parameters computed by plain operators, for opset 10, which has no DynamicQuantizeLinear. */
 static onq_code decomposed(oq_qoper *q, oq_qo_value *v, onq_error *err) {
-    const oq_str none = {0}, range = OQ_S("fixed_quantization_range_uint8"), zero = OQ_S("fixed_zero");
+    const oq_str none = {0}, range = OQ_S("fixed_quantization_range_uint8"),
+                 zero = OQ_S("fixed_zero");
     emitter e = {q, v->name, err, ONQ_OK};
     const oq_str lo = step(&e, "ReduceMin", "_ReduceMin", v->name, none, NULL, "keepdims", 0);
     const oq_str hi = step(&e, "ReduceMax", "_ReduceMax", v->name, none, NULL, "keepdims", 0);
@@ -443,8 +444,8 @@ static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) 
         return true;
     const bool channels = how->channels || (oq_qo_config(q)->per_channel && how->per_channel);
     const int64_t rank = (int64_t)v->weight->init->dims.n;
-    return channels &&
-           (v->axis < 0 ? v->axis + rank : v->axis) == (how->axis < 0 ? how->axis + rank : how->axis);
+    return channels && (v->axis < 0 ? v->axis + rank : v->axis) ==
+                           (how->axis < 0 ? how->axis + rank : how->axis);
 }
 
 onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
@@ -586,8 +587,7 @@ onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err) {
         if (oq_qo_trained_otherwise(q, n->output.v[0], in))
             return oq_qo_keep(q, n, "its output was trained with other parameters", err);
     } else {
-        if (!oq_qo_is_float_weight(q, n->input.v[0]) ||
-            !oq_qo_can(q, n, 0, &oq_qo_as_activation))
+        if (!oq_qo_is_float_weight(q, n->input.v[0]) || !oq_qo_can(q, n, 0, &oq_qo_as_activation))
             return oq_qo_keep(q, n, "its input is not a float constant", err);
         OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     }

@@ -63,8 +63,7 @@ static onq_code take_overrides(oq_qo_shared *sh, const oq_tensor_override *over,
         const oq_override *o = oq_override_channel(over, (size_t)i);
         w->clamps[i] = (oq_qclamp){o->has_rmin, o->has_rmax, o->rmin, o->rmax};
         if (w->given) {
-            w->params.scale[i] =
-                oq_real_round(oq_qweight_scale_type(&w->w), (double)o->scale);
+            w->params.scale[i] = oq_real_round(oq_qweight_scale_type(&w->w), (double)o->scale);
             w->params.zero[i] = (int32_t)o->zero;
         }
     }
@@ -140,8 +139,12 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
     OQ_TRY(oq_qparams_init(&w->params, keep(sh), w->w.n_params, err));
     if (over != NULL)
         OQ_TRY(take_overrides(sh, over, w, err));
-    *v = (oq_qo_value){.name = t->name, .weight = w, .type = w->spec.type, .axis = shown,
-                       .has_axis = channels, .real = oq_qweight_scale_type(&w->w)};
+    *v = (oq_qo_value){.name = t->name,
+                       .weight = w,
+                       .type = w->spec.type,
+                       .axis = shown,
+                       .has_axis = channels,
+                       .real = oq_qweight_scale_type(&w->w)};
     OQ_TRY(add_tensors(owner, w, v, err));
     if (!OQ_PUSH(sh->arena, &sh->weights, w))
         return oq_fail_nomem(err);
@@ -244,8 +247,8 @@ static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_rea
     for (size_t i = 0; b->factor != 1.0f && i < n; i++)
         v[i] *= b->factor;
     *bias = (oq_reals){v, n, b->init->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT};
-    *input_scale = b->input->weight != NULL ? b->input->weight->params.scale[0]
-                                            : b->input->param.scale;
+    *input_scale =
+        b->input->weight != NULL ? b->input->weight->params.scale[0] : b->input->param.scale;
     return ONQ_OK;
 }
 

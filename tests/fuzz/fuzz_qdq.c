@@ -3,6 +3,7 @@
  * refused with a reason. The first byte of the input chooses the options, the rest is the model.
  */
 #include "onnx/check.h"
+#include "onnx/graph.h"
 #include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/qdq.h"
@@ -13,19 +14,21 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Every name that a node of the main graph has gets a range. */
-static bool add_ranges(oq_ranges *r, const oq_graph *g) {
+/* Every name that a node has gets a range. */
+static onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_ranges *r = ctx;
     bool ok = true;
+    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->input.n + n->output.n; k++) {
-            oq_range *t =
-                oq_ranges_add(r, k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n]);
+            const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
+            oq_range *t = oq_ranges_add(r, name);
             ok = ok && t != NULL && oq_num_make_one(&r->arena, &t->lowest, OQ_FLOAT, true, -1.0) &&
                  oq_num_make_one(&r->arena, &t->highest, OQ_FLOAT, true, 1.5);
         }
     }
-    return ok;
+    return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static void choose(oq_qconfig *c, uint8_t bits) {
@@ -38,6 +41,7 @@ static void choose(oq_qconfig *c, uint8_t bits) {
     c->dedicated_qdq_pair = (bits & 32) != 0;
     c->add_qdq_pair_to_weight = (bits & 64) != 0;
     c->block_size = (bits & 128) != 0 ? 2 : 0;
+    c->enable_subgraph = bits % 3 == 0;
 }
 
 static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan,
@@ -51,8 +55,8 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     const oq_qdq_job job = {
         .model = m, .config = c, .ranges = ranges, .shapes = shapes, .plan = plan};
     onq_code rc = oq_shapes_write(shapes, m, err);
-    if (rc == ONQ_OK && !add_ranges(ranges, m->proto->graph))
-        rc = oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_walk_graphs(m->proto->graph, add_ranges, ranges, err);
     if (rc == ONQ_OK)
         rc = oq_qdq_run(&job, err);
     oq_shapes_free(shapes);

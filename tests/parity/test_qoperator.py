@@ -24,6 +24,8 @@ KNOWN = [
     (r"op:Gemm.dynamic_bias@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"op:Gemm.beta@.*", "differs", "Gemm with alpha or beta in QOperator format"),
     (r"op:(Conv.tied|bias.numbered|nodes.unnamed)@.*", "differs", "Biases that several nodes read, QOperator format"),
+    (r"op:Relu.output@.*", "differs", "Outputs in front of a Relu or Clip"),
+    (r"op:Relu.(shared|chain)@.*", "differs", "Relu and Clip in QOperator format"),
     (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights of rank 3, per channel"),
 ]
 

@@ -15,11 +15,14 @@ static bool has_bias(const oq_node *n) {
 onq_code oq_ql_conv(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_qconfig *c = oq_qo_config(q);
-    const bool channels = c->per_channel && oq_qo_init(q, n->input.v[1]) != NULL;
-    const oq_qo_how how = channels ? (oq_qo_how){.is_weight = true, .reduce = true,
-                                                 .per_channel = true, .axis = 0, .type = OQ_INT8}
-                                   : (oq_qo_how){.is_weight = true, .reduce = c->reduce_range,
-                                                 .axis = -1};
+    const bool channels = c->per_channel && oq_qo_init_in_path(q, n->input.v[1]) != NULL;
+    const oq_qo_how how =
+        channels ? (oq_qo_how){.is_weight = true,
+                               .reduce = true,
+                               .per_channel = true,
+                               .axis = 0,
+                               .type = OQ_INT8}
+                 : (oq_qo_how){.is_weight = true, .reduce = c->reduce_range, .axis = -1};
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_keep(q, n, "its input is not float", err);

@@ -76,8 +76,9 @@ onq_code oq_ql_pad(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_keep(q, n, "its input is not float", err);
     if (q->sh->opset < 11 || in == NULL)
-        return oq_qo_keep(q, n, in == NULL ? "its input is not quantized"
-                                           : "Pad takes 8-bit tensors from opset 11 on",
+        return oq_qo_keep(q, n,
+                          in == NULL ? "its input is not quantized"
+                                     : "Pad takes 8-bit tensors from opset 11 on",
                           err);
     if (oq_str_is(oq_attr_str(n, "mode", "constant"), "constant")) {
         if (n->input.n > 2 && n->input.v[2].n != 0) {

@@ -26,10 +26,8 @@ static const char *unwanted(oq_qoper *q, const oq_node *n) {
 
 static oq_qo_how weight_how(const oq_qoper *q, const oq_node *n) {
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);
-    return (oq_qo_how){.is_weight = true,
-                       .reduce = true,
-                       .per_channel = w == NULL || w->dims.n == 2,
-                       .axis = -1};
+    return (oq_qo_how){
+        .is_weight = true, .reduce = true, .per_channel = w == NULL || w->dims.n == 2, .axis = -1};
 }
 
 onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
@@ -90,7 +88,7 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
     const char *why = unwanted(q, n);
     if (why != NULL)
         return oq_qo_keep(q, n, why, err);
-    const bool channels = c->per_channel && oq_qo_init(q, n->input.v[1]) != NULL;
+    const bool channels = c->per_channel && oq_qo_init_in_path(q, n->input.v[1]) != NULL;
     const bool turned = oq_attr_int(n, "transB", 0) > 0;
     const oq_qo_how how = {.is_weight = true,
                            .reduce = channels || c->reduce_range,

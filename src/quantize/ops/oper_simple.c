@@ -4,6 +4,8 @@
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qoper.h"
 
+#include <math.h>
+
 static onq_code not_float(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_keep(q, n, "its input is not float", err);
 }
@@ -64,19 +66,51 @@ onq_code oq_ql_softmax(oq_qoper *q, oq_node *n, onq_error *err) {
     return fixed_output(q, n, "QLinearSoftmax", 1.0f / 256.0f, is_unsigned ? 0 : -128, err);
 }
 
+/* A bound of a Clip: *out is left as it is when there is none; false when it is computed. */
+static bool clip_bound(oq_qoper *q, const oq_node *n, const char *attr, size_t slot, double *out) {
+    *out = (double)oq_attr_float(n, attr, (float)*out);
+    if (n->input.n <= slot || n->input.v[slot].n == 0)
+        return true;
+    oq_tensor *t = oq_qo_init_in_path(q, n->input.v[slot]);
+    float *v;
+    size_t count;
+    if (t == NULL || !oq_dtype_is_float(t->data_type.v) ||
+        oq_tensor_floats(q->sh->job.model, t, q->arena, &v, &count, NULL) != ONQ_OK || count != 1)
+        return false;
+    *out = (double)v[0];
+    return true;
+}
+
+/* Do the numbers of the quantized type reach no further than the Relu or Clip lets through? They do where the
+ * range of its input was taken from its output (adjust_tensor_ranges), and not where the input has other readers, or
+ * shares the parameters of a tensor before it. */
+static bool clips_by_itself(oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
+    const oq_qtype_info *info = oq_qtype_find(in->type);
+    double low = -INFINITY, high = INFINITY;
+    if (!in->has_param || info == NULL)
+        return false;
+    if (oq_str_is(n->op_type, "Relu"))
+        return in->param.zero_point <= info->full.min;
+    if (!clip_bound(q, n, "min", 1, &low) || !clip_bound(q, n, "max", 2, &high))
+        return true;
+    const double scale = (double)in->param.scale, zero = (double)in->param.zero_point;
+    return ((double)info->full.min - zero) * scale >= low - scale &&
+           ((double)info->full.max - zero) * scale <= high + scale;
+}
+
 onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     if (oq_str_is(n->op_type, "Relu") || oq_str_is(n->op_type, "Clip")) {
         oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
         if (in == NULL || oq_qo_config(q)->activation_symmetric)
-            return oq_qo_keep(q, n, in == NULL ? "its input is not quantized"
-                                               : "activations are symmetric",
-                              err);
-        const oq_tensor_override *o =
-            oq_overrides_find(q->sh->job.overrides, n->output.v[0]);
+            return oq_qo_keep(
+                q, n, in == NULL ? "its input is not quantized" : "activations are symmetric", err);
+        const oq_tensor_override *o = oq_overrides_find(q->sh->job.overrides, n->output.v[0]);
         if (oq_qo_config(q)->trained && (o == NULL || o->channels.v[0].keep_clip))
             return oq_qo_keep(q, n, "the trained range does not clip as it does", err);
+        if (!oq_qo_config(q)->trained && !clips_by_itself(q, n, in))
+            return oq_qo_keep(q, n, "the range of its input does not clip as it does", err);
         /* The range of the node before it was taken from this output: it clips by itself. */
         return oq_qo_alias(q, n->output.v[0], in, err);
     }

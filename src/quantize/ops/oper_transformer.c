@@ -25,9 +25,9 @@ onq_code oq_ql_attention(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
-    const oq_str inputs[] = {in->q,       weight->q,    input_or_empty(n, 2),
-                             in->scale,   weight->scale, input_or_empty(n, 3),
-                             in->zero,    weight->zero, input_or_empty(n, 4)};
+    const oq_str inputs[] = {in->q,     weight->q,     input_or_empty(n, 2),
+                             in->scale, weight->scale, input_or_empty(n, 3),
+                             in->zero,  weight->zero,  input_or_empty(n, 4)};
     for (size_t i = 0; i < OQ_COUNT(inputs); i++)
         if (!oq_node_add_input(a, made, inputs[i]))
             return oq_fail_nomem(err);
@@ -68,8 +68,13 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
 static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_value **out,
                             onq_error *err) {
     const bool rows = oq_qo_config(q)->per_channel;
-    const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = true, .axis = 0,
-                           .type = OQ_INT8, .rows = rows, .channels = true};
+    const oq_qo_how how = {.is_weight = true,
+                           .reduce = true,
+                           .per_channel = true,
+                           .axis = 0,
+                           .type = OQ_INT8,
+                           .rows = rows,
+                           .channels = true};
     const bool known = oq_qo_value_in_path(q, n->input.v[slot]) != NULL;
     OQ_TRY(oq_qo_input(q, n, slot, &how, out, err));
     oq_qo_weight *w = (*out)->weight;

@@ -8,6 +8,7 @@
 #include "build_model.h"
 #include "flaky_alloc.h"
 #include "onnx/check.h"
+#include "onnx/edit.h"
 #include "testing.h"
 
 #include <math.h>
@@ -153,6 +154,79 @@ static void read_inside(void **state) {
     bm_end(&b);
 }
 
+/* x -> Conv -> t -> If; both branches: t -> Conv (weight and bias of the main graph) -> o -> Relu */
+static void conv_if(bm *b) {
+    bm_input(b, "x", OQ_FLOAT, "1,3,4,4");
+    bm_input(b, "cond", OQ_BOOL, "");
+    bm_weight(b, "w", "3,3,1,1", 1);
+    bm_weight(b, "c", "3", 2);
+    bm_node(b, "Conv", "conv", "x w c", "t", "");
+    oq_node *n = bm_node(b, "If", "if", "cond", "z", "");
+    for (size_t i = 0; i < 2; i++) {
+        oq_graph *around = bm_enter(b, n, i == 0 ? "then_branch" : "else_branch");
+        bm_node(b, "Conv", i == 0 ? "conv_1" : "conv_2", "t w c", i == 0 ? "o1" : "o2", "");
+        bm_node(b, "Relu", i == 0 ? "relu_1" : "relu_2", i == 0 ? "o1" : "o2", i == 0 ? "r1" : "r2",
+                "");
+        bm_output(b, i == 0 ? "r1" : "r2", OQ_FLOAT, "1,3,4,4");
+        bm_leave(b, around);
+    }
+    bm_output(b, "z", OQ_FLOAT, NULL);
+}
+
+static size_t count_ops(const oq_graph *g, const char *op) {
+    size_t n = 0;
+    for (size_t i = 0; i < g->node.n; i++)
+        n += oq_str_is(g->node.v[i]->op_type, op);
+    return n;
+}
+
+/* The first branch has ranges, the second was never run. */
+static void inner_graphs(void **state) {
+    (void)state;
+    for (int dry = 0; dry < 2; dry++) {
+        bm b;
+        fix f;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, 13);
+        fix_init(&f, oq_alloc_default());
+        conv_if(&b);
+        f.config.enable_subgraph = true;
+        assert_true(range(&f, "x", -1, 1) && range(&f, "t", -2, 2) && range(&f, "o1", -3, 3) &&
+                    range(&f, "r1", 0, 3));
+        assert_ok(oq_shapes_infer(b.m, NULL, &f.shapes, &err), err);
+        const oq_qdq_job job = {.model = b.m,
+                                .config = &f.config,
+                                .ranges = &f.ranges,
+                                .shapes = f.shapes,
+                                .plan = &f.plan,
+                                .decide_only = dry == 1};
+        assert_ok(oq_qdq_run(&job, &err), err);
+        assert_int_equal(f.plan.n_not_run, 2);
+        assert_int_equal(f.plan.nodes.n, 6);
+        if (dry == 0) {
+            assert_ok(oq_model_check(b.m, &err), err);
+            oq_graph_cursor at = {0};
+            const oq_node *n = find_node(&b, "if");
+            const oq_graph *one = oq_node_next_graph(n, &at), *two = oq_node_next_graph(n, &at);
+            if (count_ops(one, "Relu") > 0) { /* attributes were sorted */
+                const oq_graph *other = one;
+                one = two;
+                two = other;
+            }
+            /* t, w and c dequantized, and r1, which is the Conv's now. */
+            assert_int_equal(count_ops(one, "DequantizeLinear"), 4);
+            assert_int_equal(count_ops(one, "Relu"), 0);
+            assert_int_equal(two->node.n, 2);
+            assert_non_null(oq_graph_find_init(b.g, oq_str_of("w_quantized")));
+            assert_null(oq_graph_find_init(one, oq_str_of("w_quantized")));
+            assert_null(oq_graph_find_init(one, oq_str_of("w_scale")));
+            assert_non_null(oq_graph_find_init(b.g, oq_str_of("w"))); /* branch two reads it */
+        }
+        fix_release(&f);
+        bm_end(&b);
+    }
+}
+
 /* A weight that is quantized in the input model, and a Reshape that shares its parameters. */
 static void quantized_already(void **state) {
     (void)state;
@@ -287,12 +361,33 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     return rc;
 }
 
+static onq_code sweep_inner(const onq_allocator *a, void *ctx, onq_error *err) {
+    bm b;
+    fix f;
+    (void)ctx;
+    bm_begin(&b, a, 13);
+    fix_init(&f, a);
+    if (b.m != NULL)
+        conv_if(&b);
+    f.config.enable_subgraph = true;
+    onq_code rc = ONQ_OK;
+    if (b.failed || !range(&f, "x", -1, 1) || !range(&f, "t", -2, 2) || !range(&f, "o1", -3, 3) ||
+        !range(&f, "r1", 0, 3))
+        rc = oq_fail_nomem(err);
+    else
+        rc = quantize(&f, &b, err);
+    fix_release(&f);
+    bm_end(&b);
+    return rc;
+}
+
 static void out_of_memory(void **state) {
     (void)state;
     bool dedicated = false;
     assert_true(flaky_sweep(sweep_body, &dedicated) > 10);
     dedicated = true;
     assert_true(flaky_sweep(sweep_body, &dedicated) > 10);
+    assert_true(flaky_sweep(sweep_inner, NULL) > 10);
 }
 
 int main(void) {
@@ -301,7 +396,7 @@ int main(void) {
         cmocka_unit_test(read_inside),     cmocka_unit_test(quantized_already),
         cmocka_unit_test(input_is_output), cmocka_unit_test(no_range),
         cmocka_unit_test(nan_range),       cmocka_unit_test(long_chain),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory),   cmocka_unit_test(inner_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
