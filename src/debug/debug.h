@@ -37,6 +37,7 @@ typedef enum oq_dbg_layout {
     OQ_DBG_PAIR,       /* a float initializer in front of QuantizeLinear and DequantizeLinear */
     OQ_DBG_NBITS,      /* MatMulNBits: [N][blocks][bytes] */
     OQ_DBG_BNB4,       /* MatMulBnb4: FP4 or NF4, flat blocks */
+    OQ_DBG_PACKED,     /* GatherBlockQuantized over uint8: 4 or 8 bits packed along the last axis */
 } oq_dbg_layout;
 
 /* Two histograms over one range; what lies outside counts in the first and last bin. */

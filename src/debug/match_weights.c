@@ -309,7 +309,8 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     w.scale = input_constant(d, q, 1);
     w.zero = input_constant(d, q, 2);
     w.truth = constant(&d->truth_index, w.name);
-    if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) || !set_axis(&w, &rows[0], q))
+    if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
+        !set_axis(&w, &rows[0], q) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
         return ONQ_OK;
     const oq_node *dq = first_user(&d->made_index, q->output.n > 0 ? q->output.v[0] : w.made, NULL);
     oq_str used;
@@ -339,7 +340,8 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     w.block = (uint64_t)oq_attr_int(n, "block_size", 0);
     w.nf4 = oq_attr_int(n, "quant_type", 1) == 1;
     uint64_t cells = 0;
-    if (w.k <= 0 || w.n <= 0 || w.block == 0 || (w.bits != 2 && w.bits != 4 && w.bits != 8) ||
+    if (w.k <= 0 || w.n <= 0 || w.block == 0 || w.block > INT32_MAX ||
+        (w.bits != 2 && w.bits != 4 && w.bits != 8) ||
         !oq_mul((uint64_t)w.k, (uint64_t)w.n, &cells))
         return oq_dbg_leave(d, w.made, true, "K, N, bits or block_size cannot be", err);
     if (n->input.n > 4 && n->input.v[4].n > 0)
@@ -347,10 +349,34 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     OQ_TRY(find_truth(m, &w, n, err));
     if (w.truth == NULL)
         return ONQ_OK;
-    if (count_of(w.truth) != cells || w.truth->dims.n != 2)
+    const size_t rank = w.truth->dims.n; /* the reference takes [1, K, N] too */
+    if (count_of(w.truth) != cells || rank < 2 || w.truth->dims.v[rank - 2] != w.k ||
+        w.truth->dims.v[rank - 1] != w.n)
         return oq_dbg_leave(d, w.made, true,
                             "it has another number of elements than the float weight", err);
     return add(m, &w, err);
+}
+
+/* The rows of the float weight are packed one by one: [..., columns x bits / 8]. */
+static onq_code match_packed(matching *m, oq_dbg_weight *w, const oq_node *n, onq_error *err) {
+    const int64_t rank = (int64_t)w->quantized->dims.n, axis = oq_attr_int(n, "quantize_axis", 1);
+    w->layout = OQ_DBG_PACKED;
+    w->bits = oq_attr_int(n, "bits", 4);
+    w->block = (uint64_t)oq_attr_int(n, "block_size", 128);
+    if (rank < 1 || (axis != -1 && axis != rank - 1) || w->block == 0 || w->block > INT32_MAX ||
+        (w->bits != 2 && w->bits != 4 && w->bits != 8))
+        return oq_dbg_leave(m->d, w->made, true, "bits, block_size or its axis cannot be", err);
+    OQ_TRY(find_truth(m, w, n, err));
+    if (w->truth == NULL)
+        return ONQ_OK;
+    const uint64_t total = count_of(w->truth), packed = count_of(w->quantized);
+    w->k = w->truth->dims.n > 0 ? w->truth->dims.v[w->truth->dims.n - 1] : 0;
+    const uint64_t row = w->k > 0 ? ((uint64_t)w->k * (uint64_t)w->bits + 7) / 8 : 0;
+    w->n = row > 0 ? (int64_t)(total / (uint64_t)w->k) : 0;
+    if (row == 0 || packed % row != 0 || packed / row != (uint64_t)w->n)
+        return oq_dbg_leave(m->d, w->made, true,
+                            "it has another number of elements than the float weight", err);
+    return add(m, w, err);
 }
 
 static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
@@ -364,8 +390,7 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
         return ONQ_OK;
     w.made = n->input.v[0];
     if (w.quantized->data_type.v == OQ_UINT8)
-        return oq_dbg_leave(d, w.made, true, "4-bit numbers packed in uint8 are not read here",
-                            err);
+        return match_packed(m, &w, n, err);
     const int64_t rank = (int64_t)w.quantized->dims.n;
     w.axis = oq_attr_int(n, "quantize_axis", 1);
     w.axis = w.axis < 0 ? w.axis + rank : w.axis;

@@ -31,11 +31,15 @@ static onq_code read_scales(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
             u->scale[i] *= more[n_zero == 1 ? 0 : i % n_zero];
     }
     oq_span raw = {0};
-    if (w->zero == NULL || w->layout == OQ_DBG_NBITS)
+    if (w->zero == NULL || w->layout >= OQ_DBG_NBITS)
         return ONQ_OK;
     const oq_dtype type = (oq_dtype)w->zero->data_type.v;
     const oq_dtype_info *info = oq_dtype_find(type);
     OQ_TRY(oq_model_data(d->made, w->zero, &raw, err));
+    uint64_t bytes = 0;
+    if (!oq_dtype_bytes(type, n, &bytes) || bytes > raw.n)
+        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s': %zu scales, %llu bytes of zero points",
+                       OQ_STR(w->made), n, (unsigned long long)raw.n);
     for (size_t i = 0; i < n; i++) {
         u->zero[i] = info->cls == OQ_CLASS_REAL ? oq_raw_get_real(type, raw.p, i)
                                                 : (double)oq_raw_get_int(type, raw.p, i);
@@ -121,7 +125,7 @@ static onq_code unpack_nbits(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_
     OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
     if (w->zero != NULL)
         OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
-    if (raw.n / bytes / n_blocks < n || u->n_groups < n * n_blocks)
+    if (raw.n / bytes / n_blocks < n || u->n_groups / n_blocks < n)
         return oq_fail(err, ONQ_E_INVALID,
                        "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
                        OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
@@ -180,6 +184,34 @@ static onq_code unpack_bnb4(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
     return ONQ_OK;
 }
 
+static onq_code unpack_packed(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+                              onq_error *err) {
+    oq_span raw = {0}, z = {0};
+    (void)a;
+    const uint64_t bits = (uint64_t)w->bits, k = (uint64_t)w->k, n = (uint64_t)w->n;
+    const uint64_t n_blocks = (k + w->block - 1) / w->block, bytes = (k * bits + 7) / 8;
+    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    if (w->zero != NULL)
+        OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
+    if (raw.n / bytes < n || u->n_groups / n_blocks < n)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+                       OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
+                       (unsigned long long)n, (unsigned long long)k);
+    for (uint64_t row = 0; row < n; row++) {
+        for (uint64_t i = 0; i < k; i++) {
+            const uint64_t b = i / w->block;
+            const uint32_t q =
+                (raw.p[row * bytes + i * bits / 8] >> (i * bits % 8)) & ((1u << bits) - 1);
+            const double zero = nbits_zero(w, z.p, z.n, row, b, n_blocks);
+            u->q[row * k + i] = (int32_t)q;
+            u->y[row * k + i] = (float)((double)q - zero) * u->scale[row * n_blocks + b];
+        }
+    }
+    u->dim = 0;
+    return ONQ_OK;
+}
+
 /* Swaps the last two axes of what was unpacked. */
 static onq_code transpose(const oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u, onq_error *err) {
     const size_t rank = w->quantized->dims.n;
@@ -208,10 +240,9 @@ onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpack
                        onq_error *err) {
     static onq_code (*const by_layout[])(oq_debug *, oq_dbg_weight *, oq_arena *, oq_dbg_unpacked *,
                                          onq_error *) = {
-        [OQ_DBG_AFFINE] = unpack_affine,
-        [OQ_DBG_PAIR] = unpack_pair,
-        [OQ_DBG_NBITS] = unpack_nbits,
-        [OQ_DBG_BNB4] = unpack_bnb4,
+        [OQ_DBG_AFFINE] = unpack_affine, [OQ_DBG_PAIR] = unpack_pair,
+        [OQ_DBG_NBITS] = unpack_nbits,   [OQ_DBG_BNB4] = unpack_bnb4,
+        [OQ_DBG_PACKED] = unpack_packed,
     };
     size_t n = 0;
     OQ_TRY(oq_tensor_floats(d->truth, w->truth, a, &u->x, &n, err));
