@@ -4,6 +4,7 @@
 #include "engine/session_graph.h"
 
 #include "onnx/attr.h"
+#include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/schema.h"
 #include "onnx/tensor.h"
@@ -341,6 +342,20 @@ static onq_code encode(oq_session_graph *s, onq_error *err) {
     return s->bytes.failed ? oq_fail_nomem(err) : ONQ_OK;
 }
 
+/* The runtime puts functions in place of their calls. A block that many layers share is what they
+ * are for; functions that call each other twice, level upon level, are not. */
+static onq_code check_functions(const oq_model *m, onq_error *err) {
+    uint64_t stored, expanded;
+    if (m->proto->functions.n == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_model_expanded(m, &stored, &expanded, err));
+    if (expanded > 10000 && expanded / 256 > stored)
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "%s: functions that call functions: %llu nodes would become %llu or more",
+                       m->path, (unsigned long long)stored, (unsigned long long)expanded);
+    return ONQ_OK;
+}
+
 static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inline_all,
                       onq_error *err) {
     s->proto = oq_message_clone(&s->arena, OQ_SCHEMA_model_proto, o->model->proto);
@@ -348,6 +363,7 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
         return oq_fail_nomem(err);
     if (s->proto->graph == NULL)
         return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
+    OQ_TRY(check_functions(o->model, err));
     oq_model shell = *o->model;
     shell.proto = s->proto;
     if (o->observer != NULL && o->observer->n_names > 0)

@@ -76,8 +76,9 @@ static oq_str function_key(oq_arena *a, oq_str domain, oq_str name, oq_str overl
 
 typedef struct calls {
     oq_arena *arena;
-    oq_map ids;     /* key -> function number */
-    oq_i64s *edges; /* functions that function i calls */
+    oq_map ids;      /* key -> function number */
+    oq_i64s *edges;  /* functions that function i calls; the main graph stands behind the last */
+    uint64_t *nodes; /* nodes that its body has, or stands for once its callees are counted */
     size_t caller;
 } calls;
 
@@ -92,15 +93,17 @@ static onq_code add_call(calls *s, const oq_node *n, onq_error *err) {
 }
 
 static onq_code add_calls(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    calls *s = ctx;
     (void)owner;
+    s->nodes[s->caller] += g->node.n;
     for (size_t i = 0; i < g->node.n; i++)
-        OQ_TRY(add_call(ctx, g->node.v[i], err));
+        OQ_TRY(add_call(s, g->node.v[i], err));
     return ONQ_OK;
 }
 
 /* Depth first with a stack of our own. state: 0 new, 1 on the path, 2 done. */
 static onq_code check_recursion(calls *s, const oq_model_proto *p, onq_error *err) {
-    const size_t n = p->functions.n;
+    const size_t n = p->functions.n + 1;
     uint8_t *state = OQ_NEW_ARRAY(s->arena, uint8_t, n);
     size_t *path = OQ_NEW_ARRAY(s->arena, size_t, n), *next = OQ_NEW_ARRAY(s->arena, size_t, n);
     if (state == NULL || path == NULL || next == NULL)
@@ -116,6 +119,10 @@ static onq_code check_recursion(calls *s, const oq_model_proto *p, onq_error *er
             if (next[at] == s->edges[at].n) {
                 state[at] = 2;
                 depth--;
+                for (size_t i = 0; i < s->edges[at].n; i++)
+                    if (__builtin_add_overflow(s->nodes[at], s->nodes[s->edges[at].v[i]],
+                                               &s->nodes[at]))
+                        s->nodes[at] = UINT64_MAX;
                 continue;
             }
             const size_t callee = (size_t)s->edges[at].v[next[at]++];
@@ -131,38 +138,43 @@ static onq_code check_recursion(calls *s, const oq_model_proto *p, onq_error *er
     return ONQ_OK;
 }
 
-static onq_code check_calls(oq_check *c, onq_error *err) {
-    const oq_model_proto *p = c->m->proto;
-    calls s = {.arena = &c->arena, .edges = OQ_NEW_ARRAY(&c->arena, oq_i64s, p->functions.n)};
-    oq_map_init(&s.ids, &c->arena);
-    if (s.edges == NULL)
+/* Fills `s` with who calls whom. The main graph counts as a function behind the last. */
+static onq_code find_calls(calls *s, oq_arena *a, const oq_model_proto *p, onq_error *err) {
+    *s = (calls){.arena = a,
+                 .edges = OQ_NEW_ARRAY(a, oq_i64s, p->functions.n + 1),
+                 .nodes = OQ_NEW_ARRAY(a, uint64_t, p->functions.n + 1)};
+    oq_map_init(&s->ids, a);
+    if (s->edges == NULL || s->nodes == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < p->functions.n; i++) {
         const oq_function *f = p->functions.v[i];
-        const oq_str key = function_key(s.arena, f->domain, f->name, f->overload);
+        const oq_str key = function_key(a, f->domain, f->name, f->overload);
         if (key.p == NULL)
             return oq_fail_nomem(err);
-        if (oq_map_has(&s.ids, key))
+        if (oq_map_has(&s->ids, key))
             return oq_fail(err, ONQ_E_INVALID, "function '%.*s' of domain '%.*s' is there twice",
                            OQ_STR(f->name), OQ_STR(f->domain));
-        if (!oq_map_put(&s.ids, key, (uint32_t)i))
+        if (!oq_map_put(&s->ids, key, (uint32_t)i))
             return oq_fail_nomem(err);
     }
     for (size_t i = 0; i < p->functions.n; i++) {
-        s.caller = i;
+        s->caller = i;
         oq_graph body = {0};
         body.node.v = p->functions.v[i]->node.v;
         body.node.n = p->functions.v[i]->node.n;
-        OQ_TRY(oq_walk_graphs(&body, add_calls, &s, err));
+        OQ_TRY(oq_walk_graphs(&body, add_calls, s, err));
     }
-    return check_recursion(&s, p, err);
+    s->caller = p->functions.n;
+    return oq_walk_graphs(p->graph, add_calls, s, err);
 }
 
 static onq_code check_functions(oq_check *c, onq_error *err) {
     const oq_model_proto *p = c->m->proto;
     if (p->functions.n == 0)
         return ONQ_OK;
-    OQ_TRY(check_calls(c, err));
+    calls s;
+    OQ_TRY(find_calls(&s, &c->arena, p, err));
+    OQ_TRY(check_recursion(&s, p, err));
     for (size_t i = 0; i < p->functions.n; i++) {
         oq_function *f = p->functions.v[i];
         const oq_imports imports = {.v = f->opset_import.v, .n = f->opset_import.n};
@@ -196,4 +208,22 @@ onq_code oq_model_check(oq_model *m, onq_error *err) {
     const onq_code rc = check_all(&c, err);
     oq_arena_release(&c.arena);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
+}
+
+onq_code oq_model_expanded(const oq_model *m, uint64_t *stored, uint64_t *expanded,
+                           onq_error *err) {
+    const oq_model_proto *p = m->proto;
+    oq_arena arena;
+    calls s;
+    oq_arena_init(&arena, &m->env->alloc);
+    onq_code rc = find_calls(&s, &arena, p, err);
+    *stored = *expanded = 0;
+    for (size_t i = 0; rc == ONQ_OK && i <= p->functions.n; i++)
+        *stored += s.nodes[i];
+    if (rc == ONQ_OK)
+        rc = check_recursion(&s, p, err);
+    if (rc == ONQ_OK)
+        *expanded = s.nodes[p->functions.n];
+    oq_arena_release(&arena);
+    return rc;
 }

@@ -12,4 +12,9 @@
 
 onq_code oq_model_check(oq_model *m, onq_error *err);
 
+/* How many nodes the model has, inner graphs and functions included, and how many it would have in
+ * its graph with functions in place of their calls (UINT64_MAX: or more). That grows like a power
+ * of two where each function calls the one before it twice. */
+onq_code oq_model_expanded(const oq_model *m, uint64_t *stored, uint64_t *expanded, onq_error *err);
+
 #endif

@@ -288,6 +288,19 @@ static void functions_are_not_expanded(void **state) {
     }
     if (oq_model_check(b.m, &err) != ONQ_OK)
         fail_msg("%s", err.text);
+    /* The graph calls none of them. */
+    const uint64_t own = b.m->proto->graph->node.n + 1; /* and the one inside If */
+    uint64_t stored, expanded;
+    assert_int_equal(oq_model_expanded(b.m, &stored, &expanded, &err), ONQ_OK);
+    assert_true(stored == own + 2 * LEVELS && expanded == own);
+    oq_node *call = oq_node_new(b.a, "f50", OQ_S("call"));
+    call->domain = OQ_S("local");
+    assert_true(OQ_PUSH(b.a, &b.m->proto->graph->node, call));
+    assert_int_equal(oq_model_expanded(b.m, &stored, &expanded, &err), ONQ_OK);
+    assert_true(expanded == own + 1 + (2u << 10) - 2);
+    call->op_type = OQ_S("f0");
+    assert_int_equal(oq_model_expanded(b.m, &stored, &expanded, &err), ONQ_OK);
+    assert_true(expanded == own + 1 + ((uint64_t)2 << 60) - 2);
     bm_end(&b);
 }
 
