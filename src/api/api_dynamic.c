@@ -92,6 +92,7 @@ static void warn_of_rest(const run *r) {
                 "%zu graphs inside If, Loop or Scan were left alone (--enable_subgraph quantizes "
                 "them)",
                 n_graphs);
+    oq_quant_warn_types(&r->result);
     if (n_quantized == 0)
         oq_warn(env, "nothing was quantized");
 }

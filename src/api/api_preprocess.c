@@ -232,7 +232,7 @@ static onq_code raise_opset(run *r, onq_error *err) {
                            (long long)want);
     if (have >= least)
         return ONQ_OK;
-    OQ_TRY(oq_prep_keep_resize(r->m, err));
+    OQ_TRY(oq_prep_keep_resize(r->m, true, err));
     OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
     return oq_quant_set_inferred(r->m, err);
 }

@@ -494,6 +494,7 @@ static void warn_of_rest(run *r) {
     if (r->ranges.method == OQ_CAL_DISTRIBUTION && r->config.activation_type != OQ_FLOAT8E4M3FN)
         oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
                 oq_qtype_name(r->config.activation_type));
+    oq_quant_warn_types(&r->result);
     if (r->inner_nodes > 0)
         oq_warn(env,
                 "%zu node%s inside If, Loop and Scan stay float (--enable_subgraph quantizes them)",

@@ -13,6 +13,21 @@
 #include <sys/stat.h>
 #include <time.h>
 
+void oq_quant_warn_types(const oq_quant_result *r) {
+    const size_t half = oq_plan_count_why(r->plan, OQ_WHY_HALF);
+    const size_t other = oq_plan_count_why(r->plan, OQ_WHY_OTHER);
+    if (half > 0)
+        oq_warn(r->job->env,
+                "%zu node%s stay float because their numbers are float16 (onq static with "
+                "--quant_format qdq quantizes float16; or convert the model to float32)",
+                half, half == 1 ? "" : "s");
+    if (other > 0)
+        oq_warn(r->job->env,
+                "%zu node%s stay float because their numbers are bfloat16 or double (convert the "
+                "model to float32)",
+                other, other == 1 ? "" : "s");
+}
+
 double oq_quant_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

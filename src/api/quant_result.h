@@ -28,6 +28,8 @@ onq_code oq_quant_measure(oq_quant_result *r, onq_error *err);
 onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_error *err);
 /* The code `rc` of a job, with the input named in the error where the error is about the model. */
 onq_code oq_quant_blame(const oq_quant_result *r, onq_code rc, onq_error *err);
+/* Warns of nodes that stayed float for the type of their numbers, and says what to do. */
+void oq_quant_warn_types(const oq_quant_result *r);
 /* Seconds on a clock that only goes forward. */
 double oq_quant_now(void);
 

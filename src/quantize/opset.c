@@ -5,6 +5,7 @@
 
 #include "onnx/graph.h"
 #include "onnx/upgrade.h"
+#include "quantize/prep.h"
 #include "quantize/qop.h"
 
 /* Sets *ctx when the graph has a float16 initializer or input. */
@@ -149,6 +150,8 @@ onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s, and raising the model from %lld to %lld fails", why,
                            (long long)now, (long long)target);
+    if (now < 11 && target >= 11)
+        OQ_TRY(oq_prep_keep_resize(m, false, err));
     oq_warn(m->env, "%s: the model is raised from opset %lld to %lld", why, (long long)now,
             (long long)target);
     return ONQ_OK;

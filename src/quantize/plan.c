@@ -96,6 +96,13 @@ static int by_type(const void *a, const void *b) {
     return strcmp(x->why, y->why);
 }
 
+size_t oq_plan_count_why(const oq_plan *p, const char *why) {
+    size_t n = 0;
+    for (size_t i = 0; i < p->nodes.n; i++)
+        n += p->nodes.v[i].fate == OQ_FATE_FLOAT && strcmp(p->nodes.v[i].why, why) == 0;
+    return n;
+}
+
 onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq_error *err) {
     *out = (oq_plan_counts){0};
     if (p->nodes.n == 0)

@@ -52,7 +52,13 @@ typedef struct oq_plan {
     size_t n_float_constants; /* weights in Constant nodes that stay float */
 } oq_plan;
 
+/* Reasons that a command has advice for. */
+#define OQ_WHY_HALF  "its numbers are float16, this operator is quantized in float32 only"
+#define OQ_WHY_OTHER "its numbers are bfloat16 or double, neither is quantized"
+
 void oq_plan_init(oq_plan *p, oq_arena *arena);
+/* Nodes left float for that reason. */
+size_t oq_plan_count_why(const oq_plan *p, const char *why);
 bool oq_plan_add_node(oq_plan *p, oq_plan_node row);
 bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row);
 

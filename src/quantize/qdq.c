@@ -134,6 +134,17 @@ static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
     return false;
 }
 
+/* Has the node numbers that are never quantized? */
+static bool is_other_float(const oq_qdq *q, uint32_t node) {
+    const oq_qdq_node *n = &q->nodes[node];
+    for (size_t k = 0; k < n->node->input.n; k++) {
+        const int32_t type = n->in[k] != OQ_NO_TENSOR ? oq_qdq_at(q, n->in[k])->elem_type : 0;
+        if (type == OQ_BFLOAT16 || type == OQ_DOUBLE)
+            return true;
+    }
+    return false;
+}
+
 static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
     for (uint32_t i = 0; i < q->n_nodes; i++) {
         const oq_qdq_node *n = &q->nodes[i];
@@ -146,6 +157,8 @@ static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
         } else if (n->n_marks > 0) {
             row.fate = OQ_FATE_QUANTIZED;
             row.why = "";
+        } else if (n->chosen && is_other_float(q, i)) {
+            row.why = OQ_WHY_OTHER;
         } else if (n->why[0] == '\0') {
             row.why = "no float tensors";
         }

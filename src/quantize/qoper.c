@@ -150,6 +150,18 @@ static bool is_unseen(const oq_qoper *q, const oq_node *n) {
     return false;
 }
 
+/* Has the node numbers that are never quantized? */
+static bool is_other_float(const oq_qoper *q, const oq_node *n) {
+    for (size_t k = 0; k < n->input.n; k++) {
+        const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[k]);
+        const int32_t type =
+            t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, n->input.v[k]);
+        if (type == OQ_BFLOAT16 || type == OQ_DOUBLE)
+            return true;
+    }
+    return false;
+}
+
 static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
     const unsigned asked = oq_qo_is_static(q) ? 0 : OQ_QMODE_ASKED;
     const oq_qop_row *row = oq_qop_find_in(n->op_type, q->sh->mode | asked);
@@ -161,6 +173,8 @@ static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
         q->sh->job.plan->n_not_run++;
         return oq_qo_keep(q, n, "no sample ran it", err);
     }
+    if (rule != NULL && skip == NULL && is_other_float(q, n))
+        return oq_qo_keep(q, n, OQ_WHY_OTHER, err);
     const oq_qoper_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
     if (trained != NULL)
         return trained(q, n, err);

@@ -92,8 +92,6 @@ static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
 }
 
 /* Of the QLinear operators QLinearMatMul alone takes float16 scales, from opset 21 on. */
-static const char half[] = "its numbers are float16, QLinear operators take float32 only";
-
 static bool takes_half(const oq_qoper *q, const oq_node *n) {
     return q->sh->opset >= 21 && oq_str_is(n->op_type, "MatMul");
 }
@@ -114,19 +112,19 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
         if (!is_real(type))
             q->why = "a constant input is not float";
         else if (type == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
-            q->why = half;
+            q->why = OQ_WHY_HALF;
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
             q->why = "no range for an input";
         else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16 &&
                  !takes_half(q, n))
-            q->why = half;
+            q->why = OQ_WHY_HALF;
     } else if (!oq_qo_has_params(q, name)) {
         int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
         if (type == 0 && infer_all(q, NULL) == ONQ_OK)
             type = oq_shapes_elem_type(q->sh->full, owner->graph, name);
         if (type != 0 && type != OQ_FLOAT)
-            q->why = "DynamicQuantizeLinear takes float32 only";
+            q->why = OQ_WHY_HALF;
     }
     return q->why == NULL;
 }

@@ -356,3 +356,59 @@ def test_silero_16_bits(tmp_path, name):
     for sample in stored(folder, 3):
         want, got = (quantcase.outputs(p, [sample]) for p in (folder / "model.onnx", out))
         assert np.abs(want - got).max() < 0.02 * np.abs(want).max()
+
+
+# ---- Resize of older models
+
+@pytest.mark.parametrize("mode, factor", [("nearest", 2), ("nearest", 1.5), ("linear", 2), ("linear", 1.5)])
+@pytest.mark.parametrize("op, opset, want", [("Upsample", 9, 11), ("Resize", 10, 21)])
+def test_old_resize(tmp_path, mode, factor, op, opset, want):
+    """Raised past opset 10, it computes what it did; where the converter's Resize does too, it is the converter's."""
+    rng = np.random.default_rng(6)
+    size = int(8 * factor)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["t"], "conv"), helper.make_node(op, ["t", "s"], ["y"], "resize", mode=mode)]
+    m = model(nodes, [array("w", rng.normal(size=(4, 3, 1, 1))), array("s", [1, 1, factor, factor])], (1, 3, 8, 8),
+              (1, 4, size, size), opset)
+    samples = feeds(rng, (1, 3, 8, 8))
+    static = ["--activation_type", "quint16" if want == 21 else "quint8", "--op_types_to_quantize", "Conv"]
+    paths = [quantize(tmp_path, m, samples, *static)]
+    assert distance(tmp_path, paths[0], samples) < 0.02
+    if want == 11:
+        paths.append(tmp_path / "dynamic.onnx")
+        done = quantcase.onq("dynamic", "-i", tmp_path / "float.onnx", "-o", paths[1], "--op_types_to_quantize", "MatMul")
+        assert done.returncode == 0, done.stderr
+        assert distance(tmp_path, paths[1], samples) < 1e-6
+    for path in paths:
+        got = onnx.load(path)
+        assert got.opset_import[0].version == want
+        names = {a.name for n in got.graph.node if n.op_type == "Resize" for a in n.attribute}
+        assert ("coordinate_transformation_mode" in names) == (mode != "nearest" or factor != 2)
+
+
+# ---- numbers that are not float32
+
+@pytest.mark.parametrize("kind, text", [(onnx.TensorProto.FLOAT16, "2 nodes stay float because their numbers are float16"),
+                                        (onnx.TensorProto.BFLOAT16, "nodes stay float because their numbers are bfloat16 or double"),
+                                        (onnx.TensorProto.DOUBLE, "nodes stay float because their numbers are bfloat16 or double")])
+@pytest.mark.parametrize("words", [("static", "--quant_format", "qoperator", "--data", "random:2"), ("dynamic",),
+                                   ("static", "--data", "random:2")], ids=" ".join)
+def test_other_numbers(tmp_path, kind, text, words):
+    """What is left float for its type is counted, with what to do; float16 is quantized as QDQ."""
+    def weight(name, *shape):
+        return helper.make_tensor(name, kind, shape, np.random.default_rng(7).normal(size=int(np.prod(shape))).tolist())
+
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"], "m"), helper.make_node("MatMul", ["t", "v"], ["y"], "n")]
+    graph = helper.make_graph(nodes, "g", [info("x", (4, 8), kind)], [info("y", (4, 3), kind)],
+                              [weight("w", 8, 6), weight("v", 6, 3)])
+    m = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(m, tmp_path / "m.onnx")
+    out = tmp_path / "q.onnx"
+    done = quantcase.onq(*words, "-i", tmp_path / "m.onnx", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert quantcase.checks(out) is None
+    if kind != onnx.TensorProto.BFLOAT16:  # the runtime's MatMul has none
+        assert quantcase.loads(out) is None
+    quantized = any(n.op_type == "DequantizeLinear" for n in onnx.load(out).graph.node)
+    as_pairs = kind == onnx.TensorProto.FLOAT16 and words[0] == "static" and "qoperator" not in words
+    assert quantized == as_pairs
+    assert (text in done.stderr and "convert the model to float32" in done.stderr) != as_pairs

@@ -129,7 +129,15 @@ static void resize(void **state) {
     oq_node *old = bm_node(&b, "Resize", "old", "x r s", "y", "");
     oq_node *given =
         bm_node(&b, "Resize", "given", "x r s", "z", "coordinate_transformation_mode='half_pixel'");
-    assert_ok(oq_prep_keep_resize(b.m, &err), err);
+    static const float twice[] = {1, 1, 2, 2};
+    bm_f32(&b, "two", "4", twice);
+    oq_node *whole = bm_node(&b, "Resize", "whole", "x r two", "v", "");
+    oq_node *linear = bm_node(&b, "Resize", "linear", "x r two", "u", "mode='linear'");
+    assert_ok(oq_prep_keep_resize(b.m, false, &err), err);
+    assert_int_equal(whole->attribute.n, 0);
+    assert_int_equal(linear->attribute.n, 3);
+    assert_ok(oq_prep_keep_resize(b.m, true, &err), err);
+    assert_int_equal(whole->attribute.n, 2);
     assert_true(oq_str_is(oq_attr_str(old, "coordinate_transformation_mode", ""), "asymmetric"));
     assert_true(oq_str_is(oq_attr_str(old, "nearest_mode", ""), "floor"));
     assert_int_equal(given->attribute.n, 1);
