@@ -171,6 +171,10 @@ static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     if (s->init == NULL)
         s->init = oq_graph_find_init(g, s->name);
     s->known |= oq_shapes_find(s->r->shapes, owner != NULL ? g : NULL, s->name) != NULL;
+    /* Tensors whose type is not known (behind operators that onnx does not know) count too. */
+    for (size_t i = 0; i < g->node.n && !s->known; i++)
+        for (size_t k = 0; k < g->node.v[i]->output.n; k++)
+            s->known |= oq_str_eq(g->node.v[i]->output.v[k], s->name);
     return ONQ_OK;
 }
 

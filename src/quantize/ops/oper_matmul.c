@@ -26,8 +26,11 @@ static const char *unwanted(oq_qoper *q, const oq_node *n) {
 
 static oq_qo_how weight_how(const oq_qoper *q, const oq_node *n) {
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);
-    return (oq_qo_how){
-        .is_weight = true, .reduce = true, .per_channel = w == NULL || w->dims.n == 2, .axis = -1};
+    const size_t rank = w != NULL ? w->dims.n : 2;
+    return (oq_qo_how){.is_weight = true,
+                       .reduce = true,
+                       .per_channel = rank == 2 || (rank > 0 && w->dims.v[rank - 1] == 1),
+                       .axis = -1};
 }
 
 onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {

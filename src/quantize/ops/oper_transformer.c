@@ -40,9 +40,13 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_qo_value *v[5] = {0};
     if (n->output.n > 2)
         return oq_qo_keep(q, n, "it has three outputs", err);
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < 5; i++) {
+        const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i + 2));
+        if (t != NULL && t->data_type.v == OQ_FLOAT16)
+            return oq_qo_keep(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
         if (!oq_qo_can(q, n, i + 2, &oq_qo_as_activation))
             return oq_qo_keep(q, n, NULL, err);
+    }
     oq_node *made = oq_qo_node_new(q, n, "QEmbedLayerNormalization", true);
     if (made == NULL)
         return oq_fail_nomem(err);
