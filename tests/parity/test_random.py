@@ -1,0 +1,212 @@
+"""test_random.py - random models under random options, against the reference.
+
+Each seed is a model with samples and one set of options for each command (randmodel.py). Where the reference makes a model
+that runs, onq's is the same: nodes, names, initializers bit for bit; the order of initializers, value_infos and the
+IR version may differ. Where the reference fails, onq gives a model that runs, or one line that says why not.
+ONQ_SEEDS=FROM:TO tries other seeds.
+"""
+import collections
+import contextlib
+import io
+import os
+import signal
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+from onnxruntime import quantization as Q
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+import calibtool
+import compare
+import quantcase
+import randmodel
+import test_dynamic as test_dynamic_module
+
+FIRST, END = (int(x) for x in os.environ.get("ONQ_SEEDS", "0:120").split(":"))
+SEEDS = range(FIRST, END)
+REFERENCE_SECONDS = 60  # it loops for ever on some models
+
+
+def runs(path, feed):
+    """None when the model loads and runs, else why not. Fusions of the runtime that fail are not the model's fault."""
+    why = None
+    for level in (onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = level
+        try:
+            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feed)
+        except Exception as e:  # noqa: BLE001 - every refusal counts
+            why = why or f"{type(e).__name__}: {e}"
+        else:
+            return None
+    return why
+
+
+@contextlib.contextmanager
+def patience():
+    def late(*_):
+        raise TimeoutError("the reference does not end")
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(REFERENCE_SECONDS)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), \
+                np.errstate(all="ignore"):
+            yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def plain(path):
+    """The model without what may differ."""
+    m = onnx.load(path)
+    m.ir_version = max(4, m.ir_version)
+    for n in m.graph.node:
+        if not n.name:
+            n.ClearField("name")
+    inits = sorted(m.graph.initializer, key=lambda t: t.name)
+    del m.graph.initializer[:]
+    m.graph.initializer.extend(inits)
+    del m.graph.value_info[:]
+    for v in [*m.graph.input, *m.graph.output]:
+        v.type.tensor_type.ClearField("shape")
+    return m
+
+
+def differences(ref, got):
+    for path in (ref, got):
+        onnx.save(plain(path), f"{path}.plain")
+    return compare.differences(f"{ref}.plain", f"{got}.plain")
+
+
+class Try:
+    """One seed: the folder with model and samples, and the two results of each command."""
+
+    def __init__(self, seed, folder):
+        self.seed, self.folder = seed, folder
+        self.path, self.ref, self.got = (folder / f"{n}.onnx" for n in ("m", "ref", "got"))
+        self.model, self.samples = randmodel.model(seed)
+        onnx.save(self.model, self.path)
+        calibtool.write_samples(folder, self.samples)
+
+    def judge(self, reference, words, on_purpose=None):
+        """on_purpose: the section of docs/DIFFERENCES.md that says why the results differ."""
+        if on_purpose is not None:
+            assert f"## {on_purpose}\n" in (quantcase.ROOT / "docs" / "DIFFERENCES.md").read_text()
+        error = None
+        try:
+            with patience():
+                reference()
+        except Exception as e:  # noqa: BLE001 - the reference fails in many ways
+            error = e
+        done = quantcase.onq(*words)
+        text = f"seed {self.seed}: {' '.join(map(str, words))}\n{done.stderr}\nreference: {error!r}"
+        assert done.returncode in (0, 1), text
+        sound = error is None and runs(self.ref, self.samples[0]) is None
+        if done.returncode == 1:
+            assert not sound and "onq: error: " in done.stderr, text
+            return
+        why = runs(self.got, self.samples[0])
+        assert why is None, f"{text}\n{why}"
+        if sound and on_purpose is None:
+            found = differences(self.ref, self.got)
+            assert not found, text + "\n" + "\n".join(found)
+
+
+@pytest.fixture
+def trial(request, tmp_path):
+    return Try(request.param, tmp_path)
+
+
+def each_seed(seeds):
+    return pytest.mark.parametrize("trial", seeds, indirect=True, ids=lambda s: f"seed{s}")
+
+
+def is_half(m):
+    return any(v.type.tensor_type.elem_type == TensorProto.FLOAT16 for v in m.graph.input)
+
+
+def readers(m):
+    """How many inputs of nodes read each initializer."""
+    inits = {t.name for t in m.graph.initializer}
+    return collections.Counter(i for n in m.graph.node for i in n.input if i in inits)
+
+
+# ---- static
+
+def static_differs(m, case):
+    weighted = [n for n in m.graph.node if n.op_type in ("Conv", "Gemm", "MatMul")]
+    count, rank = readers(m), {t.name: len(t.dims) for t in m.graph.initializer}
+    if is_half(m):
+        return "float16 models below opset 19" if case["format"] == "qdq" else "float16 in QOperator format"
+    if case["format"] == "qoperator":
+        shared = any(count[i] > 1 for n in weighted for i in n.input[1:])
+        return "Biases that several nodes read, QOperator format" if shared else None
+    flat = all(rank.get(i, 1) == 1 for n in weighted for i in n.input[2:])
+    return None if flat or not case.get("per_channel") else "Biases that are no vectors"
+
+
+@each_seed(SEEDS)
+def test_static(trial):
+    case = randmodel.static(trial.seed, trial.model)
+    bench = quantcase.Bench(trial.folder)
+    over = {k: [bench.typed(d) for d in v] for k, v in case.get("overrides", {}).items()}
+    extra = {"MinimumRealRange": 0.0001, "CalibTensorRangeSymmetric": False, **case["extra"]}
+    if over:
+        extra["TensorQuantOverrides"] = over
+
+    def reference():
+        Q.quantize_static(str(trial.path), str(trial.ref), quantcase.Reader(trial.samples),
+                          quant_format=quantcase.FORMATS[case["format"]],
+                          activation_type=quantcase.TYPES[case["activation"]],
+                          weight_type=quantcase.TYPES[case["weight"]], per_channel=case.get("per_channel", False),
+                          reduce_range=case.get("reduce_range", False),
+                          calibrate_method=quantcase.METHODS[case["method"]],
+                          op_types_to_quantize=case.get("op_types"), nodes_to_exclude=case.get("nodes_to_exclude"),
+                          nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=extra)
+
+    words = bench.command(case, trial.path, "", trial.got)[1:]
+    at = words.index("--calibration_cache")
+    words[at:at + 2] = ["--data", str(trial.folder)]
+    trial.judge(reference, words, static_differs(trial.model, case))
+
+
+# ---- dynamic
+
+def dynamic_differs(m, case):
+    excluded, count = set(case.get("nodes_to_exclude") or []), readers(m)
+    rank = {t.name: len(t.dims) for t in m.graph.initializer}
+    for n in m.graph.node:
+        if n.op_type == "GRU" and "GRU" in (case.get("op_types") or []):
+            return "GRU and RNN, dynamic"
+        if n.op_type == "Gemm" and (n.name in excluded or count[n.input[1]] > 1):
+            return "Gemm in dynamic quantization"
+        if n.op_type == "MatMul" and case.get("per_channel") and rank.get(n.input[1], 2) != 2:
+            return "MatMul with weights of rank 3, per channel"
+    return "float16 and bfloat16, dynamic" if is_half(m) else None
+
+
+@each_seed(SEEDS)
+def test_dynamic(trial):
+    case = randmodel.dynamic(trial.seed, trial.model)
+    trial.judge(lambda: test_dynamic_module.reference(case, trial.path, trial.ref),
+                test_dynamic_module.command(case, trial.path, trial.got)[1:], dynamic_differs(trial.model, case))
+
+
+# ---- preprocess
+
+@each_seed(SEEDS[::2])
+def test_preprocess(trial):
+    case = randmodel.preprocess(trial.seed)
+
+    def reference():
+        with contextlib.chdir(trial.folder):
+            quant_pre_process(str(trial.path), str(trial.ref), **case)
+
+    words = ["preprocess", "-i", trial.path, "-o", trial.got] + [f"--{k}" for k, v in case.items() if v]
+    trial.judge(reference, words)
