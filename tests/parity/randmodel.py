@@ -1,8 +1,8 @@
 """randmodel.py - random float models and random options, from a seed.
 
-model(seed) gives a model of 3 to 15 nodes that ONNX Runtime runs, and samples for it; what is drawn: operators, shapes, opset,
-IR version, names, how constants are stored (initializer, Constant node, graph input too, behind an Identity), what is
-an output of the graph. static(seed, model), dynamic(seed, model) give a case as quantcase.py has it.
+model(seed) gives a model of 3 to 15 nodes that ONNX Runtime runs, and samples for it. Drawn are operators, shapes, opset,
+IR version, names, how constants are stored (initializer, Constant node, graph input too, behind an Identity), and what is
+an output of the graph. static(seed, model), dynamic(seed, model) and preprocess(seed) give options for the two tools.
 """
 import random
 
