@@ -104,6 +104,62 @@ def tensors():
     yield "huge", TensorProto(data_type=1, dims=[2**31, 2**31], raw_data=b"12345678")
 
 
+def debug_pairs():
+    """A small float model and what became of it, in every format that the debugger reads."""
+    rng = np.random.default_rng(2)
+    node, ms = helper.make_node, [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    w = rng.normal(size=(8, 4)).astype(np.float32)
+    plain = wrap([node("MatMul", ["x", "w"], ["t"], "mm"), node("Relu", ["t"], ["y"], "relu")], [array("w", w)])
+    q8 = np.round(w * 30).astype(np.int8)
+    act = [array("s", 0.1), array("z", 128, np.uint8)]
+    pair = [node("QuantizeLinear", ["x", "s", "z"], ["x_QuantizeLinear_Output"]),
+            node("DequantizeLinear", ["x_QuantizeLinear_Output", "s", "z"], ["x_DequantizeLinear_Output"])]
+
+    def qdq(q, scale, zero, **attributes):
+        return wrap([*pair, node("DequantizeLinear", ["w_quantized", "w_scale", "w_zero_point"], ["wd"], **attributes),
+                     node("MatMul", ["x_DequantizeLinear_Output", "wd"], ["t"], "mm"), node("Relu", ["t"], ["y"], "relu")],
+                    [*act, q, array("w_scale", scale), zero])
+
+    yield "tensor", plain, qdq(array("w_quantized", q8, np.int8), 1 / 30, array("w_zero_point", 0, np.int8))
+    yield "channel", plain, qdq(array("w_quantized", q8, np.int8), [1 / 30] * 4, array("w_zero_point", [0, 1, 2, 3], np.int8),
+                                axis=1)
+    four = helper.make_tensor("w_quantized", TensorProto.INT4, [8, 4], rng.integers(-8, 8, 32).tolist())
+    zero = helper.make_tensor("w_zero_point", TensorProto.INT4, [2, 4], [0] * 8)
+    yield "block", plain, qdq(four, np.full((2, 4), 0.2), zero, axis=0, block_size=4)
+    yield "pair", plain, wrap([node("QuantizeLinear", ["w", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+                               node("MatMul", ["x", "d"], ["t"], "mm"), node("Relu", ["t"], ["y"])], [array("w", w), *act])
+    packed = rng.integers(0, 256, (4, 2, 2)).astype(np.uint8)
+    yield "nbits", plain, wrap([node("MatMulNBits", ["x", "w_Q4", "sc", "zp"], ["t"], domain="com.microsoft", K=8, N=4, bits=4,
+                                     block_size=4), node("Relu", ["t"], ["y"])],
+                               [array("w_Q4", packed, np.uint8), array("sc", np.ones(8)), array("zp", [[136]] * 4, np.uint8)],
+                               opsets=ms)
+    yield "bnb4", plain, wrap([node("MatMulBnb4", ["x", "w_Bnb4", "sc"], ["t"], domain="com.microsoft", K=8, N=4, block_size=16,
+                                    quant_type=1), node("Relu", ["t"], ["y"])],
+                              [array("w_Bnb4", packed.ravel(), np.uint8), array("sc", [1, 2])], opsets=ms)
+    table = wrap([node("Gather", ["w", "x"], ["y"], "g")], [array("w", w)])
+    gather = {"domain": "com.microsoft", "block_size": 2, "quantize_axis": 1}
+    yield "gather", table, wrap([node("GatherBlockQuantized", ["w_Q4", "x", "sc"], ["y"], "g", **gather)],
+                                [helper.make_tensor("w_Q4", TensorProto.UINT4, [8, 4], [3] * 32), array("sc", np.ones((8, 2)))],
+                                opsets=ms)
+    yield "packed", table, wrap([node("GatherBlockQuantized", ["w_Q4", "x", "sc", "zp"], ["y"], "g", bits=4, **gather)],
+                                [array("w_Q4", packed.reshape(8, 2), np.uint8), array("sc", np.ones((8, 2))),
+                                 array("zp", np.full((8, 1), 136), np.uint8)], opsets=ms)
+    yield "qlinear", plain, wrap([node("QuantizeLinear", ["x", "s", "z"], ["x_quantized"]),
+                                  node("QLinearMatMul", ["x_quantized", "s", "z", "w_quantized", "s", "wz", "s", "z"],
+                                       ["t_quantized"], "mm"), node("DequantizeLinear", ["t_quantized", "s", "z"], ["y"])],
+                                 [*act, array("w_quantized", q8, np.int8), array("wz", 0, np.int8)])
+    yield "integer", plain, wrap([node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+                                  node("MatMulInteger", ["q", "w_quantized", "z", "w_zero_point"], ["i"], "mm"),
+                                  node("Cast", ["i"], ["f"], to=1), node("Mul", ["f", "w_scale"], ["y"])],
+                                 [array("w_quantized", q8, np.int8), array("w_scale", 0.1), array("w_zero_point", 0, np.int8)])
+    turned = wrap([node("Gemm", ["x", "w"], ["y"], "g", transB=1)], [array("w", w)])
+    yield "turned", turned, wrap([node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+                                  node("MatMulInteger", ["q", "w_quantized", "z", "w_zero_point"], ["i"], "g"),
+                                  node("Cast", ["i"], ["y"], to=1)],
+                                 [array("w_quantized", q8.T, np.int8), array("w_scale", [0.1] * 8),
+                                  array("w_zero_point", [0] * 8, np.int8)])
+
+
 QUANTIZED = ("BatchNormalization", "Concat", "Constant.weight", "Conv", "Conv.tied", "Gather", "Gemm.beta", "If",
              "LayerNormalization", "MatMul.3d", "nodes.unnamed", "Pad.value", "Relu.chain", "Relu.output", "Softmax", "Split",
              "TopK", "Where")
@@ -117,7 +173,7 @@ def write(target, name, data):
 
 def main():
     for old in (HERE / "corpus").glob("*/seed_*"):
-        if old.parent.name in ("decode", "qdq", "roundtrip", "tensor", "upgrade"):
+        if old.parent.name in ("debug", "decode", "qdq", "roundtrip", "tensor", "upgrade"):
             old.unlink()
     for name, m in models():
         write("decode", name, m.SerializeToString())
@@ -135,6 +191,9 @@ def main():
     for i, name in enumerate(QUANTIZED):  # the first byte chooses the options
         model = opmodels.build(name, 17).SerializeToString()
         write("qdq", name.lower().replace(".", "_"), bytes([i * 37 % 256]) + model)
+    for name, a, b in debug_pairs():
+        a, b = a.SerializeToString(), b.SerializeToString()
+        write("debug", name, len(a).to_bytes(2, "little") + a + b)
     for name, t in tensors():
         write("tensor", name, t.SerializeToString())
     write("tensor", "every_field", protogen.Encoder(1, unknown=True).encode(protogen.Maker(1).fill(TensorProto())))

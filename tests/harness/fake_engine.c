@@ -27,6 +27,7 @@ typedef struct fake_session {
 
 static const char *const unary[] = {"Identity", "Neg", "Relu", "Abs"};
 static const char *const binary[] = {"Add", "Sub", "Mul"};
+static const char *const pairs[] = {"QuantizeLinear", "DequantizeLinear"};
 
 static int find_op(oq_str op, const char *const *list, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -57,7 +58,8 @@ static onq_code declare_all(fake_session *s, onq_error *err) {
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const bool known = find_op(n->op_type, unary, OQ_COUNT(unary)) >= 0 ||
-                           find_op(n->op_type, binary, OQ_COUNT(binary)) >= 0;
+                           find_op(n->op_type, binary, OQ_COUNT(binary)) >= 0 ||
+                           find_op(n->op_type, pairs, OQ_COUNT(pairs)) >= 0;
         if (!known)
             return oq_fail(err, ONQ_E_RUNTIME,
                            "node '%.*s' (%.*s): the fake engine has no such "
@@ -146,7 +148,43 @@ static float apply(int op1, int op2, float x, float y) {
     return op2 == 0 ? x + y : op2 == 1 ? x - y : x * y;
 }
 
+/* QuantizeLinear and DequantizeLinear of one scale, to and from 8 bits. */
+static onq_code run_pair(fake_session *s, const oq_node *n, bool dequantize, onq_error *err) {
+    const oq_datum *x = &slot(s, n->input.v[0])->d, *scale = &slot(s, n->input.v[1])->d,
+                   *zero = &slot(s, n->input.v[2])->d;
+    const oq_dtype type = zero->dtype;
+    if (x->kind != OQ_DATUM_TENSOR || scale->count != 1 || zero->count != 1 ||
+        (type != OQ_UINT8 && type != OQ_INT8) || x->dtype != (dequantize ? type : OQ_FLOAT))
+        return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s': a pair that the fake engine cannot run",
+                       OQ_STR(n->name));
+    const bool is_signed = type == OQ_INT8;
+    const int lo = is_signed ? -128 : 0, hi = is_signed ? 127 : 255;
+    const int z = (int)oq_raw_get_int(type, zero->data, 0);
+    const float step = *(const float *)scale->data;
+    float *f = OQ_NEW_ARRAY(&s->run_arena, float, x->count + 1);
+    uint8_t *q = OQ_NEW_ARRAY(&s->run_arena, uint8_t, x->count + 1);
+    if (f == NULL || q == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i < x->count; i++) {
+        if (dequantize) {
+            f[i] = (float)((int)oq_raw_get_int(type, x->data, i) - z) * step;
+        } else {
+            const float v = nearbyintf(((const float *)x->data)[i] / step) + (float)z;
+            q[i] = (uint8_t)(int)(v < (float)lo ? (float)lo : v > (float)hi ? (float)hi : v);
+        }
+    }
+    oq_datum *d = &slot(s, n->output.v[0])->d;
+    *d = *x;
+    d->dtype = dequantize ? OQ_FLOAT : type;
+    d->data = dequantize ? (const void *)f : q;
+    d->size_bytes = d->count * (dequantize ? sizeof(float) : 1);
+    return show(s, n->output.v[0], err);
+}
+
 static onq_code run_node(fake_session *s, const oq_node *n, onq_error *err) {
+    const int pair = find_op(n->op_type, pairs, OQ_COUNT(pairs));
+    if (pair >= 0)
+        return run_pair(s, n, pair == 1, err);
     const int op1 = find_op(n->op_type, unary, OQ_COUNT(unary));
     const int op2 = find_op(n->op_type, binary, OQ_COUNT(binary));
     const oq_datum *x = &slot(s, n->input.v[0])->d;
