@@ -15,9 +15,9 @@
 #include <math.h>
 #include <string.h>
 
-#define COPIES 4
+#define COPIES 4 /* add_many adds them up one by one */
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
-#define COPIES_FROM 12
+#define COPIES_FROM 4
 #define NONE        UINT32_MAX
 
 static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
@@ -199,11 +199,16 @@ static void add_few(oq_hist *h, const float *v, size_t n) {
     int32_t bin[OQ_HIST_PORTION];
     for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
         const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
-        if (guess(h, v + at, m, bin) > 0)
-            settle_marked(h, v + at, m, bin);
-        for (size_t i = 0; i < m; i++)
-            if ((size_t)bin[i] < h->n_bins)
-                h->count[bin[i]]++;
+        guess(h, v + at, m, bin);
+        for (size_t i = 0; i < m; i++) {
+            size_t k = (uint32_t)bin[i];
+            if (OQ_UNLIKELY(k >= h->n_bins)) { /* marked */
+                k = settle(h, v[at + i], bin[i]);
+                if (k >= h->n_bins)
+                    continue;
+            }
+            h->count[k]++;
+        }
     }
 }
 
@@ -237,9 +242,11 @@ static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *counters) {
         for (; i < m; i++)
             counters[COPIES * (size_t)bin[i]]++;
     }
-    for (size_t i = 0; i < h->n_bins; i++)
-        for (size_t k = 0; k < COPIES; k++)
-            h->count[i] += counters[COPIES * i + k];
+    uint64_t *count = h->count;
+    for (size_t i = 0; i < h->n_bins; i++) {
+        const uint32_t *c = counters + COPIES * i;
+        count[i] += ((uint64_t)c[0] + c[1]) + ((uint64_t)c[2] + c[3]);
+    }
 }
 
 static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
