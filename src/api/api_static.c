@@ -112,6 +112,10 @@ typedef struct run {
 
 /* ---- options against each other */
 
+static bool is_not_8bit(oq_dtype type) {
+    return type != OQ_INT8 && type != OQ_UINT8;
+}
+
 static onq_code check_types(const run *r, onq_error *err) {
     const oq_qconfig *c = &r->config;
     const bool act8 = c->activation_type == OQ_FLOAT8E4M3FN;
@@ -127,10 +131,41 @@ static onq_code check_types(const run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--reduce_range is not for float 8");
     if (act8 && c->block_size > 0)
         return oq_fail(err, ONQ_E_OPTION, "--block_size is not for float 8");
-    if (r->format == FORMAT_QOPERATOR &&
-        (oq_qtype_is_16bit(c->activation_type) || oq_qtype_is_16bit(c->weight_type)))
-        return oq_fail(err, ONQ_E_OPTION, "16-bit types are for --quant_format qdq only");
+    if (r->format != FORMAT_QOPERATOR)
+        return ONQ_OK;
+    if (is_not_8bit(c->activation_type) || is_not_8bit(c->weight_type))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--quant_format qoperator takes 8-bit integers, not %s with %s (qdq takes "
+                       "other types)",
+                       oq_qtype_name(c->activation_type), oq_qtype_name(c->weight_type));
+    if (c->activation_type == OQ_INT8 && c->weight_type == OQ_UINT8)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--quant_format qoperator: ONNX Runtime has no operators for QInt8 "
+                       "activations with QUInt8 weights (qdq takes them)");
+    if (oq_overrides_any_type(&r->overrides, is_not_8bit))
+        return oq_fail(
+            err, ONQ_E_CONFIG,
+            "%s: --quant_format qoperator takes 8-bit integers only, and a quant_type is "
+            "none (qdq takes other types)",
+            oq_opt_str(r->job->opts, "tensor_quant_overrides"));
+    if (c->block_size > 0)
+        return oq_fail(err, ONQ_E_OPTION, "--block_size is for --quant_format qdq only");
     return ONQ_OK;
+}
+
+/* Options that speak of pairs, where there are none. */
+static void warn_of_qdq_options(const run *r) {
+    static const char *const names[] = {"add_qdq_pair_to_weight",
+                                        "dedicated_qdq_pair",
+                                        "op_types_to_exclude_output_quantization",
+                                        "op_per_channel_axis",
+                                        "disable_quantize_bias",
+                                        "use_qdq_contrib_ops",
+                                        "qdq_keep_removable_activations",
+                                        "qdq_disable_weight_adjust_for_int32_bias"};
+    for (size_t i = 0; i < OQ_COUNT(names) && r->format == FORMAT_QOPERATOR; i++)
+        if (oq_opt_is_set(r->job->opts, names[i]))
+            oq_warn(r->job->env, "--%s has no effect with --quant_format qoperator", names[i]);
 }
 
 static onq_code check_options(run *r, onq_error *err) {
@@ -147,6 +182,7 @@ static onq_code check_options(run *r, onq_error *err) {
         oq_opt_flag(o, "quantize_bias"))
         return oq_fail(err, ONQ_E_OPTION,
                        "--quantize_bias and --disable_quantize_bias exclude each other");
+    warn_of_qdq_options(r);
     return ONQ_OK;
 }
 
@@ -162,7 +198,7 @@ typedef struct search {
     const run *r;
     oq_str name;
     oq_tensor *init;
-    bool known;
+    bool known, weight;
 } search;
 
 static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
@@ -170,6 +206,10 @@ static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     (void)err;
     if (s->init == NULL)
         s->init = oq_graph_find_init(g, s->name);
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->input.n && k < 2; k++)
+            s->weight |= oq_str_eq(g->node.v[i]->input.v[k], s->name) &&
+                         oq_quant_takes_weight(g->node.v[i]->op_type, k);
     s->known |= oq_shapes_find(s->r->shapes, owner != NULL ? g : NULL, s->name) != NULL;
     /* Tensors whose type is not known (behind operators that onnx does not know) count too. */
     for (size_t i = 0; i < g->node.n && !s->known; i++)
@@ -190,6 +230,12 @@ static bool is_activation(void *ctx, oq_str name) {
     return s.known;
 }
 
+static bool is_weight(void *ctx, oq_str name) {
+    search s = {.r = ctx, .name = name};
+    (void)each_graph(s.r, search_graph, &s, NULL);
+    return s.weight;
+}
+
 static onq_code load_overrides(run *r, onq_error *err) {
     const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
     oq_overrides_init(&r->overrides, &r->job->arena);
@@ -201,6 +247,7 @@ static onq_code load_overrides(run *r, onq_error *err) {
 static onq_code check_overrides(run *r, onq_error *err) {
     const oq_override_model model = {.init = find_init,
                                      .is_activation = is_activation,
+                                     .is_weight = is_weight,
                                      .ctx = r,
                                      .activation_type = r->config.activation_type,
                                      .weight_type = r->config.weight_type};

@@ -9,6 +9,9 @@
 
 #include "base/file.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 #define TEXT_OF(x)       #x
 #define TEXT_OF_VALUE(x) TEXT_OF(x)
 
@@ -115,6 +118,78 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
     if (json_error_code(&why) == json_error_out_of_memory)
         return oq_fail_nomem(err);
     return fail_json(err, where, text, place_of_error(text, &why), why.text);
+}
+
+/* The text that stands for a word outside of texts, or NULL when the word may stay. */
+static const char *text_for(oq_str word) {
+    static const char *const names[] = {"NaN", "Infinity", "-Infinity"};
+    char copy[64];
+    for (size_t i = 0; i < 3; i++)
+        if (oq_str_is(word, names[i]))
+            return names[i];
+    const char *digits = word.p[0] == '-' ? word.p + 1 : word.p;
+    if (word.n >= sizeof(copy) || digits == word.p + word.n || *digits < '0' || *digits > '9')
+        return NULL;
+    memcpy(copy, word.p, word.n);
+    copy[word.n] = '\0';
+    char *end;
+    const double v = strtod(copy, &end);
+    if (*end != '\0' || isfinite(v))
+        return NULL;
+    return v < 0 ? names[2] : names[1];
+}
+
+static bool is_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '+' || c == '.';
+}
+
+onq_code oq_json_quote_words(oq_buf *b, oq_str text, onq_error *err) {
+    size_t i = 0, done = 0;
+    while (i < text.n) {
+        if (text.p[i] == '"') {
+            for (i++; i < text.n && text.p[i] != '"'; i++)
+                i += text.p[i] == '\\';
+            i++;
+            continue;
+        }
+        const size_t begin = i;
+        while (i < text.n && is_word(text.p[i]))
+            i++;
+        if (i == begin) {
+            i++;
+            continue;
+        }
+        const char *instead = text_for((oq_str){text.p + begin, i - begin});
+        if (instead == NULL)
+            continue;
+        oq_buf_add(b, text.p + done, begin - done);
+        oq_buf_addc(b, '"');
+        oq_buf_adds(b, instead);
+        oq_buf_addc(b, '"');
+        done = i;
+    }
+    oq_buf_add(b, text.p + done, text.n - done);
+    return b->failed ? oq_fail_nomem(err) : ONQ_OK;
+}
+
+bool oq_json_real(const json_t *j, double *out) {
+    if (json_is_number(j)) {
+        *out = json_number_value(j);
+        return true;
+    }
+    const char *s = json_string_value(j);
+    if (s == NULL)
+        return false;
+    if (strcmp(s, "NaN") == 0)
+        *out = NAN;
+    else if (strcmp(s, "Infinity") == 0)
+        *out = INFINITY;
+    else if (strcmp(s, "-Infinity") == 0)
+        *out = -INFINITY;
+    else
+        return false;
+    return true;
 }
 
 onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, onq_error *err) {

@@ -286,8 +286,8 @@ static onq_code take_key(reader *r, oq_str *out, onq_error *err) {
         return fail_here(r, err, "a text without end");
     json_t *key = NULL;
     OQ_TRY(oq_json_parse(r->where, (oq_str){r->p, (size_t)(end - r->p)}, &key, err));
-    *out = oq_str_copy(&r->ranges->arena,
-                       (oq_str){json_string_value(key), json_string_length(key)});
+    *out =
+        oq_str_copy(&r->ranges->arena, (oq_str){json_string_value(key), json_string_length(key)});
     json_decref(key);
     if (out->p == NULL)
         return oq_fail_nomem(err);
@@ -299,54 +299,6 @@ static onq_code take_key(reader *r, oq_str *out, onq_error *err) {
 
 /* ---- reading: one tensor ---- */
 
-/* Bare NaN, Infinity and -Infinity become texts, so that jansson takes them. */
-static onq_code quote_words(oq_buf *b, oq_str text, onq_error *err) {
-    static const oq_str words[] = {{"NaN", 3}, {"Infinity", 8}, {"-Infinity", 9}};
-    const char *p = text.p, *const end = text.p + text.n, *done = p;
-    while (p < end) {
-        if (*p == '"') {
-            const char *past = text_end(p, end);
-            p = past != NULL ? past : end;
-            continue;
-        }
-        size_t k = 0;
-        while (k < OQ_COUNT(words) &&
-               !((size_t)(end - p) >= words[k].n && memcmp(p, words[k].p, words[k].n) == 0))
-            k++;
-        if (k == OQ_COUNT(words)) {
-            p++;
-            continue;
-        }
-        oq_buf_add(b, done, (size_t)(p - done));
-        oq_buf_addc(b, '"');
-        oq_buf_add(b, p, words[k].n);
-        oq_buf_addc(b, '"');
-        p += words[k].n;
-        done = p;
-    }
-    oq_buf_add(b, done, (size_t)(end - done));
-    return b->failed ? oq_fail_nomem(err) : ONQ_OK;
-}
-
-static bool read_real(const json_t *j, double *out) {
-    if (json_is_number(j)) {
-        *out = json_number_value(j);
-        return true;
-    }
-    const char *s = json_string_value(j);
-    if (s == NULL)
-        return false;
-    if (strcmp(s, "NaN") == 0)
-        *out = NAN;
-    else if (strcmp(s, "Infinity") == 0)
-        *out = INFINITY;
-    else if (strcmp(s, "-Infinity") == 0)
-        *out = -INFINITY;
-    else
-        return false;
-    return true;
-}
-
 static bool read_element(oq_num *x, size_t i, const json_t *j) {
     if (x->type == OQ_INT64) {
         if (!json_is_integer(j))
@@ -355,7 +307,7 @@ static bool read_element(oq_num *x, size_t i, const json_t *j) {
         return true;
     }
     double v = 0;
-    if (!read_real(j, &v))
+    if (!oq_json_real(j, &v))
         return false;
     x->v[i] = x->type == OQ_FLOAT16 ? v : (double)(float)v;
     return true;
@@ -436,7 +388,7 @@ static onq_code read_tensor(reader *r, oq_str name, oq_str text, onq_error *err)
     oq_buf quoted;
     json_t *j = NULL;
     oq_buf_init(&quoted, r->alloc);
-    onq_code rc = quote_words(&quoted, text, err);
+    onq_code rc = oq_json_quote_words(&quoted, text, err);
     if (rc == ONQ_OK)
         rc = oq_json_parse("JSON", (oq_str){quoted.p, quoted.n}, &j, err);
     if (rc == ONQ_OK && oq_ranges_find(r->ranges, name) != NULL)
@@ -476,8 +428,7 @@ static onq_code each_member(reader *r, onq_code (*fn)(reader *, oq_str, oq_str, 
 static onq_code read_method(reader *r, oq_str text, onq_error *err) {
     json_t *j = NULL;
     OQ_TRY(oq_json_parse(r->where, text, &j, err));
-    const char *value =
-        json_string_value(json_is_object(j) ? json_object_get(j, "value") : j);
+    const char *value = json_string_value(json_is_object(j) ? json_object_get(j, "value") : j);
     const char *dot = value != NULL ? strrchr(value, '.') : NULL;
     const oq_str name = oq_str_of(dot != NULL ? dot + 1 : value);
     r->has_method = value != NULL && oq_cal_method_find(name, &r->ranges->method);

@@ -42,6 +42,10 @@ static bool takes_weights(oq_str op) {
     return false;
 }
 
+bool oq_quant_takes_weight(oq_str op_type, size_t slot) {
+    return takes_weights(op_type) && (slot == 1 || (slot == 0 && oq_str_is(op_type, "MatMul")));
+}
+
 /* Weights by name, those of all graphs together. */
 typedef struct channels {
     oq_qconfig *config;

@@ -3,6 +3,8 @@
  */
 #include "quantize/override.h"
 
+#include "base/file.h"
+
 #include <math.h>
 
 void oq_overrides_init(oq_overrides *o, oq_arena *arena) {
@@ -58,11 +60,10 @@ bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype)) {
 /* ---- reading */
 
 static onq_code get_real(const json_t *v, const char *key, double *out, onq_error *err) {
-    if (!json_is_number(v))
+    if (!oq_json_real(v, out))
         return oq_fail(err, ONQ_E_CONFIG, "'%s' is not a number", key);
-    *out = json_number_value(v);
     if (!isfinite(*out))
-        return oq_fail(err, ONQ_E_CONFIG, "'%s' is not finite", key);
+        return oq_fail(err, ONQ_E_CONFIG, "'%s' is %g, which is not finite", key, *out);
     return ONQ_OK;
 }
 
@@ -232,10 +233,21 @@ onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *ro
 onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const char *path,
                            onq_error *err) {
     json_t *root = NULL;
-    onq_code rc = oq_json_read(alloc, path, &root, err);
+    oq_arena arena;
+    oq_buf quoted;
+    oq_str text;
+    oq_arena_init(&arena, alloc);
+    oq_buf_init(&quoted, alloc);
+    onq_code rc = oq_file_read_all(&arena, path, OQ_JSON_MOST, &text, err);
+    if (rc == ONQ_OK)
+        rc = oq_json_quote_words(&quoted, text, err);
+    if (rc == ONQ_OK)
+        rc = oq_json_parse(path, (oq_str){quoted.p, quoted.n}, &root, err);
     if (rc == ONQ_OK)
         rc = oq_overrides_parse(o, path, root, err);
     json_decref(root);
+    oq_buf_release(&quoted);
+    oq_arena_release(&arena);
     return rc;
 }
 
@@ -250,12 +262,15 @@ static onq_code check_zero(const oq_override *v, oq_dtype type, onq_error *err) 
     return ONQ_OK;
 }
 
-/* An initializer without quant_type gets the weight or the activation type, depending on its
- * use. */
+/* An initializer without quant_type gets the weight or the activation type, depending on its use:
+ * where that is not known, either will do. */
 static onq_code check_zero_of(const oq_override *v, const oq_override *first,
-                              const oq_override_model *m, bool is_init, onq_error *err) {
+                              const oq_override_model *m, bool is_init, bool is_weight,
+                              onq_error *err) {
     if (first->has_type)
         return check_zero(v, first->type, err);
+    if (is_weight)
+        return check_zero(v, m->weight_type, err);
     if (check_zero(v, m->activation_type, err) == ONQ_OK)
         return ONQ_OK;
     oq_error_clear(err);
@@ -285,7 +300,8 @@ static onq_code check_per_tensor(const oq_tensor_override *t, const oq_override_
     if (v->reduce_range != OQ_UNSET && !is_init)
         return oq_fail(err, ONQ_E_CONFIG,
                        "'reduce_range' is only supported for initializers, not for activations");
-    OQ_TRY(check_zero_of(v, v, m, is_init, err));
+    const bool is_weight = is_init && m->is_weight != NULL && m->is_weight(m->ctx, t->name);
+    OQ_TRY(check_zero_of(v, v, m, is_init, is_weight, err));
     return check_convert(v, m, is_init, err);
 }
 
@@ -320,6 +336,7 @@ static onq_code check_per_channel(const oq_tensor_override *t, const oq_override
                        "%zu dictionaries, and 'axis' is missing in the first (one for each channel "
                        "needs the axis of the channels)",
                        t->channels.n);
+    const bool is_weight = m->is_weight != NULL && m->is_weight(m->ctx, t->name);
     const int64_t rank = (int64_t)init->dims.n;
     if (first->axis < -rank || first->axis >= rank)
         return oq_fail(err, ONQ_E_CONFIG, "axis %lld is out of range for rank %lld",
@@ -332,7 +349,7 @@ static onq_code check_per_channel(const oq_tensor_override *t, const oq_override
         const oq_override *v = &t->channels.v[i];
         onq_code rc = check_channel(first, v, axis, rank, err);
         if (rc == ONQ_OK)
-            rc = check_zero_of(v, first, m, true, err);
+            rc = check_zero_of(v, first, m, true, is_weight, err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "channel %zu", i);
     }

@@ -72,6 +72,8 @@ bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
 typedef struct oq_override_model {
     oq_tensor *(*init)(void *ctx, oq_str name);    /* initializer or NULL */
     bool (*is_activation)(void *ctx, oq_str name); /* an input, output or tensor of known type */
+    bool (*is_weight)(void *ctx,
+                      oq_str name); /* an initializer that is some node's weight; or NULL */
     void *ctx;
     oq_dtype activation_type, weight_type;
 } oq_override_model;

@@ -412,3 +412,22 @@ def test_other_numbers(tmp_path, kind, text, words):
     as_pairs = kind == onnx.TensorProto.FLOAT16 and words[0] == "static" and "qoperator" not in words
     assert quantized == as_pairs
     assert (text in done.stderr and "convert the model to float32" in done.stderr) != as_pairs
+
+
+# ---- types in QOperator format
+
+@pytest.mark.parametrize("activation", quantcase.TYPES)
+@pytest.mark.parametrize("weight", quantcase.TYPES)
+def test_qoperator_types(tmp_path, activation, weight):
+    """Every pair is refused in one line, or its result loads and is near."""
+    m = opmodels.mixed(17)
+    samples = opmodels.feeds(m)
+    words = ("--quant_format", "qoperator", "--activation_type", activation, "--weight_type", weight, "--method",
+             "distribution" if "float8" in activation + weight else "minmax")
+    if {activation, weight} <= {"qint8", "quint8"} and (activation, weight) != ("qint8", "quint8"):
+        assert distance(tmp_path, quantize(tmp_path, m, samples, *words), samples) < 0.2
+        return
+    onnx.save(m, tmp_path / "float.onnx")
+    done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", tmp_path / "q.onnx", *words)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "error" in done.stderr
+    assert not (tmp_path / "q.onnx").exists()

@@ -16,7 +16,7 @@ static oq_tensor *find_init(void *ctx, oq_str name) {
     (void)ctx;
     weight.dims.v = weight_dims;
     weight.dims.n = 2;
-    return oq_str_is(name, "w") ? &weight : NULL;
+    return oq_str_is(name, "w") || oq_str_is(name, "c") ? &weight : NULL;
 }
 
 static bool is_activation(void *ctx, oq_str name) {
@@ -24,14 +24,25 @@ static bool is_activation(void *ctx, oq_str name) {
     return oq_str_is(name, "x") || oq_str_is(name, "y");
 }
 
-static const oq_override_model model = {find_init, is_activation, NULL, OQ_UINT8, OQ_INT8};
+static bool is_weight(void *ctx, oq_str name) {
+    (void)ctx;
+    return oq_str_is(name, "w");
+}
+
+static const oq_override_model model = {find_init, is_activation, is_weight,
+                                        NULL,      OQ_UINT8,      OQ_INT8};
 
 /* Reads and checks a text; the error, if any, is in err. */
 static onq_code load(const char *text, onq_error *err) {
     json_t *root = NULL;
     oq_arena a;
     oq_overrides o;
-    onq_code rc = oq_json_parse("f.json", oq_str_of(text), &root, err);
+    oq_buf quoted;
+    oq_buf_init(&quoted, oq_alloc_default());
+    onq_code rc = oq_json_quote_words(&quoted, oq_str_of(text), err);
+    if (rc == ONQ_OK)
+        rc = oq_json_parse("f.json", (oq_str){quoted.p, quoted.n}, &root, err);
+    oq_buf_release(&quoted);
     oq_arena_init(&a, oq_alloc_default());
     oq_overrides_init(&o, &a);
     if (rc == ONQ_OK)
@@ -55,6 +66,11 @@ static const struct {
     {"{\"x\": [{\"scale\": -1, \"zero_point\": 1}]}", "is not a positive float"},
     {"{\"x\": [{\"scale\": 1e300, \"zero_point\": 1}]}", "is not a positive float"},
     {"{\"x\": [{\"scale\": 1e-60, \"zero_point\": 1}]}", "is not a positive float"},
+    {"{\"x\": [{\"scale\": NaN, \"zero_point\": 1}]}", "'x': 'scale' is nan, which is not finite"},
+    {"{\"x\": [{\"scale\": Infinity, \"zero_point\": 1}]}", "'scale' is inf, which"},
+    {"{\"x\": [{\"scale\": 1e400, \"zero_point\": 1}]}", "'scale' is inf, which"},
+    {"{\"x\": [{\"rmin\": -Infinity}]}", "'rmin' is -inf, which"},
+    {"{\"w\": [{\"scale\": 1, \"zero_point\": 200}]}", "zero_point 200 is outside of -128 to 127"},
     {"{\"x\": [{\"scale\": \"a\", \"zero_point\": 1}]}", "'scale' is not a number"},
     {"{\"x\": [{\"scale\": null, \"zero_point\": 1}]}", "'scale' is not a number"},
     {"{\"x\": [{\"scale\": 1, \"zero_point\": 1.5}]}", "'zero_point' is not a whole number"},
@@ -110,7 +126,7 @@ static void accepted(void **state) {
         "{\"x\": [{}]}",
         "{\"x\": {\"scale\": 0.5, \"zero_point\": 3.0}}",
         "{\"w\": [{\"axis\": -1, \"scale\": 0.5, \"zero_point\": -128}]}",
-        "{\"w\": [{\"scale\": 0.5, \"zero_point\": 255}]}", /* as an activation it would be uint8 */
+        "{\"c\": [{\"scale\": 0.5, \"zero_point\": 255}]}", /* as an activation it would be uint8 */
         "{\"y\": [{\"quant_type\": \"Int16\", \"convert\": {\"quant_type\": \"quint8\"}}]}",
     };
     for (size_t i = 0; i < OQ_COUNT(good); i++) {
