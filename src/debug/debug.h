@@ -59,6 +59,8 @@ typedef enum oq_dbg_reason {
     OQ_DBG_BIAS,        /* a bias that passed the range of int32 */
     OQ_DBG_FEW_BITS,    /* the type has too few steps for these values */
     OQ_DBG_INHERITED,   /* the loss came in from before */
+    OQ_DBG_BELOW_STEP,  /* a bias whose error is half a step of the sums it is added to: harmless */
+    OQ_DBG_REASONS
 } oq_dbg_reason;
 
 /* What ranks: a weight or an activation. */

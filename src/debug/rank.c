@@ -36,6 +36,8 @@ static const reason_row reasons[] = {
     [OQ_DBG_BIAS] = {"bias saturation", "leave weight adjustment on, or exclude the node"},
     [OQ_DBG_FEW_BITS] = {"too few steps for its values",
                          "use more bits for it, or exclude the node"},
+    [OQ_DBG_BELOW_STEP] = {"smaller than one step of its scale",
+                           "harmless: its error is half a step of the sum it is added to"},
     [OQ_DBG_INHERITED] = {"inherited from the layers before", "look at what ranks above it"},
 };
 
@@ -76,6 +78,13 @@ static bool is_bias_saturated(const oq_dbg_weight *w) {
     return w->type == OQ_INT32 && w->saturated > 0;
 }
 
+/* A bias has the scale of the products it is added to: rounding it is lost among them, however
+ * small it is. */
+static bool is_rounded_bias(const oq_dbg_weight *w) {
+    const double step = w->q_hi / 2147483647.0; /* of the widest channel */
+    return w->type == OQ_INT32 && w->sums.abs_max <= 0.51 * step;
+}
+
 static onq_code judge_weight(oq_debug *d, oq_dbg_weight *w, onq_error *err) {
     oq_dbg_verdict *v = &w->verdict;
     bool channel = false;
@@ -90,6 +99,8 @@ static onq_code judge_weight(oq_debug *d, oq_dbg_weight *w, onq_error *err) {
         v->reason = OQ_DBG_BIAS;
     else if (w->saturated > 0.001 && v->excess > 3)
         v->reason = OQ_DBG_CLIPPED;
+    else if (is_rounded_bias(w))
+        v->reason = w->sqnr < 40 ? OQ_DBG_BELOW_STEP : OQ_DBG_FINE;
     else if (v->excess > EXCESS_FAULT || (w->type == OQ_INT32 && w->sqnr < 20))
         v->reason = OQ_DBG_SCALE_WRONG;
     else if (channel && w->sqnr < 40)
@@ -150,6 +161,8 @@ static void score(oq_dbg_verdict *v) {
         v->score -= 2 * v->excess;
     if (v->reason == OQ_DBG_SMALL) /* an epsilon that becomes 0 is seldom the trouble */
         v->score = fmax(v->score, 20);
+    if (v->reason == OQ_DBG_BELOW_STEP)
+        v->score = fmax(v->score, 60);
     if (isnan(v->score))
         v->score = -INFINITY; /* NaN in the values: nothing is worse */
 }

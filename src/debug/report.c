@@ -162,11 +162,34 @@ static void act_row(page *p, const oq_dbg_act *a) {
 /* ---- the graph: the float model's nodes ---- */
 
 /* op, name, nodes that feed it, rows of its outputs and weights. */
+/* Marks the nodes that an input of the graph reaches: what is left computes constants. */
+static onq_code reached(const oq_index *ix, oq_arena *a, bool **out, onq_error *err) {
+    const oq_graph *g = ix->graph;
+    uint32_t *order = NULL;
+    OQ_TRY(oq_topo_order(ix, a, &order, err));
+    *out = OQ_NEW_ARRAY(a, bool, g->node.n + 1);
+    if (*out == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[order[i]];
+        bool on = false;
+        for (size_t k = 0; k < n->input.n && !on; k++) {
+            const oq_value *v = n->input.v[k].n > 0 ? oq_index_find(ix, n->input.v[k]) : NULL;
+            on = v != NULL &&
+                 (v->producer != OQ_NO_NODE ? (*out)[v->producer] : v->is_input && v->init == NULL);
+        }
+        (*out)[order[i]] = on;
+    }
+    return ONQ_OK;
+}
+
 static onq_code graph_json(page *p, oq_arena *a, onq_error *err) {
     const oq_debug *d = p->d;
     const oq_index *ix = &d->truth_index;
     const oq_graph *g = ix->graph;
     oq_map rows;
+    bool *live = NULL;
+    OQ_TRY(reached(ix, a, &live, err));
     oq_map_init(&rows, a);
     for (uint32_t i = 0; i < d->weights.n; i++)
         if (!oq_map_put(&rows, d->weights.v[i].name, i))
@@ -179,7 +202,7 @@ static onq_code graph_json(page *p, oq_arena *a, onq_error *err) {
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         oq_jw_begin_array(&p->w, NULL);
-        oq_jw_str(&p->w, NULL, n->op_type);
+        oq_jw_str(&p->w, NULL, live[i] ? n->op_type : OQ_S("Constant")); /* not drawn */
         oq_jw_str(&p->w, NULL, oq_node_label(n));
         oq_jw_begin_array(&p->w, NULL);
         for (size_t k = 0; k < n->input.n; k++) {
@@ -207,7 +230,7 @@ static void rest_json(page *p) {
     const oq_debug *d = p->d;
     oq_jw *w = &p->w;
     oq_jw_begin_array(w, "reasons");
-    for (int r = OQ_DBG_FINE; r <= OQ_DBG_INHERITED; r++) {
+    for (int r = OQ_DBG_FINE; r < OQ_DBG_REASONS; r++) {
         oq_jw_begin_array(w, NULL);
         oq_jw_cstr(w, NULL, oq_dbg_reason_text((oq_dbg_reason)r));
         oq_jw_cstr(w, NULL, oq_dbg_reason_advice((oq_dbg_reason)r));

@@ -278,7 +278,13 @@ onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpac
     OQ_TRY(channels(d, w, u, scratch, err));
     if (!d->histograms)
         return ONQ_OK;
-    OQ_TRY(oq_dbg_hist_make(&d->arena, &w->hist, w->lo, w->hi, err));
+    float lo = w->lo, hi = w->hi;
+    if (w->q_hi - w->q_lo <
+        4 * ((double)hi - (double)lo)) { /* the range shows too, unless it is far off */
+        lo = fminf(lo, (float)w->q_lo);
+        hi = fmaxf(hi, (float)w->q_hi);
+    }
+    OQ_TRY(oq_dbg_hist_make(&d->arena, &w->hist, lo, hi, err));
     const uint64_t step = u->n / 200000 + 1;
     oq_dbg_hist_add(&w->hist, w->hist.truth, u->x, u->n, step);
     oq_dbg_hist_add(&w->hist, w->hist.made, u->y, u->n, step);

@@ -170,6 +170,45 @@ static void spoiled_scale_is_told(void **state) {
     end(&b);
 }
 
+/* A bias of `value` with int32 numbers of step 0.01, written as `scale`. */
+static oq_dbg_verdict judge_bias(float value, float scale) {
+    both b;
+    float bias[N];
+    int32_t q[N];
+    for (int i = 0; i < N; i++) {
+        bias[i] = value * (float)(i + 1);
+        q[i] = (int32_t)lrintf(bias[i] / 0.01f);
+    }
+    float_model(&b.f, NULL, "w");
+    quantized_model(&b.q, NULL, false, 1);
+    bm_f32(&b.f, "c", "8", bias);
+    bm_node(&b.f, "Add", "add", "t c", "u", "");
+    bm_raw(&b.q, "c_quantized", OQ_INT32, "8", q, sizeof q);
+    bm_f32(&b.q, "c_scale", "", &scale);
+    bm_raw(&b.q, "c_zero_point", OQ_INT32, "", (const int32_t[]){0}, 4);
+    bm_node(&b.q, "DequantizeLinear", "cdq", "c_quantized c_scale c_zero_point", "cd", "");
+    bm_node(&b.q, "Add", "add", "t cd", "u", "");
+    oq_debug_init(&b.d, b.q.env, b.f.m, b.q.m);
+    assert_ok(oq_debug_match(&b.d, &err), err);
+    assert_ok(oq_debug_weights(&b.d, &err), err);
+    assert_ok(oq_debug_rank(&b.d, &err), err);
+    assert_int_equal(b.d.weights.n, 2);
+    assert_true(oq_str_is(b.d.weights.v[1].name, "c"));
+    const oq_dbg_verdict v = b.d.weights.v[1].verdict;
+    end(&b);
+    return v;
+}
+
+static void small_biases_are_harmless(void **state) {
+    (void)state;
+    oq_dbg_verdict v = judge_bias(0.0005f, 0.01f); /* all become 0 */
+    assert_true(v.own == 0 && v.reason == OQ_DBG_BELOW_STEP && v.rank == 2);
+    v = judge_bias(5, 0.01f);
+    assert_true(v.own > 60 && v.reason == OQ_DBG_FINE);
+    v = judge_bias(5, 0.04f); /* another scale than it was made with */
+    assert_true(v.own < 0 && v.reason == OQ_DBG_SCALE_WRONG && v.rank == 1);
+}
+
 static void other_names_are_found_by_place(void **state) {
     (void)state;
     both b;
@@ -276,6 +315,7 @@ int main(void) {
         cmocka_unit_test(sums_of_nothing),
         cmocka_unit_test(weights_are_matched),
         cmocka_unit_test(spoiled_scale_is_told),
+        cmocka_unit_test(small_biases_are_harmless),
         cmocka_unit_test(other_names_are_found_by_place),
         cmocka_unit_test(page_keeps_names_as_text),
         cmocka_unit_test(blocks_are_found_in_names),
