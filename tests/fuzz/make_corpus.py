@@ -173,7 +173,7 @@ def write(target, name, data):
 
 def main():
     for old in (HERE / "corpus").glob("*/seed_*"):
-        if old.parent.name in ("debug", "decode", "qdq", "roundtrip", "tensor", "upgrade"):
+        if old.parent.name in ("commands", "debug", "decode", "qdq", "roundtrip", "tensor", "upgrade"):
             old.unlink()
     for name, m in models():
         write("decode", name, m.SerializeToString())
@@ -191,6 +191,9 @@ def main():
     for i, name in enumerate(QUANTIZED):  # the first byte chooses the options
         model = opmodels.build(name, 17).SerializeToString()
         write("qdq", name.lower().replace(".", "_"), bytes([i * 37 % 256]) + model)
+        write("commands", name.lower().replace(".", "_"), bytes([i]) + model)
+    for i, (name, m) in enumerate(models()):
+        write("commands", name, bytes([i]) + m.SerializeToString())
     for name, a, b in debug_pairs():
         a, b = a.SerializeToString(), b.SerializeToString()
         write("debug", name, len(a).to_bytes(2, "little") + a + b)

@@ -1,6 +1,6 @@
 /*
- * test_static.c — `static` through the public interface with every allocation failing in turn: it ends well or with "out of
- * memory", leaks nothing and leaves no litter behind.
+ * test_no_memory.c — the quantizing commands through the public interface with every allocation
+ * failing in turn: they end well or with "out of memory", leak nothing and leave no litter behind.
  */
 #include "onq/onq.h"
 
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const char *folder;
-static char model_path[600], cache_path[600], out_path[600], over_path[600];
+static char model_path[600], trained_path[600], cache_path[600], out_path[600], over_path[600];
 
 static void write_text(const char *path, const char *text) {
     FILE *f = fopen(path, "w");
@@ -22,9 +22,32 @@ static void write_text(const char *path, const char *text) {
     assert_int_equal(fclose(f), 0);
 }
 
+/* A fake-quantized MatMul: a pair on its input, a pair on its weight. */
+static void make_trained(const char *path) {
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    const float scale = 0.02f;
+    const uint8_t zero = 128;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "1,4");
+    bm_weight(&b, "w", "4,3", 1);
+    bm_f32(&b, "s", "", &scale);
+    bm_raw(&b, "z", OQ_UINT8, "", &zero, 1);
+    bm_node(&b, "QuantizeLinear", "q0", "x s z", "xq", "");
+    bm_node(&b, "DequantizeLinear", "d0", "xq s z", "xd", "");
+    bm_node(&b, "QuantizeLinear", "q1", "w s z", "wq", "");
+    bm_node(&b, "DequantizeLinear", "d1", "wq s z", "wd", "");
+    bm_node(&b, "MatMul", "mm", "xd wd", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, "1,3");
+    assert_ok(oq_model_save(b.m, path, NULL, &err), err);
+    bm_end(&b);
+}
+
 static void make_files(void) {
     bm b;
     onq_error err = ONQ_ERROR_INIT;
+    snprintf(trained_path, sizeof trained_path, "%s/t.onnx", folder);
+    make_trained(trained_path);
     snprintf(model_path, sizeof model_path, "%s/m.onnx", folder);
     snprintf(cache_path, sizeof cache_path, "%s/c.json", folder);
     snprintf(out_path, sizeof out_path, "%s/o.onnx", folder);
@@ -56,9 +79,14 @@ static void make_files(void) {
     write_text(cache_path, text);
 }
 
-/* Options of a run: pairs of name and value, NULL at the end. */
+/* A run: the command, its model, and pairs of name and value. */
+typedef struct job {
+    const char *command, *input;
+    const char *options[9]; /* NULL at the end */
+} job;
+
 static onq_code run(const onq_allocator *a, void *ctx, onq_error *err) {
-    const char *const *options = ctx;
+    const job *j = ctx;
     onq_env *env = onq_env_new(a);
     onq_options *o = NULL;
     onq_result *result = NULL;
@@ -68,19 +96,17 @@ static onq_code run(const onq_allocator *a, void *ctx, onq_error *err) {
         return err->code = ONQ_E_NOMEM;
     }
     onq_env_set_threads(env, 1);
-    onq_code rc = onq_options_new(env, "static", &o, err);
+    onq_code rc = onq_options_new(env, j->command, &o, err);
     if (rc == ONQ_OK)
-        rc = onq_options_set(o, "input", model_path, err);
+        rc = onq_options_set(o, "input", j->input, err);
     if (rc == ONQ_OK)
         rc = onq_options_set(o, "output", out_path, err);
-    if (rc == ONQ_OK)
-        rc = onq_options_set(o, "calibration_cache", cache_path, err);
-    for (size_t i = 0; rc == ONQ_OK && options[i] != NULL; i += 2)
-        rc = onq_options_set(o, options[i], options[i + 1], err);
+    for (size_t i = 0; rc == ONQ_OK && j->options[i] != NULL; i += 2)
+        rc = onq_options_set(o, j->options[i], j->options[i + 1], err);
     if (rc == ONQ_OK)
         rc = onq_run(env, o, &result, err);
-    /* Model, cache, overrides; the output, complete, if memory ran out behind it. */
-    if (entry_count(folder) != 3 + (size_t)(access(out_path, F_OK) == 0))
+    /* Two models, cache, overrides; the output, complete, if memory ran out behind it. */
+    if (entry_count(folder) != 4 + (size_t)(access(out_path, F_OK) == 0))
         fail_msg("something was left behind: %s", err->text);
     onq_result_free(result);
     onq_options_free(o);
@@ -90,18 +116,28 @@ static onq_code run(const onq_allocator *a, void *ctx, onq_error *err) {
 
 static void no_memory(void **state) {
     (void)state;
-    static const char *const plain[] = {NULL};
-    static const char *const much[] = {
-        "per_channel", "true", "nodes_to_exclude", "re:^flat", "tensor_quant_overrides",
-        over_path,     NULL};
-    static const char *const preset[] = {"preset", "qnn", "activation_type", "quint16", NULL};
-    const char *const *all[] = {plain, much, preset};
+    const char *const cache = "calibration_cache";
+    job jobs[] = {
+        {"static", model_path, {cache, cache_path}},
+        {"static",
+         model_path,
+         {cache, cache_path, "per_channel", "true", "nodes_to_exclude", "re:^flat",
+          "tensor_quant_overrides", over_path}},
+        {"static", model_path, {cache, cache_path, "preset", "qnn", "activation_type", "quint16"}},
+        {"static", model_path, {cache, cache_path, "quant_format", "qoperator"}},
+        {"dynamic", model_path, {"per_channel", "true"}},
+        {"legacy", model_path, {NULL}},
+        {"preprocess", model_path, {"optimizer", "builtin", "opset", "17"}},
+        {"qat", trained_path, {NULL}},
+        {"qat", trained_path, {"quant_format", "qdq"}},
+        {"qat", trained_path, {"quant_format", "qoperator"}},
+    };
     scratch s;
     scratch_init(&s);
     folder = s.dir;
     make_files();
-    for (size_t i = 0; i < OQ_COUNT(all); i++)
-        assert_true(flaky_sweep(run, (void *)(uintptr_t)all[i]) > 20);
+    for (size_t i = 0; i < OQ_COUNT(jobs); i++)
+        assert_true(flaky_sweep(run, &jobs[i]) > 20);
     scratch_remove(&s);
 }
 
