@@ -38,7 +38,7 @@ static const onq_option_info data[] = {
             "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz or .npy "
             "file, or random:N[:SEED]. Default: the test_data_set_* folders beside the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
-    OQ_PAIRS("dim", 0, "", "NAME=VALUE", "Fix a symbolic dimension of the inputs."),
+    OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs."),
     OQ_ENUM("image_layout", 0, "", "", "nchw|nhwc", "LAYOUT",
             "Order of the axes; read from the model by default."),
     OQ_TEXT("image_size", 0, "", "", "HxW", "Height and width; read from the model by default."),

@@ -26,7 +26,7 @@ onq_code oq_quant_measure(oq_quant_result *r, onq_error *err);
  * unless it is a --dry_run, writes the --plan, and tells, as text and JSON. `begin` is when the job
  * began, `calibration` the seconds spent on that (negative: none). */
 onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_error *err);
-/* The code `rc` of a job, with the input named in the error where the error is about the model. */
+/* The code `rc` of a job. The input is named in its error unless that is about another file. */
 onq_code oq_quant_blame(const oq_quant_result *r, onq_code rc, onq_error *err);
 /* Warns of nodes that stayed float for the type of their numbers, and says what to do. */
 void oq_quant_warn_types(const oq_quant_result *r);
