@@ -101,6 +101,8 @@ static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
+    OQ_TRY(oq_pick_report_types(&r->config.op_types, r->job->env, r->m->proto->graph,
+                                r->config.strict, err));
     OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, r->m->proto->graph,
                           "--nodes_to_quantize", r->config.strict, err));
     OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, r->m->proto->graph,

@@ -582,6 +582,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
     g = r->m->proto->graph;
+    OQ_TRY(oq_pick_report_types(&r->config.op_types, r->job->env, g, r->config.strict, err));
     OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, g, "--nodes_to_quantize",
                           r->config.strict, err));
     OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, g, "--nodes_to_exclude",

@@ -4,6 +4,7 @@
 #include "quantize/pick.h"
 
 #include "onnx/graph.h"
+#include "quantize/qop.h"
 
 #define NEAR_MOST 24 /* a name with more edits than that is not near */
 
@@ -79,6 +80,7 @@ bool oq_pick_has(oq_pick *p, oq_str name) {
 
 typedef struct nearest {
     oq_pick *pick;
+    bool types; /* of operator types, not of names */
     oq_str wanted, best;
     size_t distance;
 } nearest;
@@ -96,7 +98,7 @@ static onq_code see_distance(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n && near->distance > 0; i++) {
-        const oq_str name = g->node.v[i]->name;
+        const oq_str name = near->types ? g->node.v[i]->op_type : g->node.v[i]->name;
         if (name.n == 0)
             continue;
         const size_t d = oq_str_distance(near->wanted, name, near->distance);
@@ -125,6 +127,36 @@ static onq_code report_one(const oq_pick_entry *e, const onq_env *env, oq_graph 
                 OQ_STR(near.best));
     else
         oq_warn(env, "%s: no node matches the %s '%.*s'", option, what, OQ_STR(e->text));
+    return ONQ_OK;
+}
+
+static onq_code see_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++)
+        oq_pick_has(ctx, g->node.v[i]->op_type);
+    return ONQ_OK;
+}
+
+onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, bool strict,
+                              onq_error *err) {
+    static const char option[] = "--op_types_to_quantize";
+    OQ_TRY(oq_walk_graphs(g, see_types, p, err));
+    for (size_t i = 0; i < p->entries.n; i++) {
+        const oq_pick_entry *e = &p->entries.v[i];
+        nearest near = {.wanted = e->text, .types = true, .distance = NEAR_MOST};
+        if (e->hit || (e->pattern == NULL && oq_qop_find(e->text) != NULL))
+            continue;
+        if (e->pattern == NULL)
+            OQ_TRY(oq_walk_graphs(g, see_distance, &near, err));
+        const oq_str best = near.best.p != NULL ? near.best : OQ_S("");
+        if (strict)
+            return oq_fail(err, ONQ_E_INVALID, "%s: no node is a '%.*s'%s%.*s%s", option,
+                           OQ_STR(e->text), best.n > 0 ? " (did you mean '" : "", OQ_STR(best),
+                           best.n > 0 ? "'?)" : "");
+        oq_warn(env, "%s: no node is a '%.*s'%s%.*s%s", option, OQ_STR(e->text),
+                best.n > 0 ? "; the nearest is '" : "", OQ_STR(best), best.n > 0 ? "'" : "");
+    }
     return ONQ_OK;
 }
 

@@ -271,7 +271,7 @@ static int by_name(const void *a, const void *b) {
 
 oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool ms) {
     oq_arena *a = keep(q);
-    const oq_str name = n->name.n != 0 ? oq_str_cat(a, n->name, OQ_S("_quant")) : OQ_S("");
+    const oq_str name = n->name.n != 0 ? oq_qname_node(&q->sh->names, n->name, "_quant") : OQ_S("");
     oq_node *made = name.p != NULL ? oq_node_new(a, op_type, name) : NULL;
     if (made == NULL)
         return NULL;
@@ -304,13 +304,8 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     if (v->has_axis && q->sh->opset < 13)
         return ONQ_OK;
     oq_arena *a = keep(q);
-    const oq_str node_name = oq_str_cat(a, name, OQ_S("_DequantizeLinear"));
-    if (node_name.p == NULL)
-        return oq_fail_nomem(err);
-    const oq_node *there = oq_qo_find_node(q, node_name);
-    if (there != NULL && there->output.n > 0 && oq_str_eq(there->output.v[0], name))
-        return ONQ_OK;
-    oq_node *dq = oq_node_new(a, "DequantizeLinear", node_name);
+    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_DequantizeLinear");
+    oq_node *dq = node_name.p != NULL ? oq_node_new(a, "DequantizeLinear", node_name) : NULL;
     if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, name) ||
         (v->has_axis && !oq_attr_set_int(a, dq, OQ_S("axis"), v->axis)))
         return oq_fail_nomem(err);
@@ -419,7 +414,7 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
         if (!fused)
             OQ_TRY(decomposed(q, v, err));
     }
-    const oq_str node_name = oq_str_cat(a, name, OQ_S("_QuantizeLinear"));
+    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_QuantizeLinear");
     if (node_name.p == NULL)
         return oq_fail_nomem(err);
     const oq_str in[3] = {name, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};

@@ -70,6 +70,7 @@ onq static -i "$model" >/dev/null 2>err || status=$?
 
 # The job: 1.
 refuses 1 'was made with MinMax, and Entropy is asked for' static --method entropy
+refuses 1 "no node is a 'Convv' (did you mean 'Conv'?)" static --op_types_to_quantize Convv --strict
 refuses 1 'not a calibration cache' onq static -i "$model" --calibration_cache "$model"
 sed 's/"input": {"lowest"/"other": {"lowest"/' "$cache" >less.json
 refuses 1 "no range for tensor 'input'" onq static -i "$model" --calibration_cache less.json

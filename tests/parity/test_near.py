@@ -431,3 +431,22 @@ def test_qoperator_types(tmp_path, activation, weight):
     done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", tmp_path / "q.onnx", *words)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "error" in done.stderr
     assert not (tmp_path / "q.onnx").exists()
+
+
+# ---- models that are quantized in part
+
+@pytest.mark.parametrize("words", [("static",), ("static", "--per_channel"), ("static", "--quant_format", "qoperator"), ("dynamic",)],
+                         ids=" ".join)
+@pytest.mark.parametrize("first", [("--op_types_to_quantize", "Conv"), ("--op_types_to_quantize", "Conv,Relu,MatMul,Gemm"), ()],
+                         ids=" ".join)
+def test_again(tmp_path, first, words):
+    """What is quantized already stays, the rest follows, and no name is given twice."""
+    m = opmodels.mixed(17)
+    samples = opmodels.feeds(m)
+    half = quantize(tmp_path, m, samples, *first)
+    out = tmp_path / "again.onnx"
+    data = ("--data", tmp_path / "data.npz") if words[0] == "static" else ()
+    done = quantcase.onq(*words, "-i", half, "-o", out, *data)
+    assert done.returncode == 0, done.stderr
+    assert quantcase.checks(out) is None and quantcase.loads(out) is None
+    assert distance(tmp_path, out, samples) < 0.2
