@@ -49,6 +49,7 @@ bool oq_quant_takes_weight(oq_str op_type, size_t slot) {
 /* Weights by name, those of all graphs together. */
 typedef struct channels {
     oq_qconfig *config;
+    const oq_overrides *overrides; /* or NULL; none has an axis, so that they are per tensor */
     oq_map weights;
     bool found;
 } channels;
@@ -58,7 +59,9 @@ static onq_code add_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
     (void)owner;
     for (size_t i = 0; i < g->initializer.n; i++) {
         const oq_tensor *t = g->initializer.v[i];
-        if (oq_dtype_is_float(t->data_type.v) && t->dims.n > 1 &&
+        const bool by_tensor =
+            s->overrides != NULL && oq_overrides_find(s->overrides, t->name) != NULL;
+        if (oq_dtype_is_float(t->data_type.v) && t->dims.n > 1 && !by_tensor &&
             !oq_map_put(&s->weights, t->name, 0))
             return oq_fail_nomem(err);
     }
@@ -90,7 +93,7 @@ static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, 
         return ONQ_OK;
     oq_arena scratch;
     oq_arena_init(&scratch, &m->env->alloc);
-    channels s = {.config = c};
+    channels s = {.config = c, .overrides = o};
     oq_map_init(&s.weights, &scratch);
     onq_code rc = each_graph(m, c, add_weights, &s, err);
     if (rc == ONQ_OK)

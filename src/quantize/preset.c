@@ -153,6 +153,13 @@ static onq_code qnn_node(const oq_preset *p, const oq_index *ix, const oq_node *
     return ONQ_OK;
 }
 
+static bool override_is_opset21(oq_tensor_override *t) {
+    oq_overrides one = {0};
+    one.all.v = &t;
+    one.all.n = 1;
+    return oq_overrides_any_type(&one, is_opset21);
+}
+
 onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     static const char *const but[] = {"Cast"};
     oq_qconfig *c = p->config;
@@ -161,8 +168,11 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     if (c->weight_symmetric == OQ_UNSET)
         c->weight_symmetric =
             c->weight_type == OQ_INT8 || c->weight_type == OQ_INT16 ? OQ_YES : OQ_NO;
-    if (p->overrides->all.n > 0)
+    const bool given = p->overrides->all.n > 0;
+    if (given)
         OQ_TRY(oq_preset_mix(p, err));
+    /* Of given overrides the reference looks at the types of the first. */
+    const bool first = given && override_is_opset21(p->overrides->all.v[0]);
     OQ_TRY(oq_index_build(&ix, p->arena, p->model->proto->graph, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
@@ -174,7 +184,7 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     OQ_TRY(take_all_types(p, but, OQ_COUNT(but), err));
     if (oq_model_opset(p->model, OQ_S("")) < 21 &&
         (is_opset21(c->activation_type) || is_opset21(c->weight_type) ||
-         oq_overrides_any_type(p->overrides, is_opset21)))
+         (given ? first : oq_overrides_any_type(p->overrides, is_opset21))))
         c->use_qdq_contrib_ops = true;
     return ONQ_OK;
 }
