@@ -3,6 +3,10 @@
  */
 #include "quantize/qact.h"
 
+#include <math.h>
+
+#define MASK_MOST (1U << 24) /* numbers */
+
 static onq_code one_number(const oq_num *x, const char *what, float *out, onq_error *err) {
     if (!oq_num_has(x) || x->n != 1 || x->v == NULL)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
@@ -52,4 +56,36 @@ onq_code oq_act_param(const oq_qconfig *c, const oq_range *r, const oq_override 
         out->scale = oq_real_round(real, (double)out->scale);
     }
     return ONQ_OK;
+}
+
+static bool is_given(const oq_override *o) {
+    return oq_override_has_params(o) || (o != NULL && o->has_rmin && o->has_rmax);
+}
+
+static bool is_infinite(const oq_num *x) {
+    return oq_num_has(x) && x->n == 1 && x->v != NULL && isinf(x->v[0]);
+}
+
+bool oq_act_is_infinite(const oq_range *r, const oq_override *o) {
+    return r != NULL && !is_given(o) && (is_infinite(&r->lowest) || is_infinite(&r->highest));
+}
+
+onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,
+                              onq_error *err) {
+    *out = false;
+    uint64_t count = 0;
+    if (is_given(o) || !oq_dtype_is_float(t->data_type.v))
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_count(t, &count, err));
+    if (count > MASK_MOST)
+        return ONQ_OK;
+    oq_arena scratch;
+    float *v = NULL;
+    size_t n = 0;
+    oq_arena_init(&scratch, &m->env->alloc);
+    const onq_code rc = oq_tensor_floats(m, t, &scratch, &v, &n, err);
+    for (size_t i = 0; rc == ONQ_OK && i < n && !*out; i++)
+        *out = isinf(v[i]);
+    oq_arena_release(&scratch);
+    return rc;
 }

@@ -71,7 +71,8 @@ typedef struct oq_qdq_tensor {
     struct oq_qdq *holder; /* of an initializer: the graph around this one that has it, or NULL */
     int32_t elem_type;     /* 0: not known */
     bool has_info;         /* the type is known to be something, perhaps no tensor */
-    bool warned;           /* of an unknown type */
+    bool warned;           /* of an unknown type, of an infinity */
+    bool looked, infinite; /* looked for an infinity among its numbers; found one */
     bool is_input, is_output; /* of the graph */
     bool inner_use;           /* read inside a subgraph */
     bool is_new;              /* made by the pass: the copy of a shared bias */

@@ -7,6 +7,8 @@
  */
 #include "quantize/qdq.h"
 
+#include "quantize/qact.h"
+
 #include <ctype.h>
 #include <stdio.h>
 
@@ -43,6 +45,21 @@ bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node) {
 
 void oq_qdq_leave(oq_qdq *q, const char *why) {
     q->nodes[q->current].why = why;
+}
+
+/* An activation whose numbers have no scale. */
+static onq_code look_for_infinity(const oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
+    const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
+    if (t->looked)
+        return ONQ_OK;
+    t->looked = true;
+    if (t->init != NULL)
+        OQ_TRY(oq_const_is_infinite(q->model, t->init, o, &t->infinite, err));
+    else if (q->ranges != NULL)
+        t->infinite = oq_act_is_infinite(oq_ranges_find(q->ranges, t->name), o);
+    if (t->infinite)
+        oq_warn(q->model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(t->name));
+    return ONQ_OK;
 }
 
 /* _is_tensor_quantizable */
@@ -89,6 +106,10 @@ static onq_code mark_plain(oq_qdq *q, uint32_t tensor, oq_qdq_kind kind, onq_err
     if (q->config->trained && kind == OQ_QDQ_ACTIVATION &&
         oq_overrides_find(q->overrides, t->name) == NULL)
         return ONQ_OK;
+    if (kind == OQ_QDQ_ACTIVATION)
+        OQ_TRY(look_for_infinity(q, t, err));
+    if (kind == OQ_QDQ_ACTIVATION && t->infinite)
+        return ONQ_OK;
     if (!t->marked) {
         t->kind = kind;
         t->axis = -1;
@@ -121,6 +142,9 @@ onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node
     if (q->config->trained)
         return oq_qdq_activation(q, tensor, err);
     oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    OQ_TRY(look_for_infinity(q, t, err));
+    if (t->infinite)
+        return ONQ_OK;
     t->kind = OQ_QDQ_ACTIVATION;
     t->axis = -1;
     t->share_from = from;

@@ -79,8 +79,22 @@ onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
     return ONQ_OK;
 }
 
+static const oq_override *override_of(const oq_qoper *q, oq_str name) {
+    const oq_overrides *all = q->sh->job.overrides;
+    return all != NULL ? oq_overrides_tensor(all, name) : NULL;
+}
+
 bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
-    return q->sh->job.ranges != NULL && oq_ranges_find(q->sh->job.ranges, name) != NULL;
+    const oq_range *r =
+        q->sh->job.ranges != NULL ? oq_ranges_find(q->sh->job.ranges, name) : NULL;
+    return r != NULL && !oq_act_is_infinite(r, override_of(q, name));
+}
+
+static bool is_infinite(const oq_qoper *q, oq_tensor *t) {
+    bool found = false;
+    const onq_code rc =
+        oq_const_is_infinite(q->sh->job.model, t, override_of(q, t->name), &found, NULL);
+    return rc == ONQ_OK && found;
 }
 
 /* The graph, this one or one around it, whose tensor `name` is; NULL: nobody's. */
@@ -98,7 +112,6 @@ static bool takes_half(const oq_qoper *q, const oq_node *n) {
 
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
-    (void)how;
     if (name.n == 0 || oq_qo_value_of(q, name) != NULL)
         return true;
     oq_qoper *owner = owner_of(q, name);
@@ -113,6 +126,8 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
             q->why = "a constant input is not float";
         else if (type == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
             q->why = OQ_WHY_HALF;
+        else if (!how->is_weight && is_infinite(q, oq_qo_init(owner, name)))
+            q->why = "a constant input holds an infinity";
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
             q->why = "no range for an input";

@@ -367,3 +367,30 @@ def test_smooth_quant(bench):
     plain, _ = sqnr()
     smooth, _ = sqnr("--smooth_quant")
     assert smooth > plain + 1, (plain, smooth)
+
+
+# ---- numbers that have no scale
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+def test_infinities_stay_float(tmp_path, form):
+    """A mask of -inf: the reference gives it an infinite scale."""
+    b = opmodels.B(17)
+    b.input("x", 1, 4, 8)
+    t = b.node("MatMul", ["x", b.weight("w", 8, 4)], "s")
+    mask = np.where(np.tril(np.ones((4, 4))) > 0, 0, -np.inf).astype(np.float32)
+    t = b.node("Add", [t, b.const("mask", mask)], "masked")
+    t = b.node("Softmax", [t], "p", axis=-1)
+    b.node("MatMul", [t, "x"], "y")
+    b.output("y")
+    model, path, got = b.model(), tmp_path / "m.onnx", tmp_path / "got.onnx"
+    onnx.save(model, path)
+    samples = opmodels.feeds(model)
+    np.savez(tmp_path / "data.npz", x=np.stack([s["x"] for s in samples]))
+    done = quantcase.onq("static", "-i", path, "-o", got, "--data", tmp_path / "data.npz", "--quant_format", form)
+    assert done.returncode == 0, done.stderr
+    assert form == "qoperator" or "'mask' holds an infinity" in done.stderr
+    inits = {t.name: numpy_helper.to_array(t) for t in onnx.load(got).graph.initializer}
+    np.testing.assert_array_equal(inits["mask"], mask)
+    assert all(np.all(np.isfinite(v)) for k, v in inits.items() if k.endswith("_scale"))
+    want, have = (quantcase.outputs(p, samples) for p in (path, got))
+    assert np.abs(want - have).max() < 0.1
