@@ -288,7 +288,7 @@ bool oq_r_elem_attr(oq_rctx *c, const char *name, size_t o, int32_t fallback) {
 }
 
 /* The first reason stays. */
-static void set_reason(oq_rctx *c, const char *fmt, va_list args) {
+OQ_PRINTF(2, 0) static void set_reason(oq_rctx *c, const char *fmt, va_list args) {
     if (!c->failed) {
         vsnprintf(c->why, sizeof(c->why), fmt, args);
     }
