@@ -148,6 +148,13 @@ static onq_code check_types(const run *r, onq_error *err) {
             "%s: --quant_format qoperator takes 8-bit integers only, and a quant_type is "
             "none (qdq takes other types)",
             oq_opt_str(r->job->opts, "tensor_quant_overrides"));
+    for (size_t i = 0; i < r->overrides.all.n && !c->per_channel; i++)
+        if (oq_override_is_channel(r->overrides.all.v[i]))
+            return oq_fail(err, ONQ_E_CONFIG,
+                           "%s: tensor '%.*s': overrides per channel need --per_channel in "
+                           "--quant_format qoperator (qdq takes them as they are)",
+                           oq_opt_str(r->job->opts, "tensor_quant_overrides"),
+                           OQ_STR(r->overrides.all.v[i]->name));
     if (c->block_size > 0)
         return oq_fail(err, ONQ_E_OPTION, "--block_size is for --quant_format qdq only");
     return ONQ_OK;

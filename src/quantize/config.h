@@ -67,8 +67,8 @@ bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis);
 /* is_weight_symmetric: what was said, else whether the type is signed. */
 bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type);
 
-/* Why a node is not for quantization; NULL when it is. `modes` (of oq_qmode) give the default list of operators.
- * should_quantize_node of the reference. */
+/* Why a node is not for quantization; NULL when it is. `modes` (of oq_qmode) give the default list
+ * of operators. should_quantize_node of the reference. */
 const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "onnx/check.h"
 #include "onnx/edit.h"
+#include "quantize/prep.h"
 #include "quantize/qtype.h"
 
 #include <math.h>
@@ -22,21 +23,7 @@ onq_code oq_quant_set_producer(oq_model *m, onq_error *err) {
 }
 
 onq_code oq_quant_set_inferred(oq_model *m, onq_error *err) {
-    oq_model_proto *p = m->proto;
-    const oq_str key = OQ_S("onnx.infer");
-    oq_model_touch(m);
-    if (oq_model_metadata(m, key).p == NULL)
-        OQ_TRY(oq_model_set_metadata(m, key, OQ_S("onnxruntime.quant"), err));
-    /* It stands first, and the others keep their order. */
-    for (size_t i = 1; i < p->metadata_props.n; i++) {
-        if (!oq_str_eq(p->metadata_props.v[i]->key, key))
-            continue;
-        oq_entry *e = p->metadata_props.v[i];
-        memmove(&p->metadata_props.v[1], &p->metadata_props.v[0], i * sizeof(e));
-        p->metadata_props.v[0] = e;
-        break;
-    }
-    return ONQ_OK;
+    return oq_prep_mark_first(m, OQ_S("onnx.infer"), OQ_S("onnxruntime.quant"), err);
 }
 
 bool oq_quant_is_preprocessed(const oq_model *m) {

@@ -1,9 +1,10 @@
 /*
  * fuse.h — what a rewrite of the built-in optimiser sees: one round over one graph.
  *
- * The index is that of the beginning of the round. A rewrite may only touch nodes that are free (oq_fuse_free)
- * and says which it touched by oq_fuse_drop and oq_fuse_keep: those are left alone until the next round, so
- * no rewrite sees what is no longer true. Renames are gathered and applied at the end of the round.
+ * The index is that of the beginning of the round. A rewrite may only touch nodes that are free
+ * (oq_fuse_free) and says which it touched by oq_fuse_drop and oq_fuse_keep: those are left alone
+ * until the next round, so no rewrite sees what is no longer true. Renames are gathered and applied
+ * at the end of the round.
  */
 #ifndef OQ_QUANTIZE_FUSE_H
 #define OQ_QUANTIZE_FUSE_H
@@ -50,7 +51,8 @@ oq_str oq_fuse_in(const oq_node *n, size_t i);
 oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name);
 /* The free node that makes `name`, or OQ_NO_NODE. */
 uint32_t oq_fuse_maker(const oq_fuse *f, oq_str name);
-/* The one free node that uses `name`, once, when no output of the graph is `name`; else OQ_NO_NODE. */
+/* The one free node that uses `name`, once, when no output of the graph is `name`; else OQ_NO_NODE.
+ */
 uint32_t oq_fuse_user(const oq_fuse *f, oq_str name);
 /* Does nothing but this use it (no second use, no output)? */
 bool oq_fuse_sole(const oq_fuse *f, oq_str name);
@@ -72,8 +74,8 @@ void oq_fuse_keep(oq_fuse *f, uint32_t i);
 onq_code oq_fuse_rename(oq_fuse *f, oq_str from, oq_str to, onq_error *err);
 /* Removes node i whose output is its input `slot`; false when a graph output stands in the way. */
 onq_code oq_fuse_bypass(oq_fuse *f, uint32_t i, size_t slot, bool *done, onq_error *err);
-/* A constant like `t` (its type) with other numbers: in place when only one node uses it and it has as many dims, else a new one
- * of a similar name; *name is what the node is to use. */
+/* A constant like `t` (its type) with other numbers: in place when only one node uses it and it has
+ * as many dims, else a new one of a similar name; *name is what the node is to use. */
 onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *dims, size_t rank,
                      oq_str *name, onq_error *err);
 /* A new constant of floats of type dt, called after `base`. */

@@ -101,8 +101,8 @@ static onq_code given(const oq_legacy_params *params, const char *option, oq_str
                    OQ_STR(tensor), OQ_STR(n->name), OQ_STR(n->op_type));
 }
 
-/* Scale and zero point by plain operators: opset 10 has no DynamicQuantizeLinear. The range is widened to
- * hold 0, and a range of nothing gets a tiny scale. */
+/* Scale and zero point by plain operators: opset 10 has no DynamicQuantizeLinear. The range is
+ * widened to hold 0, and a range of nothing gets a tiny scale. */
 static onq_code decomposed(pass *p, oq_str x, triple *t, onq_error *err) {
     const oq_str none = {0};
     oq_str lo, hi, zero, tiny, range, half, w, s, z, f, c;
@@ -285,7 +285,8 @@ static onq_code integer_operator(pass *p, const oq_node *n, const triple *x, con
     return emit(p, "Add", oq_str_cat(p->keep, y, OQ_S("_bias_add")), sum, 2, y, NULL, 0, err);
 }
 
-/* int32 bias with scale = input scale x weight scale, which the graph computes: bias / scale, rounded. */
+/* int32 bias with scale = input scale x weight scale, which the graph computes: bias / scale,
+ * rounded. */
 static onq_code int32_bias(pass *p, const oq_node *n, const triple *x, const triple *w, oq_str *out,
                            onq_error *err) {
     const oq_str b = n->input.v[2], none = {0};

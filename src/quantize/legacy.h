@@ -1,16 +1,16 @@
 /*
- * legacy.h — the four modes of the first quantization tool: integer or QLinear operators for Conv and MatMul,
- * with static or dynamic parameters of their inputs.
+ * legacy.h — the four modes of the first quantization tool: integer or QLinear operators for Conv
+ * and MatMul, with static or dynamic parameters of their inputs.
  *
  *                       inputs                          operators
- *   IntegerOps_Static   given scale and zero point      ConvInteger, MatMulInteger, back to float behind them
- *   IntegerOps_Dynamic  computed while the model runs   the same
- *   QLinearOps_Static   given                           QLinearConv, QLinearMatMul: outputs have given parameters
- *   QLinearOps_Dynamic  computed                        the same
+ *   IntegerOps_Static   given scale and zero point      ConvInteger, MatMulInteger, back to float
+ * behind them IntegerOps_Dynamic  computed while the model runs   the same QLinearOps_Static given
+ * QLinearConv, QLinearMatMul: outputs have given parameters QLinearOps_Dynamic  computed the same
  *
- * Weights are uint8, or int8 with asymmetric_input_types; inputs are uint8. Conv's weights go per output channel
- * when asked: symmetric, so that one zero point (0, or 128 for uint8) serves all channels, because that is what the
- * runtime's kernels take. Biases stay float behind integer operators and become int32 in QLinearConv.
+ * Weights are uint8, or int8 with asymmetric_input_types; inputs are uint8. Conv's weights go per
+ * output channel when asked: symmetric, so that one zero point (0, or 128 for uint8) serves all
+ * channels, because that is what the runtime's kernels take. Biases stay float behind integer
+ * operators and become int32 in QLinearConv.
  */
 #ifndef OQ_QUANTIZE_LEGACY_H
 #define OQ_QUANTIZE_LEGACY_H
@@ -34,8 +34,9 @@ typedef struct oq_legacy_params {
     const char *path; /* of the file, for messages; NULL: none given */
 } oq_legacy_params;
 
-/* Reads the file into the arena; ONQ_E_CONFIG names the tensor and what is wrong. path NULL: none. A zero point from
- * -128 to -1 is an int8 one and is kept as the uint8 zero point of the same numbers (128 more). */
+/* Reads the file into the arena; ONQ_E_CONFIG names the tensor and what is wrong. path NULL: none.
+ * A zero point from -128 to -1 is an int8 one and is kept as the uint8 zero point of the same
+ * numbers (128 more). */
 onq_code oq_legacy_read(oq_legacy_params *p, oq_arena *a, const onq_allocator *alloc,
                         const char *path, onq_error *err);
 

@@ -1,9 +1,10 @@
 /*
  * optimize.h — the built-in optimiser: needs no runtime, keeps the names of tensors that survive.
  *
- * The rewrites are rows of fuse.def, each with a function in fuse/fuse_*.c (fuse.h is what such a function
- * sees). Rounds over the nodes in topological order until nothing changes, at most OQ_OPT_ROUNDS; a round is
- * linear in the graph. Inner graphs (If, Loop, Scan) are optimised as the main one is.
+ * The rewrites are rows of fuse.def, each with a function in fuse/fuse_*.c (fuse.h is what such a
+ * function sees). Rounds over the nodes in topological order until nothing changes, at most
+ * OQ_OPT_ROUNDS; a round is linear in the graph. Inner graphs (If, Loop, Scan) are optimised as the
+ * main one is.
  *
  * To add a rewrite: one function in a file of fuse/, one row in fuse.def.
  */

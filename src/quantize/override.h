@@ -1,12 +1,13 @@
 /*
  * override.h — per-tensor overrides: the reference's TensorQuantOverrides.
  *
- * The file is JSON: {"tensor": [{...}]}, the list holding one dictionary, or one for each channel of a weight;
- * a dictionary alone is taken as a list of one. Keys: scale, zero_point, quant_type, symmetric, reduce_range, rmin,
- * rmax, axis, convert {..., recv_nodes: [...]}. A list of one with an axis holds for all channels.
+ * The file is JSON: {"tensor": [{...}]}, the list holding one dictionary, or one for each channel
+ * of a weight; a dictionary alone is taken as a list of one. Keys: scale, zero_point, quant_type,
+ * symmetric, reduce_range, rmin, rmax, axis, convert {..., recv_nodes: [...]}. A list of one with
+ * an axis holds for all channels.
  *
- * Everything is validated before anything runs: the form when the file is read, the rest against the model
- * by oq_overrides_check. The reference validates its first tensor only.
+ * Everything is validated before anything runs: the form when the file is read, the rest against
+ * the model by oq_overrides_check. The reference validates its first tensor only.
  */
 #ifndef OQ_QUANTIZE_OVERRIDE_H
 #define OQ_QUANTIZE_OVERRIDE_H
@@ -28,8 +29,8 @@ typedef struct oq_override {
     struct oq_override *convert; /* or NULL */
     bool has_recv;               /* in convert: only these nodes get the converted type */
     OQ_VEC(oq_str) recv_nodes;
-    bool
-        keep_clip; /* a Relu or Clip that makes the tensor stays: the range does not do its work (qat.h) */
+    bool keep_clip; /* a Relu or Clip that makes the tensor stays: the range does not do its work
+                       (qat.h) */
 } oq_override;
 
 typedef struct oq_tensor_override {
@@ -77,7 +78,8 @@ typedef struct oq_override_model {
     void *ctx;
     oq_dtype activation_type, weight_type;
 } oq_override_model;
-/* Validates all against the model. One error, naming the first tensor that is wrong and how many more are. */
+/* Validates all against the model. One error, naming the first tensor that is wrong and how many
+ * more are. */
 onq_code oq_overrides_check(const oq_overrides *o, const oq_override_model *m, onq_error *err);
 
 #endif

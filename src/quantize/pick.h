@@ -43,7 +43,8 @@ bool oq_pick_has(oq_pick *p, oq_str name);
  * node name; with `strict` the first one is an error instead. `option` is the list's name. */
 onq_code oq_pick_report(oq_pick *p, const onq_env *env, oq_graph *g, const char *option,
                         bool strict, onq_error *err);
-/* The same for a list of operator types. One that can be quantized, and is not in this model, is well. */
+/* The same for a list of operator types. One that can be quantized, and is not in this model, is
+ * well. */
 onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, bool strict,
                               onq_error *err);
 

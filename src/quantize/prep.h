@@ -1,5 +1,6 @@
 /*
- * prep.h — the steps that prepare a float model for quantization (the reference's quant_pre_process).
+ * prep.h — the steps that prepare a float model for quantization (the reference's
+ * quant_pre_process).
  *
  *     oq_prep_shapes(m, symbolic options ...)    types and shapes into the model
  *     oq_prep_optimize_ort(...)                  ONNX Runtime's basic optimisation
@@ -7,8 +8,8 @@
  *     oq_prep_shapes(m, NULL ...)                what onnx itself infers
  *     oq_prep_mark(m)                            says that it was done
  *
- * What the runtime writes goes to a file without a name (or, past 2 GB, to a folder that is removed before the
- * call returns): nothing is left behind.
+ * What the runtime writes goes to a file without a name (or, past 2 GB, to a folder that is removed
+ * before the call returns): nothing is left behind.
  */
 #ifndef OQ_QUANTIZE_PREP_H
 #define OQ_QUANTIZE_PREP_H
@@ -27,9 +28,10 @@ onq_code oq_prep_shapes(oq_model *m, const oq_shape_options *opts, oq_shape_repo
 onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *so, const char *near,
                               uint64_t most_inline, oq_model **m, onq_error *err);
 
-/* Behind a raise from below opset 11: Upsample and Resize took coordinates as asymmetric and rounded down, and
- * Resize says so only since then. onnx's converter forgets it, which changes the result. Without `all`, a
- * Resize that computes the same either way (nearest, by whole factors) is left as the converter leaves it. */
+/* Behind a raise from below opset 11: Upsample and Resize took coordinates as asymmetric and
+ * rounded down, and Resize says so only since then. onnx's converter forgets it, which changes the
+ * result. Without `all`, a Resize that computes the same either way (nearest, by whole factors) is
+ * left as the converter leaves it. */
 onq_code oq_prep_keep_resize(oq_model *m, bool all, onq_error *err);
 
 /* metadata_props "onnx.quant.pre_process": "onnxruntime.quant", in front of the others. */

@@ -10,7 +10,8 @@
 #include "quantize/override.h"
 #include "quantize/qparam.h"
 
-/* Scale and zero point of `type`, computed in `real`; `o` may be NULL. Errors say what the range lacks. */
+/* Scale and zero point of `type`, computed in `real`; `o` may be NULL. Errors say what the range
+ * lacks. */
 onq_code oq_act_param(const oq_qconfig *c, const oq_range *r, const oq_override *o, oq_dtype type,
                       oq_dtype real, oq_qparam *out, onq_error *err);
 

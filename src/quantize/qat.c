@@ -104,8 +104,8 @@ static bool is_bias(const strip *s, oq_str name) {
     return v != NULL && v->uses.n > 0;
 }
 
-/* A bias keeps the numbers that it was trained with, as float; int32 is made of them when the weight's scale is
- * known. */
+/* A bias keeps the numbers that it was trained with, as float; int32 is made of them when the
+ * weight's scale is known. */
 static onq_code fold_bias(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *err) {
     oq_qweight w;
     uint64_t bytes = 0;
@@ -199,8 +199,8 @@ static onq_code move_name(strip *s, oq_str from, oq_str to, onq_error *err) {
 
 /* ---- removing */
 
-/* The tensor that is quantized right before it becomes an output of the graph takes the output's name. False: it
- * cannot. */
+/* The tensor that is quantized right before it becomes an output of the graph takes the output's
+ * name. False: it cannot. */
 static onq_code take_output_name(strip *s, oq_qat_fake *f, bool *done, onq_error *err) {
     const oq_value *v = oq_index_find(&s->look.ix, f->in);
     *done = v != NULL && v->producer != OQ_NO_NODE && !v->is_output && !v->is_input &&
@@ -346,8 +346,8 @@ static void shift(oq_tensor_override *t, oq_dtype type) {
 }
 
 /* int8 with zero point z and uint8 with z + 128 hold the same numbers. Integer operators want the
- * activation type; else the trained type stays, unless the user names one or, in QLinear operators, which
- * take one type throughout, both occur. */
+ * activation type; else the trained type stays, unless the user names one or, in QLinear operators,
+ * which take one type throughout, both occur. */
 static void settle_types(strip *s) {
     const oq_qat_job *job = s->job;
     size_t n_signed = 0, n_unsigned = 0;
@@ -381,8 +381,9 @@ static bool only_moves(const oq_node *n) {
     return false;
 }
 
-/* The numbers of a trained tensor stay on its grid through operators that only move them (and Relu, since
- * zero is on the grid): rounding before and behind is the same. So who reads the moved tensor can use the parameters. */
+/* The numbers of a trained tensor stay on its grid through operators that only move them (and Relu,
+ * since zero is on the grid): rounding before and behind is the same. So who reads the moved tensor
+ * can use the parameters. */
 static onq_code follow_moves(strip *s, onq_error *err) {
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, s->arena, s->g, NULL, err));
@@ -445,9 +446,9 @@ static onq_code clips_itself(strip *s, const oq_index *ix, const oq_node *n, con
     return ONQ_OK;
 }
 
-/* Before a Relu or Clip with a trained output nothing was trained, since nothing needs to be: a QLinear
- * operator gives what comes behind it. Where the quantized range does not do the clipping (a symmetric one), the
- * node stays between the two. */
+/* Before a Relu or Clip with a trained output nothing was trained, since nothing needs to be: a
+ * QLinear operator gives what comes behind it. Where the quantized range does not do the clipping
+ * (a symmetric one), the node stays between the two. */
 static onq_code settle_relus(strip *s, onq_error *err) {
     oq_overrides *all = s->job->overrides;
     oq_index ix;
@@ -483,8 +484,8 @@ static onq_code settle_relus(strip *s, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A Conv without trained output becomes ConvInteger, which takes uint8 activations only: if there is one, all
- * become uint8. */
+/* A Conv without trained output becomes ConvInteger, which takes uint8 activations only: if there
+ * is one, all become uint8. */
 static void settle_last_conv(strip *s) {
     const oq_overrides *all = s->job->overrides;
     bool needed = false;

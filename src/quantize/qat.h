@@ -1,22 +1,24 @@
 /*
  * qat.h — models that were trained with fake quantization.
  *
- * A training framework exports what it learned as pairs around float tensors: the tensor is rounded to its
- * integers and made float again. oq_qat_strip finds these, takes scale and zero point, and removes
- * them; what stays is a plain float model, the parameters as overrides (override.h) and a range for every
- * trained activation. The drivers (qoper.h, qdq.h) then quantize it with config->trained set: trained
- * parameters are taken to the last bit, and nothing else is invented for activations.
+ * A training framework exports what it learned as pairs around float tensors: the tensor is rounded
+ * to its integers and made float again. oq_qat_strip finds these, takes scale and zero point, and
+ * removes them; what stays is a plain float model, the parameters as overrides (override.h) and a
+ * range for every trained activation. The drivers (qoper.h, qdq.h) then quantize it with
+ * config->trained set: trained parameters are taken to the last bit, and nothing else is invented
+ * for activations.
  *
  * Recognised, all with constant parameters:
  *
- *   pair        QuantizeLinear, DequantizeLinear with equal parameters; per tensor, or per channel on weights
- *   integers    DequantizeLinear on a stored integer weight, or on an int32 bias
- *   chain       Div by the scale (or Mul by 1/scale), Round, Clip, Mul by the scale; Add and Sub of the zero point
+ *   pair        QuantizeLinear, DequantizeLinear with equal parameters; per tensor, or per channel
+ * on weights integers    DequantizeLinear on a stored integer weight, or on an int32 bias chain Div
+ * by the scale (or Mul by 1/scale), Round, Clip, Mul by the scale; Add and Sub of the zero point
  *               where there is one; Round and Clip in either order
  *   Quant       of qonnx and Brevitas, 8 bits, rounding to nearest even
  *
- * Several pairs with equal parameters on one tensor are one. Pairs with different parameters get a tensor each
- * (an Identity, or a copy of the weight). Operators that only move numbers hand parameters on.
+ * Several pairs with equal parameters on one tensor are one. Pairs with different parameters get a
+ * tensor each (an Identity, or a copy of the weight). Operators that only move numbers hand
+ * parameters on.
  */
 #ifndef OQ_QUANTIZE_QAT_H
 #define OQ_QUANTIZE_QAT_H

@@ -52,7 +52,8 @@ typedef struct linear {
     oq_dtype type, real;
 } linear;
 
-/* The parameters of a QuantizeLinear or DequantizeLinear; found is false when they are not constant. */
+/* The parameters of a QuantizeLinear or DequantizeLinear; found is false when they are not
+ * constant. */
 static onq_code read_linear(const oq_qat_look *l, const oq_node *n, oq_dtype bare, linear *out,
                             bool *found, onq_error *err) {
     oq_tensor *scale = constant(l, input(n, 1)), *zero = constant(l, input(n, 2));
@@ -252,7 +253,8 @@ static onq_code spread(const oq_qat_look *l, oq_tensor *t, size_t n, const float
     return ONQ_OK;
 }
 
-/* The axis along which a constant of n > 1 numbers lies in a tensor of that rank; -1 when there is none. */
+/* The axis along which a constant of n > 1 numbers lies in a tensor of that rank; -1 when there is
+ * none. */
 static int64_t axis_of(const oq_tensor *t, size_t rank) {
     int64_t axis = -1;
     for (size_t i = 0; i < t->dims.n; i++) {

@@ -1,5 +1,6 @@
 /*
- * qat_parts.h — between qat.c, which removes fake quantization, and qat_match.c, which recognises it.
+ * qat_parts.h — between qat.c, which removes fake quantization, and qat_match.c, which recognises
+ * it.
  */
 #ifndef OQ_QUANTIZE_QAT_PARTS_H
 #define OQ_QUANTIZE_QAT_PARTS_H

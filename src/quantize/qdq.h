@@ -12,9 +12,9 @@
  * Marking changes this state only, never the model: nodes and tensors are numbers here, `in` and
  * `out` of a node hold what it will be wired to. Emission writes nodes and initializers.
  *
- * With enable_subgraph the graphs inside If, Loop and Scan follow, each with a state of its own that
- * looks outwards (qdq_inner.c): pairs stand where they are needed, weights are quantized in the
- * graph that holds them.
+ * With enable_subgraph the graphs inside If, Loop and Scan follow, each with a state of its own
+ * that looks outwards (qdq_inner.c): pairs stand where they are needed, weights are quantized in
+ * the graph that holds them.
  */
 #ifndef OQ_QUANTIZE_QDQ_H
 #define OQ_QUANTIZE_QDQ_H

@@ -1,6 +1,6 @@
 /*
- * qdq_convert.c — a tensor with two quantized types (mixed precision): its maker writes the first, some or all
- * of its readers get the second.
+ * qdq_convert.c — a tensor with two quantized types (mixed precision): its maker writes the first,
+ * some or all of its readers get the second.
  *
  *   all readers         T -> Q1 -> DQ1 -> Q2 -> DQ2 -> readers
  *   some readers        T -> Q1 -> DQ1 -> readers of the first type

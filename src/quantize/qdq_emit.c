@@ -153,7 +153,8 @@ static bool same_numbers(const oq_qdq_weight *a, const oq_qdq_weight *b) {
            memcmp(a->params.zero, b->params.zero, (size_t)a->params.n * sizeof(int32_t)) == 0;
 }
 
-/* The weight as initializers of the graph that holds it: made, or there already for another graph. */
+/* The weight as initializers of the graph that holds it: made, or there already for another graph.
+ */
 static onq_code find_form(oq_qdq *q, const oq_qdq_tensor *t, oq_qdq_form *out, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
     oq_qdq *place = t->holder != NULL ? t->holder : q;

@@ -1,13 +1,15 @@
 /*
- * qdq_inner.c — graphs inside If, Loop and Scan (enable_subgraph), which the reference leaves alone.
+ * qdq_inner.c — graphs inside If, Loop and Scan (enable_subgraph), which the reference leaves
+ * alone.
  *
- * An inner graph is quantized like the main one, after the graph around it. What differs is what it takes from outside:
+ * An inner graph is quantized like the main one, after the graph around it. What differs is what it
+ * takes from outside:
  *
  *   an activation   gets a pair in the inner graph
- *   a weight        its integers lie in the graph that holds it, once for all who read it the same way; the
- *                   DequantizeLinear stands in the inner graph
- *   a bias          is copied, for its scale is the node's, and its name is taken outside
- *   no range        a branch that no sample took: its nodes stay float
+ *   a weight        its integers lie in the graph that holds it, once for all who read it the same
+ * way; the DequantizeLinear stands in the inner graph a bias          is copied, for its scale is
+ * the node's, and its name is taken outside no range        a branch that no sample took: its nodes
+ * stay float
  */
 #include "quantize/qdq.h"
 

@@ -252,8 +252,8 @@ static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error 
     return ONQ_OK;
 }
 
-/* Every use of `from` by nodes of the node's name becomes a use of `to`: as the reference finds nodes
- * by name, all nodes without a name are one (not in inner graphs, which it does not know). */
+/* Every use of `from` by nodes of the node's name becomes a use of `to`: as the reference finds
+ * nodes by name, all nodes without a name are one (not in inner graphs, which it does not know). */
 static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node,
                               onq_error *err) {
     oq_qdq_tensor *t = oq_qdq_at(q, from);
@@ -316,8 +316,8 @@ static bool rewire_outputs(oq_qdq *q, uint32_t from, uint32_t to) {
     return true;
 }
 
-/* Will somebody read the tensor past its pair? A subgraph; or, where nodes have pairs of their own, a
- * node that is not chosen, and the caller of the model. */
+/* Will somebody read the tensor past its pair? A subgraph; or, where nodes have pairs of their own,
+ * a node that is not chosen, and the caller of the model. */
 static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
     size_t n_chosen = 0;
     for (size_t i = 0; i < t->uses.n; i++)

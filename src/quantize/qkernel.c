@@ -1,10 +1,10 @@
 /*
  * qkernel.c — the inner loops of weight quantization.
  *
- * Rounding half to even is done by adding and subtracting 1.5 * 2^23, which is exact for |x| < 2^22 in
- * the default rounding mode and needs no instruction beyond SSE2 or NEON. Numbers are clipped first: the
- * bounds are whole numbers, so clipping before rounding gives what clipping after it gives. This file is
- * compiled with -O3 (see the pragma): -O2 leaves these loops scalar in gcc 12.
+ * Rounding half to even is done by adding and subtracting 1.5 * 2^23, which is exact for |x| < 2^22
+ * in the default rounding mode and needs no instruction beyond SSE2 or NEON. Numbers are clipped
+ * first: the bounds are whole numbers, so clipping before rounding gives what clipping after it
+ * gives. This file is compiled with -O3 (see the pragma): -O2 leaves these loops scalar in gcc 12.
  */
 #include "quantize/qkernel.h"
 

@@ -1,9 +1,9 @@
 /*
  * qnn_prep.c — the steps of qnn_preprocess_model. See qnn_prep.h.
  *
- * Order, names and places of new nodes are the reference's. Differences: uses inside of subgraphs are counted and
- * renamed, a tensor that is an output of the graph is never fused away, LayerNormalization is made over
- * the last axis only.
+ * Order, names and places of new nodes are the reference's. Differences: uses inside of subgraphs
+ * are counted and renamed, a tensor that is an output of the graph is never fused away,
+ * LayerNormalization is made over the last axis only.
  */
 #include "quantize/qnn_prep.h"
 
@@ -113,7 +113,8 @@ static onq_code drop_unused(oq_fuse *f, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Fusion.apply: all patterns of the graph as it stands, then out with the old nodes, in with the new behind. */
+/* Fusion.apply: all patterns of the graph as it stands, then out with the old nodes, in with the
+ * new behind. */
 static onq_code fuse_all(oq_fuse *f, const qnn_fusion *q, size_t *count, onq_error *err) {
     OQ_VEC(oq_node *) made = {0};
     const oq_str prefix = oq_str_format(&f->m->arena, "%s_fused_%s_", q->op, q->search);

@@ -1,7 +1,8 @@
 /*
- * qnn_prep.h — what the reference's qnn_preprocess_model does to a model that shapes and optimisation have been
- * done for: inputs of fixed shape, operators put together (Gelu, LpNormalization, SpaceToDepth,
- * LayerNormalization on request), channels last at inputs and outputs, a name for every node.
+ * qnn_prep.h — what the reference's qnn_preprocess_model does to a model that shapes and
+ * optimisation have been done for: inputs of fixed shape, operators put together (Gelu,
+ * LpNormalization, SpaceToDepth, LayerNormalization on request), channels last at inputs and
+ * outputs, a name for every node.
  */
 #ifndef OQ_QUANTIZE_QNN_PREP_H
 #define OQ_QUANTIZE_QNN_PREP_H

@@ -1,6 +1,6 @@
 /*
- * qoper.c — the driver of the QLinear and integer operators: goes through the nodes, puts the graph back
- * together.
+ * qoper.c — the driver of the QLinear and integer operators: goes through the nodes, puts the graph
+ * back together.
  */
 #include "quantize/qoper.h"
 
@@ -53,8 +53,9 @@ static unsigned list_modes(const oq_qoper *q) {
     return oq_qo_is_static(q) ? OQ_QMODE_QDQ | OQ_QMODE_QLINEAR : OQ_QMODE_INTEGER;
 }
 
-/* Integer operators: the weight of a Conv with bias in a Constant node, which the reference refuses ("Expected W to
- * be an initializer"), becomes an initializer. Without bias the reference quantizes it at run time, and so do we. */
+/* Integer operators: the weight of a Conv with bias in a Constant node, which the reference refuses
+ * ("Expected W to be an initializer"), becomes an initializer. Without bias the reference quantizes
+ * it at run time, and so do we. */
 static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_qo_shared *sh = ctx;
     oq_index ix;
@@ -84,8 +85,8 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_er
     return ONQ_OK;
 }
 
-/* BaseQuantizer.adjust_tensor_ranges: the input of a Relu or Clip needs no more range than its output;
- * Softmax makes 0 to 1. */
+/* BaseQuantizer.adjust_tensor_ranges: the input of a Relu or Clip needs no more range than its
+ * output; Softmax makes 0 to 1. */
 static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
     oq_ranges *ranges = q->sh->job.ranges;
     oq_index ix;

@@ -1,17 +1,18 @@
 /*
- * qoper.h — integer operators in place of float ones: QLinear operators (static, the reference's QOperator
- * format) and dynamic quantization.
+ * qoper.h — integer operators in place of float ones: QLinear operators (static, the reference's
+ * QOperator format) and dynamic quantization.
  *
- * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule (qop.def, slots `qlinear`
- * and `integer`) emits what stands for its node; a node without one is emitted as it is, with
- * DequantizeLinear in front where an input exists in quantized form only. What a tensor has become is its
- * oq_qo_value.
+ * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule (qop.def,
+ * slots `qlinear` and `integer`) emits what stands for its node; a node without one is emitted as
+ * it is, with DequantizeLinear in front where an input exists in quantized form only. What a tensor
+ * has become is its oq_qo_value.
  *
- * Emission only names the scales, zero points and quantized bytes of weights; their values are computed
- * when all nodes are done (qoper_weight.c), all weights in parallel, and biases after them.
+ * Emission only names the scales, zero points and quantized bytes of weights; their values are
+ * computed when all nodes are done (qoper_weight.c), all weights in parallel, and biases after
+ * them.
  *
- * Unlike the reference a rule looks before it leaps: oq_qo_can_* tell whether all that it needs is there before
- * anything is emitted, so a node that cannot be quantized leaves nothing behind.
+ * Unlike the reference a rule looks before it leaps: oq_qo_can_* tell whether all that it needs is
+ * there before anything is emitted, so a node that cannot be quantized leaves nothing behind.
  */
 #ifndef OQ_QUANTIZE_QOPER_H
 #define OQ_QUANTIZE_QOPER_H
@@ -39,7 +40,8 @@ typedef struct oq_qo_weight {
     bool given;                          /* params come from an override */
     bool adjusted;                       /* a scale was raised for a bias */
     oq_tensor *scale, *zero, *quantized; /* to be filled */
-    /* The quantized bytes are written as `batch` matrices of rows x cols, transposed; 0: as they are. */
+    /* The quantized bytes are written as `batch` matrices of rows x cols, transposed; 0: as they
+     * are. */
     uint64_t batch, rows, cols;
 } oq_qo_weight;
 
@@ -71,7 +73,8 @@ typedef struct oq_qo_pad {
     const oq_qo_value *like;
 } oq_qo_pad;
 
-/* A Gemm's weight that was turned into a MatMul's: the tensor in the graph and what it was made of. */
+/* A Gemm's weight that was turned into a MatMul's: the tensor in the graph and what it was made of.
+ */
 typedef struct oq_qo_turned {
     const oq_tensor *tensor;
     oq_tensor *origin;
@@ -142,7 +145,8 @@ oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name);
 bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name);
 /* is_float_tensor. */
 bool oq_qo_is_float(const oq_qoper *q, oq_str name);
-/* Element type as get_tensor_type(mandatory=True) gives it, or as symbolic inference finds it; 0: unknown. */
+/* Element type as get_tensor_type(mandatory=True) gives it, or as symbolic inference finds it; 0:
+ * unknown. */
 onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err);
 /* Are there static parameters for this activation? */
 bool oq_qo_has_params(const oq_qoper *q, oq_str name);
@@ -162,8 +166,9 @@ extern const oq_qo_how oq_qo_as_activation;
 /* Can input `slot` be quantized? Says why not in q->why. */
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how);
 
-/* Can inputs 0 to n_in - 1 and output 0 be, as activations? Says why not in q->why. Where not, constants in front of
- * the first input that cannot are quantized already, as in the reference: the node reads them dequantized. */
+/* Can inputs 0 to n_in - 1 and output 0 be, as activations? Says why not in q->why. Where not,
+ * constants in front of the first input that cannot are quantized already, as in the reference: the
+ * node reads them dequantized. */
 onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
 
 /* Can input `slot` be the int32 bias of the weight in `weight_slot`? */
@@ -171,8 +176,9 @@ bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_sl
 
 /* ---- verbs */
 
-/* The quantized form of input `slot`: as it is already, or a weight, or behind a new QuantizeLinear (or
- * DynamicQuantizeLinear). Call oq_qo_can first. An absent input gives a value of empty names. */
+/* The quantized form of input `slot`: as it is already, or a weight, or behind a new QuantizeLinear
+ * (or DynamicQuantizeLinear). Call oq_qo_can first. An absent input gives a value of empty names.
+ */
 onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
                      oq_qo_value **out, onq_error *err);
 /* A new value for output 0 of a node: <output>_quantized with the parameters of calibration. Call
@@ -186,7 +192,8 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
                            oq_qo_value **out, onq_error *err);
 /* `name` has become what `v` is (a Relu that goes away). */
 onq_code oq_qo_alias(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err);
-/* The quantized bias of a static operator, multiplied by `factor`: name of the int32 initializer. */
+/* The quantized bias of a static operator, multiplied by `factor`: name of the int32 initializer.
+ */
 onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
                            const oq_qo_value *weight, float factor, oq_str *out, onq_error *err);
 /* Leaves the node float: emitted with its inputs dequantized. */
@@ -195,14 +202,16 @@ onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err);
 onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err);
 /* Emits a node as it is. */
 onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err);
-/* A new node called <name>_quant with copies of the attributes, not emitted yet; domain "" or com.microsoft. */
+/* A new node called <name>_quant with copies of the attributes, not emitted yet; domain "" or
+ * com.microsoft. */
 oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool ms);
 /* The three names of a value as inputs. */
 bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v);
 /* Scale and zero point of a value as inputs. */
 bool oq_qo_add_params(oq_qoper *q, oq_node *n, const oq_qo_value *v);
-/* An integer operator with all that makes its sums float again: `made` (ConvInteger or MatMulInteger) gets its
- * inputs, then come Cast and the product of the scales; the result is called `result`. */
+/* An integer operator with all that makes its sums float again: `made` (ConvInteger or
+ * MatMulInteger) gets its inputs, then come Cast and the product of the scales; the result is
+ * called `result`. */
 onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
                            const oq_qo_value *weight, oq_str result, onq_error *err);
 /* An initializer is added to the graph unless there is one of that name. */
@@ -218,23 +227,23 @@ const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
 bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis);
 /* Has it no channels, or those of this axis? */
 bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis);
-/* Trained weights of a node that stays float become integers behind DequantizeLinear; Conv and its kin read
- * rounded activations too. */
+/* Trained weights of a node that stays float become integers behind DequantizeLinear; Conv and its
+ * kin read rounded activations too. */
 onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err);
 /* The trained parameters of a tensor are not those of `v`. */
 bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *v);
 /* Gemm becomes MatMul and Add only where that is of use. */
 bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n);
-/* Among integer operators: the QLinear rule of a node whose inputs and output were trained and that has no integer
- * rule, so that what was trained is kept; NULL when there is none. */
+/* Among integer operators: the QLinear rule of a node whose inputs and output were trained and that
+ * has no integer rule, so that what was trained is kept; NULL when there is none. */
 oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n);
 /* ConvInteger as quantize_qat has it: the bias is an integer too. */
 onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err);
 
 /* ---- shared rules */
 
-/* A QLinear operator of com.microsoft with `n_in` quantized inputs and one output: inputs as triples, then
- * the parameters of the output. */
+/* A QLinear operator of com.microsoft with `n_in` quantized inputs and one output: inputs as
+ * triples, then the parameters of the output. */
 onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err);
 /* Direct8BitOp: runs on the quantized tensor as it is. */
 onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err);

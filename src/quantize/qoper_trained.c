@@ -1,9 +1,9 @@
 /*
  * qoper_trained.c — what differs when parameters come from training (qat.h).
  *
- * Integer operators follow quantize_qat of ONNX Runtime 1.8.1: the bias of a Conv is made an integer in the graph (by
- * scale and Floor) and added to the sums. Weights per channel, which that tool did not have there, are multiplied by
- * one scale for each channel behind ConvInteger.
+ * Integer operators follow quantize_qat of ONNX Runtime 1.8.1: the bias of a Conv is made an
+ * integer in the graph (by scale and Floor) and added to the sums. Weights per channel, which that
+ * tool did not have there, are multiplied by one scale for each channel behind ConvInteger.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qoper.h"
@@ -92,7 +92,8 @@ static onq_code round_input(oq_qoper *q, oq_node *n, size_t slot, onq_error *err
     return ONQ_OK;
 }
 
-/* An operator of weights that cannot become an integer one keeps the rounding of its activations. */
+/* An operator of weights that cannot become an integer one keeps the rounding of its activations.
+ */
 static onq_code round_inputs(oq_qoper *q, oq_node *n, onq_error *err) {
     static const char *const types[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
     bool of_weights = false, trained = false;

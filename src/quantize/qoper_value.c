@@ -310,7 +310,8 @@ bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
     return oq_node_add_input(keep(q), n, v->q) && oq_qo_add_params(q, n, v);
 }
 
-/* _dequantize_value: a DequantizeLinear in front of who needs the float tensor, unless it exists. */
+/* _dequantize_value: a DequantizeLinear in front of who needs the float tensor, unless it exists.
+ */
 onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     const oq_qo_value *v = name.n != 0 ? oq_qo_value_of(q, name) : NULL;
     if (v == NULL || oq_map_has(&q->made, name))
@@ -438,8 +439,8 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
     return oq_qo_emit(q, n, err);
 }
 
-/* Can what a tensor has become be used as it is? Not an int32 bias, nor channels along another axis, nor a weight's
- * type among activations. */
+/* Can what a tensor has become be used as it is? Not an int32 bias, nor channels along another
+ * axis, nor a weight's type among activations. */
 static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) {
     if (v == NULL || v->bias_weight != NULL)
         return false;

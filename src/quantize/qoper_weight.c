@@ -1,10 +1,10 @@
 /*
  * qoper_weight.c — weights and biases of the QLinear and integer operators.
  *
- * While nodes are emitted a weight is only registered: its three initializers (scale, zero point, quantized
- * bytes) are put into the graph empty. When all nodes are done, the parameters of all weights are computed
- * in parallel, the scales that int32 biases need raised, and the initializers filled; quantized bytes are
- * producers, so they are computed as the model is written.
+ * While nodes are emitted a weight is only registered: its three initializers (scale, zero point,
+ * quantized bytes) are put into the graph empty. When all nodes are done, the parameters of all
+ * weights are computed in parallel, the scales that int32 biases need raised, and the initializers
+ * filled; quantized bytes are producers, so they are computed as the model is written.
  */
 #include "quantize/qoper.h"
 
@@ -104,6 +104,20 @@ static onq_code join_rows(oq_qo_shared *sh, const oq_tensor *t, oq_tensor **out,
     return ONQ_OK;
 }
 
+/* An override per channel holds where the operator has channels along that axis. */
+static onq_code check_channels(const oq_tensor *t, const oq_tensor_override *over, bool channels,
+                               int64_t axis, onq_error *err) {
+    const int64_t rank = (int64_t)t->dims.n, wanted = over->channels.v[0].axis;
+    if (channels && (axis < 0 ? axis + rank : axis) == (wanted < 0 ? wanted + rank : wanted))
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_CONFIG,
+                   "weight '%.*s': its override has channels along axis %lld, and it is quantized "
+                   "%s here (%s)",
+                   OQ_STR(t->name), (long long)wanted, channels ? "along another" : "as a whole",
+                   channels ? "use --quant_format qdq"
+                            : "use --per_channel, or --quant_format qdq");
+}
+
 onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err) {
     oq_qo_shared *sh = q->sh;
@@ -117,6 +131,8 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
     int64_t axis = how->axis;
     if (sh->job.config->trained && over != NULL)
         channels = oq_qo_trained_axis(q, t->name, &axis);
+    if (!sh->job.config->trained && oq_override_is_channel(over))
+        OQ_TRY(check_channels(t, over, channels, axis, err));
     const int64_t shown = axis;
     if (origin != NULL) {
         /* Quantized as it lies in the file, and turned when it is written. */
@@ -189,7 +205,8 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     if (!OQ_PUSH(q->sh->arena, &q->sh->biases, b))
         return oq_fail_nomem(err);
     *out = v->q;
-    /* Who reads the bias as float reads it dequantized, unless it was multiplied or exists in another form. */
+    /* Who reads the bias as float reads it dequantized, unless it was multiplied or exists in
+     * another form. */
     return there != NULL || factor != 1.0f ? ONQ_OK : oq_qo_alias(q, bias, v, err);
 }
 

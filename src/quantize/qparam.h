@@ -36,8 +36,8 @@ float oq_real_add(oq_dtype real, float a, float b);
 float oq_real_mul(oq_dtype real, float a, float b);
 
 /* compute_scale_zp: rmin and rmax are of spec->real; the range is widened to hold 0. A range whose
- * scale would be below the smallest normal number gives scale 1, zero point 0. ONQ_E_INVALID for NaN and for
- * ranges whose scale is not finite, which the reference asserts on or writes out. */
+ * scale would be below the smallest normal number gives scale 1, zero point 0. ONQ_E_INVALID for
+ * NaN and for ranges whose scale is not finite, which the reference asserts on or writes out. */
 onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out,
                            onq_error *err);
 

@@ -5,8 +5,8 @@
  *
  *   tensor    one group
  *   channel   one group for each index along `axis`
- *   block     along `axis`, `block` elements at a time, for each index of the other axis (rank 2 only,
- *             opset 21): parameters have the weight's shape with dims[axis] = ceil(dims[axis] / block)
+ *   block     along `axis`, `block` elements at a time, for each index of the other axis (rank 2
+ * only, opset 21): parameters have the weight's shape with dims[axis] = ceil(dims[axis] / block)
  *
  * oq_qweight_params makes one pass over the mapped weight (minimum and maximum of each group; the
  * standard deviation for float 8). oq_qweight_producer then gives a payload that is computed as it
@@ -64,8 +64,8 @@ typedef struct oq_qparams {
 onq_code oq_qparams_init(oq_qparams *p, oq_arena *a, uint64_t n, onq_error *err);
 
 /* The parameters of all groups into `out`, which has room for w->n_params. `clamps` is NULL, or one
- * for each group. spec->real is ignored: the weight's own type is used (float32 for bfloat16). Scratch
- * memory comes from `alloc`. */
+ * for each group. spec->real is ignored: the weight's own type is used (float32 for bfloat16).
+ * Scratch memory comes from `alloc`. */
 onq_code oq_qweight_params(const oq_qweight *w, const oq_qspec *spec, const oq_qclamp *clamps,
                            const onq_allocator *alloc, oq_qparams *out, onq_error *err);
 

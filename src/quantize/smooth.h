@@ -1,17 +1,19 @@
 /*
  * smooth.h — SmoothQuant: outliers of activations move into the weights before quantization.
  *
- * For a tensor x that Conv, Gemm or MatMul nodes read, and their constant weights W, each channel c of x gets
+ * For a tensor x that Conv, Gemm or MatMul nodes read, and their constant weights W, each channel c
+ * of x gets
  *
  *     s[c] = max|x[c]| ^ alpha / max|W[c]| ^ (1 - alpha)
  *
- * (the largest over all samples, and over all weights that meet the channel). x is divided by s, the weights are
- * multiplied with it: the float model computes the same, and x has no channels that waste the range of the others. The
- * division is a Mul in front of the nodes; with `folding` it disappears into the node that makes x where that is a
- * normalisation, Conv, Gemm, MatMul or Mul with constants that nothing else reads.
+ * (the largest over all samples, and over all weights that meet the channel). x is divided by s,
+ * the weights are multiplied with it: the float model computes the same, and x has no channels that
+ * waste the range of the others. The division is a Mul in front of the nodes; with `folding` it
+ * disappears into the node that makes x where that is a normalisation, Conv, Gemm, MatMul or Mul
+ * with constants that nothing else reads.
  *
- * The reference asks a package for this (neural_compressor's ORTSmoothQuant) that its current version no longer
- * has; here it is built in.
+ * The reference asks a package for this (neural_compressor's ORTSmoothQuant) that its current
+ * version no longer has; here it is built in.
  */
 #ifndef OQ_QUANTIZE_SMOOTH_H
 #define OQ_QUANTIZE_SMOOTH_H

@@ -1,9 +1,9 @@
 /*
  * fold.h — computes a node whose inputs are constants (fold.def has the operators).
  *
- * Numbers are computed as the runtime would: floats in double and rounded once to the type of the result,
- * integers in 64 bits. What is not sure (a type that is not known here, a bad index, a result that is larger than
- * OQ_FOLD_BYTES) is left alone: the node stays.
+ * Numbers are computed as the runtime would: floats in double and rounded once to the type of the
+ * result, integers in 64 bits. What is not sure (a type that is not known here, a bad index, a
+ * result that is larger than OQ_FOLD_BYTES) is left alone: the node stays.
  */
 #ifndef OQ_QUANTIZE_FOLD_H
 #define OQ_QUANTIZE_FOLD_H
@@ -11,9 +11,9 @@
 #include "onnx/attr.h"
 #include "onnx/tensor.h"
 
-#define OQ_FOLD_AXES  8
-#define OQ_FOLD_BYTES ((uint64_t)64 << 20) /* of a result */
-#define OQ_FOLD_GROW  ((uint64_t)1 << 16)  /* a result larger than its inputs has at most so many bytes */
+#define OQ_FOLD_AXES   8
+#define OQ_FOLD_BYTES  ((uint64_t)64 << 20) /* of a result */
+#define OQ_FOLD_GROW   ((uint64_t)1 << 16)  /* of a result that is larger than its inputs */
 #define OQ_FOLD_INPUTS 64
 
 /* A tensor while it is computed. */
@@ -51,12 +51,15 @@ oq_fold_fn oq_fold_find(oq_str op_type);
 
 /* Sets type and dims of the result and makes room for it; false past the limits. */
 bool oq_fold_make(oq_fold *c, oq_dtype dt, const int64_t *dims, size_t rank);
-/* A view of a tensor; false when its type has no whole bytes, its rank is too high, or it cannot be read. */
+/* A view of a tensor; false when its type has no whole bytes, its rank is too high, or it cannot be
+ * read. */
 bool oq_cval_of(oq_model *m, oq_tensor *t, oq_cval *v);
 /* Integers of an input (int32 or int64), in the arena; false when it is none. */
 bool oq_fold_ints(oq_fold *c, size_t i, const int64_t **v, size_t *n);
-/* The attribute `name` before opset `since`, input `slot` from there on; *given tells whether there is one. */
-bool oq_fold_axes(oq_fold *c, const char *name, size_t slot, const int64_t **v, size_t *n, bool *given);
+/* The attribute `name` before opset `since`, input `slot` from there on; *given tells whether there
+ * is one. */
+bool oq_fold_axes(oq_fold *c, const char *name, size_t slot, const int64_t **v, size_t *n,
+                  bool *given);
 bool oq_fold_axis(int64_t axis, size_t rank, size_t *out);
 
 double oq_cval_real(const oq_cval *v, size_t i);

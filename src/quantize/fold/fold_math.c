@@ -56,7 +56,8 @@ static bool binary(oq_fold *c, real2 real, int2 integer, bool truth) {
     if (c->n_in != 2 || !a->given || !b->given || a->dt != b->dt || !broadcast(a, b, dims, &rank))
         return false;
     const bool reals = is_real(a->dt);
-    if (reals ? real == NULL : integer == NULL || !(is_integer(a->dt) || (truth && a->dt == OQ_BOOL)))
+    if (reals ? real == NULL
+              : integer == NULL || !(is_integer(a->dt) || (truth && a->dt == OQ_BOOL)))
         return false;
     if (!oq_fold_make(c, truth ? OQ_BOOL : a->dt, dims, rank))
         return false;

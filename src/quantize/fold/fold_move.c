@@ -1,5 +1,6 @@
 /*
- * fold_move.c — folding of operators that only move elements: Gather, Concat, Slice, Reshape, Transpose ...
+ * fold_move.c — folding of operators that only move elements: Gather, Concat, Slice, Reshape,
+ * Transpose ...
  */
 #include "quantize/fold/fold.h"
 
@@ -53,7 +54,8 @@ bool oq_fold_ConstantOfShape(oq_fold *c) {
     if (a != NULL && a->t != NULL) {
         if (a->t->raw_data.present && a->t->raw_data.p != NULL)
             s = (oq_span){a->t->raw_data.p, a->t->raw_data.n};
-        else if (a->t->raw_data.present || oq_tensor_typed_to_raw(c->arena, a->t, &s, NULL) != ONQ_OK)
+        else if (a->t->raw_data.present ||
+                 oq_tensor_typed_to_raw(c->arena, a->t, &s, NULL) != ONQ_OK)
             return false;
         if (s.n != c->out.width)
             return false;
@@ -152,7 +154,8 @@ bool oq_fold_Transpose(oq_fold *c) {
     if (c->n_in != 1 || (perm != NULL && perm->n != a->rank))
         return false;
     for (size_t i = 0; i < a->rank; i++) {
-        if (!oq_fold_axis(perm != NULL ? perm->v[i] : (int64_t)(a->rank - 1 - i), a->rank, &from[i]) ||
+        if (!oq_fold_axis(perm != NULL ? perm->v[i] : (int64_t)(a->rank - 1 - i), a->rank,
+                          &from[i]) ||
             used[from[i]])
             return false;
         used[from[i]] = true;

@@ -1,6 +1,6 @@
 /*
- * fuse_fold.c — constant folding: nodes whose inputs are constants become initializers under the name of their
- * output; Shape and Size also of tensors whose shape is known. fold/ computes them.
+ * fuse_fold.c — constant folding: nodes whose inputs are constants become initializers under the
+ * name of their output; Shape and Size also of tensors whose shape is known. fold/ computes them.
  */
 #include "quantize/fold/fold.h"
 #include "quantize/fuse.h"
@@ -49,7 +49,8 @@ onq_code oq_fuse_fold(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     if (f->fold == NULL && (f->fold = OQ_NEW(f->scratch, oq_fold)) == NULL)
         return oq_fail_nomem(err);
     oq_fold *c = f->fold;
-    if (oq_fuse_const(f, oq_fuse_in(n, 0)) == NULL && !oq_fuse_is(n, "Shape") && !oq_fuse_is(n, "Size"))
+    if (oq_fuse_const(f, oq_fuse_in(n, 0)) == NULL && !oq_fuse_is(n, "Shape") &&
+        !oq_fuse_is(n, "Size"))
         return ONQ_OK;
     *c = (oq_fold){.arena = f->scratch, .node = n, .opset = f->opset};
     if (!read_inputs(f, n, c)) {

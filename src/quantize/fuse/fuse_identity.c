@@ -51,8 +51,7 @@ onq_code oq_fuse_identity(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     const oq_node *n = oq_fuse_node(f, i);
     bool still = false;
     if (n->input.n == 0 || n->input.v[0].n == 0 ||
-        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")) ||
-        !oq_fuse_one_output(f, n))
+        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")) || !oq_fuse_one_output(f, n))
         return ONQ_OK;
     if (oq_fuse_is(n, "Identity"))
         still = true;
@@ -96,9 +95,9 @@ onq_code oq_fuse_neutral(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
 /* ---- duplicates ---- */
 
 static bool is_random(const oq_node *n) {
-    static const char *const types[] = {"RandomNormal",     "RandomNormalLike", "RandomUniform",
-                                        "RandomUniformLike", "Multinomial",     "Bernoulli",
-                                        "Dropout"};
+    static const char *const types[] = {
+        "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+        "Multinomial",  "Bernoulli",        "Dropout"};
     for (size_t i = 0; i < OQ_COUNT(types); i++)
         if (oq_str_is(n->op_type, types[i]))
             return true;
@@ -135,7 +134,8 @@ static onq_code node_key(oq_fuse *f, oq_node *n, oq_str *key, onq_error *err) {
         for (size_t k = 0; k < pieces.list.n && rc == ONQ_OK; k++)
             oq_buf_add(&b, pieces.list.v[k].p, (size_t)pieces.list.v[k].n);
     }
-    if (rc == ONQ_OK && (b.failed || (*key = oq_str_copy(f->scratch, (oq_str){b.p, b.n})).p == NULL))
+    if (rc == ONQ_OK &&
+        (b.failed || (*key = oq_str_copy(f->scratch, (oq_str){b.p, b.n})).p == NULL))
         rc = oq_fail_nomem(err);
 done:
     oq_buf_release(&b);

@@ -1,6 +1,7 @@
 /*
- * fuse_linear.c — what follows a Conv, ConvTranspose, Gemm or MatMul and is linear by channel goes into its
- * weights: BatchNormalization, Mul, Div, Add, Sub. Padding before a Conv becomes its padding.
+ * fuse_linear.c — what follows a Conv, ConvTranspose, Gemm or MatMul and is linear by channel goes
+ * into its weights: BatchNormalization, Mul, Div, Add, Sub. Padding before a Conv becomes its
+ * padding.
  *
  * New weights are computed in double and rounded once.
  */
@@ -83,7 +84,8 @@ static onq_code find_linear(oq_fuse *f, oq_str name, linear *l, onq_error *err) 
     if (l->at == OQ_NO_NODE || !oq_fuse_sole(f, name))
         return ONQ_OK;
     oq_node *n = oq_fuse_node(f, l->at);
-    if (n->output.n != 1 || n->input.n < 2 || (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
+    if (n->output.n != 1 || n->input.n < 2 ||
+        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
         return ONQ_OK;
     l->n = n;
     l->w = oq_fuse_const(f, n->input.v[1]);
@@ -128,7 +130,8 @@ static onq_code write_linear(oq_fuse *f, linear *l, bool scaled, oq_str out, onq
         const oq_str base = oq_str_cat(&f->m->arena, l->w->name, OQ_S("_bias"));
         if (base.p == NULL)
             return oq_fail_nomem(err);
-        OQ_TRY(oq_fuse_add_floats(f, base, (oq_dtype)l->w->data_type.v, l->bv, dims, 1, &name, err));
+        OQ_TRY(
+            oq_fuse_add_floats(f, base, (oq_dtype)l->w->data_type.v, l->bv, dims, 1, &name, err));
     }
     if (!oq_fuse_set_input(f, n, l->bias_slot, name))
         return oq_fail_nomem(err);
@@ -186,8 +189,8 @@ onq_code oq_fuse_batchnorm(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
 
 /* ---- Mul and Add ---- */
 
-/* A constant as one number for each of n channels of a tensor of `rank` axes (channels: axis 1); *v NULL when it
- * is of another form. */
+/* A constant as one number for each of n channels of a tensor of `rank` axes (channels: axis 1); *v
+ * NULL when it is of another form. */
 static onq_code by_channel(oq_fuse *f, oq_str name, size_t n, size_t rank, double **v,
                            onq_error *err) {
     oq_tensor *t = oq_fuse_const(f, name);
@@ -210,11 +213,13 @@ static onq_code by_channel(oq_fuse *f, oq_str name, size_t n, size_t rank, doubl
     return ONQ_OK;
 }
 
-/* A Mul, Div, Add or Sub of a linear node's output (`l`) and numbers by channel (*v, NULL when not). */
+/* A Mul, Div, Add or Sub of a linear node's output (`l`) and numbers by channel (*v, NULL when
+ * not). */
 static onq_code find_pair(oq_fuse *f, const oq_node *n, bool commutes, linear *l, double **v,
                           onq_error *err) {
     *v = NULL;
-    if (n->input.n != 2 || n->output.n != 1 || (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
+    if (n->input.n != 2 || n->output.n != 1 ||
+        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
         return ONQ_OK;
     for (size_t slot = 0; slot < (commutes ? 2u : 1u); slot++) {
         if (oq_fuse_const(f, n->input.v[1 - slot]) == NULL)
@@ -275,7 +280,8 @@ onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
         const bool matmul = oq_fuse_is(g, "MatMul");
         int64_t w[8];
         if (!(matmul || oq_fuse_is(g, "Gemm")) || oq_fuse_in(g, 2).n != 0 || g->input.n < 2 ||
-            (matmul && oq_fuse_rank(f, g->input.v[0]) != 2) || oq_fuse_dims(f, g->input.v[1], w) != 2)
+            (matmul && oq_fuse_rank(f, g->input.v[0]) != 2) ||
+            oq_fuse_dims(f, g->input.v[1], w) != 2)
             continue;
         const int64_t n_out = !matmul && oq_attr_int(g, "transB", 0) != 0 ? w[0] : w[1];
         if (!oq_dtype_is_float(bias->data_type.v) || bias->dims.n > 2 ||

@@ -1,10 +1,11 @@
 /*
- * fuse_pattern.c — Gelu, LayerNormalization, LpNormalization and SpaceToDepth as exporters write them out.
+ * fuse_pattern.c — Gelu, LayerNormalization, LpNormalization and SpaceToDepth as exporters write
+ * them out.
  *
- * The patterns are those of the reference's FusionGelu, FusionLayerNormalization, FusionLpNormalization and
- * FusionSpaceToDepth. Two things are stricter: a tensor inside a pattern that is an output of the graph
- * prevents the fusion, and LayerNormalization must be over the last axis (the reference fuses over any and
- * changes the result).
+ * The patterns are those of the reference's FusionGelu, FusionLayerNormalization,
+ * FusionLpNormalization and FusionSpaceToDepth. Two things are stricter: a tensor inside a pattern
+ * that is an output of the graph prevents the fusion, and LayerNormalization must be over the last
+ * axis (the reference fuses over any and changes the result).
  */
 #include "quantize/fuse/fuse_pattern.h"
 
@@ -60,7 +61,8 @@ static bool is_closed(const oq_fuse *f, const oq_pattern *p) {
     for (size_t k = 0; k < p->n; k++) {
         const oq_node *n = oq_fuse_node(f, p->nodes[k]);
         for (size_t o = 0; o < n->output.n; o++) {
-            const oq_value *v = n->output.v[o].n != 0 ? oq_index_find(&f->ix, n->output.v[o]) : NULL;
+            const oq_value *v =
+                n->output.v[o].n != 0 ? oq_index_find(&f->ix, n->output.v[o]) : NULL;
             if (v == NULL || oq_str_eq(v->name, p->output))
                 continue;
             if (v->is_output)
@@ -104,7 +106,8 @@ static bool gelu_torch(oq_fuse *f, uint32_t erf, uint32_t add, uint32_t mul, oq_
                finish(f, p, (uint32_t[]){div, erf, add, mul, half}, 5, input);
     }
     const uint32_t half = parent(f, mul, another, "Mul");
-    return half != OQ_NO_NODE && has_constant(f, half, 0.5) && has_input(oq_fuse_node(f, half), input) &&
+    return half != OQ_NO_NODE && has_constant(f, half, 0.5) &&
+           has_input(oq_fuse_node(f, half), input) &&
            finish(f, p, (uint32_t[]){div, erf, add, half, mul}, 5, input);
 }
 

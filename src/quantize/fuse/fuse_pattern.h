@@ -1,6 +1,6 @@
 /*
- * fuse_pattern.h — patterns of several nodes that stand for one operator, found from an index; shared by the
- * built-in optimiser and the preparation for QNN.
+ * fuse_pattern.h — patterns of several nodes that stand for one operator, found from an index;
+ * shared by the built-in optimiser and the preparation for QNN.
  */
 #ifndef OQ_QUANTIZE_FUSE_PATTERN_H
 #define OQ_QUANTIZE_FUSE_PATTERN_H
@@ -16,8 +16,8 @@ typedef struct oq_pattern {
     int64_t blocksize; /* SpaceToDepth */
 } oq_pattern;
 
-/* Each looks at free nodes only and fills *p when the pattern is there and nothing else uses what lies inside it.
- * i is the Erf, ReduceMean, ReduceL2 or first Reshape. */
+/* Each looks at free nodes only and fills *p when the pattern is there and nothing else uses what
+ * lies inside it. i is the Erf, ReduceMean, ReduceL2 or first Reshape. */
 bool oq_pattern_gelu(oq_fuse *f, uint32_t i, oq_pattern *p);
 bool oq_pattern_layernorm(oq_fuse *f, uint32_t i, oq_pattern *p);
 bool oq_pattern_lpnorm(oq_fuse *f, uint32_t i, oq_pattern *p);

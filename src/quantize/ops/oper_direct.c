@@ -1,5 +1,6 @@
 /*
- * oper_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize, Split, Pad.
+ * oper_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize,
+ * Split, Pad.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qoper.h"

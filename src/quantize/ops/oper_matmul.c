@@ -1,8 +1,9 @@
 /*
  * oper_matmul.c — MatMul as QLinearMatMul and MatMulInteger, Gemm as QGemm.
  *
- * MatMul's weights go per channel along the last axis. A weight that is no matrix goes per tensor: the runtime
- * takes one column scale for a matrix only, and the reference's result fails there when it is run.
+ * MatMul's weights go per channel along the last axis. A weight that is no matrix goes per tensor:
+ * the runtime takes one column scale for a matrix only, and the reference's result fails there when
+ * it is run.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qoper.h"
@@ -33,16 +34,24 @@ static oq_qo_how weight_how(const oq_qoper *q, const oq_node *n) {
                        .axis = -1};
 }
 
+/* What both forms of MatMul ask first. False: the reason is in *why, or in q->why. */
+static bool can_matmul(oq_qoper *q, const oq_node *n, oq_qo_how *how, const char **why) {
+    *why = unwanted(q, n);
+    if (*why != NULL)
+        return false;
+    *how = weight_how(q, n);
+    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, how))
+        return false;
+    *why = oq_qo_trained_fits(q, n->input.v[1], 1) ? NULL : other_axis;
+    return *why == NULL;
+}
+
 onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
-    const char *why = unwanted(q, n);
-    if (why != NULL)
+    oq_qo_how how;
+    const char *why;
+    if (!can_matmul(q, n, &how, &why))
         return oq_qo_keep(q, n, why, err);
-    const oq_qo_how how = weight_how(q, n);
-    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
-    if (!oq_qo_trained_fits(q, n->input.v[1], 1))
-        return oq_qo_keep(q, n, other_axis, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_config(q)->trained ? oq_ql_matmul_integer(q, n, err)
                                         : oq_qo_keep(q, n, "no range for the output", err);
@@ -65,14 +74,10 @@ onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
 
 onq_code oq_ql_matmul_integer(oq_qoper *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *weight = NULL;
-    const char *why = unwanted(q, n);
-    if (why != NULL)
+    oq_qo_how how;
+    const char *why;
+    if (!can_matmul(q, n, &how, &why))
         return oq_qo_keep(q, n, why, err);
-    const oq_qo_how how = weight_how(q, n);
-    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
-    if (!oq_qo_trained_fits(q, n->input.v[1], 1))
-        return oq_qo_keep(q, n, other_axis, err);
     if (oq_qtype_is_16bit(oq_qo_config(q)->weight_type) ||
         oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
         return oq_qo_keep(q, n, "MatMulInteger takes 8-bit weights only", err);
@@ -111,7 +116,8 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!isfinite(factor) || (has_c && factor == 0.0f))
         return oq_qo_keep(q, n, "alpha and beta leave no scale for its bias", err);
     if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {
-        /* Stays float; but the reference has quantized its weight by then, and reads it dequantized. */
+        /* Stays float; but the reference has quantized its weight by then, and reads it
+         * dequantized. */
         if (oq_qo_init(q, n->input.v[1]) != NULL)
             OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
         return oq_qo_keep(q, n, NULL, err);

@@ -1,5 +1,6 @@
 /*
- * oper_rules.h — the QLinear and integer rules, for the rows of qop.def (the structs are in quant_*.c).
+ * oper_rules.h — the QLinear and integer rules, for the rows of qop.def (the structs are in
+ * quant_*.c).
  */
 #ifndef OQ_QUANTIZE_OPER_RULES_H
 #define OQ_QUANTIZE_OPER_RULES_H

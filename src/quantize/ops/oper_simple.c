@@ -81,9 +81,9 @@ static bool clip_bound(oq_qoper *q, const oq_node *n, const char *attr, size_t s
     return true;
 }
 
-/* Do the numbers of the quantized type reach no further than the Relu or Clip lets through? They do where the
- * range of its input was taken from its output (adjust_tensor_ranges), and not where the input has other readers, or
- * shares the parameters of a tensor before it. */
+/* Do the numbers of the quantized type reach no further than the Relu or Clip lets through? They do
+ * where the range of its input was taken from its output (adjust_tensor_ranges), and not where the
+ * input has other readers, or shares the parameters of a tensor before it. */
 static bool clips_by_itself(oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
     const oq_qtype_info *info = oq_qtype_find(in->type);
     double low = -INFINITY, high = INFINITY;

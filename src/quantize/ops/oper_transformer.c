@@ -67,8 +67,8 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-/* W or R [directions, 4 x hidden, size]: int8, one scale a direction or (per channel) a row, written as
- * [directions, size, 4 x hidden]. */
+/* W or R [directions, 4 x hidden, size]: int8, one scale a direction or (per channel) a row,
+ * written as [directions, size, 4 x hidden]. */
 static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_value **out,
                             onq_error *err) {
     const bool rows = oq_qo_config(q)->per_channel;

@@ -1,8 +1,8 @@
 /*
  * quant_activation.c — Relu, Clip, LeakyRelu, Sigmoid.
  *
- * Relu and Clip go away where they can: the quantized range of their output clips what they would have. That
- * needs asymmetric activations and an input that nothing else reads.
+ * Relu and Clip go away where they can: the quantized range of their output clips what they would
+ * have. That needs asymmetric activations and an input that nothing else reads.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"

@@ -1,8 +1,8 @@
 /*
  * quant_direct.c — operators that move numbers and change none: Reshape, Transpose, Slice, ...
  *
- * The output has the parameters of the input, so nothing is lost. They are quantized where their input is
- * already, or always with ForceQuantizeNoInputCheck.
+ * The output has the parameters of the input, so nothing is lost. They are quantized where their
+ * input is already, or always with ForceQuantizeNoInputCheck.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"

@@ -1,5 +1,6 @@
 /*
- * quant_maxpool.c — MaxPool: as Reshape, but the 8-bit kernel came with opset 12 and has no float 8.
+ * quant_maxpool.c — MaxPool: as Reshape, but the 8-bit kernel came with opset 12 and has no
+ * float 8.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"

@@ -1,6 +1,6 @@
 /*
- * quant_norm.c — InstanceNormalization, LayerNormalization, BatchNormalization: scale as a weight, bias as
- * int32.
+ * quant_norm.c — InstanceNormalization, LayerNormalization, BatchNormalization: scale as a weight,
+ * bias as int32.
  */
 #include "quantize/qdq.h"
 #include "quantize/qop.h"

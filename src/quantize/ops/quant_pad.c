@@ -1,5 +1,6 @@
 /*
- * quant_pad.c — Pad: with zeros, or with numbers that the input has, the output keeps its parameters.
+ * quant_pad.c — Pad: with zeros, or with numbers that the input has, the output keeps its
+ * parameters.
  */
 #include "onnx/attr.h"
 #include "onnx/tensor.h"
@@ -11,7 +12,8 @@ static bool is_float(int64_t dt) {
     return dt == OQ_FLOAT || dt == OQ_FLOAT16;
 }
 
-/* The `value` tensor of the Constant node that makes input `slot`, or its initializer; NULL when neither. */
+/* The `value` tensor of the Constant node that makes input `slot`, or its initializer; NULL when
+ * neither. */
 static oq_tensor *constant_of(const oq_qdq *q, uint32_t tensor) {
     const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
     for (size_t i = 0; i < t->makers.n; i++) {

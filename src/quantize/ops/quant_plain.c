@@ -1,5 +1,6 @@
 /*
- * quant_plain.c — the rule of operators that need none: every float input and output is an activation.
+ * quant_plain.c — the rule of operators that need none: every float input and output is an
+ * activation.
  *
  * QDQ gives it to CumSum and to every operator of the user's list that qop.def has no QDQ rule for.
  */

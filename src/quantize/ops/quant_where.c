@@ -1,5 +1,6 @@
 /*
- * quant_where.c — Where: quantized when both branches are, or always with ForceQuantizeNoInputCheck.
+ * quant_where.c — Where: quantized when both branches are, or always with
+ * ForceQuantizeNoInputCheck.
  */
 #include "quantize/ops/oper_rules.h"
 #include "quantize/qdq.h"
