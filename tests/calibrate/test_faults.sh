@@ -25,14 +25,17 @@ fails() { # pattern of the message, command...
 # Killed at random moments. At least one checkpoint must have been taken up, or the test shows nothing.
 for method in minmax percentile; do
     job=(calibrate -i model.onnx --data random:600:5 --method "$method")
+    begun=$(date +%s%N)
     "$ONQ" "${job[@]}" -o want.json --quiet
+    span=$((($(date +%s%N) - begun) / 1000000 + 1)) # milliseconds: moments lie anywhere in a run, on a slow machine too
     mkdir run
     kills=0
     resumed=0
     while [ $kills -lt 20 ]; do
         "$ONQ" "${job[@]}" -o run/got.json --checkpoint run/state --quiet &
         pid=$!
-        sleep "0.$(printf %03d $((RANDOM % 220)))"
+        moment=$((RANDOM % span))
+        sleep "$((moment / 1000)).$(printf %03d $((moment % 1000)))"
         if kill -KILL $pid 2>/dev/null; then
             kills=$((kills + 1))
         fi
