@@ -140,7 +140,8 @@ static void judge_act(oq_dbg_act *a) {
     } else if (a->n_params == 1 && used > 0 && v->excess > 5 && a->lo >= 0 &&
                a->q_lo < -0.4 * range) {
         v->reason = OQ_DBG_SKEWED;
-    } else if (a->n_params == 1 && used > 0 && range > 3 * used) {
+    } else if (a->n_params == 1 && used > 0 &&
+               range > (v->excess > EXCESS_FAULT ? 1.5 : 3) * used) {
         v->reason = OQ_DBG_WIDE;
     } else if (v->excess > EXCESS_FAULT) {
         v->reason = OQ_DBG_SCALE_WRONG;

@@ -119,7 +119,8 @@ def test_hostile_names(tmp_path):
     seen = visit(page)
     check(seen)
     assert seen["scripts"] == 4  # the data, the page's, and two of this test
-    assert set(bad) <= set(seen["first"])
+    hidden = "[\x00-\x1f\u2028-\u202e]"  # shown as what they are
+    assert {re.sub(hidden, lambda m: f"\\u{ord(m.group(0)):04x}", b) for b in bad} <= set(seen["first"])
 
 
 def large_models(folder, n):
