@@ -83,7 +83,11 @@ typedef struct oq_dbg_weight {
     uint64_t block;     /* 0: no blocks */
     int64_t bits, k, n; /* MatMulNBits, MatMulBnb4 */
     bool nf4;
-    bool by_dq;      /* a DequantizeLinear of its own */
+    const oq_node
+        *norm; /* a BatchNormalization of the float model that was folded into it, or NULL */
+    oq_tensor *norm_bias; /* the bias that was there before, or NULL */
+    bool folds_bias;      /* this is the bias that came out of it */
+    bool by_dq;           /* a DequantizeLinear of its own */
     bool out_rows;   /* outputs lie along the rows of the float weight: Gemm with transB, LSTM */
     bool transposed; /* the quantized one is the transpose of the float one */
     uint32_t position;
@@ -215,6 +219,12 @@ typedef struct oq_dbg_places oq_dbg_places;
 onq_code oq_dbg_places_build(oq_debug *d, oq_dbg_places **out, onq_error *err);
 /* p == NULL: none. */
 oq_str oq_dbg_place_of(const oq_dbg_places *p, oq_str made_name);
+/* A constant of a graph: an initializer, or the value of a Constant node; NULL. */
+oq_tensor *oq_dbg_constant(const oq_index *ix, oq_str name);
+/* Fills w->truth and its name from the node at the same place as `user`, which reads `used`; leaves
+ * them NULL where there is none (folded.c). */
+void oq_dbg_truth_by_place(const oq_debug *d, const oq_dbg_places *p, const oq_node *user,
+                           oq_str used, oq_dbg_weight *w);
 /* Matches the weights (match_weights.c) and the activations (match.c). */
 onq_code oq_dbg_match_weights(oq_debug *d, const oq_dbg_places *p, onq_error *err);
 /* Least and greatest whole number of a type; false for types that are no integers. */

@@ -58,8 +58,7 @@ typedef struct matching {
     oq_map seen; /* float name -> index in weights */
 } matching;
 
-/* A constant of a graph: initializer, or the value of a Constant node. */
-static oq_tensor *constant(const oq_index *ix, oq_str name) {
+oq_tensor *oq_dbg_constant(const oq_index *ix, oq_str name) {
     if (name.n == 0)
         return NULL;
     oq_tensor *t = oq_index_init(ix, name);
@@ -71,8 +70,9 @@ static oq_tensor *constant(const oq_index *ix, oq_str name) {
 }
 
 static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
-    return slot >= 0 && (size_t)slot < n->input.n ? constant(&d->made_index, n->input.v[slot])
-                                                  : NULL;
+    return slot >= 0 && (size_t)slot < n->input.n
+               ? oq_dbg_constant(&d->made_index, n->input.v[slot])
+               : NULL;
 }
 
 static bool strip(oq_str s, const char *suffix, oq_str *out) {
@@ -89,34 +89,10 @@ static oq_tensor *truth_by_name(const oq_debug *d, oq_str made, oq_str *name) {
     static const char *const endings[] = {"_quantized", "_DQ_Q2", "_DQ_Q4", "_DQ_Q8",
                                           "_Q2",        "_Q4",    "_Q8",    "_Bnb4"};
     for (size_t i = 0; i < OQ_COUNT(endings); i++) {
-        oq_tensor *t = strip(made, endings[i], name) ? constant(&d->truth_index, *name) : NULL;
+        oq_tensor *t =
+            strip(made, endings[i], name) ? oq_dbg_constant(&d->truth_index, *name) : NULL;
         if (t != NULL && oq_dtype_is_float(t->data_type.v))
             return t;
-    }
-    return NULL;
-}
-
-/* The constant at the same input of the node at the same place. */
-static oq_tensor *truth_by_place(const matching *m, const oq_node *user, oq_str used,
-                                 oq_str *name) {
-    const oq_debug *d = m->d;
-    if (user == NULL || user->output.n == 0)
-        return NULL;
-    const oq_str at = oq_dbg_place_of(m->places, user->output.v[0]);
-    const oq_node *n = at.p != NULL ? oq_index_producer(&d->truth_index, at) : NULL;
-    /* A Relu or BatchNormalization may stand between. */
-    for (unsigned steps = 0; n != NULL && steps < 4 && !oq_str_eq(n->op_type, user->op_type);
-         steps++)
-        n = n->input.n > 0 ? oq_index_producer(&d->truth_index, n->input.v[0]) : NULL;
-    if (n == NULL || !oq_str_eq(n->op_type, user->op_type))
-        return NULL;
-    for (size_t k = 0; k < user->input.n && k < n->input.n; k++) {
-        oq_tensor *t =
-            oq_str_eq(user->input.v[k], used) ? constant(&d->truth_index, n->input.v[k]) : NULL;
-        if (t != NULL && oq_dtype_is_float(t->data_type.v)) {
-            *name = n->input.v[k];
-            return t;
-        }
     }
     return NULL;
 }
@@ -198,7 +174,7 @@ static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder,
         const oq_node *user = oq_dbg_is_op(holder, "DequantizeLinear")
                                   ? first_user(&m->d->made_index, used, NULL)
                                   : holder;
-        w->truth = truth_by_place(m, user, used, &w->name);
+        oq_dbg_truth_by_place(m->d, m->places, user, used, w);
     }
     if (w->truth == NULL)
         return oq_dbg_leave(m->d, w->made, true,
@@ -308,7 +284,7 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     w.made = w.name = q->input.v[0];
     w.scale = input_constant(d, q, 1);
     w.zero = input_constant(d, q, 2);
-    w.truth = constant(&d->truth_index, w.name);
+    w.truth = oq_dbg_constant(&d->truth_index, w.name);
     if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
         !set_axis(&w, &rows[0], q) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
         return ONQ_OK;

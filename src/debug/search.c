@@ -9,6 +9,7 @@
  * reaches the target, by halving; then each of these is put back unless the target needs it.
  */
 #include "debug/search.h"
+#include "debug/weights.h"
 
 #include "onnx/edit.h"
 #include "onnx/tensor.h"
@@ -103,21 +104,35 @@ static onq_code add_owner(searching *g, pair *p, uint32_t node, onq_error *err) 
     return OQ_PUSH(g->arena, &p->owners, g->place[node]) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* A tensor of the float model's bytes, for the quantized model's graph; an input of what stands
- * in. */
-static onq_code float_input(searching *g, oq_tensor *t, pair *p, onq_error *err) {
-    oq_span raw = {0};
-    OQ_TRY(oq_model_data(g->d->truth, t, &raw, err));
+/* A float tensor for the quantized model's graph; an input of what stands in. */
+static onq_code float_input(searching *g, const oq_tensor *like, oq_dtype type, oq_span raw,
+                            pair *p, onq_error *err) {
     const oq_str name = oq_str_format(g->arena, "onq_float_%zu_%zu", g->pairs.n, p->inits.n);
     if (name.p == NULL)
         return oq_fail_nomem(err);
-    oq_tensor *copy = oq_tensor_new(g->arena, name, (oq_dtype)t->data_type.v, t->dims.v, t->dims.n);
+    oq_tensor *copy = oq_tensor_new(g->arena, name, type, like->dims.v, like->dims.n);
     if (copy == NULL)
         return oq_fail_nomem(err);
     oq_tensor_set_view(copy, raw.p, raw.n);
     if (!OQ_PUSH(g->arena, &p->inits, copy) || !OQ_PUSH(g->arena, &p->inputs, name))
         return oq_fail_nomem(err);
     return ONQ_OK;
+}
+
+/* The same of the float model's own bytes. */
+static onq_code own_input(searching *g, oq_tensor *t, pair *p, onq_error *err) {
+    oq_span raw = {0};
+    OQ_TRY(oq_model_data(g->d->truth, t, &raw, err));
+    return float_input(g, t, (oq_dtype)t->data_type.v, raw, p, err);
+}
+
+/* A float weight, with what was folded into it. */
+static onq_code weight_input(searching *g, oq_dbg_weight *w, pair *p, onq_error *err) {
+    oq_dbg_values v;
+    if (w->norm == NULL)
+        return own_input(g, w->truth, p, err);
+    OQ_TRY(oq_dbg_weight_values(g->d, w, false, g->arena, &v, err));
+    return float_input(g, w->quantized, v.truth_type, (oq_span){v.truth, v.truth_bytes}, p, err);
 }
 
 static oq_tensor *truth_constant(const oq_debug *d, oq_str name) {
@@ -146,14 +161,14 @@ static onq_code stand_in(searching *g, const oq_map *acts, pair *p, oq_str pre, 
     for (size_t k = 1; k < truth->input.n; k++) {
         oq_tensor *t = truth->input.v[k].n > 0 ? truth_constant(d, truth->input.v[k]) : NULL;
         if (t != NULL)
-            OQ_TRY(float_input(g, t, p, err));
+            OQ_TRY(own_input(g, t, p, err));
         else if (!OQ_PUSH(g->arena, &p->inputs, OQ_S("")))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
 }
 
-static const oq_dbg_weight *weight_named(const oq_debug *d, const oq_map *weights, oq_str made) {
+static oq_dbg_weight *weight_named(const oq_debug *d, const oq_map *weights, oq_str made) {
     const uint32_t at = oq_map_find(weights, made);
     return at != OQ_MAP_NONE ? &d->weights.v[at] : NULL;
 }
@@ -165,14 +180,14 @@ static onq_code add_pair(searching *g, const oq_map *weights, const oq_map *acts
     if (!is_dq(dq) || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
     const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
-    const oq_dbg_weight *w = weight_named(g->d, weights, dq->input.v[0]);
+    oq_dbg_weight *w = weight_named(g->d, weights, dq->input.v[0]);
     if (q != NULL && oq_dbg_is_op(q, "QuantizeLinear") && q->input.n > 0) {
         const oq_value *pre = oq_index_find(ix, q->input.v[0]);
         OQ_TRY(stand_in(g, acts, &p, q->input.v[0], err));
         if (pre != NULL)
             OQ_TRY(add_owner(g, &p, pre->producer, err));
     } else if (w != NULL && w->layout == OQ_DBG_AFFINE && !w->transposed) {
-        OQ_TRY(float_input(g, w->truth, &p, err));
+        OQ_TRY(weight_input(g, w, &p, err));
     } else {
         return ONQ_OK;
     }

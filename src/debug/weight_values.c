@@ -92,6 +92,11 @@ onq_code oq_dbg_weight_values(oq_debug *d, oq_dbg_weight *w, bool as_reference, 
     *out = (oq_dbg_values){0};
     OQ_TRY(truth_values(d, w, a, out, err));
     OQ_TRY(oq_dbg_unpack(d, w, a, &u, err));
+    if (w->norm != NULL) { /* with the BatchNormalization in it */
+        out->truth = u.x;
+        out->truth_type = OQ_FLOAT;
+        out->truth_bytes = (size_t)u.n * sizeof *u.x;
+    }
     if (as_reference)
         wrap_around(w, &u);
     out->made_type = as_reference ? product_type(w) : w->type == OQ_INT32 ? OQ_DOUBLE : OQ_FLOAT;

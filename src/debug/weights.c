@@ -247,6 +247,8 @@ onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpack
     size_t n = 0;
     OQ_TRY(oq_tensor_floats(d->truth, w->truth, a, &u->x, &n, err));
     u->n = n;
+    if (w->norm != NULL)
+        OQ_TRY(oq_dbg_fold(d, w, a, u->x, n, err));
     u->y = OQ_NEW_ARRAY(a, float, n + 1);
     u->q = OQ_NEW_ARRAY(a, int32_t, n + 1);
     u->wide = w->type == OQ_INT32 ? OQ_NEW_ARRAY(a, double, n + 1) : NULL;

@@ -32,6 +32,9 @@ static inline uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i) {
 /* Float values, numbers and dequantized values of w, in the arena. */
 onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
                        onq_error *err);
+/* Folds w->norm into the float values (folded.c). */
+onq_code oq_dbg_fold(oq_debug *d, const oq_dbg_weight *w, oq_arena *a, float *x, uint64_t n,
+                     onq_error *err);
 /* Fills the results of w. */
 onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u,
                                oq_arena *scratch, onq_error *err);

@@ -152,6 +152,19 @@ def debug_pairs():
                                   node("MatMulInteger", ["q", "w_quantized", "z", "w_zero_point"], ["i"], "mm"),
                                   node("Cast", ["i"], ["f"], to=1), node("Mul", ["f", "w_scale"], ["y"])],
                                  [array("w_quantized", q8, np.int8), array("w_scale", 0.1), array("w_zero_point", 0, np.int8)])
+    kernel = rng.normal(size=(2, 1, 1, 1)).astype(np.float32)
+    normed = wrap([node("Conv", ["x", "k", "kb"], ["c"], "conv"), node("BatchNormalization", ["c", "g", "b", "m", "v"], ["n"]),
+                   node("Relu", ["n"], ["y"])], [array("k", kernel), array("kb", [1, 2])] + [array(i, [1, 2]) for i in "gbmv"])
+    folded = [array("kf_quantized", np.round(kernel * 50), np.int8), array("bf_quantized", [3, 4], np.int32), array("s", 0.02),
+              array("z", 0, np.int8), array("zb", 0, np.int32)]
+    yield "folded", normed, wrap([node("DequantizeLinear", ["kf_quantized", "s", "z"], ["kd"]),
+                                  node("DequantizeLinear", ["bf_quantized", "s", "zb"], ["bd"]),
+                                  node("Conv", ["x", "kd", "bd"], ["n"], "conv"), node("Relu", ["n"], ["y"])], folded)
+    added = wrap([node("Conv", ["x", "k"], ["c"], "conv"), node("Reshape", ["b", "sh"], ["r"]), node("Add", ["r", "c"], ["y"])],
+                 [array("k", kernel), array("b", [1, 2]), array("sh", [1, 2, 1, 1], np.int64)])
+    yield "added", added, wrap([node("DequantizeLinear", ["kf_quantized", "s", "z"], ["kd"]),
+                                node("DequantizeLinear", ["bf_quantized", "s", "zb"], ["bd"]),
+                                node("Conv", ["x", "kd", "bd"], ["y"], "conv")], folded)
     turned = wrap([node("Gemm", ["x", "w"], ["y"], "g", transB=1)], [array("w", w)])
     yield "turned", turned, wrap([node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
                                   node("MatMulInteger", ["q", "w_quantized", "z", "w_zero_point"], ["i"], "g"),
