@@ -89,26 +89,32 @@ static onq_code leave_float(oq_qdq *q, const oq_qdq_tensor *t, const char *why, 
 /* The numbers of one bias on their way. */
 typedef struct parts {
     oq_reals bias, input, weight, scales;
+    float *scale; /* the numbers of scales */
     int32_t *ints;
 } parts;
 
-static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
+/* The scales of the bias; *fit: its type, which may be float16, can hold them. */
+static onq_code compute_scales(oq_qdq *q, parts *p, bool *fit, onq_error *err) {
     float *scales = OQ_NEW_ARRAY(&q->model->arena, float, p->weight.n + 1);
-    p->ints = OQ_NEW_ARRAY(q->arena, int32_t, p->bias.n + 1);
-    bool nan;
     oq_dtype real;
-    if (scales == NULL || p->ints == NULL)
+    if (scales == NULL)
         return oq_fail_nomem(err);
     oq_bias_scales(p->input, p->weight, scales, &real);
+    *fit = true;
     for (uint64_t i = 0; i < p->weight.n; i++) {
         const float stored = oq_real_round(p->bias.real, (double)scales[i]);
-        if (!(stored > 0.0f) || !isfinite(stored))
-            return oq_fail(err, ONQ_E_INVALID,
-                           "bias '%.*s': %g is no scale, channel %llu (exclude the node, or use "
-                           "--disable_quantize_bias)",
-                           OQ_STR(t->name), (double)scales[i], (unsigned long long)i);
+        *fit = *fit && stored > 0.0f && isfinite(stored);
     }
+    p->scale = scales;
     p->scales = (oq_reals){scales, p->weight.n, real};
+    return ONQ_OK;
+}
+
+static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
+    p->ints = OQ_NEW_ARRAY(q->arena, int32_t, p->bias.n + 1);
+    bool nan;
+    if (p->ints == NULL)
+        return oq_fail_nomem(err);
     if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
         q->plan->n_bias_saturated++;
         oq_warn(q->model->env,
@@ -121,7 +127,7 @@ static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     /* The scale has the bias's own type. */
     p->scales.real = p->bias.real;
     for (uint64_t i = 0; i < p->weight.n; i++)
-        scales[i] = oq_real_round(p->bias.real, (double)scales[i]);
+        p->scale[i] = oq_real_round(p->bias.real, (double)p->scale[i]);
     return ONQ_OK;
 }
 
@@ -192,9 +198,14 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
         return leave_float(q, t, "its shape does not hold one number for each channel", err);
     OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &numbers, &n, err));
     p.bias = (oq_reals){numbers, n, (oq_dtype)t->init->data_type.v};
+    const bool cast = q->config->weight_type == OQ_FLOAT8E4M3FN;
+    bool fit = true;
+    if (!cast)
+        OQ_TRY(compute_scales(q, &p, &fit, err));
+    if (!fit)
+        return leave_float(q, t, "its type cannot hold the product of the scales", err);
     t->bias_gone = true;
-    return q->config->weight_type == OQ_FLOAT8E4M3FN ? emit_cast(q, t, &p, err)
-                                                     : emit_int32(q, t, &p, err);
+    return cast ? emit_cast(q, t, &p, err) : emit_int32(q, t, &p, err);
 }
 
 onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err) {

@@ -67,7 +67,8 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_er
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (!oq_str_is(n->op_type, "Conv") || n->input.n < 3 || n->input.v[2].n == 0 ||
-            oq_qconfig_skip(sh->job.config, n, sh->mode) != NULL)
+            oq_qconfig_skip(sh->job.config, n, sh->mode) != NULL ||
+            oq_shapes_elem_type(sh->plain, g, n->input.v[0]) != OQ_FLOAT)
             continue;
         const oq_value *v = oq_index_find(&ix, n->input.v[1]);
         if (v == NULL || v->producer == OQ_NO_NODE || v->init != NULL || drop[v->producer])
@@ -234,14 +235,14 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(oq_qnames_init(&sh->names, sh->arena, m, err));
     sh->opset = oq_model_opset(m, OQ_S(""));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
-        OQ_TRY(sh->job.config->enable_subgraph
-                   ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
-                   : lift_conv_weights(sh, m->proto->graph, NULL, err));
-    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &sh->plain, err));
     if (sh->mode == OQ_QMODE_INTEGER)
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
+    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
+        OQ_TRY(sh->job.config->enable_subgraph
+                   ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
+                   : lift_conv_weights(sh, m->proto->graph, NULL, err));
     OQ_TRY(quantize_graph(&top, err));
     OQ_TRY(oq_qo_decide(sh, err));
     OQ_TRY(oq_quant_clean_inits(m, err));

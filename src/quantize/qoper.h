@@ -157,9 +157,10 @@ typedef struct oq_qo_how {
     bool reduce;      /* reduce_range may hold */
     bool per_channel; /* the operator can */
     int64_t axis;
-    bool channels; /* per channel even if the user did not ask */
-    bool rows;     /* the first two dimensions count as one */
-    oq_dtype type; /* nonzero: this type instead */
+    bool channels;  /* per channel even if the user did not ask */
+    bool rows;      /* the first two dimensions count as one */
+    bool symmetric; /* whatever WeightSymmetric says */
+    oq_dtype type;  /* nonzero: this type instead */
 } oq_qo_how;
 extern const oq_qo_how oq_qo_as_activation;
 

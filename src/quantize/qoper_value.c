@@ -85,8 +85,7 @@ static const oq_override *override_of(const oq_qoper *q, oq_str name) {
 }
 
 bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
-    const oq_range *r =
-        q->sh->job.ranges != NULL ? oq_ranges_find(q->sh->job.ranges, name) : NULL;
+    const oq_range *r = q->sh->job.ranges != NULL ? oq_ranges_find(q->sh->job.ranges, name) : NULL;
     return r != NULL && !oq_act_is_infinite(r, override_of(q, name));
 }
 
@@ -328,15 +327,21 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     return oq_qo_emit(q, dq, err);
 }
 
-/* What an inner graph reads from outside must exist as float. (A name that it defines itself may be
- * dequantized too: that harms nothing.) */
+/* What an inner graph reads from outside must exist as float. A constant does: it stays where it is, unless training
+ * rounded it. (A name that the graph defines itself may be dequantized too: that harms nothing.) */
+static onq_code dequantize_outer(oq_qoper *q, oq_str name, onq_error *err) {
+    if (oq_qo_init(q, name) != NULL && !oq_qo_config(q)->trained)
+        return ONQ_OK;
+    return oq_qo_dequantize(q, name, err);
+}
+
 static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     (void)owner;
     for (size_t i = 0; i < g->node.n; i++)
         for (size_t k = 0; k < g->node.v[i]->input.n; k++)
-            OQ_TRY(oq_qo_dequantize(ctx, g->node.v[i]->input.v[k], err));
+            OQ_TRY(dequantize_outer(ctx, g->node.v[i]->input.v[k], err));
     for (size_t i = 0; i < g->output.n; i++)
-        OQ_TRY(oq_qo_dequantize(ctx, g->output.v[i]->name, err));
+        OQ_TRY(dequantize_outer(ctx, g->output.v[i]->name, err));
     return ONQ_OK;
 }
 

@@ -40,6 +40,7 @@ static void set_spec(const oq_qo_shared *sh, const oq_qo_how *how, const oq_over
     /* As the reference: the weights' rule holds for whatever has the weights' type. */
     s->symmetric = channels || s->type == c->weight_type ? oq_qconfig_weight_symmetric(c, s->type)
                                                          : c->activation_symmetric;
+    s->symmetric = s->symmetric || how->symmetric;
     s->reduced = c->reduce_range && how->reduce;
     if (o != NULL && o->symmetric != OQ_UNSET)
         s->symmetric = o->symmetric == OQ_YES;

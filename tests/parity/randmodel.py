@@ -390,6 +390,26 @@ def _contrib(n):
         n.node(op, [x], s, domain=MS)
 
 
+def _branch(n):
+    """An If whose branches read a tensor of the graph around them, and weights from inside and outside."""
+    x, s = n.take(lambda s: len(s) >= 2) or n.input(3, 4)
+    bodies = []
+    for k in range(2):
+        w, t = n.weight(s[-1], 4), [n.name(f"in{k}_") for _ in range(4)]
+        inner = [numpy_helper.from_array(n.rng.normal(size=(4,)).astype(NP[n.dtype]), t[0])]
+        if n.r.random() < 0.5:
+            inner.append(numpy_helper.from_array(n.rng.normal(size=(s[-1], 4)).astype(NP[n.dtype]), t[1]))
+            w = t[1]
+        nodes = [helper.make_node("MatMul", [x, w], [t[2]], n.node_name("MatMul")),
+                 helper.make_node(n.r.choice(["Add", "Mul"]), [t[2], t[0]], [t[3]], n.node_name("Add"))]
+        if n.r.random() < 0.4:
+            nodes.append(helper.make_node("Relu", [t[3]], [t[3] + "r"], n.node_name("Relu")))
+        out = nodes[-1].output[0]
+        bodies.append(helper.make_graph(nodes, f"body{k}", [], [helper.make_tensor_value_info(out, n.dtype, None)], inner))
+    cond = n.const(np.array(n.r.random() < 0.5), plain=True)
+    n.node("If", [cond], (*s[:-1], 4), then_branch=bodies[0], else_branch=bodies[1])
+
+
 def _embedding(n):
     ids = n.name("ids")
     n.inputs.append(helper.make_tensor_value_info(ids, TensorProto.INT64, (2, 3)))
@@ -397,7 +417,7 @@ def _embedding(n):
 
 
 DRAW = [_conv] * 5 + [_matmul] * 4 + [_gemm] * 3 + [_binary] * 5 + [_unary] * 6 + [_move] * 7 + [_pool, _pool, _norm,
-        _norm, _conv_transpose, _recurrent, _contrib, _embedding]
+        _norm, _conv_transpose, _recurrent, _contrib, _embedding, _branch]
 
 
 def model(seed):

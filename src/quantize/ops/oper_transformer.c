@@ -78,7 +78,8 @@ static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_va
                            .axis = 0,
                            .type = OQ_INT8,
                            .rows = rows,
-                           .channels = true};
+                           .channels = true,
+                           .symmetric = rows}; /* the operator refuses other zero points by row */
     const bool known = oq_qo_value_in_path(q, n->input.v[slot]) != NULL;
     OQ_TRY(oq_qo_input(q, n, slot, &how, out, err));
     oq_qo_weight *w = (*out)->weight;
