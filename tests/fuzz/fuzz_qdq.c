@@ -2,34 +2,12 @@
  * fuzz_qdq.c — a valid model stays valid when it is quantized with QDQ pairs, or the quantization is
  * refused with a reason. The first byte of the input chooses the options, the rest is the model.
  */
-#include "onnx/check.h"
-#include "onnx/graph.h"
-#include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/qdq.h"
 
-#include <stdio.h>
-
-#include "message_walk.h"
+#include "quantize_walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Every name that a node has gets a range. */
-static onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    oq_ranges *r = ctx;
-    bool ok = true;
-    (void)owner;
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n + n->output.n; k++) {
-            const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
-            oq_range *t = oq_ranges_add(r, name);
-            ok = ok && t != NULL && oq_num_make_one(&r->arena, &t->lowest, OQ_FLOAT, true, -1.0) &&
-                 oq_num_make_one(&r->arena, &t->highest, OQ_FLOAT, true, 1.5);
-        }
-    }
-    return ok ? ONQ_OK : oq_fail_nomem(err);
-}
 
 static void choose(oq_qconfig *c, uint8_t bits) {
     static const oq_dtype types[] = {OQ_UINT8, OQ_INT8, OQ_INT16, OQ_UINT4};
@@ -82,18 +60,7 @@ static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {
     oq_plan_init(&plan, &a);
     choose(&c, bits);
     const onq_code rc = quantize(m, &c, &ranges, &plan, &err);
-    if (rc != ONQ_OK) {
-        MUST(err.code == rc && err.text[0] != '\0');
-    } else {
-        const onq_code valid = oq_quant_check(m, &err);
-        if (valid != ONQ_OK)
-            fprintf(stderr, "%s\n", err.text);
-        MUST(valid == ONQ_OK);
-        oq_buf out;
-        oq_buf_init(&out, &env->alloc);
-        (void)oq_model_encode(m, &out, &err); /* runs the producers */
-        oq_buf_release(&out);
-    }
+    judge(env, m, rc, &err);
     oq_ranges_release(&ranges);
     oq_qconfig_release(&c);
     oq_arena_release(&a);

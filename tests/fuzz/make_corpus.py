@@ -203,7 +203,8 @@ def main():
         write("upgrade", name, m.SerializeToString())
     for i, name in enumerate(QUANTIZED):  # the first byte chooses the options
         model = opmodels.build(name, 17).SerializeToString()
-        write("qdq", name.lower().replace(".", "_"), bytes([i * 37 % 256]) + model)
+        for target in ("qdq", "qoper"):
+            write(target, name.lower().replace(".", "_"), bytes([i * 37 % 256]) + model)
         write("commands", name.lower().replace(".", "_"), bytes([i]) + model)
     for i, (name, m) in enumerate(models()):
         write("commands", name, bytes([i]) + m.SerializeToString())

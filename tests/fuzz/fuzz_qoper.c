@@ -1,0 +1,74 @@
+/*
+ * fuzz_qoper.c — a valid model stays valid when it is quantized with QLinear or integer operators, or
+ * the quantization is refused with a reason. The first byte of the input chooses the options, the
+ * rest is the model.
+ */
+#include "quantize/opset.h"
+#include "quantize/qoper.h"
+
+#include "quantize_walk.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void choose(oq_qconfig *c, uint8_t bits) {
+    c->activation_type = (bits & 1) != 0 ? OQ_INT8 : OQ_UINT8;
+    c->weight_type = (bits & 3) == 2 ? OQ_UINT8 : OQ_INT8;
+    c->per_channel = (bits & 4) != 0;
+    c->reduce_range = (bits & 8) != 0;
+    c->force_quantize_no_input_check = (bits & 16) != 0;
+    c->enable_subgraph = (bits & 32) != 0;
+}
+
+/* Bit 7: dynamic. */
+static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan, bool dynamic,
+                         onq_error *err) {
+    int64_t target;
+    const char *why;
+    oq_shapes *shapes = NULL;
+    OQ_TRY(oq_quant_opset(m, c, NULL, true, &target, &why, err));
+    OQ_TRY(oq_quant_raise_opset(m, target, why, err));
+    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    const onq_code rc = oq_shapes_write(shapes, m, err);
+    oq_shapes_free(shapes);
+    OQ_TRY(rc);
+    OQ_TRY(oq_walk_graphs(m->proto->graph, add_ranges, ranges, err));
+    const oq_qoper_job job = {
+        .model = m, .config = c, .ranges = dynamic ? NULL : ranges, .plan = plan};
+    return oq_qoper_run(&job, err);
+}
+
+static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {
+    oq_model *m = NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena a;
+    oq_qconfig c;
+    oq_ranges ranges;
+    oq_plan plan;
+    if (oq_model_open_memory(env, data, size, NULL, &m, &err) != ONQ_OK)
+        return;
+    if (oq_model_check(m, &err) != ONQ_OK) {
+        oq_model_free(m);
+        return;
+    }
+    oq_arena_init(&a, &env->alloc);
+    oq_qconfig_init(&c, &a);
+    oq_ranges_init(&ranges, &env->alloc, OQ_CAL_MINMAX);
+    oq_plan_init(&plan, &a);
+    choose(&c, bits);
+    const onq_code rc = quantize(m, &c, &ranges, &plan, (bits & 128) != 0, &err);
+    judge(env, m, rc, &err);
+    oq_ranges_release(&ranges);
+    oq_qconfig_release(&c);
+    oq_arena_release(&a);
+    oq_model_free(m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2)
+        return 0;
+    onq_env *env = onq_env_new(NULL);
+    onq_env_set_threads(env, 1);
+    run(env, data[0], data + 1, size - 1);
+    onq_env_free(env);
+    return 0;
+}
