@@ -559,9 +559,10 @@ static void warn_of_rest(run *r) {
                 r->inner_nodes, r->inner_nodes == 1 ? "" : "s");
     if (r->plan.n_not_run > 0)
         oq_warn(env,
-                "%zu node%s inside If, Loop and Scan stay float because no sample ran them (give "
+                "%zu node%s inside If, Loop and Scan stay float because no sample ran them%s (give "
                 "samples that take every branch)",
-                r->plan.n_not_run, r->plan.n_not_run == 1 ? "" : "s");
+                r->plan.n_not_run, r->plan.n_not_run == 1 ? "" : "s",
+                r->seconds_calibration > 0 ? "" : ", or the cache was made without them");
     if (r->plan.n_unknown_type > 0)
         oq_warn(
             env,
