@@ -3,6 +3,7 @@
  */
 #include "debug/debug.h"
 #include "debug/search.h"
+#include "debug/weights.h"
 
 #include "build_model.h"
 #include "flaky_alloc.h"
@@ -218,6 +219,70 @@ static void other_names_are_found_by_place(void **state) {
     end(&b);
 }
 
+/* ---- what preprocessing folded ---- */
+
+static const float kernel[2] = {0.5f, -0.8f}, own_bias[2] = {0.5f, -0.5f}, gamma_[2] = {2, 3},
+                   beta[2] = {0.1f, 0.2f}, mean[2] = {1, -1}, var[2] = {4, 16};
+
+/* Conv, BatchNormalization and Relu; and a Conv with both in its weights, in QDQ. */
+static void folded_models(bm *f, bm *q, const onq_allocator *a, float want[4]) {
+    int8_t k[2];
+    int32_t b[2];
+    for (int c = 0; c < 2; c++) {
+        const float by = gamma_[c] / sqrtf(var[c] + 1e-5f);
+        want[c] = kernel[c] * by;
+        want[2 + c] = (own_bias[c] - mean[c]) * by + beta[c];
+        k[c] = (int8_t)lrintf(want[c] / 0.01f);
+        b[c] = (int32_t)lrintf(want[2 + c] / 0.001f);
+    }
+    bm_begin(f, a, 13);
+    bm_input(f, "x", OQ_FLOAT, "1,1,4,4");
+    bm_f32(f, "k", "2,1,1,1", kernel);
+    bm_f32(f, "kb", "2", own_bias);
+    bm_f32(f, "g", "2", gamma_);
+    bm_f32(f, "b", "2", beta);
+    bm_f32(f, "m", "2", mean);
+    bm_f32(f, "v", "2", var);
+    bm_node(f, "Conv", "conv", "x k kb", "c", "");
+    bm_node(f, "BatchNormalization", "bn", "c g b m v", "n", "");
+    bm_node(f, "Relu", "relu", "n", "y", "");
+    bm_output(f, "y", OQ_FLOAT, "1,2,4,4");
+    bm_begin(q, a, 13);
+    bm_input(q, "x", OQ_FLOAT, "1,1,4,4");
+    bm_raw(q, "Fused_W_quantized", OQ_INT8, "2,1,1,1", k, sizeof k);
+    bm_raw(q, "Fused_B_quantized", OQ_INT32, "2", b, sizeof b);
+    bm_f32(q, "ks", "", (const float[]){0.01f});
+    bm_f32(q, "bs", "", (const float[]){0.001f});
+    bm_raw(q, "kz", OQ_INT8, "", (const int8_t[]){0}, 1);
+    bm_raw(q, "bz", OQ_INT32, "", (const int32_t[]){0}, 4);
+    bm_node(q, "DequantizeLinear", "kdq", "Fused_W_quantized ks kz", "kd", "");
+    bm_node(q, "DequantizeLinear", "bdq", "Fused_B_quantized bs bz", "bd", "");
+    bm_node(q, "Conv", "conv", "x kd bd", "n", "");
+    bm_node(q, "Relu", "relu", "n", "y", "");
+    bm_output(q, "y", OQ_FLOAT, "1,2,4,4");
+}
+
+static void folded_weights_are_compared(void **state) {
+    (void)state;
+    both b;
+    float want[4];
+    folded_models(&b.f, &b.q, NULL, want);
+    oq_debug_init(&b.d, b.q.env, b.f.m, b.q.m);
+    assert_ok(oq_debug_match(&b.d, &err), err);
+    assert_ok(oq_debug_weights(&b.d, &err), err);
+    assert_int_equal(b.d.unmatched.n, 0);
+    assert_int_equal(b.d.weights.n, 2);
+    for (int i = 0; i < 2; i++) {
+        oq_dbg_weight *w = &b.d.weights.v[i];
+        oq_dbg_values v;
+        assert_true(oq_str_is(w->name, i == 0 ? "k" : "b") && w->sqnr > 35);
+        assert_ok(oq_dbg_weight_values(&b.d, w, false, &b.d.arena, &v, &err), err);
+        for (int c = 0; c < 2; c++)
+            assert_true(fabsf(((const float *)v.truth)[c] - want[2 * i + c]) < 1e-6f);
+    }
+    end(&b);
+}
+
 /* ---- the page and the words ---- */
 
 static bool has(const oq_buf *b, const char *part) {
@@ -277,13 +342,17 @@ static void blocks_are_found_in_names(void **state) {
 /* ---- memory ---- */
 
 static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
-    (void)ctx;
     bm f = {0}, q = {0};
     oq_debug d = {0};
     oq_buf page;
     onq_code rc = ONQ_E_NOMEM;
-    float_model(&f, a, "w");
-    quantized_model(&q, a, true, 1);
+    float want[4];
+    if (ctx != NULL) {
+        folded_models(&f, &q, a, want);
+    } else {
+        float_model(&f, a, "w");
+        quantized_model(&q, a, true, 1);
+    }
     oq_buf_init(&page, a);
     if (f.failed || q.failed) {
         oq_fail_nomem(e);
@@ -306,7 +375,9 @@ done:
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
+    int folded = 1;
     assert_true(flaky_sweep(all_steps, NULL) > 10);
+    assert_true(flaky_sweep(all_steps, &folded) > 10);
 }
 
 int main(void) {
@@ -317,6 +388,7 @@ int main(void) {
         cmocka_unit_test(spoiled_scale_is_told),
         cmocka_unit_test(small_biases_are_harmless),
         cmocka_unit_test(other_names_are_found_by_place),
+        cmocka_unit_test(folded_weights_are_compared),
         cmocka_unit_test(page_keeps_names_as_text),
         cmocka_unit_test(blocks_are_found_in_names),
         cmocka_unit_test(every_allocation_may_fail),
