@@ -103,7 +103,7 @@ typedef struct oq_dbg_weight {
     uint64_t n_channels;   /* of the axis that is or could be per channel */
     float *channel_lo, *channel_hi;
     double *channel_sqnr;
-    uint64_t worst_channel;
+    uint64_t worst_channel, largest_channel; /* that loses most; with the largest values */
     bool per_channel;
     uint64_t pairs, hot_pairs; /* of products in one 16-bit sum; those that can pass it */
     oq_dbg_hist hist;

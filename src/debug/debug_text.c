@@ -55,6 +55,7 @@ static void weight_json(oq_jw *w, const oq_dbg_weight *x) {
         oq_jw_uint(w, "channels", x->n_channels);
         oq_jw_uint(w, "worst_channel", x->worst_channel);
         oq_jw_real(w, "worst_channel_sqnr", x->channel_sqnr[x->worst_channel]);
+        oq_jw_uint(w, "largest_channel", x->largest_channel);
     }
     if (x->per_channel && x->n_channels > 0) {
         oq_jw_begin_array(w, "channel_sqnr");
@@ -192,7 +193,7 @@ static void row(const oq_debug *d, uint32_t at, oq_buf *out) {
     name(out, weight ? w->name : a->name, 44);
     oq_buf_adds(out, "  ");
     if (weight && v->reason == OQ_DBG_CHANNEL)
-        oq_buf_addf(out, "outlier channel %llu", (unsigned long long)w->worst_channel);
+        oq_buf_addf(out, "outlier channel %llu", (unsigned long long)w->largest_channel);
     else
         oq_buf_adds(out, oq_dbg_reason_text(v->reason));
     if (v->reason == OQ_DBG_CLIPPED)

@@ -161,7 +161,7 @@ static void score(oq_dbg_verdict *v) {
     if (v->excess > EXCESS_FAULT && v->own < 30) /* what keeps 30 dB can wait */
         v->score -= 2 * v->excess;
     if (v->reason == OQ_DBG_SMALL) /* an epsilon that becomes 0 is seldom the trouble */
-        v->score = fmax(v->score, 20);
+        v->score = fmax(v->score, 45);
     if (v->reason == OQ_DBG_BELOW_STEP)
         v->score = fmax(v->score, 60);
     if (isnan(v->score))

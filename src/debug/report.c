@@ -87,8 +87,9 @@ static void channels_json(page *p, const oq_dbg_weight *w) {
         v[2 * i + 1] = part_of(hi, w->lo, w->hi);
     }
     oq_jw_begin_array(&p->w, NULL);
+    const bool outlier = w->verdict.reason == OQ_DBG_CHANNEL;
     oq_jw_uint(&p->w, NULL, w->n_channels);
-    oq_jw_uint(&p->w, NULL, w->worst_channel);
+    oq_jw_uint(&p->w, NULL, outlier ? w->largest_channel : w->worst_channel);
     bytes_json(p, v, 2 * (size_t)n);
     oq_jw_end_array(&p->w);
 }

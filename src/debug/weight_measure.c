@@ -123,11 +123,17 @@ static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u
     for (uint64_t k = 0; inner > 1 && k < u->n / inner; k++)
         add_run(&b, u, k * inner, inner, k % dim);
     double worst = INFINITY;
+    float largest = 0;
     for (uint64_t c = 0; c < dim; c++) {
         w->channel_sqnr[c] = oq_sums_sqnr(&(oq_sums){.xx = b.xx[c], .ee = b.ee[c]});
         if (b.ee[c] > 0 && w->channel_sqnr[c] < worst) {
             worst = w->channel_sqnr[c];
             w->worst_channel = c;
+        }
+        const float top = fmaxf(fabsf(b.lo[c]), fabsf(b.hi[c]));
+        if (top > largest) {
+            largest = top;
+            w->largest_channel = c;
         }
     }
     return ONQ_OK;

@@ -409,6 +409,26 @@ def test_search_after_preprocessing(tmp_path):
     assert got["reached"] and got["sqnr"] >= 90
 
 
+def test_outlier_channel(tmp_path):
+    """The channel that stretches the range of all is named, not one of those that suffer."""
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=(32, 16)).astype(np.float32)
+    w[:, 11] *= 60
+    model = helper.make_model(helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 16])], [numpy_helper.from_array(w, "w")]),
+        opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    samples = [{"x": rng.normal(size=(2, 32)).astype(np.float32)} for _ in range(2)]
+    quantized = quantize(path, tmp_path / "q.onnx", samples)
+    text = onq("--float_model", path, "--qdq_model", quantized).stdout
+    assert "outlier channel 11: try --per_channel" in text
+    again = quantize(path, tmp_path / "q.onnx", samples, per_channel=True)
+    assert "outlier" not in onq("--float_model", path, "--qdq_model", again).stdout
+
+
 @pytest.mark.parametrize("words", [[], ["--float_model", "m"], ["--qdq_model", "m"]])
 def test_refused(words):
     assert onq(*words, status=2).stderr.startswith("onq: error:")

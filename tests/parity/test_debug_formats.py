@@ -208,6 +208,7 @@ def test_qdq_by_hand(kind, axis, block, tmp_path):
         e = [sqnr(np.ascontiguousarray(x.take(i, axis)), np.ascontiguousarray(made.take(i, axis)))
              for i in range(x.shape[axis])]
         assert np.allclose(w["channel_sqnr"], e, atol=CLOSE) and w["worst_channel"] == int(np.argmin(e))
+        assert w["largest_channel"] == int(np.argmax(np.abs(x).max(1 - axis)))
 
 
 @pytest.mark.parametrize("kind", [Q.QuantType.QInt4, Q.QuantType.QUInt4, Q.QuantType.QInt8])
