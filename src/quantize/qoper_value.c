@@ -111,14 +111,18 @@ static bool takes_half(const oq_qoper *q, const oq_node *n) {
 
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
-    if (name.n == 0 || oq_qo_value_of(q, name) != NULL)
+    if (name.n == 0)
         return true;
     oq_qoper *owner = owner_of(q, name);
+    const oq_qo_value *there = oq_qo_value_of(q, name);
+    if (there == NULL && owner != NULL)
+        there = oq_qo_value_of(owner, name);
     q->why = NULL;
-    if (owner == NULL) {
+    if (there != NULL) {
+        if (there->real == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
+            q->why = OQ_WHY_HALF;
+    } else if (owner == NULL) {
         q->why = "an input is not known here";
-    } else if (oq_qo_value_of(owner, name) != NULL) {
-        return true;
     } else if (oq_qo_init(owner, name) != NULL) {
         const int32_t type = oq_qo_init(owner, name)->data_type.v;
         if (!is_real(type))
