@@ -243,6 +243,12 @@ static bool is_weight(void *ctx, oq_str name) {
     return s.weight;
 }
 
+static bool is_inner(void *ctx, oq_str name) {
+    search s = {.r = ctx, .name = name};
+    (void)oq_walk_graphs(s.r->m->proto->graph, search_graph, &s, NULL);
+    return s.init != NULL || s.known;
+}
+
 static onq_code load_overrides(run *r, onq_error *err) {
     const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
     oq_overrides_init(&r->overrides, &r->job->arena);
@@ -255,6 +261,7 @@ static onq_code check_overrides(run *r, onq_error *err) {
     const oq_override_model model = {.init = find_init,
                                      .is_activation = is_activation,
                                      .is_weight = is_weight,
+                                     .is_inner = is_inner,
                                      .ctx = r,
                                      .activation_type = r->config.activation_type,
                                      .weight_type = r->config.weight_type};

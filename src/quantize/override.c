@@ -359,7 +359,10 @@ static onq_code check_per_channel(const oq_tensor_override *t, const oq_override
 static onq_code check_one(const oq_tensor_override *t, const oq_override_model *m, onq_error *err) {
     const oq_tensor *init = m->init(m->ctx, t->name);
     if (init == NULL && !m->is_activation(m->ctx, t->name))
-        return oq_fail(err, ONQ_E_CONFIG, "is not present in the model");
+        return oq_fail(err, ONQ_E_CONFIG,
+                       m->is_inner != NULL && m->is_inner(m->ctx, t->name)
+                           ? "is inside of an If, Loop or Scan (--enable_subgraph quantizes that)"
+                           : "is not present in the model");
     if (t->channels.n > 1 || t->channels.v[0].has_axis)
         return check_per_channel(t, m, init, err);
     return check_per_tensor(t, m, init != NULL, err);

@@ -75,6 +75,7 @@ typedef struct oq_override_model {
     bool (*is_activation)(void *ctx, oq_str name); /* an input, output or tensor of known type */
     bool (*is_weight)(void *ctx,
                       oq_str name); /* an initializer that is some node's weight; or NULL */
+    bool (*is_inner)(void *ctx, oq_str name); /* a tensor of a graph that is left alone; or NULL */
     void *ctx;
     oq_dtype activation_type, weight_type;
 } oq_override_model;

@@ -12,21 +12,35 @@ bool oq_preset_is_float(const oq_preset *p, const oq_tensor *init, oq_str name) 
     return type == OQ_FLOAT || type == OQ_FLOAT16;
 }
 
+typedef struct taking {
+    oq_qconfig *config;
+    const char *const *but;
+    size_t n_but;
+} taking;
+
+static onq_code take_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    const taking *t = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        bool skip = oq_pick_has(&t->config->nodes_to_exclude, n->name);
+        for (size_t k = 0; k < t->n_but && !skip; k++)
+            skip = oq_str_is(n->op_type, t->but[k]);
+        if (!skip)
+            OQ_TRY(oq_pick_add(&t->config->op_types, n->op_type, err));
+    }
+    return ONQ_OK;
+}
+
 /* All operator types of the nodes that are not excluded, without those named. */
 static onq_code take_all_types(const oq_preset *p, const char *const *but, size_t n_but,
                                onq_error *err) {
-    const oq_graph *g = p->model->proto->graph;
+    taking t = {p->config, but, n_but};
+    oq_graph *g = p->model->proto->graph;
     if (p->config->op_types_all || !oq_pick_is_empty(&p->config->op_types))
         return ONQ_OK;
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        bool skip = oq_pick_has(&p->config->nodes_to_exclude, n->name);
-        for (size_t k = 0; k < n_but && !skip; k++)
-            skip = oq_str_is(n->op_type, but[k]);
-        if (!skip)
-            OQ_TRY(oq_pick_add(&p->config->op_types, n->op_type, err));
-    }
-    return ONQ_OK;
+    return p->config->enable_subgraph ? oq_walk_graphs(g, take_types, &t, err)
+                                      : take_types(&t, g, NULL, err);
 }
 
 onq_code oq_preset_qdq(const oq_preset *p, onq_error *err) {

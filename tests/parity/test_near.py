@@ -331,6 +331,25 @@ def same_outputs(folder, flat, samples):
         return False
 
 
+def test_inner_overrides(tmp_path):
+    """Overrides of inner tensors hold with the option, and name it without; presets see inner operators."""
+    rng = np.random.default_rng(8)
+    m = outer_weights(rng)
+    samples = feeds(rng, (1, 3, 8, 8), 8)
+    over = tmp_path / "over.json"
+    over.write_text('{"t0": [{"scale": 0.125, "zero_point": 7}], "m": [{"quant_type": "quint8"}]}')
+    out = quantize(tmp_path, m, samples, "--enable_subgraph", "--tensor_quant_overrides", over, "--preset", "qdq",
+                   "--qdq_keep_removable_activations")
+    got = onnx.load(out)
+    values = {t.name: numpy_helper.to_array(t) for n in got.graph.node for a in n.attribute for t in a.g.initializer}
+    assert values["t0_scale"] == np.float32(0.125) and values["t0_zero_point"] == 7
+    assert next(t for t in got.graph.initializer if t.name == "m_quantized").data_type == onnx.TensorProto.UINT8
+    assert any(n.op_type == "DequantizeLinear" for n in inner_nodes(got.graph))
+    done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", out, "--data", tmp_path / "data.npz",
+                         "--tensor_quant_overrides", over)
+    assert done.returncode == 1 and "tensor 't0': is inside of an If" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["silero_vad", "silero_vad_op18_ifless"])
 @pytest.mark.parametrize("words", [(), ("--per_channel",), ("--lift_constants",)], ids=" ".join)
 @pytest.mark.parametrize("fmt", FORMATS)

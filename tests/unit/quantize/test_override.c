@@ -29,8 +29,11 @@ static bool is_weight(void *ctx, oq_str name) {
     return oq_str_is(name, "w");
 }
 
-static const oq_override_model model = {find_init, is_activation, is_weight,
-                                        NULL,      OQ_UINT8,      OQ_INT8};
+static const oq_override_model model = {.init = find_init,
+                                        .is_activation = is_activation,
+                                        .is_weight = is_weight,
+                                        .activation_type = OQ_UINT8,
+                                        .weight_type = OQ_INT8};
 
 /* Reads and checks a text; the error, if any, is in err. */
 static onq_code load(const char *text, onq_error *err) {
