@@ -11,6 +11,7 @@
 #include "onnx/attr.h"
 #include "onnx/edit.h"
 #include "quantize/bias.h"
+#include "quantize/qact.h"
 
 #include <math.h>
 
@@ -196,6 +197,10 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
         return leave_float(q, t, "the input is not quantized", err);
     if (!oq_bias_fits(t->init->dims.v, t->init->dims.n, p.weight.n))
         return leave_float(q, t, "its shape does not hold one number for each channel", err);
+    bool infinite;
+    OQ_TRY(oq_const_is_infinite(q->model, t->init, NULL, &infinite, err));
+    if (infinite)
+        return leave_float(q, t, "it holds an infinity", err);
     OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &numbers, &n, err));
     p.bias = (oq_reals){numbers, n, (oq_dtype)t->init->data_type.v};
     const bool cast = q->config->weight_type == OQ_FLOAT8E4M3FN;

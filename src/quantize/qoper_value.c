@@ -148,11 +148,16 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
 }
 
 bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot) {
-    const oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
+    oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
     const oq_str weight = n->input.v[weight_slot];
+    bool infinite = false;
     q->why = NULL;
+    if (b != NULL)
+        (void)oq_const_is_infinite(q->sh->job.model, b, NULL, &infinite, NULL);
     if (b == NULL || !is_real(b->data_type.v))
         q->why = "its bias is not a float constant";
+    else if (infinite)
+        q->why = "its bias holds an infinity";
     else if (oq_qo_init_in_path(q, weight) == NULL && !oq_qo_has_params(q, weight))
         q->why = "its weight has no scale before the model runs";
     return q->why == NULL;

@@ -57,6 +57,19 @@ def test_gemm(tmp_path, alpha, beta, per_channel, fmt):
     assert distance(tmp_path, out, samples) < 0.03
 
 
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_infinite_bias(tmp_path, fmt):
+    """A bias that masks with an infinity stays float."""
+    rng = np.random.default_rng(9)
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["t"], "masked"), helper.make_node("Softmax", ["t"], ["s"], "softmax"),
+             helper.make_node("MatMul", ["s", "v"], ["y"], "after")]
+    m = model(nodes, [array("w", rng.normal(size=(8, 6))), array("b", [0, 1, -np.inf, 2, -np.inf, 0]),
+                      array("v", rng.normal(size=(6, 3)))], (4, 8), (4, 3))
+    samples = feeds(rng, (4, 8))
+    out = quantize(tmp_path, m, samples, "--quant_format", fmt)
+    assert distance(tmp_path, out, samples) < 0.05
+
+
 def shared_conv(rng):
     """Two Conv of very different weights, one bias."""
     return model([helper.make_node("Conv", ["x", "w", "b"], ["t"], "c1"), helper.make_node("Conv", ["t", "v", "b"], ["y"], "c2")],
