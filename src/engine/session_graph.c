@@ -158,6 +158,15 @@ static onq_code add_placed(placer *p, placed row, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The bytes into the graph itself. */
+static onq_code put_inside(placer *p, oq_tensor *t, onq_error *err) {
+    oq_span data;
+    OQ_TRY(oq_model_data(p->model, t, &data, err));
+    oq_tensor_clear_data(t);
+    oq_tensor_set_view(t, data.p, data.n);
+    return ONQ_OK;
+}
+
 /* Bytes only memory has, by pointer where the runtime can take them so, else in the graph. */
 static onq_code place_memory(placer *p, oq_tensor *t, onq_error *err) {
     const oq_dtype_info *info = oq_dtype_find(t->data_type.v);
@@ -170,13 +179,7 @@ static onq_code place_memory(placer *p, oq_tensor *t, onq_error *err) {
                                    .length = p->g->handed.v[p->g->handed.n - 1].data.n},
                           err);
     }
-    if (!oq_tensor_is_external(t))
-        return ONQ_OK;
-    oq_span data;
-    OQ_TRY(oq_model_data(p->model, t, &data, err));
-    oq_tensor_clear_data(t);
-    oq_tensor_set_view(t, data.p, data.n);
-    return ONQ_OK;
+    return oq_tensor_is_external(t) ? put_inside(p, t, err) : ONQ_OK;
 }
 
 static onq_code place_tensor(placer *p, oq_tensor *t, onq_error *err) {
@@ -189,10 +192,11 @@ static onq_code place_tensor(placer *p, oq_tensor *t, onq_error *err) {
     placed row = {.tensor = t, .length = bytes};
     const oq_file *file = &p->model->file;
     oq_span span;
-    if (oq_tensor_is_external(t)) {
+    if (bytes < OUTSIDE_LEAST) {
+        /* The runtime's inference reads shapes and axes in the graph only. */
+        return oq_tensor_is_external(t) ? put_inside(p, t, err) : ONQ_OK;
+    } else if (oq_tensor_is_external(t)) {
         OQ_TRY(oq_model_external(p->model, t, &file, &row.offset, &row.length, err));
-    } else if (bytes < OUTSIDE_LEAST) {
-        return ONQ_OK;
     } else if (find_in_file(p->model, t, &span)) {
         if (span.n != bytes)
             return oq_fail(err, ONQ_E_INVALID,
@@ -225,11 +229,7 @@ static onq_code place_other(void *ctx, oq_tensor *t, bool in_attribute, onq_erro
     (void)in_attribute;
     if (!oq_tensor_is_external(t) || t->place == &placed_mark)
         return ONQ_OK;
-    oq_span data;
-    OQ_TRY(oq_model_data(p->model, t, &data, err));
-    oq_tensor_clear_data(t);
-    oq_tensor_set_view(t, data.p, data.n);
-    return ONQ_OK;
+    return put_inside(p, t, err);
 }
 
 static onq_code write_places(placer *p, onq_error *err) {

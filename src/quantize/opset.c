@@ -4,6 +4,7 @@
 #include "quantize/opset.h"
 
 #include "onnx/graph.h"
+#include "onnx/tensor.h"
 #include "onnx/upgrade.h"
 #include "quantize/prep.h"
 #include "quantize/qop.h"
@@ -149,6 +150,26 @@ onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool 
     return ONQ_OK;
 }
 
+/* Small external tensors come into the model, as in the reference, which writes a raised model anew before it infers
+ * types: a Reshape whose shape is external has a type then. Python counts 33 bytes around the numbers. */
+static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_model *m = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        oq_tensor *t = g->initializer.v[i];
+        uint64_t size = 0;
+        oq_span data;
+        if (!oq_tensor_is_external(t) || t->data_type.v == OQ_STRING)
+            continue;
+        OQ_TRY(oq_tensor_bytes(t, &size, err));
+        if (size + 33 >= 1024)
+            continue;
+        OQ_TRY(oq_model_data(m, t, &data, err));
+        OQ_TRY(oq_tensor_set_raw(&m->arena, t, data.p, data.n, err));
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
     if (target <= now)
@@ -157,6 +178,7 @@ onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s, and raising the model from %lld to %lld fails", why,
                            (long long)now, (long long)target);
+    OQ_TRY(oq_walk_graphs(m->proto->graph, take_small, m, err));
     if (now < 11 && target >= 11)
         OQ_TRY(oq_prep_keep_resize(m, false, err));
     oq_warn(m->env, "%s: the model is raised from opset %lld to %lld", why, (long long)now,

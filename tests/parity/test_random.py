@@ -164,8 +164,7 @@ def static_differs(m, case):
     return None if flat or not case.get("per_channel") else "Biases that are no vectors"
 
 
-@each_seed(SEEDS)
-def test_static(trial):
+def check_static(trial):
     case = randmodel.static(trial.seed, trial.model)
     bench = quantcase.Bench(trial.folder)
     over = {k: [bench.typed(d) for d in v] for k, v in case.get("overrides", {}).items()}
@@ -187,6 +186,20 @@ def test_static(trial):
     at = words.index("--calibration_cache")
     words[at:at + 2] = ["--data", str(trial.folder)]
     trial.judge(reference, words, static_differs(trial.model, case))
+
+
+@each_seed(SEEDS)
+def test_static(trial):
+    check_static(trial)
+
+
+@each_seed(SEEDS[::5])
+def test_external_data(trial):
+    """All tensors in a file of their own, shapes of Reshape and the like too."""
+    model = onnx.ModelProto()
+    model.CopyFrom(trial.model)
+    onnx.save_model(model, trial.path, save_as_external_data=True, location="m.data", size_threshold=0)
+    check_static(trial)
 
 
 # ---- dynamic
