@@ -499,7 +499,8 @@ def finish(n, ir, outs, order):
     if r.random() < 0.2:  # the first dimension of the inputs is open
         for v in m.graph.input:
             if v.name not in {t.name for t in n.inits} and v.type.tensor_type.shape.dim and r.random() < 0.7:
-                v.type.tensor_type.shape.dim[0].dim_param = "N"
+                d = v.type.tensor_type.shape.dim[0]
+                d.dim_param = f"N{d.dim_value}"  # the same name for the same size
     return m, samples
 
 
