@@ -37,6 +37,7 @@ static const onq_option_info method_rows[] = {
            "Collect N samples at a time, as the reference's CalibStridedMinMax."),
     OQ_LIST("op_types_to_quantize", 0, "op_types_to_calibrate", "TYPE",
             "Only inputs and outputs of these operators; all by default."),
+    OQ_FLAG("enable_subgraph", 0, "", "Tensors inside the bodies of If, Loop and Scan too."),
 };
 static const oq_opt_group method_group = OQ_GROUP("Method", method_rows);
 
@@ -94,6 +95,7 @@ static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
     if (oq_opt_is_set(opts, "memory"))
         o->memory = oq_opt_size(opts, "memory");
     o->fast = oq_opt_flag(opts, "fast");
+    o->inner = oq_opt_flag(opts, "enable_subgraph");
     return oq_cal_check(o, err);
 }
 

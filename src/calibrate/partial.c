@@ -9,7 +9,8 @@
 #include <zlib.h>
 
 #define MAGIC "ONQPART1"
-#define HEAD 12 /* magic and checksum */
+#define HEAD  12   /* magic and checksum */
+#define INNER 128u /* in the byte of the scenario */
 
 bool oq_cal_options_equal(const oq_cal_options *a, const oq_cal_options *b) {
     return a->method == b->method && a->symmetric == b->symmetric &&
@@ -18,7 +19,7 @@ bool oq_cal_options_equal(const oq_cal_options *a, const oq_cal_options *b) {
            memcmp(&a->averaging_constant, &b->averaging_constant, sizeof(double)) == 0 &&
            memcmp(&a->percentile, &b->percentile, sizeof(double)) == 0 &&
            a->num_bins == b->num_bins && a->num_quantized_bins == b->num_quantized_bins &&
-           a->stride == b->stride;
+           a->stride == b->stride && a->inner == b->inner;
 }
 
 void oq_partial_model(oq_partial_meta *meta, const oq_model *m) {
@@ -70,7 +71,7 @@ static void put_head(oq_buf *b, const oq_collector *c, const oq_partial_meta *m)
     put_u8(b, o->symmetric);
     put_u8(b, o->moving_average);
     put_u8(b, o->per_channel);
-    put_u8(b, (unsigned)o->scenario);
+    put_u8(b, (unsigned)o->scenario | (o->inner ? INNER : 0));
     put(b, &o->averaging_constant, sizeof(double));
     put(b, &o->percentile, sizeof(double));
     put_u64(b, o->num_bins);
@@ -241,7 +242,7 @@ static onq_code get_head(cursor *r, oq_partial_meta *m, oq_cal_options *o, onq_e
     o->symmetric = get_bool(r);
     o->moving_average = get_bool(r);
     o->per_channel = get_bool(r);
-    const unsigned scenario = get_u8(r);
+    const unsigned scenario_inner = get_u8(r), scenario = scenario_inner & ~INNER;
     o->averaging_constant = get_f64(r);
     o->percentile = get_f64(r);
     o->num_bins = get_u64(r);
@@ -253,6 +254,7 @@ static onq_code get_head(cursor *r, oq_partial_meta *m, oq_cal_options *o, onq_e
     m->stage = (oq_stage)stage;
     o->method = (oq_cal_method)method;
     o->scenario = (oq_cal_scenario)scenario;
+    o->inner = (scenario_inner & INNER) != 0;
     if (oq_cal_check(o, NULL) != ONQ_OK)
         return broken(r, err);
     return ONQ_OK;
@@ -296,8 +298,8 @@ static onq_code get_old_hist(cursor *r, oq_collector *c, oq_tstat *t, onq_error 
     if (edges == NULL)
         return oq_fail_nomem(err);
     get(r, edges, n + 1, sizeof(float));
-    const onq_code rc = oq_hist_edges(h, c->arena.alloc, t->type, oq_cal_counts_abs(&c->options),
-                                      edges, n, err);
+    const onq_code rc =
+        oq_hist_edges(h, c->arena.alloc, t->type, oq_cal_counts_abs(&c->options), edges, n, err);
     oq_free(c->arena.alloc, edges, (n + 1) * sizeof(float));
     if (rc != ONQ_OK)
         return rc;
@@ -307,8 +309,8 @@ static onq_code get_old_hist(cursor *r, oq_collector *c, oq_tstat *t, onq_error 
 }
 
 static bool good_extent(const oq_extent *e) {
-    const bool none = e->lo == __builtin_inff() && e->hi == -__builtin_inff() &&
-                      e->lo_abs == __builtin_inff();
+    const bool none =
+        e->lo == __builtin_inff() && e->hi == -__builtin_inff() && e->lo_abs == __builtin_inff();
     const bool some = __builtin_isfinite(e->lo) && __builtin_isfinite(e->hi) && e->lo <= e->hi &&
                       __builtin_isfinite(e->lo_abs) && e->lo_abs >= 0;
     return none || some;
@@ -369,7 +371,8 @@ static onq_code get_tensor(cursor *r, oq_collector *c, size_t index, size_t n_te
     t->rank = get_u32(r);
     t->alias = get_u32(r);
     t->n_samples = get_u64(r);
-    if (r->bad || t->alias > n_tensors || (t->alias != 0 && t->n_samples > 0) || (type != OQ_UNDEFINED && type != OQ_FLOAT && type != OQ_FLOAT16) ||
+    if (r->bad || t->alias > n_tensors || (t->alias != 0 && t->n_samples > 0) ||
+        (type != OQ_UNDEFINED && type != OQ_FLOAT && type != OQ_FLOAT16) ||
         (type == OQ_UNDEFINED) != (t->n_samples == 0))
         return broken(r, err);
     t->type = (oq_dtype)type;
@@ -377,7 +380,7 @@ static onq_code get_tensor(cursor *r, oq_collector *c, size_t index, size_t n_te
     if (t->alias != 0)
         return ONQ_OK;
     return oq_cal_class_of(c->options.method)->histogram ? get_hist(r, c, index, err)
-                                                          : get_minmax(r, c, t, err);
+                                                         : get_minmax(r, c, t, err);
 }
 
 /* Counted tensors are laid out and measured ones are not: what the stages mean. */
@@ -448,7 +451,8 @@ static onq_code joins(const oq_partial_meta *a, const oq_collector *ca, const oq
     if (a->model_size != b->model_size || a->model_crc != b->model_crc)
         return oq_fail(err, ONQ_E_INVALID, "was made with another model than the first part");
     if (a->total != b->total)
-        return oq_fail(err, ONQ_E_INVALID, "was made of %llu samples in all, the first part of %llu",
+        return oq_fail(err, ONQ_E_INVALID,
+                       "was made of %llu samples in all, the first part of %llu",
                        (unsigned long long)b->total, (unsigned long long)a->total);
     return ONQ_OK;
 }

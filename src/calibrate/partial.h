@@ -6,8 +6,8 @@
  *    0  "ONQPART1"
  *    8  u32 CRC-32 of everything from byte 12 on
  *   12  meta: u8 stage, u64 share, n_shares, total, base, next, model_size, u32 model_crc
- *       options: u8 method, symmetric, moving_average, per_channel, scenario; f64 averaging_constant,
- *                percentile; u64 num_bins, num_quantized_bins, stride
+ *       options: u8 method, symmetric, moving_average, per_channel, scenario (+ 128: inner); f64
+ *                averaging_constant, percentile; u64 num_bins, num_quantized_bins, stride
  *       u32 tensors; for each
  *           u32 length, name; u8 type (ONNX number, 0 not seen); u32 rank, alias; u64 n_samples
  *           (nothing more when it is an alias)

@@ -635,3 +635,31 @@ def test_scenario_p3(digits, tmp_path):
             for key in ("avg", "std"):
                 a, b = t[key]["data"], got["data"][name][key]["data"]
                 assert a == pytest.approx(b, rel=1e-5, abs=1e-7), name
+
+
+@pytest.mark.parametrize("method", ["minmax", "entropy", "percentile", "distribution"])
+def test_inner_graphs_in_shards(method, tmp_path):
+    """Each share takes one branch only; joined they have what one run has, inner tensors too."""
+
+    def branch(name):
+        nodes = [helper.make_node("MatMul", ["X", "W"], [name + "_m"]), helper.make_node("Relu", [name + "_m"], [name + "_o"])]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name + "_o", TensorProto.FLOAT, None)])
+
+    rng = np.random.default_rng(6)
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=branch("a"), else_branch=branch("b"))], "g",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [2, 4]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(rng.standard_normal((4, 4), dtype=np.float32), "W")],
+    )
+    model = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), model)
+    write_samples(tmp_path / "data", [{"X": rng.standard_normal((2, 4), dtype=np.float32), "c": np.array(i >= 4)}
+                                      for i in range(8)])
+    words = ["calibrate", "-i", model, "--data", tmp_path / "data", "--method", method, "--enable_subgraph"]
+    onq(*words, "-o", tmp_path / "one.json")
+    for share in "12":
+        onq(*words, "-o", tmp_path / share, "--shard", f"{share}/2")
+    onq("calibrate", "--merge", tmp_path / "1", tmp_path / "2", "-o", tmp_path / "two.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    assert {"a_m", "a_o", "b_m", "b_o"} <= set(load_json(tmp_path / "one.json")["data"])
