@@ -37,6 +37,11 @@ step_analyzer() {
     tools/build.sh analyzer objects
 }
 
+step_format() {
+    need clang-format clang-format || return
+    git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+}
+
 step_shell() {
     need shellcheck shellcheck || return
     git ls-files '*.sh' .ci/run | grep -v '^tests/cli/' | xargs shellcheck --severity=warning
@@ -92,7 +97,7 @@ step_aarch64() {
 # A function, so that the whole script is read before it runs: editing it meanwhile does no harm.
 main() {
     local steps summary=() failed=0 step start result
-    steps=(test threads clang tidy analyzer shell valgrind fuzz coverage aarch64)
+    steps=(test threads clang tidy analyzer format shell valgrind fuzz coverage aarch64)
     [ $# -gt 0 ] && steps=("$@")
     for step in "${steps[@]}"; do
         declare -F "step_$step" >/dev/null || { echo "check: no step is called $step" >&2; exit 2; }

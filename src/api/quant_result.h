@@ -1,6 +1,6 @@
 /*
- * quant_result.h — what all quantizing commands do alike once the model is quantized: check, verify,
- * write, tell.
+ * quant_result.h — what all quantizing commands do alike once the model is quantized: check,
+ * verify, write, tell.
  */
 #ifndef OQ_API_QUANT_RESULT_H
 #define OQ_API_QUANT_RESULT_H

@@ -23,8 +23,8 @@ onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, on
 /* Parses text; `where` names it in errors. */
 onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *err);
 
-/* Appends the text to b, with bare NaN, Infinity and -Infinity, which Python writes, and numbers too large for a
- * double as texts, so that oq_json_parse takes them and oq_json_real reads them. */
+/* Appends the text to b, with bare NaN, Infinity and -Infinity, which Python writes, and numbers
+ * too large for a double as texts, so that oq_json_parse takes them and oq_json_real reads them. */
 onq_code oq_json_quote_words(oq_buf *b, oq_str text, onq_error *err);
 /* A number, or one of those texts; false when it is neither. */
 bool oq_json_real(const json_t *j, double *out);

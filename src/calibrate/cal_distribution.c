@@ -1,9 +1,10 @@
 /*
  * cal_distribution.c — DistributionCalibrater: mean and deviation of the histogram, for float 8.
  *
- * Means are over the middles of the bins. Scenario p3 takes their cube roots (with sign): float 8 is then
- * taken to be distributed like the cube of what is normal. numpy's float32 power has other last digits on
- * machines with AVX-512 than elsewhere; here it is the C library's everywhere (docs/DIFFERENCES.md).
+ * Means are over the middles of the bins. Scenario p3 takes their cube roots (with sign): float 8
+ * is then taken to be distributed like the cube of what is normal. numpy's float32 power has other
+ * last digits on machines with AVX-512 than elsewhere; here it is the C library's everywhere
+ * (docs/DIFFERENCES.md).
  */
 #include "calibrate/method.h"
 #include "calibrate/npmath.h"

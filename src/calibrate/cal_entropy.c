@@ -1,11 +1,12 @@
 /*
- * cal_entropy.c — EntropyCalibrater: the range whose quantized histogram is nearest to the whole one.
+ * cal_entropy.c — EntropyCalibrater: the range whose quantized histogram is nearest to the whole
+ * one.
  *
- * For every range that grows from the middle by one bin on each side, p is the histogram inside it with what
- * lies outside added to its first and last bin, q is the same squeezed into num_quantized_bins and
- * spread again. Both are smoothed (zeros get a little, taken from the others), and the range with the
- * least relative entropy wins, the first of equals. p and q are float32 from there on, as in the
- * reference, with numpy's sums and logarithms.
+ * For every range that grows from the middle by one bin on each side, p is the histogram inside it
+ * with what lies outside added to its first and last bin, q is the same squeezed into
+ * num_quantized_bins and spread again. Both are smoothed (zeros get a little, taken from the
+ * others), and the range with the least relative entropy wins, the first of equals. p and q are
+ * float32 from there on, as in the reference, with numpy's sums and logarithms.
  */
 #include "calibrate/method.h"
 #include "calibrate/npmath.h"
@@ -55,8 +56,8 @@ static void spread(const search *s, size_t start, size_t end) {
     }
 }
 
-/* smooth_distribution. False where the reference has no answer: nothing but zeros, or so many that smoothing
- * would make others negative. */
+/* smooth_distribution. False where the reference has no answer: nothing but zeros, or so many
+ * that smoothing would make others negative. */
 static bool smooth(const int64_t *v, size_t n, float *out) {
     size_t zeros = 0;
     for (size_t i = 0; i < n; i++)

@@ -1,8 +1,9 @@
 /*
  * cal_minmax.c — MinMaxCalibrater: least and greatest value over the samples, or their mean.
  *
- * Each chunk gives a pair (np.nanmin/np.nanmax or np.nanmean over its samples, made symmetric if asked) and
- * chunks join by merge_range. Without moving average and chunks the pair is already folded in lo and hi.
+ * Each chunk gives a pair (np.nanmin/np.nanmax or np.nanmean over its samples, made symmetric if
+ * asked) and chunks join by merge_range. Without moving average and chunks the pair is already
+ * folded in lo and hi.
  */
 #include "calibrate/method.h"
 #include "calibrate/npmath.h"
@@ -24,9 +25,10 @@ static int by_number(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* np.nanmean(rows, axis=0) for one channel. One channel: numpy sees a flat array and sums pairwise; several:
- * it adds row to row. */
-static double nan_mean(const oq_tstat *t, const oq_row *rows, size_t n, size_t column, float *work) {
+/* np.nanmean(rows, axis=0) for one channel. One channel: numpy sees a flat array and sums
+ * pairwise; several: it adds row to row. */
+static double nan_mean(const oq_tstat *t, const oq_row *rows, size_t n, size_t column,
+                       float *work) {
     const bool flat = t->n_channels == 1;
     size_t count = 0;
     float total = 0;
@@ -54,7 +56,8 @@ static void join(const oq_cal_options *o, oq_dtype ty, double *lo, double *hi, d
     double *const old[2] = {lo, hi};
     const double fresh[2] = {new_lo, new_hi};
     for (int i = 0; i < 2; i++) {
-        const double step = (double)oq_np_round(ty, k * (double)oq_np_round(ty, fresh[i] - *old[i]));
+        const double step =
+            (double)oq_np_round(ty, k * (double)oq_np_round(ty, fresh[i] - *old[i]));
         *old[i] = (double)oq_np_round(ty, *old[i] + step);
     }
 }

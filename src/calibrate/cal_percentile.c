@@ -1,9 +1,10 @@
 /*
- * cal_percentile.c — PercentileCalibrater: the edges between which the given share of the values lies.
+ * cal_percentile.c — PercentileCalibrater: the edges between which the given share of the values
+ * lies.
  *
- * Symmetric, the histogram is of magnitudes and one edge serves for both sides; else half of what is cut
- * goes at each side. The result never leaves the values seen. The reference keeps the first two counts as `hist`
- * and `bins`; so does the cache here.
+ * Symmetric, the histogram is of magnitudes and one edge serves for both sides; else half of what
+ * is cut goes at each side. The result never leaves the values seen. The reference keeps the first
+ * two counts as `hist` and `bins`; so does the cache here.
  */
 #include "calibrate/collect_int.h"
 #include "calibrate/method.h"
@@ -14,8 +15,8 @@ static onq_code check(const oq_cal_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
-/* np.searchsorted(np.cumsum(hist / total), share): the first bin whose running share is not below. A total
- * of zero gives NaN, which numpy sorts behind everything. */
+/* np.searchsorted(np.cumsum(hist / total), share): the first bin whose running share is not
+ * below. A total of zero gives NaN, which numpy sorts behind everything. */
 static size_t edge_of(const oq_hist *h, uint64_t total, double share) {
     double sum = 0;
     for (size_t i = 0; i < h->n_bins; i++) {

@@ -1,10 +1,11 @@
 /*
  * calibrate.c — runs the samples through an observed session and drives the collector.
  *
- * A job is: select tensors, open one session whose observer is the collector, run passes over the samples, find the
- * ranges. Passes are as collect.h draws them; a histogram method's second look comes from what was kept
- * (keep.h), all tensors at once on all cores, or from running the samples again. With a checkpoint the
- * state is written every so often (partial.h) and a later call goes on from there; then nothing is kept.
+ * A job is: select tensors, open one session whose observer is the collector, run passes over the
+ * samples, find the ranges. Passes are as collect.h draws them; a histogram method's second look
+ * comes from what was kept (keep.h), all tensors at once on all cores, or from running the samples
+ * again. With a checkpoint the state is written every so often (partial.h) and a later call goes on
+ * from there; then nothing is kept.
  */
 #include "calibrate/calibrate.h"
 
@@ -30,20 +31,20 @@ typedef struct runner {
     oq_arena arena;
     oq_collector c;
     oq_partial_meta meta;
-    oq_str *names;     /* observed */
+    oq_str *names; /* observed */
     oq_dtype *types;
-    size_t *tensors;   /* their numbers in the collector */
+    size_t *tensors; /* their numbers in the collector */
     size_t n_names;
     OQ_VEC(fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
     oq_observer observer;
     oq_session *session;
     oq_keep keep;
-    bool keep_this;    /* the running sample is one that will be counted */
-    uint64_t n_kept;   /* samples kept so far */
-    double run_began;  /* seconds: the running sample */
-    double run_time;   /* of the samples before it */
-    double keep_time;  /* of both, spent keeping */
-    uint64_t start;    /* of the pass that runs: taken up from a checkpoint, else its first sample */
+    bool keep_this;   /* the running sample is one that will be counted */
+    uint64_t n_kept;  /* samples kept so far */
+    double run_began; /* seconds: the running sample */
+    double run_time;  /* of the samples before it */
+    double keep_time; /* of both, spent keeping */
+    uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
     double saved_at, save_cost; /* seconds */
 } runner;
 
@@ -60,9 +61,9 @@ static bool is_histogram(const runner *r) {
 /* ---- observing ---- */
 
 /*
- * Keeps a tensor, and, unless the limit was given, looks whether that is worth it: fresh memory is written now and
- * read again later, which can take longer than to run the model a second time. More than half the time of the
- * runs themselves is too much.
+ * Keeps a tensor, and, unless the limit was given, looks whether that is worth it: fresh memory is
+ * written now and read again later, which can take longer than to run the model a second time. More
+ * than half the time of the runs themselves is too much.
  */
 #define TRIAL_BYTES ((uint64_t)24 << 20)
 
@@ -86,8 +87,9 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
     return ONQ_OK;
 }
 
-/* Between operators that it runs in float32 the runtime leaves out the rounding to float16. An observer
- * in the way would make it round, and what follows would have other last digits than in the reference. */
+/* Between operators that it runs in float32 the runtime leaves out the rounding to float16. An
+ * observer in the way would make it round, and what follows would have other last digits than in
+ * the reference. */
 static bool has_half(const runner *r) {
     for (size_t i = 0; i < r->n_names; i++)
         if (r->types[i] == OQ_FLOAT16)
@@ -101,8 +103,7 @@ static onq_code open_session(runner *r, onq_error *err) {
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
     o.observe_beside = has_half(r);
-    r->observer = (oq_observer){
-        .names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
+    r->observer = (oq_observer){.names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
     o.observer = &r->observer;
     o.observed_types = r->types;
     return oq_session_open(r->job->engine, &o, &r->session, err);
@@ -181,13 +182,12 @@ static onq_code resume(runner *r, onq_error *err) {
     r->meta.base = m.base;
     r->meta.next = m.next;
     oq_info(r->env, "%s: going on after sample %llu of %llu%s", path, (unsigned long long)m.next,
-            (unsigned long long)m.total,
-            m.stage == OQ_STAGE_COUNT ? " of the second pass" : "");
+            (unsigned long long)m.total, m.stage == OQ_STAGE_COUNT ? " of the second pass" : "");
     return ONQ_OK;
 }
 
-/* Writes a checkpoint when the last one was long ago for what it costs (about a tenth of the time, and every ten
- * seconds at least). `next` is the next to run. */
+/* Writes a checkpoint when the last one was long ago for what it costs (about a tenth of the
+ * time, and every ten seconds at least). `next` is the next to run. */
 static onq_code save_state(runner *r, uint64_t next, onq_error *err) {
     const double now = seconds(), pause = 0.02 + 10 * r->save_cost;
     if (r->job->checkpoint == NULL || now - r->saved_at < (pause < 10 ? pause : 10))
@@ -272,7 +272,8 @@ static onq_code count_task(void *ctx, size_t i, unsigned worker, onq_error *err)
     const size_t tensor = r->tensors[i];
     const oq_kept_list *list = &r->keep.lists[tensor];
     for (size_t j = 0; j < list->n; j++)
-        OQ_TRY(oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker], err));
+        OQ_TRY(
+            oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker], err));
     return ONQ_OK;
 }
 

@@ -8,14 +8,15 @@
  *     oq_cal_job job = {.model = m, .engine = engine, .source = source, .options = &o};
  *     OQ_TRY(oq_calibrate(&job, &ranges, err));
  *
- * What is calibrated follows the reference (select_tensors_to_calibrate): inputs and outputs of the main
- * graph's nodes (of the operators named, or of all; with `inner`, of the graphs inside nodes too) that onnx's
- * shape inference knows to be float or float16 tensors and that are no initializers. The numbers equal the reference's bit for bit when
- * the runtime's do (optimisation off, its own number of threads).
+ * What is calibrated follows the reference (select_tensors_to_calibrate): inputs and outputs of the
+ * main graph's nodes (of the operators named, or of all; with `inner`, of the graphs inside nodes
+ * too) that onnx's shape inference knows to be float or float16 tensors and that are no
+ * initializers. The numbers equal the reference's bit for bit when the runtime's do (optimisation
+ * off, its own number of threads).
  *
- * Memory does not grow with the samples: each tensor is folded into its collector while the model runs.
- * A histogram needs the range of all samples first. When the activations fit in `memory` they are kept for
- * that, else the samples are run a second time; the result is the same.
+ * Memory does not grow with the samples: each tensor is folded into its collector while the model
+ * runs. A histogram needs the range of all samples first. When the activations fit in `memory` they
+ * are kept for that, else the samples are run a second time; the result is the same.
  */
 #ifndef OQ_CALIBRATE_CALIBRATE_H
 #define OQ_CALIBRATE_CALIBRATE_H
@@ -37,23 +38,24 @@ typedef struct oq_cal_options {
     uint64_t num_bins, num_quantized_bins; /* histograms; Entropy */
     double percentile;                     /* Percentile: 0 to 100 */
     oq_cal_scenario scenario;              /* Distribution */
-    uint64_t
-        stride; /* fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all
-                      * as one */
-    uint64_t
-        memory; /* bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of
-                      * RAM, where keeping takes less time than a second pass */
+    /* Fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all as
+     * one. */
+    uint64_t stride;
+    /* Bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of RAM, where
+     * keeping takes less time than a second pass. */
+    uint64_t memory;
     bool inner; /* tensors inside If, Loop and Scan too; one that is never seen gets no range */
-    bool
-        fast; /* optimised graph, `only` or what is left of the tensors when Relu and Clip lose theirs */
+    /* The optimised graph, and `only` or what is left of the tensors when Relu and Clip lose
+     * theirs. */
+    bool fast;
     const oq_str *only; /* names to observe, a subset of the selection; NULL: all of it */
     size_t n_only;
 } oq_cal_options;
 
 #define OQ_CAL_MEMORY_AUTO UINT64_MAX
 
-/* create_calibrator's defaults for the method (Percentile is symmetric; quantize_static's callers say otherwise
- * themselves), memory AUTO. */
+/* create_calibrator's defaults for the method (Percentile is symmetric; quantize_static's
+ * callers say otherwise themselves), memory AUTO. */
 void oq_cal_defaults(oq_cal_options *o, oq_cal_method method);
 /* ONQ_E_OPTION when a value is out of the range that the reference accepts. */
 onq_code oq_cal_check(const oq_cal_options *o, onq_error *err);
@@ -63,21 +65,23 @@ typedef struct oq_cal_job {
     oq_engine *engine;
     oq_source *source; /* opened for this model; read from its beginning, more than once */
     const oq_cal_options *options;
-    /* How sessions are made: provider and custom_ops are taken; the rest is set here. The number of threads inside
-     * an operator is the runtime's own: the result must not depend on --threads. */
+    /* How sessions are made: provider and custom_ops are taken; the rest is set here. The number
+     * of threads inside an operator is the runtime's own: the result must not depend on
+     * --threads. */
     oq_session_options session;
-    const char *
-        checkpoint; /* state is saved here and taken up again; NULL: nowhere. Who has kept the result
-                             * removes the file. */
+    /* State is saved here and taken up again; NULL: nowhere. Who has kept the result removes the
+     * file. */
+    const char *checkpoint;
 } oq_cal_job;
 
-/* Runs the samples and finds the ranges. `out` is initialised by the call; release it after success. */
+/* Runs the samples and finds the ranges. `out` is initialised by the call; release it after
+ * success. */
 onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err);
 
 /*
- * A share of the samples. A histogram needs the extent of all samples: a share of a histogram method measures
- * all of them (`all`) and counts its own, unless `ranges` has the parts of a range pass, in which every share
- * measured its own (`range_only`).
+ * A share of the samples. A histogram needs the extent of all samples: a share of a histogram
+ * method measures all of them (`all`) and counts its own, unless `ranges` has the parts of a range
+ * pass, in which every share measured its own (`range_only`).
  */
 typedef struct oq_cal_part {
     uint64_t share, n_shares; /* the job's source gives these samples only */

@@ -1,19 +1,22 @@
 /*
- * collect.h — what is gathered about each tensor while the samples run, and how portions of it join.
+ * collect.h — what is gathered about each tensor while the samples run, and how portions of it
+ * join.
  *
- * A collector has one oq_tstat for each tensor. Samples come in *chunks*: normally all samples are one; with
- * `stride` a chunk is what one collect_data call of the reference gets. A chunk of a histogram method is
- * looked at twice, first for its extent, then, once the histogram is laid out, to count:
+ * A collector has one oq_tstat for each tensor. Samples come in *chunks*: normally all samples are
+ * one; with `stride` a chunk is what one collect_data call of the reference gets. A chunk of a
+ * histogram method is looked at twice, first for its extent, then, once the histogram is laid out,
+ * to count:
  *
  *     for each chunk
- *         oq_collect_seen for every tensor of every sample     (pass OQ_PASS_EXTENT)
- *         oq_collect_layout                                     histogram methods only, from here ...
- *         oq_collect_seen for every tensor of every sample     (pass OQ_PASS_COUNT)
- *         oq_collect_end_chunk                                  ... to here
+ *         oq_collect_seen for every tensor of every sample    (pass OQ_PASS_EXTENT)
+ *         oq_collect_layout                                   histogram methods only, from here
+ *         oq_collect_seen for every tensor of every sample    (pass OQ_PASS_COUNT)
+ *         oq_collect_end_chunk                                to here
  *
  * MinMax sees each sample once. Nothing here depends on the order of the samples, except where the
- * reference does (moving average, chunks): there one row a sample or chunk is kept with its number. So collectors
- * of different shares of the samples join (oq_collect_merge) to what one collector would hold, to the bit.
+ * reference does (moving average, chunks): there one row a sample or chunk is kept with its number.
+ * So collectors of different shares of the samples join (oq_collect_merge) to what one collector
+ * would hold, to the bit.
  */
 #ifndef OQ_CALIBRATE_COLLECT_H
 #define OQ_CALIBRATE_COLLECT_H
@@ -33,26 +36,26 @@ typedef struct oq_row {
 
 typedef struct oq_tstat {
     oq_str name;
-    oq_dtype type;       /* OQ_UNDEFINED until it was seen */
-    uint32_t rank;       /* per channel: axes the model declares, 0 when it does not say */
-    uint32_t alias;      /* not observed: gets the range of tensor number alias - 1; 0: observed */
-    uint64_t n_samples;  /* it was seen in so many */
+    oq_dtype type;      /* OQ_UNDEFINED until it was seen */
+    uint32_t rank;      /* per channel: axes the model declares, 0 when it does not say */
+    uint32_t alias;     /* not observed: gets the range of tensor number alias - 1; 0: observed */
+    uint64_t n_samples; /* it was seen in so many */
     /* MinMax */
-    size_t n_channels;   /* 1 unless per channel; 0 until seen */
-    float *lo, *hi;      /* by channel; NaN until a sample has a number */
+    size_t n_channels;       /* 1 unless per channel; 0 until seen */
+    float *lo, *hi;          /* by channel; NaN until a sample has a number */
     uint64_t *lo_at, *hi_at; /* the last sample with that value: decides the sign of a zero */
-    OQ_VEC(oq_row) rows; /* moving average: one a sample; stride: one a chunk */
+    OQ_VEC(oq_row) rows;     /* moving average: one a sample; stride: one a chunk */
     /* histogram methods */
-    oq_extent extent; /* of the chunk */
-    float min, max;   /* of all chunks so far; 0 when nothing finite was seen */
-    bool min_bare, max_bare; /* something finite was seen in the chunk that gave it */
+    oq_extent extent;                /* of the chunk */
+    float min, max;                  /* of all chunks so far; 0 when nothing finite was seen */
+    bool min_bare, max_bare;         /* something finite was seen in the chunk that gave it */
     uint64_t n_values, n_nan, n_inf; /* of all chunks so far */
-    float threshold;  /* half the width of hist, without the widening of an empty range */
+    float threshold; /* half the width of hist, without the widening of an empty range */
     bool has_hist;
-    oq_hist hist;     /* all chunks so far */
+    oq_hist hist; /* all chunks so far */
     bool has_next;
-    oq_hist next;     /* the chunk that is being counted */
-    size_t offset;    /* where hist's first bin lies in next */
+    oq_hist next;  /* the chunk that is being counted */
+    size_t offset; /* where hist's first bin lies in next */
     float next_threshold;
 } oq_tstat;
 
@@ -63,9 +66,9 @@ typedef struct oq_collector {
     oq_tstat *v;
     size_t n;
     oq_pass pass;
-    uint64_t sample;        /* number of the sample that runs */
-    size_t most_bins;       /* a histogram that would have more is refused */
-    float *convert;         /* float16 values as float32 */
+    uint64_t sample;  /* number of the sample that runs */
+    size_t most_bins; /* a histogram that would have more is refused */
+    float *convert;   /* float16 values as float32 */
     size_t convert_n;
     oq_hist_scratch scratch;
 } oq_collector;
@@ -91,8 +94,9 @@ onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err);
 /* Joins the chunk's histograms to what there was and makes ready for the next chunk. */
 onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);
 
-/* Adds what `other` has gathered: the same tensors and options, other samples. In a histogram method both must
- * stand at the same point: extents seen and nothing laid out, or the same layout counted. */
+/* Adds what `other` has gathered: the same tensors and options, other samples. In a histogram
+ * method both must stand at the same point: extents seen and nothing laid out, or the same
+ * layout counted. */
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err);
 
 /* The result. Nonfinite values that were left out are told as warnings. */

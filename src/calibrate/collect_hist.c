@@ -1,10 +1,10 @@
 /*
  * collect_hist.c — histograms of a chunk: where they lie, how they join with the chunks before.
  *
- * The first chunk of a tensor makes a histogram of num_bins bins: over [-t, t], where t is the greatest
- * magnitude (collect_value of the reference), or over the magnitudes themselves (collect_absolute_value).
- * Later chunks widen it by whole bins (merge_histogram) or by edges at the right. All is done in the
- * tensor's type, operation by operation, as numpy does it there.
+ * The first chunk of a tensor makes a histogram of num_bins bins: over [-t, t], where t is the
+ * greatest magnitude (collect_value of the reference), or over the magnitudes themselves
+ * (collect_absolute_value). Later chunks widen it by whole bins (merge_histogram) or by edges at
+ * the right. All is done in the tensor's type, operation by operation, as numpy does it there.
  */
 #include "calibrate/collect_int.h"
 #include "calibrate/method.h"

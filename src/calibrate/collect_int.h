@@ -14,7 +14,8 @@ static inline bool oq_cal_counts_abs(const oq_cal_options *o) {
     return o->method == OQ_CAL_PERCENTILE && o->symmetric;
 }
 
-/* More values than any run sees; sums stay far from overflow. A part that counts more is damaged. */
+/* More values than any run sees; sums stay far from overflow. A part that counts more is
+ * damaged. */
 #define OQ_HIST_MOST_VALUES ((uint64_t)1 << 52)
 /* Is what the histogram counts, with `more` added, within that? */
 bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more);

@@ -23,8 +23,8 @@ typedef int32_t v8i __attribute__((vector_size(32)));
 #define PICK(mask, b, a) ((v8f)(((mask) & (v8i)(b)) | (~(mask) & (v8i)(a))))
 /* x if it is strictly better than the best so far */
 #define LEAST(x, best) PICK((x) < (best), x, best)
-#define MOST(x, best) PICK((x) > (best), x, best)
-#define SPLAT(x) ((v8f){(x), (x), (x), (x), (x), (x), (x), (x)})
+#define MOST(x, best)  PICK((x) > (best), x, best)
+#define SPLAT(x)       ((v8f){(x), (x), (x), (x), (x), (x), (x), (x)})
 
 /* One value against the best so far: the new one only if it is strictly better. */
 INLINE float least(float a, float b) {
@@ -34,8 +34,8 @@ INLINE float most(float a, float b) {
     return b > a ? b : a;
 }
 
-/* The runtime sums up its lanes 0..3 with 4..7, then a packet of four that is left over, then lanes 0 with 2
- * and 1 with 3, then these two, then what is left. */
+/* The runtime sums up its lanes 0..3 with 4..7, then a packet of four that is left over, then
+ * lanes 0 with 2 and 1 with 3, then these two, then what is left. */
 #define FOLD(op, acc, v, n8, n, out)                                                               \
     do {                                                                                           \
         float r[4];                                                                                \
@@ -72,8 +72,8 @@ static void runtime_few(const float *v, size_t n, float *lo, float *hi) {
     *hi = b;
 }
 
-/* Four runs of blocks side by side hide the latency; joined in order they give what one run gives. Runs behind
- * the first start at +inf and -inf, which leaves their NaN out. */
+/* Four runs of blocks side by side hide the latency; joined in order they give what one run
+ * gives. Runs behind the first start at +inf and -inf, which leaves their NaN out. */
 #define RUNS 4
 
 #define RUNTIME_KERNEL(name, attribute, LESS, MORE)                                                \
@@ -120,7 +120,7 @@ INLINE void finite_body(const float *v, size_t n, float *lo, float *hi, float *l
     for (size_t i = 0; i < n8; i++) {
         const v8i x = (v8i)LOAD(v + 8 * i);
         const v8i key = x ^ ((x >> 31) & mask), mag = x & mask;
-        const v8i less = key < a, more = key > b, near = mag < c;
+        const v8i less = key<a, more = key> b, near = mag < c;
         a = (less & key) | (~less & a);
         b = (more & key) | (~more & b);
         c = (near & mag) | (~near & c);
@@ -154,7 +154,7 @@ static void finite_plain(const float *v, size_t n, float *lo, float *hi, float *
 #define HAVE_AVX2 1
 /* The instruction gives its second operand when they are equal or one is NaN: the rule wanted. */
 #define LEAST_AVX2(x, best) __builtin_ia32_minps256(x, best)
-#define MOST_AVX2(x, best) __builtin_ia32_maxps256(x, best)
+#define MOST_AVX2(x, best)  __builtin_ia32_maxps256(x, best)
 RUNTIME_KERNEL(runtime_avx2, __attribute__((target("avx2"))), LEAST_AVX2, MOST_AVX2)
 __attribute__((target("avx2"))) static void finite_avx2(const float *v, size_t n, float *lo,
                                                         float *hi, float *lo_abs) {

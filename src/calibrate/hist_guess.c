@@ -1,8 +1,8 @@
 /*
  * hist_guess.c — the vector part of histograms: one body, compiled for what a machine may have.
  *
- * The many values that lie exactly on an edge are zeros and those a Clip has cut off; the bins of zero and
- * of the end of the range are known beforehand, so these are not marked.
+ * The many values that lie exactly on an edge are zeros and those a Clip has cut off; the bins of
+ * zero and of the end of the range are known beforehand, so these are not marked.
  */
 #include "calibrate/hist_guess.h"
 
@@ -12,8 +12,9 @@ typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
-/* The same anywhere in memory. Vectors are read and written through these and have no address of their own:
- * gcc 12's address sanitizer does not align a frame to 64 bytes, and the store would fault. */
+/* The same anywhere in memory. Vectors are read and written through these and have no address of
+ * their own: gcc 12's address sanitizer does not align a frame to 64 bytes, and the store would
+ * fault. */
 typedef float v8f_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8i_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float v16f_at __attribute__((vector_size(64), aligned(4), may_alias));

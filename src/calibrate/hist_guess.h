@@ -8,11 +8,13 @@
 
 /* Values that are guessed in one go; they and their bins stay in the first-level cache. */
 #define OQ_HIST_PORTION 512
-/* Set in a bin whose value lies so near an edge that rounding could have put it on the wrong side, or outside
- * the range, or is NaN. The bin itself is then right or one off, or means nothing. */
+/* Set in a bin whose value lies so near an edge that rounding could have put it on the wrong
+ * side, or outside the range, or is NaN. The bin itself is then right or one off, or means
+ * nothing. */
 #define OQ_HIST_UNSURE INT32_MIN
 
-/* Fills the bins of n values (OQ_HIST_PORTION at most; bins behind the n-th may be written too). Returns how many are marked. */
+/* Fills the bins of n values (OQ_HIST_PORTION at most; bins behind the n-th may be written too).
+ * Returns how many are marked. */
 typedef size_t (*oq_hist_guess_fn)(const oq_hist *h, const float *v, size_t n,
                                    int32_t bin[OQ_HIST_PORTION]);
 

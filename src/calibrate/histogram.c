@@ -1,10 +1,10 @@
 /*
  * histogram.c — layout of histograms, and the kernels that fill them. See histogram.h.
  *
- * float32 goes in portions that stay in the first-level cache: guesses by vector arithmetic (hist_guess.c), then one
- * pass that corrects and counts. Values of neural networks repeat (zeros behind a
- * Relu), and adding to one counter again and again waits for the store before: four counters for each bin,
- * taken in turn, avoid that.
+ * float32 goes in portions that stay in the first-level cache: guesses by vector arithmetic
+ * (hist_guess.c), then one pass that corrects and counts. Values of neural networks repeat (zeros
+ * behind a Relu), and adding to one counter again and again waits for the store before: four
+ * counters for each bin, taken in turn, avoid that.
  */
 #include "calibrate/histogram.h"
 
@@ -56,9 +56,10 @@ static size_t search(const oq_hist *h, float x) {
 }
 
 /*
- * May bins be guessed by multiplication? In units of bins, with u = 2^-24: the product (x - first) x scale is wrong by
- * less than 4 u n, an edge by less than (2 + m / width) u n, where m is the greatest magnitude of
- * the range. Twice that is the distance from an edge below which a guess is looked at again.
+ * May bins be guessed by multiplication? In units of bins, with u = 2^-24: the product (x - first)
+ * x scale is wrong by less than 4 u n, an edge by less than (2 + m / width) u n, where m is the
+ * greatest magnitude of the range. Twice that is the distance from an edge below which a guess is
+ * looked at again.
  */
 static void plan_guess(oq_hist *h) {
     const float width = h->last - h->first, scale = (float)h->n_bins / width;
@@ -212,8 +213,8 @@ static void add_few(oq_hist *h, const float *v, size_t n) {
     }
 }
 
-/* Counters that are taken in turn lie side by side: the few bins that most values fall into share lines. At
- * most 2^32 - 1 values: they count in 32 bits. */
+/* Counters that are taken in turn lie side by side: the few bins that most values fall into
+ * share lines. At most 2^32 - 1 values: they count in 32 bits. */
 static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *counters) {
     const oq_hist_guess_fn guess = oq_hist_guess_best();
     int32_t bin[OQ_HIST_PORTION];

@@ -1,13 +1,14 @@
 /*
  * histogram.h — np.histogram of float32 and float16 values, streamed.
  *
- * A histogram is laid out once its range is known (oq_hist_uniform, or oq_hist_edges for edges that are
- * not evenly spaced) and then takes values in any portions and any order: counts are integers, so the
- * result depends on neither. numpy finds the bin of a value by arithmetic in the value's type and
- * corrects it by one step against the edges. With strictly rising float32 edges that is the bin whose edges
- * hold the value, so a guess by multiplication, corrected the same way, gives the same bin; where
- * this could fail (float16, ranges at the end of the float range, very many bins) numpy's own steps are
- * done. Where numpy refuses ("too many bins for data range") the same steps go on without it.
+ * A histogram is laid out once its range is known (oq_hist_uniform, or oq_hist_edges for edges that
+ * are not evenly spaced) and then takes values in any portions and any order: counts are integers,
+ * so the result depends on neither. numpy finds the bin of a value by arithmetic in the value's
+ * type and corrects it by one step against the edges. With strictly rising float32 edges that is
+ * the bin whose edges hold the value, so a guess by multiplication, corrected the same way, gives
+ * the same bin; where this could fail (float16, ranges at the end of the float range, very many
+ * bins) numpy's own steps are done. Where numpy refuses ("too many bins for data range") the same
+ * steps go on without it.
  */
 #ifndef OQ_CALIBRATE_HISTOGRAM_H
 #define OQ_CALIBRATE_HISTOGRAM_H
@@ -21,9 +22,9 @@
 
 typedef struct oq_hist {
     const onq_allocator *alloc;
-    oq_dtype type;    /* of the values and edges: OQ_FLOAT or OQ_FLOAT16 */
-    bool abs;         /* magnitudes are counted */
-    bool uniform;     /* np.histogram with a range; else with edges */
+    oq_dtype type; /* of the values and edges: OQ_FLOAT or OQ_FLOAT16 */
+    bool abs;      /* magnitudes are counted */
+    bool uniform;  /* np.histogram with a range; else with edges */
     size_t n_bins;
     float first, last; /* the range, values outside are not counted */
     float *edges;      /* n_bins + 1 */
@@ -34,7 +35,8 @@ typedef struct oq_hist {
     uint32_t *lut;     /* float16: bin of each bit pattern, or UINT32_MAX; NULL until needed */
 } oq_hist;
 
-/* Small histograms that adding uses; one for each thread that adds. Zeroed by the caller at first. */
+/* Small histograms that adding uses; one for each thread that adds. Zeroed by the caller at
+ * first. */
 typedef struct oq_hist_scratch {
     uint32_t *v;
     size_t n;

@@ -1,6 +1,6 @@
 /*
- * keep.c — see keep.h. Copies go one behind the other into large blocks; where the system has huge pages
- * it is asked for them, since most of the cost of fresh memory is its page faults.
+ * keep.c — see keep.h. Copies go one behind the other into large blocks; where the system has huge
+ * pages it is asked for them, since most of the cost of fresh memory is its page faults.
  */
 #include "calibrate/keep.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define BLOCK_BYTES ((size_t)64 << 20)
-#define HUGE_PAGE ((size_t)2 << 20)
+#define HUGE_PAGE   ((size_t)2 << 20)
 
 typedef struct oq_keep_block {
     struct oq_keep_block *next;

@@ -16,8 +16,8 @@ typedef OQ_VEC(oq_kept) oq_kept_list;
 
 typedef struct oq_keep {
     const onq_allocator *alloc;
-    oq_arena arena;       /* the lists */
-    oq_kept_list *lists;  /* by tensor */
+    oq_arena arena;      /* the lists */
+    oq_kept_list *lists; /* by tensor */
     size_t n_lists;
     struct oq_keep_block *blocks;
     uint64_t used, limit; /* bytes */
@@ -28,7 +28,8 @@ typedef struct oq_keep {
 onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, uint64_t limit,
                       onq_error *err);
 void oq_keep_release(oq_keep *k);
-/* Keeps a copy, or, when it does not fit any more (memory that cannot be had counts), gives up everything. */
+/* Keeps a copy, or, when it does not fit any more (memory that cannot be had counts), gives up
+ * everything. */
 void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d);
 /* Gives up. */
 void oq_keep_drop(oq_keep *k);

@@ -2,8 +2,8 @@
  * method.h — what a calibration method is: how it collects, and how it finds a range in the end.
  *
  * There are two ways to collect (collect.h): extents of each sample, folded (MinMax), and a
- * histogram over the range of all samples (the others). A histogram method only says what to make of the
- * histogram. To add a method: a row in method.def and a file with its struct.
+ * histogram over the range of all samples (the others). A histogram method only says what to make
+ * of the histogram. To add a method: a row in method.def and a file with its struct.
  */
 #ifndef OQ_CALIBRATE_METHOD_H
 #define OQ_CALIBRATE_METHOD_H
@@ -24,7 +24,8 @@ typedef struct oq_cal_class {
     bool symmetric;    /* default */
     /* Are the options possible? May be NULL. */
     onq_code (*check)(const oq_cal_options *o, onq_error *err);
-    /* Histogram methods: from the histogram of t (t->hist, t->lo, t->hi) to an answer. Runs on any thread. */
+    /* Histogram methods: from the histogram of t (t->hist, t->lo, t->hi) to an answer. Runs on
+     * any thread. */
     onq_code (*solve)(const oq_cal_options *o, const oq_tstat *t, const onq_allocator *a,
                       oq_cal_answer *out, onq_error *err);
     /* Puts the answer into a range of the result, in the reference's types. */

@@ -57,9 +57,10 @@ static const float log_q[6] = {1.000000000000000000000e+00f, 2.61267754307310923
                                2.453006071784736363091e+00f, 9.864942958519418960339e-01f,
                                1.546476374983906719538e-01f, 5.875095403124574342950e-03f};
 #define SQRT_HALF 0x1.6a09e6p-1f
-#define LN_2 0x1.62e430p-1f
+#define LN_2      0x1.62e430p-1f
 
-/* For positive normal x, to be scaled by 2^-shift: x = m 2^e with m in (sqrt(1/2), sqrt(2)], then a quotient of polynomials. */
+/* For positive normal x, to be scaled by 2^-shift: x = m 2^e with m in (sqrt(1/2), sqrt(2)],
+ * then a quotient of polynomials. */
 static inline __attribute__((always_inline)) float log_normal(float x, float shift) {
     int32_t bits;
     memcpy(&bits, &x, sizeof(bits));

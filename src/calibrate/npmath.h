@@ -1,9 +1,10 @@
 /*
  * npmath.h — numpy's arithmetic where its bits matter.
  *
- * Ranges must equal the reference's to the last bit, and the reference computes with numpy: sums are
- * pairwise, logarithms of float32 are numpy's own polynomial (the one its AVX2 and AVX-512 loops share), and
- * linspace rounds after each step. float16 is float32 arithmetic rounded after every operation.
+ * Ranges must equal the reference's to the last bit, and the reference computes with numpy: sums
+ * are pairwise, logarithms of float32 are numpy's own polynomial (the one its AVX2 and AVX-512
+ * loops share), and linspace rounds after each step. float16 is float32 arithmetic rounded after
+ * every operation.
  */
 #ifndef OQ_CALIBRATE_NPMATH_H
 #define OQ_CALIBRATE_NPMATH_H

@@ -1,7 +1,8 @@
 /*
  * partial.h — a collector as a file: shards, checkpoints and MPI ranks are all this.
  *
- * Little-endian, no padding. Every count is compared with the bytes that are left before it is used.
+ * Little-endian, no padding. Every count is compared with the bytes that are left before it is
+ * used.
  *
  *    0  "ONQPART1"
  *    8  u32 CRC-32 of everything from byte 12 on
@@ -16,7 +17,7 @@
  *           others: f32 lo, hi, lo_abs, u64 count, n_nan, n_inf                 the chunk's extent
  *                   f32 min, max, u8 min_bare, max_bare, u64 n_values, n_nan, n_inf, f32 threshold
  *                   u8 has_hist; f32 edges[], u64 counts[] behind a u32 number of bins
- *                   u8 has_next; u64 counts[] behind a u32 number of bins       (layout: from the extent)
+ *                   u8 has_next; u64 counts[] behind a u32 number of bins       (from the extent)
  *
  * Parts of one job join when options, tensors, model and total agree and every share is there once.
  */
@@ -34,9 +35,9 @@ typedef enum oq_stage {
 
 typedef struct oq_partial_meta {
     oq_stage stage;
-    uint64_t share, n_shares;      /* of 1 when not sharded */
-    uint64_t total;                /* samples of the whole job */
-    uint64_t base, next;           /* checkpoints: first sample of the chunk, next sample to run */
+    uint64_t share, n_shares; /* of 1 when not sharded */
+    uint64_t total;           /* samples of the whole job */
+    uint64_t base, next;      /* checkpoints: first sample of the chunk, next sample to run */
     uint64_t model_size;
     uint32_t model_crc;
 } oq_partial_meta;

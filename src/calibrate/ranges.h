@@ -1,9 +1,10 @@
 /*
  * ranges.h — the result of calibration: for each tensor its range and what else the method keeps.
  *
- * It is the reference's TensorsData. A number keeps the element type it has there (float32 or float16,
- * int64 for counts) and whether it is an array or a bare numpy scalar, because both show in the cache
- * file and in the arithmetic that follows (the quantizer computes scales in that type):
+ * It is the reference's TensorsData. A number keeps the element type it has there (float32 or
+ * float16, int64 for counts) and whether it is an array or a bare numpy scalar, because both show
+ * in the cache file and in the arithmetic that follows (the quantizer computes scales in that
+ * type):
  *
  *   method        attributes, in the order of the file
  *   MinMax        lowest[n], highest[n]            arrays of 1, or of one element a channel
@@ -11,9 +12,10 @@
  *   Percentile    lowest, highest, hist, bins      (the reference keeps the first two counts here)
  *   Distribution  avg, std, hist[k], hist_edges[k+1], lowest, highest
  *
- * The cache file is what save_tensors_data writes and load_tensors_data reads: Python's JSON, which has
- * NaN, Infinity and -Infinity as bare words. A bare number of a float attribute reads back as float32,
- * as there (so a float16 range of a histogram method does not keep its type through a file).
+ * The cache file is what save_tensors_data writes and load_tensors_data reads: Python's JSON, which
+ * has NaN, Infinity and -Infinity as bare words. A bare number of a float attribute reads back as
+ * float32, as there (so a float16 range of a histogram method does not keep its type through a
+ * file).
  *
  * Needs no engine. Everything lives in the arena inside; names are copied.
  */
@@ -66,9 +68,9 @@ typedef struct oq_range {
 typedef struct oq_ranges {
     oq_arena arena;
     oq_cal_method method;
-    bool smooth_quant;        /* the file's flag */
-    OQ_VEC(oq_range *) all;   /* in order; addresses stay */
-    oq_map map;               /* name -> index in all */
+    bool smooth_quant;      /* the file's flag */
+    OQ_VEC(oq_range *) all; /* in order; addresses stay */
+    oq_map map;             /* name -> index in all */
 } oq_ranges;
 
 void oq_ranges_init(oq_ranges *r, const onq_allocator *alloc, oq_cal_method method);
@@ -78,8 +80,8 @@ void oq_ranges_release(oq_ranges *r);
 oq_range *oq_ranges_find(const oq_ranges *r, oq_str name);
 /* Finds or adds (empty); NULL when out of memory. The name is copied. */
 oq_range *oq_ranges_add(oq_ranges *r, oq_str name);
-/* Makes `name` (existing or new) an alias of the values of `from`, as the reference does for the input of
- * a Relu or Clip that goes away: the values are shared, later changes are not. */
+/* Makes `name` (existing or new) an alias of the values of `from`, as the reference does for the
+ * input of a Relu or Clip that goes away: the values are shared, later changes are not. */
 bool oq_ranges_copy(oq_ranges *r, oq_str name, const oq_range *from);
 
 /* Makes an attribute: n numbers, zeroed. scalar: rank 0, n is 1. False when out of memory. */
@@ -90,8 +92,8 @@ bool oq_num_make_one(oq_arena *a, oq_num *x, oq_dtype type, bool bare, double v)
 /* The range as two doubles; false when an attribute is absent or has not exactly one element. */
 bool oq_range_pair(const oq_range *r, double *lowest, double *highest);
 
-/* Reads a cache. Unlike the reference it says what is wrong, and where. r is initialised by the call
- * (release it after success). */
+/* Reads a cache. Unlike the reference it says what is wrong, and where. r is initialised by the
+ * call (release it after success). */
 onq_code oq_ranges_load(oq_ranges *r, const onq_env *env, const char *path, onq_error *err);
 /* The same from text; `where` names it in errors. */
 onq_code oq_ranges_parse(oq_ranges *r, const onq_allocator *alloc, const char *where, oq_str text,

@@ -1,9 +1,10 @@
 /*
  * ranges_json.c — the reference's calibration cache, both ways. See ranges.h.
  *
- * Writing gives the bytes of Python's json.dump: ", " and ": ", ASCII only, NaN and Infinity as bare
- * words. Reading goes over the two outer objects by itself and gives jansson one tensor at a time, so that
- * a cache of any size needs the memory of its largest tensor; bare words become texts before.
+ * Writing gives the bytes of Python's json.dump: ", " and ": ", ASCII only, NaN and Infinity as
+ * bare words. Reading goes over the two outer objects by itself and gives jansson one tensor at a
+ * time, so that a cache of any size needs the memory of its largest tensor; bare words become texts
+ * before.
  */
 #include "calibrate/ranges.h"
 

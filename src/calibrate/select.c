@@ -1,15 +1,18 @@
 /*
- * select.c — select_tensors_to_calibrate: float tensors at nodes of the main graph, and on demand of those inside.
+ * select.c — select_tensors_to_calibrate: float tensors at nodes of the main graph, and on demand
+ * of those inside.
  *
- * A tensor that is another one in a new shape or order (Reshape, Transpose, ...) holds the same values: it is not observed but
- * gets the other's range. For MinMax the order must be the same too, since with NaN the result depends on it.
+ * A tensor that is another one in a new shape or order (Reshape, Transpose, ...) holds the same
+ * values: it is not observed but gets the other's range. For MinMax the order must be the same too,
+ * since with NaN the result depends on it.
  *
- * With `fast`, a tensor whose only use is a Relu or Clip is not observed: the quantizer gives it the range of
- * the Relu's or Clip's output anyway (adjust_tensor_ranges), and the runtime can fuse the two nodes.
+ * With `fast`, a tensor whose only use is a Relu or Clip is not observed: the quantizer gives it
+ * the range of the Relu's or Clip's output anyway (adjust_tensor_ranges), and the runtime can fuse
+ * the two nodes.
  *
- * Outputs of Constant nodes count as tensors in the reference. They are not observed: behind an observer they
- * would be constants no more, and the runtime would take other kernels (a MatMul packs its weights
- * beforehand only when they are constant).
+ * Outputs of Constant nodes count as tensors in the reference. They are not observed: behind an
+ * observer they would be constants no more, and the runtime would take other kernels (a MatMul
+ * packs its weights beforehand only when they are constant).
  */
 #include "calibrate/select.h"
 

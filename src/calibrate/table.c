@@ -1,8 +1,8 @@
 /*
  * table.c — see table.h.
  *
- * A flatbuffer is built from its end to its beginning; here it grows in a buffer of reversed bytes that is
- * turned round last. Offsets are distances from the end, as in every flatbuffers library.
+ * A flatbuffer is built from its end to its beginning; here it grows in a buffer of reversed bytes
+ * that is turned round last. Offsets are distances from the end, as in every flatbuffers library.
  */
 #include "calibrate/table.h"
 

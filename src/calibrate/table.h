@@ -1,9 +1,9 @@
 /*
  * table.h — TensorRT's calibration tables, as write_calibration_table writes them.
  *
- * Three files in a folder: calibration.json (the ranges, as in the cache), calibration.cache (a line of name
- * and greatest value for each tensor, sorted by name) and calibration.flatbuffers (the same pairs, in the layout
- * the reference's flatbuffers library gives them, byte for byte).
+ * Three files in a folder: calibration.json (the ranges, as in the cache), calibration.cache (a
+ * line of name and greatest value for each tensor, sorted by name) and calibration.flatbuffers (the
+ * same pairs, in the layout the reference's flatbuffers library gives them, byte for byte).
  */
 #ifndef OQ_CALIBRATE_TABLE_H
 #define OQ_CALIBRATE_TABLE_H
@@ -12,8 +12,8 @@
 
 #define OQ_TABLE_FILES 3
 
-/* Opens and fills the three outputs; the caller commits them together with the rest, or aborts them. The
- * folder is made when it is not there. ONQ_E_UNSUPPORTED for ranges by channel. */
+/* Opens and fills the three outputs; the caller commits them together with the rest, or aborts
+ * them. The folder is made when it is not there. ONQ_E_UNSUPPORTED for ranges by channel. */
 onq_code oq_table_write(const oq_ranges *r, const onq_env *env, const char *folder,
                         oq_out outs[OQ_TABLE_FILES], onq_error *err);
 

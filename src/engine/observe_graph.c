@@ -159,8 +159,9 @@ static onq_code observe_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error 
         for (size_t k = 0; k < n->output.n; k++)
             OQ_TRY(observe_made(o, g, &n->output.v[k], o->beside ? &beside : &all, err));
     }
-    /* The runtime starts with the last node that nothing reads and what that needs. In this order an observer
-     * runs as soon as its tensor is there, and the tensor need not live until the end. */
+    /* The runtime starts with the last node that nothing reads and what that needs. In this
+     * order an observer runs as soon as its tensor is there, and the tensor need not live until
+     * the end. */
     while (beside.n > 0)
         if (!OQ_PUSH(o->arena, &all, beside.v[--beside.n]))
             return oq_fail_nomem(err);

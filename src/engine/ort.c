@@ -146,18 +146,19 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
     OQ_TRY(oq_ort_check(api, api->SetSessionGraphOptimizationLevel(o, (int)so->level), err,
                         "optimisation level"));
     if (so->no_spinning)
-        OQ_TRY(oq_ort_check(
-            api, api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"), err,
-            "options"));
+        OQ_TRY(oq_ort_check(api,
+                            api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"),
+                            err, "options"));
     if (so->no_memory_reuse) {
         OQ_TRY(oq_ort_check(api, api->DisableCpuMemArena(o), err, "options"));
         OQ_TRY(oq_ort_check(api, api->DisableMemPattern(o), err, "options"));
     }
-    /* Observers run on one thread. The others would spin meanwhile, and take the time of who has work. */
+    /* Observers run on one thread. The others would spin meanwhile, and take the time of who has
+     * work. */
     if (so->observer != NULL)
-        OQ_TRY(oq_ort_check(
-            api, api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"), err,
-            "options"));
+        OQ_TRY(oq_ort_check(api,
+                            api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"),
+                            err, "options"));
     if (so->save_optimized != NULL)
         OQ_TRY(oq_ort_check(api, api->SetOptimizedModelFilePath(o, so->save_optimized), err,
                             "optimised model '%s'", so->save_optimized));

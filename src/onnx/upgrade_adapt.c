@@ -251,7 +251,8 @@ UP_ADAPTER(pad_inputs) {
     if (oq_str_is(oq_attr_str(n, "mode", "constant"), "constant"))
         OQ_TRY(number_to_input(u, g, n, (double)oq_attr_float(n, "value", 0), float_type_of(g, n),
                                err));
-    oq_attr_remove(n, "value"); /* the converter leaves it in the other modes, which does not load */
+    oq_attr_remove(n,
+                   "value"); /* the converter leaves it in the other modes, which does not load */
     return ONQ_OK;
 }
 

@@ -150,8 +150,9 @@ onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool 
     return ONQ_OK;
 }
 
-/* Small external tensors come into the model, as in the reference, which writes a raised model anew before it infers
- * types: a Reshape whose shape is external has a type then. Python counts 33 bytes around the numbers. */
+/* Small external tensors come into the model, as in the reference, which writes a raised model
+ * anew before it infers types: a Reshape whose shape is external has a type then. Python counts
+ * 33 bytes around the numbers. */
 static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_model *m = ctx;
     (void)owner;

@@ -336,8 +336,9 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     return oq_qo_emit(q, dq, err);
 }
 
-/* What an inner graph reads from outside must exist as float. A constant does: it stays where it is, unless training
- * rounded it. (A name that the graph defines itself may be dequantized too: that harms nothing.) */
+/* What an inner graph reads from outside must exist as float. A constant does: it stays where it
+ * is, unless training rounded it. (A name that the graph defines itself may be dequantized too:
+ * that harms nothing.) */
 static onq_code dequantize_outer(oq_qoper *q, oq_str name, onq_error *err) {
     if (oq_qo_init(q, name) != NULL && !oq_qo_config(q)->trained)
         return ONQ_OK;

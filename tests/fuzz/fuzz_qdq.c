@@ -1,6 +1,6 @@
 /*
- * fuzz_qdq.c — a valid model stays valid when it is quantized with QDQ pairs, or the quantization is
- * refused with a reason. The first byte of the input chooses the options, the rest is the model.
+ * fuzz_qdq.c — a valid model stays valid when it is quantized with QDQ pairs, or the quantization
+ * is refused with a reason. The first byte of the input chooses the options, the rest is the model.
  */
 #include "quantize/opset.h"
 #include "quantize/qdq.h"

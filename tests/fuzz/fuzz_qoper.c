@@ -1,7 +1,7 @@
 /*
- * fuzz_qoper.c — a valid model stays valid when it is quantized with QLinear or integer operators, or
- * the quantization is refused with a reason. The first byte of the input chooses the options, the
- * rest is the model.
+ * fuzz_qoper.c — a valid model stays valid when it is quantized with QLinear or integer operators,
+ * or the quantization is refused with a reason. The first byte of the input chooses the options,
+ * the rest is the model.
  */
 #include "quantize/opset.h"
 #include "quantize/qoper.h"

@@ -1,6 +1,6 @@
 /*
- * quantize_walk.h — what the fuzz targets of the quantizers share: ranges for every tensor, and a model that must be valid
- * when it is quantized.
+ * quantize_walk.h — what the fuzz targets of the quantizers share: ranges for every tensor, and a
+ * model that must be valid when it is quantized.
  */
 #ifndef QUANTIZE_WALK_H
 #define QUANTIZE_WALK_H

@@ -4,9 +4,9 @@
  *
  *     infer_shapes [--plain] [--data_prop] [--auto_merge] [--guess] [--write FOLDER] MODEL...
  *
- * {"file": ..., "ms": time, "graphs": [{name: [kind, elem_type, [dims] or null]}], "no_rule":
- * ["domain::Type"],
- *  "full": n, "partial": n, "none": n}, or {"file": ..., "error": text}. Graphs come in the order of
+ * {"file": ..., "ms": time, "graphs": [{name: [kind, elem_type, [dims] or null]}],
+ * "no_rule": ["domain::Type"], "full": n, "partial": n, "none": n}, or
+ * {"file": ..., "error": text}. Graphs come in the order of
  * oq_walk_graphs, outermost first; a dimension is a number, a text, or null. With --write the
  * results are written into FOLDER/<number>.onnx too.
  */

@@ -84,8 +84,12 @@ void oq_cval_put_real(oq_fold *c, size_t i, double x) {
     const float f = (float)x;
     uint16_t h;
     switch (c->out.dt) {
-    case OQ_FLOAT: memcpy(p, &f, sizeof(f)); break;
-    case OQ_DOUBLE: memcpy(p, &x, sizeof(x)); break;
+    case OQ_FLOAT:
+        memcpy(p, &f, sizeof(f));
+        break;
+    case OQ_DOUBLE:
+        memcpy(p, &x, sizeof(x));
+        break;
     case OQ_FLOAT16:
         h = oq_f64_to_f16(x);
         memcpy(p, &h, sizeof(h));

@@ -1,5 +1,6 @@
-/* test_debug_calls.c — the calls for debugging, by hand-made models: what they give, what they refuse, and what
- * happens when memory ends. Collecting needs a runtime and is tested in tests/parity. */
+/* test_debug_calls.c — the calls for debugging, by hand-made models: what they give, what they
+ * refuse, and what happens when memory ends. Collecting needs a runtime and is tested in
+ * tests/parity. */
 #include "build_model.h"
 #include "flaky_alloc.h"
 #include "onnx/model.h"

@@ -5,8 +5,8 @@
  * and for encoding every value itself, every middle between two neighbours and the floats right
  * beside it.
  *
- *     unit_base_test_real KIND    float32 (float64 for f64_f16) from standard input, codes as uint16 to
- *                                 standard output; or the reverse for KINDs that end in _f32
+ *     unit_base_test_real KIND    float32 (float64 for f64_f16) from standard input, codes as
+ *                                 uint16 to standard output; the reverse for KINDs that end in _f32
  *
  * The last form serves the parity test, which compares with numpy, ml_dtypes and onnx.
  */

@@ -1,5 +1,6 @@
 /*
- * test_calibrate.c — whole jobs over a fake engine: memory, shares, checkpoints and faults need no runtime.
+ * test_calibrate.c — whole jobs over a fake engine: memory, shares, checkpoints and faults need no
+ * runtime.
  */
 #include "calibrate/calibrate.h"
 
@@ -63,8 +64,10 @@ static void rig_begin(rig *g, const onq_allocator *a) {
     oq_cal_defaults(&g->o, OQ_CAL_MINMAX);
 }
 
-static onq_code rig_source(rig *g, uint64_t share, uint64_t n_shares, oq_source **out, onq_error *err) {
-    const oq_source_options so = {.model = g->b.m, .share = share, .n_shares = n_shares, .no_thread = true};
+static onq_code rig_source(rig *g, uint64_t share, uint64_t n_shares, oq_source **out,
+                           onq_error *err) {
+    const oq_source_options so = {
+        .model = g->b.m, .share = share, .n_shares = n_shares, .no_thread = true};
     return oq_source_open_callback(g->b.env, &so, give, g, SAMPLES, out, err);
 }
 
@@ -225,7 +228,8 @@ static void bad_options(void **state) {
     rig_end(&g);
 }
 
-/* A run that fails at any sample of any pass goes on from its checkpoint and ends with the same result. */
+/* A run that fails at any sample of any pass goes on from its checkpoint and ends with the same
+ * result. */
 static void checkpoint_resumes(void **state) {
     scratch *s = *state;
     const char *path = scratch_path(s, "state");
@@ -310,8 +314,9 @@ static void parts(void **state) {
                                               .range_only = only == 1,
                                               .ranges = ranges,
                                               .n_ranges = round == 1 && only == 0 ? 2 : 0};
-                    assert_ok(oq_calibrate_part(&job, &part, only == 1 ? ranges[k] : paths[k], &err),
-                              err);
+                    assert_ok(
+                        oq_calibrate_part(&job, &part, only == 1 ? ranges[k] : paths[k], &err),
+                        err);
                     oq_source_close(own);
                 }
             assert_ok(oq_calibrate_join(g.b.env, paths, 2, &r, &err), err);

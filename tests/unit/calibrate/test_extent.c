@@ -99,8 +99,9 @@ static void merges(void **state) {
     srand(3);
     for (int round = 0; round < 100; round++) {
         for (size_t i = 0; i < 5000; i++)
-            v[i] = rand() % 9 == 0 ? (rand() % 2 ? 0.0f : -0.0f)
-                                   : ((float)rand() - (float)(round % 3) * (float)RAND_MAX / 2) / 1e6f;
+            v[i] = rand() % 9 == 0
+                       ? (rand() % 2 ? 0.0f : -0.0f)
+                       : ((float)rand() - (float)(round % 3) * (float)RAND_MAX / 2) / 1e6f;
         oq_extent whole = OQ_EXTENT_NONE, joined = OQ_EXTENT_NONE;
         oq_extent_add(&whole, v, 5000);
         for (size_t at = 5000; at > 0;) {

@@ -47,8 +47,10 @@ static void sums(void **state) {
 
 static void logarithms(void **state) {
     (void)state;
-    static const float x[] = {1.0f, 2.0f, 0.5f, 0.7071068f, 3.1f, 1e-3f, 123456.0f, 1e-40f, 3e38f, 0.999999f};
-    static const uint32_t want[] = {0x00000000, 0x3f317218, 0xbf317218, 0xbeb17215, 0x3f90d1c8, 0xc0dd0c55, 0x413b9408, 0xc2b834f2, 0x42b13196, 0xb5880004};
+    static const float x[] = {1.0f,  2.0f,      0.5f,   0.7071068f, 3.1f,
+                              1e-3f, 123456.0f, 1e-40f, 3e38f,      0.999999f};
+    static const uint32_t want[] = {0x00000000, 0x3f317218, 0xbf317218, 0xbeb17215, 0x3f90d1c8,
+                                    0xc0dd0c55, 0x413b9408, 0xc2b834f2, 0x42b13196, 0xb5880004};
     float v[OQ_COUNT(x)];
     memcpy(v, x, sizeof v);
     oq_np_log_f32_n(v, OQ_COUNT(v));
@@ -71,8 +73,10 @@ static void logarithms(void **state) {
 
 static void spaced(void **state) {
     (void)state;
-    static const uint32_t f32[] = {0xbfa66666, 0xbf3a83a7, 0xbe20ea08, 0x3ed41d48, 0x3f7c57c8, 0x3fc75076, 0x40083a85, 0x402ccccd};
-    static const uint32_t f16[] = {0xbfa66000, 0xbf3a8000, 0xbe210000, 0x3ed40000, 0x3f7c4000, 0x3fc72000, 0x40084000, 0x402cc000};
+    static const uint32_t f32[] = {0xbfa66666, 0xbf3a83a7, 0xbe20ea08, 0x3ed41d48,
+                                   0x3f7c57c8, 0x3fc75076, 0x40083a85, 0x402ccccd};
+    static const uint32_t f16[] = {0xbfa66000, 0xbf3a8000, 0xbe210000, 0x3ed40000,
+                                   0x3f7c4000, 0x3fc72000, 0x40084000, 0x402cc000};
     float v[8];
     oq_np_linspace(OQ_FLOAT, -1.3f, 2.7f, 7, v);
     for (size_t i = 0; i < 8; i++)

@@ -1,5 +1,6 @@
 /*
- * test_partial.c — collectors: shares in any order join to the whole, parts survive a file, damaged parts are refused.
+ * test_partial.c — collectors: shares in any order join to the whole, parts survive a file, damaged
+ * parts are refused.
  */
 #include "calibrate/partial.h"
 
@@ -14,7 +15,7 @@
 #include <zlib.h>
 
 #define SAMPLES 12
-#define VALUES 500
+#define VALUES  500
 
 static onq_env *env;
 static float data[SAMPLES][2][VALUES];
@@ -27,7 +28,8 @@ static int setup(void **state) {
     for (size_t k = 0; k < SAMPLES; k++)
         for (size_t t = 0; t < 2; t++)
             for (size_t i = 0; i < VALUES; i++)
-                data[k][t][i] = (float)(rand() - RAND_MAX / 2) / (float)RAND_MAX * (float)(k % 5 + 1);
+                data[k][t][i] =
+                    (float)(rand() - RAND_MAX / 2) / (float)RAND_MAX * (float)(k % 5 + 1);
     *state = &s;
     return 0;
 }
@@ -92,9 +94,9 @@ static oq_str result(oq_collector *c, scratch *s, oq_arena *a) {
 
 static oq_cal_options option_set(int i) {
     oq_cal_options o;
-    static const oq_cal_method methods[] = {OQ_CAL_MINMAX,     OQ_CAL_MINMAX,     OQ_CAL_MINMAX,
-                                            OQ_CAL_ENTROPY,    OQ_CAL_PERCENTILE, OQ_CAL_PERCENTILE,
-                                            OQ_CAL_DISTRIBUTION};
+    static const oq_cal_method methods[] = {
+        OQ_CAL_MINMAX,     OQ_CAL_MINMAX,     OQ_CAL_MINMAX,      OQ_CAL_ENTROPY,
+        OQ_CAL_PERCENTILE, OQ_CAL_PERCENTILE, OQ_CAL_DISTRIBUTION};
     oq_cal_defaults(&o, methods[i]);
     o.moving_average = i == 1;
     o.per_channel = i == 2;
@@ -129,7 +131,8 @@ static void shares_join(void **state) {
         run_share(&whole, &o, 0, 1);
         const oq_str want = result(&whole, s, &a);
         oq_collect_release(&whole);
-        /* 5 shares, one of them empty when there are more shares than samples; joined in any order */
+        /* 5 shares, one of them empty when there are more shares than samples; joined in any
+         * order */
         for (size_t n = 2; n <= 13; n += 11) {
             const char *paths[13];
             for (size_t k = 0; k < n; k++) {
@@ -247,8 +250,8 @@ static void do_not_join(void **state) {
                  "one of 2 shards, 1 parts");
 }
 
-/* Every prefix and every flipped byte is refused; with the checksum made right again it may be read,
- * but never past its end (the sanitizers watch). */
+/* Every prefix and every flipped byte is refused; with the checksum made right again it may be
+ * read, but never past its end (the sanitizers watch). */
 static void damaged(void **state) {
     scratch *s = *state;
     oq_cal_options o = option_set(3);

@@ -1,6 +1,6 @@
 /*
- * test_ranges.c — the cache file: what the reference writes is read, what is read is written again the same,
- * and what is no cache is refused by name.
+ * test_ranges.c — the cache file: what the reference writes is read, what is read is written again
+ * the same, and what is no cache is refused by name.
  */
 #include "calibrate/ranges.h"
 
@@ -23,25 +23,55 @@
 /* As save_tensors_data wrote them. */
 static const char *const files[] = {
     CACHE("", "MinMax"),
-    CACHE("\"x\": {\"lowest\": " ARRAY("[-6.949631214141846]", "float32") ", \"highest\": " ARRAY(
-              "[4.0]", "float32") ", \"CLS\": \"TensorData\"}, \"\\u00e4\\\"\\\\\\n\\ud83d\\ude00\": "
-                                  "{\"lowest\": " ARRAY("[NaN, -Infinity, -0.0, 9.999999747378752e-06, 1.0000000272564224e+16]",
-                                                        "float32") ", \"highest\": "
-              ARRAY("[Infinity, 3.4028234663852886e+38, 1.401298464324817e-45, 0.10000000149011612, 123456.0]",
-                    "float32") ", \"CLS\": \"TensorData\"}",
-          "MinMax"),
-    CACHE("\"h\": {\"avg\": " ARRAY("-1.5", "float16") ", \"std\": " ARRAY(
-              "3.919853925704956", "float32") ", \"hist\": " ARRAY("[1, 0, 9007199254740993]",
-                                                                   "int64") ", \"hist_edges\": "
-              ARRAY("[-2.0, -1.0, 0.5, 2.0]", "float32") ", \"lowest\": " ARRAY("-2.0", "float32")
-              ", \"highest\": " ARRAY("2.0", "float32") ", \"CLS\": \"TensorData\"}",
-          "Distribution"),
+    CACHE(
+        "\"x\": {\"lowest\": " ARRAY("[-6.949631214141846]", "float32") ", \"highest\": " ARRAY(
+            "[4.0]",
+            "float32") ", \"CLS\": \"TensorData\"}, \"\\u00e4\\\"\\\\\\n\\ud83d\\ude00\": "
+                       "{\"lowest\": " ARRAY(
+                           "[NaN, -Infinity, -0.0, 9.999999747378752e-06, 1.0000000272564224e+16]",
+                           "float32") ", \"highest\": " ARRAY("[Infinity, 3.4028234663852886e+38, "
+                                                              "1.401298464324817e-45, "
+                                                              "0.10000000149011612, 123456.0]",
+                                                              "float32") ", \"CLS\": "
+                                                                         "\"TensorData\"}",
+        "MinMax"),
+    CACHE(
+        "\"h\": {\"avg\": " ARRAY("-1.5", "float16") ", \"std\": " ARRAY(
+            "3.919853925704956",
+            "floa"
+            "t32") ", \"hist\": " ARRAY("[1, 0, 9007199254740993]",
+                                        "int64") ", \"hist_edges\": " ARRAY("[-2.0, -1.0, 0.5, "
+                                                                            "2.0]",
+                                                                            "float32") ", "
+                                                                                       "\"lowest\":"
+                                                                                       " " ARRAY("-"
+                                                                                                 "2"
+                                                                                                 "."
+                                                                                                 "0",
+                                                                                                 "f"
+                                                                                                 "l"
+                                                                                                 "o"
+                                                                                                 "a"
+                                                                                                 "t"
+                                                                                                 "3"
+                                                                                                 "2") ", "
+                                                                                                      "\"hig"
+                                                                                                      "hest"
+                                                                                                      "\":"
+                                                                                                      " " ARRAY(
+                                                                                                          "2.0",
+                                                                                                          "float32") ", \"CLS\": \"TensorData\"}",
+        "Distribution"),
     CACHE("\"p\": {\"lowest\": " ARRAY("-1.0", "float32") ", \"highest\": " ARRAY(
               "2.5", "float32") ", \"hist\": 163093, \"bins\": 87, \"CLS\": \"TensorData\"}",
           "Percentile"),
     CACHE("\"e\": {\"lowest\": " ARRAY("-1.0", "float32") ", \"highest\": " ARRAY(
-              "2.5", "float32") ", \"hist\": " ARRAY("[3, 4]", "int64") ", \"bins\": "
-              ARRAY("[-2.0, 0.0, 2.0]", "float32") ", \"CLS\": \"TensorData\"}",
+              "2.5",
+              "float32") ", \"hist\": " ARRAY("[3, 4]",
+                                              "int64") ", \"bins\": " ARRAY("[-2.0, 0.0, 2.0]",
+                                                                            "float32") ", \"CLS\": "
+                                                                                       "\"TensorDat"
+                                                                                       "a\"}",
           "Entropy"),
 };
 
@@ -105,7 +135,8 @@ static void bare_numbers(void **state) {
     (void)state;
     onq_error err = ONQ_ERROR_INIT;
     oq_ranges r;
-    const char *text = CACHE("\"e\": {\"lowest\": -1, \"highest\": 0.1, \"hist\": 3, \"bins\": 4}", "Entropy");
+    const char *text =
+        CACHE("\"e\": {\"lowest\": -1, \"highest\": 0.1, \"hist\": 3, \"bins\": 4}", "Entropy");
     assert_ok(oq_ranges_parse(&r, oq_alloc_default(), "x", oq_str_of(text), &err), err);
     const oq_range *t = oq_ranges_find(&r, OQ_S("e"));
     assert_int_equal(t->lowest.type, OQ_FLOAT);
@@ -136,18 +167,21 @@ static void refused(void **state) {
         {CACHE("\"x\": {\"height\": 3}", "MinMax"), ONQ_E_INVALID, "'height' is not known"},
         {CACHE("\"x\": {\"lowest\": \"low\"}", "MinMax"), ONQ_E_INVALID, "'lowest' is no number"},
         {CACHE("\"x\": {\"lowest\": {}}", "MinMax"), ONQ_E_INVALID, "numpy.array"},
-        {CACHE("\"x\": {\"lowest\": " ARRAY("[1.0]", "float64") "}", "MinMax"), ONQ_E_INVALID, "float64"},
+        {CACHE("\"x\": {\"lowest\": " ARRAY("[1.0]", "float64") "}", "MinMax"), ONQ_E_INVALID,
+         "float64"},
         {CACHE("\"x\": {\"lowest\": " ARRAY("[1]", "int64") "}", "MinMax"), ONQ_E_INVALID, "int64"},
         {CACHE("\"x\": {\"lowest\": " ARRAY("[[1.0]]", "float32") "}", "MinMax"), ONQ_E_INVALID,
          "no number"},
-        {CACHE("\"x\": {\"hist\": " ARRAY("[1.5]", "int64") "}", "Entropy"), ONQ_E_INVALID, "no number"},
+        {CACHE("\"x\": {\"hist\": " ARRAY("[1.5]", "int64") "}", "Entropy"), ONQ_E_INVALID,
+         "no number"},
         {CACHE("\"x\": {\"lowest\": nan}", "MinMax"), ONQ_E_CONFIG, "tensor 'x'"},
     };
     for (size_t i = 0; i < OQ_COUNT(bad); i++) {
         onq_error err = ONQ_ERROR_INIT;
         oq_ranges r;
-        assert_fails(oq_ranges_parse(&r, oq_alloc_default(), "c.json", oq_str_of(bad[i].text), &err),
-                     bad[i].code, err, bad[i].says);
+        assert_fails(
+            oq_ranges_parse(&r, oq_alloc_default(), "c.json", oq_str_of(bad[i].text), &err),
+            bad[i].code, err, bad[i].says);
         assert_non_null(strstr(err.text, "c.json"));
     }
 }

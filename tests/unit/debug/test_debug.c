@@ -1,5 +1,6 @@
 /*
- * test_debug.c — sums, matching, weights, ranking and the page, on small models made by hand; no runtime is needed.
+ * test_debug.c — sums, matching, weights, ranking and the page, on small models made by hand; no
+ * runtime is needed.
  */
 #include "debug/debug.h"
 #include "debug/search.h"
@@ -77,7 +78,8 @@ static void float_model(bm *b, const onq_allocator *a, const char *weight) {
     bm_node(b, "Relu", "relu", "t", "y", "");
 }
 
-/* The values bm_weight gives, quantized per tensor or per column; `spoil` multiplies what is written as scale. */
+/* The values bm_weight gives, quantized per tensor or per column; `spoil` multiplies what is
+ * written as scale. */
 static void quantized_model(bm *b, const onq_allocator *a, bool columns, float spoil) {
     float scale[N];
     int8_t q[K * N], zero[N] = {0};

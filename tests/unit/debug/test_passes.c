@@ -1,5 +1,5 @@
-/* test_passes.c — the loops over activations: every variant gives the same bits, and what a plain loop in doubles
- * gives; parts on a pool change nothing. */
+/* test_passes.c — the loops over activations: every variant gives the same bits, and what a
+ * plain loop in doubles gives; parts on a pool change nothing. */
 #include "debug/passes.h"
 
 #include "testing.h"

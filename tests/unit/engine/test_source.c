@@ -291,7 +291,8 @@ static void test_memory_is_constant(void **state) {
     assert_true(many.peak < 8u * 800000);
 }
 
-/* Samples along the first axis of an .npy file that is written to, or cut short, behind the first of them. */
+/* Samples along the first axis of an .npy file that is written to, or cut short, behind the
+ * first of them. */
 static void test_array_that_changes(void **state) {
     world *w = *state;
     char bytes[128 + 4 * 2 * 8] = "\x93NUMPY\x01";

@@ -1,6 +1,7 @@
 /*
- * test_optimize.c — the built-in optimiser from inside: what it does to a graph, its limits, inner graphs, time, and
- * failing allocations. That results stay the same is told by tests/parity/test_optimize.py.
+ * test_optimize.c — the built-in optimiser from inside: what it does to a graph, its limits, inner
+ * graphs, time, and failing allocations. That results stay the same is told by
+ * tests/parity/test_optimize.py.
  */
 #include "quantize/optimize.h"
 
@@ -66,7 +67,8 @@ static void rewrites(void **state) {
     bm_end(&b);
 }
 
-/* From IR version 4 on, an initializer that is an input too can be changed by whoever runs the model. */
+/* From IR version 4 on, an initializer that is an input too can be changed by whoever runs the
+ * model. */
 static void overridable(void **state) {
     (void)state;
     bm b;

@@ -1,7 +1,7 @@
 /*
- * test_prep.c — the steps of preprocessing: the mark, Resize of old opsets, and the runtime's optimisation both
- * ways (a file without a name; external data, as past 2 GB), with nothing left in the folder. The runtime's part is
- * skipped where it is not installed.
+ * test_prep.c — the steps of preprocessing: the mark, Resize of old opsets, and the runtime's
+ * optimisation both ways (a file without a name; external data, as past 2 GB), with nothing left in
+ * the folder. The runtime's part is skipped where it is not installed.
  */
 #include "quantize/prep.h"
 
@@ -218,8 +218,9 @@ static void oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runtime), cmocka_unit_test(runtime_refuses), cmocka_unit_test(mark),
-        cmocka_unit_test(resize),  cmocka_unit_test(qnn),             cmocka_unit_test(oom),
+        cmocka_unit_test(runtime), cmocka_unit_test(runtime_refuses),
+        cmocka_unit_test(mark),    cmocka_unit_test(resize),
+        cmocka_unit_test(qnn),     cmocka_unit_test(oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,7 +154,8 @@ static void read_inside(void **state) {
     bm_end(&b);
 }
 
-/* x -> Conv -> t -> If; both branches: t -> Conv (weight and bias of the main graph) -> o -> Relu */
+/* x -> Conv -> t -> If; both branches: t -> Conv (weight and bias of the main graph) -> o ->
+ * Relu */
 static void conv_if(bm *b) {
     bm_input(b, "x", OQ_FLOAT, "1,3,4,4");
     bm_input(b, "cond", OQ_BOOL, "");

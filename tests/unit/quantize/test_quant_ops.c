@@ -1,13 +1,13 @@
 /*
  * test_quant_ops.c — operator cases as text: tests/ops/quant_ops.txt.
  *
- * A case names an operator, builds a graph and lists the nodes that QDQ makes of it. Every row of qop.def with a QDQ
- * slot must have a case, or the test fails by name. With ONQ_ACCEPT=1 in the environment the expected lines are written
- * anew; read the difference before you commit it.
+ * A case names an operator, builds a graph and lists the nodes that QDQ makes of it. Every row of
+ * qop.def with a QDQ slot must have a case, or the test fails by name. With ONQ_ACCEPT=1 in the
+ * environment the expected lines are written anew; read the difference before you commit it.
  *
  *     == Conv 13 per_channel          operator, opset, options
  *     input x 1,3,8,8                 float input of the graph (int64:NAME for another type)
- *     weight w 4,3,3,3                float initializer; ints NAME v v v: an int64 one; float NAME v: a scalar
+ *     weight w 4,3,3,3                float initializer (also: ints NAME v v v, float NAME v)
  *     node Conv x,w -> y attr=1       attributes as build_model.h has them
  *     output y
  *     --
