@@ -14,66 +14,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* clang-format takes strings and macros in a row for one expression. */
+/* clang-format off */
 #define ARRAY(data, type) "{\"data\": " data ", \"dtype\": \"" type "\", \"CLS\": \"numpy.array\"}"
-#define CACHE(data, method)                                                                        \
-    "{\"CLS\": \"TensorsData\", \"data\": {" data                                                  \
-    "}, \"calibration_method\": {\"CLS\": \"CalibrationMethod\", \"value\": "                      \
-    "\"CalibrationMethod." method "\"}, \"smooth_quant\": false}"
+#define CACHE(data, method) \
+    "{\"CLS\": \"TensorsData\", \"data\": {" data "}, \"calibration_method\": {\"CLS\": " \
+    "\"CalibrationMethod\", \"value\": \"CalibrationMethod." method "\"}, \"smooth_quant\": false}"
+#define LOWEST(data) "{\"lowest\": " ARRAY(data, "float32")
+#define HIGHEST(data) ", \"highest\": " ARRAY(data, "float32")
+#define END ", \"CLS\": \"TensorData\"}"
 
 /* As save_tensors_data wrote them. */
 static const char *const files[] = {
     CACHE("", "MinMax"),
-    CACHE(
-        "\"x\": {\"lowest\": " ARRAY("[-6.949631214141846]", "float32") ", \"highest\": " ARRAY(
-            "[4.0]",
-            "float32") ", \"CLS\": \"TensorData\"}, \"\\u00e4\\\"\\\\\\n\\ud83d\\ude00\": "
-                       "{\"lowest\": " ARRAY(
-                           "[NaN, -Infinity, -0.0, 9.999999747378752e-06, 1.0000000272564224e+16]",
-                           "float32") ", \"highest\": " ARRAY("[Infinity, 3.4028234663852886e+38, "
-                                                              "1.401298464324817e-45, "
-                                                              "0.10000000149011612, 123456.0]",
-                                                              "float32") ", \"CLS\": "
-                                                                         "\"TensorData\"}",
-        "MinMax"),
-    CACHE(
-        "\"h\": {\"avg\": " ARRAY("-1.5", "float16") ", \"std\": " ARRAY(
-            "3.919853925704956",
-            "floa"
-            "t32") ", \"hist\": " ARRAY("[1, 0, 9007199254740993]",
-                                        "int64") ", \"hist_edges\": " ARRAY("[-2.0, -1.0, 0.5, "
-                                                                            "2.0]",
-                                                                            "float32") ", "
-                                                                                       "\"lowest\":"
-                                                                                       " " ARRAY("-"
-                                                                                                 "2"
-                                                                                                 "."
-                                                                                                 "0",
-                                                                                                 "f"
-                                                                                                 "l"
-                                                                                                 "o"
-                                                                                                 "a"
-                                                                                                 "t"
-                                                                                                 "3"
-                                                                                                 "2") ", "
-                                                                                                      "\"hig"
-                                                                                                      "hest"
-                                                                                                      "\":"
-                                                                                                      " " ARRAY(
-                                                                                                          "2.0",
-                                                                                                          "float32") ", \"CLS\": \"TensorData\"}",
-        "Distribution"),
-    CACHE("\"p\": {\"lowest\": " ARRAY("-1.0", "float32") ", \"highest\": " ARRAY(
-              "2.5", "float32") ", \"hist\": 163093, \"bins\": 87, \"CLS\": \"TensorData\"}",
+    CACHE("\"x\": " LOWEST("[-6.949631214141846]") HIGHEST("[4.0]") END
+          ", \"\\u00e4\\\"\\\\\\n\\ud83d\\ude00\": "
+          LOWEST("[NaN, -Infinity, -0.0, 9.999999747378752e-06, 1.0000000272564224e+16]")
+          HIGHEST("[Infinity, 3.4028234663852886e+38, 1.401298464324817e-45, 0.10000000149011612, "
+                  "123456.0]") END,
+          "MinMax"),
+    CACHE("\"h\": {\"avg\": " ARRAY("-1.5", "float16")
+          ", \"std\": " ARRAY("3.919853925704956", "float32")
+          ", \"hist\": " ARRAY("[1, 0, 9007199254740993]", "int64")
+          ", \"hist_edges\": " ARRAY("[-2.0, -1.0, 0.5, 2.0]", "float32")
+          ", \"lowest\": " ARRAY("-2.0", "float32") HIGHEST("2.0") END,
+          "Distribution"),
+    CACHE("\"p\": " LOWEST("-1.0") HIGHEST("2.5") ", \"hist\": 163093, \"bins\": 87" END,
           "Percentile"),
-    CACHE("\"e\": {\"lowest\": " ARRAY("-1.0", "float32") ", \"highest\": " ARRAY(
-              "2.5",
-              "float32") ", \"hist\": " ARRAY("[3, 4]",
-                                              "int64") ", \"bins\": " ARRAY("[-2.0, 0.0, 2.0]",
-                                                                            "float32") ", \"CLS\": "
-                                                                                       "\"TensorDat"
-                                                                                       "a\"}",
+    CACHE("\"e\": " LOWEST("-1.0") HIGHEST("2.5") ", \"hist\": " ARRAY("[3, 4]", "int64")
+          ", \"bins\": " ARRAY("[-2.0, 0.0, 2.0]", "float32") END,
           "Entropy"),
 };
+/* clang-format on */
 
 static onq_env *env;
 
