@@ -155,9 +155,8 @@ static void finite_plain(const float *v, size_t n, float *lo, float *hi, float *
 /* The instruction gives its second operand when they are equal or one is NaN: the rule wanted. */
 #define LEAST_AVX2(x, best) __builtin_ia32_minps256(x, best)
 #define MOST_AVX2(x, best)  __builtin_ia32_maxps256(x, best)
-RUNTIME_KERNEL(runtime_avx2, __attribute__((target("avx2"))), LEAST_AVX2, MOST_AVX2)
-__attribute__((target("avx2"))) static void finite_avx2(const float *v, size_t n, float *lo,
-                                                        float *hi, float *lo_abs) {
+RUNTIME_KERNEL(runtime_avx2, OQ_AVX2, LEAST_AVX2, MOST_AVX2)
+OQ_AVX2 static void finite_avx2(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {
     finite_body(v, n, lo, hi, lo_abs);
 }
 #endif

@@ -12,9 +12,7 @@ typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
-/* The same anywhere in memory. Vectors are read and written through these and have no address of
- * their own: gcc 12's address sanitizer does not align a frame to 64 bytes, and the store would
- * fault. */
+/* The same anywhere in memory. */
 typedef float v8f_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8i_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float v16f_at __attribute__((vector_size(64), aligned(4), may_alias));
@@ -62,9 +60,8 @@ typedef int32_t v16i_at __attribute__((vector_size(64), aligned(4), may_alias));
 GUESS_KERNEL(guess_plain, , 8, v8f, v8i, v8u)
 
 #if defined(__x86_64__)
-GUESS_KERNEL(guess_avx2, __attribute__((target("avx2"))), 8, v8f, v8i, v8u)
-GUESS_KERNEL(guess_avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))), 16, v16f,
-             v16i, v16u)
+GUESS_KERNEL(guess_avx2, OQ_AVX2, 8, v8f, v8i, v8u)
+GUESS_KERNEL(guess_avx512, OQ_AVX512, 16, v16f, v16i, v16u)
 #endif
 
 oq_hist_guess_fn oq_hist_guess_at(size_t i) {

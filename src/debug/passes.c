@@ -7,7 +7,6 @@
 #include "debug/passes.h"
 
 #include <math.h>
-#include <string.h>
 
 #define LANES      16
 #define ROUND      12582912.0f
@@ -16,10 +15,14 @@
 
 typedef float vf __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t vi __attribute__((vector_size(LANES * sizeof(int32_t))));
+/* The same anywhere in memory. */
+typedef float vf_at __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+typedef int32_t vi_at __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));
 
 /* Where the mask is set a, else b. */
 #define PICK(mask, a, b) ((vf)(((mask) & (vi)(a)) | (~(mask) & (vi)(b))))
-#define LOAD(to, from)   memcpy(&(to), (from), sizeof(to))
+#define LOAD(to, from)   ((to) = *(const vf_at *)(from))
+#define STORE(to, v)     (*(vf_at *)(to) = (v))
 
 float oq_steps_apply(const oq_steps *s, float x) {
     const float q = x / s->scale, a = q > s->lo ? q : s->lo, c = a < s->hi ? a : s->hi;
@@ -42,7 +45,7 @@ static float largest(const float *v) {
 
 #define ADD_TOTAL(to, lanes)                                                                       \
     do {                                                                                           \
-        memcpy(sums, &(lanes), sizeof(sums));                                                      \
+        STORE(sums, lanes);                                                                        \
         (to) += total(sums);                                                                       \
     } while (0)
 
@@ -104,6 +107,7 @@ static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *
         const vf low = lo - (vf){0}, high = hi - (vf){0};                                          \
         vf down = out->lo - (vf){0}, up = out->hi - (vf){0};                                       \
         float sums[LANES];                                                                         \
+        int32_t counts[LANES];                                                                     \
         const size_t whole = n / LANES * LANES;                                                    \
         for (size_t i = 0; i < whole;) {                                                           \
             const size_t to = whole - i < OQ_PASS_PIECE ? whole : i + OQ_PASS_PIECE;               \
@@ -113,7 +117,7 @@ static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *
                 vf v, y;                                                                           \
                 LOAD(v, x + i);                                                                    \
                 if (copy != NULL)                                                                  \
-                    memcpy(copy + i, &v, sizeof v);                                                \
+                    STORE(copy + i, v);                                                            \
                 down = PICK(v < down, v, down);                                                    \
                 up = PICK(v > up, v, up);                                                          \
                 if (s == NULL)                                                                     \
@@ -126,13 +130,16 @@ static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *
             }                                                                                      \
             ADD_TOTAL(out->local.xx, xx);                                                          \
             ADD_TOTAL(out->local.ee, ee);                                                          \
+            *(vi_at *)counts = out_of;                                                             \
             for (int k = 0; k < LANES; k++)                                                        \
-                out->clipped += (uint64_t)(-out_of[k]);                                            \
+                out->clipped += (uint64_t)(-counts[k]);                                            \
         }                                                                                          \
-        for (int k = 0; k < LANES; k++) {                                                          \
-            out->lo = down[k] < out->lo ? down[k] : out->lo;                                       \
-            out->hi = up[k] > out->hi ? up[k] : out->hi;                                           \
-        }                                                                                          \
+        STORE(sums, down);                                                                         \
+        for (int k = 0; k < LANES; k++)                                                            \
+            out->lo = sums[k] < out->lo ? sums[k] : out->lo;                                       \
+        STORE(sums, up);                                                                           \
+        for (int k = 0; k < LANES; k++)                                                            \
+            out->hi = sums[k] > out->hi ? sums[k] : out->hi;                                       \
         truth_rest(x + whole, copy != NULL ? copy + whole : NULL, n - whole, s, out);              \
         out->local.n += n;                                                                         \
     }                                                                                              \
@@ -167,7 +174,7 @@ static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *
             ADD_TOTAL(out->cross.yy, yy);                                                          \
             ADD_TOTAL(out->cross.ee, ee);                                                          \
             ADD_TOTAL(out->cross.abs_sum, ab);                                                     \
-            memcpy(sums, &top, sizeof sums);                                                       \
+            STORE(sums, top);                                                                      \
             out->cross.abs_max = fmax(out->cross.abs_max, (double)largest(sums));                  \
         }                                                                                          \
         pair_rest(x + whole, p + whole, n - whole, s, out);                                        \
@@ -197,7 +204,7 @@ static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *
             ADD_TOTAL(out->yy, yy);                                                                \
             ADD_TOTAL(out->ee, ee);                                                                \
             ADD_TOTAL(out->abs_sum, ab);                                                           \
-            memcpy(sums, &top, sizeof sums);                                                       \
+            STORE(sums, top);                                                                      \
             out->abs_max = fmax(out->abs_max, (double)largest(sums));                              \
         }                                                                                          \
         sums_rest(x + whole, y + whole, n - whole, out);                                           \
@@ -209,8 +216,8 @@ static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *
 PASSES(plain, )
 
 #if defined(__x86_64__)
-PASSES(avx2, __attribute__((target("avx2"))))
-PASSES(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))))
+PASSES(avx2, OQ_AVX2)
+PASSES(avx512, OQ_AVX512)
 #endif
 
 const oq_passes *oq_passes_at(size_t i) {

@@ -174,7 +174,7 @@ static onq_code unpack_bnb4(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
                        OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
                        (unsigned long long)k, (unsigned long long)n);
     for (uint64_t i = 0; i < k * n; i++) {
-        const unsigned q = (raw.p[i / 2] >> (i % 2 ? 0 : 4)) & 15u;
+        const unsigned q = ((unsigned)raw.p[i / 2] >> (i % 2 ? 0 : 4)) & 15u;
         const float v = w->nf4 ? nf4[q] : q & 8u ? -fp4[q & 7u] : fp4[q];
         const uint64_t at = i % k * n + i / k; /* stored column by column */
         u->q[at] = (int32_t)q;
@@ -201,8 +201,8 @@ static onq_code unpack_packed(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg
     for (uint64_t row = 0; row < n; row++) {
         for (uint64_t i = 0; i < k; i++) {
             const uint64_t b = i / w->block;
-            const uint32_t q =
-                (raw.p[row * bytes + i * bits / 8] >> (i * bits % 8)) & ((1u << bits) - 1);
+            const uint32_t q = ((unsigned)raw.p[row * bytes + i * bits / 8] >> (i * bits % 8)) &
+                               ((1u << bits) - 1);
             const double zero = nbits_zero(w, z.p, z.n, row, b, n_blocks);
             u->q[row * k + i] = (int32_t)q;
             u->y[row * k + i] = (float)((double)q - zero) * u->scale[row * n_blocks + b];

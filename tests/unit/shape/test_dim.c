@@ -218,7 +218,7 @@ static void *fail_resize(void *ctx, void *p, size_t old_size, size_t new_size) {
 
 static void out_of_memory(void **state) {
     (void)state;
-    static char text[200][8];
+    static char text[200][16];
     bool done = false;
     for (size_t n = 0; !done; n++) {
         failing c = {n};

@@ -521,7 +521,7 @@ static double seconds(void) {
 
 static void long_chains_are_linear(void **state) {
     (void)state;
-    static char names[100002][8];
+    static char names[100002][16];
     for (int i = 0; i <= 100001; i++) {
         snprintf(names[i], sizeof(names[i]), "t%d", i);
     }
