@@ -172,7 +172,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as d:
         tmp = Path(d)
-        speed("ppocr_cls", 64, tmp)
+        speed("ppocr_cls", 128, tmp)
         speed("efficientnet_lite0", 16, tmp)
         fast("efficientnet_lite0", 32, tmp)
         memory("ppocr_cls", (8, 64, 512), tmp)

@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#define KERNEL_MOST 32    /* samples that tell what the runtime's kernels lose */
+#define KERNEL_MOST 16    /* samples that tell what the runtime's kernels lose */
 #define HIST_MOST   16384 /* values of one tensor and sample that go into a histogram */
 
 typedef enum role { ROLE_TRUTH, ROLE_PRE, ROLE_POST } role;
