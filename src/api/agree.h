@@ -8,7 +8,7 @@
 #ifndef OQ_API_AGREE_H
 #define OQ_API_AGREE_H
 
-#include "engine/datum.h"
+#include "samples/datum.h"
 
 typedef struct oq_agree {
     double dot, aa, bb, noise; /* sums of a b, a^2, b^2, (a-b)^2 */

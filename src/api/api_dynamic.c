@@ -7,9 +7,10 @@
 #include "api/quant_result.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
+#include "onnx/tidy.h"
 #include "quantize/finish.h"
 #include "quantize/opset.h"
-#include "quantize/qoper.h"
+#include "quantize/qoperator/qoperator.h"
 
 static const onq_option_info rows[] = {
     OQ_ENUM("weight_type", 0, "", "qint8", OQ_QTYPE_CHOICES, "TYPE", "Type of weights."),
@@ -65,7 +66,7 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_quant_measure(&r->result, err));
     if (oq_opt_flag(job->opts, "lift_constants")) {
         size_t n = 0;
-        OQ_TRY(oq_quant_lift_constants(r->m, &n, err));
+        OQ_TRY(oq_model_lift_constants(r->m, &n, err));
         oq_info(job->env, "%zu Constant nodes became initializers", n);
     }
     OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));

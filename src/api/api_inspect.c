@@ -7,7 +7,7 @@
 #include "api/command.h"
 #include "onnx/check.h"
 #include "onnx/summary.h"
-#include "quantize/qop.h"
+#include "quantize/operators.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "onnx/check.h"
 #include "onnx/upgrade.h"
-#include "quantize/legacy.h"
+#include "quantize/legacy/legacy.h"
 #include "shape/shape.h"
 
 static const onq_option_info rows[] = {

@@ -1,12 +1,12 @@
 /*
  * api_ops.c — `onq ops`: the operators known, by mode and opset. Nothing is listed by hand: the
- * rows come from the tables of the quantizers (qop.def), of shape inference (sop.def) and of the
+ * rows come from the tables of the quantizers (operators.def), of shape inference (sop.def) and of the
  * upgrader (upgrade.def).
  */
 #include "api/command.h"
 #include "onnx/upgrade.h"
-#include "quantize/legacy.h"
-#include "quantize/qop.h"
+#include "quantize/legacy/legacy.h"
+#include "quantize/operators.h"
 #include "shape/sop.h"
 
 /* One operator over all tables. */

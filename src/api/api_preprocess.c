@@ -10,10 +10,10 @@
 #include "engine/ort.h"
 #include "onnx/check.h"
 #include "onnx/upgrade.h"
+#include "prepare/optimize.h"
+#include "prepare/preprocess.h"
+#include "prepare/qnn.h"
 #include "quantize/finish.h"
-#include "quantize/optimize.h"
-#include "quantize/prep.h"
-#include "quantize/qnn_prep.h"
 
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),

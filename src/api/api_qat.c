@@ -10,9 +10,9 @@
 #include "onnx/check.h"
 #include "quantize/finish.h"
 #include "quantize/opset.h"
-#include "quantize/qat.h"
-#include "quantize/qdq.h"
-#include "quantize/qoper.h"
+#include "quantize/qdq/qdq.h"
+#include "quantize/qoperator/qoperator.h"
+#include "quantize/trained/trained.h"
 
 static const onq_option_info rows[] = {
     OQ_ENUM("quant_format", 0, "", "integer", "integer,integerops|qdq|qoperator,qlinear", "FORMAT",

@@ -8,8 +8,8 @@
  */
 #include "api/samples.h"
 
-#include "engine/npz_write.h"
 #include "onnx/tensor.h"
+#include "samples/npz_write.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -12,14 +12,15 @@
 #include "calibrate/calibrate.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
+#include "onnx/tidy.h"
+#include "prepare/preprocess.h"
+#include "prepare/smooth.h"
 #include "quantize/finish.h"
+#include "quantize/operators.h"
 #include "quantize/opset.h"
-#include "quantize/prep.h"
 #include "quantize/preset.h"
-#include "quantize/qdq.h"
-#include "quantize/qop.h"
-#include "quantize/qoper.h"
-#include "quantize/smooth.h"
+#include "quantize/qdq/qdq.h"
+#include "quantize/qoperator/qoperator.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -315,7 +316,9 @@ static onq_code optimize(run *r, onq_error *err) {
 
 static onq_code smooth(run *r, onq_error *err) {
     oq_source *source = NULL;
-    oq_smooth_job job = {.model = r->m, .config = &r->config};
+    oq_smooth_job job = {.model = r->m,
+                         .alpha = r->config.smooth_quant_alpha,
+                         .folding = r->config.smooth_quant_folding};
     OQ_TRY(open_engine(r, err));
     job.engine = r->engine;
     OQ_TRY(oq_job_session(r->job, &job.session, err));
@@ -327,6 +330,9 @@ static onq_code smooth(run *r, onq_error *err) {
         return oq_error_in(err, rc, "SmoothQuant");
     oq_info(r->job->env, "SmoothQuant: %zu tensors, %zu of them folded into the node before",
             job.n_tensors, job.n_folded);
+    /* What it put in stays float. */
+    for (size_t i = 0; i < job.added.n; i++)
+        OQ_TRY(oq_pick_add(&r->config.nodes_to_exclude, job.added.v[i], err));
     return ONQ_OK;
 }
 
@@ -343,7 +349,7 @@ static onq_code prepare(run *r, onq_error *err) {
         OQ_TRY(optimize(r, err));
     if (oq_opt_flag(job->opts, "lift_constants")) {
         size_t n;
-        OQ_TRY(oq_quant_lift_constants(r->m, &n, err));
+        OQ_TRY(oq_model_lift_constants(r->m, &n, err));
         oq_info(job->env, "%zu Constant nodes became initializers", n);
     }
     if (r->config.smooth_quant)

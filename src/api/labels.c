@@ -4,8 +4,8 @@
 #include "api/labels.h"
 
 #include "base/file.h"
-#include "engine/npy.h"
 #include "onnx/tensor.h"
+#include "samples/npy.h"
 
 static onq_code parse(oq_labels *l, oq_arena *a, const oq_file *f, onq_error *err) {
     uint64_t header = 0;

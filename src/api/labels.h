@@ -5,7 +5,7 @@
 #ifndef OQ_API_LABELS_H
 #define OQ_API_LABELS_H
 
-#include "engine/datum.h"
+#include "samples/datum.h"
 
 typedef struct oq_labels {
     const char *path;

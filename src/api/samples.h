@@ -9,7 +9,7 @@
 
 #include "api/command.h"
 #include "engine/engine.h"
-#include "engine/source.h"
+#include "samples/source.h"
 
 /* Fills `o` from --data, --limit, --dim and --image_*; texts live in the job's arena.
  * ONQ_E_OPTION when a value does not fit. */

@@ -23,7 +23,7 @@
 
 #include "calibrate/ranges.h"
 #include "engine/engine.h"
-#include "engine/source.h"
+#include "samples/source.h"
 
 typedef enum oq_cal_scenario { OQ_CAL_SAME = 0, OQ_CAL_P3 = 1 } oq_cal_scenario;
 

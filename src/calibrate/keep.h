@@ -5,7 +5,7 @@
 #define OQ_CALIBRATE_KEEP_H
 
 #include "base/vec.h"
-#include "engine/datum.h"
+#include "samples/datum.h"
 
 typedef struct oq_kept {
     const void *p;

@@ -26,8 +26,8 @@
 #include "base/vec.h"
 #include "debug/sums.h"
 #include "engine/engine.h"
-#include "engine/source.h"
 #include "onnx/graph.h"
+#include "samples/source.h"
 
 #define OQ_DBG_BINS 64 /* of the histograms */
 

@@ -21,7 +21,7 @@
 #ifndef OQ_ENGINE_ENGINE_H
 #define OQ_ENGINE_ENGINE_H
 
-#include "engine/datum.h"
+#include "samples/datum.h"
 
 typedef enum oq_opt_level {
     OQ_OPT_NONE = 0, /* as the reference calibrates */

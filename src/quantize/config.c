@@ -3,7 +3,7 @@
  */
 #include "quantize/config.h"
 
-#include "quantize/qop.h"
+#include "quantize/operators.h"
 
 void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     *c = (oq_qconfig){

@@ -37,7 +37,7 @@ typedef struct oq_qconfig {
     bool per_channel, reduce_range;
     bool op_types_all; /* every operator of the model */
     bool strict;       /* a name that matches nothing is an error */
-    /* Parameters come from training (qat.h): overrides are exact, activations without are left. */
+    /* Parameters come from training (trained.h): overrides are exact, activations without are left. */
     bool trained;
     bool trained_all; /* and inputs or weights have some too: all that was trained is to be kept */
 

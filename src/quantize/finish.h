@@ -1,5 +1,5 @@
 /*
- * finish.h — what all quantizers do to a model at the beginning and at the end.
+ * finish.h — the stamps that quantizers leave on a model, and the last check of one.
  */
 #ifndef OQ_QUANTIZE_FINISH_H
 #define OQ_QUANTIZE_FINISH_H
@@ -15,21 +15,8 @@ onq_code oq_quant_set_inferred(oq_model *m, onq_error *err);
 /* Has the model been preprocessed (by us or by the reference)? */
 bool oq_quant_is_preprocessed(const oq_model *m);
 
-/* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that
- * hold graphs get their attributes in the order of their names, which is a side effect there. */
-onq_code oq_quant_clean_inits(oq_model *m, onq_error *err);
-
-/* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that
- * puts a node in front of what its subgraphs need, a stable topological order of it. */
-onq_code oq_quant_sort(oq_model *m, onq_error *err);
-/* A stable topological order of an inner graph. */
-onq_code oq_quant_sort_inner(oq_model *m, oq_graph *g, onq_error *err);
-
 /* The last look before a result is kept: a valid model, scales that are finite and positive,
  * zero points of the quantized type. */
 onq_code oq_quant_check(oq_model *m, onq_error *err);
-
-/* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */
-onq_code oq_quant_lift_constants(oq_model *m, size_t *n, onq_error *err);
 
 #endif

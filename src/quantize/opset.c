@@ -6,8 +6,8 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 #include "onnx/upgrade.h"
-#include "quantize/prep.h"
-#include "quantize/qop.h"
+#include "prepare/preprocess.h"
+#include "quantize/operators.h"
 
 /* Sets *ctx when the graph has a float16 initializer or input. */
 static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {

@@ -30,7 +30,7 @@ typedef struct oq_override {
     bool has_recv;               /* in convert: only these nodes get the converted type */
     OQ_VEC(oq_str) recv_nodes;
     bool keep_clip; /* a Relu or Clip that makes the tensor stays: the range does not do its work
-                       (qat.h) */
+                       (trained.h) */
 } oq_override;
 
 typedef struct oq_tensor_override {

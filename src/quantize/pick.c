@@ -4,7 +4,7 @@
 #include "quantize/pick.h"
 
 #include "onnx/graph.h"
-#include "quantize/qop.h"
+#include "quantize/operators.h"
 
 #define NEAR_MOST 24 /* a name with more edits than that is not near */
 

@@ -1,7 +1,7 @@
 /*
  * fuzz_jpeg.c — images: decoded, turned upright, resized, brought to RGB.
  */
-#include "engine/image.h"
+#include "samples/image.h"
 
 #include <assert.h>
 

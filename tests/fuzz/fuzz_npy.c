@@ -1,7 +1,7 @@
 /*
  * fuzz_npy.c — .npy arrays: header, then elements in ONNX's order.
  */
-#include "engine/npy.h"
+#include "samples/npy.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * fuzz_npz.c — zip archives: the directory, then every byte of every member, in pieces and out of
  * order.
  */
-#include "engine/npy.h"
-#include "engine/zip.h"
+#include "samples/npy.h"
+#include "samples/zip.h"
 
 #include <assert.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * fuzz_pb_tensor.c — the .pb files of samples. The first byte says what the input is; the rest is
  * the file. What is read is written again and must read as the same.
  */
-#include "engine/datum.h"
+#include "samples/datum.h"
 
 #include <assert.h>
 #include <string.h>

@@ -200,7 +200,7 @@ def test_rewrite(name, tmp_path):
 
 def test_every_rewrite_has_a_case(tmp_path):
     rows = re.findall(r'^OQ_FUSE\((\w+), "[^"]*",\s*"([^"]*)"\)',
-                      (modeltool.ROOT / "src/quantize/fuse.def").read_text(), re.M)
+                      (modeltool.ROOT / "src/prepare/fuse/fuse.def").read_text(), re.M)
     seen = collections.Counter()
     for i, (nodes, inputs, outputs, inits, _) in enumerate(CASES.values()):
         d = tmp_path / str(i)
@@ -257,7 +257,7 @@ FOLDS = {
 
 
 def test_every_fold_has_a_case():
-    rows = re.findall(r"^OQ_FOLD\((\w+)\)", (modeltool.ROOT / "src/quantize/fold/fold.def").read_text(), re.M)
+    rows = re.findall(r"^OQ_FOLD\((\w+)\)", (modeltool.ROOT / "src/prepare/evaluate/evaluate.def").read_text(), re.M)
     assert rows == sorted(rows) and rows == sorted(FOLDS)
 
 

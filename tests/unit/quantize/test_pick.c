@@ -4,8 +4,8 @@
 #include "quantize/pick.h"
 
 #include "build_model.h"
+#include "onnx/names.h"
 #include "quantize/plan.h"
-#include "quantize/qname.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * already, readers inside subgraphs, long chains, no memory. What is equal to the reference is
  * tested in tests/parity.
  */
-#include "quantize/qdq.h"
+#include "quantize/qdq/qdq.h"
 
 #include "build_model.h"
 #include "flaky_alloc.h"

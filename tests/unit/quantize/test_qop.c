@@ -2,7 +2,7 @@
  * test_qop.c — the operator table: sorted, without duplicates, and as complete as the three
  * registries of the reference.
  */
-#include "quantize/qop.h"
+#include "quantize/operators.h"
 
 #include "testing.h"
 

@@ -2,7 +2,7 @@
  * test_quant_ops.c — operator cases as text: tests/ops/quant_ops.txt.
  *
  * A case names an operator, builds a graph and lists the nodes that QDQ makes of it. Every row of
- * qop.def with a QDQ slot must have a case, or the test fails by name. With ONQ_ACCEPT=1 in the
+ * operators.def with a QDQ slot must have a case, or the test fails by name. With ONQ_ACCEPT=1 in the
  * environment the expected lines are written anew; read the difference before you commit it.
  *
  *     == Conv 13 per_channel          operator, opset, options
@@ -13,8 +13,8 @@
  *     --
  *     DequantizeLinear w_quantized,w_scale,w_zero_point -> w_DequantizeLinear_Output axis=0
  */
-#include "quantize/qdq.h"
-#include "quantize/qop.h"
+#include "quantize/operators.h"
+#include "quantize/qdq/qdq.h"
 
 #include "build_model.h"
 #include "onnx/attr.h"

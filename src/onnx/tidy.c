@@ -1,0 +1,157 @@
+/*
+ * tidy.c — the order of nodes, initializers that nothing reads, constants as initializers.
+ */
+#include "onnx/tidy.h"
+
+#include "onnx/edit.h"
+
+#include <stdlib.h>
+
+/* ---- initializers that nothing reads */
+
+static int by_name(const void *a, const void *b) {
+    const oq_attribute *const *x = a, *const *y = b;
+    return oq_str_cmp((*x)->name, (*y)->name);
+}
+
+static onq_code sort_attributes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        bool holds = false;
+        for (size_t k = 0; k < n->attribute.n; k++)
+            holds |= n->attribute.v[k]->g != NULL || n->attribute.v[k]->graphs.n > 0;
+        if (holds)
+            qsort(n->attribute.v, n->attribute.n, sizeof(*n->attribute.v), by_name);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_model_clean_inits(oq_model *m, onq_error *err) {
+    OQ_TRY(oq_graph_prune_inits(m, m->proto->graph, err));
+    return oq_walk_graphs(m->proto->graph, sort_attributes, NULL, err);
+}
+
+/* ---- the order of nodes */
+
+/* Does every node stand behind what its subgraphs read? */
+static bool is_sorted_inside(const oq_index *ix) {
+    for (size_t i = 0; i < ix->values.n; i++) {
+        const oq_value *v = &ix->values.v[i];
+        for (size_t k = 0; v->producer != OQ_NO_NODE && k < v->uses.n; k++)
+            if (v->uses.v[k].slot == OQ_SLOT_INNER && v->uses.v[k].node < v->producer)
+                return false;
+    }
+    return true;
+}
+
+/* Puts the nodes in a valid order that keeps as much of theirs as can be; not when what subgraphs
+ * read was all that could be wrong, and is not. */
+static onq_code sort_nodes(oq_model *m, oq_graph *g, bool only_inside, onq_error *err) {
+    oq_arena scratch;
+    oq_index ix;
+    uint32_t *order;
+    oq_arena_init(&scratch, &m->env->alloc);
+    onq_code rc = ONQ_OK;
+    OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
+    if (only_inside && is_sorted_inside(&ix))
+        goto done;
+    OQ_GO(oq_topo_order(&ix, &scratch, &order, err));
+    oq_node **sorted = OQ_NEW_ARRAY(&scratch, oq_node *, g->node.n + 1);
+    if (sorted == NULL) {
+        rc = oq_fail_nomem(err);
+        goto done;
+    }
+    for (size_t i = 0; i < g->node.n; i++)
+        sorted[i] = g->node.v[order[i]];
+    if (g->node.n > 0)
+        memcpy(g->node.v, sorted, g->node.n * sizeof(*sorted));
+done:
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+onq_code oq_model_sort(oq_model *m, onq_error *err) {
+    OQ_TRY(oq_topo_sort_reference(m, m->proto->graph, err));
+    return sort_nodes(m, m->proto->graph, true, err);
+}
+
+onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err) {
+    return sort_nodes(m, g, false, err);
+}
+
+/* ---- constants */
+
+typedef struct lifting {
+    oq_model *m;
+    size_t n;
+} lifting;
+
+/* The tensor of a Constant node, made where it is given as numbers; NULL when it is sparse or
+ * texts. */
+static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err) {
+    const oq_attribute *at;
+    const oq_str name = n->output.v[0];
+    *out = NULL;
+    if ((at = oq_attr_find(n, "value")) != NULL && at->t != NULL) {
+        *out = OQ_NEW(a, oq_tensor);
+        if (*out == NULL)
+            return oq_fail_nomem(err);
+        **out = *at->t;
+        (*out)->name = name;
+        return ONQ_OK;
+    }
+    if ((at = oq_attr_find(n, "value_float")) != NULL ||
+        (at = oq_attr_find(n, "value_floats")) != NULL) {
+        const bool one = oq_str_is(at->name, "value_float");
+        const int64_t dims[1] = {(int64_t)at->floats.n};
+        const float *v = one ? &at->f.v : at->floats.v;
+        *out = oq_tensor_new(a, name, OQ_FLOAT, dims, one ? 0 : 1);
+        return *out == NULL ? oq_fail_nomem(err)
+                            : oq_tensor_set_raw(a, *out, v, (one ? 1 : at->floats.n) * 4, err);
+    }
+    if ((at = oq_attr_find(n, "value_int")) != NULL ||
+        (at = oq_attr_find(n, "value_ints")) != NULL) {
+        const bool one = oq_str_is(at->name, "value_int");
+        const int64_t dims[1] = {(int64_t)at->ints.n};
+        const int64_t *v = one ? &at->i.v : at->ints.v;
+        *out = oq_tensor_new(a, name, OQ_INT64, dims, one ? 0 : 1);
+        return *out == NULL ? oq_fail_nomem(err)
+                            : oq_tensor_set_raw(a, *out, v, (one ? 1 : at->ints.n) * 8, err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code lift_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    lifting *l = ctx;
+    oq_arena *a = &l->m->arena;
+    size_t kept = 0;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        oq_tensor *t = NULL;
+        const bool constant = oq_str_is(n->op_type, "Constant") && n->output.n == 1 &&
+                              (n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx"));
+        if (constant)
+            OQ_TRY(constant_tensor(a, n, &t, err));
+        if (t == NULL) {
+            g->node.v[kept++] = n;
+            continue;
+        }
+        if (!oq_graph_add_init(a, g, t))
+            return oq_fail_nomem(err);
+        l->n++;
+    }
+    g->node.n = kept;
+    return ONQ_OK;
+}
+
+onq_code oq_model_lift_constants(oq_model *m, size_t *n, onq_error *err) {
+    lifting l = {m, 0};
+    oq_model_touch(m);
+    OQ_TRY(oq_walk_graphs(m->proto->graph, lift_graph, &l, err));
+    *n = l.n;
+    return ONQ_OK;
+}

@@ -1,0 +1,22 @@
+/*
+ * tidy.h — a model put in order after edits, as the reference's ONNXModel does it.
+ */
+#ifndef OQ_ONNX_TIDY_H
+#define OQ_ONNX_TIDY_H
+
+#include "onnx/model.h"
+
+/* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that
+ * hold graphs get their attributes in the order of their names, which is a side effect there. */
+onq_code oq_model_clean_inits(oq_model *m, onq_error *err);
+
+/* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that
+ * puts a node before what its subgraphs need, a stable topological order of it. */
+onq_code oq_model_sort(oq_model *m, onq_error *err);
+/* A stable topological order of an inner graph. */
+onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err);
+
+/* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */
+onq_code oq_model_lift_constants(oq_model *m, size_t *n, onq_error *err);
+
+#endif

@@ -1,0 +1,196 @@
+/*
+ * optimize.c — the rounds of the built-in optimiser. See optimize.h and fuse.h.
+ */
+#include "prepare/optimize.h"
+
+#include "onnx/tidy.h"
+#include "prepare/fuse/fuse.h"
+
+typedef struct fuse_row {
+    const char *ops;
+    oq_fuse_fn fn;
+    const char *what;
+} fuse_row;
+
+static const fuse_row table[] = {
+#define OQ_FUSE(name, ops, what) {ops, oq_fuse_##name, what},
+#include "prepare/fuse/fuse.def"
+#undef OQ_FUSE
+};
+
+const char *oq_fuse_what(oq_fuse_id id) {
+    return table[id].what;
+}
+
+/* Is `op` one of the words of `ops`? */
+static bool has_word(const char *ops, oq_str op) {
+    if (ops[0] == '*')
+        return true;
+    for (const char *p = ops; *p != '\0';) {
+        const size_t n = strcspn(p, " ");
+        if (n == op.n && memcmp(p, op.p, n) == 0)
+            return true;
+        p += n + (p[n] == ' ');
+    }
+    return false;
+}
+
+typedef struct optimizer {
+    oq_model *m;
+    oq_shapes *shapes;
+    oq_names names;
+    oq_opt_report *report;
+    size_t n_done;
+} optimizer;
+
+/* ---- a round over one graph ---- */
+
+static onq_code visit(optimizer *o, oq_fuse *f, uint32_t i, onq_error *err) {
+    for (size_t r = 0; r < OQ_COUNT(table) && !f->busy[i]; r++) {
+        const oq_node *n = f->g->node.v[i];
+        bool done = false;
+        if (!has_word(table[r].ops, n->op_type))
+            continue;
+        const onq_code rc = table[r].fn(f, i, &done, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
+                               OQ_STR(n->op_type));
+        if (done) {
+            o->report->counts[r]++;
+            o->n_done++;
+        }
+    }
+    return ONQ_OK;
+}
+
+/* Renames lead to names that may have been renamed later in the round. */
+static void settle(oq_fuse *f) {
+    for (size_t i = 0; i < f->to.n; i++)
+        for (uint32_t at; (at = oq_map_find(&f->renames, f->to.v[i])) != OQ_MAP_NONE && at != i;)
+            f->to.v[i] = f->to.v[at];
+}
+
+static onq_code end_round(oq_fuse *f, onq_error *err) {
+    for (size_t i = 0; i < f->inits.n; i++)
+        if (!oq_graph_add_init(&f->m->arena, f->g, f->inits.v[i]))
+            return oq_fail_nomem(err);
+    oq_graph_remove_nodes(f->g, f->gone);
+    settle(f);
+    if (f->to.n != 0)
+        OQ_TRY(oq_graph_replace_many(f->m, f->g, &f->renames, f->to.v, err));
+    return oq_graph_prune(f->m, f->g, err);
+}
+
+static onq_code round_over(optimizer *o, oq_graph *g, oq_arena *scratch, onq_error *err) {
+    uint32_t *order = NULL;
+    oq_fuse f = {.m = o->m, .g = g, .scratch = scratch, .shapes = o->shapes, .names = &o->names};
+    OQ_TRY(oq_index_build(&f.ix, scratch, g, NULL, err));
+    OQ_TRY(oq_topo_order(&f.ix, scratch, &order, err));
+    f.opset = oq_model_opset(o->m, OQ_S(""));
+    f.ir_version = o->m->proto->ir_version.v;
+    f.busy = OQ_NEW_ARRAY(scratch, bool, g->node.n + 1);
+    f.gone = OQ_NEW_ARRAY(scratch, bool, g->node.n + 1);
+    if (f.busy == NULL || f.gone == NULL)
+        return oq_fail_nomem(err);
+    oq_map_init(&f.renames, scratch);
+    oq_map_init(&f.seen, scratch);
+    const size_t n = g->node.n;
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY(visit(o, &f, order[i], err));
+    return end_round(&f, err);
+}
+
+static onq_code round_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    optimizer *o = ctx;
+    oq_arena scratch;
+    (void)owner;
+    oq_arena_init(&scratch, &o->m->env->alloc);
+    const onq_code rc = round_over(o, g, &scratch, err);
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+/* ---- initializers that are there twice ---- */
+
+#define SHARE_MOST ((uint64_t)1 << 20)
+
+/* A key of all that an initializer is but its name; p == NULL when it is not to be compared. */
+static oq_str init_key(optimizer *o, oq_tensor *t, oq_arena *a) {
+    oq_span s;
+    uint64_t bytes = 0;
+    oq_buf b;
+    if (t->data_type.v == OQ_STRING || oq_tensor_bytes(t, &bytes, NULL) != ONQ_OK ||
+        bytes > SHARE_MOST || oq_model_data(o->m, t, &s, NULL) != ONQ_OK)
+        return (oq_str){0};
+    oq_buf_init(&b, &o->m->env->alloc);
+    oq_buf_addf(&b, "%d:", t->data_type.v);
+    for (size_t i = 0; i < t->dims.n; i++)
+        oq_buf_addf(&b, "%lld,", (long long)t->dims.v[i]);
+    oq_buf_addc(&b, ':');
+    oq_buf_add(&b, s.p, s.n);
+    const oq_str key = b.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){b.p, b.n});
+    oq_buf_release(&b);
+    return key;
+}
+
+static onq_code share_inits(optimizer *o, oq_graph *g, oq_arena *a, onq_error *err) {
+    oq_map seen, renames, edge;
+    OQ_VEC(oq_str) to = {0};
+    oq_map_init(&seen, a);
+    oq_map_init(&renames, a);
+    oq_map_init(&edge, a);
+    for (size_t i = 0; i < g->input.n + g->output.n; i++) {
+        const oq_value_info *v = i < g->input.n ? g->input.v[i] : g->output.v[i - g->input.n];
+        if (!oq_map_put(&edge, v->name, 0))
+            return oq_fail_nomem(err);
+    }
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        oq_tensor *t = g->initializer.v[i];
+        const oq_str key = oq_map_has(&edge, t->name) ? (oq_str){0} : init_key(o, t, a);
+        if (key.p == NULL)
+            continue;
+        const uint32_t at = oq_map_find(&seen, key);
+        if (at == OQ_MAP_NONE) {
+            if (!oq_map_put(&seen, key, (uint32_t)i))
+                return oq_fail_nomem(err);
+            continue;
+        }
+        if (!OQ_PUSH(a, &to, g->initializer.v[at]->name) ||
+            !oq_map_put(&renames, t->name, (uint32_t)(to.n - 1)))
+            return oq_fail_nomem(err);
+        o->report->n_shared++;
+    }
+    if (to.n == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_graph_replace_many(o->m, g, &renames, to.v, err));
+    return oq_graph_prune(o->m, g, err);
+}
+
+/* ---- all ---- */
+
+static onq_code run(optimizer *o, oq_arena *a, onq_error *err) {
+    oq_graph *g = o->m->proto->graph;
+    oq_model_touch(o->m);
+    OQ_TRY(oq_model_lift_constants(o->m, &o->report->n_constants, err));
+    OQ_TRY(oq_shapes_infer(o->m, &(oq_shape_options){.symbolic = true}, &o->shapes, err));
+    OQ_TRY(oq_names_collect(&o->names, a, o->m, err));
+    do {
+        o->n_done = 0;
+        OQ_TRY(oq_progress(o->m->env, "optimisation", o->report->rounds, 0, err));
+        OQ_TRY(oq_walk_graphs(g, round_graph, o, err));
+        o->report->rounds++;
+    } while (o->n_done != 0 && o->report->rounds < OQ_OPT_ROUNDS);
+    return share_inits(o, g, a, err);
+}
+
+onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
+    oq_opt_report own;
+    oq_arena scratch;
+    optimizer o = {.m = m, .report = report != NULL ? report : &own};
+    memset(o.report, 0, sizeof(*o.report));
+    oq_arena_init(&scratch, &m->env->alloc);
+    const onq_code rc = run(&o, &scratch, err);
+    oq_shapes_free(o.shapes);
+    oq_arena_release(&scratch);
+    return rc;
+}

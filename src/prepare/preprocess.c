@@ -1,0 +1,238 @@
+/*
+ * preprocess.c — shapes, the runtime's optimisation, and the mark of a prepared model.
+ */
+#include "prepare/preprocess.h"
+
+#include "onnx/attr.h"
+#include "onnx/edit.h"
+#include "onnx/graph.h"
+#include "onnx/tensor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A message of protobuf ends at 2 GB; the graph around the weights needs some of it. */
+#define INLINE_MOST ((uint64_t)1900 * 1000 * 1000)
+
+/* ---- shapes ---- */
+
+static void tell_incomplete(const oq_model *m, const oq_shape_report *r) {
+    if (r->first == NULL)
+        return;
+    oq_warn(m->env,
+            "%s: symbolic shape inference is incomplete: %zu of %zu tensors have no shape, the "
+            "first is "
+            "'%.*s' of node '%.*s' (%.*s)",
+            m->path, r->n_none, r->n_values, OQ_STR(r->first_output),
+            OQ_STR(oq_node_label(r->first)), OQ_STR(r->first->op_type));
+}
+
+onq_code oq_prep_shapes(oq_model *m, const oq_shape_options *opts, oq_shape_report *report,
+                        onq_error *err) {
+    oq_shapes *shapes = NULL;
+    oq_shape_report r;
+    const onq_code inferred = oq_shapes_infer(m, opts, &shapes, err);
+    if (inferred != ONQ_OK)
+        return oq_error_in(err, inferred, "%s: shape inference", m->path);
+    oq_shapes_report(shapes, &r);
+    if (opts != NULL && opts->symbolic)
+        tell_incomplete(m, &r);
+    oq_model_touch(m);
+    const onq_code rc = oq_shapes_write(shapes, m, err);
+    oq_shapes_free(shapes);
+    /* The nodes it names live in the model. */
+    if (report != NULL)
+        *report = r;
+    return rc;
+}
+
+/* ---- the runtime's optimisation ---- */
+
+static onq_code add_bytes(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    uint64_t *sum = ctx, bytes = 0;
+    (void)in_attribute;
+    if (t->data_type.v == OQ_STRING)
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
+    if (!oq_add(*sum, bytes, sum))
+        *sum = UINT64_MAX;
+    return ONQ_OK;
+}
+
+/* Lets the runtime write the optimised model to so->save_optimized. */
+static onq_code save_through(oq_engine *e, const oq_session_options *so, onq_error *err) {
+    oq_session *s = NULL;
+    OQ_TRY(oq_session_open(e, so, &s, err));
+    oq_session_close(s);
+    return ONQ_OK;
+}
+
+/* Opens what was written; it goes by the name of the model that it was made from. */
+static onq_code open_result(const char *path, const oq_model *from, oq_model **out,
+                            onq_error *err) {
+    oq_model *m = NULL;
+    OQ_TRY(oq_model_open(from->env, path, NULL, &m, err));
+    m->path = oq_arena_strdup(&m->arena, from->path, strlen(from->path));
+    if (m->path == NULL) {
+        oq_model_free(m);
+        return oq_fail_nomem(err);
+    }
+    oq_model_touch(m); /* its file is not one that a copy could be made of later */
+    *out = m;
+    return ONQ_OK;
+}
+
+/* Through a file without a name in the folder of `near`. */
+static onq_code optimize_inline(oq_engine *e, oq_session_options *so, const char *near,
+                                oq_model **out, onq_error *err) {
+    oq_out file = {0};
+    const onq_allocator *alloc = &e->env->alloc;
+    OQ_TRY(oq_out_open(&file, alloc, near, err));
+    so->save_optimized = file.temp;
+    onq_code rc = save_through(e, so, err);
+    if (rc == ONQ_OK)
+        rc = open_result(file.temp, so->model, out, err);
+    oq_out_abort(&file);
+    return rc;
+}
+
+static onq_code open_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    const oq_file *f = NULL;
+    uint64_t offset = 0, length = 0;
+    (void)in_attribute;
+    return oq_tensor_is_external(t) ? oq_model_external(ctx, t, &f, &offset, &length, err) : ONQ_OK;
+}
+
+/* Through a folder with two files; all are gone as soon as they are open here. */
+static onq_code optimize_external(oq_engine *e, oq_session_options *so, const char *near,
+                                  oq_model **out, onq_error *err) {
+    oq_arena a;
+    oq_arena_init(&a, &e->env->alloc);
+    const char *slash = strrchr(near, '/');
+    const int dir_n = slash != NULL ? (int)(slash - near + 1) : 0;
+    const oq_str folder = oq_str_format(&a, "%.*s.onq-XXXXXX", dir_n, near);
+    onq_code rc = folder.p == NULL ? oq_fail_nomem(err) : ONQ_OK;
+    char *made = NULL;
+    if (rc == ONQ_OK && (made = mkdtemp((char *)(uintptr_t)folder.p)) == NULL)
+        rc = oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: a temporary folder cannot be made",
+                           folder.p);
+    if (rc == ONQ_OK) {
+        const oq_str model = oq_str_format(&a, "%s/model.onnx", made);
+        const oq_str data = oq_str_format(&a, "%s/model.data", made);
+        oq_model *m = NULL;
+        so->save_optimized = model.p;
+        so->save_external = "model.data";
+        rc = model.p == NULL || data.p == NULL ? oq_fail_nomem(err) : save_through(e, so, err);
+        if (rc == ONQ_OK)
+            rc = open_result(model.p, so->model, &m, err);
+        if (rc == ONQ_OK)
+            rc = oq_walk_tensors(m, open_external, m, err);
+        if (model.p != NULL)
+            (void)unlink(model.p);
+        if (data.p != NULL)
+            (void)unlink(data.p);
+        (void)rmdir(made);
+        if (rc == ONQ_OK)
+            *out = m;
+        else
+            oq_model_free(m);
+    }
+    oq_arena_release(&a);
+    return rc;
+}
+
+onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, const char *near,
+                              uint64_t most_inline, oq_model **m, onq_error *err) {
+    oq_session_options so = *base;
+    oq_model *result = NULL;
+    uint64_t bytes = 0;
+    OQ_TRY(oq_walk_tensors(*m, add_bytes, &bytes, err));
+    so.model = *m;
+    so.level = OQ_OPT_BASIC;
+    const bool large = bytes > (most_inline != 0 ? most_inline : INLINE_MOST);
+    onq_code rc = large ? optimize_external(e, &so, near, &result, err)
+                        : optimize_inline(e, &so, near, &result, err);
+    if (rc != ONQ_OK)
+        return rc;
+    oq_model_free(*m);
+    *m = result;
+    return ONQ_OK;
+}
+
+/* ---- Resize ---- */
+
+/* Repeats every value a whole number of times, whatever the coordinates are called? */
+static bool is_whole(oq_model *m, const oq_graph *g, const oq_node *n) {
+    const oq_str name = n->input.n > 2 ? n->input.v[2] : OQ_S("");
+    oq_tensor *t = oq_graph_find_init(g, name);
+    for (size_t i = 0; t == NULL && i < g->node.n; i++) {
+        const oq_node *c = g->node.v[i];
+        const oq_attribute *value = oq_attr_find(c, "value");
+        if (oq_str_is(c->op_type, "Constant") && c->output.n == 1 && value != NULL &&
+            oq_str_eq(c->output.v[0], name))
+            t = value->t;
+    }
+    if (t == NULL || !oq_str_is(oq_attr_str(n, "mode", "nearest"), "nearest"))
+        return false;
+    oq_arena scratch;
+    float *v;
+    size_t count;
+    oq_arena_init(&scratch, &m->env->alloc);
+    bool whole = oq_tensor_floats(m, t, &scratch, &v, &count, NULL) == ONQ_OK;
+    for (size_t i = 0; whole && i < count; i++)
+        whole = v[i] >= 1.0f && v[i] == floorf(v[i]);
+    oq_arena_release(&scratch);
+    return whole;
+}
+
+typedef struct keeping {
+    oq_model *m;
+    bool all;
+} keeping;
+
+static onq_code keep_resize(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    const keeping *k = ctx;
+    oq_model *m = k->m;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        if (!oq_str_is(n->op_type, "Resize") || n->domain.n != 0 ||
+            oq_attr_find(n, "coordinate_transformation_mode") != NULL ||
+            (!k->all && is_whole(m, g, n)))
+            continue;
+        if (!oq_attr_set_str(&m->arena, n, OQ_S("coordinate_transformation_mode"),
+                             OQ_S("asymmetric")) ||
+            !oq_attr_set_str(&m->arena, n, OQ_S("nearest_mode"), OQ_S("floor")))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_prep_keep_resize(oq_model *m, bool all, onq_error *err) {
+    keeping k = {m, all};
+    return oq_walk_graphs(m->proto->graph, keep_resize, &k, err);
+}
+
+/* ---- the mark ---- */
+
+onq_code oq_prep_mark_first(oq_model *m, oq_str key, oq_str value, onq_error *err) {
+    oq_model_proto *p = m->proto;
+    oq_model_touch(m);
+    if (oq_model_metadata(m, key).p == NULL)
+        OQ_TRY(oq_model_set_metadata(m, key, value, err));
+    for (size_t i = 1; i < p->metadata_props.n; i++) {
+        if (!oq_str_eq(p->metadata_props.v[i]->key, key))
+            continue;
+        oq_entry *e = p->metadata_props.v[i];
+        memmove(&p->metadata_props.v[1], &p->metadata_props.v[0], i * sizeof(e));
+        p->metadata_props.v[0] = e;
+        break;
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_prep_mark(oq_model *m, onq_error *err) {
+    return oq_prep_mark_first(m, OQ_S("onnx.quant.pre_process"), OQ_S("onnxruntime.quant"), err);
+}

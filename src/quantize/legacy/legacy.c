@@ -1,0 +1,396 @@
+/*
+ * legacy.c — the four modes of the first quantization tool.
+ */
+#include "quantize/legacy/legacy.h"
+
+#include "onnx/edit.h"
+#include "onnx/names.h"
+#include "quantize/finish.h"
+#include "quantize/qweight.h"
+#include "shape/shape.h"
+
+/* A tensor in quantized form: names. */
+typedef struct triple {
+    oq_str q, scale, zero;
+    uint64_t n;          /* scales */
+    const float *scales; /* of a weight */
+} triple;
+
+typedef struct pass {
+    const oq_legacy_job *job;
+    oq_model *m;
+    oq_graph *g;
+    oq_arena *scratch, *keep;
+    oq_index ix;
+    oq_qnames names;
+    oq_shapes *shapes;
+    int64_t opset;
+    oq_map done; /* input or weight -> index in triples */
+    OQ_VEC(triple) triples;
+    OQ_VEC(oq_node *) out;
+} pass;
+
+static bool is_static(const pass *p) {
+    return p->job->mode == OQ_LEGACY_INTEGER_STATIC || p->job->mode == OQ_LEGACY_QLINEAR_STATIC;
+}
+
+static bool is_qlinear(const pass *p) {
+    return p->job->mode >= OQ_LEGACY_QLINEAR_STATIC;
+}
+
+/* ---- emitting */
+
+static oq_str name_of(pass *p, oq_str base, const char *suffix) {
+    return oq_qname_tensor(&p->names, base, suffix);
+}
+
+/* Emits op(in...) -> out; `attr` may be NULL. */
+static onq_code emit(pass *p, const char *op, oq_str node_name, const oq_str *in, size_t n_in,
+                     oq_str out, const char *attr, int64_t value, onq_error *err) {
+    oq_node *n = out.p != NULL ? oq_node_make(p->keep, op, node_name, in, n_in, &out, 1) : NULL;
+    if (n == NULL || (attr != NULL && !oq_attr_set_int(p->keep, n, oq_str_of(attr), value)) ||
+        !OQ_PUSH(p->scratch, &p->out, n))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* The same with a fresh output <base><suffix>, which *out gets. */
+static onq_code step(pass *p, const char *op, oq_str base, const char *suffix, oq_str a, oq_str b,
+                     oq_str *out, onq_error *err) {
+    const oq_str in[2] = {a, b};
+    *out = name_of(p, base, suffix);
+    return emit(p, op, *out, in, b.p != NULL ? 2 : 1, *out, NULL, 0, err);
+}
+
+static onq_code add_tensor(pass *p, oq_tensor *t, onq_error *err) {
+    return t != NULL && oq_graph_add_init(p->keep, p->g, t) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code add_real(pass *p, oq_str base, const char *suffix, double v, oq_str *out,
+                         onq_error *err) {
+    *out = name_of(p, base, suffix);
+    oq_tensor *t = oq_tensor_new(p->keep, *out, OQ_FLOAT, NULL, 0);
+    if (out->p == NULL || t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_typed_f(p->keep, t, &v, 1, err));
+    return add_tensor(p, t, err);
+}
+
+static onq_code add_zero(pass *p, oq_str base, oq_dtype type, int64_t v, oq_str *out,
+                         onq_error *err) {
+    *out = name_of(p, base, "_zero_point");
+    oq_tensor *t = oq_tensor_new(p->keep, *out, type, NULL, 0);
+    if (out->p == NULL || t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_typed_i(p->keep, t, &v, 1, err));
+    return add_tensor(p, t, err);
+}
+
+/* ---- inputs */
+
+static onq_code given(const oq_legacy_params *params, const char *option, oq_str tensor,
+                      const oq_node *n, oq_qparam *out, onq_error *err) {
+    const uint32_t i = oq_map_find(&params->map, tensor);
+    if (i != OQ_MAP_NONE) {
+        *out = params->all.v[i];
+        return ONQ_OK;
+    }
+    return oq_fail(err, ONQ_E_CONFIG,
+                   "%s%s has no parameters for tensor '%.*s', which node '%.*s' (%.*s) needs",
+                   params->path != NULL ? params->path : "--", params->path != NULL ? "" : option,
+                   OQ_STR(tensor), OQ_STR(n->name), OQ_STR(n->op_type));
+}
+
+/* Scale and zero point by plain operators: opset 10 has no DynamicQuantizeLinear. The range is
+ * widened to hold 0, and a range of nothing gets a tiny scale. */
+static onq_code decomposed(pass *p, oq_str x, triple *t, onq_error *err) {
+    const oq_str none = {0};
+    oq_str lo, hi, zero, tiny, range, half, w, s, z, f, c;
+    const oq_str in = x;
+    lo = name_of(p, x, "_ReduceMin");
+    OQ_TRY(emit(p, "ReduceMin", lo, &in, 1, lo, "keepdims", 0, err));
+    hi = name_of(p, x, "_ReduceMax");
+    OQ_TRY(emit(p, "ReduceMax", hi, &in, 1, hi, "keepdims", 0, err));
+    OQ_TRY(add_real(p, x, "_fixed_zero", 0.0, &zero, err));
+    OQ_TRY(add_real(p, x, "_smallest_scale", 1e-30, &tiny, err));
+    OQ_TRY(add_real(p, x, "_quantization_range", 255.0, &range, err));
+    OQ_TRY(add_real(p, x, "_half", 0.5, &half, err));
+    OQ_TRY(step(p, "Min", x, "_lowest", lo, zero, &lo, err));
+    OQ_TRY(step(p, "Max", x, "_highest", hi, zero, &hi, err));
+    OQ_TRY(step(p, "Sub", x, "_width", hi, lo, &w, err));
+    OQ_TRY(step(p, "Div", x, "_scale_raw", w, range, &s, err));
+    OQ_TRY(step(p, "Max", x, "_scale", s, tiny, &t->scale, err));
+    OQ_TRY(step(p, "Sub", x, "_below", zero, lo, &z, err));
+    OQ_TRY(step(p, "Div", x, "_zero_point_raw", z, t->scale, &z, err));
+    OQ_TRY(step(p, "Add", x, "_zero_point_up", z, half, &f, err));
+    OQ_TRY(step(p, "Floor", x, "_zero_point_floor", f, none, &c, err));
+    OQ_TRY(step(p, "Min", x, "_zero_point_clip", c, range, &c, err));
+    t->zero = name_of(p, x, "_zero_point");
+    return emit(p, "Cast", t->zero, &c, 1, t->zero, "to", OQ_UINT8, err);
+}
+
+static onq_code remember(pass *p, oq_str name, triple t, onq_error *err) {
+    if (!OQ_PUSH(p->scratch, &p->triples, t) ||
+        !oq_map_put(&p->done, name, (uint32_t)(p->triples.n - 1)))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, onq_error *err) {
+    const uint32_t known = oq_map_find(&p->done, x);
+    if (known != OQ_MAP_NONE) {
+        *t = p->triples.v[known];
+        return ONQ_OK;
+    }
+    *t = (triple){.q = name_of(p, x, "_quantized"), .n = 1};
+    const oq_str node_name = oq_str_cat(p->keep, x, OQ_S("_QuantizeLinear"));
+    if (t->q.p == NULL || node_name.p == NULL)
+        return oq_fail_nomem(err);
+    if (!is_static(p) && p->opset >= 11) {
+        t->scale = name_of(p, x, "_scale");
+        t->zero = name_of(p, x, "_zero_point");
+        const oq_str made[3] = {t->q, t->scale, t->zero};
+        oq_node *d = oq_node_make(p->keep, "DynamicQuantizeLinear", node_name, &x, 1, made, 3);
+        if (d == NULL || !OQ_PUSH(p->scratch, &p->out, d))
+            return oq_fail_nomem(err);
+        return remember(p, x, *t, err);
+    }
+    if (is_static(p)) {
+        oq_qparam q = {0};
+        OQ_TRY(given(p->job->inputs, "input_quantization_params", x, n, &q, err));
+        OQ_TRY(add_real(p, x, "_scale", (double)q.scale, &t->scale, err));
+        OQ_TRY(add_zero(p, x, OQ_UINT8, q.zero_point, &t->zero, err));
+    } else {
+        OQ_TRY(decomposed(p, x, t, err));
+    }
+    const oq_str in[3] = {x, t->scale, t->zero};
+    OQ_TRY(emit(p, "QuantizeLinear", node_name, in, 3, t->q, NULL, 0, err));
+    return remember(p, x, *t, err);
+}
+
+/* ---- weights */
+
+static onq_code weight_params(pass *p, oq_tensor *w, bool channels, oq_qweight *qw, oq_qparams *q,
+                              oq_dtype type, onq_error *err) {
+    const oq_qspec spec = {.type = channels ? OQ_INT8 : type,
+                           .real = OQ_FLOAT,
+                           .symmetric = channels || type == OQ_INT8};
+    OQ_TRY(
+        oq_qweight_init(qw, p->m, w, channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, 0, 0, err));
+    OQ_TRY(oq_qparams_init(q, p->keep, qw->n_params, err));
+    OQ_TRY(oq_qweight_params(qw, &spec, NULL, &p->m->env->alloc, q, err));
+    /* One zero point for all channels: the middle of uint8. */
+    for (uint64_t i = 0; channels && type == OQ_UINT8 && i < q->n; i++)
+        q->zero[i] = 128;
+    return ONQ_OK;
+}
+
+/* Scales as [C, 1, 1, ...] behind an integer operator, as [C] in a QLinear one, or a number. */
+static onq_code add_scales(pass *p, const oq_tensor *w, const oq_qparams *q, bool channels,
+                           oq_str *out, onq_error *err) {
+    int64_t dims[16] = {(int64_t)q->n};
+    size_t rank = channels ? 1 : 0;
+    if (channels && !is_qlinear(p))
+        for (; rank + 1 < w->dims.n && rank < OQ_COUNT(dims); rank++)
+            dims[rank] = 1;
+    *out = name_of(p, w->name, "_scale");
+    oq_tensor *t = oq_tensor_new(p->keep, *out, OQ_FLOAT, dims, rank);
+    if (out->p == NULL || t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_raw(p->keep, t, q->scale, q->n * sizeof(float), err));
+    return add_tensor(p, t, err);
+}
+
+static onq_code quantize_weight(pass *p, oq_tensor *w, bool channels, triple *t, onq_error *err) {
+    const uint32_t known = oq_map_find(&p->done, w->name);
+    if (known != OQ_MAP_NONE) {
+        *t = p->triples.v[known];
+        return ONQ_OK;
+    }
+    const oq_dtype type = p->job->signed_weights ? OQ_INT8 : OQ_UINT8;
+    const oq_producer *bytes = NULL;
+    oq_qweight qw;
+    oq_qparams q;
+    const onq_code rc = weight_params(p, w, channels, &qw, &q, type, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));
+    *t = (triple){.q = name_of(p, w->name, "_quantized"), .n = q.n, .scales = q.scale};
+    oq_tensor *made = oq_tensor_new(p->keep, t->q, type, w->dims.v, w->dims.n);
+    if (t->q.p == NULL || made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qweight_producer(p->keep, &qw, type, &q, &bytes, err));
+    oq_tensor_set_producer(made, bytes);
+    OQ_TRY(add_tensor(p, made, err));
+    OQ_TRY(add_scales(p, w, &q, channels, &t->scale, err));
+    OQ_TRY(add_zero(p, w->name, type, q.zero[0], &t->zero, err));
+    return remember(p, w->name, *t, err);
+}
+
+/* ---- operators */
+
+static bool copy_attributes(pass *p, oq_node *to, const oq_node *from) {
+    for (size_t i = 0; i < from->attribute.n; i++)
+        if (!OQ_PUSH(p->keep, &to->attribute, from->attribute.v[i]))
+            return false;
+    return true;
+}
+
+static bool has_bias(const oq_node *n) {
+    return oq_str_is(n->op_type, "Conv") && n->input.n > 2 && n->input.v[2].n != 0;
+}
+
+/* <node name>_quant of another type with the attributes of the node. */
+static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_str *in, size_t n_in,
+                          oq_str out, onq_error *err) {
+    const oq_str name = n->name.n != 0 ? oq_str_cat(p->keep, n->name, OQ_S("_quant")) : OQ_S("");
+    oq_node *made =
+        out.p != NULL && name.p != NULL ? oq_node_make(p->keep, op, name, in, n_in, &out, 1) : NULL;
+    if (made == NULL || !copy_attributes(p, made, n) || !OQ_PUSH(p->scratch, &p->out, made))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* The float bias as [1, C, 1, ...]. */
+static onq_code shaped_bias(pass *p, const oq_node *n, size_t rank, oq_str *out, onq_error *err) {
+    const oq_str y = n->output.v[0];
+    const oq_str shape_name = name_of(p, y, "_bias_reshape_shape");
+    const int64_t dim = (int64_t)rank;
+    int64_t *shape = OQ_NEW_ARRAY(p->keep, int64_t, rank);
+    oq_tensor *t = oq_tensor_new(p->keep, shape_name, OQ_INT64, &dim, 1);
+    if (shape_name.p == NULL || shape == NULL || t == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < rank; i++)
+        shape[i] = i == 1 ? -1 : 1;
+    OQ_TRY(oq_tensor_set_typed_i(p->keep, t, shape, rank, err));
+    OQ_TRY(add_tensor(p, t, err));
+    return step(p, "Reshape", y, "_bias_reshape", n->input.v[2], shape_name, out, err);
+}
+
+static onq_code integer_operator(pass *p, const oq_node *n, const triple *x, const triple *w,
+                                 size_t rank, onq_error *err) {
+    const bool conv = oq_str_is(n->op_type, "Conv");
+    const oq_str y = n->output.v[0], in[4] = {x->q, w->q, x->zero, w->zero};
+    const oq_str sums = name_of(p, y, "_quantized_sums");
+    oq_str real = name_of(p, y, "_sums_float"), scale, bias = {0};
+    OQ_TRY(emit_main(p, n, conv ? "ConvInteger" : "MatMulInteger", in, 4, sums, err));
+    OQ_TRY(emit(p, "Cast", real, &sums, 1, real, "to", OQ_FLOAT, err));
+    OQ_TRY(step(p, "Mul", y, "_scales_mul", x->scale, w->scale, &scale, err));
+    const oq_str factors[2] = {real, scale};
+    if (!has_bias(n))
+        return emit(p, "Mul", oq_str_cat(p->keep, y, OQ_S("_scale_mul")), factors, 2, y, NULL, 0,
+                    err);
+    OQ_TRY(step(p, "Mul", y, "_scaled", real, scale, &real, err));
+    OQ_TRY(shaped_bias(p, n, rank, &bias, err));
+    const oq_str sum[2] = {real, bias};
+    return emit(p, "Add", oq_str_cat(p->keep, y, OQ_S("_bias_add")), sum, 2, y, NULL, 0, err);
+}
+
+/* int32 bias with scale = input scale x weight scale, which the graph computes: bias / scale,
+ * rounded. */
+static onq_code int32_bias(pass *p, const oq_node *n, const triple *x, const triple *w, oq_str *out,
+                           onq_error *err) {
+    const oq_str b = n->input.v[2], none = {0};
+    oq_str scale, steps, half, whole;
+    OQ_TRY(step(p, "Mul", n->output.v[0], "_bias_scale", x->scale, w->scale, &scale, err));
+    OQ_TRY(step(p, "Div", n->output.v[0], "_bias_steps", b, scale, &steps, err));
+    OQ_TRY(add_real(p, n->output.v[0], "_bias_half", 0.5, &half, err));
+    OQ_TRY(step(p, "Add", n->output.v[0], "_bias_up", steps, half, &steps, err));
+    OQ_TRY(step(p, "Floor", n->output.v[0], "_bias_floor", steps, none, &whole, err));
+    *out = name_of(p, n->output.v[0], "_bias_quantized");
+    return emit(p, "Cast", *out, &whole, 1, *out, "to", OQ_INT32, err);
+}
+
+static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, const triple *w,
+                                 onq_error *err) {
+    const bool conv = oq_str_is(n->op_type, "Conv");
+    const oq_str y = n->output.v[0];
+    oq_qparam q = {0};
+    oq_str scale, zero, bias = {0};
+    OQ_TRY(given(p->job->outputs, "output_quantization_params", y, n, &q, err));
+    OQ_TRY(add_real(p, y, "_scale", (double)q.scale, &scale, err));
+    OQ_TRY(add_zero(p, y, OQ_UINT8, q.zero_point, &zero, err));
+    if (has_bias(n))
+        OQ_TRY(int32_bias(p, n, x, w, &bias, err));
+    const oq_str in[9] = {x->q, x->scale, x->zero, w->q, w->scale, w->zero, scale, zero, bias};
+    const oq_str out = name_of(p, y, "_quantized");
+    OQ_TRY(
+        emit_main(p, n, conv ? "QLinearConv" : "QLinearMatMul", in, has_bias(n) ? 9 : 8, out, err));
+    const oq_str back[3] = {out, scale, zero};
+    return emit(p, "DequantizeLinear", oq_str_cat(p->keep, y, OQ_S("_DequantizeLinear")), back, 3,
+                y, NULL, 0, err);
+}
+
+/* ---- the pass */
+
+bool oq_legacy_knows(oq_str type) {
+    return oq_str_is(type, "Conv") || oq_str_is(type, "MatMul");
+}
+
+static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight) {
+    if (!oq_legacy_knows(n->op_type))
+        return "only Conv and MatMul are quantized in these modes";
+    if (n->domain.n != 0 || n->input.n < 2 || n->output.n != 1)
+        return "not an operator of ONNX";
+    *weight = oq_index_init(&p->ix, n->input.v[1]);
+    if (*weight == NULL)
+        return "its weight is not constant";
+    if ((*weight)->data_type.v != OQ_FLOAT)
+        return "its weight is not float32";
+    const int32_t type = oq_shapes_elem_type(p->shapes, NULL, n->input.v[0]);
+    if (type != 0 && type != OQ_FLOAT)
+        return "its input is not float32";
+    return NULL;
+}
+
+static onq_code visit(pass *p, oq_node *n, onq_error *err) {
+    oq_tensor *weight = NULL;
+    triple x, w;
+    const char *why = unwanted(p, n, &weight);
+    const oq_plan_node row = {.name = n->name,
+                              .op_type = n->op_type,
+                              .why = why != NULL ? why : "",
+                              .fate = why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT};
+    if (!oq_plan_add_node(p->job->plan, row))
+        return oq_fail_nomem(err);
+    if (why != NULL)
+        return OQ_PUSH(p->scratch, &p->out, n) ? ONQ_OK : oq_fail_nomem(err);
+    const bool channels = p->job->per_channel && oq_str_is(n->op_type, "Conv");
+    OQ_TRY(quantize_input(p, n, n->input.v[0], &x, err));
+    OQ_TRY(quantize_weight(p, weight, channels, &w, err));
+    return is_qlinear(p) ? qlinear_operator(p, n, &x, &w, err)
+                         : integer_operator(p, n, &x, &w, weight->dims.n, err);
+}
+
+static onq_code run(pass *p, onq_error *err) {
+    uint32_t *order = NULL;
+    OQ_TRY(oq_index_build(&p->ix, p->scratch, p->g, NULL, err));
+    OQ_TRY(oq_topo_order(&p->ix, p->scratch, &order, err));
+    OQ_TRY(oq_qnames_init(&p->names, p->scratch, p->m, err));
+    OQ_TRY(oq_shapes_infer(p->m, NULL, &p->shapes, err));
+    const size_t n_nodes = p->g->node.n;
+    for (size_t i = 0; i < n_nodes; i++)
+        OQ_TRY(visit(p, p->g->node.v[order[i]], err));
+    p->g->node.n = 0;
+    for (size_t i = 0; i < p->out.n; i++)
+        if (!oq_graph_add_node(p->keep, p->g, p->out.v[i]))
+            return oq_fail_nomem(err);
+    OQ_TRY(oq_graph_prune_inits(p->m, p->g, err));
+    return oq_quant_set_producer(p->m, err);
+}
+
+onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
+    oq_arena scratch;
+    oq_arena_init(&scratch, &job->model->env->alloc);
+    pass p = {.job = job,
+              .m = job->model,
+              .g = job->model->proto->graph,
+              .scratch = &scratch,
+              .keep = &job->model->arena,
+              .opset = oq_model_opset(job->model, OQ_S(""))};
+    oq_map_init(&p.done, &scratch);
+    oq_model_touch(p.m);
+    const onq_code rc = run(&p, err);
+    oq_shapes_free(p.shapes);
+    oq_arena_release(&scratch);
+    return rc;
+}

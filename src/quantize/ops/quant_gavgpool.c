@@ -1,7 +1,0 @@
-/*
- * quant_gavgpool.c — GlobalAveragePool. In QDQ it has the default rule.
- */
-#include "quantize/ops/oper_rules.h"
-#include "quantize/qop.h"
-
-const oq_qrule oq_qrule_gavgpool = {.qlinear = oq_ql_gavgpool};

@@ -1,0 +1,284 @@
+/*
+ * qdq.c — the QDQ driver: marks, decides, emits, and puts the graph back together.
+ */
+#include "quantize/qdq/qdq.h"
+
+#include "onnx/edit.h"
+#include "onnx/tidy.h"
+#include "quantize/finish.h"
+#include "quantize/operators.h"
+
+/* ---- ranges that operators imply (BaseQuantizer.adjust_tensor_ranges) */
+
+static onq_code set_unit_range(oq_qdq *q, const oq_qdq_tensor *t, onq_error *err) {
+    oq_range *r = oq_ranges_add(q->ranges, t->name);
+    const oq_dtype real = t->elem_type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    if (r == NULL || !oq_num_make_one(&q->ranges->arena, &r->lowest, real, true, 0.0) ||
+        !oq_num_make_one(&q->ranges->arena, &r->highest, real, true, 1.0))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* The input of a Relu or Clip needs no more range than its output; Softmax makes 0 to 1. */
+static onq_code adjust_ranges(oq_qdq *q, onq_error *err) {
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        const oq_node *n = oq_qdq_node_at(q, i);
+        const bool clips = oq_str_is(n->op_type, "Clip") || oq_str_is(n->op_type, "Relu");
+        if ((!clips && !oq_str_is(n->op_type, "Softmax")) || !q->nodes[i].chosen)
+            continue;
+        const uint32_t in = oq_qdq_input(q, i, 0), out = oq_qdq_output(q, i, 0);
+        if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
+            continue;
+        if (!clips) {
+            /* Float 8 goes by the deviation, which a fixed range does not have. */
+            if (q->config->activation_type != OQ_FLOAT8E4M3FN)
+                OQ_TRY(set_unit_range(q, oq_qdq_at(q, out), err));
+            continue;
+        }
+        const oq_qdq_tensor *t = oq_qdq_at(q, in);
+        const oq_range *after = oq_ranges_find(q->ranges, oq_qdq_at(q, out)->name);
+        if (t->uses.n != 1 || after == NULL || oq_ranges_find(q->ranges, t->name) == NULL)
+            continue;
+        /* What the caller, or another graph, reads keeps its range, and what another makes. */
+        if (t->is_output || (q->outer != NULL && t->makers.n == 0 && !t->is_input) ||
+            (q->config->enable_subgraph && t->inner_use))
+            continue;
+        if (!oq_ranges_copy(q->ranges, t->name, after))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- marking */
+
+static void choose_nodes(oq_qdq *q) {
+    for (size_t i = 0; i < q->n_nodes; i++) {
+        const char *skip =
+            oq_qconfig_skip(q->config, q->nodes[i].node, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR);
+        q->nodes[i].chosen = skip == NULL;
+        q->nodes[i].why = skip != NULL ? skip : "";
+    }
+}
+
+static bool is_trained(const oq_qdq *q, uint32_t tensor) {
+    return tensor != OQ_NO_TENSOR &&
+           oq_overrides_find(q->overrides, oq_qdq_at(q, tensor)->name) != NULL;
+}
+
+/* What was trained is marked whatever the rule says. */
+static onq_code mark_trained(oq_qdq *q, uint32_t i, onq_error *err) {
+    const oq_node *n = oq_qdq_node_at(q, i);
+    for (size_t k = 0; k < n->input.n; k++)
+        if (is_trained(q, oq_qdq_input(q, i, k)))
+            OQ_TRY(oq_qdq_activation(q, oq_qdq_input(q, i, k), err));
+    for (size_t k = 0; k < n->output.n; k++)
+        if (is_trained(q, oq_qdq_output(q, i, k)))
+            OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, i, k), err));
+    return ONQ_OK;
+}
+
+/* A node that saw no fake quantization in training stays as it is. */
+static bool saw_training(const oq_qdq *q, uint32_t i) {
+    const oq_node *n = oq_qdq_node_at(q, i);
+    bool any = false;
+    for (size_t k = 0; k < n->input.n; k++)
+        any |= is_trained(q, oq_qdq_input(q, i, k));
+    for (size_t k = 0; k < n->output.n; k++)
+        any |= is_trained(q, oq_qdq_output(q, i, k));
+    return any;
+}
+
+static onq_code mark_node(oq_qdq *q, uint32_t i, onq_error *err) {
+    const oq_node *n = oq_qdq_node_at(q, i);
+    const oq_qop_row *row = oq_qop_find_in(n->op_type, OQ_QMODE_QDQ);
+    const oq_qdq_rule rule = row != NULL ? row->rule->qdq : oq_qdq_rule_plain;
+    q->current = i;
+    onq_code rc = rule(q, i, err);
+    if (rc == ONQ_OK && q->config->trained)
+        rc = mark_trained(q, i, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(n->name), OQ_STR(n->op_type));
+    for (size_t k = 0; k < n->input.n; k++) {
+        const uint32_t t = oq_qdq_input(q, i, k);
+        if (t != OQ_NO_TENSOR && !OQ_PUSH(q->arena, &oq_qdq_at(q, t)->receivers, i))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code mark(oq_qdq *q, onq_error *err) {
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        if (q->config->trained && q->nodes[i].chosen && !saw_training(q, i)) {
+            q->nodes[i].chosen = false;
+            q->nodes[i].why = "was not trained for it";
+        }
+        if (q->nodes[i].chosen)
+            OQ_TRY(mark_node(q, i, err));
+    }
+    return ONQ_OK;
+}
+
+/* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the
+ * file. */
+static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
+    const oq_str op = oq_qdq_node_at(q, node)->op_type;
+    if (!oq_str_is(op, "Conv") && !oq_str_is(op, "ConvTranspose") && !oq_str_is(op, "Gemm") &&
+        !oq_str_is(op, "MatMul"))
+        return false;
+    for (size_t slot = 0; slot < 2; slot++) {
+        const uint32_t t = oq_qdq_input(q, node, slot);
+        const oq_qdq_tensor *w = t != OQ_NO_TENSOR ? oq_qdq_at(q, t) : NULL;
+        if (w != NULL && w->makers.n > 0 && w->elem_type == OQ_FLOAT &&
+            oq_str_is(oq_qdq_node_at(q, w->makers.v[0].node)->op_type, "Constant"))
+            return true;
+    }
+    return false;
+}
+
+/* Has the node numbers that are never quantized? */
+static bool is_other_float(const oq_qdq *q, uint32_t node) {
+    const oq_qdq_node *n = &q->nodes[node];
+    for (size_t k = 0; k < n->node->input.n; k++) {
+        const int32_t type = n->in[k] != OQ_NO_TENSOR ? oq_qdq_at(q, n->in[k])->elem_type : 0;
+        if (type == OQ_BFLOAT16 || type == OQ_DOUBLE)
+            return true;
+    }
+    return false;
+}
+
+static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        const oq_qdq_node *n = &q->nodes[i];
+        if (n->chosen && has_constant_weight(q, i))
+            q->plan->n_float_constants++;
+        oq_plan_node row = {.name = n->node->name, .op_type = n->node->op_type, .why = n->why};
+        if (n->removed) {
+            row.fate = OQ_FATE_REMOVED;
+            row.why = "the quantized range does its work";
+        } else if (n->n_marks > 0) {
+            row.fate = OQ_FATE_QUANTIZED;
+            row.why = "";
+        } else if (n->chosen && is_other_float(q, i)) {
+            row.why = OQ_WHY_OTHER;
+        } else if (n->why[0] == '\0') {
+            row.why = "no float tensors";
+        }
+        if (!oq_plan_add_node(q->plan, row))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- the graph put together */
+
+/* Initializers of biases that a node makes now, and their graph inputs. */
+static onq_code drop_biases(oq_qdq *q, onq_error *err) {
+    oq_graph *g = q->graph;
+    oq_map gone;
+    oq_map_init(&gone, q->arena);
+    for (size_t i = 0; i < q->biases.n; i++) {
+        const oq_qdq_tensor *t = oq_qdq_at(q, q->biases.v[i].tensor);
+        if (t->bias_gone && !oq_map_put(&gone, t->name, 0))
+            return oq_fail_nomem(err);
+    }
+    if (gone.count == 0)
+        return ONQ_OK;
+    size_t kept = 0;
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (!oq_map_has(&gone, g->initializer.v[i]->name))
+            g->initializer.v[kept++] = g->initializer.v[i];
+    g->initializer.n = kept;
+    kept = 0;
+    for (size_t i = 0; i < g->input.n; i++)
+        if (!oq_map_has(&gone, g->input.v[i]->name))
+            g->input.v[kept++] = g->input.v[i];
+    g->input.n = kept;
+    return ONQ_OK;
+}
+
+static onq_code assemble(oq_qdq *q, onq_error *err) {
+    oq_graph *g = q->graph;
+    oq_arena *a = &q->model->arena;
+    bool *removed = OQ_NEW_ARRAY(q->arena, bool, q->n_nodes + 1);
+    if (removed == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < q->n_nodes; i++)
+        removed[i] = q->nodes[i].removed;
+    oq_graph_remove_nodes(g, removed);
+    for (size_t i = 0; i < q->new_nodes.n; i++)
+        if (!oq_graph_add_node(a, g, q->new_nodes.v[i]))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < q->new_inits.n; i++)
+        if (!oq_graph_add_init(a, g, q->new_inits.v[i]))
+            return oq_fail_nomem(err);
+    q->assembled = true;
+    return drop_biases(q, err);
+}
+
+/* What the model as a whole needs when all graphs are done. */
+static onq_code finish(oq_qdq *q, onq_error *err) {
+    if (!q->config->add_qdq_pair_to_weight)
+        OQ_TRY(oq_model_clean_inits(q->model, err));
+    OQ_TRY(oq_quant_set_producer(q->model, err));
+    if (q->contrib)
+        OQ_TRY(oq_model_set_opset(q->model, OQ_S("com.microsoft"), 1, err));
+    return oq_model_sort(q->model, err);
+}
+
+static bool needs_opset21(oq_dtype dt) {
+    return oq_qtype_is_16bit(dt) || oq_qtype_is_4bit(dt);
+}
+
+static bool wants_contrib(const oq_qdq *q) {
+    const oq_qconfig *c = q->config;
+    if (c->use_qdq_contrib_ops)
+        return true;
+    return q->opset < 21 && (needs_opset21(c->activation_type) || needs_opset21(c->weight_type) ||
+                             oq_overrides_any_type(q->overrides, needs_opset21));
+}
+
+onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
+    OQ_TRY(oq_qdq_build(q, err));
+    choose_nodes(q);
+    if (q->outer != NULL)
+        oq_qdq_leave_unseen(q);
+    if (!q->config->trained)
+        OQ_TRY(adjust_ranges(q, err));
+    OQ_TRY(mark(q, err));
+    OQ_TRY(plan_nodes(q, err));
+    OQ_TRY(oq_qdq_decide(q, err));
+    OQ_TRY(oq_qdq_emit(q, err));
+    if (!decide_only)
+        OQ_TRY(assemble(q, err));
+    return q->config->enable_subgraph ? oq_qdq_inner(q, decide_only, err) : ONQ_OK;
+}
+
+static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
+    q->opset = oq_model_opset(q->model, OQ_S(""));
+    q->contrib = wants_contrib(q);
+    if (q->contrib && !q->config->use_qdq_contrib_ops)
+        oq_warn(q->model->env, "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and "
+                               "4-bit types before opset 21: "
+                               "those of com.microsoft are used");
+    OQ_TRY(oq_qnames_init(q->names, q->arena, q->model, err));
+    OQ_TRY(oq_qdq_graph(q, decide_only, err));
+    return decide_only ? ONQ_OK : finish(q, err);
+}
+
+onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
+    oq_arena scratch;
+    oq_qnames names;
+    oq_arena_init(&scratch, &job->model->env->alloc);
+    oq_qdq q = {.names = &names,
+                .model = job->model,
+                .graph = job->model->proto->graph,
+                .config = job->config,
+                .overrides = job->overrides,
+                .ranges = job->ranges,
+                .shapes = job->shapes,
+                .plan = job->plan,
+                .arena = &scratch};
+    const onq_code rc = run(&q, job->decide_only, err);
+    oq_arena_release(&scratch);
+    return rc;
+}

@@ -1,0 +1,227 @@
+/*
+ * qdq.h — QuantizeLinear/DequantizeLinear pairs around tensors: the state of the pass and the verbs
+ * that operator rules use.
+ *
+ * The pass runs in three steps, as the reference's QDQQuantizer does:
+ *
+ *   mark     every chosen node's rule marks tensors: as activation, as weight (per tensor or per
+ *            channel), as "same parameters as that input", or as bias; Relu and Clip may go away
+ *   decide   ranges and weights become scales and zero points; weight scales are raised for biases
+ *   emit     each marked tensor, in the order in which it was marked, gets its pair
+ *
+ * Marking changes this state only, never the model: nodes and tensors are numbers here, `in` and
+ * `out` of a node hold what it will be wired to. Emission writes nodes and initializers.
+ *
+ * With enable_subgraph the graphs inside If, Loop and Scan follow, each with a state of its own
+ * that looks outwards (qdq_inner.c): pairs stand where they are needed, weights are quantized in
+ * the graph that holds them.
+ */
+#ifndef OQ_QUANTIZE_QDQ_H
+#define OQ_QUANTIZE_QDQ_H
+
+#include "calibrate/ranges.h"
+#include "onnx/graph.h"
+#include "onnx/names.h"
+#include "quantize/config.h"
+#include "quantize/override.h"
+#include "quantize/plan.h"
+#include "quantize/qweight.h"
+#include "shape/shape.h"
+
+#define OQ_NO_TENSOR UINT32_MAX
+
+typedef enum oq_qdq_kind { OQ_QDQ_ACTIVATION, OQ_QDQ_WEIGHT } oq_qdq_kind;
+
+/* Parameters as they stand in the model. */
+typedef struct oq_qdq_value {
+    oq_str scale_name, zero_name;
+    oq_dtype type;      /* quantized type */
+    oq_dtype real;      /* type of the scale */
+    const float *scale; /* n of them */
+    const int32_t *zero;
+    uint64_t n;
+} oq_qdq_value;
+
+/* Parameters of an activation. */
+typedef struct oq_qdq_act {
+    oq_dtype type, real;
+    oq_qparam p;
+} oq_qdq_act;
+
+/* Parameters of a weight. */
+typedef struct oq_qdq_weight {
+    oq_qweight w;
+    oq_qspec spec;
+    oq_qparams params;
+    oq_qclamp *clamps; /* or NULL */
+    bool given;        /* params come from an override */
+    const char *why;
+} oq_qdq_weight;
+
+/* An initializer as it is in the model now: its parameters and its integers. */
+typedef struct oq_qdq_form {
+    const oq_qdq_weight *weight;
+    oq_qdq_value *value;
+    oq_str quantized; /* empty: the float weight is quantized as it is read */
+} oq_qdq_form;
+
+typedef struct oq_qdq_tensor {
+    oq_str name;
+    oq_tensor *init;       /* initializer of this graph or of one around it, or NULL */
+    struct oq_qdq *holder; /* of an initializer: the graph around this one that has it, or NULL */
+    int32_t elem_type;     /* 0: not known */
+    bool has_info;         /* the type is known to be something, perhaps no tensor */
+    bool warned;           /* of an unknown type, of an infinity */
+    bool looked, infinite; /* looked for an infinity among its numbers; found one */
+    bool is_input, is_output; /* of the graph */
+    bool inner_use;           /* read inside a subgraph */
+    bool is_new;              /* made by the pass: the copy of a shared bias */
+    uint32_t dq_node;         /* DequantizeLinear of the input model that makes it, or OQ_NO_NODE */
+    OQ_VEC(oq_use) uses;      /* by nodes of this graph */
+    OQ_VEC(oq_use) makers;    /* slot: index of the output */
+    OQ_VEC(uint32_t)
+    receivers; /* chosen nodes that read it, in order; twice if they read it twice */
+
+    bool marked;    /* is to be quantized */
+    uint32_t place; /* in oq_qdq.order */
+    oq_qdq_kind kind;
+    int64_t axis;                    /* weight per channel; -1 */
+    uint32_t share_from, share_node; /* same parameters as this tensor, as that node sees it */
+    bool is_bias;                    /* marked as bias */
+    bool bias_gone;                  /* a node makes it now: the initializer goes */
+    size_t n_copies_seen; /* as bias: tensors looked at for the number of its next copy */
+    int64_t next_copy;
+
+    oq_qdq_weight *weight;     /* decided */
+    OQ_VEC(oq_qdq_form) forms; /* quantized for this graph or for those inside */
+    oq_qdq_value *value;       /* emitted; converted: the second type */
+    oq_qdq_value *converted;
+    OQ_VEC(oq_str) converted_for; /* names of the nodes that read the second type */
+} oq_qdq_tensor;
+
+typedef struct oq_qdq_node {
+    oq_node *node;
+    uint32_t *in, *out; /* tensor numbers; OQ_NO_TENSOR for an absent one */
+    bool chosen, removed;
+    size_t n_marks;  /* tensors that its rule marked */
+    const char *why; /* why it stays float, "" */
+} oq_qdq_node;
+
+typedef struct oq_qdq_bias {
+    uint32_t tensor, node, input, weight;
+} oq_qdq_bias;
+
+typedef struct oq_qdq {
+    oq_model *model;
+    oq_graph *graph;
+    struct oq_qdq *outer; /* the graph around, or NULL */
+    unsigned depth;
+    oq_qconfig *config;
+    const oq_overrides *overrides; /* or NULL */
+    oq_ranges *ranges;
+    const oq_shapes *shapes;
+    oq_plan *plan;
+    oq_arena *arena;  /* scratch, gone after the pass */
+    oq_qnames *names; /* of all graphs */
+    int64_t opset;
+    bool contrib; /* QuantizeLinear and DequantizeLinear of com.microsoft */
+
+    oq_map map; /* tensor name -> number */
+    OQ_VEC(oq_qdq_tensor *) tensors;
+    oq_qdq_node *nodes; /* the graph's nodes, in order */
+    size_t n_nodes;
+    uint32_t current;       /* node whose rule is running */
+    OQ_VEC(uint32_t) order; /* marked tensors; OQ_NO_TENSOR where a mark was taken back */
+    OQ_VEC(oq_qdq_bias) biases;
+    OQ_VEC(uint32_t) copies; /* copies of shared biases, in order */
+
+    bool assembled; /* the graph has what was new: more goes into it at once */
+    OQ_VEC(oq_node *) new_nodes;
+    OQ_VEC(oq_tensor *) new_inits;
+} oq_qdq;
+
+/* What the driver is given. `ranges` is changed (inputs of Relu and Clip take the range of the
+ * output). */
+typedef struct oq_qdq_job {
+    oq_model *model;
+    oq_qconfig *config;
+    const oq_overrides *overrides; /* or NULL */
+    oq_ranges *ranges;
+    const oq_shapes *shapes; /* plain inference over the model as it is */
+    oq_plan *plan;
+    bool decide_only; /* --dry-run: fills the plan; the model in memory is of no more use */
+} oq_qdq_job;
+
+/* Quantizes the model. The opset must be what the types need (see opset.h). */
+onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
+
+/* ---- verbs for rules (qdq_mark.c) */
+
+static inline oq_qdq_tensor *oq_qdq_at(const oq_qdq *q, uint32_t tensor) {
+    return q->tensors.v[tensor];
+}
+/* Input or output `slot` of a node; OQ_NO_TENSOR when absent or empty. */
+uint32_t oq_qdq_input(const oq_qdq *q, uint32_t node, size_t slot);
+uint32_t oq_qdq_output(const oq_qdq *q, uint32_t node, size_t slot);
+static inline const oq_node *oq_qdq_node_at(const oq_qdq *q, uint32_t node) {
+    return q->nodes[node].node;
+}
+/* Is the tensor an initializer of this graph, or of one around it? */
+bool oq_qdq_is_init(const oq_qdq *q, uint32_t tensor);
+/* is_valid_quantize_weight: a float initializer. */
+bool oq_qdq_is_float_init(const oq_qdq *q, uint32_t tensor);
+/* is_tensor_quantized: marked so far, as bias too. */
+bool oq_qdq_is_marked(const oq_qdq *q, uint32_t tensor);
+/* OpTypesToExcludeOutputQuantization has the node's operator. */
+bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node);
+/* Says why the running rule leaves its node float. */
+void oq_qdq_leave(oq_qdq *q, const char *why);
+
+/* These ignore OQ_NO_TENSOR and tensors that are no float tensors. */
+onq_code oq_qdq_activation(oq_qdq *q, uint32_t tensor, onq_error *err);
+onq_code oq_qdq_weight_tensor(oq_qdq *q, uint32_t tensor, onq_error *err);
+onq_code oq_qdq_weight_channel(oq_qdq *q, uint32_t tensor, int64_t axis, onq_error *err);
+/* `tensor` gets the parameters that `node` sees on `from`. */
+onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node, onq_error *err);
+/* The bias in input `slot` of `node`: scale from `input` and `weight`. */
+onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
+                            onq_error *err);
+/* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be
+ * quantized per channel. op_type: NULL, or the operator whose axis the user may have set. */
+bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
+                         int64_t *axis);
+/* A weight per channel where that is asked for, else per tensor. */
+onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
+                            onq_error *err);
+/* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the
+ * node goes. */
+bool oq_qdq_try_remove(oq_qdq *q, uint32_t node);
+/* QDQOperatorBase.quantize: all inputs and outputs as activations. */
+onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err);
+/* QDQDirect8BitOp.quantize: the output has the parameters of input 0. */
+onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err);
+
+/* ---- steps of the driver */
+
+/* One graph: all of it but what the whole model needs in the end (qdq.c). */
+onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err);
+/* The graphs inside the nodes of a graph that is done (qdq_inner.c). */
+onq_code oq_qdq_inner(oq_qdq *q, bool decide_only, onq_error *err);
+/* What an inner graph takes from outside: initializers and where they are. */
+void oq_qdq_look_outwards(oq_qdq *q);
+/* Inner nodes that were not run in calibration are left float. */
+void oq_qdq_leave_unseen(oq_qdq *q);
+
+onq_code oq_qdq_build(oq_qdq *q, onq_error *err);   /* qdq_graph.c */
+uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name); /* OQ_NO_TENSOR: out of memory */
+onq_code oq_qdq_decide(oq_qdq *q, onq_error *err);  /* qdq_decide.c */
+onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);    /* qdq_emit.c */
+/* Parameters of an activation; convert: of its second type. false: its range is not known. */
+onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
+                           bool *found, onq_error *err);
+/* Is there a range, or an override that needs none? */
+bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t);
+/* The conversion that overrides ask for, or NULL. */
+const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t);
+
+#endif

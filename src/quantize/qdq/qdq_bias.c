@@ -1,0 +1,220 @@
+/*
+ * qdq_bias.c — biases as int32 with a DequantizeLinear (float 8: as float with a Cast).
+ *
+ * The bias keeps its name: the DequantizeLinear makes it, the initializer goes. Numbers are stored
+ * as the reference stores them: bias, scales and per-channel zero points in raw_data, a single zero
+ * point typed.
+ */
+#include "quantize/qdq/qdq_emit.h"
+
+#include "base/real.h"
+#include "onnx/attr.h"
+#include "onnx/edit.h"
+#include "quantize/bias.h"
+#include "quantize/qact.h"
+
+#include <math.h>
+
+/* The scales that the bias's node sees on a tensor; v == NULL when it is not quantized. */
+static onq_code scales_of(oq_qdq *q, uint32_t tensor, uint32_t node, oq_reals *out,
+                          onq_error *err) {
+    *out = (oq_reals){NULL, 0, OQ_FLOAT};
+    if (tensor == OQ_NO_TENSOR)
+        return ONQ_OK;
+    oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    const oq_qdq_value *v = oq_qdq_value_for(q, t, oq_qdq_node_at(q, node)->name);
+    if (v != NULL) {
+        *out = (oq_reals){v->scale, v->n, v->real};
+        return ONQ_OK;
+    }
+    if (t->dq_node == OQ_NO_NODE)
+        return ONQ_OK;
+    /* Quantized in the input model, per channel. */
+    const uint32_t scale = oq_qdq_input(q, t->dq_node, 1);
+    oq_tensor *init = scale != OQ_NO_TENSOR ? oq_qdq_at(q, scale)->init : NULL;
+    float *numbers;
+    size_t n;
+    if (init == NULL || (init->data_type.v != OQ_FLOAT && init->data_type.v != OQ_FLOAT16))
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_floats(q->model, init, q->arena, &numbers, &n, err));
+    *out = (oq_reals){numbers, n, (oq_dtype)init->data_type.v};
+    return ONQ_OK;
+}
+
+static onq_code add_raw(oq_qdq *q, oq_str name, oq_dtype dt, const int64_t *dims, size_t rank,
+                        const void *bytes, uint64_t n, onq_error *err) {
+    oq_arena *a = &q->model->arena;
+    oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, dt, dims, rank) : NULL;
+    if (t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_raw(a, t, bytes, n, err));
+    return OQ_PUSH(a, &q->new_inits, t) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code add_reals(oq_qdq *q, oq_str name, const float *v, uint64_t n, oq_dtype real,
+                          onq_error *err) {
+    const int64_t dims[1] = {(int64_t)n};
+    if (real == OQ_FLOAT)
+        return add_raw(q, name, real, dims, 1, v, n * sizeof(float), err);
+    uint16_t *halves = OQ_NEW_ARRAY(q->arena, uint16_t, n + 1);
+    if (halves == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i < n; i++)
+        halves[i] = oq_f32_to_f16(v[i]);
+    return add_raw(q, name, real, dims, 1, halves, n * sizeof(uint16_t), err);
+}
+
+static onq_code add_zeros(oq_qdq *q, oq_str name, uint64_t n, onq_error *err) {
+    oq_arena *a = &q->model->arena;
+    if (n > 1) {
+        const int64_t dims[1] = {(int64_t)n};
+        const int32_t *zeros = OQ_NEW_ARRAY(q->arena, int32_t, n);
+        if (zeros == NULL)
+            return oq_fail_nomem(err);
+        return add_raw(q, name, OQ_INT32, dims, 1, zeros, n * sizeof(int32_t), err);
+    }
+    const int64_t zero = 0;
+    oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, OQ_INT32, NULL, 0) : NULL;
+    if (t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_typed_i(a, t, &zero, 1, err));
+    return OQ_PUSH(a, &q->new_inits, t) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code leave_float(oq_qdq *q, const oq_qdq_tensor *t, const char *why, onq_error *err) {
+    const oq_plan_tensor row = {.name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = why};
+    oq_log(q->model->env, ONQ_LOG_INFO, "bias '%.*s' stays float: %s", OQ_STR(t->name), why);
+    return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* The numbers of one bias on their way. */
+typedef struct parts {
+    oq_reals bias, input, weight, scales;
+    float *scale; /* the numbers of scales */
+    int32_t *ints;
+} parts;
+
+/* The scales of the bias; *fit: its type, which may be float16, can hold them. */
+static onq_code compute_scales(oq_qdq *q, parts *p, bool *fit, onq_error *err) {
+    float *scales = OQ_NEW_ARRAY(&q->model->arena, float, p->weight.n + 1);
+    oq_dtype real;
+    if (scales == NULL)
+        return oq_fail_nomem(err);
+    oq_bias_scales(p->input, p->weight, scales, &real);
+    *fit = true;
+    for (uint64_t i = 0; i < p->weight.n; i++) {
+        const float stored = oq_real_round(p->bias.real, (double)scales[i]);
+        *fit = *fit && stored > 0.0f && isfinite(stored);
+    }
+    p->scale = scales;
+    p->scales = (oq_reals){scales, p->weight.n, real};
+    return ONQ_OK;
+}
+
+static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
+    p->ints = OQ_NEW_ARRAY(q->arena, int32_t, p->bias.n + 1);
+    bool nan;
+    if (p->ints == NULL)
+        return oq_fail_nomem(err);
+    if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
+        q->plan->n_bias_saturated++;
+        oq_warn(q->model->env,
+                "bias '%.*s' exceeds the range of int32 and is clipped: its scale is too small",
+                OQ_STR(t->name));
+    }
+    if (nan)
+        return oq_fail(err, ONQ_E_INVALID, "bias '%.*s' holds NaN or infinity (exclude its node)",
+                       OQ_STR(t->name));
+    /* The scale has the bias's own type. */
+    p->scales.real = p->bias.real;
+    for (uint64_t i = 0; i < p->weight.n; i++)
+        p->scale[i] = oq_real_round(p->bias.real, (double)p->scale[i]);
+    return ONQ_OK;
+}
+
+static onq_code emit_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
+    oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
+    if (v == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(compute(q, t, p, err));
+    const oq_str quantized = oq_qname_tensor(q->names, t->name, "_quantized");
+    v->scale_name = oq_qname_tensor(q->names, t->name, "_quantized_scale");
+    v->zero_name = oq_qname_tensor(q->names, t->name, "_quantized_zero_point");
+    if (quantized.p == NULL || v->scale_name.p == NULL || v->zero_name.p == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(add_raw(q, quantized, OQ_INT32, t->init->dims.v, t->init->dims.n, p->ints,
+                   p->bias.n * sizeof(int32_t), err));
+    OQ_TRY(add_reals(q, v->scale_name, p->scales.v, p->scales.n, p->bias.real, err));
+    OQ_TRY(add_zeros(q, v->zero_name, p->scales.n, err));
+    v->type = OQ_INT32;
+    v->real = p->bias.real;
+    v->scale = p->scales.v;
+    v->n = p->scales.n;
+    t->value = v;
+
+    const int64_t axis = v->n > 1 ? (int64_t)t->init->dims.n - 1 : -1;
+    oq_qdq_op op = {.in = quantized, .out = t->name, .value = v, .axis = axis};
+    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    OQ_TRY(oq_qdq_add_node(q, &op, err));
+    const oq_plan_tensor row = {.name = t->name,
+                                .role = OQ_ROLE_BIAS,
+                                .type = OQ_INT32,
+                                .axis = axis,
+                                .scale = v->scale,
+                                .n = v->n,
+                                .why = "input scale x weight scale"};
+    return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* Float 8: the bias is kept in float32 and cast to its own type. */
+static onq_code emit_cast(oq_qdq *q, oq_qdq_tensor *t, const parts *p, onq_error *err) {
+    oq_arena *a = &q->model->arena;
+    const oq_str name = oq_qname_tensor(q->names, t->name, "_quantized");
+    const oq_str node = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    OQ_TRY(add_raw(q, name, OQ_FLOAT, t->init->dims.v, t->init->dims.n, p->bias.v,
+                   p->bias.n * sizeof(float), err));
+    oq_node *n = oq_node_make(a, "Cast", node, &name, 1, &t->name, 1);
+    if (node.p == NULL || n == NULL || !oq_attr_set_int(a, n, OQ_S("to"), t->init->data_type.v) ||
+        !OQ_PUSH(a, &q->new_nodes, n))
+        return oq_fail_nomem(err);
+    const oq_plan_tensor row = {
+        .name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = "float 8: a bias is cast"};
+    return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
+    oq_qdq_tensor *t = oq_qdq_at(q, b->tensor);
+    parts p = {0};
+    float *numbers;
+    size_t n;
+    if (t->value != NULL) /* quantized as a weight of another node */
+        return ONQ_OK;
+    OQ_TRY(scales_of(q, b->weight, b->node, &p.weight, err));
+    if (p.weight.v == NULL)
+        return leave_float(q, t, "the weight is not quantized", err);
+    OQ_TRY(scales_of(q, b->input, b->node, &p.input, err));
+    if (p.input.v == NULL || p.input.n != 1)
+        return leave_float(q, t, "the input is not quantized", err);
+    if (!oq_bias_fits(t->init->dims.v, t->init->dims.n, p.weight.n))
+        return leave_float(q, t, "its shape does not hold one number for each channel", err);
+    bool infinite;
+    OQ_TRY(oq_const_is_infinite(q->model, t->init, NULL, &infinite, err));
+    if (infinite)
+        return leave_float(q, t, "it holds an infinity", err);
+    OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &numbers, &n, err));
+    p.bias = (oq_reals){numbers, n, (oq_dtype)t->init->data_type.v};
+    const bool cast = q->config->weight_type == OQ_FLOAT8E4M3FN;
+    bool fit = true;
+    if (!cast)
+        OQ_TRY(compute_scales(q, &p, &fit, err));
+    if (!fit)
+        return leave_float(q, t, "its type cannot hold the product of the scales", err);
+    t->bias_gone = true;
+    return cast ? emit_cast(q, t, &p, err) : emit_int32(q, t, &p, err);
+}
+
+onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err) {
+    for (size_t i = 0; i < q->biases.n; i++)
+        OQ_TRY(emit_bias(q, &q->biases.v[i], err));
+    return ONQ_OK;
+}

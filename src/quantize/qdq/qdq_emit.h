@@ -1,0 +1,41 @@
+/*
+ * qdq_emit.h — shared by the files that emit pairs: qdq_emit.c, qdq_convert.c, qdq_bias.c.
+ */
+#ifndef OQ_QUANTIZE_QDQ_EMIT_H
+#define OQ_QUANTIZE_QDQ_EMIT_H
+
+#include "quantize/qdq/qdq.h"
+
+/* A QuantizeLinear or DequantizeLinear to be added. */
+typedef struct oq_qdq_op {
+    bool quantize;
+    oq_str in, out, name;
+    const oq_qdq_value *value;
+    int64_t axis;   /* -1: none */
+    uint64_t block; /* 0: none */
+} oq_qdq_op;
+
+onq_code oq_qdq_add_node(oq_qdq *q, const oq_qdq_op *op, onq_error *err);
+/* Every maker of the tensor makes `name` instead. */
+void oq_qdq_replace_outputs(oq_qdq *q, const oq_qdq_tensor *t, oq_str name);
+/* An output of the graph that a node makes (an input or initializer that is an output cannot be
+ * renamed). */
+bool oq_qdq_is_made_output(const oq_qdq_tensor *t);
+/* The pair of an activation: shared by all readers, or dedicated ones. */
+onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err);
+
+/* The pairs of an activation whose type is converted for some readers (qdq_convert.c). t->value and
+ * t->converted hold the parameters. */
+onq_code oq_qdq_emit_converted(oq_qdq *q, oq_qdq_tensor *t, const oq_override *convert,
+                               onq_error *err);
+/* The parameters that a node of that name sees (QDQTensorQuantizedValue.get_for_consumer); NULL
+ * when the tensor has none. */
+const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_name);
+/* Fills t->value from the DequantizeLinear of the input model that makes the tensor, if its
+ * parameters are one number each; false when it has none. */
+bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t);
+
+/* Biases as int32 (qdq_bias.c). */
+onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err);
+
+#endif

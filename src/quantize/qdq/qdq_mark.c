@@ -1,0 +1,348 @@
+/*
+ * qdq_mark.c — the verbs of QDQ rules: what is marked, how, and in which order.
+ *
+ * The order matters: pairs are emitted in the order in which tensors were first marked. A tensor
+ * that is marked again keeps its place, one that was unmarked goes to the end (a Python dictionary
+ * does that).
+ */
+#include "quantize/qdq/qdq.h"
+
+#include "quantize/qact.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+uint32_t oq_qdq_input(const oq_qdq *q, uint32_t node, size_t slot) {
+    const oq_qdq_node *n = &q->nodes[node];
+    return slot < n->node->input.n ? n->in[slot] : OQ_NO_TENSOR;
+}
+
+uint32_t oq_qdq_output(const oq_qdq *q, uint32_t node, size_t slot) {
+    const oq_qdq_node *n = &q->nodes[node];
+    return slot < n->node->output.n ? n->out[slot] : OQ_NO_TENSOR;
+}
+
+bool oq_qdq_is_init(const oq_qdq *q, uint32_t tensor) {
+    return tensor != OQ_NO_TENSOR && oq_qdq_at(q, tensor)->init != NULL;
+}
+
+static bool is_float(int64_t dt) {
+    return dt == OQ_FLOAT || dt == OQ_FLOAT16;
+}
+
+bool oq_qdq_is_float_init(const oq_qdq *q, uint32_t tensor) {
+    return oq_qdq_is_init(q, tensor) && is_float(oq_qdq_at(q, tensor)->init->data_type.v);
+}
+
+bool oq_qdq_is_marked(const oq_qdq *q, uint32_t tensor) {
+    return tensor != OQ_NO_TENSOR &&
+           (oq_qdq_at(q, tensor)->marked || oq_qdq_at(q, tensor)->is_bias);
+}
+
+bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node) {
+    return oq_pick_has(&q->config->exclude_output_ops, oq_qdq_node_at(q, node)->op_type);
+}
+
+void oq_qdq_leave(oq_qdq *q, const char *why) {
+    q->nodes[q->current].why = why;
+}
+
+/* An activation whose numbers have no scale. */
+static onq_code look_for_infinity(const oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
+    const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
+    if (t->looked)
+        return ONQ_OK;
+    t->looked = true;
+    if (t->init != NULL)
+        OQ_TRY(oq_const_is_infinite(q->model, t->init, o, &t->infinite, err));
+    else if (q->ranges != NULL)
+        t->infinite = oq_act_is_infinite(oq_ranges_find(q->ranges, t->name), o);
+    if (t->infinite)
+        oq_warn(q->model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(t->name));
+    return ONQ_OK;
+}
+
+/* _is_tensor_quantizable */
+static bool can_quantize(oq_qdq *q, uint32_t tensor) {
+    if (tensor == OQ_NO_TENSOR)
+        return false;
+    oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    if (is_float(t->elem_type))
+        return true;
+    if (!t->has_info && !t->warned) {
+        t->warned = true;
+        q->plan->n_unknown_type++;
+        oq_log(q->model->env, ONQ_LOG_INFO,
+               "the type of tensor '%.*s' is not known; it is not quantized", OQ_STR(t->name));
+    }
+    return false;
+}
+
+/* Puts the tensor at the end of the order unless it has a place. */
+static onq_code place(oq_qdq *q, uint32_t tensor, onq_error *err) {
+    oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    q->nodes[q->current].n_marks++;
+    if (t->marked)
+        return ONQ_OK;
+    t->place = (uint32_t)q->order.n;
+    t->marked = true;
+    return OQ_PUSH(q->arena, &q->order, tensor) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static void unmark(oq_qdq *q, oq_qdq_tensor *t) {
+    if (t->marked)
+        q->order.v[t->place] = OQ_NO_TENSOR;
+    t->marked = false;
+    t->share_from = OQ_NO_TENSOR;
+    t->axis = -1;
+}
+
+static onq_code mark_plain(oq_qdq *q, uint32_t tensor, oq_qdq_kind kind, onq_error *err) {
+    if (!can_quantize(q, tensor))
+        return ONQ_OK;
+    oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    /* Of a trained model, activations and plain constants have the parameters of training or
+     * none. */
+    if (q->config->trained && kind == OQ_QDQ_ACTIVATION &&
+        oq_overrides_find(q->overrides, t->name) == NULL)
+        return ONQ_OK;
+    if (kind == OQ_QDQ_ACTIVATION)
+        OQ_TRY(look_for_infinity(q, t, err));
+    if (kind == OQ_QDQ_ACTIVATION && t->infinite)
+        return ONQ_OK;
+    if (!t->marked) {
+        t->kind = kind;
+        t->axis = -1;
+        t->share_from = OQ_NO_TENSOR;
+    }
+    return place(q, tensor, err);
+}
+
+onq_code oq_qdq_activation(oq_qdq *q, uint32_t tensor, onq_error *err) {
+    return mark_plain(q, tensor, OQ_QDQ_ACTIVATION, err);
+}
+
+onq_code oq_qdq_weight_tensor(oq_qdq *q, uint32_t tensor, onq_error *err) {
+    return mark_plain(q, tensor, OQ_QDQ_WEIGHT, err);
+}
+
+onq_code oq_qdq_weight_channel(oq_qdq *q, uint32_t tensor, int64_t axis, onq_error *err) {
+    if (!oq_qdq_is_float_init(q, tensor))
+        return ONQ_OK;
+    oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    t->kind = OQ_QDQ_WEIGHT;
+    t->axis = axis;
+    t->share_from = OQ_NO_TENSOR;
+    return place(q, tensor, err);
+}
+
+onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node, onq_error *err) {
+    if (!can_quantize(q, tensor))
+        return ONQ_OK;
+    if (q->config->trained)
+        return oq_qdq_activation(q, tensor, err);
+    oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    OQ_TRY(look_for_infinity(q, t, err));
+    if (t->infinite)
+        return ONQ_OK;
+    t->kind = OQ_QDQ_ACTIVATION;
+    t->axis = -1;
+    t->share_from = from;
+    t->share_node = node;
+    return place(q, tensor, err);
+}
+
+bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
+                         int64_t *axis) {
+    if (!oq_qdq_is_init(q, tensor))
+        return false;
+    const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
+    const bool channels = oq_override_is_channel(over);
+    if (over != NULL && !channels)
+        return false;
+    if (!q->config->per_channel && !channels)
+        return false;
+    *axis = fallback;
+    if (op_type != NULL)
+        oq_qconfig_axis(q->config, *op_type, axis);
+    if (channels)
+        *axis = over->channels.v[0].axis;
+    const int64_t rank = (int64_t)t->init->dims.n;
+    if (*axis < -rank || *axis >= rank) {
+        oq_log(q->model->env, ONQ_LOG_INFO,
+               "weight '%.*s' of rank %lld has no axis %lld and is quantized per tensor",
+               OQ_STR(t->name), (long long)rank, (long long)*axis);
+        return false;
+    }
+    if (*axis < 0)
+        *axis += rank;
+    return true;
+}
+
+onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
+                            onq_error *err) {
+    int64_t axis;
+    if (oq_qdq_channel_axis(q, tensor, fallback, op_type, &axis))
+        return oq_qdq_weight_channel(q, tensor, axis, err);
+    return oq_qdq_weight_tensor(q, tensor, err);
+}
+
+/* ---- biases */
+
+/* What int() of Python makes of the text behind a prefix; false when it raises. */
+static bool python_int(oq_str s, int64_t *out) {
+    size_t i = 0, end = s.n;
+    while (i < end && isspace((unsigned char)s.p[i]))
+        i++;
+    while (end > i && isspace((unsigned char)s.p[end - 1]))
+        end--;
+    const bool minus = i < end && s.p[i] == '-';
+    if (i < end && (s.p[i] == '-' || s.p[i] == '+'))
+        i++;
+    int64_t v = 0;
+    bool digit = false; /* the last character was one: an underscore may follow */
+    for (; i < end; i++) {
+        if (s.p[i] == '_' && digit) {
+            digit = false;
+            continue;
+        }
+        if (s.p[i] < '0' || s.p[i] > '9' || v > (INT64_MAX - 9) / 10)
+            return false;
+        v = v * 10 + (s.p[i] - '0');
+        digit = true;
+    }
+    *out = minus ? -v : v;
+    return digit;
+}
+
+/* get_largest_initializer_name_suffix: the largest number behind the bias's name among
+ * initializers. What was seen is remembered, so that a bias which a thousand nodes share costs
+ * one look at the initializers. */
+static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
+    int64_t n;
+    for (; t->n_copies_seen < q->tensors.n; t->n_copies_seen++) {
+        const oq_qdq_tensor *other = q->tensors.v[t->n_copies_seen];
+        if (other->init == NULL || !oq_str_starts(other->name, t->name))
+            continue;
+        const oq_str rest = {other->name.p + t->name.n, other->name.n - t->name.n};
+        if (python_int(rest, &n) && n + 1 > t->next_copy)
+            t->next_copy = n + 1;
+    }
+    return t->next_copy - 1;
+}
+
+/* A second bias initializer with the contents of the first, named as _dup_initializer names it. */
+static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err) {
+    char number[32];
+    snprintf(number, sizeof(number), "%lld", (long long)largest_suffix(q, t) + 1);
+    const oq_str name = oq_qname_tensor(q->names, t->name, number);
+    oq_tensor *init = OQ_NEW(&q->model->arena, oq_tensor);
+    if (name.p == NULL || init == NULL)
+        return oq_fail_nomem(err);
+    *init = *t->init; /* the payload is shared, and never changed */
+    init->name = name;
+    *out = oq_qdq_tensor_new(q, name);
+    if (*out == OQ_NO_TENSOR || !OQ_PUSH(q->arena, &q->copies, *out))
+        return oq_fail_nomem(err);
+    oq_qdq_at(q, *out)->init = init;
+    oq_qdq_at(q, *out)->elem_type = init->data_type.v;
+    oq_qdq_at(q, *out)->has_info = true;
+    oq_qdq_at(q, *out)->is_new = true;
+    return ONQ_OK;
+}
+
+/* Every use of `from` by nodes of the node's name becomes a use of `to`: as the reference finds
+ * nodes by name, all nodes without a name are one (not in inner graphs, which it does not know). */
+static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node,
+                              onq_error *err) {
+    oq_qdq_tensor *t = oq_qdq_at(q, from);
+    const oq_str name = oq_qdq_node_at(q, node)->name;
+    size_t kept = 0;
+    for (size_t i = 0; i < t->uses.n; i++) {
+        const oq_use use = t->uses.v[i];
+        if (q->outer != NULL ? use.node != node
+                             : !oq_str_eq(oq_qdq_node_at(q, use.node)->name, name)) {
+            t->uses.v[kept++] = use;
+            continue;
+        }
+        q->nodes[use.node].in[use.slot] = to;
+        if (!OQ_PUSH(q->arena, &oq_qdq_at(q, to)->uses, use))
+            return oq_fail_nomem(err);
+    }
+    t->uses.n = kept;
+    return ONQ_OK;
+}
+
+onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
+                            onq_error *err) {
+    uint32_t bias = oq_qdq_input(q, node, slot);
+    if (bias == OQ_NO_TENSOR)
+        return ONQ_OK;
+    oq_qdq_tensor *t = oq_qdq_at(q, bias);
+    if (oq_overrides_find(q->overrides, t->name) != NULL)
+        return oq_qdq_weight_auto(q, bias, 0, NULL, err);
+    if (t->init == NULL) {
+        oq_log(q->model->env, ONQ_LOG_INFO, "bias '%.*s' is no initializer; it stays float",
+               OQ_STR(t->name));
+        return ONQ_OK;
+    }
+    if (!is_float(t->init->data_type.v))
+        return ONQ_OK;
+    if (t->is_bias || t->holder != NULL) {
+        /* Two nodes read it, and its scale depends on the node; or its name is another graph's. */
+        const uint32_t shared = bias;
+        OQ_TRY(copy_bias(q, t, &bias, err));
+        OQ_TRY(rewire_inputs(q, shared, bias, node, err));
+    }
+    const oq_qdq_bias row = {bias, node, input, weight};
+    oq_qdq_at(q, bias)->is_bias = true;
+    q->nodes[node].n_marks++;
+    return OQ_PUSH(q->arena, &q->biases, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* ---- Relu and Clip that go away */
+
+/* Every maker of `from` makes `to` instead. */
+static bool rewire_outputs(oq_qdq *q, uint32_t from, uint32_t to) {
+    oq_qdq_tensor *t = oq_qdq_at(q, from);
+    for (size_t i = 0; i < t->makers.n; i++) {
+        const oq_use use = t->makers.v[i];
+        q->nodes[use.node].out[use.slot] = to;
+        if (!OQ_PUSH(q->arena, &oq_qdq_at(q, to)->makers, use))
+            return false;
+    }
+    t->makers.n = 0;
+    return true;
+}
+
+/* Will somebody read the tensor past its pair? A subgraph; or, where nodes have pairs of their own,
+ * a node that is not chosen, and the caller of the model. */
+static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
+    size_t n_chosen = 0;
+    for (size_t i = 0; i < t->uses.n; i++)
+        n_chosen += q->nodes[t->uses.v[i].node].chosen;
+    return t->inner_use || (q->config->dedicated_qdq_pair && n_chosen > 1 &&
+                            (t->is_output || n_chosen < t->uses.n));
+}
+
+bool oq_qdq_try_remove(oq_qdq *q, uint32_t node) {
+    const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
+    if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
+        return false;
+    oq_qdq_tensor *before = oq_qdq_at(q, in);
+    const oq_qdq_tensor *after = oq_qdq_at(q, out);
+    if (!oq_qdq_has_range(q, after) || oq_qdq_convert(q, after) != NULL ||
+        oq_qdq_convert(q, before) != NULL)
+        return false;
+    /* Without a maker in this graph, or with a reader inside a subgraph, the reference writes a
+     * model that does not load. */
+    if (before->uses.n != 1 || before->is_output || before->is_input || before->inner_use ||
+        before->makers.n == 0 || before->dq_node != OQ_NO_NODE || is_read_bare(q, after))
+        return false;
+    if (!rewire_outputs(q, in, out))
+        return false;
+    unmark(q, before);
+    q->nodes[node].removed = true;
+    return true;
+}

@@ -1,0 +1,28 @@
+/*
+ * quant_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their weights
+ * are stored as integers, with a DequantizeLinear in front of the node. The reference leaves them
+ * alone; here they are quantized when the user lists them.
+ */
+#include "quantize/qoperator/oper_rules.h"
+#include "quantize/qoperator/qoperator.h"
+
+onq_code oq_ql_recurrent(oq_qoper *q, oq_node *n, onq_error *err) {
+    const bool channels = oq_qo_config(q)->per_channel && q->sh->opset >= 13;
+    const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = channels, .axis = 1};
+    size_t n_weights = 0;
+    for (size_t slot = 1; slot <= 2 && slot < n->input.n; slot++) {
+        const oq_tensor *t = oq_qo_init(q, n->input.v[slot]);
+        oq_qo_value *v = NULL;
+        if (t == NULL || t->data_type.v != OQ_FLOAT || t->dims.n != 3)
+            continue;
+        OQ_TRY(oq_qo_input(q, n, slot, &how, &v, err));
+        n_weights++;
+    }
+    if (n_weights == 0)
+        return oq_qo_keep(q, n, "its weights are not constant float32", err);
+    OQ_TRY(oq_qo_keep(q, n, NULL, err));
+    q->why = NULL;
+    return ONQ_OK;
+}
+
+const oq_qrule oq_qrule_recurrent = {.integer = oq_ql_recurrent};

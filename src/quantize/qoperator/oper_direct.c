@@ -1,0 +1,103 @@
+/*
+ * oper_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize,
+ * Split, Pad.
+ */
+#include "quantize/qoperator/oper_rules.h"
+#include "quantize/qoperator/qoperator.h"
+
+onq_code oq_ql_direct(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return oq_qo_keep(q, n, "its input is not float", err);
+    return oq_qo_direct(q, n, err);
+}
+
+onq_code oq_ql_maxpool(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (q->sh->opset < 12)
+        return oq_qo_keep(q, n, "8-bit MaxPool came with opset 12", err);
+    if (oq_qo_config(q)->activation_type == OQ_FLOAT8E4M3FN)
+        return oq_qo_keep(q, n, "MaxPool has no float 8", err);
+    return oq_ql_direct(q, n, err);
+}
+
+onq_code oq_ql_resize(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (q->sh->opset < 11)
+        return oq_qo_keep(q, n, "8-bit Resize came with opset 11", err);
+    return oq_ql_direct(q, n, err);
+}
+
+onq_code oq_ql_split(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    oq_qo_value *in = NULL, *out = NULL;
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return oq_qo_keep(q, n, "its input is not float", err);
+    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
+        return oq_qo_keep(q, n, NULL, err);
+    oq_node *made = oq_qo_node_new(q, n, "Split", false);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
+    if (!oq_node_add_input(a, made, in->q))
+        return oq_fail_nomem(err);
+    for (size_t i = 1; i < n->input.n; i++)
+        if (!oq_node_add_input(a, made, n->input.v[i]))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < n->output.n; i++) {
+        /* The reference forgets the underscore here. */
+        OQ_TRY(oq_qo_output_like(q, n->output.v[i], "quantized", in, &out, err));
+        if (!oq_node_add_output(a, made, out->q))
+            return oq_fail_nomem(err);
+    }
+    return oq_qo_emit(q, made, err);
+}
+
+/* The number that is padded with, quantized as the tensor is: *name replaces it. */
+static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, oq_str *name,
+                          onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    oq_tensor *t = oq_qo_init(q, n->input.v[2]);
+    *name = oq_qname_tensor(&q->sh->names, n->input.v[2], "_quantized");
+    if (name->p == NULL)
+        return oq_fail_nomem(err);
+    if (t != NULL) {
+        const oq_dtype type = oq_qo_config(q)->activation_type;
+        oq_tensor *made = oq_tensor_new(a, *name, type, t->dims.v, t->dims.n);
+        OQ_TRY(oq_qo_add_init(q, made, err));
+        if (!OQ_PUSH(q->sh->arena, &q->sh->pads, (oq_qo_pad){t, made, in}))
+            return oq_fail_nomem(err);
+        return ONQ_OK;
+    }
+    const oq_str node_name = oq_str_cat(a, n->input.v[2], OQ_S("_QuantizeLinear"));
+    const oq_str from[3] = {n->input.v[2], in->scale, in->zero};
+    return oq_qo_emit(q, oq_node_make(a, "QuantizeLinear", node_name, from, 3, name, 1), err);
+}
+
+onq_code oq_ql_pad(oq_qoper *q, oq_node *n, onq_error *err) {
+    const oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
+    oq_qo_value *out = NULL;
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return oq_qo_keep(q, n, "its input is not float", err);
+    if (q->sh->opset < 11 || in == NULL)
+        return oq_qo_keep(q, n,
+                          in == NULL ? "its input is not quantized"
+                                     : "Pad takes 8-bit tensors from opset 11 on",
+                          err);
+    if (oq_str_is(oq_attr_str(n, "mode", "constant"), "constant")) {
+        if (n->input.n > 2 && n->input.v[2].n != 0) {
+            oq_str value = {0};
+            OQ_TRY(pad_value(q, n, in, &value, err));
+            n->input.v[2] = value;
+        } else if (n->input.n == 2) {
+            /* 0 is the zero point. */
+            if (!oq_node_add_input(&q->sh->job.model->arena, n, in->zero))
+                return oq_fail_nomem(err);
+        } else if (n->input.n > 2) {
+            n->input.v[2] = in->zero;
+        }
+    } else if (n->input.n > 2) {
+        n->input.v[2] = OQ_S(""); /* nothing reads it, and a float one has the wrong type */
+    }
+    OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
+    n->input.v[0] = in->q;
+    n->output.v[0] = out->q;
+    return oq_qo_emit(q, n, err);
+}

@@ -1,0 +1,191 @@
+/*
+ * oper_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one out.
+ */
+#include "quantize/qoperator/oper_rules.h"
+#include "quantize/qoperator/qoperator.h"
+
+#include <math.h>
+
+static onq_code not_float(oq_qoper *q, oq_node *n, onq_error *err) {
+    return oq_qo_keep(q, n, "its input is not float", err);
+}
+
+onq_code oq_ql_argmax(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    const oq_qo_value *in = oq_qo_value_in_path(q, n->input.v[0]);
+    if (in == NULL)
+        q->why = "its input is not quantized";
+    else
+        n->input.v[0] = in->q;
+    return oq_qo_emit(q, n, err);
+}
+
+onq_code oq_ql_binary(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    return oq_qo_qlinear(q, n, 2, err);
+}
+
+onq_code oq_ql_pool(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    return oq_qo_qlinear(q, n, 1, err);
+}
+
+/* A QLinear operator of one input whose output has fixed parameters. */
+static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scale, int32_t zero,
+                             onq_error *err) {
+    oq_qo_value *in = NULL, *out = NULL;
+    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
+        return oq_qo_keep(q, n, NULL, err);
+    if (!oq_qo_has_params(q, n->output.v[0]))
+        return oq_qo_keep(q, n, "no range for the output", err);
+    oq_node *made = oq_qo_node_new(q, n, op, true);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    if (oq_str_is(n->op_type, "Softmax") &&
+        !oq_attr_set_int(&q->sh->job.model->arena, made, OQ_S("opset"), q->sh->opset))
+        return oq_fail_nomem(err);
+    const oq_qo_value fixed = {.param = {scale, zero}, .type = oq_qo_config(q)->activation_type};
+    if (oq_qo_trained_otherwise(q, n->output.v[0], &fixed))
+        return oq_qo_keep(q, n, "its output was trained with other parameters", err);
+    OQ_TRY(oq_qo_output_fixed(q, n, scale, zero, &out, err));
+    OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
+    if (!oq_qo_add_inputs(q, made, in) || !oq_qo_add_params(q, made, out) ||
+        !oq_node_add_output(&q->sh->job.model->arena, made, out->q))
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, made, err);
+}
+
+onq_code oq_ql_softmax(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    /* The output is between 0 and 1 whatever the data. */
+    const bool is_unsigned = oq_qo_config(q)->activation_type == OQ_UINT8;
+    return fixed_output(q, n, "QLinearSoftmax", 1.0f / 256.0f, is_unsigned ? 0 : -128, err);
+}
+
+/* A bound of a Clip: *out is left as it is when there is none; false when it is computed. */
+static bool clip_bound(oq_qoper *q, const oq_node *n, const char *attr, size_t slot, double *out) {
+    *out = (double)oq_attr_float(n, attr, (float)*out);
+    if (n->input.n <= slot || n->input.v[slot].n == 0)
+        return true;
+    oq_tensor *t = oq_qo_init_in_path(q, n->input.v[slot]);
+    float *v;
+    size_t count;
+    if (t == NULL || !oq_dtype_is_float(t->data_type.v) ||
+        oq_tensor_floats(q->sh->job.model, t, q->arena, &v, &count, NULL) != ONQ_OK || count != 1)
+        return false;
+    *out = (double)v[0];
+    return true;
+}
+
+/* Do the numbers of the quantized type reach no further than the Relu or Clip lets through? They do
+ * where the range of its input was taken from its output (adjust_tensor_ranges), and not where the
+ * input has other readers, or shares the parameters of a tensor before it. */
+static bool clips_by_itself(oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
+    const oq_qtype_info *info = oq_qtype_find(in->type);
+    double low = -INFINITY, high = INFINITY;
+    if (!in->has_param || info == NULL)
+        return false;
+    if (oq_str_is(n->op_type, "Relu"))
+        return in->param.zero_point <= info->full.min;
+    if (!clip_bound(q, n, "min", 1, &low) || !clip_bound(q, n, "max", 2, &high))
+        return true;
+    const double scale = (double)in->param.scale, zero = (double)in->param.zero_point;
+    return ((double)info->full.min - zero) * scale >= low - scale &&
+           ((double)info->full.max - zero) * scale <= high + scale;
+}
+
+onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    if (oq_str_is(n->op_type, "Relu") || oq_str_is(n->op_type, "Clip")) {
+        oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
+        if (in == NULL || oq_qo_config(q)->activation_symmetric)
+            return oq_qo_keep(
+                q, n, in == NULL ? "its input is not quantized" : "activations are symmetric", err);
+        const oq_tensor_override *o = oq_overrides_find(q->sh->job.overrides, n->output.v[0]);
+        if (oq_qo_config(q)->trained && (o == NULL || o->channels.v[0].keep_clip))
+            return oq_qo_keep(q, n, "the trained range does not clip as it does", err);
+        if (!oq_qo_config(q)->trained && !clips_by_itself(q, n, in))
+            return oq_qo_keep(q, n, "the range of its input does not clip as it does", err);
+        /* The range of the node before it was taken from this output: it clips by itself. */
+        return oq_qo_alias(q, n->output.v[0], in, err);
+    }
+    if (oq_str_is(n->op_type, "Sigmoid") && oq_qo_config(q)->sigmoid_nnapi)
+        return fixed_output(q, n, "QLinearSigmoid", 1.0f / 256.0f, 0, err);
+    return oq_qo_qlinear(q, n, 1, err);
+}
+
+onq_code oq_ql_gavgpool(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    const bool trained = oq_qo_config(q)->trained;
+    oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]), *out = NULL;
+    if (trained && !oq_qo_has_params(q, n->output.v[0]))
+        return oq_qo_keep(q, n, "its output has no trained parameters", err);
+    if (in == NULL && trained && oq_qo_has_params(q, n->input.v[0]))
+        OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
+    if (in == NULL)
+        return oq_qo_keep(q, n, "its input is not quantized", err);
+    if (oq_qo_has_params(q, n->output.v[0]))
+        OQ_TRY(oq_qo_output(q, n, &out, err));
+    else
+        OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
+    oq_node *made = oq_qo_node_new(q, n, "QLinearGlobalAveragePool", true);
+    if (made == NULL || !oq_attr_set_int(a, made, OQ_S("channels_last"), 0) ||
+        !oq_qo_add_inputs(q, made, in) || !oq_qo_add_params(q, made, out) ||
+        !oq_node_add_output(a, made, out->q))
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, made, err);
+}
+
+onq_code oq_ql_concat(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_qo_value *in = NULL, *out = NULL;
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return not_float(q, n, err);
+    bool can = false;
+    OQ_TRY(oq_qo_can_all(q, n, n->input.n, &can, err));
+    if (!can)
+        return oq_qo_keep(q, n, q->why, err);
+    oq_node *made = oq_qo_node_new(q, n, "QLinearConcat", true);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_output(q, n, &out, err));
+    if (!oq_qo_add_params(q, made, out) ||
+        !oq_node_add_output(&q->sh->job.model->arena, made, out->q))
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n->input.n; i++) {
+        OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
+        if (!oq_qo_add_inputs(q, made, in))
+            return oq_fail_nomem(err);
+    }
+    return oq_qo_emit(q, made, err);
+}
+
+onq_code oq_ql_where(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    oq_qo_value *x = NULL, *y = NULL, *out = NULL;
+    if (!oq_qo_config(q)->force_quantize_no_input_check)
+        return oq_qo_keep(q, n, "only with ForceQuantizeNoInputCheck", err);
+    if (n->input.n < 3 || !oq_qo_is_float(q, n->input.v[1]) || !oq_qo_is_float(q, n->input.v[2]))
+        return not_float(q, n, err);
+    if (!oq_qo_can(q, n, 1, &oq_qo_as_activation) || !oq_qo_can(q, n, 2, &oq_qo_as_activation))
+        return oq_qo_keep(q, n, NULL, err);
+    if (!oq_qo_has_params(q, n->output.v[0]))
+        return oq_qo_keep(q, n, "no range for the output", err);
+    oq_node *made = oq_qo_node_new(q, n, "QLinearWhere", true);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_output(q, n, &out, err));
+    OQ_TRY(oq_qo_input(q, n, 1, &oq_qo_as_activation, &x, err));
+    OQ_TRY(oq_qo_input(q, n, 2, &oq_qo_as_activation, &y, err));
+    if (!oq_node_add_input(a, made, n->input.v[0]) || !oq_qo_add_inputs(q, made, x) ||
+        !oq_qo_add_inputs(q, made, y) || !oq_qo_add_params(q, made, out) ||
+        !oq_node_add_output(a, made, out->q))
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, made, err);
+}

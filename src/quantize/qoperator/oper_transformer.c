@@ -1,0 +1,174 @@
+/*
+ * oper_transformer.c — operators whose quantized form computes in float outside: Attention,
+ * EmbedLayerNormalization, LSTM; and Gather on a quantized table.
+ */
+#include "quantize/qoperator/oper_rules.h"
+#include "quantize/qoperator/qoperator.h"
+
+static oq_str input_or_empty(const oq_node *n, size_t slot) {
+    return slot < n->input.n ? n->input.v[slot] : OQ_S("");
+}
+
+onq_code oq_ql_attention(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = true, .axis = -1};
+    oq_qo_value *in = NULL, *weight = NULL;
+    if (oq_attr_find(n, "qkv_hidden_sizes") != NULL)
+        return oq_qo_keep(q, n, "QAttention has no qkv_hidden_sizes", err);
+    for (size_t i = 5; i < n->input.n; i++)
+        if (n->input.v[i].n != 0)
+            return oq_qo_keep(q, n, "QAttention has no input for its attention bias", err);
+    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
+        return oq_qo_keep(q, n, NULL, err);
+    oq_node *made = oq_qo_node_new(q, n, "QAttention", true);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
+    OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
+    const oq_str inputs[] = {in->q,     weight->q,     input_or_empty(n, 2),
+                             in->scale, weight->scale, input_or_empty(n, 3),
+                             in->zero,  weight->zero,  input_or_empty(n, 4)};
+    for (size_t i = 0; i < OQ_COUNT(inputs); i++)
+        if (!oq_node_add_input(a, made, inputs[i]))
+            return oq_fail_nomem(err);
+    made->output = n->output;
+    return oq_qo_emit(q, made, err);
+}
+
+onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    oq_qo_value *v[5] = {0};
+    if (n->output.n > 2)
+        return oq_qo_keep(q, n, "it has three outputs", err);
+    for (size_t i = 0; i < 5; i++) {
+        const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i + 2));
+        if (t != NULL && t->data_type.v == OQ_FLOAT16)
+            return oq_qo_keep(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
+        if (!oq_qo_can(q, n, i + 2, &oq_qo_as_activation))
+            return oq_qo_keep(q, n, NULL, err);
+    }
+    oq_node *made = oq_qo_node_new(q, n, "QEmbedLayerNormalization", true);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < 5; i++)
+        OQ_TRY(oq_qo_input(q, n, i + 2, &oq_qo_as_activation, &v[i], err));
+    bool ok = oq_node_add_input(a, made, input_or_empty(n, 0)) &&
+              oq_node_add_input(a, made, input_or_empty(n, 1));
+    for (size_t i = 0; i < 5; i++)
+        ok = ok && oq_node_add_input(a, made, v[i]->q);
+    ok = ok && oq_node_add_input(a, made, input_or_empty(n, 7));
+    for (size_t i = 0; i < 5; i++)
+        ok = ok && oq_node_add_input(a, made, v[i]->scale);
+    for (size_t i = 0; i < 5; i++)
+        ok = ok && oq_node_add_input(a, made, v[i]->zero);
+    if (!ok)
+        return oq_fail_nomem(err);
+    made->output = n->output;
+    return oq_qo_emit(q, made, err);
+}
+
+/* W or R [directions, 4 x hidden, size]: int8, one scale a direction or (per channel) a row,
+ * written as [directions, size, 4 x hidden]. */
+static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_value **out,
+                            onq_error *err) {
+    const bool rows = oq_qo_config(q)->per_channel;
+    const oq_qo_how how = {.is_weight = true,
+                           .reduce = true,
+                           .per_channel = true,
+                           .axis = 0,
+                           .type = OQ_INT8,
+                           .rows = rows,
+                           .channels = true,
+                           .symmetric = rows}; /* the operator refuses other zero points by row */
+    const bool known = oq_qo_value_in_path(q, n->input.v[slot]) != NULL;
+    OQ_TRY(oq_qo_input(q, n, slot, &how, out, err));
+    oq_qo_weight *w = (*out)->weight;
+    if (known)
+        return ONQ_OK;
+    const int64_t *d = w->init->dims.v;
+    w->batch = (uint64_t)d[0];
+    w->rows = (uint64_t)d[1];
+    w->cols = (uint64_t)d[2];
+    const int64_t turned[3] = {d[0], d[2], d[1]};
+    memcpy(w->quantized->dims.v, turned, sizeof turned);
+    if (!rows)
+        return ONQ_OK;
+    oq_tensor *params[2] = {w->scale, w->zero};
+    for (size_t i = 0; i < 2; i++) {
+        params[i]->dims.n = 0;
+        if (!OQ_PUSH(&q->sh->job.model->arena, &params[i]->dims, d[0]) ||
+            !OQ_PUSH(&q->sh->job.model->arena, &params[i]->dims, d[1]))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* The reference takes the quantized weights out and adds them again behind everything else. */
+static void move_last(oq_qoper *q, const oq_qo_value *v) {
+    for (oq_qoper *at = q; at != NULL; at = at->parent) {
+        oq_graph *g = at->graph;
+        for (size_t i = g->initializer.n; i > 0; i--) {
+            oq_tensor *t = g->initializer.v[i - 1];
+            if (t != v->weight->quantized)
+                continue;
+            OQ_REMOVE_AT(&g->initializer, i - 1);
+            g->initializer.v[g->initializer.n++] = t;
+            return;
+        }
+    }
+}
+
+onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    oq_qo_value *w = NULL, *r = NULL;
+    if (!oq_qo_is_float(q, n->input.v[0]))
+        return oq_qo_keep(q, n, "its input is not float", err);
+    for (size_t i = 1; i <= 2; i++) {
+        const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i));
+        if (t == NULL || t->data_type.v != OQ_FLOAT || t->dims.n != 3)
+            return oq_qo_keep(q, n, "its weights are not constant float32 of rank 3", err);
+        const oq_qo_value *there = oq_qo_value_in_path(q, n->input.v[i]);
+        if (there != NULL && (there->weight == NULL || there->weight->batch == 0))
+            return oq_qo_keep(q, n, "its weights are quantized for another operator", err);
+    }
+    if (oq_attr_int(n, "layout", 0) != 0)
+        return oq_qo_keep(q, n, "DynamicQuantizeLSTM has no layout 1", err);
+    oq_node *made = oq_qo_node_new(q, n, "DynamicQuantizeLSTM", true);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    oq_attr_remove(made, "layout");
+    OQ_TRY(lstm_weight(q, n, 1, &w, err));
+    OQ_TRY(lstm_weight(q, n, 2, &r, err));
+    move_last(q, w);
+    move_last(q, r);
+    bool ok = oq_node_add_input(a, made, n->input.v[0]) && oq_node_add_input(a, made, w->q) &&
+              oq_node_add_input(a, made, r->q);
+    for (size_t i = 3; i <= 7; i++)
+        ok = ok && oq_node_add_input(a, made, input_or_empty(n, i));
+    ok = ok && oq_qo_add_params(q, made, w) && oq_qo_add_params(q, made, r);
+    if (!ok)
+        return oq_fail_nomem(err);
+    made->output = n->output;
+    OQ_TRY(oq_qo_emit(q, made, err));
+    /* The reference puts it behind the node; the order is mended by the sort. */
+    for (size_t i = 0; i < n->input.n; i++)
+        if (i != 1 && i != 2)
+            OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
+    return ONQ_OK;
+}
+
+onq_code oq_ql_gather(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_qo_value *in = NULL, *out = NULL;
+    if (!oq_qo_is_float_weight(q, n->input.v[0]))
+        return oq_qo_keep(q, n, "its table is not a float constant", err);
+    if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
+        return oq_qo_keep(q, n, NULL, err);
+    const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[0]);
+    if (t->data_type.v == OQ_FLOAT16 && q->sh->opset < 19)
+        return oq_qo_keep(q, n, "DequantizeLinear gives float16 from opset 19 on", err);
+    OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
+    OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
+    n->input.v[0] = in->q;
+    n->output.v[0] = out->q;
+    return oq_qo_emit(q, n, err);
+}

@@ -1,0 +1,270 @@
+/*
+ * qoperator.c — the driver of the QLinear and integer operators: goes through the nodes, puts the graph
+ * back together.
+ */
+#include "quantize/qoperator/qoperator.h"
+
+#include "onnx/tidy.h"
+#include "quantize/finish.h"
+
+#define DEPTH_MOST 100
+
+/* ---- set-up */
+
+static onq_code add_name(oq_map *map, oq_str name, onq_error *err) {
+    if (name.n != 0 && !oq_map_put(map, name, 0))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static onq_code begin_graph(oq_qoper *q, onq_error *err) {
+    const oq_graph *g = q->graph;
+    oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->node_names};
+    for (size_t i = 0; i < OQ_COUNT(maps); i++)
+        oq_map_init(maps[i], q->arena);
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        oq_tensor *t = g->initializer.v[i];
+        if (oq_map_has(&q->inits, t->name))
+            continue;
+        if (!OQ_PUSH(q->arena, &q->all_inits, t) ||
+            !oq_map_put(&q->inits, t->name, (uint32_t)(q->all_inits.n - 1)))
+            return oq_fail_nomem(err);
+    }
+    for (size_t i = 0; i < g->input.n; i++) {
+        const oq_str name = g->input.v[i]->name;
+        if (oq_map_has(&q->inits, name))
+            continue;
+        OQ_TRY(add_name(&q->tensors, name, err));
+        OQ_TRY(add_name(&q->made, name, err));
+    }
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < n->output.n; k++)
+            OQ_TRY(add_name(&q->tensors, n->output.v[k], err));
+        if (n->name.n == 0 || oq_map_has(&q->node_names, n->name))
+            continue;
+        if (!OQ_PUSH(q->arena, &q->named, n) ||
+            !oq_map_put(&q->node_names, n->name, (uint32_t)(q->named.n - 1)))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static unsigned list_modes(const oq_qoper *q) {
+    return oq_qo_is_static(q) ? OQ_QMODE_QDQ | OQ_QMODE_QLINEAR : OQ_QMODE_INTEGER;
+}
+
+/* Integer operators: the weight of a Conv with bias in a Constant node, which the reference refuses
+ * ("Expected W to be an initializer"), becomes an initializer. Without bias the reference quantizes
+ * it at run time, and so do we. */
+static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_qo_shared *sh = ctx;
+    oq_index ix;
+    (void)owner;
+    OQ_TRY(oq_index_build(&ix, sh->arena, g, NULL, err));
+    bool *drop = OQ_NEW_ARRAY(sh->arena, bool, g->node.n);
+    if (drop == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (!oq_str_is(n->op_type, "Conv") || n->input.n < 3 || n->input.v[2].n == 0 ||
+            oq_qconfig_skip(sh->job.config, n, sh->mode) != NULL ||
+            oq_shapes_elem_type(sh->plain, g, n->input.v[0]) != OQ_FLOAT)
+            continue;
+        const oq_value *v = oq_index_find(&ix, n->input.v[1]);
+        if (v == NULL || v->producer == OQ_NO_NODE || v->init != NULL || drop[v->producer])
+            continue;
+        const oq_node *constant = g->node.v[v->producer];
+        const oq_attribute *at = oq_attr_find(constant, "value");
+        if (!oq_str_is(constant->op_type, "Constant") || at == NULL || at->t == NULL)
+            continue;
+        at->t->name = n->input.v[1];
+        if (!oq_graph_add_init(&sh->job.model->arena, g, at->t))
+            return oq_fail_nomem(err);
+        drop[v->producer] = true;
+    }
+    oq_graph_remove_nodes(g, drop);
+    return ONQ_OK;
+}
+
+/* BaseQuantizer.adjust_tensor_ranges: the input of a Relu or Clip needs no more range than its
+ * output; Softmax makes 0 to 1. */
+static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
+    oq_ranges *ranges = q->sh->job.ranges;
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, q->arena, q->graph, NULL, err));
+    for (size_t i = 0; i < q->graph->node.n; i++) {
+        const oq_node *n = q->graph->node.v[i];
+        const bool clips = oq_str_is(n->op_type, "Clip") || oq_str_is(n->op_type, "Relu");
+        if ((!clips && !oq_str_is(n->op_type, "Softmax")) || n->input.n == 0 || n->output.n == 0 ||
+            oq_qconfig_skip(q->sh->job.config, n, list_modes(q)) != NULL)
+            continue;
+        if (!clips) {
+            oq_range *r = oq_ranges_add(ranges, n->output.v[0]);
+            if (r == NULL || !oq_num_make_one(&ranges->arena, &r->lowest, OQ_FLOAT, true, 0.0) ||
+                !oq_num_make_one(&ranges->arena, &r->highest, OQ_FLOAT, true, 1.0))
+                return oq_fail_nomem(err);
+            continue;
+        }
+        const oq_value *v = oq_index_find(&ix, n->input.v[0]);
+        /* What the caller reads keeps its range, and what another graph makes. */
+        if (v != NULL && (v->is_output || (q->parent != NULL && !oq_value_is_defined(v))))
+            continue;
+        const oq_range *after = oq_ranges_find(ranges, n->output.v[0]);
+        if (v == NULL || v->uses.n != 1 || after == NULL ||
+            oq_ranges_find(ranges, n->input.v[0]) == NULL)
+            continue;
+        if (!oq_ranges_copy(ranges, n->input.v[0], after))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- nodes */
+
+static onq_code quantize_graph(oq_qoper *q, onq_error *err);
+
+static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
+    for (size_t i = 0; i < n->attribute.n; i++) {
+        const oq_attribute *at = n->attribute.v[i];
+        const size_t count = at->graphs.n + (at->g != NULL);
+        for (size_t k = 0; k < count; k++) {
+            if (q->depth == DEPTH_MOST)
+                return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d", DEPTH_MOST);
+            oq_qoper inner = {.sh = q->sh,
+                              .parent = q,
+                              .arena = q->arena,
+                              .graph = k < at->graphs.n ? at->graphs.v[k] : at->g,
+                              .depth = q->depth + 1};
+            OQ_TRY(quantize_graph(&inner, err));
+        }
+    }
+    return ONQ_OK;
+}
+
+/* Has a float tensor of the node no range? Of an inner graph: on a branch that no sample took. */
+static bool is_unseen(const oq_qoper *q, const oq_node *n) {
+    for (size_t k = 0; k < n->input.n + n->output.n; k++) {
+        const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
+        if (name.n > 0 && oq_qo_init_in_path(q, name) == NULL && oq_qo_is_float(q, name) &&
+            !oq_qo_has_params(q, name))
+            return true;
+    }
+    return false;
+}
+
+/* Has the node numbers that are never quantized? */
+static bool is_other_float(const oq_qoper *q, const oq_node *n) {
+    for (size_t k = 0; k < n->input.n; k++) {
+        const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[k]);
+        const int32_t type =
+            t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, n->input.v[k]);
+        if (type == OQ_BFLOAT16 || type == OQ_DOUBLE)
+            return true;
+    }
+    return false;
+}
+
+static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
+    const unsigned asked = oq_qo_is_static(q) ? 0 : OQ_QMODE_ASKED;
+    const oq_qop_row *row = oq_qop_find_in(n->op_type, q->sh->mode | asked);
+    const oq_qoper_rule rule = row == NULL                       ? NULL
+                               : q->sh->mode == OQ_QMODE_QLINEAR ? row->rule->qlinear
+                                                                 : row->rule->integer;
+    const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
+    if (q->parent != NULL && oq_qo_is_static(q) && skip == NULL && is_unseen(q, n)) {
+        q->sh->job.plan->n_not_run++;
+        return oq_qo_keep(q, n, "no sample ran it", err);
+    }
+    if (rule != NULL && skip == NULL && is_other_float(q, n))
+        return oq_qo_keep(q, n, OQ_WHY_OTHER, err);
+    const oq_qoper_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
+    if (trained != NULL)
+        return trained(q, n, err);
+    if (rule == NULL || skip != NULL || n->output.n == 0 || n->input.n == 0)
+        return oq_qo_keep(q, n, skip != NULL ? skip : "operator has no quantized form", err);
+    return rule(q, n, err);
+}
+
+static onq_code plan_node(oq_qoper *q, oq_str name, oq_str op_type, onq_error *err) {
+    const oq_plan_node row = {
+        .name = name,
+        .op_type = op_type,
+        .fate = q->why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT,
+        .why = q->why != NULL ? q->why : "",
+    };
+    return oq_plan_add_node(q->sh->job.plan, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code dequantize_outputs(oq_qoper *q, onq_error *err) {
+    for (size_t i = 0; i < q->graph->output.n; i++)
+        OQ_TRY(oq_qo_dequantize(q, q->graph->output.v[i]->name, err));
+    return ONQ_OK;
+}
+
+static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
+    OQ_TRY(begin_graph(q, err));
+    if (oq_qo_is_static(q) && !oq_qo_config(q)->trained)
+        OQ_TRY(adjust_ranges(q, err));
+    const size_t n_nodes = q->graph->node.n;
+    for (size_t i = 0; i < n_nodes; i++) {
+        oq_node *n = q->graph->node.v[i];
+        const oq_str name = n->name, op_type = n->op_type;
+        onq_code rc = ONQ_OK;
+        if (oq_qo_config(q)->enable_subgraph)
+            rc = quantize_inner(q, n, err);
+        q->why = NULL;
+        if (rc == ONQ_OK)
+            rc = quantize_node(q, n, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(name), OQ_STR(op_type));
+        OQ_TRY(plan_node(q, name, op_type, err));
+    }
+    OQ_TRY(dequantize_outputs(q, err));
+    q->graph->node.n = 0;
+    for (size_t i = 0; i < q->out.n; i++)
+        if (!oq_graph_add_node(&q->sh->job.model->arena, q->graph, q->out.v[i]))
+            return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* ---- the whole */
+
+static onq_code run(oq_qo_shared *sh, onq_error *err) {
+    oq_model *m = sh->job.model;
+    oq_qoper top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
+    OQ_TRY(oq_qnames_init(&sh->names, sh->arena, m, err));
+    sh->opset = oq_model_opset(m, OQ_S(""));
+    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
+        OQ_TRY(oq_qo_replace_gemm(sh, err));
+    OQ_TRY(oq_shapes_infer(m, NULL, &sh->plain, err));
+    if (sh->mode == OQ_QMODE_INTEGER)
+        OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
+    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
+        OQ_TRY(sh->job.config->enable_subgraph
+                   ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
+                   : lift_conv_weights(sh, m->proto->graph, NULL, err));
+    OQ_TRY(quantize_graph(&top, err));
+    OQ_TRY(oq_qo_decide(sh, err));
+    OQ_TRY(oq_model_clean_inits(m, err));
+    OQ_TRY(oq_quant_set_producer(m, err));
+    if (sh->needs_ms && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
+        OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
+    /* quantize_qat leaves the nodes as they were emitted. */
+    return sh->job.config->trained ? ONQ_OK : oq_model_sort(m, err);
+}
+
+onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
+    oq_arena scratch;
+    oq_arena_init(&scratch, &job->model->env->alloc);
+    oq_qo_shared sh = {.job = *job,
+                       .arena = &scratch,
+                       .mode = job->ranges != NULL && !job->integer ? OQ_QMODE_QLINEAR
+                                                                    : OQ_QMODE_INTEGER};
+    oq_model_touch(job->model);
+    const onq_code rc = run(&sh, err);
+    oq_shapes_free(sh.plain);
+    oq_shapes_free(sh.full);
+    oq_arena_release(&scratch);
+    return rc;
+}

@@ -1,0 +1,259 @@
+/*
+ * qoperator.h — integer operators in place of float ones: QLinear operators (static, the reference's
+ * QOperator format) and dynamic quantization.
+ *
+ * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule (operators.def,
+ * slots `qlinear` and `integer`) emits what stands for its node; a node without one is emitted as
+ * it is, with DequantizeLinear in front where an input exists in quantized form only. What a tensor
+ * has become is its oq_qo_value.
+ *
+ * Emission only names the scales, zero points and quantized bytes of weights; their values are
+ * computed when all nodes are done (qoperator_weight.c), all weights in parallel, and biases after
+ * them.
+ *
+ * Unlike the reference a rule looks before it leaps: oq_qo_can_* tell whether all that it needs is
+ * there before anything is emitted, so a node that cannot be quantized leaves nothing behind.
+ */
+#ifndef OQ_QUANTIZE_QOPERATOR_H
+#define OQ_QUANTIZE_QOPERATOR_H
+
+#include "calibrate/ranges.h"
+#include "onnx/edit.h"
+#include "onnx/names.h"
+#include "quantize/bias.h"
+#include "quantize/config.h"
+#include "quantize/operators.h"
+#include "quantize/override.h"
+#include "quantize/plan.h"
+#include "quantize/qact.h"
+#include "quantize/qweight.h"
+#include "shape/shape.h"
+
+/* A weight that is being quantized. */
+typedef struct oq_qo_weight {
+    oq_tensor *init; /* the float weight */
+    oq_qweight w;
+    oq_qspec spec;
+    oq_qparams params;
+    oq_qclamp *clamps;                   /* or NULL */
+    bool is_weight;                      /* has the type of weights */
+    bool given;                          /* params come from an override */
+    bool adjusted;                       /* a scale was raised for a bias */
+    oq_tensor *scale, *zero, *quantized; /* to be filled */
+    /* The quantized bytes are written as `batch` matrices of rows x cols, transposed; 0: as they
+     * are. */
+    uint64_t batch, rows, cols;
+} oq_qo_weight;
+
+/* What a tensor has become. */
+typedef struct oq_qo_value {
+    oq_str name;           /* the float tensor */
+    oq_str q, scale, zero; /* names of the quantized one and its parameters */
+    const struct oq_qo_value *bias_input, *bias_weight; /* an int32 bias: what its scale is of */
+    bool has_axis;                                      /* weight per channel */
+    int64_t axis;                                       /* as the rule gave it */
+    oq_qo_weight *weight;                               /* or NULL */
+    bool has_param;                                     /* activation with static parameters */
+    oq_qparam param;
+    oq_dtype type, real; /* quantized type; type of the scale */
+} oq_qo_value;
+
+/* A bias to be quantized when the weights' scales are known. */
+typedef struct oq_qo_bias {
+    oq_tensor *init;
+    const oq_qo_value *input, *weight;
+    float factor; /* its numbers are multiplied by */
+    oq_tensor *quantized, *scale, *zero;
+    oq_str node; /* for messages */
+} oq_qo_bias;
+
+/* A constant that is padded with, to be quantized as the padded tensor is. */
+typedef struct oq_qo_pad {
+    oq_tensor *init, *quantized;
+    const oq_qo_value *like;
+} oq_qo_pad;
+
+/* A Gemm's weight that was turned into a MatMul's: the tensor in the graph and what it was made of.
+ */
+typedef struct oq_qo_turned {
+    const oq_tensor *tensor;
+    oq_tensor *origin;
+} oq_qo_turned;
+
+typedef struct oq_qoper_job {
+    oq_model *model;
+    oq_qconfig *config;
+    const oq_overrides *overrides; /* or NULL */
+    oq_ranges *ranges;             /* static; NULL: dynamic */
+    oq_plan *plan;
+    bool integer; /* integer operators although there are ranges (trained models) */
+} oq_qoper_job;
+
+/* What all graphs of a model share. */
+typedef struct oq_qo_shared {
+    oq_qoper_job job;
+    oq_arena *arena; /* scratch */
+    oq_qnames names;
+    oq_shapes *plain; /* what the reference knows of types */
+    oq_shapes *full;  /* what can be known; made when it is needed */
+    int64_t opset;
+    unsigned mode; /* OQ_QMODE_QLINEAR or OQ_QMODE_INTEGER */
+    OQ_VEC(oq_qo_weight *) weights;
+    OQ_VEC(oq_qo_bias) biases;
+    OQ_VEC(oq_qo_pad) pads;
+    OQ_VEC(oq_qo_turned) turned;
+    bool needs_ms; /* a com.microsoft node was emitted */
+} oq_qo_shared;
+
+/* One graph. */
+typedef struct oq_qoper {
+    oq_qo_shared *sh;
+    struct oq_qoper *parent; /* or NULL */
+    oq_graph *graph;
+    oq_arena *arena; /* scratch; what stays is in the model's */
+    oq_map inits;    /* name -> index in all_inits */
+    OQ_VEC(oq_tensor *) all_inits;
+    oq_map tensors; /* names of inputs, outputs of nodes: the graph's own tensors */
+    oq_map values;  /* name -> index in all_values */
+    OQ_VEC(oq_qo_value *) all_values;
+    oq_map made;       /* float tensors that exist: inputs, outputs of emitted nodes */
+    oq_map node_names; /* of the input graph and of emitted nodes -> index in named */
+    OQ_VEC(oq_node *) named;
+    OQ_VEC(oq_node *) out; /* emitted nodes */
+    const char *why;       /* why the running rule left its node float */
+    unsigned depth;
+} oq_qoper;
+
+/* Quantizes the model in place. The opset must be what the types need. */
+onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err);
+
+/* ---- questions */
+
+static inline bool oq_qo_is_static(const oq_qoper *q) {
+    return q->sh->mode == OQ_QMODE_QLINEAR;
+}
+static inline const oq_qconfig *oq_qo_config(const oq_qoper *q) {
+    return q->sh->job.config;
+}
+/* The initializer of that name in this graph; or, with EnableSubgraph, in one around it. */
+oq_tensor *oq_qo_init(const oq_qoper *q, oq_str name);
+oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name);
+/* What the tensor has become in this graph, or NULL; the second looks outwards too. */
+oq_qo_value *oq_qo_value_of(const oq_qoper *q, oq_str name);
+oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name);
+/* is_valid_quantize_weight: a float or float16 initializer. */
+bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name);
+/* is_float_tensor. */
+bool oq_qo_is_float(const oq_qoper *q, oq_str name);
+/* Element type as get_tensor_type(mandatory=True) gives it, or as symbolic inference finds it; 0:
+ * unknown. */
+onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err);
+/* Are there static parameters for this activation? */
+bool oq_qo_has_params(const oq_qoper *q, oq_str name);
+
+/* How inputs are quantized. */
+typedef struct oq_qo_how {
+    bool is_weight;   /* initializers get the weight type, else the activation type */
+    bool reduce;      /* reduce_range may hold */
+    bool per_channel; /* the operator can */
+    int64_t axis;
+    bool channels;  /* per channel even if the user did not ask */
+    bool rows;      /* the first two dimensions count as one */
+    bool symmetric; /* whatever WeightSymmetric says */
+    oq_dtype type;  /* nonzero: this type instead */
+} oq_qo_how;
+extern const oq_qo_how oq_qo_as_activation;
+
+/* Can input `slot` be quantized? Says why not in q->why. */
+bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how);
+
+/* Can inputs 0 to n_in - 1 and output 0 be, as activations? Says why not in q->why. Where not,
+ * constants in front of the first input that cannot are quantized already, as in the reference: the
+ * node reads them dequantized. */
+onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
+
+/* Can input `slot` be the int32 bias of the weight in `weight_slot`? */
+bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot);
+
+/* ---- verbs */
+
+/* The quantized form of input `slot`: as it is already, or a weight, or behind a new QuantizeLinear
+ * (or DynamicQuantizeLinear). Call oq_qo_can first. An absent input gives a value of empty names.
+ */
+onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
+                     oq_qo_value **out, onq_error *err);
+/* A new value for output 0 of a node: <output>_quantized with the parameters of calibration. Call
+ * oq_qo_has_params first. */
+onq_code oq_qo_output(oq_qoper *q, const oq_node *n, oq_qo_value **out, onq_error *err);
+/* The same with given parameters (Softmax). */
+onq_code oq_qo_output_fixed(oq_qoper *q, const oq_node *n, float scale, int32_t zero,
+                            oq_qo_value **out, onq_error *err);
+/* A value for `name` called `name` + suffix with the parameters of `like`. */
+onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const oq_qo_value *like,
+                           oq_qo_value **out, onq_error *err);
+/* `name` has become what `v` is (a Relu that goes away). */
+onq_code oq_qo_alias(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err);
+/* The quantized bias of a static operator, multiplied by `factor`: name of the int32 initializer.
+ */
+onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
+                           const oq_qo_value *weight, float factor, oq_str *out, onq_error *err);
+/* Leaves the node float: emitted with its inputs dequantized. */
+onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err);
+/* A DequantizeLinear for a tensor that exists in quantized form only; nothing otherwise. */
+onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err);
+/* Emits a node as it is. */
+onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err);
+/* A new node called <name>_quant with copies of the attributes, not emitted yet; domain "" or
+ * com.microsoft. */
+oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool ms);
+/* The three names of a value as inputs. */
+bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v);
+/* Scale and zero point of a value as inputs. */
+bool oq_qo_add_params(oq_qoper *q, oq_node *n, const oq_qo_value *v);
+/* An integer operator with all that makes its sums float again: `made` (ConvInteger or
+ * MatMulInteger) gets its inputs, then come Cast and the product of the scales; the result is
+ * called `result`. */
+onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
+                           const oq_qo_value *weight, oq_str result, onq_error *err);
+/* An initializer is added to the graph unless there is one of that name. */
+onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
+/* An emitted node or one of the input graph by name, or NULL. */
+oq_node *oq_qo_find_node(const oq_qoper *q, oq_str name);
+
+/* ---- trained models (qoperator_trained.c) */
+
+/* The parameters that a weight was trained with, or NULL. */
+const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
+/* The axis of a trained weight in the tensor that is in the graph; false: not per channel. */
+bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis);
+/* Has it no channels, or those of this axis? */
+bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis);
+/* Trained weights of a node that stays float become integers behind DequantizeLinear; Conv and its
+ * kin read rounded activations too. */
+onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err);
+/* The trained parameters of a tensor are not those of `v`. */
+bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *v);
+/* Gemm becomes MatMul and Add only where that is of use. */
+bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n);
+/* Among integer operators: the QLinear rule of a node whose inputs and output were trained and that
+ * has no integer rule, so that what was trained is kept; NULL when there is none. */
+oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n);
+/* ConvInteger as quantize_qat has it: the bias is an integer too. */
+onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err);
+
+/* ---- shared rules */
+
+/* A QLinear operator of com.microsoft with `n_in` quantized inputs and one output: inputs as
+ * triples, then the parameters of the output. */
+onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err);
+/* Direct8BitOp: runs on the quantized tensor as it is. */
+onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err);
+
+/* ---- steps */
+
+onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
+                               oq_qo_value **out, onq_error *err);
+onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);       /* qoperator_weight.c */
+onq_code oq_qo_replace_gemm(oq_qo_shared *sh, onq_error *err); /* qoperator_gemm.c */
+
+#endif

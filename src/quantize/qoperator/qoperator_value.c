@@ -1,0 +1,622 @@
+/*
+ * qoperator_value.c — what tensors become: questions and verbs of the QLinear and integer rules.
+ */
+#include "quantize/qoperator/qoperator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const oq_qo_how oq_qo_as_activation = {.axis = -1};
+
+static oq_arena *keep(const oq_qoper *q) {
+    return &q->sh->job.model->arena;
+}
+
+/* ---- questions */
+
+oq_tensor *oq_qo_init(const oq_qoper *q, oq_str name) {
+    const uint32_t i = oq_map_find(&q->inits, name);
+    return i != OQ_MAP_NONE ? q->all_inits.v[i] : NULL;
+}
+
+oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name) {
+    for (; q != NULL; q = q->parent) {
+        oq_tensor *t = oq_qo_init(q, name);
+        if (t != NULL)
+            return t;
+        if (oq_map_has(&q->tensors, name))
+            return NULL;
+    }
+    return NULL;
+}
+
+oq_qo_value *oq_qo_value_of(const oq_qoper *q, oq_str name) {
+    const uint32_t i = oq_map_find(&q->values, name);
+    return i != OQ_MAP_NONE ? q->all_values.v[i] : NULL;
+}
+
+oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name) {
+    for (; q != NULL; q = q->parent) {
+        oq_qo_value *v = oq_qo_value_of(q, name);
+        if (v != NULL)
+            return v;
+    }
+    return NULL;
+}
+
+static bool is_real(int32_t type) {
+    return type == OQ_FLOAT || type == OQ_FLOAT16;
+}
+
+bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name) {
+    const oq_tensor *t = oq_qo_init_in_path(q, name);
+    return t != NULL && is_real(t->data_type.v);
+}
+
+bool oq_qo_is_float(const oq_qoper *q, oq_str name) {
+    const oq_tensor *t = oq_qo_init_in_path(q, name);
+    if (t != NULL)
+        return is_real(t->data_type.v);
+    return is_real(oq_shapes_elem_type(q->sh->plain, q->graph, name));
+}
+
+/* What can be known of types, the operators of com.microsoft included. */
+static onq_code infer_all(const oq_qoper *q, onq_error *err) {
+    const oq_shape_options all = {.symbolic = true};
+    return q->sh->full != NULL ? ONQ_OK
+                               : oq_shapes_infer(q->sh->job.model, &all, &q->sh->full, err);
+}
+
+onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
+    const oq_tensor *t = oq_qo_init_in_path(q, name);
+    *out = t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, name);
+    if (*out == 0)
+        *out = oq_qo_config(q)->default_tensor_type;
+    if (*out != 0)
+        return ONQ_OK;
+    OQ_TRY(infer_all(q, err));
+    *out = oq_shapes_elem_type(q->sh->full, q->graph, name);
+    return ONQ_OK;
+}
+
+static const oq_override *override_of(const oq_qoper *q, oq_str name) {
+    const oq_overrides *all = q->sh->job.overrides;
+    return all != NULL ? oq_overrides_tensor(all, name) : NULL;
+}
+
+bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
+    const oq_range *r = q->sh->job.ranges != NULL ? oq_ranges_find(q->sh->job.ranges, name) : NULL;
+    return r != NULL && !oq_act_is_infinite(r, override_of(q, name));
+}
+
+static bool is_infinite(const oq_qoper *q, oq_tensor *t) {
+    bool found = false;
+    const onq_code rc =
+        oq_const_is_infinite(q->sh->job.model, t, override_of(q, t->name), &found, NULL);
+    return rc == ONQ_OK && found;
+}
+
+/* The graph, this one or one around it, whose tensor `name` is; NULL: nobody's. */
+static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
+    for (; q != NULL; q = q->parent)
+        if (oq_qo_init(q, name) != NULL || oq_map_has(&q->tensors, name))
+            return q;
+    return NULL;
+}
+
+/* Of the QLinear operators QLinearMatMul alone takes float16 scales, from opset 21 on. */
+static bool takes_half(const oq_qoper *q, const oq_node *n) {
+    return q->sh->opset >= 21 && oq_str_is(n->op_type, "MatMul");
+}
+
+bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
+    const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
+    if (name.n == 0)
+        return true;
+    oq_qoper *owner = owner_of(q, name);
+    const oq_qo_value *there = oq_qo_value_of(q, name);
+    if (there == NULL && owner != NULL)
+        there = oq_qo_value_of(owner, name);
+    q->why = NULL;
+    if (there != NULL) {
+        if (there->real == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
+            q->why = OQ_WHY_HALF;
+    } else if (owner == NULL) {
+        q->why = "an input is not known here";
+    } else if (oq_qo_init(owner, name) != NULL) {
+        const int32_t type = oq_qo_init(owner, name)->data_type.v;
+        if (!is_real(type))
+            q->why = "a constant input is not float";
+        else if (type == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
+            q->why = OQ_WHY_HALF;
+        else if (!how->is_weight && is_infinite(q, oq_qo_init(owner, name)))
+            q->why = "a constant input holds an infinity";
+    } else if (oq_qo_is_static(q)) {
+        if (!oq_qo_has_params(q, name))
+            q->why = "no range for an input";
+        else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16 &&
+                 !takes_half(q, n))
+            q->why = OQ_WHY_HALF;
+    } else if (!oq_qo_has_params(q, name)) {
+        int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
+        if (type == 0 && infer_all(q, NULL) == ONQ_OK)
+            type = oq_shapes_elem_type(q->sh->full, owner->graph, name);
+        if (type != 0 && type != OQ_FLOAT)
+            q->why = OQ_WHY_HALF;
+    }
+    return q->why == NULL;
+}
+
+bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot) {
+    oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
+    const oq_str weight = n->input.v[weight_slot];
+    bool infinite = false;
+    q->why = NULL;
+    if (b != NULL)
+        (void)oq_const_is_infinite(q->sh->job.model, b, NULL, &infinite, NULL);
+    if (b == NULL || !is_real(b->data_type.v))
+        q->why = "its bias is not a float constant";
+    else if (infinite)
+        q->why = "its bias holds an infinity";
+    else if (oq_qo_init_in_path(q, weight) == NULL && !oq_qo_has_params(q, weight))
+        q->why = "its weight has no scale before the model runs";
+    return q->why == NULL;
+}
+
+/* ---- values */
+
+static onq_code add_value(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err) {
+    if (!OQ_PUSH(q->arena, &q->all_values, v) ||
+        !oq_map_put(&q->values, name, (uint32_t)(q->all_values.n - 1)))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+onq_code oq_qo_alias(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err) {
+    return add_value(q, name, v, err);
+}
+
+onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err) {
+    if (t == NULL)
+        return oq_fail_nomem(err);
+    if (oq_map_has(&q->inits, t->name))
+        return ONQ_OK;
+    if (!OQ_PUSH(q->arena, &q->all_inits, t) ||
+        !oq_map_put(&q->inits, t->name, (uint32_t)(q->all_inits.n - 1)) ||
+        !oq_graph_add_init(keep(q), q->graph, t))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* The scalar initializers of a value's parameters. */
+static onq_code add_params(oq_qoper *q, oq_qo_value *v, onq_error *err) {
+    v->scale = oq_qname_tensor(&q->sh->names, v->name, "_scale");
+    v->zero = oq_qname_tensor(&q->sh->names, v->name, "_zero_point");
+    if (v->scale.p == NULL || v->zero.p == NULL)
+        return oq_fail_nomem(err);
+    oq_tensor *zero = oq_tensor_new(keep(q), v->zero, v->type, NULL, 0);
+    oq_tensor *scale = oq_tensor_new(keep(q), v->scale, v->real, NULL, 0);
+    if (zero == NULL || scale == NULL)
+        return oq_fail_nomem(err);
+    if (oq_qtype_find(v->type) != NULL && oq_qtype_find(v->type)->is_float)
+        OQ_TRY(oq_tensor_set_typed_f(keep(q), zero, &(double){v->param.zero_point}, 1, err));
+    else
+        OQ_TRY(oq_tensor_set_typed_i(keep(q), zero, &(int64_t){v->param.zero_point}, 1, err));
+    OQ_TRY(oq_tensor_set_typed_f(keep(q), scale, &(double){(double)v->param.scale}, 1, err));
+    OQ_TRY(oq_qo_add_init(q, zero, err));
+    return oq_qo_add_init(q, scale, err);
+}
+
+/* Parameters of an activation by calibration, overrides counted. */
+static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *err) {
+    const oq_qoper_job *job = &q->sh->job;
+    const oq_override *o =
+        job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
+    const oq_range *r = oq_ranges_find(job->ranges, v->name);
+    v->type = o != NULL && o->has_type ? o->type : job->config->activation_type;
+    v->real = r->lowest.type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    v->has_param = true;
+    onq_code rc = oq_act_param(job->config, r, o, v->type, v->real, &v->param, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "tensor '%.*s' (exclude its nodes, or override it)",
+                           OQ_STR(v->name));
+    return ONQ_OK;
+}
+
+static onq_code new_value(oq_qoper *q, oq_str name, const char *suffix, oq_qo_value **out,
+                          onq_error *err) {
+    oq_qo_value *v = OQ_NEW(q->arena, oq_qo_value);
+    if (v == NULL)
+        return oq_fail_nomem(err);
+    v->name = name;
+    v->q = oq_qname_tensor(&q->sh->names, name, suffix);
+    if (v->q.p == NULL)
+        return oq_fail_nomem(err);
+    *out = v;
+    return add_value(q, name, v, err);
+}
+
+onq_code oq_qo_output(oq_qoper *q, const oq_node *n, oq_qo_value **out, onq_error *err) {
+    OQ_TRY(new_value(q, n->output.v[0], "_quantized", out, err));
+    OQ_TRY(activation_params(q, *out, err));
+    return add_params(q, *out, err);
+}
+
+onq_code oq_qo_output_fixed(oq_qoper *q, const oq_node *n, float scale, int32_t zero,
+                            oq_qo_value **out, onq_error *err) {
+    OQ_TRY(new_value(q, n->output.v[0], "_quantized", out, err));
+    OQ_TRY(activation_params(q, *out, err));
+    (*out)->type = oq_qo_config(q)->activation_type;
+    (*out)->param = (oq_qparam){scale, zero};
+    return add_params(q, *out, err);
+}
+
+onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const oq_qo_value *like,
+                           oq_qo_value **out, onq_error *err) {
+    OQ_TRY(new_value(q, name, suffix, out, err));
+    oq_qo_value *v = *out;
+    v->scale = like->scale;
+    v->zero = like->zero;
+    v->weight = like->weight;
+    v->has_param = like->has_param;
+    v->param = like->param;
+    v->type = like->type;
+    v->real = like->real;
+    return ONQ_OK;
+}
+
+/* ---- nodes */
+
+oq_node *oq_qo_find_node(const oq_qoper *q, oq_str name) {
+    const uint32_t i = oq_map_find(&q->node_names, name);
+    return i != OQ_MAP_NONE ? q->named.v[i] : NULL;
+}
+
+onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err) {
+    if (n == NULL || !OQ_PUSH(q->arena, &q->out, n))
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n->output.n; i++)
+        if (n->output.v[i].n != 0 && !oq_map_put(&q->made, n->output.v[i], 0))
+            return oq_fail_nomem(err);
+    if (n->name.n != 0 && !oq_map_has(&q->node_names, n->name)) {
+        if (!OQ_PUSH(q->arena, &q->named, n) ||
+            !oq_map_put(&q->node_names, n->name, (uint32_t)(q->named.n - 1)))
+            return oq_fail_nomem(err);
+    }
+    if (oq_str_is(n->domain, "com.microsoft"))
+        q->sh->needs_ms = true;
+    return ONQ_OK;
+}
+
+static int by_name(const void *a, const void *b) {
+    return oq_str_cmp((*(oq_attribute *const *)a)->name, (*(oq_attribute *const *)b)->name);
+}
+
+oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool ms) {
+    oq_arena *a = keep(q);
+    const oq_str name = n->name.n != 0 ? oq_qname_node(&q->sh->names, n->name, "_quant") : OQ_S("");
+    oq_node *made = name.p != NULL ? oq_node_new(a, op_type, name) : NULL;
+    if (made == NULL)
+        return NULL;
+    if (n->name.n == 0)
+        made->name = (oq_str){0};
+    if (ms)
+        made->domain = OQ_S("com.microsoft");
+    for (size_t i = 0; i < n->attribute.n; i++)
+        if (!OQ_PUSH(a, &made->attribute, n->attribute.v[i]))
+            return NULL;
+    if (made->attribute.n > 1)
+        qsort(made->attribute.v, made->attribute.n, sizeof(oq_attribute *), by_name);
+    return made;
+}
+
+bool oq_qo_add_params(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
+    return oq_node_add_input(keep(q), n, v->scale) && oq_node_add_input(keep(q), n, v->zero);
+}
+
+bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
+    return oq_node_add_input(keep(q), n, v->q) && oq_qo_add_params(q, n, v);
+}
+
+/* _dequantize_value: a DequantizeLinear in front of who needs the float tensor, unless it exists.
+ */
+onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
+    const oq_qo_value *v = name.n != 0 ? oq_qo_value_of(q, name) : NULL;
+    if (v == NULL || oq_map_has(&q->made, name))
+        return ONQ_OK;
+    /* DequantizeLinear has no axis there: who needs the weight as float keeps the float one. */
+    if (v->has_axis && q->sh->opset < 13)
+        return ONQ_OK;
+    oq_arena *a = keep(q);
+    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_DequantizeLinear");
+    oq_node *dq = node_name.p != NULL ? oq_node_new(a, "DequantizeLinear", node_name) : NULL;
+    if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, name) ||
+        (v->has_axis && !oq_attr_set_int(a, dq, OQ_S("axis"), v->axis)))
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, dq, err);
+}
+
+/* What an inner graph reads from outside must exist as float. A constant does: it stays where it
+ * is, unless training rounded it. (A name that the graph defines itself may be dequantized too:
+ * that harms nothing.) */
+static onq_code dequantize_outer(oq_qoper *q, oq_str name, onq_error *err) {
+    if (oq_qo_init(q, name) != NULL && !oq_qo_config(q)->trained)
+        return ONQ_OK;
+    return oq_qo_dequantize(q, name, err);
+}
+
+static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->input.n; k++)
+            OQ_TRY(dequantize_outer(ctx, g->node.v[i]->input.v[k], err));
+    for (size_t i = 0; i < g->output.n; i++)
+        OQ_TRY(dequantize_outer(ctx, g->output.v[i]->name, err));
+    return ONQ_OK;
+}
+
+onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
+    if (why != NULL)
+        q->why = why;
+    if (oq_qo_config(q)->trained)
+        OQ_TRY(oq_qo_keep_trained(q, n, err));
+    for (size_t i = 0; i < n->input.n; i++)
+        OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
+    for (size_t i = 0; i < n->attribute.n; i++) {
+        const oq_attribute *at = n->attribute.v[i];
+        if (at->g != NULL)
+            OQ_TRY(oq_walk_graphs(at->g, dequantize_inner, q, err));
+        for (size_t k = 0; k < at->graphs.n; k++)
+            OQ_TRY(oq_walk_graphs(at->graphs.v[k], dequantize_inner, q, err));
+    }
+    return oq_qo_emit(q, n, err);
+}
+
+/* ---- inputs */
+
+typedef struct emitter {
+    oq_qoper *q;
+    oq_str in; /* the float tensor */
+    onq_error *err;
+    onq_code rc;
+} emitter;
+
+/* One node of the decomposed form: <in><suffix>, output <in><suffix>:0 unless given. */
+static oq_str step(emitter *e, const char *op, const char *suffix, oq_str x, oq_str y,
+                   const oq_str *output, const char *attr, int64_t value) {
+    oq_arena *a = keep(e->q);
+    const oq_str name = oq_str_cat(a, e->in, oq_str_of(suffix));
+    const oq_str out = output != NULL ? *output : oq_str_cat(a, name, OQ_S(":0"));
+    const oq_str in[2] = {x, y};
+    if (e->rc != ONQ_OK || name.p == NULL || out.p == NULL)
+        return out;
+    oq_node *n = oq_node_make(a, op, name, in, y.p != NULL ? 2 : 1, &out, 1);
+    if (n == NULL || (attr != NULL && !oq_attr_set_int(a, n, oq_str_of(attr), value)))
+        e->rc = oq_fail_nomem(e->err);
+    else
+        e->rc = oq_qo_emit(e->q, n, e->err);
+    return out;
+}
+
+static onq_code add_scalar(oq_qoper *q, oq_str name, double v, onq_error *err) {
+    oq_tensor *t = oq_tensor_new(keep(q), name, OQ_FLOAT, NULL, 0);
+    if (t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_typed_f(keep(q), t, &v, 1, err));
+    return oq_qo_add_init(q, t, err);
+}
+
+/* Parameters computed by plain operators, for opset 10, which has no DynamicQuantizeLinear. */
+static onq_code decomposed(oq_qoper *q, oq_qo_value *v, onq_error *err) {
+    const oq_str none = {0}, range = OQ_S("fixed_quantization_range_uint8"),
+                 zero = OQ_S("fixed_zero");
+    emitter e = {q, v->name, err, ONQ_OK};
+    const oq_str lo = step(&e, "ReduceMin", "_ReduceMin", v->name, none, NULL, "keepdims", 0);
+    const oq_str hi = step(&e, "ReduceMax", "_ReduceMax", v->name, none, NULL, "keepdims", 0);
+    OQ_TRY(e.rc);
+    OQ_TRY(add_scalar(q, range, 255.0, err));
+    OQ_TRY(add_scalar(q, zero, 0.0, err));
+    const oq_str width = step(&e, "Sub", "_scale_Sub", hi, lo, NULL, NULL, 0);
+    step(&e, "Div", "_scale_Div", width, range, &v->scale, NULL, 0);
+    const oq_str below = step(&e, "Sub", "_zero_point_Sub", zero, lo, NULL, NULL, 0);
+    const oq_str steps = step(&e, "Div", "_zero_point_Div", below, v->scale, NULL, NULL, 0);
+    const oq_str whole = step(&e, "Floor", "_zero_point_Floor", steps, none, NULL, NULL, 0);
+    step(&e, "Cast", "_zero_point_Cast", whole, none, &v->zero, "to", OQ_UINT8);
+    return e.rc;
+}
+
+/* An activation is quantized by a new node. */
+static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out, onq_error *err) {
+    oq_arena *a = keep(q);
+    OQ_TRY(new_value(q, name, "_quantized", out, err));
+    oq_qo_value *v = *out;
+    const bool known = oq_qo_is_static(q) || oq_qo_has_params(q, name);
+    const bool fused = !known && q->sh->opset > 10;
+    if (known) {
+        OQ_TRY(activation_params(q, v, err));
+        OQ_TRY(add_params(q, v, err));
+    } else {
+        v->type = OQ_UINT8;
+        v->real = OQ_FLOAT;
+        v->scale = oq_qname_tensor(&q->sh->names, name, "_scale");
+        v->zero = oq_qname_tensor(&q->sh->names, name, "_zero_point");
+        if (v->scale.p == NULL || v->zero.p == NULL)
+            return oq_fail_nomem(err);
+        if (!fused)
+            OQ_TRY(decomposed(q, v, err));
+    }
+    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_QuantizeLinear");
+    if (node_name.p == NULL)
+        return oq_fail_nomem(err);
+    const oq_str in[3] = {name, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};
+    oq_node *n = fused ? oq_node_make(a, "DynamicQuantizeLinear", node_name, in, 1, made, 3)
+                       : oq_node_make(a, "QuantizeLinear", node_name, in, 3, made, 1);
+    return oq_qo_emit(q, n, err);
+}
+
+/* Can what a tensor has become be used as it is? Not an int32 bias, nor channels along another
+ * axis, nor a weight's type among activations. */
+static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) {
+    if (v == NULL || v->bias_weight != NULL)
+        return false;
+    if (v->weight == NULL || oq_qo_config(q)->trained)
+        return true;
+    if (oq_qo_is_static(q) && !how->is_weight && how->type == 0 && v->weight->is_weight &&
+        v->type != oq_qo_config(q)->activation_type)
+        return false;
+    if (!v->has_axis)
+        return true;
+    const bool channels = how->channels || (oq_qo_config(q)->per_channel && how->per_channel);
+    const int64_t rank = (int64_t)v->weight->init->dims.n;
+    return channels && (v->axis < 0 ? v->axis + rank : v->axis) ==
+                           (how->axis < 0 ? how->axis + rank : how->axis);
+}
+
+onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
+                     oq_qo_value **out, onq_error *err) {
+    const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
+    if (name.n == 0) {
+        *out = OQ_NEW(q->arena, oq_qo_value);
+        if (*out == NULL)
+            return oq_fail_nomem(err);
+        (*out)->name = (*out)->q = (*out)->scale = (*out)->zero = OQ_S("");
+        return ONQ_OK;
+    }
+    *out = oq_qo_value_of(q, name);
+    if (fits(q, *out, how))
+        return ONQ_OK;
+    oq_qoper *owner = owner_of(q, name);
+    if (owner == NULL)
+        return oq_fail(err, ONQ_E_INTERNAL, "tensor '%.*s' is nobody's", OQ_STR(name));
+    *out = oq_qo_value_of(owner, name);
+    if (fits(q, *out, how))
+        return ONQ_OK;
+    oq_tensor *t = oq_qo_init(owner, name);
+    if (t != NULL)
+        return oq_qo_register_weight(q, owner, t, how, out, err);
+    return quantize_activation(owner, name, out, err);
+}
+
+onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err) {
+    const char *why = NULL;
+    size_t good = 0;
+    while (good < n_in && oq_qo_can(q, n, good, &oq_qo_as_activation))
+        good++;
+    if (good < n_in)
+        why = q->why;
+    else if (!oq_qo_has_params(q, n->output.v[0]))
+        why = "no range for the output";
+    const size_t first = why != NULL && !oq_qo_config(q)->trained ? good : 0;
+    for (size_t i = 0; i < first; i++) {
+        oq_qo_value *v;
+        if (oq_qo_init(q, n->input.v[i]) != NULL)
+            OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &v, err));
+    }
+    q->why = why;
+    *out = why == NULL;
+    return ONQ_OK;
+}
+
+/* ---- integer operators */
+
+static oq_str cat(oq_qoper *q, oq_str x, const char *y) {
+    return oq_str_cat(keep(q), x, oq_str_of(y));
+}
+
+/* The product of the two scales, made once for nodes without a name. */
+static onq_code scales_product(oq_qoper *q, const oq_node *made, const oq_qo_value *in,
+                               const oq_qo_value *weight, oq_str *out, onq_error *err) {
+    oq_str name = made->name.n != 0
+                      ? cat(q, made->name, "_scales_mul")
+                      : oq_str_format(keep(q), "%.*s_%.*s_mul", (int)in->scale.n, in->scale.p,
+                                      (int)weight->scale.n, weight->scale.p);
+    if (name.p == NULL)
+        return oq_fail_nomem(err);
+    const oq_node *there = oq_qo_find_node(q, name);
+    if (there != NULL && oq_map_has(&q->made, there->output.v[0])) {
+        *out = there->output.v[0];
+        return ONQ_OK;
+    }
+    const oq_str scales[2] = {in->scale, weight->scale};
+    *out = oq_qname_tensor(&q->sh->names, name, ":0");
+    if (out->p == NULL)
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, oq_node_make(keep(q), "Mul", name, scales, 2, out, 1), err);
+}
+
+onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
+                           const oq_qo_value *weight, oq_str result, onq_error *err) {
+    oq_arena *a = keep(q);
+    int32_t type = 0;
+    OQ_TRY(oq_qo_type(q, n->output.v[0], &type, err));
+    if (type == 0)
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "the type of '%.*s' cannot be found (give --extra DefaultTensorType=1 if it "
+                       "is float)",
+                       OQ_STR(n->output.v[0]));
+    const oq_str sums = oq_qname_tensor(&q->sh->names, n->output.v[0], "_output_quantized");
+    const oq_str real = oq_qname_tensor(&q->sh->names, sums, "_cast_output");
+    const oq_str inputs[4] = {in->q, weight->q, in->zero, weight->zero};
+    if (sums.p == NULL || real.p == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < 4; i++)
+        if (!oq_node_add_input(a, made, inputs[i]))
+            return oq_fail_nomem(err);
+    if (!oq_node_add_output(a, made, sums))
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_emit(q, made, err));
+    oq_node *cast = oq_node_make(a, "Cast", cat(q, sums, "_cast"), &sums, 1, &real, 1);
+    if (cast == NULL || !oq_attr_set_int(a, cast, OQ_S("to"), type))
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_emit(q, cast, err));
+    oq_str scale = {0};
+    OQ_TRY(scales_product(q, made, in, weight, &scale, err));
+    const oq_str factors[2] = {real, scale};
+    const oq_str name = made->name.n != 0 ? cat(q, made->name, "_output_scale_mul") : (oq_str){0};
+    return oq_qo_emit(q, oq_node_make(a, "Mul", name, factors, 2, &result, 1), err);
+}
+
+/* ---- shared rules */
+
+onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err) {
+    oq_qo_value *in = NULL, *out = NULL;
+    bool can = false;
+    OQ_TRY(oq_qo_can_all(q, n, n_in, &can, err));
+    if (!can)
+        return oq_qo_keep(q, n, q->why, err);
+    char type[64];
+    snprintf(type, sizeof type, "QLinear%.*s", OQ_STR(n->op_type));
+    const char *op = oq_arena_strdup(keep(q), type, strlen(type));
+    oq_node *made = op != NULL ? oq_qo_node_new(q, n, op, true) : NULL;
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_output(q, n, &out, err));
+    for (size_t i = 0; i < n_in; i++) {
+        OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
+        if (!oq_qo_add_inputs(q, made, in))
+            return oq_fail_nomem(err);
+    }
+    if (!oq_qo_add_params(q, made, out) || !oq_node_add_output(keep(q), made, out->q))
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, made, err);
+}
+
+onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err) {
+    oq_qo_value *in = oq_qo_value_in_path(q, n->input.v[0]), *out = NULL;
+    if (!oq_qo_config(q)->force_quantize_no_input_check) {
+        if (in == NULL) {
+            q->why = "its input is not quantized";
+            return oq_qo_emit(q, n, err);
+        }
+        if (oq_qo_trained_otherwise(q, n->output.v[0], in))
+            return oq_qo_keep(q, n, "its output was trained with other parameters", err);
+    } else {
+        if (!oq_qo_is_float_weight(q, n->input.v[0]) || !oq_qo_can(q, n, 0, &oq_qo_as_activation))
+            return oq_qo_keep(q, n, "its input is not a float constant", err);
+        OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
+    }
+    OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
+    n->input.v[0] = in->q;
+    n->output.v[0] = out->q;
+    return oq_qo_emit(q, n, err);
+}

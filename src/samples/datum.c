@@ -1,0 +1,194 @@
+/*
+ * datum.c — declared inputs and outputs of a model, texts about them, copies of data.
+ */
+#include "samples/datum.h"
+
+#include "base/map.h"
+
+#include <inttypes.h>
+
+#define DEPTH_MOST 16
+
+/* ---- what a model declares ---- */
+
+static onq_code read_shape(oq_arena *a, const oq_tensor_type *t, oq_io *io, onq_error *err) {
+    io->dtype = (oq_dtype)t->elem_type.v;
+    if (t->shape == NULL)
+        return ONQ_OK;
+    io->has_shape = true;
+    io->rank = t->shape->dim.n;
+    oq_io_dim *dims = OQ_NEW_ARRAY(a, oq_io_dim, io->rank + 1);
+    if (dims == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < io->rank; i++) {
+        const oq_dim *d = t->shape->dim.v[i];
+        dims[i].value = d->dim_value.has && d->dim_value.v >= 0 ? d->dim_value.v : -1;
+        dims[i].param = d->dim_param;
+    }
+    io->dims = dims;
+    return ONQ_OK;
+}
+
+static onq_code read_type(oq_arena *a, const oq_type *t, oq_io *io, onq_error *err) {
+    if (t != NULL && t->optional_type != NULL) {
+        io->optional = true;
+        t = t->optional_type->elem_type;
+    }
+    if (t == NULL)
+        return ONQ_OK;
+    if (t->tensor_type != NULL) {
+        io->kind = OQ_DATUM_TENSOR;
+        return read_shape(a, t->tensor_type, io, err);
+    }
+    if (t->map_type != NULL)
+        io->kind = OQ_DATUM_MAP;
+    if (t->sequence_type != NULL) {
+        io->kind = OQ_DATUM_SEQUENCE;
+        const oq_type *elem = t->sequence_type->elem_type;
+        if (elem != NULL && elem->tensor_type != NULL)
+            return read_shape(a, elem->tensor_type, io, err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code read_io(oq_arena *a, const oq_value_info *v, oq_io *io, onq_error *err) {
+    io->name = v->name;
+    return read_type(a, v->type, io, err);
+}
+
+onq_code oq_model_inputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error *err) {
+    *out = (oq_ios){0};
+    const oq_graph *g = m->proto->graph;
+    if (g == NULL)
+        return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
+    oq_map given;
+    oq_map_init(&given, a);
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (!oq_map_put(&given, g->initializer.v[i]->name, 0))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->sparse_initializer.n; i++)
+        if (g->sparse_initializer.v[i]->values != NULL &&
+            !oq_map_put(&given, g->sparse_initializer.v[i]->values->name, 0))
+            return oq_fail_nomem(err);
+    out->v = OQ_NEW_ARRAY(a, oq_io, g->input.n + 1);
+    if (out->v == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->input.n; i++)
+        if (!oq_map_has(&given, g->input.v[i]->name))
+            OQ_TRY(read_io(a, g->input.v[i], &out->v[out->n++], err));
+    return ONQ_OK;
+}
+
+onq_code oq_model_outputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error *err) {
+    *out = (oq_ios){0};
+    const oq_graph *g = m->proto->graph;
+    if (g == NULL)
+        return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
+    out->v = OQ_NEW_ARRAY(a, oq_io, g->output.n + 1);
+    if (out->v == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->output.n; i++)
+        OQ_TRY(read_io(a, g->output.v[i], &out->v[out->n++], err));
+    return ONQ_OK;
+}
+
+/* ---- texts ---- */
+
+static void add_type(oq_buf *out, oq_dtype dt) {
+    oq_buf_adds(out, dt != OQ_UNDEFINED ? oq_dtype_name(dt) : "tensor");
+}
+
+void oq_io_describe(const oq_io *io, oq_buf *out) {
+    if (io->optional)
+        oq_buf_adds(out, "optional ");
+    if (io->kind == OQ_DATUM_MAP || io->kind == OQ_DATUM_NONE) {
+        oq_buf_adds(out, io->kind == OQ_DATUM_MAP ? "map" : "value of unknown type");
+        return;
+    }
+    if (io->kind == OQ_DATUM_SEQUENCE)
+        oq_buf_adds(out, "sequence of ");
+    add_type(out, io->dtype);
+    if (!io->has_shape)
+        return;
+    oq_buf_addc(out, '[');
+    for (size_t i = 0; i < io->rank; i++) {
+        if (i > 0)
+            oq_buf_addc(out, ',');
+        if (io->dims[i].value >= 0)
+            oq_buf_addf(out, "%" PRId64, io->dims[i].value);
+        else if (io->dims[i].param.n > 0)
+            oq_buf_add_safe(out, io->dims[i].param);
+        else
+            oq_buf_addc(out, '?');
+    }
+    oq_buf_addc(out, ']');
+}
+
+void oq_datum_describe(const oq_datum *d, oq_buf *out) {
+    switch (d->kind) {
+    case OQ_DATUM_NONE:
+        oq_buf_adds(out, "no value");
+        return;
+    case OQ_DATUM_MAP:
+        oq_buf_adds(out, "map");
+        return;
+    case OQ_DATUM_SEQUENCE:
+        oq_buf_addf(out, "sequence of %zu", d->n_items);
+        return;
+    case OQ_DATUM_TENSOR:
+        add_type(out, d->dtype);
+        oq_buf_addc(out, '[');
+        for (size_t i = 0; i < d->rank; i++)
+            oq_buf_addf(out, i > 0 ? ",%" PRId64 : "%" PRId64, d->dims[i]);
+        oq_buf_addc(out, ']');
+    }
+}
+
+/* ---- copies ---- */
+
+static bool copy_bytes(oq_arena *a, const void **p, uint64_t n) {
+    void *copy = oq_arena_alloc(a, n + 1);
+    if (copy != NULL && n > 0)
+        memcpy(copy, *p, n);
+    *p = copy;
+    return copy != NULL;
+}
+
+static bool copy_tensor(oq_arena *a, oq_datum *d) {
+    const void *dims = d->dims;
+    if (!copy_bytes(a, &dims, d->rank * sizeof *d->dims))
+        return false;
+    d->dims = dims;
+    if (d->strings == NULL)
+        return copy_bytes(a, &d->data, d->size_bytes);
+    oq_str *texts = OQ_NEW_ARRAY(a, oq_str, d->count + 1);
+    if (texts == NULL)
+        return false;
+    for (uint64_t i = 0; i < d->count; i++) {
+        texts[i] = oq_str_copy(a, d->strings[i]);
+        if (texts[i].p == NULL && d->strings[i].n > 0)
+            return false;
+    }
+    d->strings = texts;
+    return true;
+}
+
+static onq_code copy_any(oq_arena *a, const oq_datum *in, unsigned depth, oq_datum *out,
+                         onq_error *err) {
+    *out = *in;
+    if (depth > DEPTH_MOST)
+        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", DEPTH_MOST);
+    if (in->kind == OQ_DATUM_TENSOR)
+        return copy_tensor(a, out) ? ONQ_OK : oq_fail_nomem(err);
+    oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, in->n_items + 1);
+    if (items == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < in->n_items; i++)
+        OQ_TRY(copy_any(a, &in->items[i], depth + 1, &items[i], err));
+    out->items = items;
+    return ONQ_OK;
+}
+
+onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error *err) {
+    return copy_any(a, in, 0, out, err);
+}

@@ -1,0 +1,548 @@
+/*
+ * source.c — what --data means, and reading ahead of the caller.
+ *
+ * A thread of the source's own fills a ring of slots in order; the caller takes them in order. Each
+ * slot has an arena of its own, which is emptied when the slot is filled again, so memory is a few
+ * samples whatever their number. An error is delivered where its sample would have come.
+ */
+#include "samples/source_private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+/* The caller holds one slot, the others are ahead of it. */
+#define SLOTS 4
+/* Reading ahead pauses while what is ready has this many bytes. */
+#define AHEAD_BYTES (64u << 20)
+#define SAMPLE_MOST (4ull << 30)
+
+typedef struct slot {
+    oq_arena arena;
+    oq_sample sample;
+    oq_datum *inputs;
+    onq_code code;
+    onq_error error;
+    size_t bytes;
+} slot;
+
+struct oq_source {
+    onq_env *env;
+    oq_arena arena;
+    const char *where; /* for messages: --data, or the model */
+    oq_reader *reader;
+    oq_ios inputs;
+    uint64_t count;       /* samples of one pass */
+    uint64_t share, step; /* sample k of a pass has number share + k x step */
+    uint64_t total;       /* with the limit applied, before the share */
+    bool threaded;
+    slot slots[SLOTS];
+    uint64_t taken; /* samples given to the caller in this pass */
+    /* Under the lock: */
+    pthread_mutex_t lock;
+    pthread_cond_t wake_reader, wake_caller;
+    uint64_t read; /* samples read in this pass; slots taken .. read are full */
+    uint64_t ready_bytes;
+    bool stop;    /* the thread should end */
+    bool running; /* the thread is there */
+    pthread_t thread;
+};
+
+/* ---- folders ---- */
+
+static int compare_names(const void *x, const void *y) {
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+onq_code oq_folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err) {
+    DIR *d = opendir(path);
+    if (d == NULL)
+        return oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: the folder cannot be read", path);
+    OQ_VEC(const char *) names = {0};
+    onq_code rc = ONQ_OK;
+    errno = 0;
+    for (const struct dirent *e = readdir(d); e != NULL && rc == ONQ_OK; e = readdir(d)) {
+        if (e->d_name[0] == '.')
+            continue;
+        const char *copy = oq_arena_strdup(a, e->d_name, strlen(e->d_name));
+        if (copy == NULL || !OQ_PUSH(a, &names, copy))
+            rc = oq_fail_nomem(err);
+        errno = 0;
+    }
+    if (rc == ONQ_OK && errno != 0)
+        rc = oq_fail_errno(err, ONQ_E_READ, errno, "%s: the folder cannot be read", path);
+    closedir(d);
+    if (names.n > 1)
+        qsort(names.v, names.n, sizeof *names.v, compare_names);
+    *out = (oq_folder){path, names.v, names.n};
+    return rc;
+}
+
+const char *oq_folder_path(oq_arena *a, const char *path, const char *name) {
+    const size_t n = strlen(path);
+    return oq_str_format(a, n > 0 && path[n - 1] == '/' ? "%s%s" : "%s/%s", path, name).p;
+}
+
+bool oq_name_ends(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcasecmp(name + n - m, end) == 0;
+}
+
+static bool is_image(const char *name) {
+    return oq_name_ends(name, ".jpg") || oq_name_ends(name, ".jpeg") || oq_name_ends(name, ".png");
+}
+
+static bool is_npz(const char *name) {
+    return oq_name_ends(name, ".npz");
+}
+
+static bool is_npy(const char *name) {
+    return oq_name_ends(name, ".npy");
+}
+
+static bool is_set(const char *name) {
+    return strncmp(name, "test_data_set_", 14) == 0;
+}
+
+static size_t count_if(const oq_folder *f, bool (*is)(const char *)) {
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        n += is(f->v[i]);
+    return n;
+}
+
+static onq_code pick_paths(const oq_reader_setup *s, const oq_folder *f, bool (*is)(const char *),
+                           const char *const **out, size_t *n, onq_error *err) {
+    const char **v = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
+    if (v == NULL)
+        return oq_fail_nomem(err);
+    *n = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        if (!is(f->v[i]))
+            continue;
+        v[*n] = oq_folder_path(s->arena, f->path, f->v[i]);
+        if (v[(*n)++] == NULL)
+            return oq_fail_nomem(err);
+    }
+    *out = v;
+    return ONQ_OK;
+}
+
+/* ---- what --data says ---- */
+
+/* The file of an input in a folder of .npy files: its name, slashes as underscores. */
+static onq_code open_npy_folder(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
+                                onq_error *err) {
+    const char **paths = OQ_NEW_ARRAY(s->arena, const char *, s->inputs.n + 1);
+    if (paths == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < s->inputs.n; i++) {
+        const oq_str input = s->inputs.v[i].name;
+        const oq_str file = oq_str_cat(s->arena, input, OQ_S(".npy"));
+        char *text = oq_arena_strdup(s->arena, file.p, file.p != NULL ? file.n : 0);
+        if (file.p == NULL || text == NULL)
+            return oq_fail_nomem(err);
+        for (char *p = text; *p != '\0'; p++)
+            if (*p == '/')
+                *p = '_';
+        bool found = false;
+        for (size_t k = 0; k < f->n; k++)
+            found = found || strcmp(f->v[k], text) == 0;
+        if (!found)
+            return oq_fail(err, ONQ_E_INVALID, "%s: no file '%s' for input '%.*s'", f->path, text,
+                           OQ_STR(input));
+        paths[i] = oq_folder_path(s->arena, f->path, text);
+        if (paths[i] == NULL)
+            return oq_fail_nomem(err);
+    }
+    return oq_reader_open_npy(s, paths, out, err);
+}
+
+static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
+                            onq_error *err) {
+    oq_folder f;
+    OQ_TRY(oq_folder_list(s->arena, path, &f, err));
+    if (count_if(&f, is_set) > 0)
+        return oq_reader_open_sets(s, &f, out, err);
+    const char *const *paths = NULL;
+    size_t n = 0;
+    const size_t npz = count_if(&f, is_npz), npy = count_if(&f, is_npy),
+                 images = count_if(&f, is_image);
+    if ((npz > 0) + (npy > 0) + (images > 0) > 1)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "%s: holds %zu .npz, %zu .npy and %zu image files: which of them are the "
+                       "samples? (put them in folders of their own)",
+                       path, npz, npy, images);
+    if (npz > 0) {
+        OQ_TRY(pick_paths(s, &f, is_npz, &paths, &n, err));
+        return oq_reader_open_npz(s, paths, n, out, err);
+    }
+    if (npy > 0)
+        return open_npy_folder(s, &f, out, err);
+    if (images > 0) {
+        OQ_TRY(pick_paths(s, &f, is_image, &paths, &n, err));
+        onq_code rc = oq_reader_open_images(s, paths, n, out, err);
+        return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", path);
+    }
+    return oq_fail(
+        err, ONQ_E_INVALID,
+        "%s: no samples in it (test_data_set_* folders, JPEG or PNG images, .npz or .npy "
+        "files)",
+        path);
+}
+
+static onq_code open_file(const oq_reader_setup *s, const char *path, oq_reader **out,
+                          onq_error *err) {
+    const char **one = OQ_NEW_ARRAY(s->arena, const char *, 2);
+    if (one == NULL)
+        return oq_fail_nomem(err);
+    one[0] = path;
+    if (is_npz(path))
+        return oq_reader_open_npz(s, one, 1, out, err);
+    if (is_image(path)) {
+        onq_code rc = oq_reader_open_images(s, one, 1, out, err);
+        return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", path);
+    }
+    if (!is_npy(path))
+        return oq_fail(err, ONQ_E_INVALID,
+                       "%s: not a source of samples (a folder, .npz, .npy, JPEG, PNG, or "
+                       "random:N[:SEED])",
+                       path);
+    if (s->inputs.n != 1)
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "%s: one .npy file feeds one input, the model has %zu (use an .npz file, or a "
+            "folder with one .npy for each)",
+            path, s->inputs.n);
+    return oq_reader_open_npy(s, one, out, err);
+}
+
+/* random:N[:SEED] */
+static onq_code open_random(const oq_reader_setup *s, const char *spec, oq_reader **out,
+                            onq_error *err) {
+    const char *n_text = spec + sizeof "random:" - 1;
+    const char *colon = strchr(n_text, ':');
+    int64_t n = 0, seed = 0;
+    const oq_str count = {n_text, colon != NULL ? (size_t)(colon - n_text) : strlen(n_text)};
+    if (!oq_str_to_i64(count, &n) || n < 1 ||
+        (colon != NULL && !oq_str_to_i64(oq_str_of(colon + 1), &seed)))
+        return oq_fail(err, ONQ_E_OPTION, "--data %s: wanted random:N or random:N:SEED", spec);
+    return oq_reader_open_random(s, (uint64_t)n, (uint64_t)seed, out, err);
+}
+
+static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error *err) {
+    const char *spec = s->o->spec;
+    if (spec != NULL && strncmp(spec, "random:", 7) == 0)
+        return open_random(s, spec, out, err);
+    if (spec == NULL) {
+        const char *model = s->o->model->path;
+        const char *slash = strrchr(model, '/');
+        const char *path =
+            slash == NULL
+                ? "."
+                : oq_arena_strdup(s->arena, model, slash == model ? 1 : (size_t)(slash - model));
+        if (path == NULL)
+            return oq_fail_nomem(err);
+        oq_folder f;
+        OQ_TRY(oq_folder_list(s->arena, path, &f, err));
+        OQ_TRY(oq_reader_open_sets(s, &f, out, err));
+        if ((*out)->count == 0)
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "no samples: there are no test_data_set_* folders beside the model in %s "
+                "(give --data)",
+                path);
+        return ONQ_OK;
+    }
+    const char *path = oq_arena_strdup(s->arena, spec, strlen(spec));
+    struct stat st;
+    if (path == NULL)
+        return oq_fail_nomem(err);
+    if (stat(path, &st) != 0)
+        return oq_fail_errno(err, ONQ_E_OPEN, errno, "--data %s", path);
+    return S_ISDIR(st.st_mode) ? open_folder(s, path, out, err) : open_file(s, path, out, err);
+}
+
+/* ---- one sample ---- */
+
+/* Bools that are neither 0 nor 1 would be undefined in the runtime. */
+static onq_code tidy_bools(oq_arena *a, oq_datum *d, onq_error *err) {
+    const uint8_t *p = d->data;
+    if (d->kind != OQ_DATUM_TENSOR || d->dtype != OQ_BOOL)
+        return ONQ_OK;
+    uint8_t *copy = NULL;
+    for (uint64_t i = 0; i < d->size_bytes; i++) {
+        if (p[i] <= 1)
+            continue;
+        if (copy == NULL) {
+            copy = oq_arena_alloc(a, d->size_bytes);
+            if (copy == NULL)
+                return oq_fail_nomem(err);
+            memcpy(copy, p, d->size_bytes);
+            d->data = copy;
+        }
+        copy[i] = 1;
+    }
+    return ONQ_OK;
+}
+
+static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *err) {
+    oq_arena_release(&t->arena);
+    oq_arena_init(&t->arena, &s->env->alloc);
+    t->inputs = OQ_NEW_ARRAY(&t->arena, oq_datum, s->inputs.n + 1);
+    if (t->inputs == NULL)
+        return oq_fail_nomem(err);
+    const char *name = NULL;
+    onq_code rc = s->reader->read(s->reader, number, &t->arena, t->inputs, &name, err);
+    for (size_t i = 0; rc == ONQ_OK && i < s->inputs.n; i++) {
+        rc = oq_datum_check(&t->inputs[i], &s->inputs.v[i], &s->env->alloc, err);
+        if (rc == ONQ_OK)
+            rc = tidy_bools(&t->arena, &t->inputs[i], err);
+    }
+    t->bytes = t->arena.used;
+    t->sample = (oq_sample){number, name, t->inputs, s->inputs.n};
+    if (rc == ONQ_OK)
+        return ONQ_OK;
+    if (name == NULL)
+        return oq_error_in(err, rc, "%s: sample %" PRIu64, s->where, number);
+    return oq_error_in(err, rc, "%s: sample '%s'", s->where, name);
+}
+
+static void fill(oq_source *s, uint64_t k) {
+    slot *t = &s->slots[k % SLOTS];
+    oq_error_clear(&t->error);
+    t->code = read_checked(s, s->share + k * s->step, t, &t->error);
+}
+
+/* ---- the thread ---- */
+
+static void *read_ahead(void *ctx) {
+    oq_source *s = ctx;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        /* The caller still looks at slot taken - 1. */
+        while (!s->stop && s->read < s->count &&
+               (s->read - s->taken >= SLOTS - 1 ||
+                (s->read > s->taken && s->ready_bytes >= AHEAD_BYTES)))
+            pthread_cond_wait(&s->wake_reader, &s->lock);
+        if (s->stop || s->read >= s->count)
+            break;
+        const uint64_t k = s->read;
+        pthread_mutex_unlock(&s->lock);
+        fill(s, k);
+        pthread_mutex_lock(&s->lock);
+        s->ready_bytes += s->slots[k % SLOTS].bytes;
+        s->read++;
+        pthread_cond_signal(&s->wake_caller);
+        if (s->slots[k % SLOTS].code != ONQ_OK)
+            break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void stop_thread(oq_source *s) {
+    if (!s->running)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->wake_reader);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->running = false;
+    s->stop = false;
+}
+
+static void start_thread(oq_source *s) {
+    s->read = s->taken;
+    s->ready_bytes = 0;
+    if (s->threaded && s->taken < s->count)
+        s->running = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
+}
+
+/* ---- the interface ---- */
+
+uint64_t oq_source_count(const oq_source *s) {
+    return s->count;
+}
+
+const char *oq_source_text(const oq_source *s) {
+    return s->reader->text;
+}
+
+static onq_code deliver(oq_source *s, uint64_t k, const oq_sample **out, onq_error *err) {
+    const slot *t = &s->slots[k % SLOTS];
+    if (t->code == ONQ_OK) {
+        *out = &t->sample;
+        return ONQ_OK;
+    }
+    if (err != NULL)
+        *err = t->error;
+    return t->code;
+}
+
+onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
+    *out = NULL;
+    if (s->taken >= s->count)
+        return ONQ_OK;
+    const uint64_t k = s->taken;
+    if (!s->running) {
+        /* No thread, none could be made, or it ended at an error that was already delivered. */
+        fill(s, k);
+        s->taken++;
+        return deliver(s, k, out, err);
+    }
+    pthread_mutex_lock(&s->lock);
+    while (s->read <= k)
+        pthread_cond_wait(&s->wake_caller, &s->lock);
+    s->ready_bytes -= s->slots[k % SLOTS].bytes;
+    s->taken++;
+    pthread_cond_signal(&s->wake_reader);
+    pthread_mutex_unlock(&s->lock);
+    onq_code rc = deliver(s, k, out, err);
+    if (rc != ONQ_OK)
+        stop_thread(s);
+    return rc;
+}
+
+onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err) {
+    if (k > s->count)
+        return oq_fail(err, ONQ_E_INVALID, "sample %" PRIu64 " of %" PRIu64, k, s->count);
+    stop_thread(s);
+    s->taken = k;
+    start_thread(s);
+    return ONQ_OK;
+}
+
+void oq_source_close(oq_source *s) {
+    if (s == NULL)
+        return;
+    stop_thread(s);
+    if (s->reader != NULL)
+        s->reader->close(s->reader);
+    for (size_t i = 0; i < SLOTS; i++)
+        oq_arena_release(&s->slots[i].arena);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake_reader);
+    pthread_cond_destroy(&s->wake_caller);
+    const onq_allocator *alloc = &s->env->alloc;
+    oq_arena_release(&s->arena);
+    oq_free(alloc, s, sizeof *s);
+}
+
+/* ---- opening ---- */
+
+static oq_source *new_source(onq_env *env) {
+    oq_source *s = oq_calloc(&env->alloc, 1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->env = env;
+    oq_arena_init(&s->arena, &env->alloc);
+    for (size_t i = 0; i < SLOTS; i++)
+        oq_arena_init(&s->slots[i].arena, &env->alloc);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake_reader, NULL);
+    pthread_cond_init(&s->wake_caller, NULL);
+    return s;
+}
+
+static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *err) {
+    s->total = s->reader->count;
+    if (o->limit != 0 && o->limit < s->total)
+        s->total = o->limit;
+    if (s->total == 0)
+        return oq_fail(err, ONQ_E_INVALID, "%s: no samples in it", o->spec != NULL ? o->spec : "");
+    s->step = o->n_shares != 0 ? o->n_shares : 1;
+    s->share = o->n_shares != 0 ? o->share : 0;
+    if (s->share >= s->step)
+        return oq_fail(err, ONQ_E_OPTION, "share %" PRIu64 " of %" PRIu64, s->share, s->step);
+    s->count = s->share < s->total ? (s->total - s->share - 1) / s->step + 1 : 0;
+    s->threaded = !o->no_thread;
+    return ONQ_OK;
+}
+
+static onq_code read_inputs(oq_source *s, const oq_source_options *o, onq_error *err) {
+    const char *where = o->spec != NULL ? o->spec : o->model->path;
+    s->where = oq_arena_strdup(&s->arena, where, strlen(where));
+    if (s->where == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_model_inputs(o->model, &s->arena, &s->inputs, err));
+    return oq_ios_fix_dims(&s->arena, &s->inputs, o->dims, o->n_dims, err);
+}
+
+onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err) {
+    *out = NULL;
+    oq_source *s = new_source(env);
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    onq_code rc = read_inputs(s, o, err);
+    if (rc == ONQ_OK) {
+        const oq_reader_setup setup = {.env = env,
+                                       .arena = &s->arena,
+                                       .inputs = s->inputs,
+                                       .o = o,
+                                       .most_bytes =
+                                           o->most_bytes != 0 ? o->most_bytes : SAMPLE_MOST};
+        rc = open_reader(&setup, &s->reader, err);
+    }
+    if (rc == ONQ_OK)
+        rc = set_counts(s, o, err);
+    if (rc != ONQ_OK) {
+        oq_source_close(s);
+        return rc;
+    }
+    start_thread(s);
+    *out = s;
+    return ONQ_OK;
+}
+
+/* ---- from a function ---- */
+
+typedef struct call_reader {
+    oq_reader base;
+    oq_source_fn fn;
+    void *ctx;
+} call_reader;
+
+static onq_code call_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
+                            const char **name, onq_error *err) {
+    const call_reader *r = (const call_reader *)base;
+    *name = oq_str_format(a, "%" PRIu64, number).p;
+    if (*name == NULL)
+        return oq_fail_nomem(err);
+    return r->fn(r->ctx, number, a, inputs, err);
+}
+
+static void call_close(oq_reader *base) {
+    (void)base;
+}
+
+onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_source_fn fn,
+                                 void *ctx, uint64_t count, oq_source **out, onq_error *err) {
+    *out = NULL;
+    oq_source *s = new_source(env);
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    onq_code rc = read_inputs(s, o, err);
+    call_reader *r = OQ_NEW(&s->arena, call_reader);
+    if (rc == ONQ_OK && r == NULL)
+        rc = oq_fail_nomem(err);
+    if (rc == ONQ_OK) {
+        *r = (call_reader){.base = {call_sample, call_close, count, "samples of the caller"},
+                           .fn = fn,
+                           .ctx = ctx};
+        s->reader = &r->base;
+        rc = set_counts(s, o, err);
+    }
+    if (rc != ONQ_OK) {
+        oq_source_close(s);
+        return rc;
+    }
+    start_thread(s);
+    *out = s;
+    return ONQ_OK;
+}

@@ -1,0 +1,92 @@
+/*
+ * source.h — samples for calibration, run, bench and debug: the meaning of --data.
+ *
+ * A source knows how many samples it has and reads them one by one, ahead of the caller on a thread
+ * of its own, so that reading overlaps running. Every sample is checked against the model's inputs;
+ * one that does not fit is an error that names the sample, the input, what came and what was
+ * wanted.
+ *
+ *     oq_source *src = NULL;
+ *     OQ_TRY(oq_source_open(env, &(oq_source_options){.spec = data, .model = model}, &src, err));
+ *     for (;;) {
+ *         const oq_sample *s = NULL;
+ *         OQ_GO(oq_source_next(src, &s, err));
+ *         if (s == NULL)
+ *             break;
+ *         OQ_GO(oq_session_run(session, s->inputs, s->n_inputs, NULL, err));
+ *     }
+ *
+ * Kinds of source (CLI.md has the table): test_data_set folders, images, .npz, .npy, random
+ * numbers; and a callback of the caller, for bindings and tests.
+ */
+#ifndef OQ_SAMPLES_SOURCE_H
+#define OQ_SAMPLES_SOURCE_H
+
+#include "samples/datum.h"
+
+typedef struct oq_source oq_source;
+
+typedef struct oq_sample {
+    uint64_t number;  /* from 0, in the order of the source (not of the share) */
+    const char *name; /* "test_data_set_3", "cat.jpg", "x.npz sample 7": for messages */
+    const oq_datum *inputs;
+    size_t n_inputs; /* one for each of the model's inputs, in their order */
+} oq_sample;
+
+typedef enum oq_image_layout { OQ_IMAGE_AUTO = 0, OQ_IMAGE_NCHW, OQ_IMAGE_NHWC } oq_image_layout;
+typedef enum oq_image_color { OQ_IMAGE_RGB = 0, OQ_IMAGE_BGR, OQ_IMAGE_GRAY } oq_image_color;
+typedef enum oq_image_resize {
+    OQ_IMAGE_STRETCH = 0, /* to the size wanted, whatever the proportions */
+    OQ_IMAGE_CROP,        /* shorter side to the size, then the middle */
+    OQ_IMAGE_PAD,         /* longer side to the size, the rest black */
+} oq_image_resize;
+
+typedef struct oq_image_options {
+    oq_image_layout layout;
+    int64_t height, width; /* 0: from the model */
+    oq_image_color color;
+    oq_image_resize resize;
+    double mean[3], std[3], scale; /* value = (pixel x scale - mean) / std */
+    size_t n_mean, n_std;          /* how many were given: 0 (the defaults), 1 or 3 */
+    bool has_scale;
+} oq_image_options;
+
+typedef struct oq_dim_fix {
+    oq_str name;
+    int64_t value;
+} oq_dim_fix;
+
+typedef struct oq_source_options {
+    const char *spec;       /* --data; NULL: the test_data_set folders beside the model */
+    const oq_model *model;  /* its inputs decide what is read; borrowed */
+    uint64_t limit;         /* --limit; 0: all */
+    const oq_dim_fix *dims; /* --dim */
+    size_t n_dims;
+    oq_image_options image;
+    uint64_t share, n_shares; /* only samples with number % n_shares == share; n_shares 0: all */
+    uint64_t most_pixels;     /* limit on one image; 0: 2^28 */
+    uint64_t most_bytes;      /* limit on one sample; 0: 4 GiB */
+    bool no_thread;           /* read in the caller's thread */
+} oq_source_options;
+
+onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);
+/* Samples that oq_source_next will give in one pass, limit and share counted. Known from the
+ * start. */
+uint64_t oq_source_count(const oq_source *s);
+/* What it is, for messages: "8 test_data_set folders in models/x". */
+const char *oq_source_text(const oq_source *s);
+/* The next sample, valid until the next call; *out is NULL at the end. */
+onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err);
+/* The next sample will be the k-th of the pass (0: a new pass; resume after k samples). */
+onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err);
+void oq_source_close(oq_source *s);
+
+/* Samples from a function: fills one datum for each of the model's inputs (in the arena, or views
+ * that live until the next call). Called with k = 0, 1, ... count-1, on any thread, one at a
+ * time. */
+typedef onq_code (*oq_source_fn)(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs,
+                                 onq_error *err);
+onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_source_fn fn,
+                                 void *ctx, uint64_t count, oq_source **out, onq_error *err);
+
+#endif

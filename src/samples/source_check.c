@@ -1,0 +1,115 @@
+/*
+ * source_check.c — does a sample fit the model's inputs?
+ */
+#include "samples/source_private.h"
+
+#include <inttypes.h>
+
+/* ---- --dim ---- */
+
+static void add_symbol(oq_buf *text, oq_str name) {
+    oq_buf_adds(text, text->n > 0 ? ", '" : "'");
+    oq_buf_add_safe(text, name);
+    oq_buf_addc(text, '\'');
+}
+
+static onq_code unknown_symbol(const oq_ios *ios, oq_str name, const onq_allocator *alloc,
+                               onq_error *err) {
+    oq_buf known;
+    oq_buf_init(&known, alloc);
+    for (size_t i = 0; i < ios->n; i++)
+        for (size_t k = 0; k < ios->v[i].rank; k++)
+            if (ios->v[i].dims[k].param.n > 0)
+                add_symbol(&known, ios->v[i].dims[k].param);
+    onq_code rc =
+        oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s' (%s%s)", OQ_STR(name),
+                known.n > 0 ? "there are " : "none has a name", known.p != NULL ? known.p : "");
+    oq_buf_release(&known);
+    return rc;
+}
+
+onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_t n,
+                         onq_error *err) {
+    for (size_t f = 0; f < n; f++) {
+        if (dims[f].value < 0)
+            return oq_fail(err, ONQ_E_OPTION, "--dim %.*s: %" PRId64 " is no size",
+                           OQ_STR(dims[f].name), dims[f].value);
+        bool used = false;
+        for (size_t i = 0; i < ios->n; i++) {
+            oq_io *io = &ios->v[i];
+            for (size_t k = 0; k < io->rank; k++) {
+                if (!oq_str_eq(io->dims[k].param, dims[f].name) || io->dims[k].param.n == 0)
+                    continue;
+                oq_io_dim *fixed = OQ_NEW_ARRAY(a, oq_io_dim, io->rank);
+                if (fixed == NULL)
+                    return oq_fail_nomem(err);
+                memcpy(fixed, io->dims, io->rank * sizeof *fixed);
+                fixed[k].value = dims[f].value;
+                io->dims = fixed;
+                used = true;
+            }
+        }
+        if (!used)
+            return unknown_symbol(ios, dims[f].name, a->alloc, err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- samples ---- */
+
+static onq_code misfit(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
+                       onq_error *err) {
+    oq_buf came, wanted;
+    oq_buf_init(&came, alloc);
+    oq_buf_init(&wanted, alloc);
+    oq_datum_describe(d, &came);
+    oq_io_describe(want, &wanted);
+    onq_code rc = oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, wanted %s", OQ_STR(want->name),
+                          came.p != NULL ? came.p : "?", wanted.p != NULL ? wanted.p : "?");
+    if (came.failed || wanted.failed)
+        rc = oq_fail_nomem(err);
+    oq_buf_release(&came);
+    oq_buf_release(&wanted);
+    return rc;
+}
+
+static onq_code check_tensor(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
+                             onq_error *err) {
+    if (d->kind != OQ_DATUM_TENSOR || (want->dtype != OQ_UNDEFINED && d->dtype != want->dtype))
+        return misfit(d, want, alloc, err);
+    if (!want->has_shape)
+        return ONQ_OK;
+    if (d->rank != want->rank)
+        return misfit(d, want, alloc, err);
+    for (size_t i = 0; i < d->rank; i++)
+        if (want->dims[i].value >= 0 && d->dims[i] != want->dims[i].value)
+            return misfit(d, want, alloc, err);
+    return ONQ_OK;
+}
+
+onq_code oq_datum_check(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
+                        onq_error *err) {
+    if (d->kind == OQ_DATUM_NONE && want->optional)
+        return ONQ_OK;
+    switch (want->kind) {
+    case OQ_DATUM_NONE:
+        return ONQ_OK; /* the model does not say */
+    case OQ_DATUM_TENSOR:
+        return check_tensor(d, want, alloc, err);
+    case OQ_DATUM_SEQUENCE:
+        if (d->kind != OQ_DATUM_SEQUENCE)
+            return misfit(d, want, alloc, err);
+        for (size_t i = 0; i < d->n_items; i++) {
+            /* Of a sequence of sequences or maps the model's type says no more here. */
+            if (want->dtype == OQ_UNDEFINED)
+                break;
+            onq_code rc = check_tensor(&d->items[i], want, alloc, err);
+            if (rc != ONQ_OK)
+                return oq_error_in(err, rc, "item %zu", i);
+        }
+        return ONQ_OK;
+    case OQ_DATUM_MAP:
+        return d->kind == OQ_DATUM_MAP ? ONQ_OK : misfit(d, want, alloc, err);
+    }
+    return ONQ_OK;
+}

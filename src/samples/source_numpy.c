@@ -1,0 +1,416 @@
+/*
+ * source_numpy.c — samples from .npz files, or from one .npy file for each input.
+ *
+ * A *set* is one array for each input: the members of an .npz file by name, or the .npy files. In a
+ * set each array is one sample, or each has one axis more than its input and holds samples along
+ * the first. Samples are read one by one through streams, so that memory does not grow with their
+ * number; an array in Fortran order that holds several is the exception: its samples are scattered
+ * all over it.
+ */
+#include "samples/source_private.h"
+
+#include "samples/npy.h"
+#include "samples/zip.h"
+
+#include <inttypes.h>
+
+typedef struct array {
+    oq_npy h;
+    oq_bytes *bytes;
+    oq_dtype dtype;
+    bool many; /* samples along the first axis */
+    uint64_t n_samples;
+    const int64_t *dims; /* of one sample */
+    size_t rank;
+    uint64_t count, size; /* of one sample: elements, bytes in the file */
+    uint8_t *whole;       /* Fortran order with many samples: all of it in C order */
+} array;
+
+typedef struct set {
+    oq_arena arena; /* everything of the open set */
+    oq_file *files; /* one for .npz, one for each input for .npy */
+    size_t n_files;
+    oq_zip zip;
+    oq_bytes *bytes; /* .npy */
+    array *arrays;   /* one for each input */
+    uint64_t n_samples;
+    bool many;
+    bool open;
+} set;
+
+typedef struct numpy_reader {
+    oq_reader base;
+    onq_env *env;
+    oq_ios inputs;
+    uint64_t most_bytes;
+    bool is_npz;
+    const char *const *paths; /* .npz: one a set; .npy: one an input */
+    size_t n_sets;
+    uint64_t *first; /* number of each set's first sample; n_sets + 1 of them */
+    bool many;       /* for names of samples */
+    size_t current;  /* the open set */
+    set set;
+} numpy_reader;
+
+/* ---- one array ---- */
+
+static onq_code read_header(array *x, oq_arena *a, onq_error *err) {
+    uint8_t prefix[OQ_NPY_PREFIX];
+    const uint64_t n = x->bytes->size < sizeof prefix ? x->bytes->size : sizeof prefix;
+    uint64_t end = 0;
+    OQ_TRY(oq_bytes_read(x->bytes, 0, prefix, n, err));
+    OQ_TRY(oq_npy_prefix(prefix, n, &end, err));
+    if (end < sizeof prefix)
+        return oq_fail(err, ONQ_E_MALFORMED, "the .npy header is empty");
+    uint8_t *text = oq_arena_alloc(a, end);
+    if (text == NULL)
+        return oq_fail_nomem(err);
+    memcpy(text, prefix, sizeof prefix);
+    OQ_TRY(oq_bytes_read(x->bytes, sizeof prefix, text + sizeof prefix, end - sizeof prefix, err));
+    OQ_TRY(oq_npy_header(text, end, &x->h, err));
+    if (x->h.data_size > x->bytes->size - end)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "the array's type and shape want %" PRIu64 " bytes, %" PRIu64 " are there",
+                       x->h.data_size, x->bytes->size - end);
+    return ONQ_OK;
+}
+
+/* How the array divides into samples; checked against the input before any element is read. */
+static onq_code set_shape(numpy_reader *r, array *x, const oq_io *want, oq_arena *a,
+                          onq_error *err) {
+    x->dtype = oq_npy_dtype(&x->h, want->dtype);
+    if (x->dtype == OQ_UNDEFINED)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "elements of numpy kind '%c' with %" PRIu64 " bytes",
+                       x->h.kind, x->h.item);
+    x->many = want->has_shape && x->h.rank == want->rank + 1;
+    x->n_samples = x->many ? (uint64_t)x->h.dims[0] : 1;
+    x->rank = x->h.rank - (x->many ? 1 : 0);
+    int64_t *dims = OQ_NEW_ARRAY(a, int64_t, x->rank + 1);
+    if (dims == NULL)
+        return oq_fail_nomem(err);
+    memcpy(dims, x->h.dims + (x->many ? 1 : 0), x->rank * sizeof *dims);
+    x->dims = dims;
+    x->count = 1;
+    for (size_t i = 0; i < x->rank; i++)
+        if (!oq_mul(x->count, (uint64_t)dims[i], &x->count))
+            return oq_fail(err, ONQ_E_INVALID, "the array's size does not fit in 64 bits");
+    if (!oq_mul(x->count, x->h.item, &x->size) || x->size > r->most_bytes ||
+        x->count > r->most_bytes)
+        return oq_fail(err, ONQ_E_LIMIT, "a sample is larger than %" PRIu64 " bytes",
+                       r->most_bytes);
+    const oq_datum shape = {.kind = OQ_DATUM_TENSOR,
+                            .dtype = x->dtype,
+                            .rank = x->rank,
+                            .dims = x->dims,
+                            .count = x->count};
+    return oq_datum_check(&shape, want, &r->env->alloc, err);
+}
+
+static onq_code open_array(numpy_reader *r, set *s, size_t i, oq_bytes *bytes, onq_error *err) {
+    array *x = &s->arrays[i];
+    const oq_io *want = &r->inputs.v[i];
+    if (want->kind != OQ_DATUM_TENSOR && want->kind != OQ_DATUM_NONE)
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "input '%.*s' is not a tensor: arrays cannot feed it", OQ_STR(want->name));
+    x->bytes = bytes;
+    OQ_TRY(read_header(x, &s->arena, err));
+    return set_shape(r, x, want, &s->arena, err);
+}
+
+static onq_code load_whole(numpy_reader *r, set *s, array *x, onq_error *err) {
+    if (x->h.data_size > r->most_bytes)
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "samples in Fortran order are read all at once, and these have %" PRIu64
+                       " bytes (save them in C order)",
+                       x->h.data_size);
+    uint8_t *in = oq_alloc(&r->env->alloc, x->h.data_size);
+    x->whole = oq_arena_alloc(&s->arena, x->h.data_size + 1);
+    onq_code rc = in != NULL && x->whole != NULL ? ONQ_OK : oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_bytes_read(x->bytes, x->h.data_at, in, x->h.data_size, err);
+    if (rc == ONQ_OK)
+        oq_npy_convert(&x->h, x->h.dims, x->h.rank, true, in, x->whole);
+    oq_free(&r->env->alloc, in, x->h.data_size);
+    return rc;
+}
+
+static onq_code read_texts(array *x, const uint8_t *in, oq_arena *a, oq_datum *out,
+                           onq_error *err) {
+    oq_str *texts = OQ_NEW_ARRAY(a, oq_str, x->count + 1);
+    if (texts == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i < x->count; i++) {
+        texts[i] = oq_npy_text(&x->h, a, in, i);
+        if (texts[i].p == NULL)
+            return oq_fail_nomem(err);
+    }
+    out->strings = texts;
+    return ONQ_OK;
+}
+
+static onq_code read_array(numpy_reader *r, set *s, array *x, uint64_t k, oq_arena *a,
+                           oq_datum *out, onq_error *err) {
+    *out = (oq_datum){.kind = OQ_DATUM_TENSOR,
+                      .dtype = x->dtype,
+                      .rank = x->rank,
+                      .dims = x->dims,
+                      .count = x->count};
+    const bool scattered = x->h.fortran && x->many && x->h.rank > 1 && x->dtype != OQ_STRING;
+    if (x->h.fortran && x->dtype == OQ_STRING && x->h.rank > 1)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "texts in Fortran order (save them in C order)");
+    if (scattered && x->whole == NULL)
+        OQ_TRY(load_whole(r, s, x, err));
+    int64_t *dims = OQ_NEW_ARRAY(a, int64_t, x->rank + 1);
+    uint8_t *data = oq_arena_alloc(a, x->size + 1);
+    if (dims == NULL || data == NULL)
+        return oq_fail_nomem(err);
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
+    out->dims = dims;
+    if (scattered) {
+        memcpy(data, x->whole + k * x->size, x->size);
+    } else if (x->dtype == OQ_STRING) {
+        OQ_TRY(oq_bytes_read(x->bytes, x->h.data_at + k * x->size, data, x->size, err));
+        return read_texts(x, data, a, out, err);
+    } else {
+        uint8_t *in = data;
+        const bool as_is = !x->h.fortran && !x->h.big_endian && x->h.kind != 'b';
+        if (!as_is)
+            in = oq_arena_alloc(a, x->size + 1);
+        if (in == NULL)
+            return oq_fail_nomem(err);
+        OQ_TRY(oq_bytes_read(x->bytes, x->h.data_at + k * x->size, in, x->size, err));
+        if (!as_is)
+            oq_npy_convert(&x->h, x->dims, x->rank, x->h.fortran, in, data);
+    }
+    out->data = data;
+    out->size_bytes = x->size;
+    return ONQ_OK;
+}
+
+/* ---- one set ---- */
+
+static void close_set(numpy_reader *r) {
+    set *s = &r->set;
+    if (!s->open)
+        return;
+    oq_zip_release(&s->zip);
+    for (size_t i = 0; s->bytes != NULL && i < r->inputs.n; i++)
+        oq_bytes_release(&s->bytes[i]);
+    for (size_t i = 0; i < s->n_files; i++)
+        oq_file_close(&s->files[i]);
+    oq_arena_release(&s->arena);
+    *s = (set){0};
+}
+
+/* "x, y, z": what an .npz file has. */
+static void list_members(const oq_zip *z, char *text, size_t cap) {
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < z->n && n + 8 < cap; i++) {
+        oq_str name = z->v[i].name;
+        if (oq_str_ends(name, OQ_S(".npy")))
+            name.n -= 4;
+        if (i > 0) {
+            text[n++] = ',';
+            text[n++] = ' ';
+        }
+        n += oq_text_escape(text + n, cap - n, name.p, name.n < 60 ? name.n : 60);
+    }
+}
+
+static onq_code find_member(set *s, oq_str name, oq_bytes **out, onq_error *err) {
+    *out = NULL;
+    for (size_t i = 0; i < s->zip.n; i++) {
+        oq_str have = s->zip.v[i].name;
+        if (!oq_str_ends(have, OQ_S(".npy")))
+            continue;
+        have.n -= 4;
+        if (!oq_str_eq(have, name))
+            continue;
+        if (*out != NULL)
+            return oq_fail(err, ONQ_E_INVALID, "it has two arrays '%.*s'", OQ_STR(name));
+        *out = &s->zip.v[i].bytes;
+    }
+    if (*out != NULL)
+        return ONQ_OK;
+    char have[300];
+    list_members(&s->zip, have, sizeof have);
+    return oq_fail(err, ONQ_E_INVALID, "it has no array '%.*s' for that input (it has: %s)",
+                   OQ_STR(name), have[0] != '\0' ? have : "none");
+}
+
+static onq_code open_npz_arrays(numpy_reader *r, const char *path, onq_error *err) {
+    set *s = &r->set;
+    s->files = OQ_NEW_ARRAY(&s->arena, oq_file, 1);
+    if (s->files == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_file_open(&s->files[0], &r->env->alloc, path, err));
+    s->n_files = 1;
+    onq_code rc = oq_zip_open(&s->zip, &s->arena, &r->env->alloc, &s->files[0], err);
+    for (size_t i = 0; rc == ONQ_OK && i < r->inputs.n; i++) {
+        oq_bytes *bytes = NULL;
+        rc = find_member(s, r->inputs.v[i].name, &bytes, err);
+        if (rc == ONQ_OK)
+            rc = open_array(r, s, i, bytes, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "%s: array '%.*s'", path, OQ_STR(r->inputs.v[i].name));
+    }
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", path);
+}
+
+static onq_code open_npy_arrays(numpy_reader *r, onq_error *err) {
+    set *s = &r->set;
+    s->files = OQ_NEW_ARRAY(&s->arena, oq_file, r->inputs.n + 1);
+    s->bytes = OQ_NEW_ARRAY(&s->arena, oq_bytes, r->inputs.n + 1);
+    if (s->files == NULL || s->bytes == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < r->inputs.n; i++) {
+        OQ_TRY(oq_file_open(&s->files[i], &r->env->alloc, r->paths[i], err));
+        s->n_files++;
+        oq_bytes_init(&s->bytes[i], &r->env->alloc, &s->files[i]);
+        onq_code rc = open_array(r, s, i, &s->bytes[i], err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "%s", r->paths[i]);
+    }
+    return ONQ_OK;
+}
+
+/* All arrays hold one sample, or all the same number of them. */
+static onq_code agree(numpy_reader *r, onq_error *err) {
+    set *s = &r->set;
+    s->n_samples = r->inputs.n > 0 ? s->arrays[0].n_samples : 1;
+    s->many = r->inputs.n > 0 && s->arrays[0].many;
+    for (size_t i = 1; i < r->inputs.n; i++) {
+        if (s->arrays[i].many != s->many)
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "array '%.*s' has an axis for samples, '%.*s' has none: all or none must",
+                OQ_STR(r->inputs.v[s->many ? 0 : i].name),
+                OQ_STR(r->inputs.v[s->many ? i : 0].name));
+        if (s->arrays[i].n_samples != s->n_samples)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "array '%.*s' has %" PRIu64 " samples, '%.*s' has %" PRIu64,
+                           OQ_STR(r->inputs.v[i].name), s->arrays[i].n_samples,
+                           OQ_STR(r->inputs.v[0].name), s->n_samples);
+    }
+    return ONQ_OK;
+}
+
+static onq_code open_set(numpy_reader *r, size_t i, onq_error *err) {
+    if (r->set.open && r->current == i)
+        return ONQ_OK;
+    close_set(r);
+    set *s = &r->set;
+    oq_arena_init(&s->arena, &r->env->alloc);
+    s->open = true;
+    r->current = i;
+    s->arrays = OQ_NEW_ARRAY(&s->arena, array, r->inputs.n + 1);
+    onq_code rc = s->arrays != NULL ? ONQ_OK : oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = r->is_npz ? open_npz_arrays(r, r->paths[i], err) : open_npy_arrays(r, err);
+    if (rc == ONQ_OK) {
+        rc = agree(r, err);
+        if (rc != ONQ_OK)
+            rc = oq_error_in(err, rc, "%s", r->paths[i]);
+    }
+    if (rc != ONQ_OK)
+        close_set(r);
+    return rc;
+}
+
+/* ---- the reader ---- */
+
+static size_t find_set(const numpy_reader *r, uint64_t number) {
+    size_t low = 0, high = r->n_sets;
+    while (high - low > 1) {
+        const size_t mid = low + (high - low) / 2;
+        if (r->first[mid] <= number)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
+                            const char **name, onq_error *err) {
+    numpy_reader *r = (numpy_reader *)base;
+    const size_t at = find_set(r, number);
+    const uint64_t k = number - r->first[at];
+    const char *path = r->paths[r->is_npz ? at : 0];
+    const char *slash = strrchr(path, '/');
+    const char *file = slash != NULL ? slash + 1 : path;
+    *name = r->many ? oq_str_format(a, "%s sample %" PRIu64, file, k).p : file;
+    if (*name == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(open_set(r, at, err));
+    if (r->set.n_samples != r->first[at + 1] - r->first[at])
+        return oq_fail(err, ONQ_E_READ, "the file changed while it was read");
+    for (size_t i = 0; i < r->inputs.n; i++) {
+        onq_code rc = read_array(r, &r->set, &r->set.arrays[i], k, a, &inputs[i], err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "input '%.*s'", OQ_STR(r->inputs.v[i].name));
+    }
+    /* Headers were read when the files were opened: one written anew since has other elements
+     * there. */
+    for (size_t i = 0; i < r->set.n_files; i++)
+        OQ_TRY(oq_file_check(&r->set.files[i], err));
+    return ONQ_OK;
+}
+
+static void close_reader(oq_reader *base) {
+    close_set((numpy_reader *)base);
+}
+
+static onq_code open_reader(const oq_reader_setup *s, numpy_reader *r, onq_error *err) {
+    r->first = OQ_NEW_ARRAY(s->arena, uint64_t, r->n_sets + 1);
+    if (r->first == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < r->n_sets; i++) {
+        OQ_TRY(open_set(r, i, err));
+        r->many = r->many || r->set.many;
+        if (!oq_add(r->first[i], r->set.n_samples, &r->first[i + 1]))
+            return oq_fail(err, ONQ_E_LIMIT, "more samples than fit in 64 bits");
+    }
+    r->base.count = r->first[r->n_sets];
+    const char *where = r->paths[0];
+    if (r->is_npz && r->n_sets == 1)
+        r->base.text = oq_str_format(s->arena, "%" PRIu64 " samples in %s", r->base.count, where).p;
+    else
+        r->base.text =
+            oq_str_format(s->arena, "%" PRIu64 " samples in %zu %s files", r->base.count,
+                          r->is_npz ? r->n_sets : r->inputs.n, r->is_npz ? ".npz" : ".npy")
+                .p;
+    return r->base.text != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code new_reader(const oq_reader_setup *s, bool is_npz, const char *const *paths,
+                           size_t n_sets, oq_reader **out, onq_error *err) {
+    numpy_reader *r = OQ_NEW(s->arena, numpy_reader);
+    if (r == NULL)
+        return oq_fail_nomem(err);
+    *r = (numpy_reader){.base = {read_sample, close_reader, 0, NULL},
+                        .env = s->env,
+                        .inputs = s->inputs,
+                        .most_bytes = s->most_bytes,
+                        .is_npz = is_npz,
+                        .paths = paths,
+                        .n_sets = n_sets};
+    onq_code rc = open_reader(s, r, err);
+    if (rc != ONQ_OK) {
+        close_set(r);
+        return rc;
+    }
+    *out = &r->base;
+    return ONQ_OK;
+}
+
+onq_code oq_reader_open_npz(const oq_reader_setup *s, const char *const *paths, size_t n,
+                            oq_reader **out, onq_error *err) {
+    return new_reader(s, true, paths, n, out, err);
+}
+
+onq_code oq_reader_open_npy(const oq_reader_setup *s, const char *const *paths, oq_reader **out,
+                            onq_error *err) {
+    return new_reader(s, false, paths, 1, out, err);
+}

@@ -1,0 +1,63 @@
+/*
+ * source_private.h — what the kinds of data source share.
+ *
+ * A reader gives sample number k as one datum per input. source.c checks what it gives, runs it on
+ * a thread, applies limit and share. Readers of the five kinds are in source_*.c.
+ */
+#ifndef OQ_SAMPLES_SOURCE_PRIVATE_H
+#define OQ_SAMPLES_SOURCE_PRIVATE_H
+
+#include "samples/source.h"
+
+typedef struct oq_reader oq_reader;
+struct oq_reader {
+    /* Fills inputs[0..n) in the arena; *name is the sample's, for messages, also when it fails.
+     * Called from one thread at a time. */
+    onq_code (*read)(oq_reader *r, uint64_t number, oq_arena *a, oq_datum *inputs,
+                     const char **name, onq_error *err);
+    void (*close)(oq_reader *r);
+    uint64_t count;
+    const char *text; /* what oq_source_text says */
+};
+
+/* What a reader is opened with. Everything lives as long as the source. */
+typedef struct oq_reader_setup {
+    onq_env *env;
+    oq_arena *arena; /* for what the reader keeps; not to be used while reading */
+    oq_ios inputs;   /* the model's, with --dim applied */
+    const oq_source_options *o;
+    uint64_t most_bytes; /* of one sample */
+} oq_reader_setup;
+
+/* Names in a folder, sorted bytewise; hidden ones left out. */
+typedef struct oq_folder {
+    const char *path;
+    const char **v;
+    size_t n;
+} oq_folder;
+onq_code oq_folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err);
+/* "path/name" in the arena, NULL when out of memory. */
+const char *oq_folder_path(oq_arena *a, const char *path, const char *name);
+/* Does the name end so, whatever the case? */
+bool oq_name_ends(const char *name, const char *end);
+
+onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
+                             onq_error *err);
+onq_code oq_reader_open_npz(const oq_reader_setup *s, const char *const *paths, size_t n,
+                            oq_reader **out, onq_error *err);
+/* One file for each input; `paths` in the order of the inputs. */
+onq_code oq_reader_open_npy(const oq_reader_setup *s, const char *const *paths, oq_reader **out,
+                            onq_error *err);
+onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *paths, size_t n,
+                               oq_reader **out, onq_error *err);
+onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_t seed,
+                               oq_reader **out, onq_error *err);
+
+/* Does the datum fit the input? The error says what came and what was wanted (source_check.c). */
+onq_code oq_datum_check(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
+                        onq_error *err);
+/* A declared input with --dim applied to its shape. */
+onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_t n,
+                         onq_error *err);
+
+#endif

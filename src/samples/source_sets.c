@@ -1,0 +1,134 @@
+/*
+ * source_sets.c — samples from test_data_set_K folders: input_0.pb, input_1.pb ... in the order of
+ * the model's inputs, as OnnxModelCalibrationDataReader of static_quantize_runner reads them. Names
+ * inside the files are not looked at, but help to say what is wrong. The order is that of the
+ * numbers K.
+ */
+#include "samples/source_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define PREFIX "test_data_set_"
+
+typedef struct sets_reader {
+    oq_reader base;
+    onq_env *env;
+    oq_ios inputs;
+    const char *folder;
+    const char **names;
+    uint64_t most_bytes;
+} sets_reader;
+
+typedef struct set_name {
+    const char *name;
+    bool is_number;
+    unsigned long long number;
+} set_name;
+
+/* Numbers first, in their order; then the rest by name. */
+static int compare_sets(const void *x, const void *y) {
+    const set_name *a = x, *b = y;
+    if (a->is_number != b->is_number)
+        return a->is_number ? -1 : 1;
+    if (a->is_number && a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static set_name parse_set(const char *name) {
+    const char *digits = name + sizeof PREFIX - 1;
+    const size_t n = strlen(digits);
+    set_name s = {name, n > 0 && n < 19 && strspn(digits, "0123456789") == n, 0};
+    if (s.is_number)
+        s.number = strtoull(digits, NULL, 10);
+    return s;
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *a, oq_datum *out,
+                           onq_error *err) {
+    const oq_io *want = &r->inputs.v[i];
+    const char *path = oq_str_format(a, "%s/%s/input_%zu.pb", r->folder, set, i).p;
+    oq_str bytes, name;
+    if (path == NULL)
+        return oq_fail_nomem(err);
+    onq_code rc = oq_file_read_all(a, path, r->most_bytes, &bytes, err);
+    if (rc == ONQ_E_OPEN)
+        return oq_error_in(err, rc, "input '%.*s' of %zu", OQ_STR(want->name), r->inputs.n);
+    if (rc != ONQ_OK)
+        return rc;
+    rc = oq_datum_from_pb(a, (const uint8_t *)bytes.p, bytes.n, want, out, &name, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "input_%zu.pb", i);
+    rc = oq_datum_check(out, want, &r->env->alloc, err);
+    if (rc == ONQ_OK)
+        return rc;
+    for (size_t k = 0; k < r->inputs.n; k++)
+        if (k != i && oq_str_eq(r->inputs.v[k].name, name))
+            return oq_error_in(
+                err, rc,
+                "input_%zu.pb (its tensor is called '%.*s', which is input %zu; files "
+                "are taken in the order of the inputs)",
+                i, OQ_STR(name), k);
+    return oq_error_in(err, rc, "input_%zu.pb", i);
+}
+
+static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
+                            const char **name, onq_error *err) {
+    sets_reader *r = (sets_reader *)base;
+    *name = r->names[number];
+    for (size_t i = 0; i < r->inputs.n; i++)
+        OQ_TRY(read_input(r, *name, i, a, &inputs[i], err));
+    return ONQ_OK;
+}
+
+static void close_reader(oq_reader *base) {
+    (void)base; /* all of it is in the source's arena */
+}
+
+/* A file too many is no error: models lose inputs when weights stop being inputs. */
+static void warn_surplus(const oq_reader_setup *s, const sets_reader *r) {
+    char file[64];
+    snprintf(file, sizeof file, "input_%zu.pb", s->inputs.n);
+    const char *path = oq_str_format(s->arena, "%s/%s/%s", r->folder, r->names[0], file).p;
+    struct stat st;
+    if (path != NULL && stat(path, &st) == 0)
+        oq_warn(s->env, "%s is not used: the model has %zu inputs", path, s->inputs.n);
+}
+
+onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
+                             onq_error *err) {
+    sets_reader *r = OQ_NEW(s->arena, sets_reader);
+    set_name *sets = OQ_NEW_ARRAY(s->arena, set_name, f->n + 1);
+    const char **names = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
+    if (r == NULL || sets == NULL || names == NULL)
+        return oq_fail_nomem(err);
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        if (strncmp(f->v[i], PREFIX, sizeof PREFIX - 1) == 0 &&
+            is_folder(oq_folder_path(s->arena, f->path, f->v[i])))
+            sets[n++] = parse_set(f->v[i]);
+    if (n > 1)
+        qsort(sets, n, sizeof *sets, compare_sets);
+    for (size_t i = 0; i < n; i++)
+        names[i] = sets[i].name;
+    *r = (sets_reader){.base = {read_sample, close_reader, n, NULL},
+                       .env = s->env,
+                       .inputs = s->inputs,
+                       .folder = f->path,
+                       .names = names,
+                       .most_bytes = s->most_bytes};
+    r->base.text = oq_str_format(s->arena, "%zu test_data_set folders in %s", n, f->path).p;
+    if (r->base.text == NULL)
+        return oq_fail_nomem(err);
+    if (n > 0)
+        warn_surplus(s, r);
+    *out = &r->base;
+    return ONQ_OK;
+}
