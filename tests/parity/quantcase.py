@@ -91,6 +91,30 @@ def outputs(path, samples, optimised=True):
     return np.concatenate([np.asarray(o, dtype=np.float64).ravel() for s in samples for o in session.run(None, s)])
 
 
+def dynamic_reference(case, path, out):
+    """quantize_dynamic for a case: weight, per_channel, reduce_range, op_types, nodes, extra, external."""
+    Q.quantize_dynamic(str(path), str(out), weight_type=TYPES[case.get("weight", "qint8")],
+                       per_channel=case.get("per_channel", False), reduce_range=case.get("reduce_range", False),
+                       op_types_to_quantize=case.get("op_types"), nodes_to_exclude=case.get("nodes_to_exclude"),
+                       nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=dict(case.get("extra", {})),
+                       use_external_data_format=case.get("external", False))
+
+
+def dynamic_options(case):
+    """The same as options of `onq dynamic`."""
+    words = ["--weight_type", case.get("weight", "qint8")]
+    words += [f"--{flag}" for flag in ("per_channel", "reduce_range") if case.get(flag)]
+    for name, option in (("op_types", "op_types_to_quantize"), ("nodes_to_quantize", "nodes_to_quantize"),
+                         ("nodes_to_exclude", "nodes_to_exclude")):
+        for v in case.get(name) or []:
+            words += [f"--{option}", v]
+    for k, v in case.get("extra", {}).items():
+        words += ["--extra", f"{k}={str(v).lower()}"]
+    if case.get("external"):
+        words.append("--use_external_data_format")
+    return words
+
+
 class Bench:
     """A folder with models, their caches and results."""
 
@@ -139,7 +163,9 @@ class Bench:
 
     # ---- the two tools
 
-    def reference(self, case, path, cache, out):
+    def reference(self, case, path, cache, out, samples=None):
+        """Ranges come from the cache, or where it is None from the samples."""
+        reader = None if samples is None else Reader(samples)
         extra = {"MinimumRealRange": 0.0001}
         extra.update(case.get("extra", {}))
         over = {k: [self.typed(d) for d in v] for k, v in case.get("overrides", {}).items()}
@@ -156,7 +182,7 @@ class Bench:
             else:
                 config = qnn.get_qnn_qdq_config(str(path), None, init_overrides=over, **kwargs)
                 config.extra_options.update(case.get("extra", {}))
-            Q.quantize_static(str(path), str(out), None, calibrate_method=config.calibrate_method,
+            Q.quantize_static(str(path), str(out), reader, calibrate_method=config.calibrate_method,
                               quant_format=config.quant_format, activation_type=config.activation_type,
                               weight_type=config.weight_type, op_types_to_quantize=config.op_types_to_quantize,
                               nodes_to_exclude=config.nodes_to_exclude, per_channel=config.per_channel,
@@ -165,7 +191,7 @@ class Bench:
             return
         if over:
             extra["TensorQuantOverrides"] = over
-        Q.quantize_static(str(path), str(out), None, quant_format=FORMATS[case.get("format", "qdq")],
+        Q.quantize_static(str(path), str(out), reader, quant_format=FORMATS[case.get("format", "qdq")],
                           weight_type=TYPES[case.get("weight", "qint8")], reduce_range=case.get("reduce_range", False),
                           nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=extra,
                           calibration_cache_path=cache, **kwargs)
@@ -189,7 +215,11 @@ class Bench:
         return out
 
     def command(self, case, path, cache, out):
-        words = [ONQ, "static", "-i", str(path), "-o", str(out), "--calibration_cache", str(cache)]
+        return [ONQ, "static", "-i", str(path), "-o", str(out), "--calibration_cache", str(cache), *self.options(case, out)]
+
+    def options(self, case, out):
+        """What the case says, as options of `onq static`."""
+        words = []
         if "format" in case:
             words += ["--quant_format", case["format"]]
         if "activation" in case:

@@ -15,7 +15,8 @@ from onnxruntime import quantization as Q
 
 import compare
 import opmodels
-from quantcase import MODELS, ONQ, TYPES, loads
+from quantcase import MODELS, ONQ, dynamic_options, loads
+from quantcase import dynamic_reference as reference
 
 OPTIONS = {
     "plain": {},
@@ -36,26 +37,8 @@ DIFFERENT = {
 }
 
 
-def reference(case, path, out):
-    Q.quantize_dynamic(str(path), str(out), weight_type=TYPES[case.get("weight", "qint8")],
-                       per_channel=case.get("per_channel", False), reduce_range=case.get("reduce_range", False),
-                       op_types_to_quantize=case.get("op_types"), nodes_to_exclude=case.get("nodes_to_exclude"),
-                       nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=dict(case.get("extra", {})),
-                       use_external_data_format=case.get("external", False))
-
-
 def command(case, path, out):
-    words = [ONQ, "dynamic", "-i", str(path), "-o", str(out), "--weight_type", case.get("weight", "qint8")]
-    words += [f"--{flag}" for flag in ("per_channel", "reduce_range") if case.get(flag)]
-    for name, option in (("op_types", "op_types_to_quantize"), ("nodes_to_quantize", "nodes_to_quantize"),
-                         ("nodes_to_exclude", "nodes_to_exclude")):
-        for v in case.get(name) or []:
-            words += [f"--{option}", v]
-    for k, v in case.get("extra", {}).items():
-        words += ["--extra", f"{k}={str(v).lower()}"]
-    if case.get("external"):
-        words.append("--use_external_data_format")
-    return words
+    return [ONQ, "dynamic", "-i", str(path), "-o", str(out), *dynamic_options(case)]
 
 
 def check(folder, path, case, key=None):

@@ -7,27 +7,22 @@ ONQ_SEEDS=FROM:TO tries other seeds.
 """
 import collections
 import contextlib
-import io
 import os
-import signal
 
-import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto
-from onnxruntime import quantization as Q
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import calibtool
 import compare
 import quantcase
 import randmodel
-import test_dynamic as test_dynamic_module
+from sides import patience
 
 FIRST, END = (int(x) for x in os.environ.get("ONQ_SEEDS", "0:120").split(":"))
 SEEDS = range(FIRST, END)
-REFERENCE_SECONDS = 60  # it loops for ever on some models
 
 
 def runs(path, feed):
@@ -44,22 +39,6 @@ def runs(path, feed):
         else:
             return None
     return why
-
-
-@contextlib.contextmanager
-def patience():
-    def late(*_):
-        raise TimeoutError("the reference does not end")
-
-    old = signal.signal(signal.SIGALRM, late)
-    signal.alarm(REFERENCE_SECONDS)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), \
-                np.errstate(all="ignore"):
-            yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, old)
 
 
 def plain(path):
@@ -167,25 +146,11 @@ def static_differs(m, case):
 def check_static(trial):
     case = randmodel.static(trial.seed, trial.model)
     bench = quantcase.Bench(trial.folder)
-    over = {k: [bench.typed(d) for d in v] for k, v in case.get("overrides", {}).items()}
-    extra = {"MinimumRealRange": 0.0001, "CalibTensorRangeSymmetric": False, **case["extra"]}
-    if over:
-        extra["TensorQuantOverrides"] = over
+    case = {**case, "extra": {"CalibTensorRangeSymmetric": False, **case["extra"]}}
 
-    def reference():
-        Q.quantize_static(str(trial.path), str(trial.ref), quantcase.Reader(trial.samples),
-                          quant_format=quantcase.FORMATS[case["format"]],
-                          activation_type=quantcase.TYPES[case["activation"]],
-                          weight_type=quantcase.TYPES[case["weight"]], per_channel=case.get("per_channel", False),
-                          reduce_range=case.get("reduce_range", False),
-                          calibrate_method=quantcase.METHODS[case["method"]],
-                          op_types_to_quantize=case.get("op_types"), nodes_to_exclude=case.get("nodes_to_exclude"),
-                          nodes_to_quantize=case.get("nodes_to_quantize"), extra_options=extra)
-
-    words = bench.command(case, trial.path, "", trial.got)[1:]
-    at = words.index("--calibration_cache")
-    words[at:at + 2] = ["--data", str(trial.folder)]
-    trial.judge(reference, words, static_differs(trial.model, case))
+    words = ["static", "-i", trial.path, "-o", trial.got, "--data", trial.folder, *bench.options(case, trial.got)]
+    trial.judge(lambda: bench.reference(case, trial.path, None, trial.ref, trial.samples), words,
+                static_differs(trial.model, case))
 
 
 @each_seed(SEEDS)
@@ -222,8 +187,9 @@ def dynamic_differs(m, case):
 @each_seed(SEEDS)
 def test_dynamic(trial):
     case = randmodel.dynamic(trial.seed, trial.model)
-    trial.judge(lambda: test_dynamic_module.reference(case, trial.path, trial.ref),
-                test_dynamic_module.command(case, trial.path, trial.got)[1:], dynamic_differs(trial.model, case))
+    words = ["dynamic", "-i", trial.path, "-o", trial.got, *quantcase.dynamic_options(case)]
+    trial.judge(lambda: quantcase.dynamic_reference(case, trial.path, trial.ref), words,
+                dynamic_differs(trial.model, case))
 
 
 # ---- preprocess
