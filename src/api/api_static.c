@@ -37,6 +37,8 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_ENUM("preset", 0, "", "none", "none|qdq|qnn", "NAME",
             "The reference's get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN)."),
+    OQ_FLAG_ON("add_qtype_converts", 0, "",
+               "With --preset qnn: overrides that mix types get conversions where nodes need one."),
     OQ_FLAG("activation_symmetric", 0, "", "Ranges of activations are symmetric."),
     OQ_FLAG("activation_restricted_asymmetric", 0, "",
             "Zero points of uint8 activations are the lowest or the middle value."),
@@ -184,6 +186,8 @@ static onq_code check_options(run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "'static' needs --output FILE");
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
         return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");
+    if (r->preset != PRESET_QNN && oq_opt_is_set(o, "add_qtype_converts"))
+        oq_warn(r->job->env, "--add_qtype_converts has no effect without --preset qnn");
     OQ_TRY(oq_quant_config(r->job, &r->config, err));
     if (oq_opt_is_set(o, "disable_quantize_bias") && oq_opt_is_set(o, "quantize_bias") &&
         !oq_opt_get(o, "quantize_bias")->pinned && oq_opt_flag(o, "disable_quantize_bias") &&
@@ -206,7 +210,8 @@ typedef struct search {
     const run *r;
     oq_str name;
     oq_tensor *init;
-    bool known, weight;
+    bool known, weight, has_axis;
+    int64_t axis; /* of the channels, for the first node that reads it as a weight */
 } search;
 
 static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
@@ -214,10 +219,15 @@ static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     (void)err;
     if (s->init == NULL)
         s->init = oq_graph_find_init(g, s->name);
-    for (size_t i = 0; i < g->node.n; i++)
-        for (size_t k = 0; k < g->node.v[i]->input.n && k < 2; k++)
-            s->weight |= oq_str_eq(g->node.v[i]->input.v[k], s->name) &&
-                         oq_quant_takes_weight(g->node.v[i]->op_type, k);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        for (size_t k = 0; k < n->input.n && k < 2; k++) {
+            if (!oq_str_eq(n->input.v[k], s->name) || !oq_quant_takes_weight(n->op_type, k))
+                continue;
+            s->weight = true;
+            s->has_axis = s->has_axis || oq_quant_channel_axis(n, &s->axis);
+        }
+    }
     s->known |= oq_shapes_find(s->r->shapes, owner != NULL ? g : NULL, s->name) != NULL;
     /* Tensors whose type is not known (behind operators that onnx does not know) count too. */
     for (size_t i = 0; i < g->node.n && !s->known; i++)
@@ -244,6 +254,13 @@ static bool is_weight(void *ctx, oq_str name) {
     return s.weight;
 }
 
+static bool channel_axis(void *ctx, oq_str name, int64_t *axis) {
+    search s = {.r = ctx, .name = name};
+    (void)each_graph(s.r, search_graph, &s, NULL);
+    *axis = s.axis;
+    return s.has_axis;
+}
+
 static bool is_inner(void *ctx, oq_str name) {
     search s = {.r = ctx, .name = name};
     (void)oq_walk_graphs(s.r->m->proto->graph, search_graph, &s, NULL);
@@ -258,14 +275,19 @@ static onq_code load_overrides(run *r, onq_error *err) {
                : oq_overrides_load(&r->overrides, &r->job->env->alloc, path, err);
 }
 
+static oq_override_model override_model(run *r) {
+    return (oq_override_model){.init = find_init,
+                               .is_activation = is_activation,
+                               .is_weight = is_weight,
+                               .is_inner = is_inner,
+                               .channel_axis = channel_axis,
+                               .ctx = r,
+                               .activation_type = r->config.activation_type,
+                               .weight_type = r->config.weight_type};
+}
+
 static onq_code check_overrides(run *r, onq_error *err) {
-    const oq_override_model model = {.init = find_init,
-                                     .is_activation = is_activation,
-                                     .is_weight = is_weight,
-                                     .is_inner = is_inner,
-                                     .ctx = r,
-                                     .activation_type = r->config.activation_type,
-                                     .weight_type = r->config.weight_type};
+    const oq_override_model model = override_model(r);
     const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
     const onq_code rc = oq_overrides_check(&r->overrides, &model, err);
     return rc == ONQ_OK || path == NULL ? rc : oq_error_in(err, rc, "%s", path);
@@ -278,6 +300,7 @@ static onq_code apply_preset(run *r, onq_error *err) {
                               .shapes = r->shapes,
                               .config = &r->config,
                               .overrides = &r->overrides,
+                              .add_converts = oq_opt_flag(o, "add_qtype_converts"),
                               .arena = &r->job->arena};
     if (r->preset == PRESET_QDQ) {
         if (!oq_opt_is_set(o, "minimum_real_range"))
@@ -356,6 +379,8 @@ static onq_code prepare(run *r, onq_error *err) {
         OQ_TRY(smooth(r, err));
     OQ_TRY(infer(r, err));
     OQ_TRY(oq_quant_set_inferred(r->m, err));
+    const oq_override_model model = override_model(r);
+    oq_overrides_find_axes(&r->overrides, &model);
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
     OQ_TRY(check_types(r, err));
@@ -464,8 +489,11 @@ static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) 
     OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
     r->has_ranges = true;
     if (r->ranges.smooth_quant != r->config.smooth_quant) {
-        oq_warn(r->job->env, "the cache '%s' was made %s SmoothQuant; ranges are computed again",
-                path, r->ranges.smooth_quant ? "with" : "without");
+        oq_warn(r->job->env,
+                "the cache '%s' was made with smooth_quant=%s, and this run has smooth_quant=%s: "
+                "ranges are computed again, and the cache is replaced",
+                path, r->ranges.smooth_quant ? "true" : "false",
+                r->config.smooth_quant ? "true" : "false");
         oq_ranges_release(&r->ranges);
         r->has_ranges = false;
         return ONQ_OK;

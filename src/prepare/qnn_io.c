@@ -208,10 +208,13 @@ static onq_code turn_value(last *l, const oq_value_info *v, bool input, int64_t 
     const oq_tensor_type *t = tensor_type(v);
     const size_t rank = t != NULL && t->shape != NULL ? t->shape->dim.n : 0;
     if (rank < 3)
-        return oq_fail(err, ONQ_E_CONFIG,
-                       "'%.*s' cannot have its channels last: it needs a shape of three or more "
-                       "dimensions",
-                       OQ_STR(v->name));
+        return oq_fail(
+            err, ONQ_E_CONFIG,
+            "Expected %s '%.*s' to be of rank >= 3, to have its channels last (it has %s)",
+            input ? "input" : "output", OQ_STR(v->name),
+            rank == 0   ? "no shape"
+            : rank == 1 ? "rank 1"
+                        : "rank 2");
     oq_str other = v->name;
     OQ_TRY(turn_name(l, &other, err));
     int64_t *perm = OQ_NEW_ARRAY(a, int64_t, rank);

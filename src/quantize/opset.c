@@ -3,6 +3,7 @@
  */
 #include "quantize/opset.h"
 
+#include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 #include "onnx/upgrade.h"
@@ -29,22 +30,41 @@ static onq_code each_graph(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, voi
     return c->enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
 }
 
+/* Operators that have weights, and the axis of their channels (-1: not told by the operator). */
+static const struct weighted {
+    const char *type;
+    int64_t axis;
+} weighted[] = {
+    {"Conv", 0},
+    {"ConvTranspose", 1},
+    {"Gemm", 1},
+    {"MatMul", 1},
+    {"LayerNormalization", -1},
+    {"InstanceNormalization", -1},
+    {"BatchNormalization", -1},
+};
+
+static const struct weighted *find_weighted(oq_str op) {
+    for (size_t i = 0; i < OQ_COUNT(weighted); i++)
+        if (oq_str_is(op, weighted[i].type))
+            return &weighted[i];
+    return NULL;
+}
+
 static bool takes_weights(oq_str op) {
-    static const char *const types[] = {"Conv",
-                                        "ConvTranspose",
-                                        "Gemm",
-                                        "MatMul",
-                                        "LayerNormalization",
-                                        "InstanceNormalization",
-                                        "BatchNormalization"};
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        if (oq_str_is(op, types[i]))
-            return true;
-    return false;
+    return find_weighted(op) != NULL;
 }
 
 bool oq_quant_takes_weight(oq_str op_type, size_t slot) {
     return takes_weights(op_type) && (slot == 1 || (slot == 0 && oq_str_is(op_type, "MatMul")));
+}
+
+bool oq_quant_channel_axis(const oq_node *n, int64_t *axis) {
+    const struct weighted *w = find_weighted(n->op_type);
+    if (w == NULL || w->axis < 0)
+        return false;
+    *axis = oq_attr_int(n, "transB", 0) > 0 ? 0 : w->axis;
+    return true;
 }
 
 /* Weights by name, those of all graphs together. */

@@ -19,5 +19,7 @@ onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_
 
 /* Is that input of the operator a weight where it is constant? */
 bool oq_quant_takes_weight(oq_str op_type, size_t slot);
+/* The axis along which the weight of this node has its channels; false when there is no such. */
+bool oq_quant_channel_axis(const oq_node *n, int64_t *axis);
 
 #endif

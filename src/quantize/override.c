@@ -6,6 +6,7 @@
 #include "base/file.h"
 
 #include <math.h>
+#include <stdio.h>
 
 void oq_overrides_init(oq_overrides *o, oq_arena *arena) {
     *o = (oq_overrides){.arena = arena};
@@ -100,6 +101,9 @@ static onq_code get_type(const json_t *v, oq_override *out, onq_error *err) {
     const oq_str name =
         json_is_string(v) ? (oq_str){json_string_value(v), json_string_length(v)} : OQ_S("");
     out->has_type = true;
+    if (!json_is_string(v))
+        return oq_fail(err, ONQ_E_CONFIG, "'quant_type' is not a text (one of: %s)",
+                       oq_qtype_names());
     if (!oq_qtype_parse(name, &out->type))
         return oq_fail(err, ONQ_E_CONFIG, "quant_type '%.*s' is none of: %s", OQ_STR(name),
                        oq_qtype_names());
@@ -165,6 +169,31 @@ static onq_code read_key(oq_overrides *o, const char *key, json_t *v, bool in_co
                    key, in_convert ? " in convert" : "");
 }
 
+/* Which keys go together is judged before any value, in the words of the reference.
+ * get_qnn_qdq_config leaves `symmetric` beside the parameters that it fixes: together with a
+ * quant_type it is taken, and has no say. */
+static onq_code check_keys(const json_t *d, onq_error *err) {
+    static const char *const not_with_params[] = {"symmetric", "reduce_range", "rmax", "rmin"};
+    const bool scale = json_object_get(d, "scale") != NULL;
+    const bool zero = json_object_get(d, "zero_point") != NULL;
+    char found[64] = "";
+    size_t n = 0;
+    if (scale != zero)
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "Must provide both 'scale' and 'zero_point' if one of them is provided "
+                       "('%s' is missing)",
+                       scale ? "zero_point" : "scale");
+    for (size_t i = json_object_get(d, "quant_type") != NULL ? 1 : 0;
+         scale && i < OQ_COUNT(not_with_params); i++)
+        if (json_object_get(d, not_with_params[i]) != NULL)
+            n += (size_t)snprintf(found + n, sizeof found - n, "%s%s", n > 0 ? ", " : "",
+                                  not_with_params[i]);
+    return n == 0 ? ONQ_OK
+                  : oq_fail(err, ONQ_E_CONFIG,
+                            "override option(s) [%s] are invalid with 'scale' and 'zero_point'",
+                            found);
+}
+
 /* One dictionary: `convert` nests once, so this calls itself at most once. */
 static onq_code read_keys(oq_overrides *o, json_t *d, bool in_convert, oq_override *out,
                           onq_error *err) {
@@ -173,16 +202,8 @@ static onq_code read_keys(oq_overrides *o, json_t *d, bool in_convert, oq_overri
     *out = empty();
     if (!json_is_object(d))
         return oq_fail(err, ONQ_E_CONFIG, "a dictionary is wanted");
+    OQ_TRY(check_keys(d, err));
     json_object_foreach(d, key, v) OQ_TRY(read_key(o, key, v, in_convert, out, err));
-    if (out->has_scale != out->has_zero)
-        return oq_fail(
-            err, ONQ_E_CONFIG, "'%s' without '%s': must provide both 'scale' and 'zero_point'",
-            out->has_scale ? "scale" : "zero_point", out->has_scale ? "zero_point" : "scale");
-    if (out->has_scale && (out->symmetric != OQ_UNSET || out->reduce_range != OQ_UNSET ||
-                           out->has_rmin || out->has_rmax))
-        return oq_fail(err, ONQ_E_CONFIG,
-                       "symmetric, reduce_range, rmin and rmax are invalid with 'scale' and "
-                       "'zero_point'");
     if (out->has_rmin && out->has_rmax && out->rmin > out->rmax)
         return oq_fail(err, ONQ_E_CONFIG, "rmin %g is above rmax %g", out->rmin, out->rmax);
     return ONQ_OK;
@@ -320,9 +341,9 @@ static onq_code check_channel(const oq_override *first, const oq_override *v, in
         return oq_fail(err, ONQ_E_CONFIG, "reduce_range differs from the first channel's");
     if (first->has_scale != v->has_scale)
         return oq_fail(err, ONQ_E_CONFIG, "scale and zero_point are for all channels or for none");
-    if ((first->has_rmin && first->has_rmax) != (v->has_rmin && v->has_rmax) ||
-        v->has_rmin != v->has_rmax)
-        return oq_fail(err, ONQ_E_CONFIG, "rmin and rmax are for all channels or for none");
+    if (first->has_rmin && !(v->has_rmin && v->has_rmax))
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "rmin and rmax must be given for all channels where the first has them");
     return ONQ_OK;
 }
 
@@ -333,9 +354,13 @@ static onq_code check_per_channel(const oq_tensor_override *t, const oq_override
         return oq_fail(err, ONQ_E_CONFIG, "overrides per channel are for initializers only");
     if (!first->has_axis)
         return oq_fail(err, ONQ_E_CONFIG,
-                       "%zu dictionaries, and 'axis' is missing in the first (one for each channel "
-                       "needs the axis of the channels)",
+                       "%zu dictionaries, and 'axis' is missing in the first (no axis, or more "
+                       "than one, has that size)",
                        t->channels.n);
+    if (first->has_rmin != first->has_rmax)
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "Must provide both 'rmin' and 'rmax' if one is provided ('%s' is missing)",
+                       first->has_rmin ? "rmax" : "rmin");
     const bool is_weight = m->is_weight != NULL && m->is_weight(m->ctx, t->name);
     const int64_t rank = (int64_t)init->dims.n;
     if (first->axis < -rank || first->axis >= rank)
@@ -366,6 +391,41 @@ static onq_code check_one(const oq_tensor_override *t, const oq_override_model *
     if (t->channels.n > 1 || t->channels.v[0].has_axis)
         return check_per_channel(t, m, init, err);
     return check_per_tensor(t, m, init != NULL, err);
+}
+
+/* The axis of one dictionary for each channel: that of the operator which reads the weight, else
+ * the only one of that size. */
+static bool find_axis(const oq_tensor_override *t, const oq_override_model *m,
+                      const oq_tensor *init, int64_t *axis) {
+    const int64_t n = (int64_t)t->channels.n;
+    size_t fitting = 0;
+    if (m->channel_axis != NULL && m->channel_axis(m->ctx, t->name, axis) && *axis >= 0 &&
+        (uint64_t)*axis < init->dims.n && init->dims.v[*axis] == n)
+        return true;
+    for (size_t i = init->dims.n; i > 0; i--) {
+        if (init->dims.v[i - 1] != n)
+            continue;
+        *axis = (int64_t)(i - 1);
+        fitting++;
+    }
+    return fitting == 1;
+}
+
+void oq_overrides_find_axes(oq_overrides *o, const oq_override_model *m) {
+    for (size_t i = 0; i < o->all.n; i++) {
+        oq_tensor_override *t = o->all.v[i];
+        const oq_tensor *init = t->channels.n > 1 ? m->init(m->ctx, t->name) : NULL;
+        oq_override *first = &t->channels.v[0];
+        if (init != NULL && !first->has_axis)
+            first->has_axis = find_axis(t, m, init, &first->axis);
+    }
+}
+
+bool oq_override_any_range(const oq_tensor_override *t) {
+    for (size_t i = 0; i < t->channels.n; i++)
+        if (t->channels.v[i].has_rmin || t->channels.v[i].has_rmax)
+            return true;
+    return false;
 }
 
 onq_code oq_overrides_check(const oq_overrides *o, const oq_override_model *m, onq_error *err) {

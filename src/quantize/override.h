@@ -4,7 +4,7 @@
  * The file is JSON: {"tensor": [{...}]}, the list holding one dictionary, or one for each channel
  * of a weight; a dictionary alone is taken as a list of one. Keys: scale, zero_point, quant_type,
  * symmetric, reduce_range, rmin, rmax, axis, convert {..., recv_nodes: [...]}. A list of one with
- * an axis holds for all channels.
+ * an axis holds for all channels; an empty list says nothing.
  *
  * Everything is validated before anything runs: the form when the file is read, the rest against
  * the model by oq_overrides_check. The reference validates its first tensor only.
@@ -66,6 +66,8 @@ static inline const oq_override *oq_override_channel(const oq_tensor_override *t
 static inline bool oq_override_has_params(const oq_override *o) {
     return o != NULL && o->has_scale && o->has_zero;
 }
+/* Has any channel an rmin or rmax? */
+bool oq_override_any_range(const oq_tensor_override *t);
 /* Does any override, conversions counted, use a type for which fn is true? */
 bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
 
@@ -76,9 +78,13 @@ typedef struct oq_override_model {
     bool (*is_weight)(void *ctx,
                       oq_str name); /* an initializer that is some node's weight; or NULL */
     bool (*is_inner)(void *ctx, oq_str name); /* a tensor of a graph that is left alone; or NULL */
+    /* The axis along which the node that reads this weight has its channels; or NULL */
+    bool (*channel_axis)(void *ctx, oq_str name, int64_t *axis);
     void *ctx;
     oq_dtype activation_type, weight_type;
 } oq_override_model;
+/* Gives an axis to lists of several dictionaries that name none, where it is clear which. */
+void oq_overrides_find_axes(oq_overrides *o, const oq_override_model *m);
 /* Validates all against the model. One error, naming the first tensor that is wrong and how many
  * more are. */
 onq_code oq_overrides_check(const oq_overrides *o, const oq_override_model *m, onq_error *err);

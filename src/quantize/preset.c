@@ -183,7 +183,7 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
         c->weight_symmetric =
             c->weight_type == OQ_INT8 || c->weight_type == OQ_INT16 ? OQ_YES : OQ_NO;
     const bool given = p->overrides->all.n > 0;
-    if (given)
+    if (given && p->add_converts)
         OQ_TRY(oq_preset_mix(p, err));
     /* Of given overrides the reference looks at the types of the first. */
     const bool first = given && override_is_opset21(p->overrides->all.v[0]);

@@ -18,7 +18,8 @@ typedef struct oq_preset {
     const oq_shapes *shapes;
     oq_qconfig *config;
     oq_overrides *overrides;
-    oq_arena *arena; /* scratch that lives as long as the overrides */
+    bool add_converts; /* QNN: complete overrides that mix types (add_qtype_converts) */
+    oq_arena *arena;   /* scratch that lives as long as the overrides */
 } oq_preset;
 
 /* get_qdq_config: all operators but Cast and those that quantize already. */

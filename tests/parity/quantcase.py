@@ -9,7 +9,7 @@ A case is a dictionary that says the same to both:
     per_channel, reduce_range, op_types, nodes_to_quantize, nodes_to_exclude
     extra        extra_options by their own names (MinimumRealRange is 0.0001 unless given)
     overrides    TensorQuantOverrides with names of types
-    preset       qdq | qnn: get_qdq_config or get_qnn_qdq_config
+    preset       qdq | qnn: get_qdq_config or get_qnn_qdq_config (add_qtype_converts is an argument of the latter)
 
 Both read the same calibration cache, which holds a range for every float tensor, so no model is run twice and what is
 compared is quantization alone.
@@ -180,7 +180,8 @@ class Bench:
                                           reduce_range=case.get("reduce_range", False),
                                           extra_options=case.get("extra"), **kwargs)
             else:
-                config = qnn.get_qnn_qdq_config(str(path), None, init_overrides=over, **kwargs)
+                config = qnn.get_qnn_qdq_config(str(path), None, init_overrides=over,
+                                                add_qtype_converts=case.get("add_qtype_converts", True), **kwargs)
                 config.extra_options.update(case.get("extra", {}))
             Q.quantize_static(str(path), str(out), reader, calibrate_method=config.calibrate_method,
                               quant_format=config.quant_format, activation_type=config.activation_type,
@@ -230,6 +231,8 @@ class Bench:
             words += ["--calibration_method", case["method"]]
         if "preset" in case:
             words += ["--preset", case["preset"]]
+        if "add_qtype_converts" in case:
+            words += ["--add_qtype_converts", str(case["add_qtype_converts"])]
         for flag in ("per_channel", "reduce_range"):
             if case.get(flag):
                 words.append(f"--{flag}")
@@ -251,13 +254,14 @@ class Bench:
             words += ["--tensor_quant_overrides", str(over)]
         return words
 
-    def run(self, name, case):
-        """A Result of the case on the model that was added under that name."""
+    def run(self, name, case, keep=False):
+        """A Result of the case on the model that was added under that name; its files stay with `keep`."""
         self.n += 1
         method = case.get("method", "minmax")
         path, cache = self.folder / f"{name}.onnx", self.folder / f"{name}.{method}.json"
         ref, got = self.folder / f"{self.n}.ref.onnx", self.folder / f"{self.n}.got.onnx"
         result = Result(case)
+        result.ref, result.got = ref, got
         try:
             self.reference(case, path, cache, ref)
         except Exception as e:  # noqa: BLE001 - the reference fails in many ways
@@ -278,7 +282,7 @@ class Bench:
                     result.ref_load_error = loads(ref)
                     result.ref_check_error = checks(ref)
         for f in (ref, got):
-            if f.exists() and not result.keep:
+            if f.exists() and not keep:
                 f.unlink()
         return result
 
@@ -292,7 +296,7 @@ class Result:
         self.diffs = None
         self.status = None
         self.stderr = ""
-        self.keep = False
+        self.ref = self.got = None
 
     @property
     def verdict(self):

@@ -194,6 +194,10 @@ OVERRIDES = {
     "channel_params": {"fc.w": [{"axis": 0, "scale": 0.01 * (i + 1), "zero_point": 0} for i in range(10)]},
     "channel_range": {"c1.w": [{"axis": 0, "rmin": -1.0 - i, "rmax": 1.0 + i} for i in range(8)]},
     "channel_axis": {"k.w": [{"axis": -2}]},
+    "channel_range_later": {"c1.w": [{"axis": 0}, {}] + [{"rmin": -0.5, "rmax": 0.25 + i} for i in range(5)]
+                            + [{"rmax": 0.5}]},
+    "params_and_symmetric": {"q": [{"symmetric": True}],
+                             "c1": [{"quant_type": "quint8", "symmetric": True, "scale": 0.05, "zero_point": 3}]},
     "bias_as_weight": {"c2.b": [{"quant_type": "qint8"}]},
     "bias_params": {"fc.b": [{"scale": 0.125, "zero_point": 3}]},
     "convert": {"a1": [{"quant_type": "quint8", "convert": {"quant_type": "qint8"}}]},
@@ -227,6 +231,77 @@ def test_mixed_precision(bench, name):
     judge(f"mixed:{name}", bench.run(add_mixed(bench, 17), {"preset": "qnn", "overrides": MIXED[name]}))
     judge(f"mixed:{name}", bench.run(add_mixed(bench, 17), {"preset": "qnn", "overrides": MIXED[name],
                                                             "per_channel": True, "weight": "qint8"}))
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_without_converts(bench, name):
+    """add_qtype_converts=False: the overrides as they are."""
+    judge(f"mixed:{name}", bench.run(add_mixed(bench, 17), {"preset": "qnn", "overrides": MIXED[name],
+                                                            "add_qtype_converts": False}))
+
+
+# What the reference refuses in words that people search for; onq says the same.
+REFUSED = {
+    "no_zero": ({"c1": [{"scale": 0.0}]}, "Must provide both 'scale' and 'zero_point'"),
+    "no_scale": ({"c1": [{"zero_point": 3}]}, "Must provide both 'scale' and 'zero_point'"),
+    "range": ({"c1": [{"scale": 0.0, "zero_point": 0, "rmax": 10.0}]},
+              "option(s) [rmax] are invalid with 'scale' and 'zero_point'"),
+    "symmetric": ({"c1": [{"scale": 0.0, "zero_point": 0, "symmetric": True}]},
+                  "option(s) [symmetric] are invalid with 'scale' and 'zero_point'"),
+    "reduced": ({"c1.w": [{"scale": 0.0, "zero_point": 0, "reduce_range": True}]},
+                "option(s) [reduce_range] are invalid with 'scale' and 'zero_point'"),
+    "one_end": ({"c1.w": [{"axis": 0, "rmin": 0.0}]}, "Must provide both 'rmin' and 'rmax' if one is provided"),
+    "nobody": ({"nobody": [{"symmetric": True}]}, "is not present in the model"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_override(bench, name):
+    overrides, words = REFUSED[name]
+    result = bench.run(add_mixed(bench, 17), {"overrides": overrides})
+    assert words in result.ref_error, result.ref_error
+    assert result.status == 1 and words in result.stderr, result.stderr
+
+
+# One dictionary for each channel without an axis: the axis of the operator, or the only one of that size.
+NO_AXIS = {
+    "conv": {"c1.w": [{"scale": 0.01 * (i + 1), "zero_point": 0} for i in range(8)]},
+    "gemm": {"fc.w": [{"scale": 0.02 * (i + 1), "zero_point": 0} for i in range(10)]},
+    "bias": {"c2.b": [{"quant_type": "qint8", "rmin": -1.0, "rmax": 1.0 + i} for i in range(8)]},
+    "later": {"c1.w": [{}, {}] + [{"rmin": -0.5, "rmax": 0.5}] * 6},
+}
+
+
+@pytest.mark.difference("Overrides")
+@pytest.mark.parametrize("name", NO_AXIS)
+def test_override_without_axis(bench, name):
+    (tensor, channels), = NO_AXIS[name].items()
+    without = bench.run(add_mixed(bench, 17), {"overrides": {tensor: channels}}, keep=True)
+    with_axis = bench.run(add_mixed(bench, 17), {"overrides": {tensor: [{**channels[0], "axis": 0}, *channels[1:]]}},
+                          keep=True)
+    assert "axis" in without.ref_error and without.status == 0, without.text()
+    assert with_axis.verdict == "identical", with_axis.text()
+    assert without.got.read_bytes() == with_axis.got.read_bytes()
+
+
+@pytest.mark.difference("Overrides")
+def test_override_leniency(bench):
+    """What the two tools take and what they refuse, where they are not of one mind."""
+    name = add_mixed(bench, 17)
+    unknown = bench.run(name, {"overrides": {"c1": [{"colour": 1, "symmetric": True}]}})
+    assert unknown.ref_error is None and unknown.status == 1 and "'colour' is unknown" in unknown.stderr
+    second = {"q": [{"symmetric": True}], "c1": [{"scale": 0.0, "zero_point": 0}]}
+    zero = bench.run(name, {"overrides": second})
+    assert zero.ref_error is None and zero.status == 1 and "is not a positive float" in zero.stderr
+    empty = bench.run(name, {"overrides": {"c1.w": []}})
+    assert "IndexError" in empty.ref_error and empty.verdict == "only_onq", empty.text()
+    one = bench.run(name, {"overrides": {"c1.w": [{"axis": 0, "scale": 0.01, "zero_point": 0}]}})
+    assert "IndexError" in one.ref_error and one.verdict == "only_onq", one.text()
+    some = [{"axis": 0}, {"scale": 0.1, "zero_point": 0}] + [{}] * 6
+    later = bench.run(name, {"overrides": {"c1.w": some}})
+    assert later.ref_error is None and later.status == 1 and "for all channels or for none" in later.stderr
+    wide = bench.run(name, {"format": "qoperator", "overrides": {"c2.b": [{"quant_type": "qint16"}]}})
+    assert wide.ref_error is None and wide.status == 1 and "8-bit integers only" in wide.stderr
 
 
 # ---- numbers: ranges of all sizes through every type

@@ -69,8 +69,7 @@ static onq_code take_given(const oq_qdq_tensor *t, const oq_tensor_override *ove
 
 static onq_code take_clamps(oq_qdq *q, const oq_tensor_override *over, oq_qdq_weight *w,
                             onq_error *err) {
-    const oq_override *first = &over->channels.v[0];
-    if (!first->has_rmin && !first->has_rmax)
+    if (!oq_override_any_range(over))
         return ONQ_OK;
     w->clamps = OQ_NEW_ARRAY(q->arena, oq_qclamp, w->params.n + 1);
     if (w->clamps == NULL)

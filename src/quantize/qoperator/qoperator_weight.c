@@ -55,7 +55,7 @@ static onq_code take_overrides(oq_qo_shared *sh, const oq_tensor_override *over,
                                onq_error *err) {
     const oq_override *first = &over->channels.v[0];
     w->given = oq_override_has_params(first);
-    if (!w->given && !first->has_rmin && !first->has_rmax)
+    if (!w->given && !oq_override_any_range(over))
         return ONQ_OK;
     w->clamps = OQ_NEW_ARRAY(sh->arena, oq_qclamp, w->params.n + 1);
     if (w->clamps == NULL)

@@ -9,14 +9,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static int64_t weight_dims[] = {4, 3};
-static oq_tensor weight;
+static int64_t weight_dims[] = {4, 3}, square_dims[] = {2, 2};
+static oq_tensor weight, square;
 
 static oq_tensor *find_init(void *ctx, oq_str name) {
     (void)ctx;
     weight.dims.v = weight_dims;
-    weight.dims.n = 2;
+    square.dims.v = square_dims;
+    weight.dims.n = square.dims.n = 2;
+    if (oq_str_is(name, "s") || oq_str_is(name, "t"))
+        return &square;
     return oq_str_is(name, "w") || oq_str_is(name, "c") ? &weight : NULL;
+}
+
+static bool channel_axis(void *ctx, oq_str name, int64_t *axis) {
+    (void)ctx;
+    *axis = 0;
+    return oq_str_is(name, "t");
 }
 
 static bool is_activation(void *ctx, oq_str name) {
@@ -32,6 +41,7 @@ static bool is_weight(void *ctx, oq_str name) {
 static const oq_override_model model = {.init = find_init,
                                         .is_activation = is_activation,
                                         .is_weight = is_weight,
+                                        .channel_axis = channel_axis,
                                         .activation_type = OQ_UINT8,
                                         .weight_type = OQ_INT8};
 
@@ -50,8 +60,10 @@ static onq_code load(const char *text, onq_error *err) {
     oq_overrides_init(&o, &a);
     if (rc == ONQ_OK)
         rc = oq_overrides_parse(&o, "f.json", root, err);
-    if (rc == ONQ_OK)
+    if (rc == ONQ_OK) {
+        oq_overrides_find_axes(&o, &model);
         rc = oq_overrides_check(&o, &model, err);
+    }
     json_decref(root);
     oq_arena_release(&a);
     return rc;
@@ -63,8 +75,8 @@ static const struct {
     {"[]", "a dictionary of tensors"},
     {"{\"x\": 3}", "tensor 'x': a list of dictionaries"},
     {"{\"x\": [3]}", "tensor 'x': a dictionary is wanted"},
-    {"{\"x\": [{\"scale\": 0.1}]}", "must provide both 'scale' and 'zero_point'"},
-    {"{\"x\": [{\"zero_point\": 1}]}", "must provide both"},
+    {"{\"x\": [{\"scale\": 0.1}]}", "Must provide both 'scale' and 'zero_point'"},
+    {"{\"x\": [{\"zero_point\": 1}]}", "Must provide both"},
     {"{\"x\": [{\"scale\": 0, \"zero_point\": 1}]}", "'x': scale 0 is not a positive float"},
     {"{\"x\": [{\"scale\": -1, \"zero_point\": 1}]}", "is not a positive float"},
     {"{\"x\": [{\"scale\": 1e300, \"zero_point\": 1}]}", "is not a positive float"},
@@ -81,7 +93,17 @@ static const struct {
     {"{\"x\": [{\"scale\": 1, \"zero_point\": 300}]}", "zero_point 300 is outside of 0 to 255"},
     {"{\"x\": [{\"scale\": 1, \"zero_point\": -1}]}", "zero_point -1 is outside"},
     {"{\"x\": [{\"quant_type\": \"int7\"}]}", "quant_type 'int7' is none of"},
-    {"{\"x\": [{\"quant_type\": 3}]}", "is none of"},
+    {"{\"x\": [{\"quant_type\": 3}]}", "'quant_type' is not a text"},
+    {"{\"x\": [{\"quant_type\": {\"name\": \"qint8\"}}]}", "'quant_type' is not a text"},
+    {"{\"x\": [{\"scale\": 0}]}", "Must provide both 'scale' and 'zero_point'"},
+    {"{\"x\": [{\"scale\": 0, \"zero_point\": 0, \"rmax\": 10}]}",
+     "option(s) [rmax] are invalid with 'scale' and 'zero_point'"},
+    {"{\"x\": [{\"scale\": 0, \"zero_point\": 0, \"symmetric\": true}]}",
+     "option(s) [symmetric] are invalid with"},
+    {"{\"x\": [{\"scale\": 0, \"zero_point\": 0, \"rmin\": 1, \"reduce_range\": true}]}",
+     "option(s) [reduce_range, rmin] are invalid with"},
+    {"{\"x\": [{\"quant_type\": \"qint8\", \"scale\": 1, \"zero_point\": 0, \"rmin\": 1}]}",
+     "option(s) [rmin] are invalid with"},
     {"{\"x\": [{\"symmetric\": 1}]}", "'symmetric' is not true or false"},
     {"{\"x\": [{\"reduce_range\": true}]}", "'reduce_range' is only supported for initializers"},
     {"{\"x\": [{\"rmin\": 2, \"rmax\": 1}]}", "rmin 2 is above rmax 1"},
@@ -105,7 +127,9 @@ static const struct {
     {"{\"w\": [{\"axis\": 1, \"scale\": 1, \"zero_point\": 0}, {}, {}]}",
      "for all channels or for none"},
     {"{\"w\": [{\"axis\": 1, \"rmin\": 0, \"rmax\": 1}, {\"rmin\": 0}, {}]}",
-     "rmin and rmax are for all channels"},
+     "channel 1: rmin and rmax must be given for all channels"},
+    {"{\"w\": [{\"axis\": 1, \"rmin\": 0}]}", "Must provide both 'rmin' and 'rmax'"},
+    {"{\"s\": [{}, {}]}", "'axis' is missing"}, /* both axes have two */
     {"{\"nobody\": [{\"symmetric\": true}]}", "tensor 'nobody': is not present in the model"},
     {"{\"x\": [{\"symmetric\": true}], \"a\": [{}], \"b\": [{}]}",
      "2 overrides are wrong; the first"},
@@ -130,6 +154,12 @@ static void accepted(void **state) {
         "{\"x\": {\"scale\": 0.5, \"zero_point\": 3.0}}",
         "{\"w\": [{\"axis\": -1, \"scale\": 0.5, \"zero_point\": -128}]}",
         "{\"c\": [{\"scale\": 0.5, \"zero_point\": 255}]}", /* as an activation it would be uint8 */
+        /* as get_qnn_qdq_config writes it */
+        "{\"x\": [{\"quant_type\": \"quint16\", \"symmetric\": true, \"scale\": 0.5, "
+        "\"zero_point\": 0}]}",
+        "{\"w\": [{\"axis\": 1}, {\"rmin\": 0, \"rmax\": 1}, {\"rmin\": 0}]}",
+        "{\"w\": [{}, {}, {}]}", /* only axis 1 has three */
+        "{\"t\": [{}, {}]}",     /* its operator has channels along axis 0 */
         "{\"y\": [{\"quant_type\": \"Int16\", \"convert\": {\"quant_type\": \"quint8\"}}]}",
     };
     for (size_t i = 0; i < OQ_COUNT(good); i++) {
