@@ -34,7 +34,6 @@ UNNAMED = {
     "Tensors quantized already",
     "Constants per channel that are moved",
     "Outputs that are inputs",
-    "Overrides",
     "Numbers that are not finite",
     "IR version 3",
     "Order of nodes around subgraphs",

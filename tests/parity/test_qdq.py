@@ -268,7 +268,7 @@ NO_AXIS = {
     "conv": {"c1.w": [{"scale": 0.01 * (i + 1), "zero_point": 0} for i in range(8)]},
     "gemm": {"fc.w": [{"scale": 0.02 * (i + 1), "zero_point": 0} for i in range(10)]},
     "bias": {"c2.b": [{"quant_type": "qint8", "rmin": -1.0, "rmax": 1.0 + i} for i in range(8)]},
-    "later": {"c1.w": [{}, {}] + [{"rmin": -0.5, "rmax": 0.5}] * 6},
+    "later": {"c1.w": [{"quant_type": "qint8"}, {}] + [{"rmin": -0.5, "rmax": 0.5}] * 6},
 }
 
 
@@ -302,6 +302,8 @@ def test_override_leniency(bench):
     assert later.ref_error is None and later.status == 1 and "for all channels or for none" in later.stderr
     wide = bench.run(name, {"format": "qoperator", "overrides": {"c2.b": [{"quant_type": "qint16"}]}})
     assert wide.ref_error is None and wide.status == 1 and "8-bit integers only" in wide.stderr
+    wide = bench.run(name, {"format": "qoperator", "overrides": {"c1": [{"quant_type": "qint16"}]}}, keep=True)
+    assert quantcase.loads(wide.ref) is not None and wide.status == 1, wide.text()
 
 
 # ---- numbers: ranges of all sizes through every type

@@ -123,3 +123,21 @@ def test_real(bench, name):
     bench.add(f"real.{name}", model, samples)
     judge(f"real:{name}", bench.run(f"real.{name}", {"format": "qoperator"}))
     judge(f"real:{name}:per_channel", bench.run(f"real.{name}", {"format": "qoperator", "per_channel": True}))
+
+
+@pytest.mark.difference("float 8 in QOperator format")
+def test_float8(bench):
+    """The reference raises at a bias, else writes a QLinearConv that does not load; onq says so beforehand."""
+    case = {"format": "qoperator", "activation": "qfloat8e4m3fn", "weight": "qfloat8e4m3fn", "method": "distribution"}
+    model = opmodels.build("Conv", 19)
+    bench.add("float8", model, opmodels.feeds(model), ("distribution",))
+    biased = bench.run("float8", case)
+    assert "FLOAT8E4M3FN for operator Conv is not supported" in biased.ref_error, biased.text()
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            del node.input[2:]
+    bench.add("float8.plain", model, opmodels.feeds(model), ("distribution",))
+    plain = bench.run("float8.plain", case, keep=True)
+    assert plain.ref_error is None and "float8e4m3fn" in quantcase.loads(plain.ref), plain.text()
+    for result in (biased, plain):
+        assert result.status == 2 and "takes 8-bit integers" in result.stderr, result.stderr
