@@ -74,7 +74,7 @@ static onq_code prepare(run *r, onq_error *err) {
     oq_shapes_free(shapes);
     OQ_TRY(rc);
     OQ_TRY(oq_quant_set_inferred(r->m, err));
-    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, true, &target, &why, err));
+    OQ_TRY(oq_quant_opset_dynamic(r->m, &r->config, &r->overrides, &target, &why, err));
     return oq_quant_raise_opset(r->m, target, why, err);
 }
 

@@ -40,12 +40,16 @@ onq_code oq_qnames_init(oq_qnames *s, oq_arena *scratch, oq_model *m, onq_error 
     return m->proto->graph == NULL ? ONQ_OK : oq_walk_graphs(m->proto->graph, collect, s, err);
 }
 
+static oq_str none(oq_qnames *s) {
+    s->failed = true;
+    return (oq_str){NULL, 0};
+}
+
 static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix) {
-    const oq_str none = {NULL, 0};
     const oq_str wanted = oq_str_cat(s->arena, base, oq_str_of(suffix));
     oq_str name = wanted;
     if (name.p == NULL)
-        return none;
+        return none(s);
     /* The map's value of a name is the last number tried for it, so that many collisions stay
      * cheap. */
     uint32_t number = oq_map_find(map, wanted);
@@ -54,13 +58,13 @@ static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix)
             number++;
             name = oq_str_cat(s->arena, wanted, oq_str_format(s->arena, "_%u", number));
             if (name.p == NULL)
-                return none;
+                return none(s);
         } while (oq_map_has(map, name));
         if (!oq_map_put(map, wanted, number))
-            return none;
+            return none(s);
         s->n_renamed++;
     }
-    return oq_map_put(map, name, 0) ? name : none;
+    return oq_map_put(map, name, 0) ? name : none(s);
 }
 
 oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix) {
@@ -69,4 +73,8 @@ oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix) {
 
 oq_str oq_qname_node(oq_qnames *s, oq_str base, const char *suffix) {
     return unique(s, &s->nodes, base, suffix);
+}
+
+oq_str oq_qname_node_of(oq_qnames *s, const oq_node *n, const char *suffix) {
+    return n->name.n != 0 ? oq_qname_node(s, n->name, suffix) : (oq_str){NULL, 0};
 }

@@ -170,6 +170,43 @@ onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool 
     return ONQ_OK;
 }
 
+typedef struct inputs {
+    oq_qconfig *config;
+    bool found;
+} inputs;
+
+/* Sets `found` when a node has an input that is quantized while the model runs. */
+static onq_code see_inputs(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    static const char *const types[] = {"Attention", "Conv", "Gemm", "MatMul"};
+    inputs *s = ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node n = *g->node.v[i];
+        bool listed = false;
+        for (size_t k = 0; k < OQ_COUNT(types); k++)
+            listed |= oq_str_is(n.op_type, types[k]);
+        if (oq_str_is(n.op_type, "Gemm"))
+            n.op_type = OQ_S("MatMul"); /* what it becomes */
+        s->found |= listed && oq_qconfig_skip(s->config, &n, OQ_QMODE_INTEGER) == NULL;
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t *target,
+                                const char **why, onq_error *err) {
+    inputs s = {.config = c};
+    OQ_TRY(oq_quant_opset(m, c, o, true, target, why, err));
+    if (*target >= 11)
+        return ONQ_OK;
+    OQ_TRY(each_graph(m, c, see_inputs, &s, err));
+    if (s.found) {
+        *target = 11;
+        *why = "DynamicQuantizeLinear needs opset 11";
+    }
+    return ONQ_OK;
+}
+
 /* Small external tensors come into the model, as in the reference, which writes a raised model
  * anew before it infers types: a Reshape whose shape is external has a type then. Python counts
  * 33 bytes around the numbers. */

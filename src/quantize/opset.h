@@ -14,6 +14,10 @@
  * with no opset of ONNX is refused. `dynamic`: weight type only, as for quantize_dynamic. */
 onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool dynamic,
                         int64_t *target, const char **why, onq_error *err);
+/* The same for dynamic quantization, which the reference also does at opset 10: by plain operators
+ * whose zero point wraps around where all values are above 0, or all below. *target is 11 there. */
+onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t *target,
+                                const char **why, onq_error *err);
 /* Raises the model's opset, warning as the reference does; does nothing when it is there. */
 onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_error *err);
 

@@ -195,3 +195,43 @@ def test_recurrent_when_listed(tmp_path, op, gates, per_channel):
     x = {"x": rng.normal(size=(4, 2, 8)).astype(np.float32)}
     want, have = run(path, x)[0], run(got, x)[0]
     assert np.corrcoef(want.ravel(), have.ravel())[0, 1] > 0.99
+
+
+def positive(op, opset):
+    """Values that are all above 0 (or all below), then MatMul and Conv."""
+    rng = np.random.default_rng(8)
+    shift = numpy_helper.from_array(np.float32({"Sigmoid": 0, "Softmax": 0, "Add": 7, "Neg": -9}[op]), "shift")
+    nodes = [helper.make_node("Add", ["x", "shift"], ["a"])]
+    nodes.append(helper.make_node(op, ["a"] if op != "Add" else ["a", "shift"], ["p"]))
+    if op == "Neg":
+        nodes.append(helper.make_node("Neg", ["p"], ["n"]))
+    last = nodes[-1].output[0]
+    nodes += [helper.make_node("Conv", [last, "k"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Abs", ["c"], ["d"]),
+              helper.make_node("MatMul", ["d", "w"], ["y"])]
+    inits = [shift, numpy_helper.from_array(rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "k"),
+             numpy_helper.from_array(rng.normal(size=(8, 5)).astype(np.float32), "w")]
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3, 8, 8])],
+                          [helper.make_tensor_value_info("y", 1, [2, 4, 8, 5])], inits)
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", opset)], ir_version=6)
+
+
+def sqnr(want, got):
+    want, got = want.astype(np.float64), got.astype(np.float64)
+    return 10 * np.log10((want ** 2).sum() / max(((want - got) ** 2).sum(), 1e-30))
+
+
+@pytest.mark.difference("Dynamic quantization at opset 10")
+@pytest.mark.parametrize("op", ["Sigmoid", "Softmax", "Add", "Neg"])
+def test_opset_10(tmp_path, op):
+    path, ref, got = (tmp_path / f"{n}.onnx" for n in ("model", "ref", "got"))
+    onnx.save(positive(op, 10), path)
+    feeds = {"x": np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    done = subprocess.run([ONQ, "dynamic", "-i", str(path), "-o", str(got)], capture_output=True, text=True)
+    assert done.returncode == 0 and "raised from opset 10 to 11" in done.stderr
+    Q.quantize_dynamic(str(path), str(ref))
+    want = run(path, feeds)[0]
+    assert sqnr(want, run(ref, feeds)[0]) < 10
+    assert sqnr(want, run(got, feeds)[0]) > 35
+    done = subprocess.run([ONQ, "dynamic", "-i", str(path), "-o", str(got), "--op_types_to_quantize", "Gather"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and "raised" not in done.stderr

@@ -44,11 +44,13 @@ static oq_str name_of(pass *p, oq_str base, const char *suffix) {
     return oq_qname_tensor(&p->names, base, suffix);
 }
 
-/* Emits op(in...) -> out; `attr` may be NULL. */
+/* Emits op(in...) -> out by a node of that name, or a new one; `attr` may be NULL. */
 static onq_code emit(pass *p, const char *op, oq_str node_name, const oq_str *in, size_t n_in,
                      oq_str out, const char *attr, int64_t value, onq_error *err) {
-    oq_node *n = out.p != NULL ? oq_node_make(p->keep, op, node_name, in, n_in, &out, 1) : NULL;
-    if (n == NULL || (attr != NULL && !oq_attr_set_int(p->keep, n, oq_str_of(attr), value)) ||
+    const oq_str name = oq_qname_node(&p->names, node_name, "");
+    oq_node *n = oq_node_make(p->keep, op, name, in, n_in, &out, 1);
+    if (n == NULL || p->names.failed ||
+        (attr != NULL && !oq_attr_set_int(p->keep, n, oq_str_of(attr), value)) ||
         !OQ_PUSH(p->scratch, &p->out, n))
         return oq_fail_nomem(err);
     return ONQ_OK;
@@ -143,7 +145,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         return ONQ_OK;
     }
     *t = (triple){.q = name_of(p, x, "_quantized"), .n = 1};
-    const oq_str node_name = oq_str_cat(p->keep, x, OQ_S("_QuantizeLinear"));
+    const oq_str node_name = oq_qname_node(&p->names, x, "_QuantizeLinear");
     if (t->q.p == NULL || node_name.p == NULL)
         return oq_fail_nomem(err);
     if (!is_static(p) && p->opset >= 11) {
@@ -164,7 +166,9 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         OQ_TRY(decomposed(p, x, t, err));
     }
     const oq_str in[3] = {x, t->scale, t->zero};
-    OQ_TRY(emit(p, "QuantizeLinear", node_name, in, 3, t->q, NULL, 0, err));
+    oq_node *made = oq_node_make(p->keep, "QuantizeLinear", node_name, in, 3, &t->q, 1);
+    if (made == NULL || !OQ_PUSH(p->scratch, &p->out, made))
+        return oq_fail_nomem(err);
     return remember(p, x, *t, err);
 }
 
@@ -242,10 +246,10 @@ static bool has_bias(const oq_node *n) {
 /* <node name>_quant of another type with the attributes of the node. */
 static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_str *in, size_t n_in,
                           oq_str out, onq_error *err) {
-    const oq_str name = n->name.n != 0 ? oq_str_cat(p->keep, n->name, OQ_S("_quant")) : OQ_S("");
-    oq_node *made =
-        out.p != NULL && name.p != NULL ? oq_node_make(p->keep, op, name, in, n_in, &out, 1) : NULL;
-    if (made == NULL || !copy_attributes(p, made, n) || !OQ_PUSH(p->scratch, &p->out, made))
+    const oq_str name = oq_qname_node_of(&p->names, n, "_quant");
+    oq_node *made = oq_node_make(p->keep, op, name, in, n_in, &out, 1);
+    if (made == NULL || p->names.failed || !copy_attributes(p, made, n) ||
+        !OQ_PUSH(p->scratch, &p->out, made))
         return oq_fail_nomem(err);
     return ONQ_OK;
 }

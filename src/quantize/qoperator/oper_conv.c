@@ -73,7 +73,8 @@ static onq_code add_bias(oq_qoper *q, const oq_node *n, size_t rank, oq_str scal
     oq_node *reshape = oq_node_make(a, "Reshape", (oq_str){0}, in, 2, &reshaped, 1);
     OQ_TRY(oq_qo_emit(q, reshape, err));
     return oq_qo_emit(
-        q, oq_node_make(a, "Add", oq_str_cat(a, out, OQ_S("_bias_add")), sum, 2, &out, 1), err);
+        q, oq_node_make(a, "Add", oq_qname_node(&q->sh->names, out, "_bias_add"), sum, 2, &out, 1),
+        err);
 }
 
 onq_code oq_ql_conv_integer(oq_qoper *q, oq_node *n, onq_error *err) {

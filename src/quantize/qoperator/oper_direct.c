@@ -66,7 +66,7 @@ static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, 
             return oq_fail_nomem(err);
         return ONQ_OK;
     }
-    const oq_str node_name = oq_str_cat(a, n->input.v[2], OQ_S("_QuantizeLinear"));
+    const oq_str node_name = oq_qname_node(&q->sh->names, n->input.v[2], "_QuantizeLinear");
     const oq_str from[3] = {n->input.v[2], in->scale, in->zero};
     return oq_qo_emit(q, oq_node_make(a, "QuantizeLinear", node_name, from, 3, name, 1), err);
 }

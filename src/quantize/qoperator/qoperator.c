@@ -19,7 +19,7 @@ static onq_code add_name(oq_map *map, oq_str name, onq_error *err) {
 
 static onq_code begin_graph(oq_qoper *q, onq_error *err) {
     const oq_graph *g = q->graph;
-    oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->node_names};
+    oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->products};
     for (size_t i = 0; i < OQ_COUNT(maps); i++)
         oq_map_init(maps[i], q->arena);
     for (size_t i = 0; i < g->initializer.n; i++) {
@@ -38,14 +38,9 @@ static onq_code begin_graph(oq_qoper *q, onq_error *err) {
         OQ_TRY(add_name(&q->made, name, err));
     }
     for (size_t i = 0; i < g->node.n; i++) {
-        oq_node *n = g->node.v[i];
+        const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->output.n; k++)
             OQ_TRY(add_name(&q->tensors, n->output.v[k], err));
-        if (n->name.n == 0 || oq_map_has(&q->node_names, n->name))
-            continue;
-        if (!OQ_PUSH(q->arena, &q->named, n) ||
-            !oq_map_put(&q->node_names, n->name, (uint32_t)(q->named.n - 1)))
-            return oq_fail_nomem(err);
     }
     return ONQ_OK;
 }

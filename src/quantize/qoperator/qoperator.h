@@ -116,9 +116,9 @@ typedef struct oq_qoper {
     oq_map tensors; /* names of inputs, outputs of nodes: the graph's own tensors */
     oq_map values;  /* name -> index in all_values */
     OQ_VEC(oq_qo_value *) all_values;
-    oq_map made;       /* float tensors that exist: inputs, outputs of emitted nodes */
-    oq_map node_names; /* of the input graph and of emitted nodes -> index in named */
-    OQ_VEC(oq_node *) named;
+    oq_map made;     /* float tensors that exist: inputs, outputs of emitted nodes */
+    oq_map products; /* of the scales of nodes without a name -> index in all_products */
+    OQ_VEC(oq_str) all_products;
     OQ_VEC(oq_node *) out; /* emitted nodes */
     const char *why;       /* why the running rule left its node float */
     unsigned depth;
@@ -210,6 +210,9 @@ oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool
 bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v);
 /* Scale and zero point of a value as inputs. */
 bool oq_qo_add_params(oq_qoper *q, oq_node *n, const oq_qo_value *v);
+/* The product of two scales, for the result of the integer operator `made`. */
+onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str scales[2], oq_str *out,
+                              onq_error *err);
 /* An integer operator with all that makes its sums float again: `made` (ConvInteger or
  * MatMulInteger) gets its inputs, then come Cast and the product of the scales; the result is
  * called `result`. */
@@ -217,8 +220,6 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
                            const oq_qo_value *weight, oq_str result, onq_error *err);
 /* An initializer is added to the graph unless there is one of that name. */
 onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
-/* An emitted node or one of the input graph by name, or NULL. */
-oq_node *oq_qo_find_node(const oq_qoper *q, oq_str name);
 
 /* ---- trained models (qoperator_trained.c) */
 

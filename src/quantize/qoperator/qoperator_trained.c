@@ -171,7 +171,6 @@ static onq_code emit_cast(const conv *c, oq_str name, oq_str in, oq_str out, oq_
 /* The bias as integers, computed when the model runs. */
 static onq_code emit_bias(const conv *c, oq_str *out, onq_error *err) {
     oq_qoper *q = c->q;
-    oq_arena *a = keep(q);
     const oq_str bias = c->n->input.v[2];
     const oq_str scale = oq_qname_tensor(&q->sh->names, bias, "_scale");
     const oq_str steps = oq_qname_tensor(&q->sh->names, bias, "_tmp_quant:0");
@@ -185,7 +184,7 @@ static onq_code emit_bias(const conv *c, oq_str *out, onq_error *err) {
     OQ_TRY(emit(c, "Div", oq_qname_node(&q->sh->names, bias, "_tmp_qaunt"), parts, 2, steps, err));
     OQ_TRY(emit(c, "Floor", oq_qname_node(&q->sh->names, bias, "_quant_rounded"), &steps, 1, whole,
                 err));
-    return emit_cast(c, oq_str_cat(a, *out, OQ_S("_node")), whole, *out, OQ_INT32, err);
+    return emit_cast(c, oq_qname_node(&q->sh->names, *out, "_node"), whole, *out, OQ_INT32, err);
 }
 
 /* Adds the bias to the sums; *sums becomes the result. */
@@ -206,8 +205,8 @@ static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_erro
     OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, c->rank, err));
     OQ_TRY(oq_qo_add_init(q, shape, err));
     const oq_str in[2] = {bias, shape_name}, sum[2] = {*sums, reshaped};
-    OQ_TRY(emit(c, "Reshape", oq_str_cat(a, bias, OQ_S("reshape")), in, 2, reshaped, err));
-    OQ_TRY(emit(c, "Add", oq_str_cat(a, bias, OQ_S("bias_add")), sum, 2, added, err));
+    OQ_TRY(emit(c, "Reshape", oq_qname_node(&q->sh->names, bias, "reshape"), in, 2, reshaped, err));
+    OQ_TRY(emit(c, "Add", oq_qname_node(&q->sh->names, bias, "bias_add"), sum, 2, added, err));
     *sums = added;
     return ONQ_OK;
 }
@@ -257,24 +256,13 @@ static onq_code emit_conv(conv *c, onq_error *err) {
     if (has_bias)
         OQ_TRY(emit_bias_add(c, bias, &sums, err));
     const oq_str real = oq_qname_tensor(&q->sh->names, sums, "_cast_output");
-    OQ_TRY(emit_cast(c, oq_str_cat(a, sums, OQ_S("_cast")), sums, real, OQ_FLOAT, err));
-    const oq_str name = made->name.n != 0 ? oq_str_cat(a, made->name, OQ_S("_scales_mul"))
-                                          : oq_str_format(a, "%.*s_%.*s_mul", OQ_STR(c->in->scale),
-                                                          OQ_STR(c->scale));
-    const oq_node *there = oq_qo_find_node(q, name);
-    oq_str product = oq_str_cat(a, name, OQ_S(":0"));
-    if (real.p == NULL || name.p == NULL || product.p == NULL)
-        return oq_fail_nomem(err);
-    if (there != NULL && oq_map_has(&q->made, there->output.v[0])) {
-        product = there->output.v[0];
-    } else {
-        const oq_str scales[2] = {c->in->scale, c->scale};
-        OQ_TRY(emit(c, "Mul", name, scales, 2, product, err));
-    }
-    const oq_str last =
-        made->name.n != 0 ? oq_str_cat(a, made->name, OQ_S("_output_scale_mul")) : name;
+    OQ_TRY(emit_cast(c, oq_qname_node(&q->sh->names, sums, "_cast"), sums, real, OQ_FLOAT, err));
+    const oq_str scales[2] = {c->in->scale, c->scale};
+    oq_str product = {0};
+    OQ_TRY(oq_qo_scales_product(q, made, scales, &product, err));
     const oq_str factors[2] = {real, product};
-    return emit(c, "Mul", made->name.n != 0 ? last : (oq_str){0}, factors, 2, out, err);
+    const oq_str name = oq_qname_node_of(&q->sh->names, made, "_output_scale_mul");
+    return emit(c, "Mul", name, factors, 2, out, err);
 }
 
 /* Is there one zero point for all channels of the trained weight? */

@@ -143,6 +143,8 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
             type = oq_shapes_elem_type(q->sh->full, owner->graph, name);
         if (type != 0 && type != OQ_FLOAT)
             q->why = OQ_WHY_HALF;
+        else if (q->sh->opset < 11)
+            q->why = "DynamicQuantizeLinear came with opset 11";
     }
     return q->why == NULL;
 }
@@ -267,22 +269,12 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
 
 /* ---- nodes */
 
-oq_node *oq_qo_find_node(const oq_qoper *q, oq_str name) {
-    const uint32_t i = oq_map_find(&q->node_names, name);
-    return i != OQ_MAP_NONE ? q->named.v[i] : NULL;
-}
-
 onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err) {
-    if (n == NULL || !OQ_PUSH(q->arena, &q->out, n))
+    if (n == NULL || q->sh->names.failed || !OQ_PUSH(q->arena, &q->out, n))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n->output.n; i++)
         if (n->output.v[i].n != 0 && !oq_map_put(&q->made, n->output.v[i], 0))
             return oq_fail_nomem(err);
-    if (n->name.n != 0 && !oq_map_has(&q->node_names, n->name)) {
-        if (!OQ_PUSH(q->arena, &q->named, n) ||
-            !oq_map_put(&q->node_names, n->name, (uint32_t)(q->named.n - 1)))
-            return oq_fail_nomem(err);
-    }
     if (oq_str_is(n->domain, "com.microsoft"))
         q->sh->needs_ms = true;
     return ONQ_OK;
@@ -374,64 +366,12 @@ onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
 
 /* ---- inputs */
 
-typedef struct emitter {
-    oq_qoper *q;
-    oq_str in; /* the float tensor */
-    onq_error *err;
-    onq_code rc;
-} emitter;
-
-/* One node of the decomposed form: <in><suffix>, output <in><suffix>:0 unless given. */
-static oq_str step(emitter *e, const char *op, const char *suffix, oq_str x, oq_str y,
-                   const oq_str *output, const char *attr, int64_t value) {
-    oq_arena *a = keep(e->q);
-    const oq_str name = oq_str_cat(a, e->in, oq_str_of(suffix));
-    const oq_str out = output != NULL ? *output : oq_str_cat(a, name, OQ_S(":0"));
-    const oq_str in[2] = {x, y};
-    if (e->rc != ONQ_OK || name.p == NULL || out.p == NULL)
-        return out;
-    oq_node *n = oq_node_make(a, op, name, in, y.p != NULL ? 2 : 1, &out, 1);
-    if (n == NULL || (attr != NULL && !oq_attr_set_int(a, n, oq_str_of(attr), value)))
-        e->rc = oq_fail_nomem(e->err);
-    else
-        e->rc = oq_qo_emit(e->q, n, e->err);
-    return out;
-}
-
-static onq_code add_scalar(oq_qoper *q, oq_str name, double v, onq_error *err) {
-    oq_tensor *t = oq_tensor_new(keep(q), name, OQ_FLOAT, NULL, 0);
-    if (t == NULL)
-        return oq_fail_nomem(err);
-    OQ_TRY(oq_tensor_set_typed_f(keep(q), t, &v, 1, err));
-    return oq_qo_add_init(q, t, err);
-}
-
-/* Parameters computed by plain operators, for opset 10, which has no DynamicQuantizeLinear. */
-static onq_code decomposed(oq_qoper *q, oq_qo_value *v, onq_error *err) {
-    const oq_str none = {0}, range = OQ_S("fixed_quantization_range_uint8"),
-                 zero = OQ_S("fixed_zero");
-    emitter e = {q, v->name, err, ONQ_OK};
-    const oq_str lo = step(&e, "ReduceMin", "_ReduceMin", v->name, none, NULL, "keepdims", 0);
-    const oq_str hi = step(&e, "ReduceMax", "_ReduceMax", v->name, none, NULL, "keepdims", 0);
-    OQ_TRY(e.rc);
-    OQ_TRY(add_scalar(q, range, 255.0, err));
-    OQ_TRY(add_scalar(q, zero, 0.0, err));
-    const oq_str width = step(&e, "Sub", "_scale_Sub", hi, lo, NULL, NULL, 0);
-    step(&e, "Div", "_scale_Div", width, range, &v->scale, NULL, 0);
-    const oq_str below = step(&e, "Sub", "_zero_point_Sub", zero, lo, NULL, NULL, 0);
-    const oq_str steps = step(&e, "Div", "_zero_point_Div", below, v->scale, NULL, NULL, 0);
-    const oq_str whole = step(&e, "Floor", "_zero_point_Floor", steps, none, NULL, NULL, 0);
-    step(&e, "Cast", "_zero_point_Cast", whole, none, &v->zero, "to", OQ_UINT8);
-    return e.rc;
-}
-
 /* An activation is quantized by a new node. */
 static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out, onq_error *err) {
     oq_arena *a = keep(q);
     OQ_TRY(new_value(q, name, "_quantized", out, err));
     oq_qo_value *v = *out;
     const bool known = oq_qo_is_static(q) || oq_qo_has_params(q, name);
-    const bool fused = !known && q->sh->opset > 10;
     if (known) {
         OQ_TRY(activation_params(q, v, err));
         OQ_TRY(add_params(q, v, err));
@@ -442,15 +382,13 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
         v->zero = oq_qname_tensor(&q->sh->names, name, "_zero_point");
         if (v->scale.p == NULL || v->zero.p == NULL)
             return oq_fail_nomem(err);
-        if (!fused)
-            OQ_TRY(decomposed(q, v, err));
     }
     const oq_str node_name = oq_qname_node(&q->sh->names, name, "_QuantizeLinear");
     if (node_name.p == NULL)
         return oq_fail_nomem(err);
     const oq_str in[3] = {name, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};
-    oq_node *n = fused ? oq_node_make(a, "DynamicQuantizeLinear", node_name, in, 1, made, 3)
-                       : oq_node_make(a, "QuantizeLinear", node_name, in, 3, made, 1);
+    oq_node *n = known ? oq_node_make(a, "QuantizeLinear", node_name, in, 3, made, 1)
+                       : oq_node_make(a, "DynamicQuantizeLinear", node_name, in, 1, made, 3);
     return oq_qo_emit(q, n, err);
 }
 
@@ -519,27 +457,23 @@ onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, on
 
 /* ---- integer operators */
 
-static oq_str cat(oq_qoper *q, oq_str x, const char *y) {
-    return oq_str_cat(keep(q), x, oq_str_of(y));
-}
-
-/* The product of the two scales, made once for nodes without a name. */
-static onq_code scales_product(oq_qoper *q, const oq_node *made, const oq_qo_value *in,
-                               const oq_qo_value *weight, oq_str *out, onq_error *err) {
-    oq_str name = made->name.n != 0
-                      ? cat(q, made->name, "_scales_mul")
-                      : oq_str_format(keep(q), "%.*s_%.*s_mul", (int)in->scale.n, in->scale.p,
-                                      (int)weight->scale.n, weight->scale.p);
-    if (name.p == NULL)
-        return oq_fail_nomem(err);
-    const oq_node *there = oq_qo_find_node(q, name);
-    if (there != NULL && oq_map_has(&q->made, there->output.v[0])) {
-        *out = there->output.v[0];
+/* The product of two scales. Nodes without a name share it. */
+onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str scales[2], oq_str *out,
+                              onq_error *err) {
+    const bool shared = made->name.n == 0;
+    const oq_str pair = oq_str_format(keep(q), "%.*s_%.*s", OQ_STR(scales[0]), OQ_STR(scales[1]));
+    const uint32_t there = oq_map_find(&q->products, pair);
+    if (shared && there != OQ_MAP_NONE) {
+        *out = q->all_products.v[there];
         return ONQ_OK;
     }
-    const oq_str scales[2] = {in->scale, weight->scale};
-    *out = oq_qname_tensor(&q->sh->names, name, ":0");
-    if (out->p == NULL)
+    const oq_str name = shared ? oq_qname_node(&q->sh->names, pair, "_mul")
+                               : oq_qname_node(&q->sh->names, made->name, "_scales_mul");
+    *out = name.p != NULL ? oq_qname_tensor(&q->sh->names, name, ":0") : (oq_str){0};
+    if (pair.p == NULL || out->p == NULL)
+        return oq_fail_nomem(err);
+    if (shared && (!OQ_PUSH(q->arena, &q->all_products, *out) ||
+                   !oq_map_put(&q->products, pair, (uint32_t)(q->all_products.n - 1))))
         return oq_fail_nomem(err);
     return oq_qo_emit(q, oq_node_make(keep(q), "Mul", name, scales, 2, out, 1), err);
 }
@@ -565,14 +499,16 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
     if (!oq_node_add_output(a, made, sums))
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_emit(q, made, err));
-    oq_node *cast = oq_node_make(a, "Cast", cat(q, sums, "_cast"), &sums, 1, &real, 1);
+    const oq_str cast_name = oq_qname_node(&q->sh->names, sums, "_cast");
+    oq_node *cast = oq_node_make(a, "Cast", cast_name, &sums, 1, &real, 1);
     if (cast == NULL || !oq_attr_set_int(a, cast, OQ_S("to"), type))
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_emit(q, cast, err));
+    const oq_str scales[2] = {in->scale, weight->scale};
     oq_str scale = {0};
-    OQ_TRY(scales_product(q, made, in, weight, &scale, err));
+    OQ_TRY(oq_qo_scales_product(q, made, scales, &scale, err));
     const oq_str factors[2] = {real, scale};
-    const oq_str name = made->name.n != 0 ? cat(q, made->name, "_output_scale_mul") : (oq_str){0};
+    const oq_str name = oq_qname_node_of(&q->sh->names, made, "_output_scale_mul");
     return oq_qo_emit(q, oq_node_make(a, "Mul", name, factors, 2, &result, 1), err);
 }
 
