@@ -1,0 +1,130 @@
+"""test_sides_dynamic.py - what docs/DIFFERENCES.md says of dynamic quantization, both sides in numbers."""
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import compare
+import sides
+from sides import array, feeds, info, model
+
+node = helper.make_node
+IMAGE, MAPS = (1, 3, 8, 8), (1, 4, 6, 6)
+MICROSOFT = "com.microsoft"
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+def op_types(path):
+    return [n.op_type for n in onnx.load(path).graph.node]
+
+
+@pytest.mark.difference("Gemm in dynamic quantization")
+def test_gemm_excluded(tmp_path, rng):
+    m = model([node("Gemm", ["x", "w", "b"], ["y"], "gemm")],
+              [array("w", rng.normal(size=(8, 6))), array("b", rng.normal(size=6))], (4, 8), (4, 6))
+    both = sides.dynamic(tmp_path, m, feeds(rng, (4, 8)), nodes_to_exclude=["gemm"]).expect((35, 60), np.inf)
+    assert "MatMulInteger" in op_types(both.reference.path) and op_types(both.onq.path) == ["Gemm"]
+
+
+@pytest.mark.difference("Gemm in dynamic quantization")
+def test_gemm_shared(tmp_path, rng):
+    m = model([node("Gemm", ["x", "w"], ["t"], "first", transB=1), node("Gemm", ["t", "w"], ["y"], "second", transB=1)],
+              [array("w", rng.normal(size=(8, 8)))], (4, 8), (4, 8))
+    sides.dynamic(tmp_path, m, feeds(rng, (4, 8))).expect(5, 36)
+
+
+@pytest.mark.difference("Weights of Conv in Constant nodes, dynamic")
+def test_conv_constant(tmp_path, rng):
+    constant = node("Constant", [], ["w"], "k", value=array("", rng.normal(size=(4, 3, 3, 3))))
+    m = model([constant, node("Conv", ["x", "w", "b"], ["y"], "conv")], [array("b", rng.normal(size=4))], IMAGE, MAPS)
+    sides.dynamic(tmp_path, m, feeds(rng, IMAGE)).expect("raises: Expected w to be an initializer", 36)
+    m = model([constant, node("Conv", ["x", "w"], ["y"], "conv")], [], IMAGE, MAPS)
+    both = sides.dynamic(tmp_path, m, feeds(rng, IMAGE)).expect((36, 99), 36)
+    assert compare.differences(both.reference.path, both.onq.path) == []
+
+
+@pytest.mark.difference("Weights of Conv in Constant nodes, dynamic")
+def test_conv_outer_weight(tmp_path, rng):
+    """A Conv with a bias in a branch, its weight in the graph around."""
+    def branch(k):
+        return helper.make_graph([node("Conv", ["x", "w", "b"], [f"o{k}"], f"conv{k}")], f"branch{k}", [], [info(f"o{k}", MAPS)])
+
+    m = model([node("ReduceSum", ["x"], ["s"], "sum", keepdims=0), node("Greater", ["s", "zero"], ["cond"], "greater"),
+               node("If", ["cond"], ["y"], "if", then_branch=branch(0), else_branch=branch(1))],
+              [array("w", rng.normal(size=(4, 3, 3, 3))), array("b", rng.normal(size=4)), array("zero", 0)], IMAGE, MAPS)
+    sides.dynamic(tmp_path, m, feeds(rng, IMAGE), extra={"EnableSubgraph": True}).expect(
+        "raises: Expected w to be an initializer", 36)
+
+
+@pytest.mark.difference("Biases with an empty name, dynamic")
+@pytest.mark.parametrize("op, weight, x, y", [("Conv", (4, 3, 3, 3), IMAGE, MAPS), ("Gemm", (8, 6), (4, 8), (4, 6))])
+def test_no_bias(tmp_path, rng, op, weight, x, y):
+    m = model([node(op, ["x", "w", ""], ["y"], "node")], [array("w", rng.normal(size=weight))], x, y)
+    sides.dynamic(tmp_path, m, feeds(rng, x), op_types=[op, "MatMul"]).expect("does not load", 36)
+
+
+@pytest.mark.difference("Types that onnx does not find, dynamic")
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_unknown_types(tmp_path, rng, op):
+    m = model([node("Gelu", ["x"], ["g"], "gelu", domain=MICROSOFT), node(op, ["g", "w"], ["t"], "first"),
+               node("Relu", ["t"], ["r"], "relu"), node(op, ["r", "v"], ["y"], "second")],
+              [array("w", rng.normal(size=(8, 6))), array("v", rng.normal(size=(6, 6)))], (4, 8), (4, 6), domains=[MICROSOFT])
+    samples = feeds(rng, (4, 8))
+    sides.dynamic(tmp_path, m, samples).expect("raises: Unable to find data type", 36)
+    both = sides.dynamic(tmp_path, m, samples, extra={"DefaultTensorType": 1}).expect((36, 99), 36)
+    assert compare.differences(both.reference.path, both.onq.path) == []
+
+
+@pytest.mark.difference("GRU and RNN, dynamic")
+@pytest.mark.parametrize("op, gates", [("GRU", 3), ("RNN", 1)])
+def test_recurrent(tmp_path, rng, op, gates):
+    m = model([node(op, ["x", "w", "r"], ["y"], "node", hidden_size=5)],
+              [array("w", rng.normal(size=(1, 5 * gates, 6))), array("r", rng.normal(size=(1, 5 * gates, 5)))],
+              (7, 1, 6), (7, 1, 1, 5))
+    both = sides.dynamic(tmp_path, m, feeds(rng, (7, 1, 6)), op_types=[op]).expect((np.inf, np.inf), 30)
+    assert op_types(both.reference.path) == [op]
+    assert op_types(both.onq.path) == ["DequantizeLinear", "DequantizeLinear", op]
+
+
+@pytest.mark.difference("Attention with an attention bias")
+def test_attention_bias(tmp_path, rng):
+    m = model([node("Attention", ["x", "w", "b", "", "", "ab"], ["y"], "attention", domain=MICROSOFT, num_heads=2)],
+              [array("w", rng.normal(size=(8, 24))), array("b", rng.normal(size=24)),
+               array("ab", rng.normal(size=(1, 2, 4, 4)) * 3)], (1, 4, 8), (1, 4, 8), domains=[MICROSOFT])
+    both = sides.dynamic(tmp_path, m, feeds(rng, (1, 4, 8)), op_types=["Attention"]).expect(15, np.inf)
+    assert op_types(both.reference.path)[-1] == "QAttention" and op_types(both.onq.path) == ["Attention"]
+
+
+@pytest.mark.difference("LSTM with layout 1")
+def test_layout(tmp_path, rng):
+    """The runtime's LSTM takes layout 0 only, so there is nothing to compare with."""
+    m = model([node("LSTM", ["x", "w", "r"], ["y"], "lstm", hidden_size=5, layout=1)],
+              [array("w", rng.normal(size=(1, 20, 6))), array("r", rng.normal(size=(1, 20, 5)))], (1, 7, 6), (1, 7, 1, 5))
+    with pytest.raises(Exception, match="layout"):
+        sides.dynamic(tmp_path, m, feeds(rng, (1, 7, 6)), op_types=["LSTM"])
+    assert op_types(tmp_path / "reference.onnx") == ["DynamicQuantizeLSTM"]
+    assert op_types(tmp_path / "onq.onnx") == ["LSTM"]
+
+
+@pytest.mark.difference("Weights of LSTM")
+@pytest.mark.parametrize("per_channel, symmetric, reference", [(False, True, 10), (False, False, 10), (True, True, "does not run"),
+                                                               (True, False, "does not run")])
+def test_lstm_shared(tmp_path, rng, per_channel, symmetric, reference):
+    m = model([node("LSTM", ["x", "w", "r"], ["h"], "first", hidden_size=6), node("Squeeze", ["h", "one"], ["s"], "squeeze"),
+               node("LSTM", ["s", "w", "r"], ["y"], "second", hidden_size=6)],
+              [array("w", rng.normal(size=(1, 24, 6))), array("r", rng.normal(size=(1, 24, 6))), array("one", [1], np.int64)],
+              (7, 1, 6), (7, 1, 1, 6))
+    sides.dynamic(tmp_path, m, feeds(rng, (7, 1, 6)), op_types=["LSTM"], per_channel=per_channel,
+                  extra={"WeightSymmetric": symmetric}).expect(reference, 25)
+
+
+@pytest.mark.difference("Weights of LSTM")
+def test_lstm_asymmetric(tmp_path, rng):
+    m = model([node("LSTM", ["x", "w", "r"], ["y"], "lstm", hidden_size=5)],
+              [array("w", rng.normal(size=(1, 20, 6))), array("r", rng.normal(size=(1, 20, 5)))], (7, 1, 6), (7, 1, 1, 5))
+    sides.dynamic(tmp_path, m, feeds(rng, (7, 1, 6)), op_types=["LSTM"], per_channel=True,
+                  extra={"WeightSymmetric": False}).expect("does not run: zero point must be", 30)
