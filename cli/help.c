@@ -153,7 +153,7 @@ static void paragraphs(FILE *f, const char *text) {
 }
 
 static void help_option(FILE *f, const onq_option_info *o) {
-    char head[160], notes[600], text[1600];
+    char head[160], notes[600], text[2400];
     option_head(o, head, sizeof head);
     option_notes(o, notes, sizeof notes);
     snprintf(text, sizeof text, "%s%s", o->help, notes);

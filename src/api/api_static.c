@@ -119,6 +119,12 @@ static bool is_not_8bit(oq_dtype type) {
     return type != OQ_INT8 && type != OQ_UINT8;
 }
 
+/* Where overrides come from, for messages. */
+static const char *overrides_name(const run *r) {
+    const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
+    return path != NULL ? oq_overrides_name(path) : "overrides of the preset";
+}
+
 static onq_code check_types(const run *r, onq_error *err) {
     const oq_qconfig *c = &r->config;
     const bool act8 = c->activation_type == OQ_FLOAT8E4M3FN;
@@ -150,14 +156,13 @@ static onq_code check_types(const run *r, onq_error *err) {
             err, ONQ_E_CONFIG,
             "%s: --quant_format qoperator takes 8-bit integers only, and a quant_type is "
             "none (qdq takes other types)",
-            oq_opt_str(r->job->opts, "tensor_quant_overrides"));
+            overrides_name(r));
     for (size_t i = 0; i < r->overrides.all.n && !c->per_channel; i++)
         if (oq_override_is_channel(r->overrides.all.v[i]))
             return oq_fail(err, ONQ_E_CONFIG,
                            "%s: tensor '%.*s': overrides per channel need --per_channel in "
                            "--quant_format qoperator (qdq takes them as they are)",
-                           oq_opt_str(r->job->opts, "tensor_quant_overrides"),
-                           OQ_STR(r->overrides.all.v[i]->name));
+                           overrides_name(r), OQ_STR(r->overrides.all.v[i]->name));
     if (c->block_size > 0)
         return oq_fail(err, ONQ_E_OPTION, "--block_size is for --quant_format qdq only");
     return ONQ_OK;
@@ -288,9 +293,8 @@ static oq_override_model override_model(run *r) {
 
 static onq_code check_overrides(run *r, onq_error *err) {
     const oq_override_model model = override_model(r);
-    const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
     const onq_code rc = oq_overrides_check(&r->overrides, &model, err);
-    return rc == ONQ_OK || path == NULL ? rc : oq_error_in(err, rc, "%s", path);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", overrides_name(r));
 }
 
 /* Where a preset has another default than the command line, and nothing was said. */

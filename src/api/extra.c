@@ -6,6 +6,8 @@
  */
 #include "api/command.h"
 #include "api/options.h"
+#include "base/json.h"
+#include "base/literal.h"
 
 #include <stdio.h>
 
@@ -15,8 +17,8 @@ typedef struct extra_row {
 } extra_row;
 
 static const extra_row extras[] = {
-#define OQ_EXTRA(key, TYPE, choices, option)                                                       \
-    {{key, "", 0, ONQ_OPT_##TYPE, "", choices, "", ""}, option},
+#define OQ_EXTRA(key, TYPE, choices, form, option)                                                 \
+    {{key, "", 0, ONQ_OPT_##TYPE, "", choices, form, ""}, option},
 #include "api/extra.def"
 #undef OQ_EXTRA
 };
@@ -40,6 +42,88 @@ static onq_code fail_key(const char *key, onq_error *err) {
     return oq_fail(err, ONQ_E_OPTION, "--extra: unknown key '%.100s'%s", key, hint);
 }
 
+/* ---- values as JSON or as Python writes them */
+
+static onq_code fail_form(const onq_option_info *row, const char *text, const char *why,
+                          onq_error *err) {
+    const char *literal = row->type == ONQ_OPT_PATH ? "{\"tensor\": [{...}]}"
+                          : strchr(row->word, ':')  ? "{\"MatMul\": 1, \"Gemm\": 0}"
+                                                    : "[\"Conv\", \"MatMul\"]";
+    return oq_fail(err, ONQ_E_OPTION, "%s: '%.100s' cannot be read: %s (wanted: %s or %s)",
+                   row->name, text, why, row->word, literal);
+}
+
+/* One item of a list: a text, or the number behind a key of a dictionary. */
+static bool push_item(onq_options *o, const char *key, const json_t *item, oq_opt_value *v,
+                      bool *fits) {
+    *fits = key == NULL ? json_is_string(item) : json_is_integer(item);
+    if (!*fits)
+        return true;
+    const oq_str text =
+        key == NULL ? oq_str_format(&o->arena, "%s", json_string_value(item))
+                    : oq_str_format(&o->arena, "%s:%lld", key, (long long)json_integer_value(item));
+    return text.p != NULL && OQ_PUSH(&o->arena, &v->list, text);
+}
+
+static onq_code take_list(onq_options *o, const onq_option_info *row, const char *text,
+                          json_t *root, oq_opt_value *v, onq_error *err) {
+    bool fits = true, room = true;
+    const char *key = NULL;
+    json_t *item = NULL;
+    size_t i = 0;
+    if (strchr(row->word, ':') != NULL)
+        fits = json_is_object(root);
+    else if (json_is_string(root))
+        room = push_item(o, NULL, root, v, &fits);
+    else
+        fits = json_is_array(root);
+    json_array_foreach(root, i, item) {
+        if (room && fits)
+            room = push_item(o, NULL, item, v, &fits);
+    }
+    json_object_foreach(root, key, item) {
+        if (room && fits)
+            room = push_item(o, key, item, v, &fits);
+    }
+    if (!room)
+        return oq_fail_nomem(err);
+    return fits ? ONQ_OK : fail_form(row, text, "items of another kind", err);
+}
+
+/* A list, or the text of overrides, which the job reads. */
+static onq_code parse_literal(onq_options *o, const onq_option_info *row, const char *text,
+                              oq_opt_value *v, onq_error *err) {
+    oq_buf json;
+    json_t *root = NULL;
+    onq_error why = ONQ_ERROR_INIT;
+    oq_buf_init(&json, &o->env->alloc);
+    onq_code rc = oq_literal_json(&json, oq_str_of(text), &why);
+    if (rc == ONQ_OK)
+        rc = oq_json_parse("", (oq_str){json.p, json.n}, &root, &why);
+    if (rc == ONQ_E_CONFIG)
+        rc = fail_form(row, text, why.text, err);
+    else if (rc != ONQ_OK && err != NULL)
+        *err = why;
+    if (rc == ONQ_OK && row->type == ONQ_OPT_LIST) {
+        rc = take_list(o, row, text, root, v, err);
+    } else if (rc == ONQ_OK) {
+        v->text = oq_str_copy(&o->arena, (oq_str){json.p, json.n + 1});
+        v->text.n = json.n;
+        rc = v->text.p != NULL ? ONQ_OK : oq_fail_nomem(err);
+    }
+    json_decref(root);
+    oq_buf_release(&json);
+    v->is_set = rc == ONQ_OK;
+    return rc;
+}
+
+static bool is_literal(const onq_option_info *row, const char *text) {
+    text += strspn(text, " \t\n");
+    if (row->type == ONQ_OPT_PATH)
+        return text[0] == '{';
+    return row->type == ONQ_OPT_LIST && text[0] != '\0' && strchr("[({'\"", text[0]) != NULL;
+}
+
 /* Parses into *v as if it were set for the first time; `none` is the reference's None. */
 static onq_code parse(onq_options *o, const onq_option_info *row, const char *text, oq_opt_value *v,
                       onq_error *err) {
@@ -48,6 +132,8 @@ static onq_code parse(onq_options *o, const onq_option_info *row, const char *te
         v->is_none = true;
         return ONQ_OK;
     }
+    if (is_literal(row, text))
+        return parse_literal(o, row, text, v, err);
     OQ_TRY(oq_opt_parse(&o->arena, row, text, v, err));
     v->is_set = true;
     return ONQ_OK;

@@ -74,9 +74,14 @@ static const onq_option_info select_rows[] = {
 };
 const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 
+static const char extra_help[] =
+    "Set a key of the reference's extra_options by its own name; wins over the named option. Keys: "
+#define OQ_EXTRA(key, TYPE, choices, form, option) key "=" form ", "
+#include "api/extra.def"
+#undef OQ_EXTRA
+    "each also as JSON or Python writes it: True, None, [\"Conv\"], {\"Gemm\": 0}.";
+
 static const onq_option_info extra[] = {
-    OQ_PAIRS(
-        "extra", 0, "extra_options", "KEY=VALUE",
-        "Set a key of the reference's extra_options by its own name; wins over the named option."),
+    OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE", extra_help),
 };
 const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);

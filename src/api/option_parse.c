@@ -187,6 +187,21 @@ static onq_code fail_choice(const onq_option_info *row, const char *text, onq_er
                    hint);
 }
 
+/* The reference's own spelling: what stands behind QuantType. and the like. */
+static const char *without_class(const char *text) {
+    static const char *const classes[] = {"QuantType", "QuantFormat", "CalibrationMethod",
+                                          "QuantizationMode"};
+    const char *dot = strrchr(text, '.');
+    for (size_t i = 0; dot != NULL && i < OQ_COUNT(classes); i++) {
+        const oq_str class = {text, (size_t)(dot - text)};
+        const oq_str wanted = oq_str_of(classes[i]);
+        if (oq_str_ends(class, wanted) &&
+            (class.n == wanted.n || class.p[class.n - wanted.n - 1] == '.'))
+            return dot + 1;
+    }
+    return text;
+}
+
 static onq_code parse_enum(oq_arena *a, const onq_option_info *row, const char *text,
                            oq_opt_value *v, onq_error *err) {
     oq_str rest = oq_str_of(row->choices), choice;
@@ -195,7 +210,7 @@ static onq_code parse_enum(oq_arena *a, const onq_option_info *row, const char *
         while (next_part(&choice, ',', &spelling)) {
             if (first.p == NULL)
                 first = spelling;
-            if (oq_opt_same(spelling, oq_str_of(text))) {
+            if (oq_opt_same(spelling, oq_str_of(without_class(text)))) {
                 onq_code rc = ONQ_OK;
                 v->text = copy_text(a, first, err, &rc);
                 v->i = i;

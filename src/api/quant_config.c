@@ -71,15 +71,17 @@ static onq_code take_axes(const onq_options *o, oq_qconfig *c, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A number of onnx.TensorProto, or a name: 1, FLOAT, float16. */
+/* A number of onnx.TensorProto, or a name: 1, FLOAT, float16, onnx.TensorProto.FLOAT. */
 static onq_code take_tensor_type(const onq_options *o, oq_qconfig *c, onq_error *err) {
     const oq_opt_value *v = oq_extra_find(o, "DefaultTensorType");
     int64_t n = 0;
     if (v == NULL || !v->is_set || oq_opt_same(v->text, OQ_S("none")))
         return ONQ_OK;
-    if (!oq_str_to_i64(v->text, &n)) {
+    const char *dot = strstr(v->text.p, "TensorProto.");
+    const oq_str name = dot != NULL ? oq_str_of(dot + strlen("TensorProto.")) : v->text;
+    if (!oq_str_to_i64(name, &n)) {
         for (int64_t i = 1; i < OQ_DTYPE_COUNT && n == 0; i++)
-            if (oq_dtype_find(i) != NULL && oq_opt_same(v->text, oq_str_of(oq_dtype_find(i)->name)))
+            if (oq_dtype_find(i) != NULL && oq_opt_same(name, oq_str_of(oq_dtype_find(i)->name)))
                 n = i;
     }
     if (oq_dtype_find(n) == NULL)

@@ -45,9 +45,12 @@ typedef struct oq_overrides {
 } oq_overrides;
 
 void oq_overrides_init(oq_overrides *o, oq_arena *arena);
-/* Reads the file; ONQ_E_CONFIG names tensor and key. */
+/* Reads the file, or the text itself where `path` begins with `{` (JSON, or a Python literal);
+ * ONQ_E_CONFIG names tensor and key. */
 onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const char *path,
                            onq_error *err);
+/* What to call it in messages: the path, or the reference's name of the option. */
+const char *oq_overrides_name(const char *path);
 onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *root, onq_error *err);
 
 /* NULL when there is none for the tensor. */

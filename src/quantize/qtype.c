@@ -33,6 +33,9 @@ static bool same(oq_str s, const char *c) {
 }
 
 bool oq_qtype_parse(oq_str name, oq_dtype *out) {
+    static const char class[] = "QuantType.";
+    if (oq_str_starts(name, oq_str_of(class)))
+        name = (oq_str){name.p + strlen(class), name.n - strlen(class)};
     for (size_t i = 0; i < OQ_COUNT(types); i++) {
         if (same(name, types[i].name) || same(name, types[i].name + 1)) {
             *out = types[i].dtype;

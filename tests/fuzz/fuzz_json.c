@@ -1,8 +1,9 @@
 /*
  * fuzz_json.c — JSON of any kind: read, or refused with a place inside the text; and what was read
- * is written and read again to the same.
+ * is written and read again to the same. Literals of Python likewise.
  */
 #include "base/json.h"
+#include "base/literal.h"
 
 #include <assert.h>
 #include <math.h>
@@ -81,12 +82,28 @@ static bool same(const json_t *a, const json_t *b) {
     return json_equal(a, b);
 }
 
+/* What JSON says, a literal says too; other bytes are read or refused. */
+static void read_literal(oq_str text, const json_t *root) {
+    oq_buf out;
+    json_t *again = NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_buf_init(&out, oq_alloc_default());
+    onq_code rc = oq_literal_json(&out, text, &err);
+    assert(rc == ONQ_OK || err.text[0] != '\0');
+    if (rc == ONQ_OK)
+        rc = oq_json_parse("literal", (oq_str){out.p, out.n}, &again, &err);
+    assert(rc != ONQ_OK || root == NULL || same(root, again));
+    json_decref(again);
+    oq_buf_release(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const oq_str text = {(const char *)data, size};
     onq_error err = ONQ_ERROR_INIT;
     json_t *root = NULL;
     const onq_code rc = oq_json_parse("fuzz", text, &root, &err);
     assert((rc == ONQ_OK) == (root != NULL));
+    read_literal(text, root);
     if (rc != ONQ_OK) {
         assert(err.code == rc && err.text[0] != '\0');
         assert(err.offset >= -1 && err.offset <= (int64_t)size);

@@ -195,6 +195,11 @@ static void choices(void **state) {
     SET("weight_type", "QUInt8");
     assert_int_equal(oq_opt_enum(f->o, "weight_type"), 1);
     assert_string_equal(oq_opt_str(f->o, "weight_type"), "quint8");
+    SET("weight_type", "QuantType.QInt16");
+    assert_string_equal(oq_opt_str(f->o, "weight_type"), "qint16");
+    SET("weight_type", "quantization.QuantType.QInt8");
+    assert_string_equal(oq_opt_str(f->o, "weight_type"), "qint8");
+    REFUSED("weight_type", "Nonsense.QInt8", "is not one of");
     SET("weight_type", "float8e4m3fn");
     assert_string_equal(oq_opt_str(f->o, "weight_type"), "qfloat8e4m3fn");
     REFUSED("weight_type", "qint9", "'qint9' is not one of qint8, quint8, qint16, quint16");
@@ -311,6 +316,32 @@ static void extra_keys_without_an_option(void **state) {
     assert_true(oq_extra_flag(f->o, "extra.Sigmoid.nnapi", false));
     SET("extra", "DefaultTensorType=none"); /* a text may be anything */
     assert_string_equal(oq_extra_find(f->o, "DefaultTensorType")->text.p, "none");
+}
+
+static void extra_takes_json_and_python(void **state) {
+    fixture *f = *state;
+    SET("extra", "QDQOpTypePerChannelSupportToAxis={\"MatMul\": 1, 'Gemm': 0}");
+    assert_list(f->o, "op_per_channel_axis", "<MatMul:1><Gemm:0>");
+    SET("extra", "QDQOpTypePerChannelSupportToAxis={}");
+    assert_list(f->o, "op_per_channel_axis", "");
+    SET("extra", "OpTypesToExcludeOutputQuantization=[\"Conv\", 'Mat,Mul']");
+    const oq_opt_value *v = oq_extra_find(f->o, "OpTypesToExcludeOutputQuantization");
+    assert_true(v->list.n == 2 && oq_str_is(v->list.v[1], "Mat,Mul"));
+    SET("extra", "OpTypesToExcludeOutputQuantization='Conv'");
+    v = oq_extra_find(f->o, "OpTypesToExcludeOutputQuantization");
+    assert_true(v->list.n == 1 && oq_str_is(v->list.v[0], "Conv"));
+    SET("extra", "TensorQuantOverrides={'x': [{'symmetric': True}]}");
+    assert_string_equal(oq_extra_find(f->o, "TensorQuantOverrides")->text.p,
+                        "{\"x\":[{\"symmetric\":true}]}");
+    SET("extra", "MinimumRealRange=None");
+    assert_true(oq_opt_is_none(f->o, "minimum_real_range"));
+    REFUSED("extra", "OpTypesToExcludeOutputQuantization=[\"Conv\"",
+            "(wanted: Conv,MatMul or [\"Conv\", \"MatMul\"])");
+    REFUSED("extra", "OpTypesToExcludeOutputQuantization=[3]", "items of another kind");
+    REFUSED("extra", "OpTypesToExcludeOutputQuantization={\"Conv\": 1}", "items of another kind");
+    REFUSED("extra", "QDQOpTypePerChannelSupportToAxis={\"Gemm\": \"0\"}",
+            "(wanted: MatMul:1,Gemm:0 or {\"MatMul\": 1, \"Gemm\": 0})");
+    REFUSED("extra", "TensorQuantOverrides={\"x\"", "(wanted: FILE.json or {\"tensor\": [{...}]})");
 }
 
 static void extra_refuses(void **state) {
@@ -470,6 +501,7 @@ int main(void) {
         TEST(extra_sets_the_named_option_and_wins),
         TEST(extra_inverts),
         TEST(extra_keys_without_an_option),
+        TEST(extra_takes_json_and_python),
         TEST(extra_refuses),
         TEST(running_checks_first),
         TEST(unused_extra_keys_are_told),
