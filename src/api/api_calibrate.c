@@ -208,6 +208,23 @@ static void show_json(oq_job *job, const oq_ranges *r) {
     oq_jw_end_object(w);
 }
 
+/* The quantizer leaves such tensors float; who only calibrates hears of them here. */
+static void warn_of_infinite(const oq_job *job, const oq_ranges *r) {
+    const oq_range *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < r->all.n; i++) {
+        if (!oq_range_is_infinite(r->all.v[i]))
+            continue;
+        first = first != NULL ? first : r->all.v[i];
+        n++;
+    }
+    if (n > 0)
+        oq_warn(job->env,
+                "%zu tensor%s an infinity (the first: '%.*s'): the range is infinite, and "
+                "the tensor stays float when the model is quantized",
+                n, n == 1 ? " holds" : "s hold", OQ_STR(first->name));
+}
+
 /* Cache and tables together, or none of them. */
 static onq_code write_result(oq_job *job, const oq_ranges *r, onq_error *err) {
     const char *cache = oq_opt_str(job->opts, "output"), *table = oq_opt_str(job->opts, "table");
@@ -301,6 +318,7 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
         OQ_GO(run_model(job, &ranges, err));
     if (!oq_opt_is_set(job->opts, "shard")) {
         OQ_GO(write_result(job, &ranges, err));
+        warn_of_infinite(job, &ranges);
         show_text(job, &ranges);
         show_json(job, &ranges);
     }

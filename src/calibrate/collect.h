@@ -49,7 +49,8 @@ typedef struct oq_tstat {
     oq_extent extent;                /* of the chunk */
     float min, max;                  /* of all chunks so far; 0 when nothing finite was seen */
     bool min_bare, max_bare;         /* something finite was seen in the chunk that gave it */
-    uint64_t n_values, n_nan, n_inf; /* of all chunks so far */
+    uint64_t n_values, n_nan; /* of all chunks so far */
+    uint64_t n_low_inf, n_high_inf;
     float threshold; /* half the width of hist, without the widening of an empty range */
     bool has_hist;
     oq_hist hist; /* all chunks so far */
@@ -99,7 +100,8 @@ onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);
  * layout counted. */
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err);
 
-/* The result. Nonfinite values that were left out are told as warnings. */
+/* The result. A tensor that holds an infinity has an infinite range. NaN that were left out are
+ * told as warnings. */
 onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err);
 
 #endif

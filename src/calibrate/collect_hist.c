@@ -161,7 +161,8 @@ static void join_extent(oq_tstat *t) {
         t->max_bare = !none;
     }
     t->n_nan += e->n_nan;
-    t->n_inf += e->n_inf;
+    t->n_low_inf += e->n_low_inf;
+    t->n_high_inf += e->n_high_inf;
     t->n_values += e->count;
     t->extent = OQ_EXTENT_NONE;
 }

@@ -6,6 +6,7 @@
 
 #include "base/pool.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- joining ---- */
@@ -138,10 +139,17 @@ static onq_code solve_task(void *ctx, size_t i, unsigned worker, onq_error *err)
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(c->v[i].name));
 }
 
+/* Histograms are of the finite values. What else there is makes the range infinite, as MinMax has
+ * it: no scale holds a mask of -inf together with the values that it leaves. */
+static void widen(const oq_cal_options *o, const oq_tstat *t, oq_range *r) {
+    const bool both = o->symmetric && t->n_low_inf + t->n_high_inf > 0;
+    if (t->n_low_inf > 0 || both)
+        r->lowest.v[0] = -INFINITY;
+    if (t->n_high_inf > 0 || both)
+        r->highest.v[0] = INFINITY;
+}
+
 static void warn_left_out(const oq_collector *c, const oq_tstat *t) {
-    if (t->n_inf > 0)
-        oq_warn(c->env, "tensor '%.*s': %llu of %llu values are infinite and were left out",
-                OQ_STR(t->name), (unsigned long long)t->n_inf, (unsigned long long)t->n_values);
     if (t->n_nan > 0)
         oq_warn(c->env, "tensor '%.*s': %llu of %llu values are NaN and were left out",
                 OQ_STR(t->name), (unsigned long long)t->n_nan, (unsigned long long)t->n_values);
@@ -200,6 +208,7 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
             continue;
         warn_left_out(c, &c->v[i]);
         OQ_GO(cls->emit(&c->options, &c->v[i], &s.answers[i], &out->arena, r, err));
+        widen(&c->options, &c->v[i], r);
     }
     rc = emit_aliases(c, out, err);
 done:

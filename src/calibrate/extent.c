@@ -182,7 +182,7 @@ static void add_slow(oq_extent *e, const float *v, size_t n) {
         if (isnan(x)) {
             e->n_nan++;
         } else if (isinf(x)) {
-            e->n_inf++;
+            *(x < 0 ? &e->n_low_inf : &e->n_high_inf) += 1;
         } else {
             if (x < e->lo || (x == e->lo && signbit(x)))
                 e->lo = x;
@@ -226,5 +226,6 @@ void oq_extent_merge(oq_extent *e, const oq_extent *o) {
         e->lo_abs = o->lo_abs;
     e->count += o->count;
     e->n_nan += o->n_nan;
-    e->n_inf += o->n_inf;
+    e->n_low_inf += o->n_low_inf;
+    e->n_high_inf += o->n_high_inf;
 }

@@ -24,10 +24,11 @@ typedef struct oq_extent {
     float lo, hi;   /* of the finite values; lo > hi (+inf, -inf) when there are none */
     float lo_abs;   /* least magnitude, +inf when there are none */
     uint64_t count; /* all values */
-    uint64_t n_nan, n_inf;
+    uint64_t n_nan;
+    uint64_t n_low_inf, n_high_inf; /* -inf, +inf */
 } oq_extent;
 
-#define OQ_EXTENT_NONE ((oq_extent){__builtin_inff(), -__builtin_inff(), __builtin_inff(), 0, 0, 0})
+#define OQ_EXTENT_NONE ((oq_extent){__builtin_inff(), -__builtin_inff(), __builtin_inff(), 0, 0, 0, 0})
 
 /* Adds n floats. */
 void oq_extent_add(oq_extent *e, const float *v, size_t n);

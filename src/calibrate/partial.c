@@ -8,7 +8,7 @@
 
 #include <zlib.h>
 
-#define MAGIC "ONQPART1"
+#define MAGIC "ONQPART2"
 #define HEAD  12   /* magic and checksum */
 #define INNER 128u /* in the byte of the scenario */
 
@@ -101,14 +101,16 @@ static void put_hist(oq_buf *b, const oq_tstat *t) {
     put_f32(b, e->lo_abs);
     put_u64(b, e->count);
     put_u64(b, e->n_nan);
-    put_u64(b, e->n_inf);
+    put_u64(b, e->n_low_inf);
+    put_u64(b, e->n_high_inf);
     put_f32(b, t->min);
     put_f32(b, t->max);
     put_u8(b, t->min_bare);
     put_u8(b, t->max_bare);
     put_u64(b, t->n_values);
     put_u64(b, t->n_nan);
-    put_u64(b, t->n_inf);
+    put_u64(b, t->n_low_inf);
+    put_u64(b, t->n_high_inf);
     put_f32(b, t->threshold);
     put_u8(b, t->has_hist);
     if (t->has_hist) {
@@ -324,14 +326,16 @@ static onq_code get_hist(cursor *r, oq_collector *c, size_t index, onq_error *er
     e->lo_abs = get_f32(r);
     e->count = get_u64(r);
     e->n_nan = get_u64(r);
-    e->n_inf = get_u64(r);
+    e->n_low_inf = get_u64(r);
+    e->n_high_inf = get_u64(r);
     t->min = get_f32(r);
     t->max = get_f32(r);
     t->min_bare = get_bool(r);
     t->max_bare = get_bool(r);
     t->n_values = get_u64(r);
     t->n_nan = get_u64(r);
-    t->n_inf = get_u64(r);
+    t->n_low_inf = get_u64(r);
+    t->n_high_inf = get_u64(r);
     t->threshold = get_f32(r);
     if (r->bad || !good_extent(e) || !__builtin_isfinite(t->threshold) || t->threshold < 0)
         return broken(r, err);

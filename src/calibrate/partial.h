@@ -4,7 +4,7 @@
  * Little-endian, no padding. Every count is compared with the bytes that are left before it is
  * used.
  *
- *    0  "ONQPART1"
+ *    0  "ONQPART2"
  *    8  u32 CRC-32 of everything from byte 12 on
  *   12  meta: u8 stage, u64 share, n_shares, total, base, next, model_size, u32 model_crc
  *       options: u8 method, symmetric, moving_average, per_channel, scenario (+ 128: inner); f64
@@ -14,8 +14,10 @@
  *           (nothing more when it is an alias)
  *           MinMax: u32 channels, f32 lo[], f32 hi[], u64 lo_at[], u64 hi_at[]  (when seen)
  *                   u32 rows; for each u64 number, f32[2 x channels]
- *           others: f32 lo, hi, lo_abs, u64 count, n_nan, n_inf                 the chunk's extent
- *                   f32 min, max, u8 min_bare, max_bare, u64 n_values, n_nan, n_inf, f32 threshold
+ *           others: f32 lo, hi, lo_abs, u64 count, n_nan, n_low_inf, n_high_inf
+ *                                                                        the chunk's extent
+ *                   f32 min, max, u8 min_bare, max_bare, u64 n_values, n_nan, n_low_inf,
+ *                   n_high_inf, f32 threshold
  *                   u8 has_hist; f32 edges[], u64 counts[] behind a u32 number of bins
  *                   u8 has_next; u64 counts[] behind a u32 number of bins       (from the extent)
  *

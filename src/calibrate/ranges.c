@@ -3,6 +3,7 @@
  */
 #include "calibrate/ranges.h"
 
+#include <math.h>
 #include <strings.h>
 
 static const char *const method_names[OQ_CAL_METHODS] = {"MinMax", "Entropy", "Percentile",
@@ -100,4 +101,15 @@ bool oq_range_pair(const oq_range *r, double *lowest, double *highest) {
     *lowest = r->lowest.v[0];
     *highest = r->highest.v[0];
     return true;
+}
+
+static bool has_infinity(const oq_num *x) {
+    for (size_t i = 0; oq_num_has(x) && x->v != NULL && i < x->n; i++)
+        if (isinf(x->v[i]))
+            return true;
+    return false;
+}
+
+bool oq_range_is_infinite(const oq_range *r) {
+    return has_infinity(&r->lowest) || has_infinity(&r->highest);
 }

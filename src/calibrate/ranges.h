@@ -92,6 +92,9 @@ bool oq_num_make_one(oq_arena *a, oq_num *x, oq_dtype type, bool bare, double v)
 /* The range as two doubles; false when an attribute is absent or has not exactly one element. */
 bool oq_range_pair(const oq_range *r, double *lowest, double *highest);
 
+/* Has it an infinite end (of any channel)? Such a tensor has no scale. */
+bool oq_range_is_infinite(const oq_range *r);
+
 /* Reads a cache. Unlike the reference it says what is wrong, and where. r is initialised by the
  * call (release it after success). */
 onq_code oq_ranges_load(oq_ranges *r, const onq_env *env, const char *path, onq_error *err);

@@ -62,12 +62,8 @@ static bool is_given(const oq_override *o) {
     return oq_override_has_params(o) || (o != NULL && o->has_rmin && o->has_rmax);
 }
 
-static bool is_infinite(const oq_num *x) {
-    return oq_num_has(x) && x->n == 1 && x->v != NULL && isinf(x->v[0]);
-}
-
 bool oq_act_is_infinite(const oq_range *r, const oq_override *o) {
-    return r != NULL && !is_given(o) && (is_infinite(&r->lowest) || is_infinite(&r->highest));
+    return r != NULL && !is_given(o) && oq_range_is_infinite(r);
 }
 
 onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,

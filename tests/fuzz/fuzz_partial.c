@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (p == NULL)
         return 0;
     memcpy(p, data, size);
-    memcpy(p, "ONQPART1", 8);
+    memcpy(p, "ONQPART2", 8);
     const uint32_t crc = (uint32_t)crc32_z(crc32_z(0, NULL, 0), p + 12, size - 12);
     memcpy(p + 8, &crc, sizeof crc);
     onq_env *env = onq_env_new(NULL);

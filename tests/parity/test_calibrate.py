@@ -302,7 +302,8 @@ def test_infinite_minmax(chain, tmp_path):
 @pytest.mark.parametrize("case", [c for c in ODD_CASES if c[0] != "minmax"], ids=name_of)
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_nonfinite_histogram_differs(case, bad, chain, tmp_path):
-    """The reference fails on infinities (and symmetric percentile on NaN). onq leaves such values out."""
+    """The reference fails on infinities (and symmetric percentile on NaN). onq counts the finite values; an
+    infinity makes the range infinite, as with MinMax."""
     samples = draws(np.random.default_rng(7), (1, 3, 50), 2)
     samples[0]["x"][0, 0, 3] = bad
     if not np.isnan(bad) or case == ("percentile", {}):
@@ -313,9 +314,26 @@ def test_nonfinite_histogram_differs(case, bad, chain, tmp_path):
     flat = np.concatenate([s["x"].ravel() for s in samples])
     flat = flat[np.isfinite(flat)]
     want = collected(case, {"x": flat, "a": flat, "y": -flat})
+    symmetric = case == ("percentile", {})
+    for name, sign in (("x", 1), ("a", 1), ("y", -1)) if np.isinf(bad) else ():
+        for key, end in (("lowest", -np.inf), ("highest", np.inf)):
+            got_end = got["data"][name].pop(key)
+            want_end = want["data"][name].pop(key)
+            if symmetric or bad * sign == end:
+                assert value_of(got_end) == end
+            else:
+                assert value_of(got_end) == value_of(want_end)
     assert differences(want["data"], got["data"]) == []
     r = onq("calibrate", "-i", chain, "-o", tmp_path / "x.json", "--data", tmp_path / "data", "--method", case[0])
-    assert "tensor 'x': 1 of 300 values" in r.stderr and "left out" in r.stderr
+    if np.isnan(bad):
+        assert "tensor 'x': 1 of 300 values are NaN and were left out" in r.stderr
+    else:
+        assert "3 tensors hold an infinity (the first: 'x')" in r.stderr
+
+
+def value_of(number):
+    """A number of a cache, bare or in a numpy.array."""
+    return number["data"] if isinstance(number, dict) else number
 
 
 def collected(case, arrays):

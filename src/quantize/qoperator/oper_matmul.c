@@ -54,7 +54,7 @@ onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, why, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_config(q)->trained ? oq_ql_matmul_integer(q, n, err)
-                                        : oq_qo_keep(q, n, "no range for the output", err);
+                                        : oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
     const bool ms = oq_qo_config(q)->weight_type == OQ_FLOAT8E4M3FN;
     oq_node *made = oq_qo_node_new(q, n, "QLinearMatMul", ms);
     if (made == NULL)
@@ -112,7 +112,7 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_trained_fits(q, n->input.v[1], turned ? 0 : 1))
         return oq_qo_keep(q, n, other_axis, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+        return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
     if (!isfinite(factor) || (has_c && factor == 0.0f))
         return oq_qo_keep(q, n, "alpha and beta leave no scale for its bias", err);
     if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {

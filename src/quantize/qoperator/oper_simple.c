@@ -40,7 +40,7 @@ static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scal
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
         return oq_qo_keep(q, n, NULL, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+        return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
     oq_node *made = oq_qo_node_new(q, n, op, true);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -176,7 +176,7 @@ onq_code oq_ql_where(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_can(q, n, 1, &oq_qo_as_activation) || !oq_qo_can(q, n, 2, &oq_qo_as_activation))
         return oq_qo_keep(q, n, NULL, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "no range for the output", err);
+        return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearWhere", true);
     if (made == NULL)
         return oq_fail_nomem(err);

@@ -229,6 +229,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     oq_model *m = sh->job.model;
     oq_qoper top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
     OQ_TRY(oq_qnames_init(&sh->names, sh->arena, m, err));
+    oq_map_init(&sh->infinite, sh->arena);
     sh->opset = oq_model_opset(m, OQ_S(""));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));

@@ -102,7 +102,8 @@ typedef struct oq_qo_shared {
     OQ_VEC(oq_qo_bias) biases;
     OQ_VEC(oq_qo_pad) pads;
     OQ_VEC(oq_qo_turned) turned;
-    bool needs_ms; /* a com.microsoft node was emitted */
+    oq_map infinite; /* tensors that were told to hold an infinity */
+    bool needs_ms;   /* a com.microsoft node was emitted */
 } oq_qo_shared;
 
 /* One graph. */
@@ -150,6 +151,9 @@ bool oq_qo_is_float(const oq_qoper *q, oq_str name);
 onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err);
 /* Are there static parameters for this activation? */
 bool oq_qo_has_params(const oq_qoper *q, oq_str name);
+/* Why output 0 of the node has none. An infinity is also told as a warning, by the name of the
+ * constant that it comes from or of the output. */
+const char *oq_qo_why_no_params(oq_qoper *q, const oq_node *n);
 
 /* How inputs are quantized. */
 typedef struct oq_qo_how {

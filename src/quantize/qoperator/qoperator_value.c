@@ -89,11 +89,39 @@ bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
     return r != NULL && !oq_act_is_infinite(r, override_of(q, name));
 }
 
-static bool is_infinite(const oq_qoper *q, oq_tensor *t) {
+/* Tells once that the tensor stays float for an infinity. */
+static void tell_infinite(oq_qoper *q, oq_str name) {
+    if (oq_map_has(&q->sh->infinite, name) || !oq_map_put(&q->sh->infinite, name, 0))
+        return;
+    oq_warn(q->sh->job.model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(name));
+}
+
+static bool has_infinite_range(oq_qoper *q, oq_str name) {
+    const oq_ranges *ranges = q->sh->job.ranges;
+    const bool found = ranges != NULL &&
+                       oq_act_is_infinite(oq_ranges_find(ranges, name), override_of(q, name));
+    if (found)
+        tell_infinite(q, name);
+    return found;
+}
+
+static bool is_infinite(oq_qoper *q, oq_tensor *t) {
     bool found = false;
     const onq_code rc =
         oq_const_is_infinite(q->sh->job.model, t, override_of(q, t->name), &found, NULL);
+    if (rc == ONQ_OK && found)
+        tell_infinite(q, t->name);
     return rc == ONQ_OK && found;
+}
+
+const char *oq_qo_why_no_params(oq_qoper *q, const oq_node *n) {
+    for (size_t i = 0; i < n->input.n; i++) {
+        oq_tensor *t = oq_qo_init_in_path(q, n->input.v[i]);
+        if (t != NULL && is_infinite(q, t))
+            return "a constant input holds an infinity";
+    }
+    return has_infinite_range(q, n->output.v[0]) ? "its output holds an infinity"
+                                                 : "no range for the output";
 }
 
 /* The graph, this one or one around it, whose tensor `name` is; NULL: nobody's. */
@@ -133,7 +161,8 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
             q->why = "a constant input holds an infinity";
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
-            q->why = "no range for an input";
+            q->why = has_infinite_range(q, name) ? "an input holds an infinity"
+                                                 : "no range for an input";
         else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16 &&
                  !takes_half(q, n))
             q->why = OQ_WHY_HALF;
@@ -152,13 +181,10 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
 bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot) {
     oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
     const oq_str weight = n->input.v[weight_slot];
-    bool infinite = false;
     q->why = NULL;
-    if (b != NULL)
-        (void)oq_const_is_infinite(q->sh->job.model, b, NULL, &infinite, NULL);
     if (b == NULL || !is_real(b->data_type.v))
         q->why = "its bias is not a float constant";
-    else if (infinite)
+    else if (is_infinite(q, b))
         q->why = "its bias holds an infinity";
     else if (oq_qo_init_in_path(q, weight) == NULL && !oq_qo_has_params(q, weight))
         q->why = "its weight has no scale before the model runs";
@@ -443,7 +469,7 @@ onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, on
     if (good < n_in)
         why = q->why;
     else if (!oq_qo_has_params(q, n->output.v[0]))
-        why = "no range for the output";
+        why = oq_qo_why_no_params(q, n);
     const size_t first = why != NULL && !oq_qo_config(q)->trained ? good : 0;
     for (size_t i = 0; i < first; i++) {
         oq_qo_value *v;
