@@ -15,6 +15,7 @@
 #include "onnx/tidy.h"
 #include "prepare/preprocess.h"
 #include "prepare/smooth.h"
+#include "quantize/extreme.h"
 #include "quantize/finish.h"
 #include "quantize/operators.h"
 #include "quantize/opset.h"
@@ -109,6 +110,7 @@ typedef struct run {
     oq_plan plan;
     int format, preset;
     double seconds_calibration;
+    oq_extremes extremes;
     size_t inner_nodes; /* that would be quantized if inner graphs were */
     oq_quant_result result;
 } run;
@@ -578,6 +580,12 @@ static onq_code quantize(run *r, onq_error *err) {
     return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
 }
 
+static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    run *r = ctx;
+    (void)owner;
+    return oq_extremes_find(&r->extremes, g, &r->ranges, &r->config, &r->overrides, err);
+}
+
 /* A Relu or Clip goes because the range of what it reads ends where its own does. A symmetric range
  * does not; the reference removes them all the same, and the file is as its file. */
 static void warn_of_symmetric(const run *r) {
@@ -658,7 +666,9 @@ static onq_code run_steps(run *r, onq_error *err) {
     if (!r->config.enable_subgraph)
         OQ_TRY(oq_walk_graphs(g, count_inner, r, err));
     OQ_TRY(get_ranges(r, err));
+    OQ_TRY(each_graph(r, find_extremes, r, err));
     OQ_TRY(quantize(r, err));
+    OQ_TRY(oq_extremes_warn(&r->extremes, &r->plan, r->job->env, err));
     warn_of_rest(r);
     warn_of_symmetric(r);
     r->result.external = r->preset != PRESET_NONE && r->result.has_external;
@@ -669,6 +679,7 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     run r = {.job = job};
     r.result = (oq_quant_result){.job = job, .plan = &r.plan, .engine = &r.engine};
     r.result.format = oq_opt_enum(job->opts, "quant_format") == FORMAT_QDQ ? "qdq" : "qoperator";
+    r.extremes.arena = &job->arena;
     oq_plan_init(&r.plan, &job->arena);
     oq_qconfig_init(&r.config, &job->arena);
     const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);

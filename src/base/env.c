@@ -10,7 +10,7 @@
 
 #define TEXT_OF(x)    #x
 #define NUMBER_OF(x)  TEXT_OF(x)
-#define LOG_MOST      1000
+#define LOG_MOST      8000
 #define THREADS_LIMIT 1024
 
 const char *onq_version(void) {

@@ -46,9 +46,9 @@ typedef struct oq_tstat {
     uint64_t *lo_at, *hi_at; /* the last sample with that value: decides the sign of a zero */
     OQ_VEC(oq_row) rows;     /* moving average: one a sample; stride: one a chunk */
     /* histogram methods */
-    oq_extent extent;                /* of the chunk */
-    float min, max;                  /* of all chunks so far; 0 when nothing finite was seen */
-    bool min_bare, max_bare;         /* something finite was seen in the chunk that gave it */
+    oq_extent extent;         /* of the chunk */
+    float min, max;           /* of all chunks so far; 0 when nothing finite was seen */
+    bool min_bare, max_bare;  /* something finite was seen in the chunk that gave it */
     uint64_t n_values, n_nan; /* of all chunks so far */
     uint64_t n_low_inf, n_high_inf;
     float threshold; /* half the width of hist, without the widening of an empty range */

@@ -28,7 +28,8 @@ typedef struct oq_extent {
     uint64_t n_low_inf, n_high_inf; /* -inf, +inf */
 } oq_extent;
 
-#define OQ_EXTENT_NONE ((oq_extent){__builtin_inff(), -__builtin_inff(), __builtin_inff(), 0, 0, 0, 0})
+#define OQ_EXTENT_NONE                                                                             \
+    ((oq_extent){__builtin_inff(), -__builtin_inff(), __builtin_inff(), 0, 0, 0, 0})
 
 /* Adds n floats. */
 void oq_extent_add(oq_extent *e, const float *v, size_t n);

@@ -128,9 +128,9 @@ static uint32_t bin_slow(const oq_hist *h, float x) {
         x = fabsf(x);
     if (!(x >= h->first && x <= h->last) || isinf(x))
         return NONE;
-    if (!h->uniform)
-        return (uint32_t)search(h, x);
     const float width = rnd(h->type, h->last - h->first);
+    if (!h->uniform || isinf(width))
+        return (uint32_t)search(h, x);
     float f = rnd(h->type, x - h->first);
     f = rnd(h->type, rnd(h->type, f / width) * rnd(h->type, (float)h->n_bins));
     if (!(f >= 0 && f <= (float)h->n_bins)) /* overflow: numpy has no bin for it */

@@ -58,19 +58,19 @@ onq_code oq_act_param(const oq_qconfig *c, const oq_range *r, const oq_override 
     return ONQ_OK;
 }
 
-static bool is_given(const oq_override *o) {
+bool oq_act_is_given(const oq_override *o) {
     return oq_override_has_params(o) || (o != NULL && o->has_rmin && o->has_rmax);
 }
 
 bool oq_act_is_infinite(const oq_range *r, const oq_override *o) {
-    return r != NULL && !is_given(o) && oq_range_is_infinite(r);
+    return r != NULL && !oq_act_is_given(o) && oq_range_is_infinite(r);
 }
 
 onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,
                               onq_error *err) {
     *out = false;
     uint64_t count = 0;
-    if (is_given(o) || !oq_dtype_is_float(t->data_type.v))
+    if (oq_act_is_given(o) || !oq_dtype_is_float(t->data_type.v))
         return ONQ_OK;
     OQ_TRY(oq_tensor_count(t, &count, err));
     if (count > MASK_MOST)

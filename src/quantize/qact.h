@@ -15,6 +15,9 @@
 onq_code oq_act_param(const oq_qconfig *c, const oq_range *r, const oq_override *o, oq_dtype type,
                       oq_dtype real, oq_qparam *out, onq_error *err);
 
+/* Does the override say it all, whatever the range is? */
+bool oq_act_is_given(const oq_override *o);
+
 /* Does the range, or a constant, hold an infinity (an attention mask) that no override replaces?
  * Such a tensor has no scale and stays float. A large constant is a table, not a mask, and is
  * not looked at. */

@@ -199,8 +199,10 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
         return leave_float(q, t, "its shape does not hold one number for each channel", err);
     bool infinite;
     OQ_TRY(oq_const_is_infinite(q->model, t->init, NULL, &infinite, err));
-    if (infinite)
+    if (infinite) {
+        oq_warn(q->model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(t->name));
         return leave_float(q, t, "it holds an infinity", err);
+    }
     OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &numbers, &n, err));
     p.bias = (oq_reals){numbers, n, (oq_dtype)t->init->data_type.v};
     const bool cast = q->config->weight_type == OQ_FLOAT8E4M3FN;

@@ -98,8 +98,8 @@ static void tell_infinite(oq_qoper *q, oq_str name) {
 
 static bool has_infinite_range(oq_qoper *q, oq_str name) {
     const oq_ranges *ranges = q->sh->job.ranges;
-    const bool found = ranges != NULL &&
-                       oq_act_is_infinite(oq_ranges_find(ranges, name), override_of(q, name));
+    const bool found =
+        ranges != NULL && oq_act_is_infinite(oq_ranges_find(ranges, name), override_of(q, name));
     if (found)
         tell_infinite(q, name);
     return found;

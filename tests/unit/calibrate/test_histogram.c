@@ -171,6 +171,8 @@ static void extreme_ranges(void **state) {
             total += h.count[i];
         assert_int_equal(total, 5);
         assert_true(h.edges[0] == -t && h.edges[2048] == t);
+        if (t > 1) /* a width past the greatest float: bins by their edges */
+            assert_true(h.count[0] == 1 && h.count[1024] == 1 && h.count[2047] == 1);
         oq_hist_release(&h);
     }
 }
