@@ -7,7 +7,7 @@
 #include "api/command.h"
 #include "onnx/check.h"
 #include "onnx/summary.h"
-#include "quantize/operators.h"
+#include "quantize/rules.h"
 
 #include <stdio.h>
 
@@ -438,8 +438,7 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
 
 /* What the quantizers' own table says. */
 static unsigned modes_of(oq_str op_type) {
-    const oq_qop_row *row = oq_qop_find(op_type);
-    const unsigned modes = row != NULL ? row->modes : 0;
+    const unsigned modes = oq_rules_modes(op_type);
     unsigned found = 0;
     if ((modes & (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)) != 0)
         found |= 1u << OQ_MODE_STATIC;

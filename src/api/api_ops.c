@@ -6,7 +6,7 @@
 #include "api/command.h"
 #include "onnx/upgrade.h"
 #include "quantize/legacy/legacy.h"
-#include "quantize/operators.h"
+#include "quantize/rules.h"
 #include "shape/sop.h"
 
 /* One operator over all tables. */
@@ -29,13 +29,14 @@ static const struct {
 };
 
 static unsigned modes_of(const char *type, const char *domain) {
-    const oq_qop_row *q = oq_qop_find(oq_str_of(type));
+    const oq_operator *o = oq_operator_find(oq_str_of(type));
     unsigned bits = 1u << SHAPE;
-    if (q != NULL && strcmp(q->domain, domain) == 0) {
-        bits |= (q->modes & OQ_QMODE_QDQ) != 0 ? 1u << QDQ : 0;
-        bits |= (q->modes & OQ_QMODE_QLINEAR) != 0 ? 1u << QOPERATOR : 0;
-        bits |= (q->modes & OQ_QMODE_INTEGER) != 0 ? 1u << DYNAMIC : 0;
-        bits |= (q->modes & OQ_QMODE_ASKED) != 0 ? 1u << LISTED : 0;
+    if (o != NULL && strcmp(o->domain, domain) == 0) {
+        const unsigned known = oq_rules_modes(oq_str_of(type));
+        bits |= (known & OQ_QMODE_QDQ) != 0 ? 1u << QDQ : 0;
+        bits |= (known & OQ_QMODE_QLINEAR) != 0 ? 1u << QOPERATOR : 0;
+        bits |= (known & OQ_QMODE_INTEGER) != 0 ? 1u << DYNAMIC : 0;
+        bits |= (known & OQ_QMODE_ASKED) != 0 ? 1u << LISTED : 0;
     }
     if (domain[0] == '\0' && oq_legacy_knows(oq_str_of(type)))
         bits |= 1u << LEGACY;

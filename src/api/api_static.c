@@ -12,16 +12,17 @@
 #include "calibrate/calibrate.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 #include "onnx/tidy.h"
 #include "prepare/preprocess.h"
 #include "prepare/smooth.h"
 #include "quantize/extreme.h"
 #include "quantize/finish.h"
-#include "quantize/operators.h"
 #include "quantize/opset.h"
 #include "quantize/preset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -229,10 +230,11 @@ static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->input.n && k < 2; k++) {
-            if (!oq_str_eq(n->input.v[k], s->name) || !oq_quant_takes_weight(n->op_type, k))
+            if (!oq_str_eq(n->input.v[k], s->name) ||
+                !oq_op_takes_weight(oq_op_traits_of(n->op_type), k))
                 continue;
             s->weight = true;
-            s->has_axis = s->has_axis || oq_quant_channel_axis(n, &s->axis);
+            s->has_axis = s->has_axis || oq_op_channel_axis(n, &s->axis);
         }
     }
     s->known |= oq_shapes_find(s->r->shapes, owner != NULL ? g : NULL, s->name) != NULL;
@@ -416,7 +418,7 @@ static onq_code add_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
         if (oq_map_has(&t->seen, type))
             continue;
         const bool listed = oq_pick_is_empty(&r->config.op_types)
-                                ? oq_qop_find_in(type, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL
+                                ? (oq_rules_modes(type) & (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)) != 0
                                 : oq_pick_has(&r->config.op_types, type);
         if (!oq_map_put(&t->seen, type, 0) ||
             ((listed || r->config.op_types_all) && !OQ_PUSH(&r->job->arena, &t->list, type)))

@@ -18,6 +18,7 @@
 
 #include "onnx/attr.h"
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 #include "shape/shape.h"
 
@@ -106,8 +107,8 @@ static onq_code alias_activations(selecting *s, onq_error *err) {
             v->is_output || v->uses.n != 1 || v->uses.v[0].slot != 0)
             continue;
         const oq_node *user = s->graph->node.v[v->uses.v[0].node];
-        if ((oq_str_is(user->op_type, "Relu") || oq_str_is(user->op_type, "Clip")) &&
-            user->output.n > 0 && oq_map_has(&s->taken, user->output.v[0]))
+        if (oq_op_traits_of(user->op_type)->clips && user->output.n > 0 &&
+            oq_map_has(&s->taken, user->output.v[0]))
             t->alias_of = user->output.v[0];
     }
     return ONQ_OK;
@@ -115,18 +116,8 @@ static onq_code alias_activations(selecting *s, onq_error *err) {
 
 /* Operators whose output 0 has the values of input 0, in their order or in another. */
 static bool repeats_values(const oq_node *n, bool same_order) {
-    static const char *const in_order[] = {"Flatten", "Identity", "Reshape", "Squeeze",
-                                           "Unsqueeze"};
-    static const char *const any_order[] = {"DepthToSpace", "SpaceToDepth", "Transpose"};
-    if (n->domain.n > 0 && !oq_str_is(n->domain, "ai.onnx"))
-        return false;
-    for (size_t i = 0; i < OQ_COUNT(in_order); i++)
-        if (oq_str_is(n->op_type, in_order[i]))
-            return true;
-    for (size_t i = 0; !same_order && i < OQ_COUNT(any_order); i++)
-        if (oq_str_is(n->op_type, any_order[i]))
-            return true;
-    return false;
+    const oq_repeats least = same_order ? OQ_REPEATS_IN_ORDER : OQ_REPEATS_ALL;
+    return oq_domain_is_onnx(n->domain) && oq_op_traits_of(n->op_type)->repeats >= least;
 }
 
 static onq_code alias_repeats(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {

@@ -10,40 +10,24 @@
 #include "debug/weights.h"
 
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 #include <math.h>
 
-/* Where an operator that replaced another keeps what that had at `slot`. */
-typedef struct kin {
-    const char *made, *truth;
-    int weight, bias; /* inputs of `made`; the float operator has them at 1 and 2. -1: none */
-    int first;        /* stands for input 0; -1: none */
-} kin;
-
-static const kin kins[] = {
-    {"QLinearConv", "Conv", 3, 8, -1},
-    {"ConvInteger", "Conv", 1, -1, -1},
-    {"QLinearMatMul", "MatMul", 3, -1, 0},
-    {"MatMulInteger", "MatMul", 1, -1, -1},
-    {"QGemm", "Gemm", 3, 6, -1},
-    {"MatMulNBits", "MatMul", 1, -1, -1},
-    {"MatMulBnb4", "MatMul", 1, -1, -1},
-    {"MatMulIntegerToFloat", "MatMul", 1, -1, -1},
-    {"GatherBlockQuantized", "Gather", -1, -1, 0},
-};
-
 /* The float operator of a node of the quantized model, and the input there of input k; -1: none. */
 static oq_str truth_op(const oq_node *user, size_t k, int *slot) {
+    const oq_op_traits *made = oq_op_traits_of(user->op_type);
     *slot = (int)k;
-    for (size_t i = 0; i < OQ_COUNT(kins); i++) {
-        const kin *r = &kins[i];
-        if (!oq_dbg_is_op(user, r->made))
-            continue;
-        *slot = (int)k == r->weight ? 1 : (int)k == r->bias ? 2 : (int)k == r->first ? 0 : -1;
-        return oq_str_of(r->truth);
-    }
-    return user->op_type;
+    if (made->stands_for == NULL)
+        return user->op_type;
+    const oq_str type = oq_str_of(made->stands_for);
+    const oq_op_traits *truth = oq_op_traits_of(type);
+    *slot = made->weight == OQ_IN(k)      ? oq_op_slot(truth->weight)
+            : made->bias == OQ_IN(k)      ? oq_op_slot(truth->bias)
+            : made->either_side && k == 0 ? 0
+                                          : -1;
+    return type;
 }
 
 static bool strip(oq_str s, const char *suffix, oq_str *out) {
@@ -78,20 +62,17 @@ static bool has_own_norm(const oq_index *ix, oq_str name) {
 }
 
 static bool is_passed(const oq_node *n) {
-    return oq_dbg_is_op(n, "Relu") || oq_dbg_is_op(n, "Clip") || oq_dbg_is_op(n, "Identity") ||
+    return oq_op_traits_of(n->op_type)->clips || oq_dbg_is_op(n, "Identity") ||
            oq_dbg_is_op(n, "BatchNormalization");
 }
 
 /* A float constant, also behind nodes that only give it another shape. */
 static oq_tensor *float_constant(const oq_debug *d, oq_str name) {
-    static const char *const shapes[] = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"};
     oq_tensor *t = oq_dbg_constant(&d->truth_index, name);
     for (unsigned steps = 0; t == NULL && steps < 4; steps++) {
         const oq_node *n = oq_index_producer(&d->truth_index, name);
-        bool same = false;
-        for (size_t i = 0; n != NULL && n->input.n > 0 && i < OQ_COUNT(shapes); i++)
-            same = same || oq_dbg_is_op(n, shapes[i]);
-        if (!same)
+        if (n == NULL || n->input.n == 0 || !oq_domain_is_onnx(n->domain) ||
+            oq_op_traits_of(n->op_type)->repeats != OQ_REPEATS_IN_ORDER)
             return NULL;
         name = n->input.v[0];
         t = oq_dbg_constant(&d->truth_index, name);

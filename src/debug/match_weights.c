@@ -8,6 +8,7 @@
 #include "debug/debug.h"
 
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 typedef enum axis_rule {
@@ -161,7 +162,7 @@ static void set_turned(const matching *m, oq_dbg_weight *w) {
         return;
     const oq_tensor *x = w->truth, *q = w->quantized;
     w->out_rows = true;
-    if (w->layout == OQ_DBG_AFFINE && !oq_str_is(w->op, "Gemm") && !oq_str_is(w->op, "QGemm"))
+    if (w->layout == OQ_DBG_AFFINE && oq_op_traits_of(w->op)->product != OQ_GEMM)
         w->transposed = x->dims.n == 2 && q->dims.n == 2 && x->dims.v[0] == q->dims.v[1] &&
                         x->dims.v[1] == q->dims.v[0];
 }

@@ -10,6 +10,8 @@
  */
 #include "debug/debug.h"
 
+#include "onnx/operators.h"
+
 #include <stdlib.h>
 
 typedef struct mark {
@@ -38,12 +40,12 @@ static uint64_t mix_text(uint64_t h, oq_str s) {
 
 /* Operators that leave a tensor at its place. */
 static bool is_silent(const oq_node *n) {
-    static const char *const ops[] = {"QuantizeLinear",     "DequantizeLinear", "Relu",   "Clip",
-                                      "BatchNormalization", "Identity",         "Dropout"};
+    static const char *const ops[] = {"QuantizeLinear", "DequantizeLinear", "BatchNormalization",
+                                      "Identity", "Dropout"};
     for (size_t i = 0; i < OQ_COUNT(ops); i++)
         if (oq_str_is(n->op_type, ops[i]))
             return true;
-    return false;
+    return oq_op_traits_of(n->op_type)->clips;
 }
 
 static bool is_pair(const oq_node *n) {

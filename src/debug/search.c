@@ -12,6 +12,7 @@
 #include "debug/weights.h"
 
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 #include <math.h>
@@ -155,7 +156,7 @@ static onq_code stand_in(searching *g, const oq_map *acts, pair *p, oq_str pre, 
     const oq_node *truth = oq_index_producer(&d->truth_index, d->acts.v[at].truth);
     const oq_node *made = oq_index_producer(&d->made_index, pre);
     if (truth == NULL || made == NULL || oq_str_eq(truth->op_type, made->op_type) ||
-        !(oq_dbg_is_op(truth, "Relu") || oq_dbg_is_op(truth, "Clip")))
+        !oq_op_traits_of(truth->op_type)->clips)
         return ONQ_OK;
     p->like = truth;
     for (size_t k = 1; k < truth->input.n; k++) {

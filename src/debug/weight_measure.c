@@ -6,6 +6,7 @@
 #include "debug/weights.h"
 
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 
 #include <math.h>
 
@@ -44,10 +45,10 @@ static size_t channel_axis(const oq_dbg_weight *w) {
     const size_t rank = w->truth->dims.n;
     if (w->axis >= 0 && w->block == 0 && !w->transposed && (size_t)w->axis < rank)
         return (size_t)w->axis;
-    if (oq_str_is(w->op, "ConvTranspose"))
+    const oq_op_traits *traits = oq_op_traits_of(w->op);
+    if (traits->product == OQ_CONV_TRANSPOSE)
         return rank > 1;
-    if (oq_str_is(w->op, "Conv") || oq_str_is(w->op, "QLinearConv") ||
-        oq_str_is(w->op, "ConvInteger") || oq_str_is(w->op, "Gather"))
+    if (traits->product == OQ_CONV || oq_str_is(w->op, "Gather"))
         return 0;
     if (w->out_rows && rank > 1)
         return rank - 2;
@@ -227,13 +228,10 @@ static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     if (w->type != OQ_INT8 || w->layout > OQ_DBG_PAIR || rank < 2 || u->n == 0)
         return;
     const int64_t *dims = w->truth->dims.v;
-    const bool conv = oq_str_is(w->op, "Conv") || oq_str_is(w->op, "QLinearConv") ||
-                      oq_str_is(w->op, "ConvInteger");
-    const bool gemm = oq_str_is(w->op, "Gemm") || oq_str_is(w->op, "QGemm");
-    const bool product = oq_str_is(w->op, "MatMul") || oq_str_is(w->op, "QLinearMatMul") ||
-                         oq_str_is(w->op, "MatMulInteger");
+    const oq_product product = oq_op_traits_of(w->op)->product;
+    const bool matrix = product == OQ_GEMM || product == OQ_MATMUL;
     uint64_t outs, ins, space = 1, out_step, in_step;
-    if (conv) {
+    if (product == OQ_CONV) {
         outs = (uint64_t)dims[0];
         ins = (uint64_t)dims[1];
         space = u->n / outs / ins;
@@ -244,12 +242,12 @@ static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
             space = 1;
             in_step = 1;
         }
-    } else if ((gemm || product) && w->out_rows) {
+    } else if (matrix && w->out_rows) {
         outs = (uint64_t)dims[rank - 2];
         ins = (uint64_t)dims[rank - 1];
         out_step = ins;
         in_step = 1;
-    } else if (gemm || product) {
+    } else if (matrix) {
         outs = (uint64_t)dims[rank - 1];
         ins = (uint64_t)dims[rank - 2];
         out_step = 1;

@@ -5,6 +5,7 @@
 #define OQ_ONNX_SUMMARY_PARTS_H
 
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "onnx/summary.h"
 
 /* What the walk over the graphs carries. */
@@ -25,10 +26,6 @@ void oq_op_count_sort(oq_op_counts *v);
 /* The constant behind a name: an initializer or the tensor of a Constant node, here or outwards;
  * or NULL. */
 const oq_tensor *oq_index_constant(const oq_index *ix, oq_str name);
-/* Is the domain ONNX's own? */
-static inline bool oq_domain_is_onnx(oq_str d) {
-    return d.n == 0 || oq_str_is(d, "ai.onnx");
-}
 
 /* What one node tells about quantization. */
 onq_code oq_summary_quant_node(oq_summary_walk *w, const oq_index *ix, const oq_node *n,

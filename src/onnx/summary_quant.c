@@ -1,10 +1,11 @@
 /*
  * summary_quant.c — what is quantized in a model, and what could be. See summary.h.
  *
- * Tables tell how an operator is quantized and in which slots its weight and the weight's
- * parameters stand. Which modes know a float operator is the quantizer's business: the caller says.
+ * operators.def says how an operator takes quantized values and in which slots its weight and the
+ * weight's parameters are. Which modes know a float operator is the quantizer's business: the caller says.
  */
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 #include "onnx/summary.h"
 #include "onnx/summary_parts.h"
 #include "onnx/tensor.h"
@@ -17,54 +18,6 @@ const char *oq_granularity_name(oq_granularity g) {
 const char *oq_quant_mode_name(oq_quant_mode m) {
     static const char *const names[] = {"static", "dynamic", "nbits"};
     return names[m];
-}
-
-typedef enum how { QLINEAR, INTEGER, WEIGHT_ONLY } how;
-
-typedef struct quant_op {
-    const char *op_type;
-    how how;
-    int weight, param; /* slots: the weight, and its scale or zero point; -1: none */
-} quant_op;
-
-static const quant_op quant_ops[] = {
-    {"QLinearConv", QLINEAR, 3, 4},
-    {"QLinearMatMul", QLINEAR, 3, 4},
-    {"QGemm", QLINEAR, 3, 4},
-    {"QAttention", QLINEAR, 1, 4},
-    {"QEmbedLayerNormalization", QLINEAR, 2, -1},
-    {"DynamicQuantizeLinear", INTEGER, -1, -1},
-    {"MatMulInteger", INTEGER, 1, 3},
-    {"MatMulInteger16", INTEGER, 1, -1},
-    {"MatMulIntegerToFloat", INTEGER, 1, 3},
-    {"ConvInteger", INTEGER, 1, 3},
-    {"DynamicQuantizeMatMul", INTEGER, 1, 2},
-    {"DynamicQuantizeLSTM", INTEGER, 1, 8},
-    {"MatMulNBits", WEIGHT_ONLY, 1, -1},
-    {"MatMulBnb4", WEIGHT_ONLY, 1, -1},
-    {"GatherBlockQuantized", WEIGHT_ONLY, 0, -1},
-};
-
-/* Operators with weights: the slot that must be a constant for all but the static mode, and further
- * slots (0: none) whose constants are quantized with it. */
-typedef struct weighted_op {
-    const char *op_type;
-    int slot, more[2];
-} weighted_op;
-
-static const weighted_op weighted_ops[] = {
-    {"Conv", 1, {0, 0}},      {"ConvTranspose", 1, {0, 0}},
-    {"Gemm", 1, {0, 0}},      {"MatMul", 1, {0, 0}},
-    {"Attention", 1, {0, 0}}, {"LSTM", 1, {2, 0}},
-    {"Gather", 0, {0, 0}},    {"EmbedLayerNormalization", 2, {3, 4}},
-};
-
-static const weighted_op *find_weighted(oq_str op_type) {
-    for (size_t i = 0; i < OQ_COUNT(weighted_ops); i++) {
-        if (oq_str_is(op_type, weighted_ops[i].op_type))
-            return &weighted_ops[i];
-    }
-    return NULL;
 }
 
 static oq_str input_at(const oq_node *n, int slot) {
@@ -146,20 +99,18 @@ static bool count_quantized(oq_summary_walk *w, const oq_index *ix, const oq_nod
         count_qdq(w->s, ix, n);
         return true;
     }
-    for (size_t i = 0; i < OQ_COUNT(quant_ops); i++) {
-        const quant_op *op = &quant_ops[i];
-        if (!oq_str_is(n->op_type, op->op_type))
-            continue;
-        if (op->how == WEIGHT_ONLY) {
-            *rc = count_weight_only(w, n, err);
-            return true;
-        }
-        if (op->how == QLINEAR)
+    const oq_op_traits *traits = oq_op_traits_of(n->op_type);
+    if (traits->form == OQ_FORM_WEIGHT_ONLY) {
+        *rc = count_weight_only(w, n, err);
+        return true;
+    }
+    if (traits->form != OQ_FORM_FLOAT) {
+        if (traits->form == OQ_FORM_QLINEAR)
             q->operators++;
         else
             q->integer++;
-        const oq_tensor *x = oq_index_constant(ix, input_at(n, op->weight));
-        const oq_tensor *param = oq_index_constant(ix, input_at(n, op->param));
+        const oq_tensor *x = oq_index_constant(ix, input_at(n, oq_op_slot(traits->weight)));
+        const oq_tensor *param = oq_index_constant(ix, input_at(n, oq_op_slot(traits->param)));
         if (x != NULL)
             q->weights[type_index(x->data_type.v)][granularity(n, param)]++;
         return true;
@@ -199,7 +150,8 @@ static onq_code count_bytes(oq_summary_walk *w, oq_quant_mode mode, const oq_ind
 }
 
 static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_index *ix,
-                          const oq_node *n, const weighted_op *op, onq_error *err) {
+                          const oq_node *n, onq_error *err) {
+    const oq_op_traits *traits = oq_op_traits_of(n->op_type);
     oq_quantizable *can = &w->s->can[mode];
     can->nodes++;
     /* Few operator types: a search will do. */
@@ -213,13 +165,8 @@ static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_index
         if (!OQ_PUSH(w->arena, &can->ops, fresh))
             return oq_fail_nomem(err);
     }
-    if (op == NULL)
-        return ONQ_OK;
-    OQ_TRY(count_bytes(w, mode, ix, input_at(n, op->slot), err));
-    for (size_t i = 0; i < OQ_COUNT(op->more); i++) {
-        if (op->more[i] != 0)
-            OQ_TRY(count_bytes(w, mode, ix, input_at(n, op->more[i]), err));
-    }
+    for (int i = 0; traits->weight != 0 && i <= traits->more_weights; i++)
+        OQ_TRY(count_bytes(w, mode, ix, input_at(n, oq_op_slot(traits->weight) + i), err));
     return ONQ_OK;
 }
 
@@ -228,8 +175,8 @@ static onq_code count_float(oq_summary_walk *w, const oq_index *ix, const oq_nod
     const unsigned modes = w->modes != NULL ? w->modes(n->op_type) : 0;
     if (modes == 0)
         return ONQ_OK;
-    const weighted_op *op = find_weighted(n->op_type);
-    const oq_str name = input_at(n, op != NULL ? op->slot : -1);
+    const oq_op_traits *traits = oq_op_traits_of(n->op_type);
+    const oq_str name = input_at(n, oq_op_slot(traits->weight));
     const oq_tensor *weight = oq_index_constant(ix, name);
     if (weight != NULL && !oq_dtype_is_float(weight->data_type.v))
         return ONQ_OK;
@@ -239,13 +186,13 @@ static onq_code count_float(oq_summary_walk *w, const oq_index *ix, const oq_nod
         if ((modes & (1u << mode)) == 0)
             continue;
         /* A product of two activations can be quantized only where both have a range. */
-        if (op != NULL && weight == NULL && mode != OQ_MODE_STATIC)
+        if (traits->weight != 0 && weight == NULL && mode != OQ_MODE_STATIC)
             continue;
         if (mode == OQ_MODE_NBITS && !fits_nbits(weight))
             continue;
         if (oq_str_is(n->op_type, "Gather") && weight == NULL)
             continue;
-        OQ_TRY(count_can(w, (oq_quant_mode)mode, ix, n, op, err));
+        OQ_TRY(count_can(w, (oq_quant_mode)mode, ix, n, err));
     }
     return ONQ_OK;
 }

@@ -3,7 +3,7 @@
  */
 #include "quantize/config.h"
 
-#include "quantize/operators.h"
+#include "quantize/rules.h"
 
 void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     *c = (oq_qconfig){
@@ -52,7 +52,7 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
     if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
         return "is quantized already";
     const bool listed = c->op_types_all ||
-                        (oq_pick_is_empty(&c->op_types) ? oq_qop_find_in(n->op_type, modes) != NULL
+                        (oq_pick_is_empty(&c->op_types) ? (oq_rules_modes(n->op_type) & modes) != 0
                                                         : oq_pick_has(&c->op_types, n->op_type));
     if (!listed)
         return "operator not in the list";

@@ -2,13 +2,14 @@
  * opset.c — which opset the result needs.
  */
 #include "quantize/opset.h"
+#include "onnx/operators.h"
 
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 #include "onnx/upgrade.h"
 #include "prepare/preprocess.h"
-#include "quantize/operators.h"
+#include "quantize/rules.h"
 
 /* Sets *ctx when the graph has a float16 initializer or input. */
 static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
@@ -28,43 +29,6 @@ static onq_code each_graph(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, voi
                            onq_error *err) {
     oq_graph *g = m->proto->graph;
     return c->enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
-}
-
-/* Operators that have weights, and the axis of their channels (-1: not told by the operator). */
-static const struct weighted {
-    const char *type;
-    int64_t axis;
-} weighted[] = {
-    {"Conv", 0},
-    {"ConvTranspose", 1},
-    {"Gemm", 1},
-    {"MatMul", 1},
-    {"LayerNormalization", -1},
-    {"InstanceNormalization", -1},
-    {"BatchNormalization", -1},
-};
-
-static const struct weighted *find_weighted(oq_str op) {
-    for (size_t i = 0; i < OQ_COUNT(weighted); i++)
-        if (oq_str_is(op, weighted[i].type))
-            return &weighted[i];
-    return NULL;
-}
-
-static bool takes_weights(oq_str op) {
-    return find_weighted(op) != NULL;
-}
-
-bool oq_quant_takes_weight(oq_str op_type, size_t slot) {
-    return takes_weights(op_type) && (slot == 1 || (slot == 0 && oq_str_is(op_type, "MatMul")));
-}
-
-bool oq_quant_channel_axis(const oq_node *n, int64_t *axis) {
-    const struct weighted *w = find_weighted(n->op_type);
-    if (w == NULL || w->axis < 0)
-        return false;
-    *axis = oq_attr_int(n, "transB", 0) > 0 ? 0 : w->axis;
-    return true;
 }
 
 /* Weights by name, those of all graphs together. */
@@ -95,7 +59,7 @@ static onq_code see_channels(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        if (!takes_weights(n->op_type) ||
+        if (!oq_op_takes_weight(oq_op_traits_of(n->op_type), 1) ||
             oq_qconfig_skip(s->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
             continue;
         for (size_t k = 0; k < n->input.n && k < 2; k++)

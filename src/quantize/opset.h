@@ -21,9 +21,4 @@ onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *
 /* Raises the model's opset, warning as the reference does; does nothing when it is there. */
 onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_error *err);
 
-/* Is that input of the operator a weight where it is constant? */
-bool oq_quant_takes_weight(oq_str op_type, size_t slot);
-/* The axis along which the weight of this node has its channels; false when there is no such. */
-bool oq_quant_channel_axis(const oq_node *n, int64_t *axis);
-
 #endif

@@ -4,7 +4,7 @@
 #include "quantize/pick.h"
 
 #include "onnx/graph.h"
-#include "quantize/operators.h"
+#include "quantize/rules.h"
 
 #define NEAR_MOST 24 /* a name with more edits than that is not near */
 
@@ -145,7 +145,7 @@ onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, bool 
     for (size_t i = 0; i < p->entries.n; i++) {
         const oq_pick_entry *e = &p->entries.v[i];
         nearest near = {.wanted = e->text, .types = true, .distance = NEAR_MOST};
-        if (e->hit || (e->pattern == NULL && oq_qop_find(e->text) != NULL))
+        if (e->hit || (e->pattern == NULL && oq_rules_modes(e->text) != 0))
             continue;
         if (e->pattern == NULL)
             OQ_TRY(oq_walk_graphs(g, see_distance, &near, err));

@@ -6,7 +6,7 @@
 #include "onnx/edit.h"
 #include "onnx/tidy.h"
 #include "quantize/finish.h"
-#include "quantize/operators.h"
+#include "quantize/rules.h"
 
 /* ---- ranges that operators imply (BaseQuantizer.adjust_tensor_ranges) */
 
@@ -90,8 +90,8 @@ static bool saw_training(const oq_qdq *q, uint32_t i) {
 
 static onq_code mark_node(oq_qdq *q, uint32_t i, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, i);
-    const oq_qop_row *row = oq_qop_find_in(n->op_type, OQ_QMODE_QDQ);
-    const oq_qdq_rule rule = row != NULL ? row->rule->qdq : oq_qdq_rule_plain;
+    const oq_qdq_rule own = oq_rules_of(n->op_type)->qdq;
+    const oq_qdq_rule rule = own != NULL ? own : oq_qdq_rule_plain;
     q->current = i;
     onq_code rc = rule(q, i, err);
     if (rc == ONQ_OK && q->config->trained)

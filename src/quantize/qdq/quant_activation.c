@@ -4,12 +4,11 @@
  * Relu and Clip go away where they can: the quantized range of their output clips what they would
  * have. That needs asymmetric activations and an input that nothing else reads.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
 /* Relu and Clip (QDQRemovableActivation). */
-static onq_code removable_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_removable(oq_qdq *q, uint32_t node, onq_error *err) {
     const uint32_t in = oq_qdq_input(q, node, 0);
     if (!oq_qdq_is_marked(q, in)) {
         oq_qdq_leave(q, "input is not quantized");
@@ -22,5 +21,3 @@ static onq_code removable_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         return ONQ_OK;
     return oq_qdq_activation(q, oq_qdq_output(q, node, 0), err);
 }
-
-const oq_qrule oq_qrule_activation = {.qdq = removable_qdq, .qlinear = oq_ql_activation};

@@ -4,11 +4,10 @@
  * Weights go per channel when asked (axis 0, or 1 for ConvTranspose); the bias becomes int32 with
  * scale = input scale x weight scale.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code conv_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_conv(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0), weight = oq_qdq_input(q, node, 1);
     OQ_TRY(oq_qdq_activation(q, in, err));
@@ -19,9 +18,3 @@ static onq_code conv_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         return oq_qdq_bias_tensor(q, node, 2, in, weight, err);
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_conv = {
-    .qdq = conv_qdq,
-    .qlinear = oq_ql_conv,
-    .integer = oq_ql_conv_integer,
-};

@@ -4,9 +4,8 @@
  * The output has the parameters of the input, so nothing is lost. They are quantized where their
  * input is already, or always with ForceQuantizeNoInputCheck.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
 onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err) {
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
@@ -20,9 +19,3 @@ onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err) {
     oq_qdq_leave(q, off ? "output excluded by operator type" : "input is not quantized");
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_direct = {
-    .qdq = oq_qdq_rule_direct,
-    .qlinear = oq_ql_direct,
-    .integer = oq_ql_direct,
-};

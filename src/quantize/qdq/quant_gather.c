@@ -1,11 +1,10 @@
 /*
  * quant_gather.c — Gather and GatherElements: the output has the parameters of the table it reads.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code gather_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_gather(oq_qdq *q, uint32_t node, onq_error *err) {
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
     if (oq_qdq_is_float_init(q, in) || q->config->force_quantize_no_input_check) {
         OQ_TRY(oq_qdq_activation(q, in, err));
@@ -16,9 +15,3 @@ static onq_code gather_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     oq_qdq_leave(q, "input is not quantized");
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_gather = {
-    .qdq = gather_qdq,
-    .qlinear = oq_ql_gather,
-    .integer = oq_ql_gather,
-};

@@ -2,11 +2,10 @@
  * quant_gemm.c — Gemm: a constant bias becomes int32; beta stays with the node.
  */
 #include "onnx/attr.h"
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code gemm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_gemm(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0), weight = oq_qdq_input(q, node, 1);
     OQ_TRY(oq_qdq_activation(q, in, err));
@@ -23,5 +22,3 @@ static onq_code gemm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     }
     return oq_qdq_bias_tensor(q, node, 2, in, weight, err);
 }
-
-const oq_qrule oq_qrule_gemm = {.qdq = gemm_qdq, .qlinear = oq_ql_gemm};

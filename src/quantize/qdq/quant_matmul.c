@@ -1,11 +1,10 @@
 /*
  * quant_matmul.c — MatMul: constants on either side are weights, the rest activations.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code matmul_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_matmul(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const size_t n_out = oq_qdq_output_is_off(q, node) ? 0 : n->output.n;
     for (size_t i = 0; i < n->input.n + n_out; i++) {
@@ -18,9 +17,3 @@ static onq_code matmul_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     }
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_matmul = {
-    .qdq = matmul_qdq,
-    .qlinear = oq_ql_matmul,
-    .integer = oq_ql_matmul_integer,
-};

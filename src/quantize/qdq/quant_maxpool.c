@@ -2,11 +2,10 @@
  * quant_maxpool.c — MaxPool: as Reshape, but the 8-bit kernel came with opset 12 and has no
  * float 8.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code maxpool_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_maxpool(oq_qdq *q, uint32_t node, onq_error *err) {
     if (q->opset < 12) {
         oq_qdq_leave(q, "MaxPool takes 8-bit numbers from opset 12 on");
         return ONQ_OK;
@@ -17,5 +16,3 @@ static onq_code maxpool_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
     }
     return oq_qdq_rule_direct(q, node, err);
 }
-
-const oq_qrule oq_qrule_maxpool = {.qdq = maxpool_qdq, .qlinear = oq_ql_maxpool};

@@ -2,10 +2,10 @@
  * quant_norm.c — InstanceNormalization, LayerNormalization, BatchNormalization: scale as a weight,
  * bias as int32.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
+#include "quantize/rules.h"
 
-static onq_code norm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_norm(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0), scale = oq_qdq_input(q, node, 1);
     OQ_TRY(oq_qdq_activation(q, in, err));
@@ -21,5 +21,3 @@ static onq_code norm_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, node, i), err));
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_norm = {.qdq = norm_qdq};

@@ -4,9 +4,8 @@
  */
 #include "onnx/attr.h"
 #include "onnx/tensor.h"
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
 static bool is_float(int64_t dt) {
     return dt == OQ_FLOAT || dt == OQ_FLOAT16;
@@ -54,7 +53,7 @@ static onq_code pads_with_zero(oq_qdq *q, uint32_t node, bool *out, onq_error *e
     return ONQ_OK;
 }
 
-static onq_code pad_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_pad(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
     for (size_t i = 0; i < n->input.n; i++)
@@ -67,5 +66,3 @@ static onq_code pad_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         OQ_TRY(pads_with_zero(q, node, &same, err));
     return same ? oq_qdq_same_as(q, out, in, node, err) : oq_qdq_activation(q, out, err);
 }
-
-const oq_qrule oq_qrule_pad = {.qdq = pad_qdq, .qlinear = oq_ql_pad};

@@ -4,8 +4,8 @@
  *
  * QDQ gives it to CumSum and to every operator of the user's list that operators.def has no QDQ rule for.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
+#include "quantize/rules.h"
 
 onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
@@ -17,5 +17,3 @@ onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err) {
         OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, node, i), err));
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_plain = {.qdq = oq_qdq_rule_plain};

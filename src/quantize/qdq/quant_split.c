@@ -1,11 +1,10 @@
 /*
  * quant_split.c — Split: all outputs have the parameters of the input.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code split_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_split(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0);
     if (!oq_qdq_is_marked(q, in))
@@ -16,5 +15,3 @@ static onq_code split_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         OQ_TRY(oq_qdq_same_as(q, oq_qdq_output(q, node, i), in, node, err));
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_split = {.qdq = split_qdq, .qlinear = oq_ql_split};

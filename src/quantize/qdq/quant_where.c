@@ -2,11 +2,10 @@
  * quant_where.c — Where: quantized when both branches are, or always with
  * ForceQuantizeNoInputCheck.
  */
-#include "quantize/operators.h"
 #include "quantize/qdq/qdq.h"
-#include "quantize/qoperator/oper_rules.h"
+#include "quantize/rules.h"
 
-static onq_code where_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
+onq_code oq_qdq_rule_where(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t yes = oq_qdq_input(q, node, 1), no = oq_qdq_input(q, node, 2);
     const bool off = oq_qdq_output_is_off(q, node);
@@ -23,5 +22,3 @@ static onq_code where_qdq(oq_qdq *q, uint32_t node, onq_error *err) {
         OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, node, i), err));
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_where = {.qdq = where_qdq, .qlinear = oq_ql_where};

@@ -5,8 +5,8 @@
  * ConvInteger only per tensor. The bias of QLinearConv is an int32 initializer; behind ConvInteger
  * it is added in float. A weight that is computed is quantized as it comes, as any activation.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 static bool has_bias(const oq_node *n) {
     return n->input.n > 2 && n->input.v[2].n != 0;

@@ -2,8 +2,8 @@
  * oper_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize,
  * Split, Pad.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 onq_code oq_ql_direct(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))

@@ -5,8 +5,8 @@
  * the runtime takes one column scale for a matrix only, and the reference's result fails there when
  * it is run.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 #include <math.h>
 

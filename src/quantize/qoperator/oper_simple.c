@@ -1,8 +1,8 @@
 /*
  * oper_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one out.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 #include <math.h>
 

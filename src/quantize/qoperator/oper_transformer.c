@@ -2,8 +2,8 @@
  * oper_transformer.c — operators whose quantized form computes in float outside: Attention,
  * EmbedLayerNormalization, LSTM; and Gather on a quantized table.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 static oq_str input_or_empty(const oq_node *n, size_t slot) {
     return slot < n->input.n ? n->input.v[slot] : OQ_S("");

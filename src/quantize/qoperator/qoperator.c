@@ -161,11 +161,8 @@ static bool is_other_float(const oq_qoper *q, const oq_node *n) {
 }
 
 static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
-    const unsigned asked = oq_qo_is_static(q) ? 0 : OQ_QMODE_ASKED;
-    const oq_qop_row *row = oq_qop_find_in(n->op_type, q->sh->mode | asked);
-    const oq_qoper_rule rule = row == NULL                       ? NULL
-                               : q->sh->mode == OQ_QMODE_QLINEAR ? row->rule->qlinear
-                                                                 : row->rule->integer;
+    const oq_rules *rules = oq_rules_of(n->op_type);
+    const oq_qoper_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
     const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
     if (q->parent != NULL && oq_qo_is_static(q) && skip == NULL && is_unseen(q, n)) {
         q->sh->job.plan->n_not_run++;

@@ -22,11 +22,11 @@
 #include "onnx/names.h"
 #include "quantize/bias.h"
 #include "quantize/config.h"
-#include "quantize/operators.h"
 #include "quantize/override.h"
 #include "quantize/plan.h"
 #include "quantize/qact.h"
 #include "quantize/qweight.h"
+#include "quantize/rules.h"
 #include "shape/shape.h"
 
 /* A weight that is being quantized. */

@@ -5,8 +5,8 @@
  * integer in the graph (by scale and Floor) and added to the sums. Weights per channel, which that
  * tool did not have there, are multiplied by one scale for each channel behind ConvInteger.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 static oq_arena *keep(const oq_qoper *q) {
     return &q->sh->job.model->arena;
@@ -95,10 +95,8 @@ static onq_code round_input(oq_qoper *q, oq_node *n, size_t slot, onq_error *err
 /* An operator of weights that cannot become an integer one keeps the rounding of its activations.
  */
 static onq_code round_inputs(oq_qoper *q, oq_node *n, onq_error *err) {
-    static const char *const types[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
-    bool of_weights = false, trained = false;
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        of_weights |= oq_str_is(n->op_type, types[i]);
+    const bool of_weights = oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT;
+    bool trained = false;
     for (size_t i = 0; i < n->input.n && i < 2; i++)
         trained |= oq_qo_trained_weight(q, n->input.v[i]) != NULL;
     for (size_t i = 0; of_weights && trained && i < n->input.n && i < 2; i++)
@@ -127,22 +125,15 @@ onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err) {
 /* ---- operators without an integer form */
 
 oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n) {
-    static const char *const types[] = {
-        "Add",       "AveragePool", "Clip", "Concat", "GlobalAveragePool",
-        "LeakyRelu", "Mul",         "Relu", "Sigmoid"};
+    const oq_op_traits *traits = oq_op_traits_of(n->op_type);
     const oq_qconfig *c = oq_qo_config(q);
-    bool listed = false;
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        listed |= oq_str_is(n->op_type, types[i]);
-    if (!c->trained_all || oq_qo_is_static(q) || !listed || !oq_pick_is_empty(&c->op_types) ||
-        left_by_name(q, n) || n->output.n != 1)
+    if (!c->trained_all || oq_qo_is_static(q) || !traits->trained_twin ||
+        !oq_pick_is_empty(&c->op_types) || left_by_name(q, n) || n->output.n != 1)
         return NULL;
-    const bool clips = oq_str_is(n->op_type, "Clip") || oq_str_is(n->op_type, "Relu");
-    for (size_t i = 0; i < (clips ? 1 : n->input.n); i++)
+    for (size_t i = 0; i < (traits->clips ? 1 : n->input.n); i++)
         if (!oq_qo_has_params(q, n->input.v[i]) && oq_qo_trained_weight(q, n->input.v[i]) == NULL)
             return NULL;
-    const oq_qop_row *row = oq_qop_find_in(n->op_type, OQ_QMODE_QLINEAR);
-    return row != NULL && oq_qo_has_params(q, n->output.v[0]) ? row->rule->qlinear : NULL;
+    return oq_qo_has_params(q, n->output.v[0]) ? oq_rules_of(n->op_type)->qlinear : NULL;
 }
 
 /* ---- Conv */

@@ -2,6 +2,7 @@
  * trained.c — fake quantization out of the graph, its parameters into the overrides.
  */
 #include "quantize/trained/trained.h"
+#include "onnx/operators.h"
 
 #include "onnx/tidy.h"
 #include "quantize/finish.h"
@@ -98,8 +99,7 @@ static bool is_bias(const strip *s, oq_str name) {
     const oq_value *v = oq_index_find(&s->look.ix, name);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_str op = s->g->node.v[v->uses.v[i].node]->op_type;
-        if (v->uses.v[i].slot != 2 ||
-            (!oq_str_is(op, "Conv") && !oq_str_is(op, "Gemm") && !oq_str_is(op, "ConvTranspose")))
+        if (oq_op_traits_of(op)->bias != OQ_IN(v->uses.v[i].slot))
             return false;
     }
     return v != NULL && v->uses.n > 0;
@@ -371,31 +371,22 @@ static void settle_types(strip *s) {
 
 /* ---- operators that only move numbers */
 
-static bool only_moves(const oq_node *n) {
-    static const char *const types[] = {"DepthToSpace", "Dropout",  "Expand",       "Flatten",
-                                        "Gather",       "Identity", "MaxPool",      "Relu",
-                                        "Reshape",      "Slice",    "SpaceToDepth", "Split",
-                                        "Squeeze",      "Tile",     "Transpose",    "Unsqueeze"};
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        if (oq_str_is(n->op_type, types[i]))
-            return n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx");
-    return false;
-}
-
-/* The numbers of a trained tensor stay on its grid through operators that only move them (and Relu,
- * since zero is on the grid): rounding before and behind is the same. So who reads the moved tensor
+/* The values of a trained tensor stay on its grid through operators that only repeat them (and
+ * Relu, since zero is on the grid): rounding before and after is the same. So who reads the output
  * can use the parameters. */
 static onq_code follow_moves(strip *s, onq_error *err) {
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, s->arena, s->g, NULL, err));
     for (size_t i = 0; i < s->g->node.n; i++) {
         const oq_node *n = s->g->node.v[i];
-        if (!only_moves(n) || n->input.n == 0)
+        const oq_op_traits *traits = oq_op_traits_of(n->op_type);
+        if (traits->repeats == OQ_REPEATS_NOTHING || !oq_domain_is_onnx(n->domain) ||
+            n->input.n == 0)
             continue;
         const oq_range *r = oq_ranges_find(s->job->ranges, n->input.v[0]);
         const oq_tensor_override *from = oq_overrides_find(s->job->overrides, n->input.v[0]);
-        const bool all = oq_str_is(n->op_type, "Split");
-        for (size_t k = 0; r != NULL && from != NULL && k < (all ? n->output.n : 1); k++) {
+        for (size_t k = 0; r != NULL && from != NULL && k < (traits->all_outputs ? n->output.n : 1);
+             k++) {
             const oq_value *v = oq_index_find(&ix, n->output.v[k]);
             if (v == NULL || v->is_output || v->uses.n == 0 ||
                 oq_overrides_find(s->job->overrides, v->name) != NULL)
@@ -456,8 +447,7 @@ static onq_code settle_relus(strip *s, onq_error *err) {
     OQ_TRY(oq_index_build(&ix, s->arena, s->g, NULL, err));
     for (size_t i = s->g->node.n; i > 0; i--) {
         const oq_node *n = s->g->node.v[i - 1];
-        if ((!oq_str_is(n->op_type, "Relu") && !oq_str_is(n->op_type, "Clip")) ||
-            n->output.n != 1 || n->input.n == 0)
+        if (!oq_op_traits_of(n->op_type)->clips || n->output.n != 1 || n->input.n == 0)
             continue;
         oq_tensor_override *after = oq_overrides_find(all, n->output.v[0]);
         const oq_tensor_override *before = oq_overrides_find(all, n->input.v[0]);

@@ -1,10 +1,10 @@
 /*
- * quant_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their weights
+ * oper_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their weights
  * are stored as integers, with a DequantizeLinear in front of the node. The reference leaves them
  * alone; here they are quantized when the user lists them.
  */
-#include "quantize/qoperator/oper_rules.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 onq_code oq_ql_recurrent(oq_qoper *q, oq_node *n, onq_error *err) {
     const bool channels = oq_qo_config(q)->per_channel && q->sh->opset >= 13;
@@ -24,5 +24,3 @@ onq_code oq_ql_recurrent(oq_qoper *q, oq_node *n, onq_error *err) {
     q->why = NULL;
     return ONQ_OK;
 }
-
-const oq_qrule oq_qrule_recurrent = {.integer = oq_ql_recurrent};

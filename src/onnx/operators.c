@@ -1,0 +1,50 @@
+/*
+ * operators.c — the traits of operators.def.
+ */
+#include "onnx/operators.h"
+
+#include "onnx/attr.h"
+
+const oq_operator oq_operators[] = {
+#define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...) {domain, type, {__VA_ARGS__}},
+#include "onnx/operators.def"
+#undef OQ_OPERATOR
+};
+
+const size_t oq_operator_count = OQ_COUNT(oq_operators);
+
+const oq_operator *oq_operator_find(oq_str type) {
+    size_t low = 0, high = oq_operator_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = oq_str_cmp(oq_str_of(oq_operators[middle].type), type);
+        if (order == 0)
+            return &oq_operators[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+const oq_op_traits *oq_op_traits_of(oq_str type) {
+    static const oq_op_traits none = {.form = OQ_FORM_FLOAT};
+    const oq_operator *o = oq_operator_find(type);
+    return o != NULL ? &o->traits : &none;
+}
+
+bool oq_op_takes_weight(const oq_op_traits *t, size_t slot) {
+    if (t->form != OQ_FORM_FLOAT || (t->product == OQ_NO_PRODUCT && t->scale == 0))
+        return false;
+    return t->weight == OQ_IN(slot) || t->scale == OQ_IN(slot) || (t->either_side && slot == 0);
+}
+
+bool oq_op_channel_axis(const oq_node *n, int64_t *axis) {
+    const oq_product product = oq_op_traits_of(n->op_type)->product;
+    if (product == OQ_NO_PRODUCT)
+        return false;
+    const bool rows = product == OQ_CONV || oq_attr_int(n, "transB", 0) > 0;
+    *axis = rows ? 0 : 1;
+    return true;
+}

@@ -1,0 +1,89 @@
+/*
+ * operators.h — what is true of an operator whoever asks: where its weight and bias are, what its
+ * output has to do with its input. The rows are in operators.def; the rules by which the quantizers
+ * treat an operator are further columns of the same rows (quantize/rules.h).
+ */
+#ifndef OQ_ONNX_OPERATORS_H
+#define OQ_ONNX_OPERATORS_H
+
+#include "onnx/message.h"
+
+/* An input slot in a row, such that no slot is 0. */
+#define OQ_IN(slot) ((slot) + 1)
+
+/* For a row that has none. */
+#define OQ_NO_TRAITS .form = OQ_FORM_FLOAT
+
+/* Sums of products with a weight: the work that integers speed up. */
+typedef enum oq_product {
+    OQ_NO_PRODUCT,
+    OQ_CONV,
+    OQ_CONV_TRANSPOSE,
+    OQ_GEMM,
+    OQ_MATMUL
+} oq_product;
+
+/* Output 0 (every output with all_outputs) holds values of input 0 and no others. */
+typedef enum oq_repeats {
+    OQ_REPEATS_NOTHING,
+    OQ_REPEATS_OR_ZERO,  /* or zero in their place */
+    OQ_REPEATS_SOME,     /* some of them, some more than once */
+    OQ_REPEATS_ALL,      /* each of them once */
+    OQ_REPEATS_IN_ORDER, /* each of them once, in their order */
+} oq_repeats;
+
+/* How an operator takes quantized values. */
+typedef enum oq_form {
+    OQ_FORM_FLOAT,
+    OQ_FORM_QLINEAR,    /* quantized in, quantized out */
+    OQ_FORM_INTEGER,    /* integers in, int32 or float out */
+    OQ_FORM_WEIGHT_ONLY /* float activations, a packed weight */
+} oq_form;
+
+typedef struct oq_op_traits {
+    oq_form form;
+    oq_product product;
+    const char *stands_for; /* a quantized operator: the float one it was; else NULL */
+    /* Slots, as OQ_IN(slot); 0: none. */
+    uint8_t weight; /* where it is constant, it is quantized as a weight */
+    uint8_t param;  /* a quantized operator: the weight's scale or zero point */
+    uint8_t bias;
+    uint8_t scale;        /* of a normalization: quantized as a weight in QDQ */
+    uint8_t more_weights; /* how many slots after `weight` are quantized with it */
+    bool either_side;     /* slot 0 is a weight too, where it is constant */
+    bool clips;           /* cuts its input off at bounds */
+    bool unit_output;     /* the output lies between 0 and 1 whatever the input */
+    bool all_outputs;
+    oq_repeats repeats;
+    bool only_listed;  /* known to a mode, but taken only where the user lists it */
+    bool trained_twin; /* its QLinear rule serves trained models in integer format too */
+} oq_op_traits;
+
+typedef struct oq_operator {
+    const char *domain, *type;
+    oq_op_traits traits;
+} oq_operator;
+
+extern const oq_operator oq_operators[];
+extern const size_t oq_operator_count;
+
+/* The default domain, in either spelling. */
+static inline bool oq_domain_is_onnx(oq_str d) {
+    return d.n == 0 || oq_str_is(d, "ai.onnx");
+}
+
+/* The row of that type, whatever the domain; NULL when there is none. */
+const oq_operator *oq_operator_find(oq_str type);
+/* Its traits; those of an operator that has no row are all absent. */
+const oq_op_traits *oq_op_traits_of(oq_str type);
+
+/* The slot, or -1 when there is none. */
+static inline int oq_op_slot(uint8_t in) {
+    return (int)in - 1;
+}
+/* Is that input, where it is constant, what QDQ quantizes as a weight? */
+bool oq_op_takes_weight(const oq_op_traits *t, size_t slot);
+/* The axis along which the weight of a product has its output channels; false for other nodes. */
+bool oq_op_channel_axis(const oq_node *n, int64_t *axis);
+
+#endif
