@@ -588,21 +588,6 @@ static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error 
     return oq_extremes_find(&r->extremes, g, &r->ranges, &r->config, &r->overrides, err);
 }
 
-/* A Relu or Clip goes because the range of what it reads ends where its own does. A symmetric range
- * does not; the reference removes them all the same, and the file is as its file. */
-static void warn_of_symmetric(const run *r) {
-    size_t n_removed = 0;
-    for (size_t i = 0; i < r->plan.nodes.n; i++)
-        n_removed += r->plan.nodes.v[i].fate == OQ_FATE_REMOVED;
-    if (n_removed > 0 && r->format == FORMAT_QDQ && !r->config.activation_symmetric &&
-        oq_opt_flag(r->job->opts, "calib_tensor_range_symmetric"))
-        oq_warn(
-            r->job->env,
-            "%zu Relu and Clip were removed, as the reference does, but symmetric ranges do not "
-            "clip in their place (--qdq_keep_removable_activations keeps them)",
-            n_removed);
-}
-
 static void warn_of_rest(run *r) {
     const onq_env *env = r->job->env;
     if (r->plan.n_float_constants > 0)
@@ -672,7 +657,6 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(quantize(r, err));
     OQ_TRY(oq_extremes_warn(&r->extremes, &r->plan, r->job->env, err));
     warn_of_rest(r);
-    warn_of_symmetric(r);
     r->result.external = r->preset != PRESET_NONE && r->result.has_external;
     return oq_quant_end(&r->result, begin, r->seconds_calibration, err);
 }

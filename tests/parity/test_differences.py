@@ -24,7 +24,6 @@ UNNAMED = {
     "Biases that are no vectors",
     "Constants per channel that are moved",
     "Outputs that are inputs",
-    "Relu and Clip in QOperator format",
     "float16 and bfloat16, dynamic",
     "float16 in QOperator format",
     "Biases behind computed weights, QOperator",

@@ -482,20 +482,3 @@ def test_again(tmp_path, first, words):
     assert done.returncode == 0, done.stderr
     assert quantcase.checks(out) is None and quantcase.loads(out) is None
     assert distance(tmp_path, out, samples) < 0.2
-
-
-def test_symmetric_ranges_and_relu(tmp_path):
-    """A symmetric range does not clip as a Relu does: QOperator keeps the Relu, QDQ (as the reference) warns."""
-    rng = np.random.default_rng(8)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], "conv"), helper.make_node("Relu", ["c"], ["y"], "relu")]
-    m = model(nodes, [array("w", rng.normal(size=(4, 3, 1, 1)))], (1, 3, 5, 5), (1, 4, 5, 5))
-    samples = feeds(rng, (1, 3, 5, 5))
-    out = quantize(tmp_path, m, samples, "--quant_format", "qoperator", "--calib_tensor_range_symmetric")
-    assert distance(tmp_path, out, samples) < 0.03
-    words = ["static", "-i", tmp_path / "float.onnx", "-o", out, "--data", tmp_path / "data.npz", "--calib_tensor_range_symmetric"]
-    done = quantcase.onq(*words)
-    assert "1 Relu and Clip were removed" in done.stderr
-    assert distance(tmp_path, out, samples) > 0.1
-    done = quantcase.onq(*words, "--qdq_keep_removable_activations")
-    assert "were removed" not in done.stderr
-    assert distance(tmp_path, out, samples) < 0.03

@@ -23,7 +23,7 @@ static onq_code set_unit_range(oq_qdq *q, const oq_qdq_tensor *t, onq_error *err
 static onq_code adjust_ranges(oq_qdq *q, onq_error *err) {
     for (uint32_t i = 0; i < q->n_nodes; i++) {
         const oq_node *n = oq_qdq_node_at(q, i);
-        const bool clips = oq_str_is(n->op_type, "Clip") || oq_str_is(n->op_type, "Relu");
+        const bool clips = oq_op_traits_of(n->op_type)->clips;
         if ((!clips && !oq_str_is(n->op_type, "Softmax")) || !q->nodes[i].chosen)
             continue;
         const uint32_t in = oq_qdq_input(q, i, 0), out = oq_qdq_output(q, i, 0);
@@ -115,7 +115,7 @@ static onq_code mark(oq_qdq *q, onq_error *err) {
         if (q->nodes[i].chosen)
             OQ_TRY(mark_node(q, i, err));
     }
-    return ONQ_OK;
+    return oq_qdq_bring_back(q, err);
 }
 
 /* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the

@@ -22,6 +22,7 @@
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
 #include "onnx/names.h"
+#include "quantize/clip.h"
 #include "quantize/config.h"
 #include "quantize/override.h"
 #include "quantize/plan.h"
@@ -87,6 +88,7 @@ typedef struct oq_qdq_tensor {
     oq_qdq_kind kind;
     int64_t axis;                    /* weight per channel; -1 */
     uint32_t share_from, share_node; /* same parameters as this tensor, as that node sees it */
+    oq_bounds bounds;                /* what Relu and Clip that went away let through */
     bool is_bias;                    /* marked as bias */
     bool bias_gone;                  /* a node makes it now: the initializer goes */
     size_t n_copies_seen; /* as bias: tensors looked at for the number of its next copy */
@@ -126,7 +128,8 @@ typedef struct oq_qdq {
     int64_t opset;
     bool contrib; /* QuantizeLinear and DequantizeLinear of com.microsoft */
 
-    oq_map map; /* tensor name -> number */
+    oq_index index; /* of the graph as it came */
+    oq_map map;     /* tensor name -> number */
     OQ_VEC(oq_qdq_tensor *) tensors;
     oq_qdq_node *nodes; /* the graph's nodes, in order */
     size_t n_nodes;
@@ -194,8 +197,10 @@ bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_
 onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
                             onq_error *err);
 /* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the
- * node goes. */
-bool oq_qdq_try_remove(oq_qdq *q, uint32_t node);
+ * Relu or Clip goes; *gone tells. It goes only where the range of its output clips as it does. */
+onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err);
+/* After all nodes are marked: a Relu or Clip whose output nobody marked comes back. */
+onq_code oq_qdq_bring_back(oq_qdq *q, onq_error *err);
 /* QDQOperatorBase.quantize: all inputs and outputs as activations. */
 onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err);
 /* QDQDirect8BitOp.quantize: the output has the parameters of input 0. */

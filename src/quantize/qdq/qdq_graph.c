@@ -4,6 +4,8 @@
  */
 #include "quantize/qdq/qdq.h"
 
+#include <math.h>
+
 uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name) {
     oq_qdq_tensor *t = OQ_NEW(q->arena, oq_qdq_tensor);
     const uint32_t number = (uint32_t)q->tensors.n;
@@ -11,6 +13,7 @@ uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name) {
         return OQ_NO_TENSOR;
     t->name = name;
     t->axis = -1;
+    t->bounds = (oq_bounds){-INFINITY, INFINITY};
     t->dq_node = OQ_NO_NODE;
     t->share_from = OQ_NO_TENSOR;
     t->share_node = OQ_NO_NODE;
@@ -121,6 +124,8 @@ onq_code oq_qdq_build(oq_qdq *q, onq_error *err) {
     q->nodes = OQ_NEW_ARRAY(q->arena, oq_qdq_node, q->n_nodes + 1);
     if (q->nodes == NULL)
         return oq_fail_nomem(err);
+    OQ_TRY(oq_index_build(&q->index, q->arena, q->graph, q->outer != NULL ? &q->outer->index : NULL,
+                          err));
     oq_map_init(&q->map, q->arena);
     OQ_TRY(add_ends(q, err));
     for (uint32_t i = 0; i < q->n_nodes; i++)

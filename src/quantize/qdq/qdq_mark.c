@@ -326,23 +326,78 @@ static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
                             (t->is_output || n_chosen < t->uses.n));
 }
 
-bool oq_qdq_try_remove(oq_qdq *q, uint32_t node) {
+/* Does the quantized range of the output clip as the node does, and as those before it that went?
+ */
+static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *out,
+                            onq_error *err) {
+    const oq_qdq_tensor *before = oq_qdq_at(q, oq_qdq_input(q, node, 0));
+    const oq_qdq_tensor *after = oq_qdq_at(q, oq_qdq_output(q, node, 0));
+    oq_bounds own;
+    oq_qdq_act act;
+    *out = false;
+    if (!oq_clip_bounds(q->model, &q->index, oq_qdq_node_at(q, node), &own))
+        return ONQ_OK;
+    OQ_TRY(oq_qdq_act_params(q, after, false, &act, out, err));
+    *bounds = oq_bounds_then(before->bounds, own);
+    *out = *out && oq_bounds_hold(*bounds, act.type, act.p, OQ_STEPS_CALIBRATED);
+    return ONQ_OK;
+}
+
+onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err) {
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
+    *gone = false;
     if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
-        return false;
-    oq_qdq_tensor *before = oq_qdq_at(q, in);
-    const oq_qdq_tensor *after = oq_qdq_at(q, out);
+        return ONQ_OK;
+    oq_qdq_tensor *before = oq_qdq_at(q, in), *after = oq_qdq_at(q, out);
     if (!oq_qdq_has_range(q, after) || oq_qdq_convert(q, after) != NULL ||
         oq_qdq_convert(q, before) != NULL)
-        return false;
+        return ONQ_OK;
     /* Without a maker in this graph, or with a reader inside a subgraph, the reference writes a
      * model that does not load. */
     if (before->uses.n != 1 || before->is_output || before->is_input || before->inner_use ||
         before->makers.n == 0 || before->dq_node != OQ_NO_NODE || is_read_bare(q, after))
-        return false;
+        return ONQ_OK;
+    bool clips = false;
+    oq_bounds bounds;
+    OQ_TRY(range_clips(q, node, &bounds, &clips, err));
+    if (!clips)
+        return ONQ_OK;
     if (!rewire_outputs(q, in, out))
-        return false;
+        return oq_fail_nomem(err);
+    after->bounds = bounds;
     unmark(q, before);
     q->nodes[node].removed = true;
-    return true;
+    *gone = true;
+    return ONQ_OK;
+}
+
+/* The makers that a removed node's output got from its input go back. */
+static bool restore_outputs(oq_qdq *q, uint32_t node) {
+    const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
+    oq_qdq_tensor *after = oq_qdq_at(q, out);
+    if (!rewire_outputs(q, out, in))
+        return false;
+    oq_qdq_tensor *before = oq_qdq_at(q, in);
+    for (size_t i = 0; i < before->makers.n; i++) {
+        if (before->makers.v[i].node == node) {
+            OQ_REMOVE_AT(&before->makers, i);
+            break;
+        }
+    }
+    q->nodes[node].out[0] = out;
+    return OQ_PUSH(q->arena, &after->makers, ((oq_use){node, 0}));
+}
+
+onq_code oq_qdq_bring_back(oq_qdq *q, onq_error *err) {
+    for (uint32_t i = (uint32_t)q->n_nodes; i-- > 0;) {
+        oq_qdq_node *n = &q->nodes[i];
+        if (!n->removed || oq_qdq_at(q, n->out[0])->marked)
+            continue;
+        if (!restore_outputs(q, i))
+            return oq_fail_nomem(err);
+        n->removed = false;
+        q->current = i;
+        OQ_TRY(oq_qdq_activation(q, n->in[0], err));
+    }
+    return ONQ_OK;
 }

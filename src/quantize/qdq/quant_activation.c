@@ -14,8 +14,10 @@ onq_code oq_qdq_rule_removable(oq_qdq *q, uint32_t node, onq_error *err) {
         oq_qdq_leave(q, "input is not quantized");
         return ONQ_OK;
     }
-    const bool may_go = !q->config->activation_symmetric && !q->config->keep_removable_activations;
-    if (!may_go || !oq_qdq_try_remove(q, node))
+    bool gone = false;
+    if (!q->config->activation_symmetric && !q->config->keep_removable_activations)
+        OQ_TRY(oq_qdq_try_remove(q, node, &gone, err));
+    if (!gone)
         OQ_TRY(oq_qdq_activation(q, in, err));
     if (oq_qdq_output_is_off(q, node))
         return ONQ_OK;

@@ -4,8 +4,6 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-#include <math.h>
-
 static onq_code not_float(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_keep(q, n, "its input is not float", err);
 }
@@ -66,42 +64,19 @@ onq_code oq_ql_softmax(oq_qoper *q, oq_node *n, onq_error *err) {
     return fixed_output(q, n, "QLinearSoftmax", 1.0f / 256.0f, is_unsigned ? 0 : -128, err);
 }
 
-/* A bound of a Clip: *out is left as it is when there is none; false when it is computed. */
-static bool clip_bound(oq_qoper *q, const oq_node *n, const char *attr, size_t slot, double *out) {
-    *out = (double)oq_attr_float(n, attr, (float)*out);
-    if (n->input.n <= slot || n->input.v[slot].n == 0)
-        return true;
-    oq_tensor *t = oq_qo_init_in_path(q, n->input.v[slot]);
-    float *v;
-    size_t count;
-    if (t == NULL || !oq_dtype_is_float(t->data_type.v) ||
-        oq_tensor_floats(q->sh->job.model, t, q->arena, &v, &count, NULL) != ONQ_OK || count != 1)
-        return false;
-    *out = (double)v[0];
-    return true;
-}
-
-/* Do the numbers of the quantized type reach no further than the Relu or Clip lets through? They do
- * where the range of its input was taken from its output (adjust_tensor_ranges), and not where the
- * input has other readers, or shares the parameters of a tensor before it. */
+/* Does the quantized input hold nothing that the Relu or Clip would clip? So it is where the range
+ * of its input was taken from its output (adjust_tensor_ranges), and not where the input has other
+ * readers, or shares the parameters of a tensor before it. */
 static bool clips_by_itself(oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
-    const oq_qtype_info *info = oq_qtype_find(in->type);
-    double low = -INFINITY, high = INFINITY;
-    if (!in->has_param || info == NULL)
-        return false;
-    if (oq_str_is(n->op_type, "Relu"))
-        return in->param.zero_point <= info->full.min;
-    if (!clip_bound(q, n, "min", 1, &low) || !clip_bound(q, n, "max", 2, &high))
-        return true;
-    const double scale = (double)in->param.scale, zero = (double)in->param.zero_point;
-    return ((double)info->full.min - zero) * scale >= low - scale &&
-           ((double)info->full.max - zero) * scale <= high + scale;
+    oq_bounds bounds;
+    return in->has_param && oq_clip_bounds(q->sh->job.model, &q->index, n, &bounds) &&
+           oq_bounds_hold(bounds, in->type, in->param, OQ_STEPS_CALIBRATED);
 }
 
 onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
-    if (oq_str_is(n->op_type, "Relu") || oq_str_is(n->op_type, "Clip")) {
+    if (oq_op_traits_of(n->op_type)->clips) {
         oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
         if (in == NULL || oq_qo_config(q)->activation_symmetric)
             return oq_qo_keep(

@@ -22,6 +22,8 @@ static onq_code begin_graph(oq_qoper *q, onq_error *err) {
     oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->products};
     for (size_t i = 0; i < OQ_COUNT(maps); i++)
         oq_map_init(maps[i], q->arena);
+    OQ_TRY(oq_index_build(&q->index, q->arena, q->graph,
+                          q->parent != NULL ? &q->parent->index : NULL, err));
     for (size_t i = 0; i < g->initializer.n; i++) {
         oq_tensor *t = g->initializer.v[i];
         if (oq_map_has(&q->inits, t->name))
@@ -86,11 +88,9 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_er
  * output; Softmax makes 0 to 1. */
 static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
     oq_ranges *ranges = q->sh->job.ranges;
-    oq_index ix;
-    OQ_TRY(oq_index_build(&ix, q->arena, q->graph, NULL, err));
     for (size_t i = 0; i < q->graph->node.n; i++) {
         const oq_node *n = q->graph->node.v[i];
-        const bool clips = oq_str_is(n->op_type, "Clip") || oq_str_is(n->op_type, "Relu");
+        const bool clips = oq_op_traits_of(n->op_type)->clips;
         if ((!clips && !oq_str_is(n->op_type, "Softmax")) || n->input.n == 0 || n->output.n == 0 ||
             oq_qconfig_skip(q->sh->job.config, n, list_modes(q)) != NULL)
             continue;
@@ -101,7 +101,7 @@ static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
                 return oq_fail_nomem(err);
             continue;
         }
-        const oq_value *v = oq_index_find(&ix, n->input.v[0]);
+        const oq_value *v = oq_index_find(&q->index, n->input.v[0]);
         /* What the caller reads keeps its range, and what another graph makes. */
         if (v != NULL && (v->is_output || (q->parent != NULL && !oq_value_is_defined(v))))
             continue;

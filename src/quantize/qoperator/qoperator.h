@@ -21,6 +21,7 @@
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "quantize/bias.h"
+#include "quantize/clip.h"
 #include "quantize/config.h"
 #include "quantize/override.h"
 #include "quantize/plan.h"
@@ -112,6 +113,7 @@ typedef struct oq_qoper {
     struct oq_qoper *parent; /* or NULL */
     oq_graph *graph;
     oq_arena *arena; /* scratch; what stays is in the model's */
+    oq_index index;  /* of the graph as it came */
     oq_map inits;    /* name -> index in all_inits */
     OQ_VEC(oq_tensor *) all_inits;
     oq_map tensors; /* names of inputs, outputs of nodes: the graph's own tensors */

@@ -5,6 +5,7 @@
 #include "onnx/operators.h"
 
 #include "onnx/tidy.h"
+#include "quantize/clip.h"
 #include "quantize/finish.h"
 #include "quantize/qweight.h"
 #include "quantize/trained/trained_parts.h"
@@ -403,41 +404,6 @@ static onq_code follow_moves(strip *s, onq_error *err) {
 
 /* ---- Relu and Clip */
 
-static double bound(const oq_override *o, bool high) {
-    const oq_qrange q = oq_qtype_find(o->type)->full;
-    return (double)((high ? q.max : q.min) - o->zero) * (double)o->scale;
-}
-
-/* Does the quantized range clip all that the node would? */
-static onq_code clips_itself(strip *s, const oq_index *ix, const oq_node *n, const oq_override *o,
-                             bool *out, onq_error *err) {
-    double limit[2] = {0.0, INFINITY};
-    if (oq_str_is(n->op_type, "Clip")) {
-        static const char *const names[2] = {"min", "max"};
-        for (size_t i = 0; i < 2; i++) {
-            const oq_attribute *at = oq_attr_find(n, names[i]);
-            limit[i] = i == 0 ? -INFINITY : INFINITY;
-            if (at != NULL)
-                limit[i] = (double)at->f.v;
-            if (n->input.n <= i + 1 || n->input.v[i + 1].n == 0)
-                continue;
-            oq_tensor *t = oq_index_init(ix, n->input.v[i + 1]);
-            float *v = NULL;
-            size_t count = 0;
-            if (t == NULL || (t->data_type.v != OQ_FLOAT && t->data_type.v != OQ_FLOAT16)) {
-                *out = false;
-                return ONQ_OK;
-            }
-            OQ_TRY(oq_tensor_floats(s->m, t, s->arena, &v, &count, err));
-            if (count == 1)
-                limit[i] = (double)v[0];
-        }
-    }
-    const double half = (double)o->scale / 2.0;
-    *out = bound(o, false) >= limit[0] - half && bound(o, true) <= limit[1] + half;
-    return ONQ_OK;
-}
-
 /* Before a Relu or Clip with a trained output nothing was trained, since nothing needs to be: a
  * QLinear operator gives what comes behind it. Where the quantized range does not do the clipping
  * (a symmetric one), the node stays between the two. */
@@ -455,8 +421,10 @@ static onq_code settle_relus(strip *s, onq_error *err) {
         if (after == NULL || v == NULL)
             continue;
         oq_override o = after->channels.v[0];
-        bool clips = false;
-        OQ_TRY(clips_itself(s, &ix, n, &o, &clips, err));
+        oq_bounds bounds;
+        bool clips =
+            oq_clip_bounds(s->m, &ix, n, &bounds) &&
+            oq_bounds_hold(bounds, o.type, (oq_qparam){o.scale, (int32_t)o.zero}, OQ_STEPS_TRAINED);
         const bool alone = v->uses.n == 1 && !v->is_output && v->producer != OQ_NO_NODE;
         if (before != NULL) {
             const oq_override *b = &before->channels.v[0];

@@ -85,15 +85,20 @@ static void set_options(oq_qconfig *c, const char *head) {
     c->add_qdq_pair_to_weight = strstr(head, "weight_pair") != NULL;
 }
 
-/* Every float tensor that is no initializer gets the range -1 to 2. */
+/* Every float tensor that is no initializer gets the range -1 to 2; what comes out of a Relu or
+ * Clip, 0 to 2. */
 static void set_ranges(oq_ranges *r, bm *b) {
     for (size_t i = 0; i < b->g->node.n; i++) {
         const oq_node *n = b->g->node.v[i];
         for (size_t k = 0; k < n->input.n + n->output.n; k++) {
             const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
+            const bool clipped = k >= n->input.n && oq_op_traits_of(n->op_type)->clips;
+            if (oq_ranges_find(r, name) != NULL)
+                continue;
             oq_range *t = oq_ranges_add(r, name);
-            assert_true(oq_num_make_one(&r->arena, &t->lowest, OQ_FLOAT, true, -1.0) &&
-                        oq_num_make_one(&r->arena, &t->highest, OQ_FLOAT, true, 2.0));
+            assert_true(
+                oq_num_make_one(&r->arena, &t->lowest, OQ_FLOAT, true, clipped ? 0.0 : -1.0) &&
+                oq_num_make_one(&r->arena, &t->highest, OQ_FLOAT, true, 2.0));
         }
     }
 }
