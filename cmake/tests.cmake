@@ -7,11 +7,11 @@
 #   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
 #   tests/header/*                onq.h alone as C11 and as C++11                       label quick
 #   tests/<folder>/test_*.sh      other shell tests                                     label <folder>
-#   tests/parity/test_*.py        pytest, one ctest test a file                         label parity
+#   tests/parity/test_*.py and tests/python/test_*.py   pytest, one ctest test a file   label parity
 # plus the layer check and the export check. In a variant build (asan, tsan, ...) only the first three are made,
 # under the variant's name and label, so that ctest can run both builds at once.
 enable_testing()
-if(ONQ_TESTS STREQUAL "OFF")
+if(ONQ_TESTS STREQUAL "OFF" OR NOT TARGET onq_static)
   return()
 endif()
 
@@ -66,8 +66,11 @@ if(ONQ_LIBFUZZER)
 elseif(CMOCKA_FOUND)
   target_link_libraries(onq_test_flags INTERFACE PkgConfig::CMOCKA)
   file(GLOB HARNESS_SOURCES CONFIGURE_DEPENDS tests/harness/*.c)
-  add_library(onq_harness STATIC ${HARNESS_SOURCES})
-  target_link_libraries(onq_harness PUBLIC onq_test_flags)
+  if(HARNESS_SOURCES)
+    add_library(onq_harness STATIC ${HARNESS_SOURCES})
+    target_link_libraries(onq_harness PUBLIC onq_test_flags)
+    set(UNIT_LIBRARIES onq_harness)
+  endif()
   file(GLOB UNIT_SOURCES CONFIGURE_DEPENDS tests/unit/*/test_*.c)
   foreach(source IN LISTS UNIT_SOURCES)
     cmake_path(GET source STEM stem)
@@ -75,7 +78,7 @@ elseif(CMOCKA_FOUND)
     cmake_path(GET folder FILENAME layer)
     set(program unit_${layer}_${stem})
     add_executable(${program} ${source})
-    target_link_libraries(${program} PRIVATE onq_harness onq_test_flags)
+    target_link_libraries(${program} PRIVATE ${UNIT_LIBRARIES} onq_test_flags)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
     string(REGEX REPLACE "^test_" "" short ${stem})
     onq_add_test(unit.${layer}.${short} "${TEST_QUICK};unit" 300 ${program})
@@ -124,7 +127,7 @@ function(onq_add_script script label timeout)
   onq_add_test(${group}.${short} "${label};${group}" ${timeout}
                bash "${PROJECT_SOURCE_DIR}/tests/harness/run_script.sh" "${script}")
 endfunction()
-if(NOT ONQ_LIBFUZZER)
+if(TARGET onq AND NOT ONQ_LIBFUZZER)
   file(GLOB CLI_SCRIPTS CONFIGURE_DEPENDS tests/cli/*.sh)
   foreach(script IN LISTS CLI_SCRIPTS)
     onq_add_script("${script}" "${TEST_QUICK}" 300)
@@ -155,9 +158,9 @@ endif()
 onq_add_test(layers "quick;structure" 60 bash tools/check-layers.sh)
 onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_FILE:onq_shared>)
 
-# ---- Python: against the live reference
+# ---- Python: against the live reference, and the binding
 set(ONQ_VENV_PYTHON "${PROJECT_SOURCE_DIR}/build/venv/bin/python" CACHE FILEPATH "Python of the parity tests")
-file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py)
+file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py tests/python/test_*.py)
 foreach(file IN LISTS PYTEST_FILES)
   cmake_path(GET file STEM stem)
   cmake_path(GET file PARENT_PATH folder)
@@ -165,7 +168,8 @@ foreach(file IN LISTS PYTEST_FILES)
   string(REGEX REPLACE "^test_" "" short ${stem})
   onq_add_test(${group}.${short} "parity" 1500 "${ONQ_VENV_PYTHON}" -m pytest "${file}")
   set_property(TEST "${group}.${short}" PROPERTY COST 100) # the long ones first
-  set_property(TEST "${group}.${short}" APPEND PROPERTY ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+  set_property(TEST "${group}.${short}" APPEND PROPERTY ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python"
+               "PYTHONDONTWRITEBYTECODE=1")
 endforeach()
 
 # One ctest run over this build and the sanitizer build: ctest --test-dir build/all.

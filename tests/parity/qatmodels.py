@@ -3,10 +3,19 @@
 A Net builds a float graph; `pair` puts a fake quantization behind a tensor (or a weight) in one of the forms that
 exporters write. What was put is kept in `trained`: tensor -> (scale, zero point).
 """
+import importlib
+import shutil
+import subprocess
+import sys
+import types
+import zipfile
+
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from quantcase import ROOT
 
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 
@@ -218,3 +227,44 @@ def activations_only(seed=5, bias=True, per="uint8", opset=13):
     y = n.pair(n.op("Tanh", [y]), 0.0078, np.uint8(128))
     y = n.op("MatMul", [y, n.init((r.normal(size=(9, 4)) * 0.2).astype(np.float32), "w")])
     return n, n.model(y)
+
+
+# ---- quantize_qat of onnxruntime 1.8.1
+
+def old_tool():
+    """The module onnx_quantizer of the wheel, or None."""
+    home = ROOT / "build" / "ort181"
+    if not (home / "ortq181").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "onnxruntime==1.8.1",
+                 "--python-version", "3.9", "--only-binary=:all:", "--platform", "manylinux2014_x86_64", "-d", str(home)]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return None
+        wheels = list(home.glob("*.whl"))
+        if done.returncode != 0 or not wheels:
+            return None
+        with zipfile.ZipFile(wheels[0]) as z:
+            z.extractall(home, [f for f in z.namelist() if f.startswith("onnxruntime/quantization/")])
+        shutil.move(home / "onnxruntime" / "quantization", home / "ortq181")
+        (home / "ortq181" / "__init__.py").write_text("")
+        wheels[0].unlink()
+    if not hasattr(onnx, "mapping"):
+        onnx.mapping = types.SimpleNamespace(TENSOR_TYPE_TO_NP_TYPE={
+            TensorProto.INT8: np.dtype("int8"), TensorProto.UINT8: np.dtype("uint8"), TensorProto.FLOAT: np.dtype("float32")})
+    sys.path.insert(0, str(home))
+    try:
+        return importlib.import_module("ortq181.onnx_quantizer"), importlib.import_module("ortq181.quant_utils")
+    finally:
+        sys.path.pop(0)
+
+
+def old_quantize(tools, model, per_channel=False, reduce_range=False, weight="QUInt8", exclude=(),
+                 op_types=("Conv", "MatMul", "Attention", "LSTM", "Gather", "EmbedLayerNormalization")):
+    """What quantize_qat makes of the model, without the runtime's optimiser before it."""
+    quantizer, utils = tools
+    return quantizer.ONNXQuantizer(
+        onnx.ModelProto.FromString(model.SerializeToString()), per_channel, reduce_range, utils.QuantizationMode.IntegerOps,
+        False, getattr(utils.QuantType, weight), utils.QuantType.QUInt8, None, [], list(exclude),
+        list(op_types)).quantize_model()

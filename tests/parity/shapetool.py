@@ -5,6 +5,7 @@ followed by the graphs inside it. A dimension is a number, a text or None.
 """
 import glob
 import json
+import logging
 import os
 import re
 import subprocess
@@ -372,3 +373,24 @@ def case_attribute(name, text):
     if text.endswith("f"):
         return onnx.helper.make_attribute(name, float(text[:-1]))
     return onnx.helper.make_attribute(name, int(text))
+
+
+def reference_symbolic(model, folder, ways=(False, True)):
+    """What symbolic_shape_infer.py finds, with auto_merge if it needs it; None when it raises. ways: of auto_merge."""
+    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
+    logging.disable(logging.CRITICAL)
+    back = os.getcwd()
+    os.chdir(folder)  # it leaves its half-done model in the working folder
+    try:
+        for auto_merge in ways:
+            copy = onnx.ModelProto.FromString(model.SerializeToString())
+            try:
+                found = SymbolicShapeInference.infer_shapes(copy, 2**31 - 1, auto_merge, False, 0)
+            except BaseException:  # noqa: BLE001 - asserts, IndexErrors, AttributeErrors: all happen
+                continue
+            if found is not None:
+                return found
+        return None
+    finally:
+        os.chdir(back)
+        logging.disable(logging.NOTSET)

@@ -397,6 +397,40 @@ def test_weights_not_found(onq, tmp_path, caplog):
     assert "elsewhere" in onq.weights(other, quantized, extended=True)
 
 
+@pytest.mark.difference("The calls of onq.h")
+def test_weights_without_axis(onq, tmp_path):
+    """A scale for each channel and no axis: DequantizeLinear is defined along axis 1, the reference takes the last one."""
+    rng = np.random.default_rng(5)
+    w, scale = rng.normal(size=(3, 4, 4)).astype(np.float32), np.array([0.01, 0.02, 0.04, 0.08], np.float32)
+    q = np.clip(np.round(w / scale.reshape(1, 4, 1)), -127, 127).astype(np.int8)
+    x, y = (helper.make_tensor_value_info(n, 1, (3, 4, 4)) for n in "xy")
+    add = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [numpy_helper.from_array(w, "w")])
+    pair = helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["w_quantized", "w_scale", "w_zero_point"], ["w_DequantizeLinear_Output"]),
+         helper.make_node("Add", ["x", "w_DequantizeLinear_Output"], ["y"])], "g", [x], [y],
+        [numpy_helper.from_array(v, n) for n, v in (("w_quantized", q), ("w_scale", scale), ("w_zero_point", np.zeros(4, np.int8)))])
+    for name, graph in (("f", add), ("q", pair)):
+        onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / f"{name}.onnx")
+    paths = str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx")
+    theirs, mine = ref.create_weight_matching(*paths)["w"]["dequantized"], onq.weights(*paths)["w"][1]
+    assert np.array_equal(mine, q * scale.reshape(1, 4, 1)) and np.array_equal(theirs, q * scale)
+
+
+@pytest.mark.difference("The calls of onq.h")
+def test_no_float_tensor(onq):
+    """Without a float counterpart the reference stops; here xmodel_err is NaN."""
+    a = np.arange(3, dtype=np.float32)
+    qdq = {"a": [a], "a_DequantizeLinear_Output": [a + 1]}
+    with pytest.raises(KeyError, match="float"):
+        ref.compute_activation_error(ref.create_activation_matching(qdq, {}))
+    keep = []
+    x, y = onq.activations(qdq, keep), onq.activations({}, keep)
+    (row,) = onq.match(x, y).values()
+    assert math.isnan(row[4]) and row[3] == pytest.approx(ref.compute_signal_to_quantization_noice_ratio([a], [a + 1]))
+    for s in (x, y):
+        onq.c.onq_activations_free(s)
+
+
 # ---- compute_signal_to_quantization_noice_ratio
 
 @pytest.mark.parametrize("dtypes", [(np.float32, np.float32), (np.float32, np.float64), (np.float64, np.float64),

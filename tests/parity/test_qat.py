@@ -4,14 +4,9 @@ The judge of numbers is the fake-quantized model itself, run as it is: the resul
 of the last layer. Trained scales and zero points must survive to the last bit. Structure is compared with quantize_qat of
 onnxruntime 1.8.1 where that tool works (pairs behind nodes only), from the Python files of its wheel.
 """
-import importlib
 import json
 import pathlib
-import shutil
 import subprocess
-import sys
-import types
-import zipfile
 
 import numpy as np
 import onnx
@@ -19,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import qatmodels as Q
-from quantcase import MODELS, ONQ, ROOT
+from quantcase import MODELS, ONQ
 
 FORMATS = ("integer", "qdq", "qoperator")
 INTEGER = {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QGemm", "QLinearAdd"}
@@ -395,35 +390,6 @@ def test_digits(tmp_path, form):
 # ---- quantize_qat of onnxruntime 1.8.1
 
 
-def old_tool():
-    """The module onnx_quantizer of the wheel, or None."""
-    home = ROOT / "build" / "ort181"
-    if not (home / "ortq181").exists():
-        home.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "onnxruntime==1.8.1",
-                 "--python-version", "3.9", "--only-binary=:all:", "--platform", "manylinux2014_x86_64", "-d", str(home)]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-        except subprocess.TimeoutExpired:
-            return None
-        wheels = list(home.glob("*.whl"))
-        if done.returncode != 0 or not wheels:
-            return None
-        with zipfile.ZipFile(wheels[0]) as z:
-            z.extractall(home, [f for f in z.namelist() if f.startswith("onnxruntime/quantization/")])
-        shutil.move(home / "onnxruntime" / "quantization", home / "ortq181")
-        (home / "ortq181" / "__init__.py").write_text("")
-        wheels[0].unlink()
-    if not hasattr(onnx, "mapping"):
-        onnx.mapping = types.SimpleNamespace(TENSOR_TYPE_TO_NP_TYPE={
-            TensorProto.INT8: np.dtype("int8"), TensorProto.UINT8: np.dtype("uint8"), TensorProto.FLOAT: np.dtype("float32")})
-    sys.path.insert(0, str(home))
-    try:
-        return importlib.import_module("ortq181.onnx_quantizer"), importlib.import_module("ortq181.quant_utils")
-    finally:
-        sys.path.pop(0)
-
-
 def plain(v):
     """A node as tuples, attributes by name."""
     return (v.op_type, v.name, list(v.input), list(v.output), v.domain,
@@ -443,21 +409,14 @@ OPTIONS = {
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("option", OPTIONS)
 def test_structure_of_quantize_qat(tmp_path, option, bias):
-    tools = old_tool()
+    tools = Q.old_tool()
     if tools is None:
         print("1 reference absent: the wheel of onnxruntime 1.8.1 cannot be had")
         pytest.skip("no onnxruntime 1.8.1")
-    quantizer, utils = tools
     said, words = OPTIONS[option]
     n, model = Q.activations_only(bias=bias)
     onq(tmp_path, model, *words)
-    old = quantizer.ONNXQuantizer(
-        onnx.ModelProto.FromString(model.SerializeToString()), said.get("per_channel", False),
-        said.get("reduce_range", False), utils.QuantizationMode.IntegerOps, False,
-        getattr(utils.QuantType, said.get("weight", "QUInt8")), utils.QuantType.QUInt8, None, [],
-        said.get("exclude", []),
-        said.get("op_types", ["Conv", "MatMul", "Attention", "LSTM", "Gather", "EmbedLayerNormalization"]))
-    want, got = old.quantize_model(), onnx.load(tmp_path / "got.onnx")
+    want, got = Q.old_quantize(tools, model, **said), onnx.load(tmp_path / "got.onnx")
     assert [plain(v) for v in got.graph.node] == [plain(v) for v in want.graph.node]
     a, b = inits(want), inits(got)
     used = {i for v in want.graph.node for i in v.input}

@@ -5,7 +5,6 @@ these is not there the test says so and goes on with the others. For the node te
 outputs are not declared and input sizes are names, so that inference has to do the work.
 """
 import collections
-import logging
 import os
 
 import onnx
@@ -187,27 +186,6 @@ def test_plain_write_leaves_what_onnx_leaves(tmp_path):
     assert not wrong, wrong[:10]
 
 
-def reference_symbolic(model, folder):
-    """What symbolic_shape_infer.py finds, with auto_merge if it needs it; None when it raises."""
-    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
-    logging.disable(logging.CRITICAL)
-    back = os.getcwd()
-    os.chdir(folder)  # it leaves its half-done model in the working folder
-    try:
-        for auto_merge in (False, True):
-            copy = onnx.ModelProto.FromString(model.SerializeToString())
-            try:
-                found = SymbolicShapeInference.infer_shapes(copy, 2**31 - 1, auto_merge, False, 0)
-            except BaseException:  # noqa: BLE001 - asserts, IndexErrors, AttributeErrors: all happen
-                continue
-            if found is not None:
-                return found
-        return None
-    finally:
-        os.chdir(back)
-        logging.disable(logging.NOTSET)
-
-
 def differ(ours, theirs):
     """Do two types contradict each other?"""
     if ours is None or theirs is None:
@@ -250,7 +228,7 @@ def test_symbolic_finds_no_less_and_contradicts_nobody(tmp_path, which):
         no_rule.update(found[path]["no_rule"])
         graphs = list(st.walk(model.graph))
         plain = st.of_model(onnx.shape_inference.infer_shapes(model, data_prop=True))
-        ref = reference_symbolic(model, tmp_path)
+        ref = st.reference_symbolic(model, tmp_path)
         symbolic = st.of_model(ref) if ref is not None else None
         if symbolic is None or len(symbolic) != len(graphs):
             symbolic = [{} for _ in graphs]
