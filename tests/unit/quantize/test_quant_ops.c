@@ -1,20 +1,30 @@
 /*
  * test_quant_ops.c — operator cases as text: tests/ops/quant_ops.txt.
  *
- * A case names an operator, builds a graph and lists the nodes that QDQ makes of it. Every row of
- * operators.def with a QDQ slot must have a case, or the test fails by name. With ONQ_ACCEPT=1 in the
- * environment the expected lines are written anew; read the difference before you commit it.
+ * A case names an operator and a mode, builds a graph and lists the nodes that the mode makes of
+ * it. Every operator must have a case for every mode that knows it, or the test fails by name. With
+ * ONQ_ACCEPT=1 in the environment the expected lines are written anew; read the difference before
+ * you commit it.
  *
- *     == Conv 13 per_channel          operator, opset, options
- *     input x 1,3,8,8                 float input of the graph (int64:NAME for another type)
- *     weight w 4,3,3,3                float initializer (also: ints NAME v v v, float NAME v)
- *     node Conv x,w -> y attr=1       attributes as build_model.h has them
+ *     == Conv qdq 13 per_channel      operator, mode, opset, options
+ *     input x 1,3,8,8                 float input of the graph (int64:NAME, bool:NAME)
+ *     weight w 4,3,3,3                float initializer (also: ints NAME v v v, float NAME v,
+ *                                     uint8 NAME v, int8 NAME v)
+ *     node Conv x,w -> y attr=1       attributes as build_model.h has them; DOMAIN:TYPE
  *     output y
  *     --
  *     DequantizeLinear w_quantized,w_scale,w_zero_point -> w_DequantizeLinear_Output axis=0
+ *
+ * Modes: qdq, qlinear (static, QOperator format), integer (dynamic), listed (dynamic, the operator
+ * listed by the user); legacy with the mode's name as an option; trained with the format as an
+ * option; preset_qdq and preset_qnn.
  */
+#include "quantize/legacy/legacy.h"
+#include "quantize/preset.h"
 #include "quantize/qdq/qdq.h"
+#include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
+#include "quantize/trained/trained.h"
 
 #include "build_model.h"
 #include "onnx/attr.h"
@@ -47,8 +57,9 @@ static bool add_line(bm *b, char *line) {
     if (sscanf(line, "%31s %63s %159[^\n]", word, name, rest) < 2)
         return false;
     if (strcmp(word, "input") == 0) {
-        const bool is_int = strncmp(name, "int64:", 6) == 0;
-        return bm_input(b, is_int ? name + 6 : name, is_int ? OQ_INT64 : OQ_FLOAT, rest) != NULL;
+        const char *colon = strchr(name, ':');
+        const int type = colon == NULL ? OQ_FLOAT : name[0] == 'b' ? OQ_BOOL : OQ_INT64;
+        return bm_input(b, colon != NULL ? colon + 1 : name, type, rest) != NULL;
     }
     if (strcmp(word, "output") == 0)
         return bm_output(b, name, OQ_FLOAT, NULL) != NULL;
@@ -57,6 +68,10 @@ static bool add_line(bm *b, char *line) {
     if (strcmp(word, "float") == 0) {
         const float v = strtof(rest, NULL);
         return bm_f32(b, name, "", &v) != NULL;
+    }
+    if (strcmp(word, "uint8") == 0 || strcmp(word, "int8") == 0) {
+        const int8_t v = (int8_t)atoi(rest);
+        return bm_raw(b, name, word[0] == 'u' ? OQ_UINT8 : OQ_INT8, "", &v, 1) != NULL;
     }
     if (strcmp(word, "ints") == 0) {
         int64_t v[16];
@@ -71,7 +86,15 @@ static bool add_line(bm *b, char *line) {
         char in[128] = "", out[64] = "", attrs[128] = "";
         if (sscanf(rest, "%127s -> %63s %127[^\n]", in, out, attrs) < 2)
             return false;
-        return bm_node(b, name, out, spaces(in), spaces(out), attrs) != NULL;
+        char *colon = strchr(name, ':');
+        const char *type = colon != NULL ? colon + 1 : name;
+        oq_node *n = bm_node(b, type, out, spaces(in), spaces(out), attrs);
+        if (colon != NULL) {
+            *colon = '\0';
+            n->domain = bm_str(b, name);
+            return oq_model_set_opset(b->m, n->domain, 1, NULL) == ONQ_OK;
+        }
+        return n != NULL;
     }
     return false;
 }
@@ -116,45 +139,174 @@ static void print_node(const oq_node *n, char *out, size_t size) {
         snprintf(out + at, size - at, " axis=%lld", (long long)oq_attr_int(n, "axis", 0));
 }
 
+/* What a run needs, whatever the mode. */
+typedef struct setting {
+    bm b;
+    oq_arena arena;
+    oq_qconfig config;
+    oq_overrides overrides;
+    oq_ranges ranges;
+    oq_plan plan;
+    oq_shapes *shapes;
+    const char *head;
+} setting;
+
+static onq_code run_qdq(setting *s, onq_error *err) {
+    const oq_qdq_job job = {.model = s->b.m,
+                            .config = &s->config,
+                            .overrides = &s->overrides,
+                            .ranges = &s->ranges,
+                            .shapes = s->shapes,
+                            .plan = &s->plan};
+    return oq_qdq_run(&job, err);
+}
+
+static onq_code run_qlinear(setting *s, onq_error *err) {
+    const oq_qoper_job job = {
+        .model = s->b.m, .config = &s->config, .ranges = &s->ranges, .plan = &s->plan};
+    return oq_qoper_run(&job, err);
+}
+
+static onq_code run_integer(setting *s, onq_error *err) {
+    const oq_qoper_job job = {.model = s->b.m, .config = &s->config, .plan = &s->plan};
+    return oq_qoper_run(&job, err);
+}
+
+static onq_code run_listed(setting *s, onq_error *err) {
+    char op[64];
+    assert_int_equal(sscanf(s->head, "== %63s", op), 1);
+    assert_ok(oq_pick_add(&s->config.op_types, oq_str_of(op), err), *err);
+    return run_integer(s, err);
+}
+
+/* Every tensor has zero point 10 and scale 0.05. */
+static onq_code run_legacy(setting *s, onq_error *err) {
+    static const char *const modes[] = {"IntegerOps_Static", "IntegerOps_Dynamic",
+                                        "QLinearOps_Static", "QLinearOps_Dynamic"};
+    oq_legacy_params params = {.path = "params"};
+    oq_legacy_job job = {.model = s->b.m,
+                         .per_channel = s->config.per_channel,
+                         .inputs = &params,
+                         .outputs = &params,
+                         .plan = &s->plan};
+    oq_map_init(&params.map, &s->arena);
+    for (size_t i = 0; i < s->b.g->node.n; i++)
+        for (size_t k = 0; k < s->b.g->node.v[i]->input.n + s->b.g->node.v[i]->output.n; k++) {
+            const oq_node *n = s->b.g->node.v[i];
+            const oq_qparam given = {0.05f, 10};
+            assert_true(oq_map_put(&params.map,
+                                   k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n],
+                                   (uint32_t)params.all.n) &&
+                        OQ_PUSH(&s->arena, &params.all, given));
+        }
+    for (size_t i = 0; i < OQ_COUNT(modes); i++)
+        if (strstr(s->head, modes[i]) != NULL)
+            job.mode = (oq_legacy_mode)i;
+    return oq_legacy_run(&job, err);
+}
+
+static onq_code run_trained(setting *s, onq_error *err) {
+    const oq_qat_format format = strstr(s->head, "qoperator") != NULL ? OQ_QAT_QOPERATOR
+                                 : strstr(s->head, "qdq") != NULL     ? OQ_QAT_QDQ
+                                                                      : OQ_QAT_INTEGER;
+    oq_qat_job strip = {.model = s->b.m,
+                        .config = &s->config,
+                        .format = format,
+                        .overrides = &s->overrides,
+                        .ranges = &s->ranges};
+    s->config.weight_type = OQ_UINT8;
+    oq_ranges_release(&s->ranges);
+    oq_ranges_init(&s->ranges, oq_alloc_default(), OQ_CAL_MINMAX);
+    OQ_TRY(oq_qat_strip(&strip, err));
+    oq_shapes_free(s->shapes);
+    s->shapes = NULL;
+    OQ_TRY(oq_shapes_infer(s->b.m, NULL, &s->shapes, err));
+    if (format == OQ_QAT_QDQ) {
+        s->config.op_types_all = true;
+        return run_qdq(s, err);
+    }
+    const oq_qoper_job job = {.model = s->b.m,
+                              .config = &s->config,
+                              .overrides = &s->overrides,
+                              .ranges = &s->ranges,
+                              .plan = &s->plan,
+                              .integer = format == OQ_QAT_INTEGER};
+    return oq_qoper_run(&job, err);
+}
+
+static onq_code run_preset(setting *s, onq_error *err) {
+    const oq_preset preset = {.model = s->b.m,
+                              .shapes = s->shapes,
+                              .config = &s->config,
+                              .overrides = &s->overrides,
+                              .add_converts = true,
+                              .arena = &s->arena};
+    const bool qnn = strstr(s->head, "preset_qnn") != NULL;
+    OQ_TRY(qnn ? oq_preset_qnn(&preset, err) : oq_preset_qdq(&preset, err));
+    return run_qdq(s, err);
+}
+
+/* The modes, and the bit by which operators.def knows them (0: not by operator). */
+static const struct mode {
+    const char *name;
+    unsigned bit;
+    onq_code (*run)(setting *s, onq_error *err);
+} modes[] = {
+    {"qdq", OQ_QMODE_QDQ, run_qdq},
+    {"qlinear", OQ_QMODE_QLINEAR, run_qlinear},
+    {"integer", OQ_QMODE_INTEGER, run_integer},
+    {"listed", OQ_QMODE_ASKED, run_listed},
+    {"legacy", 0, run_legacy},
+    {"trained", 0, run_trained},
+    {"preset_qdq", 0, run_preset},
+    {"preset_qnn", 0, run_preset},
+};
+
+/* Operator, mode and opset of the first line. */
+static const struct mode *read_head(const char *head, char op[64], int *opset) {
+    char name[32];
+    if (sscanf(head, "== %63s %31s %d", op, name, opset) != 3)
+        fail_msg("'%s' is not '== OPERATOR MODE OPSET OPTIONS'", head);
+    for (size_t i = 0; i < OQ_COUNT(modes); i++)
+        if (strcmp(modes[i].name, name) == 0)
+            return &modes[i];
+    fail_msg("'%s': no mode is called %s", head, name);
+    return NULL;
+}
+
 /* Builds, quantizes, and lists the nodes. */
 static size_t run_case(text_case *c, char got[LINES][400]) {
     char op[64];
     int opset;
-    bm b;
-    oq_arena a;
-    oq_qconfig config;
-    oq_ranges ranges;
-    oq_plan plan;
-    oq_shapes *shapes;
+    setting s = {.head = c->head};
     onq_error err = ONQ_ERROR_INIT;
-    if (sscanf(c->head, "== %63s %d", op, &opset) != 2)
-        fail_msg("'%s' is not '== OPERATOR OPSET OPTIONS'", c->head);
-    bm_begin(&b, NULL, opset);
+    const struct mode *mode = read_head(c->head, op, &opset);
+    bm_begin(&s.b, NULL, opset);
     for (size_t i = 0; i < c->n_build; i++) {
         char line[200];
         snprintf(line, sizeof line, "%s", c->build[i]);
-        if (!add_line(&b, line))
+        if (!add_line(&s.b, line))
             fail_msg("%s: bad line '%s'", c->head, c->build[i]);
     }
-    oq_arena_init(&a, oq_alloc_default());
-    oq_qconfig_init(&config, &a);
-    oq_ranges_init(&ranges, oq_alloc_default(), OQ_CAL_MINMAX);
-    oq_plan_init(&plan, &a);
-    set_options(&config, c->head);
-    set_ranges(&ranges, &b);
-    assert_ok(oq_shapes_infer(b.m, NULL, &shapes, &err), err);
-    const oq_qdq_job job = {
-        .model = b.m, .config = &config, .ranges = &ranges, .shapes = shapes, .plan = &plan};
-    assert_ok(oq_qdq_run(&job, &err), err);
-    assert_ok(oq_model_check(b.m, &err), err);
-    const size_t n = b.g->node.n < LINES ? b.g->node.n : LINES;
+    oq_arena_init(&s.arena, oq_alloc_default());
+    oq_qconfig_init(&s.config, &s.arena);
+    oq_overrides_init(&s.overrides, &s.arena);
+    oq_ranges_init(&s.ranges, oq_alloc_default(), OQ_CAL_MINMAX);
+    oq_plan_init(&s.plan, &s.arena);
+    set_options(&s.config, c->head);
+    set_ranges(&s.ranges, &s.b);
+    assert_ok(oq_shapes_infer(s.b.m, NULL, &s.shapes, &err), err);
+    assert_ok(oq_shapes_write(s.shapes, s.b.m, &err), err);
+    assert_ok(mode->run(&s, &err), err);
+    assert_ok(oq_model_check(s.b.m, &err), err);
+    const size_t n = s.b.g->node.n < LINES ? s.b.g->node.n : LINES;
     for (size_t i = 0; i < n; i++)
-        print_node(b.g->node.v[i], got[i], 400);
-    oq_shapes_free(shapes);
-    oq_ranges_release(&ranges);
-    oq_qconfig_release(&config);
-    oq_arena_release(&a);
-    bm_end(&b);
+        print_node(s.b.g->node.v[i], got[i], 400);
+    oq_shapes_free(s.shapes);
+    oq_ranges_release(&s.ranges);
+    oq_qconfig_release(&s.config);
+    oq_arena_release(&s.arena);
+    bm_end(&s.b);
     return n;
 }
 
@@ -168,7 +320,7 @@ static FILE *open_cases(const char *mode) {
     return f;
 }
 
-/* The next case; `pending` holds the head of the one behind it. */
+/* The next case; `pending` holds the head of the one after it. */
 static bool next_case(FILE *f, text_case *c, char *pending) {
     char line[400];
     bool building = true;
@@ -196,49 +348,51 @@ static bool next_case(FILE *f, text_case *c, char *pending) {
     return c->head[0] != '\0';
 }
 
+/* Writes the file anew, with what comes out now. */
 static void accept_all(void) {
-    static text_case all[200];
+    static text_case c;
     static char got[LINES][400];
-    char pending[200] = "";
-    size_t n = 0;
-    FILE *f = open_cases("r");
-    while (n < OQ_COUNT(all) && next_case(f, &all[n], pending))
-        n++;
-    fclose(f);
-    f = open_cases("w");
-    fprintf(f, "# What QDQ makes of each operator. tests/unit/quantize/test_quant_ops.c says how "
-               "to read this;\n"
-               "# ONQ_ACCEPT=1 writes the lines behind -- anew.\n");
-    for (size_t i = 0; i < n; i++) {
-        fprintf(f, "\n%s\n", all[i].head);
-        for (size_t k = 0; k < all[i].n_build; k++)
-            fprintf(f, "%s\n", all[i].build[k]);
-        fprintf(f, "--\n");
-        const size_t lines = run_case(&all[i], got);
+    char pending[200] = "", *text = NULL;
+    size_t size = 0;
+    FILE *f = open_cases("r"), *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    fprintf(out, "# What each mode makes of each operator. tests/unit/quantize/test_quant_ops.c "
+                 "says how to read this;\n"
+                 "# ONQ_ACCEPT=1 writes the lines after -- anew.\n");
+    while (next_case(f, &c, pending)) {
+        fprintf(out, "\n%s\n", c.head);
+        for (size_t k = 0; k < c.n_build; k++)
+            fprintf(out, "%s\n", c.build[k]);
+        fprintf(out, "--\n");
+        const size_t lines = run_case(&c, got);
         for (size_t k = 0; k < lines; k++)
-            fprintf(f, "%s\n", got[k]);
+            fprintf(out, "%s\n", got[k]);
     }
     fclose(f);
+    fclose(out);
+    f = open_cases("w");
+    assert_int_equal(fwrite(text, 1, size, f), size);
+    fclose(f);
+    free(text);
 }
 
 static void cases(void **state) {
     (void)state;
     static text_case c;
     static char got[LINES][400];
-    char pending[200] = "";
-    size_t n_cases = 0;
-    bool seen[256] = {false};
-    assert_true(oq_operator_count <= sizeof(seen));
+    static unsigned seen[256]; /* modes, by row of operators.def */
+    char pending[200] = "", op[64];
+    int opset;
+    assert_true(oq_operator_count <= OQ_COUNT(seen));
     if (getenv("ONQ_ACCEPT") != NULL)
         accept_all();
     FILE *f = open_cases("r");
     while (next_case(f, &c, pending)) {
-        char op[64];
-        n_cases++;
-        assert_int_equal(sscanf(c.head, "== %63s", op), 1);
+        const struct mode *mode = read_head(c.head, op, &opset);
         const oq_operator *row = oq_operator_find(oq_str_of(op));
-        assert_non_null(row);
-        seen[row - oq_operators] = true;
+        if (row == NULL)
+            fail_msg("%s: no row of operators.def", c.head);
+        seen[row - oq_operators] |= mode->bit;
         const size_t n = run_case(&c, got);
         for (size_t i = 0; i < n || i < c.n_want; i++)
             if (i >= n || i >= c.n_want || strcmp(got[i], c.want[i]) != 0)
@@ -246,10 +400,11 @@ static void cases(void **state) {
                          i < n ? got[i] : "(none)", i < c.n_want ? c.want[i] : "(none)");
     }
     fclose(f);
-    assert_true(n_cases > 0);
     for (size_t i = 0; i < oq_operator_count; i++)
-        if (oq_rules_of(oq_str_of(oq_operators[i].type))->qdq != NULL && !seen[i])
-            fail_msg("%s has no case in tests/ops/quant_ops.txt", oq_operators[i].type);
+        for (size_t k = 0; k < OQ_COUNT(modes); k++)
+            if ((oq_rules_modes(oq_str_of(oq_operators[i].type)) & modes[k].bit & ~seen[i]) != 0)
+                fail_msg("%s has no case for %s in tests/ops/quant_ops.txt", oq_operators[i].type,
+                         modes[k].name);
 }
 
 int main(void) {
