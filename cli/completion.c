@@ -31,14 +31,13 @@ static bool takes_value(const onq_option_info *o) {
 
 /* A text inside single quotes of a shell; `also` is escaped with a backslash (for zsh's specs). */
 static void quoted(FILE *f, const char *text, const char *also) {
-    for (; *text != '\0'; text++) {
+    for (; *text != '\0'; text++)
         if (*text == '\'')
             fputs("'\\''", f);
         else if (strchr(also, *text) != NULL)
             fprintf(f, "\\%c", *text);
         else
             fputc(*text, f);
-    }
 }
 
 /* ---- bash ---- */

@@ -24,10 +24,9 @@ const char *const pages_conventions =
     "all; the same input and options give the same bytes, whatever the number of threads.\n";
 
 const onq_command_info *pages_command(const char *name) {
-    for (size_t i = 0; i < onq_command_count(); i++) {
+    for (size_t i = 0; i < onq_command_count(); i++)
         if (strcmp(onq_command_at(i)->name, name) == 0)
             return onq_command_at(i);
-    }
     return NULL;
 }
 
@@ -93,12 +92,11 @@ void option_notes(const onq_option_info *o, char *b, size_t n) {
     size_t at = 0;
     char choice[64];
     b[0] = '\0';
-    if (o->type == ONQ_OPT_ENUM) {
+    if (o->type == ONQ_OPT_ENUM)
         for (size_t i = 0; option_choice(o, i, choice, sizeof choice); i++)
             at = add(b, n, at, i == 0 ? " (one of " : ", ", choice);
-    } else if (o->choices[0] != '\0') {
+    else if (o->choices[0] != '\0')
         at = add_range(b, n, at, o->choices);
-    }
     const bool plain = strcmp(o->fallback, "") == 0 || strcmp(o->fallback, "false") == 0;
     if (!plain)
         at = add(b, n, at, at == 0 ? " (default " : "; default ", o->fallback);

@@ -18,12 +18,11 @@ static void cell(FILE *f, const char *text) {
 
 static void paragraphs(FILE *f, const char *text) {
     struct paragraph p;
-    while (paragraph_next(&text, &p)) {
+    while (paragraph_next(&text, &p))
         if (p.example)
             fprintf(f, "```\n%.*s\n```\n\n", (int)p.n, p.p);
         else
             fprintf(f, "%.*s\n\n", (int)p.n, p.p);
-    }
 }
 
 static void option(FILE *f, const onq_option_info *o) {

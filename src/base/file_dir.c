@@ -317,9 +317,8 @@ onq_code oq_dir_file(const oq_dir *d, const oq_dir *root, oq_str location, oq_fi
     }
     const size_t dir_n = strlen(d->path);
     char path[2 * PATH_MAX];
-    if (dir_n + 1 + location.n + 1 > sizeof path || strcmp(d->path, ".") == 0) {
+    if (dir_n + 1 + location.n + 1 > sizeof path || strcmp(d->path, ".") == 0)
         return oq_file_map_fd(f, d->alloc, fd, name, err);
-    }
     memcpy(path, d->path, dir_n);
     path[dir_n] = '/';
     memcpy(path + dir_n + 1, name, location.n + 1);

@@ -502,10 +502,9 @@ static onq_code place_all(oq_out **outs, size_t n, enum placed *how, onq_error *
         if (rc == ONQ_OK)
             rc = place(outs[i], i + 1 < n, &how[i], err);
         if (rc != ONQ_OK) {
-            while (i-- > 0) {
+            while (i-- > 0)
                 if (enter_folder(outs[i], NULL) == ONQ_OK)
                     take_back(outs[i], how[i]);
-            }
             return rc;
         }
         if (sealed)

@@ -128,7 +128,7 @@ static const char *text_for(oq_str word) {
         if (oq_str_is(word, names[i]))
             return names[i];
     const char *digits = word.p[0] == '-' ? word.p + 1 : word.p;
-    if (word.n >= sizeof(copy) || digits == word.p + word.n || *digits < '0' || *digits > '9')
+    if (word.n >= sizeof copy || digits == word.p + word.n || *digits < '0' || *digits > '9')
         return NULL;
     memcpy(copy, word.p, word.n);
     copy[word.n] = '\0';

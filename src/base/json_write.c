@@ -151,10 +151,9 @@ static struct decimal round_to(double v, int precision) {
     struct decimal d = {.n = 0};
     snprintf(b, sizeof b, "%.*e", precision - 1, v);
     const char *p = b;
-    for (; *p != 'e' && *p != '\0'; p++) {
+    for (; *p != 'e' && *p != '\0'; p++)
         if (*p >= '0' && *p <= '9')
             d.digits[d.n++] = *p;
-    }
     d.point = *p == 'e' ? atoi(p + 1) + 1 : 1;
     while (d.n > 1 && d.digits[d.n - 1] == '0')
         d.n--;

@@ -78,12 +78,11 @@ static void *thread_main(void *arg) {
     const struct seat *seat = arg;
     oq_pool *p = seat->pool;
     pthread_mutex_lock(&p->lock);
-    while (!p->ending) {
+    while (!p->ending)
         if (can_hand_out(p))
             run_one(p, seat->worker);
         else
             pthread_cond_wait(&p->work, &p->lock);
-    }
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
@@ -208,12 +207,11 @@ onq_code oq_pool_run(oq_pool *p, size_t n, oq_task fn, void *ctx, onq_error *err
  * The lock is held. */
 static enum made await(oq_pool *p, size_t i) {
     enum made *slot = &p->ring[i % p->window];
-    while (*slot == MADE_NOT) {
+    while (*slot == MADE_NOT)
         if (can_hand_out(p))
             run_one(p, 0);
         else
             pthread_cond_wait(&p->done, &p->lock);
-    }
     const enum made result = *slot;
     *slot = MADE_NOT;
     return result;

@@ -40,7 +40,7 @@ static void spread(const search *s, size_t start, size_t end) {
         s->p[i] = (int64_t)count[start + i];
     s->p[0] += (int64_t)s->sum[start];
     s->p[size - 1] += (int64_t)(s->sum[n_bins] - s->sum[end]);
-    memset(s->q, 0, size * sizeof(*s->q));
+    memset(s->q, 0, size * sizeof *s->q);
     for (size_t k = 0; k < s->n_quantized; k++) {
         const size_t from = k * merged, to = from + merged;
         const size_t upto = k + 1 == s->n_quantized ? size : to; /* the last takes the rest */

@@ -78,8 +78,8 @@ static onq_code from_rows(const oq_cal_options *o, const oq_tstat *t, oq_arena *
     if (rows == NULL || work == NULL)
         return oq_fail_nomem(err);
     if (n > 0) {
-        memcpy(rows, t->rows.v, n * sizeof(*rows));
-        qsort(rows, n, sizeof(*rows), by_number);
+        memcpy(rows, t->rows.v, n * sizeof *rows);
+        qsort(rows, n, sizeof *rows, by_number);
     }
     for (size_t from = 0, to; from < n; from = to) {
         const uint64_t size = o->moving_average ? o->stride : 1;

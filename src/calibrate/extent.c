@@ -16,7 +16,7 @@ typedef int32_t v8i __attribute__((vector_size(32)));
 #define LOAD(p)                                                                                    \
     __extension__({                                                                                \
         v8f load_v;                                                                                \
-        memcpy(&load_v, (p), sizeof(load_v));                                                      \
+        memcpy(&load_v, (p), sizeof load_v);                                                       \
         load_v;                                                                                    \
     })
 /* b where the mask is set, else a */
@@ -133,7 +133,7 @@ INLINE void finite_body(const float *v, size_t n, float *lo, float *hi, float *l
     }
     for (size_t i = 8 * n8; i < n; i++) {
         int32_t x;
-        memcpy(&x, v + i, sizeof(x));
+        memcpy(&x, v + i, sizeof x);
         const int32_t key = x ^ ((x >> 31) & INT32_MAX), mag = x & INT32_MAX;
         least_key = key < least_key ? key : least_key;
         most_key = key > most_key ? key : most_key;
@@ -141,9 +141,9 @@ INLINE void finite_body(const float *v, size_t n, float *lo, float *hi, float *l
     }
     least_key ^= (least_key >> 31) & INT32_MAX;
     most_key ^= (most_key >> 31) & INT32_MAX;
-    memcpy(lo, &least_key, sizeof(*lo));
-    memcpy(hi, &most_key, sizeof(*hi));
-    memcpy(lo_abs, &least_mag, sizeof(*lo_abs));
+    memcpy(lo, &least_key, sizeof *lo);
+    memcpy(hi, &most_key, sizeof *hi);
+    memcpy(lo_abs, &least_mag, sizeof *lo_abs);
 }
 
 static void finite_plain(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {

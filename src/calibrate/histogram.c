@@ -165,7 +165,7 @@ static onq_code add_f16(oq_hist *h, const uint16_t *v, size_t n, onq_error *err)
     }
     for (size_t i = 0; i < n; i++) {
         uint16_t x;
-        memcpy(&x, v + i, sizeof(x));
+        memcpy(&x, v + i, sizeof x);
         const uint32_t bin = h->lut[x];
         if (bin != NONE)
             h->count[bin]++;
@@ -227,12 +227,12 @@ static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *counters) {
         size_t i = 0;
         for (; i + COPIES <= m; i += COPIES) {
             uint64_t a, b; /* two bins each */
-            memcpy(&a, bin + i, sizeof(a));
-            memcpy(&b, bin + i + 2, sizeof(b));
+            memcpy(&a, bin + i, sizeof a);
+            memcpy(&b, bin + i + 2, sizeof b);
             if (OQ_UNLIKELY(((a | b) & 0x8000000080000000u) != 0)) {
                 settle_marked(h, v + at + i, COPIES, bin + i);
-                memcpy(&a, bin + i, sizeof(a));
-                memcpy(&b, bin + i + 2, sizeof(b));
+                memcpy(&a, bin + i, sizeof a);
+                memcpy(&b, bin + i + 2, sizeof b);
             }
             counters[COPIES * (a & UINT32_MAX)]++;
             counters[COPIES * (a >> 32) + 1]++;

@@ -18,7 +18,7 @@ typedef struct oq_keep_block {
 } oq_keep_block;
 
 static size_t whole_size(const oq_keep_block *b) {
-    return sizeof(*b) + b->size;
+    return sizeof *b + b->size;
 }
 
 onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, uint64_t limit,
@@ -66,7 +66,7 @@ static void *room(oq_keep *k, size_t n) {
     n = (n + 63) & ~(size_t)63;
     if (b == NULL || b->size - b->used < n) {
         const size_t size = n > BLOCK_BYTES ? n : BLOCK_BYTES;
-        b = oq_alloc(k->alloc, sizeof(*b) + size);
+        b = oq_alloc(k->alloc, sizeof *b + size);
         if (b == NULL)
             return NULL;
         *b = (oq_keep_block){.next = k->blocks, .size = size};

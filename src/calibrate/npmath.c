@@ -25,7 +25,7 @@
         if (n <= PW_BLOCK) {                                                                       \
             T r[8];                                                                                \
             size_t i = 8;                                                                          \
-            memcpy(r, v, sizeof(r));                                                               \
+            memcpy(r, v, sizeof r);                                                                \
             for (; i < n - n % 8; i += 8)                                                          \
                 for (size_t k = 0; k < 8; k++)                                                     \
                     r[k] += v[i + k];                                                              \
@@ -63,11 +63,11 @@ static const float log_q[6] = {1.000000000000000000000e+00f, 2.61267754307310923
  * then a quotient of polynomials. */
 static inline __attribute__((always_inline)) float log_normal(float x, float shift) {
     int32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
+    memcpy(&bits, &x, sizeof bits);
     float e = (float)((bits >> 23) - 126) - shift;
     bits = (bits & 0x007fffff) | 0x3f000000;
     float m;
-    memcpy(&m, &bits, sizeof(m));
+    memcpy(&m, &bits, sizeof m);
     const bool low = m <= SQRT_HALF;
     e -= low ? 1.0f : 0.0f;
     m = (m + (low ? m : 0.0f)) - 1.0f;

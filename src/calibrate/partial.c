@@ -47,13 +47,13 @@ static void put_u8(oq_buf *b, unsigned v) {
 }
 static void put_u32(oq_buf *b, size_t v) {
     const uint32_t x = (uint32_t)v;
-    put(b, &x, sizeof(x));
+    put(b, &x, sizeof x);
 }
 static void put_u64(oq_buf *b, uint64_t v) {
-    put(b, &v, sizeof(v));
+    put(b, &v, sizeof v);
 }
 static void put_f32(oq_buf *b, float v) {
-    put(b, &v, sizeof(v));
+    put(b, &v, sizeof v);
 }
 
 static void put_head(oq_buf *b, const oq_collector *c, const oq_partial_meta *m) {
@@ -148,7 +148,7 @@ onq_code oq_partial_encode(const oq_collector *c, const oq_partial_meta *meta, o
         return oq_fail_nomem(err);
     const uint32_t crc =
         (uint32_t)crc32_z(crc32_z(0, NULL, 0), (const Bytef *)b->p + HEAD, b->n - HEAD);
-    memcpy(b->p + 8, &crc, sizeof(crc));
+    memcpy(b->p + 8, &crc, sizeof crc);
     return ONQ_OK;
 }
 
@@ -205,22 +205,22 @@ static bool get_bool(cursor *r) {
 }
 static uint32_t get_u32(cursor *r) {
     uint32_t v;
-    get(r, &v, 1, sizeof(v));
+    get(r, &v, 1, sizeof v);
     return v;
 }
 static uint64_t get_u64(cursor *r) {
     uint64_t v;
-    get(r, &v, 1, sizeof(v));
+    get(r, &v, 1, sizeof v);
     return v;
 }
 static float get_f32(cursor *r) {
     float v;
-    get(r, &v, 1, sizeof(v));
+    get(r, &v, 1, sizeof v);
     return v;
 }
 static double get_f64(cursor *r) {
     double v;
-    get(r, &v, 1, sizeof(v));
+    get(r, &v, 1, sizeof v);
     return v;
 }
 
@@ -407,7 +407,7 @@ onq_code oq_partial_parse(oq_collector *c, oq_partial_meta *meta, const onq_env 
     *c = (oq_collector){0};
     if (n < HEAD || memcmp(p, MAGIC, 8) != 0)
         return oq_fail(err, ONQ_E_MALFORMED, "not a calibration part");
-    memcpy(&crc, p + 8, sizeof(crc));
+    memcpy(&crc, p + 8, sizeof crc);
     if (crc != (uint32_t)crc32_z(crc32_z(0, NULL, 0), p + HEAD, n - HEAD))
         return oq_fail(err, ONQ_E_MALFORMED, "damaged: its checksum does not fit its contents");
     r.p += HEAD;

@@ -120,7 +120,7 @@ static onq_code make_entries(const oq_ranges *r, oq_arena *a, entry **out, onq_e
         oq_python_real(list[i].value, lowest > highest ? lowest : highest);
     }
     if (r->all.n > 1)
-        qsort(list, r->all.n, sizeof(*list), by_name);
+        qsort(list, r->all.n, sizeof *list, by_name);
     *out = list;
     return ONQ_OK;
 }
@@ -147,7 +147,7 @@ static onq_code write_flatbuffer(const entry *list, size_t n, oq_arena *a, const
                                  oq_out *o, onq_error *err) {
     uint64_t total = 64;
     for (size_t i = 0; i < n; i++)
-        total += list[i].name.n + sizeof(list[i].value) + 64;
+        total += list[i].name.n + sizeof list[i].value + 64;
     if (total > INT32_MAX)
         return oq_fail(err, ONQ_E_LIMIT, "the table would pass 2 GB, the most a flatbuffer holds");
     uint32_t *tables = OQ_NEW_ARRAY(a, uint32_t, n > 0 ? n : 1);
@@ -166,7 +166,7 @@ onq_code oq_table_write(const oq_ranges *r, const onq_env *env, const char *fold
     oq_arena scratch;
     entry *list = NULL;
     onq_code rc = ONQ_OK;
-    memset(outs, 0, OQ_TABLE_FILES * sizeof(*outs));
+    memset(outs, 0, OQ_TABLE_FILES * sizeof *outs);
     oq_arena_init(&scratch, &env->alloc);
     OQ_GO(make_entries(r, &scratch, &list, err));
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {

@@ -208,7 +208,7 @@ void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out);
 void oq_dbg_kernel_json(const oq_debug *d, oq_jw *w);
 bool oq_dbg_sums_saturate_here(void);
 
-/* ---- between the files of this folder */
+/* ---- between the files of this folder ---- */
 
 /* Adds a row to `unmatched`. */
 onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);

@@ -18,12 +18,11 @@ static void shell_word(oq_buf *out, oq_str s) {
         return;
     }
     oq_buf_addc(out, '\'');
-    for (size_t i = 0; i < s.n; i++) {
+    for (size_t i = 0; i < s.n; i++)
         if (s.p[i] == '\'')
             oq_buf_adds(out, "'\\''");
         else
             oq_buf_add_safe(out, (oq_str){s.p + i, 1});
-    }
     oq_buf_addc(out, '\'');
 }
 

@@ -9,10 +9,9 @@
 
 oq_attribute *oq_attr_find(const oq_node *n, const char *name) {
     const oq_str wanted = oq_str_of(name);
-    for (size_t i = 0; i < n->attribute.n; i++) {
+    for (size_t i = 0; i < n->attribute.n; i++)
         if (oq_str_eq(n->attribute.v[i]->name, wanted))
             return n->attribute.v[i];
-    }
     return NULL;
 }
 

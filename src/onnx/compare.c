@@ -137,10 +137,9 @@ static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_an
     bool *taken = OQ_NEW_ARRAY(c->arena, bool, b.n);
     if (taken == NULL || !oq_chain_init(&chain, c->arena, b.n))
         return oq_fail_nomem(err);
-    for (size_t i = b.n; i > 0; i--) {
+    for (size_t i = b.n; i > 0; i--)
         if (!oq_chain_add(&chain, k->name(c, y[i - 1]), (uint32_t)(i - 1)))
             return oq_fail_nomem(err);
-    }
     bool ordered = true;
     int64_t last = -1;
     for (size_t i = 0; i < a.n; i++) {

@@ -6,10 +6,9 @@
 static bool strs_same(const oq_strs *a, const oq_strs *b) {
     if (a->n != b->n)
         return false;
-    for (size_t i = 0; i < a->n; i++) {
+    for (size_t i = 0; i < a->n; i++)
         if (!oq_str_eq(a->v[i], b->v[i]))
             return false;
-    }
     return true;
 }
 
@@ -27,10 +26,9 @@ static bool messages_same(oq_schema_id id, const oq_vec_any *a, const oq_vec_any
     if (a->n != b->n)
         return false;
     void *const *x = a->v, *const *y = b->v;
-    for (size_t i = 0; i < a->n; i++) {
+    for (size_t i = 0; i < a->n; i++)
         if (!oq_message_same(id, x[i], y[i], NULL))
             return false;
-    }
     return true;
 }
 
@@ -75,10 +73,9 @@ static bool field_same(const oq_field *f, const void *a, const void *b) {
 }
 
 static bool listed(const uint16_t *numbers, uint16_t number) {
-    for (; numbers != NULL && *numbers != 0; numbers++) {
+    for (; numbers != NULL && *numbers != 0; numbers++)
         if (*numbers == number)
             return true;
-    }
     return false;
 }
 
@@ -91,19 +88,17 @@ bool oq_message_same(oq_schema_id id, const void *a, const void *b, const uint16
             return false;
     }
     const oq_unknown *x = ((const oq_msg *)a)->unknown, *y = ((const oq_msg *)b)->unknown;
-    for (; x != NULL && y != NULL; x = x->next, y = y->next) {
+    for (; x != NULL && y != NULL; x = x->next, y = y->next)
         if (!bytes_same(x->span.p, x->span.n, y->span.p, y->span.n))
             return false;
-    }
     return x == NULL && y == NULL;
 }
 
 bool oq_entries_same(oq_entry *const *a, size_t n, oq_entry *const *b, size_t m) {
     if (n != m)
         return false;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (!oq_message_same(OQ_SCHEMA_entry, a[i], b[i], NULL))
             return false;
-    }
     return true;
 }

@@ -28,10 +28,9 @@ static const char *ints_text(char *b, size_t size, const oq_i64s *v) {
 static bool floats_same(const oq_cmp *c, const oq_f32s *a, const oq_f32s *b) {
     if (a->n != b->n)
         return false;
-    for (size_t i = 0; i < a->n; i++) {
+    for (size_t i = 0; i < a->n; i++)
         if (!oq_cmp_real_same(c, (double)a->v[i], (double)b->v[i]))
             return false;
-    }
     return true;
 }
 
@@ -122,10 +121,9 @@ static onq_code compare_attribute(oq_cmp *c, oq_str owner, const oq_attribute *a
 static bool attributes_aligned(oq_attribute *const *a, size_t n, oq_attribute *const *b, size_t m) {
     if (n != m)
         return false;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (!oq_str_eq(a[i]->name, b[i]->name))
             return false;
-    }
     return true;
 }
 
@@ -140,10 +138,9 @@ onq_code oq_cmp_attributes(oq_cmp *c, oq_str owner, oq_attribute *const *a, size
     bool *taken = OQ_NEW_ARRAY(c->arena, bool, m);
     if (taken == NULL || !oq_chain_init(&chain, c->arena, m))
         return oq_fail_nomem(err);
-    for (size_t i = m; i > 0; i--) {
+    for (size_t i = m; i > 0; i--)
         if (!oq_chain_add(&chain, b[i - 1]->name, (uint32_t)(i - 1)))
             return oq_fail_nomem(err);
-    }
     for (size_t i = 0; i < n; i++) {
         const uint32_t k = oq_chain_take(&chain, a[i]->name);
         if (k == OQ_MAP_NONE) {
@@ -220,10 +217,9 @@ static onq_code compare_pair(oq_cmp *c, const oq_node *a, const oq_node *b, onq_
 /* ---- matching ---- */
 
 static oq_str first_output(const oq_node *n) {
-    for (size_t i = 0; i < n->output.n; i++) {
+    for (size_t i = 0; i < n->output.n; i++)
         if (n->output.v[i].n > 0)
             return n->output.v[i];
-    }
     return (oq_str){NULL, 0};
 }
 
@@ -296,10 +292,9 @@ onq_code oq_cmp_nodes(oq_cmp *c, oq_node *const *a, size_t n, oq_node *const *b,
         last = (int64_t)t.to[i];
         OQ_TRY(compare_pair(c, a[i], b[t.to[i]], err));
     }
-    for (size_t i = 0; i < m; i++) {
+    for (size_t i = 0; i < m; i++)
         if (!t.taken[i])
             OQ_TRY(tell_alone(c, b[i], "second", err));
-    }
     if (!ordered)
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "the nodes stand in another order"));
     return ONQ_OK;

@@ -359,10 +359,9 @@ onq_code oq_cmp_renamed(oq_cmp *c, oq_graph *ga, oq_graph *gb, onq_error *err) {
     c->scope_a = a;
     c->scope_b = b;
     onq_code rc = ONQ_OK;
-    for (uint32_t i = 0; i < ga->node.n && rc == ONQ_OK; i++) {
+    for (uint32_t i = 0; i < ga->node.n && rc == ONQ_OK; i++)
         if (a->to[i] != OQ_NO_NODE)
             rc = compare_pair(c, a, b, i, err);
-    }
     c->scope_a = outer_a;
     c->scope_b = outer_b;
     OQ_TRY(rc);

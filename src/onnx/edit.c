@@ -29,14 +29,12 @@ oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_st
     oq_node *n = oq_node_new(a, op_type, name);
     if (n == NULL)
         return NULL;
-    for (size_t i = 0; i < n_in; i++) {
+    for (size_t i = 0; i < n_in; i++)
         if (!oq_node_add_input(a, n, in[i]))
             return NULL;
-    }
-    for (size_t i = 0; i < n_out; i++) {
+    for (size_t i = 0; i < n_out; i++)
         if (!oq_node_add_output(a, n, out[i]))
             return NULL;
-    }
     return n;
 }
 
@@ -60,10 +58,9 @@ bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t) {
 }
 
 oq_tensor *oq_graph_find_init(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->initializer.n; i++) {
+    for (size_t i = 0; i < g->initializer.n; i++)
         if (oq_str_eq(g->initializer.v[i]->name, name))
             return g->initializer.v[i];
-    }
     return NULL;
 }
 
@@ -78,27 +75,23 @@ bool oq_graph_remove_init(oq_graph *g, oq_str name) {
 }
 
 oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->input.n; i++) {
+    for (size_t i = 0; i < g->input.n; i++)
         if (oq_str_eq(g->input.v[i]->name, name))
             return g->input.v[i];
-    }
-    for (size_t i = 0; i < g->output.n; i++) {
+    for (size_t i = 0; i < g->output.n; i++)
         if (oq_str_eq(g->output.v[i]->name, name))
             return g->output.v[i];
-    }
-    for (size_t i = 0; i < g->value_info.n; i++) {
+    for (size_t i = 0; i < g->value_info.n; i++)
         if (oq_str_eq(g->value_info.v[i]->name, name))
             return g->value_info.v[i];
-    }
     return NULL;
 }
 
 void oq_graph_remove_nodes(oq_graph *g, const bool *drop) {
     size_t kept = 0;
-    for (size_t i = 0; i < g->node.n; i++) {
+    for (size_t i = 0; i < g->node.n; i++)
         if (!drop[i])
             g->node.v[kept++] = g->node.v[i];
-    }
     g->node.n = kept;
 }
 
@@ -131,10 +124,9 @@ oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, co
 /* ---- renaming uses ---- */
 
 static bool defines(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->input.n; i++) {
+    for (size_t i = 0; i < g->input.n; i++)
         if (oq_str_eq(g->input.v[i]->name, name))
             return true;
-    }
     if (oq_graph_find_init(g, name) != NULL)
         return true;
     for (size_t i = 0; i < g->sparse_initializer.n; i++) {
@@ -144,10 +136,9 @@ static bool defines(const oq_graph *g, oq_str name) {
     }
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->output.n; k++) {
+        for (size_t k = 0; k < n->output.n; k++)
             if (oq_str_eq(n->output.v[k], name))
                 return true;
-        }
     }
     return false;
 }
@@ -161,19 +152,17 @@ static onq_code replace_inside(oq_graph *g, const renaming *r, int depth, onq_er
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n; k++) {
+        for (size_t k = 0; k < n->input.n; k++)
             if (oq_str_eq(n->input.v[k], r->from))
                 n->input.v[k] = r->to;
-        }
         oq_graph_cursor at = {0};
         for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
             if (defines(sub, r->from))
                 continue;
             OQ_TRY(replace_inside(sub, r, depth + 1, err));
-            for (size_t k = 0; k < sub->output.n; k++) {
+            for (size_t k = 0; k < sub->output.n; k++)
                 if (oq_str_eq(sub->output.v[k]->name, r->from))
                     sub->output.v[k]->name = r->to;
-            }
         }
     }
     return ONQ_OK;
@@ -203,10 +192,9 @@ onq_code oq_graph_replace_many(oq_model *m, oq_graph *g, const oq_map *map, cons
     renames r = {map, to};
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n; k++) {
+        for (size_t k = 0; k < n->input.n; k++)
             if (n->input.v[k].n != 0)
                 OQ_TRY(replace_mention(&r, &n->input.v[k], err));
-        }
         OQ_TRY(oq_walk_outer_names(&m->env->alloc, n, replace_mention, &r, err));
     }
     return ONQ_OK;

@@ -114,10 +114,9 @@ static onq_code add_uses(oq_index *ix, onq_error *err) {
     const oq_graph *g = ix->graph;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n; k++) {
+        for (size_t k = 0; k < n->input.n; k++)
             if (n->input.v[k].n != 0 && !add_use(ix, n->input.v[k], (uint32_t)i, (uint32_t)k))
                 return oq_fail_nomem(err);
-        }
         inner_use u = {ix, (uint32_t)i};
         OQ_TRY(oq_walk_outer_names(ix->arena->alloc, n, add_inner_use, &u, err));
     }

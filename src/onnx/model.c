@@ -14,7 +14,7 @@
 #define DECODE_MOST   ((size_t)4 << 30)
 
 static onq_code model_alloc(onq_env *env, oq_model **out, onq_error *err) {
-    oq_model *m = oq_calloc(&env->alloc, 1, sizeof(*m));
+    oq_model *m = oq_calloc(&env->alloc, 1, sizeof *m);
     if (m == NULL)
         return oq_fail_nomem(err);
     m->env = env;
@@ -34,7 +34,7 @@ void oq_model_free(oq_model *m) {
     oq_dir_close(&m->root);
     oq_file_close(&m->file);
     oq_arena_release(&m->arena);
-    oq_free(&m->env->alloc, m, sizeof(*m));
+    oq_free(&m->env->alloc, m, sizeof *m);
 }
 
 static onq_code decode_model(oq_model *m, onq_error *err) {

@@ -79,10 +79,9 @@ static bool *find_dead(const oq_index *ix, oq_arena *a) {
 static bool is_used(const oq_value *v, const bool *dead) {
     if (v->is_output)
         return true;
-    for (size_t i = 0; i < v->uses.n; i++) {
+    for (size_t i = 0; i < v->uses.n; i++)
         if (!dead[v->uses.v[i].node])
             return true;
-    }
     return false;
 }
 
@@ -95,10 +94,9 @@ static bool is_kept(const oq_index *ix, oq_str name, const bool *dead) {
 static void drop_gone(const oq_index *ix, const bool *dead) {
     oq_graph *g = ix->graph;
     size_t kept = 0;
-    for (size_t i = 0; i < g->initializer.n; i++) {
+    for (size_t i = 0; i < g->initializer.n; i++)
         if (is_kept(ix, g->initializer.v[i]->name, dead))
             g->initializer.v[kept++] = g->initializer.v[i];
-    }
     g->initializer.n = kept;
     kept = 0;
     for (size_t i = 0; i < g->sparse_initializer.n; i++) {
@@ -108,16 +106,14 @@ static void drop_gone(const oq_index *ix, const bool *dead) {
     }
     g->sparse_initializer.n = kept;
     kept = 0;
-    for (size_t i = 0; i < g->value_info.n; i++) {
+    for (size_t i = 0; i < g->value_info.n; i++)
         if (is_kept(ix, g->value_info.v[i]->name, dead))
             g->value_info.v[kept++] = g->value_info.v[i];
-    }
     g->value_info.n = kept;
     kept = 0;
-    for (size_t i = 0; i < g->quantization_annotation.n; i++) {
+    for (size_t i = 0; i < g->quantization_annotation.n; i++)
         if (is_kept(ix, g->quantization_annotation.v[i]->tensor_name, dead))
             g->quantization_annotation.v[kept++] = g->quantization_annotation.v[i];
-    }
     g->quantization_annotation.n = kept;
 }
 
@@ -145,10 +141,9 @@ done:
 /* Removes an initializer's graph input with it. */
 static void drop_inputs(oq_graph *g, const oq_map *dropped) {
     size_t kept = 0;
-    for (size_t i = 0; i < g->input.n; i++) {
+    for (size_t i = 0; i < g->input.n; i++)
         if (!oq_map_has(dropped, g->input.v[i]->name))
             g->input.v[kept++] = g->input.v[i];
-    }
     g->input.n = kept;
 }
 
@@ -178,10 +173,9 @@ static onq_code prune_inits_of(void *ctx, oq_graph *g, oq_node *owner, onq_error
         goto done;
     }
     size_t kept = 0;
-    for (size_t i = 0; i < g->initializer.n; i++) {
+    for (size_t i = 0; i < g->initializer.n; i++)
         if (!drop[i])
             g->initializer.v[kept++] = g->initializer.v[i];
-    }
     g->initializer.n = kept;
     drop_inputs(g, &dropped);
 done:

@@ -157,8 +157,8 @@ static onq_code begin_swap(writer *w, oq_tensor *t, onq_error *err) {
     if (!OQ_PUSH(&w->scratch, &w->swaps, s))
         return oq_fail_nomem(err);
     /* lists are shared with the saved struct: start new ones instead of editing them */
-    memset(&t->external_data, 0, sizeof(t->external_data));
-    memset(&t->string_data, 0, sizeof(t->string_data));
+    memset(&t->external_data, 0, sizeof t->external_data);
+    memset(&t->string_data, 0, sizeof t->string_data);
     oq_tensor_clear_data(t);
     t->cache = s.saved.cache;
     return ONQ_OK;
@@ -211,7 +211,7 @@ static onq_code open_data(writer *w, const char *model_path, oq_str location, on
 /* A file name for a tensor: its own, made safe and unique. */
 static oq_str each_location(writer *w, oq_str name) {
     char safe[101];
-    size_t n = name.n < sizeof(safe) - 1 ? name.n : sizeof(safe) - 1;
+    size_t n = name.n < sizeof safe - 1 ? name.n : sizeof safe - 1;
     for (size_t i = 0; i < n; i++) {
         const char c = name.p[i];
         const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -292,7 +292,7 @@ static onq_code write_one(writer *w, onq_error *err) {
         p.n = raw.n;
         uint64_t pad = (w->opts.align - end % w->opts.align) % w->opts.align;
         for (end += pad; pad > 0;) {
-            const uint64_t k = pad < sizeof(zeros) ? pad : sizeof(zeros);
+            const uint64_t k = pad < sizeof zeros ? pad : sizeof zeros;
             if (!OQ_PUSH(&w->scratch, &list, (oq_piece){zeros, k, NULL}))
                 return oq_fail_nomem(err);
             pad -= k;

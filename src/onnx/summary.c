@@ -60,10 +60,9 @@ static onq_code count_external(tensor_walk *t, const oq_tensor *x, uint64_t byte
     uint64_t offset, length;
     OQ_TRY(oq_model_external(t->model, x, &file, &offset, &length, err));
     oq_str location = {NULL, 0};
-    for (size_t i = 0; i < x->external_data.n; i++) {
+    for (size_t i = 0; i < x->external_data.n; i++)
         if (oq_str_is(x->external_data.v[i]->key, "location"))
             location = x->external_data.v[i]->value;
-    }
     uint32_t at = oq_map_find(&t->w->files, location);
     if (at == OQ_MAP_NONE) {
         at = (uint32_t)s->files.n;

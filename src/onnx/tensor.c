@@ -246,12 +246,11 @@ onq_code oq_tensor_floats(oq_model *m, oq_tensor *t, oq_arena *a, float **out, s
     float *v = OQ_NEW_ARRAY(a, float, count);
     if (v == NULL)
         return oq_fail_nomem(err);
-    if (t->data_type.v == OQ_FLOAT) {
+    if (t->data_type.v == OQ_FLOAT)
         memcpy(v, raw.p, count * sizeof(float));
-    } else {
+    else
         for (uint64_t i = 0; i < count; i++)
             v[i] = (float)oq_raw_get_real((oq_dtype)t->data_type.v, raw.p, i);
-    }
     *out = v;
     if (n != NULL)
         *n = count;

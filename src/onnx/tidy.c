@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* ---- initializers that nothing reads */
+/* ---- initializers that nothing reads ---- */
 
 static int by_name(const void *a, const void *b) {
     const oq_attribute *const *x = a, *const *y = b;
@@ -24,7 +24,7 @@ static onq_code sort_attributes(void *ctx, oq_graph *g, oq_node *owner, onq_erro
         for (size_t k = 0; k < n->attribute.n; k++)
             holds |= n->attribute.v[k]->g != NULL || n->attribute.v[k]->graphs.n > 0;
         if (holds)
-            qsort(n->attribute.v, n->attribute.n, sizeof(*n->attribute.v), by_name);
+            qsort(n->attribute.v, n->attribute.n, sizeof *n->attribute.v, by_name);
     }
     return ONQ_OK;
 }
@@ -34,7 +34,7 @@ onq_code oq_model_clean_inits(oq_model *m, onq_error *err) {
     return oq_walk_graphs(m->proto->graph, sort_attributes, NULL, err);
 }
 
-/* ---- the order of nodes */
+/* ---- the order of nodes ---- */
 
 /* Does every node stand behind what its subgraphs read? */
 static bool is_sorted_inside(const oq_index *ix) {
@@ -67,7 +67,7 @@ static onq_code sort_nodes(oq_model *m, oq_graph *g, bool only_inside, onq_error
     for (size_t i = 0; i < g->node.n; i++)
         sorted[i] = g->node.v[order[i]];
     if (g->node.n > 0)
-        memcpy(g->node.v, sorted, g->node.n * sizeof(*sorted));
+        memcpy(g->node.v, sorted, g->node.n * sizeof *sorted);
 done:
     oq_arena_release(&scratch);
     return rc;
@@ -82,7 +82,7 @@ onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err) {
     return sort_nodes(m, g, false, err);
 }
 
-/* ---- constants */
+/* ---- constants ---- */
 
 typedef struct lifting {
     oq_model *m;

@@ -74,10 +74,9 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
         for (size_t k = 0; v->producer != OQ_NO_NODE && k < v->uses.n; k++)
             waits[v->uses.v[k].node]++;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (waits[i] == 0)
             heap_push(&ready, (uint32_t)i);
-    }
     size_t done = 0;
     while (ready.n != 0) {
         const uint32_t i = heap_pop(&ready);
@@ -87,10 +86,9 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
             const oq_value *v = oq_index_find(ix, node->output.v[k]);
             if (v == NULL || v->producer != i || v->producer_slot != k)
                 continue;
-            for (size_t u = 0; u < v->uses.n; u++) {
+            for (size_t u = 0; u < v->uses.n; u++)
                 if (--waits[v->uses.v[u].node] == 0)
                     heap_push(&ready, v->uses.v[u].node);
-            }
         }
     }
     if (done != n)
@@ -173,10 +171,9 @@ static bool ref_release_given(ref_sort *s, oq_arena *a) {
         names[g->initializer.n + i] = g->input.v[i]->name;
     if (n != 0)
         qsort(names, n, sizeof *names, compare_names);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (i == 0 || !oq_str_eq(names[i], names[i - 1]))
             ref_release(s, names[i]);
-    }
     return true;
 }
 

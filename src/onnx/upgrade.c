@@ -29,10 +29,9 @@ static const row rows[] = {
 };
 
 static const row *find_row(int64_t to, oq_str op) {
-    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i].to == to && oq_str_eq(rows[i].op, op))
             return &rows[i];
-    }
     return NULL;
 }
 
@@ -41,10 +40,9 @@ bool oq_opset_changed(oq_str op, int64_t to) {
 }
 
 static bool any_adapter(int64_t to) {
-    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i].to == to && rows[i].adapt != NULL)
             return true;
-    }
     return false;
 }
 
@@ -83,10 +81,9 @@ static bool is_taken(const oq_up_graph *g, oq_str name, uint64_t n) {
         return false;
     if (oq_map_has(&g->numbered, name))
         return true;
-    for (size_t i = 0; i < g->inner.n; i++) {
+    for (size_t i = 0; i < g->inner.n; i++)
         if (is_taken(g->inner.v[i], name, n))
             return true;
-    }
     return false;
 }
 
@@ -187,10 +184,9 @@ static bool import_given(oq_upgrade *u, oq_up_graph *x) {
 }
 
 static onq_code import_node(oq_upgrade *u, oq_up_graph *x, oq_node *n, int depth, onq_error *err) {
-    for (size_t k = 0; k < n->output.n; k++) {
+    for (size_t k = 0; k < n->output.n; k++)
         if (!import_value(u, x, n->output.v[k], (oq_up_type){0}))
             return oq_fail_nomem(err);
-    }
     oq_graph_cursor at = {0};
     for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
         oq_up_graph *inner = NULL;
@@ -206,17 +202,15 @@ static bool import_captured(oq_upgrade *u, oq_up_graph *x) {
     const oq_graph *g = x->g;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n; k++) {
+        for (size_t k = 0; k < n->input.n; k++)
             if (!oq_up_is_known(x, n->input.v[k]) &&
                 !import_value(u, x, n->input.v[k], (oq_up_type){0}))
                 return false;
-        }
     }
-    for (size_t i = 0; i < g->output.n; i++) {
+    for (size_t i = 0; i < g->output.n; i++)
         if (!oq_up_is_known(x, g->output.v[i]->name) &&
             !import_value(u, x, g->output.v[i]->name, (oq_up_type){0}))
             return false;
-    }
     return true;
 }
 
@@ -234,10 +228,9 @@ static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq
     oq_map_init(&x->renamed, &u->scratch);
     oq_map_init(&x->outputs, &u->scratch);
     oq_map_init(&x->used, &u->scratch);
-    for (size_t i = 0; i < g->output.n; i++) {
+    for (size_t i = 0; i < g->output.n; i++)
         if (!oq_map_put(&x->outputs, g->output.v[i]->name, 0))
             return oq_fail_nomem(err);
-    }
     if (!import_given(u, x))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < g->node.n; i++)
@@ -245,10 +238,9 @@ static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq
     bool ok = import_captured(u, x);
     for (size_t i = 0; i < g->output.n && ok; i++)
         ok = add_info(u, x, g->output.v[i], false);
-    for (size_t i = 0; i < g->value_info.n && ok; i++) {
+    for (size_t i = 0; i < g->value_info.n && ok; i++)
         if (oq_up_is_known(x, g->value_info.v[i]->name))
             ok = add_info(u, x, g->value_info.v[i], true);
-    }
     *out = x;
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -267,10 +259,9 @@ static onq_code flush_renames(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     step.node.n = x->out.n;
     OQ_TRY(oq_graph_replace_many(u->m, x->g, &x->renamed, x->rename_to.v, err));
     OQ_TRY(oq_graph_replace_many(u->m, &step, &x->renamed, x->rename_to.v, err));
-    for (size_t i = 0; i < x->rename_from.n; i++) {
+    for (size_t i = 0; i < x->rename_from.n; i++)
         if (!oq_up_set_type(u, x, x->rename_from.v[i], (oq_up_type){0}))
             return oq_fail_nomem(err);
-    }
     oq_map_init(&x->renamed, &u->scratch);
     x->rename_to.n = x->rename_from.n = 0;
     return ONQ_OK;
@@ -282,10 +273,9 @@ oq_str oq_up_value(oq_upgrade *u, oq_up_graph *g) {
     const oq_str name = oq_str_format(u->arena, "_v_%llu", (unsigned long long)g->count);
     if (name.p == NULL)
         return none;
-    for (oq_up_graph *at = g; at != NULL; at = at->parent) {
+    for (oq_up_graph *at = g; at != NULL; at = at->parent)
         if (oq_map_has(&at->renamed, name) && flush_renames(u, at, NULL) != ONQ_OK)
             return none;
-    }
     return note_name(g, name) ? name : none;
 }
 
@@ -409,10 +399,9 @@ static onq_code step_graph(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
         return ONQ_OK;
     }
     x->g->node.n = 0;
-    for (size_t i = 0; i < x->out.n; i++) {
+    for (size_t i = 0; i < x->out.n; i++)
         if (!OQ_PUSH(u->arena, &x->g->node, x->out.v[i]))
             return oq_fail_nomem(err);
-    }
     return ONQ_OK;
 }
 
@@ -461,10 +450,9 @@ static onq_code upgrade_graph(oq_model *m, oq_graph *g, int64_t from, int64_t to
     oq_arena_init(&u.scratch, &m->env->alloc);
     oq_up_graph *x = NULL;
     onq_code rc = import_graph(&u, g, NULL, &x, 1, err);
-    for (u.to = from + 1; rc == ONQ_OK && u.to <= to; u.to++) {
+    for (u.to = from + 1; rc == ONQ_OK && u.to <= to; u.to++)
         if (any_adapter(u.to))
             rc = step_graph(&u, x, err);
-    }
     if (rc == ONQ_OK)
         rc = finish_graph(&u, x, err);
     oq_arena_release(&u.scratch);
@@ -474,19 +462,17 @@ static onq_code upgrade_graph(oq_model *m, oq_graph *g, int64_t from, int64_t to
 /* ---- functions: the converter drops them, onq does not ---- */
 
 static oq_opset *default_opset(oq_opset *const *v, size_t n) {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (is_default(v[i]->domain))
             return v[i];
-    }
     return NULL;
 }
 
 /* An import may be there twice. */
 static void set_default_opset(oq_opset *const *v, size_t n, int64_t version) {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (is_default(v[i]->domain))
             v[i]->version = OQ_I64(version);
-    }
 }
 
 static onq_code upgrade_function(oq_model *m, oq_function *f, int64_t target, onq_error *err) {

@@ -109,10 +109,9 @@ static bool drop_first_dim(oq_upgrade *u, oq_up_graph *g, oq_str name) {
     oq_shape *shape = OQ_NEW(u->arena, oq_shape);
     if (shape == NULL)
         return false;
-    for (size_t i = 1; i < type.shape->dim.n; i++) {
+    for (size_t i = 1; i < type.shape->dim.n; i++)
         if (!OQ_PUSH(u->arena, &shape->dim, type.shape->dim.v[i]))
             return false;
-    }
     for (size_t i = 0; i < g->g->input.n + g->g->output.n; i++) {
         oq_value_info *v = i < g->g->input.n ? g->g->input.v[i] : g->g->output.v[i - g->g->input.n];
         if (oq_str_eq(v->name, name) && v->type != NULL && v->type->tensor_type != NULL)
@@ -145,14 +144,12 @@ UP_ADAPTER(scan_batch) {
                            OQ_STR(n->input.v[i]));
     }
     OQ_REMOVE_AT(&n->input, 0);
-    for (size_t i = 0; i < n->input.n; i++) {
+    for (size_t i = 0; i < n->input.n; i++)
         if (!drop_first_dim(u, g, n->input.v[i]))
             return oq_fail_nomem(err);
-    }
-    for (size_t i = 0; i < n->output.n; i++) {
+    for (size_t i = 0; i < n->output.n; i++)
         if (!drop_first_dim(u, g, n->output.v[i]))
             return oq_fail_nomem(err);
-    }
     return ONQ_OK;
 }
 

@@ -178,10 +178,9 @@ static bool define_all(scope *s, const oq_graph *g) {
 static onq_code mention(const name_walk *w, const scope *s, oq_str *name, onq_error *err) {
     if (name->n == 0)
         return ONQ_OK;
-    for (; s != NULL; s = s->up) {
+    for (; s != NULL; s = s->up)
         if (oq_map_has(&s->names, *name))
             return ONQ_OK;
-    }
     return w->fn(w->ctx, name, err);
 }
 

@@ -187,7 +187,7 @@ onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
     oq_opt_report own;
     oq_arena scratch;
     optimizer o = {.m = m, .report = report != NULL ? report : &own};
-    memset(o.report, 0, sizeof(*o.report));
+    memset(o.report, 0, sizeof *o.report);
     oq_arena_init(&scratch, &m->env->alloc);
     const onq_code rc = run(&o, &scratch, err);
     oq_shapes_free(o.shapes);

@@ -226,7 +226,7 @@ onq_code oq_prep_mark_first(oq_model *m, oq_str key, oq_str value, onq_error *er
         if (!oq_str_eq(p->metadata_props.v[i]->key, key))
             continue;
         oq_entry *e = p->metadata_props.v[i];
-        memmove(&p->metadata_props.v[1], &p->metadata_props.v[0], i * sizeof(e));
+        memmove(&p->metadata_props.v[1], &p->metadata_props.v[0], i * sizeof e);
         p->metadata_props.v[0] = e;
         break;
     }

@@ -11,7 +11,7 @@
 
 #define LEAST 1e-5f
 
-/* ---- which nodes */
+/* ---- which nodes ---- */
 
 /* Axis of the channels that the weight in input 1 meets, in x and in the weight; false when the
  * node is not one for this. */
@@ -78,7 +78,7 @@ static onq_code find_tensors(oq_smoothing *s, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- how large channels of activations are */
+/* ---- how large channels of activations are ---- */
 
 static onq_code seen(void *ctx, size_t index, const oq_datum *x, onq_error *err) {
     oq_smoothing *s = ctx;
@@ -96,7 +96,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *x, onq_error *err)
     const uint8_t *p = x->data;
     for (uint64_t i = 0; i < x->count; i++) {
         float v;
-        memcpy(&v, p + i * sizeof(v), sizeof(v));
+        memcpy(&v, p + i * sizeof v, sizeof v);
         float *most = &t->most[i / inner % t->n];
         v = fabsf(v);
         if (v > *most)
@@ -141,7 +141,7 @@ static onq_code observe(oq_smoothing *s, onq_error *err) {
     return rc;
 }
 
-/* ---- scales */
+/* ---- scales ---- */
 
 /* Largest magnitude of the weight for each of its channels. */
 static onq_code weight_most(oq_smoothing *s, const oq_smooth_reader *r, float *most,
@@ -155,7 +155,7 @@ static onq_code weight_most(oq_smoothing *s, const oq_smooth_reader *r, float *m
     const uint64_t along = (uint64_t)r->weight->dims.v[r->w_axis];
     for (uint64_t i = 0; i < count; i++) {
         float v;
-        memcpy(&v, data.p + i * sizeof(v), sizeof(v));
+        memcpy(&v, data.p + i * sizeof v, sizeof v);
         float *m = &most[i / inner % along];
         v = fabsf(v);
         if (v > *m)

@@ -48,7 +48,7 @@ onq_code oq_preset_qdq(const oq_preset *p, onq_error *err) {
     return take_all_types(p, but, OQ_COUNT(but), err);
 }
 
-/* ---- QNN */
+/* ---- QNN ---- */
 
 static bool is_opset21(oq_dtype dt) {
     return oq_qtype_is_16bit(dt) || oq_qtype_is_4bit(dt);

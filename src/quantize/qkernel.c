@@ -109,7 +109,7 @@ static float sum_block(const float *x, size_t n) {
         return sum;
     }
     float r[8];
-    memcpy(r, x, sizeof(r));
+    memcpy(r, x, sizeof r);
     size_t i = 8;
     for (; i < n - n % 8; i += 8)
         for (size_t j = 0; j < 8; j++)

@@ -13,44 +13,36 @@ bool oq_cell_real(oq_cell c, double *out) {
         *out = c.r;
         return true;
     }
-    if (!oq_sdim_is_num(c.d)) {
+    if (!oq_sdim_is_num(c.d))
         return false;
-    }
     *out = (double)c.d.n / (double)c.den;
     return true;
 }
 
 bool oq_cell_integer(oq_cell c, int64_t *out) {
-    if (c.den != 1 || !oq_sdim_is_num(c.d)) {
+    if (c.den != 1 || !oq_sdim_is_num(c.d))
         return false;
-    }
     *out = c.d.n;
     return true;
 }
 
 oq_cell oq_cell_of_real(double r) {
     double scaled = r;
-    for (int64_t den = 1; den <= 1 << 20 && fabs(scaled) < 0x1p52; den *= 2, scaled *= 2) {
-        if (scaled == floor(scaled)) {
+    for (int64_t den = 1; den <= 1 << 20 && fabs(scaled) < 0x1p52; den *= 2, scaled *= 2)
+        if (scaled == floor(scaled))
             return (oq_cell){oq_sdim_num((int64_t)scaled), den, 0};
-        }
-    }
     return (oq_cell){oq_sdim_unknown(), 0, r};
 }
 
 oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_t rank) {
     uint64_t n = 1;
-    if (rank > OQ_FOLD_RANK) {
+    if (rank > OQ_FOLD_RANK)
         return NULL;
-    }
-    for (size_t i = 0; i < rank; i++) {
-        if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n)) {
+    for (size_t i = 0; i < rank; i++)
+        if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n))
             return NULL;
-        }
-    }
-    if (n > OQ_FOLD_MOST) {
+    if (n > OQ_FOLD_MOST)
         return NULL;
-    }
     oq_data *d = OQ_NEW(in->arena, oq_data);
     oq_cell *v = OQ_NEW_ARRAY(in->arena, oq_cell, n + 1);
     if (d == NULL || v == NULL) {
@@ -59,30 +51,26 @@ oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_
     }
     d->elem_type = elem_type;
     d->rank = rank;
-    if (rank > 0) {
-        memcpy(d->dims, dims, rank * sizeof(*dims));
-    }
+    if (rank > 0)
+        memcpy(d->dims, dims, rank * sizeof *dims);
     d->n = (size_t)n;
     d->v = v;
-    for (size_t i = 0; i < d->n; i++) {
+    for (size_t i = 0; i < d->n; i++)
         v[i] = oq_cell_int(oq_sdim_num(0));
-    }
     return d;
 }
 
 const oq_data *oq_data_of_tensor(oq_infer *in, oq_tensor *t) {
     const oq_dtype_info *info = oq_dtype_find(t->data_type.v);
     if (info == NULL || info->cls == OQ_CLASS_STRING || info->cls == OQ_CLASS_COMPLEX ||
-        info->cls == OQ_CLASS_NONE) {
+        info->cls == OQ_CLASS_NONE)
         return NULL;
-    }
     oq_data *d = oq_data_new(in, t->data_type.v, t->dims.v, t->dims.n);
     oq_span bytes;
     /* A tensor that cannot be read is one whose values are not known; whoever needs it will say
      * so. */
-    if (d == NULL || oq_model_data(in->model, t, &bytes, NULL) != ONQ_OK) {
+    if (d == NULL || oq_model_data(in->model, t, &bytes, NULL) != ONQ_OK)
         return NULL;
-    }
     const oq_dtype type = (oq_dtype)t->data_type.v;
     for (size_t i = 0; i < d->n; i++) {
         d->v[i] = info->cls == OQ_CLASS_REAL
@@ -94,17 +82,13 @@ const oq_data *oq_data_of_tensor(oq_infer *in, oq_tensor *t) {
 
 const oq_data *oq_data_reshape(oq_infer *in, const oq_data *d, const int64_t *dims, size_t rank) {
     uint64_t n = 1;
-    if (rank > OQ_FOLD_RANK) {
+    if (rank > OQ_FOLD_RANK)
         return NULL;
-    }
-    for (size_t i = 0; i < rank; i++) {
-        if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n)) {
+    for (size_t i = 0; i < rank; i++)
+        if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n))
             return NULL;
-        }
-    }
-    if (n != d->n) {
+    if (n != d->n)
         return NULL;
-    }
     oq_data *out = OQ_NEW(in->arena, oq_data);
     if (out == NULL) {
         in->nomem = true;
@@ -112,8 +96,7 @@ const oq_data *oq_data_reshape(oq_infer *in, const oq_data *d, const int64_t *di
     }
     *out = *d;
     out->rank = rank;
-    if (rank > 0) {
-        memcpy(out->dims, dims, rank * sizeof(*dims));
-    }
+    if (rank > 0)
+        memcpy(out->dims, dims, rank * sizeof *dims);
     return out;
 }

@@ -17,28 +17,23 @@ void oq_sdims_init(oq_sdims *ds, oq_arena *arena, bool plain) {
 }
 
 int64_t oq_sat_add(int64_t a, int64_t b) {
-    if (a == INT64_MIN || b == INT64_MIN) {
+    if (a == INT64_MIN || b == INT64_MIN)
         return INT64_MIN;
-    }
-    if (a == INT64_MAX || b == INT64_MAX) {
+    if (a == INT64_MAX || b == INT64_MAX)
         return INT64_MAX;
-    }
     int64_t r;
-    if (__builtin_add_overflow(a, b, &r)) {
+    if (__builtin_add_overflow(a, b, &r))
         return a < 0 ? INT64_MIN : INT64_MAX;
-    }
     return r;
 }
 
 int64_t oq_sat_mul(int64_t a, int64_t b) {
-    if (a == 0 || b == 0) {
+    if (a == 0 || b == 0)
         return 0;
-    }
     int64_t r;
     const bool open = a == INT64_MIN || a == INT64_MAX || b == INT64_MIN || b == INT64_MAX;
-    if (open || __builtin_mul_overflow(a, b, &r)) {
+    if (open || __builtin_mul_overflow(a, b, &r))
         return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
-    }
     return r;
 }
 
@@ -49,14 +44,11 @@ int64_t oq_floor_div(int64_t a, int64_t b) {
 }
 
 int oq_term_cmp(const oq_term *a, const oq_term *b) {
-    if (a->n != b->n) {
+    if (a->n != b->n)
         return a->n > b->n ? -1 : 1;
-    }
-    for (size_t i = 0; i < a->n; i++) {
-        if (a->f[i] != b->f[i]) {
+    for (size_t i = 0; i < a->n; i++)
+        if (a->f[i] != b->f[i])
             return a->f[i]->id < b->f[i]->id ? -1 : 1;
-        }
-    }
     return 0;
 }
 
@@ -64,9 +56,8 @@ void oq_poly_of(oq_poly *p, oq_sdim d) {
     p->n = 0;
     p->bad = oq_sdim_is_unknown(d);
     if (oq_sdim_is_num(d)) {
-        if (d.n != 0) {
+        if (d.n != 0)
             p->t[p->n++] = (oq_term){.coef = d.n};
-        }
     } else if (!p->bad) {
         memcpy(p->t, d.e->t, d.e->n * sizeof(oq_term));
         p->n = d.e->n;
@@ -81,9 +72,8 @@ void oq_poly_add_term(oq_poly *p, int64_t coef, const oq_term *t) {
     }
     size_t i = 0;
     int cmp = 1;
-    while (i < p->n && (cmp = oq_term_cmp(&p->t[i], t)) < 0) {
+    while (i < p->n && (cmp = oq_term_cmp(&p->t[i], t)) < 0)
         i++;
-    }
     if (i < p->n && cmp == 0) {
         if (__builtin_add_overflow(p->t[i].coef, c, &p->t[i].coef)) {
             p->bad = true;
@@ -93,9 +83,8 @@ void oq_poly_add_term(oq_poly *p, int64_t coef, const oq_term *t) {
         }
         return;
     }
-    if (c == 0) {
+    if (c == 0)
         return;
-    }
     if (p->n == OQ_SDIM_TERMS) {
         p->bad = true;
         return;
@@ -108,15 +97,13 @@ void oq_poly_add_term(oq_poly *p, int64_t coef, const oq_term *t) {
 
 void oq_poly_add(oq_poly *p, int64_t coef, const oq_poly *q) {
     p->bad = p->bad || q->bad;
-    for (size_t i = 0; i < q->n && !p->bad; i++) {
+    for (size_t i = 0; i < q->n && !p->bad; i++)
         oq_poly_add_term(p, coef, &q->t[i]);
-    }
 }
 
 bool oq_term_mul(const oq_term *a, const oq_term *b, oq_term *out) {
-    if (a->n + b->n > OQ_SDIM_FACTORS || __builtin_mul_overflow(a->coef, b->coef, &out->coef)) {
+    if (a->n + b->n > OQ_SDIM_FACTORS || __builtin_mul_overflow(a->coef, b->coef, &out->coef))
         return false;
-    }
     out->n = a->n + b->n;
     for (size_t i = 0, j = 0; i + j < out->n;) {
         const bool from_a = j == b->n || (i < a->n && a->f[i]->id <= b->f[j]->id);
@@ -132,11 +119,10 @@ void oq_poly_mul(oq_poly *out, const oq_poly *a, const oq_poly *b) {
     for (size_t i = 0; i < a->n && !out->bad; i++) {
         for (size_t j = 0; j < b->n && !out->bad; j++) {
             oq_term t = {0};
-            if (oq_term_mul(&a->t[i], &b->t[j], &t)) {
+            if (oq_term_mul(&a->t[i], &b->t[j], &t))
                 oq_poly_add_term(out, 1, &t);
-            } else {
+            else
                 out->bad = true;
-            }
         }
     }
 }
@@ -189,15 +175,12 @@ static uint32_t find_or_keep(oq_sdims *ds, oq_map *map, oq_str *key) {
 }
 
 oq_sdim oq_poly_intern(oq_sdims *ds, const oq_poly *p) {
-    if (p->bad || ds->failed) {
+    if (p->bad || ds->failed)
         return oq_sdim_unknown();
-    }
-    if (p->n == 0) {
+    if (p->n == 0)
         return oq_sdim_num(0);
-    }
-    if (p->n == 1 && p->t[0].n == 0) {
+    if (p->n == 1 && p->t[0].n == 0)
         return oq_sdim_num(p->t[0].coef);
-    }
     uint8_t bytes[OQ_SDIM_TERMS * (8 + 1 + OQ_SDIM_FACTORS * 4)];
     size_t n = 0;
     unsigned depth = 0;
@@ -213,9 +196,8 @@ oq_sdim oq_poly_intern(oq_sdims *ds, const oq_poly *p) {
     }
     oq_str key = {(const char *)bytes, n};
     const uint32_t at = find_or_keep(ds, &ds->exprs, &key);
-    if (at != OQ_MAP_NONE) {
+    if (at != OQ_MAP_NONE)
         return (oq_sdim){ds->expr_list.v[at], 0};
-    }
     oq_expr *e = OQ_NEW(ds->arena, oq_expr);
     oq_term *terms = OQ_NEW_ARRAY(ds->arena, oq_term, p->n);
     if (ds->failed || e == NULL || terms == NULL || !OQ_PUSH(ds->arena, &ds->expr_list, e) ||
@@ -264,9 +246,8 @@ static oq_sdim atom_dim(oq_sdims *ds, const oq_atom *a) {
 static oq_atom *atom_of(oq_sdims *ds, oq_atom_kind kind, oq_str key, bool *is_new) {
     const uint32_t at = find_or_keep(ds, &ds->atoms, &key);
     *is_new = at == OQ_MAP_NONE;
-    if (!*is_new) {
+    if (!*is_new)
         return ds->atom_list.v[at];
-    }
     oq_atom *a = OQ_NEW(ds->arena, oq_atom);
     if (ds->failed || a == NULL || !OQ_PUSH(ds->arena, &ds->atom_list, a) ||
         !oq_map_put(&ds->atoms, key, (uint32_t)(ds->atom_list.n - 1))) {
@@ -283,26 +264,22 @@ oq_sdim oq_atom_intern(oq_sdims *ds, oq_atom_kind kind, const oq_sdim *args, siz
     uint8_t bytes[1 + OQ_SDIM_ARGS * 9];
     bytes[0] = (uint8_t)kind;
     size_t at = 1;
-    if (n > OQ_SDIM_ARGS) {
+    if (n > OQ_SDIM_ARGS)
         return oq_sdim_unknown();
-    }
     for (size_t i = 0; i < n; i++) {
         const uint8_t is_num = oq_sdim_is_num(args[i]);
         const int64_t v = is_num ? args[i].n : (int64_t)args[i].e->id;
         at = put(bytes, at, &is_num, 1);
         at = put(bytes, at, &v, 8);
-        if (!is_num && args[i].e->depth + 1 > depth) {
+        if (!is_num && args[i].e->depth + 1 > depth)
             depth = args[i].e->depth + 1;
-        }
     }
-    if (depth > OQ_SDIM_DEPTH) {
+    if (depth > OQ_SDIM_DEPTH)
         return oq_sdim_unknown();
-    }
     bool is_new;
     oq_atom *a = atom_of(ds, kind, (oq_str){(const char *)bytes, at}, &is_new);
-    if (a == NULL) {
+    if (a == NULL)
         return oq_sdim_unknown();
-    }
     if (is_new) {
         a->depth = depth;
         a->n_args = n;
@@ -317,7 +294,7 @@ oq_sdim oq_sdim_name(oq_sdims *ds, oq_str name, int64_t least) {
      * name. */
     char small[128];
     oq_str key = {small, name.n + 1};
-    if (name.n + 1 > sizeof(small)) {
+    if (name.n + 1 > sizeof small) {
         char *copy = oq_arena_alloc(ds->arena, name.n + 1);
         if (copy == NULL) {
             ds->failed = true;
@@ -331,9 +308,8 @@ oq_sdim oq_sdim_name(oq_sdims *ds, oq_str name, int64_t least) {
     }
     bool is_new;
     oq_atom *a = atom_of(ds, OQ_ATOM_NAME, key, &is_new);
-    if (a == NULL) {
+    if (a == NULL)
         return oq_sdim_unknown();
-    }
     if (is_new) {
         a->name = name;
         a->least = least;
@@ -343,17 +319,15 @@ oq_sdim oq_sdim_name(oq_sdims *ds, oq_str name, int64_t least) {
 }
 
 const oq_atom *oq_sdim_atom(oq_sdim d) {
-    if (!oq_sdim_is_symbolic(d) || d.e->n != 1 || d.e->t[0].n != 1 || d.e->t[0].coef != 1) {
+    if (!oq_sdim_is_symbolic(d) || d.e->n != 1 || d.e->t[0].n != 1 || d.e->t[0].coef != 1)
         return NULL;
-    }
     return d.e->t[0].f[0];
 }
 
 bool oq_sdim_is_name(oq_sdim d, oq_str *name) {
     const oq_atom *a = oq_sdim_atom(d);
-    if (a == NULL || a->kind != OQ_ATOM_NAME) {
+    if (a == NULL || a->kind != OQ_ATOM_NAME)
         return false;
-    }
     *name = a->name;
     return true;
 }
@@ -371,21 +345,18 @@ static oq_sdim number_or_unknown(bool overflow, int64_t n) {
 }
 
 static oq_sdim add_scaled(oq_sdims *ds, oq_sdim a, int64_t coef, oq_sdim b) {
-    if (oq_sdim_is(b, 0)) {
+    if (oq_sdim_is(b, 0))
         return a;
-    }
-    if (oq_sdim_is(a, 0) && coef == 1) {
+    if (oq_sdim_is(a, 0) && coef == 1)
         return b;
-    }
     if (oq_sdim_is_num(a) && oq_sdim_is_num(b)) {
         int64_t n = 0;
         const bool bad =
             __builtin_mul_overflow(coef, b.n, &n) || __builtin_add_overflow(a.n, n, &n);
         return number_or_unknown(bad, n);
     }
-    if (ds->plain || oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b)) {
+    if (ds->plain || oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b))
         return oq_sdim_unknown();
-    }
     oq_poly p, q;
     oq_poly_of(&p, a);
     oq_poly_of(&q, b);
@@ -402,26 +373,21 @@ oq_sdim oq_sdim_sub(oq_sdims *ds, oq_sdim a, oq_sdim b) {
 }
 
 oq_sdim oq_sdim_mul(oq_sdims *ds, oq_sdim a, oq_sdim b) {
-    if (oq_sdim_is(a, 1)) {
+    if (oq_sdim_is(a, 1))
         return b;
-    }
-    if (oq_sdim_is(b, 1)) {
+    if (oq_sdim_is(b, 1))
         return a;
-    }
     if (oq_sdim_is_num(a) && oq_sdim_is_num(b)) {
         int64_t n = 0;
         const bool bad = __builtin_mul_overflow(a.n, b.n, &n);
         return number_or_unknown(bad, n);
     }
-    if (ds->plain) {
+    if (ds->plain)
         return oq_sdim_unknown();
-    }
-    if (oq_sdim_is(a, 0) || oq_sdim_is(b, 0)) {
+    if (oq_sdim_is(a, 0) || oq_sdim_is(b, 0))
         return oq_sdim_num(0);
-    }
-    if (oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b)) {
+    if (oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b))
         return oq_sdim_unknown();
-    }
     oq_poly p, q, r;
     oq_poly_of(&p, a);
     oq_poly_of(&q, b);

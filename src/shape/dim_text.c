@@ -12,9 +12,8 @@
 static void print_sum(oq_buf *out, const oq_term *t, size_t n, int64_t over);
 
 static int factor_cmp(const oq_atom *a, const oq_atom *b) {
-    if (a->kind != b->kind) {
+    if (a->kind != b->kind)
         return a->kind < b->kind ? -1 : 1;
-    }
     const int c = oq_str_cmp(a->name, b->name);
     return c != 0 ? c : (a->id > b->id) - (a->id < b->id);
 }
@@ -23,22 +22,19 @@ static void sort_factors(oq_term *t) {
     for (size_t i = 1; i < t->n; i++) {
         const oq_atom *f = t->f[i];
         size_t k = i;
-        for (; k > 0 && factor_cmp(f, t->f[k - 1]) < 0; k--) {
+        for (; k > 0 && factor_cmp(f, t->f[k - 1]) < 0; k--)
             t->f[k] = t->f[k - 1];
-        }
         t->f[k] = f;
     }
 }
 
 static int term_text_cmp(const oq_term *a, const oq_term *b) {
-    if (a->n != b->n) {
+    if (a->n != b->n)
         return a->n > b->n ? -1 : 1;
-    }
     for (size_t i = 0; i < a->n; i++) {
         const int c = factor_cmp(a->f[i], b->f[i]);
-        if (c != 0) {
+        if (c != 0)
             return c;
-        }
     }
     return 0;
 }
@@ -90,24 +86,20 @@ static void print_term(oq_buf *out, const oq_term *t, int64_t over) {
         }
     }
     const bool with_number = num != 1 || t->n == 0;
-    if (with_number) {
+    if (with_number)
         oq_buf_addf(out, "%llu", (unsigned long long)num);
-    }
     for (size_t i = 0; i < t->n;) {
         size_t power = 1;
-        while (i + power < t->n && t->f[i + power] == t->f[i]) {
+        while (i + power < t->n && t->f[i + power] == t->f[i])
             power++;
-        }
         oq_buf_adds(out, i > 0 || with_number ? "*" : "");
         print_atom(out, t->f[i]);
-        if (power > 1) {
+        if (power > 1)
             oq_buf_addf(out, "**%zu", power);
-        }
         i += power;
     }
-    if (den != 1) {
+    if (den != 1)
         oq_buf_addf(out, "/%llu", (unsigned long long)den);
-    }
 }
 
 static void print_sum(oq_buf *out, const oq_term *t, size_t n, int64_t over) {
@@ -116,9 +108,8 @@ static void print_sum(oq_buf *out, const oq_term *t, size_t n, int64_t over) {
         oq_term one = t[i];
         sort_factors(&one);
         size_t k = i;
-        for (; k > 0 && term_text_cmp(&one, &sorted[k - 1]) < 0; k--) {
+        for (; k > 0 && term_text_cmp(&one, &sorted[k - 1]) < 0; k--)
             sorted[k] = sorted[k - 1];
-        }
         sorted[k] = one;
     }
     for (size_t i = 0; i < n; i++) {
@@ -129,20 +120,18 @@ static void print_sum(oq_buf *out, const oq_term *t, size_t n, int64_t over) {
 }
 
 void oq_sdim_print(oq_buf *out, oq_sdim d) {
-    if (oq_sdim_is_num(d)) {
+    if (oq_sdim_is_num(d))
         oq_buf_addf(out, "%lld", (long long)d.n);
-    } else if (oq_sdim_is_unknown(d)) {
+    else if (oq_sdim_is_unknown(d))
         oq_buf_addc(out, '?');
-    } else {
+    else
         print_sum(out, d.e->t, d.e->n, 1);
-    }
 }
 
 oq_str oq_sdim_text(oq_arena *a, oq_sdim d) {
     oq_str name;
-    if (oq_sdim_is_name(d, &name)) {
+    if (oq_sdim_is_name(d, &name))
         return oq_str_copy(a, name);
-    }
     oq_buf buf;
     oq_buf_init(&buf, a->alloc);
     oq_sdim_print(&buf, d);
@@ -169,9 +158,8 @@ typedef struct ratio {
 static ratio parse_sum(parser *s);
 
 static void skip(parser *s) {
-    while (s->p < s->end && *s->p == ' ') {
+    while (s->p < s->end && *s->p == ' ')
         s->p++;
-    }
 }
 
 static bool accept(parser *s, char c) {
@@ -231,16 +219,14 @@ static ratio parse_factor(parser *s) {
         s->bad = s->bad || !accept(s, ')');
     } else if (*s->p >= '0' && *s->p <= '9') {
         int64_t n = 0;
-        while (s->p < s->end && *s->p >= '0' && *s->p <= '9') {
+        while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
             s->p++;
-        }
         s->bad = !oq_str_to_i64((oq_str){at, (size_t)(s->p - at)}, &n) ||
                  (s->p < s->end && is_letter(*s->p));
         r = whole(oq_sdim_num(n));
     } else if (is_letter(*s->p)) {
-        while (s->p < s->end && is_word(*s->p) && *s->p != '/') {
+        while (s->p < s->end && is_word(*s->p) && *s->p != '/')
             s->p++;
-        }
         const oq_str word = {at, (size_t)(s->p - at)};
         r = accept(s, '(') ? parse_call(s, word) : whole(oq_sdim_name(s->ds, word, s->least));
     } else {
@@ -258,9 +244,8 @@ static ratio parse_product(parser *s) {
             const ratio q = parse_factor(s);
             s->bad = s->bad || !oq_sdim_is_num(q.num) || q.num.n < 1 || q.num.n > OQ_SDIM_FACTORS;
             const oq_sdim base = r.num;
-            for (int64_t i = 1; !s->bad && i < q.num.n; i++) {
+            for (int64_t i = 1; !s->bad && i < q.num.n; i++)
                 r.num = oq_sdim_mul(s->ds, r.num, base);
-            }
         } else if (times) {
             const ratio q = parse_factor(s);
             r.num = oq_sdim_mul(s->ds, r.num, q.num);
@@ -279,14 +264,12 @@ static ratio parse_product(parser *s) {
 static ratio parse_sum(parser *s) {
     const bool negative = accept(s, '-');
     ratio r = parse_product(s);
-    if (negative) {
+    if (negative)
         r.num = oq_sdim_sub(s->ds, oq_sdim_num(0), r.num);
-    }
     while (!s->bad) {
         const bool plus = accept(s, '+');
-        if (!plus && !accept(s, '-')) {
+        if (!plus && !accept(s, '-'))
             break;
-        }
         const ratio q = parse_product(s);
         const oq_sdim a = oq_sdim_mul(s->ds, r.num, q.den), b = oq_sdim_mul(s->ds, q.num, r.den);
         r.num = plus ? oq_sdim_add(s->ds, a, b) : oq_sdim_sub(s->ds, a, b);
@@ -301,9 +284,8 @@ static bool looks_like_expression(oq_str text) {
     for (size_t i = 0; i < text.n; i++) {
         const char c = text.p[i];
         if (c == '+' || c == '*' || c == '(' ||
-            (c == '-' && i > 0 && i + 1 < text.n && text.p[i - 1] == ' ' && text.p[i + 1] == ' ')) {
+            (c == '-' && i > 0 && i + 1 < text.n && text.p[i - 1] == ' ' && text.p[i + 1] == ' '))
             return true;
-        }
     }
     return false;
 }
@@ -313,9 +295,8 @@ oq_sdim oq_sdim_parse(oq_sdims *ds, oq_str text, int64_t least) {
         parser s = {ds, text.p, text.p + text.n, least, PARSE_DEPTH, false};
         const ratio r = parse_sum(&s);
         skip(&s);
-        if (!s.bad && s.p == s.end && oq_sdim_is(r.den, 1) && oq_sdim_is_symbolic(r.num)) {
+        if (!s.bad && s.p == s.end && oq_sdim_is(r.den, 1) && oq_sdim_is_symbolic(r.num))
             return r.num;
-        }
     }
     return oq_sdim_name(ds, text, least);
 }

@@ -23,9 +23,8 @@ static view view_of(const oq_data *d, size_t axis) {
 }
 
 static bool axis_of(int64_t axis, size_t rank, size_t *out) {
-    if (axis < -(int64_t)rank || axis >= (int64_t)rank) {
+    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
         return false;
-    }
     *out = (size_t)(axis < 0 ? axis + (int64_t)rank : axis);
     return true;
 }
@@ -39,13 +38,11 @@ static bool followed(const oq_rctx *c) {
 /* The dims of output 0, when all are numbers. */
 static bool out_dims(const oq_rctx *c, size_t o, int64_t *dims, size_t *rank) {
     const oq_vtype *t = &c->out[o];
-    if (!t->has_shape || t->rank > OQ_FOLD_RANK) {
+    if (!t->has_shape || t->rank > OQ_FOLD_RANK)
         return false;
-    }
     for (size_t i = 0; i < t->rank; i++) {
-        if (!oq_sdim_is_num(t->dims[i])) {
+        if (!oq_sdim_is_num(t->dims[i]))
             return false;
-        }
         dims[i] = t->dims[i].n;
     }
     *rank = t->rank;
@@ -56,9 +53,8 @@ static bool out_dims(const oq_rctx *c, size_t o, int64_t *dims, size_t *rank) {
 static oq_data *new_out(oq_rctx *c, size_t o) {
     int64_t dims[OQ_FOLD_RANK];
     size_t rank;
-    if (!followed(c) || !out_dims(c, o, dims, &rank)) {
+    if (!followed(c) || !out_dims(c, o, dims, &rank))
         return NULL;
-    }
     return oq_data_new(c->in, c->out[o].elem_type, dims, rank);
 }
 
@@ -68,20 +64,17 @@ void oq_fold_keep(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     int64_t dims[OQ_FOLD_RANK];
     size_t rank;
-    if (x != NULL && followed(c) && out_dims(c, 0, dims, &rank)) {
+    if (x != NULL && followed(c) && out_dims(c, 0, dims, &rank))
         oq_r_set_data(c, 0, oq_data_reshape(c->in, x, dims, rank));
-    }
 }
 
 static void unary(oq_rctx *c, oq_cell_fn fn) {
     const oq_data *x = oq_r_data(c, 0);
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
-    if (out == NULL || out->n != x->n) {
+    if (out == NULL || out->n != x->n)
         return;
-    }
-    for (size_t i = 0; i < x->n; i++) {
+    for (size_t i = 0; i < x->n; i++)
         out->v[i] = fn(c, x->v[i], x->v[i]);
-    }
     oq_r_set_data(c, 0, out);
 }
 
@@ -104,9 +97,8 @@ static size_t broadcast_index(const oq_data *out, const oq_data *x, size_t at) {
 static void binary(oq_rctx *c, oq_cell_fn fn) {
     const oq_data *a = oq_r_data(c, 0), *b = oq_r_data(c, 1);
     oq_data *out = a != NULL && b != NULL && a->n > 0 && b->n > 0 ? new_out(c, 0) : NULL;
-    for (size_t i = 0; out != NULL && i < out->n; i++) {
+    for (size_t i = 0; out != NULL && i < out->n; i++)
         out->v[i] = fn(c, a->v[broadcast_index(out, a, i)], b->v[broadcast_index(out, b, i)]);
-    }
     oq_r_set_data(c, 0, out);
 }
 
@@ -115,9 +107,8 @@ static void variadic(oq_rctx *c, oq_cell_fn fn) {
     oq_data *out = new_out(c, 0);
     for (size_t k = 0; out != NULL && k < c->n_in; k++) {
         const oq_data *x = oq_r_data(c, k);
-        if (x == NULL || x->n == 0) {
+        if (x == NULL || x->n == 0)
             return;
-        }
         for (size_t i = 0; i < out->n; i++) {
             const oq_cell v = x->v[broadcast_index(out, x, i)];
             out->v[i] = k == 0 ? v : fn(c, out->v[i], v);
@@ -174,11 +165,9 @@ void oq_fold_max(oq_rctx *c) {
 
 void oq_fold_where(oq_rctx *c) {
     const oq_data *x[3] = {oq_r_data(c, 0), oq_r_data(c, 1), oq_r_data(c, 2)};
-    for (size_t i = 0; i < 3; i++) {
-        if (x[i] == NULL || x[i]->n == 0) {
+    for (size_t i = 0; i < 3; i++)
+        if (x[i] == NULL || x[i]->n == 0)
             return;
-        }
-    }
     oq_data *out = new_out(c, 0);
     for (size_t i = 0; out != NULL && i < out->n; i++) {
         const oq_cell cond = x[0]->v[broadcast_index(out, x[0], i)];
@@ -198,15 +187,13 @@ void oq_fold_where(oq_rctx *c) {
 void oq_fold_shape(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
-    if (out == NULL) {
+    if (out == NULL)
         return;
-    }
     int64_t start = oq_r_int(c, "start", 0);
     start += start < 0 ? (int64_t)x->rank : 0;
     start = start < 0 ? 0 : start;
-    for (size_t i = 0; i < out->n && (size_t)start + i < x->rank; i++) {
+    for (size_t i = 0; i < out->n && (size_t)start + i < x->rank; i++)
         out->v[i] = oq_cell_int(x->dims[(size_t)start + i]);
-    }
     oq_r_set_data(c, 0, out);
 }
 
@@ -222,22 +209,19 @@ void oq_fold_size(oq_rctx *c) {
 void oq_fold_gather(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0), *ix = oq_r_data(c, 1);
     size_t axis;
-    if (x == NULL || ix == NULL || !axis_of(oq_r_int(c, "axis", 0), x->rank, &axis)) {
+    if (x == NULL || ix == NULL || !axis_of(oq_r_int(c, "axis", 0), x->rank, &axis))
         return;
-    }
     const view v = view_of(x, axis);
     oq_data *out = new_out(c, 0);
-    if (out == NULL || out->n != v.outer * ix->n * v.inner) {
+    if (out == NULL || out->n != v.outer * ix->n * v.inner)
         return;
-    }
     for (size_t o = 0; o < v.outer; o++) {
         for (size_t k = 0; k < ix->n; k++) {
             int64_t at;
             const bool known = oq_cell_integer(ix->v[k], &at);
             at += known && at < 0 ? (int64_t)v.len : 0;
-            if (known && (at < 0 || at >= (int64_t)v.len)) {
+            if (known && (at < 0 || at >= (int64_t)v.len))
                 return;
-            }
             for (size_t i = 0; i < v.inner; i++) {
                 out->v[(o * ix->n + k) * v.inner + i] =
                     known ? x->v[(o * v.len + (size_t)at) * v.inner + i] : oq_cell_unknown();
@@ -250,21 +234,18 @@ void oq_fold_gather(oq_rctx *c) {
 void oq_fold_concat(oq_rctx *c) {
     oq_data *out = new_out(c, 0);
     size_t axis, done = 0;
-    if (out == NULL || out->rank == 0 || !axis_of(oq_r_int(c, "axis", 1), out->rank, &axis)) {
+    if (out == NULL || out->rank == 0 || !axis_of(oq_r_int(c, "axis", 1), out->rank, &axis))
         return;
-    }
     const view to = view_of(out, axis);
     for (size_t k = 0; k < c->n_in; k++) {
         const oq_data *x = oq_r_data(c, k);
         const oq_vtype *t = oq_r_shape(c, k);
         if (t == NULL || t->rank != out->rank || !oq_sdim_is_num(t->dims[axis]) ||
-            (x != NULL && x->rank != out->rank)) {
+            (x != NULL && x->rank != out->rank))
             return;
-        }
         const size_t len = (size_t)t->dims[axis].n;
-        if (done + len > to.len || (x != NULL && x->n != to.outer * len * to.inner)) {
+        if (done + len > to.len || (x != NULL && x->n != to.outer * len * to.inner))
             return;
-        }
         for (size_t i = 0; i < to.outer * len * to.inner; i++) {
             const size_t o = i / (len * to.inner), r = i % (len * to.inner);
             out->v[(o * to.len + done) * to.inner + r] = x != NULL ? x->v[i] : oq_cell_unknown();
@@ -278,16 +259,15 @@ void oq_fold_concat(oq_rctx *c) {
 static const oq_data *slice_axis(oq_rctx *c, const oq_data *x, size_t axis, int64_t start,
                                  int64_t step, int64_t len) {
     int64_t dims[OQ_FOLD_RANK];
-    memcpy(dims, x->dims, sizeof(dims));
+    memcpy(dims, x->dims, sizeof dims);
     dims[axis] = len;
     const view v = view_of(x, axis);
     oq_data *out = oq_data_new(c->in, x->elem_type, dims, x->rank);
     for (size_t i = 0; out != NULL && i < out->n; i++) {
         const size_t in = i % v.inner, k = i / v.inner % (size_t)len, o = i / v.inner / (size_t)len;
         const int64_t at = start + (int64_t)k * step;
-        if (at < 0 || at >= (int64_t)v.len) {
+        if (at < 0 || at >= (int64_t)v.len)
             return NULL;
-        }
         out->v[i] = x->v[(o * v.len + (size_t)at) * v.inner + in];
     }
     return out;
@@ -301,9 +281,8 @@ static int64_t clamp(int64_t v, int64_t lo, int64_t hi) {
 static const oq_data *slice_by(oq_rctx *c, const oq_data *x, int64_t at, int64_t start, int64_t end,
                                int64_t step) {
     size_t axis;
-    if (!axis_of(at, x->rank, &axis) || step == 0 || step == INT64_MIN) {
+    if (!axis_of(at, x->rank, &axis) || step == 0 || step == INT64_MIN)
         return NULL;
-    }
     const int64_t n = x->dims[axis];
     start = clamp(start < 0 ? (start < -n ? -1 : start + n) : start, step > 0 ? 0 : -1,
                   step > 0 ? n : n - 1);
@@ -319,12 +298,10 @@ void oq_fold_slice_attr(oq_rctx *c) {
     size_t n, n_ends, n_axes = 0;
     if (x == NULL || !oq_r_ints(c, "starts", &starts, &n) ||
         !oq_r_ints(c, "ends", &ends, &n_ends) || n != n_ends ||
-        (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n)) {
+        (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n))
         return;
-    }
-    for (size_t i = 0; x != NULL && i < n; i++) {
+    for (size_t i = 0; x != NULL && i < n; i++)
         x = slice_by(c, x, axes != NULL ? axes[i] : (int64_t)i, starts[i], ends[i], 1);
-    }
     oq_r_set_data(c, 0, x);
 }
 
@@ -334,9 +311,8 @@ void oq_fold_slice(oq_rctx *c) {
     size_t n, n_ends, n_axes, n_steps;
     if (x == NULL || !oq_r_ints_in(c, 1, &starts, &n) || !oq_r_ints_in(c, 2, &ends, &n_ends) ||
         n != n_ends || (oq_r_has(c, 3) && (!oq_r_ints_in(c, 3, &axes, &n_axes) || n_axes != n)) ||
-        (oq_r_has(c, 4) && (!oq_r_ints_in(c, 4, &steps, &n_steps) || n_steps != n))) {
+        (oq_r_has(c, 4) && (!oq_r_ints_in(c, 4, &steps, &n_steps) || n_steps != n)))
         return;
-    }
     for (size_t i = 0; x != NULL && i < n; i++) {
         x = slice_by(c, x, axes != NULL ? axes[i] : (int64_t)i, starts[i], ends[i],
                      steps != NULL ? steps[i] : 1);
@@ -348,14 +324,12 @@ void oq_fold_split(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     size_t axis;
     int64_t at = 0;
-    if (x == NULL || !axis_of(oq_r_int(c, "axis", 0), x->rank, &axis)) {
+    if (x == NULL || !axis_of(oq_r_int(c, "axis", 0), x->rank, &axis))
         return;
-    }
     for (size_t o = 0; o < c->n_out; o++) {
         const oq_vtype *t = &c->out[o];
-        if (!t->has_shape || t->rank != x->rank || !oq_sdim_is_num(t->dims[axis])) {
+        if (!t->has_shape || t->rank != x->rank || !oq_sdim_is_num(t->dims[axis]))
             return;
-        }
         oq_r_set_data(c, o, slice_axis(c, x, axis, at, 1, t->dims[axis].n));
         at += t->dims[axis].n;
     }
@@ -367,22 +341,19 @@ void oq_fold_transpose(oq_rctx *c) {
     size_t n = 0;
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
     const bool given = oq_r_ints(c, "perm", &perm, &n);
-    if (out == NULL || out->n != x->n || out->rank != x->rank || (given && n != x->rank)) {
+    if (out == NULL || out->n != x->n || out->rank != x->rank || (given && n != x->rank))
         return;
-    }
     for (size_t i = 0; i < out->n; i++) {
         size_t rest = i, index = 0;
         for (size_t k = out->rank; k-- > 0;) {
             const size_t here = rest % (size_t)out->dims[k];
             const size_t from = given ? (size_t)perm[k] : out->rank - 1 - k;
             rest /= (size_t)out->dims[k];
-            if (from >= x->rank) {
+            if (from >= x->rank)
                 return;
-            }
             size_t stride = 1;
-            for (size_t a = from + 1; a < x->rank; a++) {
+            for (size_t a = from + 1; a < x->rank; a++)
                 stride *= (size_t)x->dims[a];
-            }
             index += here * stride;
         }
         out->v[i] = x->v[index < x->n ? index : 0];
@@ -394,18 +365,16 @@ void oq_fold_transpose(oq_rctx *c) {
 void oq_fold_expand(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     oq_data *out = x != NULL && x->n > 0 ? new_out(c, 0) : NULL;
-    for (size_t i = 0; out != NULL && i < out->n; i++) {
+    for (size_t i = 0; out != NULL && i < out->n; i++)
         out->v[i] = x->v[broadcast_index(out, x, i)];
-    }
     oq_r_set_data(c, 0, out);
 }
 
 void oq_fold_tile(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     oq_data *out = x != NULL && x->n > 0 ? new_out(c, 0) : NULL;
-    if (out == NULL || out->rank != x->rank) {
+    if (out == NULL || out->rank != x->rank)
         return;
-    }
     for (size_t i = 0; i < out->n; i++) {
         size_t rest = i, index = 0, scale = 1;
         for (size_t k = out->rank; k-- > 0;) {
@@ -421,13 +390,11 @@ void oq_fold_tile(oq_rctx *c) {
 void oq_fold_constant_of_shape(oq_rctx *c) {
     const oq_attribute *a = oq_r_attr(c, "value");
     const oq_data *value = a != NULL && a->t != NULL ? oq_data_of_tensor(c->in, a->t) : NULL;
-    if (a != NULL && (value == NULL || value->n != 1)) {
+    if (a != NULL && (value == NULL || value->n != 1))
         return;
-    }
     oq_data *out = new_out(c, 0);
-    for (size_t i = 0; out != NULL && i < out->n; i++) {
+    for (size_t i = 0; out != NULL && i < out->n; i++)
         out->v[i] = value != NULL ? value->v[0] : oq_cell_int(oq_sdim_num(0));
-    }
     oq_r_set_data(c, 0, out);
 }
 
@@ -435,9 +402,8 @@ void oq_fold_range(oq_rctx *c) {
     const oq_data *start = oq_r_data(c, 0), *step = oq_r_data(c, 2);
     oq_data *out =
         start != NULL && step != NULL && start->n == 1 && step->n == 1 ? new_out(c, 0) : NULL;
-    for (size_t i = 0; out != NULL && i < out->n; i++) {
+    for (size_t i = 0; out != NULL && i < out->n; i++)
         out->v[i] = i == 0 ? start->v[0] : oq_cell_add(c, out->v[i - 1], step->v[0]);
-    }
     oq_r_set_data(c, 0, out);
 }
 
@@ -448,23 +414,18 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
     size_t n = 0;
     bool gone[OQ_FOLD_RANK] = {false};
     oq_data *out = x != NULL && x->n > 0 ? new_out(c, 0) : NULL;
-    if (out == NULL || (oq_r_has(c, 1) && !oq_r_ints_in(c, 1, &axes, &n))) {
+    if (out == NULL || (oq_r_has(c, 1) && !oq_r_ints_in(c, 1, &axes, &n)))
         return;
-    }
-    if (!oq_r_has(c, 1)) {
+    if (!oq_r_has(c, 1))
         oq_r_ints(c, "axes", &axes, &n);
-    }
-    if (n == 0 && oq_r_int(c, "noop_with_empty_axes", 0) != 0) {
+    if (n == 0 && oq_r_int(c, "noop_with_empty_axes", 0) != 0)
         return;
-    }
-    for (size_t i = 0; i < x->rank; i++) {
+    for (size_t i = 0; i < x->rank; i++)
         gone[i] = n == 0;
-    }
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!axis_of(axes[i], x->rank, &axis)) {
+        if (!axis_of(axes[i], x->rank, &axis))
             return;
-        }
         gone[axis] = true;
     }
     bool seen[OQ_FOLD_MOST] = {false};
@@ -476,9 +437,8 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
             scale *= gone[k] ? 1 : len;
             rest /= len;
         }
-        if (index >= out->n) {
+        if (index >= out->n)
             return;
-        }
         out->v[index] = seen[index] ? fn(c, out->v[index], x->v[i]) : x->v[i];
         seen[index] = true;
     }
@@ -507,9 +467,8 @@ void oq_fold_cumsum(oq_rctx *c) {
     size_t axis;
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
     if (out == NULL || !oq_r_int_in(c, 1, &at) || !axis_of(at, x->rank, &axis) ||
-        oq_r_int(c, "reverse", 0) != 0 || oq_r_int(c, "exclusive", 0) != 0) {
+        oq_r_int(c, "reverse", 0) != 0 || oq_r_int(c, "exclusive", 0) != 0)
         return;
-    }
     const view v = view_of(x, axis);
     for (size_t i = 0; i < x->n; i++) {
         const size_t k = i / v.inner % v.len;
@@ -523,9 +482,8 @@ void oq_fold_clip(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0), *lo = oq_r_data(c, 1), *hi = oq_r_data(c, 2);
     oq_data *out = x != NULL && c->opset >= 11 ? new_out(c, 0) : NULL;
     if (out == NULL || out->n != x->n || (oq_r_has(c, 1) && (lo == NULL || lo->n != 1)) ||
-        (oq_r_has(c, 2) && (hi == NULL || hi->n != 1))) {
+        (oq_r_has(c, 2) && (hi == NULL || hi->n != 1)))
         return;
-    }
     for (size_t i = 0; i < x->n; i++) {
         oq_cell v = lo != NULL ? oq_cell_max(c, x->v[i], lo->v[0]) : x->v[i];
         out->v[i] = hi != NULL ? oq_cell_min(c, v, hi->v[0]) : v;
@@ -538,21 +496,17 @@ void oq_fold_scatter_nd(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0), *ix = oq_r_data(c, 1), *v = oq_r_data(c, 2);
     oq_data *out = x != NULL && ix != NULL && v != NULL && x->rank == 1 ? new_out(c, 0) : NULL;
     if (out == NULL || out->n != x->n || ix->n != v->n ||
-        !oq_r_str_is(c, "reduction", "none", "none")) {
+        !oq_r_str_is(c, "reduction", "none", "none"))
         return;
-    }
-    if (x->n > 0) {
-        memcpy(out->v, x->v, x->n * sizeof(*out->v));
-    }
+    if (x->n > 0)
+        memcpy(out->v, x->v, x->n * sizeof *out->v);
     for (size_t i = 0; i < ix->n; i++) {
         int64_t at;
-        if (!oq_cell_integer(ix->v[i], &at)) {
+        if (!oq_cell_integer(ix->v[i], &at))
             return;
-        }
         at += at < 0 ? (int64_t)x->n : 0;
-        if (at < 0 || at >= (int64_t)x->n) {
+        if (at < 0 || at >= (int64_t)x->n)
             return;
-        }
         out->v[at] = v->v[i];
     }
     oq_r_set_data(c, 0, out);

@@ -16,9 +16,8 @@
 static oq_sdim name_plain(void *ctx, size_t axis, oq_sdim d) {
     oq_infer *in = ctx;
     (void)axis;
-    if (!oq_sdim_is_unknown(d)) {
+    if (!oq_sdim_is_unknown(d))
         return d;
-    }
     oq_str name;
     do {
         name = oq_str_format(in->arena, "unk__%llu", (unsigned long long)in->next_symbol++);
@@ -47,17 +46,15 @@ typedef struct open_dims {
 static oq_sdim name_symbolic(void *ctx, size_t axis, oq_sdim d) {
     open_dims *x = ctx;
     d = oq_infer_merged(x->c->in, d);
-    if (!oq_sdim_is_unknown(d) && !(oq_sdim_is_num(d) && d.n < 0)) {
+    if (!oq_sdim_is_unknown(d) && !(oq_sdim_is_num(d) && d.n < 0))
         return d;
-    }
     x->used = true;
     return oq_r_fresh(x->c, x->output, axis);
 }
 
 static bool note_made(oq_rctx *c, oq_val *v) {
-    if (v->maker == NULL && v->info == NULL && !OQ_PUSH(c->in->arena, &c->scope->added, v)) {
+    if (v->maker == NULL && v->info == NULL && !OQ_PUSH(c->in->arena, &c->scope->added, v))
         c->in->nomem = true;
-    }
     v->maker = c->node;
     return !c->in->nomem;
 }
@@ -66,9 +63,8 @@ static bool note_made(oq_rctx *c, oq_val *v) {
 static bool store_plain(oq_rctx *c, size_t o) {
     oq_infer *in = c->in;
     const oq_str name = c->node->output.v[o];
-    if (c->out[o].kind == OQ_V_NONE || name.n == 0) {
+    if (c->out[o].kind == OQ_V_NONE || name.n == 0)
         return true;
-    }
     oq_vtype *t = OQ_NEW(in->arena, oq_vtype);
     if (t == NULL) {
         in->nomem = true;
@@ -80,15 +76,13 @@ static bool store_plain(oq_rctx *c, size_t o) {
     if (v != NULL && (v->type != NULL || v->info != NULL)) {
         const char *why = NULL;
         const oq_vtype *merged = oq_vtype_merge(in, v->type, named, &why);
-        if (why != NULL) {
+        if (why != NULL)
             return oq_r_fail(c, "output '%.*s': %s from what is declared", OQ_STR(name), why);
-        }
         v->type = merged;
     } else {
         v = oq_scope_add(in, c->scope, name);
-        if (v == NULL) {
+        if (v == NULL)
             return false;
-        }
         v->type = named;
     }
     return note_made(c, v);
@@ -97,12 +91,10 @@ static bool store_plain(oq_rctx *c, size_t o) {
 /* What is inferred, completed by what is declared where nothing was found. */
 static const oq_vtype *with_hint(oq_infer *in, const oq_vtype *t, const oq_vtype *hint) {
     if (t == NULL || hint == NULL || t->kind != hint->kind ||
-        (t->elem_type != 0 && hint->elem_type != 0 && t->elem_type != hint->elem_type)) {
+        (t->elem_type != 0 && hint->elem_type != 0 && t->elem_type != hint->elem_type))
         return t != NULL ? t : hint;
-    }
-    if (t->has_shape && (!hint->has_shape || hint->rank != t->rank)) {
+    if (t->has_shape && (!hint->has_shape || hint->rank != t->rank))
         return t;
-    }
     oq_vtype *out = OQ_NEW(in->arena, oq_vtype);
     oq_sdim *dims = OQ_NEW_ARRAY(in->arena, oq_sdim, hint->rank + 1);
     if (out == NULL || dims == NULL) {
@@ -114,18 +106,16 @@ static const oq_vtype *with_hint(oq_infer *in, const oq_vtype *t, const oq_vtype
     out->has_shape = hint->has_shape;
     out->rank = hint->rank;
     out->dims = dims;
-    for (uint32_t i = 0; i < hint->rank; i++) {
+    for (uint32_t i = 0; i < hint->rank; i++)
         dims[i] = t->has_shape && !oq_sdim_is_unknown(t->dims[i]) ? t->dims[i] : hint->dims[i];
-    }
     return out;
 }
 
 static void store_symbolic(oq_rctx *c, size_t o) {
     oq_infer *in = c->in;
     const oq_str name = c->node->output.v[o];
-    if (name.n == 0) {
+    if (name.n == 0)
         return;
-    }
     oq_val *v = oq_scope_add(in, c->scope, name);
     oq_vtype *t = OQ_NEW(in->arena, oq_vtype);
     if (v == NULL || t == NULL) {
@@ -146,9 +136,8 @@ static void store_symbolic(oq_rctx *c, size_t o) {
 static void keep_constant(oq_rctx *c) {
     const oq_node *n = c->node;
     if (!oq_str_is(n->op_type, "Constant") || n->output.n != 1 ||
-        (n->domain.n > 0 && !oq_str_is(n->domain, "ai.onnx"))) {
+        (n->domain.n > 0 && !oq_str_is(n->domain, "ai.onnx")))
         return;
-    }
     const oq_attribute *a = oq_r_attr(c, "value");
     oq_val *v = oq_scope_find(c->scope, n->output.v[0]);
     if (v != NULL) {
@@ -172,33 +161,28 @@ static void store(oq_rctx *c) {
         return;
     }
     for (size_t o = 0; !c->failed && o < c->n_out; o++) {
-        if (!store_plain(c, o)) {
+        if (!store_plain(c, o))
             return;
-        }
         oq_val *v = follow ? oq_scope_find(c->scope, c->node->output.v[o]) : NULL;
-        if (v != NULL) {
+        if (v != NULL)
             v->data = c->data[o];
-        }
     }
-    if (!c->failed) {
+    if (!c->failed)
         keep_constant(c);
-    }
 }
 
 static int64_t version_of(const oq_scope *s, oq_str domain) {
     uint32_t v = oq_map_find(s->opsets, domain);
-    if (v == OQ_MAP_NONE && domain.n == 0) {
+    if (v == OQ_MAP_NONE && domain.n == 0)
         v = oq_map_find(s->opsets, OQ_S("ai.onnx"));
-    } else if (v == OQ_MAP_NONE && oq_str_is(domain, "ai.onnx")) {
+    else if (v == OQ_MAP_NONE && oq_str_is(domain, "ai.onnx"))
         v = oq_map_find(s->opsets, OQ_S(""));
-    }
     return v == OQ_MAP_NONE ? 0 : (int64_t)v;
 }
 
 static const oq_function *function_of(oq_rctx *c) {
-    if (c->in->functions.count == 0) {
+    if (c->in->functions.count == 0)
         return NULL;
-    }
     const oq_node *n = c->node;
     const oq_str key = oq_str_format(c->in->arena, "%.*s:%.*s:%.*s", OQ_STR(n->domain),
                                      OQ_STR(n->op_type), OQ_STR(n->overload));
@@ -217,12 +201,10 @@ static bool is_onnx_domain(oq_str d) {
 
 /* An operator nobody knows: with guess_output_rank its outputs are like input 0. */
 static void guess(oq_rctx *c) {
-    if (c->in->report.first_no_rule == NULL) {
+    if (c->in->report.first_no_rule == NULL)
         c->in->report.first_no_rule = c->node;
-    }
-    if (c->plain || !c->in->opt.guess_output_rank) {
+    if (c->plain || !c->in->opt.guess_output_rank)
         return;
-    }
     const oq_vtype *t = oq_r_shape(c, 0);
     for (size_t o = 0; t != NULL && o < c->n_out; o++) {
         oq_r_set_elem(c, o, t->elem_type);
@@ -244,17 +226,14 @@ static void apply_rule(oq_rctx *c) {
         guess(c);
         return;
     }
-    if (c->plain && op->onnx == OQ_SOP_ONNX_NO) {
+    if (c->plain && op->onnx == OQ_SOP_ONNX_NO)
         return;
-    }
     c->in->unreadable = false;
     op->rule(c);
-    if (c->in->unreadable) {
+    if (c->in->unreadable)
         oq_r_fail(c, "values that decide the shape are in external data");
-    }
-    if (op->fold != NULL && !c->failed && (!c->plain || c->in->opt.data_prop)) {
+    if (op->fold != NULL && !c->failed && (!c->plain || c->in->opt.data_prop))
         op->fold(c);
-    }
 }
 
 static bool find_order(oq_infer *in, oq_scope *s) {
@@ -263,15 +242,13 @@ static bool find_order(oq_infer *in, oq_scope *s) {
     uint32_t *order = NULL;
     oq_arena_init(&scratch, in->arena->alloc);
     onq_code rc = oq_index_build(&ix, &scratch, s->graph, NULL, NULL);
-    if (rc == ONQ_OK) {
+    if (rc == ONQ_OK)
         rc = oq_topo_order(&ix, &scratch, &order, NULL);
-    }
     if (rc == ONQ_OK) {
         uint32_t *copy = OQ_NEW_ARRAY(in->arena, uint32_t, s->graph->node.n + 1);
         in->nomem = in->nomem || copy == NULL;
-        if (copy != NULL && s->graph->node.n > 0) {
-            memcpy(copy, order, s->graph->node.n * sizeof(*copy));
-        }
+        if (copy != NULL && s->graph->node.n > 0)
+            memcpy(copy, order, s->graph->node.n * sizeof *copy);
         s->order = copy;
     }
     in->nomem = in->nomem || rc == ONQ_E_NOMEM;
@@ -289,7 +266,7 @@ static oq_scope *sub_scope(oq_rctx *c, oq_graph *g) {
         return NULL;
     }
     *key = g;
-    const oq_str name = {(const char *)key, sizeof(*key)};
+    const oq_str name = {(const char *)key, sizeof *key};
     const uint32_t at = oq_map_find(&in->graphs, name);
     oq_map_init(&s->map, in->arena);
     s->graph = g;
@@ -317,20 +294,17 @@ static bool visit_rest(oq_rctx *c) {
     oq_infer *in = c->in;
     oq_graph_cursor at = {0};
     for (oq_graph *g; (g = oq_node_next_graph(c->node, &at)) != NULL;) {
-        const oq_str key = {(const char *)&g, sizeof(g)};
-        if (oq_map_has(&in->graphs, key) || in->depth >= OQ_DEPTH_MOST) {
+        const oq_str key = {(const char *)&g, sizeof g};
+        if (oq_map_has(&in->graphs, key) || in->depth >= OQ_DEPTH_MOST)
             continue;
-        }
         oq_scope *s = sub_scope(c, g);
-        if (s == NULL || !oq_scope_fill(in, s)) {
+        if (s == NULL || !oq_scope_fill(in, s))
             return false;
-        }
         in->depth++;
         const bool ok = in->plain || oq_infer_nodes(in, s, g->node.v, g->node.n);
         in->depth--;
-        if (!ok) {
+        if (!ok)
             return false;
-        }
     }
     return true;
 }
@@ -357,7 +331,7 @@ static bool infer_node(oq_infer *in, oq_scope *s, const oq_node *n, size_t index
         return false;
     }
     if (c.failed && in->why[0] == 0) {
-        snprintf(in->why, sizeof(in->why), "node '%.*s' (%.*s): %s",
+        snprintf(in->why, sizeof in->why, "node '%.*s' (%.*s): %s",
                  (int)(n->name.n > 60 ? 60 : n->name.n), n->name.p != NULL ? n->name.p : "",
                  (int)(n->op_type.n > 30 ? 30 : n->op_type.n),
                  n->op_type.p != NULL ? n->op_type.p : "", c.why);
@@ -367,18 +341,15 @@ static bool infer_node(oq_infer *in, oq_scope *s, const oq_node *n, size_t index
 }
 
 bool oq_infer_nodes(oq_infer *in, oq_scope *s, oq_node *const *nodes, size_t n) {
-    if (!in->plain && s->graph != NULL && !find_order(in, s)) {
+    if (!in->plain && s->graph != NULL && !find_order(in, s))
         return false;
-    }
     for (size_t i = 0; i < n; i++) {
         const size_t at = s->order != NULL ? s->order[i] : i;
-        if (in->budget == 0) {
+        if (in->budget == 0)
             return true;
-        }
         in->budget--;
-        if (!infer_node(in, s, nodes[at], at)) {
+        if (!infer_node(in, s, nodes[at], at))
             return false;
-        }
     }
     return true;
 }
@@ -405,11 +376,9 @@ static bool inputs_fit(oq_rctx *c, const oq_scope *s, const oq_sub *sub) {
         return oq_r_fail(c, "the subgraph has %zu inputs, the node gives %zu", g->input.n,
                          sub->n_in);
     }
-    for (size_t i = sub->n_in; i < g->input.n; i++) {
-        if (!is_initializer(s, g->input.v[i]->name)) {
+    for (size_t i = sub->n_in; i < g->input.n; i++)
+        if (!is_initializer(s, g->input.v[i]->name))
             return oq_r_fail(c, "input %zu of the subgraph is not given", i);
-        }
-    }
     return true;
 }
 
@@ -417,15 +386,13 @@ static bool bind_inputs(oq_rctx *c, oq_scope *s, const oq_sub *sub) {
     oq_infer *in = c->in;
     for (size_t i = 0; i < sub->n_in; i++) {
         oq_val *v = oq_scope_find(s, sub->graph->input.v[i]->name);
-        if (v == NULL) {
+        if (v == NULL)
             continue;
-        }
         if (sub->types[i] != NULL && in->plain) {
             const char *why = NULL;
             const oq_vtype *t = oq_vtype_merge(in, v->type, sub->types[i], &why);
-            if (why != NULL) {
+            if (why != NULL)
                 return oq_r_fail(c, "input %zu of the subgraph: %s from what is declared", i, why);
-            }
             v->type = oq_vtype_map(in, t, name_plain, in);
         } else if (sub->types[i] != NULL) {
             open_dims open = {c, i, false};
@@ -444,25 +411,21 @@ static bool bind_inputs(oq_rctx *c, oq_scope *s, const oq_sub *sub) {
 bool oq_infer_sub(oq_rctx *c, oq_sub *sub) {
     oq_infer *in = c->in;
     oq_graph *g = sub->graph;
-    if (g->output.n != sub->n_out) {
+    if (g->output.n != sub->n_out)
         return oq_r_fail(c, "the subgraph has %zu outputs, expected %zu", g->output.n, sub->n_out);
-    }
-    if (in->depth >= OQ_DEPTH_MOST) {
+    if (in->depth >= OQ_DEPTH_MOST)
         return oq_r_fail(c, "subgraphs are nested more than %d deep", OQ_DEPTH_MOST);
-    }
     oq_scope *s = sub_scope(c, g);
-    if (s == NULL || !oq_scope_fill(in, s) || !inputs_fit(c, s, sub) || !bind_inputs(c, s, sub)) {
+    if (s == NULL || !oq_scope_fill(in, s) || !inputs_fit(c, s, sub) || !bind_inputs(c, s, sub))
         return oq_r_fail(c, "out of memory");
-    }
     in->depth++;
     const bool ok = oq_infer_nodes(in, s, g->node.v, g->node.n);
     in->depth--;
     for (size_t i = 0; ok && i < g->output.n; i++) {
         const oq_val *v = oq_scope_lookup(s, g->output.v[i]->name);
         sub->outs[i] = v != NULL ? v->type : NULL;
-        if (sub->out_data != NULL) {
+        if (sub->out_data != NULL)
             sub->out_data[i] = v != NULL && !in->plain ? v->data : NULL;
-        }
     }
     return ok;
 }
@@ -484,9 +447,8 @@ static bool collect_opsets(oq_infer *in, oq_map *map, oq_opset *const *v, size_t
 static bool bind_call(oq_rctx *c, oq_scope *s, const oq_function *f) {
     for (size_t i = 0; i < f->input.n; i++) {
         oq_val *v = oq_scope_add(c->in, s, f->input.v[i]);
-        if (v == NULL) {
+        if (v == NULL)
             return false;
-        }
         v->is_input = true;
         v->type = oq_r_type(c, i);
         v->data = oq_r_data(c, i);
@@ -496,9 +458,8 @@ static bool bind_call(oq_rctx *c, oq_scope *s, const oq_function *f) {
 
 bool oq_infer_function(oq_rctx *c, const oq_function *f) {
     oq_infer *in = c->in;
-    if (in->depth >= OQ_DEPTH_MOST) {
+    if (in->depth >= OQ_DEPTH_MOST)
         return oq_r_fail(c, "functions call each other more than %d deep", OQ_DEPTH_MOST);
-    }
     oq_scope *s = OQ_NEW(in->arena, oq_scope);
     oq_binding *b = OQ_NEW(in->arena, oq_binding);
     oq_map *opsets = OQ_NEW(in->arena, oq_map);
@@ -512,9 +473,8 @@ bool oq_infer_function(oq_rctx *c, const oq_function *f) {
     s->binding = b;
     s->opsets = opsets;
     s->prefix = oq_str_format(in->arena, "%.*s_%zu", OQ_STR(c->scope->prefix), c->index);
-    if (!bind_call(c, s, f)) {
+    if (!bind_call(c, s, f))
         return oq_r_fail(c, "out of memory");
-    }
     in->depth++;
     const bool ok = oq_infer_nodes(in, s, f->node.v, f->node.n);
     in->depth--;

@@ -38,9 +38,8 @@ int32_t oq_r_elem(const oq_rctx *c, size_t i) {
 
 /* onnx looks for constants in the node's own graph only. */
 static oq_val *data_val(const oq_rctx *c, size_t i) {
-    if (!oq_r_has(c, i)) {
+    if (!oq_r_has(c, i))
         return NULL;
-    }
     const oq_str name = c->node->input.v[i];
     const bool near = c->plain && !c->in->opt.data_prop;
     return near ? oq_scope_find(c->scope, name) : oq_scope_lookup(c->scope, name);
@@ -53,9 +52,8 @@ bool oq_r_has_data(const oq_rctx *c, size_t i) {
 
 const oq_data *oq_r_data(const oq_rctx *c, size_t i) {
     oq_val *v = data_val(c, i);
-    if (v == NULL) {
+    if (v == NULL)
         return NULL;
-    }
     /* onnx infers without opening external data, and fails where it would have to read it. */
     if (c->plain && v->constant != NULL && oq_tensor_is_external(v->constant)) {
         c->in->unreadable = true;
@@ -70,19 +68,16 @@ const oq_data *oq_r_data(const oq_rctx *c, size_t i) {
 
 bool oq_r_ints_in(const oq_rctx *c, size_t i, const int64_t **v, size_t *n) {
     const oq_data *d = oq_r_data(c, i);
-    if (d == NULL) {
+    if (d == NULL)
         return false;
-    }
     int64_t *out = OQ_NEW_ARRAY(c->in->arena, int64_t, d->n + 1);
     if (out == NULL) {
         c->in->nomem = true;
         return false;
     }
-    for (size_t k = 0; k < d->n; k++) {
-        if (!oq_cell_integer(d->v[k], &out[k])) {
+    for (size_t k = 0; k < d->n; k++)
+        if (!oq_cell_integer(d->v[k], &out[k]))
             return false;
-        }
-    }
     *v = out;
     *n = d->n;
     return true;
@@ -90,19 +85,16 @@ bool oq_r_ints_in(const oq_rctx *c, size_t i, const int64_t **v, size_t *n) {
 
 bool oq_r_reals_in(const oq_rctx *c, size_t i, const double **v, size_t *n) {
     const oq_data *d = oq_r_data(c, i);
-    if (d == NULL) {
+    if (d == NULL)
         return false;
-    }
     double *out = OQ_NEW_ARRAY(c->in->arena, double, d->n + 1);
     if (out == NULL) {
         c->in->nomem = true;
         return false;
     }
-    for (size_t k = 0; k < d->n; k++) {
-        if (!oq_cell_real(d->v[k], &out[k])) {
+    for (size_t k = 0; k < d->n; k++)
+        if (!oq_cell_real(d->v[k], &out[k]))
             return false;
-        }
-    }
     *v = out;
     *n = d->n;
     return true;
@@ -117,22 +109,17 @@ bool oq_r_int_in(const oq_rctx *c, size_t i, int64_t *v) {
 static const oq_attribute *bound(const oq_binding *b, oq_str name) {
     while (b != NULL) {
         const oq_attribute *found = NULL;
-        for (size_t i = 0; i < b->caller->attribute.n && found == NULL; i++) {
-            if (oq_str_eq(b->caller->attribute.v[i]->name, name)) {
+        for (size_t i = 0; i < b->caller->attribute.n && found == NULL; i++)
+            if (oq_str_eq(b->caller->attribute.v[i]->name, name))
                 found = b->caller->attribute.v[i];
-            }
-        }
         if (found == NULL) {
-            for (size_t i = 0; i < b->function->attribute_proto.n; i++) {
-                if (oq_str_eq(b->function->attribute_proto.v[i]->name, name)) {
+            for (size_t i = 0; i < b->function->attribute_proto.n; i++)
+                if (oq_str_eq(b->function->attribute_proto.v[i]->name, name))
                     return b->function->attribute_proto.v[i];
-                }
-            }
             return NULL;
         }
-        if (found->ref_attr_name.n == 0) {
+        if (found->ref_attr_name.n == 0)
             return found;
-        }
         name = found->ref_attr_name;
         b = b->outer;
     }
@@ -141,9 +128,8 @@ static const oq_attribute *bound(const oq_binding *b, oq_str name) {
 
 const oq_attribute *oq_r_attr(const oq_rctx *c, const char *name) {
     const oq_attribute *a = oq_attr_find(c->node, name);
-    if (a != NULL && a->ref_attr_name.n > 0) {
+    if (a != NULL && a->ref_attr_name.n > 0)
         return bound(c->scope->binding, a->ref_attr_name);
-    }
     return a;
 }
 
@@ -168,9 +154,8 @@ bool oq_r_str_is(const oq_rctx *c, const char *name, const char *fallback, const
 
 bool oq_r_ints(const oq_rctx *c, const char *name, const int64_t **v, size_t *n) {
     const oq_attribute *a = oq_r_attr(c, name);
-    if (a == NULL) {
+    if (a == NULL)
         return false;
-    }
     *v = a->ints.v;
     *n = a->ints.n;
     return true;
@@ -181,73 +166,61 @@ bool oq_r_wants(const oq_rctx *c, size_t o) {
 }
 
 static oq_vtype *tensor_out(oq_rctx *c, size_t o) {
-    if (o >= c->n_out) {
+    if (o >= c->n_out)
         return NULL;
-    }
-    if (c->out[o].kind == OQ_V_NONE) {
+    if (c->out[o].kind == OQ_V_NONE)
         c->out[o].kind = OQ_V_TENSOR;
-    }
     return &c->out[o];
 }
 
 void oq_r_set_elem(oq_rctx *c, size_t o, int32_t elem_type) {
     oq_vtype *t = tensor_out(c, o);
-    if (t != NULL) {
+    if (t != NULL)
         t->elem_type = elem_type;
-    }
 }
 
 void oq_r_set_shape(oq_rctx *c, size_t o, const oq_sdim *dims, size_t rank) {
     oq_vtype *t = tensor_out(c, o);
-    if (t == NULL || rank > OQ_RANK_MOST) {
+    if (t == NULL || rank > OQ_RANK_MOST)
         return;
-    }
     oq_sdim *copy = oq_r_dims(c, rank);
-    if (copy == NULL) {
+    if (copy == NULL)
         return;
-    }
-    if (rank > 0) {
-        memcpy(copy, dims, rank * sizeof(*copy));
-    }
+    if (rank > 0)
+        memcpy(copy, dims, rank * sizeof *copy);
     t->has_shape = true;
     t->rank = (uint32_t)rank;
     t->dims = copy;
 }
 
 void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t) {
-    if (o < c->n_out && t != NULL) {
+    if (o < c->n_out && t != NULL)
         c->out[o] = *t;
-    }
 }
 
 void oq_r_set_rank(oq_rctx *c, size_t o, size_t rank) {
     oq_vtype *t = tensor_out(c, o);
-    if (t == NULL || rank > OQ_RANK_MOST) {
+    if (t == NULL || rank > OQ_RANK_MOST)
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, rank);
-    for (size_t i = 0; dims != NULL && i < rank; i++) {
+    for (size_t i = 0; dims != NULL && i < rank; i++)
         dims[i] = oq_sdim_unknown();
-    }
     t->has_shape = dims != NULL;
     t->rank = dims != NULL ? (uint32_t)rank : 0;
     t->dims = dims;
 }
 
 void oq_r_set_data(oq_rctx *c, size_t o, const oq_data *d) {
-    if (o < c->n_out) {
+    if (o < c->n_out)
         c->data[o] = d;
-    }
 }
 
 bool oq_r_pass_elem(oq_rctx *c, size_t i, size_t o) {
     const oq_vtype *t = oq_r_type(c, i);
-    if (t == NULL || (t->kind != OQ_V_TENSOR && t->kind != OQ_V_SPARSE) || t->elem_type == 0) {
+    if (t == NULL || (t->kind != OQ_V_TENSOR && t->kind != OQ_V_SPARSE) || t->elem_type == 0)
         return oq_r_fail(c, "the element type of input %zu is not known", i);
-    }
-    if (o < c->n_out && c->out[o].kind == OQ_V_NONE) {
+    if (o < c->n_out && c->out[o].kind == OQ_V_NONE)
         c->out[o].kind = t->kind;
-    }
     oq_r_set_elem(c, o, t->elem_type);
     return true;
 }
@@ -276,22 +249,19 @@ void oq_r_pass(oq_rctx *c, size_t i, size_t o) {
 
 bool oq_r_elem_attr(oq_rctx *c, const char *name, size_t o, int32_t fallback) {
     const oq_attribute *a = oq_r_attr(c, name);
-    if (a == NULL && fallback == 0) {
+    if (a == NULL && fallback == 0)
         return oq_r_fail(c, "attribute '%s' is missing", name);
-    }
     const int64_t v = a != NULL ? a->i.v : fallback;
-    if (oq_dtype_find(v) == NULL && !(c->plain && v == 0)) {
+    if (oq_dtype_find(v) == NULL && !(c->plain && v == 0))
         return oq_r_fail(c, "attribute '%s' is %lld, which is no element type", name, (long long)v);
-    }
     oq_r_set_elem(c, o, (int32_t)v);
     return true;
 }
 
 /* The first reason stays. */
 OQ_PRINTF(2, 0) static void set_reason(oq_rctx *c, const char *fmt, va_list args) {
-    if (!c->failed) {
-        vsnprintf(c->why, sizeof(c->why), fmt, args);
-    }
+    if (!c->failed)
+        vsnprintf(c->why, sizeof c->why, fmt, args);
     c->failed = true;
 }
 
@@ -329,17 +299,15 @@ oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind) {
 
 bool oq_r_axis(oq_rctx *c, int64_t axis, size_t rank, size_t *out) {
     const int64_t r = (int64_t)rank;
-    if (axis < -r || axis >= r) {
+    if (axis < -r || axis >= r)
         return oq_r_fail(c, "axis %lld is not in a tensor of rank %zu", (long long)axis, rank);
-    }
     *out = (size_t)(axis < 0 ? axis + r : axis);
     return true;
 }
 
 oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis) {
-    if (c->plain) {
+    if (c->plain)
         return oq_sdim_unknown();
-    }
     const oq_str name =
         oq_str_format(c->in->arena, "%.*s%.*s_%zu_o%zu__d%zu", OQ_STR(c->node->op_type),
                       OQ_STR(c->scope->prefix), c->index, o, axis);
@@ -354,9 +322,8 @@ oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis) {
  * expression. */
 static unsigned preference(oq_sdim d) {
     oq_str name;
-    if (oq_sdim_is_num(d)) {
+    if (oq_sdim_is_num(d))
         return 3;
-    }
     return !oq_sdim_is_name(d, &name) ? 0 : oq_sdim_least(d) > 0 ? 2 : 1;
 }
 
@@ -365,9 +332,8 @@ static oq_sdim merge_dims(oq_rctx *c, oq_sdim a, oq_sdim b) {
     oq_infer *in = c->in;
     const oq_merge m = preference(b) > preference(a) ? (oq_merge){a, b} : (oq_merge){b, a};
     bool known = !in->opt.auto_merge || in->merges.n >= MERGES_MOST;
-    for (size_t i = 0; i < in->merges.n && !known; i++) {
+    for (size_t i = 0; i < in->merges.n && !known; i++)
         known = oq_sdim_eq(in->merges.v[i].from, m.from);
-    }
     if (!known) {
         in->nomem = in->nomem || !OQ_PUSH(in->arena, &in->merges, m);
         in->merged = true;
@@ -376,51 +342,42 @@ static oq_sdim merge_dims(oq_rctx *c, oq_sdim a, oq_sdim b) {
 }
 
 oq_sdim oq_r_same(oq_rctx *c, oq_sdim a, oq_sdim b) {
-    if (oq_sdim_is_unknown(a) || oq_sdim_eq(a, b)) {
+    if (oq_sdim_is_unknown(a) || oq_sdim_eq(a, b))
         return b;
-    }
-    if (oq_sdim_is_unknown(b)) {
+    if (oq_sdim_is_unknown(b))
         return a;
-    }
     if (oq_sdim_is_num(a) && oq_sdim_is_num(b)) {
         oq_r_fail(c, "dimensions %lld and %lld must be equal", (long long)a.n, (long long)b.n);
         return a;
     }
-    if (c->plain) {
+    if (c->plain)
         return oq_sdim_is_num(b) ? b : a;
-    }
     const oq_sdim both = merge_dims(c, a, b);
     return oq_sdim_is_num(both) || c->in->opt.auto_merge ? both : a;
 }
 
 oq_sdim oq_r_broadcast_dim(oq_rctx *c, oq_sdim a, oq_sdim b) {
-    if (oq_sdim_is(a, 1) || oq_sdim_eq(a, b)) {
+    if (oq_sdim_is(a, 1) || oq_sdim_eq(a, b))
         return b;
-    }
-    if (oq_sdim_is(b, 1)) {
+    if (oq_sdim_is(b, 1))
         return a;
-    }
     if (oq_sdim_is_num(a) && oq_sdim_is_num(b)) {
         oq_r_fail(c, "dimensions %lld and %lld do not broadcast", (long long)a.n, (long long)b.n);
         return oq_sdim_unknown();
     }
     if (oq_sdim_is_num(a) || oq_sdim_is_num(b)) {
         const oq_sdim num = oq_sdim_is_num(a) ? a : b, other = oq_sdim_is_num(a) ? b : a;
-        if (c->in->opt.auto_merge && oq_sdim_is_symbolic(other)) {
+        if (c->in->opt.auto_merge && oq_sdim_is_symbolic(other))
             merge_dims(c, num, other);
-        }
         return num;
     }
-    if (oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b) || c->plain) {
+    if (oq_sdim_is_unknown(a) || oq_sdim_is_unknown(b) || c->plain)
         return oq_sdim_unknown();
-    }
-    if (c->in->opt.auto_merge) {
+    if (c->in->opt.auto_merge)
         return merge_dims(c, a, b);
-    }
     /* One of them is 1, or they are equal: the larger, as long as none can be 0. */
-    if (oq_sdim_least(a) >= 1 && oq_sdim_least(b) >= 1) {
+    if (oq_sdim_least(a) >= 1 && oq_sdim_least(b) >= 1)
         return oq_sdim_max(c->ds, a, b);
-    }
     return oq_sdim_unknown();
 }
 
@@ -431,9 +388,8 @@ static oq_sdim broadcast_plain(oq_rctx *c, const oq_vtype *const *shapes, size_t
     oq_sdim symbol = oq_sdim_unknown();
     size_t n_symbols = 0;
     for (size_t i = 0; i < n; i++) {
-        if (axis + shapes[i]->rank < rank) {
+        if (axis + shapes[i]->rank < rank)
             continue;
-        }
         const oq_sdim d = shapes[i]->dims[axis + shapes[i]->rank - rank];
         if (!oq_sdim_is_num(d)) {
             if (n_symbols == 0) {
@@ -450,18 +406,16 @@ static oq_sdim broadcast_plain(oq_rctx *c, const oq_vtype *const *shapes, size_t
             value = d.n;
         }
     }
-    if (value != 1 || n_symbols == 0) {
+    if (value != 1 || n_symbols == 0)
         return oq_sdim_num(value);
-    }
     return n_symbols == 1 ? symbol : oq_sdim_unknown();
 }
 
 bool oq_r_broadcast(oq_rctx *c, const oq_vtype *const *shapes, size_t n, const oq_sdim **dims,
                     size_t *rank) {
     *rank = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         *rank = shapes[i]->rank > *rank ? shapes[i]->rank : *rank;
-    }
     oq_sdim *out = oq_r_dims(c, *rank);
     for (size_t a = 0; out != NULL && a < *rank; a++) {
         if (c->plain) {
@@ -482,8 +436,7 @@ bool oq_r_broadcast(oq_rctx *c, const oq_vtype *const *shapes, size_t n, const o
 
 oq_sdim oq_r_product(oq_rctx *c, const oq_sdim *dims, size_t from, size_t to) {
     oq_sdim p = oq_sdim_num(1);
-    for (size_t i = from; i < to; i++) {
+    for (size_t i = from; i < to; i++)
         p = oq_sdim_mul(c->ds, p, dims[i]);
-    }
     return p;
 }

@@ -16,18 +16,16 @@ oq_val *oq_scope_find(const oq_scope *s, oq_str name) {
 oq_val *oq_scope_lookup(const oq_scope *s, oq_str name) {
     for (; s != NULL; s = s->parent) {
         oq_val *v = oq_scope_find(s, name);
-        if (v != NULL) {
+        if (v != NULL)
             return v;
-        }
     }
     return NULL;
 }
 
 oq_val *oq_scope_add(oq_infer *in, oq_scope *s, oq_str name) {
     oq_val *v = oq_scope_find(s, name);
-    if (v != NULL) {
+    if (v != NULL)
         return v;
-    }
     v = OQ_NEW(in->arena, oq_val);
     if (v == NULL || !OQ_PUSH(in->arena, &s->vals, v) ||
         !oq_map_put(&s->map, name, (uint32_t)(s->vals.n - 1))) {
@@ -40,20 +38,18 @@ oq_val *oq_scope_add(oq_infer *in, oq_scope *s, oq_str name) {
 
 static bool declare(oq_infer *in, oq_scope *s, oq_value_info *vi) {
     oq_val *v = oq_scope_add(in, s, vi->name);
-    if (v == NULL) {
+    if (v == NULL)
         return false;
-    }
     if (vi->type == NULL) {
         v->untyped = vi;
         return true;
     }
     v->info = vi;
     const oq_vtype *t = oq_vtype_of(in, vi->type, 0);
-    if (in->plain) {
+    if (in->plain)
         v->type = t;
-    } else {
+    else
         v->hint = t;
-    }
     return !in->nomem;
 }
 
@@ -65,9 +61,8 @@ typedef struct input_names {
 
 static oq_sdim name_input_dim(void *ctx, size_t axis, oq_sdim d) {
     const input_names *x = ctx;
-    if (!oq_sdim_is_unknown(d)) {
+    if (!oq_sdim_is_unknown(d))
         return oq_infer_merged(x->in, d);
-    }
     const oq_str name = oq_str_format(x->in->arena, "%.*s_d%zu", OQ_STR(x->name), axis);
     if (name.p == NULL) {
         x->in->nomem = true;
@@ -78,16 +73,14 @@ static oq_sdim name_input_dim(void *ctx, size_t axis, oq_sdim d) {
 
 static bool declare_input(oq_infer *in, oq_scope *s, oq_value_info *vi) {
     if (in->plain) {
-        if (!declare(in, s, vi)) {
+        if (!declare(in, s, vi))
             return false;
-        }
         oq_scope_find(s, vi->name)->is_input = true;
         return true;
     }
     oq_val *v = oq_scope_add(in, s, vi->name);
-    if (v == NULL) {
+    if (v == NULL)
         return false;
-    }
     v->is_input = true;
     v->info = vi;
     input_names names = {in, vi->name};
@@ -97,22 +90,19 @@ static bool declare_input(oq_infer *in, oq_scope *s, oq_value_info *vi) {
 
 static bool declare_initializer(oq_infer *in, oq_scope *s, oq_tensor *t) {
     oq_val *v = oq_scope_add(in, s, t->name);
-    if (v == NULL) {
+    if (v == NULL)
         return false;
-    }
     v->constant = t;
     v->data = NULL;
     const bool typed = v->type != NULL || (in->plain && v->info != NULL);
-    if (!in->plain || (!typed && in->model->proto->ir_version.v >= 4)) {
+    if (!in->plain || (!typed && in->model->proto->ir_version.v >= 4))
         v->type = oq_vtype_of_tensor(in, t);
-    }
     return !in->nomem;
 }
 
 static bool declare_sparse(oq_infer *in, oq_scope *s, const oq_sparse *t) {
-    if (t->values == NULL || t->dims.n > OQ_RANK_MOST) {
+    if (t->values == NULL || t->dims.n > OQ_RANK_MOST)
         return true;
-    }
     oq_val *v = oq_scope_add(in, s, t->values->name);
     oq_vtype *type = OQ_NEW(in->arena, oq_vtype);
     oq_sdim *dims = OQ_NEW_ARRAY(in->arena, oq_sdim, t->dims.n + 1);
@@ -120,12 +110,10 @@ static bool declare_sparse(oq_infer *in, oq_scope *s, const oq_sparse *t) {
         in->nomem = true;
         return false;
     }
-    if (v->type != NULL) {
+    if (v->type != NULL)
         return true;
-    }
-    for (size_t i = 0; i < t->dims.n; i++) {
+    for (size_t i = 0; i < t->dims.n; i++)
         dims[i] = oq_sdim_num(t->dims.v[i]);
-    }
     *type = (oq_vtype){.kind = OQ_V_SPARSE,
                        .elem_type = t->values->data_type.v,
                        .has_shape = true,
@@ -139,23 +127,17 @@ bool oq_scope_fill(oq_infer *in, oq_scope *s) {
     oq_graph *g = s->graph;
     bool ok = true;
     /* onnx's order; but names are first seen on inputs, which say that they are at least 1. */
-    for (size_t i = 0; ok && !in->plain && i < g->input.n; i++) {
+    for (size_t i = 0; ok && !in->plain && i < g->input.n; i++)
         ok = declare_input(in, s, g->input.v[i]);
-    }
-    for (size_t i = 0; ok && i < g->value_info.n; i++) {
+    for (size_t i = 0; ok && i < g->value_info.n; i++)
         ok = declare(in, s, g->value_info.v[i]);
-    }
-    for (size_t i = 0; ok && in->plain && i < g->input.n; i++) {
+    for (size_t i = 0; ok && in->plain && i < g->input.n; i++)
         ok = declare_input(in, s, g->input.v[i]);
-    }
-    for (size_t i = 0; ok && i < g->output.n; i++) {
+    for (size_t i = 0; ok && i < g->output.n; i++)
         ok = declare(in, s, g->output.v[i]);
-    }
-    for (size_t i = 0; ok && i < g->initializer.n; i++) {
+    for (size_t i = 0; ok && i < g->initializer.n; i++)
         ok = declare_initializer(in, s, g->initializer.v[i]);
-    }
-    for (size_t i = 0; ok && i < g->sparse_initializer.n; i++) {
+    for (size_t i = 0; ok && i < g->sparse_initializer.n; i++)
         ok = declare_sparse(in, s, g->sparse_initializer.v[i]);
-    }
     return ok;
 }

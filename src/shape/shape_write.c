@@ -17,32 +17,27 @@ static bool set_dim(oq_arena *a, oq_dim *m, oq_sdim d) {
 }
 
 static bool set_tensor(oq_arena *a, oq_tensor_type *m, const oq_vtype *t) {
-    if (t->elem_type != 0 || !m->elem_type.has) {
+    if (t->elem_type != 0 || !m->elem_type.has)
         m->elem_type = OQ_I32(t->elem_type);
-    }
-    if (!t->has_shape) {
+    if (!t->has_shape)
         return true;
-    }
     if (m->shape == NULL || m->shape->dim.n != t->rank) {
         m->shape = OQ_NEW(a, oq_shape);
         for (uint32_t i = 0; m->shape != NULL && i < t->rank; i++) {
             oq_dim *d = OQ_NEW(a, oq_dim);
-            if (d == NULL || !OQ_PUSH(a, &m->shape->dim, d)) {
+            if (d == NULL || !OQ_PUSH(a, &m->shape->dim, d))
                 return false;
-            }
         }
     }
     bool ok = m->shape != NULL;
-    for (uint32_t i = 0; ok && i < t->rank; i++) {
+    for (uint32_t i = 0; ok && i < t->rank; i++)
         ok = set_dim(a, m->shape->dim.v[i], t->dims[i]);
-    }
     return ok;
 }
 
 static bool set_inner(oq_arena *a, oq_type **m, const oq_vtype *t) {
-    if (t == NULL) {
+    if (t == NULL)
         return true;
-    }
     if (*m == NULL) {
         *m = oq_vtype_to_message(a, t);
         return *m != NULL;
@@ -66,9 +61,8 @@ bool oq_vtype_update(oq_arena *a, oq_type *m, const oq_vtype *t) {
         return ENSURE(m->optional_type, oq_sequence_type) &&
                set_inner(a, &m->optional_type->elem_type, t->inner);
     case OQ_V_MAP:
-        if (!ENSURE(m->map_type, oq_map_type)) {
+        if (!ENSURE(m->map_type, oq_map_type))
             return false;
-        }
         m->map_type->key_type = OQ_I32(t->elem_type);
         return set_inner(a, &m->map_type->value_type, t->inner);
     case OQ_V_OPAQUE:
@@ -93,9 +87,8 @@ static bool is_case(const oq_type *m, const oq_vtype *t) {
 
 /* Into a value_info that is there; one of another kind is replaced. */
 static bool write_into(oq_arena *a, oq_value_info *vi, const oq_vtype *t) {
-    if (vi->type != NULL && is_case(vi->type, t)) {
+    if (vi->type != NULL && is_case(vi->type, t))
         return oq_vtype_update(a, vi->type, t);
-    }
     vi->type = oq_vtype_to_message(a, t);
     return vi->type != NULL;
 }
@@ -107,13 +100,11 @@ static bool is_known(const oq_vtype *t) {
 /* A value the graph does not declare with a type. onnx lists an output without one as a value_info
  * too. */
 static bool write_added(oq_arena *a, oq_graph *g, const oq_val *v, bool plain) {
-    if (v->untyped != NULL && (!write_into(a, v->untyped, v->type) || !plain)) {
+    if (v->untyped != NULL && (!write_into(a, v->untyped, v->type) || !plain))
         return !plain;
-    }
     oq_value_info *vi = OQ_NEW(a, oq_value_info);
-    if (vi == NULL) {
+    if (vi == NULL)
         return false;
-    }
     vi->name = v->name;
     return write_into(a, vi, v->type) && OQ_PUSH(a, &g->value_info, vi);
 }
@@ -122,25 +113,20 @@ static bool write_scope(oq_arena *a, const oq_scope *s, bool plain) {
     for (size_t i = 0; i < s->vals.n; i++) {
         const oq_val *v = s->vals.v[i];
         if (v->info != NULL && is_known(v->type) && (v->maker != NULL || v->is_input) &&
-            !write_into(a, v->info, v->type)) {
+            !write_into(a, v->info, v->type))
             return false;
-        }
     }
-    for (size_t i = 0; i < s->added.n; i++) {
-        if (is_known(s->added.v[i]->type) && !write_added(a, s->graph, s->added.v[i], plain)) {
+    for (size_t i = 0; i < s->added.n; i++)
+        if (is_known(s->added.v[i]->type) && !write_added(a, s->graph, s->added.v[i], plain))
             return false;
-        }
-    }
     return true;
 }
 
 onq_code oq_shapes_write(const oq_shapes *s, oq_model *m, onq_error *err) {
     const oq_infer *in = oq_shapes_engine(s);
     oq_model_touch(m);
-    for (size_t i = 0; i < in->scopes.n; i++) {
-        if (!write_scope(&m->arena, in->scopes.v[i], in->plain)) {
+    for (size_t i = 0; i < in->scopes.n; i++)
+        if (!write_scope(&m->arena, in->scopes.v[i], in->plain))
             return oq_fail_nomem(err);
-        }
-    }
     return ONQ_OK;
 }

@@ -16,9 +16,8 @@ const oq_sop oq_sops[] = {
 const size_t oq_sop_count = OQ_COUNT(oq_sops);
 
 const oq_sop *oq_sop_find(oq_str domain, oq_str type, int64_t version) {
-    if (oq_str_is(domain, "ai.onnx")) {
+    if (oq_str_is(domain, "ai.onnx"))
         domain = OQ_S("");
-    }
     /* The first row behind all rows of (domain, type) with since <= version. */
     size_t lo = 0, hi = oq_sop_count;
     while (lo < hi) {
@@ -26,15 +25,13 @@ const oq_sop *oq_sop_find(oq_str domain, oq_str type, int64_t version) {
         const oq_sop *op = &oq_sops[mid];
         int cmp = oq_str_cmp(oq_str_of(op->domain), domain);
         cmp = cmp != 0 ? cmp : oq_str_cmp(oq_str_of(op->type), type);
-        if (cmp < 0 || (cmp == 0 && op->since <= version)) {
+        if (cmp < 0 || (cmp == 0 && op->since <= version))
             lo = mid + 1;
-        } else {
+        else
             hi = mid;
-        }
     }
-    if (lo == 0) {
+    if (lo == 0)
         return NULL;
-    }
     const oq_sop *op = &oq_sops[lo - 1];
     return oq_str_is(domain, op->domain) && oq_str_is(type, op->type) ? op : NULL;
 }

@@ -21,10 +21,9 @@ static void use_index(oq_model *m) {
     uint32_t *order = NULL;
     oq_arena_init(&scratch, &m->env->alloc);
     if (oq_index_build(&ix, &scratch, m->proto->graph, NULL, &err) == ONQ_OK &&
-        oq_topo_order(&ix, &scratch, &order, &err) == ONQ_OK) {
+        oq_topo_order(&ix, &scratch, &order, &err) == ONQ_OK)
         for (size_t i = 0; i < m->proto->graph->node.n; i++)
             MUST(order[i] < m->proto->graph->node.n);
-    }
     oq_names names;
     if (oq_names_collect(&names, &scratch, m, &err) == ONQ_OK) {
         const oq_str fresh = oq_names_unique(&names, OQ_S("x"));

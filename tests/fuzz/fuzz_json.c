@@ -61,10 +61,9 @@ static bool same(const json_t *a, const json_t *b) {
     if (json_is_array(a)) {
         if (json_array_size(a) != json_array_size(b))
             return false;
-        for (size_t i = 0; i < json_array_size(a); i++) {
+        for (size_t i = 0; i < json_array_size(a); i++)
             if (!same(json_array_get(a, i), json_array_get(b, i)))
                 return false;
-        }
         return true;
     }
     if (json_is_object(a)) {

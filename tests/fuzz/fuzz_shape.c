@@ -22,9 +22,8 @@ typedef struct bytes {
 } bytes;
 
 static unsigned next(bytes *b) {
-    if (b->n == 0) {
+    if (b->n == 0)
         return 0;
-    }
     b->n--;
     return *b->p++;
 }
@@ -41,14 +40,11 @@ static oq_str value_name(oq_arena *a, unsigned i) {
 }
 
 static void check(const oq_vtype *t, bool symbolic) {
-    if (t == NULL) {
+    if (t == NULL)
         return;
-    }
-    for (uint32_t i = 0; symbolic && t->has_shape && i < t->rank; i++) {
-        if (oq_sdim_is_unknown(t->dims[i]) || (oq_sdim_is_num(t->dims[i]) && t->dims[i].n < 0)) {
+    for (uint32_t i = 0; symbolic && t->has_shape && i < t->rank; i++)
+        if (oq_sdim_is_unknown(t->dims[i]) || (oq_sdim_is_num(t->dims[i]) && t->dims[i].n < 0))
             abort();
-        }
-    }
     check(t->inner, symbolic);
 }
 
@@ -56,23 +52,20 @@ static void infer(oq_model *m, const oq_shape_options *opts) {
     onq_error err = ONQ_ERROR_INIT;
     oq_shapes *s = NULL;
     const onq_code rc = oq_shapes_infer(m, opts, &s, &err);
-    if (rc != ONQ_OK && err.text[0] == 0) {
+    if (rc != ONQ_OK && err.text[0] == 0)
         abort(); /* a refusal says why */
-    }
     for (size_t i = 0; rc == ONQ_OK && i < m->proto->graph->node.n; i++) {
         const oq_node *n = m->proto->graph->node.v[i];
-        for (size_t o = 0; o < n->output.n; o++) {
+        for (size_t o = 0; o < n->output.n; o++)
             check(oq_shapes_find(s, NULL, n->output.v[o]), opts->symbolic);
-        }
     }
     if (rc == ONQ_OK && opts->auto_merge) {
         oq_buf out;
         oq_buf_init(&out, &m->env->alloc);
         if (oq_shapes_write(s, m, &err) != ONQ_OK || oq_model_encode(m, &out, &err) != ONQ_OK) {
             fprintf(stderr, "%s\n", err.text);
-            if (err.code == ONQ_E_NOMEM) {
+            if (err.code == ONQ_E_NOMEM)
                 abort();
-            }
         }
         oq_buf_release(&out);
     }
@@ -99,16 +92,14 @@ static void add_input(oq_arena *a, oq_graph *g, bytes *b, unsigned i) {
     for (unsigned k = 0; k < rank; k++) {
         oq_dim *d = OQ_NEW(a, oq_dim);
         const unsigned how = next(b);
-        if (how % 3 == 0) {
+        if (how % 3 == 0)
             d->dim_value = OQ_I64(number(b));
-        } else if (how % 3 == 1) {
+        else if (how % 3 == 1)
             d->dim_param = oq_str_format(a, how % 2 ? "n%u" : "n%u + 1", how % 5);
-        }
         (void)OQ_PUSH(a, &tt->shape->dim, d);
     }
-    if (next(b) % 8 == 0) {
+    if (next(b) % 8 == 0)
         tt->shape = NULL;
-    }
     (void)OQ_PUSH(a, &g->input, vi);
 }
 
@@ -124,11 +115,10 @@ static void add_constant(oq_arena *a, oq_graph *g, bytes *b, unsigned i) {
     const size_t n = dim == 0 ? 1 : (size_t)dim;
     oq_tensor *t =
         oq_tensor_new(a, value_name(a, i), real ? OQ_FLOAT : OQ_INT64, &dim, dim == 0 ? 0 : 1);
-    if (real) {
+    if (real)
         (void)oq_tensor_set_typed_f(a, t, reals, n, NULL);
-    } else {
+    else
         (void)oq_tensor_set_typed_i(a, t, ints, n, NULL);
-    }
     (void)OQ_PUSH(a, &g->initializer, t);
 }
 
@@ -221,21 +211,18 @@ static void add_attribute(oq_arena *a, oq_node *n, bytes *b) {
 
 static void run_program(onq_env *env, bytes *b) {
     oq_model *m = NULL;
-    if (oq_model_new(env, 8, 1 + next(b) % 28, &m, NULL) != ONQ_OK) {
+    if (oq_model_new(env, 8, 1 + next(b) % 28, &m, NULL) != ONQ_OK)
         return;
-    }
     oq_arena *a = &m->arena;
     oq_graph *g = m->proto->graph;
     (void)oq_model_set_opset(m, OQ_S("com.microsoft"), 1, NULL);
     (void)oq_model_set_opset(m, OQ_S("ai.onnx.ml"), 1 + next(b) % 5, NULL);
     (void)oq_model_set_opset(m, OQ_S("org.pytorch.aten"), 1, NULL);
     unsigned n_values = 0;
-    for (; n_values < 4; n_values++) {
+    for (; n_values < 4; n_values++)
         add_input(a, g, b, n_values);
-    }
-    for (; n_values < 8; n_values++) {
+    for (; n_values < 8; n_values++)
         add_constant(a, g, b, n_values);
-    }
     for (unsigned i = 0; i < 24 && b->n > 0; i++) {
         const oq_sop *op = &oq_sops[(next(b) * 256 + next(b)) % oq_sop_count];
         oq_node *n = oq_node_new(a, op->type, OQ_S("n"));
@@ -244,12 +231,10 @@ static void run_program(onq_env *env, bytes *b) {
             const unsigned v = next(b);
             (void)oq_node_add_input(a, n, v == 255 ? OQ_S("") : value_name(a, v % n_values));
         }
-        for (unsigned k = 1 + next(b) % 4; k > 0; k--) {
+        for (unsigned k = 1 + next(b) % 4; k > 0; k--)
             (void)oq_node_add_output(a, n, value_name(a, n_values++));
-        }
-        for (unsigned k = next(b) % 5; k > 0; k--) {
+        for (unsigned k = next(b) % 5; k > 0; k--)
             add_attribute(a, n, b);
-        }
         (void)oq_graph_add_node(a, g, n);
     }
     infer_all(m);
@@ -266,9 +251,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         run_program(env, &(bytes){data + 1, size - 1});
     } else {
         oq_model *m = NULL;
-        if (oq_model_open_memory(env, data + 1, size - 1, NULL, &m, NULL) == ONQ_OK) {
+        if (oq_model_open_memory(env, data + 1, size - 1, NULL, &m, NULL) == ONQ_OK)
             infer_all(m);
-        }
         oq_model_free(m);
     }
     onq_env_free(env);

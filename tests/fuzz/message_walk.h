@@ -117,10 +117,9 @@ static bool same_field(const oq_field *f, const void *a, const void *b) {
         return (((const oq_str *)a)->p == NULL) == (((const oq_str *)b)->p == NULL) &&
                oq_str_eq(*(const oq_str *)a, *(const oq_str *)b);
     case OQ_K_STRS:
-        for (size_t i = 0; x->n == y->n && i < x->n; i++) {
+        for (size_t i = 0; x->n == y->n && i < x->n; i++)
             if (!oq_str_eq(((const oq_str *)x->v)[i], ((const oq_str *)y->v)[i]))
                 return false;
-        }
         return x->n == y->n;
     case OQ_K_I64S:
         return same_bytes(x->v, x->n * 8, y->v, y->n * 8);
@@ -140,11 +139,10 @@ static bool same_field(const oq_field *f, const void *a, const void *b) {
         return p == NULL || q == NULL ? p == q : same_message((oq_schema_id)f->sub, p, q);
     }
     case OQ_K_MSGS:
-        for (size_t i = 0; x->n == y->n && i < x->n; i++) {
+        for (size_t i = 0; x->n == y->n && i < x->n; i++)
             if (!same_message((oq_schema_id)f->sub, ((void *const *)x->v)[i],
                               ((void *const *)y->v)[i]))
                 return false;
-        }
         return x->n == y->n;
     }
     return false;

@@ -64,9 +64,8 @@ static void die(const char *what, const char *name) {
 }
 
 static void *checked(void *p, const char *name) {
-    if (p == NULL) {
+    if (p == NULL)
         die("out of memory", name);
-    }
     return p;
 }
 
@@ -82,41 +81,35 @@ static void corpus_add(char *name, uint8_t *data, size_t size) {
 
 static void corpus_add_file(const char *path, size_t size) {
     FILE *f = fopen(path, "rb");
-    if (f == NULL) {
+    if (f == NULL)
         die("cannot open", path);
-    }
     uint8_t *data = checked(malloc(size + 1), path);
     const size_t got = fread(data, 1, size, f);
-    if (got != size) {
+    if (got != size)
         die("cannot read", path);
-    }
     fclose(f);
     corpus_add(checked(strdup(path), path), data, size);
 }
 
 static void corpus_add_path(const char *path, int depth) {
     struct stat st;
-    if (stat(path, &st) != 0) {
+    if (stat(path, &st) != 0)
         die("cannot find", path);
-    }
     if (S_ISREG(st.st_mode)) {
         corpus_add_file(path, (size_t)st.st_size);
         return;
     }
-    if (!S_ISDIR(st.st_mode) || depth > 4) {
+    if (!S_ISDIR(st.st_mode) || depth > 4)
         return;
-    }
     struct dirent **names = NULL;
     const int n = scandir(path, &names, NULL, alphasort);
-    if (n < 0) {
+    if (n < 0)
         die("cannot list", path);
-    }
     for (int i = 0; i < n; i++) {
         if (names[i]->d_name[0] != '.') {
             char *child = NULL;
-            if (asprintf(&child, "%s/%s", path, names[i]->d_name) < 0) {
+            if (asprintf(&child, "%s/%s", path, names[i]->d_name) < 0)
                 die("out of memory", path);
-            }
             corpus_add_path(child, depth + 1);
             free(child);
         }
@@ -157,9 +150,8 @@ static void remove_range(uint8_t *buf, size_t *size, size_t at, size_t n) {
 
 /* Makes room for n bytes; returns how many fit. */
 static size_t open_gap(uint8_t *buf, size_t *size, size_t at, size_t n) {
-    if (n > INPUT_MAX - *size) {
+    if (n > INPUT_MAX - *size)
         n = INPUT_MAX - *size;
-    }
     memmove(buf + at + n, buf + at, *size - at);
     *size += n;
     return n;
@@ -171,13 +163,11 @@ static void mutate_integer(uint8_t *buf, size_t size) {
         0x80000000, 0xffffffff, 0x100000000, INT64_MAX, UINT64_MAX, 1u << 20, 16,     64,
     };
     const size_t width = (size_t)1 << rng_below(4);
-    if (size < width) {
+    if (size < width)
         return;
-    }
     uint64_t value = values[rng_below(sizeof values / sizeof values[0])];
-    if (rng_below(3) == 0) {
+    if (rng_below(3) == 0)
         value += rng_below(7) - 3u;
-    }
     memcpy(buf + rng_below(size - width + 1), &value, width);
 }
 
@@ -188,26 +178,23 @@ static void mutate_varint(uint8_t *buf, size_t size) {
     for (; at < size; at++) {
         buf[at] = (uint8_t)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
         value >>= 7;
-        if (value == 0) {
+        if (value == 0)
             break;
-        }
     }
 }
 
 /* Copies a stretch of another corpus file (or of the input itself) over or into the input. */
 static void mutate_splice(uint8_t *buf, size_t *size) {
     const struct input *other = &corpus.items[rng_below(corpus.count)];
-    if (other->size == 0) {
+    if (other->size == 0)
         return;
-    }
     const size_t from = rng_below(other->size);
     size_t n = 1 + rng_below(other->size - from);
     const size_t at = rng_below(*size + 1);
-    if (rng_below(2) == 0) {
+    if (rng_below(2) == 0)
         n = open_gap(buf, size, at, n);
-    } else if (n > *size - at) {
+    else if (n > *size - at)
         n = *size - at;
-    }
     memcpy(buf + at, other->data + from, n);
 }
 
@@ -258,25 +245,22 @@ static void mutate_once(uint8_t *buf, size_t *size) {
 
 static void save_current(void) {
     const int fd = open(crash_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) {
+    if (fd < 0)
         return;
-    }
     const bool whole = write(fd, current_data, current_size) == (ssize_t)current_size;
     close(fd);
     static const char *const text[2] = {"replay: the input could not be saved whole in ",
                                         "replay: the input is in "};
     if (write(2, text[whole], strlen(text[whole])) < 0 ||
-        write(2, crash_path, strlen(crash_path)) < 0 || write(2, "\n", 1) < 0) {
+        write(2, crash_path, strlen(crash_path)) < 0 || write(2, "\n", 1) < 0)
         return;
-    }
 }
 
 static void on_signal(int sig) {
     if (sig == SIGALRM) {
         static const char text[] = "replay: hang: one input takes too long\n";
-        if (write(2, text, sizeof text - 1) < 0) {
+        if (write(2, text, sizeof text - 1) < 0)
             sig = SIGABRT;
-        }
     }
     save_current();
     signal(sig, SIG_DFL);
@@ -322,9 +306,8 @@ static uint64_t run_mutations(uint64_t rounds, uint64_t seed, double seconds) {
         const struct input *base = &corpus.items[rng_below(corpus.count)];
         size_t size = base->size < INPUT_MAX ? base->size : INPUT_MAX;
         memcpy(buf, base->data, size);
-        for (size_t n = 1 + rng_below(4); n > 0; n--) {
+        for (size_t n = 1 + rng_below(4); n > 0; n--)
             mutate_once(buf, &size);
-        }
         run_one(buf, size);
         done++;
     }
@@ -354,9 +337,8 @@ int main(int argc, char **argv) {
     const char *folder = getenv("ONQ_BUILD");
     snprintf(crash_path, sizeof crash_path, "%s/crash-%s.bin", folder == NULL ? "." : folder,
              current_target);
-    if (LLVMFuzzerInitialize != NULL) {
+    if (LLVMFuzzerInitialize != NULL)
         LLVMFuzzerInitialize(&argc, &argv);
-    }
     uint64_t rounds = setting("ONQ_FUZZ_ROUNDS", DEFAULT_ROUNDS);
     uint64_t seed = setting("ONQ_FUZZ_SEED", 1);
     uint64_t seconds = setting("ONQ_FUZZ_SECONDS", 0);
@@ -365,11 +347,10 @@ int main(int argc, char **argv) {
                            : strcmp(argv[i], "--seed") == 0    ? &seed
                            : strcmp(argv[i], "--seconds") == 0 ? &seconds
                                                                : NULL;
-        if (number == NULL) {
+        if (number == NULL)
             corpus_add_path(argv[i], 0);
-        } else if (++i < argc) {
+        else if (++i < argc)
             *number = parse_number(argv[i], argv[i - 1]);
-        }
     }
     if (corpus.count == 0) {
         fprintf(stderr, "replay: %s: the corpus is empty: nothing was tested\n", current_target);
@@ -379,9 +360,8 @@ int main(int argc, char **argv) {
     fflush(stdout);
 
     catch_failures();
-    for (size_t i = 0; i < corpus.count; i++) {
+    for (size_t i = 0; i < corpus.count; i++)
         run_one(corpus.items[i].data, corpus.items[i].size);
-    }
     const uint64_t done = run_mutations(rounds, seed, (double)seconds);
     printf("%s: %zu files replayed, %" PRIu64 " mutations\n", current_target, corpus.count, done);
     corpus_release();

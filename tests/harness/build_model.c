@@ -101,10 +101,9 @@ static oq_value_info *make_info(bm *b, const char *name, int type, const char *s
         return NULL;
     oq_value_info *info = need(b, oq_value_info_new(b->a, text, type, dims, rank, shape != NULL));
     char piece[128];
-    for (size_t i = 0; info != NULL && next_piece(&shape, ',', piece, sizeof piece); i++) {
+    for (size_t i = 0; info != NULL && next_piece(&shape, ',', piece, sizeof piece); i++)
         if (dims[i] < 0 && strcmp(piece, "?") != 0)
             info->type->tensor_type->shape->dim.v[i]->dim_param = bm_str(b, piece);
-    }
     return info;
 }
 

@@ -77,9 +77,8 @@ static bool fails(io_call kind) {
     pthread_mutex_unlock(&io.lock);
     if (!now)
         return false;
-    if (errnum == 0) {
+    if (errnum == 0)
         raise(SIGKILL);
-    }
     errno = errnum;
     return true;
 }

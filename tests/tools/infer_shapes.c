@@ -56,9 +56,8 @@ static void add_type(oq_buf *b, const oq_vtype *t) {
 }
 
 static void add_value(job *j, const oq_graph *g, oq_str name, bool *first) {
-    if (name.n == 0) {
+    if (name.n == 0)
         return;
-    }
     oq_buf_adds(j->out, *first ? "" : ", ");
     *first = false;
     oq_buf_add_json(j->out, name);
@@ -73,14 +72,11 @@ static onq_code print_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
     (void)err;
     oq_buf_adds(j->out, j->first_graph ? "{" : ", {");
     j->first_graph = false;
-    for (size_t i = 0; i < g->input.n; i++) {
+    for (size_t i = 0; i < g->input.n; i++)
         add_value(j, g, g->input.v[i]->name, &first);
-    }
-    for (size_t i = 0; i < g->node.n; i++) {
-        for (size_t k = 0; k < g->node.v[i]->output.n; k++) {
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->output.n; k++)
             add_value(j, g, g->node.v[i]->output.v[k], &first);
-        }
-    }
     oq_buf_addc(j->out, '}');
     return ONQ_OK;
 }
@@ -111,9 +107,8 @@ static onq_code infer(onq_env *env, const char *path, const oq_shape_options *op
     oq_model *m = NULL;
     job j = {NULL, out, true};
     onq_code rc = oq_model_open(env, path, NULL, &m, err);
-    if (rc != ONQ_OK) {
+    if (rc != ONQ_OK)
         return rc;
-    }
     struct timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
     OQ_GO(oq_shapes_infer(m, opts, &j.shapes, err));
@@ -146,9 +141,8 @@ int main(int argc, char **argv) {
     oq_shape_options opts = {.symbolic = true};
     const char *folder = NULL;
     onq_env *env = onq_env_new(NULL);
-    if (env == NULL) {
+    if (env == NULL)
         return 1;
-    }
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--plain") == 0) {
             opts.symbolic = false;
@@ -167,7 +161,7 @@ int main(int argc, char **argv) {
             oq_buf out;
             char save_as[4096];
             oq_buf_init(&out, oq_alloc_default());
-            snprintf(save_as, sizeof(save_as), "%s/%d.onnx", folder != NULL ? folder : "", i);
+            snprintf(save_as, sizeof save_as, "%s/%d.onnx", folder != NULL ? folder : "", i);
             const onq_code rc =
                 infer(env, argv[i], &opts, folder != NULL ? save_as : NULL, &out, &err);
             oq_buf name;

@@ -23,7 +23,7 @@ static int by_type(const void *key, const void *row) {
 }
 
 oq_eval_fn oq_eval_find(oq_str op_type) {
-    const fold_row *r = bsearch(&op_type, table, OQ_COUNT(table), sizeof(table[0]), by_type);
+    const fold_row *r = bsearch(&op_type, table, OQ_COUNT(table), sizeof table[0], by_type);
     return r != NULL ? r->fn : NULL;
 }
 
@@ -85,18 +85,18 @@ void oq_cval_put_real(oq_eval *c, size_t i, double x) {
     uint16_t h;
     switch (c->out.dt) {
     case OQ_FLOAT:
-        memcpy(p, &f, sizeof(f));
+        memcpy(p, &f, sizeof f);
         break;
     case OQ_DOUBLE:
-        memcpy(p, &x, sizeof(x));
+        memcpy(p, &x, sizeof x);
         break;
     case OQ_FLOAT16:
         h = oq_f64_to_f16(x);
-        memcpy(p, &h, sizeof(h));
+        memcpy(p, &h, sizeof h);
         break;
     default:
         h = oq_f32_to_bf16(f);
-        memcpy(p, &h, sizeof(h));
+        memcpy(p, &h, sizeof h);
         break;
     }
 }

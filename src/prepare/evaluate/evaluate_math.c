@@ -187,12 +187,11 @@ static bool unary(oq_eval *c, double (*real)(double), int64_t (*integer)(int64_t
     if (c->n_in != 1 || (is_real(a->dt) ? real == NULL : integer == NULL || !is_integer(a->dt)) ||
         !oq_eval_make(c, a->dt, a->dims, a->rank))
         return false;
-    for (size_t i = 0; i < c->out.n; i++) {
+    for (size_t i = 0; i < c->out.n; i++)
         if (is_real(a->dt))
             oq_cval_put_real(c, i, real(oq_cval_real(a, i)));
         else
             oq_cval_put_int(c, i, integer(oq_cval_int(a, i)));
-    }
     return true;
 }
 
@@ -292,7 +291,7 @@ bool oq_eval_Where(oq_eval *c) {
     if (c->n_in != 3 || k->dt != OQ_BOOL || a->dt != b->dt || !broadcast(a, b, dims, &rank))
         return false;
     oq_cval both = {.rank = rank};
-    memcpy(both.dims, dims, sizeof(dims));
+    memcpy(both.dims, dims, sizeof dims);
     if (!broadcast(k, &both, dims, &rank) || !oq_eval_make(c, a->dt, dims, rank))
         return false;
     for (size_t i = 0; i < c->out.n; i++) {
@@ -311,7 +310,7 @@ bool oq_eval_Expand(oq_eval *c) {
     if (c->n_in != 2 || !oq_eval_ints(c, 1, &shape, &n) || n > OQ_EVAL_AXES)
         return false;
     want.rank = n;
-    memcpy(want.dims, shape, n * sizeof(*shape));
+    memcpy(want.dims, shape, n * sizeof *shape);
     if (!broadcast(a, &want, dims, &rank) || !oq_eval_make(c, a->dt, dims, rank))
         return false;
     for (size_t i = 0; i < c->out.n; i++)
@@ -335,12 +334,11 @@ bool oq_eval_Range(oq_eval *c) {
     const int64_t dims[1] = {count > 0 ? (int64_t)count : 0};
     if (!oq_eval_make(c, v[0].dt, dims, 1))
         return false;
-    for (size_t i = 0; i < c->out.n; i++) {
+    for (size_t i = 0; i < c->out.n; i++)
         if (real)
             oq_cval_put_real(c, i, begin + (double)i * step);
         else
             oq_cval_put_int(c, i, oq_cval_int(&v[0], 0) + (int64_t)i * oq_cval_int(&v[2], 0));
-    }
     return true;
 }
 
@@ -379,7 +377,7 @@ static bool reduce(oq_eval *c, real2 real, int2 integer) {
     if (c->nomem)
         return false;
     oq_cval shape = {.rank = a->rank};
-    memcpy(shape.dims, kept, sizeof(kept));
+    memcpy(shape.dims, kept, sizeof kept);
     for (size_t i = 0; i < a->n; i++) {
         const size_t to = source_of(&shape, a->dims, a->rank, i);
         if (is_real(a->dt))
@@ -390,12 +388,11 @@ static bool reduce(oq_eval *c, real2 real, int2 integer) {
             return false;
         begun[to] = true;
     }
-    for (size_t i = 0; i < c->out.n; i++) {
+    for (size_t i = 0; i < c->out.n; i++)
         if (is_real(a->dt))
             oq_cval_put_real(c, i, sum[i]);
         else
             oq_cval_put_int(c, i, whole[i]);
-    }
     return true;
 }
 

@@ -184,7 +184,7 @@ bool oq_eval_Concat(oq_eval *c) {
     int64_t dims[OQ_EVAL_AXES];
     if (c->n_in < 1 || !oq_eval_axis(oq_attr_int(c->node, "axis", 1), a->rank, &axis))
         return false;
-    memcpy(dims, a->dims, sizeof(dims));
+    memcpy(dims, a->dims, sizeof dims);
     for (size_t i = 1; i < c->n_in; i++) {
         const oq_cval *v = &c->in[i];
         if (!v->given || v->dt != a->dt || v->rank != a->rank)
@@ -270,7 +270,7 @@ bool oq_eval_Slice(oq_eval *c) {
         return false;
     for (size_t i = 0; i < OQ_EVAL_AXES; i++)
         by[i] = 1;
-    memcpy(dims, a->dims, sizeof(dims));
+    memcpy(dims, a->dims, sizeof dims);
     for (size_t i = 0; i < nb; i++) {
         size_t at;
         if (!oq_eval_axis(has_axes ? axes[i] : (int64_t)i, a->rank, &at))

@@ -94,7 +94,7 @@ static onq_code set_floats(oq_fuse *f, oq_tensor *t, const float *v, size_t n, o
     if (h == NULL)
         return oq_fail_nomem(err);
     oq_f32_to_f16_n(v, h, n);
-    return oq_tensor_set_raw(&f->m->arena, t, h, n * sizeof(*h), err);
+    return oq_tensor_set_raw(&f->m->arena, t, h, n * sizeof *h, err);
 }
 
 static size_t product(const int64_t *dims, size_t rank) {
@@ -116,7 +116,7 @@ onq_code oq_fuse_add_floats(oq_fuse *f, oq_str base, oq_dtype dt, const float *v
 onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *dims, size_t rank,
                      oq_str *name, onq_error *err) {
     if (!oq_fuse_sole(f, t->name) || t->dims.n != rank ||
-        memcmp(t->dims.v, dims, rank * sizeof(*dims)) != 0) {
+        memcmp(t->dims.v, dims, rank * sizeof *dims) != 0) {
         const oq_str base = oq_str_cat(&f->m->arena, t->name, OQ_S("_fused"));
         return base.p == NULL ? oq_fail_nomem(err)
                               : oq_fuse_add_floats(f, base, (oq_dtype)t->data_type.v, v, dims, rank,

@@ -9,7 +9,7 @@
 static bool same_dims(const oq_fuse *f, const oq_node *n) {
     int64_t a[8], b[8];
     const int ra = oq_fuse_dims(f, n->input.v[0], a), rb = oq_fuse_dims(f, n->output.v[0], b);
-    return ra >= 0 && ra == rb && memcmp(a, b, (size_t)ra * sizeof(*a)) == 0;
+    return ra >= 0 && ra == rb && memcmp(a, b, (size_t)ra * sizeof *a) == 0;
 }
 
 static bool is_off_dropout(oq_fuse *f, const oq_node *n) {

@@ -304,7 +304,7 @@ bool oq_pattern_lpnorm(oq_fuse *f, uint32_t i, oq_pattern *p) {
 
 static bool perm_is(const oq_fuse *f, uint32_t i, const int64_t *want, size_t n) {
     const oq_i64s *perm = oq_attr_ints(oq_fuse_node(f, i), "perm");
-    return perm != NULL && perm->n == n && memcmp(perm->v, want, n * sizeof(*want)) == 0;
+    return perm != NULL && perm->n == n && memcmp(perm->v, want, n * sizeof *want) == 0;
 }
 
 /* The batch may be a name; all other dims are numbers, into out[n]. */
@@ -327,7 +327,7 @@ static bool dims_are(const oq_fuse *f, uint32_t i, oq_sdim batch, const int64_t 
     int64_t dims[8];
     oq_sdim have;
     return batch_and_dims(f, output_of(f, i), n, &have, dims) && oq_sdim_eq(have, batch) &&
-           memcmp(dims + 1, want + 1, (n - 1) * sizeof(*want)) == 0;
+           memcmp(dims + 1, want + 1, (n - 1) * sizeof *want) == 0;
 }
 
 bool oq_pattern_spacetodepth(oq_fuse *f, uint32_t i, oq_pattern *p) {

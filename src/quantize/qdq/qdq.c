@@ -8,7 +8,7 @@
 #include "quantize/finish.h"
 #include "quantize/rules.h"
 
-/* ---- ranges that operators imply (BaseQuantizer.adjust_tensor_ranges) */
+/* ---- ranges that operators imply (BaseQuantizer.adjust_tensor_ranges) ---- */
 
 static onq_code set_unit_range(oq_qdq *q, const oq_qdq_tensor *t, onq_error *err) {
     oq_range *r = oq_ranges_add(q->ranges, t->name);
@@ -49,7 +49,7 @@ static onq_code adjust_ranges(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- marking */
+/* ---- marking ---- */
 
 static void choose_nodes(oq_qdq *q) {
     for (size_t i = 0; i < q->n_nodes; i++) {
@@ -169,7 +169,7 @@ static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- the graph put together */
+/* ---- the graph put together ---- */
 
 /* Initializers of biases that a node makes now, and their graph inputs. */
 static onq_code drop_biases(oq_qdq *q, onq_error *err) {

@@ -158,7 +158,7 @@ typedef struct oq_qdq_job {
 /* Quantizes the model. The opset must be what the types need (see opset.h). */
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
 
-/* ---- verbs for rules (qdq_mark.c) */
+/* ---- verbs for rules (qdq_mark.c) ---- */
 
 static inline oq_qdq_tensor *oq_qdq_at(const oq_qdq *q, uint32_t tensor) {
     return q->tensors.v[tensor];
@@ -206,7 +206,7 @@ onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err);
 /* QDQDirect8BitOp.quantize: the output has the parameters of input 0. */
 onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err);
 
-/* ---- steps of the driver */
+/* ---- steps of the driver ---- */
 
 /* One graph: all of it but what the whole model needs in the end (qdq.c). */
 onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err);

@@ -39,13 +39,12 @@ static onq_code find_readers(oq_qdq *q, oq_qdq_tensor *t, const oq_override *con
     r->all.n = r->second.n = r->n_first = 0;
     for (size_t i = 0; i < t->receivers.n; i++)
         ok &= add(&r->all, oq_qdq_node_at(q, t->receivers.v[i])->name);
-    if (convert->has_recv) {
+    if (convert->has_recv)
         for (size_t i = 0; i < convert->recv_nodes.n; i++)
             ok &= add(&r->second, convert->recv_nodes.v[i]);
-    } else {
+    else
         for (size_t i = 0; i < t->receivers.n; i++)
             ok &= add(&r->second, oq_qdq_node_at(q, t->receivers.v[i])->name);
-    }
     for (size_t i = 0; i < t->receivers.n; i++)
         if (!oq_map_has(&r->second.map, oq_qdq_node_at(q, t->receivers.v[i])->name))
             r->n_first++;
@@ -138,7 +137,7 @@ onq_code oq_qdq_emit_converted(oq_qdq *q, oq_qdq_tensor *t, const oq_override *c
     return ONQ_OK;
 }
 
-/* ---- what a reader sees */
+/* ---- what a reader sees ---- */
 
 /* One number of an initializer that a DequantizeLinear of the input model reads. */
 static oq_tensor *scalar_init(const oq_qdq *q, uint32_t tensor) {

@@ -11,7 +11,7 @@
 #include "quantize/bias.h"
 #include "quantize/qact.h"
 
-/* ---- activations */
+/* ---- activations ---- */
 
 bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t) {
     return oq_ranges_find(q->ranges, t->name) != NULL;
@@ -39,7 +39,7 @@ onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert
                                       OQ_STR(t->name));
 }
 
-/* ---- weights */
+/* ---- weights ---- */
 
 static onq_code check_given(const oq_qdq_tensor *t, oq_dtype type, int64_t zero, onq_error *err) {
     const oq_qtype_info *info = oq_qtype_find(type);
@@ -160,7 +160,7 @@ static onq_code decide_weights(oq_qdq *q, onq_error *err) {
     return rc;
 }
 
-/* ---- weight scales that are too small for an int32 bias */
+/* ---- weight scales that are too small for an int32 bias ---- */
 
 static bool all_zero(const int32_t *v, uint64_t n) {
     for (uint64_t i = 0; i < n; i++)

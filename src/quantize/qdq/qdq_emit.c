@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- pieces */
+/* ---- pieces ---- */
 
 static onq_code push_init(oq_qdq *q, oq_tensor *t, onq_error *err) {
     const bool ok = q->assembled ? oq_graph_add_init(&q->model->arena, q->graph, t)
@@ -114,7 +114,7 @@ static onq_code plan_value(oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value
     return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* ---- weights */
+/* ---- weights ---- */
 
 static onq_code weight_dims(oq_qdq *q, const oq_qdq_weight *w, int64_t **dims, size_t *rank,
                             onq_error *err) {
@@ -210,7 +210,7 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     return plan_value(q, t, v, row, err);
 }
 
-/* ---- activations */
+/* ---- activations ---- */
 
 /* A pair of its own for every chosen node that reads the tensor (DedicatedQDQPair). */
 static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err) {
@@ -219,7 +219,7 @@ static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *
         return oq_fail_nomem(err);
     for (size_t i = 0; i < t->receivers.n; i++) {
         char number[32];
-        snprintf(number, sizeof(number), "_%zu", i + 1);
+        snprintf(number, sizeof number, "_%zu", i + 1);
         const oq_str out = oq_qname_tensor(q->names, stem, number);
         OQ_TRY(add_pair(q, v, t->name, out, t->name, number, -1, 0, err));
         for (size_t k = 0; k < t->uses.n; k++) {
@@ -313,7 +313,7 @@ static onq_code emit_own(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- tensors that share the parameters of another */
+/* ---- tensors that share the parameters of another ---- */
 
 /* The rounds of the reference's loop: in each it goes through what is left, in order, and emits
  * what can be. A tensor's round is its provider's if that stands before it, else one more. 0:
@@ -405,7 +405,7 @@ static onq_code emit_shared(oq_qdq *q, onq_error *err) {
     }
     for (size_t i = 0; i < n; i++)
         left[i].round = round[left[i].tensor];
-    qsort(left, n, sizeof(*left), by_turn);
+    qsort(left, n, sizeof *left, by_turn);
     for (size_t i = 0; i < n; i++) {
         oq_qdq_tensor *t = oq_qdq_at(q, left[i].tensor);
         if (left[i].round != UINT32_MAX)
@@ -416,7 +416,7 @@ static onq_code emit_shared(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- all of it */
+/* ---- all of it ---- */
 
 /* Wiring that marking changed: removed activations, copies of biases. */
 static void apply_wiring(oq_qdq *q) {

@@ -188,7 +188,7 @@ onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const 
     return oq_qdq_weight_tensor(q, tensor, err);
 }
 
-/* ---- biases */
+/* ---- biases ---- */
 
 /* What int() of Python makes of the text behind a prefix; false when it raises. */
 static bool python_int(oq_str s, int64_t *out) {
@@ -235,7 +235,7 @@ static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
 /* A second bias initializer with the contents of the first, named as _dup_initializer names it. */
 static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err) {
     char number[32];
-    snprintf(number, sizeof(number), "%lld", (long long)largest_suffix(q, t) + 1);
+    snprintf(number, sizeof number, "%lld", (long long)largest_suffix(q, t) + 1);
     const oq_str name = oq_qname_tensor(q->names, t->name, number);
     oq_tensor *init = OQ_NEW(&q->model->arena, oq_tensor);
     if (name.p == NULL || init == NULL)
@@ -301,7 +301,7 @@ onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t inpu
     return OQ_PUSH(q->arena, &q->biases, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* ---- Relu and Clip that go away */
+/* ---- Relu and Clip that go away ---- */
 
 /* Every maker of `from` makes `to` instead. */
 static bool rewire_outputs(oq_qdq *q, uint32_t from, uint32_t to) {

@@ -12,7 +12,7 @@ static oq_arena *keep(const oq_qoper *q) {
     return &q->sh->job.model->arena;
 }
 
-/* ---- questions */
+/* ---- questions ---- */
 
 /* A weight that was turned for MatMul is known by the name that it had. */
 static const oq_tensor *before_turn(const oq_qo_shared *sh, oq_str name) {
@@ -68,7 +68,7 @@ bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
     return sh->mode == OQ_QMODE_INTEGER || oq_ranges_find(job->ranges, n->output.v[0]) == NULL;
 }
 
-/* ---- nodes that stay float */
+/* ---- nodes that stay float ---- */
 
 static bool left_by_name(const oq_qoper *q, const oq_node *n) {
     oq_qconfig *c = q->sh->job.config;
@@ -122,7 +122,7 @@ onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- operators without an integer form */
+/* ---- operators without an integer form ---- */
 
 oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n) {
     const oq_op_traits *traits = oq_op_traits_of(n->op_type);
@@ -136,7 +136,7 @@ oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n) {
     return oq_qo_has_params(q, n->output.v[0]) ? oq_rules_of(n->op_type)->qlinear : NULL;
 }
 
-/* ---- Conv */
+/* ---- Conv ---- */
 
 typedef struct conv {
     oq_qoper *q;

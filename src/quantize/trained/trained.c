@@ -30,7 +30,7 @@ typedef struct strip {
     OQ_VEC(oq_tensor_override *) activations, weights;
 } strip;
 
-/* ---- constants */
+/* ---- constants ---- */
 
 /* Integers that are made float: (q - zero) x scale. */
 typedef struct floats {
@@ -64,8 +64,8 @@ static onq_code add_floats(strip *s, const oq_qat_fake *f, oq_tensor *shape, oq_
     int64_t *zero = OQ_NEW_ARRAY(a, int64_t, f->n);
     if (made == NULL || p == NULL || t == NULL || scale == NULL || zero == NULL)
         return oq_fail_nomem(err);
-    memcpy(scale, f->scale, f->n * sizeof(*scale));
-    memcpy(zero, f->zero, f->n * sizeof(*zero));
+    memcpy(scale, f->scale, f->n * sizeof *scale);
+    memcpy(zero, f->zero, f->n * sizeof *zero);
     *made = (floats){.raw = raw,
                      .type = f->type,
                      .scale = scale,
@@ -131,7 +131,7 @@ static onq_code fold_bias(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *
     return add_floats(s, f, init, (oq_span){ints, bytes}, err);
 }
 
-/* ---- parameters */
+/* ---- parameters ---- */
 
 static bool same_fakes(const oq_qat_fake *a, const oq_qat_fake *b) {
     if (a->n != b->n || a->type != b->type || a->axis != b->axis)
@@ -199,7 +199,7 @@ static onq_code move_name(strip *s, oq_str from, oq_str to, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- removing */
+/* ---- removing ---- */
 
 /* The tensor that is quantized right before it becomes an output of the graph takes the output's
  * name. False: it cannot. */
@@ -335,7 +335,7 @@ static onq_code rebuild(strip *s, onq_error *err) {
     return oq_graph_prune_inits(s->m, s->g, err);
 }
 
-/* ---- types */
+/* ---- types ---- */
 
 static void shift(oq_tensor_override *t, oq_dtype type) {
     for (size_t i = 0; i < t->channels.n; i++) {
@@ -370,7 +370,7 @@ static void settle_types(strip *s) {
         shift(s->weights.v[i], job->config->weight_type);
 }
 
-/* ---- operators that only move numbers */
+/* ---- operators that only move numbers ---- */
 
 /* The values of a trained tensor stay on its grid through operators that only repeat them (and
  * Relu, since zero is on the grid): rounding before and after is the same. So who reads the output
@@ -402,7 +402,7 @@ static onq_code follow_moves(strip *s, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- Relu and Clip */
+/* ---- Relu and Clip ---- */
 
 /* Before a Relu or Clip with a trained output nothing was trained, since nothing needs to be: a
  * QLinear operator gives what comes behind it. Where the quantized range does not do the clipping
@@ -462,7 +462,7 @@ static void settle_last_conv(strip *s) {
             shift(all->all.v[i], OQ_UINT8);
 }
 
-/* ---- the whole */
+/* ---- the whole ---- */
 
 static onq_code find_all(strip *s, onq_error *err) {
     s->look =

@@ -42,7 +42,7 @@ static onq_code check_scales(const oq_node *n, const float *v, size_t count, onq
     return ONQ_OK;
 }
 
-/* ---- QuantizeLinear and DequantizeLinear */
+/* ---- QuantizeLinear and DequantizeLinear ---- */
 
 typedef struct linear {
     float *scale;
@@ -141,7 +141,7 @@ static onq_code match_linear(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool 
     return ONQ_OK;
 }
 
-/* ---- chains of plain operators */
+/* ---- chains of plain operators ---- */
 
 typedef struct chain {
     oq_tensor *scale, *inverse, *added, *subtracted;
@@ -345,7 +345,7 @@ static onq_code match_chain(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *
     return read_chain(l, &c, first, out, found, err);
 }
 
-/* ---- Quant of qonnx */
+/* ---- Quant of qonnx ---- */
 
 static onq_code match_quant(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *found,
                             onq_error *err) {
@@ -383,7 +383,7 @@ static onq_code match_quant(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *
     return *found ? check_scales(n, v, out->n, err) : ONQ_OK;
 }
 
-/* ---- all */
+/* ---- all ---- */
 
 static bool is_quant(const oq_node *n) {
     return oq_str_is(n->op_type, "Quant") &&

@@ -16,15 +16,13 @@ static void broadcast_inputs(oq_rctx *c, size_t first, size_t last) {
     }
     for (size_t i = 0; i < n; i++) {
         shapes[i] = oq_r_shape(c, first + i);
-        if (shapes[i] == NULL) {
+        if (shapes[i] == NULL)
             return;
-        }
     }
     const oq_sdim *dims;
     size_t rank;
-    if (oq_r_broadcast(c, shapes, n, &dims, &rank)) {
+    if (oq_r_broadcast(c, shapes, n, &dims, &rank))
         oq_r_set_shape(c, 0, dims, rank);
-    }
 }
 
 /* The shape of the first input (one-sided broadcasting). */
@@ -33,41 +31,35 @@ static bool is_one_sided(const oq_rctx *c) {
 }
 
 void oq_rule_binary(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
-    if (is_one_sided(c)) {
+    if (is_one_sided(c))
         oq_r_pass_shape(c, 0, 0);
-    } else {
+    else
         broadcast_inputs(c, 0, 2);
-    }
 }
 
 void oq_rule_compare(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_BOOL);
-    if (!is_one_sided(c)) {
+    if (!is_one_sided(c))
         broadcast_inputs(c, 0, 2);
-    } else if (!c->plain) {
+    else if (!c->plain)
         oq_r_pass_shape(c, 0, 0);
-    }
 }
 
 /* Max, Min, Sum, Mean: any number of inputs; all of one shape before opset 8. */
 void oq_rule_variadic(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
-    if (c->opset < 8) {
+    if (c->opset < 8)
         oq_r_pass_shape(c, 0, 0);
-    } else {
+    else
         broadcast_inputs(c, 0, c->n_in);
-    }
 }
 
 void oq_rule_where(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 1, 0) && c->n_in >= 3) {
+    if (oq_r_pass_elem(c, 1, 0) && c->n_in >= 3)
         broadcast_inputs(c, 0, 3);
-    }
 }
 
 void oq_rule_string_concat(oq_rctx *c) {
@@ -77,60 +69,51 @@ void oq_rule_string_concat(oq_rctx *c) {
 
 /* QLinearAdd, QLinearMul: A, its scale and zero point, then B. */
 void oq_rule_qlinear_binary(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     const oq_vtype *shapes[2] = {oq_r_shape(c, 0), oq_r_shape(c, 3)};
     const oq_sdim *dims;
     size_t rank;
-    if (shapes[0] != NULL && shapes[1] != NULL && oq_r_broadcast(c, shapes, 2, &dims, &rank)) {
+    if (shapes[0] != NULL && shapes[1] != NULL && oq_r_broadcast(c, shapes, 2, &dims, &rank))
         oq_r_set_shape(c, 0, dims, rank);
-    }
 }
 
 /* QLinearWhere: condition, X with scale and zero point, Y with scale and zero point. */
 void oq_rule_qlinear_where(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 1, 0)) {
+    if (!oq_r_pass_elem(c, 1, 0))
         return;
-    }
     const oq_vtype *shapes[3] = {oq_r_shape(c, 0), oq_r_shape(c, 1), oq_r_shape(c, 4)};
     const oq_sdim *dims;
     size_t rank;
     if (shapes[0] != NULL && shapes[1] != NULL && shapes[2] != NULL &&
-        oq_r_broadcast(c, shapes, 3, &dims, &rank)) {
+        oq_r_broadcast(c, shapes, 3, &dims, &rank))
         oq_r_set_shape(c, 0, dims, rank);
-    }
 }
 
 /* Expand: the input against the shape given by input 1, which must be one-dimensional. */
 void oq_rule_expand(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *s = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || s == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || s == NULL)
         return;
-    }
     if (s->rank != 1) {
         oq_r_fail(c, "input 'shape' must have rank 1");
         return;
     }
     const oq_data *d = oq_r_data(c, 1);
     if (d == NULL &&
-        (!oq_sdim_is_num(s->dims[0]) || s->dims[0].n < 0 || s->dims[0].n > OQ_RANK_MOST)) {
+        (!oq_sdim_is_num(s->dims[0]) || s->dims[0].n < 0 || s->dims[0].n > OQ_RANK_MOST))
         return;
-    }
     const size_t rank = d != NULL ? d->n : (size_t)s->dims[0].n;
     oq_sdim *want = oq_r_dims(c, rank);
-    for (size_t i = 0; want != NULL && i < rank; i++) {
+    for (size_t i = 0; want != NULL && i < rank; i++)
         want[i] = d != NULL && d->v[i].den == 1 ? d->v[i].d : oq_sdim_unknown();
-    }
-    if (want == NULL) {
+    if (want == NULL)
         return;
-    }
     const oq_vtype target = {
         .kind = OQ_V_TENSOR, .has_shape = true, .rank = (uint32_t)rank, .dims = want};
     const oq_vtype *shapes[2] = {x, &target};
     const oq_sdim *dims;
     size_t out_rank;
-    if (oq_r_broadcast(c, shapes, 2, &dims, &out_rank)) {
+    if (oq_r_broadcast(c, shapes, 2, &dims, &out_rank))
         oq_r_set_shape(c, 0, dims, out_rank);
-    }
 }

@@ -34,9 +34,8 @@ void oq_rule_qembed_layer_norm(oq_rctx *c) {
 /* The first of two halves along the last axis. */
 void oq_rule_bias_split_gelu(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3)
         return;
-    }
     const oq_sdim wide = b != NULL && b->rank == 1 ? b->dims[0] : x->dims[2];
     const oq_sdim dims[3] = {x->dims[0], x->dims[1], oq_sdim_floordiv(c->ds, wide, oq_sdim_num(2))};
     oq_r_set_shape(c, 0, dims, 3);
@@ -45,33 +44,28 @@ void oq_rule_bias_split_gelu(oq_rctx *c) {
 /* SwiGLU: gate and value are two halves of the last axis, or two inputs. */
 void oq_rule_swiglu(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     size_t axis;
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis)) {
+    if (dims == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis))
         return;
-    }
-    memcpy(dims, x->dims, x->rank * sizeof(*dims));
-    if (!oq_r_has(c, 1)) {
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
+    if (!oq_r_has(c, 1))
         dims[axis] = oq_sdim_floordiv(c->ds, dims[axis], oq_sdim_num(2));
-    }
     oq_r_set_shape(c, 0, dims, x->rank);
 }
 
 /* [B, S, H] -> tokens without padding. */
 void oq_rule_remove_padding(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3)
         return;
-    }
     const oq_sdim dims[2] = {oq_r_fresh(c, 0, 0), x->dims[2]};
     const oq_sdim cumulated = oq_sdim_addn(c->ds, x->dims[0], 1), one = oq_sdim_num(1);
     oq_r_set_shape(c, 0, dims, 2);
-    for (size_t o = 1; o < c->n_out && o < 4; o++) {
+    for (size_t o = 1; o < c->n_out && o < 4; o++)
         oq_r_set_elem(c, o, OQ_INT32);
-    }
     oq_r_set_shape(c, 1, x->dims, 2);
     oq_r_set_shape(c, 2, &cumulated, 1);
     oq_r_set_shape(c, 3, &one, 1);
@@ -80,9 +74,8 @@ void oq_rule_remove_padding(oq_rctx *c) {
 void oq_rule_restore_padding(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *offset = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || offset == NULL || x->rank != 2 ||
-        offset->rank != 2) {
+        offset->rank != 2)
         return;
-    }
     const oq_sdim dims[3] = {offset->dims[0], offset->dims[1], x->dims[1]};
     oq_r_set_shape(c, 0, dims, 3);
 }
@@ -93,15 +86,14 @@ void oq_rule_unfold_tensor(oq_rctx *c) {
     const int64_t size = oq_r_int(c, "size", 0), step = oq_r_int(c, "step", 1);
     size_t axis;
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL ||
-        !oq_r_axis(c, oq_r_int(c, "dim", -1), x->rank, &axis)) {
+        !oq_r_axis(c, oq_r_int(c, "dim", -1), x->rank, &axis))
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
     if (dims == NULL || size <= 0 || step <= 0) {
         oq_r_fail(c, "size and step must be positive");
         return;
     }
-    memcpy(dims, x->dims, x->rank * sizeof(*dims));
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
     const oq_sdim span = oq_sdim_addn(c->ds, x->dims[axis], -size);
     dims[axis] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, span, oq_sdim_num(step)), 1);
     dims[x->rank] = oq_sdim_num(size);
@@ -134,9 +126,8 @@ void oq_rule_cdist(oq_rctx *c) {
 void oq_rule_crop_and_resize(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *rois = oq_r_shape(c, 1);
     const oq_data *size = oq_r_data(c, 3);
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     oq_sdim dims[4] = {dim_or_unknown(rois, 0), dim_or_unknown(x, 1), oq_sdim_unknown(),
                        oq_sdim_unknown()};
     if (size != NULL && size->n == 2) {
@@ -150,20 +141,17 @@ void oq_rule_expand_dims(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     int64_t at;
     size_t axis;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (!oq_r_int_in(c, 1, &at)) {
         oq_r_set_rank(c, 0, (size_t)x->rank + 1);
         return;
     }
     oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
-    if (dims == NULL || !oq_r_axis(c, at, (size_t)x->rank + 1, &axis)) {
+    if (dims == NULL || !oq_r_axis(c, at, (size_t)x->rank + 1, &axis))
         return;
-    }
-    for (size_t i = 0; i <= x->rank; i++) {
+    for (size_t i = 0; i <= x->rank; i++)
         dims[i] = i == axis ? oq_sdim_num(1) : x->dims[i > axis ? i - 1 : i];
-    }
     oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
 }
 
@@ -190,9 +178,8 @@ void oq_rule_bias_dropout(oq_rctx *c) {
 void oq_rule_bitmask_dropout(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     oq_r_pass(c, 0, 0);
-    if (c->failed || c->n_out < 2) {
+    if (c->failed || c->n_out < 2)
         return;
-    }
     oq_r_set_elem(c, 1, OQ_UINT32);
     if (x != NULL) {
         const oq_sdim all = oq_r_product(c, x->dims, 0, x->rank);
@@ -205,9 +192,8 @@ void oq_rule_bitmask_dropout(oq_rctx *c) {
 void oq_rule_ms_unique(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const oq_sdim n = oq_r_fresh(c, 0, 0), all = dim_or_unknown(x, 0);
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     oq_r_set_shape(c, 0, &n, 1);
     oq_r_set_elem(c, 1, OQ_INT64);
     oq_r_set_shape(c, 1, &all, 1);
@@ -218,15 +204,13 @@ void oq_rule_ms_unique(oq_rctx *c) {
 /* Rfft adds an axis of 2 and halves the last; Irfft undoes it. */
 static void rfft(oq_rctx *c, bool inverse) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (inverse ? 2u : 1u)) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (inverse ? 2u : 1u))
         return;
-    }
     const size_t rank = inverse ? x->rank - 1u : x->rank + 1u, last = inverse ? rank - 1 : rank - 2;
     oq_sdim *dims = oq_r_dims(c, rank);
-    if (dims == NULL || (inverse && rank == 0)) {
+    if (dims == NULL || (inverse && rank == 0))
         return;
-    }
-    memcpy(dims, x->dims, (inverse ? rank : x->rank) * sizeof(*dims));
+    memcpy(dims, x->dims, (inverse ? rank : x->rank) * sizeof *dims);
     if (inverse) {
         dims[last] = oq_sdim_muln(c->ds, oq_sdim_addn(c->ds, dims[last], -1), 2);
     } else {
@@ -247,14 +231,12 @@ void oq_rule_irfft(oq_rctx *c) {
 /* ATen embedding: weight, indices. */
 void oq_rule_torch_embedding(oq_rctx *c) {
     const oq_vtype *w = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || w == NULL || ix == NULL || w->rank != 2) {
+    if (!oq_r_pass_elem(c, 0, 0) || w == NULL || ix == NULL || w->rank != 2)
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, (size_t)ix->rank + 1);
     if (dims != NULL) {
-        if (ix->rank > 0) {
-            memcpy(dims, ix->dims, ix->rank * sizeof(*dims));
-        }
+        if (ix->rank > 0)
+            memcpy(dims, ix->dims, ix->rank * sizeof *dims);
         dims[ix->rank] = w->dims[1];
         oq_r_set_shape(c, 0, dims, (size_t)ix->rank + 1);
     }
@@ -264,15 +246,13 @@ void oq_rule_torch_embedding(oq_rctx *c) {
 void oq_rule_hyper_connection_pre_mix(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t n = oq_r_int(c, "num_branches", 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (n > 0 ? 1u : 2u)) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (n > 0 ? 1u : 2u))
         return;
-    }
     const size_t rank = n > 0 ? x->rank : x->rank - 1u;
     oq_sdim *dims = oq_r_dims(c, rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    memcpy(dims, x->dims, (rank - 1) * sizeof(*dims));
+    memcpy(dims, x->dims, (rank - 1) * sizeof *dims);
     dims[rank - 1] = n > 0 ? oq_sdim_floordiv(c->ds, x->dims[x->rank - 1], oq_sdim_num(n))
                            : x->dims[x->rank - 1];
     oq_r_set_shape(c, 0, dims, rank);
@@ -296,9 +276,8 @@ void oq_rule_sparse_attention_indexer(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *norm = oq_r_shape(c, 2), *past = oq_r_shape(c, 7);
     const int32_t e = oq_r_elem(c, 0);
     oq_r_set_elem(c, 0, OQ_INT32);
-    if (q == NULL || q->rank < 2) {
+    if (q == NULL || q->rank < 2)
         return;
-    }
     const oq_sdim picked[3] = {q->dims[0], q->dims[1], oq_sdim_num(index_capacity(c))};
     oq_r_set_shape(c, 0, picked, 3);
     const bool shared = oq_r_has(c, 12), qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
@@ -330,9 +309,8 @@ void oq_rule_packed_sparse_attention_indexer(oq_rctx *c) {
     const bool qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
     set_state(c, 2, 12, e);
     set_state(c, 3, 13, e);
-    if (!qsa) {
+    if (!qsa)
         set_state(c, 4, 14, e);
-    }
     set_state(c, 5, 15, OQ_INT32);
     if (qsa && key != NULL && key->rank == 3) {
         const oq_sdim dims[3] = {key->dims[0], oq_sdim_num(oq_r_int(c, "state_update_capacity", 0)),
@@ -349,17 +327,14 @@ void oq_rule_nbits_mlp(oq_rctx *c) {
     const bool qkv = oq_r_attr(c, "Nq") != NULL;
     const size_t n_proj = qkv ? 3 : 1;
     for (size_t o = 0; o < c->n_out; o++) {
-        if (!oq_r_pass_elem(c, 0, o)) {
+        if (!oq_r_pass_elem(c, 0, o))
             return;
-        }
         oq_sdim *dims = x != NULL && x->rank > 0 ? oq_r_dims(c, x->rank) : NULL;
-        if (dims == NULL) {
+        if (dims == NULL)
             continue;
-        }
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
-        if (o < n_proj) {
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
+        if (o < n_proj)
             dims[x->rank - 1] = oq_sdim_num(oq_r_int(c, qkv ? names[o] : "N", 0));
-        }
         oq_r_set_shape(c, o, dims, x->rank);
     }
 }
@@ -367,12 +342,11 @@ void oq_rule_nbits_mlp(oq_rctx *c) {
 /* A [..., K] times a packed weight [N, ...]. */
 void oq_rule_block_quantized_matmul(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank == 0) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank == 0)
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims != NULL) {
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
         dims[x->rank - 1] = dim_or_unknown(w, 0);
         oq_r_set_shape(c, 0, dims, x->rank);
     }
@@ -385,14 +359,12 @@ void oq_rule_python_op(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_INT64);
     oq_r_set_shape(c, 0, NULL, 0);
     if (!oq_r_ints(c, "output_tensor_types", &types, &n_types) ||
-        !oq_r_ints(c, "output_tensor_ranks", &ranks, &n_ranks)) {
+        !oq_r_ints(c, "output_tensor_ranks", &ranks, &n_ranks))
         return;
-    }
     for (size_t o = 1; o < c->n_out && o <= n_types && o <= n_ranks; o++) {
         oq_r_set_elem(c, o, oq_dtype_find(types[o - 1]) != NULL ? (int32_t)types[o - 1] : 0);
-        if (ranks[o - 1] >= 0 && ranks[o - 1] <= OQ_RANK_MOST) {
+        if (ranks[o - 1] >= 0 && ranks[o - 1] <= OQ_RANK_MOST)
             oq_r_set_rank(c, o, (size_t)ranks[o - 1]);
-        }
     }
 }
 
@@ -402,9 +374,8 @@ void oq_rule_tokenizer(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_STRING);
     oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
     if (dims != NULL) {
-        if (x->rank > 0) {
-            memcpy(dims, x->dims, x->rank * sizeof(*dims));
-        }
+        if (x->rank > 0)
+            memcpy(dims, x->dims, x->rank * sizeof *dims);
         dims[x->rank] = oq_r_fresh(c, 0, x->rank);
         oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
     }

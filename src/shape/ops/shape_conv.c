@@ -9,9 +9,8 @@
  * C/group]. */
 static void conv(oq_rctx *c, size_t x_at, size_t w_at, bool channels_last) {
     const oq_vtype *x = oq_r_shape(c, x_at), *w = oq_r_shape(c, w_at);
-    if (x == NULL || w == NULL) {
+    if (x == NULL || w == NULL)
         return;
-    }
     if (x->rank < 3) {
         oq_r_fail(c, "the input has rank %u, at least 3 is needed", x->rank);
         return;
@@ -23,16 +22,13 @@ static void conv(oq_rctx *c, size_t x_at, size_t w_at, bool channels_last) {
     }
     oq_window win;
     bool known;
-    if (!oq_window_read(c, &win, n, w->dims + (channels_last ? 1 : 2), &known)) {
+    if (!oq_window_read(c, &win, n, w->dims + (channels_last ? 1 : 2), &known))
         return;
-    }
-    if (!known && c->plain) {
+    if (!known && c->plain)
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
     dims[0] = x->dims[0];
     dims[channels_last ? n + 1 : 1] = w->dims[0];
     for (size_t i = 0; i < n; i++) {
@@ -43,15 +39,13 @@ static void conv(oq_rctx *c, size_t x_at, size_t w_at, bool channels_last) {
 }
 
 void oq_rule_conv(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 0, 0)) {
+    if (oq_r_pass_elem(c, 0, 0))
         conv(c, 0, 1, false);
-    }
 }
 
 void oq_rule_nhwc_conv(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 0, 0)) {
+    if (oq_r_pass_elem(c, 0, 0))
         conv(c, 0, 1, true);
-    }
 }
 
 void oq_rule_conv_integer(oq_rctx *c) {
@@ -71,17 +65,15 @@ void oq_rule_qlinear_conv(oq_rctx *c) {
         oq_r_fail(c, "the zero points have another type than what they belong to");
         return;
     }
-    if (oq_r_pass_elem(c, 7, 0)) {
+    if (oq_r_pass_elem(c, 7, 0))
         conv(c, 0, 3, oq_r_int(c, "channels_last", 0) != 0);
-    }
 }
 
 /* Weights are [C, M/group, k...]. */
 void oq_rule_conv_transpose(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || w == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || w == NULL)
         return;
-    }
     if (x->rank < 3 || w->rank != x->rank) {
         oq_r_fail(c, "the input has rank %u, the weight %u", x->rank, w->rank);
         return;
@@ -91,9 +83,8 @@ void oq_rule_conv_transpose(oq_rctx *c) {
     bool known;
     const int64_t *sizes, *extra;
     size_t n_sizes = 0, n_extra = 0;
-    if (!oq_window_read(c, &win, n, w->dims + 2, &known) || (!known && c->plain)) {
+    if (!oq_window_read(c, &win, n, w->dims + 2, &known) || (!known && c->plain))
         return;
-    }
     const bool has_sizes = oq_r_ints(c, "output_shape", &sizes, &n_sizes);
     const bool has_extra = oq_r_ints(c, "output_padding", &extra, &n_extra);
     if ((has_sizes && n_sizes != n && (c->plain || n_sizes != x->rank)) ||
@@ -102,9 +93,8 @@ void oq_rule_conv_transpose(oq_rctx *c) {
         return;
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
     dims[0] = x->dims[0];
     dims[1] = oq_sdim_muln(c->ds, w->dims[1], oq_r_int(c, "group", 1));
     for (size_t i = 0; i < n; i++) {
@@ -121,17 +111,15 @@ void oq_rule_conv_transpose(oq_rctx *c) {
 
 /* X, offset, W: the offsets have the spatial size of the output; the formula is that of Conv. */
 void oq_rule_deform_conv(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 0, 0)) {
+    if (oq_r_pass_elem(c, 0, 0))
         conv(c, 0, 1, false);
-    }
 }
 
 /* [N, C * product(block), L] with the image's and the block's sizes given as values. */
 void oq_rule_col2im(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *is = oq_r_shape(c, 1), *bs = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || is == NULL || bs == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || is == NULL || bs == NULL)
         return;
-    }
     if (x->rank != 3 || is->rank != 1 || bs->rank != 1) {
         oq_r_fail(c, "the inputs must have ranks 3, 1 and 1");
         return;
@@ -143,25 +131,20 @@ void oq_rule_col2im(oq_rctx *c) {
     for (size_t i = 0; i < OQ_COUNT(lists); i++) {
         const int64_t *v;
         size_t count;
-        if (oq_r_ints(c, lists[i], &v, &count)) {
+        if (oq_r_ints(c, lists[i], &v, &count))
             n = oq_r_same(c, n, oq_sdim_num((int64_t)(i == 0 ? count / 2 : count)));
-        }
     }
-    if (c->failed || !oq_sdim_is_num(n) || n.n < 0 || n.n > OQ_WINDOW_AXES) {
+    if (c->failed || !oq_sdim_is_num(n) || n.n < 0 || n.n > OQ_WINDOW_AXES)
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, (size_t)n.n + 2);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
     oq_sdim per_block = block != NULL ? oq_sdim_num(1) : oq_sdim_unknown();
-    for (size_t i = 0; block != NULL && i < block->n; i++) {
+    for (size_t i = 0; block != NULL && i < block->n; i++)
         per_block = oq_sdim_mul(c->ds, per_block, block->v[i].d);
-    }
     dims[0] = c->plain && !oq_sdim_is_num(x->dims[0]) ? oq_sdim_unknown() : x->dims[0];
     dims[1] = oq_sdim_floordiv(c->ds, x->dims[1], per_block);
-    for (size_t i = 0; i < (size_t)n.n; i++) {
+    for (size_t i = 0; i < (size_t)n.n; i++)
         dims[i + 2] = image != NULL ? image->v[i].d : oq_sdim_unknown();
-    }
     oq_r_set_shape(c, 0, dims, (size_t)n.n + 2);
 }

@@ -14,12 +14,10 @@ static void set_1d(oq_rctx *c, int32_t elem_type, size_t n) {
 
 static void set_dims(oq_rctx *c, const int64_t *v, size_t n) {
     oq_sdim *dims = oq_r_dims(c, n);
-    for (size_t i = 0; dims != NULL && i < n; i++) {
+    for (size_t i = 0; dims != NULL && i < n; i++)
         dims[i] = oq_sdim_num(v[i]);
-    }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, n);
-    }
 }
 
 /* Values of value_int, value_ints, value_float, value_floats. */
@@ -84,9 +82,8 @@ void oq_rule_constant_of_shape(oq_rctx *c) {
     const oq_vtype *s = oq_r_shape(c, 0);
     if (d == NULL) {
         if (s != NULL && s->rank == 1 && oq_sdim_is_num(s->dims[0]) && s->dims[0].n >= 0 &&
-            s->dims[0].n <= OQ_RANK_MOST) {
+            s->dims[0].n <= OQ_RANK_MOST)
             oq_r_set_rank(c, 0, (size_t)s->dims[0].n);
-        }
         return;
     }
     oq_sdim *dims = oq_r_dims(c, d->n);
@@ -97,26 +94,22 @@ void oq_rule_constant_of_shape(oq_rctx *c) {
             return;
         }
     }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, d->n);
-    }
 }
 
 /* max(ceil((limit - start) / delta), 0) */
 static oq_sdim range_size(oq_rctx *c) {
     const int32_t e = oq_r_elem(c, 0);
     const bool read = e == OQ_FLOAT || e == OQ_DOUBLE || e == OQ_INT32 || e == OQ_INT64;
-    if (c->plain &&
-        (!read || !oq_r_has_data(c, 0) || !oq_r_has_data(c, 1) || !oq_r_has_data(c, 2))) {
+    if (c->plain && (!read || !oq_r_has_data(c, 0) || !oq_r_has_data(c, 1) || !oq_r_has_data(c, 2)))
         return oq_sdim_unknown();
-    }
     const oq_data *v[3] = {oq_r_data(c, 0), oq_r_data(c, 1), oq_r_data(c, 2)};
     double r[3];
     bool whole = true;
     for (size_t i = 0; i < 3; i++) {
-        if (v[i] == NULL || v[i]->n != 1) {
+        if (v[i] == NULL || v[i]->n != 1)
             return oq_sdim_unknown();
-        }
         whole = whole && v[i]->v[0].den == 1;
     }
     const oq_sdim zero = oq_sdim_num(0);
@@ -128,34 +121,28 @@ static oq_sdim range_size(oq_rctx *c) {
         }
         return oq_sdim_max(c->ds, oq_sdim_ceildiv(c->ds, span, step), zero);
     }
-    for (size_t i = 0; i < 3; i++) {
-        if (!oq_cell_real(v[i]->v[0], &r[i])) {
+    for (size_t i = 0; i < 3; i++)
+        if (!oq_cell_real(v[i]->v[0], &r[i]))
             return oq_sdim_unknown();
-        }
-    }
     const double n = ceil((r[1] - r[0]) / r[2]);
     return n < 9e15 && !isnan(n) ? oq_sdim_num(n > 0 ? (int64_t)n : 0) : oq_sdim_unknown();
 }
 
 void oq_rule_range(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     oq_sdim n = range_size(c);
-    if (oq_sdim_is_unknown(n)) {
+    if (oq_sdim_is_unknown(n))
         n = oq_r_fresh(c, 0, 0);
-    }
-    if (!c->failed) {
+    if (!c->failed)
         oq_r_set_shape(c, 0, &n, 1);
-    }
 }
 
 void oq_rule_random(oq_rctx *c) {
     const int64_t *v;
     size_t n;
-    if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT)) {
+    if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT))
         return;
-    }
     if (!oq_r_ints(c, "shape", &v, &n)) {
         oq_r_fail(c, "attribute 'shape' is missing");
         return;
@@ -165,9 +152,8 @@ void oq_rule_random(oq_rctx *c) {
 
 void oq_rule_multinomial(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_elem_attr(c, "dtype", 0, OQ_INT32)) {
+    if (!oq_r_elem_attr(c, "dtype", 0, OQ_INT32))
         return;
-    }
     if (x != NULL && x->rank != 2) {
         oq_r_fail(c, "the input must have rank 2");
         return;
@@ -181,29 +167,24 @@ void oq_rule_multinomial(oq_rctx *c) {
 void oq_rule_window(oq_rctx *c) {
     oq_r_set_elem(c, 0, (int32_t)oq_r_int(c, "output_datatype", OQ_FLOAT));
     const oq_data *d = oq_r_data(c, 0);
-    if (c->plain && (d == NULL || oq_r_shape(c, 0) == NULL)) {
+    if (c->plain && (d == NULL || oq_r_shape(c, 0) == NULL))
         return;
-    }
     const bool known = d != NULL && d->n == 1 && d->v[0].den == 1;
     const oq_sdim n = known ? d->v[0].d : oq_r_fresh(c, 0, 0);
-    if (!oq_sdim_is_num(n) || n.n > 0) {
+    if (!oq_sdim_is_num(n) || n.n > 0)
         oq_r_set_shape(c, 0, &n, 1);
-    }
 }
 
 void oq_rule_mel_weight_matrix(oq_rctx *c) {
     oq_r_set_elem(c, 0, (int32_t)oq_r_int(c, "output_datatype", OQ_FLOAT));
-    if (c->plain && (!oq_r_has_data(c, 0) || !oq_r_has_data(c, 1))) {
+    if (c->plain && (!oq_r_has_data(c, 0) || !oq_r_has_data(c, 1)))
         return;
-    }
     const oq_data *bins = oq_r_data(c, 0), *length = oq_r_data(c, 1);
     oq_sdim dims[2] = {oq_sdim_unknown(), oq_sdim_unknown()};
-    if (length != NULL && length->n == 1) {
+    if (length != NULL && length->n == 1)
         dims[0] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, length->v[0].d, oq_sdim_num(2)), 1);
-    }
-    if (bins != NULL && bins->n == 1) {
+    if (bins != NULL && bins->n == 1)
         dims[1] = bins->v[0].d;
-    }
     oq_r_set_shape(c, 0, dims, 2);
 }
 

@@ -38,36 +38,29 @@ static void product(oq_rctx *c, const oq_vtype *a, const oq_vtype *b, bool trans
     const oq_vtype *shapes[2] = {&lb, &rb};
     const oq_sdim *batch;
     size_t n;
-    if (c->failed || !oq_r_broadcast(c, shapes, 2, &batch, &n)) {
+    if (c->failed || !oq_r_broadcast(c, shapes, 2, &batch, &n))
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, n + 2);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    if (n > 0) {
-        memcpy(dims, batch, n * sizeof(*dims));
-    }
-    if (!l.vector) {
+    if (n > 0)
+        memcpy(dims, batch, n * sizeof *dims);
+    if (!l.vector)
         dims[n++] = l.rows;
-    }
-    if (!r.vector) {
+    if (!r.vector)
         dims[n++] = r.cols;
-    }
     oq_r_set_shape(c, 0, dims, n);
 }
 
 static void product_of(oq_rctx *c, size_t a_at, size_t b_at) {
     const oq_vtype *a = oq_r_shape(c, a_at), *b = oq_r_shape(c, b_at);
-    if (a != NULL && b != NULL) {
+    if (a != NULL && b != NULL)
         product(c, a, b, false, false);
-    }
 }
 
 void oq_rule_matmul(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 0, 0)) {
+    if (oq_r_pass_elem(c, 0, 0))
         product_of(c, 0, 1);
-    }
 }
 
 void oq_rule_matmul_integer(oq_rctx *c) {
@@ -87,43 +80,37 @@ void oq_rule_qlinear_matmul(oq_rctx *c) {
         oq_r_fail(c, "the zero points have another type than what they belong to");
         return;
     }
-    if (oq_r_pass_elem(c, 7, 0)) {
+    if (oq_r_pass_elem(c, 7, 0))
         product_of(c, 0, 3);
-    }
 }
 
 /* DynamicQuantizeMatMul, MatMulIntegerToFloat: A in float, or its scale at input 2. */
 void oq_rule_dynamic_matmul(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 0, 0)) {
+    if (oq_r_pass_elem(c, 0, 0))
         product_of(c, 0, 1);
-    }
 }
 
 void oq_rule_matmul_to_float(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 2, 0)) {
+    if (oq_r_pass_elem(c, 2, 0))
         product_of(c, 0, 1);
-    }
 }
 
 /* Y = A' * B' + C; both matrices have rank 2. */
 void oq_rule_gemm(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
     if ((a != NULL && a->rank != 2) || (b != NULL && b->rank != 2)) {
         oq_r_fail(c, "the matrices must have rank 2");
         return;
     }
     /* From opset 13 onnx takes what it can get; before it needs both. */
-    if ((a == NULL || b == NULL) && (c->plain ? c->opset < 13 : false)) {
+    if ((a == NULL || b == NULL) && (c->plain ? c->opset < 13 : false))
         return;
-    }
     const size_t ta = oq_r_int(c, "transA", 0) != 0 ? 1 : 0;
     const size_t tb = oq_r_int(c, "transB", 0) != 0 ? 1 : 0;
-    if (a != NULL && b != NULL && (!c->plain || c->opset >= 13)) {
+    if (a != NULL && b != NULL && (!c->plain || c->opset >= 13))
         oq_r_same(c, a->dims[1 - ta], b->dims[tb]);
-    }
     const oq_sdim dims[2] = {a != NULL ? a->dims[ta] : oq_sdim_unknown(),
                              b != NULL ? b->dims[1 - tb] : oq_sdim_unknown()};
     oq_r_set_shape(c, 0, dims, 2);
@@ -133,9 +120,8 @@ void oq_rule_gemm(oq_rctx *c) {
  * it). */
 void oq_rule_qgemm(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 3);
-    if (!oq_r_pass_elem(c, oq_r_has(c, 8) ? 8 : 1, 0) || a == NULL || b == NULL) {
+    if (!oq_r_pass_elem(c, oq_r_has(c, 8) ? 8 : 1, 0) || a == NULL || b == NULL)
         return;
-    }
     if (a->rank != 2 || b->rank != 2) {
         oq_r_fail(c, "the matrices must have rank 2");
         return;
@@ -147,23 +133,20 @@ void oq_rule_qgemm(oq_rctx *c) {
 
 void oq_rule_gemm_float8(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT) || a == NULL || b == NULL) {
+    if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT) || a == NULL || b == NULL)
         return;
-    }
     product(c, a, b, oq_r_int(c, "transA", 0) != 0, oq_r_int(c, "transB", 0) != 0);
 }
 
 /* transBatchA, transBatchB: the leading axis of rank-3-and-more inputs is the row axis. */
 static const oq_vtype *batch_first(oq_rctx *c, const oq_vtype *t, bool moved) {
-    if (!moved || t->rank < 3) {
+    if (!moved || t->rank < 3)
         return t;
-    }
     oq_vtype *out = oq_r_new_type(c, t->kind);
     oq_sdim *dims = oq_r_dims(c, t->rank);
-    if (out == NULL || dims == NULL) {
+    if (out == NULL || dims == NULL)
         return t;
-    }
-    memcpy(dims, t->dims + 1, (t->rank - 2) * sizeof(*dims));
+    memcpy(dims, t->dims + 1, (t->rank - 2) * sizeof *dims);
     dims[t->rank - 2] = t->dims[0];
     dims[t->rank - 1] = t->dims[t->rank - 1];
     *out = *t;
@@ -173,9 +156,8 @@ static const oq_vtype *batch_first(oq_rctx *c, const oq_vtype *t, bool moved) {
 
 void oq_rule_fused_matmul(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || a == NULL || b == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || a == NULL || b == NULL)
         return;
-    }
     product(c, batch_first(c, a, oq_r_int(c, "transBatchA", 0) != 0),
             batch_first(c, b, oq_r_int(c, "transBatchB", 0) != 0), oq_r_int(c, "transA", 0) != 0,
             oq_r_int(c, "transB", 0) != 0);
@@ -184,9 +166,8 @@ void oq_rule_fused_matmul(oq_rctx *c) {
 /* MatMulNBits, MatMulBnb4, MatMulFpQ4: B is packed, its sizes are attributes K and N. */
 void oq_rule_matmul_nbits(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || a == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || a == NULL)
         return;
-    }
     const oq_sdim k = oq_sdim_num(oq_r_int(c, "K", 0)), n = oq_sdim_num(oq_r_int(c, "N", 0));
     if (a->rank == 0 || k.n <= 0 || n.n <= 0) {
         oq_r_fail(c, "A is a scalar, or K or N is missing");
@@ -196,10 +177,9 @@ void oq_rule_matmul_nbits(oq_rctx *c) {
     const bool swapped = oq_r_int(c, "transB", 1) == 0;
     oq_r_same(c, a->dims[a->rank - 1], swapped ? n : k);
     oq_sdim *dims = oq_r_dims(c, a->rank);
-    if (dims == NULL || c->failed) {
+    if (dims == NULL || c->failed)
         return;
-    }
-    memcpy(dims, a->dims, a->rank * sizeof(*dims));
+    memcpy(dims, a->dims, a->rank * sizeof *dims);
     dims[a->rank - 1] = swapped ? k : n;
     oq_r_set_shape(c, 0, dims, a->rank);
 }
@@ -209,9 +189,8 @@ void oq_rule_matmul_fpq4(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0);
     const int64_t *shape;
     size_t n;
-    if (!oq_r_pass_elem(c, 0, 0) || a == NULL || !oq_r_ints_in(c, 2, &shape, &n) || n != 2) {
+    if (!oq_r_pass_elem(c, 0, 0) || a == NULL || !oq_r_ints_in(c, 2, &shape, &n) || n != 2)
         return;
-    }
     const oq_sdim b_dims[2] = {oq_sdim_num(shape[0]), oq_sdim_num(shape[1])};
     const oq_vtype b = {.kind = OQ_V_TENSOR, .has_shape = true, .rank = 2, .dims = b_dims};
     product(c, a, &b, false, false);

@@ -11,9 +11,8 @@ static size_t count_of(const oq_rctx *c, const char *name) {
 /* The batch size of [C] or [N, C]. */
 static oq_sdim batch_of(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (x == NULL || x->rank == 0) {
+    if (x == NULL || x->rank == 0)
         return oq_sdim_unknown();
-    }
     return x->rank == 1 ? oq_sdim_num(1) : x->dims[0];
 }
 
@@ -89,9 +88,8 @@ void oq_rule_tree_ensemble(oq_rctx *c) {
 
 void oq_rule_array_feature_extractor(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *y = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (x->rank <= 1) {
         /* The runtime gives [1, number of indices]. */
         if (!c->plain && x->rank == 1 && y != NULL) {
@@ -102,7 +100,7 @@ void oq_rule_array_feature_extractor(oq_rctx *c) {
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims != NULL) {
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
         dims[x->rank - 1] =
             y != NULL && y->rank > 0 ? oq_r_product(c, y->dims, 0, y->rank) : oq_sdim_unknown();
         oq_r_set_shape(c, 0, dims, x->rank);
@@ -142,22 +140,18 @@ void oq_rule_dict_vectorizer(oq_rctx *c) {
 /* Strings to integers or back. */
 void oq_rule_category_mapper(oq_rctx *c) {
     const int32_t e = oq_r_elem(c, 0);
-    if (e == OQ_STRING || e == OQ_INT64) {
+    if (e == OQ_STRING || e == OQ_INT64)
         oq_r_set_elem(c, 0, e == OQ_STRING ? OQ_INT64 : OQ_STRING);
-    }
-    if (e != 0) {
+    if (e != 0)
         oq_r_pass_shape(c, 0, 0);
-    }
 }
 
 void oq_rule_label_encoder_1(oq_rctx *c) {
     const int32_t e = oq_r_elem(c, 0);
-    if (e == OQ_STRING || e == OQ_INT64) {
+    if (e == OQ_STRING || e == OQ_INT64)
         oq_r_set_elem(c, 0, e == OQ_STRING ? OQ_INT64 : OQ_STRING);
-    }
-    if (!c->plain) {
+    if (!c->plain)
         oq_r_pass_shape(c, 0, 0);
-    }
 }
 
 void oq_rule_label_encoder(oq_rctx *c) {
@@ -180,15 +174,13 @@ void oq_rule_label_encoder(oq_rctx *c) {
 void oq_rule_one_hot_encoder(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const size_t n = count_of(c, "cats_int64s") + count_of(c, "cats_strings");
-    if (x == NULL && c->plain) {
+    if (x == NULL && c->plain)
         return;
-    }
     oq_r_set_elem(c, 0, OQ_FLOAT);
     oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
     if (dims != NULL) {
-        if (x->rank > 0) {
-            memcpy(dims, x->dims, x->rank * sizeof(*dims));
-        }
+        if (x->rank > 0)
+            memcpy(dims, x->dims, x->rank * sizeof *dims);
         dims[x->rank] = oq_sdim_num((int64_t)n);
         oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
     }
@@ -200,9 +192,8 @@ void oq_rule_feature_vectorizer(oq_rctx *c) {
     size_t n;
     oq_sdim sum = oq_sdim_num(0);
     oq_r_set_elem(c, 0, OQ_FLOAT);
-    for (size_t i = 0; oq_r_ints(c, "inputdimensions", &sizes, &n) && i < n; i++) {
+    for (size_t i = 0; oq_r_ints(c, "inputdimensions", &sizes, &n) && i < n; i++)
         sum = oq_sdim_addn(c->ds, sum, sizes[i]);
-    }
     const oq_sdim dims[2] = {batch_of(c), oq_sdim_is(sum, 0) ? oq_sdim_unknown() : sum};
     oq_r_set_shape(c, 0, dims, 2);
 }
@@ -210,9 +201,8 @@ void oq_rule_feature_vectorizer(oq_rctx *c) {
 void oq_rule_zip_map(oq_rctx *c) {
     oq_vtype *value = oq_r_new_type(c, OQ_V_TENSOR), *map = oq_r_new_type(c, OQ_V_MAP);
     oq_vtype *seq = oq_r_new_type(c, OQ_V_SEQUENCE);
-    if (value == NULL || map == NULL || seq == NULL) {
+    if (value == NULL || map == NULL || seq == NULL)
         return;
-    }
     value->elem_type = OQ_FLOAT;
     value->has_shape = true;
     map->elem_type = count_of(c, "classlabels_int64s") > 0    ? OQ_INT64

@@ -8,13 +8,11 @@
 void oq_rule_quantize_linear(oq_rctx *c) {
     const int64_t wanted = oq_r_int(c, "output_dtype", 0);
     if (oq_r_has(c, 2) && (oq_r_type(c, 2) != NULL || c->opset < 21 || wanted == 0)) {
-        if (!oq_r_pass_elem(c, 2, 0)) {
+        if (!oq_r_pass_elem(c, 2, 0))
             return;
-        }
     } else if (wanted != 0) {
-        if (!oq_r_elem_attr(c, "output_dtype", 0, 0)) {
+        if (!oq_r_elem_attr(c, "output_dtype", 0, 0))
             return;
-        }
     } else {
         oq_r_set_elem(c, 0, OQ_UINT8);
     }
@@ -27,9 +25,8 @@ void oq_rule_dequantize_linear(oq_rctx *c) {
     if (onnx && c->opset < 19) {
         oq_r_set_elem(c, 0, OQ_FLOAT);
     } else if (oq_r_int(c, "output_dtype", 0) != 0) {
-        if (!oq_r_elem_attr(c, "output_dtype", 0, 0)) {
+        if (!oq_r_elem_attr(c, "output_dtype", 0, 0))
             return;
-        }
     } else if (!oq_r_pass_elem(c, 1, 0)) {
         return;
     }
@@ -54,9 +51,8 @@ void oq_rule_qlinear_unary(oq_rctx *c) {
 /* QLinearReduceMean: axes and keepdims as attributes. */
 void oq_rule_qlinear_reduce(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     const int64_t *axes = NULL;
     size_t n = 0, rank = 0;
     const bool keep = oq_r_int(c, "keepdims", 1) != 0;
@@ -64,20 +60,16 @@ void oq_rule_qlinear_reduce(oq_rctx *c) {
     oq_r_ints(c, "axes", &axes, &n);
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, axes[i], x->rank, &axis)) {
+        if (!oq_r_axis(c, axes[i], x->rank, &axis))
             return;
-        }
         reduced[axis] = true;
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    for (size_t i = 0; dims != NULL && i < x->rank; i++) {
-        if (n > 0 && !reduced[i]) {
+    for (size_t i = 0; dims != NULL && i < x->rank; i++)
+        if (n > 0 && !reduced[i])
             dims[rank++] = x->dims[i];
-        } else if (keep) {
+        else if (keep)
             dims[rank++] = oq_sdim_num(1);
-        }
-    }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, rank);
-    }
 }

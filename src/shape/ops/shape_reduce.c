@@ -12,23 +12,19 @@ static bool reduced_axes(oq_rctx *c, size_t rank, bool *reduced, bool *noop) {
     size_t n = 0;
     *noop = false;
     if (oq_r_has(c, 1)) {
-        if (!oq_r_ints_in(c, 1, &axes, &n)) {
+        if (!oq_r_ints_in(c, 1, &axes, &n))
             return false;
-        }
     } else {
         oq_r_ints(c, "axes", &axes, &n);
     }
-    if (n == 0) {
+    if (n == 0)
         *noop = oq_r_int(c, "noop_with_empty_axes", 0) != 0;
-    }
-    for (size_t i = 0; i < rank; i++) {
+    for (size_t i = 0; i < rank; i++)
         reduced[i] = n == 0;
-    }
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, axes[i], rank, &axis)) {
+        if (!oq_r_axis(c, axes[i], rank, &axis))
             return false;
-        }
         reduced[axis] = true;
     }
     return true;
@@ -37,44 +33,37 @@ static bool reduced_axes(oq_rctx *c, size_t rank, bool *reduced, bool *noop) {
 static void set_reduced(oq_rctx *c, const oq_vtype *x, const bool *reduced, bool keep) {
     oq_sdim *dims = oq_r_dims(c, x->rank);
     size_t n = 0;
-    for (size_t i = 0; dims != NULL && i < x->rank; i++) {
-        if (!reduced[i]) {
+    for (size_t i = 0; dims != NULL && i < x->rank; i++)
+        if (!reduced[i])
             dims[n++] = x->dims[i];
-        } else if (keep) {
+        else if (keep)
             dims[n++] = oq_sdim_num(1);
-        }
-    }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, n);
-    }
 }
 
 void oq_rule_reduce(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     const oq_vtype *x = oq_r_shape(c, 0);
     bool reduced[OQ_RANK_MOST], noop;
     const bool keep = oq_r_int(c, "keepdims", 1) == 1;
-    if (x == NULL) {
+    if (x == NULL)
         return;
-    }
     if (!reduced_axes(c, x->rank, reduced, &noop)) {
         /* The rank at least, when it does not depend on the axes. */
         const oq_vtype *axes = oq_r_shape(c, 1);
-        if (!c->plain && keep) {
+        if (!c->plain && keep)
             oq_r_set_rank(c, 0, x->rank);
-        } else if (!c->plain && axes != NULL && axes->rank == 1 && oq_sdim_is_num(axes->dims[0]) &&
-                   axes->dims[0].n > 0 && axes->dims[0].n <= x->rank) {
+        else if (!c->plain && axes != NULL && axes->rank == 1 && oq_sdim_is_num(axes->dims[0]) &&
+                 axes->dims[0].n > 0 && axes->dims[0].n <= x->rank)
             oq_r_set_rank(c, 0, x->rank - (size_t)axes->dims[0].n);
-        }
         return;
     }
-    if (noop) {
+    if (noop)
         oq_r_pass_shape(c, 0, 0);
-    } else {
+    else
         set_reduced(c, x, reduced, keep);
-    }
 }
 
 void oq_rule_arg_reduce(oq_rctx *c) {
@@ -83,9 +72,8 @@ void oq_rule_arg_reduce(oq_rctx *c) {
     bool reduced[OQ_RANK_MOST] = {false};
     size_t axis = 0;
     if (x == NULL ||
-        (oq_r_attr(c, "axis") != NULL && !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))) {
+        (oq_r_attr(c, "axis") != NULL && !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis)))
         return;
-    }
     reduced[axis] = true;
     set_reduced(c, x, reduced, oq_r_int(c, "keepdims", 1) == 1);
 }
@@ -94,13 +82,11 @@ void oq_rule_arg_reduce(oq_rctx *c) {
 void oq_rule_top_k(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     oq_r_set_elem(c, 1, OQ_INT64);
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis)) {
+    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis))
         return;
-    }
     oq_sdim k;
     if (c->opset < 10) {
         k = oq_sdim_num(oq_r_int(c, "k", -1));
@@ -121,9 +107,8 @@ void oq_rule_top_k(oq_rctx *c) {
         return;
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    for (size_t i = 0; dims != NULL && i < x->rank; i++) {
+    for (size_t i = 0; dims != NULL && i < x->rank; i++)
         dims[i] = blind ? oq_sdim_unknown() : i == axis ? k : x->dims[i];
-    }
     if (dims != NULL) {
         oq_r_set_shape(c, 0, dims, x->rank);
         oq_r_set_shape(c, 1, dims, x->rank);
@@ -132,9 +117,8 @@ void oq_rule_top_k(oq_rctx *c) {
 
 void oq_rule_det(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (x->rank < 2) {
         oq_r_fail(c, "the input must have rank 2 or more");
         return;

@@ -16,15 +16,13 @@ static oq_sdim *target_dims(oq_rctx *c, size_t at, size_t *n, bool *valued) {
                s->dims[0].n <= OQ_RANK_MOST) {
         *n = (size_t)s->dims[0].n;
     } else {
-        if (s != NULL && s->rank != 1 && c->opset >= 14) {
+        if (s != NULL && s->rank != 1 && c->opset >= 14)
             oq_r_fail(c, "the shape must have rank 1");
-        }
         return NULL;
     }
     oq_sdim *dims = oq_r_dims(c, *n);
-    for (size_t i = 0; dims != NULL && i < *n; i++) {
+    for (size_t i = 0; dims != NULL && i < *n; i++)
         dims[i] = d != NULL && d->v[i].den == 1 ? d->v[i].d : oq_sdim_unknown();
-    }
     return dims;
 }
 
@@ -32,12 +30,10 @@ static oq_sdim *target_dims(oq_rctx *c, size_t at, size_t *n, bool *valued) {
  * others are taken out. Equal dims are struck first, so that long products stay short. */
 static oq_sdim rest(oq_rctx *c, const oq_vtype *x, const oq_sdim *dims, size_t n, size_t open) {
     oq_sdim *left = oq_r_dims(c, x->rank), total = oq_sdim_num(1), used = oq_sdim_num(1);
-    if (left == NULL) {
+    if (left == NULL)
         return oq_sdim_unknown();
-    }
-    if (x->rank > 0) {
-        memcpy(left, x->dims, x->rank * sizeof(*left));
-    }
+    if (x->rank > 0)
+        memcpy(left, x->dims, x->rank * sizeof *left);
     for (size_t i = 0; i < n; i++) {
         bool struck = i == open;
         for (size_t k = 0; k < x->rank && !struck; k++) {
@@ -48,17 +44,15 @@ static oq_sdim rest(oq_rctx *c, const oq_vtype *x, const oq_sdim *dims, size_t n
         }
         used = struck ? used : oq_sdim_mul(c->ds, used, dims[i]);
     }
-    for (size_t k = 0; k < x->rank; k++) {
+    for (size_t k = 0; k < x->rank; k++)
         total = oq_sdim_mul(c->ds, total, left[k]);
-    }
     if (oq_sdim_is(used, 0)) {
         oq_r_fail(c, "-1 beside a dimension of 0");
         return oq_sdim_unknown();
     }
     oq_sdim out;
-    if (oq_sdim_divide(c->ds, total, used, &out)) {
+    if (oq_sdim_divide(c->ds, total, used, &out))
         return out;
-    }
     if (oq_sdim_is_num(total) && oq_sdim_is_num(used)) {
         oq_r_fail(c, "%lld elements do not divide by %lld", (long long)total.n, (long long)used.n);
         return oq_sdim_unknown();
@@ -71,31 +65,25 @@ static oq_sdim rest_plain(oq_rctx *c, const oq_vtype *x, const oq_sdim *want, si
     int64_t out = 1, in = 1;
     for (size_t i = 0; i < n; i++) {
         const bool zero = oq_sdim_is(want[i], 0);
-        if (!oq_sdim_is_num(want[i])) {
+        if (!oq_sdim_is_num(want[i]))
             return oq_sdim_unknown();
-        }
-        if (want[i].n == -1 || (zero && (x == NULL || !oq_sdim_is_num(x->dims[i])))) {
+        if (want[i].n == -1 || (zero && (x == NULL || !oq_sdim_is_num(x->dims[i]))))
             continue;
-        }
-        if (__builtin_mul_overflow(out, zero ? x->dims[i].n : want[i].n, &out)) {
+        if (__builtin_mul_overflow(out, zero ? x->dims[i].n : want[i].n, &out))
             oq_r_fail(c, "the product of the dimensions overflows");
-        }
     }
-    if (out <= 0) {
+    if (out <= 0)
         oq_r_fail(c, "-1 beside dimensions whose product is %lld", (long long)out);
-    }
     for (size_t i = 0; x != NULL && i < x->rank; i++) {
         if (oq_sdim_is_num(x->dims[i])) {
-            if (__builtin_mul_overflow(in, x->dims[i].n, &in)) {
+            if (__builtin_mul_overflow(in, x->dims[i].n, &in))
                 oq_r_fail(c, "the product of the dimensions overflows");
-            }
         } else if (i >= n || !oq_sdim_is(want[i], 0)) {
             return oq_sdim_unknown();
         }
     }
-    if (x == NULL || c->failed) {
+    if (x == NULL || c->failed)
         return oq_sdim_unknown();
-    }
     if (in % out != 0) {
         oq_r_fail(c, "%lld elements do not divide by %lld", (long long)in, (long long)out);
         return oq_sdim_unknown();
@@ -114,18 +102,16 @@ static bool resolve_zeros(oq_rctx *c, const oq_vtype *x, oq_sdim *dims, size_t n
             *open = i;
             *n_open += 1;
         } else if (oq_sdim_is(dims[i], 0) && !allow_zero) {
-            if (x != NULL && i >= x->rank) {
+            if (x != NULL && i >= x->rank)
                 return oq_r_fail(c, "0 at axis %zu of a tensor of rank %u", i, x->rank);
-            }
             dims[i] = x != NULL ? x->dims[i] : oq_sdim_unknown();
         } else if (oq_sdim_is_num(dims[i]) && dims[i].n < 0) {
             return oq_r_fail(c, "a dimension of %lld", (long long)dims[i].n);
         }
         *n_unknown += oq_sdim_is_unknown(dims[i]) ? 1 : 0;
     }
-    if (*n_open > 1) {
+    if (*n_open > 1)
         return oq_r_fail(c, "more than one -1");
-    }
     return true;
 }
 
@@ -133,19 +119,15 @@ static void reshape_to(oq_rctx *c, oq_sdim *dims, size_t n, bool valued) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t open, n_open, n_unknown;
     oq_sdim *want = oq_r_dims(c, n);
-    if (want == NULL) {
+    if (want == NULL)
         return;
-    }
-    if (n > 0) {
-        memcpy(want, dims, n * sizeof(*want));
-    }
-    if (!resolve_zeros(c, x, dims, n, &open, &n_open, &n_unknown)) {
+    if (n > 0)
+        memcpy(want, dims, n * sizeof *want);
+    if (!resolve_zeros(c, x, dims, n, &open, &n_open, &n_unknown))
         return;
-    }
     if (c->plain) {
-        if (n_open == 1) {
+        if (n_open == 1)
             dims[open] = rest_plain(c, x, want, n);
-        }
     } else {
         /* One unknown element is the size that is left, whatever its value was. */
         if (n_open == 0 && n_unknown == 1 && valued) {
@@ -159,45 +141,38 @@ static void reshape_to(oq_rctx *c, oq_sdim *dims, size_t n, bool valued) {
                 x != NULL && n_unknown == 0 ? rest(c, x, dims, n, open) : oq_sdim_unknown();
         }
     }
-    if (!c->failed) {
+    if (!c->failed)
         oq_r_set_shape(c, 0, dims, n);
-    }
 }
 
 /* Before opset 5 the shape is an attribute. */
 void oq_rule_reshape_attr(oq_rctx *c) {
     const int64_t *v;
     size_t n;
-    if (!oq_r_pass_elem(c, 0, 0) || !oq_r_ints(c, "shape", &v, &n)) {
+    if (!oq_r_pass_elem(c, 0, 0) || !oq_r_ints(c, "shape", &v, &n))
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, n);
-    for (size_t i = 0; dims != NULL && i < n; i++) {
+    for (size_t i = 0; dims != NULL && i < n; i++)
         dims[i] = oq_sdim_num(v[i]);
-    }
-    if (dims != NULL) {
+    if (dims != NULL)
         reshape_to(c, dims, n, true);
-    }
 }
 
 void oq_rule_reshape(oq_rctx *c) {
     size_t n;
     bool valued;
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     oq_sdim *dims = target_dims(c, 1, &n, &valued);
     /* onnx guesses the rank from the shape's own shape only since opset 14. */
-    if (dims != NULL && (valued || !c->plain || c->opset >= 14)) {
+    if (dims != NULL && (valued || !c->plain || c->opset >= 14))
         reshape_to(c, dims, n, valued);
-    }
 }
 
 void oq_rule_flatten(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     int64_t axis = oq_r_int(c, "axis", 1);
     axis += axis < 0 && (c->opset >= 11 || !c->plain) ? (int64_t)x->rank : 0;
     if (axis < 0 || axis > (int64_t)x->rank) {
@@ -226,30 +201,26 @@ void oq_rule_squeeze(oq_rctx *c) {
     const int64_t *axes = NULL;
     size_t n;
     bool absent, drop[OQ_RANK_MOST] = {false};
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (!given_axes(c, &axes, &n, &absent)) {
         const oq_vtype *a = oq_r_shape(c, 1);
         if (!c->plain && a != NULL && a->rank == 1 && oq_sdim_is_num(a->dims[0]) &&
-            a->dims[0].n >= 0 && a->dims[0].n <= x->rank) {
+            a->dims[0].n >= 0 && a->dims[0].n <= x->rank)
             oq_r_set_rank(c, 0, x->rank - (size_t)a->dims[0].n);
-        }
         return;
     }
     for (size_t i = 0; absent && i < x->rank; i++) {
         /* A name of the inputs is taken not to be 1, as the reference does; a made-up one is
          * not. */
-        if (!oq_sdim_is_num(x->dims[i]) && (c->plain || oq_sdim_least(x->dims[i]) < 1)) {
+        if (!oq_sdim_is_num(x->dims[i]) && (c->plain || oq_sdim_least(x->dims[i]) < 1))
             return;
-        }
         drop[i] = oq_sdim_is(x->dims[i], 1);
     }
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, axes[i], x->rank, &axis)) {
+        if (!oq_r_axis(c, axes[i], x->rank, &axis))
             return;
-        }
         if (oq_sdim_is_num(x->dims[axis]) && x->dims[axis].n != 1) {
             oq_r_fail(c, "axis %zu has size %lld, not 1", axis, (long long)x->dims[axis].n);
             return;
@@ -258,14 +229,11 @@ void oq_rule_squeeze(oq_rctx *c) {
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
     size_t rank = 0;
-    for (size_t i = 0; dims != NULL && i < x->rank; i++) {
-        if (!drop[i]) {
+    for (size_t i = 0; dims != NULL && i < x->rank; i++)
+        if (!drop[i])
             dims[rank++] = x->dims[i];
-        }
-    }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, rank);
-    }
 }
 
 void oq_rule_unsqueeze(oq_rctx *c) {
@@ -273,44 +241,38 @@ void oq_rule_unsqueeze(oq_rctx *c) {
     const int64_t *axes = NULL;
     size_t n;
     bool absent, added[OQ_RANK_MOST] = {false};
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (!given_axes(c, &axes, &n, &absent)) {
         const oq_vtype *a = oq_r_shape(c, 1);
         if (!c->plain && a != NULL && a->rank == 1 && oq_sdim_is_num(a->dims[0]) &&
-            a->dims[0].n >= 0 && a->dims[0].n <= OQ_RANK_MOST) {
+            a->dims[0].n >= 0 && a->dims[0].n <= OQ_RANK_MOST)
             oq_r_set_rank(c, 0, x->rank + (size_t)a->dims[0].n);
-        }
         return;
     }
     const size_t rank = x->rank + n;
     oq_sdim *dims = absent ? NULL : oq_r_dims(c, rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, axes[i], rank, &axis)) {
+        if (!oq_r_axis(c, axes[i], rank, &axis))
             return;
-        }
         if (added[axis]) {
             oq_r_fail(c, "axis %zu is named twice", axis);
             return;
         }
         added[axis] = true;
     }
-    for (size_t i = 0, from = 0; i < rank; i++) {
+    for (size_t i = 0, from = 0; i < rank; i++)
         dims[i] = added[i] ? oq_sdim_num(1) : x->dims[from++];
-    }
     oq_r_set_shape(c, 0, dims, rank);
 }
 
 void oq_rule_transpose(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     const int64_t *perm = NULL;
     size_t n = 0;
     bool seen[OQ_RANK_MOST] = {false};
@@ -330,26 +292,22 @@ void oq_rule_transpose(oq_rctx *c) {
         seen[from] = true;
         dims[i] = x->dims[from];
     }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, rank);
-    }
 }
 
 /* Tile 1 has tiles and axis as scalars; later the repeats of all axes are input 1. */
 void oq_rule_tile(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || (c->plain && c->opset < 6)) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || (c->plain && c->opset < 6))
         return;
-    }
     const oq_data *d = oq_r_data(c, 1);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     int64_t old_axis = -1;
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    if (c->opset < 6 && !oq_r_int_in(c, 2, &old_axis)) {
+    if (c->opset < 6 && !oq_r_int_in(c, 2, &old_axis))
         d = NULL;
-    }
     if (c->opset >= 6 && d != NULL && d->n != x->rank) {
         oq_r_fail(c, "%zu repeats for a tensor of rank %u", d->n, x->rank);
         return;
@@ -364,27 +322,24 @@ void oq_rule_tile(oq_rctx *c) {
         } else {
             dims[i] =
                 d->v[i].den == 1 ? oq_sdim_mul(c->ds, x->dims[i], d->v[i].d) : oq_sdim_unknown();
-            if (c->plain && !oq_sdim_is_num(x->dims[i])) {
+            if (c->plain && !oq_sdim_is_num(x->dims[i]))
                 dims[i] = oq_sdim_unknown();
-            }
         }
     }
     oq_r_set_shape(c, 0, dims, x->rank);
 }
 
 static void blocks(oq_rctx *c, bool to_depth) {
-    if (!oq_r_pass_elem(c, 0, 0)) {
+    if (!oq_r_pass_elem(c, 0, 0))
         return;
-    }
     const int64_t b = oq_r_int(c, "blocksize", 0);
     const oq_vtype *x = oq_r_shape(c, 0);
     if (b <= 0 || b > 1 << 20) {
         oq_r_fail(c, "blocksize is %lld", (long long)b);
         return;
     }
-    if (x == NULL) {
+    if (x == NULL)
         return;
-    }
     if (x->rank != 4) {
         oq_r_fail(c, "the input must have rank 4");
         return;

@@ -5,9 +5,8 @@
 
 static oq_vtype *wrap(oq_rctx *c, oq_vkind kind, const oq_vtype *inner) {
     oq_vtype *t = oq_r_new_type(c, kind);
-    if (t != NULL) {
+    if (t != NULL)
         t->inner = inner;
-    }
     return t;
 }
 
@@ -39,9 +38,8 @@ void oq_rule_sequence_construct(oq_rctx *c) {
         }
         t = i > 0 ? oq_vtype_union(c->in, t, x) : t;
     }
-    if (t != NULL) {
+    if (t != NULL)
         oq_r_set_type(c, 0, wrap(c, OQ_V_SEQUENCE, t));
-    }
 }
 
 void oq_rule_sequence_insert(oq_rctx *c) {
@@ -66,9 +64,8 @@ void oq_rule_sequence_at(oq_rctx *c) {
 }
 
 void oq_rule_sequence_erase(oq_rctx *c) {
-    if (element(c, 0) != NULL) {
+    if (element(c, 0) != NULL)
         oq_r_set_type(c, 0, oq_r_type(c, 0));
-    }
 }
 
 void oq_rule_sequence_length(oq_rctx *c) {
@@ -78,45 +75,35 @@ void oq_rule_sequence_length(oq_rctx *c) {
 
 void oq_rule_concat_from_sequence(oq_rctx *c) {
     const oq_vtype *e = element(c, 0);
-    if (e == NULL) {
+    if (e == NULL)
         return;
-    }
     oq_r_set_elem(c, 0, e->elem_type);
-    if (!e->has_shape) {
+    if (!e->has_shape)
         return;
-    }
     const size_t added = oq_r_int(c, "new_axis", 0) != 0 ? 1 : 0;
     size_t axis;
-    if (!oq_r_axis(c, oq_r_int(c, "axis", 0), e->rank + added, &axis)) {
+    if (!oq_r_axis(c, oq_r_int(c, "axis", 0), e->rank + added, &axis))
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, e->rank + added);
-    for (size_t i = 0; dims != NULL && i < e->rank + added; i++) {
+    for (size_t i = 0; dims != NULL && i < e->rank + added; i++)
         dims[i] = i == axis ? oq_r_fresh(c, 0, axis) : e->dims[i > axis ? i - added : i];
-    }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, e->rank + added);
-    }
 }
 
 /* The size of all parts, when they are alike. */
 static oq_sdim part_size(oq_rctx *c, oq_sdim size) {
     const oq_data *d = oq_r_data(c, 1);
-    if (c->n_in < 2 || !oq_r_has(c, 1)) {
+    if (c->n_in < 2 || !oq_r_has(c, 1))
         return oq_sdim_num(1);
-    }
-    if (d == NULL || d->n == 0 || !oq_sdim_is_num(size)) {
+    if (d == NULL || d->n == 0 || !oq_sdim_is_num(size))
         return oq_sdim_unknown();
-    }
-    for (size_t i = 1; i < d->n; i++) {
-        if (!oq_sdim_eq(d->v[i].d, d->v[0].d)) {
+    for (size_t i = 1; i < d->n; i++)
+        if (!oq_sdim_eq(d->v[i].d, d->v[0].d))
             return oq_sdim_unknown();
-        }
-    }
     const oq_sdim first = d->v[0].d;
-    if (!oq_sdim_is_num(first) || first.n <= 0 || (d->rank == 0 && size.n % first.n != 0)) {
+    if (!oq_sdim_is_num(first) || first.n <= 0 || (d->rank == 0 && size.n % first.n != 0))
         return oq_sdim_unknown();
-    }
     return first;
 }
 
@@ -127,24 +114,20 @@ void oq_rule_split_to_sequence(oq_rctx *c) {
         return;
     }
     oq_vtype *t = oq_r_new_type(c, OQ_V_TENSOR);
-    if (t == NULL) {
+    if (t == NULL)
         return;
-    }
     t->elem_type = x->elem_type;
     if (x->has_shape) {
         size_t axis, n = 0;
-        if (!oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis)) {
+        if (!oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))
             return;
-        }
         const bool keep = oq_r_has(c, 1) || oq_r_int(c, "keepdims", 1) != 0;
         oq_sdim *dims = oq_r_dims(c, x->rank);
-        for (size_t i = 0; dims != NULL && i < x->rank; i++) {
-            if (i != axis) {
+        for (size_t i = 0; dims != NULL && i < x->rank; i++)
+            if (i != axis)
                 dims[n++] = x->dims[i];
-            } else if (keep) {
+            else if (keep)
                 dims[n++] = part_size(c, x->dims[axis]);
-            }
-        }
         t->has_shape = dims != NULL;
         t->rank = (uint32_t)n;
         t->dims = dims;
@@ -156,9 +139,8 @@ void oq_rule_split_to_sequence(oq_rctx *c) {
  * sequences. */
 void oq_rule_sequence_map(oq_rctx *c) {
     oq_graph *g = oq_r_graph(c, "body");
-    if (g == NULL || c->n_in == 0) {
+    if (g == NULL || c->n_in == 0)
         return;
-    }
     const oq_vtype **types = OQ_NEW_ARRAY(c->in->arena, const oq_vtype *, c->n_in + 1);
     const oq_vtype **outs = OQ_NEW_ARRAY(c->in->arena, const oq_vtype *, c->n_out + 1);
     if (types == NULL || outs == NULL) {
@@ -174,9 +156,8 @@ void oq_rule_sequence_map(oq_rctx *c) {
         types[i] = t->kind == OQ_V_SEQUENCE ? t->inner : t;
     }
     oq_sub sub = {.graph = g, .types = types, .n_in = c->n_in, .outs = outs, .n_out = c->n_out};
-    if (!oq_infer_sub(c, &sub)) {
+    if (!oq_infer_sub(c, &sub))
         return;
-    }
     for (size_t o = 0; o < c->n_out; o++) {
         if (outs[o] == NULL || outs[o]->kind != OQ_V_TENSOR) {
             oq_r_fail(c, "output %zu of the body is no tensor", o);
@@ -189,9 +170,8 @@ void oq_rule_sequence_map(oq_rctx *c) {
 void oq_rule_optional(oq_rctx *c) {
     const oq_attribute *a = oq_r_attr(c, "type");
     const oq_vtype *t = c->n_in > 0 ? oq_r_type(c, 0) : NULL;
-    if (c->n_in == 0 && a != NULL) {
+    if (c->n_in == 0 && a != NULL)
         t = oq_vtype_of(c->in, a->tp, 0);
-    }
     /* An optional holds a tensor or a sequence; nothing deeper, so types stay shallow. */
     if (t == NULL || t->kind == OQ_V_OPTIONAL) {
         oq_r_fail(c, "the type of the element is not known");

@@ -8,9 +8,8 @@ static oq_sdim half(oq_rctx *c, oq_sdim d) {
 }
 
 static bool scalar_dim(const oq_data *d, oq_sdim *out) {
-    if (d == NULL || d->n != 1 || d->v[0].den != 1) {
+    if (d == NULL || d->n != 1 || d->v[0].den != 1)
         return false;
-    }
     *out = d->v[0].d;
     return true;
 }
@@ -19,9 +18,8 @@ static bool scalar_dim(const oq_data *d, oq_sdim *out) {
 static bool dft_axis(oq_rctx *c, const oq_vtype *x, size_t *axis, bool *known) {
     oq_sdim at = oq_sdim_num(c->opset < 20 ? oq_r_int(c, "axis", 1) : -2);
     *known = true;
-    if (c->opset >= 20 && oq_r_has(c, 2)) {
+    if (c->opset >= 20 && oq_r_has(c, 2))
         *known = scalar_dim(oq_r_data(c, 2), &at) && oq_sdim_is_num(at);
-    }
     return !*known || oq_r_axis(c, at.n, x->rank, axis);
 }
 
@@ -29,34 +27,29 @@ void oq_rule_dft(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis = 0;
     bool known;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (x->rank < 2) {
         oq_r_fail(c, "the input must have rank 2 or more");
         return;
     }
     const bool onesided = oq_r_int(c, "onesided", 0) != 0, inverse = oq_r_int(c, "inverse", 0) != 0;
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || !dft_axis(c, x, &axis, &known)) {
+    if (dims == NULL || !dft_axis(c, x, &axis, &known))
         return;
-    }
-    memcpy(dims, x->dims, x->rank * sizeof(*dims));
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
     oq_sdim length = known ? dims[axis] : oq_sdim_unknown();
     const bool given = oq_r_has(c, 1);
-    if (given && !scalar_dim(oq_r_data(c, 1), &length)) {
+    if (given && !scalar_dim(oq_r_data(c, 1), &length))
         length = oq_sdim_unknown();
-    }
     if (!known && (onesided || given)) {
-        for (size_t i = 0; i < x->rank; i++) {
+        for (size_t i = 0; i < x->rank; i++)
             dims[i] = oq_sdim_unknown();
-        }
     } else if (known) {
-        if (onesided && inverse && !given) {
+        if (onesided && inverse && !given)
             length = oq_sdim_muln(c->ds, oq_sdim_addn(c->ds, length, -1), 2);
-        } else if (onesided && !inverse) {
+        else if (onesided && !inverse)
             length = half(c, length);
-        }
         dims[axis] = length;
     }
     dims[x->rank - 1] = oq_sdim_num(onesided && inverse ? 1 : 2);
@@ -66,24 +59,20 @@ void oq_rule_dft(oq_rctx *c) {
 /* signal [batch, length, 1 or 2], frame_step, window, frame_length -> [batch, frames, bins, 2] */
 void oq_rule_stft(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *window = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (x->rank < 2) {
         oq_r_fail(c, "the signal must have rank 2 or more");
         return;
     }
     oq_sdim step = oq_sdim_unknown(), size = oq_sdim_unknown();
     scalar_dim(oq_r_data(c, 1), &step);
-    if (oq_r_has(c, 3)) {
+    if (oq_r_has(c, 3))
         scalar_dim(oq_r_data(c, 3), &size);
-    } else if (window != NULL && window->rank == 1) {
+    else if (window != NULL && window->rank == 1)
         size = window->dims[0];
-    }
-    if (c->plain &&
-        (!oq_sdim_is_num(x->dims[1]) || !oq_sdim_is_num(step) || !oq_sdim_is_num(size))) {
+    if (c->plain && (!oq_sdim_is_num(x->dims[1]) || !oq_sdim_is_num(step) || !oq_sdim_is_num(size)))
         return;
-    }
     const bool onesided = oq_r_int(c, "onesided", c->plain ? 0 : 1) != 0;
     const oq_sdim frames =
         oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, oq_sdim_sub(c->ds, x->dims[1], size), step), 1);

@@ -7,9 +7,8 @@
 
 /* An index counted from the end is made positive. False when its sign is not known. */
 static bool from_start(oq_rctx *c, oq_sdim at, oq_sdim size, oq_sdim *out) {
-    if (oq_sdim_is_unknown(at)) {
+    if (oq_sdim_is_unknown(at))
         return false;
-    }
     if (oq_sdim_least(at) >= 0) {
         *out = at;
         return true;
@@ -36,20 +35,18 @@ static oq_sdim slice_size(oq_rctx *c, oq_sdim size, oq_sdim start, oq_sdim end, 
     const oq_sdim last = step > 0 ? size : oq_sdim_addn(c->ds, size, -1);
     const oq_sdim first = step > 0 ? zero : back;
     /* Far out is the end, or the beginning, whatever the size. */
-    if (oq_sdim_is_num(start) && (start.n >= far || start.n <= -far)) {
+    if (oq_sdim_is_num(start) && (start.n >= far || start.n <= -far))
         start = start.n > 0 ? last : zero;
-    } else if (from_start(c, start, size, &start)) {
+    else if (from_start(c, start, size, &start))
         start = clamp(c, start, zero, last);
-    } else {
+    else
         return oq_sdim_unknown();
-    }
-    if (oq_sdim_is_num(end) && (end.n >= far || end.n <= -far)) {
+    if (oq_sdim_is_num(end) && (end.n >= far || end.n <= -far))
         end = end.n > 0 ? last : first;
-    } else if (from_start(c, end, size, &end)) {
+    else if (from_start(c, end, size, &end))
         end = clamp(c, end, first, last);
-    } else {
+    else
         return oq_sdim_unknown();
-    }
     const oq_sdim n =
         step > 0 ? oq_sdim_ceildiv(c->ds, oq_sdim_sub(c->ds, end, start), oq_sdim_num(step))
                  : oq_sdim_ceildiv(c->ds, oq_sdim_sub(c->ds, start, end), oq_sdim_num(-step));
@@ -65,21 +62,18 @@ void oq_rule_slice_attr(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *starts, *ends, *axes = NULL;
     size_t n, n_ends, n_axes;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if (!oq_r_ints(c, "starts", &starts, &n) || !oq_r_ints(c, "ends", &ends, &n_ends) ||
         n != n_ends || (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n)) {
         oq_r_fail(c, "starts, ends and axes do not fit together");
         return;
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    if (x->rank > 0) {
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
-    }
+    if (x->rank > 0)
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {
         size_t axis;
         const int64_t given = axes != NULL ? axes[i] : (int64_t)i;
@@ -87,20 +81,17 @@ void oq_rule_slice_attr(oq_rctx *c) {
             oq_r_set_rank(c, 0, x->rank);
             return;
         }
-        if (c->plain && axes != NULL && i > 0 && axes[i] < axes[i - 1]) {
+        if (c->plain && axes != NULL && i > 0 && axes[i] < axes[i - 1])
             return;
-        }
-        if (!oq_r_axis(c, given, x->rank, &axis)) {
+        if (!oq_r_axis(c, given, x->rank, &axis))
             return;
-        }
         dims[axis] =
             c->plain && !oq_sdim_is_num(dims[axis])
                 ? oq_sdim_unknown()
                 : slice_size(c, dims[axis], oq_sdim_num(starts[i]), oq_sdim_num(ends[i]), 1);
     }
-    if (!c->failed) {
+    if (!c->failed)
         oq_r_set_shape(c, 0, dims, x->rank);
-    }
 }
 
 /* Slices the axes of `dims` that are known; the others are left open. */
@@ -112,55 +103,46 @@ static bool slice_axes(oq_rctx *c, oq_sdim *dims, size_t rank) {
                      : axes != NULL ? axes->n
                                     : 0;
     const bool no_axes = oq_r_has(c, 3) && axes == NULL, no_steps = oq_r_has(c, 4) && steps == NULL;
-    if ((starts == NULL && ends == NULL && axes == NULL) || no_axes) {
+    if ((starts == NULL && ends == NULL && axes == NULL) || no_axes)
         return false;
-    }
     for (size_t i = 0; i < n; i++) {
         int64_t at = (int64_t)i, step = 1;
         size_t axis;
-        if (axes != NULL && (i >= axes->n || !oq_cell_integer(axes->v[i], &at))) {
+        if (axes != NULL && (i >= axes->n || !oq_cell_integer(axes->v[i], &at)))
             return false;
-        }
-        if (!oq_r_axis(c, at, rank, &axis)) {
+        if (!oq_r_axis(c, at, rank, &axis))
             return false;
-        }
         const oq_sdim start = cell_dim(starts, i), end = cell_dim(ends, i);
         const bool blind =
             no_steps || (steps != NULL && (i >= steps->n || !oq_cell_integer(steps->v[i], &step)));
-        if (blind || (c->plain && !oq_sdim_is_num(dims[axis]))) {
+        if (blind || (c->plain && !oq_sdim_is_num(dims[axis])))
             dims[axis] = oq_sdim_unknown();
-        } else {
+        else
             dims[axis] = slice_size(c, dims[axis], start, end, step);
-        }
     }
     return true;
 }
 
 void oq_rule_slice(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     /* onnx looks at the values only when it has them all. */
     const bool all = oq_r_has_data(c, 1) && oq_r_has_data(c, 2) &&
                      (!oq_r_has(c, 3) || oq_r_has_data(c, 3)) &&
                      (!oq_r_has(c, 4) || oq_r_has_data(c, 4));
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    if (x->rank > 0) {
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
-    }
+    if (x->rank > 0)
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
     const bool ok = (all || !c->plain) && slice_axes(c, dims, x->rank);
-    if (c->failed) {
+    if (c->failed)
         return;
-    }
-    if (ok) {
+    if (ok)
         oq_r_set_shape(c, 0, dims, x->rank);
-    } else {
+    else
         oq_r_set_rank(c, 0, x->rank);
-    }
 }
 
 /* Sizes of the parts, n_out of them; false when they are not known. */
@@ -168,9 +150,8 @@ static bool split_sizes(oq_rctx *c, oq_sdim size, oq_sdim *parts) {
     const int64_t *v;
     size_t n;
     const oq_data *d = c->opset >= 13 ? oq_r_data(c, 1) : NULL;
-    if (c->opset >= 13 && oq_r_has(c, 1) && d == NULL) {
+    if (c->opset >= 13 && oq_r_has(c, 1) && d == NULL)
         return false;
-    }
     if (d != NULL || (c->opset < 13 && oq_r_ints(c, "split", &v, &n))) {
         n = d != NULL ? d->n : n;
         oq_sdim sum = oq_sdim_num(0);
@@ -178,9 +159,8 @@ static bool split_sizes(oq_rctx *c, oq_sdim size, oq_sdim *parts) {
             parts[i] = d != NULL ? cell_dim(d, i) : oq_sdim_num(v[i]);
             sum = oq_sdim_add(c->ds, sum, parts[i]);
         }
-        if (n != c->n_out || (oq_sdim_is_num(sum) && oq_sdim_is_num(size) && sum.n != size.n)) {
+        if (n != c->n_out || (oq_sdim_is_num(sum) && oq_sdim_is_num(size) && sum.n != size.n))
             return oq_r_fail(c, "the parts do not fit the %zu outputs or the size", c->n_out);
-        }
         return true;
     }
     /* Equal parts; since opset 18 the last may be smaller, before that the rest must be 0. */
@@ -188,9 +168,8 @@ static bool split_sizes(oq_rctx *c, oq_sdim size, oq_sdim *parts) {
                               ? oq_r_int(c, "num_outputs", c->plain ? 0 : (int64_t)c->n_out)
                               : (int64_t)c->n_out;
     if (count < 1 || count < (int64_t)c->n_out ||
-        (c->opset < 18 && oq_sdim_is_num(size) && size.n % count != 0)) {
+        (c->opset < 18 && oq_sdim_is_num(size) && size.n % count != 0))
         return oq_r_fail(c, "the axis does not split into %lld parts", (long long)count);
-    }
     const oq_sdim chunk = c->opset >= 18 ? oq_sdim_ceildiv(c->ds, size, oq_sdim_num(count))
                                          : oq_sdim_floordiv(c->ds, size, oq_sdim_num(count));
     for (size_t i = 0; i < c->n_out; i++) {
@@ -201,16 +180,13 @@ static bool split_sizes(oq_rctx *c, oq_sdim size, oq_sdim *parts) {
 }
 
 void oq_rule_split(oq_rctx *c) {
-    for (size_t o = 0; o < c->n_out; o++) {
-        if (!oq_r_pass_elem(c, 0, o)) {
+    for (size_t o = 0; o < c->n_out; o++)
+        if (!oq_r_pass_elem(c, 0, o))
             return;
-        }
-    }
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis)) {
+    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))
         return;
-    }
     oq_sdim *parts = OQ_NEW_ARRAY(c->in->arena, oq_sdim, c->n_out + 1);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (parts == NULL || dims == NULL) {
@@ -219,14 +195,12 @@ void oq_rule_split(oq_rctx *c) {
     }
     const bool open = c->plain && !oq_sdim_is_num(x->dims[axis]);
     if (!open && !split_sizes(c, x->dims[axis], parts)) {
-        if (c->failed || c->plain) {
+        if (c->failed || c->plain)
             return;
-        }
-        for (size_t o = 0; o < c->n_out; o++) {
+        for (size_t o = 0; o < c->n_out; o++)
             parts[o] = oq_sdim_unknown();
-        }
     }
-    memcpy(dims, x->dims, x->rank * sizeof(*dims));
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t o = 0; o < c->n_out; o++) {
         dims[axis] = open ? oq_sdim_unknown() : parts[o];
         oq_r_set_shape(c, o, dims, x->rank);
@@ -237,21 +211,17 @@ void oq_rule_split(oq_rctx *c) {
  * 11. */
 static void concat(oq_rctx *c, size_t first, size_t stride) {
     const oq_vtype *x = oq_r_shape(c, first);
-    for (size_t i = first; i < c->n_in; i += stride) {
-        if (oq_r_shape(c, i) == NULL) {
+    for (size_t i = first; i < c->n_in; i += stride)
+        if (oq_r_shape(c, i) == NULL)
             return;
-        }
-    }
     size_t axis;
     /* Concat 1 had a default axis of 1. */
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 1), x->rank, &axis)) {
+    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 1), x->rank, &axis))
         return;
-    }
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    memcpy(dims, x->dims, x->rank * sizeof(*dims));
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
     const bool single = first + stride >= c->n_in;
     bool numbers = oq_sdim_is_num(x->dims[axis]);
     for (size_t i = first + stride; i < c->n_in; i += stride) {
@@ -266,12 +236,10 @@ static void concat(oq_rctx *c, size_t first, size_t stride) {
         }
         numbers = numbers && oq_sdim_is_num(t->dims[axis]);
     }
-    if (c->plain && !numbers && !single) {
+    if (c->plain && !numbers && !single)
         dims[axis] = oq_sdim_unknown();
-    }
-    if (!c->failed) {
+    if (!c->failed)
         oq_r_set_shape(c, 0, dims, x->rank);
-    }
 }
 
 void oq_rule_concat(oq_rctx *c) {
@@ -286,20 +254,17 @@ void oq_rule_concat(oq_rctx *c) {
 
 /* QLinearConcat: y_scale, y_zero_point, then triples of tensor, scale, zero point. */
 void oq_rule_qlinear_concat(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 1, 0)) {
+    if (oq_r_pass_elem(c, 1, 0))
         concat(c, 2, 3);
-    }
 }
 
 static void pad_by(oq_rctx *c, const oq_vtype *x, const oq_data *pads, const size_t *axes,
                    size_t n) {
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL) {
+    if (dims == NULL)
         return;
-    }
-    if (x->rank > 0) {
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
-    }
+    if (x->rank > 0)
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {
         const oq_sdim both = oq_sdim_add(c->ds, cell_dim(pads, i), cell_dim(pads, n + i));
         dims[axes[i]] = oq_sdim_add(c->ds, x->dims[axes[i]], both);
@@ -312,9 +277,8 @@ void oq_rule_pad_attr(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *v;
     size_t n;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     if ((!oq_r_ints(c, "pads", &v, &n) && !oq_r_ints(c, "paddings", &v, &n)) ||
         n != 2 * (size_t)x->rank) {
         oq_r_fail(c, "attribute 'pads' must have %u values", 2 * x->rank);
@@ -327,46 +291,39 @@ void oq_rule_pad_attr(oq_rctx *c) {
                       ? oq_sdim_unknown()
                       : oq_sdim_addn(c->ds, x->dims[i], both);
     }
-    if (dims != NULL) {
+    if (dims != NULL)
         oq_r_set_shape(c, 0, dims, x->rank);
-    }
 }
 
 void oq_rule_pad(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    }
     size_t axes[OQ_RANK_MOST], n = x->rank;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         axes[i] = i;
-    }
     if (c->opset >= 18 && oq_r_has(c, 3)) {
         const int64_t *v;
         if (!oq_r_ints_in(c, 3, &v, &n)) {
-            if (!c->plain) {
+            if (!c->plain)
                 oq_r_set_rank(c, 0, x->rank);
-            }
             return;
         }
         if (n > x->rank) {
             oq_r_fail(c, "%zu axes for a tensor of rank %u", n, x->rank);
             return;
         }
-        for (size_t i = 0; i < n; i++) {
-            if (!oq_r_axis(c, v[i], x->rank, &axes[i])) {
+        for (size_t i = 0; i < n; i++)
+            if (!oq_r_axis(c, v[i], x->rank, &axes[i]))
                 return;
-            }
-        }
     }
     const oq_data *pads = oq_r_data(c, 1);
-    if (pads == NULL) {
+    if (pads == NULL)
         oq_r_set_rank(c, 0, x->rank);
-    } else if (pads->n != 2 * n) {
+    else if (pads->n != 2 * n)
         oq_r_fail(c, "%zu pads for %zu axes", pads->n, n);
-    } else {
+    else
         pad_by(c, x, pads, axes, n);
-    }
 }
 
 void oq_rule_center_crop_pad(oq_rctx *c) {
@@ -374,9 +331,8 @@ void oq_rule_center_crop_pad(oq_rctx *c) {
     const oq_data *d = oq_r_data(c, 1);
     const int64_t *axes = NULL;
     size_t n_axes = 0;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || (d == NULL && c->plain)) {
+    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || (d == NULL && c->plain))
         return;
-    }
     const bool given = oq_r_ints(c, "axes", &axes, &n_axes);
     const size_t n = given ? n_axes : x->rank;
     oq_sdim *dims = oq_r_dims(c, x->rank);
@@ -384,14 +340,12 @@ void oq_rule_center_crop_pad(oq_rctx *c) {
         oq_r_fail(c, "the shape has another number of values than there are axes");
         return;
     }
-    if (x->rank > 0) {
-        memcpy(dims, x->dims, x->rank * sizeof(*dims));
-    }
+    if (x->rank > 0)
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, given ? axes[i] : (int64_t)i, x->rank, &axis)) {
+        if (!oq_r_axis(c, given ? axes[i] : (int64_t)i, x->rank, &axis))
             return;
-        }
         dims[axis] = cell_dim(d, i);
     }
     oq_r_set_shape(c, 0, dims, x->rank);

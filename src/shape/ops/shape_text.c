@@ -5,16 +5,14 @@
 
 void oq_rule_string_split(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (c->plain && (x == NULL || x->elem_type != OQ_STRING)) {
+    if (c->plain && (x == NULL || x->elem_type != OQ_STRING))
         return;
-    }
     oq_r_set_elem(c, 0, OQ_STRING);
     oq_r_set_elem(c, 1, OQ_INT64);
     oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
     if (dims != NULL) {
-        if (x->rank > 0) {
-            memcpy(dims, x->dims, x->rank * sizeof(*dims));
-        }
+        if (x->rank > 0)
+            memcpy(dims, x->dims, x->rank * sizeof *dims);
         dims[x->rank] = oq_r_fresh(c, 0, x->rank);
         oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
         oq_r_pass_shape(c, 0, 1);
@@ -25,9 +23,8 @@ void oq_rule_string_split(oq_rctx *c) {
 void oq_rule_string_normalizer(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_STRING);
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (x == NULL) {
+    if (x == NULL)
         return;
-    }
     const bool one = x->rank == 2 && (oq_sdim_is_num(x->dims[0]) ? x->dims[0].n == 1 : !c->plain);
     if (x->rank != 1 && !one) {
         oq_r_fail(c, "the input must be [C] or [1, C]");
@@ -44,13 +41,11 @@ void oq_rule_tfidf_vectorizer(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *ix;
     size_t n;
-    if (x == NULL) {
+    if (x == NULL)
         return;
-    }
     int64_t most = -1;
-    for (size_t i = 0; oq_r_ints(c, "ngram_indexes", &ix, &n) && i < n; i++) {
+    for (size_t i = 0; oq_r_ints(c, "ngram_indexes", &ix, &n) && i < n; i++)
         most = ix[i] > most ? ix[i] : most;
-    }
     if (most < 0 || most == INT64_MAX || x->rank < 1 || x->rank > 2) {
         oq_r_fail(c, "ngram_indexes or the input's rank do not fit");
         return;

@@ -163,10 +163,9 @@ static void numbers_do_not_depend_on_the_locale(void **state) {
     fixture *f = *state;
     /* Where the machine has one with a decimal comma. */
     static const char *const names_of[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
-    for (size_t i = 0; i < OQ_COUNT(names_of); i++) {
+    for (size_t i = 0; i < OQ_COUNT(names_of); i++)
         if (setlocale(LC_NUMERIC, names_of[i]) != NULL)
             break;
-    }
     SET("minimum_real_range", "0.25");
     assert_true(oq_opt_real(f->o, "minimum_real_range") == 0.25);
     setlocale(LC_NUMERIC, "C");

@@ -51,10 +51,9 @@ static void default_allocator(void **state) {
 }
 
 static bool all_are(const uint8_t *p, size_t n, uint8_t v) {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (p[i] != v)
             return false;
-    }
     return true;
 }
 

@@ -284,10 +284,9 @@ static void data_root(void **state) {
 
     static const char *const refused[] = {
         "leave", "out", "cached_dir/dev", "cache2", "hard", "../cache/blob", "abs"};
-    for (size_t i = 0; i < OQ_COUNT(refused); i++) {
+    for (size_t i = 0; i < OQ_COUNT(refused); i++)
         if (oq_dir_file(&d, &cache, oq_str_of(refused[i]), &f, &err) != ONQ_E_PATH)
             fail_msg("'%s' is not refused", refused[i]);
-    }
     /* The whole disk as a root: all is allowed but what is no regular file. */
     oq_dir all;
     assert_ok(oq_dir_open(&all, a, "/", &err), err);

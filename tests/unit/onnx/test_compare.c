@@ -83,10 +83,9 @@ static uint64_t all(const found *f) {
 /* ---- what is planted ---- */
 
 static oq_node *node(bm *b, const char *name) {
-    for (size_t i = 0; i < b->g->node.n; i++) {
+    for (size_t i = 0; i < b->g->node.n; i++)
         if (oq_str_is(b->g->node.v[i]->name, name))
             return b->g->node.v[i];
-    }
     fail_msg("no node %s", name);
     return NULL;
 }
@@ -477,10 +476,9 @@ static void rename_all(bm *b) {
             onq_error err = ONQ_ERROR_INIT;
             assert_ok(oq_graph_replace_uses(b->g, from, to, &err), err);
             n->output.v[k] = to;
-            for (size_t o = 0; o < b->g->output.n; o++) {
+            for (size_t o = 0; o < b->g->output.n; o++)
                 if (oq_str_eq(b->g->output.v[o]->name, from))
                     b->g->output.v[o]->name = to;
-            }
         }
     }
     s_order(b);

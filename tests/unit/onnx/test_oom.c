@@ -158,10 +158,9 @@ typedef struct saving {
 static void clear_out(void) {
     DIR *d = opendir(scratch_path(&dir, "out"));
     assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
         if (e->d_name[0] != '.')
             unlinkat(dirfd(d), e->d_name, 0);
-    }
     closedir(d);
 }
 

@@ -17,7 +17,7 @@ typedef struct fixture {
 } fixture;
 
 static int setup(void **state) {
-    fixture *f = calloc(1, sizeof(*f));
+    fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
     oq_arena_init(&f->arena, oq_alloc_default());
     oq_sdims_init(&f->ds, &f->arena, false);
@@ -73,9 +73,8 @@ static void divisions(void **state) {
          oq_sdim_add(ds, oq_sdim_muln(ds, h, 2), oq_sdim_floordiv(ds, w, two)));
     /* Halving three times is one division by eight. */
     oq_sdim d = h;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         d = oq_sdim_addn(ds, oq_sdim_floordiv(ds, oq_sdim_addn(ds, d, -1), two), 1);
-    }
     SAME(d, oq_sdim_ceildiv(ds, h, oq_sdim_num(8)));
     /* Common divisors go. */
     SAME(oq_sdim_floordiv(ds, oq_sdim_addn(ds, oq_sdim_muln(ds, h, 6), 3), oq_sdim_num(4)),
@@ -142,9 +141,8 @@ static void text_round_trip(void **state) {
         "floor(h/(h + w))",
         "-a + 4",
     };
-    for (size_t i = 0; i < OQ_COUNT(same); i++) {
+    for (size_t i = 0; i < OQ_COUNT(same); i++)
         assert_text(f, parse(f, same[i]), same[i]);
-    }
     SAME(parse(f, "past+seq"), parse(f, "seq + past"));
     SAME(parse(f, "ceiling(h/2)"), parse(f, "floor(h/2 + 1/2)"));
     SAME(parse(f, "(a + b)*2"), parse(f, "2*a + 2*b"));
@@ -229,7 +227,7 @@ static void out_of_memory(void **state) {
         oq_sdims_init(&ds, &arena, false);
         oq_sdim d = oq_sdim_num(0);
         for (int i = 0; i < 200; i++) {
-            snprintf(text[i], sizeof(text[i]), "n%d", i);
+            snprintf(text[i], sizeof text[i], "n%d", i);
             d = oq_sdim_parse(&ds, oq_str_of(text[i]), 1);
             d = oq_sdim_floordiv(&ds, oq_sdim_addn(&ds, d, i), oq_sdim_num(3));
         }

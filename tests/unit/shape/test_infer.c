@@ -48,7 +48,7 @@ static const char *text_of(const oq_shapes *s, const oq_graph *g, const char *na
 #define IS_IN(s, g, name, want)                                                                    \
     do {                                                                                           \
         char is_text[512];                                                                         \
-        assert_string_equal(text_of((s), (g), (name), is_text, sizeof(is_text)), (want));          \
+        assert_string_equal(text_of((s), (g), (name), is_text, sizeof is_text), (want));           \
     } while (0)
 #define IS(s, name, want) IS_IN(s, NULL, name, want)
 
@@ -284,7 +284,7 @@ static void exponential_functions_end(void **state) {
     char name[16], below[16];
     for (int i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "F%d", i);
-        snprintf(below, sizeof(below), "F%d", i - 1);
+        snprintf(below, sizeof below, "F%d", i - 1);
         oq_function *f = add_function(&b, name, "a", "z");
         if (i == 0) {
             in_function(&b, f, "Relu", "a", "z");
@@ -311,7 +311,7 @@ static void nested_loops_end(void **state) {
     oq_graph *around[24];
     char carry[16];
     for (int d = 0; d < 24; d++) {
-        snprintf(carry, sizeof(carry), "_ _ %s", d == 0 ? "x" : "v");
+        snprintf(carry, sizeof carry, "_ _ %s", d == 0 ? "x" : "v");
         oq_node *n = bm_node(&b, "Loop", "loop", carry, "w", "");
         around[d] = bm_enter(&b, n, "body");
         bm_input(&b, "i", OQ_INT64, "");
@@ -498,10 +498,10 @@ static void hostile_expressions(void **state) {
     bm_input(&b, "t0", OQ_FLOAT, "a,b");
     for (int i = 0; i < 300; i++) {
         snprintf(name, sizeof(name), "x%d", i);
-        snprintf(in, sizeof(in), "d%d,e%d", i, i);
+        snprintf(in, sizeof in, "d%d,e%d", i, i);
         bm_input(&b, name, OQ_FLOAT, in);
-        snprintf(in, sizeof(in), "t%d %s", i, name);
-        snprintf(out, sizeof(out), "t%d", i + 1);
+        snprintf(in, sizeof in, "t%d %s", i, name);
+        snprintf(out, sizeof out, "t%d", i + 1);
         bm_node(&b, i % 2 ? "Concat" : "MatMul", "n", in, out, i % 2 ? "axis=0" : "");
     }
     bm_node(&b, "Flatten", "f", "t300", "flat", "axis=0");
@@ -522,9 +522,8 @@ static double seconds(void) {
 static void long_chains_are_linear(void **state) {
     (void)state;
     static char names[100002][16];
-    for (int i = 0; i <= 100001; i++) {
-        snprintf(names[i], sizeof(names[i]), "t%d", i);
-    }
+    for (int i = 0; i <= 100001; i++)
+        snprintf(names[i], sizeof names[i], "t%d", i);
     bm b;
     bm_begin(&b, NULL, 17);
     bm_input(&b, "t0", OQ_FLOAT, "n,3,h,w");
@@ -573,12 +572,10 @@ static onq_code inference_body(const onq_allocator *a, void *ctx, onq_error *err
     }
     onq_code rc = b.failed ? oq_fail_nomem(err) : ONQ_OK;
     oq_shapes *s = NULL;
-    if (rc == ONQ_OK) {
+    if (rc == ONQ_OK)
         rc = oq_shapes_infer(b.m, opts, &s, err);
-    }
-    if (rc == ONQ_OK) {
+    if (rc == ONQ_OK)
         rc = oq_shapes_write(s, b.m, err);
-    }
     oq_shapes_free(s);
     bm_end(&b);
     return rc;

@@ -35,25 +35,22 @@ typedef struct reader {
 } reader;
 
 static void skip_blanks(reader *r) {
-    while (*r->p == ' ') {
+    while (*r->p == ' ')
         r->p++;
-    }
 }
 
 static bool accept(reader *r, const char *word) {
     skip_blanks(r);
     const size_t n = strlen(word);
-    if (strncmp(r->p, word, n) != 0) {
+    if (strncmp(r->p, word, n) != 0)
         return false;
-    }
     r->p += n;
     return true;
 }
 
 static void expect(reader *r, const char *word) {
-    if (!accept(r, word)) {
+    if (!accept(r, word))
         fail_msg("expected '%s' at '%s' in: %s", word, r->p, r->line);
-    }
 }
 
 static oq_str take_until(reader *r, const char *stops) {
@@ -77,11 +74,9 @@ static int32_t elem_type(reader *r) {
                  {"i32", OQ_INT32},   {"u32", OQ_UINT32}, {"i64", OQ_INT64}, {"b", OQ_BOOL},
                  {"s", OQ_STRING}};
     skip_blanks(r);
-    for (size_t i = 0; i < OQ_COUNT(names); i++) {
-        if (accept(r, names[i].name)) {
+    for (size_t i = 0; i < OQ_COUNT(names); i++)
+        if (accept(r, names[i].name))
             return names[i].type;
-        }
-    }
     fail_msg("no type at '%s' in: %s", r->p, r->line);
     return 0;
 }
@@ -107,9 +102,8 @@ static oq_type *read_type(reader *r) {
     }
     t->tensor_type = OQ_NEW(a, oq_tensor_type);
     t->tensor_type->elem_type = OQ_I32(elem_type(r));
-    if (*r->p != '[') {
+    if (*r->p != '[')
         return t;
-    }
     r->p++;
     t->tensor_type->shape = OQ_NEW(a, oq_shape);
     while (!accept(r, "]")) {
@@ -117,11 +111,10 @@ static oq_type *read_type(reader *r) {
         oq_dim *d = OQ_NEW(a, oq_dim);
         const oq_str s = take_until(r, ",]");
         int64_t n;
-        if (oq_str_to_i64(s, &n)) {
+        if (oq_str_to_i64(s, &n))
             d->dim_value = OQ_I64(n);
-        } else if (!oq_str_is(s, "?")) {
+        else if (!oq_str_is(s, "?"))
             d->dim_param = s;
-        }
         assert_true(OQ_PUSH(a, &t->tensor_type->shape->dim, d));
         accept(r, ",");
     }
@@ -140,9 +133,8 @@ static oq_tensor *read_constant(reader *r, int32_t type, oq_str name) {
         char *end;
         assert_true(n < 64);
         reals[n] = strtod(r->p, &end);
-        if (end == r->p) {
+        if (end == r->p)
             fail_msg("no number at '%s' in: %s", r->p, r->line);
-        }
         ints[n] = strtoll(r->p, NULL, 10);
         n++;
         r->p = end;
@@ -166,9 +158,8 @@ static void read_inputs(reader *r, oq_node *node) {
     oq_graph *g = r->m->proto->graph;
     for (;;) {
         skip_blanks(r);
-        if (*r->p == ';' || strncmp(r->p, "->", 2) == 0 || *r->p == 0) {
+        if (*r->p == ';' || strncmp(r->p, "->", 2) == 0 || *r->p == 0)
             return;
-        }
         const oq_str name = oq_str_format(a, "x%zu", node->input.n);
         if (accept(r, "_")) {
             assert_true(oq_node_add_input(a, node, OQ_S("")));
@@ -202,14 +193,12 @@ static void read_list(reader *r, oq_attribute *at, bool reals) {
     while (!accept(r, "]")) {
         char *end;
         const double v = strtod(r->p, &end);
-        if (end == r->p) {
+        if (end == r->p)
             fail_msg("no number at '%s' in: %s", r->p, r->line);
-        }
-        if (reals) {
+        if (reals)
             assert_true(OQ_PUSH(&r->m->arena, &at->floats, (float)v));
-        } else {
+        else
             assert_true(OQ_PUSH(&r->m->arena, &at->ints, (int64_t)v));
-        }
         r->p = end;
         accept(r, ",");
     }
@@ -244,9 +233,8 @@ static void read_attribute(reader *r, oq_node *node) {
     } else {
         char *end;
         const double v = strtod(r->p, &end);
-        if (end == r->p) {
+        if (end == r->p)
             fail_msg("no value at '%s' in: %s", r->p, r->line);
-        }
         r->p = end;
         if (accept(r, "f")) {
             at->type = OQ_I32(OQ_ATTR_FLOAT);
@@ -270,18 +258,16 @@ static void print_type(oq_buf *b, const oq_vtype *t) {
         oq_buf_adds(b, t->kind == OQ_V_SEQUENCE   ? "seq("
                        : t->kind == OQ_V_OPTIONAL ? "opt("
                                                   : "map(");
-        if (t->kind == OQ_V_MAP) {
+        if (t->kind == OQ_V_MAP)
             oq_buf_addf(b, "%s,", names[t->elem_type]);
-        }
         print_type(b, t->inner);
         oq_buf_addc(b, ')');
         return;
     }
     assert_true(t->elem_type >= 0 && (size_t)t->elem_type < OQ_COUNT(names));
     oq_buf_adds(b, names[t->elem_type]);
-    if (!t->has_shape) {
+    if (!t->has_shape)
         return;
-    }
     oq_buf_addc(b, '[');
     for (uint32_t i = 0; i < t->rank; i++) {
         oq_buf_adds(b, i > 0 ? "," : "");
@@ -295,9 +281,8 @@ static void print_type(oq_buf *b, const oq_vtype *t) {
 static void normal(oq_buf *b, const char *text) {
     for (; *text != 0; text++) {
         const bool glued = *text == ' ' && (text[1] == ']' || text[1] == 0 || text[-1] == '[');
-        if (!glued) {
+        if (!glued)
             oq_buf_addc(b, *text);
-        }
     }
 }
 
@@ -329,9 +314,8 @@ static void infer_case(reader *r, const oq_node *node, bool symbolic, oq_buf *go
     oq_shapes *s = NULL;
     onq_error err = ONQ_ERROR_INIT;
     const oq_shape_options opts = {.symbolic = symbolic};
-    if (oq_shapes_infer(r->m, &opts, &s, &err) != ONQ_OK) {
+    if (oq_shapes_infer(r->m, &opts, &s, &err) != ONQ_OK)
         fail_msg("%s in: %s", err.text, r->line);
-    }
     for (size_t o = 0; o < node->output.n; o++) {
         oq_buf_adds(got, o > 0 ? " " : "");
         print_type(got, oq_shapes_find(s, NULL, node->output.v[o]));
@@ -359,25 +343,21 @@ static void run_case(onq_env *env, const char *line, oq_str type, int64_t versio
     oq_model *m = NULL;
     const oq_str domain = domain_of(&type);
     assert_int_equal(oq_model_new(env, 8, domain.n == 0 ? version : 17, &m, NULL), ONQ_OK);
-    if (domain.n > 0) {
+    if (domain.n > 0)
         assert_int_equal(oq_model_set_opset(m, domain, version, NULL), ONQ_OK);
-    }
     oq_node *node = oq_node_new(&m->arena, "", OQ_S("node"));
     node->op_type = oq_str_copy(&m->arena, type);
     node->domain = domain;
     reader r = {strchr(line, ':') + 1, line, m};
     read_inputs(&r, node);
-    if (accept(&r, ";")) {
-        while (skip_blanks(&r), strncmp(r.p, "->", 2) != 0) {
+    if (accept(&r, ";"))
+        while (skip_blanks(&r), strncmp(r.p, "->", 2) != 0)
             read_attribute(&r, node);
-        }
-    }
     expect(&r, "->");
     skip_blanks(&r);
     const size_t n_out = count_outputs(r.p);
-    for (size_t o = 0; o < n_out; o++) {
+    for (size_t o = 0; o < n_out; o++)
         assert_true(oq_node_add_output(&m->arena, node, oq_str_format(&m->arena, "y%zu", o)));
-    }
     assert_true(oq_graph_add_node(&m->arena, m->proto->graph, node));
     oq_buf got, plain, want;
     oq_buf_init(&got, oq_alloc_default());
@@ -411,20 +391,16 @@ static void run_case(onq_env *env, const char *line, oq_str type, int64_t versio
 /* One line: each operator at each version named before the colon. */
 static void run_line(onq_env *env, const char *line, results *res) {
     const char *p = line, *colon = strchr(line, ':');
-    if (colon == NULL) {
+    if (colon == NULL)
         fail_msg("no colon in: %s", line);
-    }
     while (p < colon) {
-        while (*p == ' ') {
+        while (*p == ' ')
             p++;
-        }
-        if (p == colon) {
+        if (p == colon)
             break;
-        }
         const char *at = strchr(p, '@');
-        if (at == NULL || at > colon) {
+        if (at == NULL || at > colon)
             fail_msg("no version in: %s", line);
-        }
         const oq_str type = {p, (size_t)(at - p)};
         for (p = at; *p == '@' || *p == ',';) {
             char *end;
@@ -438,27 +414,24 @@ static void run_line(onq_env *env, const char *line, results *res) {
 static void every_row_has_a_case(void **state) {
     (void)state;
     FILE *f = fopen("tests/unit/shape/cases.txt", "r");
-    if (f == NULL) {
+    if (f == NULL)
         fail_msg("tests/unit/shape/cases.txt cannot be read; run in the project's root");
-    }
     onq_env *env = onq_env_new(NULL);
     results res = {calloc(oq_sop_count, sizeof(bool)), 0, 0};
     assert_non_null(env);
     assert_non_null(res.covered);
     char line[1024];
-    while (fgets(line, sizeof(line), f) != NULL) {
+    while (fgets(line, sizeof line, f) != NULL) {
         line[strcspn(line, "\n")] = 0;
-        if (line[0] != 0 && line[0] != '#') {
+        if (line[0] != 0 && line[0] != '#')
             run_line(env, line, &res);
-        }
     }
     fclose(f);
     size_t n_missing = 0;
     for (size_t i = 0; i < oq_sop_count; i++) {
         bool other = false;
-        for (size_t k = 0; k < OQ_COUNT(elsewhere); k++) {
+        for (size_t k = 0; k < OQ_COUNT(elsewhere); k++)
             other = other || strcmp(oq_sops[i].type, elsewhere[k]) == 0;
-        }
         if (!res.covered[i] && !other) {
             n_missing++;
             print_error("no case: %s::%s@%d\n", oq_sops[i].domain, oq_sops[i].type,
