@@ -18,6 +18,9 @@ static const onq_option_info rows[] = {
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_FLAG_ON("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
     OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
+    OQ_FLAG_ON("keep_float16", 0, "",
+               "Quantize float16 and bfloat16 nodes, with Cast around the integer operators, so "
+               "that all tensors keep their types; false leaves such nodes alone."),
     OQ_FLAG("force_quantize_no_input_check", 0, "",
             "Quantize operators that only move numbers even if their input is not quantized."),
     OQ_FLAG("weight_symmetric", 0, "",

@@ -113,6 +113,7 @@ static void take_flags(const onq_options *o, oq_qconfig *c) {
     take_flag(o, "activation_symmetric", &c->activation_symmetric);
     take_flag(o, "activation_restricted_asymmetric", &c->activation_restricted_asymmetric);
     take_flag(o, "enable_subgraph", &c->enable_subgraph);
+    take_flag(o, "keep_float16", &c->keep_float16);
     take_flag(o, "force_quantize_no_input_check", &c->force_quantize_no_input_check);
     take_flag(o, "add_qdq_pair_to_weight", &c->add_qdq_pair_to_weight);
     take_flag(o, "dedicated_qdq_pair", &c->dedicated_qdq_pair);

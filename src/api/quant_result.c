@@ -13,19 +13,27 @@
 #include <sys/stat.h>
 #include <time.h>
 
+/* One line about nodes that stay what they are; nothing when there are none. */
+static void warn_of_nodes(const onq_env *env, size_t n, const oq_plan_node *first,
+                          const char *text) {
+    if (n > 0)
+        oq_warn(env, "%zu node%s stay%s %s; the first is '%.*s' (%.*s)", n, n == 1 ? "" : "s",
+                n == 1 ? "s" : "", text, OQ_STR(first->name), OQ_STR(first->op_type));
+}
+
 void oq_quant_warn_types(const oq_quant_result *r) {
-    const size_t half = oq_plan_count_why(r->plan, OQ_WHY_HALF);
-    const size_t other = oq_plan_count_why(r->plan, OQ_WHY_OTHER);
-    if (half > 0)
-        oq_warn(r->job->env,
-                "%zu node%s stay float because their numbers are float16 (onq static with "
-                "--quant_format qdq quantizes float16; or convert the model to float32)",
-                half, half == 1 ? "" : "s");
-    if (other > 0)
-        oq_warn(r->job->env,
-                "%zu node%s stay float because their numbers are bfloat16 or double (convert the "
-                "model to float32)",
-                other, other == 1 ? "" : "s");
+    const onq_env *env = r->job->env;
+    const oq_plan_node *first = NULL;
+    size_t n = oq_plan_count_why(r->plan, OQ_WHY_HALF, &first);
+    warn_of_nodes(env, n, first, "float because of --keep_float16 false: their values are float16");
+    n = oq_plan_count_why(r->plan, OQ_WHY_OTHER, &first);
+    warn_of_nodes(
+        env, n, first,
+        "float because their values are bfloat16 or double (convert the model to float32)");
+    warn_of_nodes(
+        env, r->plan->n_bfloat16, &r->plan->bfloat16,
+        "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may "
+        "not load there (convert it to float32)");
 }
 
 double oq_quant_now(void) {

@@ -50,6 +50,9 @@ typedef struct oq_op_traits {
     uint8_t bias;
     uint8_t scale;        /* of a normalization: quantized as a weight in QDQ */
     uint8_t more_weights; /* how many slots after `weight` are quantized with it */
+    /* Opsets since which what it becomes takes float16 scales as they are; 0: never. What has no
+     * scales needs a DequantizeLinear of float16 after it, which came with 19. */
+    uint8_t half_qlinear, half_integer;
     bool either_side;     /* slot 0 is a weight too, where it is constant */
     bool clips;           /* cuts its input off at bounds */
     bool unit_output;     /* the output lies between 0 and 1 whatever the input */

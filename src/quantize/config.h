@@ -45,6 +45,7 @@ typedef struct oq_qconfig {
     bool activation_symmetric;
     bool activation_restricted_asymmetric;
     bool enable_subgraph;
+    bool keep_float16; /* integer operators have Cast around them where tensors are float16 */
     bool force_quantize_no_input_check;
     bool add_qdq_pair_to_weight;
     bool dedicated_qdq_pair;

@@ -141,18 +141,16 @@ typedef struct inputs {
 
 /* Sets `found` when a node has an input that is quantized while the model runs. */
 static onq_code see_inputs(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    static const char *const types[] = {"Attention", "Conv", "Gemm", "MatMul"};
     inputs *s = ctx;
     (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node n = *g->node.v[i];
-        bool listed = false;
-        for (size_t k = 0; k < OQ_COUNT(types); k++)
-            listed |= oq_str_is(n.op_type, types[k]);
-        if (oq_str_is(n.op_type, "Gemm"))
+        const oq_op_traits *t = oq_op_traits_of(n.op_type);
+        const bool beside_weight = t->weight == OQ_IN(1) && t->more_weights == 0;
+        if (t->product == OQ_GEMM)
             n.op_type = OQ_S("MatMul"); /* what it becomes */
-        s->found |= listed && oq_qconfig_skip(s->config, &n, OQ_QMODE_INTEGER) == NULL;
+        s->found |= beside_weight && oq_qconfig_skip(s->config, &n, OQ_QMODE_INTEGER) == NULL;
     }
     return ONQ_OK;
 }

@@ -96,10 +96,15 @@ static int by_type(const void *a, const void *b) {
     return strcmp(x->why, y->why);
 }
 
-size_t oq_plan_count_why(const oq_plan *p, const char *why) {
+size_t oq_plan_count_why(const oq_plan *p, const char *why, const oq_plan_node **first) {
     size_t n = 0;
-    for (size_t i = 0; i < p->nodes.n; i++)
-        n += p->nodes.v[i].fate == OQ_FATE_FLOAT && strcmp(p->nodes.v[i].why, why) == 0;
+    *first = NULL;
+    for (size_t i = 0; i < p->nodes.n; i++) {
+        const oq_plan_node *row = &p->nodes.v[i];
+        if (row->fate != OQ_FATE_FLOAT || strcmp(row->why, why) != 0)
+            continue;
+        *first = n++ == 0 ? row : *first;
+    }
     return n;
 }
 

@@ -50,15 +50,17 @@ typedef struct oq_plan {
     size_t n_unknown_type;    /* tensors left alone because their type is not known */
     size_t n_not_run;         /* nodes of inner graphs that no sample ran, left float for that */
     size_t n_float_constants; /* weights in Constant nodes that stay float */
+    size_t n_bfloat16;        /* nodes that read bfloat16 as before */
+    oq_plan_node bfloat16;    /* the first of them */
 } oq_plan;
 
 /* Reasons that a command has advice for. */
-#define OQ_WHY_HALF  "its numbers are float16, this operator is quantized in float32 only"
-#define OQ_WHY_OTHER "its numbers are bfloat16 or double, neither is quantized"
+#define OQ_WHY_HALF  "its values are float16, this operator is quantized in float32 only"
+#define OQ_WHY_OTHER "its values are bfloat16 or double, neither is quantized"
 
 void oq_plan_init(oq_plan *p, oq_arena *arena);
-/* Nodes left float for that reason. */
-size_t oq_plan_count_why(const oq_plan *p, const char *why);
+/* Nodes left float for that reason; *first is the first of them, or NULL. */
+size_t oq_plan_count_why(const oq_plan *p, const char *why, const oq_plan_node **first);
 bool oq_plan_add_node(oq_plan *p, oq_plan_node row);
 bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row);
 

@@ -189,7 +189,7 @@ onq_code oq_qweight_init(oq_qweight *w, oq_model *m, oq_tensor *t, oq_qgroup gro
 }
 
 oq_dtype oq_qweight_scale_type(const oq_qweight *w) {
-    return w->real == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    return w->real == OQ_FLOAT16 && !w->wide ? OQ_FLOAT16 : OQ_FLOAT;
 }
 
 onq_code oq_qparams_init(oq_qparams *p, oq_arena *a, uint64_t n, onq_error *err) {

@@ -149,21 +149,6 @@ def test_excluded_gemm_is_left_alone(tmp_path):
     assert sum(n.op_type == "MatMulInteger" for n in m.graph.node) == 1
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
-def test_half_floats_load(tmp_path, dtype):
-    """The reference writes a DynamicQuantizeLinear of float16, which does not load."""
-    w = helper.make_tensor("w", dtype, [8, 8], np.arange(64, dtype=np.float32) / 64)
-    vi = [helper.make_tensor_value_info(n, dtype, [4, 8]) for n in ("x", "y")]
-    g = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "mm")], "g", vi[:1], vi[1:], [w])
-    path, got = tmp_path / "m.onnx", tmp_path / "got.onnx"
-    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    done = subprocess.run(command({}, path, got), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "float32 only" in done.stdout or "bfloat16" in done.stdout
-    float_loads = loads(path)
-    assert float_loads is not None or loads(got) is None
-
-
 def test_nothing_beside_the_input(tmp_path):
     path, out = tmp_path / "in" / "m.onnx", tmp_path / "out" / "q.onnx"
     path.parent.mkdir()

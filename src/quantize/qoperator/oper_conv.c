@@ -58,6 +58,9 @@ static onq_code add_bias(oq_qoper *q, const oq_node *n, size_t rank, oq_str scal
                          onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_str out = n->output.v[0];
+    oq_str bias = {0}, result = {0};
+    OQ_TRY(oq_qo_wide(q, n->input.v[2], &bias, err));
+    OQ_TRY(oq_qo_output_real(q, n, &result, err));
     const oq_str shape_name = oq_qname_tensor(&q->sh->names, out, "_bias_reshape_shape");
     const oq_str reshaped = oq_qname_tensor(&q->sh->names, out, "_bias_reshape_output");
     int64_t *ones = OQ_NEW_ARRAY(a, int64_t, rank);
@@ -69,11 +72,12 @@ static onq_code add_bias(oq_qoper *q, const oq_node *n, size_t rank, oq_str scal
         ones[i] = i == 1 ? -1 : 1;
     OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, rank, err));
     OQ_TRY(oq_qo_add_init(q, shape, err));
-    const oq_str in[2] = {n->input.v[2], shape_name}, sum[2] = {scaled, reshaped};
+    const oq_str in[2] = {bias, shape_name}, sum[2] = {scaled, reshaped};
     oq_node *reshape = oq_node_make(a, "Reshape", (oq_str){0}, in, 2, &reshaped, 1);
     OQ_TRY(oq_qo_emit(q, reshape, err));
     return oq_qo_emit(
-        q, oq_node_make(a, "Add", oq_qname_node(&q->sh->names, out, "_bias_add"), sum, 2, &out, 1),
+        q,
+        oq_node_make(a, "Add", oq_qname_node(&q->sh->names, out, "_bias_add"), sum, 2, &result, 1),
         err);
 }
 
@@ -96,9 +100,11 @@ onq_code oq_ql_conv_integer(oq_qoper *q, oq_node *n, onq_error *err) {
         oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
         return oq_qo_keep(q, n, "ConvInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "ConvInteger", false);
-    oq_str scaled = n->output.v[0];
+    oq_str scaled = {0};
     if (has_bias(n))
-        scaled = oq_qname_tensor(&q->sh->names, scaled, "quant_scaled_output");
+        scaled = oq_qname_tensor(&q->sh->names, n->output.v[0], "quant_scaled_output");
+    else
+        OQ_TRY(oq_qo_output_real(q, n, &scaled, err));
     if (made == NULL || scaled.p == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));

@@ -67,7 +67,9 @@ static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, 
         return ONQ_OK;
     }
     const oq_str node_name = oq_qname_node(&q->sh->names, n->input.v[2], "_QuantizeLinear");
-    const oq_str from[3] = {n->input.v[2], in->scale, in->zero};
+    oq_str real = {0};
+    OQ_TRY(oq_qo_wide(q, n->input.v[2], &real, err));
+    const oq_str from[3] = {real, in->scale, in->zero};
     return oq_qo_emit(q, oq_node_make(a, "QuantizeLinear", node_name, from, 3, name, 1), err);
 }
 

@@ -82,12 +82,14 @@ onq_code oq_ql_matmul_integer(oq_qoper *q, oq_node *n, onq_error *err) {
         oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
         return oq_qo_keep(q, n, "MatMulInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "MatMulInteger", false);
+    oq_str result = {0};
     if (made == NULL)
         return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_output_real(q, n, &result, err));
     made->attribute.n = 0;
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
-    return oq_qo_emit_scaled(q, n, made, in, weight, n->output.v[0], err);
+    return oq_qo_emit_scaled(q, n, made, in, weight, result, err);
 }
 
 onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {

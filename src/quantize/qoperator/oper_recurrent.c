@@ -13,13 +13,13 @@ onq_code oq_ql_recurrent(oq_qoper *q, oq_node *n, onq_error *err) {
     for (size_t slot = 1; slot <= 2 && slot < n->input.n; slot++) {
         const oq_tensor *t = oq_qo_init(q, n->input.v[slot]);
         oq_qo_value *v = NULL;
-        if (t == NULL || t->data_type.v != OQ_FLOAT || t->dims.n != 3)
+        if (t == NULL || !oq_qo_is_real(q, t->data_type.v) || t->dims.n != 3)
             continue;
         OQ_TRY(oq_qo_input(q, n, slot, &how, &v, err));
         n_weights++;
     }
     if (n_weights == 0)
-        return oq_qo_keep(q, n, "its weights are not constant float32", err);
+        return oq_qo_keep(q, n, "its weights are not constant float", err);
     OQ_TRY(oq_qo_keep(q, n, NULL, err));
     q->why = NULL;
     return ONQ_OK;

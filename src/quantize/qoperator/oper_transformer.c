@@ -25,13 +25,15 @@ onq_code oq_ql_attention(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
-    const oq_str inputs[] = {in->q,     weight->q,     input_or_empty(n, 2),
-                             in->scale, weight->scale, input_or_empty(n, 3),
-                             in->zero,  weight->zero,  input_or_empty(n, 4)};
-    for (size_t i = 0; i < OQ_COUNT(inputs); i++)
-        if (!oq_node_add_input(a, made, inputs[i]))
+    /* quantized, its weight, and what stays float: bias, mask, past */
+    const oq_str pairs[3][2] = {
+        {in->q, weight->q}, {in->scale, weight->scale}, {in->zero, weight->zero}};
+    for (size_t i = 0; i < 3; i++) {
+        if (!oq_node_add_input(a, made, pairs[i][0]) || !oq_node_add_input(a, made, pairs[i][1]))
             return oq_fail_nomem(err);
-    made->output = n->output;
+        OQ_TRY(oq_qo_add_real(q, made, n, i + 2, err));
+    }
+    OQ_TRY(oq_qo_add_results(q, made, n, weight->elem, err));
     return oq_qo_emit(q, made, err);
 }
 
@@ -42,7 +44,7 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, "it has three outputs", err);
     for (size_t i = 0; i < 5; i++) {
         const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i + 2));
-        if (t != NULL && t->data_type.v == OQ_FLOAT16)
+        if (t != NULL && t->data_type.v == OQ_FLOAT16 && !q->sh->casts)
             return oq_qo_keep(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
         if (!oq_qo_can(q, n, i + 2, &oq_qo_as_activation))
             return oq_qo_keep(q, n, NULL, err);
@@ -63,7 +65,11 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
         ok = ok && oq_node_add_input(a, made, v[i]->zero);
     if (!ok)
         return oq_fail_nomem(err);
-    made->output = n->output;
+    oq_str out = {0};
+    OQ_TRY(oq_qo_result(q, n->output.v[0], v[0]->elem, &out, err));
+    for (size_t i = 0; i < n->output.n; i++)
+        if (!oq_node_add_output(a, made, i == 0 ? out : n->output.v[i]))
+            return oq_fail_nomem(err);
     return oq_qo_emit(q, made, err);
 }
 
@@ -125,7 +131,7 @@ onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, "its input is not float", err);
     for (size_t i = 1; i <= 2; i++) {
         const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i));
-        if (t == NULL || t->data_type.v != OQ_FLOAT || t->dims.n != 3)
+        if (t == NULL || !oq_qo_is_float32(q, t) || t->dims.n != 3)
             return oq_qo_keep(q, n, "its weights are not constant float32 of rank 3", err);
         const oq_qo_value *there = oq_qo_value_in_path(q, n->input.v[i]);
         if (there != NULL && (there->weight == NULL || there->weight->batch == 0))
@@ -141,18 +147,18 @@ onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
     OQ_TRY(lstm_weight(q, n, 2, &r, err));
     move_last(q, w);
     move_last(q, r);
-    bool ok = oq_node_add_input(a, made, n->input.v[0]) && oq_node_add_input(a, made, w->q) &&
-              oq_node_add_input(a, made, r->q);
-    for (size_t i = 3; i <= 7; i++)
-        ok = ok && oq_node_add_input(a, made, input_or_empty(n, i));
-    ok = ok && oq_qo_add_params(q, made, w) && oq_qo_add_params(q, made, r);
-    if (!ok)
+    OQ_TRY(oq_qo_add_real(q, made, n, 0, err));
+    if (!oq_node_add_input(a, made, w->q) || !oq_node_add_input(a, made, r->q))
         return oq_fail_nomem(err);
-    made->output = n->output;
+    for (size_t i = 3; i <= 7; i++)
+        OQ_TRY(oq_qo_add_real(q, made, n, i, err));
+    if (!oq_qo_add_params(q, made, w) || !oq_qo_add_params(q, made, r))
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_add_results(q, made, n, w->elem, err));
     OQ_TRY(oq_qo_emit(q, made, err));
     /* The reference puts it behind the node; the order is mended by the sort. */
     for (size_t i = 0; i < n->input.n; i++)
-        if (i != 1 && i != 2)
+        if (i != 1 && i != 2 && !oq_map_has(&q->wide, n->input.v[i]))
             OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
     return ONQ_OK;
 }
@@ -164,7 +170,7 @@ onq_code oq_ql_gather(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
         return oq_qo_keep(q, n, NULL, err);
     const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[0]);
-    if (t->data_type.v == OQ_FLOAT16 && q->sh->opset < 19)
+    if (oq_qo_scale_type(q->sh, t->data_type.v) == OQ_FLOAT16 && q->sh->opset < 19)
         return oq_qo_keep(q, n, "DequantizeLinear gives float16 from opset 19 on", err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));

@@ -19,7 +19,7 @@ static onq_code add_name(oq_map *map, oq_str name, onq_error *err) {
 
 static onq_code begin_graph(oq_qoper *q, onq_error *err) {
     const oq_graph *g = q->graph;
-    oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->products};
+    oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->products, &q->wide};
     for (size_t i = 0; i < OQ_COUNT(maps); i++)
         oq_map_init(maps[i], q->arena);
     OQ_TRY(oq_index_build(&q->index, q->arena, q->graph,
@@ -66,7 +66,7 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_er
         const oq_node *n = g->node.v[i];
         if (!oq_str_is(n->op_type, "Conv") || n->input.n < 3 || n->input.v[2].n == 0 ||
             oq_qconfig_skip(sh->job.config, n, sh->mode) != NULL ||
-            oq_shapes_elem_type(sh->plain, g, n->input.v[0]) != OQ_FLOAT)
+            (!sh->casts && oq_shapes_elem_type(sh->plain, g, n->input.v[0]) != OQ_FLOAT))
             continue;
         const oq_value *v = oq_index_find(&ix, n->input.v[1]);
         if (v == NULL || v->producer == OQ_NO_NODE || v->init != NULL || drop[v->producer])
@@ -154,7 +154,7 @@ static bool is_other_float(const oq_qoper *q, const oq_node *n) {
         const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[k]);
         const int32_t type =
             t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, n->input.v[k]);
-        if (type == OQ_BFLOAT16 || type == OQ_DOUBLE)
+        if ((type == OQ_BFLOAT16 && !q->sh->casts) || type == OQ_DOUBLE)
             return true;
     }
     return false;
@@ -188,6 +188,18 @@ static onq_code plan_node(oq_qoper *q, oq_str name, oq_str op_type, onq_error *e
     return oq_plan_add_node(q->sh->job.plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+/* Counts a node that goes on reading bfloat16. */
+static void count_bfloat16(const oq_qoper *q, const oq_node *n) {
+    oq_plan *plan = q->sh->job.plan;
+    bool found = false;
+    for (size_t i = 0; i < n->input.n; i++)
+        found |= oq_shapes_elem_type(q->sh->plain, q->graph, n->input.v[i]) == OQ_BFLOAT16;
+    if (!found || oq_str_is(n->op_type, "Cast"))
+        return;
+    if (plan->n_bfloat16++ == 0)
+        plan->bfloat16 = (oq_plan_node){.name = n->name, .op_type = n->op_type};
+}
+
 static onq_code dequantize_outputs(oq_qoper *q, onq_error *err) {
     for (size_t i = 0; i < q->graph->output.n; i++)
         OQ_TRY(oq_qo_dequantize(q, q->graph->output.v[i]->name, err));
@@ -211,6 +223,8 @@ static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(name), OQ_STR(op_type));
         OQ_TRY(plan_node(q, name, op_type, err));
+        if (q->why != NULL && strcmp(q->why, OQ_WHY_OTHER) != 0)
+            count_bfloat16(q, n);
     }
     OQ_TRY(dequantize_outputs(q, err));
     q->graph->node.n = 0;
@@ -233,6 +247,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(oq_shapes_infer(m, NULL, &sh->plain, err));
     if (sh->mode == OQ_QMODE_INTEGER)
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
+    OQ_TRY(oq_qo_decide_casts(sh, err));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(sh->job.config->enable_subgraph
                    ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)

@@ -57,6 +57,7 @@ typedef struct oq_qo_value {
     bool has_param;                                     /* activation with static parameters */
     oq_qparam param;
     oq_dtype type, real; /* quantized type; type of the scale */
+    oq_dtype elem;       /* type of the float tensor: not OQ_FLOAT means Cast around it */
 } oq_qo_value;
 
 /* A bias to be quantized when the weights' scales are known. */
@@ -105,6 +106,7 @@ typedef struct oq_qo_shared {
     OQ_VEC(oq_qo_turned) turned;
     oq_map infinite; /* tensors that were told to hold an infinity */
     bool needs_ms;   /* a com.microsoft node was emitted */
+    bool casts;      /* 16-bit floats are cast to float32 around integer operators */
 } oq_qo_shared;
 
 /* One graph. */
@@ -122,6 +124,8 @@ typedef struct oq_qoper {
     oq_map made;     /* float tensors that exist: inputs, outputs of emitted nodes */
     oq_map products; /* of the scales of nodes without a name -> index in all_products */
     OQ_VEC(oq_str) all_products;
+    oq_map wide; /* 16-bit tensors that exist as float32 too, or only -> index in all_wide */
+    OQ_VEC(oq_str) all_wide;
     OQ_VEC(oq_node *) out; /* emitted nodes */
     const char *why;       /* why the running rule left its node float */
     unsigned depth;
@@ -144,6 +148,8 @@ oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name);
 /* What the tensor has become in this graph, or NULL; the second looks outwards too. */
 oq_qo_value *oq_qo_value_of(const oq_qoper *q, oq_str name);
 oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name);
+/* A float type that can be quantized here? */
+bool oq_qo_is_real(const oq_qoper *q, int32_t type);
 /* is_valid_quantize_weight: a float or float16 initializer. */
 bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name);
 /* is_float_tensor. */
@@ -207,6 +213,11 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
 onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err);
 /* A DequantizeLinear for a tensor that exists in quantized form only; nothing otherwise. */
 onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err);
+/* DequantizeLinear(v) -> out, for the tensor `name`. */
+onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, oq_str out,
+                               onq_error *err);
+/* Can the value be dequantized at this opset? */
+bool oq_qo_has_dequantize(const oq_qoper *q, const oq_qo_value *v);
 /* Emits a node as it is. */
 onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err);
 /* A new node called <name>_quant with copies of the attributes, not emitted yet; domain "" or
@@ -226,6 +237,33 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
                            const oq_qo_value *weight, oq_str result, onq_error *err);
 /* An initializer is added to the graph unless there is one of that name. */
 onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
+
+/* ---- 16-bit floats (qoperator_half.c) */
+
+/* Decides whether 16-bit floats are cast (oq_qo_shared.casts). */
+onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err);
+/* Does the quantized form of the operator take float16 scales as they are? */
+bool oq_qo_takes_half(const oq_qo_shared *sh, oq_str op_type);
+/* Is the constant float32 here: as it is, or after a Cast? */
+bool oq_qo_is_float32(const oq_qoper *q, const oq_tensor *t);
+/* The scale type of a tensor of that type. */
+oq_dtype oq_qo_scale_type(const oq_qo_shared *sh, int32_t type);
+/* The type of a tensor that has Cast around it; else OQ_FLOAT. */
+onq_code oq_qo_elem(oq_qoper *q, oq_str name, oq_dtype *out, onq_error *err);
+/* The tensor as float32: itself, or its twin, made by Cast or DequantizeLinear where there is none
+ * yet. Tensors that are no 16-bit floats are returned as they are. */
+onq_code oq_qo_wide(oq_qoper *q, oq_str name, oq_str *out, onq_error *err);
+/* What a node that gives out float32 calls its output `name`, which is of type `elem`: itself, or a
+ * twin, which is cast back as soon as somebody reads `name`. */
+onq_code oq_qo_result(oq_qoper *q, oq_str name, oq_dtype elem, oq_str *out, onq_error *err);
+/* The same for output 0 of a node. */
+onq_code oq_qo_output_real(oq_qoper *q, const oq_node *n, oq_str *out, onq_error *err);
+/* Inputs as float32 in, outputs that are cast back where they are of type `elem`. */
+onq_code oq_qo_add_real(oq_qoper *q, oq_node *made, const oq_node *n, size_t slot, onq_error *err);
+onq_code oq_qo_add_results(oq_qoper *q, oq_node *made, const oq_node *n, oq_dtype elem,
+                           onq_error *err);
+/* Casts the twin of `name` back, where there is one and `name` does not exist yet. */
+onq_code oq_qo_narrow(oq_qoper *q, oq_str name, onq_error *err);
 
 /* ---- trained models (qoperator_trained.c) */
 

@@ -44,20 +44,20 @@ oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name) {
     return NULL;
 }
 
-static bool is_real(int32_t type) {
-    return type == OQ_FLOAT || type == OQ_FLOAT16;
+bool oq_qo_is_real(const oq_qoper *q, int32_t type) {
+    return type == OQ_FLOAT || type == OQ_FLOAT16 || (type == OQ_BFLOAT16 && q->sh->casts);
 }
 
 bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name) {
     const oq_tensor *t = oq_qo_init_in_path(q, name);
-    return t != NULL && is_real(t->data_type.v);
+    return t != NULL && oq_qo_is_real(q, t->data_type.v);
 }
 
 bool oq_qo_is_float(const oq_qoper *q, oq_str name) {
     const oq_tensor *t = oq_qo_init_in_path(q, name);
     if (t != NULL)
-        return is_real(t->data_type.v);
-    return is_real(oq_shapes_elem_type(q->sh->plain, q->graph, name));
+        return oq_qo_is_real(q, t->data_type.v);
+    return oq_qo_is_real(q, oq_shapes_elem_type(q->sh->plain, q->graph, name));
 }
 
 /* What can be known of types, the operators of com.microsoft included. */
@@ -132,9 +132,10 @@ static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
     return NULL;
 }
 
-/* Of the QLinear operators QLinearMatMul alone takes float16 scales, from opset 21 on. */
-static bool takes_half(const oq_qoper *q, const oq_node *n) {
-    return q->sh->opset >= 21 && oq_str_is(n->op_type, "MatMul");
+/* Would the node get a float16 scale that it does not take? */
+static bool is_refused(const oq_qoper *q, const oq_node *n, int32_t type) {
+    return oq_qo_is_static(q) && oq_qo_scale_type(q->sh, type) == OQ_FLOAT16 &&
+           !oq_qo_takes_half(q->sh, n->op_type);
 }
 
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
@@ -147,15 +148,15 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
         there = oq_qo_value_of(owner, name);
     q->why = NULL;
     if (there != NULL) {
-        if (there->real == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
+        if (is_refused(q, n, there->real))
             q->why = OQ_WHY_HALF;
     } else if (owner == NULL) {
         q->why = "an input is not known here";
     } else if (oq_qo_init(owner, name) != NULL) {
         const int32_t type = oq_qo_init(owner, name)->data_type.v;
-        if (!is_real(type))
+        if (!oq_qo_is_real(q, type))
             q->why = "a constant input is not float";
-        else if (type == OQ_FLOAT16 && oq_qo_is_static(q) && !takes_half(q, n))
+        else if (is_refused(q, n, type))
             q->why = OQ_WHY_HALF;
         else if (!how->is_weight && is_infinite(q, oq_qo_init(owner, name)))
             q->why = "a constant input holds an infinity";
@@ -163,14 +164,13 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
         if (!oq_qo_has_params(q, name))
             q->why = has_infinite_range(q, name) ? "an input holds an infinity"
                                                  : "no range for an input";
-        else if (oq_shapes_elem_type(q->sh->plain, owner->graph, name) == OQ_FLOAT16 &&
-                 !takes_half(q, n))
+        else if (is_refused(q, n, oq_shapes_elem_type(q->sh->plain, owner->graph, name)))
             q->why = OQ_WHY_HALF;
     } else if (!oq_qo_has_params(q, name)) {
         int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
         if (type == 0 && infer_all(q, NULL) == ONQ_OK)
             type = oq_shapes_elem_type(q->sh->full, owner->graph, name);
-        if (type != 0 && type != OQ_FLOAT)
+        if (type != 0 && type != OQ_FLOAT && !q->sh->casts)
             q->why = OQ_WHY_HALF;
         else if (q->sh->opset < 11)
             q->why = "DynamicQuantizeLinear came with opset 11";
@@ -182,7 +182,7 @@ bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_sl
     oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
     const oq_str weight = n->input.v[weight_slot];
     q->why = NULL;
-    if (b == NULL || !is_real(b->data_type.v))
+    if (b == NULL || !oq_qo_is_real(q, b->data_type.v))
         q->why = "its bias is not a float constant";
     else if (is_infinite(q, b))
         q->why = "its bias holds an infinity";
@@ -242,7 +242,7 @@ static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *
         job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
     const oq_range *r = oq_ranges_find(job->ranges, v->name);
     v->type = o != NULL && o->has_type ? o->type : job->config->activation_type;
-    v->real = r->lowest.type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    v->real = oq_qo_scale_type(q->sh, r->lowest.type);
     v->has_param = true;
     onq_code rc = oq_act_param(job->config, r, o, v->type, v->real, &v->param, err);
     if (rc != ONQ_OK)
@@ -260,6 +260,7 @@ static onq_code new_value(oq_qoper *q, oq_str name, const char *suffix, oq_qo_va
     v->q = oq_qname_tensor(&q->sh->names, name, suffix);
     if (v->q.p == NULL)
         return oq_fail_nomem(err);
+    OQ_TRY(oq_qo_elem(q, name, &v->elem, err));
     *out = v;
     return add_value(q, name, v, err);
 }
@@ -290,13 +291,18 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
     v->param = like->param;
     v->type = like->type;
     v->real = like->real;
+    v->elem = like->elem;
     return ONQ_OK;
 }
 
 /* ---- nodes */
 
 onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err) {
-    if (n == NULL || q->sh->names.failed || !OQ_PUSH(q->arena, &q->out, n))
+    if (n == NULL || q->sh->names.failed)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n->input.n; i++)
+        OQ_TRY(oq_qo_narrow(q, n->input.v[i], err));
+    if (!OQ_PUSH(q->arena, &q->out, n))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n->output.n; i++)
         if (n->output.v[i].n != 0 && !oq_map_put(&q->made, n->output.v[i], 0))
@@ -336,22 +342,35 @@ bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
     return oq_node_add_input(keep(q), n, v->q) && oq_qo_add_params(q, n, v);
 }
 
+bool oq_qo_has_dequantize(const oq_qoper *q, const oq_qo_value *v) {
+    /* There is no axis there: who needs the weight as float keeps the float one. */
+    return !v->has_axis || q->sh->opset >= 13;
+}
+
+onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, oq_str out,
+                               onq_error *err) {
+    oq_arena *a = keep(q);
+    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_DequantizeLinear");
+    oq_node *dq = oq_node_new(a, "DequantizeLinear", node_name);
+    if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, out) ||
+        (v->has_axis && !oq_attr_set_int(a, dq, OQ_S("axis"), v->axis)))
+        return oq_fail_nomem(err);
+    return oq_qo_emit(q, dq, err);
+}
+
 /* _dequantize_value: a DequantizeLinear in front of who needs the float tensor, unless it exists.
  */
 onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     const oq_qo_value *v = name.n != 0 ? oq_qo_value_of(q, name) : NULL;
-    if (v == NULL || oq_map_has(&q->made, name))
+    oq_str twin = {0};
+    if (v == NULL)
+        return oq_qo_narrow(q, name, err);
+    if (oq_map_has(&q->made, name) || !oq_qo_has_dequantize(q, v))
         return ONQ_OK;
-    /* DequantizeLinear has no axis there: who needs the weight as float keeps the float one. */
-    if (v->has_axis && q->sh->opset < 13)
-        return ONQ_OK;
-    oq_arena *a = keep(q);
-    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_DequantizeLinear");
-    oq_node *dq = node_name.p != NULL ? oq_node_new(a, "DequantizeLinear", node_name) : NULL;
-    if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, name) ||
-        (v->has_axis && !oq_attr_set_int(a, dq, OQ_S("axis"), v->axis)))
-        return oq_fail_nomem(err);
-    return oq_qo_emit(q, dq, err);
+    if (v->elem == OQ_FLOAT)
+        return oq_qo_emit_dequantize(q, v, name, name, err);
+    OQ_TRY(oq_qo_wide(q, name, &twin, err));
+    return oq_qo_narrow(q, name, err);
 }
 
 /* What an inner graph reads from outside must exist as float. A constant does: it stays where it
@@ -410,9 +429,9 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
             return oq_fail_nomem(err);
     }
     const oq_str node_name = oq_qname_node(&q->sh->names, name, "_QuantizeLinear");
-    if (node_name.p == NULL)
-        return oq_fail_nomem(err);
-    const oq_str in[3] = {name, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};
+    oq_str real = {0};
+    OQ_TRY(oq_qo_wide(q, name, &real, err));
+    const oq_str in[3] = {real, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};
     oq_node *n = known ? oq_node_make(a, "QuantizeLinear", node_name, in, 3, made, 1)
                        : oq_node_make(a, "DynamicQuantizeLinear", node_name, in, 1, made, 3);
     return oq_qo_emit(q, n, err);
@@ -527,7 +546,8 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
     OQ_TRY(oq_qo_emit(q, made, err));
     const oq_str cast_name = oq_qname_node(&q->sh->names, sums, "_cast");
     oq_node *cast = oq_node_make(a, "Cast", cast_name, &sums, 1, &real, 1);
-    if (cast == NULL || !oq_attr_set_int(a, cast, OQ_S("to"), type))
+    /* Sums do not fit into 16-bit floats. */
+    if (cast == NULL || !oq_attr_set_int(a, cast, OQ_S("to"), q->sh->casts ? OQ_FLOAT : type))
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_emit(q, cast, err));
     const oq_str scales[2] = {in->scale, weight->scale};

@@ -152,6 +152,7 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
                                   channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, axis, 0, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(t->name));
+    w->w.wide = sh->casts;
     set_spec(sh, how, over != NULL ? &over->channels.v[0] : NULL, channels, w);
     OQ_TRY(oq_qparams_init(&w->params, keep(sh), w->w.n_params, err));
     if (over != NULL)
@@ -162,6 +163,7 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
                        .axis = shown,
                        .has_axis = channels,
                        .real = oq_qweight_scale_type(&w->w)};
+    OQ_TRY(oq_qo_elem(owner, t->name, &v->elem, err));
     OQ_TRY(add_tensors(owner, w, v, err));
     if (!OQ_PUSH(sh->arena, &sh->weights, w))
         return oq_fail_nomem(err);
@@ -188,7 +190,8 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     v->type = OQ_INT32;
     v->bias_input = input;
     v->bias_weight = weight;
-    v->real = t->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    v->real = oq_qo_scale_type(q->sh, t->data_type.v);
+    OQ_TRY(oq_qo_elem(q, bias, &v->elem, err));
     v->has_axis = n_scales > 1;
     v->q = oq_qname_tensor(&q->sh->names, bias, "_quantized");
     if (v->q.p == NULL)
@@ -264,7 +267,7 @@ static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_rea
     OQ_TRY(oq_tensor_floats(sh->job.model, b->init, sh->arena, &v, &n, err));
     for (size_t i = 0; b->factor != 1.0f && i < n; i++)
         v[i] *= b->factor;
-    *bias = (oq_reals){v, n, b->init->data_type.v == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT};
+    *bias = (oq_reals){v, n, oq_qo_scale_type(sh, b->init->data_type.v)};
     *input_scale =
         b->input->weight != NULL ? b->input->weight->params.scale[0] : b->input->param.scale;
     return ONQ_OK;
