@@ -46,7 +46,7 @@ void screen_log(void *ctx, onq_log_level level, const char *text) {
         return;
     screen_wipe(s);
     const char *kind = level == ONQ_LOG_ERROR     ? "error: "
-                       : level == ONQ_LOG_WARNING ? "warning: "
+                       : level <= ONQ_LOG_WARNING ? "warning: "
                                                   : "";
     fprintf(stderr, "%s: %s%s\n", s->program, kind, text);
 }

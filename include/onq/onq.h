@@ -88,6 +88,7 @@ ONQ_API const char *onq_code_name(onq_code code);
 typedef struct onq_env onq_env;
 
 typedef enum onq_log_level {
+    ONQ_LOG_ALERT = -1, /* a warning not to be hidden: the result is not what was asked for */
     ONQ_LOG_ERROR = 0,
     ONQ_LOG_WARNING = 1,
     ONQ_LOG_INFO = 2,

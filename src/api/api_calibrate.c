@@ -7,6 +7,7 @@
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
 #include "calibrate/table.h"
+#include "quantize/pick.h"
 
 #include <errno.h>
 #include <math.h>
@@ -283,6 +284,21 @@ done:
     return rc;
 }
 
+/* Operator types that neither the model has nor anyone quantizes. */
+static onq_code report_types(oq_job *job, const oq_cal_options *o, const oq_model *m,
+                             onq_error *err) {
+    oq_pick types;
+    onq_code rc = ONQ_OK;
+    oq_pick_init(&types, &job->arena);
+    for (size_t i = 0; i < o->n_op_types && rc == ONQ_OK; i++)
+        rc = oq_pick_add(&types, o->op_types[i], err);
+    if (rc == ONQ_OK)
+        rc = oq_pick_report_types(&types, job->env, m->proto->graph, "--op_types_to_quantize",
+                                  false, err);
+    oq_pick_release(&types);
+    return rc;
+}
+
 static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
     oq_cal_options o;
     oq_model *m = NULL;
@@ -290,6 +306,7 @@ static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
     onq_code rc = ONQ_OK;
     OQ_TRY(read_options(job, &o, err));
     OQ_GO(oq_job_open(job, oq_opt_str(job->opts, "input"), &m, err));
+    OQ_GO(report_types(job, &o, m, err));
     OQ_GO(oq_job_session(job, &cal.session, err));
     OQ_GO(oq_job_engine(job, &cal.engine, err));
     cal.model = m;

@@ -55,10 +55,10 @@ static onq_code read_ignored(tally *t, bool *rename, onq_error *err) {
         }
         oq_nearest near;
         char hint[200];
-        oq_nearest_init(&near, items[i].p);
-        oq_nearest_offer(&near, "names");
+        oq_nearest_init(&near, oq_str_of(items[i].p));
+        oq_nearest_offer(&near, oq_str_of("names"));
         for (k = 0; k < OQ_DIFF_COUNT; k++)
-            oq_nearest_offer(&near, oq_diff_name((oq_diff_kind)k));
+            oq_nearest_offer(&near, oq_str_of(oq_diff_name((oq_diff_kind)k)));
         oq_nearest_text(&near, "", hint, sizeof hint);
         return oq_fail(err, ONQ_E_OPTION, "--ignore: no kind of difference is called '%.*s'%s",
                        OQ_STR(items[i]), hint);

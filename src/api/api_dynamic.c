@@ -4,6 +4,7 @@
  */
 #include "api/command.h"
 #include "api/quant_config.h"
+#include "api/quant_input.h"
 #include "api/quant_result.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
@@ -40,6 +41,7 @@ typedef struct run {
     oq_overrides overrides;
     oq_plan plan;
     oq_engine *engine;
+    oq_quant_input input;
     oq_quant_result result;
 } run;
 
@@ -66,6 +68,7 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     r->result.model = r->m;
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_quant_look(job, r->m, false, &r->input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     if (oq_opt_flag(job->opts, "lift_constants")) {
         size_t n = 0;
@@ -84,10 +87,8 @@ static onq_code prepare(run *r, onq_error *err) {
 /* What a user would want to know of what was left. */
 static void warn_of_rest(const run *r) {
     const onq_env *env = r->job->env;
-    size_t n_quantized = 0, n_graphs = 0;
+    size_t n_graphs = 0;
     const oq_graph *g = r->m->proto->graph;
-    for (size_t i = 0; i < r->plan.nodes.n; i++)
-        n_quantized += r->plan.nodes.v[i].fate == OQ_FATE_QUANTIZED;
     for (size_t i = 0; i < g->node.n; i++)
         for (size_t k = 0; k < g->node.v[i]->attribute.n; k++)
             n_graphs += g->node.v[i]->attribute.v[k]->g != NULL;
@@ -97,20 +98,14 @@ static void warn_of_rest(const run *r) {
                 "them)",
                 n_graphs);
     oq_quant_warn_types(&r->result);
-    if (n_quantized == 0)
-        oq_warn(env, "nothing was quantized");
+    oq_quant_warn_unprepared(r->job, &r->input, false);
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
-    OQ_TRY(oq_pick_report_types(&r->config.op_types, r->job->env, r->m->proto->graph,
-                                r->config.strict, err));
-    OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, r->m->proto->graph,
-                          "--nodes_to_quantize", r->config.strict, err));
-    OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, r->m->proto->graph,
-                          "--nodes_to_exclude", r->config.strict, err));
+    OQ_TRY(oq_quant_report_names(r->job, &r->config, r->m->proto->graph, err));
     const oq_qoper_job job = {.model = r->m, .config = &r->config, .plan = &r->plan};
     OQ_TRY(oq_qoper_run(&job, err));
     warn_of_rest(r);

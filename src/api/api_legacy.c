@@ -3,6 +3,7 @@
  * QuantizationMode.
  */
 #include "api/command.h"
+#include "api/quant_input.h"
 #include "api/quant_result.h"
 #include "engine/engine.h"
 #include "onnx/check.h"
@@ -23,6 +24,9 @@ static const onq_option_info rows[] = {
     OQ_PATH("output_quantization_params", 0, "", "FILE",
             "QLinear modes: the same for their outputs."),
     OQ_INT("opset", 0, "", "", "10..28", "N", "Raise the opset of the model to N first."),
+    OQ_FLAG("strict", 0, "",
+            "A tensor in the files that the model does not have, and a result in which nothing is "
+            "quantized, are errors."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
     OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
 };
@@ -37,9 +41,22 @@ typedef struct run {
     oq_legacy_params inputs, outputs;
 } run;
 
-static const char *file_of(const onq_options *o, const char *name) {
+static bool is_static(oq_legacy_mode mode) {
+    return mode == OQ_LEGACY_INTEGER_STATIC || mode == OQ_LEGACY_QLINEAR_STATIC;
+}
+
+static bool is_qlinear(oq_legacy_mode mode) {
+    return mode == OQ_LEGACY_QLINEAR_STATIC || mode == OQ_LEGACY_QLINEAR_DYNAMIC;
+}
+
+/* A file of parameters, where the mode reads one. */
+static const char *file_of(const run *r, const char *name, bool wanted) {
+    const onq_options *o = r->job->opts;
     const char *path = oq_opt_is_set(o, name) ? oq_opt_str(o, name) : NULL;
-    return path != NULL && path[0] != '\0' ? path : NULL;
+    if (path != NULL && !wanted)
+        oq_warn(r->job->env, "--%s has no effect with --quantization_mode %s", name,
+                oq_opt_str(o, "quantization_mode"));
+    return wanted ? path : NULL;
 }
 
 static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
@@ -49,10 +66,9 @@ static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
     if (oq_opt_int(o, "nbits") != 8)
         return oq_fail(err, ONQ_E_OPTION, "--nbits %lld: only 8 bits can be done in these modes",
                        (long long)oq_opt_int(o, "nbits"));
-    const bool is_static = mode == OQ_LEGACY_INTEGER_STATIC || mode == OQ_LEGACY_QLINEAR_STATIC;
-    if (is_static && file_of(o, "input_quantization_params") == NULL)
+    if (is_static(mode) && !oq_opt_is_set(o, "input_quantization_params"))
         return oq_fail(err, ONQ_E_OPTION, "the static modes need --input_quantization_params FILE");
-    if (mode >= OQ_LEGACY_QLINEAR_STATIC && file_of(o, "output_quantization_params") == NULL)
+    if (is_qlinear(mode) && !oq_opt_is_set(o, "output_quantization_params"))
         return oq_fail(err, ONQ_E_OPTION,
                        "the QLinear modes need --output_quantization_params FILE");
     return ONQ_OK;
@@ -77,19 +93,35 @@ static onq_code raise_opset(run *r, onq_error *err) {
         (long long)now);
 }
 
+/* Tensors of a file that no quantized node reads or makes. */
+static onq_code report_unused(const run *r, const oq_legacy_params *p, onq_error *err) {
+    static const char what[] = "belongs to no Conv or MatMul that is quantized, or is not present";
+    for (size_t i = 0; i < p->all.n; i++) {
+        if (p->all.v[i].used)
+            continue;
+        if (oq_opt_flag(r->job->opts, "strict"))
+            return oq_fail(err, ONQ_E_CONFIG, "%s: tensor '%.*s' %s", p->path,
+                           OQ_STR(p->all.v[i].name), what);
+        oq_warn(r->job->env, "%s: tensor '%.*s' %s", p->path, OQ_STR(p->all.v[i].name), what);
+    }
+    return ONQ_OK;
+}
+
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     const onq_options *o = r->job->opts;
     const oq_legacy_mode mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode");
+    oq_quant_input input;
     OQ_TRY(check_options(r, mode, err));
     const onq_allocator *alloc = &r->job->env->alloc;
     OQ_TRY(oq_legacy_read(&r->inputs, &r->job->arena, alloc,
-                          file_of(o, "input_quantization_params"), err));
+                          file_of(r, "input_quantization_params", is_static(mode)), err));
     OQ_TRY(oq_legacy_read(&r->outputs, &r->job->arena, alloc,
-                          file_of(o, "output_quantization_params"), err));
+                          file_of(r, "output_quantization_params", is_qlinear(mode)), err));
     OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
     r->result.model = r->m;
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_quant_look(r->job, r->m, false, &input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     OQ_TRY(raise_opset(r, err));
     const oq_legacy_job job = {.model = r->m,
@@ -100,6 +132,8 @@ static onq_code run_steps(run *r, onq_error *err) {
                                .outputs = &r->outputs,
                                .plan = &r->plan};
     OQ_TRY(oq_legacy_run(&job, err));
+    OQ_TRY(report_unused(r, &r->inputs, err));
+    OQ_TRY(report_unused(r, &r->outputs, err));
     return oq_quant_end(&r->result, begin, -1.0, err);
 }
 

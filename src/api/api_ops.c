@@ -76,10 +76,10 @@ static onq_code check_names(const oq_job *job, onq_error *err) {
         oq_nearest near;
         char hint[200];
         bool known = false;
-        oq_nearest_init(&near, name);
+        oq_nearest_init(&near, oq_str_of(name));
         for (size_t k = 0; k < oq_sop_count; k++) {
             known = known || oq_opt_same(oq_str_of(name), oq_str_of(oq_sops[k].type));
-            oq_nearest_offer(&near, oq_sops[k].type);
+            oq_nearest_offer(&near, oq_str_of(oq_sops[k].type));
         }
         if (known)
             continue;

@@ -5,6 +5,7 @@
  */
 #include "api/command.h"
 #include "api/quant_config.h"
+#include "api/quant_input.h"
 #include "api/quant_result.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
@@ -84,6 +85,8 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     r->result.model = r->qat.model = r->m;
     OQ_TRY(oq_model_check(r->m, err));
+    oq_quant_input input;
+    OQ_TRY(oq_quant_look(job, r->m, true, &input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     OQ_TRY(oq_qat_strip(&r->qat, err));
     OQ_TRY(write_shapes(r, err));
@@ -139,10 +142,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
-    OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, r->m->proto->graph,
-                          "--nodes_to_quantize", r->config.strict, err));
-    OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, r->m->proto->graph,
-                          "--nodes_to_exclude", r->config.strict, err));
+    OQ_TRY(oq_quant_report_names(r->job, &r->config, r->m->proto->graph, err));
     OQ_TRY(quantize(r, err));
     tell(r);
     return oq_quant_end(&r->result, begin, -1.0, err);

@@ -7,6 +7,7 @@
  */
 #include "api/command.h"
 #include "api/quant_config.h"
+#include "api/quant_input.h"
 #include "api/quant_result.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
@@ -116,6 +117,7 @@ typedef struct run {
     double seconds_calibration;
     oq_extremes extremes;
     size_t inner_nodes; /* that would be quantized if inner graphs were */
+    oq_quant_input input;
     oq_quant_result result;
 } run;
 
@@ -287,11 +289,46 @@ static onq_code load_overrides(run *r, onq_error *err) {
                : oq_overrides_load(&r->overrides, &r->job->env->alloc, path, err);
 }
 
+static onq_code offer_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->input.n; i++)
+        oq_nearest_offer(ctx, g->input.v[i]->name);
+    for (size_t i = 0; i < g->initializer.n; i++)
+        oq_nearest_offer(ctx, g->initializer.v[i]->name);
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->output.n; k++)
+            oq_nearest_offer(ctx, g->node.v[i]->output.v[k]);
+    return ONQ_OK;
+}
+
+static void offer_names(void *ctx, oq_nearest *near) {
+    (void)each_graph(ctx, offer_graph, near, NULL);
+}
+
+/* Nodes that an override names to receive a converted tensor, and that the model does not have. */
+static onq_code report_receivers(run *r, onq_error *err) {
+    oq_pick nodes;
+    onq_code rc = ONQ_OK;
+    oq_pick_init(&nodes, &r->job->arena);
+    for (size_t i = 0; i < r->overrides.all.n; i++) {
+        const oq_override *c = r->overrides.all.v[i]->channels.v[0].convert;
+        for (size_t k = 0; c != NULL && k < c->recv_nodes.n && rc == ONQ_OK; k++)
+            rc = oq_pick_add(&nodes, c->recv_nodes.v[k], err);
+    }
+    if (rc == ONQ_OK)
+        rc = oq_pick_report(&nodes, r->job->env, r->m->proto->graph, overrides_name(r),
+                            r->config.strict, err);
+    oq_pick_release(&nodes);
+    return rc;
+}
+
 static oq_override_model override_model(run *r) {
     return (oq_override_model){.init = find_init,
                                .is_activation = is_activation,
                                .is_weight = is_weight,
                                .is_inner = is_inner,
+                               .offer = offer_names,
                                .channel_axis = channel_axis,
                                .ctx = r,
                                .activation_type = r->config.activation_type,
@@ -301,7 +338,7 @@ static oq_override_model override_model(run *r) {
 static onq_code check_overrides(run *r, onq_error *err) {
     const oq_override_model model = override_model(r);
     const onq_code rc = oq_overrides_check(&r->overrides, &model, err);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", overrides_name(r));
+    return rc == ONQ_OK ? report_receivers(r, err) : oq_error_in(err, rc, "%s", overrides_name(r));
 }
 
 /* Where a preset has another default than the command line, and nothing was said. */
@@ -378,6 +415,7 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     OQ_TRY(oq_model_check(r->m, err));
     r->result.model = r->m;
+    OQ_TRY(oq_quant_look(job, r->m, false, &r->input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     if (oq_opt_flag(job->opts, "optimize_model"))
         OQ_TRY(optimize(r, err));
@@ -548,7 +586,7 @@ static onq_code get_ranges(run *r, onq_error *err) {
     bool hit = false;
     OQ_TRY(each_graph(r, find_work, &w, err));
     if (!w.any) {
-        oq_warn(r->job->env,
+        oq_info(r->job->env,
                 "nothing to quantize: no operator %sthat is asked for has float tensors of known "
                 "type",
                 r->config.enable_subgraph ? "" : "of the main graph ");
@@ -599,8 +637,8 @@ static void warn_of_rest(run *r) {
             "%zu weights in Constant nodes stay float (--lift_constants, or onq preprocess, mends "
             "that)",
             r->plan.n_float_constants);
-    else if (!oq_quant_is_preprocessed(r->m))
-        oq_info(env, "the model was not preprocessed (onq preprocess makes quantization better)");
+    if (!oq_opt_flag(r->job->opts, "optimize_model"))
+        oq_quant_warn_unprepared(r->job, &r->input, r->plan.n_float_constants == 0);
     if (r->format == FORMAT_QDQ && (oq_qtype_is_4bit(r->config.activation_type) ||
                                     r->config.activation_type == OQ_FLOAT8E4M3FN))
         oq_warn(
@@ -648,11 +686,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
     g = r->m->proto->graph;
-    OQ_TRY(oq_pick_report_types(&r->config.op_types, r->job->env, g, r->config.strict, err));
-    OQ_TRY(oq_pick_report(&r->config.nodes_to_quantize, r->job->env, g, "--nodes_to_quantize",
-                          r->config.strict, err));
-    OQ_TRY(oq_pick_report(&r->config.nodes_to_exclude, r->job->env, g, "--nodes_to_exclude",
-                          r->config.strict, err));
+    OQ_TRY(oq_quant_report_names(r->job, &r->config, g, err));
     if (!r->config.enable_subgraph)
         OQ_TRY(oq_walk_graphs(g, count_inner, r, err));
     OQ_TRY(get_ranges(r, err));

@@ -35,9 +35,9 @@ static const extra_row *find_row(oq_str key) {
 static onq_code fail_key(const char *key, onq_error *err) {
     oq_nearest near;
     char hint[300];
-    oq_nearest_init(&near, key);
+    oq_nearest_init(&near, oq_str_of(key));
     for (size_t i = 0; i < OQ_COUNT(extras); i++)
-        oq_nearest_offer(&near, extras[i].info.name);
+        oq_nearest_offer(&near, oq_str_of(extras[i].info.name));
     oq_nearest_text(&near, "", hint, sizeof hint);
     return oq_fail(err, ONQ_E_OPTION, "--extra: unknown key '%.100s'%s", key, hint);
 }

@@ -7,7 +7,7 @@
 #include "api/options.h"
 
 static const onq_option_info general[] = {
-    OQ_FLAG("quiet", 'q', "", "Print errors only."),
+    OQ_FLAG("quiet", 'q', "", "Print errors only, and that nothing was quantized."),
     OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),
     OQ_FLAG("json", 0, "", "Print the result as one JSON object."),
     OQ_INT("threads", 0, "", "0", "0..1024", "N",
@@ -70,7 +70,9 @@ static const onq_option_info select_rows[] = {
             "Quantize these nodes only. A name, or a pattern re:REGEX."),
     OQ_LIST("nodes_to_exclude", 0, "", "NAME",
             "Leave these nodes as they are. A name, or a pattern re:REGEX."),
-    OQ_FLAG("strict", 0, "", "A node name that the model does not have is an error."),
+    OQ_FLAG("strict", 0, "",
+            "A name that the model does not have, and a result in which nothing is quantized, are "
+            "errors."),
 };
 const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 

@@ -166,7 +166,7 @@ static onq_code fail_choice(const onq_option_info *row, const char *text, onq_er
     char all[400] = "", hint[200];
     size_t n = 0;
     oq_nearest near;
-    oq_nearest_init(&near, text);
+    oq_nearest_init(&near, oq_str_of(text));
     /* The candidates must outlive this loop as C strings. */
     char names[32][40];
     size_t count = 0;
@@ -179,7 +179,7 @@ static onq_code fail_choice(const onq_option_info *row, const char *text, onq_er
             n = sizeof all - 1;
         if (count < OQ_COUNT(names)) {
             snprintf(names[count], sizeof names[count], "%.*s", OQ_STR(first));
-            oq_nearest_offer(&near, names[count++]);
+            oq_nearest_offer(&near, oq_str_of(names[count++]));
         }
     }
     oq_nearest_text(&near, "", hint, sizeof hint);

@@ -34,9 +34,9 @@ static oq_opt_value *find_value(const onq_options *o, const char *name) {
 static onq_code fail_unknown(const onq_options *o, const char *name, onq_error *err) {
     oq_nearest near;
     char hint[300];
-    oq_nearest_init(&near, name);
+    oq_nearest_init(&near, oq_str_of(name));
     for (size_t i = 0; i < o->n_values; i++)
-        oq_nearest_offer(&near, o->values[i].row->name);
+        oq_nearest_offer(&near, oq_str_of(o->values[i].row->name));
     oq_nearest_text(&near, "--", hint, sizeof hint);
     const bool letter = name[0] != '\0' && name[1] == '\0';
     return oq_fail(err, ONQ_E_OPTION, "unknown option '%s%.100s'%s", letter ? "-" : "--", name,
@@ -64,9 +64,9 @@ onq_code onq_options_new(onq_env *env, const char *command, onq_options **out, o
     if (c == NULL) {
         oq_nearest near;
         char hint[200];
-        oq_nearest_init(&near, command);
+        oq_nearest_init(&near, oq_str_of(command));
         for (size_t i = 0; i < onq_command_count(); i++)
-            oq_nearest_offer(&near, onq_command_at(i)->name);
+            oq_nearest_offer(&near, oq_str_of(onq_command_at(i)->name));
         oq_nearest_text(&near, "", hint, sizeof hint);
         return oq_fail(err, ONQ_E_OPTION, "unknown command '%.100s'%s", command, hint);
     }

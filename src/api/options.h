@@ -10,6 +10,7 @@
 #define OQ_API_OPTIONS_H
 
 #include "base/env.h"
+#include "base/nearest.h"
 #include "base/str.h"
 #include "base/vec.h"
 
@@ -138,20 +139,5 @@ const oq_opt_value *oq_extra_find(const onq_options *o, const char *key);
 bool oq_extra_flag(const onq_options *o, const char *key, bool fallback);
 /* Warns about each key set that the command has no use for. */
 void oq_extra_warn_unused(const onq_options *o);
-
-/* ---- nearest names ---- */
-
-/* Collects the names nearest to one that is not known. */
-typedef struct oq_nearest {
-    oq_str wanted;
-    const char *best[3];
-    size_t rank[3];
-    size_t n;
-} oq_nearest;
-
-void oq_nearest_init(oq_nearest *s, const char *wanted);
-void oq_nearest_offer(oq_nearest *s, const char *candidate);
-/* " (did you mean --a or --b?)" with `prefix` before each; "" when nothing is near. */
-void oq_nearest_text(const oq_nearest *s, const char *prefix, char *out, size_t out_size);
 
 #endif

@@ -130,6 +130,30 @@ static void take_flags(const onq_options *o, oq_qconfig *c) {
     c->sigmoid_nnapi = oq_extra_flag(o, "extra.Sigmoid.nnapi", false);
 }
 
+/* The operators of --op_per_channel_axis as a list of their own. */
+static onq_code report_axes(const oq_job *job, oq_qconfig *c, oq_graph *g, onq_error *err) {
+    oq_pick types;
+    onq_code rc = ONQ_OK;
+    oq_pick_init(&types, c->arena);
+    for (size_t i = 0; i < c->op_axis.n && rc == ONQ_OK; i++)
+        rc = oq_pick_add(&types, c->op_axis.v[i].op_type, err);
+    if (rc == ONQ_OK)
+        rc = oq_pick_report_types(&types, job->env, g, "--op_per_channel_axis", c->strict, err);
+    oq_pick_release(&types);
+    return rc;
+}
+
+onq_code oq_quant_report_names(const oq_job *job, oq_qconfig *c, oq_graph *g, onq_error *err) {
+    OQ_TRY(
+        oq_pick_report_types(&c->op_types, job->env, g, "--op_types_to_quantize", c->strict, err));
+    OQ_TRY(oq_pick_report_types(&c->exclude_output_ops, job->env, g,
+                                "--op_types_to_exclude_output_quantization", c->strict, err));
+    OQ_TRY(report_axes(job, c, g, err));
+    OQ_TRY(
+        oq_pick_report(&c->nodes_to_quantize, job->env, g, "--nodes_to_quantize", c->strict, err));
+    return oq_pick_report(&c->nodes_to_exclude, job->env, g, "--nodes_to_exclude", c->strict, err);
+}
+
 onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err) {
     const onq_options *o = job->opts;
     take_flags(o, c);

@@ -9,6 +9,7 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 #include "quantize/finish.h"
+#include "quantize/rules.h"
 
 #include <sys/stat.h>
 #include <time.h>
@@ -170,7 +171,43 @@ static onq_code report(const oq_quant_result *r, double seconds, double calibrat
     return ONQ_OK;
 }
 
+/* Float nodes that stayed so for the reason of node i; nodes of operators that no mode quantizes
+ * count only where there are no others. */
+static size_t count_like(const oq_plan *p, size_t i, bool known_only) {
+    size_t n = 0;
+    for (size_t k = 0; k < p->nodes.n; k++)
+        n += strcmp(p->nodes.v[k].why, p->nodes.v[i].why) == 0 &&
+             (!known_only || oq_rules_modes(p->nodes.v[k].op_type) != 0);
+    return n;
+}
+
+/* Says that nothing was quantized, with the reason that held for most nodes. */
+static onq_code tell_nothing(const oq_quant_result *r, onq_error *err) {
+    const oq_plan *p = r->plan;
+    const char *why = "the graph has no nodes";
+    size_t most = 0;
+    bool known = false;
+    for (size_t i = 0; i < p->nodes.n; i++) {
+        if (p->nodes.v[i].fate == OQ_FATE_QUANTIZED)
+            return ONQ_OK;
+        known |= oq_rules_modes(p->nodes.v[i].op_type) != 0;
+    }
+    for (size_t i = 0; i < p->nodes.n; i++) {
+        const size_t n = count_like(p, i, known);
+        if (n <= most)
+            continue;
+        most = n;
+        why = p->nodes.v[i].why;
+    }
+    if (oq_opt_has(r->job->opts, "strict") && oq_opt_flag(r->job->opts, "strict"))
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing was quantized (%zu of %zu nodes: %s)", most,
+                       p->nodes.n, why);
+    oq_alert(r->job->env, "nothing was quantized (%zu of %zu nodes: %s)", most, p->nodes.n, why);
+    return ONQ_OK;
+}
+
 onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_error *err) {
+    OQ_TRY(tell_nothing(r, err));
     r->external |= oq_opt_flag(r->job->opts, "use_external_data_format");
     if (!oq_opt_flag(r->job->opts, "dry_run"))
         OQ_TRY(save(r, err));

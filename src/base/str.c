@@ -62,7 +62,7 @@ const char *oq_str_cstr(oq_arena *a, oq_str s) {
 }
 
 /* Longer texts than this are nobody's typing mistake. */
-enum { DISTANCE_MOST = 64 };
+enum { DISTANCE_MOST = 256 };
 
 size_t oq_str_distance(oq_str a, oq_str b, size_t most) {
     const size_t gap = a.n > b.n ? a.n - b.n : b.n - a.n;

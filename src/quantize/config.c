@@ -56,7 +56,8 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
                         (oq_pick_is_empty(&c->op_types) ? (oq_rules_modes(n->op_type) & modes) != 0
                                                         : oq_pick_has(&c->op_types, n->op_type));
     if (!listed)
-        return "operator not in the list";
+        return oq_pick_is_empty(&c->op_types) ? "this mode does not quantize the operator"
+                                              : "not in op_types_to_quantize";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
         return "in nodes_to_exclude";
     return NULL;

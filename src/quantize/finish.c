@@ -27,7 +27,8 @@ onq_code oq_quant_set_inferred(oq_model *m, onq_error *err) {
 }
 
 bool oq_quant_is_preprocessed(const oq_model *m) {
-    return oq_str_is(oq_model_metadata(m, OQ_S("onnx.quant.pre_process")), "onnxruntime.quant");
+    return oq_str_is(oq_model_metadata(m, OQ_S("onnx.quant.pre_process")), "onnxruntime.quant") ||
+           oq_str_is(oq_model_metadata(m, OQ_S("onnx.infer")), "onnxruntime.tools.qnn.preprocess");
 }
 
 /* ---- the last check */

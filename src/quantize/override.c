@@ -405,13 +405,24 @@ static onq_code check_per_channel(const oq_tensor_override *t, const oq_override
     return ONQ_OK;
 }
 
+static onq_code fail_absent(const oq_tensor_override *t, const oq_override_model *m,
+                            onq_error *err) {
+    oq_nearest near;
+    char hint[700];
+    if (m->is_inner != NULL && m->is_inner(m->ctx, t->name))
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "is inside of an If, Loop or Scan (--enable_subgraph quantizes that)");
+    oq_nearest_init(&near, t->name);
+    if (m->offer != NULL)
+        m->offer(m->ctx, &near);
+    oq_nearest_text(&near, "", hint, sizeof hint);
+    return oq_fail(err, ONQ_E_CONFIG, "is not present in the model%s", hint);
+}
+
 static onq_code check_one(const oq_tensor_override *t, const oq_override_model *m, onq_error *err) {
     const oq_tensor *init = m->init(m->ctx, t->name);
     if (init == NULL && !m->is_activation(m->ctx, t->name))
-        return oq_fail(err, ONQ_E_CONFIG,
-                       m->is_inner != NULL && m->is_inner(m->ctx, t->name)
-                           ? "is inside of an If, Loop or Scan (--enable_subgraph quantizes that)"
-                           : "is not present in the model");
+        return fail_absent(t, m, err);
     if (t->channels.n > 1 || t->channels.v[0].has_axis)
         return check_per_channel(t, m, init, err);
     return check_per_tensor(t, m, init != NULL, err);

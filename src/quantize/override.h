@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "base/map.h"
+#include "base/nearest.h"
 #include "base/vec.h"
 #include "onnx/message.h"
 #include "quantize/config.h"
@@ -81,6 +82,8 @@ typedef struct oq_override_model {
     bool (*is_weight)(void *ctx,
                       oq_str name); /* an initializer that is some node's weight; or NULL */
     bool (*is_inner)(void *ctx, oq_str name); /* a tensor of a graph that is left alone; or NULL */
+    /* Offers the names of all tensors, for a suggestion; or NULL */
+    void (*offer)(void *ctx, oq_nearest *near);
     /* The axis along which the node that reads this weight has its channels; or NULL */
     bool (*channel_axis)(void *ctx, oq_str name, int64_t *axis);
     void *ctx;

@@ -3,10 +3,9 @@
  */
 #include "quantize/pick.h"
 
+#include "base/nearest.h"
 #include "onnx/graph.h"
 #include "quantize/rules.h"
-
-#define NEAR_MOST 24 /* a name with more edits than that is not near */
 
 void oq_pick_init(oq_pick *p, oq_arena *arena) {
     *p = (oq_pick){.arena = arena};
@@ -78,95 +77,75 @@ bool oq_pick_has(oq_pick *p, oq_str name) {
 
 /* ---- what matched nothing */
 
-typedef struct nearest {
+/* Goes over the nodes of all graphs: by their names, or by their operator types. */
+typedef struct look {
     oq_pick *pick;
-    bool types; /* of operator types, not of names */
-    oq_str wanted, best;
-    size_t distance;
-} nearest;
+    bool types;
+    oq_nearest near;
+} look;
 
-static onq_code see_names(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static oq_str name_of(const look *l, const oq_node *n) {
+    return l->types ? n->op_type : n->name;
+}
+
+static onq_code see_hits(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    look *l = ctx;
     (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++)
-        oq_pick_has(ctx, g->node.v[i]->name);
+        oq_pick_has(l->pick, name_of(l, g->node.v[i]));
     return ONQ_OK;
 }
 
-static onq_code see_distance(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    nearest *near = ctx;
+static onq_code see_near(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    look *l = ctx;
     (void)owner;
     (void)err;
-    for (size_t i = 0; i < g->node.n && near->distance > 0; i++) {
-        const oq_str name = near->types ? g->node.v[i]->op_type : g->node.v[i]->name;
-        if (name.n == 0)
-            continue;
-        const size_t d = oq_str_distance(near->wanted, name, near->distance);
-        if (d < near->distance) {
-            near->distance = d;
-            near->best = name;
-        }
-    }
+    for (size_t i = 0; i < g->node.n; i++)
+        oq_nearest_offer(&l->near, name_of(l, g->node.v[i]));
     return ONQ_OK;
 }
 
-static onq_code report_one(const oq_pick_entry *e, const onq_env *env, oq_graph *g,
+static onq_code report_one(look *l, const oq_pick_entry *e, const onq_env *env, oq_graph *g,
                            const char *option, bool strict, onq_error *err) {
-    nearest near = {.wanted = e->text, .distance = NEAR_MOST};
-    if (e->pattern == NULL)
-        OQ_TRY(oq_walk_graphs(g, see_distance, &near, err));
-    const char *what = e->pattern != NULL ? "pattern" : "name";
-    if (strict && near.best.p != NULL)
-        return oq_fail(err, ONQ_E_INVALID, "%s: no node is called '%.*s' (did you mean '%.*s'?)",
-                       option, OQ_STR(e->text), OQ_STR(near.best));
+    oq_str best = {0};
+    const char *what = e->pattern != NULL ? "no node matches the pattern"
+                       : l->types         ? "no node is a"
+                                          : "no node is called";
+    if (e->pattern == NULL) {
+        oq_nearest_init(&l->near, e->text);
+        OQ_TRY(oq_walk_graphs(g, see_near, l, err));
+        best = l->near.n > 0 ? l->near.best[0] : best;
+    }
+    const bool any = best.n > 0;
     if (strict)
-        return oq_fail(err, ONQ_E_INVALID, "%s: no node matches the %s '%.*s'", option, what,
-                       OQ_STR(e->text));
-    if (near.best.p != NULL)
-        oq_warn(env, "%s: no node is called '%.*s'; the nearest is '%.*s'", option, OQ_STR(e->text),
-                OQ_STR(near.best));
-    else
-        oq_warn(env, "%s: no node matches the %s '%.*s'", option, what, OQ_STR(e->text));
+        return oq_fail(err, ONQ_E_INVALID, "%s: %s '%.*s'%s%.*s%s", option, what, OQ_STR(e->text),
+                       any ? " (did you mean '" : "", OQ_STR(best), any ? "'?)" : "");
+    oq_warn(env, "%s: %s '%.*s'%s%.*s%s", option, what, OQ_STR(e->text),
+            any ? "; the nearest is '" : "", OQ_STR(best), any ? "'" : "");
     return ONQ_OK;
 }
 
-static onq_code see_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
-    (void)err;
-    for (size_t i = 0; i < g->node.n; i++)
-        oq_pick_has(ctx, g->node.v[i]->op_type);
-    return ONQ_OK;
-}
-
-onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, bool strict,
-                              onq_error *err) {
-    static const char option[] = "--op_types_to_quantize";
-    OQ_TRY(oq_walk_graphs(g, see_types, p, err));
-    for (size_t i = 0; i < p->entries.n; i++) {
-        const oq_pick_entry *e = &p->entries.v[i];
-        nearest near = {.wanted = e->text, .types = true, .distance = NEAR_MOST};
-        if (e->hit || (e->pattern == NULL && oq_rules_modes(e->text) != 0))
-            continue;
-        if (e->pattern == NULL)
-            OQ_TRY(oq_walk_graphs(g, see_distance, &near, err));
-        const oq_str best = near.best.p != NULL ? near.best : OQ_S("");
-        if (strict)
-            return oq_fail(err, ONQ_E_INVALID, "%s: no node is a '%.*s'%s%.*s%s", option,
-                           OQ_STR(e->text), best.n > 0 ? " (did you mean '" : "", OQ_STR(best),
-                           best.n > 0 ? "'?)" : "");
-        oq_warn(env, "%s: no node is a '%.*s'%s%.*s%s", option, OQ_STR(e->text),
-                best.n > 0 ? "; the nearest is '" : "", OQ_STR(best), best.n > 0 ? "'" : "");
+static onq_code report(look *l, const onq_env *env, oq_graph *g, const char *option, bool strict,
+                       onq_error *err) {
+    OQ_TRY(oq_walk_graphs(g, see_hits, l, err));
+    for (size_t i = 0; i < l->pick->entries.n; i++) {
+        const oq_pick_entry *e = &l->pick->entries.v[i];
+        const bool known = l->types && e->pattern == NULL && oq_rules_modes(e->text) != 0;
+        if (!e->hit && !known)
+            OQ_TRY(report_one(l, e, env, g, option, strict, err));
     }
     return ONQ_OK;
+}
+
+onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, const char *option,
+                              bool strict, onq_error *err) {
+    look l = {.pick = p, .types = true};
+    return report(&l, env, g, option, strict, err);
 }
 
 onq_code oq_pick_report(oq_pick *p, const onq_env *env, oq_graph *g, const char *option,
                         bool strict, onq_error *err) {
-    if (oq_pick_is_empty(p))
-        return ONQ_OK;
-    OQ_TRY(oq_walk_graphs(g, see_names, p, err));
-    for (size_t i = 0; i < p->entries.n; i++)
-        if (!p->entries.v[i].hit)
-            OQ_TRY(report_one(&p->entries.v[i], env, g, option, strict, err));
-    return ONQ_OK;
+    look l = {.pick = p};
+    return oq_pick_is_empty(p) ? ONQ_OK : report(&l, env, g, option, strict, err);
 }

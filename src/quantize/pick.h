@@ -45,7 +45,7 @@ onq_code oq_pick_report(oq_pick *p, const onq_env *env, oq_graph *g, const char 
                         bool strict, onq_error *err);
 /* The same for a list of operator types. One that can be quantized, and is not in this model, is
  * well. */
-onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, bool strict,
-                              onq_error *err);
+onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, const char *option,
+                              bool strict, onq_error *err);
 
 #endif

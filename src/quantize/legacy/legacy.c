@@ -3,6 +3,7 @@
  */
 #include "quantize/legacy/legacy.h"
 
+#include "base/nearest.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "quantize/finish.h"
@@ -90,17 +91,25 @@ static onq_code add_zero(pass *p, oq_str base, oq_dtype type, int64_t v, oq_str 
 
 /* ---- inputs */
 
-static onq_code given(const oq_legacy_params *params, const char *option, oq_str tensor,
-                      const oq_node *n, oq_qparam *out, onq_error *err) {
+static onq_code given(oq_legacy_params *params, const char *option, oq_str tensor, const oq_node *n,
+                      oq_qparam *out, onq_error *err) {
     const uint32_t i = oq_map_find(&params->map, tensor);
+    oq_nearest near;
     if (i != OQ_MAP_NONE) {
-        *out = params->all.v[i];
+        params->all.v[i].used = true;
+        *out = params->all.v[i].q;
         return ONQ_OK;
     }
-    return oq_fail(err, ONQ_E_CONFIG,
-                   "%s%s has no parameters for tensor '%.*s', which node '%.*s' (%.*s) needs",
-                   params->path != NULL ? params->path : "--", params->path != NULL ? "" : option,
-                   OQ_STR(tensor), OQ_STR(n->name), OQ_STR(n->op_type));
+    oq_nearest_init(&near, tensor);
+    for (size_t k = 0; k < params->all.n; k++)
+        oq_nearest_offer(&near, params->all.v[k].name);
+    const bool any = near.n > 0;
+    return oq_fail(
+        err, ONQ_E_CONFIG,
+        "%s%s has no parameters for tensor '%.*s', which node '%.*s' (%.*s) needs%s%.*s%s",
+        params->path != NULL ? params->path : "--", params->path != NULL ? "" : option,
+        OQ_STR(tensor), OQ_STR(n->name), OQ_STR(n->op_type), any ? " (it has '" : "",
+        OQ_STR(any ? near.best[0] : OQ_S("")), any ? "')" : "");
 }
 
 /* Scale and zero point by plain operators: opset 10 has no DynamicQuantizeLinear. The range is

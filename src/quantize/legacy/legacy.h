@@ -27,10 +27,16 @@ typedef enum oq_legacy_mode {
     OQ_LEGACY_QLINEAR_DYNAMIC
 } oq_legacy_mode;
 
+typedef struct oq_legacy_param {
+    oq_str name;
+    oq_qparam q;
+    bool used; /* by a node that was quantized */
+} oq_legacy_param;
+
 /* Parameters of tensors by name, from {"tensor": [zero_point, scale]}. */
 typedef struct oq_legacy_params {
     oq_map map; /* name -> index in all */
-    OQ_VEC(oq_qparam) all;
+    OQ_VEC(oq_legacy_param) all;
     const char *path; /* of the file, for messages; NULL: none given */
 } oq_legacy_params;
 
@@ -45,7 +51,7 @@ typedef struct oq_legacy_job {
     oq_legacy_mode mode;
     bool per_channel;
     bool signed_weights; /* asymmetric_input_types */
-    const oq_legacy_params *inputs, *outputs;
+    oq_legacy_params *inputs, *outputs;
     oq_plan *plan;
 } oq_legacy_job;
 

@@ -45,14 +45,14 @@ onq_code oq_legacy_read(oq_legacy_params *p, oq_arena *a, const onq_allocator *a
         rc = oq_fail(err, ONQ_E_CONFIG, "%s: an object {\"tensor\": [zero_point, scale]} is wanted",
                      path);
     json_object_foreach(root, name, v) {
-        oq_qparam q = {0};
+        oq_legacy_param one = {0};
         if (rc == ONQ_OK)
-            rc = read_one(path, name, v, &q, err);
+            rc = read_one(path, name, v, &one.q, err);
         if (rc != ONQ_OK)
             break;
-        const oq_str key = oq_str_copy(a, oq_str_of(name));
-        if (key.p == NULL || !OQ_PUSH(a, &p->all, q) ||
-            !oq_map_put(&p->map, key, (uint32_t)(p->all.n - 1)))
+        one.name = oq_str_copy(a, oq_str_of(name));
+        if (one.name.p == NULL || !OQ_PUSH(a, &p->all, one) ||
+            !oq_map_put(&p->map, one.name, (uint32_t)(p->all.n - 1)))
             rc = oq_fail_nomem(err);
     }
     json_decref(root);
