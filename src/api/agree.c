@@ -72,18 +72,6 @@ void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
         add_row(s, a, real_a, b, real_b, i, row);
 }
 
-void oq_agree_join(oq_agree *into, const oq_agree *more) {
-    into->dot += more->dot;
-    into->aa += more->aa;
-    into->bb += more->bb;
-    into->noise += more->noise;
-    into->largest = more->largest > into->largest ? more->largest : into->largest;
-    into->n += more->n;
-    into->rows += more->rows;
-    into->same += more->same;
-    into->differs = into->differs || more->differs;
-}
-
 double oq_agree_cosine(const oq_agree *s) {
     if (s->aa == 0 && s->bb == 0)
         return 1;

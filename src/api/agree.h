@@ -20,8 +20,6 @@ typedef struct oq_agree {
 
 /* Folds one output in: `a` the first model's, `b` the other's. */
 void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b);
-/* Joins two. */
-void oq_agree_join(oq_agree *into, const oq_agree *more);
 
 /* 1 when both are all zeros. */
 double oq_agree_cosine(const oq_agree *s);

@@ -45,6 +45,7 @@ typedef struct contender {
     OQ_VEC(double) times; /* seconds, one a run */
     double total;
     oq_agree *outputs;    /* one for each of the first model's outputs */
+    size_t *order;        /* of the outputs, worst first */
     uint64_t rows, right; /* with labels: seen, and as they say */
 } contender;
 
@@ -245,11 +246,24 @@ static void json_agree(oq_jw *w, const oq_agree *s) {
     oq_jw_real(w, "max_difference", s->largest);
 }
 
-static oq_agree whole_agreement(const bench *b, const contender *c) {
-    oq_agree all = {0};
-    for (size_t k = 0; k < b->v[0].session->outputs.n; k++)
-        oq_agree_join(&all, &c->outputs[k]);
-    return all;
+/* Lower is worse: outputs of another kind, then those that are not numbers, then by noise. */
+static double quality(const oq_agree *s) {
+    if (s->differs || s->n == 0)
+        return -INFINITY;
+    return isnan(s->noise) ? -1e300 : oq_agree_sqnr(s);
+}
+
+/* The outputs in the order of their agreement, worst first. */
+static size_t *worst_first(bench *b, const contender *c) {
+    const size_t n = b->v[0].session->outputs.n;
+    size_t *order = OQ_NEW_ARRAY(&b->job->arena, size_t, n + 1);
+    for (size_t i = 0; order != NULL && i < n; i++) {
+        size_t at = i;
+        for (; at > 0 && quality(&c->outputs[order[at - 1]]) > quality(&c->outputs[i]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return order;
 }
 
 static void show_json(bench *b, const contender *c) {
@@ -267,15 +281,16 @@ static void show_json(bench *b, const contender *c) {
     oq_jw_real(w, "mean", c->total / (double)c->times.n * 1e3);
     oq_jw_end_object(w);
     oq_jw_real(w, "throughput", (double)c->times.n / c->total);
-    if (c != b->v) {
-        const oq_agree all = whole_agreement(b, c);
+    if (c != b->v && b->v[0].session->outputs.n > 0) {
+        const size_t worst = c->order[0];
         oq_jw_begin_object(w, "agreement");
-        json_agree(w, &all);
+        json_agree(w, &c->outputs[worst]);
+        oq_jw_str(w, "worst_output", b->v[0].session->outputs.v[worst].name);
         oq_jw_begin_array(w, "outputs");
         for (size_t k = 0; k < b->v[0].session->outputs.n; k++) {
             oq_jw_begin_object(w, NULL);
-            oq_jw_str(w, "name", b->v[0].session->outputs.v[k].name);
-            json_agree(w, &c->outputs[k]);
+            oq_jw_str(w, "name", b->v[0].session->outputs.v[c->order[k]].name);
+            json_agree(w, &c->outputs[c->order[k]]);
             oq_jw_end_object(w);
         }
         oq_jw_end_array(w);
@@ -288,6 +303,22 @@ static void show_json(bench *b, const contender *c) {
     oq_jw_end_object(w);
 }
 
+static void text_agree(oq_buf *t, const oq_agree *s) {
+    if (s->differs || s->n == 0) {
+        oq_buf_adds(t, "   outputs differ in kind");
+        return;
+    }
+    oq_buf_addf(t, " %10.6f", oq_agree_cosine(s));
+    if (isinf(oq_agree_sqnr(s)))
+        oq_buf_adds(t, "   equal");
+    else
+        oq_buf_addf(t, " %7.2f", oq_agree_sqnr(s));
+    if (s->rows > 0)
+        oq_buf_addf(t, " %5.1f%%", oq_agree_top1(s) * 100);
+    else
+        oq_buf_adds(t, "      -");
+}
+
 static void show_text(bench *b, const contender *c, size_t width) {
     oq_buf *t = &b->job->text;
     const size_t from = t->n;
@@ -296,25 +327,31 @@ static void show_text(bench *b, const contender *c, size_t width) {
         oq_buf_addc(t, ' ');
     oq_buf_addf(t, " %10.1f %10.3f %10.3f %10.1f", (double)c->size_bytes / 1e3,
                 quantile(c, 0.5) * 1e3, quantile(c, 0.9) * 1e3, (double)c->times.n / c->total);
-    const oq_agree all = whole_agreement(b, c);
-    if (c == b->v)
+    if (c == b->v || b->v[0].session->outputs.n == 0)
         oq_buf_adds(t, "          -       -      -");
-    else if (all.differs || all.n == 0)
-        oq_buf_adds(t, "   outputs differ in kind");
-    else {
-        oq_buf_addf(t, " %10.6f", oq_agree_cosine(&all));
-        if (isinf(oq_agree_sqnr(&all)))
-            oq_buf_adds(t, "   equal");
-        else
-            oq_buf_addf(t, " %7.2f", oq_agree_sqnr(&all));
-        if (all.rows > 0)
-            oq_buf_addf(t, " %5.1f%%", oq_agree_top1(&all) * 100);
-        else
-            oq_buf_adds(t, "      -");
-    }
+    else
+        text_agree(t, &c->outputs[c->order[0]]);
     if (b->labels.v != NULL && c->rows > 0)
         oq_buf_addf(t, " %7.2f%%", 100.0 * (double)c->right / (double)c->rows);
     oq_buf_addc(t, '\n');
+}
+
+/* Each output by itself, where the row of the model shows the worst of several. */
+static void show_outputs(bench *b, const contender *c) {
+    oq_buf *t = &b->job->text;
+    const size_t n = b->v[0].session->outputs.n;
+    if (c == b->v || n < 2)
+        return;
+    oq_buf_adds(t, "\noutputs of ");
+    oq_buf_add_safe(t, oq_str_of(c->path));
+    oq_buf_adds(t, ", worst first (the table above shows the worst)\n");
+    for (size_t k = 0; k < n; k++) {
+        oq_buf_adds(t, " ");
+        text_agree(t, &c->outputs[c->order[k]]);
+        oq_buf_adds(t, "  ");
+        oq_buf_add_safe(t, b->v[0].session->outputs.v[c->order[k]].name);
+        oq_buf_addc(t, '\n');
+    }
 }
 
 static void show_all(bench *b) {
@@ -336,6 +373,8 @@ static void show_all(bench *b) {
         show_text(b, &b->v[i], width);
         show_json(b, &b->v[i]);
     }
+    for (size_t i = 0; i < b->n; i++)
+        show_outputs(b, &b->v[i]);
     oq_jw_end_array(&b->job->json);
 }
 
@@ -348,6 +387,13 @@ static onq_code run_contenders(bench *b, onq_error *err) {
     for (size_t i = 0; i < b->n; i++)
         OQ_TRY(open_contender(b, &b->v[i], err));
     OQ_TRY(compare_all(b, err));
+    for (size_t i = 0; i < b->n; i++) {
+        b->v[i].order = worst_first(b, &b->v[i]);
+        if (b->v[i].order == NULL)
+            return oq_fail_nomem(err);
+        if (b->labels.v != NULL && !oq_opt_is_set(b->job->opts, "limit"))
+            OQ_TRY(oq_labels_end(&b->labels, b->v[i].rows, err));
+    }
     OQ_TRY(time_all(b, err));
     show_all(b);
     return ONQ_OK;
@@ -382,7 +428,8 @@ const oq_command oq_command_bench = {
          "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
          "(median and 90th percentile), throughput, and how well the outputs agree with the first "
          "model's: cosine, signal to quantization noise in dB, and how often the largest value "
-         "along the last axis is the same one."},
+         "along the last axis is the same one. Of several outputs the table shows the one that "
+         "agrees worst; all of them follow below it."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general},
     .run = run_bench,
 };

@@ -154,10 +154,6 @@ static onq_code check_options(run *r, onq_error *err) {
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset"))
         return oq_fail(err, ONQ_E_OPTION,
                        "all three steps are skipped: nothing is left to be done");
-    if (r->optimizer == BY_ORT && oq_opt_flag(o, "save_as_external_data"))
-        return oq_fail(err, ONQ_E_OPTION,
-                       "ONNX Runtime's optimisation does not support external data "
-                       "(--skip_optimization leaves it out, --optimizer builtin can do it)");
     return ONQ_OK;
 }
 

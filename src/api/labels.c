@@ -48,13 +48,25 @@ onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, 
                        "labels are for a float output with classes along its last "
                        "axis");
     const uint64_t classes = (uint64_t)d->dims[d->rank - 1];
+    if (classes < 2)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "%s: labels do not fit: the first output has rank %zu and %llu value along "
+                       "its last axis, which tells no classes apart",
+                       l->path, d->rank, (unsigned long long)classes);
     uint64_t rows = 1;
     for (size_t i = 0; i + 1 < d->rank; i++)
         rows *= (uint64_t)d->dims[i];
     for (uint64_t r = 0; r < rows; r++, (*seen)++) {
         if (*seen >= l->n)
-            return oq_fail(err, ONQ_E_INVALID, "%s: has %llu labels, the samples have more",
-                           l->path, (unsigned long long)l->n);
+            return oq_fail(err, ONQ_E_INVALID,
+                           "%s: has %llu labels, the samples have more: one is wanted for each row "
+                           "of the first output, and one sample has %llu",
+                           l->path, (unsigned long long)l->n, (unsigned long long)rows);
+        if (l->v[*seen] < 0 || (uint64_t)l->v[*seen] >= classes)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "%s: label %lld at %llu is none of the %llu classes of the first output",
+                           l->path, (long long)l->v[*seen], (unsigned long long)*seen,
+                           (unsigned long long)classes);
         uint64_t best = 0;
         for (uint64_t c = 1; c < classes; c++)
             if (oq_raw_get_real(d->dtype, d->data, r * classes + c) >
@@ -63,4 +75,12 @@ onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, 
         *right += (int64_t)best == l->v[*seen];
     }
     return ONQ_OK;
+}
+
+onq_code oq_labels_end(const oq_labels *l, uint64_t seen, onq_error *err) {
+    if (seen == l->n)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_INVALID,
+                   "%s: has %llu labels, and the first output has %llu rows over all samples",
+                   l->path, (unsigned long long)l->n, (unsigned long long)seen);
 }

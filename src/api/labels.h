@@ -17,9 +17,12 @@ typedef struct oq_labels {
 onq_code oq_labels_read(oq_labels *l, oq_arena *a, const onq_allocator *alloc, const char *path,
                         onq_error *err);
 /* Counts the rows of `d` (along its last axis) whose largest value is at the label's place;
- * *seen is where the labels stand. Rows behind the last label, and an output that is not float,
- * are errors. */
+ * *seen is where the labels stand. Rows behind the last label, a label that is no class, and an
+ * output that is not float or has no classes are errors. */
 onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, uint64_t *right,
                          onq_error *err);
+
+/* After all samples: an error when labels are left over. */
+onq_code oq_labels_end(const oq_labels *l, uint64_t seen, onq_error *err);
 
 #endif

@@ -32,7 +32,6 @@ refused() {
 }
 refused --skip_optimization --skip_onnx_shape --skip_symbolic_shape
 refused --optimizer none --skip_onnx_shape --skip_symbolic_shape
-refused --save_as_external_data
 refused --skip_optimization --optimizer ort
 refused --optimizer other
 refused --opset 6

@@ -85,6 +85,35 @@ def test_agreement(pair):
     assert len(text) == 3 and "median ms" in text[0] and "SQNR" in text[0]
 
 
+def test_worst_output_first(tmp_path):
+    """Several outputs: the table shows the worst one, never a pool; all are listed, worst first."""
+    rng = np.random.default_rng(8)
+    w = rng.standard_normal((16, 16)).astype(np.float32)
+
+    def model(path, noise):
+        names = ["large", "small", "same"]
+        inits = [numpy_helper.from_array((w + k * rng.standard_normal(w.shape)).astype(np.float32), f"w{i}")
+                 for i, k in enumerate(noise)]
+        gain = [numpy_helper.from_array(np.float32(g), f"g{i}") for i, g in enumerate((1000.0, 0.01, 1.0))]
+        nodes = [n for i, name in enumerate(names) for n in (helper.make_node("MatMul", ["x", f"w{i}"], [f"m{i}"]),
+                                                             helper.make_node("Mul", [f"m{i}", f"g{i}"], [name]))]
+        g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [4, 16])],
+                              [helper.make_tensor_value_info(n, 1, [4, 16]) for n in names], inits + gain)
+        onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+
+    model(tmp_path / "a.onnx", (0, 0, 0))
+    model(tmp_path / "b.onnx", (0.001, 0.5, 0))
+    words = ["bench", tmp_path / "a.onnx", tmp_path / "b.onnx", "--data", "random:3", "--runs", 2]
+    agreement = json.loads(onq(*words, "--json").stdout)["models"][1]["agreement"]
+    assert [o["name"] for o in agreement["outputs"]] == ["small", "large", "same"]
+    assert agreement["worst_output"] == "small" and agreement["outputs"][0]["sqnr"] == agreement["sqnr"] < 12
+    assert agreement["outputs"][1]["sqnr"] > 50 and agreement["outputs"][2]["sqnr"] is None
+    text = onq(*words).stdout.splitlines()
+    assert f"{agreement['sqnr']:.2f}" in text[2]
+    below = text[text.index("") + 1:]
+    assert "worst first" in below[0] and [line.split()[-1] for line in below[1:]] == ["small", "large", "same"]
+
+
 def test_beside_the_first_model(pair):
     tmp_path, w, v, x = pair
     elsewhere = tmp_path / "elsewhere"
