@@ -193,7 +193,7 @@ static onq_code run_legacy(setting *s, onq_error *err) {
     for (size_t i = 0; i < s->b.g->node.n; i++)
         for (size_t k = 0; k < s->b.g->node.v[i]->input.n + s->b.g->node.v[i]->output.n; k++) {
             const oq_node *n = s->b.g->node.v[i];
-            const oq_qparam given = {0.05f, 10};
+            const oq_legacy_param given = {.q = {0.05f, 10}};
             assert_true(oq_map_put(&params.map,
                                    k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n],
                                    (uint32_t)params.all.n) &&
