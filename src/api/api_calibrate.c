@@ -3,6 +3,7 @@
  * and TensorRT's tables; shares of a job and their joining.
  */
 #include "api/command.h"
+#include "api/outputs.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
@@ -334,7 +335,7 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
     else
         OQ_GO(run_model(job, &ranges, err));
     if (!oq_opt_is_set(job->opts, "shard")) {
-        OQ_GO(write_result(job, &ranges, err));
+        OQ_GO(oq_outputs_rescue(job->env, &ranges, write_result(job, &ranges, err), err));
         warn_of_infinite(job, &ranges);
         show_text(job, &ranges);
         show_json(job, &ranges);
