@@ -86,7 +86,11 @@ static const onq_option_info calibrate_rows[] = {
             "minmax|entropy|percentile|distribution", "METHOD", "How ranges are found."),
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
             "Ranges: an existing file is read and no model is run; a missing one is written."),
-    OQ_FLAG("calib_tensor_range_symmetric", 0, "", "Ranges are made symmetric."),
+    OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
+            "minmax, percentile: ranges are made symmetric about zero. Off by default, as in "
+            "static_quantize_runner; `onq calibrate --method percentile` has it on, as "
+            "create_calibrator "
+            "(--calib_symmetric false there gives the ranges of this command)."),
     OQ_FLAG("calib_moving_average", 0, "", "MinMax: moving average over the samples."),
     OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
             "Weight of a new sample in it."),

@@ -63,6 +63,7 @@ typedef struct oq_range {
     oq_num hist;
     oq_num hist_edges;    /* Distribution */
     oq_num bins;          /* Entropy: the edges; Percentile: the second count */
+    oq_str nan_from;      /* the first sample with NaN, in words; empty: none, or not known */
     bool lowest_was_bare; /* in the file that was read */
 } oq_range;
 
