@@ -118,9 +118,7 @@ static onq_code home_folder(search *s, bool own, const char **out, onq_error *er
 
 /* Where set-up and installation put it, seen from the program and from the library. */
 static onq_code open_installed(search *s, onq_error *err) {
-    /* The first three: the build folder, its programs for tests, its sanitizer builds. */
-    static const char *const places[] = {"runtime", "../runtime", "../../runtime",
-                                         "onq",     "../lib/onq", "../onq"};
+    static const char *const places[] = {"runtime", "onq", "../lib/onq", "../onq"};
     const char *last = NULL;
     for (int own = 0; own < 2; own++) {
         const char *home = NULL;
