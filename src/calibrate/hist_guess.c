@@ -77,7 +77,3 @@ oq_hist_guess_fn oq_hist_guess_at(size_t i) {
     have[n++] = guess_plain;
     return i < n ? have[i] : NULL;
 }
-
-oq_hist_guess_fn oq_hist_guess_best(void) {
-    return oq_hist_guess_at(0);
-}

@@ -18,9 +18,7 @@
 typedef size_t (*oq_hist_guess_fn)(const oq_hist *h, const float *v, size_t n,
                                    int32_t bin[OQ_HIST_PORTION]);
 
-/* The fastest the machine has. */
-oq_hist_guess_fn oq_hist_guess_best(void);
-/* The same for tests: number i of those the machine has, or NULL. */
+/* Number i of those the machine has, the fastest first; NULL after the last. */
 oq_hist_guess_fn oq_hist_guess_at(size_t i);
 
 #endif

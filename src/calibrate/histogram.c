@@ -196,7 +196,7 @@ static void settle_marked(const oq_hist *h, const float *v, size_t m, int32_t *b
 }
 
 static void add_few(oq_hist *h, const float *v, size_t n) {
-    const oq_hist_guess_fn guess = oq_hist_guess_best();
+    const oq_hist_guess_fn guess = oq_hist_guess_at(0);
     int32_t bin[OQ_HIST_PORTION];
     for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
         const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
@@ -216,7 +216,7 @@ static void add_few(oq_hist *h, const float *v, size_t n) {
 /* Counters that are taken in turn lie side by side: the few bins that most values fall into
  * share lines. At most 2^32 - 1 values: they count in 32 bits. */
 static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *counters) {
-    const oq_hist_guess_fn guess = oq_hist_guess_best();
+    const oq_hist_guess_fn guess = oq_hist_guess_at(0);
     int32_t bin[OQ_HIST_PORTION];
     memset(counters, 0, COPIES * (h->n_bins + 1) * sizeof(uint32_t));
     for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {

@@ -170,7 +170,7 @@ typedef struct oq_debug {
     uint64_t n_samples;
     bool has_kernel;    /* the optimised run was done */
     uint64_t n_kernel;  /* samples it had */
-    bool cpu_saturates; /* 16-bit sums of two products: of this machine, unless a test says so */
+    bool cpu_saturates; /* this machine adds two products in 16 bits */
     uint32_t *ranking;  /* weights first: index, or weights.n + index of an activation */
     size_t n_ranking;
 } oq_debug;

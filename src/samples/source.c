@@ -39,7 +39,6 @@ struct oq_source {
     uint64_t count;       /* samples of one pass */
     uint64_t share, step; /* sample k of a pass has number share + k x step */
     uint64_t total;       /* with the limit applied, before the share */
-    bool threaded;
     slot slots[SLOTS];
     uint64_t taken; /* samples given to the caller in this pass */
     /* Under the lock: */
@@ -360,7 +359,7 @@ static void stop_thread(oq_source *s) {
 static void start_thread(oq_source *s) {
     s->read = s->taken;
     s->ready_bytes = 0;
-    if (s->threaded && s->taken < s->count)
+    if (s->taken < s->count)
         s->running = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
 }
 
@@ -461,7 +460,6 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
     if (s->share >= s->step)
         return oq_fail(err, ONQ_E_OPTION, "share %" PRIu64 " of %" PRIu64, s->share, s->step);
     s->count = s->share < s->total ? (s->total - s->share - 1) / s->step + 1 : 0;
-    s->threaded = !o->no_thread;
     return ONQ_OK;
 }
 
@@ -481,12 +479,8 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
         return oq_fail_nomem(err);
     onq_code rc = read_inputs(s, o, err);
     if (rc == ONQ_OK) {
-        const oq_reader_setup setup = {.env = env,
-                                       .arena = &s->arena,
-                                       .inputs = s->inputs,
-                                       .o = o,
-                                       .most_bytes =
-                                           o->most_bytes != 0 ? o->most_bytes : SAMPLE_MOST};
+        const oq_reader_setup setup = {
+            .env = env, .arena = &s->arena, .inputs = s->inputs, .o = o, .most_bytes = SAMPLE_MOST};
         rc = open_reader(&setup, &s->reader, err);
     }
     if (rc == ONQ_OK)

@@ -64,9 +64,6 @@ typedef struct oq_source_options {
     size_t n_dims;
     oq_image_options image;
     uint64_t share, n_shares; /* only samples with number % n_shares == share; n_shares 0: all */
-    uint64_t most_pixels;     /* limit on one image; 0: 2^28 */
-    uint64_t most_bytes;      /* limit on one sample; 0: 4 GiB */
-    bool no_thread;           /* read in the caller's thread */
 } oq_source_options;
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);

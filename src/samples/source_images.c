@@ -21,7 +21,7 @@ typedef struct image_reader {
     onq_env *env;
     oq_io input;
     const char *const *paths;
-    uint64_t most_pixels, most_bytes;
+    uint64_t most_bytes;
     uint64_t batch;
     bool nhwc;
     uint32_t width, height;
@@ -115,7 +115,7 @@ static onq_code read_image(const image_reader *r, const char *path, oq_arena *a,
     oq_str bytes;
     oq_image im, fitted;
     OQ_TRY(oq_file_read_all(a, path, r->most_bytes, &bytes, err));
-    OQ_TRY(oq_image_decode(a, (const uint8_t *)bytes.p, bytes.n, r->most_pixels, &im, err));
+    OQ_TRY(oq_image_decode(a, (const uint8_t *)bytes.p, bytes.n, OQ_IMAGE_PIXELS, &im, err));
     OQ_TRY(fit(r, a, &im, &fitted, err));
     if (r->channels == 3 || fitted.mode != OQ_MODE_L)
         OQ_TRY(oq_image_to_rgb(a, &fitted, err));
@@ -266,13 +266,11 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
     image_reader *r = OQ_NEW(s->arena, image_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
-    *r =
-        (image_reader){.base = {read_sample, close_reader, 0, NULL},
-                       .env = s->env,
-                       .paths = paths,
-                       .resize = s->o->image.resize,
-                       .most_bytes = s->most_bytes,
-                       .most_pixels = s->o->most_pixels != 0 ? s->o->most_pixels : OQ_IMAGE_PIXELS};
+    *r = (image_reader){.base = {read_sample, close_reader, 0, NULL},
+                        .env = s->env,
+                        .paths = paths,
+                        .resize = s->o->image.resize,
+                        .most_bytes = s->most_bytes};
     OQ_TRY(find_input(s, r, err));
     OQ_TRY(choose_layout(&s->o->image, r, err));
     OQ_TRY(choose_values(&s->o->image, r, err));

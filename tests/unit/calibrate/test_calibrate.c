@@ -10,6 +10,7 @@
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "flaky_io.h"
+#include "no_threads.h"
 #include "scratch.h"
 #include "testing.h"
 
@@ -66,8 +67,7 @@ static void rig_begin(rig *g, const onq_allocator *a) {
 
 static onq_code rig_source(rig *g, uint64_t share, uint64_t n_shares, oq_source **out,
                            onq_error *err) {
-    const oq_source_options so = {
-        .model = g->b.m, .share = share, .n_shares = n_shares, .no_thread = true};
+    const oq_source_options so = {.model = g->b.m, .share = share, .n_shares = n_shares};
     return oq_source_open_callback(g->b.env, &so, give, g, SAMPLES, out, err);
 }
 
@@ -371,6 +371,7 @@ static void table_refuses_channels(void **state) {
 }
 
 int main(void) {
+    no_threads(true); /* allocations in one order */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(minmax),
         cmocka_unit_test(kept_or_again),

@@ -6,6 +6,7 @@
 #include "build_model.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
+#include "no_threads.h"
 #include "testing.h"
 
 #include <math.h>
@@ -91,7 +92,7 @@ static onq_code open_both(both *b, const onq_allocator *a, bool twice, onq_error
     fake_engine_init(&b->engine, b->q.env);
     b->run.engine = &b->engine.base;
     b->run.kernel = true;
-    oq_source_options o = {.model = b->f.m, .no_thread = true};
+    oq_source_options o = {.model = b->f.m};
     OQ_TRY(oq_source_open_callback(b->q.env, &o, sample, NULL, SAMPLES, &b->run.truth_source, e));
     o.model = b->q.m;
     OQ_TRY(oq_source_open_callback(b->q.env, &o, sample, NULL, SAMPLES, &b->run.made_source, e));
@@ -244,6 +245,7 @@ static void every_allocation_may_fail(void **state) {
 }
 
 int main(void) {
+    no_threads(true); /* allocations in one order */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_plain_loops),
         cmocka_unit_test(engine_failures_come_back),
