@@ -123,7 +123,7 @@ static uint64_t total(const tally *t, int from, int to) {
 }
 
 static void report(oq_job *job, const tally *t, bool strict) {
-    const int soft_from = OQ_DIFF_NODE_NAME;
+    const int soft_from = OQ_DIFF_FIRST_SOFT;
     const uint64_t hard = total(t, 0, soft_from), soft = total(t, soft_from, OQ_DIFF_COUNT);
     const int shown_to = strict ? OQ_DIFF_COUNT : soft_from;
     oq_buf *b = &job->text;
@@ -152,10 +152,9 @@ static void report(oq_job *job, const tally *t, bool strict) {
     oq_jw_uint(&job->json, "differences", hard);
     oq_jw_uint(&job->json, "soft_differences", soft);
     oq_jw_begin_object(&job->json, "counts");
-    for (int k = 0; k < OQ_DIFF_COUNT; k++) {
+    for (int k = 0; k < OQ_DIFF_COUNT; k++)
         if (t->count[k] > 0)
             oq_jw_uint(&job->json, oq_diff_name((oq_diff_kind)k), t->count[k]);
-    }
     oq_jw_end_object(&job->json);
     show_json(job, t, "found", 0, soft_from);
     show_json(job, t, "soft", soft_from, OQ_DIFF_COUNT);

@@ -95,7 +95,6 @@ typedef struct oq_out {
 onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err);
 onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 /* Zero bytes up to a multiple of `align`. */
-onq_code oq_out_pad(oq_out *o, uint64_t align, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
 /* Room for an output whose size is known: a full disk is told at once, and the disk lays it out

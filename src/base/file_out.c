@@ -309,17 +309,6 @@ onq_code oq_out_write(oq_out *o, const void *data, uint64_t n, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_out_pad(oq_out *o, uint64_t align, onq_error *err) {
-    static const uint8_t zeros[4096];
-    uint64_t n = align > 1 ? (align - o->size % align) % align : 0;
-    while (n != 0) {
-        const uint64_t part = n < sizeof zeros ? n : sizeof zeros;
-        OQ_TRY(oq_out_write(o, zeros, part, err));
-        n -= part;
-    }
-    return ONQ_OK;
-}
-
 static onq_code fail_shrunk(const oq_file *f, onq_error *err) {
     return oq_fail(err, ONQ_E_READ,
                    "%s: became shorter while it was read; try again when it is complete", f->path);

@@ -173,38 +173,11 @@ float oq_fp8_to_f32(uint8_t b, oq_fp8 kind) {
     return float_of(sign | bits_of(decode(code, t->man, (int)t->bias)));
 }
 
-uint8_t oq_f32_to_e8m0(float x) {
-    const uint32_t u = bits_of(x);
-    /* There is no zero, no sign and no infinity: all that is NaN. */
-    if (u == 0 || u >= 0x7f800000)
-        return 0xff;
-    /* The middle goes up (there is no even or odd significand); among the subnormals the middle is
-     * 2^-127 itself, the smallest value. */
-    const uint32_t field = u >> 23, low = u & 0x7fffff;
-    return (uint8_t)(field + (low >= 0x400000 + (uint32_t)(field == 0)));
-}
-
-uint8_t oq_f32_to_e8m0_up(float x) {
-    const uint32_t u = bits_of(x) & 0x7fffffff, field = u >> 23;
-    if (field >= 0xfe)
-        return (uint8_t)field;
-    return (uint8_t)(field + ((u & 0x7fffff) != 0));
-}
-
 float oq_e8m0_to_f32(uint8_t b) {
     return float_of(b == 0xff ? 0x7fc00000 : b == 0 ? 0x400000 : (uint32_t)b << 23);
 }
 
 /* ---- less than 8 bits ---- */
-
-uint8_t oq_f32_to_fp4(float x) {
-    const uint32_t u = bits_of(x), sign = (u >> 28) & 8, magnitude = u & 0x7fffffff;
-    if (magnitude > 0x7f800000)
-        return (uint8_t)(sign ^
-                         8); /* there is no NaN; ml_dtypes makes it a zero of the other sign */
-    const uint32_t code = encode_f32(magnitude, 1, 1);
-    return (uint8_t)((code > 7 ? 7 : code) | sign);
-}
 
 float oq_fp4_to_f32(uint8_t nib) {
     const float magnitude = decode(nib & 7, 1, 1);
@@ -214,20 +187,4 @@ float oq_fp4_to_f32(uint8_t nib) {
 float oq_fp6_to_f32(uint8_t b, bool e3m2) {
     const float magnitude = e3m2 ? decode(b & 31, 2, 3) : decode(b & 31, 3, 1);
     return b & 32 ? -magnitude : magnitude;
-}
-
-void oq_pack_4bit(const int8_t *in, size_t n, uint8_t *out) {
-    for (size_t i = 0; i < n / 2; i++)
-        out[i] = (uint8_t)((in[2 * i] & 15) | (in[2 * i + 1] & 15) << 4);
-    if (n % 2 != 0)
-        out[n / 2] = (uint8_t)(in[n - 1] & 15);
-}
-
-void oq_pack_2bit(const int8_t *in, size_t n, uint8_t *out) {
-    for (size_t i = 0; i < n; i += 4) {
-        unsigned byte = 0;
-        for (size_t k = 0; k < 4 && i + k < n; k++)
-            byte |= ((unsigned)in[i + k] & 3) << (2 * k);
-        out[i / 4] = (uint8_t)byte;
-    }
 }

@@ -26,11 +26,8 @@ typedef enum oq_fp8 {
 uint8_t oq_f32_to_fp8(float x, oq_fp8 kind, bool saturate);
 float oq_fp8_to_f32(uint8_t b, oq_fp8 kind);
 
-uint8_t oq_f32_to_e8m0(float x);    /* as ml_dtypes: half up; 0 and below are NaN */
-uint8_t oq_f32_to_e8m0_up(float x); /* as onnx.helper.make_tensor: away from zero, sign ignored */
 float oq_e8m0_to_f32(uint8_t b);
-uint8_t oq_f32_to_fp4(float x); /* e2m1, low nibble */
-float oq_fp4_to_f32(uint8_t nib);
+float oq_fp4_to_f32(uint8_t nib);          /* e2m1, low nibble */
 float oq_fp6_to_f32(uint8_t b, bool e3m2); /* low six bits */
 
 /* Sub-byte integers: element i of a packed array, low bits first. */
@@ -48,9 +45,6 @@ static inline int oq_get_i2(const uint8_t *p, size_t i) {
 static inline int oq_get_u2(const uint8_t *p, size_t i) {
     return (p[i >> 2] >> ((i & 3) * 2)) & 3;
 }
-/* Packs n values (low bits of each byte) into 4 or 2 bits each; the last byte is zero-filled. */
-void oq_pack_4bit(const int8_t *in, size_t n, uint8_t *out);
-void oq_pack_2bit(const int8_t *in, size_t n, uint8_t *out);
 
 /* Arrays, vectorised where the compiler can. */
 void oq_f16_to_f32_n(const uint16_t *in, float *out, size_t n);

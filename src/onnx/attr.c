@@ -122,20 +122,6 @@ bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, si
     return true;
 }
 
-bool oq_attr_set_floats(oq_arena *a, oq_node *n, oq_str name, const float *v, size_t count) {
-    float *copy = OQ_NEW_ARRAY(a, float, count);
-    if (copy == NULL)
-        return false;
-    if (count != 0)
-        memcpy(copy, v, count * sizeof *v);
-    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_FLOATS);
-    if (attr == NULL)
-        return false;
-    attr->floats.v = copy;
-    attr->floats.n = attr->floats.cap = count;
-    return true;
-}
-
 bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t) {
     oq_attribute *attr = prepare(a, n, name, OQ_ATTR_TENSOR);
     if (attr == NULL)

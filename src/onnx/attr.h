@@ -38,7 +38,6 @@ bool oq_attr_set_int(oq_arena *a, oq_node *n, oq_str name, int64_t v);
 bool oq_attr_set_float(oq_arena *a, oq_node *n, oq_str name, float v);
 bool oq_attr_set_str(oq_arena *a, oq_node *n, oq_str name, oq_str v);
 bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, size_t count);
-bool oq_attr_set_floats(oq_arena *a, oq_node *n, oq_str name, const float *v, size_t count);
 bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t);
 /* Removes; true if it was there. */
 bool oq_attr_remove(oq_node *n, const char *name);

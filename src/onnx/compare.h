@@ -36,13 +36,11 @@ typedef enum oq_diff_kind {
     OQ_DIFF_METADATA,
     OQ_DIFF_ANNOTATION,
     OQ_DIFF_OTHER,
-    OQ_DIFF_COUNT
+    OQ_DIFF_COUNT,
+    OQ_DIFF_FIRST_SOFT = OQ_DIFF_NODE_NAME
 } oq_diff_kind;
 
 const char *oq_diff_name(oq_diff_kind k); /* "node_name" */
-static inline bool oq_diff_is_soft(oq_diff_kind k) {
-    return k >= OQ_DIFF_NODE_NAME;
-}
 
 /* One difference. The texts are valid during the call. */
 typedef struct oq_difference {

@@ -44,15 +44,6 @@ bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n) {
     return OQ_PUSH(a, &g->node, n);
 }
 
-bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n) {
-    assert(at <= g->node.n);
-    if (!OQ_PUSH(a, &g->node, n))
-        return false;
-    memmove(&g->node.v[at + 1], &g->node.v[at], (g->node.n - 1 - at) * sizeof *g->node.v);
-    g->node.v[at] = n;
-    return true;
-}
-
 bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t) {
     return OQ_PUSH(a, &g->initializer, t);
 }
@@ -72,19 +63,6 @@ bool oq_graph_remove_init(oq_graph *g, oq_str name) {
         }
     }
     return false;
-}
-
-oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->input.n; i++)
-        if (oq_str_eq(g->input.v[i]->name, name))
-            return g->input.v[i];
-    for (size_t i = 0; i < g->output.n; i++)
-        if (oq_str_eq(g->output.v[i]->name, name))
-            return g->output.v[i];
-    for (size_t i = 0; i < g->value_info.n; i++)
-        if (oq_str_eq(g->value_info.v[i]->name, name))
-            return g->value_info.v[i];
-    return NULL;
 }
 
 void oq_graph_remove_nodes(oq_graph *g, const bool *drop) {
@@ -122,56 +100,6 @@ oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, co
 }
 
 /* ---- renaming uses ---- */
-
-static bool defines(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->input.n; i++)
-        if (oq_str_eq(g->input.v[i]->name, name))
-            return true;
-    if (oq_graph_find_init(g, name) != NULL)
-        return true;
-    for (size_t i = 0; i < g->sparse_initializer.n; i++) {
-        const oq_tensor *values = g->sparse_initializer.v[i]->values;
-        if (values != NULL && oq_str_eq(values->name, name))
-            return true;
-    }
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->output.n; k++)
-            if (oq_str_eq(n->output.v[k], name))
-                return true;
-    }
-    return false;
-}
-
-typedef struct renaming {
-    oq_str from, to;
-} renaming;
-
-static onq_code replace_inside(oq_graph *g, const renaming *r, int depth, onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
-    for (size_t i = 0; i < g->node.n; i++) {
-        oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n; k++)
-            if (oq_str_eq(n->input.v[k], r->from))
-                n->input.v[k] = r->to;
-        oq_graph_cursor at = {0};
-        for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
-            if (defines(sub, r->from))
-                continue;
-            OQ_TRY(replace_inside(sub, r, depth + 1, err));
-            for (size_t k = 0; k < sub->output.n; k++)
-                if (oq_str_eq(sub->output.v[k]->name, r->from))
-                    sub->output.v[k]->name = r->to;
-        }
-    }
-    return ONQ_OK;
-}
-
-onq_code oq_graph_replace_uses(oq_graph *g, oq_str from, oq_str to, onq_error *err) {
-    const renaming r = {from, to};
-    return from.n == 0 ? ONQ_OK : replace_inside(g, &r, 1, err);
-}
 
 typedef struct renames {
     const oq_map *map;

@@ -62,7 +62,6 @@ static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix)
         } while (oq_map_has(map, name));
         if (!oq_map_put(map, wanted, number))
             return none(s);
-        s->n_renamed++;
     }
     return oq_map_put(map, name, 0) ? name : none(s);
 }

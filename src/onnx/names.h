@@ -15,8 +15,7 @@
 typedef struct oq_qnames {
     oq_arena *arena; /* where new names live: the model's */
     oq_map tensors, nodes;
-    size_t n_renamed; /* how many got a number */
-    bool failed;      /* out of memory: some name has no p */
+    bool failed; /* out of memory: some name has no p */
 } oq_qnames;
 
 /* Collects all names of the model; the maps live in `scratch`. */
@@ -27,8 +26,5 @@ oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix);
 oq_str oq_qname_node(oq_qnames *s, oq_str base, const char *suffix);
 /* A node's name + suffix; none (p == NULL, not failed) where the node has no name. */
 oq_str oq_qname_node_of(oq_qnames *s, const oq_node *n, const char *suffix);
-static inline bool oq_qname_is_taken(const oq_qnames *s, oq_str tensor) {
-    return oq_map_has(&s->tensors, tensor);
-}
 
 #endif

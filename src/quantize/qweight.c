@@ -231,20 +231,6 @@ static onq_code find_ranges(const oq_qweight *w, ranges *all, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_qweight_minmax(const oq_qweight *w, float *lo, float *hi, onq_error *err) {
-    oq_qweight whole = *w;
-    whole.group = OQ_QGROUP_TENSOR;
-    whole.n_params = 1;
-    ranges all = {lo, hi, false};
-    OQ_TRY(find_ranges(&whole, &all, err));
-    if (w->count == 0)
-        *lo = *hi = 0.0f;
-    if (isinf(*lo) || isinf(*hi))
-        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s' holds infinity (exclude its node)",
-                       OQ_STR(w->tensor->name));
-    return ONQ_OK;
-}
-
 static onq_code params_from_ranges(const oq_qweight *w, const oq_qspec *spec,
                                    const oq_qclamp *clamps, const ranges *all, oq_qparams *out,
                                    onq_error *err) {

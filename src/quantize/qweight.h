@@ -82,10 +82,6 @@ onq_code oq_qweight_quantize(const oq_qweight *w, oq_dtype type, const oq_qparam
 onq_code oq_qweight_producer(oq_arena *a, const oq_qweight *w, oq_dtype type,
                              const oq_qparams *params, const oq_producer **out, onq_error *err);
 
-/* The smallest and the largest number of a weight (0, 0 when it is empty); ONQ_E_INVALID when it
- * holds NaN or infinity. */
-onq_code oq_qweight_minmax(const oq_qweight *w, float *lo, float *hi, onq_error *err);
-
 /* n numbers of a real type (OQ_FLOAT, OQ_FLOAT16, OQ_BFLOAT16, OQ_DOUBLE) as floats. */
 void oq_reals_read(oq_dtype real, const uint8_t *p, uint64_t first, size_t n, float *out);
 

@@ -135,7 +135,6 @@ const oq_data *oq_r_data(const oq_rctx *c, size_t i);
 bool oq_r_has_data(const oq_rctx *c, size_t i);
 /* Values that are all known integers, into the arena; false when not. A scalar has n == 1. */
 bool oq_r_ints_in(const oq_rctx *c, size_t i, const int64_t **v, size_t *n);
-bool oq_r_reals_in(const oq_rctx *c, size_t i, const double **v, size_t *n);
 bool oq_r_int_in(const oq_rctx *c, size_t i, int64_t *v);
 
 /* ---- rule.c: attributes (references to a function's attributes are followed) ---- */

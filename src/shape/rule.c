@@ -83,23 +83,6 @@ bool oq_r_ints_in(const oq_rctx *c, size_t i, const int64_t **v, size_t *n) {
     return true;
 }
 
-bool oq_r_reals_in(const oq_rctx *c, size_t i, const double **v, size_t *n) {
-    const oq_data *d = oq_r_data(c, i);
-    if (d == NULL)
-        return false;
-    double *out = OQ_NEW_ARRAY(c->in->arena, double, d->n + 1);
-    if (out == NULL) {
-        c->in->nomem = true;
-        return false;
-    }
-    for (size_t k = 0; k < d->n; k++)
-        if (!oq_cell_real(d->v[k], &out[k]))
-            return false;
-    *v = out;
-    *n = d->n;
-    return true;
-}
-
 bool oq_r_int_in(const oq_rctx *c, size_t i, int64_t *v) {
     const oq_data *d = oq_r_data(c, i);
     return d != NULL && d->n == 1 && oq_cell_integer(d->v[0], v);

@@ -238,26 +238,6 @@ int32_t oq_shapes_elem_type(const oq_shapes *s, const oq_graph *g, oq_str name) 
     return info.elem_type;
 }
 
-int64_t oq_shapes_dim(const oq_shapes *s, const oq_graph *g, oq_str name, size_t i) {
-    oq_tensor_info info;
-    oq_shapes_tensor(s, g, name, &info);
-    return i < info.rank && oq_sdim_is_num(info.dims[i]) && info.dims[i].n >= 0 ? info.dims[i].n
-                                                                                : -1;
-}
-
-static const oq_sop *row_of(const oq_model *m, const oq_node *n) {
-    return oq_sop_find(n->domain, n->op_type, oq_model_opset(m, n->domain));
-}
-
-bool oq_shape_has_onnx_rule(const oq_model *m, const oq_node *n) {
-    const oq_sop *op = row_of(m, n);
-    return op != NULL && op->onnx == OQ_SOP_ONNX_YES;
-}
-
-bool oq_shape_has_rule(const oq_model *m, const oq_node *n) {
-    return row_of(m, n) != NULL;
-}
-
 void oq_shapes_report(const oq_shapes *s, oq_shape_report *out) {
     *out = s->in.report;
 }

@@ -79,14 +79,6 @@ typedef struct oq_tensor_info {
 bool oq_shapes_tensor(const oq_shapes *s, const oq_graph *g, oq_str name, oq_tensor_info *out);
 /* The element type, 0 when unknown. */
 int32_t oq_shapes_elem_type(const oq_shapes *s, const oq_graph *g, oq_str name);
-/* Dimension i as a number, or -1 when it is symbolic, unknown or not there. */
-int64_t oq_shapes_dim(const oq_shapes *s, const oq_graph *g, oq_str name, size_t i);
-
-/* Does plain onnx have a rule for the node's operator at its opset (without one, outputs are
- * unknown)? */
-bool oq_shape_has_onnx_rule(const oq_model *m, const oq_node *n);
-/* Does onq have one (symbolic mode)? */
-bool oq_shape_has_rule(const oq_model *m, const oq_node *n);
 
 /* What was found. */
 typedef struct oq_shape_report {

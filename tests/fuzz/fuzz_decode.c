@@ -2,8 +2,8 @@
  * fuzz_decode.c — any bytes as a model: refused with a message, or every view it shows can be read,
  * and checks, index, orders, dump and pruning take it as it is.
  */
+#include "dump.h"
 #include "onnx/check.h"
-#include "onnx/dump.h"
 #include "onnx/edit.h"
 
 #include <stdio.h>

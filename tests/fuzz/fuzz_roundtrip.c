@@ -37,11 +37,15 @@ static void edit(oq_model *m) {
     MUST(t != NULL && n != NULL && oq_tensor_set_raw(a, t, "12345678", 8, &err) == ONQ_OK);
     MUST(oq_node_add_input(a, n, OQ_S("fuzz_w")) && oq_node_add_output(a, n, OQ_S("")));
     MUST(oq_attr_set_int(a, n, OQ_S("i"), -1) && oq_attr_set_str(a, n, OQ_S("s"), OQ_S("")));
-    MUST(oq_graph_add_init(a, g, t) && oq_graph_insert_node(a, g, g->node.n / 2, n));
+    MUST(oq_graph_add_init(a, g, t) && oq_graph_add_node(a, g, n));
     if (g->node.n > 1)
         OQ_REMOVE_AT(&g->node, 0);
-    if (g->input.n != 0)
-        (void)oq_graph_replace_uses(g, g->input.v[0]->name, OQ_S("fuzz_x"), &err);
+    oq_map map;
+    oq_map_init(&map, a);
+    if (g->input.n != 0) {
+        MUST(oq_map_put(&map, g->input.v[0]->name, 0));
+        (void)oq_graph_replace_many(m, g, &map, &(oq_str){"fuzz_x", 6}, &err);
+    }
     MUST(oq_model_set_opset(m, OQ_S(""), 21, &err) == ONQ_OK);
     MUST(oq_model_set_metadata(m, OQ_S("fuzz"), OQ_S("yes"), &err) == ONQ_OK);
 }

@@ -134,6 +134,17 @@ static bool is_real(const char *value) {
     return strpbrk(value, ".eEn") != NULL;
 }
 
+/* The library sets no list of floats, so that it has no function for it. */
+static void set_floats(bm *b, oq_node *n, oq_str name, const double *v, size_t count) {
+    need_true(b, oq_attr_set_ints(b->a, n, name, NULL, 0));
+    if (b->failed)
+        return;
+    oq_attribute *attr = oq_attr_find(n, name.p);
+    attr->type = OQ_I32(OQ_ATTR_FLOATS);
+    for (size_t i = 0; i < count; i++)
+        need_true(b, OQ_PUSH(b->a, &attr->floats, (float)v[i]));
+}
+
 static void set_list(bm *b, oq_node *n, oq_str name, const char *value) {
     double v[256];
     size_t count = 0;
@@ -151,13 +162,12 @@ static void set_list(bm *b, oq_node *n, oq_str name, const char *value) {
     }
     free(text);
     int64_t ints[256];
-    float floats[256];
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         ints[i] = (int64_t)v[i];
-        floats[i] = (float)v[i];
-    }
-    need_true(b, real ? oq_attr_set_floats(b->a, n, name, floats, count)
-                      : oq_attr_set_ints(b->a, n, name, ints, count));
+    if (real)
+        set_floats(b, n, name, v, count);
+    else
+        need_true(b, oq_attr_set_ints(b->a, n, name, ints, count));
 }
 
 static void set_attribute(bm *b, oq_node *n, const char *key, const char *value) {

@@ -58,9 +58,6 @@ def quiet(x, dtype):
 def encoders():
     yield "f16", lambda x: quiet(x, np.float16).view(np.uint16)
     yield "bf16", lambda x: quiet(x, ml_dtypes.bfloat16).view(np.uint16)
-    yield "fp4", lambda x: quiet(x, ml_dtypes.float4_e2m1fn).view(np.uint8)
-    yield "e8m0", lambda x: quiet(x, ml_dtypes.float8_e8m0fnu).view(np.uint8)
-    yield "e8m0_up", lambda x: onnx.numpy_helper.to_float8e8m0(x).view(np.uint8)
     for name, dtype in FP8.items():
         yield name, lambda x, dtype=dtype: quiet(x, dtype).view(np.uint8)
         yield (

@@ -12,6 +12,7 @@
  */
 #include "onnx/graph.h"
 #include "shape/shape.h"
+#include "shape/sop.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -93,7 +94,7 @@ static onq_code print_unknown(void *ctx, oq_graph *g, oq_node *owner, onq_error 
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        if (!oq_shape_has_rule(r->model, n)) {
+        if (oq_sop_find(n->domain, n->op_type, oq_model_opset(r->model, n->domain)) == NULL) {
             oq_buf_addf(r->out, "%s\"%.*s::%.*s\"", r->first ? "" : ", ", OQ_STR(n->domain),
                         OQ_STR(n->op_type));
             r->first = false;

@@ -15,8 +15,8 @@
  * each with one line: "ok", or "error CODE OFFSET TEXT". The exit status of a single command is 0
  * or 1.
  */
+#include "dump.h"
 #include "onnx/check.h"
-#include "onnx/dump.h"
 #include "onnx/edit.h"
 #include "onnx/model.h"
 #include "onnx/schema.h"

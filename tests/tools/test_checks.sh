@@ -36,6 +36,53 @@ planted "a program that sees the insides" cli/args.c '#include "base/low.h"' 'a 
 planted "a public header that needs another" include/onq/onq.h '#include "base/low.h"' 'stands alone'
 planted "one name twice" src/onnx/low.c '#include <stdio.h>' 'more than one file'
 
+# unused functions
+cp "$ONQ_ROOT"/tools/check-unused.sh tools/
+sed -i 's/^    \[oq_.*//' tools/check-unused.sh # nothing waits for a caller here
+unused() { # WANTED — the check fails and says WANTED
+    if bash tools/check-unused.sh >../said; then
+        echo "check-unused does not see: $1"
+        exit 1
+    fi
+    grep -qF -- "$1" ../said || { echo "check-unused says:"; cat ../said; exit 1; }
+}
+mkdir src/shape
+cat >src/shape/used.h <<'C'
+int oq_called(int x);
+int oq_in_a_table(int x);
+int oq_rule_made(int x);
+static inline int oq_inline(int x) {
+    return x;
+}
+C
+cat >src/shape/used.c <<'C'
+int oq_called(int x) {
+    return oq_inline(x);
+}
+int oq_in_a_table(int x) {
+    return oq_called(x); /* oq_alone(x) */
+}
+int oq_rule_made(int x) {
+    return x;
+}
+static int (*const all[])(int) = {oq_in_a_table,
+#define ROW(rule) oq_rule_##rule,
+#include "shape/row.def"
+};
+C
+echo 'ROW(made)' >src/shape/row.def
+bash tools/check-unused.sh
+echo 'int oq_alone(int x);' >>src/shape/used.h
+printf 'int oq_alone(int x) {\n    return x;\n}\n' >>src/shape/used.c
+unused 'oq_alone: no caller'
+sed -i 's/^declare -A waiting=(/&\n    [oq_alone]="a reason"/' tools/check-unused.sh
+bash tools/check-unused.sh
+printf 'static int f(int x) {\n    return oq_alone(x);\n}\n' >>src/shape/used.c
+unused 'oq_alone: has a caller now'
+sed -i 's/oq_alone/oq_another/' tools/check-unused.sh
+unused 'oq_another: on the list'
+rm -r src/shape tools/check-unused.sh
+
 # exports
 mkdir src/api
 touch src/api/api.c

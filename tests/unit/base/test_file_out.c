@@ -274,29 +274,6 @@ static void reserves(void **state) {
     assert_true(file_holds(path, "12345", 5));
 }
 
-static void padding(void **state) {
-    scratch *s = *state;
-    static const uint64_t aligns[] = {0, 1, 2, 16, 4096, 65536, 100000, 3};
-    onq_error err = ONQ_ERROR_INIT;
-    oq_out o;
-    assert_ok(oq_out_open(&o, oq_alloc_default(), scratch_path(s, "out/a"), &err), err);
-    uint64_t size = 0;
-    for (size_t i = 0; i < OQ_COUNT(aligns); i++) {
-        assert_ok(oq_out_write(&o, "x", 1, &err), err);
-        assert_ok(oq_out_pad(&o, aligns[i], &err), err);
-        size++;
-        while (aligns[i] > 1 && size % aligns[i] != 0)
-            size++;
-        assert_int_equal(o.size, size);
-        assert_ok(oq_out_pad(&o, aligns[i], &err), err);
-        assert_int_equal(o.size, size);
-    }
-    assert_ok(oq_out_commit(&o, &err), err);
-    struct stat st;
-    assert_int_equal(stat(scratch_path(s, "out/a"), &st), 0);
-    assert_int_equal(st.st_size, size);
-}
-
 /* Every way of copying gives the same bytes, also when the better ones are refused. */
 static void copies(void **state) {
     scratch *s = *state;
@@ -613,7 +590,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(large_writes, setup, teardown),
         cmocka_unit_test_setup_teardown(reserves, setup, teardown),
-        cmocka_unit_test_setup_teardown(padding, setup, teardown),
         cmocka_unit_test_setup_teardown(copies, setup, teardown),
         cmocka_unit_test_setup_teardown(copy_of_a_file_that_shrinks, setup, teardown),
         cmocka_unit_test_setup_teardown(no_space, setup, teardown),

@@ -47,9 +47,6 @@ static uint32_t enc_bf16(float x) {
 static float dec_bf16(uint32_t c) {
     return oq_bf16_to_f32((uint16_t)c);
 }
-static uint32_t enc_fp4(float x) {
-    return oq_f32_to_fp4(x);
-}
 static float dec_fp4(uint32_t c) {
     return oq_fp4_to_f32((uint8_t)c);
 }
@@ -81,7 +78,6 @@ static const struct format formats[] = {
     {"e4m3fnuz saturated", 3, 8, 0x80, 0x80, sat_e4m3fnuz, dec_e4m3fnuz, 0x7f, true},
     {"e5m2 saturated", 2, 15, 0x7c, 0x80, sat_e5m2, dec_e5m2, 0x7b, false},
     {"e5m2fnuz saturated", 2, 16, 0x80, 0x80, sat_e5m2fnuz, dec_e5m2fnuz, 0x7f, true},
-    {"fp4", 1, 1, 8, 8, enc_fp4, dec_fp4, 7, false},
 };
 
 /* The value of a positive code by the definition. One past the last finite code is allowed: the
@@ -194,8 +190,6 @@ static void not_a_number(void **state) {
             assert_int_equal(oq_f32_to_fp8(x, OQ_FP8_E4M3FNUZ, saturate), 0x80);
             assert_int_equal(oq_f32_to_fp8(minus, OQ_FP8_E5M2FNUZ, saturate), 0x80);
         }
-        assert_int_equal(oq_f32_to_e8m0(x), 0xff);
-        assert_int_equal(oq_f32_to_e8m0_up(x), 0xff);
     }
     uint64_t wide = 0x7ff0000000000001;
     double d;
@@ -204,8 +198,6 @@ static void not_a_number(void **state) {
     wide = 0xfff8040000000000;
     memcpy(&d, &wide, sizeof d);
     assert_int_equal(oq_f64_to_f16(d), 0xfe01);
-    assert_int_equal(oq_f32_to_fp4(float_of(0x7fc00000)), 8); /* ml_dtypes' */
-    assert_int_equal(oq_f32_to_fp4(float_of(0xffc00000)), 0);
     /* Every half NaN and infinity, bit for bit: the payload moves up. */
     for (uint32_t h = 0x7c00; h < 0x8000; h++) {
         assert_int_equal(bits_of(oq_f16_to_f32((uint16_t)h)), 0x7f800000 | (h & 0x3ff) << 13);
@@ -223,25 +215,18 @@ static void not_a_number(void **state) {
 
 static void powers_of_two(void **state) {
     (void)state;
-    for (int b = 0; b < 255; b++) {
-        const float v = oq_e8m0_to_f32((uint8_t)b);
-        assert_true((double)v == ldexp(1, b - 127));
-        assert_int_equal(oq_f32_to_e8m0(v), b);
-        if (b == 0)
-            continue; /* 2^-127 is no float of full precision: rounded up it is 2^-126 */
-        assert_int_equal(oq_f32_to_e8m0_up(v), b);
-        assert_int_equal(oq_f32_to_e8m0_up(-v), b);
-        const int next = b + 1;
-        assert_int_equal(oq_f32_to_e8m0(nextafterf(v * 1.5f, 0)), b);
-        assert_int_equal(oq_f32_to_e8m0(v * 1.5f), next);
-        assert_int_equal(oq_f32_to_e8m0_up(nextafterf(v, INFINITY)), b == 254 ? 254 : next);
-    }
+    for (int b = 0; b < 255; b++)
+        assert_true((double)oq_e8m0_to_f32((uint8_t)b) == ldexp(1, b - 127));
     assert_true(isnan(oq_e8m0_to_f32(255)));
-    assert_int_equal(oq_f32_to_e8m0(0), 0xff);
-    assert_int_equal(oq_f32_to_e8m0(-1), 0xff);
-    assert_int_equal(oq_f32_to_e8m0(INFINITY), 0xff);
-    assert_int_equal(oq_f32_to_e8m0_up(0), 0);
-    assert_int_equal(oq_f32_to_e8m0_up(INFINITY), 0xff);
+}
+
+static void four_bits(void **state) {
+    (void)state;
+    const struct format e2m1 = {.man = 1, .bias = 1};
+    for (uint32_t b = 0; b < 8; b++) {
+        assert_true((double)oq_fp4_to_f32((uint8_t)b) == value_of(&e2m1, b));
+        assert_true((double)oq_fp4_to_f32((uint8_t)(b | 8)) == -value_of(&e2m1, b));
+    }
 }
 
 static void six_bits(void **state) {
@@ -296,40 +281,23 @@ static void arrays(void **state) {
 
 static void small_integers(void **state) {
     (void)state;
-    for (size_t n = 0; n < 20; n++) {
-        int8_t in[20];
-        uint8_t four[11], two[6];
-        memset(four, 0xaa, sizeof four);
-        memset(two, 0xaa, sizeof two);
-        for (size_t i = 0; i < n; i++)
-            in[i] = (int8_t)(i * 5 - 8);
-        oq_pack_4bit(in, n, four);
-        oq_pack_2bit(in, n, two);
-        for (size_t i = 0; i < n; i++) {
-            const int low4 = in[i] & 15, low2 = in[i] & 3;
-            assert_int_equal(oq_get_u4(four, i), low4);
-            assert_int_equal(oq_get_i4(four, i), low4 >= 8 ? low4 - 16 : low4);
-            assert_int_equal(oq_get_u2(two, i), low2);
-            assert_int_equal(oq_get_i2(two, i), low2 >= 2 ? low2 - 4 : low2);
+    for (int v = 0; v < 256; v++) { /* element 1 of the first byte, element 0 of the second */
+        const uint8_t p[] = {(uint8_t)v, (uint8_t)v};
+        const int low = v & 15, high = v >> 4;
+        assert_int_equal(oq_get_u4(p, 1), high);
+        assert_int_equal(oq_get_u4(p, 2), low);
+        assert_int_equal(oq_get_i4(p, 1), high >= 8 ? high - 16 : high);
+        assert_int_equal(oq_get_i4(p, 2), low >= 8 ? low - 16 : low);
+        for (size_t i = 0; i < 8; i++) {
+            const int two = v >> (2 * (i % 4)) & 3;
+            assert_int_equal(oq_get_u2(p, i), two);
+            assert_int_equal(oq_get_i2(p, i), two >= 2 ? two - 4 : two);
         }
-        /* The rest of the last byte is zero, the next byte untouched. */
-        if (n % 2 != 0)
-            assert_int_equal(oq_get_u4(four, n), 0);
-        assert_int_equal(four[(n + 1) / 2], 0xaa);
-        for (size_t i = n; i % 4 != 0; i++)
-            assert_int_equal(oq_get_u2(two, i), 0);
-        assert_int_equal(two[(n + 3) / 4], 0xaa);
     }
 }
 
 /* ---- the filter for the parity test ---- */
 
-static uint32_t enc_e8m0(float x) {
-    return oq_f32_to_e8m0(x);
-}
-static uint32_t enc_e8m0_up(float x) {
-    return oq_f32_to_e8m0_up(x);
-}
 static float dec_e8m0(uint32_t c) {
     return oq_e8m0_to_f32((uint8_t)c);
 }
@@ -345,29 +313,16 @@ static const struct filter {
     uint32_t (*encode)(float x);
     float (*decode)(uint32_t code);
 } filters[] = {
-    {"f16", enc_f16, NULL},
-    {"bf16", enc_bf16, NULL},
-    {"e4m3fn", enc_e4m3fn, NULL},
-    {"e4m3fnuz", enc_e4m3fnuz, NULL},
-    {"e5m2", enc_e5m2, NULL},
-    {"e5m2fnuz", enc_e5m2fnuz, NULL},
-    {"e4m3fn_sat", sat_e4m3fn, NULL},
-    {"e4m3fnuz_sat", sat_e4m3fnuz, NULL},
-    {"e5m2_sat", sat_e5m2, NULL},
-    {"e5m2fnuz_sat", sat_e5m2fnuz, NULL},
-    {"fp4", enc_fp4, NULL},
-    {"e8m0", enc_e8m0, NULL},
-    {"e8m0_up", enc_e8m0_up, NULL},
-    {"f16_f32", NULL, dec_f16},
-    {"bf16_f32", NULL, dec_bf16},
-    {"e4m3fn_f32", NULL, dec_e4m3fn},
-    {"e4m3fnuz_f32", NULL, dec_e4m3fnuz},
-    {"e5m2_f32", NULL, dec_e5m2},
-    {"e5m2fnuz_f32", NULL, dec_e5m2fnuz},
-    {"fp4_f32", NULL, dec_fp4},
-    {"e8m0_f32", NULL, dec_e8m0},
-    {"e2m3_f32", NULL, dec_e2m3},
-    {"e3m2_f32", NULL, dec_e3m2},
+    {"f16", enc_f16, NULL},           {"bf16", enc_bf16, NULL},
+    {"e4m3fn", enc_e4m3fn, NULL},     {"e4m3fnuz", enc_e4m3fnuz, NULL},
+    {"e5m2", enc_e5m2, NULL},         {"e5m2fnuz", enc_e5m2fnuz, NULL},
+    {"e4m3fn_sat", sat_e4m3fn, NULL}, {"e4m3fnuz_sat", sat_e4m3fnuz, NULL},
+    {"e5m2_sat", sat_e5m2, NULL},     {"e5m2fnuz_sat", sat_e5m2fnuz, NULL},
+    {"f16_f32", NULL, dec_f16},       {"bf16_f32", NULL, dec_bf16},
+    {"e4m3fn_f32", NULL, dec_e4m3fn}, {"e4m3fnuz_f32", NULL, dec_e4m3fnuz},
+    {"e5m2_f32", NULL, dec_e5m2},     {"e5m2fnuz_f32", NULL, dec_e5m2fnuz},
+    {"fp4_f32", NULL, dec_fp4},       {"e8m0_f32", NULL, dec_e8m0},
+    {"e2m3_f32", NULL, dec_e2m3},     {"e3m2_f32", NULL, dec_e3m2},
 };
 
 static int run_filter(const char *name) {
@@ -408,6 +363,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(random_floats),
         cmocka_unit_test(not_a_number),
         cmocka_unit_test(powers_of_two),
+        cmocka_unit_test(four_bits),
         cmocka_unit_test(six_bits),
         cmocka_unit_test(halves_of_doubles),
         cmocka_unit_test(arrays),

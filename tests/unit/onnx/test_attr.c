@@ -34,20 +34,16 @@ static void set_then_read(void **state) {
     (void)state;
     oq_node n = {0};
     const int64_t pads[] = {1, 2};
-    const float scales[] = {0.5f, 2.0f};
     assert_true(oq_attr_set_int(&arena, &n, OQ_S("axis"), 3));
     assert_true(oq_attr_set_float(&arena, &n, OQ_S("alpha"), 0.25f));
     assert_true(oq_attr_set_str(&arena, &n, OQ_S("mode"), OQ_S("edge")));
     assert_true(oq_attr_set_ints(&arena, &n, OQ_S("pads"), pads, 2));
-    assert_true(oq_attr_set_floats(&arena, &n, OQ_S("scales"), scales, 2));
-    assert_int_equal(n.attribute.n, 5);
+    assert_int_equal(n.attribute.n, 4);
     assert_int_equal(oq_attr_int(&n, "axis", 0), 3);
     assert_true(oq_attr_float(&n, "alpha", 0) == 0.25f);
     assert_true(oq_str_is(oq_attr_str(&n, "mode", ""), "edge"));
     const oq_i64s *got = oq_attr_ints(&n, "pads");
     assert_true(got->n == 2 && got->v[0] == 1 && got->v[1] == 2);
-    assert_int_equal(oq_attr_find(&n, "scales")->type.v, OQ_ATTR_FLOATS);
-    assert_true(oq_attr_find(&n, "scales")->floats.v[1] == 2.0f);
     /* Of another type: the fallback. */
     assert_int_equal(oq_attr_int(&n, "alpha", 9), 9);
     assert_null(oq_attr_ints(&n, "axis"));

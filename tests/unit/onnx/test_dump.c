@@ -1,6 +1,6 @@
 /* test_dump.c — the text form. */
 #include "build_model.h"
-#include "onnx/dump.h"
+#include "dump.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

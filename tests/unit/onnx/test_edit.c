@@ -7,17 +7,17 @@
 
 #include <cmocka.h>
 
-static void make_and_insert(void **state) {
+static void make_and_remove(void **state) {
     (void)state;
     bm b;
     char text[64];
     bm_begin(&b, NULL, 13);
     const oq_str in[] = {OQ_S("x"), {NULL, 0}}, out[] = {OQ_S("y")};
     oq_node *n = oq_node_make(b.a, "Clip", OQ_S("clip"), in, 2, out, 1);
+    assert_true(oq_graph_add_node(b.a, b.g, oq_node_new(b.a, "A", OQ_S("first"))));
+    assert_true(oq_graph_add_node(b.a, b.g, oq_node_new(b.a, "B", OQ_S("second"))));
     assert_true(oq_graph_add_node(b.a, b.g, n));
-    assert_true(oq_graph_insert_node(b.a, b.g, 0, oq_node_new(b.a, "A", OQ_S("first"))));
-    assert_true(oq_graph_insert_node(b.a, b.g, 1, oq_node_new(b.a, "B", OQ_S("second"))));
-    assert_true(oq_graph_insert_node(b.a, b.g, 3, oq_node_new(b.a, "C", OQ_S("last"))));
+    assert_true(oq_graph_add_node(b.a, b.g, oq_node_new(b.a, "C", OQ_S("last"))));
     assert_string_equal(bm_order(b.g, text, sizeof text), "first second clip last");
     assert_true(n->input.n == 2 && n->input.v[1].p != NULL && n->input.v[1].n == 0);
     const bool drop[] = {true, false, true, false};
@@ -38,14 +38,12 @@ static void initializers_and_infos(void **state) {
     assert_true(oq_graph_remove_init(b.g, OQ_S("w1")));
     assert_false(oq_graph_remove_init(b.g, OQ_S("w1")));
     assert_int_equal(b.g->initializer.n, 1);
-    const oq_value_info *x = oq_graph_find_info(b.g, OQ_S("x"));
-    const oq_shape *s = x->type->tensor_type->shape;
+    const oq_shape *s = b.g->input.v[0]->type->tensor_type->shape;
     assert_int_equal(s->dim.n, 3);
     assert_true(oq_str_is(s->dim.v[0]->dim_param, "N"));
     assert_true(!s->dim.v[1]->dim_value.has && s->dim.v[1]->dim_param.p == NULL);
     assert_int_equal(s->dim.v[2]->dim_value.v, 3);
-    assert_null(oq_graph_find_info(b.g, OQ_S("t"))->type->tensor_type->shape);
-    assert_null(oq_graph_find_info(b.g, OQ_S("none")));
+    assert_null(b.g->value_info.v[0]->type->tensor_type->shape);
     bm_end(&b);
 }
 
@@ -78,7 +76,11 @@ static void replacing_uses(void **state) {
     bm_node(&b, "Add", "add", "t t", "s", "");
     add_branches(&b, &then, &otherwise);
     bm_output(&b, "t", OQ_FLOAT, NULL);
-    assert_int_equal(oq_graph_replace_uses(b.g, OQ_S("t"), OQ_S("t2"), &err), ONQ_OK);
+    oq_map one, map;
+    oq_map_init(&one, b.a);
+    const oq_str t2 = OQ_S("t2");
+    assert_true(oq_map_put(&one, OQ_S("t"), 0));
+    assert_int_equal(oq_graph_replace_many(b.m, b.g, &one, &t2, &err), ONQ_OK);
     assert_true(oq_str_is(b.g->node.v[1]->input.v[0], "t2"));
     assert_true(oq_str_is(b.g->node.v[1]->input.v[1], "t2"));
     assert_true(oq_str_is(b.g->node.v[0]->output.v[0], "t"));
@@ -87,7 +89,6 @@ static void replacing_uses(void **state) {
     assert_true(oq_str_is(then->output.v[1]->name, "t2"));
     assert_true(oq_str_is(otherwise->node.v[0]->input.v[0], "t"));
 
-    oq_map map;
     oq_map_init(&map, b.a);
     const oq_str to[] = {OQ_S("t3"), OQ_S("c2")};
     assert_true(oq_map_put(&map, OQ_S("t2"), 0) && oq_map_put(&map, OQ_S("c"), 1));
@@ -280,13 +281,15 @@ static void nesting_has_a_limit(void **state) {
     assert_int_equal(oq_walk_graphs(top, see_graph, &s, &err), ONQ_E_LIMIT);
     oq_index ix;
     assert_int_equal(oq_index_build(&ix, b.a, top, NULL, &err), ONQ_E_LIMIT);
-    assert_int_equal(oq_graph_replace_uses(top, OQ_S("outside"), OQ_S("o"), &err), ONQ_E_LIMIT);
+    oq_map map;
+    oq_map_init(&map, b.a);
+    assert_int_equal(oq_graph_replace_many(b.m, top, &map, NULL, &err), ONQ_E_LIMIT);
     bm_end(&b);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(make_and_insert), cmocka_unit_test(initializers_and_infos),
+        cmocka_unit_test(make_and_remove), cmocka_unit_test(initializers_and_infos),
         cmocka_unit_test(replacing_uses),  cmocka_unit_test(unique_names),
         cmocka_unit_test(pruning),         cmocka_unit_test(pruning_initializers_as_the_reference),
         cmocka_unit_test(walks),           cmocka_unit_test(nesting_has_a_limit),

@@ -2,8 +2,8 @@
  * test_malformed.c — every bad model of tests/malformed is refused with the code, the byte and the
  * word that expected.tsv names; and those too large to keep, made here.
  */
+#include "dump.h"
 #include "onnx/check.h"
-#include "onnx/dump.h"
 #include "scratch.h"
 #include "testing.h"
 

@@ -4,9 +4,9 @@
  * litter.
  */
 #include "build_model.h"
+#include "dump.h"
 #include "flaky_alloc.h"
 #include "onnx/check.h"
-#include "onnx/dump.h"
 #include "scratch.h"
 #include "testing.h"
 
@@ -142,7 +142,11 @@ static onq_code edit(oq_model *m, onq_error *err) {
     if (n == NULL || !oq_attr_set_int(&m->arena, n, OQ_S("i"), 1) ||
         !oq_graph_add_node(&m->arena, g, n))
         return oq_fail_nomem(err);
-    OQ_TRY(oq_graph_replace_uses(g, OQ_S("nothing"), OQ_S("t"), err));
+    oq_map map;
+    oq_map_init(&map, &m->arena);
+    if (!oq_map_put(&map, OQ_S("nothing"), 0))
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_graph_replace_many(m, g, &map, &(oq_str){"t", 1}, err));
     OQ_TRY(oq_graph_prune_inits(m, g, err));
     OQ_TRY(oq_graph_prune(m, g, err));
     OQ_TRY(oq_topo_sort_reference(m, g, err));

@@ -3,9 +3,9 @@
  * What it makes is compared with onnx's converter in tests/parity/test_upgrade.py.
  */
 #include "build_model.h"
+#include "dump.h"
 #include "flaky_alloc.h"
 #include "onnx/check.h"
-#include "onnx/dump.h"
 #include "onnx/upgrade.h"
 #include "testing.h"
 

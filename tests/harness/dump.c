@@ -5,7 +5,7 @@
  * same number, so equal dumps mean equal values where they are shown, and equal bytes where a hash
  * is.
  */
-#include "onnx/dump.h"
+#include "dump.h"
 
 #include "base/json.h"
 #include "onnx/attr.h"

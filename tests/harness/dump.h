@@ -14,8 +14,8 @@
  * their hash) and node (inputs, outputs, attributes sorted by name; floats end in f); subgraphs
  * indented below their node.
  */
-#ifndef OQ_ONNX_DUMP_H
-#define OQ_ONNX_DUMP_H
+#ifndef ONQ_TESTS_DUMP_H
+#define ONQ_TESTS_DUMP_H
 
 #include "onnx/model.h"
 
