@@ -4,10 +4,8 @@ import contextlib
 import io
 import json
 import math
-import os
 import re
 import struct
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +13,11 @@ import onnx
 from onnx import numpy_helper
 from onnxruntime.quantization import calibrate as ref
 
-ROOT = Path(__file__).resolve().parents[2]
-MODELS = Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+import common
+from common import MODELS, ONQ, ROOT, model_names  # noqa: F401 - for those who import them from here
+from quantcase import METHODS, Reader
+
 DIGITS = ROOT / "examples" / "digits_cnn"
-ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
-
-
-def model_names():
-    """Folders with a model and its samples, by name; empty where there are none."""
-    if not MODELS.is_dir():
-        return []
-    return sorted(p.parent.name for p in MODELS.glob("*/model.onnx"))
 
 
 def sample_folders(folder):
@@ -58,34 +50,6 @@ def write_samples(folder, samples):
             (d / f"input_{k}.pb").write_bytes(numpy_helper.from_array(np.asarray(value), name).SerializeToString())
 
 
-class Reader(ref.CalibrationDataReader):
-    def __init__(self, samples):
-        self.samples = samples
-        self.range = (0, len(samples))
-        self.at = 0
-
-    def get_next(self):
-        if self.at >= self.range[1]:
-            return None
-        self.at += 1
-        return self.samples[self.at - 1]
-
-    def __len__(self):
-        return len(self.samples)
-
-    def set_range(self, start_index, end_index):
-        self.range = (start_index, end_index)
-        self.at = start_index
-
-
-METHODS = {
-    "minmax": ref.CalibrationMethod.MinMax,
-    "entropy": ref.CalibrationMethod.Entropy,
-    "percentile": ref.CalibrationMethod.Percentile,
-    "distribution": ref.CalibrationMethod.Distribution,
-}
-
-
 def reference(model, samples, method, tmp, op_types=None, stride=None, **options):
     """The reference's TensorsData. The model is read from a folder that may be written to."""
     with contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
@@ -104,10 +68,7 @@ def reference(model, samples, method, tmp, op_types=None, stride=None, **options
 
 
 def onq(*args, check=True, **kwargs):
-    r = subprocess.run([ONQ, *map(str, args)], capture_output=True, text=True, **kwargs)
-    if check:
-        assert r.returncode == 0, r.stderr
-    return r
+    return common.onq(*args, status=0 if check else None, **kwargs)
 
 
 # ---- comparing

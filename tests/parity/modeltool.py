@@ -3,7 +3,6 @@
 Messages are compared by their descriptors, so a field cannot be forgotten: presence, order of repeated
 fields, bits of floats, and unknown fields count.
 """
-import os
 import pathlib
 import struct
 import subprocess
@@ -11,9 +10,7 @@ import subprocess
 from google.protobuf import unknown_fields
 from google.protobuf.descriptor import FieldDescriptor
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[2]))
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build"))
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+from common import BUILD, MODELS, ROOT  # noqa: F401 - for those who import them from here
 
 
 class ToolError(Exception):

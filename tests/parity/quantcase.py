@@ -7,7 +7,7 @@ A case is a dictionary that says the same to both:
     activation, weight   names of types: quint8, qint8, ...
     method       minmax | entropy | percentile | distribution
     per_channel, reduce_range, op_types, nodes_to_quantize, nodes_to_exclude
-    extra        extra_options by their own names (MinimumRealRange is 0.0001 unless given)
+    extra        extra_options by their own names (MinimumRealRange is 0.0001, CalibTensorRangeSymmetric false, as in onq)
     overrides    TensorQuantOverrides with names of types
     preset       qdq | qnn: get_qdq_config or get_qnn_qdq_config (add_qtype_converts is an argument of the latter)
 
@@ -16,9 +16,8 @@ compared is quantization alone.
 """
 import json
 import logging
-import os
 import pathlib
-import subprocess
+import re
 
 import numpy as np
 import onnx
@@ -28,10 +27,8 @@ from onnxruntime.quantization import calibrate as C
 from onnxruntime.quantization.execution_providers import qnn
 
 import compare
-
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[2]))
-ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+from common import MODELS, ONQ, ROOT, onq  # noqa: F401 - for those who import them from here
+from running import Side, checks, each_output, loads, outputs, session  # noqa: F401
 
 TYPES = {"qint8": Q.QuantType.QInt8, "quint8": Q.QuantType.QUInt8, "qint16": Q.QuantType.QInt16,
          "quint16": Q.QuantType.QUInt16, "qint4": Q.QuantType.QInt4, "quint4": Q.QuantType.QUInt4,
@@ -44,51 +41,19 @@ logging.getLogger().setLevel(logging.ERROR)
 
 class Reader(Q.CalibrationDataReader):
     def __init__(self, samples):
-        self.samples, self.at = samples, iter(samples)
+        self.samples, self.at, self.end = samples, 0, len(samples)
 
     def get_next(self):
-        return next(self.at, None)
+        if self.at >= self.end:
+            return None
+        self.at += 1
+        return self.samples[self.at - 1]
 
     def __len__(self):
         return len(self.samples)
 
-
-def loads(path, optimised=True):
-    """None when ONNX Runtime takes the model, else why not."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as e:  # noqa: BLE001 - every refusal counts
-        return f"{type(e).__name__}: {e}"
-    return None
-
-
-def checks(path):
-    """None when onnx's checker takes the model, else why not."""
-    try:
-        onnx.checker.check_model(str(path))
-    except onnx.checker.ValidationError as e:
-        return str(e)
-    return None
-
-
-def onq(*words):
-    """Runs the program, with the runtime of this Python."""
-    library = next(pathlib.Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
-    return subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "ONQ_ONNXRUNTIME": str(library)})
-
-
-def outputs(path, samples, optimised=True):
-    """All outputs of a model over the samples, in one array."""
-    options = onnxruntime.SessionOptions()
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return np.concatenate([np.asarray(o, dtype=np.float64).ravel() for s in samples for o in session.run(None, s)])
+    def set_range(self, start_index, end_index):
+        self.at, self.end = start_index, min(end_index, len(self.samples))
 
 
 def dynamic_reference(case, path, out):
@@ -121,11 +86,12 @@ class Bench:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.n = 0
-        self.known = {}
+        self.samples = {}
 
     def add(self, name, model, samples, methods=("minmax",)):
         """Saves the model and calibrates all its float tensors."""
         path = self.folder / f"{name}.onnx"
+        self.samples[name] = samples
         if not path.exists():
             onnx.save(model, path)
         for method in methods:
@@ -166,7 +132,7 @@ class Bench:
     def reference(self, case, path, cache, out, samples=None):
         """Ranges come from the cache, or where it is None from the samples."""
         reader = None if samples is None else Reader(samples)
-        extra = {"MinimumRealRange": 0.0001}
+        extra = {"MinimumRealRange": 0.0001, "CalibTensorRangeSymmetric": False}
         extra.update(case.get("extra", {}))
         over = {k: [self.typed(d) for d in v] for k, v in case.get("overrides", {}).items()}
         kwargs = dict(activation_type=TYPES[case.get("activation", "quint8")],
@@ -214,9 +180,6 @@ class Bench:
                 v = Bench.typed(v)
             out[k] = v
         return out
-
-    def command(self, case, path, cache, out):
-        return [ONQ, "static", "-i", str(path), "-o", str(out), "--calibration_cache", str(cache), *self.options(case, out)]
 
     def options(self, case, out):
         """What the case says, as options of `onq static`."""
@@ -266,9 +229,9 @@ class Bench:
             self.reference(case, path, cache, ref)
         except Exception as e:  # noqa: BLE001 - the reference fails in many ways
             result.ref_error = f"{type(e).__name__}: {e}"
-        words = self.command(case, path, cache, got)
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-        result.command = " ".join(words)
+        words = ["static", "-i", path, "-o", got, "--calibration_cache", cache, *self.options(case, got)]
+        done = onq(*words)
+        result.command = " ".join(map(str, words))
         result.stderr = done.stderr
         result.status = done.returncode
         if done.returncode == 0:
@@ -281,6 +244,8 @@ class Bench:
                 if result.diffs or result.load_error:
                     result.ref_load_error = loads(ref)
                     result.ref_check_error = checks(ref)
+            if result.ref_error or result.diffs:
+                result.measure(path, ref, got, self.samples[name])
         for f in (ref, got):
             if f.exists() and not keep:
                 f.unlink()
@@ -294,9 +259,18 @@ class Result:
         self.check_error = self.ref_check_error = None
         self.ref_error = self.load_error = self.plain_load_error = self.ref_load_error = None
         self.diffs = None
+        self.theirs = self.ours = None  # Side, where the files differ
         self.status = None
         self.stderr = ""
         self.ref = self.got = None
+
+    def measure(self, path, ref, got, samples):
+        """How near either result is to the float model."""
+        want = each_output(session(path), samples)
+        self.theirs = Side(ref, "raises", self.ref_error) if self.ref_error else Side(ref)
+        self.ours = Side(got)
+        for side in (self.theirs, self.ours):
+            side.run(want, samples)
 
     @property
     def verdict(self):
@@ -327,5 +301,34 @@ class Result:
         return "ref_invalid" if self.ref_check_error else "differs"
 
     def text(self):
-        return (f"{self.verdict}\n{self.command}\nref: {self.ref_error} {self.ref_load_error}\nonq: {self.status} "
+        return (f"{self.verdict}\n{self.command}\nreference: {self.theirs} | onq: {self.ours}\nref: {self.ref_error} {self.ref_load_error}\nonq: {self.status} "
                 f"{self.stderr[-600:]} {self.load_error} {self.check_error}\n" + "\n".join(self.diffs or []))
+
+
+# ---- what is expected
+
+ON_PURPOSE = ("differs", "only_onq", "ref_unloadable", "ref_invalid")
+LEAST = 5  # dB that a result reaches where there is none of the reference's; ppocrv4_det has 7.7
+SLACK = 1  # dB that one output may lose where another wins many
+
+
+def has_section(heading):
+    """Is it a heading of docs/DIFFERENCES.md?"""
+    return f"\n## {heading}\n" in (ROOT / "docs" / "DIFFERENCES.md").read_text()
+
+
+def judge(known, name, result):
+    """The verdict is identical, or what the last row of `known` that fits the name announces.
+
+    A row: regular expression, verdict, section of docs/DIFFERENCES.md that says why. What differs on purpose runs, and is no
+    further from the float model than the reference's result.
+    """
+    want, section = "identical", None
+    for pattern, verdict, where in known:
+        if re.fullmatch(pattern, name):
+            want, section = verdict, where
+    assert section is None or has_section(section), f"docs/DIFFERENCES.md has no section '{section}'"
+    assert result.verdict == want, f"{name}: wanted {want}\n{result.text()}"
+    if want in ON_PURPOSE:
+        least = result.theirs.db - SLACK if result.theirs.state == "runs" else LEAST
+        assert result.ours.state == "runs" and result.ours.db >= least, f"{name}\n{result.text()}"

@@ -12,10 +12,9 @@ import subprocess
 
 import onnx
 
-ROOT = os.environ.get("ONQ_ROOT", os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
-BUILD = os.environ.get("ONQ_BUILD", os.path.join(ROOT, "build"))
+from common import BUILD, MODELS, ROOT
+
 TOOL = os.path.join(BUILD, "tests", "infer_shapes")
-MODELS = os.environ.get("ONQ_MODELS", os.path.join(ROOT, "..", "shared", "models"))
 TESTDATA = os.environ.get("ONQ_ONNX_TESTDATA", "/usr/share/libonnx-testdata/data")
 KINDS = {"tensor_type": "tensor", "sparse_tensor_type": "sparse", "sequence_type": "sequence",
          "optional_type": "optional", "map_type": "map", "opaque_type": "opaque"}
