@@ -4,6 +4,7 @@
  */
 #include "api/samples.h"
 #include "debug/search.h"
+#include "onnx/summary.h"
 
 #include <math.h>
 
@@ -144,12 +145,54 @@ static onq_code write_report(debugging *g, onq_error *err) {
     return rc;
 }
 
+static onq_code is_quantized(debugging *g, oq_model *m, bool *yes, onq_error *err) {
+    oq_summary s;
+    OQ_TRY(oq_summary_make(&s, &g->job->arena, m, NULL, err));
+    const oq_quantized *q = &s.quant;
+    *yes = q->quantize + q->dequantize + q->operators + q->integer + q->weight_only > 0;
+    return ONQ_OK;
+}
+
+/* Models given the wrong way round. */
+static onq_code check_order(debugging *g, onq_error *err) {
+    bool truth = false, made = false;
+    OQ_TRY(is_quantized(g, g->truth, &truth, err));
+    OQ_TRY(is_quantized(g, g->made, &made, err));
+    if (truth && !made)
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "%s: is quantized, and %s is not: are --float_model and --qdq_model swapped?",
+            g->truth->path, g->made->path);
+    if (truth)
+        oq_warn(g->job->env,
+                "%s: the float model is quantized itself; what it lost already is not seen",
+                g->truth->path);
+    return ONQ_OK;
+}
+
+/* Models that have nothing to do with each other. Inputs and outputs stand at the same place in all
+ * models, so a match by place alone says nothing. */
+static onq_code check_kinship(const debugging *g, onq_error *err) {
+    const oq_debug *d = &g->d;
+    size_t known = d->weights.n;
+    for (size_t i = 0; i < d->acts.n; i++)
+        known += d->acts.v[i].truth.p != NULL && !d->acts.v[i].by_place;
+    if (known > 0 || d->unmatched.n + d->acts.n == 0)
+        return ONQ_OK;
+    return oq_fail(
+        err, ONQ_E_INVALID,
+        "%s: none of its %zu quantized tensors has a counterpart in %s: was it made from "
+        "another model?",
+        g->made->path, d->unmatched.n + d->acts.n, g->truth->path);
+}
+
 static onq_code run_steps(debugging *g, onq_error *err) {
     oq_job *job = g->job;
     const onq_options *o = job->opts;
     OQ_TRY(check_options(o, err));
     OQ_TRY(oq_job_open(job, oq_opt_str(o, "float_model"), &g->truth, err));
     OQ_TRY(oq_job_open(job, oq_opt_str(o, "qdq_model"), &g->made, err));
+    OQ_TRY(check_order(g, err));
     oq_debug_init(&g->d, job->env, g->truth, g->made);
     g->d.histograms = oq_opt_is_set(o, "output");
     onq_code rc = oq_debug_match(&g->d, err);
@@ -157,6 +200,7 @@ static onq_code run_steps(debugging *g, onq_error *err) {
         rc = oq_debug_weights(&g->d, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", g->made->path);
+    OQ_TRY(check_kinship(g, err));
     if (oq_opt_is_set(o, "data"))
         OQ_TRY(run_models(g, err));
     OQ_TRY(oq_debug_rank(&g->d, err));

@@ -124,3 +124,22 @@ def test_legacy_names_without_use(tmp_path):
     assert "'x'" not in done.stderr and "'r'" not in done.stderr
     done = quantcase.onq(*words, "-o", tmp_path / "never.onnx", "--strict")
     assert done.returncode == 1 and "'nobody'" in done.stderr and not (tmp_path / "never.onnx").exists()
+
+
+def test_debug_swapped_and_strangers(tmp_path):
+    path = save(conv_net(), tmp_path / "m.onnx")
+    done = static(path, tmp_path / "q.onnx")
+    assert done.returncode == 0, done.stderr
+    assert quantcase.onq("debug", "--float_model", path, "--qdq_model", tmp_path / "q.onnx").returncode == 0
+    swapped = quantcase.onq("debug", "--float_model", tmp_path / "q.onnx", "--qdq_model", path)
+    assert swapped.returncode == 1 and "swapped?" in swapped.stderr, swapped.stderr
+    other = helper.make_model(helper.make_graph(
+        [helper.make_node("Gemm", ["in", "k"], ["out"], "gemm")], "g",
+        [helper.make_tensor_value_info("in", 1, [2, 4])], [helper.make_tensor_value_info("out", 1, [2, 5])],
+        [numpy_helper.from_array(RNG.normal(size=(4, 5)).astype(np.float32), "k")]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    save(other, tmp_path / "other.onnx")
+    strangers = quantcase.onq("debug", "--float_model", tmp_path / "other.onnx", "--qdq_model", tmp_path / "q.onnx")
+    assert strangers.returncode == 1 and "another model?" in strangers.stderr, strangers.stderr
+    twice = quantcase.onq("debug", "--float_model", tmp_path / "q.onnx", "--qdq_model", tmp_path / "q.onnx")
+    assert "the float model is quantized itself" in twice.stderr, twice.stderr
