@@ -1,4 +1,5 @@
-# onq's front door. Each target does its own set-up (tools/setup.sh): Debian packages, ONNX Runtime, Python for the tests.
+# onq's front door. `make` and `make install` build with what is there and change nothing else on the machine; `make setup`
+# installs what is missing (tools/setup.sh), and so do demo, test, check and bench, saying what they install.
 # Underneath is CMake: CMakeLists.txt and CMakePresets.json.
 
 PREFIX ?= /usr/local
@@ -11,12 +12,14 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo quick test check bench debug install uninstall format clean distclean help
+.PHONY: all setup demo quick test check bench debug install uninstall format clean distclean help
 
-all: ## build the release: build/onq, build/libonq.so, build/libonq.a, build/python
-	@$(SETUP) build
-	@$(SETUP) runtime || echo "setup: going on without ONNX Runtime: commands that run a model will ask for it"
+all: ## build the release: build/onq, build/libonq.so, build/libonq.a
+	@$(SETUP) --look build runtime
 	@$(BUILD) release product
+
+setup: ## install what building, running and testing need: Debian packages, ONNX Runtime, Python packages
+	@$(SETUP) build mpi test venv runtime
 
 demo: ## build, then show the main job on the bundled model
 	@$(SETUP) build runtime
@@ -24,27 +27,27 @@ demo: ## build, then show the main job on the bundled model
 	@tools/demo.sh
 
 quick: ## tests one runs while writing: no Python, no sanitizers
-	@$(SETUP) build test
+	@$(SETUP) --look build test
 	@$(BUILD) release -DONQ_TESTS=ON
 	@$(CTEST) --test-dir build -L quick
 
 test: ## everything that must pass: quick, sanitizers, installation, parity with the reference
-	@$(SETUP) build test venv runtime
+	@$(SETUP) build mpi test venv runtime
 	@$(BUILD) release -DONQ_TESTS=ON -DONQ_WERROR=ON
 	@$(BUILD) asan -DONQ_TESTS=ON
 	@$(CTEST) --test-dir build/all
 
 check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64
-	@$(SETUP) build test venv runtime check
+	@$(SETUP) build mpi test venv runtime check
 	@tools/check.sh
 
 bench: ## time and memory on fixed models, with the budgets asserted
-	@$(SETUP) build test bench venv runtime
+	@$(SETUP) build mpi test bench venv runtime
 	@$(BUILD) release product benches
 	@bench/run.sh
 
 debug: ## an unoptimised build with asserts in build/debug
-	@$(SETUP) build
+	@$(SETUP) --look build
 	@$(BUILD) debug
 
 install: all ## install under PREFIX (default /usr/local)

@@ -6,7 +6,7 @@
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 export ONQ_ROOT=$PWD ONQ_BUILD=${ONQ_BUILD:-$PWD/build}
-export ONQ=${ONQ:-$ONQ_BUILD/onq} PYTHONPATH=$ONQ_BUILD/python
+export ONQ=${ONQ:-$ONQ_BUILD/onq}
 pattern=${1-}
 ran=0
 broken=()

@@ -5,7 +5,7 @@ find_package(PkgConfig REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
-set(ONQ_PKG_MODULES jansson libjpeg spng zlib lapacke openblas)
+set(ONQ_PKG_MODULES jansson libjpeg spng zlib)
 pkg_check_modules(ONQ_DEPS REQUIRED ${ONQ_PKG_MODULES})
 
 add_library(onq_dependencies INTERFACE)

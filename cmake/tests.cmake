@@ -7,11 +7,11 @@
 #   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
 #   tests/header/*                onq.h alone as C11 and as C++11                       label quick
 #   tests/<folder>/test_*.sh      other shell tests                                     label <folder>
-#   tests/parity/test_*.py and tests/python/test_*.py   pytest, one ctest test a file   label parity
+#   tests/parity/test_*.py        pytest, one ctest test a file                         label parity
 # plus the layer check and the export check. In a variant build (asan, tsan, ...) only the first three are made,
 # under the variant's name and label, so that ctest can run both builds at once.
 enable_testing()
-if(ONQ_TESTS STREQUAL "OFF" OR NOT TARGET onq_static)
+if(ONQ_TESTS STREQUAL "OFF")
   return()
 endif()
 
@@ -129,7 +129,7 @@ function(onq_add_script script label timeout)
   onq_add_test(${group}.${short} "${label};${group}" ${timeout}
                bash "${PROJECT_SOURCE_DIR}/tests/harness/run_script.sh" "${script}")
 endfunction()
-if(TARGET onq AND NOT ONQ_LIBFUZZER)
+if(NOT ONQ_LIBFUZZER)
   file(GLOB CLI_SCRIPTS CONFIGURE_DEPENDS tests/cli/*.sh)
   foreach(script IN LISTS CLI_SCRIPTS)
     onq_add_script("${script}" "${TEST_QUICK}" 300)
@@ -161,9 +161,9 @@ onq_add_test(layers "quick;structure" 60 bash tools/check-layers.sh)
 onq_add_test(unused "quick;structure" 60 bash tools/check-unused.sh)
 onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_FILE:onq_shared>)
 
-# ---- Python: against the live reference, and the binding
+# ---- Python: against the live reference
 set(ONQ_VENV_PYTHON "${PROJECT_SOURCE_DIR}/build/venv/bin/python" CACHE FILEPATH "Python of the parity tests")
-file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py tests/python/test_*.py)
+file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py)
 foreach(file IN LISTS PYTEST_FILES)
   cmake_path(GET file STEM stem)
   cmake_path(GET file PARENT_PATH folder)
@@ -171,8 +171,7 @@ foreach(file IN LISTS PYTEST_FILES)
   string(REGEX REPLACE "^test_" "" short ${stem})
   onq_add_test(${group}.${short} "parity" 1500 "${ONQ_VENV_PYTHON}" -m pytest "${file}")
   set_property(TEST "${group}.${short}" PROPERTY COST 100) # the long ones first
-  set_property(TEST "${group}.${short}" APPEND PROPERTY ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python"
-               "PYTHONDONTWRITEBYTECODE=1")
+  set_property(TEST "${group}.${short}" APPEND PROPERTY ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
 endforeach()
 
 # One ctest run over this build and the sanitizer build: ctest --test-dir build/all.

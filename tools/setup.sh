@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # setup.sh STAGE... — makes the machine ready; quick when it is. Stages:
-#   build, test, bench, check   Debian packages of that section of tools/packages.txt
-#   venv                        build/venv with what tests/requirements.txt pins
-#   runtime                     build/runtime/libonnxruntime.so.VERSION, unpacked from the wheel of PyPI
+#   build, mpi, test, bench, check   Debian packages of that section of tools/packages.txt
+#   venv                             build/venv with what tests/requirements.txt pins
+#   runtime                          build/runtime/libonnxruntime.so.VERSION, unpacked from the wheel of PyPI
+#
+# setup.sh --look STAGE... installs nothing: it says in one line what is missing and what installs it, and exits 1.
 #
 # Each stage looks at what is really there, not only at a mark it left, and can be run again after a broken run.
 # Packages are installed as root or with sudo. Says one line about what it does and nothing when there is nothing to do.
@@ -55,7 +57,7 @@ have_by_hand() {
     case $1 in
     build)
         have cc cmake ninja pkg-config python3 &&
-            pkg-config --exists jansson libjpeg spng zlib lapacke openblas
+            pkg-config --exists jansson libjpeg spng zlib
         ;;
     test) have nm c++ && pkg-config --exists cmocka ;;
     *) false ;;
@@ -78,12 +80,39 @@ install_packages() { # section, package...
     } >>"$log" 2>&1
 }
 
+is_optional() { case $1 in mpi | bench | check) true ;; *) false ;; esac; }
+
+# What is missing of a section, on one line; nothing when it can be built.
+look_packages() { # section
+    local wanted missing
+    mapfile -t wanted < <(section "$1")
+    if is_optional "$1" || have_by_hand "$1"; then return 0; fi
+    missing=("${wanted[@]}")
+    ! have dpkg-query || mapfile -t missing < <(missing_packages "${wanted[@]}")
+    printf '%s\n' "${missing[@]}"
+}
+
+look() { # stage...
+    local stage missing=()
+    for stage in "$@"; do
+        case $stage in
+        runtime)
+            is_elf "$runtime_file" ||
+                say "ONNX Runtime is not in build/runtime; commands that run a model will look elsewhere ('make setup' fetches it)"
+            ;;
+        *) mapfile -t -O "${#missing[@]}" missing < <(look_packages "$stage") ;;
+        esac
+    done
+    [ "${#missing[@]}" -eq 0 ] ||
+        fail "missing: ${missing[*]} ('make setup' installs them; on Debian: apt-get install ${missing[*]})"
+}
+
 stage_packages() { # section
     local wanted missing package
     mapfile -t wanted < <(section "$1")
     [ "${#wanted[@]}" -gt 0 ] || fail "tools/packages.txt has no section [$1]"
     if ! have dpkg-query apt-get; then
-        have_by_hand "$1" || [ "$1" = check ] || [ "$1" = bench ] ||
+        have_by_hand "$1" || is_optional "$1" ||
             fail "not a Debian system: install by hand what corresponds to: ${wanted[*]}"
         return 0
     fi
@@ -95,7 +124,7 @@ stage_packages() { # section
         install_packages "$1" "${missing[@]}" && return 0
         tail -n 5 build/setup-apt.log >&2
     fi
-    if [ "$1" = check ] || [ "$1" = bench ]; then
+    if is_optional "$1"; then
         for package in "${missing[@]}"; do
             apt install --no-install-recommends "$package" >>build/setup-apt.log 2>&1 ||
                 say "skipped: package $package cannot be installed"
@@ -189,12 +218,18 @@ PY
     mv -f -- "$work/library" "$runtime_file"
 }
 
+if [ "${1-}" = --look ]; then
+    shift
+    look "$@"
+    exit 0
+fi
+
 mkdir -p build || exit 1
 exec 8>build/.setup.lock
 command -v flock >/dev/null && ! flock -n 8 && { say "waiting for another set-up"; flock 8; }
 for stage in "$@"; do
     case $stage in
-    build | test | bench | check) stage_packages "$stage" ;;
+    build | mpi | test | bench | check) stage_packages "$stage" ;;
     venv) stage_venv ;;
     runtime) stage_runtime ;;
     *) fail "no stage is called $stage" ;;

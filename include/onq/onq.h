@@ -92,7 +92,8 @@ typedef enum onq_log_level {
     ONQ_LOG_ERROR = 0,
     ONQ_LOG_WARNING = 1,
     ONQ_LOG_INFO = 2,
-    ONQ_LOG_DEBUG = 3
+    ONQ_LOG_DEBUG = 3,
+    ONQ_LOG_NOTE = 4 /* what is good to know without asking; no warning */
 } onq_log_level;
 
 /* Memory: one function, as realloc with sizes. (NULL, 0, n) allocates, (p, old, 0) frees.

@@ -3,6 +3,7 @@
  * and TensorRT's tables; shares of a job and their joining.
  */
 #include "api/command.h"
+#include "api/outputs.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
@@ -19,8 +20,12 @@
 static const onq_option_info method_rows[] = {
     OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax",
             "minmax|entropy|percentile|distribution", "METHOD", "How ranges are found."),
-    OQ_FLAG("calib_symmetric", 0, "calib_tensor_range_symmetric",
-            "Ranges symmetric about zero (the default of percentile)."),
+    OQ_FLAG(
+        "calib_symmetric", 0, "calib_tensor_range_symmetric",
+        "minmax, percentile: ranges are made symmetric about zero. On by default for percentile, "
+        "as in create_calibrator; `onq static` has it off, as static_quantize_runner "
+        "(--calib_symmetric "
+        "false here gives its ranges)."),
     OQ_FLAG("calib_moving_average", 0, "", "minmax: the mean over samples instead of the extreme."),
     OQ_REAL("calib_averaging_constant", 0, "calib_moving_average_constant", "0.01", "0..1", "X",
             "minmax: weight of a new chunk in the moving average."),
@@ -334,7 +339,7 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
     else
         OQ_GO(run_model(job, &ranges, err));
     if (!oq_opt_is_set(job->opts, "shard")) {
-        OQ_GO(write_result(job, &ranges, err));
+        OQ_GO(oq_outputs_rescue(job->env, &ranges, write_result(job, &ranges, err), err));
         warn_of_infinite(job, &ranges);
         show_text(job, &ranges);
         show_json(job, &ranges);

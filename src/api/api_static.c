@@ -6,6 +6,7 @@
  * Nothing is written unless all of it worked.
  */
 #include "api/command.h"
+#include "api/outputs.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
 #include "api/quant_result.h"
@@ -85,7 +86,11 @@ static const onq_option_info calibrate_rows[] = {
             "minmax|entropy|percentile|distribution", "METHOD", "How ranges are found."),
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
             "Ranges: an existing file is read and no model is run; a missing one is written."),
-    OQ_FLAG("calib_tensor_range_symmetric", 0, "", "Ranges are made symmetric."),
+    OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
+            "minmax, percentile: ranges are made symmetric about zero. Off by default, as in "
+            "static_quantize_runner; `onq calibrate --method percentile` has it on, as "
+            "create_calibrator "
+            "(--calib_symmetric false there gives the ranges of this command)."),
     OQ_FLAG("calib_moving_average", 0, "", "MinMax: moving average over the samples."),
     OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
             "Weight of a new sample in it."),
@@ -109,8 +114,11 @@ typedef struct run {
     oq_qconfig config;
     oq_overrides overrides;
     oq_shapes *shapes;
+    oq_cal_method method;
     oq_ranges ranges;
     bool has_ranges;
+    bool from_cache;
+    bool unsaved; /* the ranges were computed and are in no file */
     oq_engine *engine;
     oq_plan plan;
     int format, preset;
@@ -141,7 +149,7 @@ static onq_code check_types(const run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "float 8 is for activations and weights together, not %s with %s",
                        oq_qtype_name(c->activation_type), oq_qtype_name(c->weight_type));
-    if (act8 && oq_opt_enum(r->job->opts, "calibration_method") != OQ_CAL_DISTRIBUTION)
+    if (act8 && r->method != OQ_CAL_DISTRIBUTION)
         return oq_fail(err, ONQ_E_OPTION,
                        "float 8 needs --calibration_method distribution (it goes by deviations)");
     if (act8 && c->reduce_range)
@@ -208,6 +216,64 @@ static onq_code check_options(run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--quantize_bias and --disable_quantize_bias exclude each other");
     warn_of_qdq_options(r);
+    return ONQ_OK;
+}
+
+/* ---- the cache */
+
+static const char *cache_path(const run *r) {
+    const char *path = oq_opt_str(r->job->opts, "calibration_cache");
+    return path != NULL && path[0] != '\0' ? path : NULL;
+}
+
+/* What the user should know of a cache that is used. */
+static void tell_of_cache(const run *r) {
+    const char *path = cache_path(r);
+    const onq_options *o = r->job->opts;
+    const bool symmetric = oq_ranges_are_symmetric(&r->ranges);
+    const char *data = oq_opt_is_set(o, "data") ? oq_opt_str(o, "data") : NULL;
+    oq_note(r->job->env, "%s: %zu ranges by %s are taken from it, and no sample is run%s%s", path,
+            r->ranges.all.n, oq_cal_method_name(r->ranges.method),
+            data != NULL ? "; --data is not used: " : "", data != NULL ? data : "");
+    if ((r->method == OQ_CAL_PERCENTILE || r->method == OQ_CAL_MINMAX) && r->ranges.all.n > 0 &&
+        symmetric != oq_opt_flag(o, "calib_tensor_range_symmetric"))
+        oq_warn(r->job->env,
+                "%s: its ranges %s symmetric, and --calib_tensor_range_symmetric is %s; they are "
+                "taken as they are (onq calibrate --calib_symmetric %s makes the others)",
+                path, symmetric ? "were made" : "are not", symmetric ? "not given" : "given",
+                symmetric ? "false" : "true");
+}
+
+/* Reads an existing cache, before anything else: a cache knows its method. */
+static onq_code read_cache(run *r, onq_error *err) {
+    struct stat st;
+    const char *path = cache_path(r);
+    r->method = (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method");
+    if (path == NULL)
+        return ONQ_OK;
+    if (stat(path, &st) != 0) {
+        return errno == ENOENT
+                   ? ONQ_OK
+                   : oq_fail_errno(err, ONQ_E_READ, errno, "calibration cache '%s'", path);
+    }
+    OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
+    r->has_ranges = true;
+    if (r->ranges.smooth_quant != r->config.smooth_quant) {
+        oq_warn(r->job->env, "the cache '%s' was made %s SmoothQuant; ranges are computed again",
+                path, r->ranges.smooth_quant ? "with" : "without");
+        oq_ranges_release(&r->ranges);
+        r->has_ranges = false;
+        return ONQ_OK;
+    }
+    if (!oq_opt_is_set(r->job->opts, "calibration_method"))
+        r->method = r->ranges.method;
+    if (r->ranges.method != r->method)
+        return oq_fail(
+            err, ONQ_E_CONFIG,
+            "calibration cache '%s' was made with %s, and %s is asked for (delete it, or leave "
+            "--calibration_method out)",
+            path, oq_cal_method_name(r->ranges.method), oq_cal_method_name(r->method));
+    r->from_cache = true;
     return ONQ_OK;
 }
 
@@ -485,7 +551,7 @@ static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
 
 static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
     const onq_options *o = r->job->opts;
-    oq_cal_defaults(c, (oq_cal_method)oq_opt_enum(o, "calibration_method"));
+    oq_cal_defaults(c, r->method);
     c->symmetric = oq_opt_flag(o, "calib_tensor_range_symmetric");
     c->moving_average = oq_opt_flag(o, "calib_moving_average");
     c->averaging_constant = oq_opt_real(o, "calib_moving_average_constant");
@@ -525,38 +591,6 @@ static onq_code calibrate(run *r, onq_error *err) {
     return rc;
 }
 
-/* An existing cache that fits this run; *hit tells. */
-static onq_code read_cache(run *r, const char *path, bool *hit, onq_error *err) {
-    struct stat st;
-    const oq_cal_method method = (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method");
-    *hit = false;
-    if (stat(path, &st) != 0) {
-        return errno == ENOENT
-                   ? ONQ_OK
-                   : oq_fail_errno(err, ONQ_E_READ, errno, "calibration cache '%s'", path);
-    }
-    OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
-    r->has_ranges = true;
-    if (r->ranges.smooth_quant != r->config.smooth_quant) {
-        oq_warn(r->job->env,
-                "the cache '%s' was made with smooth_quant=%s, and this run has smooth_quant=%s: "
-                "ranges are computed again, and the cache is replaced",
-                path, r->ranges.smooth_quant ? "true" : "false",
-                r->config.smooth_quant ? "true" : "false");
-        oq_ranges_release(&r->ranges);
-        r->has_ranges = false;
-        return ONQ_OK;
-    }
-    if (r->ranges.method != method)
-        return oq_fail(
-            err, ONQ_E_CONFIG,
-            "calibration cache '%s' was made with %s, and %s is asked for (delete it, or pass "
-            "--calibration_method)",
-            path, oq_cal_method_name(r->ranges.method), oq_cal_method_name(method));
-    *hit = true;
-    return ONQ_OK;
-}
-
 typedef struct work {
     run *r;
     bool any;
@@ -581,28 +615,28 @@ static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
 }
 
 static onq_code get_ranges(run *r, onq_error *err) {
-    const char *cache = oq_opt_str(r->job->opts, "calibration_cache");
     work w = {.r = r};
-    bool hit = false;
     OQ_TRY(each_graph(r, find_work, &w, err));
     if (!w.any) {
         oq_info(r->job->env,
                 "nothing to quantize: no operator %sthat is asked for has float tensors of known "
                 "type",
                 r->config.enable_subgraph ? "" : "of the main graph ");
-        oq_ranges_init(&r->ranges, &r->job->env->alloc,
-                       (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method"));
+        if (!r->has_ranges)
+            oq_ranges_init(&r->ranges, &r->job->env->alloc, r->method);
         r->has_ranges = true;
         return ONQ_OK;
     }
-    if (cache != NULL && cache[0] != '\0')
-        OQ_TRY(read_cache(r, cache, &hit, err));
-    if (hit)
+    if (r->has_ranges)
         return ONQ_OK;
     OQ_TRY(calibrate(r, err));
     r->ranges.smooth_quant = r->config.smooth_quant;
-    return cache != NULL && cache[0] != '\0' ? oq_ranges_save(&r->ranges, r->job->env, cache, err)
-                                             : ONQ_OK;
+    r->unsaved = true;
+    if (cache_path(r) != NULL) {
+        OQ_TRY(oq_ranges_save(&r->ranges, r->job->env, cache_path(r), err));
+        r->unsaved = false;
+    }
+    return ONQ_OK;
 }
 
 /* ---- the result */
@@ -683,6 +717,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     oq_graph *g;
     OQ_TRY(check_options(r, err));
+    OQ_TRY(read_cache(r, err));
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
     g = r->m->proto->graph;
@@ -693,6 +728,8 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(each_graph(r, find_extremes, r, err));
     OQ_TRY(quantize(r, err));
     OQ_TRY(oq_extremes_warn(&r->extremes, &r->plan, r->job->env, err));
+    if (r->from_cache)
+        tell_of_cache(r);
     warn_of_rest(r);
     r->result.external = r->preset != PRESET_NONE && r->result.has_external;
     return oq_quant_end(&r->result, begin, r->seconds_calibration, err);
@@ -705,7 +742,10 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     r.extremes.arena = &job->arena;
     oq_plan_init(&r.plan, &job->arena);
     oq_qconfig_init(&r.config, &job->arena);
-    const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
+    onq_code rc = run_steps(&r, err);
+    if (r.unsaved)
+        rc = oq_outputs_rescue(job->env, &r.ranges, rc, err);
+    rc = oq_quant_blame(&r.result, rc, err);
     if (r.has_ranges)
         oq_ranges_release(&r.ranges);
     oq_shapes_free(r.shapes);

@@ -3,6 +3,8 @@
  */
 #include "api/command.h"
 
+#include "api/outputs.h"
+
 static const oq_command *const commands[] = {
 #define OQ_COMMAND(name) &oq_command_##name,
 #include "api/command.def"
@@ -155,6 +157,7 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
     *out = NULL;
     OQ_TRY(check_operands(opts, err));
     OQ_TRY(check_required(opts, err));
+    OQ_TRY(oq_outputs_check(opts, &env->alloc, err));
     oq_extra_warn_unused(opts);
 
     oq_job job = {.env = env, .opts = opts};

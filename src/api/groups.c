@@ -27,6 +27,7 @@ const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
 static const onq_option_info output[] = {
     OQ_PATH("output", 'o', "output_model output_model_path output_quantized_model_path", "FILE",
             "The file to write. It appears whole or not at all."),
+    OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
     OQ_FLAG("use_external_data_format", 0, "",
             "Write the weights to a file of their own beside the model. Turned on by itself past "
             "2 GB."),

@@ -2,7 +2,7 @@
  * options.h — the option tables and the values set through them.
  *
  * A command's options are groups of rows (onq_option_info, the public struct, filled by the macros
- * below). The rows feed everything: parsing, --help, man pages, completion, the Python package. An
+ * below). The rows feed everything: parsing, --help, man pages, completion and every binding. An
  * onq_options holds one value per row, already typed: text is parsed when it is set, so that a job
  * reads values that fit. All errors here are ONQ_E_OPTION.
  */

@@ -18,11 +18,12 @@ struct onq_env {
     unsigned n_threads; /* 0: one for each core */
 };
 
-/* A message for the user. Text is escaped like error text and cut at 1,000 bytes. */
+/* A message for the user. Text is escaped like error text and cut at 8,000 bytes. */
 void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) OQ_PRINTF(3, 4);
 #define oq_warn(env, ...)  oq_log((env), ONQ_LOG_WARNING, __VA_ARGS__)
 #define oq_alert(env, ...) oq_log((env), ONQ_LOG_ALERT, __VA_ARGS__)
 #define oq_info(env, ...)  oq_log((env), ONQ_LOG_INFO, __VA_ARGS__)
+#define oq_note(env, ...)  oq_log((env), ONQ_LOG_NOTE, __VA_ARGS__)
 
 /* Tells progress; ONQ_E_CANCEL when the caller wants to stop. */
 onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64_t total,

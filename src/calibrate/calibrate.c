@@ -16,6 +16,7 @@
 #include "calibrate/select.h"
 
 #include <errno.h>
+#include <math.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,6 +47,8 @@ typedef struct runner {
     double keep_time; /* of both, spent keeping */
     uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
     double saved_at, save_cost; /* seconds */
+    uint64_t n_nan_samples;     /* whose inputs hold NaN */
+    oq_str nan_first;           /* in words */
 } runner;
 
 static double seconds(void) {
@@ -235,6 +238,44 @@ static onq_code count_fixed(runner *r, uint64_t n_samples, onq_error *err) {
     return ONQ_OK;
 }
 
+/* ---- samples with NaN: what is calibrated with them is not what the model will see */
+
+static bool has_nan(const oq_datum *d) {
+    const char *p = d->data; /* not aligned */
+    bool found = false;
+    const bool tensor = d->kind == OQ_DATUM_TENSOR;
+    for (uint64_t i = 0; tensor && d->dtype == OQ_FLOAT && i < d->count; i++) {
+        float x;
+        memcpy(&x, p + i * sizeof x, sizeof x);
+        found |= isnan(x);
+    }
+    for (uint64_t i = 0; tensor && d->dtype == OQ_FLOAT16 && i < d->count; i++) {
+        uint16_t x;
+        memcpy(&x, p + i * sizeof x, sizeof x);
+        found |= (x & 0x7fff) > 0x7c00;
+    }
+    return found;
+}
+
+static void look_for_nan(runner *r, const oq_sample *s) {
+    for (size_t i = 0; i < s->n_inputs; i++) {
+        if (!has_nan(&s->inputs[i]))
+            continue;
+        if (r->n_nan_samples++ == 0)
+            r->nan_first = oq_str_format(&r->arena, "sample %llu ('%s'), input '%.*s'",
+                                         (unsigned long long)s->number, s->name,
+                                         OQ_STR(r->session->inputs.v[i].name));
+        return;
+    }
+}
+
+static void tell_of_nan(const runner *r) {
+    if (r->n_nan_samples > 0)
+        oq_warn(r->env, "%llu of %llu samples hold NaN, the first: %.*s",
+                (unsigned long long)r->n_nan_samples, (unsigned long long)r->meta.total,
+                OQ_STR(r->nan_first));
+}
+
 /* Samples [from, to) of the source in the current pass. */
 static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t to, onq_error *err) {
     OQ_TRY(oq_source_seek(src, from, err));
@@ -246,10 +287,14 @@ static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t t
             return oq_fail(err, ONQ_E_READ, "%s: ended after %llu of %llu samples",
                            oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
         r->c.sample = s->number;
+        if (r->c.pass == OQ_PASS_EXTENT)
+            look_for_nan(r, s);
+        r->c.sample_name = s->name;
         r->keep_this = is_own(r, s);
         r->run_began = seconds();
         const onq_code rc = oq_session_run(r->session, s->inputs, s->n_inputs, NULL, err);
         r->run_time += seconds() - r->run_began;
+        r->c.sample_name = NULL;
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "sample '%s'", s->name);
         if (!is_histogram(r))
@@ -454,6 +499,7 @@ onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err) {
         OQ_GO(run_samples(&r, job->source, r.start, r.meta.total, err));
     oq_session_close(r.session); /* its memory is not needed for what follows */
     r.session = NULL;
+    tell_of_nan(&r);
     OQ_GO(oq_collect_finish(&r.c, out, err));
 done:
     finish(&r);
@@ -466,6 +512,7 @@ onq_code oq_calibrate_part(const oq_cal_job *job, const oq_cal_part *part, const
     onq_code rc = ONQ_OK;
     OQ_GO(start(&r, err));
     rc = run_part(&r, path, err);
+    tell_of_nan(&r);
 done:
     finish(&r);
     return rc;

@@ -104,6 +104,17 @@ static void extent_by_channel(const float *v, channels s, float *lo, float *hi) 
         }
 }
 
+/* ---- NaN ---- */
+
+/* Remembers the sample that runs as the first with NaN in the tensor. */
+static onq_code note_nan(oq_collector *c, oq_tstat *t, onq_error *err) {
+    if (t->nan_from.n > 0 || c->sample_name == NULL)
+        return ONQ_OK;
+    t->nan_from = oq_str_format(&c->arena, "sample %llu ('%s')", (unsigned long long)c->sample,
+                                c->sample_name);
+    return t->nan_from.p != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* ---- MinMax: one sample ---- */
 
 static bool keeps_rows(const oq_cal_options *o) {
@@ -170,6 +181,9 @@ static onq_code add_row(oq_collector *c, oq_tstat *t, const float *lo, const flo
 
 static onq_code fold_sample(oq_collector *c, oq_tstat *t, const float *lo, const float *hi,
                             onq_error *err) {
+    for (size_t i = 0; i < t->n_channels; i++)
+        if (isnan(lo[i]) || isnan(hi[i]))
+            OQ_TRY(note_nan(c, t, err));
     if (keeps_rows(&c->options))
         return add_row(c, t, lo, hi, err);
     for (size_t i = 0; i < t->n_channels; i++)
@@ -219,6 +233,12 @@ static onq_code as_floats(oq_collector *c, const oq_datum *d, const float **out,
     return ONQ_OK;
 }
 
+static onq_code see_extent(oq_collector *c, oq_tstat *t, const float *v, size_t n, onq_error *err) {
+    const uint64_t before = t->extent.n_nan;
+    oq_extent_add(&t->extent, v, n);
+    return t->extent.n_nan > before ? note_nan(c, t, err) : ONQ_OK;
+}
+
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_error *err) {
     assert(index < c->n);
     oq_tstat *t = &c->v[index];
@@ -236,7 +256,7 @@ onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_e
     const float *v = NULL;
     OQ_TRY(as_floats(c, d, &v, err));
     if (oq_cal_class_of(c->options.method)->histogram)
-        oq_extent_add(&t->extent, v, (size_t)d->count);
+        OQ_TRY(see_extent(c, t, v, (size_t)d->count, err));
     else
         OQ_TRY(seen_minmax(c, t, d, v, err));
     t->type = d->dtype;

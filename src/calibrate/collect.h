@@ -40,6 +40,7 @@ typedef struct oq_tstat {
     uint32_t rank;      /* per channel: axes the model declares, 0 when it does not say */
     uint32_t alias;     /* not observed: gets the range of tensor number alias - 1; 0: observed */
     uint64_t n_samples; /* it was seen in so many */
+    oq_str nan_from;    /* the first sample that had NaN here, in words; empty: none */
     /* MinMax */
     size_t n_channels;       /* 1 unless per channel; 0 until seen */
     float *lo, *hi;          /* by channel; NaN until a sample has a number */
@@ -67,9 +68,10 @@ typedef struct oq_collector {
     oq_tstat *v;
     size_t n;
     oq_pass pass;
-    uint64_t sample;  /* number of the sample that runs */
-    size_t most_bins; /* a histogram that would have more is refused */
-    float *convert;   /* float16 values as float32 */
+    uint64_t sample;         /* number of the sample that runs */
+    const char *sample_name; /* for messages; NULL: what is seen comes from no sample */
+    size_t most_bins;        /* a histogram that would have more is refused */
+    float *convert;          /* float16 values as float32 */
     size_t convert_n;
     oq_hist_scratch scratch;
 } oq_collector;

@@ -151,8 +151,9 @@ static void widen(const oq_cal_options *o, const oq_tstat *t, oq_range *r) {
 
 static void warn_left_out(const oq_collector *c, const oq_tstat *t) {
     if (t->n_nan > 0)
-        oq_warn(c->env, "tensor '%.*s': %llu of %llu values are NaN and were left out",
-                OQ_STR(t->name), (unsigned long long)t->n_nan, (unsigned long long)t->n_values);
+        oq_warn(c->env, "tensor '%.*s': %llu of %llu values are NaN and were left out%s%.*s",
+                OQ_STR(t->name), (unsigned long long)t->n_nan, (unsigned long long)t->n_values,
+                t->nan_from.n > 0 ? ", the first in " : "", OQ_STR(t->nan_from));
 }
 
 /* The tensor whose range tensor i gets. A part could hold a ring of aliases: NULL. */
@@ -209,6 +210,11 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
         warn_left_out(c, &c->v[i]);
         OQ_GO(cls->emit(&c->options, &c->v[i], &s.answers[i], &out->arena, r, err));
         widen(&c->options, &c->v[i], r);
+        r->nan_from = oq_str_copy(&out->arena, c->v[i].nan_from);
+        if (r->nan_from.p == NULL) {
+            rc = oq_fail_nomem(err);
+            goto done;
+        }
     }
     rc = emit_aliases(c, out, err);
 done:

@@ -113,3 +113,19 @@ static bool has_infinity(const oq_num *x) {
 bool oq_range_is_infinite(const oq_range *r) {
     return has_infinity(&r->lowest) || has_infinity(&r->highest);
 }
+
+static bool is_symmetric(const oq_ranges *r, const oq_range *t) {
+    double lo = 0, hi = 0;
+    if (r->method == OQ_CAL_PERCENTILE)
+        return t->lowest_was_bare && t->hist.type == OQ_INT64 && t->hist.n == 1 && t->hist.i[0] > 0;
+    return oq_range_pair(t, &lo, &hi) && lo == -hi;
+}
+
+bool oq_ranges_are_symmetric(const oq_ranges *r) {
+    if (r->method != OQ_CAL_PERCENTILE && r->method != OQ_CAL_MINMAX)
+        return false;
+    for (size_t i = 0; i < r->all.n; i++)
+        if (!is_symmetric(r, r->all.v[i]))
+            return false;
+    return r->all.n > 0;
+}

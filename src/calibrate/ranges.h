@@ -61,8 +61,10 @@ typedef struct oq_range {
     oq_num lowest, highest;
     oq_num avg, std;
     oq_num hist;
-    oq_num hist_edges; /* Distribution */
-    oq_num bins;       /* Entropy: the edges; Percentile: the second count */
+    oq_num hist_edges;    /* Distribution */
+    oq_num bins;          /* Entropy: the edges; Percentile: the second count */
+    oq_str nan_from;      /* the first sample with NaN, in words; empty: none, or not known */
+    bool lowest_was_bare; /* in the file that was read */
 } oq_range;
 
 typedef struct oq_ranges {
@@ -91,6 +93,14 @@ bool oq_num_make_one(oq_arena *a, oq_num *x, oq_dtype type, bool bare, double v)
 
 /* The range as two doubles; false when an attribute is absent or has not exactly one element. */
 bool oq_range_pair(const oq_range *r, double *lowest, double *highest);
+
+/*
+ * Were the ranges of a file made symmetric about zero? It does not say, but its numbers do. Percentile
+ * of magnitudes gives a bare lowest end and counts the least magnitude in the first bin; of the
+ * values themselves, the one or the other is not so for some tensor. MinMax: every range is. The
+ * other methods do not have the choice: false.
+ */
+bool oq_ranges_are_symmetric(const oq_ranges *r);
 
 /* Has it an infinite end (of any channel)? Such a tensor has no scale. */
 bool oq_range_is_infinite(const oq_range *r);

@@ -381,6 +381,7 @@ static onq_code read_range(oq_arena *a, const json_t *j, oq_range *r, onq_error 
         if (k == OQ_COUNT(attrs))
             return bad_attr(err, key, "is not known");
         OQ_TRY(read_attr(a, key, attrs[k].real, value, attrs[k].x, err));
+        r->lowest_was_bare |= attrs[k].x == &r->lowest && !json_is_object(value);
     }
     return ONQ_OK;
 }

@@ -3,6 +3,8 @@
  */
 #include "quantize/bias.h"
 
+#include "onnx/tensor.h"
+
 #include <math.h>
 
 #define EPSILON     1.0001
@@ -65,6 +67,22 @@ static float largest(oq_reals bias, uint64_t c, uint64_t n_channels) {
             most = x;
     }
     return most;
+}
+
+bool oq_bias_exceeds(oq_model *m, oq_tensor *bias, double scale) {
+    oq_arena scratch;
+    float *v = NULL;
+    size_t n = 0;
+    oq_arena_init(&scratch, &m->env->alloc);
+    const bool read = oq_tensor_floats(m, bias, &scratch, &v, &n, NULL) == ONQ_OK;
+    const double most = read ? (double)largest((oq_reals){v, n, OQ_FLOAT}, 0, 1) : 0.0;
+    oq_arena_release(&scratch);
+    return most > INT32_MAX * scale;
+}
+
+void oq_bias_warn_clipped(const onq_env *env, oq_str name) {
+    oq_warn(env, "bias '%.*s' exceeds the range of int32 and is clipped: its scale is too small",
+            OQ_STR(name));
 }
 
 uint64_t oq_bias_adjust(oq_reals bias, oq_reals input, float *weight_scale, uint64_t n_scales,

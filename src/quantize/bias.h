@@ -9,6 +9,7 @@
 #ifndef OQ_QUANTIZE_BIAS_H
 #define OQ_QUANTIZE_BIAS_H
 
+#include "onnx/model.h"
 #include "quantize/qparam.h"
 
 /* Numbers of one real type. */
@@ -28,6 +29,11 @@ void oq_bias_scales(oq_reals input, oq_reals weight, float *out, oq_dtype *real)
 /* Quantizes; the scale of element i is scales.v[i % scales.n]. Returns how many were clipped to
  * the range of int32. *nan is set when an element is NaN or infinite. */
 uint64_t oq_bias_quantize(oq_reals bias, oq_reals scales, int32_t *out, bool *nan);
+
+/* Does a bias exceed the range of int32 at that scale? */
+bool oq_bias_exceeds(oq_model *m, oq_tensor *bias, double scale);
+/* Says that a bias was clipped. */
+void oq_bias_warn_clipped(const onq_env *env, oq_str name);
 
 /* Raises weight scales (in place) that are too small for the bias; returns how many. weight.n is
  * 1 for a weight quantized per tensor: `per_channel` says which rule holds, for they round

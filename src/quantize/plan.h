@@ -57,6 +57,8 @@ typedef struct oq_plan {
 /* Reasons that a command has advice for. */
 #define OQ_WHY_HALF  "its values are float16, this operator is quantized in float32 only"
 #define OQ_WHY_OTHER "its values are bfloat16 or double, neither is quantized"
+/* Of two formats. */
+#define OQ_WHY_BIAS "its bias exceeds int32 at the scale of its computed weight"
 
 void oq_plan_init(oq_plan *p, oq_arena *arena);
 /* Nodes left float for that reason; *first is the first of them, or NULL. */

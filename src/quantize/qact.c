@@ -39,6 +39,9 @@ onq_code oq_act_param(const oq_qconfig *c, const oq_range *r, const oq_override 
         rmax = (float)o->rmax;
     else
         OQ_TRY(one_number(&r->highest, "highest", &rmax, err));
+    if ((isnan(rmin) || isnan(rmax)) && r->nan_from.n > 0)
+        return oq_fail(err, ONQ_E_INVALID, "the range holds NaN, first from %.*s",
+                       OQ_STR(r->nan_from));
     const oq_qspec spec = {
         .type = type,
         .real = real,

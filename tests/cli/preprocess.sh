@@ -17,7 +17,7 @@ onq preprocess -i a.onnx -o d.onnx --skip_optimization --json >json
 python3 -c 'import json; j = json.load(open("json")); assert j["nodes_before"] == j["nodes_after"] > 0, j' || fail "$(cat json)"
 # In place.
 cp a.onnx e.onnx
-onq preprocess -i e.onnx -o e.onnx --optimizer builtin --quiet
+onq preprocess -i e.onnx -o e.onnx --optimizer builtin --quiet --force
 cmp b.onnx e.onnx || fail "in place"
 # The runtime is missing: the old output survives, and it is said what to do.
 status=0

@@ -35,7 +35,7 @@ cmp -s q1.onnx q3.onnx && fail "--per_channel changes nothing"
 
 # Over its own input.
 cp "$model" self.onnx
-onq static -i self.onnx -o self.onnx --calibration_cache cache.json >/dev/null
+onq static -i self.onnx -o self.onnx --calibration_cache cache.json --force >/dev/null
 cmp self.onnx q1.onnx || fail "over its own input: another result"
 
 # External data: a file beside, replaced and not appended to.

@@ -21,12 +21,10 @@ WIDTH = 120
 UNNAMED = {
     "float16 models below opset 19",
     "4-bit and float 8 activations",
-    "Biases that are no vectors",
     "Constants per channel that are moved",
     "Outputs that are inputs",
     "float16 and bfloat16, dynamic",
     "float16 in QOperator format",
-    "Biases behind computed weights, QOperator",
     "Resize and Upsample before opset 11",
     "float16 tensors between float32 operators",
 }

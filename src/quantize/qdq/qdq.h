@@ -189,6 +189,10 @@ onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node
 /* The bias in input `slot` of `node`: scale from `input` and `weight`. */
 onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
                             onq_error *err);
+/* Would the bias in input 2 of a Conv or Gemm whose weight is computed, such that its scale cannot
+ * be raised, exceed int32? The runtime makes a bias beside a quantized input and weight int32 by
+ * itself, so that the node can only be left alone. */
+onq_code oq_qdq_bias_exceeds(const oq_qdq *q, uint32_t node, bool *out, onq_error *err);
 /* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be
  * quantized per channel. op_type: NULL, or the operator whose axis the user may have set. */
 bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,

@@ -118,9 +118,7 @@ static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
         return oq_fail_nomem(err);
     if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
         q->plan->n_bias_saturated++;
-        oq_warn(q->model->env,
-                "bias '%.*s' exceeds the range of int32 and is clipped: its scale is too small",
-                OQ_STR(t->name));
+        oq_bias_warn_clipped(q->model->env, t->name);
     }
     if (nan)
         return oq_fail(err, ONQ_E_INVALID, "bias '%.*s' holds NaN or infinity (exclude its node)",

@@ -7,6 +7,7 @@
  */
 #include "quantize/qdq/qdq.h"
 
+#include "quantize/bias.h"
 #include "quantize/qact.h"
 
 #include <ctype.h>
@@ -299,6 +300,27 @@ onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t inpu
     oq_qdq_at(q, bias)->is_bias = true;
     q->nodes[node].n_marks++;
     return OQ_PUSH(q->arena, &q->biases, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_qdq_bias_exceeds(const oq_qdq *q, uint32_t node, bool *out, onq_error *err) {
+    const uint32_t bias = oq_qdq_input(q, node, 2);
+    double scale = 1.0;
+    *out = false;
+    if (q->config->trained || !oq_qdq_is_float_init(q, bias))
+        return ONQ_OK;
+    for (size_t slot = 0; slot < 2; slot++) {
+        const uint32_t t = oq_qdq_input(q, node, slot);
+        oq_qdq_act act;
+        bool found = false;
+        if (t != OQ_NO_TENSOR && !oq_qdq_is_init(q, t) && is_float(oq_qdq_at(q, t)->elem_type) &&
+            !oq_act_is_infinite(oq_ranges_find(q->ranges, oq_qdq_at(q, t)->name), NULL))
+            OQ_TRY(oq_qdq_act_params(q, oq_qdq_at(q, t), false, &act, &found, err));
+        if (!found)
+            return ONQ_OK;
+        scale *= (double)act.p.scale;
+    }
+    *out = oq_bias_exceeds(q->model, oq_qdq_at(q, bias)->init, scale);
+    return ONQ_OK;
 }
 
 /* ---- Relu and Clip that go away ---- */

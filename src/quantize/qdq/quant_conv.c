@@ -10,6 +10,12 @@
 onq_code oq_qdq_rule_conv(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0), weight = oq_qdq_input(q, node, 1);
+    bool exceeds;
+    OQ_TRY(oq_qdq_bias_exceeds(q, node, &exceeds, err));
+    if (exceeds) {
+        oq_qdq_leave(q, OQ_WHY_BIAS);
+        return ONQ_OK;
+    }
     OQ_TRY(oq_qdq_activation(q, in, err));
     if (!oq_qdq_output_is_off(q, node))
         OQ_TRY(oq_qdq_activation(q, oq_qdq_output(q, node, 0), err));

@@ -33,7 +33,7 @@ onq_code oq_ql_conv(oq_qoper *q, oq_node *n, onq_error *err) {
     if (!oq_qo_has_params(q, n->output.v[0]))
         return c->trained ? oq_ql_conv_trained(q, n, err)
                           : oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
-    if (has_bias(n) && !oq_qo_can_bias(q, n, 2, 1))
+    if (has_bias(n) && !oq_qo_can_bias(q, n, 1.0f))
         return oq_qo_keep(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConv", false);
     if (made == NULL)

@@ -117,9 +117,12 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
     if (!isfinite(factor) || (has_c && factor == 0.0f))
         return oq_qo_keep(q, n, "alpha and beta leave no scale for its bias", err);
-    if (has_c && !oq_qo_can_bias(q, n, 2, 1)) {
+    const bool empty_c = n->input.n > 2 && n->input.v[2].n == 0;
+    if (empty_c || (has_c && !oq_qo_can_bias(q, n, factor))) {
         /* Stays float; but the reference has quantized its weight by then, and reads it
          * dequantized. */
+        if (empty_c)
+            q->why = "its third input is there and empty";
         if (oq_qo_init(q, n->input.v[1]) != NULL)
             OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
         return oq_qo_keep(q, n, NULL, err);

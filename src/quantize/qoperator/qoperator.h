@@ -64,7 +64,8 @@ typedef struct oq_qo_value {
 typedef struct oq_qo_bias {
     oq_tensor *init;
     const oq_qo_value *input, *weight;
-    float factor; /* its numbers are multiplied by */
+    float factor;    /* its numbers are multiplied by */
+    uint64_t repeat; /* each is repeated, for one number stood for all channels */
     oq_tensor *quantized, *scale, *zero;
     oq_str node; /* for messages */
 } oq_qo_bias;
@@ -184,8 +185,9 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
  * node reads them dequantized. */
 onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
 
-/* Can input `slot` be the int32 bias of the weight in `weight_slot`? */
-bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot);
+/* Can input 2, multiplied by `factor`, be the int32 bias of input 0 and the weight in input 1? Says
+ * why not in q->why. */
+bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor);
 
 /* ---- verbs */
 

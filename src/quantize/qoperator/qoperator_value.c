@@ -3,6 +3,7 @@
  */
 #include "quantize/qoperator/qoperator.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -178,19 +179,6 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
     return q->why == NULL;
 }
 
-bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, size_t slot, size_t weight_slot) {
-    oq_tensor *b = oq_qo_init_in_path(q, n->input.v[slot]);
-    const oq_str weight = n->input.v[weight_slot];
-    q->why = NULL;
-    if (b == NULL || !oq_qo_is_real(q, b->data_type.v))
-        q->why = "its bias is not a float constant";
-    else if (is_infinite(q, b))
-        q->why = "its bias holds an infinity";
-    else if (oq_qo_init_in_path(q, weight) == NULL && !oq_qo_has_params(q, weight))
-        q->why = "its weight has no scale before the model runs";
-    return q->why == NULL;
-}
-
 /* ---- values */
 
 static onq_code add_value(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err) {
@@ -249,6 +237,39 @@ static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *
         return oq_error_in(err, rc, "tensor '%.*s' (exclude its nodes, or override it)",
                            OQ_STR(v->name));
     return ONQ_OK;
+}
+
+/* The scale that an activation has, or will have; 0: it is not known yet. */
+static float scale_of(const oq_qoper *q, oq_str name) {
+    const oq_qo_value *there = oq_qo_value_in_path(q, name);
+    oq_qo_value v = {.name = name};
+    if (there != NULL)
+        return there->has_param ? there->param.scale : 0.0f;
+    if (!oq_qo_has_params(q, name) || activation_params(q, &v, NULL) != ONQ_OK)
+        return 0.0f;
+    return v.param.scale;
+}
+
+/* Does the bias of a computed weight, whose scale cannot be raised, exceed int32? */
+static bool exceeds_int32(const oq_qoper *q, const oq_node *n, oq_tensor *bias, float factor) {
+    const double scale =
+        (double)scale_of(q, n->input.v[0]) * (double)scale_of(q, n->input.v[1]) / (double)factor;
+    return scale != 0.0 && oq_bias_exceeds(q->sh->job.model, bias, fabs(scale));
+}
+
+bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor) {
+    oq_tensor *b = oq_qo_init_in_path(q, n->input.v[2]);
+    const bool computed = oq_qo_init_in_path(q, n->input.v[1]) == NULL;
+    q->why = NULL;
+    if (b == NULL || !oq_qo_is_real(q, b->data_type.v))
+        q->why = "its bias is not a float constant";
+    else if (is_infinite(q, b))
+        q->why = "its bias holds an infinity";
+    else if (computed && !oq_qo_has_params(q, n->input.v[1]))
+        q->why = "its weight has no scale before the model runs";
+    else if (computed && exceeds_int32(q, n, b, factor))
+        q->why = OQ_WHY_BIAS;
+    return q->why == NULL;
 }
 
 static onq_code new_value(oq_qoper *q, oq_str name, const char *suffix, oq_qo_value **out,

@@ -171,6 +171,17 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
     return oq_qo_alias(owner, t->name, v, err);
 }
 
+/* The int32 tensor of a bias: its last dimension, which is 1 or absent, becomes `repeat`. */
+static oq_tensor *bias_integers(oq_arena *a, oq_str name, const oq_tensor *bias, uint64_t repeat) {
+    const int64_t n = (int64_t)repeat;
+    if (repeat > 1 && bias->dims.n == 0)
+        return oq_tensor_new(a, name, OQ_INT32, &n, 1);
+    oq_tensor *t = oq_tensor_new(a, name, OQ_INT32, bias->dims.v, bias->dims.n);
+    if (t != NULL && repeat > 1)
+        t->dims.v[t->dims.n - 1] = n;
+    return t;
+}
+
 onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
                            const oq_qo_value *weight, float factor, oq_str *out, onq_error *err) {
     const oq_qo_value *there = oq_qo_value_of(q, bias);
@@ -186,6 +197,7 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     if (v == NULL)
         return oq_fail_nomem(err);
     const uint64_t n_scales = weight->weight != NULL ? weight->weight->params.n : 1;
+    const bool wide = !oq_bias_fits(t->dims.v, t->dims.n, n_scales);
     v->name = bias;
     v->type = OQ_INT32;
     v->bias_input = input;
@@ -199,8 +211,13 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     v->scale = oq_qname_tensor(&q->sh->names, v->q, "_scale");
     v->zero = oq_qname_tensor(&q->sh->names, v->q, "_zero_point");
     const int64_t count = (int64_t)n_scales;
-    oq_qo_bias b = {.init = t, .input = input, .weight = weight, .factor = factor, .node = n->name};
-    b.quantized = oq_tensor_new(a, v->q, OQ_INT32, t->dims.v, t->dims.n);
+    oq_qo_bias b = {.init = t,
+                    .input = input,
+                    .weight = weight,
+                    .factor = factor,
+                    .repeat = wide ? n_scales : 1,
+                    .node = n->name};
+    b.quantized = bias_integers(a, v->q, t, b.repeat);
     b.scale = oq_tensor_new(a, v->scale, v->real, &count, 1);
     b.zero = oq_tensor_new(a, v->zero, OQ_INT32, &count, n_scales > 1 ? 1 : 0);
     OQ_TRY(oq_qo_add_init(q, b.quantized, err));
@@ -209,9 +226,9 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     if (!OQ_PUSH(q->sh->arena, &q->sh->biases, b))
         return oq_fail_nomem(err);
     *out = v->q;
-    /* Who reads the bias as float reads it dequantized, unless it was multiplied or exists in
-     * another form. */
-    return there != NULL || factor != 1.0f ? ONQ_OK : oq_qo_alias(q, bias, v, err);
+    /* Who reads the bias as float reads it dequantized, unless it was multiplied or repeated, or
+     * exists in another form. */
+    return there != NULL || factor != 1.0f || wide ? ONQ_OK : oq_qo_alias(q, bias, v, err);
 }
 
 /* ---- deciding */
@@ -259,6 +276,23 @@ static void move_before(oq_graph *g, const oq_tensor *t, const oq_tensor *anchor
     g->initializer.v[to - 1] = moved;
 }
 
+/* Each number `repeat` times. */
+static onq_code repeat_each(oq_arena *a, float **v, size_t *n, uint64_t repeat, onq_error *err) {
+    uint64_t all = 0;
+    float *out = NULL;
+    if (repeat == 1)
+        return ONQ_OK;
+    if (oq_mul(*n, repeat, &all))
+        out = OQ_NEW_ARRAY(a, float, all);
+    if (out == NULL)
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i < all; i++)
+        out[i] = (*v)[i / repeat];
+    *v = out;
+    *n = all;
+    return ONQ_OK;
+}
+
 /* The numbers of a bias and the scale of the input beside it. */
 static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_reals *bias,
                              float *input_scale, onq_error *err) {
@@ -267,6 +301,7 @@ static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_rea
     OQ_TRY(oq_tensor_floats(sh->job.model, b->init, sh->arena, &v, &n, err));
     for (size_t i = 0; b->factor != 1.0f && i < n; i++)
         v[i] *= b->factor;
+    OQ_TRY(repeat_each(sh->arena, &v, &n, b->repeat, err));
     *bias = (oq_reals){v, n, oq_qo_scale_type(sh, b->init->data_type.v)};
     *input_scale =
         b->input->weight != NULL ? b->input->weight->params.scale[0] : b->input->param.scale;
@@ -317,7 +352,10 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
         return oq_fail(err, ONQ_E_INVALID,
                        "bias '%.*s' of node '%.*s' holds NaN or infinity (exclude the node)",
                        OQ_STR(b->init->name), OQ_STR(b->node));
-    sh->job.plan->n_bias_saturated += clipped > 0;
+    if (clipped > 0) {
+        sh->job.plan->n_bias_saturated++;
+        oq_bias_warn_clipped(sh->job.model->env, b->init->name);
+    }
     OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, bias.n * sizeof(*out), err));
     for (uint64_t i = 0; i < weight.n; i++)
         scales[i] = oq_real_round(bias.real, (double)scales[i]);

@@ -1,0 +1,22 @@
+/*
+ * outputs.h — what a job will write, looked at before it begins.
+ *
+ * A calibration takes minutes; that its result cannot be written is known before. Every option that
+ * names a file or folder to write is a row of the table in outputs.c.
+ */
+#ifndef OQ_API_OUTPUTS_H
+#define OQ_API_OUTPUTS_H
+
+#include "api/options.h"
+#include "calibrate/ranges.h"
+
+/* ONQ_E_OPTION when an output is a file that is read too (--force lets the model be replaced),
+ * ONQ_E_WRITE when it cannot be written. Leaves nothing behind. */
+onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_error *err);
+
+/* Ranges that took a calibration and could not be written, nor the model made of them: when `rc` is
+ * ONQ_E_WRITE they are put into a file in the temporary folder, and the error says where. Gives rc
+ * back. */
+onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err);
+
+#endif
