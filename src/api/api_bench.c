@@ -6,6 +6,7 @@
  * hits all of them; only the run itself is timed, not the reading of samples.
  */
 #include "api/agree.h"
+#include "api/choices.h"
 #include "api/labels.h"
 #include "api/samples.h"
 #include "onnx/graph.h"
@@ -26,8 +27,7 @@ static const onq_option_info rows[] = {
     OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
            "Timed runs of each model; 0 means enough to tell."),
     OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
-            "none,disable,disable_all,off|basic|extended|all", "LEVEL",
-            "The runtime's graph optimisation."),
+            OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
     OQ_PATH("labels", 0, "", "FILE",
             "The right classes as a .npy of whole numbers, one for each row of the first output: "
             "shows how "
@@ -96,7 +96,6 @@ static onq_code open_source(bench *b, contender *c, onq_error *err) {
 }
 
 static onq_code open_contender(bench *b, contender *c, onq_error *err) {
-    static const oq_opt_level levels[] = {OQ_OPT_NONE, OQ_OPT_BASIC, OQ_OPT_EXTENDED, OQ_OPT_ALL};
     OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
     c->size_bytes = c->model->bytes.n;
     OQ_TRY(oq_walk_tensors(c->model, add_external, c, err));
@@ -108,7 +107,7 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     oq_session_options o;
     OQ_TRY(oq_job_session(b->job, &o, err));
     o.model = c->model;
-    o.level = levels[oq_opt_enum(b->job->opts, "optimization")];
+    o.level = OQ_CHOSEN(b->job->opts, "optimization", OQ_LEVEL_CHOICES);
     const double start = now();
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
     c->load_seconds = now() - start;

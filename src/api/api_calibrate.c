@@ -2,6 +2,7 @@
  * api_calibrate.c — `onq calibrate`: ranges of a model's tensors, into the reference's cache file
  * and TensorRT's tables; shares of a job and their joining.
  */
+#include "api/choices.h"
 #include "api/command.h"
 #include "api/outputs.h"
 #include "api/samples.h"
@@ -17,9 +18,11 @@
 
 /* ---- options ---- */
 
+#define SCENARIOS(ROW) ROW("same", OQ_CAL_SAME) ROW("p3", OQ_CAL_P3)
+
 static const onq_option_info method_rows[] = {
-    OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax",
-            "minmax|entropy|percentile|distribution", "METHOD", "How ranges are found."),
+    OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax", OQ_METHOD_CHOICES,
+            "METHOD", "How ranges are found."),
     OQ_FLAG(
         "calib_symmetric", 0, "calib_tensor_range_symmetric",
         "minmax, percentile: ranges are made symmetric about zero. On by default for percentile, "
@@ -37,7 +40,7 @@ static const onq_option_info method_rows[] = {
     OQ_INT("calib_num_quantized_bins", 0, "", "128", "1..", "N", "entropy: quantized bins."),
     OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "P",
             "percentile: the share of values to keep."),
-    OQ_ENUM("calib_scenario", 0, "", "same", "same|p3", "NAME",
+    OQ_ENUM("calib_scenario", 0, "", "same", OQ_CHOICES(SCENARIOS), "NAME",
             "distribution: what float 8 values follow."),
     OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N",
            "Collect N samples at a time, as the reference's CalibStridedMinMax."),
@@ -91,7 +94,7 @@ static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
         o->num_bins = (uint64_t)oq_opt_int(opts, "calib_num_bins");
     o->num_quantized_bins = (uint64_t)oq_opt_int(opts, "calib_num_quantized_bins");
     o->percentile = oq_opt_real(opts, "calib_percentile");
-    o->scenario = (oq_cal_scenario)oq_opt_enum(opts, "calib_scenario");
+    o->scenario = OQ_CHOSEN(opts, "calib_scenario", SCENARIOS);
     if (oq_opt_is_set(opts, "calib_strided_minmax"))
         o->stride = (uint64_t)oq_opt_int(opts, "calib_strided_minmax");
     o->op_types = oq_opt_list(opts, "op_types_to_quantize", &o->n_op_types);

@@ -2,6 +2,7 @@
  * api_dynamic.c — `onq dynamic`: integer operators whose activations are quantized as they come
  * (the reference's quantize_dynamic). No samples, and no runtime unless --verify asks for one.
  */
+#include "api/choices.h"
 #include "api/command.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
@@ -14,7 +15,7 @@
 #include "quantize/qoperator/qoperator.h"
 
 static const onq_option_info rows[] = {
-    OQ_ENUM("weight_type", 0, "", "qint8", OQ_QTYPE_CHOICES, "TYPE", "Type of weights."),
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights of MatMul, Attention and LSTM per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_FLAG_ON("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),

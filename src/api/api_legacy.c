@@ -11,9 +11,16 @@
 #include "quantize/legacy/legacy.h"
 #include "shape/shape.h"
 
+/* clang-format off */
+#define MODES(ROW)                                       \
+    ROW("IntegerOps_Static", OQ_LEGACY_INTEGER_STATIC)   \
+    ROW("IntegerOps_Dynamic", OQ_LEGACY_INTEGER_DYNAMIC) \
+    ROW("QLinearOps_Static", OQ_LEGACY_QLINEAR_STATIC)   \
+    ROW("QLinearOps_Dynamic", OQ_LEGACY_QLINEAR_DYNAMIC)
+/* clang-format on */
+
 static const onq_option_info rows[] = {
-    OQ_ENUM("quantization_mode", 0, "mode", "IntegerOps_Dynamic",
-            "IntegerOps_Static|IntegerOps_Dynamic|QLinearOps_Static|QLinearOps_Dynamic", "MODE",
+    OQ_ENUM("quantization_mode", 0, "mode", "IntegerOps_Dynamic", OQ_CHOICES(MODES), "MODE",
             "Integer or QLinear operators, with static or dynamic parameters of their inputs."),
     OQ_FLAG_ON("per_channel", 0, "", "Quantize weights of Conv per output channel."),
     OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized numbers; only 8 can be done."),
@@ -110,7 +117,7 @@ static onq_code report_unused(const run *r, const oq_legacy_params *p, onq_error
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     const onq_options *o = r->job->opts;
-    const oq_legacy_mode mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode");
+    const oq_legacy_mode mode = OQ_CHOSEN(o, "quantization_mode", MODES);
     oq_quant_input input;
     OQ_TRY(check_options(r, mode, err));
     const onq_allocator *alloc = &r->job->env->alloc;

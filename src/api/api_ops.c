@@ -13,19 +13,32 @@
 typedef struct op_row {
     const char *domain, *type;
     int32_t since;  /* the first opset of its domain that has it */
-    unsigned modes; /* bits of `modes` below */
+    unsigned modes; /* bits of the modes below */
 } op_row;
 
 typedef OQ_VEC(op_row) op_rows;
 
-enum { QDQ, QOPERATOR, DYNAMIC, LISTED, LEGACY, SHAPE, N_MODES };
+enum { ANY = -1, QDQ, QOPERATOR, DYNAMIC, LISTED, LEGACY, SHAPE, N_MODES };
 
-static const struct {
-    const char *name, *heading;
-} modes[N_MODES] = {
-    [QDQ] = {"qdq", "QDQ"},         [QOPERATOR] = {"qoperator", "QOp"},
-    [DYNAMIC] = {"dynamic", "dyn"}, [LISTED] = {"dynamic_listed", "list"},
-    [LEGACY] = {"legacy", "leg"},   [SHAPE] = {"shape", "shape"},
+/* clang-format off */
+#define MODES(ROW)                \
+    ROW("qdq", QDQ)               \
+    ROW("qoperator", QOPERATOR)   \
+    ROW("dynamic", DYNAMIC)       \
+    ROW("dynamic_listed", LISTED) \
+    ROW("legacy", LEGACY)         \
+    ROW("shape", SHAPE)
+#define MODE_CHOICES(ROW) ROW("any", ANY) MODES(ROW)
+/* clang-format on */
+
+static const char *const mode_names[N_MODES] = {
+#define ROW(text, mode) [mode] = text,
+    MODES(ROW)
+#undef ROW
+};
+static const char *const headings[N_MODES] = {
+    [QDQ] = "QDQ",     [QOPERATOR] = "QOp", [DYNAMIC] = "dyn",
+    [LISTED] = "list", [LEGACY] = "leg",    [SHAPE] = "shape",
 };
 
 static unsigned modes_of(const char *type, const char *domain) {
@@ -52,7 +65,7 @@ static bool is_asked_for(const oq_job *job, const char *type) {
 }
 
 static onq_code collect(oq_job *job, op_rows *out, onq_error *err) {
-    const int mode = oq_opt_enum(job->opts, "mode") - 1; /* 0: any */
+    const int mode = OQ_CHOSEN(job->opts, "mode", MODE_CHOICES);
     const int64_t opset = oq_opt_int(job->opts, "opset");
     for (size_t i = 0; i < oq_sop_count; i++) {
         const oq_sop *s = &oq_sops[i];
@@ -60,7 +73,7 @@ static onq_code collect(oq_job *job, op_rows *out, onq_error *err) {
             strcmp(s->domain, oq_sops[i - 1].domain) == 0)
             continue; /* rows of one operator stand together, the oldest first */
         const op_row row = {s->domain, s->type, s->since, modes_of(s->type, s->domain)};
-        if (!is_asked_for(job, s->type) || (mode >= 0 && (row.modes >> mode & 1) == 0) ||
+        if (!is_asked_for(job, s->type) || (mode != ANY && (row.modes >> mode & 1) == 0) ||
             (opset > 0 && (s->domain[0] != '\0' || s->since > opset)))
             continue;
         if (!OQ_PUSH(&job->arena, out, row))
@@ -99,7 +112,7 @@ static void show_text(oq_buf *b, const op_rows *rows) {
     }
     oq_buf_addf(b, "%-*s since", (int)wide, "operator");
     for (int m = 0; m < N_MODES; m++)
-        oq_buf_addf(b, "  %s", modes[m].heading);
+        oq_buf_addf(b, "  %s", headings[m]);
     oq_buf_adds(b, "  changed\n");
     const char *domain = "";
     for (size_t i = 0; i < rows->n; i++) {
@@ -108,7 +121,7 @@ static void show_text(oq_buf *b, const op_rows *rows) {
             oq_buf_addf(b, "%s:\n", domain = r->domain);
         oq_buf_addf(b, "%-*s %5d", (int)wide, r->type, r->since);
         for (int m = 0; m < N_MODES; m++)
-            oq_buf_addf(b, "  %*s", (int)strlen(modes[m].heading), r->modes >> m & 1 ? "x" : "-");
+            oq_buf_addf(b, "  %*s", (int)strlen(headings[m]), r->modes >> m & 1 ? "x" : "-");
         const char *between = "  ";
         for (int64_t v = r->since + 1; r->domain[0] == '\0' && v <= OQ_OPSET_NEWEST; v++) {
             if (!oq_opset_changed(oq_str_of(r->type), v))
@@ -135,7 +148,7 @@ static void show_json(oq_jw *w, const op_rows *rows) {
                 oq_jw_int(w, NULL, v);
         oq_jw_end_array(w);
         for (int m = 0; m < N_MODES; m++)
-            oq_jw_bool(w, modes[m].name, r->modes >> m & 1);
+            oq_jw_bool(w, mode_names[m], r->modes >> m & 1);
         oq_jw_end_object(w);
     }
     oq_jw_end_array(w);
@@ -153,7 +166,7 @@ static onq_code run_ops(oq_job *job, onq_error *err) {
 }
 
 static const onq_option_info rows[] = {
-    OQ_ENUM("mode", 'm', "", "any", "any|qdq|qoperator|dynamic|dynamic_listed|legacy|shape", "MODE",
+    OQ_ENUM("mode", 'm', "", "any", OQ_CHOICES(MODE_CHOICES), "MODE",
             "Only operators that this mode knows. `dynamic_listed` are those that `onq dynamic` "
             "quantizes when --op_types_to_quantize lists them; with QDQ a listed operator that has "
             "no rule gets the default one, which quantizes its float inputs and outputs."),

@@ -15,11 +15,14 @@
 #include "prepare/qnn.h"
 #include "quantize/finish.h"
 
+enum { BY_ORT, BY_BUILTIN, BY_NONE };
+#define OPTIMIZERS(ROW) ROW("ort", BY_ORT) ROW("builtin", BY_BUILTIN) ROW("none", BY_NONE)
+
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),
     OQ_FLAG("skip_onnx_shape", 0, "", "Do not infer shapes as onnx does, behind the optimisation."),
     OQ_FLAG("skip_symbolic_shape", 0, "", "Do not infer symbolic shapes, before the optimisation."),
-    OQ_ENUM("optimizer", 0, "", "ort", "ort|builtin|none", "WHICH",
+    OQ_ENUM("optimizer", 0, "", "ort", OQ_CHOICES(OPTIMIZERS), "WHICH",
             "Who optimises: ONNX Runtime at its basic level, or onq itself, which needs no runtime "
             "and keeps the names of tensors."),
     OQ_INT("opset", 0, "opset_version", "", "7..28", "N",
@@ -58,8 +61,6 @@ static const onq_option_info qnn_rows[] = {
             "With --qnn: fixed shapes for inputs."),
 };
 static const oq_opt_group qnn_group = OQ_GROUP("QNN", qnn_rows);
-
-enum { BY_ORT, BY_BUILTIN, BY_NONE };
 
 typedef struct run {
     oq_job *job;
@@ -135,7 +136,7 @@ static onq_code check_qnn(run *r, onq_error *err) {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
-    r->optimizer = oq_opt_enum(o, "optimizer");
+    r->optimizer = OQ_CHOSEN(o, "optimizer", OPTIMIZERS);
     if (oq_opt_flag(o, "skip_optimization")) {
         if (oq_opt_is_set(o, "optimizer") && r->optimizer != BY_NONE)
             return oq_fail(err, ONQ_E_OPTION,

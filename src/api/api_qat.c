@@ -3,6 +3,7 @@
  * (quantize_qat of ONNX Runtime 1.8.1), or a clean QDQ model, or one of QLinear operators. No
  * samples, and no runtime unless --verify asks for one.
  */
+#include "api/choices.h"
 #include "api/command.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
@@ -15,16 +16,23 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/trained/trained.h"
 
+/* clang-format off */
+#define FORMATS(ROW)                           \
+    ROW("integer,integerops", OQ_QAT_INTEGER)  \
+    ROW("qdq", OQ_QAT_QDQ)                     \
+    ROW("qoperator,qlinear", OQ_QAT_QOPERATOR)
+/* clang-format on */
+
 static const onq_option_info rows[] = {
-    OQ_ENUM("quant_format", 0, "", "integer", "integer,integerops|qdq|qoperator,qlinear", "FORMAT",
+    OQ_ENUM("quant_format", 0, "", "integer", OQ_CHOICES(FORMATS), "FORMAT",
             "What to make: integer operators with float in between, QDQ pairs with integer "
             "weights, or QLinear operators."),
     OQ_ENUM(
-        "activation_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
+        "activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
         "Type of activations, qint8 or quint8. Trained parameters of the other type are shifted "
         "by 128, which changes no number; in formats qdq and qoperator only when this is given."),
     OQ_ENUM(
-        "weight_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE",
+        "weight_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
         "Type of weights that have no trained parameters, qint8 or quint8; when given, of all."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
     OQ_FLAG("reduce_range", 0, "",
@@ -60,7 +68,7 @@ static onq_code check_options(run *r, onq_error *err) {
     OQ_TRY(oq_quant_config(r->job, &r->config, err));
     OQ_TRY(check_type("activation_type", r->config.activation_type, err));
     OQ_TRY(check_type("weight_type", r->config.weight_type, err));
-    r->qat.format = (oq_qat_format)oq_opt_enum(o, "quant_format");
+    r->qat.format = OQ_CHOSEN(o, "quant_format", FORMATS);
     r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
     r->qat.weight_asked = oq_opt_is_set(o, "weight_type");
     /* What training chose is quantized, whatever its operator. */
@@ -149,11 +157,10 @@ static onq_code run_steps(run *r, onq_error *err) {
 }
 
 static onq_code run_qat(oq_job *job, onq_error *err) {
-    static const char *const names[] = {"integer", "qdq", "qoperator"};
     run r = {.job = job};
     r.result = (oq_quant_result){.job = job,
                                  .plan = &r.plan,
-                                 .format = names[oq_opt_enum(job->opts, "quant_format")],
+                                 .format = oq_opt_str(job->opts, "quant_format"),
                                  .engine = &r.engine};
     oq_qconfig_init(&r.config, &job->arena);
     oq_overrides_init(&r.overrides, &job->arena);

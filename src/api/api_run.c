@@ -6,6 +6,7 @@
  * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are renamed
  * together when the last sample has run.
  */
+#include "api/choices.h"
 #include "api/samples.h"
 
 #include "onnx/tensor.h"
@@ -20,14 +21,16 @@
 
 #define SHOWN 8 /* samples shown as text, unless --all */
 
+enum { FORMAT_PB, FORMAT_NPZ };
+#define FORMATS(ROW) ROW("pb", FORMAT_PB) ROW("npz", FORMAT_NPZ)
+
 static const onq_option_info rows[] = {
     OQ_PATH("output", 'o', "", "DIR",
             "Write the outputs to DIR/test_data_set_K; without it they are summarised."),
-    OQ_ENUM("format", 0, "", "pb", "pb|npz", "FORMAT",
+    OQ_ENUM("format", 0, "", "pb", OQ_CHOICES(FORMATS), "FORMAT",
             "output_N.pb (TensorProto), or outputs.npz with arrays by name."),
     OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
-            "none,disable,disable_all,off|basic|extended|all", "LEVEL",
-            "The runtime's graph optimisation."),
+            OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
     OQ_FLAG("all", 0, "", "Show every sample."),
 };
 static const oq_opt_group own = OQ_GROUP("Running", rows);
@@ -203,11 +206,10 @@ static onq_code run_samples(running *r, onq_error *err) {
 }
 
 static onq_code run_all(running *r, oq_engine *engine, oq_model *m, onq_error *err) {
-    static const oq_opt_level levels[] = {OQ_OPT_NONE, OQ_OPT_BASIC, OQ_OPT_EXTENDED, OQ_OPT_ALL};
     oq_session_options o;
     OQ_TRY(oq_job_session(r->job, &o, err));
     o.model = m;
-    o.level = levels[oq_opt_enum(r->job->opts, "optimization")];
+    o.level = OQ_CHOSEN(r->job->opts, "optimization", OQ_LEVEL_CHOICES);
     OQ_TRY(oq_session_open(engine, &o, &r->session, err));
     if (r->folder != NULL)
         OQ_TRY(make_folder(r, r->folder, err));
@@ -234,7 +236,7 @@ static void show_end(running *r, const char *model) {
 static onq_code run_run(oq_job *job, onq_error *err) {
     running r = {.job = job,
                  .folder = oq_opt_str(job->opts, "output"),
-                 .npz = oq_opt_enum(job->opts, "format") == 1,
+                 .npz = OQ_CHOSEN(job->opts, "format", FORMATS) == FORMAT_NPZ,
                  .all = oq_opt_flag(job->opts, "all")};
     const char *path = oq_job_input(job);
     oq_engine *engine = NULL;

@@ -5,6 +5,7 @@
  * it, check the overrides, ranges from the cache or from a calibration, quantize, check, write.
  * Nothing is written unless all of it worked.
  */
+#include "api/choices.h"
 #include "api/command.h"
 #include "api/outputs.h"
 #include "api/quant_config.h"
@@ -30,16 +31,19 @@
 #include <sys/stat.h>
 
 enum { FORMAT_QDQ, FORMAT_QOPERATOR };
+#define FORMATS(ROW) ROW("qdq", FORMAT_QDQ) ROW("qoperator", FORMAT_QOPERATOR)
 enum { PRESET_NONE, PRESET_QDQ, PRESET_QNN };
+#define PRESETS(ROW) ROW("none", PRESET_NONE) ROW("qdq", PRESET_QDQ) ROW("qnn", PRESET_QNN)
 
 static const onq_option_info quantize_rows[] = {
-    OQ_ENUM("quant_format", 0, "", "qdq", "qdq|qoperator", "FORMAT",
+    OQ_ENUM("quant_format", 0, "", "qdq", OQ_CHOICES(FORMATS), "FORMAT",
             "QuantizeLinear and DequantizeLinear around float operators, or quantized operators."),
-    OQ_ENUM("activation_type", 0, "", "quint8", OQ_QTYPE_CHOICES, "TYPE", "Type of activations."),
-    OQ_ENUM("weight_type", 0, "", "qint8", OQ_QTYPE_CHOICES, "TYPE", "Type of weights."),
+    OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
+            "Type of activations."),
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
-    OQ_ENUM("preset", 0, "", "none", "none|qdq|qnn", "NAME",
+    OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(PRESETS), "NAME",
             "The reference's get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN)."),
     OQ_FLAG_ON("add_qtype_converts", 0, "",
                "With --preset qnn: overrides that mix types get conversions where nodes need one."),
@@ -82,8 +86,8 @@ static const onq_option_info quantize_rows[] = {
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
 
 static const onq_option_info calibrate_rows[] = {
-    OQ_ENUM("calibration_method", 0, "method calibrate_method", "minmax",
-            "minmax|entropy|percentile|distribution", "METHOD", "How ranges are found."),
+    OQ_ENUM("calibration_method", 0, "method calibrate_method", "minmax", OQ_METHOD_CHOICES,
+            "METHOD", "How ranges are found."),
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
             "Ranges: an existing file is read and no model is run; a missing one is written."),
     OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
@@ -201,8 +205,8 @@ static void warn_of_qdq_options(const run *r) {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
-    r->format = oq_opt_enum(o, "quant_format");
-    r->preset = oq_opt_enum(o, "preset");
+    r->format = OQ_CHOSEN(o, "quant_format", FORMATS);
+    r->preset = OQ_CHOSEN(o, "preset", PRESETS);
     if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
         return oq_fail(err, ONQ_E_OPTION, "'static' needs --output FILE");
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
@@ -738,7 +742,7 @@ static onq_code run_steps(run *r, onq_error *err) {
 static onq_code run_static(oq_job *job, onq_error *err) {
     run r = {.job = job};
     r.result = (oq_quant_result){.job = job, .plan = &r.plan, .engine = &r.engine};
-    r.result.format = oq_opt_enum(job->opts, "quant_format") == FORMAT_QDQ ? "qdq" : "qoperator";
+    r.result.format = oq_opt_str(job->opts, "quant_format");
     r.extremes.arena = &job->arena;
     oq_plan_init(&r.plan, &job->arena);
     oq_qconfig_init(&r.config, &job->arena);

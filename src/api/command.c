@@ -28,10 +28,9 @@ const onq_command_info *onq_command_at(size_t i) {
 }
 
 const oq_command *oq_command_find(const char *name) {
-    for (size_t i = 0; i < OQ_COUNT(commands); i++) {
+    for (size_t i = 0; i < OQ_COUNT(commands); i++)
         if (strcmp(commands[i]->info.name, name) == 0)
             return commands[i];
-    }
     return NULL;
 }
 
@@ -171,6 +170,9 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
 
     oq_jw_begin_object(&job.json, NULL);
     onq_code rc = opts->command->run(&job, err);
+    if (rc == ONQ_OK && oq_options_misread(opts))
+        rc = oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
+                     opts->command->info.name);
     if (rc == ONQ_OK) {
         oq_jw_end_object(&job.json);
         oq_buf_addc(&job.json_text, '\n');

@@ -3,6 +3,7 @@
  * model gave out, and which of them belong together (the reference's collect_activations,
  * create_activation_matching and compute_activation_error).
  */
+#include "api/choices.h"
 #include "api/samples.h"
 #include "debug/augment.h"
 #include "debug/noise.h"
@@ -213,7 +214,6 @@ static onq_code run_source(collecting *c, bool *more, onq_error *err) {
 }
 
 static onq_code collect(collecting *c, onq_error *err) {
-    static const oq_opt_level levels[] = {OQ_OPT_NONE, OQ_OPT_BASIC, OQ_OPT_EXTENDED, OQ_OPT_ALL};
     const onq_options *o = c->job.opts;
     oq_session_options so;
     const char *path = oq_job_input(&c->job);
@@ -226,8 +226,8 @@ static onq_code collect(collecting *c, onq_error *err) {
     OQ_TRY(oq_job_engine(&c->job, &c->engine, err));
     OQ_TRY(oq_job_session(&c->job, &so, err));
     so.model = c->model;
-    so.level =
-        oq_opt_is_set(o, "optimization") ? levels[oq_opt_enum(o, "optimization")] : OQ_OPT_NONE;
+    so.level = oq_opt_is_set(o, "optimization") ? OQ_CHOSEN(o, "optimization", OQ_LEVEL_CHOICES)
+                                                : OQ_OPT_NONE;
     const onq_code rc = oq_session_open(c->engine, &so, &c->session, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", path);

@@ -4,6 +4,7 @@
  * A command takes a whole group by naming it (command.h). What an option named after a parameter of
  * onnxruntime.quantization means, and its default, are the reference's.
  */
+#include "api/choices.h"
 #include "api/options.h"
 
 static const onq_option_info general[] = {
@@ -40,7 +41,7 @@ static const onq_option_info data[] = {
             "file, or random:N[:SEED]. Default: the test_data_set_* folders beside the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs."),
-    OQ_ENUM("image_layout", 0, "", "", "nchw|nhwc", "LAYOUT",
+    OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
             "Order of the axes; read from the model by default."),
     OQ_TEXT("image_size", 0, "", "", "HxW", "Height and width; read from the model by default."),
     OQ_LIST("image_mean", 0, "", "X",
@@ -48,8 +49,9 @@ static const onq_option_info data[] = {
     OQ_LIST("image_std", 0, "", "X", "Each channel is divided by it (ImageNet's by default)."),
     OQ_REAL("image_scale", 0, "", "", "", "X",
             "What values 0..255 are multiplied with first (1/255 by default)."),
-    OQ_ENUM("image_color", 0, "", "rgb", "rgb|bgr|gray,grey", "ORDER", "Order of the channels."),
-    OQ_ENUM("image_resize", 0, "", "stretch", "stretch|crop|pad", "HOW",
+    OQ_ENUM("image_color", 0, "", "rgb", OQ_CHOICES(OQ_COLOR_CHOICES), "ORDER",
+            "Order of the channels."),
+    OQ_ENUM("image_resize", 0, "", "stretch", OQ_CHOICES(OQ_RESIZE_CHOICES), "HOW",
             "How an image of another size is made to fit."),
 };
 const oq_opt_group oq_group_data = OQ_GROUP("Samples", data);

@@ -24,10 +24,9 @@ bool oq_opt_row_is(const onq_option_info *row, const char *given) {
 }
 
 static oq_opt_value *find_value(const onq_options *o, const char *name) {
-    for (size_t i = 0; i < o->n_values; i++) {
+    for (size_t i = 0; i < o->n_values; i++)
         if (oq_opt_row_is(o->values[i].row, name))
             return &o->values[i];
-    }
     return NULL;
 }
 
@@ -46,7 +45,7 @@ static onq_code fail_unknown(const onq_options *o, const char *name, onq_error *
 static onq_code fill_defaults(onq_options *o, onq_error *err) {
     while (oq_command_row(o->command, o->n_values, NULL) != NULL)
         o->n_values++;
-    o->values = OQ_NEW_ARRAY(&o->arena, oq_opt_value, o->n_values);
+    o->values = OQ_NEW_ARRAY(&o->arena, oq_opt_value, o->n_values + 1);
     if (o->values == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < o->n_values; i++) {
@@ -137,10 +136,17 @@ onq_code onq_options_set(onq_options *opts, const char *name, const char *value,
 /* ---- what jobs read ---- */
 
 const oq_opt_value *oq_opt_get(const onq_options *o, const char *name) {
-    static const oq_opt_value none = {0};
     const oq_opt_value *v = find_value(o, name);
     assert(v != NULL && "a job asked for an option that its command does not have");
-    return v != NULL ? v : &none;
+    if (v != NULL)
+        return v;
+    oq_opt_value *none = &o->values[o->n_values];
+    none->pinned = true;
+    return none;
+}
+
+bool oq_options_misread(const onq_options *o) {
+    return o->values[o->n_values].pinned;
 }
 
 bool oq_opt_has(const onq_options *o, const char *name) {

@@ -39,10 +39,13 @@
     {name, aliases, letter, ONQ_OPT_PAIRS, "", "", word, help}
 /* clang-format on */
 
-/* The quantized types, in the order of oq_qtype's numbers in the tables of the jobs. */
-#define OQ_QTYPE_CHOICES                                                                           \
-    "qint8,int8|quint8,uint8|qint16,int16|quint16,uint16|qint4,int4|quint4,uint4|"                 \
-    "qfloat8e4m3fn,float8e4m3fn"
+/* The choices of an OQ_ENUM row, from a list of ROW(text, value); `text` may have other spellings
+ * after commas. */
+#define OQ_CHOICES(LIST)            (&("" LIST(OQ_CHOICE_TEXT))[1])
+#define OQ_CHOICE_TEXT(text, value) "|" text
+/* The value that was chosen from the list. */
+#define OQ_CHOSEN(o, name, LIST)     (((const int[]){LIST(OQ_CHOICE_VALUE)})[oq_opt_enum(o, name)])
+#define OQ_CHOICE_VALUE(text, value) value,
 
 typedef struct oq_opt_group {
     const char *title; /* the heading in help */
@@ -82,7 +85,7 @@ struct onq_options {
     onq_env *env;
     const struct oq_command *command;
     oq_arena arena;
-    oq_opt_value *values; /* one per row, in order */
+    oq_opt_value *values; /* one per row, in order; one more that unknown names read */
     size_t n_values;
     OQ_VEC(oq_opt_value) extras; /* keys of --extra that stand for no option of this command */
     OQ_VEC(oq_str) operands;
@@ -99,16 +102,18 @@ bool oq_opt_row_is(const onq_option_info *row, const char *given);
 /* Same text, any case, - and _ alike. */
 bool oq_opt_same(oq_str a, oq_str b);
 
-/* What a job reads. `name` is the canonical name and must be one of the command's rows. */
+/* What a job reads. `name` is the canonical name and must be one of the command's rows: a job that
+ * reads another one fails with ONQ_E_INTERNAL in the end (an assert tells at once). */
 const oq_opt_value *oq_opt_get(const onq_options *o, const char *name);
 bool oq_opt_has(const onq_options *o, const char *name); /* is it a row of this command? */
+bool oq_options_misread(const onq_options *o);           /* was another name read? */
 bool oq_opt_is_set(const onq_options *o, const char *name);
 bool oq_opt_is_none(const onq_options *o, const char *name);
 bool oq_opt_flag(const onq_options *o, const char *name);
 int64_t oq_opt_int(const onq_options *o, const char *name);
 double oq_opt_real(const onq_options *o, const char *name);
 uint64_t oq_opt_size(const onq_options *o, const char *name);
-/* Number of the choice, from 0, in the order of the row's `choices`. */
+/* Number of the choice, from 0, in the order of the row's `choices`; see OQ_CHOSEN. */
 int oq_opt_enum(const onq_options *o, const char *name);
 /* NULL when neither set nor given a default. */
 const char *oq_opt_str(const onq_options *o, const char *name);

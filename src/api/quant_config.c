@@ -2,13 +2,12 @@
  * quant_config.c — from a command's options to the quantizers' configuration.
  */
 #include "api/quant_config.h"
+#include "api/choices.h"
 
 #include <stdio.h>
 
 oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
-    static const oq_dtype types[] = {OQ_INT8, OQ_UINT8, OQ_INT16,       OQ_UINT16,
-                                     OQ_INT4, OQ_UINT4, OQ_FLOAT8E4M3FN};
-    return types[oq_opt_enum(o, name)];
+    return OQ_CHOSEN(o, name, OQ_TYPE_CHOICES);
 }
 
 const char *oq_size_text(char b[32], uint64_t bytes) {

@@ -2,6 +2,7 @@
  * samples.c — from options to a source, an engine and a session. See samples.h.
  */
 #include "api/samples.h"
+#include "api/choices.h"
 
 #include "engine/ort.h"
 
@@ -42,9 +43,9 @@ static onq_code image_numbers(oq_job *job, const char *name, double out[3], size
 
 static onq_code image_options(oq_job *job, oq_image_options *o, onq_error *err) {
     if (oq_opt_is_set(job->opts, "image_layout"))
-        o->layout = oq_opt_enum(job->opts, "image_layout") == 0 ? OQ_IMAGE_NCHW : OQ_IMAGE_NHWC;
-    o->color = (oq_image_color)oq_opt_enum(job->opts, "image_color");
-    o->resize = (oq_image_resize)oq_opt_enum(job->opts, "image_resize");
+        o->layout = OQ_CHOSEN(job->opts, "image_layout", OQ_LAYOUT_CHOICES);
+    o->color = OQ_CHOSEN(job->opts, "image_color", OQ_COLOR_CHOICES);
+    o->resize = OQ_CHOSEN(job->opts, "image_resize", OQ_RESIZE_CHOICES);
     if (oq_opt_is_set(job->opts, "image_scale")) {
         o->scale = oq_opt_real(job->opts, "image_scale");
         o->has_scale = true;

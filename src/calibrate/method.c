@@ -9,6 +9,12 @@ static const oq_cal_class *const classes[OQ_CAL_METHODS] = {
 #undef OQ_CAL_METHOD
 };
 
+const char oq_cal_method_choices[] = ""
+#define OQ_CAL_METHOD(NAME, text, symbol) "|" #symbol
+#include "calibrate/method.def"
+#undef OQ_CAL_METHOD
+    ;
+
 const oq_cal_class *oq_cal_class_of(oq_cal_method m) {
     assert((unsigned)m < OQ_CAL_METHODS);
     return classes[m];

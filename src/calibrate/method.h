@@ -38,5 +38,7 @@ typedef struct oq_cal_class {
 #undef OQ_CAL_METHOD
 
 const oq_cal_class *oq_cal_class_of(oq_cal_method m);
+/* "|minmax|entropy...": the symbols in order, for tables of options. */
+extern const char oq_cal_method_choices[];
 
 #endif

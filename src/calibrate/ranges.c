@@ -6,8 +6,11 @@
 #include <math.h>
 #include <strings.h>
 
-static const char *const method_names[OQ_CAL_METHODS] = {"MinMax", "Entropy", "Percentile",
-                                                         "Distribution"};
+static const char *const method_names[OQ_CAL_METHODS] = {
+#define OQ_CAL_METHOD(NAME, text, symbol) [OQ_CAL_##NAME] = text,
+#include "calibrate/method.def"
+#undef OQ_CAL_METHOD
+};
 
 const char *oq_cal_method_name(oq_cal_method m) {
     return (unsigned)m < OQ_CAL_METHODS ? method_names[m] : "unknown";

@@ -30,12 +30,11 @@
 
 /* Numbers as in the reference's CalibrationMethod. */
 typedef enum oq_cal_method {
-    OQ_CAL_MINMAX = 0,
-    OQ_CAL_ENTROPY = 1,
-    OQ_CAL_PERCENTILE = 2,
-    OQ_CAL_DISTRIBUTION = 3
+#define OQ_CAL_METHOD(NAME, text, symbol) OQ_CAL_##NAME,
+#include "calibrate/method.def"
+#undef OQ_CAL_METHOD
+    OQ_CAL_METHODS /* how many there are */
 } oq_cal_method;
-#define OQ_CAL_METHODS 4
 
 /* "MinMax", "Entropy", "Percentile", "Distribution". */
 const char *oq_cal_method_name(oq_cal_method m);

@@ -83,6 +83,31 @@ sed -i 's/oq_alone/oq_another/' tools/check-unused.sh
 unused 'oq_another: on the list'
 rm -r src/shape tools/check-unused.sh
 
+# options read by their names
+cp "$ONQ_ROOT"/tools/check-options.sh tools/
+mkdir src/api
+echo 'OQ_EXTRA("Key", FLAG, "", "true|false", "own")' >src/api/extra.def
+echo 'static x rows[] = {OQ_FLAG("group", 0, "", "A flag.")};' >src/api/groups.c
+printf 'static x rows[] = {OQ_ENUM(\n    "own", 0)};\nint f(o) {\n    return oq_opt_flag(o, "own") + oq_opt_int(\n        o, "group");\n}\n' >src/api/one.c
+printf 'static x rows[] = {OQ_TEXT("other", 0)};\n' >src/api/two.c
+printf 'int f(o) {\n    return OQ_CHOSEN(job->opts, "other", L) + oq_extra_flag(o, "Key", 1);\n}\n' >src/api/shared.c
+bash tools/check-options.sh
+misnamed() { # FILE LINE NAME — the check fails with the line and names the option
+    cp "$1" ../kept
+    echo "$2" >>"$1"
+    if bash tools/check-options.sh >../said; then
+        echo "check-options does not see: $2"
+        exit 1
+    fi
+    grep -qF -- "no option '$3'" ../said || { cat ../said; exit 1; }
+    cp ../kept "$1"
+}
+misnamed src/api/one.c 'x = oq_opt_str(o, "onw");' onw
+misnamed src/api/one.c 'x = oq_opt_str(o, "other");' other
+misnamed src/api/shared.c 'x = oq_opt_is_set(r->job->opts, "others");' others
+misnamed src/api/shared.c 'x = oq_extra_find(o, "own");' own
+rm -r src/api tools/check-options.sh
+
 # exports
 mkdir src/api
 touch src/api/api.c

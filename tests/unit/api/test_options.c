@@ -1,11 +1,15 @@
 /* test_options.c — the tables of all commands are sound; values of every type; --extra;
  * suggestions. */
+#include "api/choices.h"
 #include "api/command.h"
 #include "scratch.h"
 #include "testing.h"
 
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* ---- a command of our own with an option of every kind ---- */
 
@@ -13,6 +17,13 @@ static onq_code run_nothing(oq_job *job, onq_error *err) {
     (void)err;
     oq_buf_adds(&job->text, "done\n");
     oq_jw_int(&job->json, "threads", (int64_t)job->env->n_threads);
+    return ONQ_OK;
+}
+
+/* A job with a slip of the pen in the name of an option. */
+static onq_code run_misreading(oq_job *job, onq_error *err) {
+    (void)err;
+    oq_jw_bool(&job->json, "x", oq_opt_flag(job->opts, "per_chanel"));
     return ONQ_OK;
 }
 
@@ -25,7 +36,7 @@ static const onq_option_info rows[] = {
     OQ_SIZE("memory", 'm', "", "1g", "", "A size."),
     OQ_TEXT("word", 0, "", "", "TEXT", "A text."),
     OQ_PATH("input", 'i', "input_model input_model_path", "FILE", "A path."),
-    OQ_ENUM("weight_type", 0, "", "qint8", OQ_QTYPE_CHOICES, "TYPE", "A choice."),
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "A choice."),
     OQ_LIST("nodes_to_exclude", 0, "", "NAME", "A list."),
     OQ_LIST("op_per_channel_axis", 0, "", "OP AXIS", "A map."),
     OQ_PAIRS("dim", 0, "", "NAME=VALUE", "Pairs."),
@@ -482,6 +493,29 @@ static void tables_are_sound(void **state) {
     }
 }
 
+/* It stops at the assert, or where asserts are off fails in the end; it is never a zero. */
+static void names_that_do_not_exist(void **state) {
+    fixture *f = *state;
+    oq_command misreading = fake;
+    misreading.info.operands = "";
+    misreading.required = "";
+    misreading.run = run_misreading;
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        onq_options *o = NULL;
+        onq_result *r = NULL;
+        signal(SIGABRT, SIG_DFL);
+        if (oq_options_make(f->env, &misreading, &o, &f->err) != ONQ_OK)
+            _exit(2);
+        _exit(onq_run(f->env, o, &r, &f->err) == ONQ_E_INTERNAL ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : WEXITSTATUS(status) == 0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -505,6 +539,7 @@ int main(void) {
         TEST(running_checks_first),
         TEST(unused_extra_keys_are_told),
         TEST(unknown_commands),
+        TEST(names_that_do_not_exist),
         TEST(tables_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

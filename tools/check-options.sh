@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# check-options.sh — every option that a job reads by its name is a row of some table of options.
+#
+# A name in oq_opt_*(..., "name") or OQ_CHOSEN(..., "name", ...) must be that of a row: in a file that has rows of its
+# own, one of them or of groups.c; in a file that several commands share, any. A key in oq_extra_*(..., "Key") must be a
+# row of extra.def. Prints each offence; exits 1 if any.
+set -u
+cd -- "$(dirname -- "$0")/.." || exit 1
+
+rows() { # FILE... — the names in OQ_FLAG("name", ...) and the like
+    grep -hozP '\bOQ_(FLAG|FLAG_ON|INT|REAL|SIZE|TEXT|PATH|ENUM|LIST|PAIRS)\(\s*"\K[a-z0-9_]+' "$@" | tr '\0' '\n'
+}
+reads() { # FILE — "FUNCTION NAME" for each literal
+    grep -hozP '\b(oq_opt_(?!same)[a-z]\w*|oq_extra_(find|flag)|OQ_CHOSEN)\([^",;]*,\s*"\w+"' "$1" | tr '\0\n' '\n ' |
+        sed -E 's/^(\w+)\(.*"(\w+)"$/\1 \2/'
+}
+
+everywhere=" $(rows src/api/*.c | sort -u | tr '\n' ' ')"
+shared=" $(rows src/api/groups.c | tr '\n' ' ')"
+keys=" $(grep -ohP '^OQ_EXTRA\("\K\w+' src/api/extra.def | tr '\n' ' ')"
+bad=0
+checked=0
+for file in src/api/*.c; do
+    own=$(rows "$file" | tr '\n' ' ')
+    known=$everywhere
+    [ -z "$own" ] || known="$shared$own"
+    while read -r function name; do
+        checked=$((checked + 1))
+        case $function in
+            oq_extra_*) list=$keys ;;
+            *) list=$known ;;
+        esac
+        [[ $list == *" $name "* ]] && continue
+        echo "$file: $function: there is no option '$name'"
+        bad=$((bad + 1))
+    done < <(reads "$file")
+done
+[ "$checked" -gt 0 ] || { echo "check-options: no reads found"; exit 1; }
+if [ "$bad" -gt 0 ]; then
+    echo "check-options: $bad offence(s)"
+    exit 1
+fi
+echo "check-options: $checked reads name options that exist"
