@@ -11,6 +11,7 @@
 #include "onnx/tensor.h"
 
 #include <limits.h>
+#include <sys/stat.h>
 
 #define PROTO_MOST     ((uint64_t)INT32_MAX)
 #define ALIGN_DEFAULT  4096
@@ -199,12 +200,33 @@ static const char *base_name(const char *path) {
     return slash != NULL ? slash + 1 : path;
 }
 
+static bool is_file(const char *path, const oq_file *f) {
+    struct stat st;
+    return f->p != NULL && stat(path, &st) == 0 && (uint64_t)st.st_dev == f->dev &&
+           (uint64_t)st.st_ino == f->ino;
+}
+
+/* Data may replace what the model was read from only where the model itself is replaced. */
+static onq_code check_data(const writer *w, const char *model_path, const char *path,
+                           onq_error *err) {
+    if (is_file(model_path, &w->m->file))
+        return ONQ_OK;
+    for (size_t i = 0; i < w->m->ext.n; i++)
+        if (is_file(path, &w->m->ext.v[i]->file))
+            return oq_fail(err, ONQ_E_WRITE,
+                           "%s: holds the external data of the model that is read (give the "
+                           "output another name or folder)",
+                           path);
+    return ONQ_OK;
+}
+
 static onq_code open_data(writer *w, const char *model_path, oq_str location, onq_error *err) {
     const int folder = (int)(base_name(model_path) - model_path);
     const oq_str path = oq_str_format(&w->scratch, "%.*s%s", folder, model_path,
                                       oq_str_cstr(&w->scratch, location));
     if (path.p == NULL || !OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}))
         return oq_fail_nomem(err);
+    OQ_TRY(check_data(w, model_path, path.p, err));
     return oq_out_open(&w->data.v[w->data.n - 1], &w->m->env->alloc, path.p, err);
 }
 

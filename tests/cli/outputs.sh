@@ -49,6 +49,12 @@ onq preprocess -i m.onnx -o ext.onnx --optimizer none --use_external_data_format
 onq dynamic -i ext.onnx -o wanted.onnx --use_external_data_format >/dev/null
 onq dynamic -i ext.onnx -o ext.onnx --use_external_data_format --force >/dev/null
 onq diff wanted.onnx ext.onnx >/dev/null || fail "--force with external data: another result"
+onq preprocess -i m.onnx -o a.onnx --optimizer none --save_as_external_data --all_tensors_to_one_file \
+    --external_data_location q.onnx.data --external_data_size_threshold 0 -q
+cp q.onnx.data data_before
+refuses 1 'q.onnx.data: holds the external data of the model that is read' \
+    onq dynamic -i a.onnx -o q.onnx --use_external_data_format
+cmp q.onnx.data data_before || fail "the data of the input is gone"
 onq static -i m.onnx -o m.onnx --dry_run --calibration_cache cache.json >/dev/null 2>&1 || fail "--dry_run writes nothing"
 cmp m.onnx before || fail "--dry_run wrote"
 
