@@ -194,3 +194,21 @@ def test_histograms_of_nothing(method, case):
     r = static(path, tmp / "q.onnx", "--op_types_to_quantize", "Conv", "--calibration_method", method)
     assert r.returncode == 0 and "nothing" in r.stderr
     assert np.array_equal(quantcase.outputs(path, samples), quantcase.outputs(tmp / "q.onnx", samples))
+
+
+@pytest.mark.difference("Output over the input")
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_output_over_the_input(mode, case):
+    path, samples, tmp = case
+    before = path.read_bytes()
+    words = [mode, "-i", path, "-o", path] + (["--data", tmp / "data"] if mode == "static" else [])
+    r = quantcase.onq(*words)
+    assert r.returncode == 2 and "--force replaces it" in r.stderr and path.read_bytes() == before
+    r = quantcase.onq(*words, "--force")
+    assert r.returncode == 0 and path.read_bytes() != before, r.stderr
+    path.write_bytes(before)
+    if mode == "static":
+        Q.quantize_static(str(path), str(path), quantcase.Reader(samples))
+    else:
+        Q.quantize_dynamic(str(path), str(path))
+    assert path.read_bytes() != before
