@@ -19,7 +19,7 @@ KNOWN = [
     (r"op:Where.*:force", "identical", None),
     (r"op:If@.*", "only_onq", "Inner graphs in QOperator format"),
     (r"real:bert_toy_fused.*", "only_onq", "Nodes that cannot be quantized leave nothing behind"),
-    (r"real:ppocrv4_det.*", "only_onq", "Conv biases that are no initializers, QOperator format"),
+    (r"real:ppocrv4_det.*", "only_onq", "Biases that are no initializers, QOperator"),
     (r"op:Gemm.dynamic_bias@.*", "differs", "Order of initializers"),
     (r"op:Gemm.dynamic_bias@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"op:Gemm.beta@.*", "differs", "Gemm with alpha or beta in QOperator format"),

@@ -2,7 +2,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import compare
 import quantcase
@@ -239,3 +239,76 @@ def test_override_for_all_channels(tmp_path, rng):
 def test_override_values(tmp_path, rng, given, reference, onq):
     sides.static(tmp_path, conv(rng), feeds(rng, (1, 3, 8, 8)), overrides=given,
                  extra={"QDQKeepRemovableActivations": True}).expect(reference, onq)
+
+
+# ---- types that the runtime's fusions do not know
+
+@pytest.mark.difference("4-bit and float 8 activations")
+@pytest.mark.parametrize("activation", ["qint4", "quint4"])
+def test_4_bit_activations(tmp_path, rng, activation):
+    """The same files; a Conv is fused into an operator that has no kernel, a Gemm is not."""
+    convs = conv(rng, 21, ir_version=10)
+    gemms = model([node("Gemm", ["x", "w"], ["t"], "first"), node("Sigmoid", ["t"], ["s"]), node("Gemm", ["s", "v"], ["y"], "last")],
+                  [array("w", rng.normal(size=(8, 6))), array("v", rng.normal(size=(6, 6)))], (4, 8), (4, 6), 21, 10)
+    for m, shape, outcome in ((convs, (1, 3, 8, 8), "does not load"), (gemms, (4, 8), (8, 30))):
+        folder = tmp_path / str(len(shape))
+        folder.mkdir()
+        both = sides.static(folder, m, feeds(rng, shape), activation=activation).expect(outcome, outcome)
+        assert compare.differences(both.reference.path, both.onq.path) == []
+        assert quantcase.loads(both.onq.path, optimised=False) is None and "graph optimisation off" in both.warnings
+
+
+@pytest.mark.difference("4-bit and float 8 activations")
+def test_float_8_and_softmax(tmp_path, rng):
+    m = model([node("MatMul", ["x", "w"], ["t"], "m"), node("Softmax", ["t"], ["y"], "softmax")],
+              [array("w", rng.normal(size=(8, 6)))], (4, 8), (4, 6), 21, 10)
+    both = sides.static(tmp_path, m, feeds(rng, (4, 8)), activation="qfloat8e4m3fn", weight="qfloat8e4m3fn",
+                        method="distribution").expect("raises: AttributeError: Attributes 'avg' and/or 'std' missing", "does not load")
+    assert quantcase.loads(both.onq.path, optimised=False) is None and "graph optimisation off" in both.warnings
+
+
+@pytest.mark.difference("float16 models below opset 19")
+@pytest.mark.parametrize("opset", [13, 17])
+def test_float16_below_19(tmp_path, rng, opset):
+    m = model([node("MatMul", ["x", "w"], ["y"], "m")], [array("w", rng.normal(size=(8, 6)), np.float16)], (4, 8), (4, 6), opset,
+              dtype=TensorProto.FLOAT16)
+    both = sides.static(tmp_path, m, feeds(rng, (4, 8), dtype=np.float16)).expect("does not load", 35)
+    assert [x.opset_import[0].version for x in both.models()] == [opset, 19]
+
+
+@pytest.mark.difference("Resize and Upsample before opset 11")
+def test_resize_raised(tmp_path, rng):
+    """16-bit activations raise the opset."""
+    m = model([node("Conv", ["x", "w"], ["t"], "conv"), node("Resize", ["t", "s"], ["y"], "resize", mode="linear")],
+              [array("w", rng.normal(size=(4, 3, 1, 1))), array("s", [1, 1, 2, 2])], (1, 3, 8, 8), (1, 4, 16, 16), 10)
+    sides.static(tmp_path, m, feeds(rng, (1, 3, 8, 8)), activation="quint16", op_types=["Conv"]).expect(15, 38)
+
+
+# ---- tensors in two roles
+
+@pytest.mark.difference("Constants per channel that are moved")
+def test_moved_constant(tmp_path, rng):
+    """A Gather of rows of a weight whose channels are its rows (Gemm with transB)."""
+    m = model([node("Gemm", ["x", "w"], ["t"], "gemm", transB=1), node("Gather", ["w", "rows"], ["g"], "gather"),
+               node("MatMul", ["t", "g"], ["y"], "matmul")],
+              [array("w", rng.normal(size=(6, 8)) * np.geomspace(0.1, 1, 6)[:, None]), array("rows", [5, 3, 1, 0, 2, 4], np.int64)],
+              (4, 8), (4, 8))
+    sides.static(tmp_path, m, feeds(rng, (4, 8)), per_channel=True).expect("does not run", 30)
+
+
+@pytest.mark.difference("Outputs that are inputs")
+def test_output_is_input(tmp_path, rng):
+    m = model([node("Conv", ["x", "w"], ["y"], "conv")], [array("w", rng.normal(size=(4, 3, 3, 3)))], (1, 3, 8, 8),
+              {"y": (1, 4, 6, 6), "x": (1, 3, 8, 8)})
+    samples = feeds(rng, (1, 3, 8, 8))
+    sides.static(tmp_path, m, samples).expect("raises: Graph is not a DAG", 35)
+    both = sides.static(tmp_path, m, samples, format="qoperator").expect((35, 99), 35)
+    assert compare.differences(both.reference.path, both.onq.path) == []
+
+
+@pytest.mark.difference("Tensors quantized already")
+def test_unknown_type_moved(tmp_path, rng):
+    """The same loop, where a Transpose of a tensor of unknown type is quantized by force."""
+    m = model([node("Gelu", ["x"], ["g"], "gelu", domain="com.microsoft"), node("Transpose", ["g"], ["y"], "turn", perm=[1, 0])],
+              [], (4, 8), (8, 4), domains=["com.microsoft"])
+    sides.static(tmp_path, m, feeds(rng, (4, 8)), seconds=3, extra={"ForceQuantizeNoInputCheck": True}).expect("does not end", 35)

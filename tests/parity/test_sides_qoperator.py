@@ -123,7 +123,7 @@ def test_shared(tmp_path, rng, make, reference):
     static(tmp_path, m, samples, per_channel=make is weight_of_two_axes).expect(reference, 33)
 
 
-@pytest.mark.difference("Conv biases that are no initializers, QOperator format")
+@pytest.mark.difference("Biases that are no initializers, QOperator")
 @pytest.mark.parametrize("how", ["Constant", "computed", "missing"])
 def test_conv_bias(tmp_path, rng, how):
     """The Conv stays float where its bias is not an initializer; an empty name is no bias."""
