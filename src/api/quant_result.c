@@ -171,13 +171,14 @@ static onq_code report(const oq_quant_result *r, double seconds, double calibrat
     return ONQ_OK;
 }
 
-/* Float nodes that stayed so for the reason of node i; nodes of operators that no mode quantizes
+/* Float nodes that stayed so for the reason of row i; nodes of operators that no mode quantizes
  * count only where there are no others. */
-static size_t count_like(const oq_plan *p, size_t i, bool known_only) {
+static size_t count_like(const oq_plan_counts *c, size_t i, bool known_only) {
     size_t n = 0;
-    for (size_t k = 0; k < p->nodes.n; k++)
-        n += strcmp(p->nodes.v[k].why, p->nodes.v[i].why) == 0 &&
-             (!known_only || oq_rules_modes(p->nodes.v[k].op_type) != 0);
+    for (size_t k = 0; k < c->n; k++)
+        if (strcmp(c->v[k].why, c->v[i].why) == 0 &&
+            (!known_only || oq_rules_modes(c->v[k].op_type) != 0))
+            n += c->v[k].n;
     return n;
 }
 
@@ -185,19 +186,21 @@ static size_t count_like(const oq_plan *p, size_t i, bool known_only) {
 static onq_code tell_nothing(const oq_quant_result *r, onq_error *err) {
     const oq_plan *p = r->plan;
     const char *why = "the graph has no nodes";
+    oq_plan_counts counts;
     size_t most = 0;
     bool known = false;
-    for (size_t i = 0; i < p->nodes.n; i++) {
-        if (p->nodes.v[i].fate == OQ_FATE_QUANTIZED)
+    OQ_TRY(oq_plan_summary(p, &r->job->arena, &counts, err));
+    for (size_t i = 0; i < counts.n; i++) {
+        if (counts.v[i].fate == OQ_FATE_QUANTIZED)
             return ONQ_OK;
-        known |= oq_rules_modes(p->nodes.v[i].op_type) != 0;
+        known |= oq_rules_modes(counts.v[i].op_type) != 0;
     }
-    for (size_t i = 0; i < p->nodes.n; i++) {
-        const size_t n = count_like(p, i, known);
+    for (size_t i = 0; i < counts.n; i++) {
+        const size_t n = count_like(&counts, i, known);
         if (n <= most)
             continue;
         most = n;
-        why = p->nodes.v[i].why;
+        why = counts.v[i].why;
     }
     if (oq_opt_has(r->job->opts, "strict") && oq_opt_flag(r->job->opts, "strict"))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing was quantized (%zu of %zu nodes: %s)", most,
