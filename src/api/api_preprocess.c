@@ -10,6 +10,7 @@
 #include "engine/ort.h"
 #include "onnx/check.h"
 #include "onnx/upgrade.h"
+#include "prepare/old_resize.h"
 #include "prepare/optimize.h"
 #include "prepare/preprocess.h"
 #include "prepare/qnn.h"
@@ -229,7 +230,7 @@ static onq_code raise_opset(run *r, onq_error *err) {
                            (long long)want);
     if (have >= least)
         return ONQ_OK;
-    OQ_TRY(oq_prep_keep_resize(r->m, true, err));
+    OQ_TRY(oq_keep_old_resize(r->m, err));
     OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
     return oq_quant_set_inferred(r->m, err);
 }

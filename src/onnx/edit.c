@@ -5,6 +5,8 @@
  */
 #include "onnx/edit.h"
 
+#include <assert.h>
+
 /* ---- nodes ---- */
 
 oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name) {
@@ -44,6 +46,15 @@ bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n) {
     return OQ_PUSH(a, &g->node, n);
 }
 
+bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n) {
+    assert(at <= g->node.n);
+    if (!OQ_PUSH(a, &g->node, n))
+        return false;
+    memmove(&g->node.v[at + 1], &g->node.v[at], (g->node.n - 1 - at) * sizeof *g->node.v);
+    g->node.v[at] = n;
+    return true;
+}
+
 bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t) {
     return OQ_PUSH(a, &g->initializer, t);
 }
@@ -63,6 +74,22 @@ bool oq_graph_remove_init(oq_graph *g, oq_str name) {
         }
     }
     return false;
+}
+
+oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name) {
+    for (size_t i = 0; i < g->input.n; i++) {
+        if (oq_str_eq(g->input.v[i]->name, name))
+            return g->input.v[i];
+    }
+    for (size_t i = 0; i < g->output.n; i++) {
+        if (oq_str_eq(g->output.v[i]->name, name))
+            return g->output.v[i];
+    }
+    for (size_t i = 0; i < g->value_info.n; i++) {
+        if (oq_str_eq(g->value_info.v[i]->name, name))
+            return g->value_info.v[i];
+    }
+    return NULL;
 }
 
 void oq_graph_remove_nodes(oq_graph *g, const bool *drop) {

@@ -21,9 +21,11 @@ oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_st
                       const oq_str *out, size_t n_out);
 
 bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n);
+bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n);
 bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t);
 oq_tensor *oq_graph_find_init(const oq_graph *g, oq_str name);
 bool oq_graph_remove_init(oq_graph *g, oq_str name);
+oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name); /* input, output, value_info */
 /* Removes all nodes i with drop[i]. */
 void oq_graph_remove_nodes(oq_graph *g, const bool *drop);
 /* Every use of a name in the map as a node input (in subgraphs too, unless shadowed) becomes the

@@ -273,6 +273,12 @@ UP_ADAPTER(resize_roi) {
     return ONQ_OK;
 }
 
+/* Upsample went with opset 10. A model of that opset may have one all the same. */
+UP_ADAPTER(upsample_late) {
+    OQ_TRY(oq_up_upsample_resize(u, g, node, after, err));
+    return oq_up_resize_roi(u, g, node, after, err);
+}
+
 UP_ADAPTER(scatter_elements) {
     (void)after;
     OQ_TRY(wants_inputs(*node, 3, err));
@@ -351,6 +357,16 @@ UP_ADAPTER(softmax_axis) {
     /* The shape goes with the name; the element type is known of both. */
     const oq_up_type type = {.elem = oq_up_type_of(g, y)->elem};
     return oq_up_set_type(u, g, between, type) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* As Softmax. The converter leaves the axis, which means another one from 13 on; where it is the
+ * last one, so does this. */
+UP_ADAPTER(hardmax_axis) {
+    OQ_TRY(wants_inputs(*node, 1, err));
+    OQ_TRY(no_reference(*node, "axis", err));
+    const int64_t rank = (int64_t)oq_up_type_of(g, (*node)->input.v[0])->rank;
+    const int64_t axis = oq_attr_int(*node, "axis", 1);
+    return axis == -1 || axis == rank - 1 ? ONQ_OK : oq_up_softmax_axis(u, g, node, after, err);
 }
 
 /* ---- 14 to 18 ---- */

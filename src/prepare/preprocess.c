@@ -3,13 +3,10 @@
  */
 #include "prepare/preprocess.h"
 
-#include "onnx/attr.h"
-#include "onnx/edit.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -159,60 +156,6 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, cons
     oq_model_free(*m);
     *m = result;
     return ONQ_OK;
-}
-
-/* ---- Resize ---- */
-
-/* Repeats every value a whole number of times, whatever the coordinates are called? */
-static bool is_whole(oq_model *m, const oq_graph *g, const oq_node *n) {
-    const oq_str name = n->input.n > 2 ? n->input.v[2] : OQ_S("");
-    oq_tensor *t = oq_graph_find_init(g, name);
-    for (size_t i = 0; t == NULL && i < g->node.n; i++) {
-        const oq_node *c = g->node.v[i];
-        const oq_attribute *value = oq_attr_find(c, "value");
-        if (oq_str_is(c->op_type, "Constant") && c->output.n == 1 && value != NULL &&
-            oq_str_eq(c->output.v[0], name))
-            t = value->t;
-    }
-    if (t == NULL || !oq_str_is(oq_attr_str(n, "mode", "nearest"), "nearest"))
-        return false;
-    oq_arena scratch;
-    float *v;
-    size_t count;
-    oq_arena_init(&scratch, &m->env->alloc);
-    bool whole = oq_tensor_floats(m, t, &scratch, &v, &count, NULL) == ONQ_OK;
-    for (size_t i = 0; whole && i < count; i++)
-        whole = v[i] >= 1.0f && v[i] == floorf(v[i]);
-    oq_arena_release(&scratch);
-    return whole;
-}
-
-typedef struct keeping {
-    oq_model *m;
-    bool all;
-} keeping;
-
-static onq_code keep_resize(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    const keeping *k = ctx;
-    oq_model *m = k->m;
-    (void)owner;
-    for (size_t i = 0; i < g->node.n; i++) {
-        oq_node *n = g->node.v[i];
-        if (!oq_str_is(n->op_type, "Resize") || n->domain.n != 0 ||
-            oq_attr_find(n, "coordinate_transformation_mode") != NULL ||
-            (!k->all && is_whole(m, g, n)))
-            continue;
-        if (!oq_attr_set_str(&m->arena, n, OQ_S("coordinate_transformation_mode"),
-                             OQ_S("asymmetric")) ||
-            !oq_attr_set_str(&m->arena, n, OQ_S("nearest_mode"), OQ_S("floor")))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
-}
-
-onq_code oq_prep_keep_resize(oq_model *m, bool all, onq_error *err) {
-    keeping k = {m, all};
-    return oq_walk_graphs(m->proto->graph, keep_resize, &k, err);
 }
 
 /* ---- the mark ---- */

@@ -28,12 +28,6 @@ onq_code oq_prep_shapes(oq_model *m, const oq_shape_options *opts, oq_shape_repo
 onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *so, const char *near,
                               uint64_t most_inline, oq_model **m, onq_error *err);
 
-/* Behind a raise from below opset 11: Upsample and Resize took coordinates as asymmetric and
- * rounded down, and Resize says so only since then. onnx's converter forgets it, which changes the
- * result. Without `all`, a Resize that computes the same either way (nearest, by whole factors) is
- * left as the converter leaves it. */
-onq_code oq_prep_keep_resize(oq_model *m, bool all, onq_error *err);
-
 /* metadata_props "onnx.quant.pre_process": "onnxruntime.quant", in front of the others. */
 onq_code oq_prep_mark(oq_model *m, onq_error *err);
 /* The same for any key: a value that is there stays. */

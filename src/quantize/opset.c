@@ -8,7 +8,7 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 #include "onnx/upgrade.h"
-#include "prepare/preprocess.h"
+#include "prepare/old_resize.h"
 #include "quantize/rules.h"
 
 /* Sets *ctx when the graph has a float16 initializer or input. */
@@ -200,7 +200,7 @@ onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_
                            (long long)now, (long long)target);
     OQ_TRY(oq_walk_graphs(m->proto->graph, take_small, m, err));
     if (now < 11 && target >= 11)
-        OQ_TRY(oq_prep_keep_resize(m, false, err));
+        OQ_TRY(oq_keep_old_resize(m, err));
     oq_warn(m->env, "%s: the model is raised from opset %lld to %lld", why, (long long)now,
             (long long)target);
     return ONQ_OK;

@@ -7,6 +7,7 @@
 
 #include "build_model.h"
 #include "engine/ort.h"
+#include "prepare/old_resize.h"
 #include "flaky_alloc.h"
 #include "onnx/check.h"
 #include "prepare/qnn.h"
@@ -121,26 +122,53 @@ static void mark(void **state) {
     bm_end(&b);
 }
 
+static oq_str nearest_of(const oq_node *n) {
+    return oq_attr_str(n, "nearest_mode", "");
+}
+
 static void resize(void **state) {
     (void)state;
     bm b;
     bm_begin(&b, NULL, 11);
-    bm_input(&b, "x", OQ_FLOAT, "1,1,4,4");
-    oq_node *old = bm_node(&b, "Resize", "old", "x r s", "y", "");
+    bm_input(&b, "x", OQ_FLOAT, "1,1,5,4");
+    static const float twice[] = {1, 1, 2, 0.5f}, less[] = {1, 1, 0.6f, 1},
+                       both[] = {1, 1, 0.6f, 1.5f};
+    bm_f32(&b, "two", "4", twice);
+    bm_f32(&b, "less", "4", less);
+    bm_f32(&b, "both", "4", both);
     oq_node *given =
         bm_node(&b, "Resize", "given", "x r s", "z", "coordinate_transformation_mode='half_pixel'");
-    static const float twice[] = {1, 1, 2, 2};
-    bm_f32(&b, "two", "4", twice);
-    oq_node *whole = bm_node(&b, "Resize", "whole", "x r two", "v", "");
+    oq_node *plain = bm_node(&b, "Resize", "plain", "x r two", "v", "");
     oq_node *linear = bm_node(&b, "Resize", "linear", "x r two", "u", "mode='linear'");
-    assert_ok(oq_prep_keep_resize(b.m, false, &err), err);
-    assert_int_equal(whole->attribute.n, 0);
-    assert_int_equal(linear->attribute.n, 3);
-    assert_ok(oq_prep_keep_resize(b.m, true, &err), err);
-    assert_int_equal(whole->attribute.n, 2);
-    assert_true(oq_str_is(oq_attr_str(old, "coordinate_transformation_mode", ""), "asymmetric"));
-    assert_true(oq_str_is(oq_attr_str(old, "nearest_mode", ""), "floor"));
+    oq_node *small = bm_node(&b, "Resize", "small", "x r less", "w", "");
+    oq_node *mixed = bm_node(&b, "Resize", "mixed", "x r both", "y", "");
+    oq_node *computed = bm_node(&b, "Resize", "computed", "x r s", "q", "");
+    assert_ok(oq_keep_old_resize(b.m, &err), err);
     assert_int_equal(given->attribute.n, 1);
+    assert_int_equal(plain->attribute.n, 0);
+    assert_true(oq_str_is(oq_attr_str(linear, "coordinate_transformation_mode", ""), "asymmetric"));
+    assert_true(oq_str_is(nearest_of(small), "ceil"));
+    assert_true(oq_str_is(nearest_of(mixed), "floor"));
+    assert_true(oq_str_is(mixed->input.v[0], "y_smaller"));
+    assert_true(oq_str_is(computed->input.v[2], "s_larger"));
+    /* One node before `mixed`, and Min, Max and one node before `computed`. */
+    assert_int_equal(b.m->proto->graph->node.n, 6 + 1 + 3);
+    assert_true(oq_str_is(nearest_of(b.m->proto->graph->node.v[4]), "ceil"));
+    assert_true(oq_str_is(b.m->proto->graph->node.v[6]->op_type, "Min"));
+    bm_end(&b);
+}
+
+/* Where the larger axes keep their size, the second node would copy. */
+static void resize_refused(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 11);
+    bm_input(&b, "x", OQ_FLOAT, "1,1,5,4");
+    static const float both[] = {1, 1, 0.6f, 1.1f};
+    bm_f32(&b, "both", "4", both);
+    bm_node(&b, "Resize", "mixed", "x r both", "y", "");
+    assert_int_equal(oq_keep_old_resize(b.m, &err), ONQ_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "'mixed'"));
     bm_end(&b);
 }
 
@@ -218,9 +246,9 @@ static void oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runtime), cmocka_unit_test(runtime_refuses),
-        cmocka_unit_test(mark),    cmocka_unit_test(resize),
-        cmocka_unit_test(qnn),     cmocka_unit_test(oom),
+        cmocka_unit_test(runtime), cmocka_unit_test(runtime_refuses), cmocka_unit_test(mark),
+        cmocka_unit_test(resize),  cmocka_unit_test(resize_refused),  cmocka_unit_test(qnn),
+        cmocka_unit_test(oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,177 @@
+/*
+ * old_resize.c — what Resize and Upsample computed before opset 11, said in today's attributes.
+ */
+#include "prepare/old_resize.h"
+
+#include "onnx/attr.h"
+#include "onnx/edit.h"
+#include "onnx/graph.h"
+#include "onnx/tensor.h"
+
+#include <math.h>
+
+enum { DATA, ROI, SCALES };
+
+typedef struct resizing {
+    oq_model *m;
+    oq_arena scratch;
+    oq_names names;
+    bool has_names;
+} resizing;
+
+/* The factors of a node; v is NULL when they are computed. */
+typedef struct factors {
+    float *v;
+    size_t n;
+} factors;
+
+static oq_tensor *find_constant(const oq_graph *g, oq_str name) {
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *c = g->node.v[i];
+        const oq_attribute *value = oq_attr_find(c, "value");
+        if (oq_str_is(c->op_type, "Constant") && c->output.n == 1 && value != NULL &&
+            oq_str_eq(c->output.v[0], name))
+            return value->t;
+    }
+    return oq_graph_find_init(g, name);
+}
+
+static onq_code find_factors(resizing *r, const oq_graph *g, const oq_node *n, factors *out,
+                             onq_error *err) {
+    oq_tensor *t = find_constant(g, n->input.v[SCALES]);
+    *out = (factors){0};
+    return t == NULL ? ONQ_OK : oq_tensor_floats(r->m, t, &r->scratch, &out->v, &out->n, err);
+}
+
+/* A whole number, or a half: there today's defaults take the same values. */
+static bool is_plain(float factor) {
+    return factor == 0.5f || (factor >= 1.0f && factor == floorf(factor));
+}
+
+static onq_code say(resizing *r, oq_node *n, oq_str nearest, onq_error *err) {
+    oq_arena *a = &r->m->arena;
+    return oq_attr_set_str(a, n, OQ_S("coordinate_transformation_mode"), OQ_S("asymmetric")) &&
+                   oq_attr_set_str(a, n, OQ_S("nearest_mode"), nearest)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* ---- some axes larger, others smaller: two nodes ---- */
+
+static oq_str new_name(resizing *r, oq_str base, const char *suffix) {
+    oq_str wanted = oq_str_format(&r->m->arena, "%.*s%s", OQ_STR(base), suffix);
+    return wanted.p != NULL ? oq_names_unique(&r->names, wanted) : wanted;
+}
+
+/* An initializer of numbers; its name is empty when out of memory. */
+static oq_str add_numbers(resizing *r, oq_graph *g, oq_str name, const double *v, size_t n,
+                          size_t rank) {
+    oq_arena *a = &r->m->arena;
+    const int64_t dims[] = {(int64_t)n};
+    oq_tensor *t = oq_tensor_new(a, name, OQ_FLOAT, dims, rank);
+    if (name.p == NULL || t == NULL || oq_tensor_set_typed_f(a, t, v, n, NULL) != ONQ_OK ||
+        !oq_graph_add_init(a, g, t))
+        return (oq_str){NULL, 0};
+    return name;
+}
+
+/* The smaller (or larger) of each factor and 1, as a tensor in front of node *at. */
+static oq_str limit_factors(resizing *r, oq_graph *g, size_t *at, const factors *f, bool smaller) {
+    const oq_str none = {NULL, 0}, scales = g->node.v[*at]->input.v[SCALES];
+    const oq_str name = new_name(r, scales, smaller ? "_smaller" : "_larger");
+    if (f->v != NULL) {
+        double *v = OQ_NEW_ARRAY(&r->scratch, double, f->n + 1);
+        if (v == NULL)
+            return none;
+        for (size_t i = 0; i < f->n; i++)
+            v[i] = (f->v[i] < 1.0f) == smaller ? (double)f->v[i] : 1.0;
+        return add_numbers(r, g, name, v, f->n, 1);
+    }
+    const double one = 1.0;
+    const oq_str in[] = {scales, add_numbers(r, g, new_name(r, scales, "_one"), &one, 1, 0)};
+    if (in[1].p == NULL || name.p == NULL)
+        return none;
+    oq_node *n = oq_node_make(&r->m->arena, smaller ? "Min" : "Max", name, in, 2, &name, 1);
+    return n != NULL && oq_graph_insert_node(&r->m->arena, g, (*at)++, n) ? name : none;
+}
+
+/* The runtime copies where no size changes, whatever the factors say. Of a node that makes another
+ * axis smaller it never copied, so the second of the two nodes must not either. */
+static bool keeps_sizes(const oq_graph *g, const oq_node *n, const factors *f) {
+    const oq_value_info *info = oq_graph_find_info(g, n->input.v[DATA]);
+    const oq_tensor_type *type =
+        info != NULL && info->type != NULL ? info->type->tensor_type : NULL;
+    if (f->v == NULL || type == NULL || type->shape == NULL || type->shape->dim.n != f->n)
+        return false;
+    for (size_t i = 0; i < f->n; i++) {
+        const oq_dim *d = type->shape->dim.v[i];
+        if (f->v[i] > 1.0f &&
+            (!d->dim_value.has || floorf((float)d->dim_value.v * f->v[i]) > (float)d->dim_value.v))
+            return false;
+    }
+    return true;
+}
+
+static onq_code split(resizing *r, oq_graph *g, size_t *at, const factors *f, onq_error *err) {
+    oq_node *n = g->node.v[*at];
+    oq_arena *a = &r->m->arena;
+    if (keeps_sizes(g, n, f))
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "node '%.*s' (Resize): it makes axes smaller and moves values along others "
+                       "whose size stays; no newer opset has that",
+                       OQ_STR(oq_node_label(n)));
+    if (!r->has_names)
+        OQ_TRY(oq_names_collect(&r->names, a, r->m, err));
+    r->has_names = true;
+    const oq_str small = limit_factors(r, g, at, f, true);
+    const oq_str large = limit_factors(r, g, at, f, false);
+    const oq_str between = new_name(r, n->output.v[0], "_smaller");
+    const oq_str in[] = {n->input.v[DATA], n->input.v[ROI], small};
+    oq_node *first = oq_node_make(a, "Resize", between, in, 3, &between, 1);
+    if (small.p == NULL || large.p == NULL || between.p == NULL || first == NULL ||
+        !oq_attr_set_str(a, first, OQ_S("mode"), OQ_S("nearest")) ||
+        !oq_graph_insert_node(a, g, (*at)++, first))
+        return oq_fail_nomem(err);
+    n->input.v[DATA] = between;
+    n->input.v[SCALES] = large;
+    OQ_TRY(say(r, first, OQ_S("ceil"), err));
+    return say(r, n, OQ_S("floor"), err);
+}
+
+/* ---- every node ---- */
+
+static onq_code keep_node(resizing *r, oq_graph *g, size_t *at, onq_error *err) {
+    oq_node *n = g->node.v[*at];
+    factors f;
+    bool plain = true, larger = false, smaller = false;
+    OQ_TRY(find_factors(r, g, n, &f, err));
+    if (!oq_str_is(oq_attr_str(n, "mode", "nearest"), "nearest"))
+        return say(r, n, OQ_S("floor"), err);
+    for (size_t i = 0; i < f.n; i++) {
+        plain &= is_plain(f.v[i]);
+        larger |= f.v[i] > 1.0f;
+        smaller |= f.v[i] < 1.0f;
+    }
+    if (f.v == NULL || (larger && smaller && !plain))
+        return split(r, g, at, &f, err);
+    return plain ? ONQ_OK : say(r, n, smaller ? OQ_S("ceil") : OQ_S("floor"), err);
+}
+
+static onq_code keep_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (oq_str_is(n->op_type, "Resize") && n->domain.n == 0 && n->input.n > SCALES &&
+            oq_attr_find(n, "coordinate_transformation_mode") == NULL)
+            OQ_TRY(keep_node(ctx, g, &i, err));
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_keep_old_resize(oq_model *m, onq_error *err) {
+    resizing r = {.m = m};
+    oq_arena_init(&r.scratch, &m->env->alloc);
+    const onq_code rc = oq_walk_graphs(m->proto->graph, keep_graph, &r, err);
+    oq_arena_release(&r.scratch);
+    return rc;
+}
