@@ -98,7 +98,8 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_quant_measure(&r->result, err));
     OQ_TRY(oq_qat_strip(&r->qat, err));
     OQ_TRY(write_shapes(r, err));
-    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, integer, &target, &why, err));
+    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides,
+                          integer ? OQ_QMODE_INTEGER : OQ_QMODE_QDQ, &target, &why, err));
     return oq_quant_raise_opset(r->m, target, why, err);
 }
 

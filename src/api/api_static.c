@@ -503,7 +503,8 @@ static onq_code prepare(run *r, onq_error *err) {
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
     OQ_TRY(check_types(r, err));
-    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides, r->format != FORMAT_QDQ, &target, &why,
+    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides,
+                          r->format == FORMAT_QDQ ? OQ_QMODE_QDQ : OQ_QMODE_QLINEAR, &target, &why,
                           err));
     if (target > oq_model_opset(r->m, OQ_S(""))) {
         OQ_TRY(oq_quant_raise_opset(r->m, target, why, err));

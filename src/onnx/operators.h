@@ -57,6 +57,8 @@ typedef struct oq_op_traits {
     bool clips;           /* cuts its input off at bounds */
     bool unit_output;     /* the output lies between 0 and 1 whatever the input */
     bool all_outputs;
+    bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
+    bool bytes_from_11; /* takes 8-bit values from opset 11 on only */
     oq_repeats repeats;
     bool only_listed;  /* known to a mode, but taken only where the user lists it */
     bool trained_twin; /* its QLinear rule serves trained models in integer format too */

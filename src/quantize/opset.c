@@ -2,26 +2,35 @@
  * opset.c — which opset the result needs.
  */
 #include "quantize/opset.h"
-#include "onnx/operators.h"
 
 #include "onnx/attr.h"
+#include "onnx/edit.h"
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 #include "onnx/upgrade.h"
 #include "prepare/old_resize.h"
+#include "quantize/qdq/qdq.h"
 #include "quantize/rules.h"
 
-/* Sets *ctx when the graph has a float16 initializer or input. */
+static bool is_half(const oq_value_info *v) {
+    const oq_tensor_type *t = v->type != NULL ? v->type->tensor_type : NULL;
+    return t != NULL && t->elem_type.v == OQ_FLOAT16;
+}
+
+/* Sets *ctx when the graph has a float16 tensor of any kind. */
 static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     bool *found = ctx;
     (void)owner;
     (void)err;
     for (size_t i = 0; i < g->initializer.n; i++)
         *found |= g->initializer.v[i]->data_type.v == OQ_FLOAT16;
-    for (size_t i = 0; i < g->input.n; i++) {
-        const oq_type *t = g->input.v[i]->type;
-        *found |= t != NULL && t->tensor_type != NULL && t->tensor_type->elem_type.v == OQ_FLOAT16;
-    }
+    for (size_t i = 0; i < g->input.n; i++)
+        *found |= is_half(g->input.v[i]);
+    for (size_t i = 0; i < g->output.n; i++)
+        *found |= is_half(g->output.v[i]);
+    for (size_t i = 0; i < g->value_info.n; i++)
+        *found |= is_half(g->value_info.v[i]);
     return ONQ_OK;
 }
 
@@ -93,44 +102,156 @@ static bool contrib_ops(const oq_qconfig *c, const oq_overrides *o) {
            oq_qtype_is_4bit(c->weight_type) || oq_overrides_any_type(o, oq_qtype_is_4bit);
 }
 
-onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool dynamic,
+/* ---- what opset 10 does not have */
+
+const char *oq_quant_needs_11(const oq_node *n, bool float_bias) {
+    if (oq_op_traits_of(n->op_type)->bytes_from_11)
+        return "DepthToSpace takes 8-bit values from opset 11 on";
+    if (float_bias)
+        return "ONNX Runtime rounds float biases beside quantized tensors, which needs opset 11";
+    return NULL;
+}
+
+/* Sets *ctx when there is an Upsample. */
+static onq_code see_upsample(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    bool *found = ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++)
+        *found |= oq_str_is(g->node.v[i]->op_type, "Upsample") && g->node.v[i]->domain.n == 0;
+    return ONQ_OK;
+}
+
+/* Tensors that nodes in QLinear form read and make, and float nodes between them. */
+typedef struct between {
+    oq_qconfig *config;
+    oq_map quantized;
+    const char *why;
+} between;
+
+static oq_str bias_of(const oq_node *n) {
+    const int slot = oq_op_slot(oq_op_traits_of(n->op_type)->bias);
+    return slot >= 0 && (size_t)slot < n->input.n ? n->input.v[slot] : OQ_S("");
+}
+
+static bool is_float_node(between *s, const oq_graph *g, const oq_node *n) {
+    const oq_str bias = bias_of(n);
+    return oq_rules_find_in(n->op_type, OQ_QMODE_QLINEAR) == NULL ||
+           oq_qconfig_skip(s->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL ||
+           (bias.n > 0 && oq_graph_find_init(g, bias) == NULL);
+}
+
+static onq_code add_quantized(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    between *s = ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (n->input.n == 0 || n->output.n == 0 || is_float_node(s, g, n))
+            continue;
+        if (!oq_map_put(&s->quantized, n->input.v[0], 0) ||
+            !oq_map_put(&s->quantized, n->output.v[0], 0))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code see_between(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    between *s = ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n && s->why == NULL; i++) {
+        const oq_node *n = g->node.v[i];
+        if (n->input.n > 0 && n->output.n > 0 && is_float_node(s, g, n) &&
+            oq_map_has(&s->quantized, n->input.v[0]) && oq_map_has(&s->quantized, n->output.v[0]))
+            s->why = oq_quant_needs_11(n, bias_of(n).n > 0);
+    }
+    return ONQ_OK;
+}
+
+static onq_code foresee_qlinear(oq_model *m, oq_qconfig *c, const char **why, onq_error *err) {
+    oq_arena scratch;
+    between s = {.config = c};
+    oq_arena_init(&scratch, &m->env->alloc);
+    oq_map_init(&s.quantized, &scratch);
+    onq_code rc = each_graph(m, c, add_quantized, &s, err);
+    if (rc == ONQ_OK)
+        rc = each_graph(m, c, see_between, &s, err);
+    oq_arena_release(&scratch);
+    *why = s.why;
+    return rc;
+}
+
+/* ---- all of it */
+
+typedef struct goal {
+    int64_t opset;
+    const char *why;
+} goal;
+
+static void want(goal *g, int64_t opset, const char *why) {
+    if (g->opset < opset)
+        *g = (goal){opset, why};
+}
+
+/* What update_opset_version asks for. */
+static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, int64_t now) {
+    const bool wide = oq_qtype_is_16bit(c->weight_type) ||
+                      (mode == OQ_QMODE_QDQ && (oq_qtype_is_16bit(c->activation_type) ||
+                                                oq_overrides_any_type(o, oq_qtype_is_16bit)));
+    goal g = {now, ""};
+    if (now < 21 && c->block_size > 0)
+        want(&g, 21, "blocks need opset 21");
+    else if (now < 19 && c->weight_type == OQ_FLOAT8E4M3FN)
+        want(&g, 19, "float 8 needs opset 19");
+    else if (now < 21 && wide)
+        want(&g, 21, "16-bit types need opset 21");
+    else if (now < 10)
+        want(&g, 11, "QuantizeLinear needs opset 10");
+    return g;
+}
+
+/* What a result of pairs needs beyond that. */
+static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal *g,
+                         onq_error *err) {
+    bool by_channel = false, half = false;
+    oq_qdq_outlook ahead = {0};
+    const bool contrib = contrib_ops(c, o);
+    OQ_TRY(each_graph(m, c, see_float16, &half, err));
+    if (g->opset <= 10 || (g->opset < 19 && half && !contrib))
+        OQ_TRY(oq_qdq_foresee(m, c, o, g->opset, &ahead, err));
+    if (ahead.needs_11 != NULL)
+        want(g, 11, ahead.needs_11);
+    if (contrib)
+        return ONQ_OK;
+    if (g->opset < 13)
+        OQ_TRY(has_channels(m, c, o, &by_channel, err));
+    if (by_channel)
+        want(g, 13, "weights per channel need opset 13");
+    if (ahead.half)
+        want(g, 19, "quantizing float16 tensors needs opset 19");
+    return ONQ_OK;
+}
+
+onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, unsigned mode,
                         int64_t *target, const char **why, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
-    const bool wide = oq_qtype_is_16bit(c->weight_type) ||
-                      (!dynamic && (oq_qtype_is_16bit(c->activation_type) ||
-                                    oq_overrides_any_type(o, oq_qtype_is_16bit)));
-    bool by_channel = false, half = false;
-    *target = now;
-    *why = "";
+    bool upsample = false;
+    const char *between_why = NULL;
     if (now <= 0)
         return oq_fail(err, ONQ_E_INVALID, "the model imports no opset of ONNX (ai.onnx)");
-    if (now < 21 && c->block_size > 0) {
-        *target = 21;
-        *why = "blocks need opset 21";
-    } else if (now < 19 && c->weight_type == OQ_FLOAT8E4M3FN) {
-        *target = 19;
-        *why = "float 8 needs opset 19";
-    } else if (now < 21 && wide) {
-        *target = 21;
-        *why = "16-bit types need opset 21";
-    } else if (now < 10) {
-        *target = 11;
-        *why = "QuantizeLinear needs opset 10";
-    }
-    if (dynamic || contrib_ops(c, o))
-        return ONQ_OK;
-    if (*target < 13) {
-        OQ_TRY(has_channels(m, c, o, &by_channel, err));
-        if (by_channel) {
-            *target = 13;
-            *why = "weights per channel need opset 13";
-        }
-    }
-    OQ_TRY(each_graph(m, c, see_float16, &half, err));
-    if (*target < 19 && half) {
-        *target = 19;
-        *why = "quantizing float16 tensors needs opset 19";
-    }
+    goal g = by_types(c, o, mode, now);
+    if (g.opset == 10)
+        OQ_TRY(oq_walk_graphs(m->proto->graph, see_upsample, &upsample, err));
+    if (upsample)
+        want(&g, 11, "Upsample ended with opset 9, Resize does the same from opset 11 on");
+    if (g.opset <= 10 && mode == OQ_QMODE_QLINEAR)
+        OQ_TRY(foresee_qlinear(m, c, &between_why, err));
+    if (between_why != NULL)
+        want(&g, 11, between_why);
+    if (mode == OQ_QMODE_QDQ)
+        OQ_TRY(by_pairs(m, c, o, &g, err));
+    *target = g.opset;
+    *why = g.why;
     return ONQ_OK;
 }
 
@@ -158,7 +279,7 @@ static onq_code see_inputs(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
 onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t *target,
                                 const char **why, onq_error *err) {
     inputs s = {.config = c};
-    OQ_TRY(oq_quant_opset(m, c, o, true, target, why, err));
+    OQ_TRY(oq_quant_opset(m, c, o, OQ_QMODE_INTEGER, target, why, err));
     if (*target >= 11)
         return ONQ_OK;
     OQ_TRY(each_graph(m, c, see_inputs, &s, err));

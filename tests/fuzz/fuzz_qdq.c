@@ -2,6 +2,7 @@
  * fuzz_qdq.c — a valid model stays valid when it is quantized with QDQ pairs, or the quantization
  * is refused with a reason. The first byte of the input chooses the options, the rest is the model.
  */
+#include "quantize/operators.h"
 #include "quantize/opset.h"
 #include "quantize/qdq/qdq.h"
 
@@ -27,7 +28,7 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     oq_shapes *shapes = NULL;
     int64_t target;
     const char *why;
-    OQ_TRY(oq_quant_opset(m, c, NULL, false, &target, &why, err));
+    OQ_TRY(oq_quant_opset(m, c, NULL, OQ_QMODE_QDQ, &target, &why, err));
     OQ_TRY(oq_quant_raise_opset(m, target, why, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const oq_qdq_job job = {

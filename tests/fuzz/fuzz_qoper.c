@@ -3,6 +3,7 @@
  * or the quantization is refused with a reason. The first byte of the input chooses the options,
  * the rest is the model.
  */
+#include "quantize/operators.h"
 #include "quantize/opset.h"
 #include "quantize/qoperator/qoperator.h"
 
@@ -25,7 +26,7 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     int64_t target;
     const char *why;
     oq_shapes *shapes = NULL;
-    OQ_TRY(oq_quant_opset(m, c, NULL, true, &target, &why, err));
+    OQ_TRY(oq_quant_opset(m, c, NULL, OQ_QMODE_INTEGER, &target, &why, err));
     OQ_TRY(oq_quant_raise_opset(m, target, why, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const onq_code rc = oq_shapes_write(shapes, m, err);

@@ -131,7 +131,7 @@ def test_old_resize_with_computed_scales(tmp_path):
     m = model(nodes, 10, {"x": (FLOAT, [1, 2, 7, 9]), "f": (FLOAT, [4])}, {"y": (FLOAT, [None] * 4)}, inits)
     samples = [{**s, "f": np.array([1, 1, f, f], np.float32)} for s, f in zip(samples_of(m), (1, 1.2, 1.9, 2.7))]
     two = Two(tmp_path, m, samples)
-    assert two.onq("--activation_type", "quint16", "--weight_type", "qint16") > 75
+    assert two.onq("--activation_type", "quint16", "--weight_type", "qint16", "--nodes_to_exclude", "scales") > 75
     assert two.onq("--optimizer", "builtin", command="preprocess") > 100
 
 
@@ -179,3 +179,146 @@ def test_hardmax_keeps_its_meaning(tmp_path, opset, axis):
     ref, got = two.reference(**kinds), two.onq("--activation_type", "quint16", "--weight_type", "qint16")
     assert got > 30
     assert ref == got if axis in (-1, 3) else ref < 10
+
+
+# ---------------------------------------------------------------- float16
+
+def constant(name, value):
+    return helper.make_node("Constant", [], [name], name=name, value=numpy_helper.from_array(value, ""))
+
+
+def cast(form, opset):
+    """float32 outside; float16 between two Cast nodes."""
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=(4, 3, 1, 1)).astype(np.float16)
+    inits, nodes = {}, [helper.make_node("Cast", ["x"], ["h"], name="down", to=HALF)]
+    if form == "constant":
+        nodes += [constant("w", w), helper.make_node("Conv", ["h", "w"], ["t"], name="conv")]
+    elif form == "initializer":
+        inits["w"] = w
+        nodes.append(helper.make_node("Conv", ["h", "w"], ["t"], name="conv"))
+    elif form == "no weights":
+        nodes.append(helper.make_node("Add", ["h", "h"], ["t"], name="add"))
+    else:
+        inits["w"] = w.astype(np.float32)
+        nodes = [helper.make_node("Conv", ["x", "w"], ["u"], name="conv"),
+                 helper.make_node("Cast", ["u"], ["t"], name="down", to=HALF)]
+    nodes.append(helper.make_node("Cast", ["t"], ["y"], name="up", to=FLOAT))
+    shape = [1, 3, 6, 6]
+    return model(nodes, opset, {"x": (FLOAT, shape)}, {"y": (FLOAT, [None] * 4)}, inits, ir=8)
+
+
+@pytest.mark.difference("float16 models below opset 19")
+@pytest.mark.parametrize("form", ["constant", "initializer", "no weights", "cast"])
+@pytest.mark.parametrize("opset", [13, 17])
+def test_float16_after_a_cast(tmp_path, form, opset):
+    two = Two(tmp_path, cast(form, opset))
+    types = ["Conv", "Add", *(["Cast"] if form == "cast" else [])]
+    ref, got = two.reference(op_types_to_quantize=types), two.onq("--op_types_to_quantize", *types)
+    assert isinstance(ref, str) and "float16" in ref
+    assert got > 30 and opset_of(two.out) == 19
+
+
+@pytest.mark.parametrize("words", [["--op_types_to_quantize", "Conv"], ["--op_types_to_quantize", "MaxPool", "Reshape"],
+                                   ["--nodes_to_exclude", "mul", "pool"]], ids=" ".join)
+def test_float16_of_which_nothing_is_quantized(tmp_path, words):
+    inits = {"w": np.full(3, .5, np.float16)}
+    nodes = [helper.make_node("Mul", ["x", "w"], ["t"], name="mul"),
+             helper.make_node("MaxPool", ["t"], ["y"], name="pool", kernel_shape=[2, 2])]
+    m = model(nodes, 17, {"x": (HALF, [1, 2, 3, 3])}, {"y": (HALF, [None] * 4)}, inits, ir=8)
+    two = Two(tmp_path, m)
+    assert two.onq(*words) == np.inf and opset_of(two.out) == 17
+
+
+# ---------------------------------------------------------------- opset 10
+
+def old_bias(op, kind):
+    rng = np.random.default_rng(1)
+    inits = {"w": rng.normal(size=(4, 4, 1, 1)).astype(np.float32), "v": rng.normal(size=(4, 4, 1, 1)).astype(np.float32)}
+    b = rng.normal(size=4).astype(np.float32)
+    nodes = [constant("b", b)] if kind == "constant" else []
+    if kind != "constant":
+        inits["b"] = b
+    nodes += [helper.make_node("Conv", ["x", "v"], ["h"], name="first"), helper.make_node(op, ["h", "w", "b"], ["t"], name="n"),
+              helper.make_node("Conv", ["t", "v"], ["y"], name="last")]
+    return model(nodes, 10, {"x": (FLOAT, [1, 4, 6, 6])}, {"y": (FLOAT, [None] * 4)}, inits)
+
+
+@pytest.mark.difference("float biases and DepthToSpace at opset 10")
+@pytest.mark.parametrize("op, kind, words, kw", [
+    ("Conv", "initializer", ["--quantize_bias=false"], {"extra_options": {"QuantizeBias": False}}),
+    ("Conv", "constant", [], {}), ("ConvTranspose", "constant", [], {}),
+    ("Conv", "initializer", ["--nodes_to_exclude", "n"], {"nodes_to_exclude": ["n"]}),
+    ("ConvTranspose", "initializer", ["--quant_format", "qoperator"], {"quant_format": Q.QuantFormat.QOperator}),
+    ("Conv", "initializer", ["--quant_format", "qoperator", "--nodes_to_exclude", "n"],
+     {"quant_format": Q.QuantFormat.QOperator, "nodes_to_exclude": ["n"]}),
+])
+def test_float_bias_at_opset_10(tmp_path, op, kind, words, kw):
+    two = Two(tmp_path, old_bias(op, kind))
+    kw = {"activation_type": Q.QuantType.QUInt8, **kw}
+    ref, got = two.reference(**kw), two.onq(*words)
+    assert isinstance(ref, str) and "Round" in ref
+    assert got > 25 and opset_of(two.out) == 11 and "opset 11" in two.said
+
+
+def test_quantized_bias_at_opset_10(tmp_path):
+    """Nothing is raised where nothing has to be."""
+    two = Two(tmp_path, old_bias("Conv", "initializer"))
+    assert two.onq() > 25 and opset_of(two.out) == 10
+    assert two.onq("--quant_format", "qoperator") > 25 and opset_of(two.out) == 10
+
+
+@pytest.mark.difference("float biases and DepthToSpace at opset 10")
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+def test_depth_to_space_at_opset_10(tmp_path, form):
+    rng = np.random.default_rng(1)
+    inits = {"v": rng.normal(size=(4, 4, 1, 1)).astype(np.float32), "w": rng.normal(size=(4, 1, 1, 1)).astype(np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "v"], ["h"], name="first"),
+             helper.make_node("DepthToSpace", ["h"], ["t"], name="d", blocksize=2),
+             helper.make_node("Conv", ["t", "w"], ["y"], name="last")]
+    m = model(nodes, 10, {"x": (FLOAT, [1, 4, 6, 6])}, {"y": (FLOAT, [None] * 4)}, inits)
+    two = Two(tmp_path, m)
+    for words, kw in (([], {}), (["--op_types_to_quantize", "Conv", "DepthToSpace"],
+                                 {"op_types_to_quantize": ["Conv", "DepthToSpace"]})):
+        ref = two.reference(quant_format=quantcase.FORMATS[form], activation_type=Q.QuantType.QUInt8, **kw)
+        assert isinstance(ref, str) and "DepthToSpace" in ref
+        assert two.onq("--quant_format", form, *words) > 25 and opset_of(two.out) == 11
+
+
+# ---------------------------------------------------------------- int8 and movers from opset 21 on
+
+MOVERS = {"MaxPool": ([], {"kernel_shape": [2, 2]}), "Reshape": ([[1, 4, 4, 9]], {}), "Transpose": ([], {"perm": [0, 1, 3, 2]}),
+          "Slice": ([[0], [4], [2]], {}), "Unsqueeze": ([[0]], {})}
+
+
+def moved(op, opset, tail):
+    rng = np.random.default_rng(1)
+    inits = {"w": rng.normal(size=(4, 4, 1, 1)).astype(np.float32)}
+    extra, keys = MOVERS[op]
+    inits.update({f"i{k}": np.array(v, np.int64) for k, v in enumerate(extra)})
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"], name="conv"),
+             helper.make_node(op, ["h", *(f"i{k}" for k in range(len(extra)))], ["t"], name="mover", **keys)]
+    nodes += [helper.make_node(t, ["t"], [o], name=o) for t, o in tail]
+    outs = [o for _, o in tail] or ["t"]
+    return model(nodes, opset, {"x": (FLOAT, [1, 4, 6, 6])}, {o: (FLOAT, None) for o in outs}, inits, ir=10)
+
+
+@pytest.mark.difference("int8 activations from opset 21 on")
+@pytest.mark.parametrize("op", MOVERS)
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+def test_int8_and_movers(tmp_path, op, form):
+    def both(tail, opset):
+        two = Two(tmp_path, moved(op, opset, tail))
+        kinds = {"activation_type": Q.QuantType.QInt8, "weight_type": Q.QuantType.QInt8, "nodes_to_exclude": ["mover"]}
+        ref = two.reference(quant_format=quantcase.FORMATS[form], **kinds)
+        got = two.onq("--quant_format", form, "--activation_type", "qint8", "--nodes_to_exclude", "mover")
+        domains = [n.domain for n in onnx.load(two.out).graph.node if n.op_type == "DequantizeLinear"]
+        return ref, got, domains.count("com.microsoft")
+
+    for tail in ([], [("Abs", "y")]):
+        ref, got, n = both(tail, 21)
+        assert "output_dtype INT8 does not match" in ref
+        assert got > 30 and n == 1
+    for tail, opset in (([("Abs", "y"), ("Neg", "z")], 21), ([("Abs", "y")], 20)):
+        ref, got, n = both(tail, opset)
+        assert ref == got > 30 and n == 0  # the same file

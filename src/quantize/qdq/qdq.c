@@ -4,8 +4,11 @@
 #include "quantize/qdq/qdq.h"
 
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 #include "onnx/tidy.h"
 #include "quantize/finish.h"
+#include "quantize/int8_movers.h"
+#include "quantize/opset.h"
 #include "quantize/rules.h"
 
 /* ---- ranges that operators imply (BaseQuantizer.adjust_tensor_ranges) ---- */
@@ -222,6 +225,7 @@ static onq_code finish(oq_qdq *q, onq_error *err) {
     OQ_TRY(oq_quant_set_producer(q->model, err));
     if (q->contrib)
         OQ_TRY(oq_model_set_opset(q->model, OQ_S("com.microsoft"), 1, err));
+    OQ_TRY(oq_quant_mend_int8_movers(q->model, err));
     return oq_model_sort(q->model, err);
 }
 
@@ -237,14 +241,51 @@ static bool wants_contrib(const oq_qdq *q) {
                              oq_overrides_any_type(q->overrides, needs_opset21));
 }
 
+/* ---- what is to come */
+
+static bool is_marked_at(const oq_qdq *q, const uint32_t *tensors, size_t n, size_t slot) {
+    return slot < n && tensors[slot] != OQ_NO_TENSOR && oq_qdq_at(q, tensors[slot])->marked;
+}
+
+/* Does the runtime see the node between quantized tensors, or beside a quantized weight? */
+static bool stands_between(const oq_qdq *q, const oq_qdq_node *n) {
+    return is_marked_at(q, n->in, n->node->input.n, 0) &&
+           (is_marked_at(q, n->out, n->node->output.n, 0) ||
+            is_marked_at(q, n->in, n->node->input.n, 1));
+}
+
+static bool keeps_float_bias(const oq_qdq *q, const oq_qdq_node *n) {
+    const int slot = oq_op_slot(oq_op_traits_of(n->node->op_type)->bias);
+    const uint32_t bias =
+        slot >= 0 && (size_t)slot < n->node->input.n ? n->in[slot] : OQ_NO_TENSOR;
+    if (bias == OQ_NO_TENSOR)
+        return false;
+    const oq_qdq_tensor *t = oq_qdq_at(q, bias);
+    return !t->marked && !(t->is_bias && q->config->quantize_bias);
+}
+
+static void look_ahead(const oq_qdq *q) {
+    for (size_t i = 0; i < q->tensors.n; i++)
+        q->outlook->half |= q->tensors.v[i]->marked && q->tensors.v[i]->elem_type == OQ_FLOAT16;
+    for (size_t i = 0; i < q->n_nodes && q->outlook->needs_11 == NULL; i++) {
+        const oq_qdq_node *n = &q->nodes[i];
+        if (stands_between(q, n))
+            q->outlook->needs_11 = oq_quant_needs_11(n->node, keeps_float_bias(q, n));
+    }
+}
+
 onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
     OQ_TRY(oq_qdq_build(q, err));
     choose_nodes(q);
-    if (q->outer != NULL)
+    if (q->outer != NULL && q->outlook == NULL)
         oq_qdq_leave_unseen(q);
     if (!q->config->trained)
         OQ_TRY(adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
+    if (q->outlook != NULL) {
+        look_ahead(q);
+        return q->config->enable_subgraph ? oq_qdq_inner(q, true, err) : ONQ_OK;
+    }
     OQ_TRY(plan_nodes(q, err));
     OQ_TRY(oq_qdq_decide(q, err));
     OQ_TRY(oq_qdq_emit(q, err));
@@ -280,5 +321,42 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
                 .arena = &scratch};
     const onq_code rc = run(&q, job->decide_only, err);
     oq_arena_release(&scratch);
+    return rc;
+}
+
+onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
+                        oq_qdq_outlook *out, onq_error *err) {
+    oq_arena scratch;
+    oq_qnames names;
+    oq_ranges ranges;
+    oq_plan plan;
+    oq_shapes *shapes = NULL;
+    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    oq_arena_init(&scratch, &m->env->alloc);
+    oq_ranges_init(&ranges, &m->env->alloc, OQ_CAL_MINMAX);
+    oq_plan_init(&plan, &scratch);
+    oq_qdq q = {.names = &names,
+                .model = m,
+                .graph = m->proto->graph,
+                .config = c,
+                .overrides = o,
+                .ranges = &ranges,
+                .shapes = shapes,
+                .plan = &plan,
+                .arena = &scratch,
+                .opset = opset,
+                .outlook = out};
+    onq_env *env = m->env;
+    onq_env silent = *env;
+    *out = (oq_qdq_outlook){0};
+    silent.log_fn = NULL; /* the run itself will tell */
+    m->env = &silent;
+    onq_code rc = oq_qnames_init(&names, &scratch, m, err);
+    if (rc == ONQ_OK)
+        rc = oq_qdq_graph(&q, true, err);
+    m->env = env;
+    oq_ranges_release(&ranges);
+    oq_arena_release(&scratch);
+    oq_shapes_free(shapes);
     return rc;
 }

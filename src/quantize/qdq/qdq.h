@@ -113,6 +113,12 @@ typedef struct oq_qdq_bias {
     uint32_t tensor, node, input, weight;
 } oq_qdq_bias;
 
+/* What the result will need, found by marking alone. */
+typedef struct oq_qdq_outlook {
+    bool half;            /* a float16 tensor gets a pair */
+    const char *needs_11; /* why opset 10 does not do, or NULL */
+} oq_qdq_outlook;
+
 typedef struct oq_qdq {
     oq_model *model;
     oq_graph *graph;
@@ -123,8 +129,9 @@ typedef struct oq_qdq {
     oq_ranges *ranges;
     const oq_shapes *shapes;
     oq_plan *plan;
-    oq_arena *arena;  /* scratch, gone after the pass */
-    oq_qnames *names; /* of all graphs */
+    oq_qdq_outlook *outlook; /* or NULL; else marking is all that is done */
+    oq_arena *arena;         /* scratch, gone after the pass */
+    oq_qnames *names;        /* of all graphs */
     int64_t opset;
     bool contrib; /* QuantizeLinear and DequantizeLinear of com.microsoft */
 
@@ -157,6 +164,11 @@ typedef struct oq_qdq_job {
 
 /* Quantizes the model. The opset must be what the types need (see opset.h). */
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
+
+/* Marks as oq_qdq_run would at that opset, with ranges for all tensors, and says what came of it.
+ * The model stays as it is. */
+onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
+                        oq_qdq_outlook *out, onq_error *err);
 
 /* ---- verbs for rules (qdq_mark.c) ---- */
 

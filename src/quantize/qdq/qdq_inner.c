@@ -76,6 +76,7 @@ static onq_code quantize_one(oq_qdq *outer, oq_graph *g, bool decide_only, onq_e
                 .ranges = outer->ranges,
                 .shapes = outer->shapes,
                 .plan = outer->plan,
+                .outlook = outer->outlook,
                 .arena = outer->arena,
                 .names = outer->names,
                 .opset = outer->opset,

@@ -6,6 +6,7 @@
 
 #include "onnx/tidy.h"
 #include "quantize/finish.h"
+#include "quantize/int8_movers.h"
 
 #define DEPTH_MOST 100
 
@@ -258,6 +259,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(oq_quant_set_producer(m, err));
     if (sh->needs_ms && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
+    OQ_TRY(oq_quant_mend_int8_movers(m, err));
     /* quantize_qat leaves the nodes as they were emitted. */
     return sh->job.config->trained ? ONQ_OK : oq_model_sort(m, err);
 }
