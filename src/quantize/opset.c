@@ -136,7 +136,7 @@ static oq_str bias_of(const oq_node *n) {
 
 static bool is_float_node(between *s, const oq_graph *g, const oq_node *n) {
     const oq_str bias = bias_of(n);
-    return oq_rules_find_in(n->op_type, OQ_QMODE_QLINEAR) == NULL ||
+    return (oq_rules_modes(n->op_type) & OQ_QMODE_QLINEAR) == 0 ||
            oq_qconfig_skip(s->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL ||
            (bias.n > 0 && oq_graph_find_init(g, bias) == NULL);
 }

@@ -2,9 +2,10 @@
  * fuzz_qdq.c — a valid model stays valid when it is quantized with QDQ pairs, or the quantization
  * is refused with a reason. The first byte of the input chooses the options, the rest is the model.
  */
-#include "quantize/operators.h"
+
 #include "quantize/opset.h"
 #include "quantize/qdq/qdq.h"
+#include "quantize/rules.h"
 
 #include "quantize_walk.h"
 

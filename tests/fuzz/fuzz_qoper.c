@@ -3,9 +3,10 @@
  * or the quantization is refused with a reason. The first byte of the input chooses the options,
  * the rest is the model.
  */
-#include "quantize/operators.h"
+
 #include "quantize/opset.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
 
 #include "quantize_walk.h"
 

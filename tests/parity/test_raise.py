@@ -103,7 +103,7 @@ def test_old_resize(tmp_path, mode):
             assert two.onq(*words, command="preprocess") > 100, f"{text} {words}"
 
 
-@pytest.mark.difference("Raising the opset")
+@pytest.mark.difference("Resize and Upsample before opset 11")
 @pytest.mark.parametrize("scale", SMALLER)
 def test_old_resize_of_the_reference(tmp_path, scale):
     """It forgets that coordinates were asymmetric; onq does not. A half needs nothing, and the files are equal."""
@@ -166,7 +166,7 @@ def hardmax(axis, opset, shape=(2, 3, 4, 4)):
     return model(nodes, opset, {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)}, inits)
 
 
-@pytest.mark.difference("Raising the opset")
+@pytest.mark.difference("Hardmax past opset 12")
 @pytest.mark.parametrize("opset", [9, 11, 12])
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, 3, -1])
 def test_hardmax_keeps_its_meaning(tmp_path, opset, axis):

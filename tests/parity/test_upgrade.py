@@ -159,6 +159,9 @@ def schema_at(versions, opset):
     return [s for s in versions if s.since_version <= opset][-1]
 
 
+DIFFERENT = ("Hardmax",)  # test_raise.py: the converter changes what it computes
+
+
 def test_every_operator(tool, tmp_path):
     same, failed = 0, {}
     for op, versions in sorted(history().items()):
@@ -166,7 +169,7 @@ def test_every_operator(tool, tmp_path):
             if s.since_version <= OLDEST:
                 continue
             before = schema_at(versions, s.since_version - 1)
-            if before.deprecated:
+            if before.deprecated or op in DIFFERENT:
                 continue
             m = generic(before, s.since_version - 1)
             for target in {s.since_version, NEWEST}:
@@ -186,7 +189,7 @@ def test_every_operator_from_seven(tool, tmp_path):
     for op, versions in sorted(history().items()):
         first = max(OLDEST, versions[0].since_version)
         s = schema_at(versions, first)
-        if s.deprecated or op in ("Scan", "GroupNormalization") or first == NEWEST:
+        if s.deprecated or op in ("Scan", "GroupNormalization", *DIFFERENT) or first == NEWEST:
             continue
         for target in (11, 13, 18, 21, NEWEST):
             if target > first:
@@ -202,7 +205,7 @@ def variants():
         for axis in [None, *range(-rank, rank)]:
             for op in ("Softmax", "LogSoftmax", "Hardmax"):
                 if op == "Hardmax" and axis not in (-1, rank - 1) and (axis is not None or rank != 2):
-                    continue  # the converter changes what it computes: test_hardmax_keeps_its_meaning
+                    continue  # DIFFERENT
                 extra = {} if axis is None else {"axis": axis}
                 yield f"{op}_rank{rank}_axis{axis}", one(op, 11, x=info("x", FLOAT, shape), **extra)
     for axis in (0, 1, 2, -1, -2):

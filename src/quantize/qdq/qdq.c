@@ -256,8 +256,7 @@ static bool stands_between(const oq_qdq *q, const oq_qdq_node *n) {
 
 static bool keeps_float_bias(const oq_qdq *q, const oq_qdq_node *n) {
     const int slot = oq_op_slot(oq_op_traits_of(n->node->op_type)->bias);
-    const uint32_t bias =
-        slot >= 0 && (size_t)slot < n->node->input.n ? n->in[slot] : OQ_NO_TENSOR;
+    const uint32_t bias = slot >= 0 && (size_t)slot < n->node->input.n ? n->in[slot] : OQ_NO_TENSOR;
     if (bias == OQ_NO_TENSOR)
         return false;
     const oq_qdq_tensor *t = oq_qdq_at(q, bias);

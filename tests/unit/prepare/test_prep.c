@@ -7,9 +7,9 @@
 
 #include "build_model.h"
 #include "engine/ort.h"
-#include "prepare/old_resize.h"
 #include "flaky_alloc.h"
 #include "onnx/check.h"
+#include "prepare/old_resize.h"
 #include "prepare/qnn.h"
 #include "scratch.h"
 #include "testing.h"
