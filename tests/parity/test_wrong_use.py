@@ -6,6 +6,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
+from onnxruntime.quantization.execution_providers import qnn
 
 import quantcase
 
@@ -143,3 +144,30 @@ def test_debug_swapped_and_strangers(tmp_path):
     assert strangers.returncode == 1 and "another model?" in strangers.stderr, strangers.stderr
     twice = quantcase.onq("debug", "--float_model", tmp_path / "q.onnx", "--qdq_model", tmp_path / "q.onnx")
     assert "the float model is quantized itself" in twice.stderr, twice.stderr
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_channels_last_of_a_matrix(tmp_path, side):
+    """The reference's words for it."""
+    name = {"inputs": "a", "outputs": "b"}[side]
+    matrix = helper.make_model(helper.make_graph(
+        [helper.make_node("Gelu", ["a"], ["b"], "gelu")], "g", [helper.make_tensor_value_info("a", 1, [2, 4])],
+        [helper.make_tensor_value_info("b", 1, [2, 4])]), opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path = save(matrix, tmp_path / "m.onnx")
+    option = f"{side}_to_make_channel_last"
+    with pytest.raises(ValueError, match="to be of rank >= 3"):
+        qnn.qnn_preprocess_model(str(path), str(tmp_path / "ref.onnx"), **{option: [name]})
+    done = quantcase.onq("preprocess", "--qnn", "-i", path, "-o", tmp_path / "q.onnx", f"--{option}", name)
+    assert done.returncode == 1, done.stderr
+    assert f"Expected {side[:-1]} '{name}' to be of rank >= 3" in done.stderr, done.stderr
+
+
+def test_cache_of_smooth_quant(tmp_path):
+    """A cache made without SmoothQuant is computed again with it, and both tools say so in the key's name."""
+    path, cache = save(conv_net(), tmp_path / "m.onnx"), tmp_path / "cache.json"
+    assert static(path, tmp_path / "q.onnx", "--calibration_cache", cache).returncode == 0
+    assert not json.loads(cache.read_text()).get("smooth_quant")
+    done = static(path, tmp_path / "q.onnx", "--calibration_cache", cache, "--smooth_quant")
+    assert done.returncode == 0, done.stderr
+    assert "smooth_quant=false" in done.stderr.lower() and "smooth_quant=true" in done.stderr.lower(), done.stderr
+    assert json.loads(cache.read_text())["smooth_quant"] is True
