@@ -184,7 +184,7 @@ def test_external_data_and_optimisation(tmp_path):
     """The reference's command refuses the two together, and optimises no model that has its weights outside."""
     path = modeltool.ROOT / "examples" / "digits_cnn" / "model.onnx"
     done = subprocess.run([sys.executable, "-m", "onnxruntime.quantization.preprocess", "--input", path,
-                           "--output", tmp_path / "ref.onnx", "--save_as_external_data", "True"], capture_output=True,
+                           "--output", tmp_path / "ref.onnx", "--save_as_external_data"], capture_output=True,
                           text=True, cwd=tmp_path)
     assert "does not support external data yet" in done.stderr and not (tmp_path / "ref.onnx").exists(), done.stderr
     onq("preprocess", "-i", path, "-o", tmp_path / "got.onnx", "--save_as_external_data", "--all_tensors_to_one_file")
