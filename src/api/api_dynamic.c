@@ -13,9 +13,11 @@
 #include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/qoperator/qoperator.h"
+#include "shape/operands.h"
 
 static const onq_option_info rows[] = {
-    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
+            "Type of weights; the integer operators of ONNX take 8 bits only."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights of MatMul, Attention and LSTM per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_FLAG_ON("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
@@ -52,12 +54,6 @@ static onq_code check_options(run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "'dynamic' needs --output FILE");
     OQ_TRY(oq_quant_config(r->job, &r->config, err));
     r->config.activation_type = OQ_UINT8; /* DynamicQuantizeLinear has no other */
-    if (r->config.weight_type != OQ_INT8 && r->config.weight_type != OQ_UINT8)
-        return oq_fail(
-            err, ONQ_E_OPTION,
-            "dynamic quantization takes 8-bit weights, not %s: the integer operators of ONNX "
-            "have no other (onq nbits makes 4-bit weights)",
-            oq_qtype_name(r->config.weight_type));
     return ONQ_OK;
 }
 
@@ -69,6 +65,7 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     r->result.model = r->m;
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_operands_check(r->m, err));
     OQ_TRY(oq_quant_look(job, r->m, false, &r->input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     if (oq_opt_flag(job->opts, "lift_constants")) {

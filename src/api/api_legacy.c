@@ -9,6 +9,7 @@
 #include "onnx/check.h"
 #include "onnx/upgrade.h"
 #include "quantize/legacy/legacy.h"
+#include "shape/operands.h"
 #include "shape/shape.h"
 
 /* clang-format off */
@@ -128,6 +129,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
     r->result.model = r->m;
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_operands_check(r->m, err));
     OQ_TRY(oq_quant_look(r->job, r->m, false, &input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     OQ_TRY(raise_opset(r, err));

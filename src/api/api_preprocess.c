@@ -15,6 +15,7 @@
 #include "prepare/preprocess.h"
 #include "prepare/qnn.h"
 #include "quantize/finish.h"
+#include "shape/operands.h"
 
 enum { BY_ORT, BY_BUILTIN, BY_NONE };
 #define OPTIMIZERS(ROW) ROW("ort", BY_ORT) ROW("builtin", BY_BUILTIN) ROW("none", BY_NONE)
@@ -259,6 +260,7 @@ static onq_code prepare(run *r, onq_error *err) {
     onq_env *env = r->job->env;
     OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_operands_check(r->m, err));
     r->nodes_before = r->m->proto->graph->node.n;
     if (r->qnn)
         return prepare_qnn(r, err);

@@ -15,6 +15,7 @@
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/trained/trained.h"
+#include "shape/operands.h"
 
 /* clang-format off */
 #define FORMATS(ROW)                           \
@@ -93,6 +94,7 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     r->result.model = r->qat.model = r->m;
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_operands_check(r->m, err));
     oq_quant_input input;
     OQ_TRY(oq_quant_look(job, r->m, true, &input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));

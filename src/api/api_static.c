@@ -26,6 +26,7 @@
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
+#include "shape/operands.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -484,6 +485,7 @@ static onq_code prepare(run *r, onq_error *err) {
     const char *why;
     OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
     OQ_TRY(oq_model_check(r->m, err));
+    OQ_TRY(oq_operands_check(r->m, err));
     r->result.model = r->m;
     OQ_TRY(oq_quant_look(job, r->m, false, &r->input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));

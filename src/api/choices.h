@@ -14,9 +14,12 @@
 #include "samples/source.h"
 
 /* clang-format off */
-#define OQ_TYPE_CHOICES(ROW)                        \
+#define OQ_8BIT_CHOICES(ROW)                        \
     ROW("qint8,int8", OQ_INT8)                      \
-    ROW("quint8,uint8", OQ_UINT8)                   \
+    ROW("quint8,uint8", OQ_UINT8)
+
+#define OQ_TYPE_CHOICES(ROW)                        \
+    OQ_8BIT_CHOICES(ROW)                            \
     ROW("qint16,int16", OQ_INT16)                   \
     ROW("quint16,uint16", OQ_UINT16)                \
     ROW("qint4,int4", OQ_INT4)                      \

@@ -11,6 +11,9 @@
 /* An input slot in a row, such that no slot is 0. */
 #define OQ_IN(slot) ((slot) + 1)
 
+/* How many inputs an operator takes, at any opset; a most of 0: any number. */
+#define OQ_INPUTS(fewest, highest) .least = (fewest), .most = (highest)
+
 /* For a row that has none. */
 #define OQ_NO_TRAITS .form = OQ_FORM_FLOAT
 
@@ -44,6 +47,8 @@ typedef struct oq_op_traits {
     oq_form form;
     oq_product product;
     const char *stands_for; /* a quantized operator: the float one it was; else NULL */
+    uint8_t least, most;    /* inputs, see OQ_INPUTS */
+    uint8_t gates;          /* of a recurrent operator: hidden states side by side in a weight */
     /* Slots, as OQ_IN(slot); 0: none. */
     uint8_t weight; /* where it is constant, it is quantized as a weight */
     uint8_t param;  /* a quantized operator: the weight's scale or zero point */
@@ -53,9 +58,9 @@ typedef struct oq_op_traits {
     /* Opsets since which what it becomes takes float16 scales as they are; 0: never. What has no
      * scales needs a DequantizeLinear of float16 after it, which came with 19. */
     uint8_t half_qlinear, half_integer;
-    bool either_side;     /* slot 0 is a weight too, where it is constant */
-    bool clips;           /* cuts its input off at bounds */
-    bool unit_output;     /* the output lies between 0 and 1 whatever the input */
+    bool either_side; /* slot 0 is a weight too, where it is constant */
+    bool clips;       /* cuts its input off at bounds */
+    bool unit_output; /* the output lies between 0 and 1 whatever the input */
     bool all_outputs;
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
     bool bytes_from_11; /* takes 8-bit values from opset 11 on only */

@@ -8,6 +8,7 @@
 #include "onnx/tensor.h"
 #include "prepare/preprocess.h"
 #include "quantize/qtype.h"
+#include "shape/operands.h"
 
 #include <math.h>
 
@@ -50,6 +51,7 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
 
 onq_code oq_quant_check(oq_model *m, onq_error *err) {
     OQ_TRY(oq_model_check(m, err));
+    OQ_TRY(oq_operands_check_constants(m, err));
     oq_arena scratch;
     oq_index ix;
     oq_graph *g = m->proto->graph;
