@@ -5,6 +5,7 @@ import pytest
 from onnx import helper
 
 import compare
+import quantcase
 import sides
 from sides import array, feeds, info, model
 
@@ -128,3 +129,27 @@ def test_lstm_asymmetric(tmp_path, rng):
               [array("w", rng.normal(size=(1, 20, 6))), array("r", rng.normal(size=(1, 20, 5)))], (7, 1, 6), (7, 1, 1, 5))
     sides.dynamic(tmp_path, m, feeds(rng, (7, 1, 6)), op_types=["LSTM"], per_channel=True,
                   extra={"WeightSymmetric": False}).expect("does not run: zero point must be", 30)
+
+
+@pytest.mark.difference("Weights of LSTM")
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_lstm_one_weight(tmp_path, rng, per_channel):
+    """W and R are one tensor."""
+    m = model([node("LSTM", ["x", "w", "w"], ["y"], "lstm", hidden_size=6)], [array("w", rng.normal(size=(1, 24, 6)))], (7, 1, 6), (7, 1, 1, 6))
+    both = sides.dynamic(tmp_path, m, feeds(rng, (7, 1, 6)), op_types=["LSTM"], per_channel=per_channel)
+    both.expect("raises" if per_channel else (25, 99), 25)
+    assert per_channel or compare.differences(both.reference.path, both.onq.path) == []
+
+
+@pytest.mark.difference("Shapes that contradict one another, dynamic")
+def test_contradiction(tmp_path):
+    path = quantcase.MODELS / "silero_vad_op18_ifless" / "model.onnx"
+    if not path.exists():
+        pytest.skip("no shared models")
+    with pytest.raises(Exception, match="Inferred shape and existing shape differ"):
+        quantcase.dynamic_reference({"extra": {"EnableSubgraph": True}}, path, tmp_path / "reference.onnx")
+    done = quantcase.onq("dynamic", "-i", path, "-o", tmp_path / "onq.onnx", "--enable_subgraph")
+    assert done.returncode == 0 and quantcase.loads(tmp_path / "onq.onnx") is None
+    inner = [n.op_type for n in onnx.load(tmp_path / "onq.onnx").graph.node if n.op_type == "If"
+             for a in n.attribute for n in a.g.node]
+    assert {"ConvInteger", "DynamicQuantizeLSTM"} & set(inner)
