@@ -1,7 +1,6 @@
 """`onq bench`: the numbers of agreement are numpy's; libraries of custom operators; runtimes that are too old."""
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 
@@ -12,12 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import modeltool
+from common import onq
 
-ONQ = os.path.abspath(os.environ.get("ONQ", modeltool.BUILD / "onq"))
-
-
-def onq(*words, **kw):
-    return subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, errors="replace", **kw)
 
 
 def refused(r, *parts):

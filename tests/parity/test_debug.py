@@ -6,7 +6,6 @@ computation. Faults that are planted must come out first.
 """
 import json
 import math
-import pathlib
 import random
 import re
 import subprocess
@@ -19,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as Q
 from onnxruntime.quantization import qdq_loss_debug as ref
 
+import common
 from quantcase import MODELS, ONQ, Reader
 
 CLOSE = 1e-3  # dB
@@ -70,9 +70,7 @@ def samples_of(path, limit):
 
 
 def onq(*words, status=0):
-    done = subprocess.run([ONQ, "debug", *map(str, words)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == status, done.stderr
-    return done
+    return common.onq("debug", *words, status=status)
 
 
 def debug(float_model, quantized, data=None, limit=None, *more):

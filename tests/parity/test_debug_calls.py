@@ -17,11 +17,11 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as Q
 from onnxruntime.quantization import qdq_loss_debug as ref
 
+from common import BUILD
 from quantcase import Reader
 from test_debug import CLOSE, lifted, need, quantize, samples_of
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).parents[2]))
-LIBRARY = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build")) / "libonq.so"
+LIBRARY = BUILD / "libonq.so"
 NONE = C.c_size_t(-1).value
 
 

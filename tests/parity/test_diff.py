@@ -3,9 +3,6 @@ none, and what inspect counts is what the package counts.
 """
 import collections
 import json
-import os
-import pathlib
-import subprocess
 
 import numpy as np
 import onnx
@@ -13,16 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import modeltool
+from common import onq
 
-ONQ = os.environ.get("ONQ", str(modeltool.BUILD / "onq"))
 SHARED = modeltool.shared_models()
 TESTDATA = modeltool.testdata_models()
 EXAMPLE = modeltool.ROOT / "examples" / "digits_cnn" / "model.onnx"
 PLANTED_IN = [EXAMPLE] + [p for p in SHARED if p.parent.name in ("silero_vad", "magika", "tiny_llama_ext", "bert_toy_fused")]
-
-
-def onq(*words):
-    return subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, timeout=120)
 
 
 def diff(a, b, *words):

@@ -6,7 +6,6 @@ is one line that names the file, with no control byte in it, and leaves nothing 
 wherever the input does, and its scales are finite and positive. That each fault is found where it is, with the right words,
 is tested on tests/malformed and in the unit tests; here it is that nothing slips through.
 """
-import os
 import random
 import subprocess
 
@@ -16,9 +15,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import modeltool
+from common import ONQ
 
-ONQ = os.path.abspath(os.environ.get("ONQ", modeltool.BUILD / "onq"))
 SECONDS = 60  # far above what any case takes on a busy machine; a hang is what is looked for
 COMMANDS = {
     "inspect": ["inspect", "m.onnx"],

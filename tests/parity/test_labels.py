@@ -3,8 +3,6 @@
 The bundled digits: 8-bit QDQ must stay within 0.3 points of float on 2,000 digits that training has not seen.
 """
 import json
-import os
-import pathlib
 import subprocess
 
 import numpy as np
@@ -12,8 +10,8 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[2]))
-ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
+from common import ONQ, ROOT
+
 HERE = ROOT / "examples" / "digits_cnn"
 
 

@@ -6,9 +6,6 @@ sum(|x|) dw + sum(|w|) dx + k dx dw, and a QLinear output by half a step of its 
 """
 import itertools
 import json
-import os
-import pathlib
-import subprocess
 
 import numpy as np
 import onnx
@@ -16,8 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[2]))
-ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
+import common
 MODES = ["IntegerOps_Static", "IntegerOps_Dynamic", "QLinearOps_Static", "QLinearOps_Dynamic"]
 TYPES = {("Conv", "Integer"): "ConvInteger", ("MatMul", "Integer"): "MatMulInteger",
          ("Conv", "QLinear"): "QLinearConv", ("MatMul", "QLinear"): "QLinearMatMul"}
@@ -68,7 +64,7 @@ def params(v):
 
 
 def onq(*words):
-    return subprocess.run([ONQ, "legacy", *map(str, words)], capture_output=True, text=True, timeout=60)
+    return common.onq("legacy", *words)
 
 
 def bound(model, x, w, dx, dw):

@@ -9,18 +9,9 @@ from onnx import helper, numpy_helper
 
 import opmodels
 import quantcase
+from sides import array, feeds, info, model
 
 FORMATS = ("qdq", "qoperator")
-
-
-def array(name, values):
-    return numpy_helper.from_array(np.asarray(values, dtype=np.float32), name)
-
-
-def model(nodes, inits, x, y, opset=17):
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, x)],
-                              [helper.make_tensor_value_info("y", 1, y)], inits)
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
 
 
 def quantize(folder, m, samples, *words):
@@ -39,10 +30,6 @@ def distance(folder, quantized, samples, optimised=True):
     """Largest difference of the outputs, as a part of the largest value."""
     want, got = (quantcase.outputs(p, samples, optimised) for p in (folder / "float.onnx", quantized))
     return np.abs(want - got).max() / np.abs(want).max()
-
-
-def feeds(rng, shape, n=4):
-    return [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(n)]
 
 
 @pytest.mark.parametrize("alpha, beta", [(1, 2), (1, 0.5), (1, 0), (1, -1.5), (2, 1), (0.5, 3), (0.25, -2)])
@@ -121,10 +108,6 @@ def test_removed_activations(tmp_path, name, words, fmt):
 
 
 # ---- inside If, Loop and Scan (--enable_subgraph)
-
-def info(name, shape, dtype=onnx.TensorProto.FLOAT):
-    return helper.make_tensor_value_info(name, dtype, shape)
-
 
 def branches(rng, outer):
     """If: Conv, Relu, MatMul and Add in both branches; weights of the branches, or of the graph around and shared by both."""

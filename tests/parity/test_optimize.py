@@ -5,8 +5,6 @@ and of the optimised one are compared by ONNX Runtime without its own optimisati
 """
 import collections
 import json
-import os
-import pathlib
 import re
 import subprocess
 
@@ -17,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import modeltool
+from common import ONQ
 
-ONQ = os.path.abspath(os.environ.get("ONQ", modeltool.BUILD / "onq"))
 SHARED = modeltool.shared_models()
 rng = np.random.default_rng(5)
 

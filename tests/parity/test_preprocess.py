@@ -4,8 +4,6 @@ The same nodes (in order, with names, attributes) and the same initializers bit 
 as the reference's and never in contradiction; nothing left behind. Where the reference raises, onq must not.
 """
 import contextlib
-import os
-import pathlib
 import subprocess
 import sys
 
@@ -17,26 +15,16 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+import common
 import modeltool
 
-ONQ = os.path.abspath(os.environ.get("ONQ", modeltool.BUILD / "onq"))
 SHARED = modeltool.shared_models()
 IDS = [p.parent.name for p in SHARED]
 shared = pytest.mark.parametrize("path", SHARED, ids=IDS)
 
 
-def runtime():
-    if "ONQ_ONNXRUNTIME" in os.environ:
-        return {}
-    found = sorted((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
-    return {"ONQ_ONNXRUNTIME": str(found[0])} if found else {}
-
-
 def onq(*words, status=0, cwd=None):
-    r = subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, errors="replace", cwd=cwd,
-                       env={**os.environ, **runtime()})
-    assert r.returncode == status, f"{words}: {r.returncode}: {r.stderr}"
-    return r
+    return common.onq(*words, status=status, cwd=cwd)
 
 
 def reference(path, out, **kw):

@@ -5,7 +5,6 @@ of the last layer. Trained scales and zero points must survive to the last bit. 
 onnxruntime 1.8.1 where that tool works (pairs behind nodes only), from the Python files of its wheel.
 """
 import json
-import pathlib
 import subprocess
 
 import numpy as np

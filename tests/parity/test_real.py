@@ -4,8 +4,6 @@ The conversions are internal, so they are reached through filters that the unit 
 standard input, results on standard output.
 """
 
-import os
-import pathlib
 import subprocess
 
 import ml_dtypes
@@ -13,7 +11,9 @@ import numpy as np
 import onnx.numpy_helper
 import pytest
 
-PROGRAMS = pathlib.Path(os.environ.get("ONQ_BUILD", pathlib.Path(__file__).parents[2] / "build")) / "tests"
+from common import BUILD
+
+PROGRAMS = BUILD / "tests"
 
 FP8 = {
     "e4m3fn": ml_dtypes.float8_e4m3fn,

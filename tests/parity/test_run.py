@@ -6,7 +6,6 @@ inputs, optimisation level and number of threads. Sequences and optionals are am
 import os
 import pathlib
 import re
-import subprocess
 
 import numpy as np
 import onnx
@@ -15,18 +14,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import modeltool
+from common import onq
 
-ONQ = os.path.abspath(os.environ.get("ONQ", modeltool.BUILD / "onq"))
 LEVELS = {
     "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-
-
-def onq(*words, **kw):
-    return subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, errors="replace", **kw)
 
 
 def session(path, level="all", threads=1):

@@ -8,9 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import modeltool
+from common import ONQ
 
-ONQ = os.environ.get("ONQ", str(modeltool.BUILD / "onq"))
 COMMANDS = subprocess.run([ONQ, "--list-commands"], capture_output=True, text=True, check=True).stdout.split()
 SIDE, COUNT = 4096, 24  # 1.6 GB of zeros, which take no space on the disk
 

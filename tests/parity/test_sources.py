@@ -2,7 +2,6 @@
 import io
 import os
 import struct
-import subprocess
 import zipfile
 
 import ml_dtypes
@@ -11,18 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import modeltool
+from common import onq
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: 0 image tests run")
 
-ONQ = os.path.abspath(os.environ.get("ONQ", modeltool.BUILD / "onq"))
 NUMPY_TYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                "bool", "complex64", "complex128"]
 RUNS_IDENTITY = [t for t in NUMPY_TYPES if not t.startswith("complex")]  # what the runtime has Identity for
-
-
-def onq(*words, **kw):
-    return subprocess.run([ONQ, *map(str, words)], capture_output=True, text=True, errors="replace", **kw)
 
 
 def identity(path, *inputs):
