@@ -1,5 +1,6 @@
 """test_cache.py - what a cache of ranges remembers, what becomes of ranges when writing fails, and samples with NaN."""
 import json
+import os
 import pathlib
 import re
 import resource
@@ -136,7 +137,7 @@ def limited(words, size, folder):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     return subprocess.run([quantcase.ONQ, *map(str, words)], capture_output=True, text=True, preexec_fn=limit,
-                          env={**calibtool.os.environ, "TMPDIR": str(folder)}, timeout=60)
+                          env={**os.environ, "TMPDIR": str(folder)}, timeout=60)
 
 
 @pytest.mark.parametrize("with_cache", [False, True])
