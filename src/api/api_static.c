@@ -264,8 +264,11 @@ static onq_code read_cache(run *r, onq_error *err) {
     OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
     r->has_ranges = true;
     if (r->ranges.smooth_quant != r->config.smooth_quant) {
-        oq_warn(r->job->env, "the cache '%s' was made %s SmoothQuant; ranges are computed again",
-                path, r->ranges.smooth_quant ? "with" : "without");
+        oq_warn(r->job->env,
+                "the cache '%s' was made with smooth_quant=%s, and this run has smooth_quant=%s: "
+                "ranges are computed again, and the cache is replaced",
+                path, r->ranges.smooth_quant ? "true" : "false",
+                r->config.smooth_quant ? "true" : "false");
         oq_ranges_release(&r->ranges);
         r->has_ranges = false;
         return ONQ_OK;
