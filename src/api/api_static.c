@@ -673,6 +673,20 @@ static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error 
     return oq_extremes_find(&r->extremes, g, &r->ranges, &r->config, &r->overrides, err);
 }
 
+/* A Relu or Clip goes because the quantized range clips in its place. Float 8 does not; the reference
+ * removes them all the same, and the file is as its file. */
+static void warn_of_float8(const run *r) {
+    size_t n_removed = 0;
+    for (size_t i = 0; i < r->plan.nodes.n; i++)
+        n_removed += r->plan.nodes.v[i].fate == OQ_FATE_REMOVED;
+    if (n_removed > 0 && r->config.activation_type == OQ_FLOAT8E4M3FN)
+        oq_warn(
+            r->job->env,
+            "%zu Relu and Clip were removed, as the reference does, but float 8 does not clip in "
+            "their place (--qdq_keep_removable_activations keeps them)",
+            n_removed);
+}
+
 static void warn_of_rest(run *r) {
     const onq_env *env = r->job->env;
     if (r->plan.n_float_constants > 0)
@@ -741,6 +755,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     if (r->from_cache)
         tell_of_cache(r);
     warn_of_rest(r);
+    warn_of_float8(r);
     r->result.external = r->preset != PRESET_NONE && r->result.has_external;
     return oq_quant_end(&r->result, begin, r->seconds_calibration, err);
 }

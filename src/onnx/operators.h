@@ -61,6 +61,7 @@ typedef struct oq_op_traits {
     bool either_side; /* slot 0 is a weight too, where it is constant */
     bool clips;       /* cuts its input off at bounds */
     bool unit_output; /* the output lies between 0 and 1 whatever the input */
+    bool vanishes;    /* the runtime takes it out of the graph */
     bool all_outputs;
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
     bool bytes_from_11; /* takes 8-bit values from opset 11 on only */

@@ -238,6 +238,13 @@ int32_t oq_shapes_elem_type(const oq_shapes *s, const oq_graph *g, oq_str name) 
     return info.elem_type;
 }
 
+int64_t oq_shapes_dim(const oq_shapes *s, const oq_graph *g, oq_str name, size_t i) {
+    oq_tensor_info info;
+    oq_shapes_tensor(s, g, name, &info);
+    return i < info.rank && oq_sdim_is_num(info.dims[i]) && info.dims[i].n >= 0 ? info.dims[i].n
+                                                                                : -1;
+}
+
 void oq_shapes_report(const oq_shapes *s, oq_shape_report *out) {
     *out = s->in.report;
 }

@@ -80,6 +80,9 @@ bool oq_shapes_tensor(const oq_shapes *s, const oq_graph *g, oq_str name, oq_ten
 /* The element type, 0 when unknown. */
 int32_t oq_shapes_elem_type(const oq_shapes *s, const oq_graph *g, oq_str name);
 
+/* Dimension i as a number, or -1 when it is symbolic, unknown or not there. */
+int64_t oq_shapes_dim(const oq_shapes *s, const oq_graph *g, oq_str name, size_t i);
+
 /* What was found. */
 typedef struct oq_shape_report {
     size_t n_values;      /* outputs of nodes, subgraphs included */

@@ -183,3 +183,13 @@ def test_fast(tmp_path):
         folder = tmp_path / fmt
         folder.mkdir()
         assert sides.static(folder, m, samples, "--fast", format=fmt).onq.db > 30
+
+
+def test_float8(tmp_path):
+    """Float 8 does not clip: the file is the reference's, and a warning says what it lost."""
+    m, samples = clipped("initializer", 0, None, "between")
+    case = {"activation": "qfloat8e4m3fn", "weight": "qfloat8e4m3fn", "method": "distribution"}
+    both = sides.static(tmp_path, m, samples, **case)
+    assert same(both) and "1 Relu and Clip were removed" in both.warnings
+    both = sides.static(tmp_path, m, samples, "--qdq_keep_removable_activations", **case)
+    assert left(both) == 1 and "were removed" not in both.warnings

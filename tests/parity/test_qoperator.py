@@ -26,7 +26,7 @@ KNOWN = [
     (r"op:(Conv.tied|bias.numbered|nodes.unnamed)@.*", "differs", "Biases that several nodes read, QOperator format"),
     (r"op:Relu.output@.*", "differs", "Outputs in front of a Relu or Clip"),
     (r"op:Relu.(shared|chain)@.*", "differs", "Relu and Clip in QOperator format"),
-    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights of rank 3, per channel"),
+    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights that are no matrices, per channel"),
 ]
 
 

@@ -70,7 +70,7 @@ def test_unknown_types(tmp_path, rng, inputs, error, least):
 
 # ---- weights and biases
 
-@pytest.mark.difference("MatMul with weights of rank 3, per channel")
+@pytest.mark.difference("MatMul with weights that are no matrices, per channel")
 @pytest.mark.parametrize("weight, x, y", [((8,), (2, 4, 8), (2, 4)), ((2, 8, 5), (2, 4, 8), (2, 4, 5)),
                                           ((1, 2, 8, 5), (1, 2, 4, 8), (1, 2, 4, 5))], ids=str)
 def test_matmul_ranks(tmp_path, rng, weight, x, y):

@@ -11,47 +11,6 @@
 #include "quantize/opset.h"
 #include "quantize/rules.h"
 
-/* ---- ranges that operators imply (BaseQuantizer.adjust_tensor_ranges) ---- */
-
-static onq_code set_unit_range(oq_qdq *q, const oq_qdq_tensor *t, onq_error *err) {
-    oq_range *r = oq_ranges_add(q->ranges, t->name);
-    const oq_dtype real = t->elem_type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
-    if (r == NULL || !oq_num_make_one(&q->ranges->arena, &r->lowest, real, true, 0.0) ||
-        !oq_num_make_one(&q->ranges->arena, &r->highest, real, true, 1.0))
-        return oq_fail_nomem(err);
-    return ONQ_OK;
-}
-
-/* The input of a Relu or Clip needs no more range than its output; Softmax makes 0 to 1. */
-static onq_code adjust_ranges(oq_qdq *q, onq_error *err) {
-    for (uint32_t i = 0; i < q->n_nodes; i++) {
-        const oq_node *n = oq_qdq_node_at(q, i);
-        const bool clips = oq_op_traits_of(n->op_type)->clips;
-        if ((!clips && !oq_str_is(n->op_type, "Softmax")) || !q->nodes[i].chosen)
-            continue;
-        const uint32_t in = oq_qdq_input(q, i, 0), out = oq_qdq_output(q, i, 0);
-        if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
-            continue;
-        if (!clips) {
-            /* Float 8 goes by the deviation, which a fixed range does not have. */
-            if (q->config->activation_type != OQ_FLOAT8E4M3FN)
-                OQ_TRY(set_unit_range(q, oq_qdq_at(q, out), err));
-            continue;
-        }
-        const oq_qdq_tensor *t = oq_qdq_at(q, in);
-        const oq_range *after = oq_ranges_find(q->ranges, oq_qdq_at(q, out)->name);
-        if (t->uses.n != 1 || after == NULL || oq_ranges_find(q->ranges, t->name) == NULL)
-            continue;
-        /* What the caller, or another graph, reads keeps its range, and what another makes. */
-        if (t->is_output || (q->outer != NULL && t->makers.n == 0 && !t->is_input) ||
-            (q->config->enable_subgraph && t->inner_use))
-            continue;
-        if (!oq_ranges_copy(q->ranges, t->name, after))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
-}
-
 /* ---- marking ---- */
 
 static void choose_nodes(oq_qdq *q) {
@@ -118,7 +77,8 @@ static onq_code mark(oq_qdq *q, onq_error *err) {
         if (q->nodes[i].chosen)
             OQ_TRY(mark_node(q, i, err));
     }
-    return oq_qdq_bring_back(q, err);
+    OQ_TRY(oq_qdq_bring_back(q, err));
+    return oq_qdq_settle_axes(q, err);
 }
 
 /* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the
@@ -279,7 +239,7 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
     if (q->outer != NULL && q->outlook == NULL)
         oq_qdq_leave_unseen(q);
     if (!q->config->trained)
-        OQ_TRY(adjust_ranges(q, err));
+        OQ_TRY(oq_qdq_adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
     if (q->outlook != NULL) {
         look_ahead(q);

@@ -89,6 +89,7 @@ typedef struct oq_qdq_tensor {
     int64_t axis;                    /* weight per channel; -1 */
     uint32_t share_from, share_node; /* same parameters as this tensor, as that node sees it */
     oq_bounds bounds;                /* what Relu and Clip that went away let through */
+    uint32_t turned;                 /* its copy with channels along another axis, or none */
     bool is_bias;                    /* marked as bias */
     bool bias_gone;                  /* a node makes it now: the initializer goes */
     size_t n_copies_seen; /* as bias: tensors looked at for the number of its next copy */
@@ -222,6 +223,11 @@ onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err);
 /* QDQDirect8BitOp.quantize: the output has the parameters of input 0. */
 onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err);
 
+/* A second initializer with the contents of the first, named as _dup_initializer names it. */
+onq_code oq_qdq_copy_init(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err);
+/* The node reads `to` where it read `from`. */
+onq_code oq_qdq_rewire(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node, onq_error *err);
+
 /* ---- steps of the driver ---- */
 
 /* One graph: all of it but what the whole model needs in the end (qdq.c). */
@@ -235,8 +241,12 @@ void oq_qdq_leave_unseen(oq_qdq *q);
 
 onq_code oq_qdq_build(oq_qdq *q, onq_error *err);   /* qdq_graph.c */
 uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name); /* OQ_NO_TENSOR: out of memory */
-onq_code oq_qdq_decide(oq_qdq *q, onq_error *err);  /* qdq_decide.c */
-onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);    /* qdq_emit.c */
+/* Ranges that operators imply (qdq_ranges.c). */
+onq_code oq_qdq_adjust_ranges(oq_qdq *q, onq_error *err);
+/* After all nodes are marked: channels are where the runtime takes them (qdq_axes.c). */
+onq_code oq_qdq_settle_axes(oq_qdq *q, onq_error *err);
+onq_code oq_qdq_decide(oq_qdq *q, onq_error *err); /* qdq_decide.c */
+onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);   /* qdq_emit.c */
 /* Parameters of an activation; convert: of its second type. false: its range is not known. */
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                            bool *found, onq_error *err);

@@ -351,7 +351,7 @@ static onq_code emit_one_shared(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     oq_qdq_tensor *from = oq_qdq_at(q, t->share_from);
     const oq_override *convert = oq_qdq_convert(q, t);
     const oq_qdq_value *v = oq_qdq_value_for(q, from, oq_qdq_node_at(q, t->share_node)->name);
-    if (v->n > 1) /* a constant per channel: its channels are elsewhere in what is made of it */
+    if (v->n > 1 && !oq_qdq_channels_stay(q, t, v))
         return emit_alone(q, t, err);
     oq_qdq_value *copy = OQ_NEW(&q->model->arena, oq_qdq_value);
     if (copy == NULL)

@@ -38,4 +38,7 @@ bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t);
 /* Biases as int32 (qdq_bias.c). */
 onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err);
 
+/* Of a tensor that shares parameters per channel: do the channels lie along its axis 1? */
+bool oq_qdq_channels_stay(const oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value *v);
+
 #endif

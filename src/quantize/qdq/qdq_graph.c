@@ -15,6 +15,7 @@ uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name) {
     t->axis = -1;
     t->bounds = (oq_bounds){-INFINITY, INFINITY};
     t->dq_node = OQ_NO_NODE;
+    t->turned = OQ_NO_TENSOR;
     t->share_from = OQ_NO_TENSOR;
     t->share_node = OQ_NO_NODE;
     if (!oq_map_put(&q->map, name, number) || !OQ_PUSH(q->arena, &q->tensors, t))

@@ -233,8 +233,7 @@ static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
     return t->next_copy - 1;
 }
 
-/* A second bias initializer with the contents of the first, named as _dup_initializer names it. */
-static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err) {
+onq_code oq_qdq_copy_init(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err) {
     char number[32];
     snprintf(number, sizeof number, "%lld", (long long)largest_suffix(q, t) + 1);
     const oq_str name = oq_qname_tensor(q->names, t->name, number);
@@ -253,17 +252,15 @@ static onq_code copy_bias(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error 
     return ONQ_OK;
 }
 
-/* Every use of `from` by nodes of the node's name becomes a use of `to`: as the reference finds
- * nodes by name, all nodes without a name are one (not in inner graphs, which it does not know). */
+/* Every use of `from` by nodes for which `moves` is true becomes a use of `to`. */
 static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node,
+                              bool (*moves)(const oq_qdq *q, uint32_t user, uint32_t node),
                               onq_error *err) {
     oq_qdq_tensor *t = oq_qdq_at(q, from);
-    const oq_str name = oq_qdq_node_at(q, node)->name;
     size_t kept = 0;
     for (size_t i = 0; i < t->uses.n; i++) {
         const oq_use use = t->uses.v[i];
-        if (q->outer != NULL ? use.node != node
-                             : !oq_str_eq(oq_qdq_node_at(q, use.node)->name, name)) {
+        if (!moves(q, use.node, node)) {
             t->uses.v[kept++] = use;
             continue;
         }
@@ -273,6 +270,23 @@ static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t no
     }
     t->uses.n = kept;
     return ONQ_OK;
+}
+
+/* As the reference finds nodes by name, all nodes without a name are one (not in inner graphs,
+ * which it does not know). */
+static bool has_its_name(const oq_qdq *q, uint32_t user, uint32_t node) {
+    return q->outer != NULL
+               ? user == node
+               : oq_str_eq(oq_qdq_node_at(q, user)->name, oq_qdq_node_at(q, node)->name);
+}
+
+static bool is_itself(const oq_qdq *q, uint32_t user, uint32_t node) {
+    (void)q;
+    return user == node;
+}
+
+onq_code oq_qdq_rewire(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node, onq_error *err) {
+    return rewire_inputs(q, from, to, node, is_itself, err);
 }
 
 onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
@@ -293,8 +307,8 @@ onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t inpu
     if (t->is_bias || t->holder != NULL) {
         /* Two nodes read it, and its scale depends on the node; or its name is another graph's. */
         const uint32_t shared = bias;
-        OQ_TRY(copy_bias(q, t, &bias, err));
-        OQ_TRY(rewire_inputs(q, shared, bias, node, err));
+        OQ_TRY(oq_qdq_copy_init(q, t, &bias, err));
+        OQ_TRY(rewire_inputs(q, shared, bias, node, has_its_name, err));
     }
     const oq_qdq_bias row = {bias, node, input, weight};
     oq_qdq_at(q, bias)->is_bias = true;

@@ -73,6 +73,42 @@ static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, 
     return oq_qo_emit(q, oq_node_make(a, "QuantizeLinear", node_name, from, 3, name, 1), err);
 }
 
+/* Does the range of the quantized tensor hold x, but for a step? */
+static bool holds(const oq_qo_value *v, double x) {
+    const oq_qtype_info *info = oq_qtype_find(v->type);
+    const double scale = (double)v->param.scale, zero = (double)v->param.zero_point;
+    return info == NULL || info->is_float ||
+           (x >= ((double)info->full.min - zero - 1.0) * scale &&
+            x <= ((double)info->full.max - zero + 1.0) * scale);
+}
+
+static bool holds_one(const oq_qo_value *v, const oq_num *x) {
+    return !oq_num_has(x) || x->n != 1 || x->v == NULL || holds(v, x->v[0]);
+}
+
+/* Do only MaxPools read it? To them the lowest value of the range is as good as one below. */
+static bool is_for_maxima(const oq_qoper *q, oq_str name) {
+    const oq_value *v = oq_index_find(&q->index, name);
+    if (v == NULL || v->is_output)
+        return false;
+    for (size_t i = 0; i < v->uses.n; i++)
+        if (!oq_str_is(q->graph->node.v[v->uses.v[i].node]->op_type, "MaxPool"))
+            return false;
+    return true;
+}
+
+/* Is what is padded with in the range that the output takes over from the input? Where it is
+ * computed, the range of the output tells. */
+static bool pads_in_range(const oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
+    const oq_range *r = oq_ranges_find(q->sh->job.ranges, n->output.v[0]);
+    double x = 0.0;
+    if (!in->has_param || n->input.n < 3 || n->input.v[2].n == 0)
+        return true;
+    if (oq_constant_real(q->sh->job.model, &q->index, n->input.v[2], &x))
+        return holds(in, x) || (x < 0.0 && is_for_maxima(q, n->output.v[0]));
+    return r == NULL || (holds_one(in, &r->lowest) && holds_one(in, &r->highest));
+}
+
 onq_code oq_ql_pad(oq_qoper *q, oq_node *n, onq_error *err) {
     const oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
     oq_qo_value *out = NULL;
@@ -83,7 +119,10 @@ onq_code oq_ql_pad(oq_qoper *q, oq_node *n, onq_error *err) {
                           in == NULL ? "its input is not quantized"
                                      : "Pad takes 8-bit tensors from opset 11 on",
                           err);
-    if (oq_str_is(oq_attr_str(n, "mode", "constant"), "constant")) {
+    const bool constant = oq_str_is(oq_attr_str(n, "mode", "constant"), "constant");
+    if (constant && !pads_in_range(q, n, in))
+        return oq_qo_keep(q, n, "it pads with a value outside of its input's range", err);
+    if (constant) {
         if (n->input.n > 2 && n->input.v[2].n != 0) {
             oq_str value = {0};
             OQ_TRY(pad_value(q, n, in, &value, err));

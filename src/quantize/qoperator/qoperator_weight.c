@@ -115,7 +115,7 @@ static onq_code check_channels(const oq_tensor *t, const oq_tensor_override *ove
                    "weight '%.*s': its override has channels along axis %lld, and it is quantized "
                    "%s here (%s)",
                    OQ_STR(t->name), (long long)wanted, channels ? "along another" : "as a whole",
-                   channels ? "use --quant_format qdq"
+                   channels ? "give it the operator's axis"
                             : "use --per_channel, or --quant_format qdq");
 }
 

@@ -25,8 +25,6 @@ static void ranges_that_hold(void **state) {
         {{-6, -1}, OQ_UINT8, {6.0f / 255, 255}, false},
         {{-1, 1}, OQ_INT8, {1.0f / 127, 0}, true}, /* -128 is one step below */
         {{-10, 10}, OQ_UINT16, {1e-4f, 32768}, true},
-        {{-INFINITY, INFINITY}, OQ_FLOAT8E4M3FN, {1, 0}, true},
-        {{0, INFINITY}, OQ_FLOAT8E4M3FN, {1, 0}, false},
     };
     (void)state;
     for (size_t i = 0; i < OQ_COUNT(rows); i++)

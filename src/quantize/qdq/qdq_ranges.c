@@ -1,0 +1,98 @@
+/*
+ * qdq_ranges.c — ranges that operators imply (BaseQuantizer.adjust_tensor_ranges).
+ *
+ * The input of a Relu or Clip needs no more range than its output; Softmax makes 0 to 1.
+ *
+ * The runtime takes Identity and Dropout out, and makes one of the pairs on either side: the Softmax
+ * before them gets the parameters of what comes after, and its 8-bit kernel counts wrong where the
+ * values are flat, that is where their largest is not well above their mean. There what comes after
+ * has the range of the Softmax too. Nothing is lost by it: the values were rounded to that before.
+ */
+#include "onnx/attr.h"
+#include "onnx/operators.h"
+#include "quantize/qdq/qdq.h"
+
+#define FLAT 1.8 /* the largest value, in means, below which the runtime's sums overflow */
+
+static onq_code set_unit_range(oq_qdq *q, const oq_qdq_tensor *t, onq_error *err) {
+    oq_range *r = oq_ranges_add(q->ranges, t->name);
+    const oq_dtype real = t->elem_type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    if (r == NULL || !oq_num_make_one(&q->ranges->arena, &r->lowest, real, true, 0.0) ||
+        !oq_num_make_one(&q->ranges->arena, &r->highest, real, true, 1.0))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* How many values of a Softmax sum up to 1; 0: not known. Before opset 13, all from the axis on. */
+static double summed(const oq_qdq *q, const oq_node *softmax) {
+    oq_tensor_info info;
+    const oq_str name = softmax->output.v[0];
+    const oq_graph *g = q->outer != NULL ? q->graph : NULL;
+    double n = 1.0;
+    if (!oq_shapes_tensor(q->shapes, g, name, &info) || !info.has_shape)
+        return 0.0;
+    const int64_t rank = (int64_t)info.rank,
+                  axis = oq_attr_int(softmax, "axis", q->opset < 13 ? 1 : -1);
+    const int64_t first = axis < 0 ? axis + rank : axis;
+    for (int64_t i = first; i >= 0 && i < (q->opset < 13 ? rank : first + 1); i++) {
+        const int64_t dim = i < rank ? oq_shapes_dim(q->shapes, g, name, (size_t)i) : -1;
+        n *= dim > 0 ? (double)dim : 0.0;
+    }
+    return n;
+}
+
+static bool is_flat(const oq_range *r, double n) {
+    return r != NULL && oq_num_has(&r->highest) && r->highest.n == 1 && r->highest.v != NULL &&
+           r->highest.v[0] * n < FLAT;
+}
+
+/* What Identity and Dropout pass on. */
+static onq_code pass_on(oq_qdq *q, uint32_t tensor, double n, unsigned depth, onq_error *err) {
+    const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    for (size_t i = 0; depth < OQ_GRAPH_DEPTH && i < t->uses.n; i++) {
+        const uint32_t user = t->uses.v[i].node, out = oq_qdq_output(q, user, 0);
+        if (t->uses.v[i].slot != 0 || out == OQ_NO_TENSOR ||
+            !oq_op_traits_of(oq_qdq_node_at(q, user)->op_type)->vanishes)
+            continue;
+        if (is_flat(oq_ranges_find(q->ranges, oq_qdq_at(q, out)->name), n))
+            OQ_TRY(set_unit_range(q, oq_qdq_at(q, out), err));
+        OQ_TRY(pass_on(q, out, n, depth + 1, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code adjust_unit(oq_qdq *q, uint32_t node, uint32_t out, onq_error *err) {
+    const oq_dtype type = q->config->activation_type;
+    if (type == OQ_FLOAT8E4M3FN) /* goes by the deviation, which a fixed range does not have */
+        return ONQ_OK;
+    OQ_TRY(set_unit_range(q, oq_qdq_at(q, out), err));
+    if (type != OQ_INT8 && type != OQ_UINT8)
+        return ONQ_OK;
+    return pass_on(q, out, summed(q, oq_qdq_node_at(q, node)), 0, err);
+}
+
+static onq_code adjust_clipped(oq_qdq *q, uint32_t in, uint32_t out, onq_error *err) {
+    const oq_qdq_tensor *t = oq_qdq_at(q, in);
+    const oq_range *after = oq_ranges_find(q->ranges, oq_qdq_at(q, out)->name);
+    if (t->uses.n != 1 || after == NULL || oq_ranges_find(q->ranges, t->name) == NULL)
+        return ONQ_OK;
+    /* What the caller, or another graph, reads keeps its range, and what another makes. */
+    if (t->is_output || (q->outer != NULL && t->makers.n == 0 && !t->is_input) ||
+        (q->config->enable_subgraph && t->inner_use))
+        return ONQ_OK;
+    return oq_ranges_copy(q->ranges, t->name, after) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_qdq_adjust_ranges(oq_qdq *q, onq_error *err) {
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        const oq_op_traits *traits = oq_op_traits_of(oq_qdq_node_at(q, i)->op_type);
+        const uint32_t in = oq_qdq_input(q, i, 0), out = oq_qdq_output(q, i, 0);
+        if (!q->nodes[i].chosen || in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
+            continue;
+        if (traits->unit_output)
+            OQ_TRY(adjust_unit(q, i, out, err));
+        if (traits->clips)
+            OQ_TRY(adjust_clipped(q, in, out, err));
+    }
+    return ONQ_OK;
+}
