@@ -64,6 +64,9 @@ typedef struct oq_op_traits {
     bool vanishes;    /* the runtime takes it out of the graph */
     bool all_outputs;
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
+    bool
+        fused_float32; /* ONNX Runtime fuses it with its pairs whatever the type of their scales, and
+                         * its quantized form takes float32 ones only */
     bool bytes_from_11; /* takes 8-bit values from opset 11 on only */
     oq_repeats repeats;
     bool only_listed;  /* known to a mode, but taken only where the user lists it */

@@ -68,11 +68,16 @@ static onq_code check_range(float rmin, float rmax, onq_error *err) {
 onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out,
                            onq_error *err) {
     const oq_qrange q = oq_qtype_range(spec->type, spec->reduced, spec->symmetric);
+    const bool has_values = rmin != 0.0f || rmax != 0.0f;
     OQ_TRY(check_range(rmin, rmax, err));
     widen(spec, &rmin, &rmax);
 
     const double dr = (double)rmax - (double)rmin;
-    const double scale = dr / ((double)q.max - (double)q.min);
+    double scale = dr / ((double)q.max - (double)q.min);
+    /* A scale of 1, which the reference takes, would make zeros of values that float16 can tell
+     * apart. The smallest normal float16 wastes steps and keeps the values. */
+    if (spec->real == OQ_FLOAT16 && has_values && scale < FLOAT16_TINY)
+        scale = FLOAT16_TINY;
     if (scale < tiny(spec->real)) {
         *out = (oq_qparam){1.0f, 0};
         return ONQ_OK;
@@ -136,6 +141,8 @@ onq_code oq_qparam_block(const oq_qspec *spec, float rmin, float rmax, oq_qparam
     const float dr = oq_real_add(spec->real, rmax, -rmin);
     const double qmin = (double)q.min, qmax = (double)q.max;
     float scale = oq_real_round(spec->real, (double)dr / (qmax - qmin));
+    if (spec->real == OQ_FLOAT16 && dr > 0.0f && (double)scale < FLOAT16_TINY)
+        scale = (float)FLOAT16_TINY; /* as above */
     const bool degenerate = (double)scale < tiny(spec->real);
     if (!isfinite(scale))
         return oq_fail(err, ONQ_E_INVALID, "the range [%g, %g] is too wide for its type",

@@ -322,3 +322,57 @@ def test_int8_and_movers(tmp_path, op, form):
     for tail, opset in (([("Abs", "y"), ("Neg", "z")], 21), ([("Abs", "y")], 20)):
         ref, got, n = both(tail, opset)
         assert ref == got > 30 and n == 0  # the same file
+
+
+# ---------------------------------------------------------------- float16 that the runtime does not fuse, or cannot scale
+
+def half_concat(constant_input):
+    rng = np.random.default_rng(1)
+    inits = {"w": rng.normal(size=(3, 3, 1, 1)).astype(np.float16), "v": rng.normal(size=(4, 6, 1, 1)).astype(np.float16),
+             "c": rng.normal(size=(1, 3, 6, 6)).astype(np.float16)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], name="a"),
+             helper.make_node("Concat", ["a", "c" if constant_input else "x"], ["t"], name="cat", axis=1),
+             helper.make_node("Conv", ["t", "v"], ["y"], name="y")]
+    return model(nodes, 19, {"x": (HALF, [1, 3, 6, 6])}, {"y": (HALF, [None] * 4)}, inits, ir=9)
+
+
+@pytest.mark.difference("Concat of float16")
+@pytest.mark.parametrize("constant_input", [False, True])
+def test_concat_of_float16(tmp_path, constant_input):
+    two = Two(tmp_path, half_concat(constant_input))
+    ref, got = two.reference(activation_type=Q.QuantType.QUInt8), two.onq()
+    assert "QLinearConcat" in ref and got > 30
+    wide = {"activation_type": Q.QuantType.QUInt16, "weight_type": Q.QuantType.QInt8}
+    ref, got = two.reference(**wide), two.onq("--activation_type", "quint16")  # not fused, and the same but for a last digit
+    assert abs(ref - got) < .1 and got > 30
+
+
+@pytest.mark.difference("float16 scales that are too small")
+@pytest.mark.parametrize("size, words, kinds", [
+    (.5, ["--activation_type", "quint16", "--weight_type", "qint16"], (Q.QuantType.QUInt16, Q.QuantType.QInt16)),
+    (.005, [], (Q.QuantType.QUInt8, Q.QuantType.QInt8)),
+])
+def test_small_float16_scales(tmp_path, size, words, kinds):
+    rng = np.random.default_rng(1)
+    inits = {"w": (rng.uniform(-1, 1, size=(4, 3, 1, 1)) * size).astype(np.float16)}
+    m = model([helper.make_node("Conv", ["x", "w"], ["y"], name="conv")], 21, {"x": (HALF, [1, 3, 6, 6])},
+              {"y": (HALF, [None] * 4)}, inits, ir=10)
+    samples = [{"x": rng.uniform(-size, size, size=(1, 3, 6, 6)).astype(np.float16)} for _ in range(4)]
+    samples = samples if size > .1 else [{"x": s["x"] / np.float16(size)} for s in samples]
+    two = Two(tmp_path, m, samples)
+    ref, got = two.reference(activation_type=kinds[0], weight_type=kinds[1]), two.onq(*words)
+    assert ref < 5 and got > 30, (ref, got)
+
+
+@pytest.mark.difference("float16 models below opset 19")
+@pytest.mark.parametrize("opset", [17, 21, 23])
+def test_restricted_asymmetric_float16(tmp_path, opset):
+    """The reference's scales are float32 there, and of Softmax; histograms give float16 scales in both."""
+    rng = np.random.default_rng(1)
+    inits = {"w": rng.normal(size=(6, 6)).astype(np.float16)}
+    m = model([helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")], opset, {"x": (HALF, [4, 6])}, {"y": (HALF, [4, 6])},
+              inits, ir=8)
+    two = Two(tmp_path, m)
+    ref = two.reference(activation_type=Q.QuantType.QUInt8, extra_options={"ActivationRestrictedAsymmetric": True})
+    assert isinstance(ref, str) and "float" in ref
+    assert two.onq("--activation_restricted_asymmetric") > 30

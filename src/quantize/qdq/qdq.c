@@ -241,6 +241,7 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
     if (!q->config->trained)
         OQ_TRY(oq_qdq_adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
+    oq_qdq_unmark_fused(q);
     if (q->outlook != NULL) {
         look_ahead(q);
         return q->config->enable_subgraph ? oq_qdq_inner(q, true, err) : ONQ_OK;

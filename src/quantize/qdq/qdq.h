@@ -213,6 +213,9 @@ bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_
 /* A weight per channel where that is asked for, else per tensor. */
 onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
                             onq_error *err);
+/* After all marks: takes back those of float16 outputs whose node ONNX Runtime would fuse with its
+ * pairs into an operator that has no float16. */
+void oq_qdq_unmark_fused(oq_qdq *q);
 /* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the
  * Relu or Clip goes; *gone tells. It goes only where the range of its output clips as it does. */
 onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err);

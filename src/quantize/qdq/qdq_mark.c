@@ -7,6 +7,7 @@
  */
 #include "quantize/qdq/qdq.h"
 
+#include "onnx/operators.h"
 #include "quantize/bias.h"
 #include "quantize/qact.h"
 
@@ -96,6 +97,36 @@ static void unmark(oq_qdq *q, oq_qdq_tensor *t) {
     t->marked = false;
     t->share_from = OQ_NO_TENSOR;
     t->axis = -1;
+}
+
+/* Would ONNX Runtime fuse the node with the pairs of its tensors? It does not with a constant of
+ * int8 among them, unless the pairs are of com.microsoft. */
+static bool is_fused(const oq_qdq *q, const oq_qdq_node *n, const oq_qdq_tensor *out) {
+    const oq_dtype type = q->config->activation_type;
+    if (!out->marked || n->node->input.n == 0 || (type != OQ_UINT8 && type != OQ_INT8))
+        return false;
+    for (size_t k = 0; k < n->node->input.n; k++) {
+        const oq_qdq_tensor *t = n->in[k] != OQ_NO_TENSOR ? oq_qdq_at(q, n->in[k]) : NULL;
+        if (t == NULL || (!t->marked && t->dq_node == OQ_NO_NODE) ||
+            (t->init != NULL && type == OQ_INT8 && !q->contrib))
+            return false;
+    }
+    return true;
+}
+
+void oq_qdq_unmark_fused(oq_qdq *q) {
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        const oq_qdq_node *n = &q->nodes[i];
+        const uint32_t out = oq_qdq_output(q, i, 0);
+        if (!oq_op_traits_of(n->node->op_type)->fused_float32 || out == OQ_NO_TENSOR)
+            continue;
+        oq_qdq_tensor *t = oq_qdq_at(q, out);
+        if (t->elem_type != OQ_FLOAT16 || !is_fused(q, n, t))
+            continue;
+        oq_info(q->model->env, "tensor '%.*s' stays float: ONNX Runtime has no float16 %.*s",
+                OQ_STR(t->name), OQ_STR(n->node->op_type));
+        unmark(q, t);
+    }
 }
 
 static onq_code mark_plain(oq_qdq *q, uint32_t tensor, oq_qdq_kind kind, onq_error *err) {

@@ -129,6 +129,11 @@ static void ranges(void **state) {
         onq_error err = ONQ_ERROR_INIT;
         oq_qparam p;
         assert_ok(oq_qparam_compute(&spec, r->rmin, r->rmax, &p, &err), err);
+        /* Where the reference gives up and takes 1 for float16, the smallest normal one is taken. */
+        if (r->real == OQ_FLOAT16 && r->scale == 1.0f) {
+            assert_true(p.scale == 0x1p-14f);
+            continue;
+        }
         if (p.scale != r->scale || p.zero_point != r->zero)
             fail_msg("row %zu: %a %d, wanted %a %d", i, (double)p.scale, (int)p.zero_point,
                      (double)r->scale, (int)r->zero);
@@ -144,6 +149,11 @@ static void degenerate_ranges(void **state) {
     assert_true(p.scale == 1.0f && p.zero_point == 0);
     assert_ok(oq_qparam_compute(&spec, -1e-39f, 1e-39f, &p, &err), err);
     assert_true(p.scale == 1.0f && p.zero_point == 0);
+    const oq_qspec half = {.type = OQ_UINT8, .real = OQ_FLOAT16};
+    assert_ok(oq_qparam_compute(&half, 0.0f, 0.0f, &p, &err), err);
+    assert_true(p.scale == 1.0f && p.zero_point == 0);
+    assert_ok(oq_qparam_compute(&half, -0x1p-8f, 0x1p-8f, &p, &err), err);
+    assert_true(p.scale == 0x1p-14f && p.zero_point == 64);
     /* Wider than a float: the difference is taken in double. */
     assert_ok(oq_qparam_compute(&spec, -3.4e38f, 3.4e38f, &p, &err), err);
     assert_true(isfinite(p.scale) && p.zero_point == 127);
