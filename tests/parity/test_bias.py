@@ -67,7 +67,7 @@ def computed(op, where):
     return sides.model(nodes, [sides.array("v", w), sides.array("b", rng.normal(size=4) * 3)], x, y), sides.feeds(rng, x)
 
 
-@pytest.mark.difference("Biases behind computed weights")
+@pytest.mark.difference("Biases of computed weights")
 @pytest.mark.parametrize("op", ["Conv", "Gemm"])
 @pytest.mark.parametrize("where", ["Identity", "Constant"])
 @pytest.mark.parametrize("fmt", ["qdq", "qoperator"])
