@@ -489,6 +489,7 @@ static runner make_runner(const oq_cal_job *job, const oq_cal_part *part) {
 }
 
 onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err) {
+    assert(job->model != NULL && job->engine != NULL && job->source != NULL);
     runner r = make_runner(job, NULL);
     onq_code rc = ONQ_OK;
     *out = (oq_ranges){0};

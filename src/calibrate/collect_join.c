@@ -88,6 +88,7 @@ static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
 }
 
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err) {
+    assert(c != other);
     const bool histogram = oq_cal_class_of(c->options.method)->histogram;
     if (c->n != other->n)
         return oq_fail(err, ONQ_E_INVALID, "the parts have %zu and %zu tensors: not one job", c->n,

@@ -262,6 +262,7 @@ static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
 
 onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                      onq_error *err) {
+    assert(h->n_bins > 0);
     if (h->type == OQ_FLOAT16)
         return add_f16(h, values, n, err);
     const float *v = values;

@@ -84,6 +84,7 @@ static void *room(oq_keep *k, size_t n) {
 }
 
 void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d) {
+    assert(d->data != NULL || d->count == 0);
     if (!k->on)
         return;
     void *p = NULL;

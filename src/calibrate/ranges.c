@@ -74,6 +74,7 @@ bool oq_ranges_copy(oq_ranges *r, oq_str name, const oq_range *from) {
 }
 
 bool oq_num_make(oq_arena *a, oq_num *x, oq_dtype type, bool scalar, size_t n) {
+    assert(n > 0);
     oq_num made = {.type = type, .scalar = scalar, .n = n};
     assert(!scalar || n == 1);
     if (type == OQ_INT64)

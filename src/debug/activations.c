@@ -448,6 +448,7 @@ static onq_code finish(oq_debug *d, onq_error *err) {
 }
 
 onq_code oq_debug_activations(oq_debug *d, const oq_debug_run *run, onq_error *err) {
+    assert(run->engine != NULL && run->truth_source != NULL && run->made_source != NULL);
     running r = {.d = d, .run = run, .truth = {.d = d}, .made = {.d = d}};
     oq_map_init(&r.truth.map, &d->arena);
     oq_map_init(&r.made.map, &d->arena);

@@ -14,6 +14,7 @@
 #include <math.h>
 
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
+    assert(truth != NULL && made != NULL);
     *d = (oq_debug){
         .env = env, .truth = truth, .made = made, .cpu_saturates = oq_dbg_sums_saturate_here()};
     oq_arena_init(&d->arena, &env->alloc);
@@ -58,6 +59,7 @@ bool oq_dbg_limits(oq_dtype t, double *lo, double *hi) {
 }
 
 onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err) {
+    assert(why != NULL);
     const size_t n = d->unmatched.n; /* what several rows of one node say is said once */
     for (size_t i = n > 8 ? n - 8 : 0; i < n; i++)
         if (d->unmatched.v[i].why == why && oq_str_eq(d->unmatched.v[i].name, name))
@@ -294,6 +296,7 @@ static onq_code match_integer(oq_debug *d, oq_map *names, const oq_dbg_places *p
 /* ---- all ---- */
 
 onq_code oq_debug_match(oq_debug *d, onq_error *err) {
+    assert(d->weights.n == 0 && d->acts.n == 0 && "matched once");
     oq_map names;
     oq_dbg_places *p = NULL;
     oq_map_init(&names, &d->arena);

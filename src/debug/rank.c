@@ -185,6 +185,7 @@ static int by_score(const void *a, const void *b) {
 }
 
 onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
+    assert(d->ranking == NULL && "ranked once");
     for (size_t i = 0; i < d->weights.n; i++)
         OQ_TRY(judge_weight(d, &d->weights.v[i], err));
     const bool ran = d->n_samples > 0;

@@ -29,6 +29,7 @@ static void add_piece(oq_sums *s, const float *x, const float *y, size_t n) {
 }
 
 void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n) {
+    assert(n == 0 || (x != NULL && y != NULL));
     for (size_t i = 0; i < n; i += PIECE)
         add_piece(s, x + i, y + i, n - i < PIECE ? n - i : PIECE);
     s->n += n;
@@ -63,6 +64,7 @@ void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n) {
 }
 
 void oq_sums_join(oq_sums *into, const oq_sums *more) {
+    assert(into != more);
     into->xx += more->xx;
     into->yy += more->yy;
     into->ee += more->ee;

@@ -110,6 +110,9 @@ struct oq_session {
 
 static inline onq_code oq_session_open(oq_engine *e, const oq_session_options *o, oq_session **out,
                                        onq_error *err) {
+    assert(e != NULL && o->model != NULL);
+    assert(o->observer == NULL || o->observer->seen != NULL);
+    assert(o->n_extra_outputs > 0 || !o->only_extra_outputs);
     *out = NULL;
     return e->ops->open(e, o, out, err);
 }
@@ -117,6 +120,7 @@ static inline onq_code oq_session_open(oq_engine *e, const oq_session_options *o
  * kept. */
 static inline onq_code oq_session_run(oq_session *s, const oq_datum *inputs, size_t n_inputs,
                                       oq_outputs *out, onq_error *err) {
+    assert(s != NULL && n_inputs == s->inputs.n);
     return s->engine->ops->run(s, inputs, n_inputs, out, err);
 }
 /* NULL does nothing, as for oq_engine_close. */

@@ -381,6 +381,7 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
 
 onq_code oq_session_graph_init(oq_session_graph *g, const oq_session_options *o, bool inline_all,
                                onq_error *err) {
+    assert(o->model != NULL);
     *g = (oq_session_graph){0};
     const onq_allocator *alloc = &o->model->env->alloc;
     oq_arena_init(&g->arena, alloc);

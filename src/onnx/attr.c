@@ -123,6 +123,7 @@ bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, si
 }
 
 bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t) {
+    assert(t != NULL);
     oq_attribute *attr = prepare(a, n, name, OQ_ATTR_TENSOR);
     if (attr == NULL)
         return false;

@@ -8,6 +8,9 @@
 
 #include "onnx/check_parts.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 enum {
     IR_NEWEST = 14,
     OPSET_NEWEST = 28, /* of the default domain, onnx 1.23 */
@@ -209,6 +212,20 @@ onq_code oq_model_check(oq_model *m, onq_error *err) {
     oq_arena_release(&c.arena);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
+
+#ifndef NDEBUG
+void oq_assert_valid(oq_model *m, const char *who) {
+    onq_error err = ONQ_ERROR_INIT;
+    oq_check c = {.m = m};
+    oq_arena_init(&c.arena, &m->env->alloc);
+    const onq_code rc = oq_check_graph(&c, m->proto->graph, NULL, &err);
+    oq_arena_release(&c.arena);
+    if (rc == ONQ_OK || rc == ONQ_E_NOMEM)
+        return;
+    fprintf(stderr, "%s left a model that is not valid: %s\n", who, err.text);
+    abort();
+}
+#endif
 
 onq_code oq_model_expanded(const oq_model *m, uint64_t *stored, uint64_t *expanded,
                            onq_error *err) {

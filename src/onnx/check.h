@@ -12,6 +12,15 @@
 
 onq_code oq_model_check(oq_model *m, onq_error *err);
 
+/* After each step that edits a model: names are made once, and what is read is made. (Opset imports
+ * and payloads may come with a later step.) Nothing where asserts are off. */
+#ifdef NDEBUG
+#define OQ_ASSERT_VALID(m) ((void)0)
+#else
+void oq_assert_valid(oq_model *m, const char *who);
+#define OQ_ASSERT_VALID(m) oq_assert_valid((m), __func__)
+#endif
+
 /* How many nodes the model has, inner graphs and functions included, and how many it would have in
  * its graph with functions in place of their calls (UINT64_MAX: or more). That grows like a power
  * of two where each function calls the one before it twice. */

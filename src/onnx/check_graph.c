@@ -48,8 +48,8 @@ static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
     if ((!linear && !pairs) || indices->dims.v[0] != values->dims.v[0])
         return oq_fail(
             err, ONQ_E_INVALID,
-            "sparse tensor '%.*s': the shape of its indices fits neither its %lld values "
-            "nor its %zu dimensions",
+            "sparse tensor '%.*s': the shape of its indices fits neither its %lld values nor its "
+            "%zu dimensions",
             OQ_STR(values->name), (long long)values->dims.v[0], s->dims.n);
     return ONQ_OK;
 }
@@ -213,7 +213,7 @@ static onq_code check_node(oq_check *c, const oq_index *ix, size_t i, const oq_i
     const oq_node *n = ix->graph->node.v[i];
     if (n->op_type.n == 0)
         return oq_fail(err, ONQ_E_INVALID, "the node has no op_type");
-    if (!is_imported(imports, n->domain))
+    if (imports != NULL && !is_imported(imports, n->domain))
         return oq_fail(err, ONQ_E_INVALID, "the opset imports have no domain '%.*s'",
                        OQ_STR(n->domain));
     OQ_TRY(check_attributes(c, n, err));

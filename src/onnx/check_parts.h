@@ -19,7 +19,8 @@ typedef struct oq_check {
     oq_arena arena; /* indices of the graphs; released at the end */
 } oq_check;
 
-/* One graph and all inside it: names, producers, inputs, cycles, attributes, types. */
+/* One graph and all inside it: names, producers, inputs, cycles, attributes, types; domains unless
+ * imports is NULL. */
 onq_code oq_check_graph(oq_check *c, oq_graph *g, const oq_imports *imports, onq_error *err);
 /* A list of nodes alone, as in a function: `given` names are available. */
 onq_code oq_check_function(oq_check *c, oq_function *f, const oq_imports *imports, onq_error *err);

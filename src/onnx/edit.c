@@ -10,6 +10,7 @@
 /* ---- nodes ---- */
 
 oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name) {
+    assert(op_type != NULL);
     oq_node *n = OQ_NEW(a, oq_node);
     if (n == NULL)
         return NULL;
@@ -43,6 +44,7 @@ oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_st
 /* ---- a graph's lists ---- */
 
 bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n) {
+    assert(n != NULL);
     return OQ_PUSH(a, &g->node, n);
 }
 
@@ -56,6 +58,7 @@ bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n) {
 }
 
 bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t) {
+    assert(t != NULL);
     return OQ_PUSH(a, &g->initializer, t);
 }
 
@@ -203,6 +206,7 @@ bool oq_names_has(const oq_names *s, oq_str name) {
 }
 
 oq_str oq_names_unique(oq_names *s, oq_str wanted) {
+    assert(wanted.n == 0 || wanted.p != NULL);
     const oq_str none = {NULL, 0};
     uint32_t next = oq_map_find(&s->map, wanted);
     if (next == OQ_MAP_NONE)

@@ -125,6 +125,7 @@ static onq_code add_uses(oq_index *ix, onq_error *err) {
 
 onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_index *parent,
                         onq_error *err) {
+    assert(g != NULL && (parent == NULL || parent->graph != g));
     *ix = (oq_index){.graph = g, .parent = parent, .arena = scratch};
     oq_map_init(&ix->map, scratch);
     if (g->node.n >= OQ_NO_NODE)

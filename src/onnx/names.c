@@ -67,6 +67,7 @@ static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix)
 }
 
 oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix) {
+    assert(suffix != NULL);
     return unique(s, &s->tensors, base, suffix);
 }
 

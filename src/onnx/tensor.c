@@ -307,6 +307,7 @@ void oq_tensor_clear_data(oq_tensor *t) {
 }
 
 void oq_tensor_set_view(oq_tensor *t, const void *p, uint64_t n) {
+    assert(p != NULL || n == 0);
     oq_tensor_clear_data(t);
     t->raw_data = (oq_payload){.p = p, .n = n, .present = true};
 }
@@ -322,6 +323,7 @@ onq_code oq_tensor_set_raw(oq_arena *a, oq_tensor *t, const void *p, uint64_t n,
 }
 
 void oq_tensor_set_producer(oq_tensor *t, const oq_producer *p) {
+    assert(p != NULL);
     oq_tensor_clear_data(t);
     t->raw_data = (oq_payload){.n = p->size, .producer = p, .present = true};
 }

@@ -2,6 +2,7 @@
  * optimize.c — the rounds of the built-in optimiser. See optimize.h and fuse.h.
  */
 #include "prepare/optimize.h"
+#include "onnx/check.h"
 
 #include "onnx/tidy.h"
 #include "prepare/fuse/fuse.h"
@@ -179,6 +180,7 @@ static onq_code run(optimizer *o, oq_arena *a, onq_error *err) {
         OQ_TRY(oq_progress(o->m->env, "optimisation", o->report->rounds, 0, err));
         OQ_TRY(oq_walk_graphs(g, round_graph, o, err));
         o->report->rounds++;
+        OQ_ASSERT_VALID(o->m);
     } while (o->n_done != 0 && o->report->rounds < OQ_OPT_ROUNDS);
     return share_inits(o, g, a, err);
 }
@@ -191,6 +193,8 @@ onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
     oq_arena_init(&scratch, &m->env->alloc);
     const onq_code rc = run(&o, &scratch, err);
     oq_shapes_free(o.shapes);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(m);
     oq_arena_release(&scratch);
     return rc;
 }

@@ -7,6 +7,7 @@
  */
 #include "prepare/qnn.h"
 
+#include "onnx/check.h"
 #include "prepare/fuse/fuse_pattern.h"
 #include "prepare/qnn_parts.h"
 
@@ -178,8 +179,7 @@ static onq_code fuse_ops(oq_model *m, const oq_qnn_options *o, oq_qnn_report *r,
         if (opset < 17)
             oq_warn(m->env,
                     "%s: LayerNormalization cannot be put together: it needs opset 17, the model "
-                    "has %lld "
-                    "(--opset 17 raises it)",
+                    "has %lld (--opset 17 raises it)",
                     m->path, (long long)opset);
         else
             rc = fuse(m, shapes, &layernorm, &r->n_layernorm, err);
@@ -235,5 +235,8 @@ onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *rep
     OQ_TRY(name_nodes(m, &r.n_named, err));
     if (report != NULL)
         *report = r;
-    return changed || r.n_named != 0 ? oq_topo_sort_reference(m, m->proto->graph, err) : ONQ_OK;
+    if (changed || r.n_named != 0)
+        OQ_TRY(oq_topo_sort_reference(m, m->proto->graph, err));
+    OQ_ASSERT_VALID(m);
+    return ONQ_OK;
 }

@@ -5,6 +5,7 @@
 #include "prepare/smooth_parts.h"
 
 #include "onnx/attr.h"
+#include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/tidy.h"
 
@@ -190,5 +191,7 @@ onq_code oq_smooth_finish(oq_smoothing *s, onq_error *err) {
         if (!oq_graph_add_node(&m->arena, m->proto->graph, s->new_nodes.v[i]))
             return oq_fail_nomem(err);
     OQ_TRY(oq_model_clean_inits(m, err));
-    return oq_model_sort(m, err);
+    OQ_TRY(oq_model_sort(m, err));
+    OQ_ASSERT_VALID(m);
+    return ONQ_OK;
 }

@@ -20,6 +20,7 @@ static oq_dtype wider(oq_dtype a, oq_dtype b) {
 }
 
 void oq_bias_scales(oq_reals input, oq_reals weight, float *out, oq_dtype *real) {
+    assert(input.n == 1 || input.n == weight.n);
     *real = wider(input.real, weight.real);
     for (uint64_t i = 0; i < weight.n; i++)
         out[i] = oq_real_mul(*real, input.v[0], weight.v[i]);

@@ -14,6 +14,7 @@ bool oq_plan_add_node(oq_plan *p, oq_plan_node row) {
 }
 
 bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row) {
+    assert(row.name.p != NULL);
     return OQ_PUSH(p->arena, &p->tensors, row);
 }
 
@@ -121,12 +122,11 @@ onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq
     }
     qsort(all, p->nodes.n, sizeof(*all), by_type);
     size_t kept = 0;
-    for (size_t i = 1; i < p->nodes.n; i++) {
+    for (size_t i = 1; i < p->nodes.n; i++)
         if (by_type(&all[kept], &all[i]) == 0)
             all[kept].n++;
         else
             all[++kept] = all[i];
-    }
     out->v = all;
     out->n = out->cap = kept + 1;
     return ONQ_OK;

@@ -67,6 +67,7 @@ static onq_code check_range(float rmin, float rmax, onq_error *err) {
 
 onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out,
                            onq_error *err) {
+    assert(oq_qtype_find(spec->type) != NULL);
     const oq_qrange q = oq_qtype_range(spec->type, spec->reduced, spec->symmetric);
     const bool has_values = rmin != 0.0f || rmax != 0.0f;
     OQ_TRY(check_range(rmin, rmax, err));

@@ -193,6 +193,7 @@ oq_dtype oq_qweight_scale_type(const oq_qweight *w) {
 }
 
 onq_code oq_qparams_init(oq_qparams *p, oq_arena *a, uint64_t n, onq_error *err) {
+    assert(n > 0);
     p->n = n;
     p->scale = OQ_NEW_ARRAY(a, float, n + 1);
     p->zero = OQ_NEW_ARRAY(a, int32_t, n + 1);

@@ -4,6 +4,7 @@
 #include "quantize/legacy/legacy.h"
 
 #include "base/nearest.h"
+#include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "quantize/finish.h"
@@ -404,6 +405,8 @@ onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
     oq_model_touch(p.m);
     const onq_code rc = run(&p, err);
     oq_shapes_free(p.shapes);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(job->model);
     oq_arena_release(&scratch);
     return rc;
 }

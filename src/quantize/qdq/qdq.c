@@ -3,6 +3,7 @@
  */
 #include "quantize/qdq/qdq.h"
 
+#include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
@@ -259,14 +260,14 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
     q->contrib = wants_contrib(q);
     if (q->contrib && !q->config->use_qdq_contrib_ops)
         oq_warn(q->model->env, "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and "
-                               "4-bit types before opset 21: "
-                               "those of com.microsoft are used");
+                               "4-bit types before opset 21: those of com.microsoft are used");
     OQ_TRY(oq_qnames_init(q->names, q->arena, q->model, err));
     OQ_TRY(oq_qdq_graph(q, decide_only, err));
     return decide_only ? ONQ_OK : finish(q, err);
 }
 
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
+    assert(job->model != NULL && job->config != NULL && job->ranges != NULL && job->plan != NULL);
     oq_arena scratch;
     oq_qnames names;
     oq_arena_init(&scratch, &job->model->env->alloc);
@@ -280,6 +281,8 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
                 .plan = job->plan,
                 .arena = &scratch};
     const onq_code rc = run(&q, job->decide_only, err);
+    if (rc == ONQ_OK && !job->decide_only)
+        OQ_ASSERT_VALID(job->model);
     oq_arena_release(&scratch);
     return rc;
 }

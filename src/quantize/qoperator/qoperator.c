@@ -4,6 +4,7 @@
  */
 #include "quantize/qoperator/qoperator.h"
 
+#include "onnx/check.h"
 #include "onnx/tidy.h"
 #include "quantize/finish.h"
 #include "quantize/int8_movers.h"
@@ -265,6 +266,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
 }
 
 onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
+    assert(job->model != NULL && job->config != NULL && job->plan != NULL);
     oq_arena scratch;
     oq_arena_init(&scratch, &job->model->env->alloc);
     oq_qo_shared sh = {.job = *job,
@@ -275,6 +277,8 @@ onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
     const onq_code rc = run(&sh, err);
     oq_shapes_free(sh.plain);
     oq_shapes_free(sh.full);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(job->model);
     oq_arena_release(&scratch);
     return rc;
 }

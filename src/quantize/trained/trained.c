@@ -4,6 +4,7 @@
 #include "quantize/trained/trained.h"
 #include "onnx/operators.h"
 
+#include "onnx/check.h"
 #include "onnx/tidy.h"
 #include "quantize/clip.h"
 #include "quantize/finish.h"
@@ -534,6 +535,8 @@ onq_code oq_qat_strip(oq_qat_job *job, onq_error *err) {
     strip s = {.job = job, .m = job->model, .g = job->model->proto->graph, .arena = &scratch};
     oq_model_touch(job->model);
     const onq_code rc = strip_all(&s, err);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(job->model);
     oq_arena_release(&scratch);
     return rc;
 }

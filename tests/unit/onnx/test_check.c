@@ -3,9 +3,12 @@
 #include "onnx/check.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -364,11 +367,37 @@ static void large_graphs(void **state) {
     bm_end(&b);
 }
 
+/* The check after edits, of a library that has asserts. */
+#pragma weak oq_assert_valid
+
+static void broken_edits_abort(void **state) {
+    (void)state;
+    if (oq_assert_valid == NULL)
+        skip();
+    bm b;
+    good(&b);
+    oq_assert_valid(b.m, "a good edit");
+    b.g->node.v[1]->input.v[0] = OQ_S("gone");
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        oq_assert_valid(b.m, "a bad edit");
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    bm_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_model_passes), cmocka_unit_test(each_fault_is_found),
         cmocka_unit_test(what_is_allowed),     cmocka_unit_test(functions_are_not_expanded),
         cmocka_unit_test(names_in_messages),   cmocka_unit_test(large_graphs),
+        cmocka_unit_test(broken_edits_abort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
