@@ -10,18 +10,15 @@
 
 const char *const pages_conventions =
     "In option names - and _ are the same: --per-channel is --per_channel. A flag stands alone or "
-    "takes a "
-    "value: --per_channel, --per_channel=true, --per_channel False. Values of enumerations may be "
-    "written in any case.\n"
+    "takes a value: --per_channel, --per_channel=true, --per_channel False. Values of enumerations "
+    "may be written in any case.\n"
     "\n"
     "A list is separated by commas, or is several words up to the next option, or the option is "
     "repeated. A comma inside a name is written \\,; @FILE reads one name a line. A size is a "
-    "number of "
-    "bytes with k, m, g or t behind it. -- ends the options.\n"
+    "number of bytes with k, m, g or t behind it. -- ends the options.\n"
     "\n"
     "Results go to standard output, messages to standard error. An output file appears whole or "
-    "not at "
-    "all; the same input and options give the same bytes, whatever the number of threads.\n";
+    "not at all; the same input and options give the same bytes, whatever the number of threads.\n";
 
 const onq_command_info *pages_command(const char *name) {
     for (size_t i = 0; i < onq_command_count(); i++)

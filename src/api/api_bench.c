@@ -30,8 +30,7 @@ static const onq_option_info rows[] = {
             OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
     OQ_PATH("labels", 0, "", "FILE",
             "The right classes as a .npy of whole numbers, one for each row of the first output: "
-            "shows how "
-            "often each model is right."),
+            "shows how often each model is right."),
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);
 

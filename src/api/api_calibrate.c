@@ -27,8 +27,7 @@ static const onq_option_info method_rows[] = {
         "calib_symmetric", 0, "calib_tensor_range_symmetric",
         "minmax, percentile: ranges are made symmetric about zero. On by default for percentile, "
         "as in create_calibrator; `onq static` has it off, as static_quantize_runner "
-        "(--calib_symmetric "
-        "false here gives its ranges)."),
+        "(--calib_symmetric false here gives its ranges)."),
     OQ_FLAG("calib_moving_average", 0, "", "minmax: the mean over samples instead of the extreme."),
     OQ_REAL("calib_averaging_constant", 0, "calib_moving_average_constant", "0.01", "0..1", "X",
             "minmax: weight of a new chunk in the moving average."),
@@ -64,8 +63,7 @@ static const onq_option_info share_rows[] = {
     OQ_LIST("merge", 0, "", "PART", "Join the parts of all shares; no model is run."),
     OQ_FLAG("range_pass", 0, "",
             "With --shard: measure the share only, so that shares of a histogram method need not "
-            "look at "
-            "all samples; give the parts to --ranges of a second run."),
+            "look at all samples; give the parts to --ranges of a second run."),
     OQ_LIST("ranges", 0, "", "PART", "With --shard: the parts of the range pass."),
     OQ_PATH("checkpoint", 0, "", "FILE",
             "Keep the state here; a run that was killed goes on from it. Removed at the end."),
@@ -229,8 +227,8 @@ static void warn_of_infinite(const oq_job *job, const oq_ranges *r) {
     }
     if (n > 0)
         oq_warn(job->env,
-                "%zu tensor%s an infinity (the first: '%.*s'): the range is infinite, and "
-                "the tensor stays float when the model is quantized",
+                "%zu tensor%s an infinity (the first: '%.*s'): the range is infinite, and the "
+                "tensor stays float when the model is quantized",
                 n, n == 1 ? " holds" : "s hold", OQ_STR(first->name));
 }
 
@@ -359,9 +357,8 @@ const oq_command oq_command_calibrate = {
     .info =
         {"calibrate", "", "find the ranges of a model's tensors",
          "Runs the model on samples and writes what the static quantizer needs to know: the range "
-         "of each "
-         "tensor, in the cache format of onnxruntime.quantization (save_tensors_data), and with "
-         "--table in TensorRT's. Which tensors, and the numbers to the last bit, are the "
+         "of each tensor, in the cache format of onnxruntime.quantization (save_tensors_data), and "
+         "with --table in TensorRT's. Which tensors, and the numbers to the last bit, are the "
          "reference's; memory does not grow with the samples.\n\n"
          "A long job can be cut into shares (--shard 1/4 ... --shard 4/4, then --merge) and be "
          "taken up again after a crash (--checkpoint)."},

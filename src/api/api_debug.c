@@ -22,8 +22,8 @@ static const onq_option_info rows[] = {
             "Measure the outputs with each node alone quantized (QDQ models; needs --data)."),
     OQ_LIST("groups", 0, "group_by", "GROUP...",
             "With --sensitivity and --bisect, nodes to try as one: op_type, block (by the name up "
-            "to its first part "
-            "with a number), or names and patterns (re:^/layer1/), each of them a group."),
+            "to its first part with a number), or names and patterns (re:^/layer1/), each of them "
+            "a group."),
     OQ_FLAG("bisect", 0, "",
             "Find the least set of nodes to exclude for --target_sqnr or --target_agreement."),
     OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB",
@@ -181,8 +181,8 @@ static onq_code check_kinship(const debugging *g, onq_error *err) {
         return ONQ_OK;
     return oq_fail(
         err, ONQ_E_INVALID,
-        "%s: none of its %zu quantized tensors has a counterpart in %s: was it made from "
-        "another model?",
+        "%s: none of its %zu quantized tensors has a counterpart in %s: was it made from another "
+        "model?",
         g->made->path, d->unmatched.n + d->acts.n, g->truth->path);
 }
 
@@ -228,12 +228,10 @@ static onq_code run_debug(oq_job *job, onq_error *err) {
 const oq_command oq_command_debug = {
     .info = {"debug", "", "show where a quantized model loses accuracy",
              "Compares a quantized model with the float model it came from: every weight with its "
-             "dequantized "
-             "twin and, with --data, every activation before and after quantization and across the "
-             "models "
-             "(the reference's qdq_loss_debug). What loses most comes first, with the likely "
-             "reason. Loss "
-             "by quantization is told from saturation in the runtime's kernels."},
+             "dequantized twin and, with --data, every activation before and after quantization "
+             "and across the models (the reference's qdq_loss_debug). What loses most comes first, "
+             "with the likely reason. Loss by quantization is told from saturation in the "
+             "runtime's kernels."},
     .required = "float_model qdq_model",
     .groups = {&own, &oq_group_data, &oq_group_runtime, &oq_group_general},
     .run = run_debug,

@@ -127,10 +127,9 @@ static onq_code run_dynamic(oq_job *job, onq_error *err) {
 const oq_command oq_command_dynamic = {
     .info = {"dynamic", "", "quantize weights; activations are quantized as they come",
              "Dynamic quantization: weights become 8-bit integers now, scale and zero point of "
-             "activations are "
-             "computed while the model runs (ConvInteger, MatMulInteger, QAttention, "
-             "DynamicQuantizeLSTM). The "
-             "reference's quantize_dynamic. Needs no samples and no runtime."},
+             "activations are computed while the model runs (ConvInteger, MatMulInteger, "
+             "QAttention, DynamicQuantizeLSTM). The reference's quantize_dynamic. Needs no samples "
+             "and no runtime."},
     .required = "input",
     .extra_keys = "DefaultTensorType",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,

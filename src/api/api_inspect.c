@@ -490,9 +490,9 @@ const oq_command oq_command_inspect = {
             "MODEL",
             "show what a model holds, what is quantized in it, and what could be",
             "Inputs, outputs, opsets, operators with their counts, tensors by type and by where "
-            "they "
-            "are stored, what is quantized and how, and what each way of quantization would find "
-            "to do. The model is checked first; one that is not valid is refused with the reason.\n"
+            "they are stored, what is quantized and how, and what each way of quantization would "
+            "find to do. The model is checked first; one that is not valid is refused with the "
+            "reason.\n"
             "\n"
             "Weights are not read: a model of many gigabytes is inspected in the time its graph "
             "takes.\n"

@@ -161,10 +161,9 @@ const oq_command oq_command_legacy = {
     .info =
         {"legacy", "", "the four modes of the first quantization tool",
          "Conv and MatMul as integer operators (ConvInteger, MatMulInteger) or QLinear operators "
-         "(QLinearConv, "
-         "QLinearMatMul), with parameters of their inputs that are given or computed while the "
-         "model runs: "
-         "quantize() with QuantizationMode, the tool before quantize_static and quantize_dynamic."},
+         "(QLinearConv, QLinearMatMul), with parameters of their inputs that are given or computed "
+         "while the model runs: quantize() with QuantizationMode, the tool before quantize_static "
+         "and quantize_dynamic."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_runtime, &oq_group_general},
     .run = run_legacy,

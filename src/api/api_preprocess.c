@@ -29,8 +29,7 @@ static const onq_option_info rows[] = {
             "and keeps the names of tensors."),
     OQ_INT("opset", 0, "opset_version", "", "7..28", "N",
            "Raise the model to this opset of ONNX first, at least. A model below 11 is raised to "
-           "11 in any "
-           "case; quantization wants 13 or more for most of its options."),
+           "11 in any case; quantization wants 13 or more for most of its options."),
     OQ_FLAG("auto_merge", 0, "",
             "Symbolic shapes: dimensions of different names that must be equal become one."),
     OQ_INT("int_max", 0, "", "2147483647", "1..", "N",
@@ -150,8 +149,7 @@ static onq_code check_options(run *r, onq_error *err) {
     r->onnx_shape = !oq_opt_flag(o, "skip_onnx_shape");
     OQ_TRY(check_qnn(r, err));
     if (r->qnn) {
-        r->symbolic =
-            false; /* the reference does none for QNN, and external data is no matter there */
+        r->symbolic = false; /* the reference has none for QNN, where external data is allowed */
         return ONQ_OK;
     }
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset"))
@@ -359,10 +357,9 @@ const oq_command oq_command_preprocess = {
     .info =
         {"preprocess", "", "prepare a float model: shapes, optimisation, shapes",
          "What a float model needs before it is quantized: symbolic shape inference, optimisation "
-         "of the graph, shape inference as onnx does it, and a mark that says so. The "
-         "reference's quant_pre_process. Where symbolic inference cannot resolve a node it says "
-         "which and "
-         "goes on."},
+         "of the graph, shape inference as onnx does it, and a mark that says so. The reference's "
+         "quant_pre_process. Where symbolic inference cannot resolve a node it says which and goes "
+         "on."},
     .required = "input output",
     .groups = {&oq_group_input, &oq_group_output, &own, &qnn_group, &oq_group_runtime,
                &oq_group_general},

@@ -183,12 +183,10 @@ static onq_code run_qat(oq_job *job, onq_error *err) {
 const oq_command oq_command_qat = {
     .info = {"qat", "", "turn a quantization-aware-trained model into integers",
              "Takes a model with fake quantization as training frameworks export it "
-             "(QuantizeLinear and "
-             "DequantizeLinear around activations and weights, or chains of Div, Round, Clip and "
-             "Mul), removes "
-             "it and uses its scales and zero points for integer operators. The quantize_qat of "
-             "ONNX Runtime "
-             "1.8.1, and two formats more. Needs no samples and no runtime."},
+             "(QuantizeLinear and DequantizeLinear around activations and weights, or chains of "
+             "Div, Round, Clip and Mul), removes it and uses its scales and zero points for "
+             "integer operators. The quantize_qat of ONNX Runtime 1.8.1, and two formats more. "
+             "Needs no samples and no runtime."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,
                &oq_group_general},

@@ -94,8 +94,7 @@ static const onq_option_info calibrate_rows[] = {
     OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
             "minmax, percentile: ranges are made symmetric about zero. Off by default, as in "
             "static_quantize_runner; `onq calibrate --method percentile` has it on, as "
-            "create_calibrator "
-            "(--calib_symmetric false there gives the ranges of this command)."),
+            "create_calibrator (--calib_symmetric false there gives the ranges of this command)."),
     OQ_FLAG("calib_moving_average", 0, "", "MinMax: moving average over the samples."),
     OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
             "Weight of a new sample in it."),
@@ -175,8 +174,8 @@ static onq_code check_types(const run *r, onq_error *err) {
     if (oq_overrides_any_type(&r->overrides, is_not_8bit))
         return oq_fail(
             err, ONQ_E_CONFIG,
-            "%s: --quant_format qoperator takes 8-bit integers only, and a quant_type is "
-            "none (qdq takes other types)",
+            "%s: --quant_format qoperator takes 8-bit integers only, and a quant_type is none (qdq "
+            "takes other types)",
             overrides_name(r));
     for (size_t i = 0; i < r->overrides.all.n && !c->per_channel; i++)
         if (oq_override_is_channel(r->overrides.all.v[i]))
@@ -784,8 +783,8 @@ const oq_command oq_command_static = {
     .info =
         {"static", "", "quantize a model with ranges from samples",
          "Static quantization: the model is run over samples to find the range of every tensor, "
-         "then weights and "
-         "activations are quantized. The reference's quantize_static and static_quantize_runner."},
+         "then weights and activations are quantized. The reference's quantize_static and "
+         "static_quantize_runner."},
     .required = "input",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_select,

@@ -45,8 +45,7 @@ onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, 
     if (d->kind != OQ_DATUM_TENSOR || !oq_dtype_is_float((int64_t)d->dtype) || d->rank == 0 ||
         d->dims[d->rank - 1] <= 0)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "labels are for a float output with classes along its last "
-                       "axis");
+                       "labels are for a float output with classes along its last axis");
     const uint64_t classes = (uint64_t)d->dims[d->rank - 1];
     if (classes < 2)
         return oq_fail(err, ONQ_E_INVALID,

@@ -33,8 +33,8 @@ void oq_quant_warn_types(const oq_quant_result *r) {
         "float because their values are bfloat16 or double (convert the model to float32)");
     warn_of_nodes(
         env, r->plan->n_bfloat16, &r->plan->bfloat16,
-        "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may "
-        "not load there (convert it to float32)");
+        "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may not load "
+        "there (convert it to float32)");
 }
 
 double oq_quant_now(void) {

@@ -114,8 +114,7 @@ onq_code oq_file_check(const oq_file *f, onq_error *err) {
     if ((uint64_t)st.st_size != f->size)
         return oq_fail(
             err, ONQ_E_READ,
-            "%s: changed from %llu to %llu bytes while it was read; try again when it is "
-            "complete",
+            "%s: changed from %llu to %llu bytes while it was read; try again when it is complete",
             f->path, (unsigned long long)f->size, (unsigned long long)st.st_size);
     if (mtime_ns(&st) != f->mtime_ns)
         return oq_fail(err, ONQ_E_READ,

@@ -43,8 +43,8 @@ static onq_code layout_wider(oq_collector *c, oq_tstat *t, float threshold, onq_
     if (!(2 * (double)more + (double)old_n <= (double)c->most_bins))
         return oq_fail(
             err, ONQ_E_LIMIT,
-            "tensor '%.*s': its histogram over [%g, %g] would need %g more bins to reach "
-            "%g (calibrate without strides)",
+            "tensor '%.*s': its histogram over [%g, %g] would need %g more bins to reach %g "
+            "(calibrate without strides)",
             OQ_STR(t->name), -(double)old, (double)old, 2 * (double)more, (double)threshold);
     const size_t half = (size_t)more;
     const float wider = in(ty, in(ty, in(ty, more) * stride) + old);

@@ -4,7 +4,8 @@
  * A float model and what was made of it are matched tensor by tensor (match.c), weights are
  * dequantized and compared (weights.c), both models run over the same samples and their tensors are
  * compared as they pass (activations.c), and what was found is put in order with a reason in words
- * (rank.c). report.c writes the page, debug_json.c the numbers.
+ * (rank.c). report.c writes the page, debug_text.c the text and the
+ * JSON.
  *
  *     oq_debug d;
  *     oq_debug_init(&d, env, float_model, quantized_model);
@@ -83,8 +84,8 @@ typedef struct oq_dbg_weight {
     uint64_t block;     /* 0: no blocks */
     int64_t bits, k, n; /* MatMulNBits, MatMulBnb4 */
     bool nf4;
-    const oq_node
-        *norm; /* a BatchNormalization of the float model that was folded into it, or NULL */
+    /* A BatchNormalization of the float model that was folded into it, or NULL. */
+    const oq_node *norm;
     oq_tensor *norm_bias; /* the bias that was there before, or NULL */
     bool folds_bias;      /* this is the bias that came out of it */
     bool by_dq;           /* a DequantizeLinear of its own */

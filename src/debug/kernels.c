@@ -88,8 +88,7 @@ void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out) {
     if (gap != NULL)
         oq_buf_addf(out,
                     "\nWith the runtime's optimisation the output keeps %.1f dB, without it %.1f "
-                    "dB; 16-bit "
-                    "sums are not the\ncause (%s).\n",
+                    "dB; 16-bit sums are not the\ncause (%s).\n",
                     oq_sums_sqnr(&gap->optimised), oq_sums_sqnr(&gap->beside),
                     d->cpu_saturates ? "no weights reach them" : "this CPU has none");
     else

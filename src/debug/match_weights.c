@@ -117,8 +117,8 @@ static onq_code add(matching *m, oq_dbg_weight *w, onq_error *err) {
     w->hi = -__builtin_inff();
     const uint32_t at = oq_map_find(&m->seen, w->name);
     if (at != OQ_MAP_NONE) {
-        d->weights.v[at] =
-            *w; /* dequantized more than once: the last counts, as in the reference */
+        /* Dequantized more than once: the last counts, as in the reference. */
+        d->weights.v[at] = *w;
         return ONQ_OK;
     }
     if (!oq_map_put(&m->seen, w->name, (uint32_t)d->weights.n) ||

@@ -21,8 +21,8 @@
 /* A DequantizeLinear that can be taken away. */
 typedef struct pair {
     oq_node *dq;
-    const oq_node
-        *like; /* a Relu or Clip of the float model that the pair's range stood for, or NULL */
+    /* A Relu or Clip of the float model that the pair's range stood for, or NULL. */
+    const oq_node *like;
     OQ_VEC(oq_tensor *) inits; /* float tensors that the graph needs then */
     OQ_VEC(oq_str) inputs;     /* of the node that stands in its place */
     OQ_VEC(uint32_t) owners;   /* in search.nodes: who needs it quantized */

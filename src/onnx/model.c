@@ -206,8 +206,8 @@ onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file
     if (!oq_add(r.offset, want, &end) || end > (*file)->size)
         return oq_fail(
             err, ONQ_E_INVALID,
-            "tensor '%.*s': external data at %llu of %llu bytes passes the end of '%.*s' "
-            "(%llu bytes)",
+            "tensor '%.*s': external data at %llu of %llu bytes passes the end of '%.*s' (%llu "
+            "bytes)",
             OQ_STR(t->name), (unsigned long long)r.offset, (unsigned long long)want,
             OQ_STR(r.location), (unsigned long long)(*file)->size);
     *offset = r.offset;

@@ -20,8 +20,7 @@ static void tell_incomplete(const oq_model *m, const oq_shape_report *r) {
         return;
     oq_warn(m->env,
             "%s: symbolic shape inference is incomplete: %zu of %zu tensors have no shape, the "
-            "first is "
-            "'%.*s' of node '%.*s' (%.*s)",
+            "first is '%.*s' of node '%.*s' (%.*s)",
             m->path, r->n_none, r->n_values, OQ_STR(r->first_output),
             OQ_STR(oq_node_label(r->first)), OQ_STR(r->first->op_type));
 }

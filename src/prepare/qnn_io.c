@@ -69,8 +69,8 @@ static onq_code fix_input(oq_model *m, const oq_qnn_shape *s, onq_error *err) {
         if (d->dim_value.has && d->dim_value.v != s->dims[i])
             return oq_fail(
                 err, ONQ_E_CONFIG,
-                "--dynamic_input_shapes: dimension %zu of input '%.*s' is %lld and cannot "
-                "become %lld",
+                "--dynamic_input_shapes: dimension %zu of input '%.*s' is %lld and cannot become "
+                "%lld",
                 i + 1, OQ_STR(s->name), (long long)d->dim_value.v, (long long)s->dims[i]);
         if (d->dim_param.p != NULL) {
             dim_change c = {d->dim_param, s->dims[i]};

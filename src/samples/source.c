@@ -189,8 +189,7 @@ static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reade
     }
     return oq_fail(
         err, ONQ_E_INVALID,
-        "%s: no samples in it (test_data_set_* folders, JPEG or PNG images, .npz or .npy "
-        "files)",
+        "%s: no samples in it (test_data_set_* folders, JPEG or PNG images, .npz or .npy files)",
         path);
 }
 
@@ -214,8 +213,8 @@ static onq_code open_file(const oq_reader_setup *s, const char *path, oq_reader 
     if (s->inputs.n != 1)
         return oq_fail(
             err, ONQ_E_INVALID,
-            "%s: one .npy file feeds one input, the model has %zu (use an .npz file, or a "
-            "folder with one .npy for each)",
+            "%s: one .npy file feeds one input, the model has %zu (use an .npz file, or a folder "
+            "with one .npy for each)",
             path, s->inputs.n);
     return oq_reader_open_npy(s, one, out, err);
 }
@@ -252,8 +251,8 @@ static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error
         if ((*out)->count == 0)
             return oq_fail(
                 err, ONQ_E_INVALID,
-                "no samples: there are no test_data_set_* folders beside the model in %s "
-                "(give --data)",
+                "no samples: there are no test_data_set_* folders beside the model in %s (give "
+                "--data)",
                 path);
         return ONQ_OK;
     }

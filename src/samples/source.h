@@ -16,7 +16,7 @@
  *         OQ_GO(oq_session_run(session, s->inputs, s->n_inputs, NULL, err));
  *     }
  *
- * Kinds of source (CLI.md has the table): test_data_set folders, images, .npz, .npy, random
+ * Kinds of source (docs/SAMPLES.md has the table): test_data_set folders, images, .npz, .npy, random
  * numbers; and a callback of the caller, for bindings and tests.
  */
 #ifndef OQ_SAMPLES_SOURCE_H

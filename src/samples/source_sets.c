@@ -73,8 +73,8 @@ static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *
         if (k != i && oq_str_eq(r->inputs.v[k].name, name))
             return oq_error_in(
                 err, rc,
-                "input_%zu.pb (its tensor is called '%.*s', which is input %zu; files "
-                "are taken in the order of the inputs)",
+                "input_%zu.pb (its tensor is called '%.*s', which is input %zu; files are taken in "
+                "the order of the inputs)",
                 i, OQ_STR(name), k);
     return oq_error_in(err, rc, "input_%zu.pb", i);
 }

@@ -115,8 +115,8 @@ static onq_code check_member(oq_zip_member *m, uint64_t flags, uint64_t method, 
     if (b->deflated && b->size >= OQ_ZIP_RATIO_FROM && b->size / OQ_ZIP_RATIO > b->stored)
         return oq_fail(err, ONQ_E_LIMIT,
                        "%" PRIu64 " bytes are packed in %" PRIu64
-                       ", more than %d to 1: refused as a "
-                       "zip bomb (save the array uncompressed if it is meant)",
+                       ", more than %d to 1: refused as a zip bomb (save the array uncompressed if "
+                       "it is meant)",
                        b->size, b->stored, OQ_ZIP_RATIO);
     return ONQ_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * infer.h — the inside of shape inference: the engine, a scope of values, and what a rule sees.
  *
- * The driver (shape.c) goes through the nodes of a graph. For each node it makes an oq_rctx, calls
+ * The driver (infer.c) goes through the nodes of a graph. For each node it makes an oq_rctx, calls
  * the rule that sop.def names for the operator, then its fold (which follows the values of small
  * tensors), and stores what they set. A rule reads inputs and attributes with the oq_r_ functions
  * and sets outputs with oq_r_set_*; when something does not fit it calls oq_r_fail and returns: the

@@ -108,6 +108,19 @@ misnamed src/api/shared.c 'x = oq_opt_is_set(r->job->opts, "others");' others
 misnamed src/api/shared.c 'x = oq_extra_find(o, "own");' own
 rm -r src/api tools/check-options.sh
 
+# files named in comments
+cp "$ONQ_ROOT"/tools/check-comments.sh tools/
+touch src/onnx/graph.h # an example in check-layers.sh
+printf '/* low.c, see base/low.h\n * and high.c. */\nint x; /* tools/check-comments.sh */ char *s = "none.c";\n' >src/base/low.c
+bash tools/check-comments.sh
+echo ' /* written by gone.c, which went */' >>src/base/low.c
+if bash tools/check-comments.sh >../said; then exit 1; fi
+grep -qF 'src/base/low.c: a comment names gone.c' ../said
+printf '/* onnx/low.h */\n' >src/base/low.c
+if bash tools/check-comments.sh >../said; then exit 1; fi
+grep -qF 'names onnx/low.h' ../said
+rm tools/check-comments.sh
+
 # exports
 mkdir src/api
 touch src/api/api.c

@@ -3,13 +3,15 @@
  * and MatMul, with static or dynamic parameters of their inputs.
  *
  *                       inputs                          operators
- *   IntegerOps_Static   given scale and zero point      ConvInteger, MatMulInteger, back to float
- * behind them IntegerOps_Dynamic  computed while the model runs   the same QLinearOps_Static given
- * QLinearConv, QLinearMatMul: outputs have given parameters QLinearOps_Dynamic  computed the same
+ *   IntegerOps_Static   given scale and zero point      ConvInteger, MatMulInteger, then float
+ *   IntegerOps_Dynamic  computed while the model runs   the same
+ *   QLinearOps_Static   given scale and zero point      QLinearConv, QLinearMatMul, whose outputs
+ *                                                       have given parameters too
+ *   QLinearOps_Dynamic  computed while the model runs   the same
  *
  * Weights are uint8, or int8 with asymmetric_input_types; inputs are uint8. Conv's weights go per
  * output channel when asked: symmetric, so that one zero point (0, or 128 for uint8) serves all
- * channels, because that is what the runtime's kernels take. Biases stay float behind integer
+ * channels, because that is what the runtime's kernels take. Biases stay float after integer
  * operators and become int32 in QLinearConv.
  */
 #ifndef OQ_QUANTIZE_LEGACY_H

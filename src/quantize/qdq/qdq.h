@@ -80,8 +80,8 @@ typedef struct oq_qdq_tensor {
     uint32_t dq_node;         /* DequantizeLinear of the input model that makes it, or OQ_NO_NODE */
     OQ_VEC(oq_use) uses;      /* by nodes of this graph */
     OQ_VEC(oq_use) makers;    /* slot: index of the output */
-    OQ_VEC(uint32_t)
-    receivers; /* chosen nodes that read it, in order; twice if they read it twice */
+    /* Chosen nodes that read it, in order; twice if they read it twice. */
+    OQ_VEC(uint32_t) receivers;
 
     bool marked;    /* is to be quantized */
     uint32_t place; /* in oq_qdq.order */

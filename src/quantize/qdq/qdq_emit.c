@@ -88,7 +88,7 @@ static onq_code add_pair(oq_qdq *q, const oq_qdq_value *v, oq_str in, oq_str out
     return oq_qdq_add_node(q, &op, err);
 }
 
-/* Every node of the main graph that reads the tensor reads `name` instead. */
+/* Every node of the tensor's graph that reads it reads `name` instead. */
 static void replace_inputs(oq_qdq *q, const oq_qdq_tensor *t, oq_str name) {
     for (size_t i = 0; i < t->uses.n; i++)
         q->nodes[t->uses.v[i].node].node->input.v[t->uses.v[i].slot] = name;

@@ -7,9 +7,9 @@
  *
  *   an activation   gets a pair in the inner graph
  *   a weight        its integers lie in the graph that holds it, once for all who read it the same
- * way; the DequantizeLinear stands in the inner graph a bias          is copied, for its scale is
- * the node's, and its name is taken outside no range        a branch that no sample took: its nodes
- * stay float
+ *                   way; the DequantizeLinear is in the inner graph
+ *   a bias          is copied, because its scale is the node's and its name is taken outside
+ *   no range        a branch that no sample took: its nodes stay float
  */
 #include "quantize/qdq/qdq.h"
 

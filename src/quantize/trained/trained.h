@@ -10,14 +10,15 @@
  *
  * Recognised, all with constant parameters:
  *
- *   pair        QuantizeLinear, DequantizeLinear with equal parameters; per tensor, or per channel
- * on weights integers    DequantizeLinear on a stored integer weight, or on an int32 bias chain Div
- * by the scale (or Mul by 1/scale), Round, Clip, Mul by the scale; Add and Sub of the zero point
- *               where there is one; Round and Clip in either order
+ *   pair        QuantizeLinear, DequantizeLinear with equal parameters; per tensor, or on weights
+ *               per channel
+ *   integers    DequantizeLinear on a stored integer weight, or on an int32 bias
+ *   chain       Div by the scale (or Mul by 1/scale), Round, Clip, Mul by the scale; Add and Sub of
+ *               the zero point where there is one; Round and Clip in either order
  *   Quant       of qonnx and Brevitas, 8 bits, rounding to nearest even
  *
  * Several pairs with equal parameters on one tensor are one. Pairs with different parameters get a
- * tensor each (an Identity, or a copy of the weight). Operators that only move numbers hand
+ * tensor each (an Identity, or a copy of the weight). Operators that only move values hand
  * parameters on.
  */
 #ifndef OQ_QUANTIZE_TRAINED_H

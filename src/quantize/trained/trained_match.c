@@ -82,8 +82,7 @@ static onq_code read_linear(const oq_qat_look *l, const oq_node *n, oq_dtype bar
     if (n_zero != out->n)
         return oq_fail(
             err, ONQ_E_INVALID,
-            "node '%.*s' (%.*s): %zu scales and %zu zero points; their number must be the "
-            "same",
+            "node '%.*s' (%.*s): %zu scales and %zu zero points; their number must be the same",
             OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), out->n, n_zero);
     *found = out->n > 0;
     return ONQ_OK;
