@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 static const char *folder;
-static char model_path[600], trained_path[600], cache_path[600], out_path[600], over_path[600];
+static char model_path[600], trained_path[600], half_path[600], cache_path[600], out_path[600],
+    over_path[600];
 
 static void write_text(const char *path, const char *text) {
     FILE *f = fopen(path, "w");
@@ -43,11 +44,33 @@ static void make_trained(const char *path) {
     bm_end(&b);
 }
 
+/* float16: a Conv whose bias and output are cast, then a MatMul. */
+static void make_half(const char *path) {
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    uint16_t ones[12];
+    for (size_t i = 0; i < OQ_COUNT(ones); i++)
+        ones[i] = (uint16_t)(0x3c00 + i);
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "x", OQ_FLOAT16, "1,3,4,4");
+    bm_raw(&b, "w", OQ_FLOAT16, "2,3,1,1", ones, 12);
+    bm_raw(&b, "c", OQ_FLOAT16, "2", ones, 4);
+    bm_raw(&b, "v", OQ_FLOAT16, "4,3", ones, 24);
+    bm_node(&b, "Conv", "conv", "x w c", "t", "");
+    bm_node(&b, "Relu", "relu", "t", "u", "");
+    bm_node(&b, "MatMul", "mm", "u v", "y", "");
+    bm_output(&b, "y", OQ_FLOAT16, "1,2,4,3");
+    assert_ok(oq_model_save(b.m, path, NULL, &err), err);
+    bm_end(&b);
+}
+
 static void make_files(void) {
     bm b;
     onq_error err = ONQ_ERROR_INIT;
     snprintf(trained_path, sizeof trained_path, "%s/t.onnx", folder);
     make_trained(trained_path);
+    snprintf(half_path, sizeof half_path, "%s/h.onnx", folder);
+    make_half(half_path);
     snprintf(model_path, sizeof model_path, "%s/m.onnx", folder);
     snprintf(cache_path, sizeof cache_path, "%s/c.json", folder);
     snprintf(out_path, sizeof out_path, "%s/o.onnx", folder);
@@ -105,8 +128,8 @@ static onq_code run(const onq_allocator *a, void *ctx, onq_error *err) {
         rc = onq_options_set(o, j->options[i], j->options[i + 1], err);
     if (rc == ONQ_OK)
         rc = onq_run(env, o, &result, err);
-    /* Two models, cache, overrides; the output, complete, if memory ran out behind it. */
-    if (entry_count(folder) != 4 + (size_t)(access(out_path, F_OK) == 0))
+    /* Three models, cache, overrides; the output, complete, if memory ran out behind it. */
+    if (entry_count(folder) != 5 + (size_t)(access(out_path, F_OK) == 0))
         fail_msg("something was left behind: %s", err->text);
     onq_result_free(result);
     onq_options_free(o);
@@ -126,6 +149,7 @@ static void no_memory(void **state) {
         {"static", model_path, {cache, cache_path, "preset", "qnn", "activation_type", "quint16"}},
         {"static", model_path, {cache, cache_path, "quant_format", "qoperator"}},
         {"dynamic", model_path, {"per_channel", "true"}},
+        {"dynamic", half_path, {NULL}},
         {"legacy", model_path, {NULL}},
         {"preprocess", model_path, {"optimizer", "builtin", "opset", "17"}},
         {"qat", trained_path, {NULL}},
