@@ -276,6 +276,33 @@ static void tell_of_nan(const runner *r) {
                 OQ_STR(r->nan_first));
 }
 
+/* ---- samples that are run */
+
+/* Is the run of this sample to be kept? Not where an output has no declared kind: what it is may
+ * be no value that can be shown. */
+static bool is_recorded(const runner *r, const oq_sample *s) {
+    const oq_ios *out = &r->session->outputs;
+    bool known = true;
+    for (size_t i = 0; i < out->n; i++)
+        known = known && out->v[i].kind != OQ_DATUM_NONE;
+    return known && s->number == 0 && r->job->first != NULL && !r->job->first->kept;
+}
+
+static onq_code run_sample(runner *r, const oq_sample *s, onq_error *err) {
+    const bool recorded = is_recorded(r, s);
+    oq_outputs out = {0};
+    r->c.sample_name = s->name;
+    r->run_began = seconds();
+    const onq_code rc =
+        oq_session_run(r->session, s->inputs, s->n_inputs, recorded ? &out : NULL, err);
+    r->run_time += seconds() - r->run_began;
+    r->c.sample_name = NULL;
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "sample '%s'", s->name);
+    return recorded ? oq_record_keep(r->job->first, s->inputs, s->n_inputs, out.v, out.n, err)
+                    : ONQ_OK;
+}
+
 /* Samples [from, to) of the source in the current pass. */
 static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t to, onq_error *err) {
     OQ_TRY(oq_source_seek(src, from, err));
@@ -289,14 +316,8 @@ static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t t
         r->c.sample = s->number;
         if (r->c.pass == OQ_PASS_EXTENT)
             look_for_nan(r, s);
-        r->c.sample_name = s->name;
         r->keep_this = is_own(r, s);
-        r->run_began = seconds();
-        const onq_code rc = oq_session_run(r->session, s->inputs, s->n_inputs, NULL, err);
-        r->run_time += seconds() - r->run_began;
-        r->c.sample_name = NULL;
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "sample '%s'", s->name);
+        OQ_TRY(run_sample(r, s, err));
         if (!is_histogram(r))
             OQ_TRY(see_fixed(r, err));
         if (r->keep.on && r->keep_this)

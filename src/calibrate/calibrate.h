@@ -23,6 +23,7 @@
 
 #include "calibrate/ranges.h"
 #include "engine/engine.h"
+#include "samples/record.h"
 #include "samples/source.h"
 
 typedef enum oq_cal_scenario { OQ_CAL_SAME = 0, OQ_CAL_P3 = 1 } oq_cal_scenario;
@@ -72,6 +73,7 @@ typedef struct oq_cal_job {
     /* State is saved here and taken up again; NULL: nowhere. Who has kept the result removes the
      * file. */
     const char *checkpoint;
+    oq_record *first; /* empty; gets the run of the first sample, unless that is large. Or NULL */
 } oq_cal_job;
 
 /* Runs the samples and finds the ranges. `out` is initialised by the call; release it after
