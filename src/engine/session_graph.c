@@ -117,9 +117,22 @@ static bool find_in_file(const oq_model *m, const oq_tensor *t, oq_span *out) {
     return out->p != NULL && is_inside(&m->file, out->p, out->n);
 }
 
+/* The bytes of a tensor that memory has. What a producer makes lives as long as the session is being
+ * made, not as long as the model. */
+static onq_code make_bytes(placer *p, oq_tensor *t, oq_span *out, onq_error *err) {
+    const oq_producer *producer = t->raw_data.producer;
+    if (producer == NULL)
+        return oq_model_data(p->model, t, out, err);
+    uint8_t *made = oq_arena_alloc(&p->g->arena, t->raw_data.n + 1);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    *out = (oq_span){made, t->raw_data.n};
+    return producer->make(producer, made, err);
+}
+
 static onq_code hand_over(placer *p, oq_tensor *t, onq_error *err) {
     oq_handed h = {.dtype = (oq_dtype)t->data_type.v, .dims = t->dims.v, .rank = t->dims.n};
-    OQ_TRY(oq_model_data(p->model, t, &h.data, err));
+    OQ_TRY(make_bytes(p, t, &h.data, err));
     h.name = oq_str_cstr(&p->g->arena, t->name);
     if (h.name == NULL || !OQ_PUSH(&p->g->arena, &p->g->handed, h))
         return oq_fail_nomem(err);
