@@ -1,6 +1,7 @@
 /*
  * fuse_identity.c — nodes that change nothing, and nodes that compute what another one does.
  */
+#include "onnx/operators.h"
 #include "onnx/schema.h"
 #include "prepare/fuse/fuse.h"
 
@@ -94,22 +95,13 @@ onq_code oq_fuse_neutral(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
 
 /* ---- duplicates ---- */
 
-static bool is_random(const oq_node *n) {
-    static const char *const types[] = {
-        "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-        "Multinomial",  "Bernoulli",        "Dropout"};
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        if (oq_str_is(n->op_type, types[i]))
-            return true;
-    return false;
-}
-
 /* All that decides what a node computes. p == NULL: it cannot be compared. */
 static onq_code node_key(oq_fuse *f, oq_node *n, oq_str *key, onq_error *err) {
     oq_buf b;
     *key = (oq_str){0};
-    if (is_random(n) || (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx") &&
-                         !oq_str_is(n->domain, "com.microsoft")))
+    if (oq_op_traits_of(n->op_type)->random || oq_str_is(n->op_type, "Dropout") ||
+        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx") &&
+         !oq_str_is(n->domain, "com.microsoft")))
         return ONQ_OK;
     oq_buf_init(&b, &f->m->env->alloc);
     oq_buf_addf(&b, "%zu:", n->output.n);
