@@ -3,6 +3,7 @@
  */
 #include "quantize/config.h"
 
+#include "quantize/plan.h"
 #include "quantize/rules.h"
 
 void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
@@ -21,6 +22,7 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     oq_pick_init(&c->nodes_to_quantize, arena);
     oq_pick_init(&c->nodes_to_exclude, arena);
     oq_pick_init(&c->exclude_output_ops, arena);
+    oq_map_init(&c->unsound, arena);
 }
 
 void oq_qconfig_release(oq_qconfig *c) {
@@ -60,5 +62,7 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
                                               : "not in op_types_to_quantize";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
         return "in nodes_to_exclude";
+    if (n->output.n > 0 && oq_map_has(&c->unsound, n->output.v[0]))
+        return OQ_WHY_UNSOUND;
     return NULL;
 }

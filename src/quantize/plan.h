@@ -59,6 +59,8 @@ typedef struct oq_plan {
 #define OQ_WHY_OTHER "its values are bfloat16 or double, neither is quantized"
 /* Of two formats. */
 #define OQ_WHY_BIAS "its bias exceeds int32 at the scale of its computed weight"
+/* A look at the result found it to be at fault. */
+#define OQ_WHY_UNSOUND "quantized, the model did not load or run"
 
 void oq_plan_init(oq_plan *p, oq_arena *arena);
 /* Nodes left float for that reason; *first is the first of them, or NULL. */

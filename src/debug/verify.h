@@ -1,0 +1,45 @@
+/*
+ * verify.h — one look at a quantized model as its users will see it: does it load with the
+ * runtime's default options, does it run, are its outputs numbers, and how far are they from the
+ * float model's?
+ */
+#ifndef OQ_DEBUG_VERIFY_H
+#define OQ_DEBUG_VERIFY_H
+
+#include "engine/engine.h"
+#include "samples/record.h"
+
+typedef enum oq_verify_end {
+    OQ_VERIFY_GOOD = 0,
+    OQ_VERIFY_NOT_LOADED,
+    OQ_VERIFY_NOT_RUN,    /* loaded, and the run failed */
+    OQ_VERIFY_NOT_FINITE, /* NaN or infinity where the float model gave a number */
+} oq_verify_end;
+
+/* The figure of outputs that are equal; no other is near it. */
+#define OQ_VERIFY_EQUAL 200.0
+
+typedef struct oq_verdict {
+    oq_verify_end end;
+    onq_error why; /* unless GOOD: the runtime's words, or the output concerned */
+    bool ran;
+    bool measured;    /* there were outputs to compare */
+    double sqnr;      /* dB, of the output that is worst */
+    oq_str output;    /* its name, a view of the model */
+    size_t n_outputs; /* compared */
+} oq_verdict;
+
+/* Opens a session as `how` says (model, provider, custom operators, level) and runs the record, if
+ * it is kept. What the runtime refuses is a verdict; an error is something else that failed
+ * (memory, a cancelled job, a file that cannot be read). */
+onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record *r, oq_verdict *v,
+                   onq_error *err);
+
+/* "does not load", "does not run", ... */
+const char *oq_verify_text(oq_verify_end end);
+
+/* Below that many dB the outputs of a model are poor for numbers of so many bits. Good models of 8
+ * bits have 20 to 40 dB. */
+double oq_verify_floor(unsigned bits);
+
+#endif
