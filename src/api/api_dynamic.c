@@ -99,27 +99,40 @@ static void warn_of_rest(const run *r) {
     oq_quant_warn_unprepared(r->job, &r->input, false);
 }
 
+static onq_code quantize(void *ctx, onq_error *err) {
+    run *r = ctx;
+    const oq_qoper_job job = {.model = r->m, .config = &r->config, .plan = &r->plan};
+    return oq_qoper_run(&job, err);
+}
+
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
     OQ_TRY(oq_quant_report_names(r->job, &r->config, r->m->proto->graph, err));
-    const oq_qoper_job job = {.model = r->m, .config = &r->config, .plan = &r->plan};
-    OQ_TRY(oq_qoper_run(&job, err));
+    OQ_TRY(oq_quant_make(&r->result, err));
     warn_of_rest(r);
     return oq_quant_end(&r->result, begin, -1.0, err);
 }
 
 static onq_code run_dynamic(oq_job *job, onq_error *err) {
     run r = {.job = job};
-    r.result =
-        (oq_quant_result){.job = job, .plan = &r.plan, .format = "dynamic", .engine = &r.engine};
+    r.result = (oq_quant_result){.job = job,
+                                 .plan = &r.plan,
+                                 .format = "dynamic",
+                                 .engine = &r.engine,
+                                 .quantize = quantize,
+                                 .ctx = &r,
+                                 .config = &r.config,
+                                 .modes = OQ_QMODE_INTEGER};
+    oq_record_init(&r.result.record, &job->env->alloc);
     oq_qconfig_init(&r.config, &job->arena);
     oq_overrides_init(&r.overrides, &job->arena);
     oq_plan_init(&r.plan, &job->arena);
     const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
     oq_engine_close(r.engine);
     oq_model_free(r.m);
+    oq_record_release(&r.result.record);
     oq_qconfig_release(&r.config);
     return rc;
 }

@@ -115,6 +115,19 @@ static onq_code report_unused(const run *r, const oq_legacy_params *p, onq_error
     return ONQ_OK;
 }
 
+static onq_code quantize(void *ctx, onq_error *err) {
+    run *r = ctx;
+    const onq_options *o = r->job->opts;
+    const oq_legacy_job job = {.model = r->m,
+                               .mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode"),
+                               .per_channel = oq_opt_flag(o, "per_channel"),
+                               .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
+                               .inputs = &r->inputs,
+                               .outputs = &r->outputs,
+                               .plan = &r->plan};
+    return oq_legacy_run(&job, err);
+}
+
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_quant_now();
     const onq_options *o = r->job->opts;
@@ -133,14 +146,8 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(oq_quant_look(r->job, r->m, false, &input, err));
     OQ_TRY(oq_quant_measure(&r->result, err));
     OQ_TRY(raise_opset(r, err));
-    const oq_legacy_job job = {.model = r->m,
-                               .mode = mode,
-                               .per_channel = oq_opt_flag(o, "per_channel"),
-                               .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
-                               .inputs = &r->inputs,
-                               .outputs = &r->outputs,
-                               .plan = &r->plan};
-    OQ_TRY(oq_legacy_run(&job, err));
+    r->result.fixed_ranges = mode != OQ_LEGACY_INTEGER_DYNAMIC;
+    OQ_TRY(oq_quant_make(&r->result, err));
     OQ_TRY(report_unused(r, &r->inputs, err));
     OQ_TRY(report_unused(r, &r->outputs, err));
     return oq_quant_end(&r->result, begin, -1.0, err);
@@ -148,12 +155,18 @@ static onq_code run_steps(run *r, onq_error *err) {
 
 static onq_code run_legacy(oq_job *job, onq_error *err) {
     run r = {.job = job};
-    r.result =
-        (oq_quant_result){.job = job, .plan = &r.plan, .format = "legacy", .engine = &r.engine};
+    r.result = (oq_quant_result){.job = job,
+                                 .plan = &r.plan,
+                                 .format = "legacy",
+                                 .engine = &r.engine,
+                                 .quantize = quantize,
+                                 .ctx = &r};
+    oq_record_init(&r.result.record, &job->env->alloc);
     oq_plan_init(&r.plan, &job->arena);
     const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
     oq_engine_close(r.engine);
     oq_model_free(r.m);
+    oq_record_release(&r.result.record);
     return rc;
 }
 

@@ -105,7 +105,8 @@ static onq_code prepare(run *r, onq_error *err) {
     return oq_quant_raise_opset(r->m, target, why, err);
 }
 
-static onq_code quantize(run *r, onq_error *err) {
+static onq_code quantize(void *ctx, onq_error *err) {
+    run *r = ctx;
     if (r->qat.format != OQ_QAT_QDQ) {
         const oq_qoper_job job = {.model = r->m,
                                   .config = &r->config,
@@ -154,7 +155,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
     OQ_TRY(oq_quant_report_names(r->job, &r->config, r->m->proto->graph, err));
-    OQ_TRY(quantize(r, err));
+    OQ_TRY(oq_quant_make(&r->result, err));
     tell(r);
     return oq_quant_end(&r->result, begin, -1.0, err);
 }
@@ -164,7 +165,13 @@ static onq_code run_qat(oq_job *job, onq_error *err) {
     r.result = (oq_quant_result){.job = job,
                                  .plan = &r.plan,
                                  .format = oq_opt_str(job->opts, "quant_format"),
-                                 .engine = &r.engine};
+                                 .engine = &r.engine,
+                                 .quantize = quantize,
+                                 .ctx = &r,
+                                 .config = &r.config,
+                                 .modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR | OQ_QMODE_INTEGER,
+                                 .fixed_ranges = true};
+    oq_record_init(&r.result.record, &job->env->alloc);
     oq_qconfig_init(&r.config, &job->arena);
     oq_overrides_init(&r.overrides, &job->arena);
     oq_ranges_init(&r.ranges, &job->env->alloc, OQ_CAL_MINMAX);
@@ -176,6 +183,7 @@ static onq_code run_qat(oq_job *job, onq_error *err) {
     oq_engine_close(r.engine);
     oq_model_free(r.m);
     oq_ranges_release(&r.ranges);
+    oq_record_release(&r.result.record);
     oq_qconfig_release(&r.config);
     return rc;
 }

@@ -119,6 +119,7 @@ typedef struct run {
     oq_overrides overrides;
     oq_shapes *shapes;
     oq_cal_method method;
+    const oq_model_proto *typed; /* what `shapes` is about */
     oq_ranges ranges;
     bool has_ranges;
     bool from_cache;
@@ -438,6 +439,7 @@ static onq_code apply_preset(run *r, onq_error *err) {
 static onq_code infer(run *r, onq_error *err) {
     oq_shapes_free(r->shapes);
     r->shapes = NULL;
+    r->typed = r->m->proto;
     OQ_TRY(oq_shapes_infer(r->m, NULL, &r->shapes, err));
     return oq_shapes_write(r->shapes, r->m, err);
 }
@@ -590,6 +592,8 @@ static onq_code calibrate(run *r, onq_error *err) {
     OQ_TRY(calibration_options(r, &options, err));
     OQ_TRY(open_engine(r, err));
     oq_cal_job job = {.model = r->m, .engine = r->engine, .options = &options};
+    if (!oq_opt_flag(r->job->opts, "no_verify"))
+        job.first = &r->result.record;
     OQ_TRY(oq_job_session(r->job, &job.session, err));
     OQ_TRY(oq_job_source(r->job, r->m, &source, err));
     job.source = source;
@@ -650,7 +654,20 @@ static onq_code get_ranges(run *r, onq_error *err) {
 
 /* ---- the result */
 
-static onq_code quantize(run *r, onq_error *err) {
+/* Types of the model's tensors, by the graphs they are in: those are others when it is quantized
+ * again. */
+static onq_code see_types(run *r, onq_error *err) {
+    if (r->typed == r->m->proto)
+        return ONQ_OK;
+    oq_shapes_free(r->shapes);
+    r->shapes = NULL;
+    r->typed = r->m->proto;
+    return oq_shapes_infer(r->m, NULL, &r->shapes, err);
+}
+
+static onq_code quantize(void *ctx, onq_error *err) {
+    run *r = ctx;
+    OQ_TRY(see_types(r, err));
     const oq_qdq_job qdq = {.model = r->m,
                             .config = &r->config,
                             .overrides = &r->overrides,
@@ -696,11 +713,13 @@ static void warn_of_rest(run *r) {
             r->plan.n_float_constants);
     if (!oq_opt_flag(r->job->opts, "optimize_model"))
         oq_quant_warn_unprepared(r->job, &r->input, r->plan.n_float_constants == 0);
-    if (r->format == FORMAT_QDQ && (oq_qtype_is_4bit(r->config.activation_type) ||
-                                    r->config.activation_type == OQ_FLOAT8E4M3FN))
+    if (r->result.verified.skipped != NULL && r->format == FORMAT_QDQ &&
+        (oq_qtype_is_4bit(r->config.activation_type) ||
+         r->config.activation_type == OQ_FLOAT8E4M3FN))
         oq_warn(
             env,
-            "%s activations: ONNX Runtime 1.31 loads such a model only with graph optimisation off",
+            "%s activations: ONNX Runtime 1.31 loads most such models only with graph optimisation "
+            "off",
             oq_qtype_name(r->config.activation_type));
     if (r->ranges.method == OQ_CAL_DISTRIBUTION && r->config.activation_type != OQ_FLOAT8E4M3FN)
         oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
@@ -749,7 +768,7 @@ static onq_code run_steps(run *r, onq_error *err) {
         OQ_TRY(oq_walk_graphs(g, count_inner, r, err));
     OQ_TRY(get_ranges(r, err));
     OQ_TRY(each_graph(r, find_extremes, r, err));
-    OQ_TRY(quantize(r, err));
+    OQ_TRY(oq_quant_make(&r->result, err));
     OQ_TRY(oq_extremes_warn(&r->extremes, &r->plan, r->job->env, err));
     if (r->from_cache)
         tell_of_cache(r);
@@ -761,7 +780,15 @@ static onq_code run_steps(run *r, onq_error *err) {
 
 static onq_code run_static(oq_job *job, onq_error *err) {
     run r = {.job = job};
-    r.result = (oq_quant_result){.job = job, .plan = &r.plan, .engine = &r.engine};
+    r.result = (oq_quant_result){.job = job,
+                                 .plan = &r.plan,
+                                 .engine = &r.engine,
+                                 .quantize = quantize,
+                                 .ctx = &r,
+                                 .config = &r.config,
+                                 .modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR,
+                                 .fixed_ranges = true};
+    oq_record_init(&r.result.record, &job->env->alloc);
     r.result.format = oq_opt_str(job->opts, "quant_format");
     r.extremes.arena = &job->arena;
     oq_plan_init(&r.plan, &job->arena);
@@ -775,6 +802,7 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     oq_shapes_free(r.shapes);
     oq_engine_close(r.engine);
     oq_model_free(r.m);
+    oq_record_release(&r.result.record);
     oq_qconfig_release(&r.config);
     return rc;
 }

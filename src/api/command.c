@@ -121,6 +121,12 @@ static onq_code check_required(const onq_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code check_verify(const onq_options *o, onq_error *err) {
+    return oq_opt_flag(o, "verify") && oq_opt_flag(o, "no_verify")
+               ? oq_fail(err, ONQ_E_OPTION, "--verify and --no_verify exclude each other")
+               : ONQ_OK;
+}
+
 /* ---- jobs and results ---- */
 
 const char *oq_job_input(const oq_job *job) {
@@ -156,6 +162,7 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
     *out = NULL;
     OQ_TRY(check_operands(opts, err));
     OQ_TRY(check_required(opts, err));
+    OQ_TRY(check_verify(opts, err));
     OQ_TRY(oq_outputs_check(opts, &env->alloc, err));
     oq_extra_warn_unused(opts);
 

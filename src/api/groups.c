@@ -13,7 +13,10 @@ static const onq_option_info general[] = {
     OQ_FLAG("json", 0, "", "Print the result as one JSON object."),
     OQ_INT("threads", 0, "", "0", "0..1024", "N",
            "Worker threads; 0 means one for each core. Results do not depend on it."),
-    OQ_FLAG("verify", 0, "", "Load the result in ONNX Runtime before it is kept."),
+    OQ_FLAG("verify", 0, "",
+            "Load the result in ONNX Runtime and run it on one sample before it is kept; unasked, "
+            "that is done where it costs little."),
+    OQ_FLAG("no_verify", 0, "", "Keep the result without that."),
     OQ_FLAG("help", 'h', "", "Show this help."),
 };
 const oq_opt_group oq_group_general = OQ_GROUP("General", general);

@@ -1,14 +1,11 @@
 /*
- * quant_result.c — the end of a quantization: check, verify, write, tell.
+ * quant_result.c — the end of a quantization: write, tell.
  */
 #include "api/quant_result.h"
 
 #include "api/quant_config.h"
-#include "api/samples.h"
-#include "engine/ort.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
-#include "quantize/finish.h"
 #include "quantize/rules.h"
 
 #include <sys/stat.h>
@@ -60,13 +57,6 @@ onq_code oq_quant_measure(oq_quant_result *r, onq_error *err) {
     return oq_walk_tensors(r->model, add_external, r, err);
 }
 
-static onq_code verify(const oq_quant_result *r, onq_error *err) {
-    if (*r->engine == NULL)
-        OQ_TRY(oq_job_engine(r->job, r->engine, err));
-    const onq_code rc = oq_engine_verify(*r->engine, r->model, err);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "the result does not load");
-}
-
 static onq_code save(oq_quant_result *r, onq_error *err) {
     const onq_options *o = r->job->opts;
     const char *path = oq_opt_str(o, "output");
@@ -74,9 +64,6 @@ static onq_code save(oq_quant_result *r, onq_error *err) {
                                      .threshold = 1024,
                                      .attributes = true};
     struct stat st;
-    OQ_TRY(oq_quant_check(r->model, err));
-    if (oq_opt_flag(o, "verify"))
-        OQ_TRY(verify(r, err));
     OQ_TRY(oq_model_save(r->model, path, &options, err));
     if (stat(path, &st) == 0)
         r->size_after = (uint64_t)st.st_size;
@@ -168,6 +155,7 @@ static onq_code report(const oq_quant_result *r, double seconds, double calibrat
                     oq_size_text(after, r->size_after), seconds);
     if (!oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, calibration >= 0.0 ? " (calibration %.2f s)\n" : "\n", calibration);
+    oq_quant_tell_verified(r);
     return ONQ_OK;
 }
 

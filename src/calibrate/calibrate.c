@@ -276,7 +276,7 @@ static void tell_of_nan(const runner *r) {
                 OQ_STR(r->nan_first));
 }
 
-/* ---- samples that are run */
+/* ---- samples that are run ---- */
 
 /* Is the run of this sample to be kept? Not where an output has no declared kind: what it is may
  * be no value that can be shown. */

@@ -1,0 +1,452 @@
+/*
+ * quant_verify.c — quantize, then look at the result as its users will: in the runtime, with its
+ * default options, on one sample.
+ *
+ * The sample is the first of the calibration, whose float outputs were kept. Without a calibration
+ * the float model is run before it is quantized, on the first sample of --data or on inputs that are
+ * made up. Only the graph is kept of the float model, its weights are shared.
+ */
+#include "api/quant_result.h"
+#include "api/samples.h"
+#include "onnx/schema.h"
+#include "quantize/finish.h"
+#include "quantize/qtype.h"
+
+#include <stdio.h>
+
+/* Largest models that are looked at unasked. After a calibration the quantized model takes less
+ * memory than the float one just did; else a runtime must be opened for the look alone. */
+#define MOST_CALIBRATED ((uint64_t)1 << 30)
+#define MOST_OTHER      ((uint64_t)32 << 20)
+
+#define LEFT_TOLD 3 /* nodes that get a line of their own */
+
+typedef struct look {
+    oq_quant_result *r;
+    oq_session_options session;
+    oq_model_proto *source; /* the model before it was quantized */
+    oq_verdict plain;       /* on that */
+} look;
+
+static bool is_asked(const oq_quant_result *r) {
+    return oq_opt_flag(r->job->opts, "verify");
+}
+
+/* Messages of what is tried are not the user's. */
+typedef struct hush {
+    onq_env *env;
+    void (*log_fn)(void *ctx, onq_log_level level, const char *text);
+} hush;
+
+static hush hush_begin(onq_env *env) {
+    const hush h = {env, env->log_fn};
+    env->log_fn = NULL;
+    return h;
+}
+
+static void hush_end(hush h) {
+    h.env->log_fn = h.log_fn;
+}
+
+/* ---- whether to look, and at what ---- */
+
+static bool is_declined(const oq_quant_result *r) {
+    const onq_options *o = r->job->opts;
+    return oq_opt_flag(o, "no_verify") || oq_opt_flag(o, "dry_run") ||
+           (oq_opt_is_set(o, "verify") && !is_asked(r));
+}
+
+static const char *why_not(const oq_quant_result *r) {
+    bool changed = false;
+    for (size_t i = 0; i < r->plan->nodes.n; i++)
+        changed |= r->plan->nodes.v[i].fate != OQ_FATE_FLOAT;
+    if (is_declined(r))
+        return "--no_verify";
+    if (!is_asked(r) && !changed)
+        return "nothing was quantized";
+    if (!is_asked(r) && r->size_before > (r->record.kept ? MOST_CALIBRATED : MOST_OTHER))
+        return "the model is large (--verify loads and runs it all the same)";
+    return NULL;
+}
+
+/* An engine, quietly unless it was asked for. */
+static onq_code find_engine(oq_quant_result *r, onq_error *err) {
+    onq_error why = ONQ_ERROR_INIT;
+    if (*r->engine != NULL)
+        return ONQ_OK;
+    const onq_code rc = oq_job_engine(r->job, r->engine, &why);
+    if (rc == ONQ_OK)
+        return rc;
+    if (is_asked(r) || rc == ONQ_E_NOMEM) {
+        *err = why;
+        return is_asked(r) ? oq_error_in(err, rc, "--verify") : rc;
+    }
+    r->verified.skipped = "there is no ONNX Runtime";
+    oq_log(r->job->env, ONQ_LOG_DEBUG, "%s", why.text);
+    return ONQ_OK;
+}
+
+/* Does something with the model as it was before it was quantized. */
+static onq_code with_source(look *l, onq_code (*fn)(look *l, onq_error *err), onq_error *err) {
+    oq_model_proto *const result = l->r->model->proto;
+    l->r->model->proto = l->source;
+    const onq_code rc = fn(l, err);
+    l->r->model->proto = result;
+    return rc;
+}
+
+/* Inputs that are made up are as large as the model says; unknown sizes are 1. */
+static onq_code check_made_up(oq_quant_result *r, onq_error *err) {
+    oq_ios in;
+    uint64_t sum = 0;
+    OQ_TRY(oq_model_inputs(r->model, &r->job->arena, &in, err));
+    for (size_t i = 0; i < in.n; i++) {
+        uint64_t n = 1, bytes = 0;
+        bool fits = true;
+        for (size_t k = 0; k < in.v[i].rank; k++)
+            if (in.v[i].dims[k].value >= 0)
+                fits = fits && oq_mul(n, (uint64_t)in.v[i].dims[k].value, &n);
+        if (oq_dtype_find((int64_t)in.v[i].dtype) != NULL && in.v[i].dtype != OQ_STRING)
+            fits = fits && oq_dtype_bytes(in.v[i].dtype, n, &bytes);
+        if (!fits || !oq_add(sum, bytes, &sum) || sum > OQ_RECORD_MOST || n > OQ_RECORD_MOST)
+            return oq_fail(err, ONQ_E_LIMIT, "its inputs are large");
+    }
+    return ONQ_OK;
+}
+
+/* The first sample of --data; where there is none, one that is made up. */
+static onq_code open_sample(oq_quant_result *r, oq_source **out, onq_error *err) {
+    oq_source_options o = {.model = r->model};
+    if (oq_opt_has(r->job->opts, "data")) {
+        OQ_TRY(oq_job_source_options(r->job, r->model, &o, err));
+        o.limit = 1;
+        if (oq_source_open(r->job->env, &o, out, NULL) == ONQ_OK)
+            return ONQ_OK;
+    }
+    r->record.generated = true;
+    o.spec = "random:1";
+    o.limit = 0;
+    OQ_TRY(check_made_up(r, err));
+    return oq_source_open(r->job->env, &o, out, err);
+}
+
+static onq_code run_float(look *l, oq_source *source, onq_error *err) {
+    oq_record *record = &l->r->record;
+    oq_session *s = NULL;
+    const oq_sample *sample = NULL;
+    oq_outputs out = {0};
+    OQ_TRY(oq_source_next(source, &sample, err));
+    if (sample == NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_session_open(*l->r->engine, &l->session, &s, err));
+    onq_code rc = oq_session_run(s, sample->inputs, sample->n_inputs, &out, err);
+    if (rc == ONQ_OK)
+        rc = oq_record_keep(record, sample->inputs, sample->n_inputs, out.v, out.n, err);
+    oq_session_close(s);
+    return rc;
+}
+
+/* Runs the float model on one sample. That it does not run says nothing of the result: then the
+ * result is loaded and not run. */
+static onq_code make_record(look *l, onq_error *err) {
+    oq_quant_result *r = l->r;
+    oq_source *source = NULL;
+    onq_error why = ONQ_ERROR_INIT;
+    OQ_TRY(oq_progress(r->job->env, "verifying", 0, 0, err));
+    const hush h = hush_begin(r->job->env);
+    onq_code rc = open_sample(r, &source, &why);
+    if (rc == ONQ_OK)
+        rc = run_float(l, source, &why);
+    oq_source_close(source);
+    hush_end(h);
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL) {
+        *err = why;
+        return rc;
+    }
+    if (rc != ONQ_OK)
+        oq_info(r->job->env, "the result will be loaded, not run: %s", why.text);
+    return ONQ_OK;
+}
+
+/* Decides whether to look, and has ready what that takes. */
+static onq_code prepare(look *l, onq_error *err) {
+    oq_quant_result *r = l->r;
+    r->verified.skipped = why_not(r);
+    if (r->verified.skipped == NULL)
+        OQ_TRY(find_engine(r, err));
+    if (r->verified.skipped != NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_job_session(r->job, &l->session, err));
+    l->session.model = r->model;
+    l->session.n_threads = OQ_THREADS_RUNTIME;
+    l->session.level = OQ_OPT_ALL;
+    l->session.no_spinning = true;
+    l->session.no_memory_reuse = true; /* one run has nothing to reuse */
+    return r->record.kept ? ONQ_OK : with_source(l, make_record, err);
+}
+
+/* ---- the look ---- */
+
+static onq_code verify(look *l, oq_verdict *v, onq_error *err) {
+    return oq_verify(*l->r->engine, &l->session, &l->r->record, v, err);
+}
+
+/* The float model with the runtime's optimisations: a calibration has run it without. */
+static onq_code verify_float(look *l, onq_error *err) {
+    return verify(l, &l->plain, err);
+}
+
+/* Numbers that the runtime has few kernels for: who asks for them has something else in mind. */
+static bool has_odd_types(const oq_plan *p) {
+    for (size_t i = 0; i < p->tensors.n; i++) {
+        const oq_plan_tensor *t = &p->tensors.v[i];
+        if (t->role == OQ_ROLE_ACTIVATION && t->scale != NULL &&
+            (oq_qtype_is_4bit(t->type) || t->type == OQ_FLOAT8E4M3FN))
+            return true;
+    }
+    return false;
+}
+
+/* The runtime's words without the name of the file, which is not the result's. */
+static const char *words_of(const oq_quant_result *r, const oq_verdict *v) {
+    const size_t n = strlen(r->model->path);
+    const char *text = v->why.text;
+    return strncmp(text, r->model->path, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2
+                                                                                    : text;
+}
+
+/* Such a model is good when it loads without optimisation; *good tells. */
+static onq_code verify_odd(look *l, oq_verdict *v, bool *good, onq_error *err) {
+    const oq_verdict first = *v;
+    *good = false;
+    if (!has_odd_types(l->r->plan))
+        return ONQ_OK;
+    l->session.level = OQ_OPT_NONE;
+    const onq_code rc = verify(l, v, err);
+    l->session.level = OQ_OPT_ALL;
+    OQ_TRY(rc);
+    *good = v->end == OQ_VERIFY_GOOD;
+    if (*good)
+        oq_warn(l->r->job->env,
+                "the result loads and runs only with graph optimisation off, for the types of its "
+                "activations: %.300s",
+                words_of(l->r, &first));
+    else
+        *v = first;
+    return ONQ_OK;
+}
+
+static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_graph **result,
+                        onq_error *err) {
+    look *l = ctx;
+    oq_quant_result *r = l->r;
+    oq_map_init(&r->config->unsound, &r->job->arena);
+    for (size_t i = 0; i < left->n; i++)
+        if (!oq_map_put(&r->config->unsound, left->v[i]->output.v[0], 0))
+            return oq_fail_nomem(err);
+    r->model->proto = oq_message_clone(&r->model->arena, OQ_SCHEMA_model_proto, l->source);
+    if (r->model->proto == NULL)
+        return oq_fail_nomem(err);
+    oq_plan_init(r->plan, &r->job->arena);
+    const hush h = hush_begin(r->job->env);
+    onq_code rc = r->quantize(r->ctx, err);
+    if (rc == ONQ_OK)
+        rc = oq_quant_check(r->model, err);
+    if (rc == ONQ_OK)
+        rc = verify(l, v, err);
+    hush_end(h);
+    *result = r->model->proto->graph;
+    return rc;
+}
+
+static bool can_leave(void *ctx, const oq_node *n) {
+    const look *l = ctx;
+    oq_qconfig without = *l->r->config;
+    oq_map_init(&without.unsound, &l->r->job->arena);
+    return n->output.n > 0 && n->output.v[0].n > 0 &&
+           oq_qconfig_skip(&without, n, l->r->modes) == NULL;
+}
+
+static void tell_left(const oq_quant_result *r, const oq_verdict *first) {
+    const oq_mend_nodes *left = &r->verified.left;
+    for (size_t i = 0; i < left->n && i < LEFT_TOLD; i++)
+        oq_warn(r->job->env, "node '%.*s' (%.*s) stays float: quantized, the model %s: %.300s",
+                OQ_STR(oq_node_label(left->v[i])), OQ_STR(left->v[i]->op_type),
+                oq_verify_text(first->end), words_of(r, first));
+    if (left->n > LEFT_TOLD)
+        oq_warn(r->job->env, "%zu nodes more stay float for the same (--plan FILE names them)",
+                left->n - LEFT_TOLD);
+}
+
+static onq_code mend(look *l, oq_verdict *v, onq_error *err) {
+    oq_quant_result *r = l->r;
+    oq_mend m = {.arena = &r->job->arena,
+                 .source = l->source->graph,
+                 .can_leave = can_leave,
+                 .attempt = attempt,
+                 .ctx = l};
+    const oq_verdict first = *v;
+    OQ_TRY(oq_mend_run(&m, v, r->model->proto->graph, err));
+    if (v->end != OQ_VERIFY_GOOD)
+        return ONQ_OK;
+    r->verified.left = m.left;
+    tell_left(r, &first);
+    return ONQ_OK;
+}
+
+static onq_code refuse(const oq_quant_result *r, const oq_verdict *v, onq_error *err) {
+    return oq_fail(
+        err, ONQ_E_RUNTIME,
+        "the result %s: %.400s (nothing is written; --nodes_to_exclude leaves nodes float, "
+        "--no_verify writes it all the same)",
+        oq_verify_text(v->end), words_of(r, v));
+}
+
+/* What can be done about a result that is not good. */
+static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
+    oq_quant_result *r = l->r;
+    bool good = false;
+    if (v->end == OQ_VERIFY_NOT_FINITE && r->record.generated) {
+        oq_warn(r->job->env, "%s, on inputs that were made up (onq run shows it on your own)",
+                v->why.text);
+        return ONQ_OK;
+    }
+    OQ_TRY(verify_odd(l, v, &good, err));
+    if (good)
+        return ONQ_OK;
+    OQ_TRY(with_source(l, verify_float, err));
+    if (l->plain.end != OQ_VERIFY_GOOD) {
+        oq_warn(r->job->env,
+                "the float model %s with the runtime's optimisations, so the result was not "
+                "judged: %.300s",
+                oq_verify_text(l->plain.end), words_of(r, &l->plain));
+        return ONQ_OK;
+    }
+    if (r->config != NULL)
+        OQ_TRY(mend(l, v, err));
+    return v->end == OQ_VERIFY_GOOD ? ONQ_OK : refuse(r, v, err);
+}
+
+/* ---- the figure ---- */
+
+static bool is_telling(const oq_quant_result *r) {
+    return r->verified.verdict.measured && !(r->record.generated && r->fixed_ranges);
+}
+
+/* Of the coarser of activations and weights. */
+static unsigned bits_of(const oq_quant_result *r) {
+    if (r->config == NULL)
+        return 8;
+    const unsigned a = oq_dtype_find((int64_t)r->config->activation_type)->bits;
+    const unsigned w = oq_dtype_find((int64_t)r->config->weight_type)->bits;
+    return a < w ? a : w;
+}
+
+static bool is_poor(const oq_quant_result *r) {
+    return is_telling(r) && r->verified.verdict.sqnr < oq_verify_floor(bits_of(r));
+}
+
+/* Where the samples of this job came from, as a word for another command; "" when there were
+ * none. */
+static oq_str data_word(const oq_quant_result *r) {
+    const onq_options *o = r->job->opts;
+    const char *input = oq_job_input(r->job), *slash = strrchr(input, '/');
+    if (!oq_opt_has(o, "data") || r->record.generated)
+        return OQ_S("");
+    if (oq_opt_is_set(o, "data"))
+        return oq_str_of(oq_opt_str(o, "data"));
+    return slash == NULL ? OQ_S(".") : (oq_str){input, (size_t)(slash - input)};
+}
+
+static void advise(const oq_quant_result *r) {
+    const oq_verdict *v = &r->verified.verdict;
+    const oq_str data = data_word(r);
+    const bool whole = r->config != NULL && !r->config->per_channel;
+    oq_warn(r->job->env,
+            "output '%.*s' keeps %.1f dB of the float model's on one sample, which is poor (20 and "
+            "more are usual): %sonq debug --float_model %s --qdq_model %s%s%.*s shows where it is "
+            "lost",
+            OQ_STR(v->output), v->sqnr, whole ? "try --per_channel; " : "", oq_job_input(r->job),
+            oq_opt_str(r->job->opts, "output"), data.n > 0 ? " --data " : "", OQ_STR(data));
+}
+
+static void tell_json(const oq_quant_result *r) {
+    const oq_verified *d = &r->verified;
+    oq_jw *w = &r->job->json;
+    oq_jw_begin_object(w, "verify");
+    oq_jw_bool(w, "loaded", d->loaded);
+    oq_jw_bool(w, "ran", d->verdict.ran);
+    if (d->skipped != NULL)
+        oq_jw_cstr(w, "skipped", d->skipped);
+    if (is_telling(r)) {
+        oq_jw_real(w, "sqnr", d->verdict.sqnr);
+        oq_jw_str(w, "output", d->verdict.output);
+        oq_jw_bool(w, "poor", is_poor(r));
+    }
+    oq_jw_bool(w, "generated", r->record.generated);
+    oq_jw_begin_array(w, "retried");
+    for (size_t i = 0; i < d->left.n; i++)
+        oq_jw_str(w, NULL, oq_node_label(d->left.v[i]));
+    oq_jw_end_array(w);
+    oq_jw_real(w, "seconds", d->seconds);
+    oq_jw_end_object(w);
+}
+
+void oq_quant_tell_verified(const oq_quant_result *r) {
+    const oq_verdict *v = &r->verified.verdict;
+    oq_buf *text = &r->job->text;
+    tell_json(r);
+    if (!is_telling(r))
+        return;
+    const char *on = r->record.generated ? "inputs that were made up" : "1 sample";
+    if (v->sqnr >= OQ_VERIFY_EQUAL)
+        oq_buf_addf(text, "outputs: the same as float's on %s", on);
+    else
+        oq_buf_addf(text, "outputs: %.1f dB against float on %s", v->sqnr, on);
+    if (v->n_outputs > 1 && v->sqnr < OQ_VERIFY_EQUAL) {
+        oq_buf_adds(text, ", the worst '");
+        oq_buf_add_safe(text, v->output);
+        oq_buf_addf(text, "' of %zu", v->n_outputs);
+    }
+    oq_buf_adds(text, is_poor(r) ? ": poor\n" : "\n");
+}
+
+/* The look itself, and what follows from it. */
+static onq_code look_at(look *l, onq_error *err) {
+    oq_quant_result *r = l->r;
+    oq_verified *d = &r->verified;
+    const double began = oq_quant_now();
+    OQ_TRY(prepare(l, err));
+    if (d->skipped != NULL) {
+        oq_info(r->job->env, "the result was not run: %s", d->skipped);
+        return ONQ_OK;
+    }
+    OQ_TRY(verify(l, &d->verdict, err));
+    if (d->verdict.end != OQ_VERIFY_GOOD)
+        OQ_TRY(judge(l, &d->verdict, err));
+    d->loaded = d->verdict.end != OQ_VERIFY_NOT_LOADED;
+    d->seconds = oq_quant_now() - began;
+    oq_info(r->job->env, "verified in %.3f s: the result %s", d->seconds,
+            d->verdict.end != OQ_VERIFY_GOOD ? oq_verify_text(d->verdict.end)
+            : d->verdict.ran                 ? "loads and runs"
+                                             : "loads");
+    if (is_poor(r))
+        advise(r);
+    return ONQ_OK;
+}
+
+onq_code oq_quant_make(oq_quant_result *r, onq_error *err) {
+    look l = {.r = r};
+    if (!is_declined(r)) {
+        l.source = oq_message_clone(&r->job->arena, OQ_SCHEMA_model_proto, r->model->proto);
+        if (l.source == NULL)
+            return oq_fail_nomem(err);
+    }
+    OQ_TRY(r->quantize(r->ctx, err));
+    if (oq_opt_flag(r->job->opts, "dry_run"))
+        return ONQ_OK;
+    OQ_TRY(oq_quant_check(r->model, err));
+    OQ_TRY(look_at(&l, err));
+    oq_record_release(&r->record); /* memory for what follows */
+    return ONQ_OK;
+}
