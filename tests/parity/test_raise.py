@@ -376,3 +376,17 @@ def test_restricted_asymmetric_float16(tmp_path, opset):
     ref = two.reference(activation_type=Q.QuantType.QUInt8, extra_options={"ActivationRestrictedAsymmetric": True})
     assert isinstance(ref, str) and "float" in ref
     assert two.onq("--activation_restricted_asymmetric") > 30
+
+
+# ---------------------------------------------------------------- Softmax without an axis
+
+@pytest.mark.difference("Softmax of older models, QOperator format")
+@pytest.mark.parametrize("shape", [(3, 8), (2, 4, 5), (1, 2, 3, 4)], ids=str)
+@pytest.mark.parametrize("opset", [11, 12, 13])
+def test_softmax_without_an_axis(tmp_path, opset, shape):
+    m = model([helper.make_node("Softmax", ["x"], ["y"], name="soft")], opset, {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)})
+    two = Two(tmp_path, m)
+    ref = two.reference(quant_format=Q.QuantFormat.QOperator, activation_type=Q.QuantType.QUInt8)
+    got = two.onq("--quant_format", "qoperator")
+    assert got > 20
+    assert ref < 10 if opset < 13 and len(shape) > 2 else ref == got

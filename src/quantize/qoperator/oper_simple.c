@@ -31,6 +31,19 @@ onq_code oq_ql_pool(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_qlinear(q, n, 1, err);
 }
 
+/* QLinearSoftmax has the meaning of the opset that it names, but the axis that it takes where none
+ * is given is that of opset 13: the last one. Before it was the second. */
+static onq_code say_opset(oq_qoper *q, const oq_node *n, oq_node *made, onq_error *err) {
+    oq_arena *a = &q->sh->job.model->arena;
+    const oq_vtype *t = oq_shapes_find(
+        q->sh->plain, q->graph != q->sh->job.model->proto->graph ? q->graph : NULL, n->input.v[0]);
+    const bool second_is_last = t != NULL && t->has_shape && t->rank == 2;
+    if (q->sh->opset < 13 && oq_attr_find(n, "axis") == NULL && !second_is_last &&
+        !oq_attr_set_int(a, made, OQ_S("axis"), 1))
+        return oq_fail_nomem(err);
+    return oq_attr_set_int(a, made, OQ_S("opset"), q->sh->opset) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* A QLinear operator of one input whose output has fixed parameters. */
 static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scale, int32_t zero,
                              onq_error *err) {
@@ -42,9 +55,8 @@ static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scal
     oq_node *made = oq_qo_node_new(q, n, op, true);
     if (made == NULL)
         return oq_fail_nomem(err);
-    if (oq_str_is(n->op_type, "Softmax") &&
-        !oq_attr_set_int(&q->sh->job.model->arena, made, OQ_S("opset"), q->sh->opset))
-        return oq_fail_nomem(err);
+    if (oq_str_is(n->op_type, "Softmax"))
+        OQ_TRY(say_opset(q, n, made, err));
     const oq_qo_value fixed = {.param = {scale, zero}, .type = oq_qo_config(q)->activation_type};
     if (oq_qo_trained_otherwise(q, n->output.v[0], &fixed))
         return oq_qo_keep(q, n, "its output was trained with other parameters", err);
