@@ -172,12 +172,6 @@ static onq_code check_types(const run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--quant_format qoperator: ONNX Runtime has no operators for QInt8 "
                        "activations with QUInt8 weights (qdq takes them)");
-    if (oq_overrides_any_type(&r->overrides, is_not_8bit))
-        return oq_fail(
-            err, ONQ_E_CONFIG,
-            "%s: --quant_format qoperator takes 8-bit integers only, and a quant_type is none (qdq "
-            "takes other types)",
-            overrides_name(r));
     for (size_t i = 0; i < r->overrides.all.n && !c->per_channel; i++)
         if (oq_override_is_channel(r->overrides.all.v[i]))
             return oq_fail(err, ONQ_E_CONFIG,

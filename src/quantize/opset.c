@@ -196,8 +196,8 @@ static void want(goal *g, int64_t opset, const char *why) {
 /* What update_opset_version asks for. */
 static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, int64_t now) {
     const bool wide = oq_qtype_is_16bit(c->weight_type) ||
-                      (mode == OQ_QMODE_QDQ && (oq_qtype_is_16bit(c->activation_type) ||
-                                                oq_overrides_any_type(o, oq_qtype_is_16bit)));
+                      (mode != OQ_QMODE_INTEGER && oq_overrides_any_type(o, oq_qtype_is_16bit)) ||
+                      (mode == OQ_QMODE_QDQ && oq_qtype_is_16bit(c->activation_type));
     goal g = {now, ""};
     if (now < 21 && c->block_size > 0)
         want(&g, 21, "blocks need opset 21");

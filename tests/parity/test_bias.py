@@ -35,7 +35,7 @@ def test_shapes_per_channel(tmp_path, shape, fmt):
         assert both.reference.state == "raises", both
 
 
-@pytest.mark.parametrize("shape, turned, factors", itertools.product(["[]", "[M,1]", "[N]"], [0, 1], [(0.5, 2.0), (2.0, -1.0)]),
+@pytest.mark.parametrize("shape, turned, factors", list(itertools.product(["[]", "[M,1]", "[N]"], [0, 1], [(0.5, 2.0), (2.0, -1.0)])),
                          ids=str)
 def test_shapes_and_factors(tmp_path, shape, turned, factors):
     """Per channel, one number for all columns is as many integers, each in the scale of its column."""
@@ -109,3 +109,23 @@ def test_gemm_with_an_empty_bias(tmp_path):
     both = sides.static(tmp_path, m, sides.feeds(rng, (2, 8)), format="qoperator").expect((38, 60), 38)
     assert compare.differences(both.reference.path, both.onq.path) == []
     assert [n.op_type for n in onnx.load(both.onq.path).graph.node].count("Gemm") == 1
+
+
+# ---- types of overrides
+
+@pytest.mark.parametrize("kind", ["qint16", "qint4"])
+def test_override_types_in_qoperator(tmp_path, kind):
+    """A type that no QLinear operator takes is refused by the tensor's name where it counts, and only there."""
+    rng = np.random.default_rng(7)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv"), helper.make_node("Tanh", ["c"], ["t"], "first"),
+             helper.make_node("Tanh", ["t"], ["y"], "second")]
+    m = sides.model(nodes, [sides.array("w", rng.normal(size=(4, 3, 1, 1))), sides.array("b", rng.normal(size=4))], (1, 3, 6, 6),
+                    (1, 4, 6, 6))
+    samples = sides.feeds(rng, (1, 3, 6, 6))
+    for tensor in "bt":
+        both = sides.static(tmp_path, m, samples, format="qoperator", overrides={tensor: [{"quant_type": kind}]})
+        assert compare.differences(both.reference.path, both.onq.path) == [], tensor
+    for tensor in "xwc":
+        both = sides.static(tmp_path, m, samples, format="qoperator", overrides={tensor: [{"quant_type": kind}]})
+        assert both.reference.state in ("raises", "does not load")
+        assert f"tensor '{tensor}': --quant_format qoperator takes 8-bit integers only" in both.onq.text

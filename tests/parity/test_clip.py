@@ -89,7 +89,7 @@ def same(both):
 WHERE = ("attribute", "initializer", "constant", "number", "moved", "computed", "input")
 
 
-@pytest.mark.parametrize("where, fmt", itertools.product(WHERE, FORMATS))
+@pytest.mark.parametrize("where, fmt", list(itertools.product(WHERE, FORMATS)))
 def test_where_bounds_stand(tmp_path, where, fmt):
     """A constant bound is found wherever it stands, and the file is the reference's; what is not known is kept."""
     m, samples = clipped(where, -0.5, 1, "between")
@@ -162,7 +162,7 @@ def test_lost_in_qoperator(tmp_path, where, bounds, shape, case, reference):
     assert left(both) == 1
 
 
-@pytest.mark.parametrize("shape, fmt", itertools.product(["relu_before", "relu_after"], FORMATS))
+@pytest.mark.parametrize("shape, fmt", list(itertools.product(["relu_before", "relu_after"], FORMATS)))
 def test_one_after_the_other(tmp_path, shape, fmt):
     """The last range must clip as both do: an override that does not keeps one of them."""
     m, samples = clipped("initializer", -5, 5, shape)

@@ -158,6 +158,8 @@ bool oq_qo_is_float(const oq_qoper *q, oq_str name);
 /* Element type as get_tensor_type(mandatory=True) gives it, or as symbolic inference finds it; 0:
  * unknown. */
 onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err);
+/* Refuses a type that an override gives and that no QLinear operator takes. */
+onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err);
 /* Are there static parameters for this activation? */
 bool oq_qo_has_params(const oq_qoper *q, oq_str name);
 /* Why output 0 of the node has none. An infinity is also told as a warning, by the name of the

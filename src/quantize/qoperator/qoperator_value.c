@@ -223,6 +223,15 @@ static onq_code add_params(oq_qoper *q, oq_qo_value *v, onq_error *err) {
     return oq_qo_add_init(q, scale, err);
 }
 
+onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err) {
+    if (!oq_qtype_is_16bit(type) && !oq_qtype_is_4bit(type))
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_CONFIG,
+                   "tensor '%.*s': --quant_format qoperator takes 8-bit integers only, and its "
+                   "quant_type is %s (qdq takes other types)",
+                   OQ_STR(name), oq_qtype_name(type));
+}
+
 /* Parameters of an activation by calibration, overrides counted. */
 static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *err) {
     const oq_qoper_job *job = &q->sh->job;
@@ -230,6 +239,7 @@ static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *
         job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
     const oq_range *r = oq_ranges_find(job->ranges, v->name);
     v->type = o != NULL && o->has_type ? o->type : job->config->activation_type;
+    OQ_TRY(oq_qo_check_type(v->name, v->type, err));
     v->real = oq_qo_scale_type(q->sh, r->lowest.type);
     v->has_param = true;
     onq_code rc = oq_act_param(job->config, r, o, v->type, v->real, &v->param, err);

@@ -154,6 +154,8 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
         return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(t->name));
     w->w.wide = sh->casts;
     set_spec(sh, how, over != NULL ? &over->channels.v[0] : NULL, channels, w);
+    if (over != NULL && over->channels.v[0].has_type && oq_qo_is_static(q))
+        OQ_TRY(oq_qo_check_type(t->name, w->spec.type, err));
     OQ_TRY(oq_qparams_init(&w->params, keep(sh), w->w.n_params, err));
     if (over != NULL)
         OQ_TRY(take_overrides(sh, over, w, err));
