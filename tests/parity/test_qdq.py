@@ -28,6 +28,7 @@ KNOWN = [
     (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
     (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
     (r"half:\d+,softmax.*", "ref_unloadable", "float16 models below opset 19"),
+    (r"half:\d+,int16", "differs", "float16 scales that are too small"),
     (r"raised:Softmax.*@11", "only_onq", "Softmax of older models"),
     (r"(op|raised):Relu.output@.*", "differs", "Outputs in front of a Relu or Clip"),
     (r"op:Relu.output@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
