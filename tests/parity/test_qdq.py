@@ -27,6 +27,7 @@ KNOWN = [
     (r"option:distribution", "differs", "Relu and Clip that the range does not replace"),
     (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
     (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
+    (r"half:\d+,int16", "differs", "float16 scales that are too small"),
     (r"half:\d+,softmax.*", "ref_unloadable", "float16 models below opset 19"),
     (r"half:\d+,int16", "differs", "float16 scales that are too small"),
     (r"raised:Softmax.*@11", "only_onq", "Softmax of older models"),
