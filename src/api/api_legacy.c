@@ -179,5 +179,6 @@ const oq_command oq_command_legacy = {
          "and quantize_dynamic."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_runtime, &oq_group_general},
+    .decides = &own,
     .run = run_legacy,
 };

@@ -7,6 +7,7 @@
  */
 #include "api/choices.h"
 #include "api/command.h"
+#include "api/plan_file.h"
 #include "api/outputs.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
@@ -82,6 +83,9 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
+    OQ_PATH("from_plan", 0, "", "FILE",
+            "Take every decision from a file that --plan wrote, and that may have been edited; "
+            "needs no samples."),
     OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
@@ -503,12 +507,16 @@ static onq_code prepare(run *r, onq_error *err) {
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
     OQ_TRY(check_types(r, err));
+    if (r->config.given != NULL)
+        OQ_TRY(oq_given_bind_nodes(r->config.given, r->m, err));
     OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides,
                           r->format == FORMAT_QDQ ? OQ_QMODE_QDQ : OQ_QMODE_QLINEAR, &target, &why,
                           err));
     if (target > oq_model_opset(r->m, OQ_S(""))) {
         OQ_TRY(oq_quant_raise_opset(r->m, target, why, err));
         OQ_TRY(infer(r, err));
+        if (r->config.given != NULL)
+            OQ_TRY(oq_given_bind_nodes(r->config.given, r->m, err));
     }
     return check_overrides(r, err);
 }
@@ -623,6 +631,11 @@ static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
 
 static onq_code get_ranges(run *r, onq_error *err) {
     work w = {.r = r};
+    if (r->config.given != NULL) { /* the plan has the parameters */
+        oq_ranges_init(&r->ranges, &r->job->env->alloc, r->method);
+        r->has_ranges = true;
+        return ONQ_OK;
+    }
     OQ_TRY(each_graph(r, find_work, &w, err));
     if (!w.any) {
         oq_info(r->job->env,
@@ -772,7 +785,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     return oq_quant_end(&r->result, begin, r->seconds_calibration, err);
 }
 
-static onq_code run_static(oq_job *job, onq_error *err) {
+static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
     run r = {.job = job};
     r.result = (oq_quant_result){.job = job,
                                  .plan = &r.plan,
@@ -787,6 +800,7 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     r.extremes.arena = &job->arena;
     oq_plan_init(&r.plan, &job->arena);
     oq_qconfig_init(&r.config, &job->arena);
+    r.config.given = given;
     onq_code rc = run_steps(&r, err);
     if (r.unsaved)
         rc = oq_outputs_rescue(job->env, &r.ranges, rc, err);
@@ -801,6 +815,20 @@ static onq_code run_static(oq_job *job, onq_error *err) {
     return rc;
 }
 
+static onq_code run_static(oq_job *job, onq_error *err) {
+    const onq_options *own = job->opts;
+    onq_options *planned = NULL;
+    oq_given *given = NULL;
+    onq_code rc = oq_plan_file_read(job, &given, &planned, err);
+    if (planned != NULL)
+        job->opts = planned;
+    if (rc == ONQ_OK)
+        rc = run_with_options(job, given, err);
+    job->opts = own;
+    onq_options_free(planned);
+    return rc;
+}
+
 const oq_command oq_command_static = {
     .info =
         {"static", "", "quantize a model with ranges from samples",
@@ -809,6 +837,7 @@ const oq_command oq_command_static = {
          "static_quantize_runner."},
     .required = "input",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
+    .decides = &quantize_group,
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_select,
                &calibrate_group, &oq_group_data, &oq_group_runtime, &oq_group_extra,
                &oq_group_general},

@@ -65,6 +65,7 @@ typedef struct oq_command {
     const char *extra_keys; /* keys of --extra it reads with oq_extra_find, separated by spaces, or
                              * NULL. Keys that stand for one of its options need not be named. */
     const oq_opt_group *groups[OQ_OPT_GROUPS]; /* in the order of help; NULL behind the last */
+    const oq_opt_group *decides; /* the group that says how a model is quantized, or NULL */
     /* Does the job. An error leaves no output. Checks of options against each other come first and
      * fail with ONQ_E_OPTION. */
     onq_code (*run)(oq_job *job, onq_error *err);

@@ -89,6 +89,19 @@ onq_code oq_options_make(onq_env *env, const oq_command *c, onq_options **out, o
     return ONQ_OK;
 }
 
+onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err) {
+    OQ_TRY(oq_options_make(o->env, o->command, out, err));
+    onq_options *copy = *out;
+    memcpy(copy->values, o->values, o->n_values * sizeof *o->values);
+    for (size_t i = 0; i < copy->n_values; i++) /* what is added goes elsewhere */
+        copy->values[i].list.cap = copy->values[i].list.n;
+    copy->extras = o->extras;
+    copy->extras.cap = copy->extras.n;
+    copy->operands = o->operands;
+    copy->operands.cap = copy->operands.n;
+    return ONQ_OK;
+}
+
 void onq_options_free(onq_options *opts) {
     if (opts == NULL)
         return;

@@ -94,6 +94,8 @@ struct onq_options {
 /* Options of a command that need not be in the table. */
 onq_code oq_options_make(onq_env *env, const struct oq_command *c, onq_options **out,
                          onq_error *err);
+/* The same values in a set of their own; `o` must live as long. onq_options_free frees it. */
+onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err);
 /* Parses `text` by the row into *v; the strings go to the arena. Lists and pairs append. */
 onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text, oq_opt_value *v,
                       onq_error *err);

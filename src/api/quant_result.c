@@ -3,6 +3,7 @@
  */
 #include "api/quant_result.h"
 
+#include "api/plan_file.h"
 #include "api/quant_config.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
@@ -73,37 +74,6 @@ static onq_code save(oq_quant_result *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code write_plan(const oq_quant_result *r, onq_error *err) {
-    const char *path = oq_opt_str(r->job->opts, "plan");
-    oq_buf text;
-    oq_jw w;
-    oq_out out = {0};
-    if (path == NULL || path[0] == '\0')
-        return ONQ_OK;
-    oq_buf_init(&text, &r->job->env->alloc);
-    oq_jw_init(&w, &text, true);
-    oq_jw_begin_object(&w, NULL);
-    oq_jw_cstr(&w, "model", oq_job_input(r->job));
-    oq_jw_cstr(&w, "format", r->format);
-    oq_plan_json(r->plan, &w);
-    oq_jw_end_object(&w);
-    oq_buf_addc(&text, '\n');
-    onq_code rc = text.failed ? oq_fail_nomem(err) : ONQ_OK;
-    if (rc == ONQ_OK)
-        rc = oq_out_open(&out, &r->job->env->alloc, path, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_write(&out, text.p, text.n, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_commit(&out, err);
-    oq_out_abort(&out);
-    oq_buf_release(&text);
-    return rc;
-}
-
-static const char *fate_name(oq_plan_fate f) {
-    return f == OQ_FATE_FLOAT ? "float" : f == OQ_FATE_QUANTIZED ? "quantized" : "removed";
-}
-
 static void report_json(const oq_quant_result *r, const oq_plan_counts *counts,
                         const size_t fates[3], double seconds, double calibration) {
     oq_job *job = r->job;
@@ -121,7 +91,7 @@ static void report_json(const oq_quant_result *r, const oq_plan_counts *counts,
         const oq_plan_count *c = &counts->v[i];
         oq_jw_begin_object(&job->json, NULL);
         oq_jw_str(&job->json, "op_type", c->op_type);
-        oq_jw_cstr(&job->json, "treatment", fate_name(c->fate));
+        oq_jw_cstr(&job->json, "treatment", oq_fate_name(c->fate));
         oq_jw_uint(&job->json, "count", c->n);
         oq_jw_cstr(&job->json, "why", c->why);
         oq_jw_end_object(&job->json);
@@ -147,7 +117,7 @@ static onq_code report(const oq_quant_result *r, double seconds, double calibrat
     if (fates[OQ_FATE_REMOVED] > 0)
         oq_buf_addf(&job->text, ", %zu removed", fates[OQ_FATE_REMOVED]);
     oq_buf_adds(&job->text, "\n");
-    OQ_TRY(oq_plan_text(r->plan, &job->arena, &job->text, err));
+    oq_plan_text(&counts, &job->text);
     if (oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", seconds);
     else
@@ -202,7 +172,7 @@ onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_
     r->external |= oq_opt_flag(r->job->opts, "use_external_data_format");
     if (!oq_opt_flag(r->job->opts, "dry_run"))
         OQ_TRY(save(r, err));
-    OQ_TRY(write_plan(r, err));
+    OQ_TRY(oq_plan_file_write(r->job, r->plan, r->format, err));
     return report(r, oq_quant_now() - begin, calibration, err);
 }
 

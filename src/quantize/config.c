@@ -49,7 +49,19 @@ bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type) {
     return t != NULL && t->is_signed;
 }
 
+/* A row that its rule left float is looked at by the rule again. */
+static const char *skip_by_plan(const oq_given *given, const oq_node *n) {
+    const oq_plan_node *row = oq_given_node(given, n);
+    if (row == NULL)
+        return "not in the plan";
+    return row->fate == OQ_FATE_FLOAT && row->by != OQ_BY_RULE ? row->why : NULL;
+}
+
 const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
+    if (n->output.n > 0 && oq_map_has(&c->unsound, n->output.v[0]))
+        return OQ_WHY_UNSOUND;
+    if (c->given != NULL)
+        return skip_by_plan(c->given, n);
     if (!oq_pick_is_empty(&c->nodes_to_quantize) && !oq_pick_has(&c->nodes_to_quantize, n->name))
         return "not in nodes_to_quantize";
     if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
@@ -62,7 +74,5 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
                                               : "not in op_types_to_quantize";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
         return "in nodes_to_exclude";
-    if (n->output.n > 0 && oq_map_has(&c->unsound, n->output.v[0]))
-        return OQ_WHY_UNSOUND;
     return NULL;
 }

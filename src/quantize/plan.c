@@ -18,51 +18,69 @@ bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row) {
     return OQ_PUSH(p->arena, &p->tensors, row);
 }
 
-static const char *fate_name(oq_plan_fate fate) {
-    switch (fate) {
-    case OQ_FATE_QUANTIZED:
-        return "quantized";
-    case OQ_FATE_REMOVED:
-        return "removed";
-    case OQ_FATE_FLOAT:
-        break;
-    }
-    return "float";
+bool oq_plan_add_scalar(oq_plan *p, oq_plan_tensor row, float scale, int32_t zero) {
+    float *s = OQ_NEW(p->arena, float);
+    int32_t *z = OQ_NEW(p->arena, int32_t);
+    if (s == NULL || z == NULL)
+        return false;
+    *s = scale;
+    *z = zero;
+    row.scale = s;
+    row.zero = z;
+    row.n = 1;
+    return oq_plan_add_tensor(p, row);
 }
 
-static const char *role_name(oq_plan_role role) {
+const char *oq_fate_name(oq_plan_fate fate) {
+    static const char *const names[] = {"float", "quantized", "removed"};
+    return names[fate];
+}
+
+const char *oq_plan_by_name(oq_plan_by by) {
+    static const char *const names[] = {"rule", "choice", "samples"};
+    return names[by];
+}
+
+const char *oq_plan_role_name(oq_plan_role role) {
     static const char *const names[] = {"activation", "weight", "bias"};
     return names[role];
+}
+
+/* One number each, or lists where the tensor has channels or blocks. */
+static void params_json(const oq_plan_tensor *t, oq_jw *w) {
+    if (t->axis < 0) {
+        oq_jw_float(w, "scale", t->scale[0]);
+        oq_jw_int(w, "zero_point", t->zero != NULL ? t->zero[0] : 0);
+        return;
+    }
+    oq_jw_begin_array(w, "scale");
+    for (uint64_t i = 0; i < t->n; i++)
+        oq_jw_float(w, NULL, t->scale[i]);
+    oq_jw_end_array(w);
+    oq_jw_begin_array(w, "zero_point");
+    for (uint64_t i = 0; i < t->n; i++)
+        oq_jw_int(w, NULL, t->zero != NULL ? t->zero[i] : 0);
+    oq_jw_end_array(w);
 }
 
 static void tensor_json(const oq_plan_tensor *t, oq_jw *w) {
     oq_jw_begin_object(w, NULL);
     oq_jw_str(w, "name", t->name);
-    oq_jw_cstr(w, "role", role_name(t->role));
+    oq_jw_cstr(w, "role", oq_plan_role_name(t->role));
     if (t->scale != NULL) {
         oq_jw_cstr(w, "type", oq_dtype_name((int64_t)t->type));
         if (t->axis >= 0)
             oq_jw_int(w, "axis", t->axis);
         if (t->block > 0)
             oq_jw_uint(w, "block_size", t->block);
-        if (t->axis < 0) {
-            oq_jw_float(w, "scale", t->scale[0]);
-            oq_jw_int(w, "zero_point", t->zero != NULL ? t->zero[0] : 0);
-        } else {
-            oq_jw_begin_array(w, "scale");
-            for (uint64_t i = 0; i < t->n; i++)
-                oq_jw_float(w, NULL, t->scale[i]);
-            oq_jw_end_array(w);
-            oq_jw_begin_array(w, "zero_point");
-            for (uint64_t i = 0; i < t->n; i++)
-                oq_jw_int(w, NULL, t->zero != NULL ? t->zero[i] : 0);
-            oq_jw_end_array(w);
-        }
+        params_json(t, w);
     }
     if (t->same_as.n > 0)
         oq_jw_str(w, "same_as", t->same_as);
     if (t->converted)
         oq_jw_bool(w, "converted", true);
+    if (t->adjusted)
+        oq_jw_bool(w, "adjusted", true);
     oq_jw_cstr(w, "why", t->why != NULL ? t->why : "");
     oq_jw_end_object(w);
 }
@@ -74,7 +92,10 @@ void oq_plan_json(const oq_plan *p, oq_jw *w) {
         oq_jw_begin_object(w, NULL);
         oq_jw_str(w, "name", n->name);
         oq_jw_str(w, "op_type", n->op_type);
-        oq_jw_cstr(w, "treatment", fate_name(n->fate));
+        oq_jw_str(w, "output", n->output);
+        oq_jw_cstr(w, "treatment", oq_fate_name(n->fate));
+        if (n->fate == OQ_FATE_FLOAT)
+            oq_jw_cstr(w, "by", oq_plan_by_name(n->by));
         oq_jw_cstr(w, "why", n->why != NULL ? n->why : "");
         oq_jw_end_object(w);
     }
@@ -132,12 +153,10 @@ onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq
     return ONQ_OK;
 }
 
-onq_code oq_plan_text(const oq_plan *p, oq_arena *a, oq_buf *out, onq_error *err) {
-    oq_plan_counts counts;
-    OQ_TRY(oq_plan_summary(p, a, &counts, err));
-    for (size_t i = 0; i < counts.n; i++) {
-        const oq_plan_count *c = &counts.v[i];
-        const bool first = i == 0 || !oq_str_eq(c->op_type, counts.v[i - 1].op_type);
+void oq_plan_text(const oq_plan_counts *counts, oq_buf *out) {
+    for (size_t i = 0; i < counts->n; i++) {
+        const oq_plan_count *c = &counts->v[i];
+        const bool first = i == 0 || !oq_str_eq(c->op_type, counts->v[i - 1].op_type);
         if (first) {
             oq_buf_adds(out, i == 0 ? "  " : "\n  ");
             oq_buf_add_safe(out, c->op_type);
@@ -146,11 +165,10 @@ onq_code oq_plan_text(const oq_plan *p, oq_arena *a, oq_buf *out, onq_error *err
             oq_buf_adds(out, "; ");
         }
         oq_buf_addf(out, "%zu %s", c->n,
-                    c->fate == OQ_FATE_FLOAT ? "left float" : fate_name(c->fate));
+                    c->fate == OQ_FATE_FLOAT ? "left float" : oq_fate_name(c->fate));
         if (c->why[0] != '\0')
             oq_buf_addf(out, " (%s)", c->why);
     }
-    if (counts.n > 0)
+    if (counts->n > 0)
         oq_buf_addc(out, '\n');
-    return out->failed ? oq_fail_nomem(err) : ONQ_OK;
 }

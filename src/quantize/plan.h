@@ -1,9 +1,11 @@
 /*
- * plan.h — what a quantizer decided and why, as a plain table.
+ * plan.h — what a quantizer decides and why, as a plain table.
  *
- * The drivers fill it while they decide; `--plan FILE.json` writes it, the summary counts it. One
- * row for every node of the main graph, one for every tensor that gets parameters. Nothing reads it
- * back: emission works from the drivers' own state.
+ * One row for every node of the graphs that are quantized, one for every tensor that gets
+ * parameters. A driver fills the rows while it decides, before the model is changed; what it then
+ * writes is what the rows say. `--plan FILE` writes the table as JSON, the summary counts it, and
+ * `--from_plan FILE` takes decisions from such a file instead of options and samples
+ * (plan_read.h).
  */
 #ifndef OQ_QUANTIZE_PLAN_H
 #define OQ_QUANTIZE_PLAN_H
@@ -19,10 +21,19 @@ typedef enum oq_plan_fate {
     OQ_FATE_REMOVED /* folded into the node before it */
 } oq_plan_fate;
 
+/* Who left a node float. */
+typedef enum oq_plan_by {
+    OQ_BY_RULE = 0, /* the operator's rule, seeing the tensors around the node */
+    OQ_BY_CHOICE,   /* lists of names and types, or a plan that was read */
+    OQ_BY_SAMPLES   /* no sample ran it */
+} oq_plan_by;
+
 typedef struct oq_plan_node {
     oq_str name, op_type;
+    oq_str output; /* its first one: tells nodes without a name apart */
     oq_plan_fate fate;
-    const char *why; /* static text; "" when there is nothing to say */
+    oq_plan_by by;   /* of what is left float */
+    const char *why; /* "" when there is nothing to say */
 } oq_plan_node;
 
 typedef enum oq_plan_role { OQ_ROLE_ACTIVATION = 0, OQ_ROLE_WEIGHT, OQ_ROLE_BIAS } oq_plan_role;
@@ -33,11 +44,12 @@ typedef struct oq_plan_tensor {
     oq_dtype type;
     int64_t axis;       /* -1: per tensor */
     uint64_t block;     /* 0: no blocks */
-    const float *scale; /* n of them; NULL for what is left float */
+    const float *scale; /* n of them; NULL for what is left float or computed later */
     const int32_t *zero;
     uint64_t n;
     oq_str same_as;  /* shares the parameters of this tensor; empty: its own */
     bool converted;  /* the second type of a mixed-precision boundary */
+    bool adjusted;   /* a weight's scale that was raised for an int32 bias */
     const char *why; /* where the parameters come from, or why there are none */
 } oq_plan_tensor;
 
@@ -54,6 +66,8 @@ typedef struct oq_plan {
     oq_plan_node bfloat16;    /* the first of them */
 } oq_plan;
 
+/* Why a Relu or Clip goes. */
+#define OQ_WHY_REMOVED "the quantized range does its work"
 /* Reasons that a command has advice for. */
 #define OQ_WHY_HALF  "its values are float16, this operator is quantized in float32 only"
 #define OQ_WHY_OTHER "its values are bfloat16 or double, neither is quantized"
@@ -67,6 +81,13 @@ void oq_plan_init(oq_plan *p, oq_arena *arena);
 size_t oq_plan_count_why(const oq_plan *p, const char *why, const oq_plan_node **first);
 bool oq_plan_add_node(oq_plan *p, oq_plan_node row);
 bool oq_plan_add_tensor(oq_plan *p, oq_plan_tensor row);
+/* The same with one scale and zero point, which the plan keeps. */
+bool oq_plan_add_scalar(oq_plan *p, oq_plan_tensor row, float scale, int32_t zero);
+
+/* "quantized", "removed", "float". */
+const char *oq_fate_name(oq_plan_fate fate);
+const char *oq_plan_by_name(oq_plan_by by);
+const char *oq_plan_role_name(oq_plan_role role);
 
 /* {"nodes": [...], "tensors": [...]} as members of the object that is open. */
 void oq_plan_json(const oq_plan *p, oq_jw *w);
@@ -82,6 +103,6 @@ typedef OQ_VEC(oq_plan_count) oq_plan_counts;
 /* In order of operator type, then fate, then reason. */
 onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq_error *err);
 /* The same as lines of text: "Conv: 3 quantized; 1 left float (in nodes_to_exclude)". */
-onq_code oq_plan_text(const oq_plan *p, oq_arena *a, oq_buf *out, onq_error *err);
+void oq_plan_text(const oq_plan_counts *counts, oq_buf *out);
 
 #endif

@@ -141,6 +141,22 @@ static onq_code decomposed(pass *p, oq_str x, triple *t, onq_error *err) {
     return emit(p, "Cast", t->zero, &c, 1, t->zero, "to", OQ_UINT8, err);
 }
 
+static onq_code plan_tensor(pass *p, oq_plan_tensor row, onq_error *err) {
+    return oq_plan_add_tensor(p->job->plan, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code plan_computed(pass *p, oq_str name, onq_error *err) {
+    const oq_plan_tensor row = {
+        .name = name, .type = OQ_UINT8, .axis = -1, .why = "computed while the model runs"};
+    return plan_tensor(p, row, err);
+}
+
+static onq_code plan_given(pass *p, oq_str name, oq_qparam q, onq_error *err) {
+    const oq_plan_tensor row = {.name = name, .type = OQ_UINT8, .axis = -1, .why = "given"};
+    return oq_plan_add_scalar(p->job->plan, row, q.scale, q.zero_point) ? ONQ_OK
+                                                                        : oq_fail_nomem(err);
+}
+
 static onq_code remember(pass *p, oq_str name, triple t, onq_error *err) {
     if (!OQ_PUSH(p->scratch, &p->triples, t) ||
         !oq_map_put(&p->done, name, (uint32_t)(p->triples.n - 1)))
@@ -158,6 +174,8 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
     const oq_str node_name = oq_qname_node(&p->names, x, "_QuantizeLinear");
     if (t->q.p == NULL || node_name.p == NULL)
         return oq_fail_nomem(err);
+    if (!is_static(p))
+        OQ_TRY(plan_computed(p, x, err));
     if (!is_static(p) && p->opset >= 11) {
         t->scale = name_of(p, x, "_scale");
         t->zero = name_of(p, x, "_zero_point");
@@ -170,6 +188,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
     if (is_static(p)) {
         oq_qparam q = {0};
         OQ_TRY(given(p->job->inputs, "input_quantization_params", x, n, &q, err));
+        OQ_TRY(plan_given(p, x, q, err));
         OQ_TRY(add_real(p, x, "_scale", (double)q.scale, &t->scale, err));
         OQ_TRY(add_zero(p, x, OQ_UINT8, q.zero_point, &t->zero, err));
     } else {
@@ -235,6 +254,15 @@ static onq_code quantize_weight(pass *p, oq_tensor *w, bool channels, triple *t,
     OQ_TRY(oq_qweight_producer(p->keep, &qw, type, &q, &bytes, err));
     oq_tensor_set_producer(made, bytes);
     OQ_TRY(add_tensor(p, made, err));
+    const oq_plan_tensor row = {.name = w->name,
+                                .role = OQ_ROLE_WEIGHT,
+                                .type = type,
+                                .axis = channels ? 0 : -1,
+                                .scale = q.scale,
+                                .zero = q.zero,
+                                .n = q.n,
+                                .why = "weight"};
+    OQ_TRY(plan_tensor(p, row, err));
     OQ_TRY(add_scales(p, w, &q, channels, &t->scale, err));
     OQ_TRY(add_zero(p, w->name, type, q.zero[0], &t->zero, err));
     return remember(p, w->name, *t, err);
@@ -321,6 +349,7 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
     oq_qparam q = {0};
     oq_str scale, zero, bias = {0};
     OQ_TRY(given(p->job->outputs, "output_quantization_params", y, n, &q, err));
+    OQ_TRY(plan_given(p, y, q, err));
     OQ_TRY(add_real(p, y, "_scale", (double)q.scale, &scale, err));
     OQ_TRY(add_zero(p, y, OQ_UINT8, q.zero_point, &zero, err));
     if (has_bias(n))
@@ -362,6 +391,7 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
     const char *why = unwanted(p, n, &weight);
     const oq_plan_node row = {.name = n->name,
                               .op_type = n->op_type,
+                              .output = n->output.n > 0 ? n->output.v[0] : OQ_S(""),
                               .why = why != NULL ? why : "",
                               .fate = why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT};
     if (!oq_plan_add_node(p->job->plan, row))

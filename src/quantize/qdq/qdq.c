@@ -20,6 +20,7 @@ static void choose_nodes(oq_qdq *q) {
             oq_qconfig_skip(q->config, q->nodes[i].node, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR);
         q->nodes[i].chosen = skip == NULL;
         q->nodes[i].why = skip != NULL ? skip : "";
+        q->nodes[i].by = skip != NULL ? OQ_BY_CHOICE : OQ_BY_RULE;
     }
 }
 
@@ -74,6 +75,7 @@ static onq_code mark(oq_qdq *q, onq_error *err) {
         if (q->config->trained && q->nodes[i].chosen && !saw_training(q, i)) {
             q->nodes[i].chosen = false;
             q->nodes[i].why = "was not trained for it";
+            q->nodes[i].by = OQ_BY_CHOICE;
         }
         if (q->nodes[i].chosen)
             OQ_TRY(mark_node(q, i, err));
@@ -115,10 +117,14 @@ static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
         const oq_qdq_node *n = &q->nodes[i];
         if (n->chosen && has_constant_weight(q, i))
             q->plan->n_float_constants++;
-        oq_plan_node row = {.name = n->node->name, .op_type = n->node->op_type, .why = n->why};
+        oq_plan_node row = {.name = n->node->name,
+                            .op_type = n->node->op_type,
+                            .output = n->node->output.n > 0 ? n->node->output.v[0] : OQ_S(""),
+                            .by = n->by,
+                            .why = n->why};
         if (n->removed) {
             row.fate = OQ_FATE_REMOVED;
-            row.why = "the quantized range does its work";
+            row.why = OQ_WHY_REMOVED;
         } else if (n->n_marks > 0) {
             row.fate = OQ_FATE_QUANTIZED;
             row.why = "";
@@ -237,21 +243,24 @@ static void look_ahead(const oq_qdq *q) {
 onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
     OQ_TRY(oq_qdq_build(q, err));
     choose_nodes(q);
-    if (q->outer != NULL && q->outlook == NULL)
+    if (q->outer != NULL && q->outlook == NULL && q->config->given == NULL)
         oq_qdq_leave_unseen(q);
-    if (!q->config->trained)
+    if (!q->config->trained && q->config->given == NULL)
         OQ_TRY(oq_qdq_adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
     oq_qdq_unmark_fused(q);
+    if (q->config->given != NULL)
+        OQ_TRY(oq_qdq_follow_plan(q, err));
     if (q->outlook != NULL) {
         look_ahead(q);
         return q->config->enable_subgraph ? oq_qdq_inner(q, true, err) : ONQ_OK;
     }
     OQ_TRY(plan_nodes(q, err));
     OQ_TRY(oq_qdq_decide(q, err));
-    OQ_TRY(oq_qdq_emit(q, err));
-    if (!decide_only)
+    if (!decide_only) {
+        OQ_TRY(oq_qdq_emit(q, err));
         OQ_TRY(assemble(q, err));
+    }
     return q->config->enable_subgraph ? oq_qdq_inner(q, decide_only, err) : ONQ_OK;
 }
 

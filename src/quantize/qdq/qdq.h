@@ -6,11 +6,12 @@
  *
  *   mark     every chosen node's rule marks tensors: as activation, as weight (per tensor or per
  *            channel), as "same parameters as that input", or as bias; Relu and Clip may go away
- *   decide   ranges and weights become scales and zero points; weight scales are raised for biases
- *   emit     each marked tensor, in the order in which it was marked, gets its pair
+ *   decide   ranges and weights become scales and zero points; weight scales are raised for biases.
+ *            The result is a list of steps, and the rows of the plan
+ *   emit     each step becomes nodes and initializers
  *
- * Marking changes this state only, never the model: nodes and tensors are numbers here, `in` and
- * `out` of a node hold what it will be wired to. Emission writes nodes and initializers.
+ * Marking and deciding change this state only, never the model: nodes and tensors are numbers here,
+ * `in` and `out` of a node hold what it will be wired to. A dry run ends there.
  *
  * With enable_subgraph the graphs inside If, Loop and Scan follow, each with a state of its own
  * that looks outwards (qdq_inner.c): pairs stand where they are needed, weights are quantized in
@@ -33,12 +34,12 @@
 
 typedef enum oq_qdq_kind { OQ_QDQ_ACTIVATION, OQ_QDQ_WEIGHT } oq_qdq_kind;
 
-/* Parameters as they stand in the model. */
+/* Parameters of a tensor. */
 typedef struct oq_qdq_value {
-    oq_str scale_name, zero_name;
-    oq_dtype type;      /* quantized type */
-    oq_dtype real;      /* type of the scale */
-    const float *scale; /* n of them */
+    oq_str scale_name, zero_name; /* given by emission */
+    oq_dtype type;                /* quantized type */
+    oq_dtype real;                /* type of the scale */
+    const float *scale;           /* n of them */
     const int32_t *zero;
     uint64_t n;
 } oq_qdq_value;
@@ -55,7 +56,8 @@ typedef struct oq_qdq_weight {
     oq_qspec spec;
     oq_qparams params;
     oq_qclamp *clamps; /* or NULL */
-    bool given;        /* params come from an override */
+    bool given;        /* params come from an override, or from a plan that was read */
+    bool adjusted;     /* a scale was raised for an int32 bias */
     const char *why;
 } oq_qdq_weight;
 
@@ -95,10 +97,10 @@ typedef struct oq_qdq_tensor {
     size_t n_copies_seen; /* as bias: tensors looked at for the number of its next copy */
     int64_t next_copy;
 
-    oq_qdq_weight *weight;     /* decided */
-    OQ_VEC(oq_qdq_form) forms; /* quantized for this graph or for those inside */
-    oq_qdq_value *value;       /* emitted; converted: the second type */
-    oq_qdq_value *converted;
+    oq_qdq_weight *weight;        /* decided */
+    OQ_VEC(oq_qdq_form) forms;    /* quantized for this graph or for those inside */
+    oq_qdq_value *value;          /* decided; NULL: stays float */
+    oq_qdq_value *converted;      /* the second type */
     OQ_VEC(oq_str) converted_for; /* names of the nodes that read the second type */
 } oq_qdq_tensor;
 
@@ -108,6 +110,7 @@ typedef struct oq_qdq_node {
     bool chosen, removed;
     size_t n_marks;  /* tensors that its rule marked */
     const char *why; /* why it stays float, "" */
+    oq_plan_by by;   /* who says so */
 } oq_qdq_node;
 
 typedef struct oq_qdq_bias {
@@ -119,6 +122,23 @@ typedef struct oq_qdq_outlook {
     bool half;            /* a float16 tensor gets a pair */
     const char *needs_11; /* why opset 10 does not do, or NULL */
 } oq_qdq_outlook;
+
+/* What is to be written for a tensor. */
+typedef enum oq_qdq_what {
+    OQ_QDQ_STEP_WEIGHT,    /* integers and a DequantizeLinear, or a pair */
+    OQ_QDQ_STEP_PAIR,      /* a pair, or one for each reader */
+    OQ_QDQ_STEP_CONVERTED, /* the pairs of two types */
+    OQ_QDQ_STEP_BIAS,      /* int32 and a DequantizeLinear */
+    OQ_QDQ_STEP_CAST       /* float 8: a float bias and a Cast */
+} oq_qdq_what;
+
+typedef struct oq_qdq_step {
+    oq_qdq_what what;
+    oq_qdq_tensor *tensor;    /* `value` and `converted` hold its parameters */
+    const oq_qdq_value *like; /* the parameters are this value's; NULL: its own */
+    const int32_t *ints;      /* of a bias */
+    size_t n_ints;
+} oq_qdq_step;
 
 typedef struct oq_qdq {
     oq_model *model;
@@ -145,6 +165,7 @@ typedef struct oq_qdq {
     OQ_VEC(uint32_t) order; /* marked tensors; OQ_NO_TENSOR where a mark was taken back */
     OQ_VEC(oq_qdq_bias) biases;
     OQ_VEC(uint32_t) copies; /* copies of shared biases, in order */
+    OQ_VEC(oq_qdq_step) steps;
 
     bool assembled; /* the graph has what was new: more goes into it at once */
     OQ_VEC(oq_node *) new_nodes;
@@ -160,7 +181,7 @@ typedef struct oq_qdq_job {
     oq_ranges *ranges;
     const oq_shapes *shapes; /* plain inference over the model as it is */
     oq_plan *plan;
-    bool decide_only; /* --dry-run: fills the plan; the model in memory is of no more use */
+    bool decide_only; /* --dry_run: fills the plan and leaves the model as it is */
 } oq_qdq_job;
 
 /* Quantizes the model. The opset must be what the types need (see opset.h). */
@@ -219,6 +240,9 @@ void oq_qdq_unmark_fused(oq_qdq *q);
 /* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the
  * Relu or Clip goes; *gone tells. It goes only where the range of its output clips as it does. */
 onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err);
+/* After all nodes are marked: what a plan that was read has no row for goes, and the rest comes in
+ * the order of its rows. */
+onq_code oq_qdq_follow_plan(oq_qdq *q, onq_error *err);
 /* After all nodes are marked: a Relu or Clip whose output nobody marked comes back. */
 onq_code oq_qdq_bring_back(oq_qdq *q, onq_error *err);
 /* QDQOperatorBase.quantize: all inputs and outputs as activations. */
@@ -248,8 +272,18 @@ uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name); /* OQ_NO_TENSOR: out of memo
 onq_code oq_qdq_adjust_ranges(oq_qdq *q, onq_error *err);
 /* After all nodes are marked: channels are where the runtime takes them (qdq_axes.c). */
 onq_code oq_qdq_settle_axes(oq_qdq *q, onq_error *err);
-onq_code oq_qdq_decide(oq_qdq *q, onq_error *err); /* qdq_decide.c */
-onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);   /* qdq_emit.c */
+/* Fills `steps` and the plan (qdq_decide.c). */
+onq_code oq_qdq_decide(oq_qdq *q, onq_error *err);
+/* The order of steps, and tensors that share parameters (qdq_steps.c). */
+onq_code oq_qdq_make_steps(oq_qdq *q, onq_error *err);
+/* Biases, when the parameters of inputs and weights are known (qdq_bias.c). */
+onq_code oq_qdq_decide_biases(oq_qdq *q, onq_error *err);
+onq_code oq_qdq_add_step(oq_qdq *q, oq_qdq_step step, onq_error *err);
+/* Of a tensor that shares parameters per channel: do the channels lie along its axis 1? */
+bool oq_qdq_channels_stay(const oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value *v);
+/* Steps become nodes and initializers (qdq_emit.c). */
+onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);
+
 /* Parameters of an activation; convert: of its second type. false: its range is not known. */
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                            bool *found, onq_error *err);
@@ -257,5 +291,11 @@ onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert
 bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t);
 /* The conversion that overrides ask for, or NULL. */
 const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t);
+/* The parameters that a node of that name sees (QDQTensorQuantizedValue.get_for_consumer); NULL
+ * when the tensor has none. */
+const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_name);
+/* Fills t->value from the DequantizeLinear of the input model that makes the tensor, if its
+ * parameters are one number each; false when it has none. */
+bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t);
 
 #endif

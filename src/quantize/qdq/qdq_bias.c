@@ -1,15 +1,11 @@
 /*
- * qdq_bias.c — biases as int32 with a DequantizeLinear (float 8: as float with a Cast).
- *
- * The bias keeps its name: the DequantizeLinear makes it, the initializer goes. Numbers are stored
- * as the reference stores them: bias, scales and per-channel zero points in raw_data, a single zero
- * point typed.
+ * qdq_bias.c — deciding about biases: int32 with scale = input scale x weight scale (float 8: float
+ * with a Cast), or left float.
  */
-#include "quantize/qdq/qdq_emit.h"
+#include "quantize/qdq/qdq.h"
 
 #include "base/real.h"
-#include "onnx/attr.h"
-#include "onnx/edit.h"
+#include "onnx/tensor.h"
 #include "quantize/bias.h"
 #include "quantize/qact.h"
 
@@ -39,46 +35,6 @@ static onq_code scales_of(oq_qdq *q, uint32_t tensor, uint32_t node, oq_reals *o
     OQ_TRY(oq_tensor_floats(q->model, init, q->arena, &numbers, &n, err));
     *out = (oq_reals){numbers, n, (oq_dtype)init->data_type.v};
     return ONQ_OK;
-}
-
-static onq_code add_raw(oq_qdq *q, oq_str name, oq_dtype dt, const int64_t *dims, size_t rank,
-                        const void *bytes, uint64_t n, onq_error *err) {
-    oq_arena *a = &q->model->arena;
-    oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, dt, dims, rank) : NULL;
-    if (t == NULL)
-        return oq_fail_nomem(err);
-    OQ_TRY(oq_tensor_set_raw(a, t, bytes, n, err));
-    return OQ_PUSH(a, &q->new_inits, t) ? ONQ_OK : oq_fail_nomem(err);
-}
-
-static onq_code add_reals(oq_qdq *q, oq_str name, const float *v, uint64_t n, oq_dtype real,
-                          onq_error *err) {
-    const int64_t dims[1] = {(int64_t)n};
-    if (real == OQ_FLOAT)
-        return add_raw(q, name, real, dims, 1, v, n * sizeof(float), err);
-    uint16_t *halves = OQ_NEW_ARRAY(q->arena, uint16_t, n + 1);
-    if (halves == NULL)
-        return oq_fail_nomem(err);
-    for (uint64_t i = 0; i < n; i++)
-        halves[i] = oq_f32_to_f16(v[i]);
-    return add_raw(q, name, real, dims, 1, halves, n * sizeof(uint16_t), err);
-}
-
-static onq_code add_zeros(oq_qdq *q, oq_str name, uint64_t n, onq_error *err) {
-    oq_arena *a = &q->model->arena;
-    if (n > 1) {
-        const int64_t dims[1] = {(int64_t)n};
-        const int32_t *zeros = OQ_NEW_ARRAY(q->arena, int32_t, n);
-        if (zeros == NULL)
-            return oq_fail_nomem(err);
-        return add_raw(q, name, OQ_INT32, dims, 1, zeros, n * sizeof(int32_t), err);
-    }
-    const int64_t zero = 0;
-    oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, OQ_INT32, NULL, 0) : NULL;
-    if (t == NULL)
-        return oq_fail_nomem(err);
-    OQ_TRY(oq_tensor_set_typed_i(a, t, &zero, 1, err));
-    return OQ_PUSH(a, &q->new_inits, t) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static onq_code leave_float(oq_qdq *q, const oq_qdq_tensor *t, const char *why, onq_error *err) {
@@ -130,63 +86,47 @@ static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code emit_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
+/* The integers of the bias, and its scales in its own type. */
+static onq_code decide_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
     if (v == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(compute(q, t, p, err));
-    const oq_str quantized = oq_qname_tensor(q->names, t->name, "_quantized");
-    v->scale_name = oq_qname_tensor(q->names, t->name, "_quantized_scale");
-    v->zero_name = oq_qname_tensor(q->names, t->name, "_quantized_zero_point");
-    if (quantized.p == NULL || v->scale_name.p == NULL || v->zero_name.p == NULL)
-        return oq_fail_nomem(err);
-    OQ_TRY(add_raw(q, quantized, OQ_INT32, t->init->dims.v, t->init->dims.n, p->ints,
-                   p->bias.n * sizeof(int32_t), err));
-    OQ_TRY(add_reals(q, v->scale_name, p->scales.v, p->scales.n, p->bias.real, err));
-    OQ_TRY(add_zeros(q, v->zero_name, p->scales.n, err));
-    v->type = OQ_INT32;
-    v->real = p->bias.real;
-    v->scale = p->scales.v;
-    v->n = p->scales.n;
+    *v = (oq_qdq_value){
+        .type = OQ_INT32, .real = p->bias.real, .scale = p->scales.v, .n = p->scales.n};
     t->value = v;
-
-    const int64_t axis = v->n > 1 ? (int64_t)t->init->dims.n - 1 : -1;
-    oq_qdq_op op = {.in = quantized, .out = t->name, .value = v, .axis = axis};
-    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
-    OQ_TRY(oq_qdq_add_node(q, &op, err));
     const oq_plan_tensor row = {.name = t->name,
                                 .role = OQ_ROLE_BIAS,
                                 .type = OQ_INT32,
-                                .axis = axis,
+                                .axis = v->n > 1 ? (int64_t)t->init->dims.n - 1 : -1,
                                 .scale = v->scale,
                                 .n = v->n,
                                 .why = "input scale x weight scale"};
-    return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
+    const oq_qdq_step step = {OQ_QDQ_STEP_BIAS, t, NULL, p->ints, p->bias.n};
+    if (!oq_plan_add_tensor(q->plan, row))
+        return oq_fail_nomem(err);
+    return oq_qdq_add_step(q, step, err);
 }
 
-/* Float 8: the bias is kept in float32 and cast to its own type. */
-static onq_code emit_cast(oq_qdq *q, oq_qdq_tensor *t, const parts *p, onq_error *err) {
-    oq_arena *a = &q->model->arena;
-    const oq_str name = oq_qname_tensor(q->names, t->name, "_quantized");
-    const oq_str node = oq_qname_node(q->names, t->name, "_DequantizeLinear");
-    OQ_TRY(add_raw(q, name, OQ_FLOAT, t->init->dims.v, t->init->dims.n, p->bias.v,
-                   p->bias.n * sizeof(float), err));
-    oq_node *n = oq_node_make(a, "Cast", node, &name, 1, &t->name, 1);
-    if (node.p == NULL || n == NULL || !oq_attr_set_int(a, n, OQ_S("to"), t->init->data_type.v) ||
-        !OQ_PUSH(a, &q->new_nodes, n))
-        return oq_fail_nomem(err);
+static onq_code decide_cast(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_plan_tensor row = {
         .name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = "float 8: a bias is cast"};
-    return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
+    const oq_qdq_step step = {.what = OQ_QDQ_STEP_CAST, .tensor = t};
+    if (!oq_plan_add_tensor(q->plan, row))
+        return oq_fail_nomem(err);
+    return oq_qdq_add_step(q, step, err);
 }
 
-static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
+static onq_code decide_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     oq_qdq_tensor *t = oq_qdq_at(q, b->tensor);
     parts p = {0};
     float *numbers;
     size_t n;
     if (t->value != NULL) /* quantized as a weight of another node */
         return ONQ_OK;
+    if (q->config->given != NULL &&
+        oq_given_row(q->config->given, t->name, OQ_ROLE_BIAS) == OQ_MAP_NONE)
+        return leave_float(q, t, "not in the plan", err);
     OQ_TRY(scales_of(q, b->weight, b->node, &p.weight, err));
     if (p.weight.v == NULL)
         return leave_float(q, t, "the weight is not quantized", err);
@@ -210,11 +150,11 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     if (!fit)
         return leave_float(q, t, "its type cannot hold the product of the scales", err);
     t->bias_gone = true;
-    return cast ? emit_cast(q, t, &p, err) : emit_int32(q, t, &p, err);
+    return cast ? decide_cast(q, t, err) : decide_int32(q, t, &p, err);
 }
 
-onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err) {
+onq_code oq_qdq_decide_biases(oq_qdq *q, onq_error *err) {
     for (size_t i = 0; i < q->biases.n; i++)
-        OQ_TRY(emit_bias(q, &q->biases.v[i], err));
+        OQ_TRY(decide_bias(q, &q->biases.v[i], err));
     return ONQ_OK;
 }

@@ -8,13 +8,28 @@
 #include "quantize/qdq/qdq.h"
 
 #include "base/pool.h"
+#include "base/real.h"
 #include "quantize/bias.h"
 #include "quantize/qact.h"
 
 /* ---- activations ---- */
 
 bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t) {
+    if (q->config->given != NULL)
+        return oq_given_activation(q->config->given, t->name, false) != NULL;
     return oq_ranges_find(q->ranges, t->name) != NULL;
+}
+
+/* Parameters that a plan has for an activation. */
+static void take_planned(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
+                         bool *found) {
+    const oq_plan_tensor *row = oq_given_activation(q->config->given, t->name, convert);
+    *found = row != NULL && row->scale != NULL;
+    if (!*found)
+        return;
+    out->type = row->type;
+    out->real = t->elem_type == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
+    out->p = (oq_qparam){oq_real_round(out->real, (double)row->scale[0]), row->zero[0]};
 }
 
 const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t) {
@@ -24,6 +39,10 @@ const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t) {
 
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                            bool *found, onq_error *err) {
+    if (q->config->given != NULL) {
+        take_planned(q, t, convert, out, found);
+        return ONQ_OK;
+    }
     const oq_range *r = oq_ranges_find(q->ranges, t->name);
     const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
     if (convert)
@@ -82,6 +101,31 @@ static onq_code take_clamps(oq_qdq *q, const oq_tensor_override *over, oq_qdq_we
     return ONQ_OK;
 }
 
+/* Everything about the weight as a plan says it. */
+static onq_code take_plan(oq_qdq *q, oq_qdq_tensor *t, oq_qdq_weight *w, onq_error *err) {
+    const oq_plan_role role = t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION;
+    const oq_plan_tensor *row = oq_given_weight(q->config->given, t->name, role);
+    if (row == NULL)
+        return oq_fail(err, ONQ_E_CONFIG, "%s: no parameters for weight '%.*s'",
+                       q->config->given->path, OQ_STR(t->name));
+    const oq_qgroup group = row->block > 0   ? OQ_QGROUP_BLOCK
+                            : row->axis >= 0 ? OQ_QGROUP_CHANNEL
+                                             : OQ_QGROUP_TENSOR;
+    OQ_TRY(oq_qweight_init(&w->w, q->model, t->init, group, row->axis, row->block, err));
+    OQ_TRY(oq_qparams_init(&w->params, &q->model->arena, w->w.n_params, err));
+    if (row->n != w->w.n_params)
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "%s: weight '%.*s' has %llu scales in the plan and needs %llu",
+                       q->config->given->path, OQ_STR(t->name), (unsigned long long)row->n,
+                       (unsigned long long)w->w.n_params);
+    memcpy(w->params.scale, row->scale, (size_t)row->n * sizeof(float));
+    memcpy(w->params.zero, row->zero, (size_t)row->n * sizeof(int32_t));
+    w->spec.type = row->type;
+    w->given = true;
+    w->why = "the plan";
+    return ONQ_OK;
+}
+
 static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_qconfig *c = q->config;
     const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
@@ -94,6 +138,8 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     if (w == NULL)
         return oq_fail_nomem(err);
     t->weight = w;
+    if (c->given != NULL)
+        return take_plan(q, t, w, err);
     w->why = is_weight ? "weight" : "constant input";
 
     oq_qgroup group = per_channel ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR;
@@ -201,6 +247,7 @@ static onq_code adjust_one(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     if (oq_bias_adjust(bias, in, w->params.scale, w->params.n, oq_qweight_scale_type(&w->w),
                        w->w.group == OQ_QGROUP_CHANNEL) > 0) {
         q->plan->n_weight_adjusted++;
+        w->adjusted = true;
         w->why = "scale raised for an int32 bias";
     }
     return ONQ_OK;
@@ -208,9 +255,8 @@ static onq_code adjust_one(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
 
 onq_code oq_qdq_decide(oq_qdq *q, onq_error *err) {
     OQ_TRY(decide_weights(q, err));
-    if (q->config->disable_weight_adjust)
-        return ONQ_OK;
-    for (size_t i = 0; i < q->biases.n; i++)
+    const bool adjust = !q->config->disable_weight_adjust && q->config->given == NULL;
+    for (size_t i = 0; adjust && i < q->biases.n; i++)
         OQ_TRY(adjust_one(q, &q->biases.v[i], err));
-    return ONQ_OK;
+    return oq_qdq_make_steps(q, err);
 }

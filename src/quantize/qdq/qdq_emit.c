@@ -1,18 +1,17 @@
 /*
- * qdq_emit.c — writes the pairs: nodes and initializers for every marked tensor.
+ * qdq_emit.c — steps become nodes and initializers. Nothing is decided here.
  *
- * Names and order are the reference's: first all tensors with parameters of their own in the order
- * of their marks, then those that share parameters, then the biases. New nodes stand behind the old
- * ones until the graph is sorted (qdq.c does that at the end).
+ * Names are the reference's. New nodes stand after the old ones until the graph is sorted (qdq.c
+ * does that at the end).
  */
 #include "quantize/qdq/qdq.h"
 
+#include "base/real.h"
 #include "onnx/attr.h"
 #include "onnx/edit.h"
 #include "quantize/qdq/qdq_emit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- pieces ---- */
 
@@ -104,16 +103,6 @@ bool oq_qdq_is_made_output(const oq_qdq_tensor *t) {
     return t->is_output && t->makers.n > 0;
 }
 
-static onq_code plan_value(oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value *v,
-                           oq_plan_tensor row, onq_error *err) {
-    row.name = t->name;
-    row.type = v->type;
-    row.scale = v->scale;
-    row.zero = v->zero;
-    row.n = v->n;
-    return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
-}
-
 /* ---- weights ---- */
 
 static onq_code weight_dims(oq_qdq *q, const oq_qdq_weight *w, int64_t **dims, size_t *rank,
@@ -159,55 +148,45 @@ static onq_code find_form(oq_qdq *q, const oq_qdq_tensor *t, oq_qdq_form *out, o
     const oq_qdq_weight *w = t->weight;
     oq_qdq *place = t->holder != NULL ? t->holder : q;
     oq_qdq_tensor *held = oq_qdq_at(place, oq_map_find(&place->map, t->name));
-    oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
     int64_t *dims;
     size_t rank;
-    if (v == NULL)
-        return oq_fail_nomem(err);
     for (size_t i = 0; i < held->forms.n; i++) {
         if (same_numbers(held->forms.v[i].weight, w)) {
             *out = held->forms.v[i];
             return ONQ_OK;
         }
     }
-    *v = (oq_qdq_value){.type = w->spec.type,
-                        .real = oq_qweight_scale_type(&w->w),
-                        .scale = w->params.scale,
-                        .zero = w->params.zero,
-                        .n = w->params.n};
-    *out = (oq_qdq_form){.weight = w, .value = v};
+    *out = (oq_qdq_form){.weight = w, .value = t->value};
     OQ_TRY(weight_dims(q, w, &dims, &rank, err));
-    OQ_TRY(add_params(place, t->name, "_zero_point", "_scale", dims, rank, v, err));
+    OQ_TRY(add_params(place, t->name, "_zero_point", "_scale", dims, rank, t->value, err));
     if (!q->config->add_qdq_pair_to_weight)
         OQ_TRY(add_quantized(place, t, &out->quantized, err));
     return OQ_PUSH(q->arena, &held->forms, *out) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* The names of the parameters that `from` has. */
+static void take_names(oq_qdq_value *v, const oq_qdq_value *from) {
+    v->scale_name = from->scale_name;
+    v->zero_name = from->zero_name;
 }
 
 static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
     oq_qdq_form form;
     OQ_TRY(find_form(q, t, &form, err));
-    oq_qdq_value *v = form.value;
+    take_names(t->value, form.value);
     const int64_t axis = w->w.group == OQ_QGROUP_TENSOR ? -1 : (int64_t)w->w.axis;
     const uint64_t block = w->w.group == OQ_QGROUP_BLOCK ? w->w.block : 0;
     const oq_str out = oq_qname_tensor(q->names, t->name, "_DequantizeLinear_Output");
     if (out.p == NULL)
         return oq_fail_nomem(err);
     replace_inputs(q, t, out);
-    if (q->config->add_qdq_pair_to_weight) {
-        OQ_TRY(add_pair(q, v, t->name, out, t->name, "", axis, block, err));
-    } else {
-        oq_qdq_op op = {.in = form.quantized, .value = v, .out = out, .axis = axis, .block = block};
-        op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
-        OQ_TRY(oq_qdq_add_node(q, &op, err));
-    }
-    t->value = v;
-    const oq_plan_tensor row = {.role =
-                                    t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION,
-                                .axis = axis,
-                                .block = block,
-                                .why = w->why};
-    return plan_value(q, t, v, row, err);
+    if (q->config->add_qdq_pair_to_weight)
+        return add_pair(q, t->value, t->name, out, t->name, "", axis, block, err);
+    oq_qdq_op op = {
+        .in = form.quantized, .value = t->value, .out = out, .axis = axis, .block = block};
+    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    return oq_qdq_add_node(q, &op, err);
 }
 
 /* ---- activations ---- */
@@ -250,169 +229,94 @@ onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, on
     return add_pair(q, v, in, out, t->name, "", -1, 0, err);
 }
 
-/* Scale and zero point of an activation, or of its second type. */
-static onq_code add_act(oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_value **out,
-                        onq_error *err) {
-    oq_arena *a = &q->model->arena;
-    oq_qdq_act act;
-    bool found;
-    OQ_TRY(oq_qdq_act_params(q, t, convert, &act, &found, err));
-    if (!found)
-        return oq_fail(
-            err, ONQ_E_INVALID,
-            "the calibration has no range for tensor '%.*s' (calibrate again, or exclude "
-            "its nodes)",
-            OQ_STR(t->name));
-    oq_qdq_value *v = OQ_NEW(a, oq_qdq_value);
-    float *scale = OQ_NEW(a, float);
-    int32_t *zero = OQ_NEW(a, int32_t);
-    if (v == NULL || scale == NULL || zero == NULL)
-        return oq_fail_nomem(err);
-    *scale = act.p.scale;
-    *zero = act.p.zero_point;
-    *v = (oq_qdq_value){.type = act.type, .real = act.real, .scale = scale, .zero = zero, .n = 1};
-    *out = v;
-    return convert
-               ? add_params(q, t->name, "_zero_point_convert", "_scale_convert", NULL, 0, v, err)
-               : add_params(q, t->name, "_zero_point", "_scale", NULL, 0, v, err);
-}
-
-static const char *why_act(const oq_qdq *q, const oq_qdq_tensor *t) {
-    const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
-    return oq_override_has_params(o) ? "override"
-           : o != NULL               ? "calibration, overridden"
-                                     : "calibration";
-}
-
-static onq_code emit_activation(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
-    const oq_override *convert = oq_qdq_convert(q, t);
-    const oq_plan_tensor row = {.axis = -1, .why = why_act(q, t)};
-    OQ_TRY(add_act(q, t, false, &t->value, err));
-    OQ_TRY(plan_value(q, t, t->value, row, err));
-    if (convert == NULL)
+static onq_code emit_activation(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
+    oq_qdq_tensor *t = s->tensor;
+    if (s->like != NULL)
+        take_names(t->value, s->like);
+    else
+        OQ_TRY(add_params(q, t->name, "_zero_point", "_scale", NULL, 0, t->value, err));
+    if (s->what == OQ_QDQ_STEP_PAIR)
         return oq_qdq_emit_pair(q, t, t->value, err);
-    const oq_plan_tensor second = {.axis = -1, .converted = true, .why = "override: convert"};
-    OQ_TRY(add_act(q, t, true, &t->converted, err));
-    OQ_TRY(plan_value(q, t, t->converted, second, err));
-    return oq_qdq_emit_converted(q, t, convert, err);
+    OQ_TRY(add_params(q, t->name, "_zero_point_convert", "_scale_convert", NULL, 0, t->converted,
+                      err));
+    return oq_qdq_emit_converted(q, t, oq_qdq_convert(q, t), err);
 }
 
-static onq_code emit_own(oq_qdq *q, onq_error *err) {
-    for (size_t i = 0; i < q->order.n; i++) {
-        if (q->order.v[i] == OQ_NO_TENSOR)
-            continue;
-        oq_qdq_tensor *t = oq_qdq_at(q, q->order.v[i]);
-        if (t->share_from != OQ_NO_TENSOR)
-            continue;
-        if (t->init != NULL)
-            OQ_TRY(emit_weight(q, t, err));
-        else if (t->dq_node == OQ_NO_NODE) /* else the input model quantized it already */
-            OQ_TRY(emit_activation(q, t, err));
-        t->marked = false;
-    }
-    return ONQ_OK;
-}
+/* ---- biases */
 
-/* ---- tensors that share the parameters of another ---- */
-
-/* The rounds of the reference's loop: in each it goes through what is left, in order, and emits
- * what can be. A tensor's round is its provider's if that stands before it, else one more. 0:
- * not known yet, UINT32_MAX: never. */
-static void find_round(oq_qdq *q, uint32_t *round, uint32_t first, uint32_t *chain) {
-    size_t n = 0;
-    uint32_t t = first;
-    while (t != OQ_NO_TENSOR && round[t] == 0 && oq_qdq_at(q, t)->marked) {
-        round[t] = UINT32_MAX; /* so that a circle ends here and is never emitted */
-        chain[n++] = t;
-        t = oq_qdq_at(q, t)->share_from;
-    }
-    /* The provider at the end of the chain has parameters already, or a round, or will never
-     * have any. */
-    uint32_t last = UINT32_MAX, place = 0;
-    if (t != OQ_NO_TENSOR && oq_qdq_at(q, t)->marked) {
-        last = round[t];
-        place = oq_qdq_at(q, t)->place;
-    } else if (t != OQ_NO_TENSOR &&
-               (oq_qdq_at(q, t)->value != NULL || oq_qdq_dq_value(q, oq_qdq_at(q, t)))) {
-        last = 1;
-    }
-    while (n-- > 0) {
-        const oq_qdq_tensor *c = oq_qdq_at(q, chain[n]);
-        if (last != UINT32_MAX && place > c->place)
-            last++;
-        round[chain[n]] = last;
-        place = c->place;
-    }
-}
-
-static onq_code emit_alone(oq_qdq *q, oq_qdq_tensor *t, onq_error *err);
-
-static onq_code emit_one_shared(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
-    oq_qdq_tensor *from = oq_qdq_at(q, t->share_from);
-    const oq_override *convert = oq_qdq_convert(q, t);
-    const oq_qdq_value *v = oq_qdq_value_for(q, from, oq_qdq_node_at(q, t->share_node)->name);
-    if (v->n > 1 && !oq_qdq_channels_stay(q, t, v))
-        return emit_alone(q, t, err);
-    oq_qdq_value *copy = OQ_NEW(&q->model->arena, oq_qdq_value);
-    if (copy == NULL)
+static onq_code add_raw(oq_qdq *q, oq_str name, oq_dtype dt, const int64_t *dims, size_t rank,
+                        const void *bytes, uint64_t n, onq_error *err) {
+    oq_arena *a = &q->model->arena;
+    oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, dt, dims, rank) : NULL;
+    if (t == NULL)
         return oq_fail_nomem(err);
-    *copy = *v;
-    t->value = copy;
-    t->marked = false;
-    const oq_plan_tensor row = {.axis = -1, .same_as = from->name, .why = "same as the input"};
-    OQ_TRY(plan_value(q, t, copy, row, err));
-    if (convert == NULL)
-        return oq_qdq_emit_pair(q, t, copy, err);
-    const oq_plan_tensor second = {.axis = -1, .converted = true, .why = "override: convert"};
-    OQ_TRY(add_act(q, t, true, &t->converted, err));
-    OQ_TRY(plan_value(q, t, t->converted, second, err));
-    return oq_qdq_emit_converted(q, t, convert, err);
+    OQ_TRY(oq_tensor_set_raw(a, t, bytes, n, err));
+    return push_init(q, t, err);
 }
 
-/* What has no provider to share with keeps a pair of its own where its range is known. */
-static onq_code emit_alone(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
-    t->marked = false;
-    t->share_from = OQ_NO_TENSOR;
-    if (t->dq_node != OQ_NO_NODE || !oq_qdq_has_range(q, t))
-        return ONQ_OK;
-    return emit_activation(q, t, err);
-}
-
-typedef struct turn {
-    uint32_t round, place, tensor;
-} turn;
-
-static int by_turn(const void *a, const void *b) {
-    const turn *x = a, *y = b;
-    if (x->round != y->round)
-        return x->round < y->round ? -1 : 1;
-    return x->place < y->place ? -1 : x->place > y->place;
-}
-
-static onq_code emit_shared(oq_qdq *q, onq_error *err) {
-    uint32_t *round = OQ_NEW_ARRAY(q->arena, uint32_t, q->tensors.n + 1);
-    uint32_t *chain = OQ_NEW_ARRAY(q->arena, uint32_t, q->tensors.n + 1);
-    turn *left = OQ_NEW_ARRAY(q->arena, turn, q->order.n + 1);
-    size_t n = 0;
-    if (round == NULL || chain == NULL || left == NULL)
+static onq_code add_reals(oq_qdq *q, oq_str name, const float *v, uint64_t n, oq_dtype real,
+                          onq_error *err) {
+    const int64_t dims[1] = {(int64_t)n};
+    if (real == OQ_FLOAT)
+        return add_raw(q, name, real, dims, 1, v, n * sizeof(float), err);
+    uint16_t *halves = OQ_NEW_ARRAY(q->arena, uint16_t, n + 1);
+    if (halves == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < q->order.n; i++) {
-        const uint32_t t = q->order.v[i];
-        if (t == OQ_NO_TENSOR || !oq_qdq_at(q, t)->marked)
-            continue;
-        find_round(q, round, t, chain);
-        left[n++] = (turn){0, oq_qdq_at(q, t)->place, t};
+    for (uint64_t i = 0; i < n; i++)
+        halves[i] = oq_f32_to_f16(v[i]);
+    return add_raw(q, name, real, dims, 1, halves, n * sizeof(uint16_t), err);
+}
+
+static onq_code add_zeros(oq_qdq *q, oq_str name, uint64_t n, onq_error *err) {
+    oq_arena *a = &q->model->arena;
+    if (n > 1) {
+        const int64_t dims[1] = {(int64_t)n};
+        const int32_t *zeros = OQ_NEW_ARRAY(q->arena, int32_t, n);
+        if (zeros == NULL)
+            return oq_fail_nomem(err);
+        return add_raw(q, name, OQ_INT32, dims, 1, zeros, n * sizeof(int32_t), err);
     }
-    for (size_t i = 0; i < n; i++)
-        left[i].round = round[left[i].tensor];
-    qsort(left, n, sizeof *left, by_turn);
-    for (size_t i = 0; i < n; i++) {
-        oq_qdq_tensor *t = oq_qdq_at(q, left[i].tensor);
-        if (left[i].round != UINT32_MAX)
-            OQ_TRY(emit_one_shared(q, t, err));
-        else
-            OQ_TRY(emit_alone(q, t, err));
-    }
+    const int64_t zero = 0;
+    oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, OQ_INT32, NULL, 0) : NULL;
+    if (t == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_typed_i(a, t, &zero, 1, err));
+    return push_init(q, t, err);
+}
+
+static onq_code emit_bias(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
+    oq_qdq_tensor *t = s->tensor;
+    oq_qdq_value *v = t->value;
+    const oq_str quantized = oq_qname_tensor(q->names, t->name, "_quantized");
+    v->scale_name = oq_qname_tensor(q->names, t->name, "_quantized_scale");
+    v->zero_name = oq_qname_tensor(q->names, t->name, "_quantized_zero_point");
+    if (quantized.p == NULL || v->scale_name.p == NULL || v->zero_name.p == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(add_raw(q, quantized, OQ_INT32, t->init->dims.v, t->init->dims.n, s->ints,
+                   s->n_ints * sizeof(int32_t), err));
+    OQ_TRY(add_reals(q, v->scale_name, v->scale, v->n, v->real, err));
+    OQ_TRY(add_zeros(q, v->zero_name, v->n, err));
+    const int64_t axis = v->n > 1 ? (int64_t)t->init->dims.n - 1 : -1;
+    oq_qdq_op op = {.in = quantized, .out = t->name, .value = v, .axis = axis};
+    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    return oq_qdq_add_node(q, &op, err);
+}
+
+/* Float 8: the bias is kept in float32 and cast to its own type. */
+static onq_code emit_cast(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
+    oq_arena *a = &q->model->arena;
+    const oq_str name = oq_qname_tensor(q->names, t->name, "_quantized");
+    const oq_str node = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    float *values;
+    size_t n;
+    OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &values, &n, err));
+    OQ_TRY(add_raw(q, name, OQ_FLOAT, t->init->dims.v, t->init->dims.n, values, n * sizeof(float),
+                   err));
+    oq_node *cast = oq_node_make(a, "Cast", node, &name, 1, &t->name, 1);
+    if (node.p == NULL || cast == NULL ||
+        !oq_attr_set_int(a, cast, OQ_S("to"), t->init->data_type.v) ||
+        !OQ_PUSH(a, &q->new_nodes, cast))
+        return oq_fail_nomem(err);
     return ONQ_OK;
 }
 
@@ -431,12 +335,27 @@ static void apply_wiring(oq_qdq *q) {
     }
 }
 
+static onq_code emit_step(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
+    switch (s->what) {
+    case OQ_QDQ_STEP_WEIGHT:
+        return emit_weight(q, s->tensor, err);
+    case OQ_QDQ_STEP_PAIR:
+    case OQ_QDQ_STEP_CONVERTED:
+        return emit_activation(q, s, err);
+    case OQ_QDQ_STEP_BIAS:
+        return emit_bias(q, s, err);
+    case OQ_QDQ_STEP_CAST:
+        return emit_cast(q, s->tensor, err);
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_qdq_emit(oq_qdq *q, onq_error *err) {
     oq_model_touch(q->model);
     apply_wiring(q);
     for (size_t i = 0; i < q->copies.n; i++)
         OQ_TRY(push_init(q, oq_qdq_at(q, q->copies.v[i])->init, err));
-    OQ_TRY(emit_own(q, err));
-    OQ_TRY(emit_shared(q, err));
-    return q->config->quantize_bias ? oq_qdq_emit_biases(q, err) : ONQ_OK;
+    for (size_t i = 0; i < q->steps.n; i++)
+        OQ_TRY(emit_step(q, &q->steps.v[i], err));
+    return ONQ_OK;
 }

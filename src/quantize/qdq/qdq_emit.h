@@ -1,5 +1,5 @@
 /*
- * qdq_emit.h — shared by the files that emit pairs: qdq_emit.c, qdq_convert.c, qdq_bias.c.
+ * qdq_emit.h — shared by the files that emit pairs: qdq_emit.c, qdq_convert.c.
  */
 #ifndef OQ_QUANTIZE_QDQ_EMIT_H
 #define OQ_QUANTIZE_QDQ_EMIT_H
@@ -28,17 +28,5 @@ onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, on
  * t->converted hold the parameters. */
 onq_code oq_qdq_emit_converted(oq_qdq *q, oq_qdq_tensor *t, const oq_override *convert,
                                onq_error *err);
-/* The parameters that a node of that name sees (QDQTensorQuantizedValue.get_for_consumer); NULL
- * when the tensor has none. */
-const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_name);
-/* Fills t->value from the DequantizeLinear of the input model that makes the tensor, if its
- * parameters are one number each; false when it has none. */
-bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t);
-
-/* Biases as int32 (qdq_bias.c). */
-onq_code oq_qdq_emit_biases(oq_qdq *q, onq_error *err);
-
-/* Of a tensor that shares parameters per channel: do the channels lie along its axis 1? */
-bool oq_qdq_channels_stay(const oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value *v);
 
 #endif

@@ -62,6 +62,7 @@ void oq_qdq_leave_unseen(oq_qdq *q) {
             continue;
         n->chosen = false;
         n->why = "no sample ran it";
+        n->by = OQ_BY_SAMPLES;
         q->plan->n_not_run++;
     }
 }

@@ -13,6 +13,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 uint32_t oq_qdq_input(const oq_qdq *q, uint32_t node, size_t slot) {
     const oq_qdq_node *n = &q->nodes[node];
@@ -410,13 +411,20 @@ static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *o
     return ONQ_OK;
 }
 
+/* What a plan that was read says. */
+static bool is_removed_by_plan(const oq_qdq *q, uint32_t node) {
+    const oq_plan_node *row = oq_given_node(q->config->given, oq_qdq_node_at(q, node));
+    return row != NULL && row->fate == OQ_FATE_REMOVED;
+}
+
 onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err) {
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
+    const bool planned = q->config->given != NULL && is_removed_by_plan(q, node);
     *gone = false;
-    if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR)
+    if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR || (q->config->given != NULL && !planned))
         return ONQ_OK;
     oq_qdq_tensor *before = oq_qdq_at(q, in), *after = oq_qdq_at(q, out);
-    if (!oq_qdq_has_range(q, after) || oq_qdq_convert(q, after) != NULL ||
+    if ((!planned && !oq_qdq_has_range(q, after)) || oq_qdq_convert(q, after) != NULL ||
         oq_qdq_convert(q, before) != NULL)
         return ONQ_OK;
     /* Without a maker in this graph, or with a reader inside a subgraph, the reference writes a
@@ -424,9 +432,10 @@ onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err)
     if (before->uses.n != 1 || before->is_output || before->is_input || before->inner_use ||
         before->makers.n == 0 || before->dq_node != OQ_NO_NODE || is_read_bare(q, after))
         return ONQ_OK;
-    bool clips = false;
-    oq_bounds bounds;
-    OQ_TRY(range_clips(q, node, &bounds, &clips, err));
+    bool clips = planned;
+    oq_bounds bounds = after->bounds;
+    if (!planned)
+        OQ_TRY(range_clips(q, node, &bounds, &clips, err));
     if (!clips)
         return ONQ_OK;
     if (!rewire_outputs(q, in, out))
@@ -465,6 +474,43 @@ onq_code oq_qdq_bring_back(oq_qdq *q, onq_error *err) {
         n->removed = false;
         q->current = i;
         OQ_TRY(oq_qdq_activation(q, n->in[0], err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- plans that were read */
+
+typedef struct planned {
+    uint32_t row, tensor;
+} planned;
+
+static int by_row(const void *a, const void *b) {
+    const planned *x = a, *y = b;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+onq_code oq_qdq_follow_plan(oq_qdq *q, onq_error *err) {
+    planned *left = OQ_NEW_ARRAY(q->arena, planned, q->order.n + 1);
+    size_t n = 0;
+    if (left == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < q->order.n; i++) {
+        if (q->order.v[i] == OQ_NO_TENSOR)
+            continue;
+        oq_qdq_tensor *t = oq_qdq_at(q, q->order.v[i]);
+        const uint32_t row = oq_given_row(
+            q->config->given, t->name,
+            t->init != NULL && t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION);
+        if (row == OQ_MAP_NONE)
+            t->marked = false;
+        else
+            left[n++] = (planned){row, q->order.v[i]};
+    }
+    qsort(left, n, sizeof *left, by_row);
+    q->order.n = n;
+    for (size_t i = 0; i < n; i++) {
+        q->order.v[i] = left[i].tensor;
+        oq_qdq_at(q, left[i].tensor)->place = (uint32_t)i;
     }
     return ONQ_OK;
 }

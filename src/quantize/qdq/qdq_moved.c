@@ -7,7 +7,7 @@
  */
 #include "onnx/attr.h"
 #include "onnx/operators.h"
-#include "quantize/qdq/qdq_emit.h"
+#include "quantize/qdq/qdq.h"
 
 /* A tensor that shares the scales of channels. */
 typedef struct moved {

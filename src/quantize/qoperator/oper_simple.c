@@ -99,6 +99,7 @@ onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
         if (!oq_qo_config(q)->trained && !clips_by_itself(q, n, in))
             return oq_qo_keep(q, n, "the range of its input does not clip as it does", err);
         /* The range of the node before it was taken from this output: it clips by itself. */
+        q->removed = true;
         return oq_qo_alias(q, n->output.v[0], in, err);
     }
     if (oq_str_is(n->op_type, "Sigmoid") && oq_qo_config(q)->sigmoid_nnapi)

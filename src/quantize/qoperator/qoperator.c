@@ -166,7 +166,11 @@ static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
     const oq_rules *rules = oq_rules_of(n->op_type);
     const oq_qoper_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
     const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
-    if (q->parent != NULL && oq_qo_is_static(q) && skip == NULL && is_unseen(q, n)) {
+    if (skip != NULL)
+        q->by = OQ_BY_CHOICE;
+    if (q->parent != NULL && oq_qo_is_static(q) && oq_qo_config(q)->given == NULL && skip == NULL &&
+        is_unseen(q, n)) {
+        q->by = OQ_BY_SAMPLES;
         q->sh->job.plan->n_not_run++;
         return oq_qo_keep(q, n, "no sample ran it", err);
     }
@@ -180,13 +184,11 @@ static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
     return rule(q, n, err);
 }
 
-static onq_code plan_node(oq_qoper *q, oq_str name, oq_str op_type, onq_error *err) {
-    const oq_plan_node row = {
-        .name = name,
-        .op_type = op_type,
-        .fate = q->why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT,
-        .why = q->why != NULL ? q->why : "",
-    };
+/* What the rule made of the node. `row` has what the node was before. */
+static onq_code plan_node(oq_qoper *q, oq_plan_node row, onq_error *err) {
+    row.fate = q->why != NULL ? OQ_FATE_FLOAT : q->removed ? OQ_FATE_REMOVED : OQ_FATE_QUANTIZED;
+    row.by = q->by;
+    row.why = q->why != NULL ? q->why : q->removed ? OQ_WHY_REMOVED : "";
     return oq_plan_add_node(q->sh->job.plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -210,21 +212,26 @@ static onq_code dequantize_outputs(oq_qoper *q, onq_error *err) {
 
 static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
     OQ_TRY(begin_graph(q, err));
-    if (oq_qo_is_static(q) && !oq_qo_config(q)->trained)
+    if (oq_qo_is_static(q) && !oq_qo_config(q)->trained && oq_qo_config(q)->given == NULL)
         OQ_TRY(adjust_ranges(q, err));
     const size_t n_nodes = q->graph->node.n;
     for (size_t i = 0; i < n_nodes; i++) {
         oq_node *n = q->graph->node.v[i];
-        const oq_str name = n->name, op_type = n->op_type;
+        const oq_plan_node was = {.name = n->name,
+                                  .op_type = n->op_type,
+                                  .output = n->output.n > 0 ? n->output.v[0] : OQ_S("")};
         onq_code rc = ONQ_OK;
         if (oq_qo_config(q)->enable_subgraph)
             rc = quantize_inner(q, n, err);
         q->why = NULL;
+        q->removed = false;
+        q->by = OQ_BY_RULE;
         if (rc == ONQ_OK)
             rc = quantize_node(q, n, err);
         if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(name), OQ_STR(op_type));
-        OQ_TRY(plan_node(q, name, op_type, err));
+            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(was.name),
+                               OQ_STR(was.op_type));
+        OQ_TRY(plan_node(q, was, err));
         if (q->why != NULL && strcmp(q->why, OQ_WHY_OTHER) != 0)
             count_bfloat16(q, n);
     }
@@ -243,6 +250,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     oq_qoper top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
     OQ_TRY(oq_qnames_init(&sh->names, sh->arena, m, err));
     oq_map_init(&sh->infinite, sh->arena);
+    oq_map_init(&sh->asked_map, sh->arena);
     sh->opset = oq_model_opset(m, OQ_S(""));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));
@@ -255,6 +263,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
                    ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
                    : lift_conv_weights(sh, m->proto->graph, NULL, err));
     OQ_TRY(quantize_graph(&top, err));
+    OQ_TRY(oq_qo_plan_rest(sh, err));
     OQ_TRY(oq_qo_decide(sh, err));
     OQ_TRY(oq_model_clean_inits(m, err));
     OQ_TRY(oq_quant_set_producer(m, err));

@@ -37,8 +37,9 @@ typedef struct oq_qo_weight {
     oq_qspec spec;
     oq_qparams params;
     oq_qclamp *clamps;                   /* or NULL */
+    int64_t axis;                        /* of its channels in the graph; -1: none */
     bool is_weight;                      /* has the type of weights */
-    bool given;                          /* params come from an override */
+    bool given;                          /* params come from an override or a plan */
     bool adjusted;                       /* a scale was raised for a bias */
     oq_tensor *scale, *zero, *quantized; /* to be filled */
     /* The quantized bytes are written as `batch` matrices of rows x cols, transposed; 0: as they
@@ -54,6 +55,7 @@ typedef struct oq_qo_value {
     bool has_axis;                                      /* weight per channel */
     int64_t axis;                                       /* as the rule gave it */
     oq_qo_weight *weight;                               /* or NULL */
+    const char *why;                                    /* where its parameters come from */
     bool has_param;                                     /* activation with static parameters */
     oq_qparam param;
     oq_dtype type, real; /* quantized type; type of the scale */
@@ -106,8 +108,11 @@ typedef struct oq_qo_shared {
     OQ_VEC(oq_qo_pad) pads;
     OQ_VEC(oq_qo_turned) turned;
     oq_map infinite; /* tensors that were told to hold an infinity */
-    bool needs_ms;   /* a com.microsoft node was emitted */
-    bool casts;      /* 16-bit floats are cast to float32 around integer operators */
+    oq_map
+        asked_map; /* activations whose parameters a rule asked about; 1: has a row of the plan */
+    OQ_VEC(oq_str) asked;
+    bool needs_ms; /* a com.microsoft node was emitted */
+    bool casts;    /* 16-bit floats are cast to float32 around integer operators */
 } oq_qo_shared;
 
 /* One graph. */
@@ -129,6 +134,8 @@ typedef struct oq_qoper {
     OQ_VEC(oq_str) all_wide;
     OQ_VEC(oq_node *) out; /* emitted nodes */
     const char *why;       /* why the running rule left its node float */
+    bool removed;          /* the running rule needs no node: the quantized range clips */
+    oq_plan_by by;         /* who left it float */
     unsigned depth;
 } oq_qoper;
 
@@ -302,6 +309,8 @@ onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err);
 
 onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err);
+/* Rows for activations that rules asked about and left float. */
+onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err);
 onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);       /* qoperator_weight.c */
 onq_code oq_qo_replace_gemm(oq_qo_shared *sh, onq_error *err); /* qoperator_gemm.c */
 

@@ -85,9 +85,21 @@ static const oq_override *override_of(const oq_qoper *q, oq_str name) {
     return all != NULL ? oq_overrides_tensor(all, name) : NULL;
 }
 
+/* Remembers that a rule asked, so that the plan has a row although nothing may come of it. */
+static bool note_asked(const oq_qoper *q, oq_str name) {
+    oq_qo_shared *sh = q->sh;
+    if (!oq_map_has(&sh->asked_map, name) &&
+        (!oq_map_put(&sh->asked_map, name, 0) || !OQ_PUSH(sh->arena, &sh->asked, name)))
+        sh->names.failed = true;
+    return true;
+}
+
 bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
+    const oq_given *given = oq_qo_config(q)->given;
+    if (given != NULL)
+        return oq_given_activation(given, name, false) != NULL && note_asked(q, name);
     const oq_range *r = q->sh->job.ranges != NULL ? oq_ranges_find(q->sh->job.ranges, name) : NULL;
-    return r != NULL && !oq_act_is_infinite(r, override_of(q, name));
+    return r != NULL && !oq_act_is_infinite(r, override_of(q, name)) && note_asked(q, name);
 }
 
 /* Tells once that the tensor stays float for an infinity. */
@@ -232,11 +244,53 @@ onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err) {
                    OQ_STR(name), oq_qtype_name(type));
 }
 
+/* Parameters of an activation by a plan that was read. */
+static onq_code planned_params(const oq_qoper *q, oq_qo_value *v, onq_error *err) {
+    const oq_given *given = oq_qo_config(q)->given;
+    const oq_plan_tensor *row = oq_given_activation(given, v->name, false);
+    if (row == NULL || row->scale == NULL)
+        return oq_fail(err, ONQ_E_CONFIG, "%s: no parameters for tensor '%.*s'", given->path,
+                       OQ_STR(v->name));
+    v->type = row->type;
+    v->real = oq_qo_scale_type(q->sh, oq_shapes_elem_type(q->sh->plain, q->graph, v->name));
+    v->has_param = true;
+    v->param = (oq_qparam){oq_real_round(v->real, (double)row->scale[0]), row->zero[0]};
+    v->why = "the plan";
+    return ONQ_OK;
+}
+
+/* A row of the plan for a tensor whose parameters are known now. */
+static onq_code plan_value(const oq_qoper *q, const oq_qo_value *v, oq_str same_as,
+                           onq_error *err) {
+    const oq_plan_tensor row = {
+        .name = v->name, .type = v->type, .axis = -1, .same_as = same_as, .why = v->why};
+    oq_plan *plan = q->sh->job.plan;
+    if (!oq_map_put(&q->sh->asked_map, v->name, 1)) /* it has its row */
+        return oq_fail_nomem(err);
+    const bool ok = v->has_param
+                        ? oq_plan_add_scalar(plan, row, v->param.scale, v->param.zero_point)
+                        : oq_plan_add_tensor(plan, row);
+    return ok ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err) {
+    for (size_t i = 0; i < sh->asked.n; i++) {
+        const oq_plan_tensor row = {
+            .name = sh->asked.v[i], .axis = -1, .why = "a rule looked at it and left it"};
+        if (oq_map_find(&sh->asked_map, row.name) == 0 && !oq_plan_add_tensor(sh->job.plan, row))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
 /* Parameters of an activation by calibration, overrides counted. */
 static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *err) {
     const oq_qoper_job *job = &q->sh->job;
     const oq_override *o =
         job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
+    v->why = oq_override_has_params(o) ? "override" : "calibration";
+    if (job->config->given != NULL)
+        return planned_params(q, v, err);
     const oq_range *r = oq_ranges_find(job->ranges, v->name);
     v->type = o != NULL && o->has_type ? o->type : job->config->activation_type;
     OQ_TRY(oq_qo_check_type(v->name, v->type, err));
@@ -299,6 +353,7 @@ static onq_code new_value(oq_qoper *q, oq_str name, const char *suffix, oq_qo_va
 onq_code oq_qo_output(oq_qoper *q, const oq_node *n, oq_qo_value **out, onq_error *err) {
     OQ_TRY(new_value(q, n->output.v[0], "_quantized", out, err));
     OQ_TRY(activation_params(q, *out, err));
+    OQ_TRY(plan_value(q, *out, (oq_str){0}, err));
     return add_params(q, *out, err);
 }
 
@@ -308,6 +363,8 @@ onq_code oq_qo_output_fixed(oq_qoper *q, const oq_node *n, float scale, int32_t 
     OQ_TRY(activation_params(q, *out, err));
     (*out)->type = oq_qo_config(q)->activation_type;
     (*out)->param = (oq_qparam){scale, zero};
+    (*out)->why = "fixed by the operator";
+    OQ_TRY(plan_value(q, *out, (oq_str){0}, err));
     return add_params(q, *out, err);
 }
 
@@ -323,7 +380,8 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
     v->type = like->type;
     v->real = like->real;
     v->elem = like->elem;
-    return ONQ_OK;
+    v->why = "same as the input";
+    return plan_value(q, v, like->name, err);
 }
 
 /* ---- nodes */
@@ -450,14 +508,17 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
     const bool known = oq_qo_is_static(q) || oq_qo_has_params(q, name);
     if (known) {
         OQ_TRY(activation_params(q, v, err));
+        OQ_TRY(plan_value(q, v, (oq_str){0}, err));
         OQ_TRY(add_params(q, v, err));
     } else {
+        v->why = "computed while the model runs";
         v->type = OQ_UINT8;
         v->real = OQ_FLOAT;
         v->scale = oq_qname_tensor(&q->sh->names, name, "_scale");
         v->zero = oq_qname_tensor(&q->sh->names, name, "_zero_point");
         if (v->scale.p == NULL || v->zero.p == NULL)
             return oq_fail_nomem(err);
+        OQ_TRY(plan_value(q, v, (oq_str){0}, err));
     }
     const oq_str node_name = oq_qname_node(&q->sh->names, name, "_QuantizeLinear");
     oq_str real = {0};

@@ -71,6 +71,24 @@ static onq_code take_overrides(oq_qo_shared *sh, const oq_tensor_override *over,
     return ONQ_OK;
 }
 
+/* Everything about the weight as a plan says it. */
+static onq_code take_plan(oq_qo_shared *sh, const oq_tensor *t, oq_qo_weight *w, onq_error *err) {
+    oq_given *given = sh->job.config->given;
+    const oq_plan_tensor *row =
+        oq_given_weight(given, t->name, w->is_weight ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION);
+    if (row == NULL || row->n != w->params.n)
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "%s: weight '%.*s' needs %llu scales and has %llu in the plan", given->path,
+                       OQ_STR(t->name), (unsigned long long)w->params.n,
+                       row != NULL ? (unsigned long long)row->n : 0ull);
+    memcpy(w->params.scale, row->scale, (size_t)row->n * sizeof(float));
+    memcpy(w->params.zero, row->zero, (size_t)row->n * sizeof(int32_t));
+    w->spec.type = row->type;
+    w->given = true;
+    w->adjusted = row->adjusted;
+    return ONQ_OK;
+}
+
 /* The three empty initializers. Parameters are a scalar, or have one dimension. */
 static onq_code add_tensors(oq_qoper *owner, oq_qo_weight *w, oq_qo_value *v, onq_error *err) {
     oq_arena *a = keep(owner->sh);
@@ -144,6 +162,7 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
         w->cols = (uint64_t)origin->dims.v[1];
     }
     w->init = t;
+    w->axis = !channels ? -1 : shown < 0 ? shown + (int64_t)t->dims.n : shown;
     w->is_weight = how->is_weight;
     oq_tensor *source = origin != NULL ? origin : t;
     if (how->rows)
@@ -157,7 +176,9 @@ onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const
     if (over != NULL && over->channels.v[0].has_type && oq_qo_is_static(q))
         OQ_TRY(oq_qo_check_type(t->name, w->spec.type, err));
     OQ_TRY(oq_qparams_init(&w->params, keep(sh), w->w.n_params, err));
-    if (over != NULL)
+    if (sh->job.config->given != NULL)
+        OQ_TRY(take_plan(sh, t, w, err));
+    else if (over != NULL)
         OQ_TRY(take_overrides(sh, over, w, err));
     *v = (oq_qo_value){.name = t->name,
                        .weight = w,
@@ -319,10 +340,11 @@ static onq_code adjust_for_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error
     float input_scale;
     OQ_TRY(bias_numbers(sh, b, &bias, &input_scale, err));
     const oq_reals input = {&input_scale, 1, b->input->real};
-    if (w != NULL && !w->given && w->spec.type == OQ_INT8 && c->weight_type == OQ_INT8 &&
-        all_zero(&w->params) && bias.n > 0 && (!per_channel || bias.n == w->params.n) &&
-        oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real, per_channel) >
-            0) {
+    const bool again = w != NULL && c->given != NULL && w->adjusted; /* the plan has the scale */
+    if (again || (w != NULL && !w->given && w->spec.type == OQ_INT8 && c->weight_type == OQ_INT8 &&
+                  all_zero(&w->params) && bias.n > 0 && (!per_channel || bias.n == w->params.n) &&
+                  oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real,
+                                 per_channel) > 0)) {
         /* The reference removes both and adds them again. */
         move_before(sh->job.model->proto->graph, w->scale, b->quantized);
         move_before(sh->job.model->proto->graph, w->quantized, b->quantized);
@@ -362,6 +384,15 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
     for (uint64_t i = 0; i < weight.n; i++)
         scales[i] = oq_real_round(bias.real, (double)scales[i]);
     OQ_TRY(oq_reals_store(a, b->scale, scales, weight.n, err));
+    const oq_plan_tensor row = {.name = b->init->name,
+                                .role = OQ_ROLE_BIAS,
+                                .type = OQ_INT32,
+                                .axis = weight.n > 1 ? (int64_t)b->quantized->dims.n - 1 : -1,
+                                .scale = scales,
+                                .n = weight.n,
+                                .why = "input scale x weight scale"};
+    if (!oq_plan_add_tensor(sh->job.plan, row))
+        return oq_fail_nomem(err);
     if (weight.n == 1)
         return oq_tensor_set_typed_i(a, b->zero, &(int64_t){0}, 1, err);
     int32_t *zeros = OQ_NEW_ARRAY(a, int32_t, weight.n);
@@ -399,6 +430,22 @@ static onq_code make_turned(const oq_producer *self, uint8_t *out, onq_error *er
     }
     oq_free(t->alloc, flat, self->size);
     return rc;
+}
+
+static onq_code plan_weight(oq_qo_shared *sh, const oq_qo_weight *w, onq_error *err) {
+    const oq_plan_tensor row = {.name = w->init->name,
+                                .role = w->is_weight ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION,
+                                .type = w->spec.type,
+                                .axis = w->axis,
+                                .scale = w->params.scale,
+                                .zero = w->params.zero,
+                                .n = w->params.n,
+                                .adjusted = w->adjusted,
+                                .why = w->adjusted    ? "scale raised for an int32 bias"
+                                       : w->given     ? "override"
+                                       : w->is_weight ? "weight"
+                                                      : "constant input"};
+    return oq_plan_add_tensor(sh->job.plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static onq_code fill_weight(oq_qo_shared *sh, oq_qo_weight *w, onq_error *err) {
@@ -459,8 +506,10 @@ onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err) {
         OQ_TRY(adjust_for_bias(sh, &sh->biases.v[i], err));
     for (size_t i = 0; i < sh->biases.n; i++)
         OQ_TRY(fill_bias(sh, &sh->biases.v[i], err));
-    for (size_t i = 0; i < sh->weights.n; i++)
+    for (size_t i = 0; i < sh->weights.n; i++) {
+        OQ_TRY(plan_weight(sh, sh->weights.v[i], err));
         OQ_TRY(fill_weight(sh, sh->weights.v[i], err));
+    }
     for (size_t i = 0; i < sh->pads.n; i++)
         OQ_TRY(fill_pad(sh, &sh->pads.v[i], err));
     return ONQ_OK;

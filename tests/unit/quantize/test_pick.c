@@ -1,11 +1,10 @@
 /*
- * test_pick.c — lists of names and patterns, new names, and the table of decisions.
+ * test_pick.c — lists of names and patterns, and new names.
  */
 #include "quantize/pick.h"
 
 #include "build_model.h"
 #include "onnx/names.h"
-#include "quantize/plan.h"
 #include "testing.h"
 
 #include <stdio.h>
@@ -78,36 +77,8 @@ static void new_names(void **state) {
     bm_end(&b);
 }
 
-static void summary(void **state) {
-    (void)state;
-    oq_arena a;
-    oq_plan p;
-    oq_buf text;
-    onq_error err = ONQ_ERROR_INIT;
-    oq_arena_init(&a, oq_alloc_default());
-    oq_plan_init(&p, &a);
-    oq_buf_init(&text, oq_alloc_default());
-    assert_ok(oq_plan_text(&p, &a, &text, &err), err);
-    assert_int_equal(text.n, 0);
-    const oq_plan_node rows[] = {
-        {OQ_S("r"), OQ_S("Relu"), OQ_FATE_REMOVED, "why not"},
-        {OQ_S("a"), OQ_S("Conv"), OQ_FATE_FLOAT, "excluded"},
-        {OQ_S("b"), OQ_S("Conv"), OQ_FATE_QUANTIZED, ""},
-        {OQ_S("c"), OQ_S("Conv"), OQ_FATE_QUANTIZED, ""},
-        {OQ_S("d"), OQ_S("Conv"), OQ_FATE_FLOAT, "another"},
-    };
-    for (size_t i = 0; i < OQ_COUNT(rows); i++)
-        assert_true(oq_plan_add_node(&p, rows[i]));
-    assert_ok(oq_plan_text(&p, &a, &text, &err), err);
-    assert_string_equal(text.p,
-                        "  Conv: 2 quantized; 1 left float (another); 1 left float (excluded)\n"
-                        "  Relu: 1 removed (why not)\n");
-    oq_buf_release(&text);
-    oq_arena_release(&a);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names_and_patterns),
-                                       cmocka_unit_test(new_names), cmocka_unit_test(summary)};
+                                       cmocka_unit_test(new_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,135 @@
+/*
+ * plan_file.c — plans as files.
+ */
+#include "api/plan_file.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+
+/* Options that say where things are, not what becomes of them. */
+static bool is_of_this_run(const onq_option_info *row) {
+    static const char *const names[] = {"plan", "from_plan", "dry_run", "strict"};
+    for (size_t i = 0; i < OQ_COUNT(names); i++)
+        if (strcmp(row->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Is it an option about how the model is quantized? */
+static bool decides(const oq_command *c, const oq_opt_value *v, const oq_opt_group *group) {
+    if (!v->is_set || v->pinned || is_of_this_run(v->row))
+        return false;
+    return group == c->decides || group == &oq_group_select || group == &oq_group_extra ||
+           strcmp(v->row->name, "use_external_data_format") == 0;
+}
+
+/* A text that the parser of lists takes as one item. */
+static void add_item(oq_jw *w, oq_arena *a, oq_str item) {
+    char *copy = oq_arena_alloc(a, 2 * item.n + 1);
+    size_t n = 0;
+    for (size_t i = 0; copy != NULL && i < item.n; i++) {
+        if (item.p[i] == ',' || item.p[i] == '\\')
+            copy[n++] = '\\';
+        copy[n++] = item.p[i];
+    }
+    oq_jw_str(w, NULL, copy != NULL ? (oq_str){copy, n} : item);
+}
+
+static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
+    const char *name = v->row->name;
+    char text[64];
+    switch (v->row->type) {
+    case ONQ_OPT_FLAG:
+        oq_jw_cstr(w, name, v->flag ? "true" : "false");
+        return;
+    case ONQ_OPT_INT:
+        snprintf(text, sizeof text, "%lld", (long long)v->i);
+        oq_jw_cstr(w, name, text);
+        return;
+    case ONQ_OPT_SIZE:
+        snprintf(text, sizeof text, "%llu", (unsigned long long)v->size);
+        oq_jw_cstr(w, name, text);
+        return;
+    case ONQ_OPT_REAL:
+        oq_real_text(text, v->real);
+        oq_jw_cstr(w, name, text);
+        return;
+    case ONQ_OPT_LIST:
+    case ONQ_OPT_PAIRS:
+        oq_jw_begin_array(w, name);
+        for (size_t i = 0; i < v->list.n; i++) {
+            if (v->row->type == ONQ_OPT_LIST)
+                add_item(w, a, v->list.v[i]);
+            else
+                oq_jw_str(w, NULL, v->list.v[i]);
+        }
+        oq_jw_end_array(w);
+        return;
+    default:
+        oq_jw_str(w, name, v->text);
+        return;
+    }
+}
+
+onq_code oq_plan_file_write(const oq_job *job, const oq_plan *plan, const char *format,
+                            onq_error *err) {
+    const char *path = oq_opt_str(job->opts, "plan");
+    const onq_options *o = job->opts;
+    oq_arena scratch;
+    oq_buf text;
+    oq_jw w;
+    if (path == NULL || path[0] == '\0')
+        return ONQ_OK;
+    oq_arena_init(&scratch, &job->env->alloc);
+    oq_buf_init(&text, &job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_jw_cstr(&w, "model", oq_job_input(job));
+    oq_jw_cstr(&w, "format", format);
+    oq_jw_begin_object(&w, "options");
+    for (size_t i = 0; i < o->n_values; i++) {
+        const oq_opt_group *group = NULL;
+        oq_command_row(o->command, i, &group);
+        if (decides(o->command, &o->values[i], group))
+            add_value(&w, &scratch, &o->values[i]);
+    }
+    oq_jw_end_object(&w);
+    oq_plan_json(plan, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    onq_code rc = text.failed ? oq_fail_nomem(err) : ONQ_OK;
+    oq_out out = {0};
+    if (rc == ONQ_OK)
+        rc = oq_out_open(&out, &job->env->alloc, path, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_write(&out, text.p, text.n, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit(&out, err);
+    oq_out_abort(&out);
+    oq_buf_release(&text);
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+onq_code oq_plan_file_read(oq_job *job, oq_given **given, onq_options **options, onq_error *err) {
+    const char *path = oq_opt_str(job->opts, "from_plan");
+    *given = NULL;
+    *options = NULL;
+    if (path == NULL || path[0] == '\0')
+        return ONQ_OK;
+    oq_given *g = OQ_NEW(&job->arena, oq_given);
+    if (g == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_given_read(g, &job->arena, &job->env->alloc, path, err));
+    OQ_TRY(oq_options_copy(job->opts, options, err));
+    for (size_t i = 0; i + 1 < g->options.n; i += 2) {
+        const char *name = g->options.v[i].p;
+        if (!oq_opt_has(job->opts, name))
+            return oq_fail(err, ONQ_E_CONFIG, "%s: no option is called '%s'", path, name);
+        if (!oq_opt_is_set(job->opts, name))
+            OQ_TRY(onq_options_set(*options, name, g->options.v[i + 1].p, err));
+    }
+    *given = g;
+    return ONQ_OK;
+}

@@ -1,0 +1,190 @@
+/*
+ * test_plan.c — the table of decisions: its summary, and written as JSON and read back.
+ */
+#include "quantize/plan_read.h"
+
+#include "build_model.h"
+#include "scratch.h"
+#include "testing.h"
+
+#define N_NODES 5
+
+static void fill(oq_plan *p) {
+    const oq_plan_node rows[N_NODES] = {
+        {OQ_S("r"), OQ_S("Relu"), OQ_S("y"), OQ_FATE_REMOVED, OQ_BY_RULE, "why not"},
+        {OQ_S("a"), OQ_S("Conv"), OQ_S("t1"), OQ_FATE_FLOAT, OQ_BY_CHOICE, "excluded"},
+        {OQ_S("b"), OQ_S("Conv"), OQ_S("t2"), OQ_FATE_QUANTIZED, OQ_BY_RULE, ""},
+        {OQ_S(""), OQ_S("Conv"), OQ_S("t3"), OQ_FATE_QUANTIZED, OQ_BY_RULE, ""},
+        {OQ_S("d"), OQ_S("Conv"), OQ_S("t4"), OQ_FATE_FLOAT, OQ_BY_RULE, "another"},
+    };
+    static const float scale[2] = {0.1f, 3.4e-5f};
+    static const int32_t zero[2] = {7, -3};
+    const oq_plan_tensor tensors[] = {
+        {.name = OQ_S("x"), .type = OQ_UINT8, .axis = -1, .scale = scale, .zero = zero, .n = 1},
+        {.name = OQ_S("x"),
+         .type = OQ_UINT16,
+         .axis = -1,
+         .scale = scale + 1,
+         .zero = zero,
+         .n = 1,
+         .converted = true},
+        {.name = OQ_S("w"),
+         .role = OQ_ROLE_WEIGHT,
+         .type = OQ_INT8,
+         .axis = 0,
+         .scale = scale,
+         .zero = zero,
+         .n = 2},
+        {.name = OQ_S("b"), .role = OQ_ROLE_BIAS, .axis = -1, .why = "left"},
+        {.name = OQ_S("y"),
+         .type = OQ_UINT8,
+         .axis = -1,
+         .scale = scale,
+         .zero = zero,
+         .n = 1,
+         .same_as = OQ_S("x")},
+    };
+    for (size_t i = 0; i < N_NODES; i++)
+        assert_true(oq_plan_add_node(p, rows[i]));
+    for (size_t i = 0; i < OQ_COUNT(tensors); i++)
+        assert_true(oq_plan_add_tensor(p, tensors[i]));
+}
+
+static void summary(void **state) {
+    (void)state;
+    oq_arena a;
+    oq_plan p;
+    oq_plan_counts counts;
+    oq_buf text;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena_init(&a, oq_alloc_default());
+    oq_plan_init(&p, &a);
+    oq_buf_init(&text, oq_alloc_default());
+    assert_ok(oq_plan_summary(&p, &a, &counts, &err), err);
+    oq_plan_text(&counts, &text);
+    assert_int_equal(text.n, 0);
+    fill(&p);
+    assert_ok(oq_plan_summary(&p, &a, &counts, &err), err);
+    oq_plan_text(&counts, &text);
+    assert_string_equal(text.p,
+                        "  Conv: 2 quantized; 1 left float (another); 1 left float (excluded)\n"
+                        "  Relu: 1 removed (why not)\n");
+    oq_buf_release(&text);
+    oq_arena_release(&a);
+}
+
+static void round_trip(void **state) {
+    (void)state;
+    scratch folder;
+    scratch_init(&folder);
+    oq_arena a;
+    oq_plan p;
+    oq_given g;
+    oq_buf text;
+    oq_jw w;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena_init(&a, oq_alloc_default());
+    oq_plan_init(&p, &a);
+    fill(&p);
+    oq_buf_init(&text, oq_alloc_default());
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_jw_begin_object(&w, "options");
+    oq_jw_cstr(&w, "per_channel", "true");
+    oq_jw_end_object(&w);
+    oq_plan_json(&p, &w);
+    oq_jw_end_object(&w);
+    assert_ok(oq_given_read(&g, &a, oq_alloc_default(),
+                            scratch_file(&folder, "plan.json", text.p, text.n), &err),
+              err);
+    assert_int_equal(g.options.n, 2);
+    assert_true(oq_str_is(g.options.v[1], "true"));
+    assert_int_equal(g.plan.nodes.n, N_NODES);
+    assert_int_equal(g.plan.nodes.v[1].by, OQ_BY_CHOICE);
+    assert_int_equal(g.plan.nodes.v[4].by, OQ_BY_RULE);
+
+    const oq_plan_tensor *x = oq_given_activation(&g, OQ_S("x"), false);
+    assert_true(x != NULL && x->type == OQ_UINT8 && x->scale[0] == 0.1f && x->zero[0] == 7);
+    const oq_plan_tensor *second = oq_given_activation(&g, OQ_S("x"), true);
+    assert_true(second != NULL && second->type == OQ_UINT16 && second->scale[0] == 3.4e-5f);
+    assert_null(oq_given_activation(&g, OQ_S("w"), false));
+    const oq_plan_tensor *weight = oq_given_weight(&g, OQ_S("w"), OQ_ROLE_WEIGHT);
+    assert_true(weight != NULL && weight->axis == 0 && weight->n == 2 && weight->zero[1] == -3);
+    assert_null(oq_given_weight(&g, OQ_S("w"), OQ_ROLE_WEIGHT)); /* taken */
+    assert_int_equal(oq_given_row(&g, OQ_S("b"), OQ_ROLE_BIAS), 3);
+    assert_int_equal(oq_given_row(&g, OQ_S("z"), OQ_ROLE_BIAS), OQ_MAP_NONE);
+    assert_true(oq_str_is(oq_given_activation(&g, OQ_S("y"), false)->same_as, "x"));
+
+    bm b;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "1,3,8,8");
+    oq_node *named = bm_node(&b, "Conv", "b", "x w", "t2", "");
+    oq_node *nameless = bm_node(&b, "Conv", "", "x w", "t3", "");
+    oq_node *other = bm_node(&b, "Conv", "new", "x w", "t9", "");
+    assert_ok(oq_given_bind_nodes(&g, b.m, &err), err);
+    assert_ptr_equal(oq_given_node(&g, named), &g.plan.nodes.v[2]);
+    assert_ptr_equal(oq_given_node(&g, nameless), &g.plan.nodes.v[3]);
+    assert_null(oq_given_node(&g, other));
+    named->op_type = OQ_S("Gemm"); /* another model */
+    assert_int_equal(oq_given_bind_nodes(&g, b.m, &err), ONQ_E_CONFIG);
+    assert_non_null(strstr(err.text, "is a Conv in the plan, and a Gemm in the model"));
+    bm_end(&b);
+    oq_buf_release(&text);
+    oq_arena_release(&a);
+    scratch_remove(&folder);
+}
+
+static void wrong_plans(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"{}", "'nodes' and 'tensors' are missing"},
+        {"{\"nodes\": [{\"name\": \"n\", \"treatment\": \"halved\"}], \"tensors\": []}",
+         "node 'n': 'treatment' is none of quantized, removed, float"},
+        {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"guest\"}]}",
+         "tensor 'x': 'role' is none of"},
+        {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"type\": "
+         "\"int7\"}]}",
+         "type 'int7' is none of"},
+        {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"scale\": 1}]}",
+         "it has a scale and no type"},
+        {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"type\": "
+         "\"INT8\", "
+         "\"scale\": 0, \"zero_point\": 0}]}",
+         "a scale is not a positive float"},
+        {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"type\": "
+         "\"INT8\", "
+         "\"scale\": 1, \"zero_point\": 200}]}",
+         "a zero_point is not a value of its type"},
+        {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"type\": "
+         "\"INT8\", "
+         "\"scale\": [1, 2], \"zero_point\": [0]}]}",
+         "two lists of one length"},
+        {"{\"nodes\": [], \"tensors\": [], \"options\": {\"limit\": 3}}",
+         "option 'limit' is not a text"},
+    };
+    scratch folder;
+    scratch_init(&folder);
+    for (size_t i = 0; i < OQ_COUNT(cases); i++) {
+        oq_arena a;
+        oq_given g;
+        onq_error err = ONQ_ERROR_INIT;
+        oq_arena_init(&a, oq_alloc_default());
+        assert_int_equal(
+            oq_given_read(&g, &a, oq_alloc_default(),
+                          scratch_file(&folder, "p.json", cases[i].text, strlen(cases[i].text)),
+                          &err),
+            ONQ_E_CONFIG);
+        if (strstr(err.text, cases[i].says) == NULL)
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+        oq_arena_release(&a);
+    }
+    scratch_remove(&folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(summary), cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(wrong_plans)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
