@@ -15,7 +15,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* Without --runs: at least so many runs and so many seconds for each model, but no more than
  * that. */
@@ -56,12 +55,6 @@ typedef struct bench {
     uint64_t n_samples;
     oq_labels labels; /* v NULL: none */
 } bench;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- opening ---- */
 
@@ -107,9 +100,9 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_job_session(b->job, &o, err));
     o.model = c->model;
     o.level = OQ_CHOSEN(b->job->opts, "optimization", OQ_LEVEL_CHOICES);
-    const double start = now();
+    const double start = oq_seconds();
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
-    c->load_seconds = now() - start;
+    c->load_seconds = oq_seconds() - start;
     c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
     return c->outputs != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -189,9 +182,9 @@ static onq_code time_round(bench *b, contender *c, uint64_t wanted, onq_error *e
         OQ_TRY(oq_source_next(c->source, &s, err));
         if (s == NULL)
             return ONQ_OK;
-        const double start = now();
+        const double start = oq_seconds();
         OQ_TRY(run_one(c, s, NULL, err));
-        const double taken = now() - start;
+        const double taken = oq_seconds() - start;
         c->total += taken;
         if (!OQ_PUSH(&b->job->arena, &c->times, taken))
             return oq_fail_nomem(err);

@@ -68,18 +68,6 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code write_text(const debugging *g, const char *path, const oq_buf *text,
-                           onq_error *err) {
-    oq_out out = {0};
-    onq_code rc = oq_out_open(&out, &g->job->env->alloc, path, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_write(&out, text->p, text->n, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_commit(&out, err);
-    oq_out_abort(&out);
-    return rc;
-}
-
 static onq_code write_overrides(const debugging *g, const oq_dbg_search *s, onq_error *err) {
     const char *path = oq_opt_str(g->job->opts, "overrides");
     if (path == NULL)
@@ -92,7 +80,7 @@ static onq_code write_overrides(const debugging *g, const oq_dbg_search *s, onq_
     oq_dbg_search_overrides(s, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = text.failed ? oq_fail_nomem(err) : write_text(g, path, &text, err);
+    const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
     oq_buf_release(&text);
     return rc;
 }
@@ -140,7 +128,7 @@ static onq_code write_report(debugging *g, onq_error *err) {
     oq_buf_init(&page, &g->job->env->alloc);
     onq_code rc = oq_debug_report(&g->d, &page, err);
     if (rc == ONQ_OK)
-        rc = write_text(g, path, &page, err);
+        rc = oq_out_text(&g->job->env->alloc, path, &page, err);
     oq_buf_release(&page);
     return rc;
 }

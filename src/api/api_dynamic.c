@@ -106,7 +106,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_quant_now();
+    const double begin = oq_seconds();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
     OQ_TRY(oq_quant_report_names(r->job, &r->config, r->m->proto->graph, err));

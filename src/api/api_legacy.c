@@ -129,7 +129,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_quant_now();
+    const double begin = oq_seconds();
     const onq_options *o = r->job->opts;
     const oq_legacy_mode mode = OQ_CHOSEN(o, "quantization_mode", MODES);
     oq_quant_input input;

@@ -264,10 +264,10 @@ static onq_code prepare(run *r, onq_error *err) {
         return prepare_qnn(r, err);
     OQ_TRY(raise_opset(r, err));
     if (r->symbolic) {
-        const double begin = oq_quant_now();
+        const double begin = oq_seconds();
         OQ_TRY(oq_progress(env, "symbolic shapes", 0, 0, err));
         OQ_TRY(infer_symbolic(r, err));
-        r->seconds_symbolic = oq_quant_now() - begin;
+        r->seconds_symbolic = oq_seconds() - begin;
     }
     OQ_TRY(optimize(r, err));
     if (r->onnx_shape) {
@@ -337,11 +337,11 @@ static void tell(const run *r, double seconds) {
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_quant_now();
+    const double begin = oq_seconds();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
     OQ_TRY(save(r, err));
-    tell(r, oq_quant_now() - begin);
+    tell(r, oq_seconds() - begin);
     return ONQ_OK;
 }
 

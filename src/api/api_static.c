@@ -590,7 +590,7 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
 static onq_code calibrate(run *r, onq_error *err) {
     oq_cal_options options;
     oq_source *source = NULL;
-    const double begin = oq_quant_now();
+    const double begin = oq_seconds();
     OQ_TRY(calibration_options(r, &options, err));
     OQ_TRY(open_engine(r, err));
     oq_cal_job job = {.model = r->m, .engine = r->engine, .options = &options};
@@ -602,7 +602,7 @@ static onq_code calibrate(run *r, onq_error *err) {
     const onq_code rc = oq_calibrate(&job, &r->ranges, err);
     r->has_ranges = rc == ONQ_OK;
     oq_source_close(source);
-    r->seconds_calibration = oq_quant_now() - begin;
+    r->seconds_calibration = oq_seconds() - begin;
     return rc;
 }
 
@@ -763,7 +763,7 @@ static onq_code count_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_quant_now();
+    const double begin = oq_seconds();
     oq_graph *g;
     OQ_TRY(check_options(r, err));
     OQ_TRY(read_cache(r, err));

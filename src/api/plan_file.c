@@ -4,6 +4,7 @@
 #include "api/plan_file.h"
 
 #include "base/file.h"
+#include "base/number_text.h"
 
 #include <stdio.h>
 
@@ -58,12 +59,11 @@ static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
     case ONQ_OPT_LIST:
     case ONQ_OPT_PAIRS:
         oq_jw_begin_array(w, name);
-        for (size_t i = 0; i < v->list.n; i++) {
+        for (size_t i = 0; i < v->list.n; i++)
             if (v->row->type == ONQ_OPT_LIST)
                 add_item(w, a, v->list.v[i]);
             else
                 oq_jw_str(w, NULL, v->list.v[i]);
-        }
         oq_jw_end_array(w);
         return;
     default:
@@ -98,15 +98,7 @@ onq_code oq_plan_file_write(const oq_job *job, const oq_plan *plan, const char *
     oq_plan_json(plan, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    onq_code rc = text.failed ? oq_fail_nomem(err) : ONQ_OK;
-    oq_out out = {0};
-    if (rc == ONQ_OK)
-        rc = oq_out_open(&out, &job->env->alloc, path, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_write(&out, text.p, text.n, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_commit(&out, err);
-    oq_out_abort(&out);
+    const onq_code rc = oq_out_text(&job->env->alloc, path, &text, err);
     oq_buf_release(&text);
     oq_arena_release(&scratch);
     return rc;

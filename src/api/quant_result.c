@@ -10,7 +10,6 @@
 #include "quantize/rules.h"
 
 #include <sys/stat.h>
-#include <time.h>
 
 /* One line about nodes that stay what they are; nothing when there are none. */
 static void warn_of_nodes(const onq_env *env, size_t n, const oq_plan_node *first,
@@ -33,12 +32,6 @@ void oq_quant_warn_types(const oq_quant_result *r) {
         env, r->plan->n_bfloat16, &r->plan->bfloat16,
         "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may not load "
         "there (convert it to float32)");
-}
-
-double oq_quant_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
@@ -173,7 +166,7 @@ onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_
     if (!oq_opt_flag(r->job->opts, "dry_run"))
         OQ_TRY(save(r, err));
     OQ_TRY(oq_plan_file_write(r->job, r->plan, r->format, err));
-    return report(r, oq_quant_now() - begin, calibration, err);
+    return report(r, oq_seconds() - begin, calibration, err);
 }
 
 /* Does the error begin with this file? */

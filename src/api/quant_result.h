@@ -57,7 +57,5 @@ onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_
 onq_code oq_quant_blame(const oq_quant_result *r, onq_code rc, onq_error *err);
 /* Warns of nodes that stayed float for the type of their numbers, and says what to do. */
 void oq_quant_warn_types(const oq_quant_result *r);
-/* Seconds on a clock that only goes forward. */
-double oq_quant_now(void);
 
 #endif

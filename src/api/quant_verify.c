@@ -415,7 +415,7 @@ void oq_quant_tell_verified(const oq_quant_result *r) {
 static onq_code look_at(look *l, onq_error *err) {
     oq_quant_result *r = l->r;
     oq_verified *d = &r->verified;
-    const double began = oq_quant_now();
+    const double began = oq_seconds();
     OQ_TRY(prepare(l, err));
     if (d->skipped != NULL) {
         oq_info(r->job->env, "the result was not run: %s", d->skipped);
@@ -425,7 +425,7 @@ static onq_code look_at(look *l, onq_error *err) {
     if (d->verdict.end != OQ_VERIFY_GOOD)
         OQ_TRY(judge(l, &d->verdict, err));
     d->loaded = d->verdict.end != OQ_VERIFY_NOT_LOADED;
-    d->seconds = oq_quant_now() - began;
+    d->seconds = oq_seconds() - began;
     oq_info(r->job->env, "verified in %.3f s: the result %s", d->seconds,
             d->verdict.end != OQ_VERIFY_GOOD ? oq_verify_text(d->verdict.end)
             : d->verdict.ran                 ? "loads and runs"

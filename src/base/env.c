@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TEXT_OF(x)    #x
@@ -125,4 +126,10 @@ static unsigned cores(void) {
 unsigned oq_env_threads(const onq_env *env) {
     const unsigned n = env != NULL && env->n_threads != 0 ? env->n_threads : cores();
     return n < THREADS_LIMIT ? n : THREADS_LIMIT;
+}
+
+double oq_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

@@ -28,6 +28,8 @@ void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) OQ_PR
 /* Tells progress; ONQ_E_CANCEL when the caller wants to stop. */
 onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64_t total,
                      onq_error *err);
+/* Seconds on a clock that only goes forward. */
+double oq_seconds(void);
 /* Threads to use, at least 1. */
 unsigned oq_env_threads(const onq_env *env);
 

@@ -94,7 +94,6 @@ typedef struct oq_out {
  * target is not a regular file. */
 onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err);
 onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
-/* Zero bytes up to a multiple of `align`. */
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
 /* Room for an output whose size is known: a full disk is told at once, and the disk lays it out
@@ -116,6 +115,9 @@ void oq_out_abort(oq_out *o);
 /* Commits all or none: what was renamed already is put back when a later one fails. Ends all.
  * The last one should be the one that names the others (the model). */
 onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err);
+
+/* A whole file of this text: all of it, or the file stays as it was. */
+onq_code oq_out_text(const onq_allocator *a, const char *path, const oq_buf *text, onq_error *err);
 
 /* Reads a small whole file (JSON, lists) of at most `most` bytes into the arena. */
 onq_code oq_file_read_all(oq_arena *a, const char *path, uint64_t most, oq_str *out,

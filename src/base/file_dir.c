@@ -10,6 +10,7 @@
 #include "base/file.h"
 
 #include "base/file_map.h"
+#include "base/limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 enum {
     OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
     LINKS_MOST = 40, /* as the kernel */
-    DEPTH_MOST = 64,
 };
 
 /* ---- folders ---- */
@@ -72,7 +72,7 @@ void oq_dir_close(oq_dir *d) {
 
 /* A walk: the folders from the top to where it is, and the text that is still to be resolved. */
 struct walk {
-    int fds[DEPTH_MOST];
+    int fds[OQ_MAX_FOLDER_DEPTH];
     size_t depth; /* fds[0..depth), the first one borrowed */
     unsigned links;
     char rest[PATH_MAX];
@@ -111,7 +111,7 @@ static bool walk_link(struct walk *w, const char *name, const char *rest) {
 
 /* Enters folder `name`. False with errno. */
 static bool walk_enter(struct walk *w, const char *name) {
-    if (w->depth == DEPTH_MOST) {
+    if (w->depth == OQ_MAX_FOLDER_DEPTH) {
         errno = ENAMETOOLONG;
         return false;
     }

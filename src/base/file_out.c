@@ -536,3 +536,15 @@ done:
 onq_code oq_out_commit(oq_out *o, onq_error *err) {
     return oq_out_commit_all(&o, 1, err);
 }
+
+onq_code oq_out_text(const onq_allocator *a, const char *path, const oq_buf *text, onq_error *err) {
+    if (text->failed)
+        return oq_fail_nomem(err);
+    oq_out out;
+    OQ_TRY(oq_out_open(&out, a, path, err));
+    onq_code rc = oq_out_write(&out, text->p, text->n, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit(&out, err);
+    oq_out_abort(&out);
+    return rc;
+}

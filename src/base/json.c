@@ -55,8 +55,8 @@ static const char *find_excess(oq_str text, size_t *at) {
             depth++;
         else if ((c == ']' || c == '}') && depth != 0)
             depth--;
-        if (depth > OQ_JSON_DEPTH)
-            return "JSON is nested more than " TEXT_OF_VALUE(OQ_JSON_DEPTH) " deep";
+        if (depth > OQ_MAX_JSON_DEPTH)
+            return "JSON is nested more than " TEXT_OF_VALUE(OQ_MAX_JSON_DEPTH) " deep";
         cost += cost_of(c);
         if (cost > OQ_JSON_MEMORY)
             return "more values than there is memory for (512 MiB)";

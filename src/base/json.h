@@ -10,11 +10,11 @@
 #define OQ_BASE_JSON_H
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "base/str.h"
 
 #include <jansson.h>
 
-#define OQ_JSON_DEPTH  64
 #define OQ_JSON_MOST   (64u << 20)  /* bytes of text */
 #define OQ_JSON_MEMORY (512u << 20) /* bytes of the tree, estimated */
 
@@ -39,7 +39,7 @@ typedef struct oq_jw_level {
 typedef struct oq_jw {
     oq_buf *out;
     unsigned depth;
-    oq_jw_level levels[OQ_JSON_DEPTH];
+    oq_jw_level levels[OQ_MAX_JSON_DEPTH];
     bool pretty;
     bool after_key;
 } oq_jw;
@@ -58,10 +58,5 @@ void oq_jw_real(oq_jw *w, const char *key, double v);
 void oq_jw_float(oq_jw *w, const char *key, float v);
 void oq_jw_bool(oq_jw *w, const char *key, bool v);
 void oq_jw_null(oq_jw *w, const char *key);
-
-/* The shortest text of a double (as Python's repr, without its ".0", save for "-0.0") into
- * b[32]. */
-void oq_real_text(char *b, double v);
-void oq_float_text(char *b, float v);
 
 #endif

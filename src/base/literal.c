@@ -177,7 +177,7 @@ static onq_code read_braces(reader *r) {
 static onq_code read_value(reader *r) {
     onq_code rc;
     skip_space(r);
-    if (r->depth >= OQ_JSON_DEPTH)
+    if (r->depth >= OQ_MAX_JSON_DEPTH)
         return fail(r, "too many brackets inside each other");
     r->depth++;
     if (peek(r) == '"' || peek(r) == '\'')

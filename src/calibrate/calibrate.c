@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct fixed_tensor {
@@ -51,12 +50,6 @@ typedef struct runner {
     oq_str nan_first;           /* in words */
 } runner;
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool is_histogram(const runner *r) {
     return oq_cal_class_of(r->job->options->method)->histogram;
 }
@@ -71,9 +64,9 @@ static bool is_histogram(const runner *r) {
 #define TRIAL_BYTES ((uint64_t)24 << 20)
 
 static void keep_tensor(runner *r, size_t tensor, const oq_datum *d) {
-    const double began = seconds();
+    const double began = oq_seconds();
     oq_keep_add(&r->keep, tensor, d);
-    const double now = seconds();
+    const double now = oq_seconds();
     r->keep_time += now - began;
     const double ran = r->run_time + now - r->run_began - r->keep_time;
     if (r->job->options->memory == OQ_CAL_MEMORY_AUTO && r->keep.used >= TRIAL_BYTES &&
@@ -166,7 +159,7 @@ static onq_code resume(runner *r, onq_error *err) {
     const char *path = r->job->checkpoint;
     oq_collector c;
     oq_partial_meta m;
-    r->saved_at = seconds();
+    r->saved_at = oq_seconds();
     if (path == NULL || (access(path, F_OK) != 0 && errno == ENOENT))
         return ONQ_OK;
     OQ_TRY(oq_partial_load(&c, &m, r->env, path, err));
@@ -192,13 +185,13 @@ static onq_code resume(runner *r, onq_error *err) {
 /* Writes a checkpoint when the last one was long ago for what it costs (about a tenth of the
  * time, and every ten seconds at least). `next` is the next to run. */
 static onq_code save_state(runner *r, uint64_t next, onq_error *err) {
-    const double now = seconds(), pause = 0.02 + 10 * r->save_cost;
+    const double now = oq_seconds(), pause = 0.02 + 10 * r->save_cost;
     if (r->job->checkpoint == NULL || now - r->saved_at < (pause < 10 ? pause : 10))
         return ONQ_OK;
     r->meta.next = next;
     r->meta.stage = r->c.pass == OQ_PASS_COUNT ? OQ_STAGE_COUNT : OQ_STAGE_EXTENT;
     OQ_TRY(oq_partial_save(&r->c, &r->meta, r->job->checkpoint, err));
-    r->saved_at = seconds();
+    r->saved_at = oq_seconds();
     r->save_cost = r->saved_at - now;
     return ONQ_OK;
 }
@@ -292,10 +285,10 @@ static onq_code run_sample(runner *r, const oq_sample *s, onq_error *err) {
     const bool recorded = is_recorded(r, s);
     oq_outputs out = {0};
     r->c.sample_name = s->name;
-    r->run_began = seconds();
+    r->run_began = oq_seconds();
     const onq_code rc =
         oq_session_run(r->session, s->inputs, s->n_inputs, recorded ? &out : NULL, err);
-    r->run_time += seconds() - r->run_began;
+    r->run_time += oq_seconds() - r->run_began;
     r->c.sample_name = NULL;
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "sample '%s'", s->name);

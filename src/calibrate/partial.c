@@ -155,15 +155,10 @@ onq_code oq_partial_encode(const oq_collector *c, const oq_partial_meta *meta, o
 onq_code oq_partial_save(const oq_collector *c, const oq_partial_meta *meta, const char *path,
                          onq_error *err) {
     oq_buf b;
-    oq_out out = {0};
-    onq_code rc = ONQ_OK;
     oq_buf_init(&b, c->arena.alloc);
-    OQ_GO(oq_partial_encode(c, meta, &b, err));
-    OQ_GO(oq_out_open(&out, c->arena.alloc, path, err));
-    OQ_GO(oq_out_write(&out, b.p, b.n, err));
-    rc = oq_out_commit(&out, err);
-done:
-    oq_out_abort(&out);
+    onq_code rc = oq_partial_encode(c, meta, &b, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_text(c->arena.alloc, path, &b, err);
     oq_buf_release(&b);
     return rc;
 }

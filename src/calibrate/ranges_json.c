@@ -9,6 +9,7 @@
 #include "calibrate/ranges.h"
 
 #include "base/json.h"
+#include "base/number_text.h"
 
 #include <math.h>
 
@@ -234,12 +235,11 @@ static bool take(reader *r, char c) {
 
 /* The end of the text that begins at p, behind its closing quote, or NULL. */
 static const char *text_end(const char *p, const char *end) {
-    for (p++; p < end; p++) {
+    for (p++; p < end; p++)
         if (*p == '\\')
             p++;
         else if (*p == '"')
             return p + 1;
-    }
     return NULL;
 }
 

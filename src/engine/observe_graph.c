@@ -12,8 +12,6 @@
 #include "onnx/attr.h"
 #include "onnx/edit.h"
 
-#define DEPTH_MOST 100
-
 typedef struct observing {
     oq_arena *arena;
     const oq_str *names;
@@ -74,8 +72,9 @@ static onq_code rewire_inner(observing *o, const oq_graph *g, unsigned depth, on
 }
 
 static onq_code rewire(observing *o, const oq_graph *g, unsigned depth, onq_error *err) {
-    if (depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "subgraphs are nested more than %d deep", DEPTH_MOST);
+    if (depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "subgraphs are nested more than %d deep",
+                       OQ_MAX_GRAPH_DEPTH);
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->input.n; k++) {

@@ -7,10 +7,11 @@
  */
 #include "engine/ort_private.h"
 
+#include "base/limits.h"
+
 #include <inttypes.h>
 
-#define DEPTH_MOST 16
-#define ALIGNMENT  16
+#define ALIGNMENT 16
 
 void oq_ort_values_release(const oq_ort_api *api, ort_values *v) {
     while (v->n > 0)
@@ -76,8 +77,8 @@ static onq_code make_tensor(ort_engine *e, oq_arena *a, const oq_datum *d, ort_v
 
 static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned depth,
                          ort_values *made, OrtValue **out, onq_error *err) {
-    if (depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", DEPTH_MOST);
+    if (depth > OQ_MAX_VALUE_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", OQ_MAX_VALUE_DEPTH);
     if (d->kind == OQ_DATUM_TENSOR)
         return make_tensor(e, a, d, made, out, err);
     if (d->kind == OQ_DATUM_NONE)
@@ -171,8 +172,8 @@ static onq_code view_tensor(ort_engine *e, oq_arena *a, OrtValue *v, oq_datum *d
 
 static onq_code view_any(ort_engine *e, oq_arena *a, OrtValue *v, unsigned depth, ort_values *made,
                          oq_datum *d, onq_error *err) {
-    if (depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", DEPTH_MOST);
+    if (depth > OQ_MAX_VALUE_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", OQ_MAX_VALUE_DEPTH);
     const oq_ort_api *api = &e->api;
     *d = (oq_datum){0};
     int has = 0, type = 0;

@@ -251,8 +251,8 @@ static onq_code check_nodes(oq_check *c, const oq_index *ix, const oq_imports *i
 
 static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
                             const oq_imports *imports, int depth, onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    if (depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, &c->arena, g, parent, err));
     OQ_TRY(check_infos(g, err));

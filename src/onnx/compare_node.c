@@ -80,8 +80,8 @@ static onq_code compare_plain(oq_cmp *c, oq_str owner, const char *what, const o
 /* A graph inside an attribute, told under "BRANCH of 'NODE'". */
 static onq_code compare_inner(oq_cmp *c, oq_str owner, oq_str attribute, oq_graph *a, oq_graph *b,
                               onq_error *err) {
-    if (c->depth >= OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    if (c->depth >= OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     const oq_str before = c->where;
     c->where = oq_str_format(c->arena, "%.*s of '%.*s'%s%.*s", OQ_STR(attribute), OQ_STR(owner),
                              before.n > 0 ? " in " : "", OQ_STR(before));

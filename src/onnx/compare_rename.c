@@ -218,8 +218,8 @@ static onq_code add_sources(oq_cmp *c, oq_cmp_scope *s, onq_error *err) {
 static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_scope *parent,
                             int depth, oq_cmp_scope **out, print *exact, print *form,
                             onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    if (depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_cmp_scope *s = OQ_NEW(c->arena, oq_cmp_scope);
     if (s == NULL)
         return oq_fail_nomem(err);

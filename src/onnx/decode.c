@@ -7,10 +7,9 @@
  * memory is limited by the arena's limit, which oq_model_open sets to a multiple of the file's
  * size.
  */
+#include "base/limits.h"
 #include "onnx/schema.h"
 #include "onnx/wire.h"
-
-#define DEPTH_MOST 100
 
 typedef struct frame {
     oq_arena *arena;
@@ -203,8 +202,9 @@ static onq_code sub_message(frame *f, const oq_field *fd, onq_error *err) {
     uint64_t n = 0;
     const uint64_t at = oq_wire_at(&f->w);
     OQ_TRY(oq_wire_bytes(&f->w, &p, &n, err));
-    if (f->depth == DEPTH_MOST)
-        return oq_fail_at(err, ONQ_E_LIMIT, at, "messages are nested deeper than %d", DEPTH_MOST);
+    if (f->depth == OQ_MAX_MESSAGE_DEPTH)
+        return oq_fail_at(err, ONQ_E_LIMIT, at, "messages are nested deeper than %d",
+                          OQ_MAX_MESSAGE_DEPTH);
     void *slot = f->msg + fd->offset;
     void *sub = fd->kind == OQ_K_MSG ? *(void **)slot : NULL;
     if (sub == NULL) {

@@ -10,6 +10,7 @@
 #ifndef OQ_ONNX_GRAPH_H
 #define OQ_ONNX_GRAPH_H
 
+#include "base/limits.h"
 #include "base/map.h"
 #include "onnx/message.h"
 #include "onnx/model.h"
@@ -66,10 +67,8 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
 /* Puts the nodes in the order of ONNX Runtime's quantizer ONNXModel.topological_sort. */
 onq_code oq_topo_sort_reference(oq_model *m, oq_graph *g, onq_error *err);
 
-#define OQ_GRAPH_DEPTH 100
-
 /* Calls fn for the graph and all graphs inside it (attributes of its nodes), outermost first,
- * depth at most OQ_GRAPH_DEPTH (then ONQ_E_LIMIT). `owner` is the node that holds the subgraph,
+ * depth at most OQ_MAX_GRAPH_DEPTH (then ONQ_E_LIMIT). `owner` is the node that holds the subgraph,
  * NULL for the first. */
 typedef onq_code (*oq_graph_fn)(void *ctx, oq_graph *g, oq_node *owner, onq_error *err);
 onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err);

@@ -169,8 +169,8 @@ static void count_node_oddities(oq_summary *s, const oq_index *ix, const oq_node
 
 static onq_code count_graph(oq_summary_walk *w, oq_graph *g, const oq_index *parent, int depth,
                             onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    if (depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, w->arena, g, parent, err));
     w->s->graphs++;

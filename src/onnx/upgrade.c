@@ -216,8 +216,8 @@ static bool import_captured(oq_upgrade *u, oq_up_graph *x) {
 
 static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq_up_graph **out,
                              int depth, onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    if (depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_up_graph *x = OQ_NEW(&u->scratch, oq_up_graph);
     if (x == NULL)
         return oq_fail_nomem(err);

@@ -2,7 +2,7 @@
  * walk.c — visits graphs inside graphs, tensors wherever they are, and names taken from outside.
  *
  * Graphs nest through attributes of nodes; the depth is limited, so the recursion here is bounded
- * (OQ_GRAPH_DEPTH) and is never over nodes.
+ * (OQ_MAX_GRAPH_DEPTH) and is never over nodes.
  */
 #include "onnx/graph.h"
 
@@ -28,14 +28,14 @@ oq_str oq_node_label(const oq_node *n) {
 }
 
 static onq_code too_deep(onq_error *err) {
-    return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
 }
 
 /* ---- graphs ---- */
 
 static onq_code walk_graphs(oq_graph *g, oq_node *owner, oq_graph_fn fn, void *ctx, int depth,
                             onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
+    if (depth > OQ_MAX_GRAPH_DEPTH)
         return too_deep(err);
     OQ_TRY(fn(ctx, g, owner, err));
     for (size_t i = 0; i < g->node.n; i++) {
@@ -185,7 +185,7 @@ static onq_code mention(const name_walk *w, const scope *s, oq_str *name, onq_er
 }
 
 static onq_code walk_scope(name_walk *w, oq_graph *g, const scope *up, int depth, onq_error *err) {
-    if (depth > OQ_GRAPH_DEPTH)
+    if (depth > OQ_MAX_GRAPH_DEPTH)
         return too_deep(err);
     scope s = {.up = up};
     oq_map_init(&s.names, &w->arena);

@@ -3,7 +3,7 @@
  */
 #include "onnx/wire.h"
 
-#define GROUP_DEPTH 100
+#include "base/limits.h"
 
 onq_code oq_wire_varint(oq_wire *w, uint64_t *out, onq_error *err) {
     if (OQ_LIKELY(w->p < w->end && *w->p < 128)) {
@@ -63,7 +63,7 @@ static onq_code skip_fixed(oq_wire *w, uint64_t n, onq_error *err) {
 }
 
 onq_code oq_wire_skip(oq_wire *w, uint32_t number, unsigned type, onq_error *err) {
-    uint32_t open[GROUP_DEPTH];
+    uint32_t open[OQ_MAX_GROUP_DEPTH];
     unsigned depth = 0;
     for (;;) {
         uint64_t n = 0;
@@ -82,9 +82,9 @@ onq_code oq_wire_skip(oq_wire *w, uint32_t number, unsigned type, onq_error *err
             OQ_TRY(oq_wire_bytes(w, &p, &n, err));
             break;
         case OQ_WIRE_GROUP:
-            if (depth == GROUP_DEPTH)
+            if (depth == OQ_MAX_GROUP_DEPTH)
                 return oq_fail_at(err, ONQ_E_MALFORMED, oq_wire_at(w),
-                                  "groups are nested deeper than %d", GROUP_DEPTH);
+                                  "groups are nested deeper than %d", OQ_MAX_GROUP_DEPTH);
             open[depth++] = number;
             break;
         default: /* OQ_WIRE_END */

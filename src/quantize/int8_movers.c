@@ -46,7 +46,7 @@ static bool ends_quantized(const search *s, oq_use use) {
  * may be nested or is taken for sound. */
 static bool gets_a_pair(const search *s, oq_use mover, int depth) {
     const oq_value *v = output_of(s, mover);
-    if (v == NULL || depth > OQ_GRAPH_DEPTH)
+    if (v == NULL || depth > OQ_MAX_GRAPH_DEPTH)
         return false;
     if (v->is_output || v->uses.n == 0)
         return v->is_output && v->uses.n == 0;

@@ -3,11 +3,10 @@
  */
 #include "samples/datum.h"
 
+#include "base/limits.h"
 #include "base/map.h"
 
 #include <inttypes.h>
-
-#define DEPTH_MOST 16
 
 /* ---- what a model declares ---- */
 
@@ -176,8 +175,8 @@ static bool copy_tensor(oq_arena *a, oq_datum *d) {
 static onq_code copy_any(oq_arena *a, const oq_datum *in, unsigned depth, oq_datum *out,
                          onq_error *err) {
     *out = *in;
-    if (depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", DEPTH_MOST);
+    if (depth > OQ_MAX_VALUE_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", OQ_MAX_VALUE_DEPTH);
     if (in->kind == OQ_DATUM_TENSOR)
         return copy_tensor(a, out) ? ONQ_OK : oq_fail_nomem(err);
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, in->n_items + 1);

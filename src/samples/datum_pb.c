@@ -7,12 +7,11 @@
  */
 #include "samples/datum.h"
 
+#include "base/limits.h"
 #include "onnx/schema.h"
 #include "onnx/tensor.h"
 
 #include <inttypes.h>
-
-#define DEPTH_MOST 16
 
 /* SequenceProto.DataType and OptionalProto.DataType. */
 enum { ELEM_TENSOR = 1, ELEM_SPARSE = 2, ELEM_SEQUENCE = 3, ELEM_MAP = 4, ELEM_OPTIONAL = 5 };
@@ -157,8 +156,8 @@ static onq_code read_map(oq_arena *a, const oq_map_value *m, unsigned depth, oq_
 static onq_code read_optional(oq_arena *a, const oq_optional *o, unsigned depth, oq_datum *out,
                               onq_error *err) {
     *out = (oq_datum){0};
-    if (depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", DEPTH_MOST);
+    if (depth > OQ_MAX_VALUE_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", OQ_MAX_VALUE_DEPTH);
     if (o->tensor_value != NULL)
         return read_tensor(a, o->tensor_value, out, err);
     if (o->sequence_value != NULL)
@@ -205,8 +204,8 @@ static onq_code read_item(oq_arena *a, const oq_sequence *s, size_t i, unsigned 
 
 static onq_code read_sequence(oq_arena *a, const oq_sequence *s, unsigned depth, oq_datum *out,
                               onq_error *err) {
-    if (depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", DEPTH_MOST);
+    if (depth > OQ_MAX_VALUE_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", OQ_MAX_VALUE_DEPTH);
     const size_t n = sequence_count(s);
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, n + 1);
     if (items == NULL)
@@ -312,7 +311,7 @@ static oq_map_value *make_map(oq_arena *a, const oq_datum *d, onq_error *err) {
 
 static oq_sequence *make_sequence(oq_arena *a, const oq_datum *d, unsigned depth, onq_error *err) {
     oq_sequence *s = OQ_NEW(a, oq_sequence);
-    if (s == NULL || depth > DEPTH_MOST) {
+    if (s == NULL || depth > OQ_MAX_VALUE_DEPTH) {
         oq_fail(err, s == NULL ? ONQ_E_NOMEM : ONQ_E_LIMIT, "the value cannot be written");
         return NULL;
     }

@@ -295,7 +295,7 @@ static bool visit_rest(oq_rctx *c) {
     oq_graph_cursor at = {0};
     for (oq_graph *g; (g = oq_node_next_graph(c->node, &at)) != NULL;) {
         const oq_str key = {(const char *)&g, sizeof g};
-        if (oq_map_has(&in->graphs, key) || in->depth >= OQ_DEPTH_MOST)
+        if (oq_map_has(&in->graphs, key) || in->depth >= OQ_MAX_SHAPE_DEPTH)
             continue;
         oq_scope *s = sub_scope(c, g);
         if (s == NULL || !oq_scope_fill(in, s))
@@ -413,8 +413,8 @@ bool oq_infer_sub(oq_rctx *c, oq_sub *sub) {
     oq_graph *g = sub->graph;
     if (g->output.n != sub->n_out)
         return oq_r_fail(c, "the subgraph has %zu outputs, expected %zu", g->output.n, sub->n_out);
-    if (in->depth >= OQ_DEPTH_MOST)
-        return oq_r_fail(c, "subgraphs are nested more than %d deep", OQ_DEPTH_MOST);
+    if (in->depth >= OQ_MAX_SHAPE_DEPTH)
+        return oq_r_fail(c, "subgraphs are nested more than %d deep", OQ_MAX_SHAPE_DEPTH);
     oq_scope *s = sub_scope(c, g);
     if (s == NULL || !oq_scope_fill(in, s) || !inputs_fit(c, s, sub) || !bind_inputs(c, s, sub))
         return oq_r_fail(c, "out of memory");
@@ -458,8 +458,8 @@ static bool bind_call(oq_rctx *c, oq_scope *s, const oq_function *f) {
 
 bool oq_infer_function(oq_rctx *c, const oq_function *f) {
     oq_infer *in = c->in;
-    if (in->depth >= OQ_DEPTH_MOST)
-        return oq_r_fail(c, "functions call each other more than %d deep", OQ_DEPTH_MOST);
+    if (in->depth >= OQ_MAX_SHAPE_DEPTH)
+        return oq_r_fail(c, "functions call each other more than %d deep", OQ_MAX_SHAPE_DEPTH);
     oq_scope *s = OQ_NEW(in->arena, oq_scope);
     oq_binding *b = OQ_NEW(in->arena, oq_binding);
     oq_map *opsets = OQ_NEW(in->arena, oq_map);

@@ -20,7 +20,7 @@ struct oq_shapes {
 
 static uint64_t count_nodes(const oq_graph *g, unsigned depth) {
     uint64_t n = g->node.n;
-    for (size_t i = 0; depth < OQ_DEPTH_MOST && i < g->node.n; i++) {
+    for (size_t i = 0; depth < OQ_MAX_SHAPE_DEPTH && i < g->node.n; i++) {
         const oq_node *node = g->node.v[i];
         for (size_t k = 0; k < node->attribute.n; k++) {
             n += node->attribute.v[k]->g != NULL ? count_nodes(node->attribute.v[k]->g, depth + 1)

@@ -6,8 +6,6 @@
  */
 #include "shape/infer.h"
 
-#define TYPE_DEPTH 16
-
 static oq_vtype *new_type(oq_infer *in, const oq_vtype *from) {
     oq_vtype *t = OQ_NEW(in->arena, oq_vtype);
     if (t == NULL)
@@ -50,7 +48,7 @@ static oq_sdim dim_of(oq_infer *in, const oq_dim *d, int64_t least) {
 }
 
 static const oq_vtype *type_of(oq_infer *in, const oq_type *t, int64_t least, unsigned depth) {
-    if (t == NULL || depth == TYPE_DEPTH)
+    if (t == NULL || depth == OQ_MAX_TYPE_DEPTH)
         return NULL;
     oq_vtype *out = new_type(in, NULL);
     if (out == NULL)

@@ -8,6 +8,7 @@
 #include "dump.h"
 
 #include "base/json.h"
+#include "base/number_text.h"
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
@@ -357,8 +358,8 @@ static onq_code add_node(dump *d, const oq_node *n, int depth, onq_error *err) {
 }
 
 static onq_code add_graph(dump *d, oq_graph *g, int depth, onq_error *err) {
-    if (depth > 2 * OQ_GRAPH_DEPTH)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_GRAPH_DEPTH);
+    if (depth > 2 * OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     indent(d, depth);
     oq_buf_adds(d->out, "graph ");
     oq_buf_add_safe(d->out, g->name);

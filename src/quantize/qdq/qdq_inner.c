@@ -16,8 +16,6 @@
 #include "onnx/tidy.h"
 #include "quantize/finish.h"
 
-#define DEPTH_MOST 100
-
 static oq_qdq_tensor *find(const oq_qdq *q, oq_str name) {
     const uint32_t i = oq_map_find(&q->map, name);
     return i != OQ_MAP_NONE ? oq_qdq_at(q, i) : NULL;
@@ -82,8 +80,8 @@ static onq_code quantize_one(oq_qdq *outer, oq_graph *g, bool decide_only, onq_e
                 .names = outer->names,
                 .opset = outer->opset,
                 .contrib = outer->contrib};
-    if (q.depth > DEPTH_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d", DEPTH_MOST);
+    if (q.depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d", OQ_MAX_GRAPH_DEPTH);
     OQ_TRY(oq_qdq_graph(&q, decide_only, err));
     return decide_only ? ONQ_OK : oq_model_sort_inner(q.model, g, err);
 }

@@ -49,7 +49,7 @@ static bool is_flat(const oq_range *r, double n) {
 /* What Identity and Dropout pass on. */
 static onq_code pass_on(oq_qdq *q, uint32_t tensor, double n, unsigned depth, onq_error *err) {
     const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
-    for (size_t i = 0; depth < OQ_GRAPH_DEPTH && i < t->uses.n; i++) {
+    for (size_t i = 0; depth < OQ_MAX_GRAPH_DEPTH && i < t->uses.n; i++) {
         const uint32_t user = t->uses.v[i].node, out = oq_qdq_output(q, user, 0);
         if (t->uses.v[i].slot != 0 || out == OQ_NO_TENSOR ||
             !oq_op_traits_of(oq_qdq_node_at(q, user)->op_type)->vanishes)

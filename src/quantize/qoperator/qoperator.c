@@ -9,8 +9,6 @@
 #include "quantize/finish.h"
 #include "quantize/int8_movers.h"
 
-#define DEPTH_MOST 100
-
 /* ---- set-up */
 
 static onq_code add_name(oq_map *map, oq_str name, onq_error *err) {
@@ -126,8 +124,9 @@ static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
         const oq_attribute *at = n->attribute.v[i];
         const size_t count = at->graphs.n + (at->g != NULL);
         for (size_t k = 0; k < count; k++) {
-            if (q->depth == DEPTH_MOST)
-                return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d", DEPTH_MOST);
+            if (q->depth == OQ_MAX_GRAPH_DEPTH)
+                return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d",
+                               OQ_MAX_GRAPH_DEPTH);
             oq_qoper inner = {.sh = q->sh,
                               .parent = q,
                               .arena = q->arena,

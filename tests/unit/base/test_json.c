@@ -8,6 +8,7 @@
  */
 #include "base/json.h"
 
+#include "base/number_text.h"
 #include "flaky_alloc.h"
 #include "scratch.h"
 #include "testing.h"
@@ -89,11 +90,11 @@ static void limits(void **state) {
     json_t *root;
     onq_error err = ONQ_ERROR_INIT;
     oq_buf_init(&b, oq_alloc_default());
-    assert_ok(oq_json_parse("x", nested(&b, OQ_JSON_DEPTH, "[", "]"), &root, &err), err);
+    assert_ok(oq_json_parse("x", nested(&b, OQ_MAX_JSON_DEPTH, "[", "]"), &root, &err), err);
     json_decref(root);
-    assert_ok(oq_json_parse("x", nested(&b, OQ_JSON_DEPTH, "{\"a\":", "}"), &root, &err), err);
+    assert_ok(oq_json_parse("x", nested(&b, OQ_MAX_JSON_DEPTH, "{\"a\":", "}"), &root, &err), err);
     json_decref(root);
-    assert_fails(oq_json_parse("x", nested(&b, OQ_JSON_DEPTH + 1, "[", "]"), &root, &err),
+    assert_fails(oq_json_parse("x", nested(&b, OQ_MAX_JSON_DEPTH + 1, "[", "]"), &root, &err),
                  ONQ_E_LIMIT, err, "line 1, column 65");
     assert_fails(oq_json_parse("x", nested(&b, 100000, "[\n", "]"), &root, &err), ONQ_E_LIMIT, err,
                  "line 65, column 1");

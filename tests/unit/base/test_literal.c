@@ -54,7 +54,7 @@ static void translated(void **state) {
 
 static void too_deep(void **state) {
     (void)state;
-    char text[2 * OQ_JSON_DEPTH];
+    char text[2 * OQ_MAX_JSON_DEPTH];
     onq_error err = ONQ_ERROR_INIT;
     oq_buf out;
     memset(text, '[', sizeof text);

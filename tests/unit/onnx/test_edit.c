@@ -274,7 +274,7 @@ static void nesting_has_a_limit(void **state) {
     onq_error err = ONQ_ERROR_INIT;
     bm_begin(&b, NULL, 13);
     oq_graph *top = b.g;
-    for (int i = 0; i < OQ_GRAPH_DEPTH + 1; i++)
+    for (int i = 0; i < OQ_MAX_GRAPH_DEPTH + 1; i++)
         bm_enter(&b, bm_node(&b, "If", "if", "outside", "r", ""), "then_branch");
     b.g = top;
     seen s = {{0}};

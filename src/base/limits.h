@@ -1,0 +1,19 @@
+/*
+ * limits.h — how deep things may be nested.
+ *
+ * Whatever goes into nested things calls itself, so that a hostile file must not decide how deep.
+ * Past a limit the job fails with ONQ_E_LIMIT, or what lies deeper counts as unknown.
+ */
+#ifndef OQ_BASE_LIMITS_H
+#define OQ_BASE_LIMITS_H
+
+#define OQ_MAX_MESSAGE_DEPTH 100 /* messages of a protobuf file */
+#define OQ_MAX_GROUP_DEPTH   100 /* groups among its unknown fields */
+#define OQ_MAX_GRAPH_DEPTH   100 /* graphs inside nodes */
+#define OQ_MAX_SHAPE_DEPTH   48  /* the same and function calls, in shape inference */
+#define OQ_MAX_TYPE_DEPTH    16  /* types: a sequence of maps of ... */
+#define OQ_MAX_VALUE_DEPTH   16  /* values of these types */
+#define OQ_MAX_JSON_DEPTH    64  /* objects and lists */
+#define OQ_MAX_FOLDER_DEPTH  64  /* folders on the way to a file of external data */
+
+#endif
