@@ -13,7 +13,7 @@
 #include "debug/verify.h"
 #include "onnx/graph.h"
 
-#define OQ_MEND_TRIES 32
+#define OQ_MEND_TRIES 64
 
 typedef OQ_VEC(const oq_node *) oq_mend_nodes;
 

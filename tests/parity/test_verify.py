@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sides
-from common import ONQ, onq
+from common import ONQ, onq, runtime
 from running import loads
 
 FLOAT, HALF, INT64, STRING, BOOL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.STRING,
@@ -369,7 +369,7 @@ def test_stopped_while_it_looks(tmp_path, number):
           numpy_helper.from_array(np.array(True), "yes"), numpy_helper.from_array(np.ones(4, np.float32), "one")])
     (tmp_path / "out").mkdir()
     job = subprocess.Popen([ONQ, "dynamic", "-i", "m.onnx", "-o", "out/q.onnx"], cwd=tmp_path, stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, text=True)
+                           stderr=subprocess.PIPE, text=True, env={**os.environ, **runtime()})
     time.sleep(0.4)
     if job.poll() is not None:
         pytest.skip(f"it was done before it could be asked to stop: {job.stderr.read()}")
