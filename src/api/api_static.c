@@ -712,6 +712,12 @@ static void warn_of_float8(const run *r) {
 
 static void warn_of_rest(run *r) {
     const onq_env *env = r->job->env;
+    if (r->plan.n_unclipped > 0)
+        oq_warn(env,
+                "%zu Relu and Clip were removed, as onnxruntime.quantization does, but the ranges "
+                "that the options made do not clip in their place: the model computes something "
+                "else (--qdq_keep_removable_activations keeps them)",
+                r->plan.n_unclipped);
     if (r->plan.n_float_constants > 0)
         oq_warn(
             env,

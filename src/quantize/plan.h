@@ -62,6 +62,7 @@ typedef struct oq_plan {
     size_t n_unknown_type;    /* tensors left alone because their type is not known */
     size_t n_not_run;         /* nodes of inner graphs that no sample ran, left float for that */
     size_t n_float_constants; /* weights in Constant nodes that stay float */
+    size_t n_unclipped;       /* Relu and Clip that went although the range reaches further */
     size_t n_bfloat16;        /* nodes that read bfloat16 as before */
     oq_plan_node bfloat16;    /* the first of them */
 } oq_plan;

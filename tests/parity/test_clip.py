@@ -118,16 +118,28 @@ def test_bounds(tmp_path, bounds, done, activation, fmt):
     ("initializer", (0.4, None), "between", {}, 12),
     ("constant", (0.4, 1.2), "end", {}, 8),
     ("initializer", (-1.2, -0.3), "between", {"per_channel": True}, 9),
-    ("initializer", (0, 1), "between", {"extra": {"CalibTensorRangeSymmetric": True}}, 8),
     ("initializer", (0, 1), "between", {"overrides": {"r": [{"symmetric": True}]}}, 8),
     ("initializer", (0, 1), "between", {"overrides": {"r": [{"rmin": -1.0, "rmax": 1.0}]}}, 8),
-    ("initializer", (-0.5, 2), "between", {"extra": {"ActivationRestrictedAsymmetric": True}}, 14),
     ("initializer", (0, 1), "end", {"extra": {"OpTypesToExcludeOutputQuantization": ["Clip"]}}, 3),
 ], ids=str)
 def test_lost_in_qdq(tmp_path, where, bounds, shape, case, reference):
     m, samples = clipped(where, *bounds, shape)
     both = sides.static(tmp_path, m, samples, **case).expect(reference, 30)
     assert left(both) == 1
+
+
+@pytest.mark.parametrize("bounds, case", [
+    ((0, 1), {"extra": {"CalibTensorRangeSymmetric": True}}), ((0, 1), {"method": "distribution"}),
+    ((-0.5, 2), {"extra": {"ActivationRestrictedAsymmetric": True}}),
+], ids=str)
+def test_ranges_that_options_widen(tmp_path, bounds, case):
+    """The file is the reference's, and a warning says what is wrong and what mends it."""
+    m, samples = clipped("initializer", *bounds, "between")
+    both = sides.static(tmp_path, m, samples, **case)
+    assert same(both) and left(both) == 0
+    assert "do not clip in their place" in both.warnings and "--qdq_keep_removable_activations" in both.warnings
+    kept = sides.static(tmp_path, m, samples, **{**case, "extra": {**case.get("extra", {}), "QDQKeepRemovableActivations": True}})
+    assert left(kept) == 1 and "do not clip" not in kept.warnings
 
 
 @pytest.mark.parametrize("where", ["computed", "input"])

@@ -24,7 +24,6 @@ KNOWN = [
     (r"type:(?!qfloat8)\w+,qfloat8e4m3fn(,.*)?", "both_refuse", None),
     (r"type:qfloat8e4m3fn,(?!qfloat8)\w+(,.*)?", "both_refuse", None),
     (r"type:qfloat8e4m3fn,qfloat8e4m3fn(,.*)?", "runtime_bug", "4-bit and float 8 activations"),
-    (r"option:distribution", "differs", "Relu and Clip that the range does not replace"),
     (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
     (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
     (r"half:\d+,int16", "differs", "float16 scales that are too small"),

@@ -395,7 +395,8 @@ static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
 }
 
 /* Does the quantized range of the output clip as the node does, and as those before it that went?
- */
+ * A range that the samples gave and that options then made wider (symmetric, by deviations) does
+ * not. There the file stays the reference's, and the plan counts what it loses. */
 static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *out,
                             onq_error *err) {
     const oq_qdq_tensor *before = oq_qdq_at(q, oq_qdq_input(q, node, 0));
@@ -407,7 +408,11 @@ static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *o
         return ONQ_OK;
     OQ_TRY(oq_qdq_act_params(q, after, false, &act, out, err));
     *bounds = oq_bounds_then(before->bounds, own);
-    *out = *out && oq_bounds_hold(*bounds, act.type, act.p, OQ_STEPS_CALIBRATED);
+    if (!*out || oq_bounds_hold(*bounds, act.type, act.p, OQ_STEPS_CALIBRATED))
+        return ONQ_OK;
+    *out = oq_overrides_find(q->overrides, after->name) == NULL && bounds->low <= 0.0 &&
+           bounds->high >= 0.0;
+    q->plan->n_unclipped += *out;
     return ONQ_OK;
 }
 
