@@ -131,14 +131,7 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
                          .hi = (double)h->edges[best_end],
                          .lo_bare = true,
                          .hi_bare = true};
-    if (x->lo < (double)t->min) {
-        x->lo = (double)t->min;
-        x->lo_bare = t->min_bare;
-    }
-    if (x->hi > (double)t->max) {
-        x->hi = (double)t->max;
-        x->hi_bare = t->max_bare;
-    }
+    oq_cal_clamp(t, x);
     return ONQ_OK;
 }
 

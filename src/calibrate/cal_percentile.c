@@ -44,14 +44,7 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
         x->hi = (double)h->edges[edge_of(h, total, 1.0 - cut)];
         x->lo = (double)h->edges[edge_of(h, total, cut)];
     }
-    if (x->lo < (double)t->min) {
-        x->lo = (double)t->min;
-        x->lo_bare = t->min_bare;
-    }
-    if (x->hi > (double)t->max) {
-        x->hi = (double)t->max;
-        x->hi_bare = t->max_bare;
-    }
+    oq_cal_clamp(t, x);
     return ONQ_OK;
 }
 

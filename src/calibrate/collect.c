@@ -121,6 +121,15 @@ static bool keeps_rows(const oq_cal_options *o) {
     return o->moving_average || o->stride > 0;
 }
 
+bool oq_tstat_channels(oq_arena *a, oq_tstat *t, size_t n) {
+    t->n_channels = n;
+    t->lo = OQ_NEW_ARRAY(a, float, n);
+    t->hi = OQ_NEW_ARRAY(a, float, n);
+    t->lo_at = OQ_NEW_ARRAY(a, uint64_t, n);
+    t->hi_at = OQ_NEW_ARRAY(a, uint64_t, n);
+    return t->lo != NULL && t->hi != NULL && t->lo_at != NULL && t->hi_at != NULL;
+}
+
 static onq_code set_channels(oq_collector *c, oq_tstat *t, size_t n, onq_error *err) {
     if (t->n_samples > 0) {
         if (t->n_channels != n)
@@ -130,12 +139,7 @@ static onq_code set_channels(oq_collector *c, oq_tstat *t, size_t n, onq_error *
                            OQ_STR(t->name), n, t->n_channels);
         return ONQ_OK;
     }
-    t->n_channels = n;
-    t->lo = OQ_NEW_ARRAY(&c->arena, float, n);
-    t->hi = OQ_NEW_ARRAY(&c->arena, float, n);
-    t->lo_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
-    t->hi_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
-    if (t->lo == NULL || t->hi == NULL || t->lo_at == NULL || t->hi_at == NULL)
+    if (!oq_tstat_channels(&c->arena, t, n))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++)
         t->lo[i] = t->hi[i] = NAN;

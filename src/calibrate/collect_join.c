@@ -21,12 +21,8 @@ static onq_code merge_minmax(oq_collector *c, oq_tstat *t, const oq_tstat *o, on
     if (o->n_samples == 0)
         return ONQ_OK;
     if (t->n_samples == 0) {
-        const size_t n = t->n_channels = o->n_channels;
-        t->lo = OQ_NEW_ARRAY(&c->arena, float, n);
-        t->hi = OQ_NEW_ARRAY(&c->arena, float, n);
-        t->lo_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
-        t->hi_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
-        if (t->lo == NULL || t->hi == NULL || t->lo_at == NULL || t->hi_at == NULL)
+        const size_t n = o->n_channels;
+        if (!oq_tstat_channels(&c->arena, t, n))
             return oq_fail_nomem(err);
         memcpy(t->lo, o->lo, n * sizeof(float));
         memcpy(t->hi, o->hi, n * sizeof(float));

@@ -20,6 +20,17 @@ const oq_cal_class *oq_cal_class_of(oq_cal_method m) {
     return classes[m];
 }
 
+void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x) {
+    if (x->lo < (double)t->min) {
+        x->lo = (double)t->min;
+        x->lo_bare = t->min_bare;
+    }
+    if (x->hi > (double)t->max) {
+        x->hi = (double)t->max;
+        x->hi_bare = t->max_bare;
+    }
+}
+
 void oq_cal_defaults(oq_cal_options *o, oq_cal_method method) {
     const oq_cal_class *c = oq_cal_class_of(method);
     *o = (oq_cal_options){.method = method,

@@ -38,6 +38,8 @@ typedef struct oq_cal_class {
 #undef OQ_CAL_METHOD
 
 const oq_cal_class *oq_cal_class_of(oq_cal_method m);
+/* The answer within what the tensor was seen to hold. */
+void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x);
 /* "|minmax|entropy...": the symbols in order, for tables of options. */
 extern const char oq_cal_method_choices[];
 

@@ -261,12 +261,7 @@ static onq_code get_minmax(cursor *r, oq_collector *c, oq_tstat *t, onq_error *e
     const size_t n = get_u32(r);
     if (!has(r, n, 2 * sizeof(float) + 2 * sizeof(uint64_t)) || (n > 0 && t->n_samples == 0))
         return broken(r, err);
-    t->n_channels = n;
-    t->lo = OQ_NEW_ARRAY(&c->arena, float, n);
-    t->hi = OQ_NEW_ARRAY(&c->arena, float, n);
-    t->lo_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
-    t->hi_at = OQ_NEW_ARRAY(&c->arena, uint64_t, n);
-    if (t->lo == NULL || t->hi == NULL || t->lo_at == NULL || t->hi_at == NULL)
+    if (!oq_tstat_channels(&c->arena, t, n))
         return oq_fail_nomem(err);
     get(r, t->lo, n, sizeof(float));
     get(r, t->hi, n, sizeof(float));

@@ -56,6 +56,15 @@ static onq_code decode_model(oq_model *m, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The model to the caller, or freed where something failed. */
+static onq_code give(oq_model *m, onq_code rc, oq_model **out) {
+    if (rc == ONQ_OK)
+        *out = m;
+    else
+        oq_model_free(m);
+    return rc;
+}
+
 onq_code oq_model_open(onq_env *env, const char *path, const oq_open_options *opts, oq_model **out,
                        onq_error *err) {
     oq_model *m = NULL;
@@ -78,12 +87,7 @@ onq_code oq_model_open(onq_env *env, const char *path, const oq_open_options *op
     if (opts != NULL && opts->data_root != NULL)
         OQ_GO(oq_dir_open(&m->root, &env->alloc, opts->data_root, err));
 done:
-    if (rc != ONQ_OK) {
-        oq_model_free(m);
-        return rc;
-    }
-    *out = m;
-    return ONQ_OK;
+    return give(m, rc, out);
 }
 
 onq_code oq_model_open_memory(onq_env *env, const void *p, size_t n, const oq_open_options *opts,
@@ -102,12 +106,7 @@ onq_code oq_model_open_memory(onq_env *env, const void *p, size_t n, const oq_op
     if (opts != NULL && opts->data_root != NULL)
         OQ_GO(oq_dir_open(&m->root, &env->alloc, opts->data_root, err));
 done:
-    if (rc != ONQ_OK) {
-        oq_model_free(m);
-        return rc;
-    }
-    *out = m;
-    return ONQ_OK;
+    return give(m, rc, out);
 }
 
 onq_code oq_model_new(onq_env *env, int64_t ir_version, int64_t opset, oq_model **out,

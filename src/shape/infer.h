@@ -162,6 +162,8 @@ void oq_r_set_data(oq_rctx *c, size_t o, const oq_data *d);
 bool oq_r_pass_elem(oq_rctx *c, size_t i, size_t o);
 /* Shape of input i, if known. */
 void oq_r_pass_shape(oq_rctx *c, size_t i, size_t o);
+/* The same and one dimension of unknown size after it; false when the shape is not known. */
+bool oq_r_append_dim(oq_rctx *c, size_t i, size_t o);
 /* Both, of whatever kind the value is (sequence, optional, map too). */
 void oq_r_pass(oq_rctx *c, size_t i, size_t o);
 /* Element type from an integer attribute; 0 fallback: it must be there. */

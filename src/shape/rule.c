@@ -220,6 +220,18 @@ void oq_r_pass_shape(oq_rctx *c, size_t i, size_t o) {
     }
 }
 
+bool oq_r_append_dim(oq_rctx *c, size_t i, size_t o) {
+    const oq_vtype *x = oq_r_shape(c, i);
+    oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
+    if (dims == NULL)
+        return false;
+    if (x->rank > 0)
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
+    dims[x->rank] = oq_r_fresh(c, o, x->rank);
+    oq_r_set_shape(c, o, dims, (size_t)x->rank + 1);
+    return true;
+}
+
 void oq_r_pass(oq_rctx *c, size_t i, size_t o) {
     const oq_vtype *t = oq_r_type(c, i);
     if (t == NULL || t->kind == OQ_V_NONE ||

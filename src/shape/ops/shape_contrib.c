@@ -370,15 +370,8 @@ void oq_rule_python_op(oq_rctx *c) {
 
 /* Each string becomes a row of tokens, padded. */
 void oq_rule_tokenizer(oq_rctx *c) {
-    const oq_vtype *x = oq_r_shape(c, 0);
     oq_r_set_elem(c, 0, OQ_STRING);
-    oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
-    if (dims != NULL) {
-        if (x->rank > 0)
-            memcpy(dims, x->dims, x->rank * sizeof *dims);
-        dims[x->rank] = oq_r_fresh(c, 0, x->rank);
-        oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
-    }
+    oq_r_append_dim(c, 0, 0);
 }
 
 /* NGramRepeatBlock: ids, scores -> scores. */

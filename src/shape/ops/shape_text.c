@@ -9,14 +9,8 @@ void oq_rule_string_split(oq_rctx *c) {
         return;
     oq_r_set_elem(c, 0, OQ_STRING);
     oq_r_set_elem(c, 1, OQ_INT64);
-    oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
-    if (dims != NULL) {
-        if (x->rank > 0)
-            memcpy(dims, x->dims, x->rank * sizeof *dims);
-        dims[x->rank] = oq_r_fresh(c, 0, x->rank);
-        oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+    if (oq_r_append_dim(c, 0, 0))
         oq_r_pass_shape(c, 0, 1);
-    }
 }
 
 /* Stop words may drop out: the last axis is open. */
