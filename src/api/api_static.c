@@ -7,8 +7,8 @@
  */
 #include "api/choices.h"
 #include "api/command.h"
-#include "api/plan_file.h"
 #include "api/outputs.h"
+#include "api/plan_file.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
 #include "api/quant_result.h"
@@ -138,7 +138,7 @@ typedef struct run {
     oq_quant_result result;
 } run;
 
-/* ---- options against each other */
+/* ---- options against each other ---- */
 
 static bool is_not_8bit(oq_dtype type) {
     return type != OQ_INT8 && type != OQ_UINT8;
@@ -222,7 +222,7 @@ static onq_code check_options(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- the cache */
+/* ---- the cache ---- */
 
 static const char *cache_path(const run *r) {
     const char *path = oq_opt_str(r->job->opts, "calibration_cache");
@@ -283,7 +283,7 @@ static onq_code read_cache(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- the model */
+/* ---- the model ---- */
 
 /* Runs fn over the graphs that are quantized: the main graph, or all of them. */
 static onq_code each_graph(const run *r, oq_graph_fn fn, void *ctx, onq_error *err) {
@@ -521,7 +521,7 @@ static onq_code prepare(run *r, onq_error *err) {
     return check_overrides(r, err);
 }
 
-/* ---- ranges */
+/* ---- ranges ---- */
 
 typedef struct types {
     run *r;
@@ -659,7 +659,7 @@ static onq_code get_ranges(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- the result */
+/* ---- the result ---- */
 
 /* Types of the model's tensors, by the graphs they are in: those are others when it is quantized
  * again. */

@@ -25,10 +25,9 @@ static const extra_row extras[] = {
 
 /* By its own name exactly, as in the reference's dictionary. */
 static const extra_row *find_row(oq_str key) {
-    for (size_t i = 0; i < OQ_COUNT(extras); i++) {
+    for (size_t i = 0; i < OQ_COUNT(extras); i++)
         if (oq_str_is(key, extras[i].info.name))
             return &extras[i];
-    }
     return NULL;
 }
 
@@ -42,7 +41,7 @@ static onq_code fail_key(const char *key, onq_error *err) {
     return oq_fail(err, ONQ_E_OPTION, "--extra: unknown key '%.100s'%s", key, hint);
 }
 
-/* ---- values as JSON or as Python writes them */
+/* ---- values as JSON or as Python writes them ---- */
 
 static onq_code fail_form(const onq_option_info *row, const char *text, const char *why,
                           onq_error *err) {
@@ -195,10 +194,9 @@ onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err) {
 
 const oq_opt_value *oq_extra_find(const onq_options *o, const char *key) {
     assert(find_row(oq_str_of(key)) != NULL);
-    for (size_t i = 0; i < o->extras.n; i++) {
+    for (size_t i = 0; i < o->extras.n; i++)
         if (strcmp(o->extras.v[i].row->name, key) == 0)
             return &o->extras.v[i];
-    }
     return NULL;
 }
 

@@ -25,10 +25,9 @@ static char fold(char c) {
 bool oq_opt_same(oq_str a, oq_str b) {
     if (a.n != b.n)
         return false;
-    for (size_t i = 0; i < a.n; i++) {
+    for (size_t i = 0; i < a.n; i++)
         if (fold(a.p[i]) != fold(b.p[i]))
             return false;
-    }
     return true;
 }
 

@@ -48,7 +48,7 @@ static const char *path_of(const onq_options *o, const output *out) {
     return path;
 }
 
-/* ---- outputs that are inputs */
+/* ---- outputs that are inputs ---- */
 
 static onq_code fail_same(const onq_options *o, const output *out, const char *path,
                           const char *input, onq_error *err) {
@@ -76,7 +76,7 @@ static onq_code check_inputs(const onq_options *o, const output *out, const char
     return ONQ_OK;
 }
 
-/* ---- outputs that cannot be written */
+/* ---- outputs that cannot be written ---- */
 
 /* A folder that is there, or that can be made where it is to be. */
 static onq_code probe_folder(const char *path, onq_error *err) {
@@ -127,7 +127,7 @@ onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_
     return ONQ_OK;
 }
 
-/* ---- what is left when writing fails */
+/* ---- what is left when writing fails ---- */
 
 onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err) {
     char path[4096], text[sizeof err->text];

@@ -116,10 +116,9 @@ size_t oq_utf8_len(const char *text, size_t n) {
     const unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
     if (p[1] < low || p[1] > high)
         return 0;
-    for (size_t i = 2; i < len; i++) {
+    for (size_t i = 2; i < len; i++)
         if (p[i] < 0x80 || p[i] > 0xbf)
             return 0;
-    }
     return len;
 }
 

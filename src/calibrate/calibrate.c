@@ -231,7 +231,7 @@ static onq_code count_fixed(runner *r, uint64_t n_samples, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- samples with NaN: what is calibrated with them is not what the model will see */
+/* ---- samples with NaN: what is calibrated with them is not what the model will see ---- */
 
 static bool has_nan(const oq_datum *d) {
     const char *p = d->data; /* not aligned */
@@ -343,14 +343,14 @@ static onq_code count_kept(runner *r, onq_error *err) {
     OQ_TRY(oq_pool_new(r->env, &pool, err));
     const unsigned workers = oq_pool_workers(pool);
     onq_code rc = ONQ_OK;
-    k.scratch = oq_calloc(&r->env->alloc, workers, sizeof(*k.scratch));
+    k.scratch = oq_calloc(&r->env->alloc, workers, sizeof *k.scratch);
     if (k.scratch == NULL)
         rc = oq_fail_nomem(err);
     else
         rc = oq_pool_run(pool, r->n_names, count_task, &k, err);
     for (unsigned i = 0; k.scratch != NULL && i < workers; i++)
         oq_hist_scratch_release(&k.scratch[i], &r->env->alloc);
-    oq_free(&r->env->alloc, k.scratch, workers * sizeof(*k.scratch));
+    oq_free(&r->env->alloc, k.scratch, workers * sizeof *k.scratch);
     oq_pool_free(pool);
     return rc;
 }

@@ -80,18 +80,15 @@ bool oq_graph_remove_init(oq_graph *g, oq_str name) {
 }
 
 oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->input.n; i++) {
+    for (size_t i = 0; i < g->input.n; i++)
         if (oq_str_eq(g->input.v[i]->name, name))
             return g->input.v[i];
-    }
-    for (size_t i = 0; i < g->output.n; i++) {
+    for (size_t i = 0; i < g->output.n; i++)
         if (oq_str_eq(g->output.v[i]->name, name))
             return g->output.v[i];
-    }
-    for (size_t i = 0; i < g->value_info.n; i++) {
+    for (size_t i = 0; i < g->value_info.n; i++)
         if (oq_str_eq(g->value_info.v[i]->name, name))
             return g->value_info.v[i];
-    }
     return NULL;
 }
 

@@ -63,7 +63,7 @@ typedef struct oq_op_traits {
     bool unit_output; /* the output lies between 0 and 1 whatever the input */
     bool vanishes;    /* the runtime takes it out of the graph */
     bool all_outputs;
-    bool random; /* other numbers each time it runs */
+    bool random;        /* other numbers each time it runs */
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
     bool
         fused_float32; /* ONNX Runtime fuses it with its pairs whatever the type of their scales, and

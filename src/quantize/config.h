@@ -23,7 +23,7 @@ typedef struct oq_qconfig {
     oq_arena *arena;  /* texts and lists live here */
     oq_pick op_types; /* empty: the default list of the mode */
     oq_pick nodes_to_quantize, nodes_to_exclude;
-    oq_map unsound; /* first outputs of nodes that a look at the result found to be at fault */
+    oq_map unsound;  /* first outputs of nodes that a look at the result found to be at fault */
     oq_given *given; /* a plan that was read decides, whatever the lists say; NULL: none */
     oq_dtype activation_type, weight_type;
 

@@ -32,7 +32,7 @@ bool oq_quant_is_preprocessed(const oq_model *m) {
            oq_str_is(oq_model_metadata(m, OQ_S("onnx.infer")), "onnxruntime.tools.qnn.preprocess");
 }
 
-/* ---- the last check */
+/* ---- the last check ---- */
 
 static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, oq_arena *a,
                             onq_error *err) {

@@ -102,7 +102,7 @@ static bool contrib_ops(const oq_qconfig *c, const oq_overrides *o) {
            oq_qtype_is_4bit(c->weight_type) || oq_overrides_any_type(o, oq_qtype_is_4bit);
 }
 
-/* ---- what opset 10 does not have */
+/* ---- what opset 10 does not have ---- */
 
 const char *oq_quant_needs_11(const oq_node *n, bool float_bias) {
     if (oq_op_traits_of(n->op_type)->bytes_from_11)
@@ -181,7 +181,7 @@ static onq_code foresee_qlinear(oq_model *m, oq_qconfig *c, const char **why, on
     return rc;
 }
 
-/* ---- all of it */
+/* ---- all of it ---- */
 
 typedef struct goal {
     int64_t opset;

@@ -59,7 +59,7 @@ bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype)) {
     return false;
 }
 
-/* ---- reading */
+/* ---- reading ---- */
 
 static onq_code get_real(const json_t *v, const char *key, double *out, onq_error *err) {
     if (!oq_json_real(v, out))
@@ -296,7 +296,7 @@ onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const ch
     return rc;
 }
 
-/* ---- checking against the model */
+/* ---- checking against the model ---- */
 
 static onq_code check_zero(const oq_override *v, oq_dtype type, onq_error *err) {
     const oq_qtype_info *t = oq_qtype_find(type);

@@ -28,7 +28,7 @@ static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     const int rc = regcomp(re, c, REG_EXTENDED | REG_NOSUB);
     if (rc != 0) {
         char why[128];
-        regerror(rc, re, why, sizeof(why));
+        regerror(rc, re, why, sizeof why);
         return oq_fail(err, ONQ_E_OPTION, "pattern '%.*s': %s", OQ_STR(e->text), why);
     }
     e->pattern = re;
@@ -75,7 +75,7 @@ bool oq_pick_has(oq_pick *p, oq_str name) {
     return found;
 }
 
-/* ---- what matched nothing */
+/* ---- what matched nothing ---- */
 
 /* Goes over the nodes of all graphs: by their names, or by their operator types. */
 typedef struct look {

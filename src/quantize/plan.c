@@ -141,7 +141,7 @@ onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq
         const oq_plan_node *n = &p->nodes.v[i];
         all[i] = (oq_plan_count){n->op_type, n->why != NULL ? n->why : "", n->fate, 1};
     }
-    qsort(all, p->nodes.n, sizeof(*all), by_type);
+    qsort(all, p->nodes.n, sizeof *all, by_type);
     size_t kept = 0;
     for (size_t i = 1; i < p->nodes.n; i++)
         if (by_type(&all[kept], &all[i]) == 0)

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- reading */
+/* ---- reading ---- */
 
 static oq_str text_of(oq_arena *a, const json_t *row, const char *key) {
     const json_t *v = json_object_get(row, key);
@@ -173,7 +173,7 @@ onq_code oq_given_read(oq_given *g, oq_arena *a, const onq_allocator *alloc, con
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", path);
 }
 
-/* ---- nodes */
+/* ---- nodes ---- */
 
 typedef struct binding {
     oq_given *g;
@@ -231,18 +231,18 @@ onq_code oq_given_bind_nodes(oq_given *g, oq_model *m, onq_error *err) {
     }
     OQ_TRY(oq_walk_graphs(m->proto->graph, bind_graph, &b, err));
     if (g->of.n > 1)
-        qsort(g->of.v, g->of.n, sizeof(*g->of.v), by_address);
+        qsort(g->of.v, g->of.n, sizeof *g->of.v, by_address);
     return ONQ_OK;
 }
 
 const oq_plan_node *oq_given_node(const oq_given *g, const oq_node *n) {
     const oq_given_bind key = {.node = n};
     const oq_given_bind *found =
-        g->of.n > 0 ? bsearch(&key, g->of.v, g->of.n, sizeof(*g->of.v), by_address) : NULL;
+        g->of.n > 0 ? bsearch(&key, g->of.v, g->of.n, sizeof *g->of.v, by_address) : NULL;
     return found != NULL ? found->row : NULL;
 }
 
-/* ---- tensors */
+/* ---- tensors ---- */
 
 const oq_plan_tensor *oq_given_activation(const oq_given *g, oq_str name, bool converted) {
     for (uint32_t i = oq_map_find(&g->tensors, name); i != OQ_MAP_NONE; i = g->next.v[i]) {

@@ -116,7 +116,7 @@ static onq_code walk(const oq_qweight *w, run_fn fn, void *ctx, onq_error *err) 
     return ONQ_OK;
 }
 
-/* ---- set up */
+/* ---- set up ---- */
 
 static onq_code find_bytes(oq_qweight *w, oq_model *m, onq_error *err) {
     OQ_TRY(oq_model_data(m, w->tensor, &w->data, err));
@@ -200,7 +200,7 @@ onq_code oq_qparams_init(oq_qparams *p, oq_arena *a, uint64_t n, onq_error *err)
     return p->scale != NULL && p->zero != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* ---- ranges */
+/* ---- ranges ---- */
 
 typedef struct ranges {
     float *lo, *hi;
@@ -257,7 +257,7 @@ static onq_code params_from_ranges(const oq_qweight *w, const oq_qspec *spec,
     return ONQ_OK;
 }
 
-/* ---- float 8: standard deviations, as numpy.std */
+/* ---- float 8: standard deviations, as numpy.std ---- */
 
 /* The numbers of group g, one behind the other. */
 static void gather(const oq_qweight *w, uint64_t g, float *out) {
@@ -325,7 +325,7 @@ onq_code oq_qweight_params(const oq_qweight *w, const oq_qspec *spec, const oq_q
     return rc;
 }
 
-/* ---- rounding */
+/* ---- rounding ---- */
 
 typedef struct rounding {
     const oq_qweight *w;
@@ -411,7 +411,7 @@ onq_code oq_qweight_quantize(const oq_qweight *w, oq_dtype type, const oq_qparam
     return walk(w, round_run, &k, err);
 }
 
-/* ---- the producer */
+/* ---- the producer ---- */
 
 typedef struct lazy {
     oq_producer producer;

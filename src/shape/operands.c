@@ -25,7 +25,7 @@ typedef struct operand {
     const int64_t *dims; /* -1: unknown */
 } operand;
 
-/* ---- looking */
+/* ---- looking ---- */
 
 static onq_code find(const look *l, size_t slot, operand *out) {
     const oq_node *n = l->node;
@@ -87,7 +87,7 @@ static onq_code refuse_pair(const look *l, const operand *a, const operand *b, c
                    OQ_STR(a->name), text(l, a), OQ_STR(b->name), text(l, b), why);
 }
 
-/* ---- how many */
+/* ---- how many ---- */
 
 static onq_code check_count(const look *l) {
     const oq_node *n = l->node;
@@ -105,7 +105,7 @@ static onq_code check_count(const look *l) {
     return ONQ_OK;
 }
 
-/* ---- products */
+/* ---- products ---- */
 
 typedef struct product {
     operand x, w, bias;
@@ -220,7 +220,7 @@ static onq_code check_product(const look *l) {
     return check_params(l, &p);
 }
 
-/* ---- others */
+/* ---- others ---- */
 
 /* W, R [directions, gates x hidden, size] and B [directions, 2 x gates x hidden]. */
 static onq_code check_recurrent(const look *l) {
@@ -259,7 +259,7 @@ static onq_code check_node(look *l, const oq_node *n) {
     return l->traits->gates != 0 ? check_recurrent(l) : ONQ_OK;
 }
 
-/* ---- the whole */
+/* ---- the whole ---- */
 
 typedef struct job {
     oq_model *m;

@@ -40,7 +40,7 @@ static bool is_qlinear(const pass *p) {
     return p->job->mode >= OQ_LEGACY_QLINEAR_STATIC;
 }
 
-/* ---- emitting */
+/* ---- emitting ---- */
 
 static oq_str name_of(pass *p, oq_str base, const char *suffix) {
     return oq_qname_tensor(&p->names, base, suffix);
@@ -90,7 +90,7 @@ static onq_code add_zero(pass *p, oq_str base, oq_dtype type, int64_t v, oq_str 
     return add_tensor(p, t, err);
 }
 
-/* ---- inputs */
+/* ---- inputs ---- */
 
 static onq_code given(oq_legacy_params *params, const char *option, oq_str tensor, const oq_node *n,
                       oq_qparam *out, onq_error *err) {
@@ -201,7 +201,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
     return remember(p, x, *t, err);
 }
 
-/* ---- weights */
+/* ---- weights ---- */
 
 static onq_code weight_params(pass *p, oq_tensor *w, bool channels, oq_qweight *qw, oq_qparams *q,
                               oq_dtype type, onq_error *err) {
@@ -268,7 +268,7 @@ static onq_code quantize_weight(pass *p, oq_tensor *w, bool channels, triple *t,
     return remember(p, w->name, *t, err);
 }
 
-/* ---- operators */
+/* ---- operators ---- */
 
 static bool copy_attributes(pass *p, oq_node *to, const oq_node *from) {
     for (size_t i = 0; i < from->attribute.n; i++)
@@ -363,7 +363,7 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
                 y, NULL, 0, err);
 }
 
-/* ---- the pass */
+/* ---- the pass ---- */
 
 bool oq_legacy_knows(oq_str type) {
     return oq_str_is(type, "Conv") || oq_str_is(type, "MatMul");

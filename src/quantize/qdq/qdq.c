@@ -208,7 +208,7 @@ static bool wants_contrib(const oq_qdq *q) {
                              oq_overrides_any_type(q->overrides, needs_opset21));
 }
 
-/* ---- what is to come */
+/* ---- what is to come ---- */
 
 static bool is_marked_at(const oq_qdq *q, const uint32_t *tensors, size_t n, size_t slot) {
     return slot < n && tensors[slot] != OQ_NO_TENSOR && oq_qdq_at(q, tensors[slot])->marked;

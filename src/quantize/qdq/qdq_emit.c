@@ -242,7 +242,7 @@ static onq_code emit_activation(oq_qdq *q, const oq_qdq_step *s, onq_error *err)
     return oq_qdq_emit_converted(q, t, oq_qdq_convert(q, t), err);
 }
 
-/* ---- biases */
+/* ---- biases ---- */
 
 static onq_code add_raw(oq_qdq *q, oq_str name, oq_dtype dt, const int64_t *dims, size_t rank,
                         const void *bytes, uint64_t n, onq_error *err) {

@@ -483,7 +483,7 @@ onq_code oq_qdq_bring_back(oq_qdq *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- plans that were read */
+/* ---- plans that were read ---- */
 
 typedef struct planned {
     uint32_t row, tensor;

@@ -24,7 +24,7 @@ static onq_code plan_value(oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value
     return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* ---- weights */
+/* ---- weights ---- */
 
 static onq_code decide_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
@@ -48,7 +48,7 @@ static onq_code decide_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     return oq_qdq_add_step(q, step, err);
 }
 
-/* ---- activations */
+/* ---- activations ---- */
 
 /* Scale and zero point of an activation, or of its second type. */
 static onq_code make_value(oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_value **out,

@@ -9,7 +9,7 @@
 #include "quantize/finish.h"
 #include "quantize/int8_movers.h"
 
-/* ---- set-up */
+/* ---- set-up ---- */
 
 static onq_code add_name(oq_map *map, oq_str name, onq_error *err) {
     if (name.n != 0 && !oq_map_put(map, name, 0))
@@ -115,7 +115,7 @@ static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- nodes */
+/* ---- nodes ---- */
 
 static onq_code quantize_graph(oq_qoper *q, onq_error *err);
 
@@ -242,7 +242,7 @@ static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- the whole */
+/* ---- the whole ---- */
 
 static onq_code run(oq_qo_shared *sh, onq_error *err) {
     oq_model *m = sh->job.model;

@@ -142,7 +142,7 @@ typedef struct oq_qoper {
 /* Quantizes the model in place. The opset must be what the types need. */
 onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err);
 
-/* ---- questions */
+/* ---- questions ---- */
 
 static inline bool oq_qo_is_static(const oq_qoper *q) {
     return q->sh->mode == OQ_QMODE_QLINEAR;
@@ -198,7 +198,7 @@ onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, on
  * why not in q->why. */
 bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor);
 
-/* ---- verbs */
+/* ---- verbs ---- */
 
 /* The quantized form of input `slot`: as it is already, or a weight, or behind a new QuantizeLinear
  * (or DynamicQuantizeLinear). Call oq_qo_can first. An absent input gives a value of empty names.
@@ -249,7 +249,7 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
 /* An initializer is added to the graph unless there is one of that name. */
 onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
 
-/* ---- 16-bit floats (qoperator_half.c) */
+/* ---- 16-bit floats (qoperator_half.c) ---- */
 
 /* Decides whether 16-bit floats are cast (oq_qo_shared.casts). */
 onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err);
@@ -276,7 +276,7 @@ onq_code oq_qo_add_results(oq_qoper *q, oq_node *made, const oq_node *n, oq_dtyp
 /* Casts the twin of `name` back, where there is one and `name` does not exist yet. */
 onq_code oq_qo_narrow(oq_qoper *q, oq_str name, onq_error *err);
 
-/* ---- trained models (qoperator_trained.c) */
+/* ---- trained models (qoperator_trained.c) ---- */
 
 /* The parameters that a weight was trained with, or NULL. */
 const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
@@ -297,7 +297,7 @@ oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n);
 /* ConvInteger as quantize_qat has it: the bias is an integer too. */
 onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err);
 
-/* ---- shared rules */
+/* ---- shared rules ---- */
 
 /* A QLinear operator of com.microsoft with `n_in` quantized inputs and one output: inputs as
  * triples, then the parameters of the output. */
@@ -305,7 +305,7 @@ onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err);
 /* Direct8BitOp: runs on the quantized tensor as it is. */
 onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err);
 
-/* ---- steps */
+/* ---- steps ---- */
 
 onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err);

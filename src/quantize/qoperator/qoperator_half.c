@@ -27,7 +27,7 @@ bool oq_qo_is_float32(const oq_qoper *q, const oq_tensor *t) {
     return t->data_type.v == OQ_FLOAT || (q->sh->casts && is_half(t->data_type.v));
 }
 
-/* ---- is there need of Cast? */
+/* ---- is there need of Cast? ---- */
 
 /* Below this a scale is no normal float16 and becomes 1, in the reference too. */
 #define SMALLEST_HALF 6.103515625e-05f
@@ -101,7 +101,7 @@ onq_code oq_qo_elem(oq_qoper *q, oq_str name, oq_dtype *out, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- twins */
+/* ---- twins ---- */
 
 static onq_code add_twin(oq_qoper *q, oq_str name, oq_str *out, onq_error *err) {
     *out = oq_qname_tensor(&q->sh->names, name, "_float32");

@@ -13,7 +13,7 @@ static oq_arena *keep(const oq_qoper *q) {
     return &q->sh->job.model->arena;
 }
 
-/* ---- questions */
+/* ---- questions ---- */
 
 oq_tensor *oq_qo_init(const oq_qoper *q, oq_str name) {
     const uint32_t i = oq_map_find(&q->inits, name);
@@ -191,7 +191,7 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
     return q->why == NULL;
 }
 
-/* ---- values */
+/* ---- values ---- */
 
 static onq_code add_value(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err) {
     if (!OQ_PUSH(q->arena, &q->all_values, v) ||
@@ -384,7 +384,7 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
     return plan_value(q, v, like->name, err);
 }
 
-/* ---- nodes */
+/* ---- nodes ---- */
 
 onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err) {
     if (n == NULL || q->sh->names.failed)
@@ -498,7 +498,7 @@ onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
     return oq_qo_emit(q, n, err);
 }
 
-/* ---- inputs */
+/* ---- inputs ---- */
 
 /* An activation is quantized by a new node. */
 static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out, onq_error *err) {
@@ -592,7 +592,7 @@ onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, on
     return ONQ_OK;
 }
 
-/* ---- integer operators */
+/* ---- integer operators ---- */
 
 /* The product of two scales. Nodes without a name share it. */
 onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str scales[2], oq_str *out,
@@ -650,7 +650,7 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
     return oq_qo_emit(q, oq_node_make(a, "Mul", name, factors, 2, &result, 1), err);
 }
 
-/* ---- shared rules */
+/* ---- shared rules ---- */
 
 onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;

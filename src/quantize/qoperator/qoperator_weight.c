@@ -14,7 +14,7 @@ static oq_arena *keep(const oq_qo_shared *sh) {
     return &sh->job.model->arena;
 }
 
-/* ---- registering */
+/* ---- registering ---- */
 
 static const oq_tensor_override *overrides_of(const oq_qo_shared *sh, oq_str name) {
     return sh->job.overrides != NULL ? oq_overrides_find(sh->job.overrides, name) : NULL;
@@ -254,7 +254,7 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     return there != NULL || factor != 1.0f || wide ? ONQ_OK : oq_qo_alias(q, bias, v, err);
 }
 
-/* ---- deciding */
+/* ---- deciding ---- */
 
 static onq_code compute(void *ctx, size_t i, unsigned worker, onq_error *err) {
     const oq_qo_shared *sh = ctx;
@@ -380,7 +380,7 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
         sh->job.plan->n_bias_saturated++;
         oq_bias_warn_clipped(sh->job.model->env, b->init->name);
     }
-    OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, bias.n * sizeof(*out), err));
+    OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, bias.n * sizeof *out, err));
     for (uint64_t i = 0; i < weight.n; i++)
         scales[i] = oq_real_round(bias.real, (double)scales[i]);
     OQ_TRY(oq_reals_store(a, b->scale, scales, weight.n, err));
@@ -398,11 +398,11 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
     int32_t *zeros = OQ_NEW_ARRAY(a, int32_t, weight.n);
     if (zeros == NULL)
         return oq_fail_nomem(err);
-    oq_tensor_set_view(b->zero, zeros, weight.n * sizeof(*zeros));
+    oq_tensor_set_view(b->zero, zeros, weight.n * sizeof *zeros);
     return ONQ_OK;
 }
 
-/* ---- filling */
+/* ---- filling ---- */
 
 /* Quantized bytes of a weight that is written transposed. */
 typedef struct turned_bytes {
