@@ -47,7 +47,7 @@ int args_truth(const char *word) {
     return -1;
 }
 
-/* An option, and not a negative number, `-` or a plain word? */
+/* True for an option; false for a negative number, `-` or a plain word. */
 static bool looks_like_option(const char *word) {
     if (word[0] != '-' || word[1] == '\0')
         return false;
@@ -78,14 +78,14 @@ static onq_code set(onq_options *opts, const onq_option_info *row, const char *v
     return rc;
 }
 
-/* Does `word`, behind the first value of a list or pairs, still belong to it? */
+/* True if `word`, which follows the first value of a list or pairs, still belongs to it. */
 static bool continues(const onq_option_info *row, const char *word) {
     if (looks_like_option(word))
         return false;
     return row->type == ONQ_OPT_LIST || (row->type == ONQ_OPT_PAIRS && strchr(word, '=') != NULL);
 }
 
-/* The value of `row`, from the words behind the option. `given` is how the user spelled it. */
+/* The value of `row`, from the words after the option. `given` is how the user spelled it. */
 static onq_code take_value(onq_options *opts, const onq_option_info *row, const char *given,
                            struct words *w, struct args_common *common, onq_error *err) {
     const char *next = w->left > 0 ? w->next[0] : NULL;
@@ -119,7 +119,7 @@ static onq_code parse_long(onq_options *opts, const char *word, struct words *w,
         return args_fail(err, "unknown option '%.60s...'", word);
     memcpy(name, word + 2, n - 2);
     name[n - 2] = '\0';
-    /* One character behind two dashes is no option's letter. */
+    /* One character after two dashes is not an option's letter. */
     const onq_option_info *row = n > 3 ? onq_options_find(opts, name) : NULL;
     if (row == NULL) {
         if (n <= 3)
@@ -131,7 +131,7 @@ static onq_code parse_long(onq_options *opts, const char *word, struct words *w,
     return take_value(opts, row, word, w, common, err);
 }
 
-/* -input where --input is meant? */
+/* -input may be meant as --input. */
 static bool lacks_a_dash(const onq_options *opts, const char *word) {
     char name[128];
     const size_t n = strcspn(word + 1, "=");

@@ -1,8 +1,8 @@
 /*
  * completion.c — completion for bash, zsh and fish, from the tables: `onq --completion SHELL`.
  *
- * The scripts are complete in themselves: they do not run onq. What is typed with - in a name is
- * completed too (bash, zsh), as - and _ are both right.
+ * The scripts are self-contained: they do not run onq. Names typed with - are completed too (bash,
+ * zsh), since - and _ are both accepted.
  */
 #include "pages.h"
 
@@ -46,7 +46,7 @@ static void bash_pattern(FILE *f, const char *name, size_t n) {
     fprintf(f, "|--%.*s", (int)n, name);
 }
 
-/* What may stand behind each option: $words, or a $kind. */
+/* What may follow each option: $words, or a $kind. */
 static void bash_values(FILE *f, const char *command) {
     for (size_t i = 0; i < onq_option_count(command); i++) {
         const onq_option_info *o = onq_option_at(command, i);

@@ -3,7 +3,7 @@
  *
  * The library maps its inputs. When somebody cuts such a file short, reading the pages that are
  * gone raises SIGBUS, whose default is death. No check beforehand can help, since the file may
- * shrink right behind it; reading into memory instead would give up what the design rests on; and a
+ * shrink right after it; reading into memory instead would give up what the design rests on; and a
  * handler is a matter of the whole process, so it is not the library's to install, but the
  * program's.
  *
@@ -34,7 +34,8 @@ const char *guard_shrunk(void) {
     return atomic_load(&state) == NOTED ? shrunk : NULL;
 }
 
-/* /proc/self/maps, a byte at a time: -1 at the end. Nothing but read, as is fit for a handler. */
+/* /proc/self/maps, a byte at a time: -1 at the end. Nothing but read, since a signal handler may do
+ * little else. */
 struct bytes {
     int fd;
     size_t at, n;

@@ -6,8 +6,7 @@
 
 /* From now on a page that a mapped file has lost reads as zeros. */
 void guard_install(void);
-/* The path of the first file that was seen to have lost one, or NULL. What was made of it is not
- * to be trusted. */
+/* The path of the first file that lost a page, or NULL. Nothing computed from it can be trusted. */
 const char *guard_shrunk(void);
 
 #endif

@@ -9,13 +9,13 @@
 #define HELP_COLUMN 30
 
 const char *const pages_conventions =
-    "In option names - and _ are the same: --per-channel is --per_channel. A flag stands alone or "
-    "takes a value: --per_channel, --per_channel=true, --per_channel False. Values of enumerations "
-    "may be written in any case.\n"
+    "In option names - and _ are the same: --per-channel is --per_channel. A flag needs no value "
+    "but may have one: --per_channel, --per_channel=true, --per_channel False. Values of "
+    "enumerations may be written in any case.\n"
     "\n"
     "A list is separated by commas, or is several words up to the next option, or the option is "
-    "repeated. A comma inside a name is written \\,; @FILE reads one name a line. A size is a "
-    "number of bytes with k, m, g or t behind it. -- ends the options.\n"
+    "repeated. A comma inside a name is written \\,; @FILE reads a file with one name per line. A "
+    "size is a number of bytes, and may end in k, m, g or t. -- ends the options.\n"
     "\n"
     "Results go to standard output, messages to standard error. An output file appears whole or "
     "not at all; the same input and options give the same bytes, whatever the number of threads.\n";
@@ -193,7 +193,7 @@ void help_all(FILE *f) {
           "Also:\n"
           "  onq COMMAND --help         options of a command (or: onq help COMMAND)\n"
           "  onq --version              the version\n"
-          "  onq --list-commands        the names of the commands, one a line\n"
+          "  onq --list-commands        the names of the commands, one per line\n"
           "  onq --man [COMMAND]        a man page (onq --man static | man -l -)\n"
           "  onq --markdown [COMMAND]   the same for docs/, in Markdown\n"
           "  onq --completion SHELL     completion for bash, zsh or fish\n",

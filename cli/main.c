@@ -44,7 +44,7 @@ static void catch_signals(void) {
     guard_install();
 }
 
-/* Ends as the signal would have ended us, for the shell to see. */
+/* Ends the process by the signal itself, so that the shell sees it. */
 static void end_by(int number) {
     signal(number, SIG_DFL);
     raise(number);
@@ -55,7 +55,7 @@ static int on_progress(void *ctx, const char *what, uint64_t done, uint64_t tota
     return stop_signal != 0;
 }
 
-/* Standard output is complete, or it is said that it is not. */
+/* Fails with a message unless all of standard output was written. */
 static int finish_output(struct screen *s, int status) {
     const int failed = fflush(stdout) != 0 || ferror(stdout);
     if (!failed)
@@ -84,7 +84,7 @@ static int usage_error(struct screen *s, const char *command, const char *text) 
     return EXIT_USAGE;
 }
 
-/* Tells why the job failed. */
+/* Reports why the job failed. */
 static int job_failed(struct screen *s, const char *command, onq_code rc, const onq_error *err) {
     if (rc == ONQ_E_OPTION)
         return usage_error(s, command, err->text);
@@ -168,7 +168,7 @@ static int page(struct screen *s, const char *name, void (*all)(FILE *),
     return finish_output(s, EXIT_DONE);
 }
 
-/* `onq --version` and its like; -1 if `word` is none of them. */
+/* `onq --version` and similar words; -1 if `word` is not one of them. */
 static int own_option(struct screen *s, const char *word, const char *next) {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
         return page(s, next, help_all, help_command);
@@ -202,7 +202,8 @@ int main(int argc, char **argv) {
         return own;
     if (argv[1][0] == '-') {
         onq_error err = ONQ_ERROR_INIT;
-        args_fail(&err, "unknown option '%.100s' (options of a command stand behind it)", argv[1]);
+        args_fail(&err, "unknown option '%.100s' (options of a command come after its name)",
+                  argv[1]);
         return usage_error(&screen, NULL, err.text);
     }
     onq_env *env = onq_env_new(NULL);

@@ -115,7 +115,7 @@ void man_command(FILE *f, const onq_command_info *c) {
         option(f, onq_option_at(c->name, i));
     }
     exit_status(f);
-    fputs(".SH SEE ALSO\n\\fBonq\\fR(1) tells the conventions of the command line.\n", f);
+    fputs(".SH SEE ALSO\n\\fBonq\\fR(1) explains the conventions of the command line.\n", f);
 }
 
 void man_all(FILE *f) {

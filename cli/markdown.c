@@ -58,8 +58,8 @@ void markdown_command(FILE *f, const onq_command_info *c) {
 
 void markdown_all(FILE *f) {
     fputs("# The command line of onq\n\n"
-          "This page and those it leads to are made from the option tables in src/api/; "
-          "`tools/update-docs.sh` writes them anew.\n\n"
+          "This page and the pages it links to are generated from the option tables in src/api/; "
+          "`tools/update-docs.sh` rewrites them.\n\n"
           "`onq COMMAND [OPTIONS]`\n\n"
           "| command | does |\n|---|---|\n",
           f);

@@ -37,7 +37,7 @@ struct paragraph {
 bool paragraph_next(const char **text, struct paragraph *out);
 /* "-i, --input FILE" into b. */
 void option_head(const onq_option_info *o, char *b, size_t n);
-/* What help says behind the text: choices, range, default, other spellings; "" or " (...)". */
+/* What help says after the text: choices, range, default, other spellings; "" or " (...)". */
 void option_notes(const onq_option_info *o, char *b, size_t n);
 /* The first spelling of choice i of an enumeration; false past the end. */
 bool option_choice(const onq_option_info *o, size_t i, char *b, size_t n);

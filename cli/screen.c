@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BEFORE  0.3 /* seconds before the first drawing: what is quick needs no bar */
+#define BEFORE  0.3 /* seconds before the first drawing: a quick job needs no bar */
 #define BETWEEN 0.1 /* seconds from one drawing to the next */
 
 static double now(void) {

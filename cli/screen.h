@@ -15,7 +15,7 @@ struct screen {
     bool quiet;
     int verbose;
     bool terminal;      /* standard error is one */
-    bool drawn;         /* a bar stands on the current line */
+    bool drawn;         /* a bar is on the current line */
     char what[64];      /* of the bar */
     double began, last; /* seconds, monotonic */
     uint64_t first;     /* `done` when this bar began */

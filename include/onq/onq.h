@@ -20,9 +20,9 @@
  *     onq_env_free(env);
  *
  * Every fallible call returns an onq_code (0 is success) and takes an onq_error last, which may be
- * NULL. Handles are made by onq_x_new/open and ended by onq_x_free; freeing NULL does nothing.
- * Four words say who owns what: *borrows* (uses your memory during the call), *copies*, *takes*
- * (becomes owner), *returns owned* (you free it).
+ * NULL. Handles are made by onq_x_new/open and freed by onq_x_free; freeing NULL does nothing. Four
+ * words say who owns what: *borrows* (uses your memory during the call, or as long as it says),
+ * *copies*, *takes* (becomes owner), *returns owned* (you free it).
  *
  * Threads: an environment and its jobs belong to one thread at a time; different environments are
  * independent. The library keeps no global state.
@@ -93,7 +93,7 @@ typedef enum onq_log_level {
     ONQ_LOG_WARNING = 1,
     ONQ_LOG_INFO = 2,
     ONQ_LOG_DEBUG = 3,
-    ONQ_LOG_NOTE = 4 /* what is good to know without asking; no warning */
+    ONQ_LOG_NOTE = 4 /* worth knowing without asking; not a warning */
 } onq_log_level;
 
 /* Memory: one function, as realloc with sizes. (NULL, 0, n) allocates, (p, old, 0) frees.
@@ -127,7 +127,7 @@ typedef enum onq_option_type {
     ONQ_OPT_PATH = 4,   /* a file or folder */
     ONQ_OPT_ENUM = 5,   /* one of `choices`, any case */
     ONQ_OPT_LIST = 6,   /* texts; setting it again appends */
-    ONQ_OPT_SIZE = 7,   /* bytes, with k, m, g or t behind the number */
+    ONQ_OPT_SIZE = 7,   /* bytes, with k, m, g or t after the number */
     ONQ_OPT_PAIRS = 8   /* texts "key=value"; setting it again appends */
 } onq_option_type;
 
@@ -141,14 +141,14 @@ typedef struct onq_option_info {
     const char *choices; /* ENUM: the values, separated by '|'; other spellings of a value follow it
                            * with commas ("qint8,int8|quint8,uint8"). INT, REAL, SIZE: the range,
                            * "1..64", "0..", or "" */
-    const char *word;    /* what stands for the value in help: FILE, N, ...; "[N]": the value may be
-                           * left out, then it is 1 */
+    const char *word;    /* the placeholder of the value in help: FILE, N, ...; "[N]": it may be
+                           * left out and is 1 then */
     const char *help;
 } onq_option_info;
 
 typedef struct onq_command_info {
     const char *name;
-    const char *operands; /* what stands behind the options: "MODEL", "A B", "" */
+    const char *operands; /* what follows the options: "MODEL", "A B", "" */
     const char *summary;  /* one line */
     const char *text;     /* more, for the man page; may be "" */
 } onq_command_info;
@@ -157,7 +157,7 @@ ONQ_API size_t onq_command_count(void);
 ONQ_API const onq_command_info *onq_command_at(size_t i); /* NULL past the end */
 ONQ_API size_t onq_option_count(const char *command);     /* 0 for an unknown command */
 ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
-/* The heading under which help shows option i; options of one heading stand together. */
+/* The heading under which help shows option i; options of one heading are adjacent. */
 ONQ_API const char *onq_option_group(const char *command, size_t i);
 
 typedef struct onq_options onq_options;
@@ -192,7 +192,7 @@ ONQ_API int onq_result_status(const onq_result *res);
 /* ---- debugging, call by call ----
  *
  * The command `debug` finds where accuracy goes and keeps no activations. These calls are the
- * reference's onnxruntime.quantization.qdq_loss_debug one by one, for who wants the tensors
+ * functions of onnxruntime.quantization.qdq_loss_debug, for callers that want the tensors
  * themselves:
  *
  *     modify_model_output_intermediate_tensors     onq_debug_modify_model
@@ -203,10 +203,11 @@ ONQ_API int onq_result_status(const onq_result *res);
  *     compute_weight_error                         onq_weight_match_error
  *     compute_signal_to_quantization_noice_ratio   onq_sqnr */
 
-/* A tensor in somebody's memory. `dtype` is ONNX's number of the element type
- * (TensorProto.DataType: 1 float, 10 float16, 11 double ...); numbers lie as in raw_data. */
+/* A tensor in the caller's or the library's memory. `dtype` is ONNX's number of the element type
+ * (TensorProto.DataType: 1 float, 10 float16, 11 double ...); the elements are laid out as in
+ * raw_data. */
 typedef struct onq_tensor {
-    const char *name; /* may be NULL where the call says nothing about names */
+    const char *name; /* may be NULL where the call does not use names */
     int32_t dtype;
     size_t rank;
     const int64_t *dims;
@@ -225,8 +226,8 @@ typedef struct onq_reader {
 
 /* Writes `output`: the model with every float and float16 tensor at its nodes as a further output
  * NAME_ReshapedSavedOutput of one axis. With op_types, tensors at nodes of these operators only.
- * `external`: weights go to a file beside it. Outputs stand in the order of first use (in the
- * reference: any order). */
+ * `external`: weights go to a file next to it. Outputs are in the order of first use
+ * (onnxruntime.quantization: in any order). */
 ONQ_API onq_code onq_debug_modify_model(onq_env *env, const char *input, const char *output,
                                         const char *const *op_types, size_t n_op_types,
                                         int external, onq_error *err);
@@ -242,23 +243,23 @@ ONQ_API onq_code onq_activations_add(onq_activations *set, const char *name,
                                      const onq_tensor *tensor, onq_error *err);
 /* Runs an augmented model and keeps its outputs NAME_ReshapedSavedOutput as NAME. `opts` are
  * options of the command `run`: input, data, limit, onnxruntime, provider, custom_ops, threads;
- * optimization is "none" unless set. With a reader the samples come from there; else from data. No
- * sample at all is ONQ_E_INVALID. */
+ * optimization is "none" unless set. The samples come from the reader if there is one, else from
+ * data. No sample at all is ONQ_E_INVALID. */
 ONQ_API onq_code onq_activations_collect(onq_env *env, const onq_options *opts,
                                          const onq_reader *reader, onq_activations **out,
                                          onq_error *err);
 ONQ_API void onq_activations_free(onq_activations *set);
 ONQ_API size_t onq_activations_count(const onq_activations *set);
-/* NULL past the end, as for the next one. */
+/* NULL past the end. */
 ONQ_API const char *onq_activations_name(const onq_activations *set, size_t i);
-/* The samples of name i, *n of them, lent until the set is freed or added to. */
+/* The samples of name i, *n of them; valid until the set is freed or added to. */
 ONQ_API const onq_tensor *onq_activations_at(const onq_activations *set, size_t i, size_t *n);
 
-/* Where one activation is found: numbers of names in the sets that were matched. */
+/* Where one activation is found: indices of names in the sets that were matched. */
 typedef struct onq_activation_row {
     const char *name;
     size_t pre_qdq, post_qdq; /* in the quantized model's set */
-    size_t truth;             /* "float": in the float model's; ONQ_NONE: it has none */
+    size_t truth;             /* "float": in the float model's set; ONQ_NONE: not there */
 } onq_activation_row;
 
 typedef struct onq_activation_match onq_activation_match;
@@ -274,33 +275,34 @@ ONQ_API size_t onq_activation_match_count(const onq_activation_match *match);
 ONQ_API const onq_activation_row *onq_activation_match_at(const onq_activation_match *match,
                                                           size_t i);
 /* Signal to noise of row i in dB: before against after quantization, and the float model against
- * after. Without a float tensor *xmodel_err is NaN (the reference raises KeyError). */
+ * after. Without a float tensor *xmodel_err is NaN (onnxruntime.quantization raises KeyError). */
 ONQ_API onq_code onq_activation_match_error(const onq_activation_match *match, size_t i,
                                             double *qdq_err, double *xmodel_err, onq_error *err);
 
 /* A weight and what the quantized model keeps of it. */
 typedef struct onq_weight_row {
     const char *name;
-    onq_tensor truth;       /* "float" in the reference */
+    onq_tensor truth;       /* "float" in qdq_loss_debug */
     onq_tensor dequantized; /* of numpy's type: float, double for int32 weights, ... */
 } onq_weight_row;
 
 typedef struct onq_weight_match onq_weight_match;
 
-/* Finds the weights of a quantized model in the float model. extended 0: those behind
- * DequantizeLinear named W_quantized, with the numbers the reference computes (w - zero_point wraps
- * around in the weight's own type). 1: all that `onq debug` knows: integer operators, dynamic and
- * weight-only models, other names; without wrapping. What is not found is told as a warning. */
+/* Finds the weights of a quantized model in the float model. extended 0: those that feed a
+ * DequantizeLinear and are named W_quantized, with the values onnxruntime.quantization computes (w
+ * - zero_point wraps around in the weight's own type). 1: all that `onq debug` knows: integer
+ * operators, dynamic and weight-only models, other names; without wrapping. A warning names each
+ * weight that is not found. */
 ONQ_API onq_code onq_weight_match_new(onq_env *env, const char *float_model, const char *qdq_model,
                                       int extended, onq_weight_match **out, onq_error *err);
 ONQ_API void onq_weight_match_free(onq_weight_match *match);
 ONQ_API size_t onq_weight_match_count(const onq_weight_match *match);
 /* NULL past the end. */
 ONQ_API const char *onq_weight_match_name(const onq_weight_match *match, size_t i);
-/* Row i, made when it is first asked for and lent until the match is freed. */
+/* Row i, computed when it is first asked for and valid until the match is freed. */
 ONQ_API onq_code onq_weight_match_at(onq_weight_match *match, size_t i, const onq_weight_row **out,
                                      onq_error *err);
-/* Signal to noise of row i in dB; keeps nothing. */
+/* Signal to noise of row i in dB; keeps nothing in memory. */
 ONQ_API onq_code onq_weight_match_error(onq_weight_match *match, size_t i, double *sqnr,
                                         onq_error *err);
 
@@ -318,7 +320,7 @@ ONQ_API onq_code onq_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, 
             0                                                                                      \
         }                                                                                          \
     }
-#define ONQ_NONE SIZE_MAX /* no number of a name */
+#define ONQ_NONE SIZE_MAX /* no index */
 
 #ifdef __cplusplus
 }

@@ -2,9 +2,9 @@
  * arena.c — a block arena. See arena.h.
  *
  * Small requests are cut from blocks that double from FIRST_BLOCK to LAST_BLOCK bytes; a request
- * over a quarter of LAST_BLOCK gets a block of its own, put behind the newest, so that the rest of
- * that one stays in use. Under AddressSanitizer the unused part of a block is poisoned and a red
- * zone stands behind every piece, so that an overrun inside the arena is found as it would be with
+ * over a quarter of LAST_BLOCK gets a block of its own, placed after the newest, so that the rest
+ * of the newest stays in use. Under AddressSanitizer the unused part of a block is poisoned and a
+ * red zone follows every piece, so that an overrun inside the arena is found as it would be with
  * malloc.
  */
 #include "base/arena.h"
@@ -66,7 +66,7 @@ static oq_arena_block *take_block(oq_arena *a, size_t size) {
     return b;
 }
 
-/* The request as a block of its own: behind the head of the list, which may still have room. */
+/* The request as a block of its own, after the head of the list, which may still have room. */
 static void *alloc_own(oq_arena *a, size_t room, size_t n) {
     oq_arena_block *b = take_block(a, sizeof *b + room);
     if (b == NULL)

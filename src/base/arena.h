@@ -28,7 +28,7 @@ void oq_arena_release(oq_arena *a);
 void *oq_arena_alloc(oq_arena *a, size_t n);
 /* count x size with the product checked. */
 void *oq_arena_array(oq_arena *a, size_t count, size_t size);
-/* Copy of n bytes with a NUL behind them. */
+/* Copy of n bytes with a NUL after them. */
 char *oq_arena_strdup(oq_arena *a, const char *p, size_t n);
 /* Grows *v (an array of n used, *cap allocated elements) so that one more fits; the old array is
  * left behind in the arena. False when out of memory. */

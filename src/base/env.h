@@ -25,7 +25,7 @@ void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) OQ_PR
 #define oq_info(env, ...)  oq_log((env), ONQ_LOG_INFO, __VA_ARGS__)
 #define oq_note(env, ...)  oq_log((env), ONQ_LOG_NOTE, __VA_ARGS__)
 
-/* Tells progress; ONQ_E_CANCEL when the caller wants to stop. */
+/* Reports progress; ONQ_E_CANCEL when the caller wants to stop. */
 onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64_t total,
                      onq_error *err);
 /* Seconds on a clock that only goes forward. */

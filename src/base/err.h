@@ -18,12 +18,12 @@
 #include "base/port.h"
 #include "onq/onq.h"
 
-/* Sets code and message; returns `code`, so it can stand in a return. */
+/* Sets code and message; returns `code`, so it can be used in a return. */
 onq_code oq_fail(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
-/* The same with a byte offset, which is put behind the message too. */
+/* The same with a byte offset, which is also added at the end of the message. */
 onq_code oq_fail_at(onq_error *err, onq_code code, uint64_t offset, const char *fmt, ...)
     OQ_PRINTF(4, 5);
-/* Puts "context: " in front of the message, unless it stands there already; returns `code`. */
+/* Puts "context: " in front of the message, unless it is there already; returns `code`. */
 onq_code oq_error_in(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
 /* Out of memory. */
 onq_code oq_fail_nomem(onq_error *err);
@@ -32,13 +32,13 @@ onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fm
     OQ_PRINTF(4, 5);
 /* Back to "no error". */
 void oq_error_clear(onq_error *err);
-/* n bytes as printable UTF-8 with a NUL behind into out[cap], cap at least 8: control bytes,
+/* n bytes as printable UTF-8 and a NUL into out[cap], cap at least 8: control bytes,
  * invalid UTF-8 and characters that turn or break the line become \xNN; what does not fit ends
  * in "...". Returns the length. */
 size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
 
 /* Static analyzers look at one file at a time and cannot know that these return `code`, and so
- * that a failure is one; `make check` says it to them. */
+ * that a failure is one; `make check` declares it to them. */
 #ifdef OQ_ANALYZER
 #define oq_fail(err, code, ...) (oq_fail(err, code, __VA_ARGS__), (onq_code)(code))
 #define oq_fail_at(err, code, offset, ...)                                                         \
@@ -56,7 +56,7 @@ size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
             return oq_try_rc;                                                                      \
     } while (0)
 
-/* The same where there is a `done:` label and an `rc` to clean up behind. */
+/* The same for functions that clean up at a `done:` label and return `rc`. */
 #define OQ_GO(expr)                                                                                \
     do {                                                                                           \
         rc = (expr);                                                                               \

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a mode that is no regular file is called. */
+/* The name of a kind of file that is not regular. */
 static const char *kind_name(mode_t mode) {
     return S_ISDIR(mode)    ? "a folder"
            : S_ISFIFO(mode) ? "a FIFO"
@@ -63,8 +63,8 @@ onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *
         void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED) {
             rc = errno == ENOMEM
-                     ? oq_fail(err, ONQ_E_NOMEM, "%s: no address space for its %lld bytes", path,
-                               (long long)st.st_size)
+                     ? oq_fail(err, ONQ_E_NOMEM, "%s: there is no address space for its %lld bytes",
+                               path, (long long)st.st_size)
                      : oq_fail_errno(err, ONQ_E_READ, errno, "%s: cannot be mapped", path);
             goto fail;
         }

@@ -5,9 +5,9 @@
  * blocks, and maps it. A mapped file that shrinks while it is read raises SIGBUS. A handler is a
  * matter of the process: the program `onq` has one (cli/guard.c) that lets lost pages read as
  * zeros. So before what was read is trusted, at the latest before an output is committed, whoever
- * read it calls oq_file_check, which tells whether size or time changed. Where the kernel reads the
- * bytes (oq_out_copy, oq_out_write) there is no signal but an error. oq_file_read_all does not use
- * the mapping.
+ * read it calls oq_file_check, which reports whether size or time changed. Where the kernel reads
+ * the bytes (oq_out_copy, oq_out_write) a lost page is an error, not a signal. oq_file_read_all
+ * does not use the mapping.
  *
  * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out,
  * no absolute path, no link that leaves the folder, no hard-linked file unless its folder was
@@ -84,7 +84,7 @@ typedef struct oq_out {
     size_t target_size, temp_size, real_size;
     size_t buffered;   /* bytes in the buffer, not yet in the file */
     uint64_t size;     /* bytes written so far, buffered ones too */
-    uint64_t flushing; /* up to here the disk was told to begin */
+    uint64_t flushing; /* the disk was asked to write up to here */
     uint64_t reserved; /* bytes the file was given ahead */
     bool named;        /* temp is a name in the target's folder */
     bool open;
@@ -96,7 +96,7 @@ onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_
 onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);
-/* Room for an output whose size is known: a full disk is told at once, and the disk lays it out
+/* Room for an output whose size is known: a full disk is reported at once, and the disk lays it out
  * in one piece. More or less may be written in the end. */
 onq_code oq_out_reserve(oq_out *o, uint64_t n, onq_error *err);
 /* Brings what is buffered into the file, so that o->temp shows all of it. */

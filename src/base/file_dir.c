@@ -148,7 +148,7 @@ static int walk_step(struct walk *w) {
         if (fstatat(w->fds[w->depth - 1], name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             return -1;
         if (S_ISLNK(st.st_mode)) {
-            /* A slash behind the link stays: what it leads to must be a folder then. */
+            /* A slash after the link stays: what it leads to must be a folder then. */
             if (walk_link(w, name, folder_wanted ? "/" : rest))
                 errno = 0;
             return -1;

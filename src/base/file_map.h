@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-/* Maps an open descriptor, which it takes (closes it on failure); refuses what is no regular
+/* Maps an open descriptor, which it takes (closes it on failure); refuses anything but a regular
  * file. */
 onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
                         onq_error *err);

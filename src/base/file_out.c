@@ -22,7 +22,7 @@
 enum {
     BUFFER_SIZE = 1 << 16,
     COPY_MOST = 32 << 20,   /* of one call, so that a signal is not kept waiting */
-    FLUSH_EVERY = 16 << 20, /* the disk is told to begin, so that the final fsync is short */
+    FLUSH_EVERY = 16 << 20, /* the disk is asked to begin, so that the final fsync is short */
     NAME_TRIES = 64,
     NAME_EXTRA = 14, /* ".", ".onq-XXXXXX", NUL */
 };
@@ -135,7 +135,7 @@ static void leave_folder(oq_out *o) {
     o->dir_fd = -1;
 }
 
-/* Looks at an existing target; *mode is its permissions, or 0 when there is none. */
+/* Looks at an existing target; *mode is its permissions, or 0 if it does not exist. */
 static onq_code check_existing(const oq_out *o, mode_t *mode, onq_error *err) {
     struct stat st;
     *mode = 0;
@@ -340,7 +340,7 @@ static ssize_t copy_sendfile(const oq_out *o, const oq_file *f, uint64_t offset,
     return sendfile(o->fd, f->fd, &at, n);
 }
 
-/* From the mapping. For a page that is gone write answers EFAULT; there is no signal. */
+/* From the mapping. For a lost page write answers EFAULT; no signal is raised. */
 static ssize_t copy_write(const oq_out *o, const oq_file *f, uint64_t offset, size_t n) {
     const ssize_t put = write(o->fd, f->p + offset, n);
     return put < 0 && errno == EFAULT ? 0 : put;

@@ -105,7 +105,7 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
     }
     const char *nul = text.n != 0 ? memchr(text.p, '\0', text.n) : NULL;
     if (nul != NULL) {
-        /* To jansson a NUL behind the value is the end, and what follows is not looked at. */
+        /* To jansson a NUL after the value is the end; it does not look at what follows. */
         return fail_json(err, where, text, (size_t)(nul - text.p), "a NUL byte");
     }
     json_error_t why;
@@ -120,7 +120,7 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
     return fail_json(err, where, text, place_of_error(text, &why), why.text);
 }
 
-/* The text that stands for a word outside of texts, or NULL when the word may stay. */
+/* The text that replaces a word outside of texts, or NULL when the word may stay. */
 static const char *text_for(oq_str word) {
     static const char *const names[] = {"NaN", "Infinity", "-Infinity"};
     char copy[64];

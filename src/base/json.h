@@ -2,8 +2,8 @@
  * json.h — a thin layer over jansson.
  *
  * Reading has limits on size, depth and memory, refuses duplicate keys, and gives errors with file,
- * line and column (ONQ_E_CONFIG for what is not JSON, ONQ_E_LIMIT for too much of it). Writing is
- * through oq_jw, a small streaming writer with stable key order, so that a large report needs no
+ * line and column (ONQ_E_CONFIG for text that is not JSON, ONQ_E_LIMIT for too much of it). Writing
+ * is through oq_jw, a small streaming writer with stable key order, so that a large report needs no
  * tree in memory.
  */
 #ifndef OQ_BASE_JSON_H
@@ -29,11 +29,11 @@ onq_code oq_json_quote_words(oq_buf *b, oq_str text, onq_error *err);
 /* A number, or one of those texts; false when it is neither. */
 bool oq_json_real(const json_t *j, double *out);
 
-/* Writer: commas and indentation are its business. Numbers are the shortest text that reads back
+/* The writer adds commas and indentation. Numbers are the shortest text that reads back
  * as the same double or float; NaN and infinities are written as null. */
 typedef struct oq_jw_level {
     bool empty; /* nothing in it yet */
-    bool lines; /* something in it stands on a line of its own */
+    bool lines; /* something in it is on a line of its own */
 } oq_jw_level;
 
 typedef struct oq_jw {

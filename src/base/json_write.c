@@ -24,7 +24,7 @@ static void new_line(oq_jw *w) {
     }
 }
 
-/* What stands before a value or a key: comma, line end, indentation. */
+/* What comes before a value or a key: comma, line end, indentation. */
 static void separate(oq_jw *w, bool own_line) {
     if (w->depth == 0)
         return;

@@ -63,7 +63,7 @@ static onq_code read_string(reader *r) {
     return ONQ_OK;
 }
 
-/* Python's +1, .5 and 1. are no numbers in JSON. */
+/* Python's +1, .5 and 1. are not numbers in JSON. */
 static void add_number(oq_buf *out, oq_str word) {
     for (size_t i = 0; i < word.n; i++) {
         const bool digit_before = i > 0 && word.p[i - 1] >= '0' && word.p[i - 1] <= '9';
@@ -83,7 +83,7 @@ static onq_code read_list(reader *r, char end);
 /* np.array(0.5, dtype=np.float32): the first argument stays. The parenthesis is read. */
 static onq_code read_call(reader *r) {
     if (take(r, ')'))
-        return fail(r, "no value in the parentheses");
+        return fail(r, "a value is missing in the parentheses");
     OQ_TRY(read_value(r));
     const size_t kept = r->out->n;
     while (take(r, ',')) {
@@ -125,7 +125,7 @@ static onq_code read_word(reader *r) {
     return ONQ_OK;
 }
 
-/* What stands behind an opening bracket, the closing one included. */
+/* What follows an opening bracket, up to and including the closing one. */
 static onq_code read_list(reader *r, char end) {
     oq_buf_addc(r->out, '[');
     for (bool first = true; !take(r, end); first = false) {
@@ -142,7 +142,7 @@ static onq_code read_list(reader *r, char end) {
     return ONQ_OK;
 }
 
-/* A dictionary, or a set, which shows behind its first item. */
+/* A dictionary or a set: what follows the first item decides. */
 static onq_code read_braces(reader *r) {
     const size_t at = r->out->n;
     bool dictionary = true;

@@ -59,7 +59,7 @@ static bool reads_as(struct decimal d, double v, bool is_float) {
 
 /* The fewest digits that read back as v > 0 and, of these, the nearest to it. The first try
  * covers all that have fewer still (their zeros are cut), but for subnormals, which have fewer
- * digits than that. Just above a power of two the numbers lie twice as far apart as below it, so
+ * digits than that. Just above a power of two the doubles lie twice as far apart as below it, so
  * there the next decimal above may do where the nearest one (below) does not. */
 static struct decimal shortest(double v, bool is_float) {
     int exponent;
@@ -78,7 +78,7 @@ static struct decimal shortest(double v, bool is_float) {
 }
 
 /*
- * The same for the doubles of everyday size, in whole numbers and many times as fast. v = m 2^e;
+ * The same for the doubles of everyday size, in integers and many times as fast. v = m 2^e;
  * with k such that v 10^k has 17 digits before the point, everything is counted in units of 2^(e +
  * k): v 10^k is m 5^k of them, exactly, and half the distance to the next double is 5^k / 2. All
  * fits in 128 bits. False where it would not, and for powers of two, whose neighbours lie at

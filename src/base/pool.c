@@ -97,7 +97,7 @@ static void block_signals(sigset_t *old) {
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* The threads and what each is told stand in one allocation. */
+/* The threads and their arguments share one allocation. */
 static struct seat *seats_of(const oq_pool *p) {
     return (struct seat *)(void *)(p->threads + (p->n_workers - 1));
 }

@@ -23,10 +23,10 @@ static float float_of(uint32_t u) {
     return x;
 }
 
-/* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits behind
- * the point and exponent bias `bias`; without a branch. Normals: the exponent is moved and the
- * tail rounded off, a carry going where it should. Subnormals: adding the power of two whose
- * last bit is the type's smallest value lets the adder round. */
+/* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits after the
+ * point and exponent bias `bias`; without a branch. Normals: the exponent is moved and the tail
+ * rounded off, a carry going where it should. Subnormals: adding the power of two whose last bit is
+ * the type's smallest value lets the adder round. */
 static inline uint32_t encode_f32(uint32_t magnitude, unsigned man, unsigned bias) {
     const unsigned shift = 23 - man;
     const uint32_t tail = (1u << (shift - 1)) - 1 + ((magnitude >> shift) & 1);
@@ -36,7 +36,7 @@ static inline uint32_t encode_f32(uint32_t magnitude, unsigned man, unsigned bia
     return magnitude < (128 - bias) << 23 ? subnormal : normal;
 }
 
-/* The number of a code: the inverse, for types with at most 10 bits behind the point. */
+/* The value of a code: the inverse, for types with at most 10 bits after the point. */
 static float decode(uint32_t code, unsigned man, int bias) {
     const uint32_t field = code >> man, low = code & ((1u << man) - 1);
     if (field != 0)

@@ -134,7 +134,7 @@ void oq_buf_release(oq_buf *b) {
     *b = (oq_buf){.alloc = b->alloc};
 }
 
-/* Room for n more bytes and the NUL behind them. */
+/* Room for n more bytes and the NUL after them. */
 static bool reserve(oq_buf *b, size_t n) {
     size_t need;
     if (b->failed)
