@@ -23,6 +23,7 @@
 #include "quantize/extreme.h"
 #include "quantize/finish.h"
 #include "quantize/opset.h"
+#include "quantize/override_check.h"
 #include "quantize/preset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
@@ -115,6 +116,9 @@ static const onq_option_info calibrate_rows[] = {
             "Calibrate with the runtime's optimisations; ranges may differ a little."),
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
+
+/* Operators that static quantization chooses by default, in either format. */
+#define MODES (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)
 
 typedef struct run {
     oq_job *job;
@@ -285,97 +289,12 @@ static onq_code read_cache(run *r, onq_error *err) {
 
 /* ---- the model ---- */
 
-/* Runs fn over the graphs that are quantized: the main graph, or all of them. */
-static onq_code each_graph(const run *r, oq_graph_fn fn, void *ctx, onq_error *err) {
-    oq_graph *g = r->m->proto->graph;
-    return r->config.enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
-}
-
-typedef struct search {
-    const run *r;
-    oq_str name;
-    oq_tensor *init;
-    bool known, weight, has_axis;
-    int64_t axis; /* of the channels, for the first node that reads it as a weight */
-} search;
-
-static onq_code search_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    search *s = ctx;
-    (void)err;
-    if (s->init == NULL)
-        s->init = oq_graph_find_init(g, s->name);
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        for (size_t k = 0; k < n->input.n && k < 2; k++) {
-            if (!oq_str_eq(n->input.v[k], s->name) ||
-                !oq_op_takes_weight(oq_op_traits_of(n->op_type), k))
-                continue;
-            s->weight = true;
-            s->has_axis = s->has_axis || oq_op_channel_axis(n, &s->axis);
-        }
-    }
-    s->known |= oq_shapes_find(s->r->shapes, owner != NULL ? g : NULL, s->name) != NULL;
-    /* Tensors whose type is not known (behind operators that onnx does not know) count too. */
-    for (size_t i = 0; i < g->node.n && !s->known; i++)
-        for (size_t k = 0; k < g->node.v[i]->output.n; k++)
-            s->known |= oq_str_eq(g->node.v[i]->output.v[k], s->name);
-    return ONQ_OK;
-}
-
-static oq_tensor *find_init(void *ctx, oq_str name) {
-    search s = {.r = ctx, .name = name};
-    (void)each_graph(s.r, search_graph, &s, NULL);
-    return s.init;
-}
-
-static bool is_activation(void *ctx, oq_str name) {
-    search s = {.r = ctx, .name = name};
-    (void)each_graph(s.r, search_graph, &s, NULL);
-    return s.known;
-}
-
-static bool is_weight(void *ctx, oq_str name) {
-    search s = {.r = ctx, .name = name};
-    (void)each_graph(s.r, search_graph, &s, NULL);
-    return s.weight;
-}
-
-static bool channel_axis(void *ctx, oq_str name, int64_t *axis) {
-    search s = {.r = ctx, .name = name};
-    (void)each_graph(s.r, search_graph, &s, NULL);
-    *axis = s.axis;
-    return s.has_axis;
-}
-
-static bool is_inner(void *ctx, oq_str name) {
-    search s = {.r = ctx, .name = name};
-    (void)oq_walk_graphs(s.r->m->proto->graph, search_graph, &s, NULL);
-    return s.init != NULL || s.known;
-}
-
 static onq_code load_overrides(run *r, onq_error *err) {
     const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
     oq_overrides_init(&r->overrides, &r->job->arena);
     return path == NULL || path[0] == '\0'
                ? ONQ_OK
                : oq_overrides_load(&r->overrides, &r->job->env->alloc, path, err);
-}
-
-static onq_code offer_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
-    (void)err;
-    for (size_t i = 0; i < g->input.n; i++)
-        oq_nearest_offer(ctx, g->input.v[i]->name);
-    for (size_t i = 0; i < g->initializer.n; i++)
-        oq_nearest_offer(ctx, g->initializer.v[i]->name);
-    for (size_t i = 0; i < g->node.n; i++)
-        for (size_t k = 0; k < g->node.v[i]->output.n; k++)
-            oq_nearest_offer(ctx, g->node.v[i]->output.v[k]);
-    return ONQ_OK;
-}
-
-static void offer_names(void *ctx, oq_nearest *near) {
-    (void)each_graph(ctx, offer_graph, near, NULL);
 }
 
 /* Nodes that an override names to receive a converted tensor, and that the model does not have. */
@@ -395,22 +314,22 @@ static onq_code report_receivers(run *r, onq_error *err) {
     return rc;
 }
 
-static oq_override_model override_model(run *r) {
-    return (oq_override_model){.init = find_init,
-                               .is_activation = is_activation,
-                               .is_weight = is_weight,
-                               .is_inner = is_inner,
-                               .offer = offer_names,
-                               .channel_axis = channel_axis,
-                               .ctx = r,
-                               .activation_type = r->config.activation_type,
-                               .weight_type = r->config.weight_type};
+static onq_code check_overrides(run *r, onq_error *err) {
+    oq_reach reach;
+    OQ_TRY(oq_reach_init(&reach, &r->job->arena, r->m, r->shapes, &r->config, err));
+    const oq_override_check check = {.reach = &reach,
+                                     .activation_type = r->config.activation_type,
+                                     .weight_type = r->config.weight_type};
+    const onq_code rc = oq_overrides_check(&r->overrides, &check, err);
+    return rc == ONQ_OK ? report_receivers(r, err) : oq_error_in(err, rc, "%s", overrides_name(r));
 }
 
-static onq_code check_overrides(run *r, onq_error *err) {
-    const oq_override_model model = override_model(r);
-    const onq_code rc = oq_overrides_check(&r->overrides, &model, err);
-    return rc == ONQ_OK ? report_receivers(r, err) : oq_error_in(err, rc, "%s", overrides_name(r));
+/* Lists of channels that name no axis get theirs. */
+static onq_code find_axes(run *r, onq_error *err) {
+    oq_reach reach;
+    OQ_TRY(oq_reach_init(&reach, &r->job->arena, r->m, r->shapes, &r->config, err));
+    oq_overrides_find_axes(&r->overrides, &reach);
+    return ONQ_OK;
 }
 
 /* Where a preset has another default than the command line, and nothing was said. */
@@ -502,8 +421,7 @@ static onq_code prepare(run *r, onq_error *err) {
         OQ_TRY(smooth(r, err));
     OQ_TRY(infer(r, err));
     OQ_TRY(oq_quant_set_inferred(r->m, err));
-    const oq_override_model model = override_model(r);
-    oq_overrides_find_axes(&r->overrides, &model);
+    OQ_TRY(find_axes(r, err));
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
     OQ_TRY(check_types(r, err));
@@ -523,41 +441,16 @@ static onq_code prepare(run *r, onq_error *err) {
 
 /* ---- ranges ---- */
 
-typedef struct types {
-    run *r;
-    OQ_VEC(oq_str) list;
-    oq_map seen;
-} types;
-
-static onq_code add_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    types *t = ctx;
-    run *r = t->r;
-    (void)owner;
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_str type = g->node.v[i]->op_type;
-        if (oq_map_has(&t->seen, type))
-            continue;
-        const bool listed = oq_pick_is_empty(&r->config.op_types)
-                                ? (oq_rules_modes(type) & (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)) != 0
-                                : oq_pick_has(&r->config.op_types, type);
-        if (!oq_map_put(&t->seen, type, 0) ||
-            ((listed || r->config.op_types_all) && !OQ_PUSH(&r->job->arena, &t->list, type)))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
-}
-
 /* The operator types that are calibrated: what the configuration chooses among those of the
  * model. */
 static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
-    types t = {.r = r};
-    oq_map_init(&t.seen, &r->job->arena);
-    OQ_TRY(each_graph(r, add_types, &t, err));
+    oq_strs types = {0};
+    OQ_TRY(oq_reach_types(r->m, &r->config, MODES, &r->job->arena, &types, err));
     /* An empty list would mean all operators. */
-    if (t.list.n == 0 && !OQ_PUSH(&r->job->arena, &t.list, OQ_S("(none)")))
+    if (types.n == 0 && !OQ_PUSH(&r->job->arena, &types, OQ_S("(none)")))
         return oq_fail_nomem(err);
-    o->op_types = t.list.v;
-    o->n_op_types = t.list.n;
+    o->op_types = types.v;
+    o->n_op_types = types.n;
     o->inner = r->config.enable_subgraph;
     return ONQ_OK;
 }
@@ -606,38 +499,15 @@ static onq_code calibrate(run *r, onq_error *err) {
     return rc;
 }
 
-typedef struct work {
-    run *r;
-    bool any;
-} work;
-
-/* Has a node that is to be quantized a float tensor that is no initializer? */
-static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    work *w = ctx;
-    (void)err;
-    for (size_t i = 0; i < g->node.n && !w->any; i++) {
-        const oq_node *n = g->node.v[i];
-        if (oq_qconfig_skip(&w->r->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
-            continue;
-        for (size_t k = 0; k < n->input.n + n->output.n; k++) {
-            const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
-            const int32_t type = oq_shapes_elem_type(w->r->shapes, owner != NULL ? g : NULL, name);
-            w->any |= name.n > 0 && (type == OQ_FLOAT || type == OQ_FLOAT16) &&
-                      oq_graph_find_init(g, name) == NULL;
-        }
-    }
-    return ONQ_OK;
-}
-
 static onq_code get_ranges(run *r, onq_error *err) {
-    work w = {.r = r};
+    bool any = false;
     if (r->config.given != NULL) { /* the plan has the parameters */
         oq_ranges_init(&r->ranges, &r->job->env->alloc, r->method);
         r->has_ranges = true;
         return ONQ_OK;
     }
-    OQ_TRY(each_graph(r, find_work, &w, err));
-    if (!w.any) {
+    OQ_TRY(oq_reach_has_work(r->m, &r->config, r->shapes, MODES, &any, err));
+    if (!any) {
         oq_info(r->job->env,
                 "nothing to quantize: no operator %sthat is asked for has float tensors of known "
                 "type",
@@ -755,19 +625,6 @@ static void warn_of_rest(run *r) {
             r->plan.n_unknown_type);
 }
 
-static onq_code count_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    run *r = ctx;
-    (void)err;
-    for (size_t i = 0; owner != NULL && i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        const int32_t type =
-            oq_shapes_elem_type(r->shapes, g, n->output.n > 0 ? n->output.v[0] : OQ_S(""));
-        r->inner_nodes += (type == OQ_FLOAT || type == OQ_FLOAT16) &&
-                          oq_qconfig_skip(&r->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) == NULL;
-    }
-    return ONQ_OK;
-}
-
 static onq_code run_steps(run *r, onq_error *err) {
     const double begin = oq_seconds();
     oq_graph *g;
@@ -777,10 +634,9 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(prepare(r, err));
     g = r->m->proto->graph;
     OQ_TRY(oq_quant_report_names(r->job, &r->config, g, err));
-    if (!r->config.enable_subgraph)
-        OQ_TRY(oq_walk_graphs(g, count_inner, r, err));
+    OQ_TRY(oq_reach_count_inner(r->m, &r->config, r->shapes, MODES, &r->inner_nodes, err));
     OQ_TRY(get_ranges(r, err));
-    OQ_TRY(each_graph(r, find_extremes, r, err));
+    OQ_TRY(oq_reach_graphs(r->m, &r->config, find_extremes, r, err));
     OQ_TRY(oq_quant_make(&r->result, err));
     OQ_TRY(oq_extremes_warn(&r->extremes, &r->plan, r->job->env, err));
     if (r->from_cache)
@@ -799,7 +655,7 @@ static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
                                  .quantize = quantize,
                                  .ctx = &r,
                                  .config = &r.config,
-                                 .modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR,
+                                 .modes = MODES,
                                  .fixed_ranges = true};
     oq_record_init(&r.result.record, &job->env->alloc);
     r.result.format = oq_opt_str(job->opts, "quant_format");

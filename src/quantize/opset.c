@@ -11,6 +11,7 @@
 #include "onnx/upgrade.h"
 #include "prepare/old_resize.h"
 #include "quantize/qdq/qdq.h"
+#include "quantize/reach.h"
 #include "quantize/rules.h"
 
 static bool is_half(const oq_value_info *v) {
@@ -32,12 +33,6 @@ static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
     for (size_t i = 0; i < g->value_info.n; i++)
         *found |= is_half(g->value_info.v[i]);
     return ONQ_OK;
-}
-
-static onq_code each_graph(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, void *ctx,
-                           onq_error *err) {
-    oq_graph *g = m->proto->graph;
-    return c->enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
 }
 
 /* Weights by name, those of all graphs together. */
@@ -89,9 +84,9 @@ static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, 
     oq_arena_init(&scratch, &m->env->alloc);
     channels s = {.config = c, .overrides = o};
     oq_map_init(&s.weights, &scratch);
-    onq_code rc = each_graph(m, c, add_weights, &s, err);
+    onq_code rc = oq_reach_graphs(m, c, add_weights, &s, err);
     if (rc == ONQ_OK)
-        rc = each_graph(m, c, see_channels, &s, err);
+        rc = oq_reach_graphs(m, c, see_channels, &s, err);
     oq_arena_release(&scratch);
     *out = s.found;
     return rc;
@@ -173,9 +168,9 @@ static onq_code foresee_qlinear(oq_model *m, oq_qconfig *c, const char **why, on
     between s = {.config = c};
     oq_arena_init(&scratch, &m->env->alloc);
     oq_map_init(&s.quantized, &scratch);
-    onq_code rc = each_graph(m, c, add_quantized, &s, err);
+    onq_code rc = oq_reach_graphs(m, c, add_quantized, &s, err);
     if (rc == ONQ_OK)
-        rc = each_graph(m, c, see_between, &s, err);
+        rc = oq_reach_graphs(m, c, see_between, &s, err);
     oq_arena_release(&scratch);
     *why = s.why;
     return rc;
@@ -216,7 +211,7 @@ static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal
     bool by_channel = false, half = false;
     oq_qdq_outlook ahead = {0};
     const bool contrib = contrib_ops(c, o);
-    OQ_TRY(each_graph(m, c, see_float16, &half, err));
+    OQ_TRY(oq_reach_graphs(m, c, see_float16, &half, err));
     if (g->opset <= 10 || (g->opset < 19 && half && !contrib))
         OQ_TRY(oq_qdq_foresee(m, c, o, g->opset, &ahead, err));
     if (ahead.needs_11 != NULL)
@@ -282,7 +277,7 @@ onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *
     OQ_TRY(oq_quant_opset(m, c, o, OQ_QMODE_INTEGER, target, why, err));
     if (*target >= 11)
         return ONQ_OK;
-    OQ_TRY(each_graph(m, c, see_inputs, &s, err));
+    OQ_TRY(oq_reach_graphs(m, c, see_inputs, &s, err));
     if (s.found) {
         *target = 11;
         *why = "DynamicQuantizeLinear needs opset 11";

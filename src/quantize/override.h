@@ -75,24 +75,4 @@ bool oq_override_any_range(const oq_tensor_override *t);
 /* Does any override, conversions counted, use a type for which fn is true? */
 bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
 
-/* What the check asks about the model. */
-typedef struct oq_override_model {
-    oq_tensor *(*init)(void *ctx, oq_str name);    /* initializer or NULL */
-    bool (*is_activation)(void *ctx, oq_str name); /* an input, output or tensor of known type */
-    bool (*is_weight)(void *ctx,
-                      oq_str name); /* an initializer that is some node's weight; or NULL */
-    bool (*is_inner)(void *ctx, oq_str name); /* a tensor of a graph that is left alone; or NULL */
-    /* Offers the names of all tensors, for a suggestion; or NULL */
-    void (*offer)(void *ctx, oq_nearest *near);
-    /* The axis along which the node that reads this weight has its channels; or NULL */
-    bool (*channel_axis)(void *ctx, oq_str name, int64_t *axis);
-    void *ctx;
-    oq_dtype activation_type, weight_type;
-} oq_override_model;
-/* Gives an axis to lists of several dictionaries that name none, where it is clear which. */
-void oq_overrides_find_axes(oq_overrides *o, const oq_override_model *m);
-/* Validates all against the model. One error, naming the first tensor that is wrong and how many
- * more are. */
-onq_code oq_overrides_check(const oq_overrides *o, const oq_override_model *m, onq_error *err);
-
 #endif

@@ -1,49 +1,46 @@
 /*
  * test_override.c — overrides: what is refused, in which words, and what is read.
  */
-#include "quantize/override.h"
+#include "quantize/override_check.h"
 
+#include "build_model.h"
 #include "flaky_alloc.h"
 #include "testing.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static int64_t weight_dims[] = {4, 3}, square_dims[] = {2, 2};
-static oq_tensor weight, square;
-
-static oq_tensor *find_init(void *ctx, oq_str name) {
-    (void)ctx;
-    weight.dims.v = weight_dims;
-    square.dims.v = square_dims;
-    weight.dims.n = square.dims.n = 2;
-    if (oq_str_is(name, "s") || oq_str_is(name, "t"))
-        return &square;
-    return oq_str_is(name, "w") || oq_str_is(name, "c") ? &weight : NULL;
+/* Activations x and y; weights w (Gemm's) and t (Conv's, square); constants c and s. */
+static void make_model(bm *b) {
+    bm_begin(b, NULL, 13);
+    bm_input(b, "x", OQ_FLOAT, "1,4");
+    bm_weight(b, "w", "4,3", 1);
+    bm_weight(b, "c", "4,3", 2);
+    bm_weight(b, "s", "2,2", 3);
+    bm_weight(b, "t", "2,2", 4);
+    bm_node(b, "Gemm", "n", "x w", "y", "");
+    bm_node(b, "Conv", "k", "y t", "z", "");
+    bm_node(b, "Add", "a", "c c", "u", "");
+    bm_node(b, "Add", "a2", "s s", "v", "");
 }
 
-static bool channel_axis(void *ctx, oq_str name, int64_t *axis) {
-    (void)ctx;
-    *axis = 0;
-    return oq_str_is(name, "t");
+static onq_code check(oq_overrides *o, oq_arena *a, onq_error *err) {
+    bm b;
+    oq_qconfig config;
+    oq_shapes *shapes = NULL;
+    oq_reach reach;
+    make_model(&b);
+    oq_qconfig_init(&config, a);
+    assert_ok(oq_shapes_infer(b.m, NULL, &shapes, err), *err);
+    assert_ok(oq_reach_init(&reach, a, b.m, shapes, &config, err), *err);
+    const oq_override_check with = {&reach, OQ_UINT8, OQ_INT8};
+    oq_overrides_find_axes(o, &reach);
+    const onq_code rc = oq_overrides_check(o, &with, err);
+    oq_shapes_free(shapes);
+    oq_qconfig_release(&config);
+    bm_end(&b);
+    return rc;
 }
-
-static bool is_activation(void *ctx, oq_str name) {
-    (void)ctx;
-    return oq_str_is(name, "x") || oq_str_is(name, "y");
-}
-
-static bool is_weight(void *ctx, oq_str name) {
-    (void)ctx;
-    return oq_str_is(name, "w");
-}
-
-static const oq_override_model model = {.init = find_init,
-                                        .is_activation = is_activation,
-                                        .is_weight = is_weight,
-                                        .channel_axis = channel_axis,
-                                        .activation_type = OQ_UINT8,
-                                        .weight_type = OQ_INT8};
 
 /* Reads and checks a text; the error, if any, is in err. */
 static onq_code load(const char *text, onq_error *err) {
@@ -60,10 +57,8 @@ static onq_code load(const char *text, onq_error *err) {
     oq_overrides_init(&o, &a);
     if (rc == ONQ_OK)
         rc = oq_overrides_parse(&o, "f.json", root, err);
-    if (rc == ONQ_OK) {
-        oq_overrides_find_axes(&o, &model);
-        rc = oq_overrides_check(&o, &model, err);
-    }
+    if (rc == ONQ_OK)
+        rc = check(&o, &a, err);
     json_decref(root);
     oq_arena_release(&a);
     return rc;
