@@ -1,10 +1,10 @@
 /*
  * real.h — small floats and small integers.
  *
- * fp16, bf16, the four fp8 types of ONNX, float4e2m1, float8e8m0, float6 and 2/4-bit integers, to
- * and from float32, rounding half to even, as numpy and ml_dtypes do it. `saturate` is that of the
- * onnx package (numpy_helper.saturate_cast): out-of-range values and infinities become the largest
- * finite value instead of NaN/Inf.
+ * fp16, bf16 and the four fp8 types of ONNX to and from float32, rounding half to even, as numpy
+ * and ml_dtypes do it; float4e2m1, float8e8m0, float6 and 2/4-bit integers are only read.
+ * `saturate` is that of the onnx package (numpy_helper.saturate_cast): out-of-range values and
+ * infinities become the largest finite value instead of NaN/Inf.
  */
 #ifndef OQ_BASE_REAL_H
 #define OQ_BASE_REAL_H

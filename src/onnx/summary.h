@@ -59,7 +59,7 @@ typedef enum oq_quant_mode {
     OQ_MODE_NBITS,
     OQ_MODE_COUNT
 } oq_quant_mode;
-const char *oq_quant_mode_name(oq_quant_mode m); /* "static", the name of the command */
+const char *oq_quant_mode_name(oq_quant_mode m); /* "static", "dynamic", "nbits" */
 
 typedef struct oq_quantizable {
     uint64_t nodes;
