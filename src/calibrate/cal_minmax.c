@@ -109,7 +109,8 @@ static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_an
                      oq_arena *a, oq_range *out, onq_error *err) {
     (void)x;
     if (t->n_samples == 0)
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' was seen in no sample", OQ_STR(t->name));
+        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' was not seen in any sample",
+                       OQ_STR(t->name));
     if (!oq_num_make(a, &out->lowest, t->type, false, t->n_channels) ||
         !oq_num_make(a, &out->highest, t->type, false, t->n_channels))
         return oq_fail_nomem(err);

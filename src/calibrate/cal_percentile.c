@@ -16,7 +16,7 @@ static onq_code check(const oq_cal_options *o, onq_error *err) {
 }
 
 /* np.searchsorted(np.cumsum(hist / total), share): the first bin whose running share is not
- * below. A total of zero gives NaN, which numpy sorts behind everything. */
+ * below. A total of zero gives NaN, which numpy sorts after everything. */
 static size_t edge_of(const oq_hist *h, uint64_t total, double share) {
     double sum = 0;
     for (size_t i = 0; i < h->n_bins; i++) {

@@ -33,7 +33,7 @@ typedef struct runner {
     oq_partial_meta meta;
     oq_str *names; /* observed */
     oq_dtype *types;
-    size_t *tensors; /* their numbers in the collector */
+    size_t *tensors; /* their indices in the collector */
     size_t n_names;
     OQ_VEC(fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
     oq_observer observer;
@@ -455,10 +455,11 @@ static onq_code check_counts(const runner *r, onq_error *err) {
         return oq_fail(err, ONQ_E_INVALID, "%s: no data is collected: there are no samples",
                        oq_source_text(r->job->source));
     if (stride > 0 && n % stride != 0)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "%llu samples do not divide into strides of %llu (choose another stride, or "
-                       "another number of samples with limit)",
-                       (unsigned long long)n, (unsigned long long)stride);
+        return oq_fail(
+            err, ONQ_E_OPTION,
+            "%llu samples cannot be divided into strides of %llu (choose another stride, or "
+            "another number of samples with limit)",
+            (unsigned long long)n, (unsigned long long)stride);
     if (stride > 0 && r->part != NULL)
         return oq_fail(err, ONQ_E_OPTION, "strides and shards exclude each other");
     return ONQ_OK;

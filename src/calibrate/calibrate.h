@@ -1,7 +1,7 @@
 /*
  * calibrate.h — ranges of a model's tensors, from samples.
  *
- * One call for who wants the ranges (the static quantizer, `onq calibrate`):
+ * One call gives the ranges (the static quantizer, `onq calibrate`):
  *
  *     oq_cal_options o;
  *     oq_cal_defaults(&o, OQ_CAL_ENTROPY);
@@ -10,9 +10,9 @@
  *
  * What is calibrated follows the reference (select_tensors_to_calibrate): inputs and outputs of the
  * main graph's nodes (of the operators named, or of all; with `inner`, of the graphs inside nodes
- * too) that onnx's shape inference knows to be float or float16 tensors and that are no
- * initializers. The numbers equal the reference's bit for bit when the runtime's do (optimisation
- * off, its own number of threads).
+ * too) that onnx's shape inference knows to be float or float16 tensors and that are not
+ * initializers. The ranges equal the reference's bit for bit when the runtime's values do
+ * (optimisation off, its own number of threads).
  *
  * Memory does not grow with the samples: each tensor is folded into its collector while the model
  * runs. A histogram needs the range of all samples first. When the activations fit in `memory` they

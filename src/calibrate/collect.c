@@ -50,7 +50,7 @@ void oq_collect_release(oq_collector *c) {
 
 /* A tensor as [outer][channel][inner][tail]: axes 0 and 2 are reduced. The reference reduces
  * axis 0 and the declared axes from 2 on; where the model declares no shape only axis 0 goes,
- * and everything behind is a channel of its own. */
+ * and everything after it is a channel of its own. */
 typedef struct channels {
     size_t outer, channel, inner, tail;
 } channels;

@@ -98,12 +98,12 @@ onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err);
 onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);
 
 /* Adds what `other` has gathered: the same tensors and options, other samples. In a histogram
- * method both must stand at the same point: extents seen and nothing laid out, or the same
+ * method both must be at the same point: extents seen and nothing laid out, or the same
  * layout counted. */
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err);
 
 /* The result. A tensor that holds an infinity has an infinite range. NaN that were left out are
- * told as warnings. */
+ * reported as warnings. */
 onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err);
 
 #endif

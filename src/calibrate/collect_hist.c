@@ -125,7 +125,8 @@ onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {
     if (t->type == OQ_UNDEFINED && c->options.inner)
         return ONQ_OK; /* a branch that was not taken */
     if (t->type == OQ_UNDEFINED)
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' was seen in no sample", OQ_STR(t->name));
+        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' was not seen in any sample",
+                       OQ_STR(t->name));
     OQ_TRY(oq_cal_counts_abs(&c->options) ? layout_abs(c, t, err) : layout_value(c, t, err));
     t->has_next = true;
     return ONQ_OK;

@@ -11,7 +11,7 @@ bool oq_tstat_channels(oq_arena *a, oq_tstat *t, size_t n);
 /* np.nanmin and np.nanmax with one more value for channel i; of equals the later sample stays. */
 void oq_tstat_fold(oq_tstat *t, size_t i, float lo, uint64_t lo_at, float hi, uint64_t hi_at);
 
-/* Are magnitudes counted (collect_absolute_value)? */
+/* True if magnitudes are counted (collect_absolute_value). */
 static inline bool oq_cal_counts_abs(const oq_cal_options *o) {
     return o->method == OQ_CAL_PERCENTILE && o->symmetric;
 }
@@ -19,7 +19,7 @@ static inline bool oq_cal_counts_abs(const oq_cal_options *o) {
 /* More values than any run sees; sums stay far from overflow. A part that counts more is
  * damaged. */
 #define OQ_HIST_MOST_VALUES ((uint64_t)1 << 52)
-/* Is what the histogram counts, with `more` added, within that? */
+/* True if what the histogram counts, with `more` added, is within that limit. */
 bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more);
 
 #endif

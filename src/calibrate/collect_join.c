@@ -87,14 +87,16 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
     assert(c != other);
     const bool histogram = oq_cal_class_of(c->options.method)->histogram;
     if (c->n != other->n)
-        return oq_fail(err, ONQ_E_INVALID, "the parts have %zu and %zu tensors: not one job", c->n,
+        return oq_fail(err, ONQ_E_INVALID,
+                       "the parts have %zu and %zu tensors: they are not of one job", c->n,
                        other->n);
     for (size_t i = 0; i < c->n; i++) {
         oq_tstat *t = &c->v[i];
         const oq_tstat *o = &other->v[i];
         if (!oq_str_eq(t->name, o->name))
             return oq_fail(err, ONQ_E_INVALID,
-                           "tensor '%.*s' stands where another part has '%.*s': not one job",
+                           "tensor '%.*s' is in the place where another part has '%.*s': the parts "
+                           "are not of one job",
                            OQ_STR(t->name), OQ_STR(o->name));
         if (t->alias != o->alias)
             return mismatch(t, "source", err);

@@ -73,7 +73,7 @@ static void runtime_few(const float *v, size_t n, float *lo, float *hi) {
 }
 
 /* Four runs of blocks side by side hide the latency; joined in order they give what one run
- * gives. Runs behind the first start at +inf and -inf, which leaves their NaN out. */
+ * gives. Runs after the first start at +inf and -inf, which leaves their NaN out. */
 #define RUNS 4
 
 #define RUNTIME_KERNEL(name, attribute, LESS, MORE)                                                \
@@ -175,7 +175,7 @@ void oq_extent_runtime(const float *v, size_t n, float *lo, float *hi) {
     runtime_plain(v, n, lo, hi);
 }
 
-/* With NaN or infinities among them: one by one. */
+/* With NaN or infinities among them: one at a time. */
 static void add_slow(oq_extent *e, const float *v, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const float x = v[i], m = fabsf(x);

@@ -5,7 +5,7 @@
  *
  *   runtime   What ReduceMin and ReduceMax of ONNX Runtime give (the MinMax method's nodes). Both
  *             go over an array in eight lanes and keep the first of equal values; a NaN stays where
- *             it stands first in its lane and is skipped elsewhere. So with NaN in the data the
+ *             it is first in its lane and is skipped elsewhere. So with NaN in the data the
  *             result depends on their places; it is repeated here exactly, and so is the sign of a
  *             zero. An empty array gives +inf and -inf.
  *   finite    What np.nanmin and np.nanmax give (the histogram methods), with infinities counted

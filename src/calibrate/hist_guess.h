@@ -13,7 +13,7 @@
  * nothing. */
 #define OQ_HIST_UNSURE INT32_MIN
 
-/* Fills the bins of n values (OQ_HIST_PORTION at most; bins behind the n-th may be written too).
+/* Fills the bins of n values (OQ_HIST_PORTION at most; bins after the n-th may be written too).
  * Returns how many are marked. */
 typedef size_t (*oq_hist_guess_fn)(const oq_hist *h, const float *v, size_t n,
                                    int32_t bin[OQ_HIST_PORTION]);

@@ -3,7 +3,7 @@
  *
  * float32 goes in portions that stay in the first-level cache: guesses by vector arithmetic
  * (hist_guess.c), then one pass that corrects and counts. Values of neural networks repeat (zeros
- * behind a Relu), and adding to one counter again and again waits for the store before: four
+ * after a Relu), and adding to one counter again and again waits for the store before: four
  * counters for each bin, taken in turn, avoid that.
  */
 #include "calibrate/histogram.h"
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-#define COPIES 4 /* add_many adds them up one by one */
+#define COPIES 4 /* add_many sums them explicitly */
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
 #define COPIES_FROM 4
 #define NONE        UINT32_MAX

@@ -30,7 +30,7 @@ typedef struct oq_hist {
     float *edges;      /* n_bins + 1 */
     uint64_t *count;   /* n_bins */
     float scale;       /* bins per unit, for the guess; 0: numpy's own steps */
-    float unsure;      /* part of a bin beside an edge in which a guess may be wrong */
+    float unsure;      /* part of a bin next to an edge in which a guess may be wrong */
     int32_t zero_bin;  /* where zeros go, when they are in the range */
     uint32_t *lut;     /* float16: bin of each bit pattern, or UINT32_MAX; NULL until needed */
 } oq_hist;

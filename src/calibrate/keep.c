@@ -1,5 +1,5 @@
 /*
- * keep.c — see keep.h. Copies go one behind the other into large blocks; where the system has huge
+ * keep.c — see keep.h. Copies follow each other in large blocks; where the system has huge
  * pages it is asked for them, since most of the cost of fresh memory is its page faults.
  */
 #include "calibrate/keep.h"
@@ -14,7 +14,7 @@
 
 typedef struct oq_keep_block {
     struct oq_keep_block *next;
-    size_t size, used; /* of the bytes behind this head */
+    size_t size, used; /* of the bytes after this head */
 } oq_keep_block;
 
 static size_t whole_size(const oq_keep_block *b) {

@@ -33,7 +33,7 @@ void oq_keep_release(oq_keep *k);
 void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d);
 /* Gives up. */
 void oq_keep_drop(oq_keep *k);
-/* Forgets what is kept and begins anew, for the next chunk. */
+/* Forgets what is kept and starts over, for the next chunk. */
 onq_code oq_keep_restart(oq_keep *k, onq_error *err);
 
 /* A quarter of the machine's memory. */

@@ -11,7 +11,7 @@
 #include "calibrate/calibrate.h"
 #include "calibrate/collect.h"
 
-/* What a method makes of a tensor's histogram. Numbers are exact in the tensor's type. */
+/* What a method computes from a tensor's histogram. Values are exact in the tensor's type. */
 typedef struct oq_cal_answer {
     double lo, hi;
     bool lo_bare, hi_bare; /* a numpy scalar there, not an array (see ranges.h) */

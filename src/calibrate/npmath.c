@@ -1,7 +1,7 @@
 /*
  * npmath.c — pairwise sums, numpy's logarithm, linspace. See npmath.h.
  *
- * Compiled without contraction (cmake/flags.cmake); fmaf() stands where numpy's loops fuse.
+ * Compiled without contraction (cmake/flags.cmake); fmaf() is used where numpy's loops fuse.
  */
 #include "calibrate/npmath.h"
 

@@ -446,7 +446,7 @@ static onq_code joins(const oq_partial_meta *a, const oq_collector *ca, const oq
         return oq_fail(err, ONQ_E_INVALID, "was made with another model than the first part");
     if (a->total != b->total)
         return oq_fail(err, ONQ_E_INVALID,
-                       "was made of %llu samples in all, the first part of %llu",
+                       "was made from %llu samples in all, the first part from %llu",
                        (unsigned long long)b->total, (unsigned long long)a->total);
     return ONQ_OK;
 }

@@ -18,8 +18,8 @@
  *                                                                        the chunk's extent
  *                   f32 min, max, u8 min_bare, max_bare, u64 n_values, n_nan, n_low_inf,
  *                   n_high_inf, f32 threshold
- *                   u8 has_hist; f32 edges[], u64 counts[] behind a u32 number of bins
- *                   u8 has_next; u64 counts[] behind a u32 number of bins       (from the extent)
+ *                   u8 has_hist; f32 edges[], u64 counts[] after a u32 number of bins
+ *                   u8 has_next; u64 counts[] after a u32 number of bins       (from the extent)
  *
  * Parts of one job join when options, tensors, model and total agree and every share is there once.
  */
@@ -44,7 +44,7 @@ typedef struct oq_partial_meta {
     uint32_t model_crc;
 } oq_partial_meta;
 
-/* Size and checksum of a model, to tell jobs apart. */
+/* Size and checksum of a model, to distinguish jobs. */
 void oq_partial_model(oq_partial_meta *meta, const oq_model *m);
 
 /* Appends the bytes to an empty buffer. */
@@ -62,7 +62,7 @@ onq_code oq_partial_parse(oq_collector *c, oq_partial_meta *meta, const onq_env 
 onq_code oq_partial_join(oq_collector *c, oq_partial_meta *meta, const onq_env *env,
                          const char *const *paths, size_t n, oq_stage stage, onq_error *err);
 
-/* Do two options ask for the same calibration? */
+/* True if two sets of options ask for the same calibration. */
 bool oq_cal_options_equal(const oq_cal_options *a, const oq_cal_options *b);
 
 #endif

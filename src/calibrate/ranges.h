@@ -85,7 +85,7 @@ oq_range *oq_ranges_add(oq_ranges *r, oq_str name);
  * input of a Relu or Clip that goes away: the values are shared, later changes are not. */
 bool oq_ranges_copy(oq_ranges *r, oq_str name, const oq_range *from);
 
-/* Makes an attribute: n numbers, zeroed. scalar: rank 0, n is 1. False when out of memory. */
+/* Makes an attribute: n values, zeroed. scalar: rank 0, n is 1. False when out of memory. */
 bool oq_num_make(oq_arena *a, oq_num *x, oq_dtype type, bool scalar, size_t n);
 /* One number, the value rounded by the caller; bare = numpy scalar. */
 bool oq_num_make_one(oq_arena *a, oq_num *x, oq_dtype type, bool bare, double v);
@@ -94,10 +94,10 @@ bool oq_num_make_one(oq_arena *a, oq_num *x, oq_dtype type, bool bare, double v)
 bool oq_range_pair(const oq_range *r, double *lowest, double *highest);
 
 /*
- * Were the ranges of a file made symmetric about zero? It does not say, but its numbers do. Percentile
- * of magnitudes gives a bare lowest end and counts the least magnitude in the first bin; of the
- * values themselves, the one or the other is not so for some tensor. MinMax: every range is. The
- * other methods do not have the choice: false.
+ * True if the ranges of a file were made symmetric about zero. The file does not say so, but its
+ * values show it. Percentile of magnitudes gives a bare lowest end and counts the least magnitude
+ * in the first bin; of the values themselves, the one or the other is not so for some tensor.
+ * MinMax: every range is. The other methods do not have the choice: false.
  */
 bool oq_ranges_are_symmetric(const oq_ranges *r);
 

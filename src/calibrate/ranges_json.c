@@ -89,7 +89,7 @@ static bool put_text(oq_buf *b, oq_str s) {
     return true;
 }
 
-/* Histograms are many whole numbers: without printf. */
+/* Histograms are many integers: they are written without printf. */
 static void put_int(oq_buf *b, int64_t v) {
     char text[24], *p = text + sizeof text;
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
@@ -233,7 +233,7 @@ static bool take(reader *r, char c) {
     return true;
 }
 
-/* The end of the text that begins at p, behind its closing quote, or NULL. */
+/* The end of the text that begins at p, after its closing quote, or NULL. */
 static const char *text_end(const char *p, const char *end) {
     for (p++; p < end; p++)
         if (*p == '\\')
@@ -325,7 +325,7 @@ static onq_code read_array(oq_arena *a, const char *key, bool real, const json_t
     const char *dtype = json_string_value(json_object_get(j, "dtype"));
     const json_t *data = json_object_get(j, "data");
     if (cls == NULL || strcmp(cls, "numpy.array") != 0 || dtype == NULL || data == NULL)
-        return bad_attr(err, key, "is no numpy.array with data and dtype");
+        return bad_attr(err, key, "is not a numpy.array with data and dtype");
     oq_dtype type = strcmp(dtype, "float32") == 0   ? OQ_FLOAT
                     : strcmp(dtype, "float16") == 0 ? OQ_FLOAT16
                     : strcmp(dtype, "int64") == 0   ? OQ_INT64
@@ -339,7 +339,7 @@ static onq_code read_array(oq_arena *a, const char *key, bool real, const json_t
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++)
         if (!read_element(x, i, scalar ? data : json_array_get(data, i)))
-            return bad_attr(err, key, "holds something that is no number");
+            return bad_attr(err, key, "holds something that is not a number");
     return ONQ_OK;
 }
 
@@ -352,7 +352,7 @@ static onq_code read_attr(oq_arena *a, const char *key, bool real, const json_t 
         return oq_fail_nomem(err);
     x->bare = !real;
     if (!read_element(x, 0, j))
-        return bad_attr(err, key, "is no number");
+        return bad_attr(err, key, "is not a number");
     return ONQ_OK;
 }
 
@@ -371,7 +371,7 @@ static onq_code read_range(oq_arena *a, const json_t *j, oq_range *r, onq_error 
     const char *key;
     json_t *value;
     if (!json_is_object(j))
-        return oq_fail(err, ONQ_E_INVALID, "is no object");
+        return oq_fail(err, ONQ_E_INVALID, "is not an object");
     json_object_foreach((json_t *)(uintptr_t)j, key, value) {
         size_t k = 0;
         if (strcmp(key, "CLS") == 0)
@@ -394,7 +394,7 @@ static onq_code read_tensor(reader *r, oq_str name, oq_str text, onq_error *err)
     if (rc == ONQ_OK)
         rc = oq_json_parse("JSON", (oq_str){quoted.p, quoted.n}, &j, err);
     if (rc == ONQ_OK && oq_ranges_find(r->ranges, name) != NULL)
-        rc = oq_fail(err, ONQ_E_INVALID, "stands there twice");
+        rc = oq_fail(err, ONQ_E_INVALID, "is there twice");
     if (rc == ONQ_OK) {
         oq_range *t = oq_ranges_add(r->ranges, name);
         rc = t == NULL ? oq_fail_nomem(err) : read_range(&r->ranges->arena, j, t, err);
@@ -471,7 +471,7 @@ onq_code oq_ranges_parse(oq_ranges *out, const onq_allocator *alloc, const char 
     onq_code rc = each_member(&r, read_member, err);
     skip_space(&r);
     if (rc == ONQ_OK && r.p != r.end)
-        rc = fail_here(&r, err, "something stands behind its end");
+        rc = fail_here(&r, err, "there is more text after its end");
     if (rc == ONQ_OK && !r.has_data)
         rc = oq_fail(err, ONQ_E_INVALID, "%s: not a calibration cache: it has no 'data'", where);
     if (rc == ONQ_OK && !r.has_method)

@@ -10,7 +10,7 @@
  * the range of the Relu's or Clip's output anyway (adjust_tensor_ranges), and the runtime can fuse
  * the two nodes.
  *
- * Outputs of Constant nodes count as tensors in the reference. They are not observed: behind an
+ * Outputs of Constant nodes count as tensors in the reference. They are not observed: after an
  * observer they would be constants no more, and the runtime would take other kernels (a MatMul
  * packs its weights beforehand only when they are constant).
  */

@@ -21,7 +21,7 @@ static uint32_t fb_offset(const oq_buf *b) {
     return (uint32_t)b->n;
 }
 
-/* Zeros, so that `size` bytes are aligned once `more` bytes stand before them. */
+/* Zeros, so that `size` bytes are aligned once `more` bytes come before them. */
 static void fb_align(oq_buf *b, size_t size, size_t more) {
     while ((b->n + more) % size != 0)
         oq_buf_addc(b, 0);
@@ -149,7 +149,8 @@ static onq_code write_flatbuffer(const entry *list, size_t n, oq_arena *a, const
     for (size_t i = 0; i < n; i++)
         total += list[i].name.n + sizeof list[i].value + 64;
     if (total > INT32_MAX)
-        return oq_fail(err, ONQ_E_LIMIT, "the table would pass 2 GB, the most a flatbuffer holds");
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "the table would be larger than 2 GB, the most a flatbuffer holds");
     uint32_t *tables = OQ_NEW_ARRAY(a, uint32_t, n > 0 ? n : 1);
     if (tables == NULL)
         return oq_fail_nomem(err);

@@ -40,8 +40,8 @@ typedef enum oq_opt_level {
  *
  * A name may be a graph input, the output of a node, or an initializer, in the main graph or in a
  * subgraph; a name that no graph has is an error when the session is opened. Sequences and other
- * values that are no tensor cannot be observed. The model itself is not changed: the session works
- * on a clone of its graph.
+ * values that are not tensors cannot be observed. The model itself is not changed: the session
+ * works on a clone of its graph.
  */
 typedef struct oq_observer {
     const oq_str *names;
@@ -66,13 +66,13 @@ typedef struct oq_session_options {
     /* Of the observer's names, or NULL. A float16 tensor that is not said to be one may be shown as
      * float32, before it is rounded. */
     const oq_dtype *observed_types;
-    /* Observers stand beside the graph, not in it: what reads a tensor reads it past them. */
+    /* Observers are at the side of the graph: no node reads their outputs. */
     bool observe_beside;
-    const oq_str *extra_outputs; /* tensors of the main graph that become outputs behind its own */
+    const oq_str *extra_outputs; /* tensors of the main graph that become outputs after its own */
     size_t n_extra_outputs;
     bool only_extra_outputs;    /* the graph's own outputs are not given back */
     const char *save_optimized; /* the optimised model is written here; NULL: nowhere */
-    /* Its large initializers go to a file of this name beside it; NULL: they stay in it (2 GB at
+    /* Its large initializers go to a file of this name next to it; NULL: they stay in it (2 GB at
      * most). */
     const char *save_external;
     bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */

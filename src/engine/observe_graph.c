@@ -1,5 +1,5 @@
 /*
- * observe_graph.c — puts an Observe node behind each named tensor of a graph (and its subgraphs).
+ * observe_graph.c — puts an Observe node after each named tensor of a graph (and its subgraphs).
  *
  * The output of a node is renamed and the observer gives out the old name, so that everything that
  * uses the tensor sees what it saw: nodes, subgraphs, value_info. Where the name itself must stay

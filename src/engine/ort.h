@@ -3,7 +3,7 @@
  *
  * The library is looked for in this order, and the first place that is named or holds it decides:
  * `path` (a library, or a folder that holds one), the environment variable ONQ_ONNXRUNTIME, where
- * set-up puts it (runtime/ beside the program or the library in the build folder, ../lib/onq/ when
+ * set-up puts it (runtime/ next to the program or the library in the build folder, ../lib/onq/ when
  * installed), the loader's own path. An error says where it was looked for and how to get it.
  */
 #ifndef OQ_ENGINE_ORT_H
@@ -11,7 +11,7 @@
 
 #include "engine/engine.h"
 
-/* `path` is --onnxruntime, or NULL. ONQ_E_RUNTIME when there is none or it is too old. */
+/* `path` is --onnxruntime, or NULL. ONQ_E_RUNTIME if it is missing or too old. */
 onq_code oq_ort_open(onq_env *env, const char *path, oq_engine **out, onq_error *err);
 
 /* Loads a model file in the runtime and throws the session away: does the runtime take it? For

@@ -93,7 +93,7 @@ typedef struct oq_ort_api {
 #undef OQ_ORT_OTHER
     const char *path;    /* the library, in the loader's arena */
     const char *version; /* "1.31.1"; the library's own text */
-    long minor;          /* 31; -1 when it cannot be told */
+    long minor;          /* 31; -1 if it is not known */
 } oq_ort_api;
 
 /* Finds and opens the library and fills `api`; texts go to the arena. The library stays loaded
@@ -101,7 +101,7 @@ typedef struct oq_ort_api {
 onq_code oq_ort_load(oq_arena *arena, const char *path, oq_ort_api *api, onq_error *err);
 
 /* Turns a status of the runtime into an error of ours, and releases it; NULL is ONQ_OK. The text is
- * the runtime's, on one line, without source places, behind what was being done. */
+ * the runtime's, on one line, without source places, after what was being done. */
 onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const char *fmt, ...)
     OQ_PRINTF(4, 5);
 

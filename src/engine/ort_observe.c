@@ -148,7 +148,7 @@ static OrtStatus *compute(void *p, OrtKernelContext *c) {
     if (s != NULL)
         return s;
     if (!oq_dtype_bytes(d.dtype, d.count, &d.size_bytes))
-        return api->CreateStatus(OQ_ORT_FAIL, "only tensors of numbers can be observed");
+        return api->CreateStatus(OQ_ORT_FAIL, "only numeric tensors can be observed");
     void *data = NULL;
     s = read_data(api, in, &data);
     if (s != NULL)

@@ -58,8 +58,8 @@ typedef struct ort_session {
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
                          const oq_observer *observer);
 
-/* ort_value.c: a value for a datum (numbers are borrowed, not copied), and a datum of a value (a
- * view of it; dims, texts and items in the arena; values made on the way are kept in `made`). */
+/* ort_value.c: a value for a datum (its elements are borrowed, not copied), and a datum of a value
+ * (a view of it; dims, texts and items in the arena; values made on the way are kept in `made`). */
 onq_code oq_ort_value_make(ort_engine *e, oq_arena *a, const oq_datum *d, const oq_io *io,
                            ort_values *made, const OrtValue **out, onq_error *err);
 onq_code oq_ort_value_view(ort_engine *e, oq_arena *a, OrtValue *v, ort_values *made, oq_datum *out,

@@ -1,7 +1,7 @@
 /*
  * ort_value.c — datum to the runtime's value and back.
  *
- * Going in, tensors of numbers are borrowed: the value points at the datum's bytes. They must be
+ * Going in, numeric tensors are borrowed: the value points at the datum's bytes. They must be
  * aligned to their type for that; a misaligned one is copied into the arena. Going out, a datum is
  * a view of the value. Texts are copied both ways: the runtime keeps them as objects of its own.
  */

@@ -74,7 +74,7 @@ static onq_code file_number(placer *p, const oq_file *f, uint32_t *out, onq_erro
     return ONQ_OK;
 }
 
-/* The deepest folder that holds all files, without a slash behind it unless it is the root. */
+/* The deepest folder that holds all files, without a slash at its end unless it is the root. */
 static size_t common_folder(const placer *p) {
     size_t n = SIZE_MAX;
     const char *first = NULL;

@@ -33,7 +33,7 @@ typedef struct oq_session_graph {
     oq_arena arena;
     oq_model_proto *proto; /* the clone */
     oq_buf bytes;          /* encoded */
-    const char *folder;    /* where the external data's locations begin; NULL: there is none */
+    const char *folder;    /* where the external data's locations begin, or NULL */
     OQ_VEC(oq_handed) handed;
     OQ_VEC(const oq_file *) files; /* named in it */
 } oq_session_graph;
@@ -43,7 +43,7 @@ onq_code oq_session_graph_init(oq_session_graph *g, const oq_session_options *o,
                                onq_error *err);
 void oq_session_graph_release(oq_session_graph *g);
 
-/* Puts an Observe node with attribute i = index behind each tensor that is named
+/* Puts an Observe node with attribute i = index after each tensor that is named
  * (observe_graph.c). */
 onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *o, onq_error *err);

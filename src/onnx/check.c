@@ -30,7 +30,7 @@ static onq_code check_imports(const oq_imports *imports, onq_error *err) {
     for (size_t i = 0; i < imports->n; i++) {
         const oq_opset *o = imports->v[i];
         if (o->version.v < 1)
-            return oq_fail(err, ONQ_E_INVALID, "opset version %lld of domain '%.*s'",
+            return oq_fail(err, ONQ_E_INVALID, "opset version %lld of domain '%.*s' is not valid",
                            (long long)o->version.v, OQ_STR(o->domain));
         if (is_default(o->domain) && o->version.v > OPSET_NEWEST)
             return oq_fail(err, ONQ_E_UNSUPPORTED, "opset %lld is not known (the newest is %d)",
@@ -80,8 +80,8 @@ static oq_str function_key(oq_arena *a, oq_str domain, oq_str name, oq_str overl
 typedef struct calls {
     oq_arena *arena;
     oq_map ids;      /* key -> function number */
-    oq_i64s *edges;  /* functions that function i calls; the main graph stands behind the last */
-    uint64_t *nodes; /* nodes that its body has, or stands for once its callees are counted */
+    oq_i64s *edges;  /* functions that function i calls; the main graph comes after the last */
+    uint64_t *nodes; /* nodes of its body; with those of its callees once they are counted */
     size_t caller;
 } calls;
 
@@ -141,7 +141,7 @@ static onq_code check_recursion(calls *s, const oq_model_proto *p, onq_error *er
     return ONQ_OK;
 }
 
-/* Fills `s` with who calls whom. The main graph counts as a function behind the last. */
+/* Fills `s` with the calls. The main graph counts as a function after the last. */
 static onq_code find_calls(calls *s, oq_arena *a, const oq_model_proto *p, onq_error *err) {
     *s = (calls){.arena = a,
                  .edges = OQ_NEW_ARRAY(a, oq_i64s, p->functions.n + 1),

@@ -1,7 +1,7 @@
 /*
  * check_graph.c — the structure of one graph and of the graphs inside it.
  *
- * Nodes need not stand in topological order (runtimes sort them), but there must be one. A name of
+ * Nodes need not be in topological order (runtimes sort them), but there must be one. A name of
  * an outer graph may be defined again inside: the inner one counts there.
  */
 #include "onnx/attr.h"
@@ -41,7 +41,7 @@ static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
     }
     if (values->dims.n != 1 || indices->data_type.v != OQ_INT64)
         return oq_fail(err, ONQ_E_INVALID,
-                       "sparse tensor '%.*s': values of one dimension and INT64 indices are wanted",
+                       "sparse tensor '%.*s': it needs values of one dimension and INT64 indices",
                        OQ_STR(values->name));
     const bool linear = indices->dims.n == 1;
     const bool pairs = indices->dims.n == 2 && indices->dims.v[1] == (int64_t)s->dims.n;
@@ -174,7 +174,7 @@ static onq_code check_outputs_of(const oq_index *ix, size_t node, onq_error *err
         if (v->producer == node && v->producer_slot == k)
             continue;
         const oq_node *other = ix->graph->node.v[v->producer];
-        return oq_fail(err, ONQ_E_INVALID, "output '%.*s' is made by node '%.*s' (%.*s) too",
+        return oq_fail(err, ONQ_E_INVALID, "output '%.*s' is also an output of node '%.*s' (%.*s)",
                        OQ_STR(name), OQ_STR(oq_node_label(other)), OQ_STR(other->op_type));
     }
     return ONQ_OK;
@@ -184,9 +184,10 @@ static onq_code check_inputs_of(const oq_index *ix, const oq_node *n, onq_error 
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_str name = n->input.v[k];
         if (name.n != 0 && oq_index_lookup(ix, name) == NULL)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "input '%.*s' is no graph input, initializer or output of a node",
-                           OQ_STR(name));
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "input '%.*s' is not a graph input, an initializer or an output of a node",
+                OQ_STR(name));
     }
     return ONQ_OK;
 }
@@ -263,7 +264,7 @@ static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
         if (name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "graph output %zu has no name", i);
         if (oq_index_lookup(&ix, name) == NULL)
-            return oq_fail(err, ONQ_E_INVALID, "graph output '%.*s' is made by no node",
+            return oq_fail(err, ONQ_E_INVALID, "graph output '%.*s' is not an output of any node",
                            OQ_STR(name));
     }
     uint32_t *order = NULL;

@@ -1,5 +1,5 @@
 /*
- * check_tensor.c — does a tensor hold what its dims and type say, wherever it is stored?
+ * check_tensor.c — checks that a tensor holds what its dims and type say, wherever it is stored.
  *
  * Sizes only: no byte of a payload is read, but for packed varints, which have to be counted.
  */
@@ -12,7 +12,7 @@ typedef struct typed {
     uint64_t have, want;
 } typed;
 
-/* Numbers in a packed run of varints; none fits a run that ends inside a number. */
+/* Counts the numbers in a packed run of varints. No count fits a run that ends inside a number. */
 static uint64_t count_varints(const uint8_t *p, uint64_t n) {
     uint64_t count = 0;
     if (n != 0 && p[n - 1] >= 128)
@@ -47,7 +47,7 @@ static bool typed_of(const oq_tensor *t, uint64_t count, typed *out) {
     default:
         break;
     }
-    /* The rest stands in int32_data: 2- and 4-bit types as packed bytes, the others one by one. */
+    /* The rest is in int32_data: 2- and 4-bit types as packed bytes, the others one by one. */
     *out = (typed){"int32_data", count_varints(t->int32_data.p, t->int32_data.n), count};
     const unsigned bits = oq_dtype_find(t->data_type.v)->bits;
     return (bits != 2 && bits != 4) || oq_dtype_bytes(t->data_type.v, count, &out->want);
@@ -56,10 +56,11 @@ static bool typed_of(const oq_tensor *t, uint64_t count, typed *out) {
 static onq_code check_strings(const oq_tensor *t, uint64_t count, onq_error *err) {
     if (oq_tensor_is_external(t) || t->raw_data.present)
         return oq_fail(err, ONQ_E_INVALID,
-                       "tensor '%.*s' holds strings, which stand in string_data only",
+                       "tensor '%.*s' holds strings, which must be in string_data",
                        OQ_STR(t->name));
     if (t->string_data.n != count)
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': %zu strings, its shape wants %llu",
+        return oq_fail(err, ONQ_E_INVALID,
+                       "tensor '%.*s': it has %zu strings, but its shape needs %llu",
                        OQ_STR(t->name), t->string_data.n, (unsigned long long)count);
     return ONQ_OK;
 }
@@ -76,7 +77,7 @@ static onq_code check_payload(oq_model *m, oq_tensor *t, uint64_t count, onq_err
         if (t->raw_data.n != bytes)
             return oq_fail(
                 err, ONQ_E_INVALID,
-                "tensor '%.*s': raw data of %llu bytes, its shape and type (%s) want %llu",
+                "tensor '%.*s': its raw data has %llu bytes, but its shape and type (%s) need %llu",
                 OQ_STR(t->name), (unsigned long long)t->raw_data.n, oq_dtype_name(t->data_type.v),
                 (unsigned long long)bytes);
         return ONQ_OK;
@@ -86,7 +87,7 @@ static onq_code check_payload(oq_model *m, oq_tensor *t, uint64_t count, onq_err
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': its size overflows", OQ_STR(t->name));
     if (f.have != f.want)
         return oq_fail(err, ONQ_E_INVALID,
-                       "tensor '%.*s': %s holds %llu numbers, its shape and type (%s) want %llu",
+                       "tensor '%.*s': %s holds %llu values, but its shape and type (%s) need %llu",
                        OQ_STR(t->name), f.field, (unsigned long long)f.have,
                        oq_dtype_name(t->data_type.v), (unsigned long long)f.want);
     return ONQ_OK;

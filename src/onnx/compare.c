@@ -75,7 +75,7 @@ static onq_code tell_types(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_t
     return rc;
 }
 
-/* A number is not another number; a number may stand for a name or for nothing. */
+/* A number is not another number; a number may match a name or nothing. */
 static bool shapes_agree(const oq_shape *a, const oq_shape *b) {
     if (a == NULL || b == NULL)
         return true;
@@ -161,7 +161,7 @@ static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_an
     }
     if (!ordered)
         OQ_TRY(
-            oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "%ss stand in another order", k->what));
+            oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "the %ss are in another order", k->what));
     return ONQ_OK;
 }
 
@@ -390,7 +390,7 @@ static onq_code compare_all(oq_cmp *c, onq_error *err) {
     return compare_training(c, err);
 }
 
-/* Bytes to look at, for the progress; sizes that cannot be are left to the comparison to tell. */
+/* Bytes to look at, for the progress. Impossible sizes are left to the comparison to report. */
 static onq_code add_bytes(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
     uint64_t *sum = ctx, bytes;
     (void)in_attribute;

@@ -51,7 +51,7 @@ typedef struct oq_difference {
 } oq_difference;
 
 typedef struct oq_compare {
-    double atol, rtol; /* numbers a, b are equal when |a - b| <= atol + rtol |b| */
+    double atol, rtol; /* values a, b are equal when |a - b| <= atol + rtol |b| */
     bool rename;       /* names of tensors do not count */
     /* Called for each; an error stops the comparison. */
     onq_code (*found)(void *ctx, const oq_difference *d, onq_error *err);

@@ -45,7 +45,7 @@ static const char *type_name(int32_t type) {
 /* Fields of AttributeProto that compare_attribute looks at itself. */
 static const uint16_t attribute_own[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 20, 0};
 
-/* Texts, ints and floats; *told when one differed. */
+/* Texts, ints and floats; *told if a difference was reported. */
 static onq_code compare_plain(oq_cmp *c, oq_str owner, const char *what, const oq_attribute *a,
                               const oq_attribute *b, bool *told, onq_error *err) {
     char x[120], y[120];
@@ -67,7 +67,7 @@ static onq_code compare_plain(oq_cmp *c, oq_str owner, const char *what, const o
         return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%s%s vs %s", what,
                             ints_text(x, sizeof x, &a->ints), ints_text(y, sizeof y, &b->ints));
     if (!floats_same(c, &a->floats, &b->floats))
-        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%sthe numbers differ (%zu vs %zu)",
+        return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%sthe counts differ (%zu vs %zu)",
                             what, a->floats.n, b->floats.n);
     if (!oq_message_same(OQ_SCHEMA_attribute, a, b, attribute_own))
         return oq_cmp_found(c, err, OQ_DIFF_ATTRIBUTE, owner, "%sthe values differ", what);
@@ -77,7 +77,7 @@ static onq_code compare_plain(oq_cmp *c, oq_str owner, const char *what, const o
     return ONQ_OK;
 }
 
-/* A graph inside an attribute, told under "BRANCH of 'NODE'". */
+/* A graph inside an attribute, reported under "BRANCH of 'NODE'". */
 static onq_code compare_inner(oq_cmp *c, oq_str owner, oq_str attribute, oq_graph *a, oq_graph *b,
                               onq_error *err) {
     if (c->depth >= OQ_MAX_GRAPH_DEPTH)
@@ -117,7 +117,7 @@ static onq_code compare_attribute(oq_cmp *c, oq_str owner, const oq_attribute *a
     return ONQ_OK;
 }
 
-/* The same names in the same places, as nearly always? */
+/* True if the names are the same in the same places, as they nearly always are. */
 static bool attributes_aligned(oq_attribute *const *a, size_t n, oq_attribute *const *b, size_t m) {
     if (n != m)
         return false;
@@ -296,6 +296,6 @@ onq_code oq_cmp_nodes(oq_cmp *c, oq_node *const *a, size_t n, oq_node *const *b,
         if (!t.taken[i])
             OQ_TRY(tell_alone(c, b[i], "second", err));
     if (!ordered)
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "the nodes stand in another order"));
+        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_ORDER, OQ_S(""), "the nodes are in another order"));
     return ONQ_OK;
 }

@@ -16,7 +16,7 @@ typedef struct oq_cmp {
     const oq_compare *how;
     oq_arena *arena;
     oq_model *a, *b;
-    oq_buf line; /* of the difference being told */
+    oq_buf line; /* of the difference being reported */
     oq_str where;
     int depth;                             /* of graphs */
     uint64_t bytes_done, bytes_total;      /* of payloads */
@@ -36,7 +36,7 @@ bool oq_chain_add(oq_chain *h, oq_str key, uint32_t item);
 /* The next item of that key, which is taken out; OQ_MAP_NONE when there is none. */
 uint32_t oq_chain_take(oq_chain *h, oq_str key);
 
-/* Tells one difference; printf's text is cut at a few hundred bytes and escaped. */
+/* Reports one difference; printf's text is cut at a few hundred bytes and escaped. */
 onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name, const char *fmt,
                       ...) OQ_PRINTF(5, 6);
 
@@ -49,8 +49,8 @@ bool oq_entries_same(oq_entry *const *a, size_t n, oq_entry *const *b, size_t m)
 
 /* ---- compare_tensor.c ---- */
 
-/* Type, dims and values; differences of the first two are told as `kind`, of values as
- * OQ_DIFF_VALUE (or as `kind`, when that is an attribute). `what` stands before the text, or is
+/* Type, dims and values; differences of the first two are reported as `kind`, of values as
+ * OQ_DIFF_VALUE (or as `kind`, when that is an attribute). `what` comes before the text, or is
  * "". */
 onq_code oq_cmp_tensor(oq_cmp *c, oq_diff_kind kind, oq_str name, const char *what, oq_tensor *a,
                        oq_tensor *b, onq_error *err);

@@ -4,7 +4,8 @@
  * Every value gets two fingerprints, made from what computes it: `exact` with the values of
  * constants, `form` without them. Nodes are matched by the exact one first, what is left by form,
  * in order. That a match is right is then checked pair by pair: same operator, inputs that
- * correspond, equal constants. So a wrong match can only tell too many differences, never too few.
+ * correspond, equal constants. So a wrong match can only report too many differences, never too
+ * few.
  *
  * A node that finds no partner takes all that follow from it along; only the first of such a chain
  * is told, the rest as a number.
@@ -281,8 +282,8 @@ static onq_code match_nodes(oq_cmp *c, oq_cmp_scope *a, oq_cmp_scope *b, bool ex
     return ONQ_OK;
 }
 
-/* Do two names, each in its own graph, stand for the same value? Constants are compared (and
- * told). */
+/* True if two names, each in its own graph, mean the same value. Constants are compared (and their
+ * differences reported). */
 static onq_code correspond(oq_cmp *c, const oq_cmp_scope *a, oq_str x, const oq_cmp_scope *b,
                            oq_str y, bool *same, onq_error *err) {
     const oq_cmp_scope *in_a, *in_b;
@@ -318,7 +319,7 @@ static onq_code compare_pair(oq_cmp *c, const oq_cmp_scope *a, const oq_cmp_scop
     return oq_cmp_operator(c, x, y, err);
 }
 
-/* Is the node the first of its chain without a partner? */
+/* True if the node is the first of its chain without a partner. */
 static bool is_root(const oq_cmp_scope *s, uint32_t at) {
     const oq_node *n = s->graph->node.v[at];
     for (size_t i = 0; i < n->input.n; i++) {

@@ -101,7 +101,7 @@ static bool same_place(const oq_cmp *c, oq_span a, oq_span b) {
            x == y && f->dev == g->dev && f->ino == g->ino;
 }
 
-/* Complex numbers have no order: bytes. */
+/* Complex numbers have no order: their bytes are compared. */
 static uint64_t count_complex(oq_span a, oq_span b, unsigned bits) {
     const uint64_t size = bits / 8;
     uint64_t differ = 0;

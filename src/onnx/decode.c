@@ -1,7 +1,7 @@
 /*
  * decode.c — bytes to messages: one loop over the rows of schema.def.
  *
- * Strings, raw data and packed numbers alias the input; only structs and pointer arrays are made,
+ * Strings, raw data and packed values alias the input; only structs and pointer arrays are made,
  * in the arena. A field of a known number but another wire type is kept as unknown, as protobuf
  * does; a singular message that comes twice is merged; the last of a oneof wins. Depth is limited;
  * memory is limited by the arena's limit, which oq_model_open sets to a multiple of the file's
@@ -163,7 +163,8 @@ static onq_code add_f32s(frame *f, oq_f32s *list, unsigned type, onq_error *err)
     else
         OQ_TRY(fixed(f, 4, &p, err));
     if (n % 4 != 0)
-        return oq_fail_at(err, ONQ_E_MALFORMED, at, "packed floats of %llu bytes",
+        return oq_fail_at(err, ONQ_E_MALFORMED, at,
+                          "a packed field of floats has %llu bytes, which is not a multiple of 4",
                           (unsigned long long)n);
     for (uint64_t i = 0; i < n; i += 4) {
         float v;
@@ -183,8 +184,10 @@ static onq_code add_numbers(frame *f, oq_packed *k, const oq_field *fd, unsigned
         OQ_TRY(oq_wire_bytes(&f->w, &p, &n, err));
         const unsigned each = fd->kind == OQ_K_P4 ? 4 : fd->kind == OQ_K_P8 ? 8 : 1;
         if (n % each != 0)
-            return oq_fail_at(err, ONQ_E_MALFORMED, at, "packed numbers of %llu bytes",
-                              (unsigned long long)n);
+            return oq_fail_at(
+                err, ONQ_E_MALFORMED, at,
+                "a packed field has %llu bytes, which is not a whole number of values",
+                (unsigned long long)n);
     } else if (type == OQ_WIRE_VARINT) {
         uint64_t v = 0;
         OQ_TRY(oq_wire_varint(&f->w, &v, err));

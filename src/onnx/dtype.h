@@ -30,7 +30,7 @@ typedef struct oq_dtype_info {
     oq_dclass cls;
 } oq_dtype_info;
 
-/* NULL for a number that is no element type. */
+/* NULL for a number that is not an element type. */
 const oq_dtype_info *oq_dtype_find(int64_t number);
 /* "FLOAT", "UNDEFINED" or "unknown type". Never NULL. */
 const char *oq_dtype_name(int64_t number);

@@ -157,7 +157,7 @@ onq_code oq_graph_replace_many(oq_model *m, oq_graph *g, const oq_map *map, cons
 
 /* ---- unique names ---- */
 
-/* The value of a name is the number that oq_names_unique tries next behind it. */
+/* The value of a name is the number that oq_names_unique appends to it next. */
 static bool take(oq_names *s, oq_str name) {
     return name.n == 0 || oq_map_has(&s->map, name) || oq_map_put(&s->map, name, 1);
 }

@@ -1,7 +1,7 @@
 /*
  * encode.c — messages to bytes: sizes first, then pieces in order.
  *
- * Fields go out in the order of their numbers, unknown ones behind them, as protobuf's own writers
+ * Fields go out in the order of their numbers, unknown ones after them, as protobuf's own writers
  * do. Small fields gather in blocks; a large payload stays where it is and becomes a piece of its
  * own (a view of a mapping, or a producer to be run later), so encoding a 2 GB model costs its
  * graph.

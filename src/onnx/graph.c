@@ -1,5 +1,5 @@
 /*
- * graph.c — the index of a graph: names to numbers, producers and consumers as arrays.
+ * graph.c — the index of a graph: names to indices, producers and consumers as arrays.
  *
  * One pass over definitions, one over uses; linear in the graph with the graphs inside it.
  * Definitions come first so that `info` and `init` of a value do not depend on the order of the
@@ -20,7 +20,7 @@ static oq_value *intern(oq_index *ix, oq_str name) {
     return &ix->values.v[ix->values.n - 1];
 }
 
-/* Empty names stand for nothing: they are never values. */
+/* Empty names mean "not given": they are never values. */
 static bool add_info(oq_index *ix, oq_value_info *info, bool is_input, bool is_output) {
     if (info->name.n == 0)
         return true;
@@ -129,8 +129,9 @@ onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_i
     *ix = (oq_index){.graph = g, .parent = parent, .arena = scratch};
     oq_map_init(&ix->map, scratch);
     if (g->node.n >= OQ_NO_NODE)
-        return oq_fail(err, ONQ_E_LIMIT, "the graph has %zu nodes, at most %u can be indexed",
-                       g->node.n, OQ_NO_NODE - 1);
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "the graph has %zu nodes, more than the %u that can be indexed", g->node.n,
+                       OQ_NO_NODE - 1);
     if (!add_infos(ix) || !add_initializers(ix) || !add_producers(ix))
         return oq_fail_nomem(err);
     return add_uses(ix, err);

@@ -1,7 +1,7 @@
 /*
  * graph.h — who produces and who consumes each tensor of a graph.
  *
- * An index is a snapshot: names become tensor numbers, producers and consumers are arrays, and both
+ * An index is a snapshot: names become tensor indices, producers and consumers are arrays, and both
  * are valid until the graph is edited; then build it again (it is linear in the graph). Subgraphs
  * (If, Loop, Scan) have an index of their own with `parent` set: a name not found there is looked
  * up outwards. Names used inside a subgraph count as uses of the node that holds the subgraph (slot
@@ -62,7 +62,7 @@ oq_node *oq_index_producer(const oq_index *ix, oq_str name);
 oq_tensor *oq_index_init(const oq_index *ix, oq_str name);
 
 /* A topological order of the graph's nodes (indices), stable: of the nodes that are ready the
- * one that stands first in the file goes first. ONQ_E_INVALID names a node on a cycle. */
+ * one that is first in the file goes first. ONQ_E_INVALID names a node on a cycle. */
 onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, onq_error *err);
 /* Puts the nodes in the order of ONNX Runtime's quantizer ONNXModel.topological_sort. */
 onq_code oq_topo_sort_reference(oq_model *m, oq_graph *g, onq_error *err);

@@ -7,7 +7,7 @@
  *   STRS  {oq_str *v; n}     I64S {int64_t *v; n}     F32S {float *v; n}
  *   I64, I32, F32            {v, has}; set with attr->i = OQ_I64(3), read attr->i.v (0 when absent)
  *   MSG   pointer, NULL when absent         MSGS {T **v; n}: elements keep their address
- *   PV P4 P8  oq_packed: the encoded packed numbers (tensor.h reads them)
+ *   PV P4 P8  oq_packed: the encoded packed values (tensor.h reads them)
  *   PAY   oq_payload, the tensor's raw bytes: a view, or a producer that makes them when written
  *
  * Everything lives in the model's arena or its mapping. Push with OQ_PUSH(&model->arena, &g->node,
@@ -25,7 +25,7 @@ typedef struct oq_span {
     uint64_t n;
 } oq_span;
 
-/* Packed numbers as they are encoded. `cap` is the room behind p when the codec had to join
+/* Packed values as they are encoded. `cap` is the room at p when the codec had to join
  * pieces in the arena, 0 for a view of the input. */
 typedef struct oq_packed {
     const uint8_t *p;

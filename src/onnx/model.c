@@ -41,7 +41,7 @@ static onq_code decode_model(oq_model *m, onq_error *err) {
     size_t budget =
         m->bytes.n > DECODE_MOST / DECODE_FACTOR ? DECODE_MOST : (size_t)m->bytes.n * DECODE_FACTOR;
     if (m->bytes.n == 0)
-        return oq_fail(err, ONQ_E_MALFORMED, "the file is empty, an ONNX model is wanted");
+        return oq_fail(err, ONQ_E_MALFORMED, "the file is empty, not an ONNX model");
     m->arena.limit = DECODE_BASE + budget;
     void *root = NULL;
     onq_code rc =
@@ -151,7 +151,7 @@ static onq_code parse_ref(const oq_tensor *t, ext_ref *r, onq_error *err) {
         int64_t v = 0;
         if (!oq_str_to_i64(e->value, &v) || v < 0)
             return oq_fail(err, ONQ_E_INVALID,
-                           "tensor '%.*s': external data %.*s is '%.*s', a number is wanted",
+                           "tensor '%.*s': external data %.*s is '%.*s', not a number",
                            OQ_STR(t->name), OQ_STR(e->key), OQ_STR(e->value));
         if (offset)
             r->offset = (uint64_t)v;
@@ -160,7 +160,7 @@ static onq_code parse_ref(const oq_tensor *t, ext_ref *r, onq_error *err) {
         r->has_length = r->has_length || length;
     }
     if (r->location.n == 0)
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': external data without a location",
+        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': its external data has no location",
                        OQ_STR(t->name));
     return ONQ_OK;
 }
@@ -196,19 +196,19 @@ onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file
     OQ_TRY(oq_tensor_bytes(t, &want, err));
     OQ_TRY(parse_ref(t, &r, err));
     if (r.has_length && r.length != want)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "tensor '%.*s': external data of %llu bytes, its shape and type want %llu",
-                       OQ_STR(t->name), (unsigned long long)r.length, (unsigned long long)want);
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "tensor '%.*s': its external data has %llu bytes, but its shape and type need %llu",
+            OQ_STR(t->name), (unsigned long long)r.length, (unsigned long long)want);
     onq_code rc = ext_open(m, r.location, file, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
     if (!oq_add(r.offset, want, &end) || end > (*file)->size)
-        return oq_fail(
-            err, ONQ_E_INVALID,
-            "tensor '%.*s': external data at %llu of %llu bytes passes the end of '%.*s' (%llu "
-            "bytes)",
-            OQ_STR(t->name), (unsigned long long)r.offset, (unsigned long long)want,
-            OQ_STR(r.location), (unsigned long long)(*file)->size);
+        return oq_fail(err, ONQ_E_INVALID,
+                       "tensor '%.*s': its external data at %llu of %llu bytes goes past the end "
+                       "of '%.*s' (%llu bytes)",
+                       OQ_STR(t->name), (unsigned long long)r.offset, (unsigned long long)want,
+                       OQ_STR(r.location), (unsigned long long)(*file)->size);
     *offset = r.offset;
     *length = want;
     return ONQ_OK;
@@ -238,10 +238,10 @@ onq_code oq_model_data(oq_model *m, oq_tensor *t, oq_span *out, onq_error *err) 
     }
     if (t->raw_data.present) {
         if (t->raw_data.n != want)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "tensor '%.*s': raw data of %llu bytes, its shape and type want %llu",
-                           OQ_STR(t->name), (unsigned long long)t->raw_data.n,
-                           (unsigned long long)want);
+            return oq_fail(
+                err, ONQ_E_INVALID,
+                "tensor '%.*s': its raw data has %llu bytes, but its shape and type need %llu",
+                OQ_STR(t->name), (unsigned long long)t->raw_data.n, (unsigned long long)want);
         if (t->raw_data.producer != NULL)
             OQ_TRY(run_producer(m, t, err));
         *out = (oq_span){t->raw_data.p, want};

@@ -58,7 +58,7 @@ static inline void oq_model_touch(oq_model *m) {
     m->touched = true;
 }
 
-/* The tensor's bytes as they would stand in raw_data (little-endian, 4- and 2-bit types packed),
+/* The tensor's bytes as they would be in raw_data (little-endian, 4- and 2-bit types packed),
  * wherever they live: raw_data, a typed field (converted into the arena once), external data
  * (mapped), a producer (made into the arena once). Checked: the size equals dims x type.
  * Strings: not here. Not aligned: read with memcpy. */
@@ -90,7 +90,7 @@ typedef enum oq_external_mode {
 
 typedef struct oq_save_options {
     oq_external_mode external;
-    const char *location; /* ONE: file name beside the model; NULL: <model>.data */
+    const char *location; /* ONE: file name in the model's folder; NULL: <model>.data */
     uint64_t threshold;   /* tensors of fewer bytes stay inline */
     uint64_t align;       /* offsets are multiples of it; 0: 4096 */
     bool attributes;      /* tensors in attributes too */

@@ -3,7 +3,7 @@
  *
  * The reference calls a tensor's scale X_scale whatever else is called so, and a model that has an
  * X_scale already is silently wired to it. Here a new name is the reference's when that is free,
- * else it gets a number behind it. Tensors (all graphs of the model) and nodes have name spaces of
+ * else it gets a number at its end. Tensors (all graphs of the model) and nodes have name spaces of
  * their own.
  */
 #ifndef OQ_ONNX_NAMES_H
@@ -20,7 +20,7 @@ typedef struct oq_qnames {
 
 /* Collects all names of the model; the maps live in `scratch`. */
 onq_code oq_qnames_init(oq_qnames *s, oq_arena *scratch, oq_model *m, onq_error *err);
-/* base + suffix if free, else with _1, _2, ... behind; taken from now on. p == NULL: out of
+/* base + suffix if free, else with _1, _2, ... at the end; taken from now on. p == NULL: out of
  * memory. */
 oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix);
 oq_str oq_qname_node(oq_qnames *s, oq_str base, const char *suffix);

@@ -63,7 +63,7 @@ typedef struct oq_op_traits {
     bool unit_output; /* the output lies between 0 and 1 whatever the input */
     bool vanishes;    /* the runtime takes it out of the graph */
     bool all_outputs;
-    bool random;        /* other numbers each time it runs */
+    bool random;        /* other values each time it runs */
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
     bool
         fused_float32; /* ONNX Runtime fuses it with its pairs whatever the type of their scales, and
@@ -96,7 +96,7 @@ const oq_op_traits *oq_op_traits_of(oq_str type);
 static inline int oq_op_slot(uint8_t in) {
     return (int)in - 1;
 }
-/* Is that input, where it is constant, what QDQ quantizes as a weight? */
+/* True if QDQ quantizes that input, where it is constant, as a weight. */
 bool oq_op_takes_weight(const oq_op_traits *t, size_t slot);
 /* The axis along which the weight of a product has its output channels; false for other nodes. */
 bool oq_op_channel_axis(const oq_node *n, int64_t *axis);

@@ -22,7 +22,7 @@
  * they have read this much together. */
 #define DROP_LEAST ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
-/* Pieces from this size on are told as progress. */
+/* Pieces of at least this size are reported as progress. */
 #define TELL_LEAST ((uint64_t)1 << 20)
 
 typedef struct swap {
@@ -337,9 +337,10 @@ static onq_code place_all(writer *w, const char *path, onq_error *err) {
             return oq_fail_nomem(err);
         if (c.location.n == 0 || memchr(c.location.p, '/', c.location.n) != NULL ||
             oq_str_is(c.location, base_name(path)))
-            return oq_fail(err, ONQ_E_CONFIG,
-                           "external data location '%.*s': a file name beside the model is wanted",
-                           OQ_STR(c.location));
+            return oq_fail(
+                err, ONQ_E_CONFIG,
+                "external data location '%.*s' must be the name of a file in the model's folder",
+                OQ_STR(c.location));
     }
     if (!oq_map_put(&w->locations, oq_str_of(base_name(path)), 0))
         return oq_fail_nomem(err);
@@ -381,8 +382,10 @@ static onq_code write_model(writer *w, const char *path, onq_error *err) {
     OQ_TRY(place_all(w, path, err));
     uint64_t size = oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
     if (size > PROTO_MOST && w->opts.external == OQ_EXTERNAL_KEEP) {
-        oq_info(w->m->env, "%s: %.2f GB pass the 2 GB a model file may have; weights go to %s.data",
-                path, (double)size / 1e9, base_name(path));
+        oq_info(
+            w->m->env,
+            "%s: %.2f GB are more than the 2 GB a model file may have; the weights go to %s.data",
+            path, (double)size / 1e9, base_name(path));
         unswap(w);
         w->opts.external = OQ_EXTERNAL_ONE;
         w->opts.threshold = THRESHOLD_AUTO;

@@ -247,7 +247,7 @@ static void dims_text(oq_buf *b, const oq_shape *shape) {
 }
 
 void oq_type_text(oq_buf *b, const oq_type *t) {
-    /* Types nest; each level closes one parenthesis behind the innermost. The decoder bounds the
+    /* Types nest; each level closes one parenthesis after the innermost. The decoder bounds the
      * depth. */
     size_t open = 0;
     for (; t != NULL; open++) {

@@ -1,5 +1,5 @@
 /*
- * tensor.c — numbers of a TensorProto: sizes, typed fields to raw bytes, reading and making.
+ * tensor.c — values of a TensorProto: sizes, typed fields to raw bytes, reading and making.
  *
  * Typed storage follows onnx.helper.make_tensor: float_data for float and complex64, double_data
  * for double and complex128, int64_data for int64, uint64_data for uint32 and uint64, int32_data
@@ -35,7 +35,7 @@ onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err) {
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': unknown data type %d", OQ_STR(t->name),
                        (int)t->data_type.v);
     if (d->bits == 0)
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' holds strings, numbers are wanted",
+        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' holds strings where numbers are needed",
                        OQ_STR(t->name));
     if (!oq_dtype_bytes(t->data_type.v, n, out))
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': its size in bytes overflows",
@@ -45,7 +45,7 @@ onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err) {
 
 static onq_code wrong_count(const oq_tensor *t, const char *field, uint64_t want, onq_error *err) {
     return oq_fail(err, ONQ_E_INVALID,
-                   "tensor '%.*s': %s does not hold the %llu numbers of its shape", OQ_STR(t->name),
+                   "tensor '%.*s': %s does not hold the %llu values of its shape", OQ_STR(t->name),
                    field, (unsigned long long)want);
 }
 
@@ -231,7 +231,7 @@ int64_t oq_raw_get_int(oq_dtype dt, const uint8_t *p, uint64_t i) {
 
 static onq_code want_class(const oq_tensor *t, bool ok, const char *what, onq_error *err) {
     return ok ? ONQ_OK
-              : oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' is %s, %s is wanted", OQ_STR(t->name),
+              : oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' is %s, but must be %s", OQ_STR(t->name),
                         oq_dtype_name(t->data_type.v), what);
 }
 
@@ -274,7 +274,7 @@ onq_code oq_tensor_i64s(oq_model *m, oq_tensor *t, oq_arena *a, int64_t **out, s
     for (uint64_t i = 0; i < count; i++) {
         v[i] = oq_raw_get_int((oq_dtype)t->data_type.v, raw.p, i);
         if (t->data_type.v == OQ_UINT64 && v[i] < 0)
-            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': element %llu passes the int64 range",
+            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': element %llu does not fit in int64",
                            OQ_STR(t->name), (unsigned long long)i);
     }
     *out = v;

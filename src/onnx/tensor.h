@@ -1,5 +1,5 @@
 /*
- * tensor.h — numbers of a TensorProto, wherever they are stored; and making tensors.
+ * tensor.h — values of a TensorProto, wherever they are stored; and making tensors.
  *
  * The size rule for every tensor is oq_tensor_count/oq_tensor_bytes: dims not negative, product and
  * bytes overflow-checked. oq_model_data (model.h) gives the raw bytes and checks their number
@@ -20,7 +20,7 @@ onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err);
  * ...). */
 onq_code oq_tensor_typed_to_raw(oq_arena *a, const oq_tensor *t, oq_span *out, onq_error *err);
 
-/* All numbers as doubles/floats/int64, in the arena. Real types for floats, integer and bool types
+/* All values as doubles/floats/int64, in the arena. Real types for floats, integer and bool types
  * for int64 (uint64 past 2^63 is refused). *n may be NULL. */
 onq_code oq_tensor_floats(oq_model *m, oq_tensor *t, oq_arena *a, float **out, size_t *n,
                           onq_error *err);

@@ -36,7 +36,7 @@ onq_code oq_model_clean_inits(oq_model *m, onq_error *err) {
 
 /* ---- the order of nodes ---- */
 
-/* Does every node stand behind what its subgraphs read? */
+/* True if every node comes after what its subgraphs read. */
 static bool is_sorted_inside(const oq_index *ix) {
     for (size_t i = 0; i < ix->values.n; i++) {
         const oq_value *v = &ix->values.v[i];
@@ -89,7 +89,7 @@ typedef struct lifting {
     size_t n;
 } lifting;
 
-/* The tensor of a Constant node, made where it is given as numbers; NULL when it is sparse or
+/* The tensor of a Constant node, built where it is given as plain values; NULL when it is sparse or
  * texts. */
 static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err) {
     const oq_attribute *at;

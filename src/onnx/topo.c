@@ -7,7 +7,7 @@
 
 /* ---- stable order ---- */
 
-/* A binary heap of node numbers, smallest on top. */
+/* A binary heap of node indices, smallest on top. */
 typedef struct heap {
     uint32_t *v;
     size_t n;
@@ -57,7 +57,7 @@ static onq_code fail_cycle(const oq_index *ix, oq_arena *scratch, const uint32_t
         at = before[at];
     const oq_node *node = ix->graph->node.v[at];
     return oq_fail(err, ONQ_E_INVALID,
-                   "node '%.*s' (%.*s) stands on a cycle: its output leads back to its input",
+                   "node '%.*s' (%.*s) is part of a cycle: its output leads back to its input",
                    OQ_STR(oq_node_label(node)), OQ_STR(node->op_type));
 }
 
@@ -102,7 +102,7 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
  * ONNXModel.topological_sort counts for each node its non-empty inputs, appends nodes without
  * any, then takes away initializers and graph inputs in the order of their names, then outputs
  * of what is sorted. It knows nothing of names used inside subgraphs or of sparse initializers,
- * counts a name twice that stands twice among a node's inputs, and takes it away once for each
+ * counts a name twice that occurs twice among a node's inputs, and takes it away once for each
  * list that provides it: a name that both an initializer and a node provide releases its users
  * early. All of that decides the order, so all of it is done here too. */
 

@@ -253,7 +253,7 @@ static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq
 static onq_code flush_renames(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     if (x->rename_to.n == 0)
         return ONQ_OK;
-    /* In the middle of a step nodes stand in the old list, in the new one, or in both. */
+    /* In the middle of a step nodes are in the old list, in the new one, or in both. */
     oq_graph step = {0};
     step.node.v = x->out.v;
     step.node.n = x->out.n;
@@ -518,7 +518,7 @@ onq_code oq_model_upgrade(oq_model *m, int64_t target, onq_error *err) {
     if (o->version.v < OQ_OPSET_OLDEST)
         return oq_fail(
             err, ONQ_E_UNSUPPORTED,
-            "opset %lld is too old to be raised (the oldest is %d): export the model anew",
+            "opset %lld is too old to be raised (the oldest is %d); export the model again",
             (long long)o->version.v, OQ_OPSET_OLDEST);
     oq_model_touch(m);
     OQ_TRY(upgrade_graph(m, p->graph, o->version.v, target, err));

@@ -25,7 +25,7 @@
  * version stays. ONQ_E_UNSUPPORTED names a node that has no equivalent in the newer opset. */
 onq_code oq_model_upgrade(oq_model *m, int64_t target, onq_error *err);
 
-/* Did the operator of the default domain change when the opset became `to`? */
+/* True if the operator of the default domain changed when the opset became `to`. */
 bool oq_opset_changed(oq_str op, int64_t to);
 
 #endif

@@ -26,7 +26,7 @@ static onq_code set_text(oq_upgrade *u, oq_node *n, oq_str name, oq_str v, onq_e
     return oq_attr_set_str(u->arena, n, name, v) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* An attribute in the body of a function may stand for one of the function's: it has no value
+/* An attribute in the body of a function may refer to one of the function's: it has no value
  * yet. */
 static onq_code no_reference(const oq_node *n, const char *name, onq_error *err) {
     const oq_attribute *a = oq_attr_find(n, name);
@@ -41,7 +41,8 @@ static onq_code no_reference(const oq_node *n, const char *name, onq_error *err)
 static onq_code wants_inputs(const oq_node *n, size_t least, onq_error *err) {
     if (n->input.n >= least)
         return ONQ_OK;
-    return oq_fail(err, ONQ_E_INVALID, "%zu inputs, at least %zu are wanted", n->input.n, least);
+    return oq_fail(err, ONQ_E_INVALID, "it has %zu inputs, but needs at least %zu", n->input.n,
+                   least);
 }
 
 /* The list attribute `name` as a Constant in front of the node and a further input of it. */
@@ -75,7 +76,8 @@ static onq_code number_to_input(oq_upgrade *u, oq_up_graph *g, oq_node *n, doubl
 static onq_code replace_node(oq_upgrade *u, oq_up_graph *g, oq_node **node, oq_node *fresh,
                              onq_error *err) {
     if ((*node)->output.n != 1)
-        return oq_fail(err, ONQ_E_INVALID, "%zu outputs, one is wanted", (*node)->output.n);
+        return oq_fail(err, ONQ_E_INVALID, "it has %zu outputs, but must have one",
+                       (*node)->output.n);
     const oq_str old = (*node)->output.v[0];
     if (oq_up_is_output(g, old)) {
         fresh->output.v[0] = old;
@@ -210,7 +212,7 @@ UP_ADAPTER(clip_inputs) {
     OQ_TRY(no_reference(n, "max", err));
     const bool has_min = oq_attr_find(n, "min") != NULL, has_max = oq_attr_find(n, "max") != NULL;
     const oq_dtype type = float_type_of(g, n);
-    /* What stands for "no lower bound" when there is an upper one. */
+    /* The value that means "no lower bound" when there is an upper one. */
     const double lowest = type == OQ_DOUBLE    ? -DBL_MAX
                           : type == OQ_FLOAT16 ? -65504.0
                                                : (double)-FLT_MAX;
@@ -322,7 +324,7 @@ UP_ADAPTER(softmax_axis) {
     OQ_TRY(wants_inputs(n, 1, err));
     OQ_TRY(no_reference(n, "axis", err));
     if (n->output.n != 1)
-        return oq_fail(err, ONQ_E_INVALID, "%zu outputs, one is wanted", n->output.n);
+        return oq_fail(err, ONQ_E_INVALID, "it has %zu outputs, but must have one", n->output.n);
     const int64_t rank = (int64_t)oq_up_type_of(g, n->input.v[0])->rank;
     int64_t axis = oq_attr_int(n, "axis", 1);
     if (axis < 0)
@@ -447,7 +449,7 @@ static oq_str binary(oq_upgrade *u, oq_up_graph *g, const char *op, oq_str a, oq
     return n->output.v[0];
 }
 
-/* Number of channels when the shape tells it, else -1. */
+/* The number of channels if the shape has it, else -1. */
 static int64_t channels_of(const oq_up_type *x) {
     if (x->shape == NULL || x->shape->dim.n < 2 || !x->shape->dim.v[1]->dim_value.has)
         return -1;
@@ -499,7 +501,7 @@ UP_ADAPTER(groupnorm_channels) {
     return ONQ_OK;
 }
 
-/* Integer tensors are no longer taken. */
+/* Integer tensors are no longer accepted. */
 UP_ADAPTER(float_only) {
     (void)u, (void)after;
     const int32_t elem = (*node)->input.n != 0 ? oq_up_type_of(g, (*node)->input.v[0])->elem : 0;

@@ -36,7 +36,7 @@ typedef struct oq_up_graph {
     bool used_made;
     oq_map renamed; /* name -> index in rename_to */
     OQ_VEC(oq_str) rename_from, rename_to;
-    OQ_VEC(oq_node *) out; /* the nodes of the step, as they will stand */
+    OQ_VEC(oq_node *) out; /* the nodes of the step, in their final order */
 } oq_up_graph;
 
 typedef struct oq_upgrade {
@@ -47,7 +47,7 @@ typedef struct oq_upgrade {
 } oq_upgrade;
 
 /* An adapter changes *node for opset u->to, or puts another node in its place. New nodes before
- * it go through oq_up_before; nodes behind it are returned in *after (NULL: none). */
+ * it go through oq_up_before; nodes after it are returned in *after (NULL: none). */
 typedef onq_code (*oq_up_adapter)(oq_upgrade *u, oq_up_graph *g, oq_node **node, oq_node **after,
                                   onq_error *err);
 

@@ -48,7 +48,7 @@ onq_code oq_wire_bytes(oq_wire *w, const uint8_t **p, uint64_t *n, onq_error *er
     if (*n > oq_wire_left(w))
         return oq_fail_at(
             err, ONQ_E_MALFORMED, at,
-            "a length of %llu bytes passes the end (%llu left); is the file cut short?",
+            "a length of %llu bytes goes past the end (%llu left); the file may be cut short",
             (unsigned long long)*n, (unsigned long long)oq_wire_left(w));
     *p = w->p;
     w->p += *n;

@@ -63,7 +63,7 @@ static oq_str new_name(resizing *r, oq_str base, const char *suffix) {
     return wanted.p != NULL ? oq_names_unique(&r->names, wanted) : wanted;
 }
 
-/* An initializer of numbers; its name is empty when out of memory. */
+/* An initializer of floats; its name is empty when out of memory. */
 static oq_str add_numbers(resizing *r, oq_graph *g, oq_str name, const double *v, size_t n,
                           size_t rank) {
     oq_arena *a = &r->m->arena;
@@ -117,8 +117,8 @@ static onq_code split(resizing *r, oq_graph *g, size_t *at, const factors *f, on
     oq_arena *a = &r->m->arena;
     if (keeps_sizes(g, n, f))
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "node '%.*s' (Resize): it makes axes smaller and moves values along others "
-                       "whose size stays; no newer opset has that",
+                       "node '%.*s' (Resize): it shrinks some axes and moves values along others "
+                       "whose size stays, which no newer opset can express",
                        OQ_STR(oq_node_label(n)));
     if (!r->has_names)
         OQ_TRY(oq_names_collect(&r->names, a, r->m, err));

@@ -23,7 +23,7 @@ const char *oq_fuse_what(oq_fuse_id id) {
     return table[id].what;
 }
 
-/* Is `op` one of the words of `ops`? */
+/* True if `op` is one of the words of `ops`. */
 static bool has_word(const char *ops, oq_str op) {
     if (ops[0] == '*')
         return true;

@@ -75,7 +75,7 @@ static onq_code open_result(const char *path, const oq_model *from, oq_model **o
         oq_model_free(m);
         return oq_fail_nomem(err);
     }
-    oq_model_touch(m); /* its file is not one that a copy could be made of later */
+    oq_model_touch(m); /* its file cannot be copied later */
     *out = m;
     return ONQ_OK;
 }
@@ -101,7 +101,7 @@ static onq_code open_external(void *ctx, oq_tensor *t, bool in_attribute, onq_er
     return oq_tensor_is_external(t) ? oq_model_external(ctx, t, &f, &offset, &length, err) : ONQ_OK;
 }
 
-/* Through a folder with two files; all are gone as soon as they are open here. */
+/* Through a folder with two files; all are removed as soon as they are open here. */
 static onq_code optimize_external(oq_engine *e, oq_session_options *so, const char *near,
                                   oq_model **out, onq_error *err) {
     oq_arena a;

@@ -114,8 +114,8 @@ static onq_code drop_unused(oq_fuse *f, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Fusion.apply: all patterns of the graph as it stands, then out with the old nodes, in with the
- * new behind. */
+/* Fusion.apply: all patterns of the graph as it is; then the old nodes are removed and the new ones
+ * appended. */
 static onq_code fuse_all(oq_fuse *f, const qnn_fusion *q, size_t *count, onq_error *err) {
     OQ_VEC(oq_node *) made = {0};
     const oq_str prefix = oq_str_format(&f->m->arena, "%s_fused_%s_", q->op, q->search);
@@ -197,7 +197,7 @@ static bool drop_init_inputs(oq_model *m, onq_error *err, onq_code *rc) {
     size_t kept = 0;
     *rc = ONQ_OK;
     if (m->proto->ir_version.v < 4) {
-        oq_warn(m->env, "%s: below IR version 4 initializers must be inputs: they stay", m->path);
+        oq_warn(m->env, "%s: initializers stay inputs: below IR version 4 they must be", m->path);
         return false;
     }
     oq_arena_init(&scratch, &m->env->alloc);

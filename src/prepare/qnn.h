@@ -18,7 +18,7 @@ typedef struct oq_qnn_shape {
 
 typedef struct oq_qnn_options {
     bool fuse_layernorm;
-    bool exclude_initializer_from_input; /* initializers are no inputs (IR version 4 and later) */
+    bool exclude_initializer_from_input; /* initializers are not inputs (IR version 4 and later) */
     const oq_str *inputs_channel_last, *outputs_channel_last;
     size_t n_inputs_channel_last, n_outputs_channel_last;
     const oq_qnn_shape *shapes;

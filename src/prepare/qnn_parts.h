@@ -7,7 +7,7 @@
 #include "onnx/graph.h"
 #include "prepare/qnn.h"
 
-/* One more than the largest number behind `prefix` among the names of nodes. */
+/* One more than the largest number after `prefix` among the names of nodes. */
 int64_t oq_qnn_next_suffix(const oq_graph *g, oq_str prefix);
 /* prefix and number; p == NULL when out of memory. */
 oq_str oq_qnn_number(oq_model *m, oq_str prefix, int64_t n);

@@ -79,7 +79,7 @@ static bool has_input(const oq_node *n, size_t slot) {
     return slot < n->input.n && n->input.v[slot].n > 0;
 }
 
-/* Can the node that makes the tensor take the division over? */
+/* True if the node that makes the tensor can take over the division. */
 static bool can_fold(const oq_smoothing *s, const oq_node *n, const oq_smooth_tensor *t, plan *p) {
     const uint64_t c = t->n;
     *p = (plan){.n = 0};
@@ -123,7 +123,7 @@ static bool can_fold(const oq_smoothing *s, const oq_node *n, const oq_smooth_te
     return false;
 }
 
-/* Is it read by these nodes only, and made by a node? */
+/* True if only these nodes read it and a node makes it. */
 static bool only_readers(const oq_value *v, const oq_smooth_tensor *t) {
     return v != NULL && !v->is_output && v->producer != OQ_NO_NODE && v->uses.n == t->readers.n;
 }

@@ -1,5 +1,5 @@
 /*
- * smooth_parts.h — the state that smooth.c (numbers) and smooth_edit.c (edits) share.
+ * smooth_parts.h — the state that smooth.c (scales) and smooth_edit.c (edits) share.
  */
 #ifndef OQ_PREPARE_SMOOTH_PARTS_H
 #define OQ_PREPARE_SMOOTH_PARTS_H

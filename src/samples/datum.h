@@ -1,7 +1,7 @@
 /*
  * datum.h — what goes into a model and comes out of it, and what a model says about both.
  *
- * A datum is a plain view: tensors of numbers and of texts, sequences, maps, and the absent value
+ * A datum is a plain view: tensors of numbers or texts, sequences, maps, and the absent value
  * of an optional. Whoever makes one says how long it lives; nothing here owns memory. An oq_io is
  * one declared input or output of a model.
  */
@@ -24,7 +24,7 @@ typedef struct oq_datum {
     size_t rank;
     const int64_t *dims;
     uint64_t count;        /* elements: the product of dims */
-    const void *data;      /* numbers as in raw_data: little-endian, 4- and 2-bit types packed */
+    const void *data;      /* elements as in raw_data: little-endian, 4- and 2-bit types packed */
     uint64_t size_bytes;   /* of data */
     const oq_str *strings; /* TENSOR of STRING: count texts, data is NULL */
     const struct oq_datum *items;

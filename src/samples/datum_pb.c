@@ -20,8 +20,8 @@ enum { ELEM_TENSOR = 1, ELEM_SPARSE = 2, ELEM_SEQUENCE = 3, ELEM_MAP = 4, ELEM_O
 
 static onq_code read_texts(oq_arena *a, const oq_tensor *t, oq_datum *out, onq_error *err) {
     if (t->string_data.n != out->count)
-        return oq_fail(err, ONQ_E_INVALID, "%zu texts, its dims want %" PRIu64, t->string_data.n,
-                       out->count);
+        return oq_fail(err, ONQ_E_INVALID, "it has %zu texts, but its dims need %" PRIu64,
+                       t->string_data.n, out->count);
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, out->count + 1);
     if (texts == NULL)
         return oq_fail_nomem(err);
@@ -116,7 +116,7 @@ static onq_code join_values(oq_arena *a, const oq_datum *list, oq_datum *out, on
     for (size_t i = 0; i < n; i++) {
         const oq_datum *d = &list->items[i];
         if (d->kind != OQ_DATUM_TENSOR || d->dtype != dt || d->count != 1)
-            return oq_fail(err, ONQ_E_UNSUPPORTED, "a map whose values are not single numbers");
+            return oq_fail(err, ONQ_E_UNSUPPORTED, "a map whose values are not scalars");
         if (dt == OQ_STRING)
             texts[i] = d->strings[0];
         else

@@ -34,7 +34,7 @@ static inline unsigned oq_image_channels(const oq_image *im) {
     return im->mode == OQ_MODE_CMYK ? 4 : (unsigned)im->mode;
 }
 
-/* Decodes the bytes of a file; which of the two it is, they tell. */
+/* Decodes the bytes of a JPEG or PNG file. */
 onq_code oq_image_decode(oq_arena *a, const uint8_t *p, size_t n, uint64_t most_pixels,
                          oq_image *out, onq_error *err);
 onq_code oq_image_decode_jpeg(oq_arena *a, const uint8_t *p, size_t n, uint64_t most_pixels,

@@ -136,20 +136,21 @@ static onq_code read_field(cursor *c, oq_npy *h, unsigned *seen, onq_error *err)
         if (c->p < c->end && *c->p == '[')
             return oq_fail(err, ONQ_E_UNSUPPORTED, "structured elements are not read");
         if (!take_text(c, &text))
-            return oq_fail(err, ONQ_E_MALFORMED, "'descr' in the .npy header is no text");
+            return oq_fail(err, ONQ_E_MALFORMED, "'descr' in the .npy header is not a text");
         return read_descr(h, text, err);
     }
     if (oq_str_is(key, "fortran_order")) {
         *seen |= 2;
         h->fortran = take_word(c, "True");
         if (!h->fortran && !take_word(c, "False"))
-            return oq_fail(err, ONQ_E_MALFORMED, "'fortran_order' in the .npy header is no bool");
+            return oq_fail(err, ONQ_E_MALFORMED,
+                           "'fortran_order' in the .npy header is not a bool");
         return ONQ_OK;
     }
     if (oq_str_is(key, "shape")) {
         *seen |= 4;
         if (!take_shape(c, h))
-            return oq_fail(err, ONQ_E_MALFORMED, "'shape' in the .npy header is no tuple");
+            return oq_fail(err, ONQ_E_MALFORMED, "'shape' in the .npy header is not a tuple");
         return ONQ_OK;
     }
     return oq_fail(err, ONQ_E_MALFORMED, "unknown key '%.*s' in the .npy header", OQ_STR(key));

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "onnx/dtype.h"
 
-#define OQ_NPY_PREFIX 12    /* bytes that tell the header's length */
+#define OQ_NPY_PREFIX 12    /* bytes that hold the header's length */
 #define OQ_NPY_HEADER 10000 /* most bytes of the dictionary */
 #define OQ_NPY_RANK   64
 

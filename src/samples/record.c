@@ -12,7 +12,7 @@ void oq_record_release(oq_record *r) {
     oq_arena_release(&r->arena);
 }
 
-/* Bytes of numbers and texts. Items nest no deeper than a type, which is checked when it is
+/* Bytes of elements and texts. Items nest no deeper than a type, which is checked when it is
  * read. */
 static uint64_t weight(const oq_datum *v, size_t n) {
     uint64_t bytes = 0;

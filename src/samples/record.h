@@ -9,7 +9,7 @@
 
 #include "samples/datum.h"
 
-/* More than that is not kept: a record must not weigh beside what a run itself takes. */
+/* More than that is not kept: a record must cost little compared with the run itself. */
 #define OQ_RECORD_MOST ((uint64_t)64 << 20)
 
 typedef struct oq_record {

@@ -251,7 +251,7 @@ static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error
         if ((*out)->count == 0)
             return oq_fail(
                 err, ONQ_E_INVALID,
-                "no samples: there are no test_data_set_* folders beside the model in %s (give "
+                "no samples: there are no test_data_set_* folders next to the model in %s (give "
                 "--data)",
                 path);
         return ONQ_OK;

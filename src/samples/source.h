@@ -57,7 +57,7 @@ typedef struct oq_dim_fix {
 } oq_dim_fix;
 
 typedef struct oq_source_options {
-    const char *spec;       /* --data; NULL: the test_data_set folders beside the model */
+    const char *spec;       /* --data; NULL: the test_data_set folders next to the model */
     const oq_model *model;  /* its inputs decide what is read; borrowed */
     uint64_t limit;         /* --limit; 0: all */
     const oq_dim_fix *dims; /* --dim */

@@ -1,5 +1,5 @@
 /*
- * source_check.c — does a sample fit the model's inputs?
+ * source_check.c — checks that a sample fits the model's inputs.
  */
 #include "samples/source_private.h"
 
@@ -32,7 +32,7 @@ onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_
                          onq_error *err) {
     for (size_t f = 0; f < n; f++) {
         if (dims[f].value < 0)
-            return oq_fail(err, ONQ_E_OPTION, "--dim %.*s: %" PRId64 " is no size",
+            return oq_fail(err, ONQ_E_OPTION, "--dim %.*s: %" PRId64 " is not a size",
                            OQ_STR(dims[f].name), dims[f].value);
         bool used = false;
         for (size_t i = 0; i < ios->n; i++) {
@@ -64,8 +64,9 @@ static onq_code misfit(const oq_datum *d, const oq_io *want, const onq_allocator
     oq_buf_init(&wanted, alloc);
     oq_datum_describe(d, &came);
     oq_io_describe(want, &wanted);
-    onq_code rc = oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, wanted %s", OQ_STR(want->name),
-                          came.p != NULL ? came.p : "?", wanted.p != NULL ? wanted.p : "?");
+    onq_code rc =
+        oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, expected %s", OQ_STR(want->name),
+                came.p != NULL ? came.p : "?", wanted.p != NULL ? wanted.p : "?");
     if (came.failed || wanted.failed)
         rc = oq_fail_nomem(err);
     oq_buf_release(&came);

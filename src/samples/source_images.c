@@ -246,7 +246,7 @@ static onq_code choose_values(const oq_image_options *o, image_reader *r, onq_er
                        "--image-std or --image-scale");
     r->scale = o->has_scale ? o->scale : 1.0 / 255.0;
     for (unsigned k = 0; k < 3; k++) {
-        /* BGR channels still carry their own colour's numbers. */
+        /* BGR channels still use the mean and deviation of their own colour. */
         const unsigned rgb = r->color == OQ_IMAGE_BGR ? 2 - k : k;
         r->mean[k] = r->channels == 1 ? (mean[0] + mean[1] + mean[2]) / 3 : mean[rgb];
         r->std[k] = r->channels == 1 ? (std[0] + std[1] + std[2]) / 3 : std[rgb];

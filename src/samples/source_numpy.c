@@ -351,7 +351,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "input '%.*s'", OQ_STR(r->inputs.v[i].name));
     }
-    /* Headers were read when the files were opened: one written anew since has other elements
+    /* Headers were read when the files were opened: one rewritten since has other elements
      * there. */
     for (size_t i = 0; i < r->set.n_files; i++)
         OQ_TRY(oq_file_check(&r->set.files[i], err));

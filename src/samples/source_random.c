@@ -1,9 +1,9 @@
 /*
- * source_random.c — random:N[:SEED]: numbers that fit each input's type and shape, for smoke runs.
+ * source_random.c — random:N[:SEED]: values that fit each input's type and shape, for smoke runs.
  *
  * Reals are uniform in [-1, 1), integers 0 or 1 (valid as indices, masks and flags almost
- * everywhere), texts "a" or "b". A dimension that is no number is 1 unless --dim says otherwise.
- * The numbers depend on seed, sample and input alone, so any sample can be made again.
+ * everywhere), texts "a" or "b". A dimension that is not a number is 1 unless --dim sets it.
+ * The values depend on seed, sample and input alone, so any sample can be made again.
  */
 #include "samples/source_private.h"
 
@@ -157,7 +157,7 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
                          .seed = seed,
                          .most_bytes = s->most_bytes};
     r->base.text =
-        oq_str_format(s->arena, "%" PRIu64 " samples of random numbers (seed %" PRIu64 ")", count,
+        oq_str_format(s->arena, "%" PRIu64 " samples of random values (seed %" PRIu64 ")", count,
                       seed)
             .p;
     if (r->base.text == NULL)

@@ -92,7 +92,7 @@ static void close_reader(oq_reader *base) {
     (void)base; /* all of it is in the source's arena */
 }
 
-/* A file too many is no error: models lose inputs when weights stop being inputs. */
+/* A surplus file is not an error: models lose inputs when weights stop being inputs. */
 static void warn_surplus(const oq_reader_setup *s, const sets_reader *r) {
     char file[64];
     snprintf(file, sizeof file, "input_%zu.pb", s->inputs.n);

@@ -47,7 +47,8 @@ static onq_code read_stored(const oq_bytes *b, uint64_t from, void *out, uint64_
     return ONQ_OK;
 }
 
-/* zlib's memory through the caller's allocator; it wants no sizes back, so they stand in front. */
+/* zlib's memory through the caller's allocator; it does not pass sizes back, so they are stored in
+ * front. */
 static voidpf z_alloc(voidpf ctx, uInt n, uInt size) {
     uint64_t total = 0;
     if (!oq_mul(n, size, &total))

@@ -16,7 +16,7 @@ typedef struct oq_bytes {
     const oq_file *file; /* borrowed */
     uint64_t offset;     /* where it begins in the file */
     uint64_t stored;     /* bytes there */
-    uint64_t size;       /* bytes it stands for */
+    uint64_t size;       /* bytes it unpacks to */
     bool deflated;
     bool has_crc;
     uint32_t crc;    /* of all `size` bytes, checked when they were read in order to the end */

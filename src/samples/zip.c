@@ -1,6 +1,6 @@
 /*
  * zip.c — see zip.h. Layout (all numbers little-endian):
- *   members, each behind a local header (30 bytes, name, extra)
+ *   members, each after a local header (30 bytes, name, extra)
  *   central directory: one entry a member (46 bytes, name, extra, comment)
  *   [zip64 end record, zip64 locator]
  *   end record (22 bytes, comment of at most 65,535)
@@ -76,7 +76,7 @@ static onq_code find_directory(oq_bytes *all, oq_arena *a, directory *d, onq_err
     return ONQ_OK;
 }
 
-/* Sizes and offset that pass 32 bits stand in an extra field (tag 1). */
+/* Sizes and offsets of more than 32 bits are in an extra field (tag 1). */
 static bool read_extra64(const uint8_t *p, uint64_t n, uint64_t **fields, size_t n_fields) {
     while (n >= 4) {
         const uint64_t tag = u16(p), size = u16(p + 2);
@@ -121,7 +121,7 @@ static onq_code check_member(oq_zip_member *m, uint64_t flags, uint64_t method, 
     return ONQ_OK;
 }
 
-/* Where the member's bytes begin: behind its local header. */
+/* Where the member's bytes begin: after its local header. */
 static onq_code locate(oq_bytes *all, oq_zip_member *m, uint64_t header_at, onq_error *err) {
     uint8_t local[30];
     if (header_at > all->size || all->size - header_at < sizeof local)

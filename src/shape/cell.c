@@ -129,7 +129,7 @@ oq_cell oq_cell_pow(oq_rctx *c, oq_cell a, oq_cell b) {
     return is_float_out(c) && reals(a, b, &x, &y) ? real_cell(c, pow(x, y)) : oq_cell_unknown();
 }
 
-/* A bound so far out that it stands for "none". */
+/* A bound so far out that it means "none". */
 static bool is_far(const oq_rctx *c, oq_cell a, int64_t sign) {
     double x;
     return oq_cell_real(a, &x) && x * (double)sign >= (double)c->in->opt.int_max;

@@ -290,7 +290,7 @@ oq_sdim oq_atom_intern(oq_sdims *ds, oq_atom_kind kind, const oq_sdim *args, siz
 }
 
 oq_sdim oq_sdim_name(oq_sdims *ds, oq_str name, int64_t least) {
-    /* The key is told from those of other atoms by its first byte, which needs a copy of the
+    /* The key differs from those of other atoms in its first byte, which needs a copy of the
      * name. */
     char small[128];
     oq_str key = {small, name.n + 1};

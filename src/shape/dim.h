@@ -6,7 +6,7 @@
  * modulo are written with floor. Expressions are interned in an oq_sdims, so two dimensions of the
  * same oq_sdims are equal exactly when their fields are equal: oq_sdim_eq is two compares.
  *
- * Names stand for sizes, so they are never negative; a name that a model's input has is at least 1
+ * Names are sizes, so they are never negative; a name that a model's input has is at least 1
  * unless it was made with `least` 0. Comparisons (oq_sdim_least) rest on that.
  *
  * Size is bounded: an expression of more than OQ_SDIM_TERMS terms, OQ_SDIM_FACTORS factors or

@@ -1,7 +1,7 @@
 /*
  * dim_divide.c — division of symbolic dimensions.
  *
- * floor(a/b) is brought to one form: what divides evenly stands outside, coefficients inside are
+ * floor(a/b) is brought to one form: what divides evenly is outside, coefficients inside are
  * between 0 and b, common factors are cancelled, and floor(floor(p/q)/b) is floor(p/(q*b)). So the
  * chains of halvings of a network give one division, and two ways to the same size compare equal.
  */
@@ -95,7 +95,7 @@ static bool unnest(oq_sdims *ds, const oq_poly *rest, oq_sdim *a, int64_t *d) {
     return true;
 }
 
-/* Cancels the greatest common divisor of d and of the coefficients that stand with names. */
+/* Cancels the greatest common divisor of d and of the coefficients of names. */
 static void cancel(oq_poly *rest, int64_t *d) {
     int64_t g = *d;
     for (size_t i = 0; i < rest->n; i++)
@@ -217,7 +217,7 @@ oq_sdim oq_sdim_floordiv(oq_sdims *ds, oq_sdim a, oq_sdim b) {
 oq_sdim oq_sdim_ceildiv(oq_sdims *ds, oq_sdim a, oq_sdim b) {
     if (oq_sdim_is(b, 1))
         return a;
-    /* Over a number: floor((a + b - 1) / b), so that one form stands for both roundings. */
+    /* Over a number: floor((a + b - 1) / b), so that one form covers both roundings. */
     if (oq_sdim_is_num(b) && b.n > 0)
         return oq_sdim_floordiv(ds, oq_sdim_addn(ds, a, b.n - 1), b);
     const oq_sdim zero = oq_sdim_num(0);

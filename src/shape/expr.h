@@ -2,7 +2,7 @@
  * expr.h — the inside of symbolic dimensions, shared by dim.c, dim_order.c and dim_text.c.
  *
  * A polynomial in hand is an oq_poly on the stack; interning it gives the oq_expr that an oq_sdim
- * points to. Terms are sorted by degree, highest first, then by the numbers of their atoms (graded
+ * points to. Terms are sorted by degree, highest first, then by the indices of their atoms (graded
  * lexicographic order, which multiplication respects: long division relies on it); the constant
  * term is last.
  */
@@ -62,7 +62,7 @@ int oq_term_cmp(const oq_term *a, const oq_term *b);
 oq_sdim oq_poly_intern(oq_sdims *ds, const oq_poly *p);
 /* The interned atom as a dimension; unknown past the limits. */
 oq_sdim oq_atom_intern(oq_sdims *ds, oq_atom_kind kind, const oq_sdim *args, size_t n);
-/* Is the dimension this one atom and nothing else? */
+/* True if the dimension is this one atom and nothing else. */
 const oq_atom *oq_sdim_atom(oq_sdim d);
 /* Bounds of a polynomial by interval arithmetic. */
 void oq_poly_bounds(const oq_poly *p, int64_t *least, int64_t *most);

@@ -120,7 +120,7 @@ typedef void (*oq_rule_fn)(oq_rctx *c);
 
 /* The value of input i in this scope or outwards, or NULL (also for a missing optional input). */
 oq_val *oq_r_val(const oq_rctx *c, size_t i);
-/* Is input i given (non-empty name)? */
+/* True if input i is given (its name is not empty). */
 bool oq_r_has(const oq_rctx *c, size_t i);
 /* Its type, or NULL when nothing is known. */
 const oq_vtype *oq_r_type(const oq_rctx *c, size_t i);
@@ -130,7 +130,7 @@ const oq_vtype *oq_r_shape(const oq_rctx *c, size_t i);
 int32_t oq_r_elem(const oq_rctx *c, size_t i);
 /* Its values, or NULL. */
 const oq_data *oq_r_data(const oq_rctx *c, size_t i);
-/* Are its values there to be had (without reading them)? */
+/* True if its values can be read (does not read them). */
 bool oq_r_has_data(const oq_rctx *c, size_t i);
 /* Values that are all known integers, into the arena; false when not. A scalar has n == 1. */
 bool oq_r_ints_in(const oq_rctx *c, size_t i, const int64_t **v, size_t *n);
@@ -148,7 +148,7 @@ bool oq_r_ints(const oq_rctx *c, const char *name, const int64_t **v, size_t *n)
 
 /* ---- rule.c: outputs ---- */
 
-/* Is output o wanted (there and named)? */
+/* True if output o is used (present and named). */
 bool oq_r_wants(const oq_rctx *c, size_t o);
 void oq_r_set_elem(oq_rctx *c, size_t o, int32_t elem_type);
 /* Copies the dims. */
@@ -176,7 +176,7 @@ oq_sdim *oq_r_dims(oq_rctx *c, size_t n);
 oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind);
 /* Axis into 0..rank-1; fails when out of range. */
 bool oq_r_axis(oq_rctx *c, int64_t axis, size_t rank, size_t *out);
-/* A name that stands for a size only known when the model runs, made from node, output and axis. */
+/* A name for a size that is only known when the model runs, made from node, output and axis. */
 oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis);
 
 /* ---- rule.c: dimensions that must agree ---- */
@@ -236,7 +236,7 @@ const oq_data *oq_data_reshape(oq_infer *in, const oq_data *d, const int64_t *di
 
 /* ---- shape.c, scope.c, infer.c: the engine ---- */
 
-/* The engine behind a result, for the writer. */
+/* The engine of a result, for the writer. */
 const oq_infer *oq_shapes_engine(const oq_shapes *s);
 
 oq_val *oq_scope_find(const oq_scope *s, oq_str name);   /* here */

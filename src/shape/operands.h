@@ -1,12 +1,12 @@
 /*
- * operands.h — do the inputs of nodes fit their operators?
+ * operands.h — checks that the inputs of nodes fit their operators.
  *
- * How many there are, and for products (Conv, Gemm, MatMul, and what stands for them when they are
+ * How many there are, and for products (Conv, Gemm, MatMul, and their counterparts when they are
  * quantized) ranks, channels, the length of the bias, the number of scales and zero points. The
  * facts by operator are in operators.def. A runtime refuses what is refused here, when it loads the
  * model or runs it; commands that have no runtime would make something of it that nobody meant.
  *
- * What is not known is taken to fit.
+ * An unknown shape is taken to fit.
  */
 #ifndef OQ_SHAPE_OPERANDS_H
 #define OQ_SHAPE_OPERANDS_H

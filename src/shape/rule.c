@@ -88,7 +88,7 @@ bool oq_r_int_in(const oq_rctx *c, size_t i, int64_t *v) {
     return d != NULL && d->n == 1 && oq_cell_integer(d->v[0], v);
 }
 
-/* The attribute that a reference in a function's body stands for. */
+/* The attribute that a reference in a function's body means. */
 static const oq_attribute *bound(const oq_binding *b, oq_str name) {
     while (b != NULL) {
         const oq_attribute *found = NULL;
@@ -248,7 +248,8 @@ bool oq_r_elem_attr(oq_rctx *c, const char *name, size_t o, int32_t fallback) {
         return oq_r_fail(c, "attribute '%s' is missing", name);
     const int64_t v = a != NULL ? a->i.v : fallback;
     if (oq_dtype_find(v) == NULL && !(c->plain && v == 0))
-        return oq_r_fail(c, "attribute '%s' is %lld, which is no element type", name, (long long)v);
+        return oq_r_fail(c, "attribute '%s' is %lld, which is not an element type", name,
+                         (long long)v);
     oq_r_set_elem(c, o, (int32_t)v);
     return true;
 }

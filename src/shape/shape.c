@@ -158,7 +158,8 @@ static onq_code run(oq_shapes *s, onq_error *err) {
     count(in);
     const oq_node *no_rule = in->report.first_no_rule;
     if (in->opt.strict && !in->plain && in->report.first != NULL && no_rule != NULL) {
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "node '%.*s' (%.*s): no rule tells its shapes",
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "node '%.*s' (%.*s): onq has no shape rule for this operator",
                        OQ_STR(no_rule->name), OQ_STR(no_rule->op_type));
     }
     if (in->opt.strict && in->why[0] != 0)

@@ -75,7 +75,7 @@ typedef struct oq_tensor_info {
     const oq_sdim *dims;
 } oq_tensor_info;
 
-/* False when nothing is known or it is no tensor; then *out is zero. */
+/* False if nothing is known or it is not a tensor; *out is zero then. */
 bool oq_shapes_tensor(const oq_shapes *s, const oq_graph *g, oq_str name, oq_tensor_info *out);
 /* The element type, 0 when unknown. */
 int32_t oq_shapes_elem_type(const oq_shapes *s, const oq_graph *g, oq_str name);

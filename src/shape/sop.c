@@ -18,7 +18,7 @@ const size_t oq_sop_count = OQ_COUNT(oq_sops);
 const oq_sop *oq_sop_find(oq_str domain, oq_str type, int64_t version) {
     if (oq_str_is(domain, "ai.onnx"))
         domain = OQ_S("");
-    /* The first row behind all rows of (domain, type) with since <= version. */
+    /* The first row after all rows of (domain, type) with since <= version. */
     size_t lo = 0, hi = oq_sop_count;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;

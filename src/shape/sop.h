@@ -6,7 +6,7 @@
 
 #include "shape/infer.h"
 
-/* Does onnx's own inference have a rule at this version? */
+/* True if onnx's own inference has a rule at this version. */
 typedef enum oq_sop_onnx { OQ_SOP_ONNX_NO = 0, OQ_SOP_ONNX_YES = 1 } oq_sop_onnx;
 
 typedef struct oq_sop {

@@ -20,7 +20,7 @@ typedef struct oq_window {
 } oq_window;
 
 /* Reads the attributes for n spatial axes. The kernel comes from kernel_shape or, when that is
- * absent, from `kernel` (n dims); *known is false when a kernel size is no number. False after
+ * absent, from `kernel` (n dims); *known is false when a kernel size is not a number. False after
  * oq_r_fail. */
 bool oq_window_read(oq_rctx *c, oq_window *w, size_t n, const oq_sdim *kernel, bool *known);
 /* Size of the output along axis i of an input of size d. */

@@ -179,37 +179,37 @@ def fixed64_cut():
 
 
 # ---- lengths
-@case("open", MALFORMED, 1, "passes the end")
+@case("open", MALFORMED, 1, "goes past the end")
 def length_past_end():
     return tag(7, 2) + varint(100) + b"short"
 
 
-@case("open", MALFORMED, 1, "passes the end")
+@case("open", MALFORMED, 1, "goes past the end")
 def length_2_63():
     return tag(7, 2) + varint(2**63) + b"x"
 
 
-@case("open", MALFORMED, 1, "passes the end")
+@case("open", MALFORMED, 1, "goes past the end")
 def length_negative():
     return tag(7, 2) + varint(-1) + b"x"
 
 
-@case("open", MALFORMED, 1, "passes the end")
+@case("open", MALFORMED, 1, "goes past the end")
 def length_2_31():
     return tag(7, 2) + varint(2**31) + b"x"
 
 
-@case("open", MALFORMED, 3, "passes the end")
+@case("open", MALFORMED, 3, "goes past the end")
 def child_longer_than_parent():
     return block(7, tag(1, 2) + varint(50) + b"node") + b"p" * 60
 
 
-@case("open", MALFORMED, 5, "passes the end")
+@case("open", MALFORMED, 5, "goes past the end")
 def string_longer_than_its_node():
     return block(7, block(1, tag(4, 2) + varint(9) + b"Ne")) + b"p" * 60
 
 
-@case("open", MALFORMED, None, "passes the end")
+@case("open", MALFORMED, None, "goes past the end")
 def truncated_model():
     whole = with_tensor(tensor())
     truncated_model.offset = whole.index(tag(7, 2)) + 1
@@ -295,22 +295,22 @@ def dims_negative():
     return with_tensor(tensor(dims=(2, -3)))
 
 
-@case("check", INVALID, -1, "raw data of 8 bytes")
+@case("check", INVALID, -1, "raw data has 8 bytes")
 def raw_data_short():
     return with_tensor(tensor(dims=(3,)))
 
 
-@case("check", INVALID, -1, "want 4")
+@case("check", INVALID, -1, "need 4")
 def raw_data_long():
     return with_tensor(tensor(dims=(1,)))
 
 
-@case("check", INVALID, -1, "want 17179869184")
+@case("check", INVALID, -1, "need 17179869184")
 def raw_data_far_too_short():
     return with_tensor(tensor(dims=(2**32,)))
 
 
-@case("check", INVALID, -1, "holds 0 numbers")
+@case("check", INVALID, -1, "holds 0 values")
 def tensor_without_data():
     return with_tensor(tensor(data=b""))
 
@@ -325,7 +325,7 @@ def int64_data_ends_inside():
     return with_tensor(tensor(dtype=7, data=block(7, b"\x01\x80")))
 
 
-@case("check", INVALID, -1, "int32_data holds 2 numbers")
+@case("check", INVALID, -1, "int32_data holds 2 values")
 def int4_data_not_packed():
     return with_tensor(tensor(dtype=22, data=block(5, b"\x01\x02")))
 
@@ -355,7 +355,7 @@ def strings_too_few():
     return with_tensor(tensor(dtype=8, data=text(6, "one")))
 
 
-@case("check", INVALID, -1, "raw data of 8 bytes")
+@case("check", INVALID, -1, "raw data has 8 bytes")
 def constant_node_short():
     a = attribute("value", 4, block(5, tensor("k", (3,))))
     return model(graph([NEG, node("Constant", [], ["k"], "c", a)]))
@@ -386,13 +386,13 @@ external_case("external_nul", PATH, "NUL", location="data.bin\0.txt")
 external_case("external_missing", OPEN, "cannot be opened", location="not_there.bin")
 external_case("external_no_location", INVALID, "location", offset="0")
 external_case("external_empty_location", INVALID, "location", location="")
-external_case("external_offset_past_end", INVALID, "passes the end", location="data.bin", offset="16", length="8")
-external_case("external_offset_huge", INVALID, "passes the end", location="data.bin", offset="9223372036854775807")
+external_case("external_offset_past_end", INVALID, "goes past the end", location="data.bin", offset="16", length="8")
+external_case("external_offset_huge", INVALID, "goes past the end", location="data.bin", offset="9223372036854775807")
 external_case("external_offset_overflow", INVALID, "offset", location="data.bin", offset="18446744073709551616")
 external_case("external_offset_negative", INVALID, "offset", location="data.bin", offset="-8", length="8")
 external_case("external_offset_text", INVALID, "offset", location="data.bin", offset="0x10", length="8")
 external_case("external_offset_blank", INVALID, "offset", location="data.bin", offset=" 8", length="8")
-external_case("external_length_wrong", INVALID, "want 8", location="data.bin", offset="0", length="16")
+external_case("external_length_wrong", INVALID, "need 8", location="data.bin", offset="0", length="16")
 external_case("external_length_text", INVALID, "length", location="data.bin", offset="0", length="8 bytes")
 external_case("external_memory_address", OPEN, "_ORT_MEM_ADDR_", location="*/_ORT_MEM_ADDR_/*", offset="4096",
               length="8")
@@ -443,7 +443,7 @@ def duplicate_input():
     return model(graph([NEG], inputs=("x", "x")))
 
 
-@case("check", INVALID, -1, "made by node")
+@case("check", INVALID, -1, "also an output of node")
 def duplicate_output():
     return model(graph([NEG, node("Abs", ["x"], ["y"], "m")]))
 
@@ -463,7 +463,7 @@ def cycle():
     return model(graph([node("Add", ["x", "b"], ["a"], "n1"), node("Neg", ["a"], ["b"], "n2"), NEG]))
 
 
-@case("check", INVALID, -1, "'n' (Neg) stands on a cycle")
+@case("check", INVALID, -1, "'n' (Neg) is part of a cycle")
 def cycle_of_one():
     return model(graph([node("Neg", ["y"], ["y"])]))
 

@@ -282,7 +282,7 @@ def test_sets_that_do_not_fit(tmp_path):
     write_set(tmp_path / "test_data_set_0", x)
     refused(run(), "test_data_set_0", "input_1.pb", "'y'")
     write_set(tmp_path / "test_data_set_0", y, x)
-    refused(run(), "test_data_set_0", "got INT64[3], wanted FLOAT[2]", "order")
+    refused(run(), "test_data_set_0", "got INT64[3], expected FLOAT[2]", "order")
     write_set(tmp_path / "test_data_set_0", x, y)
     write_set(tmp_path / "test_data_set_3", x, y)
     whole = x.SerializeToString()

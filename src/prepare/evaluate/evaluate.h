@@ -1,7 +1,7 @@
 /*
  * evaluate.h — computes a node whose inputs are constants (evaluate.def has the operators).
  *
- * Numbers are computed as the runtime would: floats in double and rounded once to the type of the
+ * Values are computed as the runtime would: floats in double and rounded once to the type of the
  * result, integers in 64 bits. What is not sure (a type that is not known here, a bad index, a
  * result that is larger than OQ_EVAL_BYTES) is left alone: the node stays.
  */
@@ -54,9 +54,9 @@ bool oq_eval_make(oq_eval *c, oq_dtype dt, const int64_t *dims, size_t rank);
 /* A view of a tensor; false when its type has no whole bytes, its rank is too high, or it cannot be
  * read. */
 bool oq_cval_of(oq_model *m, oq_tensor *t, oq_cval *v);
-/* Integers of an input (int32 or int64), in the arena; false when it is none. */
+/* Integers of an input (int32 or int64), in the arena; false if it is not one. */
 bool oq_eval_ints(oq_eval *c, size_t i, const int64_t **v, size_t *n);
-/* The attribute `name` before opset `since`, input `slot` from there on; *given tells whether there
+/* The attribute `name` before opset `since`, input `slot` from there on; *given says whether there
  * is one. */
 bool oq_eval_axes(oq_eval *c, const char *name, size_t slot, const int64_t **v, size_t *n,
                   bool *given);

@@ -29,7 +29,7 @@ static bool broadcast(const oq_cval *a, const oq_cval *b, int64_t *dims, size_t 
     return true;
 }
 
-/* Which element of v stands at element i of a tensor of `dims`. */
+/* Which element of v is at element i of a tensor of `dims`. */
 static size_t source_of(const oq_cval *v, const int64_t *dims, size_t rank, size_t i) {
     size_t at = 0, stride = 1;
     for (size_t k = rank; k-- > 0;) {
@@ -282,7 +282,7 @@ bool oq_eval_Cast(oq_eval *c) {
     return true;
 }
 
-/* ---- choices, sequences of numbers ---- */
+/* ---- choices, ranges ---- */
 
 bool oq_eval_Where(oq_eval *c) {
     const oq_cval *k = &c->in[0], *a = &c->in[1], *b = &c->in[2];

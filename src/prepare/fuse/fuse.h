@@ -3,7 +3,7 @@
  *
  * The index is that of the beginning of the round. A rewrite may only touch nodes that are free
  * (oq_fuse_free) and says which it touched by oq_fuse_drop and oq_fuse_keep: those are left alone
- * until the next round, so no rewrite sees what is no longer true. Renames are gathered and applied
+ * until the next round, so no rewrite sees stale facts. Renames are gathered and applied
  * at the end of the round.
  */
 #ifndef OQ_PREPARE_FUSE_H
@@ -29,7 +29,7 @@ typedef struct oq_fuse {
     struct oq_eval *fold;      /* fold: room to compute in, used again for each node */
 } oq_fuse;
 
-/* One rewrite at node i: *done tells whether it did anything. */
+/* One rewrite at node i: *done says whether it did anything. */
 typedef onq_code (*oq_fuse_fn)(oq_fuse *f, uint32_t i, bool *done, onq_error *err);
 #define OQ_FUSE(name, ops, what)                                                                   \
     onq_code oq_fuse_##name(oq_fuse *f, uint32_t i, bool *done, onq_error *err);
@@ -39,9 +39,9 @@ typedef onq_code (*oq_fuse_fn)(oq_fuse *f, uint32_t i, bool *done, onq_error *er
 static inline oq_node *oq_fuse_node(const oq_fuse *f, uint32_t i) {
     return f->g->node.v[i];
 }
-/* Is it of that type, in ONNX's own domain? */
+/* True if it is of that type, in ONNX's own domain. */
 bool oq_fuse_is(const oq_node *n, const char *op_type);
-/* A node of this graph that no rewrite of the round has touched? */
+/* True for a node of this graph that no rewrite of the round has touched. */
 static inline bool oq_fuse_free(const oq_fuse *f, uint32_t i) {
     return i != OQ_NO_NODE && !f->busy[i];
 }
@@ -54,14 +54,14 @@ uint32_t oq_fuse_maker(const oq_fuse *f, oq_str name);
 /* The one free node that uses `name`, once, when no output of the graph is `name`; else OQ_NO_NODE.
  */
 uint32_t oq_fuse_user(const oq_fuse *f, oq_str name);
-/* Does nothing but this use it (no second use, no output)? */
+/* True if nothing else uses it (no second use, no graph output). */
 bool oq_fuse_sole(const oq_fuse *f, oq_str name);
 /* Output 0 is the only one that is there or used. */
 bool oq_fuse_one_output(const oq_fuse *f, const oq_node *n);
 
-/* All numbers of a constant as floats, in scratch; *v is NULL when it is not float or float16. */
+/* All values of a constant as floats, in scratch; *v is NULL when it is not float or float16. */
 onq_code oq_fuse_floats(oq_fuse *f, oq_tensor *t, float **v, size_t *n, onq_error *err);
-/* A constant with one element: its value. False when it is none. */
+/* A constant with one element: its value. False if it is not one. */
 bool oq_fuse_scalar(oq_fuse *f, oq_str name, double *v);
 bool oq_fuse_scalar_is(oq_fuse *f, oq_str name, double want, double delta);
 /* All integers of a constant, in scratch; *v NULL when it is not a constant of integers. */
@@ -72,9 +72,9 @@ void oq_fuse_drop(oq_fuse *f, uint32_t i);
 void oq_fuse_keep(oq_fuse *f, uint32_t i);
 /* Uses of `from` become uses of `to`. */
 onq_code oq_fuse_rename(oq_fuse *f, oq_str from, oq_str to, onq_error *err);
-/* Removes node i whose output is its input `slot`; false when a graph output stands in the way. */
+/* Removes node i whose output is its input `slot`; false if a graph output is in the way. */
 onq_code oq_fuse_bypass(oq_fuse *f, uint32_t i, size_t slot, bool *done, onq_error *err);
-/* A constant like `t` (its type) with other numbers: in place when only one node uses it and it has
+/* A constant like `t` (its type) with other values: in place when only one node uses it and it has
  * as many dims, else a new one of a similar name; *name is what the node is to use. */
 onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *dims, size_t rank,
                      oq_str *name, onq_error *err);

@@ -64,7 +64,7 @@ onq_code oq_fuse_fold(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     if (t == NULL || !OQ_PUSH(f->scratch, &f->inits, t))
         return oq_fail_nomem(err);
     OQ_TRY(oq_tensor_set_raw(&f->m->arena, t, c->out.p, (uint64_t)c->out.n * c->out.width, err));
-    /* The nodes behind see the constant in this round. */
+    /* The nodes after it see the constant in this round. */
     oq_value *made = &f->ix.values.v[v - f->ix.values.v];
     made->init = t;
     made->producer = OQ_NO_NODE;

@@ -52,7 +52,7 @@ bool oq_fuse_one_output(const oq_fuse *f, const oq_node *n) {
     return true;
 }
 
-/* ---- numbers ---- */
+/* ---- values ---- */
 
 onq_code oq_fuse_floats(oq_fuse *f, oq_tensor *t, float **v, size_t *n, onq_error *err) {
     *v = NULL;
@@ -146,7 +146,7 @@ bool oq_fuse_set_input(oq_fuse *f, oq_node *n, size_t i, oq_str name) {
 }
 
 onq_code oq_fuse_rename(oq_fuse *f, oq_str from, oq_str to, onq_error *err) {
-    /* What `to` itself has become in this round. */
+    /* If `to` itself was renamed in this round, its new name counts. */
     for (uint32_t at; (at = oq_map_find(&f->renames, to)) != OQ_MAP_NONE;)
         to = f->to.v[at];
     if (!OQ_PUSH(f->scratch, &f->to, to) || !oq_map_put(&f->renames, from, (uint32_t)(f->to.n - 1)))

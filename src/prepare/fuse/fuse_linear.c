@@ -213,7 +213,7 @@ static onq_code by_channel(oq_fuse *f, oq_str name, size_t n, size_t rank, doubl
     return ONQ_OK;
 }
 
-/* A Mul, Div, Add or Sub of a linear node's output (`l`) and numbers by channel (*v, NULL when
+/* A Mul, Div, Add or Sub of a linear node's output (`l`) and values by channel (*v, NULL when
  * not). */
 static onq_code find_pair(oq_fuse *f, const oq_node *n, bool commutes, linear *l, double **v,
                           onq_error *err) {

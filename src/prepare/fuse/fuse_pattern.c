@@ -157,7 +157,7 @@ bool oq_pattern_gelu(oq_fuse *f, uint32_t i, oq_pattern *p) {
 
 /* ---- LayerNormalization ---- */
 
-/* Is the reduction over the last axis alone, which stays with size 1? */
+/* True if the reduction is over the last axis alone, which stays with size 1. */
 static bool is_last_axis(oq_fuse *f, uint32_t i) {
     const oq_node *n = oq_fuse_node(f, i);
     const oq_i64s *attr = oq_attr_ints(n, "axes");
@@ -209,7 +209,8 @@ static uint32_t find_div(const oq_fuse *f, const uint32_t *subs, size_t n) {
     return OQ_NO_NODE;
 }
 
-/* The square: Pow(x, 2) or Mul(x, x), perhaps of a Cast. Adds its nodes; returns the Sub behind. */
+/* The square: Pow(x, 2) or Mul(x, x), perhaps of a Cast. Adds its nodes; returns the Sub that feeds
+ * it. */
 static uint32_t find_square(oq_fuse *f, uint32_t mean, oq_pattern *p) {
     uint32_t at = parent(f, mean, 0, "Pow");
     if (at != OQ_NO_NODE) {
@@ -322,7 +323,7 @@ static bool batch_and_dims(const oq_fuse *f, oq_str name, size_t n, oq_sdim *bat
     return true;
 }
 
-/* want[0] stands for the batch. */
+/* want[0] is the batch. */
 static bool dims_are(const oq_fuse *f, uint32_t i, oq_sdim batch, const int64_t *want, size_t n) {
     int64_t dims[8];
     oq_sdim have;

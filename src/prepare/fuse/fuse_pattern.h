@@ -1,5 +1,5 @@
 /*
- * fuse_pattern.h — patterns of several nodes that stand for one operator, found from an index;
+ * fuse_pattern.h — patterns of several nodes that amount to one operator, found from an index;
  * shared by the built-in optimiser and the preparation for QNN.
  */
 #ifndef OQ_PREPARE_FUSE_PATTERN_H

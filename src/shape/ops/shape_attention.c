@@ -297,7 +297,7 @@ void oq_rule_decoder_masked_mha(oq_rctx *c) {
     }
 }
 
-/* The length of a cache behind the new tokens: GroupQueryAttention gets the total as a value. Else
+/* The length of a cache after the new tokens: GroupQueryAttention gets the total as a value. Else
  * a past of fixed length is taken to be a buffer of the greatest length, as the reference does; one
  * of open length may grow. */
 static oq_sdim cache_length(oq_rctx *c, const oq_vtype *past, oq_sdim new_tokens) {
@@ -410,7 +410,7 @@ void oq_rule_relative_position_bias(oq_rctx *c) {
     oq_r_set_shape(c, 0, dims, 4);
 }
 
-/* Outputs behind extra constants, as exporters of modules as functions leave them. */
+/* Outputs after extra constants, as exporters of modules as functions leave them. */
 void oq_rule_rotary_embedding(oq_rctx *c) {
     const size_t last = c->n_out > 0 ? c->n_out - 1 : 0;
     oq_r_pass(c, 0, last);

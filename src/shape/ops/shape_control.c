@@ -166,7 +166,7 @@ static oq_sdim trip_count(oq_rctx *c, const loop *l) {
 static bool scan_output(oq_rctx *c, const loop *l, size_t o, oq_sdim trips) {
     const oq_vtype *t = l->sub.outs[o + 1];
     if (t == NULL || t->kind != OQ_V_TENSOR)
-        return !c->plain || oq_r_fail(c, "output %zu of the body is no tensor", o + 1);
+        return !c->plain || oq_r_fail(c, "output %zu of the body is not a tensor", o + 1);
     oq_r_set_elem(c, o, t->elem_type);
     oq_sdim *dims = t->has_shape ? oq_r_dims(c, (size_t)t->rank + 1) : NULL;
     if (dims != NULL) {
@@ -261,7 +261,7 @@ static bool scan_inputs(oq_rctx *c, scan *s) {
     for (size_t i = 0; i < s->n_state + s->n_scan; i++) {
         const oq_vtype *t = oq_r_type(c, s->first + i);
         if (t == NULL || t->kind != OQ_V_TENSOR)
-            return oq_r_fail(c, "input %zu is no tensor", s->first + i);
+            return oq_r_fail(c, "input %zu is not a tensor", s->first + i);
         oq_sdim size = oq_sdim_unknown();
         if (t->has_shape && s->first > 0) {
             if (t->rank < 1)
@@ -289,7 +289,7 @@ static bool scan_outputs(oq_rctx *c, scan *s) {
         const bool is_state = o < s->n_state;
         if (t == NULL || t->kind != OQ_V_TENSOR) {
             if (c->plain)
-                return oq_r_fail(c, "output %zu of the body is no tensor", o);
+                return oq_r_fail(c, "output %zu of the body is not a tensor", o);
             continue;
         }
         if (is_state && c->plain) {
@@ -336,7 +336,7 @@ static void run_scan(oq_rctx *c, size_t first) {
     if (c->n_out < s.n_state ||
         (oq_r_ints(c, "scan_input_axes", &s.in_axes, &n) && n != s.n_scan) ||
         (oq_r_ints(c, "scan_output_axes", &s.out_axes, &n) && n != c->n_out - s.n_state)) {
-        oq_r_fail(c, "the numbers of outputs or axes do not fit");
+        oq_r_fail(c, "the number of outputs or axes does not fit");
         return;
     }
     s.types = new_types(c, s.n_state + s.n_scan);

@@ -1,5 +1,5 @@
 /*
- * shape_einsum.c — Einsum: each letter stands for one size; the ellipsis for leading axes.
+ * shape_einsum.c — Einsum: each letter means one size; the ellipsis for leading axes.
  */
 #include "shape/sop.h"
 
@@ -37,7 +37,8 @@ static bool add_dots(oq_rctx *c, einsum *e, const oq_sdim *dims, size_t n) {
     const oq_vtype b = {.has_shape = true, .rank = (uint32_t)n, .dims = dims};
     const oq_vtype *shapes[2] = {&a, &b};
     if (e->has_dots && c->plain && n != e->n_dots)
-        return oq_r_fail(c, "the ellipsis stands for %zu axes and for %zu", e->n_dots, n);
+        return oq_r_fail(c, "the ellipsis means %zu axes in one place and %zu in another",
+                         e->n_dots, n);
     const bool first = !e->has_dots;
     e->has_dots = true;
     if (first) {

@@ -1,6 +1,6 @@
 /*
  * shape_generate.c — tensors made from values and attributes: Constant, ConstantOfShape, Range,
- * random numbers, windows; and Shape and Size, which make them from shapes.
+ * random values, windows; and Shape and Size, which make them from shapes.
  */
 #include "shape/sop.h"
 

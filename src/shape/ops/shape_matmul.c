@@ -27,7 +27,7 @@ static matrix matrix_of(const oq_vtype *t, bool right, bool transposed) {
 /* The shape of a @ b into output 0. */
 static void product(oq_rctx *c, const oq_vtype *a, const oq_vtype *b, bool trans_a, bool trans_b) {
     if (a->rank == 0 || b->rank == 0) {
-        oq_r_fail(c, "a scalar is no matrix");
+        oq_r_fail(c, "a scalar is not a matrix");
         return;
     }
     const matrix l = matrix_of(a, false, trans_a && a->rank > 1);

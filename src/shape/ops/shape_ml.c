@@ -80,7 +80,7 @@ void oq_rule_svm_regressor(oq_rctx *c) {
 void oq_rule_tree_ensemble(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
     if (x == NULL || x->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "input 0 is no tensor");
+        oq_r_fail(c, "input 0 is not a tensor");
         return;
     }
     set_targets(c, x->elem_type, "n_targets", 0);
@@ -126,7 +126,7 @@ void oq_rule_cast_map(oq_rctx *c) {
 void oq_rule_dict_vectorizer(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
     if (x == NULL || x->kind != OQ_V_MAP || x->inner == NULL) {
-        oq_r_fail(c, "input 0 is no map");
+        oq_r_fail(c, "input 0 is not a map");
         return;
     }
     oq_r_set_elem(c, 0, x->inner->elem_type);

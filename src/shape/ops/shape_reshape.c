@@ -47,7 +47,7 @@ static oq_sdim rest(oq_rctx *c, const oq_vtype *x, const oq_sdim *dims, size_t n
     for (size_t k = 0; k < x->rank; k++)
         total = oq_sdim_mul(c->ds, total, left[k]);
     if (oq_sdim_is(used, 0)) {
-        oq_r_fail(c, "-1 beside a dimension of 0");
+        oq_r_fail(c, "-1 together with a dimension of 0");
         return oq_sdim_unknown();
     }
     oq_sdim out;
@@ -73,7 +73,7 @@ static oq_sdim rest_plain(oq_rctx *c, const oq_vtype *x, const oq_sdim *want, si
             oq_r_fail(c, "the product of the dimensions overflows");
     }
     if (out <= 0)
-        oq_r_fail(c, "-1 beside dimensions whose product is %lld", (long long)out);
+        oq_r_fail(c, "-1 together with dimensions whose product is %lld", (long long)out);
     for (size_t i = 0; x != NULL && i < x->rank; i++) {
         if (oq_sdim_is_num(x->dims[i])) {
             if (__builtin_mul_overflow(in, x->dims[i].n, &in))
@@ -91,7 +91,7 @@ static oq_sdim rest_plain(oq_rctx *c, const oq_vtype *x, const oq_sdim *want, si
     return oq_sdim_num(in / out);
 }
 
-/* Copies the dims that 0 stands for; counts what is open. False after a failure. */
+/* Copies the dims where the shape has 0; counts what is open. False after a failure. */
 static bool resolve_zeros(oq_rctx *c, const oq_vtype *x, oq_sdim *dims, size_t n, size_t *open,
                           size_t *n_open, size_t *n_unknown) {
     const bool allow_zero = oq_r_int(c, "allowzero", 0) != 0;

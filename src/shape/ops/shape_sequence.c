@@ -10,11 +10,11 @@ static oq_vtype *wrap(oq_rctx *c, oq_vkind kind, const oq_vtype *inner) {
     return t;
 }
 
-/* The element type of the sequence at input i; fails when it is none. */
+/* The element type of the sequence at input i; fails if it is not a sequence. */
 static const oq_vtype *element(oq_rctx *c, size_t i) {
     const oq_vtype *t = oq_r_type(c, i);
     if (t == NULL || t->kind != OQ_V_SEQUENCE || t->inner == NULL) {
-        oq_r_fail(c, "input %zu is no sequence of a known type", i);
+        oq_r_fail(c, "input %zu is not a sequence of a known type", i);
         return NULL;
     }
     return t->inner;
@@ -110,7 +110,7 @@ static oq_sdim part_size(oq_rctx *c, oq_sdim size) {
 void oq_rule_split_to_sequence(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
     if (x == NULL || x->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "input 0 is no tensor");
+        oq_r_fail(c, "input 0 is not a tensor");
         return;
     }
     oq_vtype *t = oq_r_new_type(c, OQ_V_TENSOR);
@@ -150,7 +150,7 @@ void oq_rule_sequence_map(oq_rctx *c) {
     for (size_t i = 0; i < c->n_in; i++) {
         const oq_vtype *t = oq_r_type(c, i);
         if (t == NULL || (t->kind != OQ_V_SEQUENCE && i == 0)) {
-            oq_r_fail(c, "input %zu is no sequence", i);
+            oq_r_fail(c, "input %zu is not a sequence", i);
             return;
         }
         types[i] = t->kind == OQ_V_SEQUENCE ? t->inner : t;
@@ -160,7 +160,7 @@ void oq_rule_sequence_map(oq_rctx *c) {
         return;
     for (size_t o = 0; o < c->n_out; o++) {
         if (outs[o] == NULL || outs[o]->kind != OQ_V_TENSOR) {
-            oq_r_fail(c, "output %zu of the body is no tensor", o);
+            oq_r_fail(c, "output %zu of the body is not a tensor", o);
             return;
         }
         oq_r_set_type(c, o, wrap(c, OQ_V_SEQUENCE, outs[o]));

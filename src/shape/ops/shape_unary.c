@@ -16,7 +16,7 @@ void oq_rule_bool(oq_rctx *c) {
 }
 
 /* Softmax and its family: the axis must exist. The default moved from 1 to -1 with opset 13;
- * before, the input is taken as a matrix and the runtime lets the axis stand behind the last. */
+ * before, the input is taken as a matrix and the runtime allows the axis after the last. */
 void oq_rule_softmax(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;

@@ -224,7 +224,7 @@ static void bad_options(void **state) {
     rig_begin(&g, NULL);
     assert_ok(rig_source(&g, 0, 0, &g.source, &err), err);
     g.o.stride = 4;
-    assert_fails(rig_run(&g, NULL, &r, &err), ONQ_E_OPTION, err, "9 samples do not divide");
+    assert_fails(rig_run(&g, NULL, &r, &err), ONQ_E_OPTION, err, "9 samples cannot be divided");
     rig_end(&g);
 }
 

@@ -159,11 +159,11 @@ static void test_misfits(void **state) {
     write_set(w, 0, "\x08\x01\x10\x01\x4a\x04\0\0\0\0", 10); /* FLOAT[1] */
     assert_ok(open_source(w, &o), err);
     assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_INVALID, err,
-                 "input 'x': got FLOAT[1], wanted INT64[n]");
+                 "input 'x': got FLOAT[1], expected INT64[n]");
     write_set(w, 0, "\x10\x07\x3a\x01\x05", 5); /* a scalar */
     assert_ok(open_source(w, &o), err);
     assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_INVALID, err,
-                 "got INT64[], wanted INT64[n]");
+                 "got INT64[], expected INT64[n]");
     write_good_set(w, 0);
     const oq_dim_fix two = {OQ_S("n"), 2};
     oq_source_options fixed = o;
@@ -171,7 +171,7 @@ static void test_misfits(void **state) {
     fixed.n_dims = 1;
     assert_ok(open_source(w, &fixed), err);
     assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_INVALID, err,
-                 "got INT64[1], wanted INT64[2]");
+                 "got INT64[1], expected INT64[2]");
     const oq_dim_fix other = {OQ_S("m"), 2};
     fixed.dims = &other;
     assert_fails(open_source(w, &fixed), ONQ_E_OPTION, err, "'n'");
