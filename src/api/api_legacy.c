@@ -4,7 +4,7 @@
  */
 #include "api/command.h"
 #include "api/quant_input.h"
-#include "api/quant_result.h"
+#include "api/quantization.h"
 #include "engine/engine.h"
 #include "onnx/check.h"
 #include "onnx/upgrade.h"
@@ -41,11 +41,7 @@ static const onq_option_info rows[] = {
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
 typedef struct run {
-    oq_job *job;
-    oq_model *m;
-    oq_plan plan;
-    oq_engine *engine;
-    oq_quant_result result;
+    oq_quant q;
     oq_legacy_params inputs, outputs;
 } run;
 
@@ -59,16 +55,16 @@ static bool is_qlinear(oq_legacy_mode mode) {
 
 /* A file of parameters, where the mode reads one. */
 static const char *file_of(const run *r, const char *name, bool wanted) {
-    const onq_options *o = r->job->opts;
+    const onq_options *o = r->q.job->opts;
     const char *path = oq_opt_is_set(o, name) ? oq_opt_str(o, name) : NULL;
     if (path != NULL && !wanted)
-        oq_warn(r->job->env, "--%s has no effect with --quantization_mode %s", name,
+        oq_warn(r->q.job->env, "--%s has no effect with --quantization_mode %s", name,
                 oq_opt_str(o, "quantization_mode"));
     return wanted ? path : NULL;
 }
 
 static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
-    const onq_options *o = r->job->opts;
+    const onq_options *o = r->q.job->opts;
     if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
         return oq_fail(err, ONQ_E_OPTION, "'legacy' needs --output FILE");
     if (oq_opt_int(o, "nbits") != 8)
@@ -82,17 +78,13 @@ static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code raise_opset(run *r, onq_error *err) {
-    const int64_t now = oq_model_opset(r->m, OQ_S(""));
-    if (oq_opt_is_set(r->job->opts, "opset")) {
-        oq_shapes *shapes = NULL;
-        OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
-        onq_code rc = oq_shapes_write(shapes, r->m, err);
-        oq_shapes_free(shapes);
-        OQ_TRY(rc);
-        OQ_TRY(oq_model_upgrade(r->m, oq_opt_int(r->job->opts, "opset"), err));
+static onq_code raise_opset(oq_quant *q, onq_error *err) {
+    const int64_t now = oq_model_opset(q->model, OQ_S(""));
+    if (oq_opt_is_set(q->job->opts, "opset")) {
+        OQ_TRY(oq_quant_infer(q, err));
+        OQ_TRY(oq_model_upgrade(q->model, oq_opt_int(q->job->opts, "opset"), err));
     }
-    if (oq_model_opset(r->m, OQ_S("")) >= 10)
+    if (oq_model_opset(q->model, OQ_S("")) >= 10)
         return ONQ_OK;
     return oq_fail(
         err, ONQ_E_UNSUPPORTED,
@@ -107,66 +99,50 @@ static onq_code report_unused(const run *r, const oq_legacy_params *p, onq_error
     for (size_t i = 0; i < p->all.n; i++) {
         if (p->all.v[i].used)
             continue;
-        if (oq_opt_flag(r->job->opts, "strict"))
+        if (oq_opt_flag(r->q.job->opts, "strict"))
             return oq_fail(err, ONQ_E_CONFIG, "%s: tensor '%.*s' %s", p->path,
                            OQ_STR(p->all.v[i].name), what);
-        oq_warn(r->job->env, "%s: tensor '%.*s' %s", p->path, OQ_STR(p->all.v[i].name), what);
+        oq_warn(r->q.job->env, "%s: tensor '%.*s' %s", p->path, OQ_STR(p->all.v[i].name), what);
     }
     return ONQ_OK;
 }
 
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
-    const onq_options *o = r->job->opts;
-    const oq_legacy_job job = {.model = r->m,
+    const onq_options *o = r->q.job->opts;
+    const oq_legacy_job job = {.model = r->q.model,
                                .mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode"),
                                .per_channel = oq_opt_flag(o, "per_channel"),
                                .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
                                .inputs = &r->inputs,
                                .outputs = &r->outputs,
-                               .plan = &r->plan};
+                               .plan = &r->q.plan};
     return oq_legacy_run(&job, err);
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_seconds();
-    const onq_options *o = r->job->opts;
+    const onq_options *o = r->q.job->opts;
     const oq_legacy_mode mode = OQ_CHOSEN(o, "quantization_mode", MODES);
-    oq_quant_input input;
     OQ_TRY(check_options(r, mode, err));
-    const onq_allocator *alloc = &r->job->env->alloc;
-    OQ_TRY(oq_legacy_read(&r->inputs, &r->job->arena, alloc,
+    const onq_allocator *alloc = &r->q.job->env->alloc;
+    OQ_TRY(oq_legacy_read(&r->inputs, &r->q.job->arena, alloc,
                           file_of(r, "input_quantization_params", is_static(mode)), err));
-    OQ_TRY(oq_legacy_read(&r->outputs, &r->job->arena, alloc,
+    OQ_TRY(oq_legacy_read(&r->outputs, &r->q.job->arena, alloc,
                           file_of(r, "output_quantization_params", is_qlinear(mode)), err));
-    OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
-    r->result.model = r->m;
-    OQ_TRY(oq_model_check(r->m, err));
-    OQ_TRY(oq_operands_check(r->m, err));
-    OQ_TRY(oq_quant_look(r->job, r->m, false, &input, err));
-    OQ_TRY(oq_quant_measure(&r->result, err));
-    OQ_TRY(raise_opset(r, err));
-    r->result.fixed_ranges = mode != OQ_LEGACY_INTEGER_DYNAMIC;
-    OQ_TRY(oq_quant_make(&r->result, err));
+    OQ_TRY(oq_quant_open(&r->q, false, err));
+    OQ_TRY(raise_opset(&r->q, err));
+    r->q.fixed_ranges = mode != OQ_LEGACY_INTEGER_DYNAMIC;
+    OQ_TRY(oq_quant_make(&r->q, err));
     OQ_TRY(report_unused(r, &r->inputs, err));
     OQ_TRY(report_unused(r, &r->outputs, err));
-    return oq_quant_end(&r->result, begin, -1.0, err);
+    return oq_quant_end(&r->q, err);
 }
 
 static onq_code run_legacy(oq_job *job, onq_error *err) {
-    run r = {.job = job};
-    r.result = (oq_quant_result){.job = job,
-                                 .plan = &r.plan,
-                                 .format = "legacy",
-                                 .engine = &r.engine,
-                                 .quantize = quantize,
-                                 .ctx = &r};
-    oq_record_init(&r.result.record, &job->env->alloc);
-    oq_plan_init(&r.plan, &job->arena);
-    const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
-    oq_engine_close(r.engine);
-    oq_model_free(r.m);
-    oq_record_release(&r.result.record);
+    run r;
+    oq_quant_init(&r.q, job, "legacy", quantize, &r);
+    const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
+    oq_quant_release(&r.q);
     return rc;
 }
 

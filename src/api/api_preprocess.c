@@ -5,7 +5,7 @@
  */
 #include "api/command.h"
 #include "api/quant_config.h"
-#include "api/quant_result.h"
+#include "api/quantization.h"
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/check.h"

@@ -7,7 +7,7 @@
 #include "api/command.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
-#include "api/quant_result.h"
+#include "api/quantization.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
 #include "quantize/finish.h"
@@ -44,14 +44,7 @@ static const onq_option_info rows[] = {
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
 typedef struct run {
-    oq_job *job;
-    oq_model *m;
-    oq_qconfig config;
-    oq_overrides overrides;
-    oq_ranges ranges;
-    oq_plan plan;
-    oq_engine *engine;
-    oq_quant_result result;
+    oq_quant q;
     oq_qat_job qat;
 } run;
 
@@ -63,75 +56,52 @@ static onq_code check_type(const char *option, oq_dtype type, onq_error *err) {
 }
 
 static onq_code check_options(run *r, onq_error *err) {
-    const onq_options *o = r->job->opts;
+    const onq_options *o = r->q.job->opts;
     if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
         return oq_fail(err, ONQ_E_OPTION, "'qat' needs --output FILE");
-    OQ_TRY(oq_quant_config(r->job, &r->config, err));
-    OQ_TRY(check_type("activation_type", r->config.activation_type, err));
-    OQ_TRY(check_type("weight_type", r->config.weight_type, err));
+    OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
+    OQ_TRY(check_type("activation_type", r->q.config.activation_type, err));
+    OQ_TRY(check_type("weight_type", r->q.config.weight_type, err));
     r->qat.format = OQ_CHOSEN(o, "quant_format", FORMATS);
     r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
     r->qat.weight_asked = oq_opt_is_set(o, "weight_type");
     /* What training chose is quantized, whatever its operator. */
-    if (r->qat.format == OQ_QAT_QDQ && oq_pick_is_empty(&r->config.op_types))
-        r->config.op_types_all = true;
+    if (r->qat.format == OQ_QAT_QDQ && oq_pick_is_empty(&r->q.config.op_types))
+        r->q.config.op_types_all = true;
     return ONQ_OK;
 }
 
-static onq_code write_shapes(run *r, onq_error *err) {
-    oq_shapes *shapes = NULL;
-    OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
-    const onq_code rc = oq_shapes_write(shapes, r->m, err);
-    oq_shapes_free(shapes);
-    return rc;
-}
-
 static onq_code prepare(run *r, onq_error *err) {
-    oq_job *job = r->job;
-    int64_t target = 0;
-    const char *why = NULL;
     const bool integer = r->qat.format == OQ_QAT_INTEGER;
-    OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
-    r->result.model = r->qat.model = r->m;
-    OQ_TRY(oq_model_check(r->m, err));
-    OQ_TRY(oq_operands_check(r->m, err));
-    oq_quant_input input;
-    OQ_TRY(oq_quant_look(job, r->m, true, &input, err));
-    OQ_TRY(oq_quant_measure(&r->result, err));
+    OQ_TRY(oq_quant_open(&r->q, true, err));
+    r->qat.model = r->q.model;
     OQ_TRY(oq_qat_strip(&r->qat, err));
-    OQ_TRY(write_shapes(r, err));
-    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides,
-                          integer ? OQ_QMODE_INTEGER : OQ_QMODE_QDQ, &target, &why, err));
-    return oq_quant_raise_opset(r->m, target, why, err);
+    OQ_TRY(oq_quant_infer(&r->q, err));
+    return oq_quant_raise(&r->q, integer ? OQ_QMODE_INTEGER : OQ_QMODE_QDQ, err);
 }
 
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
-    if (r->qat.format != OQ_QAT_QDQ) {
-        const oq_qoper_job job = {.model = r->m,
-                                  .config = &r->config,
-                                  .overrides = &r->overrides,
-                                  .ranges = &r->ranges,
-                                  .plan = &r->plan,
-                                  .integer = r->qat.format == OQ_QAT_INTEGER};
-        return oq_qoper_run(&job, err);
-    }
-    oq_shapes *shapes = NULL;
-    OQ_TRY(oq_shapes_infer(r->m, NULL, &shapes, err));
-    const oq_qdq_job job = {.model = r->m,
-                            .config = &r->config,
-                            .overrides = &r->overrides,
-                            .ranges = &r->ranges,
-                            .shapes = shapes,
-                            .plan = &r->plan};
-    const onq_code rc = oq_qdq_run(&job, err);
-    oq_shapes_free(shapes);
-    return rc;
+    oq_quant *q = &r->q;
+    OQ_TRY(oq_quant_see_types(q, err));
+    const oq_qoper_job qoper = {.model = q->model,
+                                .config = &q->config,
+                                .overrides = &q->overrides,
+                                .ranges = &q->ranges,
+                                .plan = &q->plan,
+                                .integer = r->qat.format == OQ_QAT_INTEGER};
+    const oq_qdq_job qdq = {.model = q->model,
+                            .config = &q->config,
+                            .overrides = &q->overrides,
+                            .ranges = &q->ranges,
+                            .shapes = q->shapes,
+                            .plan = &q->plan};
+    return r->qat.format == OQ_QAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
 }
 
 static void tell(const run *r) {
     const oq_qat_job *q = &r->qat;
-    oq_job *job = r->job;
+    oq_job *job = r->q.job;
     if (q->n_removed == 0)
         oq_warn(job->env, "the model has no fake quantization that is known here; its activations "
                           "have no trained parameters");
@@ -151,40 +121,26 @@ static void tell(const run *r) {
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_seconds();
     OQ_TRY(check_options(r, err));
     OQ_TRY(prepare(r, err));
-    OQ_TRY(oq_quant_report_names(r->job, &r->config, r->m->proto->graph, err));
-    OQ_TRY(oq_quant_make(&r->result, err));
+    OQ_TRY(oq_quant_report_names(r->q.job, &r->q.config, r->q.model->proto->graph, err));
+    OQ_TRY(oq_quant_make(&r->q, err));
     tell(r);
-    return oq_quant_end(&r->result, begin, -1.0, err);
+    return oq_quant_end(&r->q, err);
 }
 
 static onq_code run_qat(oq_job *job, onq_error *err) {
-    run r = {.job = job};
-    r.result = (oq_quant_result){.job = job,
-                                 .plan = &r.plan,
-                                 .format = oq_opt_str(job->opts, "quant_format"),
-                                 .engine = &r.engine,
-                                 .quantize = quantize,
-                                 .ctx = &r,
-                                 .config = &r.config,
-                                 .modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR | OQ_QMODE_INTEGER,
-                                 .fixed_ranges = true};
-    oq_record_init(&r.result.record, &job->env->alloc);
-    oq_qconfig_init(&r.config, &job->arena);
-    oq_overrides_init(&r.overrides, &job->arena);
-    oq_ranges_init(&r.ranges, &job->env->alloc, OQ_CAL_MINMAX);
-    oq_plan_init(&r.plan, &job->arena);
-    r.qat.config = &r.config;
-    r.qat.overrides = &r.overrides;
-    r.qat.ranges = &r.ranges;
-    const onq_code rc = oq_quant_blame(&r.result, run_steps(&r, err), err);
-    oq_engine_close(r.engine);
-    oq_model_free(r.m);
-    oq_ranges_release(&r.ranges);
-    oq_record_release(&r.result.record);
-    oq_qconfig_release(&r.config);
+    run r = {0};
+    oq_quant_init(&r.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &r);
+    r.q.modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR | OQ_QMODE_INTEGER;
+    r.q.fixed_ranges = true;
+    oq_ranges_init(&r.q.ranges, &job->env->alloc, OQ_CAL_MINMAX);
+    r.q.has_ranges = true;
+    r.qat.config = &r.q.config;
+    r.qat.overrides = &r.q.overrides;
+    r.qat.ranges = &r.q.ranges;
+    const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
+    oq_quant_release(&r.q);
     return rc;
 }
 

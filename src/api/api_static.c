@@ -11,7 +11,7 @@
 #include "api/plan_file.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
-#include "api/quant_result.h"
+#include "api/quantization.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
 #include "onnx/check.h"
@@ -121,25 +121,13 @@ static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_ro
 #define MODES (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)
 
 typedef struct run {
-    oq_job *job;
-    oq_model *m;
-    oq_qconfig config;
-    oq_overrides overrides;
-    oq_shapes *shapes;
+    oq_quant q;
     oq_cal_method method;
-    const oq_model_proto *typed; /* what `shapes` is about */
-    oq_ranges ranges;
-    bool has_ranges;
     bool from_cache;
     bool unsaved; /* the ranges were computed and are in no file */
-    oq_engine *engine;
-    oq_plan plan;
     int format, preset;
-    double seconds_calibration;
     oq_extremes extremes;
     size_t inner_nodes; /* that would be quantized if inner graphs were */
-    oq_quant_input input;
-    oq_quant_result result;
 } run;
 
 /* ---- options against each other ---- */
@@ -150,12 +138,12 @@ static bool is_not_8bit(oq_dtype type) {
 
 /* Where overrides come from, for messages. */
 static const char *overrides_name(const run *r) {
-    const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
+    const char *path = oq_opt_str(r->q.job->opts, "tensor_quant_overrides");
     return path != NULL ? oq_overrides_name(path) : "overrides of the preset";
 }
 
 static onq_code check_types(const run *r, onq_error *err) {
-    const oq_qconfig *c = &r->config;
+    const oq_qconfig *c = &r->q.config;
     const bool act8 = c->activation_type == OQ_FLOAT8E4M3FN;
     const bool weight8 = c->weight_type == OQ_FLOAT8E4M3FN;
     if (act8 != weight8)
@@ -180,12 +168,12 @@ static onq_code check_types(const run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--quant_format qoperator: ONNX Runtime has no operators for QInt8 "
                        "activations with QUInt8 weights (qdq takes them)");
-    for (size_t i = 0; i < r->overrides.all.n && !c->per_channel; i++)
-        if (oq_override_is_channel(r->overrides.all.v[i]))
+    for (size_t i = 0; i < r->q.overrides.all.n && !c->per_channel; i++)
+        if (oq_override_is_channel(r->q.overrides.all.v[i]))
             return oq_fail(err, ONQ_E_CONFIG,
                            "%s: tensor '%.*s': overrides per channel need --per_channel in "
                            "--quant_format qoperator (qdq takes them as they are)",
-                           overrides_name(r), OQ_STR(r->overrides.all.v[i]->name));
+                           overrides_name(r), OQ_STR(r->q.overrides.all.v[i]->name));
     if (c->block_size > 0)
         return oq_fail(err, ONQ_E_OPTION, "--block_size is for --quant_format qdq only");
     return ONQ_OK;
@@ -202,12 +190,12 @@ static void warn_of_qdq_options(const run *r) {
                                         "qdq_keep_removable_activations",
                                         "qdq_disable_weight_adjust_for_int32_bias"};
     for (size_t i = 0; i < OQ_COUNT(names) && r->format == FORMAT_QOPERATOR; i++)
-        if (oq_opt_is_set(r->job->opts, names[i]))
-            oq_warn(r->job->env, "--%s has no effect with --quant_format qoperator", names[i]);
+        if (oq_opt_is_set(r->q.job->opts, names[i]))
+            oq_warn(r->q.job->env, "--%s has no effect with --quant_format qoperator", names[i]);
 }
 
 static onq_code check_options(run *r, onq_error *err) {
-    const onq_options *o = r->job->opts;
+    const onq_options *o = r->q.job->opts;
     r->format = OQ_CHOSEN(o, "quant_format", FORMATS);
     r->preset = OQ_CHOSEN(o, "preset", PRESETS);
     if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
@@ -215,8 +203,8 @@ static onq_code check_options(run *r, onq_error *err) {
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
         return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");
     if (r->preset != PRESET_QNN && oq_opt_is_set(o, "add_qtype_converts"))
-        oq_warn(r->job->env, "--add_qtype_converts has no effect without --preset qnn");
-    OQ_TRY(oq_quant_config(r->job, &r->config, err));
+        oq_warn(r->q.job->env, "--add_qtype_converts has no effect without --preset qnn");
+    OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     if (oq_opt_is_set(o, "disable_quantize_bias") && oq_opt_is_set(o, "quantize_bias") &&
         !oq_opt_get(o, "quantize_bias")->pinned && oq_opt_flag(o, "disable_quantize_bias") &&
         oq_opt_flag(o, "quantize_bias"))
@@ -229,22 +217,22 @@ static onq_code check_options(run *r, onq_error *err) {
 /* ---- the cache ---- */
 
 static const char *cache_path(const run *r) {
-    const char *path = oq_opt_str(r->job->opts, "calibration_cache");
+    const char *path = oq_opt_str(r->q.job->opts, "calibration_cache");
     return path != NULL && path[0] != '\0' ? path : NULL;
 }
 
 /* What the user should know of a cache that is used. */
 static void tell_of_cache(const run *r) {
     const char *path = cache_path(r);
-    const onq_options *o = r->job->opts;
-    const bool symmetric = oq_ranges_are_symmetric(&r->ranges);
+    const onq_options *o = r->q.job->opts;
+    const bool symmetric = oq_ranges_are_symmetric(&r->q.ranges);
     const char *data = oq_opt_is_set(o, "data") ? oq_opt_str(o, "data") : NULL;
-    oq_note(r->job->env, "%s: %zu ranges by %s are taken from it, and no sample is run%s%s", path,
-            r->ranges.all.n, oq_cal_method_name(r->ranges.method),
+    oq_note(r->q.job->env, "%s: %zu ranges by %s are taken from it, and no sample is run%s%s", path,
+            r->q.ranges.all.n, oq_cal_method_name(r->q.ranges.method),
             data != NULL ? "; --data is not used: " : "", data != NULL ? data : "");
-    if ((r->method == OQ_CAL_PERCENTILE || r->method == OQ_CAL_MINMAX) && r->ranges.all.n > 0 &&
+    if ((r->method == OQ_CAL_PERCENTILE || r->method == OQ_CAL_MINMAX) && r->q.ranges.all.n > 0 &&
         symmetric != oq_opt_flag(o, "calib_tensor_range_symmetric"))
-        oq_warn(r->job->env,
+        oq_warn(r->q.job->env,
                 "%s: its ranges %s symmetric, and --calib_tensor_range_symmetric is %s; they are "
                 "taken as they are (onq calibrate --calib_symmetric %s makes the others)",
                 path, symmetric ? "were made" : "are not", symmetric ? "not given" : "given",
@@ -255,7 +243,7 @@ static void tell_of_cache(const run *r) {
 static onq_code read_cache(run *r, onq_error *err) {
     struct stat st;
     const char *path = cache_path(r);
-    r->method = (oq_cal_method)oq_opt_enum(r->job->opts, "calibration_method");
+    r->method = (oq_cal_method)oq_opt_enum(r->q.job->opts, "calibration_method");
     if (path == NULL)
         return ONQ_OK;
     if (stat(path, &st) != 0) {
@@ -263,26 +251,26 @@ static onq_code read_cache(run *r, onq_error *err) {
                    ? ONQ_OK
                    : oq_fail_errno(err, ONQ_E_READ, errno, "calibration cache '%s'", path);
     }
-    OQ_TRY(oq_ranges_load(&r->ranges, r->job->env, path, err));
-    r->has_ranges = true;
-    if (r->ranges.smooth_quant != r->config.smooth_quant) {
-        oq_warn(r->job->env,
+    OQ_TRY(oq_ranges_load(&r->q.ranges, r->q.job->env, path, err));
+    r->q.has_ranges = true;
+    if (r->q.ranges.smooth_quant != r->q.config.smooth_quant) {
+        oq_warn(r->q.job->env,
                 "the cache '%s' was made with smooth_quant=%s, and this run has smooth_quant=%s: "
                 "ranges are computed again, and the cache is replaced",
-                path, r->ranges.smooth_quant ? "true" : "false",
-                r->config.smooth_quant ? "true" : "false");
-        oq_ranges_release(&r->ranges);
-        r->has_ranges = false;
+                path, r->q.ranges.smooth_quant ? "true" : "false",
+                r->q.config.smooth_quant ? "true" : "false");
+        oq_ranges_release(&r->q.ranges);
+        r->q.has_ranges = false;
         return ONQ_OK;
     }
-    if (!oq_opt_is_set(r->job->opts, "calibration_method"))
-        r->method = r->ranges.method;
-    if (r->ranges.method != r->method)
+    if (!oq_opt_is_set(r->q.job->opts, "calibration_method"))
+        r->method = r->q.ranges.method;
+    if (r->q.ranges.method != r->method)
         return oq_fail(
             err, ONQ_E_CONFIG,
             "calibration cache '%s' was made with %s, and %s is asked for (delete it, or leave "
             "--calibration_method out)",
-            path, oq_cal_method_name(r->ranges.method), oq_cal_method_name(r->method));
+            path, oq_cal_method_name(r->q.ranges.method), oq_cal_method_name(r->method));
     r->from_cache = true;
     return ONQ_OK;
 }
@@ -290,152 +278,125 @@ static onq_code read_cache(run *r, onq_error *err) {
 /* ---- the model ---- */
 
 static onq_code load_overrides(run *r, onq_error *err) {
-    const char *path = oq_opt_str(r->job->opts, "tensor_quant_overrides");
-    oq_overrides_init(&r->overrides, &r->job->arena);
+    const char *path = oq_opt_str(r->q.job->opts, "tensor_quant_overrides");
     return path == NULL || path[0] == '\0'
                ? ONQ_OK
-               : oq_overrides_load(&r->overrides, &r->job->env->alloc, path, err);
+               : oq_overrides_load(&r->q.overrides, &r->q.job->env->alloc, path, err);
 }
 
 /* Nodes that an override names to receive a converted tensor, and that the model does not have. */
 static onq_code report_receivers(run *r, onq_error *err) {
     oq_pick nodes;
     onq_code rc = ONQ_OK;
-    oq_pick_init(&nodes, &r->job->arena);
-    for (size_t i = 0; i < r->overrides.all.n; i++) {
-        const oq_override *c = r->overrides.all.v[i]->channels.v[0].convert;
+    oq_pick_init(&nodes, &r->q.job->arena);
+    for (size_t i = 0; i < r->q.overrides.all.n; i++) {
+        const oq_override *c = r->q.overrides.all.v[i]->channels.v[0].convert;
         for (size_t k = 0; c != NULL && k < c->recv_nodes.n && rc == ONQ_OK; k++)
             rc = oq_pick_add(&nodes, c->recv_nodes.v[k], err);
     }
     if (rc == ONQ_OK)
-        rc = oq_pick_report(&nodes, r->job->env, r->m->proto->graph, overrides_name(r),
-                            r->config.strict, err);
+        rc = oq_pick_report(&nodes, r->q.job->env, r->q.model->proto->graph, overrides_name(r),
+                            r->q.config.strict, err);
     oq_pick_release(&nodes);
     return rc;
 }
 
 static onq_code check_overrides(run *r, onq_error *err) {
     oq_reach reach;
-    OQ_TRY(oq_reach_init(&reach, &r->job->arena, r->m, r->shapes, &r->config, err));
+    OQ_TRY(oq_reach_init(&reach, &r->q.job->arena, r->q.model, r->q.shapes, &r->q.config, err));
     const oq_override_check check = {.reach = &reach,
-                                     .activation_type = r->config.activation_type,
-                                     .weight_type = r->config.weight_type};
-    const onq_code rc = oq_overrides_check(&r->overrides, &check, err);
+                                     .activation_type = r->q.config.activation_type,
+                                     .weight_type = r->q.config.weight_type};
+    const onq_code rc = oq_overrides_check(&r->q.overrides, &check, err);
     return rc == ONQ_OK ? report_receivers(r, err) : oq_error_in(err, rc, "%s", overrides_name(r));
 }
 
 /* Lists of channels that name no axis get theirs. */
 static onq_code find_axes(run *r, onq_error *err) {
     oq_reach reach;
-    OQ_TRY(oq_reach_init(&reach, &r->job->arena, r->m, r->shapes, &r->config, err));
-    oq_overrides_find_axes(&r->overrides, &reach);
+    OQ_TRY(oq_reach_init(&reach, &r->q.job->arena, r->q.model, r->q.shapes, &r->q.config, err));
+    oq_overrides_find_axes(&r->q.overrides, &reach);
     return ONQ_OK;
 }
 
 /* Where a preset has another default than the command line, and nothing was said. */
 static onq_code apply_preset(run *r, onq_error *err) {
-    const onq_options *o = r->job->opts;
-    const oq_preset preset = {.model = r->m,
-                              .shapes = r->shapes,
-                              .config = &r->config,
-                              .overrides = &r->overrides,
+    const onq_options *o = r->q.job->opts;
+    const oq_preset preset = {.model = r->q.model,
+                              .shapes = r->q.shapes,
+                              .config = &r->q.config,
+                              .overrides = &r->q.overrides,
                               .add_converts = oq_opt_flag(o, "add_qtype_converts"),
-                              .arena = &r->job->arena};
+                              .arena = &r->q.job->arena};
     if (r->preset == PRESET_QDQ) {
         if (!oq_opt_is_set(o, "minimum_real_range"))
-            r->config.has_min_real_range = false;
+            r->q.config.has_min_real_range = false;
         if (!oq_opt_is_set(o, "force_quantize_no_input_check"))
-            r->config.force_quantize_no_input_check = true;
+            r->q.config.force_quantize_no_input_check = true;
         return oq_preset_qdq(&preset, err);
     }
     if (!oq_opt_is_set(o, "weight_type"))
-        r->config.weight_type = OQ_UINT8;
+        r->q.config.weight_type = OQ_UINT8;
     return oq_preset_qnn(&preset, err);
 }
 
-static onq_code infer(run *r, onq_error *err) {
-    oq_shapes_free(r->shapes);
-    r->shapes = NULL;
-    r->typed = r->m->proto;
-    OQ_TRY(oq_shapes_infer(r->m, NULL, &r->shapes, err));
-    return oq_shapes_write(r->shapes, r->m, err);
-}
-
 static onq_code open_engine(run *r, onq_error *err) {
-    return r->engine != NULL ? ONQ_OK : oq_job_engine(r->job, &r->engine, err);
+    return r->q.engine != NULL ? ONQ_OK : oq_job_engine(r->q.job, &r->q.engine, err);
 }
 
 /* The runtime's basic optimisations first, as older versions of the reference did by themselves. */
 static onq_code optimize(run *r, onq_error *err) {
     oq_session_options session = {0};
-    const char *near = oq_opt_is_set(r->job->opts, "output") ? oq_opt_str(r->job->opts, "output")
-                                                             : oq_job_input(r->job);
+    const char *near = oq_opt_is_set(r->q.job->opts, "output")
+                           ? oq_opt_str(r->q.job->opts, "output")
+                           : oq_job_input(r->q.job);
     OQ_TRY(open_engine(r, err));
-    OQ_TRY(oq_job_session(r->job, &session, err));
-    const onq_code rc = oq_prep_optimize_ort(r->engine, &session, near, 0, &r->m, err);
-    r->result.model = r->m;
+    OQ_TRY(oq_job_session(r->q.job, &session, err));
+    const onq_code rc = oq_prep_optimize_ort(r->q.engine, &session, near, 0, &r->q.model, err);
     return rc;
 }
 
 static onq_code smooth(run *r, onq_error *err) {
     oq_source *source = NULL;
-    oq_smooth_job job = {.model = r->m,
-                         .alpha = r->config.smooth_quant_alpha,
-                         .folding = r->config.smooth_quant_folding};
+    oq_smooth_job job = {.model = r->q.model,
+                         .alpha = r->q.config.smooth_quant_alpha,
+                         .folding = r->q.config.smooth_quant_folding};
     OQ_TRY(open_engine(r, err));
-    job.engine = r->engine;
-    OQ_TRY(oq_job_session(r->job, &job.session, err));
-    OQ_TRY(oq_job_source(r->job, r->m, &source, err));
+    job.engine = r->q.engine;
+    OQ_TRY(oq_job_session(r->q.job, &job.session, err));
+    OQ_TRY(oq_job_source(r->q.job, r->q.model, &source, err));
     job.source = source;
     onq_code rc = oq_smooth(&job, err);
     oq_source_close(source);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "SmoothQuant");
-    oq_info(r->job->env, "SmoothQuant: %zu tensors, %zu of them folded into the node before",
+    oq_info(r->q.job->env, "SmoothQuant: %zu tensors, %zu of them folded into the node before",
             job.n_tensors, job.n_folded);
     /* What it put in stays float. */
     for (size_t i = 0; i < job.added.n; i++)
-        OQ_TRY(oq_pick_add(&r->config.nodes_to_exclude, job.added.v[i], err));
+        OQ_TRY(oq_pick_add(&r->q.config.nodes_to_exclude, job.added.v[i], err));
     return ONQ_OK;
 }
 
 /* Opens the model and makes it what the quantizer will see. */
 static onq_code prepare(run *r, onq_error *err) {
-    oq_job *job = r->job;
-    int64_t target;
-    const char *why;
-    OQ_TRY(oq_job_open(job, oq_job_input(job), &r->m, err));
-    OQ_TRY(oq_model_check(r->m, err));
-    OQ_TRY(oq_operands_check(r->m, err));
-    r->result.model = r->m;
-    OQ_TRY(oq_quant_look(job, r->m, false, &r->input, err));
-    OQ_TRY(oq_quant_measure(&r->result, err));
-    if (oq_opt_flag(job->opts, "optimize_model"))
+    oq_quant *q = &r->q;
+    OQ_TRY(oq_quant_open(q, false, err));
+    if (oq_opt_flag(q->job->opts, "optimize_model"))
         OQ_TRY(optimize(r, err));
-    if (oq_opt_flag(job->opts, "lift_constants")) {
-        size_t n;
-        OQ_TRY(oq_model_lift_constants(r->m, &n, err));
-        oq_info(job->env, "%zu Constant nodes became initializers", n);
-    }
-    if (r->config.smooth_quant)
+    if (q->config.smooth_quant)
         OQ_TRY(smooth(r, err));
-    OQ_TRY(infer(r, err));
-    OQ_TRY(oq_quant_set_inferred(r->m, err));
+    OQ_TRY(oq_quant_infer(q, err));
+    OQ_TRY(oq_quant_set_inferred(q->model, err));
     OQ_TRY(find_axes(r, err));
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
     OQ_TRY(check_types(r, err));
-    if (r->config.given != NULL)
-        OQ_TRY(oq_given_bind_nodes(r->config.given, r->m, err));
-    OQ_TRY(oq_quant_opset(r->m, &r->config, &r->overrides,
-                          r->format == FORMAT_QDQ ? OQ_QMODE_QDQ : OQ_QMODE_QLINEAR, &target, &why,
-                          err));
-    if (target > oq_model_opset(r->m, OQ_S(""))) {
-        OQ_TRY(oq_quant_raise_opset(r->m, target, why, err));
-        OQ_TRY(infer(r, err));
-        if (r->config.given != NULL)
-            OQ_TRY(oq_given_bind_nodes(r->config.given, r->m, err));
-    }
+    if (q->config.given != NULL)
+        OQ_TRY(oq_given_bind_nodes(q->config.given, q->model, err));
+    OQ_TRY(oq_quant_raise(q, r->format == FORMAT_QDQ ? OQ_QMODE_QDQ : OQ_QMODE_QLINEAR, err));
+    if (q->config.given != NULL)
+        OQ_TRY(oq_given_bind_nodes(q->config.given, q->model, err));
     return check_overrides(r, err);
 }
 
@@ -445,18 +406,18 @@ static onq_code prepare(run *r, onq_error *err) {
  * model. */
 static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
     oq_strs types = {0};
-    OQ_TRY(oq_reach_types(r->m, &r->config, MODES, &r->job->arena, &types, err));
+    OQ_TRY(oq_reach_types(r->q.model, &r->q.config, MODES, &r->q.job->arena, &types, err));
     /* An empty list would mean all operators. */
-    if (types.n == 0 && !OQ_PUSH(&r->job->arena, &types, OQ_S("(none)")))
+    if (types.n == 0 && !OQ_PUSH(&r->q.job->arena, &types, OQ_S("(none)")))
         return oq_fail_nomem(err);
     o->op_types = types.v;
     o->n_op_types = types.n;
-    o->inner = r->config.enable_subgraph;
+    o->inner = r->q.config.enable_subgraph;
     return ONQ_OK;
 }
 
 static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
-    const onq_options *o = r->job->opts;
+    const onq_options *o = r->q.job->opts;
     oq_cal_defaults(c, r->method);
     c->symmetric = oq_opt_flag(o, "calib_tensor_range_symmetric");
     c->moving_average = oq_opt_flag(o, "calib_moving_average");
@@ -472,7 +433,7 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
         c->memory = oq_opt_size(o, "memory");
     c->fast = oq_opt_flag(o, "fast");
     if (c->method == OQ_CAL_ENTROPY && c->num_bins <= c->num_quantized_bins)
-        oq_warn(r->job->env,
+        oq_warn(r->q.job->env,
                 "entropy with %llu bins has one threshold to choose and equals minmax "
                 "(--calib_num_bins 2048 gives it a choice)",
                 (unsigned long long)c->num_bins);
@@ -486,44 +447,44 @@ static onq_code calibrate(run *r, onq_error *err) {
     const double begin = oq_seconds();
     OQ_TRY(calibration_options(r, &options, err));
     OQ_TRY(open_engine(r, err));
-    oq_cal_job job = {.model = r->m, .engine = r->engine, .options = &options};
-    if (!oq_opt_flag(r->job->opts, "no_verify"))
-        job.first = &r->result.record;
-    OQ_TRY(oq_job_session(r->job, &job.session, err));
-    OQ_TRY(oq_job_source(r->job, r->m, &source, err));
+    oq_cal_job job = {.model = r->q.model, .engine = r->q.engine, .options = &options};
+    if (!oq_opt_flag(r->q.job->opts, "no_verify"))
+        job.first = &r->q.record;
+    OQ_TRY(oq_job_session(r->q.job, &job.session, err));
+    OQ_TRY(oq_job_source(r->q.job, r->q.model, &source, err));
     job.source = source;
-    const onq_code rc = oq_calibrate(&job, &r->ranges, err);
-    r->has_ranges = rc == ONQ_OK;
+    const onq_code rc = oq_calibrate(&job, &r->q.ranges, err);
+    r->q.has_ranges = rc == ONQ_OK;
     oq_source_close(source);
-    r->seconds_calibration = oq_seconds() - begin;
+    r->q.seconds_calibration = oq_seconds() - begin;
     return rc;
 }
 
 static onq_code get_ranges(run *r, onq_error *err) {
     bool any = false;
-    if (r->config.given != NULL) { /* the plan has the parameters */
-        oq_ranges_init(&r->ranges, &r->job->env->alloc, r->method);
-        r->has_ranges = true;
+    if (r->q.config.given != NULL) { /* the plan has the parameters */
+        oq_ranges_init(&r->q.ranges, &r->q.job->env->alloc, r->method);
+        r->q.has_ranges = true;
         return ONQ_OK;
     }
-    OQ_TRY(oq_reach_has_work(r->m, &r->config, r->shapes, MODES, &any, err));
+    OQ_TRY(oq_reach_has_work(r->q.model, &r->q.config, r->q.shapes, MODES, &any, err));
     if (!any) {
-        oq_info(r->job->env,
+        oq_info(r->q.job->env,
                 "nothing to quantize: no operator %sthat is asked for has float tensors of known "
                 "type",
-                r->config.enable_subgraph ? "" : "of the main graph ");
-        if (!r->has_ranges)
-            oq_ranges_init(&r->ranges, &r->job->env->alloc, r->method);
-        r->has_ranges = true;
+                r->q.config.enable_subgraph ? "" : "of the main graph ");
+        if (!r->q.has_ranges)
+            oq_ranges_init(&r->q.ranges, &r->q.job->env->alloc, r->method);
+        r->q.has_ranges = true;
         return ONQ_OK;
     }
-    if (r->has_ranges)
+    if (r->q.has_ranges)
         return ONQ_OK;
     OQ_TRY(calibrate(r, err));
-    r->ranges.smooth_quant = r->config.smooth_quant;
+    r->q.ranges.smooth_quant = r->q.config.smooth_quant;
     r->unsaved = true;
     if (cache_path(r) != NULL) {
-        OQ_TRY(oq_ranges_save(&r->ranges, r->job->env, cache_path(r), err));
+        OQ_TRY(oq_ranges_save(&r->q.ranges, r->q.job->env, cache_path(r), err));
         r->unsaved = false;
     }
     return ONQ_OK;
@@ -531,149 +492,122 @@ static onq_code get_ranges(run *r, onq_error *err) {
 
 /* ---- the result ---- */
 
-/* Types of the model's tensors, by the graphs they are in: those are others when it is quantized
- * again. */
-static onq_code see_types(run *r, onq_error *err) {
-    if (r->typed == r->m->proto)
-        return ONQ_OK;
-    oq_shapes_free(r->shapes);
-    r->shapes = NULL;
-    r->typed = r->m->proto;
-    return oq_shapes_infer(r->m, NULL, &r->shapes, err);
-}
-
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
-    OQ_TRY(see_types(r, err));
-    const oq_qdq_job qdq = {.model = r->m,
-                            .config = &r->config,
-                            .overrides = &r->overrides,
-                            .ranges = &r->ranges,
-                            .shapes = r->shapes,
-                            .plan = &r->plan,
-                            .decide_only = oq_opt_flag(r->job->opts, "dry_run")};
-    const oq_qoper_job qoper = {.model = r->m,
-                                .config = &r->config,
-                                .overrides = &r->overrides,
-                                .ranges = &r->ranges,
-                                .plan = &r->plan};
+    OQ_TRY(oq_quant_see_types(&r->q, err));
+    const oq_qdq_job qdq = {.model = r->q.model,
+                            .config = &r->q.config,
+                            .overrides = &r->q.overrides,
+                            .ranges = &r->q.ranges,
+                            .shapes = r->q.shapes,
+                            .plan = &r->q.plan,
+                            .decide_only = oq_opt_flag(r->q.job->opts, "dry_run")};
+    const oq_qoper_job qoper = {.model = r->q.model,
+                                .config = &r->q.config,
+                                .overrides = &r->q.overrides,
+                                .ranges = &r->q.ranges,
+                                .plan = &r->q.plan};
     return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
 }
 
 static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     run *r = ctx;
     (void)owner;
-    return oq_extremes_find(&r->extremes, g, &r->ranges, &r->config, &r->overrides, err);
+    return oq_extremes_find(&r->extremes, g, &r->q.ranges, &r->q.config, &r->q.overrides, err);
 }
 
 /* A Relu or Clip goes because the quantized range clips in its place. Float 8 does not; the reference
  * removes them all the same, and the file is as its file. */
 static void warn_of_float8(const run *r) {
     size_t n_removed = 0;
-    for (size_t i = 0; i < r->plan.nodes.n; i++)
-        n_removed += r->plan.nodes.v[i].fate == OQ_FATE_REMOVED;
-    if (n_removed > 0 && r->config.activation_type == OQ_FLOAT8E4M3FN)
+    for (size_t i = 0; i < r->q.plan.nodes.n; i++)
+        n_removed += r->q.plan.nodes.v[i].fate == OQ_FATE_REMOVED;
+    if (n_removed > 0 && r->q.config.activation_type == OQ_FLOAT8E4M3FN)
         oq_warn(
-            r->job->env,
+            r->q.job->env,
             "%zu Relu and Clip were removed, as the reference does, but float 8 does not clip in "
             "their place (--qdq_keep_removable_activations keeps them)",
             n_removed);
 }
 
 static void warn_of_rest(run *r) {
-    const onq_env *env = r->job->env;
-    if (r->plan.n_unclipped > 0)
+    const onq_env *env = r->q.job->env;
+    if (r->q.plan.n_unclipped > 0)
         oq_warn(env,
                 "%zu Relu and Clip were removed, as onnxruntime.quantization does, but the ranges "
                 "that the options made do not clip in their place: the model computes something "
                 "else (--qdq_keep_removable_activations keeps them)",
-                r->plan.n_unclipped);
-    if (r->plan.n_float_constants > 0)
+                r->q.plan.n_unclipped);
+    if (r->q.plan.n_float_constants > 0)
         oq_warn(
             env,
             "%zu weights in Constant nodes stay float (--lift_constants, or onq preprocess, mends "
             "that)",
-            r->plan.n_float_constants);
-    if (!oq_opt_flag(r->job->opts, "optimize_model"))
-        oq_quant_warn_unprepared(r->job, &r->input, r->plan.n_float_constants == 0);
-    if (r->result.verified.skipped != NULL && r->format == FORMAT_QDQ &&
-        (oq_qtype_is_4bit(r->config.activation_type) ||
-         r->config.activation_type == OQ_FLOAT8E4M3FN))
+            r->q.plan.n_float_constants);
+    if (!oq_opt_flag(r->q.job->opts, "optimize_model"))
+        oq_quant_warn_unprepared(r->q.job, &r->q.input, r->q.plan.n_float_constants == 0);
+    if (r->q.verified.skipped != NULL && r->format == FORMAT_QDQ &&
+        (oq_qtype_is_4bit(r->q.config.activation_type) ||
+         r->q.config.activation_type == OQ_FLOAT8E4M3FN))
         oq_warn(
             env,
             "%s activations: ONNX Runtime 1.31 loads most such models only with graph optimisation "
             "off",
-            oq_qtype_name(r->config.activation_type));
-    if (r->ranges.method == OQ_CAL_DISTRIBUTION && r->config.activation_type != OQ_FLOAT8E4M3FN)
+            oq_qtype_name(r->q.config.activation_type));
+    if (r->q.ranges.method == OQ_CAL_DISTRIBUTION && r->q.config.activation_type != OQ_FLOAT8E4M3FN)
         oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
-                oq_qtype_name(r->config.activation_type));
-    oq_quant_warn_types(&r->result);
+                oq_qtype_name(r->q.config.activation_type));
+    oq_quant_warn_types(&r->q);
     if (r->inner_nodes > 0)
         oq_warn(env,
                 "%zu node%s inside If, Loop and Scan stay float (--enable_subgraph quantizes them)",
                 r->inner_nodes, r->inner_nodes == 1 ? "" : "s");
-    if (r->plan.n_not_run > 0)
+    if (r->q.plan.n_not_run > 0)
         oq_warn(env,
                 "%zu node%s inside If, Loop and Scan stay float because no sample ran them%s (give "
                 "samples that take every branch)",
-                r->plan.n_not_run, r->plan.n_not_run == 1 ? "" : "s",
-                r->seconds_calibration > 0 ? "" : ", or the cache was made without them");
-    if (r->plan.n_unknown_type > 0)
+                r->q.plan.n_not_run, r->q.plan.n_not_run == 1 ? "" : "s",
+                r->q.seconds_calibration > 0 ? "" : ", or the cache was made without them");
+    if (r->q.plan.n_unknown_type > 0)
         oq_warn(
             env,
             "%zu tensors stay float because their type is not known (onq preprocess may find it)",
-            r->plan.n_unknown_type);
+            r->q.plan.n_unknown_type);
 }
 
 static onq_code run_steps(run *r, onq_error *err) {
-    const double begin = oq_seconds();
-    oq_graph *g;
     OQ_TRY(check_options(r, err));
     OQ_TRY(read_cache(r, err));
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
-    g = r->m->proto->graph;
-    OQ_TRY(oq_quant_report_names(r->job, &r->config, g, err));
-    OQ_TRY(oq_reach_count_inner(r->m, &r->config, r->shapes, MODES, &r->inner_nodes, err));
+    OQ_TRY(oq_quant_report_names(r->q.job, &r->q.config, r->q.model->proto->graph, err));
+    OQ_TRY(
+        oq_reach_count_inner(r->q.model, &r->q.config, r->q.shapes, MODES, &r->inner_nodes, err));
     OQ_TRY(get_ranges(r, err));
-    OQ_TRY(oq_reach_graphs(r->m, &r->config, find_extremes, r, err));
-    OQ_TRY(oq_quant_make(&r->result, err));
-    OQ_TRY(oq_extremes_warn(&r->extremes, &r->plan, r->job->env, err));
+    OQ_TRY(oq_reach_graphs(r->q.model, &r->q.config, find_extremes, r, err));
+    OQ_TRY(oq_quant_make(&r->q, err));
+    OQ_TRY(oq_extremes_warn(&r->extremes, &r->q.plan, r->q.job->env, err));
     if (r->from_cache)
         tell_of_cache(r);
     warn_of_rest(r);
     warn_of_float8(r);
-    r->result.external = r->preset != PRESET_NONE && r->result.has_external;
-    return oq_quant_end(&r->result, begin, r->seconds_calibration, err);
+    r->q.external = r->preset != PRESET_NONE && r->q.has_external;
+    return oq_quant_end(&r->q, err);
 }
 
 static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
-    run r = {.job = job};
-    r.result = (oq_quant_result){.job = job,
-                                 .plan = &r.plan,
-                                 .engine = &r.engine,
-                                 .quantize = quantize,
-                                 .ctx = &r,
-                                 .config = &r.config,
-                                 .modes = MODES,
-                                 .fixed_ranges = true};
-    oq_record_init(&r.result.record, &job->env->alloc);
-    r.result.format = oq_opt_str(job->opts, "quant_format");
+    run r = {0};
+    oq_quant_init(&r.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &r);
+    r.q.modes = MODES;
+    r.q.fixed_ranges = true;
+    r.q.seconds_calibration = 0.0;
+    r.q.config.given = given;
     r.extremes.arena = &job->arena;
-    oq_plan_init(&r.plan, &job->arena);
-    oq_qconfig_init(&r.config, &job->arena);
-    r.config.given = given;
     onq_code rc = run_steps(&r, err);
     if (r.unsaved)
-        rc = oq_outputs_rescue(job->env, &r.ranges, rc, err);
-    rc = oq_quant_blame(&r.result, rc, err);
-    if (r.has_ranges)
-        oq_ranges_release(&r.ranges);
-    oq_shapes_free(r.shapes);
-    oq_engine_close(r.engine);
-    oq_model_free(r.m);
-    oq_record_release(&r.result.record);
-    oq_qconfig_release(&r.config);
+        rc = oq_outputs_rescue(job->env, &r.q.ranges, rc, err);
+    rc = oq_quant_blame(&r.q, rc, err);
+    oq_quant_release(&r.q);
     return rc;
 }
 

@@ -1,7 +1,7 @@
 /*
  * quant_result.c — the end of a quantization: write, tell.
  */
-#include "api/quant_result.h"
+#include "api/quantization.h"
 
 #include "api/plan_file.h"
 #include "api/quant_config.h"
@@ -19,39 +19,22 @@ static void warn_of_nodes(const onq_env *env, size_t n, const oq_plan_node *firs
                 n == 1 ? "s" : "", text, OQ_STR(first->name), OQ_STR(first->op_type));
 }
 
-void oq_quant_warn_types(const oq_quant_result *r) {
+void oq_quant_warn_types(const oq_quant *r) {
     const onq_env *env = r->job->env;
     const oq_plan_node *first = NULL;
-    size_t n = oq_plan_count_why(r->plan, OQ_WHY_HALF, &first);
+    size_t n = oq_plan_count_why(&r->plan, OQ_WHY_HALF, &first);
     warn_of_nodes(env, n, first, "float because of --keep_float16 false: their values are float16");
-    n = oq_plan_count_why(r->plan, OQ_WHY_OTHER, &first);
+    n = oq_plan_count_why(&r->plan, OQ_WHY_OTHER, &first);
     warn_of_nodes(
         env, n, first,
         "float because their values are bfloat16 or double (convert the model to float32)");
     warn_of_nodes(
-        env, r->plan->n_bfloat16, &r->plan->bfloat16,
+        env, r->plan.n_bfloat16, &r->plan.bfloat16,
         "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may not load "
         "there (convert it to float32)");
 }
 
-static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    oq_quant_result *r = ctx;
-    uint64_t bytes = 0;
-    (void)in_attribute;
-    if (!oq_tensor_is_external(t))
-        return ONQ_OK;
-    r->has_external = true;
-    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
-    r->size_before += bytes;
-    return ONQ_OK;
-}
-
-onq_code oq_quant_measure(oq_quant_result *r, onq_error *err) {
-    r->size_before = r->model->bytes.n;
-    return oq_walk_tensors(r->model, add_external, r, err);
-}
-
-static onq_code save(oq_quant_result *r, onq_error *err) {
+static onq_code save(oq_quant *r, onq_error *err) {
     const onq_options *o = r->job->opts;
     const char *path = oq_opt_str(o, "output");
     const oq_save_options options = {.external = r->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
@@ -67,8 +50,8 @@ static onq_code save(oq_quant_result *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static void report_json(const oq_quant_result *r, const oq_plan_counts *counts,
-                        const size_t fates[3], double seconds, double calibration) {
+static void report_json(const oq_quant *r, const oq_plan_counts *counts, const size_t fates[3],
+                        double seconds, double calibration) {
     oq_job *job = r->job;
     oq_jw_cstr(&job->json, "input", oq_job_input(job));
     if (!oq_opt_flag(job->opts, "dry_run")) {
@@ -95,13 +78,13 @@ static void report_json(const oq_quant_result *r, const oq_plan_counts *counts,
     oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
 }
 
-static onq_code report(const oq_quant_result *r, double seconds, double calibration,
-                       onq_error *err) {
+static onq_code report(const oq_quant *r, double seconds, onq_error *err) {
+    const double calibration = r->seconds_calibration;
     oq_job *job = r->job;
     oq_plan_counts counts;
     size_t fates[3] = {0};
     char before[32], after[32];
-    OQ_TRY(oq_plan_summary(r->plan, &job->arena, &counts, err));
+    OQ_TRY(oq_plan_summary(&r->plan, &job->arena, &counts, err));
     for (size_t i = 0; i < counts.n; i++)
         fates[counts.v[i].fate] += counts.v[i].n;
     report_json(r, &counts, fates, seconds, calibration);
@@ -134,8 +117,8 @@ static size_t count_like(const oq_plan_counts *c, size_t i, bool known_only) {
 }
 
 /* Says that nothing was quantized, with the reason that held for most nodes. */
-static onq_code tell_nothing(const oq_quant_result *r, onq_error *err) {
-    const oq_plan *p = r->plan;
+static onq_code tell_nothing(const oq_quant *r, onq_error *err) {
+    const oq_plan *p = &r->plan;
     const char *why = "the graph has no nodes";
     oq_plan_counts counts;
     size_t most = 0;
@@ -160,13 +143,13 @@ static onq_code tell_nothing(const oq_quant_result *r, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_quant_end(oq_quant_result *r, double begin, double calibration, onq_error *err) {
+onq_code oq_quant_end(oq_quant *r, onq_error *err) {
     OQ_TRY(tell_nothing(r, err));
     r->external |= oq_opt_flag(r->job->opts, "use_external_data_format");
     if (!oq_opt_flag(r->job->opts, "dry_run"))
         OQ_TRY(save(r, err));
-    OQ_TRY(oq_plan_file_write(r->job, r->plan, r->format, err));
-    return report(r, oq_seconds() - begin, calibration, err);
+    OQ_TRY(oq_plan_file_write(r->job, &r->plan, r->format, err));
+    return report(r, oq_seconds() - r->begin, err);
 }
 
 /* Does the error begin with this file? */
@@ -174,7 +157,7 @@ static bool names(const onq_error *err, const char *path) {
     return path != NULL && path[0] != '\0' && strncmp(err->text, path, strlen(path)) == 0;
 }
 
-onq_code oq_quant_blame(const oq_quant_result *r, onq_code rc, onq_error *err) {
+onq_code oq_quant_blame(const oq_quant *r, onq_code rc, onq_error *err) {
     const char *path = oq_job_input(r->job);
     const char *data = oq_opt_has(r->job->opts, "data") ? oq_opt_str(r->job->opts, "data") : NULL;
     if (rc == ONQ_OK || rc == ONQ_E_OPTION || rc == ONQ_E_WRITE || rc == ONQ_E_CONFIG ||

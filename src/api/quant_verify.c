@@ -6,7 +6,7 @@
  * the float model is run before it is quantized, on the first sample of --data or on inputs that are
  * made up. Only the graph is kept of the float model, its weights are shared.
  */
-#include "api/quant_result.h"
+#include "api/quantization.h"
 #include "api/samples.h"
 #include "onnx/schema.h"
 #include "quantize/finish.h"
@@ -22,13 +22,13 @@
 #define LEFT_TOLD 3 /* nodes that get a line of their own */
 
 typedef struct look {
-    oq_quant_result *r;
+    oq_quant *r;
     oq_session_options session;
     oq_model_proto *source; /* the model before it was quantized */
     oq_verdict plain;       /* on that */
 } look;
 
-static bool is_asked(const oq_quant_result *r) {
+static bool is_asked(const oq_quant *r) {
     return oq_opt_flag(r->job->opts, "verify");
 }
 
@@ -50,16 +50,16 @@ static void hush_end(hush h) {
 
 /* ---- whether to look, and at what ---- */
 
-static bool is_declined(const oq_quant_result *r) {
+static bool is_declined(const oq_quant *r) {
     const onq_options *o = r->job->opts;
     return oq_opt_flag(o, "no_verify") || oq_opt_flag(o, "dry_run") ||
            (oq_opt_is_set(o, "verify") && !is_asked(r));
 }
 
-static const char *why_not(const oq_quant_result *r) {
+static const char *why_not(const oq_quant *r) {
     bool changed = false;
-    for (size_t i = 0; i < r->plan->nodes.n; i++)
-        changed |= r->plan->nodes.v[i].fate != OQ_FATE_FLOAT;
+    for (size_t i = 0; i < r->plan.nodes.n; i++)
+        changed |= r->plan.nodes.v[i].fate != OQ_FATE_FLOAT;
     if (is_declined(r))
         return "--no_verify";
     if (!is_asked(r) && !changed)
@@ -70,11 +70,11 @@ static const char *why_not(const oq_quant_result *r) {
 }
 
 /* An engine, quietly unless it was asked for. */
-static onq_code find_engine(oq_quant_result *r, onq_error *err) {
+static onq_code find_engine(oq_quant *r, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
-    if (*r->engine != NULL)
+    if (r->engine != NULL)
         return ONQ_OK;
-    const onq_code rc = oq_job_engine(r->job, r->engine, &why);
+    const onq_code rc = oq_job_engine(r->job, &r->engine, &why);
     if (rc == ONQ_OK)
         return rc;
     if (is_asked(r) || rc == ONQ_E_NOMEM) {
@@ -96,7 +96,7 @@ static onq_code with_source(look *l, onq_code (*fn)(look *l, onq_error *err), on
 }
 
 /* Inputs that are made up are as large as the model says; unknown sizes are 1. */
-static onq_code check_made_up(oq_quant_result *r, onq_error *err) {
+static onq_code check_made_up(oq_quant *r, onq_error *err) {
     oq_ios in;
     uint64_t sum = 0;
     OQ_TRY(oq_model_inputs(r->model, &r->job->arena, &in, err));
@@ -115,7 +115,7 @@ static onq_code check_made_up(oq_quant_result *r, onq_error *err) {
 }
 
 /* The first sample of --data; where there is none, one that is made up. */
-static onq_code open_sample(oq_quant_result *r, oq_source **out, onq_error *err) {
+static onq_code open_sample(oq_quant *r, oq_source **out, onq_error *err) {
     oq_source_options o = {.model = r->model};
     if (oq_opt_has(r->job->opts, "data")) {
         OQ_TRY(oq_job_source_options(r->job, r->model, &o, err));
@@ -138,7 +138,7 @@ static onq_code run_float(look *l, oq_source *source, onq_error *err) {
     OQ_TRY(oq_source_next(source, &sample, err));
     if (sample == NULL)
         return ONQ_OK;
-    OQ_TRY(oq_session_open(*l->r->engine, &l->session, &s, err));
+    OQ_TRY(oq_session_open(l->r->engine, &l->session, &s, err));
     onq_code rc = oq_session_run(s, sample->inputs, sample->n_inputs, &out, err);
     if (rc == ONQ_OK)
         rc = oq_record_keep(record, sample->inputs, sample->n_inputs, out.v, out.n, err);
@@ -149,7 +149,7 @@ static onq_code run_float(look *l, oq_source *source, onq_error *err) {
 /* Runs the float model on one sample. That it does not run says nothing of the result: then the
  * result is loaded and not run. */
 static onq_code make_record(look *l, onq_error *err) {
-    oq_quant_result *r = l->r;
+    oq_quant *r = l->r;
     oq_source *source = NULL;
     onq_error why = ONQ_ERROR_INIT;
     OQ_TRY(oq_progress(r->job->env, "verifying", 0, 0, err));
@@ -170,7 +170,7 @@ static onq_code make_record(look *l, onq_error *err) {
 
 /* Decides whether to look, and has ready what that takes. */
 static onq_code prepare(look *l, onq_error *err) {
-    oq_quant_result *r = l->r;
+    oq_quant *r = l->r;
     r->verified.skipped = why_not(r);
     if (r->verified.skipped == NULL)
         OQ_TRY(find_engine(r, err));
@@ -188,7 +188,7 @@ static onq_code prepare(look *l, onq_error *err) {
 /* ---- the look ---- */
 
 static onq_code verify(look *l, oq_verdict *v, onq_error *err) {
-    return oq_verify(*l->r->engine, &l->session, &l->r->record, v, err);
+    return oq_verify(l->r->engine, &l->session, &l->r->record, v, err);
 }
 
 /* The float model with the runtime's optimisations: a calibration has run it without. */
@@ -208,7 +208,7 @@ static bool has_odd_types(const oq_plan *p) {
 }
 
 /* The runtime's words without the name of the file, which is not the result's. */
-static const char *words_of(const oq_quant_result *r, const oq_verdict *v) {
+static const char *words_of(const oq_quant *r, const oq_verdict *v) {
     const size_t n = strlen(r->model->path);
     const char *text = v->why.text;
     return strncmp(text, r->model->path, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2
@@ -219,7 +219,7 @@ static const char *words_of(const oq_quant_result *r, const oq_verdict *v) {
 static onq_code verify_odd(look *l, oq_verdict *v, bool *good, onq_error *err) {
     const oq_verdict first = *v;
     *good = false;
-    if (!has_odd_types(l->r->plan))
+    if (!has_odd_types(&l->r->plan))
         return ONQ_OK;
     l->session.level = OQ_OPT_NONE;
     const onq_code rc = verify(l, v, err);
@@ -239,15 +239,15 @@ static onq_code verify_odd(look *l, oq_verdict *v, bool *good, onq_error *err) {
 static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_graph **result,
                         onq_error *err) {
     look *l = ctx;
-    oq_quant_result *r = l->r;
-    oq_map_init(&r->config->unsound, &r->job->arena);
+    oq_quant *r = l->r;
+    oq_map_init(&r->config.unsound, &r->job->arena);
     for (size_t i = 0; i < left->n; i++)
-        if (!oq_map_put(&r->config->unsound, left->v[i]->output.v[0], 0))
+        if (!oq_map_put(&r->config.unsound, left->v[i]->output.v[0], 0))
             return oq_fail_nomem(err);
     r->model->proto = oq_message_clone(&r->model->arena, OQ_SCHEMA_model_proto, l->source);
     if (r->model->proto == NULL)
         return oq_fail_nomem(err);
-    oq_plan_init(r->plan, &r->job->arena);
+    oq_plan_init(&r->plan, &r->job->arena);
     const hush h = hush_begin(r->job->env);
     onq_code rc = r->quantize(r->ctx, err);
     if (rc == ONQ_OK)
@@ -261,13 +261,13 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
 
 static bool can_leave(void *ctx, const oq_node *n) {
     const look *l = ctx;
-    oq_qconfig without = *l->r->config;
+    oq_qconfig without = l->r->config;
     oq_map_init(&without.unsound, &l->r->job->arena);
     return n->output.n > 0 && n->output.v[0].n > 0 &&
            oq_qconfig_skip(&without, n, l->r->modes) == NULL;
 }
 
-static void tell_left(const oq_quant_result *r, const oq_verdict *first) {
+static void tell_left(const oq_quant *r, const oq_verdict *first) {
     const oq_mend_nodes *left = &r->verified.left;
     for (size_t i = 0; i < left->n && i < LEFT_TOLD; i++)
         oq_warn(r->job->env, "node '%.*s' (%.*s) stays float: quantized, the model %s: %.300s",
@@ -279,7 +279,7 @@ static void tell_left(const oq_quant_result *r, const oq_verdict *first) {
 }
 
 static onq_code mend(look *l, oq_verdict *v, onq_error *err) {
-    oq_quant_result *r = l->r;
+    oq_quant *r = l->r;
     oq_mend m = {.arena = &r->job->arena,
                  .source = l->source->graph,
                  .can_leave = can_leave,
@@ -294,7 +294,7 @@ static onq_code mend(look *l, oq_verdict *v, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code refuse(const oq_quant_result *r, const oq_verdict *v, onq_error *err) {
+static onq_code refuse(const oq_quant *r, const oq_verdict *v, onq_error *err) {
     return oq_fail(
         err, ONQ_E_RUNTIME,
         "the result %s: %.400s (nothing is written; --nodes_to_exclude leaves nodes float, "
@@ -304,7 +304,7 @@ static onq_code refuse(const oq_quant_result *r, const oq_verdict *v, onq_error 
 
 /* What can be done about a result that is not good. */
 static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
-    oq_quant_result *r = l->r;
+    oq_quant *r = l->r;
     bool good = false;
     if (v->end == OQ_VERIFY_NOT_FINITE && r->record.generated) {
         oq_warn(r->job->env, "%s, on inputs that were made up (onq run shows it on your own)",
@@ -322,33 +322,33 @@ static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
                 oq_verify_text(l->plain.end), words_of(r, &l->plain));
         return ONQ_OK;
     }
-    if (r->config != NULL)
+    if (r->modes != 0)
         OQ_TRY(mend(l, v, err));
     return v->end == OQ_VERIFY_GOOD ? ONQ_OK : refuse(r, v, err);
 }
 
 /* ---- the figure ---- */
 
-static bool is_telling(const oq_quant_result *r) {
+static bool is_telling(const oq_quant *r) {
     return r->verified.verdict.measured && !(r->record.generated && r->fixed_ranges);
 }
 
 /* Of the coarser of activations and weights. */
-static unsigned bits_of(const oq_quant_result *r) {
-    if (r->config == NULL)
+static unsigned bits_of(const oq_quant *r) {
+    if (r->modes == 0)
         return 8;
-    const unsigned a = oq_dtype_find((int64_t)r->config->activation_type)->bits;
-    const unsigned w = oq_dtype_find((int64_t)r->config->weight_type)->bits;
+    const unsigned a = oq_dtype_find((int64_t)r->config.activation_type)->bits;
+    const unsigned w = oq_dtype_find((int64_t)r->config.weight_type)->bits;
     return a < w ? a : w;
 }
 
-static bool is_poor(const oq_quant_result *r) {
+static bool is_poor(const oq_quant *r) {
     return is_telling(r) && r->verified.verdict.sqnr < oq_verify_floor(bits_of(r));
 }
 
 /* Where the samples of this job came from, as a word for another command; "" when there were
  * none. */
-static oq_str data_word(const oq_quant_result *r) {
+static oq_str data_word(const oq_quant *r) {
     const onq_options *o = r->job->opts;
     const char *input = oq_job_input(r->job), *slash = strrchr(input, '/');
     if (!oq_opt_has(o, "data") || r->record.generated)
@@ -358,10 +358,10 @@ static oq_str data_word(const oq_quant_result *r) {
     return slash == NULL ? OQ_S(".") : (oq_str){input, (size_t)(slash - input)};
 }
 
-static void advise(const oq_quant_result *r) {
+static void advise(const oq_quant *r) {
     const oq_verdict *v = &r->verified.verdict;
     const oq_str data = data_word(r);
-    const bool whole = r->config != NULL && !r->config->per_channel;
+    const bool whole = r->modes != 0 && !r->config.per_channel;
     oq_warn(r->job->env,
             "output '%.*s' keeps %.1f dB of the float model's on one sample, which is poor (20 and "
             "more are usual): %sonq debug --float_model %s --qdq_model %s%s%.*s shows where it is "
@@ -370,7 +370,7 @@ static void advise(const oq_quant_result *r) {
             oq_opt_str(r->job->opts, "output"), data.n > 0 ? " --data " : "", OQ_STR(data));
 }
 
-static void tell_json(const oq_quant_result *r) {
+static void tell_json(const oq_quant *r) {
     const oq_verified *d = &r->verified;
     oq_jw *w = &r->job->json;
     oq_jw_begin_object(w, "verify");
@@ -392,7 +392,7 @@ static void tell_json(const oq_quant_result *r) {
     oq_jw_end_object(w);
 }
 
-void oq_quant_tell_verified(const oq_quant_result *r) {
+void oq_quant_tell_verified(const oq_quant *r) {
     const oq_verdict *v = &r->verified.verdict;
     oq_buf *text = &r->job->text;
     tell_json(r);
@@ -413,7 +413,7 @@ void oq_quant_tell_verified(const oq_quant_result *r) {
 
 /* The look itself, and what follows from it. */
 static onq_code look_at(look *l, onq_error *err) {
-    oq_quant_result *r = l->r;
+    oq_quant *r = l->r;
     oq_verified *d = &r->verified;
     const double began = oq_seconds();
     OQ_TRY(prepare(l, err));
@@ -435,7 +435,7 @@ static onq_code look_at(look *l, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_quant_make(oq_quant_result *r, onq_error *err) {
+onq_code oq_quant_make(oq_quant *r, onq_error *err) {
     look l = {.r = r};
     if (!is_declined(r)) {
         l.source = oq_message_clone(&r->job->arena, OQ_SCHEMA_model_proto, r->model->proto);

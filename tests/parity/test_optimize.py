@@ -255,7 +255,7 @@ FOLDS = {
 
 
 def test_every_fold_has_a_case():
-    rows = re.findall(r"^OQ_FOLD\((\w+)\)", (modeltool.ROOT / "src/prepare/evaluate/evaluate.def").read_text(), re.M)
+    rows = re.findall(r"^OQ_EVAL\((\w+)\)", (modeltool.ROOT / "src/prepare/evaluate/evaluate.def").read_text(), re.M)
     assert rows == sorted(rows) and rows == sorted(FOLDS)
 
 
