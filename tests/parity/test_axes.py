@@ -36,7 +36,7 @@ MATRICES = {"rank 1": ((8,), (4, 8), (4,)), "rank 3": ((2, 8, 6), (2, 4, 8), (2,
             "one": ((1, 8, 6), (2, 4, 8), (2, 4, 6)), "rank 4": ((2, 3, 8, 6), (2, 3, 4, 8), (2, 3, 4, 6))}
 
 
-@pytest.mark.difference("MatMul with weights that are no matrices, per channel")
+@pytest.mark.difference("MatMul with weights that are not matrices, per channel")
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_no_matrix(tmp_path, name, fmt):

@@ -22,7 +22,7 @@ def gemm(shape, turned=0, alpha=1.0, beta=1.0, more=()):
     return sides.model([node, *more], inits, (M, K), (M, N)), sides.feeds(rng, (M, K))
 
 
-@pytest.mark.difference("Biases that are no vectors")
+@pytest.mark.difference("Biases that are not vectors")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("fmt", ["qdq", "qoperator"])
 def test_shapes_per_channel(tmp_path, shape, fmt):
@@ -90,7 +90,7 @@ def test_clipped_bias_is_told(tmp_path, fmt):
 
 # ---- biases that are no initializers
 
-@pytest.mark.difference("Biases that are no initializers, QOperator")
+@pytest.mark.difference("Biases that are not initializers, QOperator")
 @pytest.mark.parametrize("where, error", [("constant", "'data_type'"), ("computed", "'data_type'"), ("empty", "'data_type'")])
 def test_conv_bias(tmp_path, where, error):
     rng = np.random.default_rng(5)

@@ -117,7 +117,7 @@ def calibtool_value(number):
     return number["data"] if isinstance(number, dict) else number
 
 
-@pytest.mark.difference("Numbers that are not finite")
+@pytest.mark.difference("Values that are not finite")
 @pytest.mark.parametrize("form", ["qdq", "qoperator"])
 def test_infinite_bias_is_named(form, tmp_path):
     """QOperator: not 'no range for the output', but the bias by its name. The reference's outputs are lost."""

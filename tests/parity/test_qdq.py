@@ -36,7 +36,7 @@ KNOWN = [
     (r"op:If@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"(op|raised):Gemm.beta@.*", "differs", "Gemm with a beta"),
     (r"op:Gemm.beta@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
-    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights that are no matrices, per channel"),
+    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights that are not matrices, per channel"),
     (r"op:MatMul.3d@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"real:bert_toy_fused.*", "only_onq", "Biases whose input or weight is not quantized"),
 ]

@@ -19,14 +19,14 @@ KNOWN = [
     (r"op:Where.*:force", "identical", None),
     (r"op:If@.*", "only_onq", "Inner graphs in QOperator format"),
     (r"real:bert_toy_fused.*", "only_onq", "Nodes that cannot be quantized leave nothing behind"),
-    (r"real:ppocrv4_det.*", "only_onq", "Biases that are no initializers, QOperator"),
+    (r"real:ppocrv4_det.*", "only_onq", "Biases that are not initializers, QOperator"),
     (r"op:Gemm.dynamic_bias@.*", "differs", "Order of initializers"),
     (r"op:Gemm.dynamic_bias@11:per_channel", "ref_unloadable", "Weights per channel below opset 13"),
     (r"op:Gemm.beta@.*", "differs", "Gemm with alpha or beta in QOperator format"),
     (r"op:(Conv.tied|bias.numbered|nodes.unnamed)@.*", "differs", "Biases that several nodes read, QOperator format"),
     (r"op:Relu.output@.*", "differs", "Outputs in front of a Relu or Clip"),
     (r"op:Relu.(shared|chain)@.*", "differs", "Relu and Clip in QOperator format"),
-    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights that are no matrices, per channel"),
+    (r"op:MatMul.3d@.*:per_channel", "differs", "MatMul with weights that are not matrices, per channel"),
 ]
 
 

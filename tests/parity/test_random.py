@@ -152,12 +152,12 @@ def static_differs(m, case):
     if any(n.op_type in ("Relu", "Clip") and n.input[0] in outputs for n in m.graph.node):
         return "Outputs in front of a Relu or Clip"
     if case.get("per_channel") and any(n.op_type == "MatMul" and rank.get(n.input[1], 2) != 2 for n in weighted):
-        return "MatMul with weights that are no matrices, per channel"
+        return "MatMul with weights that are not matrices, per channel"
     if case["format"] == "qoperator":
         shared = any(count[i] > 1 for n in weighted for i in n.input[1:])
         return "Biases that several nodes read, QOperator format" if shared else None
     flat = all(rank.get(i, 1) == 1 for n in weighted for i in n.input[2:])
-    return None if flat or not case.get("per_channel") else "Biases that are no vectors"
+    return None if flat or not case.get("per_channel") else "Biases that are not vectors"
 
 
 def check_static(trial):
@@ -195,7 +195,7 @@ def dynamic_differs(m, case):
         if n.op_type == "LSTM" and any(count[i] > 1 for i in n.input[1:3]):
             return "Weights of LSTM"
         if n.op_type == "MatMul" and case.get("per_channel") and rank.get(n.input[1], 2) != 2:
-            return "MatMul with weights that are no matrices, per channel"
+            return "MatMul with weights that are not matrices, per channel"
     if is_half(m):
         return "float16 and bfloat16, dynamic"
     return "Dynamic quantization at opset 10" if m.opset_import[0].version == 10 else None

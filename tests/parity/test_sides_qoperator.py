@@ -70,7 +70,7 @@ def test_unknown_types(tmp_path, rng, inputs, error, least):
 
 # ---- weights and biases
 
-@pytest.mark.difference("MatMul with weights that are no matrices, per channel")
+@pytest.mark.difference("MatMul with weights that are not matrices, per channel")
 @pytest.mark.parametrize("weight, x, y", [((8,), (2, 4, 8), (2, 4)), ((2, 8, 5), (2, 4, 8), (2, 4, 5)),
                                           ((1, 2, 8, 5), (1, 2, 4, 8), (1, 2, 4, 5))], ids=str)
 def test_matmul_ranks(tmp_path, rng, weight, x, y):
@@ -123,7 +123,7 @@ def test_shared(tmp_path, rng, make, reference):
     static(tmp_path, m, samples, per_channel=make is weight_of_two_axes).expect(reference, 33)
 
 
-@pytest.mark.difference("Biases that are no initializers, QOperator")
+@pytest.mark.difference("Biases that are not initializers, QOperator")
 @pytest.mark.parametrize("how", ["Constant", "computed", "missing"])
 def test_conv_bias(tmp_path, rng, how):
     """The Conv stays float where its bias is not an initializer; an empty name is no bias."""

@@ -102,7 +102,7 @@ def test_normal_form(tmp_path):
     assert by_onq(m, tmp_path, "y") == [1, 4, "floor(h/2 + 1/2)", "floor(w/2 + 1/2)"]
 
 
-@pytest.mark.difference("Names that are no names")
+@pytest.mark.difference("Names that are not names")
 @pytest.mark.parametrize("name", ["?", "None", "-1", "unk__0"])
 def test_no_names(tmp_path, name):
     """Two sizes that may differ are joined: the reference takes them for one."""
