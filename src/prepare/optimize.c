@@ -167,6 +167,31 @@ static onq_code share_inits(optimizer *o, oq_graph *g, oq_arena *a, onq_error *e
     return oq_graph_prune(o->m, g, err);
 }
 
+/* ---- the version of the format ---- */
+
+/* Before IR 4 every initializer is an input too, and constant all the same. Where the rewrites made
+ * initializers the model becomes one of IR 4, and none of its initializers is an input. */
+static onq_code leave_old_ir(oq_model *m, oq_arena *a, onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    oq_map inits;
+    oq_map_init(&inits, a);
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (!oq_map_put(&inits, g->initializer.v[i]->name, 0))
+            return oq_fail_nomem(err);
+    size_t both = 0;
+    for (size_t i = 0; i < g->input.n; i++)
+        both += oq_map_has(&inits, g->input.v[i]->name);
+    if (m->proto->ir_version.v >= 4 || both == g->initializer.n)
+        return ONQ_OK;
+    size_t kept = 0;
+    for (size_t i = 0; i < g->input.n; i++)
+        if (!oq_map_has(&inits, g->input.v[i]->name))
+            g->input.v[kept++] = g->input.v[i];
+    g->input.n = kept;
+    m->proto->ir_version = OQ_I64(4);
+    return oq_graph_prune_inits(m, g, err);
+}
+
 /* ---- all ---- */
 
 static onq_code run(optimizer *o, oq_arena *a, onq_error *err) {
@@ -182,7 +207,8 @@ static onq_code run(optimizer *o, oq_arena *a, onq_error *err) {
         o->report->rounds++;
         OQ_ASSERT_VALID(o->m);
     } while (o->n_done != 0 && o->report->rounds < OQ_OPT_ROUNDS);
-    return share_inits(o, g, a, err);
+    OQ_TRY(share_inits(o, g, a, err));
+    return leave_old_ir(o->m, a, err);
 }
 
 onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {

@@ -139,6 +139,32 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
     return rc;
 }
 
+/* Takes away inputs that were there for an initializer which the runtime has merged with another.
+ * Before IR 4 every initializer is an input too, and the runtime leaves the input behind: who runs
+ * the model would have to give the value. */
+static onq_code drop_lost_inputs(const oq_model *before, oq_model *after, onq_error *err) {
+    const oq_graph *old = before->proto->graph;
+    oq_graph *g = after->proto->graph;
+    oq_arena scratch;
+    oq_map lost;
+    oq_arena_init(&scratch, &after->env->alloc);
+    oq_map_init(&lost, &scratch);
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < old->initializer.n && rc == ONQ_OK; i++)
+        if (!oq_map_put(&lost, old->initializer.v[i]->name, 0))
+            rc = oq_fail_nomem(err);
+    for (size_t i = 0; i < g->initializer.n && rc == ONQ_OK; i++)
+        (void)oq_map_remove(&lost, g->initializer.v[i]->name);
+    size_t kept = 0;
+    for (size_t i = 0; i < g->input.n && rc == ONQ_OK; i++)
+        if (!oq_map_has(&lost, g->input.v[i]->name))
+            g->input.v[kept++] = g->input.v[i];
+    if (rc == ONQ_OK)
+        g->input.n = kept;
+    oq_arena_release(&scratch);
+    return rc;
+}
+
 onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, const char *near,
                               uint64_t most_inline, oq_model **m, onq_error *err) {
     oq_session_options so = *base;
@@ -150,8 +176,12 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, cons
     const bool large = bytes > (most_inline != 0 ? most_inline : INLINE_MOST);
     onq_code rc = large ? optimize_external(e, &so, near, &result, err)
                         : optimize_inline(e, &so, near, &result, err);
-    if (rc != ONQ_OK)
+    if (rc == ONQ_OK)
+        rc = drop_lost_inputs(*m, result, err);
+    if (rc != ONQ_OK) {
+        oq_model_free(result);
         return rc;
+    }
     oq_model_free(*m);
     *m = result;
     return ONQ_OK;

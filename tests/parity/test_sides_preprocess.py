@@ -105,6 +105,48 @@ def test_below_opset_7(tmp_path, rng):
     assert [x.opset_import[0].version for x in both.models()] == [11, 6] and "too old" in both.warnings
 
 
+def with_inputs(m):
+    """Every initializer an input too, as IR 3 wants it."""
+    m.graph.input.extend(info(t.name, t.dims, t.data_type) for t in m.graph.initializer)
+    return m
+
+
+def equal_constants(rng, opset=11):
+    """Two scalars and two vectors of the same values, which the runtime merges."""
+    return with_inputs(model(
+        [node("MatMul", ["x", "w"], ["a"], "a"), node("Mul", ["a", "k0"], ["b"], "b"), node("Add", ["b", "k1"], ["c"], "c"),
+         node("Add", ["c", "v0"], ["d"], "d"), node("Mul", ["d", "v1"], ["y"], "y")],
+        [array("w", rng.normal(size=(4, 4))), *(array(n, 2) for n in ("k0", "k1")), *(array(n, [3]) for n in ("v0", "v1"))],
+        (2, 4), (2, 4), opset, ir_version=3))
+
+
+@pytest.mark.difference("Preprocessing IR version 3")
+@pytest.mark.parametrize("opset", [9, 11, 17])
+def test_ir_3(tmp_path, rng, opset):
+    both = preprocess(tmp_path, equal_constants(rng, opset), feeds(rng, (2, 4))).expect("does not run", 100)
+    lost, kept = ({v.name for v in x.graph.input} - {t.name for t in x.graph.initializer} for x in both.models())
+    assert kept == {"x"} < lost
+
+
+@pytest.mark.parametrize("ir", [3, 4, 8])
+@pytest.mark.parametrize("words", [[], ["--optimizer", "builtin"], ["--skip_optimization"]], ids=lambda w: "_".join(w))
+def test_initializers_that_are_inputs(tmp_path, rng, ir, words):
+    """Through each optimiser and on through static, which optimises too when asked to."""
+    norm = [array(n, rng.uniform(0.5, 2, size=4)) for n in "sbmv"]
+    m = with_inputs(model([node("Conv", ["x", "w"], ["a"], "conv"), node("BatchNormalization", ["a", *"sbmv"], ["n"], "norm"),
+                           node("Mul", ["n", "k0"], ["c"], "mul"), node("Add", ["c", "k1"], ["y"], "add")],
+                          [array("w", rng.normal(size=(4, 3, 3, 3))), array("k0", 2), array("k1", 2), *norm], IMAGE, MAPS, 13, ir))
+    samples = feeds(rng, IMAGE)
+    both = preprocess(tmp_path, m, samples, *words).expect("does not run" if ir == 3 else (100, np.inf), 100)
+    made = onnx.load(both.onq.path)
+    if "builtin" in words:
+        onnx.checker.check_model(made)
+    if ir >= 4:
+        assert {v.name for v in made.graph.input} == {v.name for v in m.graph.input}
+    quantized = sides.static(tmp_path, made, samples, "--optimize_model").onq
+    assert quantized.is_as(30, lambda n: (n, np.inf)), quantized
+
+
 @pytest.mark.difference("Size of external tensors")
 def test_external_size(tmp_path, rng):
     """250 values are 1000 bytes, which Python keeps in 1033."""
