@@ -551,8 +551,8 @@ static void warn_of_rest(run *r) {
          r->q.config.activation_type == OQ_FLOAT8E4M3FN))
         oq_warn(
             env,
-            "%s activations: ONNX Runtime 1.31 loads most such models only with graph optimisation "
-            "off",
+            "%s activations: ONNX Runtime 1.31 loads many such models only with graph optimisation "
+            "off, and this one was not tried",
             oq_qtype_name(r->q.config.activation_type));
     if (r->q.ranges.method == OQ_CAL_DISTRIBUTION && r->q.config.activation_type != OQ_FLOAT8E4M3FN)
         oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",

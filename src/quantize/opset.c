@@ -92,11 +92,6 @@ static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, 
     return rc;
 }
 
-static bool contrib_ops(const oq_qconfig *c, const oq_overrides *o) {
-    return c->use_qdq_contrib_ops || oq_qtype_is_4bit(c->activation_type) ||
-           oq_qtype_is_4bit(c->weight_type) || oq_overrides_any_type(o, oq_qtype_is_4bit);
-}
-
 /* ---- what opset 10 does not have ---- */
 
 const char *oq_quant_needs_11(const oq_node *n, bool float_bias) {
@@ -210,7 +205,7 @@ static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal
                          onq_error *err) {
     bool by_channel = false, half = false;
     oq_qdq_outlook ahead = {0};
-    const bool contrib = contrib_ops(c, o);
+    const bool contrib = oq_qdq_wants_contrib(c, o, g->opset);
     OQ_TRY(oq_reach_graphs(m, c, see_float16, &half, err));
     if (g->opset <= 10 || (g->opset < 19 && half && !contrib))
         OQ_TRY(oq_qdq_foresee(m, c, o, g->opset, &ahead, err));

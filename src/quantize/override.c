@@ -47,15 +47,20 @@ oq_tensor_override *oq_overrides_add(oq_overrides *o, oq_str tensor) {
     return t != NULL && OQ_PUSH(o->arena, &t->channels, empty()) ? t : NULL;
 }
 
-bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype)) {
-    for (size_t i = 0; o != NULL && i < o->all.n; i++) {
-        for (size_t k = 0; k < o->all.v[i]->channels.n; k++) {
-            const oq_override *v = &o->all.v[i]->channels.v[k];
-            if ((v->has_type && fn(v->type)) ||
-                (v->convert != NULL && v->convert->has_type && fn(v->convert->type)))
-                return true;
-        }
+bool oq_override_uses_type(const oq_tensor_override *t, bool (*fn)(oq_dtype)) {
+    for (size_t k = 0; t != NULL && k < t->channels.n; k++) {
+        const oq_override *v = &t->channels.v[k];
+        if ((v->has_type && fn(v->type)) ||
+            (v->convert != NULL && v->convert->has_type && fn(v->convert->type)))
+            return true;
     }
+    return false;
+}
+
+bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype)) {
+    for (size_t i = 0; o != NULL && i < o->all.n; i++)
+        if (oq_override_uses_type(o->all.v[i], fn))
+            return true;
     return false;
 }
 

@@ -72,7 +72,9 @@ static inline bool oq_override_has_params(const oq_override *o) {
 }
 /* Has any channel an rmin or rmax? */
 bool oq_override_any_range(const oq_tensor_override *t);
-/* Does any override, conversions counted, use a type for which fn is true? */
+/* Does it, conversions counted, use a type for which fn is true? t may be NULL. */
+bool oq_override_uses_type(const oq_tensor_override *t, bool (*fn)(oq_dtype));
+/* Does any of them? */
 bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
 
 #endif

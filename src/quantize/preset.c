@@ -167,13 +167,6 @@ static onq_code qnn_node(const oq_preset *p, const oq_index *ix, const oq_node *
     return ONQ_OK;
 }
 
-static bool override_is_opset21(oq_tensor_override *t) {
-    oq_overrides one = {0};
-    one.all.v = &t;
-    one.all.n = 1;
-    return oq_overrides_any_type(&one, is_opset21);
-}
-
 onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     static const char *const but[] = {"Cast"};
     oq_qconfig *c = p->config;
@@ -186,7 +179,7 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     if (given && p->add_converts)
         OQ_TRY(oq_preset_mix(p, err));
     /* Of given overrides the reference looks at the types of the first. */
-    const bool first = given && override_is_opset21(p->overrides->all.v[0]);
+    const bool first = given && oq_override_uses_type(p->overrides->all.v[0], is_opset21);
     OQ_TRY(oq_index_build(&ix, p->arena, p->model->proto->graph, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];

@@ -196,16 +196,29 @@ static onq_code finish(oq_qdq *q, onq_error *err) {
     return oq_model_sort(q->model, err);
 }
 
+/* ---- pairs of com.microsoft ---- */
+
 static bool needs_opset21(oq_dtype dt) {
     return oq_qtype_is_16bit(dt) || oq_qtype_is_4bit(dt);
 }
 
-static bool wants_contrib(const oq_qdq *q) {
-    const oq_qconfig *c = q->config;
-    if (c->use_qdq_contrib_ops)
-        return true;
-    return q->opset < 21 && (needs_opset21(c->activation_type) || needs_opset21(c->weight_type) ||
-                             oq_overrides_any_type(q->overrides, needs_opset21));
+bool oq_qdq_wants_contrib(const oq_qconfig *c, const oq_overrides *o, int64_t opset) {
+    /* The reference looks at the first override alone, whether its tensor is quantized or not. */
+    const oq_tensor_override *first = o != NULL && o->all.n > 0 ? o->all.v[0] : NULL;
+    return c->use_qdq_contrib_ops ||
+           (opset < 21 && (needs_opset21(c->activation_type) || needs_opset21(c->weight_type) ||
+                           oq_override_uses_type(first, needs_opset21)));
+}
+
+/* Do overrides give a marked tensor a type that ONNX's pairs do not have yet? */
+static bool needs_contrib(const oq_qdq *q) {
+    bool found = false;
+    for (size_t i = 0; i < q->tensors.n && q->opset < 21 && q->overrides != NULL; i++) {
+        const oq_qdq_tensor *t = q->tensors.v[i];
+        found |= t->marked && t->share_from == OQ_NO_TENSOR && /* else its type is another's */
+                 oq_override_uses_type(oq_overrides_find(q->overrides, t->name), needs_opset21);
+    }
+    return found;
 }
 
 /* ---- what is to come ---- */
@@ -248,6 +261,7 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
     if (!q->config->trained && q->config->given == NULL)
         OQ_TRY(oq_qdq_adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
+    q->contrib |= needs_contrib(q);
     oq_qdq_unmark_fused(q);
     if (q->config->given != NULL)
         OQ_TRY(oq_qdq_follow_plan(q, err));
@@ -266,12 +280,12 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
 
 static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
     q->opset = oq_model_opset(q->model, OQ_S(""));
-    q->contrib = wants_contrib(q);
+    q->contrib = oq_qdq_wants_contrib(q->config, q->overrides, q->opset);
+    OQ_TRY(oq_qnames_init(q->names, q->arena, q->model, err));
+    OQ_TRY(oq_qdq_graph(q, decide_only, err));
     if (q->contrib && !q->config->use_qdq_contrib_ops)
         oq_warn(q->model->env, "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and "
                                "4-bit types before opset 21: those of com.microsoft are used");
-    OQ_TRY(oq_qnames_init(q->names, q->arena, q->model, err));
-    OQ_TRY(oq_qdq_graph(q, decide_only, err));
     return decide_only ? ONQ_OK : finish(q, err);
 }
 

@@ -83,6 +83,7 @@ static onq_code quantize_one(oq_qdq *outer, oq_graph *g, bool decide_only, onq_e
     if (q.depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d", OQ_MAX_GRAPH_DEPTH);
     OQ_TRY(oq_qdq_graph(&q, decide_only, err));
+    outer->contrib |= q.contrib;
     return decide_only ? ONQ_OK : oq_model_sort_inner(q.model, g, err);
 }
 
