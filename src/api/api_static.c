@@ -447,7 +447,8 @@ static onq_code calibrate(run *r, onq_error *err) {
     const double begin = oq_seconds();
     OQ_TRY(calibration_options(r, &options, err));
     OQ_TRY(open_engine(r, err));
-    oq_cal_job job = {.model = r->q.model, .engine = r->q.engine, .options = &options};
+    oq_cal_job job = {
+        .model = r->q.model, .shapes = r->q.shapes, .engine = r->q.engine, .options = &options};
     if (!oq_opt_flag(r->q.job->opts, "no_verify"))
         job.first = &r->q.record;
     OQ_TRY(oq_job_session(r->q.job, &job.session, err));
@@ -506,6 +507,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
                                 .config = &r->q.config,
                                 .overrides = &r->q.overrides,
                                 .ranges = &r->q.ranges,
+                                .shapes = r->q.shapes,
                                 .plan = &r->q.plan};
     return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
 }

@@ -109,7 +109,7 @@ static onq_code open_session(runner *r, onq_error *err) {
 
 static onq_code make_collector(runner *r, onq_error *err) {
     oq_cal_targets targets;
-    OQ_TRY(oq_cal_select(r->job->model, r->job->options, &r->arena, &targets, err));
+    OQ_TRY(oq_cal_select(r->job->model, r->job->shapes, r->job->options, &r->arena, &targets, err));
     const size_t n = targets.all.n;
     oq_map map;
     oq_map_init(&map, &r->arena);

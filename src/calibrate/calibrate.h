@@ -25,6 +25,7 @@
 #include "engine/engine.h"
 #include "samples/record.h"
 #include "samples/source.h"
+#include "shape/shape.h"
 
 typedef enum oq_cal_scenario { OQ_CAL_SAME = 0, OQ_CAL_P3 = 1 } oq_cal_scenario;
 
@@ -63,6 +64,7 @@ onq_code oq_cal_check(const oq_cal_options *o, onq_error *err);
 
 typedef struct oq_cal_job {
     oq_model *model;
+    const oq_shapes *shapes; /* what onnx infers of the model; NULL: inferred here */
     oq_engine *engine;
     oq_source *source; /* opened for this model; read from its beginning, more than once */
     const oq_cal_options *options;

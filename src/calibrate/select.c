@@ -228,13 +228,19 @@ static onq_code consider_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error
     return ONQ_OK;
 }
 
-onq_code oq_cal_select(oq_model *m, const oq_cal_options *o, oq_arena *a, oq_cal_targets *out,
-                       onq_error *err) {
+onq_code oq_cal_select(oq_model *m, const oq_shapes *known, const oq_cal_options *o, oq_arena *a,
+                       oq_cal_targets *out, onq_error *err) {
     oq_graph *g = m->proto->graph;
     oq_shapes *shapes = NULL;
     *out = (oq_cal_targets){0};
-    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
-    selecting s = {.model = m, .o = o, .arena = a, .graph = g, .shapes = shapes, .out = out};
+    if (known == NULL)
+        OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    selecting s = {.model = m,
+                   .o = o,
+                   .arena = a,
+                   .graph = g,
+                   .shapes = known != NULL ? known : shapes,
+                   .out = out};
     onq_code rc = ONQ_OK;
     OQ_GO(fill_maps(&s, err));
     OQ_GO(each_graph(&s, consider_graph, err));

@@ -18,9 +18,10 @@ typedef struct oq_cal_targets {
     OQ_VEC(oq_cal_target) all; /* in the order of first use in the graph */
 } oq_cal_targets;
 
-/* In the arena; names are views of the model. ONQ_E_UNSUPPORTED when there is nothing to
+/* In the arena; names are views of the model. `known` is what onnx infers of it; NULL: inferred
+ * here. ONQ_E_UNSUPPORTED when there is nothing to
  * calibrate. */
-onq_code oq_cal_select(oq_model *m, const oq_cal_options *o, oq_arena *a, oq_cal_targets *out,
-                       onq_error *err);
+onq_code oq_cal_select(oq_model *m, const oq_shapes *known, const oq_cal_options *o, oq_arena *a,
+                       oq_cal_targets *out, onq_error *err);
 
 #endif

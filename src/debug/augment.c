@@ -44,7 +44,7 @@ static onq_code select_tensors(oq_model *m, const oq_str *op_types, size_t n, oq
     oq_cal_defaults(&o, OQ_CAL_MINMAX);
     o.op_types = op_types;
     o.n_op_types = n;
-    const onq_code rc = oq_cal_select(m, &o, a, out, err);
+    const onq_code rc = oq_cal_select(m, NULL, &o, a, out, err);
     if (rc != ONQ_E_UNSUPPORTED || out->all.n > 0)
         return rc;
     oq_error_clear(err);

@@ -244,6 +244,17 @@ static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
 
 /* ---- the whole ---- */
 
+/* Types of tensors: the caller's, unless Gemm nodes were replaced since. */
+static onq_code see_types(oq_qo_shared *sh, onq_error *err) {
+    const bool changed = sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained;
+    sh->plain = sh->job.shapes;
+    if (sh->plain != NULL && !changed)
+        return ONQ_OK;
+    OQ_TRY(oq_shapes_infer(sh->job.model, NULL, &sh->inferred, err));
+    sh->plain = sh->inferred;
+    return ONQ_OK;
+}
+
 static onq_code run(oq_qo_shared *sh, onq_error *err) {
     oq_model *m = sh->job.model;
     oq_qoper top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
@@ -253,7 +264,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     sh->opset = oq_model_opset(m, OQ_S(""));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));
-    OQ_TRY(oq_shapes_infer(m, NULL, &sh->plain, err));
+    OQ_TRY(see_types(sh, err));
     if (sh->mode == OQ_QMODE_INTEGER)
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
     OQ_TRY(oq_qo_decide_casts(sh, err));
@@ -283,7 +294,7 @@ onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
                                                                     : OQ_QMODE_INTEGER};
     oq_model_touch(job->model);
     const onq_code rc = run(&sh, err);
-    oq_shapes_free(sh.plain);
+    oq_shapes_free(sh.inferred);
     oq_shapes_free(sh.full);
     if (rc == ONQ_OK)
         OQ_ASSERT_VALID(job->model);

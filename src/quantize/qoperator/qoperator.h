@@ -90,6 +90,7 @@ typedef struct oq_qoper_job {
     oq_qconfig *config;
     const oq_overrides *overrides; /* or NULL */
     oq_ranges *ranges;             /* static; NULL: dynamic */
+    const oq_shapes *shapes;       /* what onnx infers of the model as it is; NULL: inferred here */
     oq_plan *plan;
     bool integer; /* integer operators although there are ranges (trained models) */
 } oq_qoper_job;
@@ -99,8 +100,9 @@ typedef struct oq_qo_shared {
     oq_qoper_job job;
     oq_arena *arena; /* scratch */
     oq_qnames names;
-    oq_shapes *plain; /* what the reference knows of types */
-    oq_shapes *full;  /* what can be known; made when it is needed */
+    const oq_shapes *plain; /* what the reference knows of types */
+    oq_shapes *inferred;    /* the same, where it was inferred here; or NULL */
+    oq_shapes *full;        /* what can be known; made when it is needed */
     int64_t opset;
     unsigned mode; /* OQ_QMODE_QLINEAR or OQ_QMODE_INTEGER */
     OQ_VEC(oq_qo_weight *) weights;
