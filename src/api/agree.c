@@ -22,7 +22,7 @@ static bool same_shape(const oq_datum *a, const oq_datum *b) {
     return true;
 }
 
-/* A class both have that can be read as numbers. */
+/* The numeric class of both, if they share one. */
 static bool readable(const oq_datum *d, bool *real) {
     const oq_dtype_info *info = oq_dtype_find(d->dtype);
     if (info == NULL || info->cls == OQ_CLASS_STRING || info->cls == OQ_CLASS_COMPLEX ||
@@ -32,7 +32,7 @@ static bool readable(const oq_datum *d, bool *real) {
     return true;
 }
 
-/* One row of n numbers; where each has its largest. */
+/* One row of n values; where each has its largest. */
 static void add_row(oq_agree *s, const oq_datum *a, bool real_a, const oq_datum *b, bool real_b,
                     uint64_t from, uint64_t n) {
     uint64_t top_a = 0, top_b = 0;

@@ -13,7 +13,7 @@
 typedef struct oq_agree {
     double dot, aa, bb, noise; /* sums of a b, a^2, b^2, (a-b)^2 */
     double largest;            /* difference */
-    uint64_t n;                /* numbers compared */
+    uint64_t n;                /* values compared */
     uint64_t rows, same;       /* along the last axis: compared, with the same largest place */
     bool differs;              /* kinds, types or shapes did not match: nothing more was compared */
 } oq_agree;

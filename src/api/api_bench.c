@@ -24,12 +24,12 @@
 
 static const onq_option_info rows[] = {
     OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
-           "Timed runs of each model; 0 means enough to tell."),
+           "Timed runs of each model; 0 means enough runs for a stable median."),
     OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
             OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
     OQ_PATH("labels", 0, "", "FILE",
-            "The right classes as a .npy of whole numbers, one for each row of the first output: "
-            "shows how often each model is right."),
+            "The correct classes: a .npy of integers, one for each row of the first output. Shows "
+            "how often each model is right."),
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);
 
@@ -71,7 +71,7 @@ static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_err
     return ONQ_OK;
 }
 
-/* Samples beside the first model serve all of them when --data is not given. */
+/* Without --data, the samples next to the first model serve all models. */
 static onq_code open_source(bench *b, contender *c, onq_error *err) {
     oq_source_options o;
     OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
@@ -109,7 +109,7 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
 
 /* ---- agreement ---- */
 
-/* The output that stands for output i of the first model: of the same name, else at the same
+/* The output that corresponds to output i of the first model: of the same name, else at the same
  * place. */
 static const oq_datum *counterpart(const bench *b, const contender *c, const oq_outputs *o,
                                    size_t i) {
@@ -237,7 +237,7 @@ static void json_agree(oq_jw *w, const oq_agree *s) {
     oq_jw_real(w, "max_difference", s->largest);
 }
 
-/* Lower is worse: outputs of another kind, then those that are not numbers, then by noise. */
+/* Lower is worse: outputs of another kind, then those with NaN, then by noise. */
 static double quality(const oq_agree *s) {
     if (s->differs || s->n == 0)
         return -INFINITY;

@@ -22,30 +22,33 @@
 
 static const onq_option_info method_rows[] = {
     OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax", OQ_METHOD_CHOICES,
-            "METHOD", "How ranges are found."),
-    OQ_FLAG(
-        "calib_symmetric", 0, "calib_tensor_range_symmetric",
-        "minmax, percentile: ranges are made symmetric about zero. On by default for percentile, "
-        "as in create_calibrator; `onq static` has it off, as static_quantize_runner "
-        "(--calib_symmetric false here gives its ranges)."),
-    OQ_FLAG("calib_moving_average", 0, "", "minmax: the mean over samples instead of the extreme."),
+            "METHOD", "The method that finds the ranges."),
+    OQ_FLAG("calib_symmetric", 0, "calib_tensor_range_symmetric",
+            "minmax, percentile: make ranges symmetric about zero. On by default for percentile, "
+            "as in create_calibrator. It is off in `onq static`, as in static_quantize_runner; "
+            "--calib_symmetric false gives the ranges of `onq static`."),
+    OQ_FLAG("calib_moving_average", 0, "",
+            "minmax: use a moving average over the samples instead of the extremes."),
     OQ_REAL("calib_averaging_constant", 0, "calib_moving_average_constant", "0.01", "0..1", "X",
             "minmax: weight of a new chunk in the moving average."),
     OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
-           "Accepted; never changes the result: memory does not grow with samples."),
+           "Accepted for compatibility; it changes nothing, since memory does not grow with the "
+           "samples."),
     OQ_FLAG("calib_per_channel", 0, "", "minmax: one range for each index of axis 1."),
     OQ_INT("calib_num_bins", 0, "", "", "2..", "N",
-           "Bins of the histogram (128 for entropy, else 2048)."),
-    OQ_INT("calib_num_quantized_bins", 0, "", "128", "1..", "N", "entropy: quantized bins."),
+           "Number of bins of the histogram (128 for entropy, else 2048)."),
+    OQ_INT("calib_num_quantized_bins", 0, "", "128", "1..", "N",
+           "entropy: number of bins after quantization."),
     OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "P",
-            "percentile: the share of values to keep."),
+            "percentile: percentage of the values to keep."),
     OQ_ENUM("calib_scenario", 0, "", "same", OQ_CHOICES(SCENARIOS), "NAME",
-            "distribution: what float 8 values follow."),
+            "distribution: the distribution that float 8 values follow."),
     OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N",
-           "Collect N samples at a time, as the reference's CalibStridedMinMax."),
+           "Collect N samples at a time, as CalibStridedMinMax of onnxruntime.quantization does."),
     OQ_LIST("op_types_to_quantize", 0, "op_types_to_calibrate", "TYPE",
-            "Only inputs and outputs of these operators; all by default."),
-    OQ_FLAG("enable_subgraph", 0, "", "Tensors inside the bodies of If, Loop and Scan too."),
+            "Calibrate only the inputs and outputs of these operators (all by default)."),
+    OQ_FLAG("enable_subgraph", 0, "",
+            "Calibrate tensors inside the bodies of If, Loop and Scan too."),
 };
 static const oq_opt_group method_group = OQ_GROUP("Method", method_rows);
 
@@ -53,8 +56,8 @@ static const onq_option_info output_rows[] = {
     OQ_PATH("output", 'o', "calibration_cache", "FILE",
             "The cache to write (JSON), or the part with --shard."),
     OQ_PATH("table", 0, "", "DIR",
-            "Also write TensorRT's calibration.json, calibration.cache and "
-            "calibration.flatbuffers there."),
+            "Also write TensorRT's calibration.json, calibration.cache and calibration.flatbuffers "
+            "to this folder."),
 };
 static const oq_opt_group output_group = OQ_GROUP("Output", output_rows);
 
@@ -62,18 +65,19 @@ static const onq_option_info share_rows[] = {
     OQ_TEXT("shard", 0, "", "", "I/N", "Run share I of N (I from 1) and write a part."),
     OQ_LIST("merge", 0, "", "PART", "Join the parts of all shares; no model is run."),
     OQ_FLAG("range_pass", 0, "",
-            "With --shard: measure the share only, so that shares of a histogram method need not "
-            "look at all samples; give the parts to --ranges of a second run."),
-    OQ_LIST("ranges", 0, "", "PART", "With --shard: the parts of the range pass."),
+            "With --shard: only measure the range of this share. Pass the parts to --ranges of a "
+            "second run; then no share of a histogram method has to read all samples."),
+    OQ_LIST("ranges", 0, "", "PART", "With --shard: the parts that --range_pass wrote."),
     OQ_PATH("checkpoint", 0, "", "FILE",
-            "Keep the state here; a run that was killed goes on from it. Removed at the end."),
+            "Keep the state of the run in this file, so that a killed run can continue. It is "
+            "removed at the end."),
 };
 static const oq_opt_group share_group = OQ_GROUP("Long runs", share_rows);
 
 static const onq_option_info resource_rows[] = {
     OQ_SIZE("memory", 0, "", "", "",
-            "Activations kept for histograms (default: a quarter of RAM); what does not fit is "
-            "run twice. The result is the same."),
+            "Memory for activations that histograms need (default: a quarter of RAM). Samples that "
+            "do not fit are run twice; the result is the same."),
     OQ_FLAG("fast", 0, "",
             "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "
             "ranges may differ in the last digits."),
@@ -141,7 +145,7 @@ static onq_code check_together(oq_job *job, onq_error *err) {
     if (merge && oq_opt_is_set(o, "checkpoint"))
         return oq_fail(err, ONQ_E_OPTION, "--merge and --checkpoint exclude each other");
     if (!merge && !oq_opt_is_set(o, "input"))
-        return oq_fail(err, ONQ_E_OPTION, "--input is missing: the model to calibrate");
+        return oq_fail(err, ONQ_E_OPTION, "--input is missing (the model to calibrate)");
     if (shard && oq_opt_is_set(o, "table"))
         return oq_fail(err, ONQ_E_OPTION, "--table goes with --merge, not with --shard");
     if (!shard && (oq_opt_flag(o, "range_pass") || oq_opt_is_set(o, "ranges")))
@@ -149,9 +153,9 @@ static onq_code check_together(oq_job *job, onq_error *err) {
     if (oq_opt_flag(o, "range_pass") && oq_opt_is_set(o, "ranges"))
         return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges exclude each other");
     if (!shard && !oq_opt_is_set(o, "output") && !oq_opt_is_set(o, "table"))
-        return oq_fail(err, ONQ_E_OPTION, "--output is missing: the cache to write");
+        return oq_fail(err, ONQ_E_OPTION, "--output is missing (the cache to write)");
     if (shard && !oq_opt_is_set(o, "output"))
-        return oq_fail(err, ONQ_E_OPTION, "--output is missing: the part to write");
+        return oq_fail(err, ONQ_E_OPTION, "--output is missing (the part to write)");
     return ONQ_OK;
 }
 
@@ -215,7 +219,7 @@ static void show_json(oq_job *job, const oq_ranges *r) {
     oq_jw_end_object(w);
 }
 
-/* The quantizer leaves such tensors float; who only calibrates hears of them here. */
+/* The quantizer leaves such tensors float; a user who only calibrates learns of them here. */
 static void warn_of_infinite(const oq_job *job, const oq_ranges *r) {
     const oq_range *first = NULL;
     size_t n = 0;
@@ -346,7 +350,7 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
         show_json(job, &ranges);
     }
     if (checkpoint != NULL && unlink(checkpoint) != 0 && errno != ENOENT)
-        oq_warn(job->env, "%s: the checkpoint is no longer needed and cannot be removed",
+        oq_warn(job->env, "%s: the checkpoint is no longer needed, but cannot be removed",
                 checkpoint);
 done:
     oq_ranges_release(&ranges);
@@ -356,12 +360,12 @@ done:
 const oq_command oq_command_calibrate = {
     .info =
         {"calibrate", "", "find the ranges of a model's tensors",
-         "Runs the model on samples and writes what the static quantizer needs to know: the range "
-         "of each tensor, in the cache format of onnxruntime.quantization (save_tensors_data), and "
-         "with --table in TensorRT's. Which tensors, and the numbers to the last bit, are the "
-         "reference's; memory does not grow with the samples.\n\n"
-         "A long job can be cut into shares (--shard 1/4 ... --shard 4/4, then --merge) and be "
-         "taken up again after a crash (--checkpoint)."},
+         "Runs the model on samples and writes the range of each tensor, which the static "
+         "quantizer needs: in the cache format of onnxruntime.quantization (save_tensors_data), "
+         "and with --table also in TensorRT's. The tensors and their ranges are those of "
+         "onnxruntime.quantization, to the last bit. Memory does not grow with the samples.\n\n"
+         "A long job can be split into shares (--shard 1/4 ... --shard 4/4, then --merge) and "
+         "continued after a crash (--checkpoint)."},
     .groups = {&method_group, &output_group, &oq_group_input, &oq_group_data, &share_group,
                &resource_group, &oq_group_runtime, &oq_group_general},
     .run = run_calibrate,

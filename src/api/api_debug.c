@@ -14,27 +14,29 @@ static const onq_option_info rows[] = {
     OQ_PATH("qdq_model", 0, "quantized_model quant_model qdq", "FILE",
             "The quantized model: QDQ, integer operators, dynamic or weight-only."),
     OQ_PATH("output", 'o', "report", "FILE",
-            "Write the report, one HTML file that needs no network."),
+            "Write the report as one HTML file that needs no network."),
     OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
     OQ_FLAG("no_kernel_check", 0, "",
-            "Do not run the quantized model a second time as the runtime optimises it."),
+            "Do not run the quantized model a second time with the runtime's optimisations."),
     OQ_FLAG("sensitivity", 0, "",
             "Measure the outputs with each node alone quantized (QDQ models; needs --data)."),
     OQ_LIST("groups", 0, "group_by", "GROUP...",
-            "With --sensitivity and --bisect, nodes to try as one: op_type, block (by the name up "
-            "to its first part with a number), or names and patterns (re:^/layer1/), each of them "
-            "a group."),
+            "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
+            "block by the name up to its first part with a number; a name or pattern "
+            "(re:^/layer1/) is one group."),
     OQ_FLAG("bisect", 0, "",
-            "Find the least set of nodes to exclude for --target_sqnr or --target_agreement."),
+            "Find the smallest set of nodes to exclude so that --target_sqnr or --target_agreement "
+            "is reached."),
     OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB",
-            "Signal to noise that the outputs must keep."),
+            "With --bisect: signal to noise in dB that the outputs must keep."),
     OQ_REAL("target_agreement", 0, "", "", "0..100", "PERCENT",
-            "How often the largest output must stay the same; up to 1 it is read as a fraction."),
+            "With --bisect: how often the largest output must stay the same, in percent; a value "
+            "up to 1 is read as a fraction."),
     OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
             "Write the result of --bisect, or the worst node or group of --sensitivity, as an "
             "overrides file: 16 bits for the tensors of these nodes."),
     OQ_PATH("data_root", 0, "", "DIR",
-            "A further folder that external data may lie in; links to it are followed."),
+            "Another folder that may hold external data; links to it are followed."),
 };
 static const oq_opt_group own = OQ_GROUP("Models and report", rows);
 
@@ -153,12 +155,12 @@ static onq_code check_order(debugging *g, onq_error *err) {
             g->truth->path, g->made->path);
     if (truth)
         oq_warn(g->job->env,
-                "%s: the float model is quantized itself; what it lost already is not seen",
+                "%s: the float model is itself quantized; what it has already lost is not measured",
                 g->truth->path);
     return ONQ_OK;
 }
 
-/* Models that have nothing to do with each other. Inputs and outputs stand at the same place in all
+/* Models that have nothing to do with each other. Inputs and outputs are at the same place in all
  * models, so a match by place alone says nothing. */
 static onq_code check_kinship(const debugging *g, onq_error *err) {
     const oq_debug *d = &g->d;
@@ -217,9 +219,9 @@ const oq_command oq_command_debug = {
     .info = {"debug", "", "show where a quantized model loses accuracy",
              "Compares a quantized model with the float model it came from: every weight with its "
              "dequantized twin and, with --data, every activation before and after quantization "
-             "and across the models (the reference's qdq_loss_debug). What loses most comes first, "
-             "with the likely reason. Loss by quantization is told from saturation in the "
-             "runtime's kernels."},
+             "and across the models (as qdq_loss_debug of onnxruntime.quantization does). The "
+             "tensors that lose most come first, with the likely reason. Loss by quantization is "
+             "separated from saturation in the runtime's kernels."},
     .required = "float_model qdq_model",
     .groups = {&own, &oq_group_data, &oq_group_runtime, &oq_group_general},
     .run = run_debug,

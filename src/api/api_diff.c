@@ -191,18 +191,18 @@ static const onq_option_info rows[] = {
     OQ_REAL("tolerance", 't', "atol", "0", "0..", "X",
             "Values that differ by no more than X count as equal; attributes too."),
     OQ_REAL("rtol", 0, "relative_tolerance", "0", "0..", "X",
-            "The same, relative to the value: |a - b| <= tolerance + rtol |b|."),
+            "Relative tolerance: values are equal if |a - b| <= tolerance + rtol |b|."),
     OQ_LIST(
         "ignore", 0, "", "KIND",
         "Kinds of difference that do not count (as the output calls them: opset, node, attribute, "
-        "initializer, value, ...), or `names`: tensors may be called otherwise, nodes are matched "
+        "initializer, value, ...), or `names`: tensors may have other names, and nodes are matched "
         "by what they compute."),
     OQ_FLAG("strict", 0, "",
-            "What has no effect on the result counts too: node names, value_info, order, doc "
-            "strings, producer, metadata, names of dimensions."),
+            "Also count differences that have no effect on the result: node names, value_info, "
+            "order, doc strings, producer, metadata, names of dimensions."),
     OQ_INT("limit", 'n', "", "20", "0..", "N", "Show at most N of each kind; 0 shows all."),
     OQ_PATH("data_root", 0, "", "DIR",
-            "A further folder that external data may lie in; links to it are followed."),
+            "Another folder that may hold external data; links to it are followed."),
 };
 static const oq_opt_group own = OQ_GROUP("Comparison", rows);
 

@@ -17,7 +17,7 @@
 
 static const onq_option_info rows[] = {
     OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
-            "Type of weights; the integer operators of ONNX take 8 bits only."),
+            "Type of weights. The integer operators of ONNX take 8-bit types only."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights of MatMul, Attention and LSTM per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_FLAG_ON("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
@@ -26,14 +26,14 @@ static const onq_option_info rows[] = {
                "Quantize float16 and bfloat16 nodes, with Cast around the integer operators, so "
                "that all tensors keep their types; false leaves such nodes alone."),
     OQ_FLAG("force_quantize_no_input_check", 0, "",
-            "Quantize operators that only move numbers even if their input is not quantized."),
+            "Quantize operators that only move values even if their input is not quantized."),
     OQ_FLAG("weight_symmetric", 0, "",
-            "Ranges of weights are symmetric (by default: when the type is signed)."),
+            "Make the ranges of weights symmetric (default: if the type is signed)."),
     OQ_FLAG("activation_symmetric", 0, "",
-            "Tables of Gather and EmbedLayerNormalization have symmetric ranges."),
+            "Make the ranges of tables of Gather and EmbedLayerNormalization symmetric."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
@@ -46,7 +46,7 @@ static onq_code check_options(oq_quant *q, onq_error *err) {
     return ONQ_OK;
 }
 
-/* What a user would want to know of what was left. */
+/* Tells the user what was left float. */
 static void warn_of_rest(const oq_quant *q) {
     const onq_env *env = q->job->env;
     size_t n_graphs = 0;
@@ -56,8 +56,8 @@ static void warn_of_rest(const oq_quant *q) {
             n_graphs += g->node.v[i]->attribute.v[k]->g != NULL;
     if (n_graphs > 0 && !q->config.enable_subgraph)
         oq_warn(env,
-                "%zu graphs inside If, Loop or Scan were left alone (--enable_subgraph quantizes "
-                "them)",
+                "%zu graphs inside If, Loop or Scan were not quantized (--enable_subgraph "
+                "quantizes them)",
                 n_graphs);
     oq_quant_warn_types(q);
     oq_quant_warn_unprepared(q->job, &q->input, false);
@@ -92,10 +92,10 @@ static onq_code run_dynamic(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_dynamic = {
     .info = {"dynamic", "", "quantize weights; activations are quantized as they come",
-             "Dynamic quantization: weights become 8-bit integers now, scale and zero point of "
+             "Dynamic quantization: weights become 8-bit integers now; scale and zero point of "
              "activations are computed while the model runs (ConvInteger, MatMulInteger, "
-             "QAttention, DynamicQuantizeLSTM). The reference's quantize_dynamic. Needs no samples "
-             "and no runtime."},
+             "QAttention, DynamicQuantizeLSTM). This is quantize_dynamic of "
+             "onnxruntime.quantization. It needs no samples and no runtime."},
     .required = "input",
     .extra_keys = "DefaultTensorType",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,

@@ -30,7 +30,7 @@ static const char *number_text(char b[32], uint64_t v) {
     return b;
 }
 
-/* "812 bytes", "18.9 MB": powers of 1000, as files are told. */
+/* "812 bytes", "18.9 MB": powers of 1000, as usual for files. */
 static const char *bytes_text(char b[32], uint64_t v) {
     static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
     if (v < 1000) {
@@ -163,7 +163,8 @@ static void json_shape(oq_jw *w, const oq_type *t) {
     oq_jw_end_array(w);
 }
 
-/* Inputs or outputs; those inputs that are initializers too are not asked of the user. */
+/* Inputs or outputs; inputs that are also initializers are left out, since users need not give
+ * them. */
 static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_value_info **v,
                         size_t n, bool all) {
     oq_map inits;
@@ -398,12 +399,12 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
     const int64_t opset = oq_model_opset(m, OQ_S(""));
     oq_jw_begin_array(&job->json, "notes");
     if (s->unused_inits > 0) {
-        snprintf(text, sizeof text, "%s: %llu initializers are used by nothing (first: '%.*s')",
-                 m->path, (unsigned long long)s->unused_inits, OQ_STR(s->unused_init));
+        snprintf(text, sizeof text, "%s: %llu initializers are not used (first: '%.*s')", m->path,
+                 (unsigned long long)s->unused_inits, OQ_STR(s->unused_init));
         remark(job, true, text);
     }
     if (s->dead_nodes > 0) {
-        snprintf(text, sizeof text, "%s: %llu nodes make nothing that is used (first: '%.*s')",
+        snprintf(text, sizeof text, "%s: %llu nodes compute nothing that is used (first: '%.*s')",
                  m->path, (unsigned long long)s->dead_nodes, OQ_STR(s->dead_node));
         remark(job, true, text);
     }
@@ -418,7 +419,7 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
     if (s->conv_batchnorm > 0) {
         snprintf(
             text, sizeof text,
-            "%llu BatchNormalization behind Conv; 'onq preprocess' folds them before quantization",
+            "%llu BatchNormalization after Conv; 'onq preprocess' folds them before quantization",
             (unsigned long long)s->conv_batchnorm);
         remark(job, false, text);
     }

@@ -24,19 +24,19 @@ static const onq_option_info rows[] = {
     OQ_ENUM("quantization_mode", 0, "mode", "IntegerOps_Dynamic", OQ_CHOICES(MODES), "MODE",
             "Integer or QLinear operators, with static or dynamic parameters of their inputs."),
     OQ_FLAG_ON("per_channel", 0, "", "Quantize weights of Conv per output channel."),
-    OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized numbers; only 8 can be done."),
+    OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized values; only 8 is possible."),
     OQ_FLAG("asymmetric_input_types", 0, "",
-            "Weights are signed and inputs unsigned; otherwise all are unsigned."),
+            "Make weights signed and inputs unsigned; otherwise both are unsigned."),
     OQ_PATH("input_quantization_params", 0, "", "FILE",
-            "Static modes: {\"tensor\": [zero_point, scale]} for the inputs of Conv and MatMul."),
+            "Static modes: a JSON file {\"tensor\": [zero_point, scale]} for the inputs of Conv "
+            "and MatMul."),
     OQ_PATH("output_quantization_params", 0, "", "FILE",
-            "QLinear modes: the same for their outputs."),
+            "QLinear modes: a JSON file of that form for the outputs of Conv and MatMul."),
     OQ_INT("opset", 0, "", "", "10..28", "N", "Raise the opset of the model to N first."),
     OQ_FLAG("strict", 0, "",
-            "A tensor in the files that the model does not have, and a result in which nothing is "
-            "quantized, are errors."),
+            "Fail if a tensor in the files is not in the model, or if nothing is quantized."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
@@ -68,7 +68,7 @@ static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
     if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
         return oq_fail(err, ONQ_E_OPTION, "'legacy' needs --output FILE");
     if (oq_opt_int(o, "nbits") != 8)
-        return oq_fail(err, ONQ_E_OPTION, "--nbits %lld: only 8 bits can be done in these modes",
+        return oq_fail(err, ONQ_E_OPTION, "--nbits %lld: these modes have 8 bits only",
                        (long long)oq_opt_int(o, "nbits"));
     if (is_static(mode) && !oq_opt_is_set(o, "input_quantization_params"))
         return oq_fail(err, ONQ_E_OPTION, "the static modes need --input_quantization_params FILE");
@@ -88,14 +88,14 @@ static onq_code raise_opset(oq_quant *q, onq_error *err) {
         return ONQ_OK;
     return oq_fail(
         err, ONQ_E_UNSUPPORTED,
-        "the model has opset %lld and quantized operators came with 10 (export it again with a "
+        "the model has opset %lld, and quantized operators need 10 (export it again with a "
         "newer opset, or pass --opset 11)",
         (long long)now);
 }
 
 /* Tensors of a file that no quantized node reads or makes. */
 static onq_code report_unused(const run *r, const oq_legacy_params *p, onq_error *err) {
-    static const char what[] = "belongs to no Conv or MatMul that is quantized, or is not present";
+    static const char what[] = "is not in the model, or belongs to no quantized Conv or MatMul";
     for (size_t i = 0; i < p->all.n; i++) {
         if (p->all.v[i].used)
             continue;
@@ -148,7 +148,7 @@ static onq_code run_legacy(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_legacy = {
     .info =
-        {"legacy", "", "the four modes of the first quantization tool",
+        {"legacy", "", "quantize in the four modes of the first quantization tool",
          "Conv and MatMul as integer operators (ConvInteger, MatMulInteger) or QLinear operators "
          "(QLinearConv, QLinearMatMul), with parameters of their inputs that are given or computed "
          "while the model runs: quantize() with QuantizationMode, the tool before quantize_static "

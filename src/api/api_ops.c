@@ -71,7 +71,7 @@ static onq_code collect(oq_job *job, op_rows *out, onq_error *err) {
         const oq_sop *s = &oq_sops[i];
         if (i > 0 && strcmp(s->type, oq_sops[i - 1].type) == 0 &&
             strcmp(s->domain, oq_sops[i - 1].domain) == 0)
-            continue; /* rows of one operator stand together, the oldest first */
+            continue; /* rows of one operator are adjacent, the oldest first */
         const op_row row = {s->domain, s->type, s->since, modes_of(s->type, s->domain)};
         if (!is_asked_for(job, s->type) || (mode != ANY && (row.modes >> mode & 1) == 0) ||
             (opset > 0 && (s->domain[0] != '\0' || s->since > opset)))
@@ -82,7 +82,7 @@ static onq_code collect(oq_job *job, op_rows *out, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A name that is no operator's: an error that names the nearest. */
+/* A name that is not an operator's: an error that names the nearest. */
 static onq_code check_names(const oq_job *job, onq_error *err) {
     for (size_t i = 0; i < oq_opt_operand_count(job->opts); i++) {
         const char *name = oq_opt_operand(job->opts, i);
@@ -166,12 +166,13 @@ static onq_code run_ops(oq_job *job, onq_error *err) {
 }
 
 static const onq_option_info rows[] = {
-    OQ_ENUM("mode", 'm', "", "any", OQ_CHOICES(MODE_CHOICES), "MODE",
-            "Only operators that this mode knows. `dynamic_listed` are those that `onq dynamic` "
-            "quantizes when --op_types_to_quantize lists them; with QDQ a listed operator that has "
-            "no rule gets the default one, which quantizes its float inputs and outputs."),
+    OQ_ENUM(
+        "mode", 'm', "", "any", OQ_CHOICES(MODE_CHOICES), "MODE",
+        "List only operators that this mode knows. `dynamic_listed` are those that `onq dynamic` "
+        "quantizes when --op_types_to_quantize lists them; with QDQ a listed operator that has "
+        "no rule gets the default one, which quantizes its float inputs and outputs."),
     OQ_INT("opset", 0, "", "0", "0..", "N",
-           "Only operators of the default domain that opset N has; 0 shows all."),
+           "List only operators of the default domain that opset N has; 0 lists all."),
 };
 static const oq_opt_group own = OQ_GROUP("Selection", rows);
 

@@ -22,38 +22,39 @@ enum { BY_ORT, BY_BUILTIN, BY_NONE };
 
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),
-    OQ_FLAG("skip_onnx_shape", 0, "", "Do not infer shapes as onnx does, behind the optimisation."),
+    OQ_FLAG("skip_onnx_shape", 0, "", "Do not infer shapes as onnx does, after the optimisation."),
     OQ_FLAG("skip_symbolic_shape", 0, "", "Do not infer symbolic shapes, before the optimisation."),
     OQ_ENUM("optimizer", 0, "", "ort", OQ_CHOICES(OPTIMIZERS), "WHICH",
-            "Who optimises: ONNX Runtime at its basic level, or onq itself, which needs no runtime "
-            "and keeps the names of tensors."),
+            "The optimiser to use: ONNX Runtime at its basic level, or onq's own, which needs no "
+            "runtime and keeps the names of tensors."),
     OQ_INT("opset", 0, "opset_version", "", "7..28", "N",
-           "Raise the model to this opset of ONNX first, at least. A model below 11 is raised to "
-           "11 in any case; quantization wants 13 or more for most of its options."),
+           "Raise the model at least to this opset of ONNX first. A model below 11 is raised to 11 "
+           "in any case. Most options of quantization need 13 or more."),
     OQ_FLAG("auto_merge", 0, "",
             "Symbolic shapes: dimensions of different names that must be equal become one."),
     OQ_INT("int_max", 0, "", "2147483647", "1..", "N",
            "Symbolic shapes: from here on a bound of Slice means `to the end`."),
     OQ_FLAG("guess_output_rank", 0, "",
             "Symbolic shapes: the output of an unknown operator has the rank of its first input."),
-    OQ_FLAG("strict", 0, "", "Symbolic shapes that stay incomplete are an error, not a warning."),
+    OQ_FLAG("strict", 0, "", "Fail if symbolic shapes stay incomplete, instead of a warning."),
     OQ_FLAG("save_as_external_data", 0, "", "Write the weights outside of the model file."),
     OQ_FLAG("all_tensors_to_one_file", 0, "",
             "External data: all tensors in one file, not one file for each."),
-    OQ_TEXT("external_data_location", 0, "", "", "NAME",
-            "External data: name of the one file, beside the model (MODEL.data by default)."),
+    OQ_TEXT(
+        "external_data_location", 0, "", "", "NAME",
+        "External data: name of the one file, in the folder of the model (MODEL.data by default)."),
     OQ_SIZE("external_data_size_threshold", 0, "", "1024", "",
             "External data: smaller tensors stay in the model file."),
 };
 static const oq_opt_group own = OQ_GROUP("Preparation", rows);
 
 static const onq_option_info qnn_rows[] = {
-    OQ_FLAG(
-        "qnn", 0, "",
-        "Prepare for the QNN execution provider instead: onnx's shapes, optimisation, and Gelu, "
-        "LpNormalization and SpaceToDepth put together (qnn_preprocess_model)."),
-    OQ_FLAG("fuse_layernorm", 0, "", "With --qnn: put LayerNormalization together too."),
-    OQ_FLAG("exclude_initializer_from_input", 0, "", "With --qnn: initializers are no inputs."),
+    OQ_FLAG("qnn", 0, "",
+            "Prepare for the QNN execution provider instead: onnx's shapes, optimisation, and "
+            "fusions into Gelu, LpNormalization and SpaceToDepth (qnn_preprocess_model)."),
+    OQ_FLAG("fuse_layernorm", 0, "", "With --qnn: fuse LayerNormalization too."),
+    OQ_FLAG("exclude_initializer_from_input", 0, "",
+            "With --qnn: initializers are not graph inputs."),
     OQ_LIST("inputs_to_make_channel_last", 0, "", "NAME",
             "With --qnn: inputs that get their channels as the last axis."),
     OQ_LIST("outputs_to_make_channel_last", 0, "", "NAME",
@@ -80,8 +81,8 @@ typedef struct run {
 
 /* ---- options ---- */
 
-/* "input=1,3,224,224 other=1x8": a list is split at commas, so numbers belong to the name before
- * them. */
+/* "input=1,3,224,224 other=1x8": a list is split at commas, so plain numbers belong to the name
+ * before them. */
 static onq_code read_shapes(run *r, onq_error *err) {
     size_t n = 0;
     oq_arena *a = &r->job->arena;
@@ -124,8 +125,7 @@ static onq_code check_qnn(run *r, onq_error *err) {
     r->qnn = oq_opt_flag(o, "qnn");
     for (size_t i = 1; i < OQ_COUNT(qnn_rows) && !r->qnn; i++)
         if (oq_opt_is_set(o, qnn_rows[i].name))
-            return oq_fail(err, ONQ_E_OPTION, "--%s has a meaning with --qnn only",
-                           qnn_rows[i].name);
+            return oq_fail(err, ONQ_E_OPTION, "--%s is only used with --qnn", qnn_rows[i].name);
     q->fuse_layernorm = oq_opt_flag(o, "fuse_layernorm");
     q->exclude_initializer_from_input = oq_opt_flag(o, "exclude_initializer_from_input");
     q->inputs_channel_last =
@@ -153,8 +153,7 @@ static onq_code check_options(run *r, onq_error *err) {
         return ONQ_OK;
     }
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset"))
-        return oq_fail(err, ONQ_E_OPTION,
-                       "all three steps are skipped: nothing is left to be done");
+        return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: there is nothing to do");
     return ONQ_OK;
 }
 
@@ -165,8 +164,7 @@ static oq_save_options save_options(const run *r) {
         s.external = oq_opt_flag(o, "all_tensors_to_one_file") ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_EACH;
         s.location = oq_opt_str(o, "external_data_location");
         if (s.location != NULL && s.external == OQ_EXTERNAL_EACH)
-            oq_warn(r->job->env, "--external_data_location has no meaning without "
-                                 "--all_tensors_to_one_file");
+            oq_warn(r->job->env, "--external_data_location needs --all_tensors_to_one_file");
     } else if (oq_opt_flag(o, "use_external_data_format")) {
         s.external = OQ_EXTERNAL_ONE;
     }
@@ -210,14 +208,14 @@ static onq_code raise_opset(run *r, onq_error *err) {
     if (oq_opt_is_set(r->job->opts, "opset") && oq_opt_int(r->job->opts, "opset") > want)
         want = oq_opt_int(r->job->opts, "opset");
     if (oq_opt_is_set(r->job->opts, "opset") && oq_opt_int(r->job->opts, "opset") < have)
-        oq_warn(r->job->env, "%s: opset %lld stays, a lower one cannot be had", r->m->path,
-                (long long)have);
+        oq_warn(r->job->env, "%s: the model keeps opset %lld: onq does not lower opsets",
+                r->m->path, (long long)have);
     if (want == have)
         return ONQ_OK;
     if (have < OQ_OPSET_OLDEST && !oq_opt_is_set(r->job->opts, "opset")) {
         oq_warn(r->job->env,
-                "%s: opset %lld stays: it is too old to be raised, and to be quantized", r->m->path,
-                (long long)have);
+                "%s: the model keeps opset %lld, which is too old to be raised and to be quantized",
+                r->m->path, (long long)have);
         return ONQ_OK;
     }
     oq_model_touch(r->m);
@@ -327,7 +325,7 @@ static void tell(const run *r, double seconds) {
         oq_jw_uint(&job->json, "lpnormalization", q->n_lpnorm);
         oq_jw_uint(&job->json, "spacetodepth", q->n_spacetodepth);
         oq_jw_uint(&job->json, "layernormalization", q->n_layernorm);
-        oq_buf_addf(&job->text, ", %zu operators put together",
+        oq_buf_addf(&job->text, ", %zu operators fused",
                     q->n_gelu + q->n_lpnorm + q->n_spacetodepth + q->n_layernorm);
     }
     oq_jw_real(&job->json, "seconds", seconds);
@@ -357,9 +355,9 @@ const oq_command oq_command_preprocess = {
     .info =
         {"preprocess", "", "prepare a float model: shapes, optimisation, shapes",
          "What a float model needs before it is quantized: symbolic shape inference, optimisation "
-         "of the graph, shape inference as onnx does it, and a mark that says so. The reference's "
-         "quant_pre_process. Where symbolic inference cannot resolve a node it says which and goes "
-         "on."},
+         "of the graph, shape inference as onnx does it, and a mark that this was done. This is "
+         "quant_pre_process of onnxruntime.quantization. If symbolic inference cannot resolve a "
+         "node, a warning names it and the job goes on."},
     .required = "input output",
     .groups = {&oq_group_input, &oq_group_output, &own, &qnn_group, &oq_group_runtime,
                &oq_group_general},

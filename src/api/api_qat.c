@@ -26,20 +26,21 @@
 
 static const onq_option_info rows[] = {
     OQ_ENUM("quant_format", 0, "", "integer", OQ_CHOICES(FORMATS), "FORMAT",
-            "What to make: integer operators with float in between, QDQ pairs with integer "
-            "weights, or QLinear operators."),
+            "The form of the result: integer operators with float in between, QDQ pairs with "
+            "integer weights, or QLinear operators."),
     OQ_ENUM(
         "activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
         "Type of activations, qint8 or quint8. Trained parameters of the other type are shifted "
-        "by 128, which changes no number; in formats qdq and qoperator only when this is given."),
-    OQ_ENUM(
-        "weight_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
-        "Type of weights that have no trained parameters, qint8 or quint8; when given, of all."),
+        "by 128, which changes no value; in formats qdq and qoperator only if this option is "
+        "given."),
+    OQ_ENUM("weight_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
+            "Type of weights that have no trained parameters, qint8 or quint8; if this option is "
+            "given, the type of all weights."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
     OQ_FLAG("reduce_range", 0, "",
             "Quantize weights that have no trained parameters with one bit less (7 of 8)."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
@@ -103,11 +104,11 @@ static void tell(const run *r) {
     const oq_qat_job *q = &r->qat;
     oq_job *job = r->q.job;
     if (q->n_removed == 0)
-        oq_warn(job->env, "the model has no fake quantization that is known here; its activations "
-                          "have no trained parameters");
+        oq_warn(job->env, "the model has no fake quantization that onq recognises, so its "
+                          "activations have no trained parameters");
     if (q->n_left > 0)
         oq_warn(job->env,
-                "%zu QuantizeLinear nodes are no fake quantization of constant 8-bit parameters "
+                "%zu QuantizeLinear nodes are not fake quantization with constant 8-bit parameters "
                 "and stay as they are",
                 q->n_left);
     oq_buf_addf(
@@ -149,8 +150,8 @@ const oq_command oq_command_qat = {
              "Takes a model with fake quantization as training frameworks export it "
              "(QuantizeLinear and DequantizeLinear around activations and weights, or chains of "
              "Div, Round, Clip and Mul), removes it and uses its scales and zero points for "
-             "integer operators. The quantize_qat of ONNX Runtime 1.8.1, and two formats more. "
-             "Needs no samples and no runtime."},
+             "integer operators. This is quantize_qat of ONNX Runtime 1.8.1, with two more "
+             "formats. It needs no samples and no runtime."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,
                &oq_group_general},

@@ -26,9 +26,10 @@ enum { FORMAT_PB, FORMAT_NPZ };
 
 static const onq_option_info rows[] = {
     OQ_PATH("output", 'o', "", "DIR",
-            "Write the outputs to DIR/test_data_set_K; without it they are summarised."),
-    OQ_ENUM("format", 0, "", "pb", OQ_CHOICES(FORMATS), "FORMAT",
-            "output_N.pb (TensorProto), or outputs.npz with arrays by name."),
+            "Write the outputs to DIR/test_data_set_K; without this option they are summarised."),
+    OQ_ENUM(
+        "format", 0, "", "pb", OQ_CHOICES(FORMATS), "FORMAT",
+        "Format of the outputs: output_N.pb (TensorProto), or outputs.npz with arrays by name."),
     OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
             OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
     OQ_FLAG("all", 0, "", "Show every sample."),

@@ -40,78 +40,91 @@ enum { PRESET_NONE, PRESET_QDQ, PRESET_QNN };
 
 static const onq_option_info quantize_rows[] = {
     OQ_ENUM("quant_format", 0, "", "qdq", OQ_CHOICES(FORMATS), "FORMAT",
-            "QuantizeLinear and DequantizeLinear around float operators, or quantized operators."),
+            "Form of the result: QuantizeLinear and DequantizeLinear around float operators (qdq), "
+            "or quantized operators."),
     OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
             "Type of activations."),
     OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(PRESETS), "NAME",
-            "The reference's get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN)."),
-    OQ_FLAG_ON("add_qtype_converts", 0, "",
-               "With --preset qnn: overrides that mix types get conversions where nodes need one."),
-    OQ_FLAG("activation_symmetric", 0, "", "Ranges of activations are symmetric."),
+            "Configure as get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN) of "
+            "onnxruntime.quantization do."),
+    OQ_FLAG_ON(
+        "add_qtype_converts", 0, "",
+        "With --preset qnn: convert tensors where overrides mix types and nodes need another one."),
+    OQ_FLAG("activation_symmetric", 0, "", "Make the ranges of activations symmetric."),
     OQ_FLAG("activation_restricted_asymmetric", 0, "",
-            "Zero points of uint8 activations are the lowest or the middle value."),
+            "Use only the lowest or the middle value as zero point of uint8 activations."),
     OQ_FLAG("weight_symmetric", 0, "",
-            "Ranges of weights are symmetric (by default: when the type is signed)."),
+            "Make the ranges of weights symmetric (default: if the type is signed)."),
     OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
     OQ_FLAG_ON("keep_float16", 0, "",
                "QOperator: quantize float16 and bfloat16 nodes, with Cast around the integer "
                "operators, so that all tensors keep their types; false leaves such nodes alone."),
     OQ_FLAG("force_quantize_no_input_check", 0, "",
-            "Quantize operators that only move numbers even if their input is not quantized."),
+            "Quantize operators that only move values even if their input is not quantized."),
     OQ_FLAG("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
-    OQ_FLAG("add_qdq_pair_to_weight", 0, "", "Keep float weights, with a pair of their own."),
-    OQ_FLAG("dedicated_qdq_pair", 0, "", "Every node gets pairs of its own."),
+    OQ_FLAG("add_qdq_pair_to_weight", 0, "",
+            "Keep weights float and put a QuantizeLinear and DequantizeLinear pair after them."),
+    OQ_FLAG("dedicated_qdq_pair", 0, "",
+            "Give every node QuantizeLinear and DequantizeLinear pairs of its own."),
     OQ_LIST("op_types_to_exclude_output_quantization", 0, "", "TYPE",
             "Do not quantize the outputs of these operators."),
-    OQ_LIST("op_per_channel_axis", 0, "", "OP AXIS", "Axis of the channels for an operator."),
+    OQ_LIST("op_per_channel_axis", 0, "", "OP AXIS",
+            "Axis of the channels in weights of an operator type."),
     OQ_FLAG_ON("quantize_bias", 0, "", "Quantize biases to int32."),
     OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
     OQ_FLAG("use_qdq_contrib_ops", 0, "",
             "Use QuantizeLinear and DequantizeLinear of com.microsoft."),
-    OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X", "Ranges are made at least this wide."),
-    OQ_FLAG("qdq_keep_removable_activations", 0, "", "Keep Relu and Clip where they could go."),
+    OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X", "Make every range at least this wide."),
+    OQ_FLAG("qdq_keep_removable_activations", 0, "",
+            "Keep Relu and Clip where the quantized range could replace them."),
     OQ_FLAG("qdq_disable_weight_adjust_for_int32_bias", 0, "",
-            "Do not raise a weight's scale that is too small for its int32 bias."),
-    OQ_PATH("tensor_quant_overrides", 0, "", "FILE", "Overrides for single tensors, as JSON."),
-    OQ_INT("block_size", 0, "", "0", "0..", "N", "Weights in blocks of N (opset 21); 0: none."),
+            "Do not raise the scale of a weight if it is too small for an int32 bias."),
+    OQ_PATH("tensor_quant_overrides", 0, "", "FILE",
+            "JSON file with overrides for single tensors."),
+    OQ_INT("block_size", 0, "", "0", "0..", "N",
+           "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
     OQ_FLAG("smooth_quant", 0, "", "Move outliers of activations into the weights first."),
-    OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X", "How much of them is moved."),
+    OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X",
+            "How much of the outliers SmoothQuant moves into the weights."),
     OQ_FLAG_ON("smooth_quant_folding", 0, "",
                "Fold what SmoothQuant inserts into the node before."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
     OQ_PATH("from_plan", 0, "", "FILE",
-            "Take every decision from a file that --plan wrote, and that may have been edited; "
-            "needs no samples."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, write no model."),
+            "Take every decision from a file that --plan wrote. The file may have been edited; no "
+            "samples are needed."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
 
 static const onq_option_info calibrate_rows[] = {
     OQ_ENUM("calibration_method", 0, "method calibrate_method", "minmax", OQ_METHOD_CHOICES,
-            "METHOD", "How ranges are found."),
+            "METHOD", "The method that finds the ranges."),
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
-            "Ranges: an existing file is read and no model is run; a missing one is written."),
+            "File of ranges. If it exists, it is read and no model is run; if not, it is written."),
     OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
-            "minmax, percentile: ranges are made symmetric about zero. Off by default, as in "
-            "static_quantize_runner; `onq calibrate --method percentile` has it on, as "
-            "create_calibrator (--calib_symmetric false there gives the ranges of this command)."),
-    OQ_FLAG("calib_moving_average", 0, "", "MinMax: moving average over the samples."),
+            "minmax, percentile: make ranges symmetric about zero. Off by default, as in "
+            "static_quantize_runner. It is on in `onq calibrate --method percentile`, as in "
+            "create_calibrator; --calib_symmetric false there gives the ranges of this command."),
+    OQ_FLAG("calib_moving_average", 0, "",
+            "minmax: use a moving average over the samples instead of the extremes."),
     OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
-            "Weight of a new sample in it."),
-    OQ_INT(
-        "calib_max_intermediate_outputs", 0, "", "", "1..", "N",
-        "Accepted; memory does not grow with the samples, and the result is always that of all."),
-    OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N", "MinMax: fold N samples at a time."),
+            "minmax: weight of a new sample in the moving average."),
+    OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
+           "Accepted for compatibility; it changes nothing, since memory does not grow with the "
+           "samples."),
+    OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N", "minmax: collect N samples at a time."),
     OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "X",
-            "Percentile: part of the values kept."),
-    OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Bins of the histograms."),
-    OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N", "Entropy: bins after quantization."),
-    OQ_SIZE("memory", 0, "", "", "", "Activations kept in memory (a quarter of RAM by default)."),
+            "percentile: percentage of the values to keep."),
+    OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Number of bins of the histograms."),
+    OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N",
+           "entropy: number of bins after quantization."),
+    OQ_SIZE("memory", 0, "", "", "",
+            "Memory for activations that histograms need (default: a quarter of RAM)."),
     OQ_FLAG("fast", 0, "",
             "Calibrate with the runtime's optimisations; ranges may differ a little."),
 };
@@ -148,15 +161,15 @@ static onq_code check_types(const run *r, onq_error *err) {
     const bool weight8 = c->weight_type == OQ_FLOAT8E4M3FN;
     if (act8 != weight8)
         return oq_fail(err, ONQ_E_OPTION,
-                       "float 8 is for activations and weights together, not %s with %s",
+                       "float 8 is for both activations and weights, not for %s with %s",
                        oq_qtype_name(c->activation_type), oq_qtype_name(c->weight_type));
     if (act8 && r->method != OQ_CAL_DISTRIBUTION)
         return oq_fail(err, ONQ_E_OPTION,
-                       "float 8 needs --calibration_method distribution (it goes by deviations)");
+                       "float 8 needs --calibration_method distribution, which finds deviations");
     if (act8 && c->reduce_range)
-        return oq_fail(err, ONQ_E_OPTION, "--reduce_range is not for float 8");
+        return oq_fail(err, ONQ_E_OPTION, "--reduce_range cannot be used with float 8");
     if (act8 && c->block_size > 0)
-        return oq_fail(err, ONQ_E_OPTION, "--block_size is not for float 8");
+        return oq_fail(err, ONQ_E_OPTION, "--block_size cannot be used with float 8");
     if (r->format != FORMAT_QOPERATOR)
         return ONQ_OK;
     if (is_not_8bit(c->activation_type) || is_not_8bit(c->weight_type))
@@ -179,7 +192,7 @@ static onq_code check_types(const run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Options that speak of pairs, where there are none. */
+/* Options about pairs, which QOperator format does not have. */
 static void warn_of_qdq_options(const run *r) {
     static const char *const names[] = {"add_qdq_pair_to_weight",
                                         "dedicated_qdq_pair",
@@ -525,11 +538,10 @@ static void warn_of_float8(const run *r) {
     for (size_t i = 0; i < r->q.plan.nodes.n; i++)
         n_removed += r->q.plan.nodes.v[i].fate == OQ_FATE_REMOVED;
     if (n_removed > 0 && r->q.config.activation_type == OQ_FLOAT8E4M3FN)
-        oq_warn(
-            r->q.job->env,
-            "%zu Relu and Clip were removed, as the reference does, but float 8 does not clip in "
-            "their place (--qdq_keep_removable_activations keeps them)",
-            n_removed);
+        oq_warn(r->q.job->env,
+                "%zu Relu and Clip were removed, as onnxruntime.quantization does, but float 8 "
+                "does not clip in their place (--qdq_keep_removable_activations keeps them)",
+                n_removed);
 }
 
 static void warn_of_rest(run *r) {
@@ -541,11 +553,10 @@ static void warn_of_rest(run *r) {
                 "else (--qdq_keep_removable_activations keeps them)",
                 r->q.plan.n_unclipped);
     if (r->q.plan.n_float_constants > 0)
-        oq_warn(
-            env,
-            "%zu weights in Constant nodes stay float (--lift_constants, or onq preprocess, mends "
-            "that)",
-            r->q.plan.n_float_constants);
+        oq_warn(env,
+                "%zu weights in Constant nodes stay float (--lift_constants or onq preprocess "
+                "turns them into initializers)",
+                r->q.plan.n_float_constants);
     if (!oq_opt_flag(r->q.job->opts, "optimize_model"))
         oq_quant_warn_unprepared(r->q.job, &r->q.input, r->q.plan.n_float_constants == 0);
     if (r->q.verified.skipped != NULL && r->format == FORMAT_QDQ &&
@@ -557,7 +568,8 @@ static void warn_of_rest(run *r) {
             "off, and this one was not tried",
             oq_qtype_name(r->q.config.activation_type));
     if (r->q.ranges.method == OQ_CAL_DISTRIBUTION && r->q.config.activation_type != OQ_FLOAT8E4M3FN)
-        oq_warn(env, "distribution finds deviations for float 8; for %s another method fits better",
+        oq_warn(env,
+                "--calibration_method distribution is for float 8; another method suits %s better",
                 oq_qtype_name(r->q.config.activation_type));
     oq_quant_warn_types(&r->q);
     if (r->inner_nodes > 0)
@@ -628,11 +640,10 @@ static onq_code run_static(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_static = {
-    .info =
-        {"static", "", "quantize a model with ranges from samples",
-         "Static quantization: the model is run over samples to find the range of every tensor, "
-         "then weights and activations are quantized. The reference's quantize_static and "
-         "static_quantize_runner."},
+    .info = {"static", "", "quantize a model with ranges from samples",
+             "Static quantization: the model is run over samples to find the range of every "
+             "tensor, then weights and activations are quantized. This is quantize_static and "
+             "static_quantize_runner of onnxruntime.quantization."},
     .required = "input",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
     .decides = &quantize_group,

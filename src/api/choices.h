@@ -2,7 +2,7 @@
  * choices.h — the choices of enumerations that several commands offer: ROW(text, value) for each.
  *
  * A list feeds the text of an option's row (OQ_CHOICES) and the reading of it (OQ_CHOSEN), so that
- * a choice and what it stands for are one row. Lists of one command are in its file.
+ * a choice and its value are one row. Lists of one command are in its file.
  */
 #ifndef OQ_API_CHOICES_H
 #define OQ_API_CHOICES_H

@@ -63,8 +63,8 @@ typedef struct oq_command {
     onq_command_info info;
     const char *required;   /* options it cannot do without, separated by spaces, or NULL */
     const char *extra_keys; /* keys of --extra it reads with oq_extra_find, separated by spaces, or
-                             * NULL. Keys that stand for one of its options need not be named. */
-    const oq_opt_group *groups[OQ_OPT_GROUPS]; /* in the order of help; NULL behind the last */
+                             * NULL. Keys that set one of its options need not be named. */
+    const oq_opt_group *groups[OQ_OPT_GROUPS]; /* in the order of help; NULL after the last */
     const oq_opt_group *decides; /* the group that says how a model is quantized, or NULL */
     /* Does the job. An error leaves no output. Checks of options against each other come first and
      * fail with ONQ_E_OPTION. */
@@ -75,7 +75,7 @@ typedef struct oq_command {
 #include "api/command.def"
 #undef OQ_COMMAND
 
-/* NULL when there is none of that name. */
+/* NULL if no command has that name. */
 const oq_command *oq_command_find(const char *name);
 /* Row i over all groups, or NULL; *group (may be NULL) gets the row's group. */
 const onq_option_info *oq_command_row(const oq_command *c, size_t i, const oq_opt_group **group);

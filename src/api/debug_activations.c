@@ -44,7 +44,7 @@ void onq_activations_free(onq_activations *set) {
     oq_free(a, set, sizeof *set);
 }
 
-/* The row of a name, a new one where there is none. */
+/* The row of a name; a new one if the name is new. */
 static onq_code row_of(onq_activations *s, oq_str name, row **out, onq_error *err) {
     uint32_t at = oq_map_find(&s->map, name);
     if (at == OQ_MAP_NONE) {
@@ -124,12 +124,13 @@ static onq_code to_datum(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_erro
         return oq_noise_count(t, &d->count, err);
     for (size_t i = 0; i < t->rank; i++)
         if (t->dims[i] < 0 || !oq_mul(n, (uint64_t)t->dims[i], &n))
-            return oq_fail(err, ONQ_E_INVALID, "input '%.200s': its dims cannot be", t->name);
+            return oq_fail(err, ONQ_E_INVALID, "input '%.200s': its dims are not possible",
+                           t->name);
     oq_str *texts = t->strings != NULL ? OQ_NEW_ARRAY(a, oq_str, n + 1) : NULL;
     if (texts == NULL)
         return t->strings != NULL
                    ? oq_fail_nomem(err)
-                   : oq_fail(err, ONQ_E_INVALID, "input '%.200s': no texts", t->name);
+                   : oq_fail(err, ONQ_E_INVALID, "input '%.200s': its texts are missing", t->name);
     for (uint64_t i = 0; i < n; i++)
         texts[i] = oq_str_of(t->strings[i]);
     d->strings = texts;

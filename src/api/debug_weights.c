@@ -133,7 +133,7 @@ static onq_tensor view(const char *name, const oq_tensor *shape, oq_dtype type, 
                         .size = size};
 }
 
-/* The row of a pair, its numbers in `a`. */
+/* The row of a pair, its values in `a`. */
 static onq_code make_row(onq_weight_match *m, const pair *p, oq_arena *a, onq_weight_row *out,
                          onq_error *err) {
     oq_dbg_weight *w = &m->d.weights.v[p->at];

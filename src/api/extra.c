@@ -1,8 +1,9 @@
 /*
  * extra.c — --extra KEY=VALUE: the reference's extra_options by their own names.
  *
- * The keys are rows of extra.def. A key that stands for an option of the command sets that option
- * and pins it, so that it wins whatever the order; the others are kept for the job (oq_extra_find).
+ * The keys are rows of extra.def. A key that corresponds to an option of the command sets that
+ * option and pins it, so that it wins whatever the order; the others are kept for the job
+ * (oq_extra_find).
  */
 #include "api/command.h"
 #include "api/options.h"
@@ -48,11 +49,11 @@ static onq_code fail_form(const onq_option_info *row, const char *text, const ch
     const char *literal = row->type == ONQ_OPT_PATH ? "{\"tensor\": [{...}]}"
                           : strchr(row->word, ':')  ? "{\"MatMul\": 1, \"Gemm\": 0}"
                                                     : "[\"Conv\", \"MatMul\"]";
-    return oq_fail(err, ONQ_E_OPTION, "%s: '%.100s' cannot be read: %s (wanted: %s or %s)",
+    return oq_fail(err, ONQ_E_OPTION, "%s: '%.100s' cannot be read: %s (expected: %s or %s)",
                    row->name, text, why, row->word, literal);
 }
 
-/* One item of a list: a text, or the number behind a key of a dictionary. */
+/* One item of a list: a text, or the number after a key of a dictionary. */
 static bool push_item(onq_options *o, const char *key, const json_t *item, oq_opt_value *v,
                       bool *fits) {
     *fits = key == NULL ? json_is_string(item) : json_is_integer(item);

@@ -8,15 +8,15 @@
 #include "api/options.h"
 
 static const onq_option_info general[] = {
-    OQ_FLAG("quiet", 'q', "", "Print errors only, and that nothing was quantized."),
+    OQ_FLAG("quiet", 'q', "", "Print only errors and the warning that nothing was quantized."),
     OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),
     OQ_FLAG("json", 0, "", "Print the result as one JSON object."),
     OQ_INT("threads", 0, "", "0", "0..1024", "N",
            "Worker threads; 0 means one for each core. Results do not depend on it."),
     OQ_FLAG("verify", 0, "",
-            "Load the result in ONNX Runtime and run it on one sample before it is kept; unasked, "
-            "that is done where it costs little."),
-    OQ_FLAG("no_verify", 0, "", "Keep the result without that."),
+            "Load the result in ONNX Runtime and run it on one sample before it is kept. By "
+            "default this is done where it costs little."),
+    OQ_FLAG("no_verify", 0, "", "Keep the result without loading and running it."),
     OQ_FLAG("help", 'h', "", "Show this help."),
 };
 const oq_opt_group oq_group_general = OQ_GROUP("General", general);
@@ -24,7 +24,7 @@ const oq_opt_group oq_group_general = OQ_GROUP("General", general);
 static const onq_option_info input[] = {
     OQ_PATH("input", 'i', "input_model input_model_path", "FILE", "The model to read."),
     OQ_PATH("data_root", 0, "", "DIR",
-            "A further folder that external data may lie in; links to it are followed."),
+            "Another folder that may hold external data; links to it are followed."),
 };
 const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
 
@@ -32,28 +32,31 @@ static const onq_option_info output[] = {
     OQ_PATH("output", 'o', "output_model output_model_path output_quantized_model_path", "FILE",
             "The file to write. It appears whole or not at all."),
     OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
-    OQ_FLAG("use_external_data_format", 0, "",
-            "Write the weights to a file of their own beside the model. Turned on by itself past "
-            "2 GB."),
+    OQ_FLAG(
+        "use_external_data_format", 0, "",
+        "Write the weights to a separate file next to the model. Done automatically above 2 GB."),
 };
 const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
 
 static const onq_option_info data[] = {
     OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
             "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz or .npy "
-            "file, or random:N[:SEED]. Default: the test_data_set_* folders beside the model."),
+            "file, or random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs."),
     OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
-            "Order of the axes; read from the model by default."),
-    OQ_TEXT("image_size", 0, "", "", "HxW", "Height and width; read from the model by default."),
+            "Order of the axes of images; read from the model by default."),
+    OQ_TEXT("image_size", 0, "", "", "HxW",
+            "Height and width of images; read from the model by default."),
     OQ_LIST("image_mean", 0, "", "X",
-            "Subtracted from each channel after scaling (ImageNet's by default)."),
-    OQ_LIST("image_std", 0, "", "X", "Each channel is divided by it (ImageNet's by default)."),
-    OQ_REAL("image_scale", 0, "", "", "", "X",
-            "What values 0..255 are multiplied with first (1/255 by default)."),
+            "Mean to subtract from each channel after scaling (ImageNet's by default)."),
+    OQ_LIST("image_std", 0, "", "X",
+            "Standard deviation to divide each channel by (ImageNet's by default)."),
+    OQ_REAL(
+        "image_scale", 0, "", "", "", "X",
+        "Factor for the pixel values 0..255, before the mean is subtracted (1/255 by default)."),
     OQ_ENUM("image_color", 0, "", "rgb", OQ_CHOICES(OQ_COLOR_CHOICES), "ORDER",
-            "Order of the channels."),
+            "Order of the colour channels of images."),
     OQ_ENUM("image_resize", 0, "", "stretch", OQ_CHOICES(OQ_RESIZE_CHOICES), "HOW",
             "How an image of another size is made to fit."),
 };
@@ -77,17 +80,17 @@ static const onq_option_info select_rows[] = {
     OQ_LIST("nodes_to_exclude", 0, "", "NAME",
             "Leave these nodes as they are. A name, or a pattern re:REGEX."),
     OQ_FLAG("strict", 0, "",
-            "A name that the model does not have, and a result in which nothing is quantized, are "
-            "errors."),
+            "Fail if the model does not have a given name, or if nothing is quantized."),
 };
 const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 
 static const char extra_help[] =
-    "Set a key of the reference's extra_options by its own name; wins over the named option. Keys: "
+    "Set a key of extra_options of onnxruntime.quantization by its own name; it overrides the "
+    "named option. Keys: "
 #define OQ_EXTRA(key, TYPE, choices, form, option) key "=" form ", "
 #include "api/extra.def"
 #undef OQ_EXTRA
-    "each also as JSON or Python writes it: True, None, [\"Conv\"], {\"Gemm\": 0}.";
+    "each value also as JSON or Python writes it: True, None, [\"Conv\"], {\"Gemm\": 0}.";
 
 static const onq_option_info extra[] = {
     OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE", extra_help),

@@ -2,7 +2,7 @@
  * option_parse.c — text to value, by the type of an option's row.
  *
  * Called by options.c for what a user sets and for the defaults of the tables, and by extra.c.
- * Every refusal is ONQ_E_OPTION and says what was found and what would do.
+ * Every refusal is ONQ_E_OPTION and says what was found and what was expected.
  */
 #include "api/options.h"
 #include "base/file.h"
@@ -31,7 +31,7 @@ bool oq_opt_same(oq_str a, oq_str b) {
     return true;
 }
 
-/* The part of *rest before `sep`; *rest becomes what is behind it. False at the end. */
+/* The part of *rest before `sep`; *rest becomes what follows it. False at the end. */
 static bool next_part(oq_str *rest, char sep, oq_str *part) {
     if (rest->p == NULL)
         return false;
@@ -154,7 +154,7 @@ static onq_code parse_size(const onq_option_info *row, const char *text, oq_opt_
     if (r < 0 || *unit != '\0' || r > 9.2e18)
         return oq_fail(
             err, ONQ_E_OPTION,
-            "--%s: '%.100s' is not a size (a number of bytes, with k, m, g or t behind it)",
+            "--%s: '%.100s' is not a size (a number of bytes, which may end in k, m, g or t)",
             row->name, text);
     OQ_TRY(check_range(row, text, r, err));
     v->size = (uint64_t)r;
@@ -186,7 +186,7 @@ static onq_code fail_choice(const onq_option_info *row, const char *text, onq_er
                    hint);
 }
 
-/* The reference's own spelling: what stands behind QuantType. and the like. */
+/* The reference's own spelling: what follows QuantType. and the like. */
 static const char *without_class(const char *text) {
     static const char *const classes[] = {"QuantType", "QuantFormat", "CalibrationMethod",
                                           "QuantizationMode"};
@@ -300,7 +300,7 @@ onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text,
         return parse_enum(a, row, text, v, err);
     case ONQ_OPT_PATH:
         if (text[0] == '\0')
-            return oq_fail(err, ONQ_E_OPTION, "--%s: an empty path", row->name);
+            return oq_fail(err, ONQ_E_OPTION, "--%s: the path is empty", row->name);
         v->text = copy_text(a, oq_str_of(text), err, &rc);
         return rc;
     case ONQ_OPT_STRING:

@@ -227,7 +227,7 @@ onq_code oq_opt_axes(const onq_options *o, const char *name, oq_arena *a, oq_opt
         oq_str key = items[i], value;
         if (!oq_opt_split(items[i], &key, &value)) {
             if (i + 1 == n_items)
-                return oq_fail(err, ONQ_E_OPTION, "--%s: no number behind '%.*s'", name,
+                return oq_fail(err, ONQ_E_OPTION, "--%s: there is no number after '%.*s'", name,
                                OQ_STR(key));
             value = items[++i];
         }

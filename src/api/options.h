@@ -87,7 +87,7 @@ struct onq_options {
     oq_arena arena;
     oq_opt_value *values; /* one per row, in order; one more that unknown names read */
     size_t n_values;
-    OQ_VEC(oq_opt_value) extras; /* keys of --extra that stand for no option of this command */
+    OQ_VEC(oq_opt_value) extras; /* keys of --extra that set no option of this command */
     OQ_VEC(oq_str) operands;
 };
 
@@ -105,10 +105,10 @@ bool oq_opt_row_is(const onq_option_info *row, const char *given);
 bool oq_opt_same(oq_str a, oq_str b);
 
 /* What a job reads. `name` is the canonical name and must be one of the command's rows: a job that
- * reads another one fails with ONQ_E_INTERNAL in the end (an assert tells at once). */
+ * reads another one fails with ONQ_E_INTERNAL in the end (an assert stops at once). */
 const oq_opt_value *oq_opt_get(const onq_options *o, const char *name);
-bool oq_opt_has(const onq_options *o, const char *name); /* is it a row of this command? */
-bool oq_options_misread(const onq_options *o);           /* was another name read? */
+bool oq_opt_has(const onq_options *o, const char *name); /* true if it is a row of this command */
+bool oq_options_misread(const onq_options *o);           /* true if another name was read */
 bool oq_opt_is_set(const onq_options *o, const char *name);
 bool oq_opt_is_none(const onq_options *o, const char *name);
 bool oq_opt_flag(const onq_options *o, const char *name);
@@ -123,7 +123,7 @@ const char *oq_opt_str(const onq_options *o, const char *name);
 const oq_str *oq_opt_list(const onq_options *o, const char *name, size_t *n);
 /* Splits "key=value" or "key:value" at the first of these; false if there is none. */
 bool oq_opt_split(oq_str item, oq_str *key, oq_str *value);
-/* A list read as a map of whole numbers, however it was written: `MatMul 1`, `MatMul:1,Gemm:1`,
+/* A list read as a map of integers, however it was written: `MatMul 1`, `MatMul:1,Gemm:1`,
  * `MatMul=1`. Keys and values go to the arena; the last of equal keys wins. */
 typedef struct oq_opt_axis {
     oq_str key;
@@ -137,9 +137,9 @@ const char *oq_opt_operand(const onq_options *o, size_t i);
 
 /* ---- --extra KEY=VALUE: the keys of the reference's extra_options (extra.def) ---- */
 
-/* Sets one; a key that stands for an option of the command sets (and pins) that option. */
+/* Sets one; a key that corresponds to an option of the command sets (and pins) that option. */
 onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err);
-/* The value of a key that stands for no option of the command; NULL when not set. is_none tells
+/* The value of a key that sets no option of the command; NULL when not set. is_none says
  * `none`. */
 const oq_opt_value *oq_extra_find(const onq_options *o, const char *key);
 /* The value of a flag among them, or the fallback when not set or none. */

@@ -1,5 +1,5 @@
 /*
- * outputs.h — what a job will write, looked at before it begins.
+ * outputs.h — checks what a job will write before it begins.
  *
  * A calibration takes minutes; that its result cannot be written is known before. Every option that
  * names a file or folder to write is a row of the table in outputs.c.

@@ -17,7 +17,7 @@ static bool is_of_this_run(const onq_option_info *row) {
     return false;
 }
 
-/* Is it an option about how the model is quantized? */
+/* True for an option about how the model is quantized. */
 static bool decides(const oq_command *c, const oq_opt_value *v, const oq_opt_group *group) {
     if (!v->is_set || v->pinned || is_of_this_run(v->row))
         return false;
@@ -118,7 +118,7 @@ onq_code oq_plan_file_read(oq_job *job, oq_given **given, onq_options **options,
     for (size_t i = 0; i + 1 < g->options.n; i += 2) {
         const char *name = g->options.v[i].p;
         if (!oq_opt_has(job->opts, name))
-            return oq_fail(err, ONQ_E_CONFIG, "%s: no option is called '%s'", path, name);
+            return oq_fail(err, ONQ_E_CONFIG, "%s: there is no option '%s'", path, name);
         if (!oq_opt_is_set(job->opts, name))
             OQ_TRY(onq_options_set(*options, name, g->options.v[i + 1].p, err));
     }

@@ -84,8 +84,8 @@ static onq_code take_tensor_type(const onq_options *o, oq_qconfig *c, onq_error 
                 n = i;
     }
     if (oq_dtype_find(n) == NULL)
-        return oq_fail(err, ONQ_E_OPTION, "--extra DefaultTensorType: '%.*s' is no element type",
-                       OQ_STR(v->text));
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--extra DefaultTensorType: '%.*s' is not an element type", OQ_STR(v->text));
     c->default_tensor_type = (int32_t)n;
     return ONQ_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * quant_result.c — the end of a quantization: write, tell.
+ * quant_result.c — the end of a quantization: write and report.
  */
 #include "api/quantization.h"
 
@@ -152,7 +152,7 @@ onq_code oq_quant_end(oq_quant *r, onq_error *err) {
     return report(r, oq_seconds() - r->begin, err);
 }
 
-/* Does the error begin with this file? */
+/* True if the error begins with this file. */
 static bool names(const onq_error *err, const char *path) {
     return path != NULL && path[0] != '\0' && strncmp(err->text, path, strlen(path)) == 0;
 }

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-/* Largest models that are looked at unasked. After a calibration the quantized model takes less
+/* Largest models that are verified unasked. After a calibration the quantized model takes less
  * memory than the float one just did; else a runtime must be opened for the look alone. */
 #define MOST_CALIBRATED ((uint64_t)1 << 30)
 #define MOST_OTHER      ((uint64_t)32 << 20)
@@ -65,7 +65,7 @@ static const char *why_not(const oq_quant *r) {
     if (!is_asked(r) && !changed)
         return "nothing was quantized";
     if (!is_asked(r) && r->size_before > (r->record.kept ? MOST_CALIBRATED : MOST_OTHER))
-        return "the model is large (--verify loads and runs it all the same)";
+        return "the model is large (--verify loads and runs it anyway)";
     return NULL;
 }
 
@@ -114,7 +114,7 @@ static onq_code check_made_up(oq_quant *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* The first sample of --data; where there is none, one that is made up. */
+/* The first sample of --data, or one that is made up. */
 static onq_code open_sample(oq_quant *r, oq_source **out, onq_error *err) {
     oq_source_options o = {.model = r->model};
     if (oq_opt_has(r->job->opts, "data")) {
@@ -196,7 +196,8 @@ static onq_code verify_float(look *l, onq_error *err) {
     return verify(l, &l->plain, err);
 }
 
-/* Numbers that the runtime has few kernels for: who asks for them has something else in mind. */
+/* Types that the runtime has few kernels for: users who ask for them have another target in
+ * mind. */
 static bool has_odd_types(const oq_plan *p) {
     for (size_t i = 0; i < p->tensors.n; i++) {
         const oq_plan_tensor *t = &p->tensors.v[i];
@@ -215,7 +216,7 @@ static const char *words_of(const oq_quant *r, const oq_verdict *v) {
                                                                                     : text;
 }
 
-/* Such a model is good when it loads without optimisation; *good tells. */
+/* Such a model is good if it loads without optimisation; *good says so. */
 static onq_code verify_odd(look *l, oq_verdict *v, bool *good, onq_error *err) {
     const oq_verdict first = *v;
     *good = false;
@@ -274,7 +275,8 @@ static void tell_left(const oq_quant *r, const oq_verdict *first) {
                 OQ_STR(oq_node_label(left->v[i])), OQ_STR(left->v[i]->op_type),
                 oq_verify_text(first->end), words_of(r, first));
     if (left->n > LEFT_TOLD)
-        oq_warn(r->job->env, "%zu nodes more stay float for the same (--plan FILE names them)",
+        oq_warn(r->job->env,
+                "%zu more nodes stay float for the same reason (--plan FILE names them)",
                 left->n - LEFT_TOLD);
 }
 
@@ -298,7 +300,7 @@ static onq_code refuse(const oq_quant *r, const oq_verdict *v, onq_error *err) {
     return oq_fail(
         err, ONQ_E_RUNTIME,
         "the result %s: %.400s (nothing is written; --nodes_to_exclude leaves nodes float, "
-        "--no_verify writes it all the same)",
+        "--no_verify writes it anyway)",
         oq_verify_text(v->end), words_of(r, v));
 }
 
@@ -307,7 +309,7 @@ static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
     oq_quant *r = l->r;
     bool good = false;
     if (v->end == OQ_VERIFY_NOT_FINITE && r->record.generated) {
-        oq_warn(r->job->env, "%s, on inputs that were made up (onq run shows it on your own)",
+        oq_warn(r->job->env, "%s, on inputs that were made up (try it on your own with onq run)",
                 v->why.text);
         return ONQ_OK;
     }

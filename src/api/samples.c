@@ -31,7 +31,7 @@ static onq_code image_numbers(oq_job *job, const char *name, double out[3], size
                               onq_error *err) {
     const oq_str *list = oq_opt_list(job->opts, name, n);
     if (*n == 2 || *n > 3)
-        return oq_fail(err, ONQ_E_OPTION, "--%s: %zu numbers, expected 1 or 3", name, *n);
+        return oq_fail(err, ONQ_E_OPTION, "--%s: %zu values, expected 1 or 3", name, *n);
     for (size_t i = 0; i < *n; i++) {
         char *end = NULL;
         out[i] = strtod(list[i].p, &end);

@@ -42,6 +42,6 @@ for bad in 'OpTypesToExcludeOutputQuantization=["Conv"' 'QDQOpTypePerChannelSupp
     'QDQOpTypePerChannelSupportToAxis={"Gemm": 0.5}' 'TensorQuantOverrides={"input": '; do
     status=0
     onq static -i "$model" -o never.onnx --calibration_cache cache.json --extra "$bad" 2>err || status=$?
-    [ "$status" = 2 ] && grep -q '(wanted: ' err || fail "$bad: $status $(cat err)"
+    [ "$status" = 2 ] && grep -q '(expected: ' err || fail "$bad: $status $(cat err)"
     [ ! -e never.onnx ] || fail "$bad: wrote a file"
 done

@@ -54,7 +54,7 @@ grep -q '"why": "input scale x weight scale"' plan.json || fail "no bias in the 
 static --json -o q4.onnx | grep -q '"quantized": 12' || fail "--json"
 
 # The command line itself: 2.
-refuses 2 'float 8 is for activations and weights together' static --weight_type qfloat8e4m3fn
+refuses 2 'float 8 is for both activations and weights' static --weight_type qfloat8e4m3fn
 refuses 2 'float 8 needs --calibration_method distribution' \
     static --weight_type qfloat8e4m3fn --activation_type qfloat8e4m3fn
 refuses 2 'takes 8-bit integers, not QInt16 with QInt8' static --quant_format qoperator --activation_type qint16

@@ -42,10 +42,10 @@ def test_bad_labels(tmp_path):
     np.save(tmp_path / "many.npy", np.zeros(2001, dtype=np.int64))
     np.save(tmp_path / "eleven.npy", np.r_[np.zeros(7, dtype=np.int64), np.full(1993, 10)])
     np.save(tmp_path / "below.npy", np.full(2000, -1))
-    for name, says in (("few.npy", "has 3 labels"), ("real.npy", "whole numbers"), ("text.npy", "text.npy"),
-                       ("many.npy", "has 2001 labels, and the first output has 2000 rows"),
-                       ("eleven.npy", "label 10 at 7 is none of the 10 classes"),
-                       ("below.npy", "label -1 at 0 is none of the 10 classes")):
+    for name, says in (("few.npy", "has 3 labels"), ("real.npy", "labels must be integers"), ("text.npy", "text.npy"),
+                       ("many.npy", "has 2001 labels, but the first output has 2000 rows"),
+                       ("eleven.npy", "label 10 at 7 is not one of the 10 classes"),
+                       ("below.npy", "label -1 at 0 is not one of the 10 classes")):
         done = bench(HERE / "model.onnx", "--data", HERE / "eval.npz", "--labels", tmp_path / name)
         assert done.returncode == 1 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = bench(HERE / "model.onnx", "--data", HERE / "eval.npz", "--labels", tmp_path / "many.npy", "--limit", 5)

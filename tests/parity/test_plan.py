@@ -159,7 +159,7 @@ def test_options_of_the_command_line_win(tmp_path):
 
 @pytest.mark.parametrize("text, says", [
     ("{", "plan.json"), ("{}", "'nodes' and 'tensors' are missing"),
-    ('{"nodes": [], "tensors": [], "options": {"nonsense": "1"}}', "no option is called 'nonsense'"),
+    ('{"nodes": [], "tensors": [], "options": {"nonsense": "1"}}', "no option 'nonsense'"),
     ('{"nodes": [{"name": "conv", "op_type": "Gemm", "output": "c", "treatment": "quantized"}], "tensors": []}',
      "is a Gemm in the plan, and a Conv in the model"),
 ])

@@ -163,8 +163,8 @@ static void a_float_model(void **state) {
     assert_int_equal(number(can, "nbits", "nodes"), 1);
     assert_int_equal(number(can, "nbits", "weight_bytes"), 4 * 24);
     char *notes = json_dumps(json_object_get(j, "notes"), 0);
-    assert_non_null(strstr(notes, "1 initializers are used by nothing (first: 'lonely')"));
-    assert_non_null(strstr(notes, "1 nodes make nothing that is used (first: 'dead')"));
+    assert_non_null(strstr(notes, "1 initializers are not used (first: 'lonely')"));
+    assert_non_null(strstr(notes, "1 nodes compute nothing that is used (first: 'dead')"));
     free(notes);
     json_decref(j);
     scratch_remove(&s);

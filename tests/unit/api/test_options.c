@@ -221,7 +221,7 @@ static void paths(void **state) {
     fixture *f = *state;
     SET("input", "a b/c.onnx");
     assert_string_equal(oq_opt_str(f->o, "input"), "a b/c.onnx");
-    REFUSED("input", "", "empty path");
+    REFUSED("input", "", "path is empty");
 }
 
 static void lists(void **state) {
@@ -279,7 +279,7 @@ static void maps(void **state) {
     assert_true(oq_str_is(v[2].key, "Conv") && v[2].value == -1);
     SET("op_per_channel_axis", "Alone");
     assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION,
-                 f->err, "no number behind 'Alone'");
+                 f->err, "no number after 'Alone'");
     SET("op_per_channel_axis", "x");
     assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION,
                  f->err, "'x' of 'Alone' is not a whole number");
@@ -346,12 +346,13 @@ static void extra_takes_json_and_python(void **state) {
     SET("extra", "MinimumRealRange=None");
     assert_true(oq_opt_is_none(f->o, "minimum_real_range"));
     REFUSED("extra", "OpTypesToExcludeOutputQuantization=[\"Conv\"",
-            "(wanted: Conv,MatMul or [\"Conv\", \"MatMul\"])");
+            "(expected: Conv,MatMul or [\"Conv\", \"MatMul\"])");
     REFUSED("extra", "OpTypesToExcludeOutputQuantization=[3]", "items of another kind");
     REFUSED("extra", "OpTypesToExcludeOutputQuantization={\"Conv\": 1}", "items of another kind");
     REFUSED("extra", "QDQOpTypePerChannelSupportToAxis={\"Gemm\": \"0\"}",
-            "(wanted: MatMul:1,Gemm:0 or {\"MatMul\": 1, \"Gemm\": 0})");
-    REFUSED("extra", "TensorQuantOverrides={\"x\"", "(wanted: FILE.json or {\"tensor\": [{...}]})");
+            "(expected: MatMul:1,Gemm:0 or {\"MatMul\": 1, \"Gemm\": 0})");
+    REFUSED("extra", "TensorQuantOverrides={\"x\"",
+            "(expected: FILE.json or {\"tensor\": [{...}]})");
 }
 
 static void extra_refuses(void **state) {
