@@ -41,9 +41,10 @@ static double summed(const oq_qdq *q, const oq_node *softmax) {
     return n;
 }
 
+/* Where the number of values is not known, there are at least two. */
 static bool is_flat(const oq_range *r, double n) {
     return r != NULL && oq_num_has(&r->highest) && r->highest.n == 1 && r->highest.v != NULL &&
-           r->highest.v[0] * n < FLAT;
+           r->highest.v[0] * (n > 0.0 ? n : 2.0) < FLAT;
 }
 
 /* What Identity and Dropout pass on. */
