@@ -14,9 +14,9 @@
  *         oq_collect_end_chunk                                to here
  *
  * MinMax sees each sample once. Nothing here depends on the order of the samples, except where the
- * reference does (moving average, chunks): there one row a sample or chunk is kept with its number.
- * So collectors of different shares of the samples join (oq_collect_merge) to what one collector
- * would hold, to the bit.
+ * reference does (moving average, chunks): there one row for each sample or chunk is kept with its
+ * number. So collectors of different shares of the samples join (oq_collect_merge) to what one
+ * collector would hold, to the bit.
  */
 #ifndef OQ_CALIBRATE_COLLECT_H
 #define OQ_CALIBRATE_COLLECT_H

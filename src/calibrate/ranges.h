@@ -7,7 +7,7 @@
  * type):
  *
  *   method        attributes, in the order of the file
- *   MinMax        lowest[n], highest[n]            arrays of 1, or of one element a channel
+ *   MinMax        lowest[n], highest[n]            arrays of 1, or of one element per channel
  *   Entropy       lowest, highest, hist[k], bins[k+1]
  *   Percentile    lowest, highest, hist, bins      (the reference keeps the first two counts here)
  *   Distribution  avg, std, hist[k], hist_edges[k+1], lowest, highest

@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#define KERNEL_MOST 16    /* samples that tell what the runtime's kernels lose */
+#define KERNEL_MOST 16    /* samples that show what the runtime's kernels lose */
 #define HIST_MOST   16384 /* values of one tensor and sample that go into a histogram */
 
 typedef enum role { ROLE_TRUTH, ROLE_PRE, ROLE_POST } role;
@@ -31,7 +31,7 @@ typedef struct watch {
     oq_map map;
     OQ_VEC(oq_str) names;
     OQ_VEC(use *) uses;
-    float *scratch; /* values of a tensor that is no float32 */
+    float *scratch; /* values of a tensor that is not float32 */
     uint64_t scratch_cap;
     float *spare; /* a buffer that one tensor gave back and the next takes */
     uint64_t spare_cap;
@@ -254,7 +254,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *t, onq_error *err)
         if (u->role == ROLE_POST && a->integer) {
             OQ_TRY(dequantize(w, a, t, &v, err));
         } else if (!oq_dtype_is_float(t->dtype)) {
-            a->trouble = "it is no float tensor";
+            a->trouble = "it is not a float tensor";
             continue;
         } else {
             OQ_TRY(floats_of(w, t, &v, err));
@@ -355,7 +355,7 @@ static onq_code open_session(running *r, oq_model *m, const oq_observer *see, oq
 /* The runtime cannot run what its own optimisation makes (float8, blocks): nothing to compare. */
 static onq_code no_kernels(running *r, onq_error *err) {
     oq_debug *d = r->d;
-    oq_warn(d->env, "the kernels are not compared: as the runtime optimises it, %s",
+    oq_warn(d->env, "the kernels are not compared: with the runtime's optimisations, %s",
             err != NULL ? err->text : d->made->path);
     oq_error_clear(err);
     oq_session_close(r->s_fast);

@@ -26,9 +26,10 @@ static onq_code save_tensor(oq_model *m, const oq_names *names, const oq_cal_tar
     if (out.p == NULL)
         return oq_fail_nomem(err);
     if (oq_names_has(names, out))
-        return oq_fail(err, ONQ_E_INVALID,
-                       "%s: there is a '%.*s' already; give the model as it was before", m->path,
-                       OQ_STR(out));
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "%s: the model already has a tensor '%.*s'; give the model without the added outputs",
+            m->path, OQ_STR(out));
     const oq_str in[2] = {t->name, shape};
     oq_node *n = oq_node_make(a, "Reshape", out, in, 2, &out, 1);
     oq_value_info *info = flat_info(a, out, t->type);
@@ -37,7 +38,7 @@ static onq_code save_tensor(oq_model *m, const oq_names *names, const oq_cal_tar
     return ONQ_OK;
 }
 
-/* The tensors to save; none is no error here. */
+/* The tensors to save; an empty list is not an error here. */
 static onq_code select_tensors(oq_model *m, const oq_str *op_types, size_t n, oq_arena *a,
                                oq_cal_targets *out, onq_error *err) {
     oq_cal_options o;

@@ -1,7 +1,7 @@
 /*
  * debug.h — where a quantized model loses its accuracy.
  *
- * A float model and what was made of it are matched tensor by tensor (match.c), weights are
+ * A float model and its quantized model are matched tensor by tensor (match.c), weights are
  * dequantized and compared (weights.c), both models run over the same samples and their tensors are
  * compared as they pass (activations.c), and what was found is put in order with a reason in words
  * (rank.c). report.c writes the page, debug_text.c the text and the
@@ -32,7 +32,7 @@
 
 #define OQ_DBG_BINS 64 /* of the histograms */
 
-/* How the numbers of a quantized weight are laid out. */
+/* How the values of a quantized weight are laid out. */
 typedef enum oq_dbg_layout {
     OQ_DBG_AFFINE = 0, /* as DequantizeLinear: per tensor, per channel or in blocks along an axis */
     OQ_DBG_PAIR,       /* a float initializer in front of QuantizeLinear and DequantizeLinear */
@@ -118,7 +118,7 @@ typedef struct oq_dbg_act {
     oq_str op;        /* that makes it in the quantized model */
     bool integer;     /* post is the integer tensor itself */
     bool by_place;    /* matched by its place in the graph */
-    bool plain_pair;  /* both nodes have the same parameters, so the input tells the output */
+    bool plain_pair;  /* both nodes have the same parameters, so the input determines the output */
     oq_dtype type;
     float *scale; /* n of them */
     int32_t *zero;
@@ -213,7 +213,7 @@ bool oq_dbg_sums_saturate_here(void);
 
 /* Adds a row to `unmatched`. */
 onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);
-/* Where tensors of one graph stand in the other, when names differ (place.c). Both graphs are
+/* Where the tensors of one graph are in the other, when names differ (place.c). Both graphs are
  * indexed; the result gives, for a tensor of the quantized model, the tensor of the float model at
  * the same place. */
 typedef struct oq_dbg_places oq_dbg_places;
@@ -223,12 +223,12 @@ oq_str oq_dbg_place_of(const oq_dbg_places *p, oq_str made_name);
 /* A constant of a graph: an initializer, or the value of a Constant node; NULL. */
 oq_tensor *oq_dbg_constant(const oq_index *ix, oq_str name);
 /* Fills w->truth and its name from the node at the same place as `user`, which reads `used`; leaves
- * them NULL where there is none (folded.c). */
+ * them NULL if there is no such node (folded.c). */
 void oq_dbg_truth_by_place(const oq_debug *d, const oq_dbg_places *p, const oq_node *user,
                            oq_str used, oq_dbg_weight *w);
 /* Matches the weights (match_weights.c) and the activations (match.c). */
 onq_code oq_dbg_match_weights(oq_debug *d, const oq_dbg_places *p, onq_error *err);
-/* Least and greatest whole number of a type; false for types that are no integers. */
+/* Least and greatest integer of a type; false for types that are not integers. */
 bool oq_dbg_limits(oq_dtype t, double *lo, double *hi);
 bool oq_dbg_is_op(const oq_node *n, const char *op);
 

@@ -1,10 +1,9 @@
 /*
  * folded.c — weights whose names preprocessing changed: found at the same input of the node at the
- * same place, and with the BatchNormalization behind it folded in when the quantized model has
- * none.
+ * same place, and with the BatchNormalization after it folded in when the quantized model has none.
  *
  * A Conv that took a BatchNormalization gives out the tensor that the BatchNormalization gave out.
- * So the float model's producer of that tensor, and what stands before it, tell what was folded.
+ * So the float model's producer of that tensor, and what comes before it, show what was folded.
  * The float weight is then W x gamma / sqrt(var + epsilon), the bias (b - mean) x the same + beta.
  */
 #include "debug/weights.h"
@@ -38,7 +37,7 @@ static bool strip(oq_str s, const char *suffix, oq_str *out) {
     return true;
 }
 
-/* The float model's tensor that a tensor of the quantized model stands for; p == NULL: none. */
+/* The float model's tensor that a tensor of the quantized model corresponds to; p == NULL: none. */
 static oq_str truth_tensor(const oq_debug *d, const oq_dbg_places *p, oq_str made) {
     oq_str name = made;
     if (!strip(made, "_QuantizeLinear_Input", &name))
@@ -46,7 +45,7 @@ static oq_str truth_tensor(const oq_debug *d, const oq_dbg_places *p, oq_str mad
     return oq_index_producer(&d->truth_index, name) != NULL ? name : oq_dbg_place_of(p, made);
 }
 
-/* Does a BatchNormalization read it, behind pairs or not? */
+/* True if a BatchNormalization reads it, directly or after pairs. */
 static bool has_own_norm(const oq_index *ix, oq_str name) {
     for (unsigned steps = 0; steps < 4; steps++) {
         const oq_value *v = oq_index_find(ix, name);
@@ -66,7 +65,7 @@ static bool is_passed(const oq_node *n) {
            oq_dbg_is_op(n, "BatchNormalization");
 }
 
-/* A float constant, also behind nodes that only give it another shape. */
+/* A float constant, also after nodes that only give it another shape. */
 static oq_tensor *float_constant(const oq_debug *d, oq_str name) {
     oq_tensor *t = oq_dbg_constant(&d->truth_index, name);
     for (unsigned steps = 0; t == NULL && steps < 4; steps++) {
@@ -86,7 +85,8 @@ typedef struct taken {
     oq_str add; /* the constant of an Add, which became the bias; p == NULL: none */
 } taken;
 
-/* The input of an Add that is no constant; the other goes to *add. -1: it has none such. */
+/* The input of an Add that is not a constant; the other goes to *add. -1 if there is no such
+ * input. */
 static int past_add(const oq_debug *d, const oq_node *n, taken *t) {
     if (!oq_dbg_is_op(n, "Add") || n->input.n != 2 || t->add.p != NULL)
         return -1;
@@ -127,7 +127,7 @@ static bool same_dims(const oq_tensor *a, const oq_tensor *b) {
            (a->dims.n == 0 || memcmp(a->dims.v, b->dims.v, a->dims.n * sizeof *a->dims.v) == 0);
 }
 
-/* Are scale, bias, mean and variance constants of one number a channel? */
+/* True if scale, bias, mean and variance are constants with one value for each channel. */
 static bool can_fold(const oq_debug *d, const oq_node *norm, const oq_tensor *weight) {
     oq_str name;
     for (size_t k = 1; k <= 4; k++) {

@@ -4,7 +4,7 @@
  * x86 CPUs without VNNI add two products of a u8 and an s8 in 16 bits, which saturate. The model's
  * arithmetic (optimisation off: float between pairs) does not show it, the fused model does: a gap
  * between both on the same samples, on such a CPU, with weights that can reach it, is that.
- * reduce_range mends it.
+ * reduce_range avoids it.
  */
 #include "debug/debug.h"
 
@@ -80,7 +80,7 @@ void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out) {
             "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in "
             "float %.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 "
             "products, on x86 CPUs without VNNI like\nthis one (AVX2, AVX-512 before Cascade "
-            "Lake; not ARM). --reduce_range mends it. Layers that can pass\n16 bits:\n",
+            "Lake; not ARM). --reduce_range avoids it. Layers that can pass\n16 bits:\n",
             oq_sums_sqnr(&loss->optimised), oq_sums_sqnr(&loss->beside));
         layers_text(d, LAYERS_SHOWN, out);
         return;

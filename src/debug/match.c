@@ -124,7 +124,7 @@ static bool strip(oq_str s, const char *suffix, oq_str *out) {
     return true;
 }
 
-/* The name the reference gives the pair; by_rule tells whether it would. */
+/* The name the reference gives the pair; by_rule says whether it would. */
 static oq_str pair_name(oq_str pre, oq_str post, bool *by_rule) {
     oq_str base;
     *by_rule = true;

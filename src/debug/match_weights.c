@@ -16,7 +16,7 @@ typedef enum axis_rule {
     AXIS_FIRST, /* 0 */
     AXIS_LAST,
     AXIS_GEMM, /* of the columns of B */
-    AXIS_LSTM, /* one scale a direction, or a direction and column; stored transposed */
+    AXIS_LSTM, /* one scale for each direction, or for each column of each direction; stored transposed */
 } axis_rule;
 
 typedef struct weight_row {
@@ -274,7 +274,7 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
 
 /* ---- other layouts ---- */
 
-/* A float initializer with a pair behind it (AddQDQPairToWeight). */
+/* A float initializer with a pair after it (AddQDQPairToWeight). */
 static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *q = d->made_index.graph->node.v[i];
@@ -320,7 +320,7 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     if (w.k <= 0 || w.n <= 0 || w.block == 0 || w.block > INT32_MAX ||
         (w.bits != 2 && w.bits != 4 && w.bits != 8) ||
         !oq_mul((uint64_t)w.k, (uint64_t)w.n, &cells))
-        return oq_dbg_leave(d, w.made, true, "K, N, bits or block_size cannot be", err);
+        return oq_dbg_leave(d, w.made, true, "K, N, bits or block_size is not possible", err);
     if (n->input.n > 4 && n->input.v[4].n > 0)
         return oq_dbg_leave(d, w.made, true, "its columns are reordered (g_idx)", err);
     OQ_TRY(find_truth(m, &w, n, err));
@@ -334,7 +334,7 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     return add(m, &w, err);
 }
 
-/* The rows of the float weight are packed one by one: [..., columns x bits / 8]. */
+/* Each row of the float weight is packed separately: [..., columns x bits / 8]. */
 static onq_code match_packed(matching *m, oq_dbg_weight *w, const oq_node *n, onq_error *err) {
     const int64_t rank = (int64_t)w->quantized->dims.n, axis = oq_attr_int(n, "quantize_axis", 1);
     w->layout = OQ_DBG_PACKED;
@@ -342,7 +342,8 @@ static onq_code match_packed(matching *m, oq_dbg_weight *w, const oq_node *n, on
     w->block = (uint64_t)oq_attr_int(n, "block_size", 128);
     if (rank < 1 || (axis != -1 && axis != rank - 1) || w->block == 0 || w->block > INT32_MAX ||
         (w->bits != 2 && w->bits != 4 && w->bits != 8))
-        return oq_dbg_leave(m->d, w->made, true, "bits, block_size or its axis cannot be", err);
+        return oq_dbg_leave(m->d, w->made, true, "bits, block_size or its axis is not possible",
+                            err);
     OQ_TRY(find_truth(m, w, n, err));
     if (w->truth == NULL)
         return ONQ_OK;

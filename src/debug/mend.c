@@ -9,9 +9,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#define NEAR_STEPS                                                                                 \
-    4               /* from a made node to the source's: a pair, and what a format puts beside it */
-#define SAME_TYPE 2 /* so many nodes of one operator at fault: the operator is */
+#define NEAR_STEPS 4 /* from a made node to the source's: a pair, and what a format adds to it */
+#define SAME_TYPE  2 /* so many nodes of one operator at fault: the operator is */
 
 /* ---- what a message speaks of ---- */
 
@@ -132,7 +131,7 @@ static onq_code add_near(search *s, const oq_node *n, bool forwards, int steps, 
     return ONQ_OK;
 }
 
-/* What stands around the nodes and tensors of the result that are named and are not the
+/* The source's nodes around the nodes and tensors of the result that are named and are not the
  * source's. */
 static onq_code add_around(search *s, onq_error *err) {
     const oq_graph *g = s->ix.graph;
@@ -208,8 +207,8 @@ static onq_code leave(mender *d, const oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Leaves the suspects one by one until the runtime says something else; *moved tells. One that
- * changes nothing is taken back. */
+/* Leaves the suspects float one after another until the runtime says something else; *moved says if
+ * it did. One that changes nothing is taken back. */
 static onq_code try_suspects(mender *d, bool *moved, onq_error *err) {
     oq_mend_nodes suspects;
     const onq_error before = d->v->why;

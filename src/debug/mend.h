@@ -1,8 +1,8 @@
 /*
  * mend.h — finds the nodes to leave float so that a quantized model loads and runs.
  *
- * The runtime's message mostly names a node: one of the source's, or one that quantization made;
- * then what stands around it is tried. Where it names none, the nodes are halved: with the first k
+ * The runtime's message usually names a node: one of the source's, or one that quantization made;
+ * then the nodes around it are tried. If it names none, bisection finds the nodes: with the first k
  * of them float the result is good or not, and the k where that changes is at fault. Each try
  * quantizes and verifies once; their number is bounded, and the outcome depends on nothing but the
  * model and what the runtime says.
@@ -20,7 +20,8 @@ typedef OQ_VEC(const oq_node *) oq_mend_nodes;
 typedef struct oq_mend {
     oq_arena *arena; /* scratch; must outlive the job */
     oq_graph *source;
-    bool (*can_leave)(void *ctx, const oq_node *n); /* is it quantized, and can it be left? */
+    bool (*can_leave)(void *ctx,
+                      const oq_node *n); /* true if it is quantized and can be left float */
     /* Quantizes the source with these nodes left float and looks at the result, whose main graph it
      * gives. A result is the last one tried. */
     onq_code (*attempt)(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_graph **result,

@@ -17,7 +17,7 @@
 onq_code oq_noise_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, size_t n_y,
                        double *out, onq_error *err);
 
-/* Elements of a tensor of numbers: the product of its dims, checked against `size`. */
+/* The number of elements of a numeric tensor: the product of its dims, checked against `size`. */
 onq_code oq_noise_count(const onq_tensor *t, uint64_t *out, onq_error *err);
 
 #endif

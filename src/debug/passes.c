@@ -49,7 +49,7 @@ static float largest(const float *v) {
         (to) += total(sums);                                                                       \
     } while (0)
 
-/* ---- what is left behind the last whole vector ---- */
+/* ---- what is left after the last whole vector ---- */
 
 static void truth_rest(const float *x, float *copy, size_t n, const oq_steps *s,
                        oq_pass_truth *out) {

@@ -16,7 +16,7 @@
 
 /* What a quantizer with one scale does. */
 typedef struct oq_steps {
-    float scale, lo, hi; /* of the numbers, the zero point taken off */
+    float scale, lo, hi; /* of the integers, with the zero point subtracted */
     float least, most;   /* of the values that are not clipped */
 } oq_steps;
 

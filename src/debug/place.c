@@ -1,11 +1,11 @@
 /*
  * place.c — the same place in two graphs whose names differ.
  *
- * Every tensor gets a number made of the operators between it and the graph's inputs; constants do
- * not count, nor do operators that quantization or preprocessing puts in or folds away
+ * Every tensor gets a number computed from the operators between it and the graph's inputs;
+ * constants do not count, nor do operators that quantization or preprocessing puts in or folds away
  * (QuantizeLinear, DequantizeLinear, Relu, Clip, BatchNormalization, Identity ...). Tensors with
  * the same number in both graphs are at the same place: the first with the first and so on when
- * both graphs have as many; else by operator, and the last stands for the last (a Relu that went
+ * both graphs have as many; else by operator, and the last matches the last (a Relu that went
  * into the node before it).
  */
 #include "debug/debug.h"
@@ -144,7 +144,7 @@ static void join_run(oq_dbg_places *p, const mark *truth, size_t a, const mark *
         p->truth[made[k].value] = tx->values.v[truth[k].value].name;
     if (a <= b)
         return;
-    /* Some of the float graph's are gone: by operator in order, and the last stands for the
+    /* Some of the float graph's are gone: by operator in order, and the last matches the
      * last. */
     for (size_t k = 0; k + 1 < b; k++) {
         size_t at = next;
@@ -204,7 +204,7 @@ oq_str oq_dbg_place_of(const oq_dbg_places *p, oq_str made_name) {
         const oq_node *n = v->producer != OQ_NO_NODE ? ix->graph->node.v[v->producer] : NULL;
         if (at.p != NULL || n == NULL || !is_pair(n) || n->input.n == 0)
             return at;
-        made_name = n->input.v[0]; /* behind a pair: the place of what went in */
+        made_name = n->input.v[0]; /* after a pair: the place of its input */
     }
     return (oq_str){NULL, 0};
 }

@@ -4,7 +4,7 @@
  * A weight is judged by its own noise; an activation by what its quantizer does to the float
  * model's values, so that a tensor is not blamed for what happened before it. The noise is compared
  * with that of a plain min-max scale of the same type over the same values (`ideal`). What loses
- * much more than that has parameters that do not fit, and comes first: it can be mended without
+ * much more than that has parameters that do not fit, and comes first: it can be improved without
  * another format.
  */
 #include "debug/debug.h"
@@ -56,7 +56,7 @@ static int by_float(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Is one channel far larger than most? */
+/* True if one channel is far larger than most. */
 static onq_code has_outlier_channel(oq_debug *d, const oq_dbg_weight *w, bool *out,
                                     onq_error *err) {
     *out = false;

@@ -24,7 +24,7 @@ typedef struct pair {
     /* A Relu or Clip of the float model that the pair's range stood for, or NULL. */
     const oq_node *like;
     OQ_VEC(oq_tensor *) inits; /* float tensors that the graph needs then */
-    OQ_VEC(oq_str) inputs;     /* of the node that stands in its place */
+    OQ_VEC(oq_str) inputs;     /* of the node in its place */
     OQ_VEC(uint32_t) owners;   /* in search.nodes: who needs it quantized */
     oq_node saved;
     bool off;
@@ -39,7 +39,7 @@ typedef struct searching {
     OQ_VEC(pair) pairs;
     uint32_t *place;         /* by node of the quantized model: in s->nodes, or UINT32_MAX */
     bool *excluded;          /* by s->nodes */
-    OQ_VEC(oq_datum *) kept; /* the float model's outputs, one array a sample */
+    OQ_VEC(oq_datum *) kept; /* the float model's outputs, one array for each sample */
     size_t n_outputs;
 } searching;
 
@@ -105,7 +105,7 @@ static onq_code add_owner(searching *g, pair *p, uint32_t node, onq_error *err) 
     return OQ_PUSH(g->arena, &p->owners, g->place[node]) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* A float tensor for the quantized model's graph; an input of what stands in. */
+/* A float tensor for the quantized model's graph; an input of the replacement. */
 static onq_code float_input(searching *g, const oq_tensor *like, oq_dtype type, oq_span raw,
                             pair *p, onq_error *err) {
     const oq_str name = oq_str_format(g->arena, "onq_float_%zu_%zu", g->pairs.n, p->inits.n);
@@ -473,11 +473,10 @@ static onq_code search_all(searching *g, onq_error *err) {
     OQ_TRY(find_nodes(g, err));
     OQ_TRY(find_pairs(g, err));
     if (s->nodes.n == 0)
-        return oq_fail(
-            err, ONQ_E_UNSUPPORTED,
-            "%s: no named node with QuantizeLinear and DequantizeLinear around it; sensitivity and "
-            "bisection need a QDQ model (--quant_format qdq)",
-            g->d->made->path);
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "%s: there is no named node with QuantizeLinear and DequantizeLinear "
+                       "around it; sensitivity and bisection need a QDQ model (--quant_format qdq)",
+                       g->d->made->path);
     OQ_TRY(oq_dbg_search_units(s, g->target, g->arena, err));
     OQ_TRY(keep_outputs(g, err));
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));

@@ -1,6 +1,5 @@
 /*
- * sums.h — what two streams of numbers have to do with each other, as sums that can be added up
- * over samples.
+ * sums.h — how two streams of values compare, as sums that can be added up over samples.
  *
  * `x` is the truth, `y` what became of it. Signal to noise is the reference's
  * compute_signal_to_quantization_noice_ratio over everything that was added: 20 log10(|x| / |x -

@@ -25,8 +25,8 @@ static bool same_shape(const oq_datum *a, const oq_datum *b) {
     return true;
 }
 
-/* The size of an output may depend on its numbers (NonZero): then there is nothing to compare.
- * Integers and texts are not compared either: one step beside is no noise. */
+/* The size of an output may depend on its values (NonZero): then there is nothing to compare.
+ * Integers and texts are not compared either: a different class is not noise. */
 static void add_tensor(sums *s, const oq_datum *a, const oq_datum *b) {
     if (!oq_dtype_is_float(a->dtype) || !same_shape(a, b))
         return;
@@ -61,9 +61,10 @@ static void judge(const oq_session *s, const oq_record *r, const oq_outputs *out
         add(&sum, &r->outputs[i], &out->v[i]);
         if (sum.wrecked) {
             v->end = OQ_VERIFY_NOT_FINITE;
-            (void)oq_fail(&v->why, ONQ_E_RUNTIME,
-                          "output '%.*s' has NaN or infinity where the float model has numbers",
-                          OQ_STR(s->outputs.v[i].name));
+            (void)oq_fail(
+                &v->why, ONQ_E_RUNTIME,
+                "output '%.*s' has NaN or infinity where the float model has finite values",
+                OQ_STR(s->outputs.v[i].name));
             return;
         }
         if (sum.n == 0 || sum.signal == 0)
@@ -128,7 +129,7 @@ onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record 
 
 const char *oq_verify_text(oq_verify_end end) {
     static const char *const texts[] = {"is good", "does not load", "does not run",
-                                        "does not compute numbers"};
+                                        "gives NaN or infinity"};
     return texts[end];
 }
 

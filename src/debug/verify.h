@@ -1,7 +1,7 @@
 /*
- * verify.h — one look at a quantized model as its users will see it: does it load with the
- * runtime's default options, does it run, are its outputs numbers, and how far are they from the
- * float model's?
+ * verify.h — checks a quantized model as its users will run it: whether it loads with the runtime's
+ * default options, whether it runs, whether its outputs are finite, and how far they are from the
+ * float model's.
  */
 #ifndef OQ_DEBUG_VERIFY_H
 #define OQ_DEBUG_VERIFY_H
@@ -38,7 +38,7 @@ onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record 
 /* "does not load", "does not run", ... */
 const char *oq_verify_text(oq_verify_end end);
 
-/* Below that many dB the outputs of a model are poor for numbers of so many bits. Good models of 8
+/* Below that many dB the outputs of a model are poor for values of so many bits. Good models of 8
  * bits have 20 to 40 dB. */
 double oq_verify_floor(unsigned bits);
 

@@ -1,5 +1,5 @@
 /*
- * weight_measure.c — the numbers of one weight: noise, ranges, channels, what is clipped, what a
+ * weight_measure.c — the figures of one weight: noise, ranges, channels, what is clipped, what a
  * good scale would give, and whether sums of two products can pass 16 bits.
  */
 #include "debug/passes.h"

@@ -4,7 +4,7 @@
  *
  * Arithmetic is numpy's in the reference's _run_dequantize_linear: (w - zero) x scale in float32,
  * in double for int32. The reference subtracts in the weight's own type, which wraps around where
- * the zero point is not 0; here it does not, and what the reference gives stands beside it.
+ * the zero point is not 0; here it does not, and the reference's figure is reported too.
  */
 #include "debug/weights.h"
 

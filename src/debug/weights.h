@@ -1,5 +1,5 @@
 /*
- * weights.h — a weight while it is measured: float values, quantized numbers, dequantized values.
+ * weights.h — a weight while it is measured: float values, integers, dequantized values.
  */
 #ifndef OQ_DEBUG_WEIGHTS_H
 #define OQ_DEBUG_WEIGHTS_H
@@ -10,13 +10,13 @@ typedef struct oq_dbg_unpacked {
     uint64_t n;
     float *x;     /* the float weight */
     float *y;     /* dequantized, in the float weight's order */
-    double *wide; /* the same in double; NULL unless the numbers are int32 */
+    double *wide; /* the same in double; NULL unless the integers are int32 */
     int32_t *q;
     float *scale;
     double *zero;
     uint64_t n_groups;          /* of scales */
     bool has_zero;              /* a zero point that is not 0 */
-    bool mixed;                 /* element i does not tell its scale any more */
+    bool mixed;                 /* the scale no longer follows from the index of an element */
     uint64_t dim, inner, block; /* the axis of the scales; dim 0: one for all */
 } oq_dbg_unpacked;
 
@@ -29,7 +29,7 @@ static inline uint64_t oq_dbg_group(const oq_dbg_unpacked *u, uint64_t i) {
         return d;
     return (outer * ((u->dim + u->block - 1) / u->block) + d / u->block) * u->inner + inner;
 }
-/* Float values, numbers and dequantized values of w, in the arena. */
+/* Float values, integers and dequantized values of w, in the arena. */
 onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
                        onq_error *err);
 /* Folds w->norm into the float values (folded.c). */
@@ -50,7 +50,7 @@ typedef struct oq_dbg_values {
     size_t truth_bytes, made_bytes;
 } oq_dbg_values;
 
-/* Would the reference's create_weight_matching give it? */
+/* True if the reference's create_weight_matching would give it. */
 bool oq_dbg_is_reference(const oq_debug *d, const oq_dbg_weight *w);
 /* In the arena, or views of the float model. as_reference: with its type and its wrapping
  * around. */

@@ -3,7 +3,7 @@
  *
  * Typed storage follows onnx.helper.make_tensor: float_data for float and complex64, double_data
  * for double and complex128, int64_data for int64, uint64_data for uint32 and uint64, int32_data
- * for the rest (one entry a byte for 2- and 4-bit types, one entry an element otherwise).
+ * for the rest (one entry for each byte for 2- and 4-bit types, one for each element otherwise).
  */
 #include "onnx/tensor.h"
 

@@ -54,7 +54,7 @@ static bool raise_scale(double smallest, float input, float *weight, oq_dtype re
         return false;
     const float raised = oq_real_round(real, (double)*weight * (smallest / candidate));
     if (!isfinite(raised))
-        return false; /* a bias that is no number: refused where it is quantized */
+        return false; /* a NaN in a bias: refused where it is quantized */
     *weight = raised;
     return true;
 }
@@ -82,7 +82,8 @@ bool oq_bias_exceeds(oq_model *m, oq_tensor *bias, double scale) {
 }
 
 void oq_bias_warn_clipped(const onq_env *env, oq_str name) {
-    oq_warn(env, "bias '%.*s' exceeds the range of int32 and is clipped: its scale is too small",
+    oq_warn(env,
+            "bias '%.*s' exceeds the range of int32 and is clipped, because its scale is too small",
             OQ_STR(name));
 }
 

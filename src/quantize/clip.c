@@ -26,7 +26,7 @@ static bool one_real(oq_model *m, oq_tensor *t, double *out) {
     return read;
 }
 
-/* Does the node give the one number that it reads? */
+/* True if the node gives out the one value that it reads. */
 static bool passes(const oq_node *n) {
     if (n->input.n == 0)
         return false;
@@ -87,7 +87,7 @@ oq_bounds oq_bounds_then(oq_bounds first, oq_bounds second) {
     return (oq_bounds){clamp(first.low, second), clamp(first.high, second)};
 }
 
-/* How far the end of a range may lie beyond a bound: zero points are whole numbers, and a scale may
+/* How far the end of a range may lie beyond a bound: zero points are integers, and a scale may
  * be a float16. 0 is in every range as it is. */
 static double slack(double bound, double step) {
     return bound == 0.0 ? 0.0 : 1.01 * step + fabs(bound) / 1024.0;

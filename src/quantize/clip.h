@@ -14,7 +14,7 @@
 #include "quantize/qparam.h"
 
 typedef struct oq_bounds {
-    double low, high; /* infinite where there is none */
+    double low, high; /* infinite where there is no bound */
 } oq_bounds;
 
 /* The one real number that `name` always is: of an initializer or a Constant node, or of either
@@ -24,8 +24,8 @@ bool oq_constant_real(oq_model *m, const oq_index *ix, oq_str name, double *out)
 bool oq_clip_bounds(oq_model *m, const oq_index *ix, const oq_node *n, oq_bounds *out);
 /* What both let through, one after the other. */
 oq_bounds oq_bounds_then(oq_bounds first, oq_bounds second);
-/* Does a tensor with these parameters hold nothing outside of the bounds, but for so many steps of
- * its scale? */
+/* True if a tensor with these parameters holds nothing outside of the bounds, except by so many
+ * steps of its scale. */
 bool oq_bounds_hold(oq_bounds b, oq_dtype type, oq_qparam p, double steps);
 /* Of calibrated ranges: rounding, and the step that a symmetric range has on one side only. */
 #define OQ_STEPS_CALIBRATED 1.0

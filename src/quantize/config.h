@@ -1,5 +1,5 @@
 /*
- * config.h — everything a quantizer is told: the arguments of the reference's quantize_static and
+ * config.h — the configuration of a quantizer: the arguments of the reference's quantize_static and
  * quantize_dynamic, and all keys of its extra_options.
  *
  * The api layer fills one from a command's options; the drivers read it.

@@ -33,7 +33,7 @@ static bool is_extreme(const oq_extreme *x) {
     return x->lowest <= MASK && x->highest != 0.0f && fabsf(x->highest) < FEW_STEPS * x->step;
 }
 
-/* Range and step of the tensor; false where there are none, or the user has set them. */
+/* Range and step of the tensor; false if it has none, or the user has set them. */
 static bool measure(oq_extreme *x, const oq_range *r, const oq_qconfig *config,
                     const oq_override *o) {
     const oq_dtype type = o != NULL && o->has_type ? o->type : config->activation_type;
@@ -87,7 +87,7 @@ static void add_name(oq_buf *out, oq_str name) {
     }
 }
 
-/* The names of `x` that are in `quantized`, each once; false when there is none. */
+/* The names of `x` that are in `quantized`, each once; false if there are none. */
 static bool list_nodes(const oq_extreme *x, const oq_map *quantized, oq_map *listed, oq_buf *out) {
     bool any = false;
     for (size_t i = 0; i < x->nodes.n; i++) {

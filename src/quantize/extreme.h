@@ -3,8 +3,8 @@
  *
  * An attention mask of -3.4e38 or -1e4 is added to scores of about 10: eight bits over that range
  * have one step for all scores. The file is as asked for, and it computes something else. Such
- * tensors are looked for before the graph is changed and told of when it is known which nodes were
- * quantized.
+ * tensors are looked for before the graph is changed, and reported when it is known which nodes
+ * were quantized.
  */
 #ifndef OQ_QUANTIZE_EXTREME_H
 #define OQ_QUANTIZE_EXTREME_H

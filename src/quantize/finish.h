@@ -7,12 +7,12 @@
 #include "onnx/model.h"
 
 /* producer_name and producer_version as the reference writes them; an IR version that allows
- * initializers which are no inputs. */
+ * initializers that are not inputs. */
 onq_code oq_quant_set_producer(oq_model *m, onq_error *err);
 /* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference
  * leaves it on every model it loads. */
 onq_code oq_quant_set_inferred(oq_model *m, onq_error *err);
-/* Has the model been preprocessed (by us or by the reference)? */
+/* True if the model was preprocessed (by onq or by the reference). */
 bool oq_quant_is_preprocessed(const oq_model *m);
 
 /* The last look before a result is kept: a valid model, scales that are finite and positive,

@@ -42,7 +42,7 @@ static bool ends_quantized(const search *s, oq_use use) {
 }
 
 /* Will the runtime's pair after this mover, or after one that reads it, be converted? A pair with
- * several readers is not. The depth is that of a chain of movers, which is no deeper than graphs
+ * several readers is not. The depth is that of a chain of movers, which is not deeper than graphs
  * may be nested or is taken for sound. */
 static bool gets_a_pair(const search *s, oq_use mover, int depth) {
     const oq_value *v = output_of(s, mover);

@@ -72,7 +72,7 @@ static onq_code see_channels(void *ctx, oq_graph *g, oq_node *owner, onq_error *
     return ONQ_OK;
 }
 
-/* Will some weight be quantized per channel? */
+/* True if some weight will be quantized per channel. */
 static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool *out,
                              onq_error *err) {
     *out = false;
@@ -98,7 +98,7 @@ const char *oq_quant_needs_11(const oq_node *n, bool float_bias) {
     if (oq_op_traits_of(n->op_type)->bytes_from_11)
         return "DepthToSpace takes 8-bit values from opset 11 on";
     if (float_bias)
-        return "ONNX Runtime rounds float biases beside quantized tensors, which needs opset 11";
+        return "ONNX Runtime rounds float biases next to quantized tensors, which needs opset 11";
     return NULL;
 }
 
@@ -228,12 +228,12 @@ onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, unsig
     bool upsample = false;
     const char *between_why = NULL;
     if (now <= 0)
-        return oq_fail(err, ONQ_E_INVALID, "the model imports no opset of ONNX (ai.onnx)");
+        return oq_fail(err, ONQ_E_INVALID, "the model does not import an opset of ONNX (ai.onnx)");
     goal g = by_types(c, o, mode, now);
     if (g.opset == 10)
         OQ_TRY(oq_walk_graphs(m->proto->graph, see_upsample, &upsample, err));
     if (upsample)
-        want(&g, 11, "Upsample ended with opset 9, Resize does the same from opset 11 on");
+        want(&g, 11, "Upsample ended with opset 9, and Resize does the same from opset 11 on");
     if (g.opset <= 10 && mode == OQ_QMODE_QLINEAR)
         OQ_TRY(foresee_qlinear(m, c, &between_why, err));
     if (between_why != NULL)
@@ -281,8 +281,8 @@ onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *
 }
 
 /* Small external tensors come into the model, as in the reference, which writes a raised model
- * anew before it infers types: a Reshape whose shape is external has a type then. Python counts
- * 33 bytes around the numbers. */
+ * again before it infers types: a Reshape whose shape is external has a type then. Python counts 33
+ * bytes around the values. */
 static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_model *m = ctx;
     (void)owner;

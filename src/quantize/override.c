@@ -111,7 +111,7 @@ static onq_code get_type(const json_t *v, oq_override *out, onq_error *err) {
         return oq_fail(err, ONQ_E_CONFIG, "'quant_type' is not a text (one of: %s)",
                        oq_qtype_names());
     if (!oq_qtype_parse(name, &out->type))
-        return oq_fail(err, ONQ_E_CONFIG, "quant_type '%.*s' is none of: %s", OQ_STR(name),
+        return oq_fail(err, ONQ_E_CONFIG, "quant_type '%.*s' is not one of: %s", OQ_STR(name),
                        oq_qtype_names());
     return ONQ_OK;
 }
@@ -176,7 +176,7 @@ static onq_code read_key(oq_overrides *o, const char *key, json_t *v, bool in_co
 }
 
 /* Which keys go together is judged before any value, in the words of the reference.
- * get_qnn_qdq_config leaves `symmetric` beside the parameters that it fixes: together with a
+ * get_qnn_qdq_config leaves `symmetric` with the parameters that it fixes: together with a
  * quant_type it is taken, and has no say. */
 static onq_code check_keys(const json_t *d, onq_error *err) {
     static const char *const not_with_params[] = {"symmetric", "reduce_range", "rmax", "rmin"};
@@ -207,7 +207,7 @@ static onq_code read_keys(oq_overrides *o, json_t *d, bool in_convert, oq_overri
     json_t *v;
     *out = empty();
     if (!json_is_object(d))
-        return oq_fail(err, ONQ_E_CONFIG, "a dictionary is wanted");
+        return oq_fail(err, ONQ_E_CONFIG, "every item must be a dictionary");
     OQ_TRY(check_keys(d, err));
     json_object_foreach(d, key, v) OQ_TRY(read_key(o, key, v, in_convert, out, err));
     if (out->has_rmin && out->has_rmax && out->rmin > out->rmax)
@@ -227,7 +227,7 @@ static onq_code read_tensor(oq_overrides *o, oq_str name, json_t *list, onq_erro
         return OQ_PUSH(o->arena, &t->channels, one) ? ONQ_OK : oq_fail_nomem(err);
     }
     if (!json_is_array(list))
-        return oq_fail(err, ONQ_E_CONFIG, "a list of dictionaries is wanted");
+        return oq_fail(err, ONQ_E_CONFIG, "its value must be a list of dictionaries");
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         const onq_code rc = read_keys(o, json_array_get(list, i), false, &one, err);
@@ -242,7 +242,7 @@ static onq_code read_tensor(oq_overrides *o, oq_str name, json_t *list, onq_erro
 onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *root,
                             onq_error *err) {
     if (!json_is_object(root))
-        return oq_fail(err, ONQ_E_CONFIG, "%s: a dictionary of tensors is wanted", where);
+        return oq_fail(err, ONQ_E_CONFIG, "%s: it must be a dictionary of tensors", where);
     /* jansson iterates a non-const object, and changes nothing. */
     json_t *all = json_incref((json_t *)(uintptr_t)root);
     onq_code rc = ONQ_OK;

@@ -54,11 +54,11 @@ onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const ch
 const char *oq_overrides_name(const char *path);
 onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *root, onq_error *err);
 
-/* NULL when there is none for the tensor. */
+/* NULL if the tensor has no override. */
 oq_tensor_override *oq_overrides_find(const oq_overrides *o, oq_str tensor);
 /* Finds or adds with one empty dictionary; NULL when out of memory. */
 oq_tensor_override *oq_overrides_add(oq_overrides *o, oq_str tensor);
-/* The only dictionary of a tensor that has no axis; NULL when there is none. */
+/* The only dictionary of a tensor that has no axis, or NULL. */
 const oq_override *oq_overrides_tensor(const oq_overrides *o, oq_str tensor);
 static inline bool oq_override_is_channel(const oq_tensor_override *t) {
     return t != NULL && t->channels.v[0].has_axis;
@@ -70,11 +70,11 @@ static inline const oq_override *oq_override_channel(const oq_tensor_override *t
 static inline bool oq_override_has_params(const oq_override *o) {
     return o != NULL && o->has_scale && o->has_zero;
 }
-/* Has any channel an rmin or rmax? */
+/* True if any channel has an rmin or rmax. */
 bool oq_override_any_range(const oq_tensor_override *t);
-/* Does it, conversions counted, use a type for which fn is true? t may be NULL. */
+/* True if it uses a type for which fn is true, conversions counted. t may be NULL. */
 bool oq_override_uses_type(const oq_tensor_override *t, bool (*fn)(oq_dtype));
-/* Does any of them? */
+/* True if any of them does. */
 bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
 
 #endif

@@ -31,12 +31,12 @@ typedef struct oq_pick {
 void oq_pick_init(oq_pick *p, oq_arena *arena);
 /* Frees the compiled patterns; the rest goes with the arena. */
 void oq_pick_release(oq_pick *p);
-/* Adds a name or pattern, which is copied. ONQ_E_OPTION for a pattern that is none. */
+/* Adds a name or pattern, which is copied. ONQ_E_OPTION for a pattern that is not valid. */
 onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err);
 static inline bool oq_pick_is_empty(const oq_pick *p) {
     return p->entries.n == 0;
 }
-/* Does an entry match? Marks all that do. */
+/* True if an entry matches. Marks all that do. */
 bool oq_pick_has(oq_pick *p, oq_str name);
 
 /* Warns of every entry that matched none of the graph's nodes, subgraphs included, with the nearest

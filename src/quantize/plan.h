@@ -30,7 +30,7 @@ typedef enum oq_plan_by {
 
 typedef struct oq_plan_node {
     oq_str name, op_type;
-    oq_str output; /* its first one: tells nodes without a name apart */
+    oq_str output; /* its first one: distinguishes nodes without a name */
     oq_plan_fate fate;
     oq_plan_by by;   /* of what is left float */
     const char *why; /* "" when there is nothing to say */

@@ -44,7 +44,7 @@ static onq_code read_node(oq_given *g, const json_t *j, onq_error *err) {
     const int by = choice(json_string_value(json_object_get(j, "by")), by_at, 3);
     if (fate < 0)
         return oq_fail(err, ONQ_E_CONFIG,
-                       "node '%.*s': 'treatment' is none of quantized, removed, float",
+                       "node '%.*s': 'treatment' is not one of quantized, removed, float",
                        OQ_STR(row.name));
     row.fate = (oq_plan_fate)fate;
     /* A row that somebody set to float has no `by`: that is a choice. */
@@ -67,7 +67,7 @@ static onq_code read_params(oq_given *g, const json_t *j, oq_plan_tensor *t, onq
     if (zero == NULL || json_is_array(scale) != json_is_array(zero) || t->n == 0 ||
         (json_is_array(zero) && json_array_size(zero) != t->n))
         return oq_fail(err, ONQ_E_CONFIG,
-                       "'scale' and 'zero_point' are two numbers or two lists of one length");
+                       "'scale' and 'zero_point' must be two numbers or two lists of one length");
     float *s = OQ_NEW_ARRAY(g->arena, float, t->n);
     int32_t *z = OQ_NEW_ARRAY(g->arena, int32_t, t->n);
     if (s == NULL || z == NULL)
@@ -103,15 +103,16 @@ static onq_code read_tensor(oq_given *g, const json_t *j, onq_error *err) {
                         .why = "the plan"};
     if (role < 0)
         return oq_fail(err, ONQ_E_CONFIG,
-                       "tensor '%.*s': 'role' is none of activation, weight, bias", OQ_STR(t.name));
+                       "tensor '%.*s': 'role' is not one of activation, weight, bias",
+                       OQ_STR(t.name));
     t.role = (oq_plan_role)role;
     onq_code rc = ONQ_OK;
     if (t.role != OQ_ROLE_BIAS && type.n > 0 && !oq_qtype_parse(type, &t.type))
-        rc = oq_fail(err, ONQ_E_CONFIG, "type '%.*s' is none of: %s", OQ_STR(type),
+        rc = oq_fail(err, ONQ_E_CONFIG, "type '%.*s' is not one of: %s", OQ_STR(type),
                      oq_qtype_names());
     else if (json_object_get(j, "scale") != NULL)
         rc = t.role != OQ_ROLE_BIAS && t.type == 0
-                 ? oq_fail(err, ONQ_E_CONFIG, "it has a scale and no type")
+                 ? oq_fail(err, ONQ_E_CONFIG, "it has a scale but no type")
                  : read_params(g, j, &t, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t.name));
@@ -151,9 +152,9 @@ static onq_code read_rows(oq_given *g, const json_t *root, onq_error *err) {
     const json_t *nodes = json_object_get(root, "nodes");
     const json_t *tensors = json_object_get(root, "tensors");
     if (!json_is_array(nodes) || !json_is_array(tensors))
-        return oq_fail(err, ONQ_E_CONFIG,
-                       "no plan: 'nodes' and 'tensors' are missing "
-                       "(--plan FILE writes one)");
+        return oq_fail(
+            err, ONQ_E_CONFIG,
+            "it is not a plan: 'nodes' or 'tensors' is missing (--plan FILE writes one)");
     for (size_t i = 0; i < json_array_size(nodes); i++)
         OQ_TRY(read_node(g, json_array_get(nodes, i), err));
     for (size_t i = 0; i < json_array_size(tensors); i++)
@@ -181,7 +182,7 @@ typedef struct binding {
     uint32_t *after; /* row -> the next row of the same key */
 } binding;
 
-/* What tells nodes apart: the output, or the name where there is none. */
+/* What distinguishes nodes: the output, or the name of a node without outputs. */
 static oq_str key_of(oq_str name, oq_str output) {
     return output.n > 0 ? output : name;
 }
@@ -197,11 +198,9 @@ static onq_code bind_graph(void *ctx, oq_graph *graph, oq_node *owner, onq_error
             continue;
         const oq_given_bind bind = {n, &b->g->plan.nodes.v[row]};
         if (!oq_str_eq(bind.row->op_type, n->op_type))
-            return oq_fail(err, ONQ_E_CONFIG,
-                           "%s: node '%.*s' is a %.*s in the plan, and a %.*s "
-                           "in the model",
-                           b->g->path, OQ_STR(bind.row->name), OQ_STR(bind.row->op_type),
-                           OQ_STR(n->op_type));
+            return oq_fail(
+                err, ONQ_E_CONFIG, "%s: node '%.*s' is a %.*s in the plan, but a %.*s in the model",
+                b->g->path, OQ_STR(bind.row->name), OQ_STR(bind.row->op_type), OQ_STR(n->op_type));
         if (!OQ_PUSH(b->g->arena, &b->g->of, bind))
             return oq_fail_nomem(err);
         /* Branches of an If may use one name twice: the next one gets the next row. */

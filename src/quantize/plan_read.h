@@ -44,12 +44,12 @@ onq_code oq_given_bind_nodes(oq_given *g, oq_model *m, onq_error *err);
 
 /* The row of a node; NULL when it has none. */
 const oq_plan_node *oq_given_node(const oq_given *g, const oq_node *n);
-/* The row of an activation, or of its second type; NULL when there is none. */
+/* The row of an activation, or of its second type, or NULL. */
 const oq_plan_tensor *oq_given_activation(const oq_given *g, oq_str name, bool converted);
-/* The next row of a weight that nobody took; NULL when there is none. Weights that several graphs
+/* The next row of a weight that is not taken yet, or NULL. Weights that several graphs
  * read have one row for each, in the order of the graphs. */
 const oq_plan_tensor *oq_given_weight(oq_given *g, oq_str name, oq_plan_role role);
-/* The first row of that role, whoever took it; OQ_MAP_NONE when there is none. */
+/* The first row of that role, taken or not, or OQ_MAP_NONE. */
 uint32_t oq_given_row(const oq_given *g, oq_str name, oq_plan_role role);
 
 #endif

@@ -81,7 +81,7 @@ static onq_code set_type(const oq_preset *p, oq_str tensor, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A constant input beside a 16-bit activation gets the (8-bit) weight type. */
+/* A constant input next to a 16-bit activation gets the (8-bit) weight type. */
 static onq_code weight_beside_16bit(const oq_preset *p, const oq_index *ix, const oq_node *n,
                                     onq_error *err) {
     const oq_qconfig *c = p->config;

@@ -30,7 +30,7 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err);
 /* MixedPrecisionTensorQuantOverridesFixer.apply (preset_mixed.c). */
 onq_code oq_preset_mix(const oq_preset *p, onq_error *err);
 
-/* Is it a float tensor: an initializer, or one whose type is known? */
+/* True for a float tensor: an initializer, or one whose type is known. */
 bool oq_preset_is_float(const oq_preset *p, const oq_tensor *init, oq_str name);
 
 #endif

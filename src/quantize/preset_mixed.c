@@ -10,7 +10,7 @@
 
 #include "onnx/graph.h"
 
-/* QuantTypeInfo: what is not said matches everything. */
+/* QuantTypeInfo: what is not given matches everything. */
 typedef struct info {
     bool has_type;
     oq_dtype type;
@@ -103,7 +103,7 @@ static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err)
         if (r == NULL)
             return oq_fail_nomem(err);
         if (r->has_maker && !same(r->maker, want))
-            return oq_fail(err, ONQ_E_CONFIG, "overrides want several types for tensor '%.*s'",
+            return oq_fail(err, ONQ_E_CONFIG, "overrides give tensor '%.*s' several types",
                            OQ_STR(r->name));
         r->has_maker = true;
         r->maker = want;
@@ -117,7 +117,7 @@ static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err)
             return oq_fail_nomem(err);
         if (r->has_readers && !same(r->readers, want))
             return oq_fail(err, ONQ_E_CONFIG,
-                           "overrides want several types for the readers of tensor '%.*s'",
+                           "overrides give the readers of tensor '%.*s' several types",
                            OQ_STR(name));
         if (n->name.n == 0)
             return oq_fail(
@@ -173,7 +173,7 @@ static onq_code convert(mixing *x, oq_str tensor, info maker, info reader, const
         to_override(maker, o);
     if (!same(maker, from_override(o)))
         return oq_fail(err, ONQ_E_CONFIG,
-                       "tensor '%.*s' is wanted with another type than its override gives it",
+                       "tensor '%.*s' is needed with another type than its override gives it",
                        OQ_STR(tensor));
     if (n == 0)
         return ONQ_OK;
@@ -186,7 +186,7 @@ static onq_code convert(mixing *x, oq_str tensor, info maker, info reader, const
     }
     if (!same(reader, from_override(o->convert)))
         return oq_fail(err, ONQ_E_CONFIG,
-                       "tensor '%.*s' is wanted with another type than it is converted to",
+                       "tensor '%.*s' is needed with another type than it is converted to",
                        OQ_STR(tensor));
     o->convert->has_recv = true;
     for (size_t i = 0; i < n; i++)

@@ -5,15 +5,14 @@
 
 #include <math.h>
 
-#define MASK_MOST (1U << 24) /* numbers */
+#define MASK_MOST (1U << 24) /* elements */
 
 static onq_code one_number(const oq_num *x, const char *what, float *out, onq_error *err) {
     if (!oq_num_has(x) || x->n != 1 || x->v == NULL)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       oq_num_has(x)
-                           ? "the calibration has one '%s' for each channel, and activations are "
-                             "quantized per tensor"
-                           : "the calibration has no '%s' for it",
+                       oq_num_has(x) ? "the calibration has one '%s' for each channel, but "
+                                       "activations are quantized per tensor"
+                                     : "the calibration has no '%s' for it",
                        what);
     *out = (float)x->v[0];
     return ONQ_OK;

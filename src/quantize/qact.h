@@ -15,12 +15,12 @@
 onq_code oq_act_param(const oq_qconfig *c, const oq_range *r, const oq_override *o, oq_dtype type,
                       oq_dtype real, oq_qparam *out, onq_error *err);
 
-/* Does the override say it all, whatever the range is? */
+/* True if the override gives all parameters, whatever the range is. */
 bool oq_act_is_given(const oq_override *o);
 
-/* Does the range, or a constant, hold an infinity (an attention mask) that no override replaces?
- * Such a tensor has no scale and stays float. A large constant is a table, not a mask, and is
- * not looked at. */
+/* True if the range, or a constant, holds an infinity (an attention mask) that no override
+ * replaces. Such a tensor has no scale and stays float. A large constant is a table, not a mask,
+ * and is not looked at. */
 bool oq_act_is_infinite(const oq_range *r, const oq_override *o);
 onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,
                               onq_error *err);

@@ -2,9 +2,9 @@
  * qkernel.c — the inner loops of weight quantization.
  *
  * Rounding half to even is done by adding and subtracting 1.5 * 2^23, which is exact for |x| < 2^22
- * in the default rounding mode and needs no instruction beyond SSE2 or NEON. Numbers are clipped
- * first: the bounds are whole numbers, so clipping before rounding gives what clipping after it
- * gives. This file is compiled with -O3 (see the pragma): -O2 leaves these loops scalar in gcc 12.
+ * in the default rounding mode and needs no instruction beyond SSE2 or NEON. Values are clipped
+ * first: the bounds are integers, so clipping before rounding gives what clipping after it gives.
+ * This file is compiled with -O3 (see the pragma): -O2 leaves these loops scalar in gcc 12.
  */
 #include "quantize/qkernel.h"
 
@@ -61,7 +61,7 @@ bool oq_kernel_minmax_each(const float *x, size_t n, float *restrict lo, float *
     return any == 0;
 }
 
-/* x / scale, clipped to [low, high] (whole numbers), rounded half to even. */
+/* x / scale, clipped to [low, high] (integers), rounded half to even. */
 static inline int32_t round_one(float x, float scale, float low, float high) {
     float v = x / scale;
     v = v < low ? low : v;

@@ -8,7 +8,7 @@
 
 #include "base/port.h"
 
-/* Lowest and highest of n numbers folded into *lo, *hi. False when one is NaN. */
+/* Lowest and highest of n values folded into *lo, *hi. False when one is NaN. */
 bool oq_kernel_minmax(const float *x, size_t n, float *lo, float *hi);
 /* The same, element by element: lo[i] and hi[i] take x[i]. */
 bool oq_kernel_minmax_each(const float *x, size_t n, float *lo, float *hi);
@@ -27,7 +27,7 @@ void oq_kernel_round8_each(const float *x, size_t n, const float *scale, const i
 void oq_kernel_round16_each(const float *x, size_t n, const float *scale, const int32_t *zero,
                             int32_t min, int32_t max, uint16_t *out);
 
-/* Sum of n float32 numbers exactly as numpy adds them (pairwise, blocks of 128, eight lanes). */
+/* Sum of n float32 values exactly as numpy adds them (pairwise, blocks of 128, eight lanes). */
 float oq_kernel_pairwise_sum(const float *x, size_t n);
 
 #endif

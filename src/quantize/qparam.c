@@ -75,8 +75,8 @@ onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qpar
 
     const double dr = (double)rmax - (double)rmin;
     double scale = dr / ((double)q.max - (double)q.min);
-    /* A scale of 1, which the reference takes, would make zeros of values that float16 can tell
-     * apart. The smallest normal float16 wastes steps and keeps the values. */
+    /* A scale of 1, which the reference takes, would make zeros of values that float16 can
+     * distinguish apart. The smallest normal float16 wastes steps and keeps the values. */
     if (spec->real == OQ_FLOAT16 && has_values && scale < FLOAT16_TINY)
         scale = FLOAT16_TINY;
     if (scale < tiny(spec->real)) {

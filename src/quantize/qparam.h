@@ -6,7 +6,7 @@
  * makes the scale is in float64 and rounded once. A float16 scale is kept here as the float32 of
  * the same value.
  *
- * Everything here is arithmetic on numbers; weights as tensors are qweight.h's business.
+ * Everything here is plain arithmetic; weights as tensors are in qweight.h.
  */
 #ifndef OQ_QUANTIZE_QPARAM_H
 #define OQ_QUANTIZE_QPARAM_H

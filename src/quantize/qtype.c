@@ -1,5 +1,5 @@
 /*
- * qtype.c — the table behind qtype.h.
+ * qtype.c — the table of qtype.h.
  */
 #include "quantize/qtype.h"
 

@@ -24,9 +24,9 @@ typedef struct oq_qtype_info {
     bool is_float; /* float 8: no integer ranges, no zero point */
 } oq_qtype_info;
 
-/* NULL for a type that is no quantized type. */
+/* NULL for a type that is not a quantized type. */
 const oq_qtype_info *oq_qtype_find(oq_dtype dt);
-/* By name: qint8, int8, QInt8, ... in any case. False when there is none. */
+/* By name: qint8, int8, QInt8, ... in any case. False for an unknown name. */
 bool oq_qtype_parse(oq_str name, oq_dtype *out);
 /* "QInt8", or the dtype's own name. Never NULL. */
 const char *oq_qtype_name(oq_dtype dt);

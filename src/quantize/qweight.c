@@ -4,7 +4,7 @@
  *
  * The walk goes through the bytes in file order, a chunk at a time. Each chunk is cut into runs:
  * either all elements of a run share one parameter, or element i of the run has parameter p + i (an
- * axis with nothing behind it). The kernels do the rest.
+ * axis with nothing after it). The kernels do the rest.
  */
 #include "quantize/qweight.h"
 
@@ -70,7 +70,7 @@ void oq_reals_read(oq_dtype real, const uint8_t *p, uint64_t first, size_t n, fl
     }
 }
 
-/* The numbers of a chunk: in place where they are float32 and aligned, else converted into buf. */
+/* The values of a chunk: in place where they are float32 and aligned, else converted into buf. */
 static const float *chunk_at(const oq_qweight *w, uint64_t pos, size_t n, float *buf) {
     const uint8_t *p = w->data.p + pos * 4;
     if (w->real == OQ_FLOAT && (uintptr_t)p % sizeof(float) == 0)
@@ -142,7 +142,7 @@ static onq_code set_groups(oq_qweight *w, int64_t axis, uint64_t block, onq_erro
     }
     if (w->group == OQ_QGROUP_BLOCK && rank != 2)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "weight '%.*s' has rank %lld, and blocks are for weights of rank 2 (exclude "
+                       "weight '%.*s' has rank %lld, but blocks need weights of rank 2 (exclude "
                        "the node, or quantize per channel)",
                        OQ_STR(t->name), (long long)rank);
     if (axis < -rank || axis >= rank)
@@ -259,7 +259,7 @@ static onq_code params_from_ranges(const oq_qweight *w, const oq_qspec *spec,
 
 /* ---- float 8: standard deviations, as numpy.std ---- */
 
-/* The numbers of group g, one behind the other. */
+/* The values of group g, one after another. */
 static void gather(const oq_qweight *w, uint64_t g, float *out) {
     if (w->group == OQ_QGROUP_TENSOR) {
         oq_reals_read(w->real, w->data.p, 0, (size_t)w->count, out);
@@ -289,7 +289,7 @@ static onq_code params_float8(const oq_qweight *w, const onq_allocator *alloc, o
     float *x = n == 0 ? NULL : oq_alloc(alloc, n * sizeof(float));
     onq_code rc = ONQ_OK;
     if (w->group == OQ_QGROUP_BLOCK)
-        rc = oq_fail(err, ONQ_E_UNSUPPORTED, "weight '%.*s': no blocks for float 8",
+        rc = oq_fail(err, ONQ_E_UNSUPPORTED, "weight '%.*s': float 8 cannot be quantized in blocks",
                      OQ_STR(w->tensor->name));
     else if (n > 0 && x == NULL)
         rc = oq_fail_nomem(err);

@@ -37,7 +37,7 @@ typedef struct oq_qweight {
     size_t axis;                  /* CHANNEL, BLOCK: 0 .. rank - 1 */
     uint64_t block;               /* BLOCK: elements of one block */
     uint64_t count;               /* elements of the weight */
-    uint64_t outer, along, inner; /* product of dims before axis, dims[axis], product behind */
+    uint64_t outer, along, inner; /* product of dims before axis, dims[axis], product after it */
     uint64_t n_blocks;            /* BLOCK: ceil(along / block) */
     uint64_t n_params;            /* groups */
 } oq_qweight;
@@ -82,7 +82,7 @@ onq_code oq_qweight_quantize(const oq_qweight *w, oq_dtype type, const oq_qparam
 onq_code oq_qweight_producer(oq_arena *a, const oq_qweight *w, oq_dtype type,
                              const oq_qparams *params, const oq_producer **out, onq_error *err);
 
-/* n numbers of a real type (OQ_FLOAT, OQ_FLOAT16, OQ_BFLOAT16, OQ_DOUBLE) as floats. */
+/* n values of a real type (OQ_FLOAT, OQ_FLOAT16, OQ_BFLOAT16, OQ_DOUBLE) as floats. */
 void oq_reals_read(oq_dtype real, const uint8_t *p, uint64_t first, size_t n, float *out);
 
 /* n floats as the raw data of a tensor of type FLOAT or FLOAT16. */

@@ -22,7 +22,7 @@ typedef struct looking {
     bool all_graphs; /* are quantized */
 } looking;
 
-/* The entry of a name, made when there is none; NULL: out of memory. */
+/* The entry of a name, made if it is new; NULL: out of memory. */
 static oq_reach_entry *entry_of(looking *l, oq_str name) {
     const uint32_t at = oq_map_find(&l->s->map, name);
     const oq_reach_entry fresh = {.is_left_alone = true};

@@ -16,7 +16,7 @@ struct oq_qoper;
 
 /* QDQ: marks tensors of the node with this number. */
 typedef onq_code (*oq_qdq_rule)(struct oq_qdq *q, uint32_t node, onq_error *err);
-/* QLinear and integer operators: emits what stands for the node. */
+/* QLinear and integer operators: emits the replacement of the node. */
 typedef onq_code (*oq_qoper_rule)(struct oq_qoper *q, oq_node *node, onq_error *err);
 
 /* Modes, as bits: which of an operator's columns are asked about. */
@@ -34,7 +34,7 @@ typedef struct oq_rules {
 
 /* By operator type, whatever the domain; an operator without a row has no rules. */
 const oq_rules *oq_rules_of(oq_str type);
-/* The modes that know it; 0 when there is none. */
+/* The modes that know it; 0 for an unknown operator. */
 unsigned oq_rules_modes(oq_str type);
 
 #define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...)                                      \

@@ -1,7 +1,7 @@
 /*
  * zip.c — see zip.h. Layout (all numbers little-endian):
  *   members, each after a local header (30 bytes, name, extra)
- *   central directory: one entry a member (46 bytes, name, extra, comment)
+ *   central directory: one entry for each member (46 bytes, name, extra, comment)
  *   [zip64 end record, zip64 locator]
  *   end record (22 bytes, comment of at most 65,535)
  */

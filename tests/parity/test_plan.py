@@ -158,10 +158,10 @@ def test_options_of_the_command_line_win(tmp_path):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("{", "plan.json"), ("{}", "'nodes' and 'tensors' are missing"),
+    ("{", "plan.json"), ("{}", "'nodes' or 'tensors' is missing"),
     ('{"nodes": [], "tensors": [], "options": {"nonsense": "1"}}', "no option 'nonsense'"),
     ('{"nodes": [{"name": "conv", "op_type": "Gemm", "output": "c", "treatment": "quantized"}], "tensors": []}',
-     "is a Gemm in the plan, and a Conv in the model"),
+     "is a Gemm in the plan, but a Conv in the model"),
 ])
 def test_wrong_plan(tmp_path, text, says):
     model = conv_net(tmp_path)

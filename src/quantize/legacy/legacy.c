@@ -218,7 +218,7 @@ static onq_code weight_params(pass *p, oq_tensor *w, bool channels, oq_qweight *
     return ONQ_OK;
 }
 
-/* Scales as [C, 1, 1, ...] behind an integer operator, as [C] in a QLinear one, or a number. */
+/* Scales as [C, 1, 1, ...] after an integer operator, as [C] in a QLinear one, or as a scalar. */
 static onq_code add_scales(pass *p, const oq_tensor *w, const oq_qparams *q, bool channels,
                            oq_str *out, onq_error *err) {
     int64_t dims[16] = {(int64_t)q->n};

@@ -44,7 +44,7 @@ typedef struct oq_legacy_params {
 
 /* Reads the file into the arena; ONQ_E_CONFIG names the tensor and what is wrong. path NULL: none.
  * A zero point from -128 to -1 is an int8 one and is kept as the uint8 zero point of the same
- * numbers (128 more). */
+ * values (128 more). */
 onq_code oq_legacy_read(oq_legacy_params *p, oq_arena *a, const onq_allocator *alloc,
                         const char *path, onq_error *err);
 
@@ -57,7 +57,7 @@ typedef struct oq_legacy_job {
     oq_plan *plan;
 } oq_legacy_job;
 
-/* Do these modes quantize the operator type? */
+/* True if these modes quantize the operator type. */
 bool oq_legacy_knows(oq_str type);
 /* Quantizes the main graph in place. */
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err);

@@ -13,12 +13,12 @@ static onq_code bad(const char *path, const char *tensor, const char *what, onq_
 static onq_code read_one(const char *path, const char *name, const json_t *v, oq_qparam *out,
                          onq_error *err) {
     if (!json_is_array(v) || json_array_size(v) != 2)
-        return bad(path, name, "[zero_point, scale] is wanted", err);
+        return bad(path, name, "its value must be [zero_point, scale]", err);
     const json_t *zero = json_array_get(v, 0), *scale = json_array_get(v, 1);
     if (!json_is_integer(zero))
-        return bad(path, name, "zero_point is no whole number", err);
+        return bad(path, name, "zero_point is not an integer", err);
     if (!json_is_number(scale))
-        return bad(path, name, "scale is no number", err);
+        return bad(path, name, "scale is not a number", err);
     const json_int_t z = json_integer_value(zero);
     const double s = json_number_value(scale);
     if (z < -128 || z > 255)
@@ -42,8 +42,8 @@ onq_code oq_legacy_read(oq_legacy_params *p, oq_arena *a, const onq_allocator *a
     const char *name = NULL;
     json_t *v = NULL;
     if (!json_is_object(root))
-        rc = oq_fail(err, ONQ_E_CONFIG, "%s: an object {\"tensor\": [zero_point, scale]} is wanted",
-                     path);
+        rc = oq_fail(err, ONQ_E_CONFIG,
+                     "%s: it must be an object {\"tensor\": [zero_point, scale]}", path);
     json_object_foreach(root, name, v) {
         oq_legacy_param one = {0};
         if (rc == ONQ_OK)

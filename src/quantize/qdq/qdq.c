@@ -101,7 +101,7 @@ static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
     return false;
 }
 
-/* Has the node numbers that are never quantized? */
+/* True if a float tensor of the node has a type that is never quantized. */
 static bool is_other_float(const oq_qdq *q, uint32_t node) {
     const oq_qdq_node *n = &q->nodes[node];
     for (size_t k = 0; k < n->node->input.n; k++) {
@@ -227,7 +227,7 @@ static bool is_marked_at(const oq_qdq *q, const uint32_t *tensors, size_t n, siz
     return slot < n && tensors[slot] != OQ_NO_TENSOR && oq_qdq_at(q, tensors[slot])->marked;
 }
 
-/* Does the runtime see the node between quantized tensors, or beside a quantized weight? */
+/* True if the runtime sees the node between quantized tensors, or next to a quantized weight. */
 static bool stands_between(const oq_qdq *q, const oq_qdq_node *n) {
     return is_marked_at(q, n->in, n->node->input.n, 0) &&
            (is_marked_at(q, n->out, n->node->output.n, 0) ||
@@ -335,7 +335,7 @@ onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64
     onq_env *env = m->env;
     onq_env silent = *env;
     *out = (oq_qdq_outlook){0};
-    silent.log_fn = NULL; /* the run itself will tell */
+    silent.log_fn = NULL; /* the run itself will report it */
     m->env = &silent;
     onq_code rc = oq_qnames_init(&names, &scratch, m, err);
     if (rc == ONQ_OK)

@@ -10,11 +10,11 @@
  *            The result is a list of steps, and the rows of the plan
  *   emit     each step becomes nodes and initializers
  *
- * Marking and deciding change this state only, never the model: nodes and tensors are numbers here,
+ * Marking and deciding change this state only, never the model: nodes and tensors are indices here,
  * `in` and `out` of a node hold what it will be wired to. A dry run ends there.
  *
  * With enable_subgraph the graphs inside If, Loop and Scan follow, each with a state of its own
- * that looks outwards (qdq_inner.c): pairs stand where they are needed, weights are quantized in
+ * that looks outwards (qdq_inner.c): pairs are put where they are needed, weights are quantized in
  * the graph that holds them.
  */
 #ifndef OQ_QUANTIZE_QDQ_H
@@ -75,7 +75,7 @@ typedef struct oq_qdq_tensor {
     int32_t elem_type;     /* 0: not known */
     bool has_info;         /* the type is known to be something, perhaps no tensor */
     bool warned;           /* of an unknown type, of an infinity */
-    bool looked, infinite; /* looked for an infinity among its numbers; found one */
+    bool looked, infinite; /* looked for an infinity among its values; found one */
     bool is_input, is_output; /* of the graph */
     bool inner_use;           /* read inside a subgraph */
     bool is_new;              /* made by the pass: the copy of a shared bias */
@@ -106,7 +106,7 @@ typedef struct oq_qdq_tensor {
 
 typedef struct oq_qdq_node {
     oq_node *node;
-    uint32_t *in, *out; /* tensor numbers; OQ_NO_TENSOR for an absent one */
+    uint32_t *in, *out; /* tensor indices; OQ_NO_TENSOR for an absent one */
     bool chosen, removed;
     size_t n_marks;  /* tensors that its rule marked */
     const char *why; /* why it stays float, "" */
@@ -151,7 +151,7 @@ typedef struct oq_qdq {
     const oq_shapes *shapes;
     oq_plan *plan;
     oq_qdq_outlook *outlook; /* or NULL; else marking is all that is done */
-    oq_arena *arena;         /* scratch, gone after the pass */
+    oq_arena *arena;         /* scratch, freed after the pass */
     oq_qnames *names;        /* of all graphs */
     int64_t opset;
     bool contrib; /* QuantizeLinear and DequantizeLinear of com.microsoft */
@@ -206,7 +206,7 @@ uint32_t oq_qdq_output(const oq_qdq *q, uint32_t node, size_t slot);
 static inline const oq_node *oq_qdq_node_at(const oq_qdq *q, uint32_t node) {
     return q->nodes[node].node;
 }
-/* Is the tensor an initializer of this graph, or of one around it? */
+/* True if the tensor is an initializer of this graph, or of one around it. */
 bool oq_qdq_is_init(const oq_qdq *q, uint32_t tensor);
 /* is_valid_quantize_weight: a float initializer. */
 bool oq_qdq_is_float_init(const oq_qdq *q, uint32_t tensor);
@@ -217,7 +217,7 @@ bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node);
 /* Says why the running rule leaves its node float. */
 void oq_qdq_leave(oq_qdq *q, const char *why);
 
-/* These ignore OQ_NO_TENSOR and tensors that are no float tensors. */
+/* These ignore OQ_NO_TENSOR and tensors that are not float. */
 onq_code oq_qdq_activation(oq_qdq *q, uint32_t tensor, onq_error *err);
 onq_code oq_qdq_weight_tensor(oq_qdq *q, uint32_t tensor, onq_error *err);
 onq_code oq_qdq_weight_channel(oq_qdq *q, uint32_t tensor, int64_t axis, onq_error *err);
@@ -226,9 +226,9 @@ onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node
 /* The bias in input `slot` of `node`: scale from `input` and `weight`. */
 onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t input, uint32_t weight,
                             onq_error *err);
-/* Would the bias in input 2 of a Conv or Gemm whose weight is computed, such that its scale cannot
- * be raised, exceed int32? The runtime makes a bias beside a quantized input and weight int32 by
- * itself, so that the node can only be left alone. */
+/* *out is true if the bias in input 2 of a Conv or Gemm would exceed int32 and the weight is
+ * computed, so that its scale cannot be raised. The runtime itself makes a float bias int32 where
+ * input and weight are quantized, so such a node must stay float. */
 onq_code oq_qdq_bias_exceeds(const oq_qdq *q, uint32_t node, bool *out, onq_error *err);
 /* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be
  * quantized per channel. op_type: NULL, or the operator whose axis the user may have set. */
@@ -241,7 +241,8 @@ onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const 
  * pairs into an operator that has no float16. */
 void oq_qdq_unmark_fused(oq_qdq *q);
 /* try_replacing_upstream_output: the maker of the node's input makes its output instead, and the
- * Relu or Clip goes; *gone tells. It goes only where the range of its output clips as it does. */
+ * Relu or Clip goes; *gone says if it did. It goes only where the range of its output clips as it
+ * does. */
 onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err);
 /* After all nodes are marked: what a plan that was read has no row for goes, and the rest comes in
  * the order of its rows. */
@@ -282,7 +283,7 @@ onq_code oq_qdq_make_steps(oq_qdq *q, onq_error *err);
 /* Biases, when the parameters of inputs and weights are known (qdq_bias.c). */
 onq_code oq_qdq_decide_biases(oq_qdq *q, onq_error *err);
 onq_code oq_qdq_add_step(oq_qdq *q, oq_qdq_step step, onq_error *err);
-/* Of a tensor that shares parameters per channel: do the channels lie along its axis 1? */
+/* Of a tensor that shares parameters per channel: true if the channels lie along its axis 1. */
 bool oq_qdq_channels_stay(const oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value *v);
 /* Steps become nodes and initializers (qdq_emit.c). */
 onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);
@@ -290,7 +291,7 @@ onq_code oq_qdq_emit(oq_qdq *q, onq_error *err);
 /* Parameters of an activation; convert: of its second type. false: its range is not known. */
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                            bool *found, onq_error *err);
-/* Is there a range, or an override that needs none? */
+/* True if there is a range, or an override that needs none. */
 bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t);
 /* The conversion that overrides ask for, or NULL. */
 const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t);

@@ -8,7 +8,7 @@
  * are marked
  *
  *   - a weight that two nodes read along different axes gets a copy for the second axis
- *   - a weight of MatMul that is no matrix is quantized as a whole
+ *   - a weight of MatMul that is not a matrix is quantized per tensor
  *   - where the user asked for such an axis, or for blocks, a warning names weight and node
  *
  * Other types are not fused, and stay as they are.
@@ -25,7 +25,7 @@ static oq_dtype type_of(const oq_qdq *q, uint32_t tensor, oq_dtype fallback) {
     return o != NULL && o->channels.v[0].has_type ? o->channels.v[0].type : fallback;
 }
 
-/* Will the runtime multiply integers here? */
+/* True if the runtime will multiply integers here. */
 static bool is_fused(const oq_qdq *q, uint32_t in, uint32_t weight) {
     return in != OQ_NO_TENSOR && weight != OQ_NO_TENSOR && oq_qdq_at(q, in)->marked &&
            oq_qdq_at(q, weight)->marked && oq_qdq_at(q, weight)->init != NULL &&
@@ -34,7 +34,7 @@ static bool is_fused(const oq_qdq *q, uint32_t in, uint32_t weight) {
            is_8bit(type_of(q, weight, q->config->weight_type));
 }
 
-/* Did the user choose the axis? */
+/* True if the user chose the axis. */
 static bool is_chosen(const oq_qdq *q, const oq_node *n, const oq_qdq_tensor *t) {
     int64_t axis;
     return oq_override_is_channel(oq_overrides_find(q->overrides, t->name)) ||
@@ -42,7 +42,7 @@ static bool is_chosen(const oq_qdq *q, const oq_node *n, const oq_qdq_tensor *t)
 }
 
 /* Scales along `axis` that the fused operator takes for those of its channels, or refuses. A Gemm
- * whose numbers of rows and columns differ is not fused with the wrong number of scales. */
+ * whose counts of rows and columns differ is not fused with the wrong number of scales. */
 static bool is_harmed(const oq_product product, const oq_qdq_tensor *t, int64_t axis) {
     const int64_t *dims = t->init->dims.v;
     const size_t rank = t->init->dims.n;
@@ -53,8 +53,8 @@ static bool is_harmed(const oq_product product, const oq_qdq_tensor *t, int64_t 
 
 static void warn_of_axis(const oq_qdq *q, const oq_node *n, const oq_qdq_tensor *t, int64_t axis) {
     oq_warn(q->model->env,
-            "weight '%.*s' of node '%.*s' (%.*s) has its channels along axis %lld, and the "
-            "runtime's 8-bit operator takes those of axis %lld: the model fails when it is run, or "
+            "weight '%.*s' of node '%.*s' (%.*s) has its channels along axis %lld, but the "
+            "runtime's 8-bit operator expects axis %lld: the model fails when it is run, or "
             "computes something else (use axis %lld, or exclude the node)",
             OQ_STR(t->name), OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), (long long)t->axis,
             (long long)axis, (long long)axis);

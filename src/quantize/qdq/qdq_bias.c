@@ -43,10 +43,10 @@ static onq_code leave_float(oq_qdq *q, const oq_qdq_tensor *t, const char *why, 
     return oq_plan_add_tensor(q->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* The numbers of one bias on their way. */
+/* The values of one bias while it is quantized. */
 typedef struct parts {
     oq_reals bias, input, weight, scales;
-    float *scale; /* the numbers of scales */
+    float *scale; /* the values of the scales */
     int32_t *ints;
 } parts;
 
@@ -110,7 +110,7 @@ static onq_code decide_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *e
 
 static onq_code decide_cast(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_plan_tensor row = {
-        .name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = "float 8: a bias is cast"};
+        .name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = "float 8: the bias is cast"};
     const oq_qdq_step step = {.what = OQ_QDQ_STEP_CAST, .tensor = t};
     if (!oq_plan_add_tensor(q->plan, row))
         return oq_fail_nomem(err);
@@ -134,7 +134,7 @@ static onq_code decide_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     if (p.input.v == NULL || p.input.n != 1)
         return leave_float(q, t, "the input is not quantized", err);
     if (!oq_bias_fits(t->init->dims.v, t->init->dims.n, p.weight.n))
-        return leave_float(q, t, "its shape does not hold one number for each channel", err);
+        return leave_float(q, t, "its shape does not hold one value for each channel", err);
     bool infinite;
     OQ_TRY(oq_const_is_infinite(q->model, t->init, NULL, &infinite, err));
     if (infinite) {

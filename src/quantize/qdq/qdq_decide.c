@@ -2,7 +2,7 @@
  * qdq_decide.c — from ranges and weights to scales and zero points.
  *
  * Activations are computed when they are asked for; weights all at once, spread over the workers,
- * because each needs a pass over its numbers. Then weight scales are raised where an int32 bias
+ * because each needs a pass over its values. Then weight scales are raised where an int32 bias
  * needs it.
  */
 #include "quantize/qdq/qdq.h"

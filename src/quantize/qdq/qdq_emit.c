@@ -1,7 +1,7 @@
 /*
  * qdq_emit.c — steps become nodes and initializers. Nothing is decided here.
  *
- * Names are the reference's. New nodes stand after the old ones until the graph is sorted (qdq.c
+ * Names are the reference's. New nodes come after the old ones until the graph is sorted (qdq.c
  * does that at the end).
  */
 #include "quantize/qdq/qdq.h"
@@ -98,7 +98,7 @@ void oq_qdq_replace_outputs(oq_qdq *q, const oq_qdq_tensor *t, oq_str name) {
         q->nodes[t->makers.v[i].node].node->output.v[t->makers.v[i].slot] = name;
 }
 
-/* Is it an output of the graph whose maker can be given another name? */
+/* True for an output of the graph whose producer can give out another name. */
 bool oq_qdq_is_made_output(const oq_qdq_tensor *t) {
     return t->is_output && t->makers.n > 0;
 }

@@ -1,5 +1,5 @@
 /*
- * qdq_graph.c — a graph as numbers: tensors with their users and makers, nodes with their
+ * qdq_graph.c — a graph as indices: tensors with their users and makers, nodes with their
  * wiring.
  */
 #include "quantize/qdq/qdq.h"

@@ -50,7 +50,7 @@ void oq_qdq_leave(oq_qdq *q, const char *why) {
     q->nodes[q->current].why = why;
 }
 
-/* An activation whose numbers have no scale. */
+/* An activation whose values have no scale. */
 static onq_code look_for_infinity(const oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
     if (t->looked)
@@ -223,7 +223,7 @@ onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const 
 
 /* ---- biases ---- */
 
-/* What int() of Python makes of the text behind a prefix; false when it raises. */
+/* What int() of Python makes of the text after a prefix; false when it raises. */
 static bool python_int(oq_str s, int64_t *out) {
     size_t i = 0, end = s.n;
     while (i < end && isspace((unsigned char)s.p[i]))
@@ -249,7 +249,7 @@ static bool python_int(oq_str s, int64_t *out) {
     return digit;
 }
 
-/* get_largest_initializer_name_suffix: the largest number behind the bias's name among
+/* get_largest_initializer_name_suffix: the largest number after the bias's name among
  * initializers. What was seen is remembered, so that a bias which a thousand nodes share costs
  * one look at the initializers. */
 static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
@@ -330,7 +330,7 @@ onq_code oq_qdq_bias_tensor(oq_qdq *q, uint32_t node, size_t slot, uint32_t inpu
     if (oq_overrides_find(q->overrides, t->name) != NULL)
         return oq_qdq_weight_auto(q, bias, 0, NULL, err);
     if (t->init == NULL) {
-        oq_log(q->model->env, ONQ_LOG_INFO, "bias '%.*s' is no initializer; it stays float",
+        oq_log(q->model->env, ONQ_LOG_INFO, "bias '%.*s' is not an initializer; it stays float",
                OQ_STR(t->name));
         return ONQ_OK;
     }
@@ -394,9 +394,9 @@ static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
                             (t->is_output || n_chosen < t->uses.n));
 }
 
-/* Does the quantized range of the output clip as the node does, and as those before it that went?
- * A range that the samples gave and that options then made wider (symmetric, by deviations) does
- * not. There the file stays the reference's, and the plan counts what it loses. */
+/* *out is true if the quantized range of the output clips as the node does, and as those before it
+ * that were removed. A range that the samples gave and that options then made wider (symmetric, by
+ * deviations) does not. There the file stays the reference's, and the plan counts what it loses. */
 static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *out,
                             onq_error *err) {
     const oq_qdq_tensor *before = oq_qdq_at(q, oq_qdq_input(q, node, 0));

@@ -26,7 +26,7 @@ onq_code oq_qdq_rule_direct(oq_qdq *q, uint32_t node, onq_error *err) {
 /* As Reshape, but the 8-bit kernel came with opset 12 and has no float 8. */
 onq_code oq_qdq_rule_maxpool(oq_qdq *q, uint32_t node, onq_error *err) {
     if (q->opset < 12) {
-        oq_qdq_leave(q, "MaxPool takes 8-bit numbers from opset 12 on");
+        oq_qdq_leave(q, "MaxPool takes 8-bit values from opset 12 on");
         return ONQ_OK;
     }
     if (q->config->activation_type == OQ_FLOAT8E4M3FN) {
@@ -39,7 +39,7 @@ onq_code oq_qdq_rule_maxpool(oq_qdq *q, uint32_t node, onq_error *err) {
 /* As Reshape, from opset 11 on. */
 onq_code oq_qdq_rule_resize(oq_qdq *q, uint32_t node, onq_error *err) {
     if (q->opset < 11) {
-        oq_qdq_leave(q, "Resize takes 8-bit numbers from opset 11 on");
+        oq_qdq_leave(q, "Resize takes 8-bit values from opset 11 on");
         return ONQ_OK;
     }
     return oq_qdq_rule_direct(q, node, err);
@@ -89,7 +89,7 @@ static oq_tensor *constant_of(const oq_qdq *q, uint32_t tensor) {
     return t->init;
 }
 
-/* Is the number that pads known, and 0? */
+/* True if the padding value is known and 0. */
 static onq_code pads_with_zero(oq_qdq *q, uint32_t node, bool *out, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t in = oq_qdq_input(q, node, 0);

@@ -190,7 +190,7 @@ const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_na
 /* ---- tensors that share the parameters of another ---- */
 
 /* The rounds of the reference's loop: in each it goes through what is left, in order, and emits
- * what can be. A tensor's round is its provider's if that stands before it, else one more. 0:
+ * what can be. A tensor's round is its provider's if that comes before it, else one more. 0:
  * not known yet, UINT32_MAX: never. */
 static void find_round(oq_qdq *q, uint32_t *round, uint32_t first, uint32_t *chain) {
     size_t n = 0;

@@ -2,7 +2,7 @@
  * oper_conv.c — Conv as QLinearConv and as ConvInteger.
  *
  * QLinearConv takes weights per channel (int8 whatever weight_type says, as in the reference);
- * ConvInteger only per tensor. The bias of QLinearConv is an int32 initializer; behind ConvInteger
+ * ConvInteger only per tensor. The bias of QLinearConv is an int32 initializer; after ConvInteger
  * it is added in float. A weight that is computed is quantized as it comes, as any activation.
  */
 #include "quantize/qoperator/qoperator.h"

@@ -73,7 +73,7 @@ static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, 
     return oq_qo_emit(q, oq_node_make(a, "QuantizeLinear", node_name, from, 3, name, 1), err);
 }
 
-/* Does the range of the quantized tensor hold x, but for a step? */
+/* True if the range of the quantized tensor holds x, except for one step. */
 static bool holds(const oq_qo_value *v, double x) {
     const oq_qtype_info *info = oq_qtype_find(v->type);
     const double scale = (double)v->param.scale, zero = (double)v->param.zero_point;
@@ -98,7 +98,7 @@ static bool is_for_maxima(const oq_qoper *q, oq_str name) {
 }
 
 /* Is what is padded with in the range that the output takes over from the input? Where it is
- * computed, the range of the output tells. */
+ * computed, the range of the output decides. */
 static bool pads_in_range(const oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
     const oq_range *r = oq_ranges_find(q->sh->job.ranges, n->output.v[0]);
     double x = 0.0;

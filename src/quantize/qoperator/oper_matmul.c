@@ -1,9 +1,9 @@
 /*
  * oper_matmul.c — MatMul as QLinearMatMul and MatMulInteger, Gemm as QGemm.
  *
- * MatMul's weights go per channel along the last axis. A weight that is no matrix goes per tensor:
- * the runtime takes one column scale for a matrix only, and the reference's result fails there when
- * it is run.
+ * MatMul's weights go per channel along the last axis. A weight that is not a matrix goes per
+ * tensor: the runtime takes one column scale for a matrix only, and the reference's result fails
+ * there when it is run.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"

@@ -73,8 +73,8 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-/* W or R [directions, 4 x hidden, size]: int8, one scale a direction or (per channel) a row,
- * written as [directions, size, 4 x hidden]. */
+/* W or R [directions, 4 x hidden, size]: int8, one scale for each direction or (per channel) each
+ * row, written as [directions, size, 4 x hidden]. */
 static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_value **out,
                             onq_error *err) {
     const bool rows = oq_qo_config(q)->per_channel;
@@ -109,7 +109,7 @@ static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_va
     return ONQ_OK;
 }
 
-/* The reference takes the quantized weights out and adds them again behind everything else. */
+/* The reference takes the quantized weights out and adds them again after everything else. */
 static void move_last(oq_qoper *q, const oq_qo_value *v) {
     for (oq_qoper *at = q; at != NULL; at = at->parent) {
         oq_graph *g = at->graph;
@@ -156,7 +156,7 @@ onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_add_results(q, made, n, w->elem, err));
     OQ_TRY(oq_qo_emit(q, made, err));
-    /* The reference puts it behind the node; the order is mended by the sort. */
+    /* The reference puts it after the node; the sort corrects the order. */
     for (size_t i = 0; i < n->input.n; i++)
         if (i != 1 && i != 2 && !oq_map_has(&q->wide, n->input.v[i]))
             OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));

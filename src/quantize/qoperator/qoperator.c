@@ -149,7 +149,7 @@ static bool is_unseen(const oq_qoper *q, const oq_node *n) {
     return false;
 }
 
-/* Has the node numbers that are never quantized? */
+/* True if a float tensor of the node has a type that is never quantized. */
 static bool is_other_float(const oq_qoper *q, const oq_node *n) {
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[k]);
@@ -183,7 +183,7 @@ static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
     return rule(q, n, err);
 }
 
-/* What the rule made of the node. `row` has what the node was before. */
+/* What the rule did with the node. `row` has the node as it was before. */
 static onq_code plan_node(oq_qoper *q, oq_plan_node row, onq_error *err) {
     row.fate = q->why != NULL ? OQ_FATE_FLOAT : q->removed ? OQ_FATE_REMOVED : OQ_FATE_QUANTIZED;
     row.by = q->by;

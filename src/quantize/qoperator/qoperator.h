@@ -2,17 +2,17 @@
  * qoperator.h — integer operators in place of float ones: QLinear operators (static, the reference's
  * QOperator format) and dynamic quantization.
  *
- * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule (operators.def,
- * slots `qlinear` and `integer`) emits what stands for its node; a node without one is emitted as
- * it is, with DequantizeLinear in front where an input exists in quantized form only. What a tensor
- * has become is its oq_qo_value.
+ * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule
+ * (operators.def, slots `qlinear` and `integer`) emits the replacement of its node; a node without
+ * one is emitted as it is, with DequantizeLinear in front where an input exists in quantized form
+ * only. What a tensor has become is its oq_qo_value.
  *
  * Emission only names the scales, zero points and quantized bytes of weights; their values are
  * computed when all nodes are done (qoperator_weight.c), all weights in parallel, and biases after
  * them.
  *
- * Unlike the reference a rule looks before it leaps: oq_qo_can_* tell whether all that it needs is
- * there before anything is emitted, so a node that cannot be quantized leaves nothing behind.
+ * Unlike in the reference, a rule checks first: oq_qo_can_* say whether all that it needs is there
+ * before anything is emitted, so a node that cannot be quantized leaves no trace.
  */
 #ifndef OQ_QUANTIZE_QOPERATOR_H
 #define OQ_QUANTIZE_QOPERATOR_H
@@ -66,7 +66,7 @@ typedef struct oq_qo_value {
 typedef struct oq_qo_bias {
     oq_tensor *init;
     const oq_qo_value *input, *weight;
-    float factor;    /* its numbers are multiplied by */
+    float factor;    /* its values are multiplied by this */
     uint64_t repeat; /* each is repeated, for one number stood for all channels */
     oq_tensor *quantized, *scale, *zero;
     oq_str node; /* for messages */
@@ -78,7 +78,7 @@ typedef struct oq_qo_pad {
     const oq_qo_value *like;
 } oq_qo_pad;
 
-/* A Gemm's weight that was turned into a MatMul's: the tensor in the graph and what it was made of.
+/* A Gemm's weight that was turned into a MatMul's: the tensor in the graph and its original.
  */
 typedef struct oq_qo_turned {
     const oq_tensor *tensor;
@@ -109,7 +109,7 @@ typedef struct oq_qo_shared {
     OQ_VEC(oq_qo_bias) biases;
     OQ_VEC(oq_qo_pad) pads;
     OQ_VEC(oq_qo_turned) turned;
-    oq_map infinite; /* tensors that were told to hold an infinity */
+    oq_map infinite; /* tensors that were reported to hold an infinity */
     oq_map
         asked_map; /* activations whose parameters a rule asked about; 1: has a row of the plan */
     OQ_VEC(oq_str) asked;
@@ -158,7 +158,7 @@ oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name);
 /* What the tensor has become in this graph, or NULL; the second looks outwards too. */
 oq_qo_value *oq_qo_value_of(const oq_qoper *q, oq_str name);
 oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name);
-/* A float type that can be quantized here? */
+/* True for a float type that can be quantized here. */
 bool oq_qo_is_real(const oq_qoper *q, int32_t type);
 /* is_valid_quantize_weight: a float or float16 initializer. */
 bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name);
@@ -169,9 +169,9 @@ bool oq_qo_is_float(const oq_qoper *q, oq_str name);
 onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err);
 /* Refuses a type that an override gives and that no QLinear operator takes. */
 onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err);
-/* Are there static parameters for this activation? */
+/* True if there are static parameters for this activation. */
 bool oq_qo_has_params(const oq_qoper *q, oq_str name);
-/* Why output 0 of the node has none. An infinity is also told as a warning, by the name of the
+/* Why output 0 of the node has none. An infinity is also reported in a warning, by the name of the
  * constant that it comes from or of the output. */
 const char *oq_qo_why_no_params(oq_qoper *q, const oq_node *n);
 
@@ -202,7 +202,7 @@ bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor);
 
 /* ---- verbs ---- */
 
-/* The quantized form of input `slot`: as it is already, or a weight, or behind a new QuantizeLinear
+/* The quantized form of input `slot`: as it is already, or a weight, or after a new QuantizeLinear
  * (or DynamicQuantizeLinear). Call oq_qo_can first. An absent input gives a value of empty names.
  */
 onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
@@ -229,7 +229,7 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err);
 /* DequantizeLinear(v) -> out, for the tensor `name`. */
 onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, oq_str out,
                                onq_error *err);
-/* Can the value be dequantized at this opset? */
+/* True if the value can be dequantized at this opset. */
 bool oq_qo_has_dequantize(const oq_qoper *q, const oq_qo_value *v);
 /* Emits a node as it is. */
 onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err);
@@ -255,16 +255,16 @@ onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
 
 /* Decides whether 16-bit floats are cast (oq_qo_shared.casts). */
 onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err);
-/* Does the quantized form of the operator take float16 scales as they are? */
+/* True if the quantized form of the operator takes float16 scales as they are. */
 bool oq_qo_takes_half(const oq_qo_shared *sh, oq_str op_type);
-/* Is the constant float32 here: as it is, or after a Cast? */
+/* True if the constant is float32 here: as it is, or after a Cast. */
 bool oq_qo_is_float32(const oq_qoper *q, const oq_tensor *t);
 /* The scale type of a tensor of that type. */
 oq_dtype oq_qo_scale_type(const oq_qo_shared *sh, int32_t type);
 /* The type of a tensor that has Cast around it; else OQ_FLOAT. */
 onq_code oq_qo_elem(oq_qoper *q, oq_str name, oq_dtype *out, onq_error *err);
-/* The tensor as float32: itself, or its twin, made by Cast or DequantizeLinear where there is none
- * yet. Tensors that are no 16-bit floats are returned as they are. */
+/* The tensor as float32: itself, or its twin, made by Cast or DequantizeLinear if it is not there
+ * yet. Tensors that are not 16-bit floats are returned as they are. */
 onq_code oq_qo_wide(oq_qoper *q, oq_str name, oq_str *out, onq_error *err);
 /* What a node that gives out float32 calls its output `name`, which is of type `elem`: itself, or a
  * twin, which is cast back as soon as somebody reads `name`. */
@@ -284,9 +284,9 @@ onq_code oq_qo_narrow(oq_qoper *q, oq_str name, onq_error *err);
 const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
 /* The axis of a trained weight in the tensor that is in the graph; false: not per channel. */
 bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis);
-/* Has it no channels, or those of this axis? */
+/* True if it has no channels, or those of this axis. */
 bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis);
-/* Trained weights of a node that stays float become integers behind DequantizeLinear; Conv and its
+/* Trained weights of a node that stays float become integers with a DequantizeLinear; Conv and its
  * kin read rounded activations too. */
 onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err);
 /* The trained parameters of a tensor are not those of `v`. */
@@ -294,7 +294,7 @@ bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *
 /* Gemm becomes MatMul and Add only where that is of use. */
 bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n);
 /* Among integer operators: the QLinear rule of a node whose inputs and output were trained and that
- * has no integer rule, so that what was trained is kept; NULL when there is none. */
+ * has no integer rule, so that what was trained is kept, or NULL. */
 oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n);
 /* ConvInteger as quantize_qat has it: the bias is an integer too. */
 onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err);

@@ -4,7 +4,7 @@
  *
  * Only where alpha and beta are 1 and A is not transposed. A constant B that is transposed is
  * turned: the float tensor becomes a producer that transposes when it is written (if it is ever
- * written), and the quantizer is told of the original, so that it is quantized as it lies in the
+ * written), and the quantizer knows the original, so that it is quantized as it lies in the
  * file.
  *
  * The reference turns B in place even when others read it, which breaks them; here a shared B is
@@ -105,7 +105,7 @@ static bool can_turn(const oq_tensor *b) {
     return b->dims.n == 2 && d != NULL && d->bits >= 8;
 }
 
-/* Appends to `list` what stands for the Gemm. */
+/* Appends the replacement of the Gemm to `list`. */
 static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error *err) {
     OQ_VEC(oq_node *) *list = (void *)list_any;
     oq_arena *a = &p->sh->job.model->arena;

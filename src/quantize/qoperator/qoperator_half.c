@@ -6,7 +6,7 @@
  * as what it was: between integer operators there is no Cast. Weights are read as they are, and
  * scales are float32, so the integers are those of the same model in float32.
  *
- * A float32 tensor that stands for a 16-bit one is its twin (oq_qoper.wide).
+ * The float32 form of a 16-bit tensor is its twin (oq_qoper.wide).
  *
  * Where every operator takes float16 scales as they are, and these fit, nothing is cast, as in the
  * reference.
@@ -29,10 +29,10 @@ bool oq_qo_is_float32(const oq_qoper *q, const oq_tensor *t) {
 
 /* ---- is there need of Cast? ---- */
 
-/* Below this a scale is no normal float16 and becomes 1, in the reference too. */
+/* Below this a scale is not a normal float16 and becomes 1, in the reference too. */
 #define SMALLEST_HALF 6.103515625e-05f
 
-/* Is the scale of a float16 tensor of the node too small for a float16? */
+/* True if the scale of a float16 tensor of the node is too small for a float16. */
 static onq_code has_tiny_scale(oq_qo_shared *sh, oq_graph *g, oq_str name, bool *out,
                                onq_error *err) {
     const oq_qconfig *c = sh->job.config;

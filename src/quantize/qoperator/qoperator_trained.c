@@ -3,7 +3,7 @@
  *
  * Integer operators follow quantize_qat of ONNX Runtime 1.8.1: the bias of a Conv is made an
  * integer in the graph (by scale and Floor) and added to the sums. Weights per channel, which that
- * tool did not have there, are multiplied by one scale for each channel behind ConvInteger.
+ * tool did not have there, are multiplied by one scale for each channel after ConvInteger.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
@@ -256,7 +256,7 @@ static onq_code emit_conv(conv *c, onq_error *err) {
     return emit(c, "Mul", name, factors, 2, out, err);
 }
 
-/* Is there one zero point for all channels of the trained weight? */
+/* True if there is one zero point for all channels of the trained weight. */
 static bool one_zero(const oq_qoper *q, oq_str name) {
     const oq_tensor_override *t = oq_qo_trained_weight(q, name);
     for (size_t i = 1; t != NULL && i < t->channels.n; i++)

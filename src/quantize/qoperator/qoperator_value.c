@@ -102,7 +102,7 @@ bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
     return r != NULL && !oq_act_is_infinite(r, override_of(q, name)) && note_asked(q, name);
 }
 
-/* Tells once that the tensor stays float for an infinity. */
+/* Reports once that the tensor stays float because of an infinity. */
 static void tell_infinite(oq_qoper *q, oq_str name) {
     if (oq_map_has(&q->sh->infinite, name) || !oq_map_put(&q->sh->infinite, name, 0))
         return;
@@ -145,7 +145,7 @@ static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
     return NULL;
 }
 
-/* Would the node get a float16 scale that it does not take? */
+/* True if the node would get a float16 scale, which it does not take. */
 static bool is_refused(const oq_qoper *q, const oq_node *n, int32_t type) {
     return oq_qo_is_static(q) && oq_qo_scale_type(q->sh, type) == OQ_FLOAT16 &&
            !oq_qo_takes_half(q->sh, n->op_type);
@@ -314,7 +314,7 @@ static float scale_of(const oq_qoper *q, oq_str name) {
     return v.param.scale;
 }
 
-/* Does the bias of a computed weight, whose scale cannot be raised, exceed int32? */
+/* *out is true if the bias of a computed weight, whose scale cannot be raised, exceeds int32. */
 static bool exceeds_int32(const oq_qoper *q, const oq_node *n, oq_tensor *bias, float factor) {
     const double scale =
         (double)scale_of(q, n->input.v[0]) * (double)scale_of(q, n->input.v[1]) / (double)factor;
@@ -432,7 +432,7 @@ bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
 }
 
 bool oq_qo_has_dequantize(const oq_qoper *q, const oq_qo_value *v) {
-    /* There is no axis there: who needs the weight as float keeps the float one. */
+    /* There is no axis there: nodes that need the weight as float keep the float one. */
     return !v->has_axis || q->sh->opset >= 13;
 }
 
@@ -562,7 +562,7 @@ onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how
         return ONQ_OK;
     oq_qoper *owner = owner_of(q, name);
     if (owner == NULL)
-        return oq_fail(err, ONQ_E_INTERNAL, "tensor '%.*s' is nobody's", OQ_STR(name));
+        return oq_fail(err, ONQ_E_INTERNAL, "tensor '%.*s' is not known", OQ_STR(name));
     *out = oq_qo_value_of(owner, name);
     if (fits(q, *out, how))
         return ONQ_OK;

@@ -108,7 +108,7 @@ static onq_code add_tensors(oq_qoper *owner, oq_qo_weight *w, oq_qo_value *v, on
     return oq_qo_add_init(owner, w->quantized, err);
 }
 
-/* The same numbers with the first two dimensions as one. */
+/* The same values with the first two dimensions as one. */
 static onq_code join_rows(oq_qo_shared *sh, const oq_tensor *t, oq_tensor **out, onq_error *err) {
     const int64_t dims[2] = {t->dims.v[0] * t->dims.v[1], t->dims.v[2]};
     oq_tensor *flat = OQ_NEW(keep(sh), oq_tensor);
@@ -316,7 +316,7 @@ static onq_code repeat_each(oq_arena *a, float **v, size_t *n, uint64_t repeat, 
     return ONQ_OK;
 }
 
-/* The numbers of a bias and the scale of the input beside it. */
+/* The values of a bias and the scale of its node's input. */
 static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_reals *bias,
                              float *input_scale, onq_error *err) {
     float *v = NULL;

@@ -23,7 +23,7 @@ typedef struct strip {
     bool *drop;         /* nodes that go */
     bool *is_last;      /* nodes that end a fake quantization */
     oq_node **stand_in; /* what comes in place of a node, or NULL */
-    oq_map moved;       /* name behind a fake quantization -> index in moved_to */
+    oq_map moved;       /* name after a fake quantization -> index in moved_to */
     OQ_VEC(oq_str) moved_to;
     oq_map seen;  /* activation -> the first of fakes that rounds it */
     oq_map split; /* activations that are rounded in more than one way */
@@ -96,7 +96,7 @@ static bool settle_axis(oq_qat_fake *f, const oq_tensor *t) {
     return f->axis >= 0 && f->axis < rank && t->dims.v[f->axis] == (int64_t)f->n;
 }
 
-/* Is the tensor read as bias only? */
+/* True if the tensor is read as bias only. */
 static bool is_bias(const strip *s, oq_str name) {
     const oq_value *v = oq_index_find(&s->look.ix, name);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
@@ -107,7 +107,7 @@ static bool is_bias(const strip *s, oq_str name) {
     return v != NULL && v->uses.n > 0;
 }
 
-/* A bias keeps the numbers that it was trained with, as float; int32 is made of them when the
+/* A bias keeps the values that it was trained with, as float; they become int32 when the
  * weight's scale is known. */
 static onq_code fold_bias(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *err) {
     oq_qweight w;
@@ -157,7 +157,7 @@ static bool same_params(const oq_tensor_override *t, const oq_qat_fake *f) {
 
 static onq_code add_range(oq_qat_job *job, oq_str name, oq_dtype real, onq_error *err) {
     oq_range *r = oq_ranges_add(job->ranges, name);
-    /* The numbers are of no use: the override has the parameters. That there is a range is. */
+    /* Only the presence of the range counts: the override has the parameters. */
     if (r == NULL || !oq_num_make_one(&job->ranges->arena, &r->lowest, real, true, 0.0) ||
         !oq_num_make_one(&job->ranges->arena, &r->highest, real, true, 1.0))
         return oq_fail_nomem(err);
@@ -303,7 +303,7 @@ static onq_code remove_one(strip *s, oq_qat_fake *f, onq_error *err) {
     return ONQ_OK;
 }
 
-/* What only fed nodes that are gone goes too. */
+/* Removes what only fed removed nodes. */
 static void drop_feeders(strip *s) {
     for (size_t k = s->fakes.n; k > 0; k--) {
         const oq_qat_fake *f = &s->fakes.v[k - 1];
@@ -348,7 +348,7 @@ static void shift(oq_tensor_override *t, oq_dtype type) {
     }
 }
 
-/* int8 with zero point z and uint8 with z + 128 hold the same numbers. Integer operators want the
+/* int8 with zero point z and uint8 with z + 128 hold the same values. Integer operators need the
  * activation type; else the trained type stays, unless the user names one or, in QLinear operators,
  * which take one type throughout, both occur. */
 static void settle_types(strip *s) {
@@ -371,7 +371,7 @@ static void settle_types(strip *s) {
         shift(s->weights.v[i], job->config->weight_type);
 }
 
-/* ---- operators that only move numbers ---- */
+/* ---- operators that only move values ---- */
 
 /* The values of a trained tensor stay on its grid through operators that only repeat them (and
  * Relu, since zero is on the grid): rounding before and after is the same. So who reads the output
@@ -406,7 +406,7 @@ static onq_code follow_moves(strip *s, onq_error *err) {
 /* ---- Relu and Clip ---- */
 
 /* Before a Relu or Clip with a trained output nothing was trained, since nothing needs to be: a
- * QLinear operator gives what comes behind it. Where the quantized range does not do the clipping
+ * QLinear operator gives what comes after it. Where the quantized range does not do the clipping
  * (a symmetric one), the node stays between the two. */
 static onq_code settle_relus(strip *s, onq_error *err) {
     oq_overrides *all = s->job->overrides;

@@ -39,8 +39,8 @@ typedef struct oq_qat_job {
     oq_overrides *overrides;             /* filled: the trained parameters */
     oq_ranges *ranges;                   /* filled: trained activations */
     size_t n_activations, n_weights;     /* tensors with trained parameters */
-    size_t n_removed;                    /* pairs and chains that are gone */
-    size_t n_left;                       /* QuantizeLinear that are none of the above */
+    size_t n_removed;                    /* pairs and chains that were removed */
+    size_t n_left;                       /* QuantizeLinear nodes that were not removed */
 } oq_qat_job;
 
 /* Finds and removes fake quantization in the model's graph. Constant nodes become initializers. */

@@ -37,7 +37,7 @@ static onq_code check_scales(const oq_node *n, const float *v, size_t count, onq
         if (!isfinite(v[i]) || v[i] <= 0.0f)
             return oq_fail(
                 err, ONQ_E_INVALID,
-                "node '%.*s' (%.*s): scale %zu is %g; a trained scale is a positive number",
+                "node '%.*s' (%.*s): scale %zu is %g, but a trained scale must be positive",
                 OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), i, (double)v[i]);
     return ONQ_OK;
 }
@@ -82,7 +82,7 @@ static onq_code read_linear(const oq_qat_look *l, const oq_node *n, oq_dtype bar
     if (n_zero != out->n)
         return oq_fail(
             err, ONQ_E_INVALID,
-            "node '%.*s' (%.*s): %zu scales and %zu zero points; their number must be the same",
+            "node '%.*s' (%.*s): it has %zu scales and %zu zero points, which must be equally many",
             OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), out->n, n_zero);
     *found = out->n > 0;
     return ONQ_OK;
@@ -252,7 +252,7 @@ static onq_code spread(const oq_qat_look *l, oq_tensor *t, size_t n, const float
     return ONQ_OK;
 }
 
-/* The axis along which a constant of n > 1 numbers lies in a tensor of that rank; -1 when there is
+/* The axis along which a constant of n > 1 values lies in a tensor of that rank; -1 when there is
  * none. */
 static int64_t axis_of(const oq_tensor *t, size_t rank) {
     int64_t axis = -1;

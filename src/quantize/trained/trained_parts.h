@@ -12,14 +12,14 @@
 
 /* One fake quantization. */
 typedef struct oq_qat_fake {
-    oq_str in, out;      /* the float tensor before it and behind it */
+    oq_str in, out;      /* the float tensor before it and after it */
     oq_tensor *ints;     /* a weight stored as integers: then there is no `in` */
     oq_dtype type, real; /* quantized type; type of the scale */
     size_t n;            /* of parameters */
     const float *scale;
     const int64_t *zero;
     int64_t axis;                 /* per channel; -1 */
-    uint32_t nodes[OQ_QAT_NODES]; /* what it is made of; the last one makes `out` */
+    uint32_t nodes[OQ_QAT_NODES]; /* its nodes; the last one makes `out` */
     size_t n_nodes;
 } oq_qat_fake;
 
@@ -30,7 +30,8 @@ typedef struct oq_qat_look {
     bool any_type; /* else int8 and uint8 only */
 } oq_qat_look;
 
-/* Is node i the last of a fake quantization? ONQ_E_INVALID for parameters that cannot be. */
+/* Finds out whether node i is the last of a fake quantization. ONQ_E_INVALID for impossible
+ * parameters. */
 onq_code oq_qat_match(oq_qat_look *look, uint32_t i, oq_qat_fake *out, bool *found, onq_error *err);
 
 #endif

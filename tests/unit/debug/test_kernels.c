@@ -133,7 +133,7 @@ static void saturation_is_told(void **state) {
     assert_non_null(oq_dbg_kernel_loss(&b.d));
     assert_true(says(&b, false, "keeps 18.6 dB, in float 30.8 dB"));
     assert_true(says(&b, false, "not quantization") && says(&b, false, "without VNNI"));
-    assert_true(says(&b, false, "reduce_range mends it"));
+    assert_true(says(&b, false, "reduce_range avoids it"));
     assert_true(says(&b, false, "first\\x07layer  50.00 % of the pairs"));
     assert_true(says(&b, true, "\"kernel_saturation\": true"));
     assert_true(says(&b, true, "first\\u0007layer") && says(&b, true, "\"cpu_saturates\": true"));

@@ -67,9 +67,9 @@ static onq_code load(const char *text, onq_error *err) {
 static const struct {
     const char *text, *part;
 } bad[] = {
-    {"[]", "a dictionary of tensors"},
-    {"{\"x\": 3}", "tensor 'x': a list of dictionaries"},
-    {"{\"x\": [3]}", "tensor 'x': a dictionary is wanted"},
+    {"[]", "it must be a dictionary of tensors"},
+    {"{\"x\": 3}", "tensor 'x': its value must be a list of dictionaries"},
+    {"{\"x\": [3]}", "tensor 'x': every item must be a dictionary"},
     {"{\"x\": [{\"scale\": 0.1}]}", "Must provide both 'scale' and 'zero_point'"},
     {"{\"x\": [{\"zero_point\": 1}]}", "Must provide both"},
     {"{\"x\": [{\"scale\": 0, \"zero_point\": 1}]}", "'x': scale 0 is not a positive float"},
@@ -87,7 +87,7 @@ static const struct {
     {"{\"x\": [{\"scale\": 1, \"zero_point\": true}]}", "'zero_point' is not a whole number"},
     {"{\"x\": [{\"scale\": 1, \"zero_point\": 300}]}", "zero_point 300 is outside of 0 to 255"},
     {"{\"x\": [{\"scale\": 1, \"zero_point\": -1}]}", "zero_point -1 is outside"},
-    {"{\"x\": [{\"quant_type\": \"int7\"}]}", "quant_type 'int7' is none of"},
+    {"{\"x\": [{\"quant_type\": \"int7\"}]}", "quant_type 'int7' is not one of"},
     {"{\"x\": [{\"quant_type\": 3}]}", "'quant_type' is not a text"},
     {"{\"x\": [{\"quant_type\": {\"name\": \"qint8\"}}]}", "'quant_type' is not a text"},
     {"{\"x\": [{\"scale\": 0}]}", "Must provide both 'scale' and 'zero_point'"},

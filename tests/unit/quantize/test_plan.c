@@ -127,7 +127,7 @@ static void round_trip(void **state) {
     assert_null(oq_given_node(&g, other));
     named->op_type = OQ_S("Gemm"); /* another model */
     assert_int_equal(oq_given_bind_nodes(&g, b.m, &err), ONQ_E_CONFIG);
-    assert_non_null(strstr(err.text, "is a Conv in the plan, and a Gemm in the model"));
+    assert_non_null(strstr(err.text, "is a Conv in the plan, but a Gemm in the model"));
     bm_end(&b);
     oq_buf_release(&text);
     oq_arena_release(&a);
@@ -139,16 +139,16 @@ static void wrong_plans(void **state) {
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"{}", "'nodes' and 'tensors' are missing"},
+        {"{}", "'nodes' or 'tensors' is missing"},
         {"{\"nodes\": [{\"name\": \"n\", \"treatment\": \"halved\"}], \"tensors\": []}",
-         "node 'n': 'treatment' is none of quantized, removed, float"},
+         "node 'n': 'treatment' is not one of quantized, removed, float"},
         {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"guest\"}]}",
-         "tensor 'x': 'role' is none of"},
+         "tensor 'x': 'role' is not one of"},
         {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"type\": "
          "\"int7\"}]}",
-         "type 'int7' is none of"},
+         "type 'int7' is not one of"},
         {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"scale\": 1}]}",
-         "it has a scale and no type"},
+         "it has a scale but no type"},
         {"{\"nodes\": [], \"tensors\": [{\"name\": \"x\", \"role\": \"weight\", \"type\": "
          "\"INT8\", "
          "\"scale\": 0, \"zero_point\": 0}]}",
