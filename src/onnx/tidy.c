@@ -14,7 +14,8 @@ static int by_name(const void *a, const void *b) {
     return oq_str_cmp((*x)->name, (*y)->name);
 }
 
-static onq_code sort_attributes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+/* Nodes that hold graphs as the reference makes them anew. */
+static onq_code renew_owners(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     (void)ctx;
     (void)owner;
     (void)err;
@@ -23,15 +24,18 @@ static onq_code sort_attributes(void *ctx, oq_graph *g, oq_node *owner, onq_erro
         bool holds = false;
         for (size_t k = 0; k < n->attribute.n; k++)
             holds |= n->attribute.v[k]->g != NULL || n->attribute.v[k]->graphs.n > 0;
-        if (holds)
-            qsort(n->attribute.v, n->attribute.n, sizeof *n->attribute.v, by_name);
+        if (!holds)
+            continue;
+        qsort(n->attribute.v, n->attribute.n, sizeof *n->attribute.v, by_name);
+        n->name = n->name.n > 0 ? n->name : (oq_str){0};
+        n->domain = n->domain.n > 0 ? n->domain : (oq_str){0};
     }
     return ONQ_OK;
 }
 
 onq_code oq_model_clean_inits(oq_model *m, onq_error *err) {
     OQ_TRY(oq_graph_prune_inits(m, m->proto->graph, err));
-    return oq_walk_graphs(m->proto->graph, sort_attributes, NULL, err);
+    return oq_walk_graphs(m->proto->graph, renew_owners, NULL, err);
 }
 
 /* ---- the order of nodes ---- */

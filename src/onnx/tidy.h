@@ -7,7 +7,8 @@
 #include "onnx/model.h"
 
 /* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that
- * hold graphs get their attributes in the order of their names, which is a side effect there. */
+ * hold graphs get their attributes in the order of their names and lose a name and a domain that
+ * are empty, which are side effects there. */
 onq_code oq_model_clean_inits(oq_model *m, onq_error *err);
 
 /* The order of ONNXModel.topological_sort, which does not see what subgraphs read; where that

@@ -22,8 +22,6 @@ def _strip(graph):
         if _loses(node):
             node.ClearField("doc_string")
             node.ClearField("metadata_props")
-            if not node.domain:
-                node.ClearField("domain")
         for a in node.attribute:
             if a.HasField("g"):
                 _strip(a.g)
