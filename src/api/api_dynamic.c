@@ -32,15 +32,11 @@ static const onq_option_info rows[] = {
     OQ_FLAG("activation_symmetric", 0, "",
             "Make the ranges of tables of Gather and EmbedLayerNormalization symmetric."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
-    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
 static onq_code check_options(oq_quant *q, onq_error *err) {
-    const onq_options *o = q->job->opts;
-    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
-        return oq_fail(err, ONQ_E_OPTION, "'dynamic' needs --output FILE");
+    OQ_TRY(oq_quant_check_output(q->job, err));
     OQ_TRY(oq_quant_config(q->job, &q->config, err));
     q->config.activation_type = OQ_UINT8; /* DynamicQuantizeLinear has no other */
     return ONQ_OK;
@@ -98,8 +94,8 @@ const oq_command oq_command_dynamic = {
              "onnxruntime.quantization. It needs no samples and no runtime."},
     .required = "input",
     .extra_keys = "DefaultTensorType",
-    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,
-               &oq_group_extra, &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
+               &oq_group_runtime, &oq_group_extra, &oq_group_general},
     .decides = &own,
     .run = run_dynamic,
 };

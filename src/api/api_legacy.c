@@ -35,8 +35,6 @@ static const onq_option_info rows[] = {
     OQ_INT("opset", 0, "", "", "10..28", "N", "Raise the opset of the model to N first."),
     OQ_FLAG("strict", 0, "",
             "Fail if a tensor in the files is not in the model, or if nothing is quantized."),
-    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
@@ -65,8 +63,7 @@ static const char *file_of(const run *r, const char *name, bool wanted) {
 
 static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
     const onq_options *o = r->q.job->opts;
-    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
-        return oq_fail(err, ONQ_E_OPTION, "'legacy' needs --output FILE");
+    OQ_TRY(oq_quant_check_output(r->q.job, err));
     if (oq_opt_int(o, "nbits") != 8)
         return oq_fail(err, ONQ_E_OPTION, "--nbits %lld: these modes have 8 bits only",
                        (long long)oq_opt_int(o, "nbits"));
@@ -154,7 +151,8 @@ const oq_command oq_command_legacy = {
          "while the model runs: quantize() with QuantizationMode, the tool before quantize_static "
          "and quantize_dynamic."},
     .required = "input",
-    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_runtime, &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_runtime,
+               &oq_group_general},
     .decides = &own,
     .run = run_legacy,
 };

@@ -39,8 +39,6 @@ static const onq_option_info rows[] = {
     OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
     OQ_FLAG("reduce_range", 0, "",
             "Quantize weights that have no trained parameters with one bit less (7 of 8)."),
-    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
@@ -58,8 +56,7 @@ static onq_code check_type(const char *option, oq_dtype type, onq_error *err) {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
-    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
-        return oq_fail(err, ONQ_E_OPTION, "'qat' needs --output FILE");
+    OQ_TRY(oq_quant_check_output(r->q.job, err));
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(check_type("activation_type", r->q.config.activation_type, err));
     OQ_TRY(check_type("weight_type", r->q.config.weight_type, err));
@@ -153,8 +150,8 @@ const oq_command oq_command_qat = {
              "integer operators. This is quantize_qat of ONNX Runtime 1.8.1, with two more "
              "formats. It needs no samples and no runtime."},
     .required = "input",
-    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_select, &oq_group_runtime,
-               &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
+               &oq_group_runtime, &oq_group_general},
     .decides = &own,
     .run = run_qat,
 };

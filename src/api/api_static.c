@@ -93,11 +93,9 @@ static const onq_option_info quantize_rows[] = {
                "Fold what SmoothQuant inserts into the node before."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
-    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
     OQ_PATH("from_plan", 0, "", "FILE",
             "Take every decision from a file that --plan wrote. The file may have been edited; no "
             "samples are needed."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
 
@@ -211,8 +209,7 @@ static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     r->format = OQ_CHOSEN(o, "quant_format", FORMATS);
     r->preset = OQ_CHOSEN(o, "preset", PRESETS);
-    if (!oq_opt_flag(o, "dry_run") && !oq_opt_is_set(o, "output"))
-        return oq_fail(err, ONQ_E_OPTION, "'static' needs --output FILE");
+    OQ_TRY(oq_quant_check_output(r->q.job, err));
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
         return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");
     if (r->preset != PRESET_QNN && oq_opt_is_set(o, "add_qtype_converts"))
@@ -647,7 +644,7 @@ const oq_command oq_command_static = {
     .required = "input",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
     .decides = &quantize_group,
-    .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_select,
+    .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_plan, &oq_group_select,
                &calibrate_group, &oq_group_data, &oq_group_runtime, &oq_group_extra,
                &oq_group_general},
     .run = run_static,

@@ -72,6 +72,12 @@ static const onq_option_info runtime[] = {
 };
 const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
 
+static const onq_option_info plan_rows[] = {
+    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
+};
+const oq_opt_group oq_group_plan = OQ_GROUP("Plan", plan_rows);
+
 static const onq_option_info select_rows[] = {
     OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
             "Operator types to quantize; `all` means every operator of the model."),

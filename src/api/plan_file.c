@@ -10,7 +10,7 @@
 
 /* Options that say where things are, not what becomes of them. */
 static bool is_of_this_run(const onq_option_info *row) {
-    static const char *const names[] = {"plan", "from_plan", "dry_run", "strict"};
+    static const char *const names[] = {"from_plan", "strict"};
     for (size_t i = 0; i < OQ_COUNT(names); i++)
         if (strcmp(row->name, names[i]) == 0)
             return true;
