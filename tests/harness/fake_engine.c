@@ -59,7 +59,8 @@ static onq_code declare_all(fake_session *s, onq_error *err) {
         const oq_node *n = g->node.v[i];
         const bool known = find_op(n->op_type, unary, OQ_COUNT(unary)) >= 0 ||
                            find_op(n->op_type, binary, OQ_COUNT(binary)) >= 0 ||
-                           find_op(n->op_type, pairs, OQ_COUNT(pairs)) >= 0;
+                           find_op(n->op_type, pairs, OQ_COUNT(pairs)) >= 0 ||
+                           oq_str_is(n->op_type, "MatMul");
         if (!known)
             return oq_fail(err, ONQ_E_RUNTIME,
                            "node '%.*s' (%.*s): the fake engine has no such "
@@ -181,7 +182,37 @@ static onq_code run_pair(fake_session *s, const oq_node *n, bool dequantize, onq
     return show(s, n->output.v[0], err);
 }
 
+/* MatMul of two matrices. */
+static onq_code run_product(fake_session *s, const oq_node *n, onq_error *err) {
+    const oq_datum *x = &slot(s, n->input.v[0])->d, *w = &slot(s, n->input.v[1])->d;
+    if (x->rank != 2 || w->rank != 2 || x->dims[1] != w->dims[0] || x->dtype != OQ_FLOAT ||
+        w->dtype != OQ_FLOAT)
+        return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s': the fake engine takes two matrices",
+                       OQ_STR(n->name));
+    const int64_t rows = x->dims[0], inner = x->dims[1], cols = w->dims[1];
+    const float *a = x->data, *b = w->data;
+    float *out = OQ_NEW_ARRAY(&s->run_arena, float, (size_t)(rows * cols) + 1);
+    int64_t *dims = OQ_NEW_ARRAY(&s->run_arena, int64_t, 2);
+    if (out == NULL || dims == NULL)
+        return oq_fail_nomem(err);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            for (int64_t k = 0; k < inner; k++)
+                out[r * cols + c] += a[r * inner + k] * b[k * cols + c];
+    dims[0] = rows;
+    dims[1] = cols;
+    oq_datum *d = &slot(s, n->output.v[0])->d;
+    *d = *x;
+    d->dims = dims;
+    d->count = (uint64_t)(rows * cols);
+    d->size_bytes = d->count * sizeof *out;
+    d->data = out;
+    return show(s, n->output.v[0], err);
+}
+
 static onq_code run_node(fake_session *s, const oq_node *n, onq_error *err) {
+    if (oq_str_is(n->op_type, "MatMul"))
+        return run_product(s, n, err);
     const int pair = find_op(n->op_type, pairs, OQ_COUNT(pairs));
     if (pair >= 0)
         return run_pair(s, n, pair == 1, err);

@@ -7,7 +7,7 @@
  *
  * It runs the main graph node by node over float tensors: Identity, Neg, Relu, Abs, and Add, Sub,
  * Mul of two tensors of one size (or with one number); QuantizeLinear and DequantizeLinear of one
- * scale to and from 8 bits. Observers, extra outputs and initializers
+ * scale to and from 8 bits; MatMul of two matrices. Observers, extra outputs and initializers
  * work as with the real one. Any other operator is refused when the session is opened, as a runtime
  * would.
  */

@@ -1,0 +1,118 @@
+/*
+ * test_smooth.c — SmoothQuant: the model computes what it did, outliers have moved, and the factors
+ * are where they should be: in a new Mul, or in the constant of the node before.
+ */
+#include "prepare/smooth.h"
+
+#include "build_model.h"
+#include "fake_engine.h"
+#include "onnx/tensor.h"
+#include "testing.h"
+
+#include <math.h>
+
+static const float weights[12] = {1, -2, 3, 1, 1, -1, 0.5f, 2, 0.25f, -4, 1, 2};
+static const float scales[4] = {1, 40, 0.5f, 2};
+
+/* y = (x * c) W, or x W; the second channel of what W meets is an outlier where c is there. */
+static void make(bm *b, bool scaled) {
+    bm_begin(b, NULL, 13);
+    bm_input(b, "x", OQ_FLOAT, "1,4");
+    bm_f32(b, "w", "4,3", weights);
+    if (scaled) {
+        bm_f32(b, "c", "1,4", scales);
+        bm_node(b, "Mul", "scale", "x c", "t", "");
+    }
+    bm_node(b, "MatMul", "product", scaled ? "t w" : "x w", "y", "");
+    bm_output(b, "y", OQ_FLOAT, "1,3");
+}
+
+static void run(bm *b, oq_engine *e, const float x[4], float y[3]) {
+    const int64_t dims[2] = {1, 4};
+    const oq_datum in = {.kind = OQ_DATUM_TENSOR,
+                         .dtype = OQ_FLOAT,
+                         .rank = 2,
+                         .dims = dims,
+                         .count = 4,
+                         .data = x,
+                         .size_bytes = 16};
+    const oq_session_options o = {.model = b->m};
+    oq_session *s = NULL;
+    oq_outputs out;
+    onq_error err = ONQ_ERROR_INIT;
+    assert_ok(oq_session_open(e, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &in, 1, &out, &err), err);
+    memcpy(y, out.v[0].data, 3 * sizeof *y);
+    oq_session_close(s);
+}
+
+/* Smooths the model and checks that its outputs are what they were. */
+static oq_smooth_job smooth(bm *b, bool folding) {
+    static const float x[4] = {0.5f, -1.5f, 2, 0.75f};
+    float before[3], after[3];
+    fake_engine fake;
+    onq_error err = ONQ_ERROR_INIT;
+    fake_engine_init(&fake, b->env);
+    run(b, &fake.base, x, before);
+    oq_source *source = NULL;
+    const oq_source_options so = {.spec = "random:3:1", .model = b->m};
+    assert_ok(oq_source_open(b->env, &so, &source, &err), err);
+    oq_smooth_job job = {
+        .model = b->m, .engine = &fake.base, .source = source, .alpha = 0.5, .folding = folding};
+    assert_ok(oq_smooth(&job, &err), err);
+    oq_source_close(source);
+    run(b, &fake.base, x, after);
+    for (int i = 0; i < 3; i++)
+        assert_true(fabsf(after[i] - before[i]) <= 1e-4f * fabsf(before[i]) + 1e-5f);
+    return job;
+}
+
+static void in_front(void **state) {
+    (void)state;
+    bm b;
+    make(&b, false);
+    const oq_smooth_job job = smooth(&b, true); /* nothing makes x: there is nothing to fold into */
+    assert_int_equal(job.n_tensors, 1);
+    assert_int_equal(job.n_folded, 0);
+    assert_int_equal(job.added.n, 1);
+    assert_int_equal(b.g->node.n, 2);
+    assert_true(oq_str_is(b.g->node.v[0]->op_type, "Mul"));
+    assert_true(oq_str_eq(b.g->node.v[0]->name, job.added.v[0]));
+    assert_true(oq_str_eq(b.g->node.v[1]->input.v[0], b.g->node.v[0]->output.v[0]));
+    bm_end(&b);
+}
+
+static void into_the_node_before(void **state) {
+    (void)state;
+    bm b;
+    make(&b, true);
+    const oq_smooth_job job = smooth(&b, true);
+    assert_int_equal(job.n_tensors, 1);
+    assert_int_equal(job.n_folded, 1);
+    assert_int_equal(job.added.n, 0);
+    assert_int_equal(b.g->node.n, 2);
+    oq_tensor *c = oq_graph_find_init(b.g, b.g->node.v[0]->input.v[1]);
+    float *v;
+    size_t n;
+    assert_non_null(c);
+    assert_int_equal(oq_tensor_floats(b.m, c, &b.m->arena, &v, &n, NULL), ONQ_OK);
+    assert_true(v[1] / v[0] < 40.0f / 2); /* the outlier has moved into the weight */
+    bm_end(&b);
+}
+
+static void not_folded(void **state) {
+    (void)state;
+    bm b;
+    make(&b, true);
+    const oq_smooth_job job = smooth(&b, false);
+    assert_int_equal(job.n_folded, 0);
+    assert_int_equal(b.g->node.n, 3);
+    bm_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_front),
+                                       cmocka_unit_test(into_the_node_before),
+                                       cmocka_unit_test(not_folded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
