@@ -42,7 +42,7 @@ def onq(*words):
 
 
 def inference(path, out):
-    """Seconds of the inference alone, as onq tells them."""
+    """Seconds of the inference alone, as onq reports them."""
     words = [ONQ, "preprocess", "-i", str(path), "-o", str(out), "--skip_optimization", "--skip_onnx_shape", "--json"]
     return min(json.loads(subprocess.run(words, check=True, capture_output=True).stdout)["seconds_symbolic"]
                for _ in range(3))

@@ -1,4 +1,4 @@
-"""measure.py - runs commands and tells wall seconds, CPU seconds and peak memory of each; and keeps the budgets."""
+"""measure.py - runs commands and reports wall seconds, CPU seconds and peak memory of each; and keeps the budgets."""
 import os
 import statistics
 import sys

@@ -46,7 +46,7 @@ static bool is_ours(const char *name) {
     return false;
 }
 
-/* The word behind an option that has no value in its own word. */
+/* The word after an option that has no value in its own word. */
 static onq_code take_value(const char **value, int *at, int n, char **words, onq_error *err) {
     if (*value != NULL)
         return ONQ_OK;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# update-docs.sh [ONQ] — writes docs/CLI.md and docs/commands/*.md anew from the program's option tables.
+# update-docs.sh [ONQ] — rewrites docs/CLI.md and docs/commands/*.md from the program's option tables.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 onq=${1:-build/onq}

@@ -1,5 +1,5 @@
 /*
- * alloc.c — the C library's allocator behind onq_allocator. See alloc.h.
+ * alloc.c — the C library's allocator as an onq_allocator. See alloc.h.
  */
 #include "base/alloc.h"
 

@@ -271,8 +271,8 @@ static void tell_of_nan(const runner *r) {
 
 /* ---- samples that are run ---- */
 
-/* Is the run of this sample to be kept? Not where an output has no declared kind: what it is may
- * be no value that can be shown. */
+/* True if the run of this sample is to be kept. It is not where an output has no declared kind:
+ * such an output may not be a value that can be stored. */
 static bool is_recorded(const runner *r, const oq_sample *s) {
     const oq_ios *out = &r->session->outputs;
     bool known = true;

@@ -22,7 +22,7 @@ typedef struct oq_cal_class {
     bool histogram;
     uint64_t num_bins; /* default */
     bool symmetric;    /* default */
-    /* Are the options possible? May be NULL. */
+    /* Checks the options. May be NULL. */
     onq_code (*check)(const oq_cal_options *o, onq_error *err);
     /* Histogram methods: from the histogram of t (t->hist, t->lo, t->hi) to an answer. Runs on
      * any thread. */

@@ -101,7 +101,7 @@ bool oq_range_pair(const oq_range *r, double *lowest, double *highest);
  */
 bool oq_ranges_are_symmetric(const oq_ranges *r);
 
-/* Has it an infinite end (of any channel)? Such a tensor has no scale. */
+/* True if it has an infinite end (in any channel). Such a tensor has no scale. */
 bool oq_range_is_infinite(const oq_range *r);
 
 /* Reads a cache. Unlike the reference it says what is wrong, and where. r is initialised by the

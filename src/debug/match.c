@@ -244,7 +244,7 @@ static const out_row *out_row_of(const oq_node *n) {
 }
 
 /* The node whose parameters hold for `name`, going back through operators that only move
- * numbers. */
+ * values. */
 static const oq_node *params_node(const oq_index *ix, oq_str name, const out_row **row) {
     for (unsigned steps = 0; steps < 64; steps++) {
         const oq_node *n = oq_index_producer(ix, name);

@@ -4,7 +4,7 @@
  * The output of a node is renamed and the observer gives out the old name, so that everything that
  * uses the tensor sees what it saw: nodes, subgraphs, value_info. Where the name itself must stay
  * (graph inputs, initializers, graph outputs) the observer gives out a new name, and the nodes that
- * use the tensor read that: the observer then stands in the way of the first of them and runs while
+ * use the tensor read that: the observer is then in the way of the first of them and runs while
  * the tensor is hot.
  */
 #include "engine/session_graph.h"

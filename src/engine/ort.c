@@ -244,8 +244,8 @@ static onq_code note_external(void *ctx, oq_tensor *t, bool in_attribute, onq_er
     return ONQ_OK;
 }
 
-/* Can the runtime read the file as it is? Wanted when it saves the optimised model. Not when there
- * is external data: what is saved would name places that are wrong where it is saved. */
+/* True if the runtime can read the file itself, which it does when it saves the optimised model. It
+ * cannot with external data: the saved model would name paths that are wrong where it is saved. */
 static bool is_plain_file(const oq_session_options *so) {
     bool external = false;
     if (so->save_optimized == NULL ||

@@ -163,7 +163,7 @@ static OrtStatus *compute(void *p, OrtKernelContext *c) {
     return pass_through(k, c, &d);
 }
 
-/* Is every axis a number or a name? (A shape that is not known at all comes as rank 0.) */
+/* True if every axis is a number or a name. (A shape that is not known at all comes as rank 0.) */
 static bool is_whole_shape(const oq_ort_api *api, const OrtTensorTypeAndShapeInfo *info) {
     size_t rank = 0;
     int64_t dims[RANK_MOST];

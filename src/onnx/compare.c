@@ -264,7 +264,7 @@ onq_code oq_cmp_graph(oq_cmp *c, oq_graph *a, oq_graph *b, onq_error *err) {
 
 /* ---- functions ---- */
 
-/* Functions may share a name: domain and overload tell them apart. */
+/* Functions may share a name: domain and overload distinguish them. */
 static oq_str function_name(oq_cmp *c, void *x) {
     const oq_function *f = x;
     if (f->domain.n == 0 && f->overload.n == 0)

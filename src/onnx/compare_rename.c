@@ -8,7 +8,7 @@
  * few.
  *
  * A node that finds no partner takes all that follow from it along; only the first of such a chain
- * is told, the rest as a number.
+ * is reported, the rest is counted.
  */
 #include "onnx/attr.h"
 #include "onnx/compare_parts.h"

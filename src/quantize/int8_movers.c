@@ -27,8 +27,8 @@ static const oq_value *output_of(const search *s, oq_use use) {
     return n->output.n > 0 ? oq_index_find(&s->ix, n->output.v[0]) : NULL;
 }
 
-/* Is it a QuantizeLinear, or movers that end in one? There the runtime goes backwards from the
- * QuantizeLinear, and writes no attribute. */
+/* True for a QuantizeLinear, or movers that end in one. There the runtime goes backwards from the
+ * QuantizeLinear and writes no attribute. */
 static bool ends_quantized(const search *s, oq_use use) {
     for (size_t steps = 0; steps <= s->ix.graph->node.n; steps++) {
         if (oq_str_is(s->ix.graph->node.v[use.node]->op_type, "QuantizeLinear"))
@@ -41,9 +41,9 @@ static bool ends_quantized(const search *s, oq_use use) {
     return false;
 }
 
-/* Will the runtime's pair after this mover, or after one that reads it, be converted? A pair with
- * several readers is not. The depth is that of a chain of movers, which is not deeper than graphs
- * may be nested or is taken for sound. */
+/* True if the runtime's pair after this mover, or after one that reads it, will be converted. A
+ * pair with several readers will not. The depth is that of a chain of movers, which is not deeper
+ * than graphs may be nested or is taken for sound. */
 static bool gets_a_pair(const search *s, oq_use mover, int depth) {
     const oq_value *v = output_of(s, mover);
     if (v == NULL || depth > OQ_MAX_GRAPH_DEPTH)

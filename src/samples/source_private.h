@@ -53,7 +53,8 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
 onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_t seed,
                                oq_reader **out, onq_error *err);
 
-/* Does the datum fit the input? The error says what came and what was wanted (source_check.c). */
+/* Checks that the datum fits the input. The error says what it got and what it expected
+ * (source_check.c). */
 onq_code oq_datum_check(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
                         onq_error *err);
 /* A declared input with --dim applied to its shape. */

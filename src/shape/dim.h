@@ -76,7 +76,7 @@ static inline bool oq_sdim_is(oq_sdim d, int64_t n) {
 /* The dimension called `name`, which is never below `least` (0 or 1). The name is borrowed. The
  * first call for a name fixes its `least`. */
 oq_sdim oq_sdim_name(oq_sdims *ds, oq_str name, int64_t least);
-/* Is it one bare name? Then its text. */
+/* True for one bare name; gives its text. */
 bool oq_sdim_is_name(oq_sdim d, oq_str *name);
 
 oq_sdim oq_sdim_add(oq_sdims *ds, oq_sdim a, oq_sdim b);

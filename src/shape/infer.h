@@ -205,7 +205,7 @@ const oq_vtype *oq_vtype_merge(oq_infer *in, const oq_vtype *have, const oq_vtyp
 const oq_vtype *oq_vtype_union(oq_infer *in, const oq_vtype *a, const oq_vtype *b);
 /* The type without any shape. */
 const oq_vtype *oq_vtype_shapeless(oq_infer *in, const oq_vtype *t);
-/* Do they say the same? An unknown dimension says what another unknown one says. */
+/* True if they say the same. Two unknown dimensions do. */
 bool oq_vtype_eq(const oq_vtype *a, const oq_vtype *b);
 /* Calls fn on each dimension that is unknown, also inside sequences; returns the type with the dims
  * it gave. */

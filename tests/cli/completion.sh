@@ -30,10 +30,10 @@ done
 has --version --ver
 has --data_root inspect a.onnx --data_
 has --data-root inspect a.onnx --data-
-[ "$(offer inspect --data-root x --js)" = --json ] || fail "behind a value"
+[ "$(offer inspect --data-root x --js)" = --json ] || fail "after a value"
 [ -z "$(offer nonsense --js)" ] || fail "an unknown command completes"
 has zsh --completion z
-# Every choice of every enumeration is offered behind its option.
+# Every choice of every enumeration is offered after its option.
 row='^\| .*`--([a-z_0-9]+) [^`]*` \| .*\(one of ([^;)]*)'
 for command in $(onq --list-commands); do
     while IFS= read -r line; do

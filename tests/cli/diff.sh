@@ -28,7 +28,7 @@ onq diff a.onnx b.onnx --json >json || status=$?
 [ "$status" = 1 ] || fail "--json: status $status"
 $python -c 'import json; j = json.load(open("json")); assert not j["same"] and j["counts"] == {"value": 1}, j' ||
     fail "$(cat json)"
-# A failure is told as one, not as a difference.
+# A failure is reported as one, not as a difference.
 status=0
 onq diff a.onnx nothing.onnx >out 2>err || status=$?
 [ "$status" = 1 ] && [ ! -s out ] && grep -q '^onq: error: nothing.onnx: ' err || fail "$(cat err)"

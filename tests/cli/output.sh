@@ -33,10 +33,10 @@ set -o pipefail
 [ ! -s err ] || fail "closed pipe: $(cat err)"
 [[ $(cat status) = 141 || $(cat status) = 0 ]] || fail "closed pipe: status $(cat status)"
 
-# No bar where standard error is no terminal.
+# No bar where standard error is not a terminal.
 onq diff "$model" "$model" 2>err >out
 [ ! -s err ] || fail "$(cat err)"
-# On a terminal there is no litter behind either.
+# On a terminal nothing is left behind either.
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a pseudo-terminal can be had
     script -qec "onq diff $model $model" /dev/null >typescript </dev/null
     [ "$(tr -d '\r' <typescript)" = "no differences" ] || fail "on a terminal: $(cat -v typescript)"

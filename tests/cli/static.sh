@@ -45,7 +45,7 @@ static -o ext.onnx --use_external_data_format >/dev/null
 [ "$size" = "$(stat -c %s ext.onnx.data)" ] || fail "external data grew"
 onq diff q1.onnx ext.onnx >/dev/null || fail "external data changes the model"
 
-# --dry_run writes nothing, --plan tells all.
+# --dry_run writes nothing, --plan writes all of it.
 static --dry_run --plan plan.json -o dry.onnx >text
 [ ! -e dry.onnx ] || fail "--dry_run wrote a model"
 grep -q 'nothing written' text || fail "dry run: $(cat text)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage.sh — every convention of the command line, on inspect and diff; what comes out stands in usage.stdout.exact.
+# usage.sh — every convention of the command line, on inspect and diff; what comes out is in usage.stdout.exact.
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 cp "$model" a.onnx
 cp "$model" ./-dash.onnx
@@ -41,7 +41,7 @@ try inspect a.onnx --data-root .
 try inspect a.onnx --data_root .
 try inspect a.onnx --DATA-root=.
 
-echo "# operands, and the option that stands for the model"
+echo "# operands, and the option that replaces the model"
 try inspect
 try inspect -i a.onnx
 try inspect --input a.onnx

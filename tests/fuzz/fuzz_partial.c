@@ -1,7 +1,7 @@
 /*
  * fuzz_partial.c — any bytes as a calibration part: reading, joining with itself, finishing.
  *
- * The checksum is made right first, or nothing behind it would be reached. Beyond "no crash": a
+ * The checksum is made right first, or nothing after it would be reached. Beyond "no crash": a
  * part that can be read is written again to the same bytes, and a refusal says why.
  */
 #include "calibrate/method.h"

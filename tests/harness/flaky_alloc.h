@@ -6,7 +6,7 @@
  *
  * runs the body with the 1st, 2nd, 3rd ... request failing (once alone, and once with all that
  * follow failing too) until a run needs no more. Every run must end in success or ONQ_E_NOMEM with
- * a message, and give all memory back; sizes told at a resize or free must be those of the block.
+ * a message, and give all memory back; sizes given at a resize or free must be those of the block.
  */
 #ifndef ONQ_TESTS_FLAKY_ALLOC_H
 #define ONQ_TESTS_FLAKY_ALLOC_H

@@ -42,7 +42,7 @@ def _inner_uses(graph):
 
 
 def _is_sorted(graph):
-    """Does every node stand behind what it and its subgraphs read?"""
+    """True if every node comes after what it and its subgraphs read."""
     later = {o for n in graph.node for o in n.output}
     for n in graph.node:
         needs = set(n.input)

@@ -1,7 +1,7 @@
 """opmodels.py - small float models, one operator each, at any opset; and a few larger ones that mix operators.
 
 build(name, opset) gives the model of one operator: a Conv (or MatMul) in front, so that its input is quantized, and a
-Mul behind, so that its output is read by an operator that is quantized too. NAMES lists them; exists(name, opset) tells
+Mul after it, so that its output is read by an operator that is quantized too. NAMES lists them; exists(name, opset) says
 whether the operator is there at that opset.
 """
 import numpy as np
@@ -182,7 +182,7 @@ def _relu_chain(b):
 
 
 def _relu_output(b):
-    """A Relu that makes an output of the graph, behind a tensor that is one too."""
+    """A Relu that makes an output of the graph, after a tensor that is one too."""
     t = head(b)
     b.node("Relu", [t], "y")
     b.output("y")

@@ -1,6 +1,6 @@
 """qatmodels.py - models with fake quantization, made with known scales.
 
-A Net builds a float graph; `pair` puts a fake quantization behind a tensor (or a weight) in one of the forms that
+A Net builds a float graph; `pair` puts a fake quantization after a tensor (or a weight) in one of the forms that
 exporters write. What was put is kept in `trained`: tensor -> (scale, zero point).
 """
 import importlib
@@ -66,7 +66,7 @@ class Net:
         return self.pair(tensor, scale, zero)
 
     def pair(self, tensor, scale, zero, axis=None, form=None, shape=None):
-        """A fake quantization behind `tensor`; returns what it makes."""
+        """A fake quantization after `tensor`; returns what it makes."""
         self.trained[tensor] = (np.asarray(scale, np.float32), np.asarray(zero))
         self.last_scale = np.max(scale)  # of the pair that was put last
         form = form or self.form
@@ -94,7 +94,7 @@ class Net:
         raise ValueError(form)
 
     def weight(self, value, kind="int8", axis=None, stored="pair"):
-        """A weight with its fake quantization: `pair` behind the float, `ints` as DequantizeLinear of integers."""
+        """A weight with its fake quantization: `pair` after the float, `ints` as DequantizeLinear of integers."""
         value = np.asarray(value, np.float32)
         if axis is None:
             scale, zero = params(value, kind)
@@ -149,7 +149,7 @@ def quantize(value, scale, zero):
 
 
 def conv_net(form="qdq", act="uint8", axis=None, stored="pair", opset=13, output=False, seed=1, bias=True, gemm=True):
-    """Conv, Relu, MaxPool, Conv, Relu, average, Gemm: pairs on the input, behind each Relu and on every weight."""
+    """Conv, Relu, MaxPool, Conv, Relu, average, Gemm: pairs on the input, after each Relu and on every weight."""
     n = Net([2, 3, 12, 12], opset, seed, form)
     r = n.rng
     x = n.learn("x", act)
@@ -213,7 +213,7 @@ def shared(same=True, form="qdq", seed=4):
 
 
 def activations_only(seed=5, bias=True, per="uint8", opset=13):
-    """What quantize_qat of 1.8.1 takes: pairs behind nodes, none on the input or on weights."""
+    """What quantize_qat of 1.8.1 takes: pairs after nodes, none on the input or on weights."""
     n = Net([1, 3, 10, 10], opset, seed)
     r = n.rng
     x = n.op("Sigmoid", ["x"])

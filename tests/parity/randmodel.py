@@ -1,7 +1,7 @@
 """randmodel.py - random float models and random options, from a seed.
 
 model(seed) gives a model of 3 to 15 nodes that ONNX Runtime runs, and samples for it. Drawn are operators, shapes, opset,
-IR version, names, how constants are stored (initializer, Constant node, graph input too, behind an Identity), and what is
+IR version, names, how constants are stored (initializer, Constant node, graph input too, after an Identity), and what is
 an output of the graph. static(seed, model), dynamic(seed, model) and preprocess(seed) give options for the two tools.
 """
 import random
@@ -505,7 +505,7 @@ def finish(n, ir, outs, order):
 
 
 def feeds(m, rng, count=3):
-    """Samples for the inputs that are no initializers."""
+    """Samples for the inputs that are not initializers."""
     inits = {t.name for t in m.graph.initializer}
     out = []
     for _ in range(count):

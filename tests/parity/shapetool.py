@@ -301,7 +301,7 @@ DOMAINS = {"ms": "com.microsoft", "ml": "ai.onnx.ml", "train": "ai.onnx.preview.
 
 
 def split_outside(text, sep):
-    """Parts between separators that stand in no bracket and no quotes."""
+    """Parts between separators that are outside of brackets and quotes."""
     parts, depth, part, quoted = [], 0, "", False
     for ch in text:
         quoted ^= ch == "'"

@@ -1,4 +1,4 @@
-"""test_bias.py - biases that are no vectors, that int32 does not hold, that are no initializers."""
+"""test_bias.py - biases that are not vectors, that int32 does not hold, that are not initializers."""
 import itertools
 
 import numpy as np
@@ -57,7 +57,7 @@ def test_shapes_per_tensor(tmp_path, shape):
 
 
 def computed(op, where):
-    """A weight that is no initializer and has a tiny scale, and a large bias."""
+    """A weight that is not an initializer and has a tiny scale, and a large bias."""
     rng = np.random.default_rng(4)
     shape, x, y = ((4, 3, 1, 1), (1, 3, 6, 6), (1, 4, 6, 6)) if op == "Conv" else ((8, 4), (2, 8), (2, 4))
     w = (rng.normal(size=shape) * 1e-9).astype(np.float32)
@@ -88,7 +88,7 @@ def test_clipped_bias_is_told(tmp_path, fmt):
     assert "bias 'b' exceeds the range of int32 and is clipped" in both.warnings
 
 
-# ---- biases that are no initializers
+# ---- biases that are not initializers
 
 @pytest.mark.difference("Biases that are not initializers, QOperator")
 @pytest.mark.parametrize("where, error", [("constant", "'data_type'"), ("computed", "'data_type'"), ("empty", "'data_type'")])

@@ -489,7 +489,7 @@ def test_exclusion_is_the_quantizers(tmp_path):
     whole = debug(path, quantized, path.parent, 2, "--no_kernel_check")["outputs"]["logits"]["sqnr"]
     found = debug(path, quantized, path.parent, 2, "--no_kernel_check", "--bisect", "--target_sqnr", whole + 3)["bisect"]
     assert found["reached"] and found["nodes_to_exclude"]
-    # the Relu behind a node that stays float stays too
+    # the Relu after a node that stays float stays too
     model = onnx.load(path)
     names = set(found["nodes_to_exclude"])
     outs = {o for n in model.graph.node if n.name in names for o in n.output}

@@ -377,7 +377,7 @@ def test_weights_of_other_models(make, onq, tmp_path):
 
 
 def test_weights_not_found(onq, tmp_path, caplog):
-    """A weight that the float model lacks is told and left out, as in the reference."""
+    """A weight that the float model lacks is reported and left out, as in the reference."""
     path = need("digits_cnn")
     quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2))
     model = onnx.load(path)

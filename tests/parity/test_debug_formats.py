@@ -127,7 +127,7 @@ def test_nbits_float_zero_points(dtype, tmp_path):
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("channel_wise", [True, False])
 def test_nbits_qdq(symmetric, channel_wise, tmp_path):
-    """Channel-wise and symmetric weights are stored turned around, with a Transpose behind."""
+    """Channel-wise and symmetric weights are stored turned around, with a Transpose after it."""
     tool = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
     path, truth = matmul_model(tmp_path, (64, 32))
     config = tool.DefaultWeightOnlyQuantConfig(block_size=16, is_symmetric=symmetric, bits=4, quant_format=Q.QuantFormat.QDQ,
@@ -390,7 +390,7 @@ def test_float8(tmp_path):
 # ---- activations of models with integer operators
 
 def test_dynamic_outputs(tmp_path):
-    """A dynamic model has no constant scales for activations: the outputs tell what it loses."""
+    """A dynamic model has no constant scales for activations: the outputs show what it loses."""
     path, _ = matmul_model(tmp_path)
     quantized = tmp_path / "q.onnx"
     Q.quantize_dynamic(str(path), str(quantized))

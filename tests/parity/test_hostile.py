@@ -1,6 +1,6 @@
 """Bad models against every quantizing command: a clean refusal or a right result, every time.
 
-A small network is damaged in many ways: cut, bits flipped, numbers and names that do not fit, weights that are no numbers,
+A small network is damaged in many ways: cut, bits flipped, numbers and names that do not fit, weights that are NaN,
 external data that leads elsewhere. Whatever comes in, a command ends with status 0, 1 or 2 within the time limit. A refusal
 is one line that names the file, with no control byte in it, and leaves nothing behind. A result loads in ONNX Runtime
 wherever the input does, and its scales are finite and positive. That each fault is found where it is, with the right words,

@@ -19,7 +19,7 @@ def test_files_are_up_to_date(tmp_path):
 
 
 def test_damaged_files_are_damaged_for_protobuf_too():
-    """What open refuses as malformed is no message for protobuf either, so onq refuses nothing that others read.
+    """What open refuses as malformed is not a message for protobuf either, so onq refuses nothing that others read.
 
     Exceptions: an empty file is an empty message; upb takes a number of more than 64 bits and cuts it."""
     for line in (FOLDER / "expected.tsv").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""test_masks.py - attention masks in calibration: -inf stays float in every method, finite masks are told of."""
+"""test_masks.py - attention masks in calibration: -inf stays float in every method, finite masks are reported."""
 import json
 import re
 

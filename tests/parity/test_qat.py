@@ -2,7 +2,7 @@
 
 The judge of numbers is the fake-quantized model itself, run as it is: the result must agree within one quantization step
 of the last layer. Trained scales and zero points must survive to the last bit. Structure is compared with quantize_qat of
-onnxruntime 1.8.1 where that tool works (pairs behind nodes only), from the Python files of its wheel.
+onnxruntime 1.8.1 where that tool works (pairs after nodes only), from the Python files of its wheel.
 """
 import json
 import subprocess
@@ -68,7 +68,7 @@ def inits(model):
 
 
 def fake_pairs(model):
-    """QuantizeLinear with DequantizeLinear behind it."""
+    """QuantizeLinear with DequantizeLinear after it."""
     makers = {o: n for n in model.graph.node for o in n.output}
     return [n.name for n in model.graph.node if n.op_type == "DequantizeLinear"
             and n.input[0] in makers and makers[n.input[0]].op_type == "QuantizeLinear"]

@@ -1,7 +1,7 @@
 """test_report.py - the page of `onq debug -o` in headless Chromium: it loads without errors, and sorting, filtering,
 clicking and both themes work; names from a model stay text; a model of 5,000 nodes opens at once.
 
-A script is put behind the page's own and leaves what it saw in the document, which --dump-dom prints.
+A script is added after the page's own and leaves what it saw in the document, which --dump-dom prints.
 """
 import html
 import json

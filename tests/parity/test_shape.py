@@ -243,7 +243,7 @@ def test_symbolic_finds_no_less_and_contradicts_nobody(tmp_path, which):
                 row[2] += theirs
                 if theirs and not st.is_full(ours):
                     full = a if st.is_full(a) else b
-                    # A full shape that the runtime contradicts is no gain.
+                    # A full shape that the runtime contradicts is not a gain.
                     if not (k == 0 and any(check_real({**found[path]["graphs"][0], name: full}, {name: v[name]}, f)
                                            for v, f in real_shapes(original) if name in v)):
                         less.append((label(original), op, name, ours, a, b))
@@ -322,7 +322,7 @@ SIZES = {"n": 2, "m": 3, "s": 5, "t": 5, "h": 6, "w": 7, "k": 4, "a": 2, "b": 3,
 
 
 def case_model(case):
-    """(model, inputs, output names) of a line of cases.txt with numbers for its names; None if it is no plain one."""
+    """(model, inputs, output names) of a line of cases.txt with numbers for its names; None if it is not a plain one."""
     import numpy as np
     domain, typ, version, ins, attributes, outs, _ = case
     names, inputs, inits, feeds = [], [], [], {}

@@ -126,7 +126,7 @@ def test_shared(tmp_path, rng, make, reference):
 @pytest.mark.difference("Biases that are not initializers, QOperator")
 @pytest.mark.parametrize("how", ["Constant", "computed", "missing"])
 def test_conv_bias(tmp_path, rng, how):
-    """The Conv stays float where its bias is not an initializer; an empty name is no bias."""
+    """The Conv stays float where its bias is not an initializer; an empty name is not a bias."""
     b = rng.normal(size=4)
     before = {"Constant": [node("Constant", [], ["b"], "bias", value=array("", b))],
               "computed": [node("Abs", ["b0"], ["b"], "bias")], "missing": []}[how]

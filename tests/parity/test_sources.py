@@ -159,7 +159,7 @@ def test_zip64_member(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as z:
         with z.open("x.npy", "w", force_zip64=True) as f:
             f.write(body.getvalue())
-        z.comment = b"a comment behind the directory"
+        z.comment = b"a comment after the directory"
     model = identity(tmp_path / "m.onnx", ("x", TensorProto.FLOAT, [4, 4]))
     [[got]] = outputs(tmp_path, model, tmp_path / "x.npz")
     assert equal(got, x)

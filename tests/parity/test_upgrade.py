@@ -148,7 +148,7 @@ def generic(schema, opset):
     if schema.name == "BatchNormalization" and "spatial" in attributes:
         attributes["spatial"] = 1
     if schema.name == "Pad":
-        attributes["mode"] = "constant"  # another mode keeps a value that is no attribute any more
+        attributes["mode"] = "constant"  # another mode keeps a value that is no longer an attribute
     n_in, n_out = max(schema.min_input, 0), max(schema.min_output, 1)
     ins, outs = [f"x{k}" for k in range(n_in)], [f"y{k}" for k in range(n_out)]
     node = helper.make_node(schema.name, ins, outs, "node", **attributes)
@@ -296,7 +296,7 @@ def test_names_that_are_taken(tool, tmp_path):
             m.graph.input.extend([info(w, FLOAT, [1]), info(v, FLOAT, [1])])
         first = rng.choice([10, 11, 13])
         assert check(tool, m, first, tmp_path) is None
-        if m.ir_version >= 4:  # before it the converter's own result has an initializer that is no input
+        if m.ir_version >= 4:  # before it the converter's own result has an initializer that is not an input
             assert check(tool, convert_version(m, first), NEWEST, tmp_path) is None
 
 

@@ -171,7 +171,7 @@ static onq_code schema(void) {
 
 static const struct {
     const char *name;
-    int least; /* words behind the input */
+    int least; /* words after the input */
     onq_code (*run)(oq_model *m, int argc, char **argv, onq_error *err);
 } commands[] = {
     {"reencode", 1, reencode}, {"save", 1, save},   {"check", 0, check},     {"dump", 0, dump},

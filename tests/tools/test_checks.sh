@@ -121,6 +121,25 @@ if bash tools/check-comments.sh >../said; then exit 1; fi
 grep -qF 'names onnx/low.h' ../said
 rm tools/check-comments.sh
 
+# words
+cp "$ONQ_ROOT"/tools/check-words.sh tools/
+mkdir -p docs
+echo 'Leaves nothing behind.' >docs/page.md
+printf 'int behind; /* left behind, and then\n * after it */ char *s = "there is no \\"name\\"";\n' >src/base/low.c
+bash tools/check-words.sh
+worded() { # TEXT PART
+    printf '%s\n' "$1" >src/base/low.c
+    if bash tools/check-words.sh >../said; then exit 1; fi
+    grep -qF -- "src/base/low.c:1: write $2" ../said || { cat ../said; exit 1; }
+}
+worded '/* what stands behind it */' '"after"'
+worded 'fail("it is none of these");' '"is not one of"'
+worded 'fail("x is no number");' '"is not a"'
+worded 'int told; /* It tells why. */' '"says"'
+worded '/* Is it there? */' 'a statement'
+rm -r docs tools/check-words.sh
+printf '' >src/base/low.c
+
 # exports
 mkdir src/api
 touch src/api/api.c

@@ -210,7 +210,7 @@ bool oq_qdq_wants_contrib(const oq_qconfig *c, const oq_overrides *o, int64_t op
                            oq_override_uses_type(first, needs_opset21)));
 }
 
-/* Do overrides give a marked tensor a type that ONNX's pairs do not have yet? */
+/* True if overrides give a marked tensor a type that ONNX's pairs do not have yet. */
 static bool needs_contrib(const oq_qdq *q) {
     bool found = false;
     for (size_t i = 0; i < q->tensors.n && q->opset < 21 && q->overrides != NULL; i++) {

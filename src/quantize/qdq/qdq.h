@@ -191,8 +191,8 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
  * The model stays as it is. */
 onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
                         oq_qdq_outlook *out, onq_error *err);
-/* Are all pairs of com.microsoft, which take 4-bit and 16-bit types at any opset? Overrides on
- * later tensors ask for them where they are met. */
+/* True if all pairs are of com.microsoft, which take 4-bit and 16-bit types at any opset. Overrides
+ * on later tensors ask for them where they are met. */
 bool oq_qdq_wants_contrib(const oq_qconfig *c, const oq_overrides *o, int64_t opset);
 
 /* ---- verbs for rules (qdq_mark.c) ---- */

@@ -100,8 +100,8 @@ static void unmark(oq_qdq *q, oq_qdq_tensor *t) {
     t->axis = -1;
 }
 
-/* Would ONNX Runtime fuse the node with the pairs of its tensors? It does not with a constant of
- * int8 among them, unless the pairs are of com.microsoft. */
+/* True if ONNX Runtime would fuse the node with the pairs of its tensors. It does not with a
+ * constant of int8 among them, unless the pairs are of com.microsoft. */
 static bool is_fused(const oq_qdq *q, const oq_qdq_node *n, const oq_qdq_tensor *out) {
     const oq_dtype type = q->config->activation_type;
     if (!out->marked || n->node->input.n == 0 || (type != OQ_UINT8 && type != OQ_INT8))
@@ -384,8 +384,8 @@ static bool rewire_outputs(oq_qdq *q, uint32_t from, uint32_t to) {
     return true;
 }
 
-/* Will somebody read the tensor past its pair? A subgraph; or, where nodes have pairs of their own,
- * a node that is not chosen, and the caller of the model. */
+/* True if the tensor is read without its pair: by a subgraph or, where nodes have pairs of their
+ * own, by a node that is not chosen or by the caller of the model. */
 static bool is_read_bare(const oq_qdq *q, const oq_qdq_tensor *t) {
     size_t n_chosen = 0;
     for (size_t i = 0; i < t->uses.n; i++)

@@ -86,7 +86,7 @@ static bool holds_one(const oq_qo_value *v, const oq_num *x) {
     return !oq_num_has(x) || x->n != 1 || x->v == NULL || holds(v, x->v[0]);
 }
 
-/* Do only MaxPools read it? To them the lowest value of the range is as good as one below. */
+/* True if only MaxPools read it. To them the lowest value of the range is as good as one below. */
 static bool is_for_maxima(const oq_qoper *q, oq_str name) {
     const oq_value *v = oq_index_find(&q->index, name);
     if (v == NULL || v->is_output)
@@ -97,8 +97,8 @@ static bool is_for_maxima(const oq_qoper *q, oq_str name) {
     return true;
 }
 
-/* Is what is padded with in the range that the output takes over from the input? Where it is
- * computed, the range of the output decides. */
+/* True if the padding value is in the range that the output takes over from the input. Where the
+ * value is computed, the range of the output decides. */
 static bool pads_in_range(const oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
     const oq_range *r = oq_ranges_find(q->sh->job.ranges, n->output.v[0]);
     double x = 0.0;

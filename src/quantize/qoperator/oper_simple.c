@@ -76,9 +76,9 @@ onq_code oq_ql_softmax(oq_qoper *q, oq_node *n, onq_error *err) {
     return fixed_output(q, n, "QLinearSoftmax", 1.0f / 256.0f, is_unsigned ? 0 : -128, err);
 }
 
-/* Does the quantized input hold nothing that the Relu or Clip would clip? So it is where the range
- * of its input was taken from its output (adjust_tensor_ranges), and not where the input has other
- * readers, or shares the parameters of a tensor before it. */
+/* True if the quantized input holds nothing that the Relu or Clip would clip. This is so where the
+ * range of its input was taken from its output (adjust_tensor_ranges), and not where the input has
+ * other readers, or shares the parameters of a tensor before it. */
 static bool clips_by_itself(oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
     oq_bounds bounds;
     return in->has_param && oq_clip_bounds(q->sh->job.model, &q->index, n, &bounds) &&

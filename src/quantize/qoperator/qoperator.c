@@ -138,7 +138,8 @@ static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Has a float tensor of the node no range? Of an inner graph: on a branch that no sample took. */
+/* True if a float tensor of the node has no range: in an inner graph, on a branch that no sample
+ * took. */
 static bool is_unseen(const oq_qoper *q, const oq_node *n) {
     for (size_t k = 0; k < n->input.n + n->output.n; k++) {
         const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];

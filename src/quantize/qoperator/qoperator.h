@@ -188,16 +188,16 @@ typedef struct oq_qo_how {
 } oq_qo_how;
 extern const oq_qo_how oq_qo_as_activation;
 
-/* Can input `slot` be quantized? Says why not in q->why. */
+/* True if input `slot` can be quantized; else q->why says why not. */
 bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how);
 
-/* Can inputs 0 to n_in - 1 and output 0 be, as activations? Says why not in q->why. Where not,
- * constants in front of the first input that cannot are quantized already, as in the reference: the
- * node reads them dequantized. */
+/* *out is true if inputs 0 to n_in - 1 and output 0 can be quantized as activations; else q->why
+ * says why not, and constants in front of the first input that cannot are quantized already, as in
+ * the reference: the node reads them dequantized. */
 onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
 
-/* Can input 2, multiplied by `factor`, be the int32 bias of input 0 and the weight in input 1? Says
- * why not in q->why. */
+/* True if input 2, multiplied by `factor`, can be the int32 bias of input 0 and the weight
+ * in input 1; else q->why says why not. */
 bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor);
 
 /* ---- verbs ---- */

@@ -314,7 +314,7 @@ static float scale_of(const oq_qoper *q, oq_str name) {
     return v.param.scale;
 }
 
-/* *out is true if the bias of a computed weight, whose scale cannot be raised, exceeds int32. */
+/* True if the bias of a computed weight, whose scale cannot be raised, exceeds int32. */
 static bool exceeds_int32(const oq_qoper *q, const oq_node *n, oq_tensor *bias, float factor) {
     const double scale =
         (double)scale_of(q, n->input.v[0]) * (double)scale_of(q, n->input.v[1]) / (double)factor;
@@ -529,8 +529,8 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
     return oq_qo_emit(q, n, err);
 }
 
-/* Can what a tensor has become be used as it is? Not an int32 bias, nor channels along another
- * axis, nor a weight's type among activations. */
+/* True if the quantized form of a tensor can be used as it is. An int32 bias cannot, nor channels
+ * along another axis, nor a weight's type among activations. */
 static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) {
     if (v == NULL || v->bias_weight != NULL)
         return false;

@@ -86,7 +86,7 @@ static onq_code add_floats(strip *s, const oq_qat_fake *f, oq_tensor *shape, oq_
     return oq_graph_add_init(a, s->g, t) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* Does the axis exist, with one parameter for each channel? Makes it 0 .. rank - 1. */
+/* True if the axis exists, with one parameter for each channel. Makes it 0 .. rank - 1. */
 static bool settle_axis(oq_qat_fake *f, const oq_tensor *t) {
     const int64_t rank = (int64_t)t->dims.n;
     if (f->n == 1)

@@ -1,4 +1,4 @@
-/* test_inspect.c — inspect and diff through the public interface: what they tell, and what
+/* test_inspect.c — inspect and diff through the public interface: what they report, and what
  * happens when memory ends. */
 #include "build_model.h"
 #include "flaky_alloc.h"
@@ -140,7 +140,7 @@ static void mixed_model(bm *b) {
     bm_output(b, "k", OQ_FLOAT, NULL);
 }
 
-/* ---- what inspect tells ---- */
+/* ---- what inspect reports ---- */
 
 static void a_float_model(void **state) {
     (void)state;

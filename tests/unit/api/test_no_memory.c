@@ -128,7 +128,7 @@ static onq_code run(const onq_allocator *a, void *ctx, onq_error *err) {
         rc = onq_options_set(o, j->options[i], j->options[i + 1], err);
     if (rc == ONQ_OK)
         rc = onq_run(env, o, &result, err);
-    /* Three models, cache, overrides; the output, complete, if memory ran out behind it. */
+    /* Three models, cache, overrides; the output, complete, if memory ran out after it. */
     if (entry_count(folder) != 5 + (size_t)(access(out_path, F_OK) == 0))
         fail_msg("something was left behind: %s", err->text);
     onq_result_free(result);

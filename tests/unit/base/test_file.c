@@ -1,5 +1,5 @@
 /*
- * test_file.c — read-only mapped files, and files that are no files or do not stay as they are.
+ * test_file.c — read-only mapped files, and files that are not regular or do not stay as they are.
  */
 #include "base/file.h"
 

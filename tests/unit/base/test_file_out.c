@@ -222,7 +222,7 @@ static void writes_in_order(void **state) {
     }
 }
 
-/* Large ones, after which the disk is told to begin; and bytes of a mapping that has lost them. */
+/* Large ones, after which the disk is asked to begin; and bytes of a mapping that has lost them. */
 static void large_writes(void **state) {
     scratch *s = *state;
     enum { N = 20 << 20 };
@@ -339,7 +339,8 @@ static void copy_of_a_file_that_shrinks(void **state) {
             const onq_code rc = oq_out_copy(&o, &f, 0, 50000, &err);
             flaky_io_disarm();
             if (way == 2 && to == 2) {
-                /* The mapping reads as zeros to the end of the page; the check at the end tells. */
+                /* The mapping reads as zeros to the end of the page; the check at the end reports
+                 * it. */
                 assert_ok(rc, err);
                 assert_fails(oq_file_check(&f, &err), ONQ_E_READ, err, "49990");
             } else {
@@ -427,7 +428,7 @@ done:
 
 enum seen { OLD, NEW, TORN };
 
-/* What stands in the folder now. `existing`: there were old ones. */
+/* What is in the folder now. `existing`: there were old ones. */
 static enum seen look(const struct pair_job *job, bool existing) {
     const bool new_data = file_holds(job->data, "weightstail", 11);
     const bool new_model = file_holds(job->model, "new model", 9);

@@ -191,7 +191,7 @@ static void json_text(void **state) {
     }
 }
 
-/* Long texts pass in pieces: no character may be cut, whatever stands where. */
+/* Long texts pass in pieces: no character may be cut, whatever is where. */
 static void safe_text(void **state) {
     (void)state;
     static const char unit[] = "\xe2\x82\xac"

@@ -1,4 +1,4 @@
-/* test_kernels.c — loss by the runtime's kernels told from quantization: which layers can pass
+/* test_kernels.c — loss by the runtime's kernels separated from quantization: which layers can pass
  * 16 bits, counted by hand, and what is said for every kind of CPU and gap. The CPU and the gap
  * are made up: the machine that runs this has VNNI or not. */
 #include "debug/debug.h"

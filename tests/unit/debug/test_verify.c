@@ -394,7 +394,7 @@ static void hopeless(void **state) {
     chain_end(&c);
 }
 
-/* Nodes that quantization made lead to those around them; words of a sentence are no names. */
+/* Nodes that quantization made lead to those around them; words of a sentence are not names. */
 static void suspects(void **state) {
     (void)state;
     static const struct {

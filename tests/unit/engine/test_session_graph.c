@@ -211,7 +211,7 @@ static void test_observers(void **state) {
     build_small(&b);
     /* Between two nodes: the producer's output is renamed, nobody else changes. */
     observe(&b, "y", "MatMul(x,w)->y" T " Observe0(y" T ")->y Add(y,s)->z Relu(z)->r");
-    /* A graph output keeps its name; the node behind it reads the observer. */
+    /* A graph output keeps its name; the node after it reads the observer. */
     observe(&b, "z", "MatMul(x,w)->y Add(y,s)->z Observe0(z)->z" T " Relu(z" T ")->r");
     /* One that nothing uses. */
     observe(&b, "r", "MatMul(x,w)->y Add(y,s)->z Relu(z)->r Observe0(r)->r" T);

@@ -237,7 +237,7 @@ static void s_value_info_type(bm *b) {
     b->g->value_info.v[0]->type->tensor_type->elem_type = OQ_I32(OQ_DOUBLE);
 }
 static void s_order(bm *b) {
-    oq_node *n = b->g->node.v[4]; /* leaky stands alone behind conv */
+    oq_node *n = b->g->node.v[4]; /* leaky is alone after conv */
     b->g->node.v[4] = b->g->node.v[3];
     b->g->node.v[3] = n;
 }
@@ -281,7 +281,7 @@ typedef struct plant {
     const char *name;
     void (*change)(bm *b);
     oq_diff_kind kind;
-    const char *says; /* part of what is told */
+    const char *says; /* part of what is reported */
 } plant;
 
 static const plant plants[] = {
@@ -434,7 +434,7 @@ static void not_a_number(void **state) {
     bm_end(&b);
 }
 
-/* Numbers past 2^53 that a double cannot tell apart; packed types whose padding differs. */
+/* Numbers past 2^53 that a double cannot distinguish; packed types whose padding differs. */
 static void wide_and_packed(void **state) {
     (void)state;
     static const int64_t one[] = {(1ll << 62) + 1}, other[] = {(1ll << 62) + 2};
@@ -506,7 +506,7 @@ static void names_may_be_ignored(void **state) {
     bm_end(&b);
 }
 
-/* What is planted is found under other names too, and nothing else is told than what it brings
+/* What is planted is found under other names too, and nothing else is reported than what it brings
  * along. */
 static void planted_differences_without_names(void **state) {
     (void)state;

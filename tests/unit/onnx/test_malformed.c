@@ -88,7 +88,7 @@ static void every_file(void **state) {
 
 /* ---- made here ---- */
 
-/* A file of n times `unit` behind `head`. */
+/* A file of n times `unit` after `head`. */
 static const char *repeated(scratch *s, const char *head, size_t head_n, const char *unit,
                             size_t unit_n, size_t n) {
     char *p = malloc(head_n + unit_n * n + 1);
@@ -186,7 +186,7 @@ static void millions_of_empty_messages(void **state) {
         assert_true(peak_kib() < 1024 * 1024);
 }
 
-/* ---- files that are no files ---- */
+/* ---- files that are not files ---- */
 
 static void put_entry(uint8_t **p, const char *key, const char *v) {
     const size_t k = strlen(key), n = strlen(v);

@@ -158,7 +158,7 @@ static void a_missing_input_fails(void **state) {
     bm_end(&b);
 }
 
-/* 50,000 nodes one behind the other, in reverse, and 5,000 users of one tensor: linear time. */
+/* A chain of 50,000 nodes, in reverse, and 5,000 users of one tensor: linear time. */
 static void long_chains_and_wide_fans(void **state) {
     (void)state;
     enum { CHAIN = 50000, FAN = 5000 };

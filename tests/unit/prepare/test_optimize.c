@@ -1,6 +1,6 @@
 /*
  * test_optimize.c — the built-in optimiser from inside: what it does to a graph, its limits, inner
- * graphs, time, and failing allocations. That results stay the same is told by
+ * graphs, time, and failing allocations. That results stay the same is checked by
  * tests/parity/test_optimize.py.
  */
 #include "prepare/optimize.h"

@@ -20,7 +20,7 @@
 
 static onq_error err;
 
-/* Behind a Conv a BatchNormalization that the runtime puts into it, and a MatMul of some size. */
+/* After a Conv a BatchNormalization that the runtime puts into it, and a MatMul of some size. */
 static void fill(bm *b) {
     static const float one[] = {1, 2, 3, 4};
     bm_input(b, "x", OQ_FLOAT, "N,3,8,8");

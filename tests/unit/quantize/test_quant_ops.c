@@ -108,7 +108,7 @@ static void set_options(oq_qconfig *c, const char *head) {
     c->add_qdq_pair_to_weight = strstr(head, "weight_pair") != NULL;
 }
 
-/* Every float tensor that is no initializer gets the range -1 to 2; what comes out of a Relu or
+/* Every float tensor that is not an initializer gets the range -1 to 2; what comes out of a Relu or
  * Clip, 0 to 2. */
 static void set_ranges(oq_ranges *r, bm *b) {
     for (size_t i = 0; i < b->g->node.n; i++) {

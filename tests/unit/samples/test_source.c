@@ -293,7 +293,7 @@ static void test_memory_is_constant(void **state) {
     assert_true(many.peak < 8u * 800000);
 }
 
-/* Samples along the first axis of an .npy file that is written to, or cut short, behind the
+/* Samples along the first axis of an .npy file that is written to, or cut short, after the
  * first of them. */
 static void test_array_that_changes(void **state) {
     world *w = *state;

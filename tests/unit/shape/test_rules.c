@@ -121,7 +121,7 @@ static oq_type *read_type(reader *r) {
     return t;
 }
 
-/* {1, 2} or (3) behind a type: a constant. */
+/* {1, 2} or (3) after a type: a constant. */
 static oq_tensor *read_constant(reader *r, int32_t type, oq_str name) {
     const bool vector = *r->p == '{';
     const char close = vector ? '}' : ')';
@@ -452,7 +452,7 @@ static void table_is_in_order(void **state) {
         int cmp = strcmp(a->domain, b->domain);
         cmp = cmp != 0 ? cmp : strcmp(a->type, b->type);
         if (cmp > 0 || (cmp == 0 && a->since >= b->since)) {
-            fail_msg("%s::%s@%d stands before %s::%s@%d", a->domain, a->type, a->since, b->domain,
+            fail_msg("%s::%s@%d comes before %s::%s@%d", a->domain, a->type, a->since, b->domain,
                      b->type, b->since);
         }
     }
