@@ -59,7 +59,7 @@ rule '\b[Bb]ehind\b' '\b([Ll]eav|[Ll]eft|[Ss]tay)[a-z]*( [a-z]+)? behind\b' '"af
 rule '\b(is|are) none of\b' '@@' '"is not one of"'
 rule '\b(is|are) no (number|name|tensor|initializer|input|output|option|text|node|matrix|object|integer|element type)s?\b' \
     '\b[Tt]here (is|are) no\b' '"is not a"'
-rule '\b([Tt]ells|[Tt]old|[Mm]ends|anew)\b' '\*told|[Tt]ells the (kernel|user)' '"says", "reports", "avoids", "again" or the like'
+rule '\b([Tt]ells|[Tt]old|[Mm]ends)\b' '\*told|[Tt]ells the (kernel|user)' '"says", "reports", "avoids" or the like'
 rule '/\* (Is|Are|Does|Do|Has|Have|Was|Were|Can|Will|Would|Did) [^*]*\?' '@@' 'a statement for a question'
 if [ "$bad" -gt 0 ]; then
     echo "check-words: $bad offence(s)"

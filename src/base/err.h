@@ -3,12 +3,12 @@
  *
  * The message is written where the fact is known, and context is put in front on the way up:
  *
- *     return oq_fail(err, ONQ_E_INVALID, "weight '%s' has %lld bytes, wanted %llu", ...);
+ *     return oq_fail(err, ONQ_E_INVALID, "weight '%s' has %lld bytes, expected %llu", ...);
  *     ...
  *     if (rc != ONQ_OK)
  *         return oq_error_in(err, rc, "node '%.*s' (%s)", OQ_STR(name), op);
  *
- * gives "model.onnx: node 'conv1' (Conv): weight 'w' has 7 bytes, wanted 8". Control bytes in the
+ * gives "model.onnx: node 'conv1' (Conv): weight 'w' has 7 bytes, expected 8". Control bytes in the
  * text are escaped, so a name from a hostile file cannot drive the terminal. `err` may be NULL
  * everywhere. Nothing here allocates.
  */

@@ -147,7 +147,7 @@ onq_code oq_file_read_all(oq_arena *arena, const char *path, uint64_t most, oq_s
     char *p = NULL;
     uint64_t done = 0;
     if (rc == ONQ_OK && size > most)
-        rc = oq_fail(err, ONQ_E_LIMIT, "%s: has %llu bytes, at most %llu are read", path,
+        rc = oq_fail(err, ONQ_E_LIMIT, "%s: has %llu bytes, more than the limit of %llu", path,
                      (unsigned long long)size, (unsigned long long)most);
     else if (rc == ONQ_OK && (p = oq_arena_alloc(arena, size + 1)) == NULL)
         rc = oq_fail_nomem(err);

@@ -95,8 +95,8 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
     size_t at = 0, line, column;
     *out = NULL;
     if (text.n > OQ_JSON_MOST)
-        return oq_fail(err, ONQ_E_LIMIT, "%s: has %zu bytes of JSON, at most %u are read", where,
-                       text.n, OQ_JSON_MOST);
+        return oq_fail(err, ONQ_E_LIMIT, "%s: has %zu bytes of JSON, more than the limit of %u",
+                       where, text.n, OQ_JSON_MOST);
     const char *excess = find_excess(text, &at);
     if (excess != NULL) {
         place_of(text, at, &line, &column);

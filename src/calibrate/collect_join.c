@@ -172,7 +172,7 @@ static onq_code emit_aliases(const oq_collector *c, oq_ranges *out, onq_error *e
         if (from != NULL && was_not_run(c, from))
             continue;
         if (c->v[i].alias != 0 && r == NULL)
-            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has the range of no tensor",
+            return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' follows a tensor that has no range",
                            OQ_STR(c->v[i].name));
         if (r != NULL && !oq_ranges_copy(out, c->v[i].name, r))
             return oq_fail_nomem(err);

@@ -63,7 +63,8 @@ static OrtStatus *run_model(ort_engine *e, const oq_buf *bytes, OrtValue **out) 
 onq_code oq_ort_value_empty(ort_engine *e, oq_arena *a, oq_dtype dt, OrtValue **out,
                             onq_error *err) {
     if (oq_dtype_find((int64_t)dt) == NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "an empty sequence of something other than tensors");
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "empty sequences of anything but tensors are not supported");
     oq_buf bytes;
     oq_buf_init(&bytes, a->alloc);
     oq_model_proto *m = make_model(a, dt);

@@ -82,7 +82,8 @@ static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned
     if (d->kind == OQ_DATUM_TENSOR)
         return make_tensor(e, a, d, made, out, err);
     if (d->kind == OQ_DATUM_NONE)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "an absent value inside a sequence or map");
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "absent values inside a sequence or map are not supported");
     const OrtValue **items = OQ_NEW_ARRAY(a, const OrtValue *, d->n_items + 1);
     if (items == NULL)
         return oq_fail_nomem(err);
@@ -148,7 +149,7 @@ static onq_code view_shape(ort_engine *e, oq_arena *a, const OrtTensorTypeAndSha
     d->count = 1;
     for (size_t i = 0; i < d->rank; i++)
         if (dims[i] < 0 || !oq_mul(d->count, (uint64_t)dims[i], &d->count))
-            return oq_fail(err, ONQ_E_RUNTIME, "a tensor of impossible size");
+            return oq_fail(err, ONQ_E_RUNTIME, "the runtime gave a tensor of an impossible size");
     return ONQ_OK;
 }
 
@@ -163,7 +164,8 @@ static onq_code view_tensor(ort_engine *e, oq_arena *a, OrtValue *v, oq_datum *d
     if (d->dtype == OQ_STRING)
         return view_texts(e, a, v, d, err);
     if (!oq_dtype_bytes(d->dtype, d->count, &d->size_bytes))
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "a tensor of an element type onq does not know");
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "the runtime gave a tensor of an unknown element type");
     void *p = NULL;
     OQ_TRY(oq_ort_check(&e->api, e->api.GetTensorMutableData(v, &p), err, "data"));
     d->data = p;

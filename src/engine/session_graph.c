@@ -213,7 +213,8 @@ static onq_code place_tensor(placer *p, oq_tensor *t, onq_error *err) {
     } else if (find_in_file(p->model, t, &span)) {
         if (span.n != bytes)
             return oq_fail(err, ONQ_E_INVALID,
-                           "tensor '%.*s' has %" PRIu64 " bytes, its type and dims want %" PRIu64,
+                           "tensor '%.*s' has %" PRIu64
+                           " bytes, but its type and dims need %" PRIu64,
                            OQ_STR(t->name), span.n, bytes);
         row.offset = (uint64_t)(span.p - p->model->file.p);
     } else {

@@ -83,7 +83,7 @@ oq_str oq_model_metadata(const oq_model *m, oq_str key);
 onq_code oq_model_set_metadata(oq_model *m, oq_str key, oq_str value, onq_error *err);
 
 typedef enum oq_external_mode {
-    OQ_EXTERNAL_KEEP = 0, /* inline, unless past 2 GB: then one file, and it is said */
+    OQ_EXTERNAL_KEEP = 0, /* inline, unless past 2 GB: then one file, with a message */
     OQ_EXTERNAL_ONE,      /* one file for all */
     OQ_EXTERNAL_EACH,     /* one file for each tensor */
 } oq_external_mode;

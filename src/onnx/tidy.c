@@ -14,7 +14,7 @@ static int by_name(const void *a, const void *b) {
     return oq_str_cmp((*x)->name, (*y)->name);
 }
 
-/* Nodes that hold graphs as the reference makes them anew. */
+/* Rebuilds nodes that hold graphs as the reference does. */
 static onq_code renew_owners(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     (void)ctx;
     (void)owner;

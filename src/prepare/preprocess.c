@@ -140,7 +140,7 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
 }
 
 /* Takes away inputs that were there for an initializer which the runtime has merged with another.
- * Before IR 4 every initializer is an input too, and the runtime keeps the input: who runs
+ * Before IR 4 every initializer is an input too, and the runtime keeps the input: whoever runs
  * the model would have to give the value. */
 static onq_code drop_lost_inputs(const oq_model *before, oq_model *after, onq_error *err) {
     const oq_graph *old = before->proto->graph;

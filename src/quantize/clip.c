@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#define STEPS_MOST 16 /* nodes between a constant and who reads it */
+#define STEPS_MOST 16 /* nodes between a constant and its reader */
 
 static bool one_real(oq_model *m, oq_tensor *t, double *out) {
     oq_arena scratch;

@@ -109,14 +109,16 @@ static onq_code join_values(oq_arena *a, const oq_datum *list, oq_datum *out, on
     if (dims == NULL || texts == NULL)
         return oq_fail_nomem(err);
     if (dt != OQ_STRING && !oq_dtype_bytes(dt, 1, &each))
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "a map with values of type %s", oq_dtype_name(dt));
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "maps with values of type %s are not supported",
+                       oq_dtype_name(dt));
     uint8_t *bytes = oq_arena_array(a, n + 1, each > 0 ? each : 1);
     if (bytes == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         const oq_datum *d = &list->items[i];
         if (d->kind != OQ_DATUM_TENSOR || d->dtype != dt || d->count != 1)
-            return oq_fail(err, ONQ_E_UNSUPPORTED, "a map whose values are not scalars");
+            return oq_fail(err, ONQ_E_UNSUPPORTED,
+                           "maps whose values are not scalars are not supported");
         if (dt == OQ_STRING)
             texts[i] = d->strings[0];
         else
@@ -147,7 +149,7 @@ static onq_code read_map(oq_arena *a, const oq_map_value *m, unsigned depth, oq_
         OQ_TRY(read_sequence(a, m->values, depth + 1, &values, err));
     OQ_TRY(join_values(a, &values, &items[1], err));
     if (items[0].count != items[1].count)
-        return oq_fail(err, ONQ_E_INVALID, "a map with %" PRIu64 " keys and %" PRIu64 " values",
+        return oq_fail(err, ONQ_E_INVALID, "the map has %" PRIu64 " keys but %" PRIu64 " values",
                        items[0].count, items[1].count);
     *out = (oq_datum){.kind = OQ_DATUM_MAP, .items = items, .n_items = 2};
     return ONQ_OK;
@@ -167,7 +169,7 @@ static onq_code read_optional(oq_arena *a, const oq_optional *o, unsigned depth,
     if (o->optional_value != NULL)
         return read_optional(a, o->optional_value, depth + 1, out, err);
     if (o->sparse_tensor_value != NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "a sparse tensor");
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "sparse tensors are not supported");
     return ONQ_OK; /* absent */
 }
 
@@ -196,7 +198,7 @@ static onq_code read_item(oq_arena *a, const oq_sequence *s, size_t i, unsigned 
     case ELEM_OPTIONAL:
         return read_optional(a, s->optional_values.v[i], depth + 1, out, err);
     case ELEM_SPARSE:
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "a sequence of sparse tensors");
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "sequences of sparse tensors are not supported");
     default:
         return read_tensor(a, s->tensor_values.v[i], out, err);
     }

@@ -91,7 +91,7 @@ static oq_image_mode choose_mode(decoder *d) {
         d->j.out_color_space = JCS_CMYK;
         return OQ_MODE_CMYK;
     default:
-        fail(d, ONQ_E_UNSUPPORTED, "a JPEG of unknown colours");
+        fail(d, ONQ_E_UNSUPPORTED, "the colour space of the JPEG is not supported");
         return OQ_MODE_L;
     }
 }
@@ -102,8 +102,9 @@ static void decode(decoder *d, oq_arena *a, uint64_t most_pixels, oq_image *out)
     jpeg_read_header(j, TRUE);
     if ((uint64_t)j->image_width * j->image_height > most_pixels) {
         d->code = ONQ_E_LIMIT;
-        snprintf(d->text, sizeof d->text, "%u x %u pixels, at most %" PRIu64 " are read",
-                 j->image_width, j->image_height, most_pixels);
+        snprintf(d->text, sizeof d->text,
+                 "the image has %u x %u pixels, more than the limit of %" PRIu64, j->image_width,
+                 j->image_height, most_pixels);
         longjmp(d->back, 1);
     }
     d->orientation = find_orientation(j);
@@ -117,7 +118,7 @@ static void decode(decoder *d, oq_arena *a, uint64_t most_pixels, oq_image *out)
     jpeg_start_decompress(j);
     if (j->output_width != out->width || j->output_height != out->height ||
         (unsigned)j->output_components != oq_image_channels(out))
-        fail(d, ONQ_E_MALFORMED, "a JPEG of contradictory size");
+        fail(d, ONQ_E_MALFORMED, "the JPEG contradicts its own size");
     while (j->output_scanline < j->output_height) {
         JSAMPROW line = out->p + row * j->output_scanline;
         jpeg_read_scanlines(j, &line, 1);

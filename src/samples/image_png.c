@@ -86,7 +86,8 @@ static onq_code set_mode(const struct spng_ihdr *h, oq_image *out, onq_error *er
         out->mode = OQ_MODE_RGBA;
         return ONQ_OK;
     default:
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "PNG: colour type %u", h->color_type);
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "PNG: colour type %u is not supported",
+                       h->color_type);
     }
 }
 
@@ -95,7 +96,8 @@ static onq_code decode(spng_ctx *ctx, oq_arena *a, uint64_t most_pixels, oq_imag
     struct spng_ihdr h;
     OQ_TRY(spng_check(spng_get_ihdr(ctx, &h), err));
     if ((uint64_t)h.width * h.height > most_pixels)
-        return oq_fail(err, ONQ_E_LIMIT, "PNG: %u x %u pixels, at most %" PRIu64 " are read",
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "PNG: the image has %u x %u pixels, more than the limit of %" PRIu64,
                        h.width, h.height, most_pixels);
     OQ_TRY(set_mode(&h, out, err));
     size_t size = 0;

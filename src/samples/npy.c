@@ -122,7 +122,7 @@ static onq_code read_descr(oq_npy *h, oq_str d, onq_error *err) {
         return oq_fail(err, ONQ_E_UNSUPPORTED, "elements of type '%.*s' are not read", OQ_STR(d));
     h->item = (uint64_t)size;
     if (h->kind == 'U' && !oq_mul(h->item, 4, &h->item))
-        return oq_fail(err, ONQ_E_LIMIT, "elements of type '%.*s'", OQ_STR(d));
+        return oq_fail(err, ONQ_E_LIMIT, "elements of type '%.*s' are too large", OQ_STR(d));
     return ONQ_OK;
 }
 

@@ -94,7 +94,7 @@ static onq_code add_array(oq_buf *b, const oq_datum *d, onq_error *err) {
         }
         uint64_t chars = 0;
         if (!oq_mul(d->count, width, &chars) || chars > ARCHIVE_MOST / 4)
-            return oq_fail(err, ONQ_E_LIMIT, "texts past 4 GB (use --format pb)");
+            return oq_fail(err, ONQ_E_LIMIT, "its texts need more than 4 GB (use --format pb)");
         oq_npy_write_text_header(b, width, d->dims, d->rank);
         add_texts(b, d, width);
         return ONQ_OK;

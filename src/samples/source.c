@@ -228,7 +228,7 @@ static onq_code open_random(const oq_reader_setup *s, const char *spec, oq_reade
     const oq_str count = {n_text, colon != NULL ? (size_t)(colon - n_text) : strlen(n_text)};
     if (!oq_str_to_i64(count, &n) || n < 1 ||
         (colon != NULL && !oq_str_to_i64(oq_str_of(colon + 1), &seed)))
-        return oq_fail(err, ONQ_E_OPTION, "--data %s: wanted random:N or random:N:SEED", spec);
+        return oq_fail(err, ONQ_E_OPTION, "--data %s: expected random:N or random:N:SEED", spec);
     return oq_reader_open_random(s, (uint64_t)n, (uint64_t)seed, out, err);
 }
 

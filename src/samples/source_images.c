@@ -277,7 +277,8 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
     r->base.count = n / r->batch;
     if (r->base.count == 0)
         return oq_fail(err, ONQ_E_INVALID,
-                       "the model wants %" PRIu64 " images a sample, there are %zu", r->batch, n);
+                       "the model needs %" PRIu64 " images for each sample, but there are only %zu",
+                       r->batch, n);
     if (n % r->batch != 0)
         oq_warn(s->env, "the last %zu of %zu images are not used: a sample takes %" PRIu64,
                 (size_t)(n % r->batch), n, r->batch);

@@ -70,7 +70,8 @@ static onq_code read_header(array *x, oq_arena *a, onq_error *err) {
     OQ_TRY(oq_npy_header(text, end, &x->h, err));
     if (x->h.data_size > x->bytes->size - end)
         return oq_fail(err, ONQ_E_INVALID,
-                       "the array's type and shape want %" PRIu64 " bytes, %" PRIu64 " are there",
+                       "the array's type and shape need %" PRIu64
+                       " bytes, but the file has %" PRIu64,
                        x->h.data_size, x->bytes->size - end);
     return ONQ_OK;
 }
@@ -80,7 +81,8 @@ static onq_code set_shape(numpy_reader *r, array *x, const oq_io *want, oq_arena
                           onq_error *err) {
     x->dtype = oq_npy_dtype(&x->h, want->dtype);
     if (x->dtype == OQ_UNDEFINED)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "elements of numpy kind '%c' with %" PRIu64 " bytes",
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "elements of numpy kind '%c' with %" PRIu64 " bytes are not supported",
                        x->h.kind, x->h.item);
     x->many = want->has_shape && x->h.rank == want->rank + 1;
     x->n_samples = x->many ? (uint64_t)x->h.dims[0] : 1;

@@ -67,7 +67,7 @@ static onq_code find_directory(oq_bytes *all, oq_arena *a, directory *d, onq_err
     const uint8_t *e = tail + at;
     *d = (directory){.count = u16(e + 10), .size = u32(e + 12), .offset = u32(e + 16)};
     if (u16(e + 4) != 0 || u16(e + 6) != 0)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "a zip archive in several parts");
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "zip archives in several parts are not supported");
     OQ_TRY(read_end64(all, all->size - n + at, d, err));
     if (d->offset > all->size || d->size > all->size - d->offset)
         return bad(err, "the directory lies outside");
@@ -108,7 +108,9 @@ static onq_code check_member(oq_zip_member *m, uint64_t flags, uint64_t method, 
         return oq_fail(err, ONQ_E_UNSUPPORTED, "the member is encrypted");
     if (method != 0 && method != 8)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "compression method %" PRIu64 " (stored and deflated are read)", method);
+                       "compression method %" PRIu64
+                       " is not supported (only stored and deflated are)",
+                       method);
     b->deflated = method == 8;
     if (!b->deflated && b->stored != b->size)
         return bad(err, "a stored member has two sizes");
@@ -116,7 +118,7 @@ static onq_code check_member(oq_zip_member *m, uint64_t flags, uint64_t method, 
         return oq_fail(err, ONQ_E_LIMIT,
                        "%" PRIu64 " bytes are packed in %" PRIu64
                        ", more than %d to 1: refused as a zip bomb (save the array uncompressed if "
-                       "it is meant)",
+                       "this is intended)",
                        b->size, b->stored, OQ_ZIP_RATIO);
     return ONQ_OK;
 }

@@ -151,7 +151,7 @@ def test_bad_parameters(tmp_path, text, says):
 def test_refusals(tmp_path):
     path, _ = simple(tmp_path)
     done = onq("-i", path, "-o", tmp_path / "q.onnx", "--nbits", 7)
-    assert done.returncode == 2 and "only 8" in done.stderr
+    assert done.returncode == 2 and "8 bits only" in done.stderr
     done = onq("-i", path, "-o", tmp_path / "q.onnx", "--quantization_mode", "QLinearOps_Dynamic")
     assert done.returncode == 2 and "output_quantization_params" in done.stderr
 

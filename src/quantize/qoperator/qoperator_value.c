@@ -447,7 +447,8 @@ onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, o
     return oq_qo_emit(q, dq, err);
 }
 
-/* _dequantize_value: a DequantizeLinear in front of who needs the float tensor, unless it exists.
+/* _dequantize_value: a DequantizeLinear in front of nodes that need the float tensor, unless it
+ * exists.
  */
 onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
     const oq_qo_value *v = name.n != 0 ? oq_qo_value_of(q, name) : NULL;

@@ -374,8 +374,8 @@ static void settle_types(strip *s) {
 /* ---- operators that only move values ---- */
 
 /* The values of a trained tensor stay on its grid through operators that only repeat them (and
- * Relu, since zero is on the grid): rounding before and after is the same. So who reads the output
- * can use the parameters. */
+ * Relu, since zero is on the grid): rounding before and after is the same. So a node that reads the
+ * output can use the parameters. */
 static onq_code follow_moves(strip *s, onq_error *err) {
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, s->arena, s->g, NULL, err));
