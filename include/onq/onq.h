@@ -63,7 +63,7 @@ typedef enum onq_code {
     ONQ_E_MALFORMED = 20,   /* the bytes are not what they should be */
     ONQ_E_INVALID = 21,     /* well-formed, but not a valid model, tensor, sample or file */
     ONQ_E_UNSUPPORTED = 30, /* valid, but this cannot be done with it */
-    ONQ_E_OPTION = 40,      /* unknown option or value, or options that exclude each other */
+    ONQ_E_OPTION = 40,      /* unknown option or value, or options that cannot be used together */
     ONQ_E_CONFIG = 41,      /* an override, parameter or configuration file is wrong */
     ONQ_E_RUNTIME = 50,     /* ONNX Runtime is missing, too old, or refused */
     ONQ_E_INTERNAL = 60     /* a bug in onq */

@@ -141,17 +141,17 @@ static onq_code check_together(oq_job *job, onq_error *err) {
     const onq_options *o = job->opts;
     const bool merge = oq_opt_is_set(o, "merge"), shard = oq_opt_is_set(o, "shard");
     if (merge && shard)
-        return oq_fail(err, ONQ_E_OPTION, "--merge and --shard exclude each other");
+        return oq_fail(err, ONQ_E_OPTION, "--merge and --shard cannot be used together");
     if (merge && oq_opt_is_set(o, "checkpoint"))
-        return oq_fail(err, ONQ_E_OPTION, "--merge and --checkpoint exclude each other");
+        return oq_fail(err, ONQ_E_OPTION, "--merge and --checkpoint cannot be used together");
     if (!merge && !oq_opt_is_set(o, "input"))
         return oq_fail(err, ONQ_E_OPTION, "--input is missing (the model to calibrate)");
     if (shard && oq_opt_is_set(o, "table"))
-        return oq_fail(err, ONQ_E_OPTION, "--table goes with --merge, not with --shard");
+        return oq_fail(err, ONQ_E_OPTION, "--table can be used with --merge, not with --shard");
     if (!shard && (oq_opt_flag(o, "range_pass") || oq_opt_is_set(o, "ranges")))
-        return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges go with --shard");
+        return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges need --shard");
     if (oq_opt_flag(o, "range_pass") && oq_opt_is_set(o, "ranges"))
-        return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges exclude each other");
+        return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges cannot be used together");
     if (!shard && !oq_opt_is_set(o, "output") && !oq_opt_is_set(o, "table"))
         return oq_fail(err, ONQ_E_OPTION, "--output is missing (the cache to write)");
     if (shard && !oq_opt_is_set(o, "output"))

@@ -59,11 +59,11 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--bisect needs --target_sqnr DB or --target_agreement PERCENT");
     if (target && !bisect)
-        return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement go with --bisect");
+        return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement need --bisect");
     if (oq_opt_is_set(o, "groups") && !bisect && !oq_opt_flag(o, "sensitivity"))
-        return oq_fail(err, ONQ_E_OPTION, "--groups goes with --sensitivity or --bisect");
+        return oq_fail(err, ONQ_E_OPTION, "--groups needs --sensitivity or --bisect");
     if (oq_opt_is_set(o, "overrides") && !bisect && !oq_opt_flag(o, "sensitivity"))
-        return oq_fail(err, ONQ_E_OPTION, "--overrides goes with --sensitivity or --bisect");
+        return oq_fail(err, ONQ_E_OPTION, "--overrides needs --sensitivity or --bisect");
     if ((bisect || oq_opt_flag(o, "sensitivity")) && !oq_opt_is_set(o, "data"))
         return oq_fail(err, ONQ_E_OPTION, "--%s needs --data SOURCE",
                        bisect ? "bisect" : "sensitivity");

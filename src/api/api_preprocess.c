@@ -36,7 +36,7 @@ static const onq_option_info rows[] = {
            "Symbolic shapes: from here on a bound of Slice means `to the end`."),
     OQ_FLAG("guess_output_rank", 0, "",
             "Symbolic shapes: the output of an unknown operator has the rank of its first input."),
-    OQ_FLAG("strict", 0, "", "Fail if symbolic shapes stay incomplete, instead of a warning."),
+    OQ_FLAG("strict", 0, "", "Fail if symbolic shapes stay incomplete, instead of warning."),
     OQ_FLAG("save_as_external_data", 0, "", "Write the weights outside of the model file."),
     OQ_FLAG("all_tensors_to_one_file", 0, "",
             "External data: all tensors in one file, not one file for each."),
@@ -141,7 +141,7 @@ static onq_code check_options(run *r, onq_error *err) {
     if (oq_opt_flag(o, "skip_optimization")) {
         if (oq_opt_is_set(o, "optimizer") && r->optimizer != BY_NONE)
             return oq_fail(err, ONQ_E_OPTION,
-                           "--skip_optimization and --optimizer %s exclude each other",
+                           "--skip_optimization and --optimizer %s cannot be used together",
                            oq_opt_str(o, "optimizer"));
         r->optimizer = BY_NONE;
     }
@@ -354,7 +354,7 @@ static onq_code run_preprocess(oq_job *job, onq_error *err) {
 const oq_command oq_command_preprocess = {
     .info =
         {"preprocess", "", "prepare a float model: shapes, optimisation, shapes",
-         "What a float model needs before it is quantized: symbolic shape inference, optimisation "
+         "Prepares a float model for quantization: symbolic shape inference, optimisation "
          "of the graph, shape inference as onnx does it, and a mark that this was done. This is "
          "quant_pre_process of onnxruntime.quantization. If symbolic inference cannot resolve a "
          "node, a warning names it and the job goes on."},

@@ -219,7 +219,7 @@ static onq_code check_options(run *r, onq_error *err) {
         !oq_opt_get(o, "quantize_bias")->pinned && oq_opt_flag(o, "disable_quantize_bias") &&
         oq_opt_flag(o, "quantize_bias"))
         return oq_fail(err, ONQ_E_OPTION,
-                       "--quantize_bias and --disable_quantize_bias exclude each other");
+                       "--quantize_bias and --disable_quantize_bias cannot be used together");
     warn_of_qdq_options(r);
     return ONQ_OK;
 }

@@ -123,7 +123,7 @@ static onq_code check_required(const onq_options *o, onq_error *err) {
 
 static onq_code check_verify(const onq_options *o, onq_error *err) {
     return oq_opt_flag(o, "verify") && oq_opt_flag(o, "no_verify")
-               ? oq_fail(err, ONQ_E_OPTION, "--verify and --no_verify exclude each other")
+               ? oq_fail(err, ONQ_E_OPTION, "--verify and --no_verify cannot be used together")
                : ONQ_OK;
 }
 

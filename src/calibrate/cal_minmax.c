@@ -16,7 +16,7 @@ static onq_code check(const oq_cal_options *o, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "the averaging constant is %g, expected 0 to 1",
                        o->averaging_constant);
     if (o->per_channel && o->stride > 0)
-        return oq_fail(err, ONQ_E_OPTION, "per_channel and strides exclude each other");
+        return oq_fail(err, ONQ_E_OPTION, "per_channel and strides cannot be used together");
     return ONQ_OK;
 }
 

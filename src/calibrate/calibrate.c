@@ -461,7 +461,7 @@ static onq_code check_counts(const runner *r, onq_error *err) {
             "another number of samples with limit)",
             (unsigned long long)n, (unsigned long long)stride);
     if (stride > 0 && r->part != NULL)
-        return oq_fail(err, ONQ_E_OPTION, "strides and shards exclude each other");
+        return oq_fail(err, ONQ_E_OPTION, "strides and shards cannot be used together");
     return ONQ_OK;
 }
 

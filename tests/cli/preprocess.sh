@@ -19,7 +19,7 @@ python3 -c 'import json; j = json.load(open("json")); assert j["nodes_before"] =
 cp a.onnx e.onnx
 onq preprocess -i e.onnx -o e.onnx --optimizer builtin --quiet --force
 cmp b.onnx e.onnx || fail "in place"
-# The runtime is missing: the old output survives, and it is said what to do.
+# The runtime is missing: the old output survives, and the error says what to do.
 status=0
 onq preprocess -i a.onnx -o e.onnx 2>err || status=$?
 [ "$status" = 1 ] && grep -q -e '--optimizer builtin' err && [ "$(wc -l <err)" = 1 ] || fail "status $status: $(cat err)"

@@ -61,7 +61,7 @@ refuses 2 'takes 8-bit integers, not QInt16 with QInt8' static --quant_format qo
 refuses 2 'takes 8-bit integers, not QUInt8 with QInt4' static --quant_format qoperator --weight_type qint4
 refuses 2 'no operators for QInt8 activations with QUInt8 weights' static --quant_format qoperator --activation_type qint8 --weight_type quint8
 refuses 2 'block_size is for --quant_format qdq' static --quant_format qoperator --block_size 16
-refuses 2 'exclude each other' static --quantize_bias --disable_quantize_bias
+refuses 2 'cannot be used together' static --quantize_bias --disable_quantize_bias
 refuses 2 "unknown key 'WeightSymetric' (did you mean WeightSymmetric" static --extra WeightSymetric=true
 refuses 2 "pattern 're:(': " static --nodes_to_exclude 're:('
 status=0

@@ -352,7 +352,7 @@ def test_odd_models(tmp_path, command):
 def test_both_words(tmp_path):
     model = small(tmp_path / "m.onnx")
     done = onq("dynamic", "-i", model, "-o", tmp_path / "q.onnx", "--verify", "--no_verify")
-    assert done.returncode == 2 and "exclude each other" in done.stderr
+    assert done.returncode == 2 and "cannot be used together" in done.stderr
     assert verified(onq("dynamic", "-i", model, "-o", tmp_path / "q.onnx", "--verify=false", "--json"))["skipped"] == "--no_verify"
 
 
