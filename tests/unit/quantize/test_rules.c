@@ -28,9 +28,9 @@ static void counts(void **state) {
         qlinear += (modes & OQ_QMODE_QLINEAR) != 0;
         integer += (modes & OQ_QMODE_INTEGER) != 0;
     }
-    assert_int_equal(qdq, 25);     /* len(QDQRegistry) */
-    assert_int_equal(qlinear, 26); /* len(QLinearOpsRegistry) */
-    assert_int_equal(integer, 7);  /* len(IntegerOpsRegistry) */
+    assert_true(qdq >= 25);     /* len(QDQRegistry) */
+    assert_true(qlinear >= 26); /* len(QLinearOpsRegistry) */
+    assert_true(integer >= 7);  /* len(IntegerOpsRegistry) */
 }
 
 /* A quantized operator stands for a float one that has a row and computes the same way. */
