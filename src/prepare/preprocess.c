@@ -139,30 +139,30 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
     return rc;
 }
 
-/* Takes away inputs that were there for an initializer which the runtime has merged with another.
- * Before IR 4 every initializer is an input too, and the runtime keeps the input: whoever runs
- * the model would have to give the value. */
-static onq_code drop_lost_inputs(const oq_model *before, oq_model *after, onq_error *err) {
+/* Takes away inputs that the runtime invented. Before IR 4 every initializer is an input too. The
+ * runtime makes initializers of Constant nodes, merges equal ones and leaves the inputs of those
+ * that are gone: who runs the model would have to give their values. */
+static onq_code drop_new_inputs(const oq_model *before, oq_model *after, onq_error *err) {
     const oq_graph *old = before->proto->graph;
     oq_graph *g = after->proto->graph;
     oq_arena scratch;
-    oq_map lost;
+    oq_map known;
+    bool ok = true;
     oq_arena_init(&scratch, &after->env->alloc);
-    oq_map_init(&lost, &scratch);
-    onq_code rc = ONQ_OK;
-    for (size_t i = 0; i < old->initializer.n && rc == ONQ_OK; i++)
-        if (!oq_map_put(&lost, old->initializer.v[i]->name, 0))
-            rc = oq_fail_nomem(err);
-    for (size_t i = 0; i < g->initializer.n && rc == ONQ_OK; i++)
-        (void)oq_map_remove(&lost, g->initializer.v[i]->name);
+    oq_map_init(&known, &scratch);
+    for (size_t i = 0; i < old->input.n && ok; i++)
+        ok = oq_map_put(&known, old->input.v[i]->name, 0);
+    for (size_t i = 0; i < old->initializer.n && ok; i++)
+        (void)oq_map_remove(&known, old->initializer.v[i]->name);
+    for (size_t i = 0; i < g->initializer.n && ok; i++)
+        ok = oq_map_put(&known, g->initializer.v[i]->name, 0);
     size_t kept = 0;
-    for (size_t i = 0; i < g->input.n && rc == ONQ_OK; i++)
-        if (!oq_map_has(&lost, g->input.v[i]->name))
+    for (size_t i = 0; i < g->input.n && ok; i++)
+        if (oq_map_has(&known, g->input.v[i]->name))
             g->input.v[kept++] = g->input.v[i];
-    if (rc == ONQ_OK)
-        g->input.n = kept;
+    g->input.n = ok ? kept : g->input.n;
     oq_arena_release(&scratch);
-    return rc;
+    return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
 onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, const char *near,
@@ -177,7 +177,7 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, cons
     onq_code rc = large ? optimize_external(e, &so, near, &result, err)
                         : optimize_inline(e, &so, near, &result, err);
     if (rc == ONQ_OK)
-        rc = drop_lost_inputs(*m, result, err);
+        rc = drop_new_inputs(*m, result, err);
     if (rc != ONQ_OK) {
         oq_model_free(result);
         return rc;
