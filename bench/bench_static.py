@@ -1,7 +1,8 @@
 """bench_static.py - static quantization of real models beside the reference.
 
-Two jobs on each: from a cache of ranges (no model is run: everything but inference), and the whole way from samples. The
-bare inference of the same samples, unoptimised as both tools calibrate, is shown as the floor of the second.
+Two jobs on each: from a cache of ranges (no model is run: everything but inference, so --no_verify), and the whole way from
+samples, verification included. The bare inference of the same samples, unoptimised as both tools calibrate, is shown as the
+floor of the second.
 
 Budgets: without inference a twentieth of the reference's CPU and a third of its memory or less; from samples a third of its
 memory, or no more than bare inference needs where that is more (the runtime holds the weights); the two results are the
@@ -52,7 +53,8 @@ def bench(name, folder, budgets):
     cache = f"{model}.cache.json"
     once([PYTHON, "-c", REFERENCE, model, theirs, "write"])
     jobs = {
-        "onq, ranges given": [ONQ, "static", "-i", model, "-o", ours, "--calibration_cache", cache],
+        "onq, ranges given": [ONQ, "static", "-i", model, "-o", ours, "--no_verify", "--calibration_cache",
+                              cache],
         "reference, ranges given": [PYTHON, "-c", REFERENCE, model, theirs, "read"],
         "onq, from samples": [ONQ, "static", "-i", model, "-o", ours],
         "reference, from samples": [PYTHON, "-c", REFERENCE, model, theirs, "none"],
