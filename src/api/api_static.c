@@ -549,6 +549,12 @@ static void warn_of_rest(run *r) {
                 "that the options made do not clip in their place: the model computes something "
                 "else (--qdq_keep_removable_activations keeps them)",
                 r->q.plan.n_unclipped);
+    if (r->q.plan.n_tiny_biases > 0)
+        oq_warn(env,
+                "%zu float16 biases stay float ('%.*s' is the first): their scales are too small "
+                "for float16, and ONNX Runtime, which quantizes them when it optimises, makes "
+                "wrong values of them (8-bit types, a float32 model, or --nodes_to_exclude)",
+                r->q.plan.n_tiny_biases, OQ_STR(r->q.plan.tiny_bias));
     if (r->q.plan.n_float_constants > 0)
         oq_warn(env,
                 "%zu weights in Constant nodes stay float (--lift_constants or onq preprocess "

@@ -63,6 +63,8 @@ typedef struct oq_plan {
     size_t n_not_run;         /* nodes of inner graphs that no sample ran, left float for that */
     size_t n_float_constants; /* weights in Constant nodes that stay float */
     size_t n_unclipped;       /* Relu and Clip that went although the range reaches further */
+    size_t n_tiny_biases;     /* float16 biases whose scale would be too small for float16 */
+    oq_str tiny_bias;         /* the first of them */
     size_t n_bfloat16;        /* nodes that read bfloat16 as before */
     oq_plan_node bfloat16;    /* the first of them */
 } oq_plan;

@@ -364,6 +364,19 @@ def test_small_float16_scales(tmp_path, size, words, kinds):
     assert ref < 5 and got > 30, (ref, got)
 
 
+@pytest.mark.difference("float16 scales that are too small")
+def test_tiny_float16_biases(tmp_path):
+    """The runtime's WeightBiasQuantization spoils the bias; the result itself is right, and a warning says so."""
+    rng = np.random.default_rng(1)
+    inits = {"w": rng.uniform(-.5, .5, size=(4, 3, 1, 1)).astype(np.float16), "b": rng.uniform(-.3, .3, 4).astype(np.float16)}
+    m = model([helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv")], 21, {"x": (HALF, [1, 3, 6, 6])},
+              {"y": (HALF, [None] * 4)}, inits, ir=10)
+    two = Two(tmp_path, m, [{"x": rng.uniform(-.5, .5, size=(1, 3, 6, 6)).astype(np.float16)} for _ in range(4)])
+    ref = two.reference(activation_type=Q.QuantType.QInt16, weight_type=Q.QuantType.QInt16)
+    got = two.onq("--activation_type", "qint16", "--weight_type", "qint16")
+    assert ref < 5 and got < 5 and "'b' is the first" in two.said, (ref, got)
+
+
 @pytest.mark.difference("float16 models below opset 19")
 @pytest.mark.parametrize("opset", [17, 21, 23])
 def test_restricted_asymmetric_float16(tmp_path, opset):

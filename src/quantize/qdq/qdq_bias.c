@@ -147,8 +147,11 @@ static onq_code decide_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     bool fit = true;
     if (!cast)
         OQ_TRY(compute_scales(q, &p, &fit, err));
-    if (!fit)
+    if (!fit) {
+        q->plan->tiny_bias = q->plan->n_tiny_biases == 0 ? t->name : q->plan->tiny_bias;
+        q->plan->n_tiny_biases++;
         return leave_float(q, t, "its type cannot hold the product of the scales", err);
+    }
     t->bias_gone = true;
     return cast ? decide_cast(q, t, err) : decide_int32(q, t, &p, err);
 }
