@@ -194,7 +194,7 @@ def test_external_data_and_optimisation(tmp_path):
 @pytest.mark.parametrize("words, text", [
     (["--skip_optimization", "--skip_onnx_shape", "--skip_symbolic_shape"], "skipped"),
     (["--optimizer", "none", "--skip_onnx_shape", "--skip_symbolic_shape"], "skipped"),
-    (["--skip_optimization", "--optimizer", "builtin"], "exclude"),
+    (["--skip_optimization", "--optimizer", "builtin"], "cannot be used together"),
     (["--optimizer", "fast"], "fast"),
     (["--int_max", "many"], "int_max"),
     (["--int_max", "0"], "int_max"),
