@@ -1,7 +1,7 @@
 /*
  * args.h — turns the words of the command line into onq_options_set calls, by the option table.
  *
- * Conventions: --name value, --name=value, -x value, -xvalue; - and _ alike in names; a flag stands
+ * Conventions: --name value, --name=value, -x value, -xvalue; - and _ alike in names; a flag is
  * alone or takes true/false; a list takes several words, up to the next option; `--` ends the
  * options; a value that begins with - is written --name=-value unless it is a number.
  */

@@ -79,7 +79,7 @@ static void option(FILE *f, const onq_option_info *o) {
 static void exit_status(FILE *f) {
     fputs(".SH EXIT STATUS\n"
           ".TP\n0\nDone.\n"
-          ".TP\n1\nThe job failed (a bad model, bad data, no space), or the answer is no.\n"
+          ".TP\n1\nThe job failed (a bad model, bad data, no space), or `diff` found differences.\n"
           ".TP\n2\nThe command line is wrong.\n",
           f);
 }

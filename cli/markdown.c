@@ -71,7 +71,7 @@ void markdown_all(FILE *f) {
     }
     fputs("\n## Conventions\n\n", f);
     paragraphs(f, pages_conventions);
-    fputs("Exit status: 0 done; 1 the job failed, or the answer is no (`diff`); 2 the command line "
+    fputs("Exit status: 0 done; 1 the job failed, or `diff` found differences; 2 the command line "
           "is wrong.\n",
           f);
 }
