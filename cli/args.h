@@ -1,9 +1,9 @@
 /*
  * args.h — turns the words of the command line into onq_options_set calls, by the option table.
  *
- * Conventions: --name value, --name=value, -x value, -xvalue; - and _ alike in names; a flag is
- * alone or takes true/false; a list takes several words, up to the next option; `--` ends the
- * options; a value that begins with - is written --name=-value unless it is a number.
+ * Conventions: --name value, --name=value, -x value, -xvalue; - and _ alike in names; a flag needs
+ * no value but may have true or false; a list takes several words, up to the next option; `--` ends
+ * the options; a value that begins with - is written --name=-value unless it is a number.
  */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
