@@ -11,7 +11,8 @@ pkg_check_modules(ONQ_DEPS REQUIRED ${ONQ_PKG_MODULES})
 add_library(onq_dependencies INTERFACE)
 if(CMAKE_CROSSCOMPILING)
   # Compile only: the host's headers serve, but never before the target's C library.
-  foreach(dir IN ITEMS ${ONQ_DEPS_INCLUDE_DIRS} /usr/include)
+  file(GLOB host_includes /usr/include/*-linux-gnu) # jconfig.h
+  foreach(dir IN ITEMS ${ONQ_DEPS_INCLUDE_DIRS} ${host_includes} /usr/include)
     target_compile_options(onq_dependencies INTERFACE "SHELL:-idirafter ${dir}")
   endforeach()
 else()

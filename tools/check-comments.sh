@@ -16,7 +16,7 @@ declare -A foreign=(
 
 folders=()
 for folder in src cli cli-mpi include tests tools bench cmake; do
-    [ ! -d $folder ] || folders+=($folder)
+    [ ! -d "$folder" ] || folders+=("$folder")
 done
 
 # Every comment of a C source and every # comment of a script: "FILE NAME" for each name in them.

@@ -99,7 +99,7 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     oq_session_options o;
     OQ_TRY(oq_job_session(b->job, &o, err));
     o.model = c->model;
-    o.level = OQ_CHOSEN(b->job->opts, "optimization", OQ_LEVEL_CHOICES);
+    o.level = OQ_CHOSEN(b->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
     const double start = oq_seconds();
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
     c->load_seconds = oq_seconds() - start;

@@ -96,7 +96,7 @@ static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
         o->num_bins = (uint64_t)oq_opt_int(opts, "calib_num_bins");
     o->num_quantized_bins = (uint64_t)oq_opt_int(opts, "calib_num_quantized_bins");
     o->percentile = oq_opt_real(opts, "calib_percentile");
-    o->scenario = OQ_CHOSEN(opts, "calib_scenario", SCENARIOS);
+    o->scenario = OQ_CHOSEN(opts, "calib_scenario", oq_cal_scenario, SCENARIOS);
     if (oq_opt_is_set(opts, "calib_strided_minmax"))
         o->stride = (uint64_t)oq_opt_int(opts, "calib_strided_minmax");
     o->op_types = oq_opt_list(opts, "op_types_to_quantize", &o->n_op_types);

@@ -119,7 +119,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
 
 static onq_code run_steps(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
-    const oq_legacy_mode mode = OQ_CHOSEN(o, "quantization_mode", MODES);
+    const oq_legacy_mode mode = OQ_CHOSEN(o, "quantization_mode", oq_legacy_mode, MODES);
     OQ_TRY(check_options(r, mode, err));
     const onq_allocator *alloc = &r->q.job->env->alloc;
     OQ_TRY(oq_legacy_read(&r->inputs, &r->q.job->arena, alloc,

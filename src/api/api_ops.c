@@ -65,7 +65,7 @@ static bool is_asked_for(const oq_job *job, const char *type) {
 }
 
 static onq_code collect(oq_job *job, op_rows *out, onq_error *err) {
-    const int mode = OQ_CHOSEN(job->opts, "mode", MODE_CHOICES);
+    const int mode = OQ_CHOSEN(job->opts, "mode", int, MODE_CHOICES);
     const int64_t opset = oq_opt_int(job->opts, "opset");
     for (size_t i = 0; i < oq_sop_count; i++) {
         const oq_sop *s = &oq_sops[i];

@@ -137,7 +137,7 @@ static onq_code check_qnn(run *r, onq_error *err) {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
-    r->optimizer = OQ_CHOSEN(o, "optimizer", OPTIMIZERS);
+    r->optimizer = OQ_CHOSEN(o, "optimizer", int, OPTIMIZERS);
     if (oq_opt_flag(o, "skip_optimization")) {
         if (oq_opt_is_set(o, "optimizer") && r->optimizer != BY_NONE)
             return oq_fail(err, ONQ_E_OPTION,

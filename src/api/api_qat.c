@@ -60,7 +60,7 @@ static onq_code check_options(run *r, onq_error *err) {
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(check_type("activation_type", r->q.config.activation_type, err));
     OQ_TRY(check_type("weight_type", r->q.config.weight_type, err));
-    r->qat.format = OQ_CHOSEN(o, "quant_format", FORMATS);
+    r->qat.format = OQ_CHOSEN(o, "quant_format", oq_qat_format, FORMATS);
     r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
     r->qat.weight_asked = oq_opt_is_set(o, "weight_type");
     /* What training chose is quantized, whatever its operator. */

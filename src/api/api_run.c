@@ -210,7 +210,7 @@ static onq_code run_all(running *r, oq_engine *engine, oq_model *m, onq_error *e
     oq_session_options o;
     OQ_TRY(oq_job_session(r->job, &o, err));
     o.model = m;
-    o.level = OQ_CHOSEN(r->job->opts, "optimization", OQ_LEVEL_CHOICES);
+    o.level = OQ_CHOSEN(r->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
     OQ_TRY(oq_session_open(engine, &o, &r->session, err));
     if (r->folder != NULL)
         OQ_TRY(make_folder(r, r->folder, err));
@@ -237,7 +237,7 @@ static void show_end(running *r, const char *model) {
 static onq_code run_run(oq_job *job, onq_error *err) {
     running r = {.job = job,
                  .folder = oq_opt_str(job->opts, "output"),
-                 .npz = OQ_CHOSEN(job->opts, "format", FORMATS) == FORMAT_NPZ,
+                 .npz = OQ_CHOSEN(job->opts, "format", int, FORMATS) == FORMAT_NPZ,
                  .all = oq_opt_flag(job->opts, "all")};
     const char *path = oq_job_input(job);
     oq_engine *engine = NULL;

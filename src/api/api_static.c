@@ -207,8 +207,8 @@ static void warn_of_qdq_options(const run *r) {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
-    r->format = OQ_CHOSEN(o, "quant_format", FORMATS);
-    r->preset = OQ_CHOSEN(o, "preset", PRESETS);
+    r->format = OQ_CHOSEN(o, "quant_format", int, FORMATS);
+    r->preset = OQ_CHOSEN(o, "preset", int, PRESETS);
     OQ_TRY(oq_quant_check_output(r->q.job, err));
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
         return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");

@@ -227,8 +227,9 @@ static onq_code collect(collecting *c, onq_error *err) {
     OQ_TRY(oq_job_engine(&c->job, &c->engine, err));
     OQ_TRY(oq_job_session(&c->job, &so, err));
     so.model = c->model;
-    so.level = oq_opt_is_set(o, "optimization") ? OQ_CHOSEN(o, "optimization", OQ_LEVEL_CHOICES)
-                                                : OQ_OPT_NONE;
+    so.level = oq_opt_is_set(o, "optimization")
+                   ? OQ_CHOSEN(o, "optimization", oq_opt_level, OQ_LEVEL_CHOICES)
+                   : OQ_OPT_NONE;
     const onq_code rc = oq_session_open(c->engine, &so, &c->session, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", path);

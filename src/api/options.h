@@ -43,8 +43,9 @@
  * after commas. */
 #define OQ_CHOICES(LIST)            (&("" LIST(OQ_CHOICE_TEXT))[1])
 #define OQ_CHOICE_TEXT(text, value) "|" text
-/* The value that was chosen from the list. */
-#define OQ_CHOSEN(o, name, LIST)     (((const int[]){LIST(OQ_CHOICE_VALUE)})[oq_opt_enum(o, name)])
+/* The value that was chosen from the list, whose values are of `type`. */
+#define OQ_CHOSEN(o, name, type, LIST)                                                             \
+    (((const type[]){LIST(OQ_CHOICE_VALUE)})[oq_opt_enum(o, name)])
 #define OQ_CHOICE_VALUE(text, value) value,
 
 typedef struct oq_opt_group {

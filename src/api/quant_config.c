@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
-    return OQ_CHOSEN(o, name, OQ_TYPE_CHOICES);
+    return OQ_CHOSEN(o, name, oq_dtype, OQ_TYPE_CHOICES);
 }
 
 const char *oq_size_text(char b[32], uint64_t bytes) {

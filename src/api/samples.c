@@ -43,9 +43,9 @@ static onq_code image_numbers(oq_job *job, const char *name, double out[3], size
 
 static onq_code image_options(oq_job *job, oq_image_options *o, onq_error *err) {
     if (oq_opt_is_set(job->opts, "image_layout"))
-        o->layout = OQ_CHOSEN(job->opts, "image_layout", OQ_LAYOUT_CHOICES);
-    o->color = OQ_CHOSEN(job->opts, "image_color", OQ_COLOR_CHOICES);
-    o->resize = OQ_CHOSEN(job->opts, "image_resize", OQ_RESIZE_CHOICES);
+        o->layout = OQ_CHOSEN(job->opts, "image_layout", oq_image_layout, OQ_LAYOUT_CHOICES);
+    o->color = OQ_CHOSEN(job->opts, "image_color", oq_image_color, OQ_COLOR_CHOICES);
+    o->resize = OQ_CHOSEN(job->opts, "image_resize", oq_image_resize, OQ_RESIZE_CHOICES);
     if (oq_opt_is_set(job->opts, "image_scale")) {
         o->scale = oq_opt_real(job->opts, "image_scale");
         o->has_scale = true;

@@ -144,7 +144,7 @@ onq_code oq_qo_wide(oq_qoper *q, oq_str name, oq_str *out, onq_error *err) {
 
 onq_code oq_qo_result(oq_qoper *q, oq_str name, oq_dtype elem, oq_str *out, onq_error *err) {
     *out = name;
-    return name.n > 0 && q->sh->casts && is_half(elem) ? add_twin(q, name, out, err) : ONQ_OK;
+    return name.n > 0 && q->sh->casts && is_half((int32_t)elem) ? add_twin(q, name, out, err) : ONQ_OK;
 }
 
 onq_code oq_qo_output_real(oq_qoper *q, const oq_node *n, oq_str *out, onq_error *err) {

@@ -161,7 +161,7 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
         there = oq_qo_value_of(owner, name);
     q->why = NULL;
     if (there != NULL) {
-        if (is_refused(q, n, there->real))
+        if (is_refused(q, n, (int32_t)there->real))
             q->why = OQ_WHY_HALF;
     } else if (owner == NULL) {
         q->why = "an input is not known here";
@@ -294,7 +294,7 @@ static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *
     const oq_range *r = oq_ranges_find(job->ranges, v->name);
     v->type = o != NULL && o->has_type ? o->type : job->config->activation_type;
     OQ_TRY(oq_qo_check_type(v->name, v->type, err));
-    v->real = oq_qo_scale_type(q->sh, r->lowest.type);
+    v->real = oq_qo_scale_type(q->sh, (int32_t)r->lowest.type);
     v->has_param = true;
     onq_code rc = oq_act_param(job->config, r, o, v->type, v->real, &v->param, err);
     if (rc != ONQ_OK)

@@ -150,8 +150,8 @@ static void accepted(void **state) {
         "{\"w\": [{\"axis\": -1, \"scale\": 0.5, \"zero_point\": -128}]}",
         "{\"c\": [{\"scale\": 0.5, \"zero_point\": 255}]}", /* as an activation it would be uint8 */
         /* as get_qnn_qdq_config writes it */
-        "{\"x\": [{\"quant_type\": \"quint16\", \"symmetric\": true, \"scale\": 0.5, "
-        "\"zero_point\": 0}]}",
+        ("{\"x\": [{\"quant_type\": \"quint16\", \"symmetric\": true, \"scale\": 0.5, "
+         "\"zero_point\": 0}]}"),
         "{\"w\": [{\"axis\": 1}, {\"rmin\": 0, \"rmax\": 1}, {\"rmin\": 0}]}",
         "{\"w\": [{}, {}, {}]}", /* only axis 1 has three */
         "{\"t\": [{}, {}]}",     /* its operator has channels along axis 0 */
