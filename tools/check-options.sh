@@ -2,7 +2,7 @@
 # check-options.sh — every option that a job reads by its name is a row of some table of options.
 #
 # A name in oq_opt_*(..., "name") or OQ_CHOSEN(..., "name", ...) must be that of a row: in a file that has rows of its
-# own, one of them or of groups.c; in a file that several commands share, any. A key in oq_extra_*(..., "Key") must be a
+# own, one of them or of option_groups.c; in a file that several commands share, any. A key in oq_extra_*(..., "Key") must be a
 # row of extra.def. Prints each offence; exits 1 if any.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
@@ -16,7 +16,7 @@ reads() { # FILE — "FUNCTION NAME" for each literal
 }
 
 everywhere=" $(rows src/api/*.c | sort -u | tr '\n' ' ')"
-shared=" $(rows src/api/groups.c | tr '\n' ' ')"
+shared=" $(rows src/api/option_groups.c | tr '\n' ' ')"
 keys=" $(grep -ohP '^OQ_EXTRA\("\K\w+' src/api/extra.def | tr '\n' ' ')"
 bad=0
 checked=0

@@ -5,7 +5,7 @@
  * the first one's. Then they run in turns, round by round, so that a busy moment of the machine
  * hits all of them; only the run itself is timed, not the reading of samples.
  */
-#include "api/agree.h"
+#include "api/agreement.h"
 #include "api/choices.h"
 #include "api/labels.h"
 #include "api/samples.h"
@@ -19,7 +19,7 @@
 /* Without --runs: at least so many runs and so many seconds for each model, but no more than
  * that. */
 #define RUNS_LEAST    20
-#define RUNS_MOST     2000
+#define MAX_RUNS      2000
 #define SECONDS_LEAST 1.0
 
 static const onq_option_info rows[] = {
@@ -171,7 +171,7 @@ static onq_code compare_all(bench *b, onq_error *err) {
 static bool has_enough(const contender *c, uint64_t wanted) {
     if (wanted != 0)
         return c->times.n >= wanted;
-    return c->times.n >= RUNS_MOST || (c->times.n >= RUNS_LEAST && c->total >= SECONDS_LEAST);
+    return c->times.n >= MAX_RUNS || (c->times.n >= RUNS_LEAST && c->total >= SECONDS_LEAST);
 }
 
 /* One pass over the samples, or what is left of the runs. */

@@ -8,7 +8,7 @@
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
-#include "calibrate/table.h"
+#include "calibrate/tensorrt_table.h"
 #include "quantize/pick.h"
 
 #include <errno.h>

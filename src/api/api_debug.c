@@ -70,7 +70,7 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code write_overrides(const debugging *g, const oq_dbg_search *s, onq_error *err) {
+static onq_code write_overrides(const debugging *g, const oq_debug_search *s, onq_error *err) {
     const char *path = oq_opt_str(g->job->opts, "overrides");
     if (path == NULL)
         return ONQ_OK;
@@ -79,7 +79,7 @@ static onq_code write_overrides(const debugging *g, const oq_dbg_search *s, onq_
     oq_buf_init(&text, &g->job->env->alloc);
     oq_jw_init(&w, &text, true);
     oq_jw_begin_object(&w, NULL);
-    oq_dbg_search_overrides(s, &w);
+    oq_debug_search_overrides(s, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
     const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
@@ -91,7 +91,7 @@ static onq_code search(debugging *g, onq_error *err) {
     const onq_options *o = g->job->opts;
     if (!oq_opt_flag(o, "sensitivity") && !oq_opt_flag(o, "bisect"))
         return ONQ_OK;
-    oq_dbg_target t = {.bisect = oq_opt_flag(o, "bisect"), .sqnr = NAN, .agreement = NAN};
+    oq_debug_target t = {.bisect = oq_opt_flag(o, "bisect"), .sqnr = NAN, .agreement = NAN};
     if (oq_opt_is_set(o, "target_sqnr"))
         t.sqnr = oq_opt_real(o, "target_sqnr");
     if (oq_opt_is_set(o, "target_agreement")) {
@@ -100,11 +100,11 @@ static onq_code search(debugging *g, onq_error *err) {
     }
     t.groups = oq_opt_list(o, "groups", &t.n_groups);
     t.most_samples = oq_opt_is_set(o, "limit") ? UINT64_MAX : SEARCH_SAMPLES;
-    oq_dbg_search s;
-    OQ_TRY(oq_debug_search(&g->d, &g->run, &t, &s, err));
+    oq_debug_search s;
+    OQ_TRY(oq_debug_run_search(&g->d, &g->run, &t, &s, err));
     OQ_TRY(write_overrides(g, &s, err));
-    oq_dbg_search_text(&s, (size_t)oq_opt_int(o, "top"), &g->job->text);
-    oq_dbg_search_json(&s, &g->job->json);
+    oq_debug_search_text(&s, (size_t)oq_opt_int(o, "top"), &g->job->text);
+    oq_debug_search_json(&s, &g->job->json);
     return ONQ_OK;
 }
 

@@ -10,9 +10,9 @@
 #include "engine/ort.h"
 #include "onnx/check.h"
 #include "onnx/tidy.h"
-#include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/stamp.h"
 #include "shape/operands.h"
 
 static const onq_option_info rows[] = {
@@ -61,15 +61,15 @@ static void warn_of_rest(const oq_quant *q) {
 
 static onq_code quantize(void *ctx, onq_error *err) {
     oq_quant *q = ctx;
-    const oq_qoper_job job = {.model = q->model, .config = &q->config, .plan = &q->plan};
-    return oq_qoper_run(&job, err);
+    const oq_qo_job job = {.model = q->model, .config = &q->config, .plan = &q->plan};
+    return oq_qo_run(&job, err);
 }
 
 static onq_code run_steps(oq_quant *q, onq_error *err) {
     OQ_TRY(check_options(q, err));
     OQ_TRY(oq_quant_open(q, false, err));
     OQ_TRY(oq_quant_infer(q, err));
-    OQ_TRY(oq_quant_set_inferred(q->model, err));
+    OQ_TRY(oq_stamp_inferred(q->model, err));
     OQ_TRY(oq_quant_raise(q, OQ_QMODE_INTEGER, err));
     OQ_TRY(oq_quant_report_names(q->job, &q->config, q->model->proto->graph, err));
     OQ_TRY(oq_quant_make(q, err));

@@ -14,7 +14,7 @@
 #include "prepare/optimize.h"
 #include "prepare/preprocess.h"
 #include "prepare/qnn.h"
-#include "quantize/finish.h"
+#include "quantize/stamp.h"
 #include "shape/operands.h"
 
 enum { BY_ORT, BY_BUILTIN, BY_NONE };
@@ -229,7 +229,7 @@ static onq_code raise_opset(run *r, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_keep_old_resize(r->m, err));
     OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
-    return oq_quant_set_inferred(r->m, err);
+    return oq_stamp_inferred(r->m, err);
 }
 
 static onq_code optimize(run *r, onq_error *err) {

@@ -10,18 +10,18 @@
 #include "api/quantization.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
-#include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
+#include "quantize/stamp.h"
 #include "quantize/trained/trained.h"
 #include "shape/operands.h"
 
 /* clang-format off */
 #define FORMATS(ROW)                           \
-    ROW("integer,integerops", OQ_QAT_INTEGER)  \
-    ROW("qdq", OQ_QAT_QDQ)                     \
-    ROW("qoperator,qlinear", OQ_QAT_QOPERATOR)
+    ROW("integer,integerops", OQ_TRAINED_INTEGER)  \
+    ROW("qdq", OQ_TRAINED_QDQ)                     \
+    ROW("qoperator,qlinear", OQ_TRAINED_QOPERATOR)
 /* clang-format on */
 
 static const onq_option_info rows[] = {
@@ -44,7 +44,7 @@ static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
 typedef struct run {
     oq_quant q;
-    oq_qat_job qat;
+    oq_trained_job qat;
 } run;
 
 static onq_code check_type(const char *option, oq_dtype type, onq_error *err) {
@@ -60,20 +60,20 @@ static onq_code check_options(run *r, onq_error *err) {
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(check_type("activation_type", r->q.config.activation_type, err));
     OQ_TRY(check_type("weight_type", r->q.config.weight_type, err));
-    r->qat.format = OQ_CHOSEN(o, "quant_format", oq_qat_format, FORMATS);
+    r->qat.format = OQ_CHOSEN(o, "quant_format", oq_trained_format, FORMATS);
     r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
     r->qat.weight_asked = oq_opt_is_set(o, "weight_type");
     /* What training chose is quantized, whatever its operator. */
-    if (r->qat.format == OQ_QAT_QDQ && oq_pick_is_empty(&r->q.config.op_types))
+    if (r->qat.format == OQ_TRAINED_QDQ && oq_pick_is_empty(&r->q.config.op_types))
         r->q.config.op_types_all = true;
     return ONQ_OK;
 }
 
 static onq_code prepare(run *r, onq_error *err) {
-    const bool integer = r->qat.format == OQ_QAT_INTEGER;
+    const bool integer = r->qat.format == OQ_TRAINED_INTEGER;
     OQ_TRY(oq_quant_open(&r->q, true, err));
     r->qat.model = r->q.model;
-    OQ_TRY(oq_qat_strip(&r->qat, err));
+    OQ_TRY(oq_trained_strip(&r->qat, err));
     OQ_TRY(oq_quant_infer(&r->q, err));
     return oq_quant_raise(&r->q, integer ? OQ_QMODE_INTEGER : OQ_QMODE_QDQ, err);
 }
@@ -82,23 +82,23 @@ static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
     oq_quant *q = &r->q;
     OQ_TRY(oq_quant_see_types(q, err));
-    const oq_qoper_job qoper = {.model = q->model,
-                                .config = &q->config,
-                                .overrides = &q->overrides,
-                                .ranges = &q->ranges,
-                                .plan = &q->plan,
-                                .integer = r->qat.format == OQ_QAT_INTEGER};
+    const oq_qo_job qoper = {.model = q->model,
+                             .config = &q->config,
+                             .overrides = &q->overrides,
+                             .ranges = &q->ranges,
+                             .plan = &q->plan,
+                             .integer = r->qat.format == OQ_TRAINED_INTEGER};
     const oq_qdq_job qdq = {.model = q->model,
                             .config = &q->config,
                             .overrides = &q->overrides,
                             .ranges = &q->ranges,
                             .shapes = q->shapes,
                             .plan = &q->plan};
-    return r->qat.format == OQ_QAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
+    return r->qat.format == OQ_TRAINED_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err);
 }
 
 static void tell(const run *r) {
-    const oq_qat_job *q = &r->qat;
+    const oq_trained_job *q = &r->qat;
     oq_job *job = r->q.job;
     if (q->n_removed == 0)
         oq_warn(job->env, "the model has no fake quantization that onq recognises, so its "

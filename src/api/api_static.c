@@ -21,13 +21,13 @@
 #include "prepare/preprocess.h"
 #include "prepare/smooth.h"
 #include "quantize/extreme.h"
-#include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/override_check.h"
 #include "quantize/preset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
+#include "quantize/stamp.h"
 #include "shape/operands.h"
 
 #include <errno.h>
@@ -397,7 +397,7 @@ static onq_code prepare(run *r, onq_error *err) {
     if (q->config.smooth_quant)
         OQ_TRY(smooth(r, err));
     OQ_TRY(oq_quant_infer(q, err));
-    OQ_TRY(oq_quant_set_inferred(q->model, err));
+    OQ_TRY(oq_stamp_inferred(q->model, err));
     OQ_TRY(find_axes(r, err));
     if (r->preset != PRESET_NONE)
         OQ_TRY(apply_preset(r, err));
@@ -513,13 +513,13 @@ static onq_code quantize(void *ctx, onq_error *err) {
                             .shapes = r->q.shapes,
                             .plan = &r->q.plan,
                             .decide_only = oq_opt_flag(r->q.job->opts, "dry_run")};
-    const oq_qoper_job qoper = {.model = r->q.model,
-                                .config = &r->q.config,
-                                .overrides = &r->q.overrides,
-                                .ranges = &r->q.ranges,
-                                .shapes = r->q.shapes,
-                                .plan = &r->q.plan};
-    return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qoper_run(&qoper, err);
+    const oq_qo_job qoper = {.model = r->q.model,
+                             .config = &r->q.config,
+                             .overrides = &r->q.overrides,
+                             .ranges = &r->q.ranges,
+                             .shapes = r->q.shapes,
+                             .plan = &r->q.plan};
+    return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err);
 }
 
 static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {

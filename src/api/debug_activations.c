@@ -159,7 +159,7 @@ static onq_code arrange(const collecting *c, const onq_tensor *inputs, size_t n,
 
 /* Keeps the outputs that onq_debug_modify_model added. */
 static onq_code keep(collecting *c, const oq_outputs *out, onq_error *err) {
-    const oq_str end = OQ_S(OQ_DBG_SAVED);
+    const oq_str end = OQ_S(OQ_DEBUG_SAVED);
     for (size_t i = 0; i < out->n; i++) {
         const oq_str name = c->session->outputs.v[i].name;
         const oq_datum *d = &out->v[i];

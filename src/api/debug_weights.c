@@ -21,7 +21,7 @@ static onq_code modify(onq_env *env, oq_model *m, const char *output, const char
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++)
         ops[i] = oq_str_of(op_types[i]);
-    onq_code rc = oq_dbg_augment(m, ops, n, err);
+    onq_code rc = oq_debug_augment(m, ops, n, err);
     if (rc == ONQ_OK)
         rc = oq_model_save(m, output, &save, err);
     oq_free(&env->alloc, ops, size);
@@ -59,8 +59,8 @@ struct onq_weight_match {
 static onq_code list_pairs(onq_weight_match *m, onq_error *err) {
     oq_debug *d = &m->d;
     for (uint32_t i = 0; i < d->weights.n; i++) {
-        const oq_dbg_weight *w = &d->weights.v[i];
-        if (!m->extended && !oq_dbg_is_reference(d, w)) {
+        const oq_debug_weight *w = &d->weights.v[i];
+        if (!m->extended && !oq_debug_is_reference(d, w)) {
             if (w->by_dq)
                 oq_warn(m->env, "%s: dequantized tensor '%.*s' is not matched by name",
                         m->made->path, OQ_STR(w->made));
@@ -136,9 +136,9 @@ static onq_tensor view(const char *name, const oq_tensor *shape, oq_dtype type, 
 /* The row of a pair, its values in `a`. */
 static onq_code make_row(onq_weight_match *m, const pair *p, oq_arena *a, onq_weight_row *out,
                          onq_error *err) {
-    oq_dbg_weight *w = &m->d.weights.v[p->at];
-    oq_dbg_values v;
-    const onq_code rc = oq_dbg_weight_values(&m->d, w, !m->extended, a, &v, err);
+    oq_debug_weight *w = &m->d.weights.v[p->at];
+    oq_debug_values v;
+    const onq_code rc = oq_debug_weight_values(&m->d, w, !m->extended, a, &v, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s: weight '%.200s'", m->made->path, p->name);
     /* The reference keeps the quantized tensor's shape, which other layouts do not have. */

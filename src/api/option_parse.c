@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LIST_FILE_MOST (64u << 20) /* bytes of an @file */
+#define MAX_LIST_FILE (64u << 20) /* bytes of an @file */
 
 static char fold(char c) {
     if (c == '-')
@@ -232,7 +232,7 @@ static onq_code list_push(oq_arena *a, oq_opt_value *v, oq_str item, onq_error *
 static onq_code list_file(oq_arena *a, const onq_option_info *row, const char *path,
                           oq_opt_value *v, onq_error *err) {
     oq_str rest, line;
-    onq_code rc = oq_file_read_all(a, path, LIST_FILE_MOST, &rest, err);
+    onq_code rc = oq_file_read_all(a, path, MAX_LIST_FILE, &rest, err);
     if (rc == ONQ_E_NOMEM)
         return rc;
     if (rc != ONQ_OK) {

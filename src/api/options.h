@@ -56,7 +56,7 @@ typedef struct oq_opt_group {
 #define OQ_GROUP(title, rows)                                                                      \
     { title, rows, OQ_COUNT(rows) }
 
-/* Groups that several commands have (groups.c). */
+/* Groups that several commands have (option_groups.c). */
 extern const oq_opt_group oq_group_general; /* quiet verbose json threads verify no_verify help */
 extern const oq_opt_group oq_group_input;   /* input data_root */
 extern const oq_opt_group oq_group_output;  /* output use_external_data_format */

@@ -4,7 +4,7 @@
 #include "api/quant_input.h"
 
 #include "onnx/summary.h"
-#include "quantize/finish.h"
+#include "quantize/stamp.h"
 
 /* Operators that only ONNX Runtime's optimiser makes, past its basic level. */
 static bool is_fused(const oq_op_count *op) {
@@ -49,7 +49,7 @@ static void warn_quantized(const onq_env *env, const oq_quantized *q, bool train
 onq_code oq_quant_look(oq_job *job, oq_model *m, bool trained, oq_quant_input *in, onq_error *err) {
     oq_summary s;
     OQ_TRY(oq_summary_make(&s, &job->arena, m, NULL, err));
-    *in = (oq_quant_input){.preprocessed = oq_quant_is_preprocessed(m),
+    *in = (oq_quant_input){.preprocessed = oq_stamp_is_preprocessed(m),
                            .conv_batchnorm = s.conv_batchnorm};
     warn_quantized(job->env, &s.quant, trained);
     warn_optimized(job->env, &s);

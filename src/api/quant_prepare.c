@@ -7,9 +7,9 @@
 #include "onnx/check.h"
 #include "onnx/tensor.h"
 #include "onnx/tidy.h"
-#include "quantize/finish.h"
 #include "quantize/opset.h"
 #include "quantize/rules.h"
+#include "quantize/stamp.h"
 #include "shape/operands.h"
 
 void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
@@ -94,10 +94,10 @@ onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err) {
     int64_t target = 0;
     const char *why = NULL;
     OQ_TRY(mode == OQ_QMODE_INTEGER && !q->config.trained
-               ? oq_quant_opset_dynamic(q->model, &q->config, &q->overrides, &target, &why, err)
-               : oq_quant_opset(q->model, &q->config, &q->overrides, mode, &target, &why, err));
+               ? oq_opset_needed_dynamic(q->model, &q->config, &q->overrides, &target, &why, err)
+               : oq_opset_needed(q->model, &q->config, &q->overrides, mode, &target, &why, err));
     if (target <= oq_model_opset(q->model, OQ_S("")))
         return ONQ_OK;
-    OQ_TRY(oq_quant_raise_opset(q->model, target, why, err));
+    OQ_TRY(oq_opset_raise(q->model, target, why, err));
     return oq_quant_infer(q, err);
 }

@@ -9,8 +9,8 @@
 #include "api/quantization.h"
 #include "api/samples.h"
 #include "onnx/schema.h"
-#include "quantize/finish.h"
 #include "quantize/qtype.h"
+#include "quantize/stamp.h"
 
 #include <stdio.h>
 
@@ -108,7 +108,7 @@ static onq_code check_made_up(oq_quant *r, onq_error *err) {
                 fits = fits && oq_mul(n, (uint64_t)in.v[i].dims[k].value, &n);
         if (oq_dtype_find((int64_t)in.v[i].dtype) != NULL && in.v[i].dtype != OQ_STRING)
             fits = fits && oq_dtype_bytes(in.v[i].dtype, n, &bytes);
-        if (!fits || !oq_add(sum, bytes, &sum) || sum > OQ_RECORD_MOST || n > OQ_RECORD_MOST)
+        if (!fits || !oq_add(sum, bytes, &sum) || sum > OQ_MAX_RECORD || n > OQ_MAX_RECORD)
             return oq_fail(err, ONQ_E_LIMIT, "its inputs are large");
     }
     return ONQ_OK;
@@ -252,7 +252,7 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
     const hush h = hush_begin(r->job->env);
     onq_code rc = r->quantize(r->ctx, err);
     if (rc == ONQ_OK)
-        rc = oq_quant_check(r->model, err);
+        rc = oq_result_check(r->model, err);
     if (rc == ONQ_OK)
         rc = verify(l, v, err);
     hush_end(h);
@@ -447,7 +447,7 @@ onq_code oq_quant_make(oq_quant *r, onq_error *err) {
     OQ_TRY(r->quantize(r->ctx, err));
     if (oq_opt_flag(r->job->opts, "dry_run"))
         return ONQ_OK;
-    OQ_TRY(oq_quant_check(r->model, err));
+    OQ_TRY(oq_result_check(r->model, err));
     OQ_TRY(look_at(&l, err));
     oq_record_release(&r->record); /* memory for what follows */
     return ONQ_OK;

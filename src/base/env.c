@@ -11,7 +11,7 @@
 
 #define TEXT_OF(x)    #x
 #define NUMBER_OF(x)  TEXT_OF(x)
-#define LOG_MOST      8000
+#define MAX_LOG       8000
 #define THREADS_LIMIT 1024
 
 const char *onq_version(void) {
@@ -91,7 +91,7 @@ void onq_env_set_threads(onq_env *env, unsigned n_threads) {
 void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) {
     if (env == NULL || env->log_fn == NULL)
         return;
-    char raw[LOG_MOST + 1], text[LOG_MOST + 1];
+    char raw[MAX_LOG + 1], text[MAX_LOG + 1];
     va_list args;
     va_start(args, fmt);
     const int n = vsnprintf(raw, sizeof raw, fmt, args);

@@ -23,7 +23,7 @@
 
 enum {
     OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-    LINKS_MOST = 40, /* as the kernel */
+    MAX_LINKS = 40, /* as the kernel */
 };
 
 /* ---- folders ---- */
@@ -89,7 +89,7 @@ static bool walk_link(struct walk *w, const char *name, const char *rest) {
     if (n < 0)
         return false;
     const size_t rest_n = strlen(rest);
-    if (++w->links > LINKS_MOST) {
+    if (++w->links > MAX_LINKS) {
         errno = ELOOP;
         return false;
     }

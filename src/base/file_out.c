@@ -21,7 +21,7 @@
 
 enum {
     BUFFER_SIZE = 1 << 16,
-    COPY_MOST = 32 << 20,   /* of one call, so that a signal is not kept waiting */
+    MAX_COPY = 32 << 20,    /* of one call, so that a signal is not kept waiting */
     FLUSH_EVERY = 16 << 20, /* the disk is asked to begin, so that the final fsync is short */
     NAME_TRIES = 64,
     NAME_EXTRA = 14, /* ".", ".onq-XXXXXX", NUL */
@@ -241,7 +241,7 @@ void oq_out_abort(oq_out *o) {
 
 static onq_code write_all(oq_out *o, const uint8_t *p, uint64_t n, onq_error *err) {
     while (n != 0) {
-        const ssize_t put = write(o->fd, p, n < COPY_MOST ? n : COPY_MOST);
+        const ssize_t put = write(o->fd, p, n < MAX_COPY ? n : MAX_COPY);
         if (put > 0) {
             p += put;
             n -= (uint64_t)put;
@@ -355,7 +355,7 @@ onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, o
                        (unsigned long long)f->size);
     OQ_TRY(oq_out_flush(o, err));
     for (size_t way = 0; n != 0;) {
-        const ssize_t got = ways[way](o, f, offset, n < COPY_MOST ? n : COPY_MOST);
+        const ssize_t got = ways[way](o, f, offset, n < MAX_COPY ? n : MAX_COPY);
         if (got > 0) {
             offset += (uint64_t)got;
             n -= (uint64_t)got;

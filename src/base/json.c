@@ -94,9 +94,9 @@ static onq_code fail_json(onq_error *err, const char *where, oq_str text, size_t
 onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *err) {
     size_t at = 0, line, column;
     *out = NULL;
-    if (text.n > OQ_JSON_MOST)
+    if (text.n > OQ_MAX_JSON)
         return oq_fail(err, ONQ_E_LIMIT, "%s: has %zu bytes of JSON, more than the limit of %u",
-                       where, text.n, OQ_JSON_MOST);
+                       where, text.n, OQ_MAX_JSON);
     const char *excess = find_excess(text, &at);
     if (excess != NULL) {
         place_of(text, at, &line, &column);
@@ -197,7 +197,7 @@ onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, on
     oq_str text;
     *out = NULL;
     oq_arena_init(&arena, a);
-    onq_code rc = oq_file_read_all(&arena, path, OQ_JSON_MOST, &text, err);
+    onq_code rc = oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err);
     if (rc == ONQ_OK)
         rc = oq_json_parse(path, text, out, err);
     oq_arena_release(&arena);

@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-#define OQ_JSON_MOST   (64u << 20)  /* bytes of text */
+#define OQ_MAX_JSON    (64u << 20)  /* bytes of text */
 #define OQ_JSON_MEMORY (512u << 20) /* bytes of the tree, estimated */
 
 /* Parses a file; *out is a new reference (json_decref it). */

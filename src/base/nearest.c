@@ -5,11 +5,11 @@
 
 #include <stdio.h>
 
-#define NAME_MOST 256 /* of longer names the beginning is compared */
+#define MAX_NAME 256 /* of longer names the beginning is compared */
 
 static oq_str folded(char *b, oq_str name) {
     size_t n = 0;
-    for (; n < NAME_MOST && n < name.n; n++) {
+    for (; n < MAX_NAME && n < name.n; n++) {
         const char c = name.p[n];
         b[n] = c == '-' ? '_' : (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     }
@@ -22,7 +22,7 @@ void oq_nearest_init(oq_nearest *s, oq_str wanted) {
 
 /* How near, from 0; SIZE_MAX when it is not near. */
 static size_t rank_of(oq_str wanted, oq_str candidate) {
-    char a[NAME_MOST], b[NAME_MOST];
+    char a[MAX_NAME], b[MAX_NAME];
     const oq_str x = folded(a, wanted), y = folded(b, candidate);
     if (x.n == 0 || y.n == 0)
         return SIZE_MAX;
@@ -34,7 +34,7 @@ static size_t rank_of(oq_str wanted, oq_str candidate) {
     /* --channel for --per_channel */
     if (x.n < 4 || x.n >= y.n || memmem(y.p, y.n, x.p, x.n) == NULL)
         return SIZE_MAX;
-    return NAME_MOST + y.n;
+    return MAX_NAME + y.n;
 }
 
 void oq_nearest_offer(oq_nearest *s, oq_str candidate) {

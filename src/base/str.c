@@ -62,13 +62,13 @@ const char *oq_str_cstr(oq_arena *a, oq_str s) {
 }
 
 /* Longer texts than this are nobody's typing mistake. */
-enum { DISTANCE_MOST = 256 };
+enum { MAX_DISTANCE = 256 };
 
 size_t oq_str_distance(oq_str a, oq_str b, size_t most) {
     const size_t gap = a.n > b.n ? a.n - b.n : b.n - a.n;
-    if (gap >= most || a.n > DISTANCE_MOST || b.n > DISTANCE_MOST)
+    if (gap >= most || a.n > MAX_DISTANCE || b.n > MAX_DISTANCE)
         return most;
-    size_t row[DISTANCE_MOST + 1];
+    size_t row[MAX_DISTANCE + 1];
     for (size_t j = 0; j <= b.n; j++)
         row[j] = j;
     for (size_t i = 1; i <= a.n; i++) {

@@ -13,8 +13,8 @@
 
 #include <math.h>
 
-#define KERNEL_MOST 16    /* samples that show what the runtime's kernels lose */
-#define HIST_MOST   16384 /* values of one tensor and sample that go into a histogram */
+#define MAX_KERNEL 16    /* samples that show what the runtime's kernels lose */
+#define MAX_HIST   16384 /* values of one tensor and sample that go into a histogram */
 
 typedef enum role { ROLE_TRUTH, ROLE_PRE, ROLE_POST } role;
 
@@ -84,7 +84,7 @@ static onq_code floats_of(watch *w, const oq_datum *t, const float **out, onq_er
 }
 
 /* An integer tensor with the parameters of its activation. */
-static onq_code dequantize(watch *w, const oq_dbg_act *a, const oq_datum *t, const float **out,
+static onq_code dequantize(watch *w, const oq_debug_act *a, const oq_datum *t, const float **out,
                            onq_error *err) {
     OQ_TRY(reserve(w->d, &w->scratch, &w->scratch_cap, t->count + 1, err));
     const float scale = a->scale[0];
@@ -104,9 +104,9 @@ static onq_code dequantize(watch *w, const oq_dbg_act *a, const oq_datum *t, con
 
 /* ---- what a quantizer does to float values ---- */
 
-static bool has_steps(const oq_dbg_act *a, oq_steps *s) {
+static bool has_steps(const oq_debug_act *a, oq_steps *s) {
     double lo = 0, hi = 0;
-    if (a->n_params != 1 || !oq_dbg_limits(a->type, &lo, &hi) || hi - lo > 65535 ||
+    if (a->n_params != 1 || !oq_debug_limits(a->type, &lo, &hi) || hi - lo > 65535 ||
         oq_dtype_find(a->type)->cls == OQ_CLASS_REAL)
         return false;
     const float scale = a->scale[0];
@@ -117,7 +117,7 @@ static bool has_steps(const oq_dbg_act *a, oq_steps *s) {
 
 /* The float model's values (without it, those before quantization): range, clipping, what the
  * quantizer does to them; a copy of them where `copy` is not NULL. */
-static onq_code add_truth(const watch *w, oq_dbg_act *a, const float *x, float *copy, uint64_t n,
+static onq_code add_truth(const watch *w, oq_debug_act *a, const float *x, float *copy, uint64_t n,
                           onq_error *err) {
     oq_steps s;
     const bool known = has_steps(a, &s);
@@ -135,7 +135,8 @@ static onq_code add_truth(const watch *w, oq_dbg_act *a, const float *x, float *
 /* ---- histograms ---- */
 
 /* The range of a histogram: what can be represented and what the first sample has. */
-static onq_code hist_begin(oq_debug *d, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+static onq_code hist_begin(oq_debug *d, oq_debug_act *a, const float *x, uint64_t n,
+                           onq_error *err) {
     if (!d->histograms || a->hist.truth != NULL)
         return ONQ_OK;
     float lo = INFINITY, hi = -INFINITY;
@@ -145,35 +146,35 @@ static onq_code hist_begin(oq_debug *d, oq_dbg_act *a, const float *x, uint64_t 
         hi = fmaxf(hi, (float)a->q_hi);
     }
     const float room = (hi - lo) / 8; /* for what later samples bring */
-    return oq_dbg_hist_make(&d->arena, &a->hist, lo - room, hi + room, err);
+    return oq_debug_hist_make(&d->arena, &a->hist, lo - room, hi + room, err);
 }
 
 /* What the quantizer makes of every so many values. */
-static void hist_quantized(oq_dbg_act *a, const float *x, uint64_t n, const oq_steps *s) {
+static void hist_quantized(oq_debug_act *a, const float *x, uint64_t n, const oq_steps *s) {
     if (a->hist.made == NULL)
         return;
-    const uint64_t step = n / HIST_MOST + 1;
+    const uint64_t step = n / MAX_HIST + 1;
     for (uint64_t i = 0; i < n; i += step) {
         const float y = oq_steps_apply(s, x[i]);
-        oq_dbg_hist_add(&a->hist, a->hist.made, &y, 1, 1);
+        oq_debug_hist_add(&a->hist, a->hist.made, &y, 1, 1);
     }
 }
 
 /* ---- observers ---- */
 
-static onq_code seen_truth(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+static onq_code seen_truth(watch *w, oq_debug_act *a, const float *x, uint64_t n, onq_error *err) {
     OQ_TRY(reserve(w->d, &a->held, &a->held_cap, n + 1, err));
     OQ_TRY(add_truth(w, a, x, a->held, n, err));
     a->held_n = n;
     a->has_held = true;
     OQ_TRY(hist_begin(w->d, a, x, n, err));
-    oq_dbg_hist_add(&a->hist, a->hist.truth, x, n, n / HIST_MOST + 1);
+    oq_debug_hist_add(&a->hist, a->hist.truth, x, n, n / MAX_HIST + 1);
     return ONQ_OK;
 }
 
 /* A pair of one scale is computed here as the runtime computes it: what comes out need not be
  * observed, and all sums are taken in one pass. */
-static onq_code seen_pair(watch *w, oq_dbg_act *a, const float *p, uint64_t n, const oq_steps *s,
+static onq_code seen_pair(watch *w, oq_debug_act *a, const float *p, uint64_t n, const oq_steps *s,
                           onq_error *err) {
     oq_pass_pair out = {0};
     bool held = a->truth.p != NULL && a->has_held;
@@ -190,7 +191,7 @@ static onq_code seen_pair(watch *w, oq_dbg_act *a, const float *p, uint64_t n, c
     return ONQ_OK;
 }
 
-static onq_code keep_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+static onq_code keep_pre(watch *w, oq_debug_act *a, const float *x, uint64_t n, onq_error *err) {
     if (a->held_pre == NULL) {
         a->held_pre = w->spare;
         a->pre_cap = w->spare_cap;
@@ -204,19 +205,19 @@ static onq_code keep_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, on
     return ONQ_OK;
 }
 
-static onq_code seen_pre(watch *w, oq_dbg_act *a, const float *x, uint64_t n, onq_error *err) {
+static onq_code seen_pre(watch *w, oq_debug_act *a, const float *x, uint64_t n, onq_error *err) {
     oq_steps s;
     if (a->truth.p == NULL) {
         OQ_TRY(add_truth(w, a, x, NULL, n, err));
         OQ_TRY(hist_begin(w->d, a, x, n, err));
-        oq_dbg_hist_add(&a->hist, a->hist.truth, x, n, n / HIST_MOST + 1);
+        oq_debug_hist_add(&a->hist, a->hist.truth, x, n, n / MAX_HIST + 1);
     }
     if (a->plain_pair && has_steps(a, &s))
         return seen_pair(w, a, x, n, &s, err);
     return keep_pre(w, a, x, n, err);
 }
 
-static onq_code seen_post(watch *w, oq_dbg_act *a, const float *y, uint64_t n, onq_error *err) {
+static onq_code seen_post(watch *w, oq_debug_act *a, const float *y, uint64_t n, onq_error *err) {
     oq_debug *d = w->d;
     if (a->has_pre) {
         if (a->pre_n == n)
@@ -242,14 +243,14 @@ static onq_code seen_post(watch *w, oq_dbg_act *a, const float *y, uint64_t n, o
             a->trouble = "its size is not that of the float model's tensor";
         a->has_held = false;
     }
-    oq_dbg_hist_add(&a->hist, a->hist.made, y, n, n / HIST_MOST + 1);
+    oq_debug_hist_add(&a->hist, a->hist.made, y, n, n / MAX_HIST + 1);
     return ONQ_OK;
 }
 
 static onq_code seen(void *ctx, size_t index, const oq_datum *t, onq_error *err) {
     watch *w = ctx;
     for (const use *u = w->uses.v[index]; u != NULL; u = u->next) {
-        oq_dbg_act *a = &w->d->acts.v[u->act];
+        oq_debug_act *a = &w->d->acts.v[u->act];
         const float *v = NULL;
         if (u->role == ROLE_POST && a->integer) {
             OQ_TRY(dequantize(w, a, t, &v, err));
@@ -291,7 +292,7 @@ static onq_code compare_outputs(watch *w, const oq_session *s, const oq_outputs 
                                 onq_error *err) {
     oq_debug *d = w->d;
     for (size_t i = 0; i < d->outputs.n; i++) {
-        oq_dbg_output *o = &d->outputs.v[i];
+        oq_debug_output *o = &d->outputs.v[i];
         const oq_datum *x = &kept->v[i], *y = NULL;
         for (size_t k = 0; k < s->outputs.n; k++)
             if (oq_str_eq(s->outputs.v[k].name, truth->outputs.v[i].name))
@@ -305,7 +306,7 @@ static onq_code compare_outputs(watch *w, const oq_session *s, const oq_outputs 
         OQ_TRY(floats_of(w, y, &v, err));
         const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
         oq_sums_add(optimised ? &o->optimised : &o->plain, x->data, v, x->count);
-        if (!optimised && d->has_kernel && d->n_kernel < KERNEL_MOST)
+        if (!optimised && d->has_kernel && d->n_kernel < MAX_KERNEL)
             oq_sums_add(&o->beside, x->data, v, x->count);
         add_rows(x->data, v, x->count, row, optimised ? &o->rows_optimised : &o->rows,
                  optimised ? &o->same_optimised : &o->same_plain);
@@ -327,7 +328,7 @@ typedef struct running {
 static onq_code make_watches(running *r, onq_error *err) {
     oq_debug *d = r->d;
     for (uint32_t i = 0; i < d->acts.n; i++) {
-        oq_dbg_act *a = &d->acts.v[i];
+        oq_debug_act *a = &d->acts.v[i];
         if (a->truth.p != NULL)
             OQ_TRY(watch_name(&r->truth, a->truth, i, ROLE_TRUTH, err));
         if (a->pre.p != NULL)
@@ -363,7 +364,7 @@ static onq_code no_kernels(running *r, onq_error *err) {
     d->has_kernel = false;
     d->n_kernel = 0;
     for (size_t i = 0; i < d->outputs.n; i++) {
-        oq_dbg_output *o = &d->outputs.v[i];
+        oq_debug_output *o = &d->outputs.v[i];
         o->optimised = o->beside = (oq_sums){0};
         o->rows_optimised = o->same_optimised = 0;
     }
@@ -381,7 +382,7 @@ static onq_code open_sessions(running *r, onq_error *err) {
     }
     for (size_t i = 0; i < r->s_truth->outputs.n; i++) {
         const oq_str name = oq_str_copy(&d->arena, r->s_truth->outputs.v[i].name);
-        if (name.p == NULL || !OQ_PUSH(&d->arena, &d->outputs, (oq_dbg_output){.name = name}))
+        if (name.p == NULL || !OQ_PUSH(&d->arena, &d->outputs, (oq_debug_output){.name = name}))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
@@ -399,7 +400,7 @@ static onq_code run_sample(running *r, const oq_sample *a, const oq_sample *b, o
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s: sample '%s'", d->made->path, b->name);
     OQ_TRY(compare_outputs(&r->made, r->s_made, &out, &truth, r->s_truth, false, err));
-    if (r->s_fast == NULL || d->n_kernel == KERNEL_MOST)
+    if (r->s_fast == NULL || d->n_kernel == MAX_KERNEL)
         return ONQ_OK;
     d->n_kernel++;
     rc = oq_session_run(r->s_fast, b->inputs, b->n_inputs, &out, err);
@@ -429,14 +430,14 @@ static onq_code run_all(running *r, onq_error *err) {
 static onq_code finish(oq_debug *d, onq_error *err) {
     size_t kept = 0;
     for (size_t i = 0; i < d->acts.n; i++) {
-        oq_dbg_act *a = &d->acts.v[i];
+        oq_debug_act *a = &d->acts.v[i];
         a->qdq_err = a->qdq.n > 0 ? oq_sums_sqnr(&a->qdq) : NAN;
         a->xmodel_err = a->cross.n > 0 ? oq_sums_sqnr(&a->cross) : NAN;
         a->local_err = a->local.n > 0 ? oq_sums_sqnr(&a->local) : NAN;
         if (a->trouble == NULL && a->qdq.n == 0 && a->cross.n == 0)
             a->trouble = "no sample reached it, or it is always empty";
         if (a->trouble != NULL) {
-            OQ_TRY(oq_dbg_leave(d, a->name, false, a->trouble, err));
+            OQ_TRY(oq_debug_leave(d, a->name, false, a->trouble, err));
             oq_free(&d->env->alloc, a->held, a->held_cap * sizeof *a->held);
             oq_free(&d->env->alloc, a->held_pre, a->pre_cap * sizeof *a->held_pre);
             continue;

@@ -7,7 +7,7 @@
 #include "calibrate/select.h"
 #include "onnx/edit.h"
 #include "prepare/preprocess.h"
-#include "quantize/finish.h"
+#include "quantize/stamp.h"
 
 /* onnx.helper.make_tensor_value_info(name, type, [-1]) */
 static oq_value_info *flat_info(oq_arena *a, oq_str name, oq_dtype type) {
@@ -22,7 +22,7 @@ static onq_code save_tensor(oq_model *m, const oq_names *names, const oq_cal_tar
                             oq_str shape, onq_error *err) {
     oq_arena *a = &m->arena;
     oq_graph *g = m->proto->graph;
-    const oq_str out = oq_str_cat(a, t->name, OQ_S(OQ_DBG_SAVED));
+    const oq_str out = oq_str_cat(a, t->name, OQ_S(OQ_DEBUG_SAVED));
     if (out.p == NULL)
         return oq_fail_nomem(err);
     if (oq_names_has(names, out))
@@ -52,14 +52,14 @@ static onq_code select_tensors(oq_model *m, const oq_str *op_types, size_t n, oq
     return ONQ_OK;
 }
 
-onq_code oq_dbg_augment(oq_model *m, const oq_str *op_types, size_t n_op_types, onq_error *err) {
+onq_code oq_debug_augment(oq_model *m, const oq_str *op_types, size_t n_op_types, onq_error *err) {
     static const int64_t flat = -1, one = 1;
     oq_arena *a = &m->arena;
     oq_cal_targets targets;
     oq_names names;
     oq_model_touch(m);
     OQ_TRY(oq_prep_shapes(m, NULL, NULL, err));
-    OQ_TRY(oq_quant_set_inferred(m, err));
+    OQ_TRY(oq_stamp_inferred(m, err));
     OQ_TRY(select_tensors(m, op_types, n_op_types, a, &targets, err));
     OQ_TRY(oq_names_collect(&names, a, m, err));
     const oq_str shape = oq_names_unique(&names, OQ_S("LinearReshape_onq"));

@@ -7,11 +7,11 @@
 
 #include "onnx/model.h"
 
-#define OQ_DBG_SAVED "_ReshapedSavedOutput"
+#define OQ_DEBUG_SAVED "_ReshapedSavedOutput"
 
 /* Types and shapes go into the model; every float and float16 tensor X at its nodes (of the
  * operators named, or of all) gets a Reshape to one axis whose result X_ReshapedSavedOutput is an
  * output. ONQ_E_INVALID when the model has a tensor of such a name already. */
-onq_code oq_dbg_augment(oq_model *m, const oq_str *op_types, size_t n_op_types, onq_error *err);
+onq_code oq_debug_augment(oq_model *m, const oq_str *op_types, size_t n_op_types, onq_error *err);
 
 #endif

@@ -30,54 +30,55 @@
 #include "onnx/graph.h"
 #include "samples/source.h"
 
-#define OQ_DBG_BINS 64 /* of the histograms */
+#define OQ_DEBUG_BINS 64 /* of the histograms */
 
 /* How the values of a quantized weight are laid out. */
-typedef enum oq_dbg_layout {
-    OQ_DBG_AFFINE = 0, /* as DequantizeLinear: per tensor, per channel or in blocks along an axis */
-    OQ_DBG_PAIR,       /* a float initializer in front of QuantizeLinear and DequantizeLinear */
-    OQ_DBG_NBITS,      /* MatMulNBits: [N][blocks][bytes] */
-    OQ_DBG_BNB4,       /* MatMulBnb4: FP4 or NF4, flat blocks */
-    OQ_DBG_PACKED,     /* GatherBlockQuantized over uint8: 4 or 8 bits packed along the last axis */
-} oq_dbg_layout;
+typedef enum oq_debug_layout {
+    OQ_DEBUG_AFFINE =
+        0,           /* as DequantizeLinear: per tensor, per channel or in blocks along an axis */
+    OQ_DEBUG_PAIR,   /* a float initializer in front of QuantizeLinear and DequantizeLinear */
+    OQ_DEBUG_NBITS,  /* MatMulNBits: [N][blocks][bytes] */
+    OQ_DEBUG_BNB4,   /* MatMulBnb4: FP4 or NF4, flat blocks */
+    OQ_DEBUG_PACKED, /* GatherBlockQuantized over uint8: 4 or 8 bits packed along the last axis */
+} oq_debug_layout;
 
 /* Two histograms over one range; what lies outside counts in the first and last bin. */
-typedef struct oq_dbg_hist {
+typedef struct oq_debug_hist {
     float lo, hi;
-    uint32_t *truth, *made; /* OQ_DBG_BINS each; NULL: not wanted */
-} oq_dbg_hist;
+    uint32_t *truth, *made; /* OQ_DEBUG_BINS each; NULL: not wanted */
+} oq_debug_hist;
 
 /* Why something is where it is in the ranking. */
-typedef enum oq_dbg_reason {
-    OQ_DBG_FINE = 0,
-    OQ_DBG_SCALE_WRONG, /* loses far more than its type must, and nothing is clipped */
-    OQ_DBG_CLIPPED,     /* values lie outside of the range */
-    OQ_DBG_WIDE,        /* the range is far wider than what is used */
-    OQ_DBG_OUTLIERS,    /* few large values stretch the range */
-    OQ_DBG_CHANNEL,     /* one channel stretches the range of all */
-    OQ_DBG_SKEWED,      /* half of the range is never used: symmetric around zero, values are not */
-    OQ_DBG_SMALL,       /* the values are smaller than the least range a quantizer gives */
-    OQ_DBG_BIAS,        /* a bias that passed the range of int32 */
-    OQ_DBG_FEW_BITS,    /* the type has too few steps for these values */
-    OQ_DBG_INHERITED,   /* the loss came in from before */
-    OQ_DBG_BELOW_STEP,  /* a bias whose error is half a step of the sums it is added to: harmless */
-    OQ_DBG_REASONS
-} oq_dbg_reason;
+typedef enum oq_debug_reason {
+    OQ_DEBUG_FINE = 0,
+    OQ_DEBUG_SCALE_WRONG, /* loses far more than its type must, and nothing is clipped */
+    OQ_DEBUG_CLIPPED,     /* values lie outside of the range */
+    OQ_DEBUG_WIDE,        /* the range is far wider than what is used */
+    OQ_DEBUG_OUTLIERS,    /* few large values stretch the range */
+    OQ_DEBUG_CHANNEL,     /* one channel stretches the range of all */
+    OQ_DEBUG_SKEWED,    /* half of the range is never used: symmetric around zero, values are not */
+    OQ_DEBUG_SMALL,     /* the values are smaller than the least range a quantizer gives */
+    OQ_DEBUG_BIAS,      /* a bias that passed the range of int32 */
+    OQ_DEBUG_FEW_BITS,  /* the type has too few steps for these values */
+    OQ_DEBUG_INHERITED, /* the loss came in from before */
+    OQ_DEBUG_BELOW_STEP, /* a bias whose error is half a step of the sums it is added to: harmless */
+    OQ_DEBUG_REASONS
+} oq_debug_reason;
 
 /* What ranks: a weight or an activation. */
-typedef struct oq_dbg_verdict {
+typedef struct oq_debug_verdict {
     double score;  /* dB; the lowest is the worst */
     double own;    /* dB lost here: of the weight, or of the float tensor through this quantizer */
     double excess; /* dB lost beyond what type and values make necessary */
-    oq_dbg_reason reason;
+    oq_debug_reason reason;
     uint32_t rank; /* from 1 */
-} oq_dbg_verdict;
+} oq_debug_verdict;
 
-typedef struct oq_dbg_weight {
+typedef struct oq_debug_weight {
     oq_str name;     /* in the float model */
     oq_str made;     /* of the quantized initializer */
     oq_str op, node; /* that uses it */
-    oq_dbg_layout layout;
+    oq_debug_layout layout;
     oq_tensor *truth, *quantized, *scale, *zero; /* zero may be NULL */
     oq_tensor *scale2;  /* of a bias of an integer operator: scale x scale2; or NULL */
     int64_t axis;       /* -1: per tensor */
@@ -107,11 +108,11 @@ typedef struct oq_dbg_weight {
     uint64_t worst_channel, largest_channel; /* that loses most; with the largest values */
     bool per_channel;
     uint64_t pairs, hot_pairs; /* of products in one 16-bit sum; those that can pass it */
-    oq_dbg_hist hist;
-    oq_dbg_verdict verdict;
-} oq_dbg_weight;
+    oq_debug_hist hist;
+    oq_debug_verdict verdict;
+} oq_debug_weight;
 
-typedef struct oq_dbg_act {
+typedef struct oq_debug_act {
     oq_str name;      /* as the reference calls it */
     oq_str pre, post; /* in the quantized model; pre.p == NULL: it has none in float */
     oq_str truth;     /* in the float model; p == NULL: not found */
@@ -134,39 +135,39 @@ typedef struct oq_dbg_act {
     uint64_t clipped, seen;                       /* of the float model's values, without: of pre */
     const char *trouble;                          /* why it could not be compared; NULL */
     double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */
-    oq_dbg_hist hist;
-    oq_dbg_verdict verdict;
+    oq_debug_hist hist;
+    oq_debug_verdict verdict;
 
     float *held, *held_pre; /* of the sample that runs */
     uint64_t held_cap, held_n, pre_cap, pre_n;
     bool has_held, has_pre;
-} oq_dbg_act;
+} oq_debug_act;
 
-typedef struct oq_dbg_unmatched {
+typedef struct oq_debug_unmatched {
     oq_str name;
     bool weight;
     const char *why;
-} oq_dbg_unmatched;
+} oq_debug_unmatched;
 
 /* A graph output of both models. */
-typedef struct oq_dbg_output {
+typedef struct oq_debug_output {
     oq_str name;
     oq_sums plain; /* float against the quantized model without optimisation */
     /* The first samples again, as the runtime optimises the model, and without: */
     oq_sums optimised, beside;
     uint64_t rows, same_plain; /* top-1 along the last axis */
     uint64_t rows_optimised, same_optimised;
-} oq_dbg_output;
+} oq_debug_output;
 
 typedef struct oq_debug {
     onq_env *env;
     oq_model *truth, *made;
     oq_arena arena;
     oq_index truth_index, made_index;
-    OQ_VEC(oq_dbg_weight) weights;
-    OQ_VEC(oq_dbg_act) acts;
-    OQ_VEC(oq_dbg_unmatched) unmatched;
-    OQ_VEC(oq_dbg_output) outputs;
+    OQ_VEC(oq_debug_weight) weights;
+    OQ_VEC(oq_debug_act) acts;
+    OQ_VEC(oq_debug_unmatched) unmatched;
+    OQ_VEC(oq_debug_output) outputs;
     bool histograms; /* wanted */
     uint64_t n_samples;
     bool has_kernel;    /* the optimised run was done */
@@ -199,37 +200,37 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out);
 onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err);
 
 /* Words for a reason, and what to try. */
-const char *oq_dbg_reason_text(oq_dbg_reason r);
-const char *oq_dbg_reason_advice(oq_dbg_reason r);
+const char *oq_debug_reason_text(oq_debug_reason r);
+const char *oq_debug_reason_advice(oq_debug_reason r);
 /* The output that loses most by the runtime's optimisation, or NULL; and the same if it is because
  * sums of two products saturate (kernels.c). */
-const oq_dbg_output *oq_dbg_kernel_gap(const oq_debug *d);
-const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d);
-void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out);
-void oq_dbg_kernel_json(const oq_debug *d, oq_jw *w);
-bool oq_dbg_sums_saturate_here(void);
+const oq_debug_output *oq_debug_kernel_gap(const oq_debug *d);
+const oq_debug_output *oq_debug_kernel_loss(const oq_debug *d);
+void oq_debug_kernel_text(const oq_debug *d, oq_buf *out);
+void oq_debug_kernel_json(const oq_debug *d, oq_jw *w);
+bool oq_debug_sums_saturate_here(void);
 
 /* ---- between the files of this folder ---- */
 
 /* Adds a row to `unmatched`. */
-onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);
+onq_code oq_debug_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);
 /* Where the tensors of one graph are in the other, when names differ (place.c). Both graphs are
  * indexed; the result gives, for a tensor of the quantized model, the tensor of the float model at
  * the same place. */
-typedef struct oq_dbg_places oq_dbg_places;
-onq_code oq_dbg_places_build(oq_debug *d, oq_dbg_places **out, onq_error *err);
+typedef struct oq_debug_places oq_debug_places;
+onq_code oq_debug_places_build(oq_debug *d, oq_debug_places **out, onq_error *err);
 /* p == NULL: none. */
-oq_str oq_dbg_place_of(const oq_dbg_places *p, oq_str made_name);
+oq_str oq_debug_place_of(const oq_debug_places *p, oq_str made_name);
 /* A constant of a graph: an initializer, or the value of a Constant node; NULL. */
-oq_tensor *oq_dbg_constant(const oq_index *ix, oq_str name);
+oq_tensor *oq_debug_constant(const oq_index *ix, oq_str name);
 /* Fills w->truth and its name from the node at the same place as `user`, which reads `used`; leaves
  * them NULL if there is no such node (folded.c). */
-void oq_dbg_truth_by_place(const oq_debug *d, const oq_dbg_places *p, const oq_node *user,
-                           oq_str used, oq_dbg_weight *w);
+void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
+                             oq_str used, oq_debug_weight *w);
 /* Matches the weights (match_weights.c) and the activations (match.c). */
-onq_code oq_dbg_match_weights(oq_debug *d, const oq_dbg_places *p, onq_error *err);
+onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error *err);
 /* Least and greatest integer of a type; false for types that are not integers. */
-bool oq_dbg_limits(oq_dtype t, double *lo, double *hi);
-bool oq_dbg_is_op(const oq_node *n, const char *op);
+bool oq_debug_limits(oq_dtype t, double *lo, double *hi);
+bool oq_debug_is_op(const oq_node *n, const char *op);
 
 #endif

@@ -21,15 +21,15 @@ static void real_json(oq_jw *w, const char *key, double v) {
         oq_jw_real(w, key, v);
 }
 
-static void verdict_json(oq_jw *w, const oq_dbg_verdict *v) {
+static void verdict_json(oq_jw *w, const oq_debug_verdict *v) {
     oq_jw_uint(w, "rank", v->rank);
-    oq_jw_cstr(w, "reason", oq_dbg_reason_text(v->reason));
-    if (oq_dbg_reason_advice(v->reason)[0] != '\0')
-        oq_jw_cstr(w, "advice", oq_dbg_reason_advice(v->reason));
+    oq_jw_cstr(w, "reason", oq_debug_reason_text(v->reason));
+    if (oq_debug_reason_advice(v->reason)[0] != '\0')
+        oq_jw_cstr(w, "advice", oq_debug_reason_advice(v->reason));
     oq_jw_real(w, "excess", v->excess);
 }
 
-static void weight_json(oq_jw *w, const oq_dbg_weight *x) {
+static void weight_json(oq_jw *w, const oq_debug_weight *x) {
     oq_jw_key(w, x->name);
     oq_jw_begin_object(w, NULL);
     oq_jw_real(w, "sqnr", x->sqnr);
@@ -42,7 +42,7 @@ static void weight_json(oq_jw *w, const oq_dbg_weight *x) {
     range_json(w, "quantized_range", x->q_lo, x->q_hi);
     real_json(w, "ideal_sqnr", x->ideal);
     oq_jw_cstr(w, "type", oq_dtype_name(x->type));
-    if (x->layout >= OQ_DBG_NBITS)
+    if (x->layout >= OQ_DEBUG_NBITS)
         oq_jw_int(w, "bits", x->bits);
     if (x->axis >= 0)
         oq_jw_int(w, "axis", x->axis);
@@ -69,7 +69,7 @@ static void weight_json(oq_jw *w, const oq_dbg_weight *x) {
     oq_jw_end_object(w);
 }
 
-static void act_json(oq_jw *w, const oq_dbg_act *a) {
+static void act_json(oq_jw *w, const oq_debug_act *a) {
     const oq_sums *s = a->cross.n > 0 ? &a->cross : &a->qdq;
     oq_jw_key(w, a->name);
     oq_jw_begin_object(w, NULL);
@@ -101,7 +101,7 @@ static void act_json(oq_jw *w, const oq_dbg_act *a) {
 static void outputs_json(oq_jw *w, const oq_debug *d) {
     oq_jw_begin_object(w, "outputs");
     for (size_t i = 0; i < d->outputs.n; i++) {
-        const oq_dbg_output *o = &d->outputs.v[i];
+        const oq_debug_output *o = &d->outputs.v[i];
         if (o->plain.n == 0)
             continue;
         oq_jw_key(w, o->name);
@@ -151,7 +151,7 @@ void oq_debug_json(const oq_debug *d, oq_jw *w) {
     if (d->n_samples > 0)
         outputs_json(w, d);
     if (d->has_kernel)
-        oq_dbg_kernel_json(d, w);
+        oq_debug_kernel_json(d, w);
 }
 
 /* ---- text ---- */
@@ -182,9 +182,9 @@ static void name(oq_buf *out, oq_str s, size_t width) {
 
 static void row(const oq_debug *d, uint32_t at, oq_buf *out) {
     const bool weight = at < d->weights.n;
-    const oq_dbg_weight *w = weight ? &d->weights.v[at] : NULL;
-    const oq_dbg_act *a = weight ? NULL : &d->acts.v[at - d->weights.n];
-    const oq_dbg_verdict *v = weight ? &w->verdict : &a->verdict;
+    const oq_debug_weight *w = weight ? &d->weights.v[at] : NULL;
+    const oq_debug_act *a = weight ? NULL : &d->acts.v[at - d->weights.n];
+    const oq_debug_verdict *v = weight ? &w->verdict : &a->verdict;
     oq_buf_addf(out, "%4u ", v->rank);
     db(out, v->own);
     db(out, weight ? NAN : a->qdq_err);
@@ -192,15 +192,15 @@ static void row(const oq_debug *d, uint32_t at, oq_buf *out) {
     oq_buf_addf(out, "  %-10s ", weight ? "weight" : "activation");
     name(out, weight ? w->name : a->name, 44);
     oq_buf_adds(out, "  ");
-    if (weight && v->reason == OQ_DBG_CHANNEL)
+    if (weight && v->reason == OQ_DEBUG_CHANNEL)
         oq_buf_addf(out, "outlier channel %llu", (unsigned long long)w->largest_channel);
     else
-        oq_buf_adds(out, oq_dbg_reason_text(v->reason));
-    if (v->reason == OQ_DBG_CLIPPED)
+        oq_buf_adds(out, oq_debug_reason_text(v->reason));
+    if (v->reason == OQ_DEBUG_CLIPPED)
         oq_buf_addf(out, " (%.3g %% of the values)",
                     100 * (weight ? w->saturated : (double)a->clipped / (double)a->seen));
-    if (oq_dbg_reason_advice(v->reason)[0] != '\0')
-        oq_buf_addf(out, ": %s", oq_dbg_reason_advice(v->reason));
+    if (oq_debug_reason_advice(v->reason)[0] != '\0')
+        oq_buf_addf(out, ": %s", oq_debug_reason_advice(v->reason));
     oq_buf_addc(out, '\n');
 }
 
@@ -211,7 +211,7 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
                     (unsigned long long)d->n_samples);
     oq_buf_addf(out, "; %zu not matched\n", d->unmatched.n);
     for (size_t i = 0; i < d->outputs.n; i++) {
-        const oq_dbg_output *o = &d->outputs.v[i];
+        const oq_debug_output *o = &d->outputs.v[i];
         if (o->plain.n == 0)
             continue;
         oq_buf_adds(out, "output ");
@@ -233,5 +233,5 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
     if (most > 0 && d->n_ranking > most)
         oq_buf_addf(out, "and %zu more (--top 0 shows all)\n", d->n_ranking - most);
     if (d->has_kernel)
-        oq_dbg_kernel_text(d, out);
+        oq_debug_kernel_text(d, out);
 }

@@ -38,11 +38,11 @@ static bool strip(oq_str s, const char *suffix, oq_str *out) {
 }
 
 /* The float model's tensor that a tensor of the quantized model corresponds to; p == NULL: none. */
-static oq_str truth_tensor(const oq_debug *d, const oq_dbg_places *p, oq_str made) {
+static oq_str truth_tensor(const oq_debug *d, const oq_debug_places *p, oq_str made) {
     oq_str name = made;
     if (!strip(made, "_QuantizeLinear_Input", &name))
         (void)strip(made, "_quantized", &name);
-    return oq_index_producer(&d->truth_index, name) != NULL ? name : oq_dbg_place_of(p, made);
+    return oq_index_producer(&d->truth_index, name) != NULL ? name : oq_debug_place_of(p, made);
 }
 
 /* True if a BatchNormalization reads it, directly or after pairs. */
@@ -50,9 +50,9 @@ static bool has_own_norm(const oq_index *ix, oq_str name) {
     for (unsigned steps = 0; steps < 4; steps++) {
         const oq_value *v = oq_index_find(ix, name);
         const oq_node *n = v != NULL && v->uses.n > 0 ? ix->graph->node.v[v->uses.v[0].node] : NULL;
-        if (n == NULL || oq_dbg_is_op(n, "BatchNormalization"))
+        if (n == NULL || oq_debug_is_op(n, "BatchNormalization"))
             return n != NULL;
-        if ((!oq_dbg_is_op(n, "QuantizeLinear") && !oq_dbg_is_op(n, "DequantizeLinear")) ||
+        if ((!oq_debug_is_op(n, "QuantizeLinear") && !oq_debug_is_op(n, "DequantizeLinear")) ||
             n->output.n == 0)
             return false;
         name = n->output.v[0];
@@ -61,20 +61,20 @@ static bool has_own_norm(const oq_index *ix, oq_str name) {
 }
 
 static bool is_passed(const oq_node *n) {
-    return oq_op_traits_of(n->op_type)->clips || oq_dbg_is_op(n, "Identity") ||
-           oq_dbg_is_op(n, "BatchNormalization");
+    return oq_op_traits_of(n->op_type)->clips || oq_debug_is_op(n, "Identity") ||
+           oq_debug_is_op(n, "BatchNormalization");
 }
 
 /* A float constant, also after nodes that only give it another shape. */
 static oq_tensor *float_constant(const oq_debug *d, oq_str name) {
-    oq_tensor *t = oq_dbg_constant(&d->truth_index, name);
+    oq_tensor *t = oq_debug_constant(&d->truth_index, name);
     for (unsigned steps = 0; t == NULL && steps < 4; steps++) {
         const oq_node *n = oq_index_producer(&d->truth_index, name);
         if (n == NULL || n->input.n == 0 || !oq_domain_is_onnx(n->domain) ||
             oq_op_traits_of(n->op_type)->repeats != OQ_REPEATS_IN_ORDER)
             return NULL;
         name = n->input.v[0];
-        t = oq_dbg_constant(&d->truth_index, name);
+        t = oq_debug_constant(&d->truth_index, name);
     }
     return t != NULL && oq_dtype_is_float(t->data_type.v) ? t : NULL;
 }
@@ -88,7 +88,7 @@ typedef struct taken {
 /* The input of an Add that is not a constant; the other goes to *add. -1 if there is no such
  * input. */
 static int past_add(const oq_debug *d, const oq_node *n, taken *t) {
-    if (!oq_dbg_is_op(n, "Add") || n->input.n != 2 || t->add.p != NULL)
+    if (!oq_debug_is_op(n, "Add") || n->input.n != 2 || t->add.p != NULL)
         return -1;
     const bool first = float_constant(d, n->input.v[0]) != NULL;
     if (first == (float_constant(d, n->input.v[1]) != NULL))
@@ -98,7 +98,7 @@ static int past_add(const oq_debug *d, const oq_node *n, taken *t) {
 }
 
 /* The float node that `op` of the quantized model was, and what it took. */
-static const oq_node *truth_node(const oq_debug *d, const oq_dbg_places *p, const oq_node *user,
+static const oq_node *truth_node(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
                                  oq_str op, taken *t) {
     const oq_index *ix = &d->truth_index;
     const oq_str at = truth_tensor(d, p, user->output.v[0]);
@@ -107,7 +107,7 @@ static const oq_node *truth_node(const oq_debug *d, const oq_dbg_places *p, cons
         const int next = is_passed(n) && n->input.n > 0 ? 0 : past_add(d, n, t);
         if (next < 0)
             return NULL;
-        if (oq_dbg_is_op(n, "BatchNormalization") &&
+        if (oq_debug_is_op(n, "BatchNormalization") &&
             !has_own_norm(&d->made_index, user->output.v[0]))
             t->norm = n;
         n = oq_index_producer(ix, n->input.v[next]);
@@ -139,8 +139,8 @@ static bool can_fold(const oq_debug *d, const oq_node *norm, const oq_tensor *we
     return true;
 }
 
-void oq_dbg_truth_by_place(const oq_debug *d, const oq_dbg_places *p, const oq_node *user,
-                           oq_str used, oq_dbg_weight *w) {
+void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
+                             oq_str used, oq_debug_weight *w) {
     taken t = {0};
     oq_str own;
     int slot = -1;
@@ -173,7 +173,7 @@ void oq_dbg_truth_by_place(const oq_debug *d, const oq_dbg_places *p, const oq_n
         return; /* of another shape, but as many */
     }
     /* By place alone another shape is another weight. */
-    if (w->truth != NULL && w->layout == OQ_DBG_AFFINE && !w->transposed &&
+    if (w->truth != NULL && w->layout == OQ_DEBUG_AFFINE && !w->transposed &&
         !oq_str_is(op, "Gemm") && !same_dims(w->truth, w->quantized))
         w->truth = NULL;
 }
@@ -195,8 +195,8 @@ static onq_code read_norm(oq_debug *d, const oq_node *n, size_t k, size_t want, 
     return ONQ_OK;
 }
 
-onq_code oq_dbg_fold(oq_debug *d, const oq_dbg_weight *w, oq_arena *a, float *x, uint64_t n,
-                     onq_error *err) {
+onq_code oq_debug_fold(oq_debug *d, const oq_debug_weight *w, oq_arena *a, float *x, uint64_t n,
+                       onq_error *err) {
     float *gamma, *beta, *mean, *var, *bias = NULL;
     size_t n_bias = 0;
     const size_t channels = w->folds_bias          ? (size_t)n

@@ -15,7 +15,7 @@
 #define GAP          3.0 /* dB between both runs that are worth a word */
 #define LAYERS_SHOWN 20
 
-bool oq_dbg_sums_saturate_here(void) {
+bool oq_debug_sums_saturate_here(void) {
 #if defined(__x86_64__)
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & (1u << 11)) != 0)
@@ -35,11 +35,11 @@ static size_t hot_layers(const oq_debug *d) {
     return n;
 }
 
-const oq_dbg_output *oq_dbg_kernel_gap(const oq_debug *d) {
-    const oq_dbg_output *worst = NULL;
+const oq_debug_output *oq_debug_kernel_gap(const oq_debug *d) {
+    const oq_debug_output *worst = NULL;
     double most = GAP;
     for (size_t i = 0; d->has_kernel && i < d->outputs.n; i++) {
-        const oq_dbg_output *o = &d->outputs.v[i];
+        const oq_debug_output *o = &d->outputs.v[i];
         if (o->beside.n == 0 || o->optimised.n == 0)
             continue;
         const double gap = oq_sums_sqnr(&o->beside) - oq_sums_sqnr(&o->optimised);
@@ -51,8 +51,8 @@ const oq_dbg_output *oq_dbg_kernel_gap(const oq_debug *d) {
     return worst;
 }
 
-const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d) {
-    return d->cpu_saturates && hot_layers(d) > 0 ? oq_dbg_kernel_gap(d) : NULL;
+const oq_debug_output *oq_debug_kernel_loss(const oq_debug *d) {
+    return d->cpu_saturates && hot_layers(d) > 0 ? oq_debug_kernel_gap(d) : NULL;
 }
 
 /* ---- words ---- */
@@ -60,7 +60,7 @@ const oq_dbg_output *oq_dbg_kernel_loss(const oq_debug *d) {
 static void layers_text(const oq_debug *d, size_t most, oq_buf *out) {
     size_t n = 0;
     for (size_t i = 0; i < d->weights.n; i++) {
-        const oq_dbg_weight *w = &d->weights.v[i];
+        const oq_debug_weight *w = &d->weights.v[i];
         if (w->hot_pairs == 0 || n++ >= most)
             continue;
         oq_buf_adds(out, "  ");
@@ -71,8 +71,8 @@ static void layers_text(const oq_debug *d, size_t most, oq_buf *out) {
         oq_buf_addf(out, "  and %zu more (--json names them)\n", n - most);
 }
 
-void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out) {
-    const oq_dbg_output *gap = oq_dbg_kernel_gap(d), *loss = oq_dbg_kernel_loss(d);
+void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
+    const oq_debug_output *gap = oq_debug_kernel_gap(d), *loss = oq_debug_kernel_loss(d);
     const size_t n = hot_layers(d);
     if (loss != NULL) {
         oq_buf_addf(
@@ -102,8 +102,8 @@ void oq_dbg_kernel_text(const oq_debug *d, oq_buf *out) {
     oq_buf_adds(out, "--reduce_range avoids it there.\n");
 }
 
-void oq_dbg_kernel_json(const oq_debug *d, oq_jw *w) {
-    oq_jw_bool(w, "kernel_saturation", oq_dbg_kernel_loss(d) != NULL);
+void oq_debug_kernel_json(const oq_debug *d, oq_jw *w) {
+    oq_jw_bool(w, "kernel_saturation", oq_debug_kernel_loss(d) != NULL);
     oq_jw_begin_object(w, "kernels");
     oq_jw_bool(w, "cpu_saturates", d->cpu_saturates);
     oq_jw_uint(w, "samples", d->n_kernel);

@@ -16,11 +16,11 @@
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
     assert(truth != NULL && made != NULL);
     *d = (oq_debug){
-        .env = env, .truth = truth, .made = made, .cpu_saturates = oq_dbg_sums_saturate_here()};
+        .env = env, .truth = truth, .made = made, .cpu_saturates = oq_debug_sums_saturate_here()};
     oq_arena_init(&d->arena, &env->alloc);
 }
 
-static void free_held(oq_debug *d, oq_dbg_act *a) {
+static void free_held(oq_debug *d, oq_debug_act *a) {
     oq_free(&d->env->alloc, a->held, a->held_cap * sizeof *a->held);
     oq_free(&d->env->alloc, a->held_pre, a->pre_cap * sizeof *a->held_pre);
 }
@@ -32,11 +32,11 @@ void oq_debug_release(oq_debug *d) {
     *d = (oq_debug){0};
 }
 
-bool oq_dbg_is_op(const oq_node *n, const char *op) {
+bool oq_debug_is_op(const oq_node *n, const char *op) {
     return oq_str_is(n->op_type, op);
 }
 
-bool oq_dbg_limits(oq_dtype t, double *lo, double *hi) {
+bool oq_debug_limits(oq_dtype t, double *lo, double *hi) {
     const oq_dtype_info *info = oq_dtype_find(t);
     if (info == NULL || info->bits == 0 || info->bits > 32)
         return false;
@@ -58,13 +58,13 @@ bool oq_dbg_limits(oq_dtype t, double *lo, double *hi) {
     return true;
 }
 
-onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err) {
+onq_code oq_debug_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err) {
     assert(why != NULL);
     const size_t n = d->unmatched.n; /* what several rows of one node say is said once */
     for (size_t i = n > 8 ? n - 8 : 0; i < n; i++)
         if (d->unmatched.v[i].why == why && oq_str_eq(d->unmatched.v[i].name, name))
             return ONQ_OK;
-    return OQ_PUSH(&d->arena, &d->unmatched, (oq_dbg_unmatched){name, weight, why})
+    return OQ_PUSH(&d->arena, &d->unmatched, (oq_debug_unmatched){name, weight, why})
                ? ONQ_OK
                : oq_fail_nomem(err);
 }
@@ -72,7 +72,7 @@ onq_code oq_dbg_leave(oq_debug *d, oq_str name, bool weight, const char *why, on
 /* ---- parameters ---- */
 
 /* Reads scale and zero point of an activation; false when they are not constants or do not fit. */
-static onq_code read_params(oq_debug *d, oq_dbg_act *a, const oq_node *n, size_t scale_at,
+static onq_code read_params(oq_debug *d, oq_debug_act *a, const oq_node *n, size_t scale_at,
                             size_t zero_at, bool *known, onq_error *err) {
     *known = false;
     oq_tensor *scale =
@@ -92,7 +92,7 @@ static onq_code read_params(oq_debug *d, oq_dbg_act *a, const oq_node *n, size_t
     if (zero != NULL)
         a->type = (oq_dtype)zero->data_type.v;
     double lo = 0, hi = 0;
-    if (n_scale == 0 || !oq_dbg_limits(a->type, &lo, &hi))
+    if (n_scale == 0 || !oq_debug_limits(a->type, &lo, &hi))
         return ONQ_OK;
     const oq_dtype_info *info = oq_dtype_find(a->type);
     if (zero != NULL && info->cls != OQ_CLASS_REAL) {
@@ -144,25 +144,25 @@ static bool is_real_value(const oq_index *ix, oq_str name) {
 }
 
 /* The tensor of the float model: of that name, else at that place. */
-static void find_truth(const oq_debug *d, const oq_dbg_places *p, oq_dbg_act *a) {
+static void find_truth(const oq_debug *d, const oq_debug_places *p, oq_debug_act *a) {
     oq_str at = a->name;
     if (!is_real_value(&d->truth_index, at)) {
-        at =
-            p != NULL ? oq_dbg_place_of(p, a->pre.p != NULL ? a->pre : a->post) : (oq_str){NULL, 0};
+        at = p != NULL ? oq_debug_place_of(p, a->pre.p != NULL ? a->pre : a->post)
+                       : (oq_str){NULL, 0};
         a->by_place = true;
     }
     if (at.p != NULL && is_real_value(&d->truth_index, at))
         a->truth = at;
 }
 
-static onq_code add_act(oq_debug *d, oq_map *names, const oq_dbg_places *p, oq_dbg_act *a,
+static onq_code add_act(oq_debug *d, oq_map *names, const oq_debug_places *p, oq_debug_act *a,
                         onq_error *err) {
     a->lo = INFINITY;
     a->hi = -INFINITY;
     find_truth(d, p, a);
     if (a->truth.p == NULL) {
-        OQ_TRY(oq_dbg_leave(d, a->name, false,
-                            "the float model has no tensor of that name or at that place", err));
+        OQ_TRY(oq_debug_leave(d, a->name, false,
+                              "the float model has no tensor of that name or at that place", err));
         if (a->pre.p == NULL)
             return ONQ_OK;
     }
@@ -176,16 +176,16 @@ static oq_str maker_op(const oq_index *ix, oq_str name) {
     return n != NULL ? n->op_type : OQ_S("input");
 }
 
-static onq_code match_pair(oq_debug *d, oq_map *names, const oq_dbg_places *p, uint32_t i,
+static onq_code match_pair(oq_debug *d, oq_map *names, const oq_debug_places *p, uint32_t i,
                            bool ruled, onq_error *err) {
     const oq_index *ix = &d->made_index;
     const oq_node *dq = ix->graph->node.v[i];
-    if (!oq_dbg_is_op(dq, "DequantizeLinear") || dq->input.n < 2 || dq->output.n < 1)
+    if (!oq_debug_is_op(dq, "DequantizeLinear") || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
     const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
-    if (q == NULL || !oq_dbg_is_op(q, "QuantizeLinear") || q->input.n < 2)
+    if (q == NULL || !oq_debug_is_op(q, "QuantizeLinear") || q->input.n < 2)
         return ONQ_OK;
-    oq_dbg_act a = {.pre = q->input.v[0], .post = dq->output.v[0], .position = i};
+    oq_debug_act a = {.pre = q->input.v[0], .post = dq->output.v[0], .position = i};
     bool by_rule = false, known = false;
     a.name = pair_name(a.pre, a.post, &by_rule);
     if (by_rule != ruled || !is_real_value(ix, a.pre) || oq_map_has(names, a.name))
@@ -238,7 +238,7 @@ static const out_row out_rows[] = {
 
 static const out_row *out_row_of(const oq_node *n) {
     for (size_t i = 0; i < OQ_COUNT(out_rows); i++)
-        if (oq_dbg_is_op(n, out_rows[i].op))
+        if (oq_debug_is_op(n, out_rows[i].op))
             return &out_rows[i];
     return NULL;
 }
@@ -259,25 +259,25 @@ static const oq_node *params_node(const oq_index *ix, oq_str name, const out_row
 static bool has_pair(const oq_index *ix, const oq_node *q) {
     const oq_value *v = oq_index_find(ix, q->output.v[0]);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++)
-        if (oq_dbg_is_op(ix->graph->node.v[v->uses.v[i].node], "DequantizeLinear"))
+        if (oq_debug_is_op(ix->graph->node.v[v->uses.v[i].node], "DequantizeLinear"))
             return true;
     return false;
 }
 
-static onq_code match_integer(oq_debug *d, oq_map *names, const oq_dbg_places *p, uint32_t i,
+static onq_code match_integer(oq_debug *d, oq_map *names, const oq_debug_places *p, uint32_t i,
                               onq_error *err) {
     const oq_index *ix = &d->made_index;
     const oq_node *n = ix->graph->node.v[i];
     const out_row *row = out_row_of(n);
     if (row == NULL || n->output.n < 1 || n->output.v[0].n == 0)
         return ONQ_OK;
-    const bool is_q = oq_dbg_is_op(n, "QuantizeLinear");
+    const bool is_q = oq_debug_is_op(n, "QuantizeLinear");
     if (is_q && (n->input.n < 2 || has_pair(ix, n) || !is_real_value(ix, n->input.v[0])))
         return ONQ_OK;
     const oq_node *from = params_node(ix, n->output.v[0], &row);
     if (from == NULL)
         return ONQ_OK;
-    oq_dbg_act a = {.post = n->output.v[0], .integer = true, .position = i, .op = n->op_type};
+    oq_debug_act a = {.post = n->output.v[0], .integer = true, .position = i, .op = n->op_type};
     a.name = a.post;
     strip(a.post, "_quantized", &a.name);
     if (is_q) {
@@ -298,12 +298,12 @@ static onq_code match_integer(oq_debug *d, oq_map *names, const oq_dbg_places *p
 onq_code oq_debug_match(oq_debug *d, onq_error *err) {
     assert(d->weights.n == 0 && d->acts.n == 0 && "matched once");
     oq_map names;
-    oq_dbg_places *p = NULL;
+    oq_debug_places *p = NULL;
     oq_map_init(&names, &d->arena);
     OQ_TRY(oq_index_build(&d->truth_index, &d->arena, d->truth->proto->graph, NULL, err));
     OQ_TRY(oq_index_build(&d->made_index, &d->arena, d->made->proto->graph, NULL, err));
-    OQ_TRY(oq_dbg_places_build(d, &p, err));
-    OQ_TRY(oq_dbg_match_weights(d, p, err));
+    OQ_TRY(oq_debug_places_build(d, &p, err));
+    OQ_TRY(oq_debug_match_weights(d, p, err));
     const size_t n = d->made->proto->graph->node.n;
     for (uint32_t i = 0; i < n; i++)
         OQ_TRY(match_pair(d, &names, p, i, true, err));

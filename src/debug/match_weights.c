@@ -55,16 +55,16 @@ static const weight_row rows[] = {
 
 typedef struct matching {
     oq_debug *d;
-    const oq_dbg_places *places;
+    const oq_debug_places *places;
     oq_map seen; /* float name -> index in weights */
 } matching;
 
-oq_tensor *oq_dbg_constant(const oq_index *ix, oq_str name) {
+oq_tensor *oq_debug_constant(const oq_index *ix, oq_str name) {
     if (name.n == 0)
         return NULL;
     oq_tensor *t = oq_index_init(ix, name);
     const oq_node *n = t == NULL ? oq_index_producer(ix, name) : NULL;
-    if (n == NULL || !oq_dbg_is_op(n, "Constant"))
+    if (n == NULL || !oq_debug_is_op(n, "Constant"))
         return t;
     const oq_attribute *a = oq_attr_find(n, "value");
     return a != NULL ? a->t : NULL;
@@ -72,7 +72,7 @@ oq_tensor *oq_dbg_constant(const oq_index *ix, oq_str name) {
 
 static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
     return slot >= 0 && (size_t)slot < n->input.n
-               ? oq_dbg_constant(&d->made_index, n->input.v[slot])
+               ? oq_debug_constant(&d->made_index, n->input.v[slot])
                : NULL;
 }
 
@@ -91,7 +91,7 @@ static oq_tensor *truth_by_name(const oq_debug *d, oq_str made, oq_str *name) {
                                           "_Q2",        "_Q4",    "_Q8",    "_Bnb4"};
     for (size_t i = 0; i < OQ_COUNT(endings); i++) {
         oq_tensor *t =
-            strip(made, endings[i], name) ? oq_dbg_constant(&d->truth_index, *name) : NULL;
+            strip(made, endings[i], name) ? oq_debug_constant(&d->truth_index, *name) : NULL;
         if (t != NULL && oq_dtype_is_float(t->data_type.v))
             return t;
     }
@@ -110,7 +110,7 @@ static const oq_node *first_user(const oq_index *ix, oq_str name, uint32_t *at) 
 
 /* ---- one weight ---- */
 
-static onq_code add(matching *m, oq_dbg_weight *w, onq_error *err) {
+static onq_code add(matching *m, oq_debug_weight *w, onq_error *err) {
     oq_debug *d = m->d;
     w->type = (oq_dtype)w->quantized->data_type.v;
     w->lo = __builtin_inff();
@@ -128,14 +128,14 @@ static onq_code add(matching *m, oq_dbg_weight *w, onq_error *err) {
 }
 
 /* Fills who uses it; `used` is the tensor that the user reads. */
-static void set_user(const matching *m, oq_dbg_weight *w, const oq_node *holder, oq_str *used) {
+static void set_user(const matching *m, oq_debug_weight *w, const oq_node *holder, oq_str *used) {
     const oq_index *ix = &m->d->made_index;
     const oq_node *user = holder;
     *used = w->made;
-    if (oq_dbg_is_op(holder, "DequantizeLinear") && holder->output.n > 0) {
+    if (oq_debug_is_op(holder, "DequantizeLinear") && holder->output.n > 0) {
         *used = holder->output.v[0];
         user = first_user(ix, *used, &w->position);
-        if (user != NULL && oq_dbg_is_op(user, "Transpose") && user->output.n > 0 &&
+        if (user != NULL && oq_debug_is_op(user, "Transpose") && user->output.n > 0 &&
             oq_str_ends(w->made, OQ_S("_DQ_Q4"))) {
             w->transposed = true;
             user = first_user(ix, user->output.v[0], &w->position);
@@ -155,35 +155,35 @@ static bool same_count(const oq_tensor *a, const oq_tensor *b) {
 
 /* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the
  * weight around. */
-static void set_turned(const matching *m, oq_dbg_weight *w) {
+static void set_turned(const matching *m, oq_debug_weight *w) {
     const oq_node *n = first_user(&m->d->truth_index, w->name, NULL);
-    if (n == NULL || !oq_dbg_is_op(n, "Gemm") || oq_attr_int(n, "transB", 0) == 0 ||
+    if (n == NULL || !oq_debug_is_op(n, "Gemm") || oq_attr_int(n, "transB", 0) == 0 ||
         n->input.n < 2 || !oq_str_eq(n->input.v[1], w->name))
         return;
     const oq_tensor *x = w->truth, *q = w->quantized;
     w->out_rows = true;
-    if (w->layout == OQ_DBG_AFFINE && oq_op_traits_of(w->op)->product != OQ_GEMM)
+    if (w->layout == OQ_DEBUG_AFFINE && oq_op_traits_of(w->op)->product != OQ_GEMM)
         w->transposed = x->dims.n == 2 && q->dims.n == 2 && x->dims.v[0] == q->dims.v[1] &&
                         x->dims.v[1] == q->dims.v[0];
 }
 
-static onq_code find_truth(matching *m, oq_dbg_weight *w, const oq_node *holder, onq_error *err) {
+static onq_code find_truth(matching *m, oq_debug_weight *w, const oq_node *holder, onq_error *err) {
     oq_str used;
     set_user(m, w, holder, &used);
     w->truth = truth_by_name(m->d, w->made, &w->name);
     if (w->truth == NULL) {
-        const oq_node *user = oq_dbg_is_op(holder, "DequantizeLinear")
+        const oq_node *user = oq_debug_is_op(holder, "DequantizeLinear")
                                   ? first_user(&m->d->made_index, used, NULL)
                                   : holder;
-        oq_dbg_truth_by_place(m->d, m->places, user, used, w);
+        oq_debug_truth_by_place(m->d, m->places, user, used, w);
     }
     if (w->truth == NULL)
-        return oq_dbg_leave(m->d, w->made, true,
-                            "the float model has no weight of that name or at that place", err);
-    if (w->layout == OQ_DBG_AFFINE && !same_count(w->truth, w->quantized)) {
+        return oq_debug_leave(m->d, w->made, true,
+                              "the float model has no weight of that name or at that place", err);
+    if (w->layout == OQ_DEBUG_AFFINE && !same_count(w->truth, w->quantized)) {
         w->truth = NULL;
-        return oq_dbg_leave(m->d, w->made, true,
-                            "it has another number of elements than the float weight", err);
+        return oq_debug_leave(m->d, w->made, true,
+                              "it has another number of elements than the float weight", err);
     }
     set_turned(m, w);
     return ONQ_OK;
@@ -210,7 +210,7 @@ static uint64_t count_of(const oq_tensor *t) {
 
 /* The axis and blocks that a row and the shapes say; false when the scale does not fit the
  * weight. */
-static bool set_axis(oq_dbg_weight *w, const weight_row *row, const oq_node *n) {
+static bool set_axis(oq_debug_weight *w, const weight_row *row, const oq_node *n) {
     const int64_t rank = (int64_t)w->quantized->dims.n;
     const uint64_t n_scale = count_of(w->scale);
     w->axis = -1;
@@ -243,7 +243,7 @@ static bool set_axis(oq_dbg_weight *w, const weight_row *row, const oq_node *n) 
 static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    oq_dbg_weight w = {.position = i, .axis = -1, .by_dq = oq_dbg_is_op(n, "DequantizeLinear")};
+    oq_debug_weight w = {.position = i, .axis = -1, .by_dq = oq_debug_is_op(n, "DequantizeLinear")};
     w.quantized = input_constant(d, n, row->weight);
     const oq_dtype_info *info =
         w.quantized != NULL ? oq_dtype_find(w.quantized->data_type.v) : NULL;
@@ -260,12 +260,13 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
     w.scale2 = input_constant(d, n, row->scale2);
     if (row->scale2 >= 0)
         w.zero = NULL;
-    if (oq_dbg_is_op(n, "Gather") && w.scale == NULL)
+    if (oq_debug_is_op(n, "Gather") && w.scale == NULL)
         return ONQ_OK; /* a table of indices */
     if (w.scale == NULL || (row->scale2 >= 0 && w.scale2 == NULL))
-        return oq_dbg_leave(d, w.made, true, "its scale is not a constant", err);
+        return oq_debug_leave(d, w.made, true, "its scale is not a constant", err);
     if (!set_axis(&w, row, n) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
-        return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
+        return oq_debug_leave(d, w.made, true, "its scale and zero point do not fit its shape",
+                              err);
     OQ_TRY(find_truth(m, &w, n, err));
     if (row->axis == AXIS_LSTM)
         w.transposed = w.out_rows = true;
@@ -281,11 +282,11 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     oq_tensor *t = q->input.n >= 2 ? oq_index_init(&d->made_index, q->input.v[0]) : NULL;
     if (t == NULL || !oq_dtype_is_float(t->data_type.v))
         return ONQ_OK;
-    oq_dbg_weight w = {.position = i, .axis = -1, .layout = OQ_DBG_PAIR, .quantized = t};
+    oq_debug_weight w = {.position = i, .axis = -1, .layout = OQ_DEBUG_PAIR, .quantized = t};
     w.made = w.name = q->input.v[0];
     w.scale = input_constant(d, q, 1);
     w.zero = input_constant(d, q, 2);
-    w.truth = oq_dbg_constant(&d->truth_index, w.name);
+    w.truth = oq_debug_constant(&d->truth_index, w.name);
     if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
         !set_axis(&w, &rows[0], q) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
         return ONQ_OK;
@@ -303,8 +304,8 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
 static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    const bool bnb = oq_dbg_is_op(n, "MatMulBnb4");
-    oq_dbg_weight w = {.position = i, .axis = -1, .layout = bnb ? OQ_DBG_BNB4 : OQ_DBG_NBITS};
+    const bool bnb = oq_debug_is_op(n, "MatMulBnb4");
+    oq_debug_weight w = {.position = i, .axis = -1, .layout = bnb ? OQ_DEBUG_BNB4 : OQ_DEBUG_NBITS};
     w.quantized = input_constant(d, n, 1);
     w.scale = input_constant(d, n, 2);
     w.zero = bnb ? NULL : input_constant(d, n, 3);
@@ -320,30 +321,30 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     if (w.k <= 0 || w.n <= 0 || w.block == 0 || w.block > INT32_MAX ||
         (w.bits != 2 && w.bits != 4 && w.bits != 8) ||
         !oq_mul((uint64_t)w.k, (uint64_t)w.n, &cells))
-        return oq_dbg_leave(d, w.made, true, "K, N, bits or block_size is not possible", err);
+        return oq_debug_leave(d, w.made, true, "K, N, bits or block_size is not possible", err);
     if (n->input.n > 4 && n->input.v[4].n > 0)
-        return oq_dbg_leave(d, w.made, true, "its columns are reordered (g_idx)", err);
+        return oq_debug_leave(d, w.made, true, "its columns are reordered (g_idx)", err);
     OQ_TRY(find_truth(m, &w, n, err));
     if (w.truth == NULL)
         return ONQ_OK;
     const size_t rank = w.truth->dims.n; /* the reference takes [1, K, N] too */
     if (count_of(w.truth) != cells || rank < 2 || w.truth->dims.v[rank - 2] != w.k ||
         w.truth->dims.v[rank - 1] != w.n)
-        return oq_dbg_leave(d, w.made, true,
-                            "it has another number of elements than the float weight", err);
+        return oq_debug_leave(d, w.made, true,
+                              "it has another number of elements than the float weight", err);
     return add(m, &w, err);
 }
 
 /* Each row of the float weight is packed separately: [..., columns x bits / 8]. */
-static onq_code match_packed(matching *m, oq_dbg_weight *w, const oq_node *n, onq_error *err) {
+static onq_code match_packed(matching *m, oq_debug_weight *w, const oq_node *n, onq_error *err) {
     const int64_t rank = (int64_t)w->quantized->dims.n, axis = oq_attr_int(n, "quantize_axis", 1);
-    w->layout = OQ_DBG_PACKED;
+    w->layout = OQ_DEBUG_PACKED;
     w->bits = oq_attr_int(n, "bits", 4);
     w->block = (uint64_t)oq_attr_int(n, "block_size", 128);
     if (rank < 1 || (axis != -1 && axis != rank - 1) || w->block == 0 || w->block > INT32_MAX ||
         (w->bits != 2 && w->bits != 4 && w->bits != 8))
-        return oq_dbg_leave(m->d, w->made, true, "bits, block_size or its axis is not possible",
-                            err);
+        return oq_debug_leave(m->d, w->made, true, "bits, block_size or its axis is not possible",
+                              err);
     OQ_TRY(find_truth(m, w, n, err));
     if (w->truth == NULL)
         return ONQ_OK;
@@ -352,15 +353,15 @@ static onq_code match_packed(matching *m, oq_dbg_weight *w, const oq_node *n, on
     const uint64_t row = w->k > 0 ? ((uint64_t)w->k * (uint64_t)w->bits + 7) / 8 : 0;
     w->n = row > 0 ? (int64_t)(total / (uint64_t)w->k) : 0;
     if (row == 0 || packed % row != 0 || packed / row != (uint64_t)w->n)
-        return oq_dbg_leave(m->d, w->made, true,
-                            "it has another number of elements than the float weight", err);
+        return oq_debug_leave(m->d, w->made, true,
+                              "it has another number of elements than the float weight", err);
     return add(m, w, err);
 }
 
 static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    oq_dbg_weight w = {.position = i, .axis = -1};
+    oq_debug_weight w = {.position = i, .axis = -1};
     w.quantized = input_constant(d, n, 0);
     w.scale = input_constant(d, n, 2);
     w.zero = input_constant(d, n, 3);
@@ -374,29 +375,31 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     w.axis = w.axis < 0 ? w.axis + rank : w.axis;
     w.block = (uint64_t)oq_attr_int(n, "block_size", 128);
     if (w.axis < 0 || w.axis >= rank || w.block == 0)
-        return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
+        return oq_debug_leave(d, w.made, true, "its scale and zero point do not fit its shape",
+                              err);
     const uint64_t dim = (uint64_t)w.quantized->dims.v[w.axis], total = count_of(w.quantized);
     if (dim == 0 || total / dim * ((dim + w.block - 1) / w.block) != count_of(w.scale) ||
         (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
-        return oq_dbg_leave(d, w.made, true, "its scale and zero point do not fit its shape", err);
+        return oq_debug_leave(d, w.made, true, "its scale and zero point do not fit its shape",
+                              err);
     OQ_TRY(find_truth(m, &w, n, err));
     return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
 }
 
-onq_code oq_dbg_match_weights(oq_debug *d, const oq_dbg_places *p, onq_error *err) {
+onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error *err) {
     matching m = {.d = d, .places = p};
     oq_map_init(&m.seen, &d->arena);
     const oq_graph *g = d->made_index.graph;
     for (uint32_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < OQ_COUNT(rows); k++)
-            if (oq_dbg_is_op(n, rows[k].op))
+            if (oq_debug_is_op(n, rows[k].op))
                 OQ_TRY(match_row(&m, &rows[k], i, err));
-        if (oq_dbg_is_op(n, "QuantizeLinear"))
+        if (oq_debug_is_op(n, "QuantizeLinear"))
             OQ_TRY(match_pair_weight(&m, i, err));
-        else if (oq_dbg_is_op(n, "MatMulNBits") || oq_dbg_is_op(n, "MatMulBnb4"))
+        else if (oq_debug_is_op(n, "MatMulNBits") || oq_debug_is_op(n, "MatMulBnb4"))
             OQ_TRY(match_blocks(&m, i, err));
-        else if (oq_dbg_is_op(n, "GatherBlockQuantized"))
+        else if (oq_debug_is_op(n, "GatherBlockQuantized"))
             OQ_TRY(match_gather_blocks(&m, i, err));
     }
     return ONQ_OK;

@@ -8,10 +8,10 @@
 
 #include <math.h>
 
-#define LANES      16
-#define ROUND      12582912.0f
-#define PART       32768 /* values that one task takes */
-#define PARTS_MOST 64
+#define LANES     16
+#define ROUND     12582912.0f
+#define PART      32768 /* values that one task takes */
+#define MAX_PARTS 64
 
 typedef float vf __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t vi __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -242,14 +242,14 @@ typedef struct job {
     float *copy;
     size_t n, part;
     const oq_steps *s;
-    oq_pass_truth *truth; /* PARTS_MOST of what is wanted */
+    oq_pass_truth *truth; /* MAX_PARTS of what is wanted */
     oq_pass_pair *pair;
     oq_sums *sums;
 } job;
 
-/* A part is PART values, more where that would give more than PARTS_MOST; whole pieces. */
+/* A part is PART values, more where that would give more than MAX_PARTS; whole pieces. */
 static size_t part_size(size_t n) {
-    const size_t least = (n + PARTS_MOST - 1) / PARTS_MOST;
+    const size_t least = (n + MAX_PARTS - 1) / MAX_PARTS;
     const size_t size = least > PART ? least : PART;
     return (size + OQ_PASS_PIECE - 1) / OQ_PASS_PIECE * OQ_PASS_PIECE;
 }
@@ -284,7 +284,7 @@ static onq_code truth_part(void *ctx, size_t i, unsigned worker, onq_error *err)
 
 onq_code oq_pass_truth_run(oq_pool *pool, const float *x, float *copy, size_t n, const oq_steps *s,
                            oq_pass_truth *out, onq_error *err) {
-    oq_pass_truth made[PARTS_MOST];
+    oq_pass_truth made[MAX_PARTS];
     job j = {.v = oq_passes_best(),
              .x = x,
              .copy = copy,
@@ -314,7 +314,7 @@ static onq_code pair_part(void *ctx, size_t i, unsigned worker, onq_error *err) 
 
 onq_code oq_pass_pair_run(oq_pool *pool, const float *x, const float *p, size_t n,
                           const oq_steps *s, oq_pass_pair *out, onq_error *err) {
-    oq_pass_pair made[PARTS_MOST];
+    oq_pass_pair made[MAX_PARTS];
     job j = {
         .v = oq_passes_best(), .x = x, .p = p, .n = n, .part = part_size(n), .s = s, .pair = made};
     OQ_TRY(run_parts(pool, &j, pair_part, err));
@@ -337,7 +337,7 @@ static onq_code sums_part(void *ctx, size_t i, unsigned worker, onq_error *err) 
 
 onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t n, oq_sums *out,
                           onq_error *err) {
-    oq_sums made[PARTS_MOST];
+    oq_sums made[MAX_PARTS];
     job j = {.v = oq_passes_best(), .x = x, .p = y, .n = n, .part = part_size(n), .sums = made};
     OQ_TRY(run_parts(pool, &j, sums_part, err));
     for (size_t i = 0; i < part_count(&j); i++)

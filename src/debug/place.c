@@ -19,7 +19,7 @@ typedef struct mark {
     uint32_t order, value;
 } mark;
 
-struct oq_dbg_places {
+struct oq_debug_places {
     const oq_debug *d;
     oq_str *truth; /* by value of the quantized model's index */
 };
@@ -49,7 +49,7 @@ static bool is_silent(const oq_node *n) {
 }
 
 static bool is_pair(const oq_node *n) {
-    return oq_dbg_is_op(n, "QuantizeLinear") || oq_dbg_is_op(n, "DequantizeLinear");
+    return oq_debug_is_op(n, "QuantizeLinear") || oq_debug_is_op(n, "DequantizeLinear");
 }
 
 static uint64_t hash_of(const oq_index *ix, const uint64_t *hash, oq_str name) {
@@ -137,7 +137,7 @@ static oq_str op_of(const oq_index *ix, const mark *m) {
 }
 
 /* Marks of one hash, `a` in the float graph and `b` in the other. */
-static void join_run(oq_dbg_places *p, const mark *truth, size_t a, const mark *made, size_t b) {
+static void join_run(oq_debug_places *p, const mark *truth, size_t a, const mark *made, size_t b) {
     const oq_index *tx = &p->d->truth_index, *mx = &p->d->made_index;
     size_t next = 0;
     for (size_t k = 0; a == b && k < b; k++)
@@ -158,7 +158,7 @@ static void join_run(oq_dbg_places *p, const mark *truth, size_t a, const mark *
     p->truth[made[b - 1].value] = tx->values.v[truth[a - 1].value].name;
 }
 
-static void join(oq_dbg_places *p, const mark *truth, size_t n_truth, const mark *made,
+static void join(oq_debug_places *p, const mark *truth, size_t n_truth, const mark *made,
                  size_t n_made) {
     size_t i = 0, j = 0;
     while (i < n_truth && j < n_made) {
@@ -173,13 +173,13 @@ static void join(oq_dbg_places *p, const mark *truth, size_t n_truth, const mark
     }
 }
 
-onq_code oq_dbg_places_build(oq_debug *d, oq_dbg_places **out, onq_error *err) {
+onq_code oq_debug_places_build(oq_debug *d, oq_debug_places **out, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &d->env->alloc);
     mark *truth = NULL, *made = NULL;
     size_t n_truth = 0, n_made = 0;
     onq_code rc = ONQ_OK;
-    oq_dbg_places *p = OQ_NEW(&d->arena, oq_dbg_places);
+    oq_debug_places *p = OQ_NEW(&d->arena, oq_debug_places);
     if (p != NULL)
         p->truth = OQ_NEW_ARRAY(&d->arena, oq_str, d->made_index.values.n + 1);
     if (p == NULL || p->truth == NULL)
@@ -194,7 +194,7 @@ done:
     return rc;
 }
 
-oq_str oq_dbg_place_of(const oq_dbg_places *p, oq_str made_name) {
+oq_str oq_debug_place_of(const oq_debug_places *p, oq_str made_name) {
     const oq_index *ix = &p->d->made_index;
     for (size_t steps = 0; steps < 4; steps++) {
         const oq_value *v = oq_index_find(ix, made_name);

@@ -20,32 +20,33 @@ typedef struct reason_row {
 } reason_row;
 
 static const reason_row reasons[] = {
-    [OQ_DBG_FINE] = {"nothing unusual", ""},
-    [OQ_DBG_SCALE_WRONG] = {"scale does not fit the values",
-                            "quantize it again, or look at its override"},
-    [OQ_DBG_CLIPPED] = {"clipped range",
-                        "calibrate with more samples, or with minmax or a higher percentile"},
-    [OQ_DBG_WIDE] = {"range far wider than the values",
-                     "try --calibration_method percentile or entropy"},
-    [OQ_DBG_OUTLIERS] = {"a few large values stretch the range",
-                         "try --calibration_method percentile, or 16 bits for this tensor"},
-    [OQ_DBG_CHANNEL] = {"outlier channel", "try --per_channel"},
-    [OQ_DBG_SKEWED] = {"skewed: half of the range is not used",
-                       "use an asymmetric type (quint8) for it"},
-    [OQ_DBG_SMALL] = {"very small values", "harmless unless they are scaled up; exclude the node"},
-    [OQ_DBG_BIAS] = {"bias saturation", "leave weight adjustment on, or exclude the node"},
-    [OQ_DBG_FEW_BITS] = {"too few steps for its values",
-                         "use more bits for it, or exclude the node"},
-    [OQ_DBG_BELOW_STEP] = {"smaller than one step of its scale",
-                           "harmless: its error is half a step of the sum it is added to"},
-    [OQ_DBG_INHERITED] = {"inherited from the layers before", "look at what ranks above it"},
+    [OQ_DEBUG_FINE] = {"nothing unusual", ""},
+    [OQ_DEBUG_SCALE_WRONG] = {"scale does not fit the values",
+                              "quantize it again, or look at its override"},
+    [OQ_DEBUG_CLIPPED] = {"clipped range",
+                          "calibrate with more samples, or with minmax or a higher percentile"},
+    [OQ_DEBUG_WIDE] = {"range far wider than the values",
+                       "try --calibration_method percentile or entropy"},
+    [OQ_DEBUG_OUTLIERS] = {"a few large values stretch the range",
+                           "try --calibration_method percentile, or 16 bits for this tensor"},
+    [OQ_DEBUG_CHANNEL] = {"outlier channel", "try --per_channel"},
+    [OQ_DEBUG_SKEWED] = {"skewed: half of the range is not used",
+                         "use an asymmetric type (quint8) for it"},
+    [OQ_DEBUG_SMALL] = {"very small values",
+                        "harmless unless they are scaled up; exclude the node"},
+    [OQ_DEBUG_BIAS] = {"bias saturation", "leave weight adjustment on, or exclude the node"},
+    [OQ_DEBUG_FEW_BITS] = {"too few steps for its values",
+                           "use more bits for it, or exclude the node"},
+    [OQ_DEBUG_BELOW_STEP] = {"smaller than one step of its scale",
+                             "harmless: its error is half a step of the sum it is added to"},
+    [OQ_DEBUG_INHERITED] = {"inherited from the layers before", "look at what ranks above it"},
 };
 
-const char *oq_dbg_reason_text(oq_dbg_reason r) {
+const char *oq_debug_reason_text(oq_debug_reason r) {
     return reasons[r].text;
 }
 
-const char *oq_dbg_reason_advice(oq_dbg_reason r) {
+const char *oq_debug_reason_advice(oq_debug_reason r) {
     return reasons[r].advice;
 }
 
@@ -57,7 +58,7 @@ static int by_float(const void *a, const void *b) {
 }
 
 /* True if one channel is far larger than most. */
-static onq_code has_outlier_channel(oq_debug *d, const oq_dbg_weight *w, bool *out,
+static onq_code has_outlier_channel(oq_debug *d, const oq_debug_weight *w, bool *out,
                                     onq_error *err) {
     *out = false;
     if (w->per_channel || w->n_channels < 2)
@@ -74,56 +75,56 @@ static onq_code has_outlier_channel(oq_debug *d, const oq_dbg_weight *w, bool *o
     return ONQ_OK;
 }
 
-static bool is_bias_saturated(const oq_dbg_weight *w) {
+static bool is_bias_saturated(const oq_debug_weight *w) {
     return w->type == OQ_INT32 && w->saturated > 0;
 }
 
 /* A bias has the scale of the products it is added to: rounding it is lost among them, however
  * small it is. */
-static bool is_rounded_bias(const oq_dbg_weight *w) {
+static bool is_rounded_bias(const oq_debug_weight *w) {
     const double step = w->q_hi / 2147483647.0; /* of the widest channel */
     return w->type == OQ_INT32 && w->sums.abs_max <= 0.51 * step;
 }
 
-static onq_code judge_weight(oq_debug *d, oq_dbg_weight *w, onq_error *err) {
-    oq_dbg_verdict *v = &w->verdict;
+static onq_code judge_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
+    oq_debug_verdict *v = &w->verdict;
     bool channel = false;
     v->own = w->sums.ee > 0 ? w->sqnr : INFINITY;
     v->excess = isfinite(w->ideal) && w->sums.ee > 0 ? fmax(0, w->ideal - w->sqnr) : 0;
     const double top = fmax(fabs((double)w->lo), fabs((double)w->hi));
     OQ_TRY(has_outlier_channel(d, w, &channel, err));
     if (top < SMALLEST_RANGE / 2) {
-        v->reason = OQ_DBG_SMALL;
+        v->reason = OQ_DEBUG_SMALL;
         v->excess = 0;
     } else if (is_bias_saturated(w))
-        v->reason = OQ_DBG_BIAS;
+        v->reason = OQ_DEBUG_BIAS;
     else if (w->saturated > 0.001 && v->excess > 3)
-        v->reason = OQ_DBG_CLIPPED;
+        v->reason = OQ_DEBUG_CLIPPED;
     else if (is_rounded_bias(w))
-        v->reason = w->sqnr < 40 ? OQ_DBG_BELOW_STEP : OQ_DBG_FINE;
+        v->reason = w->sqnr < 40 ? OQ_DEBUG_BELOW_STEP : OQ_DEBUG_FINE;
     else if (v->excess > EXCESS_FAULT || (w->type == OQ_INT32 && w->sqnr < 20))
-        v->reason = OQ_DBG_SCALE_WRONG;
+        v->reason = OQ_DEBUG_SCALE_WRONG;
     else if (channel && w->sqnr < 40)
-        v->reason = OQ_DBG_CHANNEL;
+        v->reason = OQ_DEBUG_CHANNEL;
     else if (v->own < 30)
-        v->reason = OQ_DBG_FEW_BITS;
+        v->reason = OQ_DEBUG_FEW_BITS;
     return ONQ_OK;
 }
 
 /* ---- activations ---- */
 
 /* What a min-max scale over the values that were seen would give. */
-static double ideal_of(const oq_dbg_act *a) {
+static double ideal_of(const oq_debug_act *a) {
     double lo = 0, hi = 0;
     const oq_sums *s = a->local.n > 0 ? &a->local : a->qdq.n > 0 ? &a->qdq : &a->cross;
-    if (a->n_params != 1 || !oq_dbg_limits(a->type, &lo, &hi) || s->n == 0 || !(a->hi >= a->lo))
+    if (a->n_params != 1 || !oq_debug_limits(a->type, &lo, &hi) || s->n == 0 || !(a->hi >= a->lo))
         return NAN;
     const double step = (fmax((double)a->hi, 0) - fmin((double)a->lo, 0)) / (hi - lo);
     return step > 0 ? 10 * log10(s->xx / (double)s->n / (step * step / 12)) : INFINITY;
 }
 
-static void judge_act(oq_dbg_act *a) {
-    oq_dbg_verdict *v = &a->verdict;
+static void judge_act(oq_debug_act *a) {
+    oq_debug_verdict *v = &a->verdict;
     const oq_sums *s = a->local.n > 0 ? &a->local : a->qdq.n > 0 ? &a->qdq : &a->cross;
     a->ideal = ideal_of(a);
     v->own = s->ee > 0 ? oq_sums_sqnr(s) : INFINITY;
@@ -133,42 +134,42 @@ static void judge_act(oq_dbg_act *a) {
     const double top = fmax(fabs((double)a->hi), fabs((double)a->lo));
     const double share = a->seen > 0 ? (double)a->clipped / (double)a->seen : 0;
     if (a->n_params == 1 && range < SMALLEST_RANGE && used < range) {
-        v->reason = OQ_DBG_SMALL;
+        v->reason = OQ_DEBUG_SMALL;
         v->excess = 0;
     } else if (share > 0.0001 && v->excess > 3) {
-        v->reason = OQ_DBG_CLIPPED;
+        v->reason = OQ_DEBUG_CLIPPED;
     } else if (a->n_params == 1 && used > 0 && v->excess > 5 && a->lo >= 0 &&
                a->q_lo < -0.4 * range) {
-        v->reason = OQ_DBG_SKEWED;
+        v->reason = OQ_DEBUG_SKEWED;
     } else if (a->n_params == 1 && used > 0 &&
                range > (v->excess > EXCESS_FAULT ? 1.5 : 3) * used) {
-        v->reason = OQ_DBG_WIDE;
+        v->reason = OQ_DEBUG_WIDE;
     } else if (v->excess > EXCESS_FAULT) {
-        v->reason = OQ_DBG_SCALE_WRONG;
+        v->reason = OQ_DEBUG_SCALE_WRONG;
     } else if (v->own < 30 && top > 20 * rms) {
-        v->reason = OQ_DBG_OUTLIERS;
+        v->reason = OQ_DEBUG_OUTLIERS;
     } else if (v->own < 25) {
-        v->reason = OQ_DBG_FEW_BITS;
+        v->reason = OQ_DEBUG_FEW_BITS;
     } else if (isfinite(a->xmodel_err) && a->xmodel_err < v->own - 6) {
-        v->reason = OQ_DBG_INHERITED;
+        v->reason = OQ_DEBUG_INHERITED;
     }
 }
 
 /* ---- order ---- */
 
-static void score(oq_dbg_verdict *v) {
+static void score(oq_debug_verdict *v) {
     v->score = v->own;
     if (v->excess > EXCESS_FAULT && v->own < 30) /* what keeps 30 dB can wait */
         v->score -= 2 * v->excess;
-    if (v->reason == OQ_DBG_SMALL) /* an epsilon that becomes 0 is seldom the trouble */
+    if (v->reason == OQ_DEBUG_SMALL) /* an epsilon that becomes 0 is seldom the trouble */
         v->score = fmax(v->score, 45);
-    if (v->reason == OQ_DBG_BELOW_STEP)
+    if (v->reason == OQ_DEBUG_BELOW_STEP)
         v->score = fmax(v->score, 60);
     if (isnan(v->score))
         v->score = -INFINITY; /* NaN in the values: nothing is worse */
 }
 
-static oq_dbg_verdict *verdict_of(const oq_debug *d, uint32_t i) {
+static oq_debug_verdict *verdict_of(const oq_debug *d, uint32_t i) {
     return i < d->weights.n ? &d->weights.v[i].verdict : &d->acts.v[i - d->weights.n].verdict;
 }
 

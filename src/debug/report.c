@@ -3,7 +3,7 @@
  * JSON.
  *
  * Rows are arrays, in the order that report.html names in COLUMNS. Histograms are base64 of
- * OQ_DBG_BINS bytes each, logarithms of the counts from 0 to 255; channel ranges are two bytes a
+ * OQ_DEBUG_BINS bytes each, logarithms of the counts from 0 to 255; channel ranges are two bytes a
  * channel, fractions of the tensor's range. Names come from the model and may hold anything: inside
  * the JSON every '<' is written \u003c, and the page shows them as text only.
  */
@@ -42,19 +42,19 @@ static void bytes_json(page *p, const uint8_t *v, size_t n) {
     oq_jw_str(&p->w, NULL, (oq_str){p->word.p, p->word.n});
 }
 
-static void hist_json(page *p, const oq_dbg_hist *h) {
-    uint8_t v[2 * OQ_DBG_BINS];
+static void hist_json(page *p, const oq_debug_hist *h) {
+    uint8_t v[2 * OQ_DEBUG_BINS];
     uint32_t most = 1;
     if (h->truth == NULL) {
         oq_jw_int(&p->w, NULL, 0);
         return;
     }
-    for (size_t i = 0; i < OQ_DBG_BINS; i++) {
+    for (size_t i = 0; i < OQ_DEBUG_BINS; i++) {
         most = h->truth[i] > most ? h->truth[i] : most;
         most = h->made[i] > most ? h->made[i] : most;
     }
-    for (size_t i = 0; i < 2 * OQ_DBG_BINS; i++) {
-        const uint32_t c = i < OQ_DBG_BINS ? h->truth[i] : h->made[i - OQ_DBG_BINS];
+    for (size_t i = 0; i < 2 * OQ_DEBUG_BINS; i++) {
+        const uint32_t c = i < OQ_DEBUG_BINS ? h->truth[i] : h->made[i - OQ_DEBUG_BINS];
         v[i] = (uint8_t)lrint(255 * log1p((double)c) / log1p((double)most));
     }
     oq_jw_begin_array(&p->w, NULL);
@@ -69,7 +69,7 @@ static uint8_t part_of(float v, float lo, float hi) {
     return at > 0 ? (uint8_t)lrintf(255 * (at < 1 ? at : 1)) : 0;
 }
 
-static void channels_json(page *p, const oq_dbg_weight *w) {
+static void channels_json(page *p, const oq_debug_weight *w) {
     uint8_t v[2 * CHANNELS_SHOWN];
     if (w->n_channels < 2) {
         oq_jw_int(&p->w, NULL, 0);
@@ -87,7 +87,7 @@ static void channels_json(page *p, const oq_dbg_weight *w) {
         v[2 * i + 1] = part_of(hi, w->lo, w->hi);
     }
     oq_jw_begin_array(&p->w, NULL);
-    const bool outlier = w->verdict.reason == OQ_DBG_CHANNEL;
+    const bool outlier = w->verdict.reason == OQ_DEBUG_CHANNEL;
     oq_jw_uint(&p->w, NULL, w->n_channels);
     oq_jw_uint(&p->w, NULL, outlier ? w->largest_channel : w->worst_channel);
     bytes_json(p, v, 2 * (size_t)n);
@@ -114,14 +114,14 @@ static void ranges_json(page *p, double saturated, double lo, double hi, double 
     oq_jw_float(&p->w, NULL, (float)q_hi);
 }
 
-static void verdict_json(page *p, const oq_dbg_verdict *v, uint32_t position) {
+static void verdict_json(page *p, const oq_debug_verdict *v, uint32_t position) {
     oq_jw_int(&p->w, NULL, v->reason);
     oq_jw_float(&p->w, NULL, (float)v->excess);
     oq_jw_uint(&p->w, NULL, v->rank);
     oq_jw_uint(&p->w, NULL, position);
 }
 
-static void weight_row(page *p, const oq_dbg_weight *x) {
+static void weight_row(page *p, const oq_debug_weight *x) {
     oq_jw *w = &p->w;
     oq_jw_begin_array(w, NULL);
     oq_jw_int(w, NULL, 0);
@@ -140,7 +140,7 @@ static void weight_row(page *p, const oq_dbg_weight *x) {
     oq_jw_end_array(w);
 }
 
-static void act_row(page *p, const oq_dbg_act *a) {
+static void act_row(page *p, const oq_debug_act *a) {
     oq_jw *w = &p->w;
     oq_jw_begin_array(w, NULL);
     oq_jw_int(w, NULL, 1);
@@ -231,16 +231,16 @@ static void rest_json(page *p) {
     const oq_debug *d = p->d;
     oq_jw *w = &p->w;
     oq_jw_begin_array(w, "reasons");
-    for (int r = OQ_DBG_FINE; r < OQ_DBG_REASONS; r++) {
+    for (int r = OQ_DEBUG_FINE; r < OQ_DEBUG_REASONS; r++) {
         oq_jw_begin_array(w, NULL);
-        oq_jw_cstr(w, NULL, oq_dbg_reason_text((oq_dbg_reason)r));
-        oq_jw_cstr(w, NULL, oq_dbg_reason_advice((oq_dbg_reason)r));
+        oq_jw_cstr(w, NULL, oq_debug_reason_text((oq_debug_reason)r));
+        oq_jw_cstr(w, NULL, oq_debug_reason_advice((oq_debug_reason)r));
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);
     oq_jw_begin_array(w, "outputs");
     for (size_t i = 0; i < d->outputs.n; i++) {
-        const oq_dbg_output *o = &d->outputs.v[i];
+        const oq_debug_output *o = &d->outputs.v[i];
         if (o->plain.n == 0)
             continue;
         oq_jw_begin_array(w, NULL);
@@ -269,7 +269,7 @@ static onq_code data_json(page *p, oq_arena *scratch, onq_error *err) {
     oq_jw_cstr(&p->w, "float_model", d->truth->path);
     oq_jw_cstr(&p->w, "quantized_model", d->made->path);
     oq_jw_uint(&p->w, "samples", d->n_samples);
-    oq_jw_bool(&p->w, "kernel_loss", oq_dbg_kernel_loss(d) != NULL);
+    oq_jw_bool(&p->w, "kernel_loss", oq_debug_kernel_loss(d) != NULL);
     oq_jw_begin_array(&p->w, "rows");
     for (size_t i = 0; i < d->weights.n; i++)
         weight_row(p, &d->weights.v[i]);

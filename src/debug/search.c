@@ -33,8 +33,8 @@ typedef struct pair {
 typedef struct searching {
     oq_debug *d;
     const oq_debug_run *run;
-    const oq_dbg_target *target;
-    oq_dbg_search *s;
+    const oq_debug_target *target;
+    oq_debug_search *s;
     oq_arena *arena;
     OQ_VEC(pair) pairs;
     uint32_t *place;         /* by node of the quantized model: in s->nodes, or UINT32_MAX */
@@ -48,14 +48,14 @@ typedef struct searching {
 /* ---- who is quantized ---- */
 
 static bool is_dq(const oq_node *n) {
-    return oq_dbg_is_op(n, "DequantizeLinear");
+    return oq_debug_is_op(n, "DequantizeLinear");
 }
 
 static bool goes_into_q(const oq_index *ix, const oq_node *n) {
     for (size_t k = 0; k < n->output.n; k++) {
         const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
         for (size_t i = 0; v != NULL && i < v->uses.n; i++)
-            if (oq_dbg_is_op(ix->graph->node.v[v->uses.v[i].node], "QuantizeLinear"))
+            if (oq_debug_is_op(ix->graph->node.v[v->uses.v[i].node], "QuantizeLinear"))
                 return true;
     }
     return false;
@@ -65,7 +65,7 @@ static bool goes_into_q(const oq_index *ix, const oq_node *n) {
  * weight. */
 static bool is_quantized(const oq_index *ix, const oq_node *n) {
     bool reads = false, weight = false;
-    if (is_dq(n) || oq_dbg_is_op(n, "QuantizeLinear"))
+    if (is_dq(n) || oq_debug_is_op(n, "QuantizeLinear"))
         return false;
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_node *from = oq_index_producer(ix, n->input.v[k]);
@@ -89,7 +89,7 @@ static onq_code find_nodes(searching *g, onq_error *err) {
         if (!is_quantized(ix, node) || node->name.n == 0)
             continue;
         g->place[i] = (uint32_t)g->s->nodes.n;
-        const oq_dbg_node row = {.node = i, .name = node->name, .op = node->op_type};
+        const oq_debug_node row = {.node = i, .name = node->name, .op = node->op_type};
         if (!OQ_PUSH(g->arena, &g->s->nodes, row))
             return oq_fail_nomem(err);
     }
@@ -128,11 +128,11 @@ static onq_code own_input(searching *g, oq_tensor *t, pair *p, onq_error *err) {
 }
 
 /* A float weight, with what was folded into it. */
-static onq_code weight_input(searching *g, oq_dbg_weight *w, pair *p, onq_error *err) {
-    oq_dbg_values v;
+static onq_code weight_input(searching *g, oq_debug_weight *w, pair *p, onq_error *err) {
+    oq_debug_values v;
     if (w->norm == NULL)
         return own_input(g, w->truth, p, err);
-    OQ_TRY(oq_dbg_weight_values(g->d, w, false, g->arena, &v, err));
+    OQ_TRY(oq_debug_weight_values(g->d, w, false, g->arena, &v, err));
     return float_input(g, w->quantized, v.truth_type, (oq_span){v.truth, v.truth_bytes}, p, err);
 }
 
@@ -140,7 +140,7 @@ static oq_tensor *truth_constant(const oq_debug *d, oq_str name) {
     oq_tensor *t = oq_index_init(&d->truth_index, name);
     const oq_node *n = t == NULL ? oq_index_producer(&d->truth_index, name) : NULL;
     const oq_attribute *a =
-        n != NULL && oq_dbg_is_op(n, "Constant") ? oq_attr_find(n, "value") : NULL;
+        n != NULL && oq_debug_is_op(n, "Constant") ? oq_attr_find(n, "value") : NULL;
     return a != NULL ? a->t : t;
 }
 
@@ -169,7 +169,7 @@ static onq_code stand_in(searching *g, const oq_map *acts, pair *p, oq_str pre, 
     return ONQ_OK;
 }
 
-static oq_dbg_weight *weight_named(const oq_debug *d, const oq_map *weights, oq_str made) {
+static oq_debug_weight *weight_named(const oq_debug *d, const oq_map *weights, oq_str made) {
     const uint32_t at = oq_map_find(weights, made);
     return at != OQ_MAP_NONE ? &d->weights.v[at] : NULL;
 }
@@ -181,13 +181,13 @@ static onq_code add_pair(searching *g, const oq_map *weights, const oq_map *acts
     if (!is_dq(dq) || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
     const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
-    oq_dbg_weight *w = weight_named(g->d, weights, dq->input.v[0]);
-    if (q != NULL && oq_dbg_is_op(q, "QuantizeLinear") && q->input.n > 0) {
+    oq_debug_weight *w = weight_named(g->d, weights, dq->input.v[0]);
+    if (q != NULL && oq_debug_is_op(q, "QuantizeLinear") && q->input.n > 0) {
         const oq_value *pre = oq_index_find(ix, q->input.v[0]);
         OQ_TRY(stand_in(g, acts, &p, q->input.v[0], err));
         if (pre != NULL)
             OQ_TRY(add_owner(g, &p, pre->producer, err));
-    } else if (w != NULL && w->layout == OQ_DBG_AFFINE && !w->transposed) {
+    } else if (w != NULL && w->layout == OQ_DEBUG_AFFINE && !w->transposed) {
         OQ_TRY(weight_input(g, w, &p, err));
     } else {
         return ONQ_OK;
@@ -364,14 +364,14 @@ static void exclude_all(searching *g, bool value) {
 }
 
 static void set_unit(searching *g, size_t at, bool excluded) {
-    const oq_dbg_unit *u = &g->s->units.v[at];
+    const oq_debug_unit *u = &g->s->units.v[at];
     for (size_t i = 0; i < u->nodes.n; i++)
         g->excluded[u->nodes.v[i]] = excluded;
 }
 
 static onq_code each_alone(searching *g, onq_error *err) {
     for (size_t i = 0; i < g->s->units.n; i++) {
-        oq_dbg_unit *u = &g->s->units.v[i];
+        oq_debug_unit *u = &g->s->units.v[i];
         exclude_all(g, true);
         set_unit(g, i, false);
         OQ_TRY(measure(g, &u->sqnr, &u->agreement, err));
@@ -396,7 +396,7 @@ static int by_sqnr(const void *a, const void *b) {
 }
 
 static bool is_reached(const searching *g, double sqnr, double agreement) {
-    const oq_dbg_target *t = g->target;
+    const oq_debug_target *t = g->target;
     return (isnan(t->sqnr) || sqnr >= t->sqnr) &&
            (isnan(t->agreement) || agreement >= t->agreement);
 }
@@ -460,7 +460,7 @@ static onq_code bisect(searching *g, const order_row *order, onq_error *err) {
     }
     g->s->reached = true;
     for (size_t i = 0; i < n; i++) {
-        const oq_dbg_unit *u = &g->s->units.v[i];
+        const oq_debug_unit *u = &g->s->units.v[i];
         g->s->n_excluded += u->excluded;
         for (size_t k = 0; u->excluded && k < u->nodes.n; k++)
             g->s->nodes.v[u->nodes.v[k]].excluded = true;
@@ -469,7 +469,7 @@ static onq_code bisect(searching *g, const order_row *order, onq_error *err) {
 }
 
 static onq_code search_all(searching *g, onq_error *err) {
-    oq_dbg_search *s = g->s;
+    oq_debug_search *s = g->s;
     OQ_TRY(find_nodes(g, err));
     OQ_TRY(find_pairs(g, err));
     if (s->nodes.n == 0)
@@ -477,13 +477,13 @@ static onq_code search_all(searching *g, onq_error *err) {
                        "%s: there is no named node with QuantizeLinear and DequantizeLinear "
                        "around it; sensitivity and bisection need a QDQ model (--quant_format qdq)",
                        g->d->made->path);
-    OQ_TRY(oq_dbg_search_units(s, g->target, g->arena, err));
+    OQ_TRY(oq_debug_search_units(s, g->target, g->arena, err));
     OQ_TRY(keep_outputs(g, err));
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));
     OQ_TRY(each_alone(g, err));
     const size_t n = s->units.n;
     order_row *order = OQ_NEW_ARRAY(g->arena, order_row, n);
-    oq_dbg_unit *sorted = OQ_NEW_ARRAY(g->arena, oq_dbg_unit, n);
+    oq_debug_unit *sorted = OQ_NEW_ARRAY(g->arena, oq_debug_unit, n);
     if (order == NULL || sorted == NULL)
         return oq_fail_nomem(err);
     for (uint32_t i = 0; i < n; i++)
@@ -497,9 +497,9 @@ static onq_code search_all(searching *g, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_debug_search(oq_debug *d, const oq_debug_run *run, const oq_dbg_target *t,
-                         oq_dbg_search *s, onq_error *err) {
-    *s = (oq_dbg_search){.d = d};
+onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debug_target *t,
+                             oq_debug_search *s, onq_error *err) {
+    *s = (oq_debug_search){.d = d};
     searching g = {.d = d, .run = run, .target = t, .s = s, .arena = &d->arena};
     return search_all(&g, err);
 }

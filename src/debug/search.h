@@ -12,26 +12,26 @@
 
 #include "debug/debug.h"
 
-typedef struct oq_dbg_node {
+typedef struct oq_debug_node {
     uint32_t node; /* in the quantized model */
     oq_str name, op;
     bool excluded; /* in the set that was found */
-} oq_dbg_node;
+} oq_debug_node;
 
 /* What is tried as one: a node, or a group of them. */
-typedef struct oq_dbg_unit {
+typedef struct oq_debug_unit {
     oq_str name;            /* of the node or the group */
     oq_str op;              /* of the node; of a group: its own, or empty when there are several */
-    OQ_VEC(uint32_t) nodes; /* in oq_dbg_search.nodes */
+    OQ_VEC(uint32_t) nodes; /* in oq_debug_search.nodes */
     double sqnr;            /* of the outputs when this alone is quantized */
     double agreement;       /* share of rows with the same largest value; NAN: no rows */
     bool excluded;
-} oq_dbg_unit;
+} oq_debug_unit;
 
-typedef struct oq_dbg_search {
+typedef struct oq_debug_search {
     const oq_debug *d;
-    OQ_VEC(oq_dbg_node) nodes;          /* every quantized node, in the graph's order */
-    OQ_VEC(oq_dbg_unit) units;          /* the worst first */
+    OQ_VEC(oq_debug_node) nodes;        /* every quantized node, in the graph's order */
+    OQ_VEC(oq_debug_unit) units;        /* the worst first */
     bool grouped;                       /* units are groups */
     double whole_sqnr, whole_agreement; /* of the model as it is */
     bool bisected, reached;
@@ -39,9 +39,9 @@ typedef struct oq_dbg_search {
     double found_sqnr, found_agreement; /* with the set excluded */
     uint64_t n_runs;                    /* sessions opened */
     uint64_t n_samples;
-} oq_dbg_search;
+} oq_debug_search;
 
-typedef struct oq_dbg_target {
+typedef struct oq_debug_target {
     bool bisect;
     double sqnr;      /* dB to reach; NAN: not asked for */
     double agreement; /* 0 to 1; NAN */
@@ -51,19 +51,20 @@ typedef struct oq_dbg_target {
      * is tried alone. */
     const oq_str *groups;
     size_t n_groups;
-} oq_dbg_target;
+} oq_debug_target;
 
 /* `s` lives in d's arena. Call after oq_debug_match. The sources are read from their beginning. */
-onq_code oq_debug_search(oq_debug *d, const oq_debug_run *run, const oq_dbg_target *t,
-                         oq_dbg_search *s, onq_error *err);
+onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debug_target *t,
+                             oq_debug_search *s, onq_error *err);
 /* Fills s->units from s->nodes (search_groups.c). */
-onq_code oq_dbg_search_units(oq_dbg_search *s, const oq_dbg_target *t, oq_arena *a, onq_error *err);
+onq_code oq_debug_search_units(oq_debug_search *s, const oq_debug_target *t, oq_arena *a,
+                               onq_error *err);
 /* "/encoder/layer.0" of "/encoder/layer.0/attention/MatMul". */
-oq_str oq_dbg_block_of(oq_str name);
-void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out);
-void oq_dbg_search_json(const oq_dbg_search *s, oq_jw *w);
+oq_str oq_debug_block_of(oq_str name);
+void oq_debug_search_text(const oq_debug_search *s, size_t most, oq_buf *out);
+void oq_debug_search_json(const oq_debug_search *s, oq_jw *w);
 /* An overrides file that gives the tensors of the excluded nodes (without bisection, of the worst
  * unit) 16 bits. */
-void oq_dbg_search_overrides(const oq_dbg_search *s, oq_jw *w);
+void oq_debug_search_overrides(const oq_debug_search *s, oq_jw *w);
 
 #endif

@@ -8,12 +8,12 @@
 
 #include <math.h>
 
-static onq_code add_unit(oq_dbg_search *s, oq_arena *a, oq_str name, oq_str op, onq_error *err) {
-    const oq_dbg_unit u = {.name = name, .op = op, .sqnr = NAN, .agreement = NAN};
+static onq_code add_unit(oq_debug_search *s, oq_arena *a, oq_str name, oq_str op, onq_error *err) {
+    const oq_debug_unit u = {.name = name, .op = op, .sqnr = NAN, .agreement = NAN};
     return OQ_PUSH(a, &s->units, u) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code add_member(oq_dbg_search *s, oq_arena *a, oq_dbg_unit *u, uint32_t node,
+static onq_code add_member(oq_debug_search *s, oq_arena *a, oq_debug_unit *u, uint32_t node,
                            onq_error *err) {
     if (!oq_str_eq(u->op, s->nodes.v[node].op))
         u->op = OQ_S("");
@@ -27,7 +27,7 @@ static bool has_digit(const char *p, size_t n) {
     return false;
 }
 
-oq_str oq_dbg_block_of(oq_str name) {
+oq_str oq_debug_block_of(oq_str name) {
     size_t from = 0, last = 0;
     for (size_t i = 0; i < name.n; i++) {
         if (name.p[i] != '/' && name.p[i] != '.')
@@ -41,12 +41,12 @@ oq_str oq_dbg_block_of(oq_str name) {
 }
 
 /* Groups by a text of each node: its operator or block. */
-static onq_code by_text(oq_dbg_search *s, bool block, oq_arena *a, onq_error *err) {
+static onq_code by_text(oq_debug_search *s, bool block, oq_arena *a, onq_error *err) {
     oq_map seen;
     oq_map_init(&seen, a);
     for (uint32_t i = 0; i < s->nodes.n; i++) {
-        const oq_dbg_node *n = &s->nodes.v[i];
-        const oq_str key = block ? oq_dbg_block_of(n->name) : n->op;
+        const oq_debug_node *n = &s->nodes.v[i];
+        const oq_str key = block ? oq_debug_block_of(n->name) : n->op;
         uint32_t at = oq_map_find(&seen, key);
         if (at == OQ_MAP_NONE) {
             at = (uint32_t)s->units.n;
@@ -60,11 +60,11 @@ static onq_code by_text(oq_dbg_search *s, bool block, oq_arena *a, onq_error *er
 }
 
 /* One group of a name or pattern. */
-static onq_code by_pattern(oq_dbg_search *s, oq_str text, oq_arena *a, onq_error *err) {
+static onq_code by_pattern(oq_debug_search *s, oq_str text, oq_arena *a, onq_error *err) {
     oq_pick pick;
     oq_pick_init(&pick, a);
     OQ_TRY(add_unit(s, a, text, OQ_S(""), err));
-    oq_dbg_unit *u = &s->units.v[s->units.n - 1];
+    oq_debug_unit *u = &s->units.v[s->units.n - 1];
     onq_code rc = oq_pick_add(&pick, text, err);
     for (uint32_t i = 0; rc == ONQ_OK && i < s->nodes.n; i++) {
         if (!oq_pick_has(&pick, s->nodes.v[i].name))
@@ -83,8 +83,8 @@ static onq_code by_pattern(oq_dbg_search *s, oq_str text, oq_arena *a, onq_error
     return rc;
 }
 
-onq_code oq_dbg_search_units(oq_dbg_search *s, const oq_dbg_target *t, oq_arena *a,
-                             onq_error *err) {
+onq_code oq_debug_search_units(oq_debug_search *s, const oq_debug_target *t, oq_arena *a,
+                               onq_error *err) {
     s->grouped = t->n_groups > 0;
     if (t->n_groups == 1 &&
         (oq_str_is(t->groups[0], "op_type") || oq_str_is(t->groups[0], "block")))

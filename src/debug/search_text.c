@@ -40,10 +40,10 @@ static void quality(oq_buf *out, double sqnr, double agreement) {
 }
 
 /* A ready list: of the set that was found, or of one unit. */
-static void exclude_text(const oq_dbg_search *s, const oq_dbg_unit *u, oq_buf *out) {
+static void exclude_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *out) {
     oq_buf_adds(out, "--nodes_to_exclude");
     for (size_t i = 0; i < (u != NULL ? u->nodes.n : s->nodes.n); i++) {
-        const oq_dbg_node *n = &s->nodes.v[u != NULL ? u->nodes.v[i] : i];
+        const oq_debug_node *n = &s->nodes.v[u != NULL ? u->nodes.v[i] : i];
         if (u == NULL && !n->excluded)
             continue;
         oq_buf_addc(out, ' ');
@@ -52,7 +52,7 @@ static void exclude_text(const oq_dbg_search *s, const oq_dbg_unit *u, oq_buf *o
     oq_buf_addc(out, '\n');
 }
 
-static void unit_text(const oq_dbg_search *s, const oq_dbg_unit *u, oq_buf *out) {
+static void unit_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *out) {
     oq_buf_adds(out, "  ");
     if (isinf(u->sqnr))
         oq_buf_adds(out, "   exact");
@@ -69,7 +69,7 @@ static void unit_text(const oq_dbg_search *s, const oq_dbg_unit *u, oq_buf *out)
     oq_buf_adds(out, s->grouped || u->op.n > 0 ? ")\n" : "\n");
 }
 
-static void table_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
+static void table_text(const oq_debug_search *s, size_t most, oq_buf *out) {
     const char *what = s->grouped ? "group" : "node";
     oq_buf_addf(out,
                 "\nSensitivity over %llu samples; as it is: ", (unsigned long long)s->n_samples);
@@ -85,7 +85,7 @@ static void table_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
     exclude_text(s, &s->units.v[0], out);
 }
 
-void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
+void oq_debug_search_text(const oq_debug_search *s, size_t most, oq_buf *out) {
     const char *what = s->grouped ? "group" : "node";
     table_text(s, most, out);
     if (!s->bisected)
@@ -104,7 +104,7 @@ void oq_dbg_search_text(const oq_dbg_search *s, size_t most, oq_buf *out) {
         exclude_text(s, NULL, out);
 }
 
-static void unit_json(const oq_dbg_search *s, const oq_dbg_unit *u, oq_jw *w) {
+static void unit_json(const oq_debug_search *s, const oq_debug_unit *u, oq_jw *w) {
     oq_jw_begin_object(w, NULL);
     oq_jw_str(w, s->grouped ? "group" : "node", u->name);
     if (u->op.n > 0)
@@ -121,7 +121,7 @@ static void unit_json(const oq_dbg_search *s, const oq_dbg_unit *u, oq_jw *w) {
     oq_jw_end_object(w);
 }
 
-void oq_dbg_search_json(const oq_dbg_search *s, oq_jw *w) {
+void oq_debug_search_json(const oq_debug_search *s, oq_jw *w) {
     oq_jw_begin_array(w, "sensitivity");
     for (size_t i = 0; i < s->units.n; i++)
         unit_json(s, &s->units.v[i], w);
@@ -149,7 +149,7 @@ void oq_dbg_search_json(const oq_dbg_search *s, oq_jw *w) {
         oq_jw_end_array(w);
     }
     oq_jw_begin_object(w, "overrides");
-    oq_dbg_search_overrides(s, w);
+    oq_debug_search_overrides(s, w);
     oq_jw_end_object(w);
     oq_jw_uint(w, "runs", s->n_runs);
     oq_jw_end_object(w);
@@ -165,7 +165,7 @@ static void override(oq_jw *w, oq_str name, const char *type) {
 }
 
 /* In the set that was found; without bisection, in the worst unit. */
-static bool is_chosen(const oq_dbg_search *s, size_t i) {
+static bool is_chosen(const oq_debug_search *s, size_t i) {
     if (s->bisected || s->units.n == 0)
         return s->nodes.v[i].excluded;
     for (size_t k = 0; k < s->units.v[0].nodes.n; k++)
@@ -174,7 +174,7 @@ static bool is_chosen(const oq_dbg_search *s, size_t i) {
     return false;
 }
 
-void oq_dbg_search_overrides(const oq_dbg_search *s, oq_jw *w) {
+void oq_debug_search_overrides(const oq_debug_search *s, oq_jw *w) {
     const oq_debug *d = s->d;
     for (size_t i = 0; i < s->nodes.n; i++) {
         const oq_node *n = d->made_index.graph->node.v[s->nodes.v[i].node];

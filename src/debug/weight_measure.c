@@ -10,38 +10,39 @@
 
 #include <math.h>
 
-#define CHANNELS_MOST 65536
+#define MAX_CHANNELS 65536
 
 /* ---- histograms ---- */
 
-onq_code oq_dbg_hist_make(oq_arena *a, oq_dbg_hist *h, float lo, float hi, onq_error *err) {
+onq_code oq_debug_hist_make(oq_arena *a, oq_debug_hist *h, float lo, float hi, onq_error *err) {
     if (!(hi > lo) || !isfinite(hi - lo)) {
         lo = isfinite(lo) ? lo - 0.5f : -1;
         hi = lo + 1;
     }
     h->lo = lo;
     h->hi = hi;
-    h->truth = OQ_NEW_ARRAY(a, uint32_t, OQ_DBG_BINS);
-    h->made = OQ_NEW_ARRAY(a, uint32_t, OQ_DBG_BINS);
+    h->truth = OQ_NEW_ARRAY(a, uint32_t, OQ_DEBUG_BINS);
+    h->made = OQ_NEW_ARRAY(a, uint32_t, OQ_DEBUG_BINS);
     return h->truth != NULL && h->made != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-void oq_dbg_hist_add(oq_dbg_hist *h, uint32_t *bins, const float *v, uint64_t n, uint64_t step) {
+void oq_debug_hist_add(oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n,
+                       uint64_t step) {
     if (bins == NULL)
         return;
-    const float scale = OQ_DBG_BINS / (h->hi - h->lo);
+    const float scale = OQ_DEBUG_BINS / (h->hi - h->lo);
     for (uint64_t i = 0; i < n; i += step) {
         const float at = (v[i] - h->lo) * scale;
         if (at != at)
             continue;
-        bins[at < 0 ? 0 : at >= OQ_DBG_BINS - 1 ? OQ_DBG_BINS - 1 : (int)at]++;
+        bins[at < 0 ? 0 : at >= OQ_DEBUG_BINS - 1 ? OQ_DEBUG_BINS - 1 : (int)at]++;
     }
 }
 
 /* ---- channels ---- */
 
 /* The axis along which channels are shown: that of the scales, else that of the outputs. */
-static size_t channel_axis(const oq_dbg_weight *w) {
+static size_t channel_axis(const oq_debug_weight *w) {
     const size_t rank = w->truth->dims.n;
     if (w->axis >= 0 && w->block == 0 && !w->transposed && (size_t)w->axis < rank)
         return (size_t)w->axis;
@@ -61,12 +62,12 @@ typedef struct by_channel {
     float *lo, *hi;
 } by_channel;
 
-static double made_value(const oq_dbg_unpacked *u, uint64_t i) {
+static double made_value(const oq_debug_unpacked *u, uint64_t i) {
     return u->wide != NULL ? u->wide[i] : (double)u->y[i];
 }
 
 /* One value of each channel, side by side. */
-static void add_row(by_channel *b, const oq_dbg_unpacked *u, uint64_t at, uint64_t dim) {
+static void add_row(by_channel *b, const oq_debug_unpacked *u, uint64_t at, uint64_t dim) {
     const float *x = u->x + at;
     for (uint64_t c = 0; c < dim; c++) {
         b->lo[c] = x[c] < b->lo[c] ? x[c] : b->lo[c];
@@ -84,7 +85,8 @@ static void add_row(by_channel *b, const oq_dbg_unpacked *u, uint64_t at, uint64
 }
 
 /* A run of values of one channel. */
-static void add_run(by_channel *b, const oq_dbg_unpacked *u, uint64_t at, uint64_t n, uint64_t c) {
+static void add_run(by_channel *b, const oq_debug_unpacked *u, uint64_t at, uint64_t n,
+                    uint64_t c) {
     double xx = 0, ee = 0;
     oq_span_add(&b->lo[c], &b->hi[c], u->x + at, n);
     for (uint64_t i = at; i < at + n; i++) {
@@ -96,7 +98,7 @@ static void add_run(by_channel *b, const oq_dbg_unpacked *u, uint64_t at, uint64
     b->ee[c] += ee;
 }
 
-static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a,
+static onq_code channels(oq_debug *d, oq_debug_weight *w, const oq_debug_unpacked *u, oq_arena *a,
                          onq_error *err) {
     const size_t axis = channel_axis(w), rank = w->truth->dims.n;
     if (rank == 0 || u->n == 0)
@@ -105,7 +107,7 @@ static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u
     for (size_t k = axis + 1; k < rank; k++)
         inner *= (uint64_t)w->truth->dims.v[k];
     const uint64_t dim = (uint64_t)w->truth->dims.v[axis];
-    if (dim < 2 || dim > CHANNELS_MOST)
+    if (dim < 2 || dim > MAX_CHANNELS)
         return ONQ_OK;
     w->n_channels = dim;
     w->channel_lo = OQ_NEW_ARRAY(&d->arena, float, dim);
@@ -145,10 +147,10 @@ static onq_code channels(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u
 /* Noise of a good scale: for each group of elements with one scale, the range they have over the
  * steps the type has. What is known of a group: its least and greatest value, and how many it
  * holds. */
-static onq_code ideal(oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a, onq_error *err) {
+static onq_code ideal(oq_debug_weight *w, const oq_debug_unpacked *u, oq_arena *a, onq_error *err) {
     double lo = 0, hi = 0;
     w->ideal = NAN;
-    if (w->type == OQ_INT32 || u->mixed || !oq_dbg_limits(w->type, &lo, &hi) ||
+    if (w->type == OQ_INT32 || u->mixed || !oq_debug_limits(w->type, &lo, &hi) ||
         oq_dtype_find(w->type)->cls == OQ_CLASS_REAL)
         return ONQ_OK;
     const uint64_t n_groups = u->n_groups;
@@ -157,7 +159,7 @@ static onq_code ideal(oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a, o
     if (low == NULL || high == NULL || count == NULL)
         return oq_fail_nomem(err);
     for (uint64_t i = 0; i < u->n && u->dim > 0; i++) {
-        const uint64_t g = oq_dbg_group(u, i);
+        const uint64_t g = oq_debug_group(u, i);
         low[g] = u->x[i] < low[g] ? u->x[i] : low[g];
         high[g] = u->x[i] > high[g] ? u->x[i] : high[g];
         count[g]++;
@@ -178,10 +180,10 @@ static onq_code ideal(oq_dbg_weight *w, const oq_dbg_unpacked *u, oq_arena *a, o
     return ONQ_OK;
 }
 
-static void range(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+static void range(oq_debug_weight *w, const oq_debug_unpacked *u) {
     double lo = 0, hi = 0;
     w->q_lo = w->q_hi = NAN;
-    if (u->mixed || !oq_dbg_limits(w->type, &lo, &hi))
+    if (u->mixed || !oq_debug_limits(w->type, &lo, &hi))
         return;
     w->q_lo = INFINITY;
     w->q_hi = -INFINITY;
@@ -195,22 +197,22 @@ static void range(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
     for (uint64_t i = 0; i < u->n; i++)
         clipped +=
             ((double)u->q[i] == lo || (double)u->q[i] == hi) &&
-            fabs((double)u->x[i] - (double)u->y[i]) > 0.75 * (double)u->scale[oq_dbg_group(u, i)];
+            fabs((double)u->x[i] - (double)u->y[i]) > 0.75 * (double)u->scale[oq_debug_group(u, i)];
     w->saturated = u->n > 0 ? (double)clipped / (double)u->n : 0;
 }
 
 /* What the reference's (w - zero) makes of it, which wraps around in the weight's type. */
-static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+static void as_reference(oq_debug_weight *w, const oq_debug_unpacked *u) {
     const oq_dtype_info *info = oq_dtype_find(w->type);
     w->reference_sqnr = NAN;
-    if (!u->has_zero || u->mixed || w->layout != OQ_DBG_AFFINE || info->bits > 16 ||
+    if (!u->has_zero || u->mixed || w->layout != OQ_DEBUG_AFFINE || info->bits > 16 ||
         info->cls == OQ_CLASS_REAL)
         return;
     oq_sums s = {0};
     for (uint64_t i = 0; i < u->n; i++) {
-        const uint64_t g = oq_dbg_group(u, i);
+        const uint64_t g = oq_debug_group(u, i);
         const int32_t v =
-            oq_dbg_wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
+            oq_debug_wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
         const float y = (float)v * u->scale[g];
         oq_sums_add(&s, &u->x[i], &y, 1);
     }
@@ -223,9 +225,9 @@ static void as_reference(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
 /* Pairs of weights along the inputs of one output, as a kernel with 16-bit sums of two products
  * takes them: channels innermost. 255 times their sum passes 16 bits when it is beyond 128 either
  * way. */
-static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
+static void pairs(oq_debug_weight *w, const oq_debug_unpacked *u) {
     const size_t rank = w->truth->dims.n;
-    if (w->type != OQ_INT8 || w->layout > OQ_DBG_PAIR || rank < 2 || u->n == 0)
+    if (w->type != OQ_INT8 || w->layout > OQ_DEBUG_PAIR || rank < 2 || u->n == 0)
         return;
     const int64_t *dims = w->truth->dims.v;
     const oq_product product = oq_op_traits_of(w->op)->product;
@@ -265,8 +267,8 @@ static void pairs(oq_dbg_weight *w, const oq_dbg_unpacked *u) {
             }
 }
 
-onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpacked *u,
-                               oq_arena *scratch, onq_error *err) {
+onq_code oq_debug_weight_measure(oq_debug *d, oq_debug_weight *w, const oq_debug_unpacked *u,
+                                 oq_arena *scratch, onq_error *err) {
     w->sums = (oq_sums){0};
     if (u->wide != NULL)
         oq_sums_add_real(&w->sums, u->x, u->wide, u->n);
@@ -288,9 +290,9 @@ onq_code oq_dbg_weight_measure(oq_debug *d, oq_dbg_weight *w, const oq_dbg_unpac
         lo = fminf(lo, (float)w->q_lo);
         hi = fmaxf(hi, (float)w->q_hi);
     }
-    OQ_TRY(oq_dbg_hist_make(&d->arena, &w->hist, lo, hi, err));
+    OQ_TRY(oq_debug_hist_make(&d->arena, &w->hist, lo, hi, err));
     const uint64_t step = u->n / 200000 + 1;
-    oq_dbg_hist_add(&w->hist, w->hist.truth, u->x, u->n, step);
-    oq_dbg_hist_add(&w->hist, w->hist.made, u->y, u->n, step);
+    oq_debug_hist_add(&w->hist, w->hist.truth, u->x, u->n, step);
+    oq_debug_hist_add(&w->hist, w->hist.made, u->y, u->n, step);
     return ONQ_OK;
 }

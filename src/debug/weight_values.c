@@ -11,23 +11,23 @@
 #include "base/real.h"
 #include "onnx/tensor.h"
 
-bool oq_dbg_is_reference(const oq_debug *d, const oq_dbg_weight *w) {
+bool oq_debug_is_reference(const oq_debug *d, const oq_debug_weight *w) {
     const oq_str end = OQ_S("_quantized");
-    return w->by_dq && w->layout == OQ_DBG_AFFINE && w->block == 0 && !w->transposed &&
+    return w->by_dq && w->layout == OQ_DEBUG_AFFINE && w->block == 0 && !w->transposed &&
            oq_str_ends(w->made, end) && w->made.n == w->name.n + end.n &&
            memcmp(w->made.p, w->name.p, w->name.n) == 0 &&
            oq_index_init(&d->truth_index, w->name) == w->truth &&
            oq_index_init(&d->made_index, w->made) == w->quantized;
 }
 
-int32_t oq_dbg_wrapped(int32_t v, unsigned bits, bool is_signed) {
+int32_t oq_debug_wrapped(int32_t v, unsigned bits, bool is_signed) {
     const int32_t span = (int32_t)1 << bits;
     const int32_t low = (int32_t)((uint32_t)v & (uint32_t)(span - 1));
     return is_signed && low >= span / 2 ? low - span : low;
 }
 
 /* numpy's type of an integer of so many bits times a scale. */
-static oq_dtype product_type(const oq_dbg_weight *w) {
+static oq_dtype product_type(const oq_debug_weight *w) {
     const oq_dtype_info *info = oq_dtype_find(w->type);
     const int64_t scale = w->scale->data_type.v;
     if (scale == OQ_DOUBLE || w->type == OQ_INT32 || w->type == OQ_UINT32)
@@ -35,19 +35,19 @@ static oq_dtype product_type(const oq_dbg_weight *w) {
     return scale == OQ_FLOAT16 && info->bits <= 8 ? OQ_FLOAT16 : OQ_FLOAT;
 }
 
-static void wrap_around(const oq_dbg_weight *w, oq_dbg_unpacked *u) {
+static void wrap_around(const oq_debug_weight *w, oq_debug_unpacked *u) {
     const oq_dtype_info *info = oq_dtype_find(w->type);
     if (!u->has_zero || u->mixed || info->bits > 16 || info->cls == OQ_CLASS_REAL)
         return;
     for (uint64_t i = 0; i < u->n; i++) {
-        const uint64_t g = oq_dbg_group(u, i);
+        const uint64_t g = oq_debug_group(u, i);
         const int32_t v =
-            oq_dbg_wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
+            oq_debug_wrapped(u->q[i] - (int32_t)u->zero[g], info->bits, info->cls == OQ_CLASS_INT);
         u->y[i] = (float)v * u->scale[g];
     }
 }
 
-static onq_code to_type(const oq_dbg_unpacked *u, oq_dtype type, oq_arena *a, const void **out,
+static onq_code to_type(const oq_debug_unpacked *u, oq_dtype type, oq_arena *a, const void **out,
                         onq_error *err) {
     *out = u->y;
     if (type == OQ_FLOAT)
@@ -69,7 +69,7 @@ static onq_code to_type(const oq_dbg_unpacked *u, oq_dtype type, oq_arena *a, co
 }
 
 /* The float weight's own bytes, aligned. */
-static onq_code truth_values(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_values *out,
+static onq_code truth_values(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_values *out,
                              onq_error *err) {
     oq_span raw = {0};
     OQ_TRY(oq_model_data(d->truth, w->truth, &raw, err));
@@ -86,12 +86,12 @@ static onq_code truth_values(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_
     return ONQ_OK;
 }
 
-onq_code oq_dbg_weight_values(oq_debug *d, oq_dbg_weight *w, bool as_reference, oq_arena *a,
-                              oq_dbg_values *out, onq_error *err) {
-    oq_dbg_unpacked u = {0};
-    *out = (oq_dbg_values){0};
+onq_code oq_debug_weight_values(oq_debug *d, oq_debug_weight *w, bool as_reference, oq_arena *a,
+                                oq_debug_values *out, onq_error *err) {
+    oq_debug_unpacked u = {0};
+    *out = (oq_debug_values){0};
     OQ_TRY(truth_values(d, w, a, out, err));
-    OQ_TRY(oq_dbg_unpack(d, w, a, &u, err));
+    OQ_TRY(oq_debug_unpack(d, w, a, &u, err));
     if (w->norm != NULL) { /* with the BatchNormalization in it */
         out->truth = u.x;
         out->truth_type = OQ_FLOAT;

@@ -16,7 +16,7 @@
 
 /* ---- dequantization ---- */
 
-static onq_code read_scales(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+static onq_code read_scales(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                             onq_error *err) {
     size_t n = 0, n_zero = 0;
     OQ_TRY(oq_tensor_floats(d->made, w->scale, a, &u->scale, &n, err));
@@ -31,7 +31,7 @@ static onq_code read_scales(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
             u->scale[i] *= more[n_zero == 1 ? 0 : i % n_zero];
     }
     oq_span raw = {0};
-    if (w->zero == NULL || w->layout >= OQ_DBG_NBITS)
+    if (w->zero == NULL || w->layout >= OQ_DEBUG_NBITS)
         return ONQ_OK;
     const oq_dtype type = (oq_dtype)w->zero->data_type.v;
     const oq_dtype_info *info = oq_dtype_find(type);
@@ -48,7 +48,7 @@ static onq_code read_scales(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
     return ONQ_OK;
 }
 
-static void set_grid(const oq_dbg_weight *w, oq_dbg_unpacked *u) {
+static void set_grid(const oq_debug_weight *w, oq_debug_unpacked *u) {
     const oq_tensor *t = w->quantized;
     if (w->axis < 0 || u->n_groups <= 1)
         return;
@@ -59,13 +59,13 @@ static void set_grid(const oq_dbg_weight *w, oq_dbg_unpacked *u) {
     u->block = w->block;
 }
 
-static onq_code unpack_affine(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+static onq_code unpack_affine(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                               onq_error *err) {
     oq_span raw = {0};
     OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
     const bool real = oq_dtype_find(w->type)->cls == OQ_CLASS_REAL;
     for (uint64_t i = 0; i < u->n; i++) {
-        const uint64_t g = oq_dbg_group(u, i);
+        const uint64_t g = oq_debug_group(u, i);
         if (real) {
             u->y[i] = (float)(oq_raw_get_real(w->type, raw.p, i) - u->zero[g]) * u->scale[g];
             continue;
@@ -84,16 +84,16 @@ static onq_code unpack_affine(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg
 }
 
 /* What QuantizeLinear makes of float weights. */
-static onq_code unpack_pair(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+static onq_code unpack_pair(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                             onq_error *err) {
     float *x = NULL;
     double lo = 0, hi = 0;
     OQ_TRY(oq_tensor_floats(d->made, w->quantized, a, &x, NULL, err));
-    if (!oq_dbg_limits(w->type, &lo, &hi))
+    if (!oq_debug_limits(w->type, &lo, &hi))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "weight '%.*s': quantized as %s", OQ_STR(w->name),
                        oq_dtype_name(w->type));
     for (uint64_t i = 0; i < u->n; i++) {
-        const uint64_t g = oq_dbg_group(u, i);
+        const uint64_t g = oq_debug_group(u, i);
         double q = nearbyint((double)(x[i] / u->scale[g])) + u->zero[g];
         q = q < lo ? lo : q > hi ? hi : q == q ? q : 0;
         u->q[i] = (int32_t)q;
@@ -102,7 +102,7 @@ static onq_code unpack_pair(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
     return ONQ_OK;
 }
 
-static double nbits_zero(const oq_dbg_weight *w, const uint8_t *z, uint64_t size, uint64_t col,
+static double nbits_zero(const oq_debug_weight *w, const uint8_t *z, uint64_t size, uint64_t col,
                          uint64_t block, uint64_t n_blocks) {
     const uint64_t bits = (uint64_t)w->bits;
     if (z == NULL)
@@ -116,7 +116,7 @@ static double nbits_zero(const oq_dbg_weight *w, const uint8_t *z, uint64_t size
     return at < size ? (double)((z[at] >> (block * bits % 8)) & ((1u << bits) - 1)) : 0;
 }
 
-static onq_code unpack_nbits(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                              onq_error *err) {
     oq_span raw = {0}, z = {0};
     (void)a;
@@ -144,7 +144,7 @@ static onq_code unpack_nbits(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_
     return ONQ_OK;
 }
 
-static onq_code unpack_bnb4(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+static onq_code unpack_bnb4(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                             onq_error *err) {
     static const float nf4[16] = {-1.0f,
                                   -0.6961928009986877f,
@@ -184,7 +184,7 @@ static onq_code unpack_bnb4(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_u
     return ONQ_OK;
 }
 
-static onq_code unpack_packed(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
+static onq_code unpack_packed(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                               onq_error *err) {
     oq_span raw = {0}, z = {0};
     (void)a;
@@ -213,7 +213,8 @@ static onq_code unpack_packed(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg
 }
 
 /* Swaps the last two axes of what was unpacked. */
-static onq_code transpose(const oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u, onq_error *err) {
+static onq_code transpose(const oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
+                          onq_error *err) {
     const size_t rank = w->quantized->dims.n;
     if (rank < 2)
         return ONQ_OK;
@@ -236,19 +237,19 @@ static onq_code transpose(const oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *
     return ONQ_OK;
 }
 
-onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpacked *u,
-                       onq_error *err) {
-    static onq_code (*const by_layout[])(oq_debug *, oq_dbg_weight *, oq_arena *, oq_dbg_unpacked *,
-                                         onq_error *) = {
-        [OQ_DBG_AFFINE] = unpack_affine, [OQ_DBG_PAIR] = unpack_pair,
-        [OQ_DBG_NBITS] = unpack_nbits,   [OQ_DBG_BNB4] = unpack_bnb4,
-        [OQ_DBG_PACKED] = unpack_packed,
+onq_code oq_debug_unpack(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
+                         onq_error *err) {
+    static onq_code (*const by_layout[])(oq_debug *, oq_debug_weight *, oq_arena *,
+                                         oq_debug_unpacked *, onq_error *) = {
+        [OQ_DEBUG_AFFINE] = unpack_affine, [OQ_DEBUG_PAIR] = unpack_pair,
+        [OQ_DEBUG_NBITS] = unpack_nbits,   [OQ_DEBUG_BNB4] = unpack_bnb4,
+        [OQ_DEBUG_PACKED] = unpack_packed,
     };
     size_t n = 0;
     OQ_TRY(oq_tensor_floats(d->truth, w->truth, a, &u->x, &n, err));
     u->n = n;
     if (w->norm != NULL)
-        OQ_TRY(oq_dbg_fold(d, w, a, u->x, n, err));
+        OQ_TRY(oq_debug_fold(d, w, a, u->x, n, err));
     u->y = OQ_NEW_ARRAY(a, float, n + 1);
     u->q = OQ_NEW_ARRAY(a, int32_t, n + 1);
     u->wide = w->type == OQ_INT32 ? OQ_NEW_ARRAY(a, double, n + 1) : NULL;
@@ -256,20 +257,20 @@ onq_code oq_dbg_unpack(oq_debug *d, oq_dbg_weight *w, oq_arena *a, oq_dbg_unpack
         return oq_fail_nomem(err);
     OQ_TRY(read_scales(d, w, a, u, err));
     set_grid(w, u);
-    u->mixed = w->layout >= OQ_DBG_NBITS;
+    u->mixed = w->layout >= OQ_DEBUG_NBITS;
     OQ_TRY(by_layout[w->layout](d, w, a, u, err));
     return w->transposed ? transpose(w, a, u, err) : ONQ_OK;
 }
 
 onq_code oq_debug_weights(oq_debug *d, onq_error *err) {
     for (size_t i = 0; i < d->weights.n; i++) {
-        oq_dbg_weight *w = &d->weights.v[i];
+        oq_debug_weight *w = &d->weights.v[i];
         oq_arena scratch;
         oq_arena_init(&scratch, &d->env->alloc);
-        oq_dbg_unpacked u = {0};
-        onq_code rc = oq_dbg_unpack(d, w, &scratch, &u, err);
+        oq_debug_unpacked u = {0};
+        onq_code rc = oq_debug_unpack(d, w, &scratch, &u, err);
         if (rc == ONQ_OK)
-            rc = oq_dbg_weight_measure(d, w, &u, &scratch, err);
+            rc = oq_debug_weight_measure(d, w, &u, &scratch, err);
         oq_arena_release(&scratch);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));

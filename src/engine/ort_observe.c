@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define RANK_MOST 64
+#define MAX_RANK 64
 
 typedef struct kernel {
     ort_observe *owner;
@@ -100,7 +100,7 @@ static OrtStatus *read_shape(const oq_ort_api *api, const OrtValue *v, oq_datum 
         s = api->GetTensorElementType(info, &type);
     if (s == NULL)
         s = api->GetDimensionsCount(info, &d->rank);
-    if (s == NULL && d->rank > RANK_MOST)
+    if (s == NULL && d->rank > MAX_RANK)
         s = api->CreateStatus(OQ_ORT_FAIL, "the tensor has more than 64 axes");
     if (s == NULL)
         s = api->GetDimensions(info, dims, d->rank);
@@ -143,7 +143,7 @@ static OrtStatus *compute(void *p, OrtKernelContext *c) {
     if (s != NULL)
         return s;
     oq_datum d = {.kind = OQ_DATUM_TENSOR};
-    int64_t dims[RANK_MOST];
+    int64_t dims[MAX_RANK];
     s = read_shape(api, in, &d, dims);
     if (s != NULL)
         return s;
@@ -166,10 +166,10 @@ static OrtStatus *compute(void *p, OrtKernelContext *c) {
 /* True if every axis is a number or a name. (A shape that is not known at all comes as rank 0.) */
 static bool is_whole_shape(const oq_ort_api *api, const OrtTensorTypeAndShapeInfo *info) {
     size_t rank = 0;
-    int64_t dims[RANK_MOST];
-    const char *names[RANK_MOST] = {0};
+    int64_t dims[MAX_RANK];
+    const char *names[MAX_RANK] = {0};
     OrtStatus *s = api->GetDimensionsCount(info, &rank);
-    if (s == NULL && (rank == 0 || rank > RANK_MOST))
+    if (s == NULL && (rank == 0 || rank > MAX_RANK))
         return false;
     if (s == NULL)
         s = api->GetDimensions(info, dims, rank);

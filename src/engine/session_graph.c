@@ -17,7 +17,7 @@
 /* Smaller payloads stay in the graph: shape inference in the runtime reads them there. */
 #define OUTSIDE_LEAST 4096
 /* What a protobuf message may have. */
-#define MESSAGE_MOST INT32_MAX
+#define MAX_MESSAGE INT32_MAX
 
 /* A file that holds payloads, with the path the runtime will open. */
 typedef struct payload_file {
@@ -335,7 +335,7 @@ static onq_code add_outputs(oq_session_graph *s, const oq_session_options *o, on
 static onq_code encode(oq_session_graph *s, onq_error *err) {
     oq_pieces pieces = {.arena = &s->arena};
     const uint64_t size = oq_encode_size(OQ_SCHEMA_model_proto, s->proto);
-    if (size > MESSAGE_MOST)
+    if (size > MAX_MESSAGE)
         return oq_fail(err, ONQ_E_LIMIT,
                        "the graph without its large initializers has %" PRIu64
                        " bytes, more than a message may have (2 GB)",

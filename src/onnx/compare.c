@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TEXT_MOST 500
+#define MAX_TEXT 500
 
 const char *oq_diff_name(oq_diff_kind k) {
     static const char *const names[OQ_DIFF_COUNT] = {
@@ -23,7 +23,7 @@ const char *oq_diff_name(oq_diff_kind k) {
 
 onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name, const char *fmt,
                       ...) {
-    char text[TEXT_MOST];
+    char text[MAX_TEXT];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);

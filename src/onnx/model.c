@@ -11,7 +11,7 @@
  * fills the machine. Honest graphs need a fifth of this. */
 #define DECODE_BASE   ((size_t)64 << 20)
 #define DECODE_FACTOR 32
-#define DECODE_MOST   ((size_t)4 << 30)
+#define MAX_DECODE    ((size_t)4 << 30)
 
 static onq_code model_alloc(onq_env *env, oq_model **out, onq_error *err) {
     oq_model *m = oq_calloc(&env->alloc, 1, sizeof *m);
@@ -39,7 +39,7 @@ void oq_model_free(oq_model *m) {
 
 static onq_code decode_model(oq_model *m, onq_error *err) {
     size_t budget =
-        m->bytes.n > DECODE_MOST / DECODE_FACTOR ? DECODE_MOST : (size_t)m->bytes.n * DECODE_FACTOR;
+        m->bytes.n > MAX_DECODE / DECODE_FACTOR ? MAX_DECODE : (size_t)m->bytes.n * DECODE_FACTOR;
     if (m->bytes.n == 0)
         return oq_fail(err, ONQ_E_MALFORMED, "the file is empty, not an ONNX model");
     m->arena.limit = DECODE_BASE + budget;

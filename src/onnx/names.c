@@ -10,7 +10,7 @@ static bool take(oq_map *map, oq_str name) {
 }
 
 static onq_code collect(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    oq_qnames *s = ctx;
+    oq_fresh *s = ctx;
     bool ok = true;
     (void)owner;
     for (size_t i = 0; i < g->input.n; i++)
@@ -33,19 +33,19 @@ static onq_code collect(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) 
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
-onq_code oq_qnames_init(oq_qnames *s, oq_arena *scratch, oq_model *m, onq_error *err) {
-    *s = (oq_qnames){.arena = &m->arena};
+onq_code oq_fresh_init(oq_fresh *s, oq_arena *scratch, oq_model *m, onq_error *err) {
+    *s = (oq_fresh){.arena = &m->arena};
     oq_map_init(&s->tensors, scratch);
     oq_map_init(&s->nodes, scratch);
     return m->proto->graph == NULL ? ONQ_OK : oq_walk_graphs(m->proto->graph, collect, s, err);
 }
 
-static oq_str none(oq_qnames *s) {
+static oq_str none(oq_fresh *s) {
     s->failed = true;
     return (oq_str){NULL, 0};
 }
 
-static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix) {
+static oq_str unique(oq_fresh *s, oq_map *map, oq_str base, const char *suffix) {
     const oq_str wanted = oq_str_cat(s->arena, base, oq_str_of(suffix));
     oq_str name = wanted;
     if (name.p == NULL)
@@ -66,15 +66,15 @@ static oq_str unique(oq_qnames *s, oq_map *map, oq_str base, const char *suffix)
     return oq_map_put(map, name, 0) ? name : none(s);
 }
 
-oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix) {
+oq_str oq_fresh_tensor(oq_fresh *s, oq_str base, const char *suffix) {
     assert(suffix != NULL);
     return unique(s, &s->tensors, base, suffix);
 }
 
-oq_str oq_qname_node(oq_qnames *s, oq_str base, const char *suffix) {
+oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix) {
     return unique(s, &s->nodes, base, suffix);
 }
 
-oq_str oq_qname_node_of(oq_qnames *s, const oq_node *n, const char *suffix) {
-    return n->name.n != 0 ? oq_qname_node(s, n->name, suffix) : (oq_str){NULL, 0};
+oq_str oq_fresh_node_of(oq_fresh *s, const oq_node *n, const char *suffix) {
+    return n->name.n != 0 ? oq_fresh_node(s, n->name, suffix) : (oq_str){NULL, 0};
 }

@@ -12,19 +12,19 @@
 #include "base/map.h"
 #include "onnx/model.h"
 
-typedef struct oq_qnames {
+typedef struct oq_fresh {
     oq_arena *arena; /* where new names live: the model's */
     oq_map tensors, nodes;
     bool failed; /* out of memory: some name has no p */
-} oq_qnames;
+} oq_fresh;
 
 /* Collects all names of the model; the maps live in `scratch`. */
-onq_code oq_qnames_init(oq_qnames *s, oq_arena *scratch, oq_model *m, onq_error *err);
+onq_code oq_fresh_init(oq_fresh *s, oq_arena *scratch, oq_model *m, onq_error *err);
 /* base + suffix if free, else with _1, _2, ... at the end; taken from now on. p == NULL: out of
  * memory. */
-oq_str oq_qname_tensor(oq_qnames *s, oq_str base, const char *suffix);
-oq_str oq_qname_node(oq_qnames *s, oq_str base, const char *suffix);
+oq_str oq_fresh_tensor(oq_fresh *s, oq_str base, const char *suffix);
+oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix);
 /* A node's name + suffix; none (p == NULL, not failed) where the node has no name. */
-oq_str oq_qname_node_of(oq_qnames *s, const oq_node *n, const char *suffix);
+oq_str oq_fresh_node_of(oq_fresh *s, const oq_node *n, const char *suffix);
 
 #endif

@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-#define PROTO_MOST     ((uint64_t)INT32_MAX)
+#define MAX_PROTO      ((uint64_t)INT32_MAX)
 #define ALIGN_DEFAULT  4096
 #define THRESHOLD_AUTO 1024
 /* Ranges of a mapped file from this size on go by copy_file_range. */
@@ -381,7 +381,7 @@ static onq_code write_model(writer *w, const char *path, onq_error *err) {
         return copy_untouched(w, err);
     OQ_TRY(place_all(w, path, err));
     uint64_t size = oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
-    if (size > PROTO_MOST && w->opts.external == OQ_EXTERNAL_KEEP) {
+    if (size > MAX_PROTO && w->opts.external == OQ_EXTERNAL_KEEP) {
         oq_info(
             w->m->env,
             "%s: %.2f GB are more than the 2 GB a model file may have; the weights go to %s.data",
@@ -392,7 +392,7 @@ static onq_code write_model(writer *w, const char *path, onq_error *err) {
         OQ_TRY(place_all(w, path, err));
         size = oq_encode_size(OQ_SCHEMA_model_proto, w->m->proto);
     }
-    if (size > PROTO_MOST)
+    if (size > MAX_PROTO)
         return oq_fail(
             err, ONQ_E_LIMIT,
             "%.2f GB without the external data; a model file may have 2 GB (lower the size "

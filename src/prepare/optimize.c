@@ -113,7 +113,7 @@ static onq_code round_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
 
 /* ---- initializers that are there twice ---- */
 
-#define SHARE_MOST ((uint64_t)1 << 20)
+#define MAX_SHARE ((uint64_t)1 << 20)
 
 /* A key of all that an initializer is but its name; p == NULL when it is not to be compared. */
 static oq_str init_key(optimizer *o, oq_tensor *t, oq_arena *a) {
@@ -121,7 +121,7 @@ static oq_str init_key(optimizer *o, oq_tensor *t, oq_arena *a) {
     uint64_t bytes = 0;
     oq_buf b;
     if (t->data_type.v == OQ_STRING || oq_tensor_bytes(t, &bytes, NULL) != ONQ_OK ||
-        bytes > SHARE_MOST || oq_model_data(o->m, t, &s, NULL) != ONQ_OK)
+        bytes > MAX_SHARE || oq_model_data(o->m, t, &s, NULL) != ONQ_OK)
         return (oq_str){0};
     oq_buf_init(&b, &o->m->env->alloc);
     oq_buf_addf(&b, "%d:", t->data_type.v);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* A message of protobuf ends at 2 GB; the graph around the weights needs some of it. */
-#define INLINE_MOST ((uint64_t)1900 * 1000 * 1000)
+#define MAX_INLINE ((uint64_t)1900 * 1000 * 1000)
 
 /* ---- shapes ---- */
 
@@ -173,7 +173,7 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, cons
     OQ_TRY(oq_walk_tensors(*m, add_bytes, &bytes, err));
     so.model = *m;
     so.level = OQ_OPT_BASIC;
-    const bool large = bytes > (most_inline != 0 ? most_inline : INLINE_MOST);
+    const bool large = bytes > (most_inline != 0 ? most_inline : MAX_INLINE);
     onq_code rc = large ? optimize_external(e, &so, near, &result, err)
                         : optimize_inline(e, &so, near, &result, err);
     if (rc == ONQ_OK)

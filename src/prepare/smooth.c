@@ -186,7 +186,7 @@ static onq_code compute_scales(oq_smoothing *s, oq_smooth_tensor *t, onq_error *
 
 static onq_code run(oq_smoothing *s, onq_error *err) {
     OQ_TRY(oq_index_build(&s->ix, s->arena, s->job->model->proto->graph, NULL, err));
-    OQ_TRY(oq_qnames_init(&s->names, s->arena, s->job->model, err));
+    OQ_TRY(oq_fresh_init(&s->names, s->arena, s->job->model, err));
     OQ_TRY(find_tensors(s, err));
     OQ_TRY(observe(s, err));
     for (size_t i = 0; i < s->observed.n; i++) {

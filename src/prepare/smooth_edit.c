@@ -20,7 +20,7 @@ static onq_code scaled(oq_smoothing *s, oq_tensor *t, size_t axis, const float *
     OQ_TRY(oq_tensor_count(t, &count, err));
     for (size_t i = axis + 1; i < t->dims.n; i++)
         inner *= (uint64_t)t->dims.v[i];
-    *name = oq_qname_tensor(&s->names, t->name, "_smooth");
+    *name = oq_fresh_tensor(&s->names, t->name, "_smooth");
     float *v = OQ_NEW_ARRAY(&m->arena, float, count + 1);
     oq_tensor *copy =
         name->p != NULL ? oq_tensor_new(&m->arena, *name, OQ_FLOAT, t->dims.v, t->dims.n) : NULL;
@@ -132,9 +132,9 @@ static bool only_readers(const oq_value *v, const oq_smooth_tensor *t) {
 static onq_code add_mul(oq_smoothing *s, oq_smooth_tensor *t, const float *factor, onq_error *err) {
     oq_model *m = s->job->model;
     oq_arena *a = &m->arena;
-    const oq_str scale = oq_qname_tensor(&s->names, t->name, "_smooth_scale");
-    const oq_str out = oq_qname_tensor(&s->names, t->name, "_smooth_output");
-    const oq_str name = oq_qname_node(&s->names, t->name, "_smooth_mul");
+    const oq_str scale = oq_fresh_tensor(&s->names, t->name, "_smooth_scale");
+    const oq_str out = oq_fresh_tensor(&s->names, t->name, "_smooth_output");
+    const oq_str name = oq_fresh_node(&s->names, t->name, "_smooth_mul");
     int64_t dims[8] = {(int64_t)t->n, 1, 1, 1, 1, 1, 1, 1};
     const size_t rank = t->is_image ? t->readers.v[0].weight->dims.n - 1 : 1;
     if (scale.p == NULL || out.p == NULL || name.p == NULL)

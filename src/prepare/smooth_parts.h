@@ -34,7 +34,7 @@ typedef struct oq_smoothing {
     oq_map map; /* tensor name -> index in all */
     OQ_VEC(oq_smooth_tensor *) all;
     OQ_VEC(oq_smooth_tensor *) observed;
-    oq_qnames names;
+    oq_fresh names;
     OQ_VEC(oq_node *) new_nodes;
 } oq_smoothing;
 

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#define STEPS_MOST 16 /* nodes between a constant and its reader */
+#define MAX_STEPS 16 /* nodes between a constant and its reader */
 
 static bool one_real(oq_model *m, oq_tensor *t, double *out) {
     oq_arena scratch;
@@ -35,7 +35,7 @@ static bool passes(const oq_node *n) {
 }
 
 bool oq_constant_real(oq_model *m, const oq_index *ix, oq_str name, double *out) {
-    for (int steps = 0; ix != NULL && steps < STEPS_MOST; steps++) {
+    for (int steps = 0; ix != NULL && steps < MAX_STEPS; steps++) {
         const oq_value *v = oq_index_find(ix, name);
         if (v == NULL || !oq_value_is_defined(v)) {
             ix = ix->parent;

@@ -3,7 +3,7 @@
  */
 #include "quantize/extreme.h"
 
-#include "quantize/qact.h"
+#include "quantize/act_param.h"
 
 #include <math.h>
 

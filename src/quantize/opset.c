@@ -94,7 +94,7 @@ static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, 
 
 /* ---- what opset 10 does not have ---- */
 
-const char *oq_quant_needs_11(const oq_node *n, bool float_bias) {
+const char *oq_opset_needs_11(const oq_node *n, bool float_bias) {
     if (oq_op_traits_of(n->op_type)->bytes_from_11)
         return "DepthToSpace takes 8-bit values from opset 11 on";
     if (float_bias)
@@ -153,7 +153,7 @@ static onq_code see_between(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
         const oq_node *n = g->node.v[i];
         if (n->input.n > 0 && n->output.n > 0 && is_float_node(s, g, n) &&
             oq_map_has(&s->quantized, n->input.v[0]) && oq_map_has(&s->quantized, n->output.v[0]))
-            s->why = oq_quant_needs_11(n, bias_of(n).n > 0);
+            s->why = oq_opset_needs_11(n, bias_of(n).n > 0);
     }
     return ONQ_OK;
 }
@@ -222,8 +222,8 @@ static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal
     return ONQ_OK;
 }
 
-onq_code oq_quant_opset(oq_model *m, oq_qconfig *c, const oq_overrides *o, unsigned mode,
-                        int64_t *target, const char **why, onq_error *err) {
+onq_code oq_opset_needed(oq_model *m, oq_qconfig *c, const oq_overrides *o, unsigned mode,
+                         int64_t *target, const char **why, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
     bool upsample = false;
     const char *between_why = NULL;
@@ -266,10 +266,10 @@ static onq_code see_inputs(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
     return ONQ_OK;
 }
 
-onq_code oq_quant_opset_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t *target,
-                                const char **why, onq_error *err) {
+onq_code oq_opset_needed_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t *target,
+                                 const char **why, onq_error *err) {
     inputs s = {.config = c};
-    OQ_TRY(oq_quant_opset(m, c, o, OQ_QMODE_INTEGER, target, why, err));
+    OQ_TRY(oq_opset_needed(m, c, o, OQ_QMODE_INTEGER, target, why, err));
     if (*target >= 11)
         return ONQ_OK;
     OQ_TRY(oq_reach_graphs(m, c, see_inputs, &s, err));
@@ -301,7 +301,7 @@ static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
     return ONQ_OK;
 }
 
-onq_code oq_quant_raise_opset(oq_model *m, int64_t target, const char *why, onq_error *err) {
+onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
     if (target <= now)
         return ONQ_OK;

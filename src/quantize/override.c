@@ -292,7 +292,7 @@ onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const ch
         rc = oq_literal_json(&json, oq_str_of(path), err);
         text = (oq_str){json.p, json.n};
     } else {
-        rc = oq_file_read_all(&arena, path, OQ_JSON_MOST, &text, err);
+        rc = oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err);
     }
     if (rc == ONQ_OK)
         rc = read_text(o, alloc, oq_overrides_name(path), text, err);

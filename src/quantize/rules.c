@@ -5,12 +5,12 @@
 
 /* `none` in a column. */
 #define oq_qdq_rule_none NULL
-#define oq_ql_none       NULL
+#define oq_qo_rule_none  NULL
 
 /* In the order of oq_operators. */
 static const oq_rules rows[] = {
 #define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...)                                      \
-    {oq_qdq_rule_##qdq, oq_ql_##qlinear, oq_ql_##integer},
+    {oq_qdq_rule_##qdq, oq_qo_rule_##qlinear, oq_qo_rule_##integer},
 #include "onnx/operators.def"
 #undef OQ_OPERATOR
 };

@@ -12,12 +12,12 @@
 #include "onnx/operators.h"
 
 struct oq_qdq;
-struct oq_qoper;
+struct oq_qo;
 
 /* QDQ: marks tensors of the node with this number. */
 typedef onq_code (*oq_qdq_rule)(struct oq_qdq *q, uint32_t node, onq_error *err);
 /* QLinear and integer operators: emits the replacement of the node. */
-typedef onq_code (*oq_qoper_rule)(struct oq_qoper *q, oq_node *node, onq_error *err);
+typedef onq_code (*oq_qo_rule)(struct oq_qo *q, oq_node *node, onq_error *err);
 
 /* Modes, as bits: which of an operator's columns are asked about. */
 typedef enum oq_qmode {
@@ -29,7 +29,7 @@ typedef enum oq_qmode {
 
 typedef struct oq_rules {
     oq_qdq_rule qdq;
-    oq_qoper_rule qlinear, integer;
+    oq_qo_rule qlinear, integer;
 } oq_rules;
 
 /* By operator type, whatever the domain; an operator without a row has no rules. */
@@ -39,8 +39,8 @@ unsigned oq_rules_modes(oq_str type);
 
 #define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...)                                      \
     onq_code oq_qdq_rule_##qdq(struct oq_qdq *q, uint32_t node, onq_error *err);                   \
-    onq_code oq_ql_##qlinear(struct oq_qoper *q, oq_node *node, onq_error *err);                   \
-    onq_code oq_ql_##integer(struct oq_qoper *q, oq_node *node, onq_error *err);
+    onq_code oq_qo_rule_##qlinear(struct oq_qo *q, oq_node *node, onq_error *err);                 \
+    onq_code oq_qo_rule_##integer(struct oq_qo *q, oq_node *node, onq_error *err);
 #include "onnx/operators.def"
 #undef OQ_OPERATOR
 

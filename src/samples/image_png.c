@@ -12,8 +12,8 @@
 #include <spng.h>
 
 /* Chunks that are kept (EXIF, palette) and what they may take. */
-#define CHUNK_MOST  (4u << 20)
-#define CHUNKS_MOST (16u << 20)
+#define MAX_CHUNK  (4u << 20)
+#define MAX_CHUNKS (16u << 20)
 
 /* 8 bits of sample i of a row. */
 static uint8_t sample(const uint8_t *row, size_t i, unsigned bits, bool spread) {
@@ -125,7 +125,7 @@ onq_code oq_image_decode_png(oq_arena *a, const uint8_t *p, size_t n, uint64_t m
     /* Checksums are verified: a damaged image is refused. */
     onq_code rc = spng_check(spng_set_crc_action(ctx, SPNG_CRC_ERROR, SPNG_CRC_DISCARD), err);
     if (rc == ONQ_OK)
-        rc = spng_check(spng_set_chunk_limits(ctx, CHUNK_MOST, CHUNKS_MOST), err);
+        rc = spng_check(spng_set_chunk_limits(ctx, MAX_CHUNK, MAX_CHUNKS), err);
     if (rc == ONQ_OK)
         rc = spng_check(spng_set_png_buffer(ctx, p, n), err);
     if (rc == ONQ_OK)

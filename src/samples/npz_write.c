@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <zlib.h>
 
-#define ARCHIVE_MOST (UINT32_MAX - (1u << 20))
+#define MAX_ARCHIVE (UINT32_MAX - (1u << 20))
 
 typedef struct member {
     oq_str name; /* with .npy */
@@ -93,7 +93,7 @@ static onq_code add_array(oq_buf *b, const oq_datum *d, onq_error *err) {
             width = n > width ? n : width;
         }
         uint64_t chars = 0;
-        if (!oq_mul(d->count, width, &chars) || chars > ARCHIVE_MOST / 4)
+        if (!oq_mul(d->count, width, &chars) || chars > MAX_ARCHIVE / 4)
             return oq_fail(err, ONQ_E_LIMIT, "its texts need more than 4 GB (use --format pb)");
         oq_npy_write_text_header(b, width, d->dims, d->rank);
         add_texts(b, d, width);
@@ -112,7 +112,7 @@ static onq_code add_member(oq_buf *b, const oq_datum *d, member *m, onq_error *e
     onq_code rc = add_array(&body, d, err);
     if (rc == ONQ_OK && (body.failed || b->failed))
         rc = oq_fail_nomem(err);
-    if (rc == ONQ_OK && (body.n > ARCHIVE_MOST || b->n > ARCHIVE_MOST - body.n))
+    if (rc == ONQ_OK && (body.n > MAX_ARCHIVE || b->n > MAX_ARCHIVE - body.n))
         rc = oq_fail(err, ONQ_E_LIMIT, "the archive passes 4 GB (use --format pb)");
     if (rc == ONQ_OK) {
         m->header_at = b->n;

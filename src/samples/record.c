@@ -36,7 +36,7 @@ static onq_code copy_all(oq_record *r, const oq_datum *from, size_t n, oq_datum 
 
 onq_code oq_record_keep(oq_record *r, const oq_datum *inputs, size_t n_inputs,
                         const oq_datum *outputs, size_t n_outputs, onq_error *err) {
-    if (weight(inputs, n_inputs) + weight(outputs, n_outputs) > OQ_RECORD_MOST)
+    if (weight(inputs, n_inputs) + weight(outputs, n_outputs) > OQ_MAX_RECORD)
         return ONQ_OK;
     OQ_TRY(copy_all(r, inputs, n_inputs, &r->inputs, err));
     OQ_TRY(copy_all(r, outputs, n_outputs, &r->outputs, err));

@@ -10,7 +10,7 @@
 #include "samples/datum.h"
 
 /* More than that is not kept: a record must cost little compared with the run itself. */
-#define OQ_RECORD_MOST ((uint64_t)64 << 20)
+#define OQ_MAX_RECORD ((uint64_t)64 << 20)
 
 typedef struct oq_record {
     oq_arena arena;

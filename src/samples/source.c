@@ -19,7 +19,7 @@
 #define SLOTS 4
 /* Reading ahead pauses while what is ready has this many bytes. */
 #define AHEAD_BYTES (64u << 20)
-#define SAMPLE_MOST (4ull << 30)
+#define MAX_SAMPLE  (4ull << 30)
 
 typedef struct slot {
     oq_arena arena;
@@ -479,7 +479,7 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
     onq_code rc = read_inputs(s, o, err);
     if (rc == ONQ_OK) {
         const oq_reader_setup setup = {
-            .env = env, .arena = &s->arena, .inputs = s->inputs, .o = o, .most_bytes = SAMPLE_MOST};
+            .env = env, .arena = &s->arena, .inputs = s->inputs, .o = o, .most_bytes = MAX_SAMPLE};
         rc = open_reader(&setup, &s->reader, err);
     }
     if (rc == ONQ_OK)

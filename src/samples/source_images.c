@@ -14,7 +14,7 @@
 
 #include <inttypes.h>
 
-#define SIDE_MOST 16384
+#define MAX_SIDE 16384
 
 typedef struct image_reader {
     oq_reader base;
@@ -36,7 +36,7 @@ typedef struct image_reader {
 
 static uint32_t scaled(uint32_t side, double by, uint32_t least) {
     const double v = side * by + 0.5;
-    return v < least ? least : v > SIDE_MOST ? SIDE_MOST : (uint32_t)v;
+    return v < least ? least : v > MAX_SIDE ? MAX_SIDE : (uint32_t)v;
 }
 
 static onq_code blank(oq_arena *a, oq_image *im, uint32_t width, uint32_t height, onq_error *err) {
@@ -209,9 +209,9 @@ static onq_code choose_side(int64_t given, const oq_io_dim *d, const char *what,
         return oq_fail(err, ONQ_E_OPTION,
                        "--image-size: %s %" PRId64 ", the model's input has %" PRId64, what, given,
                        d->value);
-    if (v < 1 || v > SIDE_MOST)
+    if (v < 1 || v > MAX_SIDE)
         return oq_fail(err, ONQ_E_LIMIT, "images of %s %" PRId64 " (1 to %d are made)", what, v,
-                       SIDE_MOST);
+                       MAX_SIDE);
     *out = (uint32_t)v;
     return ONQ_OK;
 }

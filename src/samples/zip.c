@@ -9,10 +9,10 @@
 
 #include <inttypes.h>
 
-#define END_SIZE       22
-#define END_MOST       (END_SIZE + 65535)
-#define MEMBERS_MOST   100000
-#define DIRECTORY_MOST (256u << 20)
+#define END_SIZE      22
+#define MAX_END       (END_SIZE + 65535)
+#define MAX_MEMBERS   100000
+#define MAX_DIRECTORY (256u << 20)
 
 static uint64_t u16(const uint8_t *p) {
     return (uint64_t)p[0] | (uint64_t)p[1] << 8;
@@ -51,7 +51,7 @@ static onq_code read_end64(oq_bytes *all, uint64_t end_at, directory *d, onq_err
 }
 
 static onq_code find_directory(oq_bytes *all, oq_arena *a, directory *d, onq_error *err) {
-    const uint64_t n = all->size < END_MOST ? all->size : END_MOST;
+    const uint64_t n = all->size < MAX_END ? all->size : MAX_END;
     if (n < END_SIZE)
         return bad(err, "it is too short");
     uint8_t *tail = oq_arena_alloc(a, n);
@@ -71,7 +71,7 @@ static onq_code find_directory(oq_bytes *all, oq_arena *a, directory *d, onq_err
     OQ_TRY(read_end64(all, all->size - n + at, d, err));
     if (d->offset > all->size || d->size > all->size - d->offset)
         return bad(err, "the directory lies outside");
-    if (d->count > MEMBERS_MOST || d->size > DIRECTORY_MOST || d->count * 46 > d->size)
+    if (d->count > MAX_MEMBERS || d->size > MAX_DIRECTORY || d->count * 46 > d->size)
         return bad(err, "the directory's size is impossible");
     return ONQ_OK;
 }

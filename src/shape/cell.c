@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#define DEN_MOST (INT64_C(1) << 40)
+#define MAX_DEN (INT64_C(1) << 40)
 
 static bool is_float_out(const oq_rctx *c) {
     const oq_dtype_info *t = c->n_out > 0 ? oq_dtype_find(c->out[0].elem_type) : NULL;
@@ -26,7 +26,7 @@ static bool is_exact(oq_cell a) {
 /* num/den in lowest terms. */
 static oq_cell fraction(oq_rctx *c, oq_sdim num, int64_t den) {
     oq_sdim q;
-    if (den <= 0 || den > DEN_MOST || oq_sdim_is_unknown(num))
+    if (den <= 0 || den > MAX_DEN || oq_sdim_is_unknown(num))
         return oq_cell_unknown();
     if (den == 1)
         return oq_cell_int(num);

@@ -41,7 +41,7 @@ oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_
     for (size_t i = 0; i < rank; i++)
         if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n))
             return NULL;
-    if (n > OQ_FOLD_MOST)
+    if (n > OQ_MAX_FOLD)
         return NULL;
     oq_data *d = OQ_NEW(in->arena, oq_data);
     oq_cell *v = OQ_NEW_ARRAY(in->arena, oq_cell, n + 1);

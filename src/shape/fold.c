@@ -2,7 +2,7 @@
  * fold.c — following the values of small tensors through the operators that compute shapes.
  *
  * The last column of sop.def names these. Each runs after the shape rule of its node and sets the
- * values of the outputs when the inputs' are known; sizes are at most OQ_FOLD_MOST elements.
+ * values of the outputs when the inputs' are known; sizes are at most OQ_MAX_FOLD elements.
  * Arithmetic is in cell.c.
  */
 #include "shape/cell.h"
@@ -428,7 +428,7 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
             return;
         gone[axis] = true;
     }
-    bool seen[OQ_FOLD_MOST] = {false};
+    bool seen[OQ_MAX_FOLD] = {false};
     for (size_t i = 0; i < x->n; i++) {
         size_t rest = i, index = 0, scale = 1;
         for (size_t k = x->rank; k-- > 0;) {

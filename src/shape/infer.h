@@ -19,9 +19,9 @@
 #include "onnx/tensor.h"
 #include "shape/shape.h"
 
-#define OQ_FOLD_MOST 1024 /* elements of a tensor whose values are followed */
+#define OQ_MAX_FOLD  1024 /* elements of a tensor whose values are followed */
 #define OQ_FOLD_RANK 8
-#define OQ_RANK_MOST 256 /* a rank above it is taken for unknown */
+#define OQ_MAX_RANK  256 /* a rank above it is taken for unknown */
 
 /* One element of a followed tensor: the integer d; or d/den; or, when den is 0, the real number
  * r. */

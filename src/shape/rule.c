@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define MERGES_MOST 256 /* pairs that auto_merge remembers */
+#define MAX_MERGES 256 /* pairs that auto_merge remembers */
 
 oq_val *oq_r_val(const oq_rctx *c, size_t i) {
     return oq_r_has(c, i) ? oq_scope_lookup(c->scope, c->node->input.v[i]) : NULL;
@@ -164,7 +164,7 @@ void oq_r_set_elem(oq_rctx *c, size_t o, int32_t elem_type) {
 
 void oq_r_set_shape(oq_rctx *c, size_t o, const oq_sdim *dims, size_t rank) {
     oq_vtype *t = tensor_out(c, o);
-    if (t == NULL || rank > OQ_RANK_MOST)
+    if (t == NULL || rank > OQ_MAX_RANK)
         return;
     oq_sdim *copy = oq_r_dims(c, rank);
     if (copy == NULL)
@@ -183,7 +183,7 @@ void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t) {
 
 void oq_r_set_rank(oq_rctx *c, size_t o, size_t rank) {
     oq_vtype *t = tensor_out(c, o);
-    if (t == NULL || rank > OQ_RANK_MOST)
+    if (t == NULL || rank > OQ_MAX_RANK)
         return;
     oq_sdim *dims = oq_r_dims(c, rank);
     for (size_t i = 0; dims != NULL && i < rank; i++)
@@ -270,8 +270,8 @@ bool oq_r_fail(oq_rctx *c, const char *fmt, ...) {
 }
 
 oq_sdim *oq_r_dims(oq_rctx *c, size_t n) {
-    if (n > OQ_RANK_MOST) {
-        oq_r_fail(c, "rank %zu is above %d", n, OQ_RANK_MOST);
+    if (n > OQ_MAX_RANK) {
+        oq_r_fail(c, "rank %zu is above %d", n, OQ_MAX_RANK);
         return NULL;
     }
     oq_sdim *d = OQ_NEW_ARRAY(c->in->arena, oq_sdim, n + 1);
@@ -327,7 +327,7 @@ static unsigned preference(oq_sdim d) {
 static oq_sdim merge_dims(oq_rctx *c, oq_sdim a, oq_sdim b) {
     oq_infer *in = c->in;
     const oq_merge m = preference(b) > preference(a) ? (oq_merge){a, b} : (oq_merge){b, a};
-    bool known = !in->opt.auto_merge || in->merges.n >= MERGES_MOST;
+    bool known = !in->opt.auto_merge || in->merges.n >= MAX_MERGES;
     for (size_t i = 0; i < in->merges.n && !known; i++)
         known = oq_sdim_eq(in->merges.v[i].from, m.from);
     if (!known) {

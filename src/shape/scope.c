@@ -101,7 +101,7 @@ static bool declare_initializer(oq_infer *in, oq_scope *s, oq_tensor *t) {
 }
 
 static bool declare_sparse(oq_infer *in, oq_scope *s, const oq_sparse *t) {
-    if (t->values == NULL || t->dims.n > OQ_RANK_MOST)
+    if (t->values == NULL || t->dims.n > OQ_MAX_RANK)
         return true;
     oq_val *v = oq_scope_add(in, s, t->values->name);
     oq_vtype *type = OQ_NEW(in->arena, oq_vtype);

@@ -57,7 +57,7 @@ static const oq_vtype *type_of(oq_infer *in, const oq_type *t, int64_t least, un
     if (tensor != NULL) {
         out->kind = t->tensor_type != NULL ? OQ_V_TENSOR : OQ_V_SPARSE;
         out->elem_type = tensor->elem_type.v;
-        if (tensor->shape == NULL || tensor->shape->dim.n > OQ_RANK_MOST)
+        if (tensor->shape == NULL || tensor->shape->dim.n > OQ_MAX_RANK)
             return out;
         out->rank = (uint32_t)tensor->shape->dim.n;
         oq_sdim *dims = new_dims(in, out->rank);
@@ -91,7 +91,7 @@ const oq_vtype *oq_vtype_of_tensor(oq_infer *in, const oq_tensor *t) {
         return NULL;
     out->kind = OQ_V_TENSOR;
     out->elem_type = t->data_type.v;
-    if (t->dims.n > OQ_RANK_MOST)
+    if (t->dims.n > OQ_MAX_RANK)
         return out;
     oq_sdim *dims = new_dims(in, t->dims.n);
     for (size_t i = 0; dims != NULL && i < t->dims.n; i++)

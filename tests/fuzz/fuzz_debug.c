@@ -57,10 +57,10 @@ static void values(oq_debug *d) {
     for (size_t i = 0; i < d->weights.n; i++) {
         onq_error err = ONQ_ERROR_INIT;
         oq_arena a;
-        oq_dbg_values v;
+        oq_debug_values v;
         oq_arena_init(&a, &d->env->alloc);
-        oq_dbg_weight *w = &d->weights.v[i];
-        const onq_code rc = oq_dbg_weight_values(d, w, oq_dbg_is_reference(d, w), &a, &v, &err);
+        oq_debug_weight *w = &d->weights.v[i];
+        const onq_code rc = oq_debug_weight_values(d, w, oq_debug_is_reference(d, w), &a, &v, &err);
         check(rc, &err);
         for (size_t k = 0; rc == ONQ_OK && k < v.truth_bytes; k++)
             sum += ((const uint8_t *)v.truth)[k];
@@ -75,7 +75,7 @@ static void values(oq_debug *d) {
 static void groups(const oq_debug *d) {
     for (size_t i = 0; i < d->made_index.graph->node.n; i++) {
         const oq_str name = d->made_index.graph->node.v[i]->name;
-        const oq_str block = oq_dbg_block_of(name);
+        const oq_str block = oq_debug_block_of(name);
         if (block.n > name.n ||
             (name.n > 0 && block.n == 0 && name.p[0] != '/' && name.p[0] != '.'))
             abort();
@@ -116,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         oq_model_open_memory(env, data + 2 + n, size - 2 - n, NULL, &made, &err) == ONQ_OK) {
         debug(env, truth, made);
         oq_error_clear(&err);
-        check(oq_dbg_augment(made, NULL, 0, &err), &err);
+        check(oq_debug_augment(made, NULL, 0, &err), &err);
     }
     oq_model_free(truth);
     oq_model_free(made);

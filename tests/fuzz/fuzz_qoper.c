@@ -27,16 +27,16 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     int64_t target;
     const char *why;
     oq_shapes *shapes = NULL;
-    OQ_TRY(oq_quant_opset(m, c, NULL, OQ_QMODE_INTEGER, &target, &why, err));
-    OQ_TRY(oq_quant_raise_opset(m, target, why, err));
+    OQ_TRY(oq_opset_needed(m, c, NULL, OQ_QMODE_INTEGER, &target, &why, err));
+    OQ_TRY(oq_opset_raise(m, target, why, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const onq_code rc = oq_shapes_write(shapes, m, err);
     oq_shapes_free(shapes);
     OQ_TRY(rc);
     OQ_TRY(oq_walk_graphs(m->proto->graph, add_ranges, ranges, err));
-    const oq_qoper_job job = {
+    const oq_qo_job job = {
         .model = m, .config = c, .ranges = dynamic ? NULL : ranges, .plan = plan};
-    return oq_qoper_run(&job, err);
+    return oq_qo_run(&job, err);
 }
 
 static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {

@@ -8,7 +8,7 @@
 #include "calibrate/ranges.h"
 #include "onnx/check.h"
 #include "onnx/graph.h"
-#include "quantize/finish.h"
+#include "quantize/stamp.h"
 
 #include <stdio.h>
 
@@ -37,7 +37,7 @@ static inline void judge(onq_env *env, oq_model *m, onq_code rc, onq_error *err)
         MUST(err->code == rc && err->text[0] != '\0');
         return;
     }
-    const onq_code valid = oq_quant_check(m, err);
+    const onq_code valid = oq_result_check(m, err);
     if (valid != ONQ_OK)
         fprintf(stderr, "%s\n", err->text);
     MUST(valid == ONQ_OK);

@@ -7,8 +7,8 @@
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
-#include "quantize/finish.h"
 #include "quantize/qweight.h"
+#include "quantize/stamp.h"
 #include "shape/shape.h"
 
 /* A tensor in quantized form: names. */
@@ -24,7 +24,7 @@ typedef struct pass {
     oq_graph *g;
     oq_arena *scratch, *keep;
     oq_index ix;
-    oq_qnames names;
+    oq_fresh names;
     oq_shapes *shapes;
     int64_t opset;
     oq_map done; /* input or weight -> index in triples */
@@ -43,13 +43,13 @@ static bool is_qlinear(const pass *p) {
 /* ---- emitting ---- */
 
 static oq_str name_of(pass *p, oq_str base, const char *suffix) {
-    return oq_qname_tensor(&p->names, base, suffix);
+    return oq_fresh_tensor(&p->names, base, suffix);
 }
 
 /* Emits op(in...) -> out by a node of that name, or a new one; `attr` may be NULL. */
 static onq_code emit(pass *p, const char *op, oq_str node_name, const oq_str *in, size_t n_in,
                      oq_str out, const char *attr, int64_t value, onq_error *err) {
-    const oq_str name = oq_qname_node(&p->names, node_name, "");
+    const oq_str name = oq_fresh_node(&p->names, node_name, "");
     oq_node *n = oq_node_make(p->keep, op, name, in, n_in, &out, 1);
     if (n == NULL || p->names.failed ||
         (attr != NULL && !oq_attr_set_int(p->keep, n, oq_str_of(attr), value)) ||
@@ -171,7 +171,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         return ONQ_OK;
     }
     *t = (triple){.q = name_of(p, x, "_quantized"), .n = 1};
-    const oq_str node_name = oq_qname_node(&p->names, x, "_QuantizeLinear");
+    const oq_str node_name = oq_fresh_node(&p->names, x, "_QuantizeLinear");
     if (t->q.p == NULL || node_name.p == NULL)
         return oq_fail_nomem(err);
     if (!is_static(p))
@@ -284,7 +284,7 @@ static bool has_bias(const oq_node *n) {
 /* <node name>_quant of another type with the attributes of the node. */
 static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_str *in, size_t n_in,
                           oq_str out, onq_error *err) {
-    const oq_str name = oq_qname_node_of(&p->names, n, "_quant");
+    const oq_str name = oq_fresh_node_of(&p->names, n, "_quant");
     oq_node *made = oq_node_make(p->keep, op, name, in, n_in, &out, 1);
     if (made == NULL || p->names.failed || !copy_attributes(p, made, n) ||
         !OQ_PUSH(p->scratch, &p->out, made))
@@ -409,7 +409,7 @@ static onq_code run(pass *p, onq_error *err) {
     uint32_t *order = NULL;
     OQ_TRY(oq_index_build(&p->ix, p->scratch, p->g, NULL, err));
     OQ_TRY(oq_topo_order(&p->ix, p->scratch, &order, err));
-    OQ_TRY(oq_qnames_init(&p->names, p->scratch, p->m, err));
+    OQ_TRY(oq_fresh_init(&p->names, p->scratch, p->m, err));
     OQ_TRY(oq_shapes_infer(p->m, NULL, &p->shapes, err));
     const size_t n_nodes = p->g->node.n;
     for (size_t i = 0; i < n_nodes; i++)
@@ -419,7 +419,7 @@ static onq_code run(pass *p, onq_error *err) {
         if (!oq_graph_add_node(p->keep, p->g, p->out.v[i]))
             return oq_fail_nomem(err);
     OQ_TRY(oq_graph_prune_inits(p->m, p->g, err));
-    return oq_quant_set_producer(p->m, err);
+    return oq_stamp_producer(p->m, err);
 }
 
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {

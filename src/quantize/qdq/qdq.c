@@ -7,10 +7,10 @@
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
-#include "quantize/finish.h"
 #include "quantize/int8_movers.h"
 #include "quantize/opset.h"
 #include "quantize/rules.h"
+#include "quantize/stamp.h"
 
 /* ---- marking ---- */
 
@@ -189,7 +189,7 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
 static onq_code finish(oq_qdq *q, onq_error *err) {
     if (!q->config->add_qdq_pair_to_weight)
         OQ_TRY(oq_model_clean_inits(q->model, err));
-    OQ_TRY(oq_quant_set_producer(q->model, err));
+    OQ_TRY(oq_stamp_producer(q->model, err));
     if (q->contrib)
         OQ_TRY(oq_model_set_opset(q->model, OQ_S("com.microsoft"), 1, err));
     OQ_TRY(oq_quant_mend_int8_movers(q->model, err));
@@ -249,7 +249,7 @@ static void look_ahead(const oq_qdq *q) {
     for (size_t i = 0; i < q->n_nodes && q->outlook->needs_11 == NULL; i++) {
         const oq_qdq_node *n = &q->nodes[i];
         if (stands_between(q, n))
-            q->outlook->needs_11 = oq_quant_needs_11(n->node, keeps_float_bias(q, n));
+            q->outlook->needs_11 = oq_opset_needs_11(n->node, keeps_float_bias(q, n));
     }
 }
 
@@ -281,7 +281,7 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
 static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
     q->opset = oq_model_opset(q->model, OQ_S(""));
     q->contrib = oq_qdq_wants_contrib(q->config, q->overrides, q->opset);
-    OQ_TRY(oq_qnames_init(q->names, q->arena, q->model, err));
+    OQ_TRY(oq_fresh_init(q->names, q->arena, q->model, err));
     OQ_TRY(oq_qdq_graph(q, decide_only, err));
     if (q->contrib && !q->config->use_qdq_contrib_ops)
         oq_warn(q->model->env, "QuantizeLinear and DequantizeLinear of ONNX have no 16-bit and "
@@ -292,7 +292,7 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
     assert(job->model != NULL && job->config != NULL && job->ranges != NULL && job->plan != NULL);
     oq_arena scratch;
-    oq_qnames names;
+    oq_fresh names;
     oq_arena_init(&scratch, &job->model->env->alloc);
     oq_qdq q = {.names = &names,
                 .model = job->model,
@@ -313,7 +313,7 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
 onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
                         oq_qdq_outlook *out, onq_error *err) {
     oq_arena scratch;
-    oq_qnames names;
+    oq_fresh names;
     oq_ranges ranges;
     oq_plan plan;
     oq_shapes *shapes = NULL;
@@ -337,7 +337,7 @@ onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64
     *out = (oq_qdq_outlook){0};
     silent.log_fn = NULL; /* the run itself will report it */
     m->env = &silent;
-    onq_code rc = oq_qnames_init(&names, &scratch, m, err);
+    onq_code rc = oq_fresh_init(&names, &scratch, m, err);
     if (rc == ONQ_OK)
         rc = oq_qdq_graph(&q, true, err);
     m->env = env;

@@ -152,7 +152,7 @@ typedef struct oq_qdq {
     oq_plan *plan;
     oq_qdq_outlook *outlook; /* or NULL; else marking is all that is done */
     oq_arena *arena;         /* scratch, freed after the pass */
-    oq_qnames *names;        /* of all graphs */
+    oq_fresh *names;         /* of all graphs */
     int64_t opset;
     bool contrib; /* QuantizeLinear and DequantizeLinear of com.microsoft */
 

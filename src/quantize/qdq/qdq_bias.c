@@ -6,8 +6,8 @@
 
 #include "base/real.h"
 #include "onnx/tensor.h"
+#include "quantize/act_param.h"
 #include "quantize/bias.h"
-#include "quantize/qact.h"
 
 #include <math.h>
 

@@ -62,7 +62,7 @@ static void rewire(oq_qdq *q, const oq_qdq_tensor *t, const readers *r, bool sec
 }
 
 static oq_str tensor_name(oq_qdq *q, oq_str base, const char *suffix) {
-    return oq_qname_tensor(q->names, base, suffix);
+    return oq_fresh_tensor(q->names, base, suffix);
 }
 
 /* Q1 and DQ1; *q_out is what Q1 makes, *dq_out what DQ1 makes. */
@@ -75,14 +75,14 @@ static onq_code emit_first(oq_qdq *q, oq_qdq_tensor *t, const readers *r, bool a
         oq_qdq_replace_outputs(q, t, op.in);
     }
     op.out = *q_out = tensor_name(q, t->name, "_QuantizeLinear_Output");
-    op.name = oq_qname_node(q->names, t->name, "_QuantizeLinear");
+    op.name = oq_fresh_node(q->names, t->name, "_QuantizeLinear");
     OQ_TRY(oq_qdq_add_node(q, &op, err));
 
     *dq_out = is_output && !all ? t->name : tensor_name(q, t->name, "_DequantizeLinear_Output");
     if (r->n_first > 0 && !(is_output && !all))
         rewire(q, t, r, false, *dq_out);
     op = (oq_qdq_op){.in = *q_out, .out = *dq_out, .value = t->value, .axis = -1};
-    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    op.name = oq_fresh_node(q->names, t->name, "_DequantizeLinear");
     return oq_qdq_add_node(q, &op, err);
 }
 
@@ -94,7 +94,7 @@ static onq_code emit_second(oq_qdq *q, oq_qdq_tensor *t, const readers *r, bool 
         return oq_fail_nomem(err);
     oq_qdq_op op = {.quantize = true, .in = in, .value = t->converted, .axis = -1};
     op.out = tensor_name(q, stem, "_QuantizeLinear_Output");
-    op.name = oq_qname_node(q->names, stem, "_QuantizeLinear");
+    op.name = oq_fresh_node(q->names, stem, "_QuantizeLinear");
     OQ_TRY(oq_qdq_add_node(q, &op, err));
 
     const bool keeps_name = oq_qdq_is_made_output(t) && all;
@@ -102,7 +102,7 @@ static onq_code emit_second(oq_qdq *q, oq_qdq_tensor *t, const readers *r, bool 
     if (r->second.n > 0 && !keeps_name)
         rewire(q, t, r, true, out);
     op = (oq_qdq_op){.in = op.out, .out = out, .value = t->converted, .axis = -1};
-    op.name = oq_qname_node(q->names, stem, "_DequantizeLinear");
+    op.name = oq_fresh_node(q->names, stem, "_DequantizeLinear");
     return oq_qdq_add_node(q, &op, err);
 }
 
@@ -125,7 +125,7 @@ onq_code oq_qdq_emit_converted(oq_qdq *q, oq_qdq_tensor *t, const oq_override *c
             return oq_fail_nomem(err);
         oq_qdq_op op = {.in = first_q, .value = t->value, .axis = -1};
         op.out = second_in = tensor_name(q, stem, "_QuantizeLinear_Input");
-        op.name = oq_qname_node(q->names, clone, "_DequantizeLinear");
+        op.name = oq_fresh_node(q->names, clone, "_DequantizeLinear");
         OQ_TRY(oq_qdq_add_node(q, &op, err));
     }
     return emit_second(q, t, &r, all, second_in, err);

@@ -9,8 +9,8 @@
 
 #include "base/pool.h"
 #include "base/real.h"
+#include "quantize/act_param.h"
 #include "quantize/bias.h"
-#include "quantize/qact.h"
 
 /* ---- activations ---- */
 

@@ -26,8 +26,8 @@ static onq_code add_params(oq_qdq *q, oq_str base, const char *zero_suffix,
                            const char *scale_suffix, const int64_t *dims, size_t rank,
                            oq_qdq_value *v, onq_error *err) {
     oq_arena *a = &q->model->arena;
-    v->zero_name = oq_qname_tensor(q->names, base, zero_suffix);
-    v->scale_name = oq_qname_tensor(q->names, base, scale_suffix);
+    v->zero_name = oq_fresh_tensor(q->names, base, zero_suffix);
+    v->scale_name = oq_fresh_tensor(q->names, base, scale_suffix);
     oq_tensor *zero = oq_tensor_new(a, v->zero_name, v->type, dims, rank);
     oq_tensor *scale = oq_tensor_new(a, v->scale_name, v->real, dims, rank);
     double *reals = OQ_NEW_ARRAY(q->arena, double, v->n + 1);
@@ -77,13 +77,13 @@ static onq_code add_pair(oq_qdq *q, const oq_qdq_value *v, oq_str in, oq_str out
     const oq_str dq_name = oq_str_cat(q->arena, base, OQ_S("_DequantizeLinear"));
     if (stem.p == NULL || name.p == NULL || dq_name.p == NULL)
         return oq_fail_nomem(err);
-    op.out = oq_qname_tensor(q->names, stem, number);
-    op.name = oq_qname_node(q->names, name, number);
+    op.out = oq_fresh_tensor(q->names, stem, number);
+    op.name = oq_fresh_node(q->names, name, number);
     OQ_TRY(oq_qdq_add_node(q, &op, err));
     op.quantize = false;
     op.in = op.out;
     op.out = out;
-    op.name = oq_qname_node(q->names, dq_name, number);
+    op.name = oq_fresh_node(q->names, dq_name, number);
     return oq_qdq_add_node(q, &op, err);
 }
 
@@ -125,7 +125,7 @@ static onq_code weight_dims(oq_qdq *q, const oq_qdq_weight *w, int64_t **dims, s
 static onq_code add_quantized(oq_qdq *q, const oq_qdq_tensor *t, oq_str *name, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
     oq_arena *a = &q->model->arena;
-    *name = oq_qname_tensor(q->names, t->name, "_quantized");
+    *name = oq_fresh_tensor(q->names, t->name, "_quantized");
     oq_tensor *init = oq_tensor_new(a, *name, w->spec.type, t->init->dims.v, t->init->dims.n);
     const oq_producer *bytes;
     if (name->p == NULL || init == NULL)
@@ -177,7 +177,7 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     take_names(t->value, form.value);
     const int64_t axis = w->w.group == OQ_QGROUP_TENSOR ? -1 : (int64_t)w->w.axis;
     const uint64_t block = w->w.group == OQ_QGROUP_BLOCK ? w->w.block : 0;
-    const oq_str out = oq_qname_tensor(q->names, t->name, "_DequantizeLinear_Output");
+    const oq_str out = oq_fresh_tensor(q->names, t->name, "_DequantizeLinear_Output");
     if (out.p == NULL)
         return oq_fail_nomem(err);
     replace_inputs(q, t, out);
@@ -185,7 +185,7 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
         return add_pair(q, t->value, t->name, out, t->name, "", axis, block, err);
     oq_qdq_op op = {
         .in = form.quantized, .value = t->value, .out = out, .axis = axis, .block = block};
-    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    op.name = oq_fresh_node(q->names, t->name, "_DequantizeLinear");
     return oq_qdq_add_node(q, &op, err);
 }
 
@@ -199,7 +199,7 @@ static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *
     for (size_t i = 0; i < t->receivers.n; i++) {
         char number[32];
         snprintf(number, sizeof number, "_%zu", i + 1);
-        const oq_str out = oq_qname_tensor(q->names, stem, number);
+        const oq_str out = oq_fresh_tensor(q->names, stem, number);
         OQ_TRY(add_pair(q, v, t->name, out, t->name, number, -1, 0, err));
         for (size_t k = 0; k < t->uses.n; k++) {
             if (t->uses.v[k].node != t->receivers.v[i])
@@ -218,10 +218,10 @@ onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, on
         return emit_dedicated(q, t, v, err);
     oq_str in = t->name, out = t->name;
     if (oq_qdq_is_made_output(t)) {
-        in = oq_qname_tensor(q->names, t->name, "_QuantizeLinear_Input");
+        in = oq_fresh_tensor(q->names, t->name, "_QuantizeLinear_Input");
         oq_qdq_replace_outputs(q, t, in);
     } else {
-        out = oq_qname_tensor(q->names, t->name, "_DequantizeLinear_Output");
+        out = oq_fresh_tensor(q->names, t->name, "_DequantizeLinear_Output");
         replace_inputs(q, t, out);
     }
     if (in.p == NULL || out.p == NULL)
@@ -287,9 +287,9 @@ static onq_code add_zeros(oq_qdq *q, oq_str name, uint64_t n, onq_error *err) {
 static onq_code emit_bias(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
     oq_qdq_tensor *t = s->tensor;
     oq_qdq_value *v = t->value;
-    const oq_str quantized = oq_qname_tensor(q->names, t->name, "_quantized");
-    v->scale_name = oq_qname_tensor(q->names, t->name, "_quantized_scale");
-    v->zero_name = oq_qname_tensor(q->names, t->name, "_quantized_zero_point");
+    const oq_str quantized = oq_fresh_tensor(q->names, t->name, "_quantized");
+    v->scale_name = oq_fresh_tensor(q->names, t->name, "_quantized_scale");
+    v->zero_name = oq_fresh_tensor(q->names, t->name, "_quantized_zero_point");
     if (quantized.p == NULL || v->scale_name.p == NULL || v->zero_name.p == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(add_raw(q, quantized, OQ_INT32, t->init->dims.v, t->init->dims.n, s->ints,
@@ -298,15 +298,15 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
     OQ_TRY(add_zeros(q, v->zero_name, v->n, err));
     const int64_t axis = v->n > 1 ? (int64_t)t->init->dims.n - 1 : -1;
     oq_qdq_op op = {.in = quantized, .out = t->name, .value = v, .axis = axis};
-    op.name = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    op.name = oq_fresh_node(q->names, t->name, "_DequantizeLinear");
     return oq_qdq_add_node(q, &op, err);
 }
 
 /* Float 8: the bias is kept in float32 and cast to its own type. */
 static onq_code emit_cast(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     oq_arena *a = &q->model->arena;
-    const oq_str name = oq_qname_tensor(q->names, t->name, "_quantized");
-    const oq_str node = oq_qname_node(q->names, t->name, "_DequantizeLinear");
+    const oq_str name = oq_fresh_tensor(q->names, t->name, "_quantized");
+    const oq_str node = oq_fresh_node(q->names, t->name, "_DequantizeLinear");
     float *values;
     size_t n;
     OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &values, &n, err));

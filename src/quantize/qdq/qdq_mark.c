@@ -8,8 +8,8 @@
 #include "quantize/qdq/qdq.h"
 
 #include "onnx/operators.h"
+#include "quantize/act_param.h"
 #include "quantize/bias.h"
-#include "quantize/qact.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -268,7 +268,7 @@ static int64_t largest_suffix(const oq_qdq *q, oq_qdq_tensor *t) {
 onq_code oq_qdq_copy_init(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error *err) {
     char number[32];
     snprintf(number, sizeof number, "%lld", (long long)largest_suffix(q, t) + 1);
-    const oq_str name = oq_qname_tensor(q->names, t->name, number);
+    const oq_str name = oq_fresh_tensor(q->names, t->name, number);
     oq_tensor *init = OQ_NEW(&q->model->arena, oq_tensor);
     if (name.p == NULL || init == NULL)
         return oq_fail_nomem(err);

@@ -6,8 +6,8 @@
 
 #include "onnx/check.h"
 #include "onnx/tidy.h"
-#include "quantize/finish.h"
 #include "quantize/int8_movers.h"
+#include "quantize/stamp.h"
 
 /* ---- set-up ---- */
 
@@ -17,7 +17,7 @@ static onq_code add_name(oq_map *map, oq_str name, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code begin_graph(oq_qoper *q, onq_error *err) {
+static onq_code begin_graph(oq_qo *q, onq_error *err) {
     const oq_graph *g = q->graph;
     oq_map *maps[] = {&q->inits, &q->tensors, &q->values, &q->made, &q->products, &q->wide};
     for (size_t i = 0; i < OQ_COUNT(maps); i++)
@@ -47,7 +47,7 @@ static onq_code begin_graph(oq_qoper *q, onq_error *err) {
     return ONQ_OK;
 }
 
-static unsigned list_modes(const oq_qoper *q) {
+static unsigned list_modes(const oq_qo *q) {
     return oq_qo_is_static(q) ? OQ_QMODE_QDQ | OQ_QMODE_QLINEAR : OQ_QMODE_INTEGER;
 }
 
@@ -86,7 +86,7 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_er
 
 /* BaseQuantizer.adjust_tensor_ranges: the input of a Relu or Clip needs no more range than its
  * output; Softmax makes 0 to 1. */
-static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
+static onq_code adjust_ranges(oq_qo *q, onq_error *err) {
     oq_ranges *ranges = q->sh->job.ranges;
     for (size_t i = 0; i < q->graph->node.n; i++) {
         const oq_node *n = q->graph->node.v[i];
@@ -117,9 +117,9 @@ static onq_code adjust_ranges(oq_qoper *q, onq_error *err) {
 
 /* ---- nodes ---- */
 
-static onq_code quantize_graph(oq_qoper *q, onq_error *err);
+static onq_code quantize_graph(oq_qo *q, onq_error *err);
 
-static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
+static onq_code quantize_inner(oq_qo *q, oq_node *n, onq_error *err) {
     for (size_t i = 0; i < n->attribute.n; i++) {
         const oq_attribute *at = n->attribute.v[i];
         const size_t count = at->graphs.n + (at->g != NULL);
@@ -127,11 +127,11 @@ static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
             if (q->depth == OQ_MAX_GRAPH_DEPTH)
                 return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d",
                                OQ_MAX_GRAPH_DEPTH);
-            oq_qoper inner = {.sh = q->sh,
-                              .parent = q,
-                              .arena = q->arena,
-                              .graph = k < at->graphs.n ? at->graphs.v[k] : at->g,
-                              .depth = q->depth + 1};
+            oq_qo inner = {.sh = q->sh,
+                           .parent = q,
+                           .arena = q->arena,
+                           .graph = k < at->graphs.n ? at->graphs.v[k] : at->g,
+                           .depth = q->depth + 1};
             OQ_TRY(quantize_graph(&inner, err));
         }
     }
@@ -140,7 +140,7 @@ static onq_code quantize_inner(oq_qoper *q, oq_node *n, onq_error *err) {
 
 /* True if a float tensor of the node has no range: in an inner graph, on a branch that no sample
  * took. */
-static bool is_unseen(const oq_qoper *q, const oq_node *n) {
+static bool is_unseen(const oq_qo *q, const oq_node *n) {
     for (size_t k = 0; k < n->input.n + n->output.n; k++) {
         const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
         if (name.n > 0 && oq_qo_init_in_path(q, name) == NULL && oq_qo_is_float(q, name) &&
@@ -151,7 +151,7 @@ static bool is_unseen(const oq_qoper *q, const oq_node *n) {
 }
 
 /* True if a float tensor of the node has a type that is never quantized. */
-static bool is_other_float(const oq_qoper *q, const oq_node *n) {
+static bool is_other_float(const oq_qo *q, const oq_node *n) {
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[k]);
         const int32_t type =
@@ -162,9 +162,9 @@ static bool is_other_float(const oq_qoper *q, const oq_node *n) {
     return false;
 }
 
-static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
+static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_rules *rules = oq_rules_of(n->op_type);
-    const oq_qoper_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
+    const oq_qo_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
     const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
     if (skip != NULL)
         q->by = OQ_BY_CHOICE;
@@ -172,20 +172,20 @@ static onq_code quantize_node(oq_qoper *q, oq_node *n, onq_error *err) {
         is_unseen(q, n)) {
         q->by = OQ_BY_SAMPLES;
         q->sh->job.plan->n_not_run++;
-        return oq_qo_keep(q, n, "no sample ran it", err);
+        return oq_qo_leave(q, n, "no sample ran it", err);
     }
     if (rule != NULL && skip == NULL && is_other_float(q, n))
-        return oq_qo_keep(q, n, OQ_WHY_OTHER, err);
-    const oq_qoper_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
+        return oq_qo_leave(q, n, OQ_WHY_OTHER, err);
+    const oq_qo_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
     if (trained != NULL)
         return trained(q, n, err);
     if (rule == NULL || skip != NULL || n->output.n == 0 || n->input.n == 0)
-        return oq_qo_keep(q, n, skip != NULL ? skip : "operator has no quantized form", err);
+        return oq_qo_leave(q, n, skip != NULL ? skip : "operator has no quantized form", err);
     return rule(q, n, err);
 }
 
 /* What the rule did with the node. `row` has the node as it was before. */
-static onq_code plan_node(oq_qoper *q, oq_plan_node row, onq_error *err) {
+static onq_code plan_node(oq_qo *q, oq_plan_node row, onq_error *err) {
     row.fate = q->why != NULL ? OQ_FATE_FLOAT : q->removed ? OQ_FATE_REMOVED : OQ_FATE_QUANTIZED;
     row.by = q->by;
     row.why = q->why != NULL ? q->why : q->removed ? OQ_WHY_REMOVED : "";
@@ -193,7 +193,7 @@ static onq_code plan_node(oq_qoper *q, oq_plan_node row, onq_error *err) {
 }
 
 /* Counts a node that goes on reading bfloat16. */
-static void count_bfloat16(const oq_qoper *q, const oq_node *n) {
+static void count_bfloat16(const oq_qo *q, const oq_node *n) {
     oq_plan *plan = q->sh->job.plan;
     bool found = false;
     for (size_t i = 0; i < n->input.n; i++)
@@ -204,13 +204,13 @@ static void count_bfloat16(const oq_qoper *q, const oq_node *n) {
         plan->bfloat16 = (oq_plan_node){.name = n->name, .op_type = n->op_type};
 }
 
-static onq_code dequantize_outputs(oq_qoper *q, onq_error *err) {
+static onq_code dequantize_outputs(oq_qo *q, onq_error *err) {
     for (size_t i = 0; i < q->graph->output.n; i++)
         OQ_TRY(oq_qo_dequantize(q, q->graph->output.v[i]->name, err));
     return ONQ_OK;
 }
 
-static onq_code quantize_graph(oq_qoper *q, onq_error *err) {
+static onq_code quantize_graph(oq_qo *q, onq_error *err) {
     OQ_TRY(begin_graph(q, err));
     if (oq_qo_is_static(q) && !oq_qo_config(q)->trained && oq_qo_config(q)->given == NULL)
         OQ_TRY(adjust_ranges(q, err));
@@ -258,8 +258,8 @@ static onq_code see_types(oq_qo_shared *sh, onq_error *err) {
 
 static onq_code run(oq_qo_shared *sh, onq_error *err) {
     oq_model *m = sh->job.model;
-    oq_qoper top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
-    OQ_TRY(oq_qnames_init(&sh->names, sh->arena, m, err));
+    oq_qo top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
+    OQ_TRY(oq_fresh_init(&sh->names, sh->arena, m, err));
     oq_map_init(&sh->infinite, sh->arena);
     oq_map_init(&sh->asked_map, sh->arena);
     sh->opset = oq_model_opset(m, OQ_S(""));
@@ -277,7 +277,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(oq_qo_plan_rest(sh, err));
     OQ_TRY(oq_qo_decide(sh, err));
     OQ_TRY(oq_model_clean_inits(m, err));
-    OQ_TRY(oq_quant_set_producer(m, err));
+    OQ_TRY(oq_stamp_producer(m, err));
     if (sh->needs_ms && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
     OQ_TRY(oq_quant_mend_int8_movers(m, err));
@@ -285,7 +285,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     return sh->job.config->trained ? ONQ_OK : oq_model_sort(m, err);
 }
 
-onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err) {
+onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
     assert(job->model != NULL && job->config != NULL && job->plan != NULL);
     oq_arena scratch;
     oq_arena_init(&scratch, &job->model->env->alloc);

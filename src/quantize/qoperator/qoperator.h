@@ -20,12 +20,12 @@
 #include "calibrate/ranges.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
+#include "quantize/act_param.h"
 #include "quantize/bias.h"
 #include "quantize/clip.h"
 #include "quantize/config.h"
 #include "quantize/override.h"
 #include "quantize/plan.h"
-#include "quantize/qact.h"
 #include "quantize/qweight.h"
 #include "quantize/rules.h"
 #include "shape/shape.h"
@@ -85,7 +85,7 @@ typedef struct oq_qo_turned {
     oq_tensor *origin;
 } oq_qo_turned;
 
-typedef struct oq_qoper_job {
+typedef struct oq_qo_job {
     oq_model *model;
     oq_qconfig *config;
     const oq_overrides *overrides; /* or NULL */
@@ -93,13 +93,13 @@ typedef struct oq_qoper_job {
     const oq_shapes *shapes;       /* what onnx infers of the model as it is; NULL: inferred here */
     oq_plan *plan;
     bool integer; /* integer operators although there are ranges (trained models) */
-} oq_qoper_job;
+} oq_qo_job;
 
 /* What all graphs of a model share. */
 typedef struct oq_qo_shared {
-    oq_qoper_job job;
+    oq_qo_job job;
     oq_arena *arena; /* scratch */
-    oq_qnames names;
+    oq_fresh names;
     const oq_shapes *plain; /* what the reference knows of types */
     oq_shapes *inferred;    /* the same, where it was inferred here; or NULL */
     oq_shapes *full;        /* what can be known; made when it is needed */
@@ -118,9 +118,9 @@ typedef struct oq_qo_shared {
 } oq_qo_shared;
 
 /* One graph. */
-typedef struct oq_qoper {
+typedef struct oq_qo {
     oq_qo_shared *sh;
-    struct oq_qoper *parent; /* or NULL */
+    struct oq_qo *parent; /* or NULL */
     oq_graph *graph;
     oq_arena *arena; /* scratch; what stays is in the model's */
     oq_index index;  /* of the graph as it came */
@@ -139,41 +139,41 @@ typedef struct oq_qoper {
     bool removed;          /* the running rule needs no node: the quantized range clips */
     oq_plan_by by;         /* who left it float */
     unsigned depth;
-} oq_qoper;
+} oq_qo;
 
 /* Quantizes the model in place. The opset must be what the types need. */
-onq_code oq_qoper_run(const oq_qoper_job *job, onq_error *err);
+onq_code oq_qo_run(const oq_qo_job *job, onq_error *err);
 
 /* ---- questions ---- */
 
-static inline bool oq_qo_is_static(const oq_qoper *q) {
+static inline bool oq_qo_is_static(const oq_qo *q) {
     return q->sh->mode == OQ_QMODE_QLINEAR;
 }
-static inline const oq_qconfig *oq_qo_config(const oq_qoper *q) {
+static inline const oq_qconfig *oq_qo_config(const oq_qo *q) {
     return q->sh->job.config;
 }
 /* The initializer of that name in this graph; or, with EnableSubgraph, in one around it. */
-oq_tensor *oq_qo_init(const oq_qoper *q, oq_str name);
-oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name);
+oq_tensor *oq_qo_init(const oq_qo *q, oq_str name);
+oq_tensor *oq_qo_init_in_path(const oq_qo *q, oq_str name);
 /* What the tensor has become in this graph, or NULL; the second looks outwards too. */
-oq_qo_value *oq_qo_value_of(const oq_qoper *q, oq_str name);
-oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name);
+oq_qo_value *oq_qo_value_of(const oq_qo *q, oq_str name);
+oq_qo_value *oq_qo_value_in_path(const oq_qo *q, oq_str name);
 /* True for a float type that can be quantized here. */
-bool oq_qo_is_real(const oq_qoper *q, int32_t type);
+bool oq_qo_is_real(const oq_qo *q, int32_t type);
 /* is_valid_quantize_weight: a float or float16 initializer. */
-bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name);
+bool oq_qo_is_float_weight(const oq_qo *q, oq_str name);
 /* is_float_tensor. */
-bool oq_qo_is_float(const oq_qoper *q, oq_str name);
+bool oq_qo_is_float(const oq_qo *q, oq_str name);
 /* Element type as get_tensor_type(mandatory=True) gives it, or as symbolic inference finds it; 0:
  * unknown. */
-onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err);
+onq_code oq_qo_type(oq_qo *q, oq_str name, int32_t *out, onq_error *err);
 /* Refuses a type that an override gives and that no QLinear operator takes. */
 onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err);
 /* True if there are static parameters for this activation. */
-bool oq_qo_has_params(const oq_qoper *q, oq_str name);
+bool oq_qo_has_params(const oq_qo *q, oq_str name);
 /* Why output 0 of the node has none. An infinity is also reported in a warning, by the name of the
  * constant that it comes from or of the output. */
-const char *oq_qo_why_no_params(oq_qoper *q, const oq_node *n);
+const char *oq_qo_why_no_params(oq_qo *q, const oq_node *n);
 
 /* How inputs are quantized. */
 typedef struct oq_qo_how {
@@ -189,67 +189,67 @@ typedef struct oq_qo_how {
 extern const oq_qo_how oq_qo_as_activation;
 
 /* True if input `slot` can be quantized; else q->why says why not. */
-bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how);
+bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how);
 
 /* *out is true if inputs 0 to n_in - 1 and output 0 can be quantized as activations; else q->why
  * says why not, and constants in front of the first input that cannot are quantized already, as in
  * the reference: the node reads them dequantized. */
-onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
+onq_code oq_qo_can_all(oq_qo *q, const oq_node *n, size_t n_in, bool *out, onq_error *err);
 
 /* True if input 2, multiplied by `factor`, can be the int32 bias of input 0 and the weight
  * in input 1; else q->why says why not. */
-bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor);
+bool oq_qo_can_bias(oq_qo *q, const oq_node *n, float factor);
 
 /* ---- verbs ---- */
 
 /* The quantized form of input `slot`: as it is already, or a weight, or after a new QuantizeLinear
  * (or DynamicQuantizeLinear). Call oq_qo_can first. An absent input gives a value of empty names.
  */
-onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
+onq_code oq_qo_input(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how,
                      oq_qo_value **out, onq_error *err);
 /* A new value for output 0 of a node: <output>_quantized with the parameters of calibration. Call
  * oq_qo_has_params first. */
-onq_code oq_qo_output(oq_qoper *q, const oq_node *n, oq_qo_value **out, onq_error *err);
+onq_code oq_qo_output(oq_qo *q, const oq_node *n, oq_qo_value **out, onq_error *err);
 /* The same with given parameters (Softmax). */
-onq_code oq_qo_output_fixed(oq_qoper *q, const oq_node *n, float scale, int32_t zero,
+onq_code oq_qo_output_fixed(oq_qo *q, const oq_node *n, float scale, int32_t zero,
                             oq_qo_value **out, onq_error *err);
 /* A value for `name` called `name` + suffix with the parameters of `like`. */
-onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const oq_qo_value *like,
+onq_code oq_qo_output_like(oq_qo *q, oq_str name, const char *suffix, const oq_qo_value *like,
                            oq_qo_value **out, onq_error *err);
 /* `name` has become what `v` is (a Relu that goes away). */
-onq_code oq_qo_alias(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err);
+onq_code oq_qo_alias(oq_qo *q, oq_str name, oq_qo_value *v, onq_error *err);
 /* The quantized bias of a static operator, multiplied by `factor`: name of the int32 initializer.
  */
-onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
+onq_code oq_qo_bias_tensor(oq_qo *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
                            const oq_qo_value *weight, float factor, oq_str *out, onq_error *err);
 /* Leaves the node float: emitted with its inputs dequantized. */
-onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err);
+onq_code oq_qo_leave(oq_qo *q, oq_node *n, const char *why, onq_error *err);
 /* A DequantizeLinear for a tensor that exists in quantized form only; nothing otherwise. */
-onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err);
+onq_code oq_qo_dequantize(oq_qo *q, oq_str name, onq_error *err);
 /* DequantizeLinear(v) -> out, for the tensor `name`. */
-onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, oq_str out,
+onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_str out,
                                onq_error *err);
 /* True if the value can be dequantized at this opset. */
-bool oq_qo_has_dequantize(const oq_qoper *q, const oq_qo_value *v);
+bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v);
 /* Emits a node as it is. */
-onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err);
+onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err);
 /* A new node called <name>_quant with copies of the attributes, not emitted yet; domain "" or
  * com.microsoft. */
-oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool ms);
+oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms);
 /* The three names of a value as inputs. */
-bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v);
+bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v);
 /* Scale and zero point of a value as inputs. */
-bool oq_qo_add_params(oq_qoper *q, oq_node *n, const oq_qo_value *v);
+bool oq_qo_add_params(oq_qo *q, oq_node *n, const oq_qo_value *v);
 /* The product of two scales, for the result of the integer operator `made`. */
-onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str scales[2], oq_str *out,
+onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales[2], oq_str *out,
                               onq_error *err);
 /* An integer operator with all that makes its sums float again: `made` (ConvInteger or
  * MatMulInteger) gets its inputs, then come Cast and the product of the scales; the result is
  * called `result`. */
-onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
+onq_code oq_qo_emit_scaled(oq_qo *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
                            const oq_qo_value *weight, oq_str result, onq_error *err);
 /* An initializer is added to the graph unless there is one of that name. */
-onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err);
+onq_code oq_qo_add_init(oq_qo *q, oq_tensor *t, onq_error *err);
 
 /* ---- 16-bit floats (qoperator_half.c) ---- */
 
@@ -258,58 +258,58 @@ onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err);
 /* True if the quantized form of the operator takes float16 scales as they are. */
 bool oq_qo_takes_half(const oq_qo_shared *sh, oq_str op_type);
 /* True if the constant is float32 here: as it is, or after a Cast. */
-bool oq_qo_is_float32(const oq_qoper *q, const oq_tensor *t);
+bool oq_qo_is_float32(const oq_qo *q, const oq_tensor *t);
 /* The scale type of a tensor of that type. */
 oq_dtype oq_qo_scale_type(const oq_qo_shared *sh, int32_t type);
 /* The type of a tensor that has Cast around it; else OQ_FLOAT. */
-onq_code oq_qo_elem(oq_qoper *q, oq_str name, oq_dtype *out, onq_error *err);
+onq_code oq_qo_elem(oq_qo *q, oq_str name, oq_dtype *out, onq_error *err);
 /* The tensor as float32: itself, or its twin, made by Cast or DequantizeLinear if it is not there
  * yet. Tensors that are not 16-bit floats are returned as they are. */
-onq_code oq_qo_wide(oq_qoper *q, oq_str name, oq_str *out, onq_error *err);
+onq_code oq_qo_wide(oq_qo *q, oq_str name, oq_str *out, onq_error *err);
 /* What a node that gives out float32 calls its output `name`, which is of type `elem`: itself, or a
  * twin, which is cast back as soon as somebody reads `name`. */
-onq_code oq_qo_result(oq_qoper *q, oq_str name, oq_dtype elem, oq_str *out, onq_error *err);
+onq_code oq_qo_result(oq_qo *q, oq_str name, oq_dtype elem, oq_str *out, onq_error *err);
 /* The same for output 0 of a node. */
-onq_code oq_qo_output_real(oq_qoper *q, const oq_node *n, oq_str *out, onq_error *err);
+onq_code oq_qo_output_real(oq_qo *q, const oq_node *n, oq_str *out, onq_error *err);
 /* Inputs as float32 in, outputs that are cast back where they are of type `elem`. */
-onq_code oq_qo_add_real(oq_qoper *q, oq_node *made, const oq_node *n, size_t slot, onq_error *err);
-onq_code oq_qo_add_results(oq_qoper *q, oq_node *made, const oq_node *n, oq_dtype elem,
+onq_code oq_qo_add_real(oq_qo *q, oq_node *made, const oq_node *n, size_t slot, onq_error *err);
+onq_code oq_qo_add_results(oq_qo *q, oq_node *made, const oq_node *n, oq_dtype elem,
                            onq_error *err);
 /* Casts the twin of `name` back, where there is one and `name` does not exist yet. */
-onq_code oq_qo_narrow(oq_qoper *q, oq_str name, onq_error *err);
+onq_code oq_qo_narrow(oq_qo *q, oq_str name, onq_error *err);
 
 /* ---- trained models (qoperator_trained.c) ---- */
 
 /* The parameters that a weight was trained with, or NULL. */
-const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name);
+const oq_tensor_override *oq_qo_trained_weight(const oq_qo *q, oq_str name);
 /* The axis of a trained weight in the tensor that is in the graph; false: not per channel. */
-bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis);
+bool oq_qo_trained_axis(const oq_qo *q, oq_str name, int64_t *axis);
 /* True if it has no channels, or those of this axis. */
-bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis);
+bool oq_qo_trained_fits(const oq_qo *q, oq_str name, int64_t axis);
 /* Trained weights of a node that stays float become integers with a DequantizeLinear; Conv and its
  * kin read rounded activations too. */
-onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err);
+onq_code oq_qo_leave_trained(oq_qo *q, oq_node *n, onq_error *err);
 /* The trained parameters of a tensor are not those of `v`. */
-bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *v);
+bool oq_qo_trained_otherwise(const oq_qo *q, oq_str name, const oq_qo_value *v);
 /* Gemm becomes MatMul and Add only where that is of use. */
 bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n);
 /* Among integer operators: the QLinear rule of a node whose inputs and output were trained and that
  * has no integer rule, so that what was trained is kept, or NULL. */
-oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n);
+oq_qo_rule oq_qo_trained_rule(const oq_qo *q, const oq_node *n);
 /* ConvInteger as quantize_qat has it: the bias is an integer too. */
-onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err);
+onq_code oq_qo_rule_conv_trained(oq_qo *q, oq_node *n, onq_error *err);
 
 /* ---- shared rules ---- */
 
 /* A QLinear operator of com.microsoft with `n_in` quantized inputs and one output: inputs as
  * triples, then the parameters of the output. */
-onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err);
+onq_code oq_qo_qlinear(oq_qo *q, oq_node *n, size_t n_in, onq_error *err);
 /* Direct8BitOp: runs on the quantized tensor as it is. */
-onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err);
+onq_code oq_qo_direct(oq_qo *q, oq_node *n, onq_error *err);
 
 /* ---- steps ---- */
 
-onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
+onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err);
 /* Rows for activations that rules asked about and left float. */
 onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err);

@@ -86,7 +86,7 @@ static onq_code turn_constant(pass *p, oq_tensor *b, oq_graph *g, oq_str *name, 
     *make = (oq_producer){t->raw.n, make_turned, t};
     oq_tensor_set_producer(turned, make);
     if (oq_map_find(&p->uses, b->name) > 1) {
-        turned->name = oq_qname_tensor(&p->sh->names, b->name, "_Transposed");
+        turned->name = oq_fresh_tensor(&p->sh->names, b->name, "_Transposed");
         if (turned->name.p == NULL)
             return oq_fail_nomem(err);
     } else {
@@ -109,7 +109,7 @@ static bool can_turn(const oq_tensor *b) {
 static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error *err) {
     OQ_VEC(oq_node *) *list = (void *)list_any;
     oq_arena *a = &p->sh->job.model->arena;
-    oq_qnames *names = &p->sh->names;
+    oq_fresh *names = &p->sh->names;
     oq_str b = gemm->input.v[1];
     if (oq_attr_int(gemm, "transB", 0) == 1) {
         oq_graph *where = NULL;
@@ -117,8 +117,8 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
         if (t != NULL && can_turn(t)) {
             OQ_TRY(turn_constant(p, t, where, &b, err));
         } else {
-            const oq_str out = oq_qname_tensor(names, b, "_Transposed");
-            oq_node *n = oq_node_make(a, "Transpose", oq_qname_node_of(names, gemm, "_Transpose"),
+            const oq_str out = oq_fresh_tensor(names, b, "_Transposed");
+            oq_node *n = oq_node_make(a, "Transpose", oq_fresh_node_of(names, gemm, "_Transpose"),
                                       &b, 1, &out, 1);
             if (names->failed || n == NULL || !OQ_PUSH(p->sh->arena, list, n))
                 return oq_fail_nomem(err);
@@ -127,16 +127,16 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
     }
     const bool has_c = gemm->input.n > 2 && gemm->input.v[2].n != 0;
     const oq_str out = gemm->output.v[0];
-    const oq_str mid = has_c ? oq_qname_tensor(names, out, "_MatMul") : out;
+    const oq_str mid = has_c ? oq_fresh_tensor(names, out, "_MatMul") : out;
     const oq_str in[2] = {gemm->input.v[0], b};
     oq_node *mul =
-        oq_node_make(a, "MatMul", oq_qname_node_of(names, gemm, "_MatMul"), in, 2, &mid, 1);
+        oq_node_make(a, "MatMul", oq_fresh_node_of(names, gemm, "_MatMul"), in, 2, &mid, 1);
     if (names->failed || mul == NULL || !OQ_PUSH(p->sh->arena, list, mul))
         return oq_fail_nomem(err);
     if (!has_c)
         return ONQ_OK;
     const oq_str sum[2] = {mid, gemm->input.v[2]};
-    oq_node *add = oq_node_make(a, "Add", oq_qname_node_of(names, gemm, "_Add"), sum, 2, &out, 1);
+    oq_node *add = oq_node_make(a, "Add", oq_fresh_node_of(names, gemm, "_Add"), sum, 2, &out, 1);
     if (names->failed || add == NULL || !OQ_PUSH(p->sh->arena, list, add))
         return oq_fail_nomem(err);
     return ONQ_OK;

@@ -6,7 +6,7 @@
  * as what it was: between integer operators there is no Cast. Weights are read as they are, and
  * scales are float32, so the integers are those of the same model in float32.
  *
- * The float32 form of a 16-bit tensor is its twin (oq_qoper.wide).
+ * The float32 form of a 16-bit tensor is its twin (oq_qo.wide).
  *
  * Where every operator takes float16 scales as they are, and these fit, nothing is cast, as in the
  * reference.
@@ -23,7 +23,7 @@ static bool is_half(int32_t type) {
     return type == OQ_FLOAT16 || type == OQ_BFLOAT16;
 }
 
-bool oq_qo_is_float32(const oq_qoper *q, const oq_tensor *t) {
+bool oq_qo_is_float32(const oq_qo *q, const oq_tensor *t) {
     return t->data_type.v == OQ_FLOAT || (q->sh->casts && is_half(t->data_type.v));
 }
 
@@ -93,7 +93,7 @@ oq_dtype oq_qo_scale_type(const oq_qo_shared *sh, int32_t type) {
     return type == OQ_FLOAT16 && !sh->casts ? OQ_FLOAT16 : OQ_FLOAT;
 }
 
-onq_code oq_qo_elem(oq_qoper *q, oq_str name, oq_dtype *out, onq_error *err) {
+onq_code oq_qo_elem(oq_qo *q, oq_str name, oq_dtype *out, onq_error *err) {
     int32_t type = OQ_FLOAT;
     if (q->sh->casts)
         OQ_TRY(oq_qo_type(q, name, &type, err));
@@ -103,24 +103,24 @@ onq_code oq_qo_elem(oq_qoper *q, oq_str name, oq_dtype *out, onq_error *err) {
 
 /* ---- twins ---- */
 
-static onq_code add_twin(oq_qoper *q, oq_str name, oq_str *out, onq_error *err) {
-    *out = oq_qname_tensor(&q->sh->names, name, "_float32");
+static onq_code add_twin(oq_qo *q, oq_str name, oq_str *out, onq_error *err) {
+    *out = oq_fresh_tensor(&q->sh->names, name, "_float32");
     if (out->p == NULL || !OQ_PUSH(q->arena, &q->all_wide, *out) ||
         !oq_map_put(&q->wide, name, (uint32_t)(q->all_wide.n - 1)))
         return oq_fail_nomem(err);
     return ONQ_OK;
 }
 
-static onq_code emit_cast(oq_qoper *q, oq_str from, oq_str to, oq_dtype type, onq_error *err) {
+static onq_code emit_cast(oq_qo *q, oq_str from, oq_str to, oq_dtype type, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
-    const oq_str name = oq_qname_node(&q->sh->names, to, "_Cast");
+    const oq_str name = oq_fresh_node(&q->sh->names, to, "_Cast");
     oq_node *n = oq_node_make(a, "Cast", name, &from, 1, &to, 1);
     if (n == NULL || !oq_attr_set_int(a, n, OQ_S("to"), type))
         return oq_fail_nomem(err);
     return oq_qo_emit(q, n, err);
 }
 
-onq_code oq_qo_wide(oq_qoper *q, oq_str name, oq_str *out, onq_error *err) {
+onq_code oq_qo_wide(oq_qo *q, oq_str name, oq_str *out, onq_error *err) {
     oq_dtype elem = OQ_FLOAT;
     *out = name;
     if (name.n > 0)
@@ -142,24 +142,25 @@ onq_code oq_qo_wide(oq_qoper *q, oq_str name, oq_str *out, onq_error *err) {
     return emit_cast(q, name, *out, OQ_FLOAT, err);
 }
 
-onq_code oq_qo_result(oq_qoper *q, oq_str name, oq_dtype elem, oq_str *out, onq_error *err) {
+onq_code oq_qo_result(oq_qo *q, oq_str name, oq_dtype elem, oq_str *out, onq_error *err) {
     *out = name;
-    return name.n > 0 && q->sh->casts && is_half((int32_t)elem) ? add_twin(q, name, out, err) : ONQ_OK;
+    return name.n > 0 && q->sh->casts && is_half((int32_t)elem) ? add_twin(q, name, out, err)
+                                                                : ONQ_OK;
 }
 
-onq_code oq_qo_output_real(oq_qoper *q, const oq_node *n, oq_str *out, onq_error *err) {
+onq_code oq_qo_output_real(oq_qo *q, const oq_node *n, oq_str *out, onq_error *err) {
     oq_dtype elem = OQ_FLOAT;
     OQ_TRY(oq_qo_elem(q, n->output.v[0], &elem, err));
     return oq_qo_result(q, n->output.v[0], elem, out, err);
 }
 
-onq_code oq_qo_add_real(oq_qoper *q, oq_node *made, const oq_node *n, size_t slot, onq_error *err) {
+onq_code oq_qo_add_real(oq_qo *q, oq_node *made, const oq_node *n, size_t slot, onq_error *err) {
     oq_str in = slot < n->input.n ? n->input.v[slot] : OQ_S("");
     OQ_TRY(oq_qo_wide(q, in, &in, err));
     return oq_node_add_input(&q->sh->job.model->arena, made, in) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-onq_code oq_qo_add_results(oq_qoper *q, oq_node *made, const oq_node *n, oq_dtype elem,
+onq_code oq_qo_add_results(oq_qo *q, oq_node *made, const oq_node *n, oq_dtype elem,
                            onq_error *err) {
     for (size_t i = 0; i < n->output.n; i++) {
         oq_str out = {0};
@@ -170,7 +171,7 @@ onq_code oq_qo_add_results(oq_qoper *q, oq_node *made, const oq_node *n, oq_dtyp
     return ONQ_OK;
 }
 
-onq_code oq_qo_narrow(oq_qoper *q, oq_str name, onq_error *err) {
+onq_code oq_qo_narrow(oq_qo *q, oq_str name, onq_error *err) {
     const uint32_t twin = oq_map_find(&q->wide, name);
     oq_dtype elem = OQ_FLOAT;
     if (twin == OQ_MAP_NONE || oq_map_has(&q->made, name))

@@ -8,7 +8,7 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-static oq_arena *keep(const oq_qoper *q) {
+static oq_arena *keep(const oq_qo *q) {
     return &q->sh->job.model->arena;
 }
 
@@ -22,14 +22,14 @@ static const oq_tensor *before_turn(const oq_qo_shared *sh, oq_str name) {
     return NULL;
 }
 
-const oq_tensor_override *oq_qo_trained_weight(const oq_qoper *q, oq_str name) {
+const oq_tensor_override *oq_qo_trained_weight(const oq_qo *q, oq_str name) {
     const oq_tensor *origin = before_turn(q->sh, name);
     if (!oq_qo_config(q)->trained || oq_qo_init_in_path(q, name) == NULL)
         return NULL;
     return oq_overrides_find(q->sh->job.overrides, origin != NULL ? origin->name : name);
 }
 
-bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis) {
+bool oq_qo_trained_axis(const oq_qo *q, oq_str name, int64_t *axis) {
     const oq_tensor_override *t = oq_qo_trained_weight(q, name);
     if (t == NULL || !oq_override_is_channel(t))
         return false;
@@ -39,12 +39,12 @@ bool oq_qo_trained_axis(const oq_qoper *q, oq_str name, int64_t *axis) {
     return true;
 }
 
-bool oq_qo_trained_fits(const oq_qoper *q, oq_str name, int64_t axis) {
+bool oq_qo_trained_fits(const oq_qo *q, oq_str name, int64_t axis) {
     int64_t own = 0;
     return !oq_qo_trained_axis(q, name, &own) || own == axis;
 }
 
-bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *v) {
+bool oq_qo_trained_otherwise(const oq_qo *q, oq_str name, const oq_qo_value *v) {
     if (!oq_qo_config(q)->trained)
         return false;
     const oq_override *o = oq_overrides_tensor(q->sh->job.overrides, name);
@@ -55,7 +55,7 @@ bool oq_qo_trained_otherwise(const oq_qoper *q, oq_str name, const oq_qo_value *
 }
 
 bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
-    const oq_qoper_job *job = &sh->job;
+    const oq_qo_job *job = &sh->job;
     if (oq_overrides_find(job->overrides, n->input.v[1]) == NULL ||
         oq_overrides_find(job->overrides, n->input.v[0]) == NULL ||
         !(oq_pick_is_empty(&job->config->op_types) ||
@@ -70,7 +70,7 @@ bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
 
 /* ---- nodes that stay float ---- */
 
-static bool left_by_name(const oq_qoper *q, const oq_node *n) {
+static bool left_by_name(const oq_qo *q, const oq_node *n) {
     oq_qconfig *c = q->sh->job.config;
     return oq_pick_has(&c->nodes_to_exclude, n->name) ||
            (!oq_pick_is_empty(&c->nodes_to_quantize) &&
@@ -78,12 +78,12 @@ static bool left_by_name(const oq_qoper *q, const oq_node *n) {
 }
 
 /* Input `slot`, which exists as float, is read as training had it: rounded. */
-static onq_code round_input(oq_qoper *q, oq_node *n, size_t slot, onq_error *err) {
+static onq_code round_input(oq_qo *q, oq_node *n, size_t slot, onq_error *err) {
     oq_arena *a = keep(q);
     oq_qo_value *v = NULL;
     OQ_TRY(oq_qo_input(q, n, slot, &oq_qo_as_activation, &v, err));
-    const oq_str name = oq_qname_tensor(&q->sh->names, n->input.v[slot], "_dequantized");
-    const oq_str node = oq_qname_node(&q->sh->names, n->input.v[slot], "_DequantizeLinear");
+    const oq_str name = oq_fresh_tensor(&q->sh->names, n->input.v[slot], "_dequantized");
+    const oq_str node = oq_fresh_node(&q->sh->names, n->input.v[slot], "_DequantizeLinear");
     const oq_str in[3] = {v->q, v->scale, v->zero};
     if (name.p == NULL || node.p == NULL)
         return oq_fail_nomem(err);
@@ -94,7 +94,7 @@ static onq_code round_input(oq_qoper *q, oq_node *n, size_t slot, onq_error *err
 
 /* An operator of weights that cannot become an integer one keeps the rounding of its activations.
  */
-static onq_code round_inputs(oq_qoper *q, oq_node *n, onq_error *err) {
+static onq_code round_inputs(oq_qo *q, oq_node *n, onq_error *err) {
     const bool of_weights = oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT;
     bool trained = false;
     for (size_t i = 0; i < n->input.n && i < 2; i++)
@@ -105,7 +105,7 @@ static onq_code round_inputs(oq_qoper *q, oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_leave_trained(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_qo_how how = {.is_weight = true, .axis = -1};
     if (left_by_name(q, n))
         return ONQ_OK;
@@ -124,7 +124,7 @@ onq_code oq_qo_keep_trained(oq_qoper *q, oq_node *n, onq_error *err) {
 
 /* ---- operators without an integer form ---- */
 
-oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n) {
+oq_qo_rule oq_qo_trained_rule(const oq_qo *q, const oq_node *n) {
     const oq_op_traits *traits = oq_op_traits_of(n->op_type);
     const oq_qconfig *c = oq_qo_config(q);
     if (!c->trained_all || oq_qo_is_static(q) || !traits->trained_twin ||
@@ -139,7 +139,7 @@ oq_qoper_rule oq_qo_trained_rule(const oq_qoper *q, const oq_node *n) {
 /* ---- Conv ---- */
 
 typedef struct conv {
-    oq_qoper *q;
+    oq_qo *q;
     oq_node *n;
     oq_qo_value *in, *weight;
     size_t rank;
@@ -161,30 +161,30 @@ static onq_code emit_cast(const conv *c, oq_str name, oq_str in, oq_str out, oq_
 
 /* The bias as integers, computed when the model runs. */
 static onq_code emit_bias(const conv *c, oq_str *out, onq_error *err) {
-    oq_qoper *q = c->q;
+    oq_qo *q = c->q;
     const oq_str bias = c->n->input.v[2];
-    const oq_str scale = oq_qname_tensor(&q->sh->names, bias, "_scale");
-    const oq_str steps = oq_qname_tensor(&q->sh->names, bias, "_tmp_quant:0");
-    const oq_str whole = oq_qname_tensor(&q->sh->names, bias, "_quant_rounded:0");
-    *out = oq_qname_tensor(&q->sh->names, bias, "_quantized");
+    const oq_str scale = oq_fresh_tensor(&q->sh->names, bias, "_scale");
+    const oq_str steps = oq_fresh_tensor(&q->sh->names, bias, "_tmp_quant:0");
+    const oq_str whole = oq_fresh_tensor(&q->sh->names, bias, "_quant_rounded:0");
+    *out = oq_fresh_tensor(&q->sh->names, bias, "_quantized");
     if (scale.p == NULL || steps.p == NULL || whole.p == NULL || out->p == NULL)
         return oq_fail_nomem(err);
     const oq_str scales[2] = {c->in->scale, c->weight->scale}, parts[2] = {bias, scale};
     OQ_TRY(
-        emit(c, "Mul", oq_qname_node(&q->sh->names, bias, "_scale_node"), scales, 2, scale, err));
-    OQ_TRY(emit(c, "Div", oq_qname_node(&q->sh->names, bias, "_tmp_qaunt"), parts, 2, steps, err));
-    OQ_TRY(emit(c, "Floor", oq_qname_node(&q->sh->names, bias, "_quant_rounded"), &steps, 1, whole,
+        emit(c, "Mul", oq_fresh_node(&q->sh->names, bias, "_scale_node"), scales, 2, scale, err));
+    OQ_TRY(emit(c, "Div", oq_fresh_node(&q->sh->names, bias, "_tmp_qaunt"), parts, 2, steps, err));
+    OQ_TRY(emit(c, "Floor", oq_fresh_node(&q->sh->names, bias, "_quant_rounded"), &steps, 1, whole,
                 err));
-    return emit_cast(c, oq_qname_node(&q->sh->names, *out, "_node"), whole, *out, OQ_INT32, err);
+    return emit_cast(c, oq_fresh_node(&q->sh->names, *out, "_node"), whole, *out, OQ_INT32, err);
 }
 
 /* Adds the bias to the sums; *sums becomes the result. */
 static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_error *err) {
-    oq_qoper *q = c->q;
+    oq_qo *q = c->q;
     oq_arena *a = keep(q);
-    const oq_str shape_name = oq_qname_tensor(&q->sh->names, bias, "_reshape_shape");
-    const oq_str reshaped = oq_qname_tensor(&q->sh->names, c->n->output.v[0], "_reshape");
-    const oq_str added = oq_qname_tensor(&q->sh->names, c->n->output.v[0], "_bias_add");
+    const oq_str shape_name = oq_fresh_tensor(&q->sh->names, bias, "_reshape_shape");
+    const oq_str reshaped = oq_fresh_tensor(&q->sh->names, c->n->output.v[0], "_reshape");
+    const oq_str added = oq_fresh_tensor(&q->sh->names, c->n->output.v[0], "_bias_add");
     int64_t *ones = OQ_NEW_ARRAY(a, int64_t, c->rank);
     const int64_t dim = (int64_t)c->rank;
     oq_tensor *shape =
@@ -196,20 +196,20 @@ static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_erro
     OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, c->rank, err));
     OQ_TRY(oq_qo_add_init(q, shape, err));
     const oq_str in[2] = {bias, shape_name}, sum[2] = {*sums, reshaped};
-    OQ_TRY(emit(c, "Reshape", oq_qname_node(&q->sh->names, bias, "reshape"), in, 2, reshaped, err));
-    OQ_TRY(emit(c, "Add", oq_qname_node(&q->sh->names, bias, "bias_add"), sum, 2, added, err));
+    OQ_TRY(emit(c, "Reshape", oq_fresh_node(&q->sh->names, bias, "reshape"), in, 2, reshaped, err));
+    OQ_TRY(emit(c, "Add", oq_fresh_node(&q->sh->names, bias, "bias_add"), sum, 2, added, err));
     *sums = added;
     return ONQ_OK;
 }
 
 /* ConvInteger takes one zero point, and its channels are axis 1 of the result. */
 static onq_code spread_channels(conv *c, onq_error *err) {
-    oq_qoper *q = c->q;
+    oq_qo *q = c->q;
     oq_arena *a = keep(q);
     const oq_qparams *p = &c->weight->weight->params;
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, c->rank);
-    c->zero = oq_qname_tensor(&q->sh->names, c->weight->zero, "_one");
-    c->scale = oq_qname_tensor(&q->sh->names, c->weight->scale, "_channels");
+    c->zero = oq_fresh_tensor(&q->sh->names, c->weight->zero, "_one");
+    c->scale = oq_fresh_tensor(&q->sh->names, c->weight->scale, "_channels");
     if (dims == NULL || c->zero.p == NULL || c->scale.p == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < c->rank; i++)
@@ -225,12 +225,12 @@ static onq_code spread_channels(conv *c, onq_error *err) {
 }
 
 static onq_code emit_conv(conv *c, onq_error *err) {
-    oq_qoper *q = c->q;
+    oq_qo *q = c->q;
     oq_arena *a = keep(q);
     const oq_str out = c->n->output.v[0];
     const bool has_bias = c->n->input.n > 2 && c->n->input.v[2].n != 0;
     oq_node *made = oq_qo_node_new(q, c->n, "ConvInteger", false);
-    oq_str sums = oq_qname_tensor(&q->sh->names, out, "_output_quantized"), bias = {0};
+    oq_str sums = oq_fresh_tensor(&q->sh->names, out, "_output_quantized"), bias = {0};
     if (made == NULL || sums.p == NULL)
         return oq_fail_nomem(err);
     if (has_bias)
@@ -246,18 +246,18 @@ static onq_code emit_conv(conv *c, onq_error *err) {
     OQ_TRY(oq_qo_emit(q, made, err));
     if (has_bias)
         OQ_TRY(emit_bias_add(c, bias, &sums, err));
-    const oq_str real = oq_qname_tensor(&q->sh->names, sums, "_cast_output");
-    OQ_TRY(emit_cast(c, oq_qname_node(&q->sh->names, sums, "_cast"), sums, real, OQ_FLOAT, err));
+    const oq_str real = oq_fresh_tensor(&q->sh->names, sums, "_cast_output");
+    OQ_TRY(emit_cast(c, oq_fresh_node(&q->sh->names, sums, "_cast"), sums, real, OQ_FLOAT, err));
     const oq_str scales[2] = {c->in->scale, c->scale};
     oq_str product = {0};
     OQ_TRY(oq_qo_scales_product(q, made, scales, &product, err));
     const oq_str factors[2] = {real, product};
-    const oq_str name = oq_qname_node_of(&q->sh->names, made, "_output_scale_mul");
+    const oq_str name = oq_fresh_node_of(&q->sh->names, made, "_output_scale_mul");
     return emit(c, "Mul", name, factors, 2, out, err);
 }
 
 /* True if there is one zero point for all channels of the trained weight. */
-static bool one_zero(const oq_qoper *q, oq_str name) {
+static bool one_zero(const oq_qo *q, oq_str name) {
     const oq_tensor_override *t = oq_qo_trained_weight(q, name);
     for (size_t i = 1; t != NULL && i < t->channels.n; i++)
         if (t->channels.v[i].zero != t->channels.v[0].zero)
@@ -265,7 +265,7 @@ static bool one_zero(const oq_qoper *q, oq_str name) {
     return true;
 }
 
-onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_conv_trained(oq_qo *q, oq_node *n, onq_error *err) {
     /* Conv's weights are not reduced, nor per channel unless trained so, as in quantize_qat. */
     const oq_qo_how how = {.is_weight = true, .axis = -1};
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);
@@ -275,17 +275,17 @@ onq_code oq_ql_conv_trained(oq_qoper *q, oq_node *n, onq_error *err) {
     int32_t type = 0;
     OQ_TRY(oq_qo_type(q, n->input.v[0], &type, err));
     if (type != OQ_FLOAT)
-        return oq_qo_keep(q, n, "its input is not float32", err);
+        return oq_qo_leave(q, n, "its input is not float32", err);
     if (w == NULL)
         oq_shapes_tensor(q->sh->plain, q->graph, n->input.v[1], &info);
     if (info.rank < 3)
-        return oq_qo_keep(q, n, "the rank of its weight is not known", err);
+        return oq_qo_leave(q, n, "the rank of its weight is not known", err);
     if (!oq_qo_trained_fits(q, n->input.v[1], 0) || !one_zero(q, n->input.v[1]))
-        return oq_qo_keep(q, n, "ConvInteger takes one zero point for its weight", err);
+        return oq_qo_leave(q, n, "ConvInteger takes one zero point for its weight", err);
     if (oq_qo_is_static(q) && o != NULL && o->type != OQ_UINT8)
-        return oq_qo_keep(q, n, "ConvInteger takes uint8 activations only", err);
+        return oq_qo_leave(q, n, "ConvInteger takes uint8 activations only", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     c.rank = info.rank;
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &c.in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &c.weight, err));

@@ -9,18 +9,18 @@
 
 const oq_qo_how oq_qo_as_activation = {.axis = -1};
 
-static oq_arena *keep(const oq_qoper *q) {
+static oq_arena *keep(const oq_qo *q) {
     return &q->sh->job.model->arena;
 }
 
 /* ---- questions ---- */
 
-oq_tensor *oq_qo_init(const oq_qoper *q, oq_str name) {
+oq_tensor *oq_qo_init(const oq_qo *q, oq_str name) {
     const uint32_t i = oq_map_find(&q->inits, name);
     return i != OQ_MAP_NONE ? q->all_inits.v[i] : NULL;
 }
 
-oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name) {
+oq_tensor *oq_qo_init_in_path(const oq_qo *q, oq_str name) {
     for (; q != NULL; q = q->parent) {
         oq_tensor *t = oq_qo_init(q, name);
         if (t != NULL)
@@ -31,12 +31,12 @@ oq_tensor *oq_qo_init_in_path(const oq_qoper *q, oq_str name) {
     return NULL;
 }
 
-oq_qo_value *oq_qo_value_of(const oq_qoper *q, oq_str name) {
+oq_qo_value *oq_qo_value_of(const oq_qo *q, oq_str name) {
     const uint32_t i = oq_map_find(&q->values, name);
     return i != OQ_MAP_NONE ? q->all_values.v[i] : NULL;
 }
 
-oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name) {
+oq_qo_value *oq_qo_value_in_path(const oq_qo *q, oq_str name) {
     for (; q != NULL; q = q->parent) {
         oq_qo_value *v = oq_qo_value_of(q, name);
         if (v != NULL)
@@ -45,16 +45,16 @@ oq_qo_value *oq_qo_value_in_path(const oq_qoper *q, oq_str name) {
     return NULL;
 }
 
-bool oq_qo_is_real(const oq_qoper *q, int32_t type) {
+bool oq_qo_is_real(const oq_qo *q, int32_t type) {
     return type == OQ_FLOAT || type == OQ_FLOAT16 || (type == OQ_BFLOAT16 && q->sh->casts);
 }
 
-bool oq_qo_is_float_weight(const oq_qoper *q, oq_str name) {
+bool oq_qo_is_float_weight(const oq_qo *q, oq_str name) {
     const oq_tensor *t = oq_qo_init_in_path(q, name);
     return t != NULL && oq_qo_is_real(q, t->data_type.v);
 }
 
-bool oq_qo_is_float(const oq_qoper *q, oq_str name) {
+bool oq_qo_is_float(const oq_qo *q, oq_str name) {
     const oq_tensor *t = oq_qo_init_in_path(q, name);
     if (t != NULL)
         return oq_qo_is_real(q, t->data_type.v);
@@ -62,13 +62,13 @@ bool oq_qo_is_float(const oq_qoper *q, oq_str name) {
 }
 
 /* What can be known of types, the operators of com.microsoft included. */
-static onq_code infer_all(const oq_qoper *q, onq_error *err) {
+static onq_code infer_all(const oq_qo *q, onq_error *err) {
     const oq_shape_options all = {.symbolic = true};
     return q->sh->full != NULL ? ONQ_OK
                                : oq_shapes_infer(q->sh->job.model, &all, &q->sh->full, err);
 }
 
-onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
+onq_code oq_qo_type(oq_qo *q, oq_str name, int32_t *out, onq_error *err) {
     const oq_tensor *t = oq_qo_init_in_path(q, name);
     *out = t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, name);
     if (*out == 0)
@@ -80,13 +80,13 @@ onq_code oq_qo_type(oq_qoper *q, oq_str name, int32_t *out, onq_error *err) {
     return ONQ_OK;
 }
 
-static const oq_override *override_of(const oq_qoper *q, oq_str name) {
+static const oq_override *override_of(const oq_qo *q, oq_str name) {
     const oq_overrides *all = q->sh->job.overrides;
     return all != NULL ? oq_overrides_tensor(all, name) : NULL;
 }
 
 /* Remembers that a rule asked, so that the plan has a row although nothing may come of it. */
-static bool note_asked(const oq_qoper *q, oq_str name) {
+static bool note_asked(const oq_qo *q, oq_str name) {
     oq_qo_shared *sh = q->sh;
     if (!oq_map_has(&sh->asked_map, name) &&
         (!oq_map_put(&sh->asked_map, name, 0) || !OQ_PUSH(sh->arena, &sh->asked, name)))
@@ -94,7 +94,7 @@ static bool note_asked(const oq_qoper *q, oq_str name) {
     return true;
 }
 
-bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
+bool oq_qo_has_params(const oq_qo *q, oq_str name) {
     const oq_given *given = oq_qo_config(q)->given;
     if (given != NULL)
         return oq_given_activation(given, name, false) != NULL && note_asked(q, name);
@@ -103,13 +103,13 @@ bool oq_qo_has_params(const oq_qoper *q, oq_str name) {
 }
 
 /* Reports once that the tensor stays float because of an infinity. */
-static void tell_infinite(oq_qoper *q, oq_str name) {
+static void tell_infinite(oq_qo *q, oq_str name) {
     if (oq_map_has(&q->sh->infinite, name) || !oq_map_put(&q->sh->infinite, name, 0))
         return;
     oq_warn(q->sh->job.model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(name));
 }
 
-static bool has_infinite_range(oq_qoper *q, oq_str name) {
+static bool has_infinite_range(oq_qo *q, oq_str name) {
     const oq_ranges *ranges = q->sh->job.ranges;
     const bool found =
         ranges != NULL && oq_act_is_infinite(oq_ranges_find(ranges, name), override_of(q, name));
@@ -118,7 +118,7 @@ static bool has_infinite_range(oq_qoper *q, oq_str name) {
     return found;
 }
 
-static bool is_infinite(oq_qoper *q, oq_tensor *t) {
+static bool is_infinite(oq_qo *q, oq_tensor *t) {
     bool found = false;
     const onq_code rc =
         oq_const_is_infinite(q->sh->job.model, t, override_of(q, t->name), &found, NULL);
@@ -127,7 +127,7 @@ static bool is_infinite(oq_qoper *q, oq_tensor *t) {
     return rc == ONQ_OK && found;
 }
 
-const char *oq_qo_why_no_params(oq_qoper *q, const oq_node *n) {
+const char *oq_qo_why_no_params(oq_qo *q, const oq_node *n) {
     for (size_t i = 0; i < n->input.n; i++) {
         oq_tensor *t = oq_qo_init_in_path(q, n->input.v[i]);
         if (t != NULL && is_infinite(q, t))
@@ -138,7 +138,7 @@ const char *oq_qo_why_no_params(oq_qoper *q, const oq_node *n) {
 }
 
 /* The graph, this one or one around it, whose tensor `name` is; NULL: nobody's. */
-static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
+static oq_qo *owner_of(oq_qo *q, oq_str name) {
     for (; q != NULL; q = q->parent)
         if (oq_qo_init(q, name) != NULL || oq_map_has(&q->tensors, name))
             return q;
@@ -146,16 +146,16 @@ static oq_qoper *owner_of(oq_qoper *q, oq_str name) {
 }
 
 /* True if the node would get a float16 scale, which it does not take. */
-static bool is_refused(const oq_qoper *q, const oq_node *n, int32_t type) {
+static bool is_refused(const oq_qo *q, const oq_node *n, int32_t type) {
     return oq_qo_is_static(q) && oq_qo_scale_type(q->sh, type) == OQ_FLOAT16 &&
            !oq_qo_takes_half(q->sh, n->op_type);
 }
 
-bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
+bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
     if (name.n == 0)
         return true;
-    oq_qoper *owner = owner_of(q, name);
+    oq_qo *owner = owner_of(q, name);
     const oq_qo_value *there = oq_qo_value_of(q, name);
     if (there == NULL && owner != NULL)
         there = oq_qo_value_of(owner, name);
@@ -193,18 +193,18 @@ bool oq_qo_can(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how)
 
 /* ---- values ---- */
 
-static onq_code add_value(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err) {
+static onq_code add_value(oq_qo *q, oq_str name, oq_qo_value *v, onq_error *err) {
     if (!OQ_PUSH(q->arena, &q->all_values, v) ||
         !oq_map_put(&q->values, name, (uint32_t)(q->all_values.n - 1)))
         return oq_fail_nomem(err);
     return ONQ_OK;
 }
 
-onq_code oq_qo_alias(oq_qoper *q, oq_str name, oq_qo_value *v, onq_error *err) {
+onq_code oq_qo_alias(oq_qo *q, oq_str name, oq_qo_value *v, onq_error *err) {
     return add_value(q, name, v, err);
 }
 
-onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err) {
+onq_code oq_qo_add_init(oq_qo *q, oq_tensor *t, onq_error *err) {
     if (t == NULL)
         return oq_fail_nomem(err);
     if (oq_map_has(&q->inits, t->name))
@@ -217,9 +217,9 @@ onq_code oq_qo_add_init(oq_qoper *q, oq_tensor *t, onq_error *err) {
 }
 
 /* The scalar initializers of a value's parameters. */
-static onq_code add_params(oq_qoper *q, oq_qo_value *v, onq_error *err) {
-    v->scale = oq_qname_tensor(&q->sh->names, v->name, "_scale");
-    v->zero = oq_qname_tensor(&q->sh->names, v->name, "_zero_point");
+static onq_code add_params(oq_qo *q, oq_qo_value *v, onq_error *err) {
+    v->scale = oq_fresh_tensor(&q->sh->names, v->name, "_scale");
+    v->zero = oq_fresh_tensor(&q->sh->names, v->name, "_zero_point");
     if (v->scale.p == NULL || v->zero.p == NULL)
         return oq_fail_nomem(err);
     oq_tensor *zero = oq_tensor_new(keep(q), v->zero, v->type, NULL, 0);
@@ -245,7 +245,7 @@ onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err) {
 }
 
 /* Parameters of an activation by a plan that was read. */
-static onq_code planned_params(const oq_qoper *q, oq_qo_value *v, onq_error *err) {
+static onq_code planned_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
     const oq_given *given = oq_qo_config(q)->given;
     const oq_plan_tensor *row = oq_given_activation(given, v->name, false);
     if (row == NULL || row->scale == NULL)
@@ -260,8 +260,7 @@ static onq_code planned_params(const oq_qoper *q, oq_qo_value *v, onq_error *err
 }
 
 /* A row of the plan for a tensor whose parameters are known now. */
-static onq_code plan_value(const oq_qoper *q, const oq_qo_value *v, oq_str same_as,
-                           onq_error *err) {
+static onq_code plan_value(const oq_qo *q, const oq_qo_value *v, oq_str same_as, onq_error *err) {
     const oq_plan_tensor row = {
         .name = v->name, .type = v->type, .axis = -1, .same_as = same_as, .why = v->why};
     oq_plan *plan = q->sh->job.plan;
@@ -284,8 +283,8 @@ onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err) {
 }
 
 /* Parameters of an activation by calibration, overrides counted. */
-static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *err) {
-    const oq_qoper_job *job = &q->sh->job;
+static onq_code activation_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
+    const oq_qo_job *job = &q->sh->job;
     const oq_override *o =
         job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
     v->why = oq_override_has_params(o) ? "override" : "calibration";
@@ -304,7 +303,7 @@ static onq_code activation_params(const oq_qoper *q, oq_qo_value *v, onq_error *
 }
 
 /* The scale that an activation has, or will have; 0: it is not known yet. */
-static float scale_of(const oq_qoper *q, oq_str name) {
+static float scale_of(const oq_qo *q, oq_str name) {
     const oq_qo_value *there = oq_qo_value_in_path(q, name);
     oq_qo_value v = {.name = name};
     if (there != NULL)
@@ -315,13 +314,13 @@ static float scale_of(const oq_qoper *q, oq_str name) {
 }
 
 /* True if the bias of a computed weight, whose scale cannot be raised, exceeds int32. */
-static bool exceeds_int32(const oq_qoper *q, const oq_node *n, oq_tensor *bias, float factor) {
+static bool exceeds_int32(const oq_qo *q, const oq_node *n, oq_tensor *bias, float factor) {
     const double scale =
         (double)scale_of(q, n->input.v[0]) * (double)scale_of(q, n->input.v[1]) / (double)factor;
     return scale != 0.0 && oq_bias_exceeds(q->sh->job.model, bias, fabs(scale));
 }
 
-bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor) {
+bool oq_qo_can_bias(oq_qo *q, const oq_node *n, float factor) {
     oq_tensor *b = oq_qo_init_in_path(q, n->input.v[2]);
     const bool computed = oq_qo_init_in_path(q, n->input.v[1]) == NULL;
     q->why = NULL;
@@ -336,13 +335,13 @@ bool oq_qo_can_bias(oq_qoper *q, const oq_node *n, float factor) {
     return q->why == NULL;
 }
 
-static onq_code new_value(oq_qoper *q, oq_str name, const char *suffix, oq_qo_value **out,
+static onq_code new_value(oq_qo *q, oq_str name, const char *suffix, oq_qo_value **out,
                           onq_error *err) {
     oq_qo_value *v = OQ_NEW(q->arena, oq_qo_value);
     if (v == NULL)
         return oq_fail_nomem(err);
     v->name = name;
-    v->q = oq_qname_tensor(&q->sh->names, name, suffix);
+    v->q = oq_fresh_tensor(&q->sh->names, name, suffix);
     if (v->q.p == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_elem(q, name, &v->elem, err));
@@ -350,14 +349,14 @@ static onq_code new_value(oq_qoper *q, oq_str name, const char *suffix, oq_qo_va
     return add_value(q, name, v, err);
 }
 
-onq_code oq_qo_output(oq_qoper *q, const oq_node *n, oq_qo_value **out, onq_error *err) {
+onq_code oq_qo_output(oq_qo *q, const oq_node *n, oq_qo_value **out, onq_error *err) {
     OQ_TRY(new_value(q, n->output.v[0], "_quantized", out, err));
     OQ_TRY(activation_params(q, *out, err));
     OQ_TRY(plan_value(q, *out, (oq_str){0}, err));
     return add_params(q, *out, err);
 }
 
-onq_code oq_qo_output_fixed(oq_qoper *q, const oq_node *n, float scale, int32_t zero,
+onq_code oq_qo_output_fixed(oq_qo *q, const oq_node *n, float scale, int32_t zero,
                             oq_qo_value **out, onq_error *err) {
     OQ_TRY(new_value(q, n->output.v[0], "_quantized", out, err));
     OQ_TRY(activation_params(q, *out, err));
@@ -368,7 +367,7 @@ onq_code oq_qo_output_fixed(oq_qoper *q, const oq_node *n, float scale, int32_t 
     return add_params(q, *out, err);
 }
 
-onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const oq_qo_value *like,
+onq_code oq_qo_output_like(oq_qo *q, oq_str name, const char *suffix, const oq_qo_value *like,
                            oq_qo_value **out, onq_error *err) {
     OQ_TRY(new_value(q, name, suffix, out, err));
     oq_qo_value *v = *out;
@@ -386,7 +385,7 @@ onq_code oq_qo_output_like(oq_qoper *q, oq_str name, const char *suffix, const o
 
 /* ---- nodes ---- */
 
-onq_code oq_qo_emit(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err) {
     if (n == NULL || q->sh->names.failed)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n->input.n; i++)
@@ -405,9 +404,9 @@ static int by_name(const void *a, const void *b) {
     return oq_str_cmp((*(oq_attribute *const *)a)->name, (*(oq_attribute *const *)b)->name);
 }
 
-oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool ms) {
+oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms) {
     oq_arena *a = keep(q);
-    const oq_str name = n->name.n != 0 ? oq_qname_node(&q->sh->names, n->name, "_quant") : OQ_S("");
+    const oq_str name = n->name.n != 0 ? oq_fresh_node(&q->sh->names, n->name, "_quant") : OQ_S("");
     oq_node *made = name.p != NULL ? oq_node_new(a, op_type, name) : NULL;
     if (made == NULL)
         return NULL;
@@ -423,23 +422,23 @@ oq_node *oq_qo_node_new(oq_qoper *q, const oq_node *n, const char *op_type, bool
     return made;
 }
 
-bool oq_qo_add_params(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
+bool oq_qo_add_params(oq_qo *q, oq_node *n, const oq_qo_value *v) {
     return oq_node_add_input(keep(q), n, v->scale) && oq_node_add_input(keep(q), n, v->zero);
 }
 
-bool oq_qo_add_inputs(oq_qoper *q, oq_node *n, const oq_qo_value *v) {
+bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v) {
     return oq_node_add_input(keep(q), n, v->q) && oq_qo_add_params(q, n, v);
 }
 
-bool oq_qo_has_dequantize(const oq_qoper *q, const oq_qo_value *v) {
+bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v) {
     /* There is no axis there: nodes that need the weight as float keep the float one. */
     return !v->has_axis || q->sh->opset >= 13;
 }
 
-onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, oq_str out,
+onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_str out,
                                onq_error *err) {
     oq_arena *a = keep(q);
-    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_DequantizeLinear");
+    const oq_str node_name = oq_fresh_node(&q->sh->names, name, "_DequantizeLinear");
     oq_node *dq = oq_node_new(a, "DequantizeLinear", node_name);
     if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, out) ||
         (v->has_axis && !oq_attr_set_int(a, dq, OQ_S("axis"), v->axis)))
@@ -450,7 +449,7 @@ onq_code oq_qo_emit_dequantize(oq_qoper *q, const oq_qo_value *v, oq_str name, o
 /* _dequantize_value: a DequantizeLinear in front of nodes that need the float tensor, unless it
  * exists.
  */
-onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
+onq_code oq_qo_dequantize(oq_qo *q, oq_str name, onq_error *err) {
     const oq_qo_value *v = name.n != 0 ? oq_qo_value_of(q, name) : NULL;
     oq_str twin = {0};
     if (v == NULL)
@@ -466,7 +465,7 @@ onq_code oq_qo_dequantize(oq_qoper *q, oq_str name, onq_error *err) {
 /* What an inner graph reads from outside must exist as float. A constant does: it stays where it
  * is, unless training rounded it. (A name that the graph defines itself may be dequantized too:
  * that harms nothing.) */
-static onq_code dequantize_outer(oq_qoper *q, oq_str name, onq_error *err) {
+static onq_code dequantize_outer(oq_qo *q, oq_str name, onq_error *err) {
     if (oq_qo_init(q, name) != NULL && !oq_qo_config(q)->trained)
         return ONQ_OK;
     return oq_qo_dequantize(q, name, err);
@@ -482,11 +481,11 @@ static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_err
     return ONQ_OK;
 }
 
-onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
+onq_code oq_qo_leave(oq_qo *q, oq_node *n, const char *why, onq_error *err) {
     if (why != NULL)
         q->why = why;
     if (oq_qo_config(q)->trained)
-        OQ_TRY(oq_qo_keep_trained(q, n, err));
+        OQ_TRY(oq_qo_leave_trained(q, n, err));
     for (size_t i = 0; i < n->input.n; i++)
         OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
     for (size_t i = 0; i < n->attribute.n; i++) {
@@ -502,7 +501,7 @@ onq_code oq_qo_keep(oq_qoper *q, oq_node *n, const char *why, onq_error *err) {
 /* ---- inputs ---- */
 
 /* An activation is quantized by a new node. */
-static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out, onq_error *err) {
+static onq_code quantize_activation(oq_qo *q, oq_str name, oq_qo_value **out, onq_error *err) {
     oq_arena *a = keep(q);
     OQ_TRY(new_value(q, name, "_quantized", out, err));
     oq_qo_value *v = *out;
@@ -515,13 +514,13 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
         v->why = "computed while the model runs";
         v->type = OQ_UINT8;
         v->real = OQ_FLOAT;
-        v->scale = oq_qname_tensor(&q->sh->names, name, "_scale");
-        v->zero = oq_qname_tensor(&q->sh->names, name, "_zero_point");
+        v->scale = oq_fresh_tensor(&q->sh->names, name, "_scale");
+        v->zero = oq_fresh_tensor(&q->sh->names, name, "_zero_point");
         if (v->scale.p == NULL || v->zero.p == NULL)
             return oq_fail_nomem(err);
         OQ_TRY(plan_value(q, v, (oq_str){0}, err));
     }
-    const oq_str node_name = oq_qname_node(&q->sh->names, name, "_QuantizeLinear");
+    const oq_str node_name = oq_fresh_node(&q->sh->names, name, "_QuantizeLinear");
     oq_str real = {0};
     OQ_TRY(oq_qo_wide(q, name, &real, err));
     const oq_str in[3] = {real, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};
@@ -532,7 +531,7 @@ static onq_code quantize_activation(oq_qoper *q, oq_str name, oq_qo_value **out,
 
 /* True if the quantized form of a tensor can be used as it is. An int32 bias cannot, nor channels
  * along another axis, nor a weight's type among activations. */
-static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) {
+static bool fits(const oq_qo *q, const oq_qo_value *v, const oq_qo_how *how) {
     if (v == NULL || v->bias_weight != NULL)
         return false;
     if (v->weight == NULL || oq_qo_config(q)->trained)
@@ -548,7 +547,7 @@ static bool fits(const oq_qoper *q, const oq_qo_value *v, const oq_qo_how *how) 
                            (how->axis < 0 ? how->axis + rank : how->axis);
 }
 
-onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how *how,
+onq_code oq_qo_input(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how,
                      oq_qo_value **out, onq_error *err) {
     const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
     if (name.n == 0) {
@@ -561,7 +560,7 @@ onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how
     *out = oq_qo_value_of(q, name);
     if (fits(q, *out, how))
         return ONQ_OK;
-    oq_qoper *owner = owner_of(q, name);
+    oq_qo *owner = owner_of(q, name);
     if (owner == NULL)
         return oq_fail(err, ONQ_E_INTERNAL, "tensor '%.*s' is not known", OQ_STR(name));
     *out = oq_qo_value_of(owner, name);
@@ -573,7 +572,7 @@ onq_code oq_qo_input(oq_qoper *q, const oq_node *n, size_t slot, const oq_qo_how
     return quantize_activation(owner, name, out, err);
 }
 
-onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, onq_error *err) {
+onq_code oq_qo_can_all(oq_qo *q, const oq_node *n, size_t n_in, bool *out, onq_error *err) {
     const char *why = NULL;
     size_t good = 0;
     while (good < n_in && oq_qo_can(q, n, good, &oq_qo_as_activation))
@@ -596,7 +595,7 @@ onq_code oq_qo_can_all(oq_qoper *q, const oq_node *n, size_t n_in, bool *out, on
 /* ---- integer operators ---- */
 
 /* The product of two scales. Nodes without a name share it. */
-onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str scales[2], oq_str *out,
+onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales[2], oq_str *out,
                               onq_error *err) {
     const bool shared = made->name.n == 0;
     const oq_str pair = oq_str_format(keep(q), "%.*s_%.*s", OQ_STR(scales[0]), OQ_STR(scales[1]));
@@ -605,9 +604,9 @@ onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str sca
         *out = q->all_products.v[there];
         return ONQ_OK;
     }
-    const oq_str name = shared ? oq_qname_node(&q->sh->names, pair, "_mul")
-                               : oq_qname_node(&q->sh->names, made->name, "_scales_mul");
-    *out = name.p != NULL ? oq_qname_tensor(&q->sh->names, name, ":0") : (oq_str){0};
+    const oq_str name = shared ? oq_fresh_node(&q->sh->names, pair, "_mul")
+                               : oq_fresh_node(&q->sh->names, made->name, "_scales_mul");
+    *out = name.p != NULL ? oq_fresh_tensor(&q->sh->names, name, ":0") : (oq_str){0};
     if (pair.p == NULL || out->p == NULL)
         return oq_fail_nomem(err);
     if (shared && (!OQ_PUSH(q->arena, &q->all_products, *out) ||
@@ -616,7 +615,7 @@ onq_code oq_qo_scales_product(oq_qoper *q, const oq_node *made, const oq_str sca
     return oq_qo_emit(q, oq_node_make(keep(q), "Mul", name, scales, 2, out, 1), err);
 }
 
-onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
+onq_code oq_qo_emit_scaled(oq_qo *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
                            const oq_qo_value *weight, oq_str result, onq_error *err) {
     oq_arena *a = keep(q);
     int32_t type = 0;
@@ -626,8 +625,8 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
                        "the type of '%.*s' cannot be found (give --extra DefaultTensorType=1 if it "
                        "is float)",
                        OQ_STR(n->output.v[0]));
-    const oq_str sums = oq_qname_tensor(&q->sh->names, n->output.v[0], "_output_quantized");
-    const oq_str real = oq_qname_tensor(&q->sh->names, sums, "_cast_output");
+    const oq_str sums = oq_fresh_tensor(&q->sh->names, n->output.v[0], "_output_quantized");
+    const oq_str real = oq_fresh_tensor(&q->sh->names, sums, "_cast_output");
     const oq_str inputs[4] = {in->q, weight->q, in->zero, weight->zero};
     if (sums.p == NULL || real.p == NULL)
         return oq_fail_nomem(err);
@@ -637,7 +636,7 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
     if (!oq_node_add_output(a, made, sums))
         return oq_fail_nomem(err);
     OQ_TRY(oq_qo_emit(q, made, err));
-    const oq_str cast_name = oq_qname_node(&q->sh->names, sums, "_cast");
+    const oq_str cast_name = oq_fresh_node(&q->sh->names, sums, "_cast");
     oq_node *cast = oq_node_make(a, "Cast", cast_name, &sums, 1, &real, 1);
     /* Sums do not fit into 16-bit floats. */
     if (cast == NULL || !oq_attr_set_int(a, cast, OQ_S("to"), q->sh->casts ? OQ_FLOAT : type))
@@ -647,18 +646,18 @@ onq_code oq_qo_emit_scaled(oq_qoper *q, const oq_node *n, oq_node *made, const o
     oq_str scale = {0};
     OQ_TRY(oq_qo_scales_product(q, made, scales, &scale, err));
     const oq_str factors[2] = {real, scale};
-    const oq_str name = oq_qname_node_of(&q->sh->names, made, "_output_scale_mul");
+    const oq_str name = oq_fresh_node_of(&q->sh->names, made, "_output_scale_mul");
     return oq_qo_emit(q, oq_node_make(a, "Mul", name, factors, 2, &result, 1), err);
 }
 
 /* ---- shared rules ---- */
 
-onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err) {
+onq_code oq_qo_qlinear(oq_qo *q, oq_node *n, size_t n_in, onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;
     bool can = false;
     OQ_TRY(oq_qo_can_all(q, n, n_in, &can, err));
     if (!can)
-        return oq_qo_keep(q, n, q->why, err);
+        return oq_qo_leave(q, n, q->why, err);
     char type[64];
     snprintf(type, sizeof type, "QLinear%.*s", OQ_STR(n->op_type));
     const char *op = oq_arena_strdup(keep(q), type, strlen(type));
@@ -676,7 +675,7 @@ onq_code oq_qo_qlinear(oq_qoper *q, oq_node *n, size_t n_in, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_direct(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = oq_qo_value_in_path(q, n->input.v[0]), *out = NULL;
     if (!oq_qo_config(q)->force_quantize_no_input_check) {
         if (in == NULL) {
@@ -684,10 +683,10 @@ onq_code oq_qo_direct(oq_qoper *q, oq_node *n, onq_error *err) {
             return oq_qo_emit(q, n, err);
         }
         if (oq_qo_trained_otherwise(q, n->output.v[0], in))
-            return oq_qo_keep(q, n, "its output was trained with other parameters", err);
+            return oq_qo_leave(q, n, "its output was trained with other parameters", err);
     } else {
         if (!oq_qo_is_float_weight(q, n->input.v[0]) || !oq_qo_can(q, n, 0, &oq_qo_as_activation))
-            return oq_qo_keep(q, n, "its input is not a float constant", err);
+            return oq_qo_leave(q, n, "its input is not a float constant", err);
         OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     }
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));

@@ -90,14 +90,14 @@ static onq_code take_plan(oq_qo_shared *sh, const oq_tensor *t, oq_qo_weight *w,
 }
 
 /* The three empty initializers. Parameters are a scalar, or have one dimension. */
-static onq_code add_tensors(oq_qoper *owner, oq_qo_weight *w, oq_qo_value *v, onq_error *err) {
+static onq_code add_tensors(oq_qo *owner, oq_qo_weight *w, oq_qo_value *v, onq_error *err) {
     oq_arena *a = keep(owner->sh);
     const oq_tensor *t = w->init;
     const int64_t n = (int64_t)w->params.n;
     const size_t rank = v->has_axis ? 1 : 0;
-    v->q = oq_qname_tensor(&owner->sh->names, t->name, "_quantized");
-    v->scale = oq_qname_tensor(&owner->sh->names, t->name, "_scale");
-    v->zero = oq_qname_tensor(&owner->sh->names, t->name, "_zero_point");
+    v->q = oq_fresh_tensor(&owner->sh->names, t->name, "_quantized");
+    v->scale = oq_fresh_tensor(&owner->sh->names, t->name, "_scale");
+    v->zero = oq_fresh_tensor(&owner->sh->names, t->name, "_zero_point");
     if (v->q.p == NULL || v->scale.p == NULL || v->zero.p == NULL)
         return oq_fail_nomem(err);
     w->scale = oq_tensor_new(a, v->scale, v->real, &n, rank);
@@ -137,7 +137,7 @@ static onq_code check_channels(const oq_tensor *t, const oq_tensor_override *ove
                             : "use --per_channel, or --quant_format qdq");
 }
 
-onq_code oq_qo_register_weight(oq_qoper *q, oq_qoper *owner, oq_tensor *t, const oq_qo_how *how,
+onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err) {
     oq_qo_shared *sh = q->sh;
     oq_tensor *origin = origin_of(sh, t);
@@ -205,7 +205,7 @@ static oq_tensor *bias_integers(oq_arena *a, oq_str name, const oq_tensor *bias,
     return t;
 }
 
-onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
+onq_code oq_qo_bias_tensor(oq_qo *q, const oq_node *n, oq_str bias, const oq_qo_value *input,
                            const oq_qo_value *weight, float factor, oq_str *out, onq_error *err) {
     const oq_qo_value *there = oq_qo_value_of(q, bias);
     if (there != NULL && factor == 1.0f && there->bias_weight != NULL &&
@@ -228,11 +228,11 @@ onq_code oq_qo_bias_tensor(oq_qoper *q, const oq_node *n, oq_str bias, const oq_
     v->real = oq_qo_scale_type(q->sh, t->data_type.v);
     OQ_TRY(oq_qo_elem(q, bias, &v->elem, err));
     v->has_axis = n_scales > 1;
-    v->q = oq_qname_tensor(&q->sh->names, bias, "_quantized");
+    v->q = oq_fresh_tensor(&q->sh->names, bias, "_quantized");
     if (v->q.p == NULL)
         return oq_fail_nomem(err);
-    v->scale = oq_qname_tensor(&q->sh->names, v->q, "_scale");
-    v->zero = oq_qname_tensor(&q->sh->names, v->q, "_zero_point");
+    v->scale = oq_fresh_tensor(&q->sh->names, v->q, "_scale");
+    v->zero = oq_fresh_tensor(&q->sh->names, v->q, "_zero_point");
     const int64_t count = (int64_t)n_scales;
     oq_qo_bias b = {.init = t,
                     .input = input,

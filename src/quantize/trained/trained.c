@@ -7,19 +7,19 @@
 #include "onnx/check.h"
 #include "onnx/tidy.h"
 #include "quantize/clip.h"
-#include "quantize/finish.h"
 #include "quantize/qweight.h"
+#include "quantize/stamp.h"
 #include "quantize/trained/trained_parts.h"
 
 #include <math.h>
 
 typedef struct strip {
-    oq_qat_job *job;
+    oq_trained_job *job;
     oq_model *m;
     oq_graph *g;
     oq_arena *arena; /* scratch */
-    oq_qat_look look;
-    OQ_VEC(oq_qat_fake) fakes;
+    oq_trained_look look;
+    OQ_VEC(oq_trained_fake) fakes;
     bool *drop;         /* nodes that go */
     bool *is_last;      /* nodes that end a fake quantization */
     oq_node **stand_in; /* what comes in place of a node, or NULL */
@@ -55,7 +55,7 @@ static onq_code make_floats(const oq_producer *self, uint8_t *out, onq_error *er
 }
 
 /* A float initializer called f->out from integers with the parameters of `f`. */
-static onq_code add_floats(strip *s, const oq_qat_fake *f, oq_tensor *shape, oq_span raw,
+static onq_code add_floats(strip *s, const oq_trained_fake *f, oq_tensor *shape, oq_span raw,
                            onq_error *err) {
     oq_arena *a = &s->m->arena;
     floats *made = OQ_NEW(a, floats);
@@ -87,7 +87,7 @@ static onq_code add_floats(strip *s, const oq_qat_fake *f, oq_tensor *shape, oq_
 }
 
 /* True if the axis exists, with one parameter for each channel. Makes it 0 .. rank - 1. */
-static bool settle_axis(oq_qat_fake *f, const oq_tensor *t) {
+static bool settle_axis(oq_trained_fake *f, const oq_tensor *t) {
     const int64_t rank = (int64_t)t->dims.n;
     if (f->n == 1)
         return true;
@@ -109,7 +109,7 @@ static bool is_bias(const strip *s, oq_str name) {
 
 /* A bias keeps the values that it was trained with, as float; they become int32 when the
  * weight's scale is known. */
-static onq_code fold_bias(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *err) {
+static onq_code fold_bias(strip *s, oq_trained_fake *f, oq_tensor *init, onq_error *err) {
     oq_qweight w;
     uint64_t bytes = 0;
     const bool channels = f->n > 1;
@@ -134,7 +134,7 @@ static onq_code fold_bias(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *
 
 /* ---- parameters ---- */
 
-static bool same_fakes(const oq_qat_fake *a, const oq_qat_fake *b) {
+static bool same_fakes(const oq_trained_fake *a, const oq_trained_fake *b) {
     if (a->n != b->n || a->type != b->type || a->axis != b->axis)
         return false;
     for (size_t i = 0; i < a->n; i++)
@@ -143,7 +143,7 @@ static bool same_fakes(const oq_qat_fake *a, const oq_qat_fake *b) {
     return true;
 }
 
-static bool same_params(const oq_tensor_override *t, const oq_qat_fake *f) {
+static bool same_params(const oq_tensor_override *t, const oq_trained_fake *f) {
     if (t->channels.n != f->n || t->channels.v[0].has_axis != (f->n > 1) ||
         (f->n > 1 && t->channels.v[0].axis != f->axis))
         return false;
@@ -155,7 +155,7 @@ static bool same_params(const oq_tensor_override *t, const oq_qat_fake *f) {
     return true;
 }
 
-static onq_code add_range(oq_qat_job *job, oq_str name, oq_dtype real, onq_error *err) {
+static onq_code add_range(oq_trained_job *job, oq_str name, oq_dtype real, onq_error *err) {
     oq_range *r = oq_ranges_add(job->ranges, name);
     /* Only the presence of the range counts: the override has the parameters. */
     if (r == NULL || !oq_num_make_one(&job->ranges->arena, &r->lowest, real, true, 0.0) ||
@@ -164,7 +164,7 @@ static onq_code add_range(oq_qat_job *job, oq_str name, oq_dtype real, onq_error
     return ONQ_OK;
 }
 
-static onq_code add_override(strip *s, oq_str name, const oq_qat_fake *f, bool is_weight,
+static onq_code add_override(strip *s, oq_str name, const oq_trained_fake *f, bool is_weight,
                              onq_error *err) {
     oq_tensor_override *t = oq_overrides_add(s->job->overrides, name);
     if (t == NULL)
@@ -204,7 +204,7 @@ static onq_code move_name(strip *s, oq_str from, oq_str to, onq_error *err) {
 
 /* The tensor that is quantized right before it becomes an output of the graph takes the output's
  * name. False: it cannot. */
-static onq_code take_output_name(strip *s, oq_qat_fake *f, bool *done, onq_error *err) {
+static onq_code take_output_name(strip *s, oq_trained_fake *f, bool *done, onq_error *err) {
     const oq_value *v = oq_index_find(&s->look.ix, f->in);
     *done = v != NULL && v->producer != OQ_NO_NODE && !v->is_output && !v->is_input &&
             v->init == NULL && !s->is_last[v->producer];
@@ -216,7 +216,7 @@ static onq_code take_output_name(strip *s, oq_qat_fake *f, bool *done, onq_error
     return ONQ_OK;
 }
 
-static onq_code remove_weight(strip *s, oq_qat_fake *f, oq_tensor *init, onq_error *err) {
+static onq_code remove_weight(strip *s, oq_trained_fake *f, oq_tensor *init, onq_error *err) {
     const bool ints = f->ints != NULL;
     if (f->type == OQ_INT32 || is_bias(s, f->out)) {
         oq_span raw = {0};
@@ -249,7 +249,7 @@ static onq_code remove_weight(strip *s, oq_qat_fake *f, oq_tensor *init, onq_err
 }
 
 /* Readers that were trained with different parameters have a tensor each. */
-static onq_code remove_split(strip *s, oq_qat_fake *f, onq_error *err) {
+static onq_code remove_split(strip *s, oq_trained_fake *f, onq_error *err) {
     const uint32_t last = f->nodes[f->n_nodes - 1];
     const oq_str name = s->g->node.v[last]->name;
     s->stand_in[last] = oq_node_make(&s->m->arena, "Identity", name, &f->in, 1, &f->out, 1);
@@ -258,7 +258,7 @@ static onq_code remove_split(strip *s, oq_qat_fake *f, onq_error *err) {
     return add_override(s, f->out, f, false, err);
 }
 
-static onq_code remove_activation(strip *s, oq_qat_fake *f, bool *done, onq_error *err) {
+static onq_code remove_activation(strip *s, oq_trained_fake *f, bool *done, onq_error *err) {
     const oq_value *out = oq_index_find(&s->look.ix, f->out);
     const oq_value *in = oq_index_find(&s->look.ix, f->in);
     const bool is_split = oq_map_has(&s->split, f->in);
@@ -280,7 +280,7 @@ static onq_code remove_activation(strip *s, oq_qat_fake *f, bool *done, onq_erro
     return same_params(there, f) ? move_name(s, f->out, f->in, err) : remove_split(s, f, err);
 }
 
-static onq_code remove_one(strip *s, oq_qat_fake *f, onq_error *err) {
+static onq_code remove_one(strip *s, oq_trained_fake *f, onq_error *err) {
     oq_tensor *init = f->ints != NULL ? f->ints : oq_index_init(&s->look.ix, now_called(s, f->in));
     const oq_value *out = oq_index_find(&s->look.ix, f->out);
     bool done = true;
@@ -306,7 +306,7 @@ static onq_code remove_one(strip *s, oq_qat_fake *f, onq_error *err) {
 /* Removes what only fed removed nodes. */
 static void drop_feeders(strip *s) {
     for (size_t k = s->fakes.n; k > 0; k--) {
-        const oq_qat_fake *f = &s->fakes.v[k - 1];
+        const oq_trained_fake *f = &s->fakes.v[k - 1];
         if (!s->drop[f->nodes[f->n_nodes - 1]])
             continue;
         for (size_t j = 0; j + 1 < f->n_nodes; j++) {
@@ -352,19 +352,19 @@ static void shift(oq_tensor_override *t, oq_dtype type) {
  * activation type; else the trained type stays, unless the user names one or, in QLinear operators,
  * which take one type throughout, both occur. */
 static void settle_types(strip *s) {
-    const oq_qat_job *job = s->job;
+    const oq_trained_job *job = s->job;
     size_t n_signed = 0, n_unsigned = 0;
     for (size_t i = 0; i < s->activations.n; i++) {
         n_signed += s->activations.v[i]->channels.v[0].type == OQ_INT8;
         n_unsigned += s->activations.v[i]->channels.v[0].type == OQ_UINT8;
     }
-    const bool mixed = n_signed > 0 && n_unsigned > 0 && job->format == OQ_QAT_QOPERATOR;
-    if (!job->activation_asked && job->format != OQ_QAT_INTEGER && !mixed && n_signed > 0) {
+    const bool mixed = n_signed > 0 && n_unsigned > 0 && job->format == OQ_TRAINED_QOPERATOR;
+    if (!job->activation_asked && job->format != OQ_TRAINED_INTEGER && !mixed && n_signed > 0) {
         job->config->activation_type = OQ_INT8;
         if (!job->weight_asked)
             job->config->weight_type = OQ_INT8;
     }
-    if (job->activation_asked || mixed || job->format == OQ_QAT_INTEGER)
+    if (job->activation_asked || mixed || job->format == OQ_TRAINED_INTEGER)
         for (size_t i = 0; i < s->activations.n; i++)
             shift(s->activations.v[i], job->config->activation_type);
     for (size_t i = 0; job->weight_asked && i < s->weights.n; i++)
@@ -466,13 +466,13 @@ static void settle_last_conv(strip *s) {
 /* ---- the whole ---- */
 
 static onq_code find_all(strip *s, onq_error *err) {
-    s->look =
-        (oq_qat_look){.model = s->m, .arena = s->arena, .any_type = s->job->format == OQ_QAT_QDQ};
+    s->look = (oq_trained_look){
+        .model = s->m, .arena = s->arena, .any_type = s->job->format == OQ_TRAINED_QDQ};
     OQ_TRY(oq_index_build(&s->look.ix, s->arena, s->g, NULL, err));
     for (uint32_t i = 0; i < s->g->node.n; i++) {
-        oq_qat_fake f;
+        oq_trained_fake f;
         bool found = false;
-        OQ_TRY(oq_qat_match(&s->look, i, &f, &found, err));
+        OQ_TRY(oq_trained_match(&s->look, i, &f, &found, err));
         if (!found)
             continue;
         if (!OQ_PUSH(s->arena, &s->fakes, f))
@@ -513,11 +513,12 @@ static onq_code strip_all(strip *s, onq_error *err) {
     }
     OQ_TRY(rebuild(s, err));
     settle_types(s);
-    if (s->beyond || s->job->format != OQ_QAT_INTEGER)
+    if (s->beyond || s->job->format != OQ_TRAINED_INTEGER)
         OQ_TRY(follow_moves(s, err));
-    if (s->job->format == OQ_QAT_QOPERATOR || (s->beyond && s->job->format == OQ_QAT_INTEGER))
+    if (s->job->format == OQ_TRAINED_QOPERATOR ||
+        (s->beyond && s->job->format == OQ_TRAINED_INTEGER))
         OQ_TRY(settle_relus(s, err));
-    if (s->job->format == OQ_QAT_QOPERATOR)
+    if (s->job->format == OQ_TRAINED_QOPERATOR)
         settle_last_conv(s);
     s->job->n_activations = s->activations.n;
     s->job->n_weights = s->weights.n;
@@ -529,7 +530,7 @@ static onq_code strip_all(strip *s, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_qat_strip(oq_qat_job *job, onq_error *err) {
+onq_code oq_trained_strip(oq_trained_job *job, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &job->model->env->alloc);
     strip s = {.job = job, .m = job->model, .g = job->model->proto->graph, .arena = &scratch};

@@ -2,7 +2,7 @@
  * trained.h — models that were trained with fake quantization.
  *
  * A training framework exports what it learned as pairs around float tensors: the tensor is rounded
- * to its integers and made float again. oq_qat_strip finds these, takes scale and zero point, and
+ * to its integers and made float again. oq_trained_strip finds these, takes scale and zero point, and
  * removes them; what stays is a plain float model, the parameters as overrides (override.h) and a
  * range for every trained activation. The drivers (qoperator.h, qdq.h) then quantize it with
  * config->trained set: trained parameters are taken to the last bit, and nothing else is invented
@@ -29,21 +29,25 @@
 #include "quantize/config.h"
 #include "quantize/override.h"
 
-typedef enum oq_qat_format { OQ_QAT_INTEGER = 0, OQ_QAT_QDQ, OQ_QAT_QOPERATOR } oq_qat_format;
+typedef enum oq_trained_format {
+    OQ_TRAINED_INTEGER = 0,
+    OQ_TRAINED_QDQ,
+    OQ_TRAINED_QOPERATOR
+} oq_trained_format;
 
-typedef struct oq_qat_job {
+typedef struct oq_trained_job {
     oq_model *model;
     oq_qconfig *config; /* `trained` and what follows from it is set */
-    oq_qat_format format;
+    oq_trained_format format;
     bool activation_asked, weight_asked; /* the user named the type */
     oq_overrides *overrides;             /* filled: the trained parameters */
     oq_ranges *ranges;                   /* filled: trained activations */
     size_t n_activations, n_weights;     /* tensors with trained parameters */
     size_t n_removed;                    /* pairs and chains that were removed */
     size_t n_left;                       /* QuantizeLinear nodes that were not removed */
-} oq_qat_job;
+} oq_trained_job;
 
 /* Finds and removes fake quantization in the model's graph. Constant nodes become initializers. */
-onq_code oq_qat_strip(oq_qat_job *job, onq_error *err);
+onq_code oq_trained_strip(oq_trained_job *job, onq_error *err);
 
 #endif

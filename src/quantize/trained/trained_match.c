@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static const oq_node *node_at(const oq_qat_look *l, uint32_t i) {
+static const oq_node *node_at(const oq_trained_look *l, uint32_t i) {
     return l->ix.graph->node.v[i];
 }
 
@@ -19,7 +19,7 @@ static oq_str input(const oq_node *n, size_t slot) {
     return slot < n->input.n ? n->input.v[slot] : (oq_str){0};
 }
 
-static oq_tensor *constant(const oq_qat_look *l, oq_str name) {
+static oq_tensor *constant(const oq_trained_look *l, oq_str name) {
     return name.n != 0 ? oq_index_init(&l->ix, name) : NULL;
 }
 
@@ -27,7 +27,7 @@ static bool is_real(const oq_tensor *t) {
     return t != NULL && (t->data_type.v == OQ_FLOAT || t->data_type.v == OQ_FLOAT16);
 }
 
-static bool type_fits(const oq_qat_look *l, oq_dtype type) {
+static bool type_fits(const oq_trained_look *l, oq_dtype type) {
     const oq_qtype_info *info = oq_qtype_find(type);
     return info != NULL && !info->is_float && (l->any_type || type == OQ_INT8 || type == OQ_UINT8);
 }
@@ -54,7 +54,7 @@ typedef struct linear {
 
 /* The parameters of a QuantizeLinear or DequantizeLinear; found is false when they are not
  * constant. */
-static onq_code read_linear(const oq_qat_look *l, const oq_node *n, oq_dtype bare, linear *out,
+static onq_code read_linear(const oq_trained_look *l, const oq_node *n, oq_dtype bare, linear *out,
                             bool *found, onq_error *err) {
     oq_tensor *scale = constant(l, input(n, 1)), *zero = constant(l, input(n, 2));
     size_t n_zero = 0;
@@ -97,7 +97,7 @@ static bool same_linear(const linear *a, const linear *b) {
     return true;
 }
 
-static void take_linear(const linear *p, oq_qat_fake *out) {
+static void take_linear(const linear *p, oq_trained_fake *out) {
     out->scale = p->scale;
     out->zero = p->zero;
     out->n = p->n;
@@ -106,7 +106,7 @@ static void take_linear(const linear *p, oq_qat_fake *out) {
     out->real = p->real;
 }
 
-static onq_code match_linear(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *found,
+static onq_code match_linear(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,
                              onq_error *err) {
     const oq_node *dq = node_at(l, i);
     const oq_value *v = oq_index_find(&l->ix, input(dq, 0));
@@ -149,7 +149,7 @@ typedef struct chain {
 } chain;
 
 /* The operand of a node that is constant, and the other one. */
-static oq_tensor *split_operands(const oq_qat_look *l, const oq_node *n, bool either,
+static oq_tensor *split_operands(const oq_trained_look *l, const oq_node *n, bool either,
                                  oq_str *other) {
     oq_tensor *t = constant(l, input(n, 1));
     *other = input(n, 0);
@@ -161,13 +161,13 @@ static oq_tensor *split_operands(const oq_qat_look *l, const oq_node *n, bool ei
 }
 
 /* The node that makes `name`, if nothing else reads it; OQ_NO_NODE otherwise. */
-static uint32_t only_maker(const oq_qat_look *l, oq_str name) {
+static uint32_t only_maker(const oq_trained_look *l, oq_str name) {
     const oq_value *v = oq_index_find(&l->ix, name);
     return v == NULL || v->uses.n != 1 || v->is_output || v->init != NULL ? OQ_NO_NODE
                                                                           : v->producer;
 }
 
-static onq_code one_number(const oq_qat_look *l, oq_tensor *t, double *out, bool *found,
+static onq_code one_number(const oq_trained_look *l, oq_tensor *t, double *out, bool *found,
                            onq_error *err) {
     float *v = NULL;
     size_t n = 0;
@@ -182,7 +182,7 @@ static onq_code one_number(const oq_qat_look *l, oq_tensor *t, double *out, bool
 }
 
 /* Clip with both bounds, as attributes (before opset 11) or inputs. */
-static onq_code read_clip(const oq_qat_look *l, const oq_node *n, chain *c, bool *found,
+static onq_code read_clip(const oq_trained_look *l, const oq_node *n, chain *c, bool *found,
                           onq_error *err) {
     const oq_attribute *low = oq_attr_find(n, "min"), *high = oq_attr_find(n, "max");
     *found = low != NULL && high != NULL;
@@ -198,10 +198,10 @@ static onq_code read_clip(const oq_qat_look *l, const oq_node *n, chain *c, bool
 }
 
 /* Goes back from the last Mul; `at` ends at the tensor that is quantized. */
-static onq_code walk_chain(oq_qat_look *l, chain *c, oq_str *at, oq_qat_fake *out, bool *found,
-                           onq_error *err) {
+static onq_code walk_chain(oq_trained_look *l, chain *c, oq_str *at, oq_trained_fake *out,
+                           bool *found, onq_error *err) {
     *found = false;
-    while (out->n_nodes < OQ_QAT_NODES - 1) {
+    while (out->n_nodes < OQ_TRAINED_NODES - 1) {
         const uint32_t i = only_maker(l, *at);
         if (i == OQ_NO_NODE)
             return ONQ_OK;
@@ -233,8 +233,8 @@ static onq_code walk_chain(oq_qat_look *l, chain *c, oq_str *at, oq_qat_fake *ou
 }
 
 /* The constant as one number for each channel, or one for all. */
-static onq_code spread(const oq_qat_look *l, oq_tensor *t, size_t n, const float **out, bool *found,
-                       onq_error *err) {
+static onq_code spread(const oq_trained_look *l, oq_tensor *t, size_t n, const float **out,
+                       bool *found, onq_error *err) {
     float *v = NULL;
     size_t count = 0;
     OQ_TRY(oq_tensor_floats(l->model, t, l->arena, &v, &count, err));
@@ -298,8 +298,8 @@ static bool is_inverse(bool divides, float scale, float factor) {
     return divides ? scale == factor : fabs((double)scale * (double)factor - 1.0) < 1e-5;
 }
 
-static onq_code read_chain(oq_qat_look *l, const chain *c, const oq_node *first, oq_qat_fake *out,
-                           bool *found, onq_error *err) {
+static onq_code read_chain(oq_trained_look *l, const chain *c, const oq_node *first,
+                           oq_trained_fake *out, bool *found, onq_error *err) {
     float *scale = NULL;
     const float *factor = NULL, *added = NULL, *subtracted = NULL;
     const oq_tensor *in = constant(l, out->in);
@@ -327,7 +327,7 @@ static onq_code read_chain(oq_qat_look *l, const chain *c, const oq_node *first,
     return *found ? check_scales(first, scale, out->n, err) : ONQ_OK;
 }
 
-static onq_code match_chain(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *found,
+static onq_code match_chain(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,
                             onq_error *err) {
     chain c = {0};
     oq_str at = {0};
@@ -346,7 +346,7 @@ static onq_code match_chain(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *
 
 /* ---- Quant of qonnx ---- */
 
-static onq_code match_quant(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *found,
+static onq_code match_quant(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,
                             onq_error *err) {
     const oq_node *n = node_at(l, i);
     oq_tensor *scale = constant(l, input(n, 1)), *zero = constant(l, input(n, 2));
@@ -390,9 +390,10 @@ static bool is_quant(const oq_node *n) {
             oq_str_starts(n->domain, OQ_S("finn")));
 }
 
-onq_code oq_qat_match(oq_qat_look *l, uint32_t i, oq_qat_fake *out, bool *found, onq_error *err) {
+onq_code oq_trained_match(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,
+                          onq_error *err) {
     const oq_node *n = node_at(l, i);
-    *out = (oq_qat_fake){.axis = -1};
+    *out = (oq_trained_fake){.axis = -1};
     *found = false;
     if (n->output.n == 0 || n->input.n < 2)
         return ONQ_OK;

@@ -101,7 +101,7 @@ void oq_rule_expand(oq_rctx *c) {
     }
     const oq_data *d = oq_r_data(c, 1);
     if (d == NULL &&
-        (!oq_sdim_is_num(s->dims[0]) || s->dims[0].n < 0 || s->dims[0].n > OQ_RANK_MOST))
+        (!oq_sdim_is_num(s->dims[0]) || s->dims[0].n < 0 || s->dims[0].n > OQ_MAX_RANK))
         return;
     const size_t rank = d != NULL ? d->n : (size_t)s->dims[0].n;
     oq_sdim *want = oq_r_dims(c, rank);

@@ -363,7 +363,7 @@ void oq_rule_python_op(oq_rctx *c) {
         return;
     for (size_t o = 1; o < c->n_out && o <= n_types && o <= n_ranks; o++) {
         oq_r_set_elem(c, o, oq_dtype_find(types[o - 1]) != NULL ? (int32_t)types[o - 1] : 0);
-        if (ranks[o - 1] >= 0 && ranks[o - 1] <= OQ_RANK_MOST)
+        if (ranks[o - 1] >= 0 && ranks[o - 1] <= OQ_MAX_RANK)
             oq_r_set_rank(c, o, (size_t)ranks[o - 1]);
     }
 }

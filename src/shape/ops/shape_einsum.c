@@ -3,8 +3,8 @@
  */
 #include "shape/sop.h"
 
-#define LETTERS   52
-#define TERM_MOST 128
+#define LETTERS  52
+#define MAX_TERM 128
 
 typedef struct einsum {
     oq_sdim size[LETTERS];
@@ -24,7 +24,7 @@ static int letter_at(char ch) {
 static size_t next_term(const oq_str *eq, size_t *at, size_t end, char *term) {
     size_t n = 0;
     while (*at < end && eq->p[*at] != ',') {
-        if (eq->p[*at] != ' ' && n < TERM_MOST)
+        if (eq->p[*at] != ' ' && n < MAX_TERM)
             term[n++] = eq->p[*at];
         *at += 1;
     }
@@ -114,7 +114,7 @@ static void set_output(oq_rctx *c, const einsum *e, const char *right, size_t n,
 void oq_rule_einsum(oq_rctx *c) {
     const oq_str eq = oq_r_str(c, "equation", "");
     einsum e = {.n_dots = 0};
-    char term[TERM_MOST];
+    char term[MAX_TERM];
     if (!oq_r_pass_elem(c, 0, 0))
         return;
     size_t arrow = 0;

@@ -82,7 +82,7 @@ void oq_rule_constant_of_shape(oq_rctx *c) {
     const oq_vtype *s = oq_r_shape(c, 0);
     if (d == NULL) {
         if (s != NULL && s->rank == 1 && oq_sdim_is_num(s->dims[0]) && s->dims[0].n >= 0 &&
-            s->dims[0].n <= OQ_RANK_MOST)
+            s->dims[0].n <= OQ_MAX_RANK)
             oq_r_set_rank(c, 0, (size_t)s->dims[0].n);
         return;
     }

@@ -56,7 +56,7 @@ void oq_rule_qlinear_reduce(oq_rctx *c) {
     const int64_t *axes = NULL;
     size_t n = 0, rank = 0;
     const bool keep = oq_r_int(c, "keepdims", 1) != 0;
-    bool reduced[OQ_RANK_MOST] = {false};
+    bool reduced[OQ_MAX_RANK] = {false};
     oq_r_ints(c, "axes", &axes, &n);
     for (size_t i = 0; i < n; i++) {
         size_t axis;

@@ -46,7 +46,7 @@ void oq_rule_reduce(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0))
         return;
     const oq_vtype *x = oq_r_shape(c, 0);
-    bool reduced[OQ_RANK_MOST], noop;
+    bool reduced[OQ_MAX_RANK], noop;
     const bool keep = oq_r_int(c, "keepdims", 1) == 1;
     if (x == NULL)
         return;
@@ -69,7 +69,7 @@ void oq_rule_reduce(oq_rctx *c) {
 void oq_rule_arg_reduce(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_INT64);
     const oq_vtype *x = oq_r_shape(c, 0);
-    bool reduced[OQ_RANK_MOST] = {false};
+    bool reduced[OQ_MAX_RANK] = {false};
     size_t axis = 0;
     if (x == NULL ||
         (oq_r_attr(c, "axis") != NULL && !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis)))

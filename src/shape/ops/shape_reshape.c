@@ -13,7 +13,7 @@ static oq_sdim *target_dims(oq_rctx *c, size_t at, size_t *n, bool *valued) {
     if (d != NULL) {
         *n = d->n;
     } else if (s != NULL && s->rank == 1 && oq_sdim_is_num(s->dims[0]) && s->dims[0].n >= 0 &&
-               s->dims[0].n <= OQ_RANK_MOST) {
+               s->dims[0].n <= OQ_MAX_RANK) {
         *n = (size_t)s->dims[0].n;
     } else {
         if (s != NULL && s->rank != 1 && c->opset >= 14)
@@ -200,7 +200,7 @@ void oq_rule_squeeze(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *axes = NULL;
     size_t n;
-    bool absent, drop[OQ_RANK_MOST] = {false};
+    bool absent, drop[OQ_MAX_RANK] = {false};
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
     if (!given_axes(c, &axes, &n, &absent)) {
@@ -240,13 +240,13 @@ void oq_rule_unsqueeze(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *axes = NULL;
     size_t n;
-    bool absent, added[OQ_RANK_MOST] = {false};
+    bool absent, added[OQ_MAX_RANK] = {false};
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
     if (!given_axes(c, &axes, &n, &absent)) {
         const oq_vtype *a = oq_r_shape(c, 1);
         if (!c->plain && a != NULL && a->rank == 1 && oq_sdim_is_num(a->dims[0]) &&
-            a->dims[0].n >= 0 && a->dims[0].n <= OQ_RANK_MOST)
+            a->dims[0].n >= 0 && a->dims[0].n <= OQ_MAX_RANK)
             oq_r_set_rank(c, 0, x->rank + (size_t)a->dims[0].n);
         return;
     }
@@ -275,7 +275,7 @@ void oq_rule_transpose(oq_rctx *c) {
         return;
     const int64_t *perm = NULL;
     size_t n = 0;
-    bool seen[OQ_RANK_MOST] = {false};
+    bool seen[OQ_MAX_RANK] = {false};
     const bool given = oq_r_ints(c, "perm", &perm, &n);
     const size_t rank = given ? n : x->rank;
     if (rank > x->rank || (!c->plain && rank != x->rank)) {

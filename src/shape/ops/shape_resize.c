@@ -22,7 +22,7 @@ static bool resize_axes(oq_rctx *c, size_t rank, size_t count, size_t *at) {
     const int64_t *axes = NULL;
     size_t n = 0;
     const bool given = oq_r_ints(c, "axes", &axes, &n) && c->opset >= 18;
-    if (count != (given ? n : rank) || count > OQ_RANK_MOST) {
+    if (count != (given ? n : rank) || count > OQ_MAX_RANK) {
         oq_r_fail(c, "%zu sizes or scales for %zu axes", count, given ? n : rank);
         return false;
     }
@@ -59,9 +59,9 @@ static void keep_aspect(oq_rctx *c, const oq_vtype *x, const oq_data *sizes, con
  * open. */
 static void resize_blind(oq_rctx *c, const oq_vtype *x) {
     const oq_vtype *s = oq_r_shape(c, 3);
-    size_t at[OQ_RANK_MOST];
+    size_t at[OQ_MAX_RANK];
     const bool counted = s != NULL && s->rank == 1 && oq_sdim_is_num(s->dims[0]) &&
-                         s->dims[0].n >= 0 && s->dims[0].n <= OQ_RANK_MOST;
+                         s->dims[0].n >= 0 && s->dims[0].n <= OQ_MAX_RANK;
     const size_t n = counted ? (size_t)s->dims[0].n : 0;
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL || !resize_axes(c, x->rank, n, at))
@@ -74,7 +74,7 @@ static void resize_blind(oq_rctx *c, const oq_vtype *x) {
 }
 
 static void resize_to(oq_rctx *c, const oq_vtype *x, const oq_data *sizes) {
-    size_t at[OQ_RANK_MOST];
+    size_t at[OQ_MAX_RANK];
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL || !resize_axes(c, x->rank, sizes->n, at))
         return;
@@ -105,7 +105,7 @@ static oq_cell crop(oq_rctx *c, const oq_data *roi, size_t n, size_t i, oq_cell 
 }
 
 static void resize_by(oq_rctx *c, const oq_vtype *x, const oq_data *scales, const oq_data *roi) {
-    size_t at[OQ_RANK_MOST];
+    size_t at[OQ_MAX_RANK];
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL || !resize_axes(c, x->rank, scales->n, at))
         return;

@@ -299,7 +299,7 @@ void oq_rule_pad(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    size_t axes[OQ_RANK_MOST], n = x->rank;
+    size_t axes[OQ_MAX_RANK], n = x->rank;
     for (size_t i = 0; i < n; i++)
         axes[i] = i;
     if (c->opset >= 18 && oq_r_has(c, 3)) {

@@ -137,7 +137,7 @@ static void limits(void **state) {
         }
         oq_buf_release(&thousand);
     }
-    const oq_str big = {"[", (size_t)OQ_JSON_MOST + 1};
+    const oq_str big = {"[", (size_t)OQ_MAX_JSON + 1};
     assert_fails(oq_json_parse("x", big, &root, &err), ONQ_E_LIMIT, err, "limit of 67108864");
     oq_buf_release(&b);
 }

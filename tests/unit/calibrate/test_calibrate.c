@@ -6,7 +6,7 @@
 
 #include "build_model.h"
 #include "calibrate/partial.h"
-#include "calibrate/table.h"
+#include "calibrate/tensorrt_table.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "flaky_io.h"

@@ -142,7 +142,7 @@ static void sums_are_those_of_plain_loops(void **state) {
         assert_ok(oq_debug_activations(&b.d, &b.run, &err), err);
         assert_ok(oq_debug_rank(&b.d, &err), err);
         assert_int_equal(b.d.acts.n, 2);
-        const oq_dbg_act *x = &b.d.acts.v[0], *t = &b.d.acts.v[1];
+        const oq_debug_act *x = &b.d.acts.v[0], *t = &b.d.acts.v[1];
         assert_true(oq_str_is(x->name, "x") && oq_str_is(t->name, "t"));
         assert_int_equal(t->plain_pair, !twice);
         assert_true(fabs(x->qdq_err - db(xx, xe)) < 1e-3);
@@ -157,7 +157,7 @@ static void sums_are_those_of_plain_loops(void **state) {
         assert_true(b.d.outputs.v[0].plain.ee > 0 &&
                     b.d.outputs.v[0].plain.ee == b.d.outputs.v[0].optimised.ee);
         uint64_t n = 0, m = 0;
-        for (int i = 0; i < OQ_DBG_BINS; i++) {
+        for (int i = 0; i < OQ_DEBUG_BINS; i++) {
             n += t->hist.truth[i];
             m += t->hist.made[i];
         }
@@ -204,14 +204,14 @@ static void other_sizes_are_told(void **state) {
 
 static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
     both b;
-    oq_dbg_search s;
+    oq_debug_search s;
     const oq_str group = OQ_S("op_type");
-    const oq_dbg_target t = {.bisect = true,
-                             .sqnr = 200,
-                             .agreement = NAN,
-                             .most_samples = 2,
-                             .groups = &group,
-                             .n_groups = 1};
+    const oq_debug_target t = {.bisect = true,
+                               .sqnr = 200,
+                               .agreement = NAN,
+                               .most_samples = 2,
+                               .groups = &group,
+                               .n_groups = 1};
     oq_buf out;
     oq_jw w_out;
     onq_code rc = open_both(&b, a, ctx != NULL, e);
@@ -220,16 +220,16 @@ static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
     if (rc == ONQ_OK)
         rc = oq_debug_rank(&b.d, e);
     if (rc == ONQ_OK)
-        rc = oq_debug_search(&b.d, &b.run, &t, &s, e);
+        rc = oq_debug_run_search(&b.d, &b.run, &t, &s, e);
     if (rc == ONQ_OK) {
         oq_buf_init(&out, a);
         oq_jw_init(&w_out, &out, true);
         oq_jw_begin_object(&w_out, NULL);
         oq_debug_json(&b.d, &w_out);
-        oq_dbg_search_json(&s, &w_out);
+        oq_debug_search_json(&s, &w_out);
         oq_jw_end_object(&w_out);
         oq_debug_text(&b.d, 0, &out);
-        oq_dbg_search_text(&s, 0, &out);
+        oq_debug_search_text(&s, 0, &out);
         rc = out.failed ? oq_fail_nomem(e) : oq_debug_report(&b.d, &out, e);
         oq_buf_release(&out);
     }

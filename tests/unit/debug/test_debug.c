@@ -148,11 +148,11 @@ static void weights_are_matched(void **state) {
         begin(&b, "w", columns != 0, 1);
         assert_int_equal(b.d.weights.n, 1);
         assert_int_equal(b.d.unmatched.n, 0);
-        const oq_dbg_weight *w = &b.d.weights.v[0];
+        const oq_debug_weight *w = &b.d.weights.v[0];
         assert_true(oq_str_is(w->name, "w") && oq_str_is(w->op, "MatMul") &&
                     oq_str_is(w->node, "mm"));
         assert_true(w->sqnr > 35 && w->sqnr < 60 && w->saturated == 0);
-        assert_true(w->verdict.excess < 3 && w->verdict.reason == OQ_DBG_FINE);
+        assert_true(w->verdict.excess < 3 && w->verdict.reason == OQ_DEBUG_FINE);
         assert_int_equal(w->n_channels, N);
         assert_int_equal(w->per_channel, columns);
         assert_int_equal(b.d.acts.n, 1);
@@ -167,14 +167,14 @@ static void spoiled_scale_is_told(void **state) {
     (void)state;
     both b;
     begin(&b, "w", false, 4);
-    const oq_dbg_weight *w = &b.d.weights.v[0];
+    const oq_debug_weight *w = &b.d.weights.v[0];
     assert_true(fabs(w->sqnr + 20 * log10(3)) < 0.1); /* w against 4 w */
-    assert_true(w->verdict.excess > 30 && w->verdict.reason == OQ_DBG_SCALE_WRONG);
+    assert_true(w->verdict.excess > 30 && w->verdict.reason == OQ_DEBUG_SCALE_WRONG);
     end(&b);
 }
 
 /* A bias of `value` with int32 numbers of step 0.01, written as `scale`. */
-static oq_dbg_verdict judge_bias(float value, float scale) {
+static oq_debug_verdict judge_bias(float value, float scale) {
     both b;
     float bias[N];
     int32_t q[N];
@@ -197,19 +197,19 @@ static oq_dbg_verdict judge_bias(float value, float scale) {
     assert_ok(oq_debug_rank(&b.d, &err), err);
     assert_int_equal(b.d.weights.n, 2);
     assert_true(oq_str_is(b.d.weights.v[1].name, "c"));
-    const oq_dbg_verdict v = b.d.weights.v[1].verdict;
+    const oq_debug_verdict v = b.d.weights.v[1].verdict;
     end(&b);
     return v;
 }
 
 static void small_biases_are_harmless(void **state) {
     (void)state;
-    oq_dbg_verdict v = judge_bias(0.0005f, 0.01f); /* all become 0 */
-    assert_true(v.own == 0 && v.reason == OQ_DBG_BELOW_STEP && v.rank == 2);
+    oq_debug_verdict v = judge_bias(0.0005f, 0.01f); /* all become 0 */
+    assert_true(v.own == 0 && v.reason == OQ_DEBUG_BELOW_STEP && v.rank == 2);
     v = judge_bias(5, 0.01f);
-    assert_true(v.own > 60 && v.reason == OQ_DBG_FINE);
+    assert_true(v.own > 60 && v.reason == OQ_DEBUG_FINE);
     v = judge_bias(5, 0.04f); /* another scale than it was made with */
-    assert_true(v.own < 0 && v.reason == OQ_DBG_SCALE_WRONG && v.rank == 1);
+    assert_true(v.own < 0 && v.reason == OQ_DEBUG_SCALE_WRONG && v.rank == 1);
 }
 
 static void other_names_are_found_by_place(void **state) {
@@ -275,10 +275,10 @@ static void folded_weights_are_compared(void **state) {
     assert_int_equal(b.d.unmatched.n, 0);
     assert_int_equal(b.d.weights.n, 2);
     for (int i = 0; i < 2; i++) {
-        oq_dbg_weight *w = &b.d.weights.v[i];
-        oq_dbg_values v;
+        oq_debug_weight *w = &b.d.weights.v[i];
+        oq_debug_values v;
         assert_true(oq_str_is(w->name, i == 0 ? "k" : "b") && w->sqnr > 35);
-        assert_ok(oq_dbg_weight_values(&b.d, w, false, &b.d.arena, &v, &err), err);
+        assert_ok(oq_debug_weight_values(&b.d, w, false, &b.d.arena, &v, &err), err);
         for (int c = 0; c < 2; c++)
             assert_true(fabsf(((const float *)v.truth)[c] - want[2 * i + c]) < 1e-6f);
     }
@@ -335,7 +335,7 @@ static void blocks_are_found_in_names(void **state) {
         {"a/", "a"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const oq_str b = oq_dbg_block_of(oq_str_of(names[i][0]));
+        const oq_str b = oq_debug_block_of(oq_str_of(names[i][0]));
         if (!oq_str_is(b, names[i][1]))
             fail_msg("'%s' gives '%.*s'", names[i][0], (int)b.n, b.p);
     }

@@ -78,7 +78,7 @@ static void pairs_are_counted(void **state) {
         both b;
         begin(&b, &layers[i], "node");
         assert_int_equal(b.d.weights.n, 1);
-        const oq_dbg_weight *w = &b.d.weights.v[0];
+        const oq_debug_weight *w = &b.d.weights.v[0];
         if (w->pairs != layers[i].pairs || w->hot_pairs != layers[i].hot)
             fail_msg("layer %zu: %llu of %llu", i, (unsigned long long)w->hot_pairs,
                      (unsigned long long)w->pairs);
@@ -88,7 +88,7 @@ static void pairs_are_counted(void **state) {
 
 /* An output that keeps `plain` dB without and `fast` dB with optimisation. */
 static void pretend(both *b, double plain, double fast) {
-    oq_dbg_output o = {.name = OQ_S("y"), .rows = 4, .same_plain = 4};
+    oq_debug_output o = {.name = OQ_S("y"), .rows = 4, .same_plain = 4};
     o.plain = (oq_sums){.xx = 1, .yy = 1, .ee = pow(10, -plain / 10), .n = 8};
     o.beside = o.plain;
     o.optimised = (oq_sums){.xx = 1, .yy = 1, .ee = pow(10, -fast / 10), .n = 8};
@@ -130,7 +130,7 @@ static void saturation_is_told(void **state) {
     begin(&b, &layers[0], "first\x07layer");
     pretend(&b, 30.8, 18.6);
     b.d.cpu_saturates = true;
-    assert_non_null(oq_dbg_kernel_loss(&b.d));
+    assert_non_null(oq_debug_kernel_loss(&b.d));
     assert_true(says(&b, false, "keeps 18.6 dB, in float 30.8 dB"));
     assert_true(says(&b, false, "not quantization") && says(&b, false, "without VNNI"));
     assert_true(says(&b, false, "reduce_range avoids it"));
@@ -148,8 +148,8 @@ static void other_gaps_are_not_blamed_on_it(void **state) {
     begin(&b, &layers[0], "layer");
     pretend(&b, 30.8, 18.6);
     b.d.cpu_saturates = false;
-    assert_null(oq_dbg_kernel_loss(&b.d));
-    assert_non_null(oq_dbg_kernel_gap(&b.d));
+    assert_null(oq_debug_kernel_loss(&b.d));
+    assert_non_null(oq_debug_kernel_gap(&b.d));
     assert_true(says(&b, false, "keeps 18.6 dB, without it 30.8 dB"));
     assert_true(says(&b, false, "this CPU has none"));
     assert_true(says(&b, false, "can pass 16 bits in:\n  layer  50.00 %"));
@@ -159,14 +159,14 @@ static void other_gaps_are_not_blamed_on_it(void **state) {
     begin(&b, &layers[1], "layer"); /* weights of a reduced range */
     pretend(&b, 30.8, 18.6);
     b.d.cpu_saturates = true;
-    assert_null(oq_dbg_kernel_loss(&b.d));
+    assert_null(oq_debug_kernel_loss(&b.d));
     assert_true(says(&b, false, "no weights reach them") && !says(&b, false, "can pass 16"));
     end(&b);
     begin(&b, &layers[0], "layer"); /* no gap */
     pretend(&b, 30.8, 30.1);
     b.d.cpu_saturates = true;
-    assert_null(oq_dbg_kernel_loss(&b.d));
-    assert_null(oq_dbg_kernel_gap(&b.d));
+    assert_null(oq_debug_kernel_loss(&b.d));
+    assert_null(oq_debug_kernel_gap(&b.d));
     assert_true(says(&b, false, "lose nothing more on this machine"));
     end(&b);
 }

@@ -147,7 +147,7 @@ static void without_a_sample(void **state) {
     rig_end(&g);
 
     /* A large run is not kept. */
-    static const int64_t many[] = {(int64_t)(OQ_RECORD_MOST / 4) + 1};
+    static const int64_t many[] = {(int64_t)(OQ_MAX_RECORD / 4) + 1};
     rig_begin(&g, NULL, "Mul", 1.0f);
     const oq_datum in = floats(x, many);
     assert_ok(oq_record_keep(&g.record, &in, 1, NULL, 0, &g.err), g.err);

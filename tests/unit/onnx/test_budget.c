@@ -19,7 +19,7 @@
 
 enum {
     TENSORS = 96,
-    ALLOCATED_MOST = 1 << 20, /* bytes, whatever the weights */
+    MAX_ALLOCATED = 1 << 20, /* bytes, whatever the weights */
 };
 
 static const uint64_t tensor_bytes = (uint64_t)32 << 20; /* 96 of them: 3 GiB */
@@ -125,7 +125,7 @@ static void three_gigabytes_outside(void **state) {
     assert_int_equal(resident_pages(&m->ext.v[0]->file), 0);
     print_message("3 GiB outside: %zu bytes allocated at most, %zu requests\n",
                   atomic_load(&f.peak), atomic_load(&f.n_calls));
-    assert_true(atomic_load(&f.peak) < ALLOCATED_MOST);
+    assert_true(atomic_load(&f.peak) < MAX_ALLOCATED);
     oq_model_free(m);
     onq_env_free(env);
     assert_int_equal(atomic_load(&f.live), 0);
@@ -161,7 +161,7 @@ static void a_gigabyte_inside(void **state) {
     oq_model *m = look(env, path);
     print_message("1 GiB inside: %zu bytes allocated at most; %zu pages read\n",
                   atomic_load(&f.peak), resident_pages(&m->file));
-    assert_true(atomic_load(&f.peak) < ALLOCATED_MOST);
+    assert_true(atomic_load(&f.peak) < MAX_ALLOCATED);
     /* The head of the file, with what the kernel reads ahead. */
     assert_true(resident_pages(&m->file) < 1024);
     oq_model_free(m);

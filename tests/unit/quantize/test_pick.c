@@ -56,7 +56,7 @@ static void names_and_patterns(void **state) {
 static void new_names(void **state) {
     (void)state;
     bm b;
-    oq_qnames s;
+    oq_fresh s;
     onq_error err = ONQ_ERROR_INIT;
     bm_begin(&b, NULL, 13);
     bm_input(&b, "x", OQ_FLOAT, "1");
@@ -65,15 +65,15 @@ static void new_names(void **state) {
     oq_graph *around = bm_enter(&b, n, "then_branch");
     bm_node(&b, "Relu", "inner", "x", "x_scale_1", "");
     bm_leave(&b, around);
-    assert_ok(oq_qnames_init(&s, b.a, b.m, &err), err);
-    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_zero_point"), "x_zero_point"));
-    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_zero_point"), "x_zero_point_1"));
+    assert_ok(oq_fresh_init(&s, b.a, b.m, &err), err);
+    assert_true(oq_str_is(oq_fresh_tensor(&s, OQ_S("x"), "_zero_point"), "x_zero_point"));
+    assert_true(oq_str_is(oq_fresh_tensor(&s, OQ_S("x"), "_zero_point"), "x_zero_point_1"));
     /* x_scale is an initializer, x_scale_1 a tensor of the subgraph. */
-    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_scale"), "x_scale_2"));
-    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_scale"), "x_scale_3"));
+    assert_true(oq_str_is(oq_fresh_tensor(&s, OQ_S("x"), "_scale"), "x_scale_2"));
+    assert_true(oq_str_is(oq_fresh_tensor(&s, OQ_S("x"), "_scale"), "x_scale_3"));
     /* Nodes and tensors do not share names. */
-    assert_true(oq_str_is(oq_qname_tensor(&s, OQ_S("x"), "_node"), "x_node"));
-    assert_true(oq_str_is(oq_qname_node(&s, OQ_S("x"), "_node"), "x_node_1"));
+    assert_true(oq_str_is(oq_fresh_tensor(&s, OQ_S("x"), "_node"), "x_node"));
+    assert_true(oq_str_is(oq_fresh_node(&s, OQ_S("x"), "_node"), "x_node_1"));
     bm_end(&b);
 }
 

@@ -162,14 +162,14 @@ static onq_code run_qdq(setting *s, onq_error *err) {
 }
 
 static onq_code run_qlinear(setting *s, onq_error *err) {
-    const oq_qoper_job job = {
+    const oq_qo_job job = {
         .model = s->b.m, .config = &s->config, .ranges = &s->ranges, .plan = &s->plan};
-    return oq_qoper_run(&job, err);
+    return oq_qo_run(&job, err);
 }
 
 static onq_code run_integer(setting *s, onq_error *err) {
-    const oq_qoper_job job = {.model = s->b.m, .config = &s->config, .plan = &s->plan};
-    return oq_qoper_run(&job, err);
+    const oq_qo_job job = {.model = s->b.m, .config = &s->config, .plan = &s->plan};
+    return oq_qo_run(&job, err);
 }
 
 static onq_code run_listed(setting *s, onq_error *err) {
@@ -206,32 +206,32 @@ static onq_code run_legacy(setting *s, onq_error *err) {
 }
 
 static onq_code run_trained(setting *s, onq_error *err) {
-    const oq_qat_format format = strstr(s->head, "qoperator") != NULL ? OQ_QAT_QOPERATOR
-                                 : strstr(s->head, "qdq") != NULL     ? OQ_QAT_QDQ
-                                                                      : OQ_QAT_INTEGER;
-    oq_qat_job strip = {.model = s->b.m,
-                        .config = &s->config,
-                        .format = format,
-                        .overrides = &s->overrides,
-                        .ranges = &s->ranges};
+    const oq_trained_format format = strstr(s->head, "qoperator") != NULL ? OQ_TRAINED_QOPERATOR
+                                     : strstr(s->head, "qdq") != NULL     ? OQ_TRAINED_QDQ
+                                                                          : OQ_TRAINED_INTEGER;
+    oq_trained_job strip = {.model = s->b.m,
+                            .config = &s->config,
+                            .format = format,
+                            .overrides = &s->overrides,
+                            .ranges = &s->ranges};
     s->config.weight_type = OQ_UINT8;
     oq_ranges_release(&s->ranges);
     oq_ranges_init(&s->ranges, oq_alloc_default(), OQ_CAL_MINMAX);
-    OQ_TRY(oq_qat_strip(&strip, err));
+    OQ_TRY(oq_trained_strip(&strip, err));
     oq_shapes_free(s->shapes);
     s->shapes = NULL;
     OQ_TRY(oq_shapes_infer(s->b.m, NULL, &s->shapes, err));
-    if (format == OQ_QAT_QDQ) {
+    if (format == OQ_TRAINED_QDQ) {
         s->config.op_types_all = true;
         return run_qdq(s, err);
     }
-    const oq_qoper_job job = {.model = s->b.m,
-                              .config = &s->config,
-                              .overrides = &s->overrides,
-                              .ranges = &s->ranges,
-                              .plan = &s->plan,
-                              .integer = format == OQ_QAT_INTEGER};
-    return oq_qoper_run(&job, err);
+    const oq_qo_job job = {.model = s->b.m,
+                           .config = &s->config,
+                           .overrides = &s->overrides,
+                           .ranges = &s->ranges,
+                           .plan = &s->plan,
+                           .integer = format == OQ_TRAINED_INTEGER};
+    return oq_qo_run(&job, err);
 }
 
 static onq_code run_preset(setting *s, onq_error *err) {

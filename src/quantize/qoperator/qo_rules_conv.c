@@ -1,5 +1,5 @@
 /*
- * oper_conv.c — Conv as QLinearConv and as ConvInteger.
+ * qo_rules_conv.c — Conv as QLinearConv and as ConvInteger.
  *
  * QLinearConv takes weights per channel (int8 whatever weight_type says, as in the reference);
  * ConvInteger only per tensor. The bias of QLinearConv is an int32 initializer; after ConvInteger
@@ -12,7 +12,7 @@ static bool has_bias(const oq_node *n) {
     return n->input.n > 2 && n->input.v[2].n != 0;
 }
 
-onq_code oq_ql_conv(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_conv(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_qconfig *c = oq_qo_config(q);
     const bool channels = c->per_channel && oq_qo_init_in_path(q, n->input.v[1]) != NULL;
@@ -25,16 +25,16 @@ onq_code oq_ql_conv(oq_qoper *q, oq_node *n, onq_error *err) {
                  : (oq_qo_how){.is_weight = true, .reduce = c->reduce_range, .axis = -1};
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its input is not float", err);
+        return oq_qo_leave(q, n, "its input is not float", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     if (!oq_qo_trained_fits(q, n->input.v[1], 0))
-        return oq_qo_keep(q, n, "the channels of its weight lie along another axis", err);
+        return oq_qo_leave(q, n, "the channels of its weight lie along another axis", err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return c->trained ? oq_ql_conv_trained(q, n, err)
-                          : oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
+        return c->trained ? oq_qo_rule_conv_trained(q, n, err)
+                          : oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     if (has_bias(n) && !oq_qo_can_bias(q, n, 1.0f))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConv", false);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -54,15 +54,14 @@ onq_code oq_ql_conv(oq_qoper *q, oq_node *n, onq_error *err) {
 }
 
 /* The bias, reshaped to [1, C, 1, ...], added to `scaled`. */
-static onq_code add_bias(oq_qoper *q, const oq_node *n, size_t rank, oq_str scaled,
-                         onq_error *err) {
+static onq_code add_bias(oq_qo *q, const oq_node *n, size_t rank, oq_str scaled, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_str out = n->output.v[0];
     oq_str bias = {0}, result = {0};
     OQ_TRY(oq_qo_wide(q, n->input.v[2], &bias, err));
     OQ_TRY(oq_qo_output_real(q, n, &result, err));
-    const oq_str shape_name = oq_qname_tensor(&q->sh->names, out, "_bias_reshape_shape");
-    const oq_str reshaped = oq_qname_tensor(&q->sh->names, out, "_bias_reshape_output");
+    const oq_str shape_name = oq_fresh_tensor(&q->sh->names, out, "_bias_reshape_shape");
+    const oq_str reshaped = oq_fresh_tensor(&q->sh->names, out, "_bias_reshape_output");
     int64_t *ones = OQ_NEW_ARRAY(a, int64_t, rank);
     const int64_t dim = (int64_t)rank;
     oq_tensor *shape = oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1);
@@ -77,32 +76,32 @@ static onq_code add_bias(oq_qoper *q, const oq_node *n, size_t rank, oq_str scal
     OQ_TRY(oq_qo_emit(q, reshape, err));
     return oq_qo_emit(
         q,
-        oq_node_make(a, "Add", oq_qname_node(&q->sh->names, out, "_bias_add"), sum, 2, &result, 1),
+        oq_node_make(a, "Add", oq_fresh_node(&q->sh->names, out, "_bias_add"), sum, 2, &result, 1),
         err);
 }
 
-onq_code oq_ql_conv_integer(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_conv_integer(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_qo_how how = {.is_weight = true, .reduce = oq_qo_config(q)->reduce_range, .axis = -1};
     oq_qo_value *in = NULL, *weight = NULL;
     if (oq_qo_config(q)->trained)
-        return oq_ql_conv_trained(q, n, err);
+        return oq_qo_rule_conv_trained(q, n, err);
     if (!oq_qo_is_float(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its input is not float", err);
+        return oq_qo_leave(q, n, "its input is not float", err);
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);
     oq_tensor_info info = {.rank = w != NULL ? w->dims.n : 0};
     if (w == NULL)
         oq_shapes_tensor(q->sh->plain, q->graph, n->input.v[1], &info);
     if (has_bias(n) && info.rank == 0)
-        return oq_qo_keep(q, n, "the rank of its weight is not known", err);
+        return oq_qo_leave(q, n, "the rank of its weight is not known", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     if (oq_qtype_is_16bit(oq_qo_config(q)->weight_type) ||
         oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
-        return oq_qo_keep(q, n, "ConvInteger takes 8-bit weights only", err);
+        return oq_qo_leave(q, n, "ConvInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "ConvInteger", false);
     oq_str scaled = {0};
     if (has_bias(n))
-        scaled = oq_qname_tensor(&q->sh->names, n->output.v[0], "quant_scaled_output");
+        scaled = oq_fresh_tensor(&q->sh->names, n->output.v[0], "quant_scaled_output");
     else
         OQ_TRY(oq_qo_output_real(q, n, &scaled, err));
     if (made == NULL || scaled.p == NULL)

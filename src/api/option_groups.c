@@ -1,5 +1,5 @@
 /*
- * groups.c — the options that several commands share, as groups of rows.
+ * option_groups.c — the options that several commands share, as groups of rows.
  *
  * A command takes a whole group by naming it (command.h). What an option named after a parameter of
  * onnxruntime.quantization means, and its default, are the reference's.

@@ -1,5 +1,5 @@
 /*
- * oper_transformer.c — operators whose quantized form computes in float outside: Attention,
+ * qo_rules_transformer.c — operators whose quantized form computes in float outside: Attention,
  * EmbedLayerNormalization, LSTM; and Gather on a quantized table.
  */
 #include "quantize/qoperator/qoperator.h"
@@ -9,17 +9,17 @@ static oq_str input_or_empty(const oq_node *n, size_t slot) {
     return slot < n->input.n ? n->input.v[slot] : OQ_S("");
 }
 
-onq_code oq_ql_attention(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = true, .axis = -1};
     oq_qo_value *in = NULL, *weight = NULL;
     if (oq_attr_find(n, "qkv_hidden_sizes") != NULL)
-        return oq_qo_keep(q, n, "QAttention has no qkv_hidden_sizes", err);
+        return oq_qo_leave(q, n, "QAttention has no qkv_hidden_sizes", err);
     for (size_t i = 5; i < n->input.n; i++)
         if (n->input.v[i].n != 0)
-            return oq_qo_keep(q, n, "QAttention has no input for its attention bias", err);
+            return oq_qo_leave(q, n, "QAttention has no input for its attention bias", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QAttention", true);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -37,17 +37,17 @@ onq_code oq_ql_attention(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_qo_value *v[5] = {0};
     if (n->output.n > 2)
-        return oq_qo_keep(q, n, "it has three outputs", err);
+        return oq_qo_leave(q, n, "it has three outputs", err);
     for (size_t i = 0; i < 5; i++) {
         const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i + 2));
         if (t != NULL && t->data_type.v == OQ_FLOAT16 && !q->sh->casts)
-            return oq_qo_keep(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
+            return oq_qo_leave(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
         if (!oq_qo_can(q, n, i + 2, &oq_qo_as_activation))
-            return oq_qo_keep(q, n, NULL, err);
+            return oq_qo_leave(q, n, NULL, err);
     }
     oq_node *made = oq_qo_node_new(q, n, "QEmbedLayerNormalization", true);
     if (made == NULL)
@@ -75,7 +75,7 @@ onq_code oq_ql_embed_layernorm(oq_qoper *q, oq_node *n, onq_error *err) {
 
 /* W or R [directions, 4 x hidden, size]: int8, one scale for each direction or (per channel) each
  * row, written as [directions, size, 4 x hidden]. */
-static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_value **out,
+static onq_code lstm_weight(oq_qo *q, const oq_node *n, size_t slot, oq_qo_value **out,
                             onq_error *err) {
     const bool rows = oq_qo_config(q)->per_channel;
     const oq_qo_how how = {.is_weight = true,
@@ -110,8 +110,8 @@ static onq_code lstm_weight(oq_qoper *q, const oq_node *n, size_t slot, oq_qo_va
 }
 
 /* The reference takes the quantized weights out and adds them again after everything else. */
-static void move_last(oq_qoper *q, const oq_qo_value *v) {
-    for (oq_qoper *at = q; at != NULL; at = at->parent) {
+static void move_last(oq_qo *q, const oq_qo_value *v) {
+    for (oq_qo *at = q; at != NULL; at = at->parent) {
         oq_graph *g = at->graph;
         for (size_t i = g->initializer.n; i > 0; i--) {
             oq_tensor *t = g->initializer.v[i - 1];
@@ -124,21 +124,21 @@ static void move_last(oq_qoper *q, const oq_qo_value *v) {
     }
 }
 
-onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_qo_value *w = NULL, *r = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its input is not float", err);
+        return oq_qo_leave(q, n, "its input is not float", err);
     for (size_t i = 1; i <= 2; i++) {
         const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i));
         if (t == NULL || !oq_qo_is_float32(q, t) || t->dims.n != 3)
-            return oq_qo_keep(q, n, "its weights are not constant float32 of rank 3", err);
+            return oq_qo_leave(q, n, "its weights are not constant float32 of rank 3", err);
         const oq_qo_value *there = oq_qo_value_in_path(q, n->input.v[i]);
         if (there != NULL && (there->weight == NULL || there->weight->batch == 0))
-            return oq_qo_keep(q, n, "its weights are quantized for another operator", err);
+            return oq_qo_leave(q, n, "its weights are quantized for another operator", err);
     }
     if (oq_attr_int(n, "layout", 0) != 0)
-        return oq_qo_keep(q, n, "DynamicQuantizeLSTM has no layout 1", err);
+        return oq_qo_leave(q, n, "DynamicQuantizeLSTM has no layout 1", err);
     oq_node *made = oq_qo_node_new(q, n, "DynamicQuantizeLSTM", true);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -163,15 +163,15 @@ onq_code oq_ql_lstm(oq_qoper *q, oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_ql_gather(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_gather(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;
     if (!oq_qo_is_float_weight(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its table is not a float constant", err);
+        return oq_qo_leave(q, n, "its table is not a float constant", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[0]);
     if (oq_qo_scale_type(q->sh, t->data_type.v) == OQ_FLOAT16 && q->sh->opset < 19)
-        return oq_qo_keep(q, n, "DequantizeLinear gives float16 from opset 19 on", err);
+        return oq_qo_leave(q, n, "DequantizeLinear gives float16 from opset 19 on", err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
     n->input.v[0] = in->q;

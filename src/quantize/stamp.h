@@ -1,22 +1,22 @@
 /*
- * finish.h — the stamps that quantizers leave on a model, and the last check of one.
+ * stamp.h — the stamps that quantizers leave on a model, and the last check of one.
  */
-#ifndef OQ_QUANTIZE_FINISH_H
-#define OQ_QUANTIZE_FINISH_H
+#ifndef OQ_QUANTIZE_STAMP_H
+#define OQ_QUANTIZE_STAMP_H
 
 #include "onnx/model.h"
 
 /* producer_name and producer_version as the reference writes them; an IR version that allows
  * initializers that are not inputs. */
-onq_code oq_quant_set_producer(oq_model *m, onq_error *err);
+onq_code oq_stamp_producer(oq_model *m, onq_error *err);
 /* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference
  * leaves it on every model it loads. */
-onq_code oq_quant_set_inferred(oq_model *m, onq_error *err);
+onq_code oq_stamp_inferred(oq_model *m, onq_error *err);
 /* True if the model was preprocessed (by onq or by the reference). */
-bool oq_quant_is_preprocessed(const oq_model *m);
+bool oq_stamp_is_preprocessed(const oq_model *m);
 
 /* The last look before a result is kept: a valid model, scales that are finite and positive,
  * zero points of the quantized type. */
-onq_code oq_quant_check(oq_model *m, onq_error *err);
+onq_code oq_result_check(oq_model *m, onq_error *err);
 
 #endif

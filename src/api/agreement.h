@@ -1,12 +1,12 @@
 /*
- * agree.h — how well one model's outputs agree with another's, summed up over samples.
+ * agreement.h — how well one model's outputs agree with another's, summed up over samples.
  *
  * For one output: cosine of the angle between both seen as long vectors, signal to noise in dB (10
  * log10 of the sum of a^2 over the sum of (a-b)^2), the largest difference, and how often the
  * largest value along the last axis is at the same place (top-1).
  */
-#ifndef OQ_API_AGREE_H
-#define OQ_API_AGREE_H
+#ifndef OQ_API_AGREEMENT_H
+#define OQ_API_AGREEMENT_H
 
 #include "samples/datum.h"
 

@@ -1,37 +1,37 @@
 /*
- * oper_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize,
+ * qo_rules_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize,
  * Split, Pad.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-onq_code oq_ql_direct(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_direct(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its input is not float", err);
+        return oq_qo_leave(q, n, "its input is not float", err);
     return oq_qo_direct(q, n, err);
 }
 
-onq_code oq_ql_maxpool(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_maxpool(oq_qo *q, oq_node *n, onq_error *err) {
     if (q->sh->opset < 12)
-        return oq_qo_keep(q, n, "8-bit MaxPool came with opset 12", err);
+        return oq_qo_leave(q, n, "8-bit MaxPool came with opset 12", err);
     if (oq_qo_config(q)->activation_type == OQ_FLOAT8E4M3FN)
-        return oq_qo_keep(q, n, "MaxPool has no float 8", err);
-    return oq_ql_direct(q, n, err);
+        return oq_qo_leave(q, n, "MaxPool has no float 8", err);
+    return oq_qo_rule_direct(q, n, err);
 }
 
-onq_code oq_ql_resize(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_resize(oq_qo *q, oq_node *n, onq_error *err) {
     if (q->sh->opset < 11)
-        return oq_qo_keep(q, n, "8-bit Resize came with opset 11", err);
-    return oq_ql_direct(q, n, err);
+        return oq_qo_leave(q, n, "8-bit Resize came with opset 11", err);
+    return oq_qo_rule_direct(q, n, err);
 }
 
-onq_code oq_ql_split(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_split(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_qo_value *in = NULL, *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its input is not float", err);
+        return oq_qo_leave(q, n, "its input is not float", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "Split", false);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -51,11 +51,11 @@ onq_code oq_ql_split(oq_qoper *q, oq_node *n, onq_error *err) {
 }
 
 /* The number that is padded with, quantized as the tensor is: *name replaces it. */
-static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, oq_str *name,
+static onq_code pad_value(oq_qo *q, const oq_node *n, const oq_qo_value *in, oq_str *name,
                           onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_tensor *t = oq_qo_init(q, n->input.v[2]);
-    *name = oq_qname_tensor(&q->sh->names, n->input.v[2], "_quantized");
+    *name = oq_fresh_tensor(&q->sh->names, n->input.v[2], "_quantized");
     if (name->p == NULL)
         return oq_fail_nomem(err);
     if (t != NULL) {
@@ -66,7 +66,7 @@ static onq_code pad_value(oq_qoper *q, const oq_node *n, const oq_qo_value *in, 
             return oq_fail_nomem(err);
         return ONQ_OK;
     }
-    const oq_str node_name = oq_qname_node(&q->sh->names, n->input.v[2], "_QuantizeLinear");
+    const oq_str node_name = oq_fresh_node(&q->sh->names, n->input.v[2], "_QuantizeLinear");
     oq_str real = {0};
     OQ_TRY(oq_qo_wide(q, n->input.v[2], &real, err));
     const oq_str from[3] = {real, in->scale, in->zero};
@@ -87,7 +87,7 @@ static bool holds_one(const oq_qo_value *v, const oq_num *x) {
 }
 
 /* True if only MaxPools read it. To them the lowest value of the range is as good as one below. */
-static bool is_for_maxima(const oq_qoper *q, oq_str name) {
+static bool is_for_maxima(const oq_qo *q, oq_str name) {
     const oq_value *v = oq_index_find(&q->index, name);
     if (v == NULL || v->is_output)
         return false;
@@ -99,7 +99,7 @@ static bool is_for_maxima(const oq_qoper *q, oq_str name) {
 
 /* True if the padding value is in the range that the output takes over from the input. Where the
  * value is computed, the range of the output decides. */
-static bool pads_in_range(const oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
+static bool pads_in_range(const oq_qo *q, const oq_node *n, const oq_qo_value *in) {
     const oq_range *r = oq_ranges_find(q->sh->job.ranges, n->output.v[0]);
     double x = 0.0;
     if (!in->has_param || n->input.n < 3 || n->input.v[2].n == 0)
@@ -109,19 +109,19 @@ static bool pads_in_range(const oq_qoper *q, const oq_node *n, const oq_qo_value
     return r == NULL || (holds_one(in, &r->lowest) && holds_one(in, &r->highest));
 }
 
-onq_code oq_ql_pad(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_pad(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
     oq_qo_value *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
-        return oq_qo_keep(q, n, "its input is not float", err);
+        return oq_qo_leave(q, n, "its input is not float", err);
     if (q->sh->opset < 11 || in == NULL)
-        return oq_qo_keep(q, n,
-                          in == NULL ? "its input is not quantized"
-                                     : "Pad takes 8-bit tensors from opset 11 on",
-                          err);
+        return oq_qo_leave(q, n,
+                           in == NULL ? "its input is not quantized"
+                                      : "Pad takes 8-bit tensors from opset 11 on",
+                           err);
     const bool constant = oq_str_is(oq_attr_str(n, "mode", "constant"), "constant");
     if (constant && !pads_in_range(q, n, in))
-        return oq_qo_keep(q, n, "it pads with a value outside of its input's range", err);
+        return oq_qo_leave(q, n, "it pads with a value outside of its input's range", err);
     if (constant) {
         if (n->input.n > 2 && n->input.v[2].n != 0) {
             oq_str value = {0};

@@ -1,14 +1,14 @@
 /*
- * oper_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one out.
+ * qo_rules_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one out.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-static onq_code not_float(oq_qoper *q, oq_node *n, onq_error *err) {
-    return oq_qo_keep(q, n, "its input is not float", err);
+static onq_code not_float(oq_qo *q, oq_node *n, onq_error *err) {
+    return oq_qo_leave(q, n, "its input is not float", err);
 }
 
-onq_code oq_ql_argmax(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_argmax(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     const oq_qo_value *in = oq_qo_value_in_path(q, n->input.v[0]);
@@ -19,13 +19,13 @@ onq_code oq_ql_argmax(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, n, err);
 }
 
-onq_code oq_ql_binary(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_binary(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     return oq_qo_qlinear(q, n, 2, err);
 }
 
-onq_code oq_ql_pool(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_pool(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     return oq_qo_qlinear(q, n, 1, err);
@@ -33,7 +33,7 @@ onq_code oq_ql_pool(oq_qoper *q, oq_node *n, onq_error *err) {
 
 /* QLinearSoftmax has the meaning of the opset that it names, but the axis that it takes where none
  * is given is that of opset 13: the last one. Before it was the second. */
-static onq_code say_opset(oq_qoper *q, const oq_node *n, oq_node *made, onq_error *err) {
+static onq_code say_opset(oq_qo *q, const oq_node *n, oq_node *made, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_vtype *t = oq_shapes_find(
         q->sh->plain, q->graph != q->sh->job.model->proto->graph ? q->graph : NULL, n->input.v[0]);
@@ -45,13 +45,13 @@ static onq_code say_opset(oq_qoper *q, const oq_node *n, oq_node *made, onq_erro
 }
 
 /* A QLinear operator of one input whose output has fixed parameters. */
-static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scale, int32_t zero,
+static onq_code fixed_output(oq_qo *q, oq_node *n, const char *op, float scale, int32_t zero,
                              onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
+        return oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     oq_node *made = oq_qo_node_new(q, n, op, true);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -59,7 +59,7 @@ static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scal
         OQ_TRY(say_opset(q, n, made, err));
     const oq_qo_value fixed = {.param = {scale, zero}, .type = oq_qo_config(q)->activation_type};
     if (oq_qo_trained_otherwise(q, n->output.v[0], &fixed))
-        return oq_qo_keep(q, n, "its output was trained with other parameters", err);
+        return oq_qo_leave(q, n, "its output was trained with other parameters", err);
     OQ_TRY(oq_qo_output_fixed(q, n, scale, zero, &out, err));
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     if (!oq_qo_add_inputs(q, made, in) || !oq_qo_add_params(q, made, out) ||
@@ -68,7 +68,7 @@ static onq_code fixed_output(oq_qoper *q, oq_node *n, const char *op, float scal
     return oq_qo_emit(q, made, err);
 }
 
-onq_code oq_ql_softmax(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_softmax(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     /* The output is between 0 and 1 whatever the data. */
@@ -79,25 +79,25 @@ onq_code oq_ql_softmax(oq_qoper *q, oq_node *n, onq_error *err) {
 /* True if the quantized input holds nothing that the Relu or Clip would clip. This is so where the
  * range of its input was taken from its output (adjust_tensor_ranges), and not where the input has
  * other readers, or shares the parameters of a tensor before it. */
-static bool clips_by_itself(oq_qoper *q, const oq_node *n, const oq_qo_value *in) {
+static bool clips_by_itself(oq_qo *q, const oq_node *n, const oq_qo_value *in) {
     oq_bounds bounds;
     return in->has_param && oq_clip_bounds(q->sh->job.model, &q->index, n, &bounds) &&
            oq_bounds_hold(bounds, in->type, in->param, OQ_STEPS_CALIBRATED);
 }
 
-onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_activation(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     if (oq_op_traits_of(n->op_type)->clips) {
         oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
         if (in == NULL || oq_qo_config(q)->activation_symmetric)
-            return oq_qo_keep(
+            return oq_qo_leave(
                 q, n, in == NULL ? "its input is not quantized" : "activations are symmetric", err);
         const oq_tensor_override *o = oq_overrides_find(q->sh->job.overrides, n->output.v[0]);
         if (oq_qo_config(q)->trained && (o == NULL || o->channels.v[0].keep_clip))
-            return oq_qo_keep(q, n, "the trained range does not clip as it does", err);
+            return oq_qo_leave(q, n, "the trained range does not clip as it does", err);
         if (!oq_qo_config(q)->trained && !clips_by_itself(q, n, in))
-            return oq_qo_keep(q, n, "the range of its input does not clip as it does", err);
+            return oq_qo_leave(q, n, "the range of its input does not clip as it does", err);
         /* The range of the node before it was taken from this output: it clips by itself. */
         q->removed = true;
         return oq_qo_alias(q, n->output.v[0], in, err);
@@ -107,18 +107,18 @@ onq_code oq_ql_activation(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_qlinear(q, n, 1, err);
 }
 
-onq_code oq_ql_gavgpool(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_gavgpool(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     const bool trained = oq_qo_config(q)->trained;
     oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]), *out = NULL;
     if (trained && !oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, "its output has no trained parameters", err);
+        return oq_qo_leave(q, n, "its output has no trained parameters", err);
     if (in == NULL && trained && oq_qo_has_params(q, n->input.v[0]))
         OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     if (in == NULL)
-        return oq_qo_keep(q, n, "its input is not quantized", err);
+        return oq_qo_leave(q, n, "its input is not quantized", err);
     if (oq_qo_has_params(q, n->output.v[0]))
         OQ_TRY(oq_qo_output(q, n, &out, err));
     else
@@ -131,14 +131,14 @@ onq_code oq_ql_gavgpool(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-onq_code oq_ql_concat(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_concat(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     bool can = false;
     OQ_TRY(oq_qo_can_all(q, n, n->input.n, &can, err));
     if (!can)
-        return oq_qo_keep(q, n, q->why, err);
+        return oq_qo_leave(q, n, q->why, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConcat", true);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -154,17 +154,17 @@ onq_code oq_ql_concat(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-onq_code oq_ql_where(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_where(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_qo_value *x = NULL, *y = NULL, *out = NULL;
     if (!oq_qo_config(q)->force_quantize_no_input_check)
-        return oq_qo_keep(q, n, "only with ForceQuantizeNoInputCheck", err);
+        return oq_qo_leave(q, n, "only with ForceQuantizeNoInputCheck", err);
     if (n->input.n < 3 || !oq_qo_is_float(q, n->input.v[1]) || !oq_qo_is_float(q, n->input.v[2]))
         return not_float(q, n, err);
     if (!oq_qo_can(q, n, 1, &oq_qo_as_activation) || !oq_qo_can(q, n, 2, &oq_qo_as_activation))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
+        return oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearWhere", true);
     if (made == NULL)
         return oq_fail_nomem(err);

@@ -1,12 +1,12 @@
 /*
- * oper_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their weights
+ * qo_rules_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their weights
  * are stored as integers, with a DequantizeLinear in front of the node. The reference leaves them
  * alone; here they are quantized when the user lists them.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-onq_code oq_ql_recurrent(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_recurrent(oq_qo *q, oq_node *n, onq_error *err) {
     const bool channels = oq_qo_config(q)->per_channel && q->sh->opset >= 13;
     const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = channels, .axis = 1};
     size_t n_weights = 0;
@@ -19,8 +19,8 @@ onq_code oq_ql_recurrent(oq_qoper *q, oq_node *n, onq_error *err) {
         n_weights++;
     }
     if (n_weights == 0)
-        return oq_qo_keep(q, n, "its weights are not constant float", err);
-    OQ_TRY(oq_qo_keep(q, n, NULL, err));
+        return oq_qo_leave(q, n, "its weights are not constant float", err);
+    OQ_TRY(oq_qo_leave(q, n, NULL, err));
     q->why = NULL;
     return ONQ_OK;
 }

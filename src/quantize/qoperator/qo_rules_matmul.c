@@ -1,5 +1,5 @@
 /*
- * oper_matmul.c — MatMul as QLinearMatMul and MatMulInteger, Gemm as QGemm.
+ * qo_rules_matmul.c — MatMul as QLinearMatMul and MatMulInteger, Gemm as QGemm.
  *
  * MatMul's weights go per channel along the last axis. A weight that is not a matrix goes per
  * tensor: the runtime takes one column scale for a matrix only, and the reference's result fails
@@ -13,7 +13,7 @@
 static const char other_axis[] = "the channels of its weight lie along another axis";
 
 /* QOpMatMul.should_quantize. */
-static const char *unwanted(oq_qoper *q, const oq_node *n) {
+static const char *unwanted(oq_qo *q, const oq_node *n) {
     const oq_tri only = oq_qo_config(q)->matmul_const_b_only;
     if (n->input.n < 2)
         return "it has no second input";
@@ -25,7 +25,7 @@ static const char *unwanted(oq_qoper *q, const oq_node *n) {
     return NULL;
 }
 
-static oq_qo_how weight_how(const oq_qoper *q, const oq_node *n) {
+static oq_qo_how weight_how(const oq_qo *q, const oq_node *n) {
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);
     const size_t rank = w != NULL ? w->dims.n : 2;
     return (oq_qo_how){.is_weight = true,
@@ -35,7 +35,7 @@ static oq_qo_how weight_how(const oq_qoper *q, const oq_node *n) {
 }
 
 /* What both forms of MatMul ask first. False: the reason is in *why, or in q->why. */
-static bool can_matmul(oq_qoper *q, const oq_node *n, oq_qo_how *how, const char **why) {
+static bool can_matmul(oq_qo *q, const oq_node *n, oq_qo_how *how, const char **why) {
     *why = unwanted(q, n);
     if (*why != NULL)
         return false;
@@ -46,15 +46,15 @@ static bool can_matmul(oq_qoper *q, const oq_node *n, oq_qo_how *how, const char
     return *why == NULL;
 }
 
-onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_matmul(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
     oq_qo_how how;
     const char *why;
     if (!can_matmul(q, n, &how, &why))
-        return oq_qo_keep(q, n, why, err);
+        return oq_qo_leave(q, n, why, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_config(q)->trained ? oq_ql_matmul_integer(q, n, err)
-                                        : oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
+        return oq_qo_config(q)->trained ? oq_qo_rule_matmul_integer(q, n, err)
+                                        : oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     const bool ms = oq_qo_config(q)->weight_type == OQ_FLOAT8E4M3FN;
     oq_node *made = oq_qo_node_new(q, n, "QLinearMatMul", ms);
     if (made == NULL)
@@ -72,15 +72,15 @@ onq_code oq_ql_matmul(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit(q, made, err);
 }
 
-onq_code oq_ql_matmul_integer(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_matmul_integer(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *in = NULL, *weight = NULL;
     oq_qo_how how;
     const char *why;
     if (!can_matmul(q, n, &how, &why))
-        return oq_qo_keep(q, n, why, err);
+        return oq_qo_leave(q, n, why, err);
     if (oq_qtype_is_16bit(oq_qo_config(q)->weight_type) ||
         oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
-        return oq_qo_keep(q, n, "MatMulInteger takes 8-bit weights only", err);
+        return oq_qo_leave(q, n, "MatMulInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "MatMulInteger", false);
     oq_str result = {0};
     if (made == NULL)
@@ -92,12 +92,12 @@ onq_code oq_ql_matmul_integer(oq_qoper *q, oq_node *n, onq_error *err) {
     return oq_qo_emit_scaled(q, n, made, in, weight, result, err);
 }
 
-onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_rule_gemm(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_qconfig *c = oq_qo_config(q);
     const char *why = unwanted(q, n);
     if (why != NULL)
-        return oq_qo_keep(q, n, why, err);
+        return oq_qo_leave(q, n, why, err);
     const bool channels = c->per_channel && oq_qo_init_in_path(q, n->input.v[1]) != NULL;
     const bool turned = oq_attr_int(n, "transB", 0) > 0;
     const oq_qo_how how = {.is_weight = true,
@@ -110,13 +110,13 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
     const float factor = beta / alpha;
     oq_qo_value *in = NULL, *weight = NULL, *out = NULL;
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     if (!oq_qo_trained_fits(q, n->input.v[1], turned ? 0 : 1))
-        return oq_qo_keep(q, n, other_axis, err);
+        return oq_qo_leave(q, n, other_axis, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
-        return oq_qo_keep(q, n, oq_qo_why_no_params(q, n), err);
+        return oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     if (!isfinite(factor) || (has_c && factor == 0.0f))
-        return oq_qo_keep(q, n, "alpha and beta leave no scale for its bias", err);
+        return oq_qo_leave(q, n, "alpha and beta leave no scale for its bias", err);
     const bool empty_c = n->input.n > 2 && n->input.v[2].n == 0;
     if (empty_c || (has_c && !oq_qo_can_bias(q, n, factor))) {
         /* Stays float; but the reference has quantized its weight by then, and reads it
@@ -125,7 +125,7 @@ onq_code oq_ql_gemm(oq_qoper *q, oq_node *n, onq_error *err) {
             q->why = "its third input is there and empty";
         if (oq_qo_init(q, n->input.v[1]) != NULL)
             OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
-        return oq_qo_keep(q, n, NULL, err);
+        return oq_qo_leave(q, n, NULL, err);
     }
     oq_node *made = oq_qo_node_new(q, n, "QGemm", true);
     if (made == NULL)

@@ -1,8 +1,8 @@
 /*
- * qact.h — parameters of an activation: from its calibrated range, or from an override.
+ * act_param.h — parameters of an activation: from its calibrated range, or from an override.
  */
-#ifndef OQ_QUANTIZE_QACT_H
-#define OQ_QUANTIZE_QACT_H
+#ifndef OQ_QUANTIZE_ACT_PARAM_H
+#define OQ_QUANTIZE_ACT_PARAM_H
 
 #include "calibrate/ranges.h"
 #include "onnx/tensor.h"

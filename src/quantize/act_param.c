@@ -1,11 +1,11 @@
 /*
- * qact.c — parameters of an activation.
+ * act_param.c — parameters of an activation.
  */
-#include "quantize/qact.h"
+#include "quantize/act_param.h"
 
 #include <math.h>
 
-#define MASK_MOST (1U << 24) /* elements */
+#define MAX_MASK (1U << 24) /* elements */
 
 static onq_code one_number(const oq_num *x, const char *what, float *out, onq_error *err) {
     if (!oq_num_has(x) || x->n != 1 || x->v == NULL)
@@ -75,7 +75,7 @@ onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, b
     if (oq_act_is_given(o) || !oq_dtype_is_float(t->data_type.v))
         return ONQ_OK;
     OQ_TRY(oq_tensor_count(t, &count, err));
-    if (count > MASK_MOST)
+    if (count > MAX_MASK)
         return ONQ_OK;
     oq_arena scratch;
     float *v = NULL;

@@ -1,8 +1,8 @@
 /*
- * agree.c — see agree.h. Sums are kept in double; the order of the samples is the order of the
+ * agreement.c — see agreement.h. Sums are kept in double; the order of the samples is the order of the
  * sums.
  */
-#include "api/agree.h"
+#include "api/agreement.h"
 
 #include "onnx/tensor.h"
 

@@ -1,12 +1,12 @@
 /*
- * table.h — TensorRT's calibration tables, as write_calibration_table writes them.
+ * tensorrt_table.h — TensorRT's calibration tables, as write_calibration_table writes them.
  *
  * Three files in a folder: calibration.json (the ranges, as in the cache), calibration.cache (a
  * line of name and greatest value for each tensor, sorted by name) and calibration.flatbuffers (the
  * same pairs, in the layout the reference's flatbuffers library gives them, byte for byte).
  */
-#ifndef OQ_CALIBRATE_TABLE_H
-#define OQ_CALIBRATE_TABLE_H
+#ifndef OQ_CALIBRATE_TENSORRT_TABLE_H
+#define OQ_CALIBRATE_TENSORRT_TABLE_H
 
 #include "calibrate/ranges.h"
 

@@ -1,10 +1,10 @@
 /*
- * table.c — see table.h.
+ * tensorrt_table.c — see tensorrt_table.h.
  *
  * A flatbuffer is built from its end to its beginning; here it grows in a buffer of reversed bytes
  * that is turned round last. Offsets are distances from the end, as in every flatbuffers library.
  */
-#include "calibrate/table.h"
+#include "calibrate/tensorrt_table.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
- * finish.c — stamps, and the last check.
+ * stamp.c — stamps, and the last check.
  */
-#include "quantize/finish.h"
+#include "quantize/stamp.h"
 
 #include "onnx/check.h"
 #include "onnx/graph.h"
@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-onq_code oq_quant_set_producer(oq_model *m, onq_error *err) {
+onq_code oq_stamp_producer(oq_model *m, onq_error *err) {
     (void)err;
     oq_model_touch(m);
     m->proto->producer_name = OQ_S("onnx.quantize");
@@ -23,11 +23,11 @@ onq_code oq_quant_set_producer(oq_model *m, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_quant_set_inferred(oq_model *m, onq_error *err) {
+onq_code oq_stamp_inferred(oq_model *m, onq_error *err) {
     return oq_prep_mark_first(m, OQ_S("onnx.infer"), OQ_S("onnxruntime.quant"), err);
 }
 
-bool oq_quant_is_preprocessed(const oq_model *m) {
+bool oq_stamp_is_preprocessed(const oq_model *m) {
     return oq_str_is(oq_model_metadata(m, OQ_S("onnx.quant.pre_process")), "onnxruntime.quant") ||
            oq_str_is(oq_model_metadata(m, OQ_S("onnx.infer")), "onnxruntime.tools.qnn.preprocess");
 }
@@ -49,7 +49,7 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
     return ONQ_OK;
 }
 
-onq_code oq_quant_check(oq_model *m, onq_error *err) {
+onq_code oq_result_check(oq_model *m, onq_error *err) {
     OQ_TRY(oq_model_check(m, err));
     OQ_TRY(oq_operands_check_constants(m, err));
     oq_arena scratch;
