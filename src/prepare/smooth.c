@@ -6,6 +6,7 @@
 #include "prepare/smooth_parts.h"
 
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 
 #include <math.h>
 
@@ -16,19 +17,22 @@
 /* Axis of the channels that the weight in input 1 meets, in x and in the weight; false when the
  * node is not one for this. */
 static bool find_axes(const oq_node *n, const oq_tensor *w, bool *x_is_image, size_t *w_axis) {
-    if (oq_str_is(n->op_type, "Conv") && oq_attr_int(n, "group", 1) == 1 && w->dims.n >= 3) {
-        *x_is_image = true;
+    const oq_op_traits *traits = oq_op_traits_of(n->op_type);
+    const oq_product product = traits->form == OQ_FORM_FLOAT ? traits->product : OQ_NO_PRODUCT;
+    *x_is_image = product == OQ_CONV;
+    switch (product) {
+    case OQ_CONV:
         *w_axis = 1;
-        return true;
-    }
-    *x_is_image = false;
-    if (oq_str_is(n->op_type, "MatMul") && w->dims.n == 2) {
+        return oq_attr_int(n, "group", 1) == 1 && w->dims.n >= 3;
+    case OQ_MATMUL:
         *w_axis = 0;
-        return true;
-    }
-    if (oq_str_is(n->op_type, "Gemm") && w->dims.n == 2 && oq_attr_int(n, "transA", 0) == 0) {
+        return w->dims.n == 2;
+    case OQ_GEMM:
         *w_axis = oq_attr_int(n, "transB", 0) != 0 ? 1 : 0;
-        return true;
+        return w->dims.n == 2 && oq_attr_int(n, "transA", 0) == 0;
+    case OQ_CONV_TRANSPOSE:
+    case OQ_NO_PRODUCT:
+        break;
     }
     return false;
 }

@@ -7,6 +7,7 @@
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
+#include "onnx/operators.h"
 #include "quantize/qweight.h"
 #include "quantize/stamp.h"
 #include "shape/shape.h"
@@ -277,8 +278,12 @@ static bool copy_attributes(pass *p, oq_node *to, const oq_node *from) {
     return true;
 }
 
+static bool is_conv(const oq_node *n) {
+    return oq_op_traits_of(n->op_type)->product == OQ_CONV;
+}
+
 static bool has_bias(const oq_node *n) {
-    return oq_str_is(n->op_type, "Conv") && n->input.n > 2 && n->input.v[2].n != 0;
+    return is_conv(n) && n->input.n > 2 && n->input.v[2].n != 0;
 }
 
 /* <node name>_quant of another type with the attributes of the node. */
@@ -310,7 +315,7 @@ static onq_code shaped_bias(pass *p, const oq_node *n, size_t rank, oq_str *out,
 
 static onq_code integer_operator(pass *p, const oq_node *n, const triple *x, const triple *w,
                                  size_t rank, onq_error *err) {
-    const bool conv = oq_str_is(n->op_type, "Conv");
+    const bool conv = is_conv(n);
     const oq_str y = n->output.v[0], in[4] = {x->q, w->q, x->zero, w->zero};
     const oq_str sums = name_of(p, y, "_quantized_sums");
     oq_str real = name_of(p, y, "_sums_float"), scale, bias = {0};
@@ -344,7 +349,7 @@ static onq_code int32_bias(pass *p, const oq_node *n, const triple *x, const tri
 
 static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, const triple *w,
                                  onq_error *err) {
-    const bool conv = oq_str_is(n->op_type, "Conv");
+    const bool conv = is_conv(n);
     const oq_str y = n->output.v[0];
     oq_qparam q = {0};
     oq_str scale, zero, bias = {0};
@@ -366,7 +371,8 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
 /* ---- the pass ---- */
 
 bool oq_legacy_knows(oq_str type) {
-    return oq_str_is(type, "Conv") || oq_str_is(type, "MatMul");
+    const oq_op_traits *t = oq_op_traits_of(type);
+    return t->form == OQ_FORM_FLOAT && (t->product == OQ_CONV || t->product == OQ_MATMUL);
 }
 
 static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight) {
@@ -398,7 +404,7 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
         return oq_fail_nomem(err);
     if (why != NULL)
         return OQ_PUSH(p->scratch, &p->out, n) ? ONQ_OK : oq_fail_nomem(err);
-    const bool channels = p->job->per_channel && oq_str_is(n->op_type, "Conv");
+    const bool channels = p->job->per_channel && is_conv(n);
     OQ_TRY(quantize_input(p, n, n->input.v[0], &x, err));
     OQ_TRY(quantize_weight(p, weight, channels, &w, err));
     return is_qlinear(p) ? qlinear_operator(p, n, &x, &w, err)

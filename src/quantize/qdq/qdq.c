@@ -87,9 +87,7 @@ static onq_code mark(oq_qdq *q, onq_error *err) {
 /* A weight that a Constant node holds: it gets a pair like an activation, and stays float in the
  * file. */
 static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
-    const oq_str op = oq_qdq_node_at(q, node)->op_type;
-    if (!oq_str_is(op, "Conv") && !oq_str_is(op, "ConvTranspose") && !oq_str_is(op, "Gemm") &&
-        !oq_str_is(op, "MatMul"))
+    if (oq_op_traits_of(oq_qdq_node_at(q, node)->op_type)->product == OQ_NO_PRODUCT)
         return false;
     for (size_t slot = 0; slot < 2; slot++) {
         const uint32_t t = oq_qdq_input(q, node, slot);

@@ -90,11 +90,11 @@ static onq_code adjust_ranges(oq_qo *q, onq_error *err) {
     oq_ranges *ranges = q->sh->job.ranges;
     for (size_t i = 0; i < q->graph->node.n; i++) {
         const oq_node *n = q->graph->node.v[i];
-        const bool clips = oq_op_traits_of(n->op_type)->clips;
-        if ((!clips && !oq_str_is(n->op_type, "Softmax")) || n->input.n == 0 || n->output.n == 0 ||
+        const oq_op_traits *traits = oq_op_traits_of(n->op_type);
+        if ((!traits->clips && !traits->unit_output) || n->input.n == 0 || n->output.n == 0 ||
             oq_qconfig_skip(q->sh->job.config, n, list_modes(q)) != NULL)
             continue;
-        if (!clips) {
+        if (!traits->clips) {
             oq_range *r = oq_ranges_add(ranges, n->output.v[0]);
             if (r == NULL || !oq_num_make_one(&ranges->arena, &r->lowest, OQ_FLOAT, true, 0.0) ||
                 !oq_num_make_one(&ranges->arena, &r->highest, OQ_FLOAT, true, 1.0))

@@ -451,8 +451,8 @@ static void settle_last_conv(strip *s) {
     bool needed = false;
     for (size_t i = 0; i < s->g->node.n; i++) {
         const oq_node *n = s->g->node.v[i];
-        needed |= oq_str_is(n->op_type, "Conv") && n->input.n > 1 && n->output.n > 0 &&
-                  oq_overrides_find(all, n->input.v[0]) != NULL &&
+        needed |= oq_op_traits_of(n->op_type)->product == OQ_CONV && n->input.n > 1 &&
+                  n->output.n > 0 && oq_overrides_find(all, n->input.v[0]) != NULL &&
                   oq_overrides_find(all, n->output.v[0]) == NULL;
     }
     if (!needed || s->job->activation_asked)
