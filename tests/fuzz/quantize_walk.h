@@ -31,7 +31,7 @@ static inline onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_er
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* A refusal has a reason; a result is a valid model, and can be written. */
+/* A refusal has a reason; a result is a valid model, which is written, or refused for a reason. */
 static inline void judge(onq_env *env, oq_model *m, onq_code rc, onq_error *err) {
     if (rc != ONQ_OK) {
         MUST(err->code == rc && err->text[0] != '\0');
@@ -43,7 +43,8 @@ static inline void judge(onq_env *env, oq_model *m, onq_code rc, onq_error *err)
     MUST(valid == ONQ_OK);
     oq_buf out;
     oq_buf_init(&out, &env->alloc);
-    (void)oq_model_encode(m, &out, err); /* runs the producers */
+    const onq_code written = oq_model_encode(m, &out, err); /* runs the producers */
+    MUST(written == ONQ_OK || (err->code == written && err->text[0] != '\0'));
     oq_buf_release(&out);
 }
 

@@ -1,10 +1,6 @@
 /* test_attr.c — attributes by name. */
 #include "onnx/attr.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 static oq_arena arena;
 

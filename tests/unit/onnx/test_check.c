@@ -1,16 +1,13 @@
 /* test_check.c — each way in which a model can be broken gets its own error. */
 #include "build_model.h"
 #include "onnx/check.h"
+#include "testing.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* A valid model: x -> Conv(w) -> Clip -> y, and an If with an outer name. */
 static void good(bm *b) {

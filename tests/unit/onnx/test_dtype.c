@@ -1,10 +1,6 @@
 /* test_dtype.c — the table of element types. */
 #include "onnx/dtype.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 static void every_number_has_a_row(void **state) {
     (void)state;

@@ -1,11 +1,7 @@
 /* test_dump.c — the text form. */
 #include "build_model.h"
 #include "dump.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 static void a_whole_model(void **state) {
     (void)state;

@@ -1,11 +1,8 @@
 /* test_edit.c — adding, removing, renaming, unique names, walks, and what nothing uses. */
 #include "build_model.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 static void make_and_remove(void **state) {
     (void)state;

@@ -1,10 +1,6 @@
 /* test_graph.c — the index: producers, consumers, initializers, outer names. */
 #include "build_model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 static oq_index index_of(bm *b, const oq_index *parent, oq_graph *g) {
     oq_index ix;

@@ -1,12 +1,9 @@
 /* test_topo.c — the stable order, the reference's order, cycles, long chains. */
 #include "build_model.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 /* The names of the nodes in topological order. */
 static const char *stable_order(bm *b, char *out, size_t n, onq_code *rc, onq_error *err) {

@@ -3,13 +3,10 @@
  * limits.
  */
 #include "shape/dim.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 typedef struct fixture {
     oq_arena arena;

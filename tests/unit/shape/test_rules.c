@@ -17,13 +17,10 @@
  */
 #include "onnx/edit.h"
 #include "shape/sop.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 /* Rows with subgraphs, which a line cannot hold; test_infer.c has them. */
 static const char *const elsewhere[] = {"If", "Loop", "Scan", "SequenceMap"};
