@@ -424,6 +424,7 @@ static onq_code look_at(look *l, onq_error *err) {
         return ONQ_OK;
     }
     OQ_TRY(verify(l, &d->verdict, err));
+    OQ_TRY(oq_progress(r->job->env, "verifying", 0, 0, err)); /* a stop while it ran counts now */
     if (d->verdict.end != OQ_VERIFY_GOOD)
         OQ_TRY(judge(l, &d->verdict, err));
     d->loaded = d->verdict.end != OQ_VERIFY_NOT_LOADED;

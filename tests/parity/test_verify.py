@@ -365,7 +365,7 @@ def test_stopped_while_it_looks(tmp_path, number):
     save(tmp_path / "m.onnx", [helper.make_node("Loop", ["n", "yes", "x"], ["a"], "loop", body=body),
                                helper.make_node("MatMul", ["a", "w"], ["y"], "mm")],
          [value("x", [1, 4])], [value("y", [1, 4])],
-         [weight("w", 4, 4), numpy_helper.from_array(np.array(400_000, np.int64), "n"),
+         [weight("w", 4, 4), numpy_helper.from_array(np.array(800_000, np.int64), "n"),
           numpy_helper.from_array(np.array(True), "yes"), numpy_helper.from_array(np.ones(4, np.float32), "one")])
     (tmp_path / "out").mkdir()
     job = subprocess.Popen([ONQ, "dynamic", "-i", "m.onnx", "-o", "out/q.onnx"], cwd=tmp_path, stdout=subprocess.PIPE,
