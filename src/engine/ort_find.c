@@ -169,13 +169,13 @@ static onq_code find_library(search *s, const char *path, onq_error *err) {
         open_from_loader(s);
     if (s->handle != NULL)
         return ONQ_OK;
-    return oq_fail(
-        err, ONQ_E_RUNTIME,
-        "ONNX Runtime was not found: no " LIBRARY " in %.500s (run tools/setup.sh runtime; or "
-        "`pip download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT "`, unzip the wheel, and "
-        "name onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
-        " with --onnxruntime or ONQ_ONNXRUNTIME)",
-        s->tried.p != NULL ? s->tried.p : "");
+    return oq_fail(err, ONQ_E_RUNTIME,
+                   "ONNX Runtime was not found: no " LIBRARY " in %.500s (run make setup; or "
+                   "`pip download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT
+                   "`, unzip the wheel, and "
+                   "name onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
+                   " with --onnxruntime or ONQ_ONNXRUNTIME)",
+                   s->tried.p != NULL ? s->tried.p : "");
 }
 
 /* The runtime's entry point: two functions, the table and the version. */
