@@ -134,15 +134,6 @@ static onq_code fold_bias(strip *s, oq_trained_fake *f, oq_tensor *init, onq_err
 
 /* ---- parameters ---- */
 
-static bool same_fakes(const oq_trained_fake *a, const oq_trained_fake *b) {
-    if (a->n != b->n || a->type != b->type || a->axis != b->axis)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (a->scale[i] != b->scale[i] || a->zero[i] != b->zero[i])
-            return false;
-    return true;
-}
-
 static bool same_params(const oq_tensor_override *t, const oq_trained_fake *f) {
     if (t->channels.n != f->n || t->channels.v[0].has_axis != (f->n > 1) ||
         (f->n > 1 && t->channels.v[0].axis != f->axis))
@@ -482,7 +473,7 @@ static onq_code find_all(strip *s, onq_error *err) {
         const uint32_t first = oq_map_find(&s->seen, f.in);
         if (first == OQ_MAP_NONE
                 ? !oq_map_put(&s->seen, f.in, (uint32_t)(s->fakes.n - 1))
-                : !same_fakes(&s->fakes.v[first], &f) && !oq_map_put(&s->split, f.in, 0))
+                : !oq_trained_same(&s->fakes.v[first], &f) && !oq_map_put(&s->split, f.in, 0))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;

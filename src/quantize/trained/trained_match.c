@@ -88,7 +88,16 @@ static onq_code read_linear(const oq_trained_look *l, const oq_node *n, oq_dtype
     return ONQ_OK;
 }
 
-static bool same_linear(const linear *a, const linear *b) {
+static void take_linear(const linear *p, oq_trained_fake *out) {
+    out->scale = p->scale;
+    out->zero = p->zero;
+    out->n = p->n;
+    out->axis = p->axis;
+    out->type = p->type;
+    out->real = p->real;
+}
+
+bool oq_trained_same(const oq_trained_fake *a, const oq_trained_fake *b) {
     if (a->n != b->n || a->type != b->type || a->axis != b->axis)
         return false;
     for (size_t i = 0; i < a->n; i++)
@@ -97,13 +106,11 @@ static bool same_linear(const linear *a, const linear *b) {
     return true;
 }
 
-static void take_linear(const linear *p, oq_trained_fake *out) {
-    out->scale = p->scale;
-    out->zero = p->zero;
-    out->n = p->n;
-    out->axis = p->axis;
-    out->type = p->type;
-    out->real = p->real;
+static bool same_linear(const linear *a, const linear *b) {
+    oq_trained_fake x = {0}, y = {0};
+    take_linear(a, &x);
+    take_linear(b, &y);
+    return oq_trained_same(&x, &y);
 }
 
 static onq_code match_linear(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,

@@ -23,6 +23,9 @@ typedef struct oq_trained_fake {
     size_t n_nodes;
 } oq_trained_fake;
 
+/* True if both have the same type, axis and parameters. */
+bool oq_trained_same(const oq_trained_fake *a, const oq_trained_fake *b);
+
 typedef struct oq_trained_look {
     oq_model *model;
     oq_arena *arena; /* scratch */
