@@ -313,6 +313,8 @@ static onq_code report_receivers(run *r, onq_error *err) {
 
 static onq_code check_overrides(run *r, onq_error *err) {
     oq_reach reach;
+    if (r->q.overrides.all.n == 0)
+        return ONQ_OK;
     OQ_TRY(oq_reach_init(&reach, &r->q.job->arena, r->q.model, r->q.shapes, &r->q.config, err));
     const oq_override_check check = {.reach = &reach,
                                      .activation_type = r->q.config.activation_type,
@@ -324,6 +326,8 @@ static onq_code check_overrides(run *r, onq_error *err) {
 /* Lists of channels that name no axis get theirs. */
 static onq_code find_axes(run *r, onq_error *err) {
     oq_reach reach;
+    if (r->q.overrides.all.n == 0)
+        return ONQ_OK;
     OQ_TRY(oq_reach_init(&reach, &r->q.job->arena, r->q.model, r->q.shapes, &r->q.config, err));
     oq_overrides_find_axes(&r->q.overrides, &reach);
     return ONQ_OK;
@@ -528,19 +532,6 @@ static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error 
     return oq_extremes_find(&r->extremes, g, &r->q.ranges, &r->q.config, &r->q.overrides, err);
 }
 
-/* A Relu or Clip goes because the quantized range clips in its place. Float 8 does not; the reference
- * removes them all the same, and the file is as its file. */
-static void warn_of_float8(const run *r) {
-    size_t n_removed = 0;
-    for (size_t i = 0; i < r->q.plan.nodes.n; i++)
-        n_removed += r->q.plan.nodes.v[i].fate == OQ_FATE_REMOVED;
-    if (n_removed > 0 && r->q.config.activation_type == OQ_FLOAT8E4M3FN)
-        oq_warn(r->q.job->env,
-                "%zu Relu and Clip were removed, as onnxruntime.quantization does, but float 8 "
-                "does not clip in their place (--qdq_keep_removable_activations keeps them)",
-                n_removed);
-}
-
 static void warn_of_rest(run *r) {
     const onq_env *env = r->q.job->env;
     if (r->q.plan.n_unclipped > 0)
@@ -607,7 +598,6 @@ static onq_code run_steps(run *r, onq_error *err) {
     if (r->from_cache)
         tell_of_cache(r);
     warn_of_rest(r);
-    warn_of_float8(r);
     r->q.external = r->preset != PRESET_NONE && r->q.has_external;
     return oq_quant_end(&r->q, err);
 }

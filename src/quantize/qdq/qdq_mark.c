@@ -410,8 +410,8 @@ static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *o
     *bounds = oq_bounds_then(before->bounds, own);
     if (!*out || oq_bounds_hold(*bounds, act.type, act.p, OQ_STEPS_CALIBRATED))
         return ONQ_OK;
-    *out = oq_overrides_find(q->overrides, after->name) == NULL && bounds->low <= 0.0 &&
-           bounds->high >= 0.0;
+    *out = act.type == OQ_FLOAT8E4M3FN || (oq_overrides_find(q->overrides, after->name) == NULL &&
+                                           bounds->low <= 0.0 && bounds->high >= 0.0);
     q->plan->n_unclipped += *out;
     return ONQ_OK;
 }
