@@ -86,6 +86,10 @@ static const onq_option_info quantize_rows[] = {
             "JSON file with overrides for single tensors."),
     OQ_INT("block_size", 0, "", "0", "0..", "N",
            "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
+    OQ_PATH("node_methods", 0, "", "FILE",
+            "JSON file with the method for single nodes, by name: float, plain, in, out, both "
+            "(--channel_ranges), outliers, outliers:N (--outlier_channels) or double "
+            "(--double_activations). Other nodes follow the general options."),
     OQ_FLAG("smooth_quant", 0, "", "Move outliers of activations into the weights first."),
     OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X",
             "How much of the outliers SmoothQuant moves into the weights."),
@@ -220,6 +224,12 @@ static onq_code check_options(run *r, onq_error *err) {
         oq_opt_flag(o, "quantize_bias"))
         return oq_fail(err, ONQ_E_OPTION,
                        "--quantize_bias and --disable_quantize_bias cannot be used together");
+    for (size_t i = 0; i < r->q.config.methods.all.n; i++) {
+        const oq_node_method *m = &r->q.config.methods.all.v[i];
+        if (m->method > OQ_METHOD_PLAIN)
+            return oq_fail(err, ONQ_E_UNSUPPORTED, "node '%.*s': there is no method '%s' yet",
+                           OQ_STR(m->node), oq_method_name(m->method));
+    }
     warn_of_qdq_options(r);
     return ONQ_OK;
 }

@@ -142,12 +142,21 @@ static onq_code report_axes(const oq_job *job, oq_qconfig *c, oq_graph *g, onq_e
     return rc;
 }
 
+static onq_code take_methods(const oq_job *job, oq_qconfig *c, onq_error *err) {
+    const char *path =
+        oq_opt_has(job->opts, "node_methods") ? oq_opt_str(job->opts, "node_methods") : NULL;
+    return path == NULL || path[0] == '\0'
+               ? ONQ_OK
+               : oq_node_methods_load(&c->methods, &job->env->alloc, path, err);
+}
+
 onq_code oq_quant_report_names(const oq_job *job, oq_qconfig *c, oq_graph *g, onq_error *err) {
     OQ_TRY(
         oq_pick_report_types(&c->op_types, job->env, g, "--op_types_to_quantize", c->strict, err));
     OQ_TRY(oq_pick_report_types(&c->exclude_output_ops, job->env, g,
                                 "--op_types_to_exclude_output_quantization", c->strict, err));
     OQ_TRY(report_axes(job, c, g, err));
+    OQ_TRY(oq_node_methods_report(&c->methods, job->env, g, c->strict, err));
     OQ_TRY(
         oq_pick_report(&c->nodes_to_quantize, job->env, g, "--nodes_to_quantize", c->strict, err));
     return oq_pick_report(&c->nodes_to_exclude, job->env, g, "--nodes_to_exclude", c->strict, err);
@@ -162,5 +171,6 @@ onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err) {
     OQ_TRY(take_names(o, "nodes_to_exclude", &c->nodes_to_exclude, err));
     OQ_TRY(take_names(o, "op_types_to_exclude_output_quantization", &c->exclude_output_ops, err));
     OQ_TRY(take_axes(o, c, err));
+    OQ_TRY(take_methods(job, c, err));
     return take_tensor_type(o, c, err);
 }

@@ -22,6 +22,7 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     oq_pick_init(&c->nodes_to_quantize, arena);
     oq_pick_init(&c->nodes_to_exclude, arena);
     oq_pick_init(&c->exclude_output_ops, arena);
+    oq_node_methods_init(&c->methods, arena);
     oq_map_init(&c->unsound, arena);
 }
 
@@ -62,6 +63,11 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
         return OQ_WHY_UNSOUND;
     if (c->given != NULL)
         return skip_by_plan(c->given, n);
+    const oq_node_method *method = oq_node_methods_find(&c->methods, n);
+    if (method != NULL && method->method == OQ_METHOD_FLOAT)
+        return "float in node_methods";
+    if (method != NULL && (oq_rules_modes(n->op_type) & modes) != 0)
+        return NULL;
     if (!oq_pick_is_empty(&c->nodes_to_quantize) && !oq_pick_has(&c->nodes_to_quantize, n->name))
         return "not in nodes_to_quantize";
     if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))

@@ -7,6 +7,7 @@
 #ifndef OQ_QUANTIZE_CONFIG_H
 #define OQ_QUANTIZE_CONFIG_H
 
+#include "quantize/node_method.h"
 #include "quantize/pick.h"
 #include "quantize/plan_read.h"
 #include "quantize/qtype.h"
@@ -23,6 +24,7 @@ typedef struct oq_qconfig {
     oq_arena *arena;  /* texts and lists live here */
     oq_pick op_types; /* empty: the default list of the mode */
     oq_pick nodes_to_quantize, nodes_to_exclude;
+    oq_node_methods methods; /* of single nodes, which they decide about */
     oq_map unsound;  /* first outputs of nodes that a look at the result found to be at fault */
     oq_given *given; /* a plan that was read decides, whatever the lists say; NULL: none */
     oq_dtype activation_type, weight_type;

@@ -88,3 +88,17 @@ cmp q1.onnx q5.onnx || fail "a name that no node has changes the result"
 refuses 1 "did you mean '/c1/Conv'" static --strict --nodes_to_exclude /c1/Conw
 static -o q6.onnx --nodes_to_exclude 're:^/c' >text
 grep -q 'Conv: 3 left float (in nodes_to_exclude)' text || fail "pattern: $(cat text)"
+
+# Methods of single nodes.
+echo '{"/c1/Conv": "float", "/c2/Conv": "plain"}' >methods.json
+static -o q7.onnx --nodes_to_exclude 're:^/c' --node_methods methods.json >text
+grep -q 'Conv: 1 quantized; 1 left float (float in node_methods); 1 left float (in nodes_to_exclude)' text || fail "methods: $(cat text)"
+echo '{"/c1/Conw": "plain"}' >methods.json
+static -o q8.onnx --node_methods methods.json 2>err >/dev/null
+grep -q "node_methods: no node is called '/c1/Conw'; the nearest is '/c1/Conv'" err || fail "no suggestion: $(cat err)"
+cmp q1.onnx q8.onnx || fail "a method for no node changes the result"
+refuses 1 "did you mean '/c1/Conv'" static --strict --node_methods methods.json
+for text in '{' '[]' '{"/c1/Conv": "int8"}' '{"/c1/Conv": "outliers:0"}' '{"/c1/Conv": 1}'; do
+    printf '%s' "$text" >methods.json
+    refuses 1 'methods.json' static --node_methods methods.json
+done
