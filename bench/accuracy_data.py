@@ -1,0 +1,244 @@
+"""accuracy_data.py - real models with samples to calibrate on and others to judge by.
+
+Each task is a model, a folder or file for --data, feeds that nothing was chosen on, and what "the same answer" means for
+its outputs. Where the shared data has no samples of a kind they are made: parts of the model's own photographs and
+animals of Debian's tuxpaint-stamps-default (fetched once with apt-get), and pages of text in the fonts of this machine.
+"""
+import pathlib
+import random
+import shutil
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+from PIL import Image, ImageDraw, ImageFont
+
+STAMPS = "tuxpaint-stamps-default"
+
+
+class Task:
+    """`same(float_outputs, outputs)`: percent of answers that are equal, over all feeds."""
+
+    def __init__(self, name, model, data, feeds, same, options=()):
+        self.name, self.model, self.data, self.feeds, self.same = name, model, data, feeds, same
+        self.options = list(options)
+
+
+# ---- what the same answer is ----
+
+def same_class(truth, other):
+    """Of every row of scores along the last axis."""
+    pairs = [(t[0].argmax(-1).ravel(), o[0].argmax(-1).ravel()) for t, o in zip(truth, other)]
+    return 100 * np.mean(np.concatenate([a == b for a, b in pairs]))
+
+
+def same_mask(truth, other, at=0.3):
+    """Intersection over union of the pixels above a threshold."""
+    both = sum(((t[0] > at) & (o[0] > at)).sum() for t, o in zip(truth, other))
+    either = sum(((t[0] > at) | (o[0] > at)).sum() for t, o in zip(truth, other))
+    return 100 * both / max(either, 1)
+
+
+def same_neighbour(truth, other):
+    """The nearest other sentence, by the cosine of mean embeddings."""
+    def nearest(outputs):
+        rows = np.stack([o[0].mean(axis=1)[0] for o in outputs]).astype(np.float64)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        cosine = rows @ rows.T
+        np.fill_diagonal(cosine, -2)
+        return cosine.argmax(1)
+    return 100 * np.mean(nearest(truth) == nearest(other))
+
+
+# ---- pictures ----
+
+def stamps(folder):
+    """Photographs of animals with a transparent ground; none without a network."""
+    home = folder / "stamps"
+    if not home.exists():
+        home.mkdir(parents=True)
+        subprocess.run(["apt-get", "download", STAMPS], cwd=home, capture_output=True, check=False)
+        for deb in home.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", deb, home], check=False)
+            deb.unlink()
+    return [p for p in sorted(home.rglob("*.png")) if "animals" in p.parts and "cartoon" not in p.parts]
+
+
+def photos(model_folder):
+    """The images that the model's own samples are, as numbers from -1 to 1."""
+    sets = sorted(model_folder.glob("test_data_set_*"), key=lambda p: int(p.name.rsplit("_", 1)[1]))
+    return [numpy_helper.to_array(onnx.load_tensor(s / "input_0.pb"))[0] for s in sets]
+
+
+def crop(photo, rng):
+    """A part of the photo, turned or not."""
+    side = rng.randint(140, 224)
+    top, left = rng.randint(0, 224 - side), rng.randint(0, 224 - side)
+    image = Image.fromarray(np.clip(photo.transpose(1, 2, 0) * 128 + 127, 0, 255).astype(np.uint8))
+    image = image.crop((left, top, left + side, top + side)).resize((224, 224), Image.BICUBIC)
+    return image.transpose(Image.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else image
+
+
+def pasted(path, rng):
+    """The animal on a plain ground, nearly as large as the picture."""
+    image = Image.new("RGB", (224, 224), tuple(rng.randint(150, 255) for _ in range(3)))
+    animal = Image.open(path).convert("RGBA")
+    scale = rng.randint(170, 220) / max(animal.size)
+    animal = animal.resize([max(1, int(x * scale)) for x in animal.size])
+    image.paste(animal, ((224 - animal.width) // 2, (224 - animal.height) // 2), animal)
+    return image
+
+
+def pictures(models, folder, n, part):
+    """Photos and animals of one half are never in the other."""
+    rng = random.Random(7 + part)
+    grounds, animals = photos(models / "efficientnet_lite0")[part::2], stamps(folder)[part::2]
+    rng.shuffle(animals)
+    made = [pasted(path, rng) for path in animals[:n * 3 // 5]]
+    made += [crop(rng.choice(grounds), rng) for _ in range(n - len(made))]
+    rng.shuffle(made)
+    return np.stack([((np.asarray(i, np.float32) - 127) / 128).transpose(2, 0, 1)[None] for i in made])
+
+
+def recognised(model, feeds, least=0.3):
+    """Those that the float model gives a class at least that likely: what it is unsure of says little of a copy."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    def likeliest(feed):
+        scores = session.run(None, feed)[0][0]
+        return 1 / np.exp(scores - scores.max()).sum()
+
+    return [feed for feed in feeds if likeliest(feed) >= least]
+
+
+def page(words, ground, rng, fonts):
+    """Lines of text, 320 x 320, on a plain or a photographed ground."""
+    if ground is None:
+        image = Image.new("RGB", (320, 320), tuple(rng.randint(180, 255) for _ in range(3)))
+    else:
+        pixels = np.clip(ground.transpose(1, 2, 0) * 64 + 127, 0, 255).astype(np.uint8)
+        image = Image.fromarray(pixels).resize((320, 320))
+    draw, y = ImageDraw.Draw(image), rng.randint(5, 60)
+    while y < 290:
+        size = rng.randint(12, 34)
+        text = " ".join(rng.choice(words) for _ in range(rng.randint(1, 6)))
+        draw.text((rng.randint(2, 120), y), text, fill=tuple(rng.randint(0, 90) for _ in range(3)),
+                  font=ImageFont.truetype(str(rng.choice(fonts)), size))
+        y += size + rng.randint(4, 60)
+    return ((np.asarray(image, np.float32)[:, :, ::-1] / 255 - 0.5) / 0.5).transpose(2, 0, 1)
+
+
+def pages(models, n, part):
+    rng = random.Random(70 + part)
+    fonts = sorted(pathlib.Path("/usr/share/fonts/truetype").rglob("*.ttf"))
+    if not fonts:
+        return None
+    words = pathlib.Path(__file__).read_text(encoding="utf-8").split()
+    grounds = photos(models / "efficientnet_lite0")[part::2]
+    return np.stack([page(words, rng.choice([None, rng.choice(grounds)]), rng, fonts)[None] for _ in range(n)])
+
+
+def line(path):
+    """A line of text as ppocr_cls wants it."""
+    pixels = np.asarray(Image.open(path).convert("RGB"), np.float32)[:, :, ::-1]
+    out = np.zeros((1, 3, 48, 192), np.float32)
+    width = min(pixels.shape[1], 192)
+    out[0, :, :, :width] = ((pixels[:, :width] / 255 - 0.5) / 0.5).transpose(2, 0, 1)
+    return out
+
+
+# ---- tasks ----
+
+def stacked(folder, name, input_name, samples):
+    path = folder / f"{name}.npz"
+    np.savez(path, **{input_name: samples})
+    return path
+
+
+def batches(name, rows, n):
+    return [{name: rows[i:i + n]} for i in range(0, len(rows), n)]
+
+
+def copied(models, folder, name):
+    """A model with its own samples beside it, which are the default data."""
+    if not (folder / name).exists():
+        shutil.copytree(models / name, folder / name)
+        for f in folder.rglob("*"):
+            f.chmod(0o755 if f.is_dir() else 0o644)
+    return folder / name / "model.onnx"
+
+
+def digits_cnn(models, _, folder):
+    rows = np.load(models / "digits_cnn" / "eval.npz")["x"]
+    return [Task("digits_cnn", copied(models, folder, "digits_cnn"), None, batches("input", rows, 50), same_class)]
+
+
+def efficientnet_lite0(models, _, folder):
+    data = stacked(folder, "pictures", "input", pictures(models, folder, 64, 0))
+    model = models / "efficientnet_lite0" / "model.onnx"
+    feeds = [{"input": x} for x in pictures(models, folder, 250, 1)]
+    return [Task("efficientnet_lite0", model, data, recognised(model, feeds), same_class)]
+
+
+def ppocr_cls(models, real, folder):
+    data = stacked(folder, "lines", "x", np.stack([line(p) for p in sorted((real / "line_cls/calib").glob("*"))]))
+    feeds = [{"x": line(p)} for p in sorted((real / "line_cls/eval").glob("*"))]
+    return [Task("ppocr_cls", models / "ppocr_cls" / "model.onnx", data, feeds, same_class)]
+
+
+def ppocrv4_det(models, _, folder):
+    if pages(models, 1, 0) is None:
+        return []
+    data = stacked(folder, "pages", "x", pages(models, 32, 0))
+    feeds = [{"x": x} for x in pages(models, 48, 1)]
+    return [Task("ppocrv4_det", models / "ppocrv4_det" / "model.onnx", data, feeds, same_mask)]
+
+
+def magika(models, real, folder):
+    rows = np.load(real / "magika.npz")
+    data = stacked(folder, "bytes", "bytes", rows["calib"].astype(np.int32)[:, None])
+    feeds = batches("bytes", rows["eval"].astype(np.int32), 1)
+    return [Task("magika", models / "magika" / "model.onnx", data, feeds, same_class)]
+
+
+def minilm(models, real, folder):
+    given = np.load(real / "minilm.npz")
+    model = onnx.load(models / "minilm" / "model.onnx")
+    for tensor in model.graph.initializer:
+        if list(tensor.dims) == list(given["emb"].shape):
+            tensor.CopyFrom(numpy_helper.from_array(given["emb"], tensor.name))
+    path = folder / "minilm.onnx"
+    onnx.save(model, path)
+    feeds = []
+    for ids in np.split(given["ids"].astype(np.int64), np.cumsum(given["len"])[:-1]):
+        feeds.append({"input_ids": ids[None], "attention_mask": np.ones((1, len(ids)), np.int64),
+                      "token_type_ids": np.zeros((1, len(ids)), np.int64)})
+    data = folder / "sentences"
+    data.mkdir(exist_ok=True)
+    for i, feed in enumerate(feeds[:64]):
+        np.savez(data / f"{i:03}.npz", **feed)
+    return [Task(f"minilm, {target} dB", path, data, feeds[64:], same_neighbour, ["--target", f"sqnr={target}"])
+            for target in (34, 28)]
+
+
+def lstm_tagger(models, _, folder):
+    given = np.load(models / "lstm_tagger" / "eval.npz")
+    written = (given["y"] >= 0).ravel()
+
+    def same(truth, other):
+        a, b = (np.concatenate([x[0].argmax(-1) for x in side]).ravel()[written] for side in (truth, other))
+        return 100 * np.mean(a == b)
+
+    feeds = batches("ids", given["x"], 50)
+    return [Task("lstm_tagger", copied(models, folder, "lstm_tagger"), None, feeds, same)]
+
+
+MAKERS = [digits_cnn, efficientnet_lite0, ppocr_cls, ppocrv4_det, magika, minilm, lstm_tagger]
+
+
+def tasks(models, real, folder, pattern=""):
+    """The tasks whose maker's name has the pattern. `folder` keeps what they need."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [task for make in MAKERS if pattern in make.__name__ for task in make(models, real, folder)]
