@@ -6,6 +6,7 @@
 #include "onnx/attr.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
+#include "onnx/graph.h"
 #include "onnx/schema.h"
 #include "onnx/tensor.h"
 
@@ -303,6 +304,29 @@ static onq_code lift_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error
     return ONQ_OK;
 }
 
+/* ---- initializers that nothing uses ---- */
+
+/* The runtime would take them out itself, in time that grows with their square. One that is a graph
+ * input stays: a sample may name it. */
+static onq_code drop_unused(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_session_graph *s = ctx;
+    (void)owner;
+    oq_arena scratch;
+    oq_index ix;
+    oq_arena_init(&scratch, s->arena.alloc);
+    const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
+    size_t kept = 0;
+    for (size_t i = 0; rc == ONQ_OK && i < g->initializer.n; i++) {
+        const oq_value *v = oq_index_find(&ix, g->initializer.v[i]->name);
+        if (v == NULL || v->uses.n > 0 || v->is_input || v->is_output)
+            g->initializer.v[kept++] = g->initializer.v[i];
+    }
+    if (rc == ONQ_OK)
+        g->initializer.n = kept;
+    oq_arena_release(&scratch);
+    return rc;
+}
+
 /* ---- outputs ---- */
 
 static bool has_output(const oq_graph *g, oq_str name) {
@@ -383,6 +407,7 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
     if (o->observer != NULL && o->observer->n_names > 0)
         OQ_TRY(oq_graph_observe(&s->arena, &shell, s->proto, o, err));
     OQ_TRY(add_outputs(s, o, err));
+    OQ_TRY(oq_walk_graphs(s->proto->graph, drop_unused, s, err));
     placer p = {.g = s, .model = o->model};
     if (!inline_all) {
         OQ_TRY(oq_walk_graphs(s->proto->graph, lift_constants, s, err));

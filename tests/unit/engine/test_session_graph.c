@@ -150,6 +150,29 @@ static void test_constants_become_initializers(void **state) {
     bm_end(&b);
 }
 
+/* The runtime needs time with the square of those that nothing uses. */
+static void test_unused_initializers(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 13);
+    build_small(&b);
+    bm_weight(&b, "unused", "3", 3);
+    bm_weight(&b, "may_be_fed", "3", 4);
+    bm_input(&b, "may_be_fed", OQ_FLOAT, "3");
+    bm_weight(&b, "given_back", "3", 5);
+    bm_output(&b, "given_back", OQ_FLOAT, "3");
+    oq_session_graph g;
+    const oq_session_options o = {.model = b.m};
+    assert_ok(oq_session_graph_init(&g, &o, false, &err), err);
+    assert_null(oq_graph_find_init(g.proto->graph, OQ_S("unused")));
+    find_init(&g, "may_be_fed");
+    find_init(&g, "given_back");
+    assert_int_equal(g.proto->graph->initializer.n, 4);
+    assert_int_equal(b.g->initializer.n, 5);
+    oq_session_graph_release(&g);
+    bm_end(&b);
+}
+
 /* ---- observers ---- */
 
 /* Each node as "op(in,in)->out", observers with their index, separated by blanks. */
@@ -295,10 +318,15 @@ static void test_oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_file),
-        cmocka_unit_test(test_two_folders), cmocka_unit_test(test_constants_become_initializers),
-        cmocka_unit_test(test_observers),   cmocka_unit_test(test_taken_names),
-        cmocka_unit_test(test_subgraphs),   cmocka_unit_test(test_oom),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_two_folders),
+        cmocka_unit_test(test_constants_become_initializers),
+        cmocka_unit_test(test_unused_initializers),
+        cmocka_unit_test(test_observers),
+        cmocka_unit_test(test_taken_names),
+        cmocka_unit_test(test_subgraphs),
+        cmocka_unit_test(test_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
