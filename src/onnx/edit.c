@@ -19,6 +19,13 @@ oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name) {
     return n;
 }
 
+void oq_node_carry(oq_node *to, const oq_node *from) {
+    to->doc_string = from->doc_string;
+    to->metadata_props = from->metadata_props;
+    to->m.unknown = from->m.unknown;
+    to->m.unknown_last = from->m.unknown_last;
+}
+
 bool oq_node_add_input(oq_arena *a, oq_node *n, oq_str name) {
     return OQ_PUSH(a, &n->input, name.p != NULL ? name : OQ_S(""));
 }

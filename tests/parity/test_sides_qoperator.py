@@ -26,6 +26,19 @@ def op_types(path):
     return [n.op_type for n in onnx.load(path).graph.node]
 
 
+@pytest.mark.difference("What is said of nodes")
+def test_words_of_nodes(tmp_path, rng):
+    conv = node("Conv", ["x", "w"], ["y"], "conv", doc_string="from a notebook")
+    conv.metadata_props.add(key="author", value="me")
+    conv.MergeFromString(b"\xfa\x3e\x03new")  # field 1007, which no format has
+    both = static(tmp_path, model([conv], [array("w", rng.normal(size=(4, 3, 3, 3)))], IMAGE, MAPS), feeds(rng, IMAGE))
+    reference, onq = ([n for n in onnx.load(side.path).graph.node if n.op_type == "QLinearConv"][0]
+                      for side in (both.reference, both.onq))
+    assert (reference.doc_string, len(reference.metadata_props)) == ("", 0)
+    assert (onq.doc_string, onq.metadata_props[0].value) == ("from a notebook", "me")
+    assert b"\xfa\x3e\x03new" in onq.SerializeToString()
+
+
 # ---- inputs that exist in quantized form only
 
 @pytest.mark.difference("Where in QOperator format")

@@ -412,6 +412,7 @@ oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms
         return NULL;
     if (n->name.n == 0)
         made->name = (oq_str){0};
+    oq_node_carry(made, n);
     if (ms)
         made->domain = OQ_S("com.microsoft");
     for (size_t i = 0; i < n->attribute.n; i++)
