@@ -236,6 +236,29 @@ static onq_code check_inner(oq_check *c, const oq_index *ix, oq_node *n, const o
     return ONQ_OK;
 }
 
+static bool is_utf8(oq_str s) {
+    for (size_t at = 0, n; at < s.n; at += n)
+        if ((n = oq_utf8_len(s.p + at, s.n - at)) == 0)
+            return false;
+    return true;
+}
+
+/* The runtime takes any bytes for a name; Python cannot read what has them. */
+static onq_code check_spelling(const oq_index *ix, onq_error *err) {
+    for (size_t i = 0; i < ix->values.n; i++)
+        if (!is_utf8(ix->values.v[i].name))
+            return oq_fail(err, ONQ_E_INVALID, "the name of tensor '%.*s' is not valid UTF-8",
+                           OQ_STR(ix->values.v[i].name));
+    for (size_t i = 0; i < ix->graph->node.n; i++) {
+        const oq_node *n = ix->graph->node.v[i];
+        if (!is_utf8(n->name) || !is_utf8(n->op_type) || !is_utf8(n->domain))
+            return oq_fail(err, ONQ_E_INVALID,
+                           "node '%.*s' (%.*s): name, type or domain is not valid UTF-8",
+                           OQ_STR(oq_node_label(n)), OQ_STR(n->op_type));
+    }
+    return ONQ_OK;
+}
+
 static onq_code check_nodes(oq_check *c, const oq_index *ix, const oq_imports *imports, int depth,
                             onq_error *err) {
     for (size_t i = 0; i < ix->graph->node.n; i++) {
@@ -256,6 +279,7 @@ static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, &c->arena, g, parent, err));
+    OQ_TRY(check_spelling(&ix, err));
     OQ_TRY(check_infos(g, err));
     OQ_TRY(check_given(&ix, err));
     OQ_TRY(check_nodes(c, &ix, imports, depth, err));

@@ -311,7 +311,13 @@ static void names_in_messages(void **state) {
     bm b;
     onq_error err = ONQ_ERROR_INIT;
     good(&b);
-    b.g->node.v[0]->name = OQ_S("a\x1b[31m\0b\xff");
+    b.g->node.v[0]->name = OQ_S("a\xff");
+    assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
+    assert_non_null(strstr(err.text, "'a\\xff' (Conv): name, type or domain is not valid UTF-8"));
+    b.g->node.v[0]->name = OQ_S("a\x1b[31m\0b");
+    b.g->node.v[0]->input.v[0] = OQ_S("no\xc3\x28");
+    assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
+    assert_non_null(strstr(err.text, "the name of tensor 'no\\xc3(' is not valid UTF-8"));
     b.g->node.v[0]->input.v[0] = OQ_S("no\nwhere");
     assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
     assert_non_null(strstr(err.text, "'a\\x1b[31m' (Conv)"));
