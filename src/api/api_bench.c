@@ -5,11 +5,11 @@
  * the first one's. Then they run in turns, round by round, so that a busy moment of the machine
  * hits all of them; only the run itself is timed, not the reading of samples.
  */
-#include "api/agreement.h"
 #include "api/choices.h"
 #include "api/labels.h"
 #include "api/samples.h"
 #include "onnx/graph.h"
+#include "samples/agreement.h"
 
 #include <inttypes.h>
 #include <math.h>

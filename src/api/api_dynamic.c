@@ -1,6 +1,6 @@
 /*
  * api_dynamic.c — `onq dynamic`: integer operators whose activations are quantized as they come
- * (the reference's quantize_dynamic). No samples, and no runtime unless --verify asks for one.
+ * (the reference's quantize_dynamic). It needs no samples; those that are there judge the result.
  */
 #include "api/choices.h"
 #include "api/command.h"
@@ -91,11 +91,12 @@ const oq_command oq_command_dynamic = {
              "Dynamic quantization: weights become 8-bit integers now; scale and zero point of "
              "activations are computed while the model runs (ConvInteger, MatMulInteger, "
              "QAttention, DynamicQuantizeLSTM). This is quantize_dynamic of "
-             "onnxruntime.quantization. It needs no samples and no runtime."},
+             "onnxruntime.quantization. It needs no samples and no runtime; where both are there, "
+             "the result is compared with the float model."},
     .required = "input",
     .extra_keys = "DefaultTensorType",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
-               &oq_group_runtime, &oq_group_extra, &oq_group_general},
+               &oq_group_data, &oq_group_runtime, &oq_group_extra, &oq_group_general},
     .decides = &own,
     .run = run_dynamic,
 };

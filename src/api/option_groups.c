@@ -14,9 +14,12 @@ static const onq_option_info general[] = {
     OQ_INT("threads", 0, "", "0", "0..1024", "N",
            "Worker threads; 0 means one for each core. Results do not depend on it."),
     OQ_FLAG("verify", 0, "",
-            "Load the result in ONNX Runtime and run it on one sample before it is kept. By "
-            "default this is done where it costs little."),
+            "Load the result in ONNX Runtime and run it on samples before it is kept. By default "
+            "this is done where it costs little."),
     OQ_FLAG("no_verify", 0, "", "Keep the result without loading and running it."),
+    OQ_INT("check", 0, "", "4", "0..1000000", "N",
+           "Compare the result's outputs with the float model's on the first N samples and judge "
+           "them; 0 means no comparison."),
     OQ_FLAG("help", 'h', "", "Show this help."),
 };
 const oq_opt_group oq_group_general = OQ_GROUP("General", general);

@@ -23,7 +23,9 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
     oq_qconfig_init(&q->config, &job->arena);
     oq_overrides_init(&q->overrides, &job->arena);
     oq_plan_init(&q->plan, &job->arena);
-    oq_record_init(&q->record, &job->env->alloc);
+    const int64_t check = oq_opt_int(job->opts, "check");
+    /* One run also shows whether the result is sound. */
+    oq_record_init(&q->record, &job->env->alloc, check > 0 ? (size_t)check : 1);
 }
 
 onq_code oq_quant_check_output(const oq_job *job, onq_error *err) {

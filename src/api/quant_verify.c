@@ -1,10 +1,10 @@
 /*
  * quant_verify.c — quantize, then look at the result as its users will: in the runtime, with its
- * default options, on one sample.
+ * default options, on a few samples. quant_judge.c says what the look found.
  *
- * The sample is the first of the calibration, whose float outputs were kept. Without a calibration
- * the float model is run before it is quantized, on the first sample of --data or on inputs that are
- * made up. Only the graph is kept of the float model, its weights are shared.
+ * The samples are the first of the calibration, whose float outputs were kept. Without a calibration
+ * the float model is run too, on the first samples of --data or on inputs that are made up. Only the
+ * graph is kept of the float model, its weights are shared.
  */
 #include "api/quantization.h"
 #include "api/samples.h"
@@ -15,8 +15,10 @@
 #include <stdio.h>
 
 /* Largest models that are verified unasked. After a calibration the quantized model takes less
- * memory than the float one just did; else a runtime must be opened for the look alone. */
+ * memory than the float one just did; else a runtime must be opened and the float model run for the
+ * look alone, which samples are worth more than inputs that are made up. */
 #define MOST_CALIBRATED ((uint64_t)1 << 30)
+#define MOST_SAMPLES    ((uint64_t)256 << 20)
 #define MOST_OTHER      ((uint64_t)32 << 20)
 
 #define LEFT_TOLD 3 /* nodes that get a line of their own */
@@ -56,17 +58,66 @@ static bool is_declined(const oq_quant *r) {
            (oq_opt_is_set(o, "verify") && !is_asked(r));
 }
 
-static const char *why_not(const oq_quant *r) {
+/* Opens the samples of the job, quietly; NULL when there are none. */
+static onq_code open_samples(oq_quant *r, oq_source **out, onq_error *err) {
+    oq_source_options o = {.model = r->model};
+    onq_error why = ONQ_ERROR_INIT;
+    *out = NULL;
+    if (!oq_opt_has(r->job->opts, "data"))
+        return ONQ_OK;
+    OQ_TRY(oq_job_source_options(r->job, r->model, &o, err));
+    if (o.limit == 0 || o.limit > r->record.most)
+        o.limit = r->record.most;
+    const onq_code rc = oq_source_open(r->job->env, &o, out, &why);
+    if (rc == ONQ_OK)
+        return rc;
+    *out = NULL;
+    /* Samples for this alone are an error when they are not there; those of a calibration that was
+     * not needed are not. */
+    if (rc != ONQ_E_NOMEM && (r->fixed_ranges || !oq_opt_is_set(r->job->opts, "data")))
+        return ONQ_OK;
+    if (err != NULL)
+        *err = why;
+    return rc;
+}
+
+/* The largest model that is looked at. */
+static onq_code find_most(oq_quant *r, uint64_t *most, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    oq_source *samples = NULL;
+    *most = UINT64_MAX;
+    if (is_asked(r) || (oq_opt_is_set(o, "check") && oq_opt_int(o, "check") > 0))
+        return ONQ_OK;
+    *most = MOST_CALIBRATED;
+    if (r->record.runs.n > 0 || (oq_opt_has(o, "data") && oq_opt_is_set(o, "data")))
+        return ONQ_OK;
+    *most = MOST_OTHER;
+    if (r->size_before <= MOST_OTHER || r->size_before > MOST_SAMPLES)
+        return ONQ_OK;
+    const onq_code rc = open_samples(r, &samples, err);
+    if (samples != NULL)
+        *most = MOST_SAMPLES;
+    oq_source_close(samples);
+    return rc;
+}
+
+static onq_code find_why_not(oq_quant *r, onq_error *err) {
+    const char **why = &r->verified.skipped;
+    uint64_t most = 0;
     bool changed = false;
     for (size_t i = 0; i < r->plan.nodes.n; i++)
         changed |= r->plan.nodes.v[i].fate != OQ_FATE_FLOAT;
-    if (is_declined(r))
-        return "--no_verify";
-    if (!is_asked(r) && !changed)
-        return "nothing was quantized";
-    if (!is_asked(r) && r->size_before > (r->record.kept ? MOST_CALIBRATED : MOST_OTHER))
-        return "the model is large (--verify loads and runs it anyway)";
-    return NULL;
+    *why = NULL;
+    if (is_declined(r)) {
+        *why = "--no_verify";
+    } else if (!is_asked(r) && !changed) {
+        *why = "nothing was quantized";
+    } else {
+        OQ_TRY(find_most(r, &most, err));
+        if (r->size_before > most)
+            *why = "the model is large (--verify loads and runs it anyway)";
+    }
+    return ONQ_OK;
 }
 
 /* An engine, quietly unless it was asked for. */
@@ -114,18 +165,13 @@ static onq_code check_made_up(oq_quant *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* The first sample of --data, or one that is made up. */
-static onq_code open_sample(oq_quant *r, oq_source **out, onq_error *err) {
-    oq_source_options o = {.model = r->model};
-    if (oq_opt_has(r->job->opts, "data")) {
-        OQ_TRY(oq_job_source_options(r->job, r->model, &o, err));
-        o.limit = 1;
-        if (oq_source_open(r->job->env, &o, out, NULL) == ONQ_OK)
-            return ONQ_OK;
-    }
+/* The first samples of --data, or one that is made up. */
+static onq_code open_any(oq_quant *r, oq_source **out, onq_error *err) {
+    oq_source_options o = {.model = r->model, .spec = "random:1"};
+    OQ_TRY(open_samples(r, out, err));
+    if (*out != NULL)
+        return ONQ_OK;
     r->record.generated = true;
-    o.spec = "random:1";
-    o.limit = 0;
     OQ_TRY(check_made_up(r, err));
     return oq_source_open(r->job->env, &o, out, err);
 }
@@ -133,20 +179,23 @@ static onq_code open_sample(oq_quant *r, oq_source **out, onq_error *err) {
 static onq_code run_float(look *l, oq_source *source, onq_error *err) {
     oq_record *record = &l->r->record;
     oq_session *s = NULL;
-    const oq_sample *sample = NULL;
-    oq_outputs out = {0};
-    OQ_TRY(oq_source_next(source, &sample, err));
-    if (sample == NULL)
-        return ONQ_OK;
     OQ_TRY(oq_session_open(l->r->engine, &l->session, &s, err));
-    onq_code rc = oq_session_run(s, sample->inputs, sample->n_inputs, &out, err);
-    if (rc == ONQ_OK)
-        rc = oq_record_keep(record, sample->inputs, sample->n_inputs, out.v, out.n, err);
+    onq_code rc = ONQ_OK;
+    for (size_t k = 0; rc == ONQ_OK && oq_record_wants(record, k); k++) {
+        const oq_sample *sample = NULL;
+        oq_outputs out = {0};
+        rc = oq_source_next(source, &sample, err);
+        if (rc != ONQ_OK || sample == NULL)
+            break;
+        rc = oq_session_run(s, sample->inputs, sample->n_inputs, &out, err);
+        if (rc == ONQ_OK)
+            rc = oq_record_keep(record, sample->inputs, sample->n_inputs, out.v, out.n, err);
+    }
     oq_session_close(s);
     return rc;
 }
 
-/* Runs the float model on one sample. That it does not run says nothing of the result: then the
+/* Runs the float model on samples. That it does not run says nothing of the result: then the
  * result is loaded and not run. */
 static onq_code make_record(look *l, onq_error *err) {
     oq_quant *r = l->r;
@@ -154,12 +203,14 @@ static onq_code make_record(look *l, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     OQ_TRY(oq_progress(r->job->env, "verifying", 0, 0, err));
     const hush h = hush_begin(r->job->env);
-    onq_code rc = open_sample(r, &source, &why);
+    onq_code rc = open_any(r, &source, &why);
     if (rc == ONQ_OK)
         rc = run_float(l, source, &why);
     oq_source_close(source);
     hush_end(h);
-    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL) {
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL ||
+        (rc != ONQ_OK && !r->fixed_ranges && oq_opt_has(r->job->opts, "data") &&
+         oq_opt_is_set(r->job->opts, "data"))) {
         *err = why;
         return rc;
     }
@@ -171,7 +222,7 @@ static onq_code make_record(look *l, onq_error *err) {
 /* Decides whether to look, and has ready what that takes. */
 static onq_code prepare(look *l, onq_error *err) {
     oq_quant *r = l->r;
-    r->verified.skipped = why_not(r);
+    OQ_TRY(find_why_not(r, err));
     if (r->verified.skipped == NULL)
         OQ_TRY(find_engine(r, err));
     if (r->verified.skipped != NULL)
@@ -181,8 +232,8 @@ static onq_code prepare(look *l, onq_error *err) {
     l->session.n_threads = OQ_THREADS_RUNTIME;
     l->session.level = OQ_OPT_ALL;
     l->session.no_spinning = true;
-    l->session.no_memory_reuse = true; /* one run has nothing to reuse */
-    return r->record.kept ? ONQ_OK : with_source(l, make_record, err);
+    l->session.no_memory_reuse = true; /* a few runs have little to reuse */
+    return r->record.runs.n > 0 ? ONQ_OK : with_source(l, make_record, err);
 }
 
 /* ---- the look ---- */
@@ -329,90 +380,6 @@ static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
     return v->end == OQ_VERIFY_GOOD ? ONQ_OK : refuse(r, v, err);
 }
 
-/* ---- the figure ---- */
-
-static bool is_telling(const oq_quant *r) {
-    return r->verified.verdict.measured && !(r->record.generated && r->fixed_ranges);
-}
-
-/* Of the coarser of activations and weights. */
-static unsigned bits_of(const oq_quant *r) {
-    if (r->modes == 0)
-        return 8;
-    const unsigned a = oq_dtype_find((int64_t)r->config.activation_type)->bits;
-    const unsigned w = oq_dtype_find((int64_t)r->config.weight_type)->bits;
-    return a < w ? a : w;
-}
-
-static bool is_poor(const oq_quant *r) {
-    return is_telling(r) && r->verified.verdict.sqnr < oq_verify_floor(bits_of(r));
-}
-
-/* Where the samples of this job came from, as a word for another command; "" when there were
- * none. */
-static oq_str data_word(const oq_quant *r) {
-    const onq_options *o = r->job->opts;
-    const char *input = oq_job_input(r->job), *slash = strrchr(input, '/');
-    if (!oq_opt_has(o, "data") || r->record.generated)
-        return OQ_S("");
-    if (oq_opt_is_set(o, "data"))
-        return oq_str_of(oq_opt_str(o, "data"));
-    return slash == NULL ? OQ_S(".") : (oq_str){input, (size_t)(slash - input)};
-}
-
-static void advise(const oq_quant *r) {
-    const oq_verdict *v = &r->verified.verdict;
-    const oq_str data = data_word(r);
-    const bool whole = r->modes != 0 && !r->config.per_channel;
-    oq_warn(r->job->env,
-            "output '%.*s' keeps %.1f dB of the float model's on one sample, which is poor (20 and "
-            "more are usual): %sonq debug --float_model %s --qdq_model %s%s%.*s shows where it is "
-            "lost",
-            OQ_STR(v->output), v->sqnr, whole ? "try --per_channel; " : "", oq_job_input(r->job),
-            oq_opt_str(r->job->opts, "output"), data.n > 0 ? " --data " : "", OQ_STR(data));
-}
-
-static void tell_json(const oq_quant *r) {
-    const oq_verified *d = &r->verified;
-    oq_jw *w = &r->job->json;
-    oq_jw_begin_object(w, "verify");
-    oq_jw_bool(w, "loaded", d->loaded);
-    oq_jw_bool(w, "ran", d->verdict.ran);
-    if (d->skipped != NULL)
-        oq_jw_cstr(w, "skipped", d->skipped);
-    if (is_telling(r)) {
-        oq_jw_real(w, "sqnr", d->verdict.sqnr);
-        oq_jw_str(w, "output", d->verdict.output);
-        oq_jw_bool(w, "poor", is_poor(r));
-    }
-    oq_jw_bool(w, "generated", r->record.generated);
-    oq_jw_begin_array(w, "retried");
-    for (size_t i = 0; i < d->left.n; i++)
-        oq_jw_str(w, NULL, oq_node_label(d->left.v[i]));
-    oq_jw_end_array(w);
-    oq_jw_real(w, "seconds", d->seconds);
-    oq_jw_end_object(w);
-}
-
-void oq_quant_tell_verified(const oq_quant *r) {
-    const oq_verdict *v = &r->verified.verdict;
-    oq_buf *text = &r->job->text;
-    tell_json(r);
-    if (!is_telling(r))
-        return;
-    const char *on = r->record.generated ? "inputs that were made up" : "1 sample";
-    if (v->sqnr >= OQ_VERIFY_EQUAL)
-        oq_buf_addf(text, "outputs: the same as float's on %s", on);
-    else
-        oq_buf_addf(text, "outputs: %.1f dB against float on %s", v->sqnr, on);
-    if (v->n_outputs > 1 && v->sqnr < OQ_VERIFY_EQUAL) {
-        oq_buf_adds(text, ", the worst '");
-        oq_buf_add_safe(text, v->output);
-        oq_buf_addf(text, "' of %zu", v->n_outputs);
-    }
-    oq_buf_adds(text, is_poor(r) ? ": poor\n" : "\n");
-}
-
 /* The look itself, and what follows from it. */
 static onq_code look_at(look *l, onq_error *err) {
     oq_quant *r = l->r;
@@ -433,23 +400,22 @@ static onq_code look_at(look *l, onq_error *err) {
             d->verdict.end != OQ_VERIFY_GOOD ? oq_verify_text(d->verdict.end)
             : d->verdict.ran                 ? "loads and runs"
                                              : "loads");
-    if (is_poor(r))
-        advise(r);
+    if (oq_quant_is_poor(r))
+        oq_quant_advise(r);
     return ONQ_OK;
 }
 
 onq_code oq_quant_make(oq_quant *r, onq_error *err) {
     look l = {.r = r};
-    if (!is_declined(r)) {
-        l.source = oq_message_clone(&r->job->arena, OQ_SCHEMA_model_proto, r->model->proto);
-        if (l.source == NULL)
-            return oq_fail_nomem(err);
-    }
+    l.source = oq_message_clone(&r->job->arena, OQ_SCHEMA_model_proto, r->model->proto);
+    if (l.source == NULL)
+        return oq_fail_nomem(err);
     OQ_TRY(r->quantize(r->ctx, err));
-    if (oq_opt_flag(r->job->opts, "dry_run"))
-        return ONQ_OK;
-    OQ_TRY(oq_result_check(r->model, err));
-    OQ_TRY(look_at(&l, err));
+    if (!oq_opt_flag(r->job->opts, "dry_run")) {
+        OQ_TRY(oq_result_check(r->model, err));
+        OQ_TRY(look_at(&l, err));
+    }
+    OQ_TRY(oq_quant_find_share(r, l.source, err));
     oq_record_release(&r->record); /* memory for what follows */
     return ONQ_OK;
 }

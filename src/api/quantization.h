@@ -19,6 +19,7 @@
 #include "quantize/config.h"
 #include "quantize/override.h"
 #include "quantize/plan.h"
+#include "quantize/share.h"
 #include "shape/shape.h"
 
 /* What the look at the result found. */
@@ -28,6 +29,7 @@ typedef struct oq_verified {
     oq_verdict verdict;
     oq_mend_nodes left; /* float, for the rest to be good */
     double seconds;
+    oq_share share; /* of the model that is in integers now */
 } oq_verified;
 
 typedef struct oq_quant {
@@ -50,7 +52,7 @@ typedef struct oq_quant {
     unsigned modes;    /* of oq_qmode: operators it quantizes by default; 0: it goes by no list, and
                         * no node can be left float */
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
-    oq_record record;  /* of a calibration; else of one run before `quantize` */
+    oq_record record;  /* of a calibration; else of runs before `quantize` */
     oq_verified verified;
 
     bool external;                     /* weights go to a file of their own */
@@ -78,9 +80,18 @@ onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err);
 /* Quantizes, checks the result and looks at it in the runtime: always with --verify, never with
  * --no_verify, else where a runtime is found and the model is small enough for it to cost little. A
  * node that keeps the result from loading or running is left float, with a warning; where that does
- * not help it is an error. Outputs that are far from float's are warned of. */
+ * not help it is an error. Outputs that are far from float's are warned of. Finds the share of what
+ * is in integers. */
 onq_code oq_quant_make(oq_quant *q, onq_error *err);
-/* The figures of that look, for the summary. */
+/* Whether outputs were compared that say something of the accuracy; whether they are poor. */
+bool oq_quant_is_telling(const oq_quant *q);
+bool oq_quant_is_poor(const oq_quant *q);
+/* Finds what part of the model is in integers now; `source` is the model before it was quantized,
+ * and is changed. */
+onq_code oq_quant_find_share(oq_quant *q, oq_model_proto *source, onq_error *err);
+/* Warns of poor outputs (quant_judge.c). */
+void oq_quant_advise(const oq_quant *q);
+/* The figures, what they mean and what to do next, for the summary. */
 void oq_quant_tell_verified(const oq_quant *q);
 /* The end of every quantization: writes the result unless it is a --dry_run, writes the --plan, and
  * reports, as text and JSON. */

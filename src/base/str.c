@@ -235,3 +235,25 @@ void oq_buf_add_safe(oq_buf *b, oq_str s) {
         i += n;
     }
 }
+
+static bool is_plain_in_shell(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("_./-:+,=@", c) != NULL);
+}
+
+void oq_buf_add_word(oq_buf *b, oq_str s) {
+    bool plain = s.n > 0;
+    for (size_t i = 0; i < s.n; i++)
+        plain = plain && is_plain_in_shell(s.p[i]);
+    if (plain) {
+        oq_buf_add_str(b, s);
+        return;
+    }
+    oq_buf_addc(b, '\'');
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] == '\'')
+            oq_buf_adds(b, "'\\''");
+        else
+            oq_buf_add_safe(b, (oq_str){s.p + i, 1});
+    oq_buf_addc(b, '\'');
+}

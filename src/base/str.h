@@ -69,5 +69,7 @@ void oq_buf_add_str(oq_buf *b, oq_str s);
 void oq_buf_add_json(oq_buf *b, oq_str s);
 /* With control bytes escaped as \xNN. */
 void oq_buf_add_safe(oq_buf *b, oq_str s);
+/* As one word for a shell: in single quotes unless it is plain. */
+void oq_buf_add_word(oq_buf *b, oq_str s);
 
 #endif

@@ -278,7 +278,7 @@ static bool is_recorded(const runner *r, const oq_sample *s) {
     bool known = true;
     for (size_t i = 0; i < out->n; i++)
         known = known && out->v[i].kind != OQ_DATUM_NONE;
-    return known && s->number == 0 && r->job->first != NULL && !r->job->first->kept;
+    return known && r->job->first != NULL && oq_record_wants(r->job->first, s->number);
 }
 
 static onq_code run_sample(runner *r, const oq_sample *s, onq_error *err) {

@@ -75,7 +75,7 @@ typedef struct oq_cal_job {
     /* State is saved here and taken up again; NULL: nowhere. Who has kept the result removes the
      * file. */
     const char *checkpoint;
-    oq_record *first; /* empty; gets the run of the first sample, unless that is large. Or NULL */
+    oq_record *first; /* empty; gets the runs of the first samples that it wants. Or NULL */
 } oq_cal_job;
 
 /* Runs the samples and finds the ranges. `out` is initialised by the call; release it after

@@ -5,27 +5,6 @@
 
 #include <math.h>
 
-/* A word for a shell: in single quotes unless it is plain. */
-static void shell_word(oq_buf *out, oq_str s) {
-    bool plain = s.n > 0;
-    for (size_t i = 0; i < s.n && plain; i++) {
-        const char c = s.p[i];
-        plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                c == '_' || c == '.' || c == '/' || c == '-' || c == ':' || c == '+';
-    }
-    if (plain) {
-        oq_buf_add_str(out, s);
-        return;
-    }
-    oq_buf_addc(out, '\'');
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] == '\'')
-            oq_buf_adds(out, "'\\''");
-        else
-            oq_buf_add_safe(out, (oq_str){s.p + i, 1});
-    oq_buf_addc(out, '\'');
-}
-
 static void db(oq_buf *out, double v) {
     if (isinf(v))
         oq_buf_adds(out, "exact");
@@ -47,7 +26,7 @@ static void exclude_text(const oq_debug_search *s, const oq_debug_unit *u, oq_bu
         if (u == NULL && !n->excluded)
             continue;
         oq_buf_addc(out, ' ');
-        shell_word(out, n->name);
+        oq_buf_add_word(out, n->name);
     }
     oq_buf_addc(out, '\n');
 }

@@ -5,16 +5,7 @@
 
 #include "onnx/graph.h"
 #include "onnx/operators.h"
-#include "onnx/tensor.h"
-
-#include <math.h>
-
-/* Signal and noise of one output, over the elements where float is finite. */
-typedef struct sums {
-    double signal, noise;
-    uint64_t n;
-    bool wrecked; /* the quantized model has no number where float has one */
-} sums;
+#include "samples/agreement.h"
 
 static bool same_shape(const oq_datum *a, const oq_datum *b) {
     if (a->dtype != b->dtype || a->rank != b->rank)
@@ -26,56 +17,40 @@ static bool same_shape(const oq_datum *a, const oq_datum *b) {
 }
 
 /* The size of an output may depend on its values (NonZero): then there is nothing to compare.
- * Integers and texts are not compared either: a different class is not noise. */
-static void add_tensor(sums *s, const oq_datum *a, const oq_datum *b) {
-    if (!oq_dtype_is_float(a->dtype) || !same_shape(a, b))
-        return;
-    for (uint64_t i = 0; i < a->count; i++) {
-        const double x = oq_raw_get_real(a->dtype, a->data, i);
-        const double y = oq_raw_get_real(b->dtype, b->data, i);
-        if (!isfinite(x))
-            continue;
-        s->wrecked |= !isfinite(y);
-        s->signal += x * x;
-        s->noise += (x - y) * (x - y);
-        s->n++;
-    }
-}
-
-/* Items nest no deeper than a type, which is checked when a model is read. */
-static void add(sums *s, const oq_datum *a, const oq_datum *b) {
-    if (a->kind == OQ_DATUM_TENSOR && b->kind == OQ_DATUM_TENSOR)
-        add_tensor(s, a, b);
+ * Integers and texts are not compared either: a different class is not noise. Items nest no deeper
+ * than a type, which is checked when a model is read. */
+static void add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
+    if (a->kind == OQ_DATUM_TENSOR && b->kind == OQ_DATUM_TENSOR && oq_dtype_is_float(a->dtype) &&
+        same_shape(a, b))
+        oq_agree_add(s, a, b);
     for (size_t i = 0; a->n_items == b->n_items && i < a->n_items; i++)
         add(s, &a->items[i], &b->items[i]);
 }
 
-static double decibel(const sums *s) {
-    const double db = s->noise > 0 ? 10 * log10(s->signal / s->noise) : OQ_VERIFY_EQUAL;
+static double decibel(const oq_agree *s) {
+    const double db = oq_agree_sqnr(s);
     return db > OQ_VERIFY_EQUAL ? OQ_VERIFY_EQUAL : db;
 }
 
-static void judge(const oq_session *s, const oq_record *r, const oq_outputs *out, oq_verdict *v) {
-    for (size_t i = 0; i < r->n_outputs && i < out->n; i++) {
-        sums sum = {0};
-        add(&sum, &r->outputs[i], &out->v[i]);
-        if (sum.wrecked) {
-            v->end = OQ_VERIFY_NOT_FINITE;
-            (void)oq_fail(
-                &v->why, ONQ_E_RUNTIME,
-                "output '%.*s' has NaN or infinity where the float model has finite values",
-                OQ_STR(s->outputs.v[i].name));
-            return;
-        }
-        if (sum.n == 0 || sum.signal == 0)
-            continue;
-        v->n_outputs++;
-        if (v->measured && decibel(&sum) >= v->sqnr)
-            continue;
-        v->measured = true;
-        v->sqnr = decibel(&sum);
-        v->output = s->outputs.v[i].name;
+/* Rows of scores are classes; a longer output is a map or a sequence of states. */
+static bool has_scores(const oq_datum *d) {
+    return d->kind == OQ_DATUM_TENSOR && (d->rank == 1 || d->rank == 2) && d->dims[d->rank - 1] > 1;
+}
+
+/* One output, from all runs. */
+static void judge(const oq_agree *sum, oq_str name, bool scores, oq_verdict *v) {
+    if (sum->n == 0 || sum->aa == 0)
+        return;
+    v->n_outputs++;
+    if (scores && v->rows == 0) {
+        v->rows = sum->rows;
+        v->same = sum->same;
     }
+    if (v->measured && decibel(sum) >= v->sqnr)
+        return;
+    v->measured = true;
+    v->sqnr = decibel(sum);
+    v->output = name;
 }
 
 static onq_code see_random(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
@@ -97,21 +72,58 @@ static onq_code take(onq_code rc, oq_verify_end end, oq_verdict *v, onq_error *e
     return ONQ_OK;
 }
 
+/* Runs all of the record and adds up what its outputs say; a run that fails is the verdict. */
+static onq_code run_all(oq_session *s, const oq_record *r, oq_agree *sums, oq_verdict *v,
+                        onq_error *err) {
+    for (size_t i = 0; i < r->runs.n; i++) {
+        const oq_record_run *run = &r->runs.v[i];
+        oq_outputs out = {0};
+        OQ_TRY(oq_progress(s->engine->env, "verifying", i, r->runs.n, err));
+        OQ_TRY(take(oq_session_run(s, run->inputs, run->n_inputs, &out, &v->why), OQ_VERIFY_NOT_RUN,
+                    v, err));
+        if (v->end != OQ_VERIFY_GOOD)
+            return ONQ_OK;
+        for (size_t k = 0; k < run->n_outputs && k < out.n && k < s->outputs.n; k++)
+            add(&sums[k], &run->outputs[k], &out.v[k]);
+        v->n_runs++;
+    }
+    v->ran = v->n_runs > 0;
+    return ONQ_OK;
+}
+
+static void judge_all(const oq_session *s, const oq_record *r, const oq_agree *sums,
+                      oq_verdict *v) {
+    const oq_record_run *first = &r->runs.v[0];
+    for (size_t i = 0; i < first->n_outputs && i < s->outputs.n; i++) {
+        if (sums[i].wrecked) {
+            v->end = OQ_VERIFY_NOT_FINITE;
+            (void)oq_fail(
+                &v->why, ONQ_E_RUNTIME,
+                "output '%.*s' has NaN or infinity where the float model has finite values",
+                OQ_STR(s->outputs.v[i].name));
+            return;
+        }
+        judge(&sums[i], s->outputs.v[i].name, has_scores(&first->outputs[i]), v);
+    }
+}
+
 static onq_code run(oq_session *s, const oq_session_options *how, const oq_record *r, oq_verdict *v,
                     onq_error *err) {
-    oq_outputs out = {0};
+    const onq_allocator *alloc = &s->engine->env->alloc;
+    const size_t size = (s->outputs.n + 1) * sizeof(oq_agree);
     bool random = false;
-    if (r == NULL || !r->kept || r->n_inputs != s->inputs.n)
+    if (r == NULL || r->runs.n == 0 || r->runs.v[0].n_inputs != s->inputs.n)
         return ONQ_OK;
-    OQ_TRY(
-        take(oq_session_run(s, r->inputs, r->n_inputs, &out, &v->why), OQ_VERIFY_NOT_RUN, v, err));
-    if (v->end != OQ_VERIFY_GOOD)
-        return ONQ_OK;
-    v->ran = true;
     OQ_TRY(oq_walk_graphs(how->model->proto->graph, see_random, &random, err));
-    if (!random)
-        judge(s, r, &out, v);
-    return ONQ_OK;
+    oq_agree *sums = oq_alloc(alloc, size);
+    if (sums == NULL)
+        return oq_fail_nomem(err);
+    memset(sums, 0, size);
+    const onq_code rc = run_all(s, r, sums, v, err);
+    if (rc == ONQ_OK && v->ran && !random)
+        judge_all(s, r, sums, v);
+    oq_free(alloc, sums, size);
+    return rc;
 }
 
 onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record *r, oq_verdict *v,
@@ -137,4 +149,19 @@ const char *oq_verify_text(oq_verify_end end) {
 double oq_verify_floor(unsigned bits) {
     const double floor = 6.0 * bits - 38.0;
     return floor < 0 ? 0 : floor > 30 ? 30 : floor;
+}
+
+oq_verify_grade oq_verify_grade_of(double sqnr, unsigned bits) {
+    const double above = sqnr - oq_verify_floor(bits);
+    return sqnr >= OQ_VERIFY_EQUAL ? OQ_GRADE_SAME
+           : above >= 20           ? OQ_GRADE_CLOSE
+           : above >= 10           ? OQ_GRADE_GOOD
+           : above >= 0            ? OQ_GRADE_FAIR
+                                   : OQ_GRADE_POOR;
+}
+
+const char *oq_verify_grade_text(oq_verify_grade g) {
+    static const char *const texts[] = {"poor", "fair", "good", "close to float",
+                                        "the same as float"};
+    return texts[g];
 }

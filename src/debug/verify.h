@@ -23,20 +23,34 @@ typedef struct oq_verdict {
     oq_verify_end end;
     onq_error why; /* unless GOOD: the runtime's words, or the output concerned */
     bool ran;
-    bool measured;    /* there were outputs to compare */
-    double sqnr;      /* dB, of the output that is worst */
-    oq_str output;    /* its name, a view of the model */
-    size_t n_outputs; /* compared */
+    bool measured;       /* there were outputs to compare */
+    double sqnr;         /* dB over all runs, of the output that is worst */
+    oq_str output;       /* its name, a view of the model */
+    size_t n_outputs;    /* compared */
+    size_t n_runs;       /* of the record */
+    uint64_t rows, same; /* of the first output that has rows of scores: how many, and how many have
+                          * their largest where float has it */
 } oq_verdict;
 
 /* Opens a session as `how` says (model, provider, custom operators, level) and runs the record, if
- * it is kept. What the runtime refuses is a verdict; an error is something else that failed
+ * it has runs. What the runtime refuses is a verdict; an error is something else that failed
  * (memory, a cancelled job, a file that cannot be read). */
 onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record *r, oq_verdict *v,
                    onq_error *err);
 
 /* "does not load", "does not run", ... */
 const char *oq_verify_text(oq_verify_end end);
+
+/* How near to float the outputs are, in a word: what is usual for values of so many bits. */
+typedef enum oq_verify_grade {
+    OQ_GRADE_POOR = 0, /* of little use */
+    OQ_GRADE_FAIR,     /* some answers will change */
+    OQ_GRADE_GOOD,
+    OQ_GRADE_CLOSE,
+    OQ_GRADE_SAME
+} oq_verify_grade;
+oq_verify_grade oq_verify_grade_of(double sqnr, unsigned bits);
+const char *oq_verify_grade_text(oq_verify_grade g); /* "poor", "fair", ... */
 
 /* Below that many dB the outputs of a model are poor for values of so many bits. Good models of 8
  * bits have 20 to 40 dB. */

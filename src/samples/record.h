@@ -1,28 +1,37 @@
 /*
- * record.h — one run of a model that is kept: what went in, and what came out.
+ * record.h — runs of a model that are kept: what went in, and what came out.
  *
- * A calibration keeps its first sample so (calibrate.h), for a later look at the quantized model
+ * A calibration keeps its first samples so (calibrate.h), for a later look at the quantized model
  * with the same inputs.
  */
 #ifndef OQ_SAMPLES_RECORD_H
 #define OQ_SAMPLES_RECORD_H
 
+#include "base/vec.h"
 #include "samples/datum.h"
 
-/* More than that is not kept: a record must cost little compared with the run itself. */
+/* More than that, all runs together, is not kept: a record must cost little compared with the runs
+ * themselves. */
 #define OQ_MAX_RECORD ((uint64_t)64 << 20)
+
+typedef struct oq_record_run {
+    oq_datum *inputs, *outputs;
+    size_t n_inputs, n_outputs;
+} oq_record_run;
 
 typedef struct oq_record {
     oq_arena arena;
-    oq_datum *inputs, *outputs;
-    size_t n_inputs, n_outputs;
-    bool kept;      /* there is a run */
-    bool generated; /* of inputs that were made up */
+    OQ_VEC(oq_record_run) runs; /* of the first samples, in their order */
+    size_t most;                /* runs that are wanted */
+    uint64_t bytes;             /* of those that are kept */
+    bool generated;             /* of inputs that were made up */
 } oq_record;
 
-void oq_record_init(oq_record *r, const onq_allocator *alloc);
+void oq_record_init(oq_record *r, const onq_allocator *alloc, size_t most);
 void oq_record_release(oq_record *r);
-/* Copies a run into an empty record; `kept` stays false when it is too large. ONQ_E_NOMEM. */
+/* True if the run of sample `number` (from 0) is the next one that is wanted. */
+bool oq_record_wants(const oq_record *r, uint64_t number);
+/* Copies a run, unless there are enough or it is too large. ONQ_E_NOMEM. */
 onq_code oq_record_keep(oq_record *r, const oq_datum *inputs, size_t n_inputs,
                         const oq_datum *outputs, size_t n_outputs, onq_error *err);
 

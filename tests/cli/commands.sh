@@ -17,7 +17,7 @@ for command in $(onq --list-commands); do
     onq "$command" -h | cmp - help || fail "$command -h differs"
     onq help "$command" | cmp - help || fail "help $command differs"
     onq "$command" --nonsense --help | cmp - help || fail "$command: no help when the rest is wrong"
-    for option in quiet verbose json threads verify no_verify help; do
+    for option in quiet verbose json threads verify no_verify check help; do
         grep -q -e "--$option" help || fail "$command: no --$option"
     done
 

@@ -98,15 +98,70 @@ def test_bytes_do_not_depend_on_it(tmp_path, name):
 
 
 def test_figure_is_the_first_samples(tmp_path):
+    """The first --check samples as one long vector, and the words that go with it."""
     model = small(tmp_path / "m.onnx")
-    samples = RNG.standard_normal((4, 2, 16)).astype(np.float32)
+    samples = RNG.standard_normal((6, 2, 16)).astype(np.float32)
     np.save(tmp_path / "x.npy", samples)
     words = ["static", "-i", model, "-o", tmp_path / "q.onnx", "--data", tmp_path / "x.npy"]
-    figure = verified(onq(*words, "--json"))["sqnr"]
-    feed = {"x": samples[0]}
-    assert figure == pytest.approx(decibel(runs(model, feed)[0], runs(tmp_path / "q.onnx", feed)[0]), abs=0.2)
-    assert f"outputs: {figure:.1f} dB against float on 1 sample\n" in onq(*words).stdout
+    for check in (4, 1, 6, 9):
+        got = verified(onq(*words, "--json", *([] if check == 4 else ["--check", check])))
+        n = min(check, 6)
+        sides_ = [np.concatenate([runs(m, {"x": x})[0] for x in samples[:n]]) for m in (model, tmp_path / "q.onnx")]
+        assert got["samples"] == n and got["sqnr"] == pytest.approx(decibel(*sides_), abs=0.2)
+        assert got["top1_agreement"] == pytest.approx((sides_[0].argmax(1) == sides_[1].argmax(1)).mean())
+    four = verified(onq(*words, "--json"))
+    text = onq(*words).stdout
+    assert f"outputs: {four['sqnr']:.1f} dB against float on 4 samples, the same top-1 in 8 of 8 rows, close to float\n" in text
+    assert text.endswith(f"next: {four['next']} (shows what it gains)\n") and four["verdict"] == "close to float"
+    assert four["next"] == f"onq bench {model} {tmp_path / 'q.onnx'} --data {tmp_path / 'x.npy'}"
     assert "verified in " in onq(*words, "-v").stderr and "verified" not in onq(*words).stderr
+
+
+@pytest.mark.parametrize("command", ["static", "dynamic"])
+def test_not_compared_when_told(tmp_path, command):
+    """--check 0 looks whether the result is sound and says nothing of its outputs; the bytes are the same."""
+    model = small(tmp_path / "m.onnx")
+    words = [command, "-i", model, "--data", "random:5", "--json"]
+    got = verified(onq(*words, "-o", tmp_path / "a.onnx", "--check", 0))
+    assert got["ran"] and "sqnr" not in got and "verdict" not in got
+    assert "outputs:" not in onq(*[w for w in words if w != "--json"], "-o", tmp_path / "a.onnx", "--check", 0).stdout
+    assert verified(onq(*words, "-o", tmp_path / "b.onnx", "--check", 5))["samples"] == 5
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_dynamic_is_judged_on_samples(tmp_path):
+    """Those beside the model or of --data; a source that is not there is an error."""
+    model = small(tmp_path / "model.onnx")
+    words = ["dynamic", "-i", model, "-o", tmp_path / "q.onnx", "--json"]
+    assert verified(onq(*words))["generated"]
+    samples = RNG.standard_normal((5, 2, 16)).astype(np.float32)
+    for i, x in enumerate(samples):
+        (tmp_path / f"test_data_set_{i}").mkdir()
+        (tmp_path / f"test_data_set_{i}" / "input_0.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    got = verified(onq(*words))
+    both = [np.concatenate([runs(m, {"x": x})[0] for x in samples[:4]]) for m in (model, tmp_path / "q.onnx")]
+    assert not got["generated"] and got["samples"] == 4 and got["sqnr"] == pytest.approx(decibel(*both), abs=0.2)
+    done = onq(*words, "--data", tmp_path / "none.npz")
+    assert done.returncode == 1 and "none.npz" in done.stderr
+
+
+def test_share_in_integers(tmp_path):
+    """By weights and by work, not by nodes: the shapes are those of the samples."""
+    model = save(tmp_path / "m.onnx",
+                 [helper.make_node("Conv", ["x", "w"], ["a"], "heavy", pads=[1, 1, 1, 1]), helper.make_node("GlobalAveragePool", ["a"], ["p"], "pool"),
+                  helper.make_node("Flatten", ["p"], ["f"], "flat"), helper.make_node("MatMul", ["f", "v"], ["y"], "light")],
+                 [value("x", [1, 4, "h", "h"])], [value("y", [1, 100])], [weight("w", 8, 4, 3, 3), weight("v", 8, 100)])
+    np.savez(tmp_path / "x.npz", x=RNG.standard_normal((3, 1, 4, 20, 20)).astype(np.float32))
+    heavy, light = 400 * 8 * 36, 800
+    for left, macs, weights in (("heavy", light / (heavy + light), 800 / 1088), ("light", heavy / (heavy + light), 288 / 1088), (None, 1, 1)):
+        for form in ("qdq", "qoperator"):
+            words = ["static", "-i", model, "-o", tmp_path / "q.onnx", "--data", tmp_path / "x.npz", "--quant_format", form,
+                     *(["--nodes_to_exclude", left] if left else [])]
+            share = json.loads(onq(*words, "--json").stdout)["integer_share"]
+            assert share == {"weights": pytest.approx(weights), "macs": pytest.approx(macs)}, (left, form)
+            assert f"in integers: {100 * weights:.1f} % of the weights, {100 * macs:.1f} % of the multiply-accumulates\n" in onq(*words).stdout
+    dry = json.loads(onq(*words, "--json", "--dry_run").stdout)["integer_share"]
+    assert dry["macs"] == 1
 
 
 def test_poor_outputs_are_warned_of(tmp_path):
@@ -119,7 +174,8 @@ def test_poor_outputs_are_warned_of(tmp_path):
           numpy_helper.from_array(np.eye(16, dtype=np.float32) + 0 * rows, "w")])
     done = onq("static", "-i", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx", "--data", "random:2", "--op_types_to_quantize", "MatMul")
     assert done.returncode == 0 and (tmp_path / "q.onnx").exists()
-    assert "which is poor" in done.stderr and "onq debug --float_model" in done.stderr and ": poor\n" in done.stdout
+    assert "which is poor" in done.stderr and "onq debug --float_model" in done.stderr and ", poor: expect wrong answers\n" in done.stdout
+    assert "next: onq " in done.stdout
 
 
 # ---- wrecks

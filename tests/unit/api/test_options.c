@@ -473,8 +473,8 @@ static void tables_are_sound(void **state) {
         for (size_t i = 0; i < onq_option_count(info->name); i++)
             check_row(info->name, i);
         /* Every command has the common ones. */
-        static const char *const common[] = {"quiet",  "verbose",   "json", "threads",
-                                             "verify", "no_verify", "help"};
+        static const char *const common[] = {"quiet",  "verbose",   "json",  "threads",
+                                             "verify", "no_verify", "check", "help"};
         for (size_t i = 0; i < OQ_COUNT(common); i++)
             assert_true(oq_opt_has(o, common[i]));
         /* What it cannot do without are options it has. */

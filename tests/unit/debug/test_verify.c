@@ -49,7 +49,7 @@ static void rig_begin(rig *g, const onq_allocator *a, const char *op, float w) {
     bm_output(&g->b, "z", OQ_FLOAT, "4");
     bm_output(&g->b, "y", OQ_FLOAT, "4");
     fake_engine_init(&g->engine, g->b.env);
-    oq_record_init(&g->record, &g->b.env->alloc);
+    oq_record_init(&g->record, &g->b.env->alloc, 2);
 }
 
 static void rig_end(rig *g) {
@@ -151,7 +151,7 @@ static void without_a_sample(void **state) {
     rig_begin(&g, NULL, "Mul", 1.0f);
     const oq_datum in = floats(x, many);
     assert_ok(oq_record_keep(&g.record, &in, 1, NULL, 0, &g.err), g.err);
-    assert_false(g.record.kept);
+    assert_int_equal(g.record.runs.n, 0);
     rig_end(&g);
 }
 
@@ -190,10 +190,44 @@ static void not_comparable(void **state) {
                            .strings = words};
     rig_begin(&g, NULL, "Mul", 7.0f);
     assert_ok(oq_record_keep(&g.record, &in, 1, &text, 1, &g.err), g.err);
-    assert_true(oq_str_is(g.record.outputs[0].strings[1], "bc"));
+    assert_true(oq_str_is(g.record.runs.v[0].outputs[0].strings[1], "bc"));
     assert_ok(look(&g, &g.err), g.err);
     assert_true(g.v.ran && !g.v.measured);
     rig_end(&g);
+}
+
+/* All runs count as one long vector, the worst output is the figure; no more runs than are wanted. */
+static void several_runs(void **state) {
+    (void)state;
+    rig g;
+    rig_begin(&g, NULL, "Mul", 2.2f);
+    assert_true(oq_record_wants(&g.record, 0) && !oq_record_wants(&g.record, 1));
+    assert_ok(keep(&g, 2.2f, &g.err), g.err); /* no noise, signal 2.2^2 */
+    assert_true(oq_record_wants(&g.record, 1));
+    assert_ok(keep(&g, 2.0f, &g.err), g.err); /* noise 0.2^2, signal 2^2 */
+    assert_ok(keep(&g, 9.0f, &g.err), g.err); /* one too many */
+    assert_int_equal(g.record.runs.n, 2);
+    assert_ok(look(&g, &g.err), g.err);
+    assert_int_equal(g.v.n_runs, 2);
+    assert_int_equal(g.engine.n_runs, 2);
+    assert_true(fabs(g.v.sqnr - 10 * log10((2.2 * 2.2 + 4) / 0.04)) < 0.01);
+    assert_int_equal(g.v.rows, 2); /* z is the first, and right */
+    assert_int_equal(g.v.same, 2);
+    rig_end(&g);
+}
+
+static void grades(void **state) {
+    (void)state;
+    const struct {
+        double sqnr;
+        unsigned bits;
+        oq_verify_grade grade;
+    } rows[] = {{200, 8, OQ_GRADE_SAME}, {31, 8, OQ_GRADE_CLOSE}, {25, 8, OQ_GRADE_GOOD},
+                {19, 8, OQ_GRADE_FAIR},  {0.2, 8, OQ_GRADE_POOR}, {19, 4, OQ_GRADE_GOOD},
+                {29, 16, OQ_GRADE_POOR}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
+        assert_int_equal(oq_verify_grade_of(rows[i].sqnr, rows[i].bits), rows[i].grade);
+    assert_string_equal(oq_verify_grade_text(OQ_GRADE_FAIR), "fair");
 }
 
 static int stop(void *ctx, const char *what, uint64_t done, uint64_t total) {
@@ -444,7 +478,8 @@ static void suspects(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measures),       cmocka_unit_test(not_finite),
+        cmocka_unit_test(measures),       cmocka_unit_test(several_runs),
+        cmocka_unit_test(grades),         cmocka_unit_test(not_finite),
         cmocka_unit_test(refused),        cmocka_unit_test(without_a_sample),
         cmocka_unit_test(not_comparable), cmocka_unit_test(cancelled),
         cmocka_unit_test(no_memory),      cmocka_unit_test(floors),

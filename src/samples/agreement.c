@@ -2,7 +2,7 @@
  * agreement.c — see agreement.h. Sums are kept in double; the order of the samples is the order of the
  * sums.
  */
-#include "api/agreement.h"
+#include "samples/agreement.h"
 
 #include "onnx/tensor.h"
 
@@ -40,6 +40,10 @@ static void add_row(oq_agree *s, const oq_datum *a, bool real_a, const oq_datum 
     for (uint64_t i = 0; i < n; i++) {
         const double x = value(a, real_a, from + i), y = value(b, real_b, from + i);
         const double d = fabs(x - y);
+        if (!isfinite(x))
+            continue;
+        s->wrecked |= !isfinite(y);
+        s->n++;
         s->dot += x * y;
         s->aa += x * x;
         s->bb += y * y;
@@ -54,7 +58,6 @@ static void add_row(oq_agree *s, const oq_datum *a, bool real_a, const oq_datum 
             top_b = i;
         }
     }
-    s->n += n;
     if (n >= 2) {
         s->rows++;
         s->same += top_a == top_b;

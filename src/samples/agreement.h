@@ -3,10 +3,11 @@
  *
  * For one output: cosine of the angle between both seen as long vectors, signal to noise in dB (10
  * log10 of the sum of a^2 over the sum of (a-b)^2), the largest difference, and how often the
- * largest value along the last axis is at the same place (top-1).
+ * largest value along the last axis is at the same place (top-1). Where the first has no finite
+ * number there is nothing to agree with, and the second is not looked at.
  */
-#ifndef OQ_API_AGREEMENT_H
-#define OQ_API_AGREEMENT_H
+#ifndef OQ_SAMPLES_AGREEMENT_H
+#define OQ_SAMPLES_AGREEMENT_H
 
 #include "samples/datum.h"
 
@@ -16,6 +17,7 @@ typedef struct oq_agree {
     uint64_t n;                /* values compared */
     uint64_t rows, same;       /* along the last axis: compared, with the same largest place */
     bool differs;              /* kinds, types or shapes did not match: nothing more was compared */
+    bool wrecked;              /* b has NaN or infinity where a has a number */
 } oq_agree;
 
 /* Folds one output in: `a` the first model's, `b` the other's. */
