@@ -21,6 +21,7 @@
 #include "prepare/preprocess.h"
 #include "prepare/smooth.h"
 #include "quantize/extreme.h"
+#include "quantize/op_set.h"
 #include "quantize/opset.h"
 #include "quantize/override_check.h"
 #include "quantize/preset.h"
@@ -45,6 +46,19 @@ static const onq_option_info quantize_rows[] = {
     OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
             "Type of activations."),
     OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
+    OQ_ENUM("op_set", 0, "", "all", OQ_CHOICES(OQ_OP_SETS), "SET",
+            "Which operators integers are for: all; linear: Conv, Gemm, MatMul and what moves or "
+            "clips their values, so that arithmetic stays float; noout: the same, and outputs of "
+            "MatMul and Gemm stay float; pays: the same without the products that integers make "
+            "no faster."),
+    OQ_INT("heaviest", 0, "", "0", "0..", "K",
+           "Quantize only the K dense Conv, Gemm and MatMul with the most multiply-accumulates; "
+           "with outputs as --op_set noout unless that is given. 0 means all."),
+    OQ_LIST("op_types_to_exclude", 0, "", "TYPE", "Leave operators of these types as they are."),
+    OQ_FLAG("keep_excluded_float", 0, "",
+            "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
+            "ones when it loads the model (always done with --heaviest, --op_set pays and "
+            "--node_methods)."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(PRESETS), "NAME",
@@ -141,6 +155,7 @@ typedef struct run {
     bool from_cache;
     bool unsaved; /* the ranges were computed and are in no file */
     int format, preset;
+    oq_selection selection;
     oq_extremes extremes;
     size_t inner_nodes; /* that would be quantized if inner graphs were */
 } run;
@@ -209,6 +224,27 @@ static void warn_of_qdq_options(const run *r) {
             oq_warn(r->q.job->env, "--%s has no effect with --quant_format qoperator", names[i]);
 }
 
+/* --op_set and --heaviest, as far as they do not depend on the model. */
+static onq_code check_selection(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    const bool pairs = r->format == FORMAT_QDQ;
+    r->selection.modes = MODES;
+    r->selection.heaviest = (uint64_t)oq_opt_int(o, "heaviest");
+    r->selection.set = OQ_CHOSEN(o, "op_set", oq_op_set, OQ_OP_SETS);
+    if (r->selection.heaviest > 0 && !oq_opt_is_set(o, "op_set"))
+        r->selection.set = pairs ? OQ_SET_NOOUT : OQ_SET_LINEAR;
+    if (!pairs && r->selection.set >= OQ_SET_NOOUT)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--op_set %s is for --quant_format qdq: QLinearMatMul has no float output "
+                       "(linear works)",
+                       oq_opt_str(o, "op_set"));
+    if (!pairs && oq_opt_flag(o, "keep_excluded_float"))
+        oq_warn(r->q.job->env, "--keep_excluded_float has no effect with --quant_format qoperator: "
+                               "the runtime leaves float nodes alone there");
+    r->q.config.keep_excluded_float |= r->q.config.methods.all.n > 0;
+    return oq_select_outputs(&r->q.config, &r->selection, err);
+}
+
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     r->format = OQ_CHOSEN(o, "quant_format", int, FORMATS);
@@ -231,7 +267,7 @@ static onq_code check_options(run *r, onq_error *err) {
                            OQ_STR(m->node), oq_method_name(m->method));
     }
     warn_of_qdq_options(r);
-    return ONQ_OK;
+    return check_selection(r, err);
 }
 
 /* ---- the cache ---- */
@@ -424,6 +460,39 @@ static onq_code prepare(run *r, onq_error *err) {
     return check_overrides(r, err);
 }
 
+/* ---- what to quantize ---- */
+
+/* The sizes of the first sample, where there are samples. */
+static onq_code find_units(run *r, oq_units *units, onq_error *err) {
+    oq_source *source = NULL;
+    oq_source_options o;
+    onq_error none = ONQ_ERROR_INIT;
+    oq_unit_sizes sizes = {0};
+    OQ_TRY(oq_job_source_options(r->q.job, r->q.model, &o, err));
+    sizes.dims = o.dims;
+    sizes.n_dims = o.n_dims;
+    o.limit = 1;
+    /* Where samples are needed, the calibration says what is wrong with them. */
+    if (oq_source_open(r->q.job->env, &o, &source, &none) == ONQ_OK)
+        (void)oq_source_next(source, &sizes.sample, &none);
+    const onq_code rc = oq_units_find(units, &r->q.job->arena, r->q.model, &sizes, err);
+    oq_source_close(source);
+    return rc;
+}
+
+static onq_code select_nodes(run *r, onq_error *err) {
+    oq_units units = {0};
+    if (r->q.config.given != NULL)
+        return ONQ_OK;
+    if (oq_select_needs_units(&r->selection)) {
+        OQ_TRY(find_units(r, &units, err));
+        r->selection.units = &units;
+    }
+    const onq_code rc = oq_select_nodes(&r->q.config, r->q.model, &r->selection, err);
+    r->selection.units = NULL;
+    return rc;
+}
+
 /* ---- ranges ---- */
 
 /* The operator types that are calibrated: what the configuration chooses among those of the
@@ -542,8 +611,30 @@ static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error 
     return oq_extremes_find(&r->extremes, g, &r->q.ranges, &r->q.config, &r->q.overrides, err);
 }
 
+#define REQUANTIZED_TOLD 3 /* nodes that are named */
+
+/* Excluded nodes that compute with 8 bits all the same. */
+static void warn_of_requantized(const run *r) {
+    const oq_plan *p = &r->q.plan;
+    oq_buf names;
+    if (p->requantized.n == 0)
+        return;
+    oq_buf_init(&names, &r->q.job->env->alloc);
+    for (size_t i = 0; i < p->requantized.n && i < REQUANTIZED_TOLD; i++)
+        oq_buf_addf(&names, "%s'%.*s': %.1f dB", i > 0 ? ", " : "",
+                    OQ_STR(p->requantized.v[i].node), p->requantized.v[i].sqnr);
+    oq_warn(r->q.job->env,
+            "%zu node%s float weights between quantized tensors, which ONNX Runtime quantizes to "
+            "int8 per tensor when it loads the model (%.*s%s; --keep_excluded_float keeps them "
+            "float)",
+            p->requantized.n, p->requantized.n == 1 ? " has" : "s have", (int)names.n,
+            names.failed ? "" : names.p, p->requantized.n > REQUANTIZED_TOLD ? " ..." : "");
+    oq_buf_release(&names);
+}
+
 static void warn_of_rest(run *r) {
     const onq_env *env = r->q.job->env;
+    warn_of_requantized(r);
     if (r->q.plan.n_unclipped > 0)
         oq_warn(env,
                 "%zu Relu and Clip were removed, as onnxruntime.quantization does, but the ranges "
@@ -598,6 +689,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(read_cache(r, err));
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
+    OQ_TRY(select_nodes(r, err));
     OQ_TRY(oq_quant_report_names(r->q.job, &r->q.config, r->q.model->proto->graph, err));
     OQ_TRY(
         oq_reach_count_inner(r->q.model, &r->q.config, r->q.shapes, MODES, &r->inner_nodes, err));

@@ -119,6 +119,7 @@ static void take_flags(const onq_options *o, oq_qconfig *c) {
     take_flag(o, "use_qdq_contrib_ops", &c->use_qdq_contrib_ops);
     take_flag(o, "qdq_keep_removable_activations", &c->keep_removable_activations);
     take_flag(o, "qdq_disable_weight_adjust_for_int32_bias", &c->disable_weight_adjust);
+    take_flag(o, "keep_excluded_float", &c->keep_excluded_float);
     take_flag(o, "smooth_quant", &c->smooth_quant);
     take_flag(o, "smooth_quant_folding", &c->smooth_quant_folding);
     take_tri(o, "weight_symmetric", &c->weight_symmetric);
@@ -155,6 +156,8 @@ onq_code oq_quant_report_names(const oq_job *job, oq_qconfig *c, oq_graph *g, on
         oq_pick_report_types(&c->op_types, job->env, g, "--op_types_to_quantize", c->strict, err));
     OQ_TRY(oq_pick_report_types(&c->exclude_output_ops, job->env, g,
                                 "--op_types_to_exclude_output_quantization", c->strict, err));
+    OQ_TRY(oq_pick_report_types(&c->op_types_to_exclude, job->env, g, "--op_types_to_exclude",
+                                c->strict, err));
     OQ_TRY(report_axes(job, c, g, err));
     OQ_TRY(oq_node_methods_report(&c->methods, job->env, g, c->strict, err));
     OQ_TRY(
@@ -169,6 +172,7 @@ onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err) {
     OQ_TRY(take_op_types(o, c, err));
     OQ_TRY(take_names(o, "nodes_to_quantize", &c->nodes_to_quantize, err));
     OQ_TRY(take_names(o, "nodes_to_exclude", &c->nodes_to_exclude, err));
+    OQ_TRY(take_names(o, "op_types_to_exclude", &c->op_types_to_exclude, err));
     OQ_TRY(take_names(o, "op_types_to_exclude_output_quantization", &c->exclude_output_ops, err));
     OQ_TRY(take_axes(o, c, err));
     OQ_TRY(take_methods(job, c, err));

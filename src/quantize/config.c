@@ -3,6 +3,7 @@
  */
 #include "quantize/config.h"
 
+#include "quantize/op_set.h"
 #include "quantize/plan.h"
 #include "quantize/rules.h"
 
@@ -23,6 +24,8 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     oq_pick_init(&c->nodes_to_exclude, arena);
     oq_pick_init(&c->exclude_output_ops, arena);
     oq_node_methods_init(&c->methods, arena);
+    oq_pick_init(&c->op_types_to_exclude, arena);
+    oq_map_init(&c->left, arena);
     oq_map_init(&c->unsound, arena);
 }
 
@@ -31,6 +34,7 @@ void oq_qconfig_release(oq_qconfig *c) {
     oq_pick_release(&c->nodes_to_quantize);
     oq_pick_release(&c->nodes_to_exclude);
     oq_pick_release(&c->exclude_output_ops);
+    oq_pick_release(&c->op_types_to_exclude);
 }
 
 bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis) {
@@ -80,5 +84,7 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
                                               : "not in op_types_to_quantize";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
         return "in nodes_to_exclude";
-    return NULL;
+    if (oq_pick_has(&c->op_types_to_exclude, n->op_type))
+        return "in op_types_to_exclude";
+    return oq_left_why(c, n);
 }

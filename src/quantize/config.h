@@ -25,6 +25,8 @@ typedef struct oq_qconfig {
     oq_pick op_types; /* empty: the default list of the mode */
     oq_pick nodes_to_quantize, nodes_to_exclude;
     oq_node_methods methods; /* of single nodes, which they decide about */
+    oq_pick op_types_to_exclude;
+    oq_map left;     /* first outputs of nodes that op_set.h leaves float -> an oq_left */
     oq_map unsound;  /* first outputs of nodes that a look at the result found to be at fault */
     oq_given *given; /* a plan that was read decides, whatever the lists say; NULL: none */
     oq_dtype activation_type, weight_type;
@@ -62,6 +64,10 @@ typedef struct oq_qconfig {
     bool has_min_real_range;
     bool smooth_quant;
     bool smooth_quant_folding;
+
+    /* What the reference does not have: forms that ONNX Runtime's optimisers leave alone (ort_forms.h). */
+    bool keep_excluded_float; /* of float nodes between quantized ones */
+    bool keep_products;       /* of integer products with float outputs and a bias */
 } oq_qconfig;
 
 /* The defaults of the reference's quantize_static (no options given). */

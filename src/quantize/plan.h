@@ -53,6 +53,12 @@ typedef struct oq_plan_tensor {
     const char *why; /* where the parameters come from, or why there are none */
 } oq_plan_tensor;
 
+/* A float node whose weight ONNX Runtime quantizes again (ort_forms.h). */
+typedef struct oq_plan_requantized {
+    oq_str node;
+    double sqnr; /* of its weight then, in dB */
+} oq_plan_requantized;
+
 typedef struct oq_plan {
     oq_arena *arena;
     OQ_VEC(oq_plan_node) nodes;
@@ -67,6 +73,9 @@ typedef struct oq_plan {
     oq_str tiny_bias;         /* the first of them */
     size_t n_bfloat16;        /* nodes that read bfloat16 as before */
     oq_plan_node bfloat16;    /* the first of them */
+    OQ_VEC(oq_plan_requantized) requantized;
+    size_t n_kept_float;    /* float nodes that are protected from that */
+    size_t n_kept_products; /* biases written so that a product stays one of integers */
 } oq_plan;
 
 /* Why a Relu or Clip goes. */

@@ -5,6 +5,7 @@
 
 #include "onnx/edit.h"
 #include "onnx/operators.h"
+#include "quantize/op_set.h"
 #include "quantize/rules.h"
 
 onq_code oq_reach_graphs(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, void *ctx,
@@ -126,7 +127,8 @@ static onq_code add_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
     (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_str type = g->node.v[i]->op_type;
-        if (oq_map_has(&t->seen, type))
+        if (oq_map_has(&t->seen, type) || oq_left_why(t->c, g->node.v[i]) != NULL ||
+            oq_pick_has(&t->c->op_types_to_exclude, type))
             continue;
         const bool listed = oq_pick_is_empty(&t->c->op_types)
                                 ? (oq_rules_modes(type) & t->modes) != 0

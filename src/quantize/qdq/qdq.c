@@ -9,6 +9,7 @@
 #include "onnx/tidy.h"
 #include "quantize/int8_movers.h"
 #include "quantize/opset.h"
+#include "quantize/ort_forms.h"
 #include "quantize/rules.h"
 #include "quantize/stamp.h"
 
@@ -183,8 +184,25 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
     return drop_biases(q, err);
 }
 
+/* Where ONNX Runtime would undo what was decided: other forms, or rows for a warning. */
+static onq_code guard(oq_qdq *q, onq_error *err) {
+    if (q->config->keep_products)
+        OQ_TRY(oq_forms_products(q->model, q->shapes, q->names, &q->plan->n_kept_products, err));
+    if (q->config->keep_excluded_float)
+        return oq_forms_protect(q->model, q->names, &q->plan->n_kept_float, err);
+    oq_forms_hits hits = {0};
+    OQ_TRY(oq_forms_find(q->model, q->arena, &hits, err));
+    for (size_t i = 0; i < hits.n; i++) {
+        const oq_plan_requantized row = {oq_node_label(hits.v[i].node), hits.v[i].sqnr};
+        if (!OQ_PUSH(q->plan->arena, &q->plan->requantized, row))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
 /* What the model as a whole needs when all graphs are done. */
 static onq_code finish(oq_qdq *q, onq_error *err) {
+    OQ_TRY(guard(q, err));
     if (!q->config->add_qdq_pair_to_weight)
         OQ_TRY(oq_model_clean_inits(q->model, err));
     OQ_TRY(oq_stamp_producer(q->model, err));

@@ -1,0 +1,39 @@
+/*
+ * ort_forms.h — what ONNX Runtime's optimisers make of a QDQ graph that is only partly quantized, and
+ * forms that they leave alone.
+ *
+ * WeightBiasQuantization (1.31) takes a float Conv, ConvTranspose or Gemm whose input is a
+ * DequantizeLinear and whose output goes, through one Relu or Clip at most, to one QuantizeLinear,
+ * and quantizes its float weight to int8 per tensor: the node that was left float computes with 8
+ * bits all the same. A Max with the lowest number before the QuantizeLinear ends that, for one pass
+ * over the output; Relu and Clip stay fused with the node.
+ *
+ * MatMulAddFusion turns a MatMul and the Add of its bias into a float Gemm before it is seen that
+ * the MatMul's factors are quantized: with two axes always, with more where all sizes are known. A
+ * Sub of the negated bias has no such rule, and the MatMul becomes MatMulIntegerToFloat.
+ */
+#ifndef OQ_QUANTIZE_ORT_FORMS_H
+#define OQ_QUANTIZE_ORT_FORMS_H
+
+#include "onnx/model.h"
+#include "onnx/names.h"
+#include "shape/shape.h"
+
+/* A node whose float weight the runtime quantizes again. */
+typedef struct oq_forms_hit {
+    const oq_node *node;
+    double sqnr; /* of the weight in int8 per tensor, in dB; INFINITY: it loses nothing */
+} oq_forms_hit;
+typedef OQ_VEC(oq_forms_hit) oq_forms_hits;
+
+/* Finds them in the model's graph. */
+onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *err);
+/* Protects all of them; *n is how many. The nodes that it adds are at the end of the graph: sort it
+ * then. */
+onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *err);
+/* Writes biases of integer products with float outputs as said above; *n is how many. `shapes` are
+ * those of the float model. */
+onq_code oq_forms_products(oq_model *m, const oq_shapes *shapes, oq_fresh *names, size_t *n,
+                           onq_error *err);
+
+#endif
