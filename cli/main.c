@@ -8,6 +8,7 @@
 #include "guard.h"
 #include "pages.h"
 #include "screen.h"
+#include "streams.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -97,7 +98,8 @@ static int job_failed(struct screen *s, const char *command, onq_code rc, const 
 }
 
 static int run(struct screen *s, onq_env *env, const onq_options *opts,
-               const struct args_common *common, const char *command) {
+               const struct args_common *common, const struct streams *streams,
+               const char *command) {
     onq_error err = ONQ_ERROR_INIT;
     onq_result *res = NULL;
     const onq_code rc = onq_run(env, opts, &res, &err);
@@ -111,11 +113,17 @@ static int run(struct screen *s, onq_env *env, const onq_options *opts,
     }
     if (rc != ONQ_OK)
         return job_failed(s, command, rc, &err);
+    const onq_code written = streams_write(streams, res, &err);
+    if (written != ONQ_OK) {
+        onq_result_free(res);
+        return job_failed(s, command, written, &err);
+    }
     const int status = onq_result_status(res);
+    FILE *const out = streams->output ? stderr : stdout;
     if (common->json)
-        fputs(onq_result_json(res), stdout);
+        fputs(onq_result_json(res), out);
     else if (!common->quiet)
-        fputs(onq_result_text(res), stdout);
+        fputs(onq_result_text(res), out);
     onq_result_free(res);
     return finish_output(s, status == 0 ? EXIT_DONE : EXIT_FAILED);
 }
@@ -133,7 +141,10 @@ static int command_main(struct screen *s, onq_env *env, const char *command, int
         return usage_error(s, NULL, err.text);
     }
     int status;
-    const onq_code rc = args_parse(opts, n_words, words, &common, &err);
+    struct streams streams = {0};
+    onq_code rc = args_parse(opts, n_words, words, &common, &err);
+    if (rc == ONQ_OK && !common.help)
+        rc = streams_open(&streams, opts, command, &err);
     s->quiet = common.quiet;
     s->verbose = common.verbose;
     if (rc == ONQ_E_OPTION) {
@@ -145,9 +156,10 @@ static int command_main(struct screen *s, onq_env *env, const char *command, int
         help_command(stdout, pages_command(command));
         status = finish_output(s, EXIT_DONE);
     } else {
-        status = run(s, env, opts, &common, command);
+        status = run(s, env, opts, &common, &streams, command);
     }
     onq_options_free(opts);
+    streams_close(&streams);
     return status;
 }
 

@@ -60,6 +60,7 @@ typedef enum onq_code {
     ONQ_E_READ = 11,        /* a file cannot be read, or changed while it was read */
     ONQ_E_WRITE = 12,       /* an output cannot be written */
     ONQ_E_PATH = 13,        /* a path that external data may not use */
+    ONQ_E_MISSING = 14,     /* a file or folder that is not there */
     ONQ_E_MALFORMED = 20,   /* the bytes are not what they should be */
     ONQ_E_INVALID = 21,     /* well-formed, but not a valid model, tensor, sample or file */
     ONQ_E_UNSUPPORTED = 30, /* valid, but this cannot be done with it */
@@ -116,6 +117,51 @@ ONQ_API void onq_env_set_progress(
     onq_env *env, int (*fn)(void *ctx, const char *what, uint64_t done, uint64_t total), void *ctx);
 /* Worker threads; 0 (the default) means one for each core. Results never depend on it. */
 ONQ_API void onq_env_set_threads(onq_env *env, unsigned n_threads);
+
+/* ---- tensors, samples and files of the caller ---- */
+
+/* A tensor in the caller's or the library's memory. `dtype` is ONNX's number of the element type
+ * (TensorProto.DataType: 1 float, 10 float16, 11 double ...); the elements are laid out as in
+ * raw_data, or, where a reader gives them, as `strides` says. */
+typedef struct onq_tensor {
+    const char *name; /* may be NULL where the call does not use names */
+    int32_t dtype;
+    size_t rank;
+    const int64_t *dims;
+    const void *data;
+    size_t size;                /* bytes of data; not looked at with strides */
+    const char *const *strings; /* dtype 8 (string): the texts; data is not looked at */
+    const int64_t
+        *strides; /* from a reader: bytes from one index of each axis to the next, negative
+                             * ones too; `data` is the element of index 0. NULL: no gaps, last axis
+                             * fastest. Types of whole bytes only */
+} onq_tensor;
+
+/* Samples from the caller. `next` gives the inputs of the next sample by name, in any order: 1 and
+ * *inputs, *n_inputs, which stay valid until the next call; 0 at the end; anything else stops the
+ * job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It may
+ * be NULL: then the library keeps what it must, within --memory, and the job ends with ONQ_E_LIMIT
+ * when it would need a sample that it could not keep. Both are called on the thread that runs the
+ * job, and may use the library with another environment. */
+typedef struct onq_reader {
+    int (*next)(void *ctx, const onq_tensor **inputs, size_t *n_inputs);
+    void *ctx;
+    int (*rewind)(void *ctx);
+    uint64_t count; /* samples of one pass, when known; 0: not known */
+} onq_reader;
+
+/* A file in the caller's memory. */
+typedef struct onq_bytes {
+    const char *label; /* its name in messages and results; NULL: the option's name */
+    const void *data;
+    size_t size;
+    /* Of a model, both may be NULL: the folder in which its external data lies, and a function that
+     * gives external data by its location (0; anything else: there is none). What it gives must
+     * stay as long as the bytes do. The function is asked first. */
+    const char *folder;
+    int (*open)(void *ctx, const char *location, const void **data, size_t *size);
+    void *ctx;
+} onq_bytes;
 
 /* ---- commands and options ---- */
 
@@ -175,6 +221,31 @@ ONQ_API onq_code onq_options_set(onq_options *opts, const char *name, const char
 /* The row of `name` in the options' command, or NULL. Names as in onq_options_set; one character
  * is an option's letter. */
 ONQ_API const onq_option_info *onq_options_find(const onq_options *opts, const char *name);
+/* Appends one item to a list (or an operand) as it is: no commas, no @file, no pattern. */
+ONQ_API onq_code onq_options_add(onq_options *opts, const char *name, const char *item,
+                                 onq_error *err);
+/* Takes back what was set: the option has its default again. */
+ONQ_API onq_code onq_options_clear(onq_options *opts, const char *name, onq_error *err);
+/* Text i of an option's value, set or default, in a form that onq_options_set takes; lists, pairs
+ * and operands have several. NULL past the last, and for an unknown name. Valid until the options
+ * are changed. */
+ONQ_API const char *onq_options_get(onq_options *opts, const char *name, size_t i);
+/* 1 if the caller set it. */
+ONQ_API int onq_options_is_set(const onq_options *opts, const char *name);
+
+/* Gives a model that an option (or "operand") names from memory. Copies the struct and its texts,
+ * borrows the bytes until the options are freed. (Where an option names a file of JSON, the JSON
+ * itself can be set in its place: it begins with a brace.) */
+ONQ_API onq_code onq_options_set_bytes(onq_options *opts, const char *name, const onq_bytes *bytes,
+                                       onq_error *err);
+/* Keeps a file that an option names, the "output" of a command, in the result (onq_result_file)
+ * instead of writing it. `label` is its name, as in external data (LABEL.data); NULL: the option's
+ * name. */
+ONQ_API onq_code onq_options_want_bytes(onq_options *opts, const char *name, const char *label,
+                                        onq_error *err);
+/* Samples from a reader in place of --data. Copies the struct. */
+ONQ_API onq_code onq_options_set_reader(onq_options *opts, const onq_reader *reader,
+                                        onq_error *err);
 
 typedef struct onq_result onq_result;
 
@@ -188,6 +259,20 @@ ONQ_API const char *onq_result_text(const onq_result *res);
 ONQ_API const char *onq_result_json(const onq_result *res);
 /* 0, or 1 when the command's answer is "no" (`diff` found differences). */
 ONQ_API int onq_result_status(const onq_result *res);
+/* Warning i of the run, or NULL past the last. They went to the environment's log as well. */
+ONQ_API const char *onq_result_warning(const onq_result *res, size_t i);
+
+/* A file that the result holds. */
+typedef struct onq_file {
+    const char *option; /* which asked for it: "output" */
+    const char *name;   /* its label; of external data the location in the model */
+    const void *data;
+    size_t size;
+} onq_file;
+
+/* File i of what onq_options_want_bytes asked for, or NULL past the last: a model, then its external
+ * data. Valid until the result is freed. */
+ONQ_API const onq_file *onq_result_file(const onq_result *res, size_t i);
 
 /* ---- debugging, call by call ----
  *
@@ -202,27 +287,6 @@ ONQ_API int onq_result_status(const onq_result *res);
  *     create_weight_matching                       onq_weight_match_new
  *     compute_weight_error                         onq_weight_match_error
  *     compute_signal_to_quantization_noice_ratio   onq_sqnr */
-
-/* A tensor in the caller's or the library's memory. `dtype` is ONNX's number of the element type
- * (TensorProto.DataType: 1 float, 10 float16, 11 double ...); the elements are laid out as in
- * raw_data. */
-typedef struct onq_tensor {
-    const char *name; /* may be NULL where the call does not use names */
-    int32_t dtype;
-    size_t rank;
-    const int64_t *dims;
-    const void *data;
-    size_t size;                /* bytes of data */
-    const char *const *strings; /* dtype 8 (string): the texts; data is not looked at */
-} onq_tensor;
-
-/* Samples from the caller. `next` gives the inputs of the next sample by name, in any order: 1 and
- * *inputs, *n_inputs, which stay valid until the next call; 0 at the end; anything else stops the
- * job with ONQ_E_CANCEL. */
-typedef struct onq_reader {
-    int (*next)(void *ctx, const onq_tensor **inputs, size_t *n_inputs);
-    void *ctx;
-} onq_reader;
 
 /* Writes `output`: the model with every float and float16 tensor at its nodes as a further output
  * NAME_ReshapedSavedOutput of one axis. With op_types, tensors at nodes of these operators only.
@@ -295,6 +359,10 @@ typedef struct onq_weight_match onq_weight_match;
  * weight that is not found. */
 ONQ_API onq_code onq_weight_match_new(onq_env *env, const char *float_model, const char *qdq_model,
                                       int extended, onq_weight_match **out, onq_error *err);
+/* The same for options of the command `debug`: float_model and qdq_model, which may be in memory.
+ * Borrows the bytes until it is freed. */
+ONQ_API onq_code onq_weight_match_new_from(onq_env *env, const onq_options *opts, int extended,
+                                           onq_weight_match **out, onq_error *err);
 ONQ_API void onq_weight_match_free(onq_weight_match *match);
 ONQ_API size_t onq_weight_match_count(const onq_weight_match *match);
 /* NULL past the end. */
@@ -321,6 +389,146 @@ ONQ_API onq_code onq_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, 
         }                                                                                          \
     }
 #define ONQ_NONE SIZE_MAX /* no index */
+
+#if 0 /* what comes next, in this form */
+/* ---- ranges ----
+ *
+ * What a calibration finds: TensorsData of onnxruntime.quantization. */
+
+typedef struct onq_ranges onq_ranges;
+
+/* One tensor of it, TensorData there. Attributes that a method does not have are of dtype 0; ranges
+ * are float or float16, counts int64 (or float, as the reference keeps some). */
+typedef struct onq_range {
+    const char *name;
+    onq_tensor lowest, highest, avg, std, hist, hist_edges, bins;
+    unsigned bare; /* which of these are a number of numpy's and not an array: 1 << place, from 0 */
+} onq_range;
+
+/* An empty set. `method` is "MinMax", "Entropy", "Percentile" or "Distribution", any case. */
+extern onq_code onq_ranges_new(onq_env *env, const char *method, onq_ranges **out, onq_error *err);
+/* Reads what save_tensors_data or `onq calibrate` wrote. ONQ_E_MISSING: there is no such file. */
+extern onq_code onq_ranges_load(onq_env *env, const char *path, onq_ranges **out, onq_error *err);
+/* Writes it so, whole or not at all. */
+extern onq_code onq_ranges_save(const onq_ranges *ranges, const char *path, onq_error *err);
+/* Writes TensorRT's calibration.json, calibration.cache and calibration.flatbuffers to a folder. */
+extern onq_code onq_ranges_save_table(const onq_ranges *ranges, const char *folder,
+                                       onq_error *err);
+extern void onq_ranges_free(onq_ranges *ranges);
+extern const char *onq_ranges_method(const onq_ranges *ranges);
+extern size_t onq_ranges_count(const onq_ranges *ranges);
+/* NULL past the end. Valid until this range is set or the set is freed. */
+extern const onq_range *onq_ranges_at(const onq_ranges *ranges, size_t i);
+/* NULL when there is none. */
+extern const onq_range *onq_ranges_find(const onq_ranges *ranges, const char *name);
+/* Adds or replaces the range of its name. Copies all of it. */
+extern onq_code onq_ranges_set(onq_ranges *ranges, const onq_range *range, onq_error *err);
+/* Whether they were found after SmoothQuant; a file keeps it. */
+extern int onq_ranges_smooth_quant(const onq_ranges *ranges);
+extern void onq_ranges_set_smooth_quant(onq_ranges *ranges, int smooth_quant);
+
+/* Ranges for `static` in place of samples and of a calibration cache. Borrows them until the options
+ * are freed. */
+extern onq_code onq_options_set_ranges(onq_options *opts, const onq_ranges *ranges,
+                                        onq_error *err);
+/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. Valid until
+ * the result is freed. */
+extern const onq_ranges *onq_result_ranges(const onq_result *res);
+
+/* Calibration in portions: create_calibrator, collect_data again and again, compute_data. */
+typedef struct onq_calibrator onq_calibrator;
+
+/* `opts` are options of the command `calibrate`: input and the options of the method, of samples and
+ * of the runtime. Borrows the environment and the options until it is freed. */
+extern onq_code onq_calibrator_new(onq_env *env, const onq_options *opts, onq_calibrator **out,
+                                    onq_error *err);
+extern void onq_calibrator_free(onq_calibrator *cal);
+/* The model with the outputs by which the reference collects: ReduceMin and ReduceMax of each tensor
+ * (T_ReduceMin, T_ReduceMax), for the methods with histograms the tensors themselves. Valid until
+ * the calibrator is freed. */
+extern onq_code onq_calibrator_augmented(onq_calibrator *cal, const void **data, size_t *size,
+                                          onq_error *err);
+/* Runs one portion of samples, which counts as one call of collect_data. Without a reader they come
+ * from --data. No sample at all is ONQ_E_INVALID. */
+extern onq_code onq_calibrator_collect(onq_calibrator *cal, const onq_reader *reader,
+                                        onq_error *err);
+/* The ranges of all portions so far; returns owned. More may be collected after it. */
+extern onq_code onq_calibrator_compute(onq_calibrator *cal, onq_ranges **out, onq_error *err);
+
+/* ---- what a model holds ---- */
+
+typedef struct onq_model onq_model;
+
+typedef struct onq_node {
+    const char *name, *op_type, *domain; /* "" where the model has none */
+    const char *const *inputs, *const *outputs;
+    size_t n_inputs, n_outputs;
+    size_t graph; /* 0: the main graph; others: graphs inside of nodes, in their order */
+} onq_node;
+
+enum { ONQ_VALUE_INPUT = 1, ONQ_VALUE_OUTPUT = 2, ONQ_VALUE_INITIALIZER = 4 };
+
+typedef struct onq_value {
+    const char *name;
+    unsigned kind; /* ONQ_VALUE_ bits; 0: made by a node */
+    size_t graph;
+    int32_t dtype;              /* 0: not known */
+    size_t rank;                /* ONQ_NONE: not known */
+    const int64_t *dims;        /* -1: not a number */
+    const char *const *symbols; /* names of such dims, "" for those without */
+    /* Quantized numbers, read by a DequantizeLinear, or a float tensor, read by a QuantizeLinear,
+     * have its parameters; else scale is NULL. */
+    const char *scale, *zero_point; /* zero_point: NULL when the node has none */
+    int64_t axis, block_size; /* as the node's attributes; axis 1 and block_size 0 by default */
+    int32_t quantized;        /* the type of the quantized numbers; 0: not known */
+} onq_value;
+
+/* Lists a model, from a path or, when `bytes` is not NULL, from memory that it borrows until it is
+ * freed. Types and shapes that the model does not tell are inferred. */
+extern onq_code onq_model_open(onq_env *env, const char *path, const onq_bytes *bytes,
+                                onq_model **out, onq_error *err);
+extern void onq_model_free(onq_model *model);
+/* The version of an opset ("": onnx's own), 0 when it is not imported. */
+extern int64_t onq_model_opset(const onq_model *model, const char *domain);
+/* NULL past the end. */
+extern const onq_node *onq_model_node(const onq_model *model, size_t i);
+extern const onq_value *onq_model_value(const onq_model *model, size_t i);
+/* The elements of value i, an initializer; valid until the model is freed. */
+extern onq_code onq_model_data(onq_model *model, size_t i, onq_tensor *out, onq_error *err);
+
+/* ---- numbers ---- */
+
+/* Scale and zero point of a range, computed as compute_scale_zp does for ranges of this dtype (1, 10
+ * or 11). `min_real_range` may be NULL. ONQ_E_INVALID unless qmin <= 0 <= qmax. */
+extern onq_code onq_scale_zero_point(double rmin, double rmax, int32_t dtype, double qmin,
+                                      double qmax, int symmetric, const double *min_real_range,
+                                      double *scale, double *zero_point, onq_error *err);
+/* Quantizes float, float16 or double elements to `dtype` (an integer type, or float 8), as
+ * quantize_nparray does: into `out`, one for each element of x, 4- and 2-bit types in a byte each.
+ * Scale and zero point have one element; or one for each index of `axis`; or, with block_size, one
+ * for each block along it. zero_point may be NULL. Results stay within low and high, where they are
+ * not NaN. */
+extern onq_code onq_quantize(const onq_tensor *x, const onq_tensor *scale,
+                              const onq_tensor *zero_point, int64_t axis, int64_t block_size,
+                              double low, double high, int32_t dtype, void *out, size_t size,
+                              onq_error *err);
+
+/* ---- the runtime ---- */
+
+/* Texts that are lists have commas between their items. */
+typedef struct onq_runtime_info {
+    char version[32];    /* "1.31.1" */
+    char path[1024];     /* of the library */
+    char providers[512]; /* "CUDAExecutionProvider,CPUExecutionProvider" */
+    char cpu[256];       /* features that decide what kernels run: "avx2,avx512f,avx512_vnni" */
+} onq_runtime_info;
+
+/* Finds and opens ONNX Runtime as the commands do; `library` is their --onnxruntime, or NULL. The
+ * CPU's features are filled in also when there is none (ONQ_E_RUNTIME). */
+extern onq_code onq_runtime_query(onq_env *env, const char *library, onq_runtime_info *out,
+                                   onq_error *err);
+
+#endif
 
 #ifdef __cplusplus
 }

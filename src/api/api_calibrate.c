@@ -154,6 +154,8 @@ static onq_code check_together(oq_job *job, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges cannot be used together");
     if (!shard && !oq_opt_is_set(o, "output") && !oq_opt_is_set(o, "table"))
         return oq_fail(err, ONQ_E_OPTION, "--output is missing (the cache to write)");
+    if (shard && oq_opt_is_wanted(o, oq_opt_str(o, "output")))
+        return oq_fail(err, ONQ_E_OPTION, "--shard writes a file; --output must name one");
     if (shard && !oq_opt_is_set(o, "output"))
         return oq_fail(err, ONQ_E_OPTION, "--output is missing (the part to write)");
     return ONQ_OK;
@@ -249,9 +251,16 @@ static onq_code write_result(oq_job *job, const oq_ranges *r, onq_error *err) {
             list[n++] = &outs[i];
     }
     if (cache != NULL) {
-        OQ_GO(oq_out_open(&outs[0], &job->env->alloc, cache, err));
-        list[n++] = &outs[0];
+        const bool memory = oq_opt_is_wanted(job->opts, cache);
+        OQ_GO(memory ? oq_out_open_memory(&outs[0], &job->env->alloc, cache, err)
+                     : oq_out_open(&outs[0], &job->env->alloc, cache, err));
+        if (!memory)
+            list[n++] = &outs[0];
         OQ_GO(oq_ranges_write(r, &job->env->alloc, &outs[0], OQ_RANGES_CACHE, err));
+        if (memory) {
+            OQ_GO(oq_files_take(&job->files, &outs[0], err));
+            OQ_GO(oq_job_own_files(job, "output", err));
+        }
     }
     rc = oq_out_commit_all(list, n, err);
 done:

@@ -82,7 +82,7 @@ static onq_code write_overrides(const debugging *g, const oq_debug_search *s, on
     oq_debug_search_overrides(s, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
+    const onq_code rc = oq_job_save_text(g->job, "overrides", &text, err);
     oq_buf_release(&text);
     return rc;
 }
@@ -130,7 +130,7 @@ static onq_code write_report(debugging *g, onq_error *err) {
     oq_buf_init(&page, &g->job->env->alloc);
     onq_code rc = oq_debug_report(&g->d, &page, err);
     if (rc == ONQ_OK)
-        rc = oq_out_text(&g->job->env->alloc, path, &page, err);
+        rc = oq_job_save_text(g->job, "output", &page, err);
     oq_buf_release(&page);
     return rc;
 }

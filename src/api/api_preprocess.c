@@ -180,10 +180,10 @@ static onq_code engine_of(run *r, onq_error *err) {
 static onq_code optimize_ort(run *r, onq_error *err) {
     oq_session_options so;
     OQ_TRY(oq_job_session(r->job, &so, err));
-    onq_code rc = engine_of(r, err);
+    const char *near = oq_job_near(r->job);
+    onq_code rc = near != NULL ? engine_of(r, err) : oq_fail_nomem(err);
     if (rc == ONQ_OK)
-        rc =
-            oq_prep_optimize_ort(r->engine, &so, oq_opt_str(r->job->opts, "output"), 0, &r->m, err);
+        rc = oq_prep_optimize_ort(r->engine, &so, near, 0, &r->m, err);
     if (rc == ONQ_OK || rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_WRITE)
         return rc;
     return oq_error_in(err, rc,
@@ -283,7 +283,7 @@ static onq_code save(run *r, onq_error *err) {
         OQ_TRY(engine_of(r, err));
         OQ_TRY(oq_engine_verify(r->engine, r->m, err));
     }
-    return oq_model_save(r->m, oq_opt_str(o, "output"), &so, err);
+    return oq_job_save(r->job, "output", r->m, &so, NULL, err);
 }
 
 static void tell_rewrites(const run *r) {

@@ -407,9 +407,9 @@ static onq_code open_engine(run *r, onq_error *err) {
 /* The runtime's basic optimisations first, as older versions of the reference did by themselves. */
 static onq_code optimize(run *r, onq_error *err) {
     oq_session_options session = {0};
-    const char *near = oq_opt_is_set(r->q.job->opts, "output")
-                           ? oq_opt_str(r->q.job->opts, "output")
-                           : oq_job_input(r->q.job);
+    const char *near = oq_job_near(r->q.job);
+    if (near == NULL)
+        return oq_fail_nomem(err);
     OQ_TRY(open_engine(r, err));
     OQ_TRY(oq_job_session(r->q.job, &session, err));
     const onq_code rc = oq_prep_optimize_ort(r->q.engine, &session, near, 0, &r->q.model, err);

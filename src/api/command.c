@@ -1,20 +1,12 @@
 /*
- * command.c — the command table, and onq_run: checks, the job, its result.
+ * command.c — the command table, and what is checked before a job begins.
  */
 #include "api/command.h"
-
-#include "api/outputs.h"
 
 static const oq_command *const commands[] = {
 #define OQ_COMMAND(name) &oq_command_##name,
 #include "api/command.def"
 #undef OQ_COMMAND
-};
-
-struct onq_result {
-    onq_allocator alloc;
-    oq_buf text, json;
-    int status;
 };
 
 /* ---- the table ---- */
@@ -127,89 +119,8 @@ static onq_code check_verify(const onq_options *o, onq_error *err) {
                : ONQ_OK;
 }
 
-/* ---- jobs and results ---- */
-
-const char *oq_job_input(const oq_job *job) {
-    const char *path = oq_opt_has(job->opts, "input") ? oq_opt_str(job->opts, "input") : NULL;
-    return path != NULL ? path : oq_opt_operand(job->opts, 0);
-}
-
-onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *err) {
-    const oq_open_options open = {
-        .data_root = oq_opt_has(job->opts, "data_root") ? oq_opt_str(job->opts, "data_root") : NULL,
-    };
-    return oq_model_open(job->env, path, &open, out, err);
-}
-
-static onq_code take_result(oq_job *job, onq_result **out, onq_error *err) {
-    onq_result *r = oq_calloc(&job->env->alloc, 1, sizeof *r);
-    if (r == NULL || job->text.failed || job->json_text.failed) {
-        oq_free(&job->env->alloc, r, sizeof *r);
-        return oq_fail_nomem(err);
-    }
-    r->alloc = job->env->alloc;
-    r->text = job->text;
-    r->json = job->json_text;
-    r->text.alloc = r->json.alloc = &r->alloc;
-    r->status = job->status;
-    oq_buf_init(&job->text, &job->env->alloc);
-    oq_buf_init(&job->json_text, &job->env->alloc);
-    *out = r;
-    return ONQ_OK;
-}
-
-onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_error *err) {
-    *out = NULL;
-    OQ_TRY(check_operands(opts, err));
-    OQ_TRY(check_required(opts, err));
-    OQ_TRY(check_verify(opts, err));
-    OQ_TRY(oq_outputs_check(opts, &env->alloc, err));
-    oq_extra_warn_unused(opts);
-
-    oq_job job = {.env = env, .opts = opts};
-    oq_arena_init(&job.arena, &env->alloc);
-    oq_buf_init(&job.text, &env->alloc);
-    oq_buf_init(&job.json_text, &env->alloc);
-    oq_jw_init(&job.json, &job.json_text, true);
-    const unsigned threads_before = env->n_threads;
-    if (oq_opt_is_set(opts, "threads"))
-        env->n_threads = (unsigned)oq_opt_int(opts, "threads");
-
-    oq_jw_begin_object(&job.json, NULL);
-    onq_code rc = opts->command->run(&job, err);
-    if (rc == ONQ_OK && oq_options_misread(opts))
-        rc = oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
-                     opts->command->info.name);
-    if (rc == ONQ_OK) {
-        oq_jw_end_object(&job.json);
-        oq_buf_addc(&job.json_text, '\n');
-        rc = take_result(&job, out, err);
-    }
-
-    env->n_threads = threads_before;
-    oq_buf_release(&job.text);
-    oq_buf_release(&job.json_text);
-    oq_arena_release(&job.arena);
-    return rc;
-}
-
-void onq_result_free(onq_result *res) {
-    if (res == NULL)
-        return;
-    const onq_allocator alloc = res->alloc;
-    oq_buf_release(&res->text);
-    oq_buf_release(&res->json);
-    oq_free(&alloc, res, sizeof *res);
-}
-
-const char *onq_result_text(const onq_result *res) {
-    return res->text.p != NULL ? res->text.p : "";
-}
-
-const char *onq_result_json(const onq_result *res) {
-    return res->json.p != NULL ? res->json.p : "";
-}
-
-int onq_result_status(const onq_result *res) {
-    return res->status;
+onq_code oq_command_check(const onq_options *o, onq_error *err) {
+    OQ_TRY(check_operands(o, err));
+    OQ_TRY(check_required(o, err));
+    return check_verify(o, err);
 }

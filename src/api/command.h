@@ -1,6 +1,6 @@
 /*
  * command.h — commands: what they are called, which options they have, and the function that does
- * the job. `onq_run` (command.c) is the only caller.
+ * the job. `onq_run` (job.c) is the only caller.
  *
  * To add a command: one file and one row.
  *
@@ -55,6 +55,8 @@ typedef struct oq_job {
     oq_jw json;       /* the result as JSON: the top object is open, add keys */
     oq_buf json_text; /* (what `json` writes to) */
     int status;       /* 1 when the answer is "no" */
+    oq_files files;   /* outputs that stay in memory */
+    OQ_VEC(const char *) file_options; /* for each of them the option that asked for it */
 } oq_job;
 
 #define OQ_OPT_GROUPS 12
@@ -80,10 +82,25 @@ const oq_command *oq_command_find(const char *name);
 /* Row i over all groups, or NULL; *group (may be NULL) gets the row's group. */
 const onq_option_info *oq_command_row(const oq_command *c, size_t i, const oq_opt_group **group);
 
+/* Operands, required options and what excludes each other; ONQ_E_OPTION. */
+onq_code oq_command_check(const onq_options *o, onq_error *err);
+
 /* The model of a command with a MODEL operand: --input, or the first operand. Never NULL inside a
  * run function of a command that requires one of them. */
 const char *oq_job_input(const oq_job *job);
-/* Opens a model with the job's --data_root. The caller frees it. */
+/* Opens a model, from its file or the caller's memory, with the job's --data_root. The caller frees
+ * it. */
 onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *err);
+/* Writes a model to where `option` says: a file, or memory of the result. *size (may be NULL) is
+ * what it takes, external data included. */
+onq_code oq_job_save(oq_job *job, const char *option, oq_model *m, const oq_save_options *o,
+                     uint64_t *size, onq_error *err);
+/* The same for a text. */
+onq_code oq_job_save_text(oq_job *job, const char *option, const oq_buf *text, onq_error *err);
+/* Counts files of the result, from the first new one, as `option`'s. */
+onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err);
+/* A path in the folder where temporary files of the job may lie: next to its output, next to its
+ * input, or in the temporary folder. NULL when out of memory. */
+const char *oq_job_near(oq_job *job);
 
 #endif

@@ -3,6 +3,7 @@
  * modify_model_output_intermediate_tensors, create_weight_matching, compute_weight_error and
  * compute_signal_to_quantization_noice_ratio.
  */
+#include "api/command.h"
 #include "debug/augment.h"
 #include "debug/noise.h"
 #include "debug/weights.h"
@@ -77,10 +78,14 @@ static onq_code list_pairs(onq_weight_match *m, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code open_match(onq_weight_match *m, const char *float_model, const char *qdq_model,
-                           onq_error *err) {
-    OQ_TRY(oq_model_open(m->env, float_model, NULL, &m->truth, err));
-    OQ_TRY(oq_model_open(m->env, qdq_model, NULL, &m->made, err));
+static onq_code open_match(onq_weight_match *m, const onq_options *opts, onq_error *err) {
+    oq_job job = {.env = m->env, .opts = opts};
+    const char *float_model = oq_opt_str(opts, "float_model");
+    const char *qdq_model = oq_opt_str(opts, "qdq_model");
+    if (float_model == NULL || qdq_model == NULL)
+        return oq_fail(err, ONQ_E_OPTION, "a float_model and a qdq_model are needed");
+    OQ_TRY(oq_job_open(&job, float_model, &m->truth, err));
+    OQ_TRY(oq_job_open(&job, qdq_model, &m->made, err));
     oq_debug_init(&m->d, m->env, m->truth, m->made);
     const onq_code rc = oq_debug_match(&m->d, err);
     return rc == ONQ_OK ? list_pairs(m, err) : oq_error_in(err, rc, "%s", qdq_model);
@@ -88,14 +93,31 @@ static onq_code open_match(onq_weight_match *m, const char *float_model, const c
 
 onq_code onq_weight_match_new(onq_env *env, const char *float_model, const char *qdq_model,
                               int extended, onq_weight_match **out, onq_error *err) {
+    onq_options *o = NULL;
     *out = NULL;
+    onq_code rc = onq_options_new(env, "debug", &o, err);
+    if (rc == ONQ_OK)
+        rc = onq_options_set(o, "float_model", float_model, err);
+    if (rc == ONQ_OK)
+        rc = onq_options_set(o, "qdq_model", qdq_model, err);
+    if (rc == ONQ_OK)
+        rc = onq_weight_match_new_from(env, o, extended, out, err);
+    onq_options_free(o);
+    return rc;
+}
+
+onq_code onq_weight_match_new_from(onq_env *env, const onq_options *opts, int extended,
+                                   onq_weight_match **out, onq_error *err) {
+    *out = NULL;
+    if (strcmp(opts->command->info.name, "debug") != 0)
+        return oq_fail(err, ONQ_E_OPTION, "matching needs options of the command 'debug'");
     onq_weight_match *m = oq_calloc(&env->alloc, 1, sizeof *m);
     if (m == NULL)
         return oq_fail_nomem(err);
     m->env = env;
     m->extended = extended != 0;
     oq_arena_init(&m->arena, &env->alloc);
-    const onq_code rc = open_match(m, float_model, qdq_model, err);
+    const onq_code rc = open_match(m, opts, err);
     if (rc == ONQ_OK)
         *out = m;
     else

@@ -42,6 +42,12 @@ static onq_code fail_unknown(const onq_options *o, const char *name, onq_error *
                    hint);
 }
 
+onq_code oq_opt_value_find(const onq_options *o, const char *name, oq_opt_value **out,
+                           onq_error *err) {
+    *out = find_value(o, name);
+    return *out != NULL ? ONQ_OK : fail_unknown(o, name, err);
+}
+
 static onq_code fill_defaults(onq_options *o, onq_error *err) {
     while (oq_command_row(o->command, o->n_values, NULL) != NULL)
         o->n_values++;
@@ -99,6 +105,12 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
     copy->extras.cap = copy->extras.n;
     copy->operands = o->operands;
     copy->operands.cap = copy->operands.n;
+    copy->given = o->given;
+    copy->given.cap = copy->given.n;
+    copy->wanted = o->wanted;
+    copy->wanted.cap = copy->wanted.n;
+    copy->reader = o->reader;
+    copy->reader_label = o->reader_label;
     return ONQ_OK;
 }
 
@@ -131,9 +143,8 @@ onq_code onq_options_set(onq_options *opts, const char *name, const char *value,
             return oq_fail_nomem(err);
         return ONQ_OK;
     }
-    oq_opt_value *v = find_value(opts, name);
-    if (v == NULL)
-        return fail_unknown(opts, name, err);
+    oq_opt_value *v = NULL;
+    OQ_TRY(oq_opt_value_find(opts, name, &v, err));
     if (strcmp(v->row->name, "extra") == 0)
         return set_extra(opts, v, value, err);
     /* Parsed into a copy, so that a refused value changes nothing. */

@@ -91,6 +91,10 @@ struct onq_options {
     size_t n_values;
     OQ_VEC(oq_opt_value) extras; /* keys of --extra that set no option of this command */
     OQ_VEC(oq_str) operands;
+    OQ_VEC(onq_bytes) given;     /* models in memory; a label is the value of the option */
+    OQ_VEC(const char *) wanted; /* labels of outputs that stay in memory */
+    onq_reader reader;
+    const char *reader_label; /* what --data is while the reader gives the samples; NULL: none */
 };
 
 /* Options of a command that need not be in the table. */
@@ -133,9 +137,24 @@ typedef struct oq_opt_axis {
 } oq_opt_axis;
 onq_code oq_opt_axes(const onq_options *o, const char *name, oq_arena *a, oq_opt_axis **out,
                      size_t *n, onq_error *err);
+/* The value of `name` (aliases too), or ONQ_E_OPTION with the nearest known one. */
+onq_code oq_opt_value_find(const onq_options *o, const char *name, oq_opt_value **out,
+                           onq_error *err);
+/* Text i of a value, which onq_options_set would take; NULL past the last, or out of memory. */
+const char *oq_opt_text(oq_arena *a, const oq_opt_value *v, size_t i);
 size_t oq_opt_operand_count(const onq_options *o);
 /* NULL past the end. */
 const char *oq_opt_operand(const onq_options *o, size_t i);
+
+/* ---- files in memory ---- */
+
+/* `path` is what oq_opt_str or oq_opt_operand gave. Its bytes, when the caller gave them; else
+ * NULL. */
+const onq_bytes *oq_opt_bytes_of(const onq_options *o, const char *path);
+/* True if that output is to stay in memory. */
+bool oq_opt_is_wanted(const onq_options *o, const char *path);
+/* The reader that stands for --data, or NULL. */
+const onq_reader *oq_opt_reader(const onq_options *o);
 
 /* ---- --extra KEY=VALUE: the keys of the reference's extra_options (extra.def) ---- */
 

@@ -41,7 +41,7 @@ static const char *path_of(const onq_options *o, const output *out) {
     if (!oq_opt_has(o, out->option) || !oq_opt_is_set(o, out->option))
         return NULL;
     const char *path = oq_opt_str(o, out->option);
-    if (path == NULL || path[0] == '\0' ||
+    if (path == NULL || path[0] == '\0' || oq_opt_is_wanted(o, path) ||
         (out->not_with != NULL && oq_opt_has(o, out->not_with) && oq_opt_flag(o, out->not_with)) ||
         (out->if_missing && stat(path, &st) == 0))
         return NULL;
@@ -67,11 +67,13 @@ static onq_code check_inputs(const onq_options *o, const output *out, const char
         if (row->type != ONQ_OPT_PATH || find_output(row->name) != NULL ||
             !oq_opt_is_set(o, row->name) || (force && strcmp(row->name, "input") == 0))
             continue;
-        if (same_file(path, oq_opt_str(o, row->name)))
+        const char *input = oq_opt_str(o, row->name);
+        if (oq_opt_bytes_of(o, input) == NULL && same_file(path, input))
             return fail_same(o, out, path, row->name, err);
     }
     for (size_t i = 0; i < oq_opt_operand_count(o); i++)
-        if (same_file(path, oq_opt_operand(o, i)))
+        if (oq_opt_bytes_of(o, oq_opt_operand(o, i)) == NULL &&
+            same_file(path, oq_opt_operand(o, i)))
             return fail_same(o, out, path, "", err);
     return ONQ_OK;
 }

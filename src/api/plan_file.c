@@ -4,9 +4,6 @@
 #include "api/plan_file.h"
 
 #include "base/file.h"
-#include "base/number_text.h"
-
-#include <stdio.h>
 
 /* Options that say where things are, not what becomes of them. */
 static bool is_of_this_run(const onq_option_info *row) {
@@ -39,40 +36,21 @@ static void add_item(oq_jw *w, oq_arena *a, oq_str item) {
 
 static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
     const char *name = v->row->name;
-    char text[64];
-    switch (v->row->type) {
-    case ONQ_OPT_FLAG:
-        oq_jw_cstr(w, name, v->flag ? "true" : "false");
-        return;
-    case ONQ_OPT_INT:
-        snprintf(text, sizeof text, "%lld", (long long)v->i);
-        oq_jw_cstr(w, name, text);
-        return;
-    case ONQ_OPT_SIZE:
-        snprintf(text, sizeof text, "%llu", (unsigned long long)v->size);
-        oq_jw_cstr(w, name, text);
-        return;
-    case ONQ_OPT_REAL:
-        oq_real_text(text, v->real);
-        oq_jw_cstr(w, name, text);
-        return;
-    case ONQ_OPT_LIST:
-    case ONQ_OPT_PAIRS:
-        oq_jw_begin_array(w, name);
-        for (size_t i = 0; i < v->list.n; i++)
-            if (v->row->type == ONQ_OPT_LIST)
-                add_item(w, a, v->list.v[i]);
-            else
-                oq_jw_str(w, NULL, v->list.v[i]);
-        oq_jw_end_array(w);
-        return;
-    default:
-        oq_jw_str(w, name, v->text);
+    if (v->row->type != ONQ_OPT_LIST && v->row->type != ONQ_OPT_PAIRS) {
+        const char *text = oq_opt_text(a, v, 0);
+        oq_jw_cstr(w, name, text != NULL ? text : "");
         return;
     }
+    oq_jw_begin_array(w, name);
+    for (size_t i = 0; i < v->list.n; i++)
+        if (v->row->type == ONQ_OPT_LIST)
+            add_item(w, a, v->list.v[i]);
+        else
+            oq_jw_str(w, NULL, v->list.v[i]);
+    oq_jw_end_array(w);
 }
 
-onq_code oq_plan_file_write(const oq_job *job, const oq_plan *plan, const char *format,
+onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format,
                             onq_error *err) {
     const char *path = oq_opt_str(job->opts, "plan");
     const onq_options *o = job->opts;
@@ -98,7 +76,7 @@ onq_code oq_plan_file_write(const oq_job *job, const oq_plan *plan, const char *
     oq_plan_json(plan, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = oq_out_text(&job->env->alloc, path, &text, err);
+    const onq_code rc = oq_job_save_text(job, "plan", &text, err);
     oq_buf_release(&text);
     oq_arena_release(&scratch);
     return rc;

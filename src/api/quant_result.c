@@ -9,8 +9,6 @@
 #include "onnx/tensor.h"
 #include "quantize/rules.h"
 
-#include <sys/stat.h>
-
 /* One line about nodes that stay what they are; nothing when there are none. */
 static void warn_of_nodes(const onq_env *env, size_t n, const oq_plan_node *first,
                           const char *text) {
@@ -35,19 +33,10 @@ void oq_quant_warn_types(const oq_quant *r) {
 }
 
 static onq_code save(oq_quant *r, onq_error *err) {
-    const onq_options *o = r->job->opts;
-    const char *path = oq_opt_str(o, "output");
     const oq_save_options options = {.external = r->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
                                      .threshold = 1024,
                                      .attributes = true};
-    struct stat st;
-    OQ_TRY(oq_model_save(r->model, path, &options, err));
-    if (stat(path, &st) == 0)
-        r->size_after = (uint64_t)st.st_size;
-    const oq_str data = oq_str_format(&r->job->arena, "%s.data", path);
-    if (data.p != NULL && stat(data.p, &st) == 0 && r->external)
-        r->size_after += (uint64_t)st.st_size;
-    return ONQ_OK;
+    return oq_job_save(r->job, "output", r->model, &options, &r->size_after, err);
 }
 
 static void report_json(const oq_quant *r, const oq_plan_counts *counts, const size_t fates[3],

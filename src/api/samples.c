@@ -75,6 +75,8 @@ static onq_code dim_options(oq_job *job, oq_source_options *o, onq_error *err) {
 onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
                                onq_error *err) {
     *o = (oq_source_options){.spec = oq_opt_str(job->opts, "data"), .model = m};
+    if (oq_opt_reader(job->opts) != NULL)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "samples from a reader");
     if (oq_opt_is_set(job->opts, "limit"))
         o->limit = (uint64_t)oq_opt_int(job->opts, "limit");
     OQ_TRY(dim_options(job, o, err));

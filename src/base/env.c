@@ -37,6 +37,8 @@ const char *onq_code_name(onq_code code) {
         return "write";
     case ONQ_E_PATH:
         return "path";
+    case ONQ_E_MISSING:
+        return "missing";
     case ONQ_E_MALFORMED:
         return "malformed";
     case ONQ_E_INVALID:

@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -131,6 +132,8 @@ onq_code oq_fail_at(onq_error *err, onq_code code, uint64_t offset, const char *
 }
 
 onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fmt, ...) {
+    if (code == ONQ_E_OPEN && errnum == ENOENT)
+        code = ONQ_E_MISSING;
     if (err == NULL)
         return code;
     char reason[128], suffix[160];

@@ -27,7 +27,8 @@ onq_code oq_fail_at(onq_error *err, onq_code code, uint64_t offset, const char *
 onq_code oq_error_in(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
 /* Out of memory. */
 onq_code oq_fail_nomem(onq_error *err);
-/* A failed system call: message plus strerror(errno). */
+/* A failed system call: message plus strerror(errno). ONQ_E_OPEN becomes ONQ_E_MISSING for a file
+ * that is not there. */
 onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fmt, ...)
     OQ_PRINTF(4, 5);
 /* Back to "no error". */

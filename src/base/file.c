@@ -95,19 +95,38 @@ onq_code oq_file_open(oq_file *f, const onq_allocator *a, const char *path, onq_
     return oq_file_map_fd(f, a, fd, path, err);
 }
 
+onq_code oq_file_borrow(oq_file *f, const onq_allocator *a, const char *name, const void *p,
+                        uint64_t n, onq_error *err) {
+    const size_t size = strlen(name) + 1;
+    char *copy = oq_alloc(a, size);
+    *f = (oq_file){.fd = -1, .alloc = a};
+    if (copy == NULL)
+        return oq_fail_nomem(err);
+    memcpy(copy, name, size);
+    *f = (oq_file){.path = copy,
+                   .fd = -1,
+                   .p = n > 0 ? p : (const uint8_t *)"",
+                   .size = n,
+                   .alloc = a,
+                   .path_size = size,
+                   .borrowed = true};
+    return ONQ_OK;
+}
+
 void oq_file_close(oq_file *f) {
     if (f->path == NULL)
         return;
-    if (f->size != 0)
+    if (f->size != 0 && !f->borrowed)
         munmap((void *)(uintptr_t)f->p, f->size);
-    close(f->fd);
+    if (!f->borrowed)
+        close(f->fd);
     oq_free(f->alloc, (void *)(uintptr_t)f->path, f->path_size);
     *f = (oq_file){.fd = -1, .alloc = f->alloc};
 }
 
 onq_code oq_file_check(const oq_file *f, onq_error *err) {
     struct stat st;
-    if (f->path == NULL)
+    if (f->path == NULL || f->borrowed)
         return ONQ_OK;
     if (fstat(f->fd, &st) != 0)
         return oq_fail_errno(err, ONQ_E_READ, errno, "%s: its size cannot be read", f->path);
@@ -125,7 +144,7 @@ onq_code oq_file_check(const oq_file *f, onq_error *err) {
 
 void oq_file_drop(const oq_file *f, uint64_t offset, uint64_t n) {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    if (f->size == 0 || offset >= f->size)
+    if (f->size == 0 || offset >= f->size || f->borrowed)
         return;
     uint64_t end = n < f->size - offset ? offset + n : f->size;
     const uint64_t start = (offset + page - 1) / page * page;

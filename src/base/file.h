@@ -38,10 +38,14 @@ typedef struct oq_file {
     uint64_t dev, ino;
     const onq_allocator *alloc;
     size_t path_size;
+    bool borrowed; /* memory of the caller: no descriptor, nothing to map or check */
 } oq_file;
 
 /* Maps `path` (not NUL-checked: a C string). */
 onq_code oq_file_open(oq_file *f, const onq_allocator *a, const char *path, onq_error *err);
+/* Bytes of the caller's in place of a file. `name` stands for its path and is copied. */
+onq_code oq_file_borrow(oq_file *f, const onq_allocator *a, const char *name, const void *p,
+                        uint64_t n, onq_error *err);
 void oq_file_close(oq_file *f);
 /* ONQ_E_READ if the file on disk is no longer as it was when opened. */
 onq_code oq_file_check(const oq_file *f, onq_error *err);
@@ -87,12 +91,18 @@ typedef struct oq_out {
     uint64_t flushing; /* the disk was asked to write up to here */
     uint64_t reserved; /* bytes the file was given ahead */
     bool named;        /* temp is a name in the target's folder */
+    bool memory;       /* it has no folder */
     bool open;
 } oq_out;
 
 /* Makes the temporary file. ONQ_E_WRITE if the folder or an existing target is not writable, or the
  * target is not a regular file. */
 onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err);
+/* An output that no folder gets: it lives in memory until oq_out_take ends it. `name` is for
+ * messages. */
+onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err);
+/* Ends a complete output in memory and gives its bytes as a file of that name. */
+onq_code oq_out_take(oq_out *o, oq_file *f, onq_error *err);
 onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err);

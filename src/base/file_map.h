@@ -1,5 +1,5 @@
 /*
- * file_map.h — what file.c and file_dir.c share.
+ * file_map.h — what file.c, file_dir.c and file_out.c share.
  */
 #ifndef OQ_BASE_FILE_MAP_H
 #define OQ_BASE_FILE_MAP_H

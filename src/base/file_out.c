@@ -6,13 +6,14 @@
  * is replaced, not the link. Small writes gather in a buffer; large ones and copies go straight to
  * the file.
  */
-#include "base/file.h"
+#include "base/file_map.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -217,6 +218,20 @@ done:
     return rc;
 }
 
+onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err) {
+    *o = (oq_out){.alloc = a, .fd = -1, .dir_fd = -1, .open = true, .memory = true};
+    o->target = dup_text(a, name, strlen(name), &o->target_size);
+    o->buffer = oq_alloc(a, BUFFER_SIZE);
+    onq_code rc = ONQ_OK;
+    if (o->target == NULL || o->buffer == NULL)
+        rc = oq_fail_nomem(err);
+    else if ((o->fd = memfd_create("onq", MFD_CLOEXEC)) < 0)
+        rc = fail_write(o, errno, "cannot be kept in memory", err);
+    if (rc != ONQ_OK)
+        oq_out_abort(o);
+    return rc;
+}
+
 /* Removes the temporary name, be it the output's or that of the file it was exchanged with. */
 static void remove_temp(oq_out *o) {
     if (o->named && enter_folder(o, NULL) == ONQ_OK && unlinkat(o->dir_fd, temp_name(o), 0) == 0)
@@ -318,7 +333,7 @@ static onq_code fail_shrunk(const oq_file *f, onq_error *err) {
  * page's end.) */
 static bool is_shorter(const oq_file *f, uint64_t end) {
     struct stat st;
-    return fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;
+    return !f->borrowed && fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;
 }
 
 /* True for the answers of a system that cannot copy this way, but another way may do. */
@@ -354,7 +369,7 @@ onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, o
                        f->path, (unsigned long long)offset, (unsigned long long)n,
                        (unsigned long long)f->size);
     OQ_TRY(oq_out_flush(o, err));
-    for (size_t way = 0; n != 0;) {
+    for (size_t way = f->borrowed ? OQ_COUNT(ways) - 1 : 0; n != 0;) {
         const ssize_t got = ways[way](o, f, offset, n < MAX_COPY ? n : MAX_COPY);
         if (got > 0) {
             offset += (uint64_t)got;
@@ -453,8 +468,22 @@ static onq_code sync_file(oq_out *o, onq_error *err) {
     return ONQ_OK;
 }
 
+onq_code oq_out_take(oq_out *o, oq_file *f, onq_error *err) {
+    assert(o->memory);
+    onq_code rc = sync_file(o, err);
+    const int fd = o->fd;
+    if (rc == ONQ_OK) {
+        o->fd = -1; /* the file's from here on, also when it fails */
+        rc = oq_file_map_fd(f, o->alloc, fd, o->target, err);
+    }
+    oq_out_abort(o);
+    return rc;
+}
+
 onq_code oq_out_seal(oq_out *o, onq_error *err) {
     OQ_TRY(sync_file(o, err));
+    if (o->memory)
+        return ONQ_OK;
     OQ_TRY(oq_out_give_name(o, err));
     close(o->fd);
     o->fd = -1;

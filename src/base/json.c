@@ -196,6 +196,8 @@ onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, on
     oq_arena arena;
     oq_str text;
     *out = NULL;
+    if (path[strspn(path, " \t\r\n")] == '{')
+        return oq_json_parse("JSON text", oq_str_of(path), out, err);
     oq_arena_init(&arena, a);
     onq_code rc = oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err);
     if (rc == ONQ_OK)

@@ -94,13 +94,18 @@ onq_code oq_model_open_memory(onq_env *env, const void *p, size_t n, const oq_op
                               oq_model **out, onq_error *err) {
     oq_model *m = NULL;
     OQ_TRY(model_alloc(env, &m, err));
-    m->path = "<memory>";
+    const bool named = opts != NULL && opts->label != NULL;
+    m->path = named ? oq_arena_strdup(&m->arena, opts->label, strlen(opts->label)) : "<memory>";
     m->bytes = (oq_span){p, n};
-    onq_code rc = decode_model(m, err);
-    if (rc != ONQ_OK) {
+    onq_code rc = m->path != NULL ? decode_model(m, err) : oq_fail_nomem(err);
+    if (rc != ONQ_OK && m->path != NULL) {
         rc = oq_error_in(err, rc, "%s", m->path);
         goto done;
     }
+    if (rc != ONQ_OK)
+        goto done;
+    if (opts != NULL)
+        m->open = opts->open;
     if (opts != NULL && opts->base_dir != NULL)
         OQ_GO(oq_dir_open(&m->dir, &env->alloc, opts->base_dir, err));
     if (opts != NULL && opts->data_root != NULL)
@@ -165,20 +170,36 @@ static onq_code parse_ref(const oq_tensor *t, ext_ref *r, onq_error *err) {
     return ONQ_OK;
 }
 
+/* What the caller has of a location; f->p stays NULL when it has nothing. */
+static onq_code ext_ask(oq_model *m, oq_str location, oq_file *f, onq_error *err) {
+    const void *data = NULL;
+    size_t size = 0;
+    if (m->open.fn == NULL)
+        return ONQ_OK;
+    const char *name = oq_str_cstr(&m->arena, location);
+    if (name == NULL)
+        return oq_fail_nomem(err);
+    if (m->open.fn(m->open.ctx, name, &data, &size) != 0)
+        return ONQ_OK;
+    return oq_file_borrow(f, &m->env->alloc, name, data, size, err);
+}
+
 static onq_code ext_open(oq_model *m, oq_str location, const oq_file **out, onq_error *err) {
     const uint32_t known = oq_map_find(&m->ext_map, location);
     if (known != OQ_MAP_NONE) {
         *out = &m->ext.v[known]->file;
         return ONQ_OK;
     }
-    if (m->dir.fd < 0)
-        return oq_fail(err, ONQ_E_PATH, "external data '%.*s' of a model that has no folder",
-                       OQ_STR(location));
     oq_ext_file *x = OQ_NEW(&m->arena, oq_ext_file);
     if (x == NULL)
         return oq_fail_nomem(err);
     x->location = location;
-    OQ_TRY(oq_dir_file(&m->dir, m->root.fd >= 0 ? &m->root : NULL, location, &x->file, err));
+    OQ_TRY(ext_ask(m, location, &x->file, err));
+    if (x->file.p == NULL && m->dir.fd < 0)
+        return oq_fail(err, ONQ_E_PATH, "external data '%.*s' of a model that has no folder",
+                       OQ_STR(location));
+    if (x->file.p == NULL)
+        OQ_TRY(oq_dir_file(&m->dir, m->root.fd >= 0 ? &m->root : NULL, location, &x->file, err));
     if (!OQ_PUSH(&m->arena, &m->ext, x)) {
         oq_file_close(&x->file);
         return oq_fail_nomem(err);
@@ -258,6 +279,29 @@ void oq_model_drop_pages(const oq_model *m) {
         oq_file_drop(&m->file, 0, m->file.size);
     for (size_t i = 0; i < m->ext.n; i++)
         oq_file_drop(&m->ext.v[i]->file, 0, m->ext.v[i]->file.size);
+}
+
+/* ---- files in memory ---- */
+
+void oq_files_init(oq_files *f, const onq_allocator *alloc) {
+    *f = (oq_files){0};
+    oq_arena_init(&f->arena, alloc);
+}
+
+void oq_files_release(oq_files *f) {
+    for (size_t i = 0; i < f->all.n; i++)
+        oq_file_close(&f->all.v[i]);
+    oq_arena_release(&f->arena);
+    *f = (oq_files){0};
+}
+
+onq_code oq_files_take(oq_files *f, oq_out *out, onq_error *err) {
+    oq_file file;
+    OQ_TRY(oq_out_take(out, &file, err));
+    if (OQ_PUSH(&f->arena, &f->all, file))
+        return ONQ_OK;
+    oq_file_close(&file);
+    return oq_fail_nomem(err);
 }
 
 /* ---- opsets and metadata ---- */

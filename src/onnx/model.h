@@ -24,14 +24,22 @@ typedef struct oq_ext_file {
     oq_file file;
 } oq_ext_file;
 
+/* External data of the caller's: 0 and the bytes of `location`, which stay as long as the model
+ * does; anything else when there are none. */
+typedef struct oq_open_data {
+    int (*fn)(void *ctx, const char *location, const void **data, size_t *size);
+    void *ctx;
+} oq_open_data;
+
 typedef struct oq_model {
     onq_env *env;
-    const char *path; /* as given; "<memory>" for a model from memory */
+    const char *path; /* as given; for a model from memory its label, "<memory>" when it has none */
     oq_arena arena;
     oq_file file;  /* file.p == NULL for a model from memory */
     oq_span bytes; /* what was decoded */
     oq_dir dir;    /* where external data lies */
     oq_dir root;   /* --data-root, or fd -1 */
+    oq_open_data open; /* gives external data before the folder does; fn NULL: none */
     OQ_VEC(oq_ext_file *) ext;
     oq_map ext_map;
     oq_model_proto *proto;
@@ -41,6 +49,8 @@ typedef struct oq_model {
 typedef struct oq_open_options {
     const char *data_root; /* a further folder that external data may lie in, or NULL */
     const char *base_dir;  /* from memory: where external data lies, or NULL */
+    const char *label;     /* from memory: its name in messages, or NULL */
+    oq_open_data open;     /* from memory */
 } oq_open_options;
 
 /* Opens `path`; opts may be NULL. External data is not opened until it is asked for. */
@@ -82,6 +92,17 @@ onq_code oq_model_set_opset(oq_model *m, oq_str domain, int64_t version, onq_err
 oq_str oq_model_metadata(const oq_model *m, oq_str key);
 onq_code oq_model_set_metadata(oq_model *m, oq_str key, oq_str value, onq_error *err);
 
+/* Files that are kept in memory, by name. */
+typedef struct oq_files {
+    oq_arena arena;
+    OQ_VEC(oq_file) all;
+} oq_files;
+
+void oq_files_init(oq_files *f, const onq_allocator *alloc);
+void oq_files_release(oq_files *f);
+/* Ends an output in memory and adds its bytes. */
+onq_code oq_files_take(oq_files *f, oq_out *out, onq_error *err);
+
 typedef enum oq_external_mode {
     OQ_EXTERNAL_KEEP = 0, /* inline, unless past 2 GB: then one file, with a message */
     OQ_EXTERNAL_ONE,      /* one file for all */
@@ -94,9 +115,10 @@ typedef struct oq_save_options {
     uint64_t threshold;   /* tensors of fewer bytes stay inline */
     uint64_t align;       /* offsets are multiples of it; 0: 4096 */
     bool attributes;      /* tensors in attributes too */
+    oq_files *memory;     /* files go there instead: the model, then its data; NULL: to the disk */
 } oq_save_options;
 
-/* Writes the model to `path`, whole or not at all; opts may be NULL (inline). */
+/* Writes the model to `path` (its name, when it stays in memory), whole or not at all; opts may be NULL (inline). */
 onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opts, onq_error *err);
 
 /* Encodes into memory (alloc: the environment's). Tensors with a `place` are written as external

@@ -226,8 +226,11 @@ static onq_code open_data(writer *w, const char *model_path, oq_str location, on
                                       oq_str_cstr(&w->scratch, location));
     if (path.p == NULL || !OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}))
         return oq_fail_nomem(err);
+    oq_out *out = &w->data.v[w->data.n - 1];
+    if (w->opts.memory != NULL)
+        return oq_out_open_memory(out, &w->m->env->alloc, base_name(path.p), err);
     OQ_TRY(check_data(w, model_path, path.p, err));
-    return oq_out_open(&w->data.v[w->data.n - 1], &w->m->env->alloc, path.p, err);
+    return oq_out_open(out, &w->m->env->alloc, path.p, err);
 }
 
 /* A file name for a tensor: its own, made safe and unique. */
@@ -376,7 +379,8 @@ static onq_code encode_to(writer *w, onq_error *err) {
 
 static onq_code write_model(writer *w, const char *path, onq_error *err) {
     OQ_TRY(oq_walk_tensors(w->m, find_external, &w->any_external, err));
-    OQ_TRY(oq_out_open(&w->model, &w->m->env->alloc, path, err));
+    OQ_TRY(w->opts.memory != NULL ? oq_out_open_memory(&w->model, &w->m->env->alloc, path, err)
+                                  : oq_out_open(&w->model, &w->m->env->alloc, path, err));
     if (!w->m->touched && !w->any_external && w->opts.external == OQ_EXTERNAL_KEEP)
         return copy_untouched(w, err);
     OQ_TRY(place_all(w, path, err));
@@ -410,7 +414,16 @@ static onq_code check_inputs(const oq_model *m, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code take(writer *w, onq_error *err) {
+    OQ_TRY(oq_files_take(w->opts.memory, &w->model, err));
+    for (size_t i = 0; i < w->data.n; i++)
+        OQ_TRY(oq_files_take(w->opts.memory, &w->data.v[i], err));
+    return ONQ_OK;
+}
+
 static onq_code commit(writer *w, onq_error *err) {
+    if (w->opts.memory != NULL)
+        return take(w, err);
     oq_out **outs = OQ_NEW_ARRAY(&w->scratch, oq_out *, w->data.n + 1);
     if (outs == NULL)
         return oq_fail_nomem(err);

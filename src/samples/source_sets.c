@@ -59,7 +59,7 @@ static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *
     if (path == NULL)
         return oq_fail_nomem(err);
     onq_code rc = oq_file_read_all(a, path, r->most_bytes, &bytes, err);
-    if (rc == ONQ_E_OPEN)
+    if (rc == ONQ_E_OPEN || rc == ONQ_E_MISSING)
         return oq_error_in(err, rc, "input '%.*s' of %zu", OQ_STR(want->name), r->inputs.n);
     if (rc != ONQ_OK)
         return rc;

@@ -14,7 +14,7 @@ import pathlib
 import struct
 import sys
 
-MALFORMED, INVALID, LIMIT, UNSUPPORTED, PATH, OPEN = 20, 21, 2, 30, 13, 10
+MALFORMED, INVALID, LIMIT, UNSUPPORTED, PATH, MISSING = 20, 21, 2, 30, 13, 14
 CASES = []
 
 
@@ -383,7 +383,7 @@ external_case("external_dotdot", PATH, "..", location="../../etc/passwd")
 external_case("external_dotdot_inside", PATH, "..", location="a/../../x")
 external_case("external_folder", PATH, "not a regular file", location=".")
 external_case("external_nul", PATH, "NUL", location="data.bin\0.txt")
-external_case("external_missing", OPEN, "cannot be opened", location="not_there.bin")
+external_case("external_missing", MISSING, "cannot be opened", location="not_there.bin")
 external_case("external_no_location", INVALID, "location", offset="0")
 external_case("external_empty_location", INVALID, "location", location="")
 external_case("external_offset_past_end", INVALID, "goes past the end", location="data.bin", offset="16", length="8")
@@ -394,7 +394,7 @@ external_case("external_offset_text", INVALID, "offset", location="data.bin", of
 external_case("external_offset_blank", INVALID, "offset", location="data.bin", offset=" 8", length="8")
 external_case("external_length_wrong", INVALID, "need 8", location="data.bin", offset="0", length="16")
 external_case("external_length_text", INVALID, "length", location="data.bin", offset="0", length="8 bytes")
-external_case("external_memory_address", OPEN, "_ORT_MEM_ADDR_", location="*/_ORT_MEM_ADDR_/*", offset="4096",
+external_case("external_memory_address", MISSING, "_ORT_MEM_ADDR_", location="*/_ORT_MEM_ADDR_/*", offset="4096",
               length="8")
 external_case("external_long_location", PATH, "longer than a path", location="d/" * 2500 + "x")
 

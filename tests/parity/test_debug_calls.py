@@ -31,7 +31,8 @@ class Error(C.Structure):
 
 class Tensor(C.Structure):
     _fields_ = [("name", C.c_char_p), ("dtype", C.c_int32), ("rank", C.c_size_t), ("dims", C.POINTER(C.c_int64)),
-                ("data", C.c_void_p), ("size", C.c_size_t), ("strings", C.POINTER(C.c_char_p))]
+                ("data", C.c_void_p), ("size", C.c_size_t), ("strings", C.POINTER(C.c_char_p)),
+                ("strides", C.POINTER(C.c_int64))]
 
     def array(self):
         dtype = helper.tensor_dtype_to_np_dtype(self.dtype)
@@ -52,7 +53,7 @@ LOG = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_char_p)
 
 
 class ReaderCalls(C.Structure):
-    _fields_ = [("next", NEXT), ("ctx", C.c_void_p)]
+    _fields_ = [("next", NEXT), ("ctx", C.c_void_p), ("rewind", C.c_void_p), ("count", C.c_uint64)]
 
 
 class OnqError(Exception):

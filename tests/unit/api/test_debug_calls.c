@@ -89,7 +89,7 @@ static void weights_are_given(void **state) {
         onq_weight_match_free(m);
     }
     onq_weight_match *none = NULL;
-    assert_int_equal(onq_weight_match_new(env, f.truth, f.out, 0, &none, &err), ONQ_E_OPEN);
+    assert_int_equal(onq_weight_match_new(env, f.truth, f.out, 0, &none, &err), ONQ_E_MISSING);
     assert_null(none);
     onq_weight_match_free(NULL);
     onq_env_free(env);

@@ -19,7 +19,7 @@ static void version_and_names(void **state) {
         ONQ_OK,          ONQ_E_NOMEM,   ONQ_E_LIMIT,       ONQ_E_CANCEL,
         ONQ_E_OPEN,      ONQ_E_READ,    ONQ_E_WRITE,       ONQ_E_PATH,
         ONQ_E_MALFORMED, ONQ_E_INVALID, ONQ_E_UNSUPPORTED, ONQ_E_OPTION,
-        ONQ_E_CONFIG,    ONQ_E_RUNTIME, ONQ_E_INTERNAL,
+        ONQ_E_CONFIG,    ONQ_E_RUNTIME, ONQ_E_INTERNAL,    ONQ_E_MISSING,
     };
     for (size_t i = 0; i < OQ_COUNT(codes); i++) {
         assert_string_not_equal(onq_code_name(codes[i]), "unknown");

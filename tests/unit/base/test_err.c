@@ -20,7 +20,9 @@ static void fail_sets_all(void **state) {
     assert_int_equal(err.offset, 42);
     assert_string_equal(err.text, "varint too long (at byte 42)");
 
-    assert_int_equal(oq_fail_errno(&err, ONQ_E_OPEN, ENOENT, "a.onnx"), ONQ_E_OPEN);
+    assert_int_equal(oq_fail_errno(&err, ONQ_E_OPEN, ENOENT, "a.onnx"), ONQ_E_MISSING);
+    assert_int_equal(oq_fail_errno(NULL, ONQ_E_OPEN, ENOENT, "a.onnx"), ONQ_E_MISSING);
+    assert_int_equal(oq_fail_errno(NULL, ONQ_E_OPEN, EACCES, "a.onnx"), ONQ_E_OPEN);
     assert_string_equal(err.text, "a.onnx: No such file or directory");
     assert_int_equal(err.offset, -1);
 

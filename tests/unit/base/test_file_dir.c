@@ -232,8 +232,8 @@ static void data_of_a_model(void **state) {
         {OQ_S("fifo"), ONQ_E_PATH, "not a regular file"},
         {OQ_S("sub"), ONQ_E_PATH, "not a regular file"},
         {OQ_S("."), ONQ_E_PATH, "not a regular file"},
-        {OQ_S("missing"), ONQ_E_OPEN, "No such file"},
-        {OQ_S("m\x1bissing"), ONQ_E_OPEN, "m\\x1bissing"},
+        {OQ_S("missing"), ONQ_E_MISSING, "No such file"},
+        {OQ_S("m\x1bissing"), ONQ_E_MISSING, "m\\x1bissing"},
     };
     for (size_t i = 0; i < OQ_COUNT(cases); i++) {
         assert_fails(oq_dir_file(&d, NULL, cases[i].location, &f, &err), cases[i].code, err,
@@ -314,7 +314,7 @@ static void folders(void **state) {
     assert_ok(oq_dir_open_parent(&d, a, "/m.onnx", &err), err);
     assert_string_equal(d.path, "/");
     oq_dir_close(&d);
-    assert_fails(oq_dir_open(&d, a, scratch_path(s, "nope"), &err), ONQ_E_OPEN, err, "nope");
+    assert_fails(oq_dir_open(&d, a, scratch_path(s, "nope"), &err), ONQ_E_MISSING, err, "nope");
     assert_fails(oq_dir_open(&d, a, scratch_path(s, "model/w.bin"), &err), ONQ_E_OPEN, err,
                  "Not a directory");
     oq_dir_close(&d);

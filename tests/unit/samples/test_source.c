@@ -182,7 +182,7 @@ static void test_nothing_there(void **state) {
     oq_source_options o = options(w);
     assert_fails(open_source(w, &o), ONQ_E_INVALID, err, "no samples");
     o.spec = scratch_path(&w->s, "missing");
-    assert_fails(open_source(w, &o), ONQ_E_OPEN, err, "missing");
+    assert_fails(open_source(w, &o), ONQ_E_MISSING, err, "missing");
     o.spec = "random:0";
     assert_fails(open_source(w, &o), ONQ_E_OPTION, err, "random:N");
     o.spec = scratch_file(&w->s, "a.txt", "x", 1);

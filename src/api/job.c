@@ -1,0 +1,265 @@
+/*
+ * job.c — onq_run: the job and its result; where its models come from and go to.
+ */
+#include "api/command.h"
+#include "api/outputs.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+typedef struct warnings {
+    oq_arena arena;
+    OQ_VEC(const char *) all;
+} warnings;
+
+struct onq_result {
+    onq_allocator alloc;
+    oq_buf text, json;
+    int status;
+    oq_files files;
+    onq_file *shown; /* one for each, in the arena of files */
+    warnings warnings;
+};
+
+/* ---- models in and out ---- */
+
+const char *oq_job_input(const oq_job *job) {
+    const char *path = oq_opt_has(job->opts, "input") ? oq_opt_str(job->opts, "input") : NULL;
+    return path != NULL ? path : oq_opt_operand(job->opts, 0);
+}
+
+onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *err) {
+    const onq_bytes *bytes = oq_opt_bytes_of(job->opts, path);
+    oq_open_options open = {
+        .data_root = oq_opt_has(job->opts, "data_root") ? oq_opt_str(job->opts, "data_root") : NULL,
+    };
+    if (bytes == NULL)
+        return oq_model_open(job->env, path, &open, out, err);
+    open.label = bytes->label;
+    open.base_dir = bytes->folder;
+    open.open = (oq_open_data){bytes->open, bytes->ctx};
+    return oq_model_open_memory(job->env, bytes->data, bytes->size, &open, out, err);
+}
+
+onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err) {
+    while (job->file_options.n < job->files.all.n)
+        if (!OQ_PUSH(&job->arena, &job->file_options, option))
+            return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static uint64_t size_on_disk(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+onq_code oq_job_save(oq_job *job, const char *option, oq_model *m, const oq_save_options *o,
+                     uint64_t *size, onq_error *err) {
+    const char *path = oq_opt_str(job->opts, option);
+    oq_save_options options = *o;
+    uint64_t sum = 0;
+    if (oq_opt_is_wanted(job->opts, path))
+        options.memory = &job->files;
+    const size_t first = job->files.all.n;
+    OQ_TRY(oq_model_save(m, path, &options, err));
+    if (options.memory == NULL) {
+        const oq_str data = oq_str_format(&job->arena, "%s.data", path);
+        sum = size_on_disk(path);
+        if (data.p != NULL && options.external != OQ_EXTERNAL_KEEP)
+            sum += size_on_disk(data.p);
+    }
+    for (size_t i = first; i < job->files.all.n; i++)
+        sum += job->files.all.v[i].size;
+    if (size != NULL)
+        *size = sum;
+    return oq_job_own_files(job, option, err);
+}
+
+onq_code oq_job_save_text(oq_job *job, const char *option, const oq_buf *text, onq_error *err) {
+    const char *path = oq_opt_str(job->opts, option);
+    if (!oq_opt_is_wanted(job->opts, path))
+        return oq_out_text(&job->env->alloc, path, text, err);
+    oq_out out;
+    if (text->failed)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_out_open_memory(&out, &job->env->alloc, path, err));
+    onq_code rc = oq_out_write(&out, text->p, text->n, err);
+    if (rc == ONQ_OK)
+        rc = oq_files_take(&job->files, &out, err);
+    oq_out_abort(&out);
+    return rc == ONQ_OK ? oq_job_own_files(job, option, err) : rc;
+}
+
+const char *oq_job_near(oq_job *job) {
+    const onq_options *o = job->opts;
+    const char *output = oq_opt_has(o, "output") ? oq_opt_str(o, "output") : NULL;
+    const char *input = oq_job_input(job), *folder = getenv("TMPDIR");
+    if (output != NULL && output[0] != '\0' && !oq_opt_is_wanted(o, output))
+        return output;
+    if (oq_opt_bytes_of(o, input) == NULL && output == NULL)
+        return input;
+    return oq_str_format(&job->arena, "%s/onq.onnx",
+                         folder != NULL && folder[0] != '\0' ? folder : "/tmp")
+        .p;
+}
+
+/* ---- warnings ---- */
+
+/* Between the job and the caller's log. */
+typedef struct listener {
+    onq_env *env;
+    void (*fn)(void *ctx, onq_log_level level, const char *text);
+    void *ctx;
+    warnings all;
+    bool failed;
+} listener;
+
+static void listen(void *ctx, onq_log_level level, const char *text) {
+    listener *l = ctx;
+    if (level == ONQ_LOG_WARNING || level == ONQ_LOG_ALERT) {
+        const char *copy = oq_arena_strdup(&l->all.arena, text, strlen(text));
+        l->failed |= copy == NULL || !OQ_PUSH(&l->all.arena, &l->all.all, copy);
+    }
+    if (l->fn != NULL)
+        l->fn(l->ctx, level, text);
+}
+
+static void listen_begin(listener *l, onq_env *env) {
+    *l = (listener){.env = env, .fn = env->log_fn, .ctx = env->log_ctx};
+    oq_arena_init(&l->all.arena, &env->alloc);
+    env->log_fn = listen;
+    env->log_ctx = l;
+}
+
+static void listen_end(listener *l) {
+    l->env->log_fn = l->fn;
+    l->env->log_ctx = l->ctx;
+}
+
+/* ---- results ---- */
+
+/* What the arenas and files of a result hold on to must live as long as it does. */
+static void move_files(onq_result *r, oq_job *job) {
+    r->files = job->files;
+    job->files = (oq_files){0};
+    r->files.arena.alloc = &r->alloc;
+    for (size_t i = 0; i < r->files.all.n; i++)
+        r->files.all.v[i].alloc = &r->alloc;
+}
+
+static bool show_files(onq_result *r, const oq_job *job) {
+    const size_t n = r->files.all.n;
+    r->shown = OQ_NEW_ARRAY(&r->files.arena, onq_file, n + 1);
+    for (size_t i = 0; r->shown != NULL && i < n; i++) {
+        const oq_file *f = &r->files.all.v[i];
+        r->shown[i] = (onq_file){job->file_options.v[i], f->path, f->p, (size_t)f->size};
+    }
+    return r->shown != NULL;
+}
+
+static onq_code take_result(oq_job *job, listener *l, onq_result **out, onq_error *err) {
+    onq_result *r = oq_calloc(&job->env->alloc, 1, sizeof *r);
+    if (r == NULL || job->text.failed || job->json_text.failed || l->failed) {
+        oq_free(&job->env->alloc, r, sizeof *r);
+        return oq_fail_nomem(err);
+    }
+    r->alloc = job->env->alloc;
+    r->text = job->text;
+    r->json = job->json_text;
+    r->text.alloc = r->json.alloc = &r->alloc;
+    r->status = job->status;
+    r->warnings = l->all;
+    r->warnings.arena.alloc = &r->alloc;
+    oq_arena_init(&l->all.arena, &job->env->alloc);
+    oq_buf_init(&job->text, &job->env->alloc);
+    oq_buf_init(&job->json_text, &job->env->alloc);
+    move_files(r, job);
+    if (!show_files(r, job)) {
+        onq_result_free(r);
+        return oq_fail_nomem(err);
+    }
+    *out = r;
+    return ONQ_OK;
+}
+
+static void job_init(oq_job *job) {
+    onq_env *env = job->env;
+    oq_arena_init(&job->arena, &env->alloc);
+    oq_buf_init(&job->text, &env->alloc);
+    oq_buf_init(&job->json_text, &env->alloc);
+    oq_files_init(&job->files, &env->alloc);
+    oq_jw_init(&job->json, &job->json_text, true);
+}
+
+static void job_release(oq_job *job) {
+    oq_files_release(&job->files);
+    oq_buf_release(&job->text);
+    oq_buf_release(&job->json_text);
+    oq_arena_release(&job->arena);
+}
+
+static onq_code run_command(oq_job *job, onq_error *err) {
+    const onq_options *o = job->opts;
+    oq_jw_begin_object(&job->json, NULL);
+    OQ_TRY(o->command->run(job, err));
+    if (oq_options_misread(o))
+        return oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
+                       o->command->info.name);
+    oq_jw_end_object(&job->json);
+    oq_buf_addc(&job->json_text, '\n');
+    return ONQ_OK;
+}
+
+onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_error *err) {
+    *out = NULL;
+    OQ_TRY(oq_command_check(opts, err));
+    OQ_TRY(oq_outputs_check(opts, &env->alloc, err));
+
+    oq_job job = {.env = env, .opts = opts};
+    listener l;
+    job_init(&job);
+    listen_begin(&l, env);
+    oq_extra_warn_unused(opts);
+    const unsigned threads_before = env->n_threads;
+    if (oq_opt_is_set(opts, "threads"))
+        env->n_threads = (unsigned)oq_opt_int(opts, "threads");
+    onq_code rc = run_command(&job, err);
+    env->n_threads = threads_before;
+    listen_end(&l);
+    if (rc == ONQ_OK)
+        rc = take_result(&job, &l, out, err);
+    oq_arena_release(&l.all.arena);
+    job_release(&job);
+    return rc;
+}
+
+void onq_result_free(onq_result *res) {
+    if (res == NULL)
+        return;
+    const onq_allocator alloc = res->alloc;
+    oq_buf_release(&res->text);
+    oq_buf_release(&res->json);
+    oq_arena_release(&res->warnings.arena);
+    oq_files_release(&res->files);
+    oq_free(&alloc, res, sizeof *res);
+}
+
+const char *onq_result_text(const onq_result *res) {
+    return res->text.p != NULL ? res->text.p : "";
+}
+
+const char *onq_result_json(const onq_result *res) {
+    return res->json.p != NULL ? res->json.p : "";
+}
+
+int onq_result_status(const onq_result *res) {
+    return res->status;
+}
+
+const char *onq_result_warning(const onq_result *res, size_t i) {
+    return i < res->warnings.all.n ? res->warnings.all.v[i] : NULL;
+}
+
+const onq_file *onq_result_file(const onq_result *res, size_t i) {
+    return i < res->files.all.n ? &res->shown[i] : NULL;
+}

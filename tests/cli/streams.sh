@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# streams.sh — models on standard input and standard output: the same bytes as through files.
+fail() { echo "$*"; exit 1; }
+model=$ONQ_ROOT/examples/digits_cnn/model.onnx
+
+onq dynamic -i "$model" -o file.onnx --no_verify >text
+onq dynamic -i - -o - --no_verify <"$model" >stream.onnx 2>err
+cmp file.onnx stream.onnx || fail "dynamic: other bytes"
+grep -q 'nodes quantized' err || fail "the summary is not on standard error: $(cat err)"
+onq preprocess -i "$model" -o prepared.onnx --optimizer builtin >text
+onq preprocess -i - -o - --optimizer builtin <"$model" 2>err | cmp - prepared.onnx || fail "preprocess: other bytes"
+onq dynamic -i - -o - --quiet --no_verify <"$model" 2>err | cmp - file.onnx || fail "--quiet: other bytes"
+[ ! -s err ] || fail "--quiet: $(cat err)"
+onq dynamic -i "$model" -o - --json --no_verify 2>json >stream.onnx
+grep -q '^{' json || fail "--json: $(cat json)"
+
+# One of two models, as an operand or an option.
+onq inspect - <"$model" | sed 's/^<stdin>:/X:/' >a
+onq inspect "$model" | sed "s|^$model:|X:|" >b
+cmp a b || fail "inspect"
+onq diff - "$model" <"$model" >text || fail "diff"
+onq debug --float_model "$model" --qdq_model - <file.onnx >text || fail "debug"
+onq calibrate -i "$model" -o - --data random:2 --quiet >cache.json 2>err || fail "$(cat err)"
+onq calibrate -i "$model" -o want.json --data random:2 --quiet 2>err
+cmp cache.json want.json || fail "calibrate -o -"
+
+refused() {
+    local status=0 wanted=$1 part=$2
+    shift 2
+    "$@" >out 2>err <"$model" || status=$?
+    [ "$status" = "$wanted" ] || fail "$*: status $status"
+    grep -q "$part" err || fail "$*: $(cat err)"
+    [ ! -s out ] || fail "$*: wrote to standard output"
+}
+refused 2 'read once' onq diff - -
+refused 2 'read once' onq static -i - -o x.onnx --data -
+refused 2 'one stream' onq dynamic -i - -o - --use_external_data_format
+refused 2 'a folder' onq run - -o - --data random:1
+head -c 100 "$model" >cut
+status=0
+onq dynamic -i - -o - <cut >out 2>err || status=$?
+[ "$status" = 1 ] && [ ! -s out ] || fail "half a model: status $status"
+grep -q '^onq: error: <stdin>: ' err || fail "$(cat err)"
+status=0
+onq dynamic -i - -o - --nodes_to_exclude 're:(' <"$model" >out 2>err || status=$?
+[ "$status" = 2 ] && [ ! -s out ] || fail "a wrong pattern: status $status"
