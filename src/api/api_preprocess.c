@@ -6,6 +6,7 @@
 #include "api/command.h"
 #include "api/quant_config.h"
 #include "api/quantization.h"
+#include "api/rewriting.h"
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
@@ -72,6 +73,8 @@ typedef struct run {
     bool symbolic, onnx_shape;
     oq_shape_report symbolic_report, report;
     oq_opt_report rewrites;
+    unsigned sets; /* of --rewrite */
+    oq_rewrite_report rewritten;
     bool qnn;
     oq_qnn_options qnn_options;
     oq_qnn_report qnn_report;
@@ -145,6 +148,7 @@ static onq_code check_options(run *r, onq_error *err) {
                            oq_opt_str(o, "optimizer"));
         r->optimizer = BY_NONE;
     }
+    OQ_TRY(oq_rewriting_sets(r->job, &r->sets, err));
     r->symbolic = !oq_opt_flag(o, "skip_symbolic_shape");
     r->onnx_shape = !oq_opt_flag(o, "skip_onnx_shape");
     OQ_TRY(check_qnn(r, err));
@@ -152,7 +156,8 @@ static onq_code check_options(run *r, onq_error *err) {
         r->symbolic = false; /* the reference has none for QNN, where external data is allowed */
         return ONQ_OK;
     }
-    if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset"))
+    if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset") &&
+        r->sets == 0)
         return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: there is nothing to do");
     return ONQ_OK;
 }
@@ -235,8 +240,10 @@ static onq_code raise_opset(run *r, onq_error *err) {
 static onq_code optimize(run *r, onq_error *err) {
     OQ_TRY(oq_progress(r->job->env, "optimisation", 0, 0, err));
     if (r->optimizer == BY_ORT)
-        return optimize_ort(r, err);
-    return r->optimizer == BY_BUILTIN ? oq_optimize(r->m, &r->rewrites, err) : ONQ_OK;
+        OQ_TRY(optimize_ort(r, err));
+    else if (r->optimizer == BY_BUILTIN)
+        OQ_TRY(oq_optimize(r->m, &r->rewrites, err));
+    return r->sets != 0 ? oq_rewrite(r->m, r->sets, &r->rewritten, err) : ONQ_OK;
 }
 
 static onq_code prepare_qnn(run *r, onq_error *err) {
@@ -298,6 +305,7 @@ static void tell_rewrites(const run *r) {
         oq_jw_end_object(&job->json);
         oq_info(job->env, "%zu times: %s", r->rewrites.counts[i], oq_fuse_what((oq_fuse_id)i));
     }
+    oq_rewriting_tell(job, &r->rewritten);
     oq_jw_end_array(&job->json);
 }
 
@@ -317,7 +325,7 @@ static void tell(const run *r, double seconds) {
         oq_buf_addf(&job->text, ", shapes of %zu of %zu tensors", s->n_values - s->n_none,
                     s->n_values);
     }
-    if (r->optimizer == BY_BUILTIN)
+    if (r->optimizer == BY_BUILTIN || r->sets != 0)
         tell_rewrites(r);
     if (r->qnn) {
         const oq_qnn_report *q = &r->qnn_report;
@@ -359,7 +367,7 @@ const oq_command oq_command_preprocess = {
          "quant_pre_process of onnxruntime.quantization. If symbolic inference cannot resolve a "
          "node, a warning names it and the job goes on."},
     .required = "input output",
-    .groups = {&oq_group_input, &oq_group_output, &own, &qnn_group, &oq_group_runtime,
-               &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_rewrite, &qnn_group,
+               &oq_group_runtime, &oq_group_general},
     .run = run_preprocess,
 };

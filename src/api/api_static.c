@@ -12,6 +12,7 @@
 #include "api/quant_config.h"
 #include "api/quant_input.h"
 #include "api/quantization.h"
+#include "api/rewriting.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
 #include "onnx/check.h"
@@ -156,6 +157,7 @@ typedef struct run {
     bool unsaved; /* the ranges were computed and are in no file */
     int format, preset;
     oq_selection selection;
+    unsigned rewrite; /* sets of oq_rewrite_set */
     oq_extremes extremes;
     size_t inner_nodes; /* that would be quantized if inner graphs were */
 } run;
@@ -250,6 +252,7 @@ static onq_code check_options(run *r, onq_error *err) {
     r->format = OQ_CHOSEN(o, "quant_format", int, FORMATS);
     r->preset = OQ_CHOSEN(o, "preset", int, PRESETS);
     OQ_TRY(oq_quant_check_output(r->q.job, err));
+    OQ_TRY(oq_rewriting_sets(r->q.job, &r->rewrite, err));
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
         return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");
     if (r->preset != PRESET_QNN && oq_opt_is_set(o, "add_qtype_converts"))
@@ -438,12 +441,23 @@ static onq_code smooth(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code rewrite(run *r, onq_error *err) {
+    oq_rewrite_report report;
+    OQ_TRY(oq_rewrite(r->q.model, r->rewrite, &report, err));
+    oq_jw_begin_array(&r->q.job->json, "rewrites");
+    oq_rewriting_tell(r->q.job, &report);
+    oq_jw_end_array(&r->q.job->json);
+    return ONQ_OK;
+}
+
 /* Opens the model and makes it what the quantizer will see. */
 static onq_code prepare(run *r, onq_error *err) {
     oq_quant *q = &r->q;
     OQ_TRY(oq_quant_open(q, false, err));
     if (oq_opt_flag(q->job->opts, "optimize_model"))
         OQ_TRY(optimize(r, err));
+    if (r->rewrite != 0)
+        OQ_TRY(rewrite(r, err));
     if (q->config.smooth_quant)
         OQ_TRY(smooth(r, err));
     OQ_TRY(oq_quant_infer(q, err));
@@ -742,8 +756,8 @@ const oq_command oq_command_static = {
     .required = "input",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
     .decides = &quantize_group,
-    .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_plan, &oq_group_select,
-               &calibrate_group, &oq_group_data, &oq_group_runtime, &oq_group_extra,
-               &oq_group_general},
+    .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_rewrite,
+               &oq_group_plan, &oq_group_select, &calibrate_group, &oq_group_data,
+               &oq_group_runtime, &oq_group_extra, &oq_group_general},
     .run = run_static,
 };

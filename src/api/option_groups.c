@@ -106,3 +106,12 @@ static const onq_option_info extra[] = {
     OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE", extra_help),
 };
 const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);
+
+static const onq_option_info rewrite_rows[] = {
+    OQ_LIST("rewrite", 0, "", "NAME",
+            "Rewrite parts of the float model, exactly: constants (after Conv, MatMul and Gemm, "
+            "into their weights), hardswish (as HardSigmoid and Mul), fastgelu (Gelu by Tanh as "
+            "one operator of com.microsoft), onehot (one-hot MatMul as Gather), conv1d (Conv "
+            "over one axis as MatMul), all or none."),
+};
+const oq_opt_group oq_group_rewrite = OQ_GROUP("Rewriting", rewrite_rows);

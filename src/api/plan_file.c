@@ -18,8 +18,8 @@ static bool is_of_this_run(const onq_option_info *row) {
 static bool decides(const oq_command *c, const oq_opt_value *v, const oq_opt_group *group) {
     if (!v->is_set || v->pinned || is_of_this_run(v->row))
         return false;
-    return group == c->decides || group == &oq_group_select || group == &oq_group_extra ||
-           strcmp(v->row->name, "use_external_data_format") == 0;
+    return group == c->decides || group == &oq_group_select || group == &oq_group_rewrite ||
+           group == &oq_group_extra || strcmp(v->row->name, "use_external_data_format") == 0;
 }
 
 /* A text that the parser of lists takes as one item. */

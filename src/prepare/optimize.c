@@ -6,15 +6,10 @@
 
 #include "onnx/tidy.h"
 #include "prepare/fuse/fuse.h"
+#include "prepare/rewrite.h"
 
-typedef struct fuse_row {
-    const char *ops;
-    oq_fuse_fn fn;
-    const char *what;
-} fuse_row;
-
-static const fuse_row table[] = {
-#define OQ_FUSE(name, ops, what) {ops, oq_fuse_##name, what},
+static const oq_fuse_row table[] = {
+#define OQ_FUSE(name, ops, what) {ops, oq_fuse_##name, what, 0},
 #include "prepare/fuse/fuse.def"
 #undef OQ_FUSE
 };
@@ -37,27 +32,28 @@ static bool has_word(const char *ops, oq_str op) {
 }
 
 typedef struct optimizer {
+    oq_fuse_job *job;
     oq_model *m;
     oq_shapes *shapes;
     oq_names names;
-    oq_opt_report *report;
     size_t n_done;
 } optimizer;
 
 /* ---- a round over one graph ---- */
 
 static onq_code visit(optimizer *o, oq_fuse *f, uint32_t i, onq_error *err) {
-    for (size_t r = 0; r < OQ_COUNT(table) && !f->busy[i]; r++) {
+    const oq_fuse_job *job = o->job;
+    for (size_t r = 0; r < job->n_rows && !f->busy[i]; r++) {
         const oq_node *n = f->g->node.v[i];
         bool done = false;
-        if (!has_word(table[r].ops, n->op_type))
+        if ((job->sets >> job->rows[r].set & 1) == 0 || !has_word(job->rows[r].ops, n->op_type))
             continue;
-        const onq_code rc = table[r].fn(f, i, &done, err);
+        const onq_code rc = job->rows[r].fn(f, i, &done, err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
                                OQ_STR(n->op_type));
         if (done) {
-            o->report->counts[r]++;
+            job->counts[r]++;
             o->n_done++;
         }
     }
@@ -76,10 +72,14 @@ static onq_code end_round(oq_fuse *f, onq_error *err) {
         if (!oq_graph_add_init(&f->m->arena, f->g, f->inits.v[i]))
             return oq_fail_nomem(err);
     oq_graph_remove_nodes(f->g, f->gone);
+    for (size_t i = 0; i < f->nodes.n; i++)
+        if (!oq_graph_add_node(&f->m->arena, f->g, f->nodes.v[i]))
+            return oq_fail_nomem(err);
     settle(f);
     if (f->to.n != 0)
         OQ_TRY(oq_graph_replace_many(f->m, f->g, &f->renames, f->to.v, err));
-    return oq_graph_prune(f->m, f->g, err);
+    OQ_TRY(oq_graph_prune(f->m, f->g, err));
+    return f->nodes.n > 0 ? oq_model_sort_inner(f->m, f->g, err) : ONQ_OK;
 }
 
 static onq_code round_over(optimizer *o, oq_graph *g, oq_arena *scratch, onq_error *err) {
@@ -111,19 +111,43 @@ static onq_code round_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
     return rc;
 }
 
+static onq_code run_rounds(optimizer *o, onq_error *err) {
+    oq_fuse_job *job = o->job;
+    oq_model_touch(o->m);
+    OQ_TRY(oq_model_lift_constants(o->m, &job->n_constants, err));
+    OQ_TRY(oq_shapes_infer(o->m, &(oq_shape_options){.symbolic = true}, &o->shapes, err));
+    /* New names outlive the job. */
+    OQ_TRY(oq_names_collect(&o->names, &o->m->arena, o->m, err));
+    do {
+        o->n_done = 0;
+        OQ_TRY(oq_progress(o->m->env, "optimisation", job->rounds, 0, err));
+        OQ_TRY(oq_walk_graphs(o->m->proto->graph, round_graph, o, err));
+        job->rounds++;
+        OQ_ASSERT_VALID(o->m);
+    } while (o->n_done != 0 && job->rounds < OQ_OPT_ROUNDS);
+    return ONQ_OK;
+}
+
+onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err) {
+    optimizer o = {.m = job->m, .job = job};
+    const onq_code rc = run_rounds(&o, err);
+    oq_shapes_free(o.shapes);
+    return rc;
+}
+
 /* ---- initializers that are there twice ---- */
 
 #define MAX_SHARE ((uint64_t)1 << 20)
 
 /* A key of all that an initializer is but its name; p == NULL when it is not to be compared. */
-static oq_str init_key(optimizer *o, oq_tensor *t, oq_arena *a) {
+static oq_str init_key(oq_model *m, oq_tensor *t, oq_arena *a) {
     oq_span s;
     uint64_t bytes = 0;
     oq_buf b;
     if (t->data_type.v == OQ_STRING || oq_tensor_bytes(t, &bytes, NULL) != ONQ_OK ||
-        bytes > MAX_SHARE || oq_model_data(o->m, t, &s, NULL) != ONQ_OK)
+        bytes > MAX_SHARE || oq_model_data(m, t, &s, NULL) != ONQ_OK)
         return (oq_str){0};
-    oq_buf_init(&b, &o->m->env->alloc);
+    oq_buf_init(&b, &m->env->alloc);
     oq_buf_addf(&b, "%d:", t->data_type.v);
     for (size_t i = 0; i < t->dims.n; i++)
         oq_buf_addf(&b, "%lld,", (long long)t->dims.v[i]);
@@ -134,7 +158,8 @@ static oq_str init_key(optimizer *o, oq_tensor *t, oq_arena *a) {
     return key;
 }
 
-static onq_code share_inits(optimizer *o, oq_graph *g, oq_arena *a, onq_error *err) {
+static onq_code share_inits(oq_model *m, oq_arena *a, size_t *n_shared, onq_error *err) {
+    oq_graph *g = m->proto->graph;
     oq_map seen, renames, edge;
     OQ_VEC(oq_str) to = {0};
     oq_map_init(&seen, a);
@@ -147,7 +172,7 @@ static onq_code share_inits(optimizer *o, oq_graph *g, oq_arena *a, onq_error *e
     }
     for (size_t i = 0; i < g->initializer.n; i++) {
         oq_tensor *t = g->initializer.v[i];
-        const oq_str key = oq_map_has(&edge, t->name) ? (oq_str){0} : init_key(o, t, a);
+        const oq_str key = oq_map_has(&edge, t->name) ? (oq_str){0} : init_key(m, t, a);
         if (key.p == NULL)
             continue;
         const uint32_t at = oq_map_find(&seen, key);
@@ -159,12 +184,12 @@ static onq_code share_inits(optimizer *o, oq_graph *g, oq_arena *a, onq_error *e
         if (!OQ_PUSH(a, &to, g->initializer.v[at]->name) ||
             !oq_map_put(&renames, t->name, (uint32_t)(to.n - 1)))
             return oq_fail_nomem(err);
-        o->report->n_shared++;
+        ++*n_shared;
     }
     if (to.n == 0)
         return ONQ_OK;
-    OQ_TRY(oq_graph_replace_many(o->m, g, &renames, to.v, err));
-    return oq_graph_prune(o->m, g, err);
+    OQ_TRY(oq_graph_replace_many(m, g, &renames, to.v, err));
+    return oq_graph_prune(m, g, err);
 }
 
 /* ---- the version of the format ---- */
@@ -194,33 +219,72 @@ static onq_code leave_old_ir(oq_model *m, oq_arena *a, onq_error *err) {
 
 /* ---- all ---- */
 
-static onq_code run(optimizer *o, oq_arena *a, onq_error *err) {
-    oq_graph *g = o->m->proto->graph;
-    oq_model_touch(o->m);
-    OQ_TRY(oq_model_lift_constants(o->m, &o->report->n_constants, err));
-    OQ_TRY(oq_shapes_infer(o->m, &(oq_shape_options){.symbolic = true}, &o->shapes, err));
-    OQ_TRY(oq_names_collect(&o->names, a, o->m, err));
-    do {
-        o->n_done = 0;
-        OQ_TRY(oq_progress(o->m->env, "optimisation", o->report->rounds, 0, err));
-        OQ_TRY(oq_walk_graphs(g, round_graph, o, err));
-        o->report->rounds++;
-        OQ_ASSERT_VALID(o->m);
-    } while (o->n_done != 0 && o->report->rounds < OQ_OPT_ROUNDS);
-    OQ_TRY(share_inits(o, g, a, err));
-    return leave_old_ir(o->m, a, err);
+static onq_code run(oq_model *m, oq_opt_report *report, oq_arena *a, onq_error *err) {
+    oq_fuse_job job = {
+        .m = m, .rows = table, .n_rows = OQ_COUNT(table), .sets = 1, .counts = report->counts};
+    OQ_TRY(oq_fuse_rounds(&job, err));
+    report->rounds = job.rounds;
+    report->n_constants = job.n_constants;
+    OQ_TRY(share_inits(m, a, &report->n_shared, err));
+    return leave_old_ir(m, a, err);
 }
 
 onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
     oq_opt_report own;
     oq_arena scratch;
-    optimizer o = {.m = m, .report = report != NULL ? report : &own};
-    memset(o.report, 0, sizeof *o.report);
+    if (report == NULL)
+        report = &own;
+    memset(report, 0, sizeof *report);
     oq_arena_init(&scratch, &m->env->alloc);
-    const onq_code rc = run(&o, &scratch, err);
-    oq_shapes_free(o.shapes);
+    const onq_code rc = run(m, report, &scratch, err);
     if (rc == ONQ_OK)
         OQ_ASSERT_VALID(m);
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+/* ---- --rewrite ---- */
+
+static const oq_fuse_row rewrites[] = {
+#define OQ_REWRITE(set, name, ops, what) {ops, oq_fuse_##name, what, OQ_REWRITE_##set},
+#include "prepare/fuse/rewrite.def"
+#undef OQ_REWRITE
+};
+
+const char *oq_rewrite_what(oq_rewrite_id id) {
+    return rewrites[id].what;
+}
+
+bool oq_rewrite_word(oq_str word, unsigned *sets) {
+    static const char *const words[] = {
+#define ROW(id, word) word,
+        OQ_REWRITE_SETS(ROW)
+#undef ROW
+    };
+    *sets = oq_str_is(word, "all") ? (1u << OQ_REWRITE_SET_COUNT) - 1 : 0;
+    for (size_t i = 0; i < OQ_COUNT(words) && *sets == 0; i++)
+        if (oq_str_is(word, words[i]))
+            *sets = 1u << i;
+    return *sets != 0 || oq_str_is(word, "none");
+}
+
+static onq_code rewrite(oq_fuse_job *job, oq_arena *a, onq_error *err) {
+    OQ_TRY(oq_fuse_rounds(job, err));
+    OQ_TRY(leave_old_ir(job->m, a, err));
+    OQ_ASSERT_VALID(job->m);
+    return ONQ_OK;
+}
+
+onq_code oq_rewrite(oq_model *m, unsigned sets, oq_rewrite_report *report, onq_error *err) {
+    oq_arena scratch;
+    oq_fuse_job job = {.m = m,
+                       .rows = rewrites,
+                       .n_rows = OQ_COUNT(rewrites),
+                       .sets = sets,
+                       .counts = report->counts};
+    memset(report, 0, sizeof *report);
+    oq_arena_init(&scratch, &m->env->alloc);
+    const onq_code rc = rewrite(&job, &scratch, err);
     oq_arena_release(&scratch);
     return rc;
 }

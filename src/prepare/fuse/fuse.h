@@ -26,6 +26,7 @@ typedef struct oq_fuse {
     OQ_VEC(oq_str) to;
     oq_map seen;               /* duplicate: what was computed -> node */
     OQ_VEC(oq_tensor *) inits; /* made in this round */
+    OQ_VEC(oq_node *) nodes;   /* made in this round */
     struct oq_eval *fold;      /* fold: room to compute in, used again for each node */
 } oq_fuse;
 
@@ -35,6 +36,32 @@ typedef onq_code (*oq_fuse_fn)(oq_fuse *f, uint32_t i, bool *done, onq_error *er
     onq_code oq_fuse_##name(oq_fuse *f, uint32_t i, bool *done, onq_error *err);
 #include "prepare/fuse/fuse.def"
 #undef OQ_FUSE
+/* Rows of rewrite.def; some are in both tables. */
+#define OQ_REWRITE(set, name, ops, what)                                                           \
+    onq_code oq_fuse_##name(oq_fuse *f, uint32_t i, bool *done, onq_error *err);
+#include "prepare/fuse/rewrite.def"
+#undef OQ_REWRITE
+
+/* A row of either table. */
+typedef struct oq_fuse_row {
+    const char *ops;
+    oq_fuse_fn fn;
+    const char *what;
+    unsigned set;
+} oq_fuse_row;
+
+/* Rounds over all graphs until no row does anything; counts[i] is how often row i did. Constants
+ * become initializers first. */
+typedef struct oq_fuse_job {
+    oq_model *m;
+    const oq_fuse_row *rows;
+    size_t n_rows;
+    unsigned sets; /* bits: rows whose set is not among them are left out */
+    size_t *counts;
+    size_t n_constants; /* out: lifted */
+    unsigned rounds;    /* out */
+} oq_fuse_job;
+onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err);
 
 static inline oq_node *oq_fuse_node(const oq_fuse *f, uint32_t i) {
     return f->g->node.v[i];
@@ -82,9 +109,18 @@ onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *di
 onq_code oq_fuse_add_floats(oq_fuse *f, oq_str base, oq_dtype dt, const float *v,
                             const int64_t *dims, size_t rank, oq_str *name, onq_error *err);
 bool oq_fuse_set_input(oq_fuse *f, oq_node *n, size_t i, oq_str name);
+/* A new constant of integers, one axis, called after `base`. */
+onq_code oq_fuse_add_ints(oq_fuse *f, oq_str base, const int64_t *v, size_t n, oq_str *name,
+                          onq_error *err);
+/* A new node after the node `like`: called after it, with one output of a new name, which *out
+ * gives. NULL: out of memory. */
+oq_node *oq_fuse_add_node(oq_fuse *f, const oq_node *like, const char *op, const oq_str *in,
+                          size_t n_in, oq_str *out);
 
 /* Rank of a tensor, or -1. */
 int oq_fuse_rank(const oq_fuse *f, oq_str name);
+/* True if it is known to be of float32. */
+bool oq_fuse_is_float(const oq_fuse *f, oq_str name);
 /* All dims as numbers, into out[8]; -1 as rank when not known. */
 int oq_fuse_dims(const oq_fuse *f, oq_str name, int64_t out[8]);
 

@@ -113,6 +113,28 @@ onq_code oq_fuse_add_floats(oq_fuse *f, oq_str base, oq_dtype dt, const float *v
     return set_floats(f, t, v, product(dims, rank), err);
 }
 
+onq_code oq_fuse_add_ints(oq_fuse *f, oq_str base, const int64_t *v, size_t n, oq_str *name,
+                          onq_error *err) {
+    const int64_t dims[1] = {(int64_t)n};
+    *name = oq_names_unique(f->names, base);
+    oq_tensor *t = name->p != NULL ? oq_tensor_new(&f->m->arena, *name, OQ_INT64, dims, 1) : NULL;
+    if (t == NULL || !OQ_PUSH(f->scratch, &f->inits, t))
+        return oq_fail_nomem(err);
+    return oq_tensor_set_raw(&f->m->arena, t, v, n * sizeof *v, err);
+}
+
+oq_node *oq_fuse_add_node(oq_fuse *f, const oq_node *like, const char *op, const oq_str *in,
+                          size_t n_in, oq_str *out) {
+    const oq_str base = oq_node_label(like);
+    oq_arena *a = &f->m->arena;
+    const oq_str name =
+        oq_names_unique(f->names, oq_str_format(a, "%.*s_%s", (int)base.n, base.p, op));
+    *out = oq_names_unique(f->names, oq_str_format(a, "%.*s_%s_output", (int)base.n, base.p, op));
+    oq_node *n =
+        name.p != NULL && out->p != NULL ? oq_node_make(a, op, name, in, n_in, out, 1) : NULL;
+    return n != NULL && OQ_PUSH(f->scratch, &f->nodes, n) ? n : NULL;
+}
+
 onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *dims, size_t rank,
                      oq_str *name, onq_error *err) {
     if (!oq_fuse_sole(f, t->name) || t->dims.n != rank ||
@@ -184,6 +206,10 @@ int oq_fuse_rank(const oq_fuse *f, oq_str name) {
     if (!oq_shapes_tensor(f->shapes, f->g, name, &info) || !info.has_shape)
         return -1;
     return (int)info.rank;
+}
+
+bool oq_fuse_is_float(const oq_fuse *f, oq_str name) {
+    return oq_shapes_elem_type(f->shapes, f->g, name) == OQ_FLOAT;
 }
 
 int oq_fuse_dims(const oq_fuse *f, oq_str name, int64_t out[8]) {

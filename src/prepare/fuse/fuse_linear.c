@@ -265,6 +265,88 @@ onq_code oq_fuse_conv_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     return conv_and(f, i, false, done, err);
 }
 
+/* The columns of the weights, and of the bias where there is one, are scaled; a MatMul stays one. */
+static onq_code scale_product(oq_fuse *f, linear *l, const double *scale, oq_str out,
+                              onq_error *err) {
+    oq_str name;
+    const int64_t dims[1] = {(int64_t)l->n_out};
+    const double *zeros = OQ_NEW_ARRAY(f->scratch, double, l->n_out + 1);
+    if (zeros == NULL)
+        return oq_fail_nomem(err);
+    transform(l, scale, zeros);
+    OQ_TRY(oq_fuse_put(f, l->w, l->wv, l->w->dims.v, l->w->dims.n, &name, err));
+    l->n->input.v[1] = name;
+    if (l->b != NULL) {
+        OQ_TRY(oq_fuse_put(f, l->b, l->bv, dims, 1, &name, err));
+        l->n->input.v[l->bias_slot] = name;
+        (void)oq_attr_remove(l->n, "beta");
+    }
+    l->n->output.v[0] = out;
+    oq_fuse_keep(f, l->at);
+    return ONQ_OK;
+}
+
+/* The columns of a product: one number for each of n, or one for all; *v NULL when it is not. */
+static onq_code by_column(oq_fuse *f, oq_str name, size_t n, int rank, double **v, onq_error *err) {
+    oq_tensor *t = oq_fuse_const(f, name);
+    float *values = NULL;
+    size_t count = 0;
+    *v = NULL;
+    if (t == NULL || rank < 0 || t->dims.n > (size_t)rank)
+        return ONQ_OK;
+    OQ_TRY(oq_fuse_floats(f, t, &values, &count, err));
+    if (values == NULL || (count != 1 && (count != n || (size_t)t->dims.v[t->dims.n - 1] != n)))
+        return ONQ_OK;
+    *v = OQ_NEW_ARRAY(f->scratch, double, n + 1);
+    if (*v == NULL)
+        return oq_fail_nomem(err);
+    for (size_t c = 0; c < n; c++)
+        (*v)[c] = (double)values[count == 1 ? 0 : c];
+    return ONQ_OK;
+}
+
+/* MatMul of any rank, or Gemm, with constant weights, times a constant. */
+onq_code oq_fuse_product_mul(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
+    oq_node *n = oq_fuse_node(f, i);
+    const bool inverse = oq_fuse_is(n, "Div");
+    if (n->input.n != 2 || n->output.n != 1 || !(inverse || oq_fuse_is(n, "Mul")))
+        return ONQ_OK;
+    for (size_t slot = 0; slot < (inverse ? 1u : 2u); slot++) {
+        const uint32_t at = oq_fuse_maker(f, n->input.v[slot]);
+        oq_node *p =
+            at != OQ_NO_NODE && oq_fuse_sole(f, n->input.v[slot]) ? oq_fuse_node(f, at) : NULL;
+        if (p == NULL || p->input.n < 2 || !(oq_fuse_is(p, "MatMul") || oq_fuse_is(p, "Gemm")))
+            continue;
+        linear l = {.at = at, .n = p, .w = oq_fuse_const(f, p->input.v[1]), .bias_slot = 2};
+        bool ok = l.w != NULL && l.w->dims.n == 2;
+        double *v = NULL;
+        l.is_gemm = oq_fuse_is(p, "Gemm");
+        l.group = 1;
+        l.axis = l.is_gemm && oq_attr_int(p, "transB", 0) != 0 ? 0 : 1;
+        l.n_out = ok ? (size_t)l.w->dims.v[l.axis] : 0;
+        if (ok)
+            OQ_TRY(oq_fuse_floats(f, l.w, &l.wv, &l.count, err));
+        ok = ok && l.wv != NULL && l.n_out > 0;
+        if (ok)
+            OQ_TRY(read_bias(f, &l, &ok, err));
+        if (ok)
+            OQ_TRY(by_column(f, n->input.v[1 - slot], l.n_out, oq_fuse_rank(f, n->input.v[slot]),
+                             &v, err));
+        for (size_t c = 0; v != NULL && c < l.n_out; c++) {
+            v[c] = inverse ? 1.0 / v[c] : v[c];
+            if (!isfinite(v[c]))
+                return ONQ_OK;
+        }
+        if (v == NULL)
+            continue;
+        OQ_TRY(scale_product(f, &l, v, n->output.v[0], err));
+        oq_fuse_drop(f, i);
+        *done = true;
+        return ONQ_OK;
+    }
+    return ONQ_OK;
+}
+
 /* ---- Gemm ---- */
 
 onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {

@@ -56,8 +56,7 @@ static bool holds(const oq_pattern *p, uint32_t i) {
     return false;
 }
 
-/* Nothing outside uses what is made inside, but the output. */
-static bool is_closed(const oq_fuse *f, const oq_pattern *p) {
+bool oq_pattern_is_closed(const oq_fuse *f, const oq_pattern *p) {
     for (size_t k = 0; k < p->n; k++) {
         const oq_node *n = oq_fuse_node(f, p->nodes[k]);
         for (size_t o = 0; o < n->output.n; o++) {
@@ -87,7 +86,7 @@ static bool finish(oq_fuse *f, oq_pattern *p, const uint32_t *nodes, size_t n, o
     p->n = n;
     p->input = input;
     p->output = output_of(f, nodes[n - 1]);
-    return is_closed(f, p);
+    return oq_pattern_is_closed(f, p);
 }
 
 /* x * 0.5 and the rest in either order, as PyTorch writes it. */
@@ -267,7 +266,7 @@ bool oq_pattern_layernorm(oq_fuse *f, uint32_t i, oq_pattern *p) {
     p->epsilon = (float)epsilon;
     p->weight = other_input(oq_fuse_node(f, mul), output_of(f, div));
     p->bias = other_input(oq_fuse_node(f, last), output_of(f, mul));
-    return is_vector(f, p->weight) && is_vector(f, p->bias) && is_closed(f, p);
+    return is_vector(f, p->weight) && is_vector(f, p->bias) && oq_pattern_is_closed(f, p);
 }
 
 /* ---- LpNormalization ---- */

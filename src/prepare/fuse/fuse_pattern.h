@@ -23,4 +23,10 @@ bool oq_pattern_layernorm(oq_fuse *f, uint32_t i, oq_pattern *p);
 bool oq_pattern_lpnorm(oq_fuse *f, uint32_t i, oq_pattern *p);
 bool oq_pattern_spacetodepth(oq_fuse *f, uint32_t i, oq_pattern *p);
 
+/* Nothing outside uses what is made inside, but the output. */
+bool oq_pattern_is_closed(const oq_fuse *f, const oq_pattern *p);
+/* The last node of the pattern becomes the operator; the others go. */
+onq_code oq_pattern_replace(oq_fuse *f, const oq_pattern *p, const char *op, const char *domain,
+                            const oq_str *in, size_t n_in, oq_node **out, onq_error *err);
+
 #endif
