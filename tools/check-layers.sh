@@ -6,7 +6,7 @@
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 
-layers=(base onnx shape samples engine calibrate prepare quantize debug api)
+layers=(base onnx shape samples engine calibrate prepare quantize debug tune api)
 declare -A rank
 for i in "${!layers[@]}"; do rank[${layers[i]}]=$i; done
 bad=0

@@ -47,6 +47,8 @@ static const onq_option_info data[] = {
             "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz or .npy "
             "file, or random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
+    OQ_INT("hold_out", 0, "", "", "2..", "N",
+           "Leave out every Nth sample: what `auto` holds out to report on."),
     OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs."),
     OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
             "Order of the axes of images; read from the model by default."),

@@ -79,6 +79,8 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
         return oq_fail(err, ONQ_E_UNSUPPORTED, "samples from a reader");
     if (oq_opt_is_set(job->opts, "limit"))
         o->limit = (uint64_t)oq_opt_int(job->opts, "limit");
+    if (oq_opt_is_set(job->opts, "hold_out"))
+        o->hold_out = (uint64_t)oq_opt_int(job->opts, "hold_out");
     OQ_TRY(dim_options(job, o, err));
     return image_options(job, &o->image, err);
 }

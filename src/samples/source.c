@@ -37,8 +37,9 @@ struct oq_source {
     oq_reader *reader;
     oq_ios inputs;
     uint64_t count;       /* samples of one pass */
-    uint64_t share, step; /* sample k of a pass has number share + k x step */
-    uint64_t total;       /* with the limit applied, before the share */
+    uint64_t share, step; /* sample k of a pass is number share + k x step of those not held out */
+    uint64_t hold_out;
+    uint64_t total; /* with the limit applied, before the share */
     slot slots[SLOTS];
     uint64_t taken; /* samples given to the caller in this pass */
     /* Under the lock: */
@@ -310,10 +311,16 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
     return oq_error_in(err, rc, "%s: sample '%s'", s->where, name);
 }
 
+/* The number of the k-th sample of a pass. */
+static uint64_t number_of(const oq_source *s, uint64_t k) {
+    const uint64_t at = s->share + k * s->step;
+    return s->hold_out > 1 ? at + at / (s->hold_out - 1) : at;
+}
+
 static void fill(oq_source *s, uint64_t k) {
     slot *t = &s->slots[k % SLOTS];
     oq_error_clear(&t->error);
-    t->code = read_checked(s, s->share + k * s->step, t, &t->error);
+    t->code = read_checked(s, number_of(s, k), t, &t->error);
 }
 
 /* ---- the thread ---- */
@@ -458,7 +465,9 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
     s->share = o->n_shares != 0 ? o->share : 0;
     if (s->share >= s->step)
         return oq_fail(err, ONQ_E_OPTION, "share %" PRIu64 " of %" PRIu64, s->share, s->step);
-    s->count = s->share < s->total ? (s->total - s->share - 1) / s->step + 1 : 0;
+    s->hold_out = o->hold_out;
+    const uint64_t left = s->total - (s->hold_out > 1 ? s->total / s->hold_out : 0);
+    s->count = s->share < left ? (left - s->share - 1) / s->step + 1 : 0;
     return ONQ_OK;
 }
 

@@ -64,6 +64,7 @@ typedef struct oq_source_options {
     size_t n_dims;
     oq_image_options image;
     uint64_t share, n_shares; /* only samples with number % n_shares == share; n_shares 0: all */
+    uint64_t hold_out; /* without every so-manieth sample, shares counted after; 0, 1: with all */
 } oq_source_options;
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);

@@ -1,0 +1,421 @@
+/*
+ * api_auto.c — `onq auto`: looks for the best quantized model by itself.
+ *
+ * The model is prepared, the samples are divided into those that choose and those that report, the
+ * search (tune.h) tries recipes, and what it chooses is written with the commands that make it
+ * again.
+ */
+#include "api/auto_job.h"
+#include "api/choices.h"
+#include "api/samples.h"
+#include "base/number_text.h"
+#include "onnx/check.h"
+#include "onnx/graph.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define PREFERENCES(ROW)                                                                           \
+    ROW("speed", OQ_PREFER_SPEED)                                                                  \
+    ROW("size", OQ_PREFER_SIZE)                                                                    \
+    ROW("accuracy", OQ_PREFER_ACCURACY)
+
+static const onq_option_info rows[] = {
+    OQ_PAIRS("target", 0, "", "METRIC=VALUE",
+             "What the result must reach, all of them: agreement=PERCENT (the same class as float "
+             "over the last axis of the first output), sqnr=DB, cosine=X (of the worst output), "
+             "accuracy_drop=PERCENT (with --labels), metric=X (of --evaluate). Default: "
+             "agreement=99 where the first output holds scores of classes, else sqnr=30."),
+    OQ_TEXT("evaluate", 0, "", "", "COMMAND",
+            "A program that prints one number for the model whose name replaces {model}; larger is "
+            "better. For --target metric=X."),
+    OQ_PATH("eval_data", 0, "", "SOURCE",
+            "Samples to report on, never used to choose. Default: a fifth of --data, at least 8 "
+            "samples where there are 16."),
+    OQ_PATH("labels", 0, "", "FILE",
+            "The correct classes: a .npy of integers, one for each row of the first output, over "
+            "--eval_data if that is given, else over --data."),
+    OQ_ENUM("prefer", 0, "", "speed", OQ_CHOICES(PREFERENCES), "WHAT",
+            "What to take among candidates that reach the target. Those within 5 % of the fastest "
+            "or smallest count as equal; the most accurate of them is taken."),
+    OQ_FLAG("strict", 0, "", "Write nothing and fail if no candidate reaches the target."),
+    OQ_REAL("time_limit", 0, "", "0", "0..", "SECONDS",
+            "Stop looking after this time and take the best so far; 0 means no limit."),
+    OQ_LIST("allow", 0, "", "WAY",
+            "Ways to quantize that may be tried: static, dynamic, qoperator. Default: static, "
+            "dynamic."),
+    OQ_PATH("recipe", 0, "", "FILE", "Write the commands that make the same bytes."),
+    OQ_SIZE("memory", 0, "", "2g", "",
+            "Memory for samples and float's outputs; samples that do not fit are left out."),
+};
+static const oq_opt_group own = OQ_GROUP("Search", rows);
+
+/* ---- options ---- */
+
+static onq_code read_targets(oq_auto *a, onq_error *err) {
+    size_t n = 0;
+    const oq_str *list = oq_opt_list(a->job->opts, "target", &n);
+    for (size_t i = 0; i < n; i++) {
+        oq_str name, value;
+        oq_target t;
+        char *end = NULL;
+        if (!oq_opt_split(list[i], &name, &value) || !oq_metric_find(name, &t.metric))
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--target: '%.*s' is not METRIC=VALUE with agreement, sqnr, cosine, "
+                           "accuracy_drop or metric",
+                           OQ_STR(list[i]));
+        t.value = strtod(value.p, &end);
+        if (value.n == 0 || end != value.p + value.n || !isfinite(t.value))
+            return oq_fail(err, ONQ_E_OPTION, "--target: '%.*s' is not a number", OQ_STR(value));
+        if (t.metric == OQ_METRIC_METRIC && !oq_opt_is_set(a->job->opts, "evaluate"))
+            return oq_fail(err, ONQ_E_OPTION, "--target metric=X needs --evaluate COMMAND");
+        if (t.metric == OQ_METRIC_ACCURACY_DROP && !oq_opt_is_set(a->job->opts, "labels"))
+            return oq_fail(err, ONQ_E_OPTION, "--target accuracy_drop=X needs --labels FILE");
+        if (!OQ_PUSH(&a->job->arena, &a->tune.targets.all, t))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code read_allowed(oq_auto *a, onq_error *err) {
+    size_t n = 0;
+    const oq_str *list = oq_opt_list(a->job->opts, "allow", &n);
+    a->tune.allow_static = a->tune.allow_dynamic = n == 0;
+    for (size_t i = 0; i < n; i++) {
+        if (oq_opt_same(list[i], OQ_S("static")))
+            a->tune.allow_static = true;
+        else if (oq_opt_same(list[i], OQ_S("dynamic")))
+            a->tune.allow_dynamic = true;
+        else if (oq_opt_same(list[i], OQ_S("qoperator")))
+            a->tune.allow_qoperator = true;
+        else
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--allow: '%.*s' is not one of static, dynamic, qoperator",
+                           OQ_STR(list[i]));
+    }
+    return ONQ_OK;
+}
+
+static onq_code read_options(oq_auto *a, onq_error *err) {
+    const onq_options *o = a->job->opts;
+    const char *evaluate = oq_opt_str(o, "evaluate");
+    oq_tune *t = &a->tune;
+    if (evaluate != NULL && strstr(evaluate, "{model}") == NULL)
+        return oq_fail(err, ONQ_E_OPTION, "--evaluate: '%.200s' has no {model}", evaluate);
+    OQ_TRY(read_targets(a, err));
+    OQ_TRY(read_allowed(a, err));
+    t->prefer = OQ_CHOSEN(o, "prefer", oq_prefer, PREFERENCES);
+    t->begin = oq_seconds();
+    if (oq_opt_real(o, "time_limit") > 0)
+        t->deadline = t->begin + oq_opt_real(o, "time_limit");
+    t->n_threads = oq_opt_is_set(o, "threads") ? oq_env_threads(a->job->env) : 1;
+    t->open.data_root = oq_opt_str(o, "data_root");
+    t->evaluate = evaluate != NULL ? oq_auto_evaluate : NULL;
+    return ONQ_OK;
+}
+
+/* ---- samples ---- */
+
+static const char *number_text(oq_arena *a, const oq_opt_value *v) {
+    char text[32];
+    if (v->row->type == ONQ_OPT_INT)
+        return oq_str_format(a, "%lld", (long long)v->i).p;
+    oq_real_text(text, v->real);
+    return oq_arena_strdup(a, text, strlen(text));
+}
+
+/* An item of a list as an option takes it: commas are escaped. */
+static const char *item_text(oq_arena *a, const onq_allocator *alloc, oq_str item) {
+    oq_buf b;
+    oq_buf_init(&b, alloc);
+    for (size_t i = 0; i < item.n; i++) {
+        if (item.p[i] == ',')
+            oq_buf_addc(&b, '\\');
+        oq_buf_addc(&b, item.p[i]);
+    }
+    const char *text = b.failed ? NULL : oq_arena_strdup(a, b.p != NULL ? b.p : "", b.n);
+    oq_buf_release(&b);
+    return text;
+}
+
+typedef OQ_VEC(oq_recipe_option) sample_options;
+
+static onq_code add_option(oq_arena *a, sample_options *v, const char *name, const char *value,
+                           onq_error *err) {
+    return value != NULL && OQ_PUSH(a, v, (oq_recipe_option){name, value}) ? ONQ_OK
+                                                                           : oq_fail_nomem(err);
+}
+
+static const char *folder_of(oq_arena *a, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        return ".";
+    return slash == path ? "/" : oq_arena_strdup(a, path, (size_t)(slash - path));
+}
+
+/* The options of this job that say what the samples are, and how many are held out. */
+static onq_code find_sample_options(oq_auto *a, uint64_t hold_out, onq_error *err) {
+    oq_arena *arena = &a->job->arena;
+    sample_options v = {0};
+    for (size_t i = 0; i < oq_group_data.n; i++) {
+        const onq_option_info *row = &oq_group_data.rows[i];
+        const oq_opt_value *x = oq_opt_get(a->job->opts, row->name);
+        if (strcmp(row->name, "hold_out") == 0 || (!x->is_set && strcmp(row->name, "data") != 0))
+            continue;
+        if (!x->is_set)
+            OQ_TRY(add_option(arena, &v, "data", folder_of(arena, a->tune.float_path), err));
+        else if (row->type == ONQ_OPT_LIST)
+            for (size_t k = 0; k < x->list.n; k++)
+                OQ_TRY(add_option(arena, &v, row->name,
+                                  item_text(arena, &a->job->env->alloc, x->list.v[k]), err));
+        else
+            OQ_TRY(add_option(arena, &v, row->name,
+                              x->text.p != NULL ? x->text.p : number_text(arena, x), err));
+    }
+    if (hold_out > 1)
+        OQ_TRY(add_option(arena, &v, "hold_out",
+                          oq_str_format(arena, "%llu", (unsigned long long)hold_out).p, err));
+    a->tune.samples = v.v;
+    a->tune.n_samples = v.n;
+    return ONQ_OK;
+}
+
+static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *truth, oq_trials *out,
+                     uint64_t memory, onq_error *err) {
+    oq_source *source = NULL;
+    OQ_TRY(oq_source_open(a->job->env, o, &source, err));
+    const onq_code rc = oq_trials_fill(out, source, truth, memory, err);
+    oq_source_close(source);
+    return rc;
+}
+
+/* The labels of the samples, which come in the order of all of them. */
+static onq_code give_labels(oq_auto *a, oq_trials *const sets[], size_t n_sets, onq_error *err) {
+    size_t at[2] = {0};
+    uint64_t seen = 0, right = 0;
+    for (;;) {
+        size_t next = n_sets;
+        for (size_t i = 0; i < n_sets; i++)
+            if (at[i] < sets[i]->all.n &&
+                (next == n_sets ||
+                 sets[i]->all.v[at[i]].number < sets[next]->all.v[at[next]].number))
+                next = i;
+        if (next == n_sets)
+            return oq_labels_end(&a->labels, seen, err);
+        oq_trial *x = &sets[next]->all.v[at[next]++];
+        x->labels = a->labels.v + seen;
+        if (sets[next]->n_outputs == 0)
+            return oq_fail(err, ONQ_E_INVALID, "labels need an output");
+        OQ_TRY(oq_labels_count(&a->labels, &x->outputs[0], &seen, &right, err));
+    }
+}
+
+static onq_code read_labels(oq_auto *a, bool eval_data, onq_error *err) {
+    const char *path = oq_opt_str(a->job->opts, "labels");
+    if (!oq_opt_is_set(a->job->opts, "labels"))
+        return ONQ_OK;
+    OQ_TRY(oq_labels_read(&a->labels, &a->job->arena, &a->job->env->alloc, path, err));
+    if (a->choose.left_out + a->report.left_out > 0)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "%s: labels need all samples, which do not fit (--memory)", path);
+    oq_trials *both[] = {&a->choose, &a->report}, *second[] = {&a->report};
+    return eval_data ? give_labels(a, second, 1, err)
+                     : give_labels(a, both, a->report_is_own ? 2 : 1, err);
+}
+
+/* Samples that report: --eval_data, else those held out; else the others must do. */
+static onq_code fill_report(oq_auto *a, oq_source_options *o, oq_session *truth, uint64_t memory,
+                            uint64_t hold_out, onq_error *err) {
+    a->report_is_own = true;
+    if (oq_opt_is_set(a->job->opts, "eval_data")) {
+        oq_source_options eval = *o;
+        eval.spec = oq_opt_str(a->job->opts, "eval_data");
+        eval.limit = 0;
+        eval.hold_out = 0;
+        return fill(a, &eval, truth, &a->report, memory, err);
+    }
+    a->report_is_own = hold_out > 1;
+    if (!a->report_is_own)
+        return ONQ_OK;
+    o->share = hold_out - 1;
+    o->n_shares = hold_out;
+    o->hold_out = 0;
+    return fill(a, o, truth, &a->report, memory, err);
+}
+
+static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
+    const uint64_t memory = oq_opt_size(a->job->opts, "memory");
+    const bool eval_data = oq_opt_is_set(a->job->opts, "eval_data");
+    oq_source_options o;
+    oq_source *source = NULL;
+    OQ_TRY(oq_job_source_options(a->job, a->model, &o, err));
+    if (o.hold_out > 1)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--hold_out is for other commands; auto divides the "
+                       "samples itself (--eval_data)");
+    OQ_TRY(oq_source_open(a->job->env, &o, &source, err));
+    const uint64_t n = oq_source_count(source), hold_out = eval_data ? 0 : oq_hold_out(n);
+    oq_source_close(source);
+    OQ_TRY(find_sample_options(a, hold_out, err));
+    o.hold_out = hold_out;
+    OQ_TRY(fill(a, &o, truth, &a->choose, memory - memory / 4, err));
+    OQ_TRY(fill_report(a, &o, truth, memory / 4, hold_out, err));
+    if (a->choose.left_out > 0)
+        oq_warn(a->job->env,
+                "%llu of %llu samples do not fit in --memory and are not used to choose",
+                (unsigned long long)a->choose.left_out,
+                (unsigned long long)(a->choose.left_out + a->choose.all.n));
+    return read_labels(a, eval_data, err);
+}
+
+/* Float's outputs on all samples, and what is to be reached on them. */
+static onq_code open_samples(oq_auto *a, onq_error *err) {
+    const oq_link *links = NULL;
+    oq_session *truth = NULL;
+    oq_session_options o;
+    OQ_TRY(oq_link_find(a->model, &a->job->arena, &links, &a->classes, err));
+    oq_trials_init(&a->choose, &a->job->env->alloc, links);
+    oq_trials_init(&a->report, &a->job->env->alloc, links);
+    OQ_TRY(oq_job_engine(a->job, &a->engine, err));
+    OQ_TRY(oq_job_session(a->job, &o, err));
+    a->tune.session = o;
+    o.model = a->model;
+    o.level = OQ_OPT_ALL;
+    o.n_threads = OQ_THREADS_RUNTIME;
+    OQ_TRY(oq_session_open(a->engine, &o, &truth, err));
+    const onq_code rc = fill_sets(a, truth, err);
+    oq_session_close(truth);
+    return rc;
+}
+
+static onq_code default_target(oq_auto *a, onq_error *err) {
+    const bool rows_there =
+        a->choose.n_outputs > 0 && oq_rows_of(&a->choose.all.v[0].outputs[0]) > 0;
+    oq_target t = {OQ_METRIC_SQNR, 30};
+    if (a->classes && rows_there)
+        t = (oq_target){OQ_METRIC_AGREEMENT, 99};
+    for (size_t i = 0; i < a->tune.targets.all.n; i++)
+        if (a->tune.targets.all.v[i].metric == OQ_METRIC_AGREEMENT && !rows_there)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "--target agreement: the first output has no classes along its last "
+                           "axis (--target sqnr=DB)");
+    return a->tune.targets.all.n > 0 || OQ_PUSH(&a->job->arena, &a->tune.targets.all, t)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* ---- the answer ---- */
+
+static onq_code save(oq_auto *a, onq_error *err) {
+    const onq_options *o = a->job->opts;
+    const bool external = oq_opt_flag(o, "use_external_data_format");
+    const oq_save_options options = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
+                                     .threshold = 1024,
+                                     .attributes = true};
+    oq_model *m = NULL;
+    OQ_TRY(oq_model_open(a->job->env, a->chosen->path, &a->tune.open, &m, err));
+    const onq_code rc = oq_model_save(m, oq_opt_str(o, "output"), &options, err);
+    oq_model_free(m);
+    return rc;
+}
+
+static onq_code report(oq_auto *a, onq_error *err) {
+    const oq_trials *set = a->report_is_own ? &a->report : &a->choose;
+    for (size_t i = 0; i < a->tune.all.n; i++) {
+        oq_candidate *c = a->tune.all.v[i];
+        if (c->path != NULL && (c == a->chosen || c->on_curve))
+            OQ_TRY(oq_tune_report(&a->tune, c, set, err));
+    }
+    return oq_tune_report(&a->tune, a->tune.truth, set, err);
+}
+
+static onq_code refuse(const oq_auto *a, onq_error *err) {
+    if (a->chosen->recipe.command == NULL)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing could be quantized: %.400s",
+                       a->tune.all.v[a->tune.all.n - 1]->why_not != NULL
+                           ? a->tune.all.v[a->tune.all.n - 1]->why_not
+                           : "there was no time for it");
+    return oq_fail(err, ONQ_E_UNSUPPORTED,
+                   "no candidate reaches the target; the most accurate, %s, has %.1f dB (a lower "
+                   "--target, or without --strict it is written)",
+                   a->chosen->label, a->chosen->score.sqnr);
+}
+
+static onq_code answer(oq_auto *a, onq_error *err) {
+    const onq_options *o = a->job->opts;
+    size_t *order = OQ_NEW_ARRAY(&a->job->arena, size_t, a->tune.all.n + 1);
+    if (order == NULL)
+        return oq_fail_nomem(err);
+    a->chosen = oq_choose(&a->tune.all, &a->tune.targets, a->tune.prefer, &a->reached);
+    if (a->chosen == NULL)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "there is no candidate at all");
+    if (!a->reached && oq_opt_flag(o, "strict"))
+        return refuse(a, err);
+    oq_curve(&a->tune.all, order);
+    OQ_TRY(report(a, err));
+    OQ_TRY(save(a, err));
+    if (oq_opt_is_set(o, "recipe"))
+        OQ_TRY(oq_auto_write_recipe(a, oq_opt_str(o, "recipe"), err));
+    a->seconds = oq_seconds() - a->tune.begin;
+    oq_auto_text(a);
+    oq_auto_json(a, &a->job->json);
+    return ONQ_OK;
+}
+
+static onq_code see_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_auto *a = ctx;
+    (void)g;
+    (void)err;
+    a->tune.inner |= owner != NULL;
+    return ONQ_OK;
+}
+
+static onq_code run_steps(oq_auto *a, onq_error *err) {
+    oq_tune *t = &a->tune;
+    OQ_TRY(read_options(a, err));
+    t->float_path = oq_job_input(a->job);
+    OQ_TRY(oq_job_open(a->job, t->float_path, &a->model, err));
+    OQ_TRY(oq_model_check(a->model, err));
+    OQ_TRY(oq_auto_size(a->model, &t->float_size, err));
+    OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_inner, a, err));
+    OQ_TRY(open_samples(a, err));
+    OQ_TRY(default_target(a, err));
+    OQ_TRY(oq_auto_scratch(a, err));
+    OQ_TRY(oq_auto_prepare(a, err));
+    t->env = a->job->env;
+    t->arena = &a->job->arena;
+    t->engine = a->engine;
+    t->choose = &a->choose;
+    t->make = oq_auto_make;
+    t->ctx = a;
+    OQ_TRY(oq_tune_search(t, err));
+    return answer(a, err);
+}
+
+static onq_code run_auto(oq_job *job, onq_error *err) {
+    oq_auto a = {.job = job, .quiet = *job->env};
+    a.quiet.log_fn = NULL;
+    onq_code rc = run_steps(&a, err);
+    oq_auto_clean(&a);
+    oq_trials_release(&a.choose);
+    oq_trials_release(&a.report);
+    oq_engine_close(a.engine);
+    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && a.model != NULL)
+        rc = oq_error_in(err, rc, "%s", oq_job_input(job));
+    oq_model_free(a.model);
+    return rc;
+}
+
+const oq_command oq_command_auto = {
+    .info =
+        {"auto", "", "look for the best quantized model",
+         "Looks for the fastest quantized model that is as accurate as --target asks. The model "
+         "is prepared; operator sets, ways to find ranges, corrections and dynamic quantization "
+         "are tried, measured against float on samples and timed on this machine. What was "
+         "chosen is written, with figures from samples that chose nothing and the commands "
+         "that make it again. It may answer that the model is best left float."},
+    .required = "input output",
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_data, &oq_group_runtime,
+               &oq_group_general},
+    .run = run_auto,
+};

@@ -1,0 +1,213 @@
+/*
+ * auto_make.c — recipes become models: their commands are run in this process, quietly, on files in
+ * a scratch folder. So what a recipe says is what is done, and the same command makes the same
+ * bytes for the user.
+ */
+#include "api/auto_job.h"
+
+#include "onnx/graph.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- the scratch folder ---- */
+
+onq_code oq_auto_scratch(oq_auto *a, onq_error *err) {
+    const char *root = getenv("TMPDIR");
+    const oq_str name = oq_str_format(&a->job->arena, "%s/onq-auto-XXXXXX",
+                                      root != NULL && root[0] != '\0' ? root : "/tmp");
+    char *path = name.p != NULL ? oq_arena_strdup(&a->job->arena, name.p, name.n) : NULL;
+    if (path == NULL)
+        return oq_fail_nomem(err);
+    if (mkdtemp(path) == NULL)
+        return oq_fail_errno(err, ONQ_E_WRITE, errno,
+                             "%s: no folder for models that are tried (TMPDIR names another place)",
+                             path);
+    a->folder = path;
+    return ONQ_OK;
+}
+
+void oq_auto_clean(oq_auto *a) {
+    DIR *dir = a->folder != NULL ? opendir(a->folder) : NULL;
+    if (dir == NULL)
+        return;
+    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
+    rmdir(a->folder);
+}
+
+static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    uint64_t *size = ((void **)ctx)[1];
+    const oq_file *f = NULL;
+    uint64_t offset = 0, length = 0;
+    (void)in_attribute;
+    if (!oq_tensor_is_external(t))
+        return ONQ_OK;
+    OQ_TRY(oq_model_external(((void **)ctx)[0], t, &f, &offset, &length, err));
+    *size += length;
+    return ONQ_OK;
+}
+
+onq_code oq_auto_size(oq_model *m, uint64_t *size, onq_error *err) {
+    void *ctx[] = {m, size};
+    *size = m->bytes.n;
+    return oq_walk_tensors(m, add_external, ctx, err);
+}
+
+/* ---- running a command ---- */
+
+/* Options that the command inside takes over as they are. */
+static const char *const inherited[] = {"onnxruntime", "provider", "custom_ops", "data_root"};
+
+static onq_code set_inherited(const oq_auto *a, onq_options *o, onq_error *err) {
+    const onq_options *own = a->job->opts;
+    for (size_t i = 0; i < OQ_COUNT(inherited); i++) {
+        const oq_opt_value *v = oq_opt_get(own, inherited[i]);
+        if (!v->is_set || onq_options_find(o, inherited[i]) == NULL)
+            continue;
+        if (v->row->type != ONQ_OPT_LIST)
+            OQ_TRY(onq_options_set(o, inherited[i], v->text.p, err));
+        for (size_t k = 0; v->row->type == ONQ_OPT_LIST && k < v->list.n; k++)
+            OQ_TRY(onq_options_set(o, inherited[i], v->list.v[k].p, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const char *out,
+                           onq_error *err) {
+    onq_options *o = NULL;
+    onq_result *result = NULL;
+    onq_code rc = ONQ_OK;
+    OQ_GO(onq_options_new(&a->quiet, r->command, &o, err));
+    OQ_GO(onq_options_set(o, "input", in, err));
+    OQ_GO(onq_options_set(o, "output", out, err));
+    /* Every candidate is run and judged anyway. */
+    OQ_GO(onq_options_set(o, "no_verify", "true", err));
+    if (onq_options_find(o, "check") != NULL)
+        OQ_GO(onq_options_set(o, "check", "0", err));
+    if (strcmp(r->command, "preprocess") != 0)
+        OQ_GO(onq_options_set(o, "strict", "true", err)); /* nothing quantized: no candidate */
+    OQ_GO(set_inherited(a, o, err));
+    for (size_t i = 0; i < r->options.n; i++) {
+        const oq_recipe_option *x = &r->options.v[i];
+        OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
+    }
+    OQ_GO(onq_run(&a->quiet, o, &result, err));
+done:
+    onq_result_free(result);
+    onq_options_free(o);
+    return rc;
+}
+
+static onq_code new_path(oq_auto *a, const char **path, onq_error *err) {
+    *path = oq_str_format(&a->job->arena, "%s/%zu.onnx", a->folder, a->n_files++).p;
+    return *path != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code size_of(oq_auto *a, const char *path, uint64_t *size, onq_error *err) {
+    oq_model *m = NULL;
+    OQ_TRY(oq_model_open(a->job->env, path, &a->tune.open, &m, err));
+    const onq_code rc = oq_auto_size(m, size, err);
+    oq_model_free(m);
+    return rc;
+}
+
+onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,
+                      onq_error *err) {
+    oq_auto *a = ctx;
+    const char *in = a->tune.prepared != NULL ? a->tune.prepared : a->tune.float_path;
+    OQ_TRY(new_path(a, path, err));
+    OQ_TRY(run_recipe(a, r, in, *path, err));
+    return size_of(a, *path, size, err);
+}
+
+/* ---- preparing ---- */
+
+/* In this order; the first that works is taken. */
+static const oq_recipe_option prepare_ways[] = {
+    {"rewrite", NULL},
+    {NULL, NULL},
+    {"optimizer", "builtin"},
+};
+
+onq_code oq_auto_prepare(oq_auto *a, onq_error *err) {
+    oq_arena *arena = &a->job->arena;
+    onq_error why = ONQ_ERROR_INIT;
+    for (size_t i = 0; i < OQ_COUNT(prepare_ways); i++) {
+        oq_recipe r = {.command = "preprocess"};
+        const char *path = NULL;
+        if (prepare_ways[i].name != NULL)
+            OQ_TRY(oq_recipe_add(&r, arena, prepare_ways[i].name, prepare_ways[i].value, err));
+        OQ_TRY(new_path(a, &path, err));
+        OQ_TRY(oq_progress(a->job->env, "preparing", i, OQ_COUNT(prepare_ways), err));
+        const onq_code rc = run_recipe(a, &r, a->tune.float_path, path, &why);
+        if (rc == ONQ_OK) {
+            a->prepare = r;
+            a->tune.prepared = path;
+            return size_of(a, path, &a->tune.prepared_size, err);
+        }
+        if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_WRITE) {
+            *err = why;
+            return rc;
+        }
+    }
+    oq_warn(a->job->env, "the model is taken as it is: preparing failed: %.300s", why.text);
+    return ONQ_OK;
+}
+
+/* ---- the user's program ---- */
+
+/* The command with every {model} replaced. */
+static void fill_in(oq_buf *out, const char *command, const char *path) {
+    static const char mark[] = "{model}";
+    for (const char *p = command; *p != '\0';) {
+        if (strncmp(p, mark, sizeof mark - 1) == 0) {
+            oq_shell_word(out, path);
+            p += sizeof mark - 1;
+        } else {
+            oq_buf_addc(out, *p++);
+        }
+    }
+}
+
+/* The last number that the program prints. */
+static onq_code read_metric(FILE *f, const char *command, double *metric, onq_error *err) {
+    char line[512];
+    *metric = NAN;
+    while (fgets(line, sizeof line, f) != NULL) {
+        char *end = NULL;
+        const double v = strtod(line, &end);
+        if (end != line && end[strspn(end, " \t\r\n")] == '\0')
+            *metric = v;
+    }
+    const int status = pclose(f);
+    if (status != 0)
+        return oq_fail(err, ONQ_E_RUNTIME, "--evaluate: '%.200s' ended with status %d", command,
+                       WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    if (!isfinite(*metric))
+        return oq_fail(err, ONQ_E_RUNTIME, "--evaluate: '%.200s' printed no number", command);
+    return ONQ_OK;
+}
+
+onq_code oq_auto_evaluate(void *ctx, const char *path, double *metric, onq_error *err) {
+    oq_auto *a = ctx;
+    oq_buf command;
+    oq_buf_init(&command, &a->job->env->alloc);
+    fill_in(&command, oq_opt_str(a->job->opts, "evaluate"), path);
+    onq_code rc = command.failed ? oq_fail_nomem(err) : ONQ_OK;
+    fflush(NULL);
+    FILE *f = rc == ONQ_OK ? popen(command.p, "r") : NULL;
+    if (rc == ONQ_OK)
+        rc = f != NULL
+                 ? read_metric(f, command.p, metric, err)
+                 : oq_fail_errno(err, ONQ_E_RUNTIME, errno, "--evaluate: '%.200s'", command.p);
+    oq_buf_release(&command);
+    return rc;
+}

@@ -1,0 +1,67 @@
+/*
+ * recipe.c — see recipe.h.
+ */
+#include "tune/recipe.h"
+
+onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *value,
+                       onq_error *err) {
+    return OQ_PUSH(a, &r->options, (oq_recipe_option){name, value}) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err) {
+    *to = (oq_recipe){.command = from->command};
+    for (size_t i = 0; i < from->options.n; i++)
+        OQ_TRY(oq_recipe_add(to, a, from->options.v[i].name, from->options.v[i].value, err));
+    return ONQ_OK;
+}
+
+const char *oq_recipe_get(const oq_recipe *r, const char *name) {
+    for (size_t i = 0; i < r->options.n; i++)
+        if (strcmp(r->options.v[i].name, name) == 0)
+            return r->options.v[i].value != NULL ? r->options.v[i].value : "";
+    return NULL;
+}
+
+void oq_shell_word(oq_buf *out, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./:=,+@%";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        oq_buf_adds(out, word);
+        return;
+    }
+    oq_buf_addc(out, '\'');
+    for (const char *p = word; *p != '\0'; p++)
+        if (*p == '\'')
+            oq_buf_adds(out, "'\\''");
+        else
+            oq_buf_addc(out, *p);
+    oq_buf_addc(out, '\'');
+}
+
+void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out) {
+    oq_buf_addf(out, "onq %s -i ", r->command);
+    oq_shell_word(out, input);
+    oq_buf_adds(out, " -o ");
+    oq_shell_word(out, output);
+    for (size_t i = 0; i < r->options.n; i++) {
+        oq_buf_addf(out, " --%s", r->options.v[i].name);
+        if (r->options.v[i].value == NULL)
+            continue;
+        oq_buf_addc(out, ' ');
+        oq_shell_word(out, r->options.v[i].value);
+    }
+}
+
+void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key) {
+    oq_jw_begin_object(w, key);
+    oq_jw_cstr(w, "command", r->command != NULL ? r->command : "float");
+    for (size_t i = 0; i < r->options.n; i++) {
+        const oq_recipe_option *o = &r->options.v[i];
+        oq_jw_key(w, oq_str_of(o->name));
+        if (o->value == NULL)
+            oq_jw_bool(w, NULL, true);
+        else
+            oq_jw_cstr(w, NULL, o->value);
+    }
+    oq_jw_end_object(w);
+}

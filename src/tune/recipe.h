@@ -1,0 +1,39 @@
+/*
+ * recipe.h — how a candidate is made: an `onq` command with its options.
+ *
+ * A recipe is what the search tries, what the report shows and what the user runs again; the same
+ * options go to the command in process and to the text. The model it reads and the file it writes
+ * are not in it.
+ */
+#ifndef OQ_TUNE_RECIPE_H
+#define OQ_TUNE_RECIPE_H
+
+#include "base/json.h"
+#include "base/vec.h"
+
+typedef struct oq_recipe_option {
+    const char *name;  /* with underscores */
+    const char *value; /* NULL: a flag */
+} oq_recipe_option;
+
+typedef struct oq_recipe {
+    const char *command; /* "static", "dynamic", "preprocess"; NULL: the prepared float model */
+    OQ_VEC(oq_recipe_option) options;
+} oq_recipe;
+
+/* Adds an option; name and value are borrowed (literals or in the arena). ONQ_E_NOMEM. */
+onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *value,
+                       onq_error *err);
+/* The same options in a recipe of its own, to add to. */
+onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err);
+/* The value of an option ("" of a flag), or NULL. */
+const char *oq_recipe_get(const oq_recipe *r, const char *name);
+
+/* `onq COMMAND -i INPUT -o OUTPUT --options` as words that a shell takes apart again. */
+void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out);
+/* The command and its options as an object. */
+void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key);
+/* One word for a shell, in quotes where it needs them. */
+void oq_shell_word(oq_buf *out, const char *word);
+
+#endif

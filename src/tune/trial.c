@@ -1,0 +1,144 @@
+/*
+ * trial.c — see trial.h.
+ */
+#include "tune/trial.h"
+
+#include <math.h>
+#include <time.h>
+
+#define HOLD_OUT       5 /* every fifth */
+#define REPORTED_LEAST 8
+#define CLOCKED_MOST   8 /* samples that are timed */
+#define ROUNDS_LEAST   3
+#define ROUNDS_MOST    25
+
+uint64_t oq_hold_out(uint64_t n) {
+    if (n < 2)
+        return 0;
+    if (n < 2 * (uint64_t)REPORTED_LEAST)
+        return n < HOLD_OUT ? n : HOLD_OUT;
+    return n / REPORTED_LEAST < HOLD_OUT ? n / REPORTED_LEAST : HOLD_OUT;
+}
+
+void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_link *links) {
+    *t = (oq_trials){.links = links};
+    oq_arena_init(&t->arena, alloc);
+}
+
+void oq_trials_release(oq_trials *t) {
+    oq_arena_release(&t->arena);
+    *t = (oq_trials){0};
+}
+
+static onq_code keep(oq_arena *a, const oq_datum *v, size_t n, oq_datum **out, onq_error *err) {
+    *out = OQ_NEW_ARRAY(a, oq_datum, n + 1);
+    if (*out == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY(oq_datum_copy(a, &v[i], &(*out)[i], err));
+    return ONQ_OK;
+}
+
+static onq_code fill_one(oq_trials *t, const oq_sample *s, oq_session *truth, onq_error *err) {
+    oq_outputs out = {0};
+    oq_trial x = {.number = s->number};
+    const double begin = oq_seconds();
+    const onq_code rc = oq_session_run(truth, s->inputs, s->n_inputs, &out, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "sample '%s'", s->name);
+    t->seconds += oq_seconds() - begin;
+    t->n_inputs = s->n_inputs;
+    t->n_outputs = out.n;
+    OQ_TRY(keep(&t->arena, s->inputs, s->n_inputs, &x.inputs, err));
+    OQ_TRY(keep(&t->arena, out.v, out.n, &x.outputs, err));
+    if (out.n > 0)
+        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &out.v[0], t->links[0], err));
+    return OQ_PUSH(&t->arena, &t->all, x) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
+                        onq_error *err) {
+    const uint64_t total = oq_source_count(source);
+    for (uint64_t k = 0; k < total; k++) {
+        const oq_sample *s = NULL;
+        if (t->all.n > 0 && t->arena.used >= memory) {
+            t->left_out += total - k;
+            break;
+        }
+        OQ_TRY(oq_source_next(source, &s, err));
+        if (s == NULL)
+            break;
+        OQ_TRY(fill_one(t, s, truth, err));
+        OQ_TRY(oq_progress(truth->engine->env, "float model", k + 1, total, err));
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_trials_score(const oq_trials *t, oq_session *s, size_t n, oq_score *out,
+                         onq_error *err) {
+    oq_arena scratch;
+    oq_scoring scoring;
+    oq_arena_init(&scratch, &s->engine->env->alloc);
+    onq_code rc = oq_scoring_init(&scoring, &scratch, t->links, t->n_outputs, err);
+    scoring.margins = t->margins.v;
+    scoring.n_margins = t->margins.n;
+    for (size_t i = 0; i < t->all.n && i < n && rc == ONQ_OK; i++) {
+        oq_outputs made = {0};
+        rc = oq_session_run(s, t->all.v[i].inputs, t->n_inputs, &made, err);
+        if (rc == ONQ_OK)
+            oq_scoring_add(&scoring, t->all.v[i].outputs, made.v, made.n, t->all.v[i].labels);
+    }
+    if (rc == ONQ_OK)
+        oq_scoring_end(&scoring, out);
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+/* ---- time ---- */
+
+static double now(bool own_time) {
+    struct timespec t;
+    if (!own_time || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return oq_seconds();
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* One round of one session; least[] has the best so far of each sample. */
+static onq_code clock_round(const oq_trials *t, const oq_clocking *c, size_t at, size_t n,
+                            double *least, onq_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        const double begin = now(c->own_time);
+        OQ_TRY(oq_session_run(c->sessions[at], t->all.v[i].inputs, t->n_inputs, NULL, err));
+        const double taken = now(c->own_time) - begin;
+        least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
+    const size_t n = t->all.n < CLOCKED_MOST ? t->all.n : CLOCKED_MOST;
+    onq_env *env = c->n > 0 ? c->sessions[0]->engine->env : NULL;
+    oq_arena scratch;
+    if (c->n == 0)
+        return ONQ_OK;
+    oq_arena_init(&scratch, &env->alloc);
+    double *least = OQ_NEW_ARRAY(&scratch, double, c->n *n);
+    onq_code rc = least != NULL ? ONQ_OK : oq_fail_nomem(err);
+    const double begin = oq_seconds();
+    for (size_t round = 0; round < ROUNDS_MOST && rc == ONQ_OK; round++) {
+        if (round >= ROUNDS_LEAST && oq_seconds() - begin > c->seconds * (double)c->n)
+            break;
+        for (size_t i = 0; i < c->n && rc == ONQ_OK; i++)
+            rc = clock_round(t, c, i, n, least + i * n, err);
+        if (rc == ONQ_OK)
+            rc = oq_progress(env, "timing", round + 1, ROUNDS_MOST, err);
+    }
+    for (size_t i = 0; i < c->n && rc == ONQ_OK; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < n; k++)
+            sum += least[i * n + k];
+        c->ms[i] = 1e3 * sum / (double)n;
+    }
+    oq_arena_release(&scratch);
+    return rc;
+}

@@ -1,0 +1,57 @@
+/*
+ * trial.h — the samples that candidates are tried on, how they run there and how long they take.
+ *
+ * A set keeps its samples and float's outputs for them in memory, as many as fit, so that a
+ * candidate costs its own runs and nothing else.
+ */
+#ifndef OQ_TUNE_TRIAL_H
+#define OQ_TUNE_TRIAL_H
+
+#include "engine/engine.h"
+#include "samples/source.h"
+#include "tune/score.h"
+
+/* Every so-manieth sample of n is held out to report on: a fifth of them, at least 8 where there
+ * are 16. 0: there is only one, which has to do for both. */
+uint64_t oq_hold_out(uint64_t n);
+
+typedef struct oq_trial {
+    oq_datum *inputs, *outputs; /* outputs: of the float model */
+    uint64_t number;
+    const int64_t *labels; /* of the rows of its first output, or NULL */
+} oq_trial;
+
+typedef struct oq_trials {
+    oq_arena arena;
+    OQ_VEC(oq_trial) all;
+    size_t n_inputs, n_outputs;
+    uint64_t left_out; /* samples that did not fit */
+    const oq_link *links;
+    oq_margins margins;
+    double seconds; /* that float took for all */
+} oq_trials;
+
+void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_link *links);
+void oq_trials_release(oq_trials *t);
+/* Runs the float model over the source and keeps samples and outputs of at most `memory` bytes, but
+ * of one sample at least. */
+onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
+                        onq_error *err);
+/* Scores a session on the first n samples; n is cut to what is there. */
+onq_code oq_trials_score(const oq_trials *t, oq_session *s, size_t n, oq_score *out,
+                         onq_error *err);
+
+/* Times sessions side by side: rounds in which each runs the same few samples, one after the other,
+ * so that a busy moment of the machine hits all of them. Of each sample the least time counts. With
+ * `own_time` it is the time of this thread alone, which others on the machine do not lengthen; for
+ * sessions of one thread. */
+typedef struct oq_clocking {
+    oq_session **sessions;
+    double *ms; /* of one sample; filled */
+    size_t n;
+    bool own_time;
+    double seconds; /* about how long to take for each session */
+} oq_clocking;
+onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err);
+
+#endif

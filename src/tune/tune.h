@@ -1,0 +1,67 @@
+/*
+ * tune.h — looks for the best quantized model.
+ *
+ * The search knows methods as recipes (recipe.h) and nothing of how a model is made: a callback
+ * makes the model of a recipe. What it finds is a list of candidates with their scores and times;
+ * oq_choose takes one.
+ *
+ *     oq_tune t = {.env = env, .arena = arena, .engine = engine, .choose = &set, .make = make, ...};
+ *     OQ_TRY(oq_tune_search(&t, err));
+ *     oq_candidate *best = oq_choose(&t.all, &t.targets, t.prefer, &reached);
+ */
+#ifndef OQ_TUNE_TUNE_H
+#define OQ_TUNE_TUNE_H
+
+#include "tune/choose.h"
+#include "tune/trial.h"
+
+typedef struct oq_tune {
+    onq_env *env;
+    oq_arena *arena;
+    oq_engine *engine;
+    oq_session_options session; /* provider and custom operators */
+    unsigned n_threads;         /* with which candidates are timed */
+    oq_open_options open;
+    const oq_trials *choose;
+    oq_targets targets;
+    oq_prefer prefer;
+    double begin, deadline; /* of oq_seconds; deadline 0: none */
+    bool allow_static, allow_dynamic, allow_qoperator;
+    bool inner;             /* the model has If, Loop or Scan */
+    const char *float_path; /* the model as it was given */
+    const char *prepared;   /* the same after preparing; what recipes begin with */
+    uint64_t float_size, prepared_size;
+    const oq_recipe_option *samples; /* options that say which samples calibrate */
+    size_t n_samples;
+
+    /* Makes the model of a recipe. An error of the recipe only, for which others may do, is any but
+     * ONQ_E_NOMEM, ONQ_E_CANCEL and ONQ_E_WRITE. */
+    onq_code (*make)(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,
+                     onq_error *err);
+    /* The user's own measure, or NULL. */
+    onq_code (*evaluate)(void *ctx, const char *path, double *metric, onq_error *err);
+    void *ctx;
+
+    /* What was found. */
+    oq_candidates all;
+    oq_candidate *truth; /* float as it was given; not in `all` */
+    bool stopped;        /* by the deadline */
+    size_t n_tried;
+} oq_tune;
+
+onq_code oq_tune_search(oq_tune *t, onq_error *err);
+/* Scores a candidate on other samples. */
+onq_code oq_tune_report(oq_tune *t, oq_candidate *c, const oq_trials *set, onq_error *err);
+
+/* ---- for the stages of the search ---- */
+
+/* False when there is no time left. */
+bool oq_tune_goes_on(oq_tune *t);
+/* Makes, scores and times a recipe and adds it to `all`. *out is NULL where it cannot be made, or
+ * there is no time left. `label` goes to the arena. */
+onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
+                     onq_error *err);
+/* A recipe of `static` that calibrates with the job's samples. */
+onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err);
+
+#endif

@@ -1,0 +1,160 @@
+"""`onq auto`: what it writes is what its commands make, its figures are numpy's, and it says no where it has to."""
+import json
+import os
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from common import ONQ, onq, runtime
+
+
+def classifier(path, rng, classes=10):
+    """Conv, Relu, pooling, Gemm: a small network with scores of classes."""
+    w1 = rng.standard_normal((16, 3, 3, 3)).astype(np.float32) / 4
+    w2 = rng.standard_normal((32, 16, 3, 3)).astype(np.float32) / 10
+    w3 = rng.standard_normal((32, classes)).astype(np.float32)
+    b = rng.standard_normal(classes).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["c1"], name="conv1", pads=[1] * 4),
+             helper.make_node("Relu", ["c1"], ["r1"], name="relu1"),
+             helper.make_node("Conv", ["r1", "w2"], ["c2"], name="conv2", pads=[1] * 4, strides=[2, 2]),
+             helper.make_node("Relu", ["c2"], ["r2"], name="relu2"),
+             helper.make_node("GlobalAveragePool", ["r2"], ["p"], name="pool"),
+             helper.make_node("Flatten", ["p"], ["f"], name="flat"),
+             helper.make_node("Gemm", ["f", "w3", "b"], ["y"], name="gemm")]
+    init = [numpy_helper.from_array(v, k) for k, v in {"w1": w1, "w2": w2, "w3": w3, "b": b}.items()]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 24, 24])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", classes])], init)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+
+
+@pytest.fixture
+def world(tmp_path):
+    rng = np.random.default_rng(7)
+    classifier(tmp_path / "m.onnx", rng)
+    x = rng.standard_normal((40, 2, 3, 24, 24)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    return tmp_path, x
+
+
+def auto(folder, *words, status=0, out="q.onnx"):
+    r = onq("auto", "-i", folder / "m.onnx", "-o", folder / out, "--data", folder / "x.npz", *words, status=status)
+    return json.loads(r.stdout) if "--json" in words and status == 0 else r
+
+
+def outputs(path, x):
+    s = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [np.stack([s.run(None, {"x": k})[i] for k in x]).astype(np.float64) for i in range(len(s.get_outputs()))]
+
+
+def test_figures_are_of_samples_that_chose_nothing(world):
+    folder, x = world
+    j = auto(folder, "--prefer", "size", "--json")
+    assert j["target_reached"] and j["target"] == {"agreement": 99}
+    assert j["samples_choosing"] == 32 and j["samples_reporting"] == 8
+    held = x[4::5]
+    truth, made = outputs(folder / "m.onnx", held)[0], outputs(folder / "q.onnx", held)[0]
+    same = 100 * (truth.argmax(-1) == made.argmax(-1)).mean()
+    sqnr = 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
+    assert j["chosen"]["agreement"] == pytest.approx(same)
+    assert j["chosen"]["sqnr"] == pytest.approx(sqnr, abs=0.05)
+    assert j["chosen"]["size"] == os.path.getsize(folder / "q.onnx")
+    assert {"options", "cosine", "latency_ms"} <= set(j["chosen"]) and j["float"]["agreement"] == 100
+    assert j["candidates"] and j["curve"]
+    assert all(c["latency_ms"] > 0 for c in j["curve"])
+
+
+@pytest.mark.parametrize("words", [["--prefer", "size"], ["--prefer", "accuracy"], []])
+def test_its_commands_make_the_same_bytes(world, words):
+    folder, _ = world
+    auto(folder, "--recipe", folder / "again.sh", *words)
+    first = (folder / "q.onnx").read_bytes()
+    os.unlink(folder / "q.onnx")
+    env = {**os.environ, **runtime(), "PATH": f"{os.path.dirname(ONQ)}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-e", str(folder / "again.sh")], env=env, check=True, capture_output=True)
+    assert (folder / "q.onnx").read_bytes() == first
+
+
+def test_a_target_that_nothing_reaches(world):
+    folder, _ = world
+    j = auto(folder, "--target", "sqnr=150", "--json")
+    assert not j["target_reached"] and j["chosen"]["options"]["command"] != "float"
+    best = max(c["sqnr"] for c in j["candidates"] if c.get("sqnr") is not None and c["options"]["command"] != "float")
+    assert [c for c in j["candidates"] if c["label"] == j["chosen"]["label"]][0]["sqnr"] == best
+    r = auto(folder, "--target", "sqnr=150")
+    assert "no candidate reaches the target" in r.stderr
+    r = auto(folder, "--target", "sqnr=150", "--strict", status=1, out="none.onnx")
+    assert r.stderr.count("\n") == 1 and "no candidate reaches the target" in r.stderr
+    assert not (folder / "none.onnx").exists()
+
+
+def test_a_program_that_judges(world):
+    folder, x = world
+    script = folder / "judge.py"
+    script.write_text("import os, sys\nprint('size is'); print(-os.path.getsize(sys.argv[1]))\n")
+    command = f"python3 {script} {{model}}"
+    j = auto(folder, "--evaluate", command, "--target", "metric=-100000000", "--prefer", "size", "--json")
+    assert j["target_reached"] and j["chosen"]["metric"] == -os.path.getsize(folder / "q.onnx")
+    r = auto(folder, "--evaluate", "false {model}", status=1, out="none.onnx")
+    assert "--evaluate" in r.stderr and not (folder / "none.onnx").exists()
+    assert "has no {model}" in auto(folder, "--evaluate", "true", status=2, out="none.onnx").stderr
+
+
+def test_labels(world):
+    folder, x = world
+    truth = outputs(folder / "m.onnx", x)[0].argmax(-1)
+    labels = truth.copy()
+    labels[::3] = (labels[::3] + 1) % 10
+    np.save(folder / "labels.npy", labels.reshape(-1))
+    j = auto(folder, "--labels", folder / "labels.npy", "--target", "accuracy_drop=2", "--prefer", "size", "--json")
+    held = slice(4, None, 5)
+    made = outputs(folder / "q.onnx", x[held])[0].argmax(-1)
+    assert j["chosen"]["accuracy"] == pytest.approx(100 * (made == labels[held]).mean())
+    assert j["float"]["accuracy"] == pytest.approx(100 * (truth[held] == labels[held]).mean())
+    np.save(folder / "labels.npy", labels.reshape(-1)[:-1])
+    assert "labels" in auto(folder, "--labels", folder / "labels.npy", status=1, out="none.onnx").stderr
+
+
+def test_eval_data_is_all_that_reports(world):
+    folder, x = world
+    np.savez(folder / "e.npz", x=x[:6] * 2)
+    j = auto(folder, "--eval_data", folder / "e.npz", "--prefer", "size", "--json")
+    assert (j["samples_choosing"], j["samples_reporting"]) == (40, 6)
+    truth, made = outputs(folder / "m.onnx", x[:6] * 2)[0], outputs(folder / "q.onnx", x[:6] * 2)[0]
+    sqnr = 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
+    assert j["chosen"]["sqnr"] == pytest.approx(sqnr, abs=0.05)
+
+
+def test_nothing_to_quantize(tmp_path):
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"], name="e")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(tmp_path / "m.onnx"))
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32))
+    j = auto(tmp_path, "--json")
+    assert outputs(tmp_path / "q.onnx", np.ones((1, 4), np.float32))[0].shape == (1, 4)
+    assert j["chosen"]["sqnr"] is None
+    onq("auto", "-i", tmp_path / "m.onnx", "-o", tmp_path / "none.onnx", "--data", tmp_path / "x.npz", "--strict", status=1)
+    assert not (tmp_path / "none.onnx").exists()
+
+
+def test_one_sample_and_no_time(world):
+    folder, x = world
+    j = auto(folder, "--limit", "1", "--json")
+    assert (j["samples_choosing"], j["samples_reporting"]) == (1, 0)
+    j = auto(folder, "--time_limit", "0.001", "--json")
+    assert j["stopped_by_time_limit"] and (folder / "q.onnx").exists()
+
+
+def test_it_leaves_nothing_behind(world, tmp_path_factory):
+    folder, _ = world
+    scratch = tmp_path_factory.mktemp("scratch")
+    env = {**os.environ, **runtime(), "TMPDIR": str(scratch)}
+    words = ["auto", "-i", folder / "m.onnx", "-o", folder / "q.onnx", "--data", folder / "x.npz"]
+    onq(*words, status=0, env=env)
+    onq(*words, "--strict", "--target", "sqnr=150", status=1, env=env)
+    assert not list(scratch.iterdir())
+    assert sorted(p.name for p in folder.iterdir()) == ["m.onnx", "q.onnx", "x.npz"]
