@@ -41,8 +41,7 @@ static onq_code read_input(struct streams *s, onq_error *err) {
     }
 }
 
-static onq_code give_input(struct streams *s, onq_options *opts, const char *name,
-                           onq_error *err) {
+static onq_code give_input(struct streams *s, onq_options *opts, const char *name, onq_error *err) {
     if (s->input != NULL)
         return fail(err, ONQ_E_OPTION, "standard input can be read once (name a file)");
     const onq_code rc = read_input(s, err);

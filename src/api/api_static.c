@@ -22,6 +22,7 @@
 #include "prepare/preprocess.h"
 #include "prepare/smooth.h"
 #include "quantize/extreme.h"
+#include "quantize/masks.h"
 #include "quantize/op_set.h"
 #include "quantize/opset.h"
 #include "quantize/override_check.h"
@@ -60,6 +61,9 @@ static const onq_option_info quantize_rows[] = {
             "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
             "ones when it loads the model (always done with --heaviest, --op_set pays and "
             "--node_methods)."),
+    OQ_ENUM("masks", 0, "", "keep", OQ_CHOICES(OQ_MASKS_CHOICES), "HOW",
+            "Tensors whose range an attention mask stretches: keep that range and warn, leave the "
+            "nodes around float, or clamp the range to what a Softmax can tell apart."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
     OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(PRESETS), "NAME",
@@ -622,7 +626,11 @@ static onq_code quantize(void *ctx, onq_error *err) {
 static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     run *r = ctx;
     (void)owner;
-    return oq_extremes_find(&r->extremes, g, &r->q.ranges, &r->q.config, &r->q.overrides, err);
+    const size_t from = r->extremes.all.n;
+    OQ_TRY(oq_extremes_find(&r->extremes, g, &r->q.ranges, &r->q.config, &r->q.overrides, err));
+    return oq_masks_settle(&r->extremes, from,
+                           OQ_CHOSEN(r->q.job->opts, "masks", oq_masks, OQ_MASKS_CHOICES), g,
+                           &r->q.ranges, &r->q.config, err);
 }
 
 #define REQUANTIZED_TOLD 3 /* nodes that are named */
@@ -711,6 +719,11 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(oq_reach_graphs(r->q.model, &r->q.config, find_extremes, r, err));
     OQ_TRY(oq_quant_make(&r->q, err));
     OQ_TRY(oq_extremes_warn(&r->extremes, &r->q.plan, r->q.job->env, err));
+    if (r->extremes.n_clamped + r->extremes.n_left > 0)
+        oq_note(r->q.job->env,
+                "--masks %s: %zu ranges that masks stretch were clamped, and nodes around %zu "
+                "stay float",
+                oq_opt_str(r->q.job->opts, "masks"), r->extremes.n_clamped, r->extremes.n_left);
     if (r->from_cache)
         tell_of_cache(r);
     warn_of_rest(r);

@@ -25,16 +25,18 @@ static const onq_option_info general[] = {
 const oq_opt_group oq_group_general = OQ_GROUP("General", general);
 
 static const onq_option_info input[] = {
-    OQ_PATH("input", 'i', "input_model input_model_path", "FILE", "The model to read; - reads it from standard input."),
+    OQ_PATH("input", 'i', "input_model input_model_path", "FILE",
+            "The model to read; - reads it from standard input."),
     OQ_PATH("data_root", 0, "", "DIR",
             "Another folder that may hold external data; links to it are followed."),
 };
 const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
 
 static const onq_option_info output[] = {
-    OQ_PATH("output", 'o', "output_model output_model_path output_quantized_model_path", "FILE",
-            "The file to write. It appears whole or not at all. - writes it to standard output, and "
-            "what is said about it to standard error."),
+    OQ_PATH(
+        "output", 'o', "output_model output_model_path output_quantized_model_path", "FILE",
+        "The file to write. It appears whole or not at all. - writes it to standard output, and "
+        "what is said about it to standard error."),
     OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
     OQ_FLAG(
         "use_external_data_format", 0, "",

@@ -9,8 +9,7 @@
 #include "quantize/plan_read.h"
 
 /* Writes --plan; nothing when it is not given. */
-onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format,
-                            onq_error *err);
+onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format, onq_error *err);
 /* Reads --from_plan into *given, and into *options the job's options with those of the plan where
  * the job has none. The caller frees them (onq_options_free). Both are NULL when there is no plan.
  */

@@ -35,10 +35,10 @@ typedef struct oq_model {
     onq_env *env;
     const char *path; /* as given; for a model from memory its label, "<memory>" when it has none */
     oq_arena arena;
-    oq_file file;  /* file.p == NULL for a model from memory */
-    oq_span bytes; /* what was decoded */
-    oq_dir dir;    /* where external data lies */
-    oq_dir root;   /* --data-root, or fd -1 */
+    oq_file file;      /* file.p == NULL for a model from memory */
+    oq_span bytes;     /* what was decoded */
+    oq_dir dir;        /* where external data lies */
+    oq_dir root;       /* --data-root, or fd -1 */
     oq_open_data open; /* gives external data before the folder does; fn NULL: none */
     OQ_VEC(oq_ext_file *) ext;
     oq_map ext_map;

@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-/* No operator computes such values; scales of them overflow when they are multiplied out. */
-#define BEYOND 1e30f
 /* Masks in use begin at -1e4, and scores are added to them. */
 #define MASK (-9000.0f)
 /* The other values fall into so few steps. */
@@ -26,11 +24,11 @@ static bool feeds_softmax(const oq_graph *g, const oq_value *v) {
 }
 
 static bool is_extreme(const oq_extreme *x) {
-    if (fabsf(x->lowest) >= BEYOND || fabsf(x->highest) >= BEYOND)
+    if (fabsf(x->lowest) >= OQ_EXTREME_VAST || fabsf(x->highest) >= OQ_EXTREME_VAST)
         return true;
     if (x->feeds_softmax && x->step >= SOFTMAX_STEP)
         return true;
-    return x->lowest <= MASK && x->highest != 0.0f && fabsf(x->highest) < FEW_STEPS * x->step;
+    return x->seen <= MASK && x->highest != 0.0f && fabsf(x->highest) < FEW_STEPS * x->step;
 }
 
 /* Range and step of the tensor; false if it has none, or the user has set them. */
@@ -45,6 +43,9 @@ static bool measure(oq_extreme *x, const oq_range *r, const oq_qconfig *config,
     x->lowest = (float)lo;
     x->highest = (float)hi;
     x->step = p.scale;
+    /* Edges of a histogram reach over all values, also where the range does not. */
+    x->seen = r->bins.type != OQ_INT64 && r->bins.n > 0 ? fminf(x->lowest, (float)r->bins.v[0])
+                                                        : x->lowest;
     return true;
 }
 

@@ -15,9 +15,13 @@
 #include "quantize/override.h"
 #include "quantize/plan.h"
 
+/* No operator computes such values; scales of them overflow when they are multiplied out. */
+#define OQ_EXTREME_VAST 1e30f
+
 typedef struct oq_extreme {
     oq_str name;
-    float lowest, highest, step;
+    float lowest, highest, step; /* of the range */
+    float seen;                  /* the lowest value that there was, where the method says so */
     bool feeds_softmax;
     OQ_VEC(oq_str) nodes; /* its maker and readers */
 } oq_extreme;
@@ -25,6 +29,7 @@ typedef struct oq_extreme {
 typedef struct oq_extremes {
     oq_arena *arena;
     OQ_VEC(oq_extreme) all;
+    size_t n_clamped, n_left; /* that masks.h has dealt with */
 } oq_extremes;
 
 /* Adds the tensors of one graph. */

@@ -18,7 +18,8 @@ const char *oq_left_why(const oq_qconfig *c, const oq_node *n) {
         [OQ_LEFT_TRANSPOSE] = "not in op_set: the runtime has no integer ConvTranspose",
         [OQ_LEFT_SLOWER] = "op_set pays: integers make a product of this size no faster",
         [OQ_LEFT_LIGHT] = "not among the heaviest",
-        [OQ_LEFT_BETWEEN] = "op_set pays: the node before it stays float"};
+        [OQ_LEFT_BETWEEN] = "op_set pays: the node before it stays float",
+        [OQ_LEFT_MASK] = "masks: one stretches the range of its tensor"};
     const uint32_t at =
         n->output.n > 0 ? oq_map_find(&c->left, n->output.v[0]) : (uint32_t)OQ_MAP_NONE;
     return at != OQ_MAP_NONE ? texts[at] : NULL;
@@ -35,7 +36,7 @@ static bool is_linear(oq_str type) {
     return found;
 }
 
-static onq_code leave(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err) {
+onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err) {
     if (n->output.n == 0 || n->output.v[0].n == 0 || oq_map_has(&c->left, n->output.v[0]) ||
         oq_node_methods_find(&c->methods, n) != NULL)
         return ONQ_OK;
@@ -60,9 +61,9 @@ static onq_code leave_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
         const oq_node *n = g->node.v[i];
         const oq_op_traits *t = oq_op_traits_of(n->op_type);
         if (!is_linear(n->op_type))
-            OQ_TRY(leave(c, n,
-                         t->product == OQ_CONV_TRANSPOSE ? OQ_LEFT_TRANSPOSE : OQ_LEFT_ARITHMETIC,
-                         err));
+            OQ_TRY(oq_leave_node(
+                c, n, t->product == OQ_CONV_TRANSPOSE ? OQ_LEFT_TRANSPOSE : OQ_LEFT_ARITHMETIC,
+                err));
     }
     return ONQ_OK;
 }
@@ -70,8 +71,8 @@ static onq_code leave_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
 /* ---- units ---- */
 
 static onq_code leave_unit(oq_qconfig *c, const oq_unit *u, oq_left why, onq_error *err) {
-    OQ_TRY(leave(c, u->node, why, err));
-    return u->act != NULL ? leave(c, u->act, OQ_LEFT_BETWEEN, err) : ONQ_OK;
+    OQ_TRY(oq_leave_node(c, u->node, why, err));
+    return u->act != NULL ? oq_leave_node(c, u->act, OQ_LEFT_BETWEEN, err) : ONQ_OK;
 }
 
 static onq_code leave_slow(oq_qconfig *c, const oq_units *units, onq_error *err) {
@@ -101,7 +102,7 @@ static onq_code leave_all(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
     oq_qconfig *c = ctx;
     (void)owner;
     for (size_t i = 0; i < g->node.n; i++)
-        OQ_TRY(leave(c, g->node.v[i], OQ_LEFT_LIGHT, err));
+        OQ_TRY(oq_leave_node(c, g->node.v[i], OQ_LEFT_LIGHT, err));
     return ONQ_OK;
 }
 

@@ -32,7 +32,8 @@ typedef enum oq_left {
     OQ_LEFT_TRANSPOSE,
     OQ_LEFT_SLOWER,
     OQ_LEFT_LIGHT,
-    OQ_LEFT_BETWEEN
+    OQ_LEFT_BETWEEN,
+    OQ_LEFT_MASK /* by masks.h */
 } oq_left;
 
 typedef struct oq_selection {
@@ -51,6 +52,8 @@ onq_code oq_select_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err)
 /* Fills c->left from the nodes of the model that c would quantize. */
 onq_code oq_select_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s, onq_error *err);
 
+/* Puts a node into c->left, unless it is there or its method is given. */
+onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err);
 /* The reason in c->left, or NULL. */
 const char *oq_left_why(const oq_qconfig *c, const oq_node *n);
 

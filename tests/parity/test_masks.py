@@ -180,6 +180,56 @@ def test_sane_range_is_not_told(mask, words, tmp_path):
     assert WIDE not in r.stderr and case.db(out) > 20
 
 
+FORMS = ["qdq", "qoperator"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("how", ["float", "clamp"])
+@pytest.mark.parametrize("place", ["input", "constant", "initializer"])
+@pytest.mark.parametrize("mask", [-3.4028235e38, -1e9, -1e4], ids=str)
+def test_masks_option(mask, place, how, form, tmp_path):
+    """The accuracy returns either way; clamped, the nodes around stay quantized."""
+    case = Case(tmp_path, mask, place)
+    plan = tmp_path / "p.json"
+    r, out = case.static("--quant_format", form)
+    assert not case.db(out) > 10 and WIDE in r.stderr
+    r, out = case.static("--quant_format", form, "--masks", how, "--plan", plan)
+    assert r.returncode == 0 and WIDE not in r.stderr, r.stderr
+    assert case.db(out) > (30 if how == "float" else 20), case.db(out)
+    rows = {n["name"]: n for n in json.loads(plan.read_text())["nodes"]}
+    if how == "float":
+        assert rows["softmax"]["treatment"] == "float" and "masks" in rows["softmax"]["why"]
+    else:
+        assert rows["softmax"]["treatment"] == "quantized"
+        vast = mask < -1e30 and place != "input"  # a constant of such values overflows in 8 bits
+        assert rows["mask_add"]["treatment"] == ("float" if vast else "quantized")
+        low = next(t for t in json.loads(plan.read_text())["tensors"] if t["name"] == "masked")
+        assert low["scale"] < 0.5
+    r = quantcase.onq("static", "-i", case.path, "-o", tmp_path / "again.onnx", "--from_plan", plan)
+    assert r.returncode == 0 and (tmp_path / "again.onnx").read_bytes() == out.read_bytes(), r.stderr
+
+
+@pytest.mark.parametrize("method, more", [("entropy", []), ("entropy", ["--calib_num_bins", "2048"]),
+                                          ("percentile", ["--calib_num_bins", "256"])])
+def test_masks_in_every_method(method, more, tmp_path):
+    case = Case(tmp_path, -1e4)
+    r, out = case.static("--calibration_method", method, *more)
+    assert WIDE in r.stderr and not case.db(out) > 10
+    for how in ("float", "clamp"):
+        r, out = case.static("--calibration_method", method, *more, "--masks", how)
+        assert r.returncode == 0 and WIDE not in r.stderr, r.stderr
+        assert case.db(out) > 15, (how, case.db(out))
+
+
+def test_clamp_without_softmax_stays_float(tmp_path):
+    """A sum that leaves the model must keep its values: nothing is clamped."""
+    case = Case(tmp_path, -1e9, softmax=False)
+    r, out = case.static("--masks", "clamp", "--plan", tmp_path / "p.json")
+    rows = {n["name"]: n for n in json.loads((tmp_path / "p.json").read_text())["nodes"]}
+    assert rows["mask_add"]["treatment"] == "float" and case.db(out) > 60
+    assert "nodes around 2 stay float" in r.stderr, r.stderr
+
+
 def test_mask_without_softmax(tmp_path):
     """Where a model gives the masked scores out; the outputs that are not masked are lost."""
     case = Case(tmp_path, -1e9, softmax=False)

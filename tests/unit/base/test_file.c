@@ -87,8 +87,8 @@ static void no_regular_file(void **state) {
     for (size_t i = 0; i < OQ_COUNT(cases); i++) {
         oq_file f;
         onq_error err = ONQ_ERROR_INIT;
-        const onq_code code = access(cases[i].path, F_OK) != 0 && errno == ENOENT ? ONQ_E_MISSING
-                                                                                  : ONQ_E_OPEN;
+        const onq_code code =
+            access(cases[i].path, F_OK) != 0 && errno == ENOENT ? ONQ_E_MISSING : ONQ_E_OPEN;
         assert_fails(oq_file_open(&f, oq_alloc_default(), cases[i].path, &err), code, err,
                      cases[i].says);
         assert_null(f.p);

@@ -153,7 +153,8 @@ static void reads_files(void **state) {
     json_decref(root);
     const char *bad = scratch_file(&s, "b.json", "[1\n", 3);
     assert_fails(oq_json_read(a, bad, &root, &err), ONQ_E_CONFIG, err, bad);
-    assert_fails(oq_json_read(a, scratch_path(&s, "c"), &root, &err), ONQ_E_MISSING, err, "No such");
+    assert_fails(oq_json_read(a, scratch_path(&s, "c"), &root, &err), ONQ_E_MISSING, err,
+                 "No such");
     assert_fails(oq_json_read(a, scratch_file(&s, "d", NULL, (size_t)1 << 30), &root, &err),
                  ONQ_E_LIMIT, err, "more than the limit");
     scratch_remove(&s);
