@@ -11,6 +11,7 @@
 #include "api/plan_file.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
+#include "api/quant_refine.h"
 #include "api/quantization.h"
 #include "api/rewriting.h"
 #include "api/samples.h"
@@ -18,6 +19,7 @@
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
+#include "onnx/schema.h"
 #include "onnx/tidy.h"
 #include "prepare/preprocess.h"
 #include "prepare/smooth.h"
@@ -114,6 +116,9 @@ static const onq_option_info quantize_rows[] = {
             "How much of the outliers SmoothQuant moves into the weights."),
     OQ_FLAG_ON("smooth_quant_folding", 0, "",
                "Fold what SmoothQuant inserts into the node before."),
+    OQ_FLAG("bias_correction", 0, "",
+            "Correct the biases of the quantized layers, one after the other, by the mean error of "
+            "their outputs over the samples."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("from_plan", 0, "", "FILE",
@@ -607,6 +612,12 @@ static onq_code get_ranges(run *r, onq_error *err) {
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
     OQ_TRY(oq_quant_see_types(&r->q, err));
+    oq_model_proto *truth = NULL;
+    if (oq_quant_refines(&r->q)) {
+        truth = oq_message_clone(&r->q.model->arena, OQ_SCHEMA_model_proto, r->q.model->proto);
+        if (truth == NULL)
+            return oq_fail_nomem(err);
+    }
     const oq_qdq_job qdq = {.model = r->q.model,
                             .config = &r->q.config,
                             .overrides = &r->q.overrides,
@@ -620,7 +631,8 @@ static onq_code quantize(void *ctx, onq_error *err) {
                              .ranges = &r->q.ranges,
                              .shapes = r->q.shapes,
                              .plan = &r->q.plan};
-    return r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err);
+    OQ_TRY(r->format == FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err));
+    return truth != NULL ? oq_quant_refine(&r->q, truth, err) : ONQ_OK;
 }
 
 static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {

@@ -226,15 +226,16 @@ static onq_code run_node(fake_session *s, const oq_node *n, onq_error *err) {
         y = t;
     }
     if (x->kind != OQ_DATUM_TENSOR || y->kind != OQ_DATUM_TENSOR || x->dtype != OQ_FLOAT ||
-        (y->count != x->count && y->count != 1))
+        (y->count != x->count && y->count != 1 &&
+         (y->rank != 1 || x->rank == 0 || y->dims[0] != x->dims[x->rank - 1])))
         return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s': inputs that the fake engine cannot join",
                        OQ_STR(n->name));
     float *out = OQ_NEW_ARRAY(&s->run_arena, float, x->count + 1);
     if (out == NULL)
         return oq_fail_nomem(err);
     for (uint64_t i = 0; i < x->count; i++)
-        out[i] = apply(op1, op2, ((const float *)x->data)[i],
-                       ((const float *)y->data)[y->count == 1 ? 0 : i]);
+        out[i] =
+            apply(op1, op2, ((const float *)x->data)[i], ((const float *)y->data)[i % y->count]);
     oq_datum *d = &slot(s, n->output.v[0])->d;
     *d = *x;
     d->data = out;

@@ -1,0 +1,68 @@
+/*
+ * quant_refine.c — see quant_refine.h.
+ */
+#include "api/quant_refine.h"
+
+#include "api/samples.h"
+#include "calibrate/keep.h"
+#include "quantize/refine/refine.h"
+
+#define NOISE 0.2 /* dB that a few samples more or less make */
+
+bool oq_quant_refines(const oq_quant *q) {
+    const onq_options *o = q->job->opts;
+    return oq_opt_flag(o, "bias_correction") && !oq_opt_flag(o, "dry_run");
+}
+
+static void tell(const oq_quant *q, const oq_refine_job *job, double seconds) {
+    const onq_env *env = q->job->env;
+    const uint64_t all = oq_source_count(job->source);
+    oq_info(env, "bias correction: %zu layers in %.3f s", job->n_layers, seconds);
+    if (job->n_samples > 0 && job->n_samples < all)
+        oq_note(env, "bias correction used %zu of %llu samples, for --memory holds no more of them",
+                job->n_samples, (unsigned long long)all);
+    if (job->n_no_bias > 0)
+        oq_warn(env, "%zu quantized layers have no place for a bias and were not corrected%s",
+                job->n_no_bias,
+                oq_str_is(oq_str_of(q->format), "qoperator") ? " (--quant_format qdq has one)"
+                                                             : "");
+    if (job->n_clipped > 0)
+        oq_warn(env, "%zu channels need a bias that int32 does not hold; theirs was cut off",
+                job->n_clipped);
+    if (job->n_layers == 0) {
+        oq_warn(env, "--bias_correction changed nothing: no layer with a constant weight was "
+                     "quantized");
+        return;
+    }
+    if (!job->measured)
+        return;
+    if (job->after < job->before - NOISE)
+        oq_warn(env,
+                "bias correction made the outputs worse: %.1f dB before, %.1f dB after, on %zu "
+                "samples it has seen (leave --bias_correction out)",
+                job->before, job->after, job->n_compared);
+    else
+        oq_note(env, "bias correction: %.1f dB before, %.1f dB after, on %zu samples it has seen",
+                job->before, job->after, job->n_compared);
+}
+
+onq_code oq_quant_refine(oq_quant *q, oq_model_proto *truth, onq_error *err) {
+    const onq_options *o = q->job->opts;
+    const double began = oq_seconds();
+    oq_refine_job job = {.model = q->model,
+                         .truth = truth,
+                         .correct_bias = oq_opt_flag(o, "bias_correction"),
+                         .float_bias = !q->config.quantize_bias,
+                         .memory = oq_opt_is_set(o, "memory") ? oq_opt_size(o, "memory")
+                                                              : oq_keep_default_limit()};
+    if (q->engine == NULL)
+        OQ_TRY(oq_job_engine(q->job, &q->engine, err));
+    job.engine = q->engine;
+    OQ_TRY(oq_job_session(q->job, &job.session, err));
+    OQ_TRY(oq_job_source(q->job, q->model, &job.source, err));
+    const onq_code rc = oq_refine(&job, err);
+    if (rc == ONQ_OK)
+        tell(q, &job, oq_seconds() - began);
+    oq_source_close(job.source);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "bias correction");
+}

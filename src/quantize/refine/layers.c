@@ -1,0 +1,303 @@
+/*
+ * layers.c — see layers.h: which nodes are layers, and what the float model calls their results.
+ */
+#include "quantize/refine/layers.h"
+
+#include "onnx/attr.h"
+#include "onnx/edit.h"
+#include "onnx/tensor.h"
+#include "quantize/refine/unpack.h"
+
+#define MOST_STEPS 4 /* activations between a product and the tensor it was renamed to */
+
+typedef struct finder {
+    oq_layers *l;
+    oq_layer_editor e;
+    oq_index truth;
+    oq_graph stepped; /* the model's graph and the float nodes beside it */
+} finder;
+
+static bool is_dq(const oq_node *n) {
+    return n != NULL && oq_str_is(n->op_type, "DequantizeLinear") && n->input.n >= 2;
+}
+
+/* ---- the counterpart in the float model ---- */
+
+static oq_str without(oq_str s, const char *suffix) {
+    const oq_str x = oq_str_of(suffix);
+    return oq_str_ends(s, x) ? (oq_str){s.p, s.n - x.n} : s;
+}
+
+/* The quantizers keep the name of a tensor, or put these after it. */
+static const oq_node *maker_of(const oq_index *truth, oq_str made) {
+    static const char *const suffixes[] = {"", "_QuantizeLinear_Input", "_quantized"};
+    for (size_t i = 0; i < OQ_COUNT(suffixes); i++) {
+        const oq_node *n = oq_index_producer(truth, without(made, suffixes[i]));
+        if (n != NULL)
+            return n;
+    }
+    return NULL;
+}
+
+/* A Relu or Clip that the quantized range replaces gives its name to the tensor before it. */
+static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
+    const oq_node *n = maker_of(truth, l->node->output.v[0]);
+    for (int i = 0; n != NULL && i < MOST_STEPS; i++) {
+        const oq_op_traits *t = oq_op_traits_of(n->op_type);
+        if (t->form == OQ_FORM_FLOAT && t->product == l->product)
+            return n->output.n > 0 ? n : NULL;
+        if (!t->clips || n->input.n == 0)
+            return NULL;
+        n = oq_index_producer(truth, n->input.v[0]);
+    }
+    return NULL;
+}
+
+/* ---- one node ---- */
+
+/* The scale and zero point of a weight and the weight itself, of either form. */
+static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits *t, oq_layer *l) {
+    const size_t at = (size_t)oq_op_slot(t->weight);
+    if (n->input.n <= at || n->output.n == 0 || n->output.v[0].n == 0)
+        return false;
+    if (t->form == OQ_FORM_FLOAT) {
+        const oq_node *dq = oq_index_producer(ix, n->input.v[at]);
+        if (!is_dq(dq))
+            return false;
+        l->weight = oq_index_init(ix, dq->input.v[0]);
+        l->weight_scale = dq->input.v[1];
+        l->weight_zero = dq->input.n > 2 ? dq->input.v[2] : (oq_str){0};
+    } else {
+        if (n->input.n < at + 3)
+            return false;
+        l->weight = oq_index_init(ix, n->input.v[at]);
+        l->weight_scale = n->input.v[at + 1];
+        l->weight_zero = n->input.v[at + 2];
+    }
+    return l->weight != NULL;
+}
+
+static bool count_channels(const oq_node *n, oq_layer *l) {
+    const oq_i64s *dims = (const oq_i64s *)(const void *)&l->weight->dims;
+    int64_t channels = 0;
+    if (dims->n < 2)
+        return false;
+    switch (l->product) {
+    case OQ_CONV:
+        channels = dims->v[0];
+        break;
+    case OQ_CONV_TRANSPOSE:
+        channels = dims->v[1] * oq_attr_int(n, "group", 1);
+        break;
+    case OQ_GEMM:
+        channels = dims->v[oq_attr_int(n, "transB", 0) != 0 ? 0 : 1];
+        break;
+    case OQ_MATMUL:
+        channels = dims->v[dims->n - 1];
+        break;
+    case OQ_NO_PRODUCT:
+        break;
+    }
+    l->last_axis = l->product == OQ_GEMM || l->product == OQ_MATMUL;
+    l->channels = channels > 0 ? (uint64_t)channels : 0;
+    return channels > 0;
+}
+
+static bool find_layer(const oq_index *ix, oq_node *n, oq_layer *l) {
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    *l = (oq_layer){.node = n, .product = t->product};
+    if (t->product == OQ_NO_PRODUCT || (t->form != OQ_FORM_FLOAT && t->form != OQ_FORM_QLINEAR))
+        return false;
+    return find_weight(ix, n, t, l) && count_channels(n, l);
+}
+
+/* ---- what a QLinear operator does not show ---- */
+
+/* Into the graph that is stepped through; the tensor in its place if the node is one. */
+static onq_code put_beside(finder *f, oq_node *n, onq_error *err) {
+    oq_tensor *constant = NULL;
+    OQ_TRY(oq_unpack(f->l->model, f->l->arena, &f->e.ix, n, &constant, err));
+    const bool ok = constant != NULL ? OQ_PUSH(f->l->arena, &f->stepped.initializer, constant)
+                                     : OQ_PUSH(f->l->arena, &f->stepped.node, n);
+    return ok ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* A DequantizeLinear of com.microsoft, which takes an axis at every opset. */
+static onq_code put_dq(finder *f, oq_str in, oq_str scale, oq_str zero, int64_t axis, oq_str *out,
+                       onq_error *err) {
+    const oq_str ins[3] = {in, scale, zero};
+    *out = oq_fresh_tensor(&f->e.names, in, "_onq_dequantized");
+    oq_node *n =
+        oq_node_make(f->l->arena, "DequantizeLinear", (oq_str){0}, ins, zero.n > 0 ? 3 : 2, out, 1);
+    if (out->p == NULL || n == NULL)
+        return oq_fail_nomem(err);
+    n->domain = OQ_S("com.microsoft");
+    if (axis >= 0 && !oq_attr_set_int(f->l->arena, n, OQ_S("axis"), axis))
+        return oq_fail_nomem(err);
+    return put_beside(f, n, err);
+}
+
+/* The scale of the int32 bias is one of no other node. */
+static onq_code put_bias(finder *f, const oq_layer *l, oq_str *out, onq_error *err) {
+    const int64_t dims[1] = {(int64_t)l->bias.n_scale};
+    const bool scalar = l->bias.n_scale == 1;
+    oq_arena *a = f->l->arena;
+    const oq_str name = oq_fresh_tensor(&f->e.names, l->bias.tensor->name, "_onq_scale");
+    oq_tensor *scale =
+        name.p != NULL ? oq_tensor_new(a, name, OQ_FLOAT, dims, scalar ? 0 : 1) : NULL;
+    if (scale == NULL || !OQ_PUSH(a, &f->stepped.initializer, scale))
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tensor_set_raw(a, scale, l->bias.scale, l->bias.n_scale * sizeof(float), err));
+    return put_dq(f, l->bias.tensor->name, name, (oq_str){0}, scalar ? -1 : 0, out, err);
+}
+
+/* The float product of the same integers, beside the operator. */
+static onq_code put_product(finder *f, oq_layer *l, onq_error *err) {
+    const oq_node *n = l->node;
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    const oq_tensor *scale = oq_index_init(&f->e.ix, l->weight_scale);
+    int64_t axis = 0;
+    oq_str in[3] = {{0}};
+    oq_op_channel_axis(n, &axis);
+    if (l->product == OQ_MATMUL)
+        axis = (int64_t)l->weight->dims.n - 1;
+    const bool whole = scale == NULL || scale->dims.n == 0;
+    OQ_TRY(put_dq(f, n->input.v[0], n->input.v[1], n->input.v[2], -1, &in[0], err));
+    OQ_TRY(put_dq(f, l->weight->name, l->weight_scale, l->weight_zero, whole ? -1 : axis, &in[1],
+                  err));
+    if (l->bias.tensor != NULL)
+        OQ_TRY(put_bias(f, l, &in[2], err));
+    l->input = in[0];
+    l->made = oq_fresh_tensor(&f->e.names, n->output.v[0], "_onq_product");
+    oq_node *product =
+        oq_node_make(f->l->arena, t->stands_for, (oq_str){0}, in, in[2].n > 0 ? 3 : 2, &l->made, 1);
+    if (l->made.p == NULL || product == NULL)
+        return oq_fail_nomem(err);
+    memcpy(&product->attribute, &n->attribute, sizeof product->attribute);
+    l->stop = (uint32_t)f->stepped.node.n;
+    return put_beside(f, product, err);
+}
+
+/* ---- all of them ---- */
+
+static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
+    l->truth_node = counterpart(&f->truth, l);
+    if (l->truth_node == NULL) {
+        f->l->n_unmatched++;
+        return ONQ_OK;
+    }
+    l->truth = l->truth_node->output.v[0];
+    if (biases) {
+        OQ_TRY(oq_layer_place_bias(&f->e, l, err));
+        if (l->bias.tensor == NULL) {
+            f->l->n_no_bias++;
+            return ONQ_OK;
+        }
+    }
+    return OQ_PUSH(f->l->arena, &f->l->all, *l) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code find_all(finder *f, bool biases, onq_error *err) {
+    uint32_t *order = NULL;
+    oq_graph *g = f->l->model->proto->graph;
+    OQ_TRY(oq_topo_order(&f->e.ix, f->l->arena, &order, err));
+    const size_t n = g->node.n;
+    for (size_t i = 0; i < n; i++) {
+        oq_layer l;
+        if (find_layer(&f->e.ix, g->node.v[order[i]], &l))
+            OQ_TRY(add_layer(f, &l, biases, err));
+    }
+    return ONQ_OK;
+}
+
+/* New nodes go to their places. */
+static onq_code put_nodes(finder *f, onq_error *err) {
+    oq_layer_editor *e = &f->e;
+    oq_arena *a = &f->l->model->arena;
+    oq_graph *g = f->l->model->proto->graph;
+    OQ_VEC(oq_node *) list = {0};
+    if (e->before.n == 0 && e->after.n == 0)
+        return ONQ_OK;
+    size_t b = 0, c = 0;
+    for (size_t i = 0; i < g->node.n; i++) {
+        bool ok = true;
+        for (b = 0; b < e->before.n; b++)
+            if (e->before_at.v[b] == g->node.v[i])
+                ok &= OQ_PUSH(a, &list, e->before.v[b]);
+        ok &= OQ_PUSH(a, &list, g->node.v[i]);
+        for (c = 0; c < e->after.n; c++)
+            if (e->after_at.v[c] == g->node.v[i])
+                ok &= OQ_PUSH(a, &list, e->after.v[c]);
+        if (!ok)
+            return oq_fail_nomem(err);
+    }
+    memcpy(&g->node, &list, sizeof list);
+    return ONQ_OK;
+}
+
+/* The graph that is stepped through: the model's, with float products beside QLinear operators. */
+static onq_code make_stepped(finder *f, onq_error *err) {
+    oq_layers *l = f->l;
+    const oq_graph *g = l->model->proto->graph;
+    oq_map at;
+    oq_map_init(&at, l->arena);
+    f->stepped = *g;
+    f->stepped.node.v = NULL;
+    f->stepped.node.n = f->stepped.node.cap = 0;
+    f->stepped.initializer.v = NULL;
+    f->stepped.initializer.n = f->stepped.initializer.cap = 0;
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (!OQ_PUSH(l->arena, &f->stepped.initializer, g->initializer.v[i]))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        const uint32_t place = (uint32_t)f->stepped.node.n;
+        OQ_TRY(put_beside(f, g->node.v[i], err));
+        if (n->output.n > 0 && n->output.v[0].n > 0 && !oq_map_put(&at, n->output.v[0], place))
+            return oq_fail_nomem(err);
+    }
+    for (size_t i = 0; i < l->all.n; i++) {
+        oq_layer *layer = &l->all.v[i];
+        if (oq_op_traits_of(layer->node->op_type)->form == OQ_FORM_QLINEAR) {
+            OQ_TRY(put_product(f, layer, err));
+        } else {
+            layer->made = layer->node->output.v[0];
+            layer->input = layer->node->input.v[0];
+            layer->stop = oq_map_find(&at, layer->made);
+        }
+    }
+    return ONQ_OK;
+}
+
+static onq_code add_opset(finder *f, onq_error *err) {
+    oq_layers *l = f->l;
+    oq_opset *o = OQ_NEW(l->arena, oq_opset);
+    oq_graph *g = OQ_NEW(l->arena, oq_graph);
+    if (o == NULL || g == NULL)
+        return oq_fail_nomem(err);
+    *g = f->stepped;
+    l->stepped = *l->model->proto;
+    l->stepped.graph = g;
+    if (oq_model_opset(l->model, OQ_S("com.microsoft")) > 0)
+        return ONQ_OK;
+    o->domain = OQ_S("com.microsoft");
+    o->version = OQ_I64(1);
+    l->stepped.opset_import.v = NULL;
+    l->stepped.opset_import.n = l->stepped.opset_import.cap = 0;
+    for (size_t i = 0; i < l->model->proto->opset_import.n; i++)
+        if (!OQ_PUSH(l->arena, &l->stepped.opset_import, l->model->proto->opset_import.v[i]))
+            return oq_fail_nomem(err);
+    return OQ_PUSH(l->arena, &l->stepped.opset_import, o) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_layers_find(oq_layers *l, bool biases, onq_error *err) {
+    finder f = {.l = l, .e = {.layers = l}};
+    OQ_TRY(oq_index_build(&f.e.ix, l->arena, l->model->proto->graph, NULL, err));
+    OQ_TRY(oq_index_build(&f.truth, l->arena, l->truth->graph, NULL, err));
+    OQ_TRY(oq_fresh_init(&f.e.names, l->arena, l->model, err));
+    OQ_TRY(find_all(&f, biases, err));
+    OQ_TRY(put_nodes(&f, err));
+    OQ_TRY(oq_index_build(&f.e.ix, l->arena, l->model->proto->graph, NULL, err));
+    OQ_TRY(make_stepped(&f, err));
+    return add_opset(&f, err);
+}

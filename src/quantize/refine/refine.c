@@ -1,0 +1,170 @@
+/*
+ * refine.c — see refine.h.
+ */
+#include "quantize/refine/refine.h"
+
+#include "quantize/refine/gain.h"
+#include "quantize/refine/means.h"
+#include "quantize/refine/stepper.h"
+
+typedef struct refiner {
+    oq_refine_job *job;
+    oq_arena arena;
+    oq_arena scratch; /* of one tensor */
+    oq_layers layers;
+    oq_gain gain;
+    oq_means *truth; /* by layer */
+    oq_means made;   /* of the layer that is looked at */
+    size_t layer, sample;
+    oq_stepper *stepper;
+} refiner;
+
+/* ---- the float model ---- */
+
+static void begin_scratch(refiner *r) {
+    oq_arena_release(&r->scratch);
+    oq_arena_init(&r->scratch, &r->job->model->env->alloc);
+}
+
+static onq_code seen_truth(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+    refiner *r = ctx;
+    begin_scratch(r);
+    return oq_means_add(&r->truth[index], &r->layers.all.v[index], r->sample, d, &r->scratch, err);
+}
+
+static onq_code run_float(refiner *r, oq_session *session, onq_error *err) {
+    oq_source *source = r->job->source;
+    const uint64_t n = oq_source_count(source);
+    OQ_TRY(oq_source_seek(source, 0, err));
+    for (r->sample = 0; r->sample < n; r->sample++) {
+        const oq_sample *sample = NULL;
+        oq_outputs out = {0};
+        OQ_TRY(oq_progress(r->job->model->env, "correcting biases, float", r->sample, n, err));
+        OQ_TRY(oq_source_next(source, &sample, err));
+        if (sample == NULL)
+            break;
+        OQ_TRY(oq_session_run(session, sample->inputs, sample->n_inputs, &out, err));
+        OQ_TRY(oq_gain_keep(&r->gain, &out, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code open_float(refiner *r, const oq_observer *observer, oq_session **out,
+                           onq_error *err) {
+    oq_session_options o = r->job->session;
+    o.model = r->job->model;
+    o.n_threads = OQ_THREADS_RUNTIME;
+    o.level = OQ_OPT_BASIC;
+    o.no_spinning = true;
+    o.observer = observer;
+    return oq_session_open(r->job->engine, &o, out, err);
+}
+
+/* One pass: means of every layer, outputs of the first samples. */
+static onq_code measure_float(refiner *r, onq_error *err) {
+    const size_t n = r->layers.all.n, n_samples = oq_source_count(r->job->source);
+    oq_str *names = OQ_NEW_ARRAY(&r->arena, oq_str, n + 1);
+    r->truth = OQ_NEW_ARRAY(&r->arena, oq_means, n + 1);
+    if (names == NULL || r->truth == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = r->layers.all.v[i].truth;
+        OQ_TRY(oq_means_init(&r->truth[i], &r->arena, r->layers.all.v[i].channels, n_samples, err));
+    }
+    const oq_observer observer = {names, n, seen_truth, r};
+    oq_session *session = NULL;
+    oq_model_proto *const made = r->job->model->proto;
+    r->job->model->proto = r->job->truth; /* as long as the session is open */
+    onq_code rc = open_float(r, &observer, &session, err);
+    if (rc == ONQ_OK)
+        rc = run_float(r, session, err);
+    oq_session_close(session);
+    r->job->model->proto = made;
+    return rc;
+}
+
+/* ---- layer by layer ---- */
+
+static onq_code seen_made(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    refiner *r = ctx;
+    begin_scratch(r);
+    return oq_means_add(&r->made, &r->layers.all.v[r->layer], sample, d, &r->scratch, err);
+}
+
+static onq_code correct_layer(refiner *r, onq_error *err) {
+    const oq_layer *l = &r->layers.all.v[r->layer];
+    oq_arena own;
+    oq_arena_init(&own, &r->job->model->env->alloc);
+    double *delta = OQ_NEW_ARRAY(&own, double, l->channels + 1);
+    onq_code rc = delta != NULL ? oq_means_init(&r->made, &own, l->channels,
+                                                oq_stepper_samples(r->stepper), err)
+                                : oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_stepper_go(r->stepper, r->layer, &l->made, 1, seen_made, r, err);
+    if (rc == ONQ_OK &&
+        oq_means_differ(&r->truth[r->layer], &r->made, oq_stepper_samples(r->stepper), delta)) {
+        rc = oq_layer_add_bias(&r->layers, l, delta, &r->job->n_clipped, err);
+        r->job->n_layers += rc == ONQ_OK;
+    }
+    oq_arena_release(&own);
+    return rc != ONQ_OK ? oq_error_in(err, rc, "layer '%.*s'", OQ_STR(oq_node_label(l->node))) : rc;
+}
+
+static onq_code correct_all(refiner *r, onq_error *err) {
+    const size_t n = r->layers.all.n;
+    uint32_t *stops = OQ_NEW_ARRAY(&r->arena, uint32_t, n + 1);
+    if (stops == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++)
+        stops[i] = r->layers.all.v[i].stop;
+    const oq_stepper_options o = {.engine = r->job->engine,
+                                  .session = r->job->session,
+                                  .model = r->job->model,
+                                  .proto = &r->layers.stepped,
+                                  .stops = stops,
+                                  .n_stops = n,
+                                  .memory = r->job->memory};
+    OQ_TRY(oq_stepper_new(&o, r->job->source, &r->stepper, err));
+    for (r->layer = 0; r->layer < n; r->layer++) {
+        OQ_TRY(oq_progress(r->job->model->env, "correcting biases", r->layer, n, err));
+        OQ_TRY(correct_layer(r, err));
+    }
+    r->job->n_samples = oq_stepper_samples(r->stepper);
+    return ONQ_OK;
+}
+
+/* ---- all of it ---- */
+
+static onq_code run(refiner *r, onq_error *err) {
+    oq_refine_job *job = r->job;
+    bool again = false;
+    OQ_TRY(oq_layers_find(&r->layers, true, err));
+    job->n_unmatched = r->layers.n_unmatched;
+    job->n_no_bias = r->layers.n_no_bias;
+    if (r->layers.all.n == 0)
+        return ONQ_OK;
+    OQ_TRY(measure_float(r, err));
+    OQ_TRY(oq_gain_measure(&r->gain, &job->measured, &job->before, err));
+    OQ_TRY(correct_all(r, err));
+    OQ_TRY(oq_gain_measure(&r->gain, &again, &job->after, err));
+    job->measured = job->measured && again;
+    job->n_compared = r->gain.truth.n;
+    return ONQ_OK;
+}
+
+onq_code oq_refine(oq_refine_job *job, onq_error *err) {
+    const onq_allocator *alloc = &job->model->env->alloc;
+    refiner r = {.job = job};
+    oq_arena_init(&r.arena, alloc);
+    oq_arena_init(&r.scratch, alloc);
+    oq_gain_init(&r.gain, job);
+    r.layers = (oq_layers){
+        .model = job->model, .truth = job->truth, .float_bias = job->float_bias, .arena = &r.arena};
+    oq_model_touch(job->model);
+    const onq_code rc = run(&r, err);
+    oq_stepper_free(r.stepper);
+    oq_gain_release(&r.gain);
+    oq_arena_release(&r.scratch);
+    oq_arena_release(&r.arena);
+    return rc;
+}

@@ -1,0 +1,43 @@
+/*
+ * refine.h — stages after quantization that make the result better with the help of samples.
+ *
+ *     oq_refine_job job = {.model = m, .truth = float_proto, .engine = e, .source = source, ...};
+ *     OQ_TRY(oq_refine(&job, err));
+ *
+ * Bias correction: quantization moves the mean of a layer's output, channel by channel, and what
+ * follows is biased by it. The mean difference to the float model goes into the layer's bias. One
+ * layer after the other, each with all layers before it quantized and corrected already: two at
+ * once would correct the same error twice.
+ *
+ * Means of the float model come from one run over the samples; those of the quantized model from
+ * stepping through it (stepper.h).
+ */
+#ifndef OQ_QUANTIZE_REFINE_REFINE_H
+#define OQ_QUANTIZE_REFINE_REFINE_H
+
+#include "engine/engine.h"
+#include "samples/source.h"
+
+typedef struct oq_refine_job {
+    oq_model *model;       /* quantized; is changed */
+    oq_model_proto *truth; /* the same model before, which shares its weights */
+    oq_engine *engine;
+    oq_source *source;          /* read from its beginning, more than once */
+    oq_session_options session; /* provider and custom operators; the rest is set here */
+    uint64_t memory;            /* bytes of activations that may be kept */
+    bool correct_bias;
+    bool float_bias; /* biases that are added are float */
+    /* out */
+    size_t n_layers;    /* that were corrected */
+    size_t n_unmatched; /* quantized, and the float model has no counterpart */
+    size_t n_no_bias;   /* that have no place for a bias */
+    size_t n_clipped;   /* channels whose bias int32 does not hold */
+    size_t n_samples;   /* used; fewer than there are where memory did not hold them */
+    bool measured;      /* the outputs were compared with float's, on n_compared samples */
+    size_t n_compared;
+    double before, after; /* dB, of the worst output, with the runtime's default options */
+} oq_refine_job;
+
+onq_code oq_refine(oq_refine_job *job, onq_error *err);
+
+#endif

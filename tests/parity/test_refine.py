@@ -1,0 +1,104 @@
+"""test_refine.py - stages after quantization: the result loads, is the same whatever the threads, and is nearer to float."""
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import quantcase
+import running
+from sides import array, model
+
+FORMATS = ("qdq", "qoperator")
+
+
+def layers(rng):
+    """Convolutions with a bias, without one, depthwise and with a Relu, then a Gemm; small channels beside large ones."""
+    def weight(name, *dims):
+        return array(name, rng.normal(size=dims) * np.exp(rng.normal(size=(dims[0],) + (1,) * (len(dims) - 1))))
+
+    nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "c1", pads=[1] * 4), helper.make_node("Relu", ["c1"], ["r1"], "r1"),
+             helper.make_node("Conv", ["r1", "w2"], ["c2"], "c2", pads=[1] * 4, group=8), helper.make_node("Relu", ["c2"], ["r2"], "r2"),
+             helper.make_node("Conv", ["r2", "w3", "b1"], ["c3"], "c3"), helper.make_node("Add", ["c3", "r1"], ["a"], "a"),
+             helper.make_node("GlobalAveragePool", ["a"], ["g"], "g"), helper.make_node("Flatten", ["g"], ["f"], "f"),
+             helper.make_node("Gemm", ["f", "w4"], ["y"], "gemm", transB=1)]
+    inits = [weight("w1", 8, 3, 3, 3), array("b1", rng.normal(size=8)), weight("w2", 8, 1, 3, 3), weight("w3", 8, 8, 1, 1),
+             weight("w4", 5, 8)]
+    return model(nodes, inits, (1, 3, 8, 8), (1, 5))
+
+
+def products(rng):
+    """MatMul with an Add of a constant, and without."""
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["p"], "p"), helper.make_node("Add", ["p", "b"], ["s"], "s"),
+             helper.make_node("Relu", ["s"], ["r"], "r"), helper.make_node("MatMul", ["r", "w2"], ["y"], "q")]
+    inits = [array("w1", rng.normal(size=(12, 16)) ** 3), array("b", rng.normal(size=16)), array("w2", rng.normal(size=(16, 6)) ** 3)]
+    return model(nodes, inits, (4, 12), (4, 6))
+
+
+def make(folder, m, samples, *words, threads=2):
+    onnx.save(m, folder / "float.onnx")
+    np.savez(folder / "data.npz", x=np.stack([s["x"] for s in samples]))
+    out = folder / "quantized.onnx"
+    done = quantcase.onq("static", "-i", folder / "float.onnx", "-o", out, "--data", folder / "data.npz", "--threads", threads,
+                         *words)
+    assert done.returncode == 0, done.stderr
+    assert running.checks(out) is None and running.loads(out) is None and running.loads(out, optimised=False) is None
+    return out, done.stderr
+
+
+def nearness(folder, out, samples):
+    return running.sqnr(running.outputs(folder / "float.onnx", samples), running.outputs(out, samples))
+
+
+def draw(rng, shape, n):
+    """Not centred, so that an error of a weight moves the mean."""
+    return [{"x": (rng.normal(size=shape) + 1).astype(np.float32)} for _ in range(n)]
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("words", [(), ("--per_channel",), ("--reduce_range", "--per_channel"), ("--disable_quantize_bias",)],
+                         ids=["tensor", "channel", "7 bits", "float bias"])
+def test_bias_correction_of_convolutions(tmp_path, fmt, words):
+    rng = np.random.default_rng(3)
+    m, samples, others = layers(rng), draw(rng, (1, 3, 8, 8), 16), draw(rng, (1, 3, 8, 8), 16)
+    plain, _ = make(tmp_path, m, samples, "--quant_format", fmt, *words)
+    before = nearness(tmp_path, plain, others)
+    corrected, text = make(tmp_path, m, samples, "--quant_format", fmt, *words, "--bias_correction")
+    assert nearness(tmp_path, corrected, others) > before
+    assert "bias correction:" in text and "dB after" in text
+    first = corrected.read_bytes()
+    again, _ = make(tmp_path, m, samples, "--quant_format", fmt, *words, "--bias_correction", threads=1)
+    assert again.read_bytes() == first
+
+
+@pytest.mark.parametrize("words", [(), ("--op_types_to_exclude_output_quantization", "MatMul", "--op_types_to_quantize", "MatMul")],
+                         ids=["all", "products"])
+def test_bias_correction_of_products(tmp_path, words):
+    rng = np.random.default_rng(4)
+    m, samples, others = products(rng), draw(rng, (4, 12), 16), draw(rng, (4, 12), 16)
+    plain, _ = make(tmp_path, m, samples, *words)
+    before = nearness(tmp_path, plain, others)
+    corrected, _ = make(tmp_path, m, samples, *words, "--bias_correction")
+    assert nearness(tmp_path, corrected, others) > before
+    if words:  # the constant that is there takes it, and the products stay integer products
+        made = onnx.load(corrected)
+        assert sum(n.op_type == "Sub" for n in made.graph.node) == 1
+        assert [n.op_type for n in made.graph.node].count("Add") == 1
+
+
+def test_no_place_is_said(tmp_path):
+    rng = np.random.default_rng(4)
+    _, text = make(tmp_path, products(rng), draw(rng, (4, 12), 4), "--quant_format", "qoperator", "--bias_correction")
+    assert "2 quantized layers have no place for a bias" in text
+
+
+def test_samples_are_needed(tmp_path):
+    """A cache has the ranges, not the samples."""
+    rng = np.random.default_rng(5)
+    m, samples = layers(rng), draw(rng, (1, 3, 8, 8), 4)
+    plain, _ = make(tmp_path, m, samples, "--calibration_cache", tmp_path / "cache.json", "--bias_correction")
+    first = plain.read_bytes()
+    again, _ = make(tmp_path, m, samples, "--calibration_cache", tmp_path / "cache.json", "--bias_correction")
+    assert again.read_bytes() == first
+    done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", tmp_path / "q.onnx", "--calibration_cache",
+                         tmp_path / "cache.json", "--bias_correction", "--data", tmp_path / "nothing")
+    assert done.returncode == 1 and "nothing" in done.stderr
