@@ -39,6 +39,8 @@ typedef struct oq_producer {
     uint64_t size;
     onq_code (*make)(const struct oq_producer *self, uint8_t *out, onq_error *err);
     void *ctx;
+    bool follows; /* made together with one written before it: the writer makes it when its turn
+                   * comes, which takes no time then */
 } oq_producer;
 
 typedef struct oq_payload {

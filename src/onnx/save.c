@@ -42,6 +42,7 @@ typedef struct writer {
     uint64_t place_end; /* ONE: end of the data file so far */
     /* the pipeline */
     const oq_piece *pieces;
+    size_t *units, n_units; /* where units of pieces begin */
     uint8_t **made;
     oq_out *out;
     uint64_t since_drop;
@@ -78,28 +79,36 @@ static onq_code write_span(writer *w, const uint8_t *p, uint64_t n, onq_error *e
     return tell_written(w, n, err);
 }
 
-static onq_code make_piece(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    writer *w = ctx;
+/* True if making it is work for a worker. */
+static bool is_heavy(const oq_piece *p) {
+    return p->producer != NULL && !p->producer->follows;
+}
+
+static onq_code run_producer(writer *w, size_t i, onq_error *err) {
     const oq_piece *piece = &w->pieces[i];
-    (void)worker;
-    if (piece->producer == NULL)
-        return ONQ_OK;
     w->made[i] = oq_alloc(&w->m->env->alloc, piece->n);
     if (w->made[i] == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(piece->producer->make(piece->producer, w->made[i], err));
+    return piece->producer->make(piece->producer, w->made[i], err);
+}
+
+static onq_code make_piece(writer *w, size_t i, onq_error *err) {
+    const oq_piece *piece = &w->pieces[i];
+    if (!is_heavy(piece))
+        return ONQ_OK;
+    OQ_TRY(run_producer(w, i, err));
     if (piece->n >= DROP_LEAST)
         oq_model_drop_pages(
             w->m); /* what it read; another worker's pages come back by themselves */
     return ONQ_OK;
 }
 
-static onq_code take_piece(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    writer *w = ctx;
+static onq_code take_piece(writer *w, size_t i, onq_error *err) {
     const oq_piece *piece = &w->pieces[i];
-    (void)worker;
     if (piece->producer == NULL)
         return write_span(w, piece->p, piece->n, err);
+    if (w->made[i] == NULL)
+        OQ_TRY(run_producer(w, i, err));
     onq_code rc = oq_out_write(w->out, w->made[i], piece->n, err);
     oq_free(&w->m->env->alloc, w->made[i], piece->n);
     w->made[i] = NULL;
@@ -109,6 +118,34 @@ static onq_code take_piece(void *ctx, size_t i, unsigned worker, onq_error *err)
         w->since_drop = 0;
     }
     return rc == ONQ_OK ? tell_written(w, piece->n, err) : rc;
+}
+
+/* A unit of the pipeline begins with a piece that a worker makes; what follows it is written with
+ * it. So the window counts pieces that are made, whatever lies between them. */
+static onq_code find_units(writer *w, size_t n, onq_error *err) {
+    w->units = OQ_NEW_ARRAY(&w->scratch, size_t, n + 1);
+    if (w->units == NULL)
+        return oq_fail_nomem(err);
+    w->n_units = 0;
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || is_heavy(&w->pieces[i]))
+            w->units[w->n_units++] = i;
+    w->units[w->n_units] = n;
+    return ONQ_OK;
+}
+
+static onq_code make_unit(void *ctx, size_t u, unsigned worker, onq_error *err) {
+    writer *w = ctx;
+    (void)worker;
+    return make_piece(w, w->units[u], err);
+}
+
+static onq_code take_unit(void *ctx, size_t u, unsigned worker, onq_error *err) {
+    writer *w = ctx;
+    (void)worker;
+    for (size_t i = w->units[u]; i < w->units[u + 1]; i++)
+        OQ_TRY(take_piece(w, i, err));
+    return ONQ_OK;
 }
 
 /* Writes the pieces to w->out, producers running ahead on the workers. */
@@ -132,9 +169,10 @@ static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_er
     w->made = OQ_NEW_ARRAY(&w->scratch, uint8_t *, n);
     if (w->made == NULL)
         return oq_fail_nomem(err);
+    OQ_TRY(find_units(w, n, err));
     OQ_TRY(oq_pool_new(w->m->env, &pool, err));
-    onq_code rc = oq_pool_pipeline(pool, n, (size_t)oq_pool_workers(pool) + 1, make_piece,
-                                   take_piece, w, err);
+    onq_code rc =
+        oq_pool_pipeline(pool, w->n_units, oq_pool_workers(pool), make_unit, take_unit, w, err);
     oq_pool_free(pool);
     for (size_t i = 0; i < n; i++)
         if (w->made[i] != NULL)

@@ -83,12 +83,15 @@ static uint64_t elem_bytes(const oq_qweight *w) {
     return w->real == OQ_FLOAT ? 4 : 2;
 }
 
+void oq_weight_drop(const oq_file *file, oq_span data, uint64_t from, uint64_t to) {
+    if (file != NULL)
+        oq_file_drop(file, (uint64_t)(data.p - file->p) + from, to - from);
+}
+
 /* Gives back the pages of the elements [from, to). */
 static void drop(const oq_qweight *w, uint64_t from, uint64_t to) {
-    if (w->file == NULL)
-        return;
     const uint64_t size = elem_bytes(w);
-    oq_file_drop(w->file, (uint64_t)(w->data.p - w->file->p) + from * size, (to - from) * size);
+    oq_weight_drop(w->file, w->data, from * size, to * size);
 }
 
 typedef onq_code (*run_fn)(void *ctx, const float *x, uint64_t pos, size_t n, const run *r,
@@ -118,18 +121,19 @@ static onq_code walk(const oq_qweight *w, run_fn fn, void *ctx, onq_error *err) 
 
 /* ---- set up ---- */
 
-static onq_code find_bytes(oq_qweight *w, oq_model *m, onq_error *err) {
-    OQ_TRY(oq_model_data(m, w->tensor, &w->data, err));
-    w->file = NULL;
-    if (oq_tensor_is_external(w->tensor)) {
+onq_code oq_weight_find(oq_model *m, oq_tensor *t, oq_span *data, const oq_file **file,
+                        onq_error *err) {
+    const oq_file *f = NULL;
+    OQ_TRY(oq_model_data(m, t, data, err));
+    if (oq_tensor_is_external(t)) {
         uint64_t offset, length;
-        OQ_TRY(oq_model_external(m, w->tensor, &w->file, &offset, &length, err));
-    } else if (m->file.p != NULL && w->data.p >= m->file.p &&
-               w->data.p < m->file.p + m->file.size) {
-        w->file = &m->file;
+        OQ_TRY(oq_model_external(m, t, &f, &offset, &length, err));
+    } else if (m->file.p != NULL && data->p >= m->file.p && data->p < m->file.p + m->file.size) {
+        f = &m->file;
     }
-    if (w->file != NULL && (w->data.p < w->file->p || w->data.p >= w->file->p + w->file->size))
-        w->file = NULL; /* a copy was made */
+    if (f != NULL && (data->p < f->p || data->p >= f->p + f->size))
+        f = NULL; /* a copy was made */
+    *file = f;
     return ONQ_OK;
 }
 
@@ -184,7 +188,7 @@ onq_code oq_qweight_init(oq_qweight *w, oq_model *m, oq_tensor *t, oq_qgroup gro
                        "weight '%.*s' is %s (only float, float16 and bfloat16 can be quantized)",
                        OQ_STR(t->name), oq_dtype_name(t->data_type.v));
     OQ_TRY(oq_tensor_count(t, &w->count, err));
-    OQ_TRY(find_bytes(w, m, err));
+    OQ_TRY(oq_weight_find(m, t, &w->data, &w->file, err));
     return set_groups(w, axis, block, err);
 }
 

@@ -82,6 +82,13 @@ onq_code oq_qweight_quantize(const oq_qweight *w, oq_dtype type, const oq_qparam
 onq_code oq_qweight_producer(oq_arena *a, const oq_qweight *w, oq_dtype type,
                              const oq_qparams *params, const oq_producer **out, onq_error *err);
 
+/* A tensor's raw bytes, and the mapping that they lie in (NULL when they were copied). Not
+ * thread-safe. */
+onq_code oq_weight_find(oq_model *m, oq_tensor *t, oq_span *data, const oq_file **file,
+                        onq_error *err);
+/* Gives back the pages of bytes [from, to) of such data. */
+void oq_weight_drop(const oq_file *file, oq_span data, uint64_t from, uint64_t to);
+
 /* n values of a real type (OQ_FLOAT, OQ_FLOAT16, OQ_BFLOAT16, OQ_DOUBLE) as floats. */
 void oq_reals_read(oq_dtype real, const uint8_t *p, uint64_t first, size_t n, float *out);
 

@@ -83,7 +83,7 @@ static onq_code turn_constant(pass *p, oq_tensor *b, oq_graph *g, oq_str *name, 
     t->rows = (uint64_t)b->dims.v[0];
     t->cols = (uint64_t)b->dims.v[1];
     t->size = t->rows * t->cols != 0 ? t->raw.n / (t->rows * t->cols) : 0;
-    *make = (oq_producer){t->raw.n, make_turned, t};
+    *make = (oq_producer){.size = t->raw.n, .make = make_turned, .ctx = t};
     oq_tensor_set_producer(turned, make);
     if (oq_map_find(&p->uses, b->name) > 1) {
         turned->name = oq_fresh_tensor(&p->sh->names, b->name, "_Transposed");

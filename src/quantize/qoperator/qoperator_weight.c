@@ -475,7 +475,7 @@ static onq_code fill_weight(oq_qo_shared *sh, oq_qo_weight *w, onq_error *err) {
         if (t == NULL || outer == NULL)
             return oq_fail_nomem(err);
         *t = (turned_bytes){p, &sh->job.model->env->alloc, w->batch, w->rows, w->cols};
-        *outer = (oq_producer){p->size, make_turned, t};
+        *outer = (oq_producer){.size = p->size, .make = make_turned, .ctx = t};
         p = outer;
     }
     oq_tensor_set_producer(w->quantized, p);

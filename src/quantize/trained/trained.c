@@ -74,7 +74,7 @@ static onq_code add_floats(strip *s, const oq_trained_fake *f, oq_tensor *shape,
                      .n = f->n,
                      .along = 1,
                      .inner = 1};
-    *p = (oq_producer){0, make_floats, made};
+    *p = (oq_producer){.make = make_floats, .ctx = made};
     OQ_TRY(oq_tensor_count(t, &made->count, err));
     OQ_TRY(oq_tensor_bytes(t, &p->size, err));
     if (f->n > 1) {
