@@ -34,7 +34,7 @@ static void take_tri(const onq_options *o, const char *name, oq_tri *out) {
         *out = oq_opt_flag(o, name) ? OQ_YES : OQ_NO;
 }
 
-static onq_code take_names(const onq_options *o, const char *name, oq_pick *out, onq_error *err) {
+onq_code oq_opt_picks(const onq_options *o, const char *name, oq_pick *out, onq_error *err) {
     size_t n = 0;
     if (!oq_opt_has(o, name))
         return ONQ_OK;
@@ -49,11 +49,13 @@ static onq_code take_names(const onq_options *o, const char *name, oq_pick *out,
 
 static onq_code take_op_types(const onq_options *o, oq_qconfig *c, onq_error *err) {
     size_t n = 0;
+    if (!oq_opt_has(o, "op_types_to_quantize"))
+        return ONQ_OK;
     const oq_str *v = oq_opt_list(o, "op_types_to_quantize", &n);
     for (size_t i = 0; i < n; i++)
         if (oq_opt_same(v[i], OQ_S("all")))
             c->op_types_all = true;
-    return c->op_types_all ? ONQ_OK : take_names(o, "op_types_to_quantize", &c->op_types, err);
+    return c->op_types_all ? ONQ_OK : oq_opt_picks(o, "op_types_to_quantize", &c->op_types, err);
 }
 
 static onq_code take_axes(const onq_options *o, oq_qconfig *c, onq_error *err) {
@@ -170,10 +172,10 @@ onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err) {
     take_flags(o, c);
     take_numbers(o, c);
     OQ_TRY(take_op_types(o, c, err));
-    OQ_TRY(take_names(o, "nodes_to_quantize", &c->nodes_to_quantize, err));
-    OQ_TRY(take_names(o, "nodes_to_exclude", &c->nodes_to_exclude, err));
-    OQ_TRY(take_names(o, "op_types_to_exclude", &c->op_types_to_exclude, err));
-    OQ_TRY(take_names(o, "op_types_to_exclude_output_quantization", &c->exclude_output_ops, err));
+    OQ_TRY(oq_opt_picks(o, "nodes_to_quantize", &c->nodes_to_quantize, err));
+    OQ_TRY(oq_opt_picks(o, "nodes_to_exclude", &c->nodes_to_exclude, err));
+    OQ_TRY(oq_opt_picks(o, "op_types_to_exclude", &c->op_types_to_exclude, err));
+    OQ_TRY(oq_opt_picks(o, "op_types_to_exclude_output_quantization", &c->exclude_output_ops, err));
     OQ_TRY(take_axes(o, c, err));
     OQ_TRY(take_methods(job, c, err));
     return take_tensor_type(o, c, err);

@@ -74,7 +74,7 @@ bool oq_quant_is_telling(const oq_quant *r) {
 /* Of the coarser of activations and weights. */
 static unsigned bits_of(const oq_quant *r) {
     if (r->modes == 0)
-        return 8;
+        return r->bits != 0 ? r->bits : 8;
     const unsigned a = oq_dtype_find((int64_t)r->config.activation_type)->bits;
     const unsigned w = oq_dtype_find((int64_t)r->config.weight_type)->bits;
     return a < w ? a : w;

@@ -51,6 +51,7 @@ typedef struct oq_quant {
     void *ctx;
     unsigned modes;    /* of oq_qmode: operators it quantizes by default; 0: it goes by no list, and
                         * no node can be left float */
+    unsigned bits;     /* where modes is 0: of a weight; 0: 8 */
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
     oq_record record;  /* of a calibration; else of runs before `quantize` */
     oq_verified verified;

@@ -32,6 +32,11 @@ static const struct {
     {"preprocess", {"optimizer", "builtin"}},
     {"preprocess", {"optimizer", "builtin", "opset", "21", "auto_merge", "true"}},
     {"preprocess", {"skip_optimization", "true", "guess_output_rank", "true"}},
+    {"nbits", {NULL}},
+    {"nbits", {"op_types_to_quantize", "all", "all_weights", "true", "symmetric", "false"}},
+    {"nbits", {"quant_format", "QDQ", "op_types_to_quantize", "MatMul,Gemm", "block_size", "-1"}},
+    {"nbits", {"quant_method", "k_quant", "all_weights", "true"}},
+    {"bnb4", {NULL}},
 };
 
 /* In memory where the system has such a place: every output is synchronised to its disk. */

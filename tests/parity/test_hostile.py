@@ -21,6 +21,9 @@ SECONDS = 60  # far above what any case takes on a busy machine; a hang is what 
 COMMANDS = {
     "inspect": ["inspect", "m.onnx"],
     "dynamic": ["dynamic", "-i", "m.onnx", "-o", "out.onnx"],
+    "nbits": ["nbits", "-i", "m.onnx", "-o", "out.onnx", "--op_types_to_quantize", "all"],
+    "nbits-qdq": ["nbits", "-i", "m.onnx", "-o", "out.onnx", "--quant_format", "QDQ", "--all_weights"],
+    "bnb4": ["bnb4", "-i", "m.onnx", "-o", "out.onnx"],
     "dynamic-channels": ["dynamic", "-i", "m.onnx", "-o", "out.onnx", "--per_channel", "--enable_subgraph"],
     "preprocess": ["preprocess", "-i", "m.onnx", "-o", "out.onnx"],
     "preprocess-builtin": ["preprocess", "-i", "m.onnx", "-o", "out.onnx", "--optimizer", "builtin"],

@@ -101,7 +101,7 @@ onq_code oq_unpack(oq_model *m, oq_arena *a, const oq_index *ix, const oq_node *
     OQ_TRY(read_params(p, a, oq_index_init(ix, dq->input.v[1]), zero, &known, err));
     if (!known || !find_axis(p, dq) || p->count > UINT64_MAX / sizeof(float))
         return ONQ_OK;
-    p->producer = (oq_producer){p->count * sizeof(float), make, p};
+    p->producer = (oq_producer){.size = p->count * sizeof(float), .make = make, .ctx = p};
     *out = oq_tensor_new(a, dq->output.v[0], OQ_FLOAT, ints->dims.v, ints->dims.n);
     if (*out == NULL)
         return oq_fail_nomem(err);

@@ -15,6 +15,7 @@
 static const char *folder;
 static char model_path[600], trained_path[600], half_path[600], cache_path[600], out_path[600],
     over_path[600];
+static char weights_path[sizeof half_path];
 
 static void write_text(const char *path, const char *text) {
     FILE *f = fopen(path, "w");
@@ -64,6 +65,31 @@ static void make_half(const char *path) {
     bm_end(&b);
 }
 
+/* Everything that weight-only quantization knows: a table that is the last layer too, a weight of
+ * rank 3 with a unit dimension, a batch, a Gemm. */
+static void make_weights(const char *path) {
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "ids", OQ_INT64, "n");
+    bm_weight(&b, "table", "5,32", 1);
+    bm_weight(&b, "unit", "1,32,7", 2);
+    bm_weight(&b, "batch", "2,5,3", 3);
+    bm_weight(&b, "last", "3,4", 4);
+    bm_weight(&b, "bias", "4", 5);
+    bm_node(&b, "Gather", "embed", "table ids", "x", "");
+    bm_node(&b, "MatMul", "unit", "x unit", "u", "");
+    bm_node(&b, "Transpose", "turn", "table", "t", "perm=[1,0]");
+    bm_node(&b, "MatMul", "head", "x t", "h", "");
+    bm_node(&b, "MatMul", "experts", "h batch", "e", "");
+    bm_node(&b, "Flatten", "flat", "e", "f", "axis=2");
+    bm_node(&b, "Gemm", "gemm", "f last bias", "y", "");
+    bm_output(&b, "u", OQ_FLOAT, NULL);
+    bm_output(&b, "y", OQ_FLOAT, NULL);
+    assert_ok(oq_model_save(b.m, path, NULL, &err), err);
+    bm_end(&b);
+}
+
 static void make_files(void) {
     bm b;
     onq_error err = ONQ_ERROR_INIT;
@@ -71,6 +97,8 @@ static void make_files(void) {
     make_trained(trained_path);
     snprintf(half_path, sizeof half_path, "%s/h.onnx", folder);
     make_half(half_path);
+    snprintf(weights_path, sizeof weights_path, "%s/w.onnx", folder);
+    make_weights(weights_path);
     snprintf(model_path, sizeof model_path, "%s/m.onnx", folder);
     snprintf(cache_path, sizeof cache_path, "%s/c.json", folder);
     snprintf(out_path, sizeof out_path, "%s/o.onnx", folder);
@@ -128,8 +156,8 @@ static onq_code run(const onq_allocator *a, void *ctx, onq_error *err) {
         rc = onq_options_set(o, j->options[i], j->options[i + 1], err);
     if (rc == ONQ_OK)
         rc = onq_run(env, o, &result, err);
-    /* Three models, cache, overrides; the output, complete, if memory ran out after it. */
-    if (entry_count(folder) != 5 + (size_t)(access(out_path, F_OK) == 0))
+    /* Four models, cache, overrides; the output, complete, if memory ran out after it. */
+    if (entry_count(folder) != 6 + (size_t)(access(out_path, F_OK) == 0))
         fail_msg("something was left behind: %s", err->text);
     onq_result_free(result);
     onq_options_free(o);
@@ -150,6 +178,11 @@ static void no_memory(void **state) {
         {"static", model_path, {cache, cache_path, "quant_format", "qoperator"}},
         {"dynamic", model_path, {"per_channel", "true"}},
         {"dynamic", half_path, {NULL}},
+        {"nbits", weights_path, {"op_types_to_quantize", "all", "symmetric", "false"}},
+        {"nbits", weights_path, {"quant_format", "QDQ", "op_types_to_quantize", "MatMul,Gemm"}},
+        {"nbits", weights_path, {"quant_method", "k_quant", "all_weights", "true"}},
+        {"nbits", weights_path, {"op_types_to_quantize", "all", "all_weights", "true"}},
+        {"bnb4", weights_path, {NULL}},
         {"legacy", model_path, {NULL}},
         {"preprocess", model_path, {"optimizer", "builtin", "opset", "17"}},
         {"qat", trained_path, {NULL}},

@@ -1,0 +1,325 @@
+/*
+ * api_nbits.c — `onq nbits` and `onq bnb4`: weights as integers or floats of few bits, the rest of
+ * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). No samples,
+ * and no runtime unless --verify asks for one.
+ */
+#include "api/choices.h"
+#include "api/command.h"
+#include "api/quant_config.h"
+#include "api/quantization.h"
+#include "onnx/tidy.h"
+#include "quantize/nbits/nbits.h"
+#include "quantize/opset.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* clang-format off */
+#define METHODS(ROW)                              \
+    ROW("default", &oq_nb_methods[0])             \
+    ROW("rtn", &oq_nb_methods[1])                 \
+    ROW("k_quant,kquant", &oq_nb_methods[2])
+
+#define FORMATS(ROW) ROW("QOperator", false) ROW("QDQ", true)
+
+#define BNB4_TYPES(ROW)                           \
+    ROW("nf4,1", &oq_nb_bnb4_methods[1])          \
+    ROW("fp4,0", &oq_nb_bnb4_methods[0])
+/* clang-format on */
+
+static const char exclude_help[] = "Leave these nodes as they are. A name, or a pattern re:REGEX.";
+static const char strict_help[] =
+    "Fail if the model does not have a given name, or if nothing is quantized.";
+
+static const onq_option_info nbits_rows[] = {
+    OQ_INT("bits", 0, "", "4", "2..8", "N", "Bits of a weight: 2, 4 or 8."),
+    OQ_INT("block_size", 0, "", "32", "-1..", "N",
+           "Weights of a column that share a scale: 16, 32, 64, 128 or 256; -1 for a whole column "
+           "(QDQ only)."),
+    OQ_FLAG_ON("symmetric", 0, "is_symmetric",
+               "Keep the zero point in the middle and store none (k_quant always stores one)."),
+    OQ_ENUM("quant_method", 0, "", "default", OQ_CHOICES(METHODS), "METHOD",
+            "How integers and scales are found: rounding (default), rounding as Intel's neural "
+            "compressor does it, or a search for the best scale."),
+    OQ_ENUM("quant_format", 0, "", "QOperator", OQ_CHOICES(FORMATS), "FORMAT",
+            "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
+    OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",
+           "What MatMulNBits may compute in: 0 as it likes, 1 float32, 2 float16, 3 bfloat16, 4 "
+           "int8."),
+    OQ_FLAG("channel_wised_quantize", 0, "",
+            "QDQ: one scale for a whole column; symmetric weights are stored transposed."),
+    OQ_LIST("quant_axes", 0, "", "TYPE:AXIS",
+            "The axis that blocks lie along: MatMul:0 and Gather:1 by default."),
+    OQ_PAIRS("ratios", 0, "", "WEIGHT=RATIO", "rtn: cut the range of a weight to this part of it."),
+    OQ_FLAG("all_weights", 0, "",
+            "Quantize what the reference leaves float too: weights in Constant nodes, after a "
+            "Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
+    OQ_PATH("node_config", 0, "customized_weight_config", "FILE",
+            "JSON with settings of single nodes: {\"node\": {\"bits\": 8, \"group_size\": 32, "
+            "\"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
+};
+static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
+
+static const onq_option_info nbits_select[] = {
+    OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
+            "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
+    OQ_LIST("nodes_to_include", 0, "", "NAME",
+            "Quantize these nodes too, whatever their operator type. A name, or a pattern "
+            "re:REGEX."),
+    OQ_LIST("nodes_to_quantize", 0, "", "NAME",
+            "Quantize these nodes only. A name, or a pattern re:REGEX."),
+    OQ_LIST("nodes_to_exclude", 0, "", "NAME", exclude_help),
+    OQ_FLAG("strict", 0, "", strict_help),
+};
+static const oq_opt_group nbits_which = OQ_GROUP("What to quantize", nbits_select);
+
+static const onq_option_info bnb4_rows[] = {
+    OQ_ENUM("quant_type", 0, "", "nf4", OQ_CHOICES(BNB4_TYPES), "TYPE",
+            "NF4, whose values lie as those of a normal distribution do, or FP4, a float of 4 "
+            "bits."),
+    OQ_INT("block_size", 0, "", "64", "16..256", "N",
+           "Weights that share a scale: 16, 32, 64, 128 or 256."),
+};
+static const oq_opt_group bnb4_own = OQ_GROUP("Quantization", bnb4_rows);
+
+static const onq_option_info bnb4_select[] = {
+    OQ_LIST("nodes_to_exclude", 0, "", "NAME", exclude_help),
+    OQ_FLAG("strict", 0, "", strict_help),
+};
+static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
+
+typedef struct run {
+    oq_quant q;
+    oq_nb_config config;
+    oq_nb_made made;
+} run;
+
+/* ---- options ---- */
+
+static onq_code take_axes(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    oq_opt_axis *axes;
+    size_t n;
+    OQ_TRY(oq_opt_axes(o, "quant_axes", &r->q.job->arena, &axes, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        if (oq_str_is(axes[i].key, "Gather"))
+            r->config.gather_axis = axes[i].value;
+        else if (!oq_str_is(axes[i].key, "MatMul") || axes[i].value != 0)
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--quant_axes: '%.*s:%lld' (blocks of MatMul lie along axis 0; those of "
+                           "Gather along any)",
+                           OQ_STR(axes[i].key), (long long)axes[i].value);
+    }
+    return ONQ_OK;
+}
+
+static onq_code take_ratios(run *r, onq_error *err) {
+    size_t n = 0;
+    const oq_str *v = oq_opt_list(r->q.job->opts, "ratios", &n);
+    for (size_t i = 0; i < n; i++) {
+        /* Names of weights may have = and : in them; the last one counts. */
+        const char *at = v[i].p + v[i].n;
+        while (at > v[i].p && at[-1] != '=' && at[-1] != ':')
+            at--;
+        char *end = NULL;
+        const double value = strtod(at, &end);
+        if (at == v[i].p || end == at || *end != '\0' || !(value > 0.0) || value > 1.0)
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--ratios: '%.*s' is not WEIGHT=RATIO, 0 < RATIO <= 1", OQ_STR(v[i]));
+        const oq_nb_ratio ratio = {.weight = {v[i].p, (size_t)(at - v[i].p) - 1}, .value = value};
+        if (!OQ_PUSH(&r->q.job->arena, &r->config.ratios, ratio))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_op_types(const run *r, onq_error *err) {
+    size_t n = 0;
+    const oq_str *v = oq_opt_list(r->q.job->opts, "op_types_to_quantize", &n);
+    for (size_t i = 0; i < n; i++)
+        if (!oq_str_is(v[i], "MatMul") && !oq_str_is(v[i], "Gather") && !oq_str_is(v[i], "Gemm") &&
+            !oq_opt_same(v[i], OQ_S("all")))
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--op_types_to_quantize: '%.*s' (there are MatMul, Gather and Gemm)",
+                           OQ_STR(v[i]));
+    return ONQ_OK;
+}
+
+static onq_code check_together(run *r, onq_error *err) {
+    const oq_nb_config *c = &r->config;
+    const bool gather = oq_pick_has(&r->q.config.op_types, OQ_S("Gather"));
+    if (c->channel_wise && !c->qdq)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--channel_wised_quantize needs --quant_format QDQ: MatMulNBits runs with "
+                       "blocks of 16 to 256");
+    if (c->how.bits == 8 && !c->how.method->in_order)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--bits 8 needs --quant_method default (the reference's %s uses 4 bits "
+                       "without saying so)",
+                       c->how.method->name);
+    if (gather && c->qdq)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "Gather needs --quant_format QOperator: ONNX's Gather takes no 4-bit types");
+    if (gather && c->how.method->real_zero)
+        return oq_fail(err, ONQ_E_OPTION, "method %s has no Gather (use --quant_method default)",
+                       c->how.method->name);
+    if (c->ratios.n > 0 && strcmp(c->how.method->name, "rtn") != 0)
+        return oq_fail(err, ONQ_E_OPTION, "--ratios needs --quant_method rtn");
+    return ONQ_OK;
+}
+
+static onq_code nbits_options(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    oq_nb_config *c = &r->config;
+    const int64_t block = oq_opt_int(o, "block_size");
+    OQ_TRY(check_op_types(r, err));
+    c->how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_method", const oq_nb_method *, METHODS),
+                         .bits = (unsigned)oq_opt_int(o, "bits"),
+                         .block = block < 0 ? 0 : (uint64_t)block,
+                         .symmetric = oq_opt_flag(o, "symmetric"),
+                         .accuracy_level = oq_opt_int(o, "accuracy_level")};
+    c->qdq = OQ_CHOSEN(o, "quant_format", bool, FORMATS);
+    c->channel_wise = oq_opt_flag(o, "channel_wised_quantize");
+    c->all_weights = oq_opt_flag(o, "all_weights");
+    if (block == 0)
+        return oq_fail(err, ONQ_E_OPTION, "--block_size 0: there are 16, 32, 64, 128 and 256");
+    OQ_TRY(take_axes(r, err));
+    OQ_TRY(take_ratios(r, err));
+    OQ_TRY(oq_opt_picks(o, "nodes_to_include", &c->include, err));
+    OQ_TRY(check_together(r, err));
+    OQ_TRY(oq_nb_check(c, &c->how, ONQ_E_OPTION, err));
+    const char *file = oq_opt_str(o, "node_config");
+    return file != NULL ? oq_nb_config_nodes(c, &r->q.job->env->alloc, file, err) : ONQ_OK;
+}
+
+static onq_code bnb4_options(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    r->config.bnb4 = true;
+    r->config.how =
+        (oq_nb_how){.method = OQ_CHOSEN(o, "quant_type", const oq_nb_method *, BNB4_TYPES),
+                    .bits = 4,
+                    .block = (uint64_t)oq_opt_int(o, "block_size"),
+                    .symmetric = true};
+    return oq_nb_check(&r->config, &r->config.how, ONQ_E_OPTION, err);
+}
+
+/* ---- the job ---- */
+
+/* A model that has the types and attributes of opset 21 and IR 10, where the result needs them. */
+static onq_code raise(run *r, onq_error *err) {
+    oq_model *m = r->q.model;
+    int64_t target = 0;
+    OQ_TRY(oq_nb_opset(m, &r->config, &target, err));
+    if (target == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_opset_raise(m, target, "blocks of 4-bit integers need opset 21", err));
+    oq_model_touch(m);
+    if (m->proto->ir_version.v < 10)
+        m->proto->ir_version = OQ_I64(10);
+    return ONQ_OK;
+}
+
+static onq_code quantize(void *ctx, onq_error *err) {
+    run *r = ctx;
+    const oq_nb_job job = {
+        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
+    return oq_nb_run(&job, err);
+}
+
+static onq_code report_names(run *r, onq_error *err) {
+    oq_quant *q = &r->q;
+    oq_graph *g = q->model->proto->graph;
+    oq_pick names;
+    onq_code rc = ONQ_OK;
+    OQ_TRY(oq_quant_report_names(q->job, &q->config, g, err));
+    OQ_TRY(oq_pick_report(&r->config.include, q->job->env, g, "--nodes_to_include",
+                          q->config.strict, err));
+    oq_pick_init(&names, &q->job->arena);
+    for (size_t i = 0; i < r->config.nodes.n && rc == ONQ_OK; i++)
+        rc = oq_pick_add(&names, r->config.nodes.v[i].name, err);
+    if (rc == ONQ_OK)
+        rc = oq_pick_report(&names, q->job->env, g, "--node_config", q->config.strict, err);
+    oq_pick_release(&names);
+    return rc;
+}
+
+static void warn_of_rest(const run *r) {
+    static const char *const reasons[] = {OQ_NB_WHY_CONSTANT, OQ_NB_WHY_TURNED, OQ_NB_WHY_BATCH,
+                                          OQ_NB_WHY_INNER};
+    const onq_env *env = r->q.job->env;
+    for (size_t i = 0; i < OQ_COUNT(reasons) && !r->config.bnb4; i++) {
+        const oq_plan_node *first = NULL;
+        const size_t n = oq_plan_count_why(&r->q.plan, reasons[i], &first);
+        if (n > 0)
+            oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n,
+                    n == 1 ? "" : "s", n == 1 ? "s" : "", OQ_STR(first->name),
+                    OQ_STR(first->op_type), reasons[i]);
+    }
+    for (size_t i = 0; i < r->config.ratios.n; i++)
+        if (!r->config.ratios.v[i].used)
+            oq_warn(env, "--ratios: no weight that is quantized is called '%.*s'",
+                    OQ_STR(r->config.ratios.v[i].weight));
+    oq_quant_warn_types(&r->q);
+}
+
+static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
+    size_t n = 0;
+    OQ_TRY(oq_quant_check_output(r->q.job, err));
+    OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
+    OQ_TRY(options(r, err));
+    r->q.bits = r->config.how.bits;
+    OQ_TRY(oq_quant_open(&r->q, false, err));
+    if (r->config.all_weights)
+        OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
+    OQ_TRY(raise(r, err));
+    OQ_TRY(report_names(r, err));
+    OQ_TRY(oq_quant_make(&r->q, err));
+    warn_of_rest(r);
+    return oq_quant_end(&r->q, err);
+}
+
+static onq_code run_with(oq_job *job, const char *format,
+                         onq_code (*options)(run *r, onq_error *err), onq_error *err) {
+    run r = {0};
+    oq_quant_init(&r.q, job, format, quantize, &r);
+    oq_nb_config_init(&r.config, &r.q.config);
+    const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
+    oq_nb_made_release(&r.made);
+    oq_nb_config_release(&r.config);
+    oq_quant_release(&r.q);
+    return rc;
+}
+
+static onq_code run_nbits(oq_job *job, onq_error *err) {
+    return run_with(job, "nbits", nbits_options, err);
+}
+
+static onq_code run_bnb4(oq_job *job, onq_error *err) {
+    return run_with(job, "bnb4", bnb4_options, err);
+}
+
+const oq_command oq_command_nbits = {
+    .info = {"nbits", "", "quantize weights to 2, 4 or 8 bits",
+             "Weight-only quantization: constant weights of MatMul, and of Gather and Gemm where "
+             "that is asked for, become integers of 2, 4 or 8 bits with a scale for every block; "
+             "everything else stays float. This is matmul_nbits_quantizer of "
+             "onnxruntime.quantization. It needs no samples and no runtime, and models may be "
+             "larger than memory."},
+    .required = "input",
+    .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
+               &oq_group_data, &oq_group_runtime, &oq_group_general},
+    .decides = &nbits_own,
+    .run = run_nbits,
+};
+
+const oq_command oq_command_bnb4 = {
+    .info = {"bnb4", "", "quantize weights to 4-bit floats (FP4, NF4)",
+             "Weight-only quantization to the 4-bit floats of bitsandbytes: constant weights of "
+             "MatMul become MatMulBnb4. This is matmul_bnb4_quantizer of "
+             "onnxruntime.quantization. It needs no samples and no runtime."},
+    .required = "input",
+    .groups = {&oq_group_input, &oq_group_output, &bnb4_own, &bnb4_which, &oq_group_plan,
+               &oq_group_data, &oq_group_runtime, &oq_group_general},
+    .decides = &bnb4_own,
+    .run = run_bnb4,
+};

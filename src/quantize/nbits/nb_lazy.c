@@ -1,0 +1,102 @@
+/*
+ * nb_lazy.c — quantized weights as payloads: all parts of a weight are made when the first of them is
+ * written; the others wait in memory for their turn.
+ */
+#include "quantize/nbits/nb_task.h"
+
+#include <pthread.h>
+#include <string.h>
+
+typedef struct part {
+    oq_producer producer;
+    oq_nb_lazy *owner;
+    uint8_t *waiting; /* made with another part, not yet taken */
+} part;
+
+struct oq_nb_lazy {
+    oq_nb_task task;
+    pthread_mutex_t lock; /* of what is waiting */
+    part parts[OQ_NB_PARTS];
+};
+
+static void forget(oq_nb_lazy *z, uint8_t **made) {
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        if (made[i] != NULL)
+            oq_free(z->task.alloc, made[i], z->task.size[i]);
+}
+
+/* Makes all parts, part `mine` into `out`; the others wait. */
+static onq_code make_all(oq_nb_lazy *z, unsigned mine, uint8_t *out, onq_error *err) {
+    uint8_t *made[OQ_NB_PARTS] = {NULL};
+    oq_nb_sink sink = {.task = &z->task};
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++) {
+        if (i != mine && z->task.size[i] > 0) {
+            made[i] = oq_calloc(z->task.alloc, z->task.size[i], 1);
+            if (made[i] == NULL) {
+                forget(z, made);
+                return oq_fail_nomem(err);
+            }
+        }
+        sink.part[i] = i == mine ? out : made[i];
+    }
+    memset(out, 0, z->task.size[mine]);
+    const onq_code rc = z->task.method->quantize(&z->task, &sink, err);
+    if (rc != ONQ_OK) {
+        forget(z, made);
+        return rc;
+    }
+    pthread_mutex_lock(&z->lock);
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        if (made[i] != NULL && z->parts[i].waiting == NULL) {
+            z->parts[i].waiting = made[i];
+            made[i] = NULL;
+        }
+    pthread_mutex_unlock(&z->lock);
+    forget(z, made);
+    return ONQ_OK;
+}
+
+static onq_code make_part(const oq_producer *self, uint8_t *out, onq_error *err) {
+    part *p = self->ctx;
+    oq_nb_lazy *z = p->owner;
+    const unsigned mine = (unsigned)(p - z->parts);
+    pthread_mutex_lock(&z->lock);
+    uint8_t *waiting = p->waiting;
+    p->waiting = NULL;
+    pthread_mutex_unlock(&z->lock);
+    if (waiting == NULL)
+        return make_all(z, mine, out, err);
+    memcpy(out, waiting, self->size);
+    oq_free(z->task.alloc, waiting, self->size);
+    return ONQ_OK;
+}
+
+onq_code oq_nb_lazy_new(oq_arena *a, const oq_nb_task *t, oq_nb_lazy **out, onq_error *err) {
+    oq_nb_lazy *z = OQ_NEW(a, oq_nb_lazy);
+    if (z == NULL)
+        return oq_fail_nomem(err);
+    z->task = *t;
+    if (pthread_mutex_init(&z->lock, NULL) != 0)
+        return oq_fail_nomem(err);
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        z->parts[i] = (part){
+            .producer = {.size = t->size[i], .make = make_part, .ctx = &z->parts[i]}, .owner = z};
+    *out = z;
+    return ONQ_OK;
+}
+
+void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned leader) {
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        z->parts[i].producer.follows = i != leader;
+}
+
+const oq_producer *oq_nb_lazy_part(const oq_nb_lazy *z, unsigned i) {
+    return &z->parts[i].producer;
+}
+
+void oq_nb_lazy_release(oq_nb_lazy *z) {
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        if (z->parts[i].waiting != NULL)
+            oq_free(z->task.alloc, z->parts[i].waiting, z->task.size[i]);
+    pthread_mutex_destroy(&z->lock);
+}

@@ -1,0 +1,149 @@
+/*
+ * nb_task.h — one weight to be quantized to 2, 4 or 8 bits, and the methods that can do it.
+ *
+ * A weight is a matrix of K rows (what a MatMul sums over) and N columns, or a batch of such
+ * matrices. A block is `block` elements of one column, the last one may be shorter; it has one scale
+ * and one zero point. A method gives for each block unsigned integers of `bits` bits, the scale and
+ * the zero point; `(integer - zero) * scale` is the weight again. In symmetric form the zero point
+ * is 2^(bits-1) and not stored. How integers are packed and where a block's parameters go is the
+ * business of nb_task.c, so that a method is one function and one row in oq_nb_methods.
+ *
+ * Most methods look at one block at a time. They take *panels*: the rows of one block, up to
+ * OQ_NB_TILE columns, as floats; oq_nb_panels goes through all of them in the order of the file and
+ * gives back the pages that were read. A method that needs more than a block loads panels and puts
+ * results itself (oq_nb_load, oq_nb_put).
+ */
+#ifndef OQ_QUANTIZE_NBITS_TASK_H
+#define OQ_QUANTIZE_NBITS_TASK_H
+
+#include "onnx/model.h"
+#include "onnx/tensor.h"
+
+#define OQ_NB_TILE 128
+
+typedef enum oq_nb_zero {
+    OQ_NB_ZERO_NONE, /* symmetric */
+    OQ_NB_ZERO_INT,
+    OQ_NB_ZERO_REAL /* not rounded, in the weight's type */
+} oq_nb_zero;
+
+/* The arithmetic that the reference has for each operator. */
+typedef enum oq_nb_rule {
+    OQ_NB_MATMUL, /* MlasQuantizeBlockwise */
+    OQ_NB_QDQ,    /* MlasQDQQuantizeBlockwise */
+    OQ_NB_GATHER, /* DefaultWeightOnlyQuantizer.quantize_ndarray */
+    OQ_NB_BNB4    /* QuantizeBlockwiseBnb4 */
+} oq_nb_rule;
+
+struct oq_nb_method;
+
+typedef struct oq_nb_task {
+    /* the weight: element (i, k, n) is number i * K * N + k * stride_k + n * stride_n. One of the
+     * strides is 1. */
+    oq_str name;
+    oq_dtype real;
+    oq_span data;
+    const oq_file *file; /* the mapping `data` lies in, or NULL */
+    uint64_t batch, k, n, stride_k, stride_n;
+
+    /* how it is quantized */
+    const struct oq_nb_method *method;
+    oq_nb_rule rule;
+    unsigned bits;
+    uint64_t block;
+    bool symmetric;
+    double ratio;      /* rtn: of the range */
+    const float *stat; /* methods that take samples: K numbers about the activations, or NULL */
+    const onq_allocator *alloc;
+
+    /* what is written */
+    bool by_columns;       /* [N][blocks][block * bits / 8] as MatMulNBits has it; else flat: */
+    uint64_t out_k, out_n; /* strides of an element in its matrix */
+    bool is_signed;        /* integers are stored minus 2^(bits-1) */
+    uint64_t per_k, per_n; /* strides of a block's parameters */
+    oq_nb_zero zero;
+    uint64_t blocks;  /* of one column */
+    uint64_t size[3]; /* bytes of the integers, scales and zero points */
+} oq_nb_task;
+
+/* The parts of a result, indices of oq_nb_task.size. */
+enum { OQ_NB_Q, OQ_NB_SCALE, OQ_NB_ZEROS, OQ_NB_PARTS };
+
+/* Finds the tensor's bytes and sets K, N, batch and strides: `turned` means that it is stored as
+ * [N, K]. The rest is the caller's, then oq_nb_task_measure. Not thread-safe. */
+onq_code oq_nb_task_init(oq_nb_task *t, oq_model *m, oq_tensor *w, uint64_t batch, uint64_t k,
+                         uint64_t n, bool turned, onq_error *err);
+/* Sets blocks and sizes. */
+onq_code oq_nb_task_measure(oq_nb_task *t, onq_error *err);
+
+/* Block b of columns n0 to n0 + cols - 1 of one matrix. */
+typedef struct oq_nb_panel {
+    uint64_t batch, b, n0;
+    size_t rows, cols; /* with the rows of zeros that pad it, where the method pads */
+    const float *x;
+    size_t stride; /* of a row of x */
+    uint8_t *q;    /* rows of OQ_NB_TILE, to be filled */
+    double scale[OQ_NB_TILE];
+    float zero[OQ_NB_TILE];
+    float *room; /* where x lies if it had to be made */
+} oq_nb_panel;
+
+typedef struct oq_nb_sink {
+    const oq_nb_task *task;
+    uint8_t *part[OQ_NB_PARTS]; /* zeroed; of the sizes that the task says */
+} oq_nb_sink;
+
+/* Room for panels of the task; release it. */
+onq_code oq_nb_panel_init(oq_nb_panel *p, const oq_nb_task *t, onq_error *err);
+void oq_nb_panel_release(oq_nb_panel *p, const oq_nb_task *t);
+/* Reads block b from column n0 on. ONQ_E_INVALID when a value is not finite. */
+onq_code oq_nb_load(const oq_nb_task *t, oq_nb_panel *p, uint64_t batch, uint64_t b, uint64_t n0,
+                    onq_error *err);
+/* Stores what the panel has in q, scale and zero. */
+onq_code oq_nb_put(const oq_nb_sink *s, const oq_nb_panel *p, onq_error *err);
+
+/* Number i of an array of a real type; false when it is not finite there. */
+bool oq_nb_put_real(oq_dtype real, uint8_t *to, uint64_t i, double v);
+
+typedef void (*oq_nb_panel_fn)(const oq_nb_task *t, oq_nb_panel *p, void *ctx);
+/* Loads, quantizes by `fn` and stores all panels. With s == NULL nothing is stored. */
+onq_code oq_nb_panels(const oq_nb_task *t, const oq_nb_sink *s, oq_nb_panel_fn fn, void *ctx,
+                      onq_error *err);
+
+typedef struct oq_nb_method {
+    const char *name;
+    unsigned bits;  /* that it can do, 1 << bits for each */
+    bool pads;      /* sees and stores zeros after the last row, up to a whole block */
+    bool keeps_odd; /* what is left in a byte after an odd number of rows stays as in MLAS */
+    bool in_order;  /* nodes stay in their place; else as Intel's quantizer puts them */
+    bool has_gather;
+    bool real_zero;     /* zero points are not rounded */
+    bool always_zero;   /* stores zero points though it was asked for symmetric form */
+    bool needs_samples; /* oq_nb_task.stat */
+    onq_code (*quantize)(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+} oq_nb_method;
+
+/* In the order of the choices of --quant_method; `name` NULL after the last. */
+extern const oq_nb_method oq_nb_methods[];
+/* Those of MatMulBnb4, by its quant_type: fp4, nf4. */
+extern const oq_nb_method oq_nb_bnb4_methods[2];
+
+/* The functions of the rows. */
+onq_code oq_nb_default(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_rtn(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_fp4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_nf4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+
+/* ---- as payloads of tensors ---- */
+
+/* A weight whose three parts are made in one go, when the first of them is written. */
+typedef struct oq_nb_lazy oq_nb_lazy;
+/* Producers in the arena; oq_nb_lazy_release frees what was made and never taken. */
+onq_code oq_nb_lazy_new(oq_arena *a, const oq_nb_task *t, oq_nb_lazy **out, onq_error *err);
+const oq_producer *oq_nb_lazy_part(const oq_nb_lazy *z, unsigned part);
+/* The part that is written first, and makes the others. */
+void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned part);
+void oq_nb_lazy_release(oq_nb_lazy *z);
+
+#endif

@@ -1,0 +1,423 @@
+/*
+ * nbits.c — which nodes are quantized.
+ */
+#include "quantize/nbits/nbits.h"
+
+#include "onnx/check.h"
+#include "onnx/operators.h"
+#include "onnx/tidy.h"
+#include "quantize/nbits/nb_run.h"
+
+/* ---- configuration ---- */
+
+void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists) {
+    *c = (oq_nb_config){.lists = lists, .gather_axis = 1};
+    oq_pick_init(&c->include, lists->arena);
+    oq_map_init(&c->node_map, lists->arena);
+}
+
+void oq_nb_config_release(oq_nb_config *c) {
+    oq_pick_release(&c->include);
+}
+
+void oq_nb_made_release(oq_nb_made *made) {
+    for (size_t i = 0; i < made->all.n; i++)
+        oq_nb_lazy_release(made->all.v[i]);
+    made->all.n = 0;
+}
+
+static bool is_block(uint64_t n) {
+    return n == 16 || n == 32 || n == 64 || n == 128 || n == 256;
+}
+
+onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err) {
+    if (how->bits != 2 && how->bits != 4 && how->bits != 8)
+        return oq_fail(err, code, "%u bits: there are 2, 4 and 8", how->bits);
+    if ((how->method->bits >> how->bits & 1) == 0)
+        return oq_fail(err, code, "method %s has no %u bits (use --quant_method default)",
+                       how->method->name, how->bits);
+    if (c->qdq && how->bits == 2)
+        return oq_fail(err, code, "the QDQ format has no 2 bits (use --quant_format QOperator)");
+    if (c->qdq && how->method->real_zero)
+        return oq_fail(err, code,
+                       "method %s has zero points that are not integers, which the QDQ format "
+                       "cannot hold (use --quant_format QOperator)",
+                       how->method->name);
+    if (how->block == 0 && !c->qdq)
+        return oq_fail(err, code,
+                       "a whole column as one block needs --quant_format QDQ: MatMulNBits runs "
+                       "with blocks of 16 to 256");
+    if (how->block != 0 && !is_block(how->block))
+        return oq_fail(err, code, "block size %llu: there are 16, 32, 64, 128 and 256%s",
+                       (unsigned long long)how->block, c->qdq ? ", and -1 for a whole column" : "");
+    return ONQ_OK;
+}
+
+/* ---- finding a node's weight ---- */
+
+/* The initializer of that name that the graph sees; scope becomes the one that has it. */
+static oq_tensor *find_init(oq_nb_scope **scope, oq_str name) {
+    for (oq_nb_scope *s = *scope; s != NULL; s = s->parent) {
+        const oq_value *v = oq_index_find(&s->index, name);
+        if (v == NULL || !oq_value_is_defined(v))
+            continue;
+        *scope = s;
+        return v->init;
+    }
+    return NULL;
+}
+
+static const oq_node *producer_of(const oq_nb_scope *scope, oq_str name) {
+    for (; scope != NULL; scope = scope->parent) {
+        const oq_value *v = oq_index_find(&scope->index, name);
+        if (v != NULL && oq_value_is_defined(v))
+            return v->producer != OQ_NO_NODE ? scope->index.graph->node.v[v->producer] : NULL;
+    }
+    return NULL;
+}
+
+/* True for a Transpose that swaps the dimensions of a matrix. */
+static bool is_swap(const oq_node *n) {
+    const oq_i64s *perm = oq_attr_ints(n, "perm");
+    return oq_str_is(n->op_type, "Transpose") && oq_domain_is_onnx(n->domain) && n->input.n == 1 &&
+           (perm == NULL || (perm->n == 2 && perm->v[0] == 1 && perm->v[1] == 0));
+}
+
+/* The constant that `name` is; else NULL and *why. */
+static oq_tensor *find_weight(const oq_nb_state *r, oq_nb_scope *scope, oq_str name,
+                              oq_nb_weight *w, const char **why) {
+    w->scope = scope;
+    w->turned = false;
+    w->tensor = find_init(&w->scope, name);
+    if (w->tensor != NULL)
+        return w->tensor;
+    const oq_node *from = producer_of(scope, name);
+    *why = OQ_NB_WHY_DYNAMIC;
+    if (from == NULL)
+        return NULL;
+    if (oq_str_is(from->op_type, "Constant"))
+        *why = OQ_NB_WHY_CONSTANT;
+    if (!is_swap(from))
+        return NULL;
+    w->scope = scope;
+    w->tensor = find_init(&w->scope, from->input.v[0]);
+    if (w->tensor == NULL || w->tensor->dims.n != 2)
+        return NULL;
+    w->turned = true;
+    *why = OQ_NB_WHY_TURNED;
+    return r->config->all_weights ? w->tensor : NULL;
+}
+
+/* NULL, or why such a weight cannot be quantized. */
+static const char *check_matrix(const oq_nb_state *r, oq_nb_weight *w) {
+    const oq_tensor *t = w->tensor;
+    const size_t rank = t->dims.n;
+    const int32_t type = t->data_type.v;
+    if (type != OQ_FLOAT && type != OQ_FLOAT16 && type != OQ_BFLOAT16)
+        return type == OQ_DOUBLE ? OQ_WHY_OTHER : "its weight is not float";
+    if (rank < 2)
+        return "its weight is not a matrix";
+    w->batch = 1;
+    for (size_t i = 0; i + 2 < rank; i++)
+        w->batch *= (uint64_t)t->dims.v[i]; /* their product was checked with the model */
+    w->k = (uint64_t)t->dims.v[w->turned ? rank - 1 : rank - 2];
+    w->n = (uint64_t)t->dims.v[w->turned ? rank - 2 : rank - 1];
+    if (w->k == 0 || w->n == 0 || w->batch == 0)
+        return "its weight is empty";
+    return w->batch > 1 && !r->config->all_weights ? OQ_NB_WHY_BATCH : NULL;
+}
+
+/* ---- the operators ---- */
+
+typedef struct choice {
+    oq_nb_scope *scope;
+    oq_node *node;
+    oq_nb_how how;
+    const char *why; /* it stays float, or NULL */
+    oq_plan_by by;
+} choice;
+
+static onq_code take_matmul(oq_nb_state *r, choice *c, onq_error *err) {
+    oq_nb_weight w = {0};
+    if (c->node->input.n < 2 || c->node->output.n != 1)
+        return ONQ_OK;
+    if (find_weight(r, c->scope, c->node->input.v[1], &w, &c->why) == NULL)
+        return ONQ_OK;
+    c->why = check_matrix(r, &w);
+    if (c->why == NULL && (!c->how.method->in_order || r->config->bnb4) && w.tensor->dims.n > 2 &&
+        !r->config->all_weights)
+        c->why = r->config->bnb4 ? "its weight is not a matrix" : OQ_NB_WHY_BATCH;
+    if (c->why != NULL)
+        return ONQ_OK;
+    if (r->config->bnb4)
+        return oq_nb_emit_bnb4(r, c->scope, c->node, &w, &c->how, err);
+    return w.batch > 1 ? oq_nb_emit_batch(r, c->scope, c->node, &w, &c->how, err)
+                       : oq_nb_emit_matmul(r, c->scope, c->node, &w, &c->how, err);
+}
+
+/* Gemm(A, B, C) is MatMul(A, B) + C where it scales and turns nothing but B. */
+static onq_code take_gemm(oq_nb_state *r, choice *c, onq_error *err) {
+    oq_nb_weight w = {0};
+    const oq_node *n = c->node;
+    const bool has_c = n->input.n > 2 && n->input.v[2].n > 0;
+    if (n->input.n < 2 || n->output.n != 1)
+        return ONQ_OK;
+    c->why = "it turns its first input, or scales";
+    if (oq_attr_int(n, "transA", 0) != 0 || oq_attr_float(n, "alpha", 1.0f) != 1.0f ||
+        (has_c && oq_attr_float(n, "beta", 1.0f) != 1.0f))
+        return ONQ_OK;
+    w.scope = c->scope;
+    w.tensor = find_init(&w.scope, n->input.v[1]);
+    c->why = OQ_NB_WHY_DYNAMIC;
+    if (w.tensor == NULL)
+        return ONQ_OK;
+    w.turned = oq_attr_int(n, "transB", 0) != 0;
+    c->why = w.tensor->dims.n == 2 ? check_matrix(r, &w) : "its weight is not a matrix";
+    return c->why != NULL ? ONQ_OK : oq_nb_emit_matmul(r, c->scope, n, &w, &c->how, err);
+}
+
+static onq_code take_gather(oq_nb_state *r, choice *c, onq_error *err) {
+    oq_nb_weight w = {.scope = c->scope};
+    const oq_node *n = c->node;
+    if (n->input.n < 2 || n->output.n != 1)
+        return ONQ_OK;
+    w.tensor = find_init(&w.scope, n->input.v[0]);
+    c->why = OQ_NB_WHY_DYNAMIC;
+    if (w.tensor == NULL)
+        return ONQ_OK;
+    const int64_t rank = (int64_t)w.tensor->dims.n;
+    int64_t axis = r->config->gather_axis;
+    axis = axis < 0 ? axis + rank : axis;
+    const int32_t type = w.tensor->data_type.v;
+    c->why = "what it takes values from is not float";
+    if (type != OQ_FLOAT && type != OQ_FLOAT16 && type != OQ_BFLOAT16)
+        return ONQ_OK;
+    c->why = "what it takes values from has no such axis (--quant_axes Gather:AXIS)";
+    if (rank < 2 || axis < 0 || axis >= rank)
+        return ONQ_OK;
+    c->why = "what it takes values from is empty";
+    w.batch = w.n = 1;
+    for (int64_t i = 0; i < rank; i++) {
+        const uint64_t d = (uint64_t)w.tensor->dims.v[i];
+        if (i == axis)
+            w.k = d;
+        else if (i < axis)
+            w.batch *= d;
+        else
+            w.n *= d;
+    }
+    if (w.k == 0 || w.n == 0 || w.batch == 0)
+        return ONQ_OK;
+    const bool rows = r->config->all_weights && axis == rank - 1 && rank == 2 &&
+                      oq_attr_int(n, "axis", 0) == 0 && w.k % c->how.block == 0;
+    c->why = "GatherBlockQuantized takes 4 bits (--all_weights: others too, where they fit)";
+    if (c->how.bits != 4 && !rows)
+        return ONQ_OK;
+    c->why = NULL;
+    return oq_nb_emit_gather(r, c->scope, n, &w, axis, &c->how, err);
+}
+
+static const struct {
+    const char *op_type;
+    bool by_default; /* without op_types_to_quantize */
+    onq_code (*take)(oq_nb_state *r, choice *c, onq_error *err);
+} operators[] = {
+    {"MatMul", true, take_matmul},
+    {"Gather", false, take_gather},
+    {"Gemm", false, take_gemm},
+};
+
+/* ---- choosing ---- */
+
+static bool is_listed(const oq_nb_state *r, const oq_node *n, bool by_default) {
+    oq_qconfig *c = r->config->lists;
+    if (oq_pick_has(&r->config->include, n->name))
+        return true;
+    return c->op_types_all ||
+           (oq_pick_is_empty(&c->op_types) ? by_default : oq_pick_has(&c->op_types, n->op_type));
+}
+
+/* Who decides before the operator does; NULL: nobody. */
+static const char *skip(oq_nb_state *r, choice *c, bool by_default) {
+    oq_qconfig *lists = r->config->lists;
+    const oq_node *n = c->node;
+    const uint32_t i = n->name.n > 0 ? oq_map_find(&r->config->node_map, n->name) : OQ_MAP_NONE;
+    if (i != OQ_MAP_NONE) {
+        r->config->nodes.v[i].used = true;
+        c->how = r->config->nodes.v[i].how;
+    }
+    if (n->name.n > 0 && oq_pick_has(&lists->nodes_to_exclude, n->name))
+        return "in nodes_to_exclude";
+    if (!oq_pick_is_empty(&lists->nodes_to_quantize) &&
+        !oq_pick_has(&lists->nodes_to_quantize, n->name))
+        return "not in nodes_to_quantize";
+    if (!is_listed(r, n, by_default))
+        return "not in op_types_to_quantize";
+    if (c->how.leave)
+        return "left float by node_config";
+    if (!c->how.method->has_gather && !oq_str_is(n->op_type, "MatMul") && !r->config->all_weights)
+        return "this method quantizes MatMul only";
+    return c->scope->parent != NULL && !c->how.method->in_order && !r->config->all_weights
+               ? OQ_NB_WHY_INNER
+               : NULL;
+}
+
+static onq_code do_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err);
+
+static onq_code do_inner(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
+    oq_graph_cursor at = {0};
+    for (oq_graph *g; (g = oq_node_next_graph(n, &at)) != NULL;) {
+        if (s->depth == OQ_MAX_GRAPH_DEPTH)
+            return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d",
+                           OQ_MAX_GRAPH_DEPTH);
+        OQ_TRY(do_graph(r, g, s, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
+    choice c = {.scope = s,
+                .node = n,
+                .how = r->config->how,
+                .why = "operator has no quantized form",
+                .by = OQ_BY_RULE};
+    OQ_TRY(do_inner(r, s, n, err));
+    for (size_t i = 0; i < OQ_COUNT(operators); i++) {
+        if (!oq_str_is(n->op_type, operators[i].op_type) || !oq_domain_is_onnx(n->domain))
+            continue;
+        const char *skipped = skip(r, &c, operators[i].by_default);
+        c.by = skipped != NULL ? OQ_BY_CHOICE : OQ_BY_RULE;
+        if (skipped != NULL)
+            c.why = skipped;
+        else
+            OQ_TRY(operators[i].take(r, &c, err));
+    }
+    const oq_plan_node row = {.name = n->name,
+                              .op_type = n->op_type,
+                              .output = n->output.n > 0 ? n->output.v[0] : OQ_S(""),
+                              .fate = c.why != NULL ? OQ_FATE_FLOAT : OQ_FATE_QUANTIZED,
+                              .by = c.by,
+                              .why = c.why != NULL ? c.why : ""};
+    if ((c.why != NULL && !OQ_PUSH(r->scratch, &s->out, n)) || !oq_plan_add_node(r->job->plan, row))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* The nodes that stay and those that are new. */
+static onq_code set_nodes(oq_nb_state *r, const oq_nb_scope *s, onq_error *err) {
+    s->graph->node.n = 0;
+    for (size_t i = 0; i < s->out.n + s->apart.n; i++)
+        if (!oq_graph_add_node(r->arena, s->graph,
+                               i < s->out.n ? s->out.v[i] : s->apart.v[i - s->out.n]))
+            return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static onq_code do_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err) {
+    oq_nb_scope *s = OQ_NEW(r->scratch, oq_nb_scope); /* `done` may name it later */
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    s->parent = parent;
+    s->graph = g;
+    s->depth = parent != NULL ? parent->depth + 1 : 0;
+    OQ_TRY(oq_index_build(&s->index, r->scratch, g, parent != NULL ? &parent->index : NULL, err));
+    const size_t n = g->node.n;
+    for (size_t i = 0; i < n; i++) {
+        const onq_code rc = do_node(r, s, g->node.v[i], err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(g->node.v[i])),
+                               OQ_STR(g->node.v[i]->op_type));
+    }
+    return set_nodes(r, s, err);
+}
+
+/* ---- the whole ---- */
+
+/* Sets *ctx when a MatMul has a batch of matrices as its weight. */
+static onq_code see_batch(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        const oq_tensor *t = oq_str_is(n->op_type, "MatMul") && n->input.n == 2
+                                 ? oq_graph_find_init(g, n->input.v[1])
+                                 : NULL;
+        for (size_t k = 0; t != NULL && k + 2 < t->dims.n; k++)
+            *(bool *)ctx |= t->dims.v[k] != 1;
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err) {
+    bool found =
+        c->qdq || oq_pick_has(&c->lists->op_types, OQ_S("Gather")) || c->lists->op_types_all;
+    if (!found && c->all_weights)
+        OQ_TRY(oq_walk_graphs(m->proto->graph, see_batch, &found, err));
+    *out = found ? 21 : 0;
+    return ONQ_OK;
+}
+
+/* Intel's quantizer removes the weight of a node and nothing else. */
+static onq_code remove_weights(oq_nb_state *r, onq_error *err) {
+    oq_model *m = r->job->model;
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, r->scratch, m->proto->graph, NULL, err));
+    for (size_t i = 0; i < r->done.n; i++) {
+        const oq_str name = r->done.v[i]->tensor->name;
+        const oq_value *v = oq_index_find(&ix, name);
+        if (r->done.v[i]->scope->parent == NULL && v != NULL && v->uses.n == 0 && !v->is_output)
+            oq_graph_remove_init(m->proto->graph, name);
+    }
+    return ONQ_OK;
+}
+
+/* Transposes of weights that nothing reads any more. */
+static onq_code prune_turned(oq_nb_state *r, onq_error *err) {
+    oq_graph *g = r->job->model->proto->graph;
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, r->scratch, g, NULL, err));
+    bool *drop = OQ_NEW_ARRAY(r->scratch, bool, g->node.n + 1);
+    if (drop == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        const oq_value *v = n->output.n == 1 ? oq_index_find(&ix, n->output.v[0]) : NULL;
+        drop[i] = v != NULL && is_swap(n) && v->uses.n == 0 && !v->is_output;
+    }
+    oq_graph_remove_nodes(g, drop);
+    return ONQ_OK;
+}
+
+static onq_code finish(oq_nb_state *r, onq_error *err) {
+    oq_model *m = r->job->model;
+    if (!r->config->qdq && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
+        OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
+    /* Before IR 4 every initializer had to be a graph input; the new ones are not. */
+    if (r->done.n > 0 && m->proto->ir_version.v > 0 && m->proto->ir_version.v < 4)
+        m->proto->ir_version = OQ_I64(4);
+    if (r->config->all_weights)
+        OQ_TRY(prune_turned(r, err));
+    if (!r->config->how.method->in_order) {
+        OQ_TRY(remove_weights(r, err));
+        return oq_nb_sort(m, m->proto->graph, err);
+    }
+    OQ_TRY(oq_model_clean_inits(m, err));
+    return oq_model_sort(m, err);
+}
+
+onq_code oq_nb_run(const oq_nb_job *job, onq_error *err) {
+    oq_arena scratch;
+    oq_arena_init(&scratch, &job->model->env->alloc);
+    oq_nb_state r = {
+        .job = job, .config = job->config, .arena = &job->model->arena, .scratch = &scratch};
+    oq_model_touch(job->model);
+    onq_code rc = oq_fresh_init(&r.names, &scratch, job->model, err);
+    if (rc == ONQ_OK)
+        rc = do_graph(&r, job->model->proto->graph, NULL, err);
+    if (rc == ONQ_OK)
+        rc = finish(&r, err);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(job->model);
+    oq_arena_release(&scratch);
+    return rc;
+}

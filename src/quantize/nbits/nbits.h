@@ -1,0 +1,93 @@
+/*
+ * nbits.h — weight-only quantization: constant weights become integers of 2, 4 or 8 bits, the rest
+ * of the model stays float. The reference's matmul_nbits_quantizer.
+ *
+ *     MatMul   MatMulNBits (QOperator), or DequantizeLinear with blocks and MatMul (QDQ)
+ *     Gather   GatherBlockQuantized
+ *     Gemm     MatMulNBits, where it is asked for
+ *
+ * oq_nb_run decides and edits the graph. The integers are made when the model is written (nb_task.h),
+ * so that a model larger than memory is no different from a small one.
+ */
+#ifndef OQ_QUANTIZE_NBITS_H
+#define OQ_QUANTIZE_NBITS_H
+
+#include "onnx/edit.h"
+#include "onnx/names.h"
+#include "quantize/config.h"
+#include "quantize/nbits/nb_task.h"
+#include "quantize/plan.h"
+
+/* How one weight is quantized. */
+typedef struct oq_nb_how {
+    const oq_nb_method *method;
+    unsigned bits;
+    uint64_t block; /* 0: a whole column */
+    bool symmetric;
+    int64_t accuracy_level; /* 0: not written */
+    bool leave;             /* float */
+} oq_nb_how;
+
+/* What --node_config says of a node. */
+typedef struct oq_nb_node {
+    oq_str name;
+    bool used;
+    oq_nb_how how;
+} oq_nb_node;
+
+typedef struct oq_nb_ratio {
+    oq_str weight;
+    bool used;
+    double value;
+} oq_nb_ratio;
+
+typedef struct oq_nb_config {
+    oq_qconfig *lists; /* op_types, nodes_to_quantize, nodes_to_exclude */
+    oq_pick include;   /* nodes that are quantized whatever op_types says */
+    oq_nb_how how;
+    bool bnb4; /* MatMulBnb4 with one of its two methods */
+    bool qdq;
+    bool channel_wise; /* QDQ: one block for a column; symmetric ones are stored transposed */
+    bool all_weights;  /* what the reference leaves float too: see docs/NBITS.md */
+    int64_t gather_axis;
+    OQ_VEC(oq_nb_node) nodes;
+    oq_map node_map; /* name -> index in nodes */
+    OQ_VEC(oq_nb_ratio) ratios;
+} oq_nb_config;
+
+void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists);
+void oq_nb_config_release(oq_nb_config *c);
+/* Reads a --node_config file: {"node": {"bits": 4, "group_size": 32, "scheme": "sym"}, ...}, or
+ * "fp32" for a node that stays float. What is not said is as in c->how, which must be set. */
+onq_code oq_nb_config_nodes(oq_nb_config *c, const onq_allocator *alloc, const char *path,
+                            onq_error *err);
+/* Refuses a combination that the format or the method does not have, with ONQ_E_OPTION or, for what a file says,
+ * ONQ_E_CONFIG. */
+onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err);
+
+/* The payloads of a result. They must live as long as the model is written or read. */
+typedef struct oq_nb_made {
+    OQ_VEC(oq_nb_lazy *) all;
+} oq_nb_made;
+void oq_nb_made_release(oq_nb_made *made);
+
+typedef struct oq_nb_job {
+    oq_model *model;
+    oq_nb_config *config;
+    oq_plan *plan;
+    oq_nb_made *made; /* is added to; the list itself is in the model's arena */
+} oq_nb_job;
+
+/* The opset that the result needs, or 0: 4-bit types are of opset 21, and so are blocks. */
+onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err);
+/* Quantizes the model in place. */
+onq_code oq_nb_run(const oq_nb_job *job, onq_error *err);
+
+/* Reasons that a command has advice for. */
+#define OQ_NB_WHY_DYNAMIC  "its weight is not constant"
+#define OQ_NB_WHY_CONSTANT "its weight is in a Constant node (--all_weights quantizes it)"
+#define OQ_NB_WHY_TURNED   "its weight is after a Transpose (--all_weights quantizes it)"
+#define OQ_NB_WHY_BATCH    "its weight is a batch of matrices (--all_weights quantizes it)"
+#define OQ_NB_WHY_INNER    "it is inside an If, Loop or Scan (--all_weights quantizes it)"
+
+#endif
