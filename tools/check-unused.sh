@@ -10,7 +10,6 @@ cd -- "$(dirname -- "$0")/.." || exit 1
 
 # Functions that wait for their caller, each with the reason.
 declare -A waiting=(
-    [oq_model_new]="models built and given in memory"
     [oq_model_encode]="models written to memory"
     [oq_source_open_callback]="samples given in memory"
 )

@@ -5,6 +5,7 @@
  * the first one's. Then they run in turns, round by round, so that a busy moment of the machine
  * hits all of them; only the run itself is timed, not the reading of samples.
  */
+#include "api/bench_units.h"
 #include "api/choices.h"
 #include "api/labels.h"
 #include "api/samples.h"
@@ -30,6 +31,11 @@ static const onq_option_info rows[] = {
     OQ_PATH("labels", 0, "", "FILE",
             "The correct classes: a .npy of integers, one for each row of the first output. Shows "
             "how often each model is right."),
+    OQ_FLAG("units", 0, "",
+            "Time the products of one MODEL instead (Conv, Gemm, MatMul with their Relu or Clip), "
+            "each shape in float and in integers, by one thread unless --threads is given; sizes "
+            "are those of the first sample of --data. --json prints the file for onq static "
+            "--unit_costs."),
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);
 
@@ -397,6 +403,10 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
     b.v = OQ_NEW_ARRAY(&job->arena, contender, b.n);
     if (b.v == NULL)
         return oq_fail_nomem(err);
+    if (oq_opt_flag(job->opts, "units") && b.n != 1)
+        return oq_fail(err, ONQ_E_OPTION, "--units is for one model, not for %zu", b.n);
+    if (oq_opt_flag(job->opts, "units"))
+        return oq_bench_units(job, input != NULL ? input : oq_opt_operand(job->opts, 0), err);
     size_t n = 0;
     if (input != NULL)
         b.v[n++].path = input;

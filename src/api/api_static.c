@@ -58,6 +58,9 @@ static const onq_option_info quantize_rows[] = {
     OQ_INT("heaviest", 0, "", "0", "0..", "K",
            "Quantize only the K dense Conv, Gemm and MatMul with the most multiply-accumulates; "
            "with outputs as --op_set noout unless that is given. 0 means all."),
+    OQ_PATH("unit_costs", 0, "", "FILE",
+            "--op_set pays: times of the model's products on this machine, as onq bench --units "
+            "--json prints them; default: rates of another machine."),
     OQ_LIST("op_types_to_exclude", 0, "", "TYPE", "Leave operators of these types as they are."),
     OQ_FLAG("keep_excluded_float", 0, "",
             "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
@@ -511,8 +514,15 @@ static onq_code select_nodes(run *r, onq_error *err) {
         OQ_TRY(find_units(r, &units, err));
         r->selection.units = &units;
     }
+    oq_unit_costs costs = {0};
+    if (oq_opt_is_set(r->q.job->opts, "unit_costs")) {
+        OQ_TRY(oq_unit_costs_load(&costs, &r->q.job->arena, &r->q.job->env->alloc,
+                                  oq_opt_str(r->q.job->opts, "unit_costs"), err));
+        r->selection.costs = &costs;
+    }
     const onq_code rc = oq_select_nodes(&r->q.config, r->q.model, &r->selection, err);
     r->selection.units = NULL;
+    r->selection.costs = NULL;
     return rc;
 }
 

@@ -4,7 +4,6 @@
 #include "quantize/op_set.h"
 
 #include "onnx/graph.h"
-#include "quantize/cost.h"
 #include "quantize/reach.h"
 
 #include <stdlib.h>
@@ -75,14 +74,16 @@ static onq_code leave_unit(oq_qconfig *c, const oq_unit *u, oq_left why, onq_err
     return u->act != NULL ? oq_leave_node(c, u->act, OQ_LEFT_BETWEEN, err) : ONQ_OK;
 }
 
-static onq_code leave_slow(oq_qconfig *c, const oq_units *units, onq_error *err) {
+static onq_code leave_slow(oq_qconfig *c, const oq_selection *s, onq_error *err) {
     static const oq_left why[OQ_UNIT_KINDS] = {
         [OQ_UNIT_DENSE] = OQ_LEFT_SLOWER,        [OQ_UNIT_GROUPED] = OQ_LEFT_SLOWER,
         [OQ_UNIT_DEPTHWISE] = OQ_LEFT_DEPTHWISE, [OQ_UNIT_POOLED] = OQ_LEFT_POOLED,
         [OQ_UNIT_PAIR] = OQ_LEFT_PAIR,           [OQ_UNIT_TRANSPOSE] = OQ_LEFT_TRANSPOSE};
-    for (size_t i = 0; i < units->all.n; i++)
-        if (!oq_unit_pays(&units->all.v[i]))
-            OQ_TRY(leave_unit(c, &units->all.v[i], why[units->all.v[i].kind], err));
+    bool *pays = NULL;
+    OQ_TRY(oq_units_pay(s->units, s->costs, c->arena, &pays, err));
+    for (size_t i = 0; i < s->units->all.n; i++)
+        if (!pays[i])
+            OQ_TRY(leave_unit(c, &s->units->all.v[i], why[s->units->all.v[i].kind], err));
     return ONQ_OK;
 }
 
@@ -136,6 +137,6 @@ onq_code oq_select_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s, onq_
     if (s->set >= OQ_SET_LINEAR)
         OQ_TRY(oq_reach_graphs(m, c, leave_types, c, err));
     if (s->set == OQ_SET_PAYS)
-        OQ_TRY(leave_slow(c, s->units, err));
+        OQ_TRY(leave_slow(c, s, err));
     return s->heaviest > 0 ? keep_heaviest(c, m, s, err) : ONQ_OK;
 }

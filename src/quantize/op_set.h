@@ -8,7 +8,7 @@
 #define OQ_QUANTIZE_OP_SET_H
 
 #include "quantize/config.h"
-#include "quantize/unit.h"
+#include "quantize/cost.h"
 
 /* Rows: name, of which a later one has all that an earlier one has. */
 typedef enum oq_op_set {
@@ -38,9 +38,10 @@ typedef enum oq_left {
 
 typedef struct oq_selection {
     oq_op_set set;
-    uint64_t heaviest;     /* so many units; 0: all */
-    const oq_units *units; /* NULL where neither needs them (oq_select_needs_units) */
-    unsigned modes;        /* of oq_qmode: the default list of operators */
+    uint64_t heaviest;          /* so many units; 0: all */
+    const oq_units *units;      /* NULL where neither needs them (oq_select_needs_units) */
+    const oq_unit_costs *costs; /* measured ones, or NULL */
+    unsigned modes;             /* of oq_qmode: the default list of operators */
 } oq_selection;
 
 static inline bool oq_select_needs_units(const oq_selection *s) {

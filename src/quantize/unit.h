@@ -32,7 +32,7 @@ typedef struct oq_unit_shape {
 
 typedef struct oq_unit {
     const oq_node *node, *act; /* act: its Relu or Clip, or NULL */
-    const oq_graph *graph;     /* that holds them */
+    oq_graph *graph;           /* that holds them */
     oq_product product;
     oq_unit_kind kind;
     oq_unit_shape in, weight, out; /* weight: of input 1, whatever it is */

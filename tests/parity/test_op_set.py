@@ -215,3 +215,62 @@ def test_transpose_stays_float(tmp_path):
     r, out = static(path, "--op_set", "linear")
     assert r.returncode == 0 and optimised(out)["QLinearConv"] == 1
     assert db(path, out) > db(path, everything)
+
+
+# ---- costs ----
+
+
+def test_units_are_timed(tmp_path):
+    """Every shape once, in the form that --unit_costs reads; how long things take is not looked at."""
+    path = chain(tmp_path / "m.onnx")
+    r = quantcase.onq("bench", "--units", path, "--json")
+    assert r.returncode == 0, r.stderr
+    (tmp_path / "costs.json").write_text(r.stdout)
+    rows = json.loads(r.stdout)["units"]
+    assert [row["kind"] for row in rows] == ["dense"] * 3 and sum(row["count"] for row in rows) == 3
+    assert all(0 < row[k] < 1e4 for row in rows for k in ("float_ms", "integer_ms", "alone_ms"))
+    assert sum(row["macs"] for row in rows) == 8 * 16 * 16 * 9 * (3 + 8 + 8)
+    r, _ = static(path, "--op_set", "pays", "--unit_costs", tmp_path / "costs.json")
+    assert r.returncode == 0, r.stderr
+    text = quantcase.onq("bench", "--units", path, "--threads", "2")
+    assert text.returncode == 0 and text.stdout.count("Conv 1x") == 3
+    r = quantcase.onq("bench", "--units", path, path)
+    assert r.returncode == 2 and "--units is for one model, not for 2" in r.stderr
+
+
+def test_costs_decide(tmp_path):
+    path = chain(tmp_path / "m.onnx")
+    rows = json.loads(quantcase.onq("bench", "--units", path, "--json").stdout)["units"]
+    for row in rows:
+        slow = row["first"] == "middle"
+        row.update(float_ms=1, integer_ms=2 if slow else 0.2, alone_ms=3 if slow else 0.3)
+    (tmp_path / "costs.json").write_text(json.dumps({"units": rows}))
+    r, out = static(path, "--op_set", "pays", "--unit_costs", tmp_path / "costs.json", "--plan", tmp_path / "p.json")
+    plan = fates(tmp_path / "p.json")
+    assert [plan[n]["treatment"] for n in ("first", "middle", "clip", "last")] == ["quantized", "float", "float",
+                                                                                     "quantized"]
+    assert "no faster" in plan["middle"]["why"]
+    ops = optimised(out)
+    assert ops["QLinearConv"] == 2 and ops["Conv"] + ops["FusedConv"] == 1, ops
+    (tmp_path / "bad.json").write_text("{}")
+    r, _ = static(path, "--op_set", "pays", "--unit_costs", tmp_path / "bad.json")
+    assert r.returncode == 1 and "bad.json: has no list" in r.stderr
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "pooled", "gemm", "attention", "transpose"])
+def test_every_kind_is_timed(kind, tmp_path):
+    """The models of one node that are timed are valid, and the integer ones become integer operators."""
+    image = {"depthwise": (weight("w", 8, 1, 3, 3), dict(group=8), "Conv", [1, 8, 8, 8]),
+             "pooled": (weight("w", 4, 8, 1, 1), {}, "Conv", [1, 8, 1, 1]),
+             "transpose": (weight("w", 8, 4, 2, 2), dict(strides=[2, 2]), "ConvTranspose", [1, 8, 8, 8]),
+             "gemm": (weight("w", 5, 8), dict(transB=1), "Gemm", [3, 8]),
+             "attention": (None, {}, "MatMul", [2, 8, 8])}[kind]
+    w, attributes, op, shape = image
+    inputs = ["x", "w"] if w is not None else ["x", "x"]
+    path = save(tmp_path / "m.onnx", [helper.make_node(op, inputs, ["y"], name="n", **attributes)],
+                [w] if w is not None else [], shape, [])
+    r = quantcase.onq("bench", "--units", path, "--json")
+    assert r.returncode == 0, r.stderr
+    (row,) = json.loads(r.stdout)["units"]
+    assert row["kind"] == {"gemm": "dense"}.get(kind, kind)
+    assert (row["integer_ms"] is None) == (kind == "transpose")
