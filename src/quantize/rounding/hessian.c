@@ -1,0 +1,116 @@
+/*
+ * hessian.c — see hessian.h.
+ */
+#include "quantize/rounding/hessian.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TILE 256
+
+static size_t tiles_of(size_t k) {
+    return (k + TILE - 1) / TILE;
+}
+
+/* Numbers of one worker's tile. */
+static size_t tile_size(size_t k) {
+    return k < TILE ? k * k : (size_t)TILE * TILE;
+}
+
+onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
+                         const onq_allocator *alloc, size_t k, bool second_side, onq_error *err) {
+    *h = (oq_hessian){.linear = linear, .pool = pool, .alloc = alloc, .k = k};
+    if (k == 0 || k > OQ_LINEAR_MOST)
+        return oq_fail(err, ONQ_E_LIMIT, "a layer of %zu inputs; 1 to %d can be solved", k,
+                       OQ_LINEAR_MOST);
+    h->sum = oq_calloc(alloc, k * k, sizeof *h->sum);
+    h->x = oq_calloc(alloc, OQ_HESSIAN_ROWS * k, sizeof *h->x);
+    h->tile = oq_calloc(alloc, oq_pool_workers(pool) * tile_size(k), sizeof *h->tile);
+    if (second_side) {
+        h->cross = oq_calloc(alloc, k * k, sizeof *h->cross);
+        h->y = oq_calloc(alloc, OQ_HESSIAN_ROWS * k, sizeof *h->y);
+    }
+    if (h->sum != NULL && h->x != NULL && h->tile != NULL &&
+        (!second_side || (h->cross != NULL && h->y != NULL)))
+        return ONQ_OK;
+    oq_hessian_release(h);
+    return oq_fail_nomem(err);
+}
+
+static void free_block(oq_hessian *h) {
+    oq_free(h->alloc, h->x, OQ_HESSIAN_ROWS * h->k * sizeof *h->x);
+    oq_free(h->alloc, h->y, OQ_HESSIAN_ROWS * h->k * sizeof *h->y);
+    if (h->tile != NULL)
+        oq_free(h->alloc, h->tile, oq_pool_workers(h->pool) * tile_size(h->k) * sizeof *h->tile);
+    h->x = h->y = h->tile = NULL;
+}
+
+void oq_hessian_release(oq_hessian *h) {
+    if (h->alloc == NULL)
+        return;
+    free_block(h);
+    oq_free(h->alloc, h->sum, h->k * h->k * sizeof *h->sum);
+    oq_free(h->alloc, h->cross, h->k * h->k * sizeof *h->cross);
+    *h = (oq_hessian){0};
+}
+
+/* ---- a block ---- */
+
+static void add_tile(oq_hessian *h, const float *x, const float *y, double *sum, size_t row,
+                     size_t col, unsigned worker) {
+    const size_t k = h->k, m = k - row < TILE ? k - row : TILE, n = k - col < TILE ? k - col : TILE;
+    float *tile = h->tile + worker * tile_size(k);
+    oq_linear_product(h->linear, m, n, h->gathered, x + row, k, y + col, k, tile, n);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            sum[(row + i) * k + col + j] += (double)tile[i * n + j];
+}
+
+/* Tile i of the sum; those of the lower half have nothing to do there. */
+static onq_code tile_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    oq_hessian *h = ctx;
+    const size_t n = tiles_of(h->k), row = i / n, col = i % n;
+    (void)err;
+    if (col >= row)
+        add_tile(h, h->x, h->x, h->sum, row * TILE, col * TILE, worker);
+    if (h->cross != NULL)
+        add_tile(h, h->x, h->y, h->cross, row * TILE, col * TILE, worker);
+    return ONQ_OK;
+}
+
+static onq_code add_block(oq_hessian *h, onq_error *err) {
+    const size_t n = tiles_of(h->k);
+    if (h->gathered == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_pool_run(h->pool, n * n, tile_task, h, err));
+    h->gathered = 0;
+    return ONQ_OK;
+}
+
+static void copy_row(float *to, const float *from, size_t k) {
+    for (size_t i = 0; i < k; i++)
+        to[i] = isfinite(from[i]) ? from[i] : 0.0f;
+}
+
+onq_code oq_hessian_add(oq_hessian *h, const float *x, const float *y, size_t n, size_t ld,
+                        onq_error *err) {
+    assert((y != NULL) == (h->cross != NULL));
+    for (size_t i = 0; i < n; i++) {
+        copy_row(h->x + h->gathered * h->k, x + i * ld, h->k);
+        if (y != NULL)
+            copy_row(h->y + h->gathered * h->k, y + i * ld, h->k);
+        h->rows++;
+        if (++h->gathered == OQ_HESSIAN_ROWS)
+            OQ_TRY(add_block(h, err));
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_hessian_finish(oq_hessian *h, onq_error *err) {
+    OQ_TRY(add_block(h, err));
+    free_block(h);
+    for (size_t i = 0; i < h->k; i++)
+        for (size_t j = 0; j < i; j++)
+            h->sum[i * h->k + j] = h->sum[j * h->k + i];
+    return ONQ_OK;
+}

@@ -1,0 +1,53 @@
+/*
+ * hessian.h — what the inputs of a layer have in common: the sum of x x^T over all rows x that met
+ * its weight. The error of rounded weights d at the layer's output is d^T H d.
+ *
+ *     oq_hessian h;
+ *     OQ_TRY(oq_hessian_init(&h, &linear, pool, alloc, k, false, err));
+ *     for each sample
+ *         OQ_TRY(oq_hessian_add(&h, x, NULL, rows, k, err));   rows of k floats
+ *     OQ_TRY(oq_hessian_finish(&h, err));
+ *     ... solve.h ...
+ *     oq_hessian_release(&h);
+ *
+ * Rows are gathered in blocks of a fixed number, the products of a block are computed in float32
+ * tile by tile on all workers, and added up in float64 in the order of the rows: the result depends
+ * neither on the threads nor on how the rows were handed over. Memory is 8 k^2 bytes (twice that
+ * with a second side) and a block.
+ *
+ * The second side is for a layer whose inputs are already quantized: y are the inputs of the float
+ * model, and cross is the sum of x y^T (solve.h: the weights that fit x best).
+ */
+#ifndef OQ_QUANTIZE_ROUNDING_HESSIAN_H
+#define OQ_QUANTIZE_ROUNDING_HESSIAN_H
+
+#include "base/pool.h"
+#include "quantize/rounding/linear.h"
+
+typedef struct oq_hessian {
+    const oq_linear *linear;
+    oq_pool *pool;
+    const onq_allocator *alloc;
+    size_t k;
+    double *sum;   /* k x k; all of it after finish, only whole tiles of the upper half before */
+    double *cross; /* k x k, or NULL */
+    uint64_t rows;
+    float *x, *y;    /* the block that is being gathered: OQ_HESSIAN_ROWS x k */
+    size_t gathered; /* rows in it */
+    float *tile;     /* scratch, one for each worker */
+} oq_hessian;
+
+#define OQ_HESSIAN_ROWS 512
+
+/* All zero. ONQ_E_LIMIT when k is larger than the library takes. */
+onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
+                         const onq_allocator *alloc, size_t k, bool second_side, onq_error *err);
+void oq_hessian_release(oq_hessian *h);
+/* Adds n rows of k floats, `ld` floats from one row to the next; y likewise, or NULL. Values that
+ * are not finite count as 0. */
+onq_code oq_hessian_add(oq_hessian *h, const float *x, const float *y, size_t n, size_t ld,
+                        onq_error *err);
+/* Adds what was gathered and completes the lower half. */
+onq_code oq_hessian_finish(oq_hessian *h, onq_error *err);
+
+#endif

@@ -1,0 +1,181 @@
+/*
+ * linear.c — see linear.h. Fortran has matrices column by column: what it calls the lower triangle
+ * is our upper one, and it sees every matrix transposed.
+ */
+#include "quantize/rounding/linear.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- the library ---- */
+
+static const char *const libraries[] = {"libopenblas.so.0", "liblapack.so.3", "libopenblas.dylib",
+                                        "liblapack.dylib"};
+
+static bool find(void *lib, const char *name, void *out) {
+    void *f = dlsym(lib, name);
+    memcpy(out, &f, sizeof f);
+    return f != NULL;
+}
+
+void oq_linear_open(oq_linear *l, bool plain) {
+    *l = (oq_linear){0};
+    for (size_t i = 0; i < OQ_COUNT(libraries) && !plain; i++) {
+        oq_linear o = {.name = libraries[i]};
+        void (*set_threads)(int) = NULL;
+        /* It keeps threads of its own: never unloaded. */
+        void *lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (lib == NULL)
+            continue;
+        if (find(lib, "dpotrf_", &o.potrf) && find(lib, "dpotri_", &o.potri) &&
+            find(lib, "dpotrs_", &o.potrs) && find(lib, "dgemm_", &o.dgemm) &&
+            find(lib, "sgemm_", &o.sgemm)) {
+            if (find(lib, "openblas_set_num_threads", &set_threads))
+                set_threads(1);
+            *l = o;
+        }
+        dlclose(lib);
+        if (l->name != NULL)
+            return;
+    }
+}
+
+/* ---- plain loops ---- */
+
+static bool plain_cholesky(double *a, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        double *row = a + i * n;
+        if (!(row[i] > 0) || !isfinite(row[i]))
+            return false;
+        const double d = sqrt(row[i]);
+        for (size_t j = i; j < n; j++)
+            row[j] /= d;
+        for (size_t k = i + 1; k < n; k++) {
+            const double f = row[k];
+            double *below = a + k * n;
+#pragma omp simd
+            for (size_t j = k; j < n; j++)
+                below[j] -= f * row[j];
+        }
+    }
+    return true;
+}
+
+/* U becomes its own inverse V, then the upper triangle of V V^T. */
+static void plain_invert(double *u, size_t n) {
+    for (size_t j = n; j-- > 0;) { /* row j of V, from the rows below it */
+        double *row = u + j * n;
+        const double d = 1 / row[j];
+        for (size_t k = n; k-- > j + 1;) {
+            double sum = 0;
+            for (size_t i = j + 1; i <= k; i++)
+                sum += row[i] * u[i * n + k];
+            /* row[i] for i <= k is still U's: columns are done from the last on. */
+            row[k] = -d * sum;
+        }
+        row[j] = d;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i; j < n; j++) {
+            double sum = 0;
+            for (size_t k = j; k < n; k++)
+                sum += u[i * n + k] * u[j * n + k];
+            u[i * n + j] = sum;
+        }
+}
+
+static void plain_solve(const double *u, size_t n, double *b) {
+    for (size_t i = 0; i < n; i++) { /* U^T y = b */
+        b[i] /= u[i * n + i];
+        const double f = b[i];
+        for (size_t j = i + 1; j < n; j++)
+            b[j] -= f * u[i * n + j];
+    }
+    for (size_t i = n; i-- > 0;) { /* U x = y */
+        double sum = b[i];
+        for (size_t j = i + 1; j < n; j++)
+            sum -= u[i * n + j] * b[j];
+        b[i] = sum / u[i * n + i];
+    }
+}
+
+/* ---- either ---- */
+
+bool oq_linear_cholesky(const oq_linear *l, double *a, size_t n) {
+    assert(n > 0 && n <= OQ_LINEAR_MOST);
+    if (l->potrf == NULL)
+        return plain_cholesky(a, n);
+    const int side = (int)n;
+    int info = 0;
+    l->potrf("L", &side, a, &side, &info, 1);
+    return info == 0;
+}
+
+bool oq_linear_invert(const oq_linear *l, double *u, size_t n) {
+    if (l->potri == NULL) {
+        plain_invert(u, n);
+        return true;
+    }
+    const int side = (int)n;
+    int info = 0;
+    l->potri("L", &side, u, &side, &info, 1);
+    return info == 0;
+}
+
+void oq_linear_solve(const oq_linear *l, const double *u, size_t n, double *b, size_t m) {
+    if (l->potrs == NULL) {
+        for (size_t i = 0; i < m; i++)
+            plain_solve(u, n, b + i * n);
+        return;
+    }
+    const int side = (int)n, rows = (int)m;
+    int info = 0;
+    l->potrs("L", &side, &rows, u, &side, b, &side, &info, 1);
+}
+
+void oq_linear_subtract(const oq_linear *l, size_t m, size_t n, size_t k, const double *a,
+                        size_t lda, const double *b, size_t ldb, double *c, size_t ldc) {
+    if (m == 0 || n == 0 || k == 0)
+        return;
+    if (l->dgemm != NULL) {
+        const int im = (int)m, in = (int)n, ik = (int)k, ia = (int)lda, ib = (int)ldb,
+                  ic = (int)ldc;
+        const double minus = -1, one = 1;
+        l->dgemm("N", "T", &in, &im, &ik, &minus, b, &ib, a, &ia, &one, c, &ic, 1, 1);
+        return;
+    }
+    for (size_t i = 0; i < m; i++)
+        for (size_t q = 0; q < k; q++) {
+            const double f = a[q * lda + i];
+            const double *from = b + q * ldb;
+            double *to = c + i * ldc;
+#pragma omp simd
+            for (size_t j = 0; j < n; j++)
+                to[j] -= f * from[j];
+        }
+}
+
+void oq_linear_product(const oq_linear *l, size_t m, size_t n, size_t k, const float *a, size_t lda,
+                       const float *b, size_t ldb, float *c, size_t ldc) {
+    if (m == 0 || n == 0)
+        return;
+    if (l->sgemm != NULL && k > 0) {
+        const int im = (int)m, in = (int)n, ik = (int)k, ia = (int)lda, ib = (int)ldb,
+                  ic = (int)ldc;
+        const float one = 1, none = 0;
+        l->sgemm("N", "T", &in, &im, &ik, &one, b, &ib, a, &ia, &none, c, &ic, 1, 1);
+        return;
+    }
+    for (size_t i = 0; i < m; i++) {
+        float *to = c + i * ldc;
+        memset(to, 0, n * sizeof *to);
+        for (size_t q = 0; q < k; q++) {
+            const float f = a[q * lda + i];
+            const float *from = b + q * ldb;
+#pragma omp simd
+            for (size_t j = 0; j < n; j++)
+                to[j] += f * from[j];
+        }
+    }
+}

@@ -1,0 +1,131 @@
+/*
+ * target.c — what the weights are rounded towards, and ranges for their grids: see solve.h.
+ */
+#include "quantize/rounding/solve.h"
+
+#include <math.h>
+#include <string.h>
+
+#define STEPS 100 /* ranges are tried in hundredths */
+
+/* Columns of the target are independent right-hand sides: one task solves some of them. */
+#define COLUMNS 32
+
+typedef struct target {
+    const oq_hessian *h;
+    const float *w;
+    size_t n;
+    double ridge;
+    const double *u;
+    float *out;
+    double *b; /* for each worker: COLUMNS x k */
+} target;
+
+static onq_code solve_columns(void *ctx, size_t task, unsigned worker, onq_error *err) {
+    const target *t = ctx;
+    const size_t k = t->h->k, first = task * COLUMNS;
+    const size_t m = t->n - first < COLUMNS ? t->n - first : COLUMNS;
+    double *b = t->b + worker * COLUMNS * k;
+    (void)err;
+    for (size_t c = 0; c < m; c++)
+        for (size_t i = 0; i < k; i++) {
+            const double *cross = t->h->cross + i * k;
+            double sum = t->ridge * (double)t->w[i * t->n + first + c];
+            for (size_t j = 0; j < k; j++)
+                sum += cross[j] * (double)t->w[j * t->n + first + c];
+            b[c * k + i] = sum;
+        }
+    oq_linear_solve(t->h->linear, t->u, k, b, m);
+    for (size_t c = 0; c < m; c++)
+        for (size_t i = 0; i < k; i++)
+            t->out[i * t->n + first + c] = (float)b[c * k + i];
+    return ONQ_OK;
+}
+
+onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
+                         onq_error *err) {
+    assert(h->cross != NULL);
+    const size_t k = h->k, n_b = oq_pool_workers(h->pool) * COLUMNS * k;
+    double *u = oq_calloc(h->alloc, k * k, sizeof *u), *b = oq_calloc(h->alloc, n_b, sizeof *b);
+    double sum = 0;
+    onq_code rc = u != NULL && b != NULL ? ONQ_OK : oq_fail_nomem(err);
+    for (size_t i = 0; i < k; i++)
+        sum += h->sum[i * k + i];
+    target t = {
+        .h = h, .w = w, .n = n, .ridge = ridge * sum / (double)k, .u = u, .out = out, .b = b};
+    if (rc == ONQ_OK && !(sum > 0 && isfinite(sum))) {
+        memcpy(out, w, k * n * sizeof *out); /* nothing was ever seen */
+        goto done;
+    }
+    if (rc == ONQ_OK) {
+        memcpy(u, h->sum, k * k * sizeof *u);
+        for (size_t i = 0; i < k; i++)
+            u[i * k + i] += t.ridge;
+        if (!oq_linear_cholesky(h->linear, u, k))
+            rc = oq_fail(err, ONQ_E_INVALID, "the products of a layer's inputs cannot be inverted");
+    }
+    if (rc == ONQ_OK)
+        rc = oq_pool_run(h->pool, (n + COLUMNS - 1) / COLUMNS, solve_columns, &t, err);
+done:
+    oq_free(h->alloc, u, k * k * sizeof *u);
+    oq_free(h->alloc, b, n_b * sizeof *b);
+    return rc;
+}
+
+/* ---- ranges ---- */
+
+static void scale_of(const oq_round_range *r, double lo, double hi, float *scale, int32_t *zero) {
+    *scale = (float)((hi - lo) / (double)(r->hi - r->lo));
+    if (r->symmetric) {
+        *zero = (int32_t)((int64_t)r->hi + r->lo + 1) / 2;
+        return;
+    }
+    const double z = rint((double)r->lo - lo / (double)*scale);
+    *zero = z < (double)r->lo ? r->lo : z > (double)r->hi ? r->hi : (int32_t)z;
+}
+
+static double error_of(const oq_round_range *r, const double *w, size_t n, size_t stride,
+                       float scale, int32_t zero) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double q = rint(w[i * stride] / (double)scale) + (double)zero;
+        q = q < (double)r->lo ? (double)r->lo : q > (double)r->hi ? (double)r->hi : q;
+        const double e = fabs((q - (double)zero) * (double)scale - w[i * stride]);
+        sum += r->power == 2 ? e * e : pow(e, r->power);
+    }
+    return sum;
+}
+
+void oq_round_fit_range(void *ctx, const double *w, size_t n, size_t stride, float *scale,
+                        int32_t *zero) {
+    const oq_round_range *r = ctx;
+    double lo = 0, hi = 0;
+    for (size_t i = 0; i < n; i++) {
+        lo = fmin(lo, w[i * stride]);
+        hi = fmax(hi, w[i * stride]);
+    }
+    if (r->symmetric) {
+        hi = fmax(-lo, hi);
+        lo = -hi;
+    }
+    if (!(hi > lo) || !isfinite(hi - lo)) {
+        lo = -1;
+        hi = 1;
+    }
+    scale_of(r, lo, hi, scale, zero);
+    if (!(r->shrink > 0))
+        return;
+    double best = error_of(r, w, n, stride, *scale, *zero);
+    for (int i = 1; (double)i <= (1 - r->shrink) * STEPS; i++) {
+        const double p = 1 - (double)i / STEPS;
+        float s;
+        int32_t z;
+        scale_of(r, p * lo, p * hi, &s, &z);
+        const double e = s > 0 ? error_of(r, w, n, stride, s, z) : INFINITY;
+        if (e < best) {
+            best = e;
+            *scale = s;
+            *zero = z;
+        }
+    }
+}

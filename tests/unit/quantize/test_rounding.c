@@ -1,0 +1,387 @@
+/*
+ * test_rounding.c — learned rounding: linear algebra with and without a library, sums of products
+ * of inputs, and integers that lower the error of the output.
+ */
+#include "quantize/rounding/solve.h"
+
+#include "flaky_alloc.h"
+#include "testing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define K 70
+#define N 37
+
+static float number(unsigned *seed) {
+    *seed = *seed * 1664525u + 1013904223u;
+    return (float)(*seed >> 8) / (float)(1u << 24) - 0.5f;
+}
+
+/* Inputs that depend on each other, as those of a layer do. */
+static void draw_inputs(float *x, size_t rows, size_t k, unsigned seed) {
+    for (size_t i = 0; i < rows; i++) {
+        const float common = number(&seed) * 8;
+        for (size_t j = 0; j < k; j++)
+            x[i * k + j] = common + number(&seed) * (1 + (float)(j % 7));
+    }
+}
+
+typedef struct bench {
+    onq_env *env;
+    oq_pool *pool;
+    oq_linear linear;
+} bench;
+
+static void bench_begin(bench *b, unsigned threads, bool plain) {
+    onq_error err = ONQ_ERROR_INIT;
+    b->env = onq_env_new(NULL);
+    assert_non_null(b->env);
+    onq_env_set_threads(b->env, threads);
+    assert_ok(oq_pool_new(b->env, &b->pool, &err), err);
+    oq_linear_open(&b->linear, plain);
+}
+
+static void bench_end(bench *b) {
+    oq_pool_free(b->pool);
+    onq_env_free(b->env);
+}
+
+/* ---- linear algebra ---- */
+
+static void check_linear(bool plain) {
+    enum { SIDE = 9 };
+    oq_linear l;
+    double a[SIDE * SIDE], u[SIDE * SIDE], b[2 * SIDE], x[2 * SIDE];
+    unsigned seed = 5;
+    oq_linear_open(&l, plain);
+    assert_true(!plain || l.name == NULL);
+    for (size_t i = 0; i < SIDE; i++)
+        for (size_t j = 0; j < SIDE; j++)
+            a[i * SIDE + j] = a[j * SIDE + i] = i == j ? 10 + (double)i : (double)number(&seed);
+    memcpy(u, a, sizeof u);
+    assert_true(oq_linear_cholesky(&l, u, SIDE));
+    for (size_t i = 0; i < SIDE; i++)
+        for (size_t j = i; j < SIDE; j++) {
+            double sum = 0;
+            for (size_t k = 0; k <= i; k++)
+                sum += u[k * SIDE + i] * u[k * SIDE + j];
+            assert_true(fabs(sum - a[i * SIDE + j]) < 1e-12);
+        }
+    for (size_t i = 0; i < 2 * SIDE; i++)
+        x[i] = b[i] = (double)number(&seed);
+    oq_linear_solve(&l, u, SIDE, x, 2);
+    for (size_t r = 0; r < 2; r++)
+        for (size_t i = 0; i < SIDE; i++) {
+            double sum = 0;
+            for (size_t j = 0; j < SIDE; j++)
+                sum += a[i * SIDE + j] * x[r * SIDE + j];
+            assert_true(fabs(sum - b[r * SIDE + i]) < 1e-12);
+        }
+    assert_true(oq_linear_invert(&l, u, SIDE));
+    for (size_t i = 0; i < SIDE; i++)
+        for (size_t j = 0; j < SIDE; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < SIDE; k++)
+                sum += a[i * SIDE + k] * (k < j ? u[k * SIDE + j] : u[j * SIDE + k]);
+            assert_true(fabs(sum - (i == j ? 1 : 0)) < 1e-12);
+        }
+    a[0] = -1;
+    assert_false(oq_linear_cholesky(&l, a, SIDE));
+}
+
+static void plain_loops(void **state) {
+    (void)state;
+    check_linear(true);
+}
+
+static void library(void **state) {
+    (void)state;
+    check_linear(false);
+}
+
+static void products(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        const float a[6] = {1, 2, 3, 4, 5, 6}, b[4] = {1, 10, 100, 1000};
+        const double da[6] = {1, 2, 3, 4, 5, 6}, db[4] = {1, 10, 100, 1000};
+        float c[6];
+        double d[6] = {0};
+        oq_linear l;
+        oq_linear_open(&l, plain != 0);
+        oq_linear_product(&l, 3, 2, 2, a, 3, b, 2, c, 2); /* [2 x 3]^T [2 x 2] */
+        oq_linear_subtract(&l, 3, 2, 2, da, 3, db, 2, d, 2);
+        const float want[6] = {401, 4010, 502, 5020, 603, 6030};
+        for (int i = 0; i < 6; i++) {
+            assert_true(c[i] == want[i]);
+            assert_true(d[i] == -(double)want[i]);
+        }
+    }
+}
+
+/* ---- sums of products ---- */
+
+static void gather(bench *b, oq_hessian *h, const float *x, const float *y, size_t rows,
+                   size_t at_once) {
+    onq_error err = ONQ_ERROR_INIT;
+    assert_ok(oq_hessian_init(h, &b->linear, b->pool, &b->env->alloc, K, y != NULL, &err), err);
+    for (size_t i = 0; i < rows; i += at_once) {
+        const size_t n = rows - i < at_once ? rows - i : at_once;
+        assert_ok(oq_hessian_add(h, x + i * K, y != NULL ? y + i * K : NULL, n, K, &err), err);
+    }
+    assert_ok(oq_hessian_finish(h, &err), err);
+}
+
+static void sums_of_products(void **state) {
+    enum { ROWS = 1100 };
+    float *x = malloc(ROWS * K * sizeof *x);
+    bench one, two;
+    oq_hessian a, b;
+    (void)state;
+    assert_non_null(x);
+    draw_inputs(x, ROWS, K, 3);
+    bench_begin(&one, 1, false);
+    bench_begin(&two, 3, false);
+    gather(&one, &a, x, x, ROWS, ROWS);
+    gather(&two, &b, x, x, ROWS, 7);
+    assert_int_equal(a.rows, ROWS);
+    assert_memory_equal(a.sum, b.sum, K * K * sizeof *a.sum);
+    assert_memory_equal(a.cross, b.cross, K * K * sizeof *a.cross);
+    for (size_t i = 0; i < K; i++)
+        for (size_t j = 0; j < K; j++) {
+            double sum = 0;
+            for (size_t r = 0; r < ROWS; r++)
+                sum += (double)x[r * K + i] * (double)x[r * K + j];
+            assert_true(fabs(a.sum[i * K + j] - sum) < 1e-3 * (fabs(sum) + 1));
+            assert_true(fabs(a.cross[i * K + j] - sum) < 1e-3 * (fabs(sum) + 1));
+        }
+    oq_hessian_release(&a);
+    oq_hessian_release(&b);
+    bench_end(&one);
+    bench_end(&two);
+    free(x);
+}
+
+/* ---- rounding ---- */
+
+typedef struct fixture {
+    bench b;
+    oq_hessian h;
+    float w[K * N], scale[K * N];
+    int32_t zero[K * N], out[K * N];
+    oq_round_grid grid;
+    oq_round_job job;
+} fixture;
+
+static fixture *begin(unsigned threads, bool plain) {
+    enum { ROWS = 600 };
+    fixture *f = calloc(1, sizeof *f);
+    float *x = malloc(ROWS * K * sizeof *x);
+    unsigned seed = 11;
+    assert_non_null(f);
+    assert_non_null(x);
+    bench_begin(&f->b, threads, plain);
+    draw_inputs(x, ROWS, K, 3);
+    gather(&f->b, &f->h, x, x, ROWS, ROWS);
+    free(x);
+    for (size_t i = 0; i < K * N; i++) {
+        f->w[i] = number(&seed);
+        f->scale[i] = 1.0f / 14;
+        f->zero[i] = 8;
+    }
+    f->grid = (oq_round_grid){.lo = 0, .hi = 15, .rows = K, .scale = f->scale, .zero = f->zero};
+    f->job = (oq_round_job){.k = K,
+                            .n = N,
+                            .w = f->w,
+                            .hessian = &f->h,
+                            .linear = &f->b.linear,
+                            .pool = f->b.pool,
+                            .alloc = &f->b.env->alloc,
+                            .grid = &f->grid,
+                            .out = f->out,
+                            .want_error = true};
+    return f;
+}
+
+static void end(fixture *f) {
+    oq_hessian_release(&f->h);
+    bench_end(&f->b);
+    free(f);
+}
+
+static double solved(fixture *f) {
+    onq_error err = ONQ_ERROR_INIT;
+    assert_ok(oq_round(&f->job, &err), err);
+    for (size_t i = 0; i < K * N; i++)
+        assert_in_range(f->out[i], 0, 15);
+    return f->job.error[1] / f->job.error[0];
+}
+
+static void lowers_the_error(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture *f = begin(2, plain != 0);
+        const double gptq = solved(f);
+        f->job.sweeps = 4;
+        const double both = solved(f);
+        f->job.no_gptq = true;
+        const double descent = solved(f);
+        f->job.no_gptq = false;
+        f->job.act_order = true;
+        const double ordered = solved(f);
+        assert_true(gptq < 0.6);
+        assert_true(both < gptq);
+        assert_true(descent < 0.8);
+        assert_true(ordered < 0.6);
+        end(f);
+    }
+}
+
+/* Small blocks of rows between two updates change when things are computed, not what. */
+static void blocks_of_updates(void **state) {
+    (void)state;
+    fixture *f = begin(1, false);
+    int32_t first[K * N];
+    f->job.block = K;
+    solved(f);
+    memcpy(first, f->out, sizeof first);
+    f->job.block = 16;
+    solved(f);
+    size_t differ = 0;
+    for (size_t i = 0; i < K * N; i++)
+        differ += first[i] != f->out[i];
+    assert_true(differ < K * N / 50); /* ties may fall the other way */
+    end(f);
+}
+
+static void threads_do_not_matter(void **state) {
+    (void)state;
+    fixture *a = begin(1, false), *b = begin(3, false);
+    a->job.sweeps = b->job.sweeps = 2;
+    solved(a);
+    solved(b);
+    assert_memory_equal(a->out, b->out, sizeof a->out);
+    assert_true(a->job.error[1] == b->job.error[1]);
+    end(a);
+    end(b);
+}
+
+/* Without a Hessian every weight goes to the integer next to it. */
+static void to_the_nearest(void **state) {
+    (void)state;
+    fixture *f = begin(1, false);
+    onq_error err = ONQ_ERROR_INIT;
+    f->job.hessian = NULL;
+    assert_ok(oq_round(&f->job, &err), err);
+    for (size_t i = 0; i < K * N; i++)
+        assert_true(fabsf((float)(f->out[i] - 8) / 14 - f->w[i]) <= 0.5f / 14 + 1e-6f);
+    end(f);
+}
+
+/* Scales found on the way, for blocks of rows; narrower ranges lower the error of the weights. */
+static void scales_of_blocks(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        fixture *f = begin(2, false);
+        oq_round_range range = {.lo = 0, .hi = 15, .symmetric = (i & 1) != 0, .power = 2.4};
+        range.shrink = (i & 2) != 0 ? 0.2 : 0;
+        f->grid.rows = 32;
+        f->job.fit = oq_round_fit_range;
+        f->job.fit_ctx = &range;
+        f->job.act_order = (i & 4) != 0;
+        assert_true(solved(f) < 0.7);
+        for (size_t c = 0; c < 3 * N; c++)
+            assert_true(f->scale[c] > 0 && f->scale[c] <= 1.0f / 14);
+        assert_true(f->scale[3 * N] == 1.0f / 14); /* there is no fourth block */
+        end(f);
+    }
+}
+
+/* ---- the target ---- */
+
+/* Inputs that came out too small by a tenth want weights that are larger by a ninth. */
+static void weights_for_other_inputs(void **state) {
+    enum { ROWS = 600 };
+    (void)state;
+    bench b;
+    oq_hessian h;
+    onq_error err = ONQ_ERROR_INIT;
+    float *x = malloc(2 * ROWS * K * sizeof *x), w[K], out[K];
+    unsigned seed = 2;
+    assert_non_null(x);
+    bench_begin(&b, 2, false);
+    draw_inputs(x, ROWS, K, 3);
+    for (size_t i = 0; i < ROWS * K; i++)
+        x[ROWS * K + i] = x[i] / 0.9f;
+    gather(&b, &h, x, x + ROWS * K, ROWS, ROWS);
+    for (size_t i = 0; i < K; i++)
+        w[i] = number(&seed);
+    assert_ok(oq_round_target(&h, w, 1, 1e-9, out, &err), err);
+    for (size_t i = 0; i < K; i++)
+        assert_true(fabsf(out[i] - w[i] / 0.9f) < 1e-3f);
+    assert_ok(oq_round_target(&h, w, 1, 1e9, out, &err), err);
+    for (size_t i = 0; i < K; i++)
+        assert_true(fabsf(out[i] - w[i]) < 1e-3f);
+    oq_hessian_release(&h);
+    bench_end(&b);
+    free(x);
+}
+
+/* ---- inputs that say nothing, memory ---- */
+
+static void dead_and_broken_inputs(void **state) {
+    (void)state;
+    fixture *f = begin(1, false);
+    onq_error err = ONQ_ERROR_INIT;
+    memset(f->h.sum, 0, K * K * sizeof *f->h.sum);
+    assert_ok(oq_round(&f->job, &err), err);
+    for (size_t i = 0; i < K * N; i++)
+        assert_true(fabsf((float)(f->out[i] - 8) / 14 - f->w[i]) <= 0.5f / 14 + 1e-6f);
+    f->h.sum[0] = NAN;
+    assert_fails(oq_round(&f->job, &err), ONQ_E_INVALID, err, "not finite");
+    end(f);
+}
+
+static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
+    fixture *f = ctx;
+    oq_hessian h;
+    float out[K * N];
+    OQ_TRY(oq_hessian_init(&h, &f->b.linear, f->b.pool, a, K, true, err));
+    onq_code rc = oq_hessian_add(&h, f->w, f->w, N, K, err);
+    if (rc == ONQ_OK)
+        rc = oq_hessian_finish(&h, err);
+    if (rc == ONQ_OK)
+        rc = oq_round_target(&h, f->w, N, 0.3, out, err);
+    oq_round_job job = f->job;
+    job.hessian = &h;
+    job.alloc = a;
+    job.act_order = true;
+    if (rc == ONQ_OK)
+        rc = oq_round(&job, err);
+    oq_hessian_release(&h);
+    return rc;
+}
+
+static void every_allocation_fails(void **state) {
+    (void)state;
+    fixture *f = begin(1, false);
+    assert_true(flaky_sweep(sweep_body, f) > 8);
+    end(f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plain_loops),
+                                       cmocka_unit_test(library),
+                                       cmocka_unit_test(products),
+                                       cmocka_unit_test(sums_of_products),
+                                       cmocka_unit_test(lowers_the_error),
+                                       cmocka_unit_test(blocks_of_updates),
+                                       cmocka_unit_test(threads_do_not_matter),
+                                       cmocka_unit_test(to_the_nearest),
+                                       cmocka_unit_test(scales_of_blocks),
+                                       cmocka_unit_test(weights_for_other_inputs),
+                                       cmocka_unit_test(dead_and_broken_inputs),
+                                       cmocka_unit_test(every_allocation_fails)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
