@@ -11,6 +11,7 @@
 #include "api/plan_file.h"
 #include "api/quant_config.h"
 #include "api/quant_input.h"
+#include "api/quant_methods.h"
 #include "api/quant_refine.h"
 #include "api/quantization.h"
 #include "api/rewriting.h"
@@ -110,6 +111,18 @@ static const onq_option_info quantize_rows[] = {
             "JSON file with overrides for single tensors."),
     OQ_INT("block_size", 0, "", "0", "0..", "N",
            "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
+    OQ_ENUM("channel_ranges", 0, "", "none", "none|in|out|both", "WHERE",
+            "Conv: give the channels of its input, of its output or of both ranges of their own, "
+            "by constants in the float model around it."),
+    OQ_FLAG("equalize", 0, "",
+            "Divide the channels of the input of Conv, Gemm and MatMul by scales that make them "
+            "alike, and multiply the weights with them, as far as that predicts less noise."),
+    OQ_INT("outlier_channels", 0, "", "0", "0..65536", "N",
+           "MatMul: multiply the N channels of the input with the widest range in float, beside "
+           "the integer product of the others."),
+    OQ_FLAG("double_activations", 0, "",
+            "MatMul: quantize what the quantized input loses once more, and multiply both with "
+            "the weight: as good as 16 bits, in two integer products."),
     OQ_PATH("node_methods", 0, "", "FILE",
             "JSON file with the method for single nodes, by name: float, plain, in, out, both "
             "(--channel_ranges), outliers, outliers:N (--outlier_channels) or double "
@@ -275,14 +288,13 @@ static onq_code check_options(run *r, onq_error *err) {
         oq_opt_flag(o, "quantize_bias"))
         return oq_fail(err, ONQ_E_OPTION,
                        "--quantize_bias and --disable_quantize_bias cannot be used together");
-    for (size_t i = 0; i < r->q.config.methods.all.n; i++) {
-        const oq_node_method *m = &r->q.config.methods.all.v[i];
-        if (m->method > OQ_METHOD_PLAIN)
-            return oq_fail(err, ONQ_E_UNSUPPORTED, "node '%.*s': there is no method '%s' yet",
-                           OQ_STR(m->node), oq_method_name(m->method));
-    }
     warn_of_qdq_options(r);
-    return check_selection(r, err);
+    OQ_TRY(check_selection(r, err));
+    r->q.config.early_pairs = (r->rewrite >> OQ_REWRITE_CONV1D & 1) != 0;
+    return oq_quant_methods_check(&r->q, r->format == FORMAT_QDQ,
+                                  r->selection.set == OQ_SET_ALL && r->selection.heaviest == 0 &&
+                                      oq_pick_is_empty(&r->q.config.op_types),
+                                  err);
 }
 
 /* ---- the cache ---- */
@@ -734,6 +746,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
     OQ_TRY(select_nodes(r, err));
+    OQ_TRY(oq_quant_methods_apply(&r->q, err));
     OQ_TRY(oq_quant_report_names(r->q.job, &r->q.config, r->q.model->proto->graph, err));
     OQ_TRY(
         oq_reach_count_inner(r->q.model, &r->q.config, r->q.shapes, MODES, &r->inner_nodes, err));

@@ -51,13 +51,13 @@ static onq_code add_reader(oq_smoothing *s, oq_node *n, oq_tensor *w, bool image
         t->name = x;
         t->is_image = image;
         t->n = channels;
-        t->most = OQ_NEW_ARRAY(s->arena, float, channels + 1);
+        t->stats = oq_channel_stats_new(s->arena, x, image, channels);
         t->scale = OQ_NEW_ARRAY(s->arena, float, channels + 1);
-        if (t->most == NULL || t->scale == NULL)
+        if (t->stats == NULL || t->scale == NULL)
             return oq_fail_nomem(err);
     }
     if (t->is_image != image || t->n != channels) {
-        t->skip = true; /* readers that see different channels */
+        t->stats->skip = true; /* readers that see different channels */
         return ONQ_OK;
     }
     const oq_smooth_reader r = {n, w, w_axis};
@@ -82,67 +82,19 @@ static onq_code find_tensors(oq_smoothing *s, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- how large channels of activations are ---- */
-
-static onq_code seen(void *ctx, size_t index, const oq_datum *x, onq_error *err) {
-    oq_smoothing *s = ctx;
-    oq_smooth_tensor *t = s->observed.v[index];
-    (void)err;
-    const size_t axis = t->is_image ? 1 : x->rank - 1;
-    if (x->dtype != OQ_FLOAT || x->rank < 2 || x->dims[axis] < 0 ||
-        (uint64_t)x->dims[axis] != t->n) {
-        t->skip = true;
-        return ONQ_OK;
-    }
-    uint64_t inner = 1;
-    for (size_t i = axis + 1; i < x->rank; i++)
-        inner *= (uint64_t)x->dims[i];
-    const uint8_t *p = x->data;
-    for (uint64_t i = 0; i < x->count; i++) {
-        float v;
-        memcpy(&v, p + i * sizeof v, sizeof v);
-        float *most = &t->most[i / inner % t->n];
-        v = fabsf(v);
-        if (v > *most)
-            *most = v;
-    }
-    return ONQ_OK;
-}
-
 static onq_code observe(oq_smoothing *s, onq_error *err) {
-    oq_smooth_job *job = s->job;
-    oq_str *names = OQ_NEW_ARRAY(s->arena, oq_str, s->all.n + 1);
-    if (names == NULL)
+    const oq_smooth_job *job = s->job;
+    const oq_channel_job seen = {.model = job->model,
+                                 .engine = job->engine,
+                                 .source = job->source,
+                                 .session = job->session,
+                                 .what = "SmoothQuant"};
+    oq_channel_stats **all = OQ_NEW_ARRAY(s->arena, oq_channel_stats *, s->all.n + 1);
+    if (all == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < s->all.n; i++) {
-        if (s->all.v[i]->skip)
-            continue;
-        names[s->observed.n] = s->all.v[i]->name;
-        if (!OQ_PUSH(s->arena, &s->observed, s->all.v[i]))
-            return oq_fail_nomem(err);
-    }
-    if (s->observed.n == 0)
-        return ONQ_OK;
-    const oq_observer observer = {names, s->observed.n, seen, s};
-    oq_session_options options = job->session;
-    oq_session *session = NULL;
-    options.model = job->model;
-    options.level = OQ_OPT_NONE;
-    options.observer = &observer;
-    OQ_TRY(oq_session_open(job->engine, &options, &session, err));
-    onq_code rc = oq_source_seek(job->source, 0, err);
-    for (uint64_t k = 0; rc == ONQ_OK; k++) {
-        const oq_sample *sample = NULL;
-        rc = oq_source_next(job->source, &sample, err);
-        if (rc != ONQ_OK || sample == NULL)
-            break;
-        rc = oq_session_run(session, sample->inputs, sample->n_inputs, NULL, err);
-        if (rc == ONQ_OK)
-            rc = oq_progress(job->model->env, "SmoothQuant", k + 1, oq_source_count(job->source),
-                             err);
-    }
-    oq_session_close(session);
-    return rc;
+    for (size_t i = 0; i < s->all.n; i++)
+        all[i] = s->all.v[i]->stats;
+    return oq_channel_stats_run(&seen, all, s->all.n, s->arena, err);
 }
 
 /* ---- scales ---- */
@@ -178,12 +130,13 @@ static onq_code compute_scales(oq_smoothing *s, oq_smooth_tensor *t, onq_error *
     for (uint64_t c = 0; c < t->n; c++) {
         /* A channel that is always zero has nothing to move. */
         t->scale[c] = 1.0f;
-        if (!(t->most[c] > 0.0f) || !(weights[c] > 0.0f))
+        const float most = oq_channel_most(t->stats, c);
+        if (!(most > 0.0f) || !(weights[c] > 0.0f))
             continue;
         const float below = fmaxf(powf(weights[c], 1.0f - alpha), LEAST);
-        t->scale[c] = fmaxf(powf(t->most[c], alpha) / below, LEAST);
+        t->scale[c] = fmaxf(powf(most, alpha) / below, LEAST);
         if (!isfinite(t->scale[c]))
-            t->skip = true;
+            t->stats->skip = true;
     }
     return ONQ_OK;
 }
@@ -193,12 +146,11 @@ static onq_code run(oq_smoothing *s, onq_error *err) {
     OQ_TRY(oq_fresh_init(&s->names, s->arena, s->job->model, err));
     OQ_TRY(find_tensors(s, err));
     OQ_TRY(observe(s, err));
-    for (size_t i = 0; i < s->observed.n; i++) {
-        oq_smooth_tensor *t = s->observed.v[i];
-        if (t->skip)
-            continue;
-        OQ_TRY(compute_scales(s, t, err));
-        if (t->skip)
+    for (size_t i = 0; i < s->all.n; i++) {
+        oq_smooth_tensor *t = s->all.v[i];
+        if (!t->stats->skip)
+            OQ_TRY(compute_scales(s, t, err));
+        if (t->stats->skip)
             continue;
         OQ_TRY(oq_smooth_apply(s, t, err));
         s->job->n_tensors++;

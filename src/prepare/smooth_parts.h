@@ -7,6 +7,7 @@
 #include "onnx/graph.h"
 #include "onnx/names.h"
 #include "onnx/tensor.h"
+#include "prepare/channel_stats.h"
 #include "prepare/smooth.h"
 
 /* A node that reads the tensor, its weight, and the weight's axis that meets the tensor's
@@ -20,9 +21,8 @@ typedef struct oq_smooth_reader {
 typedef struct oq_smooth_tensor {
     oq_str name;
     bool is_image; /* channels are axis 1, not the last */
-    bool skip;
-    uint64_t n;   /* channels */
-    float *most;  /* largest magnitude of each, over the samples */
+    uint64_t n;    /* channels */
+    oq_channel_stats *stats;
     float *scale; /* s */
     OQ_VEC(oq_smooth_reader) readers;
 } oq_smooth_tensor;
@@ -33,7 +33,6 @@ typedef struct oq_smoothing {
     oq_index ix;
     oq_map map; /* tensor name -> index in all */
     OQ_VEC(oq_smooth_tensor *) all;
-    OQ_VEC(oq_smooth_tensor *) observed;
     oq_fresh names;
     OQ_VEC(oq_node *) new_nodes;
 } oq_smoothing;

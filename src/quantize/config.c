@@ -26,6 +26,8 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     oq_node_methods_init(&c->methods, arena);
     oq_pick_init(&c->op_types_to_exclude, arena);
     oq_map_init(&c->left, arena);
+    oq_map_init(&c->float_outputs, arena);
+    oq_map_init(&c->doubled, arena);
     oq_map_init(&c->unsound, arena);
 }
 

@@ -26,7 +26,9 @@ typedef struct oq_qconfig {
     oq_pick nodes_to_quantize, nodes_to_exclude;
     oq_node_methods methods; /* of single nodes, which they decide about */
     oq_pick op_types_to_exclude;
-    oq_map left;     /* first outputs of nodes that op_set.h leaves float -> an oq_left */
+    oq_map left;          /* first outputs of nodes that op_set.h leaves float -> an oq_left */
+    oq_map float_outputs; /* first outputs of nodes whose outputs are not quantized */
+    oq_map doubled;       /* first outputs of MatMul nodes with double activations */
     oq_map unsound;  /* first outputs of nodes that a look at the result found to be at fault */
     oq_given *given; /* a plan that was read decides, whatever the lists say; NULL: none */
     oq_dtype activation_type, weight_type;
@@ -42,6 +44,7 @@ typedef struct oq_qconfig {
     int32_t default_tensor_type; /* an oq_dtype; 0: none */
 
     bool per_channel, reduce_range;
+    bool early_pairs;  /* tensors are quantized before they are cut and joined (product_forms.h) */
     bool op_types_all; /* every operator of the model */
     bool strict;       /* a name that matches nothing is an error */
     /* Parameters come from training (trained.h): overrides are exact, activations without are left. */

@@ -10,6 +10,7 @@
 #include "quantize/int8_movers.h"
 #include "quantize/opset.h"
 #include "quantize/ort_forms.h"
+#include "quantize/product_forms.h"
 #include "quantize/rules.h"
 #include "quantize/stamp.h"
 
@@ -184,8 +185,34 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
     return drop_biases(q, err);
 }
 
+/* Forms of products with float outputs, and of float nodes around them. */
+static onq_code form_products(oq_qdq *q, onq_error *err) {
+    oq_map made, read;
+    oq_product_forms forms = {.m = q->model,
+                              .names = q->names,
+                              .doubled = &q->config->doubled,
+                              .made = &made,
+                              .read = &read};
+    oq_map_init(&made, q->arena);
+    oq_map_init(&read, q->arena);
+    for (uint32_t i = 0; i < q->n_nodes; i++) {
+        const oq_qdq_node *n = &q->nodes[i];
+        if (n->removed || n->node->output.n == 0)
+            continue;
+        if ((n->n_marks == 0 || oq_qdq_output_is_off(q, i)) &&
+            !oq_map_put(&made, n->node->output.v[0], 0))
+            return oq_fail_nomem(err);
+        if (n->n_marks == 0 && !oq_map_put(&read, n->node->output.v[0], 0))
+            return oq_fail_nomem(err);
+    }
+    return oq_product_forms_apply(&forms, err);
+}
+
 /* Where ONNX Runtime would undo what was decided: other forms, or rows for a warning. */
 static onq_code guard(oq_qdq *q, onq_error *err) {
+    if (q->config->early_pairs || q->config->keep_products || q->config->doubled.count > 0 ||
+        q->config->float_outputs.count > 0)
+        OQ_TRY(form_products(q, err));
     if (q->config->keep_products)
         OQ_TRY(oq_forms_products(q->model, q->shapes, q->names, &q->plan->n_kept_products, err));
     if (q->config->keep_excluded_float)

@@ -43,7 +43,9 @@ bool oq_qdq_is_marked(const oq_qdq *q, uint32_t tensor) {
 }
 
 bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node) {
-    return oq_pick_has(&q->config->exclude_output_ops, oq_qdq_node_at(q, node)->op_type);
+    const oq_node *n = oq_qdq_node_at(q, node);
+    return oq_pick_has(&q->config->exclude_output_ops, n->op_type) ||
+           (n->output.n > 0 && oq_map_has(&q->config->float_outputs, n->output.v[0]));
 }
 
 void oq_qdq_leave(oq_qdq *q, const char *why) {

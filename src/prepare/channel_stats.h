@@ -1,0 +1,39 @@
+/*
+ * channel_stats.h — the values of tensors channel by channel, over all samples: what methods need
+ * that give channels scales of their own. Memory is a few numbers for each channel.
+ */
+#ifndef OQ_PREPARE_CHANNEL_STATS_H
+#define OQ_PREPARE_CHANNEL_STATS_H
+
+#include "engine/engine.h"
+#include "samples/source.h"
+
+typedef struct oq_channel_stats {
+    oq_str name;
+    bool is_image; /* channels are axis 1, not the last */
+    bool skip;     /* it was not seen as a float tensor of n channels: the rest says nothing */
+    uint64_t n;    /* channels */
+    float *low, *high;
+    double *squares; /* sums */
+    uint64_t count;  /* of values in each channel */
+} oq_channel_stats;
+
+/* What is observed. */
+typedef struct oq_channel_job {
+    oq_model *model;
+    oq_engine *engine;
+    oq_source *source;          /* read from its beginning */
+    oq_session_options session; /* threads, provider; the rest is set here */
+    const char *what;           /* for progress */
+} oq_channel_job;
+
+/* A tensor to observe; NULL: out of memory. */
+oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, uint64_t n);
+/* Runs the samples and fills all that do not say skip. */
+onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const *all, size_t n,
+                              oq_arena *scratch, onq_error *err);
+
+/* Largest magnitude of a channel. */
+float oq_channel_most(const oq_channel_stats *s, uint64_t channel);
+
+#endif

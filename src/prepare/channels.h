@@ -1,0 +1,53 @@
+/*
+ * channels.h — channels of activations that are treated apart, before quantization. The float model
+ * computes what it did, but one range then fits all channels of a tensor.
+ *
+ *   in        the input of a Conv, Gemm or MatMul is divided by a scale for each channel, and its
+ *             weights are multiplied with it. How much, is what predicts the least noise. The
+ *             division goes into constants upstream where it can.
+ *   out       the rows of a Conv are divided by a scale for each channel of its output, and a Mul
+ *             after it gives the values back.
+ *   outliers  the channels of a MatMul's input with the widest range have rows of zeros in its
+ *             weight, which is what is quantized, and are multiplied in float beside it. They are
+ *             clipped for the integer product, where they meet zeros: so the range of its input is
+ *             that of the other channels.
+ *
+ * Tensors keep one scale and zero point: a pair with a scale for each channel is slow in ONNX
+ * Runtime.
+ */
+#ifndef OQ_PREPARE_CHANNELS_H
+#define OQ_PREPARE_CHANNELS_H
+
+#include "base/vec.h"
+#include "prepare/channel_stats.h"
+
+/* What is done with a node. */
+typedef struct oq_channel_choice {
+    oq_node *node;
+    bool in, out;
+    uint32_t outliers; /* channels; 0: none */
+} oq_channel_choice;
+
+/* A tensor whose range is known. */
+typedef struct oq_channel_range {
+    oq_str tensor;
+    double low, high;
+} oq_channel_range;
+
+typedef struct oq_channels {
+    oq_channel_job see;
+    const oq_channel_choice *choices;
+    size_t n_choices;
+    bool per_channel; /* weights have a scale for each output channel */
+    /* out, in the model's arena */
+    oq_strs added;         /* names of nodes that are to stay float */
+    oq_strs float_outputs; /* of products whose output is not to be quantized */
+    OQ_VEC(oq_channel_range) ranges;
+    size_t n_in, n_out, n_outliers; /* nodes */
+    size_t n_folded;                /* divisions that need no node */
+} oq_channels;
+
+/* ONQ_OK, and nodes that a choice does not fit are left as they are. */
+onq_code oq_channels_apply(oq_channels *c, onq_error *err);
+
+#endif
