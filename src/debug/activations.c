@@ -35,6 +35,8 @@ typedef struct watch {
     uint64_t scratch_cap;
     float *spare; /* a buffer that one tensor gave back and the next takes */
     uint64_t spare_cap;
+    float *sieve[2]; /* values of two tensors without those of a mask */
+    uint64_t sieve_cap[2];
 } watch;
 
 static onq_code watch_name(watch *w, oq_str name, uint32_t act, role r, onq_error *err) {
@@ -115,14 +117,48 @@ static bool has_steps(const oq_debug_act *a, oq_steps *s) {
     return true;
 }
 
+/* ---- masks ---- */
+
+/* Not NaN, which no mask has. */
+static bool is_mask(const oq_debug_act *a, float x) {
+    return x <= a->mask_below || x >= (float)OQ_DEBUG_HUGE;
+}
+
+/* Two tensors without the places where one of them has a value of a mask: such a value says nothing
+ * of the others and outweighs them all. *m are left. */
+static onq_code sift(watch *w, const oq_debug_act *a, const float **x, const float **y, uint64_t n,
+                     uint64_t *m, onq_error *err) {
+    for (size_t k = 0; k < 2; k++)
+        OQ_TRY(reserve(w->d, &w->sieve[k], &w->sieve_cap[k], n + 1, err));
+    *m = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const float p = (*x)[i], q = (*y)[i];
+        w->sieve[0][*m] = p;
+        w->sieve[1][*m] = q;
+        *m += !is_mask(a, p) && !is_mask(a, q);
+    }
+    *x = w->sieve[0];
+    *y = w->sieve[1];
+    return ONQ_OK;
+}
+
 /* The float model's values (without it, those before quantization): range, clipping, what the
  * quantizer does to them; a copy of them where `copy` is not NULL. */
-static onq_code add_truth(const watch *w, oq_debug_act *a, const float *x, float *copy, uint64_t n,
+static onq_code add_truth(watch *w, oq_debug_act *a, const float *x, float *copy, uint64_t n,
                           onq_error *err) {
     oq_steps s;
     const bool known = has_steps(a, &s);
     oq_pass_truth out = {.lo = a->lo, .hi = a->hi};
     OQ_TRY(oq_pass_truth_run(w->pool, x, copy, n, known ? &s : NULL, &out, err));
+    if (is_mask(a, out.lo) || is_mask(a, out.hi)) {
+        const float *same = x;
+        uint64_t m = 0;
+        OQ_TRY(sift(w, a, &x, &same, n, &m, err));
+        a->masked += n - m;
+        n = m;
+        out = (oq_pass_truth){.lo = a->lo, .hi = a->hi};
+        OQ_TRY(oq_pass_truth_run(w->pool, x, NULL, n, known ? &s : NULL, &out, err));
+    }
     a->lo = out.lo;
     a->hi = out.hi;
     a->seen += n;
@@ -141,7 +177,10 @@ static onq_code hist_begin(oq_debug *d, oq_debug_act *a, const float *x, uint64_
         return ONQ_OK;
     float lo = INFINITY, hi = -INFINITY;
     oq_span_add(&lo, &hi, x, n);
-    if (a->n_params == 1) {
+    if (a->masked > 0) { /* what is not the mask's */
+        lo = a->lo;
+        hi = a->hi;
+    } else if (a->n_params == 1) {
         lo = fminf(lo, (float)a->q_lo);
         hi = fmaxf(hi, (float)a->q_hi);
     }
@@ -182,12 +221,21 @@ static onq_code seen_pair(watch *w, oq_debug_act *a, const float *p, uint64_t n,
         a->trouble = "its size is not that of the float model's tensor";
         held = false;
     }
-    OQ_TRY(oq_pass_pair_run(w->pool, held ? a->held : p, p, n, s, &out, err));
+    const float *x = held ? a->held : p;
+    OQ_TRY(oq_pass_pair_run(w->pool, x, p, n, s, &out, err));
     if (held)
         oq_sums_join(&a->cross, &out.cross);
     oq_sums_join(&a->qdq, held ? &out.qdq : &out.cross); /* alone: the same, with all sums */
     a->has_held = false;
     hist_quantized(a, p, n, s);
+    if (a->masked == 0)
+        return ONQ_OK;
+    oq_pass_pair rest = {0};
+    OQ_TRY(sift(w, a, &x, &p, n, &n, err));
+    OQ_TRY(oq_pass_pair_run(w->pool, x, p, n, s, &rest, err));
+    if (held)
+        oq_sums_join(&a->rest_cross, &rest.cross);
+    oq_sums_join(&a->rest_qdq, held ? &rest.qdq : &rest.cross);
     return ONQ_OK;
 }
 
@@ -217,11 +265,21 @@ static onq_code seen_pre(watch *w, oq_debug_act *a, const float *x, uint64_t n, 
     return keep_pre(w, a, x, n, err);
 }
 
+/* x against y, and where there is a mask the same without it. */
+static onq_code add_sums(watch *w, const oq_debug_act *a, const float *x, const float *y,
+                         uint64_t n, oq_sums *out, oq_sums *rest, onq_error *err) {
+    OQ_TRY(oq_pass_sums_run(w->pool, x, y, n, out, err));
+    if (a->masked == 0)
+        return ONQ_OK;
+    OQ_TRY(sift(w, a, &x, &y, n, &n, err));
+    return oq_pass_sums_run(w->pool, x, y, n, rest, err);
+}
+
 static onq_code seen_post(watch *w, oq_debug_act *a, const float *y, uint64_t n, onq_error *err) {
     oq_debug *d = w->d;
     if (a->has_pre) {
         if (a->pre_n == n)
-            OQ_TRY(oq_pass_sums_run(w->pool, a->held_pre, y, n, &a->qdq, err));
+            OQ_TRY(add_sums(w, a, a->held_pre, y, n, &a->qdq, &a->rest_qdq, err));
         else
             a->trouble = "before and after quantization have different sizes";
         /* It is not needed again before the next sample. */
@@ -238,7 +296,7 @@ static onq_code seen_post(watch *w, oq_debug_act *a, const float *y, uint64_t n,
     }
     if (a->truth.p != NULL && a->has_held) {
         if (a->held_n == n)
-            OQ_TRY(oq_pass_sums_run(w->pool, a->held, y, n, &a->cross, err));
+            OQ_TRY(add_sums(w, a, a->held, y, n, &a->cross, &a->rest_cross, err));
         else
             a->trouble = "its size is not that of the float model's tensor";
         a->has_held = false;
@@ -427,12 +485,18 @@ static onq_code run_all(running *r, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The figure of all values, which is the reference's; where they have none, that of the others. */
+static double figure(const oq_sums *all, const oq_sums *rest) {
+    const double db = all->n > 0 ? oq_sums_sqnr(all) : (double)NAN;
+    return isfinite(db) || rest->n == 0 ? db : oq_sums_sqnr(rest);
+}
+
 static onq_code finish(oq_debug *d, onq_error *err) {
     size_t kept = 0;
     for (size_t i = 0; i < d->acts.n; i++) {
         oq_debug_act *a = &d->acts.v[i];
-        a->qdq_err = a->qdq.n > 0 ? oq_sums_sqnr(&a->qdq) : NAN;
-        a->xmodel_err = a->cross.n > 0 ? oq_sums_sqnr(&a->cross) : NAN;
+        a->qdq_err = figure(&a->qdq, &a->rest_qdq);
+        a->xmodel_err = figure(&a->cross, &a->rest_cross);
         a->local_err = a->local.n > 0 ? oq_sums_sqnr(&a->local) : NAN;
         if (a->trouble == NULL && a->qdq.n == 0 && a->cross.n == 0)
             a->trouble = "no sample reached it, or it is always empty";
@@ -465,6 +529,10 @@ done:
     oq_session_close(r.s_made);
     oq_session_close(r.s_fast);
     oq_pool_free(r.pool);
+    for (size_t k = 0; k < 2; k++) {
+        oq_free(&d->env->alloc, r.truth.sieve[k], r.truth.sieve_cap[k] * sizeof(float));
+        oq_free(&d->env->alloc, r.made.sieve[k], r.made.sieve_cap[k] * sizeof(float));
+    }
     oq_free(&d->env->alloc, r.truth.scratch, r.truth.scratch_cap * sizeof(float));
     oq_free(&d->env->alloc, r.made.spare, r.made.spare_cap * sizeof(float));
     oq_free(&d->env->alloc, r.made.scratch, r.made.scratch_cap * sizeof(float));

@@ -30,7 +30,8 @@
 #include "onnx/graph.h"
 #include "samples/source.h"
 
-#define OQ_DEBUG_BINS 64 /* of the histograms */
+#define OQ_DEBUG_BINS 64   /* of the histograms */
+#define OQ_DEBUG_HUGE 1e30 /* values beyond are those of a mask: their squares pass a float */
 
 /* How the values of a quantized weight are laid out. */
 typedef enum oq_debug_layout {
@@ -62,13 +63,18 @@ typedef enum oq_debug_reason {
     OQ_DEBUG_FEW_BITS,  /* the type has too few steps for these values */
     OQ_DEBUG_INHERITED, /* the loss came in from before */
     OQ_DEBUG_BELOW_STEP, /* a bias whose error is half a step of the sums it is added to: harmless */
+    OQ_DEBUG_MASK,       /* values of a mask stretch the range; the others are lost */
+    OQ_DEBUG_NOT_FINITE, /* NaN or infinity came out where float has numbers */
     OQ_DEBUG_REASONS
 } oq_debug_reason;
 
 /* What ranks: a weight or an activation. */
 typedef struct oq_debug_verdict {
-    double score;  /* dB; the lowest is the worst */
-    double own;    /* dB lost here: of the weight, or of the float tensor through this quantizer */
+    double score; /* dB; the lowest is the worst */
+    double own;   /* dB lost here: of the weight, or of the float tensor through this quantizer */
+    double
+        effect; /* dB the outputs keep when the node of this is all that is quantized, if a search
+                    * measured it; else NAN */
     double excess; /* dB lost beyond what type and values make necessary */
     oq_debug_reason reason;
     uint32_t rank; /* from 1 */
@@ -106,6 +112,7 @@ typedef struct oq_debug_weight {
     float *channel_lo, *channel_hi;
     double *channel_sqnr;
     uint64_t worst_channel, largest_channel; /* that loses most; with the largest values */
+    double spread; /* dB that its channels lose on the average beyond what the whole loses */
     bool per_channel;
     uint64_t pairs, hot_pairs; /* of products in one 16-bit sum; those that can pass it */
     oq_debug_hist hist;
@@ -117,6 +124,7 @@ typedef struct oq_debug_act {
     oq_str pre, post; /* in the quantized model; pre.p == NULL: it has none in float */
     oq_str truth;     /* in the float model; p == NULL: not found */
     oq_str op;        /* that makes it in the quantized model */
+    oq_str node;      /* that makes it in the float model; of an input, that reads it */
     bool integer;     /* post is the integer tensor itself */
     bool by_place;    /* matched by its place in the graph */
     bool plain_pair;  /* both nodes have the same parameters, so the input determines the output */
@@ -133,6 +141,9 @@ typedef struct oq_debug_act {
     oq_sums local;                                /* float model's values through this quantizer */
     float lo, hi;                                 /* of the float model's values; without, of pre */
     uint64_t clipped, seen;                       /* of the float model's values, without: of pre */
+    float mask_below;                             /* values from here on are a mask's, and ... */
+    uint64_t masked;                              /* ... so many; without them: */
+    oq_sums rest_qdq, rest_cross;                 /* (only then); `local`, lo and hi always are */
     const char *trouble;                          /* why it could not be compared; NULL */
     double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */
     oq_debug_hist hist;

@@ -92,6 +92,13 @@ static void act_json(oq_jw *w, const oq_debug_act *a) {
         oq_jw_cstr(w, "type", oq_dtype_name(a->type));
     }
     oq_jw_str(w, "op_type", a->op);
+    oq_jw_str(w, "node", a->node);
+    if (a->masked > 0)
+        oq_jw_uint(w, "mask_values", a->masked);
+    if (a->rest_qdq.n > 0)
+        oq_jw_real(w, "qdq_err_without_mask", oq_sums_sqnr(&a->rest_qdq));
+    if (a->rest_cross.n > 0)
+        oq_jw_real(w, "xmodel_err_without_mask", oq_sums_sqnr(&a->rest_cross));
     if (a->by_place && a->truth.p != NULL)
         oq_jw_str(w, "float_tensor", a->truth);
     verdict_json(w, &a->verdict);
@@ -165,42 +172,106 @@ static void db(oq_buf *out, double v) {
         oq_buf_addf(out, " %6.1f", v);
 }
 
-/* A name in at most `width` columns, its end when it is longer. */
+/* Bytes of a text that are no character of their own, or only part of one. */
+static bool goes_on(const char *text, size_t at) {
+    return ((unsigned char)text[at] & 0xc0u) == 0x80u;
+}
+
+/* A name in at most `width` columns: of a longer one both ends, which is where names differ. */
 static void name(oq_buf *out, oq_str s, size_t width) {
-    char text[512];
-    const oq_str tail = s.n > 400 ? (oq_str){s.p + s.n - 400, 400} : s;
+    char text[1024];
+    const oq_str tail = s.n > 800 ? (oq_str){s.p + s.n - 800, 800} : s;
     const size_t n = oq_text_escape(text, sizeof text, tail.p, tail.n);
     if (n <= width) {
         oq_buf_addf(out, "%-*s", (int)width, text);
         return;
     }
-    size_t from = n - (width - 3);
-    while (from < n && ((unsigned char)text[from] & 0xc0u) == 0x80u)
-        from++; /* not inside a character */
-    oq_buf_addf(out, "...%s", text + from);
+    size_t head = (width - 3) / 3, from = n - (width - 3 - head);
+    while (head > 0 && goes_on(text, head))
+        head--;
+    while (from < n && goes_on(text, from))
+        from++;
+    oq_buf_add(out, text, head);
+    oq_buf_adds(out, "...");
+    oq_buf_adds(out, text + from);
 }
 
-static void row(const oq_debug *d, uint32_t at, oq_buf *out) {
-    const bool weight = at < d->weights.n;
-    const oq_debug_weight *w = weight ? &d->weights.v[at] : NULL;
-    const oq_debug_act *a = weight ? NULL : &d->acts.v[at - d->weights.n];
-    const oq_debug_verdict *v = weight ? &w->verdict : &a->verdict;
-    oq_buf_addf(out, "%4u ", v->rank);
-    db(out, v->own);
-    db(out, weight ? NAN : a->qdq_err);
-    db(out, weight ? NAN : a->xmodel_err);
-    oq_buf_addf(out, "  %-10s ", weight ? "weight" : "activation");
-    name(out, weight ? w->name : a->name, 44);
-    oq_buf_adds(out, "  ");
-    if (weight && v->reason == OQ_DEBUG_CHANNEL)
-        oq_buf_addf(out, "outlier channel %llu", (unsigned long long)w->largest_channel);
+/* What a row is about. */
+typedef struct about {
+    const oq_debug_weight *w; /* or */
+    const oq_debug_act *a;
+    const oq_debug_verdict *v;
+    oq_str name, node;
+} about;
+
+static about about_of(const oq_debug *d, uint32_t at) {
+    if (at < d->weights.n) {
+        const oq_debug_weight *w = &d->weights.v[at];
+        return (about){w, NULL, &w->verdict, w->name, w->node};
+    }
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
+    return (about){NULL, a, &a->verdict, a->name, a->node};
+}
+
+/* Columns of names: as wide as the longest that is shown, within bounds. */
+typedef struct widths {
+    size_t node, tensor;
+    bool effect; /* there is a column of what a search measured */
+} widths;
+
+#define NARROW 12
+#define WIDE   52
+
+static size_t fit(size_t width, size_t n) {
+    return n <= width ? width : n > WIDE ? WIDE : n;
+}
+
+static widths widths_of(const oq_debug *d, size_t most) {
+    widths w = {NARROW, NARROW, false};
+    for (size_t i = 0; i < d->n_ranking && (most == 0 || i < most); i++) {
+        const about r = about_of(d, d->ranking[i]);
+        w.node = fit(w.node, r.node.n);
+        w.tensor = fit(w.tensor, r.name.n);
+        w.effect |= !isnan(r.v->effect);
+    }
+    return w;
+}
+
+static void reason(const about *r, oq_buf *out) {
+    const oq_debug_verdict *v = r->v;
+    if (r->w != NULL && v->reason == OQ_DEBUG_CHANNEL)
+        oq_buf_addf(out, "outlier channel %llu", (unsigned long long)r->w->largest_channel);
     else
         oq_buf_adds(out, oq_debug_reason_text(v->reason));
     if (v->reason == OQ_DEBUG_CLIPPED)
-        oq_buf_addf(out, " (%.3g %% of the values)",
-                    100 * (weight ? w->saturated : (double)a->clipped / (double)a->seen));
+        oq_buf_addf(
+            out, " (%.3g %% of the values)",
+            100 * (r->w != NULL ? r->w->saturated : (double)r->a->clipped / (double)r->a->seen));
+    if (v->reason == OQ_DEBUG_MASK)
+        oq_buf_addf(out, " (%.3g to %.3g; the other values are %.3g to %.3g)", r->a->q_lo,
+                    r->a->q_hi, (double)r->a->lo, (double)r->a->hi);
     if (oq_debug_reason_advice(v->reason)[0] != '\0')
         oq_buf_addf(out, ": %s", oq_debug_reason_advice(v->reason));
+}
+
+static double without_mask(const oq_sums *rest, double all) {
+    return rest->n > 0 ? oq_sums_sqnr(rest) : all;
+}
+
+static void row(const oq_debug *d, uint32_t at, const widths *wide, oq_buf *out) {
+    const about r = about_of(d, at);
+    oq_buf_addf(out, "%4u ", r.v->rank);
+    if (wide->effect)
+        db(out, r.v->effect);
+    db(out, r.v->own);
+    db(out, r.w != NULL ? NAN : without_mask(&r.a->rest_qdq, r.a->qdq_err));
+    db(out, r.w != NULL ? NAN : without_mask(&r.a->rest_cross, r.a->xmodel_err));
+    oq_buf_addf(out, "  %-10s ", r.w != NULL ? "weight" : "activation");
+    name(out, r.node, wide->node);
+    oq_buf_adds(out, "  ");
+    name(out, r.name, wide->tensor);
+    oq_buf_adds(out, "  ");
+    reason(&r, out);
     oq_buf_addc(out, '\n');
 }
 
@@ -223,13 +294,13 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
             oq_buf_addf(out, ", same top-1 %.2f %%", 100 * (double)o->same_plain / (double)o->rows);
         oq_buf_addc(out, '\n');
     }
+    const widths wide = widths_of(d, most);
     if (d->n_ranking > 0)
-        oq_buf_adds(
-            out,
-            "\nrank  here dB    qdq  cross  kind       tensor                                  "
-            "      likely reason\n");
+        oq_buf_addf(out, "\nrank %s   here    qdq  cross  kind       %-*s  %-*s  likely reason\n",
+                    wide.effect ? " effect" : "", (int)wide.node, "node", (int)wide.tensor,
+                    "tensor");
     for (size_t i = 0; i < d->n_ranking && (most == 0 || i < most); i++)
-        row(d, d->ranking[i], out);
+        row(d, d->ranking[i], &wide, out);
     if (most > 0 && d->n_ranking > most)
         oq_buf_addf(out, "and %zu more (--top 0 shows all)\n", d->n_ranking - most);
     if (d->has_kernel)

@@ -9,6 +9,7 @@
 #include "debug/debug.h"
 
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 #include <math.h>
@@ -155,11 +156,62 @@ static void find_truth(const oq_debug *d, const oq_debug_places *p, oq_debug_act
         a->truth = at;
 }
 
+/* True if a node of that operator makes the tensor. */
+static bool maker_is(const oq_index *ix, oq_str name, oq_str op) {
+    const oq_node *n = oq_index_producer(ix, name);
+    return n != NULL && oq_str_eq(n->op_type, op);
+}
+
+/* An integer operator takes in the Relu or Clip after it, whose output then has no counterpart of
+ * its own: what it makes is to be compared with that. */
+static onq_code step_over_clips(oq_debug *d, oq_debug_act *a, onq_error *err) {
+    for (unsigned steps = 0; steps < 4 && a->integer && a->pre.p == NULL; steps++) {
+        const oq_value *v = a->truth.p != NULL ? oq_index_find(&d->truth_index, a->truth) : NULL;
+        if (v == NULL || v->uses.n != 1 || v->is_output || v->uses.v[0].slot != 0)
+            break;
+        const oq_node *clip = d->truth_index.graph->node.v[v->uses.v[0].node];
+        if (!oq_op_traits_of(clip->op_type)->clips || clip->output.n == 0)
+            break;
+        const oq_str out = clip->output.v[0];
+        const oq_str quantized = oq_str_cat(&d->arena, out, OQ_S("_quantized"));
+        if (quantized.p == NULL)
+            return oq_fail_nomem(err);
+        if (maker_is(&d->made_index, out, clip->op_type) ||
+            is_real_value(&d->made_index, quantized))
+            break;
+        a->truth = out;
+        a->by_place = true;
+    }
+    return ONQ_OK;
+}
+
+/* The node that makes a tensor of the float model, or of the quantized one; the first that reads an
+ * input. */
+static oq_str node_of(const oq_index *ix, oq_str name) {
+    const oq_value *v = name.p != NULL ? oq_index_find(ix, name) : NULL;
+    if (v == NULL)
+        return OQ_S("");
+    if (v->producer != OQ_NO_NODE)
+        return oq_node_label(ix->graph->node.v[v->producer]);
+    return v->uses.n > 0 ? oq_node_label(ix->graph->node.v[v->uses.v[0].node]) : OQ_S("");
+}
+
+/* From where on values are a mask's: one that is far below all others is where the range begins.
+ * Values beyond 1e30 are one whatever the range. */
+static float mask_below(const oq_debug_act *a) {
+    const bool one_sided = a->n_params == 1 && a->q_lo <= -1e3 && a->q_lo < -100 * fmax(a->q_hi, 1);
+    return (float)fmax(-OQ_DEBUG_HUGE, one_sided ? 0.9 * a->q_lo : -INFINITY);
+}
+
 static onq_code add_act(oq_debug *d, oq_map *names, const oq_debug_places *p, oq_debug_act *a,
                         onq_error *err) {
     a->lo = INFINITY;
     a->hi = -INFINITY;
+    a->mask_below = mask_below(a);
     find_truth(d, p, a);
+    OQ_TRY(step_over_clips(d, a, err));
+    a->node = a->truth.p != NULL ? node_of(&d->truth_index, a->truth)
+                                 : node_of(&d->made_index, a->pre.p != NULL ? a->pre : a->post);
     if (a->truth.p == NULL) {
         OQ_TRY(oq_debug_leave(d, a->name, false,
                               "the float model has no tensor of that name or at that place", err));

@@ -1,8 +1,12 @@
 /*
  * rank.c — what loses most, worst first, and the likely reason.
  *
- * A weight is judged by its own noise; an activation by what its quantizer does to the float
- * model's values, so that a tensor is not blamed for what happened before it. The noise is compared
+ * A weight is judged by its own noise, an activation by what its quantizer does to the float model's
+ * values, so that a tensor is not blamed for what happened before it. Noise relative to the values
+ * passes on through a network about as it is, and noise of several sources adds up: so that is also
+ * a guess at the effect on the outputs. Of a weight it is the mean over its channels, whose outputs
+ * weigh alike whatever the size of their weights. Where a search has measured the effect, that
+ * decides. The noise is compared
  * with that of a plain min-max scale of the same type over the same values (`ideal`). What loses
  * much more than that has parameters that do not fit, and comes first: it can be improved without
  * another format.
@@ -14,6 +18,7 @@
 
 #define EXCESS_FAULT   9.0    /* dB: more than one bit and a half below what the type can do */
 #define SMALLEST_RANGE 1.1e-4 /* quantizers widen ranges to 1e-4 */
+#define LITTLE         40.0   /* dB: what loses no more adds little to what it inherits */
 
 typedef struct reason_row {
     const char *text, *advice;
@@ -40,6 +45,10 @@ static const reason_row reasons[] = {
     [OQ_DEBUG_BELOW_STEP] = {"smaller than one step of its scale",
                              "harmless: its error is half a step of the sum it is added to"},
     [OQ_DEBUG_INHERITED] = {"inherited from the layers before", "look at what ranks above it"},
+    [OQ_DEBUG_MASK] = {"a mask stretches the range",
+                       "leave its node and those that read it float: --masks float"},
+    [OQ_DEBUG_NOT_FINITE] = {"NaN or infinity where float has numbers",
+                             "look at the node before; leave it float"},
 };
 
 const char *oq_debug_reason_text(oq_debug_reason r) {
@@ -57,22 +66,41 @@ static int by_float(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* True if one channel is far larger than most. */
-static onq_code has_outlier_channel(oq_debug *d, const oq_debug_weight *w, bool *out,
-                                    onq_error *err) {
-    *out = false;
-    if (w->per_channel || w->n_channels < 2)
+static float top_of(const oq_debug_weight *w, uint64_t c) {
+    return fmaxf(fabsf(w->channel_lo[c]), fabsf(w->channel_hi[c]));
+}
+
+/* The size of most channels, and of the largest. */
+static onq_code channel_sizes(oq_debug *d, const oq_debug_weight *w, float *usual, float *most,
+                              onq_error *err) {
+    *usual = *most = 0;
+    if (w->n_channels < 2)
         return ONQ_OK;
     const size_t size = w->n_channels * sizeof(float);
     float *top = oq_alloc(&d->env->alloc, size);
     if (top == NULL)
         return oq_fail_nomem(err);
     for (uint64_t c = 0; c < w->n_channels; c++)
-        top[c] = fmaxf(fabsf(w->channel_lo[c]), fabsf(w->channel_hi[c]));
+        top[c] = top_of(w, c);
     qsort(top, w->n_channels, sizeof *top, by_float);
-    *out = top[w->n_channels - 1] > 4 * top[w->n_channels / 2];
+    *usual = top[w->n_channels / 2];
+    *most = top[w->n_channels - 1];
     oq_free(&d->env->alloc, top, size);
     return ONQ_OK;
+}
+
+/* dB of the mean noise of a channel relative to its values. Channels that are next to nothing are
+ * left out: what comes of them is next to nothing too. */
+static double channel_noise(const oq_debug_weight *w, float usual) {
+    double sum = 0;
+    uint64_t n = 0;
+    for (uint64_t c = 0; c < w->n_channels; c++) {
+        if (!isfinite(w->channel_sqnr[c]) || top_of(w, c) < 0.001f * usual)
+            continue;
+        sum += fmin(1, pow(10, -w->channel_sqnr[c] / 10));
+        n++;
+    }
+    return n > 0 && sum > 0 ? -10 * log10(sum / (double)n) : INFINITY;
 }
 
 static bool is_bias_saturated(const oq_debug_weight *w) {
@@ -88,11 +116,13 @@ static bool is_rounded_bias(const oq_debug_weight *w) {
 
 static onq_code judge_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
     oq_debug_verdict *v = &w->verdict;
-    bool channel = false;
-    v->own = w->sums.ee > 0 ? w->sqnr : INFINITY;
+    float usual = 0, most = 0;
+    OQ_TRY(channel_sizes(d, w, &usual, &most, err));
+    const bool channel = !w->per_channel && most > 4 * usual;
+    v->effect = NAN;
+    v->own = w->sums.ee == 0 ? INFINITY : w->sqnr;
     v->excess = isfinite(w->ideal) && w->sums.ee > 0 ? fmax(0, w->ideal - w->sqnr) : 0;
     const double top = fmax(fabs((double)w->lo), fabs((double)w->hi));
-    OQ_TRY(has_outlier_channel(d, w, &channel, err));
     if (top < SMALLEST_RANGE / 2) {
         v->reason = OQ_DEBUG_SMALL;
         v->excess = 0;
@@ -108,15 +138,24 @@ static onq_code judge_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
         v->reason = OQ_DEBUG_CHANNEL;
     else if (v->own < 30)
         v->reason = OQ_DEBUG_FEW_BITS;
+    w->spread = fmax(0, v->own - channel_noise(w, usual));
     return ONQ_OK;
 }
 
 /* ---- activations ---- */
 
+/* What is known of the quantizer's own noise; without a mask where there is one. */
+static const oq_sums *sums_of(const oq_debug_act *a) {
+    return a->local.n > 0      ? &a->local
+           : a->rest_qdq.n > 0 ? &a->rest_qdq
+           : a->qdq.n > 0      ? &a->qdq
+                               : &a->cross;
+}
+
 /* What a min-max scale over the values that were seen would give. */
 static double ideal_of(const oq_debug_act *a) {
     double lo = 0, hi = 0;
-    const oq_sums *s = a->local.n > 0 ? &a->local : a->qdq.n > 0 ? &a->qdq : &a->cross;
+    const oq_sums *s = sums_of(a);
     if (a->n_params != 1 || !oq_debug_limits(a->type, &lo, &hi) || s->n == 0 || !(a->hi >= a->lo))
         return NAN;
     const double step = (fmax((double)a->hi, 0) - fmin((double)a->lo, 0)) / (hi - lo);
@@ -125,15 +164,20 @@ static double ideal_of(const oq_debug_act *a) {
 
 static void judge_act(oq_debug_act *a) {
     oq_debug_verdict *v = &a->verdict;
-    const oq_sums *s = a->local.n > 0 ? &a->local : a->qdq.n > 0 ? &a->qdq : &a->cross;
+    const oq_sums *s = sums_of(a);
     a->ideal = ideal_of(a);
-    v->own = s->ee > 0 ? oq_sums_sqnr(s) : INFINITY;
+    v->effect = NAN;
+    v->own = s->ee == 0 ? INFINITY : isfinite(s->ee) ? oq_sums_sqnr(s) : NAN;
     v->excess = isfinite(a->ideal) && s->ee > 0 ? fmax(0, a->ideal - v->own) : 0;
     const double used = (double)a->hi - (double)a->lo, range = a->q_hi - a->q_lo;
     const double rms = s->n > 0 ? sqrt(s->xx / (double)s->n) : 0;
     const double top = fmax(fabs((double)a->hi), fabs((double)a->lo));
     const double share = a->seen > 0 ? (double)a->clipped / (double)a->seen : 0;
-    if (a->n_params == 1 && range < SMALLEST_RANGE && used < range) {
+    if (isnan(v->own)) {
+        v->reason = OQ_DEBUG_NOT_FINITE;
+    } else if (a->masked > 0 && range > 100 * fmax(used, 0)) {
+        v->reason = OQ_DEBUG_MASK;
+    } else if (a->n_params == 1 && range < SMALLEST_RANGE && used < range) {
         v->reason = OQ_DEBUG_SMALL;
         v->excess = 0;
     } else if (share > 0.0001 && v->excess > 3) {
@@ -150,7 +194,7 @@ static void judge_act(oq_debug_act *a) {
         v->reason = OQ_DEBUG_OUTLIERS;
     } else if (v->own < 25) {
         v->reason = OQ_DEBUG_FEW_BITS;
-    } else if (isfinite(a->xmodel_err) && a->xmodel_err < v->own - 6) {
+    } else if (v->own >= LITTLE && isfinite(a->xmodel_err) && a->xmodel_err < v->own - 6) {
         v->reason = OQ_DEBUG_INHERITED;
     }
 }
@@ -164,6 +208,8 @@ static void score(oq_debug_verdict *v) {
     if (v->reason == OQ_DEBUG_SMALL) /* an epsilon that becomes 0 is seldom the trouble */
         v->score = fmax(v->score, 45);
     if (v->reason == OQ_DEBUG_BELOW_STEP)
+        v->score = fmax(v->score, 60);
+    if (v->reason == OQ_DEBUG_INHERITED) /* what it inherits ranks above it */
         v->score = fmax(v->score, 60);
     if (isnan(v->score))
         v->score = -INFINITY; /* NaN in the values: nothing is worse */
@@ -199,6 +245,9 @@ onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
         return oq_fail_nomem(err);
     for (uint32_t i = 0; i < n; i++) {
         score(verdict_of(d, i));
+        if (i < d->weights.n && d->weights.v[i].type != OQ_INT32 &&
+            d->weights.v[i].verdict.reason != OQ_DEBUG_SMALL)
+            verdict_of(d, i)->score -= d->weights.v[i].spread;
         v[i] = (ranked){verdict_of(d, i)->score, i};
     }
     qsort(v, n, sizeof *v, by_score);

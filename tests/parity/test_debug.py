@@ -283,6 +283,9 @@ def test_nbits(bits, symmetric, tmp_path):
 
 # ---- planted faults
 
+MASK = "a mask stretches the range"
+
+
 def plant(model, truth_tensors, rng):
     """Spoils one weight's scale (x 4) or one activation's range (cut to a tenth); the name it has in the report."""
     inits = {i.name: i for i in model.graph.initializer}
@@ -322,7 +325,70 @@ def test_plants(name, per_channel, tmp_path):
         spoiled = tmp_path / f"planted{k}.onnx"
         onnx.save(model, spoiled)
         got = debug(path, spoiled, data, 2, "--no_kernel_check")
-        assert got["ranking"][0] == planted, (planted, got["ranking"][:5])
+        # what a mask loses is worse than any plant, and was lost before
+        ranking = [n for n in got["ranking"] if clean["activations"].get(n, {}).get("reason") != MASK]
+        assert ranking[0] == planted, (planted, got["ranking"][:5])
+
+
+# ---- masks, absorbed activations, order
+
+@pytest.mark.parametrize("low", [-3.4e38, -1e4])
+def test_masks_are_measured_apart(tmp_path, low):
+    """Logits plus a mask: the mask itself survives 8 bits, the logits do not, and that is what counts."""
+    rng = np.random.default_rng(3)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["logits"], "product"), helper.make_node("Add", ["logits", "m"], ["masked"], "add"),
+         helper.make_node("Softmax", ["masked"], ["y"], "soft", axis=-1)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8]), helper.make_tensor_value_info("m", TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])],
+        [numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    mask = np.where(np.arange(8) > 5, np.float32(low), np.float32(0)).astype(np.float32)[None]
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((3, 4, 8)).astype(np.float32), m=np.stack([mask * (i > 0) for i in range(3)]))
+    assert common.onq("static", "-i", path, "-o", tmp_path / "q.onnx", "--data", tmp_path / "data.npz").returncode == 0
+    words = ["debug", "--float_model", path, "--qdq_model", tmp_path / "q.onnx", "--data", tmp_path / "data.npz"]
+    got = json.loads(common.onq(*words, "--json").stdout)
+    row = got["activations"]["masked"]
+    assert got["ranking"][0] == "masked" and row["reason"] == MASK and row["node"] == "add"
+    assert row["mask_values"] == 2 * 4 * 2 and row["xmodel_err_without_mask"] < 5 and row["range"][0] > -20
+    for v in got["activations"].values():
+        assert v["qdq_err"] is not None and v["xmodel_err"] is not None
+    text = common.onq(*words).stdout
+    first = next(line for line in text.splitlines() if line.startswith("   1 "))
+    assert "add" in first and "a mask stretches the range" in first and "--masks float" in first
+
+
+def test_absorbed_activation(tmp_path):
+    """QLinearConv takes in the Clip behind it: it is compared with what the Clip makes, not with what goes in."""
+    rng = np.random.default_rng(4)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["a"], "conv"), helper.make_node("Clip", ["a", "low", "high"], ["b"], "clip"),
+         helper.make_node("Conv", ["b", "v"], ["c"], "conv2"), helper.make_node("Relu", ["c"], ["d"], "relu"),
+         helper.make_node("GlobalAveragePool", ["d"], ["y"], "pool")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 1, 1])],
+        [numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype(np.float32), "w"),
+         numpy_helper.from_array(rng.standard_normal((4, 4, 3, 3)).astype(np.float32), "v"),
+         numpy_helper.from_array(np.float32(0), "low"), numpy_helper.from_array(np.float32(2), "high")])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((4, 1, 3, 8, 8)).astype(np.float32))
+    words = ["-i", path, "-o", tmp_path / "q.onnx", "--data", tmp_path / "data.npz", "--quant_format", "qoperator"]
+    assert common.onq("static", *words).returncode == 0
+    assert "Clip" not in [n.op_type for n in onnx.load(tmp_path / "q.onnx").graph.node]
+    got = json.loads(common.onq("debug", "--float_model", path, "--qdq_model", tmp_path / "q.onnx", "--data", tmp_path / "data.npz", "--json").stdout)
+    for name, row in got["activations"].items():
+        assert row["xmodel_err"] > 20 and "clipped" not in row["reason"], (name, row)
+    assert got["activations"]["a"]["float_tensor"] == "b" and got["activations"]["a"]["node"] == "clip"
+
+
+def test_inherited_is_never_first(tmp_path):
+    path = need("efficientnet_lite0")
+    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2), per_channel=True)
+    got = debug(path, quantized, path.parent, 2, "--no_kernel_check")
+    rows = {**got["activations"], **got["weights"]}
+    assert "inherited" not in rows[got["ranking"][0]]["reason"]
+    assert all(r["node"] for r in rows.values())
 
 
 # ---- names
