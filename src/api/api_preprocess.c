@@ -37,6 +37,9 @@ static const onq_option_info rows[] = {
            "Symbolic shapes: from here on a bound of Slice means `to the end`."),
     OQ_FLAG("guess_output_rank", 0, "",
             "Symbolic shapes: the output of an unknown operator has the rank of its first input."),
+    OQ_LIST("fuse", 0, "", "OP",
+            "Only put the nodes of these operators together, and do nothing else: Gelu, "
+            "LpNormalization, SpaceToDepth, LayerNormalization."),
     OQ_FLAG("strict", 0, "", "Fail if symbolic shapes stay incomplete, instead of warning."),
     OQ_FLAG("save_as_external_data", 0, "", "Write the weights outside of the model file."),
     OQ_FLAG("all_tensors_to_one_file", 0, "",
@@ -78,6 +81,7 @@ typedef struct run {
     bool qnn;
     oq_qnn_options qnn_options;
     oq_qnn_report qnn_report;
+    size_t n_fused; /* by --fuse */
     size_t nodes_before, nodes_after;
     double seconds_symbolic;
 } run;
@@ -157,7 +161,7 @@ static onq_code check_options(run *r, onq_error *err) {
         return ONQ_OK;
     }
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset") &&
-        r->sets == 0)
+        r->sets == 0 && !oq_opt_is_set(o, "fuse"))
         return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: there is nothing to do");
     return ONQ_OK;
 }
@@ -259,12 +263,29 @@ static onq_code prepare_qnn(run *r, onq_error *err) {
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", r->m->path);
 }
 
+static onq_code fuse_only(run *r, const oq_str *ops, size_t n_ops, onq_error *err) {
+    r->symbolic = r->onnx_shape = false;
+    r->optimizer = BY_NONE;
+    oq_model_touch(r->m);
+    for (size_t i = 0; i < n_ops; i++) {
+        size_t n = 0;
+        OQ_TRY(oq_qnn_fuse(r->m, ops[i], &n, err));
+        r->n_fused += n;
+    }
+    r->nodes_after = r->m->proto->graph->node.n;
+    return ONQ_OK;
+}
+
 static onq_code prepare(run *r, onq_error *err) {
     onq_env *env = r->job->env;
+    size_t n_ops = 0;
+    const oq_str *ops = oq_opt_list(r->job->opts, "fuse", &n_ops);
     OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
     OQ_TRY(oq_model_check(r->m, err));
     OQ_TRY(oq_operands_check(r->m, err));
     r->nodes_before = r->m->proto->graph->node.n;
+    if (n_ops != 0)
+        return fuse_only(r, ops, n_ops, err);
     if (r->qnn)
         return prepare_qnn(r, err);
     OQ_TRY(raise_opset(r, err));
@@ -333,8 +354,13 @@ static void tell(const run *r, double seconds) {
         oq_jw_uint(&job->json, "lpnormalization", q->n_lpnorm);
         oq_jw_uint(&job->json, "spacetodepth", q->n_spacetodepth);
         oq_jw_uint(&job->json, "layernormalization", q->n_layernorm);
+        oq_jw_bool(&job->json, "changed", q->changed);
         oq_buf_addf(&job->text, ", %zu operators fused",
                     q->n_gelu + q->n_lpnorm + q->n_spacetodepth + q->n_layernorm);
+    }
+    if (oq_opt_is_set(job->opts, "fuse")) {
+        oq_jw_uint(&job->json, "fused", r->n_fused);
+        oq_buf_addf(&job->text, ", %zu operators fused", r->n_fused);
     }
     oq_jw_real(&job->json, "seconds", seconds);
     if (r->symbolic)

@@ -87,6 +87,9 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG_ON("keep_float16", 0, "",
                "QOperator: quantize float16 and bfloat16 nodes, with Cast around the integer "
                "operators, so that all tensors keep their types; false leaves such nodes alone."),
+    OQ_FLAG("float8_operators", 0, "",
+            "QOperator: write operators of float 8, which onnxruntime.quantization writes and ONNX "
+            "Runtime does not load."),
     OQ_FLAG("force_quantize_no_input_check", 0, "",
             "Quantize operators that only move values even if their input is not quantized."),
     OQ_FLAG("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
@@ -216,7 +219,10 @@ static onq_code check_types(const run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--block_size cannot be used with float 8");
     if (r->format != FORMAT_QOPERATOR)
         return ONQ_OK;
-    if (is_not_8bit(c->activation_type) || is_not_8bit(c->weight_type))
+    const bool written = act8 && oq_opt_flag(r->q.job->opts, "float8_operators");
+    if (written)
+        oq_alert(r->q.job->env, "operators of float 8: ONNX Runtime does not load the result");
+    else if (is_not_8bit(c->activation_type) || is_not_8bit(c->weight_type))
         return oq_fail(err, ONQ_E_OPTION,
                        "--quant_format qoperator takes 8-bit integers, not %s with %s (qdq takes "
                        "other types)",

@@ -76,8 +76,12 @@ static onq_code take_axes(const onq_options *o, oq_qconfig *c, onq_error *err) {
 static onq_code take_tensor_type(const onq_options *o, oq_qconfig *c, onq_error *err) {
     const oq_opt_value *v = oq_extra_find(o, "DefaultTensorType");
     int64_t n = 0;
-    if (v == NULL || !v->is_set || oq_opt_same(v->text, OQ_S("none")))
+    if (v == NULL || !v->is_set)
         return ONQ_OK;
+    if (oq_opt_same(v->text, OQ_S("none"))) {
+        c->default_tensor_type = -1;
+        return ONQ_OK;
+    }
     const char *dot = strstr(v->text.p, "TensorProto.");
     const oq_str name = dot != NULL ? oq_str_of(dot + strlen("TensorProto.")) : v->text;
     if (!oq_str_to_i64(name, &n)) {

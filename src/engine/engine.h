@@ -23,6 +23,9 @@
 
 #include "samples/datum.h"
 
+/* The domain of operators that the engine puts into graphs it runs. */
+#define OQ_ENGINE_DOMAIN "onq.engine"
+
 typedef enum oq_opt_level {
     OQ_OPT_NONE = 0, /* as the reference calibrates */
     OQ_OPT_BASIC = 1,

@@ -40,7 +40,7 @@ static oq_node *observe_node(observing *o, uint32_t index, oq_str in, oq_str out
         oq_node_make(o->arena, half ? OQ_OBSERVE_HALF_OP : OQ_OBSERVE_OP, name, &in, 1, &out, 1);
     if (n == NULL || !oq_attr_set_int(o->arena, n, OQ_S("i"), (int64_t)index))
         return NULL;
-    n->domain = OQ_S(OQ_OBSERVE_DOMAIN);
+    n->domain = OQ_S(OQ_ENGINE_DOMAIN);
     return n;
 }
 
@@ -188,7 +188,7 @@ static onq_code import_domain(oq_arena *a, oq_model_proto *proto, onq_error *err
     oq_opset *set = OQ_NEW(a, oq_opset);
     if (set == NULL)
         return oq_fail_nomem(err);
-    set->domain = OQ_S(OQ_OBSERVE_DOMAIN);
+    set->domain = OQ_S(OQ_ENGINE_DOMAIN);
     set->version = OQ_I64(1);
     return OQ_PUSH(a, &proto->opset_import, set) ? ONQ_OK : oq_fail_nomem(err);
 }

@@ -125,7 +125,7 @@ static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_sess
     if (so->observer == NULL || so->observer->n_names == 0)
         return ONQ_OK;
     oq_ort_observe_init(&s->observe, api, &s->base.engine->env->alloc, so->observer);
-    OQ_TRY(oq_ort_check(api, api->CreateCustomOpDomain(OQ_OBSERVE_DOMAIN, &s->domain), err,
+    OQ_TRY(oq_ort_check(api, api->CreateCustomOpDomain(OQ_ENGINE_DOMAIN, &s->domain), err,
                         "observers"));
     OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.any.table), err,
                         "observers"));

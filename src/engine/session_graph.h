@@ -16,7 +16,6 @@
 
 #include "engine/engine.h"
 
-#define OQ_OBSERVE_DOMAIN  "onq.engine"
 #define OQ_OBSERVE_OP      "Observe"
 #define OQ_OBSERVE_HALF_OP "ObserveHalf" /* float16 and nothing else */
 

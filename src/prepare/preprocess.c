@@ -165,6 +165,16 @@ static onq_code drop_new_inputs(const oq_model *before, oq_model *after, onq_err
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
+/* The runtime writes every domain that the process registered, the engine's own among them. */
+static void drop_own_domain(oq_model *m) {
+    oq_model_proto *p = m->proto;
+    size_t kept = 0;
+    for (size_t i = 0; i < p->opset_import.n; i++)
+        if (!oq_str_is(p->opset_import.v[i]->domain, OQ_ENGINE_DOMAIN))
+            p->opset_import.v[kept++] = p->opset_import.v[i];
+    p->opset_import.n = kept;
+}
+
 onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, const char *near,
                               uint64_t most_inline, oq_model **m, onq_error *err) {
     oq_session_options so = *base;
@@ -182,6 +192,7 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *base, cons
         oq_model_free(result);
         return rc;
     }
+    drop_own_domain(result);
     oq_model_free(*m);
     *m = result;
     return ONQ_OK;

@@ -165,6 +165,24 @@ static onq_code fuse(oq_model *m, const oq_shapes *shapes, const qnn_fusion *q, 
     return rc;
 }
 
+onq_code oq_qnn_fuse(oq_model *m, oq_str op, size_t *count, onq_error *err) {
+    static const qnn_fusion *const all[] = {&gelu, &lpnorm, &spacetodepth, &layernorm};
+    for (size_t i = 0; i < OQ_COUNT(all); i++) {
+        oq_shapes *shapes = NULL;
+        if (!oq_str_is(op, all[i]->op))
+            continue;
+        onq_code rc = oq_shapes_infer(m, NULL, &shapes, err);
+        if (rc == ONQ_OK)
+            rc = fuse(m, shapes, all[i], count, err);
+        oq_shapes_free(shapes);
+        return rc;
+    }
+    return oq_fail(err, ONQ_E_OPTION,
+                   "--fuse: '%.*s' is not one of Gelu, LpNormalization, SpaceToDepth and "
+                   "LayerNormalization",
+                   OQ_STR(op));
+}
+
 static onq_code fuse_ops(oq_model *m, const oq_qnn_options *o, oq_qnn_report *r, onq_error *err) {
     oq_shapes *shapes = NULL;
     onq_code rc = oq_shapes_infer(m, NULL, &shapes, err);
@@ -233,9 +251,10 @@ onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *rep
         changed = true;
     }
     OQ_TRY(name_nodes(m, &r.n_named, err));
+    r.changed = changed || r.n_named != 0;
     if (report != NULL)
         *report = r;
-    if (changed || r.n_named != 0)
+    if (r.changed)
         OQ_TRY(oq_topo_sort_reference(m, m->proto->graph, err));
     OQ_ASSERT_VALID(m);
     return ONQ_OK;

@@ -41,7 +41,7 @@ typedef struct oq_qconfig {
     double smooth_quant_alpha;
     oq_tri weight_symmetric;
     oq_tri matmul_const_b_only;  /* unset: no for static, yes for dynamic */
-    int32_t default_tensor_type; /* an oq_dtype; 0: none */
+    int32_t default_tensor_type; /* an oq_dtype; 0: none; -1: what onnx does not find is refused */
 
     bool per_channel, reduce_range;
     bool early_pairs;  /* tensors are quantized before they are cut and joined (product_forms.h) */

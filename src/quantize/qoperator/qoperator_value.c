@@ -73,6 +73,10 @@ onq_code oq_qo_type(oq_qo *q, oq_str name, int32_t *out, onq_error *err) {
     *out = t != NULL ? t->data_type.v : oq_shapes_elem_type(q->sh->plain, q->graph, name);
     if (*out == 0)
         *out = oq_qo_config(q)->default_tensor_type;
+    if (*out < 0)
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "the type of '%.*s' cannot be found (give it in DefaultTensorType)",
+                       OQ_STR(name));
     if (*out != 0)
         return ONQ_OK;
     OQ_TRY(infer_all(q, err));
