@@ -12,7 +12,7 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check bench debug install uninstall format clean distclean help
+.PHONY: all setup demo quick test check bench debug wheel install uninstall format clean distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
 	@$(SETUP) --look build runtime
@@ -49,6 +49,11 @@ bench: ## time and memory on fixed models, with the budgets asserted
 debug: ## an unoptimised build with asserts in build/debug
 	@$(SETUP) --look build
 	@$(BUILD) debug
+
+wheel: ## the Python package with the library and the program inside, in build/dist
+	@$(SETUP) --look build
+	@mkdir -p build/dist
+	@ONQ_BUILD_FOLDER=$(CURDIR)/build/wheel python3 python/build_backend/onq_build.py build/dist
 
 install: all ## install under PREFIX (default /usr/local)
 	@tools/install.sh install "$(PREFIX)"

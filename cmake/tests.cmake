@@ -8,6 +8,7 @@
 #   tests/header/*                onq.h alone as C11 and as C++11                       label quick
 #   tests/<folder>/test_*.sh      other shell tests                                     label <folder>
 #   tests/parity/test_*.py        pytest, one ctest test a file                         label parity
+#   tests/python/test_*.py        the same for the Python package                       label parity
 # plus the layer check and the export check. In a variant build (asan, tsan, ...) only the first three are made,
 # under the variant's name and label, so that ctest can run both builds at once.
 enable_testing()
@@ -166,7 +167,7 @@ onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_F
 
 # ---- Python: against the live reference
 set(ONQ_VENV_PYTHON "${PROJECT_SOURCE_DIR}/build/venv/bin/python" CACHE FILEPATH "Python of the parity tests")
-file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py)
+file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py tests/python/test_*.py)
 foreach(file IN LISTS PYTEST_FILES)
   cmake_path(GET file STEM stem)
   cmake_path(GET file PARENT_PATH folder)

@@ -1,0 +1,40 @@
+"""onq: ONNX Runtime's quantization tooling, rebuilt as a C library and driven from Python.
+
+`onq.quantization` has the names, signatures and defaults of `onnxruntime.quantization`: a script changes its import and
+runs many times faster, with the same model as its result. Beside it:
+
+    onq.inspect(model)          what is in a model, and what could be quantized
+    onq.diff(a, b)              how two models differ
+    onq.debug(a, b, reader)     where a quantized model loses accuracy; shows a report in a notebook
+    onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
+
+Errors are in `onq.errors`. Set ONQ_PROGRESS=0 to have no progress bar.
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._library import version as _version
+from ._tools import Debugged, Difference, Inspected, debug, diff, inspect
+from .errors import OnqError
+from .legacy import QuantizationMode, quantize
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
+    raise AttributeError(f"module 'onq' has no attribute {name!r}")
+
+
+__all__ = [
+    "Debugged",
+    "Difference",
+    "Inspected",
+    "OnqError",
+    "QuantizationMode",
+    "debug",
+    "diff",
+    "errors",
+    "inspect",
+    "quantize",
+]

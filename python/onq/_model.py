@@ -1,0 +1,43 @@
+"""Models in memory. The package onnx is imported only where a ModelProto is given or asked for."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+_LIMIT = (1 << 31) - 1  # what one protobuf message can hold
+
+
+def is_proto(model: object) -> bool:
+    """True for a ModelProto: whoever has one has imported onnx."""
+    onnx = sys.modules.get("onnx")
+    return onnx is not None and isinstance(model, onnx.ModelProto)
+
+
+def proto_bytes(model: onnx.ModelProto) -> bytes | None:
+    """The serialized model, or None when one message cannot hold it."""
+    if model.ByteSize() > _LIMIT:
+        return None
+    return model.SerializeToString()
+
+
+def proto_of(files: list[tuple[str, bytes]]) -> onnx.ModelProto:
+    """A ModelProto of a model and its external data, as the library keeps them in a result."""
+    import onnx
+    from onnx.external_data_helper import ExternalDataInfo, _get_all_tensors, uses_external_data
+
+    model = onnx.ModelProto()
+    model.ParseFromString(files[0][1])
+    data = dict(files[1:])
+    for tensor in _get_all_tensors(model) if data else ():
+        if uses_external_data(tensor):
+            info = ExternalDataInfo(tensor)
+            start = info.offset or 0
+            content = data[info.location]
+            tensor.raw_data = content[start : start + info.length if info.length else len(content)]
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return model

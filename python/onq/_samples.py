@@ -1,0 +1,125 @@
+"""Readers written in Python as samples for the library.
+
+A reader is any object with `get_next`, which gives {input name: array} and None at the end; an iterable of such
+dictionaries serves too. Methods that need a second pass get one: samples are kept, up to a limit; past the limit the
+reader's own `rewind` is called, and where it has none, the samples are kept all the same.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from . import _library as L
+from ._tensors import as_array, fill_all
+
+_KEEP_BYTES = 1 << 30
+
+
+def next_function(reader: object) -> Callable[[], object]:
+    """What gives the next sample of a reader, or of an iterable."""
+    if callable(getattr(reader, "get_next", None)):
+        return reader.get_next
+    if hasattr(reader, "__iter__"):
+        iterator = iter(reader)
+        return lambda: next(iterator, None)
+    raise TypeError(f"a calibration data reader has a method get_next; {type(reader).__name__} has none")
+
+
+def check_sample(sample: object) -> dict[str, np.ndarray]:
+    """A sample as arrays by name."""
+    if not isinstance(sample, Mapping):
+        raise TypeError(f"get_next gives a dictionary of arrays by input name, or None at the end, not a {type(sample).__name__}")
+    arrays = {}
+    for name, value in sample.items():
+        if not isinstance(name, str):
+            raise TypeError(f"get_next gives arrays by the name of the input; {name!r} is not a name")
+        arrays[name] = as_array(value, name)
+    return arrays
+
+
+class Strided:
+    """A reader read in ranges of `stride` samples, as CalibStridedMinMax does it (set_range)."""
+
+    def __init__(self, reader: object, stride: int):
+        total = len(reader)
+        if total % stride != 0:
+            raise ValueError(f"Total data size ({total}) is not divisible by stride size ({stride}).")
+        self._reader, self._stride, self._total = reader, stride, total
+        self._samples = self._ranges()
+
+    def _ranges(self) -> Iterator[Mapping]:
+        for start in range(0, self._total, self._stride):
+            self._reader.set_range(start_index=start, end_index=start + self._stride)
+            while (sample := self._reader.get_next()) is not None:
+                yield sample
+
+    def get_next(self) -> Mapping | None:
+        return next(self._samples, None)
+
+
+class Samples:
+    """The onq_reader of a Python reader. Exceptions end the job and are in `failure`."""
+
+    def __init__(self, reader: object, *, may_rewind: bool):
+        self._reader = reader
+        self._next = next_function(reader)
+        self._kept: list[dict[str, np.ndarray]] | None = [] if may_rewind else None
+        self._bytes = 0
+        self._replay: Iterator[dict[str, np.ndarray]] | None = None
+        self._view: tuple = ()
+        self.failure: BaseException | None = None
+        self.count = 0
+        self.struct = L.Reader(
+            L.NEXT_FN(self._call_next),
+            None,
+            L.REWIND_FN(self._call_rewind) if may_rewind else c.cast(None, L.REWIND_FN),
+            0,
+        )
+
+    def _call_next(self, _ctx, inputs, n_inputs) -> int:
+        try:
+            arrays = self._take()
+            if arrays is None:
+                return 0
+            self._view = fill_all(arrays, strided=True)
+            inputs[0] = c.cast(self._view[0], c.POINTER(L.Tensor))
+            n_inputs[0] = len(arrays)
+            return 1
+        except BaseException as e:  # noqa: BLE001 - it is raised again when the job has ended
+            self.failure = e
+            return -1
+
+    def _take(self) -> dict[str, np.ndarray] | None:
+        if self._replay is not None:
+            return next(self._replay, None)
+        sample = self._next()
+        if not sample:
+            return None
+        arrays = check_sample(sample)
+        self.count += 1
+        if self._kept is not None:
+            self._keep(arrays)
+        return arrays
+
+    def _keep(self, arrays: dict[str, np.ndarray]) -> None:
+        self._bytes += sum(a.nbytes for a in arrays.values())
+        if self._bytes > _KEEP_BYTES and callable(getattr(self._reader, "rewind", None)):
+            self._kept = None
+        else:
+            # A reader may use one buffer for all samples.
+            self._kept.append({name: a.copy() for name, a in arrays.items()})
+
+    def _call_rewind(self, _ctx) -> int:
+        try:
+            if self._kept is not None:
+                self._replay = iter(self._kept)
+            else:
+                self._reader.rewind()
+                self._next = next_function(self._reader)
+            return 0
+        except BaseException as e:  # noqa: BLE001
+            self.failure = e
+            return -1

@@ -1,0 +1,59 @@
+"""A drop-in for onnxruntime.quantization: the same names, signatures, defaults and results, computed by libonq.
+
+    from onq.quantization import quantize_static, CalibrationDataReader, QuantType
+
+`strict` says what happens where onnxruntime.quantization refuses a job that libonq can do (qint8 activations with
+quint8 weights, histogram methods for a model with If, Where in QOperator format, EnableSubgraph with QOperator for If):
+True raises as it does, False does the job.
+"""
+
+from __future__ import annotations
+
+strict: bool = True
+
+from .calibrate import (  # noqa: E402
+    CalibrationDataReader,
+    CalibrationMethod,
+    TensorData,
+    TensorsData,
+    load_tensors_data,
+    save_tensors_data,
+)
+from .qdq_quantizer import QDQQuantizer  # noqa: E402
+from .quant_utils import QuantFormat, QuantType, write_calibration_table  # noqa: E402
+from .quantize import (  # noqa: E402
+    DynamicQuantConfig,
+    QuantConfig,
+    QuantizationMode,
+    StaticQuantConfig,
+    get_qdq_config,
+    quantize,
+    quantize_dynamic,
+    quantize_qat,
+    quantize_static,
+)
+from .shape_inference import quant_pre_process  # noqa: E402
+
+__all__ = [
+    "CalibrationDataReader",
+    "CalibrationMethod",
+    "DynamicQuantConfig",
+    "QDQQuantizer",
+    "QuantConfig",
+    "QuantFormat",
+    "QuantType",
+    "QuantizationMode",
+    "StaticQuantConfig",
+    "TensorData",
+    "TensorsData",
+    "get_qdq_config",
+    "load_tensors_data",
+    "quant_pre_process",
+    "quantize",
+    "quantize_dynamic",
+    "quantize_qat",
+    "quantize_static",
+    "save_tensors_data",
+    "strict",
+    "write_calibration_table",
+]

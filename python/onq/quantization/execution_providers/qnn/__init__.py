@@ -1,0 +1,6 @@
+"""Models for Qualcomm's QNN execution provider: preparing them, and a configuration to quantize them with."""
+
+from .preprocess import qnn_preprocess_model
+from .quant_config import get_qnn_qdq_config
+
+__all__ = ["get_qnn_qdq_config", "qnn_preprocess_model"]

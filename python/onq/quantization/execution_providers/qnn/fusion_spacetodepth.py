@@ -1,0 +1,11 @@
+"""Nodes put together as SpaceToDepth."""
+
+from ...fusions.fusion import Fusion
+from ...onnx_model import ONNXModel
+
+
+class FusionSpaceToDepth(Fusion):
+    """Finds the nodes around Reshape that compute SpaceToDepth, and replaces them."""
+
+    def __init__(self, model: ONNXModel):
+        super().__init__(model, "SpaceToDepth", "Reshape")

@@ -1,0 +1,406 @@
+"""Weights of MatMul and Gather in 2, 4 or 8 bits, in blocks; also python -m onq.quantization.matmul_nbits_quantizer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._job import Job, plain
+from .._model import proto_of
+from .onnx_model import ONNXModel
+from .qtypes import QuantFormat
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .calibrate import CalibrationDataReader
+
+logger = logging.getLogger(__name__)
+
+
+class WeightOnlyQuantConfig:
+    """What the methods have in common; every argument is an attribute."""
+
+    def __init__(
+        self,
+        algorithm: str,
+        quant_format: QuantFormat,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+        quant_axes: tuple[tuple[str, int], ...] | None = None,
+        customized_weight_config: dict | None = None,
+    ):
+        """
+        Args:
+            algorithm: the name of the method.
+            quant_format: QOperator (MatMulNBits, GatherBlockQuantized) or QDQ (DequantizeLinear in front).
+            op_types_to_quantize: MatMul and Gather; MatMul by default.
+            quant_axes: the axis of blocks by operator, (("MatMul", 0), ("Gather", 1)) by default.
+            customized_weight_config: options for single nodes, {"node": {"bits": 8}}.
+        """
+        self.algorithm = algorithm
+        self.quant_format = quant_format
+        self.op_types_to_quantize = set(op_types_to_quantize) if op_types_to_quantize else {"MatMul"}
+        self.quant_axes = dict(quant_axes) if quant_axes else {"MatMul": 0, "Gather": 1}
+        self.customized_weight_config = customized_weight_config
+
+    def options(self) -> dict[str, Any]:
+        """The options of `onq nbits` that only this method has."""
+        return {}
+
+
+def _only_operators(name: str, quant_format: QuantFormat) -> None:
+    if quant_format != QuantFormat.QOperator:
+        raise AssertionError(f"{name} only supports QOperator format")
+
+
+class DefaultWeightOnlyQuantConfig(WeightOnlyQuantConfig):
+    """Scale and zero point of each block from its extremes."""
+
+    def __init__(
+        self,
+        block_size: int = 128,
+        is_symmetric: bool = False,
+        accuracy_level: int | None = None,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+        quant_axes: tuple[tuple[str, int], ...] | None = None,
+        bits: int = 4,
+        channel_wised_quantize: bool = False,
+    ):
+        """
+        Args:
+            block_size: weights that share a scale.
+            is_symmetric: without zero points.
+            accuracy_level: how exactly MatMulNBits computes, 0 to 4.
+            quant_format, op_types_to_quantize, quant_axes: see WeightOnlyQuantConfig.
+            bits: 2, 4 or 8.
+            channel_wised_quantize: one block for each channel; in QDQ format.
+        """
+        super().__init__("DEFAULT", quant_format, op_types_to_quantize, quant_axes)
+        self.block_size = block_size
+        self.is_symmetric = is_symmetric
+        self.bits = bits
+        self.accuracy_level = accuracy_level
+        self.channel_wised_quantize = channel_wised_quantize
+        if channel_wised_quantize and quant_format == QuantFormat.QOperator:
+            raise NotImplementedError("channel_wised_quantize is for QuantFormat.QDQ")
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "block_size": self.block_size,
+            "symmetric": bool(self.is_symmetric),
+            "bits": self.bits,
+            "accuracy_level": self.accuracy_level,
+            "channel_wised_quantize": bool(self.channel_wised_quantize),
+        }
+
+
+class _Ratios(WeightOnlyQuantConfig):
+    def __init__(self, algorithm, ratios, quant_format, op_types_to_quantize, customized_weight_config):
+        _only_operators(algorithm, quant_format)
+        super().__init__(algorithm, quant_format, op_types_to_quantize, None, customized_weight_config)
+        self.ratios = ratios or {}
+
+    def options(self) -> dict[str, Any]:
+        return {"ratios": [f"{weight}={ratio!r}" for weight, ratio in self.ratios.items()]}
+
+
+class RTNWeightOnlyQuantConfig(_Ratios):
+    """Round to nearest."""
+
+    def __init__(
+        self,
+        ratios=None,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+        customized_weight_config: dict | None = None,
+    ):
+        """
+        Args:
+            ratios: {"weight": 0.9}, to cut the ranges of weights.
+            quant_format, op_types_to_quantize, customized_weight_config: see WeightOnlyQuantConfig.
+        """
+        super().__init__("RTN", ratios, quant_format, op_types_to_quantize, customized_weight_config)
+
+
+class KQuantWeightOnlyQuantConfig(_Ratios):
+    """K-quants: a search for the scale and zero point of each block."""
+
+    def __init__(
+        self,
+        ratios=None,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+        customized_weight_config: dict | None = None,
+    ):
+        """
+        Args:
+            ratios: {"weight": 0.9}, to cut the ranges of weights.
+            quant_format, op_types_to_quantize, customized_weight_config: see WeightOnlyQuantConfig.
+        """
+        super().__init__("k_quant", ratios, quant_format, op_types_to_quantize, customized_weight_config)
+
+
+class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
+    """GPTQ: weights are rounded one after the other, and those that follow make up for the error."""
+
+    def __init__(
+        self,
+        calibration_data_reader: CalibrationDataReader | None = None,
+        percdamp=0.01,
+        block_size=128,
+        actorder=False,
+        mse=False,
+        perchannel=True,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+    ):
+        """
+        Args:
+            calibration_data_reader: gives samples.
+            percdamp: how much of the mean of the Hessian's diagonal is added to it.
+            block_size: weights that share a scale.
+            actorder: round the weights of the largest activations first.
+            mse: look for the scale with the least square error.
+            perchannel: one set of parameters for each channel.
+            quant_format, op_types_to_quantize: see WeightOnlyQuantConfig.
+        """
+        _only_operators("GPTQ", quant_format)
+        super().__init__("GPTQ", quant_format, op_types_to_quantize)
+        self.calibration_data_reader = calibration_data_reader
+        self.percdamp = percdamp
+        self.block_size = block_size
+        self.actorder = actorder
+        self.mse = mse
+        self.perchannel = perchannel
+
+    def options(self) -> dict[str, Any]:
+        flags = {name: bool(getattr(self, name)) for name in ("actorder", "mse", "perchannel")}
+        return {"percdamp": self.percdamp, "block_size": self.block_size, **flags}
+
+
+class HQQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
+    """HQQ: zero points by half-quadratic optimisation, without samples."""
+
+    def __init__(
+        self,
+        block_size=128,
+        bits=4,
+        axis=1,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+        quant_axes: tuple[tuple[str, int], ...] | None = None,
+    ):
+        """
+        Args:
+            block_size: weights that share a scale.
+            bits: 2, 4 or 8.
+            axis: 1; accepted for compatibility.
+            quant_format, op_types_to_quantize, quant_axes: see WeightOnlyQuantConfig.
+        """
+        _only_operators("HQQ", quant_format)
+        super().__init__("HQQ", quant_format, op_types_to_quantize, quant_axes)
+        self.block_size = block_size
+        self.bits = bits
+        self.axis = axis
+
+    def options(self) -> dict[str, Any]:
+        return {"block_size": self.block_size, "bits": self.bits, "symmetric": False}
+
+
+class AWQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
+    """AWQ: channels that large activations meet are scaled before they are rounded. onnxruntime has none of its own."""
+
+    def __init__(
+        self,
+        calibration_data_reader: CalibrationDataReader | None = None,
+        block_size: int = 128,
+        is_symmetric: bool = False,
+        bits: int = 4,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+    ):
+        """
+        Args:
+            calibration_data_reader: gives samples.
+            block_size: weights that share a scale.
+            is_symmetric: without zero points.
+            bits: 2, 4 or 8.
+            quant_format, op_types_to_quantize: see WeightOnlyQuantConfig.
+        """
+        super().__init__("AWQ", quant_format, op_types_to_quantize)
+        self.calibration_data_reader = calibration_data_reader
+        self.block_size = block_size
+        self.is_symmetric = is_symmetric
+        self.bits = bits
+
+    def options(self) -> dict[str, Any]:
+        return {"block_size": self.block_size, "bits": self.bits, "symmetric": bool(self.is_symmetric)}
+
+
+def nbits_job(
+    job: Job,
+    config: WeightOnlyQuantConfig,
+    nodes_to_exclude: Iterable[str] | None = None,
+    nodes_to_include: Iterable[str] | None = None,
+    fallback: Mapping[str, Any] | None = None,
+) -> None:
+    """Sets the options of `onq nbits`. `fallback` are options that the method's own go before."""
+    job.set("quant_method", config.algorithm.lower())
+    job.set("quant_format", config.quant_format)
+    for name, value in {**(fallback or {}), **config.options()}.items():
+        if isinstance(value, list):
+            job.add(name, value)
+        else:
+            job.set(name, value)
+    job.add("op_types_to_quantize", sorted(config.op_types_to_quantize))
+    types = config.op_types_to_quantize
+    job.add("quant_axes", [f"{op}:{axis}" for op, axis in config.quant_axes.items() if op in types])
+    job.add("nodes_to_exclude", sorted(nodes_to_exclude or ()))
+    job.add("nodes_to_include", sorted(nodes_to_include or ()))
+    if config.customized_weight_config:
+        job.set_file("node_config", json.dumps(plain(config.customized_weight_config)))
+    reader = getattr(config, "calibration_data_reader", None)
+    if reader is not None:
+        job.set_reader(reader)
+
+
+class MatMulNBitsQuantizer:
+    """Quantizes the constant weights of MatMul and Gather. `process` does it; `model` wraps the result."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto | str | Path,
+        bits: int = 4,
+        block_size: int = 128,
+        is_symmetric: bool = False,
+        accuracy_level: int | None = None,
+        nodes_to_exclude=None,
+        nodes_to_include: list[str] | None = None,
+        quant_format=QuantFormat.QOperator,
+        op_types_to_quantize: tuple[str, ...] | None = None,
+        quant_axes: tuple[tuple[str, int], ...] | None = None,
+        channel_wised_quantize: bool = False,
+        algo_config: WeightOnlyQuantConfig | None = None,
+    ):
+        """
+        Args:
+            model: a path or a ModelProto.
+            bits, block_size, is_symmetric, accuracy_level, quant_format, op_types_to_quantize, quant_axes,
+            channel_wised_quantize: those of DefaultWeightOnlyQuantConfig, used where there is no algo_config.
+            nodes_to_exclude: names of nodes that stay float.
+            nodes_to_include: names of nodes; only these are quantized.
+            algo_config: the method and its options.
+        """
+        import onnx
+
+        self.model = ONNXModel(model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model)))
+        self.model_path = None if isinstance(model, onnx.ModelProto) else os.fspath(model)
+        self.bits = bits
+        self.block_size = block_size
+        self.is_symmetric = is_symmetric
+        self.accuracy_level = accuracy_level
+        self.nodes_to_exclude = set(nodes_to_exclude or ())
+        self.nodes_to_include = set(nodes_to_include) if nodes_to_include else None
+        self.algo_config = algo_config or DefaultWeightOnlyQuantConfig(
+            block_size=block_size,
+            is_symmetric=is_symmetric,
+            accuracy_level=accuracy_level,
+            quant_format=quant_format,
+            op_types_to_quantize=op_types_to_quantize,
+            quant_axes=quant_axes,
+            bits=bits,
+            channel_wised_quantize=channel_wised_quantize,
+        )
+        if getattr(self.algo_config, "bits", 4) not in (2, 4, 8):
+            raise AssertionError("Only support 2, 4 or 8 bits quantization")
+
+    def process(self) -> None:
+        """Quantizes; `model` wraps the result from now on."""
+        # What the methods without options of their own take from here.
+        own = {"block_size": self.block_size, "symmetric": bool(self.is_symmetric), "accuracy_level": self.accuracy_level}
+        with Job("nbits") as job:
+            job.set_model("input", self.model.model)
+            job.want_bytes("output", "quantized")
+            nbits_job(job, self.algo_config, self.nodes_to_exclude, self.nodes_to_include, own)
+            self.model.model = proto_of(job.run().files["output"])
+
+
+def quantize_weights(model_input, model_output, config: WeightOnlyQuantConfig) -> onnx.ModelProto | None:
+    """`quantize` with a WeightOnlyQuantConfig: weights go to a file of their own, as there."""
+    from .quantize import give, set_output
+
+    with Job("nbits") as job:
+        job.set_model("input", model_input)
+        set_output(job, model_output, model_output is not None)
+        nbits_job(job, config, fallback={"block_size": 128, "symmetric": False})
+        return give(job.run(), model_output)
+
+
+# ---- the command
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("true", "yes", "t", "y", "1"):
+        return True
+    if text.lower() in ("false", "no", "f", "n", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is not true or false")
+
+
+def _axis(text: str) -> tuple[str, int]:
+    op, _, axis = text.partition(":")
+    return op, int(axis)
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The arguments of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m onq.quantization.matmul_nbits_quantizer", description=__doc__)
+    methods = ["default", "hqq", "rtn", "k_quant", "gptq", "awq"]
+    parser.add_argument("--input_model", required=True, help="the model to read")
+    parser.add_argument("--output_model", required=True, help="the model to write; it must not exist")
+    parser.add_argument("--block_size", type=int, default=32, help="weights that share a scale")
+    parser.add_argument("--quant_method", default="default", choices=methods, help="how weights are rounded")
+    parser.add_argument("--bits", type=int, default=4, help="2, 4 or 8")
+    parser.add_argument("--symmetric", nargs="?", type=_truth, const=True, default=True, help="no zero points")
+    parser.add_argument("--accuracy_level", type=int, help="how exactly MatMulNBits computes, 0 to 4")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more")
+    parser.add_argument("--nodes_to_exclude", nargs="+", default=[], metavar="NAME", help="leave these nodes float")
+    parser.add_argument("--nodes_to_include", nargs="+", metavar="NAME", help="quantize these nodes only")
+    parser.add_argument("--quant_format", default="QOperator", choices=["QOperator", "QDQ"], help="form of the result")
+    parser.add_argument("--op_types_to_quantize", nargs="+", choices=["MatMul", "Gather"], help="MatMul by default")
+    parser.add_argument("--quant_axes", type=_axis, nargs="+", metavar="OP:AXIS", help="MatMul:0 Gather:1 by default")
+    parser.add_argument("--data", help="samples for gptq and awq, as `onq nbits --data` takes them")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Quantizes as the command line says."""
+    args = parse_args(argv)
+    if args.verbose:
+        logging.getLogger().setLevel(logging.DEBUG)
+    if os.path.exists(args.output_model):
+        raise SystemExit(f"file {args.output_model} already exists")
+    if args.quant_method == "hqq" and args.symmetric:
+        logger.warning("hqq always has zero points: symmetric is taken as false")
+        args.symmetric = False
+    with Job("nbits") as job:
+        job.set("input", args.input_model)
+        job.set("output", args.output_model)
+        job.set("use_external_data_format", True)
+        for name in ("block_size", "quant_method", "bits", "symmetric", "accuracy_level", "quant_format", "data"):
+            job.set(name, getattr(args, name))
+        job.add("nodes_to_exclude", args.nodes_to_exclude)
+        job.add("nodes_to_include", args.nodes_to_include)
+        job.add("op_types_to_quantize", args.op_types_to_quantize)
+        job.add("quant_axes", [f"{op}:{axis}" for op, axis in args.quant_axes or ()])
+        job.run()
+
+
+if __name__ == "__main__":
+    main()

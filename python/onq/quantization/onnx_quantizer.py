@@ -1,0 +1,64 @@
+"""ONNXQuantizer: quantized operators, with ranges that are known or computed while the model runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._job import Job
+from .._model import proto_of
+from ._options import set_choice
+from .base_quantizer import BaseQuantizer
+from .qtypes import QuantFormat, QuantizationMode
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class ONNXQuantizer(BaseQuantizer):
+    """Quantizes a model into integer operators (IntegerOps, dynamic) or QLinear operators (QLinearOps, static)."""
+
+    def __init__(
+        self,
+        model,
+        per_channel,
+        reduce_range,
+        mode,
+        static,
+        weight_qType,  # noqa: N803
+        activation_qType,  # noqa: N803
+        tensors_range,
+        nodes_to_quantize,
+        nodes_to_exclude,
+        op_types_to_quantize,
+        extra_options=None,
+    ):
+        super().__init__(
+            model,
+            per_channel,
+            reduce_range,
+            weight_qType,
+            activation_qType,
+            tensors_range,
+            nodes_to_quantize,
+            nodes_to_exclude,
+            op_types_to_quantize,
+            extra_options,
+        )
+        self.mode = mode
+        self.static = static
+
+    def _dynamic(self) -> onnx.ModelProto:
+        from .quantize import dynamic_job
+
+        with Job("dynamic") as job:
+            job.set_model("input", self.model.model)
+            job.want_bytes("output", "quantized")
+            dynamic_job(job, self.weight_qType, self.per_channel, self.reduce_range, self.extra_options)
+            set_choice(job, self.op_types_to_quantize, self.nodes_to_quantize, self.nodes_to_exclude)
+            return proto_of(job.run().files["output"])
+
+    def quantize_model(self) -> onnx.ModelProto:
+        """Quantizes; the result is returned, and `model` wraps it from now on."""
+        integer = self.mode == QuantizationMode.IntegerOps and not self.static
+        self.model.model = self._dynamic() if integer else self._static(QuantFormat.QOperator)
+        return self.model.model

@@ -1,0 +1,275 @@
+"""test_package.py - what the package is as a package: signatures, enumerations, errors, threads, memory, help."""
+import ctypes
+import importlib
+import inspect
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import onnx
+import onnxruntime.quantization as reference
+import pytest
+from conftest import Reader, build_cnn, draw
+
+import onq
+import onq.quantization as q
+from onq.errors import OnqError
+
+FUNCTIONS = ["quantize_static", "quantize_dynamic", "quantize", "get_qdq_config", "quant_pre_process", "load_tensors_data"]
+FUNCTIONS += ["save_tensors_data", "write_calibration_table"]
+CLASSES = ["QuantConfig", "StaticQuantConfig", "DynamicQuantConfig"]
+MODULES = ["calibrate", "quant_utils", "quantize", "onnx_model", "registry", "shape_inference", "preprocess"]
+MODULES += ["static_quantize_runner", "qdq_loss_debug", "tensor_quant_overrides", "fusions", "execution_providers.qnn"]
+
+
+def defaults(fn):
+    """Parameters with their defaults as texts, enumerations without their module."""
+    out = {}
+    for name, p in inspect.signature(fn).parameters.items():
+        out[name] = str(p.default) if p.default is not inspect.Parameter.empty else None
+    return out
+
+
+@pytest.mark.parametrize("name", FUNCTIONS + CLASSES)
+def test_signature(name):
+    module = importlib.import_module("onnxruntime.quantization.quantize")
+    theirs = getattr(reference, name, None) or getattr(module, name)
+    mine = defaults(getattr(q, name))
+    for parameter, default in defaults(theirs).items():
+        assert mine[parameter] == default, parameter
+
+
+def test_modules():
+    for name in MODULES:
+        importlib.import_module(f"onq.quantization.{name}")
+
+
+@pytest.mark.parametrize("name", ["QuantType", "QuantFormat", "QuantizationMode", "CalibrationMethod"])
+def test_enumeration(name):
+    mine, theirs = getattr(q, name), getattr(reference, name)
+    assert {m.name: (m.value, str(m)) for m in mine} == {m.name: (m.value, str(m)) for m in theirs}
+    if name == "QuantType":
+        assert {m.name: m.tensor_type for m in mine} == {m.name: m.tensor_type for m in theirs}
+        assert mine.from_string("QUInt8") is mine.QUInt8
+        with pytest.raises(ValueError):
+            mine.from_string("QInt9")
+
+
+def test_registries():
+    from onnxruntime.quantization import registry as theirs
+
+    from onq.quantization import registry as mine
+
+    for name in ("QDQRegistry", "QLinearOpsRegistry", "IntegerOpsRegistry", "CommonOpsRegistry"):
+        assert set(getattr(theirs, name)) <= set(getattr(mine, name)), name
+
+
+def test_types_by_number(cnn, tmp_path):
+    a = q.quantize_static(cnn, None, Reader(draw()), activation_type=onnx.TensorProto.UINT8)
+    b = q.quantize_static(cnn, None, Reader(draw()), activation_type=reference.QuantType.QUInt8)
+    assert a == b == q.quantize_static(cnn, None, Reader(draw()), activation_type=q.QuantType.QUInt8)
+
+
+def test_onnx_is_not_imported(cnn, tmp_path):
+    code = (
+        "import sys, onq, onq.quantization as q\n"
+        f"q.quantize_dynamic({cnn!r}, {str(tmp_path / 'out.onnx')!r})\n"
+        f"print(onq.inspect({cnn!r}))\n"
+        "assert 'onnx' not in sys.modules and 'onnxruntime' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda p: q.quantize_dynamic("nowhere.onnx", p), FileNotFoundError, "nowhere.onnx"),
+        (lambda p: q.quantize_dynamic(b"bytes", p), TypeError, "ModelProto"),
+        (lambda p: q.quantize(build_cnn(), p, 3), TypeError, "StaticQuantConfig"),
+        (lambda p: q.quantize_dynamic(build_cnn(), p, weight_type="QInt9"), ValueError, "QInt9"),
+        (lambda p: q.quantize_dynamic(build_cnn(), p, extra_options={"EnableSubgraph": "perhaps"}), ValueError, "perhaps"),
+        (lambda p: q.load_tensors_data("nowhere.json"), FileNotFoundError, "nowhere.json"),
+        (lambda p: q.TensorData(lowest=1.0), ValueError, "lowest"),
+        (lambda p: q.TensorData(least=np.float32(1)), ValueError, "least"),
+        (lambda p: q.quantize_dynamic(build_cnn(), "/nowhere/at/all.onnx"), OSError, "at/all.onnx"),
+    ],
+)
+def test_errors(tmp_path, call, error, words):
+    with pytest.raises(error, match=words):
+        call(tmp_path / "out.onnx")
+
+
+def override(**entry):
+    return {"extra_options": {"TensorQuantOverrides": {"m1": [entry]}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"extra_options": {"TensorQuantOverrides": {"none": [{"scale": 1.0, "zero_point": 0}]}}}, "is not present in the model"),
+        (override(scale=np.float32(0.1)), "Must provide both 'scale' and 'zero_point'"),
+        (override(scale=0.1, zero_point=0, rmax=3.0), "are invalid with 'scale' and 'zero_point'"),
+        ({"activation_type": q.QuantType.QInt8, "weight_type": q.QuantType.QUInt8}, "doesn't support"),
+        ({"activation_type": q.QuantType.QUInt16, "quant_format": q.QuantFormat.QOperator}, "16-bit"),
+        ({"weight_type": q.QuantType.QFLOAT8E4M3FN}, "Distribution"),
+    ],
+    ids=str,
+)
+def test_refused(cnn, tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        q.quantize_static(cnn, tmp_path / "out.onnx", Reader(draw()), **options)
+
+
+def test_not_strict(cnn, tmp_path, monkeypatch):
+    monkeypatch.setattr(q, "strict", False)
+    q.quantize_static(
+        cnn, tmp_path / "out.onnx", Reader(draw()), activation_type=q.QuantType.QInt8, weight_type=q.QuantType.QUInt8
+    )
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_unknown_key_is_told(cnn, tmp_path, caplog):
+    q.quantize_dynamic(cnn, tmp_path / "out.onnx", extra_options={"NoSuchKey": 1})
+    assert any("NoSuchKey" in r.getMessage() and r.name == "root" for r in caplog.records)
+
+
+def test_warnings_are_logged(cnn, tmp_path, caplog):
+    q.quantize_dynamic(cnn, tmp_path / "out.onnx", nodes_to_exclude=["cnv"])
+    told = [r for r in caplog.records if "cnv" in r.getMessage()]
+    assert told and told[0].levelno == logging.WARNING
+
+
+def test_strange_names(tmp_path):
+    """Names with commas, patterns and files in front are names."""
+    for name in ("a,b", "re:.*", "@file", "\\", "ü"):
+        model = build_cnn()
+        model.graph.node[4].name = name
+        out = q.quantize_dynamic(model, None, nodes_to_exclude=[name])
+        assert "MatMul" in [n.op_type for n in out.graph.node], name
+
+
+def test_in_place(cnn):
+    before = onnx.load(cnn)
+    q.quantize_dynamic(cnn, cnn)
+    assert onnx.load(cnn) == q.quantize_dynamic(before, None)
+
+
+def test_two_threads(cnn):
+    expected = q.quantize_static(cnn, None, Reader(draw(20)))
+    found = []
+
+    def work():
+        for _ in range(3):
+            found.append(q.quantize_static(cnn, None, Reader(draw(20))) == expected)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [True] * 6
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nothing_leaks(cnn, tmp_path):
+    model = build_cnn()
+
+    def once():
+        q.quantize_dynamic(model, None)
+        onq.inspect(cnn)
+        with pytest.raises(OnqError):
+            q.quantize_dynamic("nowhere.onnx", tmp_path / "x.onnx")
+
+    for _ in range(20):
+        once()
+    begin = resident()
+    for _ in range(200):
+        once()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+    assert resident() - begin < 8 << 20
+
+
+def test_readers_do_not_leak(cnn):
+    import gc
+    import weakref
+
+    reader = Reader(draw())
+    gone = weakref.ref(reader)
+    q.quantize_static(cnn, None, reader)
+    del reader
+    gc.collect()
+    assert gone() is None
+
+
+def test_ctrl_c(cnn, tmp_path):
+    """SIGINT ends a long job with KeyboardInterrupt, and nothing is written."""
+    output = tmp_path / "out.onnx"
+    code = f"""
+import itertools, sys, numpy as np
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from conftest import *
+from onq.quantization import quantize_static
+def forever():
+    for i in itertools.count():
+        if i == 3:
+            print("running", flush=True)
+        yield draw(1)[0]
+try:
+    quantize_static({cnn!r}, {str(output)!r}, Reader(forever()))
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "running\n"
+    time.sleep(0.2)
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=60)[0] == "stopped\n"
+    assert not output.exists()
+
+
+def test_help_reads_well():
+    for name in q.__all__:
+        thing = getattr(q, name)
+        assert name == "strict" or inspect.getdoc(thing), name
+    text = inspect.getdoc(q.quantize_static)
+    for parameter in inspect.signature(q.quantize_static).parameters:
+        assert f"{parameter}:" in text, parameter
+
+
+def test_inspect_and_diff(cnn, tmp_path):
+    found = onq.inspect(cnn)
+    assert found["operators"]["Conv"] == 1 and "Conv" in str(found)
+    out = tmp_path / "out.onnx"
+    q.quantize_dynamic(cnn, out)
+    assert not onq.diff(cnn, cnn)
+    assert onq.diff(cnn, out) and onq.diff(onnx.load(cnn), onnx.load(out))
+    assert not onq.diff(onnx.load(cnn), cnn)
+
+
+def test_debug(cnn, tmp_path):
+    quantized = q.quantize_static(cnn, None, Reader(draw()))
+    found = onq.debug(cnn, quantized, Reader(draw()))
+    assert found.weights["w2"]["sqnr"] > 30
+    assert set(found.activations) >= {"c1", "m1"} or found.activations
+    shown = found._repr_html_()
+    assert shown.startswith("<iframe") and "w2" in shown
+    found.save(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == found.html
+    assert onq.debug(cnn, quantized).weights.keys() == found.weights.keys()
+
+
+@pytest.mark.parametrize("words", [["preprocess"], ["static_quantize_runner"]])
+def test_command_help(words):
+    done = subprocess.run([sys.executable, "-m", f"onq.quantization.{words[0]}", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--" in done.stdout

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The wheel in a fresh virtual environment: it is made, installed with pip, finds ONNX Runtime in the package onnxruntime
+# without importing it, quantizes, and its program runs. numpy and onnxruntime are those of build/venv.
+set -eu
+root=${ONQ_ROOT:-$(cd -- "$(dirname -- "$0")/../.." && pwd)}
+python=$root/build/venv/bin/python
+[ -x "$python" ] || { echo "no build/venv (make setup)"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset ONQ_LIBRARY ONQ_ONNXRUNTIME PYTHONPATH
+export JOBS=${JOBS:-2}
+
+make -s -C "$root" wheel >"$work/log" || { cat "$work/log"; exit 1; }
+wheel=$(tail -n 1 "$work/log")
+case $wheel in *-py3-none-manylinux_*.whl) ;; *) echo "not a manylinux wheel: $wheel"; exit 1 ;; esac
+
+"$python" -m venv "$work/venv"
+site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/others.pth"
+"$work/venv/bin/pip" install -q --no-index --no-deps --disable-pip-version-check "$root/$wheel"
+
+cd "$work"
+cat >use.py <<'PY'
+import sys
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+w = numpy_helper.from_array(np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32), "w")
+x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, k]) for n, k in (("x", 8), ("y", 4)))
+graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "m")], "g", [x], [y], [w])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
+
+import onq
+from onq.quantization import quantize_static
+
+samples = iter([{"x": np.ones((1, 8), np.float32)}, None])
+quantize_static("m.onnx", "q.onnx", type("Reader", (), {"get_next": lambda self: next(samples)})())
+assert "onnxruntime" not in sys.modules
+assert "QuantizeLinear" in onq.inspect("q.onnx")["operators"]
+assert "_native" in onq._library.library_path().as_posix()
+print(onq.__version__)
+PY
+version=$("$work/venv/bin/python" use.py 2>/dev/null)
+"$work/venv/bin/onq" --version | grep -F "$version" >/dev/null
+"$work/venv/bin/onq" run q.onnx --data random:1 >/dev/null 2>&1
+"$work/venv/bin/python" -m onq.quantization.static_quantize_runner --help >/dev/null
+
+echo "wheel: $(basename "$wheel") installs and runs"
