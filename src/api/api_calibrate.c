@@ -74,16 +74,6 @@ static const onq_option_info share_rows[] = {
 };
 static const oq_opt_group share_group = OQ_GROUP("Long runs", share_rows);
 
-static const onq_option_info resource_rows[] = {
-    OQ_SIZE("memory", 0, "", "", "",
-            "Memory for activations that histograms need (default: a quarter of RAM). Samples that "
-            "do not fit are run twice; the result is the same."),
-    OQ_FLAG("fast", 0, "",
-            "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "
-            "ranges may differ in the last digits."),
-};
-static const oq_opt_group resource_group = OQ_GROUP("Resources", resource_rows);
-
 static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
     const onq_options *opts = job->opts;
     oq_cal_defaults(o, (oq_cal_method)oq_opt_enum(opts, "method"));
@@ -103,9 +93,7 @@ static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
     for (size_t i = 0; i < o->n_op_types; i++)
         if (oq_opt_same(o->op_types[i], OQ_S("all")))
             o->n_op_types = 0;
-    if (oq_opt_is_set(opts, "memory"))
-        o->memory = oq_opt_size(opts, "memory");
-    o->fast = oq_opt_flag(opts, "fast");
+    oq_job_resources(job, o);
     o->inner = oq_opt_flag(opts, "enable_subgraph");
     return oq_cal_check(o, err);
 }
@@ -376,6 +364,6 @@ const oq_command oq_command_calibrate = {
          "A long job can be split into shares (--shard 1/4 ... --shard 4/4, then --merge) and "
          "continued after a crash (--checkpoint)."},
     .groups = {&method_group, &output_group, &oq_group_input, &oq_group_data, &share_group,
-               &resource_group, &oq_group_runtime, &oq_group_general},
+               &oq_group_resources, &oq_group_runtime, &oq_group_general},
     .run = run_calibrate,
 };

@@ -168,10 +168,6 @@ static const onq_option_info calibrate_rows[] = {
     OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Number of bins of the histograms."),
     OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N",
            "entropy: number of bins after quantization."),
-    OQ_SIZE("memory", 0, "", "", "",
-            "Memory for activations that histograms need (default: a quarter of RAM)."),
-    OQ_FLAG("fast", 0, "",
-            "Calibrate with the runtime's optimisations; ranges may differ a little."),
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
 
@@ -573,9 +569,7 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
         c->num_bins = (uint64_t)oq_opt_int(o, "calib_num_bins");
     if (oq_opt_is_set(o, "calib_num_quantized_bins"))
         c->num_quantized_bins = (uint64_t)oq_opt_int(o, "calib_num_quantized_bins");
-    if (oq_opt_is_set(o, "memory"))
-        c->memory = oq_opt_size(o, "memory");
-    c->fast = oq_opt_flag(o, "fast");
+    oq_job_resources(r->q.job, c);
     if (c->method == OQ_CAL_ENTROPY && c->num_bins <= c->num_quantized_bins)
         oq_warn(r->q.job->env,
                 "entropy with %llu bins has one threshold to choose and equals minmax "
@@ -812,6 +806,6 @@ const oq_command oq_command_static = {
     .decides = &quantize_group,
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_rewrite,
                &oq_group_plan, &oq_group_select, &calibrate_group, &oq_group_data,
-               &oq_group_runtime, &oq_group_extra, &oq_group_general},
+               &oq_group_resources, &oq_group_runtime, &oq_group_extra, &oq_group_general},
     .run = run_static,
 };

@@ -59,7 +59,7 @@ typedef struct oq_job {
     OQ_VEC(const char *) file_options; /* for each of them the option that asked for it */
 } oq_job;
 
-#define OQ_OPT_GROUPS 12
+#define OQ_OPT_GROUPS 13
 
 typedef struct oq_command {
     onq_command_info info;

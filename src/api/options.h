@@ -57,15 +57,16 @@ typedef struct oq_opt_group {
     { title, rows, OQ_COUNT(rows) }
 
 /* Groups that several commands have (option_groups.c). */
-extern const oq_opt_group oq_group_general; /* quiet verbose json threads verify no_verify help */
-extern const oq_opt_group oq_group_input;   /* input data_root */
-extern const oq_opt_group oq_group_output;  /* output use_external_data_format */
-extern const oq_opt_group oq_group_data;    /* data limit dim image_* */
-extern const oq_opt_group oq_group_runtime; /* onnxruntime provider custom_ops */
-extern const oq_opt_group oq_group_plan;    /* plan dry_run */
-extern const oq_opt_group oq_group_select;  /* op_types_to_quantize nodes_to_* strict */
-extern const oq_opt_group oq_group_rewrite; /* rewrite */
-extern const oq_opt_group oq_group_extra;   /* extra */
+extern const oq_opt_group oq_group_general;   /* quiet verbose json threads verify no_verify help */
+extern const oq_opt_group oq_group_input;     /* input data_root */
+extern const oq_opt_group oq_group_output;    /* output use_external_data_format */
+extern const oq_opt_group oq_group_data;      /* data limit dim image_* */
+extern const oq_opt_group oq_group_resources; /* memory jobs fast, of a calibration */
+extern const oq_opt_group oq_group_runtime;   /* onnxruntime provider custom_ops */
+extern const oq_opt_group oq_group_plan;      /* plan dry_run */
+extern const oq_opt_group oq_group_select;    /* op_types_to_quantize nodes_to_* strict */
+extern const oq_opt_group oq_group_rewrite;   /* rewrite */
+extern const oq_opt_group oq_group_extra;     /* extra */
 
 /* ---- values ---- */
 

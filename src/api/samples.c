@@ -95,6 +95,13 @@ onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err) {
     return oq_ort_open(job->env, oq_opt_str(job->opts, "onnxruntime"), out, err);
 }
 
+void oq_job_resources(const oq_job *job, oq_cal_options *o) {
+    if (oq_opt_is_set(job->opts, "memory"))
+        o->memory = oq_opt_size(job->opts, "memory");
+    o->jobs = (uint64_t)oq_opt_int(job->opts, "jobs");
+    o->fast = oq_opt_flag(job->opts, "fast");
+}
+
 onq_code oq_job_session(oq_job *job, oq_session_options *o, onq_error *err) {
     size_t n = 0;
     const oq_str *list = oq_opt_list(job->opts, "custom_ops", &n);

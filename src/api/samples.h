@@ -1,6 +1,6 @@
 /*
- * samples.h — what the options of the groups "Samples" and "Runtime" ask for: a source and an
- * engine.
+ * samples.h — what the options of the groups "Samples", "Resources" and "Runtime" ask for: a source,
+ * what a calibration may take, and an engine.
  *
  * For every command that runs a model: run, bench, calibrate, static, debug.
  */
@@ -8,6 +8,7 @@
 #define OQ_API_SAMPLES_H
 
 #include "api/command.h"
+#include "calibrate/calibrate.h"
 #include "engine/engine.h"
 #include "samples/source.h"
 
@@ -17,6 +18,8 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
                                onq_error *err);
 /* The source they describe: all samples. The caller closes it. */
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err);
+/* --memory, --jobs and --fast. */
+void oq_job_resources(const oq_job *job, oq_cal_options *o);
 /* ONNX Runtime as --onnxruntime says. The caller closes it. */
 onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err);
 /* Threads, --provider and --custom_ops for a session; the caller adds the model and the rest. */

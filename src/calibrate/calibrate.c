@@ -6,6 +6,9 @@
  * comes from what was kept (keep.h), all tensors at once on all cores, or from running the samples
  * again. With a checkpoint the state is written every so often (partial.h) and a later call goes on
  * from there; then nothing is kept.
+ *
+ * After the first samples several run at once (flight.h). Each lane has a collector of its own, and
+ * they are joined as those of different shares are: the ranges have the same bits.
  */
 #include "calibrate/calibrate.h"
 
@@ -14,15 +17,28 @@
 #include "calibrate/method.h"
 #include "calibrate/partial.h"
 #include "calibrate/select.h"
+#include "engine/flight.h"
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <unistd.h>
 
 typedef struct fixed_tensor {
     size_t tensor; /* in the collector */
     const oq_datum *d;
 } fixed_tensor;
+
+/* What one sample that runs needs for itself. */
+typedef struct lane {
+    struct runner *r;
+    oq_collector *c; /* lane 0: the runner's; else `own` */
+    oq_collector own;
+    oq_session *session;
+    oq_observer observer;
+    oq_keep keep;
+    bool keep_this; /* the running sample is one that will be counted */
+} lane;
 
 typedef struct runner {
     const oq_cal_job *job;
@@ -35,18 +51,15 @@ typedef struct runner {
     oq_dtype *types;
     size_t *tensors; /* their indices in the collector */
     size_t n_names;
+    oq_str *all_names;          /* of the collector's tensors */
     OQ_VEC(fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
-    oq_observer observer;
-    oq_session *session;
-    oq_keep keep;
-    bool keep_this;   /* the running sample is one that will be counted */
-    uint64_t n_kept;  /* samples kept so far */
-    double run_began; /* seconds: the running sample */
-    double run_time;  /* of the samples before it */
-    double keep_time; /* of both, spent keeping */
-    uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
+    lane *lanes;
+    unsigned n_lanes;    /* 0: not decided yet */
+    pthread_mutex_t nan; /* for n_nan_samples, nan_first and nan_number */
+    uint64_t start; /* of the pass that runs: taken up from a checkpoint, else its first sample */
     double saved_at, save_cost; /* seconds */
     uint64_t n_nan_samples;     /* whose inputs hold NaN */
+    uint64_t nan_number;        /* of the first of them */
     oq_str nan_first;           /* in words */
 } runner;
 
@@ -56,30 +69,12 @@ static bool is_histogram(const runner *r) {
 
 /* ---- observing ---- */
 
-/*
- * Keeps a tensor, and, unless the limit was given, looks whether that is worth it: fresh memory is
- * written now and read again later, which can take longer than to run the model a second time. More
- * than half the time of the runs themselves is too much.
- */
-#define TRIAL_BYTES ((uint64_t)24 << 20)
-
-static void keep_tensor(runner *r, size_t tensor, const oq_datum *d) {
-    const double began = oq_seconds();
-    oq_keep_add(&r->keep, tensor, d);
-    const double now = oq_seconds();
-    r->keep_time += now - began;
-    const double ran = r->run_time + now - r->run_began - r->keep_time;
-    if (r->job->options->memory == OQ_CAL_MEMORY_AUTO && r->keep.used >= TRIAL_BYTES &&
-        2 * r->keep_time > ran)
-        oq_keep_drop(&r->keep);
-}
-
 static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
-    runner *r = ctx;
-    const size_t tensor = r->tensors[index];
-    OQ_TRY(oq_collect_seen(&r->c, tensor, d, err));
-    if (r->keep.on && r->keep_this && r->c.pass == OQ_PASS_EXTENT)
-        keep_tensor(r, tensor, d);
+    lane *l = ctx;
+    const size_t tensor = l->r->tensors[index];
+    OQ_TRY(oq_collect_seen(l->c, tensor, d, err));
+    if (l->keep.on && l->keep_this && l->c->pass == OQ_PASS_EXTENT)
+        oq_keep_add(&l->keep, tensor, d);
     return ONQ_OK;
 }
 
@@ -99,10 +94,9 @@ static onq_code open_session(runner *r, onq_error *err) {
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
     o.observe_beside = has_half(r);
-    r->observer = (oq_observer){.names = r->names, .n_names = r->n_names, .seen = seen, .ctx = r};
-    o.observer = &r->observer;
+    o.observer = &r->lanes[0].observer;
     o.observed_types = r->types;
-    return oq_session_open(r->job->engine, &o, &r->session, err);
+    return oq_session_open(r->job->engine, &o, &r->lanes[0].session, err);
 }
 
 /* ---- tensors ---- */
@@ -116,7 +110,7 @@ static onq_code make_collector(runner *r, onq_error *err) {
     r->names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
     r->types = OQ_NEW_ARRAY(&r->arena, oq_dtype, n);
     r->tensors = OQ_NEW_ARRAY(&r->arena, size_t, n);
-    oq_str *all = OQ_NEW_ARRAY(&r->arena, oq_str, n);
+    oq_str *all = r->all_names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
     if (r->names == NULL || r->types == NULL || r->tensors == NULL || all == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
@@ -208,17 +202,10 @@ static bool is_own(const runner *r, const oq_sample *s) {
     return r->part == NULL || s->number % r->part->n_shares == r->part->share;
 }
 
-/* After the first sample it shows whether all of them will fit. */
-static void foresee(runner *r, uint64_t n_samples) {
-    r->n_kept++;
-    if (r->keep.on && r->keep.used > r->keep.limit / n_samples * r->n_kept)
-        oq_keep_drop(&r->keep);
-}
-
 /* What Constant nodes give: MinMax sees it with each sample, a histogram once a pass. */
-static onq_code see_fixed(runner *r, onq_error *err) {
+static onq_code see_fixed(const runner *r, oq_collector *c, onq_error *err) {
     for (size_t i = 0; i < r->fixed.n; i++)
-        OQ_TRY(oq_collect_seen(&r->c, r->fixed.v[i].tensor, r->fixed.v[i].d, err));
+        OQ_TRY(oq_collect_seen(c, r->fixed.v[i].tensor, r->fixed.v[i].d, err));
     return ONQ_OK;
 }
 
@@ -250,16 +237,23 @@ static bool has_nan(const oq_datum *d) {
     return found;
 }
 
-static void look_for_nan(runner *r, const oq_sample *s) {
-    for (size_t i = 0; i < s->n_inputs; i++) {
-        if (!has_nan(&s->inputs[i]))
-            continue;
-        if (r->n_nan_samples++ == 0)
-            r->nan_first = oq_str_format(&r->arena, "sample %llu ('%s'), input '%.*s'",
-                                         (unsigned long long)s->number, s->name,
-                                         OQ_STR(r->session->inputs.v[i].name));
-        return;
+static onq_code look_for_nan(runner *r, const oq_sample *s, onq_error *err) {
+    size_t i = 0;
+    while (i < s->n_inputs && !has_nan(&s->inputs[i]))
+        i++;
+    if (i == s->n_inputs)
+        return ONQ_OK;
+    pthread_mutex_lock(&r->nan);
+    const bool first = r->n_nan_samples++ == 0 || s->number < r->nan_number;
+    if (first) {
+        r->nan_number = s->number;
+        r->nan_first = oq_str_format(&r->arena, "sample %llu ('%s'), input '%.*s'",
+                                     (unsigned long long)s->number, s->name,
+                                     OQ_STR(r->lanes[0].session->inputs.v[i].name));
     }
+    const bool noted = !first || r->nan_first.p != NULL;
+    pthread_mutex_unlock(&r->nan);
+    return noted ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static void tell_of_nan(const runner *r) {
@@ -271,52 +265,132 @@ static void tell_of_nan(const runner *r) {
 
 /* ---- samples that are run ---- */
 
-/* True if the run of this sample is to be kept. It is not where an output has no declared kind:
+/* True if the run of this sample is to be recorded. It is not where an output has no declared kind:
  * such an output may not be a value that can be stored. */
-static bool is_recorded(const runner *r, const oq_sample *s) {
-    const oq_ios *out = &r->session->outputs;
+static bool is_recorded(const runner *r, uint64_t number) {
+    const oq_ios *out = &r->lanes[0].session->outputs;
     bool known = true;
     for (size_t i = 0; i < out->n; i++)
         known = known && out->v[i].kind != OQ_DATUM_NONE;
-    return known && r->job->first != NULL && oq_record_wants(r->job->first, s->number);
+    return known && r->job->first != NULL && oq_record_wants(r->job->first, number);
 }
 
-static onq_code run_sample(runner *r, const oq_sample *s, onq_error *err) {
-    const bool recorded = is_recorded(r, s);
+/* Runs a sample in a lane, and records it if `record` is not NULL. */
+static onq_code run_sample(lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
+    runner *r = l->r;
     oq_outputs out = {0};
-    r->c.sample_name = s->name;
-    r->run_began = oq_seconds();
+    l->c->sample = s->number;
+    l->keep_this = is_own(r, s);
+    if (l->c->pass == OQ_PASS_EXTENT)
+        OQ_TRY(look_for_nan(r, s, err));
+    l->c->sample_name = s->name;
     const onq_code rc =
-        oq_session_run(r->session, s->inputs, s->n_inputs, recorded ? &out : NULL, err);
-    r->run_time += oq_seconds() - r->run_began;
-    r->c.sample_name = NULL;
+        oq_session_run(l->session, s->inputs, s->n_inputs, record != NULL ? &out : NULL, err);
+    l->c->sample_name = NULL;
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "sample '%s'", s->name);
-    return recorded ? oq_record_keep(r->job->first, s->inputs, s->n_inputs, out.v, out.n, err)
-                    : ONQ_OK;
+    if (record != NULL)
+        OQ_TRY(oq_record_keep(record, s->inputs, s->n_inputs, out.v, out.n, err));
+    return is_histogram(r) ? ONQ_OK : see_fixed(r, l->c, err);
 }
 
-/* Samples [from, to) of the source in the current pass. */
+/* ---- several at once ---- */
+
+/* What samples that run at once may add to the memory of one, unless a limit is given. */
+#define FLIGHT_MEMORY ((uint64_t)48 << 20)
+
+/* More lanes, and a share of what may be kept for each. */
+static onq_code open_lanes(runner *r, unsigned n, onq_error *err) {
+    r->n_lanes = 1;
+    for (unsigned i = 1; i < n; i++) {
+        lane *l = &r->lanes[i];
+        OQ_TRY(oq_session_share(r->lanes[0].session, &l->observer, &l->session, err));
+        OQ_TRY(oq_keep_init(&l->keep, &r->env->alloc, r->c.n,
+                            r->lanes[0].keep.on ? r->lanes[0].keep.limit / n : 0, err));
+        r->n_lanes++;
+    }
+    r->lanes[0].keep.limit /= n;
+    return ONQ_OK;
+}
+
+/* Decided once, by what the first sample added to the memory. A run that others may take up goes
+ * sample by sample, and so do chunks. */
+static onq_code decide_lanes(runner *r, uint64_t before, onq_error *err) {
+    const oq_cal_options *o = r->job->options;
+    const uint64_t now = oq_flight_resident(), one = now > before ? now - before : 0;
+    const uint64_t memory = o->memory == OQ_CAL_MEMORY_AUTO ? FLIGHT_MEMORY : o->memory;
+    unsigned n = 1;
+    if (r->job->checkpoint == NULL && o->stride == 0)
+        n = o->jobs > 0 ? (unsigned)o->jobs : oq_flight_lanes(r->env, one, memory);
+    return open_lanes(r, n < OQ_CAL_MAX_JOBS ? n : OQ_CAL_MAX_JOBS, err);
+}
+
+static onq_code start_lane(runner *r, lane *l, onq_error *err) {
+    OQ_TRY(oq_collect_init(&l->own, r->env, r->job->options, r->all_names, r->c.n, err));
+    for (size_t i = 0; i < r->c.n; i++) {
+        l->own.v[i].rank = r->c.v[i].rank;
+        l->own.v[i].alias = r->c.v[i].alias;
+    }
+    l->c = &l->own;
+    return r->c.pass == OQ_PASS_COUNT ? oq_collect_follow(&l->own, &r->c, err) : ONQ_OK;
+}
+
+static onq_code fly(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
+    runner *r = ctx;
+    return run_sample(&r->lanes[number], s, NULL, err);
+}
+
+/* The next n samples of the source, `done` of `total` having run. */
+static onq_code run_flight(runner *r, oq_source *src, uint64_t n, uint64_t done, uint64_t total,
+                           onq_error *err) {
+    const oq_flight f = {.env = r->env, .source = src, .n_lanes = r->n_lanes, .run = fly, .ctx = r};
+    onq_code rc = ONQ_OK;
+    for (unsigned i = 1; rc == ONQ_OK && i < r->n_lanes; i++)
+        rc = start_lane(r, &r->lanes[i], err);
+    if (rc == ONQ_OK)
+        rc = oq_flight_run(&f, n, pass_name(r), done, total, err);
+    for (unsigned i = 1; i < r->n_lanes; i++) {
+        lane *l = &r->lanes[i];
+        if (rc == ONQ_OK)
+            rc = oq_collect_merge(&r->c, &l->own, err);
+        if (l->c != NULL)
+            oq_collect_release(&l->own);
+        l->c = NULL;
+    }
+    return rc;
+}
+
+/* Nothing is counted from what is kept unless all of it was. */
+static void settle_keep(runner *r) {
+    bool on = true;
+    for (unsigned i = 0; i < r->n_lanes; i++)
+        on = on && r->lanes[i].keep.on;
+    for (unsigned i = 0; !on && i < r->n_lanes; i++)
+        oq_keep_drop(&r->lanes[i].keep);
+}
+
+/* Samples [from, to) of the source in the current pass. The first runs alone and shows what a run
+ * costs; those that are recorded do so in their order. */
 static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t to, onq_error *err) {
     OQ_TRY(oq_source_seek(src, from, err));
     for (uint64_t k = from; k < to; k++) {
         const oq_sample *s = NULL;
+        const uint64_t before = r->n_lanes == 0 ? oq_flight_resident() : 0;
+        if (r->n_lanes > 1 && to - k > 1 && !is_recorded(r, k)) {
+            OQ_TRY(run_flight(r, src, to - k, k, to, err));
+            break;
+        }
         OQ_TRY(oq_progress(r->env, pass_name(r), k, to, err));
         OQ_TRY(oq_source_next(src, &s, err));
         if (s == NULL)
             return oq_fail(err, ONQ_E_READ, "%s: ended after %llu of %llu samples",
                            oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
-        r->c.sample = s->number;
-        if (r->c.pass == OQ_PASS_EXTENT)
-            look_for_nan(r, s);
-        r->keep_this = is_own(r, s);
-        OQ_TRY(run_sample(r, s, err));
-        if (!is_histogram(r))
-            OQ_TRY(see_fixed(r, err));
-        if (r->keep.on && r->keep_this)
-            foresee(r, r->part != NULL ? oq_source_count(r->job->source) : to - from);
+        OQ_TRY(run_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
+        if (r->n_lanes == 0)
+            OQ_TRY(decide_lanes(r, before, err));
         OQ_TRY(save_state(r, k + 1, err));
     }
+    settle_keep(r);
     return oq_progress(r->env, pass_name(r), to, to, err);
 }
 
@@ -329,10 +403,12 @@ static onq_code count_task(void *ctx, size_t i, unsigned worker, onq_error *err)
     counting *k = ctx;
     runner *r = k->r;
     const size_t tensor = r->tensors[i];
-    const oq_kept_list *list = &r->keep.lists[tensor];
-    for (size_t j = 0; j < list->n; j++)
-        OQ_TRY(
-            oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker], err));
+    for (unsigned m = 0; m < r->n_lanes; m++) {
+        const oq_kept_list *list = &r->lanes[m].keep.lists[tensor];
+        for (size_t j = 0; j < list->n; j++)
+            OQ_TRY(oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker],
+                                    err));
+    }
     return ONQ_OK;
 }
 
@@ -357,7 +433,7 @@ static onq_code count_kept(runner *r, onq_error *err) {
 
 /* All samples of the chunk were measured. */
 static onq_code layout_all(runner *r, onq_error *err) {
-    OQ_TRY(see_fixed(r, err));
+    OQ_TRY(see_fixed(r, &r->c, err));
     for (size_t i = 0; i < r->n_names; i++)
         OQ_TRY(oq_collect_layout(&r->c, r->tensors[i], err));
     for (size_t i = 0; i < r->fixed.n; i++)
@@ -377,10 +453,10 @@ static onq_code run_chunk(runner *r, uint64_t base, uint64_t end, onq_error *err
         from = base;
     }
     r->start = 0;
-    if (r->keep.on) {
+    if (r->lanes[0].keep.on) {
         OQ_TRY(count_kept(r, err));
-        OQ_TRY(oq_keep_restart(&r->keep, err));
-        r->n_kept = 0;
+        for (unsigned i = 0; i < r->n_lanes; i++)
+            OQ_TRY(oq_keep_restart(&r->lanes[i].keep, err));
     } else {
         OQ_TRY(run_samples(r, src, from, end, err));
     }
@@ -436,7 +512,7 @@ static onq_code run_part(runner *r, const char *path, onq_error *err) {
             OQ_TRY(layout_all(r, err));
             from = 0;
         }
-        if (r->keep.on)
+        if (r->lanes[0].keep.on)
             OQ_TRY(count_kept(r, err));
         else
             OQ_TRY(run_samples(r, r->job->source, from, n, err));
@@ -480,41 +556,58 @@ static onq_code start(runner *r, onq_error *err) {
     OQ_TRY(check_counts(r, err));
     oq_partial_model(&r->meta, r->job->model);
     OQ_TRY(make_collector(r, err));
+    for (unsigned i = 0; i < OQ_CAL_MAX_JOBS; i++)
+        r->lanes[i] = (lane){.r = r,
+                             .c = i == 0 ? &r->c : NULL,
+                             .observer = {r->names, r->n_names, seen, &r->lanes[i]}};
     OQ_TRY(resume(r, err));
     r->start = r->meta.next;
     /* A range pass keeps nothing, nor does a run that may be taken up by another. */
     const bool keeps = is_histogram(r) && r->job->checkpoint == NULL &&
                        (p == NULL || (!p->range_only && p->n_ranges == 0));
-    const uint64_t limit = o->memory == OQ_CAL_MEMORY_AUTO ? oq_keep_default_limit() : o->memory;
-    OQ_TRY(oq_keep_init(&r->keep, &r->env->alloc, r->c.n, keeps ? limit : 0, err));
+    const uint64_t limit = o->memory == OQ_CAL_MEMORY_AUTO ? FLIGHT_MEMORY : o->memory;
+    OQ_TRY(oq_keep_init(&r->lanes[0].keep, &r->env->alloc, r->c.n, keeps ? limit : 0, err));
     return open_session(r, err);
 }
 
-static void finish(runner *r) {
-    oq_session_close(r->session);
-    oq_keep_release(&r->keep);
-    oq_collect_release(&r->c);
-    oq_arena_release(&r->arena);
+/* The first lane's session goes last: the others share it. */
+static void close_sessions(runner *r) {
+    for (unsigned i = OQ_CAL_MAX_JOBS; r->lanes != NULL && i-- > 0;) {
+        oq_session_close(r->lanes[i].session);
+        r->lanes[i].session = NULL;
+    }
 }
 
-static runner make_runner(const oq_cal_job *job, const oq_cal_part *part) {
-    runner r = {.job = job, .part = part, .env = job->engine->env};
-    oq_arena_init(&r.arena, &r.env->alloc);
-    return r;
+static void finish(runner *r) {
+    close_sessions(r);
+    for (unsigned i = 0; r->lanes != NULL && i < OQ_CAL_MAX_JOBS; i++)
+        oq_keep_release(&r->lanes[i].keep);
+    oq_collect_release(&r->c);
+    oq_arena_release(&r->arena);
+    pthread_mutex_destroy(&r->nan);
+}
+
+static onq_code begin(runner *r, const oq_cal_job *job, const oq_cal_part *part, onq_error *err) {
+    *r = (runner){.job = job, .part = part, .env = job->engine->env};
+    oq_arena_init(&r->arena, &r->env->alloc);
+    pthread_mutex_init(&r->nan, NULL);
+    r->lanes = OQ_NEW_ARRAY(&r->arena, lane, OQ_CAL_MAX_JOBS);
+    if (r->lanes == NULL)
+        return oq_fail_nomem(err);
+    return start(r, err);
 }
 
 onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err) {
     assert(job->model != NULL && job->engine != NULL && job->source != NULL);
-    runner r = make_runner(job, NULL);
+    runner r;
     onq_code rc = ONQ_OK;
     *out = (oq_ranges){0};
-    OQ_GO(start(&r, err));
+    OQ_GO(begin(&r, job, NULL, err));
     if (is_histogram(&r))
         OQ_GO(run_histogram(&r, err));
     else
         OQ_GO(run_samples(&r, job->source, r.start, r.meta.total, err));
-    oq_session_close(r.session); /* its memory is not needed for what follows */
-    r.session = NULL;
+    close_sessions(&r); /* their memory is not needed for what follows */
     tell_of_nan(&r);
     OQ_GO(oq_collect_finish(&r.c, out, err));
 done:
@@ -524,9 +617,9 @@ done:
 
 onq_code oq_calibrate_part(const oq_cal_job *job, const oq_cal_part *part, const char *path,
                            onq_error *err) {
-    runner r = make_runner(job, part);
+    runner r;
     onq_code rc = ONQ_OK;
-    OQ_GO(start(&r, err));
+    OQ_GO(begin(&r, job, part, err));
     rc = run_part(&r, path, err);
     tell_of_nan(&r);
 done:

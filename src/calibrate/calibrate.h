@@ -16,7 +16,8 @@
  *
  * Memory does not grow with the samples: each tensor is folded into its collector while the model
  * runs. A histogram needs the range of all samples first. When the activations fit in `memory` they
- * are kept for that, else the samples are run a second time; the result is the same.
+ * are kept for that, else the samples are run a second time; the result is the same. Several samples
+ * run at once, and that does not change a bit either.
  */
 #ifndef OQ_CALIBRATE_CALIBRATE_H
 #define OQ_CALIBRATE_CALIBRATE_H
@@ -43,10 +44,11 @@ typedef struct oq_cal_options {
     /* Fold every so many samples as one collect_data call would (CalibStridedMinMax); 0: all as
      * one. */
     uint64_t stride;
-    /* Bytes of activations that may be kept; 0: none. OQ_CAL_MEMORY_AUTO: a quarter of RAM, where
-     * keeping takes less time than a second pass. */
+    /* Bytes of activations that may be kept, and that samples running at once may add; 0: none.
+     * OQ_CAL_MEMORY_AUTO: 48 MiB. */
     uint64_t memory;
-    bool inner; /* tensors inside If, Loop and Scan too; one that is never seen gets no range */
+    uint64_t jobs; /* samples that run at once; 0: as many as there are threads and memory for */
+    bool inner;    /* tensors inside If, Loop and Scan too; one that is never seen gets no range */
     /* The optimised graph, and `only` or what is left of the tensors when Relu and Clip lose
      * theirs. */
     bool fast;
@@ -55,6 +57,7 @@ typedef struct oq_cal_options {
 } oq_cal_options;
 
 #define OQ_CAL_MEMORY_AUTO UINT64_MAX
+#define OQ_CAL_MAX_JOBS    16
 
 /* create_calibrator's defaults for the method (Percentile is symmetric; quantize_static's
  * callers say otherwise themselves), memory AUTO. */

@@ -112,6 +112,7 @@ static onq_code note_nan(oq_collector *c, oq_tstat *t, onq_error *err) {
         return ONQ_OK;
     t->nan_from = oq_str_format(&c->arena, "sample %llu ('%s')", (unsigned long long)c->sample,
                                 c->sample_name);
+    t->nan_at = c->sample;
     return t->nan_from.p != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 

@@ -41,6 +41,7 @@ typedef struct oq_tstat {
     uint32_t alias;     /* not observed: gets the range of tensor number alias - 1; 0: observed */
     uint64_t n_samples; /* it was seen in so many */
     oq_str nan_from;    /* the first sample that had NaN here, in words; empty: none */
+    uint64_t nan_at;    /* its number */
     /* MinMax */
     size_t n_channels;       /* 1 unless per channel; 0 until seen */
     float *lo, *hi;          /* by channel; NaN until a sample has a number */
@@ -101,6 +102,10 @@ onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);
  * method both must be at the same point: extents seen and nothing laid out, or the same
  * layout counted. */
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err);
+
+/* Makes an empty collector one that counts for `c`, which has laid out its histograms: the same
+ * layout, nothing counted. oq_collect_merge then adds it to `c`. */
+onq_code oq_collect_follow(oq_collector *lane, const oq_collector *c, onq_error *err);
 
 /* The result. A tensor that holds an infinity has an infinite range. NaN that were left out are
  * reported as warnings. */

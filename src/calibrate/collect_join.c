@@ -83,6 +83,14 @@ static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code merge_nan(oq_collector *c, oq_tstat *t, const oq_tstat *o, onq_error *err) {
+    if (o->nan_from.n == 0 || (t->nan_from.n > 0 && t->nan_at <= o->nan_at))
+        return ONQ_OK;
+    t->nan_at = o->nan_at;
+    t->nan_from = oq_str_copy(&c->arena, o->nan_from);
+    return t->nan_from.p != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err) {
     assert(c != other);
     const bool histogram = oq_cal_class_of(c->options.method)->histogram;
@@ -105,6 +113,7 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
         if (t->type != OQ_UNDEFINED && o->type != OQ_UNDEFINED && t->type != o->type)
             return mismatch(t, "type", err);
         OQ_TRY(histogram ? merge_hist(t, o, err) : merge_minmax(c, t, o, err));
+        OQ_TRY(merge_nan(c, t, o, err));
         if (t->type == OQ_UNDEFINED)
             t->type = o->type;
         /* Parts of a histogram method have seen all samples, to know the range. */
@@ -112,6 +121,18 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
             continue;
         t->n_samples += o->n_samples;
     }
+    return ONQ_OK;
+}
+
+onq_code oq_collect_follow(oq_collector *lane, const oq_collector *c, onq_error *err) {
+    assert(lane->n == c->n && c->pass == OQ_PASS_COUNT);
+    for (size_t i = 0; i < c->n; i++) {
+        lane->v[i].type = c->v[i].type;
+        lane->v[i].extent = c->v[i].extent;
+        if (c->v[i].has_next)
+            OQ_TRY(oq_collect_layout(lane, i, err));
+    }
+    lane->pass = OQ_PASS_COUNT;
     return ONQ_OK;
 }
 

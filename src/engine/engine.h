@@ -14,7 +14,8 @@
  *     oq_session_close(s);
  *     oq_engine_close(engine);
  *
- * A session belongs to one thread at a time. Sessions do not copy the model's weights: initializers
+ * A session belongs to one thread at a time; oq_session_share gives another thread one of the same
+ * model (flight.h runs samples so). Sessions do not copy the model's weights: initializers
  * that lie in a file stay there and the runtime maps them; the model and its files must outlive the
  * session.
  */
@@ -96,6 +97,8 @@ typedef struct oq_engine_ops {
     onq_code (*open)(oq_engine *e, const oq_session_options *o, oq_session **out, onq_error *err);
     onq_code (*run)(oq_session *s, const oq_datum *inputs, size_t n_inputs, oq_outputs *out,
                     onq_error *err);
+    onq_code (*share)(oq_session *of, const oq_observer *observer, oq_session **out,
+                      onq_error *err);
     void (*close)(oq_session *s);
     void (*end)(oq_engine *e);
 } oq_engine_ops;
@@ -125,6 +128,15 @@ static inline onq_code oq_session_run(oq_session *s, const oq_datum *inputs, siz
                                       oq_outputs *out, onq_error *err) {
     assert(s != NULL && n_inputs == s->inputs.n);
     return s->engine->ops->run(s, inputs, n_inputs, out, err);
+}
+/* Another session over the same loaded model, for runs on another thread at the same time; its
+ * tensors are shown to `observer`, which has the names of the first one's. Closed before `of`. The
+ * results of a run have the same bits, however many run. */
+static inline onq_code oq_session_share(oq_session *of, const oq_observer *observer,
+                                        oq_session **out, onq_error *err) {
+    assert(observer == NULL || observer->seen != NULL);
+    *out = NULL;
+    return of->engine->ops->share(of, observer, out, err);
 }
 /* NULL does nothing, as for oq_engine_close. */
 static inline void oq_session_close(oq_session *s) {

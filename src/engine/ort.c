@@ -271,7 +271,19 @@ static onq_code create_session(ort_session *s, const oq_session_options *so, onq
     return rc;
 }
 
-/* ---- names and room for a run ---- */
+/* ---- names, and room for a run ---- */
+
+/* What one run needs for itself. */
+static onq_code make_room(ort_session *s, onq_error *err) {
+    s->fed_names = OQ_NEW_ARRAY(&s->arena, const char *, s->base.inputs.n + 1);
+    s->in_values = OQ_NEW_ARRAY(&s->arena, const OrtValue *, s->base.inputs.n + 1);
+    s->out_values = OQ_NEW_ARRAY(&s->arena, OrtValue *, s->n_fetch + 1);
+    s->out_data = OQ_NEW_ARRAY(&s->arena, oq_datum, s->base.outputs.n + 1);
+    return s->fed_names != NULL && s->in_values != NULL && s->out_values != NULL &&
+                   s->out_data != NULL
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
 
 static onq_code name_outputs(ort_session *s, const oq_session_options *so, onq_error *err) {
     oq_ios own = {0};
@@ -302,18 +314,14 @@ static onq_code name_outputs(ort_session *s, const oq_session_options *so, onq_e
         s->n_fetch++;
     }
     s->base.outputs = (oq_ios){all, n};
-    s->out_values = OQ_NEW_ARRAY(&s->arena, OrtValue *, s->n_fetch + 1);
-    s->out_data = OQ_NEW_ARRAY(&s->arena, oq_datum, n + 1);
-    return s->out_values != NULL && s->out_data != NULL ? ONQ_OK : oq_fail_nomem(err);
+    return ONQ_OK;
 }
 
 static onq_code name_inputs(ort_session *s, const oq_session_options *so, onq_error *err) {
     OQ_TRY(oq_model_inputs(so->model, &s->arena, &s->base.inputs, err));
     const size_t n = s->base.inputs.n;
     s->in_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
-    s->fed_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
-    s->in_values = OQ_NEW_ARRAY(&s->arena, const OrtValue *, n + 1);
-    if (s->in_names == NULL || s->fed_names == NULL || s->in_values == NULL)
+    if (s->in_names == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         s->in_names[i] = oq_str_cstr(&s->arena, s->base.inputs.v[i].name);
@@ -329,7 +337,7 @@ static void session_close(oq_session *base) {
     ort_session *s = (ort_session *)base;
     const oq_ort_api *api = &s->engine->api;
     oq_ort_run_release(s);
-    if (s->handle != NULL)
+    if (s->handle != NULL && !s->shared)
         api->ReleaseSession(s->handle);
     if (s->domain != NULL)
         api->ReleaseCustomOpDomain(s->domain);
@@ -337,19 +345,27 @@ static void session_close(oq_session *base) {
     oq_free(&base->engine->env->alloc, s, sizeof *s);
 }
 
-static onq_code session_open(oq_engine *e, const oq_session_options *so, oq_session **out,
-                             onq_error *err) {
-    const onq_allocator *alloc = &e->env->alloc;
-    ort_session *s = oq_calloc(alloc, 1, sizeof *s);
+static ort_session *session_new(oq_engine *e) {
+    ort_session *s = oq_calloc(&e->env->alloc, 1, sizeof *s);
     if (s == NULL)
-        return oq_fail_nomem(err);
+        return NULL;
     s->engine = (ort_engine *)e;
     s->base.engine = e;
-    oq_arena_init(&s->arena, alloc);
-    oq_arena_init(&s->run_arena, alloc);
+    oq_arena_init(&s->arena, &e->env->alloc);
+    oq_arena_init(&s->run_arena, &e->env->alloc);
+    return s;
+}
+
+static onq_code session_open(oq_engine *e, const oq_session_options *so, oq_session **out,
+                             onq_error *err) {
+    ort_session *s = session_new(e);
+    if (s == NULL)
+        return oq_fail_nomem(err);
     onq_code rc = name_inputs(s, so, err);
     if (rc == ONQ_OK)
         rc = name_outputs(s, so, err);
+    if (rc == ONQ_OK)
+        rc = make_room(s, err);
     if (rc == ONQ_OK)
         rc = create_session(s, so, err);
     if (rc != ONQ_OK) {
@@ -358,6 +374,30 @@ static onq_code session_open(oq_engine *e, const oq_session_options *so, oq_sess
     }
     *out = &s->base;
     return ONQ_OK;
+}
+
+static onq_code session_share(oq_session *base, const oq_observer *observer, oq_session **out,
+                              onq_error *err) {
+    const ort_session *of = (const ort_session *)base;
+    ort_session *s = session_new(base->engine);
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    s->shared = true;
+    s->handle = of->handle;
+    s->base.inputs = base->inputs;
+    s->base.outputs = base->outputs;
+    s->in_names = of->in_names;
+    s->out_names = of->out_names;
+    s->n_fetch = of->n_fetch;
+    s->fetch = of->fetch;
+    if (observer != NULL)
+        oq_ort_observe_init(&s->observe, &s->engine->api, &base->engine->env->alloc, observer);
+    const onq_code rc = make_room(s, err);
+    if (rc == ONQ_OK)
+        *out = &s->base;
+    else
+        session_close(&s->base);
+    return rc;
 }
 
 static void engine_end(oq_engine *base) {
@@ -373,6 +413,7 @@ static void engine_end(oq_engine *base) {
 static const oq_engine_ops ort_ops = {
     .open = session_open,
     .run = oq_ort_run,
+    .share = session_share,
     .close = session_close,
     .end = engine_end,
 };

@@ -20,6 +20,13 @@ typedef struct kernel {
     size_t index;
 } kernel;
 
+/* Of the run on this thread. Runs do not nest. */
+static _Thread_local ort_observe *running;
+
+void oq_ort_observe_begin(ort_observe *o) {
+    running = o;
+}
+
 static const char *get_name(const oq_ort_custom_op *op) {
     (void)op;
     return OQ_OBSERVE_OP;
@@ -136,7 +143,8 @@ static OrtStatus *pass_through(const kernel *k, OrtKernelContext *c, const oq_da
 
 static OrtStatus *compute(void *p, OrtKernelContext *c) {
     kernel *k = p;
-    ort_observe *o = k->owner;
+    ort_observe *o = running;
+    assert(o != NULL); /* the runtime runs a graph's nodes on the thread that calls it */
     const oq_ort_api *api = o->api;
     const OrtValue *in = NULL;
     OrtStatus *s = api->KernelContext_GetInput(c, 0, &in);

@@ -22,7 +22,8 @@ typedef struct ort_observe_op {
     struct ort_observe *owner;
 } ort_observe_op;
 
-/* The operators Observe and ObserveHalf of one session, and whom their kernels call. */
+/* The operators Observe and ObserveHalf of one session, and whom they call. Kernels belong to the
+ * session that loaded the model, but call the observer of the session that runs on their thread. */
 typedef struct ort_observe {
     ort_observe_op any, half;
     const oq_ort_api *api;
@@ -40,6 +41,7 @@ typedef struct ort_session {
     oq_arena arena; /* names, ios */
     ort_engine *engine;
     OrtSession *handle;
+    bool shared; /* handle, names and ios are another session's */
     OrtCustomOpDomain *domain;
     ort_observe observe;
     const char **in_names, **out_names; /* C strings, as Run wants them */
@@ -57,6 +59,8 @@ typedef struct ort_session {
  * caller. */
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
                          const oq_observer *observer);
+/* What runs on this thread from now on; NULL: nothing. */
+void oq_ort_observe_begin(ort_observe *o);
 
 /* ort_value.c: a value for a datum (its elements are borrowed, not copied), and a datum of a value
  * (a view of it; dims, texts and items in the arena; values made on the way are kept in `made`). */

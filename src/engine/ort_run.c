@@ -58,8 +58,10 @@ onq_code oq_ort_run(oq_session *base, const oq_datum *inputs, size_t n_inputs, o
     size_t n_fed = 0;
     onq_code rc = make_inputs(s, inputs, &made, &n_fed, err);
     if (rc == ONQ_OK) {
+        oq_ort_observe_begin(&s->observe);
         OrtStatus *status = api->Run(s->handle, NULL, s->fed_names, s->in_values, n_fed,
                                      s->out_names, s->n_fetch, s->out_values);
+        oq_ort_observe_begin(NULL);
         rc = oq_ort_check(api, status, err, "run");
     }
     if (rc != ONQ_OK && s->observe.failed) {

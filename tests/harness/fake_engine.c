@@ -133,6 +133,13 @@ static onq_code session_open(oq_engine *e, const oq_session_options *o, oq_sessi
     return rc;
 }
 
+/* Extra outputs are not shared. */
+static onq_code session_share(oq_session *of, const oq_observer *observer, oq_session **out,
+                              onq_error *err) {
+    const oq_session_options o = {.model = ((fake_session *)of)->model, .observer = observer};
+    return session_open(of->engine, &o, out, err);
+}
+
 /* ---- running ---- */
 
 static onq_code show(fake_session *s, oq_str name, onq_error *err) {
@@ -270,7 +277,7 @@ static onq_code session_run(oq_session *base, const oq_datum *inputs, size_t n_i
                             oq_outputs *out, onq_error *err) {
     fake_session *s = (fake_session *)base;
     const oq_graph *g = s->model->proto->graph;
-    if (++s->engine->n_runs == s->engine->fail_at_run)
+    if (__atomic_add_fetch(&s->engine->n_runs, 1, __ATOMIC_RELAXED) == s->engine->fail_at_run)
         return oq_fail(err, ONQ_E_RUNTIME, "the fake engine was told to fail");
     oq_arena_release(&s->run_arena);
     oq_arena_init(&s->run_arena, &base->engine->env->alloc);
@@ -294,6 +301,10 @@ static void engine_end(oq_engine *e) {
 }
 
 void fake_engine_init(fake_engine *f, onq_env *env) {
-    static const oq_engine_ops ops = {session_open, session_run, session_close, engine_end};
+    static const oq_engine_ops ops = {.open = session_open,
+                                      .run = session_run,
+                                      .share = session_share,
+                                      .close = session_close,
+                                      .end = engine_end};
     *f = (fake_engine){.base = {.ops = &ops, .env = env, .name = "a fake engine"}};
 }

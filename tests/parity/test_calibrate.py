@@ -498,14 +498,15 @@ def test_op_types(digits, tmp_path):
     "case", [*ODD_CASES, ("minmax", {"per_channel": True}), ("distribution", {"num_bins": 600})], ids=name_of
 )
 def test_same_result_every_way(case, digits, tmp_path):
-    """Two passes, kept activations, shares, parts of a range pass, checkpoints, threads: one result, byte for byte."""
+    """Two passes, kept activations, samples at once, shares, parts of a range pass, checkpoints, threads: one result."""
     method, options = case
     base = ["calibrate", "-i", digits, "--data", DIGITS, "--limit", 7, "--method", method, "--quiet"]
     base += [f"--calib_{k}={v}" for k, v in options.items()]
     out = tmp_path / "out.json"
     onq(*base, "-o", out)
     want = out.read_bytes()
-    for more in (["--memory", "0"], ["--memory", "8g"], ["--memory", "3m"], ["--checkpoint", tmp_path / "state"]):
+    for more in (["--memory", "0"], ["--memory", "8g"], ["--memory", "3m"], ["--checkpoint", tmp_path / "state"],
+                 ["--jobs", 1], ["--jobs", 2], ["--jobs", 7, "--memory", "0"], ["--threads", 1]):
         onq(*base, "-o", out, *more)
         assert out.read_bytes() == want, more
     assert not (tmp_path / "state").exists()
