@@ -72,6 +72,9 @@ static const onq_option_info quantize_rows[] = {
             "nodes around float, or clamp the range to what a Softmax can tell apart."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
     OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
+    OQ_FLAG("saturation_safe", 0, "",
+            "For x86 CPUs without VNNI: raise the scales of int8 weights where two products would "
+            "pass 16 bits, channel by channel (--reduce_range takes a bit from all)."),
     OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(PRESETS), "NAME",
             "Configure as get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN) of "
             "onnxruntime.quantization do."),
@@ -198,8 +201,28 @@ static const char *overrides_name(const run *r) {
     return path != NULL ? oq_overrides_name(path) : "overrides of the preset";
 }
 
+/* --saturation_safe is about products of bytes, in pairs of QDQ format. */
+static onq_code check_saturation(const run *r, onq_error *err) {
+    const oq_qconfig *c = &r->q.config;
+    if (!c->saturation_safe)
+        return ONQ_OK;
+    if (r->format == FORMAT_QOPERATOR)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--saturation_safe is for --quant_format qdq (--reduce_range is for both)");
+    if (c->weight_type != OQ_INT8 || is_not_8bit(c->activation_type))
+        oq_warn(r->q.job->env,
+                "--saturation_safe has no effect on %s weights with %s activations: only products "
+                "of 8-bit activations with QInt8 weights pass 16 bits",
+                oq_qtype_name(c->weight_type), oq_qtype_name(c->activation_type));
+    else if (!oq_qconfig_weight_symmetric(c, c->weight_type))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--saturation_safe needs symmetric weights (leave --weight_symmetric out)");
+    return ONQ_OK;
+}
+
 static onq_code check_types(const run *r, onq_error *err) {
     const oq_qconfig *c = &r->q.config;
+    OQ_TRY(check_saturation(r, err));
     const bool act8 = c->activation_type == OQ_FLOAT8E4M3FN;
     const bool weight8 = c->weight_type == OQ_FLOAT8E4M3FN;
     if (act8 != weight8)

@@ -68,6 +68,8 @@ typedef struct oq_qconfig {
     bool smooth_quant;
     bool smooth_quant_folding;
 
+    bool
+        saturation_safe; /* int8 weights whose sums of two products fit into 16 bits (saturate.h) */
     /* What the reference does not have: forms that ONNX Runtime's optimisers leave alone (ort_forms.h). */
     bool keep_excluded_float; /* of float nodes between quantized ones */
     bool keep_products;       /* of integer products with float outputs and a bias */

@@ -85,6 +85,8 @@ typedef struct oq_plan {
 #define OQ_WHY_OTHER "its values are bfloat16 or double, neither is quantized"
 /* Of two formats. */
 #define OQ_WHY_BIAS "its bias exceeds int32 at the scale of its computed weight"
+/* Of a weight (saturate.h). */
+#define OQ_WHY_NARROWED "scale raised: two products would pass 16 bits"
 /* A look at the result found it to be at fault. */
 #define OQ_WHY_UNSOUND "quantized, the model did not load or run"
 

@@ -11,6 +11,7 @@
 #include "base/real.h"
 #include "quantize/act_param.h"
 #include "quantize/bias.h"
+#include "quantize/saturate.h"
 
 /* ---- activations ---- */
 
@@ -175,14 +176,30 @@ typedef struct weights {
     OQ_VEC(oq_qdq_tensor *) list;
 } weights;
 
+/* For every product that reads it as its weight. */
+static onq_code keep_in_16_bits(const oq_qdq *q, const oq_qdq_tensor *t, onq_error *err) {
+    oq_qdq_weight *w = t->weight;
+    bool narrowed = false;
+    for (size_t i = 0; i < t->uses.n && w->spec.type == OQ_INT8 && w->spec.symmetric; i++) {
+        const oq_qdq_node *n = &q->nodes[t->uses.v[i].node];
+        if (t->uses.v[i].slot == 1 && n->chosen)
+            OQ_TRY(oq_saturate_narrow(n->node, &w->w, &w->params, &q->model->env->alloc, &narrowed,
+                                      err));
+        if (narrowed)
+            w->why = OQ_WHY_NARROWED;
+    }
+    return ONQ_OK;
+}
+
 static onq_code compute_weight(void *ctx, size_t i, unsigned worker, onq_error *err) {
     const weights *all = ctx;
     oq_qdq_weight *w = all->list.v[i]->weight;
     (void)worker;
     if (w->given)
         return ONQ_OK;
-    return oq_qweight_params(&w->w, &w->spec, w->clamps, &all->q->model->env->alloc, &w->params,
-                             err);
+    OQ_TRY(
+        oq_qweight_params(&w->w, &w->spec, w->clamps, &all->q->model->env->alloc, &w->params, err));
+    return all->q->config->saturation_safe ? keep_in_16_bits(all->q, all->list.v[i], err) : ONQ_OK;
 }
 
 static onq_code decide_weights(oq_qdq *q, onq_error *err) {
