@@ -18,7 +18,8 @@
 #define METHODS(ROW)                              \
     ROW("default", &oq_nb_methods[0])             \
     ROW("rtn", &oq_nb_methods[1])                 \
-    ROW("k_quant,kquant", &oq_nb_methods[2])
+    ROW("k_quant,kquant", &oq_nb_methods[2])      \
+    ROW("hqq", &oq_nb_methods[3])
 
 #define FORMATS(ROW) ROW("QOperator", false) ROW("QDQ", true)
 
@@ -40,7 +41,8 @@ static const onq_option_info nbits_rows[] = {
                "Keep the zero point in the middle and store none (k_quant always stores one)."),
     OQ_ENUM("quant_method", 0, "", "default", OQ_CHOICES(METHODS), "METHOD",
             "How integers and scales are found: rounding (default), rounding as Intel's neural "
-            "compressor does it, or a search for the best scale."),
+            "compressor does it, a search for the best scale, or half-quadratic quantization (zero "
+            "points that are not integers)."),
     OQ_ENUM("quant_format", 0, "", "QOperator", OQ_CHOICES(FORMATS), "FORMAT",
             "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
     OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",

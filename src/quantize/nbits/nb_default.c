@@ -29,7 +29,7 @@ typedef struct columns {
     float zero[OQ_NB_TILE];
 } columns;
 
-static void find_ranges(const oq_nb_panel *p, float *restrict lo, float *restrict hi) {
+OQ_NB_INLINE void find_ranges(const oq_nb_panel *p, float *restrict lo, float *restrict hi) {
     for (size_t c = 0; c < p->cols; c++)
         lo[c] = hi[c] = p->x[c];
     for (size_t r = 1; r < p->rows; r++) {
@@ -49,7 +49,7 @@ static float zero_of(float lo, float scale, float most) {
     return at < 0.0f ? 0.0f : at > most ? most : roundf(at);
 }
 
-static void mlas_params(const oq_nb_task *t, const oq_nb_panel *p, columns *k) {
+OQ_NB_INLINE void mlas_params(const oq_nb_task *t, const oq_nb_panel *p, columns *k) {
     const float most = (float)((1u << t->bits) - 1), half = (float)(1u << (t->bits - 1));
     /* bfloat16 is computed in float32; only what is stored is rounded. */
     const oq_dtype real = t->real == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
@@ -65,7 +65,7 @@ static void mlas_params(const oq_nb_task *t, const oq_nb_panel *p, columns *k) {
     }
 }
 
-static void mlas_round(const oq_nb_panel *p, const columns *k, float most) {
+OQ_NB_INLINE void mlas_round(const oq_nb_panel *p, const columns *k, float most) {
     for (size_t r = 0; r < p->rows; r++) {
         const float *restrict x = p->x + r * p->stride;
         uint8_t *restrict q = p->q + r * OQ_NB_TILE;
@@ -79,7 +79,7 @@ static void mlas_round(const oq_nb_panel *p, const columns *k, float most) {
 }
 
 /* The same, but the zero point is added to what is rounded already. */
-static void mlas_round_qdq(const oq_nb_panel *p, const columns *k, float most) {
+OQ_NB_INLINE void mlas_round_qdq(const oq_nb_panel *p, const columns *k, float most) {
     for (size_t r = 0; r < p->rows; r++) {
         const float *restrict x = p->x + r * p->stride;
         uint8_t *restrict q = p->q + r * OQ_NB_TILE;
@@ -94,7 +94,7 @@ static void mlas_round_qdq(const oq_nb_panel *p, const columns *k, float most) {
     }
 }
 
-static void mlas_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
+OQ_NB_INLINE void mlas_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     const float most = (float)((1u << t->bits) - 1);
     columns k;
     (void)ctx;
@@ -109,6 +109,8 @@ static void mlas_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
         p->zero[c] = k.zero[c];
     }
 }
+
+OQ_NB_PANEL(mlas, mlas_body)
 
 /* ---- numpy ---- */
 
@@ -163,5 +165,5 @@ static void numpy_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
 }
 
 onq_code oq_nb_default(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
-    return oq_nb_panels(t, s, t->rule == OQ_NB_GATHER ? numpy_panel : mlas_panel, NULL, err);
+    return oq_nb_panels(t, s, t->rule == OQ_NB_GATHER ? numpy_panel : OQ_NB_BEST(mlas), NULL, err);
 }

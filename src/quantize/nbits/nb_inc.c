@@ -22,8 +22,9 @@
 #define MAGIC32 12582912.0f
 #define LANES   16 /* columns that k_quant works on at a time */
 #define STEPS   20
+#define DEPTH   64 /* halvings of any number of rows */
 
-static void round_column(const oq_nb_task *t, oq_nb_panel *p, size_t c) {
+OQ_NB_INLINE void round_column(const oq_nb_task *t, oq_nb_panel *p, size_t c) {
     const double scale = p->scale[c], zero = (double)p->zero[c];
     const double most = (double)((1u << t->bits) - 1);
     for (size_t r = 0; r < p->rows; r++) {
@@ -36,7 +37,7 @@ static void round_column(const oq_nb_task *t, oq_nb_panel *p, size_t c) {
 
 /* ---- rtn ---- */
 
-static void rtn_params(const oq_nb_task *t, oq_nb_panel *p, size_t c, float lo, float hi) {
+OQ_NB_INLINE void rtn_params(const oq_nb_task *t, oq_nb_panel *p, size_t c, float lo, float hi) {
     const oq_dtype real = t->real == OQ_FLOAT16 ? OQ_FLOAT16 : OQ_FLOAT;
     const double most = (double)((1u << t->bits) - 1);
     if (t->ratio != 1.0) {
@@ -58,7 +59,7 @@ static void rtn_params(const oq_nb_task *t, oq_nb_panel *p, size_t c, float lo, 
     p->zero[c] = (float)(zero < 0.0 ? 0.0 : zero > most ? most : zero);
 }
 
-static void rtn_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
+OQ_NB_INLINE void rtn_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     (void)ctx;
     for (size_t c = 0; c < p->cols; c++) {
         float lo = p->x[c], hi = p->x[c];
@@ -72,8 +73,10 @@ static void rtn_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     }
 }
 
+OQ_NB_PANEL(rtn, rtn_body)
+
 onq_code oq_nb_rtn(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
-    return oq_nb_panels(t, s, rtn_panel, NULL, err);
+    return oq_nb_panels(t, s, OQ_NB_BEST(rtn), NULL, err);
 }
 
 /* ---- k_quant ---- */
@@ -89,7 +92,7 @@ typedef struct lanes {
 } lanes;
 
 /* numpy's pairwise sum of at most 128 rows. */
-static void sum_some(const float *x, size_t rows, float *restrict out) {
+OQ_NB_INLINE void sum_some(const float *x, size_t rows, float *restrict out) {
     float r[8][LANES];
     size_t i = 8;
     if (rows < 8) {
@@ -113,21 +116,38 @@ static void sum_some(const float *x, size_t rows, float *restrict out) {
             out[c] += x[i * LANES + c];
 }
 
-/* Halves until it is 128 rows or less, so it calls itself a few times at most. */
-static void sum_pairwise(const float *x, size_t rows, float *out) {
+/* More rows are halved until they are 128 or less, the halves' sums are added. `todo` has ranges that
+ * wait; one of no rows means: add the last two sums. */
+OQ_NB_INLINE void sum_pairwise(const float *x, size_t rows, float *out) {
+    struct range {
+        size_t from, rows;
+    } todo[2 * DEPTH];
+    float done[DEPTH][LANES];
+    size_t n_todo = 0, n_done = 0;
     if (rows <= 128) {
         sum_some(x, rows, out);
         return;
     }
-    float left[LANES], right[LANES];
-    const size_t half = rows / 2 - (rows / 2) % 8;
-    sum_pairwise(x, half, left);
-    sum_pairwise(x + half * LANES, rows - half, right);
-    for (size_t c = 0; c < LANES; c++)
-        out[c] = left[c] + right[c];
+    todo[n_todo++] = (struct range){0, rows};
+    while (n_todo > 0) {
+        const struct range r = todo[--n_todo];
+        const size_t half = r.rows / 2 - (r.rows / 2) % 8;
+        if (r.rows == 0) {
+            n_done--;
+            for (size_t c = 0; c < LANES; c++)
+                done[n_done - 1][c] += done[n_done][c];
+        } else if (r.rows <= 128) {
+            sum_some(x + r.from * LANES, r.rows, done[n_done++]);
+        } else {
+            todo[n_todo++] = (struct range){0, 0};
+            todo[n_todo++] = (struct range){r.from + half, r.rows - half};
+            todo[n_todo++] = (struct range){r.from, half};
+        }
+    }
+    memcpy(out, done[0], sizeof done[0]);
 }
 
-static void sum_rows(const lanes *k, const float *x, float *out) {
+OQ_NB_INLINE void sum_rows(const lanes *k, const float *x, float *out) {
     if (k->pairwise) {
         sum_pairwise(x, k->rows, out);
         return;
@@ -139,7 +159,7 @@ static void sum_rows(const lanes *k, const float *x, float *out) {
 }
 
 /* The values' weights (their size and the root of their mean square) and first sums. */
-static void begin_lanes(lanes *k) {
+OQ_NB_INLINE void begin_lanes(lanes *k) {
     const size_t n = k->rows * LANES;
     float mean[LANES];
     for (size_t i = 0; i < n; i++)
@@ -162,7 +182,7 @@ static void begin_lanes(lanes *k) {
     sum_rows(k, k->tmp, k->sum_x);
 }
 
-static void round_lanes(lanes *k, const float *factor) {
+OQ_NB_INLINE void round_lanes(lanes *k, const float *factor) {
     for (size_t i = 0; i < k->rows * LANES; i += LANES)
         for (size_t c = 0; c < LANES; c++) {
             float v = factor[c] * (k->x[i + c] - k->lo[c]);
@@ -173,7 +193,7 @@ static void round_lanes(lanes *k, const float *factor) {
 }
 
 /* The weighted error of scale * q + least. */
-static void measure_lanes(lanes *k, const float *scale, const float *least, float *out) {
+OQ_NB_INLINE void measure_lanes(lanes *k, const float *scale, const float *least, float *out) {
     for (size_t i = 0; i < k->rows * LANES; i += LANES)
         for (size_t c = 0; c < LANES; c++) {
             const float d = scale[c] * k->q[i + c] + least[c] - k->x[i + c];
@@ -183,7 +203,7 @@ static void measure_lanes(lanes *k, const float *scale, const float *least, floa
 }
 
 /* The line through the values that suits the integers k->q best. */
-static void fit_lanes(lanes *k, float *scale, float *least) {
+OQ_NB_INLINE void fit_lanes(lanes *k, float *scale, float *least) {
     const size_t n = k->rows * LANES;
     float sum_l[LANES], sum_l2[LANES], sum_xl[LANES];
     for (size_t i = 0; i < n; i++)
@@ -204,7 +224,7 @@ static void fit_lanes(lanes *k, float *scale, float *least) {
 
 /* Tries scales around the plain one. As in the reference the range's lower end moves with what is
  * found, and the next try starts from there. */
-static void search_lanes(lanes *k) {
+OQ_NB_INLINE void search_lanes(lanes *k) {
     float factor[LANES], scale[LANES], least[LANES], error[LANES];
     for (size_t c = 0; c < LANES; c++) {
         factor[c] = k->lo[c] != k->hi[c] ? k->most / (k->hi[c] - k->lo[c]) : 1.0f;
@@ -228,7 +248,7 @@ static void search_lanes(lanes *k) {
     }
 }
 
-static void k_quant_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
+OQ_NB_INLINE void k_quant_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     lanes *k = ctx;
     k->rows = p->rows;
     for (size_t c0 = 0; c0 < p->cols; c0 += LANES) {
@@ -247,6 +267,8 @@ static void k_quant_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     }
 }
 
+OQ_NB_PANEL(k_quant, k_quant_body)
+
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
     const size_t cells = (size_t)t->block * LANES, bytes = 4 * cells * sizeof(float);
     float *room = oq_alloc(t->alloc, bytes);
@@ -259,7 +281,7 @@ onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err)
                .w = room + cells,
                .q = room + 2 * cells,
                .tmp = room + 3 * cells};
-    const onq_code rc = oq_nb_panels(t, s, k_quant_panel, &k, err);
+    const onq_code rc = oq_nb_panels(t, s, OQ_NB_BEST(k_quant), &k, err);
     oq_free(t->alloc, room, bytes);
     return rc;
 }

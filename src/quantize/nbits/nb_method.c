@@ -19,6 +19,12 @@ const oq_nb_method oq_nb_methods[] = {
      .pads = true,
      .always_zero = true,
      .quantize = oq_nb_k_quant},
+    {.name = "hqq",
+     .bits = BITS(2) | BITS(4) | BITS(8),
+     .pads = true,
+     .in_order = true,
+     .real_zero = true,
+     .quantize = oq_nb_hqq},
     {.name = NULL},
 };
 

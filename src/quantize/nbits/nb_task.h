@@ -110,6 +110,26 @@ typedef void (*oq_nb_panel_fn)(const oq_nb_task *t, oq_nb_panel *p, void *ctx);
 onq_code oq_nb_panels(const oq_nb_task *t, const oq_nb_sink *s, oq_nb_panel_fn fn, void *ctx,
                       onq_error *err);
 
+/* A panel function from a body of inline functions, twice: for any machine, and for those with
+ * AVX2. The bits are the same. OQ_NB_BEST(name) is the one for this machine. */
+#define OQ_NB_INLINE static inline __attribute__((always_inline))
+#if defined(__x86_64__)
+#define OQ_NB_PANEL(name, body)                                                                    \
+    static void name##_plain(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {                     \
+        body(t, p, ctx);                                                                           \
+    }                                                                                              \
+    OQ_AVX2 static void name##_avx2(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {              \
+        body(t, p, ctx);                                                                           \
+    }
+#define OQ_NB_BEST(name) (__builtin_cpu_supports("avx2") ? name##_avx2 : name##_plain)
+#else
+#define OQ_NB_PANEL(name, body)                                                                    \
+    static void name##_plain(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {                     \
+        body(t, p, ctx);                                                                           \
+    }
+#define OQ_NB_BEST(name) name##_plain
+#endif
+
 typedef struct oq_nb_method {
     const char *name;
     unsigned bits;  /* that it can do, 1 << bits for each */
@@ -133,6 +153,7 @@ onq_code oq_nb_default(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err)
 onq_code oq_nb_rtn(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_fp4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_nf4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_hqq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 
 /* ---- as payloads of tensors ---- */

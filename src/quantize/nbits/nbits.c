@@ -185,6 +185,9 @@ static onq_code take_gather(oq_nb_state *r, choice *c, onq_error *err) {
     c->why = OQ_NB_WHY_DYNAMIC;
     if (w.tensor == NULL)
         return ONQ_OK;
+    c->why = "GatherBlockQuantized takes integers as zero points only";
+    if (c->how.method->real_zero)
+        return ONQ_OK;
     const int64_t rank = (int64_t)w.tensor->dims.n;
     int64_t axis = r->config->gather_axis;
     axis = axis < 0 ? axis + rank : axis;

@@ -182,6 +182,7 @@ static void no_memory(void **state) {
         {"nbits", weights_path, {"quant_format", "QDQ", "op_types_to_quantize", "MatMul,Gemm"}},
         {"nbits", weights_path, {"quant_method", "k_quant", "all_weights", "true"}},
         {"nbits", weights_path, {"op_types_to_quantize", "all", "all_weights", "true"}},
+        {"nbits", weights_path, {"quant_method", "hqq"}},
         {"bnb4", weights_path, {NULL}},
         {"legacy", model_path, {NULL}},
         {"preprocess", model_path, {"optimizer", "builtin", "opset", "17"}},
