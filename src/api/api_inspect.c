@@ -11,8 +11,9 @@
 
 #include <stdio.h>
 
-#define SHOWN 24 /* inputs, outputs and operator types, unless --all */
-#define WIDTH 79
+#define SHOWN     24 /* inputs, outputs and operator types, unless --all */
+#define WIDTH     79
+#define TIED_TOLD 8 /* tied weights */
 
 /* ---- small texts ---- */
 
@@ -303,16 +304,48 @@ static void show_weight_only(oq_job *job, const oq_quantized *q) {
     oq_jw_begin_array(&job->json, "weight_only");
     for (size_t i = 0; i < q->only.n; i++) {
         const oq_weight_only *o = &q->only.v[i];
-        oq_buf_addf(&job->text, "  %llu %.*s: %lld bits, blocks of %lld\n",
+        oq_buf_addf(&job->text, "  %llu %.*s: %lld bits, blocks of %lld",
                     (unsigned long long)o->count, OQ_STR(o->op_type), (long long)o->bits,
                     (long long)o->block_size);
+        if (o->weights > 0)
+            oq_buf_addf(&job->text, ", %.2f bits a weight with scales", o->stored / o->weights);
+        oq_buf_adds(&job->text, "\n");
         oq_jw_begin_object(&job->json, NULL);
         oq_jw_str(&job->json, "op_type", o->op_type);
         oq_jw_int(&job->json, "bits", o->bits);
         oq_jw_int(&job->json, "block_size", o->block_size);
         oq_jw_uint(&job->json, "count", o->count);
+        if (o->weights > 0)
+            oq_jw_real(&job->json, "bits_per_weight", o->stored / o->weights);
         oq_jw_end_object(&job->json);
     }
+    oq_jw_end_array(&job->json);
+}
+
+/* Weights that several nodes read. */
+static void show_tied(oq_job *job, const oq_quantized *q) {
+    size_t n = 0;
+    oq_jw_begin_array(&job->json, "tied");
+    for (size_t i = 0; i < q->read.n; i++) {
+        const oq_tied *t = &q->read.v[i];
+        if (t->count < 2)
+            continue;
+        oq_jw_begin_object(&job->json, NULL);
+        oq_jw_str(&job->json, "name", t->name);
+        oq_jw_uint(&job->json, "readers", t->count);
+        oq_jw_end_object(&job->json);
+        if (n++ >= TIED_TOLD)
+            continue;
+        oq_buf_adds(&job->text, n == 1 ? "tied weights:\n  " : "  ");
+        add_name(&job->text, t->name);
+        oq_buf_addf(&job->text, ": read by %.*s and %.*s", OQ_STR(t->readers[0]),
+                    OQ_STR(t->readers[1]));
+        if (t->count > 2)
+            oq_buf_addf(&job->text, ", %llu nodes in all", (unsigned long long)t->count);
+        oq_buf_adds(&job->text, "\n");
+    }
+    if (n > TIED_TOLD)
+        oq_buf_addf(&job->text, "  and %zu more (--json names them)\n", n - TIED_TOLD);
     oq_jw_end_array(&job->json);
 }
 
@@ -466,6 +499,7 @@ static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
     show_nodes(job, m, s, all);
     show_tensors(job, s);
     show_quantized(job, s);
+    show_tied(job, &s->quant);
     show_can(job, s);
     show_remarks(job, m, s);
     return ONQ_OK;

@@ -96,7 +96,8 @@ typedef struct oq_debug_weight {
     oq_tensor *norm_bias; /* the bias that was there before, or NULL */
     bool folds_bias;      /* this is the bias that came out of it */
     bool by_dq;           /* a DequantizeLinear of its own */
-    bool out_rows;   /* outputs lie along the rows of the float weight: Gemm with transB, LSTM */
+    bool out_rows;   /* outputs lie along the rows of the float weight: Gemm with transB, LSTM, a
+                      * table */
     bool transposed; /* the quantized one is the transpose of the float one */
     uint32_t position;
 

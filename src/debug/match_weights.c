@@ -153,18 +153,48 @@ static bool same_count(const oq_tensor *a, const oq_tensor *b) {
            x == y;
 }
 
+/* True if a product reads the float weight as it is. */
+static bool is_read_directly(const matching *m, const oq_debug_weight *w) {
+    const oq_index *ix = &m->d->truth_index;
+    const oq_value *v = oq_index_find(ix, w->name);
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
+        const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
+        if (v->uses.v[i].slot == 1 &&
+            (oq_debug_is_op(n, "MatMul") ||
+             (oq_debug_is_op(n, "Gemm") && oq_attr_int(n, "transB", 0) == 0)))
+            return true;
+    }
+    return v == NULL;
+}
+
+/* True if the float model has the weight as [N, K]: it reaches the product through a Transpose or as
+ * a Gemm's, or a Gather reads its rows. */
+static bool is_by_rows(const matching *m, const oq_debug_weight *w) {
+    const oq_i64s *dims = &w->truth->dims;
+    return dims->n == 2 && dims->v[0] == w->n && dims->v[1] == w->k &&
+           (w->k != w->n || !is_read_directly(m, w));
+}
+
+/* Matrices, one the other's transpose. */
+static bool is_swapped(const oq_tensor *x, const oq_tensor *q) {
+    return x->dims.n == 2 && q->dims.n == 2 && x->dims.v[0] == q->dims.v[1] &&
+           x->dims.v[1] == q->dims.v[0];
+}
+
 /* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the
  * weight around. */
 static void set_turned(const matching *m, oq_debug_weight *w) {
     const oq_node *n = first_user(&m->d->truth_index, w->name, NULL);
+    const bool swapped = is_swapped(w->truth, w->quantized);
+    if (w->layout == OQ_DEBUG_AFFINE && swapped && oq_str_is(w->op, "MatMul") &&
+        !is_read_directly(m, w))
+        w->transposed = w->out_rows = true;
     if (n == NULL || !oq_debug_is_op(n, "Gemm") || oq_attr_int(n, "transB", 0) == 0 ||
         n->input.n < 2 || !oq_str_eq(n->input.v[1], w->name))
         return;
-    const oq_tensor *x = w->truth, *q = w->quantized;
     w->out_rows = true;
     if (w->layout == OQ_DEBUG_AFFINE && oq_op_traits_of(w->op)->product != OQ_GEMM)
-        w->transposed = x->dims.n == 2 && q->dims.n == 2 && x->dims.v[0] == q->dims.v[1] &&
-                        x->dims.v[1] == q->dims.v[0];
+        w->transposed = swapped;
 }
 
 static onq_code find_truth(matching *m, oq_debug_weight *w, const oq_node *holder, onq_error *err) {
@@ -328,8 +358,9 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     if (w.truth == NULL)
         return ONQ_OK;
     const size_t rank = w.truth->dims.n; /* the reference takes [1, K, N] too */
-    if (count_of(w.truth) != cells || rank < 2 || w.truth->dims.v[rank - 2] != w.k ||
-        w.truth->dims.v[rank - 1] != w.n)
+    w.out_rows = is_by_rows(m, &w);
+    if (count_of(w.truth) != cells || rank < 2 ||
+        (!w.out_rows && (w.truth->dims.v[rank - 2] != w.k || w.truth->dims.v[rank - 1] != w.n)))
         return oq_debug_leave(d, w.made, true,
                               "it has another number of elements than the float weight", err);
     return add(m, &w, err);
@@ -358,6 +389,32 @@ static onq_code match_packed(matching *m, oq_debug_weight *w, const oq_node *n, 
     return add(m, w, err);
 }
 
+/* Rows that are packed as MatMulNBits has its columns, and reshaped for the Gather. */
+static onq_code match_rows(matching *m, oq_debug_weight *w, const oq_node *n, onq_error *err) {
+    const oq_index *ix = &m->d->made_index;
+    const oq_node *from = oq_index_producer(ix, n->input.v[0]);
+    if (from == NULL || !oq_debug_is_op(from, "Reshape") || from->input.n < 1)
+        return ONQ_OK;
+    w->quantized = oq_debug_constant(ix, from->input.v[0]);
+    if (w->quantized == NULL || w->quantized->data_type.v != OQ_UINT8)
+        return ONQ_OK;
+    w->layout = OQ_DEBUG_NBITS;
+    w->made = from->input.v[0];
+    w->bits = oq_attr_int(n, "bits", 4);
+    w->block = (uint64_t)oq_attr_int(n, "block_size", 128);
+    OQ_TRY(find_truth(m, w, n, err));
+    if (w->truth == NULL || w->truth->dims.n != 2)
+        return ONQ_OK;
+    w->n = w->truth->dims.v[0];
+    w->k = w->truth->dims.v[1];
+    w->out_rows = true;
+    if (w->k <= 0 || w->n <= 0 || w->block == 0 || w->block > INT32_MAX ||
+        (w->bits != 2 && w->bits != 4 && w->bits != 8))
+        return oq_debug_leave(m->d, w->made, true, "bits, block_size or its axis is not possible",
+                              err);
+    return add(m, w, err);
+}
+
 static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
@@ -365,6 +422,8 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     w.quantized = input_constant(d, n, 0);
     w.scale = input_constant(d, n, 2);
     w.zero = input_constant(d, n, 3);
+    if (w.quantized == NULL && w.scale != NULL)
+        return match_rows(m, &w, n, err);
     if (w.quantized == NULL || w.scale == NULL)
         return ONQ_OK;
     w.made = n->input.v[0];

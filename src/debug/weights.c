@@ -136,8 +136,9 @@ static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
             const uint8_t *p = raw.p + (col * n_blocks + b) * bytes;
             const uint32_t q = (p[in * bits / 8] >> (in * bits % 8)) & ((1u << bits) - 1);
             const double zero = nbits_zero(w, z.p, z.n, col, b, n_blocks);
-            u->q[row * n + col] = (int32_t)q;
-            u->y[row * n + col] = (float)((double)q - zero) * u->scale[col * n_blocks + b];
+            const uint64_t at = w->out_rows ? col * k + row : row * n + col;
+            u->q[at] = (int32_t)q;
+            u->y[at] = (float)((double)q - zero) * u->scale[col * n_blocks + b];
         }
     }
     u->dim = 0;

@@ -213,6 +213,7 @@ onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, oq_modes_fn mo
     oq_summary_walk w = {.s = s, .modes = modes, .arena = a};
     oq_map_init(&w.ops, a);
     oq_map_init(&w.files, a);
+    oq_map_init(&w.read, a);
     for (size_t i = 0; i < OQ_MODE_COUNT; i++)
         oq_map_init(&w.counted[i], a);
     tensor_walk t = {&w, m};

@@ -40,7 +40,16 @@ typedef struct oq_weight_only {
     oq_str op_type;
     int64_t bits, block_size; /* 0: not said */
     uint64_t count;
+    double weights,
+        stored; /* weights, and the bits that they and their parameters take; each once */
 } oq_weight_only;
+
+/* A constant that several nodes read as their weight. */
+typedef struct oq_tied {
+    oq_str name;
+    oq_str readers[2]; /* operator types of the first two */
+    uint64_t count;    /* readers */
+} oq_tied;
 
 typedef struct oq_quantized {
     uint64_t quantize, dequantize; /* QuantizeLinear, DequantizeLinear */
@@ -50,6 +59,7 @@ typedef struct oq_quantized {
     uint64_t weights[OQ_DTYPE_COUNT][OQ_GRANULARITY_COUNT];
     uint64_t activations[OQ_DTYPE_COUNT][OQ_GRANULARITY_COUNT];
     OQ_VEC(oq_weight_only) only;
+    OQ_VEC(oq_tied) read; /* weights of MatMul, Gemm and Gather, and packed ones, by name */
 } oq_quantized;
 
 /* What a mode would quantize: nodes of the operators it knows that are still float. */

@@ -66,20 +66,96 @@ static void count_qdq(oq_summary *s, const oq_index *ix, const oq_node *n) {
     }
 }
 
-static onq_code count_weight_only(oq_summary_walk *w, const oq_node *n, onq_error *err) {
+/* ---- who reads a weight ---- */
+
+/* The constant that a node reads as its weight, through a Transpose or a Reshape; else empty. */
+static oq_str weight_name(const oq_index *ix, const oq_node *n, int slot) {
+    const oq_str name = input_at(n, slot);
+    if (name.n == 0 || oq_index_constant(ix, name) != NULL)
+        return name;
+    const oq_node *p = oq_index_producer(ix, name);
+    const bool moves =
+        p != NULL && (oq_str_is(p->op_type, "Transpose") || oq_str_is(p->op_type, "Reshape"));
+    return moves && oq_index_constant(ix, input_at(p, 0)) != NULL ? p->input.v[0] : (oq_str){0};
+}
+
+/* Notes a reader of a weight; *first: nobody read it before. */
+static onq_code note_reader(oq_summary_walk *w, oq_str name, const oq_node *n, bool *first,
+                            onq_error *err) {
+    const uint32_t at = oq_map_find(&w->read, name);
+    *first = at == OQ_MAP_NONE;
+    if (at != OQ_MAP_NONE) {
+        oq_tied *t = &w->s->quant.read.v[at];
+        if (t->count == 1)
+            t->readers[1] = n->op_type;
+        t->count++;
+        return ONQ_OK;
+    }
+    const oq_tied fresh = {.name = name, .readers = {n->op_type, {0}}, .count = 1};
+    return oq_map_put(&w->read, name, (uint32_t)w->s->quant.read.n) &&
+                   OQ_PUSH(w->arena, &w->s->quant.read, fresh)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+static onq_code note_float(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
+                           onq_error *err) {
+    const bool gather = oq_str_is(n->op_type, "Gather");
+    bool first;
+    if (!gather && !oq_str_is(n->op_type, "MatMul") && !oq_str_is(n->op_type, "Gemm"))
+        return ONQ_OK;
+    const oq_str name = weight_name(ix, n, gather ? 0 : 1);
+    const oq_tensor *t = name.n > 0 ? oq_index_constant(ix, name) : NULL;
+    if (t == NULL || !oq_dtype_is_float(t->data_type.v) || t->dims.n < 2)
+        return ONQ_OK;
+    return note_reader(w, name, n, &first, err);
+}
+
+/* ---- packed weights ---- */
+
+static double bits_of(const oq_tensor *t) {
+    uint64_t bytes = 0;
+    return t != NULL && oq_tensor_bytes(t, &bytes, NULL) == ONQ_OK ? 8.0 * (double)bytes : 0.0;
+}
+
+/* The weights of a packed operator, and the bits they take with their parameters. */
+static onq_code measure_packed(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
+                               oq_weight_only *o, onq_error *err) {
+    const int slot = oq_op_slot(oq_op_traits_of(n->op_type)->weight);
+    const oq_str name = weight_name(ix, n, slot);
+    const oq_tensor *q = name.n > 0 ? oq_index_constant(ix, name) : NULL;
+    bool first = false;
+    if (q == NULL)
+        return ONQ_OK;
+    OQ_TRY(note_reader(w, name, n, &first, err));
+    if (!first)
+        return ONQ_OK;
+    const double k = (double)oq_attr_int(n, "K", 0), cols = (double)oq_attr_int(n, "N", 0);
+    o->weights = k > 0 && cols > 0 ? k * cols : bits_of(q) / (double)(o->bits > 0 ? o->bits : 4);
+    o->stored = bits_of(q);
+    for (int i = 2; i < 4; i++)
+        o->stored += bits_of(oq_index_constant(ix, input_at(n, i)));
+    return ONQ_OK;
+}
+
+static onq_code count_weight_only(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
+                                  onq_error *err) {
     oq_quantized *q = &w->s->quant;
-    const oq_weight_only found = {
+    oq_weight_only found = {
         .op_type = n->op_type,
         .bits = oq_attr_int(n, "bits", 4), /* the operators' default */
         .block_size = oq_attr_int(n, "block_size", 0),
         .count = 1,
     };
+    OQ_TRY(measure_packed(w, ix, n, &found, err));
     q->weight_only++;
     for (size_t i = 0; i < q->only.n; i++) {
         oq_weight_only *o = &q->only.v[i];
         if (oq_str_eq(o->op_type, found.op_type) && o->bits == found.bits &&
             o->block_size == found.block_size) {
             o->count++;
+            o->weights += found.weights;
+            o->stored += found.stored;
             return ONQ_OK;
         }
     }
@@ -101,7 +177,7 @@ static bool count_quantized(oq_summary_walk *w, const oq_index *ix, const oq_nod
     }
     const oq_op_traits *traits = oq_op_traits_of(n->op_type);
     if (traits->form == OQ_FORM_WEIGHT_ONLY) {
-        *rc = count_weight_only(w, n, err);
+        *rc = count_weight_only(w, ix, n, err);
         return true;
     }
     if (traits->form != OQ_FORM_FLOAT) {
@@ -204,5 +280,6 @@ onq_code oq_summary_quant_node(oq_summary_walk *w, const oq_index *ix, const oq_
     onq_code rc = ONQ_OK;
     if (count_quantized(w, ix, n, &rc, err))
         return rc;
+    OQ_TRY(note_float(w, ix, n, err));
     return count_float(w, ix, n, err);
 }

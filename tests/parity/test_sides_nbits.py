@@ -207,3 +207,36 @@ def test_node_config(tmp_path, rng):
     bits = {n.name: [(a.name, a.i) for a in n.attribute if a.name in ("bits", "block_size")] for n in onnx.load(got).graph.node}
     assert bits == {"mm0_Q8": [("bits", 8), ("block_size", 16)], "mm1_Q4": [("bits", 4), ("block_size", 64)], "mm2": [],
                     "mm3_Q4": [("bits", 4), ("block_size", 32)]}
+
+
+@pytest.mark.parametrize("words", [["nbits", "--op_types_to_quantize", "all", "--all_weights"],
+                                   ["nbits", "--op_types_to_quantize", "MatMul,Gemm", "--all_weights", "--quant_format", "QDQ"],
+                                   ["nbits", "--quant_method", "hqq", "--op_types_to_quantize", "MatMul,Gemm", "--all_weights"],
+                                   ["nbits", "--quant_method", "rtn"], ["bnb4"]])
+def test_debug_and_inspect(tmp_path, rng, words):
+    """Every weight that is quantized is found again and measured, however it lies in the float model."""
+    table = array("table", rng.normal(size=(64, 64)))
+    nodes = [node("Gather", ["table", "ids"], ["x"], "embed"), node("Transpose", ["table"], ["t"], "turn", perm=[1, 0]),
+             node("MatMul", ["x", "w"], ["h"], "hidden"), node("Gemm", ["h", "g"], ["i"], "gemm", transB=1),
+             node("MatMul", ["i", "t"], ["y"], "head")]
+    m = helper.make_model(helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])], [info("y", ("n", 64))],
+        [table, array("w", rng.normal(size=(64, 32))), array("g", rng.normal(size=(64, 32)))]),
+        opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path, out = tmp_path / "float.onnx", tmp_path / "out.onnx"
+    onnx.save(m, path)
+    assert onq(*words, "-i", path, "-o", out).returncode == 0
+    done = onq("debug", "--float_model", path, "--qdq_model", out, "--json")
+    report = json.loads(done.stdout)
+    want = {"table", "w", "g"} if "--all_weights" in words else {"w"}
+    assert set(report["weights"]) == want and not report["unmatched"]
+    assert all(15 < w["sqnr"] < 30 for w in report["weights"].values())
+    tied = json.loads(onq("inspect", path, "--json").stdout)["tied"]
+    assert tied == [{"name": "table", "readers": 2}]
+    seen = json.loads(onq("inspect", out, "--json").stdout)
+    only = seen["quantization"]["weight_only"]
+    if "Gather" in words or "all" in words:
+        assert [t["readers"] for t in seen["tied"]] == [2]
+    if "--quant_format" not in words:
+        bits = {"hqq": 6.0, "bnb4": 4.5, "rtn": 5.0}.get(words[-1] if words[-1] in ("rtn", "bnb4") else words[2], 5.0)
+        assert all(abs(o.get("bits_per_weight", bits) - bits) < 0.01 for o in only)
