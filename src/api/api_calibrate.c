@@ -24,7 +24,7 @@ static const onq_option_info method_rows[] = {
     OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax", OQ_METHOD_CHOICES,
             "METHOD", "The method that finds the ranges."),
     OQ_FLAG("calib_symmetric", 0, "calib_tensor_range_symmetric",
-            "minmax, percentile: make ranges symmetric about zero. On by default for percentile, "
+            "minmax, percentile, mse: make ranges symmetric about zero. On by default for percentile, "
             "as in create_calibrator. It is off in `onq static`, as in static_quantize_runner; "
             "--calib_symmetric false gives the ranges of `onq static`."),
     OQ_FLAG("calib_moving_average", 0, "",
@@ -38,7 +38,8 @@ static const onq_option_info method_rows[] = {
     OQ_INT("calib_num_bins", 0, "", "", "2..", "N",
            "Number of bins of the histogram (128 for entropy, else 2048)."),
     OQ_INT("calib_num_quantized_bins", 0, "", "128", "1..", "N",
-           "entropy: number of bins after quantization."),
+           "entropy: number of bins after quantization; mse: values of the quantized type (there 256 "
+           "unless it is set)."),
     OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "P",
             "percentile: percentage of the values to keep."),
     OQ_ENUM("calib_scenario", 0, "", "same", OQ_CHOICES(SCENARIOS), "NAME",
@@ -84,7 +85,8 @@ static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
     o->per_channel = oq_opt_flag(opts, "calib_per_channel");
     if (oq_opt_is_set(opts, "calib_num_bins"))
         o->num_bins = (uint64_t)oq_opt_int(opts, "calib_num_bins");
-    o->num_quantized_bins = (uint64_t)oq_opt_int(opts, "calib_num_quantized_bins");
+    if (oq_opt_is_set(opts, "calib_num_quantized_bins"))
+        o->num_quantized_bins = (uint64_t)oq_opt_int(opts, "calib_num_quantized_bins");
     o->percentile = oq_opt_real(opts, "calib_percentile");
     o->scenario = OQ_CHOSEN(opts, "calib_scenario", oq_cal_scenario, SCENARIOS);
     if (oq_opt_is_set(opts, "calib_strided_minmax"))

@@ -155,7 +155,7 @@ static const onq_option_info calibrate_rows[] = {
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
             "File of ranges. If it exists, it is read and no model is run; if not, it is written."),
     OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
-            "minmax, percentile: make ranges symmetric about zero. Off by default, as in "
+            "minmax, percentile, mse: make ranges symmetric about zero. Off by default, as in "
             "static_quantize_runner. It is on in `onq calibrate --method percentile`, as in "
             "create_calibrator; --calib_symmetric false there gives the ranges of this command."),
     OQ_FLAG("calib_moving_average", 0, "",
@@ -170,7 +170,8 @@ static const onq_option_info calibrate_rows[] = {
             "percentile: percentage of the values to keep."),
     OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Number of bins of the histograms."),
     OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N",
-           "entropy: number of bins after quantization."),
+           "entropy: number of bins after quantization; mse: values that the type of activations "
+           "has."),
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
 
@@ -583,6 +584,11 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     oq_cal_defaults(c, r->method);
     c->symmetric = oq_opt_flag(o, "calib_tensor_range_symmetric");
+    if (c->method == OQ_CAL_MSE) {
+        c->symmetric = c->symmetric || oq_opt_flag(o, "activation_symmetric");
+        c->num_quantized_bins =
+            (uint64_t)1 << oq_dtype_find((int64_t)r->q.config.activation_type)->bits;
+    }
     c->moving_average = oq_opt_flag(o, "calib_moving_average");
     c->averaging_constant = oq_opt_real(o, "calib_moving_average_constant");
     c->percentile = oq_opt_real(o, "calib_percentile");

@@ -37,7 +37,8 @@ void oq_cal_defaults(oq_cal_options *o, oq_cal_method method) {
                           .symmetric = c->symmetric,
                           .averaging_constant = 0.01,
                           .num_bins = c->num_bins,
-                          .num_quantized_bins = 128,
+                          .num_quantized_bins =
+                              c->num_quantized_bins > 0 ? c->num_quantized_bins : 128,
                           .percentile = 99.999,
                           .memory = OQ_CAL_MEMORY_AUTO};
 }

@@ -20,8 +20,9 @@ typedef struct oq_cal_answer {
 
 typedef struct oq_cal_class {
     bool histogram;
-    uint64_t num_bins; /* default */
-    bool symmetric;    /* default */
+    uint64_t num_bins;           /* default */
+    uint64_t num_quantized_bins; /* default; 0: the reference's 128 */
+    bool symmetric;              /* default */
     /* Checks the options. May be NULL. */
     onq_code (*check)(const oq_cal_options *o, onq_error *err);
     /* Histogram methods: from the histogram of t (t->hist, t->lo, t->hi) to an answer. Runs on

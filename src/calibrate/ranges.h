@@ -11,6 +11,7 @@
  *   Entropy       lowest, highest, hist[k], bins[k+1]
  *   Percentile    lowest, highest, hist, bins      (the reference keeps the first two counts here)
  *   Distribution  avg, std, hist[k], hist_edges[k+1], lowest, highest
+ *   MSE           lowest[1], highest[1]            (the reference does not have it)
  *
  * The cache file is what save_tensors_data writes and load_tensors_data reads: Python's JSON, which
  * has NaN, Infinity and -Infinity as bare words. A bare number of a float attribute reads back as
@@ -36,7 +37,7 @@ typedef enum oq_cal_method {
     OQ_CAL_METHODS /* how many there are */
 } oq_cal_method;
 
-/* "MinMax", "Entropy", "Percentile", "Distribution". */
+/* "MinMax", "Entropy", "Percentile", "Distribution", "MSE". */
 const char *oq_cal_method_name(oq_cal_method m);
 /* By name in any case; false when there is none. */
 bool oq_cal_method_find(oq_str name, oq_cal_method *out);

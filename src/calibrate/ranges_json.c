@@ -438,7 +438,7 @@ static onq_code read_method(reader *r, oq_str text, onq_error *err) {
     if (!r->has_method)
         rc = oq_fail(err, ONQ_E_INVALID,
                      "%s: calibration_method is '%s', expected CalibrationMethod.MinMax, "
-                     "Entropy, Percentile or Distribution",
+                     "Entropy, Percentile, Distribution or MSE",
                      r->where, value != NULL ? value : "?");
     json_decref(j);
     return rc;
