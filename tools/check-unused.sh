@@ -18,7 +18,7 @@ declare -A waiting=(
     [oq_round_fit_range]="learned rounding"
     [oq_round_target]="learned rounding"
     [oq_model_encode]="models written to memory"
-    [oq_source_open_callback]="samples given in memory"
+    [oq_source_open_callback]="samples of tests"
 )
 
 mapfile -t files < <(find src cli cli-mpi \( -name '*.[ch]' -o -name '*.def' \) 2>/dev/null | LC_ALL=C sort)

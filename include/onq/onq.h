@@ -141,8 +141,8 @@ typedef struct onq_tensor {
  * *inputs, *n_inputs, which stay valid until the next call; 0 at the end; anything else stops the
  * job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It may
  * be NULL: then the library keeps what it must, within --memory, and the job ends with ONQ_E_LIMIT
- * when it would need a sample that it could not keep. Both are called on the thread that runs the
- * job, and may use the library with another environment. */
+ * when it would need a sample that it could not keep. They are called one at a time, on any of the
+ * job's threads, and may use the library with another environment. */
 typedef struct onq_reader {
     int (*next)(void *ctx, const onq_tensor **inputs, size_t *n_inputs);
     void *ctx;

@@ -184,7 +184,9 @@ static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *truth, 
                      uint64_t memory, onq_error *err) {
     oq_source *source = NULL;
     OQ_TRY(oq_source_open(a->job->env, o, &source, err));
-    const onq_code rc = oq_trials_fill(out, source, truth, memory, err);
+    onq_code rc = oq_source_measure(source, err);
+    if (rc == ONQ_OK)
+        rc = oq_trials_fill(out, source, truth, memory, err);
     oq_source_close(source);
     return rc;
 }
@@ -230,6 +232,7 @@ static onq_code fill_report(oq_auto *a, oq_source_options *o, oq_session *truth,
     if (oq_opt_is_set(a->job->opts, "eval_data")) {
         oq_source_options eval = *o;
         eval.spec = oq_opt_str(a->job->opts, "eval_data");
+        eval.tape = NULL;
         eval.limit = 0;
         eval.hold_out = 0;
         return fill(a, &eval, truth, &a->report, memory, err);
@@ -254,8 +257,10 @@ static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
                        "--hold_out is for other commands; auto divides the "
                        "samples itself (--eval_data)");
     OQ_TRY(oq_source_open(a->job->env, &o, &source, err));
+    const onq_code rc = oq_source_measure(source, err);
     const uint64_t n = oq_source_count(source), hold_out = eval_data ? 0 : oq_hold_out(n);
     oq_source_close(source);
+    OQ_TRY(rc);
     OQ_TRY(find_sample_options(a, hold_out, err));
     o.hold_out = hold_out;
     OQ_TRY(fill(a, &o, truth, &a->choose, memory - memory / 4, err));
@@ -307,14 +312,13 @@ static onq_code default_target(oq_auto *a, onq_error *err) {
 /* ---- the answer ---- */
 
 static onq_code save(oq_auto *a, onq_error *err) {
-    const onq_options *o = a->job->opts;
-    const bool external = oq_opt_flag(o, "use_external_data_format");
+    const bool external = oq_opt_flag(a->job->opts, "use_external_data_format");
     const oq_save_options options = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
                                      .threshold = 1024,
                                      .attributes = true};
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(a->job->env, a->chosen->path, &a->tune.open, &m, err));
-    const onq_code rc = oq_model_save(m, oq_opt_str(o, "output"), &options, err);
+    const onq_code rc = oq_job_save(a->job, "output", m, &options, NULL, err);
     oq_model_free(m);
     return rc;
 }
@@ -381,6 +385,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     OQ_TRY(open_samples(a, err));
     OQ_TRY(default_target(a, err));
     OQ_TRY(oq_auto_scratch(a, err));
+    OQ_TRY(oq_auto_write_input(a, err));
     OQ_TRY(oq_auto_prepare(a, err));
     t->env = a->job->env;
     t->arena = &a->job->arena;

@@ -81,7 +81,7 @@ static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_err
 static onq_code open_source(bench *b, contender *c, onq_error *err) {
     oq_source_options o;
     OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
-    if (o.spec == NULL && c != b->v) {
+    if (o.spec == NULL && o.tape == NULL && c != b->v) {
         const char *slash = strrchr(b->v[0].path, '/');
         o.spec = slash == NULL
                      ? "."
@@ -158,12 +158,15 @@ static onq_code compare_sample(bench *b, bool *end, onq_error *err) {
 }
 
 static onq_code compare_all(bench *b, onq_error *err) {
+    OQ_TRY(oq_source_measure(b->v[0].source, err));
     const uint64_t total = oq_source_count(b->v[0].source);
-    for (size_t i = 1; i < b->n; i++)
+    for (size_t i = 1; i < b->n; i++) {
+        OQ_TRY(oq_source_measure(b->v[i].source, err));
         if (oq_source_count(b->v[i].source) != total)
             return oq_fail(err, ONQ_E_INVALID,
                            "%s: has %" PRIu64 " samples, the first model has %" PRIu64,
                            b->v[i].path, oq_source_count(b->v[i].source), total);
+    }
     for (bool end = false; !end;) {
         OQ_TRY(compare_sample(b, &end, err));
         if (!end)

@@ -189,6 +189,7 @@ static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
 
 static onq_code run_samples(running *r, onq_error *err) {
     const uint64_t total = oq_source_count(r->source);
+    oq_source_read_once(r->source);
     for (;;) {
         const oq_sample *s = NULL;
         oq_outputs o;

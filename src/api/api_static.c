@@ -17,6 +17,7 @@
 #include "api/rewriting.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/method.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
@@ -621,6 +622,8 @@ static onq_code calibrate(run *r, onq_error *err) {
     OQ_TRY(oq_job_session(r->q.job, &job.session, err));
     OQ_TRY(oq_job_source(r->q.job, r->q.model, &source, err));
     job.source = source;
+    if (!oq_cal_class_of(r->method)->histogram && !oq_quant_refines(&r->q))
+        oq_source_read_once(source);
     const onq_code rc = oq_calibrate(&job, &r->q.ranges, err);
     r->q.has_ranges = rc == ONQ_OK;
     oq_source_close(source);

@@ -32,6 +32,8 @@ typedef struct oq_auto {
 /* The folder for what is tried; oq_auto_clean removes it with all that is in it. */
 onq_code oq_auto_scratch(oq_auto *a, onq_error *err);
 void oq_auto_clean(oq_auto *a);
+/* Puts a model that is in memory into that folder, for the commands that read it. */
+onq_code oq_auto_write_input(oq_auto *a, onq_error *err);
 /* Prepares the model: fills `prepare` and the paths of `tune`. */
 onq_code oq_auto_prepare(oq_auto *a, onq_error *err);
 /* For oq_tune. */

@@ -99,6 +99,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const
         const oq_recipe_option *x = &r->options.v[i];
         OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
+    o->tape = a->job->tape;
     OQ_GO(onq_run(&a->quiet, o, &result, err));
 done:
     onq_result_free(result);
@@ -117,6 +118,16 @@ static onq_code size_of(oq_auto *a, const char *path, uint64_t *size, onq_error 
     const onq_code rc = oq_auto_size(m, size, err);
     oq_model_free(m);
     return rc;
+}
+
+onq_code oq_auto_write_input(oq_auto *a, onq_error *err) {
+    const oq_save_options as_it_is = {0};
+    const char *path = NULL;
+    if (oq_opt_bytes_of(a->job->opts, a->tune.float_path) == NULL)
+        return ONQ_OK;
+    OQ_TRY(new_path(a, &path, err));
+    a->tune.float_path = path;
+    return oq_model_save(a->model, path, &as_it_is, err);
 }
 
 onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,

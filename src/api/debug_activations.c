@@ -103,7 +103,6 @@ const onq_tensor *onq_activations_at(const onq_activations *set, size_t i, size_
 
 typedef struct collecting {
     oq_job job;
-    const onq_reader *reader;
     oq_model *model;
     oq_engine *engine;
     oq_session *session;
@@ -111,51 +110,6 @@ typedef struct collecting {
     onq_activations *set;
     uint64_t n_samples;
 } collecting;
-
-static onq_code to_datum(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_error *err) {
-    uint64_t n = 1;
-    *d = (oq_datum){.kind = OQ_DATUM_TENSOR,
-                    .dtype = (oq_dtype)t->dtype,
-                    .rank = t->rank,
-                    .dims = t->dims,
-                    .data = t->data,
-                    .size_bytes = t->size};
-    if (t->dtype != OQ_STRING)
-        return oq_noise_count(t, &d->count, err);
-    for (size_t i = 0; i < t->rank; i++)
-        if (t->dims[i] < 0 || !oq_mul(n, (uint64_t)t->dims[i], &n))
-            return oq_fail(err, ONQ_E_INVALID, "input '%.200s': its dims are not possible",
-                           t->name);
-    oq_str *texts = t->strings != NULL ? OQ_NEW_ARRAY(a, oq_str, n + 1) : NULL;
-    if (texts == NULL)
-        return t->strings != NULL
-                   ? oq_fail_nomem(err)
-                   : oq_fail(err, ONQ_E_INVALID, "input '%.200s': its texts are missing", t->name);
-    for (uint64_t i = 0; i < n; i++)
-        texts[i] = oq_str_of(t->strings[i]);
-    d->strings = texts;
-    d->data = NULL;
-    d->count = n;
-    return ONQ_OK;
-}
-
-/* The reader's inputs in the session's order. */
-static onq_code arrange(const collecting *c, const onq_tensor *inputs, size_t n, oq_arena *a,
-                        oq_datum *out, onq_error *err) {
-    const oq_ios *want = &c->session->inputs;
-    for (size_t i = 0; i < want->n; i++) {
-        const onq_tensor *found = NULL;
-        for (size_t k = 0; k < n; k++)
-            if (inputs[k].name != NULL && oq_str_is(want->v[i].name, inputs[k].name))
-                found = &inputs[k];
-        if (found == NULL)
-            return oq_fail(err, ONQ_E_INVALID, "%s: sample %llu has no input '%.*s'",
-                           c->model->path, (unsigned long long)c->n_samples,
-                           OQ_STR(want->v[i].name));
-        OQ_TRY(to_datum(found, a, &out[i], err));
-    }
-    return ONQ_OK;
-}
 
 /* Keeps the outputs that onq_debug_modify_model added. */
 static onq_code keep(collecting *c, const oq_outputs *out, onq_error *err) {
@@ -173,35 +127,11 @@ static onq_code keep(collecting *c, const oq_outputs *out, onq_error *err) {
         OQ_TRY(append(c->set, (oq_str){name.p, name.n - end.n}, &t, true, err));
     }
     c->n_samples++;
-    return oq_progress(c->job.env, "samples", c->n_samples,
-                       c->source != NULL ? oq_source_count(c->source) : 0, err);
+    return oq_progress(c->job.env, "samples", c->n_samples, oq_source_count(c->source), err);
 }
 
-/* One sample of the reader; *more turns false at the end. */
-static onq_code run_read(collecting *c, bool *more, onq_error *err) {
-    const onq_tensor *inputs = NULL;
-    size_t n = 0;
-    oq_outputs out = {0};
-    oq_arena scratch;
-    const int got = c->reader->next(c->reader->ctx, &inputs, &n);
-    *more = got == 1;
-    if (got == 0)
-        return ONQ_OK;
-    if (got != 1)
-        return oq_fail(err, ONQ_E_CANCEL, "the reader of samples stopped at sample %llu",
-                       (unsigned long long)c->n_samples);
-    oq_arena_init(&scratch, &c->job.env->alloc);
-    oq_datum *d = OQ_NEW_ARRAY(&scratch, oq_datum, c->session->inputs.n + 1);
-    onq_code rc = d != NULL ? arrange(c, inputs, n, &scratch, d, err) : oq_fail_nomem(err);
-    if (rc == ONQ_OK)
-        rc = oq_session_run(c->session, d, c->session->inputs.n, &out, err);
-    if (rc == ONQ_OK)
-        rc = keep(c, &out, err);
-    oq_arena_release(&scratch);
-    return rc;
-}
-
-static onq_code run_source(collecting *c, bool *more, onq_error *err) {
+/* *more turns false at the end. */
+static onq_code run_sample(collecting *c, bool *more, onq_error *err) {
     const oq_sample *s = NULL;
     oq_outputs out = {0};
     OQ_TRY(oq_source_next(c->source, &s, err));
@@ -222,8 +152,8 @@ static onq_code collect(collecting *c, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "collecting needs options of the command 'run' with its model");
     OQ_TRY(oq_job_open(&c->job, path, &c->model, err));
-    if (c->reader == NULL)
-        OQ_TRY(oq_job_source(&c->job, c->model, &c->source, err));
+    OQ_TRY(oq_job_source(&c->job, c->model, &c->source, err));
+    oq_source_read_once(c->source);
     OQ_TRY(oq_job_engine(&c->job, &c->engine, err));
     OQ_TRY(oq_job_session(&c->job, &so, err));
     so.model = c->model;
@@ -234,25 +164,26 @@ static onq_code collect(collecting *c, onq_error *err) {
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", path);
     for (bool more = true; more;)
-        OQ_TRY(c->reader != NULL ? run_read(c, &more, err) : run_source(c, &more, err));
-    if (c->n_samples == 0)
-        return oq_fail(err, ONQ_E_INVALID, "%s: no data was collected: there are no samples", path);
+        OQ_TRY(run_sample(c, &more, err));
     return ONQ_OK;
 }
 
 onq_code onq_activations_collect(onq_env *env, const onq_options *opts, const onq_reader *reader,
                                  onq_activations **out, onq_error *err) {
-    collecting c = {.job = {.env = env, .opts = opts}, .reader = reader};
+    collecting c = {.job = {.env = env, .opts = opts}};
     *out = NULL;
     OQ_TRY(onq_activations_new(env, &c.set, err));
     const unsigned threads_before = env->n_threads;
     if (oq_opt_has(opts, "threads") && oq_opt_is_set(opts, "threads"))
         env->n_threads = (unsigned)oq_opt_int(opts, "threads");
     oq_arena_init(&c.job.arena, &env->alloc);
-    const onq_code rc = collect(&c, err);
+    onq_code rc = reader != NULL ? oq_job_read(&c.job, reader, err) : ONQ_OK;
+    if (rc == ONQ_OK)
+        rc = collect(&c, err);
     oq_session_close(c.session);
     oq_engine_close(c.engine);
     oq_source_close(c.source);
+    oq_tape_free(c.job.tape);
     oq_model_free(c.model);
     oq_arena_release(&c.job.arena);
     env->n_threads = threads_before;

@@ -192,6 +192,7 @@ static void job_init(oq_job *job) {
 }
 
 static void job_release(oq_job *job) {
+    oq_tape_free(job->tape);
     oq_files_release(&job->files);
     oq_buf_release(&job->text);
     oq_buf_release(&job->json_text);

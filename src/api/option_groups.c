@@ -60,8 +60,9 @@ const oq_opt_group oq_group_resources = OQ_GROUP("Resources", resources);
 
 static const onq_option_info data[] = {
     OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
-            "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz or .npy "
-            "file, or random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
+            "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz, .npy or "
+            ".tar file, exec:COMMAND or - (what a program or standard input gives), or "
+            "random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_INT("hold_out", 0, "", "", "2..", "N",
            "Leave out every Nth sample: what `auto` holds out to report on."),

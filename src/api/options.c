@@ -111,6 +111,7 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
     copy->wanted.cap = copy->wanted.n;
     copy->reader = o->reader;
     copy->reader_label = o->reader_label;
+    copy->tape = o->tape;
     return ONQ_OK;
 }
 

@@ -4,7 +4,7 @@
 #include "api/quant_refine.h"
 
 #include "api/samples.h"
-#include "calibrate/keep.h"
+#include "base/env.h"
 #include "quantize/refine/refine.h"
 
 #define NOISE 0.2 /* dB that a few samples more or less make */
@@ -54,13 +54,15 @@ onq_code oq_quant_refine(oq_quant *q, oq_model_proto *truth, onq_error *err) {
                          .correct_bias = oq_opt_flag(o, "bias_correction"),
                          .float_bias = !q->config.quantize_bias,
                          .memory = oq_opt_is_set(o, "memory") ? oq_opt_size(o, "memory")
-                                                              : oq_keep_default_limit()};
+                                                              : oq_memory_share()};
     if (q->engine == NULL)
         OQ_TRY(oq_job_engine(q->job, &q->engine, err));
     job.engine = q->engine;
     OQ_TRY(oq_job_session(q->job, &job.session, err));
     OQ_TRY(oq_job_source(q->job, q->model, &job.source, err));
-    const onq_code rc = oq_refine(&job, err);
+    onq_code rc = oq_source_measure(job.source, err);
+    if (rc == ONQ_OK)
+        rc = oq_refine(&job, err);
     if (rc == ONQ_OK)
         tell(q, &job, oq_seconds() - began);
     oq_source_close(job.source);

@@ -72,11 +72,50 @@ static onq_code dim_options(oq_job *job, oq_source_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Takes the feed, also when it fails. */
+static onq_code make_tape(oq_job *job, oq_feed *feed, onq_error *err) {
+    const onq_options *o = job->opts;
+    const bool said = oq_opt_has(o, "memory") && oq_opt_is_set(o, "memory");
+    return oq_tape_new(job->env, feed, said ? oq_opt_size(o, "memory") : oq_memory_share(),
+                       &job->tape, err);
+}
+
+onq_code oq_job_read(oq_job *job, const onq_reader *reader, onq_error *err) {
+    oq_feed *feed = NULL;
+    OQ_TRY(oq_feed_open_reader(job->env, reader, &feed, err));
+    return make_tape(job, feed, err);
+}
+
+/* Samples that come one after another go through one tape, whatever the number of sources. */
+static onq_code find_tape(oq_job *job, oq_source_options *o, onq_error *err) {
+    const onq_reader *reader = oq_opt_reader(job->opts);
+    oq_feed *feed = NULL;
+    o->tape = job->opts->tape;
+    if (o->tape != NULL)
+        return ONQ_OK;
+    if (job->tape == NULL && reader != NULL)
+        OQ_TRY(oq_job_read(job, reader, err));
+    if (job->tape == NULL && o->spec != NULL && oq_feed_is_stream(o->spec)) {
+        OQ_TRY(oq_feed_open_stream(job->env, o->spec, o->model, &feed, err));
+        OQ_TRY(make_tape(job, feed, err));
+    }
+    o->tape = job->tape;
+    return ONQ_OK;
+}
+
+/* A model from memory has samples next to it only where it has a folder. */
+static void find_folder(const oq_job *job, oq_source_options *o) {
+    const char *input = oq_job_input(job);
+    const onq_bytes *bytes = input != NULL ? oq_opt_bytes_of(job->opts, input) : NULL;
+    o->beside = bytes != NULL ? bytes->folder : NULL;
+    o->nowhere = bytes != NULL && bytes->folder == NULL;
+}
+
 onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
                                onq_error *err) {
     *o = (oq_source_options){.spec = oq_opt_str(job->opts, "data"), .model = m};
-    if (oq_opt_reader(job->opts) != NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "samples from a reader");
+    OQ_TRY(find_tape(job, o, err));
+    find_folder(job, o);
     if (oq_opt_is_set(job->opts, "limit"))
         o->limit = (uint64_t)oq_opt_int(job->opts, "limit");
     if (oq_opt_is_set(job->opts, "hold_out"))

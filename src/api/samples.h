@@ -16,6 +16,8 @@
  * ONQ_E_OPTION when a value does not fit. */
 onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
                                onq_error *err);
+/* The samples of this job come from the reader. */
+onq_code oq_job_read(oq_job *job, const onq_reader *reader, onq_error *err);
 /* The source they describe: all samples. The caller closes it. */
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err);
 /* --memory, --jobs and --fast. */

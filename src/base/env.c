@@ -130,6 +130,11 @@ unsigned oq_env_threads(const onq_env *env) {
     return n < THREADS_LIMIT ? n : THREADS_LIMIT;
 }
 
+uint64_t oq_memory_share(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages / 4 * (uint64_t)size : (uint64_t)1 << 30;
+}
+
 double oq_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

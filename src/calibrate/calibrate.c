@@ -63,6 +63,8 @@ typedef struct runner {
     oq_str nan_first;           /* in words */
 } runner;
 
+#define ALL OQ_FLIGHT_ALL /* samples, where their number is not known yet */
+
 static bool is_histogram(const runner *r) {
     return oq_cal_class_of(r->job->options->method)->histogram;
 }
@@ -369,7 +371,15 @@ static void settle_keep(runner *r) {
         oq_keep_drop(&r->lanes[i].keep);
 }
 
-/* Samples [from, to) of the source in the current pass. The first runs alone and shows what a run
+/* The number of samples was not known, and k of them have been run. */
+static bool ends_here(runner *r, uint64_t k) {
+    if (r->meta.total != ALL || k == 0)
+        return false;
+    r->meta.total = k;
+    return true;
+}
+
+/* Samples [from, to) of the source in the current pass; to ALL: as many as there are. The first runs alone and shows what a run
  * costs; those that are recorded do so in their order. */
 static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t to, onq_error *err) {
     OQ_TRY(oq_source_seek(src, from, err));
@@ -377,11 +387,14 @@ static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t t
         const oq_sample *s = NULL;
         const uint64_t before = r->n_lanes == 0 ? oq_flight_resident() : 0;
         if (r->n_lanes > 1 && to - k > 1 && !is_recorded(r, k)) {
-            OQ_TRY(run_flight(r, src, to - k, k, to, err));
+            OQ_TRY(run_flight(r, src, to == ALL ? ALL : to - k, k, to == ALL ? 0 : to, err));
+            ends_here(r, oq_source_count(src));
             break;
         }
-        OQ_TRY(oq_progress(r->env, pass_name(r), k, to, err));
+        OQ_TRY(oq_progress(r->env, pass_name(r), k, to == ALL ? 0 : to, err));
         OQ_TRY(oq_source_next(src, &s, err));
+        if (s == NULL && ends_here(r, k))
+            break;
         if (s == NULL)
             return oq_fail(err, ONQ_E_READ, "%s: ended after %llu of %llu samples",
                            oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
@@ -391,6 +404,8 @@ static onq_code run_samples(runner *r, oq_source *src, uint64_t from, uint64_t t
         OQ_TRY(save_state(r, k + 1, err));
     }
     settle_keep(r);
+    if (to == ALL)
+        to = r->meta.total;
     return oq_progress(r->env, pass_name(r), to, to, err);
 }
 
@@ -449,6 +464,8 @@ static onq_code run_chunk(runner *r, uint64_t base, uint64_t end, onq_error *err
     uint64_t from = r->start > base ? r->start : base;
     if (r->c.pass == OQ_PASS_EXTENT) {
         OQ_TRY(run_samples(r, src, from, end, err));
+        if (end == ALL)
+            end = r->meta.total;
         OQ_TRY(layout_all(r, err));
         from = base;
     }
@@ -465,11 +482,11 @@ static onq_code run_chunk(runner *r, uint64_t base, uint64_t end, onq_error *err
 }
 
 static onq_code run_histogram(runner *r, onq_error *err) {
-    const uint64_t total = oq_source_count(r->job->source);
-    const uint64_t stride = r->job->options->stride;
-    const uint64_t size = stride > 0 ? stride : total;
-    for (uint64_t base = r->meta.base; base < total; base += size)
-        OQ_TRY(run_chunk(r, base, base + size < total ? base + size : total, err));
+    const uint64_t total = r->meta.total, stride = r->job->options->stride;
+    if (stride == 0)
+        return run_chunk(r, r->meta.base, total, err);
+    for (uint64_t base = r->meta.base; base < total; base += stride)
+        OQ_TRY(run_chunk(r, base, base + stride < total ? base + stride : total, err));
     return ONQ_OK;
 }
 
@@ -530,7 +547,7 @@ static onq_code check_counts(const runner *r, onq_error *err) {
     if (n == 0)
         return oq_fail(err, ONQ_E_INVALID, "%s: no data is collected: there are no samples",
                        oq_source_text(r->job->source));
-    if (stride > 0 && n % stride != 0)
+    if (stride > 0 && n != ALL && n % stride != 0)
         return oq_fail(
             err, ONQ_E_OPTION,
             "%llu samples cannot be divided into strides of %llu (choose another stride, or "
@@ -547,7 +564,10 @@ static onq_code start(runner *r, onq_error *err) {
     oq_source *const whole = p != NULL && p->all != NULL ? p->all : r->job->source;
     OQ_TRY(oq_cal_check(o, err));
     r->meta = (oq_partial_meta){.n_shares = 1, .stage = OQ_STAGE_EXTENT};
-    r->meta.total = oq_source_count(whole);
+    /* Chunks, shares and checkpoints go by numbers. */
+    if (o->stride > 0 || p != NULL || r->job->checkpoint != NULL)
+        OQ_TRY(oq_source_measure(whole, err));
+    r->meta.total = oq_source_count(whole) > 0 ? oq_source_count(whole) : ALL;
     if (p != NULL) {
         r->meta.share = p->share;
         r->meta.n_shares = p->n_shares;

@@ -98,8 +98,3 @@ void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d) {
         memcpy(p, d->data, (size_t)d->size_bytes);
     k->used += d->size_bytes;
 }
-
-uint64_t oq_keep_default_limit(void) {
-    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages / 4 * (uint64_t)size : (uint64_t)1 << 30;
-}

@@ -36,7 +36,4 @@ void oq_keep_drop(oq_keep *k);
 /* Forgets what is kept and starts over, for the next chunk. */
 onq_code oq_keep_restart(oq_keep *k, onq_error *err);
 
-/* A quarter of the machine's memory. */
-uint64_t oq_keep_default_limit(void);
-
 #endif

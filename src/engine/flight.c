@@ -45,6 +45,10 @@ static bool take(flight *w, oq_arena *a, oq_sample *out, uint64_t *at) {
         return false;
     *at = w->taken++;
     onq_code rc = oq_source_next(w->f->source, &s, &error);
+    if (rc == ONQ_OK && s == NULL && w->n == OQ_FLIGHT_ALL) {
+        w->n = w->taken = *at;
+        return false;
+    }
     if (rc == ONQ_OK && s == NULL)
         rc = oq_fail(&error, ONQ_E_READ, "%s: ended after %llu of %llu samples",
                      oq_source_text(w->f->source), (unsigned long long)(w->done + *at),

@@ -24,9 +24,11 @@ typedef struct oq_flight {
     void *ctx;
 } oq_flight;
 
+#define OQ_FLIGHT_ALL UINT64_MAX /* samples: as many as there are */
+
 /* Runs the next n samples of the source. Progress is reported on the caller's thread, as `what` with
  * `done` samples of `total` before these. Of several failures the one of the first sample comes
- * back; samples after it may have run or not. A source that ends early is an error. */
+ * back; samples after it may have run or not. A source that ends early is an error, unless n is OQ_FLIGHT_ALL. */
 onq_code oq_flight_run(const oq_flight *f, uint64_t n, const char *what, uint64_t done,
                        uint64_t total, onq_error *err);
 

@@ -40,6 +40,8 @@ struct oq_source {
     uint64_t share, step; /* sample k of a pass is number share + k x step of those not held out */
     uint64_t hold_out;
     uint64_t total; /* with the limit applied, before the share */
+    bool guessed;   /* count is the most there can be */
+    oq_tape *tape;  /* or NULL */
     slot slots[SLOTS];
     uint64_t taken; /* samples given to the caller in this pass */
     /* Under the lock: */
@@ -233,17 +235,27 @@ static onq_code open_random(const oq_reader_setup *s, const char *spec, oq_reade
     return oq_reader_open_random(s, (uint64_t)n, (uint64_t)seed, out, err);
 }
 
+/* Where the samples are when nothing is said. */
+static const char *folder_of_sets(const oq_reader_setup *s) {
+    const char *model = s->o->model->path;
+    const char *slash = strrchr(model, '/');
+    if (s->o->beside != NULL)
+        return oq_arena_strdup(s->arena, s->o->beside, strlen(s->o->beside));
+    return slash == NULL
+               ? "."
+               : oq_arena_strdup(s->arena, model, slash == model ? 1 : (size_t)(slash - model));
+}
+
 static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error *err) {
     const char *spec = s->o->spec;
     if (spec != NULL && strncmp(spec, "random:", 7) == 0)
         return open_random(s, spec, out, err);
+    if (spec == NULL && s->o->nowhere)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "no samples: the model is in memory and has no folder in which they could "
+                       "be (give --data)");
     if (spec == NULL) {
-        const char *model = s->o->model->path;
-        const char *slash = strrchr(model, '/');
-        const char *path =
-            slash == NULL
-                ? "."
-                : oq_arena_strdup(s->arena, model, slash == model ? 1 : (size_t)(slash - model));
+        const char *path = folder_of_sets(s);
         if (path == NULL)
             return oq_fail_nomem(err);
         oq_folder f;
@@ -297,7 +309,7 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
         return oq_fail_nomem(err);
     const char *name = NULL;
     onq_code rc = s->reader->read(s->reader, number, &t->arena, t->inputs, &name, err);
-    for (size_t i = 0; rc == ONQ_OK && i < s->inputs.n; i++) {
+    for (size_t i = 0; rc == ONQ_OK && !s->reader->ended && i < s->inputs.n; i++) {
         rc = oq_datum_check(&t->inputs[i], &s->inputs.v[i], &s->env->alloc, err);
         if (rc == ONQ_OK)
             rc = tidy_bools(&t->arena, &t->inputs[i], err);
@@ -365,14 +377,38 @@ static void stop_thread(oq_source *s) {
 static void start_thread(oq_source *s) {
     s->read = s->taken;
     s->ready_bytes = 0;
-    if (s->taken < s->count)
+    if (s->taken < s->count && !s->reader->tape)
         s->running = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
 }
 
 /* ---- the interface ---- */
 
 uint64_t oq_source_count(const oq_source *s) {
-    return s->count;
+    return s->guessed ? 0 : s->count;
+}
+
+void oq_source_read_once(oq_source *s) {
+    if (s->tape != NULL)
+        oq_tape_read_once(s->tape);
+}
+
+/* There is no sample k of the pass. */
+static void end_at(oq_source *s, uint64_t k) {
+    if (k == 0 && s->share == 0)
+        s->total = 0;
+    s->count = k;
+    s->guessed = false;
+}
+
+onq_code oq_source_measure(oq_source *s, onq_error *err) {
+    const oq_named_list *list = NULL;
+    for (uint64_t k = s->taken; s->guessed; k++) {
+        if (k < s->count)
+            OQ_TRY(oq_tape_get(s->tape, number_of(s, k), &list, err));
+        if (k >= s->count || list == NULL)
+            end_at(s, k);
+    }
+    return ONQ_OK;
 }
 
 const char *oq_source_text(const oq_source *s) {
@@ -398,6 +434,12 @@ onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
     if (!s->running) {
         /* No thread, none could be made, or it ended at an error that was already delivered. */
         fill(s, k);
+        if (s->reader->ended) {
+            s->reader->ended = false;
+            end_at(s, k);
+            return s->total == 0 ? oq_fail(err, ONQ_E_INVALID, "%s: no samples in it", s->where)
+                                 : ONQ_OK;
+        }
         s->taken++;
         return deliver(s, k, out, err);
     }
@@ -468,11 +510,14 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
     s->hold_out = o->hold_out;
     const uint64_t left = s->total - (s->hold_out > 1 ? s->total / s->hold_out : 0);
     s->count = s->share < left ? (left - s->share - 1) / s->step + 1 : 0;
+    s->guessed = s->reader->tape && s->reader->count == UINT64_MAX;
     return ONQ_OK;
 }
 
 static onq_code read_inputs(oq_source *s, const oq_source_options *o, onq_error *err) {
-    const char *where = o->spec != NULL ? o->spec : o->model->path;
+    const char *where = o->tape != NULL   ? oq_tape_text(o->tape)
+                        : o->spec != NULL ? o->spec
+                                          : o->model->path;
     s->where = oq_arena_strdup(&s->arena, where, strlen(where));
     if (s->where == NULL)
         return oq_fail_nomem(err);
@@ -489,7 +534,9 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
     if (rc == ONQ_OK) {
         const oq_reader_setup setup = {
             .env = env, .arena = &s->arena, .inputs = s->inputs, .o = o, .most_bytes = MAX_SAMPLE};
-        rc = open_reader(&setup, &s->reader, err);
+        s->tape = o->tape;
+        rc = o->tape != NULL ? oq_reader_open_tape(&setup, &s->reader, err)
+                             : open_reader(&setup, &s->reader, err);
     }
     if (rc == ONQ_OK)
         rc = set_counts(s, o, err);

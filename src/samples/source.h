@@ -1,8 +1,8 @@
 /*
  * source.h — samples for calibration, run, bench and debug: the meaning of --data.
  *
- * A source knows how many samples it has and reads them one by one, ahead of the caller on a thread
- * of its own, so that reading overlaps running. Every sample is checked against the model's inputs;
+ * A source reads its samples one by one, ahead of the caller on a thread of its own, so that
+ * reading overlaps running; it knows how many they are, unless they come from a tape. Every sample is checked against the model's inputs;
  * one that does not fit is an error that names the sample, the input, what came and what was
  * wanted.
  *
@@ -17,12 +17,13 @@
  *     }
  *
  * Kinds of source (docs/SAMPLES.md has the table): test_data_set folders, images, .npz, .npy, random
- * numbers; and a callback of the caller, for bindings and tests.
+ * numbers; and a tape (tape.h), which holds what a reader of the caller, a program or a .tar gives.
  */
 #ifndef OQ_SAMPLES_SOURCE_H
 #define OQ_SAMPLES_SOURCE_H
 
 #include "samples/datum.h"
+#include "samples/tape.h"
 
 typedef struct oq_source oq_source;
 
@@ -58,6 +59,9 @@ typedef struct oq_dim_fix {
 
 typedef struct oq_source_options {
     const char *spec;       /* --data; NULL: the test_data_set folders next to the model */
+    const char *beside;     /* where these folders are; NULL: next to the model's file */
+    bool nowhere;           /* the model's file is memory: nothing is next to it */
+    oq_tape *tape;          /* samples in place of `spec`; borrowed, and may be shared; or NULL */
     const oq_model *model;  /* its inputs decide what is read; borrowed */
     uint64_t limit;         /* --limit; 0: all */
     const oq_dim_fix *dims; /* --dim */
@@ -68,9 +72,13 @@ typedef struct oq_source_options {
 } oq_source_options;
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);
-/* Samples that oq_source_next will give in one pass, limit and share counted. Known from the
- * start. */
+/* Samples that oq_source_next will give in one pass, limit and share counted. 0: not known before
+ * the end of the first pass. */
 uint64_t oq_source_count(const oq_source *s);
+/* Finds that number, if need be by reading all samples. */
+onq_code oq_source_measure(oq_source *s, onq_error *err);
+/* The job reads the samples once: a tape need not keep them. */
+void oq_source_read_once(oq_source *s);
 /* What it is, for messages: "8 test_data_set folders in models/x". */
 const char *oq_source_text(const oq_source *s);
 /* The next sample, valid until the next call; *out is NULL at the end. */

@@ -45,6 +45,7 @@ typedef struct numpy_reader {
     uint64_t most_bytes;
     bool is_npz;
     const char *const *paths; /* .npz: one a set; .npy: one an input */
+    oq_file *given;           /* of one set, instead of opening `paths`; the reader closes them */
     size_t n_sets;
     uint64_t *first; /* number of each set's first sample; n_sets + 1 of them */
     bool many;       /* for names of samples */
@@ -241,12 +242,21 @@ static onq_code find_member(set *s, oq_str name, oq_bytes **out, onq_error *err)
                    OQ_STR(name), have[0] != '\0' ? have : "none");
 }
 
+static onq_code open_file(numpy_reader *r, size_t i, const char *path, oq_file *out,
+                          onq_error *err) {
+    if (r->given == NULL)
+        return oq_file_open(out, &r->env->alloc, path, err);
+    *out = r->given[i];
+    r->given[i] = (oq_file){.fd = -1};
+    return ONQ_OK;
+}
+
 static onq_code open_npz_arrays(numpy_reader *r, const char *path, onq_error *err) {
     set *s = &r->set;
     s->files = OQ_NEW_ARRAY(&s->arena, oq_file, 1);
     if (s->files == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(oq_file_open(&s->files[0], &r->env->alloc, path, err));
+    OQ_TRY(open_file(r, 0, path, &s->files[0], err));
     s->n_files = 1;
     onq_code rc = oq_zip_open(&s->zip, &s->arena, &r->env->alloc, &s->files[0], err);
     for (size_t i = 0; rc == ONQ_OK && i < r->inputs.n; i++) {
@@ -267,7 +277,7 @@ static onq_code open_npy_arrays(numpy_reader *r, onq_error *err) {
     if (s->files == NULL || s->bytes == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < r->inputs.n; i++) {
-        OQ_TRY(oq_file_open(&s->files[i], &r->env->alloc, r->paths[i], err));
+        OQ_TRY(open_file(r, i, r->paths[i], &s->files[i], err));
         s->n_files++;
         oq_bytes_init(&s->bytes[i], &r->env->alloc, &s->files[i]);
         onq_code rc = open_array(r, s, i, &s->bytes[i], err);
@@ -387,7 +397,7 @@ static onq_code open_reader(const oq_reader_setup *s, numpy_reader *r, onq_error
 }
 
 static onq_code new_reader(const oq_reader_setup *s, bool is_npz, const char *const *paths,
-                           size_t n_sets, oq_reader **out, onq_error *err) {
+                           size_t n_sets, oq_file *given, oq_reader **out, onq_error *err) {
     numpy_reader *r = OQ_NEW(s->arena, numpy_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
@@ -397,6 +407,7 @@ static onq_code new_reader(const oq_reader_setup *s, bool is_npz, const char *co
                         .most_bytes = s->most_bytes,
                         .is_npz = is_npz,
                         .paths = paths,
+                        .given = given,
                         .n_sets = n_sets};
     onq_code rc = open_reader(s, r, err);
     if (rc != ONQ_OK) {
@@ -409,10 +420,18 @@ static onq_code new_reader(const oq_reader_setup *s, bool is_npz, const char *co
 
 onq_code oq_reader_open_npz(const oq_reader_setup *s, const char *const *paths, size_t n,
                             oq_reader **out, onq_error *err) {
-    return new_reader(s, true, paths, n, out, err);
+    return new_reader(s, true, paths, n, NULL, out, err);
 }
 
 onq_code oq_reader_open_npy(const oq_reader_setup *s, const char *const *paths, oq_reader **out,
                             onq_error *err) {
-    return new_reader(s, false, paths, 1, out, err);
+    return new_reader(s, false, paths, 1, NULL, out, err);
+}
+
+onq_code oq_reader_open_arrays(const oq_reader_setup *s, bool is_npz, const char *const *names,
+                               oq_file *files, oq_reader **out, onq_error *err) {
+    const onq_code rc = new_reader(s, is_npz, names, 1, files, out, err);
+    for (size_t i = 0; i < (is_npz ? 1 : s->inputs.n); i++)
+        oq_file_close(&files[i]); /* those that were not taken */
+    return rc;
 }

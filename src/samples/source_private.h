@@ -18,6 +18,9 @@ struct oq_reader {
     void (*close)(oq_reader *r);
     uint64_t count;
     const char *text; /* what oq_source_text says */
+    bool tape;        /* `count` may be more than there are: `ended` says so when one is not there.
+                       * Read on the caller's thread */
+    bool ended;
 };
 
 /* What a reader is opened with. Everything lives as long as the source. */
@@ -48,10 +51,16 @@ onq_code oq_reader_open_npz(const oq_reader_setup *s, const char *const *paths, 
 /* One file for each input; `paths` in the order of the inputs. */
 onq_code oq_reader_open_npy(const oq_reader_setup *s, const char *const *paths, oq_reader **out,
                             onq_error *err);
+/* The same over files that are open, of these names: one .npz file, or one .npy for each input. Takes
+ * the files, also when it fails. */
+onq_code oq_reader_open_arrays(const oq_reader_setup *s, bool is_npz, const char *const *names,
+                               oq_file *files, oq_reader **out, onq_error *err);
 onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *paths, size_t n,
                                oq_reader **out, onq_error *err);
 onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_t seed,
                                oq_reader **out, onq_error *err);
+
+onq_code oq_reader_open_tape(const oq_reader_setup *s, oq_reader **out, onq_error *err);
 
 /* Checks that the datum fits the input. The error says what it got and what it expected
  * (source_check.c). */

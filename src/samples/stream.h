@@ -1,7 +1,7 @@
 /*
  * stream.h — a stretch of a file as a stream: stored as it is, or deflated inside a zip archive.
  *
- * Reads go through the descriptor, not the mapping, so that a file that shrinks while it is read
+ * Reads of a file go through the descriptor, not the mapping, so that a file that shrinks while it is read
  * gives an error. A deflated stream is read forwards only; reading an earlier place begins again.
  * Memory is constant.
  */

@@ -44,3 +44,29 @@ grep -q '^onq: error: <stdin>: ' err || fail "$(cat err)"
 status=0
 onq dynamic -i - -o - --nodes_to_exclude 're:(' <"$model" >out 2>err || status=$?
 [ "$status" = 2 ] && [ ! -s out ] || fail "a wrong pattern: status $status"
+
+# Samples from archives, programs and standard input. (One sample here is 2,000 images.)
+mkdir set
+for name in a b c; do cp "$ONQ_ROOT/examples/digits_cnn/eval.npz" set/$name.npz; done
+tar -c -f set.tar set
+onq calibrate -i "$model" -o want.json --data set --limit 1 --quiet
+for data in set.tar 'exec:cat set.tar' 'exec:tar -c set; exit 0'; do
+    onq calibrate -i "$model" -o have.json --data "$data" --limit 1 --quiet || fail "$data"
+    cmp want.json have.json || fail "$data: other ranges"
+done
+onq calibrate -i "$model" -o have.json --data - --limit 1 --quiet <set.tar
+cmp want.json have.json || fail "--data -: other ranges"
+touch -d '2001-01-01' old
+onq calibrate -i "$model" -o have.json --data "exec:$ONQ_ROOT/examples/samples/folder.sh . $PWD/old" --limit 1 --quiet
+cmp want.json have.json || fail "folder.sh: other ranges"
+refused 1 "ended with status 3" onq run "$model" --data 'exec:cat set.tar; exit 3'
+refused 1 'no samples' onq run "$model" --data 'exec:true'
+refused 1 'neither a tar archive' onq run "$model" --data 'exec:echo hello'
+refused 1 'cut off' onq run "$model" --data 'exec:head -c 5000 set.tar'
+refused 2 'needs a command' onq run "$model" --data 'exec:'
+# A second pass: of a file, or of what was kept; else the reason is given.
+onq calibrate -i "$model" -o have.json --data set.tar --method percentile --memory 1k --quiet || fail "two passes"
+refused 1 'raise --memory' onq calibrate -i "$model" -o x.json --method percentile --memory 1k --data 'exec:cat set.tar'
+[ ! -e x.json ] || fail "an output of a job that failed"
+# A program that is not needed any more does not keep the job waiting.
+timeout 20 "$ONQ" run "$model" --data 'exec:cat set.tar set.tar; sleep 60' --limit 1 >out || fail "--limit waits"

@@ -1,0 +1,30 @@
+/*
+ * pipe.h — bytes from outside: a file, standard input, or a program that is run for them.
+ */
+#ifndef OQ_SAMPLES_PIPE_H
+#define OQ_SAMPLES_PIPE_H
+
+#include "base/err.h"
+
+#include <sys/types.h>
+
+typedef struct oq_pipe {
+    int fd;
+    pid_t child; /* the program; 0: none */
+    bool owned;  /* fd is closed in the end */
+    bool ended;
+} oq_pipe;
+
+/* A file; ONQ_E_OPEN or ONQ_E_MISSING with its name. */
+onq_code oq_pipe_open_file(oq_pipe *p, const char *path, onq_error *err);
+void oq_pipe_open_input(oq_pipe *p);
+/* Runs `command` in a shell; its standard output is read. */
+onq_code oq_pipe_run(oq_pipe *p, const char *command, onq_error *err);
+/* Fills the buffer, or less at the end: *got. */
+onq_code oq_pipe_read(oq_pipe *p, void *out, uint64_t n, uint64_t *got, onq_error *err);
+/* After the end: how the program ended. ONQ_E_READ unless it ended well. */
+onq_code oq_pipe_finish(oq_pipe *p, onq_error *err);
+/* Stops a program that still runs. */
+void oq_pipe_close(oq_pipe *p);
+
+#endif
