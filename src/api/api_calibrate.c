@@ -23,10 +23,11 @@
 static const onq_option_info method_rows[] = {
     OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax", OQ_METHOD_CHOICES,
             "METHOD", "The method that finds the ranges."),
-    OQ_FLAG("calib_symmetric", 0, "calib_tensor_range_symmetric",
-            "minmax, percentile, mse: make ranges symmetric about zero. On by default for percentile, "
-            "as in create_calibrator. It is off in `onq static`, as in static_quantize_runner; "
-            "--calib_symmetric false gives the ranges of `onq static`."),
+    OQ_FLAG(
+        "calib_symmetric", 0, "calib_tensor_range_symmetric",
+        "minmax, percentile, mse: make ranges symmetric about zero. On by default for percentile, "
+        "as in create_calibrator. It is off in `onq static`, as in static_quantize_runner; "
+        "--calib_symmetric false gives the ranges of `onq static`."),
     OQ_FLAG("calib_moving_average", 0, "",
             "minmax: use a moving average over the samples instead of the extremes."),
     OQ_REAL("calib_averaging_constant", 0, "calib_moving_average_constant", "0.01", "0..1", "X",
@@ -37,9 +38,10 @@ static const onq_option_info method_rows[] = {
     OQ_FLAG("calib_per_channel", 0, "", "minmax: one range for each index of axis 1."),
     OQ_INT("calib_num_bins", 0, "", "", "2..", "N",
            "Number of bins of the histogram (128 for entropy, else 2048)."),
-    OQ_INT("calib_num_quantized_bins", 0, "", "128", "1..", "N",
-           "entropy: number of bins after quantization; mse: values of the quantized type (there 256 "
-           "unless it is set)."),
+    OQ_INT(
+        "calib_num_quantized_bins", 0, "", "128", "1..", "N",
+        "entropy: number of bins after quantization; mse: values of the quantized type (there 256 "
+        "unless it is set)."),
     OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "P",
             "percentile: percentage of the values to keep."),
     OQ_ENUM("calib_scenario", 0, "", "same", OQ_CHOICES(SCENARIOS), "NAME",

@@ -587,8 +587,8 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
     c->symmetric = oq_opt_flag(o, "calib_tensor_range_symmetric");
     if (c->method == OQ_CAL_MSE) {
         c->symmetric = c->symmetric || oq_opt_flag(o, "activation_symmetric");
-        c->num_quantized_bins =
-            (uint64_t)1 << oq_dtype_find((int64_t)r->q.config.activation_type)->bits;
+        c->num_quantized_bins = (uint64_t)1
+                                << oq_dtype_find((int64_t)r->q.config.activation_type)->bits;
     }
     c->moving_average = oq_opt_flag(o, "calib_moving_average");
     c->averaging_constant = oq_opt_real(o, "calib_moving_average_constant");

@@ -15,7 +15,7 @@ typedef struct oq_summary_walk {
     oq_arena *arena;
     oq_map ops; /* "domain\nop" -> index in s->ops */
     oq_map files;
-    oq_map read; /* name of a weight -> index in s->quant.read */
+    oq_map read;                   /* name of a weight -> index in s->quant.read */
     oq_map counted[OQ_MODE_COUNT]; /* names of weights counted for a mode */
 } oq_summary_walk;
 

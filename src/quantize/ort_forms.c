@@ -78,6 +78,10 @@ onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *
         OQ_TRY(weight_sqnr(m, oq_index_init(&ix, hit.node->input.v[1]), &hit.sqnr, err));
         if (!OQ_PUSH(a, out, hit))
             return oq_fail_nomem(err);
+        size_t at = out->n - 1;
+        for (; at > 0 && out->v[at - 1].sqnr > hit.sqnr; at--)
+            out->v[at] = out->v[at - 1];
+        out->v[at] = hit;
     }
     return ONQ_OK;
 }

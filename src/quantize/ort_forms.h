@@ -26,7 +26,7 @@ typedef struct oq_forms_hit {
 } oq_forms_hit;
 typedef OQ_VEC(oq_forms_hit) oq_forms_hits;
 
-/* Finds them in the model's graph. */
+/* Finds them in the model's graph, those that lose most first. */
 onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *err);
 /* Protects all of them; *n is how many. The nodes that it adds are at the end of the graph: sort it
  * then. */
