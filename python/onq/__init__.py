@@ -6,6 +6,7 @@ runs many times faster, with the same model as its result. Beside it:
     onq.inspect(model)          what is in a model, and what could be quantized
     onq.diff(a, b)              how two models differ
     onq.debug(a, b, reader)     where a quantized model loses accuracy; shows a report in a notebook
+    onq.auto(model, ...)        looks for the best quantized model by itself
     onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
 
 Errors are in `onq.errors`. Set ONQ_PROGRESS=0 to have no progress bar.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from . import errors
 from ._library import version as _version
-from ._tools import Debugged, Difference, Inspected, debug, diff, inspect
+from ._tools import Chosen, Debugged, Difference, Inspected, auto, debug, diff, inspect
 from .errors import OnqError
 from .legacy import QuantizationMode, quantize
 
@@ -27,11 +28,13 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "Chosen",
     "Debugged",
     "Difference",
     "Inspected",
     "OnqError",
     "QuantizationMode",
+    "auto",
     "debug",
     "diff",
     "errors",

@@ -18,7 +18,6 @@ from ._progress import Progress
 from ._samples import Samples
 from .errors import OnqError, error_of
 
-_BY_FILES = True
 _LEVELS = {-1: logging.WARNING, 0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG, 4: logging.INFO}
 
 
@@ -210,18 +209,6 @@ class Job:
     def set_reader(self, reader: object, *, may_rewind: bool = True) -> None:
         """Samples from a reader written in Python."""
         self._samples = Samples(reader, may_rewind=may_rewind)
-        if _BY_FILES:
-            import numpy as np
-
-            (self.folder() / "samples").mkdir()
-            i = 0
-            while (a := self._samples._take()) is not None:
-                np.savez(self.folder() / "samples" / f"{i:08d}.npz", **a)
-                i += 1
-            if i == 0:
-                raise ValueError("No data is collected.")
-            self.set("data", self.folder() / "samples")
-            return
         self.check(self._lib.onq_options_set_reader(self._opts, c.byref(self._samples.struct), self._err))
 
     def folder(self) -> Path:

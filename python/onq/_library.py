@@ -72,6 +72,14 @@ class File(c.Structure):
     _fields_ = [("option", TEXT), ("name", TEXT), ("data", c.c_void_p), ("size", c.c_size_t)]
 
 
+class Range(c.Structure):
+    _fields_ = [
+        ("name", TEXT),
+        *((name, Tensor) for name in ("lowest", "highest", "avg", "std", "hist", "hist_edges", "bins")),
+        ("bare", c.c_uint),
+    ]
+
+
 class WeightRow(c.Structure):
     _fields_ = [("name", TEXT), ("truth", Tensor), ("dequantized", Tensor)]
 
@@ -103,6 +111,14 @@ _SIGNATURES = {
     "onq_result_json": (TEXT, [HANDLE]),
     "onq_result_status": (c.c_int, [HANDLE]),
     "onq_result_file": (_P(File), [HANDLE, c.c_size_t]),
+    "onq_ranges_count": (c.c_size_t, [HANDLE]),
+    "onq_ranges_at": (_P(Range), [HANDLE, c.c_size_t]),
+    "onq_ranges_free": (None, [HANDLE]),
+    "onq_calibrator_new": (c.c_int, [HANDLE, HANDLE, _P(HANDLE), _ERR]),
+    "onq_calibrator_free": (None, [HANDLE]),
+    "onq_calibrator_augmented": (c.c_int, [HANDLE, _P(c.c_void_p), _P(c.c_size_t), _ERR]),
+    "onq_calibrator_collect": (c.c_int, [HANDLE, _P(Reader), _ERR]),
+    "onq_calibrator_compute": (c.c_int, [HANDLE, _P(HANDLE), _ERR]),
     "onq_debug_modify_model": (c.c_int, [HANDLE, TEXT, TEXT, _P(TEXT), c.c_size_t, c.c_int, _ERR]),
     "onq_activations_collect": (c.c_int, [HANDLE, HANDLE, _P(Reader), _P(HANDLE), _ERR]),
     "onq_activations_free": (None, [HANDLE]),
@@ -157,9 +173,9 @@ def library() -> c.CDLL:
             os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
             lib = c.CDLL(str(library_path()))
             for name, (result, arguments) in _SIGNATURES.items():
-                fn = getattr(lib, name)
-                fn.restype = result
-                fn.argtypes = arguments
+                fn = getattr(lib, name, None)
+                if fn is not None:  # an older library lacks some: calling them says so
+                    fn.restype, fn.argtypes = result, arguments
             _library = lib
     return _library
 

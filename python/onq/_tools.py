@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
 from ._job import Job, Result
+from ._samples import check_sample, next_function
 
 if TYPE_CHECKING:
     import onnx
@@ -43,13 +46,27 @@ class Difference(_Answer):
         return not self.equal
 
 
-class Debugged(_Answer):
-    """What `debug` found: `weights` and `activations` by name; a notebook shows the report (`html`)."""
+class _Report(_Answer):
+    """An answer with a report, one HTML file that needs no network (`html`); a notebook shows it."""
 
-    def __init__(self, result: Result):
+    def __init__(self, result: Result, report: str):
         super().__init__(result)
-        files = result.files.get("output")
-        self.html: str = files[0][1].decode() if files else ""
+        self.html = report
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report."""
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.html)
+
+    def _repr_html_(self) -> str:
+        if not self.html:
+            return f"<pre>{html.escape(self.text)}</pre>"
+        # A document of its own: its styles and scripts stay inside.
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 640px; border: 0"></iframe>'
+
+
+class Debugged(_Report):
+    """What `debug` found: `weights` and `activations` by name."""
 
     @property
     def weights(self) -> dict[str, dict[str, Any]]:
@@ -61,15 +78,38 @@ class Debugged(_Answer):
         """{"name": {"qdq_err": dB, "xmodel_err": dB, ...}}"""
         return self.data.get("activations", {})
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the report, one HTML file that needs no network."""
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(self.html)
 
-    def _repr_html_(self) -> str:
-        # A document of its own: its styles and scripts stay inside.
-        quoted = self.html.replace("&", "&amp;").replace('"', "&quot;")
-        return f'<iframe srcdoc="{quoted}" style="width: 100%; height: 640px; border: 0"></iframe>'
+class Chosen(_Report):
+    """What `auto` chose: `options` and figures, all candidates in `data`, the commands that make it again in `recipe`."""
+
+    def __init__(self, result: Result, report: str, recipe: str, model: onnx.ModelProto | None):
+        super().__init__(result, report)
+        self.recipe = recipe
+        self.model = model
+
+    def __bool__(self) -> bool:
+        return bool(self.data.get("target_reached"))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that made the model."""
+        return self.data["chosen"]["options"]
+
+
+def _set_options(job: Job, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if isinstance(value, (list, tuple, set)):
+            job.add(name, value)
+        else:
+            job.set(name, value)
+
+
+def _set_samples(job: Job, data: object) -> None:
+    """A source as `--data` takes it, or a reader."""
+    if isinstance(data, (str, os.PathLike)):
+        job.set("data", data)
+    elif data is not None:
+        job.set_reader(data)
 
 
 def inspect(model: Model) -> Inspected:
@@ -96,8 +136,7 @@ def diff(a: Model, b: Model, **options: Any) -> Difference:
     with Job("diff") as job:
         job.set_model("operand", a)
         job.set_model("operand", b)
-        for name, value in options.items():
-            job.set(name, value)
+        _set_options(job, options)
         return Difference(job.run())
 
 
@@ -118,13 +157,70 @@ def debug(float_model: Model, quantized_model: Model, data_reader: object = None
         job.set_model("float_model", float_model)
         job.set_model("qdq_model", quantized_model)
         job.want_bytes("output", "report.html")
-        if isinstance(data_reader, (str, os.PathLike)):
-            job.set("data", data_reader)
-        elif data_reader is not None:
-            job.set_reader(data_reader)
-        for name, value in options.items():
-            if isinstance(value, (list, tuple, set)):
-                job.add(name, value)
-            else:
-                job.set(name, value)
-        return Debugged(job.run())
+        _set_samples(job, data_reader)
+        _set_options(job, options)
+        result = job.run()
+        return Debugged(result, result.files["output"][0][1].decode())
+
+
+def auto(
+    model: Model, output: str | os.PathLike[str] | None = None, data: object = None, *, target: object = None, **options: Any
+) -> Chosen:
+    """Looks for the fastest quantized model that is accurate enough.
+
+    Args:
+        model: the float model, a path or a ModelProto.
+        output: the file to write; None keeps the result in memory (`model` of what is returned).
+        data: samples: an object with get_next, or a source as `onq auto --data` takes it.
+        target: what the result must reach, as "agreement=99" or {"sqnr": 30}.
+        **options: further options of `onq auto`, by name, as `prefer="size"` or `time_limit=60`.
+
+    Returns:
+        A Chosen, which is false where nothing reached the target.
+    """
+    with Job("auto") as job:
+        # The search reads model and samples many times: they are files.
+        job.set("input", _as_file(job, model))
+        job.set("data", _as_folder(job, data))
+        job.set("output", job.folder() / "quantized.onnx" if output is None else output)
+        report, recipe = job.folder() / "report.html", job.folder() / "recipe"
+        job.set("recipe", recipe)
+        if job.knows("report"):
+            job.set("report", report)
+        for metric in [target] if isinstance(target, str) else [f"{k}={v}" for k, v in (target or {}).items()]:
+            job.set("target", metric)
+        _set_options(job, options)
+        result = job.run()
+        made = None
+        if output is None and (job.folder() / "quantized.onnx").exists():
+            import onnx
+
+            made = onnx.load(job.folder() / "quantized.onnx")
+        return Chosen(result, *(p.read_text() if p.exists() else "" for p in (report, recipe)), made)
+
+
+def _as_file(job: Job, model: Model) -> str | os.PathLike[str]:
+    if isinstance(model, (str, os.PathLike)):
+        return model
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    path = job.folder() / "model.onnx"
+    onnx.save_model(copy, path, save_as_external_data=True)
+    return path
+
+
+def _as_folder(job: Job, data: object) -> str | os.PathLike[str] | None:
+    """Samples of a reader as .npz files."""
+    if data is None or isinstance(data, (str, os.PathLike)):
+        return data
+    import numpy as np
+
+    folder, following = job.folder() / "samples", next_function(data)
+    folder.mkdir()
+    for i in itertools.count():
+        sample = following()
+        if not sample:
+            return folder
+        np.savez(folder / f"{i:08d}.npz", **check_sample(sample))

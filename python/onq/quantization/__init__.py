@@ -12,10 +12,13 @@ from __future__ import annotations
 strict: bool = True
 
 from .calibrate import (  # noqa: E402
+    CalibraterBase,
     CalibrationDataReader,
     CalibrationMethod,
+    MinMaxCalibrater,
     TensorData,
     TensorsData,
+    create_calibrator,
     load_tensors_data,
     save_tensors_data,
 )
@@ -35,9 +38,11 @@ from .quantize import (  # noqa: E402
 from .shape_inference import quant_pre_process  # noqa: E402
 
 __all__ = [
+    "CalibraterBase",
     "CalibrationDataReader",
     "CalibrationMethod",
     "DynamicQuantConfig",
+    "MinMaxCalibrater",
     "QDQQuantizer",
     "QuantConfig",
     "QuantFormat",
@@ -46,6 +51,7 @@ __all__ = [
     "StaticQuantConfig",
     "TensorData",
     "TensorsData",
+    "create_calibrator",
     "get_qdq_config",
     "load_tensors_data",
     "quant_pre_process",

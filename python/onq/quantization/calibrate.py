@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -250,3 +250,94 @@ def entropy(pk: np.ndarray, qk: np.ndarray, base: float | None = None, axis: int
         total /= np.log(base)
     return total.astype(pk.dtype)
 
+
+# ---- calibrators
+
+from ._calibrator import (  # noqa: E402
+    CalibraterBase,
+    DistributionCalibrater,
+    EntropyCalibrater,
+    HistogramCalibrater,
+    MinMaxCalibrater,
+    PercentileCalibrater,
+)
+
+# The options of create_calibrator by method, with their defaults.
+_METHODS: dict[CalibrationMethod, tuple[type[CalibraterBase], dict[str, Any]]] = {
+    CalibrationMethod.MinMax: (
+        MinMaxCalibrater,
+        {
+            "symmetric": False,
+            "moving_average": False,
+            "averaging_constant": 0.01,
+            "max_intermediate_outputs": None,
+            "per_channel": False,
+        },
+    ),
+    CalibrationMethod.Entropy: (EntropyCalibrater, {"num_bins": 128, "num_quantized_bins": 128, "symmetric": False}),
+    CalibrationMethod.Percentile: (PercentileCalibrater, {"num_bins": 2048, "percentile": 99.999, "symmetric": True}),
+    CalibrationMethod.Distribution: (DistributionCalibrater, {"num_bins": 2048, "scenario": "same"}),
+}
+
+
+def create_calibrator(
+    model: str | Path,
+    op_types_to_calibrate: Sequence[str] | None = None,
+    augmented_model_path="augmented_model.onnx",
+    calibrate_method=CalibrationMethod.MinMax,
+    use_external_data_format=False,
+    providers=None,
+    extra_options={},  # noqa: B006 - as in onnxruntime, and never changed
+) -> CalibraterBase:
+    """A calibrator for a model.
+
+    Args:
+        model: the model's path.
+        op_types_to_calibrate: only tensors at nodes of these operators; all float tensors by default.
+        augmented_model_path: where the model is written by whose outputs the reference finds ranges.
+        calibrate_method: how ranges are found.
+        use_external_data_format: write the weights of that model to a file of their own.
+        providers: execution providers for running the model; the CPU by default.
+        extra_options: options of the method: symmetric, moving_average, averaging_constant, max_intermediate_outputs,
+            per_channel, num_bins, num_quantized_bins, percentile, scenario.
+
+    Returns:
+        A calibrator: call collect_data(reader), as often as needed, then compute_data().
+    """
+    if calibrate_method not in _METHODS:
+        raise ValueError(f"Unsupported calibration method {calibrate_method}")
+    kind, defaults = _METHODS[calibrate_method]
+    options = {name: (extra_options or {}).get(name, default) for name, default in defaults.items()}
+    calibrator = kind(
+        model,
+        op_types_to_calibrate,
+        augmented_model_path,
+        use_external_data_format=use_external_data_format,
+        **options,
+    )
+    if providers:
+        calibrator.execution_providers = providers
+    calibrator.augment_graph()
+    calibrator.create_inference_session()
+    return calibrator
+
+
+__all__ = [
+    "CalibraterBase",
+    "CalibrationCacheEncoder",
+    "CalibrationDataReader",
+    "CalibrationMethod",
+    "DistributionCalibrater",
+    "EntropyCalibrater",
+    "HistogramCalibrater",
+    "MinMaxCalibrater",
+    "PercentileCalibrater",
+    "TensorData",
+    "TensorsData",
+    "cache_text",
+    "create_calibrator",
+    "entropy",
+    "load_tensors_data",
+    "rel_entr",
+    "save_tensors_data",
+]
