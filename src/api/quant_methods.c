@@ -53,9 +53,6 @@ onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, 
     const char *cache = oq_opt_str(o, "calibration_cache");
     if (!wants_any(q, &g))
         return ONQ_OK;
-    if (changes != NULL && strcmp(changes, "--outlier_channels") != 0 &&
-        strcmp(changes, "--node_methods") != 0)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "%s is not there yet", changes);
     if (!pairs)
         return oq_fail(err, ONQ_E_OPTION, "%s is for --quant_format qdq",
                        changes != NULL ? changes : "--double_activations");

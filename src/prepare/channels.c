@@ -39,6 +39,10 @@ onq_code oq_channel_values(oq_channel_state *s, oq_tensor *t, float **v, size_t 
     return oq_tensor_floats(s->c->see.model, t, s->arena, v, n, err);
 }
 
+onq_code oq_channel_index(oq_channel_state *s, onq_error *err) {
+    return oq_index_build(&s->ix, s->arena, s->c->see.model->proto->graph, NULL, err);
+}
+
 /* ---- products ---- */
 
 /* Fills what the operator says of channels; false when it is not one for this. */
@@ -101,19 +105,21 @@ static onq_code add_product(oq_channel_state *s, const oq_channel_choice *choice
     const bool image = p.product == OQ_CONV;
     if (choice->in || choice->outliers > 0)
         OQ_TRY(observe(s, n->input.v[0], image, p.n_in, &p.in, err));
-    if (choice->out && image)
+    if (choice->out && image && oq_channel_has_rows(s, n, p.n_out))
         OQ_TRY(observe(s, n->output.v[0], true, p.n_out, &p.out, err));
     return OQ_PUSH(s->arena, &s->products, p) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static onq_code run(oq_channel_state *s, onq_error *err) {
     oq_model *m = s->c->see.model;
-    OQ_TRY(oq_index_build(&s->ix, s->arena, m->proto->graph, NULL, err));
+    OQ_TRY(oq_channel_index(s, err));
     OQ_TRY(oq_fresh_init(&s->names, s->arena, m, err));
     for (size_t i = 0; i < s->c->n_choices; i++)
         OQ_TRY(add_product(s, &s->c->choices[i], err));
     OQ_TRY(oq_channel_stats_run(&s->c->see, s->stats.v, s->stats.n, s->arena, err));
     oq_model_touch(m);
+    OQ_TRY(oq_channel_outputs(s, err));
+    OQ_TRY(oq_channel_inputs(s, err));
     OQ_TRY(oq_channel_outliers(s, err));
     OQ_TRY(oq_model_clean_inits(m, err));
     OQ_TRY(oq_model_sort(m, err));

@@ -1,0 +1,148 @@
+/*
+ * test_channels.c — scales for channels and outliers of MatMul: the model computes what it did, the
+ * range of what is quantized is smaller, and running out of memory is an error. Conv is checked with
+ * the runtime (tests/parity/test_channels.py).
+ */
+#include "prepare/channels.h"
+
+#include "build_model.h"
+#include "fake_engine.h"
+#include "flaky_alloc.h"
+#include "onnx/edit.h"
+#include "prepare/channels_parts.h"
+#include "testing.h"
+
+#include <math.h>
+
+static const float weights[12] = {1, -2, 3, 1, 1, -1, 0.5f, 2, 0.25f, -4, 1, 2};
+static const float scales[4] = {1, 400, 0.5f, 2};
+static const float shift[4] = {0.5f, 1, -1, 2};
+
+/* y = (x * c + d) W, and z = x V. */
+static void fill(bm *b) {
+    bm_input(b, "x", OQ_FLOAT, "1,4");
+    bm_f32(b, "w", "4,3", weights);
+    bm_f32(b, "v", "4,3", weights);
+    bm_f32(b, "c", "1,4", scales);
+    bm_f32(b, "d", "1,4", shift);
+    bm_node(b, "Mul", "scale", "x c", "t", "");
+    bm_node(b, "Add", "shift", "t d", "u", "");
+    bm_node(b, "MatMul", "product", "u w", "y", "");
+    bm_node(b, "MatMul", "other", "x v", "z", "");
+    bm_output(b, "y", OQ_FLOAT, "1,3");
+    bm_output(b, "z", OQ_FLOAT, "1,3");
+}
+
+static onq_code apply(bm *b, oq_channel_choice choice, oq_channels *c, onq_error *err) {
+    fake_engine fake;
+    oq_source *source = NULL;
+    const oq_source_options so = {.spec = "random:3:1", .model = b->m};
+    fake_engine_init(&fake, b->env);
+    OQ_TRY(oq_source_open(b->env, &so, &source, err));
+    choice.node = b->g->node.v[2];
+    *c = (oq_channels){
+        .choices = &choice,
+        .n_choices = 1,
+        .per_channel = true,
+        .see = {.model = b->m, .engine = &fake.base, .source = source, .what = "test"}};
+    const onq_code rc = oq_channels_apply(c, err);
+    oq_source_close(source);
+    c->choices = NULL;
+    return rc;
+}
+
+static float *values(bm *b, oq_str name) {
+    float *v = NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_tensor *t = oq_graph_find_init(b->g, name);
+    assert_non_null(t);
+    assert_ok(oq_tensor_floats(b->m, t, b->a, &v, NULL, &err), err);
+    return v;
+}
+
+/* The factors are in the constants of Mul and Add, and in the weight. */
+static void into_constants(void **state) {
+    bm b;
+    oq_channels c;
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    fill(&b);
+    assert_ok(apply(&b, (oq_channel_choice){.in = true}, &c, &err), err);
+    assert_int_equal(c.n_in, 1);
+    assert_int_equal(c.n_folded, 1);
+    assert_int_equal(c.added.n, 0);
+    assert_int_equal(b.g->node.n, 4);
+    for (size_t i = 0; i < b.g->node.n; i++) {
+        const oq_node *n = b.g->node.v[i];
+        if (oq_str_is(n->name, "other"))
+            assert_true(oq_str_is(n->input.v[1], "v"));
+        if (!oq_str_is(n->name, "product"))
+            continue;
+        const float *w = values(&b, n->input.v[1]);
+        const float s = w[3] / weights[3];
+        assert_true(s > 1.0f); /* the outlier moved into the weight */
+    }
+    bm_end(&b);
+}
+
+static void outliers(void **state) {
+    bm b;
+    oq_channels c;
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    fill(&b);
+    /* The engine knows no Gather: the edit is looked at. */
+    assert_ok(apply(&b, (oq_channel_choice){.outliers = 1}, &c, &err), err);
+    assert_int_equal(c.n_outliers, 1);
+    assert_int_equal(c.added.n, 4); /* Clip, Gather, MatMul, Sub */
+    assert_int_equal(c.float_outputs.n, 1);
+    for (size_t i = 0; i < b.g->node.n; i++) {
+        const oq_node *n = b.g->node.v[i];
+        if (!oq_str_is(n->name, "product"))
+            continue;
+        const float *w = values(&b, n->input.v[1]);
+        for (int k = 0; k < 12; k++)
+            assert_true(w[k] == (k / 3 == 1 ? 0.0f : weights[k]));
+        assert_true(oq_str_eq(n->output.v[0], c.float_outputs.v[0]));
+    }
+    bm_end(&b);
+}
+
+static void steps(void **state) {
+    const double low[2] = {-1, 0}, high[2] = {3, 2};
+    double step[3] = {1, 0.001, 0};
+    (void)state;
+    const int z = oq_channel_zero(low, high, NULL, 2);
+    assert_in_range(z, 40, 70);
+    assert_true(oq_channel_step(-1, 0, 0) == INFINITY && oq_channel_step(0, 1, 255) == INFINITY);
+    assert_true(fabs(oq_channel_step(-1, 3, z) * (255 - z)) >= 3 - 1e-9);
+    oq_channel_floor(step, 3, 0.5);
+    assert_true(step[0] == 1 && step[1] == 0.5 && step[2] == 0.5);
+}
+
+static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
+    bm b;
+    oq_channels c;
+    bm_begin(&b, a, 13);
+    if (!b.failed)
+        fill(&b);
+    const onq_code rc =
+        b.failed ? oq_fail_nomem(err) : apply(&b, *(const oq_channel_choice *)ctx, &c, err);
+    bm_end(&b);
+    return rc;
+}
+
+static void oom(void **state) {
+    oq_channel_choice in = {.in = true}, out = {.outliers = 2};
+    (void)state;
+    flaky_sweep(sweep_body, &in);
+    flaky_sweep(sweep_body, &out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(into_constants), cmocka_unit_test(outliers),
+                                       cmocka_unit_test(steps), cmocka_unit_test(oom)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
