@@ -21,6 +21,11 @@
     ROW("k_quant,kquant", &oq_nb_methods[2])      \
     ROW("hqq", &oq_nb_methods[3])
 
+#define MIXED(ROW)                                \
+    ROW("none", OQ_NB_MIXED_NONE)                 \
+    ROW("last,k_quant_last", OQ_NB_MIXED_LAST)    \
+    ROW("layers,k_quant_mixed", OQ_NB_MIXED_LAYERS)
+
 #define FORMATS(ROW) ROW("QOperator", false) ROW("QDQ", true)
 
 #define BNB4_TYPES(ROW)                           \
@@ -34,6 +39,13 @@ static const char strict_help[] =
 
 static const onq_option_info nbits_rows[] = {
     OQ_INT("bits", 0, "", "4", "2..8", "N", "Bits of a weight: 2, 4 or 8."),
+    OQ_REAL("target_bits", 0, "", "", "1..32", "X",
+            "Give each weight 2, 4 or 8 bits or leave it float, so that all take X bits a weight, "
+            "scales counted, where noise does most harm: by the noise of weights, or with --data "
+            "by what reaches the outputs."),
+    OQ_ENUM("mixed", 0, "", "none", OQ_CHOICES(MIXED), "PRESET",
+            "8 bits for some nodes: `last` for the last layer, `layers` also for values and the "
+            "way down in some layers (k_quant_last and k_quant_mixed of the model builder)."),
     OQ_INT("block_size", 0, "", "32", "-1..", "N",
            "Weights of a column that share a scale: 16, 32, 64, 128 or 256; -1 for a whole column "
            "(QDQ only)."),
@@ -165,6 +177,11 @@ static onq_code check_together(run *r, onq_error *err) {
     if (gather && c->how.method->real_zero)
         return oq_fail(err, ONQ_E_OPTION, "method %s has no Gather (use --quant_method default)",
                        c->how.method->name);
+    if (oq_opt_is_set(r->q.job->opts, "target_bits") &&
+        (oq_opt_is_set(r->q.job->opts, "bits") || oq_opt_is_set(r->q.job->opts, "mixed")))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target_bits decides the bits of every weight: leave --bits and --mixed "
+                       "out (--node_config fixes single nodes)");
     if (c->ratios.n > 0 && strcmp(c->how.method->name, "rtn") != 0)
         return oq_fail(err, ONQ_E_OPTION, "--ratios needs --quant_method rtn");
     return ONQ_OK;
@@ -228,6 +245,69 @@ static onq_code quantize(void *ctx, onq_error *err) {
     return oq_nb_run(&job, err);
 }
 
+/* ---- bits where they are needed ---- */
+
+/* The noise in the outputs when this weight alone is quantized. */
+static onq_code weigh(void *ctx, oq_str weight, double *out, onq_error *err) {
+    run *r = ctx;
+    oq_verdict v = {0};
+    r->config.only = weight;
+    const onq_code rc = oq_quant_try(&r->q, &v, err);
+    r->config.only = (oq_str){0};
+    OQ_TRY(rc);
+    if (v.end != OQ_VERIFY_GOOD || !v.measured)
+        return oq_fail(err, ONQ_E_RUNTIME,
+                       "--target_bits with --data: with weight '%.*s' quantized the model %s",
+                       OQ_STR(weight), oq_verify_text(v.end));
+    *out = v.sqnr >= OQ_VERIFY_EQUAL ? 0.0 : pow(10.0, -v.sqnr / 10.0);
+    return ONQ_OK;
+}
+
+static onq_code spend(run *r, onq_error *err) {
+    oq_job *job = r->q.job;
+    if (!oq_opt_is_set(job->opts, "target_bits"))
+        return ONQ_OK;
+    const bool samples = oq_opt_is_set(job->opts, "data");
+    oq_nb_budget b = {
+        .target = oq_opt_real(job->opts, "target_bits"), .weigh = samples ? weigh : NULL, .ctx = r};
+    const oq_nb_job nb = {
+        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
+    OQ_TRY(oq_nb_spend(&nb, &b, err));
+    oq_buf_addf(
+        &job->text,
+        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float\n", b.got,
+        samples ? "what reaches the outputs" : "the noise of weights", b.count[1], b.count[2],
+        b.count[3], b.count[0]);
+    oq_jw_begin_object(&job->json, "bits");
+    oq_jw_real(&job->json, "target", b.target);
+    oq_jw_real(&job->json, "got", b.got);
+    oq_jw_bool(&job->json, "measured", samples);
+    oq_jw_begin_object(&job->json, "weights");
+    for (size_t i = 0; i < r->config.shares.n; i++) {
+        oq_jw_key(&job->json, r->config.shares.v[i].weight);
+        oq_jw_uint(&job->json, NULL, r->config.shares.v[i].bits);
+    }
+    oq_jw_end_object(&job->json);
+    oq_jw_end_object(&job->json);
+    return ONQ_OK;
+}
+
+static onq_code mix(run *r, onq_error *err) {
+    size_t n = 0;
+    const oq_nb_mixed how =
+        r->config.bnb4 ? OQ_NB_MIXED_NONE : OQ_CHOSEN(r->q.job->opts, "mixed", oq_nb_mixed, MIXED);
+    if (how == OQ_NB_MIXED_NONE)
+        return ONQ_OK;
+    OQ_TRY(oq_nb_mix(&r->config, how, r->q.model->proto->graph, &n, err));
+    if (n == 0)
+        oq_warn(r->q.job->env,
+                "--mixed: no node is known as the last layer, or as one of layers.0, "
+                "layers.1, ... (--node_config gives single nodes more bits)");
+    else
+        oq_info(r->q.job->env, "--mixed: %zu nodes get 8 bits", n);
+    return ONQ_OK;
+}
+
 static onq_code report_names(run *r, onq_error *err) {
     oq_quant *q = &r->q;
     oq_graph *g = q->model->proto->graph;
@@ -246,10 +326,10 @@ static onq_code report_names(run *r, onq_error *err) {
 }
 
 static void warn_of_rest(const run *r) {
-    static const char *const reasons[] = {OQ_NB_WHY_CONSTANT, OQ_NB_WHY_TURNED, OQ_NB_WHY_BATCH,
-                                          OQ_NB_WHY_INNER};
+    static const char *const reasons[] = {OQ_NB_WHY_DOUBLE, OQ_NB_WHY_CONSTANT, OQ_NB_WHY_TURNED,
+                                          OQ_NB_WHY_BATCH, OQ_NB_WHY_INNER};
     const onq_env *env = r->q.job->env;
-    for (size_t i = 0; i < OQ_COUNT(reasons) && !r->config.bnb4; i++) {
+    for (size_t i = 0; i < (r->config.bnb4 ? 1 : OQ_COUNT(reasons)); i++) {
         const oq_plan_node *first = NULL;
         const size_t n = oq_plan_count_why(&r->q.plan, reasons[i], &first);
         if (n > 0)
@@ -261,7 +341,6 @@ static void warn_of_rest(const run *r) {
         if (!r->config.ratios.v[i].used)
             oq_warn(env, "--ratios: no weight that is quantized is called '%.*s'",
                     OQ_STR(r->config.ratios.v[i].weight));
-    oq_quant_warn_types(&r->q);
 }
 
 static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
@@ -269,12 +348,15 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     OQ_TRY(oq_quant_check_output(r->q.job, err));
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(options(r, err));
-    r->q.bits = r->config.how.bits;
+    r->q.bits = 7; /* whatever weights have: outputs below 4 dB are poor, above 14 good */
     OQ_TRY(oq_quant_open(&r->q, false, err));
     if (r->config.all_weights)
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
     OQ_TRY(raise(r, err));
     OQ_TRY(report_names(r, err));
+    OQ_TRY(mix(r, err));
+    if (!r->config.bnb4)
+        OQ_TRY(spend(r, err));
     OQ_TRY(oq_quant_make(&r->q, err));
     warn_of_rest(r);
     return oq_quant_end(&r->q, err);

@@ -219,14 +219,9 @@ static onq_code make_record(look *l, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Decides whether to look, and has ready what that takes. */
-static onq_code prepare(look *l, onq_error *err) {
+/* How sessions are opened, and what float gives out. */
+static onq_code prepare_runs(look *l, onq_error *err) {
     oq_quant *r = l->r;
-    OQ_TRY(find_why_not(r, err));
-    if (r->verified.skipped == NULL)
-        OQ_TRY(find_engine(r, err));
-    if (r->verified.skipped != NULL)
-        return ONQ_OK;
     OQ_TRY(oq_job_session(r->job, &l->session, err));
     l->session.model = r->model;
     l->session.n_threads = OQ_THREADS_RUNTIME;
@@ -234,6 +229,15 @@ static onq_code prepare(look *l, onq_error *err) {
     l->session.no_spinning = true;
     l->session.no_memory_reuse = true; /* a few runs have little to reuse */
     return r->record.runs.n > 0 ? ONQ_OK : with_source(l, make_record, err);
+}
+
+/* Decides whether to look, and has ready what that takes. */
+static onq_code prepare(look *l, onq_error *err) {
+    oq_quant *r = l->r;
+    OQ_TRY(find_why_not(r, err));
+    if (r->verified.skipped == NULL)
+        OQ_TRY(find_engine(r, err));
+    return r->verified.skipped != NULL ? ONQ_OK : prepare_runs(l, err);
 }
 
 /* ---- the look ---- */
@@ -418,4 +422,22 @@ onq_code oq_quant_make(oq_quant *r, onq_error *err) {
     OQ_TRY(oq_quant_find_share(r, l.source, err));
     oq_record_release(&r->record); /* memory for what follows */
     return ONQ_OK;
+}
+
+onq_code oq_quant_try(oq_quant *r, oq_verdict *v, onq_error *err) {
+    look l = {.r = r, .source = r->model->proto};
+    const oq_plan plan = r->plan;
+    if (r->engine == NULL)
+        OQ_TRY(oq_job_engine(r->job, &r->engine, err));
+    OQ_TRY(prepare_runs(&l, err));
+    r->model->proto = oq_message_clone(&r->job->arena, OQ_SCHEMA_model_proto, l.source);
+    oq_plan_init(&r->plan, &r->job->arena);
+    const hush h = hush_begin(r->job->env);
+    onq_code rc = r->model->proto != NULL ? r->quantize(r->ctx, err) : oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = verify(&l, v, err);
+    hush_end(h);
+    r->model->proto = l.source;
+    r->plan = plan;
+    return rc;
 }

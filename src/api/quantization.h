@@ -51,7 +51,7 @@ typedef struct oq_quant {
     void *ctx;
     unsigned modes;    /* of oq_qmode: operators it quantizes by default; 0: it goes by no list, and
                         * no node can be left float */
-    unsigned bits;     /* where modes is 0: of a weight; 0: 8 */
+    unsigned bits;     /* where modes is 0: outputs are judged as of so many; 0: 8 */
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
     oq_record record;  /* of a calibration; else of runs before `quantize` */
     oq_verified verified;
@@ -84,6 +84,9 @@ onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err);
  * not help it is an error. Outputs that are far from float's are warned of. Finds the share of what
  * is in integers. */
 onq_code oq_quant_make(oq_quant *q, onq_error *err);
+/* Quantizes a copy of the model and compares its outputs with float's on the samples of the job. The
+ * model stays as it is. */
+onq_code oq_quant_try(oq_quant *q, oq_verdict *v, onq_error *err);
 /* Whether outputs were compared that say something of the accuracy; whether they are poor. */
 bool oq_quant_is_telling(const oq_quant *q);
 bool oq_quant_is_poor(const oq_quant *q);

@@ -125,7 +125,8 @@ def test_double(tmp_path, rng):
         [node("MatMul", ["x", "w"], ["y"], "mm")], "g", [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [4, 64])],
         [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [4, 6])], [w]),
         opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    both_sides(tmp_path, m, [{"x": rng.normal(size=(4, 64))}], {}).expect("does not load", np.inf)
+    both = both_sides(tmp_path, m, [{"x": rng.normal(size=(4, 64))}], {}).expect("does not load", np.inf)
+    assert "its weight is double" in both.warnings
 
 
 @pytest.mark.difference("Weights that are not finite, nbits")

@@ -90,6 +90,10 @@ void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned leader) {
         z->parts[i].producer.follows = i != leader;
 }
 
+const oq_nb_task *oq_nb_lazy_task(const oq_nb_lazy *z) {
+    return &z->task;
+}
+
 const oq_producer *oq_nb_lazy_part(const oq_nb_lazy *z, unsigned i) {
     return &z->parts[i].producer;
 }

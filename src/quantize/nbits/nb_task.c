@@ -266,8 +266,23 @@ static void put_zero(const oq_nb_sink *s, uint64_t column, const oq_nb_panel *p,
         put_flat_one(to, t->bits, column * room + b, (uint8_t)(1u << (t->bits - 1)));
 }
 
+static void measure(oq_nb_noise *sum, const oq_nb_panel *p) {
+    for (size_t r = 0; r < p->rows; r++)
+        for (size_t c = 0; c < p->cols; c++) {
+            const double x = (double)p->x[r * p->stride + c];
+            const double q = (double)p->q[r * OQ_NB_TILE + c] - (double)p->zero[c];
+            const double e = q * p->scale[c] - x;
+            sum->signal += x * x;
+            sum->noise += e * e;
+        }
+}
+
 onq_code oq_nb_put(const oq_nb_sink *s, const oq_nb_panel *p, onq_error *err) {
     const oq_nb_task *t = s->task;
+    if (s->noise != NULL) {
+        measure(s->noise, p);
+        return ONQ_OK;
+    }
     if (t->by_columns)
         put_columns(s, p);
     else
@@ -294,9 +309,12 @@ typedef struct walk {
     oq_nb_panel_fn fn;
     void *ctx;
     oq_nb_panel p;
+    uint64_t seen;
 } walk;
 
 static onq_code do_panel(walk *w, uint64_t batch, uint64_t b, uint64_t n0, onq_error *err) {
+    if (w->t->every > 1 && w->seen++ % w->t->every != 0)
+        return ONQ_OK;
     OQ_TRY(oq_nb_load(w->t, &w->p, batch, b, n0, err));
     w->fn(w->t, &w->p, w->ctx);
     return w->s != NULL ? oq_nb_put(w->s, &w->p, err) : ONQ_OK;

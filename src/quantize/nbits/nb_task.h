@@ -54,6 +54,7 @@ typedef struct oq_nb_task {
     bool symmetric;
     double ratio;      /* rtn: of the range */
     const float *stat; /* methods that take samples: K numbers about the activations, or NULL */
+    uint64_t every;    /* oq_nb_panels: only each so many-th panel, to measure; 0: all */
     const onq_allocator *alloc;
 
     /* what is written */
@@ -88,9 +89,15 @@ typedef struct oq_nb_panel {
     float *room; /* where x lies if it had to be made */
 } oq_nb_panel;
 
+/* Sums of squares: of weights, and of what quantization changes. */
+typedef struct oq_nb_noise {
+    double signal, noise;
+} oq_nb_noise;
+
 typedef struct oq_nb_sink {
     const oq_nb_task *task;
     uint8_t *part[OQ_NB_PARTS]; /* zeroed; of the sizes that the task says */
+    oq_nb_noise *noise;         /* not NULL: nothing is stored, panels are measured */
 } oq_nb_sink;
 
 /* Room for panels of the task; release it. */
@@ -162,6 +169,7 @@ onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err)
 typedef struct oq_nb_lazy oq_nb_lazy;
 /* Producers in the arena; oq_nb_lazy_release frees what was made and never taken. */
 onq_code oq_nb_lazy_new(oq_arena *a, const oq_nb_task *t, oq_nb_lazy **out, onq_error *err);
+const oq_nb_task *oq_nb_lazy_task(const oq_nb_lazy *z);
 const oq_producer *oq_nb_lazy_part(const oq_nb_lazy *z, unsigned part);
 /* The part that is written first, and makes the others. */
 void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned part);

@@ -14,6 +14,7 @@ void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists) {
     *c = (oq_nb_config){.lists = lists, .gather_axis = 1};
     oq_pick_init(&c->include, lists->arena);
     oq_map_init(&c->node_map, lists->arena);
+    oq_map_init(&c->share_map, lists->arena);
 }
 
 void oq_nb_config_release(oq_nb_config *c) {
@@ -114,7 +115,7 @@ static const char *check_matrix(const oq_nb_state *r, oq_nb_weight *w) {
     const size_t rank = t->dims.n;
     const int32_t type = t->data_type.v;
     if (type != OQ_FLOAT && type != OQ_FLOAT16 && type != OQ_BFLOAT16)
-        return type == OQ_DOUBLE ? OQ_WHY_OTHER : "its weight is not float";
+        return type == OQ_DOUBLE ? OQ_NB_WHY_DOUBLE : "its weight is not float";
     if (rank < 2)
         return "its weight is not a matrix";
     w->batch = 1;
@@ -137,6 +138,20 @@ typedef struct choice {
     oq_plan_by by;
 } choice;
 
+/* What --target_bits says of the weight. */
+static const char *apply_share(const oq_nb_state *r, choice *c, const oq_tensor *weight) {
+    const oq_nb_config *config = r->config;
+    const uint32_t i = oq_map_find(&config->share_map, weight->name);
+    if (config->only.n > 0 && !oq_str_eq(config->only, weight->name))
+        return "another weight is looked at";
+    if (i == OQ_MAP_NONE || oq_map_has(&config->node_map, c->node->name))
+        return NULL;
+    if (config->shares.v[i].bits == 0)
+        return "left float by --target_bits";
+    c->how.bits = config->shares.v[i].bits;
+    return NULL;
+}
+
 static onq_code take_matmul(oq_nb_state *r, choice *c, onq_error *err) {
     oq_nb_weight w = {0};
     if (c->node->input.n < 2 || c->node->output.n != 1)
@@ -147,6 +162,8 @@ static onq_code take_matmul(oq_nb_state *r, choice *c, onq_error *err) {
     if (c->why == NULL && (!c->how.method->in_order || r->config->bnb4) && w.tensor->dims.n > 2 &&
         !r->config->all_weights)
         c->why = r->config->bnb4 ? "its weight is not a matrix" : OQ_NB_WHY_BATCH;
+    if (c->why == NULL)
+        c->why = apply_share(r, c, w.tensor);
     if (c->why != NULL)
         return ONQ_OK;
     if (r->config->bnb4)
@@ -173,6 +190,8 @@ static onq_code take_gemm(oq_nb_state *r, choice *c, onq_error *err) {
         return ONQ_OK;
     w.turned = oq_attr_int(n, "transB", 0) != 0;
     c->why = w.tensor->dims.n == 2 ? check_matrix(r, &w) : "its weight is not a matrix";
+    if (c->why == NULL)
+        c->why = apply_share(r, c, w.tensor);
     return c->why != NULL ? ONQ_OK : oq_nb_emit_matmul(r, c->scope, n, &w, &c->how, err);
 }
 
@@ -210,6 +229,9 @@ static onq_code take_gather(oq_nb_state *r, choice *c, onq_error *err) {
             w.n *= d;
     }
     if (w.k == 0 || w.n == 0 || w.batch == 0)
+        return ONQ_OK;
+    c->why = apply_share(r, c, w.tensor);
+    if (c->why != NULL)
         return ONQ_OK;
     const bool rows = r->config->all_weights && axis == rank - 1 && rank == 2 &&
                       oq_attr_int(n, "axis", 0) == 0 && w.k % c->how.block == 0;

@@ -41,6 +41,12 @@ typedef struct oq_nb_ratio {
     double value;
 } oq_nb_ratio;
 
+/* What --target_bits gave to a weight. */
+typedef struct oq_nb_share {
+    oq_str weight;
+    unsigned bits; /* 0: it stays float */
+} oq_nb_share;
+
 typedef struct oq_nb_config {
     oq_qconfig *lists; /* op_types, nodes_to_quantize, nodes_to_exclude */
     oq_pick include;   /* nodes that are quantized whatever op_types says */
@@ -53,6 +59,9 @@ typedef struct oq_nb_config {
     OQ_VEC(oq_nb_node) nodes;
     oq_map node_map; /* name -> index in nodes */
     OQ_VEC(oq_nb_ratio) ratios;
+    OQ_VEC(oq_nb_share) shares;
+    oq_map share_map; /* name of a weight -> index in shares */
+    oq_str only;      /* not empty: other weights stay float */
 } oq_nb_config;
 
 void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists);
@@ -83,8 +92,33 @@ onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err)
 /* Quantizes the model in place. */
 onq_code oq_nb_run(const oq_nb_job *job, onq_error *err);
 
+/* ---- bits where they are needed ---- */
+
+/* Bits to spend on all weights together, scales and zero points counted. */
+typedef struct oq_nb_budget {
+    double target; /* bits a weight */
+    /* How much the outputs of the model suffer from the noise of this weight at c->how.bits: a ratio
+     * of noise to signal. NULL: weights count alike. */
+    onq_code (*weigh)(void *ctx, oq_str weight, double *out, onq_error *err);
+    void *ctx;
+    /* The result: bits a weight, and how many weights have 0 (float), 2, 4, 8 of them. */
+    double got;
+    size_t count[4];
+} oq_nb_budget;
+
+/* Gives every weight 2, 4 or 8 bits or leaves it float, so that the sum of what noise does is least
+ * within the budget; fills c->shares. ONQ_E_OPTION when the target is too low for any choice. */
+onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
+
+/* The model builder's presets: 8 bits for the last layer (OQ_NB_MIXED_LAST), and for the values and
+ * the way down of the first and last eighth of the layers and of every third between. Adds nodes to
+ * the configuration that it does not have yet; *n says how many. */
+typedef enum oq_nb_mixed { OQ_NB_MIXED_NONE, OQ_NB_MIXED_LAST, OQ_NB_MIXED_LAYERS } oq_nb_mixed;
+onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *n, onq_error *err);
+
 /* Reasons that a command has advice for. */
 #define OQ_NB_WHY_DYNAMIC  "its weight is not constant"
+#define OQ_NB_WHY_DOUBLE   "its weight is double (convert the model to float32)"
 #define OQ_NB_WHY_CONSTANT "its weight is in a Constant node (--all_weights quantizes it)"
 #define OQ_NB_WHY_TURNED   "its weight is after a Transpose (--all_weights quantizes it)"
 #define OQ_NB_WHY_BATCH    "its weight is a batch of matrices (--all_weights quantizes it)"

@@ -183,6 +183,8 @@ static void no_memory(void **state) {
         {"nbits", weights_path, {"quant_method", "k_quant", "all_weights", "true"}},
         {"nbits", weights_path, {"op_types_to_quantize", "all", "all_weights", "true"}},
         {"nbits", weights_path, {"quant_method", "hqq"}},
+        {"nbits", weights_path, {"target_bits", "16"}},
+        {"nbits", weights_path, {"mixed", "last"}},
         {"bnb4", weights_path, {NULL}},
         {"legacy", model_path, {NULL}},
         {"preprocess", model_path, {"optimizer", "builtin", "opset", "17"}},

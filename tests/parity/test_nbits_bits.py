@@ -1,0 +1,136 @@
+"""test_nbits_bits.py - `onq nbits --target_bits` and `--mixed`: bits where they are needed."""
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import calibtool
+from common import MODELS, onq
+from running import loads, outputs, sqnr
+
+
+def chain(seed=0, k=96, layers=6):
+    """Layers one after another; one of them is multiplied by 20 on its way to the output, another by 0.01."""
+    rng = np.random.default_rng(seed)
+    nodes, inits, at, sums = [], [], "x", []
+    for i in range(layers):
+        w = (rng.standard_normal((k, k)) / np.sqrt(k)).astype(np.float32)
+        inits.append(numpy_helper.from_array(w, f"layers.{i}.weight"))
+        nodes.append(helper.make_node("MatMul", ["x", f"layers.{i}.weight"], [f"p{i}"], f"/layers.{i}/v_proj/MatMul"))
+        inits.append(numpy_helper.from_array(np.float32(20 if i == 2 else 0.01 if i == 4 else 1), f"f{i}"))
+        nodes.append(helper.make_node("Mul", [f"p{i}", f"f{i}"], [f"m{i}"], f"mul{i}"))
+        sums.append(f"m{i}")
+    nodes.append(helper.make_node("Sum", sums, ["y"], "sum"))
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", k])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", k])], inits)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def samples(n, k=96, seed=5):
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.standard_normal((8, k)).astype(np.float32)} for _ in range(n)]
+
+
+def spent(path, out, *words):
+    done = onq("nbits", "-i", path, "-o", out, "--json", *words)
+    assert done.returncode == 0, done.stderr
+    assert loads(out) is None
+    return json.loads(done.stdout)["bits"]
+
+
+def stored(path, source):
+    """Bits a weight of the products, scales counted."""
+    m, count = onnx.load(path), sum(np.prod(t.dims) for t in onnx.load(source).graph.initializer if len(t.dims) == 2)
+    return sum(8 * len(t.raw_data) for t in m.graph.initializer if len(t.dims) >= 2) / count
+
+
+@pytest.mark.parametrize("target", [3.5, 4.7, 6, 9.5, 32])
+def test_target(tmp_path, target):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(chain(), path)
+    bits = spent(path, out, "--target_bits", str(target))
+    assert bits["got"] <= target + 1e-9 and abs(stored(out, path) - bits["got"]) < 0.01
+    assert bits["got"] > target - 1.2 and not bits["measured"]
+    want = outputs(path, samples(2))
+    assert sqnr(want, outputs(out, samples(2))) > {3.5: 4, 4.7: 8, 6: 12, 9.5: 35, 32: 100}[target]
+
+
+def test_samples_tell(tmp_path):
+    """The same bits, spent by what reaches the output: nearer to float, on samples that were not looked at."""
+    path, data = tmp_path / "m.onnx", tmp_path / "samples"
+    onnx.save(chain(), path)
+    calibtool.write_samples(data, samples(4))
+    plain = spent(path, tmp_path / "plain.onnx", "--target_bits", "5")
+    told = spent(path, tmp_path / "told.onnx", "--target_bits", "5", "--data", data)
+    assert told["measured"] and told["got"] <= 5 and plain["got"] <= 5
+    assert told["weights"]["layers.2.weight"] == 8 and told["weights"]["layers.4.weight"] == 2
+    held = samples(4, seed=77)
+    want = outputs(path, held)
+    a, b = (sqnr(want, outputs(tmp_path / f"{n}.onnx", held)) for n in ("plain", "told"))
+    assert b > a + 5, (a, b)
+
+
+def test_wrong_use(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(chain(), path)
+    out = tmp_path / "out.onnx"
+    for words, text in ((["--target_bits", "2"], "the fewest bits that are possible here are 3.00"),
+                        (["--target_bits", "4.5", "--bits", "4"], "leave --bits and --mixed out"),
+                        (["--bits", "8", "--quant_method", "rtn"], "--bits 8 needs --quant_method default"),
+                        (["--bits", "3"], "3 bits: there are 2, 4 and 8"),
+                        (["--block_size", "48"], "block size 48"), (["--block_size", "-1"], "needs --quant_format QDQ"),
+                        (["--bits", "2", "--quant_format", "QDQ"], "has no 2 bits"),
+                        (["--quant_method", "hqq", "--quant_format", "QDQ"], "not integers"),
+                        (["--op_types_to_quantize", "Gather", "--quant_format", "QDQ"], "Gather needs"),
+                        (["--op_types_to_quantize", "Conv"], "there are MatMul, Gather and Gemm"),
+                        (["--ratios", "w=2", "--quant_method", "rtn"], "is not WEIGHT=RATIO"),
+                        (["--ratios", "w=0.5"], "needs --quant_method rtn"),
+                        (["--quant_axes", "MatMul:1"], "blocks of MatMul lie along axis 0"),
+                        (["--channel_wised_quantize"], "needs --quant_format QDQ")):
+        done = onq("nbits", "-i", path, "-o", out, *words)
+        assert done.returncode == 2 and text in done.stderr, (words, done.stderr)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text, words", [
+    ('{"/layers.0/v_proj/MatMul": {"bits": 3}}', "3 bits: there are 2, 4 and 8"),
+    ('{"/layers.0/v_proj/MatMul": {"group_size": 31}}', "block size 31"),
+    ('{"/layers.0/v_proj/MatMul": {"scheme": "odd"}}', "'scheme' is neither"),
+    ('{"/layers.0/v_proj/MatMul": {"Bits": 4}}', "unknown key 'Bits'"),
+    ('{"/layers.0/v_proj/MatMul": 4}', "neither an object nor"),
+    ("[1]", "not an object"), ("{", "config.json"),
+])
+def test_wrong_config(tmp_path, text, words):
+    path, config = tmp_path / "m.onnx", tmp_path / "config.json"
+    onnx.save(chain(), path)
+    config.write_text(text)
+    done = onq("nbits", "-i", path, "-o", tmp_path / "out.onnx", "--node_config", config)
+    assert done.returncode == 1 and words in done.stderr and "config.json" in done.stderr, done.stderr
+    config.write_text('{"nobody": {"bits": 8}}')
+    done = onq("nbits", "-i", path, "-o", tmp_path / "out.onnx", "--node_config", config)
+    assert done.returncode == 0 and "--node_config: no node is called 'nobody'" in done.stderr
+
+
+def eights(path):
+    return {n.name[:-3] for n in onnx.load(path).graph.node if n.name.endswith("_Q8")}
+
+
+def test_mixed(tmp_path):
+    """use_more_bits of llama.cpp: the first and last eighth, and every third between."""
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(chain(layers=16), path)
+    assert onq("nbits", "-i", path, "-o", out, "--mixed", "layers").returncode == 0
+    want = {i for i in range(16) if i < 2 or i >= 14 or (i - 2) % 3 == 2}
+    assert eights(out) == {f"/layers.{i}/v_proj/MatMul" for i in want}
+    done = onq("nbits", "-i", path, "-o", out, "--mixed", "last")
+    assert done.returncode == 0 and "no node is known" in done.stderr and eights(out) == set()
+
+
+def test_mixed_llama(tmp_path):
+    path, out = MODELS / "tiny_llama" / "model.onnx", tmp_path / "out.onnx"
+    if not path.exists():
+        pytest.skip("no model")
+    assert onq("nbits", "-i", path, "-o", out, "--mixed", "k_quant_last", "--quant_method", "k_quant").returncode == 0
+    assert len(eights(out)) == 1
