@@ -64,10 +64,10 @@ static const onq_option_info quantize_rows[] = {
             "--op_set pays: times of the model's products on this machine, as onq bench --units "
             "--json prints them; default: rates of another machine."),
     OQ_LIST("op_types_to_exclude", 0, "", "TYPE", "Leave operators of these types as they are."),
-    OQ_FLAG("keep_excluded_float", 0, "",
-            "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
-            "ones when it loads the model (always done with --heaviest, --op_set pays and "
-            "--node_methods)."),
+    OQ_FLAG(
+        "keep_excluded_float", 0, "",
+        "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
+        "ones when it loads the model (always done with --heaviest, --op_set and --node_methods)."),
     OQ_ENUM("masks", 0, "", "keep", OQ_CHOICES(OQ_MASKS_CHOICES), "HOW",
             "Tensors whose range an attention mask stretches: keep that range and warn, leave the "
             "nodes around float, or clamp the range to what a Softmax can tell apart."),

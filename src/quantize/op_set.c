@@ -43,7 +43,7 @@ onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *
 }
 
 onq_code oq_select_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err) {
-    c->keep_excluded_float |= oq_select_needs_units(s);
+    c->keep_excluded_float |= s->set >= OQ_SET_LINEAR || s->heaviest > 0;
     if (s->set < OQ_SET_NOOUT)
         return ONQ_OK;
     c->keep_products = true;

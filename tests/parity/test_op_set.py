@@ -72,6 +72,16 @@ def optimised(path):
     return collections.Counter(n.op_type for n in onnx.load(options.optimized_model_filepath).graph.node)
 
 
+def optimised_weight(path, node):
+    """The type of a node's weight in the graph that ONNX Runtime runs, before it is dequantized."""
+    optimised(path)
+    graph = onnx.load(str(path) + ".opt").graph
+    makers = {o: n for n in graph.node for o in n.output}
+    types = {t.name: t.data_type for t in graph.initializer}
+    name = next(n.input[1] for n in graph.node if n.name == node)
+    return types[makers[name].input[0] if name in makers else name]
+
+
 def samples_of(path):
     return [{"x": numpy_helper.to_array(onnx.load_tensor(p))}
             for p in sorted((path.parent / "data").glob("*/input_0.pb"))]
@@ -215,6 +225,21 @@ def test_transpose_stays_float(tmp_path):
     r, out = static(path, "--op_set", "linear")
     assert r.returncode == 0 and optimised(out)["QLinearConv"] == 1
     assert db(path, out) > db(path, everything)
+
+
+def test_float_transpose_between_integers(tmp_path):
+    """Between two quantized Conv the runtime would quantize its weight again."""
+    inits = [weight("w1", 4, 3, 3, 3), weight("w2", 4, 4, 2, 2, spread=1e-3), weight("w3", 4, 4, 3, 3)]
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["a"], name="conv", pads=[1] * 4),
+             helper.make_node("ConvTranspose", ["a", "w2"], ["b"], name="up", strides=[2, 2]),
+             helper.make_node("Conv", ["b", "w3"], ["y"], name="last", pads=[1] * 4)]
+    samples = [{"x": RNG.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(2)]
+    path = save(tmp_path / "m.onnx", nodes, inits, [1, 3, 8, 8], samples)
+    r, trapped = static(path, "--op_types_to_exclude", "ConvTranspose", name="trapped.onnx")
+    assert "'up': " in r.stderr and optimised_weight(trapped, "up") == TensorProto.INT8
+    r, out = static(path, "--op_set", "linear")
+    assert r.returncode == 0 and "float weights" not in r.stderr, r.stderr
+    assert optimised_weight(out, "up") == TensorProto.FLOAT
 
 
 # ---- costs ----

@@ -185,9 +185,9 @@ static void what_goes_with_a_set(void **state) {
         uint64_t heaviest;
         bool off, floats, products;
     } wanted[] = {{OQ_SET_ALL, 0, false, false, false},
-                  {OQ_SET_LINEAR, 0, false, false, false},
-                  {OQ_SET_LINEAR, 3, false, true, false},
-                  {OQ_SET_NOOUT, 0, true, false, true},
+                  {OQ_SET_LINEAR, 0, false, true, false},
+                  {OQ_SET_ALL, 3, false, true, false},
+                  {OQ_SET_NOOUT, 0, true, true, true},
                   {OQ_SET_PAYS, 0, true, true, true}};
     for (size_t i = 0; i < OQ_COUNT(wanted); i++) {
         bm b;
