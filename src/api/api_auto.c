@@ -388,10 +388,12 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     OQ_TRY(oq_auto_write_input(a, err));
     OQ_TRY(oq_auto_prepare(a, err));
     t->env = a->job->env;
+    t->model = a->model;
     t->arena = &a->job->arena;
     t->engine = a->engine;
     t->choose = &a->choose;
     t->make = oq_auto_make;
+    t->drop = oq_auto_drop;
     t->ctx = a;
     OQ_TRY(oq_tune_search(t, err));
     return answer(a, err);

@@ -80,6 +80,43 @@ static onq_code set_inherited(const oq_auto *a, onq_options *o, onq_error *err) 
     return ONQ_OK;
 }
 
+/* True if the recipe calibrates the prepared model as it is: ranges then serve other recipes. */
+static bool keeps_graph(const oq_recipe *r) {
+    static const char *const plain[] = {"per_channel", "enable_subgraph",    "op_set",
+                                        "heaviest",    "calibration_method", "bias_correction"};
+    const char *methods = oq_recipe_get(r, "node_methods");
+    for (size_t i = 0; i < r->options.n; i++) {
+        const char *name = r->options.v[i].name;
+        bool known = strcmp(name, "node_methods") == 0;
+        for (size_t k = 0; k < OQ_COUNT(plain); k++)
+            known |= strcmp(name, plain[k]) == 0;
+        for (size_t k = 0; k < oq_group_data.n; k++)
+            known |= strcmp(name, oq_group_data.rows[k].name) == 0;
+        if (!known)
+            return false;
+    }
+    static const char *const further[] = {"\"both\"", "\"outliers\"", "\"double\""};
+    for (size_t i = 0; i < OQ_COUNT(further) && methods != NULL; i++)
+        if (strstr(methods, further[i]) != NULL)
+            return false;
+    return strcmp(r->command, "static") == 0;
+}
+
+/* Ranges are found once: a run over all operators leaves them for all that quantize fewer. */
+static onq_code set_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
+    const char *method = oq_recipe_get(r, "calibration_method");
+    if (!keeps_graph(r))
+        return ONQ_OK;
+    const oq_str path = oq_str_format(&a->job->arena, "%s/ranges.%s.json", a->folder,
+                                      method != NULL ? method : "minmax");
+    if (path.p == NULL)
+        return oq_fail_nomem(err);
+    const bool all = oq_recipe_get(r, "op_set") == NULL && oq_recipe_get(r, "heaviest") == NULL &&
+                     oq_recipe_get(r, "node_methods") == NULL;
+    return all || access(path.p, R_OK) == 0 ? onq_options_set(o, "calibration_cache", path.p, err)
+                                            : ONQ_OK;
+}
+
 static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const char *out,
                            onq_error *err) {
     onq_options *o = NULL;
@@ -100,6 +137,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const
         OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
     o->tape = a->job->tape;
+    OQ_GO(set_cache(a, r, o, err));
     OQ_GO(onq_run(&a->quiet, o, &result, err));
 done:
     onq_result_free(result);
@@ -139,11 +177,19 @@ onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t
     return size_of(a, *path, size, err);
 }
 
+void oq_auto_drop(void *ctx, const char *path) {
+    oq_auto *a = ctx;
+    const oq_str data = oq_str_format(&a->job->arena, "%s.data", path);
+    unlink(path);
+    if (data.p != NULL)
+        unlink(data.p);
+}
+
 /* ---- preparing ---- */
 
 /* In this order; the first that works is taken. */
 static const oq_recipe_option prepare_ways[] = {
-    {"rewrite", NULL},
+    {"rewrite", "all"},
     {NULL, NULL},
     {"optimizer", "builtin"},
 };

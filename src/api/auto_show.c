@@ -74,6 +74,7 @@ onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err
 
 static void score_json(oq_jw *w, const oq_score *s) {
     oq_jw_real(w, "agreement", s->agreement);
+    oq_jw_real(w, "expected_agreement", s->expected);
     oq_jw_real(w, "sqnr", s->sqnr); /* null: no difference at all */
     oq_jw_real(w, "cosine", s->cosine);
     if (!isnan(s->accuracy))
@@ -108,8 +109,9 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
         score_json(w, score);
         oq_jw_real(w, "latency_ms", c->ms);
         oq_jw_uint(w, "size", c->size);
+        oq_jw_real(w, "objective", score->objective);
         if (!isnan(c->predicted))
-            oq_jw_real(w, "predicted_sqnr", c->predicted);
+            oq_jw_real(w, "predicted_objective", c->predicted);
         oq_jw_bool(w, "reached", c->reached);
     }
     commands_json(a, c, w);
@@ -157,8 +159,16 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
 
 /* ---- text ---- */
 
-static void score_text(oq_buf *b, const oq_score *s) {
-    if (!isnan(s->agreement))
+/* Where the last axis holds no classes the agreement is of no use. */
+static bool has_classes(const oq_auto *a) {
+    bool asked = a->classes;
+    for (size_t i = 0; i < a->tune.targets.all.n; i++)
+        asked |= a->tune.targets.all.v[i].metric == OQ_METRIC_AGREEMENT;
+    return asked;
+}
+
+static void score_text(const oq_auto *a, oq_buf *b, const oq_score *s) {
+    if (!isnan(s->agreement) && has_classes(a))
         oq_buf_addf(b, "%6.2f %%  ", s->agreement);
     if (isfinite(s->sqnr))
         oq_buf_addf(b, "%6.1f dB", s->sqnr);
@@ -173,7 +183,7 @@ static void score_text(oq_buf *b, const oq_score *s) {
 static void row_text(const oq_auto *a, const oq_candidate *c, const oq_score *s, oq_buf *b) {
     char size[32];
     oq_buf_addf(b, "%c ", c == a->chosen ? '*' : c->reached ? '+' : ' ');
-    score_text(b, s);
+    score_text(a, b, s);
     oq_buf_addf(b, "  %9.3f ms  %8s  %s\n", c->ms, oq_size_text(size, c->size), c->label);
 }
 
@@ -197,7 +207,7 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
     const oq_score *s = &a->chosen->report;
     if (!a->report_is_own)
         oq_buf_adds(b, "there is one sample only: the figures are of what chose (--eval_data)\n");
-    else if (!isnan(s->agreement))
+    else if (!isnan(s->agreement) && has_classes(a))
         oq_buf_addf(b,
                     "%" PRIu64 " held-out samples with %" PRIu64
                     " rows: the agreement is at least %.1f %% with 95 %% certainty; the noise "
@@ -213,7 +223,7 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
     if (c->recipe.command == NULL)
         oq_buf_adds(b, "leave it float: ");
     oq_buf_addf(b, "%s: ", c->label);
-    score_text(b, &c->report);
+    score_text(a, b, &c->report);
     oq_buf_addf(b, ", %.3f ms (%.2f of float)\n", c->ms, part);
 }
 

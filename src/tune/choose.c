@@ -7,7 +7,8 @@
 
 #define EQUAL_PART 1.05 /* of the fastest or smallest: as good as it */
 /* With so many rows the count of equal classes needs no help from a prediction. */
-#define ROWS_ENOUGH 4000
+#define ROWS_ENOUGH  4000
+#define LEAST_CHANCE 0.05
 
 static const char *const metric_names[OQ_METRICS] = {"agreement", "sqnr", "cosine", "accuracy_drop",
                                                      "metric"};
@@ -25,9 +26,24 @@ bool oq_metric_find(oq_str name, oq_metric *out) {
     return false;
 }
 
+/* How likely it is that so few rows agree, or fewer, when `percent` of all rows do. */
+static double chance(const oq_score *s, double percent) {
+    const double n = (double)s->rows, q = 1 - percent / 100;
+    const double wrong = n * (1 - s->agreement / 100);
+    double below = 0; /* fewer than `wrong` disagree */
+    for (double k = 0; k + 0.5 < wrong; k++)
+        below += exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(q) +
+                     (n - k) * log1p(-q));
+    return 1 - below;
+}
+
+/* With few rows the noise decides, and the count has its say where it is no accident. */
 static bool agrees(const oq_score *s, double percent, bool choosing) {
-    return s->agreement >= percent &&
-           (!choosing || s->rows >= ROWS_ENOUGH || s->expected >= percent);
+    if (!choosing || s->rows >= ROWS_ENOUGH || percent >= 100)
+        return s->agreement >= percent;
+    if (s->agreement >= percent)
+        return s->expected + s->spread >= percent;
+    return s->expected >= percent && chance(s, percent) >= LEAST_CHANCE;
 }
 
 /* Labels say how many more answers are wrong; without them no more can be than disagree. */

@@ -50,8 +50,8 @@ typedef struct oq_candidate {
 
 typedef OQ_VEC(oq_candidate *) oq_candidates;
 
-/* True if all targets hold. To choose by a score, also the agreement that the noise predicts must:
- * rows that are few agree by luck. */
+/* True if all targets hold. To choose by an agreement of few rows, the one that the noise predicts
+ * counts; rows that are few agree, or do not, by luck. */
 bool oq_targets_hold(const oq_targets *t, const oq_score *s, bool choosing);
 
 /* The one to take, or NULL when there is none at all; *reached says whether the targets hold. Float

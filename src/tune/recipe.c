@@ -15,6 +15,18 @@ onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_e
     return ONQ_OK;
 }
 
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b) {
+    bool equal = same_text(a->command, b->command) && a->options.n == b->options.n;
+    for (size_t i = 0; equal && i < a->options.n; i++)
+        equal = same_text(a->options.v[i].name, b->options.v[i].name) &&
+                same_text(a->options.v[i].value, b->options.v[i].value);
+    return equal;
+}
+
 const char *oq_recipe_get(const oq_recipe *r, const char *name) {
     for (size_t i = 0; i < r->options.n; i++)
         if (strcmp(r->options.v[i].name, name) == 0)

@@ -26,6 +26,7 @@ onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *
                        onq_error *err);
 /* The same options in a recipe of its own, to add to. */
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err);
+bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b);
 /* The value of an option ("" of a flag), or NULL. */
 const char *oq_recipe_get(const oq_recipe *r, const char *name);
 

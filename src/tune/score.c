@@ -77,16 +77,43 @@ onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link l
     return ONQ_OK;
 }
 
-double oq_margins_expect(const float *margins, size_t n, double deviation) {
-    double kept = 0;
+double oq_margins_expect(const float *margins, size_t n, double deviation, double *spread) {
+    double sum = 0, squares = 0;
     if (n == 0)
         return NAN;
     for (size_t i = 0; i < n; i++) {
         /* The difference of two values has twice the variance: erfc(m / (sqrt 2 x sqrt 2 d)). */
         const double lost = deviation > 0 ? 0.5 * erfc((double)margins[i] / (2 * deviation)) : 0;
-        kept += isfinite(lost) ? 1 - lost : 0;
+        sum += isfinite(lost) ? lost : 1;
+        squares += isfinite(lost) ? lost * lost : 1;
     }
-    return 100 * kept / (double)n;
+    const double mean = sum / (double)n;
+    if (spread != NULL)
+        *spread = 100 * sqrt(fmax(0, squares / (double)n - mean * mean) / (double)n);
+    return 100 * (1 - mean);
+}
+
+double oq_margins_allow(const float *margins, size_t n, double percent) {
+    double low = 0, high = 1e-6;
+    while (high < 1e9 && oq_margins_expect(margins, n, high, NULL) >= percent) {
+        low = high;
+        high *= 4;
+    }
+    for (int i = 0; i < 40; i++) {
+        const double middle = (low + high) / 2;
+        *(oq_margins_expect(margins, n, middle, NULL) >= percent ? &low : &high) = middle;
+    }
+    return low;
+}
+
+void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n) {
+    if (!is_real(d))
+        return;
+    for (uint64_t i = 0; i < d->count; i++) {
+        const double v = before(link, real_at(d, i));
+        *sum += v * v;
+    }
+    *n += d->count;
 }
 
 /* ---- sums ---- */
@@ -168,8 +195,9 @@ static void end_first(const oq_scoring *s, oq_score *out) {
     } else if (first->raw.rows > 0) {
         const double deviation = sqrt(fmax(first->shift_free, 0) / (double)first->n);
         out->agreement = 100 * oq_agree_top1(&first->raw);
-        out->expected =
-            isnan(first->noise) ? 0 : oq_margins_expect(s->margins, s->n_margins, deviation);
+        out->expected = isnan(first->noise)
+                            ? 0
+                            : oq_margins_expect(s->margins, s->n_margins, deviation, &out->spread);
         out->rows = first->raw.rows;
     }
 }

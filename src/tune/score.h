@@ -26,6 +26,7 @@ onq_code oq_link_find(oq_model *m, oq_arena *a, const oq_link **links, bool *cla
 typedef struct oq_score {
     double agreement; /* percent; NaN where the first output has no classes */
     double expected;  /* the same, from the noise; NaN likewise */
+    double spread;    /* standard error of it, for the rows are few */
     double sqnr;      /* dB, of the worst output; infinite: no difference */
     double cosine;    /* of the worst output */
     double objective; /* dB before the link, of the worst output */
@@ -68,8 +69,14 @@ typedef OQ_VEC(float) oq_margins;
  * link. None for integers. */
 onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
                         onq_error *err);
-/* Percent of rows that keep their class when noise of this deviation is added to every value. */
-double oq_margins_expect(const float *margins, size_t n, double deviation);
+/* Percent of rows that keep their class when noise of this deviation is added to every value;
+ * *spread, if not NULL, is its standard error. */
+double oq_margins_expect(const float *margins, size_t n, double deviation, double *spread);
+/* The deviation of noise at which so many percent keep their class; 0 when even less noise is too
+ * much. */
+double oq_margins_allow(const float *margins, size_t n, double percent);
+/* Adds squares and number of the values of a float output, before the link. */
+void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n);
 /* Rows along the last axis, 0 when it has no classes. */
 uint64_t oq_rows_of(const oq_datum *d);
 

@@ -11,6 +11,7 @@
 #define CLOCKED_MOST   8 /* samples that are timed */
 #define ROUNDS_LEAST   3
 #define ROUNDS_MOST    25
+#define FAR_SLOWER     2.5 /* than the first: one round says enough */
 
 uint64_t oq_hold_out(uint64_t n) {
     if (n < 2)
@@ -56,6 +57,14 @@ static onq_code fill_one(oq_trials *t, const oq_sample *s, oq_session *truth, on
     return OQ_PUSH(&t->arena, &t->all, x) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+static double signal_of(const oq_trials *t) {
+    double sum = 0;
+    uint64_t n = 0;
+    for (size_t i = 0; i < t->all.n; i++)
+        oq_link_power(&t->all.v[i].outputs[0], t->links[0], &sum, &n);
+    return n > 0 ? sum / (double)n : NAN;
+}
+
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
                         onq_error *err) {
     const uint64_t total = oq_source_count(source);
@@ -71,6 +80,7 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint
         OQ_TRY(fill_one(t, s, truth, err));
         OQ_TRY(oq_progress(truth->engine->env, "float model", k + 1, total, err));
     }
+    t->signal = t->all.n > 0 && t->n_outputs > 0 ? signal_of(t) : NAN;
     return ONQ_OK;
 }
 
@@ -82,11 +92,13 @@ onq_code oq_trials_score(const oq_trials *t, oq_session *s, size_t n, oq_score *
     onq_code rc = oq_scoring_init(&scoring, &scratch, t->links, t->n_outputs, err);
     scoring.margins = t->margins.v;
     scoring.n_margins = t->margins.n;
-    for (size_t i = 0; i < t->all.n && i < n && rc == ONQ_OK; i++) {
+    const size_t most = n < t->all.n ? n : t->all.n;
+    for (size_t i = 0; i < most && rc == ONQ_OK; i++) {
+        const oq_trial *x = &t->all.v[i * t->all.n / most];
         oq_outputs made = {0};
-        rc = oq_session_run(s, t->all.v[i].inputs, t->n_inputs, &made, err);
+        rc = oq_session_run(s, x->inputs, t->n_inputs, &made, err);
         if (rc == ONQ_OK)
-            oq_scoring_add(&scoring, t->all.v[i].outputs, made.v, made.n, t->all.v[i].labels);
+            oq_scoring_add(&scoring, x->outputs, made.v, made.n, x->labels);
     }
     if (rc == ONQ_OK)
         oq_scoring_end(&scoring, out);
@@ -115,6 +127,13 @@ static onq_code clock_round(const oq_trials *t, const oq_clocking *c, size_t at,
     return ONQ_OK;
 }
 
+static double sum_of(const double *v, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i];
+    return sum;
+}
+
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
     const size_t n = t->all.n < CLOCKED_MOST ? t->all.n : CLOCKED_MOST;
     onq_env *env = c->n > 0 ? c->sessions[0]->engine->env : NULL;
@@ -128,17 +147,15 @@ onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *er
     for (size_t round = 0; round < ROUNDS_MOST && rc == ONQ_OK; round++) {
         if (round >= ROUNDS_LEAST && oq_seconds() - begin > c->seconds * (double)c->n)
             break;
+        if (round > 0 && c->n == 2 && sum_of(least + n, n) > FAR_SLOWER * sum_of(least, n))
+            break;
         for (size_t i = 0; i < c->n && rc == ONQ_OK; i++)
             rc = clock_round(t, c, i, n, least + i * n, err);
         if (rc == ONQ_OK)
             rc = oq_progress(env, "timing", round + 1, ROUNDS_MOST, err);
     }
-    for (size_t i = 0; i < c->n && rc == ONQ_OK; i++) {
-        double sum = 0;
-        for (size_t k = 0; k < n; k++)
-            sum += least[i * n + k];
-        c->ms[i] = 1e3 * sum / (double)n;
-    }
+    for (size_t i = 0; i < c->n && rc == ONQ_OK; i++)
+        c->ms[i] = 1e3 * sum_of(least + i * n, n) / (double)n;
     oq_arena_release(&scratch);
     return rc;
 }

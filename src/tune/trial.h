@@ -28,6 +28,7 @@ typedef struct oq_trials {
     uint64_t left_out; /* samples that did not fit */
     const oq_link *links;
     oq_margins margins;
+    double signal;  /* mean square of the first output before its link; NaN: it is not float */
     double seconds; /* that float took for all */
 } oq_trials;
 
@@ -37,7 +38,7 @@ void oq_trials_release(oq_trials *t);
  * of one sample at least. */
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
                         onq_error *err);
-/* Scores a session on the first n samples; n is cut to what is there. */
+/* Scores a session on at most n samples, spread over all of them. */
 onq_code oq_trials_score(const oq_trials *t, oq_session *s, size_t n, oq_score *out,
                          onq_error *err);
 

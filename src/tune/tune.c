@@ -3,9 +3,14 @@
  */
 #include "tune/tune.h"
 
-#include <math.h>
+#include "tune/units.h"
 
-#define CLOCK_SECONDS 0.4 /* for one session */
+#include <math.h>
+#include <time.h>
+
+#define CLOCK_SECONDS  0.4 /* for one session */
+#define PATIENCE       8   /* times float */
+#define PATIENCE_LEAST 40  /* seconds */
 
 bool oq_tune_goes_on(oq_tune *t) {
     if (t->deadline > 0 && oq_seconds() >= t->deadline)
@@ -45,26 +50,22 @@ done:
 
 /* Times a candidate beside float, so that its time can be set beside those of others. */
 static onq_code clock_one(oq_tune *t, oq_candidate *c, onq_error *err) {
-    oq_model *m[2] = {0};
-    oq_session *s[2] = {0};
+    oq_model *m = NULL;
+    oq_session *s[2] = {t->beside};
     double ms[2] = {0};
     const size_t n = c == t->truth ? 1 : 2;
     onq_code rc = ONQ_OK;
-    OQ_GO(oq_model_open(t->env, t->float_path, &t->open, &m[0], err));
-    OQ_GO(open_session(t, m[0], t->n_threads, &s[0], err));
     if (n > 1) {
-        OQ_GO(oq_model_open(t->env, c->path, &t->open, &m[1], err));
-        OQ_GO(open_session(t, m[1], t->n_threads, &s[1], err));
+        OQ_GO(oq_model_open(t->env, c->path, &t->open, &m, err));
+        OQ_GO(open_session(t, m, t->n_threads, &s[1], err));
     }
     const oq_clocking clocking = {
         .sessions = s, .ms = ms, .n = n, .own_time = t->n_threads == 1, .seconds = CLOCK_SECONDS};
     OQ_GO(oq_trials_clock(t->choose, &clocking, err));
     c->ms = n > 1 && t->truth->ms > 0 ? ms[1] / ms[0] * t->truth->ms : ms[n - 1];
 done:
-    oq_session_close(s[0]);
     oq_session_close(s[1]);
-    oq_model_free(m[0]);
-    oq_model_free(m[1]);
+    oq_model_free(m);
     return rc;
 }
 
@@ -96,6 +97,11 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
                      onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     *out = NULL;
+    for (size_t i = 0; i < t->all.n; i++)
+        if (oq_recipe_equal(&t->all.v[i]->recipe, r)) {
+            *out = t->all.v[i]->path != NULL ? t->all.v[i] : NULL;
+            return ONQ_OK;
+        }
     if (!oq_tune_goes_on(t))
         return ONQ_OK;
     oq_candidate *c = OQ_NEW(t->arena, oq_candidate);
@@ -112,6 +118,68 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
     OQ_TRY(settle(t, c, rc, &why, err));
     *out = c->path != NULL ? c : NULL;
     return ONQ_OK;
+}
+
+onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_score *out, bool *made,
+                       onq_error *err) {
+    onq_error why = ONQ_ERROR_INIT;
+    const char *path = NULL;
+    uint64_t size = 0;
+    onq_code rc = t->make(t->ctx, r, &path, &size, &why);
+    if (rc == ONQ_OK)
+        rc = score_on(t, path, t->choose, n_samples, out, &why);
+    if (path != NULL)
+        t->drop(t->ctx, path);
+    *made = rc == ONQ_OK;
+    if (is_fatal(rc)) {
+        *err = why;
+        return rc;
+    }
+    if (rc != ONQ_OK)
+        oq_log(t->env, ONQ_LOG_DEBUG, "%s", why.text);
+    return ONQ_OK;
+}
+
+double oq_tune_seconds(void) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0)
+        return oq_seconds();
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double oq_tune_patience(const oq_tune *t) {
+    return fmax(PATIENCE_LEAST, PATIENCE * t->choose->seconds);
+}
+
+/* Of one target; infinite where noise says nothing of it. */
+static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_target *x) {
+    const oq_trials *set = t->choose;
+    const double apart = like->score.sqnr - like->score.objective;
+    const double before = isfinite(apart) ? pow(10, apart / 10) : 1;
+    double deviation = 0;
+    switch (x->metric) {
+    case OQ_METRIC_SQNR:
+        return pow(10, -x->value / 10) * before;
+    case OQ_METRIC_COSINE:
+        return 2 * (1 - x->value) * before;
+    case OQ_METRIC_AGREEMENT:
+    case OQ_METRIC_ACCURACY_DROP:
+        deviation = oq_margins_allow(set->margins.v, set->margins.n,
+                                     x->metric == OQ_METRIC_AGREEMENT ? x->value : 100 - x->value);
+        return set->margins.n > 0 && set->signal > 0 ? deviation * deviation / set->signal
+                                                     : INFINITY;
+    case OQ_METRIC_METRIC:
+    case OQ_METRICS:
+        break;
+    }
+    return INFINITY;
+}
+
+double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like) {
+    double least = INFINITY;
+    for (size_t i = 0; i < t->targets.all.n; i++)
+        least = fmin(least, allowed_by(t, like, &t->targets.all.v[i]));
+    return isfinite(least) ? least : 1e-3;
 }
 
 onq_code oq_tune_report(oq_tune *t, oq_candidate *c, const oq_trials *set, onq_error *err) {
@@ -135,6 +203,7 @@ static onq_code new_float(oq_tune *t, const char *label, const char *path, uint6
 static onq_code try_float(oq_tune *t, onq_error *err) {
     oq_candidate *prepared = NULL;
     OQ_TRY(new_float(t, "float", t->float_path, t->float_size, &t->truth, err));
+    OQ_TRY(open_session(t, t->model, t->n_threads, &t->beside, err));
     OQ_TRY(measure(t, t->truth, err));
     t->targets.float_accuracy = t->truth->score.accuracy;
     if (t->prepared == NULL)
@@ -161,8 +230,7 @@ static const struct {
     const char *label, *op_set;
 } op_sets[] = {
     {"all operators", NULL},
-    {"linear operators", "linear"},
-    {"linear operators, their outputs float", "noout"},
+    {"linear operators", "noout"},
     {"where integers pay", "pays"},
 };
 
@@ -181,7 +249,9 @@ static onq_code try_op_sets(oq_tune *t, onq_error *err) {
 static onq_code try_dynamic(oq_tune *t, onq_error *err) {
     oq_candidate *c = NULL;
     oq_recipe r = {.command = "dynamic"};
-    if (!t->allow_dynamic)
+    /* Convolutions of integers whose ranges are found while they run take several times as long as
+     * float ones. */
+    if (!t->allow_dynamic || (t->mostly_conv && t->allow_static))
         return ONQ_OK;
     OQ_TRY(oq_recipe_add(&r, t->arena, "per_channel", NULL, err));
     if (t->inner)
@@ -224,7 +294,9 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
     return oq_tune_try(t, &r, label.p, out, err);
 }
 
-#define REFINED 2 /* of the best candidates, by each method */
+#define CORRECTED    3 /* points */
+#define CORRECTED_DB 3 /* that they may lack */
+#define REFINED      2 /* of the best candidates, by each method */
 
 static onq_code refine_best(oq_tune *t, const char *what, const char *name, const char *value,
                             onq_error *err) {
@@ -235,11 +307,80 @@ static onq_code refine_best(oq_tune *t, const char *what, const char *name, cons
     return ONQ_OK;
 }
 
-onq_code oq_tune_search(oq_tune *t, onq_error *err) {
-    OQ_TRY(try_float(t, err));
-    OQ_TRY(try_op_sets(t, err));
-    OQ_TRY(try_dynamic(t, err));
-    OQ_TRY(refine_best(t, "equalised", "equalize", NULL, err));
+/* Of `static` with this set of operators and no method yet, or NULL. */
+static const oq_candidate *find_plain(const oq_tune *t, const char *op_set) {
+    for (size_t i = 0; i < t->all.n; i++) {
+        const char *set = oq_recipe_get(&t->all.v[i]->recipe, "op_set");
+        if (t->all.v[i]->path != NULL && set != NULL && strcmp(set, op_set) == 0)
+            return t->all.v[i];
+    }
+    return NULL;
+}
+
+/* Methods for all products of a kind at once; they exclude each other. */
+static const struct {
+    bool for_matmul, for_conv;
+    const char *label, *name, *value;
+} methods[] = {
+    {true, false, "outliers float", "outlier_channels", "8"},
+    {true, false, "double activations", "double_activations", NULL},
+    {true, true, "equalised", "equalize", NULL},
+    {false, true, "channel ranges", "channel_ranges", "both"},
+};
+
+static onq_code try_methods(oq_tune *t, onq_error *err) {
+    const oq_candidate *base = find_plain(t, "pays");
+    oq_candidate *c = NULL;
+    if (base == NULL)
+        base = find_plain(t, "noout");
+    for (size_t i = 0; i < OQ_COUNT(methods) && base != NULL; i++)
+        if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
+            OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
     OQ_TRY(refine_best(t, "mse ranges", "calibration_method", "mse", err));
     return refine_best(t, "bias correction", "bias_correction", NULL, err);
+}
+
+/* Bias correction takes away some dB of noise at no cost in time: for what is chosen so far, and for
+ * what is faster and lacks little. */
+static onq_code correct_points(oq_tune *t, onq_error *err) {
+    bool reached = false;
+    const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
+    const size_t n = t->all.n;
+    size_t tried = 0;
+    oq_candidate *c = NULL;
+    const double allowed =
+        chosen != NULL ? oq_tune_allowed_noise(t, chosen) * pow(10, CORRECTED_DB / 10.0) : 0;
+    for (size_t i = n; i-- > 0 && tried < CORRECTED;) {
+        const oq_candidate *x = t->all.v[i];
+        const bool near =
+            pow(10, -x->score.objective / 10) <= allowed && chosen != NULL && x->ms < chosen->ms;
+        if (x->path == NULL || x->recipe.command == NULL ||
+            (x != chosen && (x->reached || !near)) || strcmp(x->recipe.command, "static") != 0)
+            continue;
+        OQ_TRY(refine(t, x, "bias correction", "bias_correction", NULL, &c, err));
+        tried += c != NULL;
+    }
+    return ONQ_OK;
+}
+
+static onq_code search(oq_tune *t, oq_model *m, onq_error *err) {
+    OQ_TRY(try_float(t, err));
+    OQ_TRY(oq_tune_find_units(t, m, err));
+    OQ_TRY(try_op_sets(t, err));
+    OQ_TRY(try_dynamic(t, err));
+    OQ_TRY(try_methods(t, err));
+    OQ_TRY(oq_tune_units(t, err));
+    return correct_points(t, err);
+}
+
+onq_code oq_tune_search(oq_tune *t, onq_error *err) {
+    oq_model *m = NULL;
+    OQ_TRY(oq_model_open(t->env, t->prepared != NULL ? t->prepared : t->float_path, &t->open, &m,
+                         err));
+    const onq_code rc = search(t, m, err);
+    t->units = (oq_units){0}; /* its names went with the model */
+    oq_session_close(t->beside);
+    t->beside = NULL;
+    oq_model_free(m);
+    return rc;
 }

@@ -104,11 +104,11 @@ static void before_softmax(void **state) {
 static void expected_agreement(void **state) {
     const float margins[] = {0, 1, 1000};
     (void)state;
-    assert_float_equal(oq_margins_expect(margins, 1, 0.5), 50, 1e-9);
-    assert_float_equal(oq_margins_expect(margins + 2, 1, 0.5), 100, 1e-9);
+    assert_float_equal(oq_margins_expect(margins, 1, 0.5, NULL), 50, 1e-9);
+    assert_float_equal(oq_margins_expect(margins + 2, 1, 0.5, NULL), 100, 1e-9);
     /* The difference of two values with deviation 0.5 has 0.5 x sqrt 2: P(z < 1.414) = 0.9213. */
-    assert_float_equal(oq_margins_expect(margins + 1, 1, 0.5), 92.135, 1e-2);
-    assert_true(isnan(oq_margins_expect(margins, 0, 1)));
+    assert_float_equal(oq_margins_expect(margins + 1, 1, 0.5, NULL), 92.135, 1e-2);
+    assert_true(isnan(oq_margins_expect(margins, 0, 1, NULL)));
 }
 
 /* ---- choosing ---- */

@@ -1,0 +1,97 @@
+/*
+ * menu.c — see menu.h.
+ */
+#include "tune/menu.h"
+
+#include "base/err.h"
+#include "base/str.h"
+
+static const char *const way_names[OQ_WAYS] = {"float", "plain", "both", "outliers", "double"};
+
+static oq_way fastest(const oq_menu *m) {
+    oq_way best = OQ_WAY_FLOAT;
+    for (oq_way w = OQ_WAY_FLOAT; w < OQ_WAYS; w++)
+        if (m->rows[w].known && m->rows[w].gain > m->rows[best].gain)
+            best = w;
+    return best;
+}
+
+/* The change of one unit that takes the most noise away for the time it costs; false: there is
+ * none. What costs no time at all comes first. */
+static bool best_step(const oq_menus *m, const oq_way *now, oq_menu_step *out) {
+    double best = -1;
+    for (size_t i = 0; i < m->all.n; i++) {
+        const oq_menu_row *from = &m->all.v[i].rows[now[i]];
+        for (oq_way w = OQ_WAY_FLOAT; w < OQ_WAYS; w++) {
+            const oq_menu_row *to = &m->all.v[i].rows[w];
+            const double less = from->noise - to->noise, cost = from->gain - to->gain;
+            if (!to->known || w == now[i] || less < 0 || cost < 0 ||
+                (less == 0 && w != OQ_WAY_FLOAT))
+                continue;
+            const double worth = less / (cost > 0 ? cost : 1e-12);
+            if (worth > best) {
+                best = worth;
+                *out = (oq_menu_step){.at = i, .to = w};
+            }
+        }
+    }
+    return best >= 0;
+}
+
+onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
+    oq_way *now = OQ_NEW_ARRAY(a, oq_way, m->all.n + 1);
+    oq_menu_step step;
+    m->first = OQ_NEW_ARRAY(a, oq_way, m->all.n + 1);
+    if (m->first == NULL || now == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < m->all.n; i++) {
+        now[i] = m->first[i] = fastest(&m->all.v[i]);
+        m->noise += m->all.v[i].rows[now[i]].noise;
+        m->gain += m->all.v[i].rows[now[i]].gain;
+    }
+    m->steps.n = 0;
+    while (best_step(m, now, &step)) {
+        now[step.at] = step.to;
+        step.noise = step.gain = 0;
+        for (size_t i = 0; i < m->all.n; i++) {
+            step.noise += m->all.v[i].rows[now[i]].noise;
+            step.gain += m->all.v[i].rows[now[i]].gain;
+        }
+        if (!OQ_PUSH(a, &m->steps, step))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+void oq_menus_at(const oq_menus *m, size_t n_steps, oq_way *ways, double *noise) {
+    for (size_t i = 0; i < m->all.n; i++)
+        ways[i] = m->first[i];
+    *noise = m->noise;
+    for (size_t k = 0; k < n_steps && k < m->steps.n; k++) {
+        ways[m->steps.v[k].at] = m->steps.v[k].to;
+        *noise = m->steps.v[k].noise;
+    }
+}
+
+static void add_name(oq_buf *b, const char *name, oq_way way) {
+    if (b->n > 1)
+        oq_buf_addc(b, ',');
+    oq_buf_add_json(b, oq_str_of(name));
+    oq_buf_addf(b, ":\"%s\"", way_names[way]);
+}
+
+const char *oq_menus_text(const oq_menus *m, const oq_way *ways, oq_arena *a) {
+    oq_buf b;
+    oq_buf_init(&b, a->alloc);
+    oq_buf_addc(&b, '{');
+    for (size_t i = 0; i < m->all.n; i++) {
+        add_name(&b, m->all.v[i].node, ways[i]);
+        /* The Relu or Clip of a unit goes with it; alone it would be quantized for nothing. */
+        if (m->all.v[i].act != NULL && ways[i] == OQ_WAY_FLOAT)
+            add_name(&b, m->all.v[i].act, OQ_WAY_FLOAT);
+    }
+    oq_buf_addc(&b, '}');
+    const char *text = b.failed ? NULL : oq_arena_strdup(a, b.p, b.n);
+    oq_buf_release(&b);
+    return text;
+}

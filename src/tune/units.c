@@ -1,0 +1,303 @@
+/*
+ * units.c — the part of the search that decides for each unit: noise of each way alone, a curve over
+ * all of them (menu.h), and the fastest point of it that reaches the targets, found by making some.
+ */
+#include "tune/units.h"
+
+#include "tune/unit_time.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define PROBE_LIMIT   "12" /* samples that calibrate for it, some of them held out */
+#define PROBE_SAMPLES 8    /* for the noise of one unit */
+#define MUCH          0.2  /* of the work that pays: worth a method of its own */
+#define GUESSES       3    /* points that the prediction chooses; then what is left is halved */
+#define POINTS_MOST   7    /* of the curve that are made */
+/* Units whose part of the noise is below this are good enough as they are. */
+#define NOISE_LEAST 0.01
+/* Of float's time: the least gain of a unit that pays, however badly it was timed. */
+#define LEAST_GAIN   0.02
+#define PROBES_LEAST 8 /* units that are measured however long it takes */
+
+typedef struct stage {
+    oq_tune *t;
+    oq_recipe base; /* for the whole model */
+    oq_menus menus;
+    oq_unit_costs costs; /* by shape */
+    oq_way *ways;
+} stage;
+
+/* ---- what there is ---- */
+
+onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
+    const oq_sample sample = {
+        .inputs = t->choose->all.v[0].inputs, .n_inputs = t->choose->n_inputs, .name = ""};
+    const oq_unit_sizes sizes = {.sample = &sample};
+    bool *pays = NULL;
+    OQ_TRY(oq_units_find(&t->units, t->arena, m, &sizes, err));
+    OQ_TRY(oq_units_pay(&t->units, NULL, t->arena, &pays, err));
+    double matmul = 0, conv = 0, paying = 0, all_conv = 0;
+    for (size_t i = 0; i < t->units.all.n; i++) {
+        const oq_unit *u = &t->units.all.v[i];
+        const bool is_conv = u->product == OQ_CONV || u->product == OQ_CONV_TRANSPOSE;
+        paying += pays[i] ? u->macs : 0;
+        conv += pays[i] && is_conv ? u->macs : 0;
+        matmul += pays[i] && !is_conv ? u->macs : 0;
+        all_conv += is_conv ? u->macs : 0;
+    }
+    t->pays = pays;
+    t->has_matmul = matmul > MUCH * paying;
+    t->has_conv = conv > MUCH * paying;
+    t->mostly_conv = t->units.macs > 0 && all_conv > t->units.macs / 2;
+    return ONQ_OK;
+}
+
+static onq_code c_name(stage *s, const oq_node *n, const char **out, onq_error *err) {
+    *out = oq_str_cstr(s->t->arena, n->name);
+    return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static bool is_listed(const stage *s, const oq_unit *u) {
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        if (oq_str_is(u->node->name, s->menus.all.v[i].node))
+            return true;
+    return false;
+}
+
+/* The cost of a unit here: of its shape, which is timed once. */
+static onq_code cost_of(stage *s, const oq_unit *u, oq_unit_cost *out, onq_error *err) {
+    oq_tune *t = s->t;
+    oq_session_options like = t->session;
+    bool timed = false;
+    const oq_str key = oq_unit_key(u, t->arena);
+    if (key.p == NULL)
+        return oq_fail_nomem(err);
+    const uint32_t at = oq_map_find(&s->costs.keys, key);
+    if (at != OQ_MAP_NONE) {
+        *out = s->costs.all.v[at];
+        return ONQ_OK;
+    }
+    like.n_threads = t->n_threads;
+    if (oq_tune_goes_on(t))
+        OQ_TRY(oq_unit_time(t->engine, u, &like, out, &timed, err));
+    if (!timed)
+        *out = oq_unit_cost_of(u, NULL, key);
+    return OQ_PUSH(t->arena, &s->costs.all, *out) &&
+                   oq_map_put(&s->costs.keys, key, (uint32_t)s->costs.all.n - 1)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* Whether its neighbours are integers is not known: some of the way from one cost to the other; the
+ * input of a MatMul is often quantized for several. A second product costs what one between integers
+ * does, ranges of channels a pass at each end. */
+static void set_gains(oq_menu *m, const oq_unit_cost *c) {
+    const double ends = fmax(0, c->alone - c->inner);
+    const double here = c->inner + ends / (m->is_matmul ? 4 : 2);
+    m->rows[OQ_WAY_FLOAT].known = true;
+    m->rows[OQ_WAY_PLAIN].gain = fmax(c->real - here, LEAST_GAIN * c->real);
+    m->rows[OQ_WAY_BOTH].gain = c->real - here - ends / 2;
+    m->rows[OQ_WAY_OUTLIERS].gain = c->real - here - c->real / 20;
+    m->rows[OQ_WAY_DOUBLE].gain = c->real - here - c->inner;
+}
+
+static int by_macs(const void *x, const void *y) {
+    const oq_menu *a = x, *b = y;
+    return a->macs != b->macs ? (a->macs < b->macs ? 1 : -1) : strcmp(a->node, b->node);
+}
+
+/* Units that integers may make faster and whose name is theirs alone, heaviest first. */
+static onq_code list_units(stage *s, onq_error *err) {
+    oq_tune *t = s->t;
+    oq_map_init(&s->costs.keys, t->arena);
+    for (size_t i = 0; i < t->units.all.n; i++) {
+        const oq_unit *u = &t->units.all.v[i];
+        oq_menu menu = {.macs = u->macs, .is_matmul = u->product != OQ_CONV};
+        oq_unit_cost cost;
+        if (!t->pays[i] || u->node->name.n == 0 || is_listed(s, u))
+            continue;
+        OQ_TRY(oq_progress(t->env, "timing units", i, t->units.all.n, err));
+        OQ_TRY(cost_of(s, u, &cost, err));
+        set_gains(&menu, &cost);
+        OQ_TRY(c_name(s, u->node, &menu.node, err));
+        if (u->act != NULL && u->act->name.n > 0)
+            OQ_TRY(c_name(s, u->act, &menu.act, err));
+        if (!OQ_PUSH(t->arena, &s->menus.all, menu))
+            return oq_fail_nomem(err);
+    }
+    if (s->menus.all.n > 0)
+        qsort(s->menus.all.v, s->menus.all.n, sizeof *s->menus.all.v, by_macs);
+    s->ways = OQ_NEW_ARRAY(t->arena, oq_way, s->menus.all.n + 1);
+    return s->ways != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* A recipe without one of its options. */
+static onq_code without(stage *s, const oq_recipe *from, const char *name, oq_recipe *to,
+                        onq_error *err) {
+    *to = (oq_recipe){.command = from->command};
+    for (size_t i = 0; i < from->options.n; i++)
+        if (strcmp(from->options.v[i].name, name) != 0)
+            OQ_TRY(oq_recipe_add(to, s->t->arena, from->options.v[i].name, from->options.v[i].value,
+                                 err));
+    return ONQ_OK;
+}
+
+/* ---- noise ---- */
+
+static onq_code with_ways(stage *s, oq_recipe *r, onq_error *err) {
+    const char *text = oq_menus_text(&s->menus, s->ways, s->t->arena);
+    if (text == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_recipe_copy(&s->base, s->t->arena, r, err));
+    return oq_recipe_add(r, s->t->arena, "node_methods", text, err);
+}
+
+/* The noise of one unit quantized in this way, all others float. */
+static onq_code probe(stage *s, size_t at, oq_way way, onq_error *err) {
+    oq_menu *menu = &s->menus.all.v[at];
+    oq_recipe r;
+    oq_score score;
+    bool made = false;
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        s->ways[i] = i == at ? way : OQ_WAY_FLOAT;
+    OQ_TRY(with_ways(s, &r, err));
+    /* What changes the graph is calibrated anew each time; few samples do for an estimate. */
+    if (way != OQ_WAY_PLAIN && oq_recipe_get(&r, "limit") == NULL)
+        OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
+    OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
+    menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
+    menu->rows[way].known = isfinite(menu->rows[way].noise);
+    return ONQ_OK;
+}
+
+/* As many of the heaviest units as there is time for. The others are taken to be as noisy as these
+ * are on average. */
+static onq_code probe_plain(stage *s, onq_error *err) {
+    const double begin = oq_tune_seconds(), most = oq_tune_patience(s->t);
+    double sum = 0;
+    size_t n = 0, i = 0;
+    for (; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
+        if (i >= PROBES_LEAST && oq_tune_seconds() - begin > most)
+            break;
+        OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
+        OQ_TRY(probe(s, i, OQ_WAY_PLAIN, err));
+        const oq_menu_row *row = &s->menus.all.v[i].rows[OQ_WAY_PLAIN];
+        sum += row->known ? row->noise : 0;
+        n += row->known;
+    }
+    for (; i < s->menus.all.n && n > 0; i++) {
+        s->menus.all.v[i].rows[OQ_WAY_PLAIN].noise = sum / (double)n;
+        s->menus.all.v[i].rows[OQ_WAY_PLAIN].known = true;
+    }
+    return ONQ_OK;
+}
+
+/* Further ways for units that make much of the noise, the noisiest for their time first. */
+static onq_code probe_further(stage *s, onq_error *err) {
+    const double begin = oq_tune_seconds(), most = oq_tune_patience(s->t);
+    double sum = 0;
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        sum += s->menus.all.v[i].rows[OQ_WAY_PLAIN].noise;
+    for (oq_way w = OQ_WAY_BOTH; w < OQ_WAYS; w++)
+        for (size_t i = 0; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
+            const oq_menu *m = &s->menus.all.v[i];
+            const bool fits = (w == OQ_WAY_BOTH) != m->is_matmul;
+            if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_WAY_PLAIN].known ||
+                m->rows[OQ_WAY_PLAIN].noise < NOISE_LEAST * sum || oq_tune_seconds() - begin > most)
+                continue;
+            OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
+            OQ_TRY(probe(s, i, w, err));
+        }
+    return ONQ_OK;
+}
+
+/* ---- points of the curve ---- */
+
+static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_error *err) {
+    double noise = 0;
+    size_t count[OQ_WAYS] = {0};
+    oq_recipe r;
+    oq_menus_at(&s->menus, n_steps, s->ways, &noise);
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        count[s->ways[i]]++;
+    OQ_TRY(with_ways(s, &r, err));
+    const oq_str label = oq_str_format(
+        s->t->arena, "%zu of %zu units in integers%s%s%s", s->menus.all.n - count[OQ_WAY_FLOAT],
+        s->menus.all.n, count[OQ_WAY_BOTH] > 0 ? ", channel ranges" : "",
+        count[OQ_WAY_OUTLIERS] > 0 ? ", outliers" : "", count[OQ_WAY_DOUBLE] > 0 ? ", double" : "");
+    if (label.p == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_tune_try(s->t, &r, label.p, out, err));
+    if (*out != NULL)
+        (*out)->predicted = -10 * log10(noise);
+    return ONQ_OK;
+}
+
+/* The first step after which the predicted noise is no more than this. */
+static size_t step_of(const stage *s, double noise) {
+    if (s->menus.noise <= noise)
+        return 0;
+    for (size_t k = 0; k < s->menus.steps.n; k++)
+        if (s->menus.steps.v[k].noise <= noise)
+            return k + 1;
+    return s->menus.steps.n;
+}
+
+/* Looks for the fastest point that reaches the targets. The prediction says where to begin; what was
+ * measured there says by how much it is wrong. */
+static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
+    const double allowed = oq_tune_allowed_noise(s->t, base);
+    double factor = 1;
+    size_t low = 0, high = s->menus.steps.n; /* points below low fail, high (all float) does not */
+    for (size_t i = 0; i < POINTS_MOST && low < high; i++) {
+        oq_candidate *c = NULL;
+        size_t at = step_of(s, allowed * factor);
+        if (i >= GUESSES || at < low || at >= high)
+            at = low + (high - low) / 2;
+        OQ_TRY(try_point(s, at, &c, err));
+        if (c == NULL)
+            return ONQ_OK;
+        const double measured = pow(10, -c->score.objective / 10);
+        const double predicted = pow(10, -c->predicted / 10);
+        if (measured > 0 && predicted > 0 && isfinite(measured))
+            factor = predicted / measured;
+        if (oq_targets_hold(&s->t->targets, &c->score, true))
+            high = at;
+        else
+            low = at + 1;
+    }
+    return ONQ_OK;
+}
+
+/* ---- the stage ---- */
+
+static const oq_candidate *find_base(const oq_tune *t) {
+    const oq_candidate *best = NULL;
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        const char *set = oq_recipe_get(&c->recipe, "op_set");
+        if (c->path == NULL || set == NULL || strcmp(set, "pays") != 0)
+            continue;
+        if (best == NULL || c->score.objective > best->score.objective)
+            best = c;
+    }
+    return best;
+}
+
+onq_code oq_tune_units(oq_tune *t, onq_error *err) {
+    stage s = {.t = t};
+    const oq_candidate *base = find_base(t);
+    if (base == NULL || !oq_tune_goes_on(t))
+        return ONQ_OK;
+    OQ_TRY(without(&s, &base->recipe, "bias_correction", &s.base, err));
+    OQ_TRY(list_units(&s, err));
+    if (s.menus.all.n == 0)
+        return ONQ_OK;
+    OQ_TRY(probe_plain(&s, err));
+    OQ_TRY(probe_further(&s, err));
+    if (t->stopped)
+        return ONQ_OK;
+    OQ_TRY(oq_menus_curve(&s.menus, t->arena, err));
+    return search_points(&s, base, err);
+}

@@ -1,0 +1,16 @@
+/*
+ * units.h — the stage of the search that decides for each unit.
+ */
+#ifndef OQ_TUNE_UNITS_H
+#define OQ_TUNE_UNITS_H
+
+#include "tune/menu.h"
+#include "tune/tune.h"
+
+/* What units the prepared model has, and which of them integers may make faster. Names are views of
+ * the model. */
+onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err);
+/* After whole models were tried: adds points of the curve to the candidates. */
+onq_code oq_tune_units(oq_tune *t, onq_error *err);
+
+#endif
