@@ -52,7 +52,7 @@ static bool describe(oq_channel_product *p) {
     const int64_t group = oq_attr_int(p->node, "group", 1);
     switch (p->product) {
     case OQ_CONV:
-        if (dims.n < 3 || group < 1 || dims.v[0] % group != 0)
+        if (dims.n < 3 || dims.n > OQ_CHANNEL_AXES || group < 1 || dims.v[0] % group != 0)
             return false;
         p->group = (uint64_t)group;
         p->in_axis = 1;

@@ -39,12 +39,16 @@ typedef struct oq_channels {
     const oq_channel_choice *choices;
     size_t n_choices;
     bool per_channel; /* weights have a scale for each output channel */
+    bool smooth;      /* in: SmoothQuant's scales, whatever they gain */
+    double alpha;     /* smooth: how much of an outlier is moved, 0 to 1 */
+    bool unfolded;    /* in: the division is always a node of its own */
     /* out, in the model's arena */
     oq_strs added;         /* names of nodes that are to stay float */
     oq_strs float_outputs; /* of products whose output is not to be quantized */
     OQ_VEC(oq_channel_range) ranges;
     size_t n_in, n_out, n_outliers; /* nodes */
-    size_t n_folded;                /* divisions that need no node */
+    size_t n_folded;                /* of n_in: those that need no node */
+    size_t n_tensors, n_tensors_folded;
 } oq_channels;
 
 /* ONQ_OK, and nodes that a choice does not fit are left as they are. */

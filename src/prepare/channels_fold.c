@@ -39,7 +39,8 @@ oq_tensor *oq_channel_weight(const oq_channel_state *s, const oq_node *n) {
 /* One number, or one for each channel, in the shape that it is broadcast from. */
 static bool fits(const oq_tensor *t, const oq_channel_factor *f) {
     const size_t axis = f->is_image ? 1 : f->rank - 1;
-    if (t == NULL || t->data_type.v != OQ_FLOAT || (f->is_image && t->dims.n > f->rank))
+    if (t == NULL || t->data_type.v != OQ_FLOAT || t->dims.n > OQ_CHANNEL_AXES ||
+        (f->is_image && t->dims.n > f->rank))
         return false;
     for (size_t k = 0; k < t->dims.n; k++) {
         const bool is_channel = f->is_image ? f->rank - t->dims.n + k == axis : k + 1 == t->dims.n;
@@ -49,11 +50,23 @@ static bool fits(const oq_tensor *t, const oq_channel_factor *f) {
     return true;
 }
 
+/* The shape of a constant with a number for each channel: as many axes as it had, or as are
+ * needed. */
+static size_t shape_of(const oq_tensor *t, const oq_channel_factor *f,
+                       int64_t dims[OQ_CHANNEL_AXES]) {
+    const size_t least = f->is_image ? f->rank - 1 : 1;
+    const size_t rank = t->dims.n > least ? t->dims.n : least;
+    for (size_t k = 0; k < rank; k++)
+        dims[k] = 1;
+    dims[f->is_image ? rank - least : rank - 1] = (int64_t)f->n;
+    return rank;
+}
+
 /* The constant times the factors; `inverse`: divided by them. */
 static onq_code scale_constant(oq_channel_state *s, oq_node *n, size_t slot,
                                const oq_channel_factor *f, bool inverse, onq_error *err) {
     oq_tensor *t = oq_index_init(&s->ix, n->input.v[slot]);
-    int64_t dims[8] = {(int64_t)f->n, 1, 1, 1, 1, 1, 1, 1};
+    int64_t dims[OQ_CHANNEL_AXES];
     float *v = NULL, *out = OQ_NEW_ARRAY(s->arena, float, f->n + 1);
     size_t count = 0;
     oq_str name;
@@ -64,8 +77,8 @@ static onq_code scale_constant(oq_channel_state *s, oq_node *n, size_t slot,
         const double old = (double)v[count == 1 ? 0 : c];
         out[c] = (float)(inverse ? old / (double)f->v[c] : old * (double)f->v[c]);
     }
-    OQ_TRY(oq_channel_constant(s, t->name, "_channels", out, dims, f->is_image ? f->rank - 1 : 1,
-                               &name, err));
+    OQ_TRY(
+        oq_channel_constant(s, t->name, "_channels", out, dims, shape_of(t, f, dims), &name, err));
     n->input.v[slot] = name;
     return ONQ_OK;
 }

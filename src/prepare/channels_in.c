@@ -155,6 +155,16 @@ static void fill_scales(input *in, int family, double a) {
         oq_channel_floor(in->scale, in->n, 1e-4);
 }
 
+/* SmoothQuant's. A channel that is always zero has nothing to move. */
+static void smooth_scales(input *in, double alpha) {
+    for (uint64_t c = 0; c < in->n; c++) {
+        const double most = (double)oq_channel_most(in->stats, c);
+        in->scale[c] = 1;
+        if (most > 0 && in->weight[c] > 0)
+            in->scale[c] = fmax(pow(most, alpha) / fmax(pow(in->weight[c], 1 - alpha), 1e-5), 1e-5);
+    }
+}
+
 /* The best scales, and the part of the noise that they leave. */
 static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_error *err) {
     double none, best, noise;
@@ -188,12 +198,12 @@ static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_er
 static onq_code divide(oq_channel_state *s, const input *in, const float *factor, onq_error *err) {
     const oq_str x = in->stats->name;
     const oq_str out = oq_fresh_tensor(&s->names, x, "_channels");
-    int64_t dims[8] = {(int64_t)in->n, 1, 1, 1, 1, 1, 1, 1};
+    int64_t dims[OQ_CHANNEL_AXES] = {(int64_t)in->n, 1, 1, 1, 1, 1, 1, 1};
     const size_t rank = in->stats->is_image ? in->readers.v[0]->weight->dims.n - 1 : 1;
     oq_str name;
     OQ_TRY(oq_channel_constant(s, x, "_channel_factor", factor, dims, rank, &name, err));
-    if (out.p == NULL ||
-        oq_channel_node(s, "Mul", x, "_channels", (oq_str[]){x, name}, 2, out) == NULL)
+    if (out.p == NULL || oq_channel_node(s, "Mul", x, s->c->smooth ? "_smooth_mul" : "_channels",
+                                         (oq_str[]){x, name}, 2, out) == NULL)
         return oq_fail_nomem(err);
     for (size_t r = 0; r < in->readers.n; r++)
         in->readers.v[r]->node->input.v[0] = out;
@@ -220,25 +230,34 @@ static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
     if (factor == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(read_weights(s, in, err));
-    OQ_TRY(find_scales(s, in, &left, err));
-    if (left > WORTH_FOLDING)
+    if (s->c->smooth)
+        smooth_scales(in, s->c->alpha);
+    else
+        OQ_TRY(find_scales(s, in, &left, err));
+    if (!s->c->smooth && left > WORTH_FOLDING)
         return ONQ_OK;
-    for (uint64_t c = 0; c < in->n; c++)
+    for (uint64_t c = 0; c < in->n; c++) {
         factor[c] = (float)(1 / in->scale[c]);
+        if (!isfinite(factor[c]) || !isfinite((float)in->scale[c]))
+            return ONQ_OK;
+    }
     const oq_channel_factor f = {.name = in->stats->name,
                                  .v = factor,
                                  .n = in->n,
                                  .is_image = in->stats->is_image,
                                  .rank = in->readers.v[0]->weight->dims.n,
                                  .readers = in->readers.n};
-    OQ_TRY(oq_channel_fold(s, &f, &folded, err));
-    if (!folded && left > WORTH_A_NODE)
+    if (!s->c->unfolded)
+        OQ_TRY(oq_channel_fold(s, &f, &folded, err));
+    if (!folded && !s->c->smooth && left > WORTH_A_NODE)
         return ONQ_OK;
     if (!folded)
         OQ_TRY(divide(s, in, factor, err));
     OQ_TRY(multiply_weights(s, in, err));
     s->c->n_in += in->readers.n;
     s->c->n_folded += folded ? in->readers.n : 0;
+    s->c->n_tensors++;
+    s->c->n_tensors_folded += folded;
     return oq_channel_index(s, err);
 }
 

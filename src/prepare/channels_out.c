@@ -124,7 +124,7 @@ void oq_channel_floor(double *step, uint64_t n, double part) {
 static onq_code give_back(oq_channel_state *s, oq_node *last, const float *scale, uint64_t n,
                           size_t rank, oq_str *scaled, onq_error *err) {
     const oq_str y = last->output.v[0];
-    int64_t dims[8] = {(int64_t)n, 1, 1, 1, 1, 1, 1, 1};
+    int64_t dims[OQ_CHANNEL_AXES] = {(int64_t)n, 1, 1, 1, 1, 1, 1, 1};
     oq_str factor;
     *scaled = oq_fresh_tensor(&s->names, y, "_channels");
     OQ_TRY(oq_channel_constant(s, y, "_channel_scale", scale, dims, rank - 1, &factor, err));

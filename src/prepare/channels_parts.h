@@ -10,6 +10,9 @@
 #include "onnx/operators.h"
 #include "prepare/channels.h"
 
+/* Most axes of a tensor that are scaled. */
+#define OQ_CHANNEL_AXES 8
+
 /* A product whose weight is constant. */
 typedef struct oq_channel_product {
     const oq_channel_choice *choice;

@@ -9,8 +9,7 @@
  * (the largest over all samples, and over all weights that meet the channel). x is divided by s,
  * the weights are multiplied with it: the float model computes the same, and x has no channels that
  * waste the range of the others. The division is a Mul in front of the nodes; with `folding` it
- * disappears into the node that makes x where that is a normalisation, Conv, Gemm, MatMul or Mul
- * with constants that nothing else reads.
+ * disappears into constants upstream where there are any that take it (channels.h).
  *
  * The reference asks a package for this (neural_compressor's ORTSmoothQuant) that its current
  * version no longer has; here it is built in.
