@@ -17,7 +17,6 @@ declare -A waiting=(
     [oq_round]="learned rounding"
     [oq_round_fit_range]="learned rounding"
     [oq_round_target]="learned rounding"
-    [oq_model_encode]="models written to memory"
     [oq_source_open_callback]="samples of tests"
 )
 

@@ -274,6 +274,143 @@ typedef struct onq_file {
  * data. Valid until the result is freed. */
 ONQ_API const onq_file *onq_result_file(const onq_result *res, size_t i);
 
+/* ---- ranges ----
+ *
+ * What a calibration finds: TensorsData of onnxruntime.quantization. */
+
+typedef struct onq_ranges onq_ranges;
+
+/* One tensor of it, TensorData there. Attributes that a method does not have are of dtype 0; ranges
+ * are float or float16, counts int64 (or float, as the reference keeps some). */
+typedef struct onq_range {
+    const char *name;
+    onq_tensor lowest, highest, avg, std, hist, hist_edges, bins;
+    unsigned bare; /* which of these are a number of numpy's and not an array: 1 << place, from 0 */
+} onq_range;
+
+/* An empty set. `method` is "MinMax", "Entropy", "Percentile" or "Distribution", any case. */
+ONQ_API onq_code onq_ranges_new(onq_env *env, const char *method, onq_ranges **out, onq_error *err);
+/* Reads what save_tensors_data or `onq calibrate` wrote. ONQ_E_MISSING: there is no such file. */
+ONQ_API onq_code onq_ranges_load(onq_env *env, const char *path, onq_ranges **out, onq_error *err);
+/* Writes it so, whole or not at all. */
+ONQ_API onq_code onq_ranges_save(const onq_ranges *ranges, const char *path, onq_error *err);
+/* Writes TensorRT's calibration.json, calibration.cache and calibration.flatbuffers to a folder. */
+ONQ_API onq_code onq_ranges_save_table(const onq_ranges *ranges, const char *folder,
+                                       onq_error *err);
+ONQ_API void onq_ranges_free(onq_ranges *ranges);
+ONQ_API const char *onq_ranges_method(const onq_ranges *ranges);
+ONQ_API size_t onq_ranges_count(const onq_ranges *ranges);
+/* NULL past the end. Valid until this range is set or the set is freed. */
+ONQ_API const onq_range *onq_ranges_at(const onq_ranges *ranges, size_t i);
+/* NULL when there is none. */
+ONQ_API const onq_range *onq_ranges_find(const onq_ranges *ranges, const char *name);
+/* Adds or replaces the range of its name. Copies all of it. */
+ONQ_API onq_code onq_ranges_set(onq_ranges *ranges, const onq_range *range, onq_error *err);
+/* Whether they were found after SmoothQuant; a file keeps it. */
+ONQ_API int onq_ranges_smooth_quant(const onq_ranges *ranges);
+ONQ_API void onq_ranges_set_smooth_quant(onq_ranges *ranges, int smooth_quant);
+
+/* Ranges for `static` in place of samples and of a calibration cache. Borrows them until the options
+ * are freed. */
+ONQ_API onq_code onq_options_set_ranges(onq_options *opts, const onq_ranges *ranges,
+                                        onq_error *err);
+/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. Valid until
+ * the result is freed. */
+ONQ_API const onq_ranges *onq_result_ranges(const onq_result *res);
+
+/* Calibration in portions: create_calibrator, collect_data again and again, compute_data. */
+typedef struct onq_calibrator onq_calibrator;
+
+/* `opts` are options of the command `calibrate`: input and the options of the method, of samples and
+ * of the runtime. Borrows the environment and the options until it is freed. */
+ONQ_API onq_code onq_calibrator_new(onq_env *env, const onq_options *opts, onq_calibrator **out,
+                                    onq_error *err);
+ONQ_API void onq_calibrator_free(onq_calibrator *cal);
+/* The model with the outputs by which the reference collects: ReduceMin and ReduceMax of each tensor
+ * (T_ReduceMin, T_ReduceMax), for the methods with histograms the tensors themselves. Valid until
+ * the calibrator is freed. */
+ONQ_API onq_code onq_calibrator_augmented(onq_calibrator *cal, const void **data, size_t *size,
+                                          onq_error *err);
+/* Runs one portion of samples, which counts as one call of collect_data. Without a reader they come
+ * from --data. No sample at all is ONQ_E_INVALID. */
+ONQ_API onq_code onq_calibrator_collect(onq_calibrator *cal, const onq_reader *reader,
+                                        onq_error *err);
+/* The ranges of all portions so far; returns owned. More may be collected after it. */
+ONQ_API onq_code onq_calibrator_compute(onq_calibrator *cal, onq_ranges **out, onq_error *err);
+
+/* ---- what a model holds ---- */
+
+typedef struct onq_model onq_model;
+
+typedef struct onq_node {
+    const char *name, *op_type, *domain; /* "" where the model has none */
+    const char *const *inputs, *const *outputs;
+    size_t n_inputs, n_outputs;
+    size_t graph; /* 0: the main graph; others: graphs inside of nodes, in their order */
+} onq_node;
+
+enum { ONQ_VALUE_INPUT = 1, ONQ_VALUE_OUTPUT = 2, ONQ_VALUE_INITIALIZER = 4 };
+
+typedef struct onq_value {
+    const char *name;
+    unsigned kind; /* ONQ_VALUE_ bits; 0: made by a node */
+    size_t graph;
+    int32_t dtype;              /* 0: not known */
+    size_t rank;                /* ONQ_NONE: not known */
+    const int64_t *dims;        /* -1: not a number */
+    const char *const *symbols; /* names of such dims, "" for those without */
+    /* Quantized numbers, read by a DequantizeLinear, or a float tensor, read by a QuantizeLinear,
+     * have its parameters; else scale is NULL. */
+    const char *scale, *zero_point; /* zero_point: NULL when the node has none */
+    int64_t axis, block_size; /* as the node's attributes; axis 1 and block_size 0 by default */
+    int32_t quantized;        /* the type of the quantized numbers; 0: not known */
+} onq_value;
+
+/* Lists a model, from a path or, when `bytes` is not NULL, from memory that it borrows until it is
+ * freed. Types and shapes that the model does not tell are inferred. */
+ONQ_API onq_code onq_model_open(onq_env *env, const char *path, const onq_bytes *bytes,
+                                onq_model **out, onq_error *err);
+ONQ_API void onq_model_free(onq_model *model);
+/* The version of an opset ("": onnx's own), 0 when it is not imported. */
+ONQ_API int64_t onq_model_opset(const onq_model *model, const char *domain);
+/* NULL past the end. */
+ONQ_API const onq_node *onq_model_node(const onq_model *model, size_t i);
+ONQ_API const onq_value *onq_model_value(const onq_model *model, size_t i);
+/* The elements of value i, an initializer; valid until the model is freed. */
+ONQ_API onq_code onq_model_data(onq_model *model, size_t i, onq_tensor *out, onq_error *err);
+
+/* ---- numbers ---- */
+
+/* Scale and zero point of a range, computed as compute_scale_zp does for ranges of this dtype (1, 10
+ * or 11). `min_real_range` may be NULL. ONQ_E_INVALID unless qmin <= 0 <= qmax. */
+ONQ_API onq_code onq_scale_zero_point(double rmin, double rmax, int32_t dtype, double qmin,
+                                      double qmax, int symmetric, const double *min_real_range,
+                                      double *scale, double *zero_point, onq_error *err);
+/* Quantizes float, float16 or double elements to `dtype` (an integer type, or float 8), as
+ * quantize_nparray does: into `out`, one for each element of x, 4- and 2-bit types in a byte each.
+ * Scale and zero point have one element; or one for each index of `axis`; or, with block_size, one
+ * for each block along it. zero_point may be NULL. Results stay within low and high, where they are
+ * not NaN. */
+ONQ_API onq_code onq_quantize(const onq_tensor *x, const onq_tensor *scale,
+                              const onq_tensor *zero_point, int64_t axis, int64_t block_size,
+                              double low, double high, int32_t dtype, void *out, size_t size,
+                              onq_error *err);
+
+/* ---- the runtime ---- */
+
+/* Texts that are lists have commas between their items. */
+typedef struct onq_runtime_info {
+    char version[32];    /* "1.31.1" */
+    char path[1024];     /* of the library */
+    char providers[512]; /* "CUDAExecutionProvider,CPUExecutionProvider" */
+    char cpu[256];       /* features that decide what kernels run: "avx2,avx512f,avx512_vnni" */
+} onq_runtime_info;
+
+/* Finds and opens ONNX Runtime as the commands do; `library` is their --onnxruntime, or NULL. The
+ * CPU's features are filled in also when there is none (ONQ_E_RUNTIME). */
+ONQ_API onq_code onq_runtime_query(onq_env *env, const char *library, onq_runtime_info *out,
+                                   onq_error *err);
+
 /* ---- debugging, call by call ----
  *
  * The command `debug` finds where accuracy goes and keeps no activations. These calls are the
@@ -389,146 +526,6 @@ ONQ_API onq_code onq_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, 
         }                                                                                          \
     }
 #define ONQ_NONE SIZE_MAX /* no index */
-
-#if 0 /* what comes next, in this form */
-/* ---- ranges ----
- *
- * What a calibration finds: TensorsData of onnxruntime.quantization. */
-
-typedef struct onq_ranges onq_ranges;
-
-/* One tensor of it, TensorData there. Attributes that a method does not have are of dtype 0; ranges
- * are float or float16, counts int64 (or float, as the reference keeps some). */
-typedef struct onq_range {
-    const char *name;
-    onq_tensor lowest, highest, avg, std, hist, hist_edges, bins;
-    unsigned bare; /* which of these are a number of numpy's and not an array: 1 << place, from 0 */
-} onq_range;
-
-/* An empty set. `method` is "MinMax", "Entropy", "Percentile" or "Distribution", any case. */
-extern onq_code onq_ranges_new(onq_env *env, const char *method, onq_ranges **out, onq_error *err);
-/* Reads what save_tensors_data or `onq calibrate` wrote. ONQ_E_MISSING: there is no such file. */
-extern onq_code onq_ranges_load(onq_env *env, const char *path, onq_ranges **out, onq_error *err);
-/* Writes it so, whole or not at all. */
-extern onq_code onq_ranges_save(const onq_ranges *ranges, const char *path, onq_error *err);
-/* Writes TensorRT's calibration.json, calibration.cache and calibration.flatbuffers to a folder. */
-extern onq_code onq_ranges_save_table(const onq_ranges *ranges, const char *folder,
-                                       onq_error *err);
-extern void onq_ranges_free(onq_ranges *ranges);
-extern const char *onq_ranges_method(const onq_ranges *ranges);
-extern size_t onq_ranges_count(const onq_ranges *ranges);
-/* NULL past the end. Valid until this range is set or the set is freed. */
-extern const onq_range *onq_ranges_at(const onq_ranges *ranges, size_t i);
-/* NULL when there is none. */
-extern const onq_range *onq_ranges_find(const onq_ranges *ranges, const char *name);
-/* Adds or replaces the range of its name. Copies all of it. */
-extern onq_code onq_ranges_set(onq_ranges *ranges, const onq_range *range, onq_error *err);
-/* Whether they were found after SmoothQuant; a file keeps it. */
-extern int onq_ranges_smooth_quant(const onq_ranges *ranges);
-extern void onq_ranges_set_smooth_quant(onq_ranges *ranges, int smooth_quant);
-
-/* Ranges for `static` in place of samples and of a calibration cache. Borrows them until the options
- * are freed. */
-extern onq_code onq_options_set_ranges(onq_options *opts, const onq_ranges *ranges,
-                                        onq_error *err);
-/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. Valid until
- * the result is freed. */
-extern const onq_ranges *onq_result_ranges(const onq_result *res);
-
-/* Calibration in portions: create_calibrator, collect_data again and again, compute_data. */
-typedef struct onq_calibrator onq_calibrator;
-
-/* `opts` are options of the command `calibrate`: input and the options of the method, of samples and
- * of the runtime. Borrows the environment and the options until it is freed. */
-extern onq_code onq_calibrator_new(onq_env *env, const onq_options *opts, onq_calibrator **out,
-                                    onq_error *err);
-extern void onq_calibrator_free(onq_calibrator *cal);
-/* The model with the outputs by which the reference collects: ReduceMin and ReduceMax of each tensor
- * (T_ReduceMin, T_ReduceMax), for the methods with histograms the tensors themselves. Valid until
- * the calibrator is freed. */
-extern onq_code onq_calibrator_augmented(onq_calibrator *cal, const void **data, size_t *size,
-                                          onq_error *err);
-/* Runs one portion of samples, which counts as one call of collect_data. Without a reader they come
- * from --data. No sample at all is ONQ_E_INVALID. */
-extern onq_code onq_calibrator_collect(onq_calibrator *cal, const onq_reader *reader,
-                                        onq_error *err);
-/* The ranges of all portions so far; returns owned. More may be collected after it. */
-extern onq_code onq_calibrator_compute(onq_calibrator *cal, onq_ranges **out, onq_error *err);
-
-/* ---- what a model holds ---- */
-
-typedef struct onq_model onq_model;
-
-typedef struct onq_node {
-    const char *name, *op_type, *domain; /* "" where the model has none */
-    const char *const *inputs, *const *outputs;
-    size_t n_inputs, n_outputs;
-    size_t graph; /* 0: the main graph; others: graphs inside of nodes, in their order */
-} onq_node;
-
-enum { ONQ_VALUE_INPUT = 1, ONQ_VALUE_OUTPUT = 2, ONQ_VALUE_INITIALIZER = 4 };
-
-typedef struct onq_value {
-    const char *name;
-    unsigned kind; /* ONQ_VALUE_ bits; 0: made by a node */
-    size_t graph;
-    int32_t dtype;              /* 0: not known */
-    size_t rank;                /* ONQ_NONE: not known */
-    const int64_t *dims;        /* -1: not a number */
-    const char *const *symbols; /* names of such dims, "" for those without */
-    /* Quantized numbers, read by a DequantizeLinear, or a float tensor, read by a QuantizeLinear,
-     * have its parameters; else scale is NULL. */
-    const char *scale, *zero_point; /* zero_point: NULL when the node has none */
-    int64_t axis, block_size; /* as the node's attributes; axis 1 and block_size 0 by default */
-    int32_t quantized;        /* the type of the quantized numbers; 0: not known */
-} onq_value;
-
-/* Lists a model, from a path or, when `bytes` is not NULL, from memory that it borrows until it is
- * freed. Types and shapes that the model does not tell are inferred. */
-extern onq_code onq_model_open(onq_env *env, const char *path, const onq_bytes *bytes,
-                                onq_model **out, onq_error *err);
-extern void onq_model_free(onq_model *model);
-/* The version of an opset ("": onnx's own), 0 when it is not imported. */
-extern int64_t onq_model_opset(const onq_model *model, const char *domain);
-/* NULL past the end. */
-extern const onq_node *onq_model_node(const onq_model *model, size_t i);
-extern const onq_value *onq_model_value(const onq_model *model, size_t i);
-/* The elements of value i, an initializer; valid until the model is freed. */
-extern onq_code onq_model_data(onq_model *model, size_t i, onq_tensor *out, onq_error *err);
-
-/* ---- numbers ---- */
-
-/* Scale and zero point of a range, computed as compute_scale_zp does for ranges of this dtype (1, 10
- * or 11). `min_real_range` may be NULL. ONQ_E_INVALID unless qmin <= 0 <= qmax. */
-extern onq_code onq_scale_zero_point(double rmin, double rmax, int32_t dtype, double qmin,
-                                      double qmax, int symmetric, const double *min_real_range,
-                                      double *scale, double *zero_point, onq_error *err);
-/* Quantizes float, float16 or double elements to `dtype` (an integer type, or float 8), as
- * quantize_nparray does: into `out`, one for each element of x, 4- and 2-bit types in a byte each.
- * Scale and zero point have one element; or one for each index of `axis`; or, with block_size, one
- * for each block along it. zero_point may be NULL. Results stay within low and high, where they are
- * not NaN. */
-extern onq_code onq_quantize(const onq_tensor *x, const onq_tensor *scale,
-                              const onq_tensor *zero_point, int64_t axis, int64_t block_size,
-                              double low, double high, int32_t dtype, void *out, size_t size,
-                              onq_error *err);
-
-/* ---- the runtime ---- */
-
-/* Texts that are lists have commas between their items. */
-typedef struct onq_runtime_info {
-    char version[32];    /* "1.31.1" */
-    char path[1024];     /* of the library */
-    char providers[512]; /* "CUDAExecutionProvider,CPUExecutionProvider" */
-    char cpu[256];       /* features that decide what kernels run: "avx2,avx512f,avx512_vnni" */
-} onq_runtime_info;
-
-/* Finds and opens ONNX Runtime as the commands do; `library` is their --onnxruntime, or NULL. The
- * CPU's features are filled in also when there is none (ONQ_E_RUNTIME). */
-extern onq_code onq_runtime_query(onq_env *env, const char *library, onq_runtime_info *out,
-                                   onq_error *err);
-
-#endif
 
 #ifdef __cplusplus
 }

@@ -2,9 +2,11 @@
  * api_calibrate.c — `onq calibrate`: ranges of a model's tensors, into the reference's cache file
  * and TensorRT's tables; shares of a job and their joining.
  */
+#include "api/cal_options.h"
 #include "api/choices.h"
 #include "api/command.h"
 #include "api/outputs.h"
+#include "api/ranges_handle.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
@@ -77,7 +79,7 @@ static const onq_option_info share_rows[] = {
 };
 static const oq_opt_group share_group = OQ_GROUP("Long runs", share_rows);
 
-static onq_code read_options(oq_job *job, oq_cal_options *o, onq_error *err) {
+onq_code oq_cal_options_read(const oq_job *job, oq_cal_options *o, onq_error *err) {
     const onq_options *opts = job->opts;
     oq_cal_defaults(o, (oq_cal_method)oq_opt_enum(opts, "method"));
     if (oq_opt_is_set(opts, "calib_symmetric"))
@@ -317,7 +319,7 @@ static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
     oq_model *m = NULL;
     oq_cal_job cal = {.options = &o, .checkpoint = oq_opt_str(job->opts, "checkpoint")};
     onq_code rc = ONQ_OK;
-    OQ_TRY(read_options(job, &o, err));
+    OQ_TRY(oq_cal_options_read(job, &o, err));
     OQ_GO(oq_job_open(job, oq_opt_str(job->opts, "input"), &m, err));
     OQ_GO(report_types(job, &o, m, err));
     OQ_GO(oq_job_session(job, &cal.session, err));
@@ -353,6 +355,7 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
         warn_of_infinite(job, &ranges);
         show_text(job, &ranges);
         show_json(job, &ranges);
+        OQ_GO(oq_job_give_ranges(job, &ranges, err));
     }
     if (checkpoint != NULL && unlink(checkpoint) != 0 && errno != ENOENT)
         oq_warn(job->env, "%s: the checkpoint is no longer needed, but cannot be removed",

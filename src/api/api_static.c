@@ -14,6 +14,7 @@
 #include "api/quant_methods.h"
 #include "api/quant_refine.h"
 #include "api/quantization.h"
+#include "api/ranges_handle.h"
 #include "api/rewriting.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
@@ -349,11 +350,27 @@ static void tell_of_cache(const run *r) {
                 symmetric ? "false" : "true");
 }
 
+/* Ranges of the caller. */
+static onq_code take_ranges(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    const oq_ranges *given = oq_ranges_inside(o->ranges);
+    if (oq_opt_is_set(o, "calibration_method") && given->method != r->method)
+        return oq_fail(err, ONQ_E_CONFIG, "the ranges were made with %s, and %s is asked for",
+                       oq_cal_method_name(given->method), oq_cal_method_name(r->method));
+    r->method = given->method;
+    if (!oq_ranges_clone(&r->q.ranges, &r->q.job->env->alloc, given))
+        return oq_fail_nomem(err);
+    r->q.has_ranges = true;
+    return ONQ_OK;
+}
+
 /* Reads an existing cache, before anything else: a cache knows its method. */
 static onq_code read_cache(run *r, onq_error *err) {
     struct stat st;
     const char *path = cache_path(r);
     r->method = (oq_cal_method)oq_opt_enum(r->q.job->opts, "calibration_method");
+    if (r->q.job->opts->ranges != NULL)
+        return take_ranges(r, err);
     if (path == NULL)
         return ONQ_OK;
     if (stat(path, &st) != 0) {
@@ -810,6 +827,8 @@ static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
     if (r.unsaved)
         rc = oq_outputs_rescue(job->env, &r.q.ranges, rc, err);
     rc = oq_quant_blame(&r.q, rc, err);
+    if (rc == ONQ_OK && r.q.has_ranges)
+        rc = oq_job_give_ranges(job, &r.q.ranges, err);
     oq_quant_release(&r.q);
     return rc;
 }

@@ -14,6 +14,7 @@ typedef struct warnings {
 
 struct onq_result {
     onq_allocator alloc;
+    onq_ranges *ranges; /* or NULL */
     oq_buf text, json;
     int status;
     oq_files files;
@@ -173,6 +174,8 @@ static onq_code take_result(oq_job *job, listener *l, onq_result **out, onq_erro
     oq_arena_init(&l->all.arena, &job->env->alloc);
     oq_buf_init(&job->text, &job->env->alloc);
     oq_buf_init(&job->json_text, &job->env->alloc);
+    r->ranges = job->ranges;
+    job->ranges = NULL;
     move_files(r, job);
     if (!show_files(r, job)) {
         onq_result_free(r);
@@ -192,6 +195,7 @@ static void job_init(oq_job *job) {
 }
 
 static void job_release(oq_job *job) {
+    onq_ranges_free(job->ranges);
     oq_tape_free(job->tape);
     oq_files_release(&job->files);
     oq_buf_release(&job->text);
@@ -240,6 +244,7 @@ void onq_result_free(onq_result *res) {
     const onq_allocator alloc = res->alloc;
     oq_buf_release(&res->text);
     oq_buf_release(&res->json);
+    onq_ranges_free(res->ranges);
     oq_arena_release(&res->warnings.arena);
     oq_files_release(&res->files);
     oq_free(&alloc, res, sizeof *res);
@@ -263,4 +268,8 @@ const char *onq_result_warning(const onq_result *res, size_t i) {
 
 const onq_file *onq_result_file(const onq_result *res, size_t i) {
     return i < res->files.all.n ? &res->shown[i] : NULL;
+}
+
+const onq_ranges *onq_result_ranges(const onq_result *res) {
+    return res->ranges;
 }

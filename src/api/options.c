@@ -112,6 +112,7 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
     copy->reader = o->reader;
     copy->reader_label = o->reader_label;
     copy->tape = o->tape;
+    copy->ranges = o->ranges;
     return ONQ_OK;
 }
 

@@ -44,8 +44,7 @@ static double nan_mean(const oq_tstat *t, const oq_row *rows, size_t n, size_t c
     return (double)oq_np_round(t->type, (double)total / (double)count);
 }
 
-/* merge_range for one channel. */
-static void join(const oq_cal_options *o, oq_dtype ty, double *lo, double *hi, double new_lo,
+void oq_cal_join(const oq_cal_options *o, oq_dtype ty, double *lo, double *hi, double new_lo,
                  double new_hi) {
     if (!o->moving_average) {
         *lo = new_lo < *lo ? new_lo : *lo;
@@ -95,7 +94,7 @@ static onq_code from_rows(const oq_cal_options *o, const oq_tstat *t, oq_arena *
             if (o->symmetric)
                 symmetric(&x, &y);
             if (from > 0) {
-                join(o, t->type, &lo[c], &hi[c], x, y);
+                oq_cal_join(o, t->type, &lo[c], &hi[c], x, y);
             } else {
                 lo[c] = x;
                 hi[c] = y;

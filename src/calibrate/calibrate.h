@@ -86,6 +86,22 @@ typedef struct oq_cal_job {
 onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err);
 
 /*
+ * The same in portions, each of which is what one collect_data call of the reference gets: all
+ * portions of a histogram method are counted in one histogram, which grows; MinMax joins the ranges
+ * of the portions (merge_range).
+ */
+typedef struct oq_calibration oq_calibration;
+
+/* Copies the job, whose source is not used, and its options; what they name must live as long. */
+onq_code oq_calibration_open(const oq_cal_job *job, oq_calibration **out, onq_error *err);
+/* Runs all samples of the source. No sample is ONQ_E_INVALID; for MinMax only in the first portion,
+ * as in the reference. After a failure a histogram method takes no more portions. */
+onq_code oq_calibration_collect(oq_calibration *c, oq_source *source, onq_error *err);
+/* The ranges so far. `out` is initialised by the call; release it after success. */
+onq_code oq_calibration_result(oq_calibration *c, oq_ranges *out, onq_error *err);
+void oq_calibration_close(oq_calibration *c);
+
+/*
  * A share of the samples. A histogram needs the extent of all samples: a share of a histogram
  * method measures all of them (`all`) and counts its own, unless `ranges` has the parts of a range
  * pass, in which every share measured its own (`range_only`).

@@ -41,6 +41,9 @@ typedef struct oq_cal_class {
 const oq_cal_class *oq_cal_class_of(oq_cal_method m);
 /* The answer within what the tensor was seen to hold. */
 void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x);
+/* MinMax: merge_range for one channel of tensors of this type. */
+void oq_cal_join(const oq_cal_options *o, oq_dtype type, double *lo, double *hi, double new_lo,
+                 double new_hi);
 /* "|minmax|entropy...": the symbols in order, for tables of options. */
 extern const char oq_cal_method_choices[];
 

@@ -73,6 +73,44 @@ bool oq_ranges_copy(oq_ranges *r, oq_str name, const oq_range *from) {
     return true;
 }
 
+static bool clone_num(oq_arena *a, oq_num *to, const oq_num *from) {
+    *to = *from;
+    if (!oq_num_has(from))
+        return true;
+    if (!oq_num_make(a, to, from->type, from->scalar, from->n))
+        return false;
+    to->bare = from->bare;
+    if (from->type == OQ_INT64)
+        memcpy(to->i, from->i, from->n * sizeof *to->i);
+    else
+        memcpy(to->v, from->v, from->n * sizeof *to->v);
+    return true;
+}
+
+static bool clone_range(oq_ranges *out, const oq_range *from) {
+    oq_arena *a = &out->arena;
+    oq_range *to = oq_ranges_add(out, from->name);
+    if (to == NULL)
+        return false;
+    to->lowest_was_bare = from->lowest_was_bare;
+    to->nan_from = oq_str_copy(a, from->nan_from);
+    return to->nan_from.p != NULL && clone_num(a, &to->lowest, &from->lowest) &&
+           clone_num(a, &to->highest, &from->highest) && clone_num(a, &to->avg, &from->avg) &&
+           clone_num(a, &to->std, &from->std) && clone_num(a, &to->hist, &from->hist) &&
+           clone_num(a, &to->hist_edges, &from->hist_edges) && clone_num(a, &to->bins, &from->bins);
+}
+
+bool oq_ranges_clone(oq_ranges *out, const onq_allocator *alloc, const oq_ranges *from) {
+    oq_ranges_init(out, alloc, from->method);
+    out->smooth_quant = from->smooth_quant;
+    for (size_t i = 0; i < from->all.n; i++)
+        if (!clone_range(out, from->all.v[i])) {
+            oq_ranges_release(out);
+            return false;
+        }
+    return true;
+}
+
 bool oq_num_make(oq_arena *a, oq_num *x, oq_dtype type, bool scalar, size_t n) {
     assert(n > 0);
     oq_num made = {.type = type, .scalar = scalar, .n = n};

@@ -82,6 +82,9 @@ void oq_ranges_release(oq_ranges *r);
 oq_range *oq_ranges_find(const oq_ranges *r, oq_str name);
 /* Finds or adds (empty); NULL when out of memory. The name is copied. */
 oq_range *oq_ranges_add(oq_ranges *r, oq_str name);
+/* The same ranges in memory of their own. `out` is initialised by the call. False when out of
+ * memory. */
+bool oq_ranges_clone(oq_ranges *out, const onq_allocator *alloc, const oq_ranges *from);
 /* Makes `name` (existing or new) an alias of the values of `from`, as the reference does for the
  * input of a Relu or Clip that goes away: the values are shared, later changes are not. */
 bool oq_ranges_copy(oq_ranges *r, oq_str name, const oq_range *from);

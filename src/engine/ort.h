@@ -14,6 +14,9 @@
 /* `path` is --onnxruntime, or NULL. ONQ_E_RUNTIME if it is missing or too old. */
 onq_code oq_ort_open(onq_env *env, const char *path, oq_engine **out, onq_error *err);
 
+/* Version, path and providers of the runtime that oq_ort_open would open. */
+onq_code oq_ort_query(onq_env *env, const char *path, onq_runtime_info *out, onq_error *err);
+
 /* Loads a model file in the runtime and throws the session away: does the runtime take it? For
  * --verify. */
 onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err);

@@ -158,3 +158,31 @@ onq_code oq_qparam_block(const oq_qspec *spec, float rmin, float rmax, oq_qparam
     *out = (oq_qparam){scale, (int32_t)zero};
     return ONQ_OK;
 }
+
+/* x in a type that ranges have. */
+static double in_type(oq_dtype real, double x) {
+    return real == OQ_DOUBLE ? x : (double)oq_real_round(real, x);
+}
+
+void oq_qparam_plain(oq_dtype real, double rmin, double rmax, double qmin, double qmax,
+                     bool symmetric, const double *min_range, double *scale, double *zero_point) {
+    const double least = real == OQ_DOUBLE ? DBL_MIN : tiny(real);
+    rmin = rmin < 0 ? in_type(real, rmin) : 0;
+    rmax = rmax > 0 ? in_type(real, rmax) : 0;
+    if (min_range != NULL) {
+        const double wide = in_type(real, rmin + in_type(real, *min_range));
+        rmax = wide > rmax ? wide : rmax;
+    }
+    if (symmetric) {
+        const double most = -rmin > rmax ? -rmin : rmax;
+        rmin = -most;
+        rmax = most;
+    }
+    const double s = (rmax - rmin) / (qmax - qmin);
+    *scale = 1;
+    *zero_point = 0;
+    if (s < least)
+        return;
+    *zero_point = symmetric ? rint((qmin + qmax) / 2) : rint(qmin - rmin / s);
+    *scale = in_type(real, s);
+}

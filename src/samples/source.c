@@ -387,6 +387,10 @@ uint64_t oq_source_count(const oq_source *s) {
     return s->guessed ? 0 : s->count;
 }
 
+bool oq_source_is_empty(const oq_source *s) {
+    return s->total == 0;
+}
+
 void oq_source_read_once(oq_source *s) {
     if (s->tape != NULL)
         oq_tape_read_once(s->tape);

@@ -77,6 +77,8 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
 uint64_t oq_source_count(const oq_source *s);
 /* Finds that number, if need be by reading all samples. */
 onq_code oq_source_measure(oq_source *s, onq_error *err);
+/* True once it has shown that there is none. */
+bool oq_source_is_empty(const oq_source *s);
 /* The job reads the samples once: a tape need not keep them. */
 void oq_source_read_once(oq_source *s);
 /* What it is, for messages: "8 test_data_set folders in models/x". */
