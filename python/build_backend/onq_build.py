@@ -80,8 +80,8 @@ def _run(*words: str | os.PathLike) -> str:
     try:
         done = subprocess.run([os.fspath(w) for w in words], check=True, capture_output=True, text=True)
     except FileNotFoundError:
-        raise SystemExit(f"onq: {words[0]} is needed to build the package (Debian: apt install cmake ninja-build gcc "
-                         "pkg-config libjansson-dev libjpeg62-turbo-dev libspng-dev zlib1g-dev)") from None
+        packages = "cmake ninja-build gcc pkg-config libjansson-dev libjpeg62-turbo-dev libspng-dev zlib1g-dev"
+        raise SystemExit(f"onq: {words[0]} is needed to build the package (Debian: apt install {packages})") from None
     except subprocess.CalledProcessError as e:
         raise SystemExit(f"onq: {' '.join(map(str, words))} failed:\n{e.stdout[-4000:]}{e.stderr[-4000:]}") from None
     return done.stdout
@@ -92,8 +92,14 @@ def _compile(folder: Path) -> tuple[Path, Path]:
     jobs = os.environ.get("JOBS") or str(os.cpu_count() or 1)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     # The program finds the library by its own run path; the library finds what is put next to it by this one.
-    _run("cmake", "-S", ROOT, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DONQ_TESTS=OFF",
-         "-DONQ_DOCS=OFF", "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath,$ORIGIN", "-DCMAKE_INSTALL_LIBDIR=lib")  # fmt: skip
+    settings = {
+        "CMAKE_BUILD_TYPE": "RelWithDebInfo",
+        "ONQ_TESTS": "OFF",
+        "ONQ_DOCS": "OFF",
+        "CMAKE_INSTALL_LIBDIR": "lib",
+        "CMAKE_SHARED_LINKER_FLAGS": "-Wl,-rpath,$ORIGIN",
+    }
+    _run("cmake", "-S", ROOT, "-B", folder, *generator, *(f"-D{k}={v}" for k, v in settings.items()))
     _run("cmake", "--build", folder, "--parallel", jobs, "--target", "onq_shared", "onq")
     return next(p for p in folder.glob("libonq.so.*") if not p.is_symlink()), folder / "onq"
 
@@ -176,6 +182,20 @@ def _modules() -> list[Path]:
     return sorted(p for p in (HERE / "onq").rglob("*") if p.is_file() and p.suffix in (".py", ".typed"))
 
 
+def _entry_points() -> str:
+    entries = "".join(f"{script} = {target}\n" for script, target in _project()["scripts"].items())
+    return f"[console_scripts]\n{entries}"
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None) -> str:
+    """Writes what the wheel will say of itself, without building anything."""
+    folder = Path(metadata_directory) / _info_name()
+    folder.mkdir()
+    (folder / "METADATA").write_text(_metadata())
+    (folder / "entry_points.txt").write_text(_entry_points())
+    return folder.name
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None) -> str:
     """Makes the wheel and returns its name."""
     info, project = _info_name(), _project()
@@ -188,9 +208,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None) 
             wheel.add(module.relative_to(HERE).as_posix(), module.read_bytes())
         for file in files:
             wheel.add(f"onq/{file.relative_to(temporary).as_posix()}", file.read_bytes(), 0o755)
-    entries = "".join(f"{script} = {target}\n" for script, target in project["scripts"].items())
     wheel.add(f"{info}/METADATA", _metadata().encode())
-    wheel.add(f"{info}/entry_points.txt", f"[console_scripts]\n{entries}".encode())
+    wheel.add(f"{info}/entry_points.txt", _entry_points().encode())
     wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: onq_build\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
     for notice, text in _notices().items():
         wheel.add(f"{info}/licenses/{notice}", text)

@@ -6,7 +6,9 @@ import ctypes as c
 import json
 import logging
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
@@ -65,6 +67,36 @@ class Result:
         return self.text.rstrip("\n")
 
 
+class _Interrupts:
+    """Ctrl-C while the library works.
+
+    Python would raise KeyboardInterrupt between any two steps of a callback, also where nobody can catch it. So the
+    signal is noted, and the next callback stops the job. The reader's own code is interrupted as always.
+    """
+
+    def __init__(self, samples: Samples | None):
+        self._samples = samples
+        self._before: Any = None
+        self.seen = False
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if before is signal.default_int_handler:
+                self._before = before
+                signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self.seen = True
+        if self._samples is not None and self._samples.reading:
+            raise KeyboardInterrupt
+
+
 class Job:
     """Options of one command. Use as a context manager: it frees what the library holds."""
 
@@ -76,6 +108,7 @@ class Job:
         self._failure: BaseException | None = None
         self._warnings: list[str] = []
         self._progress: Progress | None = None
+        self._interrupts: _Interrupts | None = None
         self._folder: tempfile.TemporaryDirectory | None = None
         self._env = self._lib.onq_env_new(None)
         self._opts = L.HANDLE()
@@ -140,19 +173,39 @@ class Job:
         try:
             if self._progress is not None:
                 self._progress.update(what.decode(errors="replace"), done, total)
-            return 1 if self._failure is not None else 0
+            stop = self._interrupts is not None and self._interrupts.seen
+            return 1 if stop or self._failure is not None else 0
         except BaseException as e:  # noqa: BLE001 - KeyboardInterrupt arrives here
             self._failure = e
             return 1
 
     def check(self, code: int) -> None:
         """Raises what a call reported: an exception of the caller's code first, else the library's."""
-        failure = self._failure or (self._samples.failure if self._samples is not None else None)
-        if failure is not None:
-            self._failure = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
             raise failure
         if code != 0:
             raise error_of(code, self._err.text.decode(errors="replace"))
+
+    def call(self, name: str, *arguments: Any, samples: Samples | None = None) -> None:
+        """Calls a function of the library that may take long: with progress, and stopped by Ctrl-C.
+
+        `samples` is the reader that it uses. The error is the last argument, and is added here.
+        """
+        self._progress = Progress()
+        try:
+            with _Interrupts(samples) as self._interrupts:
+                code = getattr(self._lib, name)(*arguments, self._err)
+                interrupted = self._interrupts.seen
+        finally:
+            self._progress.close()
+            self._progress = self._interrupts = None
+        if samples is not None and samples.failure is not None:
+            failure, samples.failure = samples.failure, None
+            raise failure
+        if interrupted:
+            raise KeyboardInterrupt
+        self.check(code)
 
     # ---- options
 
@@ -227,14 +280,8 @@ class Job:
     def run(self) -> Result:
         """Does the job."""
         handle = L.HANDLE()
-        self._progress = Progress()
         try:
-            code = self._lib.onq_run(self._env, self._opts, c.byref(handle), self._err)
-        finally:
-            self._progress.close()
-            self._progress = None
-        try:
-            self.check(code)
+            self.call("onq_run", self._env, self._opts, c.byref(handle), samples=self._samples)
             return self._result(handle)
         finally:
             if handle:

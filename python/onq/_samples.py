@@ -71,6 +71,7 @@ class Samples:
         self._replay: Iterator[dict[str, np.ndarray]] | None = None
         self._view: tuple = ()
         self.failure: BaseException | None = None
+        self.reading = False  # the reader's own code runs
         self.count = 0
         self.struct = L.Reader(
             L.NEXT_FN(self._call_next),
@@ -95,7 +96,11 @@ class Samples:
     def _take(self) -> dict[str, np.ndarray] | None:
         if self._replay is not None:
             return next(self._replay, None)
-        sample = self._next()
+        try:
+            self.reading = True
+            sample = self._next()
+        finally:
+            self.reading = False
         if not sample:
             return None
         arrays = check_sample(sample)

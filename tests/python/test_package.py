@@ -75,6 +75,33 @@ def test_types_by_number(cnn, tmp_path):
     assert a == b == q.quantize_static(cnn, None, Reader(draw()), activation_type=q.QuantType.QUInt8)
 
 
+def test_mixed_imports(cnn):
+    """Enumerations and configurations of onnxruntime.quantization itself, where a script changed one import only."""
+    options = {"quant_format": reference.QuantFormat.QOperator, "weight_type": reference.QuantType.QUInt8}
+    options |= {"activation_type": reference.QuantType.QUInt8, "calibrate_method": reference.CalibrationMethod.Entropy}
+    mine = {k: getattr(q, type(v).__name__)[v.name] for k, v in options.items()}
+    assert q.quantize_static(cnn, None, Reader(draw()), **options) == q.quantize_static(cnn, None, Reader(draw()), **mine)
+
+
+def test_as_another_package(cnn, tmp_path):
+    """A script for onnxruntime.quantization, unchanged: modules are not loaded twice."""
+    code = f"""
+import sys, onnxruntime, onq.quantization
+sys.modules["onnxruntime.quantization"] = onq.quantization
+from onnxruntime.quantization.calibrate import CalibrationMethod
+from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
+from onnxruntime.quantization import quant_utils, CalibrationMethod as same, quantize
+import onnxruntime.quantization.quant_utils as again
+assert CalibrationMethod is same and again is quant_utils is sys.modules["onq.quantization.quant_utils"]
+assert quant_utils.__name__ == quant_utils.__spec__.name == "onq.quantization.quant_utils"
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from conftest import Reader, draw
+quantize({cnn!r}, {str(tmp_path / "out.onnx")!r}, get_qnn_qdq_config({cnn!r}, Reader(draw())))
+"""
+    subprocess.run([sys.executable, "-W", "error::ImportWarning", "-c", code], check=True)
+    assert (tmp_path / "out.onnx").exists()
+
+
 def test_onnx_is_not_imported(cnn, tmp_path):
     code = (
         "import sys, onq, onq.quantization as q\n"
@@ -212,7 +239,8 @@ def test_readers_do_not_leak(cnn):
     assert gone() is None
 
 
-def test_ctrl_c(cnn, tmp_path):
+@pytest.mark.parametrize("delay", [0.05, 0.1, 0.15, 0.2, 0.25])
+def test_ctrl_c(cnn, tmp_path, delay):
     """SIGINT ends a long job with KeyboardInterrupt, and nothing is written."""
     output = tmp_path / "out.onnx"
     code = f"""
@@ -232,7 +260,7 @@ except KeyboardInterrupt:
 """
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "running\n"
-    time.sleep(0.2)
+    time.sleep(delay)
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=60)[0] == "stopped\n"
     assert not output.exists()
@@ -269,7 +297,27 @@ def test_debug(cnn, tmp_path):
     assert onq.debug(cnn, quantized).weights.keys() == found.weights.keys()
 
 
-@pytest.mark.parametrize("words", [["preprocess"], ["static_quantize_runner"]])
-def test_command_help(words):
-    done = subprocess.run([sys.executable, "-m", f"onq.quantization.{words[0]}", "--help"], capture_output=True, text=True)
+def test_auto(cnn, tmp_path):
+    found = onq.auto(build_cnn(), data=Reader(draw(16)), target={"sqnr": 10}, allow=["dynamic"])
+    assert found and found.model.graph.node and found.recipe.startswith("onq ")
+    assert found["chosen"]["options"] == found.options and "float" in str(found)
+    assert found._repr_html_()
+    onq.auto(cnn, tmp_path / "out.onnx", Reader(draw(16)), target="sqnr=10", allow=["dynamic"])
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_samples_by_path(cnn, tmp_path):
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for i, sample in enumerate(draw()):
+        np.savez(folder / f"{i}.npz", **sample)
+    assert q.quantize_static(cnn, None, folder) == q.quantize_static(cnn, None, Reader(draw()))
+
+
+COMMANDS = ["preprocess", "static_quantize_runner", "matmul_nbits_quantizer", "matmul_bnb4_quantizer"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_help(name):
+    done = subprocess.run([sys.executable, "-m", f"onq.quantization.{name}", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "--" in done.stdout

@@ -5,11 +5,17 @@
 `strict` says what happens where onnxruntime.quantization refuses a job that libonq can do (qint8 activations with
 quint8 weights, histogram methods for a model with If, Where in QOperator format, EnableSubgraph with QOperator for If):
 True raises as it does, False does the job.
+
+A script that cannot be changed runs with `sys.modules["onnxruntime.quantization"] = onq.quantization`.
 """
 
 from __future__ import annotations
 
 strict: bool = True
+
+from ._alias import install as _install  # noqa: E402
+
+_install()
 
 from .calibrate import (  # noqa: E402
     CalibraterBase,

@@ -13,7 +13,7 @@ from .. import _library as L
 from .._job import Job
 from .._samples import Samples
 from .._tensors import copy_out
-from ..errors import error_of
+from ..errors import OnqError
 from ._options import set_providers
 from .qtypes import FLOAT, FLOAT16
 
@@ -85,16 +85,6 @@ class CalibraterBase:
         """The options of the method."""
         return {}
 
-    def _call(self, name: str, *arguments: Any, samples: Samples | None = None) -> None:
-        """Calls a function of the library and raises what it reports."""
-        err = L.Error()
-        code = getattr(L.library(), name)(*arguments, err)
-        if samples is not None and samples.failure is not None:
-            raise samples.failure
-        self._job.check(0)
-        if code:
-            raise error_of(code, err.text.decode(errors="replace"))
-
     def _open(self) -> L.HANDLE:
         """Makes the library's calibrator when it is first needed."""
         if self._handle:
@@ -106,7 +96,7 @@ class CalibraterBase:
         for name, value in self._options().items():
             self._job.set(name, value)
         set_providers(self._job, self.execution_providers)
-        self._call("onq_calibrator_new", self._job.env, self._job.options, c.byref(self._handle))
+        self._job.call("onq_calibrator_new", self._job.env, self._job.options, c.byref(self._handle))
         return self._handle
 
     def close(self) -> None:
@@ -136,7 +126,8 @@ class CalibraterBase:
             import onnx
 
             data, size = c.c_void_p(), c.c_size_t()
-            self._call("onq_calibrator_augmented", self._open(), c.byref(data), c.byref(size))
+            handle = self._open()
+            self._job.call("onq_calibrator_augmented", handle, c.byref(data), c.byref(size))
             self._model = onnx.ModelProto.FromString(c.string_at(data.value, size.value))
         return self._model
 
@@ -176,16 +167,14 @@ class CalibraterBase:
     def collect_data(self, data_reader: CalibrationDataReader) -> None:
         """Runs the model on all samples of a reader. It can be called several times."""
         samples = Samples(data_reader, may_rewind=True)
-        err = L.Error()
         handle = self._open()
-        code = L.library().onq_calibrator_collect(handle, c.byref(samples.struct), err)
-        if samples.failure is not None:
-            raise samples.failure
-        if samples.count == 0 and not self._collected:
-            raise ValueError("No data is collected.")
-        self._job.check(0)
-        if code and samples.count:
-            raise error_of(code, err.text.decode(errors="replace"))
+        try:
+            self._job.call("onq_calibrator_collect", handle, c.byref(samples.struct), samples=samples)
+        except OnqError:
+            if samples.count:
+                raise
+            if not self._collected:
+                raise ValueError("No data is collected.") from None
         self._collected = True
 
     def compute_data(self) -> TensorsData:
@@ -195,7 +184,8 @@ class CalibraterBase:
         if not self._collected:
             raise ValueError("No data is collected: call collect_data first.")
         handle = L.HANDLE()
-        self._call("onq_calibrator_compute", self._open(), c.byref(handle))
+        calibrator = self._open()
+        self._job.call("onq_calibrator_compute", calibrator, c.byref(handle))
         try:
             found = ranges_of(handle)
         finally:

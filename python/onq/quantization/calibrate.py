@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .qtypes import member_of
+
 
 class CalibrationMethod(Enum):
     """How a range is found."""
@@ -112,7 +114,7 @@ class TensorsData:
     """Ranges by tensor: a mapping of names to TensorData, and the method that found them."""
 
     def __init__(self, calibration_method: CalibrationMethod, data: Mapping[str, TensorData | tuple]):
-        self.calibration_method = calibration_method
+        self.calibration_method = member_of(CalibrationMethod, calibration_method)
         self.data: dict[str, TensorData] = {}
         for name, value in data.items():
             if not isinstance(name, str):
@@ -122,6 +124,8 @@ class TensorsData:
     def _tensor(self, name: str, value: TensorData | tuple) -> TensorData:
         if isinstance(value, TensorData):
             return value
+        if type(value).__name__ == "TensorData":  # onnxruntime's own
+            return TensorData(**{k: v for k, v in value.to_dict().items() if k != "CLS"})
         if not isinstance(value, tuple):
             raise TypeError(f"tensor {name!r}: a TensorData or a tuple is needed, not a {type(value).__name__}")
         if len(value) == 2 and self.calibration_method == CalibrationMethod.MinMax:
@@ -304,9 +308,7 @@ def create_calibrator(
     Returns:
         A calibrator: call collect_data(reader), as often as needed, then compute_data().
     """
-    if calibrate_method not in _METHODS:
-        raise ValueError(f"Unsupported calibration method {calibrate_method}")
-    kind, defaults = _METHODS[calibrate_method]
+    kind, defaults = _METHODS[member_of(CalibrationMethod, calibrate_method)]
     options = {name: (extra_options or {}).get(name, default) for name, default in defaults.items()}
     calibrator = kind(
         model,

@@ -21,7 +21,7 @@ from .. import _library as L
 from .._job import Job
 from .._samples import Samples
 from .._tensors import NUMBER_OF, copy_out, fill_all
-from ..errors import error_of
+from ..errors import OnqError, error_of
 from ._options import set_providers
 from .calibrate import CalibrationDataReader
 from .quant_utils import DEQUANT_OUTPUT_SUFFIX, QUANT_INPUT_SUFFIX
@@ -46,19 +46,8 @@ def modify_model_output_intermediate_tensors(
     types = [t.encode() for t in op_types_for_saving or ()]
     array = (L.TEXT * max(1, len(types)))(*types)
     with Job("debug") as job:
-        err = L.Error()
-        code = L.library().onq_debug_modify_model(
-            job.env,
-            os.fspath(input_model_path).encode(),
-            os.fspath(output_model_path).encode(),
-            array,
-            len(types),
-            int(save_as_external_data),
-            err,
-        )
-        job.check(0)
-        if code:
-            raise error_of(code, err.text.decode(errors="replace"))
+        paths = (os.fspath(input_model_path).encode(), os.fspath(output_model_path).encode())
+        job.call("onq_debug_modify_model", job.env, *paths, array, len(types), int(save_as_external_data))
 
 
 def collect_activations(
@@ -89,17 +78,15 @@ def collect_activations(
                 job.set("threads", session_options.intra_op_num_threads)
         set_providers(job, execution_providers)
         samples = Samples(input_reader, may_rewind=False)
-        handle, err = L.HANDLE(), L.Error()
-        code = lib.onq_activations_collect(job.env, job.options, c.byref(samples.struct), c.byref(handle), err)
+        handle = L.HANDLE()
+        arguments = (job.env, job.options, c.byref(samples.struct), c.byref(handle))
         try:
-            if samples.failure is not None:
-                raise samples.failure
-            if samples.count == 0:
-                raise RuntimeError("No data is collected while running augmented model!")
-            job.check(0)
-            if code:
-                raise error_of(code, err.text.decode(errors="replace"))
+            job.call("onq_activations_collect", *arguments, samples=samples)
             return _activations(lib, handle)
+        except OnqError:
+            if samples.count == 0:
+                raise RuntimeError("No data is collected while running augmented model!") from None
+            raise
         finally:
             lib.onq_activations_free(handle)
 
@@ -155,19 +142,14 @@ def create_weight_matching(
     lib = L.library()
     matches: dict[str, dict[str, numpy.ndarray]] = {}
     with Job("debug") as job:
-        handle, err = L.HANDLE(), L.Error()
+        handle, row = L.HANDLE(), c.POINTER(L.WeightRow)()
         paths = (os.fspath(float_model_path).encode(), os.fspath(qdq_model_path).encode())
-        code = lib.onq_weight_match_new(job.env, *paths, 0, c.byref(handle), err)
-        row = c.POINTER(L.WeightRow)()
         try:
-            for i in range(lib.onq_weight_match_count(handle) if not code else 0):
-                code = lib.onq_weight_match_at(handle, i, c.byref(row), err)
-                if code:
-                    break
+            job.call("onq_weight_match_new", job.env, *paths, 0, c.byref(handle))
+            for i in range(lib.onq_weight_match_count(handle)):
+                job.call("onq_weight_match_at", handle, i, c.byref(row))
                 match = row.contents
                 matches[match.name.decode()] = {"float": copy_out(match.truth), "dequantized": copy_out(match.dequantized)}
-            if code:
-                raise error_of(code, err.text.decode(errors="replace"))
         finally:
             lib.onq_weight_match_free(handle)
     return matches

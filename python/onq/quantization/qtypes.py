@@ -75,14 +75,28 @@ _TENSOR_TYPES = {
 _OF_TENSOR_TYPE = {number: t for t, number in _TENSOR_TYPES.items()}
 
 
+def _member(kind: type[Enum], value: object, what: str):
+    """A member from itself, its name, or the member of that name of another enumeration (onnxruntime's own)."""
+    if isinstance(value, kind):
+        return value
+    name = value.rpartition(".")[2] if isinstance(value, str) else getattr(value, "name", None)
+    if isinstance(name, str) and name in kind.__members__:
+        return kind[name]
+    raise ValueError(f"{value!r} is not {what} (one of {', '.join(f'{kind.__name__}.{m.name}' for m in kind)})")
+
+
 def quant_type_of(value: object) -> QuantType:
     """A QuantType from itself, a number of TensorProto.DataType, or its name."""
-    if isinstance(value, QuantType):
-        return value
     if isinstance(value, int) and value in _OF_TENSOR_TYPE:
         return _OF_TENSOR_TYPE[value]
-    if isinstance(value, str):
-        return QuantType.from_string(value.rpartition(".")[2])
-    if getattr(value, "name", None) in QuantType.__members__:  # the enumeration of onnxruntime.quantization itself
-        return QuantType[value.name]
-    raise ValueError(f"{value!r} is not a quantization type (a QuantType, or a number of TensorProto.DataType)")
+    return _member(QuantType, value, "a quantization type")
+
+
+def quant_format_of(value: object) -> QuantFormat:
+    """A QuantFormat from itself or its name."""
+    return _member(QuantFormat, value, "a format")
+
+
+def member_of(kind: type[Enum], value: object):
+    """A member of an enumeration from itself or its name."""
+    return _member(kind, value, f"a {kind.__name__}")

@@ -17,7 +17,7 @@ from .._model import is_proto, proto_of
 from .._samples import Strided
 from ._options import set_choice, set_extra, set_providers, set_types
 from .calibrate import CalibrationDataReader, CalibrationMethod, TensorsData, cache_text
-from .qtypes import QuantFormat, QuantizationMode, QuantType, quant_type_of
+from .qtypes import QuantFormat, QuantizationMode, QuantType, member_of, quant_format_of, quant_type_of
 from .quant_utils import MODEL_SIZE_THRESHOLD, get_opset_version
 from .tensor_quant_overrides import TensorQuantOverridesHelper
 
@@ -288,8 +288,9 @@ def quantize_static(
     Args:
         model_input: a path or a ModelProto.
         model_output: the path to write; None returns the model as a ModelProto instead.
-        calibration_data_reader: gives samples: get_next returns {input name: array}, and None at the end. It may be
-            None if calibration_cache_path names a file that exists.
+        calibration_data_reader: gives samples: get_next returns {input name: array}, and None at the end. An iterable
+            of dictionaries serves too, and a folder or file as `onq static --data` takes it. It may be None if
+            calibration_cache_path names a file that exists.
         quant_format: QuantFormat.QDQ (QuantizeLinear and DequantizeLinear around float operators) or
             QuantFormat.QOperator (quantized operators).
         op_types_to_quantize: operator types, as ["Conv"]; all that are supported by default.
@@ -332,6 +333,7 @@ def quantize_static(
     """
     extra_options = extra_options or {}
     activation_type, weight_type = quant_type_of(activation_type), quant_type_of(weight_type)
+    quant_format, calibrate_method = quant_format_of(quant_format), member_of(CalibrationMethod, calibrate_method)
     if QuantType.QFLOAT8E4M3FN in (activation_type, weight_type) and calibrate_method != CalibrationMethod.Distribution:
         raise ValueError("Only Distribution calibration method is supported for float quantization.")
     has_cache = calibration_cache_path is not None and Path(calibration_cache_path).is_file()
@@ -364,7 +366,9 @@ def quantize_static(
             job.set("optimize_model", True)
         set_providers(job, calibration_providers)
         _set_cache(job, calibration_cache_path)
-        if calibration_data_reader is not None:
+        if isinstance(calibration_data_reader, (str, os.PathLike)):
+            job.set("data", calibration_data_reader)
+        elif calibration_data_reader is not None:
             stride = extra_options.get("CalibStridedMinMax")
             reader = Strided(calibration_data_reader, stride) if stride else calibration_data_reader
             two_passes = calibrate_method != CalibrationMethod.MinMax or bool(extra_options.get("SmoothQuant"))
@@ -589,7 +593,8 @@ def get_qdq_config(
     ):
         if name in (calibrate_args or {}):
             options[key] = calibrate_args[name]
-    if _needs_contrib(model, {activation_type, weight_type} | overrides.get_quant_types()):
+    types = {quant_type_of(activation_type), quant_type_of(weight_type)}
+    if _needs_contrib(model, types | overrides.get_quant_types()):
         options["UseQDQContribOps"] = True
     options.update(extra_options or {})
     return StaticQuantConfig(
