@@ -17,6 +17,7 @@
 #include "api/ranges_handle.h"
 #include "api/rewriting.h"
 #include "api/samples.h"
+#include "api/selection.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
 #include "onnx/check.h"
@@ -28,7 +29,6 @@
 #include "prepare/smooth.h"
 #include "quantize/extreme.h"
 #include "quantize/masks.h"
-#include "quantize/op_set.h"
 #include "quantize/opset.h"
 #include "quantize/override_check.h"
 #include "quantize/preset.h"
@@ -279,27 +279,6 @@ static void warn_of_qdq_options(const run *r) {
             oq_warn(r->q.job->env, "--%s has no effect with --quant_format qoperator", names[i]);
 }
 
-/* --op_set and --heaviest, as far as they do not depend on the model. */
-static onq_code check_selection(run *r, onq_error *err) {
-    const onq_options *o = r->q.job->opts;
-    const bool pairs = r->format == FORMAT_QDQ;
-    r->selection.modes = MODES;
-    r->selection.heaviest = (uint64_t)oq_opt_int(o, "heaviest");
-    r->selection.set = OQ_CHOSEN(o, "op_set", oq_op_set, OQ_OP_SETS);
-    if (r->selection.heaviest > 0 && !oq_opt_is_set(o, "op_set"))
-        r->selection.set = pairs ? OQ_SET_NOOUT : OQ_SET_LINEAR;
-    if (!pairs && r->selection.set >= OQ_SET_NOOUT)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--op_set %s is for --quant_format qdq: QLinearMatMul has no float output "
-                       "(linear works)",
-                       oq_opt_str(o, "op_set"));
-    if (!pairs && oq_opt_flag(o, "keep_excluded_float"))
-        oq_warn(r->q.job->env, "--keep_excluded_float has no effect with --quant_format qoperator: "
-                               "the runtime leaves float nodes alone there");
-    r->q.config.keep_excluded_float |= r->q.config.methods.all.n > 0;
-    return oq_select_outputs(&r->q.config, &r->selection, err);
-}
-
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     r->format = OQ_CHOSEN(o, "quant_format", int, FORMATS);
@@ -317,7 +296,7 @@ static onq_code check_options(run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--quantize_bias and --disable_quantize_bias cannot be used together");
     warn_of_qdq_options(r);
-    OQ_TRY(check_selection(r, err));
+    OQ_TRY(oq_selection_check(&r->selection, &r->q, r->format == FORMAT_QDQ, err));
     r->q.config.early_pairs = (r->rewrite >> OQ_REWRITE_CONV1D & 1) != 0;
     return oq_quant_methods_check(&r->q, r->format == FORMAT_QDQ,
                                   r->selection.set == OQ_SET_ALL && r->selection.heaviest == 0 &&
@@ -542,46 +521,6 @@ static onq_code prepare(run *r, onq_error *err) {
     return check_overrides(r, err);
 }
 
-/* ---- what to quantize ---- */
-
-/* The sizes of the first sample, where there are samples. */
-static onq_code find_units(run *r, oq_units *units, onq_error *err) {
-    oq_source *source = NULL;
-    oq_source_options o;
-    onq_error none = ONQ_ERROR_INIT;
-    oq_unit_sizes sizes = {0};
-    OQ_TRY(oq_job_source_options(r->q.job, r->q.model, &o, err));
-    sizes.dims = o.dims;
-    sizes.n_dims = o.n_dims;
-    o.limit = 1;
-    /* Where samples are needed, the calibration says what is wrong with them. */
-    if (oq_source_open(r->q.job->env, &o, &source, &none) == ONQ_OK)
-        (void)oq_source_next(source, &sizes.sample, &none);
-    const onq_code rc = oq_units_find(units, &r->q.job->arena, r->q.model, &sizes, err);
-    oq_source_close(source);
-    return rc;
-}
-
-static onq_code select_nodes(run *r, onq_error *err) {
-    oq_units units = {0};
-    if (r->q.config.given != NULL)
-        return ONQ_OK;
-    if (oq_select_needs_units(&r->selection)) {
-        OQ_TRY(find_units(r, &units, err));
-        r->selection.units = &units;
-    }
-    oq_unit_costs costs = {0};
-    if (oq_opt_is_set(r->q.job->opts, "unit_costs")) {
-        OQ_TRY(oq_unit_costs_load(&costs, &r->q.job->arena, &r->q.job->env->alloc,
-                                  oq_opt_str(r->q.job->opts, "unit_costs"), err));
-        r->selection.costs = &costs;
-    }
-    const onq_code rc = oq_select_nodes(&r->q.config, r->q.model, &r->selection, err);
-    r->selection.units = NULL;
-    r->selection.costs = NULL;
-    return rc;
-}
-
 /* ---- ranges ---- */
 
 /* The operator types that are calibrated: what the configuration chooses among those of the
@@ -716,30 +655,9 @@ static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error 
                            &r->q.ranges, &r->q.config, err);
 }
 
-#define REQUANTIZED_TOLD 3 /* nodes that are named */
-
-/* Excluded nodes that compute with 8 bits all the same. */
-static void warn_of_requantized(const run *r) {
-    const oq_plan *p = &r->q.plan;
-    oq_buf names;
-    if (p->requantized.n == 0)
-        return;
-    oq_buf_init(&names, &r->q.job->env->alloc);
-    for (size_t i = 0; i < p->requantized.n && i < REQUANTIZED_TOLD; i++)
-        oq_buf_addf(&names, "%s'%.*s': %.1f dB", i > 0 ? ", " : "",
-                    OQ_STR(p->requantized.v[i].node), p->requantized.v[i].sqnr);
-    oq_warn(r->q.job->env,
-            "%zu node%s float weights between quantized tensors, which ONNX Runtime quantizes to "
-            "int8 per tensor when it loads the model (%.*s%s; --keep_excluded_float keeps them "
-            "float)",
-            p->requantized.n, p->requantized.n == 1 ? " has" : "s have", (int)names.n,
-            names.failed ? "" : names.p, p->requantized.n > REQUANTIZED_TOLD ? " ..." : "");
-    oq_buf_release(&names);
-}
-
 static void warn_of_rest(run *r) {
     const onq_env *env = r->q.job->env;
-    warn_of_requantized(r);
+    oq_selection_warn(&r->q);
     if (r->q.plan.n_unclipped > 0)
         oq_warn(env,
                 "%zu Relu and Clip were removed, as onnxruntime.quantization does, but the ranges "
@@ -794,7 +712,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(read_cache(r, err));
     OQ_TRY(load_overrides(r, err));
     OQ_TRY(prepare(r, err));
-    OQ_TRY(select_nodes(r, err));
+    OQ_TRY(oq_selection_apply(&r->selection, &r->q, err));
     OQ_TRY(oq_quant_methods_apply(&r->q, err));
     OQ_TRY(oq_quant_report_names(r->q.job, &r->q.config, r->q.model->proto->graph, err));
     OQ_TRY(

@@ -4,6 +4,7 @@
 #include "api/bench_units.h"
 
 #include "api/samples.h"
+#include "api/selection.h"
 #include "onnx/graph.h"
 #include "tune/unit_time.h"
 
@@ -22,24 +23,10 @@ typedef struct shape_row {
 typedef struct units_job {
     oq_job *job;
     oq_model *model;
-    oq_source *source;
     oq_engine *engine;
     oq_units units;
     OQ_VEC(shape_row) rows;
 } units_job;
-
-/* Sizes are those of the first sample where there is --data. */
-static onq_code find(units_job *b, onq_error *err) {
-    oq_source_options o;
-    OQ_TRY(oq_job_source_options(b->job, b->model, &o, err));
-    oq_unit_sizes sizes = {.dims = o.dims, .n_dims = o.n_dims};
-    o.limit = 1;
-    if (oq_opt_is_set(b->job->opts, "data")) {
-        OQ_TRY(oq_source_open(b->job->env, &o, &b->source, err));
-        OQ_TRY(oq_source_next(b->source, &sizes.sample, err));
-    }
-    return oq_units_find(&b->units, &b->job->arena, b->model, &sizes, err);
-}
 
 static double weight_of(const shape_row *r) {
     return r->unit->macs * (double)r->n;
@@ -144,7 +131,7 @@ static void show(units_job *b) {
 onq_code oq_bench_units(oq_job *job, const char *path, onq_error *err) {
     units_job b = {.job = job};
     OQ_TRY(oq_job_open(job, path, &b.model, err));
-    onq_code rc = find(&b, err);
+    onq_code rc = oq_job_units(job, b.model, oq_opt_is_set(job->opts, "data"), &b.units, err);
     if (rc == ONQ_OK)
         rc = gather(&b, err);
     if (rc == ONQ_OK)
@@ -154,7 +141,6 @@ onq_code oq_bench_units(oq_job *job, const char *path, onq_error *err) {
     else
         rc = oq_error_in(err, rc, "%s", path);
     oq_engine_close(b.engine);
-    oq_source_close(b.source);
     oq_model_free(b.model);
     return rc;
 }
