@@ -503,6 +503,8 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_quant_open(q, false, err));
     if (oq_opt_flag(q->job->opts, "optimize_model"))
         OQ_TRY(optimize(r, err));
+    if (r->rewrite != 0 || q->config.smooth_quant)
+        OQ_TRY(oq_quant_keep_truth(q, err));
     if (r->rewrite != 0)
         OQ_TRY(rewrite(r, err));
     if (q->config.smooth_quant)

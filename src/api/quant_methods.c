@@ -216,5 +216,8 @@ onq_code oq_quant_methods_apply(oq_quant *q, onq_error *err) {
     if (!wants_any(q, &w.general))
         return ONQ_OK;
     OQ_TRY(choose_all(&w, err));
-    return w.choices.n > 0 ? change_model(&w, err) : ONQ_OK;
+    if (w.choices.n == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_quant_keep_truth(q, err));
+    return change_model(&w, err);
 }

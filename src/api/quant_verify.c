@@ -219,8 +219,7 @@ static onq_code make_record(look *l, onq_error *err) {
     return ONQ_OK;
 }
 
-/* How sessions are opened, and what float gives out. */
-static onq_code prepare_runs(look *l, onq_error *err) {
+static onq_code prepare_session(look *l, onq_error *err) {
     oq_quant *r = l->r;
     OQ_TRY(oq_job_session(r->job, &l->session, err));
     l->session.model = r->model;
@@ -228,7 +227,37 @@ static onq_code prepare_runs(look *l, onq_error *err) {
     l->session.level = OQ_OPT_ALL;
     l->session.no_spinning = true;
     l->session.no_memory_reuse = true; /* a few runs have little to reuse */
-    return r->record.runs.n > 0 ? ONQ_OK : with_source(l, make_record, err);
+    return ONQ_OK;
+}
+
+/* How sessions are opened, and what float gives out. */
+static onq_code prepare_runs(look *l, onq_error *err) {
+    OQ_TRY(prepare_session(l, err));
+    return l->r->record.runs.n > 0 ? ONQ_OK : with_source(l, make_record, err);
+}
+
+onq_code oq_quant_keep_truth(oq_quant *r, onq_error *err) {
+    look l = {.r = r};
+    oq_source *source = NULL;
+    onq_error why = ONQ_ERROR_INIT;
+    if (is_declined(r) || r->record.runs.n > 0 ||
+        (!is_asked(r) && r->size_before > MOST_CALIBRATED))
+        return ONQ_OK;
+    OQ_TRY(find_engine(r, err));
+    if (r->engine == NULL)
+        return ONQ_OK;
+    OQ_TRY(prepare_session(&l, err));
+    OQ_TRY(open_samples(r, &source, err));
+    if (source == NULL)
+        return ONQ_OK;
+    const hush h = hush_begin(r->job->env);
+    const onq_code rc = run_float(&l, source, &why);
+    hush_end(h);
+    oq_source_close(source);
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)
+        *err = why;
+    /* Whatever else is wrong, the calibration will meet it. */
+    return rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL ? rc : ONQ_OK;
 }
 
 /* Decides whether to look, and has ready what that takes. */

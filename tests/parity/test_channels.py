@@ -99,6 +99,15 @@ def test_float_model_is_the_same(data):
     assert measure(folder, "q.onnx", x)[0] > 50
 
 
+def test_judged_by_the_model_as_it_came(data):
+    """The figure that is reported is the one against the input, not against the changed float model."""
+    folder, x = data
+    nodes, inits, _, _, _ = CASES["both"]
+    model(folder / "m.onnx", nodes, inits)
+    r = static(folder, "q.onnx", "--op_set", "noout", "--channel_ranges", "both", "--rewrite", "all", "--check", "6", "--json")
+    assert abs(json.loads(r.stdout)["verify"]["sqnr"] - measure(folder, "q.onnx", x)[0]) < 0.1
+
+
 def test_node_methods(data):
     folder, x = data
     model(folder / "m.onnx", [("Mul", "x k", "m"), ("Conv", "m w b", "c"), ("Conv", "c v", "d"), ("Mul", "d j", "y")],
