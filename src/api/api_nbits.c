@@ -5,6 +5,7 @@
  */
 #include "api/choices.h"
 #include "api/command.h"
+#include "api/nbits_forecast.h"
 #include "api/quant_config.h"
 #include "api/quantization.h"
 #include "onnx/tidy.h"
@@ -359,6 +360,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
         OQ_TRY(spend(r, err));
     OQ_TRY(oq_quant_make(&r->q, err));
     warn_of_rest(r);
+    OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
     return oq_quant_end(&r->q, err);
 }
 

@@ -134,3 +134,20 @@ def test_mixed_llama(tmp_path):
         pytest.skip("no model")
     assert onq("nbits", "-i", path, "-o", out, "--mixed", "k_quant_last", "--quant_method", "k_quant").returncode == 0
     assert len(eights(out)) == 1
+
+
+def test_forecast(tmp_path):
+    """A line about the speed: from what is known, and timed where --verify asks for it."""
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(chain(), path)
+    for words, text in ((["--bits", "8"], "unpacks weights of 2 and 8 bits"), (["--quant_method", "hqq"], "are not integers"),
+                        ([], "matrices as small as most of these"), (["--accuracy_level", "4"], None),
+                        (["--bits", "8", "--accuracy_level", "4"], None)):
+        done = onq("nbits", "-i", path, "-o", out, *words)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("speed: ")]
+        assert len(lines) == (text is not None) and (text is None or text in lines[0]), done.stdout
+    for words in (["nbits", "--accuracy_level", "4"], ["nbits", "--quant_format", "QDQ"], ["bnb4"]):
+        done = onq(*words, "-i", path, "-o", out, "--verify", "--json")
+        (row,) = json.loads(done.stdout)["forecast"]
+        assert (row["K"], row["N"]) == (96, 96) and min(row[k] for k in row) > 0
+        assert "speed: a product with 96 x 96 weights takes" in onq(*words, "-i", path, "-o", out, "--verify").stdout

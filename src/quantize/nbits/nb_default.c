@@ -57,7 +57,7 @@ OQ_NB_INLINE void mlas_params(const oq_nb_task *t, const oq_nb_panel *p, columns
         const float lo = k->lo[c] < 0.0f ? k->lo[c] : 0.0f, hi = k->hi[c] > 0.0f ? k->hi[c] : 0.0f;
         const float peak = fabsf(k->hi[c]) > fabsf(k->lo[c]) ? k->hi[c] : k->lo[c];
         const float exact = t->symmetric ? -peak / half : (hi - lo) / most;
-        k->scale[c] = oq_real_round(real, (double)exact);
+        k->scale[c] = real == OQ_FLOAT ? exact : oq_real_round(real, (double)exact);
         k->zero[c] = t->symmetric ? half : zero_of(lo, exact, most);
         k->factor[c] = k->scale[c] != 0.0f ? 1.0f / k->scale[c] : 0.0f;
         if (!isfinite(k->factor[c])) /* a scale next to zero: so are the values */

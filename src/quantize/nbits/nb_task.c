@@ -182,6 +182,30 @@ static uint8_t left_over(const oq_nb_task *t, const oq_nb_panel *p, const uint8_
     return begins ? 0 : (uint8_t)(at[-1] & (0xff << (rows * t->bits)));
 }
 
+/* 8 columns of 8 rows become 8 runs of 8 bytes: squares of 4, 2 and 1 bytes change places. */
+static void turn_bytes(const uint8_t *from, uint8_t *to, size_t step) {
+    uint64_t x[8];
+    for (size_t i = 0; i < 8; i++)
+        memcpy(&x[i], from + i * OQ_NB_TILE, 8);
+    for (size_t i = 0; i < 4; i++) {
+        const uint64_t t = (x[i] >> 32 ^ x[i + 4]) & 0x00000000ffffffffu;
+        x[i + 4] ^= t;
+        x[i] ^= t << 32;
+    }
+    for (size_t i = 0; i < 8; i += i % 4 == 1 ? 3 : 1) {
+        const uint64_t t = (x[i] >> 16 ^ x[i + 2]) & 0x0000ffff0000ffffu;
+        x[i + 2] ^= t;
+        x[i] ^= t << 16;
+    }
+    for (size_t i = 0; i < 8; i += 2) {
+        const uint64_t t = (x[i] >> 8 ^ x[i + 1]) & 0x00ff00ff00ff00ffu;
+        x[i + 1] ^= t;
+        x[i] ^= t << 8;
+    }
+    for (size_t i = 0; i < 8; i++)
+        memcpy(to + i * step, &x[i], 8);
+}
+
 static void put_columns(const oq_nb_sink *s, const oq_nb_panel *p) {
     const oq_nb_task *t = s->task;
     const size_t per = 8 / t->bits, blob = (size_t)packed(t, t->block);
@@ -196,7 +220,10 @@ static void put_columns(const oq_nb_sink *s, const oq_nb_panel *p) {
             join_rows(p->q + (j + n) * per * OQ_NB_TILE, t->bits, rows < per ? rows : per, p->cols,
                       bytes[n]);
         }
-        for (size_t c = 0; c < p->cols; c++)
+        size_t c = 0;
+        for (; n == 8 && c + 8 <= p->cols; c += 8)
+            turn_bytes(&bytes[0][c], to + c * step + j, step);
+        for (; c < p->cols; c++)
             for (size_t i = 0; i < n; i++)
                 to[c * step + j + i] = bytes[i][c];
     }
