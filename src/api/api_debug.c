@@ -19,7 +19,8 @@ static const onq_option_info rows[] = {
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time with the runtime's optimisations."),
     OQ_FLAG("sensitivity", 0, "",
-            "Measure the outputs with each node alone quantized (QDQ models; needs --data)."),
+            "Measure the outputs with each unit alone quantized: a node, a product together with "
+            "its Relu or Clip (QDQ models; needs --data). The ranking follows it."),
     OQ_LIST("groups", 0, "group_by", "GROUP...",
             "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
             "block by the name up to its first part with a number; a name or pattern "
@@ -35,6 +36,14 @@ static const onq_option_info rows[] = {
     OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
             "Write the result of --bisect, or the worst node or group of --sensitivity, as an "
             "overrides file: 16 bits for the tensors of these nodes."),
+    OQ_PATH("exclude_list", 0, "", "FILE",
+            "Write the nodes that --bisect found, or those of the worst unit of --sensitivity, one "
+            "a line, for --nodes_to_exclude @FILE."),
+    OQ_REAL("time_limit", 0, "", "", "0..", "SECONDS",
+            "With --sensitivity or --bisect: stop after this time with the best so far."),
+    OQ_SIZE("memory", 0, "", "512m", "",
+            "With --sensitivity or --bisect: memory for tensors that tries begin with, so that the "
+            "graph before them is not run again."),
     OQ_PATH("data_root", 0, "", "DIR",
             "Another folder that may hold external data; links to it are followed."),
 };
@@ -47,6 +56,7 @@ typedef struct debugging {
     oq_source *truth_source, *made_source;
     oq_debug_run run;
     oq_debug d;
+    oq_debug_search found;
 } debugging;
 
 /* Samples that a search uses unless --limit says otherwise: it runs them once for each node. */
@@ -62,15 +72,18 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement need --bisect");
     if (oq_opt_is_set(o, "groups") && !bisect && !oq_opt_flag(o, "sensitivity"))
         return oq_fail(err, ONQ_E_OPTION, "--groups needs --sensitivity or --bisect");
-    if (oq_opt_is_set(o, "overrides") && !bisect && !oq_opt_flag(o, "sensitivity"))
-        return oq_fail(err, ONQ_E_OPTION, "--overrides needs --sensitivity or --bisect");
+    static const char *const need_search[] = {"overrides", "exclude_list", "time_limit"};
+    for (size_t i = 0; i < OQ_COUNT(need_search); i++)
+        if (oq_opt_is_set(o, need_search[i]) && !bisect && !oq_opt_flag(o, "sensitivity"))
+            return oq_fail(err, ONQ_E_OPTION, "--%s needs --sensitivity or --bisect",
+                           need_search[i]);
     if ((bisect || oq_opt_flag(o, "sensitivity")) && !oq_opt_is_set(o, "data"))
         return oq_fail(err, ONQ_E_OPTION, "--%s needs --data SOURCE",
                        bisect ? "bisect" : "sensitivity");
     return ONQ_OK;
 }
 
-static onq_code write_overrides(const debugging *g, const oq_debug_search *s, onq_error *err) {
+static onq_code write_overrides(const debugging *g, onq_error *err) {
     const char *path = oq_opt_str(g->job->opts, "overrides");
     if (path == NULL)
         return ONQ_OK;
@@ -79,10 +92,22 @@ static onq_code write_overrides(const debugging *g, const oq_debug_search *s, on
     oq_buf_init(&text, &g->job->env->alloc);
     oq_jw_init(&w, &text, true);
     oq_jw_begin_object(&w, NULL);
-    oq_debug_search_overrides(s, &w);
+    oq_debug_search_overrides(&g->found, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = oq_job_save_text(g->job, "overrides", &text, err);
+    const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
+    oq_buf_release(&text);
+    return rc;
+}
+
+static onq_code write_list(const debugging *g, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "exclude_list");
+    if (path == NULL)
+        return ONQ_OK;
+    oq_buf text;
+    oq_buf_init(&text, &g->job->env->alloc);
+    oq_debug_search_list(&g->found, &text);
+    const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
     oq_buf_release(&text);
     return rc;
 }
@@ -91,21 +116,25 @@ static onq_code search(debugging *g, onq_error *err) {
     const onq_options *o = g->job->opts;
     if (!oq_opt_flag(o, "sensitivity") && !oq_opt_flag(o, "bisect"))
         return ONQ_OK;
-    oq_debug_target t = {.bisect = oq_opt_flag(o, "bisect"), .sqnr = NAN, .agreement = NAN};
+    oq_debug_target t = {.bisect = oq_opt_flag(o, "bisect"),
+                         .sqnr = NAN,
+                         .agreement = NAN,
+                         .overrides = oq_opt_str(o, "overrides") != NULL,
+                         .memory = oq_opt_size(o, "memory")};
     if (oq_opt_is_set(o, "target_sqnr"))
         t.sqnr = oq_opt_real(o, "target_sqnr");
     if (oq_opt_is_set(o, "target_agreement")) {
         const double p = oq_opt_real(o, "target_agreement");
         t.agreement = p > 1 ? p / 100 : p;
     }
+    if (oq_opt_is_set(o, "time_limit"))
+        t.seconds = oq_opt_real(o, "time_limit");
     t.groups = oq_opt_list(o, "groups", &t.n_groups);
     t.most_samples = oq_opt_is_set(o, "limit") ? UINT64_MAX : SEARCH_SAMPLES;
-    oq_debug_search s;
-    OQ_TRY(oq_debug_run_search(&g->d, &g->run, &t, &s, err));
-    OQ_TRY(write_overrides(g, &s, err));
-    oq_debug_search_text(&s, (size_t)oq_opt_int(o, "top"), &g->job->text);
-    oq_debug_search_json(&s, &g->job->json);
-    return ONQ_OK;
+    OQ_TRY(oq_debug_run_search(&g->d, &g->run, &t, &g->found, err));
+    g->d.search = &g->found;
+    OQ_TRY(write_list(g, err));
+    return write_overrides(g, err);
 }
 
 static onq_code run_models(debugging *g, onq_error *err) {
@@ -193,13 +222,19 @@ static onq_code run_steps(debugging *g, onq_error *err) {
     OQ_TRY(check_kinship(g, err));
     if (oq_opt_is_set(o, "data"))
         OQ_TRY(run_models(g, err));
+    OQ_TRY(search(g, err));
     OQ_TRY(oq_debug_rank(&g->d, err));
     if (g->d.weights.n == 0 && g->d.acts.n == 0)
         oq_warn(job->env, "%s: nothing in it is quantized", g->made->path);
     OQ_TRY(write_report(g, err));
     oq_debug_text(&g->d, (size_t)oq_opt_int(o, "top"), &job->text);
     oq_debug_json(&g->d, &job->json);
-    return search(g, err);
+    if (g->d.search != NULL) {
+        oq_debug_search_text(&g->found, (size_t)oq_opt_int(o, "top"), oq_opt_str(o, "exclude_list"),
+                             &job->text);
+        oq_debug_search_json(&g->found, &job->json);
+    }
+    return ONQ_OK;
 }
 
 static onq_code run_debug(oq_job *job, onq_error *err) {

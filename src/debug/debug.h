@@ -182,10 +182,11 @@ typedef struct oq_debug {
     OQ_VEC(oq_debug_output) outputs;
     bool histograms; /* wanted */
     uint64_t n_samples;
-    bool has_kernel;    /* the optimised run was done */
-    uint64_t n_kernel;  /* samples it had */
-    bool cpu_saturates; /* this machine adds two products in 16 bits */
-    uint32_t *ranking;  /* weights first: index, or weights.n + index of an activation */
+    bool has_kernel;                      /* the optimised run was done */
+    uint64_t n_kernel;                    /* samples it had */
+    bool cpu_saturates;                   /* this machine adds two products in 16 bits */
+    const struct oq_debug_search *search; /* or NULL; ranking follows what it measured */
+    uint32_t *ranking; /* weights first: index, or weights.n + index of an activation */
     size_t n_ranking;
 } oq_debug;
 

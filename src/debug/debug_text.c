@@ -27,6 +27,7 @@ static void verdict_json(oq_jw *w, const oq_debug_verdict *v) {
     if (oq_debug_reason_advice(v->reason)[0] != '\0')
         oq_jw_cstr(w, "advice", oq_debug_reason_advice(v->reason));
     oq_jw_real(w, "excess", v->excess);
+    real_json(w, "effect", v->effect); /* dB of the outputs, null: exact */
 }
 
 static void weight_json(oq_jw *w, const oq_debug_weight *x) {

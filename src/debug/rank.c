@@ -11,13 +11,14 @@
  * much more than that has parameters that do not fit, and comes first: it can be improved without
  * another format.
  */
-#include "debug/debug.h"
+#include "debug/search.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define EXCESS_FAULT   9.0    /* dB: more than one bit and a half below what the type can do */
 #define SMALLEST_RANGE 1.1e-4 /* quantizers widen ranges to 1e-4 */
+#define UNMEASURED     1000.0 /* dB: past every score */
 #define LITTLE         40.0   /* dB: what loses no more adds little to what it inherits */
 
 typedef struct reason_row {
@@ -194,7 +195,8 @@ static void judge_act(oq_debug_act *a) {
         v->reason = OQ_DEBUG_OUTLIERS;
     } else if (v->own < 25) {
         v->reason = OQ_DEBUG_FEW_BITS;
-    } else if (v->own >= LITTLE && isfinite(a->xmodel_err) && a->xmodel_err < v->own - 6) {
+    } else if (v->own >= LITTLE && !oq_str_is(a->op, "input") && isfinite(a->xmodel_err) &&
+               a->xmodel_err < v->own - 6) {
         v->reason = OQ_DEBUG_INHERITED;
     }
 }
@@ -231,6 +233,44 @@ static int by_score(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
+/* What a search measured, for every row of the nodes it quantized alone: `effect` of the unit, and
+ * scores such that the worst row of a unit has that effect, the others as much more as they lose
+ * less. */
+static onq_code take_effects(oq_debug *d, size_t n, onq_error *err) {
+    const oq_debug_search *s = d->search;
+    oq_map units;
+    oq_map_init(&units, &d->arena);
+    if (s == NULL)
+        return ONQ_OK;
+    double *worst = OQ_NEW_ARRAY(&d->arena, double, s->units.n + 1);
+    uint32_t *unit = OQ_NEW_ARRAY(&d->arena, uint32_t, n + 1);
+    if (worst == NULL || unit == NULL)
+        return oq_fail_nomem(err);
+    for (uint32_t i = 0; i < s->units.n; i++) {
+        worst[i] = INFINITY;
+        for (size_t k = 0; k < s->units.v[i].nodes.n; k++)
+            if (!oq_map_put(&units, s->nodes.v[s->units.v[i].nodes.v[k]].name, i))
+                return oq_fail_nomem(err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const oq_str node =
+            i < d->weights.n ? d->weights.v[i].node : d->acts.v[i - d->weights.n].node;
+        unit[i] = oq_map_find(&units, node);
+        if (unit[i] == OQ_MAP_NONE)
+            continue;
+        verdict_of(d, i)->effect = s->units.v[unit[i]].sqnr;
+        worst[unit[i]] = fmin(worst[unit[i]], verdict_of(d, i)->score);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        oq_debug_verdict *v = verdict_of(d, i);
+        if (unit[i] == OQ_MAP_NONE || isnan(v->effect))
+            v->score += isfinite(v->score) ? UNMEASURED : 0; /* after all that was measured */
+        else if (isfinite(v->score))
+            v->score += v->effect - worst[unit[i]];
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
     assert(d->ranking == NULL && "ranked once");
     for (size_t i = 0; i < d->weights.n; i++)
@@ -248,8 +288,11 @@ onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
         if (i < d->weights.n && d->weights.v[i].type != OQ_INT32 &&
             d->weights.v[i].verdict.reason != OQ_DEBUG_SMALL)
             verdict_of(d, i)->score -= d->weights.v[i].spread;
-        v[i] = (ranked){verdict_of(d, i)->score, i};
+        v[i] = (ranked){0, i};
     }
+    OQ_TRY(take_effects(d, n, err));
+    for (uint32_t i = 0; i < n; i++)
+        v[i].score = verdict_of(d, i)->score;
     qsort(v, n, sizeof *v, by_score);
     for (uint32_t i = 0; i < n; i++) {
         d->ranking[i] = v[i].at;

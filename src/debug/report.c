@@ -9,7 +9,7 @@
  */
 #include "debug/report.h"
 
-#include "debug/debug.h"
+#include "debug/search.h"
 
 #include <math.h>
 
@@ -137,6 +137,8 @@ static void weight_row(page *p, const oq_debug_weight *x) {
     hist_json(p, &x->hist);
     channels_json(p, x);
     oq_jw_float(w, NULL, x->pairs > 0 ? (float)((double)x->hot_pairs / (double)x->pairs) : 0);
+    oq_jw_str(w, NULL, x->node);
+    db_json(p, x->verdict.effect);
     oq_jw_end_array(w);
 }
 
@@ -157,7 +159,49 @@ static void act_row(page *p, const oq_debug_act *a) {
     hist_json(p, &a->hist);
     oq_jw_int(w, NULL, 0);
     oq_jw_int(w, NULL, 0);
+    oq_jw_str(w, NULL, a->node);
+    db_json(p, a->verdict.effect);
     oq_jw_end_array(w);
+}
+
+/* ---- what a search found ---- */
+
+static void named_db(page *p, const char *key, double v) {
+    if (!isnan(v))
+        oq_jw_float(&p->w, key, (float)(isinf(v) && v > 0 ? 999 : v));
+}
+
+static void search_json(page *p) {
+    const oq_debug_search *s = p->d->search;
+    oq_jw *w = &p->w;
+    if (s == NULL)
+        return;
+    oq_jw_begin_object(w, "search");
+    oq_jw_uint(w, "samples", s->n_samples);
+    oq_jw_bool(w, "grouped", s->grouped);
+    oq_jw_bool(w, "bisected", s->bisected);
+    oq_jw_bool(w, "reached", s->reached);
+    named_db(p, "whole", s->whole_sqnr);
+    named_db(p, "made", s->made_sqnr);
+    oq_jw_uint(w, "made_samples", s->made_samples);
+    named_db(p, "macs", s->macs);
+    named_db(p, "weights", s->weights);
+    p->word.n = 0;
+    oq_debug_search_options(s, NULL, &p->word);
+    oq_jw_str(w, "options", (oq_str){p->word.p, p->word.n});
+    oq_jw_begin_array(w, "units");
+    for (size_t i = 0; i < s->units.n; i++) {
+        const oq_debug_unit *u = &s->units.v[i];
+        oq_jw_begin_array(w, NULL);
+        oq_jw_str(w, NULL, u->name);
+        oq_jw_str(w, NULL, u->op);
+        db_json(p, u->sqnr);
+        oq_jw_float(w, NULL, (float)u->macs);
+        oq_jw_bool(w, NULL, s->bisected ? u->excluded : i == 0);
+        oq_jw_end_array(w);
+    }
+    oq_jw_end_array(w);
+    oq_jw_end_object(w);
 }
 
 /* ---- the graph: the float model's nodes ---- */
@@ -277,6 +321,7 @@ static onq_code data_json(page *p, oq_arena *scratch, onq_error *err) {
         act_row(p, &d->acts.v[i]);
     oq_jw_end_array(&p->w);
     rest_json(p);
+    search_json(p);
     OQ_TRY(graph_json(p, scratch, err));
     oq_jw_end_object(&p->w);
     return ONQ_OK;

@@ -5,7 +5,8 @@
  * Works on the quantized model as it is (QDQ): a node is excluded by taking the pairs away that
  * only it needs, as the quantizer would have left them out. A tensor stays quantized as long as one
  * node that reads or makes it is; a weight's pair gives way to the float weight. Nothing is
- * calibrated or quantized again, so the settings the model was made with hold, whatever they were.
+ * calibrated again, so the settings the model was made with hold, whatever they were. What is tried
+ * as one is a unit: a product with the Relu or Clip that alone reads it, any other node, or a group.
  */
 #ifndef OQ_DEBUG_SEARCH_H
 #define OQ_DEBUG_SEARCH_H
@@ -25,6 +26,7 @@ typedef struct oq_debug_unit {
     OQ_VEC(uint32_t) nodes; /* in oq_debug_search.nodes */
     double sqnr;            /* of the outputs when this alone is quantized */
     double agreement;       /* share of rows with the same largest value; NAN: no rows */
+    double macs;            /* share of the model's multiply-accumulates */
     bool excluded;
 } oq_debug_unit;
 
@@ -39,6 +41,18 @@ typedef struct oq_debug_search {
     double found_sqnr, found_agreement; /* with the set excluded */
     uint64_t n_runs;                    /* sessions opened */
     uint64_t n_samples;
+    double began;
+    bool late;         /* the time was over before it was done */
+    size_t n_measured; /* units */
+
+    /* The set that counts (what was found, else the worst unit), as a model that was made: float
+     * where it says so, protected from the runtime's own quantization, default session, all
+     * samples. NAN: not known. */
+    double made_sqnr, made_agreement;
+    double wide_sqnr; /* the same nodes with 16 bits instead: the overrides */
+    uint64_t made_samples;
+    double macs, weights; /* share that is left in integers */
+    OQ_VEC(oq_str) types; /* operators that are in the set whole, two nodes and more */
 } oq_debug_search;
 
 typedef struct oq_debug_target {
@@ -46,6 +60,9 @@ typedef struct oq_debug_target {
     double sqnr;      /* dB to reach; NAN: not asked for */
     double agreement; /* 0 to 1; NAN */
     uint64_t most_samples;
+    uint64_t memory; /* bytes for tensors that are kept */
+    bool overrides;  /* an overrides file is wanted too */
+    double seconds;  /* to stop after, with what there is; 0: no limit */
     /* How nodes are grouped: "op_type"; "block", by the name up to its first part with a number; or
      * names and patterns, each of them a group, other nodes are left as they are. None: each node
      * is tried alone. */
@@ -61,7 +78,12 @@ onq_code oq_debug_search_units(oq_debug_search *s, const oq_debug_target *t, oq_
                                onq_error *err);
 /* "/encoder/layer.0" of "/encoder/layer.0/attention/MatMul". */
 oq_str oq_debug_block_of(oq_str name);
-void oq_debug_search_text(const oq_debug_search *s, size_t most, oq_buf *out);
+/* `list` is the file that has the names (oq_debug_search_list), or NULL: they are written out. */
+void oq_debug_search_text(const oq_debug_search *s, size_t most, const char *list, oq_buf *out);
+/* Names of nodes that the set needs beside its operator types, one a line. */
+void oq_debug_search_list(const oq_debug_search *s, oq_buf *out);
+/* Options of `onq static` that leave the set float. */
+void oq_debug_search_options(const oq_debug_search *s, const char *list, oq_buf *out);
 void oq_debug_search_json(const oq_debug_search *s, oq_jw *w);
 /* An overrides file that gives the tensors of the excluded nodes (without bisection, of the worst
  * unit) 16 bits. */

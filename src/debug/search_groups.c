@@ -4,6 +4,7 @@
  */
 #include "debug/search.h"
 
+#include "onnx/operators.h"
 #include "quantize/pick.h"
 
 #include <math.h>
@@ -83,6 +84,54 @@ static onq_code by_pattern(oq_debug_search *s, oq_str text, oq_arena *a, onq_err
     return rc;
 }
 
+/* The only node that reads a tensor, through a pair of its own; NULL. */
+static const oq_node *only_reader(const oq_index *ix, oq_str name, uint32_t *node) {
+    for (unsigned steps = 0; steps < 3; steps++) {
+        const oq_value *v = oq_index_find(ix, name);
+        if (v == NULL || v->uses.n != 1 || v->is_output || v->uses.v[0].slot != 0)
+            return NULL;
+        const oq_node *n = ix->graph->node.v[v->uses.v[0].node];
+        *node = v->uses.v[0].node;
+        const bool pair =
+            oq_debug_is_op(n, "QuantizeLinear") || oq_debug_is_op(n, "DequantizeLinear");
+        if (!pair || n->output.n == 0)
+            return n;
+        name = n->output.v[0];
+    }
+    return NULL;
+}
+
+/* Each node, a product together with the Relu or Clip that alone reads it: alone, a product would be
+ * quantized over a range that nobody uses. */
+static onq_code by_node(oq_debug_search *s, oq_arena *a, onq_error *err) {
+    const oq_index *ix = &s->d->made_index;
+    bool *taken = OQ_NEW_ARRAY(a, bool, s->nodes.n + 1);
+    uint32_t *row = OQ_NEW_ARRAY(a, uint32_t, ix->graph->node.n + 1);
+    if (taken == NULL || row == NULL)
+        return oq_fail_nomem(err);
+    for (uint32_t i = 0; i < s->nodes.n; i++)
+        row[s->nodes.v[i].node] = i + 1;
+    for (uint32_t i = 0; i < s->nodes.n; i++) {
+        const oq_debug_node *n = &s->nodes.v[i];
+        const oq_node *node = ix->graph->node.v[n->node];
+        uint32_t at = 0;
+        if (taken[i])
+            continue;
+        OQ_TRY(add_unit(s, a, n->name, n->op, err));
+        oq_debug_unit *u = &s->units.v[s->units.n - 1];
+        OQ_TRY(add_member(s, a, u, i, err));
+        const oq_node *clip = oq_op_traits_of(n->op)->product != OQ_NO_PRODUCT && node->output.n > 0
+                                  ? only_reader(ix, node->output.v[0], &at)
+                                  : NULL;
+        if (clip == NULL || !oq_op_traits_of(clip->op_type)->clips || row[at] == 0)
+            continue;
+        taken[row[at] - 1] = true;
+        if (!OQ_PUSH(a, &u->nodes, row[at] - 1))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_debug_search_units(oq_debug_search *s, const oq_debug_target *t, oq_arena *a,
                                onq_error *err) {
     s->grouped = t->n_groups > 0;
@@ -91,9 +140,5 @@ onq_code oq_debug_search_units(oq_debug_search *s, const oq_debug_target *t, oq_
         return by_text(s, oq_str_is(t->groups[0], "block"), a, err);
     for (size_t i = 0; i < t->n_groups; i++)
         OQ_TRY(by_pattern(s, t->groups[i], a, err));
-    for (uint32_t i = 0; t->n_groups == 0 && i < s->nodes.n; i++) {
-        OQ_TRY(add_unit(s, a, s->nodes.v[i].name, s->nodes.v[i].op, err));
-        OQ_TRY(add_member(s, a, &s->units.v[i], i, err));
-    }
-    return ONQ_OK;
+    return t->n_groups == 0 ? by_node(s, a, err) : ONQ_OK;
 }

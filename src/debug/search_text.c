@@ -18,26 +18,95 @@ static void quality(oq_buf *out, double sqnr, double agreement) {
         oq_buf_addf(out, ", same top-1 %.2f %%", 100 * agreement);
 }
 
-/* A ready list: of the set that was found, or of one unit. */
-static void exclude_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *out) {
-    oq_buf_adds(out, "--nodes_to_exclude");
-    for (size_t i = 0; i < (u != NULL ? u->nodes.n : s->nodes.n); i++) {
-        const oq_debug_node *n = &s->nodes.v[u != NULL ? u->nodes.v[i] : i];
-        if (u == NULL && !n->excluded)
+static bool is_whole_type(const oq_debug_search *s, oq_str op) {
+    for (size_t i = 0; i < s->types.n; i++)
+        if (oq_str_eq(s->types.v[i], op))
+            return true;
+    return false;
+}
+
+/* Nodes of the set that must be named: not those that a type names. */
+static bool is_listed(const oq_debug_search *s, size_t i) {
+    return s->nodes.v[i].excluded && !is_whole_type(s, s->nodes.v[i].op);
+}
+
+void oq_debug_search_list(const oq_debug_search *s, oq_buf *out) {
+    for (size_t i = 0; i < s->nodes.n; i++)
+        if (is_listed(s, i)) {
+            oq_buf_add_str(out, s->nodes.v[i].name);
+            oq_buf_addc(out, '\n');
+        }
+}
+
+/* Options of `onq static` that leave the set float. */
+static void options_text(const oq_debug_search *s, const char *list, oq_buf *out) {
+    size_t n = 0;
+    if (s->types.n > 0)
+        oq_buf_adds(out, " --op_types_to_exclude ");
+    for (size_t i = 0; i < s->types.n; i++) {
+        oq_buf_adds(out, i > 0 ? "," : "");
+        oq_buf_add_word(out, s->types.v[i]);
+    }
+    for (size_t i = 0; i < s->nodes.n; i++)
+        n += is_listed(s, i);
+    if (n > 0)
+        oq_buf_adds(out, " --nodes_to_exclude");
+    if (n > 0 && list != NULL) {
+        oq_buf_adds(out, " @");
+        oq_buf_add_word(out, oq_str_of(list));
+    }
+    for (size_t i = 0; n > 0 && list == NULL && i < s->nodes.n; i++) {
+        if (!is_listed(s, i))
             continue;
         oq_buf_addc(out, ' ');
-        oq_buf_add_word(out, n->name);
+        oq_buf_add_word(out, s->nodes.v[i].name);
     }
+    oq_buf_adds(out, " --keep_excluded_float");
+}
+
+void oq_debug_search_options(const oq_debug_search *s, const char *list, oq_buf *out) {
+    oq_buf text;
+    oq_buf_init(&text, out->alloc);
+    options_text(s, list, &text);
+    if (text.n > 1)
+        oq_buf_add(out, text.p + 1, text.n - 1);
+    out->failed |= text.failed;
+    oq_buf_release(&text);
+}
+
+/* What the model has that was made. */
+static void made_text(const oq_debug_search *s, const char *list, oq_buf *out) {
+    if (isnan(s->made_sqnr))
+        return;
+    oq_buf_adds(out, "Made and measured in a default session: ");
+    quality(out, s->made_sqnr, s->made_agreement);
+    oq_buf_addf(out, " over %llu sample%s", (unsigned long long)s->made_samples,
+                s->made_samples == 1 ? "" : "s");
+    if (!isnan(s->macs))
+        oq_buf_addf(out, "; still in integers: %.1f %% of the multiply-accumulates", 100 * s->macs);
+    if (!isnan(s->weights))
+        oq_buf_addf(out, ", %.1f %% of the weights", 100 * s->weights);
+    oq_buf_adds(out, "\nTo make it, add to the options of onq static:\n");
+    oq_debug_search_options(s, list, out);
     oq_buf_addc(out, '\n');
+    if (isnan(s->wide_sqnr))
+        return;
+    oq_buf_adds(out, "With 16 bits for their tensors instead (--overrides): ");
+    db(out, s->wide_sqnr);
+    oq_buf_adds(out, s->wide_sqnr + 1 < s->made_sqnr
+                         ? "; 16 bits do not help as much as float does\n"
+                         : "; slower than float on most CPUs\n");
 }
 
 static void unit_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *out) {
     oq_buf_adds(out, "  ");
-    if (isinf(u->sqnr))
+    if (isnan(u->sqnr))
+        oq_buf_adds(out, "       -");
+    else if (isinf(u->sqnr))
         oq_buf_adds(out, "   exact");
     else
         oq_buf_addf(out, "%5.1f dB", u->sqnr);
-    oq_buf_adds(out, u->excluded ? " *  " : "    ");
+    oq_buf_addf(out, " %5.1f %%%s", 100 * u->macs, u->excluded ? " *  " : "    ");
     oq_buf_add_safe(out, u->name);
     if (s->grouped)
         oq_buf_addf(out, " (%zu node%s", u->nodes.n, u->nodes.n == 1 ? "" : "s");
@@ -49,26 +118,31 @@ static void unit_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *
 }
 
 static void table_text(const oq_debug_search *s, size_t most, oq_buf *out) {
-    const char *what = s->grouped ? "group" : "node";
+    const char *what = s->grouped ? "group" : "unit";
     oq_buf_addf(out,
                 "\nSensitivity over %llu samples; as it is: ", (unsigned long long)s->n_samples);
     quality(out, s->whole_sqnr, s->whole_agreement);
-    oq_buf_addf(out, "\nOutputs when one %s alone is quantized, worst first:\n", what);
+    oq_buf_addf(out,
+                "\nOutputs when one %s alone is quantized, worst first, and its share of the "
+                "multiply-accumulates:\n",
+                what);
     for (size_t i = 0; i < s->units.n && (most == 0 || i < most); i++)
         unit_text(s, &s->units.v[i], out);
     if (most > 0 && s->units.n > most)
         oq_buf_addf(out, "  and %zu more (--top 0 shows all)\n", s->units.n - most);
-    if (s->bisected || s->units.n == 0)
-        return;
-    oq_buf_addf(out, "Without the worst %s:\n", what);
-    exclude_text(s, &s->units.v[0], out);
+    if (s->late)
+        oq_buf_addf(out, "The time limit ended it: %zu of %zu %ss were measured\n", s->n_measured,
+                    s->units.n, what);
 }
 
-void oq_debug_search_text(const oq_debug_search *s, size_t most, oq_buf *out) {
-    const char *what = s->grouped ? "group" : "node";
+void oq_debug_search_text(const oq_debug_search *s, size_t most, const char *list, oq_buf *out) {
+    const char *what = s->grouped ? "group" : "unit";
     table_text(s, most, out);
-    if (!s->bisected)
+    if (!s->bisected) {
+        oq_buf_addf(out, "\nWithout the worst %s:\n", what);
+        made_text(s, list, out);
         return;
+    }
     if (!s->reached) {
         oq_buf_addf(out, "\nThe target is not reached even with every %s excluded: ", what);
         quality(out, s->found_sqnr, s->found_agreement);
@@ -80,7 +154,7 @@ void oq_debug_search_text(const oq_debug_search *s, size_t most, oq_buf *out) {
     quality(out, s->found_sqnr, s->found_agreement);
     oq_buf_addc(out, '\n');
     if (s->n_excluded > 0)
-        exclude_text(s, NULL, out);
+        made_text(s, list, out);
 }
 
 static void unit_json(const oq_debug_search *s, const oq_debug_unit *u, oq_jw *w) {
@@ -91,7 +165,8 @@ static void unit_json(const oq_debug_search *s, const oq_debug_unit *u, oq_jw *w
     oq_jw_real(w, "sqnr", u->sqnr); /* null: exact */
     if (!isnan(u->agreement))
         oq_jw_real(w, "top1_agreement", u->agreement);
-    if (s->grouped) {
+    oq_jw_real(w, "macs", u->macs);
+    if (s->grouped || u->nodes.n > 1) {
         oq_jw_begin_array(w, "nodes_to_exclude");
         for (size_t i = 0; i < u->nodes.n; i++)
             oq_jw_str(w, NULL, s->nodes.v[u->nodes.v[i]].name);
@@ -100,11 +175,43 @@ static void unit_json(const oq_debug_search *s, const oq_debug_unit *u, oq_jw *w
     oq_jw_end_object(w);
 }
 
+/* The set as a model that was made. */
+static void made_json(const oq_debug_search *s, oq_jw *w) {
+    oq_buf options;
+    if (s->late)
+        oq_jw_bool(w, "time_limit_reached", true);
+    if (isnan(s->made_sqnr))
+        return;
+    oq_jw_begin_object(w, "verified");
+    oq_jw_real(w, "sqnr", s->made_sqnr);
+    if (!isnan(s->made_agreement))
+        oq_jw_real(w, "top1_agreement", s->made_agreement);
+    oq_jw_uint(w, "samples", s->made_samples);
+    if (!isnan(s->wide_sqnr))
+        oq_jw_real(w, "overrides_sqnr", s->wide_sqnr);
+    oq_jw_begin_object(w, "integer_share");
+    if (!isnan(s->weights))
+        oq_jw_real(w, "weights", s->weights);
+    if (!isnan(s->macs))
+        oq_jw_real(w, "macs", s->macs);
+    oq_jw_end_object(w);
+    oq_jw_begin_array(w, "op_types_to_exclude");
+    for (size_t i = 0; i < s->types.n; i++)
+        oq_jw_str(w, NULL, s->types.v[i]);
+    oq_jw_end_array(w);
+    oq_buf_init(&options, &s->d->env->alloc);
+    oq_debug_search_options(s, NULL, &options);
+    oq_jw_str(w, "options", (oq_str){options.p, options.n});
+    oq_buf_release(&options);
+    oq_jw_end_object(w);
+}
+
 void oq_debug_search_json(const oq_debug_search *s, oq_jw *w) {
     oq_jw_begin_array(w, "sensitivity");
     for (size_t i = 0; i < s->units.n; i++)
         unit_json(s, &s->units.v[i], w);
     oq_jw_end_array(w);
+    made_json(s, w);
     if (!s->bisected)
         return;
     oq_jw_begin_object(w, "bisect");
@@ -143,21 +250,11 @@ static void override(oq_jw *w, oq_str name, const char *type) {
     oq_jw_end_array(w);
 }
 
-/* In the set that was found; without bisection, in the worst unit. */
-static bool is_chosen(const oq_debug_search *s, size_t i) {
-    if (s->bisected || s->units.n == 0)
-        return s->nodes.v[i].excluded;
-    for (size_t k = 0; k < s->units.v[0].nodes.n; k++)
-        if (s->units.v[0].nodes.v[k] == i)
-            return true;
-    return false;
-}
-
 void oq_debug_search_overrides(const oq_debug_search *s, oq_jw *w) {
     const oq_debug *d = s->d;
     for (size_t i = 0; i < s->nodes.n; i++) {
         const oq_node *n = d->made_index.graph->node.v[s->nodes.v[i].node];
-        if (!is_chosen(s, i))
+        if (!s->nodes.v[i].excluded)
             continue;
         for (size_t k = 0; k < d->weights.n; k++)
             if (d->weights.v[k].type != OQ_INT32 && oq_str_eq(d->weights.v[k].node, n->name))

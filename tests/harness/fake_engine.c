@@ -4,6 +4,7 @@
 #include "fake_engine.h"
 
 #include "onnx/graph.h"
+#include "onnx/schema.h"
 #include "onnx/tensor.h"
 
 #include <math.h>
@@ -18,6 +19,7 @@ typedef struct fake_session {
     oq_arena arena;
     oq_arena run_arena;
     oq_model *model;
+    oq_graph *graph; /* as it was when the session was opened */
     const oq_observer *observer;
     oq_map names; /* tensor -> index in values */
     value *values;
@@ -48,7 +50,7 @@ static onq_code declare(fake_session *s, oq_str name, onq_error *err) {
 }
 
 static onq_code declare_all(fake_session *s, onq_error *err) {
-    const oq_graph *g = s->model->proto->graph;
+    const oq_graph *g = s->graph;
     size_t most = g->input.n + g->initializer.n;
     oq_map_init(&s->names, &s->arena);
     for (size_t i = 0; i < g->input.n; i++)
@@ -117,7 +119,10 @@ static onq_code session_open(oq_engine *e, const oq_session_options *o, oq_sessi
     s->observer = o->observer;
     oq_arena_init(&s->arena, &e->env->alloc);
     oq_arena_init(&s->run_arena, &e->env->alloc);
-    onq_code rc = oq_model_inputs(o->model, &s->arena, &s->base.inputs, err);
+    s->graph = oq_message_clone(&s->arena, OQ_SCHEMA_graph, o->model->proto->graph);
+    onq_code rc = s->graph == NULL ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK)
+        rc = oq_model_inputs(o->model, &s->arena, &s->base.inputs, err);
     if (rc == ONQ_OK)
         rc = declare_all(s, err);
     if (rc == ONQ_OK)
@@ -250,7 +255,7 @@ static onq_code run_node(fake_session *s, const oq_node *n, onq_error *err) {
 }
 
 static onq_code set_initializers(fake_session *s, onq_error *err) {
-    const oq_graph *g = s->model->proto->graph;
+    const oq_graph *g = s->graph;
     for (size_t i = 0; i < g->initializer.n; i++) {
         oq_tensor *t = g->initializer.v[i];
         oq_span data;
@@ -276,7 +281,7 @@ static onq_code set_initializers(fake_session *s, onq_error *err) {
 static onq_code session_run(oq_session *base, const oq_datum *inputs, size_t n_inputs,
                             oq_outputs *out, onq_error *err) {
     fake_session *s = (fake_session *)base;
-    const oq_graph *g = s->model->proto->graph;
+    const oq_graph *g = s->graph;
     if (__atomic_add_fetch(&s->engine->n_runs, 1, __ATOMIC_RELAXED) == s->engine->fail_at_run)
         return oq_fail(err, ONQ_E_RUNTIME, "the fake engine was told to fail");
     oq_arena_release(&s->run_arena);

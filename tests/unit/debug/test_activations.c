@@ -210,6 +210,8 @@ static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
                                .sqnr = 200,
                                .agreement = NAN,
                                .most_samples = 2,
+                               .memory = 1 << 20,
+                               .overrides = true,
                                .groups = &group,
                                .n_groups = 1};
     oq_buf out;
@@ -218,9 +220,10 @@ static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
     if (rc == ONQ_OK)
         rc = oq_debug_activations(&b.d, &b.run, e);
     if (rc == ONQ_OK)
-        rc = oq_debug_rank(&b.d, e);
-    if (rc == ONQ_OK)
         rc = oq_debug_run_search(&b.d, &b.run, &t, &s, e);
+    b.d.search = rc == ONQ_OK ? &s : NULL;
+    if (rc == ONQ_OK)
+        rc = oq_debug_rank(&b.d, e);
     if (rc == ONQ_OK) {
         oq_buf_init(&out, a);
         oq_jw_init(&w_out, &out, true);
@@ -229,7 +232,7 @@ static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
         oq_debug_search_json(&s, &w_out);
         oq_jw_end_object(&w_out);
         oq_debug_text(&b.d, 0, &out);
-        oq_debug_search_text(&s, 0, &out);
+        oq_debug_search_text(&s, 0, NULL, &out);
         rc = out.failed ? oq_fail_nomem(e) : oq_debug_report(&b.d, &out, e);
         oq_buf_release(&out);
     }
