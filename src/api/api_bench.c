@@ -6,6 +6,7 @@
  * hits all of them; only the run itself is timed, not the reading of samples.
  */
 #include "api/bench_units.h"
+#include "api/bench_why.h"
 #include "api/choices.h"
 #include "api/labels.h"
 #include "api/samples.h"
@@ -51,6 +52,7 @@ typedef struct contender {
     oq_agree *outputs;    /* one for each of the first model's outputs */
     size_t *order;        /* of the outputs, worst first */
     uint64_t rows, right; /* with labels: seen, and as they say */
+    oq_bench_why why;     /* it may be slower than float */
 } contender;
 
 typedef struct bench {
@@ -110,7 +112,9 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
     c->load_seconds = oq_seconds() - start;
     c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
-    return c->outputs != NULL ? ONQ_OK : oq_fail_nomem(err);
+    if (c->outputs == NULL)
+        return oq_fail_nomem(err);
+    return oq_bench_find_why(&c->why, &b->job->arena, c->model, err);
 }
 
 /* ---- agreement ---- */
@@ -266,6 +270,13 @@ static size_t *worst_first(bench *b, const contender *c) {
     return order;
 }
 
+/* Slower than the first, by the median and by the fastest run: one busy moment of the machine does not
+ * make both. */
+static bool is_slower(const bench *b, const contender *c) {
+    return quantile(c, 0.5) > 1.02 * quantile(b->v, 0.5) &&
+           c->times.v[0] > 1.02 * b->v[0].times.v[0];
+}
+
 static void show_json(bench *b, const contender *c) {
     oq_jw *w = &b->job->json;
     oq_jw_begin_object(w, NULL);
@@ -296,6 +307,14 @@ static void show_json(bench *b, const contender *c) {
         oq_jw_end_array(w);
         oq_jw_end_object(w);
     }
+    if (c->why.quantized) {
+        if (c != b->v)
+            oq_jw_bool(w, "slower_than_first", is_slower(b, c));
+        oq_jw_begin_array(w, "slow_parts");
+        for (size_t i = 0; i < c->why.reasons.n; i++)
+            oq_jw_str(w, NULL, c->why.reasons.v[i]);
+        oq_jw_end_array(w);
+    }
     if (c->rows > 0) {
         oq_jw_uint(w, "labelled", c->rows);
         oq_jw_real(w, "accuracy", (double)c->right / (double)c->rows);
@@ -325,8 +344,9 @@ static void show_text(bench *b, const contender *c, size_t width) {
     oq_buf_add_safe(t, oq_str_of(c->path));
     while (!t->failed && t->n - from < width)
         oq_buf_addc(t, ' ');
-    oq_buf_addf(t, " %10.1f %10.3f %10.3f %10.1f", (double)c->size_bytes / 1e3,
-                quantile(c, 0.5) * 1e3, quantile(c, 0.9) * 1e3, (double)c->times.n / c->total);
+    oq_buf_addf(t, " %10.1f %10.3f %10.3f %10.3f %10.1f", (double)c->size_bytes / 1e3,
+                c->times.v[0] * 1e3, quantile(c, 0.5) * 1e3, quantile(c, 0.9) * 1e3,
+                (double)c->times.n / c->total);
     if (c == b->v || b->v[0].session->outputs.n == 0)
         oq_buf_adds(t, "          -       -      -");
     else
@@ -354,6 +374,23 @@ static void show_outputs(bench *b, const contender *c) {
     }
 }
 
+/* A quantized model that costs time instead of saving it. */
+static void show_slow(bench *b, const contender *c) {
+    oq_buf *t = &b->job->text;
+    if (c == b->v || !c->why.quantized || b->v[0].why.quantized || !is_slower(b, c))
+        return;
+    oq_buf_addc(t, '\n');
+    oq_buf_add_safe(t, oq_str_of(c->path));
+    oq_buf_addf(t, " is quantized and slower than float (%.2f times its time)%s\n",
+                quantile(c, 0.5) / quantile(b->v, 0.5),
+                c->why.reasons.n > 0 ? "; it has:" : ": onq bench --units shows which nodes gain");
+    for (size_t i = 0; i < c->why.reasons.n; i++) {
+        oq_buf_adds(t, "  ");
+        oq_buf_add_str(t, c->why.reasons.v[i]);
+        oq_buf_addc(t, '\n');
+    }
+}
+
 static void show_all(bench *b) {
     oq_buf *t = &b->job->text;
     size_t width = 5;
@@ -363,8 +400,8 @@ static void show_all(bench *b) {
         if (b->v[i].times.n > 1)
             qsort(b->v[i].times.v, b->v[i].times.n, sizeof(double), compare_doubles);
     }
-    oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %7s %6s%s\n", (int)width, "model", "size kB",
-                "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1",
+    oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %10s %7s %6s%s\n", (int)width, "model", "size kB",
+                "min ms", "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1",
                 b->labels.v != NULL ? "    right" : "");
     oq_jw_uint(&b->job->json, "samples", b->n_samples);
     oq_jw_cstr(&b->job->json, "runtime", b->engine->name);
@@ -373,8 +410,10 @@ static void show_all(bench *b) {
         show_text(b, &b->v[i], width);
         show_json(b, &b->v[i]);
     }
-    for (size_t i = 0; i < b->n; i++)
+    for (size_t i = 0; i < b->n; i++) {
         show_outputs(b, &b->v[i]);
+        show_slow(b, &b->v[i]);
+    }
     oq_jw_end_array(&b->job->json);
 }
 
@@ -427,13 +466,13 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_bench = {
-    .info =
-        {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
-         "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
-         "(median and 90th percentile), throughput, and how well the outputs agree with the first "
-         "model's: cosine, signal to quantization noise in dB, and how often the largest value "
-         "along the last axis is the same one. Of several outputs the table shows the one that "
-         "agrees worst; all of them follow below it."},
+    .info = {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
+             "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
+             "(fastest, median and 90th percentile), throughput, and how well the outputs agree "
+             "with the first "
+             "model's: cosine, signal to quantization noise in dB, and how often the largest value "
+             "along the last axis is the same one. Of several outputs the table shows the one that "
+             "agrees worst; all of them follow below it."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general},
     .run = run_bench,
 };

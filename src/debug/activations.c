@@ -202,6 +202,7 @@ static void hist_quantized(oq_debug_act *a, const float *x, uint64_t n, const oq
 /* ---- observers ---- */
 
 static onq_code seen_truth(watch *w, oq_debug_act *a, const float *x, uint64_t n, onq_error *err) {
+    a->repeated |= a->has_held;
     OQ_TRY(reserve(w->d, &a->held, &a->held_cap, n + 1, err));
     OQ_TRY(add_truth(w, a, x, a->held, n, err));
     a->held_n = n;
@@ -216,7 +217,7 @@ static onq_code seen_truth(watch *w, oq_debug_act *a, const float *x, uint64_t n
 static onq_code seen_pair(watch *w, oq_debug_act *a, const float *p, uint64_t n, const oq_steps *s,
                           onq_error *err) {
     oq_pass_pair out = {0};
-    bool held = a->truth.p != NULL && a->has_held;
+    bool held = a->truth.p != NULL && a->has_held && !a->repeated;
     if (held && a->held_n != n) {
         a->trouble = "its size is not that of the float model's tensor";
         held = false;
@@ -294,7 +295,7 @@ static onq_code seen_post(watch *w, oq_debug_act *a, const float *y, uint64_t n,
         a->pre_cap = 0;
         a->has_pre = false;
     }
-    if (a->truth.p != NULL && a->has_held) {
+    if (a->truth.p != NULL && a->has_held && !a->repeated) {
         if (a->held_n == n)
             OQ_TRY(add_sums(w, a, a->held, y, n, &a->cross, &a->rest_cross, err));
         else

@@ -153,6 +153,7 @@ typedef struct oq_debug_act {
     float *held, *held_pre; /* of the sample that runs */
     uint64_t held_cap, held_n, pre_cap, pre_n;
     bool has_held, has_pre;
+    bool repeated; /* a loop makes it several times a sample: not compared with the float model */
 } oq_debug_act;
 
 typedef struct oq_debug_unmatched {

@@ -165,7 +165,11 @@ static bool maker_is(const oq_index *ix, oq_str name, oq_str op) {
 /* An integer operator takes in the Relu or Clip after it, whose output then has no counterpart of
  * its own: what it makes is to be compared with that. */
 static onq_code step_over_clips(oq_debug *d, oq_debug_act *a, onq_error *err) {
-    for (unsigned steps = 0; steps < 4 && a->integer && a->pre.p == NULL; steps++) {
+    /* So does a pair whose range begins at 0; but in the main graph the reference compares what goes
+     * in, and its figure is kept. */
+    const bool cuts = a->n_params == 1 && a->q_lo >= 0 && d->made_index.parent != NULL;
+    const bool absorbs = a->integer && a->pre.p == NULL;
+    for (unsigned steps = 0; steps < 4 && (absorbs || cuts); steps++) {
         const oq_value *v = a->truth.p != NULL ? oq_index_find(&d->truth_index, a->truth) : NULL;
         if (v == NULL || v->uses.n != 1 || v->is_output || v->uses.v[0].slot != 0)
             break;
@@ -176,8 +180,8 @@ static onq_code step_over_clips(oq_debug *d, oq_debug_act *a, onq_error *err) {
         const oq_str quantized = oq_str_cat(&d->arena, out, OQ_S("_quantized"));
         if (quantized.p == NULL)
             return oq_fail_nomem(err);
-        if (maker_is(&d->made_index, out, clip->op_type) ||
-            is_real_value(&d->made_index, quantized))
+        if (!cuts && (maker_is(&d->made_index, out, clip->op_type) ||
+                      is_real_value(&d->made_index, quantized)))
             break;
         a->truth = out;
         a->by_place = true;
@@ -347,21 +351,73 @@ static onq_code match_integer(oq_debug *d, oq_map *names, const oq_debug_places 
 
 /* ---- all ---- */
 
+/* Everything of the two graphs that the indices are about. */
+static onq_code match_graph(oq_debug *d, oq_map *names, onq_error *err) {
+    oq_debug_places *p = NULL;
+    OQ_TRY(oq_debug_places_build(d, &p, err));
+    OQ_TRY(oq_debug_match_weights(d, p, err));
+    const size_t n = d->made_index.graph->node.n;
+    for (uint32_t i = 0; i < n; i++)
+        OQ_TRY(match_pair(d, names, p, i, true, err));
+    for (uint32_t i = 0; i < n; i++)
+        OQ_TRY(match_pair(d, names, p, i, false, err));
+    for (uint32_t i = 0; i < n; i++)
+        OQ_TRY(match_integer(d, names, p, i, err));
+    return ONQ_OK;
+}
+
+static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error *err);
+
+/* The bodies of an If, Loop or Scan, each with the one of the same attribute in the float model. The
+ * indices are about the bodies while they are matched. */
+static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *made, const oq_node *truth,
+                             size_t depth, onq_error *err) {
+    oq_index *around = OQ_NEW_ARRAY(&d->arena, oq_index, 2);
+    onq_code rc = ONQ_OK;
+    if (around == NULL)
+        return oq_fail_nomem(err);
+    around[0] = d->made_index;
+    around[1] = d->truth_index;
+    for (size_t k = 0; rc == ONQ_OK && k < made->attribute.n; k++) {
+        const oq_attribute *a = made->attribute.v[k];
+        const char *name = oq_str_cstr(&d->arena, a->name);
+        const oq_attribute *b = name != NULL ? oq_attr_find(truth, name) : NULL;
+        if (a->g == NULL || b == NULL || b->g == NULL)
+            continue;
+        rc = oq_index_build(&d->made_index, &d->arena, a->g, &around[0], err);
+        if (rc == ONQ_OK)
+            rc = oq_index_build(&d->truth_index, &d->arena, b->g, &around[1], err);
+        if (rc == ONQ_OK)
+            rc = match_graph(d, names, err);
+        if (rc == ONQ_OK)
+            rc = match_inner(d, names, depth + 1, err);
+        d->made_index = around[0];
+        d->truth_index = around[1];
+    }
+    return rc;
+}
+
+static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error *err) {
+    const oq_graph *g = d->made_index.graph;
+    if (depth >= OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "graphs are nested too deeply");
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        oq_graph_cursor at = {0};
+        const oq_node *truth =
+            n->output.n > 0 ? oq_index_producer(&d->truth_index, n->output.v[0]) : NULL;
+        if (truth != NULL && oq_node_next_graph(n, &at) != NULL)
+            OQ_TRY(match_bodies(d, names, n, truth, depth, err));
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_debug_match(oq_debug *d, onq_error *err) {
     assert(d->weights.n == 0 && d->acts.n == 0 && "matched once");
     oq_map names;
-    oq_debug_places *p = NULL;
     oq_map_init(&names, &d->arena);
     OQ_TRY(oq_index_build(&d->truth_index, &d->arena, d->truth->proto->graph, NULL, err));
     OQ_TRY(oq_index_build(&d->made_index, &d->arena, d->made->proto->graph, NULL, err));
-    OQ_TRY(oq_debug_places_build(d, &p, err));
-    OQ_TRY(oq_debug_match_weights(d, p, err));
-    const size_t n = d->made->proto->graph->node.n;
-    for (uint32_t i = 0; i < n; i++)
-        OQ_TRY(match_pair(d, &names, p, i, true, err));
-    for (uint32_t i = 0; i < n; i++)
-        OQ_TRY(match_pair(d, &names, p, i, false, err));
-    for (uint32_t i = 0; i < n; i++)
-        OQ_TRY(match_integer(d, &names, p, i, err));
-    return ONQ_OK;
+    OQ_TRY(match_graph(d, &names, err));
+    return match_inner(d, &names, 0, err);
 }

@@ -109,6 +109,30 @@ def test_worst_output_first(tmp_path):
     assert "worst first" in below[0] and [line.split()[-1] for line in below[1:]] == ["small", "large", "same"]
 
 
+@pytest.mark.parametrize("words,part", [
+    (["dynamic"], "ConvInteger"),
+    (["static", "--data", "random:2", "--activation_type", "quint16"], "have 16 bits"),
+    (["static", "--data", "random:2", "--weight_type", "quint8"], "weights are uint8"),
+    (["static", "--data", "random:2"], "depthwise or grouped"),
+], ids=["dynamic", "16 bits", "u8u8", "plain"])
+def test_slow_parts_are_named(tmp_path, words, part):
+    """What makes a quantized model slow is in it, whatever the clock says; a float model has none of it."""
+    rng = np.random.default_rng(2)
+    g = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["a"], "dense", pads=[1, 1, 1, 1]), helper.make_node("Conv", ["a", "v"], ["y"], "depth", group=8)], "g",
+        [helper.make_tensor_value_info("x", 1, [1, 4, 8, 8])], [helper.make_tensor_value_info("y", 1, [1, 8, 6, 6])],
+        [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("w", (8, 4, 3, 3)), ("v", (8, 1, 3, 3)))])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(tmp_path / "m.onnx"))
+    assert onq(*words, "-i", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx").returncode == 0
+    done = onq("bench", tmp_path / "m.onnx", tmp_path / "q.onnx", "--data", "random:2", "--runs", 5, "--json")
+    first, other = json.loads(done.stdout)["models"]
+    assert "slow_parts" not in first and any(part in text for text in other["slow_parts"]), other
+    assert isinstance(other["slower_than_first"], bool)
+    text = onq("bench", tmp_path / "m.onnx", tmp_path / "q.onnx", "--data", "random:2", "--runs", 5).stdout
+    assert text.splitlines()[0].split()[3:9] == ["min", "ms", "median", "ms", "p90", "ms"]
+    assert ("slower than float" in text) == (part in text) or part == "depthwise or grouped"
+
+
 def test_beside_the_first_model(pair):
     tmp_path, w, v, x = pair
     elsewhere = tmp_path / "elsewhere"

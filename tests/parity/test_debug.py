@@ -382,6 +382,42 @@ def test_absorbed_activation(tmp_path):
     assert got["activations"]["a"]["float_tensor"] == "b" and got["activations"]["a"]["node"] == "clip"
 
 
+def test_bodies_are_walked(tmp_path):
+    """Both branches of an If and the body of a Loop are matched by their own names; what runs several times a sample is
+    measured before and after quantization only."""
+    rng = np.random.default_rng(6)
+
+    def weights(*names):
+        return [numpy_helper.from_array((rng.standard_normal((8, 8)) * 0.4).astype(np.float32), n) for n in names]
+
+    def value(name, shape, kind=TensorProto.FLOAT):
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    then = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["t0"], "in_then"), helper.make_node("Relu", ["t0"], ["t"], "relu")],
+                             "then", [], [value("t", [2, 8])])
+    other = helper.make_graph([helper.make_node("MatMul", ["x", "v"], ["e"], "in_else")], "else", [], [value("e", [2, 8])])
+    body = helper.make_graph([helper.make_node("MatMul", ["s", "u"], ["s1"], "in_loop"), helper.make_node("Tanh", ["s1"], ["s2"], "tanh"),
+                              helper.make_node("Identity", ["go"], ["go2"], "id")], "body",
+                             [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("s", [2, 8])],
+                             [value("go2", [], TensorProto.BOOL), value("s2", [2, 8])])
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["z"], "if", then_branch=then, else_branch=other),
+         helper.make_node("Loop", ["n", "yes", "z"], ["y"], "loop", body=body)], "g",
+        [value("x", [2, 8]), value("c", [], TensorProto.BOOL)], [value("y", [2, 8])],
+        weights("w", "v", "u") + [numpy_helper.from_array(np.array(3), "n"), numpy_helper.from_array(np.array(True), "yes")])
+    path, quantized = tmp_path / "model.onnx", tmp_path / "q.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((4, 2, 8)).astype(np.float32), c=np.array([True, False, True, False]))
+    common.onq("static", "-i", path, "-o", quantized, "--data", tmp_path / "data.npz", "--enable_subgraph", status=0)
+    done = common.onq("debug", "--float_model", path, "--qdq_model", quantized, "--data", tmp_path / "data.npz", "--json", status=0)
+    got = json.loads(done.stdout)
+    assert "nothing in it is quantized" not in done.stderr
+    rows = got["activations"]
+    assert rows["e"]["xmodel_err"] > 20 and rows["e"]["node"] == "in_else"
+    assert rows["s1"]["qdq_err"] > 20 and "xmodel_err" not in rows["s1"]
+    assert "clipped" not in rows["t0"]["reason"] if "t0" in rows else rows["t"]["xmodel_err"] > 20
+
+
 def test_inherited_is_never_first(tmp_path):
     path = need("efficientnet_lite0")
     quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2), per_channel=True)
