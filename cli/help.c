@@ -192,7 +192,7 @@ void help_all(FILE *f) {
     fputs("\n"
           "Also:\n"
           "  onq COMMAND --help         options of a command (or: onq help COMMAND)\n"
-          "  onq --version              the version\n"
+          "  onq --version [--verbose]  the version; the runtime and the processor too\n"
           "  onq --list-commands        the names of the commands, one per line\n"
           "  onq --man [COMMAND]        a man page (onq --man static | man -l -)\n"
           "  onq --markdown [COMMAND]   the same for docs/, in Markdown\n"

@@ -180,6 +180,22 @@ static int page(struct screen *s, const char *name, void (*all)(FILE *),
     return finish_output(s, EXIT_DONE);
 }
 
+/* The version, and with --verbose what it works with. Only the latter opens the runtime. */
+static void show_version(bool verbose) {
+    onq_error err = ONQ_ERROR_INIT;
+    onq_runtime_info info;
+    printf("onq %s\n", onq_version());
+    onq_env *env = verbose ? onq_env_new(NULL) : NULL;
+    if (env == NULL)
+        return;
+    if (onq_runtime_query(env, NULL, &info, &err) == ONQ_OK)
+        printf("ONNX Runtime %s: %s\nproviders: %s\n", info.version, info.path, info.providers);
+    else
+        printf("ONNX Runtime: %s\n", err.text);
+    printf("processor: %s\n", info.cpu[0] != '\0' ? info.cpu : "nothing known of it");
+    onq_env_free(env);
+}
+
 /* `onq --version` and similar words; -1 if `word` is not one of them. */
 static int own_option(struct screen *s, const char *word, const char *next) {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
@@ -189,7 +205,7 @@ static int own_option(struct screen *s, const char *word, const char *next) {
     if (strcmp(word, "--markdown") == 0)
         return page(s, next, markdown_all, markdown_command);
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
-        printf("onq %s\n", onq_version());
+        show_version(next != NULL && (strcmp(next, "--verbose") == 0 || strcmp(next, "-v") == 0));
     else if (strcmp(word, "--list-commands") == 0)
         for (size_t i = 0; i < onq_command_count(); i++)
             puts(onq_command_at(i)->name);

@@ -3,6 +3,7 @@
 #                                 tests/harness/*.c; src/ and include/ on its path      label quick
 #   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/, then mutates;
 #                                 libFuzzer programs with ONQ_LIBFUZZER                 label quick
+#   examples/c/*.c                the examples, run by tests/cli/examples.sh            no test of their own
 #   tests/tools/*.c               programs that Python tests drive, in build/tests        no test of their own
 #   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
 #   tests/header/*                onq.h alone as C11 and as C++11                       label quick
@@ -97,6 +98,15 @@ foreach(source IN LISTS TOOL_SOURCES)
   add_executable(${program} ${source})
   target_link_libraries(${program} PRIVATE onq_dump onq_test_flags)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+endforeach()
+
+# ---- examples/c/*.c, as a user builds them, in build/tests; tests/cli/examples.sh runs them
+file(GLOB EXAMPLE_SOURCES CONFIGURE_DEPENDS examples/c/*.c)
+foreach(source IN LISTS EXAMPLE_SOURCES)
+  cmake_path(GET source STEM stem)
+  add_executable(example_${stem} ${source})
+  target_link_libraries(example_${stem} PRIVATE onq_flags onq_link_flags onq_static)
+  set_target_properties(example_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 endforeach()
 
 # ---- fuzz targets
