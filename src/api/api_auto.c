@@ -44,6 +44,10 @@ static const onq_option_info rows[] = {
     OQ_LIST("allow", 0, "", "WAY",
             "Ways to quantize that may be tried: static, dynamic, qoperator. Default: static, "
             "dynamic."),
+    OQ_PATH(
+        "report", 0, "", "FILE",
+        "Write a page (HTML) with the answer, all candidates, and the curve of accuracy against "
+        "time, where another point can be picked."),
     OQ_PATH("recipe", 0, "", "FILE", "Write the commands that make the same bytes."),
     OQ_SIZE("memory", 0, "", "2g", "",
             "Memory for samples and float's outputs; samples that do not fit are left out."),
@@ -361,6 +365,8 @@ static onq_code answer(oq_auto *a, onq_error *err) {
     if (oq_opt_is_set(o, "recipe"))
         OQ_TRY(oq_auto_write_recipe(a, oq_opt_str(o, "recipe"), err));
     a->seconds = oq_seconds() - a->tune.begin;
+    if (oq_opt_is_set(o, "report"))
+        OQ_TRY(oq_auto_write_report(a, oq_opt_str(o, "report"), err));
     oq_auto_text(a);
     oq_auto_json(a, &a->job->json);
     return ONQ_OK;

@@ -51,5 +51,6 @@ void oq_auto_json(const oq_auto *a, oq_jw *w);
 /* The commands that make a candidate again, one a line. */
 void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out);
 onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err);
+onq_code oq_auto_write_report(const oq_auto *a, const char *path, onq_error *err);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "api/quant_config.h"
 #include "base/file.h"
+#include "debug/report.h"
+#include "tune/auto_page.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,6 +157,24 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
     oq_jw_uint(w, "samples_reporting", a->report_is_own ? a->report.all.n : 0);
     oq_jw_bool(w, "stopped_by_time_limit", a->tune.stopped);
     oq_jw_real(w, "seconds", a->seconds);
+}
+
+onq_code oq_auto_write_report(const oq_auto *a, const char *path, onq_error *err) {
+    const onq_allocator *alloc = &a->job->env->alloc;
+    oq_buf json, page;
+    oq_jw w;
+    oq_buf_init(&json, alloc);
+    oq_buf_init(&page, alloc);
+    oq_jw_init(&w, &json, false);
+    oq_jw_begin_object(&w, NULL);
+    oq_auto_json(a, &w);
+    oq_jw_end_object(&w);
+    onq_code rc = oq_report_fill(oq_auto_page, oq_auto_page_size, &json, &page, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_text(alloc, path, &page, err);
+    oq_buf_release(&json);
+    oq_buf_release(&page);
+    return rc;
 }
 
 /* ---- text ---- */

@@ -19,9 +19,9 @@ typedef struct output {
 } output;
 
 static const output outputs[] = {
-    {"output", false, "dry_run"}, {"plan", false, NULL},  {"calibration_cache", true, NULL},
-    {"checkpoint", false, NULL},  {"table", false, NULL}, {"overrides", false, NULL},
-    {"recipe", false, NULL},
+    {"output", false, "dry_run"}, {"plan", false, NULL},   {"calibration_cache", true, NULL},
+    {"checkpoint", false, NULL},  {"table", false, NULL},  {"overrides", false, NULL},
+    {"report", false, NULL},      {"recipe", false, NULL},
 };
 
 static const output *find_output(const char *option) {

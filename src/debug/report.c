@@ -340,11 +340,19 @@ static void add_safe(oq_buf *out, const oq_buf *json) {
     oq_buf_add(out, json->p + from, json->n - from);
 }
 
-onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err) {
-    const char *text = (const char *)oq_report_page;
-    const char *at = strstr(text, MARK); /* the array ends in a NUL */
+onq_code oq_report_fill(const unsigned char *html, size_t size, const oq_buf *json, oq_buf *out,
+                        onq_error *err) {
+    const char *text = (const char *)html, *at = strstr(text, MARK);
     if (at == NULL)
         return oq_fail(err, ONQ_E_INTERNAL, "the report's page has no place for data");
+    const size_t head = (size_t)(at - text), tail = head + sizeof MARK - 1;
+    oq_buf_add(out, text, head);
+    add_safe(out, json);
+    oq_buf_add(out, text + tail, size - tail);
+    return json->failed || out->failed ? oq_fail_nomem(err) : ONQ_OK;
+}
+
+onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &d->env->alloc);
     page p = {.d = d};
@@ -352,14 +360,10 @@ onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err) {
     oq_buf_init(&p.word, &d->env->alloc);
     oq_jw_init(&p.w, &p.json, false);
     onq_code rc = data_json(&p, &scratch, err);
-    if (rc == ONQ_OK) {
-        const size_t head = (size_t)(at - text), tail = head + sizeof MARK - 1;
-        oq_buf_add(out, text, head);
-        add_safe(out, &p.json);
-        oq_buf_add(out, text + tail, oq_report_page_size - tail);
-        if (p.json.failed || p.word.failed || out->failed)
-            rc = oq_fail_nomem(err);
-    }
+    if (rc == ONQ_OK && p.word.failed)
+        rc = oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_report_fill(oq_report_page, oq_report_page_size, &p.json, out, err);
     oq_buf_release(&p.json);
     oq_buf_release(&p.word);
     oq_arena_release(&scratch);

@@ -24,6 +24,7 @@ refuses 2 'has no {model}' --evaluate 'true'
 refuses 2 "'int3' is not one of" --allow static,int3
 refuses 2 "'cheap' is not one of speed, size, accuracy" --prefer cheap
 refuses 1 'nowhere' --recipe nowhere/again.sh
+refuses 1 'nowhere' --report nowhere/page.html
 onq auto -i "$model" 2>stderr && fail "no output was needed"
 grep -q "'auto' needs --output" stderr || fail "$(cat stderr)"
 echo ok

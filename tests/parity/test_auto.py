@@ -158,3 +158,14 @@ def test_it_leaves_nothing_behind(world, tmp_path_factory):
     onq(*words, "--strict", "--target", "sqnr=150", status=1, env=env)
     assert not list(scratch.iterdir())
     assert sorted(p.name for p in folder.iterdir()) == ["m.onnx", "q.onnx", "x.npz"]
+
+
+def test_the_page_has_every_candidate_and_its_commands(world):
+    folder, _ = world
+    j = auto(folder, "--report", folder / "page.html", "--json")
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    text = page.split('id="data">')[1].split("</script>")[0]
+    held = json.loads(text)
+    assert [c["label"] for c in held["candidates"]] == [c["label"] for c in j["candidates"]]
+    assert held["chosen"]["commands"] == j["chosen"]["commands"] and held["curve"]
+    assert "<" not in text and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "src=" not in page
