@@ -1,4 +1,4 @@
-# Turns a file into a C array: cmake -DIN=FILE -DOUT=FILE.c -DNAME=symbol -DHEADER=declares.h -P cmake/embed.cmake
+# Turns a file into a C array: cmake -DIN=FILE -DOUT=FILE.c -DNAME=symbol -DHEADER=H -P cmake/embed.cmake
 file(READ "${IN}" bytes HEX)
 string(LENGTH "${bytes}" digits)
 math(EXPR size "${digits} / 2")

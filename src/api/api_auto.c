@@ -42,13 +42,17 @@ static const onq_option_info rows[] = {
     OQ_REAL("time_limit", 0, "", "0", "0..", "SECONDS",
             "Stop looking after this time and take the best so far; 0 means no limit."),
     OQ_LIST("allow", 0, "", "WAY",
-            "Ways to quantize that may be tried: static, dynamic, qoperator. Default: static, "
-            "dynamic."),
+            "Ways to quantize that may be tried: static, dynamic, qoperator (static, with integer "
+            "operators), nbits (weights only, 4 or 8 bits). Default: static, dynamic."),
+    OQ_INT("max_float_units", 0, "", "", "0..", "N",
+           "Leave at most N units (a Conv, Gemm or MatMul with its Relu or Clip) float."),
     OQ_PATH(
         "report", 0, "", "FILE",
         "Write a page (HTML) with the answer, all candidates, and the curve of accuracy against "
         "time, where another point can be picked."),
     OQ_PATH("recipe", 0, "", "FILE", "Write the commands that make the same bytes."),
+    OQ_PATH("resume", 0, "", "FILE",
+            "Keep what was measured in this file; if it exists, go on from there."),
     OQ_SIZE("memory", 0, "", "2g", "",
             "Memory for samples and float's outputs; samples that do not fit are left out."),
 };
@@ -92,9 +96,11 @@ static onq_code read_allowed(oq_auto *a, onq_error *err) {
             a->tune.allow_dynamic = true;
         else if (oq_opt_same(list[i], OQ_S("qoperator")))
             a->tune.allow_qoperator = true;
+        else if (oq_opt_same(list[i], OQ_S("nbits")))
+            a->tune.allow_nbits = true;
         else
             return oq_fail(err, ONQ_E_OPTION,
-                           "--allow: '%.*s' is not one of static, dynamic, qoperator",
+                           "--allow: '%.*s' is not one of static, dynamic, qoperator, nbits",
                            OQ_STR(list[i]));
     }
     return ONQ_OK;
@@ -112,6 +118,8 @@ static onq_code read_options(oq_auto *a, onq_error *err) {
     t->begin = oq_seconds();
     if (oq_opt_real(o, "time_limit") > 0)
         t->deadline = t->begin + oq_opt_real(o, "time_limit");
+    t->max_float_units =
+        oq_opt_is_set(o, "max_float_units") ? (size_t)oq_opt_int(o, "max_float_units") : SIZE_MAX;
     t->n_threads = oq_opt_is_set(o, "threads") ? oq_env_threads(a->job->env) : 1;
     t->open.data_root = oq_opt_str(o, "data_root");
     t->evaluate = evaluate != NULL ? oq_auto_evaluate : NULL;
@@ -331,7 +339,7 @@ static onq_code report(oq_auto *a, onq_error *err) {
     const oq_trials *set = a->report_is_own ? &a->report : &a->choose;
     for (size_t i = 0; i < a->tune.all.n; i++) {
         oq_candidate *c = a->tune.all.v[i];
-        if (c->path != NULL && (c == a->chosen || c->on_curve))
+        if (c->ok && (c == a->chosen || c->on_curve))
             OQ_TRY(oq_tune_report(&a->tune, c, set, err));
     }
     return oq_tune_report(&a->tune, a->tune.truth, set, err);
@@ -372,6 +380,28 @@ static onq_code answer(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
+/* What a search must have in common with one that it goes on from. */
+static onq_code open_state(oq_auto *a, onq_error *err) {
+    const oq_tune *t = &a->tune;
+    oq_buf job;
+    oq_buf_init(&job, &a->job->env->alloc);
+    oq_buf_addf(&job, "%llu bytes, %zu + %zu samples, power %.17g, %u threads, evaluate %s",
+                (unsigned long long)t->float_size, a->choose.all.n, a->report.all.n,
+                a->choose.signal, t->n_threads,
+                oq_opt_is_set(a->job->opts, "evaluate") ? oq_opt_str(a->job->opts, "evaluate")
+                                                        : "");
+    for (size_t i = 0; i < t->n_samples; i++)
+        oq_buf_addf(&job, ", %s %s", t->samples[i].name, t->samples[i].value);
+    const onq_code rc = job.failed ? oq_fail_nomem(err)
+                                   : oq_state_open(&a->tune.state, a->job->env,
+                                                   oq_opt_is_set(a->job->opts, "resume")
+                                                       ? oq_opt_str(a->job->opts, "resume")
+                                                       : NULL,
+                                                   job.p, err);
+    oq_buf_release(&job);
+    return rc;
+}
+
 static onq_code see_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_auto *a = ctx;
     (void)g;
@@ -401,6 +431,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     t->make = oq_auto_make;
     t->drop = oq_auto_drop;
     t->ctx = a;
+    OQ_TRY(open_state(a, err));
     OQ_TRY(oq_tune_search(t, err));
     return answer(a, err);
 }
@@ -410,6 +441,7 @@ static onq_code run_auto(oq_job *job, onq_error *err) {
     a.quiet.log_fn = NULL;
     onq_code rc = run_steps(&a, err);
     oq_auto_clean(&a);
+    oq_state_close(&a.tune.state);
     oq_trials_release(&a.choose);
     oq_trials_release(&a.report);
     oq_engine_close(a.engine);

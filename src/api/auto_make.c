@@ -129,7 +129,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const
     OQ_GO(onq_options_set(o, "no_verify", "true", err));
     if (onq_options_find(o, "check") != NULL)
         OQ_GO(onq_options_set(o, "check", "0", err));
-    if (strcmp(r->command, "preprocess") != 0)
+    if (strcmp(r->command, "preprocess") != 0 && onq_options_find(o, "strict") != NULL)
         OQ_GO(onq_options_set(o, "strict", "true", err)); /* nothing quantized: no candidate */
     OQ_GO(set_inherited(a, o, err));
     for (size_t i = 0; i < r->options.n; i++) {

@@ -150,7 +150,7 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
     candidate_json(a, a->tune.truth, &a->tune.truth->report, "float", w);
     oq_jw_begin_array(w, "candidates");
     for (size_t i = 0; i < all->n; i++)
-        candidate_json(a, all->v[i], all->v[i]->path != NULL ? &all->v[i]->score : NULL, NULL, w);
+        candidate_json(a, all->v[i], all->v[i]->ok ? &all->v[i]->score : NULL, NULL, w);
     oq_jw_end_array(w);
     curve_json(a, w);
     oq_jw_uint(w, "samples_choosing", a->choose.all.n);
@@ -214,8 +214,8 @@ static void candidates_text(const oq_auto *a, oq_buf *b) {
     row_text(a, a->tune.truth, &a->tune.truth->score, b);
     for (size_t i = 0; i < a->tune.all.n; i++) {
         const oq_candidate *c = a->tune.all.v[i];
-        failed += c->path == NULL;
-        if (c->path != NULL)
+        failed += !c->ok;
+        if (c->ok)
             row_text(a, c, &c->score, b);
     }
     if (failed > 0)

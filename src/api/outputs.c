@@ -21,7 +21,7 @@ typedef struct output {
 static const output outputs[] = {
     {"output", false, "dry_run"}, {"plan", false, NULL},   {"calibration_cache", true, NULL},
     {"checkpoint", false, NULL},  {"table", false, NULL},  {"overrides", false, NULL},
-    {"report", false, NULL},      {"recipe", false, NULL},
+    {"report", false, NULL},      {"recipe", false, NULL}, {"resume", true, NULL},
 };
 
 static const output *find_output(const char *option) {

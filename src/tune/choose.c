@@ -101,7 +101,7 @@ static oq_candidate *best_of(const oq_candidates *all, oq_prefer prefer, double 
     oq_candidate *best = NULL;
     for (size_t i = 0; i < all->n; i++) {
         oq_candidate *c = all->v[i];
-        if (c->path == NULL || (reached && !c->reached) || (is_float(c) && !with_float) ||
+        if (!c->ok || (reached && !c->reached) || (is_float(c) && !with_float) ||
             (prefer != OQ_PREFER_ACCURACY && cost(c, prefer) > most))
             continue;
         if (best == NULL || is_more_accurate(c, best))
@@ -116,7 +116,7 @@ oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer
     bool any = false;
     for (size_t i = 0; i < all->n; i++) {
         oq_candidate *c = all->v[i];
-        c->reached = c->path != NULL && oq_targets_hold(t, &c->score, true);
+        c->reached = c->ok && oq_targets_hold(t, &c->score, true);
         any |= c->reached && !is_float(c);
     }
     *reached = any;
@@ -135,11 +135,11 @@ size_t oq_curve(const oq_candidates *all, size_t *order) {
     size_t n = 0;
     for (size_t i = 0; i < all->n; i++) {
         oq_candidate *c = all->v[i];
-        bool beaten = c->path == NULL || c->ms <= 0;
+        bool beaten = !c->ok || c->ms <= 0;
         for (size_t k = 0; k < all->n && !beaten; k++) {
             const oq_candidate *o = all->v[k];
-            beaten = k != i && o->path != NULL && o->ms > 0 && o->ms <= c->ms &&
-                     !is_more_accurate(c, o) && (o->ms < c->ms || is_more_accurate(o, c) || k < i);
+            beaten = k != i && o->ok && o->ms > 0 && o->ms <= c->ms && !is_more_accurate(c, o) &&
+                     (o->ms < c->ms || is_more_accurate(o, c) || k < i);
         }
         c->on_curve = !beaten;
         if (beaten)

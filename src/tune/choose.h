@@ -36,7 +36,8 @@ typedef enum oq_prefer { OQ_PREFER_SPEED, OQ_PREFER_SIZE, OQ_PREFER_ACCURACY } o
 typedef struct oq_candidate {
     const char *label;   /* a few words for a table */
     oq_recipe recipe;    /* command NULL: the prepared float model */
-    const char *path;    /* the model; NULL: it was not made */
+    bool ok;             /* it can be made, and was measured */
+    const char *path;    /* the model; NULL: it is not there now (oq_tune_ensure) */
     const char *why_not; /* it was not made, or NULL */
     uint64_t size;       /* bytes, external data counted */
     size_t n_units;      /* in integers */

@@ -76,6 +76,18 @@ static onq_code measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     return clock_one(t, c, err);
 }
 
+/* The text by which a measurement is found again. */
+static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples) {
+    oq_buf b;
+    oq_buf_init(&b, &t->env->alloc);
+    if (n_samples != SIZE_MAX)
+        oq_buf_addf(&b, "%zu samples: ", n_samples);
+    oq_recipe_text(r, "IN", "OUT", &b);
+    const char *key = b.failed ? NULL : oq_arena_strdup(t->arena, b.p, b.n);
+    oq_buf_release(&b);
+    return key;
+}
+
 /* Adds what was tried; the reason why it is none is kept. */
 static onq_code settle(oq_tune *t, oq_candidate *c, onq_code rc, const onq_error *why,
                        onq_error *err) {
@@ -83,6 +95,7 @@ static onq_code settle(oq_tune *t, oq_candidate *c, onq_code rc, const onq_error
         *err = *why;
         return rc;
     }
+    c->ok = rc == ONQ_OK;
     if (rc != ONQ_OK) {
         c->path = NULL;
         c->why_not = oq_arena_strdup(t->arena, why->text, strlen(why->text));
@@ -93,13 +106,31 @@ static onq_code settle(oq_tune *t, oq_candidate *c, onq_code rc, const onq_error
     return OQ_PUSH(t->arena, &t->all, c) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+/* A candidate that an earlier run measured. */
+static onq_code recall(oq_tune *t, oq_candidate *c, const oq_state_row *row, onq_error *err) {
+    c->ok = row->why_not == NULL;
+    c->score = row->score;
+    c->ms = row->ms;
+    c->size = row->size;
+    if (!c->ok) {
+        c->why_not = oq_arena_strdup(t->arena, row->why_not, strlen(row->why_not));
+        if (c->why_not == NULL)
+            return oq_fail_nomem(err);
+    }
+    return OQ_PUSH(t->arena, &t->all, c) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err) {
+    return c->path != NULL ? ONQ_OK : t->make(t->ctx, &c->recipe, &c->path, &c->size, err);
+}
+
 onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
                      onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     *out = NULL;
     for (size_t i = 0; i < t->all.n; i++)
         if (oq_recipe_equal(&t->all.v[i]->recipe, r)) {
-            *out = t->all.v[i]->path != NULL ? t->all.v[i] : NULL;
+            *out = t->all.v[i]->ok ? t->all.v[i] : NULL;
             return ONQ_OK;
         }
     if (!oq_tune_goes_on(t))
@@ -112,19 +143,40 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
     if (c->label == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_progress(t->env, label, ++t->n_tried, 0, err));
-    onq_code rc = t->make(t->ctx, r, &c->path, &c->size, &why);
-    if (rc == ONQ_OK)
-        rc = measure(t, c, &why);
-    OQ_TRY(settle(t, c, rc, &why, err));
-    *out = c->path != NULL ? c : NULL;
+    const char *key = key_of(t, r, SIZE_MAX);
+    oq_state_row row;
+    if (key == NULL)
+        return oq_fail_nomem(err);
+    if (oq_state_find(&t->state, key, &row)) {
+        OQ_TRY(recall(t, c, &row, err));
+    } else {
+        onq_code rc = t->make(t->ctx, r, &c->path, &c->size, &why);
+        if (rc == ONQ_OK && t->max_float_units != SIZE_MAX)
+            rc = oq_tune_check_units(t, c->path, &why);
+        if (rc == ONQ_OK)
+            rc = measure(t, c, &why);
+        OQ_TRY(settle(t, c, rc, &why, err));
+        row =
+            (oq_state_row){.score = c->score, .ms = c->ms, .size = c->size, .why_not = c->why_not};
+        OQ_TRY(oq_state_put(&t->state, key, &row, err));
+    }
+    *out = c->ok ? c : NULL;
     return ONQ_OK;
 }
 
 onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_score *out, bool *made,
                        onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
-    const char *path = NULL;
+    const char *path = NULL, *key = key_of(t, r, n_samples);
     uint64_t size = 0;
+    oq_state_row row;
+    if (key == NULL)
+        return oq_fail_nomem(err);
+    if (oq_state_find(&t->state, key, &row)) {
+        *out = row.score;
+        *made = row.why_not == NULL;
+        return ONQ_OK;
+    }
     onq_code rc = t->make(t->ctx, r, &path, &size, &why);
     if (rc == ONQ_OK)
         rc = score_on(t, path, t->choose, n_samples, out, &why);
@@ -137,7 +189,10 @@ onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_scor
     }
     if (rc != ONQ_OK)
         oq_log(t->env, ONQ_LOG_DEBUG, "%s", why.text);
-    return ONQ_OK;
+    row = (oq_state_row){.why_not = *made ? NULL : why.text};
+    if (*made)
+        row.score = *out;
+    return oq_state_put(&t->state, key, &row, err);
 }
 
 double oq_tune_seconds(void) {
@@ -183,6 +238,7 @@ double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like) {
 }
 
 onq_code oq_tune_report(oq_tune *t, oq_candidate *c, const oq_trials *set, onq_error *err) {
+    OQ_TRY(oq_tune_ensure(t, c, err));
     OQ_TRY(score_on(t, c->path, set, SIZE_MAX, &c->report, err));
     c->report.metric = c->score.metric; /* the program has samples of its own */
     return ONQ_OK;
@@ -195,7 +251,7 @@ static onq_code new_float(oq_tune *t, const char *label, const char *path, uint6
     oq_candidate *c = OQ_NEW(t->arena, oq_candidate);
     if (c == NULL)
         return oq_fail_nomem(err);
-    *c = (oq_candidate){.label = label, .path = path, .size = size, .predicted = NAN};
+    *c = (oq_candidate){.label = label, .ok = true, .path = path, .size = size, .predicted = NAN};
     *out = c;
     return ONQ_OK;
 }
@@ -206,7 +262,7 @@ static onq_code try_float(oq_tune *t, onq_error *err) {
     OQ_TRY(open_session(t, t->model, t->n_threads, &t->beside, err));
     OQ_TRY(measure(t, t->truth, err));
     t->targets.float_accuracy = t->truth->score.accuracy;
-    if (t->prepared == NULL)
+    if (t->prepared == NULL || t->max_float_units < t->units.all.n)
         return ONQ_OK;
     OQ_TRY(new_float(t, "float, prepared", t->prepared, t->prepared_size, &prepared, err));
     OQ_TRY(measure(t, prepared, err));
@@ -259,6 +315,32 @@ static onq_code try_dynamic(oq_tune *t, onq_error *err) {
     return oq_tune_try(t, &r, "dynamic", &c, err);
 }
 
+static onq_code try_qoperator(oq_tune *t, onq_error *err) {
+    oq_candidate *c = NULL;
+    oq_recipe r;
+    if (!t->allow_qoperator)
+        return ONQ_OK;
+    OQ_TRY(oq_tune_static(t, &r, err));
+    OQ_TRY(oq_recipe_add(&r, t->arena, "quant_format", "qoperator", err));
+    return oq_tune_try(t, &r, "integer operators", &c, err);
+}
+
+/* Weights only; the products are computed in float, or by integers as the runtime likes. */
+static onq_code try_nbits(oq_tune *t, onq_error *err) {
+    static const char *const bits[] = {"4", "8"};
+    for (size_t i = 0; i < OQ_COUNT(bits) && t->allow_nbits; i++) {
+        oq_candidate *c = NULL;
+        oq_recipe r = {.command = "nbits"};
+        const oq_str label = oq_str_format(t->arena, "weights of %s bits", bits[i]);
+        if (label.p == NULL)
+            return oq_fail_nomem(err);
+        OQ_TRY(oq_recipe_add(&r, t->arena, "bits", bits[i], err));
+        OQ_TRY(oq_recipe_add(&r, t->arena, "accuracy_level", "4", err));
+        OQ_TRY(oq_tune_try(t, &r, label.p, &c, err));
+    }
+    return ONQ_OK;
+}
+
 /* ---- refining ---- */
 
 /* The n most accurate candidates of `static` into v, the best first. */
@@ -266,8 +348,7 @@ static size_t most_accurate(const oq_tune *t, oq_candidate **v, size_t n) {
     size_t have = 0;
     for (size_t i = 0; i < t->all.n; i++) {
         oq_candidate *c = t->all.v[i];
-        if (c->path == NULL || c->recipe.command == NULL ||
-            strcmp(c->recipe.command, "static") != 0)
+        if (!c->ok || c->recipe.command == NULL || strcmp(c->recipe.command, "static") != 0)
             continue;
         size_t at = have < n ? have++ : n;
         for (; at > 0 && v[at - 1]->score.objective < c->score.objective; at--)
@@ -311,7 +392,7 @@ static onq_code refine_best(oq_tune *t, const char *what, const char *name, cons
 static const oq_candidate *find_plain(const oq_tune *t, const char *op_set) {
     for (size_t i = 0; i < t->all.n; i++) {
         const char *set = oq_recipe_get(&t->all.v[i]->recipe, "op_set");
-        if (t->all.v[i]->path != NULL && set != NULL && strcmp(set, op_set) == 0)
+        if (t->all.v[i]->ok && set != NULL && strcmp(set, op_set) == 0)
             return t->all.v[i];
     }
     return NULL;
@@ -354,8 +435,8 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
         const oq_candidate *x = t->all.v[i];
         const bool near =
             pow(10, -x->score.objective / 10) <= allowed && chosen != NULL && x->ms < chosen->ms;
-        if (x->path == NULL || x->recipe.command == NULL ||
-            (x != chosen && (x->reached || !near)) || strcmp(x->recipe.command, "static") != 0)
+        if (!x->ok || x->recipe.command == NULL || (x != chosen && (x->reached || !near)) ||
+            strcmp(x->recipe.command, "static") != 0)
             continue;
         OQ_TRY(refine(t, x, "bias correction", "bias_correction", NULL, &c, err));
         tried += c != NULL;
@@ -364,10 +445,12 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
 }
 
 static onq_code search(oq_tune *t, oq_model *m, onq_error *err) {
-    OQ_TRY(try_float(t, err));
     OQ_TRY(oq_tune_find_units(t, m, err));
+    OQ_TRY(try_float(t, err));
     OQ_TRY(try_op_sets(t, err));
     OQ_TRY(try_dynamic(t, err));
+    OQ_TRY(try_qoperator(t, err));
+    OQ_TRY(try_nbits(t, err));
     OQ_TRY(try_methods(t, err));
     OQ_TRY(oq_tune_units(t, err));
     return correct_points(t, err);

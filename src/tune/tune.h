@@ -14,6 +14,7 @@
 
 #include "quantize/cost.h"
 #include "tune/choose.h"
+#include "tune/state.h"
 #include "tune/trial.h"
 
 typedef struct oq_tune {
@@ -27,7 +28,8 @@ typedef struct oq_tune {
     oq_targets targets;
     oq_prefer prefer;
     double begin, deadline; /* of oq_seconds; deadline 0: none */
-    bool allow_static, allow_dynamic, allow_qoperator;
+    bool allow_static, allow_dynamic, allow_qoperator, allow_nbits;
+    size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
     oq_model *model;        /* as it was given */
     const char *float_path; /* its file */
@@ -45,6 +47,7 @@ typedef struct oq_tune {
     /* The user's own measure, or NULL. */
     onq_code (*evaluate)(void *ctx, const char *path, double *metric, onq_error *err);
     void *ctx;
+    oq_tune_state state; /* what earlier runs measured */
 
     /* What was found. */
     oq_units units; /* of the prepared model */
@@ -59,6 +62,8 @@ typedef struct oq_tune {
 } oq_tune;
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err);
+/* Makes the model of a candidate that an earlier run measured, if it is not there. */
+onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err);
 /* Scores a candidate on other samples. */
 onq_code oq_tune_report(oq_tune *t, oq_candidate *c, const oq_trials *set, onq_error *err);
 

@@ -4,6 +4,7 @@
  */
 #include "tune/units.h"
 
+#include "onnx/graph.h"
 #include "tune/unit_time.h"
 
 #include <math.h>
@@ -51,6 +52,41 @@ onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
     t->has_conv = conv > MUCH * paying;
     t->mostly_conv = t->units.macs > 0 && all_conv > t->units.macs / 2;
     return ONQ_OK;
+}
+
+/* Units that are still there and read no DequantizeLinear. */
+static onq_code count_float(const oq_tune *t, oq_model *m, oq_arena *a, size_t *n, onq_error *err) {
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, a, m->proto->graph, NULL, err));
+    for (size_t i = 0; i < m->proto->graph->node.n; i++) {
+        const oq_node *node = m->proto->graph->node.v[i];
+        const oq_node *from = node->input.n > 0 ? oq_index_producer(&ix, node->input.v[0]) : NULL;
+        const bool integers = from != NULL && oq_str_is(from->op_type, "DequantizeLinear");
+        for (size_t k = 0; k < t->units.all.n && !integers; k++) {
+            const oq_node *unit = t->units.all.v[k].node;
+            if (oq_str_eq(oq_node_label(unit), oq_node_label(node)) &&
+                oq_str_eq(unit->op_type, node->op_type)) {
+                ++*n;
+                break;
+            }
+        }
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_tune_check_units(const oq_tune *t, const char *path, onq_error *err) {
+    oq_model *m = NULL;
+    oq_arena scratch;
+    size_t n = 0;
+    OQ_TRY(oq_model_open(t->env, path, &t->open, &m, err));
+    oq_arena_init(&scratch, &t->env->alloc);
+    onq_code rc = count_float(t, m, &scratch, &n, err);
+    if (rc == ONQ_OK && n > t->max_float_units)
+        rc = oq_fail(err, ONQ_E_UNSUPPORTED, "it leaves %zu units float (--max_float_units %zu)", n,
+                     t->max_float_units);
+    oq_arena_release(&scratch);
+    oq_model_free(m);
+    return rc;
 }
 
 static onq_code c_name(stage *s, const oq_node *n, const char **out, onq_error *err) {
@@ -244,12 +280,23 @@ static size_t step_of(const stage *s, double noise) {
     return s->menus.steps.n;
 }
 
+static size_t float_units(const stage *s, size_t n_steps) {
+    size_t n = 0;
+    double noise;
+    oq_menus_at(&s->menus, n_steps, s->ways, &noise);
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        n += s->ways[i] == OQ_WAY_FLOAT;
+    return n;
+}
+
 /* Looks for the fastest point that reaches the targets. The prediction says where to begin; what was
  * measured there says by how much it is wrong. */
 static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
     const double allowed = oq_tune_allowed_noise(s->t, base);
     double factor = 1;
     size_t low = 0, high = s->menus.steps.n; /* points below low fail, high (all float) does not */
+    while (high > 0 && float_units(s, high - 1) > s->t->max_float_units)
+        high--;
     for (size_t i = 0; i < POINTS_MOST && low < high; i++) {
         oq_candidate *c = NULL;
         size_t at = step_of(s, allowed * factor);
@@ -277,7 +324,7 @@ static const oq_candidate *find_base(const oq_tune *t) {
     for (size_t i = 0; i < t->all.n; i++) {
         const oq_candidate *c = t->all.v[i];
         const char *set = oq_recipe_get(&c->recipe, "op_set");
-        if (c->path == NULL || set == NULL || strcmp(set, "pays") != 0)
+        if (!c->ok || set == NULL || strcmp(set, "pays") != 0)
             continue;
         if (best == NULL || c->score.objective > best->score.objective)
             best = c;

@@ -169,3 +169,33 @@ def test_the_page_has_every_candidate_and_its_commands(world):
     assert [c["label"] for c in held["candidates"]] == [c["label"] for c in j["candidates"]]
     assert held["chosen"]["commands"] == j["chosen"]["commands"] and held["curve"]
     assert "<" not in text and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "src=" not in page
+
+
+def test_it_goes_on_where_it_stopped(world):
+    folder, x = world
+    first = auto(folder, "--resume", folder / "state.json", "--prefer", "size", "--json")
+    bytes_first = (folder / "q.onnx").read_bytes()
+    rows = json.loads((folder / "state.json").read_text())["rows"]
+    again = auto(folder, "--resume", folder / "state.json", "--prefer", "size", "--json")
+    assert (folder / "q.onnx").read_bytes() == bytes_first
+    measured = lambda j: [(c["label"], c.get("sqnr"), c.get("latency_ms")) for c in j["candidates"] if c["options"]["command"] != "float"]
+    assert measured(again) == measured(first)
+    assert json.loads((folder / "state.json").read_text())["rows"] == rows
+    np.savez(folder / "x.npz", x=x[:20])
+    assert "another search" in auto(folder, "--resume", folder / "state.json", status=1, out="none.onnx").stderr
+    (folder / "state.json").write_text("{}")
+    assert "not the state" in auto(folder, "--resume", folder / "state.json", status=1, out="none.onnx").stderr
+
+
+def test_other_ways_and_float_units(world):
+    folder, _ = world
+    j = auto(folder, "--allow", "qoperator", "--prefer", "size", "--json")
+    assert j["chosen"]["options"]["quant_format"] == "qoperator"
+    types = {n.op_type for n in onnx.load(folder / "q.onnx").graph.node}
+    assert "QLinearConv" in types and "DequantizeLinear" in types
+    j = auto(folder, "--max_float_units", "0", "--json")
+    made = onnx.load(folder / "q.onnx").graph
+    pairs = {o for n in made.node if n.op_type == "DequantizeLinear" for o in n.output}
+    products = [n for n in made.node if n.op_type in ("Conv", "Gemm", "MatMul")]
+    assert j["chosen"]["options"]["command"] != "float" and all(n.input[0] in pairs for n in products)
+    assert any("--max_float_units" in c.get("why_not", "") for c in j["candidates"])

@@ -125,6 +125,7 @@ static void fill(bm *b, oq_candidates *all, const row *rows, size_t n) {
         oq_candidate *c = OQ_NEW(b->a, oq_candidate);
         *c = (oq_candidate){.label = "",
                             .recipe = {.command = rows[i].command},
+                            .ok = true,
                             .path = "",
                             .size = rows[i].size,
                             .ms = rows[i].ms,

@@ -1,0 +1,36 @@
+/*
+ * state.h — what a search has measured, in a file: a search that was stopped goes on from there.
+ *
+ * Rows are found by the text of their recipe. The file is written whole after every measurement. It
+ * belongs to one model and one set of samples; with others it is refused.
+ */
+#ifndef OQ_TUNE_STATE_H
+#define OQ_TUNE_STATE_H
+
+#include "base/env.h"
+#include "base/json.h"
+#include "tune/score.h"
+
+typedef struct oq_tune_state {
+    const char *path; /* NULL: nothing is kept */
+    const onq_env *env;
+    json_t *root, *rows;
+} oq_tune_state;
+
+typedef struct oq_state_row {
+    oq_score score;
+    double ms;
+    uint64_t size;
+    const char *why_not; /* it could not be made, or NULL; valid until the state is closed */
+} oq_state_row;
+
+/* Reads the file if there is one. `job` says what it belongs to. */
+onq_code oq_state_open(oq_tune_state *s, const onq_env *env, const char *path, const char *job,
+                       onq_error *err);
+void oq_state_close(oq_tune_state *s);
+/* False if there is none. */
+bool oq_state_find(const oq_tune_state *s, const char *key, oq_state_row *out);
+/* Adds a row and writes the file. Does nothing where nothing is kept. */
+onq_code oq_state_put(oq_tune_state *s, const char *key, const oq_state_row *row, onq_error *err);
+
+#endif
