@@ -15,6 +15,8 @@
 /* A channel that hardly moves in the samples may do so later: no step is below this part of the
  * largest. */
 #define FLOOR 0.1
+/* Channels that are alike gain nothing, and the Mul costs time. */
+#define WORTH_A_NODE 0.7
 
 /* ---- what readers tell apart ---- */
 
@@ -118,6 +120,18 @@ void oq_channel_floor(double *step, uint64_t n, double part) {
         step[c] = most > 0 ? fmax(step[c], most * part) : 1.0;
 }
 
+/* The part of the noise that one range for all channels makes and scales leave. */
+static double noise_left(const double *low, const double *high, const double *step, uint64_t n) {
+    double least = 0, most = 0, sum = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        least = fmin(least, low[i]);
+        most = fmax(most, high[i]);
+        sum += step[i] * step[i];
+    }
+    const double one = (most - least) / 255;
+    return one > 0 ? sum / ((double)n * one * one) : 1;
+}
+
 /* ---- the edit ---- */
 
 /* The output becomes another tensor; a Mul with the scales makes the old one. */
@@ -141,9 +155,10 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
     const size_t rank = p->weight->dims.n;
     double *low = OQ_NEW_ARRAY(s->arena, double, n + 1);
     double *high = OQ_NEW_ARRAY(s->arena, double, n + 1);
+    double *step = OQ_NEW_ARRAY(s->arena, double, n + 1);
     float *scale = OQ_NEW_ARRAY(s->arena, float, n + 1);
     float *inverse = OQ_NEW_ARRAY(s->arena, float, n + 1);
-    if (low == NULL || high == NULL || scale == NULL || inverse == NULL)
+    if (low == NULL || high == NULL || step == NULL || scale == NULL || inverse == NULL)
         return oq_fail_nomem(err);
     const cut c = find_cut(s, y);
     for (uint64_t i = 0; i < n; i++) {
@@ -152,13 +167,15 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
     }
     const int zero = oq_channel_zero(low, high, NULL, n);
     for (uint64_t i = 0; i < n; i++)
-        low[i] = oq_channel_step(low[i], high[i], zero);
-    oq_channel_floor(low, n, FLOOR);
+        step[i] = oq_channel_step(low[i], high[i], zero);
+    oq_channel_floor(step, n, FLOOR);
+    if (noise_left(low, high, step, n) > WORTH_A_NODE)
+        return ONQ_OK;
     for (uint64_t i = 0; i < n; i++) {
-        if (!isfinite(low[i]) || !isfinite(1 / low[i]))
+        scale[i] = (float)step[i];
+        inverse[i] = (float)(1 / step[i]);
+        if (!isfinite(scale[i]) || !isfinite(inverse[i]))
             return ONQ_OK;
-        scale[i] = (float)low[i];
-        inverse[i] = (float)(1 / low[i]);
     }
     oq_str scaled;
     p->node->name = oq_node_label(p->node); /* a node without a name went by its output */
