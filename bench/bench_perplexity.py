@@ -4,7 +4,7 @@ Perplexity a character on text of other files than it was trained and calibrated
 trains the model, which takes some minutes.
 
 Budgets: at 4 bits no method costs more than a twentieth of the perplexity; GPTQ and AWQ are no worse than plain rounding
-at 4 bits, and better at about 3 and at 2.
+at 4 bits, and better at a mix of 2 and 4 and at 2.
 """
 import os
 import pathlib
@@ -19,7 +19,8 @@ from measure import Budgets
 BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
 ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
 
-BITS = {"4": ["--bits", 4], "about 3": ["--target_bits", 3], "2": ["--bits", 2]}
+# Scales of float32 for every 32 weights are one bit more each: target_bits counts it.
+BITS = {"4": ["--bits", 4], "2 and 4": ["--target_bits", 4], "2": ["--bits", 2]}
 METHODS = ["default", "hqq", "gptq", "awq"]
 
 
@@ -61,7 +62,7 @@ def main():
     worst = 1e9
     for method in METHODS:
         budgets.check(f"{method}, 4 bits: perplexity of float's", got.get(("4", method), worst) / exact, 1.05, "times")
-    for bits, most in (("4", 1.005), ("about 3", 1), ("2", 1)):
+    for bits, most in (("4", 1.005), ("2 and 4", 1), ("2", 1)):
         for method in ("gptq", "awq"):
             part = got.get((bits, method), worst) / got.get((bits, "default"), 1)
             budgets.check(f"{method}, {bits} bits: perplexity of plain rounding's", part, most, "times")

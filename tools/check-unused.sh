@@ -10,11 +10,6 @@ cd -- "$(dirname -- "$0")/.." || exit 1
 
 # Functions that wait for their caller, each with the reason.
 declare -A waiting=(
-    [oq_hessian_add]="learned rounding"
-    [oq_hessian_finish]="learned rounding"
-    [oq_hessian_init]="learned rounding"
-    [oq_linear_open]="learned rounding"
-    [oq_round]="learned rounding"
     [oq_round_fit_range]="learned rounding"
     [oq_round_target]="learned rounding"
     [oq_source_open_callback]="samples of tests"

@@ -8,8 +8,10 @@
 #include "api/nbits_forecast.h"
 #include "api/quant_config.h"
 #include "api/quantization.h"
+#include "api/samples.h"
+#include "onnx/schema.h"
 #include "onnx/tidy.h"
-#include "quantize/nbits/nbits.h"
+#include "quantize/nbits/nb_learn.h"
 #include "quantize/opset.h"
 
 #include <math.h>
@@ -20,7 +22,9 @@
     ROW("default", &oq_nb_methods[0])             \
     ROW("rtn", &oq_nb_methods[1])                 \
     ROW("k_quant,kquant", &oq_nb_methods[2])      \
-    ROW("hqq", &oq_nb_methods[3])
+    ROW("hqq", &oq_nb_methods[3])                 \
+    ROW("gptq", &oq_nb_methods[4])                \
+    ROW("awq", &oq_nb_methods[5])
 
 #define MIXED(ROW)                                \
     ROW("none", OQ_NB_MIXED_NONE)                 \
@@ -54,8 +58,10 @@ static const onq_option_info nbits_rows[] = {
                "Keep the zero point in the middle and store none (k_quant always stores one)."),
     OQ_ENUM("quant_method", 0, "", "default", OQ_CHOICES(METHODS), "METHOD",
             "How integers and scales are found: rounding (default), rounding as Intel's neural "
-            "compressor does it, a search for the best scale, or half-quadratic quantization (zero "
-            "points that are not integers)."),
+            "compressor does it, a search for the best scale, half-quadratic quantization (zero "
+            "points that are not integers), or by samples (--data): gptq lets the weights that "
+            "are still float make up for the error of each, awq first scales up what meets large "
+            "inputs."),
     OQ_ENUM("quant_format", 0, "", "QOperator", OQ_CHOICES(FORMATS), "FORMAT",
             "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
     OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",
@@ -66,6 +72,13 @@ static const onq_option_info nbits_rows[] = {
     OQ_LIST("quant_axes", 0, "", "TYPE:AXIS",
             "The axis that blocks lie along: MatMul:0 and Gather:1 by default."),
     OQ_PAIRS("ratios", 0, "", "WEIGHT=RATIO", "rtn: cut the range of a weight to this part of it."),
+    OQ_REAL("percdamp", 0, "", "0.01", "0..1", "X",
+            "gptq: part of the mean that is added to the diagonal of the Hessian."),
+    OQ_FLAG("actorder", 0, "", "gptq: round what meets the largest inputs first."),
+    OQ_FLAG("mse", 0, "", "gptq: try narrower ranges for each block."),
+    OQ_FLAG_ON("perchannel", 0, "", "gptq: every column has scales of its own."),
+    OQ_SIZE("memory", 0, "", "1g", "",
+            "gptq: memory for Hessians; the samples run as often as this asks for."),
     OQ_FLAG("all_weights", 0, "",
             "Quantize what the reference leaves float too: weights in Constant nodes, after a "
             "Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
@@ -239,11 +252,59 @@ static onq_code raise(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
+/* What a method that looks at samples needs; the caller closes the source. */
+static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    *job = (oq_nb_learn_job){.model = r->q.model,
+                             .config = &r->config,
+                             .memory = oq_opt_size(o, "memory"),
+                             .damp = oq_opt_real(o, "percdamp"),
+                             .act_order = oq_opt_flag(o, "actorder"),
+                             .search_range = oq_opt_flag(o, "mse"),
+                             .one_scale = !oq_opt_flag(o, "perchannel")};
+    if (r->q.engine == NULL)
+        OQ_TRY(oq_job_engine(r->q.job, &r->q.engine, err));
+    job->engine = r->q.engine;
+    OQ_TRY(oq_job_session(r->q.job, &job->session, err));
+    const onq_code rc = oq_job_source(r->q.job, r->q.model, &job->source, err);
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "--quant_method %s needs samples (--data)",
+                                      r->config.how.method->name);
+}
+
+static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
+    const bool hessians = r->config.how.method->quantize == oq_nb_gptq;
+    oq_nb_learn_job job;
+    oq_model_proto *truth = NULL;
+    onq_code rc = open_samples(r, &job, err);
+    if (rc == ONQ_OK && !hessians)
+        rc = oq_nb_scale(&job, err);
+    if (rc == ONQ_OK && hessians) {
+        truth = oq_message_clone(&r->q.job->arena, OQ_SCHEMA_model_proto, r->q.model->proto);
+        rc = truth != NULL ? ONQ_OK : oq_fail_nomem(err);
+    }
+    if (rc == ONQ_OK)
+        rc = oq_nb_run(nb, err);
+    if (rc == ONQ_OK && hessians)
+        rc = oq_nb_learn(&job, truth, &r->made, err);
+    oq_source_close(job.source);
+    if (rc == ONQ_OK && hessians)
+        oq_info(r->q.job->env, "gptq: the samples ran %zu times", job.n_passes);
+    else if (rc == ONQ_OK)
+        oq_info(r->q.job->env, "awq: %zu tensors scaled, %zu of them in the node before",
+                job.n_scaled, job.n_folded);
+    return rc;
+}
+
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
     const oq_nb_job job = {
         .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
-    return oq_nb_run(&job, err);
+    r->made.readers.n = 0;
+    r->config.means.n = 0;
+    /* To weigh one weight against others its nearest integers are enough. */
+    const bool learns = r->config.how.method->needs_samples && r->config.only.n == 0;
+    return learns ? learn(r, &job, err) : oq_nb_run(&job, err);
 }
 
 /* ---- bits where they are needed ---- */

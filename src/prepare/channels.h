@@ -34,6 +34,25 @@ typedef struct oq_channel_range {
     double low, high;
 } oq_channel_range;
 
+/* An input of products, for a method that brings scales of its own. */
+typedef struct oq_channel_reader {
+    oq_node *node;
+    const float *weight; /* n x columns, or columns x n where it is turned */
+    uint64_t columns;
+    bool turned;
+} oq_channel_reader;
+
+typedef struct oq_channel_input {
+    uint64_t n;          /* channels */
+    const double *power; /* their mean squares */
+    const oq_channel_reader *readers;
+    size_t n_readers;
+} oq_channel_input;
+
+/* Fills `scale`, n numbers; *worth false: none are to be applied. */
+typedef onq_code (*oq_channel_find)(void *ctx, const oq_channel_input *in, double *scale,
+                                    bool *worth, onq_error *err);
+
 typedef struct oq_channels {
     oq_channel_job see;
     const oq_channel_choice *choices;
@@ -42,6 +61,9 @@ typedef struct oq_channels {
     bool smooth;      /* in: SmoothQuant's scales, whatever they gain */
     double alpha;     /* smooth: how much of an outlier is moved, 0 to 1 */
     bool unfolded;    /* in: the division is always a node of its own */
+    oq_channel_find
+        find; /* in, Gemm and MatMul: other scales, applied wherever they are worth it */
+    void *find_ctx;
     /* out, in the model's arena */
     oq_strs added;         /* names of nodes that are to stay float */
     oq_strs float_outputs; /* of products whose output is not to be quantized */

@@ -192,6 +192,20 @@ static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_er
     return ONQ_OK;
 }
 
+/* Those of a method of the caller's. */
+static onq_code ask_for_scales(oq_channel_state *s, input *in, bool *worth, onq_error *err) {
+    oq_channel_reader *readers = OQ_NEW_ARRAY(s->arena, oq_channel_reader, in->readers.n);
+    if (readers == NULL)
+        return oq_fail_nomem(err);
+    for (size_t r = 0; r < in->readers.n; r++) {
+        const oq_channel_product *p = in->readers.v[r];
+        assert(p->product == OQ_GEMM || p->product == OQ_MATMUL);
+        readers[r] = (oq_channel_reader){p->node, p->values, p->n_out, p->in_axis == 1};
+    }
+    const oq_channel_input view = {in->n, in->power, readers, in->readers.n};
+    return s->c->find(s->c->find_ctx, &view, in->scale, worth, err);
+}
+
 /* ---- the edit ---- */
 
 /* The division as a Mul that the readers read instead. */
@@ -225,16 +239,18 @@ static onq_code multiply_weights(oq_channel_state *s, const input *in, onq_error
 
 static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
     float *factor = OQ_NEW_ARRAY(s->arena, float, in->n + 1);
-    bool folded = false;
-    double left = 1;
+    bool folded = false, worth = true;
+    double left = 0;
     if (factor == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(read_weights(s, in, err));
-    if (s->c->smooth)
+    if (s->c->find != NULL)
+        OQ_TRY(ask_for_scales(s, in, &worth, err));
+    else if (s->c->smooth)
         smooth_scales(in, s->c->alpha);
     else
         OQ_TRY(find_scales(s, in, &left, err));
-    if (!s->c->smooth && left > WORTH_FOLDING)
+    if (!worth || left > WORTH_FOLDING)
         return ONQ_OK;
     for (uint64_t c = 0; c < in->n; c++) {
         factor[c] = (float)(1 / in->scale[c]);
@@ -249,7 +265,7 @@ static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
                                  .readers = in->readers.n};
     if (!s->c->unfolded)
         OQ_TRY(oq_channel_fold(s, &f, &folded, err));
-    if (!folded && !s->c->smooth && left > WORTH_A_NODE)
+    if (!folded && left > WORTH_A_NODE)
         return ONQ_OK;
     if (!folded)
         OQ_TRY(divide(s, in, factor, err));

@@ -58,14 +58,15 @@ static onq_code move_to_end(oq_nb_state *r, const oq_nb_done *d, onq_error *err)
     return ONQ_OK;
 }
 
-static onq_code set_ratio(oq_nb_state *r, oq_nb_task *t, onq_error *err) {
-    (void)err;
+static void set_extras(oq_nb_state *r, oq_nb_task *t) {
+    for (size_t i = 0; i < r->config->means.n; i++)
+        if (oq_str_eq(r->config->means.v[i].weight, t->name))
+            t->mean = r->config->means.v[i].v;
     for (size_t i = 0; i < r->config->ratios.n; i++)
         if (oq_str_eq(r->config->ratios.v[i].weight, t->name)) {
             t->ratio = r->config->ratios.v[i].value;
             r->config->ratios.v[i].used = true;
         }
-    return ONQ_OK;
 }
 
 static onq_code plan_weight(oq_nb_state *r, const oq_nb_task *t, const oq_tensor *q,
@@ -108,6 +109,7 @@ static onq_code store(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_task *t
         oq_nb_lazy_release(lazy);
         return oq_fail_nomem(err);
     }
+    d->lazy = lazy;
     oq_nb_lazy_leads(lazy, f->words->order[0]);
     const oq_nb_how named = {.bits = how->bits, .block = t->block};
     for (unsigned i = 0; i < OQ_NB_PARTS; i++) {
@@ -130,7 +132,7 @@ static onq_code store(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_task *t
     OQ_TRY(plan_weight(r, t, d->part[OQ_NB_Q], err));
     if (!OQ_PUSH(r->scratch, &r->done, d))
         return oq_fail_nomem(err);
-    *out = d;
+    r->used = *out = d;
     return ONQ_OK;
 }
 
@@ -145,14 +147,15 @@ static onq_code begin_task(oq_nb_state *r, const oq_nb_weight *w, oq_nb_rule rul
     t->zero = how->method->real_zero                        ? OQ_NB_ZERO_REAL
               : how->symmetric && !how->method->always_zero ? OQ_NB_ZERO_NONE
                                                             : OQ_NB_ZERO_INT;
-    return set_ratio(r, t, err);
+    set_extras(r, t);
+    return ONQ_OK;
 }
 
 /* As MatMulNBits takes it. */
 static onq_code weight_by_columns(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how,
                                   oq_nb_done **out, onq_error *err) {
     oq_nb_task t;
-    *out = find_done(r, w, OQ_NB_MATMUL, how, how->block);
+    r->used = *out = find_done(r, w, OQ_NB_MATMUL, how, how->block);
     if (*out != NULL)
         return move_to_end(r, *out, err);
     OQ_TRY(begin_task(r, w, OQ_NB_MATMUL, how, how->block, &t, err));
@@ -176,7 +179,7 @@ static onq_code weight_for_dq(oq_nb_state *r, const oq_nb_weight *w, const oq_nb
                               uint64_t block, bool turned, oq_nb_done **out, onq_error *err) {
     oq_nb_task t;
     const size_t rank = w->batch > 1 ? w->tensor->dims.n : 2;
-    *out = find_done(r, w, OQ_NB_QDQ, how, block);
+    r->used = *out = find_done(r, w, OQ_NB_QDQ, how, block);
     if (*out != NULL)
         return ONQ_OK;
     OQ_TRY(begin_task(r, w, OQ_NB_QDQ, how, block, &t, err));

@@ -16,6 +16,7 @@ typedef struct part {
 struct oq_nb_lazy {
     oq_nb_task task;
     pthread_mutex_t lock; /* of what is waiting */
+    bool kept;            /* what is waiting cannot be made again: it is copied, not taken */
     part parts[OQ_NB_PARTS];
 };
 
@@ -25,7 +26,7 @@ static void forget(oq_nb_lazy *z, uint8_t **made) {
             oq_free(z->task.alloc, made[i], z->task.size[i]);
 }
 
-/* Makes all parts, part `mine` into `out`; the others wait. */
+/* Makes all parts, part `mine` into `out`; the others wait. With OQ_NB_PARTS for `mine` all do. */
 static onq_code make_all(oq_nb_lazy *z, unsigned mine, uint8_t *out, onq_error *err) {
     uint8_t *made[OQ_NB_PARTS] = {NULL};
     oq_nb_sink sink = {.task = &z->task};
@@ -39,7 +40,8 @@ static onq_code make_all(oq_nb_lazy *z, unsigned mine, uint8_t *out, onq_error *
         }
         sink.part[i] = i == mine ? out : made[i];
     }
-    memset(out, 0, z->task.size[mine]);
+    if (out != NULL)
+        memset(out, 0, z->task.size[mine]);
     const onq_code rc = z->task.method->quantize(&z->task, &sink, err);
     if (rc != ONQ_OK) {
         forget(z, made);
@@ -62,12 +64,14 @@ static onq_code make_part(const oq_producer *self, uint8_t *out, onq_error *err)
     const unsigned mine = (unsigned)(p - z->parts);
     pthread_mutex_lock(&z->lock);
     uint8_t *waiting = p->waiting;
-    p->waiting = NULL;
+    if (!z->kept)
+        p->waiting = NULL;
     pthread_mutex_unlock(&z->lock);
     if (waiting == NULL)
         return make_all(z, mine, out, err);
     memcpy(out, waiting, self->size);
-    oq_free(z->task.alloc, waiting, self->size);
+    if (!z->kept)
+        oq_free(z->task.alloc, waiting, self->size);
     return ONQ_OK;
 }
 
@@ -85,13 +89,21 @@ onq_code oq_nb_lazy_new(oq_arena *a, const oq_nb_task *t, oq_nb_lazy **out, onq_
     return ONQ_OK;
 }
 
+const oq_nb_task *oq_nb_lazy_task(const oq_nb_lazy *z) {
+    return &z->task;
+}
+
+onq_code oq_nb_lazy_make(oq_nb_lazy *z, const struct oq_nb_learned *learned, onq_error *err) {
+    z->task.learned = learned;
+    const onq_code rc = make_all(z, OQ_NB_PARTS, NULL, err);
+    z->task.learned = NULL;
+    z->kept = rc == ONQ_OK;
+    return rc;
+}
+
 void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned leader) {
     for (unsigned i = 0; i < OQ_NB_PARTS; i++)
         z->parts[i].producer.follows = i != leader;
-}
-
-const oq_nb_task *oq_nb_lazy_task(const oq_nb_lazy *z) {
-    return &z->task;
 }
 
 const oq_producer *oq_nb_lazy_part(const oq_nb_lazy *z, unsigned i) {

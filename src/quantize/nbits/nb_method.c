@@ -25,6 +25,16 @@ const oq_nb_method oq_nb_methods[] = {
      .in_order = true,
      .real_zero = true,
      .quantize = oq_nb_hqq},
+    {.name = "gptq",
+     .bits = BITS(2) | BITS(4) | BITS(8),
+     .in_order = true,
+     .needs_samples = true,
+     .quantize = oq_nb_gptq},
+    {.name = "awq",
+     .bits = BITS(2) | BITS(4) | BITS(8),
+     .in_order = true,
+     .needs_samples = true,
+     .quantize = oq_nb_awq},
     {.name = NULL},
 };
 

@@ -33,7 +33,8 @@ typedef struct oq_nb_done {
     uint64_t block;
     oq_nb_scope *scope;
     oq_tensor *part[OQ_NB_PARTS]; /* zero points: NULL when there are none */
-    const oq_nb_scope *read_in;   /* QDQ: the graph whose DequantizeLinear gives `real` */
+    oq_nb_lazy *lazy;
+    const oq_nb_scope *read_in; /* QDQ: the graph whose DequantizeLinear gives `real` */
     oq_str real;
 } oq_nb_done;
 
@@ -44,6 +45,7 @@ typedef struct oq_nb_state {
     oq_arena *scratch;
     oq_fresh names;
     OQ_VEC(oq_nb_done *) done;
+    oq_nb_done *used; /* by the node that is being replaced */
 } oq_nb_state;
 
 /* Replaces the node: its weight is known, and everything is well with it. New nodes are appended to

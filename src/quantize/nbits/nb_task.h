@@ -53,8 +53,10 @@ typedef struct oq_nb_task {
     uint64_t block;
     bool symmetric;
     double ratio;      /* rtn: of the range */
-    const float *stat; /* methods that take samples: K numbers about the activations, or NULL */
     uint64_t every;    /* oq_nb_panels: only each so many-th panel, to measure; 0: all */
+    const float *mean; /* awq: of the squares of the K inputs; NULL: not known */
+    const struct oq_nb_learned
+        *learned; /* gptq, while the weight is made; NULL: nothing is known */
     const onq_allocator *alloc;
 
     /* what is written */
@@ -146,7 +148,7 @@ typedef struct oq_nb_method {
     bool has_gather;
     bool real_zero;     /* zero points are not rounded */
     bool always_zero;   /* stores zero points though it was asked for symmetric form */
-    bool needs_samples; /* oq_nb_task.stat */
+    bool needs_samples; /* oq_nb_task.mean or learned */
     onq_code (*quantize)(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 } oq_nb_method;
 
@@ -162,6 +164,8 @@ onq_code oq_nb_fp4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_nf4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_hqq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_gptq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 
 /* ---- as payloads of tensors ---- */
 
@@ -171,6 +175,8 @@ typedef struct oq_nb_lazy oq_nb_lazy;
 onq_code oq_nb_lazy_new(oq_arena *a, const oq_nb_task *t, oq_nb_lazy **out, onq_error *err);
 const oq_nb_task *oq_nb_lazy_task(const oq_nb_lazy *z);
 const oq_producer *oq_nb_lazy_part(const oq_nb_lazy *z, unsigned part);
+/* Makes all parts now, from what was learned, and keeps them until the release. */
+onq_code oq_nb_lazy_make(oq_nb_lazy *z, const struct oq_nb_learned *learned, onq_error *err);
 /* The part that is written first, and makes the others. */
 void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned part);
 void oq_nb_lazy_release(oq_nb_lazy *z);

@@ -287,6 +287,14 @@ static const char *skip(oq_nb_state *r, choice *c, bool by_default) {
                : NULL;
 }
 
+/* What the node multiplies its weight with, for methods that look at it. */
+static onq_code note_reader(oq_nb_state *r, const choice *c, onq_error *err) {
+    if (c->why != NULL || r->used == NULL || !c->how.method->needs_samples)
+        return ONQ_OK;
+    const oq_nb_reader reader = {r->used->lazy, c->node->input.v[0]};
+    return OQ_PUSH(r->arena, &r->job->made->readers, reader) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 static onq_code do_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err);
 
 static onq_code do_inner(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
@@ -307,6 +315,7 @@ static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *e
                 .why = "operator has no quantized form",
                 .by = OQ_BY_RULE};
     OQ_TRY(do_inner(r, s, n, err));
+    r->used = NULL;
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {
         if (!oq_str_is(n->op_type, operators[i].op_type) || !oq_domain_is_onnx(n->domain))
             continue;
@@ -317,6 +326,7 @@ static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *e
         else
             OQ_TRY(operators[i].take(r, &c, err));
     }
+    OQ_TRY(note_reader(r, &c, err));
     const oq_plan_node row = {.name = n->name,
                               .op_type = n->op_type,
                               .output = n->output.n > 0 ? n->output.v[0] : OQ_S(""),

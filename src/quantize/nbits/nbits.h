@@ -47,6 +47,12 @@ typedef struct oq_nb_share {
     unsigned bits; /* 0: it stays float */
 } oq_nb_share;
 
+/* awq: mean squares of the inputs that a weight meets. */
+typedef struct oq_nb_mean {
+    oq_str weight;
+    const float *v;
+} oq_nb_mean;
+
 typedef struct oq_nb_config {
     oq_qconfig *lists; /* op_types, nodes_to_quantize, nodes_to_exclude */
     oq_pick include;   /* nodes that are quantized whatever op_types says */
@@ -62,6 +68,7 @@ typedef struct oq_nb_config {
     OQ_VEC(oq_nb_share) shares;
     oq_map share_map; /* name of a weight -> index in shares */
     oq_str only;      /* not empty: other weights stay float */
+    OQ_VEC(oq_nb_mean) means;
 } oq_nb_config;
 
 void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists);
@@ -74,9 +81,16 @@ onq_code oq_nb_config_nodes(oq_nb_config *c, const onq_allocator *alloc, const c
  * ONQ_E_CONFIG. */
 onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err);
 
+/* A tensor that a weight is multiplied with. */
+typedef struct oq_nb_reader {
+    oq_nb_lazy *weight;
+    oq_str input;
+} oq_nb_reader;
+
 /* The payloads of a result. They must live as long as the model is written or read. */
 typedef struct oq_nb_made {
     OQ_VEC(oq_nb_lazy *) all;
+    OQ_VEC(oq_nb_reader) readers; /* of weights whose method takes samples */
 } oq_nb_made;
 void oq_nb_made_release(oq_nb_made *made);
 

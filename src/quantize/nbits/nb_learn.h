@@ -1,0 +1,47 @@
+/*
+ * nb_learn.h — methods that look at what a weight's inputs are: samples run through the float model,
+ * and every weight is quantized as soon as enough is known of its inputs.
+ *
+ *     gptq  Hessians of the inputs, as many at a time as memory holds (quantize/rounding): one run
+ *           over the samples for each such group. The integers are made here, not when the model is
+ *           written.
+ *     awq   the mean magnitude of each channel: channels with large inputs are scaled up before
+ *           they are rounded, and what they meet is scaled down, in the node before where that can
+ *           be (Lin and others, 2023). Then each block gets the range that loses least.
+ */
+#ifndef OQ_QUANTIZE_NBITS_LEARN_H
+#define OQ_QUANTIZE_NBITS_LEARN_H
+
+#include "engine/engine.h"
+#include "quantize/nbits/nbits.h"
+#include "quantize/rounding/solve.h"
+#include "samples/source.h"
+
+/* What a method knows of a weight's inputs. */
+typedef struct oq_nb_learned {
+    const oq_hessian *hessian; /* gptq */
+    const struct oq_nb_learn_job *job;
+    const oq_linear *linear;
+    oq_pool *pool;
+} oq_nb_learned;
+
+typedef struct oq_nb_learn_job {
+    oq_model *model; /* awq: is changed */
+    oq_engine *engine;
+    oq_source *source; /* read from its beginning, more than once */
+    oq_session_options session;
+    oq_nb_config *config;
+    uint64_t memory;                         /* for Hessians */
+    double damp;                             /* --percdamp */
+    bool act_order, search_range, one_scale; /* --actorder, --mse, not --perchannel */
+    size_t n_scaled, n_folded;               /* out, awq: tensors, and those that need no node */
+    size_t n_passes;                         /* out: runs over the samples */
+} oq_nb_learn_job;
+
+/* gptq: makes the weights of `made` that wait for samples. `truth` is the graph before it was
+ * quantized. */
+onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *made, onq_error *err);
+/* awq: scales the float model, before it is quantized. */
+onq_code oq_nb_scale(oq_nb_learn_job *job, onq_error *err);
+
+#endif

@@ -1,0 +1,160 @@
+"""test_nbits_learn.py - gptq and awq: what they lose at the outputs, on samples they have not seen, beside plain rounding and
+beside the reference's gptq."""
+import sys
+import types
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from common import MODELS, onq
+
+WIDTH, INNER = 64, 128
+CASES = [(4, 32), (4, 16), (2, 32), (8, 32)]
+
+
+@pytest.fixture(scope="module")
+def rng():
+    return np.random.default_rng(11)
+
+
+@pytest.fixture(scope="module")
+def mixing(rng):
+    """Inputs whose channels go together, some of them large: what there is to learn."""
+    sizes = np.exp(rng.normal(size=WIDTH))
+    return (rng.normal(size=(12, WIDTH)) * sizes).astype(np.float32)
+
+
+def rows(rng, mixing, n):
+    return (rng.normal(size=(n, 12)) @ mixing + 0.1 * rng.normal(size=(n, WIDTH))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory, rng, mixing):
+    """A gated layer between a Mul with a constant and the output, samples, and other samples."""
+    folder = tmp_path_factory.mktemp("learn")
+    weights = {"gain": rng.uniform(0.5, 2, WIDTH), "gate": rng.normal(size=(WIDTH, INNER)) / 8,
+               "up": rng.normal(size=(WIDTH, INNER)) / 8, "down": rng.normal(size=(INNER, WIDTH)) / 10}
+    node = helper.make_node
+    nodes = [node("Mul", ["x", "gain"], ["h"], "norm"), node("MatMul", ["h", "gate"], ["g"], "gate"),
+             node("MatMul", ["h", "up"], ["u"], "up"), node("Sigmoid", ["g"], ["s"], "sigmoid"), node("Mul", ["g", "s"], ["t"], "silu"),
+             node("Mul", ["t", "u"], ["v"], "gated"), node("MatMul", ["v", "down"], ["y"], "down")]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "gated", [value("x", TensorProto.FLOAT, ["n", WIDTH])],
+                              [value("y", TensorProto.FLOAT, ["n", WIDTH])],
+                              [numpy_helper.from_array(w.astype(np.float32), k) for k, w in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "m.onnx")
+    np.savez(folder / "x.npz", x=rows(rng, mixing, 16 * 24).reshape(16, 24, WIDTH))
+    return folder / "m.onnx", folder / "x.npz", rows(rng, mixing, 300)
+
+
+def outputs(path, x):
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+def loss(model, path, x):
+    exact = outputs(model, x)
+    return np.square(outputs(path, x) - exact, dtype=np.float64).sum() / np.square(exact, dtype=np.float64).sum()
+
+
+def quantize(setup, tmp_path, method, *more):
+    model, data, x = setup
+    out = tmp_path / f"{method}{len(list(tmp_path.iterdir()))}.onnx"
+    words = ["nbits", "-i", model, "-o", out, "--quant_method", method, "--quiet", *more]
+    onq(*words, *(["--data", data] if method in ("gptq", "awq") else []), status=0)
+    return loss(model, out, x), out
+
+
+@pytest.mark.parametrize("bits, block", CASES)
+def test_less_is_lost(bits, block, setup, tmp_path):
+    how = ["--bits", bits, "--block_size", block]
+    plain, _ = quantize(setup, tmp_path, "default", *how)
+    gptq, _ = quantize(setup, tmp_path, "gptq", *how)
+    awq, _ = quantize(setup, tmp_path, "awq", *how)
+    assert gptq < 0.7 * plain and awq < 0.95 * plain, (plain, gptq, awq)
+
+
+@pytest.mark.parametrize("more", [["--actorder"], ["--mse"], ["--symmetric=false"], ["--percdamp", "0.1"],
+                                  ["--memory", "1"], ["--quant_format", "QDQ"]], ids=str)
+def test_options(more, setup, tmp_path):
+    plain, _ = quantize(setup, tmp_path, "default")
+    learned, _ = quantize(setup, tmp_path, "gptq", *more)
+    assert learned < 0.8 * plain, (plain, learned)
+
+
+def test_one_scale_for_all_columns(setup, tmp_path):
+    apart, _ = quantize(setup, tmp_path, "gptq")
+    together, _ = quantize(setup, tmp_path, "gptq", "--perchannel=false")
+    assert apart < together < 10 * apart
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_same_bytes_whatever_the_threads(method, setup, tmp_path):
+    _, one = quantize(setup, tmp_path, method, "--threads", 1)
+    _, three = quantize(setup, tmp_path, method, "--threads", 3)
+    assert one.read_bytes() == three.read_bytes()
+
+
+class Reader:
+    """As many passes as are asked for."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.left = iter(samples)
+
+    def get_next(self):
+        return next(self.left, None)
+
+    def __iter__(self):
+        return iter(self.samples)
+
+
+@pytest.mark.parametrize("more, options", [([], {}), (["--actorder"], {"actorder": True}), (["--mse"], {"mse": True})])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_no_more_than_the_reference(symmetric, more, options, setup, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=()))  # asked for, not used
+    from onnxruntime.quantization.matmul_nbits_quantizer import GPTQWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+    model, data, x = setup
+    reader = Reader([{"x": sample} for sample in np.load(data)["x"]])
+    config = GPTQWeightOnlyQuantConfig(calibration_data_reader=reader, **options)
+    theirs = MatMulNBitsQuantizer(onnx.load(model), block_size=32, is_symmetric=symmetric, algo_config=config)
+    theirs.process()
+    theirs.model.save_model_to_file(tmp_path / "reference.onnx")
+    ours, _ = quantize(setup, tmp_path, "gptq", f"--symmetric={symmetric}", *more)
+    assert ours <= 1.001 * loss(model, tmp_path / "reference.onnx", x)
+
+
+def test_awq_needs_no_node_after_a_constant(setup, tmp_path):
+    _, out = quantize(setup, tmp_path, "awq")
+    kinds = [n.op_type for n in onnx.load(out).graph.node]
+    assert kinds.count("MatMulNBits") == 3
+    assert kinds.count("Mul") <= 4  # three of its own, and one in front of `down`
+
+
+def test_samples_are_needed(setup, tmp_path):
+    r = onq("nbits", "-i", setup[0], "-o", tmp_path / "o.onnx", "--quant_method", "gptq")
+    assert r.returncode == 1 and "--data" in r.stderr and not (tmp_path / "o.onnx").exists()
+
+
+@pytest.mark.skipif(not (MODELS / "minilm").exists(), reason="no shared models")
+def test_minilm(tmp_path):
+    """On samples that were left out."""
+    model = MODELS / "minilm" / "model.onnx"
+    lost = {}
+    for method in ("default", "gptq", "awq"):
+        out = tmp_path / f"{method}.onnx"
+        onq("nbits", "-i", model, "-o", out, "--quant_method", method, "--quiet", "--data", MODELS / "minilm", "--hold_out", 3,
+            status=0)
+        float_, made = (onnxruntime.InferenceSession(p, providers=["CPUExecutionProvider"]) for p in (model, out))
+        lost[method] = 0
+        for i in (2, 5):
+            folder = MODELS / "minilm" / f"test_data_set_{i}"
+            feed = {}
+            for k, name in enumerate(("input_ids", "attention_mask", "token_type_ids")):
+                feed[name] = numpy_helper.to_array(onnx.load_tensor(folder / f"input_{k}.pb"))
+            lost[method] += np.square(float_.run(None, feed)[0] - made.run(None, feed)[0]).sum()
+    assert lost["gptq"] < 0.8 * lost["default"] and lost["awq"] < lost["default"], lost
