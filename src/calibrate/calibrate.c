@@ -728,21 +728,6 @@ static onq_code begin_portion(oq_calibration *c, oq_source *source, onq_error *e
     return ONQ_OK;
 }
 
-/* Tensors whose values are only moved share the arrays of one range; joined, each needs its own. */
-static onq_code own_arrays(oq_ranges *all, onq_error *err) {
-    for (size_t i = 0; i < all->all.n; i++) {
-        oq_num *const ends[] = {&all->all.v[i]->lowest, &all->all.v[i]->highest};
-        for (size_t k = 0; k < OQ_COUNT(ends); k++) {
-            double *own = OQ_NEW_ARRAY(&all->arena, double, ends[k]->n);
-            if (own == NULL)
-                return oq_fail_nomem(err);
-            memcpy(own, ends[k]->v, ends[k]->n * sizeof *own);
-            ends[k]->v = own;
-        }
-    }
-    return ONQ_OK;
-}
-
 /* merge_range: the new ranges into the old. */
 static onq_code join_ranges(const oq_cal_options *o, oq_ranges *all, const oq_ranges *more,
                             onq_error *err) {
@@ -764,9 +749,11 @@ static onq_code add_minmax(oq_calibration *c, onq_error *err) {
     oq_ranges more;
     OQ_TRY(oq_collect_finish(&c->r.c, &more, err));
     if (!c->has_ranges) {
-        c->ranges = more;
-        c->has_ranges = true;
-        return own_arrays(&c->ranges, err);
+        /* Tensors whose values are only moved share the arrays of one range; joined, each needs its
+         * own. */
+        c->has_ranges = oq_ranges_clone(&c->ranges, more.arena.alloc, &more);
+        oq_ranges_release(&more);
+        return c->has_ranges ? ONQ_OK : oq_fail_nomem(err);
     }
     const onq_code rc = join_ranges(&c->options, &c->ranges, &more, err);
     oq_ranges_release(&more);

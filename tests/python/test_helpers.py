@@ -255,6 +255,8 @@ def test_nbits_commands(tmp_path):
     matmul_bnb4_quantizer.main([*words, str(tmp_path / "b.onnx"), "--quant_type", "0"])
     assert onnx.load(tmp_path / "n.onnx").graph.node[0].op_type == "MatMulNBits"
     assert onnx.load(tmp_path / "b.onnx").graph.node[0].op_type == "MatMulBnb4"
+    with pytest.raises(SystemExit, match="awq --data"):
+        matmul_nbits_quantizer.main([*words, str(tmp_path / "v.onnx"), "--quant_method", "nvidia_awq", "--cache_dir", "c"])
     with pytest.raises(SystemExit, match="exists"):
         matmul_nbits_quantizer.main([*words, str(tmp_path / "n.onnx")])
 

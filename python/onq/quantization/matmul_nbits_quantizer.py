@@ -361,7 +361,7 @@ def _axis(text: str) -> tuple[str, int]:
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m onq.quantization.matmul_nbits_quantizer", description=__doc__)
-    methods = ["default", "hqq", "rtn", "k_quant", "gptq", "awq"]
+    methods = ["default", "hqq", "rtn", "k_quant", "gptq", "awq", "nvidia_awq"]
     parser.add_argument("--input_model", required=True, help="the model to read")
     parser.add_argument("--output_model", required=True, help="the model to write; it must not exist")
     parser.add_argument("--block_size", type=int, default=32, help="weights that share a scale")
@@ -376,6 +376,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--op_types_to_quantize", nargs="+", choices=["MatMul", "Gather"], help="MatMul by default")
     parser.add_argument("--quant_axes", type=_axis, nargs="+", metavar="OP:AXIS", help="MatMul:0 Gather:1 by default")
     parser.add_argument("--data", help="samples for gptq and awq, as `onq nbits --data` takes them")
+    nvidia = parser.add_argument_group("nvidia_awq", "arguments of onnxruntime's tool for NVIDIA's ModelOpt")
+    for name in ("--calib_dataset_name", "--tokenizer_dir", "--calibration_method", "--cache_dir"):
+        nvidia.add_argument(name, help="not used: --quant_method awq takes samples from --data")
     return parser.parse_args(argv)
 
 
@@ -386,6 +389,8 @@ def main(argv: list[str] | None = None) -> None:
         logging.getLogger().setLevel(logging.DEBUG)
     if os.path.exists(args.output_model):
         raise SystemExit(f"file {args.output_model} already exists")
+    if args.quant_method == "nvidia_awq":
+        raise SystemExit("nvidia_awq is NVIDIA's ModelOpt, which onq does not use (--quant_method awq --data SOURCE does AWQ)")
     if args.quant_method == "hqq" and args.symmetric:
         logger.warning("hqq always has zero points: symmetric is taken as false")
         args.symmetric = False
