@@ -354,6 +354,8 @@ def test_masks_are_measured_apart(tmp_path, low):
     assert row["mask_values"] == 2 * 4 * 2 and row["xmodel_err_without_mask"] < 5 and row["range"][0] > -20
     for v in got["activations"].values():
         assert v["qdq_err"] is not None and v["xmodel_err"] is not None
+    unmasked = json.loads(common.onq(*words, "--limit", 1, "--json").stdout)  # the first sample has no mask
+    assert unmasked["activations"]["masked"]["reason"] == MASK and unmasked["ranking"][0] == "masked"
     text = common.onq(*words).stdout
     first = next(line for line in text.splitlines() if line.startswith("   1 "))
     assert "add" in first and "a mask stretches the range" in first and "--masks float" in first
