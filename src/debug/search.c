@@ -237,8 +237,9 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
     OQ_TRY(oq_search_find(g, err));
     if (s->nodes.n == 0)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "%s: there is no named node with QuantizeLinear and DequantizeLinear "
-                       "around it; sensitivity and bisection need a QDQ model (--quant_format qdq)",
+                       "%s: its main graph has no named node with QuantizeLinear and "
+                       "DequantizeLinear around it; sensitivity and bisection need a QDQ model "
+                       "(--quant_format qdq)",
                        g->d->made->path);
     OQ_TRY(oq_debug_search_units(s, g->target, g->arena, err));
     OQ_TRY(oq_search_cuts_make(g, err));
