@@ -48,6 +48,8 @@ static void free_kept(oq_tape *t, kept *k) {
 
 static void drop_first(oq_tape *t, uint64_t n) {
     const size_t left = (size_t)(t->next - t->first - n);
+    if (n == 0)
+        return;
     for (uint64_t i = 0; i < n; i++)
         free_kept(t, t->v[i]);
     memmove(t->v, t->v + n, left * sizeof *t->v);
