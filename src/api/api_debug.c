@@ -95,7 +95,7 @@ static onq_code write_overrides(const debugging *g, onq_error *err) {
     oq_debug_search_overrides(&g->found, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
+    const onq_code rc = oq_job_save_text(g->job, "overrides", &text, err);
     oq_buf_release(&text);
     return rc;
 }
@@ -107,7 +107,7 @@ static onq_code write_list(const debugging *g, onq_error *err) {
     oq_buf text;
     oq_buf_init(&text, &g->job->env->alloc);
     oq_debug_search_list(&g->found, &text);
-    const onq_code rc = oq_out_text(&g->job->env->alloc, path, &text, err);
+    const onq_code rc = oq_job_save_text(g->job, "exclude_list", &text, err);
     oq_buf_release(&text);
     return rc;
 }

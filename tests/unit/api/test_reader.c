@@ -197,6 +197,27 @@ static void stopping(void **state) {
     end_world(&w);
 }
 
+/* Fewer samples than were promised, and none at all. */
+static void ending_early(void **state) {
+    (void)state;
+    world w;
+    make_world(&w);
+    for (int at = N; at >= 2; at -= N - 2) {
+        onq_options *o = options(&w, "static", false);
+        onq_result *r = NULL;
+        const onq_reader reader = {.next = next, .ctx = &w, .count = N + 3};
+        w.at = at == N ? N : 0;
+        assert_ok(onq_options_want_bytes(o, "output", NULL, &err), err);
+        assert_ok(onq_options_set_reader(o, &reader, &err), err);
+        const onq_code rc = run(&w, o, &r);
+        assert_int_not_equal(rc, ONQ_OK);
+        assert_non_null(strstr(err.text, at == N ? "no samples" : "ended after 6 of 9 samples"));
+        assert_null(r);
+        onq_options_free(o);
+    }
+    end_world(&w);
+}
+
 /* A command without samples has no place for a reader. */
 static void not_everywhere(void **state) {
     (void)state;
@@ -222,9 +243,8 @@ static void find_runtime(void) {
 int main(void) {
     find_runtime();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantizing),
-        cmocka_unit_test(every_command),
-        cmocka_unit_test(stopping),
+        cmocka_unit_test(quantizing),     cmocka_unit_test(every_command),
+        cmocka_unit_test(stopping),       cmocka_unit_test(ending_early),
         cmocka_unit_test(not_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
