@@ -116,6 +116,8 @@ static const onq_option_info bnb4_select[] = {
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
 
+typedef const oq_nb_method *method_ref;
+
 typedef struct run {
     oq_quant q;
     oq_nb_config config;
@@ -206,7 +208,7 @@ static onq_code nbits_options(run *r, onq_error *err) {
     oq_nb_config *c = &r->config;
     const int64_t block = oq_opt_int(o, "block_size");
     OQ_TRY(check_op_types(r, err));
-    c->how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_method", const oq_nb_method *, METHODS),
+    c->how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_method", method_ref, METHODS),
                          .bits = (unsigned)oq_opt_int(o, "bits"),
                          .block = block < 0 ? 0 : (uint64_t)block,
                          .symmetric = oq_opt_flag(o, "symmetric"),
@@ -228,11 +230,10 @@ static onq_code nbits_options(run *r, onq_error *err) {
 static onq_code bnb4_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     r->config.bnb4 = true;
-    r->config.how =
-        (oq_nb_how){.method = OQ_CHOSEN(o, "quant_type", const oq_nb_method *, BNB4_TYPES),
-                    .bits = 4,
-                    .block = (uint64_t)oq_opt_int(o, "block_size"),
-                    .symmetric = true};
+    r->config.how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_type", method_ref, BNB4_TYPES),
+                                .bits = 4,
+                                .block = (uint64_t)oq_opt_int(o, "block_size"),
+                                .symmetric = true};
     return oq_nb_check(&r->config, &r->config.how, ONQ_E_OPTION, err);
 }
 
@@ -429,6 +430,7 @@ static onq_code run_with(oq_job *job, const char *format,
                          onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     run r = {0};
     oq_quant_init(&r.q, job, format, quantize, &r);
+    r.q.weights_only = true;
     oq_nb_config_init(&r.config, &r.q.config);
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
     oq_nb_made_release(&r.made);

@@ -45,8 +45,11 @@ onq_code oq_quant_find_share(oq_quant *r, oq_model_proto *source, onq_error *err
 }
 
 static void tell_share(const oq_quant *r) {
-    const oq_share *s = &r->verified.share;
+    oq_share known = r->verified.share;
+    const oq_share *s = &known;
     oq_job *job = r->job;
+    if (r->weights_only)
+        known.macs = (double)NAN; /* the products stay float */
     oq_jw_begin_object(&job->json, "integer_share");
     if (!isnan(s->weights))
         oq_jw_real(&job->json, "weights", s->weights);
@@ -55,7 +58,7 @@ static void tell_share(const oq_quant *r) {
     oq_jw_end_object(&job->json);
     if (isnan(s->weights) && isnan(s->macs))
         return;
-    oq_buf_adds(&job->text, "in integers: ");
+    oq_buf_adds(&job->text, r->weights_only ? "in few bits: " : "in integers: ");
     if (!isnan(s->weights))
         oq_buf_addf(&job->text, "%.1f %% of the weights%s", 100 * s->weights,
                     isnan(s->macs) ? "" : ", ");
