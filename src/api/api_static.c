@@ -143,6 +143,9 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("bias_correction", 0, "",
             "Correct the biases of the quantized layers, one after the other, by the mean error of "
             "their outputs over the samples."),
+    OQ_FLAG("learned_rounding", 0, "",
+            "Round the weights of each layer such that its output, not each weight, is nearest to "
+            "float's over the samples. For weights per tensor and of 4 bits."),
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("from_plan", 0, "", "FILE",
@@ -209,6 +212,10 @@ static onq_code check_saturation(const run *r, onq_error *err) {
     const oq_qconfig *c = &r->q.config;
     if (!c->saturation_safe)
         return ONQ_OK;
+    if (oq_opt_flag(r->q.job->opts, "learned_rounding"))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--learned_rounding finds other integers than those that --saturation_safe "
+                       "has made safe (--reduce_range goes with it)");
     if (r->format == FORMAT_QOPERATOR)
         return oq_fail(err, ONQ_E_OPTION,
                        "--saturation_safe is for --quant_format qdq (--reduce_range is for both)");

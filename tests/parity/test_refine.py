@@ -102,3 +102,70 @@ def test_samples_are_needed(tmp_path):
     done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", tmp_path / "q.onnx", "--calibration_cache",
                          tmp_path / "cache.json", "--bias_correction", "--data", tmp_path / "nothing")
     assert done.returncode == 1 and "nothing" in done.stderr
+
+
+CONVOLUTIONS = {
+    "plain": ({}, (12, 6, 3, 3), (2, 6, 9, 9)),
+    "pads": ({"pads": [1, 2, 0, 1]}, (12, 6, 3, 3), (2, 6, 9, 9)),
+    "strides": ({"strides": [2, 3], "pads": [1, 1, 1, 1]}, (12, 6, 3, 3), (2, 6, 11, 10)),
+    "dilations": ({"dilations": [2, 1], "pads": [2, 1, 2, 1]}, (12, 6, 3, 3), (2, 6, 9, 9)),
+    "same upper": ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, (12, 6, 4, 3), (2, 6, 9, 10)),
+    "same lower": ({"auto_pad": "SAME_LOWER", "strides": [2, 2]}, (12, 6, 4, 3), (2, 6, 9, 10)),
+    "valid": ({"auto_pad": "VALID"}, (12, 6, 3, 2), (2, 6, 9, 9)),
+    "groups": ({"group": 3, "pads": [1, 1, 1, 1]}, (12, 2, 3, 3), (2, 6, 9, 9)),
+    "depthwise": ({"group": 6, "pads": [1, 1, 1, 1]}, (6, 1, 5, 5), (2, 6, 9, 9)),
+    "line": ({"pads": [2, 0], "strides": [2]}, (12, 6, 5), (2, 6, 40)),
+}
+
+
+def smooth(rng, shape):
+    """Neighbours are alike, as in pictures: then errors of weights can make up for each other."""
+    x = rng.normal(size=shape).cumsum(-1) + rng.normal(size=(shape[0], 1) + shape[2:])
+    return {"x": x.astype(np.float32)}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_learned_rounding_of_convolutions(tmp_path, name):
+    attributes, weight, shape = CONVOLUTIONS[name]
+    rng = np.random.default_rng(6)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "conv", **attributes)
+    m = model([node], [array("w", rng.normal(size=weight))], shape, None)
+    samples, others = ([smooth(rng, shape) for _ in range(12)] for _ in range(2))
+    words = ("--weight_type", "qint4", "--activation_type", "quint16", "--per_channel")
+    plain, _ = make(tmp_path, m, samples, *words)
+    before = nearness(tmp_path, plain, others)
+    learned, text = make(tmp_path, m, samples, *words, "--learned_rounding")
+    assert nearness(tmp_path, learned, others) > before + 1, text
+    first = learned.read_bytes()
+    again, _ = make(tmp_path, m, samples, *words, "--learned_rounding", threads=1)
+    assert again.read_bytes() == first
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("words", [(), ("--reduce_range",), ("--weight_type", "quint8"), ("--per_channel",)],
+                         ids=["tensor", "7 bits", "unsigned", "channel"])
+def test_learned_rounding_of_layers(tmp_path, fmt, words):
+    rng = np.random.default_rng(3)
+    m, samples, others = layers(rng), draw(rng, (1, 3, 8, 8), 24), draw(rng, (1, 3, 8, 8), 24)
+    plain, _ = make(tmp_path, m, samples, "--quant_format", fmt, *words)
+    before = nearness(tmp_path, plain, others)
+    learned, text = make(tmp_path, m, samples, "--quant_format", fmt, *words, "--learned_rounding", "--bias_correction")
+    assert nearness(tmp_path, learned, others) > before
+    assert ("as likely to lose as to gain" in text) == ("--per_channel" in words)
+    integers = [onnx.numpy_helper.to_array(t) for t in onnx.load(learned).graph.initializer if t.name.startswith("w1_quantized")]
+    low, high = {"--reduce_range": (-64, 64), "--weight_type": (0, 255)}.get(words[0] if words else "", (-127, 127))
+    assert integers[0].min() >= low and integers[0].max() <= high
+
+
+@pytest.mark.parametrize("words", [("--weight_type", "qint4"), ("--weight_type", "quint4", "--per_channel"), ("--weight_type", "qint16")],
+                         ids=["4 bits", "unsigned", "16 bits"])
+def test_learned_rounding_of_products(tmp_path, words):
+    rng = np.random.default_rng(4)
+    m, samples, others = products(rng), draw(rng, (4, 12), 64), draw(rng, (4, 12), 16)
+    words = (*words, "--op_types_to_quantize", "MatMul", "--op_types_to_exclude_output_quantization", "MatMul",
+             "--activation_type", "quint16")
+    plain, _ = make(tmp_path, m, samples, *words)
+    before = nearness(tmp_path, plain, others)
+    learned, text = make(tmp_path, m, samples, *words, "--learned_rounding")
+    after = nearness(tmp_path, learned, others)
+    assert "dB after" in text and (after > before or "qint16" in words)

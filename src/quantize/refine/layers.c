@@ -45,7 +45,7 @@ static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
     for (int i = 0; n != NULL && i < MOST_STEPS; i++) {
         const oq_op_traits *t = oq_op_traits_of(n->op_type);
         if (t->form == OQ_FORM_FLOAT && t->product == l->product)
-            return n->output.n > 0 ? n : NULL;
+            return n->output.n > 0 && n->input.n > 1 ? n : NULL;
         if (!t->clips || n->input.n == 0)
             return NULL;
         n = oq_index_producer(truth, n->input.v[0]);
@@ -54,6 +54,16 @@ static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
 }
 
 /* ---- one node ---- */
+
+/* Read more than once, itself or what a DequantizeLinear makes of it. */
+static bool is_shared(const oq_index *ix, oq_str weight) {
+    const oq_value *v = oq_index_find(ix, weight);
+    if (v == NULL || v->uses.n != 1)
+        return true;
+    const oq_node *reader = ix->graph->node.v[v->uses.v[0].node];
+    v = is_dq(reader) ? oq_index_find(ix, reader->output.v[0]) : v;
+    return v == NULL || v->uses.n != 1;
+}
 
 /* The scale and zero point of a weight and the weight itself, of either form. */
 static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits *t, oq_layer *l) {
@@ -74,6 +84,9 @@ static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits
         l->weight_scale = n->input.v[at + 1];
         l->weight_zero = n->input.v[at + 2];
     }
+    l->scale_tensor = oq_index_init(ix, l->weight_scale);
+    l->zero_tensor = l->weight_zero.n > 0 ? oq_index_init(ix, l->weight_zero) : NULL;
+    l->shared_weight = l->weight != NULL && is_shared(ix, l->weight->name);
     return l->weight != NULL;
 }
 
@@ -187,12 +200,11 @@ static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
         return ONQ_OK;
     }
     l->truth = l->truth_node->output.v[0];
+    l->truth_input = l->truth_node->input.v[0];
+    l->truth_weight = oq_index_init(&f->truth, l->truth_node->input.v[1]);
     if (biases) {
         OQ_TRY(oq_layer_place_bias(&f->e, l, err));
-        if (l->bias.tensor == NULL) {
-            f->l->n_no_bias++;
-            return ONQ_OK;
-        }
+        f->l->n_no_bias += l->bias.tensor == NULL;
     }
     return OQ_PUSH(f->l->arena, &f->l->all, *l) ? ONQ_OK : oq_fail_nomem(err);
 }

@@ -30,10 +30,14 @@ typedef struct oq_layer {
     oq_str made;               /* what is compared with it, in the graph that is stepped through */
     oq_str input;              /* the dequantized input, there */
     uint32_t stop;             /* the node that makes `made`, there */
+    oq_str truth_input;        /* the input of truth_node */
+    oq_tensor *truth_weight;   /* float, or NULL */
     oq_tensor *weight;         /* integers */
+    bool shared_weight;        /* other nodes read it too */
     oq_str weight_scale, weight_zero;
-    uint64_t channels; /* of the output */
-    bool last_axis;    /* channels are the last axis of the output, else axis 1 */
+    oq_tensor *scale_tensor, *zero_tensor; /* of those names, or NULL */
+    uint64_t channels;                     /* of the output */
+    bool last_axis; /* channels are the last axis of the output, else axis 1 */
     oq_layer_bias bias;
 } oq_layer;
 

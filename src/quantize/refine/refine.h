@@ -9,6 +9,9 @@
  * layer after the other, each with all layers before it quantized and corrected already: two at
  * once would correct the same error twice.
  *
+ * Learned rounding: the weights of each layer become the integers that bring its output nearest to
+ * float's, given what the layers before make of the samples (learn.h). Scales stay.
+ *
  * Means of the float model come from one run over the samples; those of the quantized model from
  * stepping through it (stepper.h).
  */
@@ -26,9 +29,14 @@ typedef struct oq_refine_job {
     oq_session_options session; /* provider and custom operators; the rest is set here */
     uint64_t memory;            /* bytes of activations that may be kept */
     bool correct_bias;
+    bool learn_rounding;
+    bool reduced;    /* weights have one bit less */
     bool float_bias; /* biases that are added are float */
     /* out */
-    size_t n_layers;    /* that were corrected */
+    size_t n_layers;    /* whose bias was corrected */
+    size_t n_learned;   /* whose weights were rounded anew */
+    size_t n_unable;    /* whose weights cannot be */
+    const char *linear; /* the library that computed it; NULL: none was found */
     size_t n_unmatched; /* quantized, and the float model has no counterpart */
     size_t n_no_bias;   /* that have no place for a bias */
     size_t n_clipped;   /* channels whose bias int32 does not hold */

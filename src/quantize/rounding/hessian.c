@@ -74,7 +74,7 @@ static onq_code tile_task(void *ctx, size_t i, unsigned worker, onq_error *err) 
     if (col >= row)
         add_tile(h, h->x, h->x, h->sum, row * TILE, col * TILE, worker);
     if (h->cross != NULL)
-        add_tile(h, h->x, h->y, h->cross, row * TILE, col * TILE, worker);
+        add_tile(h, h->y, h->x, h->cross, row * TILE, col * TILE, worker);
     return ONQ_OK;
 }
 

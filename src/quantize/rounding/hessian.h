@@ -16,7 +16,7 @@
  * with a second side) and a block.
  *
  * The second side is for a layer whose inputs are already quantized: y are the inputs of the float
- * model, and cross is the sum of x y^T (solve.h: the weights that fit x best).
+ * model, and cross is the sum of y x^T (solve.h: the weights that fit x best).
  */
 #ifndef OQ_QUANTIZE_ROUNDING_HESSIAN_H
 #define OQ_QUANTIZE_ROUNDING_HESSIAN_H

@@ -18,23 +18,30 @@ typedef struct target {
     double ridge;
     const double *u;
     float *out;
-    double *b; /* for each worker: COLUMNS x k */
+    double *b; /* for each worker: COLUMNS x k twice */
 } target;
+
+/* b = W^T cross + ridge W^T, of some columns; `turned` is scratch of the same size. */
+static void fill_right_side(const target *t, size_t first, size_t m, double *b, double *turned) {
+    const size_t k = t->h->k;
+    for (size_t i = 0; i < k; i++)
+        for (size_t c = 0; c < m; c++) {
+            const double w = (double)t->w[i * t->n + first + c];
+            turned[i * m + c] = w;
+            b[c * k + i] = -t->ridge * w;
+        }
+    oq_linear_subtract(t->h->linear, m, k, k, turned, m, t->h->cross, k, b, k);
+    for (size_t i = 0; i < m * k; i++)
+        b[i] = -b[i];
+}
 
 static onq_code solve_columns(void *ctx, size_t task, unsigned worker, onq_error *err) {
     const target *t = ctx;
     const size_t k = t->h->k, first = task * COLUMNS;
     const size_t m = t->n - first < COLUMNS ? t->n - first : COLUMNS;
-    double *b = t->b + worker * COLUMNS * k;
+    double *b = t->b + worker * 2 * COLUMNS * k;
     (void)err;
-    for (size_t c = 0; c < m; c++)
-        for (size_t i = 0; i < k; i++) {
-            const double *cross = t->h->cross + i * k;
-            double sum = t->ridge * (double)t->w[i * t->n + first + c];
-            for (size_t j = 0; j < k; j++)
-                sum += cross[j] * (double)t->w[j * t->n + first + c];
-            b[c * k + i] = sum;
-        }
+    fill_right_side(t, first, m, b, b + COLUMNS * k);
     oq_linear_solve(t->h->linear, t->u, k, b, m);
     for (size_t c = 0; c < m; c++)
         for (size_t i = 0; i < k; i++)
@@ -45,7 +52,7 @@ static onq_code solve_columns(void *ctx, size_t task, unsigned worker, onq_error
 onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
                          onq_error *err) {
     assert(h->cross != NULL);
-    const size_t k = h->k, n_b = oq_pool_workers(h->pool) * COLUMNS * k;
+    const size_t k = h->k, n_b = oq_pool_workers(h->pool) * 2 * COLUMNS * k;
     double *u = oq_calloc(h->alloc, k * k, sizeof *u), *b = oq_calloc(h->alloc, n_b, sizeof *b);
     double sum = 0;
     onq_code rc = u != NULL && b != NULL ? ONQ_OK : oq_fail_nomem(err);

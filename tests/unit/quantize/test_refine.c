@@ -151,6 +151,39 @@ static void into_the_constant_that_follows(void **state) {
     mean_is_corrected(true, 1);
 }
 
+/* Weights that compensate for each other, and the mean on top. */
+static void weights_are_learned(void **state) {
+    (void)state;
+    for (int learn = 0; learn < 2; learn++) {
+        fixture f = {0};
+        onq_error err = ONQ_ERROR_INIT;
+        assert_ok(open_fixture(&f, NULL, true, &err), err);
+        f.job.learn_rounding = learn == 1;
+        assert_ok(oq_refine(&f.job, &err), err);
+        assert_int_equal(f.job.n_learned, learn == 1 ? 2 : 0);
+        assert_true(f.job.after > f.job.before);
+        assert_true(largest_shift(&f) < 1e-4);
+        close_fixture(&f);
+    }
+}
+
+/* A weight that two nodes read cannot suit both. */
+static void shared_weights_stay(void **state) {
+    (void)state;
+    fixture f = {0};
+    onq_error err = ONQ_ERROR_INIT;
+    assert_ok(open_fixture(&f, NULL, false, &err), err);
+    bm_node(&f.made, "Identity", "other", "w_dq", "z", "");
+    bm_output(&f.made, "z", OQ_FLOAT, "4,3");
+    f.job.learn_rounding = true;
+    f.job.correct_bias = false;
+    assert_ok(oq_refine(&f.job, &err), err);
+    assert_int_equal(f.job.n_learned, 1);
+    assert_int_equal(f.job.n_unable, 1);
+    assert_int_equal(f.job.n_layers, 0);
+    close_fixture(&f);
+}
+
 /* Samples that do not fit are let go, from the end, and at least one stays. */
 static void little_memory(void **state) {
     (void)state;
@@ -180,8 +213,8 @@ static void failed_run(void **state) {
 
 static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     fixture f = {0};
-    (void)ctx;
     onq_code rc = open_fixture(&f, a, true, err);
+    f.job.learn_rounding = ctx != NULL;
     if (rc == ONQ_OK)
         rc = oq_refine(&f.job, err);
     close_fixture(&f);
@@ -190,7 +223,9 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
 
 static void every_allocation_fails(void **state) {
     (void)state;
+    int learning = 1;
     assert_true(flaky_sweep(sweep_body, NULL) > 20);
+    assert_true(flaky_sweep(sweep_body, &learning) > 20);
 }
 
 /* ---- where a bias goes ---- */
@@ -309,6 +344,7 @@ static void float_bias_stays_float(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(into_new_constants),     cmocka_unit_test(into_the_constant_that_follows),
+        cmocka_unit_test(weights_are_learned),    cmocka_unit_test(shared_weights_stay),
         cmocka_unit_test(little_memory),          cmocka_unit_test(failed_run),
         cmocka_unit_test(every_allocation_fails), cmocka_unit_test(int32_bias_moves_by_its_scale),
         cmocka_unit_test(shared_bias_is_copied),  cmocka_unit_test(missing_bias_is_added),

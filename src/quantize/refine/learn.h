@@ -1,0 +1,52 @@
+/*
+ * learn.h — learned rounding of one layer: its weights as the integers that make the layer's output
+ * nearest to float's (quantize/rounding), with scales as they are.
+ *
+ *     OQ_TRY(oq_learn_begin(&n, &how, layers, layer, n_samples, err));
+ *     if (n.able)
+ *         ... oq_learn_truth for each sample, then oq_learn_made for each sample
+ *         OQ_TRY(oq_learn_end(&n, err));
+ *     oq_learn_release(&n);
+ */
+#ifndef OQ_QUANTIZE_REFINE_LEARN_H
+#define OQ_QUANTIZE_REFINE_LEARN_H
+
+#include "quantize/refine/rows.h"
+#include "quantize/rounding/solve.h"
+
+typedef struct oq_learn_how {
+    const oq_linear *linear;
+    oq_pool *pool;
+    const onq_allocator *alloc;
+    bool reduced; /* weights have one bit less */
+    double ridge; /* of the target; see oq_round_target */
+    double damp;
+    unsigned sweeps;
+} oq_learn_how;
+
+typedef struct oq_learn {
+    const oq_learn_how *how;
+    oq_layers *layers;
+    const oq_layer *layer;
+    bool able;      /* the layer is one that this can round */
+    oq_arena arena; /* of this layer */
+    oq_rows rows;
+    oq_hessian *hessians; /* by group */
+    size_t n_hessians;
+    uint64_t per_sample; /* rows taken of one sample, at most */
+    float *truth;        /* rows of the float model: [sample][per_sample][width] */
+    uint64_t *n_truth;   /* by sample */
+    size_t n_samples, truth_size;
+    float *row;
+} oq_learn;
+
+onq_code oq_learn_begin(oq_learn *n, const oq_learn_how *how, oq_layers *layers,
+                        const oq_layer *layer, size_t n_samples, onq_error *err);
+/* The layer's input in the float model, then in the quantized one. */
+onq_code oq_learn_truth(oq_learn *n, size_t sample, const oq_datum *d, onq_error *err);
+onq_code oq_learn_made(oq_learn *n, size_t sample, const oq_datum *d, onq_error *err);
+/* Rounds, and puts the integers into the model. */
+onq_code oq_learn_end(oq_learn *n, onq_error *err);
+void oq_learn_release(oq_learn *n);
+
+#endif
