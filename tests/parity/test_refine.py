@@ -169,3 +169,21 @@ def test_learned_rounding_of_products(tmp_path, words):
     learned, text = make(tmp_path, m, samples, *words, "--learned_rounding")
     after = nearness(tmp_path, learned, others)
     assert "dB after" in text and (after > before or "qint16" in words)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["rounding", "with bias"])
+def test_double_activations_are_one_layer(tmp_path, bias):
+    """Both products have one weight, and what is learned is learned from what they see together."""
+    rng = np.random.default_rng(4)
+    mix = rng.normal(size=(12, 12)) + 2 * rng.normal(size=(1, 12))
+    m = products(rng)
+    samples, others = ([{"x": (rng.normal(size=(4, 12)) @ mix).astype(np.float32)} for _ in range(64)] for _ in range(2))
+    words = ("--op_set", "noout", "--double_activations")
+    plain, _ = make(tmp_path, m, samples, *words)
+    before = nearness(tmp_path, plain, others)
+    learned, text = make(tmp_path, m, samples, *words, "--learned_rounding", *(["--bias_correction"] if bias else []), "-v")
+    assert nearness(tmp_path, learned, others) > before
+    assert "learned rounding: 2 layers, 0 as they were" in text
+    made = onnx.load(learned)
+    assert sum(n.op_type == "MatMul" for n in made.graph.node) == 4
+    assert sum(t.name.startswith("w1_quantized") for t in made.graph.initializer) == 1

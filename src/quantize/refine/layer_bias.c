@@ -252,7 +252,7 @@ static oq_node *following_add(const oq_layer_editor *e, oq_str y, size_t *slot) 
 
 static onq_code place_matmul(oq_layer_editor *e, oq_layer *l, onq_error *err) {
     oq_arena *a = arena_of(e);
-    const oq_str y = l->node->output.v[0];
+    const oq_str y = l->last->output.v[0];
     size_t slot = 0;
     oq_node *add = following_add(e, y, &slot);
     if (add != NULL && oq_str_is(add->op_type, "Sub"))
@@ -270,9 +270,9 @@ static onq_code place_matmul(oq_layer_editor *e, oq_layer *l, onq_error *err) {
     oq_node *sub = oq_node_make(a, "Sub", oq_fresh_node(&e->names, oq_node_label(l->node), "_Sub"),
                                 in, 2, &y, 1);
     if (e->names.failed || sub == NULL || !OQ_PUSH(e->layers->arena, &e->after, sub) ||
-        !OQ_PUSH(e->layers->arena, &e->after_at, l->node))
+        !OQ_PUSH(e->layers->arena, &e->after_at, l->last))
         return oq_fail_nomem(err);
-    l->node->output.v[0] = inner;
+    l->last->output.v[0] = inner;
     return ONQ_OK;
 }
 

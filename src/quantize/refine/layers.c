@@ -41,7 +41,7 @@ static const oq_node *maker_of(const oq_index *truth, oq_str made) {
 
 /* A Relu or Clip that the quantized range replaces gives its name to the tensor before it. */
 static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
-    const oq_node *n = maker_of(truth, l->node->output.v[0]);
+    const oq_node *n = maker_of(truth, l->last->output.v[0]);
     for (int i = 0; n != NULL && i < MOST_STEPS; i++) {
         const oq_op_traits *t = oq_op_traits_of(n->op_type);
         if (t->form == OQ_FORM_FLOAT && t->product == l->product)
@@ -55,14 +55,34 @@ static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
 
 /* ---- one node ---- */
 
-/* Read more than once, itself or what a DequantizeLinear makes of it. */
-static bool is_shared(const oq_index *ix, oq_str weight) {
-    const oq_value *v = oq_index_find(ix, weight);
-    if (v == NULL || v->uses.n != 1)
-        return true;
-    const oq_node *reader = ix->graph->node.v[v->uses.v[0].node];
-    v = is_dq(reader) ? oq_index_find(ix, reader->output.v[0]) : v;
-    return v == NULL || v->uses.n != 1;
+/* Read by others too, itself or what a DequantizeLinear makes of it. */
+static bool is_shared(const oq_index *ix, const oq_layer *l) {
+    const oq_value *v = oq_index_find(ix, l->weight->name);
+    bool shared = v == NULL || v->uses.n != (l->low != NULL ? 2 : 1);
+    for (size_t i = 0; !shared && i < v->uses.n; i++) {
+        const oq_node *reader = ix->graph->node.v[v->uses.v[i].node];
+        const oq_value *made = is_dq(reader) ? oq_index_find(ix, reader->output.v[0]) : NULL;
+        shared = made != NULL && made->uses.n != 1;
+    }
+    return shared;
+}
+
+/* The product of the residual, and the Sub that joins both. */
+static void find_double(const oq_index *ix, oq_layer *l) {
+    const oq_value *v = oq_index_find(ix, l->node->output.v[0]);
+    if (l->product != OQ_MATMUL || v == NULL || v->uses.n != 1 || v->uses.v[0].slot != 0)
+        return;
+    oq_node *sub = ix->graph->node.v[v->uses.v[0].node];
+    oq_node *low = oq_str_is(sub->op_type, "Sub") && sub->input.n == 2
+                       ? oq_index_producer(ix, sub->input.v[1])
+                       : NULL;
+    if (low == NULL || !oq_str_is(low->op_type, "MatMul") || low->input.n != 2)
+        return;
+    const oq_node *dq = oq_index_producer(ix, low->input.v[1]);
+    if (!is_dq(dq) || !oq_str_eq(dq->input.v[0], l->weight->name))
+        return;
+    l->low = low;
+    l->last = sub;
 }
 
 /* The scale and zero point of a weight and the weight itself, of either form. */
@@ -86,7 +106,6 @@ static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits
     }
     l->scale_tensor = oq_index_init(ix, l->weight_scale);
     l->zero_tensor = l->weight_zero.n > 0 ? oq_index_init(ix, l->weight_zero) : NULL;
-    l->shared_weight = l->weight != NULL && is_shared(ix, l->weight->name);
     return l->weight != NULL;
 }
 
@@ -118,10 +137,14 @@ static bool count_channels(const oq_node *n, oq_layer *l) {
 
 static bool find_layer(const oq_index *ix, oq_node *n, oq_layer *l) {
     const oq_op_traits *t = oq_op_traits_of(n->op_type);
-    *l = (oq_layer){.node = n, .product = t->product};
+    *l = (oq_layer){.node = n, .last = n, .product = t->product};
     if (t->product == OQ_NO_PRODUCT || (t->form != OQ_FORM_FLOAT && t->form != OQ_FORM_QLINEAR))
         return false;
-    return find_weight(ix, n, t, l) && count_channels(n, l);
+    if (!find_weight(ix, n, t, l) || !count_channels(n, l))
+        return false;
+    find_double(ix, l);
+    l->shared_weight = is_shared(ix, l);
+    return true;
 }
 
 /* ---- what a QLinear operator does not show ---- */
@@ -189,6 +212,16 @@ static onq_code put_product(finder *f, oq_layer *l, onq_error *err) {
     memcpy(&product->attribute, &n->attribute, sizeof product->attribute);
     l->stop = (uint32_t)f->stepped.node.n;
     return put_beside(f, product, err);
+}
+
+/* What both products of double activations see together. */
+static onq_code put_input(finder *f, oq_layer *l, onq_error *err) {
+    const oq_str in[2] = {l->node->input.v[0], l->low->input.v[0]};
+    l->input = oq_fresh_tensor(&f->e.names, l->node->output.v[0], "_onq_input");
+    oq_node *n = l->input.p != NULL
+                     ? oq_node_make(f->l->arena, "Sub", (oq_str){0}, in, 2, &l->input, 1)
+                     : NULL;
+    return n != NULL ? put_beside(f, n, err) : oq_fail_nomem(err);
 }
 
 /* ---- all of them ---- */
@@ -273,8 +306,10 @@ static onq_code make_stepped(finder *f, onq_error *err) {
         if (oq_op_traits_of(layer->node->op_type)->form == OQ_FORM_QLINEAR) {
             OQ_TRY(put_product(f, layer, err));
         } else {
-            layer->made = layer->node->output.v[0];
+            layer->made = layer->last->output.v[0];
             layer->input = layer->node->input.v[0];
+            if (layer->low != NULL)
+                OQ_TRY(put_input(f, layer, err));
             layer->stop = oq_map_find(&at, layer->made);
         }
     }

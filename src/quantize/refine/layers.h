@@ -6,6 +6,7 @@
  * operator between QuantizeLinear and DequantizeLinear, or a QLinear operator. What such a layer
  * makes, before an activation or a quantizer cuts it, is the tensor `made`. A QLinear operator does
  * not show it: a float node beside it does, in the graph that is stepped through, not in the model.
+ * Two products of double activations (quantize/product_forms.h) are one layer.
  */
 #ifndef OQ_QUANTIZE_REFINE_LAYERS_H
 #define OQ_QUANTIZE_REFINE_LAYERS_H
@@ -24,6 +25,8 @@ typedef struct oq_layer_bias {
 
 typedef struct oq_layer {
     oq_node *node; /* in the model */
+    oq_node *last; /* the node that gives its result: itself, or the Sub of double activations */
+    oq_node *low;  /* double activations: the product of the residual; else NULL */
     oq_product product;
     const oq_node *truth_node; /* of the float model */
     oq_str truth;              /* the tensor it makes */
