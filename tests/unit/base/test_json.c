@@ -155,6 +155,11 @@ static void reads_files(void **state) {
     assert_fails(oq_json_read(a, bad, &root, &err), ONQ_E_CONFIG, err, bad);
     assert_fails(oq_json_read(a, scratch_path(&s, "c"), &root, &err), ONQ_E_MISSING, err,
                  "No such");
+    /* The text itself in place of a file. */
+    assert_ok(oq_json_read(a, " {\"x\": [128, 0.5]}", &root, &err), err);
+    assert_int_equal(json_array_size(json_object_get(root, "x")), 2);
+    json_decref(root);
+    assert_fails(oq_json_read(a, "{\"x\": ", &root, &err), ONQ_E_CONFIG, err, "JSON text");
     assert_fails(oq_json_read(a, scratch_file(&s, "d", NULL, (size_t)1 << 30), &root, &err),
                  ONQ_E_LIMIT, err, "more than the limit");
     scratch_remove(&s);
