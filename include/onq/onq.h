@@ -332,7 +332,7 @@ ONQ_API void onq_calibrator_free(onq_calibrator *cal);
 ONQ_API onq_code onq_calibrator_augmented(onq_calibrator *cal, const void **data, size_t *size,
                                           onq_error *err);
 /* Runs one portion of samples, which counts as one call of collect_data. Without a reader they come
- * from --data. No sample at all is ONQ_E_INVALID. */
+ * from --data, which may be set anew for each portion. No sample at all is ONQ_E_INVALID. */
 ONQ_API onq_code onq_calibrator_collect(onq_calibrator *cal, const onq_reader *reader,
                                         onq_error *err);
 /* The ranges of all portions so far; returns owned. More may be collected after it. */
