@@ -1,7 +1,7 @@
 """onq: ONNX Runtime's quantization tooling, rebuilt as a C library and driven from Python.
 
 `onq.quantization` has the names, signatures and defaults of `onnxruntime.quantization`: a script changes its import and
-runs many times faster, with the same model as its result. Beside it:
+runs faster, and writes the same model (docs/PYTHON.md has the figures and the exceptions). Beside it:
 
     onq.inspect(model)          what is in a model, and what could be quantized
     onq.diff(a, b)              how two models differ
