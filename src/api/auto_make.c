@@ -102,19 +102,25 @@ static bool keeps_graph(const oq_recipe *r) {
     return strcmp(r->command, "static") == 0;
 }
 
-/* Ranges are found once: a run over all operators leaves them for all that quantize fewer. */
+/* Ranges are found once: a run over all operators, or all of a set, leaves them for runs that
+ * quantize fewer. */
 static onq_code set_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
-    const char *method = oq_recipe_get(r, "calibration_method");
+    const char *method = oq_recipe_get(r, "calibration_method"), *set = oq_recipe_get(r, "op_set");
+    const char *const sets[] = {"all", set != NULL ? set : "all"};
+    const bool whole =
+        oq_recipe_get(r, "heaviest") == NULL && oq_recipe_get(r, "node_methods") == NULL;
     if (!keeps_graph(r))
         return ONQ_OK;
-    const oq_str path = oq_str_format(&a->job->arena, "%s/ranges.%s.json", a->folder,
-                                      method != NULL ? method : "minmax");
-    if (path.p == NULL)
-        return oq_fail_nomem(err);
-    const bool all = oq_recipe_get(r, "op_set") == NULL && oq_recipe_get(r, "heaviest") == NULL &&
-                     oq_recipe_get(r, "node_methods") == NULL;
-    return all || access(path.p, R_OK) == 0 ? onq_options_set(o, "calibration_cache", path.p, err)
-                                            : ONQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(sets); i++) {
+        const oq_str path = oq_str_format(&a->job->arena, "%s/ranges.%s.%s.json", a->folder,
+                                          method != NULL ? method : "minmax", sets[i]);
+        if (path.p == NULL)
+            return oq_fail_nomem(err);
+        const bool last = i + 1 == OQ_COUNT(sets);
+        if (access(path.p, R_OK) == 0 || (last && whole))
+            return onq_options_set(o, "calibration_cache", path.p, err);
+    }
+    return ONQ_OK;
 }
 
 static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const char *out,

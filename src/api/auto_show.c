@@ -145,6 +145,9 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
     oq_jw_cstr(w, "input", input_path(a));
     oq_jw_cstr(w, "output", output_path(a));
     oq_jw_bool(w, "target_reached", a->reached);
+    if (a->report_is_own)
+        oq_jw_bool(w, "target_reached_held_out",
+                   oq_targets_hold(&a->tune.targets, &a->chosen->report, true));
     targets_json(a, w);
     candidate_json(a, a->chosen, &a->chosen->report, "chosen", w);
     candidate_json(a, a->tune.truth, &a->tune.truth->report, "float", w);
@@ -258,6 +261,10 @@ void oq_auto_text(const oq_auto *a) {
     else if (!a->reached)
         oq_alert(a->job->env, "no candidate reaches the target: the most accurate was written (%s)",
                  a->chosen->label);
+    if (a->reached && a->report_is_own &&
+        !oq_targets_hold(&a->tune.targets, &a->chosen->report, true))
+        oq_warn(a->job->env, "the target is reached on the samples that chose, not on those held "
+                             "out (more samples, or a higher --target)");
     if (a->tune.stopped)
         oq_buf_adds(b, "stopped by --time_limit: the best so far\n");
     oq_auto_commands(a, a->chosen, b);

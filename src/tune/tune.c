@@ -10,6 +10,7 @@
 
 #define CLOCK_SECONDS  0.4 /* for one session */
 #define PATIENCE       8   /* times float */
+#define USUAL          20  /* candidates of a search, for the progress */
 #define PATIENCE_LEAST 40  /* seconds */
 
 bool oq_tune_goes_on(oq_tune *t) {
@@ -142,7 +143,8 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
     c->label = oq_arena_strdup(t->arena, label, strlen(label));
     if (c->label == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(oq_progress(t->env, label, ++t->n_tried, 0, err));
+    const size_t tried = ++t->n_tried;
+    OQ_TRY(oq_progress(t->env, label, tried, tried > USUAL ? tried : USUAL, err));
     const char *key = key_of(t, r, SIZE_MAX);
     oq_state_row row;
     if (key == NULL)
@@ -343,12 +345,23 @@ static onq_code try_nbits(oq_tune *t, onq_error *err) {
 
 /* ---- refining ---- */
 
-/* The n most accurate candidates of `static` into v, the best first. */
+#define ABOUT_AS_FAST 1.3 /* times the fastest */
+
+static bool is_static(const oq_candidate *c) {
+    return c->ok && c->recipe.command != NULL && strcmp(c->recipe.command, "static") == 0;
+}
+
+/* The n most accurate candidates of `static` into v, the best first; of those that are about as fast
+ * as the fastest, unless accuracy is all that counts. */
 static size_t most_accurate(const oq_tune *t, oq_candidate **v, size_t n) {
     size_t have = 0;
+    double fastest = INFINITY;
+    for (size_t i = 0; i < t->all.n; i++)
+        if (is_static(t->all.v[i]))
+            fastest = fmin(fastest, t->all.v[i]->ms);
     for (size_t i = 0; i < t->all.n; i++) {
         oq_candidate *c = t->all.v[i];
-        if (!c->ok || c->recipe.command == NULL || strcmp(c->recipe.command, "static") != 0)
+        if (!is_static(c) || (t->prefer == OQ_PREFER_SPEED && c->ms > ABOUT_AS_FAST * fastest))
             continue;
         size_t at = have < n ? have++ : n;
         for (; at > 0 && v[at - 1]->score.objective < c->score.objective; at--)

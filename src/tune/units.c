@@ -168,14 +168,19 @@ static onq_code list_units(stage *s, onq_error *err) {
     return s->ways != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* A recipe without one of its options. */
-static onq_code without(stage *s, const oq_recipe *from, const char *name, oq_recipe *to,
-                        onq_error *err) {
+/* The recipe without what is said for each unit, or done in the end. */
+static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq_error *err) {
+    static const char *const names[] = {"bias_correction", "channel_ranges", "equalize",
+                                        "outlier_channels", "double_activations"};
     *to = (oq_recipe){.command = from->command};
-    for (size_t i = 0; i < from->options.n; i++)
-        if (strcmp(from->options.v[i].name, name) != 0)
-            OQ_TRY(oq_recipe_add(to, s->t->arena, from->options.v[i].name, from->options.v[i].value,
-                                 err));
+    for (size_t i = 0; i < from->options.n; i++) {
+        const oq_recipe_option *o = &from->options.v[i];
+        bool left_out = false;
+        for (size_t k = 0; k < OQ_COUNT(names); k++)
+            left_out |= strcmp(o->name, names[k]) == 0;
+        if (!left_out)
+            OQ_TRY(oq_recipe_add(to, s->t->arena, o->name, o->value, err));
+    }
     return ONQ_OK;
 }
 
@@ -335,9 +340,11 @@ static const oq_candidate *find_base(const oq_tune *t) {
 onq_code oq_tune_units(oq_tune *t, onq_error *err) {
     stage s = {.t = t};
     const oq_candidate *base = find_base(t);
-    if (base == NULL || !oq_tune_goes_on(t))
+    /* The curve begins with all units in integers: where these reach the targets, nothing on it is
+     * faster. */
+    if (base == NULL || !oq_tune_goes_on(t) || oq_targets_hold(&t->targets, &base->score, true))
         return ONQ_OK;
-    OQ_TRY(without(&s, &base->recipe, "bias_correction", &s.base, err));
+    OQ_TRY(plain_recipe(&s, &base->recipe, &s.base, err));
     OQ_TRY(list_units(&s, err));
     if (s.menus.all.n == 0)
         return ONQ_OK;
