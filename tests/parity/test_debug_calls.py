@@ -328,7 +328,7 @@ def test_collect_refused(onq, tmp_path):
     name = next(iter(feed))
     with pytest.raises(OnqError, match="no samples"):
         onq.collect(augmented, [])
-    with pytest.raises(OnqError, match=f"no input '{name}'"):
+    with pytest.raises(OnqError, match=f"input '{name}' is missing"):
         onq.collect(augmented, [{"other": feed[name]}])
     with pytest.raises(OnqError, match="stopped at sample 1"):
         def failing():
