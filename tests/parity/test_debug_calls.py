@@ -330,7 +330,7 @@ def test_collect_refused(onq, tmp_path):
         onq.collect(augmented, [])
     with pytest.raises(OnqError, match=f"input '{name}' is missing"):
         onq.collect(augmented, [{"other": feed[name]}])
-    with pytest.raises(OnqError, match="stopped at sample 1"):
+    with pytest.raises(OnqError, match="the reader stopped the job"):
         def failing():
             yield feed
             raise ValueError
