@@ -35,7 +35,7 @@ GOALS = {
     "magika": (99, 33, 0.65),
     "minilm, 34 dB": (98, 34, 0.78),
     "minilm, 28 dB": (96, 28, 0.5),
-    "lstm_tagger": (99.9, 47, 0.65),
+    "lstm_tagger": (99.9, None, 0.65),
 }
 
 
