@@ -179,7 +179,8 @@ static uint8_t left_over(const oq_nb_task *t, const oq_nb_panel *p, const uint8_
                          size_t rows) {
     const unsigned per = 8 / t->bits;
     const bool begins = j == 0 && p->b % per == 0;
-    return begins ? 0 : (uint8_t)(at[-1] & (0xff << (rows * t->bits)));
+    const unsigned free_bits = begins ? 0 : 0xffu << (rows * t->bits);
+    return (uint8_t)(begins ? 0u : at[-1] & free_bits);
 }
 
 /* 8 columns of 8 rows become 8 runs of 8 bytes: squares of 4, 2 and 1 bytes change places. */
@@ -243,7 +244,7 @@ static void put_flat_one(uint8_t *to, unsigned bits, uint64_t i, uint8_t v) {
 
 static void put_flat(const oq_nb_sink *s, const oq_nb_panel *p) {
     const oq_nb_task *t = s->task;
-    const uint8_t flip = t->is_signed ? (uint8_t)(1u << (t->bits - 1)) : 0;
+    const uint8_t flip = (uint8_t)(t->is_signed ? 1u << (t->bits - 1) : 0u);
     const uint64_t first = p->batch * t->k * t->n + p->b * t->block * t->out_k + p->n0 * t->out_n;
     const uint64_t left = t->k - p->b * t->block; /* rows that pad a panel are not stored */
     const size_t rows = p->rows < left ? p->rows : (size_t)left;
@@ -275,7 +276,7 @@ bool oq_nb_put_real(oq_dtype real, uint8_t *to, uint64_t i, double v) {
 static void put_zero(const oq_nb_sink *s, uint64_t column, const oq_nb_panel *p, size_t c,
                      uint64_t at) {
     const oq_nb_task *t = s->task;
-    const uint8_t flip = t->is_signed ? (uint8_t)(1u << (t->bits - 1)) : 0;
+    const uint8_t flip = (uint8_t)(t->is_signed ? 1u << (t->bits - 1) : 0u);
     uint8_t *to = s->part[OQ_NB_ZEROS];
     if (t->zero == OQ_NB_ZERO_REAL) {
         oq_nb_put_real(t->real, to, at, (double)p->zero[c]);
