@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#define EQUAL_PART 1.05 /* of the fastest or smallest: as good as it */
 /* With so many rows the count of equal classes needs no help from a prediction. */
 #define ROWS_ENOUGH  4000
 #define LEAST_CHANCE 0.05
@@ -128,7 +127,7 @@ oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer
     for (size_t i = 0; i < all->n; i++)
         if (all->v[i]->reached && (with_float || !is_float(all->v[i])))
             least = fmin(least, cost(all->v[i], prefer));
-    return best_of(all, prefer, least * EQUAL_PART, true, with_float);
+    return best_of(all, prefer, least * OQ_EQUAL_PART, true, with_float);
 }
 
 size_t oq_curve(const oq_candidates *all, size_t *order) {

@@ -7,6 +7,9 @@
 #include "tune/recipe.h"
 #include "tune/score.h"
 
+/* Of the fastest or smallest: as good as it. */
+#define OQ_EQUAL_PART 1.05
+
 typedef enum oq_metric {
     OQ_METRIC_AGREEMENT,
     OQ_METRIC_SQNR,

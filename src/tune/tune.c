@@ -389,8 +389,15 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
 }
 
 #define CORRECTED    3 /* points */
-#define CORRECTED_DB 3 /* that they may lack */
+#define CORRECTED_DB 4 /* that they may lack */
 #define REFINED      2 /* of the best candidates, by each method */
+
+/* After double activations the rounding of weights is most of what noise is left. */
+static bool is_double(const oq_candidate *c) {
+    const char *methods = oq_recipe_get(&c->recipe, "node_methods");
+    return oq_recipe_get(&c->recipe, "double_activations") != NULL ||
+           (methods != NULL && strstr(methods, "\"double\"") != NULL);
+}
 
 static onq_code refine_best(oq_tune *t, const char *what, const char *name, const char *value,
                             onq_error *err) {
@@ -431,11 +438,14 @@ static onq_code try_methods(oq_tune *t, onq_error *err) {
         if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
             OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
     OQ_TRY(refine_best(t, "mse ranges", "calibration_method", "mse", err));
+    for (size_t i = 0, n = t->all.n; i < n; i++)
+        if (t->all.v[i]->ok && is_double(t->all.v[i]))
+            OQ_TRY(refine(t, t->all.v[i], "learned rounding", "learned_rounding", NULL, &c, err));
     return refine_best(t, "bias correction", "bias_correction", NULL, err);
 }
 
-/* Bias correction takes away some dB of noise at no cost in time: for what is chosen so far, and for
- * what is faster and lacks little. */
+/* Bias correction and learned rounding take away some dB of noise at no cost in time: for what is
+ * chosen so far, and for what is faster and lacks little. */
 static onq_code correct_points(oq_tune *t, onq_error *err) {
     bool reached = false;
     const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
@@ -451,7 +461,8 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
         if (!x->ok || x->recipe.command == NULL || (x != chosen && (x->reached || !near)) ||
             strcmp(x->recipe.command, "static") != 0)
             continue;
-        OQ_TRY(refine(t, x, "bias correction", "bias_correction", NULL, &c, err));
+        OQ_TRY(is_double(x) ? refine(t, x, "learned rounding", "learned_rounding", NULL, &c, err)
+                            : refine(t, x, "bias correction", "bias_correction", NULL, &c, err));
         tried += c != NULL;
     }
     return ONQ_OK;

@@ -170,7 +170,8 @@ static onq_code list_units(stage *s, onq_error *err) {
 
 /* The recipe without what is said for each unit, or done in the end. */
 static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq_error *err) {
-    static const char *const names[] = {"bias_correction", "channel_ranges", "equalize",
+    static const char *const names[] = {"bias_correction",  "learned_rounding",
+                                        "channel_ranges",   "equalize",
                                         "outlier_channels", "double_activations"};
     *to = (oq_recipe){.command = from->command};
     for (size_t i = 0; i < from->options.n; i++) {
@@ -337,12 +338,25 @@ static const oq_candidate *find_base(const oq_tune *t) {
     return best;
 }
 
+/* The curve begins with the fastest way of every unit. Where something about as fast reaches the
+ * targets, nothing on it is worth a search. */
+static bool is_fast_enough(const oq_tune *t) {
+    double fastest = INFINITY, reached = INFINITY;
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        if (!c->ok || oq_recipe_get(&c->recipe, "op_set") == NULL)
+            continue;
+        fastest = fmin(fastest, c->ms);
+        if (oq_targets_hold(&t->targets, &c->score, true))
+            reached = fmin(reached, c->ms);
+    }
+    return isfinite(reached) && reached <= OQ_EQUAL_PART * fastest;
+}
+
 onq_code oq_tune_units(oq_tune *t, onq_error *err) {
     stage s = {.t = t};
     const oq_candidate *base = find_base(t);
-    /* The curve begins with all units in integers: where these reach the targets, nothing on it is
-     * faster. */
-    if (base == NULL || !oq_tune_goes_on(t) || oq_targets_hold(&t->targets, &base->score, true))
+    if (base == NULL || !oq_tune_goes_on(t) || is_fast_enough(t))
         return ONQ_OK;
     OQ_TRY(plain_recipe(&s, &base->recipe, &s.base, err));
     OQ_TRY(list_units(&s, err));
