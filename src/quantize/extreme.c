@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-/* Masks in use begin at -1e4, and scores are added to them. */
-#define MASK (-9000.0f)
 /* The other values fall into so few steps. */
 #define FEW_STEPS 4.0f
 /* Between two neighbouring inputs of a Softmax: e^16, all or nothing. */
@@ -28,7 +26,7 @@ static bool is_extreme(const oq_extreme *x) {
         return true;
     if (x->feeds_softmax && x->step >= SOFTMAX_STEP)
         return true;
-    return x->seen <= MASK && x->highest != 0.0f && fabsf(x->highest) < FEW_STEPS * x->step;
+    return x->seen <= OQ_EXTREME_MASK && fabsf(x->highest) < FEW_STEPS * x->step;
 }
 
 /* Range and step of the tensor; false if it has none, or the user has set them. */
@@ -70,6 +68,7 @@ onq_code oq_extremes_find(oq_extremes *e, oq_graph *g, const oq_ranges *ranges,
         if (r == NULL || v->init != NULL ||
             !measure(&x, r, config, oq_overrides_tensor(overrides, v->name)) || !is_extreme(&x))
             continue;
+        x.pure = x.highest == 0.0f && x.lowest > -OQ_EXTREME_VAST && !x.feeds_softmax;
         OQ_TRY(add_nodes(e, &x, g, v, err));
         if (!OQ_PUSH(e->arena, &e->all, x))
             return oq_fail_nomem(err);

@@ -17,12 +17,15 @@
 
 /* No operator computes such values; scales of them overflow when they are multiplied out. */
 #define OQ_EXTREME_VAST 1e30f
+/* Masks in use begin at -1e4, and scores are added to them. */
+#define OQ_EXTREME_MASK (-9000.0f)
 
 typedef struct oq_extreme {
     oq_str name;
     float lowest, highest, step; /* of the range */
     float seen;                  /* the lowest value that there was, where the method says so */
     bool feeds_softmax;
+    bool pure;            /* nothing but a mask, 0 and values far below: harmless itself */
     OQ_VEC(oq_str) nodes; /* its maker and readers */
 } oq_extreme;
 

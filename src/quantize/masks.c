@@ -39,7 +39,8 @@ static const oq_value *value_at(const settling *s, const oq_strs *names, size_t 
 /* The range of an operand that is no mask; false if it has none. */
 static bool score_range(const settling *s, const oq_value *v, double *lo, double *hi) {
     const oq_range *r = v != NULL ? oq_ranges_find(s->ranges, v->name) : NULL;
-    return r != NULL && !s->of[number_of(s, v)].wide && oq_range_pair(r, lo, hi);
+    return r != NULL && !s->of[number_of(s, v)].wide && oq_range_pair(r, lo, hi) &&
+           *lo > (double)OQ_EXTREME_MASK;
 }
 
 /* A Softmax reads it: the lowest of what it was made of that is no mask. */
@@ -157,6 +158,13 @@ static onq_code leave_around(const settling *s, const oq_extreme *x, oq_qconfig 
 onq_code oq_masks_settle(oq_extremes *e, size_t from, oq_masks how, oq_graph *g, oq_ranges *ranges,
                          oq_qconfig *config, onq_error *err) {
     settling s = {.e = e, .g = g, .ranges = ranges};
+    if (how == OQ_MASKS_KEEP) {
+        size_t kept = from;
+        for (size_t i = from; i < e->all.n; i++)
+            if (!e->all.v[i].pure)
+                e->all.v[kept++] = e->all.v[i];
+        e->all.n = kept;
+    }
     if (how == OQ_MASKS_KEEP || from == e->all.n)
         return ONQ_OK;
     OQ_TRY(oq_index_build(&s.ix, e->arena, g, NULL, err));
