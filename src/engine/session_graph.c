@@ -306,25 +306,35 @@ static onq_code lift_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error
 
 /* ---- initializers that nothing uses ---- */
 
+/* So many cost the runtime little. */
+#define MANY_UNUSED 1000
+
 /* The runtime would take them out itself, in time that grows with their square. One that is a graph
- * input stays: a sample may name it. */
+ * input stays: a sample may name it. Few are left to it: the order in which it writes the others of
+ * an optimised model depends on them. */
 static onq_code drop_unused(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_session_graph *s = ctx;
     (void)owner;
+    if (g->initializer.n < MANY_UNUSED)
+        return ONQ_OK;
     oq_arena scratch;
     oq_index ix;
     oq_arena_init(&scratch, s->arena.alloc);
     const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    size_t kept = 0;
-    for (size_t i = 0; rc == ONQ_OK && i < g->initializer.n; i++) {
+    oq_tensor **used = rc == ONQ_OK ? OQ_NEW_ARRAY(&scratch, oq_tensor *, g->initializer.n) : NULL;
+    size_t n = 0;
+    for (size_t i = 0; used != NULL && i < g->initializer.n; i++) {
         const oq_value *v = oq_index_find(&ix, g->initializer.v[i]->name);
         if (v == NULL || v->uses.n > 0 || v->is_input || v->is_output)
-            g->initializer.v[kept++] = g->initializer.v[i];
+            used[n++] = g->initializer.v[i];
     }
-    if (rc == ONQ_OK)
-        g->initializer.n = kept;
+    if (used != NULL && g->initializer.n - n >= MANY_UNUSED) {
+        memcpy(g->initializer.v, used, n * sizeof *used);
+        g->initializer.n = n;
+    }
+    const bool no_memory = rc == ONQ_OK && used == NULL;
     oq_arena_release(&scratch);
-    return rc;
+    return no_memory ? oq_fail_nomem(err) : rc;
 }
 
 /* ---- outputs ---- */

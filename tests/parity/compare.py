@@ -4,8 +4,8 @@ differences(ref, got) lists what differs, worst first; an empty list means that 
 same nodes in the same order with the same names, inputs, outputs, attributes; the same initializers in the same
 order, in the same storage (typed or raw), bit for bit; the same inputs, outputs, opsets, value_infos, metadata.
 
-Left out, because the reference loses it and onq keeps it: doc strings and metadata of nodes that hold subgraphs. And the
-order of nodes where the reference puts one in front of what its subgraphs read, and onq does not.
+Left out, because the reference loses it and onq keeps it: doc strings and metadata of nodes that hold subgraphs or
+replace others. And the order of nodes where the reference puts one in front of what its subgraphs read, and onq does not.
 """
 import onnx
 
@@ -14,12 +14,18 @@ def _loses(node):
     return any(a.HasField("g") or a.graphs for a in node.attribute)
 
 
+def _replaces(node):
+    """A quantized operator in the place of a float one."""
+    return node.name.endswith("_quant") or node.op_type.startswith(("QLinear", "QGemm", "QAttention", "QEmbed",
+                                                                    "DynamicQuantize", "ConvInteger", "MatMulInteger"))
+
+
 def _strip(graph):
     for t in graph.initializer:
         if t.data_location == onnx.TensorProto.DEFAULT:  # said or not said is the same
             t.ClearField("data_location")
     for node in graph.node:
-        if _loses(node):
+        if _loses(node) or _replaces(node):
             node.ClearField("doc_string")
             node.ClearField("metadata_props")
         for a in node.attribute:
