@@ -306,29 +306,34 @@ static onq_code lift_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error
 
 /* ---- initializers that nothing uses ---- */
 
-/* So many cost the runtime little. */
+/* Fewer cost the runtime little. */
 #define MANY_UNUSED 1000
 
+typedef struct dropping {
+    oq_session_graph *s;
+    size_t least; /* unused ones of a graph, for them to go */
+} dropping;
+
 /* The runtime would take them out itself, in time that grows with their square. One that is a graph
- * input stays: a sample may name it. Few are left to it: the order in which it writes the others of
- * an optimised model depends on them. */
+ * input stays: a sample may name it. */
 static onq_code drop_unused(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    oq_session_graph *s = ctx;
+    const dropping *d = ctx;
     (void)owner;
-    if (g->initializer.n < MANY_UNUSED)
+    if (g->initializer.n < d->least)
         return ONQ_OK;
     oq_arena scratch;
     oq_index ix;
-    oq_arena_init(&scratch, s->arena.alloc);
+    oq_arena_init(&scratch, d->s->arena.alloc);
     const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    oq_tensor **used = rc == ONQ_OK ? OQ_NEW_ARRAY(&scratch, oq_tensor *, g->initializer.n) : NULL;
+    oq_tensor **used =
+        rc == ONQ_OK ? OQ_NEW_ARRAY(&scratch, oq_tensor *, g->initializer.n + 1) : NULL;
     size_t n = 0;
     for (size_t i = 0; used != NULL && i < g->initializer.n; i++) {
         const oq_value *v = oq_index_find(&ix, g->initializer.v[i]->name);
         if (v == NULL || v->uses.n > 0 || v->is_input || v->is_output)
             used[n++] = g->initializer.v[i];
     }
-    if (used != NULL && g->initializer.n - n >= MANY_UNUSED) {
+    if (used != NULL && g->initializer.n - n >= d->least) {
         memcpy(g->initializer.v, used, n * sizeof *used);
         g->initializer.n = n;
     }
@@ -417,7 +422,10 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
     if (o->observer != NULL && o->observer->n_names > 0)
         OQ_TRY(oq_graph_observe(&s->arena, &shell, s->proto, o, err));
     OQ_TRY(add_outputs(s, o, err));
-    OQ_TRY(oq_walk_graphs(s->proto->graph, drop_unused, s, err));
+    /* The order in which the runtime writes the initializers of an optimised model depends on those
+     * that it finds. */
+    dropping d = {s, o->save_optimized != NULL ? MANY_UNUSED : 1};
+    OQ_TRY(oq_walk_graphs(s->proto->graph, drop_unused, &d, err));
     placer p = {.g = s, .model = o->model};
     if (!inline_all) {
         OQ_TRY(oq_walk_graphs(s->proto->graph, lift_constants, s, err));
