@@ -10,7 +10,6 @@ cd -- "$(dirname -- "$0")/.." || exit 1
 
 # Functions that wait for their caller, each with the reason.
 declare -A waiting=(
-    [oq_round_fit_range]="learned rounding"
     [oq_source_open_callback]="samples of tests"
 )
 

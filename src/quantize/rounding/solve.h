@@ -65,16 +65,4 @@ onq_code oq_round(oq_round_job *job, onq_error *err);
 onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
                          onq_error *err);
 
-/* Fits for `fit`, with an oq_round_range as context: from minimum to maximum, zero included, as
- * the reference's gptq finds them. */
-typedef struct oq_round_range {
-    int32_t lo, hi;
-    bool symmetric;
-    double shrink; /* 0: none; else ranges down to this part of it are tried (0.2), and the one with
-                    * the least error is taken */
-    double power;  /* of the error: 2, or the reference's 2.4 */
-} oq_round_range;
-void oq_round_fit_range(void *ctx, const double *w, size_t n, size_t stride, float *scale,
-                        int32_t *zero);
-
 #endif

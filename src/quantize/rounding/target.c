@@ -1,12 +1,10 @@
 /*
- * target.c — what the weights are rounded towards, and ranges for their grids: see solve.h.
+ * target.c — what the weights are rounded towards: see solve.h.
  */
 #include "quantize/rounding/solve.h"
 
 #include <math.h>
 #include <string.h>
-
-#define STEPS 100 /* ranges are tried in hundredths */
 
 /* Columns of the target are independent right-hand sides: one task solves some of them. */
 #define COLUMNS 32
@@ -77,62 +75,4 @@ done:
     oq_free(h->alloc, u, k * k * sizeof *u);
     oq_free(h->alloc, b, n_b * sizeof *b);
     return rc;
-}
-
-/* ---- ranges ---- */
-
-static void scale_of(const oq_round_range *r, double lo, double hi, float *scale, int32_t *zero) {
-    *scale = (float)((hi - lo) / (double)(r->hi - r->lo));
-    if (r->symmetric) {
-        *zero = (int32_t)((int64_t)r->hi + r->lo + 1) / 2;
-        return;
-    }
-    const double z = rint((double)r->lo - lo / (double)*scale);
-    *zero = z < (double)r->lo ? r->lo : z > (double)r->hi ? r->hi : (int32_t)z;
-}
-
-static double error_of(const oq_round_range *r, const double *w, size_t n, size_t stride,
-                       float scale, int32_t zero) {
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        double q = rint(w[i * stride] / (double)scale) + (double)zero;
-        q = q < (double)r->lo ? (double)r->lo : q > (double)r->hi ? (double)r->hi : q;
-        const double e = fabs((q - (double)zero) * (double)scale - w[i * stride]);
-        sum += r->power == 2 ? e * e : pow(e, r->power);
-    }
-    return sum;
-}
-
-void oq_round_fit_range(void *ctx, const double *w, size_t n, size_t stride, float *scale,
-                        int32_t *zero) {
-    const oq_round_range *r = ctx;
-    double lo = 0, hi = 0;
-    for (size_t i = 0; i < n; i++) {
-        lo = fmin(lo, w[i * stride]);
-        hi = fmax(hi, w[i * stride]);
-    }
-    if (r->symmetric) {
-        hi = fmax(-lo, hi);
-        lo = -hi;
-    }
-    if (!(hi > lo) || !isfinite(hi - lo)) {
-        lo = -1;
-        hi = 1;
-    }
-    scale_of(r, lo, hi, scale, zero);
-    if (!(r->shrink > 0))
-        return;
-    double best = error_of(r, w, n, stride, *scale, *zero);
-    for (int i = 1; (double)i <= (1 - r->shrink) * STEPS; i++) {
-        const double p = 1 - (double)i / STEPS;
-        float s;
-        int32_t z;
-        scale_of(r, p * lo, p * hi, &s, &z);
-        const double e = s > 0 ? error_of(r, w, n, stride, s, z) : INFINITY;
-        if (e < best) {
-            best = e;
-            *scale = s;
-            *zero = z;
-        }
-    }
 }
