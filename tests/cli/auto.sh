@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # auto.sh — `onq auto` before a runtime is needed: wrong use, and what it leaves behind.
-fail() { echo "$*"; exit 1; }
 
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 

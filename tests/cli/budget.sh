@@ -2,7 +2,7 @@
 # budget.sh — inspect touches none of the weights: 3 GB of external data, and 1.9 GB inside the model file, each under
 # 32 MiB of resident memory and a tenth of a second. The files are sparse: they take no space.
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-if ldd "$ONQ" | grep -qE 'lib(a|t)san'; then
+if ldd "$ONQ" | says -E 'lib(a|t)san'; then
     echo "a sanitizer's memory is not ours to count"
     exit 77
 fi

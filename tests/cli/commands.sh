@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # commands.sh — what must hold for every command, by a loop over the table: a new command is tested the moment it is
 # listed.
-fail() { echo "$*"; exit 1; }
 
 count=0
 for command in $(onq --list-commands); do
@@ -68,5 +67,5 @@ for command in $(onq --list-commands); do
 done
 for page in "$ONQ_ROOT"/docs/commands/*.md; do
     command=$(basename "$page" .md)
-    onq --list-commands | grep -qx "$command" || fail "$page: there is no such command"
+    onq --list-commands | says -x "$command" || fail "$page: there is no such command"
 done

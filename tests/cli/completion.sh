@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # completion.sh — the completion of bash really completes; those of zsh and fish are read by their shells where there
 # are such shells.
-fail() { echo "$*"; exit 1; }
 onq --completion bash >onq.bash
 onq --completion zsh >_onq
 onq --completion fish >onq.fish
@@ -19,7 +18,7 @@ offer() { bash offer.bash onq "$@"; }
 has() { # wanted, words...
     local wanted=$1
     shift
-    offer "$@" | grep -qx -e "$wanted" || fail "onq $*: no $wanted in: $(offer "$@" | tr '\n' ' ')"
+    offer "$@" | says -x -e "$wanted" || fail "onq $*: no $wanted in: $(offer "$@" | tr '\n' ' ')"
 }
 for command in $(onq --list-commands); do
     has "$command" "${command:0:2}"
@@ -53,8 +52,8 @@ else
 fi
 if command -v fish >/dev/null; then
     fish --no-execute onq.fish || fail "fish does not read its completion"
-    fish -c 'source onq.fish; complete -C "onq ins"' | grep -q '^inspect' || fail "fish: onq ins"
-    fish -c 'source onq.fish; complete -C "onq inspect --js"' | grep -q '^--json' || fail "fish: --js"
+    fish -c 'source onq.fish; complete -C "onq ins"' | says '^inspect' || fail "fish: onq ins"
+    fish -c 'source onq.fish; complete -C "onq inspect --js"' | says '^--json' || fail "fish: --js"
 else
     echo "no fish: its completion is not read" >&2
 fi

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # diff.sh — statuses of diff, its bounds, and its JSON. That each planted difference is found is tested in
 # tests/unit/onnx/test_compare.c and, with the onnx package's help, in tests/parity/test_diff.py.
-fail() { echo "$*"; exit 1; }
 cp "$ONQ_ROOT/examples/digits_cnn/model.onnx" a.onnx
 
 onq diff a.onnx a.onnx

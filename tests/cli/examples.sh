@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # examples.sh — the programs of examples/c do what their first lines say.
-fail() { echo "$*"; exit 1; }
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 programs=$ONQ_BUILD/tests
 if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
@@ -21,7 +20,7 @@ done
 onq run "$model" --data random:1 >out 2>err || { cat err; exit 77; } # no runtime
 "$programs/example_quantize" "$model" q.onnx >out 2>err || fail "quantize: $(cat err)"
 grep -q 'nodes quantized' out || fail "quantize: $(cat out)"
-onq inspect q.onnx | grep -q '^quantized: ' || fail "quantize: not quantized"
+onq inspect q.onnx | says '^quantized: ' || fail "quantize: not quantized"
 "$programs/example_quantize" q.onnx.cut q2.onnx 2>err && fail "quantize: a missing file"
 head -c 500 "$model" >cut
 "$programs/example_quantize" cut q2.onnx 2>err && fail "quantize: half a model"

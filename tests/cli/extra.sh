@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # extra.sh — values as Python and JSON write them give the result that the plain spelling gives.
-fail() { echo "$*"; exit 1; }
 
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 cp "$ONQ_ROOT/tests/cli/digits_cnn.cache.json" cache.json

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # ops.sh — the list of operators: selection by mode, opset and name, and its JSON.
-fail() { echo "$*"; exit 1; }
 
 onq ops >all
 [ "$(tail -1 all)" = "$(($(wc -l <all) - 2 - $(grep -c ':$' all))) operators" ] || fail "$(tail -1 all)"
@@ -12,8 +11,8 @@ grep -qE '^Abs +1 +- +- +- +- +- +x  13$' all || fail "$(grep '^Abs ' all)"
 [ "$(onq ops --mode dynamic-listed | awk '$2 ~ /^[0-9]+$/ { printf "%s ", $1 }')" = "GRU RNN " ] || fail "listed"
 [ "$(onq ops --mode legacy | tail -1)" = "2 operators" ] || fail "legacy"
 # By opset and by name, in any case.
-onq ops GridSample --opset 15 | grep -qx "0 operators" || fail "GridSample is of opset 16"
-onq ops gridsample --opset 16 | grep -qx "1 operators" || fail "GridSample at 16"
+onq ops GridSample --opset 15 | says -x "0 operators" || fail "GridSample is of opset 16"
+onq ops gridsample --opset 16 | says -x "1 operators" || fail "GridSample at 16"
 onq ops Conv --json >json
 grep -q '"since": 1' json && grep -q '"dynamic": true' json || fail "$(cat json)"
 status=0

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # output.sh — results to standard output, messages to standard error, and what happens when the first cannot be written.
-fail() { echo "$*"; exit 1; }
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 
 # Nothing but the result on standard output; --json is one object.

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # outputs.sh — outputs are looked at before the work begins: nothing can be overwritten by accident, and what cannot be
 # written is reported at once. No runtime is needed: where the work began it would ask for one.
-fail() { echo "$*"; exit 1; }
 
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 cp "$ONQ_ROOT/tests/cli/digits_cnn.cache.json" cache.json

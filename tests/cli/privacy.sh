@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # privacy.sh — a run leaves no files of the runtime: no events, no identifier, no session file.
-fail() { echo "$*"; exit 1; }
 
 mkdir home tmp
 HOME=$PWD/home TMPDIR=$PWD/tmp XDG_CACHE_HOME=$PWD/home/cache onq run "$ONQ_ROOT/examples/digits_cnn/model.onnx" --data random:1 \

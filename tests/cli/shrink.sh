@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # shrink.sh — an input that becomes shorter while it is mapped: one line that names it and status 1, no crash.
-fail() { echo "$*"; exit 1; }
 compiler=$(command -v cc || command -v gcc || command -v clang) || { echo "no C compiler"; exit 77; }
 "$compiler" -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -shared -fPIC -o shim.so "$ONQ_ROOT/tests/cli/shrink_shim.c"
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # static.sh — `onq static` on the bundled model with a cache of ranges, so that no runtime is needed: results, refusals
 # and what they leave behind.
-fail() { echo "$*"; exit 1; }
 
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 cache=$ONQ_ROOT/tests/cli/digits_cnn.cache.json
@@ -51,7 +50,7 @@ static --dry_run --plan plan.json -o dry.onnx >text
 grep -q 'nothing written' text || fail "dry run: $(cat text)"
 grep -q '"op_type": "Gemm"' plan.json || fail "no Gemm in the plan"
 grep -q '"why": "input scale x weight scale"' plan.json || fail "no bias in the plan"
-static --json -o q4.onnx | grep -q '"quantized": 12' || fail "--json"
+static --json -o q4.onnx | says '"quantized": 12' || fail "--json"
 
 # The command line itself: 2.
 refuses 2 'float 8 is for both activations and weights' static --weight_type qfloat8e4m3fn

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # streams.sh — models on standard input and standard output: the same bytes as through files.
-fail() { echo "$*"; exit 1; }
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 
 onq dynamic -i "$model" -o file.onnx --no_verify >text

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # wrong_use.sh — what is likely not meant is said: nothing quantized, names that nothing has, files that have no use.
-fail() { echo "$*"; exit 1; }
 
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 cp "$ONQ_ROOT/tests/cli/digits_cnn.cache.json" cache.json
@@ -9,8 +8,8 @@ dynamic() { onq dynamic -i "$model" -o out.onnx "$@"; }
 legacy() { onq legacy -i "$model" -o out.onnx "$@"; }
 qat() { onq qat -i "$model" -o out.onnx "$@"; }
 
-# says PART WORDS...: status 0, a warning with PART.
-says() {
+# warns PART WORDS...: status 0, a warning with PART.
+warns() {
     local part=$1
     shift
     "$@" >stdout 2>stderr || fail "$*: status $?: $(cat stderr)"
@@ -24,7 +23,7 @@ refuses() {
     rm -f out.onnx
     "$@" >stdout 2>stderr || status=$?
     [ "$status" = "$want" ] || fail "$*: status $status, wanted $want: $(cat stderr)"
-    grep '^onq: error: ' stderr | grep -q -F -e "$part" || fail "$*: '$(cat stderr)' does not say '$part'"
+    grep '^onq: error: ' stderr | says -F -e "$part" || fail "$*: '$(cat stderr)' does not say '$part'"
     [ ! -e out.onnx ] || fail "$*: wrote a file"
 }
 
@@ -39,47 +38,47 @@ silent() {
 # Nothing was quantized: said though -q hides warnings, with the reason; an error with --strict.
 nothing=(--nodes_to_exclude 're:.')
 for format in qdq qoperator; do
-    says 'warning: nothing was quantized (15 of 15 nodes: in nodes_to_exclude)' \
+    warns 'warning: nothing was quantized (15 of 15 nodes: in nodes_to_exclude)' \
         static -q --quant_format $format "${nothing[@]}"
     [ "$(wc -l <stderr)" = 1 ] || fail "-q: $(cat stderr)"
     refuses 1 'nothing was quantized (15 of 15 nodes: in nodes_to_exclude)' \
         static --strict --quant_format $format "${nothing[@]}"
 done
-says 'nothing was quantized (' dynamic -q "${nothing[@]}"
+warns 'nothing was quantized (' dynamic -q "${nothing[@]}"
 refuses 1 'nothing was quantized (' dynamic -q --strict "${nothing[@]}"
-says 'nothing was quantized (' qat -q "${nothing[@]}"
+warns 'nothing was quantized (' qat -q "${nothing[@]}"
 refuses 1 'nothing was quantized (' qat --strict "${nothing[@]}"
-says 'not in op_types_to_quantize)' static -q --op_types_to_quantize conv
+warns 'not in op_types_to_quantize)' static -q --op_types_to_quantize conv
 silent 'nothing was quantized' static -q
 
 # Operator types, whatever option takes them; the nearest one, whatever its case.
 for option in op_types_to_quantize op_types_to_exclude_output_quantization; do
-    says "--$option: no node is a 'conv'; the nearest is 'Conv'" static --$option conv Gemm
+    warns "--$option: no node is a 'conv'; the nearest is 'Conv'" static --$option conv Gemm
     refuses 1 "--$option: no node is a 'Cnv' (did you mean 'Conv'?)" static --strict --$option Cnv
     silent "no node is a 'LSTM'" static --$option Conv LSTM
 done
-says "--op_per_channel_axis: no node is a 'Gem'; the nearest is 'Gemm'" static --per_channel --op_per_channel_axis Gem 0
-says "no node is a 'Conc'" static --extra OpTypesToExcludeOutputQuantization=Conc
-says "no node is a 'MatMull'" dynamic --op_types_to_quantize MatMull Conv
-says "no node is a 'Convv'; the nearest is 'Conv'" qat --op_types_to_quantize Convv
+warns "--op_per_channel_axis: no node is a 'Gem'; the nearest is 'Gemm'" static --per_channel --op_per_channel_axis Gem 0
+warns "no node is a 'Conc'" static --extra OpTypesToExcludeOutputQuantization=Conc
+warns "no node is a 'MatMull'" dynamic --op_types_to_quantize MatMull Conv
+warns "no node is a 'Convv'; the nearest is 'Conv'" qat --op_types_to_quantize Convv
 # What is far is not suggested.
-says "no node is called 'nosuch'" static --nodes_to_exclude nosuch
+warns "no node is called 'nosuch'" static --nodes_to_exclude nosuch
 grep -q 'nearest' stderr && fail "far: $(cat stderr)"
-says "no node is called 'zz'" static --nodes_to_exclude zz
+warns "no node is called 'zz'" static --nodes_to_exclude zz
 grep -q 'nearest' stderr && fail "far: $(cat stderr)"
 
 # Overrides.
 echo '{"inptu": [{"symmetric": true}]}' >over.json
 refuses 1 "tensor 'inptu': is not present in the model (did you mean input?)" static --tensor_quant_overrides over.json
 echo '{"input": [{"convert": {"quant_type": "qint8", "recv_nodes": ["/c1/Conw"]}}]}' >over.json
-says "over.json: no node is called '/c1/Conw'; the nearest is '/c1/Conv'" static --tensor_quant_overrides over.json
+warns "over.json: no node is called '/c1/Conw'; the nearest is '/c1/Conv'" static --tensor_quant_overrides over.json
 refuses 1 "over.json: no node is called '/c1/Conw'" static --strict --tensor_quant_overrides over.json
 
 # Files of the legacy modes.
 echo '{"inptu": [0, 0.1]}' >in.json
 refuses 1 "has no parameters for tensor 'input', which node '/c1/Conv' (Conv) needs (it has 'inptu')" \
     legacy --quantization_mode IntegerOps_Static --input_quantization_params in.json
-says '--input_quantization_params has no effect with --quantization_mode IntegerOps_Dynamic' \
+warns '--input_quantization_params has no effect with --quantization_mode IntegerOps_Dynamic' \
     legacy --input_quantization_params in.json
 
 # A model that is quantized already.

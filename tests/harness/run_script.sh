@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # run_script.sh [--accept] SCRIPT — runs one shell test in a scratch folder of its own.
 #
-# The script runs under `bash -eu -o pipefail` with the built program first on PATH and ONQ, ONQ_ROOT and
-# ONQ_BUILD set. Beside X.sh may lie
+# The script runs under `bash -eu -o pipefail` with the functions of shell.sh, the built program first on PATH and ONQ,
+# ONQ_ROOT and ONQ_BUILD set. Beside X.sh may lie
 #   X.stdout.exact   standard output, byte for byte
 #   X.stderr.glob    standard error, a shell pattern a line, in order
 #   X.exit           the exit status, 0 when there is no such file
@@ -23,7 +23,7 @@ PATH=$(dirname -- "$ONQ"):$PATH
 scratch=$(mktemp -d) || exit 1
 trap 'chmod -R u+rwx "$scratch" 2>/dev/null; rm -rf -- "$scratch"' EXIT
 mkdir "$scratch/work"
-(cd "$scratch/work" && exec bash -eu -o pipefail "$script") \
+(cd "$scratch/work" && BASH_ENV=$here/shell.sh exec bash -eu -o pipefail "$script") \
     >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
 status=$?
 
