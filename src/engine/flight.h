@@ -6,7 +6,8 @@
  *     rc = oq_flight_run(&f, n, "calibrating", done, total, err);
  *
  * A lane gets samples in the order of the source, but which lane gets which is not known, nor in
- * which order they end. What `run` gathers must be joined in a way that does not depend on it.
+ * which order they end. What `run` gathers must be joined in a way that does not depend on it, or
+ * by `fold`, which goes through the samples in their order.
  */
 #ifndef OQ_ENGINE_FLIGHT_H
 #define OQ_ENGINE_FLIGHT_H
@@ -19,9 +20,17 @@ typedef struct oq_flight {
     oq_source *source; /* at the next sample that is to run */
     unsigned n_lanes;  /* lane 0 is the caller's thread; more than samples are not used */
     /* Runs a sample; called for one sample at a time in each lane. The sample is valid during the
-     * call. */
+     * call, and `fold` after it. */
     onq_code (*run)(void *ctx, unsigned lane, const oq_sample *s, onq_error *err);
     void *ctx;
+    /* The rest may be NULL. After `run` of the same lane, for one sample after the other in their
+     * order; a lane waits here until it is its sample's turn. Not called from the first sample on
+     * that failed. */
+    onq_code (*fold)(void *ctx, unsigned lane, const oq_sample *s, onq_error *err);
+    /* The same samples for a second model: `run` and `fold` get s[0] and s[1]. */
+    oq_source *beside;
+    /* One for each lane: gets the place of its sample in the flight, from 0. */
+    uint64_t *place;
 } oq_flight;
 
 #define OQ_FLIGHT_ALL UINT64_MAX /* samples: as many as there are */

@@ -1,5 +1,6 @@
 /*
- * test_flight.c — samples that run at once: each once, the first failure, no threads, no memory.
+ * test_flight.c — samples that run at once: each once, folded in order, the first failure, no
+ * threads, no memory.
  */
 #include "engine/flight.h"
 
@@ -9,15 +10,19 @@
 #include "testing.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define SAMPLES 40
 
 typedef struct rig {
     bm b;
-    oq_source *source;
-    uint64_t fail_from; /* samples that fail: this one and all after it */
-    int runs[SAMPLES];  /* by sample */
-    int busy[8];        /* by lane: a sample runs there */
+    oq_source *source, *beside;
+    uint64_t fail_from;  /* samples that fail: this one and all after it */
+    int runs[SAMPLES];   /* by sample */
+    int busy[8];         /* by lane: a sample runs there */
+    uint64_t place[8];   /* by lane */
+    uint64_t folded;     /* samples */
+    uint64_t fold_fails; /* the sample that cannot be folded */
 } rig;
 
 static onq_error err;
@@ -49,18 +54,38 @@ static onq_code run(void *ctx, unsigned lane, const oq_sample *s, onq_error *e) 
                                      : ONQ_OK;
 }
 
+/* The second source has the same samples; early ones take longer than late ones. */
+static onq_code run_both(void *ctx, unsigned lane, const oq_sample *s, onq_error *e) {
+    rig *g = ctx;
+    assert_int_equal(s[0].number, s[1].number);
+    assert_int_equal(g->place[lane], s->number);
+    assert_true(((const float *)s[1].inputs[0].data)[1] == (float)s->number);
+    if (s->number % 4 == 0)
+        usleep(500);
+    return run(ctx, lane, s, e);
+}
+
+static onq_code fold(void *ctx, unsigned lane, const oq_sample *s, onq_error *e) {
+    rig *g = ctx;
+    assert_int_equal(g->place[lane], s->number);
+    assert_int_equal(s[1].number, g->folded++);
+    return s->number == g->fold_fails ? oq_fail(e, ONQ_E_WRITE, "not folded") : ONQ_OK;
+}
+
 static onq_code rig_open(rig *g, const onq_allocator *alloc) {
-    *g = (rig){.fail_from = UINT64_MAX};
+    *g = (rig){.fail_from = UINT64_MAX, .fold_fails = UINT64_MAX};
     bm_begin(&g->b, alloc, 13);
     if (g->b.m == NULL)
         return oq_fail_nomem(&err);
     bm_input(&g->b, "x", OQ_FLOAT, "2");
     const oq_source_options o = {.model = g->b.m};
+    OQ_TRY(oq_source_open_callback(g->b.m->env, &o, give, g, SAMPLES, &g->beside, &err));
     return oq_source_open_callback(g->b.m->env, &o, give, g, SAMPLES, &g->source, &err);
 }
 
 static void rig_close(rig *g) {
     oq_source_close(g->source);
+    oq_source_close(g->beside);
     bm_end(&g->b);
 }
 
@@ -102,6 +127,48 @@ static void first_failure(void **state) {
     }
 }
 
+static onq_code fly_in_order(rig *g, unsigned lanes, uint64_t n) {
+    const oq_flight f = {.env = g->b.m->env,
+                         .source = g->source,
+                         .beside = g->beside,
+                         .n_lanes = lanes,
+                         .run = run_both,
+                         .fold = fold,
+                         .place = g->place,
+                         .ctx = g};
+    return oq_flight_run(&f, n, "flying", 0, SAMPLES, &err);
+}
+
+/* One after the other and each once, up to the first that fails. */
+static void folded_in_order(void **state) {
+    (void)state;
+    for (int refused = 0; refused < 2; refused++) {
+        for (unsigned lanes = 1; lanes <= 7; lanes += 3) {
+            rig g;
+            assert_ok(rig_open(&g, NULL), err);
+            no_threads(refused == 1);
+            assert_ok(fly_in_order(&g, lanes, OQ_FLIGHT_ALL), err);
+            no_threads(false);
+            assert_int_equal(g.folded, SAMPLES);
+            rig_close(&g);
+        }
+    }
+    for (unsigned lanes = 1; lanes <= 7; lanes++) {
+        rig g;
+        assert_ok(rig_open(&g, NULL), err);
+        g.fail_from = 11;
+        assert_int_equal(fly_in_order(&g, lanes, OQ_FLIGHT_ALL), ONQ_E_RUNTIME);
+        assert_string_equal(err.text, "sample 11 fails");
+        assert_int_equal(g.folded, 11);
+        rig_close(&g);
+        assert_ok(rig_open(&g, NULL), err);
+        g.fold_fails = 5;
+        assert_int_equal(fly_in_order(&g, lanes, OQ_FLIGHT_ALL), ONQ_E_WRITE);
+        assert_int_equal(g.folded, 6);
+        rig_close(&g);
+    }
+}
+
 static void lanes_by_memory(void **state) {
     (void)state;
     onq_env *env = onq_env_new(NULL);
@@ -121,7 +188,7 @@ static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
     (void)ctx;
     onq_code rc = rig_open(&g, alloc);
     if (rc == ONQ_OK)
-        rc = fly(&g, 2, 3);
+        rc = fly_in_order(&g, 2, 3);
     rig_close(&g);
     *e = err;
     return rc;
@@ -134,9 +201,8 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_sample_once),
-        cmocka_unit_test(first_failure),
-        cmocka_unit_test(lanes_by_memory),
+        cmocka_unit_test(each_sample_once), cmocka_unit_test(first_failure),
+        cmocka_unit_test(folded_in_order),  cmocka_unit_test(lanes_by_memory),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
