@@ -2,11 +2,12 @@
  * api_inspect.c — `onq inspect MODEL`: what a model holds, what is quantized in it and how, and
  * what could be.
  *
- * The counting is onnx/summary.c; this file shows it, as text and as JSON.
+ * The counting is onnx/summary.c and quantize/profile.c; this file shows the first,
+ * inspect_work.c the second, as text and as JSON.
  */
-#include "api/command.h"
+#include "api/inspect.h"
+#include "api/samples.h"
 #include "onnx/check.h"
-#include "onnx/summary.h"
 #include "quantize/rules.h"
 
 #include <stdio.h>
@@ -15,52 +16,13 @@
 #define WIDTH     79
 #define TIED_TOLD 8 /* tied weights */
 
-/* ---- small texts ---- */
-
-/* 1234567 as "1,234,567". */
-static const char *number_text(char b[32], uint64_t v) {
-    char digits[24];
-    const int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)v);
-    int w = 0;
-    for (int i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0)
-            b[w++] = ',';
-        b[w++] = digits[i];
-    }
-    b[w] = '\0';
-    return b;
-}
-
-/* "812 bytes", "18.9 MB": powers of 1000, as usual for files. */
-static const char *bytes_text(char b[32], uint64_t v) {
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-    if (v < 1000) {
-        snprintf(b, 32, "%llu bytes", (unsigned long long)v);
-        return b;
-    }
-    double x = (double)v / 1000;
-    size_t u = 0;
-    for (; x >= 999.95 && u + 1 < OQ_COUNT(units); u++)
-        x /= 1000;
-    snprintf(b, 32, "%.1f %s", x, units[u]);
-    return b;
-}
-
-/* Text of a model, cut where it is long and free of control bytes. */
-static void add_name(oq_buf *b, oq_str s) {
-    const size_t most = 200;
-    oq_buf_add_safe(b, (oq_str){s.p, s.n > most ? most : s.n});
-    if (s.n > most)
-        oq_buf_adds(b, "...");
-}
-
 /* "Conv", "com.microsoft:Attention" */
 static void add_op(oq_buf *b, const oq_op_count *op) {
     if (op->domain.n != 0) {
-        add_name(b, op->domain);
+        oq_inspect_name(b, op->domain);
         oq_buf_addc(b, ':');
     }
-    add_name(b, op->op_type);
+    oq_inspect_name(b, op->op_type);
 }
 
 static void json_ops(oq_job *job, const char *key, const oq_op_counts *ops) {
@@ -104,7 +66,7 @@ static void show_head(oq_job *job, const oq_model *m) {
     char size[32];
     oq_buf *b = &job->text;
     oq_buf_add_safe(b, oq_str_of(m->path));
-    oq_buf_addf(b, ": %s, IR version %lld, opset", bytes_text(size, m->bytes.n),
+    oq_buf_addf(b, ": %s, IR version %lld, opset", oq_inspect_bytes(size, m->bytes.n),
                 (long long)p->ir_version.v);
     oq_jw_cstr(&job->json, "file", m->path);
     oq_jw_uint(&job->json, "size", m->bytes.n);
@@ -114,7 +76,7 @@ static void show_head(oq_job *job, const oq_model *m) {
         const oq_opset *o = p->opset_import.v[i];
         if (i < SHOWN) {
             oq_buf_adds(b, i > 0 ? ", " : " ");
-            add_name(b, o->domain);
+            oq_inspect_name(b, o->domain);
             oq_buf_addf(b, "%s%lld", o->domain.n == 0 ? "" : " ", (long long)o->version.v);
         } else if (i == SHOWN) {
             oq_buf_addf(b, ", ... %zu more", p->opset_import.n - SHOWN);
@@ -127,9 +89,9 @@ static void show_head(oq_job *job, const oq_model *m) {
     oq_jw_end_array(&job->json);
     if (p->producer_name.n != 0) {
         oq_buf_adds(b, ", made by ");
-        add_name(b, p->producer_name);
+        oq_inspect_name(b, p->producer_name);
         oq_buf_adds(b, p->producer_version.n != 0 ? " " : "");
-        add_name(b, p->producer_version);
+        oq_inspect_name(b, p->producer_version);
     }
     oq_buf_addc(b, '\n');
     oq_jw_str(&job->json, "producer_name", p->producer_name);
@@ -193,9 +155,9 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
         }
         shown++;
         oq_buf_adds(&job->text, "  ");
-        add_name(&job->text, v[i]->name);
+        oq_inspect_name(&job->text, v[i]->name);
         oq_buf_adds(&job->text, "  ");
-        add_name(&job->text, (oq_str){type.p, type.n});
+        oq_inspect_name(&job->text, (oq_str){type.p, type.n});
         oq_buf_addc(&job->text, '\n');
     }
     if (left > 0)
@@ -206,7 +168,7 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
 
 static void show_nodes(oq_job *job, const oq_model *m, const oq_summary *s, bool all) {
     char n[32];
-    oq_buf_addf(&job->text, "nodes: %s", number_text(n, s->nodes));
+    oq_buf_addf(&job->text, "nodes: %s", oq_inspect_number(n, s->nodes));
     if (s->graphs > 1)
         oq_buf_addf(&job->text, " in %llu graphs", (unsigned long long)s->graphs);
     if (m->proto->functions.n > 0)
@@ -239,21 +201,22 @@ static void show_storage(oq_job *job, const oq_summary *s) {
     oq_jw_end_object(&job->json);
     if (s->files.n == 0)
         return;
-    oq_buf_addf(t, "  in the model file %s", bytes_text(b, s->raw_bytes + s->typed_bytes));
+    oq_buf_addf(t, "  in the model file %s", oq_inspect_bytes(b, s->raw_bytes + s->typed_bytes));
     for (size_t i = 0; i < s->files.n && i < 4; i++) {
         oq_buf_adds(t, ", in ");
-        add_name(t, s->files.v[i].location);
-        oq_buf_addf(t, " %s", bytes_text(b, s->files.v[i].bytes));
+        oq_inspect_name(t, s->files.v[i].location);
+        oq_buf_addf(t, " %s", oq_inspect_bytes(b, s->files.v[i].bytes));
     }
     if (s->files.n > 4)
-        oq_buf_addf(t, ", ... in %zu files %s", s->files.n, bytes_text(b, s->external_bytes));
+        oq_buf_addf(t, ", ... in %zu files %s", s->files.n, oq_inspect_bytes(b, s->external_bytes));
     oq_buf_addc(t, '\n');
 }
 
 static void show_tensors(oq_job *job, const oq_summary *s) {
     char a[32], b[32];
-    oq_buf_addf(&job->text, "parameters: %s in %s tensors, %s\n", number_text(a, s->total.elements),
-                number_text(b, s->total.tensors), bytes_text((char[32]){0}, s->total.bytes));
+    oq_buf_addf(&job->text, "parameters: %s in %s tensors, %s\n",
+                oq_inspect_number(a, s->total.elements), oq_inspect_number(b, s->total.tensors),
+                oq_inspect_bytes((char[32]){0}, s->total.bytes));
     oq_jw_uint(&job->json, "tensors", s->total.tensors);
     oq_jw_uint(&job->json, "parameters", s->total.elements);
     oq_jw_uint(&job->json, "bytes", s->total.bytes);
@@ -263,7 +226,7 @@ static void show_tensors(oq_job *job, const oq_summary *s) {
         if (sum->tensors == 0)
             continue;
         oq_buf_addf(&job->text, "  %-9s %s in %s tensor%s\n", oq_dtype_name(i),
-                    bytes_text(a, sum->bytes), number_text(b, sum->tensors),
+                    oq_inspect_bytes(a, sum->bytes), oq_inspect_number(b, sum->tensors),
                     sum->tensors == 1 ? "" : "s");
         oq_jw_begin_object(&job->json, oq_dtype_name(i));
         oq_jw_uint(&job->json, "tensors", sum->tensors);
@@ -337,7 +300,7 @@ static void show_tied(oq_job *job, const oq_quantized *q) {
         if (n++ >= TIED_TOLD)
             continue;
         oq_buf_adds(&job->text, n == 1 ? "tied weights:\n  " : "  ");
-        add_name(&job->text, t->name);
+        oq_inspect_name(&job->text, t->name);
         oq_buf_addf(&job->text, ": read by %.*s and %.*s", OQ_STR(t->readers[0]),
                     OQ_STR(t->readers[1]));
         if (t->count > 2)
@@ -404,7 +367,7 @@ static void show_can(oq_job *job, const oq_summary *s) {
             oq_buf_adds(&job->text, "nothing\n");
         } else {
             oq_buf_addf(&job->text, "%llu nodes, %s of float weights (",
-                        (unsigned long long)can->nodes, bytes_text(b, can->weight_bytes));
+                        (unsigned long long)can->nodes, oq_inspect_bytes(b, can->weight_bytes));
             text_ops(&job->text, &can->ops, 5, job->text.n);
             oq_buf_adds(&job->text, ")\n");
         }
@@ -483,25 +446,60 @@ static unsigned modes_of(oq_str op_type) {
     return found;
 }
 
-static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
-    OQ_TRY(oq_model_check(m, err));
-    oq_summary *s = OQ_NEW(&job->arena, oq_summary);
-    if (s == NULL)
+/* A --dim that no input has. */
+static onq_code check_dims(const oq_unit_sizes *sizes, const oq_profile *p, onq_error *err) {
+    for (size_t i = 0; i < sizes->n_dims; i++) {
+        size_t k = 0;
+        while (k < p->dims.n && !oq_str_eq(p->dims.v[k].name, sizes->dims[i].name))
+            k++;
+        if (k == p->dims.n)
+            return oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s'%s%.*s%s",
+                           OQ_STR(sizes->dims[i].name), k > 0 ? " (the first is '" : "",
+                           OQ_STR(k > 0 ? p->dims.v[0].name : OQ_S("")), k > 0 ? "')" : "");
+    }
+    return ONQ_OK;
+}
+
+static onq_code summarize(oq_job *job, oq_model *m, oq_summary **out, oq_profile *p,
+                          onq_error *err) {
+    oq_unit_sizes sizes = {0};
+    OQ_TRY(oq_job_dims(job, &sizes.dims, &sizes.n_dims, err));
+    *out = OQ_NEW(&job->arena, oq_summary);
+    if (*out == NULL)
         return oq_fail_nomem(err);
-    const onq_code rc = oq_summary_make(s, &job->arena, m, modes_of, err);
-    if (rc != ONQ_OK)
-        return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
+    onq_code rc = oq_summary_make(*out, &job->arena, m, modes_of, err);
+    if (rc == ONQ_OK)
+        rc = oq_profile_make(p, &job->arena, m, &sizes, err);
+    if (rc == ONQ_OK)
+        return check_dims(&sizes, p, err);
+    return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
+}
+
+static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
+    oq_summary *s = NULL;
+    oq_profile p;
+    OQ_TRY(oq_model_check(m, err));
+    OQ_TRY(summarize(job, m, &s, &p, err));
     const bool all = oq_opt_flag(job->opts, "all");
+    const bool nodes = oq_opt_flag(job->opts, "nodes"), tensors = oq_opt_flag(job->opts, "tensors");
     const oq_graph *g = m->proto->graph;
     show_head(job, m);
     show_values(job, "inputs", g, g->input.v, g->input.n, all);
     show_values(job, "outputs", g, g->output.v, g->output.n, all);
     show_nodes(job, m, s, all);
     show_tensors(job, s);
+    OQ_TRY(oq_inspect_weights(job, &p, err));
+    oq_inspect_work(job, &p);
     show_quantized(job, s);
     show_tied(job, &s->quant);
     show_can(job, s);
     show_remarks(job, m, s);
+    if (nodes || tensors)
+        job->text.n = 0; /* a list is what was asked for */
+    if (nodes)
+        oq_inspect_nodes(job, &p);
+    if (tensors)
+        oq_inspect_tensors(job, &p);
     return ONQ_OK;
 }
 
@@ -514,6 +512,14 @@ static onq_code run_inspect(oq_job *job, onq_error *err) {
 }
 
 static const onq_option_info rows[] = {
+    OQ_FLAG("nodes", 'n', "",
+            "List the nodes: name, operator, what it computes with, multiply-accumulates, bytes of "
+            "weights, type and shape of the output."),
+    OQ_FLAG("tensors", 't', "",
+            "List the tensors: name, kind, type and shape, bytes, quantization."),
+    OQ_LIST("dim", 0, "", "NAME=VALUE",
+            "Sizes of symbolic dimensions to count work and memory for. By default the first axis "
+            "of an input is 1 and any other that has no size 256."),
     OQ_FLAG("all", 'a', "", "Show every input, output and operator type, however many."),
 };
 static const oq_opt_group own = OQ_GROUP("Report", rows);
@@ -525,14 +531,17 @@ const oq_command oq_command_inspect = {
             "MODEL",
             "show what a model holds, what is quantized in it, and what could be",
             "Inputs, outputs, opsets, operators with their counts, tensors by type and by where "
-            "they are stored, what is quantized and how, and what each way of quantization would "
-            "find to do. The model is checked first; one that is not valid is refused with the "
+            "they are stored, the largest weights, multiply-accumulates and what of them is "
+            "float, the memory of activations, what is quantized and how, and what each way of "
+            "quantization would find to do. The model is checked first; one that is not valid is "
+            "refused with the "
             "reason.\n"
             "\n"
             "Weights are not read: a model of many gigabytes is inspected in the time its graph "
             "takes.\n"
             "\n"
             "  onq inspect model.onnx\n"
+            "  onq inspect model.onnx --nodes | sort -k4\n"
             "  onq inspect model.onnx --json | jq .quantizable.static.nodes\n",
         },
     .groups = {&own, &oq_group_input, &oq_group_general},

@@ -55,7 +55,7 @@ static onq_code image_options(oq_job *job, oq_image_options *o, onq_error *err) 
     return image_numbers(job, "image_std", o->std, &o->n_std, err);
 }
 
-static onq_code dim_options(oq_job *job, oq_source_options *o, onq_error *err) {
+onq_code oq_job_dims(oq_job *job, const oq_dim_fix **out, size_t *count, onq_error *err) {
     size_t n = 0;
     const oq_str *list = oq_opt_list(job->opts, "dim", &n);
     oq_dim_fix *dims = OQ_NEW_ARRAY(&job->arena, oq_dim_fix, n > 0 ? n : 1);
@@ -67,8 +67,8 @@ static onq_code dim_options(oq_job *job, oq_source_options *o, onq_error *err) {
             !oq_str_to_i64(value, &dims[i].value) || dims[i].value < 0)
             return bad_value("dim", list[i], "NAME=VALUE with a whole number", err);
     }
-    o->dims = dims;
-    o->n_dims = n;
+    *out = dims;
+    *count = n;
     return ONQ_OK;
 }
 
@@ -120,7 +120,7 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
         o->limit = (uint64_t)oq_opt_int(job->opts, "limit");
     if (oq_opt_is_set(job->opts, "hold_out"))
         o->hold_out = (uint64_t)oq_opt_int(job->opts, "hold_out");
-    OQ_TRY(dim_options(job, o, err));
+    OQ_TRY(oq_job_dims(job, &o->dims, &o->n_dims, err));
     return image_options(job, &o->image, err);
 }
 

@@ -16,6 +16,8 @@
  * ONQ_E_OPTION when a value does not fit. */
 onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
                                onq_error *err);
+/* --dim, in the job's arena; ONQ_E_OPTION. */
+onq_code oq_job_dims(oq_job *job, const oq_dim_fix **out, size_t *count, onq_error *err);
 /* The samples of this job come from the reader. */
 onq_code oq_job_read(oq_job *job, const onq_reader *reader, onq_error *err);
 /* The source they describe: all samples. The caller closes it. */

@@ -15,21 +15,22 @@
 typedef struct fixing {
     oq_arena *arena;
     const oq_unit_sizes *sizes; /* or NULL */
-    oq_map names;               /* symbol -> index in values */
-    OQ_VEC(int64_t) values;
+    oq_map names;               /* symbol -> index in fixed */
+    oq_dim_fixes fixed;
 } fixing;
 
 /* The size of a symbol is the same wherever it stands. */
 static bool size_of(fixing *f, const oq_io_dim *d, int64_t fallback, int64_t *out) {
     const uint32_t at = d->param.n > 0 ? oq_map_find(&f->names, d->param) : OQ_MAP_NONE;
-    *out = d->value >= 0 ? d->value : at != OQ_MAP_NONE ? f->values.v[at] : fallback;
+    *out = d->value >= 0 ? d->value : at != OQ_MAP_NONE ? f->fixed.v[at].value : fallback;
     for (size_t i = 0; f->sizes != NULL && d->value < 0 && i < f->sizes->n_dims; i++)
         if (oq_str_eq(f->sizes->dims[i].name, d->param))
             *out = f->sizes->dims[i].value;
     if (d->value >= 0 || d->param.n == 0 || at != OQ_MAP_NONE)
         return true;
-    return oq_map_put(&f->names, d->param, (uint32_t)f->values.n) &&
-           OQ_PUSH(f->arena, &f->values, *out);
+    const oq_dim_fix fresh = {d->param, *out};
+    return oq_map_put(&f->names, d->param, (uint32_t)f->fixed.n) &&
+           OQ_PUSH(f->arena, &f->fixed, fresh);
 }
 
 static onq_code fix_input(fixing *f, oq_model *m, const oq_io *io, const oq_datum *seen,
@@ -43,7 +44,8 @@ static onq_code fix_input(fixing *f, oq_model *m, const oq_io *io, const oq_datu
     return ok ? oq_input_fix(m, io->name, dims, io->rank, err) : oq_fail_nomem(err);
 }
 
-static onq_code fix_inputs(oq_model *m, oq_arena *a, const oq_unit_sizes *sizes, onq_error *err) {
+onq_code oq_inputs_settle(oq_model *m, oq_arena *a, const oq_unit_sizes *sizes, oq_dim_fixes *fixed,
+                          onq_error *err) {
     fixing f = {.arena = a, .sizes = sizes};
     oq_ios inputs;
     oq_graph *g = m->proto->graph;
@@ -57,6 +59,8 @@ static onq_code fix_inputs(oq_model *m, oq_arena *a, const oq_unit_sizes *sizes,
     for (size_t i = 0; i < g->output.n; i++)
         if (g->output.v[i]->type != NULL && g->output.v[i]->type->tensor_type != NULL)
             g->output.v[i]->type->tensor_type->shape = NULL;
+    if (fixed != NULL)
+        *fixed = f.fixed;
     return ONQ_OK;
 }
 
@@ -188,7 +192,7 @@ static onq_code find_in_copy(oq_units *out, oq_arena *a, oq_model *m, const oq_u
                              onq_error *err) {
     const oq_shape_options symbolic = {.symbolic = true};
     oq_shapes *shapes = NULL;
-    OQ_TRY(fix_inputs(m, a, sizes, err));
+    OQ_TRY(oq_inputs_settle(m, a, sizes, NULL, err));
     finding f = {.out = out, .arena = a, .main = m->proto->graph};
     OQ_TRY(oq_index_build(&f.outer, a, f.main, NULL, err));
     OQ_TRY(oq_shapes_infer(m, &symbolic, &shapes, err));

@@ -56,6 +56,12 @@ typedef struct oq_unit_sizes {
     size_t n_dims;
 } oq_unit_sizes;
 
+/* Fixes the inputs of a model (a clone: what it declares of shapes is replaced) to these sizes, as
+ * above; `sizes` may be NULL. *fixed (or NULL) gets the symbols with the sizes they have now. */
+typedef OQ_VEC(oq_dim_fix) oq_dim_fixes;
+onq_code oq_inputs_settle(oq_model *m, oq_arena *a, const oq_unit_sizes *sizes, oq_dim_fixes *fixed,
+                          onq_error *err);
+
 /* `sizes` may be NULL. A model whose shapes are not consistent is measured as far as it goes. */
 onq_code oq_units_find(oq_units *out, oq_arena *a, oq_model *m, const oq_unit_sizes *sizes,
                        onq_error *err);

@@ -51,24 +51,46 @@ static double attention(const oq_shapes *s, const oq_graph *g, const oq_node *n)
     return rows * product(&w, 0) + 2 * rows * dim_at(&x, 1) * dim_at(&w, 1) / 3;
 }
 
-double oq_node_macs(const oq_shapes *s, const oq_graph *g, const oq_node *n) {
+/* Products that the quantizers do not know, so that no row of operators.def says it. The
+ * weight of most has another shape than a matrix: x and the output tell enough. */
+static oq_product product_of(const oq_node *n, const oq_op_traits *t) {
+    static const struct {
+        const char *name;
+        oq_product product;
+    } more[] = {{"FusedConv", OQ_CONV},
+                {"FusedGemm", OQ_GEMM},
+                {"FusedMatMul", OQ_MATMUL},
+                {"FusedMatMulActivation", OQ_MATMUL},
+                {"MatMulNBits", OQ_MATMUL},
+                {"MatMulBnb4", OQ_MATMUL},
+                {"MatMulIntegerToFloat", OQ_MATMUL},
+                {"MatMulInteger16", OQ_MATMUL},
+                {"DynamicQuantizeMatMul", OQ_MATMUL}};
+    for (size_t i = 0; t->product == OQ_NO_PRODUCT && i < OQ_COUNT(more); i++)
+        if (oq_str_is(n->op_type, more[i].name))
+            return more[i].product;
+    return t->product;
+}
+
+double oq_node_work(const oq_shapes *s, const oq_graph *g, const oq_node *n) {
     const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    const oq_product kind = product_of(n, t);
     oq_tensor_info x, w;
-    if (t->form != OQ_FORM_FLOAT || n->output.n == 0)
+    if (n->output.n == 0)
         return 0;
-    if (t->gates > 0)
+    if (t->gates > 0 || oq_str_is(n->op_type, "DynamicQuantizeLSTM"))
         return recurrent(s, g, n);
-    if (oq_str_is(n->op_type, "Attention"))
+    if (oq_str_is(n->op_type, "Attention") || oq_str_is(n->op_type, "QAttention"))
         return attention(s, g, n);
-    if (t->product == OQ_NO_PRODUCT || !input_at(s, g, n, 0, &x) ||
-        !input_at(s, g, n, oq_op_slot(t->weight), &w))
+    if (kind == OQ_NO_PRODUCT || !input_at(s, g, n, 0, &x))
         return 0;
     const double out = oq_tensor_extent(s, g, n->output.v[0]);
-    switch (t->product) {
+    const bool has_weight = input_at(s, g, n, t->weight != 0 ? oq_op_slot(t->weight) : 1, &w);
+    switch (kind) {
     case OQ_CONV:
-        return out * product(&w, 1);
+        return has_weight ? out * product(&w, 1) : 0;
     case OQ_CONV_TRANSPOSE:
-        return product(&x, 0) * product(&w, 1);
+        return has_weight ? product(&x, 0) * product(&w, 1) : 0;
     case OQ_GEMM:
         return out * dim_at(&x, oq_attr_int(n, "transA", 0) != 0 ? 0 : 1);
     case OQ_MATMUL:
@@ -77,6 +99,10 @@ double oq_node_macs(const oq_shapes *s, const oq_graph *g, const oq_node *n) {
         break;
     }
     return 0;
+}
+
+double oq_node_macs(const oq_shapes *s, const oq_graph *g, const oq_node *n) {
+    return oq_op_traits_of(n->op_type)->form == OQ_FORM_FLOAT ? oq_node_work(s, g, n) : 0;
 }
 
 onq_code oq_input_fix(oq_model *m, oq_str name, const int64_t *dims, size_t rank, onq_error *err) {

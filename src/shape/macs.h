@@ -18,6 +18,9 @@
  * of nodes right where it is the batch. */
 double oq_node_macs(const oq_shapes *s, const oq_graph *g, const oq_node *n);
 
+/* The same of any operator, quantized ones too. */
+double oq_node_work(const oq_shapes *s, const oq_graph *g, const oq_node *n);
+
 /* Elements of a tensor, unknown dimensions counting as 1; 0 when its rank is not known. */
 double oq_tensor_extent(const oq_shapes *s, const oq_graph *g, oq_str name);
 

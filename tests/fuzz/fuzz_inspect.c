@@ -1,5 +1,5 @@
 /*
- * fuzz_inspect.c — any bytes as a model: counting it, and comparing it with itself with and without
+ * fuzz_inspect.c — any bytes as a model: counting it, measuring it, and comparing it with itself with and without
  * names.
  *
  * Beyond "no crash": a model that can be compared with itself has no difference. The check is not
@@ -8,6 +8,7 @@
 #include "onnx/check.h"
 #include "onnx/compare.h"
 #include "onnx/summary.h"
+#include "quantize/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,17 @@ static void compare(oq_model *a, oq_model *b, bool rename) {
     oq_arena_release(&scratch);
 }
 
+/* What inspect does with a valid model. */
+static void measure(oq_model *m) {
+    oq_profile p;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena scratch;
+    oq_arena_init(&scratch, &m->env->alloc);
+    if (oq_profile_make(&p, &scratch, m, NULL, &err) != ONQ_OK && err.text[0] == '\0')
+        abort();
+    oq_arena_release(&scratch);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     onq_error err = ONQ_ERROR_INIT;
     onq_env *env = onq_env_new(NULL);
@@ -49,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         oq_arena_release(&scratch);
         compare(a, b, false);
         compare(a, b, true);
-        (void)oq_model_check(a, &err);
+        if (oq_model_check(a, &err) == ONQ_OK)
+            measure(a);
     }
     oq_model_free(a);
     oq_model_free(b);
