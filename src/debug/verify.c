@@ -53,14 +53,6 @@ static void judge(const oq_agree *sum, oq_str name, bool scores, oq_verdict *v) 
     v->output = name;
 }
 
-static onq_code see_random(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
-    (void)err;
-    for (size_t i = 0; i < g->node.n; i++)
-        *(bool *)ctx |= oq_op_traits_of(g->node.v[i]->op_type)->random;
-    return ONQ_OK;
-}
-
 /* What the runtime says of the model; anything else that failed is an error. */
 static onq_code take(onq_code rc, oq_verify_end end, oq_verdict *v, onq_error *err) {
     if (rc != ONQ_E_RUNTIME) {
@@ -114,7 +106,7 @@ static onq_code run(oq_session *s, const oq_session_options *how, const oq_recor
     bool random = false;
     if (r == NULL || r->runs.n == 0 || r->runs.v[0].n_inputs != s->inputs.n)
         return ONQ_OK;
-    OQ_TRY(oq_walk_graphs(how->model->proto->graph, see_random, &random, err));
+    OQ_TRY(oq_model_is_random(how->model, &random, err));
     oq_agree *sums = oq_alloc(alloc, size);
     if (sums == NULL)
         return oq_fail_nomem(err);

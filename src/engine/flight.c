@@ -4,12 +4,11 @@
  */
 #include "engine/flight.h"
 
+#include "onnx/operators.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
-
-/* More lanes than this share the memory of one machine badly. */
-#define MAX_LANES 16
 
 typedef struct flight {
     const oq_flight *f;
@@ -150,8 +149,8 @@ onq_code oq_flight_run(const oq_flight *f, uint64_t n, const char *what, uint64_
                        uint64_t total, onq_error *err) {
     assert(f->n_lanes > 0);
     flight w = {.f = f, .n = n, .what = what, .done = done, .total = total};
-    lane lanes[MAX_LANES];
-    unsigned n_lanes = f->n_lanes < MAX_LANES ? f->n_lanes : MAX_LANES, n_started = 1;
+    lane lanes[OQ_FLIGHT_LANES];
+    unsigned n_lanes = f->n_lanes < OQ_FLIGHT_LANES ? f->n_lanes : OQ_FLIGHT_LANES, n_started = 1;
     if (n_lanes > n)
         n_lanes = (unsigned)n;
     pthread_mutex_init(&w.lock, NULL);
@@ -174,9 +173,21 @@ onq_code oq_flight_run(const oq_flight *f, uint64_t n, const char *what, uint64_
 }
 
 unsigned oq_flight_lanes(const onq_env *env, uint64_t one, uint64_t memory) {
-    const unsigned threads = oq_env_threads(env), most = threads < MAX_LANES ? threads : MAX_LANES;
+    const unsigned threads = oq_env_threads(env),
+                   most = threads < OQ_FLIGHT_LANES ? threads : OQ_FLIGHT_LANES;
     const uint64_t more = one > 0 ? memory / one : most;
     return more + 1 < most ? (unsigned)more + 1 : most > 0 ? most : 1;
+}
+
+onq_code oq_flight_decide(const onq_env *env, const oq_model *m, unsigned jobs, uint64_t before,
+                          uint64_t memory, unsigned *lanes, onq_error *err) {
+    const uint64_t now = oq_flight_resident();
+    bool random = false;
+    OQ_TRY(oq_model_is_random(m, &random, err));
+    *lanes = jobs > 0 ? jobs : oq_flight_lanes(env, now > before ? now - before : 0, memory);
+    if (random || *lanes > OQ_FLIGHT_LANES)
+        *lanes = random ? 1 : OQ_FLIGHT_LANES;
+    return ONQ_OK;
 }
 
 uint64_t oq_flight_resident(void) {

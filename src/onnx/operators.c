@@ -4,6 +4,7 @@
 #include "onnx/operators.h"
 
 #include "onnx/attr.h"
+#include "onnx/graph.h"
 
 const oq_operator oq_operators[] = {
 #define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...) {domain, type, {__VA_ARGS__}},
@@ -47,4 +48,22 @@ bool oq_op_channel_axis(const oq_node *n, int64_t *axis) {
     const bool rows = product == OQ_CONV || oq_attr_int(n, "transB", 0) > 0;
     *axis = rows ? 0 : 1;
     return true;
+}
+
+static onq_code see_random(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++)
+        *(bool *)ctx |= oq_op_traits_of(g->node.v[i]->op_type)->random;
+    return ONQ_OK;
+}
+
+onq_code oq_model_is_random(const oq_model *m, bool *yes, onq_error *err) {
+    *yes = false;
+    for (size_t i = 0; i < m->proto->functions.n; i++) {
+        const oq_function *f = m->proto->functions.v[i];
+        for (size_t k = 0; k < f->node.n; k++)
+            *yes |= oq_op_traits_of(f->node.v[k]->op_type)->random;
+    }
+    return oq_walk_graphs(m->proto->graph, see_random, yes, err);
 }

@@ -7,6 +7,7 @@
 #define OQ_ONNX_OPERATORS_H
 
 #include "onnx/message.h"
+#include "onnx/model.h"
 
 /* An input slot in a row, such that no slot is 0. */
 #define OQ_IN(slot) ((slot) + 1)
@@ -98,6 +99,9 @@ static inline int oq_op_slot(uint8_t in) {
 }
 /* True if QDQ quantizes that input, where it is constant, as a weight. */
 bool oq_op_takes_weight(const oq_op_traits *t, size_t slot);
+/* True if an operator of the model, in any of its graphs, draws random numbers: what a run gives
+ * depends on the runs before it. */
+onq_code oq_model_is_random(const oq_model *m, bool *yes, onq_error *err);
 /* The axis along which the weight of a product has its output channels; false for other nodes. */
 bool oq_op_channel_axis(const oq_node *n, int64_t *axis);
 
