@@ -42,8 +42,10 @@ static const onq_option_info rows[] = {
     OQ_REAL("time_limit", 0, "", "", "0..", "SECONDS",
             "With --sensitivity or --bisect: stop after this time with the best so far."),
     OQ_SIZE("memory", 0, "", "512m", "",
-            "With --sensitivity or --bisect: memory for tensors that tries begin with, so that the "
-            "graph before them is not run again."),
+            "Memory beyond that of one sample's run: for samples that run at once and, with "
+            "--sensitivity or --bisect, for tensors that tries begin with, so that the graph "
+            "before them is not run again."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
     OQ_PATH("data_root", 0, "", "DIR",
             "Another folder that may hold external data; links to it are followed."),
 };
@@ -141,6 +143,8 @@ static onq_code run_models(debugging *g, onq_error *err) {
     oq_job *job = g->job;
     oq_debug_run *run = &g->run;
     run->kernel = !oq_opt_flag(job->opts, "no_kernel_check");
+    run->jobs = (unsigned)oq_opt_int(job->opts, "jobs");
+    run->memory = oq_opt_size(job->opts, "memory");
     OQ_TRY(oq_job_source(job, g->truth, &g->truth_source, err));
     OQ_TRY(oq_job_source(job, g->made, &g->made_source, err));
     OQ_TRY(oq_job_engine(job, &g->engine, err));

@@ -49,14 +49,19 @@ static const onq_option_info resources[] = {
             "Memory beyond that of one sample's run: for samples that run at once, and for "
             "activations that histograms need again (default: 48m). Samples whose activations do "
             "not fit run twice; the result is the same."),
-    OQ_INT("jobs", 'j', "", "0", "0..16", "N",
-           "Samples that run at once; 0 means as many as there are cores and memory for. Results "
-           "do not depend on it."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
     OQ_FLAG("fast", 0, "",
             "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "
             "ranges may differ in the last digits."),
 };
 const oq_opt_group oq_group_resources = OQ_GROUP("Resources", resources);
+
+static const onq_option_info job_rows[] = {
+    OQ_SIZE("memory", 0, "", "512m", "",
+            "Memory beyond that of one sample's run, for samples that run at once."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
+};
+const oq_opt_group oq_group_jobs = OQ_GROUP("Resources", job_rows);
 
 static const onq_option_info data[] = {
     OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",

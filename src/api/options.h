@@ -48,6 +48,11 @@
     (((const type[]){LIST(OQ_CHOICE_VALUE)})[oq_opt_enum(o, name)])
 #define OQ_CHOICE_VALUE(text, value) value,
 
+/* The help of --jobs in every command that runs samples. */
+#define OQ_JOBS_HELP                                                                               \
+    "Samples that run at once; 0 means as many as there are cores and memory for. Results do not " \
+    "depend on it."
+
 typedef struct oq_opt_group {
     const char *title; /* the heading in help */
     const onq_option_info *rows;
@@ -62,6 +67,7 @@ extern const oq_opt_group oq_group_input;     /* input data_root */
 extern const oq_opt_group oq_group_output;    /* output use_external_data_format */
 extern const oq_opt_group oq_group_data;      /* data limit dim image_* */
 extern const oq_opt_group oq_group_resources; /* memory jobs fast, of a calibration */
+extern const oq_opt_group oq_group_jobs;      /* memory jobs, of other runs */
 extern const oq_opt_group oq_group_runtime;   /* onnxruntime provider custom_ops */
 extern const oq_opt_group oq_group_plan;      /* plan dry_run */
 extern const oq_opt_group oq_group_select;    /* op_types_to_quantize nodes_to_* strict */

@@ -18,7 +18,8 @@
  *
  * Matching follows the reference's create_weight_matching and create_activation_matching by name,
  * and goes on where that ends: integer operators, weight-only blocks, and the place in the graph
- * where names differ. Memory: the float tensors of one sample, whatever the number of samples.
+ * where names differ. Memory: the float tensors of the samples that run at once, whatever the
+ * number of samples.
  */
 #ifndef OQ_DEBUG_DEBUG_H
 #define OQ_DEBUG_DEBUG_H
@@ -149,10 +150,6 @@ typedef struct oq_debug_act {
     double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */
     oq_debug_hist hist;
     oq_debug_verdict verdict;
-
-    float *held, *held_pre; /* of the sample that runs */
-    uint64_t held_cap, held_n, pre_cap, pre_n;
-    bool has_held, has_pre;
     bool repeated; /* a loop makes it several times a sample: not compared with the float model */
 } oq_debug_act;
 
@@ -196,7 +193,9 @@ typedef struct oq_debug_run {
     oq_engine *engine;
     oq_source *truth_source, *made_source; /* the same samples for either model */
     oq_session_options session;            /* threads, provider and custom operators are taken */
-    bool kernel; /* also run the quantized model as the runtime optimises it */
+    bool kernel;     /* also run the quantized model as the runtime optimises it */
+    unsigned jobs;   /* samples at once; 0: as many as there are cores and memory for */
+    uint64_t memory; /* bytes that samples that run at once may add to those of one */
 } oq_debug_run;
 
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made);

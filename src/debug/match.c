@@ -21,14 +21,7 @@ void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
     oq_arena_init(&d->arena, &env->alloc);
 }
 
-static void free_held(oq_debug *d, oq_debug_act *a) {
-    oq_free(&d->env->alloc, a->held, a->held_cap * sizeof *a->held);
-    oq_free(&d->env->alloc, a->held_pre, a->pre_cap * sizeof *a->held_pre);
-}
-
 void oq_debug_release(oq_debug *d) {
-    for (size_t i = 0; i < d->acts.n; i++)
-        free_held(d, &d->acts.v[i]);
     oq_arena_release(&d->arena);
     *d = (oq_debug){0};
 }

@@ -26,7 +26,7 @@ onq_code oq_debug_hist_make(oq_arena *a, oq_debug_hist *h, float lo, float hi, o
     return h->truth != NULL && h->made != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-void oq_debug_hist_add(oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n,
+void oq_debug_hist_add(const oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n,
                        uint64_t step) {
     if (bins == NULL)
         return;

@@ -39,7 +39,8 @@ onq_code oq_debug_fold(oq_debug *d, const oq_debug_weight *w, oq_arena *a, float
 onq_code oq_debug_weight_measure(oq_debug *d, oq_debug_weight *w, const oq_debug_unpacked *u,
                                  oq_arena *scratch, onq_error *err);
 /* Histograms over a range that is known; no-ops when h has no bins. */
-void oq_debug_hist_add(oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n, uint64_t step);
+void oq_debug_hist_add(const oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n,
+                       uint64_t step);
 onq_code oq_debug_hist_make(oq_arena *a, oq_debug_hist *h, float lo, float hi, onq_error *err);
 
 /* ---- a weight as two arrays (weight_values.c) ---- */

@@ -100,7 +100,7 @@ static onq_code name_outputs(fake_session *s, const oq_session_options *o, onq_e
 
 static void session_close(oq_session *base) {
     fake_session *s = (fake_session *)base;
-    s->engine->n_open--;
+    __atomic_sub_fetch(&s->engine->n_open, 1, __ATOMIC_RELAXED);
     oq_arena_release(&s->run_arena);
     oq_arena_release(&s->arena);
     oq_free(&base->engine->env->alloc, s, sizeof *s);
@@ -113,8 +113,8 @@ static onq_code session_open(oq_engine *e, const oq_session_options *o, oq_sessi
         return oq_fail_nomem(err);
     s->base.engine = e;
     s->engine = (fake_engine *)e;
-    s->engine->n_sessions++;
-    s->engine->n_open++;
+    __atomic_add_fetch(&s->engine->n_sessions, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&s->engine->n_open, 1, __ATOMIC_RELAXED);
     s->model = o->model;
     s->observer = o->observer;
     oq_arena_init(&s->arena, &e->env->alloc);

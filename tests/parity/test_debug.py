@@ -693,3 +693,18 @@ def test_search_needs_pairs(tmp_path):
     done = onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 1, "--sensitivity",
                status=1)
     assert "QDQ" in done.stderr
+
+
+def test_jobs_give_the_same(tmp_path):
+    """Sums of doubles depend on their order: it is that of the samples, however many run at once."""
+    seen = []
+    path = need("minilm")
+    out = tmp_path / "q.onnx"
+    assert common.onq("static", "-q", "-i", path, "-o", out, "--data", path.parent, "--limit", 2).returncode == 0
+    for jobs in (1, 2, 7):
+        page = tmp_path / f"{jobs}.html"
+        r = common.onq("debug", "--float_model", path, "--qdq_model", out, "--data", "random:9:1", "--json", "-q", "--jobs", jobs,
+                "-o", page)
+        assert r.returncode == 0, r.stderr
+        seen.append((r.stdout, page.read_bytes()))
+    assert seen[0] == seen[1] == seen[2]

@@ -12,7 +12,7 @@
 #include <math.h>
 
 #define COUNT   40
-#define SAMPLES 3
+#define SAMPLES 5
 
 static onq_error err;
 static const float w[COUNT] = {0.5f, -0.25f, 1.0f, -1.0f, 0.75f, 0.1f, -0.6f, 0.33f, 0.9f, -0.8f};
@@ -167,6 +167,60 @@ static void sums_are_those_of_plain_loops(void **state) {
     }
 }
 
+/* One sample at a time and several give the same bits. */
+static void jobs_do_not_matter(void **state) {
+    (void)state;
+    static const unsigned jobs[] = {1, 2, 7};
+    for (int twice = 0; twice < 2; twice++) {
+        both b[OQ_COUNT(jobs)];
+        for (size_t k = 0; k < OQ_COUNT(jobs); k++) {
+            assert_ok(open_both(&b[k], NULL, twice != 0, &err), err);
+            onq_env_set_threads(b[k].q.env, 2);
+            b[k].run.jobs = jobs[k];
+            no_threads(false);
+            assert_ok(oq_debug_activations(&b[k].d, &b[k].run, &err), err);
+            no_threads(true);
+            assert_int_equal(b[k].d.n_samples, SAMPLES);
+            assert_int_equal(b[k].d.n_kernel, SAMPLES);
+            for (size_t i = 0; i < b[0].d.acts.n; i++) {
+                const oq_debug_act *x = &b[0].d.acts.v[i], *y = &b[k].d.acts.v[i];
+                assert_memory_equal(&x->qdq, &y->qdq, sizeof x->qdq);
+                assert_memory_equal(&x->cross, &y->cross, sizeof x->cross);
+                assert_memory_equal(&x->local, &y->local, sizeof x->local);
+                assert_int_equal(x->clipped, y->clipped);
+                for (int n = 0; n < OQ_DEBUG_BINS; n++)
+                    assert_true(x->hist.truth[n] == y->hist.truth[n] &&
+                                x->hist.made[n] == y->hist.made[n]);
+            }
+            assert_memory_equal(&b[0].d.outputs.v[0].plain, &b[k].d.outputs.v[0].plain,
+                                sizeof(oq_sums));
+        }
+        for (size_t k = 0; k < OQ_COUNT(jobs); k++)
+            close_both(&b[k]);
+    }
+}
+
+/* A failure in the middle ends it, however many samples run at once. */
+static void a_sample_of_many_fails(void **state) {
+    (void)state;
+    for (long run = 1; run <= 3 * SAMPLES; run += 2) {
+        both b;
+        assert_ok(open_both(&b, NULL, false, &err), err);
+        onq_env_set_threads(b.q.env, 2);
+        b.run.jobs = 3;
+        b.engine.fail_at_run = run;
+        no_threads(false);
+        const onq_code rc = oq_debug_activations(&b.d, &b.run, &err);
+        no_threads(true);
+        if (rc != ONQ_OK)
+            assert_fails(rc, ONQ_E_RUNTIME, err, "told to fail");
+        else
+            assert_false(b.d.has_kernel); /* it was the optimised model */
+        assert_int_equal(b.engine.n_open, 0);
+        close_both(&b);
+    }
+}
+
 static void engine_failures_come_back(void **state) {
     (void)state;
     for (long run = 1; run <= 3 * SAMPLES; run++) {
@@ -251,6 +305,8 @@ int main(void) {
     no_threads(true); /* allocations in one order */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_plain_loops),
+        cmocka_unit_test(jobs_do_not_matter),
+        cmocka_unit_test(a_sample_of_many_fails),
         cmocka_unit_test(engine_failures_come_back),
         cmocka_unit_test(other_sizes_are_told),
         cmocka_unit_test(every_allocation_may_fail),
