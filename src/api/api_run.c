@@ -4,11 +4,13 @@
  *
  * With -o each sample gets a folder test_data_set_K (the source's own number, or the sample's) with
  * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are renamed
- * together when the last sample has run.
+ * together when the last sample has run. Several samples run at once (flight.h); what they give is
+ * shown and written in their order.
  */
 #include "api/choices.h"
 #include "api/samples.h"
 
+#include "engine/flight.h"
 #include "onnx/tensor.h"
 #include "samples/npz_write.h"
 
@@ -38,7 +40,10 @@ static const oq_opt_group own = OQ_GROUP("Running", rows);
 
 typedef struct running {
     oq_job *job;
-    oq_session *session;
+    oq_model *model;
+    oq_session *session, *lanes[OQ_FLIGHT_LANES]; /* the first lane has `session` itself */
+    oq_outputs outputs[OQ_FLIGHT_LANES];
+    unsigned n_lanes;
     oq_source *source;
     const char *folder; /* NULL: nothing is written */
     bool npz, all;
@@ -187,31 +192,72 @@ static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
 
 /* ---- the job ---- */
 
-static onq_code run_samples(running *r, onq_error *err) {
-    const uint64_t total = oq_source_count(r->source);
-    oq_source_read_once(r->source);
-    for (;;) {
-        const oq_sample *s = NULL;
-        oq_outputs o;
-        OQ_TRY(oq_source_next(r->source, &s, err));
-        if (s == NULL)
-            return ONQ_OK;
-        onq_code rc = oq_session_run(r->session, s->inputs, s->n_inputs, &o, err);
-        if (rc == ONQ_OK && r->folder != NULL)
-            rc = write_sample(r, s, &o, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
-        show_sample(r, s, &o);
-        r->n_samples++;
-        OQ_TRY(oq_progress(r->job->env, "run", r->n_samples, total, err));
-    }
+static onq_code run_sample(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
+    running *r = ctx;
+    const onq_code rc =
+        oq_session_run(r->lanes[lane], s->inputs, s->n_inputs, &r->outputs[lane], err);
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
 }
 
-static onq_code run_all(running *r, oq_engine *engine, oq_model *m, onq_error *err) {
+static onq_code take_sample(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
+    running *r = ctx;
+    const oq_outputs *o = &r->outputs[lane];
+    const onq_code rc = r->folder != NULL ? write_sample(r, s, o, err) : ONQ_OK;
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
+    show_sample(r, s, o);
+    r->n_samples++;
+    return ONQ_OK;
+}
+
+static onq_code open_lanes(running *r, uint64_t before, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    unsigned n = 1;
+    OQ_TRY(oq_flight_decide(r->job->env, r->model, (unsigned)oq_opt_int(o, "jobs"), before,
+                            oq_opt_size(o, "memory"), &n, err));
+    for (; r->n_lanes < n; r->n_lanes++)
+        OQ_TRY(oq_session_share(r->session, NULL, &r->lanes[r->n_lanes], err));
+    return ONQ_OK;
+}
+
+/* The first runs alone and shows what one takes. */
+static onq_code run_samples(running *r, onq_error *err) {
+    const uint64_t total = oq_source_count(r->source), before = oq_flight_resident();
+    oq_flight f = {.env = r->job->env,
+                   .source = r->source,
+                   .n_lanes = 1,
+                   .run = run_sample,
+                   .fold = take_sample,
+                   .ctx = r};
+    const oq_sample *first = NULL;
+    oq_source_read_once(r->source);
+    r->lanes[r->n_lanes++] = r->session;
+    OQ_TRY(oq_source_next(r->source, &first, err));
+    if (first == NULL)
+        return ONQ_OK;
+    OQ_TRY(run_sample(r, 0, first, err));
+    OQ_TRY(take_sample(r, 0, first, err));
+    OQ_TRY(oq_progress(r->job->env, "run", 1, total, err));
+    OQ_TRY(open_lanes(r, before, err));
+    f.n_lanes = r->n_lanes;
+    OQ_TRY(oq_flight_run(&f, OQ_FLIGHT_ALL, "run", 1, total, err));
+    return oq_progress(r->job->env, "run", r->n_samples, total, err);
+}
+
+static void close_sessions(running *r) {
+    while (r->n_lanes > 1)
+        oq_session_close(r->lanes[--r->n_lanes]);
+    oq_session_close(r->session);
+}
+
+static onq_code run_all(running *r, oq_engine *engine, onq_error *err) {
     oq_session_options o;
     OQ_TRY(oq_job_session(r->job, &o, err));
-    o.model = m;
+    o.model = r->model;
     o.level = OQ_CHOSEN(r->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
+    /* Samples that run at once want the cores on which the runtime's threads would wait busily. */
+    o.no_spinning = oq_opt_int(r->job->opts, "jobs") != 1 && oq_source_count(r->source) != 1;
     OQ_TRY(oq_session_open(engine, &o, &r->session, err));
     if (r->folder != NULL)
         OQ_TRY(make_folder(r, r->folder, err));
@@ -242,24 +288,23 @@ static onq_code run_run(oq_job *job, onq_error *err) {
                  .all = oq_opt_flag(job->opts, "all")};
     const char *path = oq_job_input(job);
     oq_engine *engine = NULL;
-    oq_model *m = NULL;
-    onq_code rc = oq_job_open(job, path, &m, err);
+    onq_code rc = oq_job_open(job, path, &r.model, err);
     if (rc == ONQ_OK)
-        rc = oq_job_source(job, m, &r.source, err);
+        rc = oq_job_source(job, r.model, &r.source, err);
     if (rc == ONQ_OK)
         rc = oq_job_engine(job, &engine, err);
     if (rc == ONQ_OK)
-        rc = run_all(&r, engine, m, err);
+        rc = run_all(&r, engine, err);
     if (rc == ONQ_OK)
         rc = oq_out_commit_all(r.outs.v, r.outs.n, err);
     if (rc == ONQ_OK)
         show_end(&r, path);
     else
         undo(&r);
-    oq_session_close(r.session);
+    close_sessions(&r);
     oq_engine_close(engine);
     oq_source_close(r.source);
-    oq_model_free(m);
+    oq_model_free(r.model);
     return rc;
 }
 
@@ -268,6 +313,7 @@ const oq_command oq_command_run = {
              "Runs MODEL in ONNX Runtime over the samples of --data. With -o DIR the outputs of "
              "sample K are written to DIR/test_data_set_K, all of them or none; without it a line "
              "for each output is shown."},
-    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general},
+    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_jobs, &oq_group_runtime,
+               &oq_group_general},
     .run = run_run,
 };

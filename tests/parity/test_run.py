@@ -270,3 +270,50 @@ def test_npz_outputs(tmp_path):
     got = np.load(tmp_path / "out" / "test_data_set_0" / "outputs.npz")
     x = np.load(tmp_path / "x.npz")["x"]
     assert got.files == ["y"] and same(got["y"], session(tmp_path / "m.onnx").run(None, {"x": x})[0])
+
+
+JOBS = (1, 2, 7)
+
+
+@pytest.mark.parametrize("words", [["-o"], ["--all"], ["-o", "--format", "npz"]], ids=" ".join)
+def test_jobs_give_the_same(tmp_path, words):
+    path = modeltool.MODELS / "digits_cnn" / "model.onnx"
+    if not path.exists():
+        pytest.skip(f"no such model: {path}")
+    seen = []
+    for jobs in JOBS:
+        out = tmp_path / f"out{jobs}"
+        more = [w for word in words for w in ([word, out] if word == "-o" else [word])]
+        r = onq("run", path, "--data", "random:23:1", "--json", "--jobs", jobs, *more)
+        assert r.returncode == 0, r.stderr
+        files = {p.relative_to(out): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()} if "-o" in words else {}
+        assert len(files) == (23 if "-o" in words else 0)
+        seen.append((r.stdout.replace(str(out), "OUT"), files))
+    assert seen[0] == seen[1] == seen[2] and any(seen[0])
+
+
+def test_random_numbers_are_drawn_in_order(tmp_path):
+    g = helper.make_graph([helper.make_node("RandomNormal", [], ["r"], shape=[2, 64], seed=3.0),
+                           helper.make_node("Add", ["x", "r"], ["y"])], "g",
+                          [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
+                          [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 64])])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(tmp_path / "m.onnx"))
+    seen = [onq("run", tmp_path / "m.onnx", "--data", "random:40:1", "--all", "--jobs", j).stdout for j in JOBS]
+    assert seen[0] == seen[1] == seen[2] and seen[0].count("mean") == 40
+
+
+@pytest.mark.parametrize("jobs", JOBS)
+def test_first_failure_of_several(tmp_path, jobs):
+    """Samples of two lengths; a Reshape refuses those from number 5 on."""
+    g = helper.make_graph([helper.make_node("Reshape", ["x", "s"], ["y"], name="the_node")], "g",
+                          [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+                          [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                          [numpy_helper.from_array(np.array([2, -1], np.int64), "s")])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(tmp_path / "m.onnx"))
+    data = tmp_path / "data"
+    data.mkdir()
+    for k in range(12):
+        np.savez(data / f"s{k:02}.npz", x=np.zeros(4 if k < 5 else 5, np.float32))
+    r = onq("run", tmp_path / "m.onnx", "--data", data, "--quiet", "-o", tmp_path / "out", "--jobs", jobs)
+    refused(r, "s05.npz")
+    assert not (tmp_path / "out").exists()
