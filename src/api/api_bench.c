@@ -3,8 +3,10 @@
  *
  * First all models run each sample side by side: that warms them up and compares their outputs with
  * the first one's. Then they run in turns, round by round, so that a busy moment of the machine
- * hits all of them; only the run itself is timed, not the reading of samples.
+ * hits all of them; only the run itself is timed, not the reading of samples. With --throughput
+ * they run once more, several samples at once (bench_flight.h).
  */
+#include "api/bench_flight.h"
 #include "api/bench_units.h"
 #include "api/bench_why.h"
 #include "api/choices.h"
@@ -23,6 +25,9 @@
 #define RUNS_LEAST    20
 #define MAX_RUNS      2000
 #define SECONDS_LEAST 1.0
+/* Rounds of --throughput, and how long a part of one takes without --runs. */
+#define FLIGHT_ROUNDS  3
+#define FLIGHT_SECONDS 0.3
 
 static const onq_option_info rows[] = {
     OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
@@ -32,6 +37,12 @@ static const onq_option_info rows[] = {
     OQ_PATH("labels", 0, "", "FILE",
             "The correct classes: a .npy of integers, one for each row of the first output. Shows "
             "how often each model is right."),
+    OQ_FLAG("throughput", 0, "",
+            "Also run several samples at once, and show how many runs a second that gives beside "
+            "one after the other, in a session that shares its threads among them. With --threads "
+            "1 each run has one thread."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N",
+           "With --throughput: samples that run at once; 0 means one for each core."),
     OQ_FLAG("units", 0, "",
             "Time the products of one MODEL instead (Conv, Gemm, MatMul with their Relu or Clip), "
             "each shape in float and in integers, by one thread unless --threads is given; sizes "
@@ -53,6 +64,7 @@ typedef struct contender {
     size_t *order;        /* of the outputs, worst first */
     uint64_t rows, right; /* with labels: seen, and as they say */
     oq_bench_why why;     /* it may be slower than float */
+    oq_bench_flight flight;
 } contender;
 
 typedef struct bench {
@@ -95,6 +107,14 @@ static onq_code open_source(bench *b, contender *c, onq_error *err) {
     return oq_source_open(b->job->env, &o, &c->source, err);
 }
 
+static onq_code session_options(bench *b, const contender *c, oq_session_options *o,
+                                onq_error *err) {
+    OQ_TRY(oq_job_session(b->job, o, err));
+    o->model = c->model;
+    o->level = OQ_CHOSEN(b->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
+    return ONQ_OK;
+}
+
 static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
     c->size_bytes = c->model->bytes.n;
@@ -105,9 +125,7 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     if (b->engine == NULL)
         OQ_TRY(oq_job_engine(b->job, &b->engine, err));
     oq_session_options o;
-    OQ_TRY(oq_job_session(b->job, &o, err));
-    o.model = c->model;
-    o.level = OQ_CHOSEN(b->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
+    OQ_TRY(session_options(b, c, &o, err));
     const double start = oq_seconds();
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
     c->load_seconds = oq_seconds() - start;
@@ -220,6 +238,32 @@ static onq_code time_all(bench *b, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Runs in rounds, for the same reason as above. */
+static onq_code time_flights(bench *b, onq_error *err) {
+    const onq_options *opts = b->job->opts;
+    const uint64_t wanted = (uint64_t)oq_opt_int(opts, "runs");
+    for (unsigned round = 0; round < FLIGHT_ROUNDS; round++) {
+        for (size_t i = 0; i < b->n; i++) {
+            contender *c = &b->v[i];
+            if (c->flight.session == NULL) {
+                oq_session_options o;
+                OQ_TRY(session_options(b, c, &o, err));
+                OQ_TRY(oq_bench_flight_open(&c->flight, b->engine, &o,
+                                            (unsigned)oq_opt_int(opts, "jobs"), err));
+            }
+            const double each = c->total / (double)c->times.n;
+            const onq_code rc = oq_bench_flight_round(
+                &c->flight, c->source, wanted > 0 ? wanted : (uint64_t)(FLIGHT_SECONDS / each) + 1,
+                err);
+            if (rc != ONQ_OK)
+                return oq_error_in(err, rc, "%s", c->path);
+            OQ_TRY(oq_progress(b->job->env, "throughput", round * b->n + i + 1,
+                               FLIGHT_ROUNDS * b->n, err));
+        }
+    }
+    return ONQ_OK;
+}
+
 static int compare_doubles(const void *x, const void *y) {
     const double a = *(const double *)x, b = *(const double *)y;
     return a < b ? -1 : a > b;
@@ -292,6 +336,8 @@ static void show_json(bench *b, const contender *c) {
     oq_jw_real(w, "mean", c->total / (double)c->times.n * 1e3);
     oq_jw_end_object(w);
     oq_jw_real(w, "throughput", (double)c->times.n / c->total);
+    if (c->flight.jobs > 0)
+        oq_bench_flight_json(&c->flight, w);
     if (c != b->v && b->v[0].session->outputs.n > 0) {
         const size_t worst = c->order[0];
         oq_jw_begin_object(w, "agreement");
@@ -338,12 +384,28 @@ static void text_agree(oq_buf *t, const oq_agree *s) {
         oq_buf_adds(t, "      -");
 }
 
-static void show_text(bench *b, const contender *c, size_t width) {
-    oq_buf *t = &b->job->text;
+static void show_name(oq_buf *t, const contender *c, size_t width) {
     const size_t from = t->n;
     oq_buf_add_safe(t, oq_str_of(c->path));
     while (!t->failed && t->n - from < width)
         oq_buf_addc(t, ' ');
+}
+
+static void show_flights(bench *b, size_t width) {
+    oq_buf *t = &b->job->text;
+    if (b->v[0].flight.jobs == 0)
+        return;
+    oq_buf_addf(t, "\n%-*s %6s %12s %12s %9s\n", (int)width, "throughput", "jobs", "one, runs/s",
+                "at once", "scaling");
+    for (size_t i = 0; i < b->n; i++) {
+        show_name(t, &b->v[i], width);
+        oq_bench_flight_text(&b->v[i].flight, t);
+    }
+}
+
+static void show_text(bench *b, const contender *c, size_t width) {
+    oq_buf *t = &b->job->text;
+    show_name(t, c, width);
     oq_buf_addf(t, " %10.1f %10.3f %10.3f %10.3f %10.1f", (double)c->size_bytes / 1e3,
                 c->times.v[0] * 1e3, quantile(c, 0.5) * 1e3, quantile(c, 0.9) * 1e3,
                 (double)c->times.n / c->total);
@@ -410,6 +472,7 @@ static void show_all(bench *b) {
         show_text(b, &b->v[i], width);
         show_json(b, &b->v[i]);
     }
+    show_flights(b, width);
     for (size_t i = 0; i < b->n; i++) {
         show_outputs(b, &b->v[i]);
         show_slow(b, &b->v[i]);
@@ -434,6 +497,8 @@ static onq_code run_contenders(bench *b, onq_error *err) {
             OQ_TRY(oq_labels_end(&b->labels, b->v[i].rows, err));
     }
     OQ_TRY(time_all(b, err));
+    if (oq_opt_flag(b->job->opts, "throughput"))
+        OQ_TRY(time_flights(b, err));
     show_all(b);
     return ONQ_OK;
 }
@@ -447,6 +512,10 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
         return oq_fail_nomem(err);
     if (oq_opt_flag(job->opts, "units") && b.n != 1)
         return oq_fail(err, ONQ_E_OPTION, "--units is for one model, not for %zu", b.n);
+    if (oq_opt_is_set(job->opts, "jobs") && !oq_opt_flag(job->opts, "throughput"))
+        return oq_fail(err, ONQ_E_OPTION, "--jobs needs --throughput");
+    if (oq_opt_flag(job->opts, "units") && oq_opt_flag(job->opts, "throughput"))
+        return oq_fail(err, ONQ_E_OPTION, "--units and --throughput cannot be combined");
     if (oq_opt_flag(job->opts, "units"))
         return oq_bench_units(job, input != NULL ? input : oq_opt_operand(job->opts, 0), err);
     size_t n = 0;
@@ -456,6 +525,7 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
         b.v[n++].path = oq_opt_operand(job->opts, i);
     onq_code rc = run_contenders(&b, err);
     for (size_t i = 0; i < b.n; i++) {
+        oq_bench_flight_close(&b.v[i].flight);
         oq_session_close(b.v[i].session);
         oq_source_close(b.v[i].source);
     }

@@ -253,3 +253,19 @@ def test_old_runtime(compiler, tmp_path):
     for where in (tmp_path, tmp_path / "libonnxruntime.so.1.10.0"):
         refused(onq("run", tmp_path / "a.onnx", "--data", "random:1", "--quiet", "--onnxruntime", where), "1.10.0",
                 "too old", "1.18")
+
+
+def test_throughput(pair):
+    tmp_path, *_ = pair
+    words = ["bench", tmp_path / "a.onnx", tmp_path / "b.onnx", "--data", tmp_path / "x.npz", "--runs", 40, "--throughput"]
+    r = onq(*words, "--jobs", 3, "--json")
+    assert r.returncode == 0, r.stderr
+    for m in json.loads(r.stdout)["models"]:
+        f = m["in_flight"]
+        assert f["jobs"] == 3 and f["runs"] == 40 and f["throughput"] > 0
+        assert f["scaling"] == pytest.approx(f["throughput"] / f["throughput_of_one"])
+    r = onq(*words)
+    assert r.returncode == 0 and "scaling" in r.stdout, r.stderr
+    for wrong in (words[:-1] + ["--jobs", 2], ["bench", tmp_path / "a.onnx", "--units", "--throughput"]):
+        r = onq(*wrong)
+        assert r.returncode == 2 and "--throughput" in r.stderr, r.stderr
