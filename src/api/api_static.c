@@ -599,6 +599,8 @@ static onq_code calibrate(run *r, onq_error *err) {
 static onq_code get_ranges(run *r, onq_error *err) {
     bool any = false;
     if (r->q.config.given != NULL) { /* the plan has the parameters */
+        if (r->q.has_ranges)
+            oq_ranges_release(&r->q.ranges);
         oq_ranges_init(&r->q.ranges, &r->q.job->env->alloc, r->method);
         r->q.has_ranges = true;
         return ONQ_OK;

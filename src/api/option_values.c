@@ -6,10 +6,27 @@
 
 #include <stdio.h>
 
+/* An item of a list as the parser of lists takes it for one. */
+static const char *item_text(oq_arena *a, oq_str item) {
+    size_t n = 0;
+    if (memchr(item.p, ',', item.n) == NULL && item.p[0] != '@')
+        return item.p;
+    char *copy = oq_arena_alloc(a, 2 * item.n + 1);
+    for (size_t i = 0; copy != NULL && i < item.n; i++) {
+        if (item.p[i] == ',' || (i == 0 && item.p[i] == '@'))
+            copy[n++] = '\\';
+        copy[n++] = item.p[i];
+    }
+    if (copy != NULL)
+        copy[n] = '\0';
+    return copy;
+}
+
 const char *oq_opt_text(oq_arena *a, const oq_opt_value *v, size_t i) {
     char text[64];
-    const bool list = v->row->type == ONQ_OPT_LIST || v->row->type == ONQ_OPT_PAIRS;
-    if (list)
+    if (v->row->type == ONQ_OPT_LIST)
+        return i < v->list.n ? item_text(a, v->list.v[i]) : NULL;
+    if (v->row->type == ONQ_OPT_PAIRS)
         return i < v->list.n ? v->list.v[i].p : NULL;
     if (i > 0 || (!v->is_set && !v->is_none && v->row->fallback[0] == '\0'))
         return NULL;

@@ -22,31 +22,17 @@ static bool decides(const oq_command *c, const oq_opt_value *v, const oq_opt_gro
            group == &oq_group_extra || strcmp(v->row->name, "use_external_data_format") == 0;
 }
 
-/* A text that the parser of lists takes as one item. */
-static void add_item(oq_jw *w, oq_arena *a, oq_str item) {
-    char *copy = oq_arena_alloc(a, 2 * item.n + 1);
-    size_t n = 0;
-    for (size_t i = 0; copy != NULL && i < item.n; i++) {
-        if (item.p[i] == ',' || item.p[i] == '\\')
-            copy[n++] = '\\';
-        copy[n++] = item.p[i];
-    }
-    oq_jw_str(w, NULL, copy != NULL ? (oq_str){copy, n} : item);
-}
-
 static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
-    const char *name = v->row->name;
+    const char *name = v->row->name, *text = oq_opt_text(a, v, 0);
     if (v->row->type != ONQ_OPT_LIST && v->row->type != ONQ_OPT_PAIRS) {
-        const char *text = oq_opt_text(a, v, 0);
         oq_jw_cstr(w, name, text != NULL ? text : "");
         return;
     }
     oq_jw_begin_array(w, name);
-    for (size_t i = 0; i < v->list.n; i++)
-        if (v->row->type == ONQ_OPT_LIST)
-            add_item(w, a, v->list.v[i]);
-        else
-            oq_jw_str(w, NULL, v->list.v[i]);
+    for (size_t i = 1; text != NULL; i++) {
+        oq_jw_cstr(w, NULL, text);
+        text = oq_opt_text(a, v, i);
+    }
     oq_jw_end_array(w);
 }
 

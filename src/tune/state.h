@@ -24,7 +24,7 @@ typedef struct oq_state_row {
     const char *why_not; /* it could not be made, or NULL; valid until the state is closed */
 } oq_state_row;
 
-/* Reads the file if there is one. `job` says what it belongs to. */
+/* Reads the file if there is one. `job` says what it belongs to. Close it also when this fails. */
 onq_code oq_state_open(oq_tune_state *s, const onq_env *env, const char *path, const char *job,
                        onq_error *err);
 void oq_state_close(oq_tune_state *s);

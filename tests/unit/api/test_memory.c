@@ -221,8 +221,8 @@ static void values_are_read_back(void **state) {
     static const char *const names[] = {"a,b", "@c", "re:d.", ""};
     for (size_t i = 0; i < OQ_COUNT(names); i++)
         assert_ok(onq_options_add(o, "nodes_to_exclude", names[i], &err), err);
-    assert_string_equal(onq_options_get(o, "nodes_to_exclude", 0), "a,b");
-    assert_string_equal(onq_options_get(o, "nodes_to_exclude", 1), "@c");
+    assert_string_equal(onq_options_get(o, "nodes_to_exclude", 0), "a\\,b");
+    assert_string_equal(onq_options_get(o, "nodes_to_exclude", 1), "\\@c");
     assert_string_equal(onq_options_get(o, "nodes_to_exclude", 2), "re:^re:d\\.$");
     assert_string_equal(onq_options_get(o, "nodes_to_exclude", 3), "");
     assert_null(onq_options_get(o, "nodes_to_exclude", 4));

@@ -231,6 +231,12 @@ static void lists(void **state) {
     assert_list(f->o, "nodes_to_exclude", "<a><b><c>");
     SET("nodes_to_exclude", "x\\,y,re:^/l\\.1/,\\@home,mid@dle,,");
     assert_list(f->o, "nodes_to_exclude", "<a><b><c><x,y><re:^/l\\.1/><@home><mid@dle>");
+    /* What is read back can be set, and is one item. */
+    static const char *const texts[] = {"a",           "b",       "c",      "x\\,y",
+                                        "re:^/l\\.1/", "\\@home", "mid@dle"};
+    for (size_t i = 0; i < OQ_COUNT(texts); i++)
+        assert_string_equal(onq_options_get(f->o, "nodes_to_exclude", i), texts[i]);
+    assert_null(onq_options_get(f->o, "nodes_to_exclude", OQ_COUNT(texts)));
 }
 
 static void lists_from_files(void **state) {
