@@ -4,6 +4,7 @@
 
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
+TIME   ?= 300
 export JOBS
 
 SETUP := tools/setup.sh
@@ -12,7 +13,7 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check bench debug wheel install uninstall format clean distclean help
+.PHONY: all setup demo quick test check fuzz bench debug wheel install uninstall format clean distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
 	@$(SETUP) --look build runtime
@@ -40,6 +41,10 @@ test: ## everything that must pass: quick, sanitizers, installation, parity with
 check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64
 	@$(SETUP) build mpi test venv runtime check
 	@tools/check.sh
+
+fuzz: ## libFuzzer on everything that reads bytes, TIME seconds over all targets
+	@$(SETUP) build check
+	@tools/fuzz.sh $(TIME)
 
 bench: ## time and memory on fixed models, with the budgets asserted
 	@$(SETUP) build mpi test bench venv runtime
@@ -72,5 +77,5 @@ distclean: ## remove build/ whole
 	@rm -rf build
 
 help: ## this list
-	@echo "make TARGET [PREFIX=DIR] [JOBS=N]"
+	@echo "make TARGET [PREFIX=DIR] [JOBS=N] [TIME=SECONDS]"
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t h; do printf '  %-10s %s\n' "$$t" "$$h"; done

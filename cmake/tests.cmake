@@ -2,7 +2,7 @@
 #   tests/unit/<layer>/test_*.c   one cmocka program each, linked to the static library (hidden symbols seen) and to
 #                                 tests/harness/*.c; src/ and include/ on its path      label quick
 #   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/, then mutates;
-#                                 libFuzzer programs with ONQ_LIBFUZZER                 label quick
+#                                 with ONQ_LIBFUZZER no tests, but programs for `make fuzz`  label quick
 #   examples/c/*.c                the examples, run by tests/cli/examples.sh            no test of their own
 #   tests/tools/*.c               programs that Python tests drive, in build/tests        no test of their own
 #   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
@@ -118,12 +118,7 @@ foreach(source IN LISTS FUZZ_SOURCES)
   target_link_libraries(${program} PRIVATE onq_dump onq_test_flags)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   if(ONQ_LIBFUZZER)
-    target_link_options(${program} PRIVATE -fsanitize=fuzzer)
-    # What it finds goes to the first folder; the seeds in the second stay as they are.
-    file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/corpus/${target}")
-    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program} -runs=200000 -max_total_time=60
-                 -artifact_prefix=${PROJECT_BINARY_DIR}/crash-${target}-
-                 "${PROJECT_BINARY_DIR}/corpus/${target}" "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
+    target_link_options(${program} PRIVATE -fsanitize=fuzzer) # tools/fuzz.sh runs them
   else()
     target_sources(${program} PRIVATE tests/fuzz/replay_main.c)
     onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program}

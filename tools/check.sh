@@ -76,7 +76,7 @@ step_fuzz() {
     echo "ONQ_FUZZ_SEED=$ONQ_FUZZ_SEED"
     "${ctest[@]}" --test-dir build/asan -L fuzz --timeout 900 || return 1
     need clang clang || return
-    tools/build.sh fuzz -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/fuzz -L fuzz
+    tools/fuzz.sh "${TIME:-900}"
 }
 
 step_coverage() {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "message_walk.h"
+#include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -105,4 +106,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     run(env, data[0] % (sizeof jobs / sizeof jobs[0]));
     onq_env_free(env);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return mutate_model(data, size, max, seed, 1);
 }

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model_mutator.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(onq_code rc, const onq_error *err) {
@@ -122,4 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     oq_model_free(made);
     onq_env_free(env);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return mutate_second(data, size, max, seed);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "message_walk.h"
+#include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -57,4 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     oq_model_free(m);
     onq_env_free(env);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return mutate_model(data, size, max, seed, 0);
 }

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model_mutator.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static unsigned all_modes(oq_str op_type) {
@@ -68,4 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     oq_model_free(b);
     onq_env_free(env);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return mutate_model(data, size, max, seed, 0);
 }

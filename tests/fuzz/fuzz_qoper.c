@@ -8,6 +8,7 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
+#include "model_mutator.h"
 #include "quantize_walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -48,7 +49,7 @@ static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {
     oq_plan plan;
     if (oq_model_open_memory(env, data, size, NULL, &m, &err) != ONQ_OK)
         return;
-    if (oq_model_check(m, &err) != ONQ_OK) {
+    if (oq_model_check(m, &err) != ONQ_OK || oq_operands_check(m, &err) != ONQ_OK) {
         oq_model_free(m);
         return;
     }
@@ -73,4 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     run(env, data[0], data + 1, size - 1);
     onq_env_free(env);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return mutate_model(data, size, max, seed, 1);
 }

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model_mutator.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef struct bytes {
@@ -257,4 +259,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     onq_env_free(env);
     return 0;
+}
+
+/* A program is bytes. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return size > 1 && data[0] % 2 == 0 ? mutate_model(data, size, max, seed, 1)
+                                        : LLVMFuzzerMutate(data, size, max);
 }

@@ -6,8 +6,13 @@
 Seeds are made by the onnx package (ordinary models), by tests/parity/opmodels.py (one for each kind of quantized
 operator), by tests/parity/protogen.py (every field, odd encodings, unknown fields) and taken from tests/malformed. Files that fuzzing found are kept: only seed_* are made anew.
 """
+import io
+import json
 import pathlib
+import subprocess
 import sys
+import tarfile
+import tempfile
 
 import numpy as np
 import onnx
@@ -178,6 +183,77 @@ QUANTIZED = ("BatchNormalization", "Concat", "Constant.weight", "Conv", "Conv.ti
              "TopK", "Where")
 
 
+def config_files():
+    """A file for each row of the jobs in fuzz_config.c, and the model it is for."""
+    conv, mm = opmodels.build("Conv", 17), opmodels.build("MatMul.3d", 17)
+    names = [i.name for i in conv.graph.input] + [o for n in conv.graph.node for o in n.output]
+    weight = next(i for n in conv.graph.node for i in n.input if i in {t.name for t in conv.graph.initializer})
+    override = {names[0]: [{"scale": 0.5, "zero_point": 3, "quant_type": "QUInt8"}], names[-1]: [{"rmin": -1, "rmax": 2.5}],
+                weight: [{"axis": 0, "symmetric": True, "quant_type": "QInt8"}]}
+    convert = {names[0]: [{"quant_type": "QUInt8", "convert": {"quant_type": "QUInt16", "recv_nodes": [conv.graph.node[0].name]}}]}
+    node, first = mm.graph.node[0].name or mm.graph.node[0].output[0], mm.graph.node[0]
+    number = {"CLS": "numpy.ndarray", "data": -1.5, "dtype": "float32"}
+    ranges = {"CLS": "TensorsData", "calibration_method": {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"},
+              "data": {n: {"CLS": "TensorData", "lowest": number, "highest": {**number, "data": 2}} for n in names}}
+    yield 0, "overrides", override, conv
+    yield 1, "convert", convert, conv
+    yield 2, "plan", plan_of(conv), conv
+    yield 3, "methods", {node: "outliers:1"}, mm
+    yield 4, "costs", {"units": [{"key": "MatMul 2x2", "float_ms": 1.0, "int8_ms": 0.5, "int8_alone_ms": 0.7}]}, mm
+    yield 5, "ranges", ranges, conv
+    hist = {"hist": {**number, "data": [1, 2, 3], "dtype": "int64"}, "hist_edges": {**number, "data": [0, 1, 2, 3]},
+            "bins": 3, "lowest": number, "highest": {**number, "data": 3}}
+    yield 6, "histograms", {**ranges, "data": {n: {"CLS": "TensorData", **hist} for n in names}}, conv
+    yield 7, "nodes", {node: {"bits": 4, "group_size": 16, "scheme": "asym"}, "other": "fp32"}, mm
+    yield 8, "inputs", {first.input[0]: [128, 0.25]}, mm
+    yield 9, "outputs", {first.output[0]: [0, 0.125]}, mm
+    row = {"agreement": "0.5", "expected": "1", "spread": "0", "sqnr": "20.25", "cosine": "inf", "objective": "1",
+           "accuracy": "0.75", "metric": "nan", "ms": "1.5", "size": 7}
+    yield 10, "state", {"format": "onq auto 1", "job": "a job", "rows": {"a": row, "b": {"why_not": "no"}}}, None
+    yield 11, "labels", npy(np.array([1, 2], np.int64)), None
+
+
+def plan_of(model):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        onnx.save(model, path / "m.onnx")
+        subprocess.run([HERE.parents[1] / "build" / "onq", "static", "-i", path / "m.onnx", "-o", path / "q.onnx", "--data",
+                        "random:2", "--plan", path / "plan.json", "--quiet"], check=True)
+        return {**json.loads((path / "plan.json").read_text()), "model": "m.onnx"}
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def streams():
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(3).reshape(1, 3)
+    yield 0, "arrays", npy(x) + npy(x[:1])
+    yield 1, "two_inputs", npy(x[:1]) + npy(y) + npy(x) + npy(np.tile(y, (2, 1)))
+    z = io.BytesIO()
+    np.savez_compressed(z, x=x, y=np.tile(y, (2, 1)))
+    for number, name, form in ((1, "pax", tarfile.PAX_FORMAT), (0, "gnu", tarfile.GNU_FORMAT), (1, "ustar", tarfile.USTAR_FORMAT)):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+            for member, data in (("d/" * 60 + "a.npz" if name != "ustar" else "a.npz", z.getvalue()), ("b.npy", npy(x)), ("c.txt", b"no")):
+                info = tarfile.TarInfo(member)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        yield number, name, out.getvalue()[:8192]
+
+
+OPTIONS = {  # the number of the command, then names and values
+    "static": ["input", "a b.onnx", "per_channel", "true", "op_types_to_quantize", "Conv,MatMul", "+nodes_to_exclude", "a,b", "",
+               "ActivationSymmetric=True", "", "TensorQuantOverrides={'x': [{'scale': np.float32(0.5)}]}", "memory", "1.5g", "-per_channel", ""],
+    "lists": ["dim", "batch=1", "nodes_to_exclude", "re:^conv.*[0-9]$", "operand", "model.onnx", "image_mean", "0.5,0.25,1e-3", "",
+              "QDQOpTypePerChannelSupportToAxis={\"MatMul\": 1, \"Gemm\": 0}", "", "OpTypesToExcludeOutputQuantization=[\"Conv\"]"],
+    "wrong": ["thread", "2", "threads", "-1", "memory", "99999999999999999999t", "quant_format", "none", "", "Nonsense=1", "", "=",
+              "limit", "0x10", "image_size", "224x"],
+}
+
+
 def write(target, name, data):
     folder = HERE / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +262,8 @@ def write(target, name, data):
 
 def main():
     for old in (HERE / "corpus").glob("*/seed_*"):
-        if old.parent.name in ("commands", "debug", "decode", "qdq", "roundtrip", "tensor", "upgrade"):
+        if old.parent.name in ("commands", "config", "debug", "decode", "diff", "options", "qdq", "roundtrip", "stream", "tensor",
+                               "upgrade"):
             old.unlink()
     for name, m in models():
         write("decode", name, m.SerializeToString())
@@ -208,9 +285,26 @@ def main():
         write("commands", name.lower().replace(".", "_"), bytes([i]) + model)
     for i, (name, m) in enumerate(models()):
         write("commands", name, bytes([i]) + m.SerializeToString())
+    for number, prefix, names in ((11, "nbits", ("If",)), (12, "nbits_all", ("Constant.weight", "Gather", "Gemm.beta", "MatMul.3d")),
+                                  (13, "nbits_qdq", ("Gemm.beta",)), (14, "k_quant", ("MatMul.3d",)), (15, "bnb4", ("MatMul.3d",))):
+        for name in names:
+            write("commands", f"{prefix}_{name.lower().replace('.', '_')}", bytes([number]) + opmodels.build(name, 17).SerializeToString())
     for name, a, b in debug_pairs():
         a, b = a.SerializeToString(), b.SerializeToString()
         write("debug", name, len(a).to_bytes(2, "little") + a + b)
+        write("diff", name, len(a).to_bytes(2, "little") + a + b)
+    for name, m in models():
+        m = m.SerializeToString()
+        write("diff", name + "_same", len(m).to_bytes(2, "little") + m + m)
+    for number, name, file, model in config_files():
+        file = file if isinstance(file, bytes) else json.dumps(file).encode()
+        model = model.SerializeToString() if model is not None else b""
+        write("config", name, bytes([number]) + len(file).to_bytes(2, "little") + file + model)
+    for number, name, data in streams():
+        write("stream", name, bytes([number]) + data)
+    for i, (name, pieces) in enumerate(OPTIONS.items()):
+        for command in range(3):
+            write("options", f"{name}_{command}", bytes([command * 5 + i]) + "\0".join(pieces).encode())
     for name, t in tensors():
         write("tensor", name, t.SerializeToString())
     write("tensor", "every_field", protogen.Encoder(1, unknown=True).encode(protogen.Maker(1).fill(TensorProto())))

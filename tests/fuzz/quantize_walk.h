@@ -9,6 +9,7 @@
 #include "onnx/check.h"
 #include "onnx/graph.h"
 #include "quantize/stamp.h"
+#include "shape/operands.h"
 
 #include <stdio.h>
 

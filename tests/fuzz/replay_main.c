@@ -31,6 +31,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv) __attribute__((weak));
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+    __attribute__((weak));
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max);
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 enum {
@@ -241,6 +244,24 @@ static void mutate_once(uint8_t *buf, size_t *size) {
     assert(*size <= INPUT_MAX);
 }
 
+/* What a target's own mutator (model_mutator.h) calls for plain bytes. */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max) {
+    static uint8_t room[INPUT_MAX];
+    size_t n = size < INPUT_MAX ? size : INPUT_MAX;
+    memcpy(room, data, n);
+    mutate_once(room, &n);
+    n = n < max ? n : max;
+    memcpy(data, room, n);
+    return n;
+}
+
+static void mutate(uint8_t *buf, size_t *size) {
+    if (LLVMFuzzerCustomMutator != NULL && rng_below(2) == 0)
+        *size = LLVMFuzzerCustomMutator(buf, *size, INPUT_MAX, (unsigned)rng_next());
+    else
+        mutate_once(buf, size);
+}
+
 /* ---- running ---- */
 
 static void save_current(void) {
@@ -307,7 +328,7 @@ static uint64_t run_mutations(uint64_t rounds, uint64_t seed, double seconds) {
         size_t size = base->size < INPUT_MAX ? base->size : INPUT_MAX;
         memcpy(buf, base->data, size);
         for (size_t n = 1 + rng_below(4); n > 0; n--)
-            mutate_once(buf, &size);
+            mutate(buf, &size);
         run_one(buf, size);
         done++;
     }
