@@ -259,7 +259,7 @@ static onq_code get_head(cursor *r, oq_partial_meta *m, oq_cal_options *o, onq_e
 
 static onq_code get_minmax(cursor *r, oq_collector *c, oq_tstat *t, onq_error *err) {
     const size_t n = get_u32(r);
-    if (!has(r, n, 2 * sizeof(float) + 2 * sizeof(uint64_t)) || (n > 0 && t->n_samples == 0))
+    if (!has(r, n, 2 * sizeof(float) + 2 * sizeof(uint64_t)) || (n > 0) != (t->n_samples > 0))
         return broken(r, err);
     if (!oq_tstat_channels(&c->arena, t, n))
         return oq_fail_nomem(err);
