@@ -18,8 +18,9 @@ onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
     for (size_t i = 5; i < n->input.n; i++)
         if (n->input.v[i].n != 0)
             return oq_qo_leave(q, n, "QAttention has no input for its attention bias", err);
-    if (input_or_empty(n, 0).n == 0 || input_or_empty(n, 1).n == 0)
-        return oq_qo_leave(q, n, "it has no weight", err);
+    for (size_t i = 0; i < 3; i++)
+        if (input_or_empty(n, i).n == 0)
+            return oq_qo_leave(q, n, "QAttention needs a weight and a bias", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QAttention", true);
