@@ -3,6 +3,8 @@
  */
 #include "pages.h"
 
+#include "style.h"
+
 #include <string.h>
 
 #define WIDTH       79
@@ -11,14 +13,27 @@
 const char *const pages_conventions =
     "In option names - and _ are the same: --per-channel is --per_channel. A flag needs no value "
     "but may have one: --per_channel, --per_channel=true, --per_channel False. Values of "
-    "enumerations may be written in any case.\n"
+    "enumerations may be written in any case, and as onnxruntime.quantization spells them "
+    "(QuantType.QInt8).\n"
     "\n"
     "A list is separated by commas, or is several words up to the next option, or the option is "
-    "repeated. A comma inside a name is written \\,; @FILE reads a file with one name per line. A "
-    "size is a number of bytes, and may end in k, m, g or t. -- ends the options.\n"
+    "repeated; a list as JSON or Python writes it does too ([\"Conv\", \"MatMul\"]). A comma "
+    "inside "
+    "a name is written \\,; @FILE reads a file with one name per line. A size is a number of "
+    "bytes, and may end in k, m, g or t. -- ends the options.\n"
     "\n"
     "Results go to standard output, messages to standard error. An output file appears whole or "
     "not at all; the same input and options give the same bytes, whatever the number of threads.\n";
+
+const struct exit_status pages_statuses[] = {
+    {"0", "Done."},
+    {"1", "The job failed: a bad model, bad samples, no space left; or diff found differences."},
+    {"2", "The command line is wrong: an unknown option or value, or options that cannot be used "
+          "together."},
+    {"130, 143", "Stopped by Ctrl-C or by a request to end (128 and the signal's number). Nothing "
+                 "was written."},
+    {NULL, NULL},
+};
 
 const onq_command_info *pages_command(const char *name) {
     for (size_t i = 0; i < onq_command_count(); i++)
@@ -110,6 +125,20 @@ void option_notes(const onq_option_info *o, char *b, size_t n) {
         add(b, n, at, "", ")");
 }
 
+void extra_meaning(const char *command, const onq_option_info *key, char *b, size_t n) {
+    size_t at = 0;
+    for (size_t i = 0; i < onq_option_count(command); i++) {
+        const onq_option_info *o = onq_option_at(command, i);
+        const char *found = strstr(key->aliases, o->name);
+        const char *end = found != NULL ? found + strlen(o->name) : NULL;
+        const bool begins = found == key->aliases || (found != NULL && found[-1] == ' ');
+        if (begins && (*end == '\0' || *end == ' '))
+            at = add(b, n, at, at == 0 ? "--" : ", --", o->name);
+    }
+    if (at == 0)
+        snprintf(b, n, "%s", key->help);
+}
+
 /* Words of text[0..n) from `column` on, broken before WIDTH and indented; ends the line. */
 static void wrap(FILE *f, const char *text, size_t n, int indent, int column) {
     bool begun = false;
@@ -147,12 +176,9 @@ static void paragraphs(FILE *f, const char *text) {
     }
 }
 
-static void help_option(FILE *f, const onq_option_info *o) {
-    char head[160], notes[600], text[2400];
-    option_head(o, head, sizeof head);
-    option_notes(o, notes, sizeof notes);
-    snprintf(text, sizeof text, "%s%s", o->help, notes);
-    int column = fprintf(f, "  %s", head);
+/* A name, and from HELP_COLUMN on what it means. */
+static void entry(FILE *f, const char *name, const char *text) {
+    int column = fprintf(f, "  %s", name);
     if (column > HELP_COLUMN - 2) {
         fputc('\n', f);
         column = 0;
@@ -161,37 +187,99 @@ static void help_option(FILE *f, const onq_option_info *o) {
     wrap(f, text, strlen(text), HELP_COLUMN, HELP_COLUMN);
 }
 
+static void heading(FILE *f, const char *title) {
+    fputc('\n', f);
+    style_print(f, STYLE_HEADING, title);
+    style_print(f, STYLE_HEADING, ":");
+    fputc('\n', f);
+}
+
+static void help_option(FILE *f, const onq_option_info *o) {
+    char head[160], notes[600], text[2400];
+    option_head(o, head, sizeof head);
+    option_notes(o, notes, sizeof notes);
+    snprintf(text, sizeof text, "%s%s", o->help, notes);
+    entry(f, head, text);
+}
+
+static void help_extras(FILE *f, const char *command) {
+    const onq_option_info *key;
+    for (size_t i = 0; (key = onq_extra_at(command, i)) != NULL; i++) {
+        char name[160], meaning[400];
+        if (i == 0)
+            heading(f, "Keys of --extra, and the options they set");
+        snprintf(name, sizeof name, "%s=%s", key->name, key->word);
+        extra_meaning(command, key, meaning, sizeof meaning);
+        entry(f, name, meaning);
+    }
+}
+
+static void help_examples(FILE *f, const char *command) {
+    const onq_example *e;
+    for (size_t i = 0; (e = onq_example_at(command, i)) != NULL; i++) {
+        if (i == 0)
+            heading(f, "Examples");
+        fputs("  ", f);
+        wrap(f, e->text, strlen(e->text), 2, 2);
+        for (const char *p = e->line; *p != '\0';) {
+            const size_t n = strcspn(p, "\n");
+            fprintf(f, "    %.*s\n", (int)n, p);
+            p += n + (p[n] == '\n');
+        }
+    }
+}
+
+static void help_statuses(FILE *f) {
+    heading(f, "Exit status");
+    for (const struct exit_status *s = pages_statuses; s->status != NULL; s++) {
+        const int column = fprintf(f, "  %-10s ", s->status);
+        wrap(f, s->meaning, strlen(s->meaning), column, column);
+    }
+}
+
 void help_command(FILE *f, const onq_command_info *c) {
-    fprintf(f, "usage: onq %s %s%s[OPTIONS]\n\n", c->name, c->operands,
+    style_print(f, STYLE_HEADING, "usage:");
+    fprintf(f, " onq %s %s%s[OPTIONS]\n\n", c->name, c->operands,
             c->operands[0] != '\0' ? " " : "");
     wrap(f, c->summary, strlen(c->summary), 0, 0);
     paragraphs(f, c->text);
+    help_examples(f, c->name);
     const char *group = "";
     const size_t n = onq_option_count(c->name);
     for (size_t i = 0; i < n; i++) {
         const char *title = onq_option_group(c->name, i);
+        const onq_option_info *o = onq_option_at(c->name, i);
+        if (title[0] == '\0')
+            continue;
         if (strcmp(title, group) != 0)
-            fprintf(f, "\n%s:\n", title);
+            heading(f, title);
         group = title;
-        help_option(f, onq_option_at(c->name, i));
+        help_option(f, o);
+        if (strcmp(o->name, "extra") == 0)
+            help_extras(f, c->name);
     }
+    help_statuses(f);
 }
 
 void help_all(FILE *f) {
-    fputs("usage: onq COMMAND [OPTIONS]\n"
+    style_print(f, STYLE_HEADING, "usage:");
+    fputs(" onq COMMAND [OPTIONS]\n"
           "\n"
-          "ONNX Runtime's quantization tooling without Python.\n"
-          "\n"
-          "Commands:\n",
+          "ONNX Runtime's quantization tooling without Python.\n",
           f);
+    heading(f, "To begin with");
+    fputs("  onq preprocess -i model.onnx -o infer.onnx\n"
+          "  onq static -i infer.onnx -o int8.onnx --data samples --per_channel\n"
+          "  onq bench infer.onnx int8.onnx --data samples\n",
+          f);
+    heading(f, "Commands");
     for (size_t i = 0; i < onq_command_count(); i++) {
         const onq_command_info *c = onq_command_at(i);
         const int column = fprintf(f, "  %-12s ", c->name);
         wrap(f, c->summary, strlen(c->summary), column, column);
     }
-    fputs("\n"
-          "Also:\n"
-          "  onq COMMAND --help         options of a command (or: onq help COMMAND)\n"
+    heading(f, "Also");
+    fputs("  onq COMMAND --help         options of a command (or: onq help COMMAND)\n"
           "  onq --version [--verbose]  the version; the runtime and the processor too\n"
           "  onq --list-commands        the names of the commands, one per line\n"
           "  onq --man [COMMAND]        a man page (onq --man static | man -l -)\n"
@@ -199,8 +287,5 @@ void help_all(FILE *f) {
           "  onq --completion SHELL     completion for bash, zsh or fish\n",
           f);
     paragraphs(f, pages_conventions);
-    fputs("\n"
-          "Exit status: 0 done; 1 the job failed (or diff found differences); 2 the command\n"
-          "line is wrong.\n",
-          f);
+    help_statuses(f);
 }

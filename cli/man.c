@@ -77,11 +77,39 @@ static void option(FILE *f, const onq_option_info *o) {
 }
 
 static void exit_status(FILE *f) {
-    fputs(".SH EXIT STATUS\n"
-          ".TP\n0\nDone.\n"
-          ".TP\n1\nThe job failed (a bad model, bad data, no space), or `diff` found differences.\n"
-          ".TP\n2\nThe command line is wrong.\n",
-          f);
+    fputs(".SH EXIT STATUS\n", f);
+    for (const struct exit_status *s = pages_statuses; s->status != NULL; s++) {
+        fprintf(f, ".TP\n%s\n", s->status);
+        troffs(f, s->meaning);
+        fputc('\n', f);
+    }
+}
+
+static void examples(FILE *f, const char *command) {
+    const onq_example *e;
+    for (size_t i = 0; (e = onq_example_at(command, i)) != NULL; i++) {
+        fputs(i == 0 ? ".SH EXAMPLES\n" : ".PP\n", f);
+        troff(f, e->text, strlen(e->text), true);
+        fputs("\n.PP\n.nf\n.RS\n", f);
+        troff(f, e->line, strlen(e->line), true);
+        fputs("\n.RE\n.fi\n", f);
+    }
+}
+
+static void extras(FILE *f, const char *command) {
+    const onq_option_info *key;
+    for (size_t i = 0; (key = onq_extra_at(command, i)) != NULL; i++) {
+        char meaning[400];
+        extra_meaning(command, key, meaning, sizeof meaning);
+        fputs(i == 0 ? ".RS\n.TP\n\\fB" : ".TP\n\\fB", f);
+        troffs(f, key->name);
+        fputs("\\fR=\\fI", f);
+        troffs(f, key->word);
+        fputs("\\fR\n", f);
+        troffs(f, meaning);
+        fputc('\n', f);
+    }
+    fputs(".RE\n", f);
 }
 
 void man_command(FILE *f, const onq_command_info *c) {
@@ -106,15 +134,21 @@ void man_command(FILE *f, const onq_command_info *c) {
     const size_t n = onq_option_count(c->name);
     for (size_t i = 0; i < n; i++) {
         const char *title = onq_option_group(c->name, i);
+        const onq_option_info *o = onq_option_at(c->name, i);
+        if (title[0] == '\0')
+            continue;
         if (strcmp(title, group) != 0) {
             fputs(".SS ", f);
             troffs(f, title);
             fputc('\n', f);
         }
         group = title;
-        option(f, onq_option_at(c->name, i));
+        option(f, o);
+        if (strcmp(o->name, "extra") == 0)
+            extras(f, c->name);
     }
     exit_status(f);
+    examples(f, c->name);
     fputs(".SH SEE ALSO\n\\fBonq\\fR(1) explains the conventions of the command line.\n", f);
 }
 
@@ -133,7 +167,9 @@ void man_all(FILE *f) {
     }
     fputs(".SH CONVENTIONS\n", f);
     paragraphs(f, pages_conventions);
-    fputs(".SH ENVIRONMENT\n.TP\n\\fBONQ_ONNXRUNTIME\\fR\nThe ONNX Runtime library to use.\n", f);
+    fputs(".SH ENVIRONMENT\n.TP\n\\fBONQ_ONNXRUNTIME\\fR\nThe ONNX Runtime library to use.\n"
+          ".TP\n\\fBNO_COLOR\\fR\nNo colour on a terminal; there is none elsewhere.\n",
+          f);
     exit_status(f);
     fputs(".SH SEE ALSO\n", f);
     for (size_t i = 0; i < onq_command_count(); i++)

@@ -38,14 +38,38 @@ static void option(FILE *f, const onq_option_info *o) {
     fputs(" |\n", f);
 }
 
+static void examples(FILE *f, const char *command) {
+    const onq_example *e;
+    for (size_t i = 0; (e = onq_example_at(command, i)) != NULL; i++)
+        fprintf(f, "%s%s\n\n```sh\n%s\n```\n\n", i == 0 ? "## Examples\n\n" : "", e->text, e->line);
+}
+
+static void extras(FILE *f, const char *command) {
+    const onq_option_info *key;
+    for (size_t i = 0; (key = onq_extra_at(command, i)) != NULL; i++) {
+        char meaning[400];
+        if (i == 0)
+            fputs("\n## Keys of `--extra`\n\n| key and value | sets |\n|---|---|\n", f);
+        extra_meaning(command, key, meaning, sizeof meaning);
+        fprintf(f, "| `%s=", key->name);
+        cell(f, key->word);
+        fputs("` | ", f);
+        cell(f, meaning);
+        fputs(" |\n", f);
+    }
+}
+
 void markdown_command(FILE *f, const onq_command_info *c) {
     fprintf(f, "# onq %s%s%s\n\n", c->name, c->operands[0] != '\0' ? " " : "", c->operands);
     fprintf(f, "onq-%s: %s. The conventions are in [CLI.md](../CLI.md).\n\n", c->name, c->summary);
     paragraphs(f, c->text);
-    fputs("| option | meaning |\n|---|---|\n", f);
+    examples(f, c->name);
+    fputs("## Options\n\n| option | meaning |\n|---|---|\n", f);
     const char *group = "";
     for (size_t i = 0; i < onq_option_count(c->name); i++) {
         const char *title = onq_option_group(c->name, i);
+        if (title[0] == '\0')
+            continue;
         if (strcmp(title, group) != 0) {
             fputs("| **", f);
             cell(f, title);
@@ -54,6 +78,7 @@ void markdown_command(FILE *f, const onq_command_info *c) {
         group = title;
         option(f, onq_option_at(c->name, i));
     }
+    extras(f, c->name);
 }
 
 void markdown_all(FILE *f) {
@@ -71,7 +96,10 @@ void markdown_all(FILE *f) {
     }
     fputs("\n## Conventions\n\n", f);
     paragraphs(f, pages_conventions);
-    fputs("Exit status: 0 done; 1 the job failed, or `diff` found differences; 2 the command line "
-          "is wrong.\n",
-          f);
+    fputs("## Exit status\n\n| status | meaning |\n|---|---|\n", f);
+    for (const struct exit_status *s = pages_statuses; s->status != NULL; s++) {
+        fprintf(f, "| %s | ", s->status);
+        cell(f, s->meaning);
+        fputs(" |\n", f);
+    }
 }

@@ -41,7 +41,14 @@ void option_head(const onq_option_info *o, char *b, size_t n);
 void option_notes(const onq_option_info *o, char *b, size_t n);
 /* The first spelling of choice i of an enumeration; false past the end. */
 bool option_choice(const onq_option_info *o, size_t i, char *b, size_t n);
+/* "--name" of the options of the command that a key of --extra sets, else what the key means. */
+void extra_meaning(const char *command, const onq_option_info *key, char *b, size_t n);
 /* The conventions of the command line, as paragraphs. */
 extern const char *const pages_conventions;
+/* What the exit status says; a status of NULL ends the list. */
+struct exit_status {
+    const char *status, *meaning;
+};
+extern const struct exit_status pages_statuses[];
 
 #endif

@@ -3,6 +3,8 @@
  */
 #include "screen.h"
 
+#include "style.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +22,7 @@ static double now(void) {
 }
 
 void screen_init(struct screen *s, const char *program) {
-    const char *term = getenv("TERM");
-    *s = (struct screen){.program = program};
-    s->terminal = isatty(STDERR_FILENO) && (term == NULL || strcmp(term, "dumb") != 0);
+    *s = (struct screen){.program = program, .terminal = style_is_terminal(stderr)};
 }
 
 void screen_wipe(struct screen *s) {
@@ -32,8 +32,7 @@ void screen_wipe(struct screen *s) {
 }
 
 void screen_error(struct screen *s, const char *text) {
-    screen_wipe(s);
-    fprintf(stderr, "%s: error: %s\n", s->program, text);
+    screen_log(s, ONQ_LOG_ERROR, text);
 }
 
 void screen_log(void *ctx, onq_log_level level, const char *text) {
@@ -45,10 +44,12 @@ void screen_log(void *ctx, onq_log_level level, const char *text) {
     if (level == ONQ_LOG_DEBUG && s->verbose < 2)
         return;
     screen_wipe(s);
-    const char *kind = level == ONQ_LOG_ERROR     ? "error: "
-                       : level <= ONQ_LOG_WARNING ? "warning: "
-                                                  : "";
-    fprintf(stderr, "%s: %s%s\n", s->program, kind, text);
+    fprintf(stderr, "%s: ", s->program);
+    if (level == ONQ_LOG_ERROR)
+        style_print(stderr, STYLE_ERROR, "error: ");
+    else if (level <= ONQ_LOG_WARNING)
+        style_print(stderr, STYLE_WARNING, "warning: ");
+    fprintf(stderr, "%s\n", text);
 }
 
 static int columns(void) {

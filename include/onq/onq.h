@@ -203,8 +203,19 @@ ONQ_API size_t onq_command_count(void);
 ONQ_API const onq_command_info *onq_command_at(size_t i); /* NULL past the end */
 ONQ_API size_t onq_option_count(const char *command);     /* 0 for an unknown command */
 ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
-/* The heading under which help shows option i; options of one heading are adjacent. */
+/* The heading under which help shows option i; options of one heading are adjacent. "": the command
+ * takes the option, as every command does, and has no use for it; help does not show it. */
 ONQ_API const char *onq_option_group(const char *command, size_t i);
+/* Key i of the option `extra` that the command has a use for, NULL past the end. Its word is what the
+ * value looks like, its help says what it sets. */
+ONQ_API const onq_option_info *onq_extra_at(const char *command, size_t i);
+
+/* An example of a command, which help shows. */
+typedef struct onq_example {
+    const char *text; /* what it does */
+    const char *line; /* the command line */
+} onq_example;
+ONQ_API const onq_example *onq_example_at(const char *command, size_t i); /* NULL past the end */
 
 typedef struct onq_options onq_options;
 

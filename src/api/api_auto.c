@@ -461,6 +461,6 @@ const oq_command oq_command_auto = {
          "that make it again. It may answer that the model is best left float."},
     .required = "input output",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_data, &oq_group_runtime,
-               &oq_group_general},
+               &oq_group_general, &oq_group_verify_idle},
     .run = run_auto,
 };

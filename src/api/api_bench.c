@@ -543,6 +543,7 @@ const oq_command oq_command_bench = {
              "model's: cosine, signal to quantization noise in dB, and how often the largest value "
              "along the last axis is the same one. Of several outputs the table shows the one that "
              "agrees worst; all of them follow below it."},
-    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general},
+    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general,
+               &oq_group_verify_idle},
     .run = run_bench,
 };

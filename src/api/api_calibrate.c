@@ -375,6 +375,6 @@ const oq_command oq_command_calibrate = {
          "A long job can be split into shares (--shard 1/4 ... --shard 4/4, then --merge) and "
          "continued after a crash (--checkpoint)."},
     .groups = {&method_group, &output_group, &oq_group_input, &oq_group_data, &share_group,
-               &oq_group_resources, &oq_group_runtime, &oq_group_general},
+               &oq_group_resources, &oq_group_runtime, &oq_group_general, &oq_group_verify_idle},
     .run = run_calibrate,
 };

@@ -262,6 +262,6 @@ const oq_command oq_command_debug = {
              "tensors that lose most come first, with the likely reason. Loss by quantization is "
              "separated from saturation in the runtime's kernels."},
     .required = "float_model qdq_model",
-    .groups = {&own, &oq_group_data, &oq_group_runtime, &oq_group_general},
+    .groups = {&own, &oq_group_data, &oq_group_runtime, &oq_group_general, &oq_group_verify_idle},
     .run = run_debug,
 };

@@ -215,12 +215,8 @@ const oq_command oq_command_diff = {
             "Compares opsets, inputs, outputs, nodes, attributes, initializers and their values, "
             "functions and subgraphs. How a tensor is stored (raw, typed, external) does not "
             "count, nor does the order of nodes. Nodes are matched by the tensors they make. Exit "
-            "status 0 when there is no difference, 1 when there is.\n"
-            "\n"
-            "  onq diff float.onnx other.onnx\n"
-            "  onq diff a.onnx b.onnx --tolerance 1e-6 --ignore opset\n"
-            "  onq diff a.onnx b.onnx --ignore names\n",
+            "status 0 when there is no difference, 1 when there is.\n",
         },
-    .groups = {&own, &oq_group_general},
+    .groups = {&own, &oq_group_general_one_thread, &oq_group_threads_idle, &oq_group_verify_idle},
     .run = run_diff,
 };

@@ -96,7 +96,8 @@ const oq_command oq_command_dynamic = {
     .required = "input",
     .extra_keys = "DefaultTensorType",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
-               &oq_group_data, &oq_group_runtime, &oq_group_extra, &oq_group_general},
+               &oq_group_data, &oq_group_runtime, &oq_group_extra, &oq_group_verify,
+               &oq_group_general},
     .decides = &own,
     .run = run_dynamic,
 };

@@ -435,11 +435,11 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
 
 /* What the quantizers' own table says. */
 static unsigned modes_of(oq_str op_type) {
-    const unsigned modes = oq_rules_modes(op_type);
+    const unsigned modes = oq_rules_quantized_in(op_type);
     unsigned found = 0;
-    if ((modes & (OQ_QMODE_QDQ | OQ_QMODE_QLINEAR)) != 0)
+    if ((modes & OQ_QMODE_QDQ) != 0)
         found |= 1u << OQ_MODE_STATIC;
-    if ((modes & OQ_QMODE_INTEGER) != 0 || oq_str_is(op_type, "Gemm")) /* becomes MatMul first */
+    if ((modes & OQ_QMODE_INTEGER) != 0)
         found |= 1u << OQ_MODE_DYNAMIC;
     if (oq_str_is(op_type, "MatMul"))
         found |= 1u << OQ_MODE_NBITS;
@@ -538,12 +538,9 @@ const oq_command oq_command_inspect = {
             "reason.\n"
             "\n"
             "Weights are not read: a model of many gigabytes is inspected in the time its graph "
-            "takes.\n"
-            "\n"
-            "  onq inspect model.onnx\n"
-            "  onq inspect model.onnx --nodes | sort -k4\n"
-            "  onq inspect model.onnx --json | jq .quantizable.static.nodes\n",
+            "takes.\n",
         },
-    .groups = {&own, &oq_group_input, &oq_group_general},
+    .groups = {&own, &oq_group_input, &oq_group_general_one_thread, &oq_group_threads_idle,
+               &oq_group_verify_idle},
     .run = run_inspect,
 };

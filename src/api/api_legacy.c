@@ -152,7 +152,7 @@ const oq_command oq_command_legacy = {
          "and quantize_dynamic."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_runtime,
-               &oq_group_general},
+               &oq_group_verify, &oq_group_general},
     .decides = &own,
     .run = run_legacy,
 };

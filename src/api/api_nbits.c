@@ -91,12 +91,12 @@ static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 static const onq_option_info nbits_select[] = {
     OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
             "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
-    OQ_LIST("nodes_to_include", 0, "", "NAME",
+    OQ_LIST("nodes_to_include", 0, "", "NODE",
             "Quantize these nodes too, whatever their operator type. A name, or a pattern "
             "re:REGEX."),
-    OQ_LIST("nodes_to_quantize", 0, "", "NAME",
+    OQ_LIST("nodes_to_quantize", 0, "", "NODE",
             "Quantize these nodes only. A name, or a pattern re:REGEX."),
-    OQ_LIST("nodes_to_exclude", 0, "", "NAME", exclude_help),
+    OQ_LIST("nodes_to_exclude", 0, "", "NODE", exclude_help),
     OQ_FLAG("strict", 0, "", strict_help),
 };
 static const oq_opt_group nbits_which = OQ_GROUP("What to quantize", nbits_select);
@@ -111,7 +111,7 @@ static const onq_option_info bnb4_rows[] = {
 static const oq_opt_group bnb4_own = OQ_GROUP("Quantization", bnb4_rows);
 
 static const onq_option_info bnb4_select[] = {
-    OQ_LIST("nodes_to_exclude", 0, "", "NAME", exclude_help),
+    OQ_LIST("nodes_to_exclude", 0, "", "NODE", exclude_help),
     OQ_FLAG("strict", 0, "", strict_help),
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
@@ -456,7 +456,7 @@ const oq_command oq_command_nbits = {
              "larger than memory."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
-               &oq_group_data, &oq_group_runtime, &oq_group_general},
+               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .decides = &nbits_own,
     .run = run_nbits,
 };
@@ -468,7 +468,7 @@ const oq_command oq_command_bnb4 = {
              "onnxruntime.quantization. It needs no samples and no runtime."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &bnb4_own, &bnb4_which, &oq_group_plan,
-               &oq_group_data, &oq_group_runtime, &oq_group_general},
+               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .decides = &bnb4_own,
     .run = run_bnb4,
 };

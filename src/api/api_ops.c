@@ -45,7 +45,7 @@ static unsigned modes_of(const char *type, const char *domain) {
     const oq_operator *o = oq_operator_find(oq_str_of(type));
     unsigned bits = 1u << SHAPE;
     if (o != NULL && strcmp(o->domain, domain) == 0) {
-        const unsigned known = oq_rules_modes(oq_str_of(type));
+        const unsigned known = oq_rules_quantized_in(oq_str_of(type));
         bits |= (known & OQ_QMODE_QDQ) != 0 ? 1u << QDQ : 0;
         bits |= (known & OQ_QMODE_QLINEAR) != 0 ? 1u << QOPERATOR : 0;
         bits |= (known & OQ_QMODE_INTEGER) != 0 ? 1u << DYNAMIC : 0;
@@ -168,9 +168,9 @@ static onq_code run_ops(oq_job *job, onq_error *err) {
 static const onq_option_info rows[] = {
     OQ_ENUM(
         "mode", 'm', "", "any", OQ_CHOICES(MODE_CHOICES), "MODE",
-        "List only operators that this mode knows. `dynamic_listed` are those that `onq dynamic` "
-        "quantizes when --op_types_to_quantize lists them; with QDQ a listed operator that has "
-        "no rule gets the default one, which quantizes its float inputs and outputs."),
+        "List only operators that this mode quantizes by default. `dynamic_listed` are those that "
+        "`onq dynamic` quantizes when --op_types_to_quantize lists them. With QDQ that option "
+        "may list any operator: its float inputs and outputs are quantized."),
     OQ_INT("opset", 0, "", "0", "0..", "N",
            "List only operators of the default domain that opset N has; 0 lists all."),
 };
@@ -186,10 +186,12 @@ const oq_command oq_command_ops = {
             "whether their shapes are inferred, and the opsets from 8 on that changed them (which "
             "`onq preprocess --opset` takes a model across).\n"
             "\n"
-            "  onq ops\n"
-            "  onq ops --mode dynamic\n"
-            "  onq ops Conv Resize --json\n",
+            "Columns: QDQ and QOp are `onq static` in its two formats, dyn is `onq dynamic`, list "
+            "is "
+            "what `onq dynamic` quantizes only when --op_types_to_quantize names it, leg is `onq "
+            "legacy`, shape is shape inference. A mode may still leave a node float: its type, its "
+            "inputs or an option decide (`--plan` gives the reason).\n",
         },
-    .groups = {&own, &oq_group_general},
+    .groups = {&own, &oq_group_general_one_thread, &oq_group_threads_idle, &oq_group_verify_idle},
     .run = run_ops,
 };

@@ -394,6 +394,7 @@ const oq_command oq_command_preprocess = {
          "node, a warning names it and the job goes on."},
     .required = "input output",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_rewrite, &qnn_group,
-               &oq_group_runtime, &oq_group_general},
+               &oq_group_runtime, &oq_group_verify_only, &oq_group_general,
+               &oq_group_verify_rest_idle},
     .run = run_preprocess,
 };

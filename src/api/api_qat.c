@@ -28,13 +28,12 @@ static const onq_option_info rows[] = {
     OQ_ENUM("quant_format", 0, "", "integer", OQ_CHOICES(FORMATS), "FORMAT",
             "The form of the result: integer operators with float in between, QDQ pairs with "
             "integer weights, or QLinear operators."),
-    OQ_ENUM(
-        "activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
-        "Type of activations, qint8 or quint8. Trained parameters of the other type are shifted "
-        "by 128, which changes no value; in formats qdq and qoperator only if this option is "
-        "given."),
-    OQ_ENUM("weight_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
-            "Type of weights that have no trained parameters, qint8 or quint8; if this option is "
+    OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
+            "Type of activations. Trained parameters of the other type are shifted "
+            "by 128, which changes no value; in formats qdq and qoperator only if this option is "
+            "given."),
+    OQ_ENUM("weight_type", 0, "", "quint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
+            "Type of weights that have no trained parameters; if this option is "
             "given, the type of all weights."),
     OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
     OQ_FLAG("reduce_range", 0, "",
@@ -47,19 +46,10 @@ typedef struct run {
     oq_trained_job qat;
 } run;
 
-static onq_code check_type(const char *option, oq_dtype type, onq_error *err) {
-    if (type == OQ_INT8 || type == OQ_UINT8)
-        return ONQ_OK;
-    return oq_fail(err, ONQ_E_OPTION, "--%s is qint8 or quint8 here, not %s", option,
-                   oq_qtype_name(type));
-}
-
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     OQ_TRY(oq_quant_check_output(r->q.job, err));
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
-    OQ_TRY(check_type("activation_type", r->q.config.activation_type, err));
-    OQ_TRY(check_type("weight_type", r->q.config.weight_type, err));
     r->qat.format = OQ_CHOSEN(o, "quant_format", oq_trained_format, FORMATS);
     r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
     r->qat.weight_asked = oq_opt_is_set(o, "weight_type");
@@ -151,7 +141,7 @@ const oq_command oq_command_qat = {
              "formats. It needs no samples and no runtime."},
     .required = "input",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
-               &oq_group_runtime, &oq_group_general},
+               &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .decides = &own,
     .run = run_qat,
 };

@@ -314,6 +314,6 @@ const oq_command oq_command_run = {
              "sample K are written to DIR/test_data_set_K, all of them or none; without it a line "
              "for each output is shown."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_jobs, &oq_group_runtime,
-               &oq_group_general},
+               &oq_group_general, &oq_group_verify_idle},
     .run = run_run,
 };

@@ -786,6 +786,7 @@ const oq_command oq_command_static = {
     .decides = &quantize_group,
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_rewrite,
                &oq_group_plan, &oq_group_select, &calibrate_group, &oq_group_data,
-               &oq_group_resources, &oq_group_runtime, &oq_group_extra, &oq_group_general},
+               &oq_group_resources, &oq_group_runtime, &oq_group_extra, &oq_group_verify,
+               &oq_group_general},
     .run = run_static,
 };

@@ -57,6 +57,22 @@ const char *onq_option_group(const char *command, size_t i) {
     return c != NULL && oq_command_row(c, i, &g) != NULL ? g->title : NULL;
 }
 
+static const struct {
+    const char *command;
+    onq_example example;
+} examples[] = {
+#define OQ_EXAMPLE(command, text, line) {#command, {text, line}},
+#include "api/example.def"
+#undef OQ_EXAMPLE
+};
+
+const onq_example *onq_example_at(const char *command, size_t i) {
+    for (size_t k = 0; k < OQ_COUNT(examples); k++)
+        if (strcmp(examples[k].command, command) == 0 && i-- == 0)
+            return &examples[k].example;
+    return NULL;
+}
+
 /* ---- checks before the job ---- */
 
 /* How many operands the words of info.operands ask for: "A B", "MODEL [MODEL...]". */

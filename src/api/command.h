@@ -2,7 +2,7 @@
  * command.h — commands: what they are called, which options they have, and the function that does
  * the job. `onq_run` (job.c) is the only caller.
  *
- * To add a command: one file and one row.
+ * To add a command: one file and a few rows.
  *
  *   1. src/api/api_hello.c:
  *
@@ -26,11 +26,13 @@
  *
  *        const oq_command oq_command_hello = {
  *            .info = {"hello", "MODEL", "greet a model", "Longer text for the man page."},
- *            .groups = {&own, &oq_group_input, &oq_group_general},
+ *            .groups = {&own, &oq_group_input, &oq_group_general, &oq_group_verify_idle},
  *            .run = run_hello,
  *        };
  *
  *   2. command.def: OQ_COMMAND(hello), where help should list it.
+ *
+ *   3. example.def: an example or two.
  *
  * The program, --help, the man page, shell completion, docs/CLI.md and the tests that loop over all
  * commands follow from the tables.

@@ -7,27 +7,22 @@
  */
 #include "api/command.h"
 #include "api/options.h"
-#include "base/json.h"
 #include "base/literal.h"
 
 #include <stdio.h>
 
-typedef struct extra_row {
-    onq_option_info info;
-    const char *option;
-} extra_row;
-
-static const extra_row extras[] = {
-#define OQ_EXTRA(key, TYPE, choices, form, option)                                                 \
-    {{key, "", 0, ONQ_OPT_##TYPE, "", choices, form, ""}, option},
+/* `aliases` are the options that the key sets. */
+static const onq_option_info extras[] = {
+#define OQ_EXTRA(key, TYPE, choices, form, option, help)                                           \
+    {key, option, 0, ONQ_OPT_##TYPE, "", choices, form, help},
 #include "api/extra.def"
 #undef OQ_EXTRA
 };
 
 /* By its own name exactly, as in the reference's dictionary. */
-static const extra_row *find_row(oq_str key) {
+static const onq_option_info *find_row(oq_str key) {
     for (size_t i = 0; i < OQ_COUNT(extras); i++)
-        if (oq_str_is(key, extras[i].info.name))
+        if (oq_str_is(key, extras[i].name))
             return &extras[i];
     return NULL;
 }
@@ -37,7 +32,7 @@ static onq_code fail_key(const char *key, onq_error *err) {
     char hint[300];
     oq_nearest_init(&near, oq_str_of(key));
     for (size_t i = 0; i < OQ_COUNT(extras); i++)
-        oq_nearest_offer(&near, oq_str_of(extras[i].info.name));
+        oq_nearest_offer(&near, oq_str_of(extras[i].name));
     oq_nearest_text(&near, "", hint, sizeof hint);
     return oq_fail(err, ONQ_E_OPTION, "--extra: unknown key '%.100s'%s", key, hint);
 }
@@ -53,65 +48,26 @@ static onq_code fail_form(const onq_option_info *row, const char *text, const ch
                    row->name, text, why, row->word, literal);
 }
 
-/* One item of a list: a text, or the number after a key of a dictionary. */
-static bool push_item(onq_options *o, const char *key, const json_t *item, oq_opt_value *v,
-                      bool *fits) {
-    *fits = key == NULL ? json_is_string(item) : json_is_integer(item);
-    if (!*fits)
-        return true;
-    const oq_str text =
-        key == NULL ? oq_str_format(&o->arena, "%s", json_string_value(item))
-                    : oq_str_format(&o->arena, "%s:%lld", key, (long long)json_integer_value(item));
-    return text.p != NULL && OQ_PUSH(&o->arena, &v->list, text);
-}
-
-static onq_code take_list(onq_options *o, const onq_option_info *row, const char *text,
-                          json_t *root, oq_opt_value *v, onq_error *err) {
-    bool fits = true, room = true;
-    const char *key = NULL;
-    json_t *item = NULL;
-    size_t i = 0;
-    if (strchr(row->word, ':') != NULL)
-        fits = json_is_object(root);
-    else if (json_is_string(root))
-        room = push_item(o, NULL, root, v, &fits);
-    else
-        fits = json_is_array(root);
-    json_array_foreach(root, i, item) {
-        if (room && fits)
-            room = push_item(o, NULL, item, v, &fits);
-    }
-    json_object_foreach(root, key, item) {
-        if (room && fits)
-            room = push_item(o, key, item, v, &fits);
-    }
-    if (!room)
-        return oq_fail_nomem(err);
-    return fits ? ONQ_OK : fail_form(row, text, "items of another kind", err);
-}
-
 /* A list, or the text of overrides, which the job reads. */
 static onq_code parse_literal(onq_options *o, const onq_option_info *row, const char *text,
                               oq_opt_value *v, onq_error *err) {
     oq_buf json;
-    json_t *root = NULL;
     onq_error why = ONQ_ERROR_INIT;
+    onq_code rc;
     oq_buf_init(&json, &o->env->alloc);
-    onq_code rc = oq_literal_json(&json, oq_str_of(text), &why);
-    if (rc == ONQ_OK)
-        rc = oq_json_parse("", (oq_str){json.p, json.n}, &root, &why);
+    if (row->type == ONQ_OPT_LIST) {
+        rc = oq_opt_items(&o->arena, text, strchr(row->word, ':') != NULL, v, &why);
+    } else {
+        rc = oq_literal_json(&json, oq_str_of(text), &why);
+        v->text = oq_str_copy(&o->arena, (oq_str){json.p, json.n + 1});
+        v->text.n = json.n;
+        if (rc == ONQ_OK && v->text.p == NULL)
+            rc = oq_fail_nomem(&why);
+    }
     if (rc == ONQ_E_CONFIG)
         rc = fail_form(row, text, why.text, err);
     else if (rc != ONQ_OK && err != NULL)
         *err = why;
-    if (rc == ONQ_OK && row->type == ONQ_OPT_LIST) {
-        rc = take_list(o, row, text, root, v, err);
-    } else if (rc == ONQ_OK) {
-        v->text = oq_str_copy(&o->arena, (oq_str){json.p, json.n + 1});
-        v->text.n = json.n;
-        rc = v->text.p != NULL ? ONQ_OK : oq_fail_nomem(err);
-    }
-    json_decref(root);
     oq_buf_release(&json);
     v->is_set = rc == ONQ_OK;
     return rc;
@@ -176,15 +132,15 @@ onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err) {
     const char *key = oq_arena_strdup(&o->arena, pair, (size_t)(eq - pair));
     if (key == NULL)
         return oq_fail_nomem(err);
-    const extra_row *row = find_row(oq_str_of(key));
+    const onq_option_info *row = find_row(oq_str_of(key));
     if (row == NULL)
         return fail_key(key, err);
     oq_opt_value value;
-    const onq_code rc = parse(o, &row->info, eq + 1, &value, err);
+    const onq_code rc = parse(o, row, eq + 1, &value, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "--extra");
     bool taken = false;
-    for (const char *p = row->option; *p != '\0';) {
+    for (const char *p = row->aliases; *p != '\0';) {
         const size_t n = strcspn(p, " ");
         taken = set_option(o, (oq_str){p, n}, &value) || taken;
         p += n;
@@ -216,6 +172,35 @@ static bool word_in(const char *words, const char *word) {
         p += strspn(p, " ");
     }
     return false;
+}
+
+/* True if the key sets an option of the command, or its job reads it. */
+static bool has_use(const oq_command *c, const onq_option_info *key) {
+    for (size_t i = 0;; i++) {
+        const onq_option_info *row = oq_command_row(c, i, NULL);
+        if (row == NULL)
+            return word_in(c->extra_keys, key->name);
+        if (word_in(key->aliases, row->name))
+            return true;
+    }
+}
+
+static bool takes_extra(const oq_command *c) {
+    const oq_opt_group *group = NULL;
+    for (size_t i = 0; oq_command_row(c, i, &group) != NULL; i++)
+        if (group == &oq_group_extra)
+            return true;
+    return false;
+}
+
+const onq_option_info *onq_extra_at(const char *command, size_t i) {
+    const oq_command *c = oq_command_find(command);
+    if (c == NULL || !takes_extra(c))
+        return NULL;
+    for (size_t k = 0; k < OQ_COUNT(extras); k++)
+        if (has_use(c, &extras[k]) && i-- == 0)
+            return &extras[k];
+    return NULL;
 }
 
 void oq_extra_warn_unused(const onq_options *o) {

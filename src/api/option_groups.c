@@ -7,12 +7,27 @@
 #include "api/choices.h"
 #include "api/options.h"
 
-static const onq_option_info general[] = {
-    OQ_FLAG("quiet", 'q', "", "Print only errors and the warning that nothing was quantized."),
-    OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),
-    OQ_FLAG("json", 0, "", "Print the result as one JSON object."),
-    OQ_INT("threads", 0, "", "0", "0..1024", "N",
-           "Worker threads; 0 means one for each core. Results do not depend on it."),
+/* Options that every command takes. A group without a title is for commands that have no use for
+ * them: they are accepted and not shown. */
+/* clang-format off */
+#define GENERAL                                                                                    \
+    OQ_FLAG("quiet", 'q', "", "Print only errors and the warning that nothing was quantized."),    \
+    OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),        \
+    OQ_FLAG("json", 0, "", "Print the result as one JSON object."),                                \
+    OQ_FLAG("help", 'h', "", "Show this help.")
+#define THREADS                                                                                    \
+    OQ_INT("threads", 0, "", "0", "0..1024", "N",                                                  \
+           "Worker threads; 0 means one for each core. Results do not depend on it.")
+/* clang-format on */
+
+static const onq_option_info general[] = {THREADS, GENERAL};
+static const onq_option_info short_general[] = {GENERAL};
+static const onq_option_info threads[] = {THREADS};
+const oq_opt_group oq_group_general = OQ_GROUP("General", general);
+const oq_opt_group oq_group_general_one_thread = OQ_GROUP("General", short_general);
+const oq_opt_group oq_group_threads_idle = OQ_GROUP("", threads);
+
+static const onq_option_info verify[] = {
     OQ_FLAG("verify", 0, "",
             "Load the result in ONNX Runtime and run it on samples before it is kept. By default "
             "this is done where it costs little."),
@@ -20,12 +35,15 @@ static const onq_option_info general[] = {
     OQ_INT("check", 0, "", "4", "0..1000000", "N",
            "Compare the result's outputs with the float model's on the first N samples and judge "
            "them; 0 means no comparison."),
-    OQ_FLAG("help", 'h', "", "Show this help."),
 };
-const oq_opt_group oq_group_general = OQ_GROUP("General", general);
+const oq_opt_group oq_group_verify = OQ_GROUP("Verification", verify);
+const oq_opt_group oq_group_verify_idle = OQ_GROUP("", verify);
+/* The first of them has a use without the others. */
+const oq_opt_group oq_group_verify_only = {"Verification", verify, 1};
+const oq_opt_group oq_group_verify_rest_idle = {"", verify + 1, OQ_COUNT(verify) - 1};
 
 static const onq_option_info input[] = {
-    OQ_PATH("input", 'i', "input_model input_model_path", "FILE",
+    OQ_PATH("input", 'i', "input_model input_model_path model_input", "FILE",
             "The model to read; - reads it from standard input."),
     OQ_PATH("data_root", 0, "", "DIR",
             "Another folder that may hold external data; links to it are followed."),
@@ -34,7 +52,8 @@ const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
 
 static const onq_option_info output[] = {
     OQ_PATH(
-        "output", 'o', "output_model output_model_path output_quantized_model_path", "FILE",
+        "output", 'o', "output_model output_model_path output_quantized_model_path model_output",
+        "FILE",
         "The file to write. It appears whole or not at all. - writes it to standard output, and "
         "what is said about it to standard error."),
     OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
@@ -94,7 +113,7 @@ static const onq_option_info runtime[] = {
     OQ_PATH("onnxruntime", 0, "", "FILE",
             "The ONNX Runtime library to use. Default: $ONQ_ONNXRUNTIME, then what was set up with "
             "onq, then the loader's path."),
-    OQ_TEXT("provider", 0, "", "", "NAME",
+    OQ_TEXT("provider", 0, "", "", "PROVIDER",
             "Where the model runs: CPU, CUDA, ... as the runtime's build has it (CPU by default)."),
     OQ_LIST("custom_ops", 0, "", "FILE", "Libraries of custom operators that the model needs."),
 };
@@ -109,25 +128,20 @@ const oq_opt_group oq_group_plan = OQ_GROUP("Plan", plan_rows);
 static const onq_option_info select_rows[] = {
     OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
             "Operator types to quantize; `all` means every operator of the model."),
-    OQ_LIST("nodes_to_quantize", 0, "", "NAME",
+    OQ_LIST("nodes_to_quantize", 0, "", "NODE",
             "Quantize these nodes only. A name, or a pattern re:REGEX."),
-    OQ_LIST("nodes_to_exclude", 0, "", "NAME",
+    OQ_LIST("nodes_to_exclude", 0, "", "NODE",
             "Leave these nodes as they are. A name, or a pattern re:REGEX."),
     OQ_FLAG("strict", 0, "",
             "Fail if the model does not have a given name, or if nothing is quantized."),
 };
 const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 
-static const char extra_help[] =
-    "Set a key of extra_options of onnxruntime.quantization by its own name; it overrides the "
-    "named option. Keys: "
-#define OQ_EXTRA(key, TYPE, choices, form, option) key "=" form ", "
-#include "api/extra.def"
-#undef OQ_EXTRA
-    "each value also as JSON or Python writes it: True, None, [\"Conv\"], {\"Gemm\": 0}.";
-
 static const onq_option_info extra[] = {
-    OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE", extra_help),
+    OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE",
+             "Set a key of extra_options of onnxruntime.quantization by its own name; it overrides "
+             "the named option. Values may also be written as in JSON or Python: True, None, "
+             "[\"Conv\"], {\"Gemm\": 0}. The keys follow."),
 };
 const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);
 

@@ -251,11 +251,34 @@ static onq_code list_file(oq_arena *a, const onq_option_info *row, const char *p
     return ONQ_OK;
 }
 
+/* A list or map as JSON or Python writes it. A name may begin with a bracket too, so one of a list is
+ * taken for that only if its first item is in quotes; operators' names begin with letters. */
+static bool is_literal(const onq_option_info *row, bool map, const char *text) {
+    const char *first = text + 1;
+    if (map)
+        return text[0] == '{';
+    if (text[0] != '[' && text[0] != '(')
+        return false;
+    first += strspn(first, " \t\n");
+    return first[0] == '"' || first[0] == '\'' || strcmp(row->word, "TYPE") == 0;
+}
+
 /* a,b,c with "\," for a comma inside a name and "\@" for a name that begins with @. */
 static onq_code parse_list(oq_arena *a, const onq_option_info *row, const char *text,
                            oq_opt_value *v, onq_error *err) {
     if (text[0] == '@')
         return list_file(a, row, text + 1, v, err);
+    const bool map = strpbrk(row->word, ":=") != NULL || strcmp(row->word, "OP AXIS") == 0;
+    if (is_literal(row, map, text)) {
+        onq_error why = ONQ_ERROR_INIT;
+        const onq_code rc = oq_opt_items(a, text, map, v, &why);
+        if (rc == ONQ_E_CONFIG)
+            return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' cannot be read: %s", row->name, text,
+                           why.text);
+        if (rc != ONQ_OK && err != NULL)
+            *err = why;
+        return rc;
+    }
     const size_t n = strlen(text);
     char *item = oq_arena_strdup(a, text, n);
     if (item == NULL)

@@ -54,7 +54,7 @@
     "depend on it."
 
 typedef struct oq_opt_group {
-    const char *title; /* the heading in help */
+    const char *title; /* the heading in help; "": not shown, for the command has no use for it */
     const onq_option_info *rows;
     size_t n;
 } oq_opt_group;
@@ -62,7 +62,8 @@ typedef struct oq_opt_group {
     { title, rows, OQ_COUNT(rows) }
 
 /* Groups that several commands have (option_groups.c). */
-extern const oq_opt_group oq_group_general;   /* quiet verbose json threads verify no_verify help */
+extern const oq_opt_group oq_group_general;   /* quiet verbose json threads help */
+extern const oq_opt_group oq_group_verify;    /* verify no_verify check */
 extern const oq_opt_group oq_group_input;     /* input data_root */
 extern const oq_opt_group oq_group_output;    /* output use_external_data_format */
 extern const oq_opt_group oq_group_data;      /* data limit dim image_* */
@@ -73,6 +74,11 @@ extern const oq_opt_group oq_group_plan;      /* plan dry_run */
 extern const oq_opt_group oq_group_select;    /* op_types_to_quantize nodes_to_* strict */
 extern const oq_opt_group oq_group_rewrite;   /* rewrite */
 extern const oq_opt_group oq_group_extra;     /* extra */
+/* Every command takes the options of `general` and `verify`. For those that have no use for some of
+ * them: general without threads; groups that are accepted and not shown; --verify alone. */
+extern const oq_opt_group oq_group_general_one_thread, oq_group_threads_idle;
+extern const oq_opt_group oq_group_verify_idle;
+extern const oq_opt_group oq_group_verify_only, oq_group_verify_rest_idle;
 
 /* ---- values ---- */
 
@@ -115,6 +121,9 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
 /* Parses `text` by the row into *v; the strings go to the arena. Lists and pairs append. */
 onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text, oq_opt_value *v,
                       onq_error *err);
+/* Appends the items of a list, or of a map as "key:number", written as in JSON or Python. ONQ_E_CONFIG
+ * says why the text is none; *v is unchanged then. */
+onq_code oq_opt_items(oq_arena *a, const char *text, bool map, oq_opt_value *v, onq_error *err);
 /* Does `given` spell this row: name, alias, or its letter; - and _ alike. */
 bool oq_opt_row_is(const onq_option_info *row, const char *given);
 /* Same text, any case, - and _ alike. */

@@ -27,3 +27,9 @@ unsigned oq_rules_modes(oq_str type) {
     return (r->qdq != NULL ? OQ_QMODE_QDQ : 0u) | (r->qlinear != NULL ? OQ_QMODE_QLINEAR : 0u) |
            (r->integer != NULL ? integer : 0u);
 }
+
+unsigned oq_rules_quantized_in(oq_str type) {
+    const unsigned known = oq_rules_modes(type);
+    return known | ((known & OQ_QMODE_QLINEAR) != 0 ? OQ_QMODE_QDQ : 0u) |
+           (oq_str_is(type, "Gemm") ? OQ_QMODE_INTEGER : 0u);
+}

@@ -16,8 +16,17 @@ for command in $(onq --list-commands); do
     onq "$command" -h | cmp - help || fail "$command -h differs"
     onq help "$command" | cmp - help || fail "help $command differs"
     onq "$command" --nonsense --help | cmp - help || fail "$command: no help when the rest is wrong"
-    for option in quiet verbose json threads verify no_verify check help; do
+    for option in quiet verbose json help; do
         grep -q -e "--$option" help || fail "$command: no --$option"
+    done
+    for heading in Examples 'Exit status'; do
+        grep -q "^$heading:$" help || fail "$command --help: no $heading"
+    done
+    # All take these, also where they mean nothing and help does not show them.
+    for option in --threads=1 --verify=no --no_verify=no --check=1; do
+        status=0
+        onq "$command" "$option" --jsn >out 2>err || status=$?
+        [ "$status" = 2 ] && grep -q "'--jsn'" err || fail "$command $option: $(cat err)"
     done
 
     # An unknown option: status 2, one line, with a suggestion where there is one.

@@ -27,7 +27,22 @@ same TensorQuantOverrides=over.json "TensorQuantOverrides=$(cat over.json)" \
 static named.onnx --tensor_quant_overrides "$(cat over.json)"
 cmp named.onnx plain.onnx || fail "--tensor_quant_overrides TEXT"
 
-# The reference's names of enumerations.
+# Options that are lists take them too; a name may begin with a bracket.
+static plain.onnx --op_types_to_quantize Conv,Gemm
+for other in '["Conv", "Gemm"]' "['Conv', 'Gemm']" '[Conv, Gemm]' "('Conv','Gemm')"; do
+    static other.onnx --op_types_to_quantize "$other"
+    cmp plain.onnx other.onnx || fail "--op_types_to_quantize $other"
+done
+static plain.onnx --op_per_channel_axis Gemm 0
+static other.onnx --op_per_channel_axis '{"Gemm": 0}'
+cmp plain.onnx other.onnx || fail "--op_per_channel_axis {...}"
+onq static -i "$model" -o never.onnx --nodes_to_exclude '[odd' --strict --calibration_cache cache.json 2>err && fail "[odd"
+grep -qF "'[odd'" err || fail "$(cat err)"
+
+# The reference's names of enumerations and of parameters.
+onq dynamic --model_input "$model" --model_output named.onnx --weight_type QuantType.QUInt8 -q --no_verify
+onq dynamic -i "$model" -o plain.onnx --weight_type quint8 -q --no_verify
+cmp named.onnx plain.onnx || fail "--model_input"
 onq static -i "$model" -o a.onnx --calibration_cache cache.json --activation_type QuantType.QInt8 \
     --weight_type QuantType.QInt16 --calibration_method CalibrationMethod.MinMax --quant_format QuantFormat.QDQ -q
 onq static -i "$model" -o b.onnx --calibration_cache cache.json --activation_type qint8 --weight_type qint16 -q

@@ -7,7 +7,7 @@ grep -qE '^Conv +1 +x +x +x +- +x +x  11 22$' all || fail "$(grep '^Conv ' all)"
 grep -qE '^Abs +1 +- +- +- +- +- +x  13$' all || fail "$(grep '^Abs ' all)"
 # Those that dynamic quantizes by default, and those it must be asked for.
 [ "$(onq ops --mode dynamic | awk '$2 ~ /^[0-9]+$/ { printf "%s ", $1 }')" = \
-    "Conv Gather LSTM MatMul Transpose Attention EmbedLayerNormalization " ] || fail "$(onq ops --mode dynamic)"
+    "Conv Gather Gemm LSTM MatMul Transpose Attention EmbedLayerNormalization " ] || fail "$(onq ops --mode dynamic)"
 [ "$(onq ops --mode dynamic-listed | awk '$2 ~ /^[0-9]+$/ { printf "%s ", $1 }')" = "GRU RNN " ] || fail "listed"
 [ "$(onq ops --mode legacy | tail -1)" = "2 operators" ] || fail "legacy"
 # By opset and by name, in any case.

@@ -265,7 +265,7 @@ def test_impossible_scales_are_refused(tmp_path, scale):
 
 
 def test_unknown_types_are_refused(tmp_path):
-    assert "qint8 or quint8" in onq(tmp_path, Q.mlp()[1], "--weight_type", "qint4", code=2).stderr
+    assert "is not one of qint8, quint8" in onq(tmp_path, Q.mlp()[1], "--weight_type", "qint4", code=2).stderr
 
 
 def test_report(tmp_path):

@@ -46,7 +46,7 @@ static const oq_command fake = {
     .info = {"fake", "MODEL [MODEL...]", "for this test", ""},
     .required = "word",
     .extra_keys = "ActivationSymmetric DefaultTensorType",
-    .groups = {&group, &oq_group_extra, &oq_group_general},
+    .groups = {&group, &oq_group_extra, &oq_group_general, &oq_group_verify_idle},
     .run = run_nothing,
 };
 
@@ -496,6 +496,14 @@ static void tables_are_sound(void **state) {
         for (size_t k = 0; k < c; k++)
             assert_string_not_equal(onq_command_at(k)->name, info->name);
         assert_true(info->summary[0] != '\0' && info->summary[0] >= 'a');
+        /* Examples, and keys of --extra that it really takes. */
+        const onq_example *e = onq_example_at(info->name, 0);
+        assert_true(e != NULL && e->text[0] != '\0' && strncmp(e->line, "onq ", 4) == 0);
+        const onq_option_info *key;
+        for (size_t i = 0; (key = onq_extra_at(info->name, i)) != NULL; i++) {
+            assert_true(key->word[0] != '\0' && (key->aliases[0] != '\0' || key->help[0] != '\0'));
+            assert_true(oq_opt_has(o, "extra"));
+        }
         onq_options_free(o);
     }
 }
