@@ -196,8 +196,9 @@ static void show_version(bool verbose) {
     onq_env_free(env);
 }
 
-/* `onq --version` and similar words; -1 if `word` is not one of them. */
-static int own_option(struct screen *s, const char *word, const char *next) {
+/* `onq --version` and similar words; -1 if it is not one of them. */
+static int own_option(struct screen *s, int n, char **words) {
+    const char *word = words[0], *next = n > 1 ? words[1] : NULL;
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
         return page(s, next, help_all, help_command);
     if (strcmp(word, "--man") == 0)
@@ -212,6 +213,9 @@ static int own_option(struct screen *s, const char *word, const char *next) {
     else if (strcmp(word, "--completion") == 0) {
         if (next == NULL || !completion(stdout, next))
             return usage_error(s, NULL, "--completion needs bash, zsh or fish");
+    } else if (strcmp(word, "--complete") == 0) { /* for those scripts only */
+        if (n > 2)
+            complete(stdout, words[1], words[2], n - 3, words + 3);
     } else
         return -1;
     return finish_output(s, EXIT_DONE);
@@ -225,7 +229,7 @@ int main(int argc, char **argv) {
         help_all(stderr);
         return EXIT_USAGE;
     }
-    const int own = own_option(&screen, argv[1], argc > 2 ? argv[2] : NULL);
+    const int own = own_option(&screen, argc - 1, argv + 1);
     if (own >= 0)
         return own;
     if (argv[1][0] == '-') {

@@ -25,6 +25,12 @@ void markdown_command(FILE *f, const onq_command_info *c);
 /* False for a shell that is not bash, zsh or fish. */
 bool completion(FILE *f, const char *shell);
 
+/* ---- complete.c ---- */
+/* Prints the names of a kind that begin so; words are those of the line, the command first. */
+void complete(FILE *f, const char *kind, const char *beginning, int n, char **words);
+/* The kind of names that may follow an option: "nodes", "types" or "providers"; else NULL. */
+const char *complete_kind(const onq_option_info *o);
+
 /* ---- text they share (help.c) ---- */
 
 /* One paragraph of a command's text. Paragraphs are separated by an empty line; one whose lines

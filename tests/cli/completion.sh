@@ -23,7 +23,7 @@ has() { # wanted, words...
 for command in $(onq --list-commands); do
     has "$command" "${command:0:2}"
     has --json "$command" --js
-    has --threads "$command" --thr
+    has --quiet "$command" --qu
     has "$command" help "${command:0:2}"
 done
 has --version --ver
@@ -45,6 +45,36 @@ for command in $(onq --list-commands); do
     done < <(onq --markdown "$command")
 done
 
+# Names from the model on the line, wherever it stands, also in a list of several; keys of --extra.
+cp "$ONQ_ROOT/examples/digits_cnn/model.onnx" .
+onq inspect model.onnx --json >/dev/null
+node=$(onq --complete nodes '' inspect model.onnx | head -1)
+[ -n "$node" ] || fail "the model has no node with a name"
+for line in "static -i model.onnx" "static --input_model model.onnx" "static --input = model.onnx" \
+    "dynamic --model_input model.onnx -o x.onnx"; do
+    # shellcheck disable=SC2086  # words
+    has "$node" $line --nodes_to_exclude "${node:0:3}"
+    # shellcheck disable=SC2086
+    has Conv $line --op_types_to_quantize C
+done
+has "$node" static -i model.onnx --nodes-to-exclude other "${node:0:3}"
+has "x,$node" static -i model.onnx --nodes_to_exclude "x,${node:0:3}"
+has MaxPool static -i model.onnx --op_types_to_exclude Conv Max
+has ActivationSymmetric= static --extra Act
+[ -z "$(offer static -i nothing.onnx --nodes_to_exclude x)" ] || fail "names of no model"
+[ -z "$(offer dynamic --extra CalibP)" ] || fail "a key that dynamic has no use for"
+# A name is data: the shell runs nothing of it.
+onq --complete nodes '' inspect nothing.onnx model.onnx >/dev/null
+[ "${#node}" -ge 7 ] || fail "the name '$node' has no room for \$(>ran)"
+odd="\$(>ran)$(printf '%*s' $((${#node} - 7)) '' | tr ' ' x)"
+sed "s|$node|$odd|g" model.onnx >odd.onnx
+onq --complete nodes '$' inspect odd.onnx | says -xF -e "$odd" || fail "no node is called $odd"
+offer static -i odd.onnx --nodes_to_exclude '$' >/dev/null
+[ ! -e ran ] || fail "completion ran what a node is called"
+if onq run model.onnx --data random:1 >/dev/null 2>&1; then
+    has CPU static --provider C
+fi
+
 if command -v zsh >/dev/null; then
     zsh -n _onq || fail "zsh does not read its completion"
 else
@@ -54,6 +84,8 @@ if command -v fish >/dev/null; then
     fish --no-execute onq.fish || fail "fish does not read its completion"
     fish -c 'source onq.fish; complete -C "onq ins"' | says '^inspect' || fail "fish: onq ins"
     fish -c 'source onq.fish; complete -C "onq inspect --js"' | says '^--json' || fail "fish: --js"
+    fish -c 'source onq.fish; complete -C "onq static -i model.onnx --op_types_to_quantize Max"' | says '^MaxPool' ||
+        fail "fish: operators of the model"
 else
     echo "no fish: its completion is not read" >&2
 fi
