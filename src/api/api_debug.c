@@ -2,6 +2,7 @@
  * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the
  * accuracy goes.
  */
+#include "api/debug_about.h"
 #include "api/samples.h"
 #include "debug/search.h"
 #include "onnx/summary.h"
@@ -59,6 +60,7 @@ typedef struct debugging {
     oq_debug_run run;
     oq_debug d;
     oq_debug_search found;
+    oq_debug_about about;
 } debugging;
 
 /* Samples that a search uses unless --limit says otherwise: it runs them once for each node. */
@@ -147,6 +149,8 @@ static onq_code run_models(debugging *g, onq_error *err) {
     run->memory = oq_opt_size(job->opts, "memory");
     OQ_TRY(oq_job_source(job, g->truth, &g->truth_source, err));
     OQ_TRY(oq_job_source(job, g->made, &g->made_source, err));
+    if (g->d.histograms)
+        oq_source_keep_names(g->truth_source);
     OQ_TRY(oq_job_engine(job, &g->engine, err));
     OQ_TRY(oq_job_session(job, &run->session, err));
     run->engine = g->engine;
@@ -159,6 +163,9 @@ static onq_code write_report(debugging *g, onq_error *err) {
     const char *path = oq_opt_str(g->job->opts, "output");
     if (path == NULL)
         return ONQ_OK;
+    const oq_debug_run *run = g->d.n_samples > 0 ? &g->run : NULL;
+    OQ_TRY(oq_debug_describe(g->job, &g->d, run, run != NULL && run->kernel, &g->about, err));
+    g->d.about = &g->about;
     oq_buf page;
     oq_buf_init(&page, &g->job->env->alloc);
     onq_code rc = oq_debug_report(&g->d, &page, err);

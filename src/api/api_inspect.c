@@ -3,7 +3,7 @@
  * what could be.
  *
  * The counting is onnx/summary.c and quantize/profile.c; this file shows the first,
- * inspect_work.c the second, as text and as JSON.
+ * inspect_work.c the second, as text and as JSON, and inspect_page.c both as a page.
  */
 #include "api/inspect.h"
 #include "api/samples.h"
@@ -500,7 +500,7 @@ static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
         oq_inspect_nodes(job, &p);
     if (tensors)
         oq_inspect_tensors(job, &p);
-    return ONQ_OK;
+    return oq_inspect_save_page(job, m, s, &p, err);
 }
 
 static onq_code run_inspect(oq_job *job, onq_error *err) {
@@ -517,6 +517,10 @@ static const onq_option_info rows[] = {
             "weights, type and shape of the output."),
     OQ_FLAG("tensors", 't', "",
             "List the tensors: name, kind, type and shape, bytes, quantization."),
+    OQ_PATH(
+        "output", 'o', "report", "FILE",
+        "Write the graph as one HTML page that needs no network: blocks that fold, shapes, work "
+        "and quantization of each node."),
     OQ_LIST("dim", 0, "", "NAME=VALUE",
             "Sizes of symbolic dimensions to count work and memory for. By default the first axis "
             "of an input is 1 and any other that has no size 256."),

@@ -1,5 +1,5 @@
 /*
- * inspect.h — between the files of `onq inspect`: api_inspect.c and inspect_work.c.
+ * inspect.h — between the files of `onq inspect`: api_inspect.c, inspect_work.c and inspect_page.c.
  */
 #ifndef OQ_API_INSPECT_H
 #define OQ_API_INSPECT_H
@@ -23,5 +23,10 @@ onq_code oq_inspect_weights(oq_job *job, const oq_profile *p, onq_error *err);
 /* --nodes and --tensors. */
 void oq_inspect_nodes(oq_job *job, const oq_profile *p);
 void oq_inspect_tensors(oq_job *job, const oq_profile *p);
+/* -o: the model as a page. */
+extern const unsigned char oq_inspect_page[];
+extern const size_t oq_inspect_page_size;
+onq_code oq_inspect_save_page(oq_job *job, const oq_model *m, const oq_summary *s,
+                              const oq_profile *p, onq_error *err);
 
 #endif

@@ -184,6 +184,7 @@ typedef struct oq_debug {
     uint64_t n_kernel;                    /* samples it had */
     bool cpu_saturates;                   /* this machine adds two products in 16 bits */
     const struct oq_debug_search *search; /* or NULL; ranking follows what it measured */
+    const struct oq_debug_about *about;   /* what the report says of the run; or NULL */
     uint32_t *ranking; /* weights first: index, or weights.n + index of an activation */
     size_t n_ranking;
 } oq_debug;

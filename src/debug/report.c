@@ -2,7 +2,7 @@
  * report.c — one HTML file with everything in it: the page (report.html) and the data as compact
  * JSON.
  *
- * Rows are arrays, in the order that report.html names in COLUMNS. Histograms are base64 of
+ * Rows are arrays, in the order that report.js names in COLUMNS. Histograms are base64 of
  * OQ_DEBUG_BINS bytes each, logarithms of the counts from 0 to 255; channel ranges are two bytes a
  * channel, fractions of the tensor's range. Names come from the model and may hold anything: inside
  * the JSON every '<' is written \u003c, and the page shows them as text only.
@@ -10,6 +10,7 @@
 #include "debug/report.h"
 
 #include "debug/search.h"
+#include "debug/verify.h"
 
 #include <math.h>
 
@@ -32,6 +33,8 @@ static void base64(oq_buf *out, const uint8_t *p, size_t n) {
 
 typedef struct page {
     const oq_debug *d;
+    oq_profile profile; /* of the float model */
+    oq_map values;      /* names of its values -> index in the profile */
     oq_jw w;
     oq_buf json, word;
 } page;
@@ -121,6 +124,61 @@ static void verdict_json(page *p, const oq_debug_verdict *v, uint32_t position) 
     oq_jw_uint(&p->w, NULL, position);
 }
 
+/* ---- what a remedy would make of it ---- */
+
+/* dB of the weight with a scale for each channel: of equal signal, noise goes with the square of the
+ * scale. NAN: it has one already, or no channels. */
+static double per_channel_sqnr(const oq_debug_weight *x) {
+    double sum = 0, most = 0;
+    if (x->per_channel || x->block > 0 || x->layout >= OQ_DEBUG_NBITS || x->type == OQ_INT32)
+        return NAN;
+    for (uint64_t c = 0; c < x->n_channels; c++) {
+        const double top = fmax(fabs((double)x->channel_lo[c]), fabs((double)x->channel_hi[c]));
+        sum += top * top;
+        most = fmax(most, top);
+    }
+    return sum > 0 ? x->sqnr + 10 * log10(most * most * (double)x->n_channels / sum) : NAN;
+}
+
+/* dB that would be kept if the reason were removed; NAN: nobody knows before it is tried. */
+static double weight_after(const oq_debug_weight *x) {
+    switch (x->verdict.reason) {
+    case OQ_DEBUG_CHANNEL:
+        return per_channel_sqnr(x);
+    case OQ_DEBUG_SCALE_WRONG:
+    case OQ_DEBUG_CLIPPED:
+    case OQ_DEBUG_WIDE:
+    case OQ_DEBUG_SKEWED:
+        return x->ideal;
+    default:
+        return NAN;
+    }
+}
+
+static double act_after(const oq_debug_act *a) {
+    switch (a->verdict.reason) {
+    case OQ_DEBUG_SCALE_WRONG:
+    case OQ_DEBUG_CLIPPED:
+    case OQ_DEBUG_WIDE:
+    case OQ_DEBUG_SKEWED:
+        return a->ideal;
+    default:
+        return NAN;
+    }
+}
+
+/* dB that counts for what comes after: the mean of a weight's channels, whose outputs weigh alike. It
+ * is what ranks (rank.c). */
+static double weight_felt(const oq_debug_weight *x) {
+    const bool whole = x->type == OQ_INT32 || x->verdict.reason == OQ_DEBUG_SMALL;
+    return whole || !isfinite(x->spread) ? x->verdict.own : x->verdict.own - x->spread;
+}
+
+static void value_json(page *p, oq_str name) {
+    const uint32_t at = name.n > 0 ? oq_map_find(&p->values, name) : OQ_MAP_NONE;
+    oq_jw_int(&p->w, NULL, at != OQ_MAP_NONE ? (int64_t)at : -1);
+}
+
 static void weight_row(page *p, const oq_debug_weight *x) {
     oq_jw *w = &p->w;
     oq_jw_begin_array(w, NULL);
@@ -139,6 +197,10 @@ static void weight_row(page *p, const oq_debug_weight *x) {
     oq_jw_float(w, NULL, x->pairs > 0 ? (float)((double)x->hot_pairs / (double)x->pairs) : 0);
     oq_jw_str(w, NULL, x->node);
     db_json(p, x->verdict.effect);
+    value_json(p, x->name);
+    db_json(p, weight_after(x));
+    db_json(p, weight_felt(x));
+    db_json(p, per_channel_sqnr(x));
     oq_jw_end_array(w);
 }
 
@@ -161,6 +223,10 @@ static void act_row(page *p, const oq_debug_act *a) {
     oq_jw_int(w, NULL, 0);
     oq_jw_str(w, NULL, a->node);
     db_json(p, a->verdict.effect);
+    value_json(p, a->truth);
+    db_json(p, act_after(a));
+    db_json(p, a->verdict.own);
+    db_json(p, NAN);
     oq_jw_end_array(w);
 }
 
@@ -204,84 +270,70 @@ static void search_json(page *p) {
     oq_jw_end_object(w);
 }
 
-/* ---- the graph: the float model's nodes ---- */
+/* ---- reasons, outputs, what was left out ---- */
 
-/* op, name, nodes that feed it, rows of its outputs and weights. */
-/* Marks the nodes that an input of the graph reaches: what is left computes constants. */
-static onq_code reached(const oq_index *ix, oq_arena *a, bool **out, onq_error *err) {
-    const oq_graph *g = ix->graph;
-    uint32_t *order = NULL;
-    OQ_TRY(oq_topo_order(ix, a, &order, err));
-    *out = OQ_NEW_ARRAY(a, bool, g->node.n + 1);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[order[i]];
-        bool on = false;
-        for (size_t k = 0; k < n->input.n && !on; k++) {
-            const oq_value *v = n->input.v[k].n > 0 ? oq_index_find(ix, n->input.v[k]) : NULL;
-            on = v != NULL &&
-                 (v->producer != OQ_NO_NODE ? (*out)[v->producer] : v->is_input && v->init == NULL);
-        }
-        (*out)[order[i]] = on;
-    }
-    return ONQ_OK;
-}
+/* How a reason is treated, and the option that removes it. */
+typedef enum reason_class {
+    CLASS_PLAIN, /* of the type and the values */
+    CLASS_FAULT, /* other parameters would be better */
+    CLASS_HARMLESS,
+    CLASS_INHERITED,
+    CLASS_NODE, /* leaving its node float is the remedy */
+    CLASS_MASK  /* ... and an option does it */
+} reason_class;
 
-static onq_code graph_json(page *p, oq_arena *a, onq_error *err) {
-    const oq_debug *d = p->d;
-    const oq_index *ix = &d->truth_index;
-    const oq_graph *g = ix->graph;
-    oq_map rows;
-    bool *live = NULL;
-    OQ_TRY(reached(ix, a, &live, err));
-    oq_map_init(&rows, a);
-    for (uint32_t i = 0; i < d->weights.n; i++)
-        if (!oq_map_put(&rows, d->weights.v[i].name, i))
-            return oq_fail_nomem(err);
-    for (uint32_t i = 0; i < d->acts.n && d->n_samples > 0; i++)
-        if (d->acts.v[i].truth.p != NULL &&
-            !oq_map_put(&rows, d->acts.v[i].truth, (uint32_t)d->weights.n + i))
-            return oq_fail_nomem(err);
-    oq_jw_begin_array(&p->w, "graph");
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
+static const struct {
+    reason_class class;
+    const char *option; /* of onq static */
+} remedies[OQ_DEBUG_REASONS] = {
+    [OQ_DEBUG_SCALE_WRONG] = {CLASS_FAULT, ""},
+    [OQ_DEBUG_CLIPPED] = {CLASS_FAULT, "--calibration_method minmax"},
+    [OQ_DEBUG_WIDE] = {CLASS_FAULT, "--calibration_method percentile"},
+    [OQ_DEBUG_OUTLIERS] = {CLASS_PLAIN, "--calibration_method percentile"},
+    [OQ_DEBUG_CHANNEL] = {CLASS_PLAIN, "--per_channel"},
+    [OQ_DEBUG_SKEWED] = {CLASS_FAULT, "--activation_type quint8"},
+    [OQ_DEBUG_SMALL] = {CLASS_HARMLESS, ""},
+    [OQ_DEBUG_BIAS] = {CLASS_FAULT, ""},
+    [OQ_DEBUG_FEW_BITS] = {CLASS_NODE, ""},
+    [OQ_DEBUG_INHERITED] = {CLASS_INHERITED, ""},
+    [OQ_DEBUG_BELOW_STEP] = {CLASS_HARMLESS, ""},
+    [OQ_DEBUG_MASK] = {CLASS_MASK, "--masks float"},
+    [OQ_DEBUG_NOT_FINITE] = {CLASS_NODE, ""},
+};
+
+static void reasons_json(page *p) {
+    oq_jw_begin_array(&p->w, "reasons");
+    for (int r = OQ_DEBUG_FINE; r < OQ_DEBUG_REASONS; r++) {
         oq_jw_begin_array(&p->w, NULL);
-        oq_jw_str(&p->w, NULL, live[i] ? n->op_type : OQ_S("Constant")); /* not drawn */
-        oq_jw_str(&p->w, NULL, oq_node_label(n));
-        oq_jw_begin_array(&p->w, NULL);
-        for (size_t k = 0; k < n->input.n; k++) {
-            const oq_value *v = n->input.v[k].n > 0 ? oq_index_find(ix, n->input.v[k]) : NULL;
-            if (v != NULL && v->producer != OQ_NO_NODE)
-                oq_jw_uint(&p->w, NULL, v->producer);
-        }
-        oq_jw_end_array(&p->w);
-        oq_jw_begin_array(&p->w, NULL);
-        for (size_t k = 0; k < n->output.n + n->input.n; k++) {
-            const bool out = k < n->output.n;
-            const oq_str name = out ? n->output.v[k] : n->input.v[k - n->output.n];
-            const uint32_t at = name.n > 0 ? oq_map_find(&rows, name) : OQ_MAP_NONE;
-            if (at != OQ_MAP_NONE && (out || at < d->weights.n))
-                oq_jw_uint(&p->w, NULL, at);
-        }
-        oq_jw_end_array(&p->w);
+        oq_jw_cstr(&p->w, NULL, oq_debug_reason_text((oq_debug_reason)r));
+        oq_jw_cstr(&p->w, NULL, oq_debug_reason_advice((oq_debug_reason)r));
+        oq_jw_int(&p->w, NULL, remedies[r].class);
+        oq_jw_cstr(&p->w, NULL, remedies[r].option != NULL ? remedies[r].option : "");
         oq_jw_end_array(&p->w);
     }
     oq_jw_end_array(&p->w);
-    return ONQ_OK;
+}
+
+/* The fewest bits of any weight or activation; biases have more. */
+static unsigned bits_of(const oq_debug *d) {
+    unsigned least = 0;
+    for (size_t i = 0; i < d->weights.n + d->acts.n; i++) {
+        const oq_debug_weight *x = i < d->weights.n ? &d->weights.v[i] : NULL;
+        const oq_dtype type = x != NULL ? x->type : d->acts.v[i - d->weights.n].type;
+        const oq_dtype_info *info = oq_dtype_find((int64_t)type);
+        const unsigned bits = x != NULL && x->layout >= OQ_DEBUG_NBITS ? (unsigned)x->bits
+                              : info != NULL                           ? info->bits
+                                                                       : 0;
+        if (bits > 0 && bits < 32 && (least == 0 || bits < least))
+            least = bits;
+    }
+    return least > 0 ? least : 8;
 }
 
 static void rest_json(page *p) {
     const oq_debug *d = p->d;
     oq_jw *w = &p->w;
-    oq_jw_begin_array(w, "reasons");
-    for (int r = OQ_DEBUG_FINE; r < OQ_DEBUG_REASONS; r++) {
-        oq_jw_begin_array(w, NULL);
-        oq_jw_cstr(w, NULL, oq_debug_reason_text((oq_debug_reason)r));
-        oq_jw_cstr(w, NULL, oq_debug_reason_advice((oq_debug_reason)r));
-        oq_jw_end_array(w);
-    }
-    oq_jw_end_array(w);
+    double worst = INFINITY;
     oq_jw_begin_array(w, "outputs");
     for (size_t i = 0; i < d->outputs.n; i++) {
         const oq_debug_output *o = &d->outputs.v[i];
@@ -289,7 +341,9 @@ static void rest_json(page *p) {
             continue;
         oq_jw_begin_array(w, NULL);
         oq_jw_str(w, NULL, o->name);
-        db_json(p, o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : INFINITY);
+        const double sqnr = o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : INFINITY;
+        worst = isnan(sqnr) || sqnr < worst ? sqnr : worst;
+        db_json(p, sqnr);
         db_json(p, o->optimised.n == 0   ? (double)NAN
                    : o->optimised.ee > 0 ? oq_sums_sqnr(&o->optimised)
                                          : (double)INFINITY);
@@ -297,6 +351,11 @@ static void rest_json(page *p) {
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);
+    const oq_verify_grade grade =
+        isnan(worst) ? OQ_GRADE_POOR
+                     : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst, bits_of(d));
+    oq_jw_int(w, "grade", grade);
+    oq_jw_cstr(w, "grade_text", oq_verify_grade_text(grade));
     oq_jw_begin_array(w, "unmatched");
     for (size_t i = 0; i < d->unmatched.n; i++) {
         oq_jw_begin_array(w, NULL);
@@ -307,22 +366,75 @@ static void rest_json(page *p) {
     oq_jw_end_array(w);
 }
 
+static void text_json(oq_jw *w, const char *key, const char *text) {
+    if (text != NULL)
+        oq_jw_cstr(w, key, text);
+}
+
+static void about_json(page *p) {
+    const oq_debug_about *a = p->d->about;
+    oq_jw *w = &p->w;
+    if (a == NULL)
+        return;
+    oq_jw_begin_object(w, "about");
+    text_json(w, "onq", a->onq);
+    text_json(w, "runtime", a->runtime);
+    text_json(w, "cpu", a->cpu);
+    text_json(w, "date", a->date);
+    oq_jw_uint(w, "float_size", a->truth_size);
+    oq_jw_uint(w, "quantized_size", a->made_size);
+    if (!isnan(a->truth_ms) && !isnan(a->made_ms)) {
+        oq_jw_float(w, "float_ms", (float)a->truth_ms);
+        oq_jw_float(w, "quantized_ms", (float)a->made_ms);
+    }
+    text_json(w, "data", a->data);
+    text_json(w, "again", a->again);
+    text_json(w, "command", a->command);
+    oq_jw_begin_array(w, "options");
+    for (size_t i = 0; i + 1 < a->options.n; i += 2) {
+        oq_jw_begin_array(w, NULL);
+        oq_jw_str(w, NULL, a->options.v[i]);
+        oq_jw_str(w, NULL, a->options.v[i + 1]);
+        oq_jw_end_array(w);
+    }
+    oq_jw_end_array(w);
+    oq_jw_begin_array(w, "samples");
+    for (size_t i = 0; i < a->n_samples; i++)
+        oq_jw_cstr(w, NULL, a->samples[i]);
+    oq_jw_end_array(w);
+    oq_jw_end_object(w);
+}
+
+static onq_code find_values(page *p, oq_arena *scratch, onq_error *err) {
+    const oq_unit_sizes *sizes = p->d->about != NULL ? &p->d->about->sizes : NULL;
+    OQ_TRY(oq_profile_make(&p->profile, scratch, p->d->truth, sizes, err));
+    oq_map_init(&p->values, scratch);
+    for (uint32_t i = 0; i < p->profile.values.n; i++)
+        if (!oq_map_put(&p->values, p->profile.values.v[i].name, i))
+            return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
 static onq_code data_json(page *p, oq_arena *scratch, onq_error *err) {
     const oq_debug *d = p->d;
+    OQ_TRY(find_values(p, scratch, err));
     oq_jw_begin_object(&p->w, NULL);
+    oq_jw_cstr(&p->w, "page", "onq debug");
     oq_jw_cstr(&p->w, "float_model", d->truth->path);
     oq_jw_cstr(&p->w, "quantized_model", d->made->path);
     oq_jw_uint(&p->w, "samples", d->n_samples);
     oq_jw_bool(&p->w, "kernel_loss", oq_debug_kernel_loss(d) != NULL);
+    about_json(p);
     oq_jw_begin_array(&p->w, "rows");
     for (size_t i = 0; i < d->weights.n; i++)
         weight_row(p, &d->weights.v[i]);
     for (size_t i = 0; i < d->acts.n && d->n_samples > 0; i++)
         act_row(p, &d->acts.v[i]);
     oq_jw_end_array(&p->w);
+    reasons_json(p);
     rest_json(p);
     search_json(p);
-    OQ_TRY(graph_json(p, scratch, err));
+    oq_page_graph(&p->profile, &p->w);
     oq_jw_end_object(&p->w);
     return ONQ_OK;
 }

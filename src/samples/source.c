@@ -44,6 +44,9 @@ struct oq_source {
     oq_tape *tape;  /* or NULL */
     slot slots[SLOTS];
     uint64_t taken; /* samples given to the caller in this pass */
+    bool keeps_names;
+    oq_arena names_arena; /* `arena` is the reader's while it reads */
+    OQ_VEC(const char *) names;
     /* Under the lock: */
     pthread_mutex_t lock;
     pthread_cond_t wake_reader, wake_caller;
@@ -419,9 +422,28 @@ const char *oq_source_text(const oq_source *s) {
     return s->reader->text;
 }
 
+void oq_source_keep_names(oq_source *s) {
+    s->keeps_names = true;
+}
+
+const char *const *oq_source_names(const oq_source *s, size_t *n) {
+    *n = s->names.n;
+    return s->names.v;
+}
+
+/* One that does not fit in memory is left out: a report can do without. */
+static void keep_name(oq_source *s, uint64_t k, const char *name) {
+    if (!s->keeps_names || name == NULL || k != s->names.n || k >= OQ_NAMES_KEPT)
+        return;
+    const char *copy = oq_arena_strdup(&s->names_arena, name, strlen(name));
+    if (copy != NULL)
+        (void)OQ_PUSH(&s->names_arena, &s->names, copy);
+}
+
 static onq_code deliver(oq_source *s, uint64_t k, const oq_sample **out, onq_error *err) {
     const slot *t = &s->slots[k % SLOTS];
     if (t->code == ONQ_OK) {
+        keep_name(s, k, t->sample.name);
         *out = &t->sample;
         return ONQ_OK;
     }
@@ -481,6 +503,7 @@ void oq_source_close(oq_source *s) {
     pthread_cond_destroy(&s->wake_reader);
     pthread_cond_destroy(&s->wake_caller);
     const onq_allocator *alloc = &s->env->alloc;
+    oq_arena_release(&s->names_arena);
     oq_arena_release(&s->arena);
     oq_free(alloc, s, sizeof *s);
 }
@@ -493,6 +516,7 @@ static oq_source *new_source(onq_env *env) {
         return NULL;
     s->env = env;
     oq_arena_init(&s->arena, &env->alloc);
+    oq_arena_init(&s->names_arena, &env->alloc);
     for (size_t i = 0; i < SLOTS; i++)
         oq_arena_init(&s->slots[i].arena, &env->alloc);
     pthread_mutex_init(&s->lock, NULL);

@@ -83,6 +83,11 @@ bool oq_source_is_empty(const oq_source *s);
 void oq_source_read_once(oq_source *s);
 /* What it is, for messages: "8 test_data_set folders in models/x". */
 const char *oq_source_text(const oq_source *s);
+/* Names of the samples that were given, for a report: the first OQ_NAMES_KEPT of them once they are
+ * asked to be kept. */
+#define OQ_NAMES_KEPT 1000
+void oq_source_keep_names(oq_source *s);
+const char *const *oq_source_names(const oq_source *s, size_t *n);
 /* The next sample, valid until the next call; *out is NULL at the end. */
 onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err);
 /* The next sample will be the k-th of the pass (0: a new pass; resume after k samples). */

@@ -1,5 +1,6 @@
-"""test_report.py - the page of `onq debug -o` in headless Chromium: it loads without errors, and sorting, filtering,
-clicking and both themes work; names from a model stay text; a model of 5,000 nodes opens at once.
+"""test_report.py - the pages of `onq debug -o` and `onq inspect -o` in headless Chromium: they load without errors;
+sorting, filtering, clicking, ticking, folding, comparing and both themes work; names from a model stay text; nothing is
+empty without a word why; a model of 5,000 nodes opens at once.
 
 A script is added after the page's own and leaves what it saw in the document, which --dump-dom prints.
 """
@@ -24,85 +25,181 @@ pytestmark = pytest.mark.skipif(BROWSER is None,
 
 WATCH = """<script>window.seen = {errors: []};
 addEventListener("error", e => seen.errors.push(String(e.message)));
+addEventListener("unhandledrejection", e => seen.errors.push(String(e.reason)));
 addEventListener("securitypolicyviolation", e => seen.errors.push("policy: " + e.violatedDirective));
 for (const k of ["error", "warn"]) { const old = console[k]; console[k] = (...a) => { seen.errors.push(a.join(" ")); old(...a); }; }</script>"""
-LEAVE = """<script>try { %s } catch (e) { seen.errors.push("test: " + e.message); }
-const out = document.createElement("pre"); out.id = "seen"; out.textContent = JSON.stringify(seen); document.body.append(out);</script>"""
-LOOK = """
+LEAVE = """<script>(async () => { try { %s } catch (e) { seen.errors.push("test: " + e.message + e.stack); }
+const out = document.createElement("pre"); out.id = "seen"; out.textContent = JSON.stringify(seen); document.body.append(out); })();</script>"""
+TOOLS = """
 seen.ready = performance.now();
-const names = () => [...document.querySelectorAll("#body tr")].map(tr => tr.cells[1].textContent);
-const column = key => document.querySelector(`#head button[data-key=${key}]`);
-seen.rows = rows.length; seen.first = names();
-seen.chosen = document.querySelector("#detail h2").textContent;
-column("name").click(); seen.by_name = names(); column("name").click(); seen.by_name_down = names();
-column("own").click(); seen.by_own = [...document.querySelectorAll("#body tr")].map(tr => tr.cells[2].textContent);
-column("rank").click();
-$("filter").value = "WEIGHT"; $("filter").oninput(); seen.filtered = names(); seen.count = $("count").textContent;
-$("filter").value = "no such tensor"; $("filter").oninput(); seen.none = names().length;
-$("filter").value = ""; $("kind").value = "1"; $("kind").onchange(); seen.activations = names();
-document.querySelectorAll("#body tr")[1].click(); seen.clicked = [names()[1], document.querySelector("#detail h2").textContent];
-seen.figures = document.querySelectorAll("#detail svg").length;
-$("kind").value = "0"; $("kind").onchange(); document.querySelector("#body tr").click(); seen.weight_figures = document.querySelectorAll("#detail svg").length;
-const plotted = points[0], box = $("plot").getBoundingClientRect();
-$("plot").onclick({clientX: box.left + plotted[0], clientY: box.top + plotted[1]}); seen.plot_click = selected === plotted[2];
-$("fit").click(); const node = show.find(n => n.item >= 0), gb = $("graph").getBoundingClientRect();
-const at = {clientX: gb.left + (node.x + 20) * view.s + view.x, clientY: gb.top + (node.y + 10) * view.s + view.y, pointerId: 1};
-$("graph").setPointerCapture = () => {}; $("graph").onpointerdown(at); $("graph").onpointerup(at); seen.graph_click = selected === node.item;
-const before = view.x; $("graph").onpointerdown(at); $("graph").onpointermove({...at, clientX: at.clientX + 50}); $("graph").onpointerup(at); seen.panned = view.x - before;
-const pixel = (id) => { const c = $(id), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; };
-seen.drawn = [pixel("plot"), pixel("graph")];
+const canvasBox = $("graph").getBoundingClientRect(), clickGraph = it => { const canvasBox = $("graph").getBoundingClientRect(), e = {clientX: canvasBox.left + (it.x + 20) * G.view.s + G.view.x, clientY: canvasBox.top + (it.y + 10) * G.view.s + G.view.y, pointerId: 1}; $("graph").onpointerdown(e); $("graph").onpointerup(e); return e; };
+$("graph").setPointerCapture = () => {};
+const pixel = id => { const c = $(id), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; };
+"""
+BOTH = """
+seen.items = G.items.length; seen.inside = G.items.every(it => it.x * G.view.s + G.view.x >= 0 && (it.x + NW) * G.view.s + G.view.x <= canvasBox.width && it.y * G.view.s + G.view.y >= 0 && (it.y + NH) * G.view.s + G.view.y <= canvasBox.height);
+const places = G.items.map(it => [it.x, it.y]); seen.apart = new Set(places.map(String)).size === places.length;
+const button = text => [...document.querySelectorAll("#graph-tools button")].find(b => b.textContent === text);
+seen.folds = !!button("Fold all"); if (seen.folds) { button("Fold all").click(); seen.folded = G.items.length; const block = G.items.find(it => it.block); clickGraph(block); seen.block = $("detail").textContent; [...document.querySelectorAll("#detail button")].find(b => b.textContent === "Unfold").click(); seen.unfolded = G.items.length;
+  const t = performance.now(); button("Unfold all").click(); seen.all = G.items.length; seen.unfold_ms = performance.now() - t; button("Fold all").click(); seen.again = G.items.length; }
+seen.drawn_graph = pixel("graph"); const e = clickGraph(G.items[0]), before = G.view.x; $("graph").onpointerdown(e); $("graph").onpointermove({...e, clientX: e.clientX + 50}); $("graph").onpointerup(e); seen.panned = G.view.x - before; button("Fit").click();
 const look = () => getComputedStyle(document.body).backgroundColor; const light = look(); $("theme").click(); seen.themes = [light, look()];
 seen.scripts = document.scripts.length; seen.overflow = document.documentElement.scrollWidth - innerWidth;
 """
+REPORT = """
+const names = () => [...document.querySelectorAll("#body tr")].map(tr => tr.querySelector(".name").title.split("\\n")[0].replace(/^(weight|activation) /, ""));
+const column = key => document.querySelector(`#head button[data-key=${key}]`), cells = key => { const at = head().findIndex(h => h[0] === key); return [...document.querySelectorAll("#body tr")].map(tr => tr.cells[at].firstChild && tr.cells[at].lastChild.tagName === "SMALL" ? tr.cells[at].childNodes[1].textContent : tr.cells[at].textContent); };
+seen.rows = rows.length; seen.first = names(); seen.chosen = document.querySelector("#detail h2").textContent;
+seen.verdict = $("verdict").textContent; seen.steps = [...document.querySelectorAll("#steps li")].map(li => li.textContent); seen.cards = [...document.querySelectorAll("#cards > div")].map(c => c.textContent); seen.effect = $("effect").textContent; seen.about = $("about").textContent;
+seen.hints = [...document.querySelectorAll("#head button")].every(b => b.title.length > 10);
+column("name").click(); seen.by_name = names(); column("name").click(); seen.by_name_down = names();
+column("own").click(); seen.by_own = cells("own"); column("rank").click();
+$("filter").value = "WEIGHT"; $("filter").oninput(); seen.filtered = names(); seen.count = $("count").textContent;
+$("filter").value = "no such tensor"; $("filter").oninput(); seen.none = names().length; seen.none_says = $("table-empty").hidden ? "" : $("table-empty").textContent;
+$("filter").value = ""; $("kind").value = "1"; $("kind").onchange(); seen.activations = names();
+document.querySelectorAll("#body tr")[1].querySelector(".name").click(); seen.clicked = [names()[1], document.querySelector("#detail h2").textContent];
+seen.figures = document.querySelectorAll("#detail svg").length;
+$("kind").value = "0"; $("kind").onchange(); document.querySelector("#body tr .name").click(); seen.weight_figures = document.querySelectorAll("#detail svg").length;
+const plotted = points[0], box = $("plot").getBoundingClientRect();
+$("plot").onclick({clientX: box.left + plotted[0], clientY: box.top + plotted[1]}); seen.plot_click = selected === plotted[2]; seen.drawn_plot = pixel("plot");
+$("kind").value = ""; $("kind").onchange(); seen.basket_hidden = $("basket").hidden;
+const boxes = [...document.querySelectorAll("#body input[data-node]")], ticked = [boxes[0], boxes.find(b => b.dataset.node !== boxes[0].dataset.node)]; ticked.forEach(b => b.click());
+seen.ticked = ticked.map(b => b.dataset.node); seen.basket = document.querySelector("#basket code").textContent; seen.basket_text = $("basket-text").textContent;
+$("basket-form").value = "list"; $("basket-form").onchange(); seen.list = document.querySelector("#basket code").textContent;
+$("basket-form").value = "wide"; $("basket-form").onchange(); seen.wide = JSON.parse(document.querySelector("#basket code").textContent); $("basket-clear").click(); seen.cleared = $("basket").hidden;
+{ const it = G.items.find(it => !it.block && it.nodes[0].rows.length); if (it) { clickGraph(it); seen.graph_click = selected >= 0 && it.nodes[0].rows.some(r => r.id === selected); } else seen.graph_click = true; }
+"""
 
 
-def visit(page, size="1400,1000"):
+def visit(page, script, size="1400,1000"):
     text = page.read_text()
     head = text.index("<style>")
     end = text.rindex("</body>")
     test = page.with_suffix(".test.html")
-    test.write_text(text[:head] + WATCH + text[head:end] + LEAVE % LOOK + text[end:])
-    done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                           f"--window-size={size}", f"--user-data-dir={page.parent / 'profile'}", "--dump-dom",
-                           test.as_uri()], capture_output=True, text=True, timeout=120)
+    test.write_text(text[:head] + WATCH + text[head:end] + LEAVE % (TOOLS + script) + text[end:])
+    done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic",
+                           "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                           f"--window-size={size}", f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=5000",
+                           "--dump-dom", test.as_uri()], capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
     assert found, done.stderr[-2000:]
     return json.loads(html.unescape(found.group(1)))
 
 
-def check(seen):
+def check_graph(seen):
     assert seen["errors"] == []
-    assert seen["by_name"] == sorted(seen["by_name"]) and seen["by_name_down"][0] >= seen["by_name_down"][-1]
-    own = [float(v) for v in seen["by_own"] if v not in ("", "exact")]
-    assert own == sorted(own)
-    assert seen["chosen"] == seen["first"][0] and seen["none"] == 0 and seen["filtered"] and seen["activations"]
-    assert seen["clicked"][0] == seen["clicked"][1] and seen["figures"] == 1 and seen["weight_figures"] >= 1
-    assert seen["plot_click"] and seen["graph_click"] and seen["panned"] == 50
-    assert min(seen["drawn"]) > 300 and len(set(seen["themes"])) == 2
+    assert seen["inside"] and seen["apart"] and abs(seen["panned"] - 50) < .01
+    if seen["folds"]:
+        assert seen["folded"] <= seen["items"] and seen["folded"] < seen["unfolded"] <= seen["all"]
+        assert seen["again"] == seen["folded"] and "nodes" in seen["block"]
+    assert seen["drawn_graph"] > 300 and len(set(seen["themes"])) == 2
     assert seen["overflow"] <= 0
 
 
-@pytest.mark.parametrize("size", ["1400,1000", "500,900"])
-def test_page(size, tmp_path):
+def check(seen):
+    check_graph(seen)
+    assert seen["by_name"] == sorted(seen["by_name"]) and seen["by_name_down"][0] >= seen["by_name_down"][-1]
+    own = [float(v) for v in seen["by_own"] if v not in ("", "exact")]
+    assert own == sorted(own) and len(own) > 2
+    assert seen["chosen"] == seen["first"][0] and seen["none"] == 0 and seen["filtered"] and seen["activations"]
+    assert "No tensor matches" in seen["none_says"] and seen["hints"]
+    assert seen["clicked"][0] == seen["clicked"][1] and seen["figures"] == 1 and seen["weight_figures"] >= 1
+    assert seen["plot_click"] and seen["graph_click"] and seen["drawn_plot"] > 300
+    assert seen["verdict"] and seen["steps"] and "dB" in seen["verdict"]
+    assert seen["basket_hidden"] and seen["cleared"] and seen["wide"]
+    assert seen["basket"].startswith("--nodes_to_exclude ") and seen["basket"].endswith(" --keep_excluded_float")
+    assert all(v[0]["quant_type"] in ("QInt16", "QUInt16") for v in seen["wide"].values())
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The bundled model and two quantized ones."""
+    folder = tmp_path_factory.mktemp("digits")
     path = need("digits_cnn")
-    quantized = quantize(path, tmp_path / "q.onnx", samples_of(path, 2), per_channel=True)
+    samples = samples_of(path, 2)
+    return path, quantize(path, folder / "q.onnx", samples, per_channel=True), quantize(path, folder / "p.onnx", samples)
+
+
+@pytest.mark.parametrize("size", ["1400,1000", "500,900"])
+def test_page(size, digits, tmp_path):
+    path, quantized, _ = digits
     page = tmp_path / "page.html"
     onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 2, "-o", page)
-    assert "http://www.w3.org/2000/svg" in page.read_text() and page.stat().st_size < 100_000
-    assert not re.search(r'(src|href)="(?!data:)', page.read_text())
-    seen = visit(page, size)
+    text = page.read_text()
+    assert page.stat().st_size < 130_000 and "INCLUDE" not in text
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    seen = visit(page, REPORT + BOTH, size)
     check(seen)
-    assert seen["rows"] == len(json.loads(onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent,
-                                              "--limit", 2, "--json").stdout)["ranking"])
+    assert seen["basket"].split()[1:3] == seen["ticked"] and seen["list"].split("\n") == seen["ticked"]
+    assert any("times smaller" in c for c in seen["cards"]) and any("one run" in c for c in seen["cards"])
+    assert "Not measured" in seen["effect"] and "--sensitivity" in seen["effect"]
+    for part in ("ONNX Runtime", "test_data_set_0", "--limit 2", "CPU"):
+        assert part in seen["about"], part
+    if size.startswith("1400"):
+        assert seen["rows"] == len(json.loads(onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent,
+                                                  "--limit", 2, "--json").stdout)["ranking"])
 
 
-def test_hostile_names(tmp_path):
-    """Names that would be markup, scripts or the end of the data are shown as they are."""
-    bad = ["</script><script>seen.errors.push('run')</script>", "<img src=x onerror=seen.errors.push(1)>", "<!--<script>",
-           "a\u2028b\u202e\x01\"'`${1}"]
+def test_search_in_page(digits, tmp_path):
+    """What --bisect found and what every unit does to the outputs stands beside what it costs, with a ready command."""
+    path, quantized, _ = digits
+    page = tmp_path / "page.html"
+    done = json.loads(onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 2, "--bisect",
+                          "--target_sqnr", 36, "-o", page, "--json").stdout)
+    seen = visit(page, REPORT + BOTH + """
+seen.units = [...document.querySelectorAll("#bars tr")].map(tr => [tr.cells[1].title, tr.cells[2].textContent, tr.cells[4].textContent, tr.cells[1].textContent]);
+document.querySelector("#bars input").click(); seen.unit_ticked = document.querySelector("#basket code").textContent;""")
+    check(seen)
+    units = done["sensitivity"]
+    assert [u[0] for u in seen["units"]] == [u.get("name", u.get("node")) for u in units][:len(seen["units"])]
+    assert any("in the set that was found" in u[3] for u in seen["units"])
+    assert "Made and measured" in seen["steps"][0] and "--nodes_to_exclude" in seen["steps"][0] and "onq static" in seen["steps"][0]
+    assert seen["units"][0][0] in seen["unit_ticked"]
+
+
+def test_compare(digits, tmp_path):
+    """Another report, chosen in the page, is set beside this one; what is no report is refused in words."""
+    path, *both = digits
+    pages = [tmp_path / "one.html", tmp_path / "two.html"]
+    for q, page in zip(both, pages):
+        onq("--float_model", path, "--qdq_model", q, "--data", path.parent, "--limit", 2, "-o", page)
+    text = json.dumps(pages[1].read_text()).replace("<", "\\u003c")
+    seen = visit(pages[0], f"const theirs = {text};" + """
+const give = async (content, name) => { const d = new DataTransfer(); d.items.add(new File([content], name)); $("file").files = d.files; $("file").onchange(); for (let i = 0; i < 50 && ($("compare").hidden || !$("compare-title").textContent.includes(name)); i++) await new Promise(r => setTimeout(r, 20)); };
+await give("nothing", "no.html"); seen.refused = $("compare-title").textContent + $("compare-text").textContent;
+await give(theirs, "two.html"); seen.title = $("compare-title").textContent; seen.table = [...document.querySelectorAll("#compare-body tr")].map(tr => [...tr.cells].map(c => c.textContent));
+seen.column = !!document.querySelector("#head button[data-key=change]"); seen.changes = rows.filter(r => r.change !== null).length;
+$("compare-close").click(); seen.closed = $("compare").hidden && !document.querySelector("#head button[data-key=change]");""")
+    assert seen["errors"] == []
+    assert "cannot be compared" in seen["refused"] and seen["title"] == "Compared with two.html"
+    found = {row[0]: row for row in seen["table"]}
+    assert "dB" in found["output logits"][1] and "q.onnx" in found["quantized model"][1] and "p.onnx" in found["quantized model"][2]
+    assert seen["column"] and seen["changes"] > 5 and seen["closed"]
+
+
+def test_nothing_is_empty_without_a_word(digits, tmp_path):
+    """Weights only; and a model that matches nothing that is quantized."""
+    path, quantized, _ = digits
+    page = tmp_path / "weights.html"
+    onq("--float_model", path, "--qdq_model", quantized, "-o", page)
+    seen = visit(page, """seen.verdict = $("verdict").textContent + $("meaning").textContent; seen.effect = $("effect").textContent; $("measure").value = "cross"; $("measure").onchange(); seen.plot = $("plot-empty").hidden ? "" : $("plot-empty").textContent; seen.about = $("about").textContent;""")
+    assert seen["errors"] == [] and "Weights only" in seen["verdict"] and "--data" in seen["effect"]
+    assert "needs samples" in seen["plot"] and "not measured: no samples" in seen["about"]
+    page = tmp_path / "none.html"
+    onq("--float_model", path, "--qdq_model", path, "-o", page)
+    seen = visit(page, """seen.verdict = $("verdict").textContent; seen.steps = $("steps").textContent; seen.table = $("table-empty").textContent; seen.plot = $("plot-empty").textContent; seen.detail = $("detail").textContent;""")
+    assert seen["errors"] == [] and "Nothing in this model is quantized" in seen["verdict"]
+    assert all(seen[k] for k in ("steps", "table", "plot", "detail"))
+
+
+BAD = ["</script><script>seen.errors.push('run')</script>", "<img src=x onerror=seen.errors.push(1)>", "<!--<script>",
+       "a\u2028b\u202e\x01\"'`${1}"]
+
+
+def hostile_model(path):
     rng = np.random.default_rng(3)
     nodes, inits, x = [], [], "x"
-    for i, name in enumerate(bad):
+    for i, name in enumerate(BAD):
         w = f"w{name}"
         inits.append(numpy_helper.from_array(rng.normal(size=(8, 8)).astype(np.float32), w))
         nodes.append(helper.make_node("MatMul", [x, w], [name], name=f"n{name}"))
@@ -111,16 +208,29 @@ def test_hostile_names(tmp_path):
         nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
         [helper.make_tensor_value_info(x, TensorProto.FLOAT, [2, 8])], inits),
         opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    path = tmp_path / "m.onnx"
     onnx.save(model, path)
-    quantized = quantize(path, tmp_path / "q.onnx", [{"x": rng.normal(size=(2, 8)).astype(np.float32)} for _ in range(2)])
+    return [{"x": rng.normal(size=(2, 8)).astype(np.float32)} for _ in range(2)]
+
+
+def shown(name):
+    return re.sub("[\x00-\x1f\u2028-\u202e]", lambda m: f"\\u{ord(m.group(0)):04x}", name)  # as what they are
+
+
+def test_hostile_names(tmp_path):
+    """Names that would be markup, scripts or the end of the data are shown as they are."""
+    path = tmp_path / "m.onnx"
+    quantized = quantize(path, tmp_path / "q.onnx", hostile_model(path))
     page = tmp_path / "page.html"
     onq("--float_model", path, "--qdq_model", quantized, "--data", "random:2:1", "-o", page)
-    seen = visit(page)
+    seen = visit(page, REPORT + BOTH)
     check(seen)
     assert seen["scripts"] == 4  # the data, the page's, and two of this test
-    hidden = "[\x00-\x1f\u2028-\u202e]"  # shown as what they are
-    assert {re.sub(hidden, lambda m: f"\\u{ord(m.group(0)):04x}", b) for b in bad} <= set(seen["first"])
+    assert {shown(b) for b in BAD} <= set(seen["first"])
+    page = tmp_path / "model.html"
+    subprocess.run([ONQ, "inspect", path, "-o", page], check=True, capture_output=True)
+    seen = visit(page, BOTH + 'seen.names = [...document.querySelectorAll("#body td.name")].map(td => td.title);')
+    check_graph(seen)
+    assert seen["scripts"] == 4 and {shown(f"n{b}") for b in BAD} == set(seen["names"])
 
 
 def large_models(folder, n):
@@ -165,11 +275,31 @@ def test_large(tmp_path):
     onq("--float_model", path, "--qdq_model", quantized, "--data", "random:2:1", "--no_kernel_check", "-o", page)
     print(f"made in {time.monotonic() - begin:.1f} s, {page.stat().st_size / 1e6:.2f} MB")
     assert page.stat().st_size < 20e6
-    seen = visit(page)
-    print(f"opened in {seen['ready']:.0f} ms")
+    seen = visit(page, REPORT + BOTH)
+    print(f"opened in {seen['ready']:.0f} ms, all nodes laid out and drawn in {seen['unfold_ms']:.0f} ms")
     check(seen)
-    assert seen["rows"] == 7500
-    assert seen["ready"] < 2000
+    assert seen["rows"] == 7500 and seen["items"] < 120 and seen["all"] == 5001
+
+
+@pytest.mark.parametrize("size", ["1400,1000", "500,900"])
+def test_inspect_page(size, digits, tmp_path):
+    """The graph of a quantized model: pairs are on the edges, the list says what every node computes in."""
+    _, quantized, _ = digits
+    page = tmp_path / "model.html"
+    subprocess.run([ONQ, "inspect", quantized, "-o", page], check=True, capture_output=True)
+    assert page.stat().st_size < 100_000 and not re.search(r'(src|href)="(?!data:)', page.read_text())
+    seen = visit(page, BOTH + """
+seen.ops = G.items.map(it => it.title); seen.cards = $("cards").textContent; seen.rows = document.querySelectorAll("#body tr").length; $("which").value = "all"; $("which").onchange(); seen.all_rows = document.querySelectorAll("#body tr").length;
+const conv = [...document.querySelectorAll("#body tr")].find(tr => tr.cells[1].textContent === "Conv"); conv.click(); seen.conv = $("detail").textContent; seen.computes = conv.cells[2].textContent;
+document.querySelector("#head button[data-key=macs]").click(); seen.most = document.querySelector("#body tr").cells[1].textContent; $("filter").value = "zzz"; $("filter").oninput(); seen.none = $("empty").textContent; $("shade").value = "work"; $("shade").onchange(); seen.legend = $("legend").textContent;
+seen.types = [...new Set(graphEdges(G.nodes, G.values).map(e => e[3]).filter(Boolean))];""", size)
+    check_graph(seen)
+    count = len(onnx.load(quantized).graph.node)
+    assert seen["all_rows"] == count and 5 < seen["rows"] < count
+    assert not {"QuantizeLinear", "DequantizeLinear"} & set(seen["ops"]) and "Conv" in seen["ops"] and seen["types"] == ["UINT8"]
+    assert "INT8 per channel" in seen["conv"] or "FLOAT[" in seen["conv"]
+    assert seen["computes"] == "integer (QDQ)" and seen["most"] == "Conv" and "No node matches" in seen["none"]
+    assert "multiply-accumulates" in seen["cards"] and "in integers" in seen["cards"] and "most" in seen["legend"]
 
 
 def test_output(tmp_path):
