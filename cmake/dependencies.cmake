@@ -9,14 +9,6 @@ set(ONQ_PKG_MODULES jansson libjpeg spng zlib)
 pkg_check_modules(ONQ_DEPS REQUIRED ${ONQ_PKG_MODULES})
 
 add_library(onq_dependencies INTERFACE)
-if(CMAKE_CROSSCOMPILING)
-  # Compile only: the host's headers serve, but never before the target's C library.
-  file(GLOB host_includes /usr/include/*-linux-gnu) # jconfig.h
-  foreach(dir IN ITEMS ${ONQ_DEPS_INCLUDE_DIRS} ${host_includes} /usr/include)
-    target_compile_options(onq_dependencies INTERFACE "SHELL:-idirafter ${dir}")
-  endforeach()
-else()
-  target_include_directories(onq_dependencies SYSTEM INTERFACE ${ONQ_DEPS_INCLUDE_DIRS})
-endif()
+target_include_directories(onq_dependencies SYSTEM INTERFACE ${ONQ_DEPS_INCLUDE_DIRS})
 target_link_directories(onq_dependencies INTERFACE ${ONQ_DEPS_LIBRARY_DIRS})
 target_link_libraries(onq_dependencies INTERFACE ${ONQ_DEPS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS} m)

@@ -7,7 +7,9 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS onq_shared EXPORT onqTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS onq_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(NOT ONQ_BUNDLED_DEPENDENCIES) # the static library would need archives that nobody has
+  install(TARGETS onq_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(FILES include/onq/onq.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onq)
 foreach(program IN ITEMS onq onq-mpi)
   if(TARGET ${program})
@@ -15,11 +17,14 @@ foreach(program IN ITEMS onq onq-mpi)
   endif()
 endforeach()
 
-# The runtime that set-up unpacked goes beside the library, out of the loader's way.
+# The runtime that set-up unpacked goes beside the library, out of the loader's way; its licences go with ours.
+set(ONQ_RUNTIME_FOLDER "${ONQ_RUNTIME_HOME}" CACHE PATH "Where ONNX Runtime is taken from when installing")
 set(ONQ_RUNTIME_FILE libonnxruntime.so.1.31.1)
-install(FILES "${PROJECT_SOURCE_DIR}/build/runtime/${ONQ_RUNTIME_FILE}" OPTIONAL
+install(FILES "${ONQ_RUNTIME_FOLDER}/${ONQ_RUNTIME_FILE}" OPTIONAL
         PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/onq)
+install(FILES "${ONQ_RUNTIME_FOLDER}/LICENSE" "${ONQ_RUNTIME_FOLDER}/ThirdPartyNotices.txt" OPTIONAL
+        DESTINATION ${CMAKE_INSTALL_DOCDIR}/onnxruntime)
 
 # pkg-config
 file(RELATIVE_PATH ONQ_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
@@ -28,6 +33,9 @@ list(TRANSFORM ONQ_DEPS_LIBRARIES PREPEND -l OUTPUT_VARIABLE libs)
 list(JOIN dirs " " dirs)
 list(JOIN libs " " libs)
 string(STRIP "${dirs} ${libs} -pthread -ldl -lm" ONQ_LIBS_PRIVATE)
+if(ONQ_BUNDLED_DEPENDENCIES)
+  set(ONQ_LIBS_PRIVATE "-pthread -ldl -lm")
+endif()
 configure_file(cmake/onq.pc.in onq.pc @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/onq.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
@@ -46,6 +54,9 @@ install(FILES "${PROJECT_BINARY_DIR}/onqConfig.cmake" "${PROJECT_BINARY_DIR}/onq
 set(GENERATED "${PROJECT_BINARY_DIR}/generated")
 install(DIRECTORY "${GENERATED}/man/" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL
         FILES_MATCHING PATTERN "*.1")
+if(TARGET onq-mpi)
+  install(FILES cli-mpi/onq-mpi.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
 install(FILES "${GENERATED}/completion/onq.bash" RENAME onq OPTIONAL
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES "${GENERATED}/completion/onq.zsh" RENAME _onq OPTIONAL

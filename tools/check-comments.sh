@@ -49,7 +49,7 @@ named() {
     }'
 }
 
-mapfile -t files < <(git ls-files 2>/dev/null || find . -type f | sed 's|^\./||')
+mapfile -t files < <(bash tools/list-files.sh)
 declare -A ends
 for file in "${files[@]}"; do
     path=$file

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # setup.sh STAGE... — makes the machine ready; quick when it is. Stages:
-#   build, mpi, test, bench, check   Debian packages of that section of tools/packages.txt
-#   venv                             build/venv with what tests/requirements.txt pins
-#   runtime                          build/runtime/libonnxruntime.so.VERSION, unpacked from the wheel of PyPI
+#   build, mpi, test, bench, check, package   Debian packages of that section of tools/packages.txt
+#   venv        build/venv with what tests/requirements.txt pins
+#   runtime     build/runtime/libonnxruntime.so.VERSION and its licences, unpacked from the wheel of PyPI
+#   aarch64     a cross compiler and qemu-user (Debian packages), and in build/aarch64 the libraries and the runtime of
+#               that architecture: root, runtime
 #
 # setup.sh --look STAGE... installs nothing: it says in one line what is missing and what installs it, and exits 1.
 #
@@ -12,7 +14,7 @@ set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 
 runtime_version=1.31.1
-runtime_file=build/runtime/libonnxruntime.so.$runtime_version
+runtime_name=libonnxruntime.so.$runtime_version
 requirements=tests/requirements.txt
 venv=build/venv
 
@@ -22,10 +24,44 @@ fail() {
     exit 1
 }
 
-# ---- Debian packages
+# ---- packages
 
-section() { # names of one section of packages.txt
-    awk -v want="[$1]" '/^\[/ { on = $0 == want; next } on && NF && !/^#/ { print $1 }' tools/packages.txt
+section() { # names of one section of packages.txt, for the system given (Debian without)
+    awk -v want="[$1]" -v names="${2:-debian}" '
+        /^# debian / { for (i = 2; i <= NF; i++) column[$i] = i - 1 }
+        /^\[/ { on = $0 == want; next }
+        on && NF && !/^#/ && $column[names] != "-" { gsub(",", "\n", $column[names]); print $column[names] }
+    ' tools/packages.txt
+}
+
+# The column of packages.txt for this machine; nothing when there is none.
+this_system() {
+    local id='' like='' word
+    if [ -r "${ONQ_OS_RELEASE:-/etc/os-release}" ]; then
+        id=$(sed -n 's/^ID=//p' "${ONQ_OS_RELEASE:-/etc/os-release}" | tr -d '"')
+        like=$(sed -n 's/^ID_LIKE=//p' "${ONQ_OS_RELEASE:-/etc/os-release}" | tr -d '"')
+    fi
+    for word in $id $like; do
+        case $word in
+        debian | ubuntu) echo debian; return ;;
+        fedora | rhel | centos) echo fedora; return ;;
+        arch) echo arch; return ;;
+        alpine) echo alpine; return ;;
+        *suse*) echo opensuse; return ;;
+        esac
+    done
+    ! have brew || echo homebrew
+}
+
+install_command() { # system
+    case $1 in
+    debian) echo "apt-get install" ;;
+    fedora) echo "dnf install" ;;
+    arch) echo "pacman -S" ;;
+    alpine) echo "apk add" ;;
+    opensuse) echo "zypper install" ;;
+    homebrew) echo "brew install" ;;
+    esac
 }
 
 missing_packages() { # of the names given
@@ -80,31 +116,37 @@ install_packages() { # section, package...
     } >>"$log" 2>&1
 }
 
-is_optional() { case $1 in mpi | bench | check) true ;; *) false ;; esac; }
+is_optional() { case $1 in mpi | bench | check | package | aarch64) true ;; *) false ;; esac; }
 
-# What is missing of a section, on one line; nothing when it can be built.
-look_packages() { # section
+# What is missing of a section, a name a line; nothing when it can be built. Only dpkg is asked what is there already.
+look_packages() { # section, system
     local wanted missing
-    mapfile -t wanted < <(section "$1")
+    mapfile -t wanted < <(section "$1" "$2")
     if is_optional "$1" || have_by_hand "$1"; then return 0; fi
     missing=("${wanted[@]}")
-    ! have dpkg-query || mapfile -t missing < <(missing_packages "${wanted[@]}")
+    [ "$2" != debian ] || ! have dpkg-query || mapfile -t missing < <(missing_packages "${wanted[@]}")
     printf '%s\n' "${missing[@]}"
 }
 
 look() { # stage...
-    local stage missing=()
+    local stage system how missing=()
+    system=$(this_system)
     for stage in "$@"; do
         case $stage in
         runtime)
-            is_elf "$runtime_file" ||
+            is_elf "build/runtime/$runtime_name" ||
                 say "ONNX Runtime is not in build/runtime; commands that run a model will look elsewhere ('make setup' fetches it)"
             ;;
-        *) mapfile -t -O "${#missing[@]}" missing < <(look_packages "$stage") ;;
+        *) mapfile -t -O "${#missing[@]}" missing < <(look_packages "$stage" "${system:-debian}") ;;
         esac
     done
-    [ "${#missing[@]}" -eq 0 ] ||
-        fail "missing: ${missing[*]} ('make setup' installs them; on Debian: apt-get install ${missing[*]})"
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    how=$(install_command "$system")
+    case $system in
+    debian) fail "missing: ${missing[*]} ('make setup' installs them; or: $how ${missing[*]})" ;;
+    '') fail "missing: what Debian calls ${missing[*]} (tools/packages.txt has the names of other systems)" ;;
+    *) fail "something is missing to build onq: $how ${missing[*]}" ;;
+    esac
 }
 
 stage_packages() { # section
@@ -112,8 +154,7 @@ stage_packages() { # section
     mapfile -t wanted < <(section "$1")
     [ "${#wanted[@]}" -gt 0 ] || fail "tools/packages.txt has no section [$1]"
     if ! have dpkg-query apt-get; then
-        have_by_hand "$1" || is_optional "$1" ||
-            fail "not a Debian system: install by hand what corresponds to: ${wanted[*]}"
+        is_optional "$1" || look "$1"
         return 0
     fi
     mapfile -t missing < <(missing_packages "${wanted[@]}")
@@ -188,34 +229,86 @@ stage_venv() {
 
 is_elf() { [ "$(head -c 4 -- "$1" 2>/dev/null | tr -d '\0' | od -An -c | tr -d ' ')" = '177ELF' ]; }
 
-stage_runtime() {
-    local work found
-    is_elf "$runtime_file" && return 0
-    mkdir -p build/runtime
-    rm -rf build/runtime/unpack.*
-    work=$(mktemp -d build/runtime/unpack.XXXXXX) || fail "cannot write to build/runtime"
+runtime_texts=(LICENSE ThirdPartyNotices.txt) # what may not be missing where the library is passed on
+
+runtime_complete() { # folder
+    local text
+    is_elf "$1/$runtime_name" || return 1
+    for text in "${runtime_texts[@]}"; do [ -s "$1/$text" ] || return 1; done
+}
+
+# Puts the library and its licences into a folder: from build/venv, or from the wheel of an architecture.
+get_runtime() { # folder, architecture
+    local folder=$1 arch=$2 work package file
+    runtime_complete "$folder" && return 0
+    mkdir -p "$folder"
+    rm -rf "$folder"/unpack.*
+    work=$(mktemp -d "$folder/unpack.XXXXXX") || fail "cannot write to $folder"
     # shellcheck disable=SC2064  # the value of now
     trap "rm -rf -- '$work'" EXIT
-    found=("$venv"/lib/python3.*/site-packages/onnxruntime/capi/"${runtime_file##*/}")
-    if [ -f "${found[0]}" ]; then
+    package=("$venv"/lib/python3.*/site-packages/onnxruntime)
+    if [ "$arch" = "$(uname -m)" ] && [ -f "${package[0]}/capi/$runtime_name" ]; then
         say "copying ONNX Runtime $runtime_version from $venv"
-        cp -L -- "${found[0]}" "$work/library" || fail "cannot copy ${found[0]}"
+        for file in "capi/$runtime_name" "${runtime_texts[@]}"; do
+            cp -L -- "${package[0]}/$file" "$work/" || fail "cannot copy ${package[0]}/$file"
+        done
     else
-        say "downloading ONNX Runtime $runtime_version (wheel of PyPI, only ${runtime_file##*/} is kept)"
+        say "downloading ONNX Runtime $runtime_version for $arch (wheel of PyPI, only $runtime_name is kept)"
         pip --version >/dev/null 2>&1 || new_venv
-        pip -q download --no-deps --dest "$work" "onnxruntime==$runtime_version" ||
-            fail "pip could not download onnxruntime $runtime_version"
-        "$venv/bin/python" - "$work" "capi/${runtime_file##*/}" <<'PY' || fail "the wheel has no ${runtime_file##*/}"
+        pip -q download --no-deps --only-binary=:all: --platform "manylinux_2_28_$arch" --platform "manylinux_2_27_$arch" \
+            --dest "$work" "onnxruntime==$runtime_version" ||
+            fail "pip could not download onnxruntime $runtime_version for $arch"
+        "$venv/bin/python" - "$work" "capi/$runtime_name" "${runtime_texts[@]}" <<'PY' || fail "the wheel has no $runtime_name"
 import pathlib, shutil, sys, zipfile
-work, member = pathlib.Path(sys.argv[1]), "onnxruntime/" + sys.argv[2]
+work = pathlib.Path(sys.argv[1])
 (wheel,) = work.glob("*.whl")
-with zipfile.ZipFile(wheel) as z, z.open(member) as src, open(work / "library", "wb") as dst:
-    shutil.copyfileobj(src, dst)
+with zipfile.ZipFile(wheel) as z:
+    for member in sys.argv[2:]:
+        with z.open("onnxruntime/" + member) as src, open(work / pathlib.Path(member).name, "wb") as dst:
+            shutil.copyfileobj(src, dst)
 PY
     fi
-    is_elf "$work/library" || fail "what came as ONNX Runtime is not a library"
-    chmod 644 "$work/library"
-    mv -f -- "$work/library" "$runtime_file"
+    is_elf "$work/$runtime_name" || fail "what came as ONNX Runtime is not a library"
+    for file in "$runtime_name" "${runtime_texts[@]}"; do
+        chmod 644 "$work/$file" && mv -f -- "$work/$file" "$folder/$file" || fail "cannot write to $folder"
+    done
+}
+
+# ---- aarch64
+
+# What the programs and tests of that architecture link with and run with. Unpacked, not installed: nothing of the
+# machine changes, and no root is needed.
+aarch64_libraries=(libc6 libc6-dev linux-libc-dev libgcc-s1 libstdc++6 libjansson4 libjansson-dev libjpeg62-turbo
+    libjpeg62-turbo-dev libspng0 libspng-dev zlib1g zlib1g-dev libcmocka0 libcmocka-dev libcrypt-dev)
+
+get_aarch64_root() {
+    local root=$PWD/build/aarch64/root work options package
+    [ ! -e "$root/.complete" ] || return 0
+    have apt-get dpkg || return 0
+    say "unpacking Debian's libraries for arm64 into build/aarch64/root"
+    rm -rf "$root"
+    work=$(mktemp -d) || return 1
+    chmod 755 "$work"
+    mkdir -p "$root" "$work/lists/partial" "$work/archives/partial" "$work/debs"
+    : >"$work/status"
+    options=(-q -o "APT::Architecture=arm64" -o "APT::Architectures::=arm64" -o "Dir::State::Lists=$work/lists"
+        -o "Dir::State::Status=$work/status" -o "Dir::Cache::Archives=$work/archives" -o "Dir::Cache::pkgcache="
+        -o "Dir::Cache::srcpkgcache=" -o "Acquire::Retries=3" -o "APT::Sandbox::User=root" -o "Acquire::Languages=none")
+    {
+        apt-get "${options[@]}" update || true # lists of other makers may fail
+        (cd "$work/debs" && apt-get "${options[@]}" download "${aarch64_libraries[@]}")
+    } >build/setup-aarch64.log 2>&1 || { tail -n 5 build/setup-aarch64.log >&2; rm -rf "$work"; fail "cannot fetch libraries for arm64"; }
+    for package in "$work"/debs/*.deb; do
+        dpkg -x "$package" "$root" || fail "cannot unpack $package"
+    done
+    rm -rf "$work"
+    touch "$root/.complete"
+}
+
+stage_aarch64() {
+    stage_packages aarch64
+    get_aarch64_root
+    get_runtime build/aarch64/runtime aarch64
 }
 
 if [ "${1-}" = --look ]; then
@@ -229,9 +322,10 @@ exec 8>build/.setup.lock
 command -v flock >/dev/null && ! flock -n 8 && { say "waiting for another set-up"; flock 8; }
 for stage in "$@"; do
     case $stage in
-    build | mpi | test | bench | check) stage_packages "$stage" ;;
+    build | mpi | test | bench | check | package) stage_packages "$stage" ;;
     venv) stage_venv ;;
-    runtime) stage_runtime ;;
+    runtime) get_runtime build/runtime "$(uname -m)" ;;
+    aarch64) stage_aarch64 ;;
     *) fail "no stage is called $stage" ;;
     esac
 done

@@ -109,7 +109,7 @@ misnamed src/api/shared.c 'x = oq_extra_find(o, "own");' own
 rm -r src/api tools/check-options.sh
 
 # files named in comments
-cp "$ONQ_ROOT"/tools/check-comments.sh tools/
+cp "$ONQ_ROOT"/tools/check-comments.sh "$ONQ_ROOT"/tools/list-files.sh tools/
 touch src/onnx/graph.h # an example in check-layers.sh
 printf '/* low.c, see base/low.h\n * and high.c. */\nint x; /* tools/check-comments.sh */ char *s = "none.c";\n' >src/base/low.c
 bash tools/check-comments.sh
