@@ -13,7 +13,8 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check fuzz bench debug wheel install uninstall format clean distclean help
+.PHONY: all setup demo quick test check fuzz bench debug wheel dist tarball deb packages install uninstall format clean \
+        distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
 	@$(SETUP) --look build runtime
@@ -55,10 +56,25 @@ debug: ## an unoptimised build with asserts in build/debug
 	@$(SETUP) --look build
 	@$(BUILD) debug
 
-wheel: ## the Python package with the library and the program inside, in build/dist
+wheel: ## the Python package with library and program inside, in build/dist (PORTABLE=1: for glibc 2.28 and later)
 	@$(SETUP) --look build
-	@mkdir -p build/dist
-	@ONQ_BUILD_FOLDER=$(CURDIR)/build/wheel python3 python/build_backend/onq_build.py build/dist
+	@tools/wheel.sh
+
+dist: ## the source archive, in build/dist
+	@tools/dist.sh
+
+tarball: ## a binary archive for any Linux with glibc 2.28 or later, in build/dist (ARCH=aarch64 for that)
+	@$(SETUP) build package runtime $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH))
+	@$(if $(filter-out $(shell uname -m),$(ARCH)),$(BUILD) release product)
+	@tools/tarball.sh $(ARCH)
+
+deb: ## Debian packages: onq, libonq-dev, onq-mpi, in build/dist
+	@$(SETUP) build mpi package runtime
+	@tools/deb.sh
+
+packages: ## all of these, each tried in a clean Debian (as root)
+	@$(SETUP) build mpi package venv runtime
+	@tools/try-packages.sh
 
 install: all ## install under PREFIX (default /usr/local)
 	@tools/install.sh install "$(PREFIX)"
@@ -68,7 +84,7 @@ uninstall: ## take away what install put under PREFIX
 
 format: ## clang-format the C sources in place
 	@$(SETUP) check
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+	@tools/list-files.sh '*.c' '*.h' | xargs clang-format -i
 
 clean: ## remove what was built; keeps build/venv and build/runtime
 	@[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name venv ! -name runtime -exec rm -rf {} +

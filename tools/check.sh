@@ -27,7 +27,7 @@ step_clang() {
 step_tidy() {
     need clang-tidy clang-tidy || return
     tools/build.sh clang -DONQ_TESTS=ON || return 1
-    git ls-files 'src/*.c' 'cli/*.c' | xargs -r -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang \
+    tools/list-files.sh 'src/*.c' 'cli/*.c' | xargs -r -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang \
         --extra-arg=-UNDEBUG --extra-arg=-DOQ_ANALYZER --extra-arg=-Wno-unused-value
 }
 
@@ -39,12 +39,12 @@ step_analyzer() {
 
 step_format() {
     need clang-format clang-format || return
-    git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+    tools/list-files.sh '*.c' '*.h' | xargs clang-format --dry-run --Werror
 }
 
 step_shell() {
     need shellcheck shellcheck || return
-    git ls-files '*.sh' .ci/run | grep -v '^tests/cli/' | xargs shellcheck --severity=warning
+    tools/list-files.sh '*.sh' .ci/run | grep -v '^tests/cli/' | xargs shellcheck --severity=warning
 }
 
 step_valgrind() {
@@ -89,15 +89,23 @@ step_coverage() {
     echo "by file: build/coverage/summary.txt"
 }
 
+# Unit tests and fuzz targets under qemu-user: a program that starts others would start those of this machine.
 step_aarch64() {
+    tools/setup.sh aarch64 || return 1
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu || return
-    tools/build.sh aarch64 objects
+    need qemu-aarch64 qemu-user || return
+    tools/build.sh aarch64 -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/aarch64 -L 'unit|fuzz' --timeout 1500
+}
+
+step_packages() {
+    tools/setup.sh package || return 1
+    tools/try-packages.sh
 }
 
 # A function, so that the whole script is read before it runs: editing it meanwhile does no harm.
 main() {
     local steps summary=() failed=0 step start result
-    steps=(test threads clang tidy analyzer format shell valgrind fuzz coverage aarch64)
+    steps=(test threads clang tidy analyzer format shell valgrind fuzz coverage aarch64 packages)
     [ $# -gt 0 ] && steps=("$@")
     for step in "${steps[@]}"; do
         declare -F "step_$step" >/dev/null || { echo "check: no step is called $step" >&2; exit 2; }

@@ -88,7 +88,10 @@ def _run(*words: str | os.PathLike) -> str:
 
 
 def _compile(folder: Path) -> tuple[Path, Path]:
-    """Builds libonq and the program."""
+    """Builds libonq and the program, unless they were built already (tools/wheel.sh)."""
+    built = os.environ.get("ONQ_BUILT_FOLDER")
+    if built:
+        return _built(Path(built))
     jobs = os.environ.get("JOBS") or str(os.cpu_count() or 1)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     # The program finds the library by its own run path; the library finds what is put next to it by this one.
@@ -101,6 +104,10 @@ def _compile(folder: Path) -> tuple[Path, Path]:
     }
     _run("cmake", "-S", ROOT, "-B", folder, *generator, *(f"-D{k}={v}" for k, v in settings.items()))
     _run("cmake", "--build", folder, "--parallel", jobs, "--target", "onq_shared", "onq")
+    return _built(folder)
+
+
+def _built(folder: Path) -> tuple[Path, Path]:
     return next(p for p in folder.glob("libonq.so.*") if not p.is_symlink()), folder / "onq"
 
 
@@ -147,6 +154,9 @@ def _native(stage: Path) -> list[Path]:
 def _notices() -> dict[str, bytes]:
     """The licences of what is in the wheel."""
     texts = {"LICENSE": (ROOT / "LICENSE").read_bytes()}
+    bundled = os.environ.get("ONQ_NOTICES_FOLDER")
+    if bundled:
+        return texts | {p.name: p.read_bytes() for p in sorted(Path(bundled).iterdir())}
     for package in ("libjansson4", "libjpeg62-turbo", "libspng0"):
         notice = Path("/usr/share/doc", package, "copyright")
         if notice.is_file():

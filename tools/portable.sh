@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# portable.sh [ARCH] — builds onq for any Linux with glibc 2.28 or later, in build/portable/ARCH (x86_64, aarch64; the
+# machine's own without ARCH). `make tarball` and the wheel take what comes out.
+#
+# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for, and builds for either
+# architecture. The libraries of packaging/portable/sources.txt are compiled with it and linked into libonq.so.
+# What is downloaded (zig from PyPI, sources from a mirror of Debian) is kept in build/portable and checked by its sum.
+set -eu
+cd -- "$(dirname -- "$0")/.."
+arch=${1:-$(uname -m)}
+glibc=2.28
+zig_version=0.17.0
+mirror=${ONQ_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+jobs=${JOBS:-$(nproc)}
+shared=$PWD/build/portable
+home=$shared/$arch
+prefix=$home/deps
+
+fail() {
+    printf 'portable: error: %s\n' "$*" >&2
+    exit 1
+}
+case $arch in x86_64 | aarch64) ;; *) fail "no portable build for $arch" ;; esac
+
+quietly() { # command...; its output is shown when it fails
+    "$@" >"$home/log" 2>&1 || {
+        tail -n 30 "$home/log" >&2
+        fail "${*:1:4} ... failed"
+    }
+}
+
+# ---- the compiler
+
+# Programs that CMake can call by one name.
+tool() { # name, words of zig...
+    local name=$1
+    shift
+    printf '#!/bin/sh\nPYTHONPATH=%q exec python3 -m ziglang %s "$@"\n' "$shared/zig" "$*" >"$home/bin/$name.new"
+    chmod +x "$home/bin/$name.new"
+    # A compiler that is younger than what it made would have it all made again.
+    cmp -s "$home/bin/$name.new" "$home/bin/$name" || cp -p "$home/bin/$name.new" "$home/bin/$name"
+    rm "$home/bin/$name.new"
+}
+
+get_zig() {
+    PYTHONPATH=$shared/zig python3 -m ziglang version 2>/dev/null | grep -qx "$zig_version" || {
+        echo "portable: fetching zig $zig_version (PyPI)"
+        rm -rf "$shared/zig"
+        pip=(python3 -m pip)
+        "${pip[@]}" --version >/dev/null 2>&1 || pip=(build/venv/bin/python -m pip)
+        quietly "${pip[@]}" --disable-pip-version-check install --target "$shared/zig" "ziglang==$zig_version"
+    }
+    mkdir -p "$home/bin"
+    tool cc cc -target "$arch-linux-gnu.$glibc" -fno-sanitize=undefined
+    tool ar ar
+    tool ranlib ranlib
+    local cross=
+    [ "$arch" = "$(uname -m)" ] || cross="set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR $arch)"
+    cat >"$home/toolchain.cmake.new" <<CMAKE
+$cross
+set(CMAKE_C_COMPILER "$home/bin/cc")
+set(CMAKE_AR "$home/bin/ar")
+set(CMAKE_RANLIB "$home/bin/ranlib")
+set(CMAKE_FIND_ROOT_PATH "$prefix")
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+CMAKE
+    cmp -s "$home/toolchain.cmake.new" "$home/toolchain.cmake" || cp "$home/toolchain.cmake.new" "$home/toolchain.cmake"
+    rm "$home/toolchain.cmake.new"
+}
+
+# ---- the libraries
+
+get_source() { # name, sum, path; its folder is $home/src/NAME
+    local file=$shared/sources/${3##*/}
+    mkdir -p "$shared/sources"
+    [ -f "$file" ] || python3 -c 'import sys, urllib.request as u; u.urlretrieve(sys.argv[1], sys.argv[2])' \
+        "$mirror/$3" "$file.part" && { [ ! -f "$file.part" ] || mv "$file.part" "$file"; }
+    echo "$2  $file" | sha256sum --quiet --check - || fail "$file is not the file it should be: remove it"
+    rm -rf "$home/src/$1"
+    mkdir -p "$home/src/$1"
+    tar -C "$home/src/$1" --strip-components=1 -xf "$file"
+}
+
+with_cmake() { # name, options...
+    local source=$home/src/$1 made=$home/made/$1
+    shift
+    quietly cmake -S "$source" -B "$made" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$home/toolchain.cmake" \
+        -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
+        -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR="$prefix/lib" "$@"
+    quietly cmake --build "$made" --parallel "$jobs" --target install
+}
+
+build_zlib() {
+    (
+        cd "$home/src/zlib"
+        export CC=$home/bin/cc AR=$home/bin/ar RANLIB=$home/bin/ranlib CHOST=$arch-linux-gnu
+        export CFLAGS="-O3 -fPIC -Wno-deprecated-non-prototype"
+        quietly ./configure --static --prefix="$prefix"
+        quietly make -j "$jobs" install
+    )
+}
+build_jansson() { with_cmake jansson -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON -DJANSSON_EXAMPLES=OFF; }
+# One file; its own build cannot do without the shared library.
+build_libspng() {
+    quietly "$home/bin/cc" -O3 -fPIC -DSPNG_STATIC -I "$prefix/include" -c "$home/src/libspng/spng/spng.c" \
+        -o "$home/src/libspng/spng.o"
+    quietly "$home/bin/ar" rcs "$prefix/lib/libspng.a" "$home/src/libspng/spng.o"
+    cp "$home/src/libspng/spng/spng.h" "$prefix/include/"
+    printf '%s\n' "Name: spng" "Description: PNG" "Version: $version" "Requires: zlib" \
+        "Libs: -L$prefix/lib -lspng" "Cflags: -I$prefix/include -DSPNG_STATIC" >"$prefix/lib/pkgconfig/spng.pc"
+}
+# SIMD gives the same pixels, sooner: nasm for x86-64, intrinsics of C for aarch64.
+build_libjpeg-turbo() { with_cmake libjpeg-turbo -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD=ON; }
+
+get_libraries() {
+    local name version sum path licence mark
+    while read -r name version sum path licence; do
+        case $name in '' | '#'*) continue ;; esac
+        mark=$prefix/.$name-$sum
+        [ ! -e "$mark" ] || continue
+        echo "portable: building $name $version for $arch"
+        get_source "$name" "$sum" "$path"
+        "build_$name"
+        mkdir -p "$prefix/licences"
+        cp "$home/src/$name/$licence" "$prefix/licences/$name-$version.txt"
+        touch "$mark"
+    done <packaging/portable/sources.txt
+}
+
+# ---- onq
+
+build_onq() {
+    local rest=
+    # __builtin_cpu_supports: gcc's library has what it calls, zig's has not.
+    [ "$arch" != x86_64 ] || rest=$(x86_64-linux-gnu-gcc -print-libgcc-file-name)
+    export PKG_CONFIG_LIBDIR=$prefix/lib/pkgconfig PKG_CONFIG_PATH=
+    quietly cmake -S . -B "$home/onq" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$home/toolchain.cmake" \
+        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -DNDEBUG" \
+        -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s -DONQ_BUNDLED_DEPENDENCIES=ON -DONQ_MPI=OFF -DONQ_TESTS=OFF \
+        -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_C_STANDARD_LIBRARIES="$rest"
+    quietly cmake --build "$home/onq" --parallel "$jobs" --target product
+}
+
+mkdir -p "$home"
+get_zig
+get_libraries
+build_onq
+bash tools/check-glibc.sh "$glibc" "$home"/onq/onq "$home"/onq/libonq.so

