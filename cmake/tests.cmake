@@ -168,6 +168,7 @@ onq_add_test(unused "quick;structure" 60 bash tools/check-unused.sh)
 onq_add_test(options "quick;structure" 60 bash tools/check-options.sh)
 onq_add_test(comments "quick;structure" 60 bash tools/check-comments.sh)
 onq_add_test(words "quick;structure" 60 bash tools/check-words.sh)
+onq_add_test(links "quick;structure" 60 bash tools/check-links.sh)
 onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_FILE:onq_shared>)
 
 # ---- Python: against the live reference

@@ -38,7 +38,7 @@ words_of_c() {
 words() {
     mapfile -t sources < <(find src cli include \( -name '*.[ch]' -o -name '*.def' \) | LC_ALL=C sort)
     words_of_c "${sources[@]}"
-    grep -nH '' README.md CONTRIBUTING.md CHANGELOG.md docs/*.md 2>/dev/null | sed 's/^\([^:]*:[0-9]*:\)/\1 /'
+    grep -nH '' README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/guides/*.md 2>/dev/null | sed 's/^\([^:]*:[0-9]*:\)/\1 /'
 }
 
 bad=0

@@ -175,3 +175,22 @@ if ./target --rounds 100000 seeds; then exit 1; fi
 test "$(head -c 1 crash-target.bin)" = a
 if ./target --rounds 0 crash-target.bin; then exit 1; fi
 if ./target none; then exit 1; fi # nothing tested is a failure
+
+# links
+cp "$ONQ_ROOT"/tools/check-links.sh tools/
+mkdir -p docs
+printf '# A page\n\n## What `it` does, twice\n\n[here](#what-it-does-twice), [there](docs/other.md#top), [far](https://x.org/a.md)\n' >page.md
+printf '# Top\n\n[up](../page.md), `[code](nowhere.md)`\n\n```text\n[block](nowhere.md)\n```\n' >docs/other.md
+bash tools/check-links.sh || { echo "check-links complains of good links"; exit 1; }
+link() { # LINK WANTED
+    echo "[x]($1)" >>docs/other.md
+    if bash tools/check-links.sh >../said; then
+        echo "check-links does not see: $1"
+        exit 1
+    fi
+    grep -qF -- "$2" ../said || { echo "check-links on $1 says:"; cat ../said; exit 1; }
+    sed -i '$d' docs/other.md
+}
+link nowhere.md 'there is no such file'
+link ../page.md#nothing 'no heading of'
+link '#what-it-does-twice' 'no heading of'

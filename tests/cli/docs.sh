@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# docs.sh — every command in the documents works as pasted.
+#
+# The `sh` blocks of a page are one script, run in a folder of its own with model.onnx, samples/, eval.npz, labels.npy,
+# infer.onnx, int8.onnx and examples/; README.md, which speaks to someone in a fresh clone, gets examples/ only. A block
+# that cannot run here has `<!-- not run: REASON -->` on the line before it. A line `# onq: ...` in a block is an answer
+# that the commands before it give. docs/commands is left to help_examples.sh, which has the same lines.
+if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
+    export ONQ_ONNXRUNTIME=$ONQ_ROOT/build/runtime
+fi
+here=$ONQ_ROOT/examples/digits_cnn
+mkdir -p files/samples
+cp "$here/model.onnx" "$here/eval.npz" "$here/labels.npy" files
+cp -r "$here"/test_data_set_* files/samples
+(
+    cd files
+    onq run model.onnx --data samples --limit 1 >/dev/null 2>../err || { cat ../err; exit 77; } # no runtime
+    onq preprocess -i model.onnx -o infer.onnx -q
+    onq static -i infer.onnx -o int8.onnx --data samples -q >/dev/null
+)
+
+# The sh blocks of a page, with a mark before each; complains about what the page should not have.
+blocks() {
+    awk -v page="$1" '
+    /^```/ {
+        if (inside) { inside = 0; run = 0; next }
+        inside = 1
+        language = substr($0, 4)
+        if (language !~ /^(sh|c|python|json|text|cmake)$/)
+            print page ":" NR ": a block of \"" language "\", not sh, c, python, json, text or cmake" >"/dev/stderr"
+        run = language == "sh" && before !~ /^<!-- not run: .+ -->$/
+        if (run) print "echo \"" page ":" NR "\" >at"
+        next
+    }
+    inside { if (run) print; next }
+    /^    (\$ )?onq / { print page ":" NR ": a command outside of a block: it is not tested" >"/dev/stderr" }
+    { before = $0 }
+    END { if (inside) print page ": a block has no end" >"/dev/stderr" }' "$ONQ_ROOT/$1"
+}
+
+ran=0
+for page in README.md $(cd "$ONQ_ROOT" && ls docs/*.md docs/guides/*.md); do
+    folder=${page//\//.}.run
+    mkdir "$folder"
+    [ "$page" = README.md ] || cp -r files/. "$folder"
+    cp -r "$ONQ_ROOT/examples" "$folder/examples"
+    blocks "$page" >"$folder.sh" 2>bad
+    [ ! -s bad ] || { cat bad; exit 1; }
+    [ -s "$folder.sh" ] || continue
+    (cd "$folder" && bash -eu -o pipefail "../$folder.sh" >../out 2>../err </dev/null) ||
+        fail "$(cat "$folder/at"): failed: $(tail -3 err)"
+    sed -n 's/^# \(onq: .*\)$/\1/p' "$folder.sh" | while IFS= read -r line; do
+        grep -qxF -e "$line" out err || fail "$page shows '$line', which did not come"
+    done
+    rm -r "$folder"
+    ran=$((ran + 1))
+done
+[ "$ran" -ge 5 ] || fail "only $ran pages have commands"
+
+# Every column that debug and bench print is a row of a table in docs/DEBUG.md.
+cd files
+{
+    onq debug --float_model infer.onnx --qdq_model int8.onnx --data samples --sensitivity --limit 2 | grep '^rank '
+    onq bench infer.onnx int8.onnx --data eval.npz --labels labels.npy --runs 1 | grep '^model '
+    onq bench --units infer.onnx --data samples | grep '^count '
+} 2>/dev/null >columns
+[ "$(wc -l <columns)" = 3 ] || fail "tables: $(cat columns)"
+awk -F'|' '/^\|/ { print $2 }' "$ONQ_ROOT/docs/DEBUG.md" | tr -s ' ,' '\n' | sort -u >explained
+for word in $(cat columns); do
+    grep -qxF -e "$word" explained || fail "docs/DEBUG.md does not explain the column '$word'"
+done
