@@ -61,8 +61,9 @@ static void text_ops(oq_buf *b, const oq_op_counts *ops, size_t most, size_t lin
 
 /* ---- the parts of the report ---- */
 
-static void show_head(oq_job *job, const oq_model *m) {
+static void show_head(oq_job *job, const oq_model *m, const oq_summary *s) {
     const oq_model_proto *p = m->proto;
+    size_t shown = 0, unused = 0;
     char size[32];
     oq_buf *b = &job->text;
     oq_buf_add_safe(b, oq_str_of(m->path));
@@ -74,12 +75,12 @@ static void show_head(oq_job *job, const oq_model *m) {
     oq_jw_begin_array(&job->json, "opset_import");
     for (size_t i = 0; i < p->opset_import.n; i++) {
         const oq_opset *o = p->opset_import.v[i];
-        if (i < SHOWN) {
-            oq_buf_adds(b, i > 0 ? ", " : " ");
+        if (!oq_summary_uses(s, o->domain) && !oq_domain_is_onnx(o->domain)) {
+            unused++;
+        } else if (shown++ < SHOWN) {
+            oq_buf_adds(b, shown > 1 ? ", " : " ");
             oq_inspect_name(b, o->domain);
             oq_buf_addf(b, "%s%lld", o->domain.n == 0 ? "" : " ", (long long)o->version.v);
-        } else if (i == SHOWN) {
-            oq_buf_addf(b, ", ... %zu more", p->opset_import.n - SHOWN);
         }
         oq_jw_begin_object(&job->json, NULL);
         oq_jw_str(&job->json, "domain", o->domain);
@@ -87,6 +88,10 @@ static void show_head(oq_job *job, const oq_model *m) {
         oq_jw_end_object(&job->json);
     }
     oq_jw_end_array(&job->json);
+    if (shown > SHOWN)
+        oq_buf_addf(b, ", ... %zu more", shown - SHOWN);
+    if (unused > 0)
+        oq_buf_addf(b, " (and %zu that no node uses)", unused);
     if (p->producer_name.n != 0) {
         oq_buf_adds(b, ", made by ");
         oq_inspect_name(b, p->producer_name);
@@ -433,10 +438,24 @@ static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
 
 /* ---- the command ---- */
 
-/* What the quantizers' own table says. */
-static unsigned modes_of(oq_str op_type) {
+/* Nodes that compute no floats, such as Reshape of a shape, by their first output. */
+static onq_code find_plain(oq_map *plain, const oq_profile *p, onq_error *err) {
+    for (uint32_t i = 0; i < p->nodes.n; i++) {
+        const oq_profile_node *n = &p->nodes.v[i];
+        if (n->compute == OQ_COMPUTE_OTHER && n->node->output.n > 0 &&
+            !oq_map_put(plain, n->node->output.v[0], i))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* What the quantizers' own table says of nodes that compute floats. */
+static unsigned modes_of(void *ctx, const oq_node *n) {
+    const oq_str op_type = n->op_type;
     const unsigned modes = oq_rules_quantized_in(op_type);
     unsigned found = 0;
+    if (n->output.n > 0 && oq_map_has(ctx, n->output.v[0]))
+        return 0;
     if ((modes & OQ_QMODE_QDQ) != 0)
         found |= 1u << OQ_MODE_STATIC;
     if ((modes & OQ_QMODE_INTEGER) != 0)
@@ -467,9 +486,13 @@ static onq_code summarize(oq_job *job, oq_model *m, oq_summary **out, oq_profile
     *out = OQ_NEW(&job->arena, oq_summary);
     if (*out == NULL)
         return oq_fail_nomem(err);
-    onq_code rc = oq_summary_make(*out, &job->arena, m, modes_of, err);
+    oq_map plain;
+    oq_map_init(&plain, &job->arena);
+    onq_code rc = oq_profile_make(p, &job->arena, m, &sizes, err);
     if (rc == ONQ_OK)
-        rc = oq_profile_make(p, &job->arena, m, &sizes, err);
+        rc = find_plain(&plain, p, err);
+    if (rc == ONQ_OK)
+        rc = oq_summary_make(*out, &job->arena, m, &(oq_modes){modes_of, &plain}, err);
     if (rc == ONQ_OK)
         return check_dims(&sizes, p, err);
     return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
@@ -483,7 +506,7 @@ static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
     const bool all = oq_opt_flag(job->opts, "all");
     const bool nodes = oq_opt_flag(job->opts, "nodes"), tensors = oq_opt_flag(job->opts, "tensors");
     const oq_graph *g = m->proto->graph;
-    show_head(job, m);
+    show_head(job, m, s);
     show_values(job, "inputs", g, g->input.v, g->input.n, all);
     show_values(job, "outputs", g, g->output.v, g->output.n, all);
     show_nodes(job, m, s, all);

@@ -6,9 +6,11 @@
 
 #include "debug/report.h"
 
-static void opsets_json(oq_jw *w, const oq_model_proto *p) {
+static void opsets_json(oq_jw *w, const oq_model_proto *p, const oq_summary *s) {
     oq_jw_begin_array(w, "opsets");
     for (size_t i = 0; i < p->opset_import.n; i++) {
+        if (!oq_summary_uses(s, p->opset_import.v[i]->domain))
+            continue;
         oq_jw_begin_array(w, NULL);
         oq_jw_str(w, NULL, p->opset_import.v[i]->domain);
         oq_jw_int(w, NULL, p->opset_import.v[i]->version.v);
@@ -40,7 +42,7 @@ static void page_json(oq_jw *w, const oq_model *m, const oq_summary *s, const oq
     oq_jw_str(w, "producer", m->proto->producer_name);
     oq_jw_str(w, "producer_version", m->proto->producer_version);
     oq_jw_int(w, "ir_version", m->proto->ir_version.v);
-    opsets_json(w, m->proto);
+    opsets_json(w, m->proto, s);
     oq_jw_uint(w, "graphs", s->graphs);
     oq_jw_uint(w, "functions", m->proto->functions.n);
     oq_jw_uint(w, "parameters", s->total.elements);

@@ -207,7 +207,15 @@ static onq_code count_function(oq_summary_walk *w, const oq_function *f, onq_err
     return ONQ_OK;
 }
 
-onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, oq_modes_fn modes,
+bool oq_summary_uses(const oq_summary *s, oq_str domain) {
+    const bool is_onnx = oq_domain_is_onnx(domain);
+    for (size_t i = 0; i < s->ops.n; i++)
+        if (is_onnx ? s->ops.v[i].domain.n == 0 : oq_str_eq(s->ops.v[i].domain, domain))
+            return true;
+    return false;
+}
+
+onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, const oq_modes *modes,
                          onq_error *err) {
     memset(s, 0, sizeof *s);
     oq_summary_walk w = {.s = s, .modes = modes, .arena = a};

@@ -91,13 +91,18 @@ typedef struct oq_summary {
     oq_str unused_init, input_init, dead_node; /* the first of each */
 } oq_summary;
 
-/* The modes that know an operator: bits 1 << oq_quant_mode. */
-typedef unsigned (*oq_modes_fn)(oq_str op_type);
+/* The modes that would take a float node: bits 1 << oq_quant_mode. */
+typedef struct oq_modes {
+    unsigned (*of)(void *ctx, const oq_node *n);
+    void *ctx;
+} oq_modes;
 
 /* Counts the model; what it holds lives in `a` or in the model. Without `modes` nothing can be
  * quantized. */
-onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, oq_modes_fn modes,
+onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, const oq_modes *modes,
                          onq_error *err);
+/* True if a node of the model is of that domain. */
+bool oq_summary_uses(const oq_summary *s, oq_str domain);
 
 /* "FLOAT[batch, 3, 224]", "sequence(FLOAT)", "map(INT64, FLOAT)", "?" into the buffer. */
 void oq_type_text(oq_buf *b, const oq_type *t);

@@ -11,7 +11,7 @@
 /* What the walk over the graphs carries. */
 typedef struct oq_summary_walk {
     oq_summary *s;
-    oq_modes_fn modes; /* or NULL */
+    const oq_modes *modes; /* or NULL */
     oq_arena *arena;
     oq_map ops; /* "domain\nop" -> index in s->ops */
     oq_map files;

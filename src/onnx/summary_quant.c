@@ -248,7 +248,7 @@ static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_index
 
 static onq_code count_float(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
                             onq_error *err) {
-    const unsigned modes = w->modes != NULL ? w->modes(n->op_type) : 0;
+    const unsigned modes = w->modes != NULL ? w->modes->of(w->modes->ctx, n) : 0;
     if (modes == 0)
         return ONQ_OK;
     const oq_op_traits *traits = oq_op_traits_of(n->op_type);

@@ -17,8 +17,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static unsigned all_modes(oq_str op_type) {
-    (void)op_type;
+static unsigned all_modes(void *ctx, const oq_node *n) {
+    (void)ctx;
+    (void)n;
     return ~0u;
 }
 
@@ -56,9 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (oq_model_open_memory(env, data, size, NULL, &a, &err) == ONQ_OK &&
         oq_model_open_memory(env, data, size, NULL, &b, &err) == ONQ_OK) {
         oq_summary s;
+        const oq_modes modes = {all_modes, NULL};
         oq_arena scratch;
         oq_arena_init(&scratch, &env->alloc);
-        if (oq_summary_make(&s, &scratch, a, all_modes, &err) != ONQ_OK && err.text[0] == '\0')
+        if (oq_summary_make(&s, &scratch, a, &modes, &err) != ONQ_OK && err.text[0] == '\0')
             abort(); /* a refusal says why */
         oq_arena_release(&scratch);
         compare(a, b, false);

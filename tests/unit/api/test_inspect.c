@@ -212,6 +212,27 @@ static void a_mixed_model(void **state) {
     scratch_remove(&s);
 }
 
+/* A Reshape of a shape computes no floats: nothing to quantize. */
+static void only_floats_can_be_quantized(void **state) {
+    (void)state;
+    static const int64_t one[] = {1};
+    scratch s;
+    scratch_init(&s);
+    bm b;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "N,8");
+    bm_i64(&b, "one", "1", one);
+    bm_node(&b, "Shape", "shape", "x", "s", "");
+    bm_node(&b, "Reshape", "ints", "s one", "r", "");
+    bm_node(&b, "Reshape", "floats", "x s", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, NULL);
+    bm_output(&b, "r", OQ_INT64, NULL);
+    json_t *j = inspect(saved(&b, &s, "i.onnx"));
+    assert_int_equal(number(json_object_get(j, "quantizable"), "static", "nodes"), 1);
+    json_decref(j);
+    scratch_remove(&s);
+}
+
 static void a_bad_model_is_refused(void **state) {
     (void)state;
     scratch s;
@@ -258,9 +279,9 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_float_model), cmocka_unit_test(a_qdq_model),
-        cmocka_unit_test(a_mixed_model), cmocka_unit_test(a_bad_model_is_refused),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(a_float_model),          cmocka_unit_test(a_qdq_model),
+        cmocka_unit_test(a_mixed_model),          cmocka_unit_test(only_floats_can_be_quantized),
+        cmocka_unit_test(a_bad_model_is_refused), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
