@@ -25,7 +25,9 @@ function copy(button, code, text) {
   navigator.clipboard ? navigator.clipboard.writeText(text).then(done, mark) : mark();
 }
 function command(text) {
-  const line = make("div", undefined, "command"), code = make("code", text.split("\n").map(clean).join("\n")), b = make("button", "Copy");
+  const line = make("div", undefined, "command"), code = make("code"), shown = text.split("\n").map(clean).join("\n"), b = make("button", "Copy");
+  /* A line ends between words, not after the hyphens of an option. */
+  if (shown.length > 4000) code.textContent = shown; else shown.split(/( +|\n)/).forEach(w => code.append(w.startsWith("-") && w.length < 40 ? make("span", w, "whole") : w));
   b.type = "button"; b.onclick = e => { e.stopPropagation(); copy(b, code, text); }; line.append(code, b); return line;
 }
 /* ---- a list of facts ---- */

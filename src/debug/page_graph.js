@@ -29,42 +29,51 @@ function graphEdges(nodes, values) {
   return edges;
 }
 
-/* Blocks by the parts of names; where names have none, runs of nodes between places where one tensor passes. */
-function graphTree(nodes, most_items) {
-  const root = {name: "", path: "", children: new Map(), nodes: [], parent: null, open: true, depth: 0}, show = nodes.filter(n => n.live && n.compute !== CONVERT);
-  const parts = n => { const s = n.name.includes("/") ? n.name.split("/") : n.name.split("."); return s.filter(Boolean); };
-  const named = show.filter(n => n.name.includes("/") || /\..*\./.test(n.name)), all = new Map(nodes.map(n => [n.i, null]));
-  for (const n of nodes) { const own = named.length * 2 >= show.length || show.length < 12 ? parts(n) : null; all.set(n.i, own); }
-  let run = 0, left = 0; const most = Math.max(8, Math.round(Math.sqrt(show.length) * 1.3));
-  for (const n of show) {
-    let path = all.get(n.i);
-    if (path === null) { if (left-- <= 0) { run++; left = most - 1; } path = show.length <= most_items ? [n.name] : [`nodes ${(run - 1) * most + 1} to ${Math.min(run * most, show.length)}`, n.name]; }
-    if (n.owner >= 0) path = [...(nodes[n.owner].path || [clean(nodes[n.owner].name)]), ...path];
-    n.path = path; n.last = path[path.length - 1] || n.name;
-    let at = root;
-    for (const p of path.slice(0, -1).slice(0, 12)) { let next = at.children.get(p); if (!next) { next = {name: p, path: at.path + "/" + p, children: new Map(), nodes: [], parent: at, open: false, depth: at.depth + 1}; at.children.set(p, next); } at = next; }
-    at.nodes.push(n); n.block = at;
+/* Blocks by the parts of names; where names have none, or say the operator only (Conv_12, model.Conv.12), runs of nodes
+   that end where few tensors pass. */
+function graphTree(nodes, edges, most_items) {
+  const show = nodes.filter(n => n.live && n.compute !== CONVERT), at = new Map(show.map((n, k) => [n.i, k]));
+  const split = n => (n.name.includes("/") ? n.name.split("/") : n.name.split(".")).filter(Boolean);
+  function build(paths) {
+    const root = {name: "", path: "", children: new Map(), nodes: [], parent: null, open: true, depth: 0};
+    for (const n of show) {
+      let path = paths(n); if (n.owner >= 0) path = [...(nodes[n.owner].path || [nodes[n.owner].name]), ...path];
+      n.path = path; n.last = path[path.length - 1] || n.name; let b = root;
+      for (const p of path.slice(0, -1).slice(0, 12)) { let next = b.children.get(p); if (!next) { next = {name: p, path: b.path + "/" + p, children: new Map(), nodes: [], parent: b, open: false, depth: b.depth + 1}; b.children.set(p, next); } b = next; }
+      b.nodes.push(n); n.block = b;
+    }
+    const count = b => b.count = b.nodes.length + [...b.children.values()].reduce((s, c) => s + count(c), 0); count(root);
+    return root;
   }
-  const count = b => b.count = b.nodes.length + [...b.children.values()].reduce((s, c) => s + count(c), 0); count(root);
+  /* Nodes of a block stand together in a graph. */
+  const scattered = root => { let bad = 0; (function walk(b) { b.children.forEach(walk); if (b === root || b.nodes.length < 3) return; const k = b.nodes.map(n => at.get(n.i)); if (Math.max(...k) - Math.min(...k) + 1 > 4 * b.count + 8) bad += b.nodes.length; })(root); return bad * 3 > show.length; };
+  const named = show.filter(n => split(n).length > 1).length; let root = build(named * 2 >= show.length ? split : n => [n.name]);
+  if (show.length > most_items && (named * 2 < show.length || scattered(root))) {
+    const cut = new Array(show.length + 1).fill(0); for (const [f, t] of edges) { const a = at.get(f), b = at.get(t); if (a === undefined || b === undefined) continue; cut[Math.min(a, b) + 1]++; cut[Math.max(a, b) + 1]--; } for (let k = 1; k < cut.length; k++) cut[k] += cut[k - 1];
+    const most = Math.max(8, Math.round(Math.sqrt(show.length) * 1.3)), run = []; let from = 0;
+    while (from < show.length) { let to = Math.min(from + most, show.length); if (to < show.length) for (let k = from + Math.ceil(most * .6); k <= Math.min(from + Math.floor(most * 1.3), show.length - 1); k++) if (cut[k] < cut[to] || (cut[k] === cut[to] && Math.abs(k - from - most) < Math.abs(to - from - most))) to = k; for (let k = from; k < to; k++) run[k] = `nodes ${from + 1} to ${to}`; from = to; }
+    root = build(n => n.owner >= 0 ? [n.name] : [run[at.get(n.i)], n.name]); root.runs = true;
+  }
   const levels = []; (function walk(b) { (levels[b.depth] = levels[b.depth] || []).push(b); b.children.forEach(walk); })(root);
   /* A block of one node says no more than the node. */
   levels.flat().forEach(b => { if (b.count <= 1) b.open = true; });
   const shown = b => b.nodes.length + [...b.children.values()].reduce((s, c) => s + (c.open ? shown(c) : 1), 0);
   for (let d = 1; d < levels.length; d++) { const now = levels[d].filter(b => !b.open); now.forEach(b => b.open = true); if (shown(root) > most_items) { now.forEach(b => b.open = false); break; } }
-  return [root, show, levels.flat()];
+  return [root, levels.flat()];
 }
 
 function graphView(c, data, {colour, pick}) {
-  const [nodes, values] = graphNodes(data), edges = graphEdges(nodes, values), [root, , blocks] = graphTree(nodes, Math.max(24, c.clientWidth * c.clientHeight / ((NW + GX) * (NH + GY)) * 1.1));
+  const [nodes, values] = graphNodes(data), edges = graphEdges(nodes, values), [root, blocks] = graphTree(nodes, edges, Math.max(24, c.clientWidth * c.clientHeight / ((NW + GX) * (NH + GY)) * 1.1));
   const G = {nodes, values, root, blocks, items: [], links: [], view: {x: 0, y: 0, s: 1}, selected: null, moved: false};
   const gather = b => { const out = [...b.nodes]; b.children.forEach(k => out.push(...gather(k))); return out; };
 
   /* "Conv_3" says no more than its operator does: the part before it does. */
   const calls = n => n.last.replace(/_\d+$/, "") !== n.op ? n.last : n.path.length > 1 ? n.path[n.path.length - 2] : n.last === n.op ? "" : n.last;
+  const main = list => { const ops = new Map(); list.forEach(n => ops.set(n.op, (ops.get(n.op) || 0) + 1)); return [...ops].sort((a, b) => b[1] - a[1]).slice(0, 2).map(([o, k]) => `${o} ${k}`).join(", "); };
   /* What is drawn now: folded blocks and nodes, each with its edges. */
   function collect() {
     const items = [], of = new Map();
-    (function walk(b) { b.children.forEach(k => { if (k.open) return walk(k); const list = gather(k); const it = {block: k, nodes: list, name: k.path, title: k.name, sub: (k.parent.name ? k.parent.name + " \u00b7 " : "") + plural(list.length, "node")}; items.push(it); list.forEach(n => of.set(n.i, it)); });
+    (function walk(b) { b.children.forEach(k => { if (k.open) return walk(k); const list = gather(k); const it = {block: k, nodes: list, name: k.path, title: k.name, sub: root.runs ? main(list) : (k.parent.name ? k.parent.name + " \u00b7 " : "") + plural(list.length, "node")}; items.push(it); list.forEach(n => of.set(n.i, it)); });
       b.nodes.forEach(n => { const it = {block: null, nodes: [n], name: n.name, title: n.op, sub: calls(n)}; items.push(it); of.set(n.i, it); }); })(root);
     items.forEach(it => { it.first = Math.min(...it.nodes.map(n => n.i)); it.from = new Map(); it.to = new Map(); it.layer = 0; });
     items.sort((a, b) => a.first - b.first);

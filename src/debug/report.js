@@ -72,21 +72,24 @@ const nodesOf = list => [...new Set(list.map(r => r.raw).filter(Boolean))];
 const exclude = names => `--nodes_to_exclude ${names.map(item).join(" ")} --keep_excluded_float`;
 function advise() {
   const isStatic = (A.again || "onq static").startsWith("onq static"), total = G.nodes.reduce((s, n) => s + n.macs, 0);
-  if (S && S.made !== undefined) step(`Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the outputs keep ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, again(S.options));
+  const all = [];
+  /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
+  if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the outputs keep ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: one bit less for the weights avoids it.", again("--reduce_range"));
   const groups = new Map();
   rows.filter(r => why(r)[1] && ![HARMLESS, INHERITED].includes(why(r)[2]) && (r.own === null || r.own < 30)).forEach(r => groups.set(r.reason, [...(groups.get(r.reason) || []), r]));
   const steps = [...groups].map(([k, list]) => {
     const [text, advice, cls, option] = D.reasons[k], w = list.filter(r => !r.kind).length, a = list.length - w, names = nodesOf(list);
     /* A scale for each channel changes every weight, not only those that need it most. */
-    const all = option === "--per_channel" ? rows.filter(r => r.perChannel !== null) : list, after = r => option === "--per_channel" ? r.perChannel : r.after;
-    const known = all.filter(r => after(r) !== null || cls >= NODE), gain = !known.length ? null : expect(known.reduce((s, r) => s + (cls >= NODE ? r.noise : removed(r, after(r))), 0));
+    const rest = option === "--per_channel" ? rows.filter(r => r.perChannel !== null) : list, after = r => option === "--per_channel" ? r.perChannel : r.after;
+    const known = rest.filter(r => after(r) !== null || cls >= NODE), gain = !known.length ? null : expect(known.reduce((s, r) => s + (cls >= NODE ? r.noise : removed(r, after(r))), 0));
     const cost = cls === NODE && total ? G.nodes.filter(n => names.includes(n.raw)).reduce((s, n) => s + n.macs, 0) / total : 0;
     const who = [w ? plural(w, "weight") : "", a ? plural(a, "activation") : ""].filter(Boolean).join(" and ");
     const line = !isStatic ? (option === "--per_channel" && A.again ? again(option) : "") : option ? again(option) : cls === NODE && names.length <= 40 ? again(exclude(names)) : "";
     return {gain, rank: Math.min(...list.map(r => r.rank)), text: `${who}: ${text}. ${advice[0].toUpperCase() + advice.slice(1)}${cost ? ` (${names.length === 1 ? "it has" : "they have"} ${percent(cost)} of the work)` : ""}.`, line};
   });
-  steps.sort((a, b) => (b.gain ?? -1) - (a.gain ?? -1) || a.rank - b.rank).slice(0, 5).forEach(s => step(s.text, s.line, now === null ? undefined : s.gain));
+  steps.sort((a, b) => (b.gain ?? -99) - (a.gain ?? -99) || a.rank - b.rank).slice(0, 5).forEach(s => all.push({order: s.gain ?? -99, ...s}));
+  all.sort((a, b) => b.order === a.order ? 0 : b.order - a.order).forEach(s => step(s.text, s.line, now === null || !("gain" in s) ? undefined : s.gain));
   if (!S && now !== null && D.grade < 3 && A.command) step("Measure which nodes the outputs lose most by; the report then has them beside what they cost.", `${A.command} --sensitivity`);
   else if (S && !S.bisected && D.grade < 3 && A.command) step("Find the least set of nodes to leave float for a target.", `${A.command.replace(" --sensitivity", "")} --bisect --target_sqnr ${Math.max(20, Math.ceil(now) + 5)} --exclude_list float.txt`);
   if (now !== null && D.grade < 2 && A.data) step("Or let onq try the ways to quantize and take the fastest that is accurate enough.", `onq auto -i ${word(D.float_model)} -o better.onnx --data ${word(A.data)}`);
@@ -236,7 +239,7 @@ function plot() {
   g.fillText("first", L, h - 4); g.fillText("last", w - 24, h - 4);
   points = list.map((r, i) => [X(i), Y(of(r)), r.id]);
   const trace = (key, dash, alpha) => { g.strokeStyle = getVar("--soft"); g.globalAlpha = alpha; g.setLineDash(dash); g.beginPath(); let first = true; list.forEach((r, i) => { const v = key(r); if (v === null || !r.kind) return; first ? g.moveTo(X(i), Y(v)) : g.lineTo(X(i), Y(v)); first = false; }); g.stroke(); g.setLineDash([]); g.globalAlpha = 1; };
-  trace(of, [], .5); if (other && m === "own") trace(r => r.change === null ? null : r.own - r.change, [5, 4], .9);
+  trace(of, [], .5); if (other && m === "own") { trace(r => r.their, [5, 4], .9); g.strokeStyle = getVar("--soft"); g.lineWidth = 1; list.forEach((r, i) => { if (!r.kind && r.their !== null && Math.abs(r.their - r.felt) > .5) g.strokeRect(X(i) - 2.5, Y(r.their) - 2.5, 5, 5); }); }
   const dot = list.length > 1500 ? 1.6 : 3;
   list.forEach((r, i) => { g.fillStyle = colour(of(r)); const x = X(i), y = Y(of(r)); g.beginPath(); if (r.kind) g.arc(x, y, dot, 0, 7); else g.rect(x - dot, y - dot, 2 * dot, 2 * dot); g.fill(); });
   const on = points.find(p => p[2] === selected); if (on) { g.strokeStyle = getVar("--ink"); g.lineWidth = 2; g.beginPath(); g.arc(on[0], on[1], 7, 0, 7); g.stroke(); }
@@ -278,7 +281,7 @@ function readReport(text) {
 function compare(text, name) {
   let data; try { data = readReport(text); } catch (e) { $("compare").hidden = false; $("compare-title").textContent = `${clean(name)} cannot be compared`; $("compare-text").textContent = `Choose a report that onq debug -o wrote (${clean(e.message)}).`; $("compare-body").replaceChildren(); return; }
   other = data; const theirs = new Map(readRows(data).map(r => [r.kind + r.name, r])), B = data.about || {options: [], samples: []}, body = document.createDocumentFragment();
-  rows.forEach(r => { const o = theirs.get(r.kind + r.name); r.change = o && o.own !== null && r.own !== null && o.own < EXACT && r.own < EXACT ? r.own - o.own : null; });
+  rows.forEach(r => { const o = theirs.get(r.kind + r.name); r.their = o && o.felt !== null && o.felt < EXACT ? o.felt : null; r.change = o && o.own !== null && r.own !== null && o.own < EXACT && r.own < EXACT ? r.own - o.own : null; });
   const add = (what, mine, their, change, good) => { const tr = make("tr"), td = make("td", change, "n"); if (good) td.classList.add(good > 0 ? "better" : "worse"); tr.append(make("td", what), make("td", mine, "n"), make("td", their, "n"), td); body.append(tr); };
   const figure = (what, a, b, show, up, slack) => { if (a === undefined || a === null || b === undefined || b === null) return; const d = a - b, tell = Math.abs(d) > slack ? (up ? d : -d) : 0; add(what, show(a), show(b), tell ? (d > 0 ? "+" : "\u2212") + show(Math.abs(d)) : "", tell); };
   if (D.quantized_model !== data.quantized_model) add("quantized model", clean(D.quantized_model), clean(data.quantized_model), ""); if (D.float_model !== data.float_model) add("float model", clean(D.float_model), clean(data.float_model), "");
@@ -290,7 +293,7 @@ function compare(text, name) {
   if (A.onq !== B.onq) add("onq", A.onq || "", B.onq || "", ""); if (A.runtime !== B.runtime && A.runtime && B.runtime) add("runtime", clean(A.runtime), clean(B.runtime), "");
   const moved = rows.filter(r => r.change !== null && Math.abs(r.change) >= .5), up = moved.filter(r => r.change > 0).length;
   [...moved].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, 6).forEach(r => add(middle(r.name, 50), dB(r.own), dB(r.own - r.change), (r.change > 0 ? "+" : "\u2212") + dB(Math.abs(r.change)), r.change));
-  $("compare").hidden = false; $("compare-title").textContent = `Compared with ${clean(name)}`; $("compare-text").textContent = `${plural(up, "tensor")} better, ${moved.length - up} worse by half a dB or more; ${plural(rows.filter(r => r.change === null).length, "tensor")} not in both. The table has a column for it, the plot a dashed line.`;
+  $("compare").hidden = false; $("compare-title").textContent = `Compared with ${clean(name)}`; $("compare-text").textContent = `${plural(up, "tensor")} better, ${moved.length - up} worse by half a dB or more; ${plural(rows.filter(r => r.change === null).length, "tensor")} not in both. The table has a column for it, the plot a dashed line and hollow squares.`;
   $("compare-body").replaceChildren(body); draw(); plot();
 }
 const load = f => { if (f) f.text().then(t => compare(t, f.name)); };
