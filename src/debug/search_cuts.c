@@ -14,6 +14,7 @@
 #include "onnx/edit.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define MAX_CUTS 24
 
@@ -68,6 +69,62 @@ static onq_code list_reads(oq_searching *g, onq_error *err) {
     return ONQ_OK;
 }
 
+static bool is_fed(const oq_value *v) {
+    return v->is_input && v->init == NULL;
+}
+
+typedef struct place {
+    uint32_t before; /* a node that only constants reach: place of the first that reads it */
+    uint32_t at;     /* in the order as it was */
+    bool varies;     /* an input reaches it */
+} place;
+
+static int by_place(const void *a, const void *b) {
+    const place *x = a, *y = b;
+    if (x->before != y->before)
+        return x->before < y->before ? -1 : 1;
+    if (x->varies != y->varies)
+        return x->varies ? 1 : -1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Puts nodes that only constants reach, such as the DequantizeLinear of a weight, right before the
+ * first node that reads them: a try begins where its first node is. */
+static onq_code sink_constants(oq_searching *g, onq_error *err) {
+    oq_search_cuts *c = g->cuts;
+    const oq_index *ix = index_of(g);
+    const size_t n = ix->graph->node.n;
+    place *v = OQ_NEW_ARRAY(&c->arena, place, n + 1);
+    uint32_t *order = OQ_NEW_ARRAY(&c->arena, uint32_t, n + 1);
+    if (v == NULL || order == NULL)
+        return oq_fail_nomem(err);
+    for (uint32_t p = 0; p < n; p++) {
+        const uint32_t node = c->order[p];
+        bool varies = false;
+        for (size_t k = 0; k < c->reads[node].n && !varies; k++) {
+            const oq_value *in = &ix->values.v[c->reads[node].v[k]];
+            varies = is_fed(in) || (in->producer != OQ_NO_NODE && v[c->at[in->producer]].varies);
+        }
+        v[p] = (place){varies ? p : (uint32_t)n, p, varies};
+    }
+    for (size_t p = n; p-- > 0;) {
+        const uint32_t node = c->order[p];
+        for (size_t k = 0; k < c->reads[node].n; k++) {
+            const uint32_t from = ix->values.v[c->reads[node].v[k]].producer;
+            place *in = from != OQ_NO_NODE ? &v[c->at[from]] : NULL;
+            if (in != NULL && !in->varies && v[p].before < in->before)
+                in->before = v[p].before;
+        }
+    }
+    qsort(v, n, sizeof *v, by_place);
+    for (uint32_t p = 0; p < n; p++)
+        order[p] = c->order[v[p].at];
+    for (uint32_t p = 0; p < n; p++)
+        c->at[order[p]] = p;
+    c->order = order;
+    return ONQ_OK;
+}
+
 static onq_code order_graph(oq_searching *g, onq_error *err) {
     oq_search_cuts *c = g->cuts;
     const oq_index *ix = index_of(g);
@@ -87,7 +144,8 @@ static onq_code order_graph(oq_searching *g, onq_error *err) {
     }
     for (size_t i = 0; i < n_values; i++)
         c->slot[i] = OQ_NOBODY;
-    return list_reads(g, err);
+    OQ_TRY(list_reads(g, err));
+    return sink_constants(g, err);
 }
 
 /* What a node reads as the graph is now: an Identity in the place of a pair reads what the pair
@@ -113,10 +171,6 @@ static void reads_of(const oq_searching *g, uint32_t node, bool all_off, reading
 static uint32_t made_at(const oq_searching *g, uint32_t value) {
     const uint32_t node = index_of(g)->values.v[value].producer;
     return node != OQ_NO_NODE ? g->cuts->at[node] : OQ_NOBODY;
-}
-
-static bool is_fed(const oq_value *v) {
-    return v->is_input && v->init == NULL;
 }
 
 /* Last readers, and values that no input reaches. */
@@ -559,6 +613,15 @@ static bool is_output(const oq_search_cuts *c, uint32_t v) {
     return false;
 }
 
+static bool has_outputs_after(const oq_searching *g, uint32_t cut) {
+    const oq_search_cuts *c = g->cuts;
+    for (size_t i = 0; i < c->outputs.n; i++)
+        if (c->outputs.v[i] != OQ_NOBODY && made_at(g, c->outputs.v[i]) != OQ_NOBODY &&
+            made_at(g, c->outputs.v[i]) >= cut)
+            return true;
+    return false;
+}
+
 /* From the cut on with nothing quantized, to the outputs that are made there. */
 static onq_code open_tail(oq_searching *g, size_t cut, onq_error *err) {
     oq_search_cuts *c = g->cuts;
@@ -645,7 +708,7 @@ static onq_code try_parts(oq_searching *g, oq_search_sum *sums, oq_arena *a, onq
         return oq_fail_nomem(err);
     spread(g, lo, dirty);
     const size_t end = end_cut(g, hi, dirty);
-    const bool tail = end + 1 < c->n_cuts;
+    const bool tail = end + 1 < c->n_cuts && has_outputs_after(g, c->cut[end]);
     size_t begin = 0;
     while (begin + 1 < c->n_cuts && c->cut[begin + 1] <= lo)
         begin++;
