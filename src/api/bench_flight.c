@@ -64,13 +64,10 @@ static onq_code run_one(void *ctx, size_t i, unsigned worker, onq_error *err) {
 }
 
 /* Runs per second of `lanes` at once; the best so far stays. */
-static onq_code measure(measuring *m, onq_env *env, unsigned lanes, uint64_t runs, double *best,
-                        onq_error *err) {
-    const unsigned before = env->n_threads;
+static onq_code measure(measuring *m, const onq_env *env, unsigned lanes, uint64_t runs,
+                        double *best, onq_error *err) {
     oq_pool *pool = NULL;
-    env->n_threads = lanes;
-    onq_code rc = oq_pool_new(env, &pool, err);
-    env->n_threads = before;
+    onq_code rc = oq_pool_new_of(env, lanes, &pool, err);
     const double start = oq_seconds();
     if (rc == ONQ_OK)
         rc = oq_pool_run(pool, (size_t)runs, run_one, m, err);
@@ -83,7 +80,7 @@ static onq_code measure(measuring *m, onq_env *env, unsigned lanes, uint64_t run
 onq_code oq_bench_flight_round(oq_bench_flight *f, oq_source *source, uint64_t runs,
                                onq_error *err) {
     measuring m = {.n_lanes = 1};
-    onq_env *env = f->session->engine->env;
+    const onq_env *env = f->session->engine->env;
     onq_code rc = ONQ_OK;
     oq_arena_init(&m.arena, &env->alloc);
     m.lanes[0] = f->session;

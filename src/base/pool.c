@@ -116,13 +116,18 @@ static void start_threads(oq_pool *p) {
 }
 
 onq_code oq_pool_new(const onq_env *env, oq_pool **out, onq_error *err) {
+    return oq_pool_new_of(env, oq_env_threads(env), out, err);
+}
+
+onq_code oq_pool_new_of(const onq_env *env, unsigned n, oq_pool **out, onq_error *err) {
+    assert(n > 0);
     *out = NULL;
     const onq_allocator *a = env != NULL ? &env->alloc : oq_alloc_default();
     oq_pool *p = oq_calloc(a, 1, sizeof *p);
     if (p == NULL)
         return oq_fail_nomem(err);
     p->alloc = *a;
-    p->n_workers = oq_env_threads(env);
+    p->n_workers = n;
     p->threads_size = (p->n_workers - 1) * (sizeof *p->threads + sizeof(struct seat));
     static_assert(sizeof(pthread_t) % _Alignof(struct seat) == 0, "seats follow threads");
     p->threads = oq_calloc(a, 1, p->threads_size);

@@ -20,6 +20,8 @@ typedef onq_code (*oq_task)(void *ctx, size_t i, unsigned worker, onq_error *err
 
 /* A pool of oq_env_threads(env) workers. */
 onq_code oq_pool_new(const onq_env *env, oq_pool **out, onq_error *err);
+/* A pool of n workers. */
+onq_code oq_pool_new_of(const onq_env *env, unsigned n, oq_pool **out, onq_error *err);
 void oq_pool_free(oq_pool *p);
 unsigned oq_pool_workers(const oq_pool *p);
 onq_code oq_pool_run(oq_pool *p, size_t n, oq_task fn, void *ctx, onq_error *err);

@@ -1,12 +1,14 @@
 /*
  * search.c — see search.h.
  *
- * Each unit is quantized alone and the outputs are measured (search_cuts.c). Noise adds up, so the
+ * Each unit is quantized alone and the outputs are measured (search_try.c). Noise adds up, so the
  * noise of units alone predicts that of every set of them. Finding the least set: units in the order
  * of their noise; the shortest run of them that reaches the target, by halving; then those are put
  * back that the target, as predicted, may not need.
  */
 #include "debug/search_parts.h"
+
+#include "engine/flight.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,6 +35,12 @@ void oq_search_sum_add(oq_search_sum *s, const oq_datum *x, const oq_datum *y) {
     }
 }
 
+void oq_search_sum_join(oq_search_sum *into, const oq_search_sum *more) {
+    oq_sums_join(&into->sums, &more->sums);
+    into->rows += more->rows;
+    into->same += more->same;
+}
+
 /* The worst of the outputs counts. */
 oq_search_score oq_search_score_of(const oq_search_sum *v, size_t n) {
     oq_search_score out = {INFINITY, NAN};
@@ -54,18 +62,17 @@ static onq_code measure(oq_searching *g, double *sqnr, double *agreement, onq_er
 }
 
 /* True when the time that was given is over; what is not measured by then stays so. */
+static bool is_time_over(void *ctx) {
+    const oq_searching *g = ctx;
+    return g->target->seconds > 0 && oq_seconds() - g->s->began > g->target->seconds;
+}
+
 static bool is_late(oq_searching *g) {
-    if (g->target->seconds > 0 && oq_seconds() - g->s->began > g->target->seconds)
-        g->s->late = true;
+    g->s->late |= is_time_over(g);
     return g->s->late;
 }
 
 /* ---- each alone ---- */
-
-static void exclude_all(oq_searching *g, bool value) {
-    for (size_t i = 0; i < g->s->nodes.n; i++)
-        g->excluded[i] = value;
-}
 
 static void set_unit(oq_searching *g, size_t at, bool excluded) {
     const oq_debug_unit *u = &g->s->units.v[at];
@@ -73,36 +80,31 @@ static void set_unit(oq_searching *g, size_t at, bool excluded) {
         g->excluded[u->nodes.v[i]] = excluded;
 }
 
-typedef struct turn {
-    uint32_t cut, at;
-} turn;
-
-static int by_cut(const void *a, const void *b) {
-    const turn *x = a, *y = b;
-    if (x->cut != y->cut)
-        return x->cut > y->cut ? -1 : 1; /* the last first: their tails are short */
-    return x->at < y->at ? -1 : x->at > y->at;
+static void set_alone(void *ctx, size_t at) {
+    oq_search_exclude_all(ctx, true);
+    set_unit(ctx, at, false);
 }
 
 static onq_code each_alone(oq_searching *g, onq_error *err) {
     const size_t n = g->s->units.n;
-    turn *order = OQ_NEW_ARRAY(g->arena, turn, n + 1);
-    if (order == NULL)
+    const oq_search_tries tries = {.n = n,
+                                   .what = g->s->grouped ? "groups" : "units",
+                                   .set = set_alone,
+                                   .is_late = is_time_over,
+                                   .ctx = g,
+                                   .scores = OQ_NEW_ARRAY(g->arena, oq_search_score, n + 1),
+                                   .measured = OQ_NEW_ARRAY(g->arena, bool, n + 1)};
+    if (tries.scores == NULL || tries.measured == NULL)
         return oq_fail_nomem(err);
-    for (uint32_t i = 0; i < n; i++) {
-        exclude_all(g, true);
-        set_unit(g, i, false);
-        order[i] = (turn){oq_search_cut_of(g), i};
-    }
-    qsort(order, n, sizeof *order, by_cut);
-    for (size_t i = 0; i < n && !is_late(g); i++) {
-        oq_debug_unit *u = &g->s->units.v[order[i].at];
-        exclude_all(g, true);
-        set_unit(g, order[i].at, false);
-        OQ_TRY(measure(g, &u->sqnr, &u->agreement, err));
+    OQ_TRY(oq_search_measure_all(g, &tries, err));
+    for (size_t i = 0; i < n; i++) {
+        if (!tries.measured[i])
+            continue;
+        g->s->units.v[i].sqnr = tries.scores[i].sqnr;
+        g->s->units.v[i].agreement = tries.scores[i].agreement;
         g->s->n_measured++;
-        OQ_TRY(oq_progress(g->d->env, g->s->grouped ? "groups" : "units", i + 1, n, err));
     }
+    g->s->late |= g->s->n_measured < n;
     return ONQ_OK;
 }
 
@@ -133,7 +135,7 @@ static bool is_reached(const oq_searching *g, double sqnr, double agreement) {
 static onq_code try_first(oq_searching *g, const order_row *order, size_t n, bool *ok,
                           onq_error *err) {
     double sqnr = 0, agreement = 0;
-    exclude_all(g, false);
+    oq_search_exclude_all(g, false);
     for (size_t i = 0; i < n; i++)
         set_unit(g, order[i].at, true);
     OQ_TRY(measure(g, &sqnr, &agreement, err));
@@ -169,7 +171,7 @@ static onq_code thin_out(oq_searching *g, const order_row *order, size_t n, onq_
         if (!is_spare(g, u))
             continue;
         u->excluded = false;
-        exclude_all(g, false);
+        oq_search_exclude_all(g, false);
         for (size_t k = 0; k < g->s->units.n; k++) /* groups may share a node */
             if (g->s->units.v[k].excluded)
                 set_unit(g, k, true);
@@ -243,8 +245,10 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
                        g->d->made->path);
     OQ_TRY(oq_debug_search_units(s, g->target, g->arena, err));
     OQ_TRY(oq_search_cuts_make(g, err));
-    exclude_all(g, false);
+    oq_search_exclude_all(g, false);
+    const uint64_t before = oq_flight_resident();
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));
+    OQ_TRY(oq_search_lanes(g, before, err));
     OQ_TRY(each_alone(g, err));
     const size_t n = s->units.n;
     order_row *order = OQ_NEW_ARRAY(g->arena, order_row, n + 1);
@@ -271,6 +275,6 @@ onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debu
                            .weights = NAN};
     oq_searching g = {.d = d, .run = run, .target = t, .s = s, .arena = &d->arena};
     const onq_code rc = search_all(&g, err);
-    oq_search_cuts_free(&g);
+    oq_search_end(&g);
     return rc;
 }

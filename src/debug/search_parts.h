@@ -1,7 +1,7 @@
 /*
  * search_parts.h — between the files of a search: search.c decides what is tried, search_pairs.c
- * takes pairs away from the graph and puts them back, search_cuts.c measures a try, search_made.c
- * makes the model that was found and measures it as its users will.
+ * takes pairs away from the graph and puts them back, search_cuts.c cuts the graph, search_try.c
+ * measures tries, search_made.c makes the model that was found and measures it as its users will.
  */
 #ifndef OQ_DEBUG_SEARCH_PARTS_H
 #define OQ_DEBUG_SEARCH_PARTS_H
@@ -57,11 +57,33 @@ typedef struct oq_search_score {
  * tries begin with: outputs, and tensors at places where the graph is cut. */
 onq_code oq_search_cuts_make(oq_searching *g, onq_error *err);
 void oq_search_cuts_free(oq_searching *g);
+
+/* How many samples or tries run at once from now on, by what one added to the resident bytes
+ * `before` it. */
+onq_code oq_search_lanes(oq_searching *g, uint64_t before, onq_error *err);
 /* Measures the outputs as `excluded` says. Only the part of the graph that the quantized nodes are in
  * is run anew; after it a session that stays open for the tries that follow. */
 onq_code oq_search_measure(oq_searching *g, oq_search_score *out, onq_error *err);
-/* The place of a unit among the cuts: tries in this order open the fewest sessions. */
-uint32_t oq_search_cut_of(oq_searching *g);
+
+/* Tries that do not depend on each other. */
+typedef struct oq_search_tries {
+    size_t n;
+    const char *what;                  /* for progress */
+    void (*set)(void *ctx, size_t at); /* writes `excluded` for a try */
+    bool (*is_late)(void *ctx);        /* those that have not begun are left out; any thread */
+    void *ctx;
+    oq_search_score *scores; /* by try */
+    bool *measured;          /* by try: it was not left out */
+} oq_search_tries;
+/* In the order that opens the fewest sessions, several at once. */
+onq_code oq_search_measure_all(oq_searching *g, const oq_search_tries *tries, onq_error *err);
+/* Lets go of cuts, sessions and lanes. */
+void oq_search_end(oq_searching *g);
+
+static inline void oq_search_exclude_all(oq_searching *g, bool value) {
+    for (size_t i = 0; i < g->s->nodes.n; i++)
+        g->excluded[i] = value;
+}
 
 /* Makes the model with the set that was found and measures it: default session, all samples. */
 onq_code oq_search_verify(oq_searching *g, onq_error *err);
@@ -72,6 +94,7 @@ typedef struct oq_search_sum {
     uint64_t rows, same;
 } oq_search_sum;
 void oq_search_sum_add(oq_search_sum *s, const oq_datum *x, const oq_datum *y);
+void oq_search_sum_join(oq_search_sum *into, const oq_search_sum *more);
 oq_search_score oq_search_score_of(const oq_search_sum *v, size_t n);
 
 #endif

@@ -144,3 +144,9 @@ def test_results_are_in_the_report(case):
     assert data["search"]["units"][0][4] is True and data["search"]["options"].startswith("--nodes_to_exclude")
     search(case, "-o", page)
     assert "search" not in json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
+
+
+@pytest.mark.parametrize("words", [["--sensitivity"], ["--bisect", "--target_sqnr", 30]], ids=lambda w: w[0])
+def test_jobs_give_the_same(case, words):
+    seen = [search(case, *words, "--jobs", jobs, as_json=False) for jobs in (1, 2, 7)]
+    assert seen[0] == seen[1] == seen[2] and "conv3" in seen[0]

@@ -200,6 +200,38 @@ static void jobs_do_not_matter(void **state) {
     }
 }
 
+/* Tries and samples that run at once give the same scores and the same set. */
+static void searches_do_not_depend_on_jobs(void **state) {
+    (void)state;
+    static const unsigned jobs[] = {1, 2, 7};
+    both b[OQ_COUNT(jobs)];
+    oq_debug_search s[OQ_COUNT(jobs)];
+    const oq_debug_target t = {
+        .bisect = true, .sqnr = 30, .agreement = NAN, .most_samples = 4, .memory = 1 << 20};
+    for (size_t k = 0; k < OQ_COUNT(jobs); k++) {
+        assert_ok(open_both(&b[k], NULL, false, &err), err);
+        onq_env_set_threads(b[k].q.env, 2);
+        b[k].run.jobs = jobs[k];
+        no_threads(false);
+        assert_ok(oq_debug_activations(&b[k].d, &b[k].run, &err), err);
+        assert_ok(oq_debug_run_search(&b[k].d, &b[k].run, &t, &s[k], &err), err);
+        no_threads(true);
+        assert_true(s[0].units.n > 0);
+        assert_int_equal(s[k].units.n, s[0].units.n);
+        assert_int_equal(s[k].n_measured, s[0].units.n);
+        assert_int_equal(s[k].n_excluded, s[0].n_excluded);
+        for (size_t i = 0; i < s[0].units.n; i++) {
+            assert_true(oq_str_eq(s[k].units.v[i].name, s[0].units.v[i].name));
+            assert_memory_equal(&s[k].units.v[i].sqnr, &s[0].units.v[i].sqnr, sizeof(double));
+        }
+        assert_memory_equal(&s[k].whole_sqnr, &s[0].whole_sqnr, sizeof(double));
+        assert_memory_equal(&s[k].found_sqnr, &s[0].found_sqnr, sizeof(double));
+        assert_int_equal(b[k].engine.n_open, 0);
+    }
+    for (size_t k = 0; k < OQ_COUNT(jobs); k++)
+        close_both(&b[k]);
+}
+
 /* A failure in the middle ends it, however many samples run at once. */
 static void a_sample_of_many_fails(void **state) {
     (void)state;
@@ -304,11 +336,9 @@ static void every_allocation_may_fail(void **state) {
 int main(void) {
     no_threads(true); /* allocations in one order */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_those_of_plain_loops),
-        cmocka_unit_test(jobs_do_not_matter),
-        cmocka_unit_test(a_sample_of_many_fails),
-        cmocka_unit_test(engine_failures_come_back),
-        cmocka_unit_test(other_sizes_are_told),
+        cmocka_unit_test(sums_are_those_of_plain_loops),  cmocka_unit_test(jobs_do_not_matter),
+        cmocka_unit_test(searches_do_not_depend_on_jobs), cmocka_unit_test(a_sample_of_many_fails),
+        cmocka_unit_test(engine_failures_come_back),      cmocka_unit_test(other_sizes_are_told),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
