@@ -264,6 +264,10 @@ static void search_json(page *p) {
         db_json(p, u->sqnr);
         oq_jw_float(w, NULL, (float)u->macs);
         oq_jw_bool(w, NULL, s->bisected ? u->excluded : i == 0);
+        oq_jw_begin_array(w, NULL);
+        for (size_t k = 0; k < u->nodes.n; k++)
+            oq_jw_str(w, NULL, s->nodes.v[u->nodes.v[k]].name);
+        oq_jw_end_array(w);
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);
@@ -354,6 +358,7 @@ static void rest_json(page *p) {
     const oq_verify_grade grade =
         isnan(worst) ? OQ_GRADE_POOR
                      : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst, bits_of(d));
+    oq_jw_uint(w, "bits", bits_of(d));
     oq_jw_int(w, "grade", grade);
     oq_jw_cstr(w, "grade_text", oq_verify_grade_text(grade));
     oq_jw_begin_array(w, "unmatched");

@@ -2,6 +2,8 @@
 const COLUMNS = ["kind", "name", "op", "type", "own", "qdq", "cross", "cosine", "max", "mean", "saturated", "lo", "hi", "qlo", "qhi", "reason", "excess", "rank", "position", "hist", "channels", "hot", "node", "effect", "value", "after", "felt", "perChannel"];
 const [FAULT, HARMLESS, INHERITED, NODE, MASK] = [1, 2, 3, 4, 5]; /* reason_class of report.c */
 const EXACT = 999, A = D.about || {options: [], samples: []}, S = D.search || null;
+/* How it was made decides what can be tried: searches need pairs, dynamic ranges are measured nowhere. */
+const way = (A.again || "onq static").split(" ")[1], searchable = way === "static" && !(A.again || "").includes("qoperator");
 const readRows = data => data.rows.map((r, i) => { const o = {id: i}; COLUMNS.forEach((c, k) => o[c] = r[k] === undefined ? null : r[k]); o.rawName = o.name; o.name = clean(o.name); o.op = clean(o.op); o.raw = o.node; o.node = clean(o.node); return o; });
 const rows = readRows(D), why = r => D.reasons[r.reason], harmless = r => why(r)[2] === HARMLESS;
 const db = v => v === null || v === undefined ? "" : v >= 250 ? "exact" : v.toFixed(1); /* more is noise of 2^-52 */
@@ -29,7 +31,7 @@ const unitSum = new Map(); rows.forEach(r => { if (!harmless(r) && r.effect !== 
 rows.forEach(r => { r.noise = harmless(r) ? 0 : r.effect !== null ? power(r.effect) * power(r.felt) / unitSum.get(r.effect) : unitSum.size ? 0 : power(r.felt); });
 const allNoise = rows.reduce((s, r) => s + r.noise, 0);
 /* `less` is the noise that goes away; null when there is nothing to say. */
-function expect(less) { if (now === null || now >= 60 || !allNoise || !(less > 0)) return null; const left = Math.max(1 - less / allNoise, .01); return Math.min(now - 10 * Math.log10(left), 50); }
+function expect(less) { if (way === "dynamic" || now === null || now >= 60 || !allNoise || !(less > 0)) return null; const left = Math.max(1 - less / allNoise, .01); return Math.min(now - 10 * Math.log10(left), 50); }
 const removed = (r, db) => db === null ? 0 : r.noise * (1 - Math.min(1, power(db) / Math.max(power(r.felt), 1e-12)));
 
 /* ---- verdict ---- */
@@ -45,7 +47,7 @@ function verdict() {
   }
   h.style.setProperty("--tone", `var(--${TONES[D.grade]})`);
   v.append(make("em", D.grade_text[0].toUpperCase() + D.grade_text.slice(1)), now >= 250 ? ": the outputs are equal" : `: the outputs keep ${dB(now)}`, ...(top ? [`, the same top-1 in ${percent(top[3])}`] : []));
-  m.textContent = `${MEANING[D.grade][0].toUpperCase() + MEANING[D.grade].slice(1)}. Measured over ${plural(D.samples, "sample")}${outputs.length > 1 && worst ? `, of the worst of ${outputs.length} outputs, ${middle(clean(worst[0]), 50)}` : ""}. 6 dB are one bit; 20 to 40 dB are usual for 8 bits.`;
+  m.textContent = `${MEANING[D.grade][0].toUpperCase() + MEANING[D.grade].slice(1)}. Measured over ${plural(D.samples, "sample")}${outputs.length > 1 && worst ? `, of the worst of ${outputs.length} outputs, ${middle(clean(worst[0]), 50)}` : ""}. 6 dB are one bit${D.bits === 8 ? "; 20 to 40 dB are usual for 8 bits" : ""}.`;
 }
 function cards() {
   const box = $("cards");
@@ -69,9 +71,11 @@ function step(text, line, gain) {
   d.append(p); if (line) d.append(command(line)); li.append(d); $("steps").append(li);
 }
 const nodesOf = list => [...new Set(list.map(r => r.raw).filter(Boolean))];
-const exclude = names => `--nodes_to_exclude ${names.map(item).join(" ")} --keep_excluded_float`;
+const exclude = names => `--nodes_to_exclude ${names.map(item).join(" ")}${way === "static" ? " --keep_excluded_float" : ""}`;
+/* Weights of few bits: twice as many are 6 dB a bit better. */
+const bitsNow = +(/--bits (\d+)/.exec(A.again || "") || [0, 0])[1], moreBits = way === "nbits" && bitsNow < 8 ? A.again.replace(`--bits ${bitsNow}`, `--bits ${2 * bitsNow}`) : "";
 function advise() {
-  const isStatic = (A.again || "onq static").startsWith("onq static"), total = G.nodes.reduce((s, n) => s + n.macs, 0);
+  const total = G.nodes.reduce((s, n) => s + n.macs, 0);
   const all = [];
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the outputs keep ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
@@ -81,16 +85,16 @@ function advise() {
   const steps = [...groups].map(([k, list]) => {
     const [text, advice, cls, option] = D.reasons[k], w = list.filter(r => !r.kind).length, a = list.length - w, names = nodesOf(list);
     /* A scale for each channel changes every weight, not only those that need it most. */
-    const rest = option === "--per_channel" ? rows.filter(r => r.perChannel !== null) : list, after = r => option === "--per_channel" ? r.perChannel : r.after;
-    const known = rest.filter(r => after(r) !== null || cls >= NODE), gain = !known.length ? null : expect(known.reduce((s, r) => s + (cls >= NODE ? r.noise : removed(r, after(r))), 0));
+    const rest = option === "--per_channel" ? rows.filter(r => r.perChannel !== null) : list, after = r => option === "--per_channel" ? r.perChannel : moreBits && cls === NODE ? r.felt + 6 * bitsNow : r.after, goes = cls >= NODE && !moreBits;
+    const known = rest.filter(r => after(r) !== null || goes), gain = !known.length ? null : expect(known.reduce((s, r) => s + (goes ? r.noise : removed(r, after(r))), 0));
     const cost = cls === NODE && total ? G.nodes.filter(n => names.includes(n.raw)).reduce((s, n) => s + n.macs, 0) / total : 0;
     const who = [w ? plural(w, "weight") : "", a ? plural(a, "activation") : ""].filter(Boolean).join(" and ");
-    const line = !isStatic ? (option === "--per_channel" && A.again ? again(option) : "") : option ? again(option) : cls === NODE && names.length <= 40 ? again(exclude(names)) : "";
+    const line = cls === NODE && moreBits ? moreBits : option && (way === "static" || (way === "dynamic" && option === "--per_channel")) ? again(option) : cls === NODE && names.length <= 40 ? again(exclude(names)) : "";
     return {gain, rank: Math.min(...list.map(r => r.rank)), text: `${who}: ${text}. ${advice[0].toUpperCase() + advice.slice(1)}${cost ? ` (${names.length === 1 ? "it has" : "they have"} ${percent(cost)} of the work)` : ""}.`, line};
   });
   steps.sort((a, b) => (b.gain ?? -99) - (a.gain ?? -99) || a.rank - b.rank).slice(0, 5).forEach(s => all.push({order: s.gain ?? -99, ...s}));
   all.sort((a, b) => b.order === a.order ? 0 : b.order - a.order).forEach(s => step(s.text, s.line, now === null || !("gain" in s) ? undefined : s.gain));
-  if (!S && now !== null && D.grade < 3 && A.command) step("Measure which nodes the outputs lose most by; the report then has them beside what they cost.", `${A.command} --sensitivity`);
+  if (!S && searchable && now !== null && D.grade < 3 && A.command) step("Measure which nodes the outputs lose most by; the report then has them beside what they cost.", `${A.command} --sensitivity`);
   else if (S && !S.bisected && D.grade < 3 && A.command) step("Find the least set of nodes to leave float for a target.", `${A.command.replace(" --sensitivity", "")} --bisect --target_sqnr ${Math.max(20, Math.ceil(now) + 5)} --exclude_list float.txt`);
   if (now !== null && D.grade < 2 && A.data) step("Or let onq try the ways to quantize and take the fastest that is accurate enough.", `onq auto -i ${word(D.float_model)} -o better.onnx --data ${word(A.data)}`);
   if (A.float_ms && A.quantized_ms > 1.02 * A.float_ms && A.data) step("It is slower than float here. See what makes it slow:", `onq bench ${word(D.float_model)} ${word(D.quantized_model)} --data ${word(A.data)}`);
@@ -100,14 +104,14 @@ function advise() {
 
 /* ---- effect beside cost ---- */
 function effects() {
-  if (!S) { $("effect-box").hidden = true; $("effect-text").replaceChildren(); const p = make("p", now === null ? "Not measured: this needs samples (--data) and --sensitivity." : "Not measured. --sensitivity quantizes each unit alone and measures the outputs: what a tensor loses by itself is only a guess at that.", "empty"); $("effect").append(p); if (A.command) $("effect").append(command(`${A.command}${now === null ? " --data SAMPLES" : ""} --sensitivity`)); return; }
+  if (!S) { $("effect-box").hidden = true; $("effect-text").replaceChildren(); const p = make("p", !searchable ? "Not measured: --sensitivity and --bisect work on models with QuantizeLinear and DequantizeLinear around their nodes (QDQ)." : now === null ? "Not measured: this needs samples (--data) and --sensitivity." : "Not measured. --sensitivity quantizes each unit alone and measures the outputs: what a tensor loses by itself is only a guess at that.", "empty"); $("effect").append(p); if (A.command && searchable) $("effect").append(command(`${A.command}${now === null ? " --data SAMPLES" : ""} --sensitivity`)); return; }
   $("unit-title").textContent = S.grouped ? "Group" : "Unit";
   $("effect-text").textContent = `each ${S.grouped ? "group" : "unit"} quantized alone, ${plural(S.samples, "sample")}; all of them together keep ${dB(S.whole ?? null)}. Much loss and little work is cheap to leave float.`;
   const most = Math.max(.001, ...S.units.map(u => u[3]));
   const body = document.createDocumentFragment();
-  for (const [name, op, v, macs, out] of S.units.slice(0, 300)) {
+  for (const [name, op, v, macs, out, nodes] of S.units.slice(0, 300)) {
     const tr = make("tr"), meter = (part, fill) => { const td = make("td", undefined, "meter wide"), t = make("div", undefined, "track"), b = make("div", undefined, "bar"); b.style.width = `${100 * part}%`; b.style.background = fill; t.append(b); td.append(t); return td; };
-    const label = make("td", undefined, "name"), td = make("td", undefined, "tick"), box = make("input"); box.type = "checkbox"; box.setAttribute("aria-label", "Leave float"); box.disabled = S.grouped; box.dataset.node = name; box.onchange = () => tick(name, box.checked); td.append(box);
+    const label = make("td", undefined, "name"), td = make("td", undefined, "tick"), box = make("input"); box.type = "checkbox"; box.setAttribute("aria-label", "Leave float"); box.of = nodes; box.onchange = () => tick(nodes, box.checked); td.append(box);
     label.append(middle(clean(name), 64)); label.title = clean(name); label.append(make("small", [op && op !== name ? clean(op) : "", out ? (S.bisected ? "in the set that was found" : "the worst") : ""].filter(Boolean).join(", ")));
     tr.append(td, label, make("td", v === null ? "not measured" : dB(v), "n"), meter(v === null ? 0 : 1 - Math.min(Math.max(v, 0), 60) / 60, colour(v) || "none"), make("td", percent(macs), "n"), meter(macs / most, "var(--truth)")); body.append(tr);
   }
@@ -117,18 +121,18 @@ function effects() {
 
 /* ---- ticked nodes become options ---- */
 const basket = new Set();
-function tick(node, on) { on ? basket.add(node) : basket.delete(node); showBasket(); }
+function tick(nodes, on) { nodes.forEach(n => on ? basket.add(n) : basket.delete(n)); showBasket(); }
 function overrides(names) { const o = {}; rows.forEach(r => { if (!names.includes(r.raw) || r.type === "INT32" || (r.kind && !r.type)) return; o[r.kind ? r.rawName : r.rawName] = [{quant_type: r.kind ? "QUInt16" : "QInt16"}]; }); return JSON.stringify(o, null, 1); }
 function showBasket() {
   const names = [...basket], total = G.nodes.reduce((s, n) => s + n.macs, 0), form = $("basket-form").value;
-  document.querySelectorAll("input[data-node]").forEach(b => { if (!b.disabled) b.checked = basket.has(b.dataset.node); });
+  document.querySelectorAll("input[data-node]").forEach(b => b.checked = basket.has(b.dataset.node)); document.querySelectorAll("#bars input").forEach(b => b.checked = b.of.every(n => basket.has(n)));
   $("basket").hidden = !names.length; if (!names.length) return;
   const mine = rows.filter(r => basket.has(r.raw)), gain = expect(mine.reduce((s, r) => s + r.noise, 0)), cost = total ? G.nodes.filter(n => basket.has(n.raw)).reduce((s, n) => s + n.macs, 0) / total : 0;
   $("basket-title").textContent = `${plural(names.length, "node")} ticked`;
   $("basket-text").textContent = [total ? `${percent(cost)} of the work` : "", gain !== null ? `left float, about ${dB(gain)} expected (now ${dB(now)})` : ""].filter(Boolean).join("; ");
   const text = form === "exclude" ? exclude(names) : form === "list" ? names.join("\n") : overrides(names);
   $("basket-out").replaceChildren(command(text));
-  if (form !== "exclude") $("basket-out").append(make("small", form === "list" ? "save as float.txt, then: --nodes_to_exclude @float.txt --keep_excluded_float" : "save as overrides.json, then: --tensor_quant_overrides overrides.json (16 bits are slower than float on most CPUs)"));
+  if (form !== "exclude") $("basket-out").append(make("small", form === "list" ? `save as float.txt, then: --nodes_to_exclude @float.txt${way === "static" ? " --keep_excluded_float" : ""}` : "save as overrides.json, then: --tensor_quant_overrides overrides.json (16 bits are slower than float on most CPUs)"));
 }
 $("basket-form").onchange = showBasket; $("basket-clear").onclick = () => { basket.clear(); showBasket(); };
 
@@ -168,10 +172,9 @@ function line(r) {
   }
   return tr;
 }
-rows.forEach(r => r.text = [r.name, r.node, r.op, r.type, r.kind ? "activation" : "weight", why(r)[0]].join(" ").toLowerCase());
 $("filter").oninput = $("kind").onchange = () => { limit = 200; draw(); };
 $("more").onclick = () => { limit += 1000; draw(); };
-const pickRow = e => { if (e.target.matches("input")) { tick(e.target.dataset.node, e.target.checked); return; } const tr = e.target.closest("tr"); if (tr) select(+tr.dataset.id); };
+const pickRow = e => { if (e.target.matches("input")) { tick([e.target.dataset.node], e.target.checked); return; } const tr = e.target.closest("tr"); if (tr) select(+tr.dataset.id); };
 $("body").onclick = pickRow; $("body").onkeydown = e => { if (e.key === "Enter") pickRow(e); };
 
 /* ---- one tensor ---- */
@@ -256,6 +259,8 @@ let G = null;
 {
   const data = D.graph, wrap = {colour: it => it.nodes[0].rows ? colour(worstOf(it)) : null, pick: it => pickItem(it)};
   G = graphView($("graph"), data, wrap); attach(G.nodes); graphButtons($("graph-tools"), G, $("graph"));
+  /* Integer operators have names of their own; options take those of the float model. */
+  const known = new Set(G.nodes.map(n => n.raw)); rows.forEach(r => { if (r.kind || r.value < 0 || known.has(r.raw) || !G.values[r.value].readers.length) return; const n = G.nodes[G.values[r.value].readers[0]]; r.raw = n.raw; r.node = n.name; });
   const total = G.nodes.reduce((s, n) => s + n.macs, 0), macs = new Map(G.nodes.map(n => [n.raw, n.macs])); rows.forEach(r => { r.macs = total ? (macs.get(r.raw) || 0) / total : 0; r.change = null; });
 }
 
@@ -302,5 +307,6 @@ $("compare-close").onclick = () => { other = null; rows.forEach(r => r.change = 
 addEventListener("dragover", e => { e.preventDefault(); document.body.classList.add("drop"); }); addEventListener("dragleave", e => { if (!e.relatedTarget) document.body.classList.remove("drop"); });
 addEventListener("drop", e => { e.preventDefault(); document.body.classList.remove("drop"); load(e.dataTransfer.files[0]); });
 
+rows.forEach(r => r.text = [r.name, r.node, r.op, r.type, r.kind ? "activation" : "weight", why(r)[0]].join(" ").toLowerCase());
 verdict(); cards(); advise(); effects(); draw(); about(); showBasket(); plot(); G.paint();
 if (rows.length) select([...rows].sort((a, b) => a.rank - b.rank)[0].id, true);

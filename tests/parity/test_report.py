@@ -192,6 +192,22 @@ def test_nothing_is_empty_without_a_word(digits, tmp_path):
     assert all(seen[k] for k in ("steps", "table", "plot", "detail"))
 
 
+@pytest.mark.parametrize("how", ["dynamic", "nbits", "qoperator"])
+def test_other_ways(how, tmp_path):
+    """Nodes have the names of the float model, which options take, and no search is proposed that cannot be done."""
+    path = tmp_path / "m.onnx"
+    hostile = hostile_model(path)
+    out = tmp_path / "q.onnx"
+    more = {"dynamic": ["dynamic"], "nbits": ["nbits", "--block_size", "16"],
+            "qoperator": ["static", "--quant_format", "qoperator", "--data", "random:2:1"]}[how]
+    subprocess.run([ONQ, more[0], "-q", "-i", path, "-o", out, *more[1:]], check=True, capture_output=True)
+    page = tmp_path / "page.html"
+    onq("--float_model", path, "--qdq_model", out, "--data", "random:2:1", "-o", page)
+    seen = visit(page, """seen.nodes = rows.filter(r => !r.kind).map(r => r.raw); seen.effect = $("effect").textContent; seen.next = $("next").textContent;""")
+    assert hostile and seen["errors"] == [] and set(seen["nodes"]) <= {f"n{b}" for b in BAD} and seen["nodes"]
+    assert "--sensitivity and --bisect work on" in seen["effect"] and "--sensitivity" not in seen["next"]
+
+
 BAD = ["</script><script>seen.errors.push('run')</script>", "<img src=x onerror=seen.errors.push(1)>", "<!--<script>",
        "a\u2028b\u202e\x01\"'`${1}"]
 
