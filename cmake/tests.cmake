@@ -3,7 +3,7 @@
 #                                 tests/harness/*.c; src/ and include/ on its path      label quick
 #   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/, then mutates;
 #                                 with ONQ_LIBFUZZER no tests, but programs for `make fuzz`  label quick
-#   examples/c/*.c                the examples, run by tests/cli/examples.sh            no test of their own
+#   examples in C                 run by tests/cli/examples.sh and tests/examples       no test of their own
 #   tests/tools/*.c               programs that Python tests drive, in build/tests        no test of their own
 #   tests/cli/*.sh                run by tests/harness/run_script.sh                    label quick
 #   tests/header/*                onq.h alone as C11 and as C++11                       label quick
@@ -100,10 +100,14 @@ foreach(source IN LISTS TOOL_SOURCES)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 endforeach()
 
-# ---- examples/c/*.c, as a user builds them, in build/tests; tests/cli/examples.sh runs them
-file(GLOB EXAMPLE_SOURCES CONFIGURE_DEPENDS examples/c/*.c)
+# ---- the examples in C, as a user builds them, in build/tests: example_ and the name of the file in examples/c, or of the folder
+file(GLOB EXAMPLE_SOURCES CONFIGURE_DEPENDS examples/c/*.c examples/*/run.c)
 foreach(source IN LISTS EXAMPLE_SOURCES)
   cmake_path(GET source STEM stem)
+  if(stem STREQUAL "run")
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME stem)
+  endif()
   add_executable(example_${stem} ${source})
   target_link_libraries(example_${stem} PRIVATE onq_flags onq_link_flags onq_static)
   set_target_properties(example_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
