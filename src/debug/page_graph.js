@@ -208,7 +208,7 @@ function graphButtons(box, G, c) {
   const b = (text, hint, f) => { const e = make("button", text); e.type = "button"; e.title = hint; e.onclick = f; box.append(e); return e; };
   b("Fit", "Show all of it", G.fit); b("+", "Zoom in", () => G.zoom(1.35)); b("\u2212", "Zoom out", () => G.zoom(1 / 1.35));
   if (G.blocks.some(k => k !== G.root && k.count > 1)) { b("Fold all", "One box for each block at the top", () => G.all(false)); b("Unfold all", "Every node", () => G.all(true)); }
-  box.append(make("small", "drag to pan, click it and turn the wheel to zoom, + unfolds a block"));
+  box.append(make("small", "drag to pan, click it and turn the wheel to zoom, + unfolds a block", "wide"));
 }
 /* What a node or block is, for the panel at the side: facts, tensors, and the blocks it is in. */
 function graphDetail(G, it, computes) {
