@@ -205,7 +205,7 @@ static int own_option(struct screen *s, int n, char **words) {
         return page(s, next, man_all, man_command);
     if (strcmp(word, "--markdown") == 0)
         return page(s, next, markdown_all, markdown_command);
-    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0 || strcmp(word, "version") == 0)
         show_version(next != NULL && (strcmp(next, "--verbose") == 0 || strcmp(next, "-v") == 0));
     else if (strcmp(word, "--list-commands") == 0)
         for (size_t i = 0; i < onq_command_count(); i++)

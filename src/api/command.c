@@ -105,9 +105,10 @@ static onq_code check_operands(const onq_options *o, onq_error *err) {
                        o->command->info.operands);
     if (n + as_option > most) {
         const bool option = oq_opt_has(o, "input") && most == 0;
-        return oq_fail(err, ONQ_E_OPTION, "unexpected argument '%.200s'%s",
+        return oq_fail(err, ONQ_E_OPTION, "unexpected argument '%.200s'%s%s%s",
                        oq_opt_operand(o, most - as_option),
-                       option ? " (the model is given with --input)" : "");
+                       option ? " (the model is given with --" : "",
+                       option ? oq_opt_get(o, "input")->row->name : "", option ? ")" : "");
     }
     return ONQ_OK;
 }

@@ -63,6 +63,28 @@ static onq_code fill_defaults(onq_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The command that does what a name of the reference stands for; "" when it is not one. */
+static const char *command_for(const char *name) {
+    static const struct {
+        const char *name, *command;
+    } rows[] = {
+        {"quantize", " (did you mean static or dynamic?)"},
+        {"quantize_static", " (did you mean static?)"},
+        {"static_quantize_runner", " (did you mean static?)"},
+        {"quantize_dynamic", " (did you mean dynamic?)"},
+        {"quantize_qat", " (did you mean qat?)"},
+        {"quant_pre_process", " (did you mean preprocess?)"},
+        {"create_calibrator", " (did you mean calibrate?)"},
+        {"matmul_nbits_quantizer", " (did you mean nbits?)"},
+        {"matmul_bnb4_quantizer", " (did you mean bnb4?)"},
+        {"qdq_loss_debug", " (did you mean debug?)"},
+    };
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
+        if (oq_opt_same(oq_str_of(name), oq_str_of(rows[i].name)))
+            return rows[i].command;
+    return "";
+}
+
 onq_code onq_options_new(onq_env *env, const char *command, onq_options **out, onq_error *err) {
     *out = NULL;
     const oq_command *c = oq_command_find(command);
@@ -73,7 +95,9 @@ onq_code onq_options_new(onq_env *env, const char *command, onq_options **out, o
         for (size_t i = 0; i < onq_command_count(); i++)
             oq_nearest_offer(&near, oq_str_of(onq_command_at(i)->name));
         oq_nearest_text(&near, "", hint, sizeof hint);
-        return oq_fail(err, ONQ_E_OPTION, "unknown command '%.100s'%s", command, hint);
+        const char *known = command_for(command);
+        return oq_fail(err, ONQ_E_OPTION, "unknown command '%.100s'%s", command,
+                       known[0] != '\0' ? known : hint);
     }
     return oq_options_make(env, c, out, err);
 }

@@ -121,8 +121,9 @@ static onq_code report_one(look *l, const oq_pick_entry *e, const onq_env *env, 
     if (strict)
         return oq_fail(err, ONQ_E_INVALID, "%s: %s '%.*s'%s%.*s%s", option, what, OQ_STR(e->text),
                        any ? " (did you mean '" : "", OQ_STR(best), any ? "'?)" : "");
-    oq_warn(env, "%s: %s '%.*s'%s%.*s%s", option, what, OQ_STR(e->text),
-            any ? "; the nearest is '" : "", OQ_STR(best), any ? "'" : "");
+    const char *where = !any && !l->types ? " (onq inspect --nodes lists the names)" : "";
+    oq_warn(env, "%s: %s '%.*s'%s%.*s%s%s", option, what, OQ_STR(e->text),
+            any ? "; the nearest is '" : "", OQ_STR(best), any ? "'" : "", where);
     return ONQ_OK;
 }
 

@@ -57,6 +57,18 @@ for page in README.md $(cd "$ONQ_ROOT" && ls docs/*.md docs/guides/*.md); do
 done
 [ "$ran" -ge 5 ] || fail "only $ran pages have commands"
 
+# C in README.md compiles; in docs/C_INTERFACE.md it is taken from the examples.
+{
+    printf '#include <onq/onq.h>\n#include <stdio.h>\nint main(void) {\n'
+    awk '/^```/ { inside = $0 == "```c"; next } inside' "$ONQ_ROOT/README.md"
+    printf 'return 0;\n}\n'
+} >readme.c
+"${CC:-cc}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -I "$ONQ_ROOT/include" readme.c
+awk '/^```/ { inside = $0 == "```c"; next } inside && NF { sub(/^ +/, ""); print }' "$ONQ_ROOT/docs/C_INTERFACE.md" |
+    while IFS= read -r line; do
+        grep -qF -e "$line" "$ONQ_ROOT"/examples/c/*.c || fail "docs/C_INTERFACE.md: '$line' is not in examples/c"
+    done
+
 # Every column that debug and bench print is a row of a table in docs/DEBUG.md.
 cd files
 {

@@ -23,6 +23,10 @@ echo "nothing: $status, $(wc -c <out) bytes of output, $(head -1 err)"
 try help nonsense
 try nonsense
 try inspct
+try quantize
+try quantize_static
+try version
+try debug a.onnx a.onnx
 try --verison
 try --quiet inspect a.onnx
 try --completion
