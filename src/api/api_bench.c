@@ -12,6 +12,7 @@
 #include "api/choices.h"
 #include "api/labels.h"
 #include "api/samples.h"
+#include "onnx/check.h"
 #include "onnx/graph.h"
 #include "samples/agreement.h"
 
@@ -117,6 +118,7 @@ static onq_code session_options(bench *b, const contender *c, oq_session_options
 
 static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
+    OQ_TRY(oq_model_check(c->model, err));
     c->size_bytes = c->model->bytes.n;
     OQ_TRY(oq_walk_tensors(c->model, add_external, c, err));
     onq_code rc = open_source(b, c, err);

@@ -5,6 +5,7 @@
 #include "api/debug_about.h"
 #include "api/samples.h"
 #include "debug/search.h"
+#include "onnx/check.h"
 #include "onnx/summary.h"
 
 #include <math.h>
@@ -222,6 +223,8 @@ static onq_code run_steps(debugging *g, onq_error *err) {
     OQ_TRY(check_options(o, err));
     OQ_TRY(oq_job_open(job, oq_opt_str(o, "float_model"), &g->truth, err));
     OQ_TRY(oq_job_open(job, oq_opt_str(o, "qdq_model"), &g->made, err));
+    OQ_TRY(oq_model_check(g->truth, err));
+    OQ_TRY(oq_model_check(g->made, err));
     OQ_TRY(check_order(g, err));
     oq_debug_init(&g->d, job->env, g->truth, g->made);
     g->d.histograms = oq_opt_is_set(o, "output");

@@ -8,6 +8,7 @@
 #include "api/quantization.h"
 #include "api/rewriting.h"
 #include "api/samples.h"
+#include "api/sound.h"
 #include "engine/ort.h"
 #include "onnx/check.h"
 #include "onnx/upgrade.h"
@@ -310,6 +311,8 @@ static onq_code save(run *r, onq_error *err) {
     if (oq_opt_flag(o, "verify")) {
         OQ_TRY(engine_of(r, err));
         OQ_TRY(oq_engine_verify(r->engine, r->m, err));
+    } else if (r->optimizer != BY_ORT) { /* else the runtime made it */
+        OQ_TRY(oq_job_check_sound(r->job, &r->engine, r->m, err));
     }
     return oq_job_save(r->job, "output", r->m, &so, NULL, err);
 }

@@ -7,6 +7,7 @@
 #include "debug/augment.h"
 #include "debug/noise.h"
 #include "debug/weights.h"
+#include "onnx/check.h"
 
 #include <math.h>
 
@@ -86,6 +87,8 @@ static onq_code open_match(onq_weight_match *m, const onq_options *opts, onq_err
         return oq_fail(err, ONQ_E_OPTION, "a float_model and a qdq_model are needed");
     OQ_TRY(oq_job_open(&job, float_model, &m->truth, err));
     OQ_TRY(oq_job_open(&job, qdq_model, &m->made, err));
+    OQ_TRY(oq_model_check(m->truth, err));
+    OQ_TRY(oq_model_check(m->made, err));
     oq_debug_init(&m->d, m->env, m->truth, m->made);
     const onq_code rc = oq_debug_match(&m->d, err);
     return rc == ONQ_OK ? list_pairs(m, err) : oq_error_in(err, rc, "%s", qdq_model);

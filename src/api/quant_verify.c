@@ -8,6 +8,8 @@
  */
 #include "api/quantization.h"
 #include "api/samples.h"
+#include "api/sound.h"
+#include "engine/ort.h"
 #include "onnx/schema.h"
 #include "quantize/qtype.h"
 #include "quantize/stamp.h"
@@ -112,6 +114,7 @@ static onq_code find_why_not(oq_quant *r, onq_error *err) {
         *why = "--no_verify";
     } else if (!is_asked(r) && !changed) {
         *why = "nothing was quantized";
+        return oq_job_check_sound(r->job, &r->engine, r->model, err);
     } else {
         OQ_TRY(find_most(r, &most, err));
         if (r->size_before > most)
@@ -401,6 +404,8 @@ static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
     if (good)
         return ONQ_OK;
     OQ_TRY(with_source(l, verify_float, err));
+    if (l->plain.end == OQ_VERIFY_NOT_LOADED && oq_engine_calls_invalid(&l->plain.why))
+        return oq_refuse_unsound(r->model, &l->plain.why, err);
     if (l->plain.end != OQ_VERIFY_GOOD) {
         oq_warn(r->job->env,
                 "the float model %s with the runtime's optimisations, so the result was not "

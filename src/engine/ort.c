@@ -261,12 +261,15 @@ static onq_code create_session(ort_session *s, const oq_session_options *so, onq
     OrtSessionOptions *o = NULL;
     OQ_TRY(oq_ort_check(api, api->CreateSessionOptions(&o), err, "options"));
     onq_code rc = set_options(s, o, so, err);
-    if (rc == ONQ_OK && is_plain_file(so))
-        rc = oq_ort_check(api,
-                          api->CreateSession(s->engine->ort_env, so->model->path, o, &s->handle),
-                          err, "the model was refused");
-    else if (rc == ONQ_OK)
+    if (rc == ONQ_OK && is_plain_file(so)) {
+        rc = oq_session_check_functions(so->model, err);
+        if (rc == ONQ_OK)
+            rc = oq_ort_check(
+                api, api->CreateSession(s->engine->ort_env, so->model->path, o, &s->handle), err,
+                "the model was refused");
+    } else if (rc == ONQ_OK) {
         rc = create_from_graph(s, o, so, err);
+    }
     api->ReleaseSessionOptions(o);
     return rc;
 }

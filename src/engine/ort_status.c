@@ -5,6 +5,7 @@
  *   "Non-zero status code returned while running Add node. Name:'add1' Status Message: /onnx..."
  * One line remains: the node, then what is wrong.
  */
+#include "engine/ort.h"
 #include "engine/ort_api.h"
 
 #include <stdarg.h>
@@ -60,6 +61,15 @@ static void lift_nodes(char *out, size_t cap, const char *text) {
         snprintf(out + n, cap - n, "%s", text);
 }
 
+/* What the machine lacks says nothing of the model: nobody must change it for that. */
+static onq_code code_of(const char *text) {
+    if (strstr(text, "bad_alloc") != NULL || strstr(text, "Failed to allocate memory") != NULL)
+        return ONQ_E_NOMEM;
+    if (strstr(text, "pthread_create failed") != NULL)
+        return ONQ_E_LIMIT;
+    return strstr(text, "Protobuf serialization failed") != NULL ? ONQ_E_WRITE : ONQ_E_RUNTIME;
+}
+
 onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const char *fmt, ...) {
     if (s == NULL)
         return ONQ_OK;
@@ -71,11 +81,23 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
     const char *message = api->GetErrorMessage(s);
     copy_words(words, sizeof words, message != NULL ? message : "");
     lift_nodes(text, sizeof text, words);
-    const bool nomem =
-        strstr(text, "bad_alloc") != NULL || strstr(text, "Failed to allocate memory") != NULL;
     api->ReleaseStatus(s);
-    return oq_fail(err, nomem ? ONQ_E_NOMEM : ONQ_E_RUNTIME, "%s: %s (ONNX Runtime %s)", what, text,
-                   api->version);
+    return oq_fail(err, code_of(text), "%s: %s (ONNX Runtime %s)", what, text, api->version);
+}
+
+/* The status has a code too, but "failed" stands for both. */
+bool oq_engine_calls_invalid(const onq_error *err) {
+    static const char *const words[] = {"This is an invalid model", "[ShapeInferenceError]",
+                                        "[TypeInferenceError]",
+                                        "Type Error:", "protobuf parsing failed"};
+    /* An operator that ONNX itself does not have is wrong: `In Node, ("name", Op, "", -1)`. */
+    if (err->code != ONQ_E_RUNTIME || (strstr(err->text, "No Op registered for") != NULL &&
+                                       strstr(err->text, ", \"\", -1)") == NULL))
+        return false;
+    for (size_t i = 0; i < OQ_COUNT(words); i++)
+        if (strstr(err->text, words[i]) != NULL)
+            return true;
+    return false;
 }
 
 /* The runtime numbers its types as ONNX does up to FLOAT4E2M1. */

@@ -395,9 +395,7 @@ static onq_code encode(oq_session_graph *s, onq_error *err) {
     return s->bytes.failed ? oq_fail_nomem(err) : ONQ_OK;
 }
 
-/* The runtime puts functions in place of their calls. A block that many layers share is what they
- * are for; functions that call each other twice, level upon level, are not. */
-static onq_code check_functions(const oq_model *m, onq_error *err) {
+onq_code oq_session_check_functions(const oq_model *m, onq_error *err) {
     uint64_t stored, expanded;
     if (m->proto->functions.n == 0)
         return ONQ_OK;
@@ -416,7 +414,7 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
         return oq_fail_nomem(err);
     if (s->proto->graph == NULL)
         return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
-    OQ_TRY(check_functions(o->model, err));
+    OQ_TRY(oq_session_check_functions(o->model, err));
     oq_model shell = *o->model;
     shell.proto = s->proto;
     if (o->observer != NULL && o->observer->n_names > 0)

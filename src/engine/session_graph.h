@@ -42,6 +42,11 @@ onq_code oq_session_graph_init(oq_session_graph *g, const oq_session_options *o,
                                onq_error *err);
 void oq_session_graph_release(oq_session_graph *g);
 
+/* The runtime puts functions in place of their calls. A block that many layers share is what they
+ * are for; functions that call each other twice, level upon level, are not. Done by
+ * oq_session_graph_init; for a file that the runtime reads by itself. */
+onq_code oq_session_check_functions(const oq_model *m, onq_error *err);
+
 /* Puts an Observe node with attribute i = index after each tensor that is named
  * (observe_graph.c). */
 onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,

@@ -57,12 +57,17 @@ static onq_code add_bytes(void *ctx, oq_tensor *t, bool in_attribute, onq_error 
     return ONQ_OK;
 }
 
-/* Lets the runtime write the optimised model to so->save_optimized. */
-static onq_code save_through(oq_engine *e, const oq_session_options *so, onq_error *err) {
+/* Lets the runtime write the optimised model to so->save_optimized, a file in the folder of `near`.
+ * When it cannot, its own words blame the model that it reads. */
+static onq_code save_through(oq_engine *e, const oq_session_options *so, const char *near,
+                             onq_error *err) {
     oq_session *s = NULL;
-    OQ_TRY(oq_session_open(e, so, &s, err));
+    const onq_code rc = oq_session_open(e, so, &s, err);
     oq_session_close(s);
-    return ONQ_OK;
+    return rc != ONQ_E_WRITE
+               ? rc
+               : oq_fail(err, rc, "%s: the optimised model cannot be written (is the disk full?)",
+                         near);
 }
 
 /* Opens what was written; it goes by the name of the model that it was made from. */
@@ -87,7 +92,7 @@ static onq_code optimize_inline(oq_engine *e, oq_session_options *so, const char
     const onq_allocator *alloc = &e->env->alloc;
     OQ_TRY(oq_out_open(&file, alloc, near, err));
     so->save_optimized = file.temp;
-    onq_code rc = save_through(e, so, err);
+    onq_code rc = save_through(e, so, near, err);
     if (rc == ONQ_OK)
         rc = open_result(file.temp, so->model, out, err);
     oq_out_abort(&file);
@@ -120,7 +125,8 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
         oq_model *m = NULL;
         so->save_optimized = model.p;
         so->save_external = "model.data";
-        rc = model.p == NULL || data.p == NULL ? oq_fail_nomem(err) : save_through(e, so, err);
+        rc =
+            model.p == NULL || data.p == NULL ? oq_fail_nomem(err) : save_through(e, so, near, err);
         if (rc == ONQ_OK)
             rc = open_result(model.p, so->model, &m, err);
         if (rc == ONQ_OK)

@@ -7,6 +7,7 @@
 #include "build_model.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
+#include "no_threads.h"
 #include "onnx/attr.h"
 #include "testing.h"
 
@@ -243,6 +244,46 @@ static void test_wrong_input_names_the_node(void **state) {
     oq_session_close(s);
 }
 
+/* What the machine lacks is not held against the model: it is another code than a refusal's. */
+static void test_thread_that_does_not_start(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_session_options o = {.model = w->b.m, .n_threads = 2};
+    oq_session *s = NULL;
+    no_threads(true);
+    const onq_code rc = oq_session_open(w->engine, &o, &s, &err);
+    no_threads(false);
+    assert_fails(rc, ONQ_E_LIMIT, err, "pthread_create");
+    assert_false(oq_engine_calls_invalid(&err));
+}
+
+static void test_what_the_runtime_calls_wrong(void **state) {
+    static const struct {
+        const char *text;
+        bool wrong;
+    } rows[] = {
+        {"the model was refused: This is an invalid model. In Node, (\"n\", Conv, \"\", -1) : x",
+         true},
+        {"the model was refused: This is an invalid model. In Node, (\"n\", Foo, \"\", -1) : () -> "
+         "() "
+         ", Error No Op registered for Foo with domain_version of 13",
+         true},
+        {"the model was refused: This is an invalid model. In Node, (\"n\", Foo, "
+         "\"com.microsoft\", -1) "
+         ": () -> () , Error No Op registered for Foo with domain_version of 1",
+         false},
+        {"Node (mm) Op (MatMul) [ShapeInferenceError] Incompatible dimensions", true},
+        {"Could not find an implementation for Conv(11) node with name 'conv'", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        (void)oq_fail(&err, ONQ_E_RUNTIME, "%s", rows[i].text);
+        assert_int_equal(oq_engine_calls_invalid(&err), rows[i].wrong);
+    }
+    (void)oq_fail(&err, ONQ_E_NOMEM, "This is an invalid model");
+    assert_false(oq_engine_calls_invalid(&err));
+}
+
 /* A tensor in the body of a loop is seen once a turn; one on a branch not taken is not seen. */
 static void test_observers_in_subgraphs(void **state) {
     world *w = need_engine(state);
@@ -351,6 +392,8 @@ int main(void) {
         BOTH(test_refusals),
         cmocka_unit_test_setup_teardown(test_fake_fails_when_told, setup_fake, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_input_names_the_node, setup_real, teardown),
+        cmocka_unit_test_setup_teardown(test_thread_that_does_not_start, setup_real, teardown),
+        cmocka_unit_test(test_what_the_runtime_calls_wrong),
         cmocka_unit_test_setup_teardown(test_observers_in_subgraphs, setup_real, teardown),
         cmocka_unit_test(test_library_paths),
         cmocka_unit_test_setup_teardown(test_oom, setup_real, teardown),

@@ -1,0 +1,70 @@
+/*
+ * sound.c — see sound.h.
+ */
+#include "api/sound.h"
+
+#include "api/samples.h"
+#include "engine/ort.h"
+#include "onnx/graph.h"
+#include "onnx/tensor.h"
+
+/* Models up to this size are looked at unasked: as much as verification loads (quant_verify.c). */
+#define MOST_UNASKED ((uint64_t)32 << 20)
+
+static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    uint64_t bytes = 0;
+    (void)in_attribute;
+    if (oq_tensor_is_external(t)) {
+        OQ_TRY(oq_tensor_bytes(t, &bytes, err));
+        *(uint64_t *)ctx += bytes;
+    }
+    return ONQ_OK;
+}
+
+/* The runtime's words, whatever file they name first. */
+static const char *words_of(const oq_model *m, const onq_error *why) {
+    const size_t n = strlen(m->path);
+    return strncmp(why->text, m->path, n) == 0 && strncmp(why->text + n, ": ", 2) == 0
+               ? why->text + n + 2
+               : why->text;
+}
+
+onq_code oq_refuse_unsound(const oq_model *m, const onq_error *why, onq_error *err) {
+    return oq_fail(err, ONQ_E_INVALID,
+                   "%s: %.700s (nothing is written; --no_verify writes it anyway)", m->path,
+                   words_of(m, why));
+}
+
+onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_error *err) {
+    const onq_options *o = job->opts;
+    onq_error why = ONQ_ERROR_INIT;
+    oq_session *s = NULL;
+    oq_session_options so;
+    uint64_t size = m->bytes.n;
+    if (oq_opt_flag(o, "no_verify") || (oq_opt_is_set(o, "verify") && !oq_opt_flag(o, "verify")))
+        return ONQ_OK;
+    OQ_TRY(oq_walk_tensors(m, add_external, &size, err));
+    if (size > MOST_UNASKED)
+        return ONQ_OK;
+    onq_code rc = *engine != NULL ? ONQ_OK : oq_job_engine(job, engine, &why);
+    if (rc == ONQ_OK)
+        rc = oq_job_session(job, &so, &why);
+    if (rc == ONQ_OK) {
+        so.model = m;
+        so.level = OQ_OPT_NONE;
+        so.n_threads = 1;
+        rc = oq_session_open(*engine, &so, &s, &why);
+    }
+    oq_session_close(s);
+    if (rc == ONQ_OK)
+        return rc;
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL) {
+        if (err != NULL)
+            *err = why;
+        return rc;
+    }
+    if (oq_engine_calls_invalid(&why))
+        return oq_refuse_unsound(m, &why, err);
+    oq_log(job->env, ONQ_LOG_DEBUG, "%s", why.text);
+    return ONQ_OK;
+}
