@@ -10,8 +10,11 @@
 #   tests/<folder>/test_*.sh      other shell tests                                     label <folder>
 #   tests/parity/test_*.py        pytest, one ctest test a file                         label parity
 #   tests/python/test_*.py        the same for the Python package                       label parity
-# plus the layer check and the export check. In a variant build (asan, tsan, ...) only the first three are made,
-# under the variant's name and label, so that ctest can run both builds at once.
+#   tests/hostile/*.c             every fault in every command; many models at once     label quick
+#   tests/hostile/test_*.py       pytest: what crashes, signals and full disks leave    label parity
+#   tests/hostile/campaign.py     hostile input for every command: with the address sanitizer only
+# plus the layer check and the export check. In a variant build (asan, tsan, ...) only the programs and the shell
+# tests of tests/cli are made, under the variant's name and label, so that ctest can run both builds at once.
 enable_testing()
 if(ONQ_TESTS STREQUAL "OFF")
   return()
@@ -87,6 +90,16 @@ elseif(CMOCKA_FOUND)
     string(REGEX REPLACE "^test_" "" short ${stem})
     onq_add_test(unit.${layer}.${short} "${TEST_QUICK};unit" 300 ${program})
   endforeach()
+
+  # ---- tests/hostile/*.c: faults and load, one program each
+  file(GLOB HOSTILE_SOURCES CONFIGURE_DEPENDS tests/hostile/*.c)
+  foreach(source IN LISTS HOSTILE_SOURCES)
+    cmake_path(GET source STEM stem)
+    add_executable(hostile_${stem} ${source})
+    target_link_libraries(hostile_${stem} PRIVATE onq_harness onq_test_flags)
+    set_target_properties(hostile_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+    onq_add_test(hostile.${stem} "${TEST_QUICK};hostile" 900 hostile_${stem})
+  endforeach()
 else()
   message(${SKIP_LEVEL} "unit tests are skipped: no cmocka (Debian: libcmocka-dev)")
 endif()
@@ -146,6 +159,12 @@ if(NOT ONQ_LIBFUZZER)
   endforeach()
 endif()
 
+set(ONQ_VENV_PYTHON "${PROJECT_SOURCE_DIR}/build/venv/bin/python" CACHE FILEPATH "Python of the parity tests")
+if(ONQ_TEST_VARIANT STREQUAL "asan" AND TARGET onq)
+  onq_add_test(hostile.inputs "asan;hostile" 1500 "${ONQ_VENV_PYTHON}" tests/hostile/campaign.py --each 1)
+  set_property(TEST asan.hostile.inputs PROPERTY COST 100)
+  set_property(TEST asan.hostile.inputs APPEND PROPERTY ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+endif()
 if(ONQ_TEST_VARIANT)
   return()
 endif()
@@ -176,8 +195,7 @@ onq_add_test(links "quick;structure" 60 bash tools/check-links.sh)
 onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_FILE:onq_shared>)
 
 # ---- Python: against the live reference
-set(ONQ_VENV_PYTHON "${PROJECT_SOURCE_DIR}/build/venv/bin/python" CACHE FILEPATH "Python of the parity tests")
-file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py tests/python/test_*.py)
+file(GLOB PYTEST_FILES CONFIGURE_DEPENDS tests/parity/test_*.py tests/python/test_*.py tests/hostile/test_*.py)
 foreach(file IN LISTS PYTEST_FILES)
   cmake_path(GET file STEM stem)
   cmake_path(GET file PARENT_PATH folder)

@@ -4,7 +4,7 @@
     build/venv/bin/python tests/fuzz/make_corpus.py
 
 Seeds are made by the onnx package (ordinary models), by tests/parity/opmodels.py (one for each kind of quantized
-operator), by tests/parity/protogen.py (every field, odd encodings, unknown fields) and taken from tests/malformed. Files that fuzzing found are kept: only seed_* are made anew.
+operator), by tests/parity/protogen.py (every field, odd encodings, unknown fields) and taken from tests/hostile/malformed. Files that fuzzing found are kept: only seed_* are made anew.
 """
 import io
 import json
@@ -273,7 +273,7 @@ def main():
         write("roundtrip", f"every_field_{seed}", protogen.Encoder(seed).encode(m))
         write("roundtrip", f"unknown_fields_{seed}", protogen.Encoder(seed, unknown=True).encode(m))
         write("decode", f"every_field_{seed}", protogen.Encoder(seed).encode(m))
-    for path in sorted((HERE.parent / "malformed").glob("*.onnx")):
+    for path in sorted((HERE.parent / "hostile" / "malformed").glob("*.onnx")):
         if path.stat().st_size < TINY:
             write("decode", "bad_" + path.stem, path.read_bytes())
     for name, m in old_models():

@@ -1,5 +1,5 @@
 /*
- * test_malformed.c — every bad model of tests/malformed is refused with the code, the byte and the
+ * test_malformed.c — every bad model of tests/hostile/malformed is refused with the code, the byte and the
  * word that expected.tsv names; and those too large to keep, made here.
  */
 #include "dump.h"
@@ -52,7 +52,7 @@ static bool judge_row(const row *r) {
     char path[4096];
     const char *at = NULL;
     onq_error err = ONQ_ERROR_INIT;
-    snprintf(path, sizeof path, "%s/tests/malformed/%s.onnx", root(), r->name);
+    snprintf(path, sizeof path, "%s/tests/hostile/malformed/%s.onnx", root(), r->name);
     const onq_code rc = judge(path, &at, &err);
     const bool offset_fits =
         r->offset[0] == '?' ? err.offset >= 0 : err.offset == strtoll(r->offset, NULL, 10);
@@ -69,7 +69,7 @@ static bool judge_row(const row *r) {
 static void every_file(void **state) {
     (void)state;
     char path[4096];
-    snprintf(path, sizeof path, "%s/tests/malformed/expected.tsv", root());
+    snprintf(path, sizeof path, "%s/tests/hostile/malformed/expected.tsv", root());
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     char *line = NULL;

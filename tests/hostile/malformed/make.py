@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make.py [FOLDER] - builds each bad model byte by byte, and expected.tsv beside them.
 
-The files are committed so that the quick tests need no Python; tests/parity/test_malformed.py fails when they are
+The files are committed so that the quick tests need no Python; tests/hostile/test_malformed.py fails when they are
 not what this script makes. A case is a function with the name of its file; it returns the bytes and says where
 the fault must be found:
 
@@ -14,72 +14,12 @@ import pathlib
 import struct
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from wire import attribute, block, external, graph, model, node, num, opset, tag, tensor, text, value, varint  # noqa: E402
+
 MALFORMED, INVALID, LIMIT, UNSUPPORTED, PATH, MISSING = 20, 21, 2, 30, 13, 14
 CASES = []
-
-
-# ---- the wire format
-def varint(v):
-    v &= 2**64 - 1
-    out = bytearray()
-    while v > 127:
-        out.append(v & 127 | 128)
-        v >>= 7
-    return bytes(out + bytes([v]))
-
-
-def tag(number, wire):
-    return varint(number << 3 | wire)
-
-
-def num(number, v):
-    return tag(number, 0) + varint(v)
-
-
-def block(number, data):
-    return tag(number, 2) + varint(len(data)) + data
-
-
-def text(number, s):
-    return block(number, s.encode() if isinstance(s, str) else s)
-
-
-# ---- messages
-def opset(version=13, domain=""):
-    return block(8, (text(1, domain) if domain else b"") + num(2, version))
-
-
-def model(graph, ir=8, opsets=None, extra=b""):
-    return (num(1, ir) if ir is not None else b"") + block(7, graph) + (opset() if opsets is None else opsets) + extra
-
-
-def value(name, elem=1):
-    return text(1, name) + block(2, block(1, num(1, elem) + block(2, block(1, num(1, 2)))))
-
-
-def node(op, ins, outs, name="n", extra=b""):
-    return b"".join(text(1, i) for i in ins) + b"".join(text(2, o) for o in outs) + text(3, name) + text(4, op) + extra
-
-
-def attribute(name, kind, data):
-    return block(5, text(1, name) + data + num(20, kind))
-
-
-def tensor(name="w", dims=(2,), dtype=1, data=None):
-    raw = text(9, b"\0" * 8) if data is None else data
-    return b"".join(num(1, d) for d in dims) + num(2, dtype) + text(8, name) + raw
-
-
-def external(name="w", dims=(2,), dtype=1, **entries):
-    """A tensor whose bytes lie elsewhere."""
-    e = b"".join(block(13, text(1, k) + text(2, v)) for k, v in entries.items())
-    return tensor(name, dims, dtype, e + num(14, 1))
-
-
-def graph(nodes=(), inits=(), inputs=("x",), outputs=("y",), extra=b""):
-    out = b"".join(block(1, n) for n in nodes) + text(2, "g") + b"".join(block(5, t) for t in inits)
-    out += b"".join(block(11, value(i)) for i in inputs) + b"".join(block(12, value(o)) for o in outputs)
-    return out + extra
 
 
 NEG = node("Neg", ["x"], ["y"])

@@ -1,4 +1,5 @@
-"""tests/malformed holds what its make.py makes, and nothing else; and the onnx package does not load what onq calls damaged."""
+"""tests/hostile/malformed holds what its make.py makes, and nothing else; and the onnx package does not load what onq calls damaged."""
+import pathlib
 import subprocess
 import sys
 
@@ -6,16 +7,18 @@ import onnx
 import pytest
 from google.protobuf.message import DecodeError
 
-import modeltool
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity"))
 
-FOLDER = modeltool.ROOT / "tests" / "malformed"
+import modeltool  # noqa: E402
+
+FOLDER = modeltool.ROOT / "tests" / "hostile" / "malformed"
 
 
 def test_files_are_up_to_date(tmp_path):
     subprocess.run([sys.executable, str(FOLDER / "make.py"), str(tmp_path)], check=True, stdout=subprocess.DEVNULL)
     made = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     kept = {p.name: p.read_bytes() for p in FOLDER.iterdir() if p.name in made or p.suffix in (".onnx", ".tsv")}
-    assert kept == made, "run tests/malformed/make.py"
+    assert kept == made, "run tests/hostile/malformed/make.py"
 
 
 def test_damaged_files_are_damaged_for_protobuf_too():

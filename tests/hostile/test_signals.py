@@ -2,13 +2,16 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from common import ONQ
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "parity"))
+
+from common import ONQ  # noqa: E402
 
 COMMANDS = subprocess.run([ONQ, "--list-commands"], capture_output=True, text=True, check=True).stdout.split()
 SIDE, COUNT = 4096, 24  # 1.6 GB of zeros, which take no space on the disk

@@ -1,0 +1,377 @@
+"""graph_cases.py - models that decode, and whose numbers, names, edges, types or versions do not fit."""
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+from cases import array, base, branches, damaged, family, language, network, normal, trained, value, wrap
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity"))
+import opmodels  # noqa: E402
+
+
+# ---- sizes and types of tensors
+
+@family("dims", files=("m.onnx", "random:2"))
+def dims(r):
+    for what, values in {"negative": [-4, 3, 3, 3], "large": [2**62, 3, 3, 3], "overflow": [2**32, 2**32, 1, 1],
+                         "bytes-overflow": [2**62], "other": [5, 3, 3, 3], "none": [0, 3, 3, 3], "flat": [108], "scalar": [],
+                         "many": [1] * 20 + [108], "minus-one": [-1, 3, 3, 3], "two-negative": [-4, -3, 3, 3]}.items():
+        yield what, damaged(lambda m: m.graph.initializer[0].dims.__setitem__(slice(None), values))
+    for i in range(12):
+        m = base(r)[1]
+        t = r.choice(m.graph.initializer)
+        t.dims[:] = [r.choice([-1, 0, 1, 2, 3, 5, 8, 2**31, 2**32 + 1, 2**63 - 1]) for _ in range(r.randrange(6))]
+        yield f"random-{i}", m
+    for i, size in enumerate((0, 1, 3, 431, 433, 864)):
+        yield f"payload-{size}", damaged(lambda m: setattr(m.graph.initializer[0], "raw_data", (m.graph.initializer[0].raw_data * 2)[:size]))
+
+    def typed(m, count):
+        m.graph.initializer[0].ClearField("raw_data")
+        m.graph.initializer[0].float_data.extend([1.0] * count)
+
+    for count in (0, 5, 107, 109):
+        yield f"float-data-{count}", damaged(lambda m: typed(m, count))
+    yield "both-payloads", damaged(lambda m: m.graph.initializer[0].float_data.extend([1.0] * 108))
+    for what, dim in {"zero": 0, "negative": -1, "large": 2**40, "2^63": 2**63 - 1}.items():
+        yield f"input-{what}", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", dim))
+    yield "input-2^31-elements", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**26))
+
+
+@family("types")
+def types(r):
+    known = [v for k, v in TensorProto.DataType.items() if v]
+    for kind in known:
+        name = TensorProto.DataType.Name(kind).lower()
+        for index, shape in [(0, (4, 3, 3, 3)), (2, (64, 5))]:
+            m = network()
+            old = m.graph.initializer[index]
+            try:
+                if kind == TensorProto.STRING:
+                    made = helper.make_tensor(old.name, kind, shape, [b"x"] * int(np.prod(shape)))
+                else:
+                    made = numpy_helper.from_array(np.random.default_rng(1).integers(0, 3, shape).astype(
+                        helper.tensor_dtype_to_np_dtype(kind)), old.name)
+            except (TypeError, ValueError, KeyError):
+                continue
+            old.CopyFrom(made)
+            yield f"weight-{index}-{name}", m
+        yield f"label-{name}", damaged(lambda m: setattr(m.graph.initializer[0], "data_type", kind))
+        yield f"input-{name}", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", kind))
+    for kind in (-1, 0, 27, 99, 2**31 - 1):
+        yield f"weight-of-{kind}", damaged(lambda m: setattr(m.graph.initializer[0], "data_type", kind))
+        yield f"input-of-{kind}", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", kind))
+    for kind, dtype in [(TensorProto.FLOAT16, np.float16), (TensorProto.DOUBLE, np.float64)]:
+        m = network()
+        m.graph.input[0].type.tensor_type.elem_type = m.graph.output[0].type.tensor_type.elem_type = kind
+        for t in m.graph.initializer:
+            t.CopyFrom(array(t.name, numpy_helper.to_array(t), dtype))
+        yield f"all-{np.dtype(dtype).name}", m
+    yield "no-type", damaged(lambda m: m.graph.input[0].ClearField("type"))
+    yield "wrong-value-info", damaged(lambda m: m.graph.value_info.append(value("c", [9], TensorProto.INT64)))
+    yield "value-info-twice", damaged(lambda m: m.graph.value_info.extend([value("c", [1, 4, 4, 4])] * 2))
+    for kind in ("sequence_type", "map_type", "optional_type", "sparse_tensor_type"):
+        def other(m, k=kind):
+            m.graph.input[0].type.Clear()
+            getattr(m.graph.input[0].type, k).SetInParent()
+        yield f"input-{kind}", damaged(other)
+
+
+# ---- names
+
+QUANTIZER_NAMES = ("X_scale", "W_quantized", "X_QuantizeLinear_Output", "c_zero_point", "X_quantized", "W_scale", "W_zero_point",
+                   "c_scale", "X_QuantizeLinear", "X_DequantizeLinear_Output", "c_DequantizeLinear_Output", "r_zero_point", "M_quantized", "M_Q4", "M_scales",
+                   "M_Q4G32", "M_DequantizeLinear_Output", "f_quantized", "B_quantized", "B_quantized_scale", "X_scale_mul",
+                   "mm_quant", "conv_quant", "M_Bnb4", "M_absmax", "M_zp", "r_QuantizeLinear_Output", "Y_QuantizeLinear_Input",
+                   "Y_scale", "c_QuantizeLinear_Output", "Y_output_quantized", "c_quantized", "Y_quantized", "Y_MatMulInteger_output")
+
+
+@family("names")
+def names(r):
+    done = {"wants": "done", "right": True}
+    for taken in QUANTIZER_NAMES:
+        def edge(m, t=taken):
+            m.graph.node[0].output[0] = m.graph.node[1].input[0] = t
+        yield f"edge-{taken}", damaged(edge), done
+        yield f"node-{taken}", damaged(lambda m: setattr(m.graph.node[1], "name", taken)), done
+        yield f"weight-{taken}", network(more=[array(taken, [1.0, 2.0, 3.0])]), done
+    yield "weight-all", network(more=[array(t, [1.0, 2.0, 3.0]) for t in QUANTIZER_NAMES]), done
+    yield "initializer-twice", damaged(lambda m: m.graph.initializer.append(m.graph.initializer[0])), {"wants": "refused"}
+    yield "node-twice", damaged(lambda m: setattr(m.graph.node[1], "name", "conv"))
+    yield "output-twice", damaged(lambda m: m.graph.node[1].output.__setitem__(0, "c")), {"wants": "refused"}
+    yield "no-names", damaged(lambda m: [setattr(n, "name", "") for n in m.graph.node]), done
+    yield "input-and-weight", damaged(lambda m: m.graph.input.append(value("W", [4, 3, 3, 3])))
+    yield "input-twice", damaged(lambda m: m.graph.input.append(m.graph.input[0])), {"wants": "refused"}
+    yield "graph-output-twice", damaged(lambda m: m.graph.output.append(m.graph.output[0]))
+    yield "output-is-input", damaged(lambda m: setattr(m.graph.output[0], "name", "X"))
+    yield "output-is-weight", damaged(lambda m: setattr(m.graph.output[0], "name", "W"))
+    yield "output-of-nothing", damaged(lambda m: setattr(m.graph.output[0], "name", "nothing")), {"wants": "refused"}
+    for what, index in [("input", 0), ("node", 1)]:
+        yield f"empty-{what}", damaged(lambda m: setattr(m.graph.input[0] if what == "input" else m.graph.node[1], "name", ""))
+    yield "empty-output", damaged(lambda m: m.graph.node[0].output.__setitem__(0, ""))
+    yield "empty-weight", damaged(lambda m: setattr(m.graph.initializer[0], "name", ""))
+    yield "inner-as-outer", damaged(lambda m: setattr(m.graph.node[2].attribute[0].g.initializer[0], "name", "M"), branches())
+    yield "inner-as-quantized", damaged(lambda m: m.graph.node[2].attribute[0].g.initializer.append(normal("M_quantized", 8, 8)),
+                                        branches()), {"wants": "done"}
+
+
+ODD_TEXTS = {"nul": "a\0b", "escape": "a\x1b[31mb", "newline": "a\nonq: error: forged", "long": "n" * 10**6, "blank": " ",
+             "quotes": "'\"`$(id)", "percent": "%s%n%x", "bidi": "a\u202eb", "accents": "na\u00efve \u540d\u524d", "slash": "../../x",
+             "return": "a\rb", "delete": "a\x7fb", "c1": "a\u0085b\u009bc"}
+
+
+@family("strings")
+def strings(r):
+    def everywhere(m, old, new):
+        for n in m.graph.node:
+            for part in (n.input, n.output):
+                for i, name in enumerate(part):
+                    if name == old:
+                        part[i] = new
+        for t in [*m.graph.initializer, *m.graph.input, *m.graph.output]:
+            if t.name == old:
+                t.name = new
+
+    for what, s in ODD_TEXTS.items():
+        yield f"node-{what}", damaged(lambda m: setattr(m.graph.node[0], "name", s))
+        for name, part in [("c", "edge"), ("W", "weight"), ("X", "input"), ("Y", "output")]:
+            yield f"{part}-{what}", damaged(lambda m: everywhere(m, name, s)), {"right": True}
+        yield f"operator-{what}", damaged(lambda m: setattr(m.graph.node[0], "op_type", s))
+        yield f"domain-{what}", damaged(lambda m: setattr(m.graph.node[0], "domain", s))
+        yield f"import-{what}", damaged(lambda m: m.opset_import.append(helper.make_opsetid(s, 1)))
+        yield f"missing-{what}", damaged(lambda m: m.graph.node[1].input.__setitem__(0, s))
+        yield f"attribute-{what}", damaged(lambda m: setattr(m.graph.node[0].attribute[0], "name", s))
+        yield f"doc-{what}", damaged(lambda m: (setattr(m, "doc_string", s), setattr(m.graph, "name", s), setattr(
+            m, "producer_name", s), m.metadata_props.add(key=s, value=s)))
+        yield f"dim-{what}", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_param", s))
+    whole = network()
+    whole.doc_string = "docdoc"
+    data = whole.SerializeToString()
+    for what, old in [("node", b"relu"), ("doc", b"docd"), ("operator", b"Relu")]:
+        for kind, new in [("bytes", b"\xff\xfe\xfd\xfc"), ("cut", b"ab\xe4\xbd"), ("surrogate", b"a\xed\xa0\x80"), ("overlong", b"ab\xc0\xaf")]:
+            yield f"{what}-not-utf8-{kind}", data.replace(old, new)
+    edge = damaged(lambda m: everywhere(m, "c", "cccc")).SerializeToString()
+    yield "edge-not-utf8", edge.replace(b"cccc", b"c\xff\xfec")
+
+
+# ---- edges, sizes of graphs
+
+@family("graphs")
+def graphs(r):
+    refused = {"wants": "refused"}
+    yield "cycle", damaged(lambda m: m.graph.node[0].input.__setitem__(0, "r")), refused
+    yield "cycle-of-one", damaged(lambda m: m.graph.node[1].input.__setitem__(0, "r")), refused
+    yield "missing-input", damaged(lambda m: m.graph.node[1].input.__setitem__(0, "nowhere")), refused
+    yield "no-nodes", damaged(lambda m: m.graph.ClearField("node"))
+    yield "no-inputs", damaged(lambda m: m.graph.ClearField("input")), refused
+    yield "no-outputs", damaged(lambda m: m.graph.ClearField("output"))
+    yield "no-graph", damaged(lambda m: m.ClearField("graph")), refused
+    yield "empty-graph", damaged(lambda m: m.graph.Clear())
+    yield "node-without-outputs", damaged(lambda m: m.graph.node[0].ClearField("output")), refused
+    yield "node-without-operator", damaged(lambda m: m.graph.node[0].ClearField("op_type")), refused
+    yield "unknown-operator", damaged(lambda m: setattr(m.graph.node[0], "op_type", "Nonsense"))
+    yield "unknown-domain", damaged(lambda m: setattr(m.graph.node[0], "domain", "nowhere.example")), refused
+    yield "unused-nodes", damaged(lambda m: m.graph.node.append(helper.make_node("MatMul", ["f", "M"], ["unused"], "dead"))), {
+        "wants": "done", "right": True}
+
+    def unsorted(m):
+        nodes = list(m.graph.node)[::-1]
+        del m.graph.node[:]
+        m.graph.node.extend(nodes)
+
+    yield "unsorted", damaged(unsorted)
+    yield "branch-without-output", damaged(lambda m: m.graph.node[2].attribute[0].g.ClearField("output"), branches())
+    yield "branch-missing", damaged(lambda m: m.graph.node[2].attribute.pop(), branches()), refused
+    yield "branch-reads-later", damaged(lambda m: m.graph.node[2].attribute[0].g.node[0].input.__setitem__(0, "Y"), branches()), refused
+    yield "branch-shadows", damaged(lambda m: m.graph.node[2].attribute[0].g.node[0].output.__setitem__(0, "total"), branches())
+
+    def chain(op, count):
+        names = ["X", *(f"t{i}" for i in range(1, count)), "Y"]
+        return network(nodes=[helper.make_node(op, [a] if op == "Relu" else [a, a], [b], f"n{b}") for a, b in zip(names, names[1:])])
+
+    yield "chain-50000", lambda folder: chain("Relu", 50000), {"heavy": True}
+    yield "chain-add-3000", lambda folder: chain("Add", 3000), {"heavy": True}
+    yield "fan-5000", lambda folder: network(nodes=[helper.make_node("Relu", ["X"], [f"t{i}"], f"n{i}") for i in range(5000)] + [
+        helper.make_node("Sum", [f"t{i}" for i in range(5000)], ["Y"], "sum")]), {"heavy": True}
+    yield "fan-matmul-1000", lambda folder: network(nodes=[helper.make_node("MatMul", ["X", "Q"], [f"t{i}"], f"n{i}") for i in range(
+        1000)] + [helper.make_node("Sum", [f"t{i}" for i in range(1000)], ["Y"], "sum")], more=[normal("Q", 4, 4)]), {"heavy": True}
+    yield "unused-weights-50000", lambda folder: network(more=[array(f"u{i}", [1.0]) for i in range(50000)]), {"heavy": True}
+    yield "unused-inputs-2000", lambda folder: damaged(lambda m: m.graph.input.extend([value(f"i{i}", [1]) for i in range(2000)])), {
+        "heavy": True}
+    yield "outputs-2000", lambda folder: wrap([helper.make_node("Relu", ["X"], [f"o{i}"]) for i in range(2000)], [value("X", [2])], [
+        value(f"o{i}", [2]) for i in range(2000)], []), {"heavy": True}
+
+
+@family("versions")
+def versions(r):
+    for opset in (0, -1, 1, 5, 7, 8, 9, 10, 11, 12, 14, 17, 19, 21, 22, 23, 24, 25, 26, 30, 999, 2**31, 2**62):
+        yield f"opset-{opset}", network(opset=opset), {"wants": "refused"} if opset in (0, -1, 999, 2**31, 2**62) else {}
+        yield f"language-opset-{opset}", language(opset=opset)
+    for ir in (0, -1, 1, 2, 3, 4, 7, 12, 13, 14, 999):
+        yield f"ir-{ir}", network(ir=ir)
+    yield "no-opset", damaged(lambda m: m.ClearField("opset_import")), {"wants": "refused"}
+    yield "opset-twice", damaged(lambda m: m.opset_import.append(helper.make_opsetid("", 12))), {"wants": "refused"}
+    yield "opset-spelled-out", damaged(lambda m: setattr(m.opset_import[0], "domain", "ai.onnx"))
+    for domain, version in [("com.microsoft", 0), ("com.microsoft", 999), ("com.microsoft", -1), ("ai.onnx.ml", 999), ("nowhere", 1)]:
+        yield f"{domain}-{version}", damaged(lambda m: m.opset_import.append(helper.make_opsetid(domain, version)))
+
+
+# ---- values
+
+@family("weights")
+def weights(r):
+    for what, number in {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "huge": 3e38, "denormal": 1e-42, "zero": 0.0,
+                         "constant": 0.7, "negative": -0.7, "minus-zero": -0.0}.items():
+        for index, shape in enumerate([(4, 3, 3, 3), (4,), (64, 5)]):
+            for part in ("all", "one", "channel"):
+                m = network()
+                spoiled = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+                if part == "all":
+                    spoiled[...] = number
+                elif part == "one":
+                    spoiled.flat[1] = number
+                else:
+                    spoiled[1] = number
+                m.graph.initializer[index].CopyFrom(array("WBM"[index], spoiled))
+                yield f"{'WBM'[index]}-{part}-{what}", m
+        m = language()
+        m.graph.initializer[1].CopyFrom(array("K", np.full((32, 32), number)))
+        yield f"K-{what}", m
+    for scale in (0.0, -0.02, np.nan, np.inf, 1e-45, 3e38):
+        yield f"trained-scale-{scale}", damaged(lambda m: m.graph.initializer[1].CopyFrom(array("s", scale)), trained())
+    for shape in ((0,), (2,), (4,), (8,), (1, 1)):
+        yield f"trained-scale-shape-{'x'.join(map(str, shape))}", damaged(lambda m: m.graph.initializer[1].CopyFrom(
+            array("s", np.full(shape, 0.02))), trained())
+    for dtype in (np.int8, np.int32, np.uint16, np.float32):
+        yield f"trained-zero-{np.dtype(dtype).name}", damaged(lambda m: m.graph.initializer[2].CopyFrom(array("z", 3, dtype)), trained())
+    m = network()
+    m.graph.initializer[0].CopyFrom(array("W", np.random.default_rng(1).standard_normal((4, 3, 3, 3)) * 1e30))
+    m.graph.initializer[1].CopyFrom(array("B", [1e38, -1e38, 1e-30, 0]))
+    yield "products-overflow", m
+    m = network()
+    m.graph.initializer[0].CopyFrom(array("W", np.random.default_rng(1).standard_normal((4, 3, 3, 3)) * 1e-30))
+    m.graph.initializer[1].CopyFrom(array("B", [1e3, -1e3, 1, 0]))
+    yield "bias-saturates", m
+
+
+# ---- operators: how many inputs, of which ranks and channels, with which attributes
+
+OPSETS = (11, 13, 17, 21)
+
+
+def operator(r):
+    while True:
+        name, opset = r.choice(opmodels.NAMES), r.choice(OPSETS)
+        if opmodels.exists(name, opset):
+            return name, opmodels.build(name, opset)
+
+
+@family("operands")
+def operands(r):
+    for i in range(90):
+        name, m = operator(r)
+        kinds = []
+        for _ in range(r.choice([1, 1, 2])):
+            n = r.choice(m.graph.node)
+            kind = r.choice(["reshape", "reshape", "resize", "resize", "drop", "add", "empty", "swap", "retype", "outputs"])
+            kinds.append(kind)
+            constants = [t for t in m.graph.initializer if t.name in n.input] or list(m.graph.initializer)
+            if kind in ("reshape", "resize", "retype") and constants:
+                t = r.choice(constants)
+                a = numpy_helper.to_array(t)
+                if kind == "reshape":
+                    rank = r.choice([0, 1, 2, 3, 4, 5, 9])
+                    shape = [a.size] + [1] * (rank - 1) if rank else []
+                    r.shuffle(shape)
+                    a = a.ravel()[:1].reshape([]) if rank == 0 else a.reshape(shape)
+                elif kind == "resize":
+                    shape = [max(0, d + r.choice([-1, 0, 0, 1, 3])) for d in a.shape]
+                    a = np.resize(a, shape)
+                else:
+                    a = a.astype(r.choice([np.float16, np.float64, np.int32, np.int64, np.uint8, np.bool_]))
+                t.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), t.name))
+            elif kind == "drop" and len(n.input):
+                del n.input[r.randrange(len(n.input)):]
+            elif kind == "add":
+                n.input.extend([r.choice([*n.input, *(t.name for t in m.graph.initializer)])] * r.choice([1, 1, 2, 300]) if n.input else [])
+            elif kind == "empty" and len(n.input):
+                n.input[r.randrange(len(n.input))] = ""
+            elif kind == "swap" and len(n.input) > 1:
+                a, b = r.randrange(len(n.input)), r.randrange(len(n.input))
+                n.input[a], n.input[b] = n.input[b], n.input[a]
+            elif kind == "outputs":
+                n.output.extend([f"more{j}" for j in range(r.choice([1, 2, 9]))])
+        yield f"{i}-{name}-{'-'.join(kinds)}", m
+
+
+@family("operands")
+def listed_operands(r):
+    """Those that a runtime refuses, each."""
+    image, matrix = [1, 3, 8, 8], [4, 8]
+
+    def one(op, x, shapes, inputs=None, opset=17, **attributes):
+        w = [normal(n, *s) for n, s in zip("wbcdef", shapes)]
+        node = helper.make_node(op, inputs or ["x", *(t.name for t in w)], ["y"], "the_node", **attributes)
+        return wrap([node], [value("x", x)], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [f"d{i}" for i in range(len(x))])], w, opset)
+
+    for rank in (0, 1, 2, 3, 5, 9):
+        yield f"conv-weight-rank-{rank}", one("Conv", image, [([4, 3] + [1] * 9)[:rank]])
+    for rank in (0, 1, 3, 4):
+        yield f"gemm-weight-rank-{rank}", one("Gemm", matrix, [([1, 1, 8, 4])[4 - rank:]])
+        yield f"matmul-weight-rank-{rank}", one("MatMul", matrix, [([2, 3, 8, 4])[4 - rank:]])
+    for count in (0, 1, 3, 100001):
+        yield f"matmul-{count}-inputs", one("MatMul", matrix, [[8, 4]], ["x", *["w"] * (count - 1)][:count])
+        yield f"conv-{count}-inputs", one("Conv", image, [[4, 3, 3, 3]], ["x", *["w"] * (count - 1)][:count])
+        yield f"gemm-{count}-inputs", one("Gemm", matrix, [[8, 4]], ["x", *["w"] * (count - 1)][:count])
+    for other in (0, 7, 9):
+        yield f"gemm-inner-{other}", one("Gemm", matrix, [[other, 4]])
+        yield f"matmul-inner-{other}", one("MatMul", matrix, [[other, 4]])
+        yield f"conv-channels-{other}", one("Conv", image, [[4, other, 3, 3]])
+    for bias in ([], [1], [5], [2, 4], [1, 1, 4], [0]):
+        what = "x".join(map(str, bias)) or "scalar"
+        yield f"gemm-bias-{what}", one("Gemm", matrix, [[8, 4], bias])
+        yield f"conv-bias-{what}", one("Conv", image, [[4, 3, 3, 3], bias])
+    for group in (-1, 0, 2, 3, 7, 2**62):
+        yield f"conv-group-{group}", one("Conv", image, [[6, 1, 3, 3]], group=group)
+    for hidden in (0, -1, 3, 5):
+        yield f"lstm-hidden-{hidden}", one("LSTM", [5, 1, 6], [[1, 16, 6], [1, 16, 4], [1, 32]], hidden_size=hidden)
+    for axis in (-9, -2, 0, 2, 9):
+        m = one("Gather", [2], [[8, 32]], ["w", "x"], axis=axis)
+        m.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+        yield f"gather-axis-{axis}", m
+    yield "conv-weight-from-a-node", damaged(lambda m: (m.graph.node.insert(0, helper.make_node("Identity", ["w"], ["v"], "id")), m.graph.node[
+        1].input.__setitem__(1, "v")), one("Conv", image, [[4, 3, 3, 3]]))
+    yield "weight-shared-by-two", wrap([helper.make_node("Conv", ["x", "w"], ["a"], "one"), helper.make_node("Conv", ["x", "w"], ["b"], "two", strides=[
+        2, 2]), helper.make_node("Flatten", ["a"], ["y"]), helper.make_node("Flatten", ["b"], ["z"])], [value("x", image)], [
+            value("y", None), value("z", None)], [normal("w", 4, 3, 3, 3)]), {"wants": "done", "right": True}
+
+
+@family("attributes")
+def attributes(r):
+    numbers = [-(2**63), -(2**31), -9, -2, -1, 0, 1, 2, 7, 99, 2**31, 2**62, 2**63 - 1]
+    for i in range(60):
+        name, m = operator(r)
+        nodes = [n for n in m.graph.node if n.attribute] or list(m.graph.node)
+        n = r.choice(nodes)
+        kind = r.choice(["number", "number", "list", "list", "drop", "twice", "type", "unknown", "text"])
+        a = r.choice(n.attribute) if n.attribute else n.attribute.add(name="axis", type=onnx.AttributeProto.INT)
+        if kind == "number":
+            a.i = r.choice(numbers)
+            a.f = r.choice([0.0, -1.0, float("nan"), float("inf"), 1e38])
+            if a.ints:
+                a.ints[r.randrange(len(a.ints))] = r.choice(numbers)
+        elif kind == "list":
+            values = [r.choice(numbers) for _ in range(r.choice([0, 1, 2, 3, 4, 5, 8, 500]))]
+            a.ints[:] = values
+        elif kind == "drop":
+            n.attribute.remove(a)
+        elif kind == "twice":
+            n.attribute.append(a)
+        elif kind == "type":
+            a.type = r.randrange(0, 15)
+        elif kind == "unknown":
+            n.attribute.append(helper.make_attribute("nonsense", 1))
+        else:
+            a.s = b"NOT" + bytes([r.randrange(256)])
+        yield f"{i}-{name}-{kind}", m

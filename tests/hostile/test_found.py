@@ -1,0 +1,90 @@
+"""test_found.py - what the campaign found once, each by name, with the message that is right.
+
+The campaign itself (campaign.py) draws its cases; here they stay whatever is drawn.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "parity")]
+
+import bytes_cases  # noqa: E402
+from cases import branches, damaged, network, put  # noqa: E402
+from common import ONQ, runtime  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
+
+WRITERS = {
+    "dynamic": [], "qat": [], "legacy": [], "bnb4": [], "nbits": ["--op_types_to_quantize", "all"], "preprocess": ["--skip_optimization"],
+    "preprocess ": ["--optimizer", "builtin"],
+}
+
+
+def onq(folder, *words):
+    return subprocess.run([ONQ, *words], cwd=folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **runtime()})
+
+
+def refused(done, *parts):
+    assert done.returncode == 1, done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("onq: error: "), done.stderr
+    for part in parts:
+        assert part in line, line
+
+
+def input_type(m):
+    m.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT16
+
+
+WRONG = {  # the model, and what the runtime calls wrong in it
+    "unknown attribute": (damaged(lambda m: m.graph.node[0].attribute.append(helper.make_attribute("nonsense", 1))), "nonsense"),
+    "attribute of another type": (damaged(lambda m: setattr(m.graph.node[0].attribute[0], "type", 1)), "pads"),
+    "too many outputs": (damaged(lambda m: m.graph.node[1].output.append("more")), "relu"),
+    "unknown operator": (damaged(lambda m: setattr(m.graph.node[0], "op_type", "Cgnv")), "Cgnv"),
+    "branch missing": (damaged(lambda m: m.graph.node[2].attribute.pop(), branches()), "branch"),
+    "type of an input": (damaged(input_type), "uint16"),
+}
+
+
+@pytest.mark.parametrize("command", WRITERS)
+@pytest.mark.parametrize("what", WRONG)
+def test_model_that_the_runtime_calls_wrong(what, command, tmp_path):
+    """No command passes on what no runtime takes, unless --no_verify says so."""
+    model, part = WRONG[what]
+    put(tmp_path, "m.onnx", model.SerializeToString())
+    words = [command.strip(), "-i", "m.onnx", "-o", "q.onnx", *WRITERS[command]]
+    refused(onq(tmp_path, *words), "m.onnx", part)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx"]
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_model_that_is_beyond_the_runtime(command, tmp_path):
+    """An operator of somebody else's, a type without a kernel: the model may be sound, and is taken."""
+    for name, model in {"domain": damaged(lambda m: (setattr(m.graph.node[1], "domain", "somebody.else"), m.opset_import.append(
+            helper.make_opsetid("somebody.else", 1)))), "version": network(opset=7)}.items():
+        put(tmp_path, "m.onnx", model.SerializeToString())
+        done = onq(tmp_path, command.strip(), "-i", "m.onnx", "-o", f"{name}.onnx", *WRITERS[command])
+        assert done.returncode == 0 or "opset" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("words", [["--optimize_model"], []], ids=["optimised", "plain"])
+def test_functions_that_would_become_too_much(words, tmp_path):
+    put(tmp_path, "m.onnx", bytes_cases.doubling(300).SerializeToString())
+    refused(onq(tmp_path, "static", "-i", "m.onnx", "-o", "q.onnx", "--data", "random:1", *words), "m.onnx", "functions that call functions")
+
+
+@pytest.mark.parametrize("side", ["float", "quantized"])
+def test_debug_and_bench_name_the_file_at_fault(side, tmp_path):
+    put(tmp_path, "good.onnx", network().SerializeToString())
+    pair = ["m.onnx", "good.onnx"] if side == "float" else ["good.onnx", "m.onnx"]
+    for change, part in [(lambda m: m.graph.node[1].input.__setitem__(0, "r"), "cycle"),
+                         (lambda m: m.graph.initializer[0].dims.__setitem__(0, -4), "dimension"),
+                         (lambda m: setattr(m.graph.initializer[0], "data_type", 99), "data type 99")]:
+        put(tmp_path, "m.onnx", damaged(change).SerializeToString())
+        for more in ([], ["--data", "random:1"]):
+            refused(onq(tmp_path, "debug", "--float_model", pair[0], "--qdq_model", pair[1], *more), "m.onnx: ", part)
+        refused(onq(tmp_path, "bench", *pair, "--data", "random:1", "--runs", "1"), "m.onnx: ", part)
