@@ -79,6 +79,24 @@ step_fuzz() {
     tools/fuzz.sh "${TIME:-900}"
 }
 
+# Hostile input of two further seeds, every fault of every command, and more moments to be killed at.
+step_hostile() {
+    tools/build.sh asan -DONQ_TESTS=ON || return 1
+    local seed=${ONQ_HOSTILE_SEED:-$(date +%s)} status=0
+    export ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build/asan ONQ=$PWD/build/asan/onq
+    build/venv/bin/python tests/hostile/campaign.py --seed "$seed" --each "${ONQ_HOSTILE_EACH:-8}" || status=1
+    build/venv/bin/python tests/hostile/campaign.py --seed $((seed + 1)) --each "${ONQ_HOSTILE_EACH:-8}" || status=1
+    build/asan/tests/hostile_faults all || status=1
+    ONQ_HOSTILE_SEED=$seed ONQ_HOSTILE_ROUNDS=40 build/venv/bin/python -m pytest tests/hostile/test_crash.py || status=1
+    return "$status"
+}
+
+# An hour of models from many threads at once, with memory flat; ONQ_LOAD_SECONDS says how long.
+step_soak() {
+    tools/build.sh release -DONQ_TESTS=ON || return 1
+    ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build build/tests/hostile_load 200 "${ONQ_LOAD_SECONDS:-3600}"
+}
+
 step_coverage() {
     need gcovr gcovr || return
     tools/build.sh coverage -DONQ_TESTS=ON || return 1
@@ -105,7 +123,7 @@ step_packages() {
 # A function, so that the whole script is read before it runs: editing it meanwhile does no harm.
 main() {
     local steps summary=() failed=0 step start result
-    steps=(test threads clang tidy analyzer format shell valgrind fuzz coverage aarch64 packages)
+    steps=(test threads clang tidy analyzer format shell valgrind hostile soak fuzz coverage aarch64 packages)
     [ $# -gt 0 ] && steps=("$@")
     for step in "${steps[@]}"; do
         declare -F "step_$step" >/dev/null || { echo "check: no step is called $step" >&2; exit 2; }

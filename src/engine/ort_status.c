@@ -87,9 +87,15 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
 
 /* The status has a code too, but "failed" stands for both. */
 bool oq_engine_calls_invalid(const onq_error *err) {
-    static const char *const words[] = {"This is an invalid model", "[ShapeInferenceError]",
-                                        "[TypeInferenceError]",
-                                        "Type Error:", "protobuf parsing failed"};
+    static const char *const words[] = {
+        "This is an invalid model",
+        "Invalid model.",
+        "[ShapeInferenceError]",
+        "[TypeInferenceError]",
+        "Type Error:",
+        "protobuf parsing failed",
+        "Failed to load model with error:", /* a type that says nothing */
+    };
     /* An operator that ONNX itself does not have is wrong: `In Node, ("name", Op, "", -1)`. */
     if (err->code != ONQ_E_RUNTIME || (strstr(err->text, "No Op registered for") != NULL &&
                                        strstr(err->text, ", \"\", -1)") == NULL))

@@ -40,6 +40,11 @@ def input_type(m):
     m.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT16
 
 
+def sequence_of_nothing(m):
+    m.graph.input[0].type.Clear()
+    m.graph.input[0].type.sequence_type.SetInParent()
+
+
 WRONG = {  # the model, and what the runtime calls wrong in it
     "unknown attribute": (damaged(lambda m: m.graph.node[0].attribute.append(helper.make_attribute("nonsense", 1))), "nonsense"),
     "attribute of another type": (damaged(lambda m: setattr(m.graph.node[0].attribute[0], "type", 1)), "pads"),
@@ -47,6 +52,7 @@ WRONG = {  # the model, and what the runtime calls wrong in it
     "unknown operator": (damaged(lambda m: setattr(m.graph.node[0], "op_type", "Cgnv")), "Cgnv"),
     "branch missing": (damaged(lambda m: m.graph.node[2].attribute.pop(), branches()), "branch"),
     "type of an input": (damaged(input_type), "uint16"),
+    "sequence of nothing": (damaged(sequence_of_nothing), "type"),
 }
 
 
