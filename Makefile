@@ -39,7 +39,7 @@ test: ## everything that must pass: quick, sanitizers, installation, parity with
 	@$(BUILD) asan -DONQ_TESTS=ON
 	@$(CTEST) --test-dir build/all
 
-check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64
+check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64, packages
 	@$(SETUP) build mpi test venv runtime check
 	@tools/check.sh
 
