@@ -3,6 +3,9 @@
  */
 #include "tune/trial.h"
 
+#include "base/pool.h"
+#include "engine/flight.h"
+
 #include <math.h>
 #include <time.h>
 
@@ -11,7 +14,8 @@
 #define CLOCKED_MOST   8 /* samples that are timed */
 #define ROUNDS_LEAST   3
 #define ROUNDS_MOST    25
-#define FAR_SLOWER     2.5 /* than the first: one round says enough */
+#define FAR_SLOWER     2.5                   /* than the first: one round says enough */
+#define SCORE_MEMORY   ((uint64_t)512 << 20) /* that samples which run at once may add */
 
 uint64_t oq_hold_out(uint64_t n) {
     if (n < 2)
@@ -84,24 +88,85 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint
     return ONQ_OK;
 }
 
-onq_code oq_trials_score(const oq_trials *t, oq_session *s, size_t n, oq_score *out,
-                         onq_error *err) {
-    oq_arena scratch;
+/* ---- scores ---- */
+
+#define MAX_SLOTS (OQ_FLIGHT_LANES + 1)
+
+typedef struct scoring_run {
+    const oq_trials *t;
+    size_t n; /* trials that are run, of t->all.n */
+    oq_session *slots[MAX_SLOTS];
+    oq_outputs made[MAX_SLOTS]; /* until the next run in that slot */
+    size_t n_slots;
+    bool has_first; /* the first was run to see what it takes */
     oq_scoring scoring;
-    oq_arena_init(&scratch, &s->engine->env->alloc);
-    onq_code rc = oq_scoring_init(&scoring, &scratch, t->links, t->n_outputs, err);
-    scoring.margins = t->margins.v;
-    scoring.n_margins = t->margins.n;
-    const size_t most = n < t->all.n ? n : t->all.n;
-    for (size_t i = 0; i < most && rc == ONQ_OK; i++) {
-        const oq_trial *x = &t->all.v[i * t->all.n / most];
-        oq_outputs made = {0};
-        rc = oq_session_run(s, x->inputs, t->n_inputs, &made, err);
-        if (rc == ONQ_OK)
-            oq_scoring_add(&scoring, x->outputs, made.v, made.n, x->labels);
+} scoring_run;
+
+static const oq_trial *trial_at(const scoring_run *r, size_t i) {
+    return &r->t->all.v[i * r->t->all.n / r->n];
+}
+
+static onq_code run_trial(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    scoring_run *r = ctx;
+    const size_t slot = i % r->n_slots;
+    (void)worker;
+    if (i == 0 && r->has_first)
+        return ONQ_OK;
+    return oq_session_run(r->slots[slot], trial_at(r, i)->inputs, r->t->n_inputs, &r->made[slot],
+                          err);
+}
+
+/* In the order of the samples. */
+static onq_code add_trial(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    scoring_run *r = ctx;
+    const oq_trial *x = trial_at(r, i);
+    const oq_outputs *made = &r->made[i % r->n_slots];
+    (void)worker;
+    (void)err;
+    oq_scoring_add(&r->scoring, x->outputs, made->v, made->n, x->labels);
+    return ONQ_OK;
+}
+
+/* The first shows what one takes; then as many at once as there are cores and memory for. */
+static onq_code score_all(scoring_run *r, const oq_model *m, onq_error *err) {
+    const onq_env *env = r->slots[0]->engine->env;
+    const uint64_t before = oq_flight_resident();
+    unsigned lanes = 1;
+    oq_pool *pool = NULL;
+    if (r->n == 0)
+        return ONQ_OK;
+    OQ_TRY(run_trial(r, 0, 0, err));
+    r->has_first = true;
+    OQ_TRY(oq_flight_decide(env, m, 0, before, SCORE_MEMORY, &lanes, err));
+    if (lanes == 1) {
+        for (size_t i = 0; i < r->n; i++) {
+            OQ_TRY(run_trial(r, i, 0, err));
+            OQ_TRY(add_trial(r, i, 0, err));
+        }
+        return ONQ_OK;
     }
+    for (; r->n_slots <= lanes; r->n_slots++)
+        OQ_TRY(oq_session_share(r->slots[0], NULL, &r->slots[r->n_slots], err));
+    OQ_TRY(oq_pool_new_of(env, lanes, &pool, err));
+    const onq_code rc = oq_pool_pipeline(pool, r->n, r->n_slots, run_trial, add_trial, r, err);
+    oq_pool_free(pool);
+    return rc;
+}
+
+onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, size_t n,
+                         oq_score *out, onq_error *err) {
+    oq_arena scratch;
+    scoring_run r = {.t = t, .n = n < t->all.n ? n : t->all.n, .slots = {s}, .n_slots = 1};
+    oq_arena_init(&scratch, &s->engine->env->alloc);
+    onq_code rc = oq_scoring_init(&r.scoring, &scratch, t->links, t->n_outputs, err);
+    r.scoring.margins = t->margins.v;
+    r.scoring.n_margins = t->margins.n;
     if (rc == ONQ_OK)
-        oq_scoring_end(&scoring, out);
+        rc = score_all(&r, m, err);
+    if (rc == ONQ_OK)
+        oq_scoring_end(&r.scoring, out);
+    while (r.n_slots > 1)
+        oq_session_close(r.slots[--r.n_slots]);
     oq_arena_release(&scratch);
     return rc;
 }

@@ -38,9 +38,9 @@ void oq_trials_release(oq_trials *t);
  * of one sample at least. */
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
                         onq_error *err);
-/* Scores a session on at most n samples, spread over all of them. */
-onq_code oq_trials_score(const oq_trials *t, oq_session *s, size_t n, oq_score *out,
-                         onq_error *err);
+/* Scores a session of the model on at most n samples, spread over all of them, several at once. */
+onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, size_t n,
+                         oq_score *out, onq_error *err);
 
 /* Times sessions side by side: rounds in which each runs the same few samples, one after the other,
  * so that a busy moment of the machine hits all of them. Of each sample the least time counts. With

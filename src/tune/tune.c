@@ -42,7 +42,7 @@ static onq_code score_on(oq_tune *t, const char *path, const oq_trials *set, siz
     onq_code rc = ONQ_OK;
     OQ_GO(oq_model_open(t->env, path, &t->open, &m, err));
     OQ_GO(open_session(t, m, OQ_THREADS_RUNTIME, &s, err));
-    OQ_GO(oq_trials_score(set, s, n, out, err));
+    OQ_GO(oq_trials_score(set, s, m, n, out, err));
 done:
     oq_session_close(s);
     oq_model_free(m);
