@@ -167,7 +167,7 @@ def graphs(r):
     yield "no-inputs", damaged(lambda m: m.graph.ClearField("input")), refused
     yield "no-outputs", damaged(lambda m: m.graph.ClearField("output"))
     yield "no-graph", damaged(lambda m: m.ClearField("graph")), refused
-    yield "empty-graph", damaged(lambda m: m.graph.Clear())
+    yield "empty-graph", damaged(lambda m: (m.graph.Clear(), setattr(m.graph, "name", "g")))
     yield "node-without-outputs", damaged(lambda m: m.graph.node[0].ClearField("output")), refused
     yield "node-without-operator", damaged(lambda m: m.graph.node[0].ClearField("op_type")), refused
     yield "unknown-operator", damaged(lambda m: setattr(m.graph.node[0], "op_type", "Nonsense"))
