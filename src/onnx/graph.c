@@ -9,15 +9,15 @@
 
 /* The value of `name`, made when new; NULL when out of memory. */
 static oq_value *intern(oq_index *ix, oq_str name) {
-    const uint32_t found = oq_map_find(&ix->map, name);
-    if (found != OQ_MAP_NONE)
-        return &ix->values.v[found];
-    if (ix->values.n >= OQ_MAP_NONE ||
-        !OQ_PUSH(ix->arena, &ix->values, (oq_value){.name = name, .producer = OQ_NO_NODE}))
+    const size_t n = ix->values.n;
+    if (n >= OQ_MAP_NONE)
         return NULL;
-    if (!oq_map_put(&ix->map, name, (uint32_t)(ix->values.n - 1)))
+    const uint32_t found = oq_map_find_or_put(&ix->map, name, (uint32_t)n);
+    if (found == OQ_MAP_NONE ||
+        (found == n &&
+         !OQ_PUSH(ix->arena, &ix->values, (oq_value){.name = name, .producer = OQ_NO_NODE})))
         return NULL;
-    return &ix->values.v[ix->values.n - 1];
+    return &ix->values.v[found];
 }
 
 /* Empty names mean "not given": they are never values. */
@@ -132,6 +132,9 @@ onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_i
         return oq_fail(err, ONQ_E_LIMIT,
                        "the graph has %zu nodes, more than the %u that can be indexed", g->node.n,
                        OQ_NO_NODE - 1);
+    /* About as many names as will come: most nodes make one value. */
+    if (!oq_map_reserve(&ix->map, g->input.n + g->initializer.n + g->node.n))
+        return oq_fail_nomem(err);
     if (!add_infos(ix) || !add_initializers(ix) || !add_producers(ix))
         return oq_fail_nomem(err);
     return add_uses(ix, err);

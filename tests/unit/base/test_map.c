@@ -85,10 +85,32 @@ static void chains_are_short(void **state) {
         assert_true(oq_map_put(&m, oq_str_format(&a, "/layer.%u/MatMul_output_0", i), i));
     size_t longest = 0, chain = 0;
     for (size_t i = 0; i < m.n_slots; i++) {
-        chain = m.slots[i].key.p != NULL ? chain + 1 : 0;
+        chain = m.slots[i].at != 0 ? chain + 1 : 0;
         longest = chain > longest ? chain : longest;
     }
     assert_true(longest < 200);
+    oq_arena_release(&a);
+}
+
+/* Room that was asked for is enough, and a key keeps its first value. */
+static void reserved(void **state) {
+    (void)state;
+    oq_arena a;
+    oq_arena_init(&a, oq_alloc_default());
+    oq_map m;
+    oq_map_init(&m, &a);
+    assert_int_equal(oq_map_find_or_put(&m, OQ_S("first"), 7), 7);
+    assert_true(oq_map_reserve(&m, 5000));
+    const size_t n_slots = m.n_slots;
+    for (uint32_t i = 0; i < 4999; i++)
+        assert_int_equal(oq_map_find_or_put(&m, oq_str_format(&a, "k%u", i), i), i);
+    assert_int_equal(m.n_slots, n_slots);
+    assert_int_equal(m.count, 5000);
+    assert_int_equal(oq_map_find_or_put(&m, OQ_S("first"), 8), 7);
+    assert_int_equal(oq_map_find(&m, OQ_S("k4998")), 4998);
+    assert_true(oq_map_remove(&m, OQ_S("first")));
+    assert_int_equal(oq_map_find_or_put(&m, OQ_S("first"), 9), 9);
+    assert_false(oq_map_reserve(&m, SIZE_MAX));
     oq_arena_release(&a);
 }
 
@@ -124,6 +146,7 @@ int main(void) {
         cmocka_unit_test(random_operations),
         cmocka_unit_test(odd_keys),
         cmocka_unit_test(chains_are_short),
+        cmocka_unit_test(reserved),
         cmocka_unit_test(sweep),
     };
     return cmocka_run_group_tests_name("map", tests, NULL, NULL);
