@@ -433,3 +433,16 @@ def test_stopped_while_it_looks(tmp_path, number):
     _, stderr = job.communicate(timeout=120)
     assert job.returncode == -number and stderr == "onq: error: stopped by a signal; nothing was written\n"
     assert os.listdir(tmp_path / "out") == []
+
+
+def test_long_graph_is_not_run_unasked(tmp_path):
+    """The runtime's time for initializers grows with their square: above 8,192 a result is loaded only when asked."""
+    n = 4200
+    nodes = [helper.make_node("Sigmoid", [f"t{i}" if i else "x"], [f"t{i + 1}" if i + 1 < n else "y"], f"n{i}")
+             for i in range(n)]
+    model = save(tmp_path / "long.onnx", nodes, [value("x", [1, 2])], [value("y", [1, 2])], [])
+    words = ["static", "-i", model, "-o", tmp_path / "out.onnx", "--data", "random:1", "--json"]
+    seen = verified(onq(*words))
+    assert not seen["loaded"] and "graph is large" in seen["skipped"]
+    asked = verified(onq(*words, "--verify"))
+    assert asked["loaded"] and "skipped" not in asked
