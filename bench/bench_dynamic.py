@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 import big_models
-from measure import Budgets, once, rounds
+from measure import Budgets, figure, once, rounds
 
 BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
 ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
@@ -60,9 +60,12 @@ def bench(name, n, external, budgets):
     print(f"{name}: {sum(os.path.getsize(p) for p in big_models.files(model)) / 1e9:.2f} GB")
     for k, c in got.items():
         print(f"  {k:14s} {c}")
-    budgets.check("wall / (1.5 cp, or reading twice)", got["onq dynamic"].wall / floor, 1.0, "x")
-    budgets.check("peak memory", got["onq dynamic"].peak, 300, "MiB")
-    budgets.check("CPU / reference", got["onq dynamic"].cpu / got["reference"].cpu, 0.1, "x")
+    size = f"{n * big_models.SIDE ** 2 * 4 / 1e9:.1f} GB"
+    figure(f"dynamic, {size}", "onq", got["onq dynamic"])
+    figure(f"dynamic, {size}", "reference", got["reference"])
+    budgets.check(f"{size}: wall / (1.5 cp, or reading twice)", got["onq dynamic"].wall / floor, 1.0, "x")
+    budgets.check(f"{size}: peak memory", got["onq dynamic"].peak, 300, "MiB")
+    budgets.check(f"{size}: CPU / reference", got["onq dynamic"].cpu / got["reference"].cpu, 0.1, "x")
     shutil.rmtree(folder)
 
 

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 
-from measure import Budgets, once, rounds
+from measure import Budgets, figure, once, rounds
 
 ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", "."))
 BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
@@ -64,16 +64,20 @@ def bench(name, folder, budgets):
     print(f"{name}: {model.stat().st_size / 1e6:.1f} MB")
     for k, c in got.items():
         print(f"  {k:24s} {c}")
+    for job in ("ranges given", "from samples"):
+        words = f"static, {job}: {name}" if job == "ranges given" else f"static {job}: {name}"
+        for tool in ("onq", "reference"):
+            figure(words, tool, got[f"{tool}, {job}"])
     same = ours.exists() and ours.read_bytes() == theirs.read_bytes()
-    budgets.check("CPU without inference / reference",
+    budgets.check(f"{name}: CPU without inference / reference",
                   got["onq, ranges given"].cpu / got["reference, ranges given"].cpu, 0.05, "x")
-    budgets.check("memory, ranges given / reference",
-                  got["onq, ranges given"].peak / got["reference, ranges given"].peak, 1 / 3, "x")
-    print(f"         memory, from samples / reference              "
-          f"{got['onq, from samples'].peak / got['reference, from samples'].peak:9.3f} x")
-    budgets.check("memory, from samples", got["onq, from samples"].peak,
-                  max(got["reference, from samples"].peak / 3, got["bare inference"].peak), "MiB")
-    budgets.check("the results differ", 0 if same else 1, 0, "")
+    budgets.check(f"{name}: memory, ranges given / reference",
+                  got["onq, ranges given"].peak / got["reference, ranges given"].peak, 1 / 3, "of memory")
+    # The runtime holds the weights: what it needs bare may be more than a third of what the reference needs.
+    least = max(1 / 3, got["bare inference"].peak / got["reference, from samples"].peak)
+    budgets.check(f"{name}: memory, from samples / reference",
+                  got["onq, from samples"].peak / got["reference, from samples"].peak, least, "of memory")
+    budgets.check(f"{name}: the results differ", 0 if same else 1, 0, "")
     shutil.rmtree(folder / name)
 
 
