@@ -159,6 +159,8 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
         OQ_TRY(oq_ort_check(api,
                             api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"),
                             err, "options"));
+    if (so->alone)
+        OQ_TRY(oq_ort_workers_hold(&s->workers, api, &s->base.engine->env->alloc, o, err));
     if (so->save_optimized != NULL)
         OQ_TRY(oq_ort_check(api, api->SetOptimizedModelFilePath(o, so->save_optimized), err,
                             "optimised model '%s'", so->save_optimized));
@@ -342,6 +344,7 @@ static void session_close(oq_session *base) {
     oq_ort_run_release(s);
     if (s->handle != NULL && !s->shared)
         api->ReleaseSession(s->handle);
+    oq_ort_workers_release(&s->workers);
     if (s->domain != NULL)
         api->ReleaseCustomOpDomain(s->domain);
     oq_arena_release(&s->arena);
@@ -403,6 +406,10 @@ static onq_code session_share(oq_session *base, const oq_observer *observer, oq_
     return rc;
 }
 
+static void session_wake(oq_session *base) {
+    oq_ort_workers_wake(&((ort_session *)base)->workers);
+}
+
 static void engine_end(oq_engine *base) {
     ort_engine *e = (ort_engine *)base;
     if (e->cpu != NULL)
@@ -417,6 +424,7 @@ static const oq_engine_ops ort_ops = {
     .open = session_open,
     .run = oq_ort_run,
     .share = session_share,
+    .wake = session_wake,
     .close = session_close,
     .end = engine_end,
 };

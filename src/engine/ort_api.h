@@ -51,6 +51,12 @@ enum {
 typedef void (*oq_ort_log_fn)(void *ctx, int severity, const char *category, const char *id,
                               const char *place, const char *text);
 
+/* How the runtime has threads made and ended for it. */
+typedef struct OrtCustomHandleType OrtCustomHandleType;
+typedef const OrtCustomHandleType *(*oq_ort_create_thread_fn)(void *ctx, void (*work)(void *),
+                                                              void *param);
+typedef void (*oq_ort_join_thread_fn)(const OrtCustomHandleType *thread);
+
 /* The table by which the runtime sees an operator of ours, as of version 18. */
 typedef struct oq_ort_custom_op oq_ort_custom_op;
 struct oq_ort_custom_op {

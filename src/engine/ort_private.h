@@ -7,6 +7,8 @@
 #include "engine/ort_api.h"
 #include "engine/session_graph.h"
 
+#include <pthread.h>
+
 typedef struct ort_engine {
     oq_engine base; /* first: an oq_engine is one of these */
     oq_arena arena;
@@ -34,6 +36,22 @@ typedef struct ort_observe {
     bool failed;
 } ort_observe;
 
+/* The threads of a session's pool, which the runtime has us make. */
+typedef struct ort_worker {
+    struct ort_workers *of;
+    void (*work)(void *);
+    void *param;
+    pthread_t thread;
+    bool started, ended;
+    struct ort_worker *next;
+} ort_worker;
+
+typedef struct ort_workers {
+    oq_arena arena;
+    ort_worker *first;
+    bool awake; /* they start as they are made */
+} ort_workers;
+
 typedef OQ_VEC(OrtValue *) ort_values;
 
 typedef struct ort_session {
@@ -44,6 +62,7 @@ typedef struct ort_session {
     bool shared; /* handle, names and ios are another session's */
     OrtCustomOpDomain *domain;
     ort_observe observe;
+    ort_workers workers;
     const char **in_names, **out_names; /* C strings, as Run wants them */
     size_t n_fetch;                     /* distinct outputs */
     size_t *fetch;                      /* for each output, its place among them */
@@ -72,6 +91,13 @@ onq_code oq_ort_value_view(ort_engine *e, oq_arena *a, OrtValue *v, ort_values *
 onq_code oq_ort_value_empty(ort_engine *e, oq_arena *a, oq_dtype dt, OrtValue **out,
                             onq_error *err);
 void oq_ort_values_release(const oq_ort_api *api, ort_values *v);
+
+/* ort_workers.c: the pool's threads are held back until they are woken, or the session ends. */
+onq_code oq_ort_workers_hold(ort_workers *w, const oq_ort_api *api, const onq_allocator *alloc,
+                             OrtSessionOptions *o, onq_error *err);
+void oq_ort_workers_wake(ort_workers *w);
+/* After the session has ended. */
+void oq_ort_workers_release(ort_workers *w);
 
 /* ort_run.c: a run, and letting go of what the last one left. */
 onq_code oq_ort_run(oq_session *s, const oq_datum *inputs, size_t n_inputs, oq_outputs *out,

@@ -198,6 +198,40 @@ static void test_observer_that_fails(void **state) {
     oq_session_close(s);
 }
 
+/* A session whose other threads are held back computes the same bits, before and after they are
+ * woken; so does one that shares it. */
+static void test_alone(void **state) {
+    world *w = need_engine(state);
+    enum { N = 1 << 16 };
+    static float x[N], want[N];
+    static const int64_t n = N;
+    oq_outputs out;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i % 977) / 31.0f - 9.0f;
+    build(&w->b);
+    const oq_datum in = vector(x, &n);
+    for (int alone = 0; alone < 2; alone++) {
+        oq_session *s = NULL, *other = NULL;
+        const oq_session_options o = {
+            .model = w->b.m, .n_threads = 4, .level = OQ_OPT_NONE, .alone = alone == 1};
+        assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+        assert_ok(oq_session_run(s, &in, 1, &out, &err), err);
+        assert_int_equal(out.v[1].size_bytes, sizeof want);
+        if (alone == 0)
+            memcpy(want, out.v[1].data, sizeof want);
+        assert_memory_equal(out.v[1].data, want, sizeof want);
+        assert_ok(oq_session_share(s, NULL, &other, &err), err);
+        oq_session_wake(s);
+        oq_session_wake(s); /* once more does nothing */
+        assert_ok(oq_session_run(other, &in, 1, &out, &err), err);
+        assert_memory_equal(out.v[1].data, want, sizeof want);
+        oq_session_close(other);
+        assert_ok(oq_session_run(s, &in, 1, &out, &err), err);
+        assert_memory_equal(out.v[1].data, want, sizeof want);
+        oq_session_close(s);
+    }
+}
+
 static void test_refusals(void **state) {
     world *w = need_engine(state);
     build(&w->b);
@@ -389,6 +423,7 @@ int main(void) {
         BOTH(test_extra_outputs),
         BOTH(test_observers),
         BOTH(test_observer_that_fails),
+        BOTH(test_alone),
         BOTH(test_refusals),
         cmocka_unit_test_setup_teardown(test_fake_fails_when_told, setup_fake, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_input_names_the_node, setup_real, teardown),
