@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,23 @@ static void make_folder(struct job *j) {
         fail(j, "a temporary folder cannot be made", j->folder);
         j->folder[0] = '\0';
     }
+}
+
+/* ---- cores ---- */
+
+/* Ranks of one machine share its cores, each its part; one that is bound to fewer has those. */
+static void share_cores(struct job *j) {
+    MPI_Comm here;
+    int ranks = 1;
+    cpu_set_t set;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, j->rank, MPI_INFO_NULL, &here);
+    MPI_Comm_size(here, &ranks);
+    MPI_Comm_free(&here);
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const long part = cores > ranks ? cores / ranks : 1;
+    const bool bound = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) <= part;
+    if (ranks > 1 && !bound)
+        onq_env_set_threads(j->env, (unsigned)part);
 }
 
 /* ---- ranks agree ---- */
@@ -305,6 +323,7 @@ int main(int argc, char **argv) {
         }
         if (all_well(&j)) {
             j.screen.quiet = j.words.quiet;
+            share_cores(&j);
             onq_env_set_log(j.env, on_log, &j);
             onq_env_set_progress(j.env, on_progress, &j);
             calibrate(&j);
