@@ -66,8 +66,8 @@ const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
 static const onq_option_info resources[] = {
     OQ_SIZE("memory", 0, "", "", "",
             "Memory beyond that of one sample's run: for samples that run at once, and for "
-            "activations that histograms need again (default: 48m). Samples whose activations do "
-            "not fit run twice; the result is the same."),
+            "activations that histograms need again (default: 48m). Samples that do not fit run "
+            "twice when a later one widens a range; the result is the same."),
     OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
     OQ_FLAG("fast", 0, "",
             "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "

@@ -5,6 +5,7 @@
 #include "calibrate/collect.h"
 
 #include "base/real.h"
+#include "calibrate/ahead.h"
 #include "calibrate/collect_int.h"
 #include "calibrate/method.h"
 
@@ -238,10 +239,20 @@ static onq_code as_floats(oq_collector *c, const oq_datum *d, const float **out,
     return ONQ_OK;
 }
 
-static onq_code see_extent(oq_collector *c, oq_tstat *t, const float *v, size_t n, onq_error *err) {
-    const uint64_t before = t->extent.n_nan;
-    oq_extent_add(&t->extent, v, n);
-    return t->extent.n_nan > before ? note_nan(c, t, err) : ONQ_OK;
+static onq_code see_extent(oq_collector *c, size_t index, oq_dtype type, const float *v, size_t n,
+                           onq_error *err) {
+    oq_tstat *t = &c->v[index];
+    oq_extent e = OQ_EXTENT_NONE;
+    if (c->ahead != NULL && c->ahead_counts && type == OQ_FLOAT)
+        OQ_TRY(oq_ahead_seen(c->ahead, &c->options, index, c->sample, v, n, &e, err));
+    else
+        oq_extent_add(&e, v, n);
+    if (c->ahead != NULL && type != OQ_FLOAT)
+        oq_ahead_lose(c->ahead, index);
+    else if (c->ahead != NULL && !c->ahead_counts)
+        oq_ahead_note(c->ahead, &c->options, index, &e);
+    oq_extent_merge(&t->extent, &e);
+    return e.n_nan > 0 ? note_nan(c, t, err) : ONQ_OK;
 }
 
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_error *err) {
@@ -261,7 +272,7 @@ onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_e
     const float *v = NULL;
     OQ_TRY(as_floats(c, d, &v, err));
     if (oq_cal_class_of(c->options.method)->histogram)
-        OQ_TRY(see_extent(c, t, v, (size_t)d->count, err));
+        OQ_TRY(see_extent(c, index, d->dtype, v, (size_t)d->count, err));
     else
         OQ_TRY(seen_minmax(c, t, d, v, err));
     t->type = d->dtype;

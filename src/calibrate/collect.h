@@ -75,6 +75,8 @@ typedef struct oq_collector {
     float *convert;          /* float16 values as float32 */
     size_t convert_n;
     oq_hist_scratch scratch;
+    struct oq_ahead *ahead; /* counts while extents are measured (ahead.h); or NULL */
+    bool ahead_counts;      /* the running sample too; else only its range is taken in */
 } oq_collector;
 
 /* Names are copied. */

@@ -54,6 +54,13 @@ static onq_code layout_wider(oq_collector *c, oq_tstat *t, float threshold, onq_
                            err);
 }
 
+onq_code oq_collect_first_hist(const oq_cal_options *o, const onq_allocator *a, oq_dtype type,
+                               float least, float greatest, oq_hist *out, onq_error *err) {
+    const bool abs = oq_cal_counts_abs(o);
+    return oq_hist_uniform(out, a, type, abs, abs ? least : -greatest, greatest,
+                           (size_t)o->num_bins, err);
+}
+
 static onq_code layout_value(oq_collector *c, oq_tstat *t, onq_error *err) {
     const onq_allocator *a = c->arena.alloc;
     const oq_extent *e = &t->extent;
@@ -61,8 +68,7 @@ static onq_code layout_value(oq_collector *c, oq_tstat *t, onq_error *err) {
     t->offset = 0;
     if (!t->has_hist) {
         t->next_threshold = threshold;
-        return oq_hist_uniform(&t->next, a, t->type, false, -threshold, threshold,
-                               (size_t)c->options.num_bins, err);
+        return oq_collect_first_hist(&c->options, a, t->type, 0, threshold, &t->next, err);
     }
     if (threshold > t->threshold && t->threshold != 0)
         return layout_wider(c, t, threshold, err);
@@ -116,7 +122,7 @@ static onq_code layout_abs(oq_collector *c, oq_tstat *t, onq_error *err) {
             t->next.edges[i] = oq_np_round(t->type, (double)i * step);
         return ONQ_OK;
     }
-    return oq_hist_uniform(&t->next, a, t->type, true, e->lo_abs, greatest, num_bins, err);
+    return oq_collect_first_hist(&c->options, a, t->type, e->lo_abs, greatest, &t->next, err);
 }
 
 onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {

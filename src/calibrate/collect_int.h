@@ -11,6 +11,10 @@ bool oq_tstat_channels(oq_arena *a, oq_tstat *t, size_t n);
 /* np.nanmin and np.nanmax with one more value for channel i; of equals the later sample stays. */
 void oq_tstat_fold(oq_tstat *t, size_t i, float lo, uint64_t lo_at, float hi, uint64_t hi_at);
 
+/* A histogram of the first chunk, whose values have these magnitudes. */
+onq_code oq_collect_first_hist(const oq_cal_options *o, const onq_allocator *a, oq_dtype type,
+                               float least, float greatest, oq_hist *out, onq_error *err);
+
 /* True if magnitudes are counted (collect_absolute_value). */
 static inline bool oq_cal_counts_abs(const oq_cal_options *o) {
     return o->method == OQ_CAL_PERCENTILE && o->symmetric;

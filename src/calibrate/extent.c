@@ -73,41 +73,39 @@ static void runtime_few(const float *v, size_t n, float *lo, float *hi) {
 }
 
 /* Four runs of blocks side by side hide the latency; joined in order they give what one run
- * gives. Runs after the first start at +inf and -inf, which leaves their NaN out. */
-#define RUNS 4
+ * gives. Runs after the first start at +inf and -inf, which leaves their NaN out. Each has a
+ * variable of its own: in an array they would stay in memory. */
+#define RUNTIME_STEP(LESS, MORE, p, a, b)                                                          \
+    do {                                                                                           \
+        const v8f x = LOAD(p);                                                                     \
+        a = LESS(x, a);                                                                            \
+        b = MORE(x, b);                                                                            \
+    } while (0)
 
 #define RUNTIME_KERNEL(name, attribute, LESS, MORE)                                                \
     attribute static void name(const float *v, size_t n, float *lo, float *hi) {                   \
-        const size_t n8 = n / 8, run = n8 / RUNS;                                                  \
-        v8f a[RUNS], b[RUNS];                                                                      \
-        a[0] = b[0] = LOAD(v); /* the first block as it is: its NaN stay */                        \
-        for (size_t k = 1; k < RUNS; k++) {                                                        \
-            a[k] = SPLAT(INFINITY);                                                                \
-            b[k] = SPLAT(-INFINITY);                                                               \
+        const size_t n8 = n / 8, run = n8 / 4;                                                     \
+        v8f a0 = LOAD(v), b0 = a0; /* the first block as it is: its NaN stay */                    \
+        v8f a1 = SPLAT(INFINITY), a2 = a1, a3 = a1;                                                \
+        v8f b1 = SPLAT(-INFINITY), b2 = b1, b3 = b1;                                               \
+        for (size_t i = 0; i < run; i++) {                                                         \
+            RUNTIME_STEP(LESS, MORE, v + 8 * i, a0, b0);                                           \
+            RUNTIME_STEP(LESS, MORE, v + 8 * (run + i), a1, b1);                                   \
+            RUNTIME_STEP(LESS, MORE, v + 8 * (2 * run + i), a2, b2);                               \
+            RUNTIME_STEP(LESS, MORE, v + 8 * (3 * run + i), a3, b3);                               \
         }                                                                                          \
-        for (size_t i = 0; i < run; i++)                                                           \
-            for (size_t k = 0; k < RUNS; k++) {                                                    \
-                const v8f x = LOAD(v + 8 * (k * run + i));                                         \
-                a[k] = LESS(x, a[k]);                                                              \
-                b[k] = MORE(x, b[k]);                                                              \
-            }                                                                                      \
-        for (size_t i = RUNS * run; i < n8; i++) {                                                 \
-            const v8f x = LOAD(v + 8 * i);                                                         \
-            a[RUNS - 1] = LESS(x, a[RUNS - 1]);                                                    \
-            b[RUNS - 1] = MORE(x, b[RUNS - 1]);                                                    \
-        }                                                                                          \
-        for (size_t k = 1; k < RUNS; k++) {                                                        \
-            a[0] = LESS(a[k], a[0]);                                                               \
-            b[0] = MORE(b[k], b[0]);                                                               \
-        }                                                                                          \
-        FOLD(least, a[0], v, n8, n, lo);                                                           \
-        FOLD(most, b[0], v, n8, n, hi);                                                            \
+        for (size_t i = 4 * run; i < n8; i++)                                                      \
+            RUNTIME_STEP(LESS, MORE, v + 8 * i, a3, b3);                                           \
+        a0 = LESS(a3, LESS(a2, LESS(a1, a0)));                                                     \
+        b0 = MORE(b3, MORE(b2, MORE(b1, b0)));                                                     \
+        FOLD(least, a0, v, n8, n, lo);                                                             \
+        FOLD(most, b0, v, n8, n, hi);                                                              \
     }
 
 RUNTIME_KERNEL(runtime_plain, , LEAST, MOST)
 
 /* Order of floats as integers: -0 below +0, no NaN handled (they are looked for afterwards). */
-INLINE void finite_body(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {
+INLINE void finite_body(const float *v, size_t n, int32_t *lo, int32_t *hi, int32_t *lo_abs) {
     const size_t n8 = n / 8;
     v8i a, b, c;
     for (int k = 0; k < 8; k++) {
@@ -139,14 +137,12 @@ INLINE void finite_body(const float *v, size_t n, float *lo, float *hi, float *l
         most_key = key > most_key ? key : most_key;
         least_mag = mag < least_mag ? mag : least_mag;
     }
-    least_key ^= (least_key >> 31) & INT32_MAX;
-    most_key ^= (most_key >> 31) & INT32_MAX;
-    memcpy(lo, &least_key, sizeof *lo);
-    memcpy(hi, &most_key, sizeof *hi);
-    memcpy(lo_abs, &least_mag, sizeof *lo_abs);
+    *lo = least_key;
+    *hi = most_key;
+    *lo_abs = least_mag;
 }
 
-static void finite_plain(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {
+static void finite_plain(const float *v, size_t n, int32_t *lo, int32_t *hi, int32_t *lo_abs) {
     finite_body(v, n, lo, hi, lo_abs);
 }
 
@@ -156,7 +152,8 @@ static void finite_plain(const float *v, size_t n, float *lo, float *hi, float *
 #define LEAST_AVX2(x, best) __builtin_ia32_minps256(x, best)
 #define MOST_AVX2(x, best)  __builtin_ia32_maxps256(x, best)
 RUNTIME_KERNEL(runtime_avx2, OQ_AVX2, LEAST_AVX2, MOST_AVX2)
-OQ_AVX2 static void finite_avx2(const float *v, size_t n, float *lo, float *hi, float *lo_abs) {
+OQ_AVX2 static void finite_avx2(const float *v, size_t n, int32_t *lo, int32_t *hi,
+                                int32_t *lo_abs) {
     finite_body(v, n, lo, hi, lo_abs);
 }
 #endif
@@ -194,17 +191,18 @@ static void add_slow(oq_extent *e, const float *v, size_t n) {
     }
 }
 
-void oq_extent_add(oq_extent *e, const float *v, size_t n) {
-    if (n == 0)
-        return;
-    float lo, hi, lo_abs;
+static float float_of(int32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+void oq_extent_add_keys(oq_extent *e, const float *v, size_t n, int32_t least, int32_t most,
+                        int32_t least_magnitude) {
+    const float lo = float_of(least ^ ((least >> 31) & INT32_MAX));
+    const float hi = float_of(most ^ ((most >> 31) & INT32_MAX));
+    const float lo_abs = float_of(least_magnitude);
     e->count += n;
-#ifdef HAVE_AVX2
-    if (__builtin_cpu_supports("avx2"))
-        finite_avx2(v, n, &lo, &hi, &lo_abs);
-    else
-#endif
-        finite_plain(v, n, &lo, &hi, &lo_abs);
     if (!isfinite(lo) || !isfinite(hi)) {
         add_slow(e, v, n);
         return;
@@ -215,6 +213,19 @@ void oq_extent_add(oq_extent *e, const float *v, size_t n) {
         e->hi = hi;
     if (lo_abs < e->lo_abs)
         e->lo_abs = lo_abs;
+}
+
+void oq_extent_add(oq_extent *e, const float *v, size_t n) {
+    if (n == 0)
+        return;
+    int32_t lo, hi, lo_abs;
+#ifdef HAVE_AVX2
+    if (__builtin_cpu_supports("avx2"))
+        finite_avx2(v, n, &lo, &hi, &lo_abs);
+    else
+#endif
+        finite_plain(v, n, &lo, &hi, &lo_abs);
+    oq_extent_add_keys(e, v, n, lo, hi, lo_abs);
 }
 
 void oq_extent_merge(oq_extent *e, const oq_extent *o) {

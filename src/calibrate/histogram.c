@@ -1,24 +1,28 @@
 /*
  * histogram.c — layout of histograms, and the kernels that fill them. See histogram.h.
  *
- * float32 goes in portions that stay in the first-level cache: guesses by vector arithmetic
- * (hist_guess.c), then one pass that corrects and counts. Values of neural networks repeat (zeros
- * after a Relu), and adding to one counter again and again waits for the store before: four
- * counters for each bin, taken in turn, avoid that.
+ * float32 goes in portions that stay in the first-level cache: bins by vector arithmetic
+ * (hist_find.c), then one pass that counts them. Values of neural networks repeat, and adding to
+ * one counter again and again waits for the store before: four counters for each bin, taken in
+ * turn, avoid that. With few bins a counter for each pair of them does, and needs half of the
+ * stores.
  */
 #include "calibrate/histogram.h"
 
 #include "base/real.h"
-#include "calibrate/hist_guess.h"
+#include "calibrate/hist_find.h"
 #include "calibrate/npmath.h"
 
 #include <math.h>
 #include <string.h>
 
-#define COPIES 4 /* add_many sums them explicitly */
+#define COPIES 4 /* add_turns sums them explicitly */
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
 #define COPIES_FROM 4
-#define NONE        UINT32_MAX
+/* The same for pairs, which have up to 2^OQ_HIST_PAIR_BITS bins each and fill the first-level cache. */
+#define PAIRS      ((size_t)1 << 2 * OQ_HIST_PAIR_BITS)
+#define PAIRS_FROM 32768
+#define NONE       UINT32_MAX
 
 static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
                            size_t n_bins, onq_error *err) {
@@ -175,79 +179,93 @@ static onq_code add_f16(oq_hist *h, const uint16_t *v, size_t n, onq_error *err)
 
 /* ---- float32 ---- */
 
-/* The bin of a value whose guess is marked; n_bins for one that is not counted. */
-static size_t settle(const oq_hist *h, float x, int32_t guessed) {
-    if (h->abs)
-        x = fabsf(x);
-    if (!(x >= h->first && x <= h->last))
-        return h->n_bins;
-    size_t i = (size_t)(guessed & INT32_MAX);
-    if (i >= h->n_bins)
-        i = h->n_bins - 1;
-    i -= x < h->edges[i];
-    i += (i + 1 < h->n_bins) & (x >= h->edges[i + 1]);
-    return i;
+/* How the bins found are counted; what is best depends on how many come. */
+typedef enum tally_way {
+    ONE_BY_ONE, /* few values */
+    IN_TURN,    /* COPIES counters for each bin, side by side */
+    IN_PAIRS,   /* a counter for each pair of bins */
+} tally_way;
+
+typedef struct tally {
+    tally_way way;
+    oq_hist *h;
+    const oq_hist_kernels *kernels;
+    uint32_t *counters; /* in turn */
+    uint16_t *pairs;    /* of bins a, b: [b][a] */
+    size_t n_pairs;     /* counted since the table was empty: one counter may have them all */
+} tally;
+
+static void count_one_by_one(oq_hist *h, const int32_t *bin, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        h->count[bin[i]]++;
 }
 
-static void settle_marked(const oq_hist *h, const float *v, size_t m, int32_t *bin) {
-    for (size_t i = 0; i < m; i++)
-        if (bin[i] < 0)
-            bin[i] = (int32_t)settle(h, v[i], bin[i]);
-}
-
-static void add_few(oq_hist *h, const float *v, size_t n) {
-    const oq_hist_guess_fn guess = oq_hist_guess_at(0);
-    int32_t bin[OQ_HIST_PORTION];
-    for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
-        const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
-        guess(h, v + at, m, bin);
-        for (size_t i = 0; i < m; i++) {
-            size_t k = (uint32_t)bin[i];
-            if (OQ_UNLIKELY(k >= h->n_bins)) { /* marked */
-                k = settle(h, v[at + i], bin[i]);
-                if (k >= h->n_bins)
-                    continue;
-            }
-            h->count[k]++;
-        }
+/* Counters that are taken in turn lie side by side: the few bins that most values fall into share
+ * lines. */
+static void count_in_turn(const oq_hist_found *f, uint32_t *counters) {
+    size_t i = 0;
+    for (; i + COPIES <= f->n; i += COPIES) {
+        uint64_t a, b; /* two bins each */
+        memcpy(&a, f->bin + i, sizeof a);
+        memcpy(&b, f->bin + i + 2, sizeof b);
+        counters[COPIES * (a & UINT32_MAX)]++;
+        counters[COPIES * (a >> 32) + 1]++;
+        counters[COPIES * (b & UINT32_MAX) + 2]++;
+        counters[COPIES * (b >> 32) + 3]++;
     }
+    for (; i < f->n; i++)
+        counters[COPIES * (size_t)f->bin[i]]++;
 }
 
-/* Counters that are taken in turn lie side by side: the few bins that most values fall into
- * share lines. At most 2^32 - 1 values: they count in 32 bits. */
-static void add_many(oq_hist *h, const float *v, size_t n, uint32_t *counters) {
-    const oq_hist_guess_fn guess = oq_hist_guess_at(0);
-    int32_t bin[OQ_HIST_PORTION];
-    memset(counters, 0, COPIES * (h->n_bins + 1) * sizeof(uint32_t));
-    for (size_t at = 0; at < n; at += OQ_HIST_PORTION) {
-        const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
-        const size_t marked = guess(h, v + at, m, bin);
-        if (marked > m / 16) /* so many that looking for them in passing would not pay */
-            settle_marked(h, v + at, m, bin);
-        size_t i = 0;
-        for (; i + COPIES <= m; i += COPIES) {
-            uint64_t a, b; /* two bins each */
-            memcpy(&a, bin + i, sizeof a);
-            memcpy(&b, bin + i + 2, sizeof b);
-            if (OQ_UNLIKELY(((a | b) & 0x8000000080000000u) != 0)) {
-                settle_marked(h, v + at + i, COPIES, bin + i);
-                memcpy(&a, bin + i, sizeof a);
-                memcpy(&b, bin + i + 2, sizeof b);
-            }
-            counters[COPIES * (a & UINT32_MAX)]++;
-            counters[COPIES * (a >> 32) + 1]++;
-            counters[COPIES * (b & UINT32_MAX) + 2]++;
-            counters[COPIES * (b >> 32) + 3]++;
-        }
-        settle_marked(h, v + at + i, m - i, bin + i);
-        for (; i < m; i++)
-            counters[COPIES * (size_t)bin[i]]++;
-    }
+static void add_turns(oq_hist *h, const uint32_t *counters) {
     uint64_t *count = h->count;
     for (size_t i = 0; i < h->n_bins; i++) {
         const uint32_t *c = counters + COPIES * i;
         count[i] += ((uint64_t)c[0] + c[1]) + ((uint64_t)c[2] + c[3]);
     }
+}
+
+/* One counter for two values: half of the stores, which are what counting costs. */
+static void count_in_pairs(oq_hist *h, const oq_hist_found *f, oq_hist_pair_fn find_pairs,
+                           uint16_t *pairs) {
+    uint16_t pair[OQ_HIST_PORTION / 2 + OQ_HIST_SPARE];
+    const size_t n = f->n / 2;
+    if (n > 0)
+        find_pairs(f->bin, n, pair);
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        pairs[pair[i]]++;
+        pairs[pair[i + 1]]++;
+        pairs[pair[i + 2]]++;
+        pairs[pair[i + 3]]++;
+    }
+    for (; i < n; i++)
+        pairs[pair[i]]++;
+    count_one_by_one(h, f->bin + 2 * n, f->n - 2 * n);
+}
+
+typedef uint16_t v16h __attribute__((vector_size(32)));
+typedef uint32_t v16w __attribute__((vector_size(64)));
+
+/* Adds the table's sums to the bins, and empties it. */
+static void add_pairs(oq_hist *h, uint16_t *pairs) {
+    enum { SIDE = 1 << OQ_HIST_PAIR_BITS, BLOCKS = SIDE / 16 };
+    v16w column[BLOCKS] = {{0}};
+    for (size_t k = 0; k < h->n_bins; k++) {
+        v16w row = {0};
+        for (size_t j = 0; j < BLOCKS; j++) {
+            v16h x;
+            memcpy(&x, pairs + k * SIDE + 16 * j, sizeof x);
+            const v16w wide = __builtin_convertvector(x, v16w);
+            row += wide;
+            column[j] += wide;
+        }
+        for (size_t j = 0; j < 16; j++)
+            h->count[k] += row[j];
+    }
+    for (size_t k = 0; k < h->n_bins; k++)
+        h->count[k] += column[k / 16][k % 16];
+    memset(pairs, 0, PAIRS * sizeof *pairs);
 }
 
 static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
@@ -260,6 +278,76 @@ static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
     return true;
 }
 
+static onq_code tally_begin(tally *t, oq_hist *h, size_t n, oq_hist_scratch *scratch,
+                            onq_error *err) {
+    size_t words = 0;
+    *t = (tally){.h = h, .way = ONE_BY_ONE, .kernels = oq_hist_kernels_at(0)};
+    if (h->n_bins <= (size_t)1 << OQ_HIST_PAIR_BITS && n >= PAIRS_FROM) {
+        t->way = IN_PAIRS;
+        words = PAIRS * sizeof(uint16_t) / sizeof(uint32_t);
+    } else if (n / COPIES_FROM >= h->n_bins) {
+        t->way = IN_TURN;
+        words = COPIES * h->n_bins;
+    }
+    if (!scratch_fits(scratch, h->alloc, words))
+        return oq_fail_nomem(err);
+    if (words > 0)
+        memset(scratch->v, 0, words * sizeof(uint32_t));
+    t->counters = scratch->v;
+    t->pairs = (void *)scratch->v;
+    return ONQ_OK;
+}
+
+static void tally_add(tally *t, const oq_hist_found *f) {
+    oq_hist *h = t->h;
+    if (t->way == IN_TURN)
+        count_in_turn(f, t->counters);
+    else if (t->way == ONE_BY_ONE)
+        count_one_by_one(h, f->bin, f->n);
+    else {
+        if (t->n_pairs + f->n / 2 > UINT16_MAX) {
+            add_pairs(h, t->pairs);
+            t->n_pairs = 0;
+        }
+        count_in_pairs(h, f, t->kernels->pair, t->pairs);
+        t->n_pairs += f->n / 2;
+    }
+    h->count[h->zero_bin] += f->zeros;
+    h->count[h->n_bins - 1] += f->ends;
+    h->count[0] -= f->outside; /* in the list, or about to be added: not below zero in the end */
+}
+
+static void tally_end(tally *t) {
+    if (t->way == IN_TURN)
+        add_turns(t->h, t->counters);
+    else if (t->way == IN_PAIRS)
+        add_pairs(t->h, t->pairs);
+}
+
+/* At most 2^32 - 1 values: they count in 32 bits. */
+static onq_code add_f32(oq_hist *h, const float *v, size_t n, oq_hist_scratch *scratch,
+                        oq_extent *e, onq_error *err) {
+    int32_t least = INT32_MAX, most = INT32_MIN, least_magnitude = INT32_MAX;
+    bool sparse = true;
+    tally t;
+    OQ_TRY(tally_begin(&t, h, n, scratch, err));
+    for (size_t at = 0, k = 0; at < n; at += OQ_HIST_PORTION, k++) {
+        oq_hist_found f;
+        const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
+        sparse = sparse || k % 8 == 0; /* looks every so often whether it would pay */
+        t.kernels->find(h, v + at, m, sparse, &f);
+        sparse = sparse && f.n < m / 2;
+        tally_add(&t, &f);
+        least = f.least < least ? f.least : least;
+        most = f.most > most ? f.most : most;
+        least_magnitude = f.least_magnitude < least_magnitude ? f.least_magnitude : least_magnitude;
+    }
+    tally_end(&t);
+    if (e != NULL && n > 0)
+        oq_extent_add_keys(e, v, n, least, most, least_magnitude);
+    return ONQ_OK;
+}
+
 onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                      onq_error *err) {
     assert(h->n_bins > 0);
@@ -270,16 +358,19 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *
         add_slow(h, v, n);
         return ONQ_OK;
     }
-    const bool copies = n / COPIES_FROM >= h->n_bins;
-    if (copies && !scratch_fits(scratch, h->alloc, COPIES * (h->n_bins + 1)))
-        return oq_fail_nomem(err);
     for (size_t at = 0; at < n;) { /* in parts that 32 bits count */
         const size_t m = n - at < UINT32_MAX ? n - at : UINT32_MAX;
-        if (copies)
-            add_many(h, v + at, m, scratch->v);
-        else
-            add_few(h, v + at, m);
+        OQ_TRY(add_f32(h, v + at, m, scratch, NULL, err));
         at += m;
     }
     return ONQ_OK;
+}
+
+onq_code oq_hist_measure(oq_hist *h, const float *v, size_t n, oq_hist_scratch *scratch,
+                         oq_extent *e, onq_error *err) {
+    assert(h->type == OQ_FLOAT);
+    if (h->scale != 0 && n < UINT32_MAX)
+        return add_f32(h, v, n, scratch, e, err);
+    oq_extent_add(e, v, n);
+    return oq_hist_add(h, v, n, scratch, err);
 }

@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "calibrate/extent.h"
 #include "onnx/dtype.h"
 
 /* More bins than this are refused: the reference would ask for that much memory. */
@@ -57,5 +58,10 @@ void oq_hist_trim(oq_hist *h);
 /* Adds n values of the histogram's type. NaN, infinities and what lies outside are left out. */
 onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                      onq_error *err);
+
+/* The same for float32 values whose extent is not known yet: it is added to `e`. Where they lie
+ * within the range, all finite ones are counted. */
+onq_code oq_hist_measure(oq_hist *h, const float *v, size_t n, oq_hist_scratch *scratch,
+                         oq_extent *e, onq_error *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES ((size_t)64 << 20)
+#define BLOCK_BYTES ((size_t)16 << 20)
 #define HUGE_PAGE   ((size_t)2 << 20)
 
 typedef struct oq_keep_block {
@@ -21,44 +21,35 @@ static size_t whole_size(const oq_keep_block *b) {
     return sizeof *b + b->size;
 }
 
-onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, uint64_t limit,
-                      onq_error *err) {
-    *k = (oq_keep){.alloc = a, .n_lists = n_tensors, .limit = limit};
+onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, onq_error *err) {
+    *k = (oq_keep){.alloc = a, .n_lists = n_tensors};
     oq_arena_init(&k->arena, a);
-    if (limit == 0)
-        return ONQ_OK;
-    return oq_keep_restart(k, err);
+    k->lists = OQ_NEW_ARRAY(&k->arena, oq_kept_list, n_tensors > 0 ? n_tensors : 1);
+    k->from_n = OQ_NEW_ARRAY(&k->arena, size_t, n_tensors > 0 ? n_tensors : 1);
+    return k->lists != NULL && k->from_n != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static void free_blocks(oq_keep *k) {
-    while (k->blocks != NULL) {
+static void free_blocks(oq_keep *k, const oq_keep_block *last) {
+    while (k->blocks != last) {
         oq_keep_block *b = k->blocks;
         k->blocks = b->next;
         oq_free(k->alloc, b, whole_size(b));
     }
-    k->used = 0;
-    oq_arena_release(&k->arena);
-    oq_arena_init(&k->arena, k->alloc);
-    k->lists = NULL;
 }
 
-onq_code oq_keep_restart(oq_keep *k, onq_error *err) {
-    free_blocks(k);
-    k->lists = OQ_NEW_ARRAY(&k->arena, oq_kept_list, k->n_lists > 0 ? k->n_lists : 1);
-    if (k->lists == NULL)
-        return oq_fail_nomem(err);
-    k->on = true;
-    return ONQ_OK;
-}
-
-void oq_keep_drop(oq_keep *k) {
-    free_blocks(k);
-    k->on = false;
+void oq_keep_clear(oq_keep *k) {
+    free_blocks(k, NULL);
+    for (size_t i = 0; i < k->n_lists; i++)
+        k->lists[i].n = 0;
+    k->used = k->limit = 0;
 }
 
 void oq_keep_release(oq_keep *k) {
-    if (k->alloc != NULL)
-        oq_keep_drop(k);
+    if (k->alloc == NULL)
+        return;
+    free_blocks(k, NULL);
+    oq_arena_release(&k->arena);
+    *k = (oq_keep){0};
 }
 
 static void *room(oq_keep *k, size_t n) {
@@ -83,6 +74,26 @@ static void *room(oq_keep *k, size_t n) {
     return p;
 }
 
+void oq_keep_begin(oq_keep *k) {
+    k->on = true;
+    k->from = k->used;
+    k->from_block = k->blocks;
+    k->from_used = k->blocks != NULL ? k->blocks->used : 0;
+    for (size_t i = 0; i < k->n_lists; i++)
+        k->from_n[i] = k->lists[i].n;
+}
+
+/* As it was before the sample. */
+static void undo(oq_keep *k) {
+    free_blocks(k, k->from_block);
+    if (k->blocks != NULL)
+        k->blocks->used = k->from_used;
+    k->used = k->from;
+    for (size_t i = 0; i < k->n_lists; i++)
+        k->lists[i].n = k->from_n[i];
+    k->on = false;
+}
+
 void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d) {
     assert(d->data != NULL || d->count == 0);
     if (!k->on)
@@ -91,10 +102,16 @@ void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d) {
     if (d->size_bytes > k->limit || k->used > k->limit - d->size_bytes ||
         (p = room(k, (size_t)d->size_bytes)) == NULL ||
         !OQ_PUSH(&k->arena, &k->lists[tensor], (oq_kept){p, (size_t)d->count})) {
-        oq_keep_drop(k);
+        undo(k);
         return;
     }
     if (d->size_bytes > 0)
         memcpy(p, d->data, (size_t)d->size_bytes);
     k->used += d->size_bytes;
+}
+
+bool oq_keep_end(oq_keep *k) {
+    const bool whole = k->on;
+    k->on = false;
+    return whole;
 }

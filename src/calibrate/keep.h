@@ -1,5 +1,10 @@
 /*
- * keep.h — activations kept in memory between the two looks a histogram needs, up to a limit.
+ * keep.h — activations of whole samples kept in memory between the two looks a histogram needs, up
+ * to a limit.
+ *
+ *     oq_keep_begin(&k, number);
+ *     oq_keep_add(&k, tensor, datum);     for each of its tensors
+ *     kept = oq_keep_end(&k);             all of them, or none
  */
 #ifndef OQ_CALIBRATE_KEEP_H
 #define OQ_CALIBRATE_KEEP_H
@@ -20,20 +25,23 @@ typedef struct oq_keep {
     oq_kept_list *lists; /* by tensor */
     size_t n_lists;
     struct oq_keep_block *blocks;
-    uint64_t used, limit; /* bytes */
-    bool on;              /* still keeping; off for good once the limit was passed */
+    uint64_t used, limit; /* bytes; the caller sets and raises the limit */
+    bool on;              /* between begin and end, and nothing was too much so far */
+    /* where the sample began */
+    struct oq_keep_block *from_block;
+    size_t from_used;
+    uint64_t from;
+    size_t *from_n; /* by list */
 } oq_keep;
 
-/* With a limit of 0 nothing is kept. */
-onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, uint64_t limit,
-                      onq_error *err);
+onq_code oq_keep_init(oq_keep *k, const onq_allocator *a, size_t n_tensors, onq_error *err);
 void oq_keep_release(oq_keep *k);
-/* Keeps a copy, or, when it does not fit any more (memory that cannot be had counts), gives up
- * everything. */
+void oq_keep_begin(oq_keep *k);
+/* Keeps a copy, unless one did not fit before (memory that cannot be had counts). */
 void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d);
-/* Gives up. */
-void oq_keep_drop(oq_keep *k);
-/* Forgets what is kept and starts over, for the next chunk. */
-onq_code oq_keep_restart(oq_keep *k, onq_error *err);
+/* True if all of the sample is kept; else nothing of it is. */
+bool oq_keep_end(oq_keep *k);
+/* Forgets what is kept. */
+void oq_keep_clear(oq_keep *k);
 
 #endif

@@ -27,6 +27,8 @@ typedef struct rig {
     oq_source *source;
     oq_cal_options o;
     uint64_t fail_at; /* the sample that cannot be read; UINT64_MAX: none */
+    uint64_t widest;  /* the sample with the widest range; those before it widen */
+    bool slow;        /* each sample takes long enough for a checkpoint after it */
 } rig;
 
 static onq_code give(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs, onq_error *err) {
@@ -37,8 +39,13 @@ static onq_code give(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs, onq_e
     float *v = oq_arena_array(a, 60, sizeof *v);
     if (v == NULL)
         return oq_fail_nomem(err);
+    if (g->slow)
+        usleep(25000);
+    const float lower = (float)(k <= g->widest ? k : 0);
     for (uint64_t i = 0; i < 60; i++)
-        v[i] = (float)((i * 7919 + k * 104729) % 1009) / 100.0f - 5.0f - (float)k;
+        v[i] = (float)((i * 7919 + k * 104729) % 1009) / 100.0f - 5.0f - lower;
+    v[0] = 5.08f; /* the ends of what can come: only `lower` widens the range */
+    v[1] = -5.0f - lower;
     inputs[0] = (oq_datum){.kind = OQ_DATUM_TENSOR,
                            .dtype = OQ_FLOAT,
                            .rank = 3,
@@ -52,6 +59,7 @@ static onq_code give(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs, onq_e
 static void rig_begin(rig *g, const onq_allocator *a) {
     memset(g, 0, sizeof *g);
     g->fail_at = UINT64_MAX;
+    g->widest = SAMPLES;
     bm_begin(&g->b, a, 13);
     if (g->b.m == NULL)
         return;
@@ -133,31 +141,68 @@ static void minmax(void **state) {
     rig_end(&g);
 }
 
-/* One pass when everything fits, two when it does not; the result is the same. */
+/* Samples run again only when they were counted over a range that became wider later, and were not
+ * kept; the result is the same. Four tensors of 240 bytes. */
 static void kept_or_again(void **state) {
     (void)state;
-    for (int m = OQ_CAL_ENTROPY; m <= OQ_CAL_DISTRIBUTION; m++) {
-        static const struct {
-            uint64_t memory;
-            long runs;
-        } ways[] = {{1 << 20, SAMPLES}, {0, 2 * SAMPLES}, {3000, 2 * SAMPLES}};
-        rig g;
-        oq_ranges r[OQ_COUNT(ways)];
-        onq_error err = ONQ_ERROR_INIT;
-        rig_begin(&g, NULL);
-        oq_cal_defaults(&g.o, (oq_cal_method)m);
-        assert_ok(rig_source(&g, 0, 0, &g.source, &err), err);
+    static const struct {
+        uint64_t widest, kept; /* bytes */
+        long runs;
+    } ways[] = {{8, 1 << 20, SAMPLES}, {8, 0, SAMPLES + 8},  {8, 3000, SAMPLES + 5},
+                {2, 1 << 20, SAMPLES}, {2, 0, SAMPLES + 2},  {2, 3000, SAMPLES},
+                {0, 0, SAMPLES},       {8, 300, SAMPLES + 8}};
+    for (int m = OQ_CAL_ENTROPY; m <= OQ_CAL_MSE; m++)
         for (size_t w = 0; w < OQ_COUNT(ways); w++) {
-            g.o.memory = ways[w].memory;
+            rig g;
+            oq_ranges want, r;
+            onq_error err = ONQ_ERROR_INIT;
+            rig_begin(&g, NULL);
+            oq_cal_defaults(&g.o, (oq_cal_method)m);
+            g.o.symmetric = false; /* the least magnitude does not matter */
+            g.widest = ways[w].widest;
+            assert_ok(rig_source(&g, 0, 0, &g.source, &err), err);
+            g.o.memory = 1 << 20;
+            assert_ok(rig_run(&g, NULL, &want, &err), err);
+            /* histograms take their part of it */
+            const uint64_t bins = 4 * 2 * 12 * g.o.num_bins;
+            g.o.memory = ways[w].kept > 0 ? (bins + ways[w].kept) * 8 / 7 + 1 : 0;
             g.engine.n_runs = 0;
-            assert_ok(rig_run(&g, NULL, &r[w], &err), err);
+            assert_ok(rig_run(&g, NULL, &r, &err), err);
             assert_int_equal(g.engine.n_runs, ways[w].runs);
-            same_ranges(&r[0], &r[w]);
+            same_ranges(&want, &r);
+            oq_ranges_release(&want);
+            oq_ranges_release(&r);
+            rig_end(&g);
         }
-        for (size_t w = 0; w < OQ_COUNT(ways); w++)
-            oq_ranges_release(&r[w]);
-        rig_end(&g);
-    }
+}
+
+/* Any number of samples at once, whatever is kept: the same ranges. */
+static void at_once(void **state) {
+    (void)state;
+    static const uint64_t memory[] = {0, 800000, 1 << 22};
+    no_threads(false);
+    for (int m = OQ_CAL_MINMAX; m <= OQ_CAL_MSE; m++)
+        for (uint64_t widest = 0; widest < SAMPLES; widest += 4)
+            for (size_t i = 0; i < OQ_COUNT(memory); i++) {
+                rig g;
+                oq_ranges want, r;
+                onq_error err = ONQ_ERROR_INIT;
+                rig_begin(&g, NULL);
+                oq_cal_defaults(&g.o, (oq_cal_method)m);
+                g.widest = widest;
+                g.o.memory = memory[i];
+                g.o.jobs = 1;
+                assert_ok(rig_source(&g, 0, 0, &g.source, &err), err);
+                assert_ok(rig_run(&g, NULL, &want, &err), err);
+                for (g.o.jobs = 2; g.o.jobs <= 7; g.o.jobs += 5) {
+                    assert_ok(rig_run(&g, NULL, &r, &err), err);
+                    same_ranges(&want, &r);
+                    oq_ranges_release(&r);
+                }
+                oq_ranges_release(&want);
+                rig_end(&g);
+            }
+    no_threads(true);
 }
 
 /* With `fast` the tensor before a Relu is not observed and gets the Relu's range. */
@@ -263,6 +308,35 @@ static void checkpoint_resumes(void **state) {
     }
 }
 
+/* Samples before the checkpoint are not run again in its pass, but are counted in the second. */
+static void checkpoint_in_either_pass(void **state) {
+    scratch *s = *state;
+    const char *path = scratch_path(s, "state");
+    static const long fail_at[] = {5, SAMPLES + 5};
+    rig g;
+    oq_ranges want, r;
+    onq_error err = ONQ_ERROR_INIT;
+    rig_begin(&g, NULL);
+    oq_cal_defaults(&g.o, OQ_CAL_ENTROPY);
+    assert_ok(rig_source(&g, 0, 0, &g.source, &err), err);
+    assert_ok(rig_run(&g, NULL, &want, &err), err);
+    g.slow = true;
+    for (size_t i = 0; i < OQ_COUNT(fail_at); i++) {
+        unlink(path);
+        g.engine.n_runs = 0;
+        g.engine.fail_at_run = fail_at[i];
+        assert_int_not_equal(rig_run(&g, path, &r, &err), ONQ_OK);
+        assert_int_equal(access(path, F_OK), 0);
+        g.engine.fail_at_run = 0;
+        assert_ok(rig_run(&g, path, &r, &err), err);
+        assert_true(g.engine.n_runs < fail_at[i] + 2 * SAMPLES);
+        same_ranges(&want, &r);
+        oq_ranges_release(&r);
+    }
+    oq_ranges_release(&want);
+    rig_end(&g);
+}
+
 static void faults(void **state) {
     scratch *s = *state;
     rig g;
@@ -336,7 +410,7 @@ static onq_code whole_job(const onq_allocator *a, void *ctx, onq_error *err) {
     onq_code rc = g.b.failed || g.b.m == NULL ? oq_fail_nomem(err) : ONQ_OK;
     if (rc == ONQ_OK) {
         oq_cal_defaults(&g.o, (oq_cal_method)*m);
-        g.o.memory = 1 << 20;
+        g.o.memory = *m % 2 == 0 ? 1 << 20 : 0;
         rc = rig_source(&g, 0, 0, &g.source, err);
     }
     if (rc == ONQ_OK)
@@ -375,10 +449,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(minmax),
         cmocka_unit_test(kept_or_again),
+        cmocka_unit_test(at_once),
         cmocka_unit_test(fast),
         cmocka_unit_test(selection),
         cmocka_unit_test(bad_options),
         cmocka_unit_test_setup_teardown(checkpoint_resumes, setup, teardown),
+        cmocka_unit_test_setup_teardown(checkpoint_in_either_pass, setup, teardown),
         cmocka_unit_test_setup_teardown(faults, setup, teardown),
         cmocka_unit_test_setup_teardown(parts, setup, teardown),
         cmocka_unit_test(no_memory),

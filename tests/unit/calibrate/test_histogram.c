@@ -3,7 +3,7 @@
  */
 #include "calibrate/histogram.h"
 
-#include "calibrate/hist_guess.h"
+#include "calibrate/hist_find.h"
 #include "flaky_alloc.h"
 #include "testing.h"
 
@@ -73,41 +73,94 @@ static void fast_is_numpys(void **state) {
     oq_hist_scratch_release(&scratch, oq_alloc_default());
 }
 
-/* What the vector loops do not mark is right, in every one that the machine has. */
-static void guesses(void **state) {
+/* Every kernel that the machine has finds numpy's bins, with zeros and ends apart or not, and the
+ * extent. */
+static void finds(void **state) {
     (void)state;
     onq_error err = ONQ_ERROR_INIT;
     size_t n_kernels = 0;
-    for (size_t k = 0; oq_hist_guess_at(k) != NULL; k++, n_kernels++) {
+    for (size_t k = 0; oq_hist_kernels_at(k) != NULL; k++, n_kernels++) {
         srand(17);
-        for (int round = 0; round < 200; round++) {
-            float v[OQ_HIST_PORTION];
-            int32_t bin[OQ_HIST_PORTION];
+        for (int round = 0; round < 400; round++) {
+            static float v[OQ_HIST_PORTION];
+            static oq_hist_found f;
+            uint64_t want[2048] = {0}, got[2048] = {0};
             oq_hist h;
             const float t = ldexpf(0.7f, rand() % 40 - 20);
-            assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, -t, t, 2048, &err),
+            const bool abs = round % 3 == 0, odd = round % 5 == 0;
+            assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, abs, abs ? 0 : -t, t,
+                                      odd ? 2047 : 128, &err),
                       err);
             const size_t n = (size_t)rand() % OQ_HIST_PORTION + 1;
-            for (size_t i = 0; i < n; i++)
+            size_t n_in = 0;
+            oq_extent e = OQ_EXTENT_NONE, measured = OQ_EXTENT_NONE;
+            for (size_t i = 0; i < n; i++) {
                 v[i] = rand() % 50 == 0   ? NAN
                        : rand() % 50 == 0 ? 3 * t
                        : rand() % 50 == 0 ? -INFINITY
-                                          : number(round % 4, -t, t, h.edges, 2048);
-            const size_t marked = oq_hist_guess_at(k)(&h, v, n, bin);
-            size_t seen = 0;
-            for (size_t i = 0; i < n; i++) {
-                seen += bin[i] < 0;
-                if (bin[i] >= 0) {
-                    assert_true(v[i] >= -t && v[i] <= t);
-                    assert_int_equal(bin[i], numpy_bin(&h, v[i]));
+                       : rand() % 3 == 0  ? 0
+                       : rand() % 9 == 0  ? t
+                                          : number(round % 4, -t, t, h.edges, h.n_bins);
+                if (v[i] >= -t && v[i] <= t) {
+                    want[numpy_bin(&h, abs ? fabsf(v[i]) : v[i])]++;
+                    n_in++;
                 }
             }
-            /* the padding of the last block repeats the last value, marks included */
-            assert_true(marked >= seen && marked <= seen + 16);
+            oq_hist_kernels_at(k)->find(&h, v, n, round % 2 == 0, &f);
+            for (size_t i = 0; i < f.n; i++) {
+                assert_true(f.bin[i] >= 0 && (size_t)f.bin[i] < h.n_bins);
+                got[f.bin[i]]++;
+            }
+            if (h.n_bins <= 128 && f.n > 1) {
+                static uint16_t pair[OQ_HIST_PORTION];
+                oq_hist_kernels_at(k)->pair(f.bin, f.n / 2, pair);
+                for (size_t i = 0; i < f.n / 2; i++)
+                    assert_int_equal(pair[i], f.bin[2 * i] + 128 * f.bin[2 * i + 1]);
+            }
+            got[h.zero_bin] += f.zeros;
+            got[h.n_bins - 1] += f.ends;
+            assert_true(got[0] >= f.outside);
+            got[0] -= f.outside;
+            assert_int_equal(f.n + f.zeros + f.ends - f.outside, n_in);
+            assert_memory_equal(got, want, sizeof want);
+            oq_extent_add(&e, v, n);
+            oq_extent_add_keys(&measured, v, n, f.least, f.most, f.least_magnitude);
+            assert_memory_equal(&e, &measured, sizeof e);
             oq_hist_release(&h);
         }
     }
     assert_true(n_kernels >= 1);
+}
+
+/* Many values, in the ways of counting that few do not take. */
+static void many(void **state) {
+    (void)state;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_hist_scratch scratch = {0};
+    const size_t n = 300001;
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    srand(3);
+    for (int round = 0; round < 8; round++) {
+        static const size_t bins[] = {128, 2048, 100, 7};
+        uint64_t want[2048] = {0};
+        oq_hist h;
+        oq_extent e = OQ_EXTENT_NONE, whole = OQ_EXTENT_NONE;
+        assert_ok(
+            oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, -6, 6, bins[round % 4], &err),
+            err);
+        for (size_t i = 0; i < n; i++) {
+            v[i] = round < 4 && i < n / 2 ? 0.25f : (float)(rand() % 24001 - 12000) / 2000;
+            want[numpy_bin(&h, v[i])]++;
+        }
+        oq_extent_add(&whole, v, n);
+        assert_ok(oq_hist_measure(&h, v, n, &scratch, &e, &err), err);
+        assert_memory_equal(h.count, want, h.n_bins * sizeof(uint64_t));
+        assert_memory_equal(&e, &whole, sizeof e);
+        oq_hist_release(&h);
+    }
+    oq_hist_scratch_release(&scratch, oq_alloc_default());
+    free(v);
 }
 
 static void left_out(void **state) {
@@ -216,10 +269,9 @@ static void no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_is_numpys), cmocka_unit_test(guesses),
-        cmocka_unit_test(left_out),       cmocka_unit_test(no_width),
-        cmocka_unit_test(given_edges),    cmocka_unit_test(extreme_ranges),
-        cmocka_unit_test(too_many),       cmocka_unit_test(no_memory),
+        cmocka_unit_test(fast_is_numpys), cmocka_unit_test(finds),    cmocka_unit_test(many),
+        cmocka_unit_test(left_out),       cmocka_unit_test(no_width), cmocka_unit_test(given_edges),
+        cmocka_unit_test(extreme_ranges), cmocka_unit_test(too_many), cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,529 @@
+/*
+ * runner.c — runs samples through an observed session and drives the collectors.
+ *
+ * After the first sample several run at once (flight.h). Each lane has a collector of its own, and
+ * they are joined as those of different shares are: the ranges have the same bits.
+ *
+ * A histogram is looked at twice, but few samples are run twice. In the first pass the first
+ * samples are kept as far as memory allows (keep.h), and the others are counted ahead (ahead.h).
+ * What became of each is noted by its number; those that were counted over too narrow a range run
+ * again, and of these only the tensors it concerns are counted.
+ */
+#include "calibrate/runner.h"
+
+#include "base/pool.h"
+
+#include <math.h>
+
+/* What samples that run at once may add to the memory of one, unless a limit is given; and what may
+ * be kept. */
+#define DEFAULT_MEMORY ((uint64_t)48 << 20)
+
+static uint64_t memory_limit(const oq_runner *r) {
+    const uint64_t asked = r->job->options->memory;
+    return asked == OQ_CAL_MEMORY_AUTO ? DEFAULT_MEMORY : asked;
+}
+
+/* Bytes of histograms that count ahead, beside those of the result. */
+static uint64_t ahead_bytes(const oq_runner *r) {
+    const oq_cal_options *o = r->job->options;
+    const unsigned lanes = o->jobs > 0 ? (unsigned)o->jobs : oq_env_threads(r->env);
+    const uint64_t bin = sizeof(float) + sizeof(uint64_t);
+    return (uint64_t)r->n_names * (lanes + 1) * o->num_bins * bin;
+}
+
+/* What may be kept: the limit is for all that a job needs. */
+static uint64_t keep_limit(const oq_runner *r) {
+    const uint64_t limit = memory_limit(r);
+    const uint64_t other = (r->counts_ahead ? ahead_bytes(r) : 0) + limit / 8;
+    return limit > other ? limit - other : 0;
+}
+
+/* ---- what becomes of a sample ---- */
+
+static uint8_t fate_of(const oq_runner *r, uint64_t number) {
+    return number < r->fates.n ? r->fates.v[number] : OQ_FATE_AGAIN;
+}
+
+static bool is_own(const oq_runner *r, const oq_sample *s) {
+    return r->part == NULL || s->number % r->part->n_shares == r->part->share;
+}
+
+/* Room for a sample as large as the largest so far; the first may take all there is. */
+static bool reserve(oq_runner *r, oq_keep *k) {
+    const uint64_t need = r->keep_most > 0 ? r->keep_most : r->keep_left;
+    if (!r->keeps || need == 0 || need > r->keep_left)
+        return false;
+    r->keep_left -= need;
+    k->limit = k->used + need;
+    return true;
+}
+
+/* The sample turns out to be larger. */
+static void reserve_more(oq_lane *l, uint64_t bytes) {
+    oq_runner *r = l->r;
+    oq_keep *k = &l->keep;
+    const uint64_t more = bytes > k->limit - k->used ? bytes - (k->limit - k->used) : 0;
+    if (more == 0)
+        return;
+    pthread_mutex_lock(&r->lock);
+    if (more <= r->keep_left) {
+        r->keep_left -= more;
+        k->limit += more;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* The very first of many widen nearly every range: counting them ahead would be in vain. */
+static bool is_early(const oq_runner *r, uint64_t number) {
+    const uint64_t some = r->meta.total == OQ_CAL_ALL ? 4 : r->meta.total / 16;
+    return number < (some < 8 ? some : 8);
+}
+
+/* First pass, before the run. */
+static void decide_fate(oq_lane *l, const oq_sample *s) {
+    oq_runner *r = l->r;
+    pthread_mutex_lock(&r->lock);
+    if (!is_own(r, s))
+        l->fate = OQ_FATE_NONE;
+    else if (reserve(r, &l->keep))
+        l->fate = OQ_FATE_KEPT;
+    else
+        l->fate = r->counts_ahead && !is_early(r, s->number) ? OQ_FATE_AHEAD : OQ_FATE_AGAIN;
+    /* Only the first samples are kept: the others would find less and less room. */
+    r->keeps = r->keeps && (l->fate == OQ_FATE_KEPT || l->fate == OQ_FATE_NONE);
+    pthread_mutex_unlock(&r->lock);
+    if (l->fate == OQ_FATE_KEPT)
+        oq_keep_begin(&l->keep);
+    l->c->ahead = r->counts_ahead ? &l->ahead : NULL;
+    l->c->ahead_counts = l->fate == OQ_FATE_AHEAD;
+}
+
+/* Gives back what was reserved and not used. */
+static void end_keep(oq_lane *l) {
+    oq_runner *r = l->r;
+    const uint64_t from = l->keep.from;
+    if (!oq_keep_end(&l->keep)) {
+        l->fate = OQ_FATE_AGAIN;
+        r->keeps = false;
+    }
+    const uint64_t took = l->keep.used - from;
+    r->keep_left += l->keep.limit - l->keep.used;
+    l->keep.limit = l->keep.used;
+    r->keep_most = took > r->keep_most ? took : r->keep_most;
+}
+
+/* First pass, after the run. */
+static onq_code note_fate(oq_lane *l, const oq_sample *s, onq_error *err) {
+    oq_runner *r = l->r;
+    bool noted = true;
+    l->c->ahead = NULL;
+    pthread_mutex_lock(&r->lock);
+    if (l->fate == OQ_FATE_KEPT)
+        end_keep(l);
+    while (noted && r->fates.n <= s->number)
+        noted = OQ_PUSH(&r->arena, &r->fates, OQ_FATE_NONE);
+    if (noted)
+        r->fates.v[s->number] = (uint8_t)(l->fate | (l - r->lanes));
+    pthread_mutex_unlock(&r->lock);
+    return noted ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* True if the sample has to run in the second pass. */
+static bool runs_again(const oq_runner *r, uint8_t fate, uint64_t number) {
+    const oq_ahead *a = &r->lanes[fate & OQ_FATE_LANE].ahead;
+    return (fate & OQ_FATE_MASK) == OQ_FATE_AGAIN ||
+           ((fate & OQ_FATE_MASK) == OQ_FATE_AHEAD && number < a->most);
+}
+
+uint64_t oq_runner_again(const oq_runner *r, uint64_t all) {
+    uint64_t n = 0, last = 0;
+    if (r->fates.n == 0)
+        return all;
+    for (uint64_t i = 0; i < r->fates.n; i++) {
+        const bool own = (r->fates.v[i] & OQ_FATE_MASK) != OQ_FATE_NONE;
+        n += own ? 1 : 0;
+        if (own && runs_again(r, r->fates.v[i], i))
+            last = n;
+    }
+    return last;
+}
+
+void oq_runner_forget(oq_runner *r) {
+    r->fates.n = 0;
+    r->counts_ahead = false; /* what is counted already decides the layout from now on */
+    r->keeps = r->keep_left > 0 || r->keep_most > 0;
+    r->keep_most = 0;
+    r->keep_left = r->keeps ? keep_limit(r) : 0;
+    for (unsigned i = 0; i < r->n_lanes; i++)
+        oq_keep_clear(&r->lanes[i].keep);
+}
+
+/* ---- observing ---- */
+
+static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+    oq_lane *l = ctx;
+    const size_t tensor = l->r->tensors[index];
+    if (l->c->pass == OQ_PASS_COUNT && l->since != NULL && l->c->sample >= l->since[tensor].since)
+        return ONQ_OK;
+    OQ_TRY(oq_collect_seen(l->c, tensor, d, err));
+    if (l->keep.on) {
+        reserve_more(l, d->size_bytes);
+        oq_keep_add(&l->keep, tensor, d);
+    }
+    return ONQ_OK;
+}
+
+/* Between operators that it runs in float32 the runtime leaves out the rounding to float16. An
+ * observer in the way would make it round, and what follows would have other last digits than in
+ * the reference. */
+static bool has_half(const oq_runner *r) {
+    for (size_t i = 0; i < r->n_names; i++)
+        if (r->types[i] == OQ_FLOAT16)
+            return true;
+    return false;
+}
+
+static onq_code open_session(oq_runner *r, onq_error *err) {
+    oq_session_options o = r->job->session;
+    o.model = r->job->model;
+    o.n_threads = OQ_THREADS_RUNTIME;
+    o.level = r->job->options->fast ? OQ_OPT_ALL : OQ_OPT_NONE;
+    o.observe_beside = has_half(r);
+    o.observer = &r->lanes[0].observer;
+    o.observed_types = r->types;
+    o.alone = r->job->options->jobs != 1 && r->meta.total > 2;
+    return oq_session_open(r->job->engine, &o, &r->lanes[0].session, err);
+}
+
+static onq_code open_lane(oq_lane *l, onq_error *err) {
+    oq_runner *r = l->r;
+    if (!oq_runner_is_histogram(r))
+        return ONQ_OK;
+    OQ_TRY(oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err));
+    if (r->ranges == NULL)
+        return ONQ_OK;
+    return oq_ahead_init(&l->ahead, &r->env->alloc, r->ranges, r->c.n, err);
+}
+
+onq_code oq_runner_open(oq_runner *r, onq_error *err) {
+    const oq_cal_part *p = r->part;
+    const bool ranges_given = p != NULL && (p->range_only || p->n_ranges > 0);
+    for (unsigned i = 0; i < OQ_CAL_MAX_JOBS; i++)
+        r->lanes[i] = (oq_lane){.r = r,
+                                .c = i == 0 ? &r->c : NULL,
+                                .observer = {r->names, r->n_names, seen, &r->lanes[i]}};
+    /* A range pass counts nothing, and a run that may be taken up by another would not know what
+     * was kept. */
+    r->notes_fates = oq_runner_is_histogram(r) && r->job->checkpoint == NULL && !ranges_given;
+    r->keeps = r->notes_fates;
+    const uint64_t limit = memory_limit(r), more = limit > DEFAULT_MEMORY ? limit : DEFAULT_MEMORY;
+    r->counts_ahead = r->keeps && r->job->options->stride == 0 && ahead_bytes(r) <= more;
+    r->keep_left = r->keeps ? keep_limit(r) : 0;
+    if (r->counts_ahead) {
+        r->ranges = OQ_NEW_ARRAY(&r->arena, oq_ahead_range, r->c.n > 0 ? r->c.n : 1);
+        if (r->ranges == NULL)
+            return oq_fail_nomem(err);
+    }
+    OQ_TRY(open_lane(&r->lanes[0], err));
+    return open_session(r, err);
+}
+
+/* The first lane's session goes last: the others share it. */
+void oq_runner_close_sessions(oq_runner *r) {
+    for (unsigned i = OQ_CAL_MAX_JOBS; r->lanes != NULL && i-- > 0;) {
+        oq_session_close(r->lanes[i].session);
+        r->lanes[i].session = NULL;
+    }
+}
+
+void oq_runner_release(oq_runner *r) {
+    oq_runner_close_sessions(r);
+    for (unsigned i = 0; r->lanes != NULL && i < OQ_CAL_MAX_JOBS; i++) {
+        oq_keep_release(&r->lanes[i].keep);
+        oq_ahead_release(&r->lanes[i].ahead);
+    }
+    oq_collect_release(&r->c);
+    oq_arena_release(&r->arena);
+    pthread_mutex_destroy(&r->lock);
+}
+
+/* What Constant nodes give: MinMax sees it with each sample, a histogram once a pass. */
+static onq_code see_fixed(const oq_runner *r, oq_collector *c, onq_error *err) {
+    for (size_t i = 0; i < r->fixed.n; i++)
+        OQ_TRY(oq_collect_seen(c, r->fixed.v[i].tensor, r->fixed.v[i].d, err));
+    return ONQ_OK;
+}
+
+onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err) {
+    for (size_t i = 0; i < r->fixed.n; i++) {
+        const oq_fixed_tensor *f = &r->fixed.v[i];
+        OQ_TRY(oq_collect_count_times(&r->c, f->tensor, f->d->data, (size_t)f->d->count, n_samples,
+                                      err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- samples with NaN: what is calibrated with them is not what the model will see ---- */
+
+static bool has_nan(const oq_datum *d) {
+    const char *p = d->data; /* not aligned */
+    bool found = false;
+    const bool tensor = d->kind == OQ_DATUM_TENSOR;
+    for (uint64_t i = 0; tensor && d->dtype == OQ_FLOAT && i < d->count; i++) {
+        float x;
+        memcpy(&x, p + i * sizeof x, sizeof x);
+        found |= isnan(x);
+    }
+    for (uint64_t i = 0; tensor && d->dtype == OQ_FLOAT16 && i < d->count; i++) {
+        uint16_t x;
+        memcpy(&x, p + i * sizeof x, sizeof x);
+        found |= (x & 0x7fff) > 0x7c00;
+    }
+    return found;
+}
+
+static onq_code look_for_nan(oq_runner *r, const oq_sample *s, onq_error *err) {
+    size_t i = 0;
+    while (i < s->n_inputs && !has_nan(&s->inputs[i]))
+        i++;
+    if (i == s->n_inputs)
+        return ONQ_OK;
+    pthread_mutex_lock(&r->lock);
+    const bool first = r->n_nan_samples++ == 0 || s->number < r->nan_number;
+    if (first) {
+        r->nan_number = s->number;
+        r->nan_first = oq_str_format(&r->arena, "sample %llu ('%s'), input '%.*s'",
+                                     (unsigned long long)s->number, s->name,
+                                     OQ_STR(r->lanes[0].session->inputs.v[i].name));
+    }
+    const bool noted = !first || r->nan_first.p != NULL;
+    pthread_mutex_unlock(&r->lock);
+    return noted ? ONQ_OK : oq_fail_nomem(err);
+}
+
+void oq_runner_tell_of_nan(const oq_runner *r) {
+    if (r->n_nan_samples > 0)
+        oq_warn(r->env, "%llu of %llu samples hold NaN, the first: %.*s",
+                (unsigned long long)r->n_nan_samples, (unsigned long long)r->meta.total,
+                OQ_STR(r->nan_first));
+}
+
+/* ---- samples that are run ---- */
+
+/* True if the run of this sample is to be recorded. It is not where an output has no declared kind:
+ * such an output may not be a value that can be stored. */
+static bool is_recorded(const oq_runner *r, uint64_t number) {
+    const oq_ios *out = &r->lanes[0].session->outputs;
+    bool known = true;
+    for (size_t i = 0; i < out->n; i++)
+        known = known && out->v[i].kind != OQ_DATUM_NONE;
+    return known && r->job->first != NULL && oq_record_wants(r->job->first, number);
+}
+
+/* Before a run; false if there is nothing to run the sample for. */
+static bool prepare(oq_lane *l, const oq_sample *s) {
+    oq_runner *r = l->r;
+    l->since = NULL;
+    l->c->sample = s->number;
+    l->c->sample_name = s->name;
+    if (!r->notes_fates)
+        return true;
+    if (l->c->pass == OQ_PASS_EXTENT) {
+        decide_fate(l, s);
+        return true;
+    }
+    const uint8_t fate = fate_of(r, s->number);
+    if ((fate & OQ_FATE_MASK) == OQ_FATE_AHEAD)
+        l->since = r->lanes[fate & OQ_FATE_LANE].ahead.v;
+    return runs_again(r, fate, s->number);
+}
+
+/* Runs a sample in a lane, and records it if `record` is not NULL. */
+static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
+    oq_runner *r = l->r;
+    oq_outputs out = {0};
+    if (!prepare(l, s))
+        return ONQ_OK;
+    if (l->c->pass == OQ_PASS_EXTENT)
+        OQ_TRY(look_for_nan(r, s, err));
+    const onq_code rc =
+        oq_session_run(l->session, s->inputs, s->n_inputs, record != NULL ? &out : NULL, err);
+    l->c->sample_name = NULL;
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "sample '%s'", s->name);
+    if (record != NULL)
+        OQ_TRY(oq_record_keep(record, s->inputs, s->n_inputs, out.v, out.n, err));
+    if (!oq_runner_is_histogram(r))
+        return see_fixed(r, l->c, err);
+    return r->notes_fates && l->c->pass == OQ_PASS_EXTENT ? note_fate(l, s, err) : ONQ_OK;
+}
+
+/* ---- several at once ---- */
+
+static onq_code open_lanes(oq_runner *r, unsigned n, onq_error *err) {
+    r->n_lanes = 1;
+    for (unsigned i = 1; i < n; i++) {
+        oq_lane *l = &r->lanes[i];
+        OQ_TRY(oq_session_share(r->lanes[0].session, &l->observer, &l->session, err));
+        OQ_TRY(open_lane(l, err));
+        r->n_lanes++;
+    }
+    /* As many lanes as cores: each keeps to its own. Fewer leave cores to the runtime's threads. */
+    if (n < oq_env_threads(r->env))
+        oq_session_wake(r->lanes[0].session);
+    return ONQ_OK;
+}
+
+/* Decided once, by what the first sample added to the memory. A run that others may take up goes
+ * sample by sample, and so do chunks. */
+static onq_code decide_lanes(oq_runner *r, uint64_t before, onq_error *err) {
+    const oq_cal_options *o = r->job->options;
+    const uint64_t now = oq_flight_resident(), one = now > before ? now - before : 0;
+    unsigned n = 1;
+    if (r->job->checkpoint == NULL && o->stride == 0)
+        n = o->jobs > 0 ? (unsigned)o->jobs : oq_flight_lanes(r->env, one, memory_limit(r));
+    return open_lanes(r, n < OQ_CAL_MAX_JOBS ? n : OQ_CAL_MAX_JOBS, err);
+}
+
+static onq_code start_lane(oq_runner *r, oq_lane *l, onq_error *err) {
+    OQ_TRY(oq_collect_init(&l->own, r->env, r->job->options, r->all_names, r->c.n, err));
+    for (size_t i = 0; i < r->c.n; i++) {
+        l->own.v[i].rank = r->c.v[i].rank;
+        l->own.v[i].alias = r->c.v[i].alias;
+    }
+    l->c = &l->own;
+    return r->c.pass == OQ_PASS_COUNT ? oq_collect_follow(&l->own, &r->c, err) : ONQ_OK;
+}
+
+static const char *pass_name(const oq_runner *r) {
+    return r->c.pass == OQ_PASS_COUNT ? "calibrating, second pass" : "calibrating";
+}
+
+static onq_code fly(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
+    oq_runner *r = ctx;
+    return run_sample(&r->lanes[number], s, NULL, err);
+}
+
+/* The next n samples of the source, `done` of `total` having run. */
+static onq_code run_flight(oq_runner *r, oq_source *src, uint64_t n, uint64_t done, uint64_t total,
+                           onq_error *err) {
+    const oq_flight f = {.env = r->env, .source = src, .n_lanes = r->n_lanes, .run = fly, .ctx = r};
+    onq_code rc = ONQ_OK;
+    for (unsigned i = 1; rc == ONQ_OK && i < r->n_lanes; i++)
+        rc = start_lane(r, &r->lanes[i], err);
+    if (rc == ONQ_OK)
+        rc = oq_flight_run(&f, n, pass_name(r), done, total, err);
+    for (unsigned i = 1; i < r->n_lanes; i++) {
+        oq_lane *l = &r->lanes[i];
+        if (rc == ONQ_OK)
+            rc = oq_collect_merge(&r->c, &l->own, err);
+        if (l->c != NULL)
+            oq_collect_release(&l->own);
+        l->c = NULL;
+    }
+    return rc;
+}
+
+/* The number of samples was not known, and k of them have been run. */
+static bool ends_here(oq_runner *r, uint64_t k) {
+    if (r->meta.total != OQ_CAL_ALL || k == 0)
+        return false;
+    r->meta.total = k;
+    return true;
+}
+
+/* The first sample runs alone and shows what a run costs; those that are recorded do so in their
+ * order. */
+onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t to,
+                           onq_error *err) {
+    OQ_TRY(oq_source_seek(src, from, err));
+    for (uint64_t k = from; k < to; k++) {
+        const oq_sample *s = NULL;
+        const uint64_t before = r->n_lanes == 0 ? oq_flight_resident() : 0;
+        if (r->n_lanes > 1 && to - k > 1 && !is_recorded(r, k)) {
+            OQ_TRY(run_flight(r, src, to == OQ_CAL_ALL ? OQ_CAL_ALL : to - k, k,
+                              to == OQ_CAL_ALL ? 0 : to, err));
+            ends_here(r, oq_source_count(src));
+            break;
+        }
+        OQ_TRY(oq_progress(r->env, pass_name(r), k, to == OQ_CAL_ALL ? 0 : to, err));
+        OQ_TRY(oq_source_next(src, &s, err));
+        if (s == NULL && ends_here(r, k))
+            break;
+        if (s == NULL)
+            return oq_fail(err, ONQ_E_READ, "%s: ended after %llu of %llu samples",
+                           oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
+        OQ_TRY(run_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
+        if (r->n_lanes == 0)
+            OQ_TRY(decide_lanes(r, before, err));
+        OQ_TRY(oq_runner_save(r, k + 1, err));
+    }
+    if (to == OQ_CAL_ALL)
+        to = r->meta.total;
+    return oq_progress(r->env, pass_name(r), to, to, err);
+}
+
+/* ---- between the passes ---- */
+
+typedef struct counting {
+    oq_runner *r;
+    oq_hist_scratch *scratch; /* by worker */
+} counting;
+
+static onq_code count_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    counting *k = ctx;
+    oq_runner *r = k->r;
+    const size_t tensor = r->tensors[i];
+    for (unsigned m = 0; m < r->n_lanes; m++) {
+        const oq_kept_list *list = &r->lanes[m].keep.lists[tensor];
+        for (size_t j = 0; j < list->n; j++)
+            OQ_TRY(oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker],
+                                    err));
+    }
+    return ONQ_OK;
+}
+
+/* What was kept, tensors side by side. */
+static onq_code count_kept(oq_runner *r, onq_error *err) {
+    oq_pool *pool = NULL;
+    counting k = {.r = r};
+    uint64_t used = 0;
+    for (unsigned i = 0; i < r->n_lanes; i++)
+        used += r->lanes[i].keep.used;
+    if (used == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_pool_new(r->env, &pool, err));
+    const unsigned workers = oq_pool_workers(pool);
+    onq_code rc = ONQ_OK;
+    k.scratch = oq_calloc(&r->env->alloc, workers, sizeof *k.scratch);
+    if (k.scratch == NULL)
+        rc = oq_fail_nomem(err);
+    else
+        rc = oq_pool_run(pool, r->n_names, count_task, &k, err);
+    for (unsigned i = 0; k.scratch != NULL && i < workers; i++)
+        oq_hist_scratch_release(&k.scratch[i], &r->env->alloc);
+    oq_free(&r->env->alloc, k.scratch, workers * sizeof *k.scratch);
+    oq_pool_free(pool);
+    return rc;
+}
+
+static onq_code layout_all(oq_runner *r, onq_error *err) {
+    OQ_TRY(see_fixed(r, &r->c, err));
+    for (size_t i = 0; i < r->n_names; i++)
+        OQ_TRY(oq_collect_layout(&r->c, r->tensors[i], err));
+    for (size_t i = 0; i < r->fixed.n; i++)
+        OQ_TRY(oq_collect_layout(&r->c, r->fixed.v[i].tensor, err));
+    r->c.pass = OQ_PASS_COUNT;
+    return ONQ_OK;
+}
+
+onq_code oq_runner_first_look_ends(oq_runner *r, onq_error *err) {
+    OQ_TRY(layout_all(r, err));
+    for (unsigned i = 0; r->counts_ahead && i < r->n_lanes; i++)
+        oq_ahead_settle(&r->lanes[i].ahead, &r->c);
+    OQ_TRY(count_kept(r, err));
+    for (unsigned i = 0; i < r->n_lanes; i++)
+        oq_keep_clear(&r->lanes[i].keep);
+    return ONQ_OK;
+}

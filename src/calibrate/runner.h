@@ -1,0 +1,110 @@
+/*
+ * runner.h — between the files of a calibration job: what runs samples (runner.c), whole jobs
+ * (calibrate.c), portions of samples (portions.c).
+ */
+#ifndef OQ_CALIBRATE_RUNNER_H
+#define OQ_CALIBRATE_RUNNER_H
+
+#include "calibrate/ahead.h"
+#include "calibrate/calibrate.h"
+#include "calibrate/keep.h"
+#include "calibrate/method.h"
+#include "calibrate/partial.h"
+#include "engine/flight.h"
+
+#include <pthread.h>
+
+#define OQ_CAL_ALL OQ_FLIGHT_ALL /* samples, where their number is not known yet */
+
+/* What became of a sample in the first pass: the lane that ran it, and one of these. */
+enum {
+    OQ_FATE_AHEAD = 0x00, /* counted ahead */
+    OQ_FATE_KEPT = 0x20,  /* kept */
+    OQ_FATE_NONE = 0x40,  /* not to be counted: another share's */
+    OQ_FATE_AGAIN = 0x60, /* not counted yet; also where nothing is noted */
+    OQ_FATE_MASK = 0x60,
+    OQ_FATE_LANE = 0x1f,
+};
+
+typedef struct oq_fixed_tensor {
+    size_t tensor; /* in the collector */
+    const oq_datum *d;
+} oq_fixed_tensor;
+
+/* What one sample that runs needs for itself. */
+typedef struct oq_lane {
+    struct oq_runner *r;
+    oq_collector *c; /* lane 0: the runner's; else `own` */
+    oq_collector own;
+    oq_session *session;
+    oq_observer observer;
+    oq_keep keep;
+    oq_ahead ahead;
+    uint8_t fate;                 /* of the running sample, in the first pass */
+    const oq_ahead_tensor *since; /* second pass: what is counted of it already; NULL: nothing */
+} oq_lane;
+
+typedef struct oq_runner {
+    const oq_cal_job *job;
+    const oq_cal_part *part; /* or NULL */
+    const onq_env *env;
+    oq_arena arena;
+    oq_collector c;
+    oq_partial_meta meta;
+    oq_str *names; /* observed */
+    oq_dtype *types;
+    size_t *tensors; /* their indices in the collector */
+    size_t n_names;
+    oq_str *all_names;             /* of the collector's tensors */
+    OQ_VEC(oq_fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
+    oq_lane *lanes;
+    unsigned n_lanes; /* 0: not decided yet */
+    uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
+    bool notes_fates; /* else every sample of the second pass is counted */
+    bool keeps, counts_ahead;   /* in the first pass */
+    oq_ahead_range *ranges;     /* by tensor; or NULL */
+    double saved_at, save_cost; /* seconds */
+    pthread_mutex_t lock;       /* for what follows, which lanes share */
+    OQ_VEC(uint8_t) fates;      /* by number of the sample */
+    uint64_t keep_left;         /* bytes that may still be kept */
+    uint64_t keep_most;         /* of the samples kept so far, the most that one took */
+    uint64_t n_nan_samples;     /* whose inputs hold NaN */
+    uint64_t nan_number;        /* of the first of them */
+    oq_str nan_first;           /* in words */
+} oq_runner;
+
+static inline bool oq_runner_is_histogram(const oq_runner *r) {
+    return oq_cal_class_of(r->job->options->method)->histogram;
+}
+
+/* Lanes with nothing in them, and the session. The collector is made. */
+onq_code oq_runner_open(oq_runner *r, onq_error *err);
+void oq_runner_close_sessions(oq_runner *r);
+void oq_runner_release(oq_runner *r);
+
+/* Samples [from, to) of the source in the current pass; to OQ_CAL_ALL: as many as there are, which
+ * r->meta.total then says. */
+onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t to,
+                           onq_error *err);
+/* All samples were measured: lays out the histograms, and adds what was counted or kept. */
+onq_code oq_runner_first_look_ends(oq_runner *r, onq_error *err);
+/* Samples of the source that have to be run again for the second look, from its beginning; `all`
+ * is returned where nothing is known of them. */
+uint64_t oq_runner_again(const oq_runner *r, uint64_t all);
+/* Makes ready for the first pass of another chunk or portion. */
+void oq_runner_forget(oq_runner *r);
+/* What Constant nodes give, in n samples. */
+onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err);
+/* Warns of samples with NaN. */
+void oq_runner_tell_of_nan(const oq_runner *r);
+
+/* calibrate.c: writes a checkpoint when the last one was long ago for what it costs. `next` is the
+ * next sample to run. */
+onq_code oq_runner_save(oq_runner *r, uint64_t next, onq_error *err);
+/* calibrate.c: a job's beginning; oq_runner_release ends it, whatever came of it. */
+onq_code oq_runner_begin(oq_runner *r, const oq_cal_job *job, const oq_cal_part *part,
+                         onq_error *err);
+/* calibrate.c: both looks at the samples [base, end). */
+onq_code oq_runner_chunk(oq_runner *r, uint64_t base, uint64_t end, onq_error *err);
+
+#endif
