@@ -1,14 +1,14 @@
 """Calibration: time and memory against the floor and against the reference, on the same samples in one run.
 
-The floor is ONNX Runtime running the plain float model over the same samples with optimisation off, which is what ranges
-equal to the reference's need (`onq run --optimization none`). The reference's start-up and imports are counted apart; both write
-the cache. All take as many threads as the runtime takes by itself. Medians of ONQ_BENCH_RUNS (5) runs (of the reference, which
-takes most of the time, 3 at most), taken in turns so that a busy moment meets all of them; a ratio is the smaller of wall time's and CPU time's, since a shared machine spoils either.
+The floor is bench/floor.c: bare Run calls of the same runtime over the same samples with optimisation off, which is what
+ranges equal to the reference's need; as many in flight as there are cores, one thread each, which is the cheapest way.
+The reference's start-up and imports are counted apart; both write the cache. Medians of ONQ_BENCH_RUNS (5) runs (of the
+reference, which takes most of the time, 3 at most), taken in turns so that a busy moment meets all of them.
 
-Budgets (issue 4): MinMax 1.25 x the floor; Entropy, Percentile, Distribution 2.5 x, and 5 x when a second pass is forced;
-peak memory within the floor's plus 48 MiB at 8, 64 and 512 samples when activations are not kept; all ahead of the reference,
-histogram methods with a fifth of its CPU time. --fast is measured on the preprocessed model, where Conv and Clip can be fused: half of the
-default is the goal, 0.6 the budget.
+Budgets, in wall and in CPU time: MinMax 1.05 x the floor; Entropy, Percentile, Distribution 1.5 x; --fast 1.25 x the
+optimised model's own inference. Samples that are all different widen the ranges to the end, so that nearly all of them run
+twice: 2.6 x. A second core makes it 1.7 times as fast. Memory: a third of the reference's, within the floor's plus 48 MiB
+at 8, 64 and 512 samples, and the same from run to run. Histogram methods take a fifth of the reference's CPU time.
 """
 
 import json
@@ -25,6 +25,8 @@ ROOT = Path(os.environ.get("ONQ_ROOT", Path(__file__).resolve().parents[1]))
 ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
 MODELS = Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
 RUNS = int(os.environ.get("ONQ_BENCH_RUNS", "5"))
+FLOOR = os.environ.get("ONQ_BUILD", str(ROOT / "build")) + "/bench/floor"
+CORES = len(os.sched_getaffinity(0))
 METHODS = ["minmax", "entropy", "percentile", "distribution"]
 broken = []
 
@@ -76,8 +78,10 @@ def medians(jobs):
     return {name: [statistics.median(r[i] for r in runs) for i in range(3)] for name, runs in got.items()}
 
 
-def ratio(a, b):
-    return min(a[0] / b[0], a[1] / b[1])
+def cost(name, a, b, most):
+    """Wall and CPU time of a over b, as text; notes what is over the budget."""
+    wall, cpu = a[0] / b[0], a[1] / b[1]
+    return f"{budget(name + ' (wall)', wall, most)}, CPU {budget(name + ' (CPU)', cpu, most)}"
 
 
 def budget(what, value, most):
@@ -100,6 +104,14 @@ def samples_of(folder, n, out):
     return out
 
 
+def floor_of(model, data, level=0, flight=CORES):
+    return [FLOOR, model, data, level, flight, 1, 0]
+
+
+def calibrate(model, data, method, tmp, *more):
+    return [ONQ, "calibrate", "-i", model, "--data", data, "--quiet", "-o", tmp / "out.json", "--method", method, *more]
+
+
 def speed(name, n, tmp):
     model = tmp / name / "model.onnx"
     model.parent.mkdir()
@@ -107,62 +119,83 @@ def speed(name, n, tmp):
     data = samples_of(MODELS / name, n, model.parent / "data")
     # The reference's reader asks for the model beside the samples.
     shutil.copyfile(model, data / "model.onnx")
-    base = [ONQ, "calibrate", "-i", model, "--data", data, "--quiet", "-o", tmp / "out.json", "--method"]
-    jobs = {"floor": lambda: measure([ONQ, "run", model, "--data", data, "--optimization", "none", "--quiet"])}
+    jobs = {"floor": lambda: measure(floor_of(model, data))}
     for m in METHODS:
-        jobs[m] = lambda m=m: measure([*base, m])
-        if m != "minmax":
-            jobs[m + ", two passes"] = lambda m=m: measure([*base, m, "--memory", "0"])
+        jobs[m] = lambda m=m: measure(calibrate(model, data, m, tmp))
         jobs[m + ", reference"] = lambda m=m: reference(model, data, m, tmp)
     got = medians(jobs)
     floor = got["floor"]
     print(f"{name}, {n} samples (median of {RUNS})")
     row("floor", floor)
     for m in METHODS:
-        most = 1.25 if m == "minmax" else 2.5
-        row(m, got[m], "x floor " + budget(f"{name} {m}", ratio(got[m], floor), most))
-        two = m + ", two passes"
-        if two in got:
-            row(two, got[two], "x floor " + budget(f"{name} {two}", ratio(got[two], floor), 5))
+        row(m, got[m], "x floor: wall " + cost(f"{name} {m}", got[m], floor, 1.05 if m == "minmax" else 1.5))
         them = got[m + ", reference"]
-        share = f"onq takes {got[m][1] / them[1]:.2f} of its CPU, {got[m][0] / them[0]:.2f} of its time"
+        share = f"onq takes {got[m][0] / them[0]:.2f} of its time, memory " + budget(
+            f"{name} {m} memory against the reference", got[m][2] / them[2], 0.334)
         if m != "minmax" and n >= 64:
-            share += ": " + budget(f"{name} {m} against the reference", ratio(got[m], them), 0.2)
+            share += ", CPU " + budget(f"{name} {m} against the reference", got[m][1] / them[1], 0.2)
         row("  reference", them, share)
-        if ratio(got[m], them) >= 1:
-            broken.append(f"{name} {m}: not ahead of the reference")
+
+
+def different(name, n, tmp):
+    """The hardest case for histograms: no sample comes twice, so that the range grows to the end."""
+    model, data = MODELS / name / "model.onnx", f"random:{n}:7"
+    jobs = {"floor": lambda: measure(floor_of(model, data))}
+    for m in ("minmax", "entropy", "percentile"):
+        jobs[m] = lambda m=m: measure(calibrate(model, data, m, tmp))
+    got = medians(jobs)
+    print(f"{name}, {n} samples, all different (median of {RUNS})")
+    row("floor", got["floor"])
+    for m in ("minmax", "entropy", "percentile"):
+        most = 1.05 if m == "minmax" else 2.6
+        row(m, got[m], "x floor: wall " + cost(f"{name} {m}, all different", got[m], got["floor"], most))
 
 
 def fast(name, n, tmp):
     model = tmp / (name + "_fast.onnx")
     measure([ONQ, "preprocess", "--input", MODELS / name / "model.onnx", "--output", model, "--quiet"])
     data = samples_of(MODELS / name, n, tmp / (name + "_fast"))
-    jobs = {}
-    for m in ("minmax", "entropy"):
-        job = [ONQ, "calibrate", "-i", model, "--data", data, "--quiet", "-o", tmp / "out.json", "--method", m, "--memory", "0"]
-        jobs[m] = lambda job=job: measure(job)
-        jobs[m + " --fast"] = lambda job=job: measure([*job, "--fast"])
+    jobs = {"optimised model": lambda: measure(floor_of(model, data, 99)),
+            "minmax --fast": lambda: measure(calibrate(model, data, "minmax", tmp, "--fast"))}
     got = medians(jobs)
     print(f"{name}, preprocessed, {n} samples (median of {RUNS})")
+    row("optimised model", got["optimised model"])
+    row("minmax --fast", got["minmax --fast"],
+        "x optimised: wall " + cost(f"{name} --fast", got["minmax --fast"], got["optimised model"], 1.25))
+
+
+def cores(name, n, tmp):
+    """The same job on one core and on all."""
+    model = MODELS / name / "model.onnx"
+    data = samples_of(MODELS / name, n, tmp / f"cores_{name}")
+    jobs = {}
     for m in ("minmax", "entropy"):
-        row(m, got[m])
-        quick = m + " --fast"
-        row(quick, got[quick], "x default " + budget(f"{name} {quick}", ratio(got[quick], got[m]), 0.6))
+        jobs[m + ", one core"] = lambda m=m: measure(["taskset", "-c", "0", *calibrate(model, data, m, tmp)])
+        jobs[m + ", all cores"] = lambda m=m: measure(calibrate(model, data, m, tmp))
+    got = medians(jobs)
+    print(f"{name}, {n} samples on one core and on {CORES}")
+    for m in ("minmax", "entropy"):
+        one, all_ = got[m + ", one core"], got[m + ", all cores"]
+        row(m + ", one core", one)
+        # As time over time: 1 / 1.7 of it at most.
+        row(m + ", all cores", all_, f"{one[0] / all_[0]:.2f} times as fast; share " + budget(
+            f"{name} {m} on {CORES} cores", all_[0] / one[0], 1 / 1.7))
 
 
 def memory(name, counts, tmp):
     model = MODELS / name / "model.onnx"
-    print(f"{name}: peak memory with activations not kept (MiB)")
+    print(f"{name}: peak memory (MiB)")
     for n in counts:
         data = samples_of(MODELS / name, n, tmp / f"memory_{name}_{n}")
-        floor = measure([ONQ, "run", model, "--data", data, "--optimization", "none", "--quiet"])[2]
+        floor = measure(floor_of(model, data))[2]
         line = f"  {n:4} samples: floor {floor:6.0f}"
         for m in METHODS:
-            peak = measure([ONQ, "calibrate", "-i", model, "--data", data, "--quiet", "-o", tmp / "out.json", "--method",
-                            m, "--memory", "0"])[2]
-            line += f", {m} +{peak - floor:.0f}"
-            if peak > floor + 48:
-                broken.append(f"{name} {m}: {peak - floor:.0f} MiB over the floor at {n} samples")
+            peaks = [measure(calibrate(model, data, m, tmp))[2] for _ in range(3)]
+            line += f", {m} +{max(peaks) - floor:.0f} (runs differ by {max(peaks) - min(peaks):.0f})"
+            if max(peaks) > floor + 48:
+                broken.append(f"{name} {m}: {max(peaks) - floor:.0f} MiB over the floor at {n} samples")
+            if max(peaks) > 1.1 * min(peaks):
+                broken.append(f"{name} {m}: peaks from {min(peaks):.0f} to {max(peaks):.0f} MiB at {n} samples")
         print(line, flush=True)
 
 
@@ -172,12 +205,20 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as d:
         tmp = Path(d)
+        speed("efficientnet_lite0", 64, tmp)
         speed("ppocr_cls", 128, tmp)
-        speed("efficientnet_lite0", 16, tmp)
-        fast("efficientnet_lite0", 32, tmp)
+        speed("minilm", 64, tmp)
+        speed("digits_cnn", 128, tmp)
+        different("efficientnet_lite0", 64, tmp)
+        different("ppocr_cls", 128, tmp)
+        fast("efficientnet_lite0", 64, tmp)
+        if CORES > 1:
+            for name in ("efficientnet_lite0", "ppocr_cls", "minilm"):
+                cores(name, 128, tmp)
         memory("ppocr_cls", (8, 64, 512), tmp)
         memory("digits_cnn", (8, 64, 512), tmp)
         memory("efficientnet_lite0", (8, 32), tmp)
+        memory("tiny_llama", (6, 64), tmp)
     for b in broken:
         print("broken:", b)
     return 1 if broken else 0
