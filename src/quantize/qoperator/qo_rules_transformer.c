@@ -9,6 +9,14 @@ static oq_str input_or_empty(const oq_node *n, size_t slot) {
     return slot < n->input.n ? n->input.v[slot] : OQ_S("");
 }
 
+/* True if an input that is handed on as it is, from slot `from` on, has become integers. */
+static bool hands_on_integers(oq_qo *q, const oq_node *n, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++)
+        if (input_or_empty(n, i).n != 0 && oq_qo_value_of(q, n->input.v[i]) != NULL)
+            return true;
+    return false;
+}
+
 onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = true, .axis = -1};
@@ -21,6 +29,8 @@ onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
     for (size_t i = 0; i < 3; i++)
         if (input_or_empty(n, i).n == 0)
             return oq_qo_leave(q, n, "QAttention needs a weight and a bias", err);
+    if (hands_on_integers(q, n, 2, n->input.n))
+        return oq_qo_leave(q, n, "an input that stays as it is was quantized", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QAttention", true);
@@ -45,6 +55,8 @@ onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *v[5] = {0};
     if (n->output.n > 2)
         return oq_qo_leave(q, n, "it has three outputs", err);
+    if (hands_on_integers(q, n, 0, 2) || hands_on_integers(q, n, 7, n->input.n))
+        return oq_qo_leave(q, n, "an input that stays as it is was quantized", err);
     for (size_t i = 0; i < 5; i++) {
         const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i + 2));
         if (t != NULL && t->data_type.v == OQ_FLOAT16 && !q->sh->casts)
