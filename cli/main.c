@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { WORKER_FD = 3 }; /* where the library puts its end of the socket */
 
 /* The signal that asks to stop. Read by the progress callback, so that the job ends by itself and
  * removes what it had begun to write. */
@@ -221,10 +222,17 @@ static int own_option(struct screen *s, int n, char **words) {
     return finish_output(s, EXIT_DONE);
 }
 
+static int asked_to_stop(void) {
+    return stop_signal != 0;
+}
+
 int main(int argc, char **argv) {
     struct screen screen;
     screen_init(&screen, "onq");
     catch_signals();
+    /* How the library starts this program for a job with --isolate. */
+    if (argc == 2 && strcmp(argv[1], "--worker") == 0)
+        return onq_worker_run(WORKER_FD, asked_to_stop);
     if (argc < 2) {
         help_all(stderr);
         return EXIT_USAGE;

@@ -264,6 +264,10 @@ typedef struct onq_result onq_result;
  * changed and *out is NULL. */
 ONQ_API onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_error *err);
 ONQ_API void onq_result_free(onq_result *res);
+/* What the program onq does when it is started as the worker of an isolated job (--isolate): speaks
+ * with the caller over the socket `fd`, does the job, and returns the exit status. `stop` says
+ * whether the process was asked to stop. Others have no use for it. */
+ONQ_API int onq_worker_run(int fd, int (*stop)(void));
 /* What to show a person (may be empty, ends with a newline otherwise). */
 ONQ_API const char *onq_result_text(const onq_result *res);
 /* The same and more as one JSON object. */

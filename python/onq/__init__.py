@@ -7,6 +7,7 @@ runs faster, and writes the same model (docs/PYTHON.md has the figures and the e
     onq.diff(a, b)              how two models differ
     onq.debug(a, b, reader)     where a quantized model loses accuracy; shows a report in a notebook
     onq.auto(model, ...)        looks for the best quantized model by itself
+    onq.isolated()              what is called inside `with` runs in a process of its own, for models not trusted
     onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
 
 Errors are in `onq.errors`. Set ONQ_PROGRESS=0 to have no progress bar.
@@ -15,6 +16,7 @@ Errors are in `onq.errors`. Set ONQ_PROGRESS=0 to have no progress bar.
 from __future__ import annotations
 
 from . import errors
+from ._isolation import isolated
 from ._library import version as _version
 from ._tools import Chosen, Debugged, Difference, Inspected, auto, debug, diff, inspect
 from .errors import OnqError
@@ -39,5 +41,6 @@ __all__ = [
     "diff",
     "errors",
     "inspect",
+    "isolated",
     "quantize",
 ]

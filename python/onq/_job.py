@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from . import _isolation
 from . import _library as L
 from ._model import is_proto, proto_bytes
 from ._progress import Progress
@@ -123,6 +124,9 @@ class Job:
             runtime = None if os.environ.get("ONQ_ONNXRUNTIME") else L.find_runtime()
             if runtime and self.knows("onnxruntime"):
                 self.set("onnxruntime", runtime)
+            for name, value in _isolation.options().items():
+                if self.knows(name):
+                    self.set(name, value)
         except BaseException:
             self.close()
             raise

@@ -3,6 +3,7 @@
  * compute_data of the reference.
  */
 #include "api/cal_options.h"
+#include "api/isolate.h"
 #include "api/ranges_handle.h"
 #include "api/samples.h"
 #include "debug/augment.h"
@@ -31,8 +32,9 @@ static onq_code open_model(onq_calibrator *c, onq_error *err) {
 
 onq_code onq_calibrator_new(onq_env *env, const onq_options *opts, onq_calibrator **out,
                             onq_error *err) {
-    onq_calibrator *c = oq_calloc(&env->alloc, 1, sizeof *c);
     *out = NULL;
+    OQ_TRY(oq_isolate_refuse(opts, err));
+    onq_calibrator *c = oq_calloc(&env->alloc, 1, sizeof *c);
     if (c == NULL)
         return oq_fail_nomem(err);
     c->job = (oq_job){.env = env, .opts = opts};

@@ -4,6 +4,7 @@
  * create_activation_matching and compute_activation_error).
  */
 #include "api/choices.h"
+#include "api/isolate.h"
 #include "api/samples.h"
 #include "debug/augment.h"
 #include "debug/noise.h"
@@ -172,6 +173,7 @@ onq_code onq_activations_collect(onq_env *env, const onq_options *opts, const on
                                  onq_activations **out, onq_error *err) {
     collecting c = {.job = {.env = env, .opts = opts}};
     *out = NULL;
+    OQ_TRY(oq_isolate_refuse(opts, err));
     OQ_TRY(onq_activations_new(env, &c.set, err));
     const unsigned threads_before = env->n_threads;
     if (oq_opt_has(opts, "threads") && oq_opt_is_set(opts, "threads"))

@@ -2,6 +2,7 @@
  * job.c — onq_run: the job and its result; where its models come from and go to.
  */
 #include "api/command.h"
+#include "api/isolate.h"
 #include "api/outputs.h"
 
 #include <stdlib.h>
@@ -97,7 +98,7 @@ const char *oq_job_near(oq_job *job) {
     const char *input = oq_job_input(job), *folder = getenv("TMPDIR");
     if (output != NULL && output[0] != '\0' && !oq_opt_is_wanted(o, output))
         return output;
-    if (oq_opt_bytes_of(o, input) == NULL && output == NULL)
+    if (oq_opt_bytes_of(o, input) == NULL && output == NULL && !job->env->isolated)
         return input;
     return oq_str_format(&job->arena, "%s/onq.onnx",
                          folder != NULL && folder[0] != '\0' ? folder : "/tmp")
@@ -205,6 +206,9 @@ static void job_release(oq_job *job) {
 
 static onq_code run_command(oq_job *job, onq_error *err) {
     const onq_options *o = job->opts;
+    if (oq_isolate_wanted(o))
+        return oq_isolate_run(job, err);
+    oq_extra_warn_unused(o);
     oq_jw_begin_object(&job->json, NULL);
     OQ_TRY(o->command->run(job, err));
     if (oq_options_misread(o))
@@ -224,7 +228,6 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
     listener l;
     job_init(&job);
     listen_begin(&l, env);
-    oq_extra_warn_unused(opts);
     const unsigned threads_before = env->n_threads;
     if (oq_opt_is_set(opts, "threads"))
         env->n_threads = (unsigned)oq_opt_int(opts, "threads");

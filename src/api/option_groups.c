@@ -116,6 +116,13 @@ static const onq_option_info runtime[] = {
     OQ_TEXT("provider", 0, "", "", "PROVIDER",
             "Where the model runs: CPU, CUDA, ... as the runtime's build has it (CPU by default)."),
     OQ_LIST("custom_ops", 0, "", "FILE", "Libraries of custom operators that the model needs."),
+    OQ_FLAG("isolate", 0, "",
+            "Do the job in a process of its own, with limits on memory, time, files and network; "
+            "when it dies there, that is an error message. For models that are not trusted."),
+    OQ_SIZE("isolate_memory", 0, "", "", "1m..",
+            "--isolate: memory of that process (default: three quarters of the machine's)."),
+    OQ_INT("isolate_time", 0, "", "3600", "1..", "S",
+           "--isolate: seconds after which that process is ended."),
 };
 const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
 

@@ -19,9 +19,10 @@ typedef struct output {
 } output;
 
 static const output outputs[] = {
-    {"output", false, "dry_run"}, {"plan", false, NULL},   {"calibration_cache", true, NULL},
-    {"checkpoint", false, NULL},  {"table", false, NULL},  {"overrides", false, NULL},
-    {"report", false, NULL},      {"recipe", false, NULL}, {"resume", true, NULL},
+    {"output", false, "dry_run"},  {"plan", false, NULL},   {"calibration_cache", true, NULL},
+    {"checkpoint", false, NULL},   {"table", false, NULL},  {"overrides", false, NULL},
+    {"report", false, NULL},       {"recipe", false, NULL}, {"resume", true, NULL},
+    {"exclude_list", false, NULL},
 };
 
 static const output *find_output(const char *option) {
@@ -130,12 +131,40 @@ onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_
     return ONQ_OK;
 }
 
+/* ---- where they are ---- */
+
+/* A folder that is there; of anything else the folder that it is or will be in. */
+static const char *folder_of(const char *path, oq_arena *a) {
+    struct stat st;
+    char *real = realpath(path, NULL);
+    const char *from = real != NULL ? real : path, *slash = strrchr(from, '/'), *out;
+    if (real != NULL && stat(real, &st) == 0 && S_ISDIR(st.st_mode))
+        out = oq_arena_strdup(a, real, strlen(real));
+    else if (slash == NULL)
+        out = ".";
+    else
+        out = oq_arena_strdup(a, from, slash == from ? 1 : (size_t)(slash - from));
+    free(real);
+    return out;
+}
+
+const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a) {
+    for (size_t k = 0; k < OQ_COUNT(outputs); k++) {
+        const char *name = outputs[k].option;
+        const char *path =
+            oq_opt_has(o, name) && oq_opt_is_set(o, name) ? oq_opt_str(o, name) : NULL;
+        if (path != NULL && path[0] != '\0' && !oq_opt_is_wanted(o, path) && i-- == 0)
+            return folder_of(path, a);
+    }
+    return NULL;
+}
+
 /* ---- what is left when writing fails ---- */
 
 onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err) {
     char path[4096], text[sizeof err->text];
     const char *folder = getenv("TMPDIR");
-    if (rc != ONQ_E_WRITE || err == NULL)
+    if (rc != ONQ_E_WRITE || err == NULL || env->isolated)
         return rc;
     const int n = snprintf(path, sizeof path, "%s/onq-ranges-XXXXXX.json",
                            folder != NULL && folder[0] != '\0' ? folder : "/tmp");

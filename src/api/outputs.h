@@ -14,6 +14,10 @@
  * ONQ_E_WRITE when it cannot be written. Leaves nothing behind. */
 onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_error *err);
 
+/* The folder in which output i of what the options name is written, in the arena, or NULL past the
+ * last. What is read where it exists counts too. */
+const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a);
+
 /* Ranges that took a calibration and could not be written, nor the model made of them: when `rc` is
  * ONQ_E_WRITE they are put into a file in the temporary folder, and the error says where. Gives rc
  * back. */

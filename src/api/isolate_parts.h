@@ -1,0 +1,31 @@
+/*
+ * isolate_parts.h — what the files of --isolate share: isolate.c is the caller, isolate_worker.c the
+ * worker, isolate_send.c turns a job and its samples into frames.
+ */
+#ifndef OQ_API_ISOLATE_PARTS_H
+#define OQ_API_ISOLATE_PARTS_H
+
+#include "api/command.h"
+#include "api/isolate_wire.h"
+
+/* The value of an option or operand in a job's frame. */
+enum {
+    OQ_ISO_IS_TEXT,
+    OQ_ISO_IS_LIST,
+    OQ_ISO_IS_GIVEN, /* a file of the caller's memory, by its number */
+    OQ_ISO_IS_WANTED,
+    OQ_ISO_IS_READER,
+};
+
+/* The job, then the files of the caller's memory. `memory` is the worker's limit. */
+onq_code oq_iso_send_job(const oq_iso_end *e, const oq_job *job, uint64_t memory, onq_error *err);
+/* The next sample of the feed, its end, or that it failed: *reason says why. */
+onq_code oq_iso_send_sample(const oq_iso_end *e, const onq_env *env, oq_feed *feed, uint64_t number,
+                            onq_error *reason, onq_error *err);
+/* External data of a model in memory, from the caller's function. */
+onq_code oq_iso_send_data(const oq_iso_end *e, const oq_job *job, oq_iso_body *asked,
+                          onq_error *err);
+/* Adds the ranges as the text of a calibration cache. */
+onq_code oq_iso_ranges_text(const onq_env *env, const onq_ranges *r, oq_buf *out, onq_error *err);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * isolate_fake.c — a runtime that misbehaves as soon as it is asked for its functions, for
+ * isolate.sh: $FAKE says how. What it was denied it tells on standard error; then it is no runtime.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+const void *OrtGetApiBase(void);
+
+static void tell(const char *what, int failed) {
+    fprintf(stderr, "%s: %s\n", what, failed ? strerror(errno) : "done");
+}
+
+static void write_file(const char *folder, const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    tell(name, fd < 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+const void *OrtGetApiBase(void) {
+    const char *how = getenv("FAKE");
+    if (how == NULL)
+        return NULL;
+    if (strcmp(how, "abort") == 0)
+        abort();
+    if (strcmp(how, "crash") == 0)
+        raise(SIGSEGV);
+    if (strcmp(how, "exit") == 0)
+        _exit(7);
+    while (strcmp(how, "hang") == 0)
+        pause();
+    while (strcmp(how, "memory") == 0) {
+        char *p = malloc(16 << 20);
+        if (p == NULL)
+            abort();
+        memset(p, 1, 16 << 20);
+    }
+    if (strcmp(how, "outside") == 0) {
+        write_file(getenv("OUTSIDE"), "outside");
+        write_file(getenv("TMPDIR"), "temporary");
+        tell("rename", rename(getenv("VICTIM"), "renamed"));
+        tell("unlink", unlink(getenv("VICTIM")));
+        tell("internet", socket(AF_INET, SOCK_STREAM, 0) < 0);
+        tell("local", socket(AF_UNIX, SOCK_STREAM, 0) < 0);
+        tell("signal", kill(getppid(), 0));
+    }
+    return NULL;
+}
