@@ -392,8 +392,22 @@ static void *make_message(oq_arena *a, const oq_datum *d, const oq_io *io, oq_sc
     return s;
 }
 
+/* A sequence holds values of one kind. Its items may be absent where they are optionals, which no
+ * runtime gives: there is no type in a datum to write them with. */
+static bool is_writable(const oq_datum *d) {
+    if (d->kind != OQ_DATUM_SEQUENCE)
+        return true;
+    for (size_t i = 0; i < d->n_items; i++)
+        if (d->items[i].kind == OQ_DATUM_NONE || d->items[i].kind != d->items[0].kind ||
+            !is_writable(&d->items[i]))
+            return false;
+    return true;
+}
+
 onq_code oq_datum_to_pb(const oq_datum *d, const oq_io *io, oq_buf *out, onq_error *err) {
     oq_arena arena;
+    if (!is_writable(d))
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "a sequence of optional values cannot be written");
     oq_arena_init(&arena, out->alloc);
     onq_error inner = ONQ_ERROR_INIT;
     oq_schema_id id = OQ_SCHEMA_tensor;

@@ -49,7 +49,7 @@ static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {
     oq_plan plan;
     if (oq_model_open_memory(env, data, size, NULL, &m, &err) != ONQ_OK)
         return;
-    if (oq_model_check(m, &err) != ONQ_OK || oq_operands_check(m, &err) != ONQ_OK) {
+    if (!is_taken(m, &err)) {
         oq_model_free(m);
         return;
     }
