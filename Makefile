@@ -13,7 +13,7 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check fuzz bench debug wheel dist tarball deb packages install uninstall format clean \
+.PHONY: all setup demo quick test check fuzz coverage bench debug wheel dist tarball deb packages install uninstall format clean \
         distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
@@ -46,6 +46,10 @@ check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, 
 fuzz: ## libFuzzer on everything that reads bytes, TIME seconds over all targets
 	@$(SETUP) build check
 	@tools/fuzz.sh $(TIME)
+
+coverage: ## which branches the tests take; those of codec, resolver, writer and option parser must be taken or explained
+	@$(SETUP) build test check
+	@tools/coverage.sh
 
 bench: ## time and memory on fixed models, with the budgets asserted
 	@$(SETUP) build mpi test bench venv runtime

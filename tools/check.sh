@@ -99,15 +99,9 @@ step_soak() {
 
 step_coverage() {
     need gcovr gcovr || return
-    tools/build.sh coverage -DONQ_TESTS=ON || return 1
-    find build/coverage -name '*.gcda' -delete
-    "${ctest[@]}" --test-dir build/coverage --quiet || return 1
-    gcovr --root . --filter 'src/' --filter 'cli/' --exclude-throw-branches -j "$JOBS" \
-        --txt build/coverage/summary.txt --print-summary build/coverage || return 1
-    echo "by file: build/coverage/summary.txt"
+    tools/coverage.sh
 }
 
-# Unit tests and fuzz targets under qemu-user: a program that starts others would start those of this machine.
 step_aarch64() {
     tools/setup.sh aarch64 || return 1
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu || return
