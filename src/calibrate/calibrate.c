@@ -228,7 +228,7 @@ onq_code oq_runner_begin(oq_runner *r, const oq_cal_job *job, const oq_cal_part 
     *r = (oq_runner){.job = job, .part = part, .env = job->engine->env};
     oq_arena_init(&r->arena, &r->env->alloc);
     pthread_mutex_init(&r->lock, NULL);
-    r->lanes = OQ_NEW_ARRAY(&r->arena, oq_lane, OQ_CAL_MAX_JOBS);
+    r->lanes = OQ_NEW_ARRAY(&r->arena, oq_lane, OQ_FLIGHT_LANES);
     if (r->lanes == NULL)
         return oq_fail_nomem(err);
     return start(r, err);

@@ -57,7 +57,6 @@ typedef struct oq_cal_options {
 } oq_cal_options;
 
 #define OQ_CAL_MEMORY_AUTO UINT64_MAX
-#define OQ_CAL_MAX_JOBS    16
 
 /* create_calibrator's defaults for the method (Percentile is symmetric; quantize_static's
  * callers say otherwise themselves), memory AUTO. */

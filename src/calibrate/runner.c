@@ -209,7 +209,7 @@ static onq_code open_lane(oq_lane *l, onq_error *err) {
 onq_code oq_runner_open(oq_runner *r, onq_error *err) {
     const oq_cal_part *p = r->part;
     const bool ranges_given = p != NULL && (p->range_only || p->n_ranges > 0);
-    for (unsigned i = 0; i < OQ_CAL_MAX_JOBS; i++)
+    for (unsigned i = 0; i < OQ_FLIGHT_LANES; i++)
         r->lanes[i] = (oq_lane){.r = r,
                                 .c = i == 0 ? &r->c : NULL,
                                 .observer = {r->names, r->n_names, seen, &r->lanes[i]}};
@@ -231,7 +231,7 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
 
 /* The first lane's session goes last: the others share it. */
 void oq_runner_close_sessions(oq_runner *r) {
-    for (unsigned i = OQ_CAL_MAX_JOBS; r->lanes != NULL && i-- > 0;) {
+    for (unsigned i = OQ_FLIGHT_LANES; r->lanes != NULL && i-- > 0;) {
         oq_session_close(r->lanes[i].session);
         r->lanes[i].session = NULL;
     }
@@ -239,7 +239,7 @@ void oq_runner_close_sessions(oq_runner *r) {
 
 void oq_runner_release(oq_runner *r) {
     oq_runner_close_sessions(r);
-    for (unsigned i = 0; r->lanes != NULL && i < OQ_CAL_MAX_JOBS; i++) {
+    for (unsigned i = 0; r->lanes != NULL && i < OQ_FLIGHT_LANES; i++) {
         oq_keep_release(&r->lanes[i].keep);
         oq_ahead_release(&r->lanes[i].ahead);
     }
@@ -379,11 +379,11 @@ static onq_code open_lanes(oq_runner *r, unsigned n, onq_error *err) {
  * sample by sample, and so do chunks. */
 static onq_code decide_lanes(oq_runner *r, uint64_t before, onq_error *err) {
     const oq_cal_options *o = r->job->options;
-    const uint64_t now = oq_flight_resident(), one = now > before ? now - before : 0;
     unsigned n = 1;
     if (r->job->checkpoint == NULL && o->stride == 0)
-        n = o->jobs > 0 ? (unsigned)o->jobs : oq_flight_lanes(r->env, one, memory_limit(r));
-    return open_lanes(r, n < OQ_CAL_MAX_JOBS ? n : OQ_CAL_MAX_JOBS, err);
+        OQ_TRY(oq_flight_decide(r->env, r->job->model, (unsigned)o->jobs, before, memory_limit(r),
+                                &n, err));
+    return open_lanes(r, n, err);
 }
 
 static onq_code start_lane(oq_runner *r, oq_lane *l, onq_error *err) {

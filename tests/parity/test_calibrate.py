@@ -494,6 +494,19 @@ def test_op_types(digits, tmp_path):
 # ---- ways to the same result
 
 
+def test_random_numbers_are_drawn_in_order(tmp_path):
+    """A model that draws random numbers runs its samples one by one, whatever --jobs says."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 64]) for name in "xy")
+    g = helper.make_graph([helper.make_node("RandomNormal", [], ["r"], shape=[2, 64], seed=3.0),
+                           helper.make_node("Add", ["x", "r"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(tmp_path / "m.onnx"))
+    seen = set()
+    for jobs in (1, 2, 7, 7):
+        onq("calibrate", "-i", tmp_path / "m.onnx", "-o", tmp_path / "out.json", "--data", "random:200:1", "--jobs", jobs, "-q")
+        seen.add((tmp_path / "out.json").read_bytes())
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize(
     "case", [*ODD_CASES, ("minmax", {"per_channel": True}), ("distribution", {"num_bins": 600})], ids=name_of
 )
