@@ -7,8 +7,8 @@ reference, which takes most of the time, 3 at most), taken in turns so that a bu
 
 Budgets, in wall and in CPU time: MinMax 1.05 x the floor; Entropy, Percentile, Distribution 1.5 x; --fast 1.25 x the
 optimised model's own inference. Samples that are all different widen the ranges to the end, so that nearly all of them run
-twice: 2.6 x. A second core makes it 1.7 times as fast. Memory: a third of the reference's, within the floor's plus 48 MiB
-at 8, 64 and 512 samples, and the same from run to run. Histogram methods take a fifth of the reference's CPU time.
+twice: 2.6 x. Memory: a third of the reference's, within the floor's plus 48 MiB at 8, 64 and 512 samples, and the same from
+run to run. Histogram methods take a fifth of the reference's CPU time.
 """
 
 import json
@@ -18,8 +18,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from measure import Budgets, Cost, figure, once
 
 ROOT = Path(os.environ.get("ONQ_ROOT", Path(__file__).resolve().parents[1]))
 ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
@@ -28,7 +29,7 @@ RUNS = int(os.environ.get("ONQ_BENCH_RUNS", "5"))
 FLOOR = os.environ.get("ONQ_BUILD", str(ROOT / "build")) + "/bench/floor"
 CORES = len(os.sched_getaffinity(0))
 METHODS = ["minmax", "entropy", "percentile", "distribution"]
-broken = []
+budgets = Budgets()
 
 REFERENCE = r"""
 import json, pathlib, resource, sys, time
@@ -50,14 +51,10 @@ print(json.dumps([end[0] - start[0], end[1] - start[1], resource.getrusage(resou
 
 def measure(args):
     """Wall seconds, CPU seconds and peak MiB of one process."""
-    begin = time.monotonic()
-    p = subprocess.Popen(list(map(str, args)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    err = p.stderr.read()
-    _, status, use = os.wait4(p.pid, 0)
-    p.returncode = os.waitstatus_to_exitcode(status)
-    if p.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, args))}: {err}")
-    return time.monotonic() - begin, use.ru_utime + use.ru_stime, use.ru_maxrss / 1024
+    cost = once(args)
+    if cost.status != 0:
+        raise SystemExit(f"{' '.join(map(str, args))}: status {cost.status}")
+    return cost.wall, cost.cpu, cost.peak
 
 
 def reference(model, data, method, tmp):
@@ -78,17 +75,10 @@ def medians(jobs):
     return {name: [statistics.median(r[i] for r in runs) for i in range(3)] for name, runs in got.items()}
 
 
-def cost(name, a, b, most):
-    """Wall and CPU time of a over b, as text; notes what is over the budget."""
-    wall, cpu = a[0] / b[0], a[1] / b[1]
-    return f"{budget(name + ' (wall)', wall, most)}, CPU {budget(name + ' (CPU)', cpu, most)}"
-
-
-def budget(what, value, most):
-    mark = "ok" if value <= most else "BROKEN"
-    if mark != "ok":
-        broken.append(what)
-    return f"{value:.2f} of {most:g} {mark}"
+def cost(name, a, b, most, of="floor"):
+    """Wall and CPU time of a over b."""
+    for what, k in (("wall", 0), ("CPU", 1)):
+        budgets.check(f"{name}, {what}", a[k] / b[k], most, f"x {of}")
 
 
 def row(name, r, note=""):
@@ -128,13 +118,15 @@ def speed(name, n, tmp):
     print(f"{name}, {n} samples (median of {RUNS})")
     row("floor", floor)
     for m in METHODS:
-        row(m, got[m], "x floor: wall " + cost(f"{name} {m}", got[m], floor, 1.05 if m == "minmax" else 1.5))
         them = got[m + ", reference"]
-        share = f"onq takes {got[m][0] / them[0]:.2f} of its time, memory " + budget(
-            f"{name} {m} memory against the reference", got[m][2] / them[2], 0.334)
+        row(m, got[m])
+        row("  reference", them, f"onq takes {got[m][0] / them[0]:.2f} of its time")
+        for tool, c in (("onq", got[m]), ("reference", them)):
+            figure(f"calibrate {name} {m}", tool, Cost(*c, 0))
+        cost(f"{name} {m}, over the floor", got[m], floor, 1.05 if m == "minmax" else 1.5)
+        budgets.check(f"{name} {m}, memory / reference", got[m][2] / them[2], 0.334, "of memory")
         if m != "minmax" and n >= 64:
-            share += ", CPU " + budget(f"{name} {m} against the reference", got[m][1] / them[1], 0.2)
-        row("  reference", them, share)
+            budgets.check(f"{name} {m}, CPU against the reference", got[m][1] / them[1], 0.2, "of the reference")
 
 
 def different(name, n, tmp):
@@ -147,8 +139,8 @@ def different(name, n, tmp):
     print(f"{name}, {n} samples, all different (median of {RUNS})")
     row("floor", got["floor"])
     for m in ("minmax", "entropy", "percentile"):
-        most = 1.05 if m == "minmax" else 2.6
-        row(m, got[m], "x floor: wall " + cost(f"{name} {m}, all different", got[m], got["floor"], most))
+        row(m, got[m])
+        cost(f"{name} {m}, all different, over the floor", got[m], got["floor"], 1.05 if m == "minmax" else 2.6)
 
 
 def fast(name, n, tmp):
@@ -160,26 +152,8 @@ def fast(name, n, tmp):
     got = medians(jobs)
     print(f"{name}, preprocessed, {n} samples (median of {RUNS})")
     row("optimised model", got["optimised model"])
-    row("minmax --fast", got["minmax --fast"],
-        "x optimised: wall " + cost(f"{name} --fast", got["minmax --fast"], got["optimised model"], 1.25))
-
-
-def cores(name, n, tmp):
-    """The same job on one core and on all."""
-    model = MODELS / name / "model.onnx"
-    data = samples_of(MODELS / name, n, tmp / f"cores_{name}")
-    jobs = {}
-    for m in ("minmax", "entropy"):
-        jobs[m + ", one core"] = lambda m=m: measure(["taskset", "-c", "0", *calibrate(model, data, m, tmp)])
-        jobs[m + ", all cores"] = lambda m=m: measure(calibrate(model, data, m, tmp))
-    got = medians(jobs)
-    print(f"{name}, {n} samples on one core and on {CORES}")
-    for m in ("minmax", "entropy"):
-        one, all_ = got[m + ", one core"], got[m + ", all cores"]
-        row(m + ", one core", one)
-        # As time over time: 1 / 1.7 of it at most.
-        row(m + ", all cores", all_, f"{one[0] / all_[0]:.2f} times as fast; share " + budget(
-            f"{name} {m} on {CORES} cores", all_[0] / one[0], 1 / 1.7))
+    row("minmax --fast", got["minmax --fast"])
+    cost(f"{name} --fast", got["minmax --fast"], got["optimised model"], 1.25, "optimised")
 
 
 def memory(name, counts, tmp):
@@ -188,15 +162,10 @@ def memory(name, counts, tmp):
     for n in counts:
         data = samples_of(MODELS / name, n, tmp / f"memory_{name}_{n}")
         floor = measure(floor_of(model, data))[2]
-        line = f"  {n:4} samples: floor {floor:6.0f}"
         for m in METHODS:
             peaks = [measure(calibrate(model, data, m, tmp))[2] for _ in range(3)]
-            line += f", {m} +{max(peaks) - floor:.0f} (runs differ by {max(peaks) - min(peaks):.0f})"
-            if max(peaks) > floor + 48:
-                broken.append(f"{name} {m}: {max(peaks) - floor:.0f} MiB over the floor at {n} samples")
-            if max(peaks) > 1.1 * min(peaks):
-                broken.append(f"{name} {m}: peaks from {min(peaks):.0f} to {max(peaks):.0f} MiB at {n} samples")
-        print(line, flush=True)
+            budgets.check(f"{name} {m}, {n} samples, MiB over the floor", max(peaks) - floor, 48, "MiB")
+            budgets.check(f"{name} {m}, {n} samples, runs differ by", max(peaks) / min(peaks), 1.1, "of memory")
 
 
 def main():
@@ -212,16 +181,11 @@ def main():
         different("efficientnet_lite0", 64, tmp)
         different("ppocr_cls", 128, tmp)
         fast("efficientnet_lite0", 64, tmp)
-        if CORES > 1:
-            for name in ("efficientnet_lite0", "ppocr_cls", "minilm"):
-                cores(name, 128, tmp)
         memory("ppocr_cls", (8, 64, 512), tmp)
         memory("digits_cnn", (8, 64, 512), tmp)
         memory("efficientnet_lite0", (8, 32), tmp)
         memory("tiny_llama", (6, 64), tmp)
-    for b in broken:
-        print("broken:", b)
-    return 1 if broken else 0
+    budgets.close()
 
 
 sys.exit(main())
