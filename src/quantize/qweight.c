@@ -223,6 +223,11 @@ static onq_code fold_range(void *ctx, const float *x, uint64_t pos, size_t n, co
     return ONQ_OK;
 }
 
+static onq_code fail_nan(const oq_qweight *w, onq_error *err) {
+    return oq_fail(err, ONQ_E_INVALID, "weight '%.*s' holds NaN (exclude its node)",
+                   OQ_STR(w->tensor->name));
+}
+
 static onq_code find_ranges(const oq_qweight *w, ranges *all, onq_error *err) {
     for (uint64_t i = 0; i < w->n_params; i++) {
         all->lo[i] = INFINITY;
@@ -230,10 +235,7 @@ static onq_code find_ranges(const oq_qweight *w, ranges *all, onq_error *err) {
     }
     all->nan = false;
     OQ_TRY(walk(w, fold_range, all, err));
-    if (all->nan)
-        return oq_fail(err, ONQ_E_INVALID, "weight '%.*s' holds NaN (exclude its node)",
-                       OQ_STR(w->tensor->name));
-    return ONQ_OK;
+    return all->nan ? fail_nan(w, err) : ONQ_OK;
 }
 
 static onq_code params_from_ranges(const oq_qweight *w, const oq_qspec *spec,
@@ -359,7 +361,11 @@ static void round_values(const rounding *k, const float *x, size_t n, const run 
 static onq_code round_run(void *ctx, const float *x, uint64_t pos, size_t n, const run *r,
                           onq_error *err) {
     rounding *k = ctx;
-    (void)err;
+    bool nan = false; /* where parameters were given nobody has looked at the values yet */
+    for (size_t i = 0; i < n; i++)
+        nan |= x[i] != x[i];
+    if (nan)
+        return fail_nan(k->w, err);
     if (oq_qtype_is_4bit(k->type)) {
         uint8_t bytes[CHUNK];
         round_values(k, x, n, r, bytes);

@@ -172,6 +172,10 @@ static void empty_and_bad(void **state) {
     assert_ok(oq_qparams_init(&p, b.a, w.n_params, &err), err);
     assert_fails(oq_qweight_params(&w, &spec, NULL, oq_alloc_default(), &p, &err), ONQ_E_INVALID,
                  err, "'n' holds NaN");
+    uint8_t out[4];
+    p.scale[0] = 0.25f; /* given, so that nobody looked for a range */
+    assert_fails(oq_qweight_quantize(&w, OQ_INT8, &p, out, &err), ONQ_E_INVALID, err,
+                 "'n' holds NaN");
     oq_tensor *inf = bm_f32(&b, "i", "2", wide);
     assert_ok(oq_qweight_init(&w, b.m, inf, OQ_QGROUP_TENSOR, 0, 0, &err), err);
     assert_fails(oq_qweight_params(&w, &spec, NULL, oq_alloc_default(), &p, &err), ONQ_E_INVALID,
