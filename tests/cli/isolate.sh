@@ -4,6 +4,7 @@
 model=$ONQ_ROOT/examples/digits_cnn/model.onnx
 mkdir tmp
 export GCOV_ERROR_FILE=/dev/null # a coverage build cannot write its counters there, and would say so
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # which traces the process: it may not there
 export TMPDIR=$PWD/tmp
 
 # ---- results are those of the same process
