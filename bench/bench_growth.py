@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from measure import Budgets, exponent, median, once, put
+from measure import Budgets, exponent, median, once, put, samples_of
 
 ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[1]))
 BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build"))
@@ -210,11 +210,12 @@ def cores(budgets):
         print("cores: skipped, there is one core, or no taskset")
         return
     counts = [n for n in (1, 2, 4, 8, 16, 32, 64) if n < len(have)] + [len(have)]
-    for name, n in (("efficientnet_lite0", 16), ("ppocr_cls", 128), ("minilm", 16)):
+    for name, n in (("efficientnet_lite0", 64), ("ppocr_cls", 1024), ("minilm", 128)):  # so many that the start does not show
         if not (MODELS / name).is_dir():
             print(f"cores: no {name} in {MODELS}")
             continue
-        words = [ONQ, "calibrate", "-i", MODELS / name / "model.onnx", "--data", f"random:{n}:1", "-o", FOLDER / "out.json", "-q"]
+        data = samples_of(MODELS / name, n, FOLDER / f"cores_{name}")
+        words = [ONQ, "calibrate", "-i", MODELS / name / "model.onnx", "--data", data, "-o", FOLDER / "out.json", "-q"]
         seen = {c: [] for c in counts}
         for _ in range(3):  # in turns
             for c in counts:

@@ -68,6 +68,15 @@ def rounds(jobs, n, before=None):
     return {name: median(costs) for name, costs in seen.items()}
 
 
+def samples_of(folder, n, out):
+    """n samples: those of the folder again and again."""
+    sets = sorted(folder.glob("test_data_set_*"), key=lambda p: int(p.name.rsplit("_", 1)[1]))
+    out.mkdir()
+    for i in range(n):
+        (out / f"test_data_set_{i}").symlink_to(sets[i % len(sets)].resolve())
+    return out
+
+
 # ---- growth ----
 
 def exponent(sizes, costs):
