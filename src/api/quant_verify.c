@@ -21,12 +21,7 @@
  * look alone, which samples are worth more than inputs that are made up. */
 #define MOST_CALIBRATED ((uint64_t)1 << 30)
 #define MOST_SAMPLES    ((uint64_t)256 << 20)
-#define MOST_OTHER      ((uint64_t)32 << 20)
-
-/* Larger graphs are not verified unasked either. The time the runtime takes for initializers grows
- * with their square, and that for nodes nearly so: seconds here, minutes at ten times as many. */
-#define MOST_INITIALIZERS 8192
-#define MOST_NODES        32768
+#define MOST_OTHER      OQ_MOST_UNASKED
 
 #define LEFT_TOLD 3 /* nodes that get a line of their own */
 
@@ -108,10 +103,6 @@ static onq_code find_most(oq_quant *r, uint64_t *most, onq_error *err) {
     return rc;
 }
 
-static bool is_long(const oq_graph *g) {
-    return g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
-}
-
 static onq_code find_why_not(oq_quant *r, onq_error *err) {
     const char **why = &r->verified.skipped;
     uint64_t most = 0;
@@ -128,9 +119,10 @@ static onq_code find_why_not(oq_quant *r, onq_error *err) {
         OQ_TRY(find_most(r, &most, err));
         if (r->size_before > most)
             *why = "the model is large (--verify loads and runs it anyway)";
-        else if (most != UINT64_MAX && is_long(r->model->proto->graph))
-            *why = "its graph is large, and the runtime slow to load it (--verify loads and runs it "
-                   "anyway)";
+        else if (most != UINT64_MAX && oq_graph_is_long(r->model->proto->graph))
+            *why =
+                "its graph is large, and the runtime slow to load it (--verify loads and runs it "
+                "anyway)";
     }
     return ONQ_OK;
 }

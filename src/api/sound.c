@@ -8,8 +8,12 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-/* Models up to this size are looked at unasked: as much as verification loads (quant_verify.c). */
-#define MOST_UNASKED ((uint64_t)32 << 20)
+#define MOST_INITIALIZERS 8192
+#define MOST_NODES        32768
+
+bool oq_graph_is_long(const oq_graph *g) {
+    return g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
+}
 
 static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
     uint64_t bytes = 0;
@@ -44,7 +48,7 @@ onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_er
     if (oq_opt_flag(o, "no_verify") || (oq_opt_is_set(o, "verify") && !oq_opt_flag(o, "verify")))
         return ONQ_OK;
     OQ_TRY(oq_walk_tensors(m, add_external, &size, err));
-    if (size > MOST_UNASKED)
+    if (size > OQ_MOST_UNASKED || oq_graph_is_long(m->proto->graph))
         return ONQ_OK;
     onq_code rc = *engine != NULL ? ONQ_OK : oq_job_engine(job, engine, &why);
     if (rc == ONQ_OK)
