@@ -11,18 +11,6 @@
 
 #include <string.h>
 
-static uint32_t bits_of(float x) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static float float_of(uint32_t u) {
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 /* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits after the
  * point and exponent bias `bias`; without a branch. Normals: the exponent is moved and the tail
  * rounded off, a carry going where it should. Subnormals: adding the power of two whose last bit is
@@ -32,7 +20,8 @@ static inline uint32_t encode_f32(uint32_t magnitude, unsigned man, unsigned bia
     const uint32_t tail = (1u << (shift - 1)) - 1 + ((magnitude >> shift) & 1);
     const uint32_t normal = (magnitude - ((127 - bias) << 23) + tail) >> shift;
     const uint32_t power = (127 + 24 - bias - man) << 23;
-    const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(power)) - power;
+    const uint32_t subnormal =
+        oq_f32_bits(oq_f32_of_bits(magnitude) + oq_f32_of_bits(power)) - power;
     return magnitude < (128 - bias) << 23 ? subnormal : normal;
 }
 
@@ -40,15 +29,15 @@ static inline uint32_t encode_f32(uint32_t magnitude, unsigned man, unsigned bia
 static float decode(uint32_t code, unsigned man, int bias) {
     const uint32_t field = code >> man, low = code & ((1u << man) - 1);
     if (field != 0)
-        return float_of(((uint32_t)((int)field - bias + 127) << 23) | (low << (23 - man)));
+        return oq_f32_of_bits(((uint32_t)((int)field - bias + 127) << 23) | (low << (23 - man)));
     /* Whole multiples of the smallest subnormal: exact. */
-    return (float)low * float_of((uint32_t)(127 + 1 - bias - (int)man) << 23);
+    return (float)low * oq_f32_of_bits((uint32_t)(127 + 1 - bias - (int)man) << 23);
 }
 
 /* ---- 16 bits ---- */
 
 static inline uint16_t f32_to_f16(float x) {
-    const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff;
+    const uint32_t u = oq_f32_bits(x), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff;
     const uint32_t code = encode_f32(magnitude, 10, 15);
     const uint32_t number = code > 0x7c00 ? 0x7c00 : code;
     /* NaN keeps the upper bits of its payload, but never becomes an infinity. */
@@ -94,9 +83,9 @@ static inline float f16_to_f32(uint16_t h) {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = h & 0x7fff;
     const uint32_t normal = (magnitude << 13) + (112u << 23);
     const uint32_t special = (magnitude << 13) | 0x7f800000;
-    const uint32_t subnormal = bits_of((float)(int32_t)magnitude * 0x1p-24f);
+    const uint32_t subnormal = oq_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
     const uint32_t finite = magnitude < 0x400 ? subnormal : normal;
-    return float_of(sign | (magnitude >= 0x7c00 ? special : finite));
+    return oq_f32_of_bits(sign | (magnitude >= 0x7c00 ? special : finite));
 }
 
 float oq_f16_to_f32(uint16_t h) {
@@ -104,14 +93,14 @@ float oq_f16_to_f32(uint16_t h) {
 }
 
 uint16_t oq_f32_to_bf16(float x) {
-    const uint32_t u = bits_of(x);
+    const uint32_t u = oq_f32_bits(x);
     if ((u & 0x7fffffff) > 0x7f800000)
         return (uint16_t)(0x7fc0 | ((u >> 16) & 0x8000));
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
 float oq_bf16_to_f32(uint16_t h) {
-    return float_of((uint32_t)h << 16);
+    return oq_f32_of_bits((uint32_t)h << 16);
 }
 
 void oq_f16_to_f32_n(const uint16_t *in, float *out, size_t n) {
@@ -129,7 +118,7 @@ void oq_f32_to_f16_n(const float *in, uint16_t *out, size_t n) {
 void oq_bf16_to_f32_n(const uint16_t *in, float *out, size_t n) {
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        out[i] = float_of((uint32_t)in[i] << 16);
+        out[i] = oq_f32_of_bits((uint32_t)in[i] << 16);
 }
 
 /* ---- 8 bits ---- */
@@ -150,7 +139,7 @@ static const struct fp8_type {
 
 uint8_t oq_f32_to_fp8(float x, oq_fp8 kind, bool saturate) {
     const struct fp8_type *t = &fp8_types[kind];
-    const uint32_t u = bits_of(x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
+    const uint32_t u = oq_f32_bits(x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (uint8_t)(t->nan | sign);
     const uint32_t code = encode_f32(magnitude, t->man, t->bias);
@@ -165,16 +154,16 @@ float oq_fp8_to_f32(uint8_t b, oq_fp8 kind) {
     const struct fp8_type *t = &fp8_types[kind];
     const uint32_t sign = (uint32_t)(b & 0x80) << 24, code = b & 0x7f;
     if (t->is_uz && b == 0x80)
-        return float_of(0xffc00000);
+        return oq_f32_of_bits(0xffc00000);
     if (code > t->largest) {
         const bool is_inf = kind == OQ_FP8_E5M2 && code == t->overflow;
-        return float_of(sign | (is_inf ? 0x7f800000 : 0x7fc00000));
+        return oq_f32_of_bits(sign | (is_inf ? 0x7f800000 : 0x7fc00000));
     }
-    return float_of(sign | bits_of(decode(code, t->man, (int)t->bias)));
+    return oq_f32_of_bits(sign | oq_f32_bits(decode(code, t->man, (int)t->bias)));
 }
 
 float oq_e8m0_to_f32(uint8_t b) {
-    return float_of(b == 0xff ? 0x7fc00000 : b == 0 ? 0x400000 : (uint32_t)b << 23);
+    return oq_f32_of_bits(b == 0xff ? 0x7fc00000 : b == 0 ? 0x400000 : (uint32_t)b << 23);
 }
 
 /* ---- less than 8 bits ---- */

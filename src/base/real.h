@@ -11,6 +11,20 @@
 
 #include "base/port.h"
 
+#include <string.h>
+
+/* The bits of a float, and the float of those bits. */
+static inline uint32_t oq_f32_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline float oq_f32_of_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
 uint16_t oq_f32_to_f16(float x);
 float oq_f16_to_f32(uint16_t h);
 uint16_t oq_f64_to_f16(double x);

@@ -3,6 +3,7 @@
  */
 #include "calibrate/ahead.h"
 
+#include "base/real.h"
 #include "calibrate/collect_int.h"
 
 #include <math.h>
@@ -28,23 +29,11 @@ void oq_ahead_release(oq_ahead *a) {
 
 /* ---- ranges: what the layout of a first chunk depends on ---- */
 
-static uint32_t bits_of(float x) {
-    uint32_t b;
-    memcpy(&b, &x, sizeof b);
-    return b;
-}
-
-static float float_of(uint32_t b) {
-    float x;
-    memcpy(&x, &b, sizeof x);
-    return x;
-}
-
 /* Of an extent that has values. The least is stored upside down, so that both halves grow. */
 static uint64_t range_of(const oq_cal_options *o, const oq_extent *e) {
     const float greatest = fmaxf(fabsf(e->lo), fabsf(e->hi));
-    const uint32_t least = oq_cal_counts_abs(o) ? ~bits_of(e->lo_abs) : 0;
-    return (uint64_t)bits_of(greatest) << 32 | least;
+    const uint32_t least = oq_cal_counts_abs(o) ? ~oq_f32_bits(e->lo_abs) : 0;
+    return (uint64_t)oq_f32_bits(greatest) << 32 | least;
 }
 
 static uint64_t join(uint64_t a, uint64_t b) {
@@ -74,8 +63,8 @@ static onq_code begin(oq_ahead *a, const oq_cal_options *o, oq_ahead_tensor *t, 
     oq_hist_release(&t->hist);
     t->range = range;
     t->laid = true;
-    return oq_collect_first_hist(o, a->alloc, OQ_FLOAT, float_of(~(uint32_t)range),
-                                 float_of((uint32_t)(range >> 32)), &t->hist, err);
+    return oq_collect_first_hist(o, a->alloc, OQ_FLOAT, oq_f32_of_bits(~(uint32_t)range),
+                                 oq_f32_of_bits((uint32_t)(range >> 32)), &t->hist, err);
 }
 
 onq_code oq_ahead_seen(oq_ahead *a, const oq_cal_options *o, size_t index, uint64_t sample,

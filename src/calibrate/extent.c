@@ -4,6 +4,8 @@
  */
 #include "calibrate/extent.h"
 
+#include "base/real.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -191,17 +193,11 @@ static void add_slow(oq_extent *e, const float *v, size_t n) {
     }
 }
 
-static float float_of(int32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 void oq_extent_add_keys(oq_extent *e, const float *v, size_t n, int32_t least, int32_t most,
                         int32_t least_magnitude) {
-    const float lo = float_of(least ^ ((least >> 31) & INT32_MAX));
-    const float hi = float_of(most ^ ((most >> 31) & INT32_MAX));
-    const float lo_abs = float_of(least_magnitude);
+    const float lo = oq_f32_of_bits((uint32_t)(least ^ ((least >> 31) & INT32_MAX)));
+    const float hi = oq_f32_of_bits((uint32_t)(most ^ ((most >> 31) & INT32_MAX)));
+    const float lo_abs = oq_f32_of_bits((uint32_t)least_magnitude);
     e->count += n;
     if (!isfinite(lo) || !isfinite(hi)) {
         add_slow(e, v, n);
