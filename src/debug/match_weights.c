@@ -219,6 +219,8 @@ static onq_code find_truth(matching *m, oq_debug_weight *w, const oq_node *holde
     return ONQ_OK;
 }
 
+static const char NO_FIT[] = "its scale and zero point do not fit its shape and type";
+
 /* W_scale or W_zero_point of W_quantized, or NULL. */
 static onq_code by_name(matching *m, oq_str made, const char *ending, oq_tensor **out,
                         onq_error *err) {
@@ -236,6 +238,12 @@ static onq_code by_name(matching *m, oq_str made, const char *ending, oq_tensor 
 static uint64_t count_of(const oq_tensor *t) {
     uint64_t n = 0;
     return t != NULL && oq_tensor_count(t, &n, NULL) == ONQ_OK ? n : 0;
+}
+
+/* A zero point for each scale, of the type that the weight has. */
+static bool zero_fits(const oq_debug_weight *w) {
+    return w->zero == NULL || (count_of(w->zero) == count_of(w->scale) &&
+                               w->zero->data_type.v == w->quantized->data_type.v);
 }
 
 /* The axis and blocks that a row and the shapes say; false when the scale does not fit the
@@ -294,9 +302,8 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
         return ONQ_OK; /* a table of indices */
     if (w.scale == NULL || (row->scale2 >= 0 && w.scale2 == NULL))
         return oq_debug_leave(d, w.made, true, "its scale is not a constant", err);
-    if (!set_axis(&w, row, n) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
-        return oq_debug_leave(d, w.made, true, "its scale and zero point do not fit its shape",
-                              err);
+    if (!set_axis(&w, row, n) || !zero_fits(&w))
+        return oq_debug_leave(d, w.made, true, NO_FIT, err);
     OQ_TRY(find_truth(m, &w, n, err));
     if (row->axis == AXIS_LSTM)
         w.transposed = w.out_rows = true;
@@ -434,13 +441,11 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     w.axis = w.axis < 0 ? w.axis + rank : w.axis;
     w.block = (uint64_t)oq_attr_int(n, "block_size", 128);
     if (w.axis < 0 || w.axis >= rank || w.block == 0)
-        return oq_debug_leave(d, w.made, true, "its scale and zero point do not fit its shape",
-                              err);
+        return oq_debug_leave(d, w.made, true, NO_FIT, err);
     const uint64_t dim = (uint64_t)w.quantized->dims.v[w.axis], total = count_of(w.quantized);
     if (dim == 0 || total / dim * ((dim + w.block - 1) / w.block) != count_of(w.scale) ||
-        (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
-        return oq_debug_leave(d, w.made, true, "its scale and zero point do not fit its shape",
-                              err);
+        !zero_fits(&w))
+        return oq_debug_leave(d, w.made, true, NO_FIT, err);
     OQ_TRY(find_truth(m, &w, n, err));
     return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
 }
