@@ -10,14 +10,12 @@
 #include "api/samples.h"
 #include "api/sound.h"
 #include "engine/ort.h"
-#include "onnx/check.h"
 #include "onnx/upgrade.h"
 #include "prepare/old_resize.h"
 #include "prepare/optimize.h"
 #include "prepare/preprocess.h"
 #include "prepare/qnn.h"
 #include "quantize/stamp.h"
-#include "shape/operands.h"
 
 enum { BY_ORT, BY_BUILTIN, BY_NONE };
 #define OPTIMIZERS(ROW) ROW("ort", BY_ORT) ROW("builtin", BY_BUILTIN) ROW("none", BY_NONE)
@@ -281,9 +279,7 @@ static onq_code prepare(run *r, onq_error *err) {
     onq_env *env = r->job->env;
     size_t n_ops = 0;
     const oq_str *ops = oq_opt_list(r->job->opts, "fuse", &n_ops);
-    OQ_TRY(oq_job_open(r->job, oq_job_input(r->job), &r->m, err));
-    OQ_TRY(oq_model_check(r->m, err));
-    OQ_TRY(oq_operands_check(r->m, err));
+    OQ_TRY(oq_job_open_sound(r->job, oq_job_input(r->job), &r->m, err));
     r->nodes_before = r->m->proto->graph->node.n;
     if (n_ops != 0)
         return fuse_only(r, ops, n_ops, err);

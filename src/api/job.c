@@ -4,6 +4,9 @@
 #include "api/command.h"
 #include "api/isolate.h"
 #include "api/outputs.h"
+#include "onnx/check.h"
+#include "onnx/tidy.h"
+#include "shape/operands.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -41,6 +44,13 @@ onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *e
     open.base_dir = bytes->folder;
     open.open = (oq_open_data){bytes->open, bytes->ctx};
     return oq_model_open_memory(job->env, bytes->data, bytes->size, &open, out, err);
+}
+
+onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_error *err) {
+    OQ_TRY(oq_job_open(job, path, out, err));
+    OQ_TRY(oq_model_check(*out, err));
+    OQ_TRY(oq_operands_check(*out, err));
+    return oq_model_sort_all(*out, err);
 }
 
 onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err) {

@@ -4,13 +4,11 @@
  */
 #include "api/quantization.h"
 #include "base/env.h"
-#include "onnx/check.h"
 #include "onnx/tensor.h"
 #include "onnx/tidy.h"
 #include "quantize/opset.h"
 #include "quantize/rules.h"
 #include "quantize/stamp.h"
-#include "shape/operands.h"
 
 void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                    onq_code (*quantize)(void *ctx, onq_error *err), void *ctx) {
@@ -65,9 +63,7 @@ static onq_code measure(oq_quant *q, onq_error *err) {
 onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
     oq_job *job = q->job;
     size_t n = 0;
-    OQ_TRY(oq_job_open(job, oq_job_input(job), &q->model, err));
-    OQ_TRY(oq_model_check(q->model, err));
-    OQ_TRY(oq_operands_check(q->model, err));
+    OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &q->model, err));
     OQ_TRY(oq_quant_look(job, q->model, trained, &q->input, err));
     OQ_TRY(measure(q, err));
     if (!oq_opt_has(job->opts, "lift_constants") || !oq_opt_flag(job->opts, "lift_constants"))

@@ -40,12 +40,14 @@ onq_code oq_model_clean_inits(oq_model *m, onq_error *err) {
 
 /* ---- the order of nodes ---- */
 
-/* True if every node comes after what its subgraphs read. */
-static bool is_sorted_inside(const oq_index *ix) {
+/* True if every node comes after what its subgraphs read and, unless only that is asked, after what
+ * it reads itself. */
+static bool is_sorted(const oq_index *ix, bool only_inside) {
     for (size_t i = 0; i < ix->values.n; i++) {
         const oq_value *v = &ix->values.v[i];
         for (size_t k = 0; v->producer != OQ_NO_NODE && k < v->uses.n; k++)
-            if (v->uses.v[k].slot == OQ_SLOT_INNER && v->uses.v[k].node < v->producer)
+            if ((v->uses.v[k].slot == OQ_SLOT_INNER || !only_inside) &&
+                v->uses.v[k].node < v->producer)
                 return false;
     }
     return true;
@@ -60,8 +62,9 @@ static onq_code sort_nodes(oq_model *m, oq_graph *g, bool only_inside, onq_error
     oq_arena_init(&scratch, &m->env->alloc);
     onq_code rc = ONQ_OK;
     OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
-    if (only_inside && is_sorted_inside(&ix))
+    if (is_sorted(&ix, only_inside))
         goto done;
+    oq_model_touch(m);
     OQ_GO(oq_topo_order(&ix, &scratch, &order, err));
     oq_node **sorted = OQ_NEW_ARRAY(&scratch, oq_node *, g->node.n + 1);
     if (sorted == NULL) {
@@ -84,6 +87,15 @@ onq_code oq_model_sort(oq_model *m, onq_error *err) {
 
 onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err) {
     return sort_nodes(m, g, false, err);
+}
+
+static onq_code sort_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    return sort_nodes(ctx, g, false, err);
+}
+
+onq_code oq_model_sort_all(oq_model *m, onq_error *err) {
+    return oq_walk_graphs(m->proto->graph, sort_graph, m, err);
 }
 
 /* ---- constants ---- */

@@ -8,6 +8,7 @@
 #include "calibrate/ranges.h"
 #include "onnx/check.h"
 #include "onnx/graph.h"
+#include "onnx/tidy.h"
 #include "quantize/stamp.h"
 #include "shape/operands.h"
 
@@ -32,27 +33,10 @@ static inline onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_er
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static inline onq_code check_order(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    oq_model *m = ctx;
-    oq_arena scratch;
-    oq_index ix;
-    (void)owner;
-    oq_arena_init(&scratch, &m->env->alloc);
-    onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    for (size_t i = 0; rc == ONQ_OK && i < ix.values.n; i++)
-        for (size_t k = 0; k < ix.values.v[i].uses.n; k++)
-            if (ix.values.v[i].producer != OQ_NO_NODE &&
-                ix.values.v[i].uses.v[k].node < ix.values.v[i].producer)
-                rc = ONQ_E_INVALID;
-    oq_arena_release(&scratch);
-    return rc;
-}
-
-/* What a command takes; and nodes come after what they read, as ONNX wants it. The check of models
- * does not insist on that, and of those that do not some results are refused when they are made. */
+/* What a command takes, as it takes it: oq_job_open_sound. */
 static inline bool is_taken(oq_model *m, onq_error *err) {
     return oq_model_check(m, err) == ONQ_OK && oq_operands_check(m, err) == ONQ_OK &&
-           oq_walk_graphs(m->proto->graph, check_order, m, err) == ONQ_OK;
+           oq_model_sort_all(m, err) == ONQ_OK;
 }
 
 /* A refusal has a reason; a result is a valid model, which is written, or refused for a reason. */

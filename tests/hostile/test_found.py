@@ -13,7 +13,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "parity")]
 
 import bytes_cases  # noqa: E402
-from cases import branches, damaged, network, put  # noqa: E402
+import onnx  # noqa: E402
+import onnxruntime  # noqa: E402
+from cases import BASES, branches, damaged, network, put  # noqa: E402
 from common import ONQ, runtime  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
@@ -75,6 +77,27 @@ def test_model_that_is_beyond_the_runtime(command, tmp_path):
         put(tmp_path, "m.onnx", model.SerializeToString())
         done = onq(tmp_path, command.strip(), "-i", "m.onnx", "-o", f"{name}.onnx", *WRITERS[command])
         assert done.returncode == 0 or "opset" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("base", ["network", "language", "branches", "trained"])
+@pytest.mark.parametrize("command", [*WRITERS, "static", "static ", "preprocess  "])
+def test_nodes_in_any_order(command, base, tmp_path):
+    """The runtime takes them so, and the result is that of the sorted model."""
+    more = {"static": ["--data", "random:2"], "static ": ["--data", "random:2", "--quant_format", "qoperator"], "preprocess  ": []}
+    model = BASES[base]()
+    put(tmp_path, "sorted.onnx", model.SerializeToString())
+    nodes = list(model.graph.node)[::-1]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    put(tmp_path, "m.onnx", model.SerializeToString())
+    for name in ("sorted", "m"):
+        done = onq(tmp_path, command.strip(), "-i", f"{name}.onnx", "-o", f"{name}.q.onnx", *{**WRITERS, **more}[command])
+        assert done.returncode == 0, done.stderr
+    a, b = (onnx.load(str(tmp_path / f"{name}.q.onnx")) for name in ("sorted", "m"))
+    ops = [sorted((n.op_type, *n.output) for n in x.graph.node) for x in (a, b)]
+    assert ops[0] == ops[1]
+    onnx.checker.check_model(b)
+    onnxruntime.InferenceSession(str(tmp_path / "m.q.onnx"))
 
 
 @pytest.mark.parametrize("words", [["--optimize_model"], []], ids=["optimised", "plain"])

@@ -39,6 +39,13 @@ def test_words_of_nodes(tmp_path, rng):
     assert b"\xfa\x3e\x03new" in onq.SerializeToString()
 
 
+@pytest.mark.difference("Nodes in any order")
+def test_nodes_in_any_order(tmp_path, rng):
+    m = model([node("MatMul", ["c", "v"], ["y"], "second"), node("MatMul", ["x", "w"], ["c"], "first")],
+              [array("w", rng.normal(size=(8, 8))), array("v", rng.normal(size=(8, 4)))], (2, 8), (2, 4))
+    static(tmp_path, m, feeds(rng, (2, 8))).expect("raises: unknown initializers/tensors", 30)
+
+
 # ---- inputs that exist in quantized form only
 
 @pytest.mark.difference("Where in QOperator format")

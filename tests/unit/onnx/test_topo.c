@@ -1,4 +1,6 @@
 /* test_topo.c — the stable order, the reference's order, cycles, long chains. */
+#include "onnx/tidy.h"
+
 #include "build_model.h"
 #include "testing.h"
 
@@ -70,6 +72,37 @@ static void names_used_inside_count(void **state) {
     /* The reference does not look inside. */
     assert_int_equal(oq_topo_sort_reference(b.m, b.g, &err), ONQ_OK);
     assert_string_equal(bm_order(b.g, text, sizeof text), "if maker");
+    bm_end(&b);
+}
+
+/* A sorted model is not touched; in another each graph is sorted, inner ones too. */
+static void a_whole_model(void **state) {
+    (void)state;
+    bm b;
+    char text[256];
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "c", OQ_BOOL, "");
+    bm_node(&b, "Cast", "maker", "c", "outer", "to=1");
+    oq_node *n = bm_node(&b, "If", "if", "c", "r", "");
+    oq_graph *around = bm_enter(&b, n, "then_branch");
+    oq_graph *inner = b.g;
+    bm_node(&b, "Neg", "first", "outer", "t", "");
+    bm_node(&b, "Neg", "second", "t", "u", "");
+    bm_leave(&b, around);
+    b.m->touched = false;
+    assert_int_equal(oq_model_sort_all(b.m, &err), ONQ_OK);
+    assert_false(b.m->touched);
+    for (size_t i = 0; i < 2; i++) {
+        oq_graph *g = i == 0 ? inner : b.g;
+        oq_node *last = g->node.v[1];
+        g->node.v[1] = g->node.v[0];
+        g->node.v[0] = last;
+    }
+    assert_int_equal(oq_model_sort_all(b.m, &err), ONQ_OK);
+    assert_true(b.m->touched);
+    assert_string_equal(bm_order(b.g, text, sizeof text), "maker if");
+    assert_string_equal(bm_order(inner, text, sizeof text), "first second");
     bm_end(&b);
 }
 
@@ -191,15 +224,11 @@ static void long_chains_and_wide_fans(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sorted_graph_stays),
-        cmocka_unit_test(ready_nodes_go_in_file_order),
-        cmocka_unit_test(names_used_inside_count),
-        cmocka_unit_test(a_cycle_is_named),
-        cmocka_unit_test(a_node_that_feeds_itself),
-        cmocka_unit_test(the_reference_order),
-        cmocka_unit_test(provided_twice),
-        cmocka_unit_test(a_missing_input_fails),
-        cmocka_unit_test(long_chains_and_wide_fans),
+        cmocka_unit_test(a_sorted_graph_stays),    cmocka_unit_test(ready_nodes_go_in_file_order),
+        cmocka_unit_test(names_used_inside_count), cmocka_unit_test(a_whole_model),
+        cmocka_unit_test(a_cycle_is_named),        cmocka_unit_test(a_node_that_feeds_itself),
+        cmocka_unit_test(the_reference_order),     cmocka_unit_test(provided_twice),
+        cmocka_unit_test(a_missing_input_fails),   cmocka_unit_test(long_chains_and_wide_fans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
