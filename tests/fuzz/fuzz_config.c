@@ -6,16 +6,9 @@
  * Input: one byte that chooses the row of `jobs`, two for the length of the file, the file, a model.
  */
 #include "api/labels.h"
-#include "onnx/check.h"
-#include "onnx/model.h"
-#include "onq/onq.h"
 #include "tune/state.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include "message_walk.h"
+#include "fuzz.h"
 #include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -41,46 +34,7 @@ static const struct {
     {"legacy", "output_quantization_params", {"quantization_mode", "QLinearOps_Dynamic"}},
 };
 enum { STATE = OQ_COUNT(jobs), LABELS, KINDS };
-
-/* In memory where the system has such a place: every output is synchronised to its disk. */
-static char folder[32];
-static char file_path[64], model_path[64], out_path[64];
-
-static void remove_folder(void) {
-    (void)unlink(file_path);
-    (void)unlink(model_path);
-    (void)unlink(out_path);
-    (void)rmdir(folder);
-}
-
-static void make_folder(void) {
-    if (folder[0] != '\0')
-        return;
-    snprintf(folder, sizeof folder, "%s/onq-fuzz-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    MUST(mkdtemp(folder) != NULL);
-    snprintf(file_path, sizeof file_path, "%s/file.json", folder);
-    snprintf(model_path, sizeof model_path, "%s/in.onnx", folder);
-    snprintf(out_path, sizeof out_path, "%s/out.onnx", folder);
-    atexit(remove_folder);
-}
-
-static void write_file(const char *path, const uint8_t *p, size_t n) {
-    FILE *f = fopen(path, "wb");
-    MUST(f != NULL && fwrite(p, 1, n, f) == n);
-    MUST(fclose(f) == 0);
-}
-
-static void check_output(onq_env *env) {
-    oq_model *m = NULL;
-    onq_error err = ONQ_ERROR_INIT;
-    const bool valid =
-        oq_model_open(env, out_path, NULL, &m, &err) == ONQ_OK && oq_model_check(m, &err) == ONQ_OK;
-    if (!valid)
-        fprintf(stderr, "%s\n", err.text);
-    MUST(valid);
-    oq_model_free(m);
-}
+#define FILE_NAME "file.json"
 
 /* A range for every value of the model, so that no sample is needed. */
 static onq_ranges *some_ranges(onq_env *env) {
@@ -90,7 +44,7 @@ static onq_ranges *some_ranges(onq_env *env) {
     onq_model *m = NULL;
     const onq_value *v;
     MUST(onq_ranges_new(env, "MinMax", &r, &err) == ONQ_OK);
-    if (onq_model_open(env, model_path, NULL, &m, &err) != ONQ_OK)
+    if (onq_model_open(env, fuzz_path("in.onnx"), NULL, &m, &err) != ONQ_OK)
         return r;
     for (size_t i = 0; (v = onq_model_value(m, i)) != NULL; i++) {
         const onq_range range = {.name = v->name,
@@ -104,32 +58,14 @@ static onq_ranges *some_ranges(onq_env *env) {
 }
 
 static void run(onq_env *env, size_t job) {
-    onq_options *o = NULL;
-    onq_result *result = NULL;
     onq_error err = ONQ_ERROR_INIT;
-    const char *const *pairs = jobs[job].more;
     const bool given = strcmp(jobs[job].command, "static") == 0 &&
                        strcmp(jobs[job].option, "calibration_cache") != 0;
     onq_ranges *ranges = given ? some_ranges(env) : NULL;
-    MUST(onq_options_new(env, jobs[job].command, &o, &err) == ONQ_OK);
-    MUST(onq_options_set(o, "input", model_path, &err) == ONQ_OK);
-    MUST(onq_options_set(o, "output", out_path, &err) == ONQ_OK);
-    MUST(onq_options_set(o, jobs[job].option, file_path, &err) == ONQ_OK);
+    onq_options *o = fuzz_options(env, jobs[job].command, jobs[job].more);
+    MUST(onq_options_set(o, jobs[job].option, fuzz_path(FILE_NAME), &err) == ONQ_OK);
     MUST(!given || onq_options_set_ranges(o, ranges, &err) == ONQ_OK);
-    for (size_t i = 0; pairs[i] != NULL; i += 2)
-        if (onq_options_set(o, pairs[i], pairs[i + 1], &err) != ONQ_OK) {
-            fprintf(stderr, "%s\n", err.text);
-            MUST(false);
-        }
-    (void)unlink(out_path);
-    const onq_code rc = onq_run(env, o, &result, &err);
-    if (rc == ONQ_OK) {
-        check_output(env);
-    } else {
-        MUST(err.code == rc && err.text[0] != '\0' && rc != ONQ_E_INTERNAL);
-        MUST(access(out_path, F_OK) != 0);
-    }
-    onq_result_free(result);
+    fuzz_run(env, o);
     onq_options_free(o);
     onq_ranges_free(ranges);
 }
@@ -137,8 +73,8 @@ static void run(onq_env *env, size_t job) {
 static void read_state(onq_env *env) {
     onq_error err = ONQ_ERROR_INIT;
     oq_tune_state s;
-    const onq_code rc = oq_state_open(&s, env, file_path, "a job", &err);
-    MUST(rc == ONQ_OK || (err.code == rc && err.text[0] != '\0'));
+    const onq_code rc = oq_state_open(&s, env, fuzz_path(FILE_NAME), "a job", &err);
+    MUST_EXPLAIN(rc, err);
     if (rc == ONQ_OK) {
         oq_state_row row;
         (void)oq_state_find(&s, "a", &row);
@@ -157,7 +93,7 @@ static void read_labels(onq_env *env) {
     oq_arena a;
     uint64_t seen = 0, right = 0;
     oq_arena_init(&a, &env->alloc);
-    onq_code rc = oq_labels_read(&l, &a, &env->alloc, file_path, &err);
+    onq_code rc = oq_labels_read(&l, &a, &env->alloc, fuzz_path(FILE_NAME), &err);
     if (rc == ONQ_OK) {
         const oq_datum d = {.kind = OQ_DATUM_TENSOR,
                             .dtype = OQ_FLOAT,
@@ -171,7 +107,7 @@ static void read_labels(onq_env *env) {
     }
     if (rc == ONQ_OK)
         rc = oq_labels_end(&l, seen, &err);
-    MUST(rc == ONQ_OK || (err.code == rc && err.text[0] != '\0'));
+    MUST_EXPLAIN(rc, err);
     oq_arena_release(&a);
 }
 
@@ -181,9 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t job = data[0] % KINDS;
     size_t n = (size_t)data[1] | ((size_t)data[2] << 8);
     n = n > size - 3 ? size - 3 : n;
-    make_folder();
-    write_file(file_path, data + 3, n);
-    write_file(model_path, data + 3 + n, size - 3 - n);
+    fuzz_write(FILE_NAME, data + 3, n);
+    fuzz_write("in.onnx", data + 3 + n, size - 3 - n);
     onq_env *env = onq_env_new(NULL);
     onq_env_set_threads(env, 1);
     if (job == STATE)

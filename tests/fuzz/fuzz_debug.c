@@ -11,17 +11,10 @@
 #include "debug/search.h"
 #include "debug/weights.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "fuzz.h"
 #include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(onq_code rc, const onq_error *err) {
-    if (rc != ONQ_OK && err->text[0] == '\0')
-        abort();
-}
 
 static size_t count(const oq_buf *b, const char *part) {
     const size_t n = strlen(part);
@@ -38,8 +31,7 @@ static void show(const oq_debug *d) {
     oq_buf_init(&out, &d->env->alloc);
     oq_debug_text(d, 0, &out);
     for (size_t i = 0; i < out.n; i++)
-        if ((unsigned char)out.p[i] < ' ' && out.p[i] != '\n')
-            abort();
+        MUST((unsigned char)out.p[i] >= ' ' || out.p[i] == '\n');
     out.n = 0;
     oq_jw_init(&w, &out, true);
     oq_jw_begin_object(&w, NULL);
@@ -47,9 +39,8 @@ static void show(const oq_debug *d) {
     oq_jw_end_object(&w);
     out.n = 0;
     const onq_code rc = oq_debug_report(d, &out, &err);
-    check(rc, &err);
-    if (rc == ONQ_OK && (count(&out, "<script") != 2 || count(&out, "</script>") != 2))
-        abort();
+    MUST_EXPLAIN(rc, err);
+    MUST(rc != ONQ_OK || (count(&out, "<script") == 2 && count(&out, "</script>") == 2));
     oq_buf_release(&out);
 }
 
@@ -63,7 +54,7 @@ static void values(oq_debug *d) {
         oq_arena_init(&a, &d->env->alloc);
         oq_debug_weight *w = &d->weights.v[i];
         const onq_code rc = oq_debug_weight_values(d, w, oq_debug_is_reference(d, w), &a, &v, &err);
-        check(rc, &err);
+        MUST_EXPLAIN(rc, err);
         for (size_t k = 0; rc == ONQ_OK && k < v.truth_bytes; k++)
             sum += ((const uint8_t *)v.truth)[k];
         for (size_t k = 0; rc == ONQ_OK && k < v.made_bytes; k++)
@@ -78,9 +69,8 @@ static void groups(const oq_debug *d) {
     for (size_t i = 0; i < d->made_index.graph->node.n; i++) {
         const oq_str name = d->made_index.graph->node.v[i]->name;
         const oq_str block = oq_debug_block_of(name);
-        if (block.n > name.n ||
-            (name.n > 0 && block.n == 0 && name.p[0] != '/' && name.p[0] != '.'))
-            abort();
+        MUST(block.n <= name.n);
+        MUST(name.n == 0 || block.n > 0 || name.p[0] == '/' || name.p[0] == '.');
     }
 }
 
@@ -98,31 +88,17 @@ static void debug(onq_env *env, oq_model *truth, oq_model *made) {
     }
     if (rc == ONQ_OK)
         rc = oq_debug_rank(&d, &err);
-    check(rc, &err);
+    MUST_EXPLAIN(rc, err);
     if (rc == ONQ_OK)
         show(&d);
     oq_debug_release(&d);
+    oq_error_clear(&err);
+    rc = oq_debug_augment(made, NULL, 0, &err);
+    MUST_EXPLAIN(rc, err);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    onq_error err = ONQ_ERROR_INIT;
-    onq_env *env = onq_env_new(NULL);
-    oq_model *truth = NULL, *made = NULL;
-    if (env == NULL || size < 2) {
-        onq_env_free(env);
-        return 0;
-    }
-    size_t n = (size_t)data[0] | ((size_t)data[1] << 8);
-    n = n > size - 2 ? size - 2 : n;
-    if (oq_model_open_memory(env, data + 2, n, NULL, &truth, &err) == ONQ_OK &&
-        oq_model_open_memory(env, data + 2 + n, size - 2 - n, NULL, &made, &err) == ONQ_OK) {
-        debug(env, truth, made);
-        oq_error_clear(&err);
-        check(oq_debug_augment(made, NULL, 0, &err), &err);
-    }
-    oq_model_free(truth);
-    oq_model_free(made);
-    onq_env_free(env);
+    fuzz_two(data, size, debug);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "fuzz.h"
 #include "message_walk.h"
 #include "model_mutator.h"
 

@@ -4,12 +4,9 @@
  *
  * The first two bytes are the length of the first model, the rest is the second one.
  */
-#include "onnx/check.h"
 #include "onnx/compare.h"
 
-#include <stdio.h>
-
-#include "message_walk.h"
+#include "fuzz.h"
 #include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -36,12 +33,14 @@ static bool compare(onq_env *env, oq_model *a, oq_model *b, bool rename, tally *
     const oq_compare how = {.rename = rename, .found = count, .ctx = t};
     oq_arena_init(&scratch, &env->alloc);
     const onq_code rc = oq_compare_models(&how, &scratch, a, b, &err);
-    MUST(rc == ONQ_OK || (err.code == rc && err.text[0] != '\0'));
+    MUST_EXPLAIN(rc, err);
     oq_arena_release(&scratch);
     return rc == ONQ_OK;
 }
 
-static void judge(onq_env *env, oq_model *a, oq_model *b, bool valid) {
+static void judge(onq_env *env, oq_model *a, oq_model *b) {
+    onq_error err = ONQ_ERROR_INIT;
+    const bool valid = oq_model_check(a, &err) == ONQ_OK && oq_model_check(b, &err) == ONQ_OK;
     for (int rename = 0; rename < 2; rename++) {
         tally there, back, self;
         const bool ok =
@@ -54,21 +53,7 @@ static void judge(onq_env *env, oq_model *a, oq_model *b, bool valid) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    onq_error err = ONQ_ERROR_INIT;
-    onq_env *env = onq_env_new(NULL);
-    oq_model *a = NULL, *b = NULL;
-    if (env == NULL || size < 2) {
-        onq_env_free(env);
-        return 0;
-    }
-    size_t n = (size_t)data[0] | ((size_t)data[1] << 8);
-    n = n > size - 2 ? size - 2 : n;
-    if (oq_model_open_memory(env, data + 2, n, NULL, &a, &err) == ONQ_OK &&
-        oq_model_open_memory(env, data + 2 + n, size - 2 - n, NULL, &b, &err) == ONQ_OK)
-        judge(env, a, b, oq_model_check(a, &err) == ONQ_OK && oq_model_check(b, &err) == ONQ_OK);
-    oq_model_free(a);
-    oq_model_free(b);
-    onq_env_free(env);
+    fuzz_two(data, size, judge);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * fuzz_inspect.c — any bytes as a model: counting it, measuring it, and comparing it with itself with and without
- * names.
+ * fuzz_inspect.c — any bytes as a model: counting it, measuring it, and comparing it with itself with
+ * and without names.
  *
  * Beyond "no crash": a model that can be compared with itself has no difference. The check is not
  * run first, so that counting and comparing meet what it would refuse.
@@ -10,9 +10,7 @@
 #include "onnx/summary.h"
 #include "quantize/profile.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "fuzz.h"
 #include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -45,8 +43,8 @@ static void measure(oq_model *m) {
     onq_error err = ONQ_ERROR_INIT;
     oq_arena scratch;
     oq_arena_init(&scratch, &m->env->alloc);
-    if (oq_profile_make(&p, &scratch, m, NULL, &err) != ONQ_OK && err.text[0] == '\0')
-        abort();
+    const onq_code rc = oq_profile_make(&p, &scratch, m, NULL, &err);
+    MUST_EXPLAIN(rc, err);
     oq_arena_release(&scratch);
 }
 
@@ -60,8 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const oq_modes modes = {all_modes, NULL};
         oq_arena scratch;
         oq_arena_init(&scratch, &env->alloc);
-        if (oq_summary_make(&s, &scratch, a, &modes, &err) != ONQ_OK && err.text[0] == '\0')
-            abort(); /* a refusal says why */
+        const onq_code rc = oq_summary_make(&s, &scratch, a, &modes, &err);
+        MUST_EXPLAIN(rc, err);
         oq_arena_release(&scratch);
         compare(a, b, false);
         compare(a, b, true);

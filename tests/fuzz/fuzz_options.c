@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "message_walk.h"
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -38,7 +38,7 @@ static void set(onq_options *o, const char *name, const char *value) {
         rc = onq_options_clear(o, name + 1, &err);
     else
         rc = onq_options_set(o, name[0] == '\0' ? "extra" : name, value, &err);
-    MUST(rc == ONQ_OK || (err.code == rc && err.text[0] != '\0'));
+    MUST_EXPLAIN(rc, err);
     MUST(rc == ONQ_OK || rc == ONQ_E_OPTION || rc == ONQ_E_NOMEM || rc == ONQ_E_CONFIG ||
          rc == ONQ_E_LIMIT);
 }

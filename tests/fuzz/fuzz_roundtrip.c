@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "fuzz.h"
 #include "message_walk.h"
 #include "model_mutator.h"
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fuzz.h"
 #include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -54,8 +55,7 @@ static void infer(oq_model *m, const oq_shape_options *opts) {
     onq_error err = ONQ_ERROR_INIT;
     oq_shapes *s = NULL;
     const onq_code rc = oq_shapes_infer(m, opts, &s, &err);
-    if (rc != ONQ_OK && err.text[0] == 0)
-        abort(); /* a refusal says why */
+    MUST_EXPLAIN(rc, err);
     for (size_t i = 0; rc == ONQ_OK && i < m->proto->graph->node.n; i++) {
         const oq_node *n = m->proto->graph->node.v[i];
         for (size_t o = 0; o < n->output.n; o++)

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fuzz.h"
 #include "message_walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -62,7 +63,7 @@ static void read_all(onq_env *env, const oq_model *m, const char *path) {
         const onq_code rc = feed->next(feed, k, &a, &sample, &more, &err);
         if (rc == ONQ_OK && more)
             use(&sample);
-        MUST(rc == ONQ_OK || (err.code == rc && err.text[0] != '\0'));
+        MUST_EXPLAIN(rc, err);
         more = more && rc == ONQ_OK;
         oq_arena_release(&a);
         if (k == 1 && more && feed->rewind != NULL)
@@ -77,8 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     /* A name that ends in .tar for a file that has none: a link in memory. */
     static char path[64];
     if (path[0] == '\0')
-        snprintf(path, sizeof path, "%s/onq-fuzz-%d.tar",
-                 access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (int)getpid());
+        snprintf(path, sizeof path, "%s/onq-fuzz-%d.tar", fuzz_top(), (int)getpid());
     const int fd = memfd_create("stream", MFD_CLOEXEC);
     char link[64];
     MUST(fd >= 0 && write(fd, data + 1, size - 1) == (ssize_t)(size - 1));

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "fuzz.h"
 #include "message_walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "message_walk.h"
+#include "fuzz.h"
 #include "model_mutator.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,17 +8,6 @@
 
 #include "onnx/schema.h"
 
-#include <stdlib.h>
-
-/* A broken property ends the run, in every build type. */
-#define MUST(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
 static inline uint32_t walk_bytes(uint32_t h, const void *p, uint64_t n) {
     const uint8_t *b = p;
     for (uint64_t i = 0; i < n; i++)

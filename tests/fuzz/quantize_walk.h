@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-#include "message_walk.h"
+#include "fuzz.h"
 
 /* Every name that a node has gets a range. */
 static inline onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
