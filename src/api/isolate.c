@@ -6,6 +6,7 @@
 #include "api/isolate_parts.h"
 #include "api/outputs.h"
 #include "api/ranges_handle.h"
+#include "base/child.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <ftw.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,46 +123,10 @@ static char **worker_environment(const caller *c, oq_arena *a) {
     return all;
 }
 
-/* In a group of its own, with the signals that this process ignores or blocks in their usual form,
- * and without standard output, which is the caller's. */
-static int spawn(pid_t *child, const char *program, int fd, char **variables) {
-    char name[] = "onq", option[] = "--worker";
-    char *const words[] = {name, option, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, usual;
-    int rc = posix_spawn_file_actions_init(&actions);
-    if (rc != 0)
-        return rc;
-    rc = posix_spawnattr_init(&attributes);
-    if (rc != 0) {
-        posix_spawn_file_actions_destroy(&actions);
-        return rc;
-    }
-    sigemptyset(&none);
-    sigfillset(&usual);
-    if (rc == 0)
-        rc = posix_spawnattr_setsigmask(&attributes, &none);
-    if (rc == 0)
-        rc = posix_spawnattr_setsigdefault(&attributes, &usual);
-    if (rc == 0)
-        rc = posix_spawnattr_setpgroup(&attributes, 0);
-    if (rc == 0)
-        rc = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                       POSIX_SPAWN_SETPGROUP);
-    if (rc == 0)
-        rc = posix_spawn_file_actions_adddup2(&actions, fd, WORKER_FD);
-    if (rc == 0)
-        rc = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    if (rc == 0)
-        rc = posix_spawn(child, program, &actions, &attributes, words, variables);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return rc;
-}
-
 static onq_code start(caller *c, onq_error *err) {
     oq_arena *a = &c->job->arena;
+    char name[] = "onq", option[] = "--worker";
+    char *const words[] = {name, option, NULL};
     int ends[2];
     const char *program = find_worker(a);
     if (program == NULL)
@@ -175,17 +139,12 @@ static onq_code start(caller *c, onq_error *err) {
         return oq_fail_nomem(err);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return oq_fail_errno(err, ONQ_E_UNSUPPORTED, errno, "--isolate: no socket can be made");
-    /* dup2 onto itself would leave the end closed on exec. */
-    if (ends[1] == WORKER_FD) {
-        const int other = fcntl(ends[1], F_DUPFD_CLOEXEC, WORKER_FD + 1);
-        close(ends[1]);
-        ends[1] = other;
-    }
-    int rc = ends[1] < 0 ? errno : spawn(&c->child, program, ends[1], variables);
+    /* Standard output is the caller's: nothing that the runtime prints there is to reach it. */
+    const oq_child_file files[] = {{WORKER_FD, ends[1]}, {STDOUT_FILENO, -1}};
+    int rc = oq_child_start(&c->child, program, words, variables, files, OQ_COUNT(files));
     if (rc == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
         rc = errno;
-    if (ends[1] >= 0)
-        close(ends[1]);
+    close(ends[1]);
     c->end.fd = ends[0];
     return rc == 0 ? ONQ_OK
                    : oq_fail_errno(err, ONQ_E_UNSUPPORTED, rc, "--isolate: %s cannot be started",
@@ -194,9 +153,18 @@ static onq_code start(caller *c, onq_error *err) {
 
 /* ---- waiting ---- */
 
+/* Shows the caller the progress, which may end the job: then the worker gets a while to stop. */
+static void show_progress(caller *c) {
+    const onq_env *env = c->job->env;
+    if (c->kill_at == 0 && env->progress_fn != NULL &&
+        env->progress_fn(env->progress_ctx, c->doing, c->done, c->total) != 0) {
+        c->kill_at = oq_seconds() + GRACE;
+        kill(c->child, SIGTERM);
+    }
+}
+
 static onq_code wait_ready(void *ctx, short events, onq_error *err) {
     caller *c = ctx;
-    const onq_env *env = c->job->env;
     struct pollfd p = {.fd = c->end.fd, .events = events};
     for (;;) {
         const double now = oq_seconds();
@@ -209,19 +177,15 @@ static onq_code wait_ready(void *ctx, short events, onq_error *err) {
             return oq_fail(err, ONQ_E_CANCEL, "stopped");
         if (poll(&p, 1, 100) > 0)
             return ONQ_OK;
-        /* Nobody has asked the caller for a while: does it still want the result? */
-        if (c->kill_at == 0 && env->progress_fn != NULL &&
-            env->progress_fn(env->progress_ctx, c->doing, c->done, c->total) != 0) {
-            c->kill_at = oq_seconds() + GRACE;
-            kill(c->child, SIGTERM);
-        }
+        show_progress(c); /* a silent worker must not keep the caller from stopping it */
     }
 }
 
 /* ---- what it says ---- */
 
 static onq_code garbled(onq_error *err) {
-    return oq_fail(err, ONQ_E_RUNTIME, "the isolated process says what nobody understands");
+    return oq_fail(err, ONQ_E_RUNTIME,
+                   "the isolated process sent something that is not a valid message");
 }
 
 static onq_code on_hello(oq_iso_body b, onq_error *err) {
@@ -229,8 +193,7 @@ static onq_code on_hello(oq_iso_body b, onq_error *err) {
     return oq_str_is(version, onq_version())
                ? ONQ_OK
                : oq_fail(err, ONQ_E_UNSUPPORTED,
-                         "--isolate: the program onq is of version '%.*s', "
-                         "and the library of %s",
+                         "--isolate: the program onq has version '%.*s', but the library has %s",
                          OQ_STR(version), onq_version());
 }
 
@@ -244,18 +207,13 @@ static onq_code on_log(caller *c, oq_iso_body b, onq_error *err) {
 }
 
 static onq_code on_progress(caller *c, oq_iso_body b, onq_error *err) {
-    const onq_env *env = c->job->env;
     const oq_str what = oq_iso_get_text(&b);
     c->done = oq_iso_get(&b);
     c->total = oq_iso_get(&b);
     if (b.bad)
         return garbled(err);
     oq_text_escape(c->doing, sizeof c->doing, what.p, what.n);
-    if (c->kill_at == 0 && env->progress_fn != NULL &&
-        env->progress_fn(env->progress_ctx, c->doing, c->done, c->total) != 0) {
-        c->kill_at = oq_seconds() + GRACE;
-        kill(c->child, SIGTERM);
-    }
+    show_progress(c);
     return ONQ_OK;
 }
 
@@ -381,23 +339,25 @@ static onq_code talk(caller *c, onq_error *err) {
 
 /* ---- the end ---- */
 
-/* Ends the worker with all that it started; how it had ended, if it had. */
+/* Ends the worker and all that it started. Returns its status; *died: it had ended before. */
 static int finish(caller *c, bool *died) {
-    int status = 0;
-    pid_t got;
+    siginfo_t info = {0};
     if (c->end.fd >= 0)
         close(c->end.fd);
     *died = false;
     if (c->child == 0)
         return 0;
-    /* A process that has closed its end is about to be gone. */
-    for (int i = 0; (got = waitpid(c->child, &status, WNOHANG)) == 0 && i < 50; i++)
-        poll(NULL, 0, 2);
-    *died = got == c->child;
+    /* A process that has closed its end is about to be gone. It is not reaped yet: until then the
+     * number of its group cannot belong to anyone else. */
+    for (int i = 0; i < 50 && !*died; i++) {
+        if (waitid(P_PID, (id_t)c->child, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            break;
+        *died = info.si_pid == c->child;
+        if (!*died)
+            poll(NULL, 0, 2);
+    }
     kill(-c->child, SIGKILL);
-    while (got == 0 && waitpid(c->child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return status;
+    return oq_child_wait(c->child);
 }
 
 /* The stream ended before the job did. */
@@ -414,11 +374,6 @@ static onq_code tell_death(const caller *c, int status, onq_error *err) {
                    WEXITSTATUS(status), c->doing);
 }
 
-static uint64_t machine_memory(void) {
-    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
 onq_code oq_isolate_run(oq_job *job, onq_error *err) {
     const onq_options *o = job->opts;
     const onq_reader *reader = oq_opt_reader(o);
@@ -428,7 +383,7 @@ onq_code oq_isolate_run(oq_job *job, onq_error *err) {
     c.seconds = oq_opt_int(o, "isolate_time");
     c.deadline = oq_seconds() + (double)c.seconds;
     c.memory = oq_opt_is_set(o, "isolate_memory") ? oq_opt_size(o, "isolate_memory")
-                                                  : machine_memory() / 4 * 3;
+                                                  : oq_machine_memory() / 4 * 3;
     onq_code rc = reader != NULL ? oq_feed_open_reader(job->env, reader, &c.feed, err) : ONQ_OK;
     if (rc == ONQ_OK)
         rc = start(&c, err);

@@ -161,7 +161,7 @@ static int open_data(void *ctx, const char *location, const void **data, size_t 
 /* ---- the job ---- */
 
 static onq_code garbled(onq_error *err) {
-    return oq_fail(err, ONQ_E_INTERNAL, "the caller says what nobody understands");
+    return oq_fail(err, ONQ_E_INTERNAL, "the caller sent something that is not a valid message");
 }
 
 static onq_code get_given(worker *w, oq_iso_body *b, onq_error *err) {
@@ -292,14 +292,13 @@ static onq_code begin(worker *w, oq_buf *body, onq_error *err) {
     OQ_TRY(oq_confine_self(&limits, &files, err));
     OQ_TRY(onq_options_new(w->env, command, &w->opts, err));
     OQ_TRY(get_given(w, &b, err));
-    oq_iso_body rest = b;
     OQ_TRY(get_bytes(w, err));
     onq_env_set_log(w->env, on_log, w);
     onq_env_set_progress(w->env, on_progress, w);
     if (!files)
         oq_warn(w->env, "--isolate: this system has no Landlock, so the isolated process may write "
                         "any file that you may write");
-    return get_options(w, &rest, err);
+    return get_options(w, &b, err);
 }
 
 static onq_code say_file(worker *w, const onq_file *f, onq_error *err) {

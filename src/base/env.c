@@ -130,9 +130,14 @@ unsigned oq_env_threads(const onq_env *env) {
     return n < THREADS_LIMIT ? n : THREADS_LIMIT;
 }
 
-uint64_t oq_memory_share(void) {
+uint64_t oq_machine_memory(void) {
     const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages / 4 * (uint64_t)size : (uint64_t)1 << 30;
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+uint64_t oq_memory_share(void) {
+    const uint64_t all = oq_machine_memory();
+    return all > 0 ? all / 4 : (uint64_t)1 << 30;
 }
 
 double oq_seconds(void) {

@@ -316,7 +316,7 @@ static void frames(void **state) {
     const uint64_t heads[][2] = {{OQ_ISO_LOG, 1u << 20}, {0, 0}, {99, 0}, {OQ_ISO_JOB, 1ull << 60}};
     for (size_t i = 0; i < OQ_COUNT(heads); i++) {
         assert_int_equal(write(ends[0], heads[i], sizeof heads[i]), sizeof heads[i]);
-        assert_fails(oq_iso_receive(&to, &kind, &b, &err), ONQ_E_READ, err, "nobody understands");
+        assert_fails(oq_iso_receive(&to, &kind, &b, &err), ONQ_E_READ, err, "not a valid message");
     }
     assert_fails(oq_iso_send(&from, OQ_ISO_PART, "", OQ_ISO_PART_SIZE + 1, &err), ONQ_E_LIMIT, err,
                  "does not fit");

@@ -1,0 +1,29 @@
+/*
+ * child.h — starting another program, and waiting for it.
+ *
+ * It is in a process group of its own, so that it can be ended with all that it has started:
+ * kill(-child, ...). Signals that this process ignores or blocks are as usual in it.
+ */
+#ifndef OQ_BASE_CHILD_H
+#define OQ_BASE_CHILD_H
+
+#include "base/port.h"
+
+#include <sys/types.h>
+
+typedef struct oq_child_file {
+    int at; /* the number it has in the program */
+    int fd; /* the number it has here; -1: /dev/null */
+} oq_child_file;
+
+#define OQ_CHILD_FILES_LIMIT 4
+
+/* `words` are the arguments, the name first and NULL last; `variables` the environment, NULL: this
+ * process's. Files that are not listed are inherited unless they are closed on exec. Returns 0, or
+ * the errno of what failed. */
+int oq_child_start(pid_t *child, const char *program, char *const *words, char *const *variables,
+                   const oq_child_file *files, size_t n_files);
+/* The status, as of waitpid; 0 if another part of this process has waited for it. */
+int oq_child_wait(pid_t child);
+
+#endif
