@@ -55,8 +55,23 @@ static void add_rows(const float *x, const float *y, uint64_t n, uint64_t row, u
     }
 }
 
-/* The outputs of one run against what the float model gave. */
-static onq_code compare_outputs(oq_debug *d, lane *l, bool optimised, bool beside, onq_error *err) {
+/* An output of one sample. */
+static void add_to_sample(oq_debug_sample *one, const float *x, const float *y, uint64_t n,
+                          uint64_t row) {
+    oq_sums s = {0};
+    oq_sums_add_noise(&s, x, y, n);
+    const double db = s.ee <= 0 ? (double)INFINITY : oq_sums_sqnr(&s);
+    one->sqnr = isnan(db) || db < one->sqnr ? db : one->sqnr;
+    if (one->rows == 0)
+        add_rows(x, y, n, row, &one->rows, &one->same);
+}
+
+/* The outputs of one run against what the float model gave; of the run without optimisation also in
+ * `one`, which is not NULL then. */
+static onq_code compare_outputs(oq_debug *d, lane *l, oq_debug_sample *one, bool beside,
+                                onq_error *err) {
+    const bool optimised = one == NULL;
+    bool any = false;
     const oq_session *s = optimised ? l->fast : l->made;
     const oq_outputs *out = optimised ? &l->o_fast : &l->o_made;
     for (size_t i = 0; i < d->outputs.n; i++) {
@@ -78,8 +93,11 @@ static onq_code compare_outputs(oq_debug *d, lane *l, bool optimised, bool besid
             oq_sums_add(&o->beside, x->data, v, x->count);
         add_rows(x->data, v, x->count, row, optimised ? &o->rows_optimised : &o->rows,
                  optimised ? &o->same_optimised : &o->same_plain);
+        any |= x->count > 0;
+        if (one != NULL && x->count > 0)
+            add_to_sample(one, x->data, v, x->count, row);
     }
-    return ONQ_OK;
+    return one != NULL && any ? oq_debug_worst_add(d, one, err) : ONQ_OK;
 }
 
 /* The runtime cannot run what its own optimisation makes (float8, blocks): nothing to compare. */
@@ -218,12 +236,13 @@ static onq_code run_sample(running *r, lane *l, const oq_sample *a, const oq_sam
 }
 
 /* In the order of the samples. */
-static onq_code fold_sample(running *r, lane *l, onq_error *err) {
+static onq_code fold_sample(running *r, lane *l, const oq_sample *s, onq_error *err) {
     oq_debug *d = r->d;
     const bool kernel = d->has_kernel && d->n_samples < MAX_KERNEL;
+    oq_debug_sample one = {.name = s->name, .number = d->n_samples, .sqnr = INFINITY};
     d->n_samples++;
     oq_moments_fold(&l->moments);
-    OQ_TRY(compare_outputs(d, l, false, kernel, err));
+    OQ_TRY(compare_outputs(d, l, &one, kernel, err));
     if (!kernel)
         return ONQ_OK;
     if (l->refused.code != ONQ_OK) {
@@ -231,7 +250,7 @@ static onq_code fold_sample(running *r, lane *l, onq_error *err) {
         return ONQ_OK;
     }
     d->n_kernel++;
-    return compare_outputs(d, l, true, false, err);
+    return compare_outputs(d, l, NULL, false, err);
 }
 
 static onq_code fly(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
@@ -241,8 +260,7 @@ static onq_code fly(void *ctx, unsigned number, const oq_sample *s, onq_error *e
 
 static onq_code fold(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
     running *r = ctx;
-    (void)s;
-    return fold_sample(r, &r->lanes[number], err);
+    return fold_sample(r, &r->lanes[number], s, err);
 }
 
 /* The samples that are left, several at once. */
@@ -276,7 +294,7 @@ static onq_code run_all(running *r, onq_error *err) {
             return d->n_samples > 0 ? ONQ_OK
                                     : oq_fail(err, ONQ_E_INVALID, "there are no samples to run");
         OQ_TRY(run_sample(r, &r->lanes[0], a, b, d->n_samples, err));
-        OQ_TRY(fold_sample(r, &r->lanes[0], err));
+        OQ_TRY(fold_sample(r, &r->lanes[0], a, err));
         OQ_TRY(oq_progress(d->env, "samples", d->n_samples, total, err));
         if (d->n_samples == 1)
             OQ_TRY(open_others(r, before, err));

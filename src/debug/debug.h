@@ -169,6 +169,25 @@ typedef struct oq_debug_output {
     uint64_t rows_optimised, same_optimised;
 } oq_debug_output;
 
+/* How much of float's outputs one sample keeps. */
+typedef struct oq_debug_sample {
+    const char *name;
+    uint64_t number;     /* its place among the samples, from 0 */
+    double sqnr;         /* of the output that loses most; NAN: it has NaN or infinity */
+    uint64_t rows, same; /* top-1 of the first output that has one */
+} oq_debug_sample;
+
+/* Of any number of samples the worst, first of all the worst of them, and how all are spread: so
+ * many keep -20 dB or less, -19, ... 60 or more (worst.c). */
+#define OQ_DEBUG_WORST        64
+#define OQ_DEBUG_SPREAD       81
+#define OQ_DEBUG_SPREAD_LEAST (-20)
+typedef struct oq_debug_worst {
+    oq_debug_sample v[OQ_DEBUG_WORST];
+    size_t n;
+    uint64_t spread[OQ_DEBUG_SPREAD], measured;
+} oq_debug_worst;
+
 typedef struct oq_debug {
     onq_env *env;
     oq_model *truth, *made;
@@ -178,6 +197,7 @@ typedef struct oq_debug {
     OQ_VEC(oq_debug_act) acts;
     OQ_VEC(oq_debug_unmatched) unmatched;
     OQ_VEC(oq_debug_output) outputs;
+    oq_debug_worst worst;
     bool histograms; /* wanted */
     uint64_t n_samples;
     bool has_kernel;                      /* the optimised run was done */
@@ -226,6 +246,11 @@ bool oq_debug_sums_saturate_here(void);
 
 /* ---- between the files of this folder ---- */
 
+/* Takes a sample in, its name copied. */
+onq_code oq_debug_worst_add(oq_debug *d, const oq_debug_sample *s, onq_error *err);
+/* "worst_samples", and the line of the text. */
+void oq_debug_worst_json(const oq_debug *d, oq_jw *w);
+void oq_debug_worst_text(const oq_debug *d, oq_buf *out);
 /* Adds a row to `unmatched`. */
 onq_code oq_debug_leave(oq_debug *d, oq_str name, bool weight, const char *why, onq_error *err);
 /* Where the tensors of one graph are in the other, when names differ (place.c). Both graphs are

@@ -156,8 +156,10 @@ void oq_debug_json(const oq_debug *d, oq_jw *w) {
     }
     oq_jw_end_array(w);
     oq_jw_uint(w, "samples", d->n_samples);
-    if (d->n_samples > 0)
+    if (d->n_samples > 0) {
         outputs_json(w, d);
+        oq_debug_worst_json(d, w);
+    }
     if (d->has_kernel)
         oq_debug_kernel_json(d, w);
 }
@@ -295,6 +297,7 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
             oq_buf_addf(out, ", same top-1 %.2f %%", 100 * (double)o->same_plain / (double)o->rows);
         oq_buf_addc(out, '\n');
     }
+    oq_debug_worst_text(d, out);
     const widths wide = widths_of(d, most);
     if (d->n_ranking > 0)
         oq_buf_addf(out, "\nrank %s   here    qdq  cross  kind       %-*s  %-*s  likely reason\n",

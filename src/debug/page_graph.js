@@ -33,7 +33,8 @@ function graphEdges(nodes, values) {
    that end where few tensors pass. */
 function graphTree(nodes, edges, most_items) {
   const show = nodes.filter(n => n.live && n.compute !== CONVERT), at = new Map(show.map((n, k) => [n.i, k]));
-  const split = n => (n.name.includes("/") ? n.name.split("/") : n.name.split(".")).filter(Boolean);
+  /* model.layers.0.mlp/MatMul: a dot parts names as a slash does, but for the one before a number. */
+  const split = n => n.name.split(n.name.includes("/") ? /\/|\.(?!\d+(?:[.\/]|$))/ : ".").filter(Boolean);
   function build(paths) {
     const root = {name: "", path: "", children: new Map(), nodes: [], parent: null, open: true, depth: 0};
     for (const n of show) {
@@ -117,12 +118,12 @@ function graphView(c, data, {colour, pick}) {
       const cols = [], per = n / k; let from = 0;
       for (let i = 1; i <= k && from < n; i++) { let to = i === k ? n : Math.round(i * per); if (i < k) { let pickAt = to; for (let d = -2; d <= 2; d++) { const t = to + d; if (t > from && t < n && (cut[t] < cut[pickAt] || (cut[t] === cut[pickAt] && Math.abs(d) < Math.abs(pickAt - to)))) pickAt = t; } to = Math.max(from + 1, pickAt); } cols.push([from, to]); from = to; }
       const widths = cols.map(([a, b]) => { let x0 = Infinity, x1 = -Infinity; for (let i = a; i < b; i++) { x0 = Math.min(x0, left[i]); x1 = Math.max(x1, right[i]); } return [x0, x1]; });
-      const W = widths.reduce((s, [a, b]) => s + b - a, 0) + GC * (cols.length - 1), H = Math.max(...cols.map(([a, b]) => b - a)) * (NH + GY) - GY, s = Math.min(w / W, h / H, 1.25);
+      const W = widths.reduce((s, [a, b]) => s + b - a, 0) + GC * (cols.length - 1), H = Math.max(...cols.map(([a, b]) => b - a)) * (NH + GY) - GY, s = Math.min(w / (W + GC), h / H, 1.25);
       if (!best || s > best.s * 1.02) best = {s, cols, widths, W, H};
       if (k > 4 && s < best.s * .6) break;
     }
     let x = 0; best.cols.forEach(([a, b], k) => { const [x0, x1] = best.widths[k]; const top = (best.H + GY - (b - a) * (NH + GY)) * (best.cols.length > 1 ? 0 : .5); for (let i = a; i < b; i++) for (const it of full[i]) { it.x += x - x0; it.y = top + (i - a) * (NH + GY); it.col = k; } x += x1 - x0 + GC; });
-    G.extent = [best.W + 40, best.H];
+    G.extent = [best.W + GC, best.H]; /* labels of the last column stand beside it */
   }
 
   G.fit = () => { if (!G.items.length) return; const [W, H] = G.extent, s = Math.min((c.clientWidth - 24) / W, (c.clientHeight - 24) / H, 1.25); G.view = {s: Math.max(s, .01), x: (c.clientWidth - W * s) / 2, y: (c.clientHeight - H * s) / 2}; G.paint(); };
@@ -199,6 +200,8 @@ function graphView(c, data, {colour, pick}) {
     if (k) { e.preventDefault(); G.view.x += k[0]; G.view.y += k[1]; G.paint(); } else if (e.key === "+") G.zoom(1.25); else if (e.key === "-") G.zoom(.8); else if (e.key === "Enter" && G.selected && G.selected.block) G.unfold(G.selected.block);
   };
   G.layout();
+  /* Boxes too small to read: the innermost blocks are folded, until they are not, or the top is reached. */
+  for (let d = Math.max(...blocks.map(b => b.depth)); d > 0 && G.view.s < .5; d--) { const fold = blocks.filter(b => b.depth === d && b.open && b.count > 1); fold.forEach(b => b.open = false); if (fold.length) G.layout(); }
   repaint.push(() => { if (c.clientWidth !== G.width) { G.width = c.clientWidth; place(); G.fit(); } else G.paint(); }); G.width = c.clientWidth;
   return G;
 }
@@ -208,7 +211,7 @@ function graphButtons(box, G, c) {
   const b = (text, hint, f) => { const e = make("button", text); e.type = "button"; e.title = hint; e.onclick = f; box.append(e); return e; };
   b("Fit", "Show all of it", G.fit); b("+", "Zoom in", () => G.zoom(1.35)); b("\u2212", "Zoom out", () => G.zoom(1 / 1.35));
   if (G.blocks.some(k => k !== G.root && k.count > 1)) { b("Fold all", "One box for each block at the top", () => G.all(false)); b("Unfold all", "Every node", () => G.all(true)); }
-  box.append(make("small", "drag to pan, click it and turn the wheel to zoom, + unfolds a block", "wide"));
+  box.append(make("small", "drag to pan, click it and turn the wheel to zoom, + unfolds a block", "widest"));
 }
 /* What a node or block is, for the panel at the side: facts, tensors, and the blocks it is in. */
 function graphDetail(G, it, computes) {

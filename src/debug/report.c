@@ -334,6 +334,33 @@ static unsigned bits_of(const oq_debug *d) {
     return least > 0 ? least : 8;
 }
 
+/* The worst samples, and how many there are from each dB on. */
+static void worst_json(page *p) {
+    const oq_debug_worst *x = &p->d->worst;
+    oq_jw *w = &p->w;
+    oq_jw_begin_array(w, "worst_samples");
+    for (size_t i = 0; i < x->n; i++) {
+        const oq_debug_sample *s = &x->v[i];
+        oq_jw_begin_array(w, NULL);
+        oq_jw_cstr(w, NULL, s->name);
+        oq_jw_uint(w, NULL, s->number);
+        db_json(p, s->sqnr);
+        oq_jw_float(w, NULL, s->rows > 0 ? (float)((double)s->same / (double)s->rows) : NAN);
+        oq_jw_end_array(w);
+    }
+    oq_jw_end_array(w);
+    oq_jw_begin_array(w, "spread");
+    for (size_t i = 0; i < OQ_DEBUG_SPREAD && x->measured > 0; i++) {
+        if (x->spread[i] == 0)
+            continue;
+        oq_jw_begin_array(w, NULL);
+        oq_jw_int(w, NULL, (int)i + OQ_DEBUG_SPREAD_LEAST);
+        oq_jw_uint(w, NULL, x->spread[i]);
+        oq_jw_end_array(w);
+    }
+    oq_jw_end_array(w);
+}
+
 static void rest_json(page *p) {
     const oq_debug *d = p->d;
     oq_jw *w = &p->w;
@@ -355,6 +382,7 @@ static void rest_json(page *p) {
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);
+    worst_json(p);
     const oq_verify_grade grade =
         isnan(worst) ? OQ_GRADE_POOR
                      : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst, bits_of(d));

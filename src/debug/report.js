@@ -6,9 +6,6 @@ const EXACT = 999, A = D.about || {options: [], samples: []}, S = D.search || nu
 const way = (A.again || "onq static").split(" ")[1], searchable = way === "static" && !(A.again || "").includes("qoperator");
 const readRows = data => data.rows.map((r, i) => { const o = {id: i}; COLUMNS.forEach((c, k) => o[c] = r[k] === undefined ? null : r[k]); o.rawName = o.name; o.name = clean(o.name); o.op = clean(o.op); o.raw = o.node; o.node = clean(o.node); return o; });
 const rows = readRows(D), why = r => D.reasons[r.reason], harmless = r => why(r)[2] === HARMLESS;
-const db = v => v === null || v === undefined ? "" : v >= 250 ? "exact" : v.toFixed(1); /* more is noise of 2^-52 */
-const dB = v => db(v) + (v === null || v >= 250 ? "" : " dB");
-const ms = v => v >= 100 ? v.toFixed(0) + " ms" : v >= 10 ? v.toFixed(1) + " ms" : v.toFixed(2) + " ms";
 const STOPS = [[5, 178, 40, 40], [18, 226, 140, 50], [30, 212, 205, 160], [45, 52, 128, 160]];
 function colour(v) {
   if (v === null || v === undefined) return null;
@@ -66,7 +63,7 @@ function cards() {
 /* ---- what to do next ---- */
 const again = more => { const base = A.again || "onq static", has = base.split(" "); const flags = more.split(" ").filter(f => f !== "--per_channel" || !has.includes(f)).join(" "); return `${base} ${flags}`.trim(); };
 function step(text, line, gain) {
-  const li = make("li"), d = make("div"), p = make("p", text);
+  const li = make("li"), d = make("div"), p = prose("p", text);
   if (gain !== undefined) { const better = gain !== null && gain - now >= .5; p.append(" ", make("span", gain === null ? "What it gains is not known before it is tried." : better ? `Expected: about ${dB(gain)} (now ${dB(now)}).` : "Expected: hardly a difference.", "gain" + (better ? "" : " none"))); }
   d.append(p); if (line) d.append(command(line)); li.append(d); $("steps").append(li);
 }
@@ -119,6 +116,23 @@ function effects() {
   if (!S.units.length) { $("effect-box").hidden = true; $("effect").append(make("p", "No unit could be tried: only nodes of the main graph with QuantizeLinear and DequantizeLinear around them are.", "empty")); }
 }
 
+/* ---- samples: how they are spread, and the worst by name ---- */
+function samples() {
+  const worst = D.worst_samples || [], spread = D.spread || [], n = spread.reduce((s, b) => s + b[1], 0); $("samples").hidden = !D.samples;
+  if (!n) { $("samples").append(make("p", "Not measured: the outputs of the two models cannot be compared.", "empty")); $("sample-box").hidden = true; return; }
+  let seen = 0; const half = spread.find(b => (seen += b[1]) * 2 >= n)[0], low = worst[0][2] ?? -Infinity;
+  $("sample-text").textContent = n === 1 ? "one sample was measured" : `${plural(n, "sample")}; half of them keep ${half + 1 > 60 ? "60 dB or more" : `less than ${half + 1} dB`}`;
+  if (n > 3 && half - low >= 5) $("sample-box").before(prose("p", `${clean(worst[0][0])} keeps much less than the others. Its values may lie outside the ranges that calibration saw: look at it, and calibrate with samples like it.`, "why-box"));
+  const body = document.createDocumentFragment();
+  for (const [name, number, v, top] of worst) { const tr = make("tr"), td = make("td", middle(clean(name), 48), "name"); td.title = `sample ${number + 1}: ${clean(name)}`; const d = make("span", "", "dot"); d.style.background = colour(v) || "var(--bad)"; const k = make("td", undefined, "n"); k.append(d, v === null ? "NaN" : dB(v)); tr.append(td, k, make("td", top === null ? "" : top === 1 ? "same" : top === 0 ? "changed" : `${percent(top)} same`, "n")); if (top !== null && top < 1) tr.lastChild.classList.add("worse"); body.append(tr); }
+  $("sample-body").append(body); if (worst.every(w => w[3] === null)) $("sample-top").hidden = true;
+  if (n < 2) { $("sample-plot").remove(); return; }
+  const from = spread[0][0], to = spread[spread.length - 1][0], bars = to - from + 1, most = Math.max(...spread.map(b => b[1])), w = 460, h = 150, s = svg("svg", {viewBox: `0 0 ${w} ${h + 18}`, role: "img", "aria-label": "Samples by dB"}), each = Math.min(w / bars, 46);
+  for (const [at, count] of spread) { const b = svg("rect", {x: (at - from) * each + 1, y: h - h * count / most, width: Math.max(each - 2, 1), height: h * count / most, rx: 2, fill: colour(at + .5)}); b.append(svg("title", {}, `${at} dB: ${plural(count, "sample")}`)); s.append(b); }
+  s.append(svg("line", {x1: 0, x2: bars * each, y1: h + .5, y2: h + .5, stroke: "var(--line)"}), svg("text", {x: 1, y: h + 15, fill: "var(--soft)", "font-size": 12}, `${from} dB`)); if (bars > 2) s.append(svg("text", {x: bars * each, y: h + 15, fill: "var(--soft)", "font-size": 12, "text-anchor": "end"}, `${to + 1} dB`));
+  $("sample-plot").append(s);
+}
+
 /* ---- ticked nodes become options ---- */
 const basket = new Set();
 function tick(nodes, on) { nodes.forEach(n => on ? basket.add(n) : basket.delete(n)); showBasket(); }
@@ -137,7 +151,7 @@ function showBasket() {
 $("basket-form").onchange = showBasket; $("basket-clear").onclick = () => { basket.clear(); showBasket(); };
 
 /* ---- table ---- */
-const measured = rows.some(r => r.effect !== null), sorting = {key: "rank", up: true}; let shown = [], limit = 200;
+const measured = rows.some(r => r.effect !== null), sorting = {key: "rank", up: true}; const first = innerWidth <= 960 ? 15 : 200, room = innerWidth <= 640 ? 26 : innerWidth < 1500 ? 33 : 46; let shown = [], limit = first;
 const head = () => [["tick", "", 0, 0, ""], ["rank", "#", 1, 1, "Order: by the effect on the outputs where it was measured, else by what is lost here. 1 is the worst."], ["name", "Tensor and node", 0, 0, "The weight or activation, and below it the node that uses or makes it: the name that --nodes_to_exclude takes. Tick it to build the options."],
   ["own", "Here dB", 1, 0, "What this quantizer alone makes of the float model's values. Good: 40 and more. Much is lost below 20. 6 dB are one bit."],
   ...(measured ? [["effect", "Effect dB", 1, 0, "Signal to noise of the outputs when the unit of this node is all that is quantized. Good: 40 and more; the lowest decide the result."]] : []),
@@ -160,20 +174,20 @@ function line(r) {
   for (const [key, , n, wide] of head()) {
     const td = make("td", undefined, (n ? "n" : "") + (wide ? WIDE[wide] : ""));
     if (key === "tick") { td.className = "tick"; if (r.raw) { const b = make("input"); b.type = "checkbox"; b.dataset.node = r.raw; b.checked = basket.has(r.raw); b.title = "Leave this node float, or give it 16 bits"; b.setAttribute("aria-label", `Tick ${r.node}`); td.append(b); } }
-    else if (key === "name") { td.className = "name"; td.title = `${r.kind ? "activation" : "weight"} ${r.name}\nnode ${r.node}`; const t = make("div", undefined, "tensor"); t.append(make("span", r.kind ? "\u25cf " : "\u25a0 ", "soft"), middle(r.name, 42)); td.append(t); if (r.node && r.node !== r.name) td.append(make("small", middle(r.node, 46))); td.append(make("small", why(r)[0], "narrow")); }
-    else if (key === "own") { const d = make("span", "", "dot"); d.style.background = harmless(r) ? "var(--line)" : colour(r.felt) || "var(--line)"; td.append(d, db(r.own)); if (r.felt !== null && r.own - r.felt >= 3 && !harmless(r)) { const s = make("small", `channels ${db(r.felt)}`); s.title = "The mean of its channels, which ranks: small channels beside large ones lose most, and their outputs weigh as much as the others'"; td.append(document.createElement("br"), s); } }
+    else if (key === "name") { td.className = "name"; td.title = `${r.kind ? "activation" : "weight"} ${r.name}\nnode ${r.node}`; const t = make("div", undefined, "tensor"); t.append(make("span", r.kind ? "\u25cf " : "\u25a0 ", "soft"), middle(r.name, room)); td.append(t); if (r.node && r.node !== r.name) td.append(make("small", middle(r.node, room + 4))); td.append(make("small", why(r)[0], "narrow")); }
+    else if (key === "own") { const d = make("span", "", "dot"); d.style.background = harmless(r) ? "var(--line)" : colour(r.felt) || "var(--line)"; td.append(d, db(r.own)); if (r.felt !== null && r.own - r.felt >= 3 && !harmless(r)) { const s = make("small", `channels ${db(r.felt)}`, "wide"); s.title = "The mean of its channels, which ranks: small channels beside large ones lose most, and their outputs weigh as much as the others'"; td.append(make("br"), s); } }
     else if (key === "change") { td.textContent = r.change === null ? "" : (r.change > 0 ? "+" : "") + r.change.toFixed(1); td.classList.toggle("better", r.change > .5); td.classList.toggle("worse", r.change < -.5); }
     else if (["effect", "qdq", "cross"].includes(key)) td.textContent = db(r[key]);
     else if (key === "macs") td.textContent = r.macs ? percent(r.macs) : "";
     else if (key === "saturated") td.textContent = r.saturated ? (100 * r.saturated).toPrecision(3) : "";
-    else if (key === "reason") { td.className = "why"; td.textContent = why(r)[0]; }
+    else if (key === "reason") { td.className = "why wide"; td.textContent = why(r)[0]; }
     else td.textContent = r[key];
     tr.append(td);
   }
   return tr;
 }
-$("filter").oninput = $("kind").onchange = () => { limit = 200; draw(); };
-$("more").onclick = () => { limit += 1000; draw(); };
+$("filter").oninput = $("kind").onchange = () => { limit = first; draw(); };
+$("more").onclick = () => { limit += innerWidth <= 960 ? 50 : 1000; draw(); };
 const pickRow = e => { if (e.target.matches("input")) { tick([e.target.dataset.node], e.target.checked); return; } const tr = e.target.closest("tr"); if (tr) select(+tr.dataset.id); };
 $("body").onclick = pickRow; $("body").onkeydown = e => { if (e.key === "Enter") pickRow(e); };
 
@@ -210,7 +224,7 @@ function select(id, quiet) {
     ["kept here", dB(r.own)], ["its channels, on the average", r.own - r.felt >= 1 ? dB(r.felt) : ""], ["lost beyond what its type must", r.excess > .05 ? r.excess.toFixed(1) + " dB" : ""], ["after the remedy, about", r.after !== null && r.after > (r.own ?? -99) + .5 ? dB(r.after) : ""], ["before and after quantization", r.qdq === null ? "" : dB(r.qdq)], ["against the float model", r.cross === null ? "" : dB(r.cross)],
     ["in the other report", r.change === null || r.change === undefined ? "" : dB(r.own - r.change)], ["cosine", r.cosine === null ? "" : r.cosine.toFixed(6)], ["largest error", num(r.max)], ["mean error", num(r.mean)], ["clipped", (100 * r.saturated).toPrecision(3) + " %"], ["used range", `${num(r.lo)} to ${num(r.hi)}`], ["quantized range", r.qlo === null ? "" : `${num(r.qlo)} to ${num(r.qhi)}`],
     ["work of its node", r.macs ? percent(r.macs) : ""], ["shape", r.value >= 0 ? G.values[r.value].type : ""], ["pairs that can pass 16 bits", r.hot ? (100 * r.hot).toFixed(2) + " %" : ""]]);
-  const box = make("div", undefined, "why-box"); box.append(make("b", why(r)[0])); if (why(r)[1]) box.append(make("div", why(r)[1]));
+  const box = make("div", undefined, "why-box"); box.append(make("b", why(r)[0])); if (why(r)[1]) box.append(prose("div", why(r)[1]));
   if (r.node) box.append(command(exclude([r.raw])));
   p.replaceChildren(make("h2", r.name), ...(r.node && r.node !== r.name ? [make("p", `node ${r.node}`, "soft at")] : []), box, list); if (r.hist) p.append(histogram(r)); if (r.channels) p.append(channels(r));
   document.querySelectorAll("#body tr").forEach(tr => tr.classList.toggle("on", +tr.dataset.id === id));
@@ -308,5 +322,5 @@ addEventListener("dragover", e => { e.preventDefault(); document.body.classList.
 addEventListener("drop", e => { e.preventDefault(); document.body.classList.remove("drop"); load(e.dataTransfer.files[0]); });
 
 rows.forEach(r => r.text = [r.name, r.node, r.op, r.type, r.kind ? "activation" : "weight", why(r)[0]].join(" ").toLowerCase());
-verdict(); cards(); advise(); effects(); draw(); about(); showBasket(); plot(); G.paint();
+verdict(); cards(); advise(); effects(); samples(); draw(); about(); showBasket(); plot(); G.paint();
 if (rows.length) select([...rows].sort((a, b) => a.rank - b.rank)[0].id, true);

@@ -1,5 +1,5 @@
-"""test_report.py - the pages of `onq debug -o` and `onq inspect -o` in headless Chromium: they load without errors;
-sorting, filtering, clicking, ticking, folding, comparing and both themes work; names from a model stay text; nothing is
+"""test_report.py - the pages of `onq debug -o`, `onq inspect -o` and `onq auto --report` in headless Chromium: they load
+without errors; sorting, filtering, clicking, ticking, folding, comparing and both themes work; names from a model stay text; nothing is
 empty without a word why; a model of 5,000 nodes opens at once.
 
 A script is added after the page's own and leaves what it saw in the document, which --dump-dom prints.
@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -71,12 +72,12 @@ $("basket-form").value = "wide"; $("basket-form").onchange(); seen.wide = JSON.p
 """
 
 
-def visit(page, script, size="1400,1000"):
+def visit(page, script, size="1400,1000", tools=TOOLS):
     text = page.read_text()
     head = text.index("<style>")
     end = text.rindex("</body>")
     test = page.with_suffix(".test.html")
-    test.write_text(text[:head] + WATCH + text[head:end] + LEAVE % (TOOLS + script) + text[end:])
+    test.write_text(text[:head] + WATCH + text[head:end] + LEAVE % (tools + script) + text[end:])
     done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic",
                            "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
                            f"--window-size={size}", f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=5000",
@@ -155,6 +156,33 @@ document.querySelector("#bars input").click(); seen.unit_ticked = document.query
     assert any("in the set that was found" in u[3] for u in seen["units"])
     assert "Made and measured" in seen["steps"][0] and "--nodes_to_exclude" in seen["steps"][0] and "onq static" in seen["steps"][0]
     assert seen["units"][0][0] in seen["unit_ticked"]
+
+
+def test_samples_in_page(digits, tmp_path):
+    """Every sample by what its outputs keep, worst first, under its name; the figures are those of plain runs."""
+    path, quantized, _ = digits
+    page = tmp_path / "page.html"
+    done = json.loads(onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 5, "-o", page,
+                          "--json").stdout)
+    plain = onnxruntime.SessionOptions()
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    sessions = [onnxruntime.InferenceSession(str(m), plain, providers=["CPUExecutionProvider"]) for m in (path, quantized)]
+    wanted = {}
+    for k, feed in enumerate(samples_of(path, 5)):
+        x, y = (s.run(None, feed)[0] for s in sessions)
+        wanted[f"test_data_set_{k}"] = (20 * np.log10(np.linalg.norm(x) / np.linalg.norm(x - y)), np.mean(x.argmax(1) == y.argmax(1)))
+    found = done["worst_samples"]
+    assert [s["name"] for s in found] == sorted(wanted, key=lambda n: wanted[n][0])
+    for s in found:
+        assert s["name"] == f"test_data_set_{s['number']}"
+        assert (s["sqnr"], s["top1_agreement"]) == pytest.approx(wanted[s["name"]], rel=1e-4)
+    seen = visit(page, """
+seen.samples = [...document.querySelectorAll("#sample-body tr")].map(tr => [...tr.cells].map(c => c.textContent)); seen.text = $("sample-text").textContent;
+seen.bars = document.querySelectorAll("#sample-plot rect").length; seen.tips = [...document.querySelectorAll("#samples th")].every(t => t.title.length > 10);""")
+    assert seen["errors"] == [] and seen["tips"] and "5 samples" in seen["text"] and 1 <= seen["bars"] <= 5
+    assert [(row[0], row[1]) for row in seen["samples"]] == [(s["name"], f"{s['sqnr']:.1f} dB") for s in found]
+    text = onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 5).stdout
+    assert f"worst samples: {found[0]['name']} {found[0]['sqnr']:.1f} dB, {found[1]['name']} " in text
 
 
 def test_compare(digits, tmp_path):
@@ -316,6 +344,34 @@ seen.types = [...new Set(graphEdges(G.nodes, G.values).map(e => e[3]).filter(Boo
     assert "INT8 per channel" in seen["conv"] or "FLOAT[" in seen["conv"]
     assert seen["computes"] == "integer (QDQ)" and seen["most"] == "Conv" and "No node matches" in seen["none"]
     assert "multiply-accumulates" in seen["cards"] and "in integers" in seen["cards"] and "most" in seen["legend"]
+
+
+@pytest.mark.parametrize("size", ["1400,1000", "500,900"])
+def test_auto_page(size, digits, tmp_path):
+    """Verdict, chart and table of a search; a point or row shows its commands, titles sort, nothing overflows."""
+    path, *_ = digits
+    page = tmp_path / "auto.html"
+    done = subprocess.run([ONQ, "auto", "-i", path, "-o", tmp_path / "best.onnx", "--data", path.parent, "--time_limit", "5",
+                           "--report", page, "--json"], check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    text = page.read_text()
+    assert page.stat().st_size < 60_000 and "INCLUDE" not in text and not re.search(r'(src|href)="(?!data:)', text)
+    seen = visit(page, """
+const rowsNow = () => [...document.querySelectorAll("#body tr[data-i]")], commands = () => $("commands").querySelector("code").textContent;
+seen.verdict = $("verdict").textContent; seen.meaning = $("meaning").textContent; seen.cards = $("cards").textContent; seen.rows = rowsNow().map(tr => tr.cells[0].firstChild.textContent);
+seen.points = document.querySelectorAll("#chart circle").length; seen.wide = [...document.querySelectorAll("#chart circle")].every(c => +c.getAttribute("cx") > 0 && +c.getAttribute("cx") < $("chart").clientWidth);
+seen.chosen = [$("picked").textContent, commands()]; rowsNow()[2].click(); seen.picked = [$("picked").textContent, commands()];
+document.querySelector("#head button[data-key=sqnr]").click(); seen.sorted = rowsNow().map(tr => tr.cells[2].textContent); seen.hints = [...document.querySelectorAll("#head button")].every(b => b.title.length > 10);
+const look = () => getComputedStyle(document.body).backgroundColor, light = look(); $("theme").click(); seen.themes = [light, look()]; seen.overflow = document.documentElement.scrollWidth - innerWidth;""", size, tools="")
+    made = [c for c in found["candidates"] if "why_not" not in c]
+    assert seen["errors"] == [] and seen["overflow"] <= 0 and len(set(seen["themes"])) == 2 and seen["hints"]
+    assert seen["rows"] == ["float", *(c["label"] for c in made)] and seen["verdict"] and "\u2192" in seen["cards"]
+    assert "the same top-1 in 99 %" in seen["meaning"] and "{" not in seen["meaning"]
+    assert seen["points"] == sum(c["sqnr"] is not None for c in made) and seen["wide"]
+    assert seen["chosen"] == [f"{found['chosen']['label']} (chosen)", "\n".join(found["chosen"]["commands"])]
+    assert seen["picked"][1] == "\n".join(made[1]["commands"])
+    numbers = [float(v) for v in seen["sorted"] if v != "same"]
+    assert numbers == sorted(numbers) and seen["sorted"][-1] == "same"
 
 
 def test_output(tmp_path):

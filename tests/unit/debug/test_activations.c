@@ -194,6 +194,12 @@ static void jobs_do_not_matter(void **state) {
             }
             assert_memory_equal(&b[0].d.outputs.v[0].plain, &b[k].d.outputs.v[0].plain,
                                 sizeof(oq_sums));
+            assert_int_equal(b[k].d.worst.n, SAMPLES);
+            for (size_t i = 0; i < SAMPLES; i++) {
+                const oq_debug_sample *x = &b[0].d.worst.v[i], *y = &b[k].d.worst.v[i];
+                assert_true(x->number == y->number && x->sqnr == y->sqnr && y->sqnr > 0);
+                assert_string_equal(x->name, y->name);
+            }
         }
         for (size_t k = 0; k < OQ_COUNT(jobs); k++)
             close_both(&b[k]);
