@@ -1,7 +1,8 @@
 /*
  * activations.c — both models run over the same samples; their tensors are compared as they pass.
  *
- * For each sample the float model runs first, then the quantized one (moment.h). Optimisation is off
+ * Both models are loaded at once. For each sample the float model runs first, then the quantized
+ * one (moment.h). Optimisation is off
  * in both, as in the reference's collect_activations. The first sample runs alone and shows what a
  * sample costs; then several run at once (flight.h), so that one lane may run the float model while
  * another runs the quantized one. Nothing but sums is kept from one sample to the next.
@@ -140,24 +141,41 @@ static onq_code open_session(running *r, oq_model *m, const oq_observer *see, oq
     o.observer = see;
     o.level = level;
     o.no_spinning = true; /* the cores are wanted between two nodes, and by the other sessions */
+    o.alone = r->run->jobs != 1 && oq_source_count(r->run->truth_source) != 1;
     const onq_code rc = oq_session_open(r->run->engine, &o, out, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
 
-/* The sessions of the quantized model: as it is, and as the runtime optimises it. */
-static onq_code open_made(running *r, lane *l, onq_error *err) {
-    oq_debug *d = r->d;
-    onq_error why = ONQ_ERROR_INIT;
-    OQ_TRY(open_session(r, d->made, observer(&l->see[1]), OQ_OPT_NONE, &l->made, err));
+/* The float model; the quantized one, as it is and as the runtime optimises it. These two read the
+ * same model, which one thread at a time may do. */
+static onq_code open_model(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    running *r = ctx;
+    lane *l = &r->lanes[0];
+    (void)worker;
+    if (i == 0)
+        return open_session(r, r->d->truth, observer(&l->see[0]), OQ_OPT_NONE, &l->truth, err);
+    OQ_TRY(open_session(r, r->d->made, observer(&l->see[1]), OQ_OPT_NONE, &l->made, err));
     if (!r->run->kernel)
         return ONQ_OK;
-    const onq_code rc = open_session(r, d->made, NULL, OQ_OPT_ALL, &l->fast, &why);
-    d->has_kernel = rc == ONQ_OK;
-    if (rc == ONQ_E_RUNTIME)
-        no_kernels(d, &why);
-    else if (rc != ONQ_OK && err != NULL)
+    onq_error why = ONQ_ERROR_INIT;
+    const onq_code rc = open_session(r, r->d->made, NULL, OQ_OPT_ALL, &l->fast, &why);
+    if (rc == ONQ_E_RUNTIME) {
+        l->refused = why;
+        l->refused.code = rc;
+        return ONQ_OK;
+    }
+    if (rc != ONQ_OK && err != NULL)
         *err = why;
-    return rc == ONQ_E_RUNTIME ? ONQ_OK : rc;
+    return rc;
+}
+
+/* Both models at once, unless libraries of custom operators register with the runtime. */
+static onq_code open_models(running *r, onq_error *err) {
+    if (r->run->session.n_custom_ops == 0)
+        return oq_pool_run(r->pool, 2, open_model, r, err);
+    for (size_t i = 0; i < 2; i++)
+        OQ_TRY(open_model(r, i, 0, err));
+    return ONQ_OK;
 }
 
 static onq_code open_first(running *r, onq_error *err) {
@@ -167,8 +185,10 @@ static onq_code open_first(running *r, onq_error *err) {
     r->n_lanes = 1;
     l->moments.alone = true;
     l->moments.pool = r->pool;
-    OQ_TRY(open_session(r, d->truth, observer(&l->see[0]), OQ_OPT_NONE, &l->truth, err));
-    OQ_TRY(open_made(r, l, err));
+    OQ_TRY(open_models(r, err));
+    d->has_kernel = l->fast != NULL;
+    if (l->refused.code != ONQ_OK)
+        no_kernels(d, &l->refused);
     for (size_t i = 0; i < l->truth->outputs.n; i++) {
         const oq_str name = oq_str_copy(&d->arena, l->truth->outputs.v[i].name);
         if (name.p == NULL || !OQ_PUSH(&d->arena, &d->outputs, (oq_debug_output){.name = name}))
@@ -195,6 +215,12 @@ static onq_code open_others(running *r, uint64_t before, onq_error *err) {
         OQ_TRY(oq_session_share(first->made, observer(&l->see[1]), &l->made, err));
         if (first->fast != NULL)
             OQ_TRY(oq_session_share(first->fast, NULL, &l->fast, err));
+    }
+    if (n < oq_env_threads(r->d->env)) { /* cores are left to the runtime's threads */
+        oq_session_wake(first->truth);
+        oq_session_wake(first->made);
+        if (first->fast != NULL)
+            oq_session_wake(first->fast);
     }
     return ONQ_OK;
 }

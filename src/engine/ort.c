@@ -119,6 +119,44 @@ static onq_code add_custom_ops(const oq_ort_api *api, OrtSessionOptions *o,
     return ONQ_OK;
 }
 
+/*
+ * The runtime keeps one list of domains for the whole process, and two sessions that are opened at
+ * once may both find that a new domain is not in it; the second to add it is refused. So a session
+ * of nothing, opened under a lock, adds it before any other.
+ */
+static onq_code know_domain(ort_session *s, onq_error *err) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    /* A model: y = Identity(x), float. */
+    static const uint8_t tiny[] = {
+        0x08, 0x08,                                                                /* ir_version */
+        0x3a, 0x2f,                                                                /* graph */
+        0x0a, 0x10, 0x0a, 0x01, 'x',  0x12, 0x01, 'y',                             /* node */
+        0x22, 0x08, 'I',  'd',  'e',  'n',  't',  'i',  't',  'y',                 /* op_type */
+        0x12, 0x01, 'g',                                                           /* name */
+        0x5a, 0x0b, 0x0a, 0x01, 'x',  0x12, 0x06, 0x0a, 0x04, 0x08, 1, 0x12, 0x00, /* input */
+        0x62, 0x0b, 0x0a, 0x01, 'y',  0x12, 0x06, 0x0a, 0x04, 0x08, 1, 0x12, 0x00, /* output */
+        0x42, 0x04, 0x0a, 0x00, 0x10, 0x0d,                                        /* opset 13 */
+    };
+    const oq_ort_api *api = &s->engine->api;
+    OrtSessionOptions *o = NULL;
+    OrtSession *handle = NULL;
+    pthread_mutex_lock(&lock);
+    OrtStatus *status = s->engine->domain_known ? NULL : api->CreateSessionOptions(&o);
+    if (o != NULL) {
+        status = api->SetIntraOpNumThreads(o, 1);
+        if (status == NULL)
+            status = api->AddCustomOpDomain(o, s->domain);
+        if (status == NULL)
+            status = api->CreateSessionFromArray(s->engine->ort_env, tiny, sizeof tiny, o, &handle);
+        api->ReleaseSessionOptions(o);
+    }
+    if (handle != NULL)
+        api->ReleaseSession(handle);
+    s->engine->domain_known = status == NULL;
+    pthread_mutex_unlock(&lock);
+    return oq_ort_check(api, status, err, "observers");
+}
+
 static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_session_options *so,
                              onq_error *err) {
     const oq_ort_api *api = &s->engine->api;
@@ -131,6 +169,7 @@ static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_sess
                         "observers"));
     OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.half.table), err,
                         "observers"));
+    OQ_TRY(know_domain(s, err));
     return oq_ort_check(api, api->AddCustomOpDomain(o, s->domain), err, "observers");
 }
 

@@ -16,6 +16,7 @@ typedef struct ort_engine {
     OrtEnv *ort_env;
     OrtMemoryInfo *cpu;
     OrtAllocator *allocator; /* the runtime's own; not to be released */
+    bool domain_known;       /* of the observers, to the runtime */
 } ort_engine;
 
 /* An operator of ours: the table, and whose it is. */

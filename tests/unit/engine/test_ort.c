@@ -12,6 +12,7 @@
 #include "testing.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -106,6 +107,58 @@ static onq_code look(void *ctx, size_t i, const oq_datum *t, onq_error *e) {
 
 static const float numbers[4] = {-1, 2, -3, 4};
 static const int64_t four = 4;
+
+/* One of several models that are opened at once. */
+typedef struct at_once {
+    bm b;
+    oq_engine *engine;
+    pthread_t thread;
+    pthread_barrier_t *start;
+    onq_code code;
+    onq_error error;
+    seen got;
+} at_once;
+
+static void *open_and_look(void *p) {
+    at_once *o = p;
+    const oq_str names[] = {OQ_S("y")};
+    const oq_observer ob = {names, 1, look, &o->got};
+    const oq_session_options so = {.model = o->b.m, .n_threads = 1, .observer = &ob};
+    oq_session *s = NULL;
+    const oq_datum x = vector(numbers, &four);
+    pthread_barrier_wait(o->start);
+    o->code = oq_session_open(o->engine, &so, &s, &o->error);
+    if (o->code == ONQ_OK)
+        o->code = oq_session_run(s, &x, 1, NULL, &o->error);
+    oq_session_close(s);
+    return NULL;
+}
+
+/* The first of all: the runtime is told of the domain of the observers once in a process. */
+static void test_opened_at_once(void **state) {
+    enum { N = 8 };
+    world *w = need_engine(state);
+    at_once *all = test_calloc(N, sizeof *all);
+    pthread_barrier_t start;
+    assert_int_equal(pthread_barrier_init(&start, NULL, N), 0);
+    for (int i = 0; i < N; i++) {
+        all[i] = (at_once){.engine = w->engine, .start = &start};
+        bm_begin(&all[i].b, NULL, 13);
+        build(&all[i].b);
+    }
+    for (int i = 0; i < N; i++)
+        assert_int_equal(pthread_create(&all[i].thread, NULL, open_and_look, &all[i]), 0);
+    for (int i = 0; i < N; i++)
+        pthread_join(all[i].thread, NULL);
+    for (int i = 0; i < N; i++) {
+        assert_ok(all[i].code, all[i].error);
+        assert_int_equal(all[i].got.calls[0], 1);
+        assert_true(all[i].got.most[0] == 4);
+        bm_end(&all[i].b);
+    }
+    pthread_barrier_destroy(&start);
+    test_free(all);
+}
 
 static void test_run(void **state) {
     world *w = need_engine(state);
@@ -419,6 +472,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(test, setup_fake, teardown),                                   \
         cmocka_unit_test_setup_teardown(test, setup_real, teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_opened_at_once, setup_real, teardown),
         BOTH(test_run),
         BOTH(test_extra_outputs),
         BOTH(test_observers),
