@@ -1,6 +1,6 @@
 /*
- * weights.c — the matched weights, dequantized and compared with the float ones; one tensor in
- * memory at a time.
+ * weights.c — the matched weights, dequantized. Those that DequantizeLinear reads are taken a few
+ * elements at a time (weight_parts.c), the others whole.
  *
  * Arithmetic is numpy's in the reference's _run_dequantize_linear: (w - zero) x scale in float32,
  * in double for int32. The reference subtracts in the weight's own type, which wraps around where
@@ -52,11 +52,9 @@ static void set_grid(const oq_debug_weight *w, oq_debug_unpacked *u) {
     const oq_tensor *t = w->quantized;
     if (w->axis < 0 || u->n_groups <= 1)
         return;
-    u->inner = 1;
+    u->grid = (oq_debug_grid){(uint64_t)t->dims.v[w->axis], 1, w->block};
     for (size_t k = (size_t)w->axis + 1; k < t->dims.n; k++)
-        u->inner *= (uint64_t)t->dims.v[k];
-    u->dim = (uint64_t)t->dims.v[w->axis];
-    u->block = w->block;
+        u->grid.inner *= (uint64_t)t->dims.v[k];
 }
 
 static onq_code unpack_affine(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
@@ -141,7 +139,7 @@ static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
             u->y[at] = (float)((double)q - zero) * u->scale[col * n_blocks + b];
         }
     }
-    u->dim = 0;
+    u->grid.dim = 0;
     return ONQ_OK;
 }
 
@@ -181,7 +179,7 @@ static onq_code unpack_bnb4(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
         u->q[at] = (int32_t)q;
         u->y[at] = v * u->scale[i / w->block];
     }
-    u->dim = 0;
+    u->grid.dim = 0;
     return ONQ_OK;
 }
 
@@ -209,7 +207,7 @@ static onq_code unpack_packed(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_d
             u->y[row * k + i] = (float)((double)q - zero) * u->scale[row * n_blocks + b];
         }
     }
-    u->dim = 0;
+    u->grid.dim = 0;
     return ONQ_OK;
 }
 
@@ -233,7 +231,7 @@ static onq_code transpose(const oq_debug_weight *w, oq_arena *a, oq_debug_unpack
             }
     u->y = y;
     u->q = q;
-    u->dim = 0;
+    u->grid.dim = 0;
     u->mixed = u->n_groups > 1;
     return ONQ_OK;
 }
@@ -263,19 +261,80 @@ onq_code oq_debug_unpack(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_
     return w->transposed ? transpose(w, a, u, err) : ONQ_OK;
 }
 
-onq_code oq_debug_weights(oq_debug *d, onq_error *err) {
-    for (size_t i = 0; i < d->weights.n; i++) {
-        oq_debug_weight *w = &d->weights.v[i];
-        oq_arena scratch;
-        oq_arena_init(&scratch, &d->env->alloc);
-        oq_debug_unpacked u = {0};
-        onq_code rc = oq_debug_unpack(d, w, &scratch, &u, err);
-        if (rc == ONQ_OK)
-            rc = oq_debug_weight_measure(d, w, &u, &scratch, err);
-        oq_arena_release(&scratch);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));
-        OQ_TRY(oq_progress(d->env, "weights", i + 1, d->weights.n, err));
+/* ---- some of its elements ---- */
+
+bool oq_debug_is_plain(const oq_debug_weight *w) {
+    const oq_dtype_info *info = oq_dtype_find(w->type);
+    uint64_t n = 0, n_quantized = 0;
+    return w->layout == OQ_DEBUG_AFFINE && !w->transposed && w->norm == NULL && info->bits <= 16 &&
+           info->cls != OQ_CLASS_REAL && oq_dtype_is_float(w->truth->data_type.v) &&
+           (w->zero == NULL ||
+            oq_dtype_find((oq_dtype)w->zero->data_type.v)->cls != OQ_CLASS_REAL) &&
+           oq_tensor_count(w->truth, &n, NULL) == ONQ_OK &&
+           oq_tensor_count(w->quantized, &n_quantized, NULL) == ONQ_OK && n == n_quantized;
+}
+
+onq_code oq_debug_unpack_begin(oq_debug *d, oq_debug_weight *w, oq_arena *a, uint64_t room,
+                               oq_debug_unpacked *u, onq_error *err) {
+    *u = (oq_debug_unpacked){.x = OQ_NEW_ARRAY(a, float, room + 1),
+                             .y = OQ_NEW_ARRAY(a, float, room + 1),
+                             .q = OQ_NEW_ARRAY(a, int32_t, room + 1)};
+    if (u->x == NULL || u->y == NULL || u->q == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(read_scales(d, w, a, u, err));
+    set_grid(w, u);
+    return ONQ_OK;
+}
+
+static void read_ints(oq_dtype type, const uint8_t *raw, uint64_t from, uint64_t n, int32_t *out) {
+    if (type == OQ_INT8) {
+        const int8_t *q = (const int8_t *)raw + from;
+#pragma omp simd
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = q[i];
+    } else if (type == OQ_UINT8) {
+#pragma omp simd
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = raw[from + i];
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = (int32_t)oq_raw_get_int(type, raw, from + i);
+    }
+}
+
+/* 17 bits at most: exact in float. */
+static void dequantize(const int32_t *q, const float *scale, const double *zero, uint64_t n,
+                       bool rising, float *y) {
+    if (rising) {
+#pragma omp simd
+        for (uint64_t i = 0; i < n; i++)
+            y[i] = ((float)q[i] - (float)zero[i]) * scale[i];
+    } else {
+        const float one = scale[0], off = (float)zero[0];
+#pragma omp simd
+        for (uint64_t i = 0; i < n; i++)
+            y[i] = ((float)q[i] - off) * one;
+    }
+}
+
+onq_code oq_debug_unpack_some(oq_debug *d, oq_debug_weight *w, uint64_t from, uint64_t n,
+                              oq_debug_unpacked *u, onq_error *err) {
+    const oq_dtype truth = (oq_dtype)w->truth->data_type.v;
+    oq_span x = {0}, q = {0};
+    OQ_TRY(oq_model_data(d->truth, w->truth, &x, err));
+    OQ_TRY(oq_model_data(d->made, w->quantized, &q, err));
+    u->from = from;
+    u->n = n;
+    if (truth == OQ_FLOAT)
+        memcpy(u->x, x.p + from * sizeof(float), n * sizeof(float));
+    else
+        for (uint64_t i = 0; i < n; i++)
+            u->x[i] = (float)oq_raw_get_real(truth, x.p, from + i);
+    read_ints(w->type, q.p, from, n, u->q);
+    oq_debug_stretch s;
+    for (uint64_t at = 0; at < n; at += s.n) {
+        s = oq_debug_stretch_at(&u->grid, from + at, n - at);
+        dequantize(u->q + at, u->scale + s.number, u->zero + s.number, s.n, s.rising, u->y + at);
     }
     return ONQ_OK;
 }

@@ -341,6 +341,85 @@ static void blocks_are_found_in_names(void **state) {
     }
 }
 
+/* ---- parts ---- */
+
+#define ROWS    2200 /* with COLUMNS more than two parts, and not a whole number of them */
+#define COLUMNS 1023
+
+/* A large weight by plain loops: parts and threads change nothing. */
+static void parts_are_added_up(void **state) {
+    static const unsigned threads[] = {1, 2, 7};
+    const size_t n = (size_t)ROWS * COLUMNS;
+    float *x = test_calloc(n, sizeof *x), scale[COLUMNS];
+    int8_t *q = test_calloc(n, sizeof *q), zero[COLUMNS];
+    double ee[COLUMNS] = {0}, all = 0, sqnr[3], hist[3];
+    uint64_t hot = 0, clipped = 0;
+    (void)state;
+    for (size_t c = 0; c < COLUMNS; c++) {
+        scale[c] = 0.001f * (float)(c % 7 + 1);
+        zero[c] = (int8_t)(c % 3);
+    }
+    for (size_t i = 0; i < n; i++) {
+        q[i] = (int8_t)(i * 2654435761u >> 13);
+        x[i] = ((float)q[i] - (float)zero[i % COLUMNS]) * scale[i % COLUMNS] +
+               scale[i % COLUMNS] * (q[i] == 127 && i % 5 == 0 ? 1.0f : 0.25f);
+        const double e =
+            (double)x[i] - (double)(((float)q[i] - (float)zero[i % COLUMNS]) * scale[i % COLUMNS]);
+        ee[i % COLUMNS] += e * e;
+        all += e * e;
+        clipped += q[i] == 127 && i % 5 == 0;
+    }
+    for (size_t i = 0; i + COLUMNS < n; i += i % COLUMNS == COLUMNS - 1 ? COLUMNS + 1 : 1)
+        hot += q[i] + q[i + COLUMNS] > 128 || q[i] + q[i + COLUMNS] < -128;
+    for (size_t t = 0; t < OQ_COUNT(threads); t++) {
+        both b;
+        bm_begin(&b.f, NULL, 13);
+        bm_input(&b.f, "x", OQ_FLOAT, "1,2200");
+        bm_output(&b.f, "y", OQ_FLOAT, "1,1023");
+        bm_f32(&b.f, "w", "2200,1023", x);
+        bm_node(&b.f, "MatMul", "mm", "x w", "y", "");
+        bm_begin(&b.q, NULL, 13);
+        bm_input(&b.q, "x", OQ_FLOAT, "1,2200");
+        bm_output(&b.q, "y", OQ_FLOAT, "1,1023");
+        bm_raw(&b.q, "w_quantized", OQ_INT8, "2200,1023", q, n);
+        bm_f32(&b.q, "w_scale", "1023", scale);
+        bm_raw(&b.q, "w_zero_point", OQ_INT8, "1023", zero, sizeof zero);
+        bm_node(&b.q, "DequantizeLinear", "wdq", "w_quantized w_scale w_zero_point",
+                "w_DequantizeLinear_Output", "axis=1");
+        bm_node(&b.q, "MatMul", "mm", "x w_DequantizeLinear_Output", "y", "");
+        b.q.env->n_threads = threads[t];
+        oq_debug_init(&b.d, b.q.env, b.f.m, b.q.m);
+        b.d.histograms = true;
+        assert_ok(oq_debug_match(&b.d, &err), err);
+        assert_ok(oq_debug_weights(&b.d, &err), err);
+        assert_int_equal(b.d.weights.n, 1);
+        const oq_debug_weight *w = &b.d.weights.v[0];
+        assert_int_equal(w->sums.n, n);
+        assert_true(fabs(w->sums.ee / all - 1) < 1e-5);
+        assert_int_equal(w->n_channels, COLUMNS);
+        for (size_t c = 0; c < COLUMNS; c++) {
+            double xx = 0;
+            for (size_t i = c; i < n; i += COLUMNS)
+                xx += (double)x[i] * (double)x[i];
+            assert_true(fabs(w->channel_sqnr[c] - 10 * log10(xx / ee[c])) < 1e-6);
+        }
+        assert_int_equal(w->pairs, n / 2);
+        assert_int_equal(w->hot_pairs, hot);
+        assert_true(fabs(w->saturated * (double)n - (double)clipped) < 0.5);
+        assert_true(isfinite(w->reference_sqnr)); /* zero points: its integers wrap around */
+        sqnr[t] = w->sqnr + w->reference_sqnr + w->ideal + w->channel_sqnr[COLUMNS / 2];
+        hist[t] = 0;
+        for (size_t k = 0; k < OQ_DEBUG_BINS; k++)
+            hist[t] += (double)k * w->hist.truth[k] + (double)(k * k) * w->hist.made[k];
+        assert_true(hist[t] > 0);
+        assert_memory_equal(&sqnr[t], &sqnr[0], sizeof *sqnr);
+        assert_memory_equal(&hist[t], &hist[0], sizeof *hist);
+        end(&b);
+    }
+    test_free(x);
+    test_free(q);
+}
+
 /* ---- memory ---- */
 
 static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
@@ -387,6 +466,7 @@ int main(void) {
         cmocka_unit_test(sums_are_the_reference),
         cmocka_unit_test(sums_of_nothing),
         cmocka_unit_test(weights_are_matched),
+        cmocka_unit_test(parts_are_added_up),
         cmocka_unit_test(spoiled_scale_is_told),
         cmocka_unit_test(small_biases_are_harmless),
         cmocka_unit_test(other_names_are_found_by_place),
