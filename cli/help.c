@@ -26,14 +26,23 @@ const char *const pages_conventions =
     "not at all; the same input and options give the same bytes, whatever the number of threads.\n";
 
 const struct exit_status pages_statuses[] = {
-    {"0", "Done."},
-    {"1", "The job failed: a bad model, bad samples, no space left; or diff found differences."},
-    {"2", "The command line is wrong: an unknown option or value, or options that cannot be used "
-          "together."},
-    {"130, 143", "Stopped by Ctrl-C or by a request to end (128 and the signal's number). Nothing "
-                 "was written."},
-    {NULL, NULL},
+    {"0", "Done.", NULL},
+    {"1", "The job failed: a bad model, bad samples, no space left.", NULL},
+    {"1", "The models differ (onq diff).", "diff"},
+    {"2",
+     "The command line is wrong: an unknown option or value, or options that cannot be used "
+     "together.",
+     NULL},
+    {"130, 143",
+     "Stopped by Ctrl-C or by a request to end (128 and the signal's number). Nothing was "
+     "written.",
+     NULL},
+    {NULL, NULL, NULL},
 };
+
+bool status_of(const struct exit_status *s, const char *command) {
+    return command == NULL || s->command == NULL || strcmp(s->command, command) == 0;
+}
 
 const onq_command_info *pages_command(const char *name) {
     for (size_t i = 0; i < onq_command_count(); i++)
@@ -229,9 +238,11 @@ static void help_examples(FILE *f, const char *command) {
     }
 }
 
-static void help_statuses(FILE *f) {
+static void help_statuses(FILE *f, const char *command) {
     heading(f, "Exit status");
     for (const struct exit_status *s = pages_statuses; s->status != NULL; s++) {
+        if (!status_of(s, command))
+            continue;
         const int column = fprintf(f, "  %-10s ", s->status);
         wrap(f, s->meaning, strlen(s->meaning), column, column);
     }
@@ -258,7 +269,7 @@ void help_command(FILE *f, const onq_command_info *c) {
         if (strcmp(o->name, "extra") == 0)
             help_extras(f, c->name);
     }
-    help_statuses(f);
+    help_statuses(f, c->name);
 }
 
 void help_all(FILE *f) {
@@ -287,5 +298,5 @@ void help_all(FILE *f) {
           "  onq --completion SHELL     completion for bash, zsh or fish\n",
           f);
     paragraphs(f, pages_conventions);
-    help_statuses(f);
+    help_statuses(f, NULL);
 }

@@ -76,9 +76,11 @@ static void option(FILE *f, const onq_option_info *o) {
     fputc('\n', f);
 }
 
-static void exit_status(FILE *f) {
+static void exit_status(FILE *f, const char *command) {
     fputs(".SH EXIT STATUS\n", f);
     for (const struct exit_status *s = pages_statuses; s->status != NULL; s++) {
+        if (!status_of(s, command))
+            continue;
         fprintf(f, ".TP\n%s\n", s->status);
         troffs(f, s->meaning);
         fputc('\n', f);
@@ -147,7 +149,7 @@ void man_command(FILE *f, const onq_command_info *c) {
         if (strcmp(o->name, "extra") == 0)
             extras(f, c->name);
     }
-    exit_status(f);
+    exit_status(f, c->name);
     examples(f, c->name);
     fputs(".SH SEE ALSO\n\\fBonq\\fR(1) explains the conventions of the command line.\n", f);
 }
@@ -170,7 +172,7 @@ void man_all(FILE *f) {
     fputs(".SH ENVIRONMENT\n.TP\n\\fBONQ_ONNXRUNTIME\\fR\nThe ONNX Runtime library to use.\n"
           ".TP\n\\fBNO_COLOR\\fR\nNo colour on a terminal; there is none elsewhere.\n",
           f);
-    exit_status(f);
+    exit_status(f, NULL);
     fputs(".SH SEE ALSO\n", f);
     for (size_t i = 0; i < onq_command_count(); i++)
         fprintf(f, "%s\\fBonq\\-%s\\fR(1)", i > 0 ? ",\n" : "", onq_command_at(i)->name);

@@ -54,7 +54,10 @@ extern const char *const pages_conventions;
 /* What the exit status says; a status of NULL ends the list. */
 struct exit_status {
     const char *status, *meaning;
+    const char *command; /* that alone has it; NULL: all */
 };
 extern const struct exit_status pages_statuses[];
+/* Whether the page of a command (NULL: the page of all) shows it. */
+bool status_of(const struct exit_status *s, const char *command);
 
 #endif

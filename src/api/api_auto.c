@@ -75,6 +75,11 @@ static onq_code read_targets(oq_auto *a, onq_error *err) {
         t.value = strtod(value.p, &end);
         if (value.n == 0 || end != value.p + value.n || !isfinite(t.value))
             return oq_fail(err, ONQ_E_OPTION, "--target: '%.*s' is not a number", OQ_STR(value));
+        const bool percent = t.metric == OQ_METRIC_AGREEMENT || t.metric == OQ_METRIC_ACCURACY_DROP;
+        if ((percent && (t.value < 0 || t.value > 100)) ||
+            (t.metric == OQ_METRIC_COSINE && (t.value < -1 || t.value > 1)))
+            return oq_fail(err, ONQ_E_OPTION, "--target: %.*s cannot be %g (%s)", OQ_STR(name),
+                           t.value, percent ? "it is a percentage: 0 to 100" : "-1 to 1");
         if (t.metric == OQ_METRIC_METRIC && !oq_opt_is_set(a->job->opts, "evaluate"))
             return oq_fail(err, ONQ_E_OPTION, "--target metric=X needs --evaluate COMMAND");
         if (t.metric == OQ_METRIC_ACCURACY_DROP && !oq_opt_is_set(a->job->opts, "labels"))

@@ -161,7 +161,9 @@ static onq_code compare_sample(bench *b, bool *end, onq_error *err) {
         contender *c = &b->v[i];
         const oq_sample *s = NULL;
         oq_outputs o;
-        OQ_TRY(oq_source_next(c->source, &s, err));
+        const onq_code rc = oq_source_next(c->source, &s, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "%s", c->path);
         *end = s == NULL;
         if (*end)
             return ONQ_OK;

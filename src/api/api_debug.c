@@ -23,7 +23,7 @@ static const onq_option_info rows[] = {
     OQ_FLAG("sensitivity", 0, "",
             "Measure the outputs with each unit alone quantized: a node, a product together with "
             "its Relu or Clip (QDQ models; needs --data). The ranking follows it."),
-    OQ_LIST("groups", 0, "group_by", "GROUP...",
+    OQ_LIST("groups", 0, "group_by", "GROUP",
             "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
             "block by the name up to its first part with a number; a name or pattern "
             "(re:^/layer1/) is one group."),

@@ -269,7 +269,7 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
     OQ_TRY(oq_job_session(r->q.job, &job->session, err));
     const onq_code rc = oq_job_source(r->q.job, r->q.model, &job->source, err);
     return rc == ONQ_OK ? rc
-                        : oq_error_in(err, rc, "--quant_method %s needs samples (--data)",
+                        : oq_error_in(err, rc, "--quant_method %s needs samples",
                                       r->config.how.method->name);
 }
 

@@ -92,7 +92,8 @@ static void tell(const run *r) {
     oq_job *job = r->q.job;
     if (q->n_removed == 0)
         oq_warn(job->env, "the model has no fake quantization that onq recognises, so its "
-                          "activations have no trained parameters");
+                          "activations have no trained parameters (onq static and onq dynamic "
+                          "quantize such a model)");
     if (q->n_left > 0)
         oq_warn(job->env,
                 "%zu QuantizeLinear nodes are not fake quantization with constant 8-bit parameters "

@@ -107,8 +107,12 @@ static onq_code check_operands(const onq_options *o, onq_error *err) {
         const bool option = oq_opt_has(o, "input") && most == 0;
         return oq_fail(err, ONQ_E_OPTION, "unexpected argument '%.200s'%s%s%s",
                        oq_opt_operand(o, most - as_option),
-                       option ? " (the model is given with --" : "",
-                       option ? oq_opt_get(o, "input")->row->name : "", option ? ")" : "");
+                       option ? " (models are given with --" : "",
+                       option ? (oq_opt_has(o, "qdq_model") ? "float_model and --qdq_model"
+                                 : oq_opt_has(o, "output")  ? "input and --output"
+                                                            : "input")
+                              : "",
+                       option ? ")" : "");
     }
     return ONQ_OK;
 }

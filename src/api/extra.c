@@ -137,8 +137,12 @@ onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err) {
         return fail_key(key, err);
     oq_opt_value value;
     const onq_code rc = parse(o, row, eq + 1, &value, err);
-    if (rc != ONQ_OK)
+    if (rc != ONQ_OK) {
+        /* Options begin with dashes, keys do not. */
+        if (err != NULL && strncmp(err->text, "--", 2) == 0)
+            memmove(err->text, err->text + 2, strlen(err->text + 2) + 1);
         return oq_error_in(err, rc, "--extra");
+    }
     bool taken = false;
     for (const char *p = row->aliases; *p != '\0';) {
         const size_t n = strcspn(p, " ");

@@ -30,6 +30,33 @@ static oq_opt_value *find_value(const onq_options *o, const char *name) {
     return NULL;
 }
 
+static bool same_name(const char *a, const char *b) {
+    for (; *a != '\0' && (*a == *b || (*a == '-' && *b == '_')); a++, b++)
+        ;
+    return *a == '\0' && *b == '\0';
+}
+
+/* The commands that do have the option: it was meant for one of them, or they do what was wanted. */
+static void name_owners(const char *name, char *hint, size_t cap) {
+    size_t n = 0, used = 0;
+    hint[0] = '\0';
+    for (size_t i = 0; i < onq_command_count(); i++) {
+        const char *command = onq_command_at(i)->name;
+        bool has = false;
+        for (size_t k = 0; k < onq_option_count(command) && !has; k++)
+            has = onq_option_group(command, k)[0] != '\0' &&
+                  same_name(name, onq_option_at(command, k)->name);
+        if (!has || used >= cap)
+            continue;
+        used += (size_t)snprintf(hint + used, cap - used, n++ == 0 ? " (an option of %s" : ", %s",
+                                 command);
+    }
+    if (n > 0 && used + 1 < cap)
+        snprintf(hint + used, cap - used, ")");
+    else
+        hint[0] = '\0';
+}
+
 static onq_code fail_unknown(const onq_options *o, const char *name, onq_error *err) {
     oq_nearest near;
     char hint[300];
@@ -38,6 +65,8 @@ static onq_code fail_unknown(const onq_options *o, const char *name, onq_error *
         oq_nearest_offer(&near, oq_str_of(o->values[i].row->name));
     oq_nearest_text(&near, "--", hint, sizeof hint);
     const bool letter = name[0] != '\0' && name[1] == '\0';
+    if (hint[0] == '\0' && !letter)
+        name_owners(name, hint, sizeof hint);
     return oq_fail(err, ONQ_E_OPTION, "unknown option '%s%.100s'%s", letter ? "-" : "--", name,
                    hint);
 }

@@ -105,10 +105,21 @@ static size_t count_like(const oq_plan_counts *c, size_t i, bool known_only) {
     return n;
 }
 
+/* "; Gemm: not in op_types_to_quantize" where a type that could be listed has another reason than
+ * most nodes; else "". */
+static void tell_unlisted(const oq_plan_counts *c, const char *why, char *out, size_t cap) {
+    static const char unlisted[] = "not in op_types_to_quantize";
+    out[0] = '\0';
+    for (size_t i = 0; i < c->n && strcmp(why, unlisted) != 0; i++)
+        if (strcmp(c->v[i].why, unlisted) == 0)
+            snprintf(out, cap, "; %.*s: %s", OQ_STR(c->v[i].op_type), unlisted);
+}
+
 /* Says that nothing was quantized, with the reason that held for most nodes. */
 static onq_code tell_nothing(const oq_quant *r, onq_error *err) {
     const oq_plan *p = &r->plan;
     const char *why = "the graph has no nodes";
+    char more[200];
     oq_plan_counts counts;
     size_t most = 0;
     bool known = false;
@@ -125,10 +136,12 @@ static onq_code tell_nothing(const oq_quant *r, onq_error *err) {
         most = n;
         why = counts.v[i].why;
     }
+    tell_unlisted(&counts, why, more, sizeof more);
     if (oq_opt_has(r->job->opts, "strict") && oq_opt_flag(r->job->opts, "strict"))
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing was quantized (%zu of %zu nodes: %s)", most,
-                       p->nodes.n, why);
-    oq_alert(r->job->env, "nothing was quantized (%zu of %zu nodes: %s)", most, p->nodes.n, why);
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing was quantized (%zu of %zu nodes: %s%s)",
+                       most, p->nodes.n, why, more);
+    oq_alert(r->job->env, "nothing was quantized (%zu of %zu nodes: %s%s)", most, p->nodes.n, why,
+             more);
     return ONQ_OK;
 }
 

@@ -213,8 +213,8 @@ static onq_code open_file(const oq_reader_setup *s, const char *path, oq_reader 
     }
     if (!is_npy(path))
         return oq_fail(err, ONQ_E_INVALID,
-                       "%s: not a source of samples (a folder, .npz, .npy, JPEG, PNG, or "
-                       "random:N[:SEED])",
+                       "%s: not a source of samples (a folder, .npz, .npy, .tar, JPEG, PNG, "
+                       "exec:COMMAND or random:N[:SEED])",
                        path);
     if (s->inputs.n != 1)
         return oq_fail(

@@ -238,8 +238,8 @@ static onq_code find_member(set *s, oq_str name, oq_bytes **out, onq_error *err)
         return ONQ_OK;
     char have[300];
     list_members(&s->zip, have, sizeof have);
-    return oq_fail(err, ONQ_E_INVALID, "it has no array '%.*s' for that input (it has: %s)",
-                   OQ_STR(name), have[0] != '\0' ? have : "none");
+    return oq_fail(err, ONQ_E_INVALID, "no array has the name of this input (there are: %s)",
+                   have[0] != '\0' ? have : "none");
 }
 
 static onq_code open_file(numpy_reader *r, size_t i, const char *path, oq_file *out,

@@ -94,3 +94,17 @@ done
 onq qat -i quantized.onnx -o twice.onnx 2>stderr >/dev/null
 grep -q 'quantized already' stderr && fail "qat: $(cat stderr)"
 exit 0
+
+# What a newcomer types: the message says what to write instead.
+refuses 2 "unknown option '--quant_format' (an option of static, nbits, qat;" dynamic --quant_format qdq
+refuses 2 "unexpected argument 'a.onnx' (models are given with --input and --output;" static a.onnx
+refuses 2 "unexpected argument 'a.onnx' (models are given with --float_model and --qdq_model;" \
+    onq debug --float_model "$model" --qdq_model "$model" a.onnx
+refuses 2 "--extra: ActivationSymmetric: 'maybe' is not true or false" static --extra ActivationSymmetric=maybe
+refuses 2 "--target: agreement cannot be 200 (it is a percentage: 0 to 100;" \
+    onq auto -i "$model" -o out.onnx --data random:4 --target agreement=200
+refuses 2 "--target: cosine cannot be 2 (-1 to 1;" onq auto -i "$model" -o out.onnx --data random:4 --target cosine=2
+refuses 2 "bits: 5 is not one of 2, 4, 8" onq nbits -i "$model" -o out.onnx --bits 5
+refuses 1 "not a source of samples (a folder, .npz, .npy, .tar," onq static -i "$model" -o out.onnx --data "$model"
+warns "this mode does not quantize the operator; Gemm: not in op_types_to_quantize)" onq nbits -i "$model" -o out.onnx
+warns '(onq static and onq dynamic quantize such a model)' qat

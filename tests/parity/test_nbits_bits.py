@@ -79,7 +79,7 @@ def test_wrong_use(tmp_path):
     for words, text in ((["--target_bits", "2"], "the fewest bits that are possible here are 3.00"),
                         (["--target_bits", "4.5", "--bits", "4"], "leave --bits and --mixed out"),
                         (["--bits", "8", "--quant_method", "rtn"], "--bits 8 needs --quant_method default"),
-                        (["--bits", "3"], "3 bits: there are 2, 4 and 8"),
+                        (["--bits", "3"], "bits: 3 is not one of 2, 4, 8"),
                         (["--block_size", "48"], "block size 48"), (["--block_size", "-1"], "needs --quant_format QDQ"),
                         (["--bits", "2", "--quant_format", "QDQ"], "has no 2 bits"),
                         (["--quant_method", "hqq", "--quant_format", "QDQ"], "not integers"),
@@ -95,7 +95,7 @@ def test_wrong_use(tmp_path):
 
 
 @pytest.mark.parametrize("text, words", [
-    ('{"/layers.0/v_proj/MatMul": {"bits": 3}}', "3 bits: there are 2, 4 and 8"),
+    ('{"/layers.0/v_proj/MatMul": {"bits": 3}}', "bits: 3 is not one of 2, 4, 8"),
     ('{"/layers.0/v_proj/MatMul": {"group_size": 31}}', "block size 31"),
     ('{"/layers.0/v_proj/MatMul": {"scheme": "odd"}}', "'scheme' is neither"),
     ('{"/layers.0/v_proj/MatMul": {"Bits": 4}}', "unknown key 'Bits'"),

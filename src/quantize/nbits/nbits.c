@@ -33,7 +33,7 @@ static bool is_block(uint64_t n) {
 
 onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err) {
     if (how->bits != 2 && how->bits != 4 && how->bits != 8)
-        return oq_fail(err, code, "%u bits: there are 2, 4 and 8", how->bits);
+        return oq_fail(err, code, "bits: %u is not one of 2, 4, 8", how->bits);
     if ((how->method->bits >> how->bits & 1) == 0)
         return oq_fail(err, code, "method %s has no %u bits (use --quant_method default)",
                        how->method->name, how->bits);
@@ -312,7 +312,7 @@ static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *e
     choice c = {.scope = s,
                 .node = n,
                 .how = r->config->how,
-                .why = "operator has no quantized form",
+                .why = "this mode does not quantize the operator",
                 .by = OQ_BY_RULE};
     OQ_TRY(do_inner(r, s, n, err));
     r->used = NULL;
