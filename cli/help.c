@@ -139,9 +139,10 @@ void extra_meaning(const char *command, const onq_option_info *key, char *b, siz
     for (size_t i = 0; i < onq_option_count(command); i++) {
         const onq_option_info *o = onq_option_at(command, i);
         const char *found = strstr(key->aliases, o->name);
-        const char *end = found != NULL ? found + strlen(o->name) : NULL;
-        const bool begins = found == key->aliases || (found != NULL && found[-1] == ' ');
-        if (begins && (*end == '\0' || *end == ' '))
+        if (found == NULL || (found > key->aliases && found[-1] != ' '))
+            continue;
+        const char after = found[strlen(o->name)];
+        if (after == '\0' || after == ' ')
             at = add(b, n, at, at == 0 ? "--" : ", --", o->name);
     }
     if (at == 0)

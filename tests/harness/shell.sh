@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # shell.sh — what every shell test has; run_script.sh has bash read it before the script.
 unset BASH_ENV
 
