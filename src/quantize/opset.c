@@ -35,61 +35,12 @@ static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
     return ONQ_OK;
 }
 
-/* Weights by name, those of all graphs together. */
-typedef struct channels {
-    oq_qconfig *config;
-    const oq_overrides *overrides; /* or NULL; none has an axis, so that they are per tensor */
-    oq_map weights;
-    bool found;
-} channels;
-
-static onq_code add_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    channels *s = ctx;
-    (void)owner;
-    for (size_t i = 0; i < g->initializer.n; i++) {
-        const oq_tensor *t = g->initializer.v[i];
-        const bool by_tensor =
-            s->overrides != NULL && oq_overrides_find(s->overrides, t->name) != NULL;
-        if (oq_dtype_is_float(t->data_type.v) && t->dims.n > 1 && !by_tensor &&
-            !oq_map_put(&s->weights, t->name, 0))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
-}
-
-static onq_code see_channels(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    channels *s = ctx;
-    (void)owner;
-    (void)err;
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        if (!oq_op_takes_weight(oq_op_traits_of(n->op_type), 1) ||
-            oq_qconfig_skip(s->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL)
-            continue;
-        for (size_t k = 0; k < n->input.n && k < 2; k++)
-            s->found |= oq_map_has(&s->weights, n->input.v[k]);
-    }
-    return ONQ_OK;
-}
-
-/* True if some weight will be quantized per channel. */
-static onq_code has_channels(oq_model *m, oq_qconfig *c, const oq_overrides *o, bool *out,
-                             onq_error *err) {
-    *out = false;
+/* True if options, overrides or a plan may ask for scales along an axis. */
+static bool may_have_channels(const oq_qconfig *c, const oq_overrides *o) {
+    bool found = c->per_channel || c->given != NULL;
     for (size_t i = 0; o != NULL && i < o->all.n; i++)
-        *out |= o->all.v[i]->channels.v[0].has_axis;
-    if (*out || !c->per_channel)
-        return ONQ_OK;
-    oq_arena scratch;
-    oq_arena_init(&scratch, &m->env->alloc);
-    channels s = {.config = c, .overrides = o};
-    oq_map_init(&s.weights, &scratch);
-    onq_code rc = oq_reach_graphs(m, c, add_weights, &s, err);
-    if (rc == ONQ_OK)
-        rc = oq_reach_graphs(m, c, see_channels, &s, err);
-    oq_arena_release(&scratch);
-    *out = s.found;
-    return rc;
+        found |= oq_override_is_channel(o->all.v[i]);
+    return found;
 }
 
 /* ---- what opset 10 does not have ---- */
@@ -203,19 +154,18 @@ static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, 
 /* What a result of pairs needs beyond that. */
 static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal *g,
                          onq_error *err) {
-    bool by_channel = false, half = false;
+    bool half = false;
     oq_qdq_outlook ahead = {0};
     const bool contrib = oq_qdq_wants_contrib(c, o, g->opset);
     OQ_TRY(oq_reach_graphs(m, c, see_float16, &half, err));
-    if (g->opset <= 10 || (g->opset < 19 && half && !contrib))
+    const bool by_channel = g->opset < 13 && !contrib && may_have_channels(c, o);
+    if (g->opset <= 10 || (g->opset < 19 && half && !contrib) || by_channel)
         OQ_TRY(oq_qdq_foresee(m, c, o, g->opset, &ahead, err));
     if (ahead.needs_11 != NULL)
         want(g, 11, ahead.needs_11);
     if (contrib)
         return ONQ_OK;
-    if (g->opset < 13)
-        OQ_TRY(has_channels(m, c, o, &by_channel, err));
-    if (by_channel)
+    if (ahead.channels)
         want(g, 13, "weights per channel need opset 13");
     if (ahead.half)
         want(g, 19, "quantizing float16 tensors needs opset 19");

@@ -269,6 +269,12 @@ NO_AXIS = {
 }
 
 
+def test_axis_of_a_weight_that_stays_float(bench):
+    """No pair has an axis, so the opset stays."""
+    case = {"overrides": {"fc.w": [{"axis": 0}]}, "per_channel": True, "op_types": ["Add", "Mul"]}
+    judge("override:unused_axis", bench.run(add_mixed(bench, 11), case))
+
+
 @pytest.mark.difference("Overrides")
 @pytest.mark.parametrize("name", NO_AXIS)
 def test_override_without_axis(bench, name):

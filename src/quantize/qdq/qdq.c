@@ -287,8 +287,11 @@ static bool keeps_float_bias(const oq_qdq *q, const oq_qdq_node *n) {
 }
 
 static void look_ahead(const oq_qdq *q) {
-    for (size_t i = 0; i < q->tensors.n; i++)
-        q->outlook->half |= q->tensors.v[i]->marked && q->tensors.v[i]->elem_type == OQ_FLOAT16;
+    for (size_t i = 0; i < q->tensors.n; i++) {
+        const oq_qdq_tensor *t = q->tensors.v[i];
+        q->outlook->half |= t->marked && t->elem_type == OQ_FLOAT16;
+        q->outlook->channels |= t->marked && t->init != NULL && oq_qdq_has_channels(q, t);
+    }
     for (size_t i = 0; i < q->n_nodes && q->outlook->needs_11 == NULL; i++) {
         const oq_qdq_node *n = &q->nodes[i];
         if (stands_between(q, n))

@@ -120,6 +120,7 @@ typedef struct oq_qdq_bias {
 /* What the result will need, found by marking alone. */
 typedef struct oq_qdq_outlook {
     bool half;            /* a float16 tensor gets a pair */
+    bool channels;        /* a constant is quantized per channel */
     const char *needs_11; /* why opset 10 does not do, or NULL */
 } oq_qdq_outlook;
 
@@ -278,6 +279,8 @@ onq_code oq_qdq_adjust_ranges(oq_qdq *q, onq_error *err);
 onq_code oq_qdq_settle_axes(oq_qdq *q, onq_error *err);
 /* Fills `steps` and the plan (qdq_decide.c). */
 onq_code oq_qdq_decide(oq_qdq *q, onq_error *err);
+/* True if a constant that is marked gets its parameters per channel. */
+bool oq_qdq_has_channels(const oq_qdq *q, const oq_qdq_tensor *t);
 /* The order of steps, and tensors that share parameters (qdq_steps.c). */
 onq_code oq_qdq_make_steps(oq_qdq *q, onq_error *err);
 /* Biases, when the parameters of inputs and weights are known (qdq_bias.c). */

@@ -102,10 +102,13 @@ static onq_code take_clamps(oq_qdq *q, const oq_tensor_override *over, oq_qdq_we
     return ONQ_OK;
 }
 
+static oq_plan_role role_of(const oq_qdq_tensor *t) {
+    return t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION;
+}
+
 /* Everything about the weight as a plan says it. */
 static onq_code take_plan(oq_qdq *q, oq_qdq_tensor *t, oq_qdq_weight *w, onq_error *err) {
-    const oq_plan_role role = t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION;
-    const oq_plan_tensor *row = oq_given_weight(q->config->given, t->name, role);
+    const oq_plan_tensor *row = oq_given_weight(q->config->given, t->name, role_of(t));
     if (row == NULL)
         return oq_fail(err, ONQ_E_CONFIG, "%s: no parameters for weight '%.*s'",
                        q->config->given->path, OQ_STR(t->name));
@@ -127,14 +130,27 @@ static onq_code take_plan(oq_qdq *q, oq_qdq_tensor *t, oq_qdq_weight *w, onq_err
     return ONQ_OK;
 }
 
+bool oq_qdq_has_channels(const oq_qdq *q, const oq_qdq_tensor *t) {
+    const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
+    const oq_given *g = q->config->given;
+    if (g != NULL) {
+        const uint32_t row = oq_given_row(g, t->name, role_of(t));
+        return row != OQ_MAP_NONE && g->plan.tensors.v[row].axis >= 0;
+    }
+    if (over != NULL && oq_override_has_params(&over->channels.v[0]))
+        return oq_override_is_channel(over);
+    return oq_override_is_channel(over) || t->axis >= 0;
+}
+
 static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_qconfig *c = q->config;
     const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
     const oq_override *first = over != NULL ? &over->channels.v[0] : NULL;
     const bool given = oq_override_has_params(first);
     const bool is_weight = t->kind == OQ_QDQ_WEIGHT;
-    int64_t axis = first != NULL && first->has_axis ? first->axis : given ? -1 : t->axis;
-    const bool per_channel = (first != NULL && first->has_axis) || (!given && t->axis >= 0);
+    const bool per_channel = oq_qdq_has_channels(q, t);
+    const int64_t chosen = oq_override_is_channel(over) ? first->axis : t->axis;
+    int64_t axis = per_channel ? chosen : -1;
     oq_qdq_weight *w = OQ_NEW(q->arena, oq_qdq_weight);
     if (w == NULL)
         return oq_fail_nomem(err);
