@@ -1,9 +1,11 @@
 """test_same.py - the same calls through onnxruntime.quantization and onq.quantization give the same models."""
 
+import numpy as np
 import onnx
 import onnxruntime.quantization as reference
 import pytest
 from conftest import Reader, build_cnn, draw
+from onnx import helper, numpy_helper
 from onnxruntime.quantization.execution_providers import qnn as reference_qnn
 
 import compare
@@ -66,6 +68,45 @@ def test_static(cnn, tmp_path, options):
 @pytest.mark.parametrize("options", [{}, {"per_channel": True}, {"weight_type": "QUInt8", "reduce_range": True}], ids=str)
 def test_dynamic(cnn, tmp_path, options):
     both(lambda package, output: package.quantize_dynamic(cnn, output, **translate(package, options)), tmp_path)
+
+
+WHERE = {
+    "computed": (["Sigmoid"], False),
+    "moved": (["MaxPool"], False),
+    "computed, then moved": (["Sigmoid", "MaxPool"], False),
+    "computed, also float": (["Sigmoid"], True),
+    "moved, then computed": (["MaxPool", "Sigmoid"], False),
+}
+
+
+@pytest.mark.parametrize("case", WHERE)
+def test_where_in_qoperator(tmp_path, case):
+    """A Where stays as it is: fine for both packages or for neither, whatever made its input."""
+    op_types, also_float = WHERE[case]
+    names = ["x"] + [f"t{i}" for i, _ in enumerate(op_types)]
+    attributes = {"MaxPool": {"kernel_shape": [1, 1]}}
+    nodes = [
+        helper.make_node(op, [a], [b], op, **attributes.get(op, {}))
+        for op, a, b in zip(op_types, names, names[1:])
+    ]
+    nodes.append(helper.make_node("Where", ["which", names[-1], "x"], ["y"], "where"))
+    if also_float:
+        nodes.append(helper.make_node("Neg", [names[-1]], ["z"], "neg"))
+    outputs = [helper.make_tensor_value_info(n, 1, [1, 1, 8, 8]) for n in ["y", "z"][: 1 + also_float]]
+    which = numpy_helper.from_array(np.arange(8) % 2 == 0, "which")
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [1, 1, 8, 8])], outputs, [which])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    results = []
+    for package in (reference, onq.quantization):
+        output = str(tmp_path / f"{package.__name__}.onnx")
+        try:
+            package.quantize_static(model, output, Reader(draw()), quant_format=package.QuantFormat.QOperator)
+            results.append(output)
+        except (ValueError, RuntimeError):
+            results.append(None)
+    assert (results[0] is None) == (results[1] is None), results
+    if results[0] is not None:
+        same(*results)
 
 
 def test_proto(tmp_path):

@@ -165,11 +165,28 @@ def _inner_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         graphs += [g for n in inner.node for a in n.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
 
 
+# Operators of QOperator format that quantize their inputs themselves, and those whose outputs stay float. The others
+# take part where their input is quantized already.
+_COMPUTING = {"Add", "AveragePool", "Concat", "Conv", "Gemm", "GlobalAveragePool", "LeakyRelu", "MatMul", "Mul", "Sigmoid"}
+_COMPUTING |= {"Softmax"}
+_FLOAT_OUTPUTS = {"ArgMax", "Attention", "EmbedLayerNormalization", "LSTM", "Where"}
+
+
 def _refuse_where(graph: onnx.GraphProto, taken: Callable[[onnx.NodeProto], bool]) -> None:
-    """The reference leaves a Where as it is, but not the nodes whose float outputs it reads."""
-    made = {name for node in graph.node if taken(node) and node.op_type != "Where" for name in node.output}
+    """Raises ValueError for a Where that reads a tensor which has no float form, as the reference does: it leaves the
+    Where as it is. Tensors that are a graph's output, or that a float node reads, have one."""
+    constants = {init.name for init in graph.initializer}
+    quantized: set[str] = set()
+    floats = {output.name for output in graph.output} | {name for node in _inner_nodes(graph) for name in node.input}
     for node in graph.node:
-        if node.op_type == "Where" and taken(node) and any(name in made for name in node.input):
+        float_bias = node.op_type in ("Conv", "Gemm") and any(name not in constants for name in node.input[2:3])
+        passed_on = node.op_type not in _FLOAT_OUTPUTS and node.input and node.input[0] in quantized
+        if taken(node) and ((node.op_type in _COMPUTING and not float_bias) or passed_on):
+            quantized.update(node.output)
+        elif not (taken(node) and node.op_type == "Where"):
+            floats.update(node.input)
+    for node in graph.node:
+        if node.op_type == "Where" and taken(node) and not (quantized - floats).isdisjoint(node.input):
             raise ValueError(
                 f"node '{node.name}' (Where) reads a quantized tensor, which QuantFormat.QOperator does not do (use QuantFormat.QDQ, "
                 "ForceQuantizeNoInputCheck, or onq.quantization.strict = False)"
