@@ -9,7 +9,7 @@ set -eu
 cd -- "$(dirname -- "$0")/.."
 arch=${1:-$(uname -m)}
 glibc=2.28
-zig_version=0.17.0
+zig_version=$(awk '$1 == "ziglang" { print $2; exit }' tools/wheels.txt)
 mirror=${ONQ_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 jobs=${JOBS:-$(nproc)}
 shared=$PWD/build/portable
@@ -46,9 +46,7 @@ get_zig() {
     PYTHONPATH=$shared/zig python3 -m ziglang version 2>/dev/null | grep -qx "$zig_version" || {
         echo "portable: fetching zig $zig_version (PyPI)"
         rm -rf "$shared/zig"
-        pip=(python3 -m pip)
-        "${pip[@]}" --version >/dev/null 2>&1 || pip=(build/venv/bin/python -m pip)
-        quietly "${pip[@]}" --disable-pip-version-check install --target "$shared/zig" "ziglang==$zig_version"
+        quietly python3 tools/fetch-wheel.py ziglang "$(uname -m)" "$shared/zig"
     }
     mkdir -p "$home/bin"
     tool cc cc -target "$arch-linux-gnu.$glibc" -fno-sanitize=undefined

@@ -13,7 +13,7 @@
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 
-runtime_version=1.31.1
+runtime_version=$(awk '$1 == "onnxruntime" { print $2; exit }' tools/wheels.txt)
 runtime_name=libonnxruntime.so.$runtime_version
 requirements=tests/requirements.txt
 venv=build/venv
@@ -100,16 +100,19 @@ have_by_hand() {
     esac
 }
 
+lists_are_fresh() { [ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -mmin -60 2>/dev/null)" ]; }
+
 install_packages() { # section, package...
     local name=$1 log=build/setup-apt.log
     shift
     say "installing Debian packages ($name): $*"
     : >"$log"
     # A failing update may still leave usable lists.
-    apt update >>"$log" 2>&1
+    lists_are_fresh || apt update >>"$log" 2>&1
     apt install --no-install-recommends "$@" >>"$log" 2>&1 && return 0
-    # An interrupted run leaves packages half-installed: finish those, then once more.
+    # Lists may be older than the mirror, and an interrupted run leaves packages half-installed: mend both, then once more.
     {
+        apt update
         as_root dpkg --configure -a
         apt --fix-broken install
         apt install --no-install-recommends "$@"
@@ -249,25 +252,16 @@ get_runtime() { # folder, architecture
     package=("$venv"/lib/python3.*/site-packages/onnxruntime)
     if [ "$arch" = "$(uname -m)" ] && [ -f "${package[0]}/capi/$runtime_name" ]; then
         say "copying ONNX Runtime $runtime_version from $venv"
-        for file in "capi/$runtime_name" "${runtime_texts[@]}"; do
-            cp -L -- "${package[0]}/$file" "$work/" || fail "cannot copy ${package[0]}/$file"
-        done
     else
         say "downloading ONNX Runtime $runtime_version for $arch (wheel of PyPI, only $runtime_name is kept)"
-        pip --version >/dev/null 2>&1 || new_venv
-        pip -q download --no-deps --only-binary=:all: --platform "manylinux_2_28_$arch" --platform "manylinux_2_27_$arch" \
-            --dest "$work" "onnxruntime==$runtime_version" ||
-            fail "pip could not download onnxruntime $runtime_version for $arch"
-        "$venv/bin/python" - "$work" "capi/$runtime_name" "${runtime_texts[@]}" <<'PY' || fail "the wheel has no $runtime_name"
-import pathlib, shutil, sys, zipfile
-work = pathlib.Path(sys.argv[1])
-(wheel,) = work.glob("*.whl")
-with zipfile.ZipFile(wheel) as z:
-    for member in sys.argv[2:]:
-        with z.open("onnxruntime/" + member) as src, open(work / pathlib.Path(member).name, "wb") as dst:
-            shutil.copyfileobj(src, dst)
-PY
+        have python3 || fail "no python3 to download it with"
+        python3 tools/fetch-wheel.py onnxruntime "$arch" "$work" "onnxruntime/capi/$runtime_name" \
+            "${runtime_texts[@]/#/onnxruntime/}" || fail "cannot get ONNX Runtime $runtime_version for $arch"
+        package=("$work/onnxruntime")
     fi
+    for file in "capi/$runtime_name" "${runtime_texts[@]}"; do
+        cp -L -- "${package[0]}/$file" "$work/" || fail "cannot copy ${package[0]}/$file"
+    done
     is_elf "$work/$runtime_name" || fail "what came as ONNX Runtime is not a library"
     for file in "$runtime_name" "${runtime_texts[@]}"; do
         chmod 644 "$work/$file" && mv -f -- "$work/$file" "$folder/$file" || fail "cannot write to $folder"

@@ -8,7 +8,9 @@ scratch=$OLDPWD
 # ONNX Runtime's version: the engine's header has it.
 runtime=$(sed -n 's/^#define OQ_ORT_RELEASE_TEXT *"\(.*\)".*/\1/p' src/engine/*.h)
 [ -n "$runtime" ]
-grep -qx "runtime_version=$runtime" tools/setup.sh || { echo "tools/setup.sh: another runtime than $runtime"; exit 1; }
+for arch in x86_64 aarch64; do
+    grep -Eqx "onnxruntime +$runtime +$arch +[0-9a-f]{64}" tools/wheels.txt || { echo "tools/wheels.txt: no runtime $runtime for $arch"; exit 1; }
+done
 grep -q "libonnxruntime.so.$runtime)" cmake/install.cmake || { echo "cmake/install.cmake: another runtime"; exit 1; }
 grep -q "onnxruntime==$runtime" tests/requirements.txt || { echo "tests/requirements.txt: another runtime"; exit 1; }
 grep -q "default=\"$(bash tools/version.sh)\"" packaging/conda/recipe.yaml || { echo "recipe.yaml: another version"; exit 1; }
@@ -29,7 +31,7 @@ for row in 'fedora|dnf install .*jansson-devel' 'arch|pacman -S .*jansson' 'alpi
     like=
     [ "$id" != rocky ] || like='ID_LIKE="rhel centos fedora"'
     mkdir -p "$scratch/bin" "$scratch/tree/tools"
-    cp tools/setup.sh tools/packages.txt "$scratch/tree/tools/"
+    cp tools/setup.sh tools/packages.txt tools/wheels.txt "$scratch/tree/tools/"
     for program in pkg-config dpkg-query; do
         printf '#!/bin/sh\nexit 1\n' >"$scratch/bin/$program"
         chmod +x "$scratch/bin/$program"

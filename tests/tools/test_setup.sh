@@ -4,7 +4,7 @@ set -u
 root=${ONQ_ROOT:?}
 bin=$PWD/bin
 mkdir -p bin tree/tools
-cp "$root"/tools/setup.sh "$root"/tools/packages.txt tree/tools/
+cp "$root"/tools/setup.sh "$root"/tools/packages.txt "$root"/tools/wheels.txt tree/tools/
 
 # A machine without libraries: pkg-config finds none, dpkg knows of none, and installing leaves a mark.
 printf '#!/bin/sh\nexit 1\n' >bin/pkg-config
