@@ -46,7 +46,7 @@ def bars(title, under, rows, names=("onq", "reference"), unit=" s"):
     """rows: (label, first value, second value or None). Logarithmic, the first tool above the second."""
     if not rows:
         raise ValueError("nothing to draw")
-    width, left, right, top, step = 760, 250, 80, 74, 44
+    width, left, right, top, step = 800, 290, 80, 74, 44
     values = [v for r in rows for v in r[1:] if v]
     marks = ticks(min(values), max(values))
     low, high = math.log10(marks[0]), math.log10(marks[-1])

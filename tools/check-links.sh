@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check-links.sh — links of the documents lead somewhere: files that are in the tree, and headings that are in the page.
+# check-links.sh — links of the documents lead somewhere: files that are in the tree, and headings that are in the page;
+# docs/README.md has a link to every page of docs/ and docs/guides/.
 #
 # Looks at links and images of all Markdown files under version control but for those with a scheme (https:). Anchors
 # are made of headings as GitHub makes them. Prints each offence; exits 1 if any.
@@ -56,4 +57,11 @@ for page in "${pages[@]}"; do
         fi
     done < <(links "$page")
 done
+# The index has every page and guide.
+if [ -f docs/README.md ]; then
+    for page in docs/*.md docs/guides/*.md; do
+        { [ -f "$page" ] && [ "$page" != docs/README.md ]; } || continue
+        links docs/README.md | grep -qE " ${page#docs/}(#.*)?$" || say "docs/README.md: no link to $page"
+    done
+fi
 [ "$bad" = 0 ] || { echo "check-links: $bad offence(s)"; exit 1; }

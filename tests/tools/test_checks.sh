@@ -194,3 +194,16 @@ link() { # LINK WANTED
 link nowhere.md 'there is no such file'
 link ../page.md#nothing 'no heading of'
 link '#what-it-does-twice' 'no heading of'
+mkdir -p docs/guides
+printf '[other](other.md#top), [how](guides/how.md)\n' >docs/README.md
+echo '# How' >docs/guides/how.md
+bash tools/check-links.sh || { echo "check-links complains of a whole index"; exit 1; }
+for page in docs/more.md docs/guides/more.md; do
+    echo '# More' >$page
+    if bash tools/check-links.sh >../said; then
+        echo "check-links does not see that $page is in no index"
+        exit 1
+    fi
+    grep -qF "docs/README.md: no link to $page" ../said || { cat ../said; exit 1; }
+    rm $page
+done
