@@ -1,7 +1,7 @@
 /*
  * complete.c — what the completion scripts ask the program for while a line is typed: `onq --complete
- * KIND BEGINNING WORD...` prints, one a line, the names that begin so. KIND is nodes or types, of the
- * model on the line, or providers, of the runtime. Nothing is said when there are none, for the user is
+ * KIND BEGINNING WORD...` prints, one a line, the names that begin so. KIND is nodes, types or groups
+ * (of nodes), of the model on the line, or providers, of the runtime. Nothing is said when there are none, for the user is
  * in the middle of a word.
  */
 #include "pages.h"
@@ -114,8 +114,14 @@ void complete(FILE *f, const char *kind, const char *beginning, int n, char **wo
     onq_env *env = onq_env_new(NULL);
     if (env != NULL && strcmp(kind, "providers") == 0)
         offer_providers(f, env, beginning);
-    else if (env != NULL)
-        offer_of_model(f, env, strcmp(kind, "nodes") == 0, beginning, n, words);
+    else if (env != NULL) {
+        const bool groups = strcmp(kind, "groups") == 0;
+        if (groups) {
+            offer(f, "op_type", beginning);
+            offer(f, "block", beginning);
+        }
+        offer_of_model(f, env, groups || strcmp(kind, "nodes") == 0, beginning, n, words);
+    }
     onq_env_free(env);
 }
 
@@ -124,5 +130,7 @@ const char *complete_kind(const onq_option_info *o) {
         return "nodes";
     if (o->type == ONQ_OPT_LIST && strcmp(o->word, "TYPE") == 0)
         return "types";
+    if (o->type == ONQ_OPT_LIST && strcmp(o->word, "GROUP") == 0)
+        return "groups";
     return strcmp(o->word, "PROVIDER") == 0 ? "providers" : NULL;
 }

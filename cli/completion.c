@@ -91,8 +91,8 @@ static void bash_lists(FILE *f) {
           "        local list=${COMP_WORDS[i]#--}\n"
           "        case ${list//-/_} in\n",
           f);
-    static const char *const kinds[] = {"nodes", "types"};
-    for (size_t k = 0; k < 2; k++) {
+    static const char *const kinds[] = {"nodes", "types", "groups"};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         fputs("        none", f);
         for (size_t c = 0; c < onq_command_count(); c++)
             for (size_t i = 0; i < onq_option_count(onq_command_at(c)->name); i++) {
@@ -170,7 +170,7 @@ static void bash(FILE *f) {
           "    elif [[ $cur == -* ]]; then\n"
           "        [[ ${cur#--} == *-* ]] && options=${options//_/-}\n"
           "        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n"
-          "    elif [[ $kind == nodes || $kind == types || $kind == providers ]]; then\n"
+          "    elif [[ $kind =~ ^(nodes|types|groups|providers)$ ]]; then\n"
           "        _onq_names \"$kind\"\n"
           "    elif [ \"$kind\" = text ]; then\n"
           "        compopt +o default +o bashdefault 2>/dev/null\n"

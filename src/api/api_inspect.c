@@ -371,8 +371,13 @@ static void show_can(oq_job *job, const oq_summary *s) {
         if (can->nodes == 0) {
             oq_buf_adds(&job->text, "nothing\n");
         } else {
-            oq_buf_addf(&job->text, "%llu nodes, %s of float weights (",
-                        (unsigned long long)can->nodes, oq_inspect_bytes(b, can->weight_bytes));
+            oq_buf_addf(&job->text, "%llu node%s", (unsigned long long)can->nodes,
+                        can->nodes == 1 ? "" : "s");
+            if (can->weight_bytes == 0)
+                oq_buf_adds(&job->text, " without float weights, which gains little (");
+            else
+                oq_buf_addf(&job->text, ", %s of float weights (",
+                            oq_inspect_bytes(b, can->weight_bytes));
             text_ops(&job->text, &can->ops, 5, job->text.n);
             oq_buf_adds(&job->text, ")\n");
         }

@@ -249,6 +249,19 @@ static onq_code optimize(run *r, onq_error *err) {
     return r->sets != 0 ? oq_rewrite(r->m, r->sets, &r->rewritten, err) : ONQ_OK;
 }
 
+static onq_code add_nodes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)owner;
+    (void)err;
+    *(size_t *)ctx += g->node.n;
+    return ONQ_OK;
+}
+
+/* Of all graphs: those inside If, Loop and Scan can be most of a model. */
+static onq_code count_nodes(const run *r, size_t *n, onq_error *err) {
+    *n = 0;
+    return oq_walk_graphs(r->m->proto->graph, add_nodes, n, err);
+}
+
 static onq_code prepare_qnn(run *r, onq_error *err) {
     if (oq_opt_is_set(r->job->opts, "opset"))
         OQ_TRY(raise_opset(r, err));
@@ -258,8 +271,8 @@ static onq_code prepare_qnn(run *r, onq_error *err) {
     OQ_TRY(oq_prep_mark_first(r->m, OQ_S("onnx.infer"), OQ_S("onnxruntime.tools.qnn.preprocess"),
                               err));
     const onq_code rc = oq_qnn_prepare(r->m, &r->qnn_options, &r->qnn_report, err);
-    r->nodes_after = r->m->proto->graph->node.n;
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", r->m->path);
+    return rc == ONQ_OK ? count_nodes(r, &r->nodes_after, err)
+                        : oq_error_in(err, rc, "%s", r->m->path);
 }
 
 static onq_code fuse_only(run *r, const oq_str *ops, size_t n_ops, onq_error *err) {
@@ -271,8 +284,7 @@ static onq_code fuse_only(run *r, const oq_str *ops, size_t n_ops, onq_error *er
         OQ_TRY(oq_qnn_fuse(r->m, ops[i], &n, err));
         r->n_fused += n;
     }
-    r->nodes_after = r->m->proto->graph->node.n;
-    return ONQ_OK;
+    return count_nodes(r, &r->nodes_after, err);
 }
 
 static onq_code prepare(run *r, onq_error *err) {
@@ -280,7 +292,7 @@ static onq_code prepare(run *r, onq_error *err) {
     size_t n_ops = 0;
     const oq_str *ops = oq_opt_list(r->job->opts, "fuse", &n_ops);
     OQ_TRY(oq_job_open_sound(r->job, oq_job_input(r->job), &r->m, err));
-    r->nodes_before = r->m->proto->graph->node.n;
+    OQ_TRY(count_nodes(r, &r->nodes_before, err));
     if (n_ops != 0)
         return fuse_only(r, ops, n_ops, err);
     if (r->qnn)
@@ -297,7 +309,7 @@ static onq_code prepare(run *r, onq_error *err) {
         OQ_TRY(oq_progress(env, "shapes", 0, 0, err));
         OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
     }
-    r->nodes_after = r->m->proto->graph->node.n;
+    OQ_TRY(count_nodes(r, &r->nodes_after, err));
     return oq_prep_mark(r->m, err);
 }
 

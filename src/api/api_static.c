@@ -491,7 +491,7 @@ static onq_code smooth(run *r, onq_error *err) {
             job.n_tensors, job.n_folded);
     /* What it put in stays float. */
     for (size_t i = 0; i < job.added.n; i++)
-        OQ_TRY(oq_pick_add(&r->q.config.nodes_to_exclude, job.added.v[i], err));
+        OQ_TRY(oq_qconfig_add_float(&r->q.config, job.added.v[i], err));
     return ONQ_OK;
 }
 

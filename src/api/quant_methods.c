@@ -170,7 +170,7 @@ static onq_code choose_all(work *w, onq_error *err) {
 /* What the quantizer must know of the changes. */
 static onq_code note_changes(oq_quant *q, const oq_channels *c, onq_error *err) {
     for (size_t i = 0; i < c->added.n; i++)
-        OQ_TRY(oq_pick_add(&q->config.nodes_to_exclude, c->added.v[i], err));
+        OQ_TRY(oq_qconfig_add_float(&q->config, c->added.v[i], err));
     for (size_t i = 0; i < c->float_outputs.n; i++)
         if (!oq_map_put(&q->config.float_outputs, c->float_outputs.v[i], 0))
             return oq_fail_nomem(err);

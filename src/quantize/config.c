@@ -26,6 +26,7 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     oq_node_methods_init(&c->methods, arena);
     oq_pick_init(&c->op_types_to_exclude, arena);
     oq_map_init(&c->left, arena);
+    oq_map_init(&c->added, arena);
     oq_map_init(&c->float_outputs, arena);
     oq_map_init(&c->doubled, arena);
     oq_map_init(&c->unsound, arena);
@@ -37,6 +38,12 @@ void oq_qconfig_release(oq_qconfig *c) {
     oq_pick_release(&c->nodes_to_exclude);
     oq_pick_release(&c->exclude_output_ops);
     oq_pick_release(&c->op_types_to_exclude);
+}
+
+onq_code oq_qconfig_add_float(oq_qconfig *c, oq_str name, onq_error *err) {
+    if (!oq_map_put(&c->added, name, 0))
+        return oq_fail_nomem(err);
+    return oq_pick_add(&c->nodes_to_exclude, name, err);
 }
 
 bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis) {
@@ -85,7 +92,8 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
         return oq_pick_is_empty(&c->op_types) ? "this mode does not quantize the operator"
                                               : "not in op_types_to_quantize";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
-        return "in nodes_to_exclude";
+        return oq_map_has(&c->added, n->name) ? "put in by a method, and float"
+                                              : "in nodes_to_exclude";
     if (oq_pick_has(&c->op_types_to_exclude, n->op_type))
         return "in op_types_to_exclude";
     return oq_left_why(c, n);

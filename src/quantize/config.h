@@ -27,6 +27,7 @@ typedef struct oq_qconfig {
     oq_node_methods methods; /* of single nodes, which they decide about */
     oq_pick op_types_to_exclude;
     oq_map left;          /* first outputs of nodes that op_set.h leaves float -> an oq_left */
+    oq_map added;         /* nodes that a method put in: float, and also in nodes_to_exclude */
     oq_map float_outputs; /* first outputs of nodes whose outputs are not quantized */
     oq_map doubled;       /* first outputs of MatMul nodes with double activations */
     oq_map unsound;  /* first outputs of nodes that a look at the result found to be at fault */
@@ -81,6 +82,8 @@ void oq_qconfig_release(oq_qconfig *c);
 
 /* The axis set for an operator type; false when none is. */
 bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis);
+/* Leaves a node float that a method put in. */
+onq_code oq_qconfig_add_float(oq_qconfig *c, oq_str name, onq_error *err);
 /* is_weight_symmetric: what was said, else whether the type is signed. */
 bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type);
 

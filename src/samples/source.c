@@ -195,7 +195,8 @@ static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reade
     }
     return oq_fail(
         err, ONQ_E_INVALID,
-        "%s: no samples in it (test_data_set_* folders, JPEG or PNG images, .npz or .npy files)",
+        "%s: no samples in it (wanted: test_data_set_* folders, JPEG or PNG images, .npz or .npy "
+        "files; other folders in it are not searched)",
         path);
 }
 

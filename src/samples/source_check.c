@@ -57,6 +57,17 @@ onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_
 
 /* ---- samples ---- */
 
+/* Numbers of another type are the usual mistake: numpy computes in float64. */
+static const char *hint_for(const oq_datum *d, const oq_io *want) {
+    const oq_dtype_info *t = d->kind == OQ_DATUM_TENSOR ? oq_dtype_find(d->dtype) : NULL;
+    if (t == NULL || d->dtype == want->dtype || t->cls == OQ_CLASS_STRING ||
+        t->cls == OQ_CLASS_COMPLEX)
+        return "";
+    return want->dtype == OQ_FLOAT   ? " (in Python: .astype('float32'))"
+           : want->dtype == OQ_INT64 ? " (in Python: .astype('int64'))"
+                                     : "";
+}
+
 static onq_code misfit(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
                        onq_error *err) {
     oq_buf came, wanted;
@@ -64,9 +75,9 @@ static onq_code misfit(const oq_datum *d, const oq_io *want, const onq_allocator
     oq_buf_init(&wanted, alloc);
     oq_datum_describe(d, &came);
     oq_io_describe(want, &wanted);
-    onq_code rc =
-        oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, expected %s", OQ_STR(want->name),
-                came.p != NULL ? came.p : "?", wanted.p != NULL ? wanted.p : "?");
+    onq_code rc = oq_fail(err, ONQ_E_INVALID, "input '%.*s': got %s, expected %s%s",
+                          OQ_STR(want->name), came.p != NULL ? came.p : "?",
+                          wanted.p != NULL ? wanted.p : "?", hint_for(d, want));
     if (came.failed || wanted.failed)
         rc = oq_fail_nomem(err);
     oq_buf_release(&came);

@@ -61,6 +61,8 @@ has "$node" static -i model.onnx --nodes-to-exclude other "${node:0:3}"
 has "x,$node" static -i model.onnx --nodes_to_exclude "x,${node:0:3}"
 has MaxPool static -i model.onnx --op_types_to_exclude Conv Max
 has ActivationSymmetric= static --extra Act
+has op_type debug --float_model model.onnx --groups op
+has "$node" debug --float_model model.onnx --groups block "${node:0:3}"
 [ -z "$(offer static -i nothing.onnx --nodes_to_exclude x)" ] || fail "names of no model"
 [ -z "$(offer dynamic --extra CalibP)" ] || fail "a key that dynamic has no use for"
 # A name is data: the shell runs nothing of it.

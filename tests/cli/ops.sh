@@ -12,7 +12,7 @@ grep -qE '^Abs +1 +- +- +- +- +- +x  13$' all || fail "$(grep '^Abs ' all)"
 [ "$(onq ops --mode legacy | tail -1)" = "2 operators" ] || fail "legacy"
 # By opset and by name, in any case.
 onq ops GridSample --opset 15 | says -x "0 operators" || fail "GridSample is of opset 16"
-onq ops gridsample --opset 16 | says -x "1 operators" || fail "GridSample at 16"
+onq ops gridsample --opset 16 | says -x "1 operator" || fail "GridSample at 16"
 onq ops Conv --json >json
 grep -q '"since": 1' json && grep -q '"dynamic": true' json || fail "$(cat json)"
 status=0

@@ -108,3 +108,13 @@ refuses 2 "bits: 5 is not one of 2, 4, 8" onq nbits -i "$model" -o out.onnx --bi
 refuses 1 "not a source of samples (a folder, .npz, .npy, .tar," onq static -i "$model" -o out.onnx --data "$model"
 warns "this mode does not quantize the operator; Gemm: not in op_types_to_quantize)" onq nbits -i "$model" -o out.onnx
 warns '(onq static and onq dynamic quantize such a model)' qat
+mkdir -p pets/dog
+refuses 1 'pets: no samples in it (wanted: test_data_set_* folders, JPEG or PNG images, .npz or .npy files; other folders in it are not' \
+    onq static -i "$model" -o out.onnx --data pets
+refuses 1 "expected FLOAT[batch,1,28,28] (in Python: .astype('float32'))" \
+    onq static -i "$model" -o out.onnx --data "$ONQ_ROOT/examples/digits_cnn/labels.npy"
+
+# Counts and reasons are those of what was asked.
+[ "$(onq ops Conv | tail -1)" = '1 operator' ] || fail "$(onq ops Conv)"
+onq dynamic -q -i "$model" -o dynamic.onnx
+onq inspect dynamic.onnx | says 'without float weights, which gains little (' || fail "$(onq inspect dynamic.onnx)"
