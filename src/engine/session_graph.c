@@ -161,7 +161,7 @@ static onq_code set_external(oq_arena *a, oq_tensor *t, oq_str location, uint64_
         if (!OQ_PUSH(a, &t->external_data, e))
             return oq_fail_nomem(err);
     }
-    t->data_location = OQ_I32(1);
+    t->data_location = OQ_I32(OQ_LOCATION_EXTERNAL);
     return ONQ_OK;
 }
 

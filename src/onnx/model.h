@@ -76,8 +76,10 @@ onq_code oq_model_data(oq_model *m, oq_tensor *t, oq_span *out, onq_error *err);
 /* The opened external-data file of a tensor and the range in it; range checked. */
 onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file, uint64_t *offset,
                            uint64_t *length, onq_error *err);
+/* TensorProto.DataLocation */
+enum { OQ_LOCATION_DEFAULT = 0, OQ_LOCATION_EXTERNAL = 1 };
 static inline bool oq_tensor_is_external(const oq_tensor *t) {
-    return t->data_location.v == 1;
+    return t->data_location.v == OQ_LOCATION_EXTERNAL;
 }
 
 /* Lets the kernel take back pages of the model's files that were read; call it between large

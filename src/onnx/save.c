@@ -208,6 +208,8 @@ static onq_code swap_inline(writer *w, oq_tensor *t, onq_error *err) {
     OQ_TRY(oq_model_data(w->m, t, &raw, err));
     OQ_TRY(begin_swap(w, t, err));
     t->raw_data = (oq_payload){.p = raw.p, .n = raw.n, .present = true};
+    t->data_location =
+        OQ_I32(OQ_LOCATION_DEFAULT); /* said, as onnx does when it reads such a file */
     return ONQ_OK;
 }
 
@@ -227,7 +229,7 @@ static onq_code swap_external(writer *w, oq_tensor *t, const oq_place *place, on
                      oq_str_format(&w->scratch, "%llu", (unsigned long long)place->offset), err));
     OQ_TRY(add_entry(w, t, "length",
                      oq_str_format(&w->scratch, "%llu", (unsigned long long)place->length), err));
-    t->data_location = OQ_I32(1);
+    t->data_location = OQ_I32(OQ_LOCATION_EXTERNAL);
     return ONQ_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "quantize/qdq/qdq.h"
 #include "quantize/reach.h"
 #include "quantize/rules.h"
+#include "quantize/stamp.h"
 
 static bool is_half(const oq_value_info *v) {
     const oq_tensor_type *t = v->type != NULL ? v->type->tensor_type : NULL;
@@ -230,9 +231,9 @@ onq_code oq_opset_needed_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides 
     return ONQ_OK;
 }
 
-/* Small external tensors come into the model, as in the reference, which writes a raised model
- * again before it infers types: a Reshape whose shape is external has a type then. Python counts 33
- * bytes around the values. */
+/* As in the reference, which writes a raised model again before it infers types: small external
+ * tensors come into the model, so that a Reshape whose shape was external has a type, and no tensor
+ * says any longer where its data is. */
 static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_model *m = ctx;
     (void)owner;
@@ -240,10 +241,14 @@ static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
         oq_tensor *t = g->initializer.v[i];
         uint64_t size = 0;
         oq_span data;
-        if (!oq_tensor_is_external(t) || t->data_type.v == OQ_STRING)
+        if (!oq_tensor_is_external(t)) {
+            t->data_location = (oq_opt_i32){0};
+            continue;
+        }
+        if (t->data_type.v == OQ_STRING)
             continue;
         OQ_TRY(oq_tensor_bytes(t, &size, err));
-        if (size + 33 >= 1024)
+        if (oq_stamp_is_apart(size))
             continue;
         OQ_TRY(oq_model_data(m, t, &data, err));
         OQ_TRY(oq_tensor_set_raw(&m->arena, t, data.p, data.n, err));
@@ -260,6 +265,7 @@ onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, onq_error 
         return oq_error_in(err, rc, "%s, and raising the model from %lld to %lld fails", why,
                            (long long)now, (long long)target);
     OQ_TRY(oq_walk_graphs(m->proto->graph, take_small, m, err));
+    OQ_TRY(oq_stamp_reloaded(m, err));
     if (now < 11 && target >= 11)
         OQ_TRY(oq_keep_old_resize(m, err));
     oq_warn(m->env, "%s: the model is raised from opset %lld to %lld", why, (long long)now,

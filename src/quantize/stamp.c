@@ -27,6 +27,25 @@ onq_code oq_stamp_inferred(oq_model *m, onq_error *err) {
     return oq_prep_mark_first(m, OQ_S("onnx.infer"), OQ_S("onnxruntime.quant"), err);
 }
 
+static onq_code reload(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    (void)ctx;
+    (void)owner;
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        oq_tensor *t = g->initializer.v[i];
+        uint64_t size = 0;
+        if (oq_tensor_is_external(t) || !t->raw_data.present)
+            continue;
+        OQ_TRY(oq_tensor_bytes(t, &size, err));
+        if (oq_stamp_is_apart(size))
+            t->data_location = OQ_I32(OQ_LOCATION_DEFAULT);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_stamp_reloaded(oq_model *m, onq_error *err) {
+    return oq_walk_graphs(m->proto->graph, reload, NULL, err);
+}
+
 bool oq_stamp_is_preprocessed(const oq_model *m) {
     return oq_str_is(oq_model_metadata(m, OQ_S("onnx.quant.pre_process")), "onnxruntime.quant") ||
            oq_str_is(oq_model_metadata(m, OQ_S("onnx.infer")), "onnxruntime.tools.qnn.preprocess");

@@ -12,6 +12,14 @@ onq_code oq_stamp_producer(oq_model *m, onq_error *err);
 /* metadata_props "onnx.infer": "onnxruntime.quant" in front of the others, as the reference
  * leaves it on every model it loads. */
 onq_code oq_stamp_inferred(oq_model *m, onq_error *err);
+/* What it leaves on a model that it writes, large tensors apart, and reads again, as it does after
+ * raising the opset and in dynamic quantization: large tensors say that their data is inside. */
+onq_code oq_stamp_reloaded(oq_model *m, onq_error *err);
+/* True for a tensor of so many bytes that it is written apart then: 1,024, of which Python takes 33
+ * for itself. */
+static inline bool oq_stamp_is_apart(uint64_t bytes) {
+    return bytes + 33 >= 1024;
+}
 /* True if the model was preprocessed (by onq or by the reference). */
 bool oq_stamp_is_preprocessed(const oq_model *m);
 

@@ -21,9 +21,6 @@ def _replaces(node):
 
 
 def _strip(graph):
-    for t in graph.initializer:
-        if t.data_location == onnx.TensorProto.DEFAULT:  # said or not said is the same
-            t.ClearField("data_location")
     for node in graph.node:
         if _loses(node) or _replaces(node):
             node.ClearField("doc_string")

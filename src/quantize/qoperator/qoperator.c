@@ -266,8 +266,10 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(oq_qo_replace_gemm(sh, err));
     OQ_TRY(see_types(sh, err));
-    if (sh->mode == OQ_QMODE_INTEGER)
+    if (sh->mode == OQ_QMODE_INTEGER) {
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
+        OQ_TRY(oq_stamp_reloaded(m, err));
+    }
     OQ_TRY(oq_qo_decide_casts(sh, err));
     if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
         OQ_TRY(sh->job.config->enable_subgraph
