@@ -60,6 +60,25 @@ def test_where(tmp_path, rng):
     assert compare.differences(both.reference.path, both.onq.path) == []
 
 
+@pytest.mark.difference("Where that is not chosen, QOperator format")
+@pytest.mark.parametrize("choice", [{"op_types": ["Conv"]}, {"nodes_to_exclude": ["where"]}], ids=lambda c: next(iter(c)))
+def test_where_that_is_not_chosen(tmp_path, rng, choice):
+    m = model([node("Conv", ["x", "w"], ["c"], "first"), node("Where", ["mask", "c", "c"], ["e"], "where"),
+               node("Conv", ["e", "u"], ["y"], "second")],
+              [array("w", rng.normal(size=(4, 3, 3, 3))), array("u", rng.normal(size=(4, 4, 1, 1))),
+               array("mask", rng.normal(size=MAPS) > 0, bool)], IMAGE, MAPS)
+    both = static(tmp_path, m, feeds(rng, IMAGE), extra={"ForceQuantizeNoInputCheck": True}, **choice)
+    assert "QLinearWhere" in op_types(both.reference.path) and "Where" in op_types(both.onq.path), both
+    assert both.expect(60, 30)
+
+
+@pytest.mark.difference("Options that do not go together")
+def test_options_that_do_not_go_together(tmp_path, rng):
+    m = model([node("Conv", ["x", "w"], ["y"], "conv")], [array("w", rng.normal(size=(4, 3, 3, 3)))], IMAGE, MAPS, 21)
+    both = static(tmp_path, m, feeds(rng, IMAGE), extra={"BlockSize": 2})
+    both.expect(60, "raises: --block_size is for --quant_format qdq only")
+
+
 @pytest.mark.difference("Inner graphs in QOperator format")
 def test_inner_graph(tmp_path, rng):
     def branch(k):
