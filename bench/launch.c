@@ -3,9 +3,9 @@
  *
  *     launch FILE WORD...
  *
- * Writes wall seconds, CPU seconds, peak memory in KiB and the exit status to FILE. Linux counts the
- * memory of whoever starts a process as its own until it execs, so a start from Python would never
- * measure less than Python: this program is small.
+ * Writes wall seconds, CPU seconds, peak memory in KiB and the exit status to FILE. Linux counts
+ * the memory of whoever starts a process as its own until it execs, so a start from Python would
+ * never measure less than Python: this program is small.
  */
 #include <stdio.h>
 #include <sys/resource.h>

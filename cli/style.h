@@ -1,6 +1,6 @@
 /*
- * style.h — colour, on a terminal only: never in a file or a pipe, not with TERM=dumb, and not where
- * NO_COLOR is set (no-color.org).
+ * style.h — colour, on a terminal only: never in a file or a pipe, not with TERM=dumb, and not
+ * where NO_COLOR is set (no-color.org).
  */
 #ifndef CLI_STYLE_H
 #define CLI_STYLE_H

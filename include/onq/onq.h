@@ -139,10 +139,10 @@ typedef struct onq_tensor {
 
 /* Samples from the caller. `next` gives the inputs of the next sample by name, in any order: 1 and
  * *inputs, *n_inputs, which stay valid until the next call; 0 at the end; anything else stops the
- * job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It may
- * be NULL: then the library keeps what it must, within --memory, and the job ends with ONQ_E_LIMIT
- * when it would need a sample that it could not keep. They are called one at a time, on any of the
- * job's threads, and may use the library with another environment. */
+ * job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It
+ * may be NULL: then the library keeps what it must, within --memory, and the job ends with
+ * ONQ_E_LIMIT when it would need a sample that it could not keep. They are called one at a time, on
+ * any of the job's threads, and may use the library with another environment. */
 typedef struct onq_reader {
     int (*next)(void *ctx, const onq_tensor **inputs, size_t *n_inputs);
     void *ctx;
@@ -206,8 +206,8 @@ ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
 /* The heading under which help shows option i; options of one heading are adjacent. "": the command
  * takes the option, as every command does, and has no use for it; help does not show it. */
 ONQ_API const char *onq_option_group(const char *command, size_t i);
-/* Key i of the option `extra` that the command has a use for, NULL past the end. Its word is what the
- * value looks like, its help says what it sets. */
+/* Key i of the option `extra` that the command has a use for, NULL past the end. Its word is what
+ * the value looks like, its help says what it sets. */
 ONQ_API const onq_option_info *onq_extra_at(const char *command, size_t i);
 
 /* An example of a command, which help shows. */
@@ -285,8 +285,8 @@ typedef struct onq_file {
     size_t size;
 } onq_file;
 
-/* File i of what onq_options_want_bytes asked for, or NULL past the last: a model, then its external
- * data. Valid until the result is freed. */
+/* File i of what onq_options_want_bytes asked for, or NULL past the last: a model, then its
+ * external data. Valid until the result is freed. */
 ONQ_API const onq_file *onq_result_file(const onq_result *res, size_t i);
 
 /* ---- ranges ----
@@ -325,8 +325,8 @@ ONQ_API onq_code onq_ranges_set(onq_ranges *ranges, const onq_range *range, onq_
 ONQ_API int onq_ranges_smooth_quant(const onq_ranges *ranges);
 ONQ_API void onq_ranges_set_smooth_quant(onq_ranges *ranges, int smooth_quant);
 
-/* Ranges for `static` in place of samples and of a calibration cache. Borrows them until the options
- * are freed. */
+/* Ranges for `static` in place of samples and of a calibration cache. Borrows them until the
+ * options are freed. */
 ONQ_API onq_code onq_options_set_ranges(onq_options *opts, const onq_ranges *ranges,
                                         onq_error *err);
 /* The ranges that `calibrate` or `static` found or was given; NULL for other commands. Valid until
@@ -336,14 +336,14 @@ ONQ_API const onq_ranges *onq_result_ranges(const onq_result *res);
 /* Calibration in portions: create_calibrator, collect_data again and again, compute_data. */
 typedef struct onq_calibrator onq_calibrator;
 
-/* `opts` are options of the command `calibrate`: input and the options of the method, of samples and
- * of the runtime. Borrows the environment and the options until it is freed. */
+/* `opts` are options of the command `calibrate`: input and the options of the method, of samples
+ * and of the runtime. Borrows the environment and the options until it is freed. */
 ONQ_API onq_code onq_calibrator_new(onq_env *env, const onq_options *opts, onq_calibrator **out,
                                     onq_error *err);
 ONQ_API void onq_calibrator_free(onq_calibrator *cal);
-/* The model with the outputs by which the reference collects: ReduceMin and ReduceMax of each tensor
- * (T_ReduceMin, T_ReduceMax), for the methods with histograms the tensors themselves. Valid until
- * the calibrator is freed. */
+/* The model with the outputs by which the reference collects: ReduceMin and ReduceMax of each
+ * tensor (T_ReduceMin, T_ReduceMax), for the methods with histograms the tensors themselves. Valid
+ * until the calibrator is freed. */
 ONQ_API onq_code onq_calibrator_augmented(onq_calibrator *cal, const void **data, size_t *size,
                                           onq_error *err);
 /* Runs one portion of samples, which counts as one call of collect_data. Without a reader they come
@@ -396,8 +396,8 @@ ONQ_API onq_code onq_model_data(onq_model *model, size_t i, onq_tensor *out, onq
 
 /* ---- numbers ---- */
 
-/* Scale and zero point of a range, computed as compute_scale_zp does for ranges of this dtype (1, 10
- * or 11). `min_real_range` may be NULL. ONQ_E_INVALID unless qmin <= 0 <= qmax. */
+/* Scale and zero point of a range, computed as compute_scale_zp does for ranges of this dtype (1,
+ * 10 or 11). `min_real_range` may be NULL. ONQ_E_INVALID unless qmin <= 0 <= qmax. */
 ONQ_API onq_code onq_scale_zero_point(double rmin, double rmax, int32_t dtype, double qmin,
                                       double qmax, int symmetric, const double *min_real_range,
                                       double *scale, double *zero_point, onq_error *err);

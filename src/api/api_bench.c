@@ -318,8 +318,8 @@ static size_t *worst_first(bench *b, const contender *c) {
     return order;
 }
 
-/* Slower than the first, by the median and by the fastest run: one busy moment of the machine does not
- * make both. */
+/* Slower than the first, by the median and by the fastest run: one busy moment of the machine does
+ * not make both. */
 static bool is_slower(const bench *b, const contender *c) {
     return quantile(c, 0.5) > 1.02 * quantile(b->v, 0.5) &&
            c->times.v[0] > 1.02 * b->v[0].times.v[0];

@@ -13,8 +13,8 @@ typedef struct oq_bench_why {
     OQ_VEC(oq_str) reasons;
 } oq_bench_why;
 
-/* Looks at the graph, not at the clock: the reasons are those of the model and of this CPU. Texts live
- * in the arena. */
+/* Looks at the graph, not at the clock: the reasons are those of the model and of this CPU. Texts
+ * live in the arena. */
 onq_code oq_bench_find_why(oq_bench_why *w, oq_arena *a, oq_model *m, onq_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * debug_about.h — what the report of `onq debug` says of its run: sizes, times, options, samples, and
- * the command that makes such a model again.
+ * debug_about.h — what the report of `onq debug` says of its run: sizes, times, options, samples,
+ * and the command that makes such a model again.
  */
 #ifndef OQ_API_DEBUG_ABOUT_H
 #define OQ_API_DEBUG_ABOUT_H

@@ -1,6 +1,6 @@
 /*
- * inspect_page.c — `onq inspect -o model.html`: the graph of a model as a page (inspect_page.html), with
- * the renderer that the report of `onq debug` has.
+ * inspect_page.c — `onq inspect -o model.html`: the graph of a model as a page (inspect_page.html),
+ * with the renderer that the report of `onq debug` has.
  */
 #include "api/inspect.h"
 

@@ -1,6 +1,6 @@
 /*
- * inspect_work.c — what a model costs, for `onq inspect`: its work, its largest weights, the memory of
- * its activations, and lists of its nodes and tensors. The counting is quantize/profile.c.
+ * inspect_work.c — what a model costs, for `onq inspect`: its work, its largest weights, the memory
+ * of its activations, and lists of its nodes and tensors. The counting is quantize/profile.c.
  */
 #include "api/inspect.h"
 

@@ -1,6 +1,6 @@
 /*
- * isolate_parts.h — what the files of --isolate share: isolate.c is the caller, isolate_worker.c the
- * worker, isolate_send.c turns a job and its samples into frames.
+ * isolate_parts.h — what the files of --isolate share: isolate.c is the caller, isolate_worker.c
+ * the worker, isolate_send.c turns a job and its samples into frames.
  */
 #ifndef OQ_API_ISOLATE_PARTS_H
 #define OQ_API_ISOLATE_PARTS_H

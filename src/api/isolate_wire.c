@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What one frame may hold at most: samples and results are large, everything else is a few texts. */
+/* What one frame may hold at most: samples and results are large, everything else is a few
+ * texts. */
 static uint64_t most(oq_iso_kind kind) {
     switch (kind) {
     case OQ_ISO_JOB:

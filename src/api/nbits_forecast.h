@@ -1,6 +1,6 @@
 /*
- * nbits_forecast.h — a line about the speed of the result: MatMulNBits is slower than float for some
- * sizes and settings.
+ * nbits_forecast.h — a line about the speed of the result: MatMulNBits is slower than float for
+ * some sizes and settings.
  */
 #ifndef OQ_API_NBITS_FORECAST_H
 #define OQ_API_NBITS_FORECAST_H

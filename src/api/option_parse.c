@@ -251,8 +251,8 @@ static onq_code list_file(oq_arena *a, const onq_option_info *row, const char *p
     return ONQ_OK;
 }
 
-/* A list or map as JSON or Python writes it. A name may begin with a bracket too, so one of a list is
- * taken for that only if its first item is in quotes; operators' names begin with letters. */
+/* A list or map as JSON or Python writes it. A name may begin with a bracket too, so one of a list
+ * is taken for that only if its first item is in quotes; operators' names begin with letters. */
 static bool is_literal(const onq_option_info *row, bool map, const char *text) {
     const char *first = text + 1;
     if (map)

@@ -1,6 +1,6 @@
 /*
- * quant_prepare.c — the beginning of every quantization: a model that is sound, its types known, its
- * opset what the result needs.
+ * quant_prepare.c — the beginning of every quantization: a model that is sound, its types known,
+ * its opset what the result needs.
  */
 #include "api/quantization.h"
 #include "base/env.h"

@@ -2,9 +2,9 @@
  * quant_verify.c — quantize, then look at the result as its users will: in the runtime, with its
  * default options, on a few samples. quant_judge.c says what the look found.
  *
- * The samples are the first of the calibration, whose float outputs were kept. Without a calibration
- * the float model is run too, on the first samples of --data or on inputs that are made up. Only the
- * graph is kept of the float model, its weights are shared.
+ * The samples are the first of the calibration, whose float outputs were kept. Without a
+ * calibration the float model is run too, on the first samples of --data or on inputs that are made
+ * up. Only the graph is kept of the float model, its weights are shared.
  */
 #include "api/quantization.h"
 #include "api/samples.h"

@@ -46,7 +46,8 @@ typedef struct oq_quant {
     oq_engine *engine; /* NULL until one is opened */
     oq_quant_input input;
 
-    /* Quantizes the model; called again, on the model as it was, when nodes are to be left float. */
+    /* Quantizes the model; called again, on the model as it was, when nodes are to be left
+     * float. */
     onq_code (*quantize)(void *ctx, onq_error *err);
     void *ctx;
     unsigned modes;    /* of oq_qmode: operators it quantizes by default; 0: it goes by no list, and
@@ -88,8 +89,8 @@ onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err);
  * not help it is an error. Outputs that are far from float's are warned of. Finds the share of what
  * is in integers. */
 onq_code oq_quant_make(oq_quant *q, onq_error *err);
-/* Quantizes a copy of the model and compares its outputs with float's on the samples of the job. The
- * model stays as it is. */
+/* Quantizes a copy of the model and compares its outputs with float's on the samples of the job.
+ * The model stays as it is. */
 onq_code oq_quant_try(oq_quant *q, oq_verdict *v, onq_error *err);
 /* Whether outputs were compared that say something of the accuracy; whether they are poor. */
 bool oq_quant_is_telling(const oq_quant *q);

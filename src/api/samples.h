@@ -1,6 +1,6 @@
 /*
- * samples.h — what the options of the groups "Samples", "Resources" and "Runtime" ask for: a source,
- * what a calibration may take, and an engine.
+ * samples.h — what the options of the groups "Samples", "Resources" and "Runtime" ask for: a
+ * source, what a calibration may take, and an engine.
  *
  * For every command that runs a model: run, bench, calibrate, static, debug.
  */

@@ -1,9 +1,9 @@
 /*
  * sound.h — models that ONNX Runtime itself calls wrong are refused before they are written.
  *
- * onq checks what it reads (onnx/check.h, shape/operands.h), but it does not know every attribute of
- * every operator. Where a runtime is at hand and the model is small it is asked: a command that has
- * no other use for it would pass on what no runtime takes.
+ * onq checks what it reads (onnx/check.h, shape/operands.h), but it does not know every attribute
+ * of every operator. Where a runtime is at hand and the model is small it is asked: a command that
+ * has no other use for it would pass on what no runtime takes.
  */
 #ifndef OQ_API_SOUND_H
 #define OQ_API_SOUND_H
@@ -18,8 +18,8 @@
 bool oq_graph_is_long(const oq_graph *g);
 
 /* Fails where the runtime calls the model wrong. That it is beyond this runtime (an operator of
- * another domain, a type without a kernel), that there is none, or --no_verify: all is well then. An
- * engine that had to be opened is left in *engine for the caller to close. */
+ * another domain, a type without a kernel), that there is none, or --no_verify: all is well then.
+ * An engine that had to be opened is left in *engine for the caller to close. */
 onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_error *err);
 
 /* The refusal, with the runtime's words. */

@@ -18,7 +18,8 @@
 #define OQ_MAX_JSON    (64u << 20)  /* bytes of text */
 #define OQ_JSON_MEMORY (512u << 20) /* bytes of the tree, estimated */
 
-/* Parses a file, or the text itself where it begins with a brace; *out is a new reference (json_decref it). */
+/* Parses a file, or the text itself where it begins with a brace; *out is a new reference
+ * (json_decref it). */
 onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, onq_error *err);
 /* Parses text; `where` names it in errors. */
 onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *err);

@@ -2,8 +2,8 @@
  * map.c — hash map from text to a number. See map.h.
  *
  * A slot leads to an entry. An entry with the value OQ_MAP_NONE was removed, and its slot keeps
- * probe chains whole until the map grows. Names come from files that may be hostile, so the hash is keyed with random
- * bytes of the process: nobody can prepare names that all fall into one chain.
+ * probe chains whole until the map grows. Names come from files that may be hostile, so the hash is
+ * keyed with random bytes of the process: nobody can prepare names that all fall into one chain.
  */
 #include "base/map.h"
 
@@ -113,7 +113,8 @@ static oq_map_entry *find_or_add(oq_map *m, oq_str key, uint32_t value) {
     if (s != NULL && s->at != 0)
         return &m->entries[s->at - 1];
     if (s == NULL || m->n_used >= m->n_slots / 2) {
-        /* A quarter more than there are, so that removing and putting does not grow it each time. */
+        /* A quarter more than there are, so that removing and putting does not grow it each
+         * time. */
         if (!grow(m, m->count + m->count / 4 + 1))
             return NULL;
         s = find_slot(m, key, hash);

@@ -24,8 +24,9 @@
 #define OQ_UNLIKELY(x) (x)
 #endif
 
-/* Functions for one kind of x86 processor; each has a portable twin. gcc 12's address sanitizer does
- * not align a frame to 64 bytes, so that vectors spilled to it fault: it watches the twins instead. */
+/* Functions for one kind of x86 processor; each has a portable twin. gcc 12's address sanitizer
+ * does not align a frame to 64 bytes, so that vectors spilled to it fault: it watches the twins
+ * instead. */
 #if defined(__x86_64__)
 #define OQ_AVX2   __attribute__((target("avx2")))
 #define OQ_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"), no_sanitize_address))

@@ -63,7 +63,7 @@ typedef enum oq_debug_reason {
     OQ_DEBUG_BIAS,      /* a bias that passed the range of int32 */
     OQ_DEBUG_FEW_BITS,  /* the type has too few steps for these values */
     OQ_DEBUG_INHERITED, /* the loss came in from before */
-    OQ_DEBUG_BELOW_STEP, /* a bias whose error is half a step of the sums it is added to: harmless */
+    OQ_DEBUG_BELOW_STEP, /* a bias whose error is half a step of its sums: harmless */
     OQ_DEBUG_MASK,       /* values of a mask stretch the range; the others are lost */
     OQ_DEBUG_NOT_FINITE, /* NaN or infinity came out where float has numbers */
     OQ_DEBUG_REASONS

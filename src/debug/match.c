@@ -158,8 +158,8 @@ static bool maker_is(const oq_index *ix, oq_str name, oq_str op) {
 /* An integer operator takes in the Relu or Clip after it, whose output then has no counterpart of
  * its own: what it makes is to be compared with that. */
 static onq_code step_over_clips(oq_debug *d, oq_debug_act *a, onq_error *err) {
-    /* So does a pair whose range begins at 0; but in the main graph the reference compares what goes
-     * in, and its figure is kept. */
+    /* So does a pair whose range begins at 0; but in the main graph the reference compares what
+     * goes in, and its figure is kept. */
     const bool cuts = a->n_params == 1 && a->q_lo >= 0 && d->made_index.parent != NULL;
     const bool absorbs = a->integer && a->pre.p == NULL;
     for (unsigned steps = 0; steps < 4 && (absorbs || cuts); steps++) {
@@ -361,8 +361,8 @@ static onq_code match_graph(oq_debug *d, oq_map *names, onq_error *err) {
 
 static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error *err);
 
-/* The bodies of an If, Loop or Scan, each with the one of the same attribute in the float model. The
- * indices are about the bodies while they are matched. */
+/* The bodies of an If, Loop or Scan, each with the one of the same attribute in the float model.
+ * The indices are about the bodies while they are matched. */
 static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *made, const oq_node *truth,
                              size_t depth, onq_error *err) {
     oq_index *around = OQ_NEW_ARRAY(&d->arena, oq_index, 2);

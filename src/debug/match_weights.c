@@ -16,7 +16,7 @@ typedef enum axis_rule {
     AXIS_FIRST, /* 0 */
     AXIS_LAST,
     AXIS_GEMM, /* of the columns of B */
-    AXIS_LSTM, /* one scale for each direction, or for each column of each direction; stored transposed */
+    AXIS_LSTM, /* a scale for each direction, or for each column of one; stored transposed */
 } axis_rule;
 
 typedef struct weight_row {
@@ -167,8 +167,8 @@ static bool is_read_directly(const matching *m, const oq_debug_weight *w) {
     return v == NULL;
 }
 
-/* True if the float model has the weight as [N, K]: it reaches the product through a Transpose or as
- * a Gemm's, or a Gather reads its rows. */
+/* True if the float model has the weight as [N, K]: it reaches the product through a Transpose or
+ * as a Gemm's, or a Gather reads its rows. */
 static bool is_by_rows(const matching *m, const oq_debug_weight *w) {
     const oq_i64s *dims = &w->truth->dims;
     return dims->n == 2 && dims->v[0] == w->n && dims->v[1] == w->k &&

@@ -3,8 +3,8 @@
  *
  * A node is [operator, name, owner, computes, MACs, bytes of weights, inputs, outputs], a value
  * [name, type, shape, bytes, what it is, quantization]; inputs and outputs are indices of values,
- * `what it is` the sum of 1 (a constant), 2 (an input of the model) and 4 (an output). Values that no
- * node reads or makes are there too.
+ * `what it is` the sum of 1 (a constant), 2 (an input of the model) and 4 (an output). Values that
+ * no node reads or makes are there too.
  */
 #include "debug/report.h"
 

@@ -1,12 +1,12 @@
 /*
  * rank.c — what loses most, worst first, and the likely reason.
  *
- * A weight is judged by its own noise, an activation by what its quantizer does to the float model's
- * values, so that a tensor is not blamed for what happened before it. Noise relative to the values
- * passes on through a network about as it is, and noise of several sources adds up: so that is also
- * a guess at the effect on the outputs. Of a weight it is the mean over its channels, whose outputs
- * weigh alike whatever the size of their weights. Where a search has measured the effect, that
- * decides. The noise is compared
+ * A weight is judged by its own noise, an activation by what its quantizer does to the float
+ * model's values, so that a tensor is not blamed for what happened before it. Noise relative to the
+ * values passes on through a network about as it is, and noise of several sources adds up: so that
+ * is also a guess at the effect on the outputs. Of a weight it is the mean over its channels, whose
+ * outputs weigh alike whatever the size of their weights. Where a search has measured the effect,
+ * that decides. The noise is compared
  * with that of a plain min-max scale of the same type over the same values (`ideal`). What loses
  * much more than that has parameters that do not fit, and comes first: it can be improved without
  * another format.

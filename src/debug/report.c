@@ -126,8 +126,8 @@ static void verdict_json(page *p, const oq_debug_verdict *v, uint32_t position) 
 
 /* ---- what a remedy would make of it ---- */
 
-/* dB of the weight with a scale for each channel: of equal signal, noise goes with the square of the
- * scale. NAN: it has one already, or no channels. */
+/* dB of the weight with a scale for each channel: of equal signal, noise goes with the square of
+ * the scale. NAN: it has one already, or no channels. */
 static double per_channel_sqnr(const oq_debug_weight *x) {
     double sum = 0, most = 0;
     if (x->per_channel || x->block > 0 || x->layout >= OQ_DEBUG_NBITS || x->type == OQ_INT32)
@@ -167,8 +167,8 @@ static double act_after(const oq_debug_act *a) {
     }
 }
 
-/* dB that counts for what comes after: the mean of a weight's channels, whose outputs weigh alike. It
- * is what ranks (rank.c). */
+/* dB that counts for what comes after: the mean of a weight's channels, whose outputs weigh alike.
+ * It is what ranks (rank.c). */
 static double weight_felt(const oq_debug_weight *x) {
     const bool whole = x->type == OQ_INT32 || x->verdict.reason == OQ_DEBUG_SMALL;
     return whole || !isfinite(x->spread) ? x->verdict.own : x->verdict.own - x->spread;

@@ -1,10 +1,10 @@
 /*
- * report.h — pages: the page of `onq debug -o` as bytes (the build makes them, cmake/embed.cmake), how
- * data gets into a page, and the graph that pages draw.
+ * report.h — pages: the page of `onq debug -o` as bytes (the build makes them, cmake/embed.cmake),
+ * how data gets into a page, and the graph that pages draw.
  *
- * A page is markup with its script (report.html, report.js); what pages share is included in them when
- * they are built: page_head.html with page.css, page_data.html with page.js, and page_graph.js, which
- * draws what oq_page_graph writes.
+ * A page is markup with its script (report.html, report.js); what pages share is included in them
+ * when they are built: page_head.html with page.css, page_data.html with page.js, and
+ * page_graph.js, which draws what oq_page_graph writes.
  */
 #ifndef OQ_DEBUG_REPORT_H
 #define OQ_DEBUG_REPORT_H

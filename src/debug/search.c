@@ -2,9 +2,9 @@
  * search.c — see search.h.
  *
  * Each unit is quantized alone and the outputs are measured (search_try.c). Noise adds up, so the
- * noise of units alone predicts that of every set of them. Finding the least set: units in the order
- * of their noise; the shortest run of them that reaches the target, by halving; then those are put
- * back that the target, as predicted, may not need.
+ * noise of units alone predicts that of every set of them. Finding the least set: units in the
+ * order of their noise; the shortest run of them that reaches the target, by halving; then those
+ * are put back that the target, as predicted, may not need.
  */
 #include "debug/search_parts.h"
 
@@ -151,8 +151,8 @@ static double noise(double sqnr) {
     return pow(10, -sqnr / 10);
 }
 
-/* True if the target may be reached with this unit quantized too. Predictions are good to a factor of
- * two. */
+/* True if the target may be reached with this unit quantized too. Predictions are good to a factor
+ * of two. */
 static bool is_spare(const oq_searching *g, const oq_debug_unit *u) {
     if (isnan(g->target->sqnr) || isnan(u->sqnr))
         return true;

@@ -6,7 +6,8 @@
  * only it needs, as the quantizer would have left them out. A tensor stays quantized as long as one
  * node that reads or makes it is; a weight's pair gives way to the float weight. Nothing is
  * calibrated again, so the settings the model was made with hold, whatever they were. What is tried
- * as one is a unit: a product with the Relu or Clip that alone reads it, any other node, or a group.
+ * as one is a unit: a product with the Relu or Clip that alone reads it, any other node, or a
+ * group.
  */
 #ifndef OQ_DEBUG_SEARCH_H
 #define OQ_DEBUG_SEARCH_H

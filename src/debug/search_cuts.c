@@ -3,11 +3,11 @@
  *
  * With nothing quantized every tensor has one value for each sample. Those values are kept, within
  * the memory that is given, at places where few tensors cross from the nodes before to the nodes
- * after: cuts. A try runs the part between the last cut before its first quantized node and the first
- * cut after its last one, on kept values; from there to the outputs nothing is quantized, so one
- * session that is opened once, with the runtime's optimisations, serves all tries that end there. A
- * tensor that is not kept is computed again from those that are: what is kept decides time, not
- * results.
+ * after: cuts. A try runs the part between the last cut before its first quantized node and the
+ * first cut after its last one, on kept values; from there to the outputs nothing is quantized, so
+ * one session that is opened once, with the runtime's optimisations, serves all tries that end
+ * there. A tensor that is not kept is computed again from those that are: what is kept decides
+ * time, not results.
  */
 #include "debug/search_cuts.h"
 

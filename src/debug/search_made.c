@@ -2,9 +2,9 @@
  * search_made.c — the model of the set that a search found, made and measured as its users will run
  * it, before it is proposed to anybody. See search_parts.h.
  *
- * Searches measure with the runtime's optimisations off, on a few samples. A user's session has them
- * on, and they undo some of what was left float (quantize/ort_forms.h): so the model is protected as
- * `--keep_excluded_float` protects it, and all samples are run.
+ * Searches measure with the runtime's optimisations off, on a few samples. A user's session has
+ * them on, and they undo some of what was left float (quantize/ort_forms.h): so the model is
+ * protected as `--keep_excluded_float` protects it, and all samples are run.
  */
 #include "debug/search_parts.h"
 

@@ -53,16 +53,16 @@ typedef struct oq_search_score {
     double sqnr, agreement; /* of the worst output; NAN: no rows */
 } oq_search_score;
 
-/* Runs the float model and the quantized one with nothing quantized over the samples, and keeps what
- * tries begin with: outputs, and tensors at places where the graph is cut. */
+/* Runs the float model and the quantized one with nothing quantized over the samples, and keeps
+ * what tries begin with: outputs, and tensors at places where the graph is cut. */
 onq_code oq_search_cuts_make(oq_searching *g, onq_error *err);
 void oq_search_cuts_free(oq_searching *g);
 
 /* How many samples or tries run at once from now on, by what one added to the resident bytes
  * `before` it. */
 onq_code oq_search_lanes(oq_searching *g, uint64_t before, onq_error *err);
-/* Measures the outputs as `excluded` says. Only the part of the graph that the quantized nodes are in
- * is run anew; after it a session that stays open for the tries that follow. */
+/* Measures the outputs as `excluded` says. Only the part of the graph that the quantized nodes are
+ * in is run anew; after it a session that stays open for the tries that follow. */
 onq_code oq_search_measure(oq_searching *g, oq_search_score *out, onq_error *err);
 
 /* Tries that do not depend on each other. */

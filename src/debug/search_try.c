@@ -4,8 +4,8 @@
  * A try has a head, which is opened for it, and a tail from the next cut on, in which nothing is
  * quantized and which serves all tries that end at that cut. Tries with one tail are measured at
  * once, in lanes; a try that is measured alone runs several samples at once. Either way each sample
- * has sums of its own that are added up in the order of the samples, so results do not depend on the
- * number of lanes.
+ * has sums of its own that are added up in the order of the samples, so results do not depend on
+ * the number of lanes.
  */
 #include "debug/search_cuts.h"
 
@@ -97,7 +97,8 @@ static onq_code part_graph(oq_searching *g, const part *p, const bool *needed, o
     return ONQ_OK;
 }
 
-/* A model of the graph, in the arena, that sessions can be opened with while the own one changes. */
+/* A model of the graph, in the arena, that sessions can be opened with while the own one
+ * changes. */
 static oq_model *clone_model(const oq_model *m, const oq_graph *graph, oq_arena *a) {
     oq_model *shell = OQ_NEW(a, oq_model);
     oq_model_proto *proto = OQ_NEW(a, oq_model_proto);

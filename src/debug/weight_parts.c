@@ -2,9 +2,10 @@
  * weight_parts.c — all weights, measured on all cores.
  *
  * A weight is cut into parts of a fixed size, so figures have the same bits whatever the number of
- * threads; a part is read a few elements at a time, so a weight is never in memory as a whole. Where
- * elements cannot be read by themselves (blocks of bits, a weight that was folded or transposed) the
- * weight is one part, and a large one waits for its turn: there is one such in memory at a time.
+ * threads; a part is read a few elements at a time, so a weight is never in memory as a whole.
+ * Where elements cannot be read by themselves (blocks of bits, a weight that was folded or
+ * transposed) the weight is one part, and a large one waits for its turn: there is one such in
+ * memory at a time.
  */
 #include "base/pool.h"
 #include "debug/weights.h"

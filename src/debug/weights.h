@@ -6,8 +6,9 @@
 
 #include "debug/debug.h"
 
-/* How elements share numbers along an axis: element i has number i / inner % dim, or with blocks one
- * of its own for each block along the axis and each place after it. dim 0: one number for all. */
+/* How elements share numbers along an axis: element i has number i / inner % dim, or with blocks
+ * one of its own for each block along the axis and each place after it. dim 0: one number for
+ * all. */
 typedef struct oq_debug_grid {
     uint64_t dim, inner, block;
 } oq_debug_grid;

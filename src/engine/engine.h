@@ -79,8 +79,9 @@ typedef struct oq_session_options {
     /* Its large initializers go to a file of this name next to it; NULL: they stay in it (2 GB at
      * most). */
     const char *save_external;
-    /* A run stays on the thread that calls it, until oq_session_wake. Work is cut up as for n_threads
-     * all the same, so the results have the same bits. For who runs several samples at once. */
+    /* A run stays on the thread that calls it, until oq_session_wake. Work is cut up as for
+     * n_threads all the same, so the results have the same bits. For who runs several samples at
+     * once. */
     bool alone;
     bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */
     bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */
@@ -142,8 +143,8 @@ static inline onq_code oq_session_share(oq_session *of, const oq_observer *obser
     *out = NULL;
     return of->engine->ops->share(of, observer, out, err);
 }
-/* Runs of a session that was opened `alone`, and of those that share it, may use the runtime's other
- * threads from now on. Not while one runs. */
+/* Runs of a session that was opened `alone`, and of those that share it, may use the runtime's
+ * other threads from now on. Not while one runs. */
 static inline void oq_session_wake(oq_session *s) {
     if (s->engine->ops->wake != NULL)
         s->engine->ops->wake(s);

@@ -36,15 +36,16 @@ typedef struct oq_flight {
 #define OQ_FLIGHT_LANES 16         /* more share the memory of one machine badly */
 #define OQ_FLIGHT_ALL   UINT64_MAX /* samples: as many as there are */
 
-/* Runs the next n samples of the source. Progress is reported on the caller's thread, as `what` with
- * `done` samples of `total` before these. Of several failures the one of the first sample comes
- * back; samples after it may have run or not. A source that ends early is an error, unless n is OQ_FLIGHT_ALL. */
+/* Runs the next n samples of the source. Progress is reported on the caller's thread, as `what`
+ * with `done` samples of `total` before these. Of several failures the one of the first sample
+ * comes back; samples after it may have run or not. A source that ends early is an error, unless n
+ * is OQ_FLIGHT_ALL. */
 onq_code oq_flight_run(const oq_flight *f, uint64_t n, const char *what, uint64_t done,
                        uint64_t total, onq_error *err);
 
-/* How many samples of the model may run at once, once the first has run: `jobs` if it is not 0, else
- * as many as there are threads, if each takes as much memory as the first (the resident bytes now
- * over those `before` it) and no more than `memory` is added. One, where a run depends on those
+/* How many samples of the model may run at once, once the first has run: `jobs` if it is not 0,
+ * else as many as there are threads, if each takes as much memory as the first (the resident bytes
+ * now over those `before` it) and no more than `memory` is added. One, where a run depends on those
  * before it. */
 onq_code oq_flight_decide(const onq_env *env, const oq_model *m, unsigned jobs, uint64_t before,
                           uint64_t memory, unsigned *lanes, onq_error *err);

@@ -2,8 +2,8 @@
  * check.h — is it a valid model? Structure, not operators.
  *
  * Unique tensor names, names in UTF-8, one producer for each tensor, inputs available (outer scopes
- * counted), no cycle, payload size = dims x type, known data types, opset imports present, IR version
- * sane, function calls that do not recurse. One error, naming the place.
+ * counted), no cycle, payload size = dims x type, known data types, opset imports present, IR
+ * version sane, function calls that do not recurse. One error, naming the place.
  */
 #ifndef OQ_ONNX_CHECK_H
 #define OQ_ONNX_CHECK_H

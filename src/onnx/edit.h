@@ -14,8 +14,8 @@
 
 /* A new node, not yet in a graph. Texts are borrowed (model's arena, mapping or literals). */
 oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name);
-/* What is said of a node and is no part of what it computes (doc_string, metadata, fields of a later
- * format) goes to the one that stands in its place. */
+/* What is said of a node and is no part of what it computes (doc_string, metadata, fields of a
+ * later format) goes to the one that stands in its place. */
 void oq_node_carry(oq_node *to, const oq_node *from);
 bool oq_node_add_input(oq_arena *a, oq_node *n, oq_str name);
 bool oq_node_add_output(oq_arena *a, oq_node *n, oq_str name);

@@ -66,9 +66,9 @@ typedef struct oq_op_traits {
     bool all_outputs;
     bool random;        /* other values each time it runs */
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
-    bool
-        fused_float32; /* ONNX Runtime fuses it with its pairs whatever the type of their scales, and
-                         * its quantized form takes float32 ones only */
+    /* ONNX Runtime fuses it with its pairs whatever the type of their scales, but its quantized
+     * form takes float32 scales only. */
+    bool fused_float32;
     bool bytes_from_11; /* takes 8-bit values from opset 11 on only */
     oq_repeats repeats;
     bool only_listed;  /* known to a mode, but taken only where the user lists it */

@@ -2,7 +2,8 @@
  * summary_quant.c — what is quantized in a model, and what could be. See summary.h.
  *
  * operators.def says how an operator takes quantized values and in which slots its weight and the
- * weight's parameters are. Which modes know a float operator is the quantizer's business: the caller says.
+ * weight's parameters are. Which modes know a float operator is the quantizer's business: the
+ * caller says.
  */
 #include "onnx/attr.h"
 #include "onnx/operators.h"

@@ -16,7 +16,8 @@ onq_code oq_model_clean_inits(oq_model *m, onq_error *err);
 onq_code oq_model_sort(oq_model *m, onq_error *err);
 /* A stable topological order of an inner graph. */
 onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err);
-/* The same for every graph of the model. One whose nodes come after what they read is not touched. */
+/* The same for every graph of the model. One whose nodes come after what they read is not
+ * touched. */
 onq_code oq_model_sort_all(oq_model *m, onq_error *err);
 
 /* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */

@@ -1,15 +1,16 @@
 /*
  * channels_in.c — the channels of a product's input made alike.
  *
- * With x' = x / s and W' = W * s the product is the same. x' is quantized with one step d, which is a
- * step of d * s[c] in channel c of x, and the rows of W' with steps that follow from their largest
- * element. The noise of both is
+ * With x' = x / s and W' = W * s the product is the same. x' is quantized with one step d, which is
+ * a step of d * s[c] in channel c of x, and the rows of W' with steps that follow from their
+ * largest element. The noise of both is
  *
- *     sum over c of (d s[c])^2 |W[:, c]|^2  +  sum over o of step(W'[o])^2 * sum over c of E[x[c]^2] / s[c]^2
+ *     sum over c of (d s[c])^2 |W[:, c]|^2
+ *     + sum over o of step(W'[o])^2 * sum over c of E[x[c]^2] / s[c]^2
  *
  * times a constant. s is taken from two families: m[c]^a, where m is the step that the channel
- * needs, and SmoothQuant's max|x|^a / max|W|^(1-a); a in steps of 1/10. The best of all is taken, if
- * it is better than no scales.
+ * needs, and SmoothQuant's max|x|^a / max|W|^(1-a); a in steps of 1/10. The best of all is taken,
+ * if it is better than no scales.
  */
 #include "prepare/channels_parts.h"
 

@@ -1,5 +1,6 @@
 /*
- * channels_outliers.c — the widest channels of a MatMul's input in float beside the integer product.
+ * channels_outliers.c — the widest channels of a MatMul's input in float beside the integer
+ * product.
  *
  *     y = MatMul(Clip(x), W with rows of zeros) - MatMul(Gather(x, channels), -W[channels])
  *

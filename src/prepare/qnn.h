@@ -30,8 +30,8 @@ typedef struct oq_qnn_report {
     bool changed; /* any of these, an input or an output */
 } oq_qnn_report;
 
-/* One of the fusions alone: Gelu, LpNormalization, SpaceToDepth or LayerNormalization; another name is
- * ONQ_E_OPTION. *count gets how often it was found. */
+/* One of the fusions alone: Gelu, LpNormalization, SpaceToDepth or LayerNormalization; another name
+ * is ONQ_E_OPTION. *count gets how often it was found. */
 onq_code oq_qnn_fuse(oq_model *m, oq_str op, size_t *count, onq_error *err);
 
 onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *report,

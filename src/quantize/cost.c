@@ -112,7 +112,8 @@ typedef struct rate {
 
 /* Of ONNX Runtime 1.31.1 on one core of an AMD EPYC with AVX512-VNNI, over the units of
  * efficientnet_lite0, ppocrv4_det, magika and minilm. Rows of a kind go from few channels to many;
- * with few, float is as fast as inside a model, where its layout need not be changed at the ends. */
+ * with few, float is as fast as inside a model, where its layout need not be changed at the
+ * ends. */
 static const rate rates[] = {
     {OQ_UNIT_DENSE, 0, 38e6, 20e6},   {OQ_UNIT_DENSE, 8, 30e6, 45e6},
     {OQ_UNIT_DENSE, 16, 35e6, 60e6},  {OQ_UNIT_DENSE, 32, 45e6, 95e6},

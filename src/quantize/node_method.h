@@ -2,8 +2,9 @@
  * node_method.h — how single nodes are quantized: the file of `static --node_methods`.
  *
  * The file is JSON: {"node name": "method", ...}. The methods are rows of node_method.def. A node
- * without a name goes by the name of its first output. A node that the file does not name follows the general options; one that it names follows the file,
- * whatever lists of nodes and operators say. `onq auto` writes such files.
+ * without a name goes by the name of its first output. A node that the file does not name follows
+ * the general options; one that it names follows the file, whatever lists of nodes and operators
+ * say. `onq auto` writes such files.
  */
 #ifndef OQ_QUANTIZE_NODE_METHOD_H
 #define OQ_QUANTIZE_NODE_METHOD_H

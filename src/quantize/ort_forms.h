@@ -1,6 +1,6 @@
 /*
- * ort_forms.h — what ONNX Runtime's optimisers make of a QDQ graph that is only partly quantized, and
- * forms that they leave alone.
+ * ort_forms.h — what ONNX Runtime's optimisers make of a QDQ graph that is only partly quantized,
+ * and forms that they leave alone.
  *
  * WeightBiasQuantization (1.31) takes a float Conv, ConvTranspose or Gemm whose input is a
  * DequantizeLinear and whose output goes, through one Relu or Clip at most, to one QuantizeLinear,

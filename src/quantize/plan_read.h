@@ -4,13 +4,13 @@
  *
  * What counts:
  *
- *   a node's treatment     `quantized` or `removed`: its rule runs, whatever the lists of names say.
+ *   a node's treatment     `quantized` or `removed`: its rule runs, whatever lists of names say.
  *                          `float`: it stays as it is. A row whose `by` is `rule` was left float by
  *                          the rule itself, and the rule decides again.
  *   a tensor's parameters  type, axis, block_size, scale and zero_point are taken as they are. A
  *                          tensor without a row stays float, and so does a node without one.
  *   same_as                the tensor follows the other one, whose row counts.
- *   a bias                 follows its input and its weight; its row says only that it is quantized.
+ *   a bias                 follows its input and weight; its row says only that it is quantized.
  *
  * A plan also holds the options it was made with; the command takes those that it is not given.
  */

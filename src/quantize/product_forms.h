@@ -7,9 +7,9 @@
  *
  *     q1 = Q(x)    q2 = Q'(DQ(q1) - x)    y = MatMul(DQ(q1), DQ(w)) - MatMul(DQ'(q2), DQ(w))
  *
- * which is as good as 16 bits. Every product has DequantizeLinear nodes of its own: the runtime fuses
- * a node that alone reads them. It is a Sub because the runtime makes a float Gemm of a MatMul with
- * two axes and an Add.
+ * which is as good as 16 bits. Every product has DequantizeLinear nodes of its own: the runtime
+ * fuses a node that alone reads them. It is a Sub because the runtime makes a float Gemm of a
+ * MatMul with two axes and an Add.
  *
  * Float readers: a node that stays float reads a tensor as it was, and not what its pair leaves of
  * it, where a float node made it. The reference has all readers read the pair.

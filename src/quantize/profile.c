@@ -337,8 +337,9 @@ typedef struct memory {
     double live;
 } memory;
 
-/* Constants take none. Nor do the float sides of a pair where the runtime makes one integer operator
- * of it and its neighbour, and constants that are dequantized once, when the model is loaded. */
+/* Constants take none. Nor do the float sides of a pair where the runtime makes one integer
+ * operator of it and its neighbour, and constants that are dequantized once, when the model is
+ * loaded. */
 static bool is_kept(const oq_profile *p, const oq_profile_value *v, bool read_plainly) {
     const oq_profile_node *by = v->producer != NONE ? &p->nodes.v[v->producer] : NULL;
     if (v->constant != NULL)

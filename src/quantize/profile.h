@@ -3,9 +3,9 @@
  * integers, every tensor with its type, shape, size and quantization, and the memory that
  * activations take at once.
  *
- * Reads no weights: only scales and zero points of one element. Shapes are found twice, as the model
- * has them (symbols stay) and with the inputs fixed (unit.h), which is what work and sizes are
- * counted for.
+ * Reads no weights: only scales and zero points of one element. Shapes are found twice, as the
+ * model has them (symbols stay) and with the inputs fixed (unit.h), which is what work and sizes
+ * are counted for.
  *
  *     oq_profile p;
  *     OQ_TRY(oq_profile_make(&p, arena, model, &sizes, err));

@@ -41,8 +41,8 @@ float oq_real_mul(oq_dtype real, float a, float b);
 onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out,
                            onq_error *err);
 
-/* The same for any integers qmin <= 0 <= qmax and for ranges in double too, as the reference has it in
- * every corner. The range holds no NaN; min_range may be NULL. */
+/* The same for any integers qmin <= 0 <= qmax and for ranges in double too, as the reference has it
+ * in every corner. The range holds no NaN; min_range may be NULL. */
 void oq_qparam_plain(oq_dtype real, double rmin, double rmax, double qmin, double qmax,
                      bool symmetric, const double *min_range, double *scale, double *zero_point);
 

@@ -70,7 +70,8 @@ onq_code oq_qparams_init(oq_qparams *p, oq_arena *a, uint64_t n, onq_error *err)
 onq_code oq_qweight_params(const oq_qweight *w, const oq_qspec *spec, const oq_qclamp *clamps,
                            const onq_allocator *alloc, oq_qparams *out, onq_error *err);
 
-/* Type of scales for this weight: OQ_FLOAT16 for a float16 weight that is not wide, else OQ_FLOAT. */
+/* Type of scales for this weight: OQ_FLOAT16 for a float16 weight that is not wide, else
+ * OQ_FLOAT. */
 oq_dtype oq_qweight_scale_type(const oq_qweight *w);
 
 /* Bytes of the quantized weight. */

@@ -36,9 +36,9 @@ typedef struct oq_rules {
 const oq_rules *oq_rules_of(oq_str type);
 /* The modes that know it; 0 for an unknown operator. */
 unsigned oq_rules_modes(oq_str type);
-/* The modes that quantize it unless the user lists operators. This is more: QDQ has a common rule for
- * the operators of the QLinear column, as the reference has, and dynamic quantization makes a MatMul
- * of Gemm first. */
+/* The modes that quantize it unless the user lists operators. This is more: QDQ has a common rule
+ * for the operators of the QLinear column, as the reference has, and dynamic quantization makes a
+ * MatMul of Gemm first. */
 unsigned oq_rules_quantized_in(oq_str type);
 
 #define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...)                                      \

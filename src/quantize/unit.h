@@ -41,9 +41,9 @@ typedef struct oq_unit {
     bool guessed;                  /* a dimension was not known and is taken as 1 */
 } oq_unit;
 
-/* In the order of the nodes, inner graphs after the one around. Nodes and graphs are those of a copy
- * of the model in the arena, so edits of the model do not change them: compare names and outputs, not
- * addresses. */
+/* In the order of the nodes, inner graphs after the one around. Nodes and graphs are those of a
+ * copy of the model in the arena, so edits of the model do not change them: compare names and
+ * outputs, not addresses. */
 typedef struct oq_units {
     OQ_VEC(oq_unit) all;
     double macs; /* of all */

@@ -1,6 +1,6 @@
 /*
- * agreement.c — see agreement.h. Sums are kept in double; the order of the samples is the order of the
- * sums.
+ * agreement.c — see agreement.h. Sums are kept in double; the order of the samples is the order of
+ * the sums.
  */
 #include "samples/agreement.h"
 

@@ -2,9 +2,9 @@
  * source.h — samples for calibration, run, bench and debug: the meaning of --data.
  *
  * A source reads its samples one by one, ahead of the caller on a thread of its own, so that
- * reading overlaps running; it knows how many they are, unless they come from a tape. Every sample is checked against the model's inputs;
- * one that does not fit is an error that names the sample, the input, what came and what was
- * wanted.
+ * reading overlaps running; it knows how many they are, unless they come from a tape. Every sample
+ * is checked against the model's inputs; one that does not fit is an error that names the sample,
+ * the input, what came and what was wanted.
  *
  *     oq_source *src = NULL;
  *     OQ_TRY(oq_source_open(env, &(oq_source_options){.spec = data, .model = model}, &src, err));
@@ -16,8 +16,9 @@
  *         OQ_GO(oq_session_run(session, s->inputs, s->n_inputs, NULL, err));
  *     }
  *
- * Kinds of source (docs/SAMPLES.md has the table): test_data_set folders, images, .npz, .npy, random
- * numbers; and a tape (tape.h), which holds what a reader of the caller, a program or a .tar gives.
+ * Kinds of source (docs/SAMPLES.md has the table): test_data_set folders, images, .npz, .npy,
+ * random numbers; and a tape (tape.h), which holds what a reader of the caller, a program or a .tar
+ * gives.
  */
 #ifndef OQ_SAMPLES_SOURCE_H
 #define OQ_SAMPLES_SOURCE_H

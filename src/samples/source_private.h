@@ -51,8 +51,8 @@ onq_code oq_reader_open_npz(const oq_reader_setup *s, const char *const *paths, 
 /* One file for each input; `paths` in the order of the inputs. */
 onq_code oq_reader_open_npy(const oq_reader_setup *s, const char *const *paths, oq_reader **out,
                             onq_error *err);
-/* The same over files that are open, of these names: one .npz file, or one .npy for each input. Takes
- * the files, also when it fails. */
+/* The same over files that are open, of these names: one .npz file, or one .npy for each input.
+ * Takes the files, also when it fails. */
 onq_code oq_reader_open_arrays(const oq_reader_setup *s, bool is_npz, const char *const *names,
                                oq_file *files, oq_reader **out, onq_error *err);
 onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *paths, size_t n,

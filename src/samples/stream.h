@@ -1,9 +1,9 @@
 /*
  * stream.h — a stretch of a file as a stream: stored as it is, or deflated inside a zip archive.
  *
- * Reads of a file go through the descriptor, not the mapping, so that a file that shrinks while it is read
- * gives an error. A deflated stream is read forwards only; reading an earlier place begins again.
- * Memory is constant.
+ * Reads of a file go through the descriptor, not the mapping, so that a file that shrinks while it
+ * is read gives an error. A deflated stream is read forwards only; reading an earlier place begins
+ * again. Memory is constant.
  */
 #ifndef OQ_SAMPLES_STREAM_H
 #define OQ_SAMPLES_STREAM_H

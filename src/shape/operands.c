@@ -295,7 +295,8 @@ onq_code oq_operands_check_constants(oq_model *m, onq_error *err) {
 }
 
 onq_code oq_operands_check(oq_model *m, onq_error *err) {
-    /* Symbolic, because there a value_info that is wrong, which runtimes pass over, does not count. */
+    /* Symbolic, because there a value_info that is wrong, which runtimes pass over, does not
+     * count. */
     const oq_shape_options options = {.symbolic = true};
     oq_shapes *shapes = NULL;
     if (m->proto->graph == NULL)

@@ -94,7 +94,7 @@ static double cost(const oq_candidate *c, oq_prefer prefer) {
     return prefer == OQ_PREFER_SIZE ? (double)c->size : c->ms > 0 ? c->ms : INFINITY;
 }
 
-/* The most accurate of those that `fits` and cost no more than `most`. */
+/* The most accurate that costs no more than `most`; `reached`: of those that reach the targets. */
 static oq_candidate *best_of(const oq_candidates *all, oq_prefer prefer, double most, bool reached,
                              bool with_float) {
     oq_candidate *best = NULL;

@@ -1,10 +1,11 @@
 /*
  * menu.h — a menu for each unit, and the curve that a choice from all menus gives.
  *
- * A unit (a product with its Relu or Clip) may stay float or be quantized by one of several methods.
- * Each way has a noise and a time. Noise adds up over units, so one measurement of each way of each
- * unit predicts every combination. The curve begins with the fastest way of every unit and ends
- * with all of them float; each step changes one unit, where the most noise goes for the least time.
+ * A unit (a product with its Relu or Clip) may stay float or be quantized by one of several
+ * methods. Each way has a noise and a time. Noise adds up over units, so one measurement of each
+ * way of each unit predicts every combination. The curve begins with the fastest way of every unit
+ * and ends with all of them float; each step changes one unit, where the most noise goes for the
+ * least time.
  */
 #ifndef OQ_TUNE_MENU_H
 #define OQ_TUNE_MENU_H

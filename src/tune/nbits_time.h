@@ -1,9 +1,9 @@
 /*
- * nbits_time.h — how long a product with a weight of few bits takes on this machine, beside float and
- * 8-bit integers.
+ * nbits_time.h — how long a product with a weight of few bits takes on this machine, beside float
+ * and 8-bit integers.
  *
- * Models of one MatMul are made, quantized by the quantizers themselves, and run in turns; the least
- * of the rounds counts, so a busy moment does not.
+ * Models of one MatMul are made, quantized by the quantizers themselves, and run in turns; the
+ * least of the rounds counts, so a busy moment does not.
  */
 #ifndef OQ_TUNE_NBITS_TIME_H
 #define OQ_TUNE_NBITS_TIME_H

@@ -1,5 +1,6 @@
 /*
- * state.c — see state.h. Numbers are texts, for JSON has no infinity, and read back to the last bit.
+ * state.c — see state.h. Numbers are texts, for JSON has no infinity, and read back to the last
+ * bit.
  */
 #include "tune/state.h"
 

@@ -351,8 +351,8 @@ static bool is_static(const oq_candidate *c) {
     return c->ok && c->recipe.command != NULL && strcmp(c->recipe.command, "static") == 0;
 }
 
-/* The n most accurate candidates of `static` into v, the best first; of those that are about as fast
- * as the fastest, unless accuracy is all that counts. */
+/* The n most accurate candidates of `static` into v, the best first; of those that are about as
+ * fast as the fastest, unless accuracy is all that counts. */
 static size_t most_accurate(const oq_tune *t, oq_candidate **v, size_t n) {
     size_t have = 0;
     double fastest = INFINITY;

@@ -5,7 +5,7 @@
  * makes the model of a recipe. What it finds is a list of candidates with their scores and times;
  * oq_choose takes one.
  *
- *     oq_tune t = {.env = env, .arena = arena, .engine = engine, .choose = &set, .make = make, ...};
+ *     oq_tune t = {.env = env, .arena = arena, .engine = engine, .make = make, ...};
  *     OQ_TRY(oq_tune_search(&t, err));
  *     oq_candidate *best = oq_choose(&t.all, &t.targets, t.prefer, &reached);
  */

@@ -11,8 +11,8 @@
 #include "engine/engine.h"
 #include "quantize/cost.h"
 
-/* `like` gives provider, custom operators and threads. A unit whose sizes are not known or too large
- * is not timed: *timed is false. */
+/* `like` gives provider, custom operators and threads. A unit whose sizes are not known or too
+ * large is not timed: *timed is false. */
 onq_code oq_unit_time(oq_engine *e, const oq_unit *u, const oq_session_options *like,
                       oq_unit_cost *out, bool *timed, onq_error *err);
 

@@ -1,6 +1,7 @@
 /*
- * units.c — the part of the search that decides for each unit: noise of each way alone, a curve over
- * all of them (menu.h), and the fastest point of it that reaches the targets, found by making some.
+ * units.c — the part of the search that decides for each unit: noise of each way alone, a curve
+ * over all of them (menu.h), and the fastest point of it that reaches the targets, found by making
+ * some.
  */
 #include "tune/units.h"
 
@@ -126,8 +127,8 @@ static onq_code cost_of(stage *s, const oq_unit *u, oq_unit_cost *out, onq_error
 }
 
 /* Whether its neighbours are integers is not known: some of the way from one cost to the other; the
- * input of a MatMul is often quantized for several. A second product costs what one between integers
- * does, ranges of channels a pass at each end. */
+ * input of a MatMul is often quantized for several. A second product costs what one between
+ * integers does, ranges of channels a pass at each end. */
 static void set_gains(oq_menu *m, const oq_unit_cost *c) {
     const double ends = fmax(0, c->alone - c->inner);
     const double here = c->inner + ends / (m->is_matmul ? 4 : 2);
@@ -295,8 +296,8 @@ static size_t float_units(const stage *s, size_t n_steps) {
     return n;
 }
 
-/* Looks for the fastest point that reaches the targets. The prediction says where to begin; what was
- * measured there says by how much it is wrong. */
+/* Looks for the fastest point that reaches the targets. The prediction says where to begin; what
+ * was measured there says by how much it is wrong. */
 static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
     const double allowed = oq_tune_allowed_noise(s->t, base);
     double factor = 1;

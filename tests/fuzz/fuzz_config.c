@@ -3,7 +3,8 @@
  * methods of nodes, costs, parameters of the first tool, configurations of nodes; and the state of
  * a search and labels. The file is refused with a message, or the model that comes out is valid.
  *
- * Input: one byte that chooses the row of `jobs`, two for the length of the file, the file, a model.
+ * Input: one byte that chooses the row of `jobs`, two for the length of the file, the file, a
+ * model.
  */
 #include "api/labels.h"
 #include "tune/state.h"

@@ -1,6 +1,6 @@
 /*
- * fuzz_inspect.c — any bytes as a model: counting it, measuring it, and comparing it with itself with
- * and without names.
+ * fuzz_inspect.c — any bytes as a model: counting it, measuring it, and comparing it with itself
+ * with and without names.
  *
  * Beyond "no crash": a model that can be compared with itself has no difference. The check is not
  * run first, so that counting and comparing meet what it would refuse.

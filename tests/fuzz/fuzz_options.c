@@ -1,6 +1,6 @@
 /*
- * fuzz_options.c — a command's options from any text: set, refused with a message, or appended. What
- * was set can be read, and options that are given what was read read the same.
+ * fuzz_options.c — a command's options from any text: set, refused with a message, or appended.
+ * What was set can be read, and options that are given what was read read the same.
  *
  * The first byte chooses the command. Then come pieces that end with a NUL: a name (the empty one
  * is --extra, "+NAME" appends an item as it is, "-NAME" takes back) and a value.

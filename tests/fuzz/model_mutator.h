@@ -139,7 +139,8 @@ static inline void mutator_list(mutator *m, oq_vec_any *list, size_t size) {
     }
 }
 
-/* A message of that kind from elsewhere in the model, as a copy: nothing becomes its own ancestor. */
+/* A message of that kind from elsewhere in the model, as a copy: nothing becomes its own
+ * ancestor. */
 static inline void *mutator_graft(mutator *m, unsigned sub) {
     for (unsigned tries = 0; tries < 20 && m->messages.n != 0; tries++) {
         const mutator_place *p = &m->messages.v[mutator_below(m, m->messages.n)];

@@ -7,9 +7,9 @@
  *
  * It runs the main graph node by node over float tensors: Identity, Neg, Relu, Abs, and Add, Sub,
  * Mul of two tensors of one size (or with one number, or one row); QuantizeLinear and
- * DequantizeLinear of one scale to and from 8 bits; MatMul of two matrices. Observers, extra outputs
- * and initializers work as with the real one. Any other operator is refused when the session is
- * opened, as a runtime would.
+ * DequantizeLinear of one scale to and from 8 bits; MatMul of two matrices. Observers, extra
+ * outputs and initializers work as with the real one. Any other operator is refused when the
+ * session is opened, as a runtime would.
  */
 #ifndef ONQ_TESTS_FAKE_ENGINE_H
 #define ONQ_TESTS_FAKE_ENGINE_H

@@ -11,8 +11,8 @@
 
 /* None at all, of whoever asks. */
 void no_threads(bool on);
-/* Of the threads that the program itself starts `left` do start, then one does not (with `stays` none
- * after it either). Those of ONNX Runtime do: where one of several does not, it waits for the
+/* Of the threads that the program itself starts `left` do start, then one does not (with `stays`
+ * none after it either). Those of ONNX Runtime do: where one of several does not, it waits for the
  * others for ever. */
 void no_threads_after(long left, bool stays);
 /* Whether one was refused since. */

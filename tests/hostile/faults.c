@@ -1,10 +1,10 @@
 /*
- * faults.c — every command with every fault: the Nth allocation, open, stat, read, map, write, copy,
- * sync, rename, removal or thread fails, for every N until a run needs no more.
+ * faults.c — every command with every fault: the Nth allocation, open, stat, read, map, write,
+ * copy, sync, rename, removal or thread fails, for every N until a run needs no more.
  *
- * However it ends, nothing is lost: all memory and every descriptor come back, nothing lies beside the
- * output, and the output is what was there before or the whole result. A run that ends well made
- * the same bytes as one without a fault.
+ * However it ends, nothing is lost: all memory and every descriptor come back, nothing lies beside
+ * the output, and the output is what was there before or the whole result. A run that ends well
+ * made the same bytes as one without a fault.
  *
  *     hostile_faults [all]
  *

@@ -1,13 +1,13 @@
 /*
- * load.c — many models in one process from many threads at once, through the public interface: every
- * result equals the one that a thread alone got, no memory is lost, and with the thread sanitizer no
- * race is seen.
+ * load.c — many models in one process from many threads at once, through the public interface:
+ * every result equals the one that a thread alone got, no memory is lost, and with the thread
+ * sanitizer no race is seen.
  *
  *     hostile_load [MODELS [SECONDS]]
  *
- * Each of MODELS (200) small networks is quantized, prepared, calibrated or looked at, one after the
- * other and then by 8 threads. With SECONDS it goes on for so long, and what the process holds at
- * the end must be what it held after its first tenth: a soak. $ONQ_LOAD_SECONDS says the same.
+ * Each of MODELS (200) small networks is quantized, prepared, calibrated or looked at, one after
+ * the other and then by 8 threads. With SECONDS it goes on for so long, and what the process holds
+ * at the end must be what it held after its first tenth: a soak. $ONQ_LOAD_SECONDS says the same.
  */
 #include "onq/onq.h"
 
@@ -179,8 +179,8 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Goes on for so long. What is held may not grow after the first tenth: a quarter more and 16 MB are
- * for the allocator, whose heaps of several threads fill up in no order. */
+/* Goes on for so long. What is held may not grow after the first tenth: a quarter more and 16 MB
+ * are for the allocator, whose heaps of several threads fill up in no order. */
 static void soak(double seconds) {
     const double begin = now();
     long settled = 0, last = 0;

@@ -1,6 +1,7 @@
 /*
- * fuse_constant.c — constant folding: nodes whose inputs are constants become initializers under the
- * name of their output; Shape and Size also of tensors whose shape is known. evaluate/ computes them.
+ * fuse_constant.c — constant folding: nodes whose inputs are constants become initializers under
+ * the name of their output; Shape and Size also of tensors whose shape is known. evaluate/ computes
+ * them.
  */
 #include "prepare/evaluate/evaluate.h"
 #include "prepare/fuse/fuse.h"

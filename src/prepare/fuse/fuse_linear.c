@@ -265,7 +265,8 @@ onq_code oq_fuse_conv_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     return conv_and(f, i, false, done, err);
 }
 
-/* The columns of the weights, and of the bias where there is one, are scaled; a MatMul stays one. */
+/* The columns of the weights, and of the bias where there is one, are scaled; a MatMul stays
+ * one. */
 static onq_code scale_product(oq_fuse *f, linear *l, const double *scale, oq_str out,
                               onq_error *err) {
     oq_str name;

@@ -1,8 +1,8 @@
 /*
  * nb_bnb4.c — the 4-bit floats of bitsandbytes, as the reference's MatMulBnb4Quantizer stores
  * them: a block is `block` values of the transposed weight, one after another, divided by the
- * largest of them; each becomes the number of the nearest of 16 values (two to a byte, the first one
- * high). FP4 has a sign and three bits of float, NF4 the quantiles of a normal distribution.
+ * largest of them; each becomes the number of the nearest of 16 values (two to a byte, the first
+ * one high). FP4 has a sign and three bits of float, NF4 the quantiles of a normal distribution.
  *
  * Blocks run on from one column into the next unless K is a multiple of the block. Then the weight
  * is read twice, for the largest values first.

@@ -5,8 +5,8 @@
  *
  * A step rounds with the zero point so far, takes from each error what is large (shrink), and sets
  * the zero point to the mean of what is left. The reference takes steps until the mean error of the
- * whole weight no longer falls. How many that is is found first, on all panels of a small weight and
- * on some of a large one; then every block takes that many.
+ * whole weight no longer falls. How many that is is found first, on all panels of a small weight
+ * and on some of a large one; then every block takes that many.
  */
 #include "quantize/nbits/nb_task.h"
 
@@ -64,7 +64,8 @@ OQ_NB_INLINE void round_row(const columns *k, const float *restrict x, size_t co
     }
 }
 
-/* What is left of an error when the small part is taken away. Errors below `least` leave nothing. */
+/* What is left of an error when the small part is taken away. Errors below `least` leave
+ * nothing. */
 static float shrink(float e, double beta) {
     const float size = fabsf(e);
     const float left = size - (float)(1.0 / beta) * powf(size + 1e-8f, NORM - 1.0f);

@@ -116,8 +116,8 @@ OQ_NB_INLINE void sum_some(const float *x, size_t rows, float *restrict out) {
             out[c] += x[i * LANES + c];
 }
 
-/* More rows are halved until they are 128 or less, the halves' sums are added. `todo` has ranges that
- * wait; one of no rows means: add the last two sums. */
+/* More rows are halved until they are 128 or less, the halves' sums are added. `todo` has ranges
+ * that wait; one of no rows means: add the last two sums. */
 OQ_NB_INLINE void sum_pairwise(const float *x, size_t rows, float *out) {
     struct range {
         size_t from, rows;

@@ -1,6 +1,6 @@
 /*
- * nb_lazy.c — quantized weights as payloads: all parts of a weight are made when the first of them is
- * written; the others wait in memory for their turn.
+ * nb_lazy.c — quantized weights as payloads: all parts of a weight are made when the first of them
+ * is written; the others wait in memory for their turn.
  */
 #include "quantize/nbits/nb_task.h"
 

@@ -1,6 +1,6 @@
 /*
- * nb_learn.h — methods that look at what a weight's inputs are: samples run through the float model,
- * and every weight is quantized as soon as enough is known of its inputs.
+ * nb_learn.h — methods that look at what a weight's inputs are: samples run through the float
+ * model, and every weight is quantized as soon as enough is known of its inputs.
  *
  *     gptq  Hessians of the inputs, as many at a time as memory holds (quantize/rounding): one run
  *           over the samples for each such group. The integers are made here, not when the model is

@@ -1,5 +1,6 @@
 /*
- * nb_node_config.c — --node_config: what single nodes get, the reference's customized_weight_config.
+ * nb_node_config.c — --node_config: what single nodes get, the reference's
+ * customized_weight_config.
  */
 #include "quantize/nbits/nbits.h"
 

@@ -18,7 +18,8 @@ static const struct {
     {"_zero_vec", true, 0},
 };
 
-/* The nodes. A name that begins with _ gets the prefix; "A", "in" and "out" are the tensors around. */
+/* The nodes. A name that begins with _ gets the prefix; "A", "in" and "out" are the tensors
+ * around. */
 static const struct {
     const char *op_type, *name, *output;
     const char *input[4];

@@ -1,11 +1,11 @@
 /*
  * nb_spend.c — how many bits each weight gets.
  *
- * Noise that is added to a weight is noise in the product: its share of the product is what it is of
- * the weight. So the ratio of noise to signal is measured for every weight and every number of bits,
- * and where samples tell how much of it reaches the outputs, multiplied by that. Starting with the
- * fewest bits, the weight whose next step takes away most noise for each bit it costs gets it, until
- * nothing fits the budget any more.
+ * Noise that is added to a weight is noise in the product: its share of the product is what it is
+ * of the weight. So the ratio of noise to signal is measured for every weight and every number of
+ * bits, and where samples tell how much of it reaches the outputs, multiplied by that. Starting
+ * with the fewest bits, the weight whose next step takes away most noise for each bit it costs gets
+ * it, until nothing fits the budget any more.
  */
 #include "quantize/nbits/nbits.h"
 

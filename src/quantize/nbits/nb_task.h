@@ -2,11 +2,11 @@
  * nb_task.h — one weight to be quantized to 2, 4 or 8 bits, and the methods that can do it.
  *
  * A weight is a matrix of K rows (what a MatMul sums over) and N columns, or a batch of such
- * matrices. A block is `block` elements of one column, the last one may be shorter; it has one scale
- * and one zero point. A method gives for each block unsigned integers of `bits` bits, the scale and
- * the zero point; `(integer - zero) * scale` is the weight again. In symmetric form the zero point
- * is 2^(bits-1) and not stored. How integers are packed and where a block's parameters go is the
- * business of nb_task.c, so that a method is one function and one row in oq_nb_methods.
+ * matrices. A block is `block` elements of one column, the last one may be shorter; it has one
+ * scale and one zero point. A method gives for each block unsigned integers of `bits` bits, the
+ * scale and the zero point; `(integer - zero) * scale` is the weight again. In symmetric form the
+ * zero point is 2^(bits-1) and not stored. How integers are packed and where a block's parameters
+ * go is the business of nb_task.c, so that a method is one function and one row in oq_nb_methods.
  *
  * Most methods look at one block at a time. They take *panels*: the rows of one block, up to
  * OQ_NB_TILE columns, as floats; oq_nb_panels goes through all of them in the order of the file and

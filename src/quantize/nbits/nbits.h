@@ -6,8 +6,8 @@
  *     Gather   GatherBlockQuantized
  *     Gemm     MatMulNBits, where it is asked for
  *
- * oq_nb_run decides and edits the graph. The integers are made when the model is written (nb_task.h),
- * so that a model larger than memory is no different from a small one.
+ * oq_nb_run decides and edits the graph. The integers are made when the model is written
+ * (nb_task.h), so that a model larger than memory is no different from a small one.
  */
 #ifndef OQ_QUANTIZE_NBITS_H
 #define OQ_QUANTIZE_NBITS_H
@@ -77,8 +77,8 @@ void oq_nb_config_release(oq_nb_config *c);
  * "fp32" for a node that stays float. What is not said is as in c->how, which must be set. */
 onq_code oq_nb_config_nodes(oq_nb_config *c, const onq_allocator *alloc, const char *path,
                             onq_error *err);
-/* Refuses a combination that the format or the method does not have, with ONQ_E_OPTION or, for what a file says,
- * ONQ_E_CONFIG. */
+/* Refuses a combination that the format or the method does not have, with ONQ_E_OPTION or, for what
+ * a file says, ONQ_E_CONFIG. */
 onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err);
 
 /* A tensor that a weight is multiplied with. */
@@ -111,8 +111,8 @@ onq_code oq_nb_run(const oq_nb_job *job, onq_error *err);
 /* Bits to spend on all weights together, scales and zero points counted. */
 typedef struct oq_nb_budget {
     double target; /* bits a weight */
-    /* How much the outputs of the model suffer from the noise of this weight at c->how.bits: a ratio
-     * of noise to signal. NULL: weights count alike. */
+    /* How much the outputs of the model suffer from the noise of this weight at c->how.bits: a
+     * ratio of noise to signal. NULL: weights count alike. */
     onq_code (*weigh)(void *ctx, oq_str weight, double *out, onq_error *err);
     void *ctx;
     /* The result: bits a weight, and how many weights have 0 (float), 2, 4, 8 of them. */

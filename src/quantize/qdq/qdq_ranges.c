@@ -3,10 +3,11 @@
  *
  * The input of a Relu or Clip needs no more range than its output; Softmax makes 0 to 1.
  *
- * The runtime takes Identity and Dropout out, and makes one of the pairs on either side: the Softmax
- * before them gets the parameters of what comes after, and its 8-bit kernel counts wrong where the
- * values are flat, that is where their largest is not well above their mean. There what comes after
- * has the range of the Softmax too. Nothing is lost by it: the values were rounded to that before.
+ * The runtime takes Identity and Dropout out, and makes one of the pairs on either side: the
+ * Softmax before them gets the parameters of what comes after, and its 8-bit kernel counts wrong
+ * where the values are flat, that is where their largest is not well above their mean. There what
+ * comes after has the range of the Softmax too. Nothing is lost by it: the values were rounded to
+ * that before.
  */
 #include "onnx/attr.h"
 #include "onnx/operators.h"

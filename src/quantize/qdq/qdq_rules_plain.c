@@ -1,12 +1,12 @@
 /*
- * qdq_rules_plain.c — the rules of the others: every tensor an activation, Relu and Clip that go away,
- * Where.
+ * qdq_rules_plain.c — the rules of the others: every tensor an activation, Relu and Clip that go
+ * away, Where.
  */
 #include "quantize/qdq/qdq.h"
 #include "quantize/rules.h"
 
-/* Every float input and output is an activation. QDQ gives this rule to CumSum and to every operator
- * of the user's list that has no rule of its own (QDQOperatorBase). */
+/* Every float input and output is an activation. QDQ gives this rule to CumSum and to every
+ * operator of the user's list that has no rule of its own (QDQOperatorBase). */
 onq_code oq_qdq_rule_plain(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     for (size_t i = 0; i < n->input.n; i++)

@@ -1,6 +1,6 @@
 /*
- * qo_rules_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool, Resize,
- * Split, Pad.
+ * qo_rules_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool,
+ * Resize, Split, Pad.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"

@@ -1,7 +1,7 @@
 /*
- * qo_rules_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their weights
- * are stored as integers, with a DequantizeLinear in front of the node. The reference leaves them
- * alone; here they are quantized when the user lists them.
+ * qo_rules_recurrent.c — GRU and RNN: no runtime has integer kernels for them, so only their
+ * weights are stored as integers, with a DequantizeLinear in front of the node. The reference
+ * leaves them alone; here they are quantized when the user lists them.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"

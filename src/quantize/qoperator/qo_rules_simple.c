@@ -1,5 +1,6 @@
 /*
- * qo_rules_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one out.
+ * qo_rules_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one
+ * out.
  */
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"

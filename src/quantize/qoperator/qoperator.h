@@ -1,6 +1,6 @@
 /*
- * qoperator.h — integer operators in place of float ones: QLinear operators (static, the reference's
- * QOperator format) and dynamic quantization.
+ * qoperator.h — integer operators in place of float ones: QLinear operators (static, the
+ * reference's QOperator format) and dynamic quantization.
  *
  * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule
  * (operators.def, slots `qlinear` and `integer`) emits the replacement of its node; a node without

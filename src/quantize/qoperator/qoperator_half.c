@@ -1,10 +1,10 @@
 /*
  * qoperator_half.c — float16 and bfloat16 around integer operators.
  *
- * Neither DynamicQuantizeLinear nor most QLinear operators know 16-bit floats. So a 16-bit tensor is
- * cast to float32 where it is quantized, and what is dequantized is cast back where somebody reads it
- * as what it was: between integer operators there is no Cast. Weights are read as they are, and
- * scales are float32, so the integers are those of the same model in float32.
+ * Neither DynamicQuantizeLinear nor most QLinear operators know 16-bit floats. So a 16-bit tensor
+ * is cast to float32 where it is quantized, and what is dequantized is cast back where somebody
+ * reads it as what it was: between integer operators there is no Cast. Weights are read as they
+ * are, and scales are float32, so the integers are those of the same model in float32.
  *
  * The float32 form of a 16-bit tensor is its twin (oq_qo.wide).
  *

@@ -2,10 +2,10 @@
  * layer_bias.c — a bias that one layer alone has, so that it can be changed.
  *
  * Conv, ConvTranspose and Gemm take it as an input: int32 after a DequantizeLinear where their
- * input is quantized, as the quantizers write it, else float. A MatMul has none. Where an Add or Sub
- * of a float constant follows, the constant is it; else a Sub of its negative is put in, for an Add
- * the runtime would join with the MatMul to a float Gemm. Of the QLinear operators, MatMul alone has
- * no place for one.
+ * input is quantized, as the quantizers write it, else float. A MatMul has none. Where an Add or
+ * Sub of a float constant follows, the constant is it; else a Sub of its negative is put in, for an
+ * Add the runtime would join with the MatMul to a float Gemm. Of the QLinear operators, MatMul
+ * alone has no place for one.
  */
 #include "quantize/refine/layers.h"
 

@@ -2,9 +2,9 @@
  * trained.h — models that were trained with fake quantization.
  *
  * A training framework exports what it learned as pairs around float tensors: the tensor is rounded
- * to its integers and made float again. oq_trained_strip finds these, takes scale and zero point, and
- * removes them; what stays is a plain float model, the parameters as overrides (override.h) and a
- * range for every trained activation. The drivers (qoperator.h, qdq.h) then quantize it with
+ * to its integers and made float again. oq_trained_strip finds these, takes scale and zero point,
+ * and removes them; what stays is a plain float model, the parameters as overrides (override.h) and
+ * a range for every trained activation. The drivers (qoperator.h, qdq.h) then quantize it with
  * config->trained set: trained parameters are taken to the last bit, and nothing else is invented
  * for activations.
  *

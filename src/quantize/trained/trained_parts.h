@@ -1,6 +1,6 @@
 /*
- * trained_parts.h — between trained.c, which removes fake quantization, and trained_match.c, which recognises
- * it.
+ * trained_parts.h — between trained.c, which removes fake quantization, and trained_match.c, which
+ * recognises it.
  */
 #ifndef OQ_QUANTIZE_TRAINED_PARTS_H
 #define OQ_QUANTIZE_TRAINED_PARTS_H

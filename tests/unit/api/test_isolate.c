@@ -1,5 +1,6 @@
 /* test_isolate.c — isolated jobs of callers that are programs: files in memory, readers, ranges and
- * callbacks reach the worker and come back the same; and what is said between the two is checked. */
+ * callbacks reach the worker and come back the same; and what is said between the two is
+ * checked. */
 #include "api/command.h"
 #include "api/isolate_wire.h"
 #include "build_model.h"

@@ -1,5 +1,6 @@
-/* test_threads.c — several models over one environment, and environments in threads of their own: the
- * same bytes as one after another. With the thread sanitizer it shows that nothing is shared. */
+/* test_threads.c — several models over one environment, and environments in threads of their own:
+ * the same bytes as one after another. With the thread sanitizer it shows that nothing is
+ * shared. */
 #include "build_model.h"
 #include "testing.h"
 

@@ -196,7 +196,8 @@ static void not_comparable(void **state) {
     rig_end(&g);
 }
 
-/* All runs count as one long vector, the worst output is the figure; no more runs than are wanted. */
+/* All runs count as one long vector, the worst output is the figure; no more runs than are
+ * wanted. */
 static void several_runs(void **state) {
     (void)state;
     rig g;

@@ -1,7 +1,7 @@
 /*
  * test_channels.c — scales for channels and outliers of MatMul: the model computes what it did, the
- * range of what is quantized is smaller, and running out of memory is an error. Conv is checked with
- * the runtime (tests/parity/test_channels.py).
+ * range of what is quantized is smaller, and running out of memory is an error. Conv is checked
+ * with the runtime (tests/parity/test_channels.py).
  */
 #include "prepare/channels.h"
 

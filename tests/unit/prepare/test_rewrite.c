@@ -1,6 +1,6 @@
 /*
- * test_rewrite.c — the rewrites of `--rewrite` where memory runs out; that they are exact is checked
- * with the runtime (tests/parity/test_rewrite.py).
+ * test_rewrite.c — the rewrites of `--rewrite` where memory runs out; that they are exact is
+ * checked with the runtime (tests/parity/test_rewrite.py).
  */
 #include "prepare/rewrite.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_masks.c — how far the range of a masked tensor may be clamped. What that does to a model is in
- * tests/parity/test_masks.py.
+ * test_masks.c — how far the range of a masked tensor may be clamped. What that does to a model is
+ * in tests/parity/test_masks.py.
  */
 #include "quantize/masks.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_ort_forms.c — forms that ONNX Runtime's optimisers leave alone. What the runtime makes of them
- * is in tests/parity/test_op_set.py.
+ * test_ort_forms.c — forms that ONNX Runtime's optimisers leave alone. What the runtime makes of
+ * them is in tests/parity/test_op_set.py.
  */
 #include "quantize/ort_forms.h"
 

@@ -129,7 +129,8 @@ static void ranges(void **state) {
         onq_error err = ONQ_ERROR_INIT;
         oq_qparam p;
         assert_ok(oq_qparam_compute(&spec, r->rmin, r->rmax, &p, &err), err);
-        /* Where the reference gives up and takes 1 for float16, the smallest normal one is taken. */
+        /* Where the reference gives up and takes 1 for float16, the smallest normal one is
+         * taken. */
         if (r->real == OQ_FLOAT16 && r->scale == 1.0f) {
             assert_true(p.scale == 0x1p-14f);
             continue;

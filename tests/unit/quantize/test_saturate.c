@@ -46,7 +46,8 @@ static bool is_clipped(int8_t a, int8_t b) {
 static void matmul_rows(void **state) {
     (void)state;
     enum { K = 8, N = 4 };
-    /* Columns: large ones apart; large ones together; of other signs; an odd pair that does not meet. */
+    /* Columns: large ones apart; large ones together; of other signs; an odd pair that does not
+     * meet. */
     static const float columns[N][K] = {{1, 0, 1, 0, 1, 0, 0.005f, 1},
                                         {1, 1, 0.1f, 0, 0, 0, 0, 0},
                                         {1, -1, 1, -1, 1, -1, 1, -1},
@@ -125,7 +126,8 @@ static void others(void **state) {
     }
 }
 
-/* Weights as they are in models: no pair is clipped, and the scales stay below those of seven bits. */
+/* Weights as they are in models: no pair is clipped, and the scales stay below those of seven
+ * bits. */
 static void many(void **state) {
     (void)state;
     for (unsigned seed = 1; seed < 6; seed++) {
