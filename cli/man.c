@@ -51,6 +51,8 @@ static void head(FILE *f, const char *name) {
     for (const char *p = name; *p != '\0'; p++)
         fputc(toupper((unsigned char)*p), f);
     fprintf(f, " 1 \"\" \"onq %s\" \"User Commands\"\n", onq_version());
+    /* Names of options are copied from the page: none is cut at the end of a line. */
+    fputs(".nh\n.ad l\n", f);
 }
 
 /* .B \-i \fR, .B \-\-input \fIFILE */

@@ -151,7 +151,7 @@ function showBasket() {
 $("basket-form").onchange = showBasket; $("basket-clear").onclick = () => { basket.clear(); showBasket(); };
 
 /* ---- table ---- */
-const measured = rows.some(r => r.effect !== null), sorting = {key: "rank", up: true}; const first = innerWidth <= 960 ? 15 : 200, room = innerWidth <= 640 ? 26 : innerWidth < 1500 ? 33 : 46; let shown = [], limit = first;
+const measured = rows.some(r => r.effect !== null), sorting = {key: "rank", up: true}; const first = innerWidth <= 960 ? 15 : 200, room = innerWidth <= 640 ? 20 : innerWidth < 1500 ? 33 : 46; let shown = [], limit = first;
 const head = () => [["tick", "", 0, 0, ""], ["rank", "#", 1, 1, "Order: by the effect on the outputs where it was measured, else by what is lost here. 1 is the worst."], ["name", "Tensor and node", 0, 0, "The weight or activation, and below it the node that uses or makes it: the name that --nodes_to_exclude takes. Tick it to build the options."],
   ["own", "Here dB", 1, 0, "What this quantizer alone makes of the float model's values. Good: 40 and more. Much is lost below 20. 6 dB are one bit."],
   ...(measured ? [["effect", "Effect dB", 1, 0, "Signal to noise of the outputs when the unit of this node is all that is quantized. Good: 40 and more; the lowest decide the result."]] : []),

@@ -47,12 +47,15 @@ for command in $(onq --list-commands); do
         grep -q "^onq: error: .*try 'onq $command --help')$" err || fail "$command $words: $(cat err)"
     done
 
-    # A man page that groff reads without a warning.
+    # A man page that groff reads without a warning and shows as it is.
     onq --man "$command" >page.1
     grep -qi "^\.TH ONQ-$command 1" page.1 || fail "$command: no man page"
     if command -v groff >/dev/null; then
         groff -man -Tutf8 -ww -z page.1 2>warnings || true
         [ ! -s warnings ] || fail "$command: man page: $(head -3 warnings)"
+        # No word is cut at the end of a line: names are copied from there.
+        groff -man -Tutf8 -rLL=80n page.1 >shown
+        if grep -n $'\xe2\x80\x90$' shown; then fail "$command: man page: a word is cut"; fi
     fi
 done
 [ "$count" -gt 0 ] || fail "no commands"
