@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# docs.sh — every command in the documents works as pasted.
+# docs.sh — every command in the documents works as pasted, and every option they name exists.
 #
 # The `sh` blocks of a page are one script, run in a folder of its own with model.onnx, samples/, eval.npz, labels.npy,
 # infer.onnx, int8.onnx and examples/; README.md, which speaks to someone in a fresh clone, gets examples/ only. A block
@@ -8,6 +8,21 @@
 if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
     export ONQ_ONNXRUNTIME=$ONQ_ROOT/build/runtime
 fi
+# Every option that a document names is one of some command; beside these: options of onq itself, of other programs
+# (pkg-config, this project's scripts), a beginning (--calib_*) and one that is mistyped on purpose.
+{
+    for command in $(onq --list-commands); do onq --markdown "$command"; done
+    echo --help --version --man --markdown --completion --list_commands --cflags --libs --accept --docs --calib_ --jsn
+} | grep -oE -e '--[a-z][a-z_0-9]*' | sort -u >known
+for page in README.md CONTRIBUTING.md SECURITY.md docs/*.md docs/guides/*.md examples/*.md examples/*/*.md; do
+    for file in "$ONQ_ROOT"/$page; do
+        [ -f "$file" ] || continue
+        { grep -oE -e '(^|[^a-zA-Z0-9-])--[a-z][a-z_0-9-]+' "$file" || true; } | sed 's/^.*--//; s/-/_/g; s/^/--/' |
+            sort -u | comm -23 - known >unknown
+        [ ! -s unknown ] || fail "$file: no command has $(tr '\n' ' ' <unknown)"
+    done
+done
+
 here=$ONQ_ROOT/examples/digits_cnn
 mkdir -p files/samples
 cp "$here/model.onnx" "$here/eval.npz" "$here/labels.npy" files
