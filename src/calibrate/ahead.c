@@ -10,9 +10,9 @@
 
 #define NEVER UINT64_MAX
 
-onq_code oq_ahead_init(oq_ahead *a, const onq_allocator *alloc, oq_ahead_range *ranges, size_t n,
+onq_code oq_ahead_init(oq_ahead *a, const onq_allocator *alloc, oq_cal_locks *locks, size_t n,
                        onq_error *err) {
-    *a = (oq_ahead){.alloc = alloc, .ranges = ranges, .n = n};
+    *a = (oq_ahead){.alloc = alloc, .locks = locks, .n = n};
     a->v = oq_calloc(alloc, n > 0 ? n : 1, sizeof *a->v);
     return a->v != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -23,7 +23,6 @@ void oq_ahead_release(oq_ahead *a) {
     for (size_t i = 0; a->v != NULL && i < a->n; i++)
         oq_hist_release(&a->v[i].hist);
     oq_free(a->alloc, a->v, (a->n > 0 ? a->n : 1) * sizeof *a->v);
-    oq_hist_scratch_release(&a->scratch, a->alloc);
     *a = (oq_ahead){0};
 }
 
@@ -42,81 +41,150 @@ static uint64_t join(uint64_t a, uint64_t b) {
     return upper << 32 | lower;
 }
 
-/* The range of all lanes so far, with r. */
-static uint64_t widen(oq_ahead_range *common, uint64_t r) {
-    uint64_t old = atomic_load_explicit(common, memory_order_relaxed);
-    while (join(old, r) != old &&
-           !atomic_compare_exchange_weak_explicit(common, &old, join(old, r), memory_order_relaxed,
-                                                  memory_order_relaxed)) {
-    }
-    return join(old, r);
-}
-
 /* ---- counting ---- */
 
-/* Begins again over the range. A tensor that was counted in this sample before (in a loop) cannot
- * be counted in it any more. */
-static onq_code begin(oq_ahead *a, const oq_cal_options *o, oq_ahead_tensor *t, uint64_t range,
-                      uint64_t sample, onq_error *err) {
-    if (t->laid)
-        t->since = t->last == sample + 1 ? sample + 1 : sample;
+/* The quieter the ranges have been, the more likely they stay so. Where all samples differ, some
+ * tensor's range grows nearly always: each sample runs twice anyway, and is best counted once. */
+bool oq_ahead_pays(const oq_ahead *a, uint64_t sample) {
+    const uint64_t growth = atomic_load_explicit(&a->growth, memory_order_relaxed);
+    return sample >= growth + sample / 16;
+}
+
+/* Takes a range in. The lock is held. */
+static void widen(oq_ahead *a, oq_ahead_tensor *t, uint64_t range, uint64_t sample) {
+    const uint64_t joined = join(t->range, range);
+    if (joined == t->range)
+        return;
+    t->range = joined;
+    uint64_t growth = atomic_load_explicit(&a->growth, memory_order_relaxed);
+    while (growth < sample + 1 &&
+           !atomic_compare_exchange_weak_explicit(&a->growth, &growth, sample + 1,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+/* Begins again over the range so far. All that was counted is lost. Samples that were refused have
+ * numbers below `since`, which never falls. The lock is held. */
+static onq_code begin(oq_ahead *a, const oq_cal_options *o, oq_ahead_tensor *t, uint64_t sample,
+                      onq_error *err) {
+    const uint64_t from = t->last > sample ? t->last : sample;
+    if (t->laid && from > t->since)
+        t->since = from;
+    if (t->since > sample)
+        return ONQ_OK;
     oq_hist_release(&t->hist);
-    t->range = range;
     t->laid = true;
-    return oq_collect_first_hist(o, a->alloc, OQ_FLOAT, oq_f32_of_bits(~(uint32_t)range),
-                                 oq_f32_of_bits((uint32_t)(range >> 32)), &t->hist, err);
+    t->laid_range = t->range;
+    return oq_collect_first_hist(o, a->alloc, OQ_FLOAT, oq_f32_of_bits(~(uint32_t)t->range),
+                                 oq_f32_of_bits((uint32_t)(t->range >> 32)), &t->hist, err);
+}
+
+/* Counts in a layout that no kernel knows. The lock is held: the edges are read. */
+static onq_code count_locked(oq_ahead_tensor *t, uint64_t sample, const float *v, size_t n,
+                             oq_hist_scratch *scratch, onq_error *err) {
+    t->last = t->last > sample + 1 ? t->last : sample + 1;
+    return oq_hist_add(&t->hist, v, n, scratch, err);
+}
+
+static bool is_laid(const oq_ahead_tensor *t) {
+    return t->laid && t->laid_range == t->range;
+}
+
+/* The layout to count in, if the sample can be counted now. */
+static bool layout_now(oq_ahead *a, const oq_ahead_tensor *t, size_t index, uint64_t sample,
+                       oq_hist *layout, uint64_t *range) {
+    pthread_mutex_t *lock = oq_cal_lock(a->locks, index);
+    pthread_mutex_lock(lock);
+    const bool can = is_laid(t) && t->since <= sample && t->hist.scale != 0;
+    *layout = t->hist;
+    *range = t->laid_range;
+    pthread_mutex_unlock(lock);
+    return can;
+}
+
+/* Scans without the lock. True if it was counted, or there was nothing to count: the values lie in
+ * the range, and that had not grown meanwhile. */
+static onq_code count_now(oq_ahead *a, const oq_cal_options *o, size_t index, uint64_t sample,
+                          const float *v, size_t n, oq_hist_scratch *scratch, oq_extent *e,
+                          bool *counted, onq_error *err) {
+    oq_ahead_tensor *t = &a->v[index];
+    pthread_mutex_t *lock = oq_cal_lock(a->locks, index);
+    oq_hist layout;
+    uint64_t range;
+    *e = OQ_EXTENT_NONE;
+    *counted = false;
+    if (!layout_now(a, t, index, sample, &layout, &range)) {
+        oq_extent_add(e, v, n);
+        *counted = !(e->lo <= e->hi);
+        return ONQ_OK;
+    }
+    OQ_TRY(oq_hist_scan(&layout, v, n, scratch, e, err));
+    *counted = !(e->lo <= e->hi);
+    if (*counted || join(range, range_of(o, e)) != range)
+        return ONQ_OK;
+    pthread_mutex_lock(lock);
+    *counted = is_laid(t) && t->laid_range == range && t->since <= sample;
+    if (*counted) {
+        oq_hist_commit(&t->hist, scratch);
+        t->last = t->last > sample + 1 ? t->last : sample + 1;
+    }
+    pthread_mutex_unlock(lock);
+    return ONQ_OK;
 }
 
 onq_code oq_ahead_seen(oq_ahead *a, const oq_cal_options *o, size_t index, uint64_t sample,
-                       const float *v, size_t n, oq_extent *e, onq_error *err) {
+                       const float *v, size_t n, oq_hist_scratch *scratch, oq_extent *e,
+                       onq_error *err) {
     oq_ahead_tensor *t = &a->v[index];
-    oq_ahead_range *common = &a->ranges[index];
-    const uint64_t so_far = atomic_load_explicit(common, memory_order_relaxed);
-    *e = OQ_EXTENT_NONE;
-    if (t->laid && t->range == so_far && t->since <= sample) {
-        /* Nearly always: within the range so far. */
-        OQ_TRY(oq_hist_measure(&t->hist, v, n, &a->scratch, e, err));
-        if (!(e->lo <= e->hi) || join(so_far, range_of(o, e)) == so_far) {
-            t->last = sample + 1;
+    pthread_mutex_t *lock = oq_cal_lock(a->locks, index);
+    for (;;) { /* until the range has not grown while the values were counted */
+        bool done = false;
+        OQ_TRY(count_now(a, o, index, sample, v, n, scratch, e, &done, err));
+        if (done)
             return ONQ_OK;
+        onq_code rc = ONQ_OK;
+        pthread_mutex_lock(lock);
+        widen(a, t, range_of(o, e), sample);
+        if (!is_laid(t))
+            rc = begin(a, o, t, sample, err);
+        done = t->since > sample;
+        if (rc == ONQ_OK && !done && t->hist.scale == 0) {
+            rc = count_locked(t, sample, v, n, scratch, err);
+            done = true;
         }
-    } else {
-        oq_extent_add(e, v, n);
+        pthread_mutex_unlock(lock);
+        if (rc != ONQ_OK || done)
+            return rc;
     }
-    if (!(e->lo <= e->hi))
-        return ONQ_OK; /* nothing to count in any layout */
-    const uint64_t range = widen(common, range_of(o, e));
-    if (!t->laid || t->range != range)
-        OQ_TRY(begin(a, o, t, range, sample, err));
-    if (t->since > sample)
-        return ONQ_OK;
-    t->last = sample + 1;
-    return oq_hist_add(&t->hist, v, n, &a->scratch, err);
 }
 
-void oq_ahead_note(oq_ahead *a, const oq_cal_options *o, size_t index, const oq_extent *e) {
-    if (e->lo <= e->hi)
-        widen(&a->ranges[index], range_of(o, e));
+void oq_ahead_note(oq_ahead *a, const oq_cal_options *o, size_t index, uint64_t sample,
+                   const oq_extent *e) {
+    pthread_mutex_t *lock = oq_cal_lock(a->locks, index);
+    if (!(e->lo <= e->hi))
+        return;
+    pthread_mutex_lock(lock);
+    widen(a, &a->v[index], range_of(o, e), sample);
+    pthread_mutex_unlock(lock);
 }
 
 void oq_ahead_lose(oq_ahead *a, size_t index) {
+    pthread_mutex_t *lock = oq_cal_lock(a->locks, index);
+    pthread_mutex_lock(lock);
     a->v[index].lost = true;
+    pthread_mutex_unlock(lock);
 }
 
-void oq_ahead_settle(oq_ahead *a, oq_collector *c) {
-    a->most = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        oq_ahead_tensor *t = &a->v[i];
-        oq_tstat *s = &c->v[i];
-        const bool any = s->extent.lo <= s->extent.hi;
-        if (t->lost || (t->laid && !(any && t->range == range_of(&c->options, &s->extent))))
-            t->since = NEVER;
-        if (t->laid && t->since != NEVER)
-            for (size_t k = 0; k < s->next.n_bins; k++)
-                s->next.count[k] += t->hist.count[k];
-        oq_hist_release(&t->hist);
-        t->laid = false;
-        a->most = t->since > a->most ? t->since : a->most;
-    }
-    oq_hist_scratch_release(&a->scratch, a->alloc);
+void oq_ahead_settle(oq_ahead *a, oq_collector *c, size_t index) {
+    oq_ahead_tensor *t = &a->v[index];
+    oq_tstat *s = &c->v[index];
+    const bool any = s->extent.lo <= s->extent.hi;
+    if (t->lost || (t->laid && !(any && t->laid_range == range_of(&c->options, &s->extent))))
+        t->since = NEVER;
+    if (t->laid && t->since != NEVER)
+        for (size_t k = 0; k < s->next.n_bins; k++)
+            s->next.count[k] += t->hist.count[k];
+    oq_hist_release(&t->hist);
+    t->laid = false;
+    a->most = t->since > a->most ? t->since : a->most;
 }

@@ -228,6 +228,8 @@ onq_code oq_runner_begin(oq_runner *r, const oq_cal_job *job, const oq_cal_part 
     *r = (oq_runner){.job = job, .part = part, .env = job->engine->env};
     oq_arena_init(&r->arena, &r->env->alloc);
     pthread_mutex_init(&r->lock, NULL);
+    for (size_t i = 0; i < OQ_CAL_LOCKS; i++)
+        pthread_mutex_init(&r->locks.v[i], NULL);
     r->lanes = OQ_NEW_ARRAY(&r->arena, oq_lane, OQ_FLIGHT_LANES);
     if (r->lanes == NULL)
         return oq_fail_nomem(err);

@@ -244,20 +244,21 @@ static onq_code see_extent(oq_collector *c, size_t index, oq_dtype type, const f
     oq_tstat *t = &c->v[index];
     oq_extent e = OQ_EXTENT_NONE;
     if (c->ahead != NULL && c->ahead_counts && type == OQ_FLOAT)
-        OQ_TRY(oq_ahead_seen(c->ahead, &c->options, index, c->sample, v, n, &e, err));
+        OQ_TRY(oq_ahead_seen(c->ahead, &c->options, index, c->sample, v, n, &c->scratch, &e, err));
     else
         oq_extent_add(&e, v, n);
     if (c->ahead != NULL && type != OQ_FLOAT)
         oq_ahead_lose(c->ahead, index);
     else if (c->ahead != NULL && !c->ahead_counts)
-        oq_ahead_note(c->ahead, &c->options, index, &e);
+        oq_ahead_note(c->ahead, &c->options, index, c->sample, &e);
     oq_extent_merge(&t->extent, &e);
     return e.n_nan > 0 ? note_nan(c, t, err) : ONQ_OK;
 }
 
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_error *err) {
     assert(index < c->n);
-    oq_tstat *t = &c->v[index];
+    oq_collector *const to = c->into != NULL ? c->into : c;
+    oq_tstat *t = &to->v[index];
     if (d->kind != OQ_DATUM_TENSOR || (d->dtype != OQ_FLOAT && d->dtype != OQ_FLOAT16))
         return oq_fail(err, ONQ_E_INVALID,
                        "tensor '%.*s' is %s when the model runs, not FLOAT or FLOAT16",
@@ -268,7 +269,7 @@ onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_e
     if (c->pass == OQ_PASS_COUNT && !t->has_next)
         return ONQ_OK; /* a branch that was not taken in the first pass: nowhere to count it */
     if (c->pass == OQ_PASS_COUNT)
-        return oq_collect_count(c, index, d->data, (size_t)d->count, &c->scratch, err);
+        return oq_collect_count(to, index, d->data, (size_t)d->count, &c->scratch, err);
     const float *v = NULL;
     OQ_TRY(as_floats(c, d, &v, err));
     if (oq_cal_class_of(c->options.method)->histogram)

@@ -26,6 +26,18 @@
 #include "calibrate/extent.h"
 #include "calibrate/histogram.h"
 
+#include <pthread.h>
+
+/* For histograms that several threads add to: number i has lock i of few. */
+enum { OQ_CAL_LOCKS = 64 };
+typedef struct oq_cal_locks {
+    pthread_mutex_t v[OQ_CAL_LOCKS];
+} oq_cal_locks;
+
+static inline pthread_mutex_t *oq_cal_lock(oq_cal_locks *l, size_t index) {
+    return &l->v[index % OQ_CAL_LOCKS];
+}
+
 typedef enum oq_pass { OQ_PASS_EXTENT = 0, OQ_PASS_COUNT = 1 } oq_pass;
 
 /* Extents of one sample (or one chunk), by channel: n lo, then n hi. */
@@ -77,6 +89,9 @@ typedef struct oq_collector {
     oq_hist_scratch scratch;
     struct oq_ahead *ahead; /* counts while extents are measured (ahead.h); or NULL */
     bool ahead_counts;      /* the running sample too; else only its range is taken in */
+    /* Counts for another collector, which others count for too (oq_collect_follow); or NULL. */
+    struct oq_collector *into;
+    oq_cal_locks *locks; /* of histograms that others add to; NULL: nobody does */
 } oq_collector;
 
 /* Names are copied. */
@@ -86,8 +101,8 @@ void oq_collect_release(oq_collector *c);
 
 /* One tensor of the sample c->sample, in the current pass. */
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *tensor, onq_error *err);
-/* The same in the COUNT pass for values that were kept: may run for different tensors on different
- * threads, each with a scratch of its own. */
+/* The same in the COUNT pass for values that were kept: may run on several threads, each with a
+ * scratch of its own, for different tensors or with `locks`. */
 onq_code oq_collect_count(oq_collector *c, size_t index, const void *values, size_t n,
                           oq_hist_scratch *scratch, onq_error *err);
 
@@ -105,9 +120,9 @@ onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);
  * layout counted. */
 onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error *err);
 
-/* Makes an empty collector one that counts for `c`, which has laid out its histograms: the same
- * layout, nothing counted. oq_collect_merge then adds it to `c`. */
-onq_code oq_collect_follow(oq_collector *lane, const oq_collector *c, onq_error *err);
+/* Makes an empty collector one that counts into the histograms of `c`, which has `locks`. There is
+ * nothing to merge afterwards. */
+void oq_collect_follow(oq_collector *lane, oq_collector *c);
 
 /* The result. A tensor that holds an infinity has an infinite range. NaN that were left out are
  * reported as warnings. */

@@ -140,9 +140,22 @@ onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {
 
 onq_code oq_collect_count(oq_collector *c, size_t index, const void *values, size_t n,
                           oq_hist_scratch *scratch, onq_error *err) {
-    oq_tstat *t = &c->v[index];
-    assert(t->has_next);
-    return oq_hist_add(&t->next, values, n, scratch, err);
+    oq_hist *h = &c->v[index].next;
+    assert(c->v[index].has_next);
+    if (c->locks == NULL || n > OQ_HIST_MOST_SCAN)
+        return oq_hist_add(h, values, n, scratch, err);
+    pthread_mutex_t *lock = oq_cal_lock(c->locks, index);
+    pthread_mutex_lock(lock);
+    onq_code rc = oq_hist_prepare(h, err);
+    pthread_mutex_unlock(lock);
+    if (rc == ONQ_OK)
+        rc = oq_hist_scan(h, values, n, scratch, NULL, err);
+    if (rc != ONQ_OK)
+        return rc;
+    pthread_mutex_lock(lock);
+    oq_hist_commit(h, scratch);
+    pthread_mutex_unlock(lock);
+    return ONQ_OK;
 }
 
 onq_code oq_collect_count_times(oq_collector *c, size_t index, const void *values, size_t n,

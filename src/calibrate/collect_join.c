@@ -124,16 +124,10 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
     return ONQ_OK;
 }
 
-onq_code oq_collect_follow(oq_collector *lane, const oq_collector *c, onq_error *err) {
-    assert(lane->n == c->n && c->pass == OQ_PASS_COUNT);
-    for (size_t i = 0; i < c->n; i++) {
-        lane->v[i].type = c->v[i].type;
-        lane->v[i].extent = c->v[i].extent;
-        if (c->v[i].has_next)
-            OQ_TRY(oq_collect_layout(lane, i, err));
-    }
+void oq_collect_follow(oq_collector *lane, oq_collector *c) {
+    assert(lane->n == c->n && c->pass == OQ_PASS_COUNT && c->locks != NULL);
+    lane->into = c;
     lane->pass = OQ_PASS_COUNT;
-    return ONQ_OK;
 }
 
 /* ---- the result ---- */

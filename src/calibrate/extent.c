@@ -193,8 +193,10 @@ static void add_slow(oq_extent *e, const float *v, size_t n) {
     }
 }
 
-void oq_extent_add_keys(oq_extent *e, const float *v, size_t n, int32_t least, int32_t most,
-                        int32_t least_magnitude) {
+/* n floats whose least and greatest are known, as integers that are ordered as the values are (the
+ * bits, the lower ones turned where the sign is set), and whose least magnitude. */
+static void add_keys(oq_extent *e, const float *v, size_t n, int32_t least, int32_t most,
+                     int32_t least_magnitude) {
     const float lo = oq_f32_of_bits((uint32_t)(least ^ ((least >> 31) & INT32_MAX)));
     const float hi = oq_f32_of_bits((uint32_t)(most ^ ((most >> 31) & INT32_MAX)));
     const float lo_abs = oq_f32_of_bits((uint32_t)least_magnitude);
@@ -221,7 +223,7 @@ void oq_extent_add(oq_extent *e, const float *v, size_t n) {
     else
 #endif
         finite_plain(v, n, &lo, &hi, &lo_abs);
-    oq_extent_add_keys(e, v, n, lo, hi, lo_abs);
+    add_keys(e, v, n, lo, hi, lo_abs);
 }
 
 void oq_extent_merge(oq_extent *e, const oq_extent *o) {

@@ -33,10 +33,6 @@ typedef struct oq_extent {
 
 /* Adds n floats. */
 void oq_extent_add(oq_extent *e, const float *v, size_t n);
-/* The same for n floats whose least and greatest are known, as integers that are ordered as the
- * values are (the bits, the lower ones turned where the sign is set), and whose least magnitude. */
-void oq_extent_add_keys(oq_extent *e, const float *v, size_t n, int32_t least, int32_t most,
-                        int32_t least_magnitude);
 void oq_extent_merge(oq_extent *e, const oq_extent *other);
 
 #endif

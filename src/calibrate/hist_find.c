@@ -1,11 +1,10 @@
 /*
  * hist_find.c — bins by vector arithmetic: one body, compiled for what a machine may have, and one
- * for AVX-512, whose masks and compression save half of the work.
+ * for AVX-512, whose compression leaves out the many zeros and ends that a Relu or Clip makes.
  *
- * A bin is guessed by multiplication; where the value lies so near an edge that rounding could have
- * put it on the wrong side, or outside the range, or is NaN, the guess is marked and looked at
- * again one by one (settle). The many values that lie exactly on an edge are zeros and those a Clip
- * has cut off; the bins of zero and of the end of the range are known beforehand.
+ * A bin is guessed by multiplication, from a little below the value, so that the guess is right or
+ * one too low. The edge above it is computed as the edges themselves were, to the bit, and says
+ * which. So no value needs to be looked at twice, however near it is to an edge.
  */
 #include "calibrate/hist_find.h"
 
@@ -13,246 +12,332 @@
 
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
-typedef uint32_t v8u __attribute__((vector_size(32)));
+typedef uint64_t v8q __attribute__((vector_size(64)));
+typedef uint16_t v16h __attribute__((vector_size(32)));
+typedef uint32_t v16w __attribute__((vector_size(64)));
 /* The same anywhere in memory. */
 typedef float v8f_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8i_at __attribute__((vector_size(32), aligned(4), may_alias));
 
-/* Set in a bin that has to be looked at again. The bin is then right or one off, or means
- * nothing. */
-#define UNSURE INT32_MIN
-
-/* The bin of a value whose guess is marked; n_bins for one that is not counted. */
-static inline __attribute__((always_inline)) size_t settle(const oq_hist *h, float x,
-                                                           int32_t guessed) {
-    if (h->abs)
-        x = __builtin_fabsf(x);
-    if (!(x >= h->first && x <= h->last))
-        return h->n_bins;
-    size_t i = (size_t)(guessed & INT32_MAX);
-    if (i >= h->n_bins)
-        i = h->n_bins - 1;
-    i -= x < h->edges[i];
-    i += (i + 1 < h->n_bins) & (x >= h->edges[i + 1]);
-    return i;
+/* Notes the extent, and whether it is right. `numbers`: no value is NaN; `signs`: one has its sign
+ * bit set. Of zeros the negative is the lesser, and where nothing is below zero
+ * only they have the bit. */
+static void set_extent(oq_hist_found *f, const oq_hist *h, float least, float most, float magnitude,
+                       bool signs, bool numbers) {
+    const float greatest = __builtin_fmaxf(__builtin_fabsf(least), __builtin_fabsf(most));
+    f->inside = numbers && (h->abs ? magnitude >= h->first && greatest <= h->last
+                                   : least >= h->first && most <= h->last);
+    f->least = least == 0 && signs ? -0.0f : least;
+    f->most = most;
+    f->least_magnitude = magnitude;
+    f->measured = f->inside && most != 0; /* a greatest of zero may have either sign */
 }
 
-/* The same, as it goes into the list. */
-static inline __attribute__((always_inline)) int32_t settle_in(const oq_hist *h, float x,
-                                                               int32_t guessed, oq_hist_found *f) {
-    const size_t bin = settle(h, x, guessed);
-    if (bin < h->n_bins)
-        return (int32_t)bin;
-    f->outside++;
-    return 0;
+static inline __attribute__((always_inline)) void bump_turns(uint16_t *counters, const int32_t *bin,
+                                                             size_t n) {
+    for (size_t i = 0; i + 4 <= n; i += 4) {
+        uint64_t a, b; /* two bins each */
+        memcpy(&a, bin + i, sizeof a);
+        memcpy(&b, bin + i + 2, sizeof b);
+        counters[OQ_HIST_COPIES * (a & UINT32_MAX)]++;
+        counters[OQ_HIST_COPIES * (a >> 32) + 1]++;
+        counters[OQ_HIST_COPIES * (b & UINT32_MAX) + 2]++;
+        counters[OQ_HIST_COPIES * (b >> 32) + 3]++;
+    }
+    for (size_t i = n - n % 4; i < n; i++)
+        counters[OQ_HIST_COPIES * (size_t)bin[i]]++;
 }
 
-/* Zero, if it lies in the range; else what nothing equals. */
-static float zero_of(const oq_hist *h) {
-    return h->first <= 0 && h->last >= 0 ? 0 : __builtin_nanf("");
-}
-
-/* Half a bin, if zero is an edge inside the range; else nothing is nearer. */
-static float near_zero_of(const oq_hist *h) {
-    const size_t k = (size_t)h->zero_bin;
-    return k > 0 && h->edges[k] == 0 ? 0.5f / h->scale : 0;
+static inline __attribute__((always_inline)) void bump_pairs(uint16_t *counters, uint32_t *lone,
+                                                             const int32_t *bin, size_t n) {
+    for (size_t i = 0; i + 2 <= n; i += 2)
+        counters[bin[i] | bin[i + 1] << OQ_HIST_PAIR_BITS]++;
+    if (n % 2 != 0) {
+        counters[bin[n - 1]]++;
+        ++*lone;
+    }
 }
 
 /* ---- any machine ---- */
 
 #define LANES 8
+#define SIDE  ((size_t)1 << OQ_HIST_PAIR_BITS)
+#define EVEN  UINT64_C(0x0000ffff0000ffff)
+/* b where the mask is set, else a */
+#define PICK(mask, b, a) (((mask) & (v8i)(b)) | (~(mask) & (v8i)(a)))
 
-#define FIND_KERNEL(name, attribute)                                                               \
-    attribute static void name(const oq_hist *h, const float *v, size_t n, bool sparse,            \
-                               oq_hist_found *f) {                                                 \
-        const float first = h->first, last = h->last, scale = h->scale;                            \
-        const float near_lo = h->unsure, near_hi = 1.0f - h->unsure;                               \
-        const uint32_t top = (uint32_t)h->n_bins - 1;                                              \
-        const float nought = zero_of(h);                                                           \
-        const int32_t zero_bin = h->zero_bin, top_bin = (int32_t)top;                              \
-        const int32_t keep = h->abs ? INT32_MAX : -1;                                              \
-        v8i marks = {0}, least = (v8i){0} + INT32_MAX, most = (v8i){0} + INT32_MIN, mag = least;   \
+/* Goes over the values, with the bins of up to eight of them in b and what is done with them in
+ * DO(b, i, n). */
+#define FIND_BODY(DO)                                                                              \
+    const float first = h->first, scale = h->scale, bias = h->bias, step = h->step;                \
+    const float top = (float)(h->n_bins - 1);                                                      \
+    const v8i keep = (v8i){0} + (h->abs ? INT32_MAX : -1);                                         \
+    v8i odd = {0}, signs = {0}, mag = (v8i){0} + INT32_MAX;                                        \
+    v8f least = (v8f){0} + __builtin_inff(), most = -least;                                        \
+    for (size_t i = 0; i < n; i += LANES) {                                                        \
+        const size_t m = n - i < LANES ? n - i : LANES;                                            \
         float rest[LANES];                                                                         \
-        (void)sparse;                                                                              \
+        int32_t b[LANES];                                                                          \
+        v8f x;                                                                                     \
+        if (m == LANES) {                                                                          \
+            x = *(const v8f_at *)(v + i);                                                          \
+        } else { /* the last value again and again */                                              \
+            for (size_t k = 0; k < LANES; k++)                                                     \
+                rest[k] = v[i + k < n ? i + k : n - 1];                                            \
+            x = *(const v8f_at *)rest;                                                             \
+        }                                                                                          \
+        const v8i bits = (v8i)x, size = bits & INT32_MAX;                                          \
+        least = (v8f)PICK(x < least, x, least);                                                    \
+        most = (v8f)PICK(x > most, x, most);                                                       \
+        mag = PICK(size < mag, size, mag);                                                         \
+        signs |= bits;                                                                             \
+        odd |= x != x;                                                                             \
+        const v8f a = (v8f)(bits & keep);                                                          \
+        v8f t = a * scale + bias;                                                                  \
+        t = (v8f)((t > 0) & (v8i)t); /* of NaN: 0 */                                               \
+        t = (v8f)PICK(t < top, t, (v8f){0} + top);                                                 \
+        const v8i guess = __builtin_convertvector(t, v8i);                                         \
+        const v8f above = __builtin_convertvector(guess, v8f) + 1.0f;                              \
+        const v8i higher = (above <= top) & (a >= above * step + first);                           \
+        *(v8i_at *)b = guess - higher; /* true is -1 */                                            \
+        DO(b, i, m);                                                                               \
+    }                                                                                              \
+    float lo = least[0], hi = most[0], nearest;                                                    \
+    int32_t none = odd[0], sign = signs[0], small = mag[0];                                        \
+    for (int k = 1; k < LANES; k++) {                                                              \
+        lo = least[k] < lo ? least[k] : lo;                                                        \
+        hi = most[k] > hi ? most[k] : hi;                                                          \
+        small = mag[k] < small ? mag[k] : small;                                                   \
+        none |= odd[k];                                                                            \
+        sign |= signs[k];                                                                          \
+    }                                                                                              \
+    memcpy(&nearest, &small, sizeof nearest);                                                      \
+    set_extent(f, h, lo, hi, nearest, sign < 0, none == 0);
+
+#define DO_TURNS(b, i, m) bump_turns(counters, b, m)
+#define DO_PAIRS(b, i, m) bump_pairs(counters, lone, b, m)
+#define DO_LIST(b, i, m)  memcpy(f->bin + (i), b, sizeof b)
+
+/* Takes values outside the range out of the list. */
+static void leave_out(const oq_hist *h, const float *v, oq_hist_found *f) {
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const float a = h->abs ? __builtin_fabsf(v[i]) : v[i];
+        f->bin[n] = f->bin[i];
+        n += a >= h->first && a <= h->last;
+    }
+    f->n = n;
+}
+
+/* Eight bins at a time; the four counters of each are one word of 64 bits. */
+#define ADD_TURNS_BODY                                                                             \
+    size_t i = 0;                                                                                  \
+    for (; i + LANES <= n_bins; i += LANES) {                                                      \
+        v8q x, c;                                                                                  \
+        memcpy(&x, counters + OQ_HIST_COPIES * i, sizeof x);                                       \
+        memcpy(&c, count + i, sizeof c);                                                           \
+        x = (x & EVEN) + (x >> 16 & EVEN);                                                         \
+        c += (x & UINT32_MAX) + (x >> 32);                                                         \
+        memcpy(count + i, &c, sizeof c);                                                           \
+    }                                                                                              \
+    for (; i < n_bins; i++)                                                                        \
+        for (size_t k = 0; k < OQ_HIST_COPIES; k++)                                                \
+            count[i] += counters[OQ_HIST_COPIES * i + k];
+
+/* Sums of rows and columns. They fit 32 bits: a table has less than 2^16 in each counter, and the
+ * sum of all is that of one run between two additions. */
+#define ADD_PAIRS_BODY                                                                             \
+    v16w column[SIDE / 16] = {{0}};                                                                \
+    for (size_t k = 0; k < n_bins; k++) {                                                          \
+        v16w row = {0};                                                                            \
+        for (size_t j = 0; j < SIDE / 16; j++) {                                                   \
+            v16h x;                                                                                \
+            memcpy(&x, counters + k * SIDE + 16 * j, sizeof x);                                    \
+            const v16w wide = __builtin_convertvector(x, v16w);                                    \
+            row += wide;                                                                           \
+            column[j] += wide;                                                                     \
+        }                                                                                          \
+        for (size_t j = 0; j < 16; j++)                                                            \
+            count[k] += row[j];                                                                    \
+    }                                                                                              \
+    for (size_t k = 0; k < n_bins; k++)                                                            \
+        count[k] += column[k / 16][k % 16];
+
+#define KERNELS(name, attribute)                                                                   \
+    attribute static void turns_##name(const oq_hist *h, const float *v, size_t n,                 \
+                                       uint16_t *counters, oq_hist_found *f){                      \
+        FIND_BODY(DO_TURNS)} attribute static void pairs_##name(const oq_hist *h, const float *v,  \
+                                                                size_t n, uint16_t *counters,      \
+                                                                uint32_t *lone, oq_hist_found *f){ \
+        FIND_BODY(DO_PAIRS)} attribute static void list_##name(const oq_hist *h, const float *v,   \
+                                                               size_t n, oq_hist_found *f) {       \
+        FIND_BODY(DO_LIST)                                                                         \
         f->n = n;                                                                                  \
-        f->zeros = f->ends = f->outside = 0;                                                       \
-        for (size_t i = 0; i < n; i += LANES) {                                                    \
-            v8f x;                                                                                 \
-            if (n - i >= LANES) {                                                                  \
-                x = *(const v8f_at *)(v + i);                                                      \
-            } else { /* the last value again and again; its extra bins are not used */             \
-                for (size_t k = 0; k < LANES; k++)                                                 \
-                    rest[k] = v[i + k < n ? i + k : n - 1];                                        \
-                x = *(const v8f_at *)rest;                                                         \
-            }                                                                                      \
-            const v8i bits = (v8i)x, key = bits ^ ((bits >> 31) & INT32_MAX);                      \
-            const v8i less = key<least, more = key> most;                                          \
-            const v8i m = bits & INT32_MAX, nearer = m < mag;                                      \
-            least = (less & key) | (~less & least);                                                \
-            most = (more & key) | (~more & most);                                                  \
-            mag = (nearer & m) | (~nearer & mag);                                                  \
-            const v8f a = (v8f)(bits & keep);                                                      \
-            const v8f t = (a - first) * scale;                                                     \
-            v8i b = __builtin_convertvector(t, v8i); /* of NaN: depends on the machine */          \
-            const v8f r = t - __builtin_convertvector(b, v8f);                                     \
-            const v8i zero = a == nought, end = a == last;                                         \
-            const v8i outside = (v8i)((v8u)b > top);                                               \
-            const v8i between = (r >= near_lo) & (r <= near_hi); /* false for NaN */               \
-            const v8i unsure = ~(zero | end) & (outside | ~between);                               \
-            b = (zero & zero_bin) | (~zero & b);                                                   \
-            b = (end & top_bin) | (~end & (b | (unsure & UNSURE)));                                \
-            marks |= unsure;                                                                       \
-            *(v8i_at *)(f->bin + i) = b;                                                           \
-        }                                                                                          \
-        int32_t any = 0;                                                                           \
-        f->least = f->least_magnitude = INT32_MAX;                                                 \
-        f->most = INT32_MIN;                                                                       \
-        for (int k = 0; k < LANES; k++) {                                                          \
-            any |= marks[k];                                                                       \
-            f->least = least[k] < f->least ? least[k] : f->least;                                  \
-            f->most = most[k] > f->most ? most[k] : f->most;                                       \
-            f->least_magnitude = mag[k] < f->least_magnitude ? mag[k] : f->least_magnitude;        \
-        }                                                                                          \
-        for (size_t i = 0; any != 0 && i < n; i++)                                                 \
-            if (f->bin[i] < 0)                                                                     \
-                f->bin[i] = settle_in(h, v[i], f->bin[i], f);                                      \
+        f->zeros = f->ends = 0;                                                                    \
+        if (!f->inside)                                                                            \
+            leave_out(h, v, f);                                                                    \
+    }                                                                                              \
+    attribute static void add_turns_##name(const uint16_t *counters, size_t n_bins,                \
+                                           uint64_t *count){                                       \
+        ADD_TURNS_BODY} attribute static void add_pairs_##name(const uint16_t *counters,           \
+                                                               size_t n_bins, uint64_t *count) {   \
+        ADD_PAIRS_BODY                                                                             \
     }
 
-FIND_KERNEL(find_plain, )
-
-static void pair_plain(const int32_t *bin, size_t n_pairs, uint16_t *pair) {
-    for (size_t i = 0; i < n_pairs; i++)
-        pair[i] = (uint16_t)(bin[2 * i] | bin[2 * i + 1] << OQ_HIST_PAIR_BITS);
-}
+KERNELS(plain, )
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-FIND_KERNEL(find_avx2, OQ_AVX2)
+KERNELS(avx2, OQ_AVX2)
 
-/* What the loop needs to know of the histogram, and its extents so far. */
+/* Bins are found in steps and then counted, so that counting need not wait for an address. */
+#define STEP      128
+#define INLINE512 OQ_AVX512 static inline __attribute__((always_inline))
+
+/* What the loops need to know of the histogram, and what they found so far. */
 typedef struct state512 {
-    __m512 first, scale, near_lo, near_hi, zero, near_zero, last;
-    __m512i top, zero_bin, keep, magnitude, least, most, mag;
-    size_t n;
+    __m512 first, last, scale, bias, step, one;
+    __m512i top, keep, magnitude, signs, mag;
+    __m512 least, most;
+    __mmask16 odd; /* lanes that had NaN */
+    size_t n;      /* of a list */
     unsigned zeros, ends;
 } state512;
 
-/* The bins of the values in `unsure`. Many are next to zero; where that is an edge, their sign says
- * on which side. */
-OQ_AVX512 static inline __attribute__((always_inline)) __m512i
-settle512(const oq_hist *h, const float *v, __m512 a, __m512i b, unsigned unsure, const state512 *s,
-          oq_hist_found *f) {
-    const __mmask16 small =
-        _mm512_mask_cmp_ps_mask((__mmask16)unsure, _mm512_abs_ps(a), s->near_zero, _CMP_LT_OQ);
-    const __mmask16 below = _mm512_mask_cmp_ps_mask(small, a, _mm512_setzero_ps(), _CMP_LT_OQ);
-    b = _mm512_mask_mov_epi32(b, small, s->zero_bin);
-    b = _mm512_mask_sub_epi32(b, below, b, _mm512_set1_epi32(1));
-    unsure &= ~(unsigned)small;
-    if (unsure == 0)
-        return b;
-    int32_t bin[16];
-    _mm512_storeu_si512(bin, b);
-    for (; unsure != 0; unsure &= unsure - 1) {
-        const int i = __builtin_ctz(unsure);
-        bin[i] = settle_in(h, v[i], bin[i], f);
-    }
-    return _mm512_loadu_si512(bin);
+INLINE512 state512 begin512(const oq_hist *h) {
+    return (state512){.first = _mm512_set1_ps(h->first),
+                      .last = _mm512_set1_ps(h->last),
+                      .scale = _mm512_set1_ps(h->scale),
+                      .bias = _mm512_set1_ps(h->bias),
+                      .step = _mm512_set1_ps(h->step),
+                      .one = _mm512_set1_ps(1),
+                      .top = _mm512_set1_epi32((int32_t)h->n_bins - 1),
+                      .keep = _mm512_set1_epi32(h->abs ? INT32_MAX : -1),
+                      .magnitude = _mm512_set1_epi32(INT32_MAX),
+                      .mag = _mm512_set1_epi32(INT32_MAX),
+                      .least = _mm512_set1_ps(__builtin_inff()),
+                      .most = _mm512_set1_ps(-__builtin_inff())};
 }
 
-/* Sixteen values, of which `valid` are there. */
-OQ_AVX512 static inline __attribute__((always_inline)) void step512(const oq_hist *h,
-                                                                    const float *v, __mmask16 valid,
-                                                                    bool sparse, state512 *s,
-                                                                    oq_hist_found *f) {
-    const __m512i bits = _mm512_maskz_loadu_epi32(valid, v);
-    const __m512i mag = _mm512_and_si512(bits, s->magnitude);
-    /* bits ^ (sign & magnitude) */
-    const __m512i key =
-        _mm512_ternarylogic_epi32(bits, _mm512_srai_epi32(bits, 31), s->magnitude, 0x78);
-    s->least = _mm512_mask_min_epi32(s->least, valid, s->least, key);
-    s->most = _mm512_mask_max_epi32(s->most, valid, s->most, key);
-    s->mag = _mm512_mask_min_epi32(s->mag, valid, s->mag, mag);
-    const __m512 a = _mm512_castsi512_ps(_mm512_and_si512(bits, s->keep));
-    const __m512 t = _mm512_mul_ps(_mm512_sub_ps(a, s->first), s->scale);
-    __m512i b = _mm512_cvttps_epi32(t);
-    const __m512 r = _mm512_sub_ps(t, _mm512_cvtepi32_ps(b));
-    __mmask16 sure = _mm512_cmp_ps_mask(r, s->near_lo, _CMP_GE_OQ);
-    sure = _mm512_mask_cmp_ps_mask(sure, r, s->near_hi, _CMP_LE_OQ);
-    sure = _mm512_mask_cmple_epu32_mask(sure, b, s->top);
-    const __mmask16 unsure = (__mmask16)(valid & ~sure);
-    if (sparse) {
-        const __mmask16 zero = _mm512_mask_cmp_ps_mask(unsure, a, s->zero, _CMP_EQ_OQ);
-        const __mmask16 end = _mm512_mask_cmp_ps_mask(unsure, a, s->last, _CMP_EQ_OQ);
-        const __mmask16 listed = (__mmask16)(valid & ~(zero | end));
-        s->zeros += (unsigned)__builtin_popcount(zero);
-        s->ends += (unsigned)__builtin_popcount(end & (__mmask16)~zero);
-        if (__builtin_expect((unsure & listed) != 0, 0))
-            b = settle512(h, v, a, b, unsure & listed, s, f);
-        _mm512_storeu_si512(f->bin + s->n, _mm512_maskz_compress_epi32(listed, b));
-        s->n += (size_t)__builtin_popcount(listed);
-    } else {
-        if (__builtin_expect(unsure != 0, 0))
-            b = settle512(h, v, a, b, unsure, s, f);
-        _mm512_storeu_si512(f->bin + s->n, b);
-        s->n += (size_t)__builtin_popcount(valid);
-    }
+INLINE512 void end512(const state512 *s, const oq_hist *h, oq_hist_found *f) {
+    const int32_t nearest = _mm512_reduce_min_epi32(s->mag);
+    float magnitude;
+    memcpy(&magnitude, &nearest, sizeof magnitude);
+    set_extent(f, h, _mm512_reduce_min_ps(s->least), _mm512_reduce_max_ps(s->most), magnitude,
+               _mm512_movepi32_mask(s->signs) != 0, s->odd == 0);
 }
 
-OQ_AVX512 static inline __attribute__((always_inline)) void
-find512(const oq_hist *h, const float *v, size_t n, bool sparse, oq_hist_found *f) {
-    state512 s = {.first = _mm512_set1_ps(h->first),
-                  .scale = _mm512_set1_ps(h->scale),
-                  .near_lo = _mm512_set1_ps(h->unsure),
-                  .near_hi = _mm512_set1_ps(1.0f - h->unsure),
-                  .zero = _mm512_set1_ps(zero_of(h)),
-                  .near_zero = _mm512_set1_ps(near_zero_of(h)),
-                  .last = _mm512_set1_ps(h->last),
-                  .zero_bin = _mm512_set1_epi32(h->zero_bin),
-                  .top = _mm512_set1_epi32((int32_t)h->n_bins - 1),
-                  .keep = _mm512_set1_epi32(h->abs ? INT32_MAX : -1),
-                  .magnitude = _mm512_set1_epi32(INT32_MAX),
-                  .least = _mm512_set1_epi32(INT32_MAX),
-                  .most = _mm512_set1_epi32(INT32_MIN),
-                  .mag = _mm512_set1_epi32(INT32_MAX)};
-    f->outside = 0;
+/* Takes sixteen values in, and gives them back as they are counted. */
+INLINE512 __m512 measure512(__m512 x, state512 *s) {
+    const __m512i bits = _mm512_castps_si512(x);
+    s->least = _mm512_min_ps(x, s->least); /* of NaN: what was there */
+    s->most = _mm512_max_ps(x, s->most);
+    s->mag = _mm512_min_epi32(s->mag, _mm512_and_si512(bits, s->magnitude));
+    s->signs = _mm512_or_si512(s->signs, bits);
+    s->odd |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_castsi512_ps(_mm512_and_si512(bits, s->keep));
+}
+
+INLINE512 __m512i bins512(__m512 a, const state512 *s) {
+    const __m512 t = _mm512_max_ps(_mm512_fmadd_ps(a, s->scale, s->bias), _mm512_setzero_ps());
+    const __m512 guess = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const __m512 above = _mm512_add_ps(guess, s->one);
+    const __m512 edge = _mm512_add_ps(_mm512_mul_ps(above, s->step), s->first);
+    const __mmask16 higher = _mm512_cmp_ps_mask(a, edge, _CMP_GE_OQ);
+    /* What does not fit an integer becomes the greatest, without sign. */
+    return _mm512_min_epu32(_mm512_cvttps_epi32(_mm512_mask_mov_ps(guess, higher, above)), s->top);
+}
+
+/* The values from i on; the last one again in the lanes that are left. */
+INLINE512 __m512 rest512(const float *v, size_t i, size_t n) {
+    const __mmask16 valid = (__mmask16)((1u << (n - i)) - 1);
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(v[n - 1]), valid, v + i);
+}
+
+OQ_AVX512 static void turns_avx512(const oq_hist *h, const float *v, size_t n, uint16_t *counters,
+                                   oq_hist_found *f) {
+    state512 s = begin512(h);
+    int32_t bin[STEP + 16];
+    for (size_t at = 0; at < n; at += STEP) {
+        const size_t end = n - at < STEP ? n : at + STEP;
+        size_t i = at;
+        for (; i + 16 <= end; i += 16)
+            _mm512_storeu_si512(bin + (i - at),
+                                bins512(measure512(_mm512_loadu_ps(v + i), &s), &s));
+        if (i < end)
+            _mm512_storeu_si512(bin + (i - at), bins512(measure512(rest512(v, i, n), &s), &s));
+        bump_turns(counters, bin, end - at);
+    }
+    end512(&s, h, f);
+}
+
+OQ_AVX512 static void pairs_avx512(const oq_hist *h, const float *v, size_t n, uint16_t *counters,
+                                   uint32_t *lone, oq_hist_found *f) {
+    state512 s = begin512(h);
+    uint16_t pair[STEP / 2];
+    size_t at = 0;
+    for (; at + STEP <= n; at += STEP) {
+        for (size_t i = 0; i < STEP; i += 16) {
+            const __m512i two = bins512(measure512(_mm512_loadu_ps(v + at + i), &s), &s);
+            const __m512i one =
+                _mm512_or_si512(two, _mm512_srli_epi64(two, 32 - OQ_HIST_PAIR_BITS));
+            _mm_storeu_si128((__m128i *)(pair + i / 2), _mm512_cvtepi64_epi16(one));
+        }
+        for (size_t i = 0; i < STEP / 2; i += 4) {
+            counters[pair[i]]++;
+            counters[pair[i + 1]]++;
+            counters[pair[i + 2]]++;
+            counters[pair[i + 3]]++;
+        }
+    }
+    for (; at < n; at += 16) {
+        int32_t bin[16];
+        const __m512 x = at + 16 <= n ? _mm512_loadu_ps(v + at) : rest512(v, at, n);
+        _mm512_storeu_si512(bin, bins512(measure512(x, &s), &s));
+        bump_pairs(counters, lone, bin, n - at < 16 ? n - at : 16);
+    }
+    end512(&s, h, f);
+}
+
+/* Sixteen values, of which `valid` are meant; zeros, ends and what lies outside are not listed. */
+INLINE512 void list512(__m512 x, __mmask16 valid, state512 *s, oq_hist_found *f) {
+    const __m512 a = measure512(x, s);
+    __mmask16 in = _mm512_mask_cmp_ps_mask(valid, a, s->first, _CMP_GE_OQ);
+    in = _mm512_mask_cmp_ps_mask(in, a, s->last, _CMP_LE_OQ);
+    const __mmask16 zero = _mm512_mask_cmp_ps_mask(in, a, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    const __mmask16 end = _mm512_mask_cmp_ps_mask(in, a, s->last, _CMP_EQ_OQ);
+    const __mmask16 listed = (__mmask16)(in & ~(zero | end));
+    s->zeros += (unsigned)__builtin_popcount(zero);
+    s->ends += (unsigned)__builtin_popcount(end & (__mmask16)~zero);
+    _mm512_storeu_si512(f->bin + s->n, _mm512_maskz_compress_epi32(listed, bins512(a, s)));
+    s->n += (size_t)__builtin_popcount(listed);
+}
+
+OQ_AVX512 static void list_avx512(const oq_hist *h, const float *v, size_t n, oq_hist_found *f) {
+    state512 s = begin512(h);
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
-        step512(h, v + i, 0xffff, sparse, &s, f);
+        list512(_mm512_loadu_ps(v + i), 0xffff, &s, f);
     if (i < n)
-        step512(h, v + i, (__mmask16)((1u << (n - i)) - 1), sparse, &s, f);
+        list512(rest512(v, i, n), (__mmask16)((1u << (n - i)) - 1), &s, f);
     f->n = s.n;
     f->zeros = s.zeros;
     f->ends = s.ends;
-    f->least = _mm512_reduce_min_epi32(s.least);
-    f->most = _mm512_reduce_max_epi32(s.most);
-    f->least_magnitude = _mm512_reduce_min_epi32(s.mag);
-}
-
-OQ_AVX512 static void find_avx512(const oq_hist *h, const float *v, size_t n, bool sparse,
-                                  oq_hist_found *f) {
-    if (sparse)
-        find512(h, v, n, true, f);
-    else
-        find512(h, v, n, false, f);
-}
-
-OQ_AVX512 static void pair_avx512(const int32_t *bin, size_t n_pairs, uint16_t *pair) {
-    for (size_t i = 0; i < n_pairs; i += 8) {
-        const __m512i two = _mm512_loadu_si512(bin + 2 * i); /* in each 64 bits */
-        const __m512i one = _mm512_or_si512(two, _mm512_srli_epi64(two, 32 - OQ_HIST_PAIR_BITS));
-        _mm_storeu_si128((__m128i *)(pair + i), _mm512_cvtepi64_epi16(one));
-    }
+    end512(&s, h, f);
 }
 #endif
 
 const oq_hist_kernels *oq_hist_kernels_at(size_t i) {
-    static const oq_hist_kernels plain = {find_plain, pair_plain};
+    static const oq_hist_kernels plain = {turns_plain, pairs_plain, list_plain, add_turns_plain,
+                                          add_pairs_plain};
     const oq_hist_kernels *have[3];
     size_t n = 0;
 #if defined(__x86_64__)
-    static const oq_hist_kernels avx2 = {find_avx2, pair_plain},
-                                 avx512 = {find_avx512, pair_avx512};
+    static const oq_hist_kernels avx2 = {turns_avx2, pairs_avx2, list_avx2, add_turns_avx2,
+                                         add_pairs_avx2},
+                                 avx512 = {turns_avx512, pairs_avx512, list_avx512, add_turns_avx2,
+                                           add_pairs_avx2};
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
         have[n++] = &avx512;

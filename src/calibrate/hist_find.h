@@ -1,6 +1,6 @@
 /*
- * hist_find.h — the bins of many float32 values at once, and their extent on the way: the vector
- * part of histograms (histogram.c counts what is found).
+ * hist_find.h — the bins of many float32 values at once, counted as they are found, and the extent of
+ * the values on the way: the vector part of histograms (histogram.c).
  */
 #ifndef OQ_CALIBRATE_HIST_FIND_H
 #define OQ_CALIBRATE_HIST_FIND_H
@@ -12,27 +12,35 @@
 /* The kernels write whole vectors. */
 #define OQ_HIST_SPARE 16
 
+/* What was seen of a portion. */
 typedef struct oq_hist_found {
-    size_t n;             /* bins in the list */
+    bool inside;   /* all values lie in the range */
+    bool measured; /* the extent is known: so they do, and not all are below zero */
+    float least, most, least_magnitude;
+    /* Of a list: */
+    size_t n;
     uint32_t zeros, ends; /* values of 0 and of the range's end that are not in it */
-    uint32_t outside;     /* values that are not counted, in it as bin 0 */
-    int32_t least, most, least_magnitude; /* for oq_extent_add_keys */
     int32_t bin[OQ_HIST_PORTION + OQ_HIST_SPARE];
 } oq_hist_found;
 
-/* Finds the bins of n values, 1 to OQ_HIST_PORTION. A histogram that has no scale cannot be asked.
- * With `sparse`, which pays when half of the values are zeros or at the end of the range (after
- * a Relu or Clip), these may be counted and left out of the list. */
-typedef void (*oq_hist_find_fn)(const oq_hist *h, const float *v, size_t n, bool sparse,
-                                oq_hist_found *f);
-
-/* Two bins, each of up to 2^OQ_HIST_PAIR_BITS, as one number: the first in the lower bits. */
+/* Counters of 16 bits: as many for each bin, side by side, that are taken in turn; */
+#define OQ_HIST_COPIES 4
+/* or one for each pair of bins a, b of up to 2^OQ_HIST_PAIR_BITS, at [b][a]. What has no partner
+ * comes with bin 0, and is noted in `lone`, which begins as 0. */
 #define OQ_HIST_PAIR_BITS 7
-typedef void (*oq_hist_pair_fn)(const int32_t *bin, size_t n_pairs, uint16_t *pair);
 
+/* All are for 1 to OQ_HIST_PORTION values and a histogram that has a scale. What lies outside the
+ * range is counted in the first bin (if it is below, or NaN) or the last. */
 typedef struct oq_hist_kernels {
-    oq_hist_find_fn find;
-    oq_hist_pair_fn pair; /* of n_pairs from 1 on; writes up to OQ_HIST_SPARE more */
+    void (*turns)(const oq_hist *h, const float *v, size_t n, uint16_t *counters, oq_hist_found *f);
+    void (*pairs)(const oq_hist *h, const float *v, size_t n, uint16_t *counters, uint32_t *lone,
+                  oq_hist_found *f);
+    /* Only lists the bins. Zeros and ends of the range may be counted and left out, which pays where
+     * they are many (after a Relu or Clip); what lies outside is left out. */
+    void (*list)(const oq_hist *h, const float *v, size_t n, oq_hist_found *f);
+    /* Adds the counters of each bin to its count. */
+    void (*add_turns)(const uint16_t *counters, size_t n_bins, uint64_t *count);
+    void (*add_pairs)(const uint16_t *counters, size_t n_bins, uint64_t *count);
 } oq_hist_kernels;
 
 /* Number i of those the machine has, the fastest first; NULL after the last. */

@@ -1,11 +1,11 @@
 /*
- * histogram.c — layout of histograms, and the kernels that fill them. See histogram.h.
+ * histogram.c — layout of histograms, and how they are filled. See histogram.h.
  *
- * float32 goes in portions that stay in the first-level cache: bins by vector arithmetic
- * (hist_find.c), then one pass that counts them. Values of neural networks repeat, and adding to
- * one counter again and again waits for the store before: four counters for each bin, taken in
- * turn, avoid that. With few bins a counter for each pair of them does, and needs half of the
- * stores.
+ * float32 goes in portions that stay in the first-level cache (hist_find.c). Values of neural
+ * networks repeat, and adding to one counter again and again waits for the store before: four
+ * counters for each bin, taken in turn, avoid that. With few bins a counter for each pair of them
+ * does, and needs half of the stores, which are what counting costs. Small counters keep it all in
+ * the cache; before they can overflow they are added up.
  */
 #include "calibrate/histogram.h"
 
@@ -16,9 +16,8 @@
 #include <math.h>
 #include <string.h>
 
-#define COPIES 4 /* add_turns sums them explicitly */
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
-#define COPIES_FROM 4
+#define COPIES_FROM 2
 /* The same for pairs, which have up to 2^OQ_HIST_PAIR_BITS bins each and fill the first-level cache. */
 #define PAIRS      ((size_t)1 << 2 * OQ_HIST_PAIR_BITS)
 #define PAIRS_FROM 32768
@@ -39,13 +38,6 @@ static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bo
     return ONQ_OK;
 }
 
-static bool edges_rise(const oq_hist *h) {
-    for (size_t i = 0; i < h->n_bins; i++)
-        if (!(h->edges[i] < h->edges[i + 1]))
-            return false;
-    return true;
-}
-
 /* The last bin whose left edge is not above x; edges may repeat. */
 static size_t search(const oq_hist *h, float x) {
     size_t lo = 0, hi = h->n_bins;
@@ -60,19 +52,25 @@ static size_t search(const oq_hist *h, float x) {
 }
 
 /*
- * May bins be guessed by multiplication? In units of bins, with u = 2^-24: the product (x - first)
- * x scale is wrong by less than 4 u n, an edge by less than (2 + m / width) u n, where m is the
- * greatest magnitude of the range. Twice that is the distance from an edge below which a guess is
- * looked at again.
+ * May bins be guessed by multiplication? In units of bins, with u = 2^-24, where m is the greatest
+ * magnitude of the range: x * scale + bias is wrong by less than (3 + 3 m / width) u n, an edge by
+ * less than (2 + m / width) u n. A guess from that far below is right or one too low.
  */
 static void plan_guess(oq_hist *h) {
     const float width = h->last - h->first, scale = (float)h->n_bins / width;
+    const float step = width / (float)h->n_bins;
     const double m = fmax(fabs((double)h->first), fabs((double)h->last));
-    const double unsure = 2 * 0x1p-24 * (double)h->n_bins * (6 + m / (double)width);
-    if (!isfinite(width) || !isfinite(scale) || scale < 0x1p-100f || !(unsure < 0.25))
+    const double below = 2 * 0x1p-24 * (double)h->n_bins * (6 + 4 * m / (double)width);
+    if (!isfinite(width) || !isfinite(scale) || scale < 0x1p-100f || !(below < 0.25))
         return;
-    h->unsure = (float)unsure;
+    for (size_t i = 0; i < h->n_bins; i++) {
+        const float next = (float)(i + 1) * step + h->first;
+        if (!(h->edges[i] < h->edges[i + 1]) || (i + 1 < h->n_bins && h->edges[i + 1] != next))
+            return;
+    }
     h->scale = scale;
+    h->bias = (float)((double)-h->first * (double)scale - below);
+    h->step = step;
     if (0 >= h->first && 0 <= h->last)
         h->zero_bin = (int32_t)search(h, 0);
 }
@@ -88,7 +86,7 @@ onq_code oq_hist_uniform(oq_hist *h, const onq_allocator *a, oq_dtype type, bool
     h->first = first;
     h->last = last;
     oq_np_linspace(type, first, last, n_bins, h->edges);
-    if (type == OQ_FLOAT && edges_rise(h))
+    if (type == OQ_FLOAT)
         plan_guess(h);
     return ONQ_OK;
 }
@@ -149,123 +147,37 @@ static uint32_t bin_slow(const oq_hist *h, float x) {
     return (uint32_t)i;
 }
 
-static void add_slow(oq_hist *h, const float *v, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t bin = bin_slow(h, v[i]);
-        if (bin != NONE)
-            h->count[bin]++;
-    }
-}
-
 /* ---- float16: the bin of each of the 65,536 values ---- */
 
-static onq_code add_f16(oq_hist *h, const uint16_t *v, size_t n, onq_error *err) {
-    if (h->lut == NULL) {
-        h->lut = oq_alloc(h->alloc, 65536 * sizeof(uint32_t));
-        if (h->lut == NULL)
-            return oq_fail_nomem(err);
-        for (uint32_t k = 0; k < 65536; k++)
-            h->lut[k] = bin_slow(h, oq_f16_to_f32((uint16_t)k));
-    }
-    for (size_t i = 0; i < n; i++) {
-        uint16_t x;
-        memcpy(&x, v + i, sizeof x);
-        const uint32_t bin = h->lut[x];
-        if (bin != NONE)
-            h->count[bin]++;
-    }
+onq_code oq_hist_prepare(oq_hist *h, onq_error *err) {
+    if (h->type != OQ_FLOAT16 || h->lut != NULL)
+        return ONQ_OK;
+    h->lut = oq_alloc(h->alloc, 65536 * sizeof(uint32_t));
+    if (h->lut == NULL)
+        return oq_fail_nomem(err);
+    for (uint32_t k = 0; k < 65536; k++)
+        h->lut[k] = bin_slow(h, oq_f16_to_f32((uint16_t)k));
     return ONQ_OK;
 }
 
-/* ---- float32 ---- */
+/* ---- counting ---- */
 
-/* How the bins found are counted; what is best depends on how many come. */
+/* How bins are counted; what is best depends on how many values come. The scratch has: */
 typedef enum tally_way {
-    ONE_BY_ONE, /* few values */
-    IN_TURN,    /* COPIES counters for each bin, side by side */
-    IN_PAIRS,   /* a counter for each pair of bins */
+    IN_A_LIST, /* few values: their bins */
+    IN_TURN,   /* the counters of hist_find.h */
+    IN_PAIRS,
 } tally_way;
+/* And after the counters 64 bits for each bin, for what was added up to make room. */
 
 typedef struct tally {
-    tally_way way;
-    oq_hist *h;
+    oq_hist_scratch *s;
+    size_t n_bins;
     const oq_hist_kernels *kernels;
-    uint32_t *counters; /* in turn */
-    uint16_t *pairs;    /* of bins a, b: [b][a] */
-    size_t n_pairs;     /* counted since the table was empty: one counter may have them all */
 } tally;
 
-static void count_one_by_one(oq_hist *h, const int32_t *bin, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        h->count[bin[i]]++;
-}
-
-/* Counters that are taken in turn lie side by side: the few bins that most values fall into share
- * lines. */
-static void count_in_turn(const oq_hist_found *f, uint32_t *counters) {
-    size_t i = 0;
-    for (; i + COPIES <= f->n; i += COPIES) {
-        uint64_t a, b; /* two bins each */
-        memcpy(&a, f->bin + i, sizeof a);
-        memcpy(&b, f->bin + i + 2, sizeof b);
-        counters[COPIES * (a & UINT32_MAX)]++;
-        counters[COPIES * (a >> 32) + 1]++;
-        counters[COPIES * (b & UINT32_MAX) + 2]++;
-        counters[COPIES * (b >> 32) + 3]++;
-    }
-    for (; i < f->n; i++)
-        counters[COPIES * (size_t)f->bin[i]]++;
-}
-
-static void add_turns(oq_hist *h, const uint32_t *counters) {
-    uint64_t *count = h->count;
-    for (size_t i = 0; i < h->n_bins; i++) {
-        const uint32_t *c = counters + COPIES * i;
-        count[i] += ((uint64_t)c[0] + c[1]) + ((uint64_t)c[2] + c[3]);
-    }
-}
-
-/* One counter for two values: half of the stores, which are what counting costs. */
-static void count_in_pairs(oq_hist *h, const oq_hist_found *f, oq_hist_pair_fn find_pairs,
-                           uint16_t *pairs) {
-    uint16_t pair[OQ_HIST_PORTION / 2 + OQ_HIST_SPARE];
-    const size_t n = f->n / 2;
-    if (n > 0)
-        find_pairs(f->bin, n, pair);
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        pairs[pair[i]]++;
-        pairs[pair[i + 1]]++;
-        pairs[pair[i + 2]]++;
-        pairs[pair[i + 3]]++;
-    }
-    for (; i < n; i++)
-        pairs[pair[i]]++;
-    count_one_by_one(h, f->bin + 2 * n, f->n - 2 * n);
-}
-
-typedef uint16_t v16h __attribute__((vector_size(32)));
-typedef uint32_t v16w __attribute__((vector_size(64)));
-
-/* Adds the table's sums to the bins, and empties it. */
-static void add_pairs(oq_hist *h, uint16_t *pairs) {
-    enum { SIDE = 1 << OQ_HIST_PAIR_BITS, BLOCKS = SIDE / 16 };
-    v16w column[BLOCKS] = {{0}};
-    for (size_t k = 0; k < h->n_bins; k++) {
-        v16w row = {0};
-        for (size_t j = 0; j < BLOCKS; j++) {
-            v16h x;
-            memcpy(&x, pairs + k * SIDE + 16 * j, sizeof x);
-            const v16w wide = __builtin_convertvector(x, v16w);
-            row += wide;
-            column[j] += wide;
-        }
-        for (size_t j = 0; j < 16; j++)
-            h->count[k] += row[j];
-    }
-    for (size_t k = 0; k < h->n_bins; k++)
-        h->count[k] += column[k / 16][k % 16];
-    memset(pairs, 0, PAIRS * sizeof *pairs);
+static size_t words_of(tally_way way, size_t n_bins) {
+    return way == IN_PAIRS ? PAIRS / 2 : way == IN_TURN ? n_bins * OQ_HIST_COPIES / 2 : 0;
 }
 
 static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
@@ -274,103 +186,184 @@ static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
     uint32_t *grown = oq_resize(a, s->v, s->n * sizeof(uint32_t), n * sizeof(uint32_t));
     if (grown == NULL)
         return false;
-    *s = (oq_hist_scratch){grown, n};
+    s->v = grown;
+    s->n = n;
     return true;
 }
 
-static onq_code tally_begin(tally *t, oq_hist *h, size_t n, oq_hist_scratch *scratch,
+static onq_code tally_begin(tally *t, const oq_hist *h, size_t n, oq_hist_scratch *s,
                             onq_error *err) {
-    size_t words = 0;
-    *t = (tally){.h = h, .way = ONE_BY_ONE, .kernels = oq_hist_kernels_at(0)};
-    if (h->n_bins <= (size_t)1 << OQ_HIST_PAIR_BITS && n >= PAIRS_FROM) {
-        t->way = IN_PAIRS;
-        words = PAIRS * sizeof(uint16_t) / sizeof(uint32_t);
-    } else if (n / COPIES_FROM >= h->n_bins) {
-        t->way = IN_TURN;
-        words = COPIES * h->n_bins;
-    }
-    if (!scratch_fits(scratch, h->alloc, words))
+    const bool pairs = h->n_bins <= (size_t)1 << OQ_HIST_PAIR_BITS && n >= PAIRS_FROM;
+    const tally_way way = pairs ? IN_PAIRS : n / COPIES_FROM >= h->n_bins ? IN_TURN : IN_A_LIST;
+    const size_t words = words_of(way, h->n_bins);
+    if (!scratch_fits(s, h->alloc, way == IN_A_LIST ? n + OQ_HIST_SPARE : words + 2 * h->n_bins))
         return oq_fail_nomem(err);
+    *t = (tally){.s = s, .n_bins = h->n_bins, .kernels = oq_hist_kernels_at(0)};
+    s->way = (int)way;
+    s->spilled = false;
+    s->n_counted = 0;
+    s->zeros = s->ends = s->first = s->last = 0;
     if (words > 0)
-        memset(scratch->v, 0, words * sizeof(uint32_t));
-    t->counters = scratch->v;
-    t->pairs = (void *)scratch->v;
+        memset(s->v, 0, words * sizeof(uint32_t));
     return ONQ_OK;
 }
 
-static void tally_add(tally *t, const oq_hist_found *f) {
-    oq_hist *h = t->h;
-    if (t->way == IN_TURN)
-        count_in_turn(f, t->counters);
-    else if (t->way == ONE_BY_ONE)
-        count_one_by_one(h, f->bin, f->n);
-    else {
-        if (t->n_pairs + f->n / 2 > UINT16_MAX) {
-            add_pairs(h, t->pairs);
-            t->n_pairs = 0;
-        }
-        count_in_pairs(h, f, t->kernels->pair, t->pairs);
-        t->n_pairs += f->n / 2;
+static void add_up(const oq_hist_scratch *s, const oq_hist_kernels *kernels, size_t n_bins,
+                   uint64_t *count) {
+    const uint16_t *small = (const void *)s->v;
+    if (s->way == IN_PAIRS)
+        kernels->add_pairs(small, n_bins, count);
+    else
+        kernels->add_turns(small, n_bins, count);
+}
+
+static uint64_t *sums_of(const oq_hist_scratch *s, size_t n_bins) {
+    return (void *)(s->v + words_of((tally_way)s->way, n_bins));
+}
+
+/* Adds the small counters up and begins with them again. */
+static void spill(const tally *t) {
+    oq_hist_scratch *s = t->s;
+    uint64_t *sums = sums_of(s, t->n_bins);
+    if (!s->spilled)
+        memset(sums, 0, t->n_bins * sizeof *sums);
+    add_up(s, t->kernels, t->n_bins, sums);
+    memset(s->v, 0, words_of((tally_way)s->way, t->n_bins) * sizeof(uint32_t));
+    s->spilled = true;
+    s->n_counted = 0;
+}
+
+/* Room in the small counters for n values: one of them may get all pairs, or every fourth value and
+ * the rest of each eight. */
+static void make_room(const tally *t, size_t n) {
+    const size_t most = n / 2 + OQ_HIST_COPIES;
+    if (t->s->n_counted + most > UINT16_MAX)
+        spill(t);
+    t->s->n_counted += most;
+}
+
+static void count_list(const tally *t, const oq_hist_found *f) {
+    oq_hist_scratch *s = t->s;
+    uint16_t *small = (void *)s->v;
+    s->zeros += f->zeros;
+    s->ends += f->ends;
+    if (s->way == IN_A_LIST) {
+        memcpy(s->v + s->n_counted, f->bin, f->n * sizeof *f->bin);
+        s->n_counted += f->n;
+        return;
     }
-    h->count[h->zero_bin] += f->zeros;
-    h->count[h->n_bins - 1] += f->ends;
-    h->count[0] -= f->outside; /* in the list, or about to be added: not below zero in the end */
+    make_room(t, f->n);
+    size_t i = 0;
+    if (s->way == IN_TURN) {
+        for (; i < f->n; i++)
+            small[OQ_HIST_COPIES * (size_t)f->bin[i] + i % OQ_HIST_COPIES]++;
+        return;
+    }
+    for (; i + 2 <= f->n; i += 2)
+        small[f->bin[i] | f->bin[i + 1] << OQ_HIST_PAIR_BITS]++;
+    if (i < f->n) { /* with a partner in the first bin */
+        small[f->bin[i]]++;
+        s->first++;
+    }
 }
 
-static void tally_end(tally *t) {
-    if (t->way == IN_TURN)
-        add_turns(t->h, t->counters);
-    else if (t->way == IN_PAIRS)
-        add_pairs(t->h, t->pairs);
+/* The kernels count what lies outside at the ends. */
+static void note_outside(const tally *t, const oq_hist *h, const float *v, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const float x = h->abs ? fabsf(v[i]) : v[i];
+        t->s->first += !(x >= h->first);
+        t->s->last += x > h->last;
+    }
 }
 
-/* At most 2^32 - 1 values: they count in 32 bits. */
-static onq_code add_f32(oq_hist *h, const float *v, size_t n, oq_hist_scratch *scratch,
-                        oq_extent *e, onq_error *err) {
-    int32_t least = INT32_MAX, most = INT32_MIN, least_magnitude = INT32_MAX;
+static void count_portion(const tally *t, const oq_hist *h, const float *v, size_t n,
+                          oq_hist_found *f) {
+    uint16_t *small = (void *)t->s->v;
+    uint32_t lone = 0;
+    make_room(t, n);
+    if (t->s->way == IN_TURN)
+        t->kernels->turns(h, v, n, small, f);
+    else
+        t->kernels->pairs(h, v, n, small, &lone, f);
+    t->s->first += lone;
+    if (!f->inside)
+        note_outside(t, h, v, n);
+}
+
+/* A portion for which there is no kernel. */
+static void find_slow(const oq_hist *h, const void *values, size_t at, size_t n, oq_hist_found *f) {
+    f->n = f->zeros = f->ends = 0;
+    f->measured = f->inside = false;
+    for (size_t i = at; i < at + n; i++) {
+        uint32_t bin;
+        if (h->type == OQ_FLOAT16) {
+            uint16_t x;
+            memcpy(&x, (const uint16_t *)values + i, sizeof x);
+            bin = h->lut[x];
+        } else {
+            bin = bin_slow(h, ((const float *)values)[i]);
+        }
+        f->bin[f->n] = (int32_t)bin;
+        f->n += bin != NONE;
+    }
+}
+
+onq_code oq_hist_scan(const oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
+                      oq_extent *e, onq_error *err) {
+    assert(n <= OQ_HIST_MOST_SCAN && (e == NULL || h->type == OQ_FLOAT));
+    const float *v = values;
     bool sparse = true;
-    tally t;
+    tally t = {0};
     OQ_TRY(tally_begin(&t, h, n, scratch, err));
     for (size_t at = 0, k = 0; at < n; at += OQ_HIST_PORTION, k++) {
         oq_hist_found f;
         const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
         sparse = sparse || k % 8 == 0; /* looks every so often whether it would pay */
-        t.kernels->find(h, v + at, m, sparse, &f);
-        sparse = sparse && f.n < m / 2;
-        tally_add(&t, &f);
-        least = f.least < least ? f.least : least;
-        most = f.most > most ? f.most : most;
-        least_magnitude = f.least_magnitude < least_magnitude ? f.least_magnitude : least_magnitude;
+        if (h->scale != 0 && !sparse && scratch->way != IN_A_LIST) {
+            count_portion(&t, h, v + at, m, &f);
+        } else {
+            if (h->scale != 0)
+                t.kernels->list(h, v + at, m, &f);
+            else
+                find_slow(h, values, at, m, &f);
+            sparse = f.n < m / 2;
+            count_list(&t, &f);
+        }
+        if (e != NULL && f.measured)
+            oq_extent_merge(e, &(oq_extent){f.least, f.most, f.least_magnitude, m, 0, 0, 0});
+        else if (e != NULL)
+            oq_extent_add(e, v + at, m);
     }
-    tally_end(&t);
-    if (e != NULL && n > 0)
-        oq_extent_add_keys(e, v, n, least, most, least_magnitude);
     return ONQ_OK;
+}
+
+void oq_hist_commit(oq_hist *h, const oq_hist_scratch *s) {
+    const size_t n = h->n_bins;
+    uint64_t *count = h->count;
+    if (s->way == IN_A_LIST)
+        for (size_t i = 0; i < s->n_counted; i++)
+            count[s->v[i]]++;
+    else
+        add_up(s, oq_hist_kernels_at(0), n, count);
+    if (s->spilled) {
+        const uint64_t *sums = sums_of(s, n);
+        for (size_t i = 0; i < n; i++)
+            count[i] += sums[i];
+    }
+    count[h->zero_bin] += s->zeros;
+    count[0] -= s->first;
+    count[n - 1] += s->ends - s->last;
 }
 
 onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                      onq_error *err) {
     assert(h->n_bins > 0);
-    if (h->type == OQ_FLOAT16)
-        return add_f16(h, values, n, err);
-    const float *v = values;
-    if (h->scale == 0) {
-        add_slow(h, v, n);
-        return ONQ_OK;
-    }
-    for (size_t at = 0; at < n;) { /* in parts that 32 bits count */
-        const size_t m = n - at < UINT32_MAX ? n - at : UINT32_MAX;
-        OQ_TRY(add_f32(h, v + at, m, scratch, NULL, err));
-        at += m;
+    const size_t size = h->type == OQ_FLOAT16 ? sizeof(uint16_t) : sizeof(float);
+    OQ_TRY(oq_hist_prepare(h, err));
+    for (size_t at = 0, m; at < n; at += m) {
+        m = n - at < OQ_HIST_MOST_SCAN ? n - at : OQ_HIST_MOST_SCAN;
+        OQ_TRY(oq_hist_scan(h, (const char *)values + at * size, m, scratch, NULL, err));
+        oq_hist_commit(h, scratch);
     }
     return ONQ_OK;
-}
-
-onq_code oq_hist_measure(oq_hist *h, const float *v, size_t n, oq_hist_scratch *scratch,
-                         oq_extent *e, onq_error *err) {
-    assert(h->type == OQ_FLOAT);
-    if (h->scale != 0 && n < UINT32_MAX)
-        return add_f32(h, v, n, scratch, e, err);
-    oq_extent_add(e, v, n);
-    return oq_hist_add(h, v, n, scratch, err);
 }

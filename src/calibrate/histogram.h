@@ -5,8 +5,8 @@
  * are not evenly spaced) and then takes values in any portions and any order: counts are integers,
  * so the result depends on neither. numpy finds the bin of a value by arithmetic in the value's
  * type and corrects it by one step against the edges. With strictly rising float32 edges that is
- * the bin whose edges hold the value, so a guess by multiplication, corrected the same way, gives
- * the same bin; where this could fail (float16, ranges at the end of the float range, very many
+ * the bin whose edges hold the value, so a guess by multiplication, corrected against the edge above
+ * it, gives the same bin; where this could fail (float16, ranges at the end of the float range, very many
  * bins) numpy's own steps are done. Where numpy refuses ("too many bins for data range") the same
  * steps go on without it.
  */
@@ -30,17 +30,23 @@ typedef struct oq_hist {
     float first, last; /* the range, values outside are not counted */
     float *edges;      /* n_bins + 1 */
     uint64_t *count;   /* n_bins */
-    float scale;       /* bins per unit, for the guess; 0: numpy's own steps */
-    float unsure;      /* part of a bin next to an edge in which a guess may be wrong */
-    int32_t zero_bin;  /* where zeros go, when they are in the range */
-    uint32_t *lut;     /* float16: bin of each bit pattern, or UINT32_MAX; NULL until needed */
+    /* The guess of the bin of x is x * scale + bias; scale 0: numpy's own steps. Edge i is
+     * i * step + first then. */
+    float scale, bias, step;
+    int32_t zero_bin; /* where zeros go, when they are in the range */
+    uint32_t *lut;    /* float16: bin of each bit pattern, or UINT32_MAX; NULL until needed */
 } oq_hist;
 
-/* Small histograms that adding uses; one for each thread that adds. Zeroed by the caller at
- * first. */
+/* What one thread counts before it is added to a histogram. Zeroed by the caller at first. */
 typedef struct oq_hist_scratch {
     uint32_t *v;
     size_t n;
+    /* how it counts, see histogram.c */
+    int way;
+    bool spilled;
+    size_t n_counted;
+    uint64_t zeros, ends;
+    uint64_t first, last; /* counted in the first and the last bin, and not to be */
 } oq_hist_scratch;
 void oq_hist_scratch_release(oq_hist_scratch *s, const onq_allocator *a);
 
@@ -59,9 +65,18 @@ void oq_hist_trim(oq_hist *h);
 onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                      onq_error *err);
 
-/* The same for float32 values whose extent is not known yet: it is added to `e`. Where they lie
- * within the range, all finite ones are counted. */
-onq_code oq_hist_measure(oq_hist *h, const float *v, size_t n, oq_hist_scratch *scratch,
-                         oq_extent *e, onq_error *err);
+/*
+ * The same in steps, for a histogram that several threads add to. Values are counted in the scratch,
+ * for which only the layout is read, and then added to the counts. A lock of the caller's must be
+ * held for the first and the last step, and for the scan too if the layout can change and has no
+ * scale. No more than OQ_HIST_MOST_SCAN values in one go. If `e` is not NULL, the extent of the
+ * values, which are float32 then, is added to it; where they lie within the range, all finite ones
+ * are counted.
+ */
+#define OQ_HIST_MOST_SCAN ((size_t)UINT32_MAX)
+onq_code oq_hist_prepare(oq_hist *h, onq_error *err);
+onq_code oq_hist_scan(const oq_hist *layout, const void *values, size_t n, oq_hist_scratch *scratch,
+                      oq_extent *e, onq_error *err);
+void oq_hist_commit(oq_hist *h, const oq_hist_scratch *scratch);
 
 #endif

@@ -45,6 +45,7 @@ static onq_code empty_collector(oq_runner *r, onq_error *err) {
         fresh.v[i].rank = r->c.v[i].rank;
         fresh.v[i].alias = r->c.v[i].alias;
     }
+    fresh.locks = r->c.locks;
     oq_collect_release(&r->c);
     r->c = fresh;
     return ONQ_OK;

@@ -24,18 +24,16 @@ static uint64_t memory_limit(const oq_runner *r) {
     return asked == OQ_CAL_MEMORY_AUTO ? DEFAULT_MEMORY : asked;
 }
 
-/* Bytes of histograms that count ahead, beside those of the result. */
-static uint64_t ahead_bytes(const oq_runner *r) {
-    const oq_cal_options *o = r->job->options;
-    const unsigned lanes = o->jobs > 0 ? (unsigned)o->jobs : oq_env_threads(r->env);
+/* Bytes of the histograms. */
+static uint64_t hist_bytes(const oq_runner *r) {
     const uint64_t bin = sizeof(float) + sizeof(uint64_t);
-    return (uint64_t)r->n_names * (lanes + 1) * o->num_bins * bin;
+    return (uint64_t)r->n_names * r->job->options->num_bins * bin;
 }
 
 /* What may be kept: the limit is for all that a job needs. */
 static uint64_t keep_limit(const oq_runner *r) {
     const uint64_t limit = memory_limit(r);
-    const uint64_t other = (r->counts_ahead ? ahead_bytes(r) : 0) + limit / 8;
+    const uint64_t other = hist_bytes(r) + limit / 8;
     return limit > other ? limit - other : 0;
 }
 
@@ -74,12 +72,6 @@ static void reserve_more(oq_lane *l, uint64_t bytes) {
     pthread_mutex_unlock(&r->lock);
 }
 
-/* The very first of many widen nearly every range: counting them ahead would be in vain. */
-static bool is_early(const oq_runner *r, uint64_t number) {
-    const uint64_t some = r->meta.total == OQ_CAL_ALL ? 4 : r->meta.total / 16;
-    return number < (some < 8 ? some : 8);
-}
-
 /* First pass, before the run. */
 static void decide_fate(oq_lane *l, const oq_sample *s) {
     oq_runner *r = l->r;
@@ -89,25 +81,40 @@ static void decide_fate(oq_lane *l, const oq_sample *s) {
     else if (reserve(r, &l->keep))
         l->fate = OQ_FATE_KEPT;
     else
-        l->fate = r->counts_ahead && !is_early(r, s->number) ? OQ_FATE_AHEAD : OQ_FATE_AGAIN;
+        l->fate =
+            r->counts_ahead && oq_ahead_pays(&r->ahead, s->number) ? OQ_FATE_AHEAD : OQ_FATE_AGAIN;
     /* Only the first samples are kept: the others would find less and less room. */
     r->keeps = r->keeps && (l->fate == OQ_FATE_KEPT || l->fate == OQ_FATE_NONE);
     pthread_mutex_unlock(&r->lock);
     if (l->fate == OQ_FATE_KEPT)
         oq_keep_begin(&l->keep);
-    l->c->ahead = r->counts_ahead ? &l->ahead : NULL;
+    l->c->ahead = r->counts_ahead ? &r->ahead : NULL;
     l->c->ahead_counts = l->fate == OQ_FATE_AHEAD;
+}
+
+/* True if all samples take more than may be kept, when each takes so much. To copy values and count
+ * them later costs about as much as to run the sample again: it pays only where the second pass is
+ * saved. */
+static bool is_too_much(const oq_runner *r, uint64_t each) {
+    const uint64_t shares = r->meta.n_shares, own = r->meta.total / shares;
+    return r->meta.total != OQ_CAL_ALL && each > 0 && keep_limit(r) / each < own;
 }
 
 /* Gives back what was reserved and not used. */
 static void end_keep(oq_lane *l) {
     oq_runner *r = l->r;
     const uint64_t from = l->keep.from;
-    if (!oq_keep_end(&l->keep)) {
+    bool whole = oq_keep_end(&l->keep);
+    if (whole && r->keep_most == 0 && is_too_much(r, l->keep.used - from)) {
+        oq_keep_clear(&l->keep);
+        r->keep_left = 0;
+        whole = false;
+    }
+    if (!whole) {
         l->fate = OQ_FATE_AGAIN;
         r->keeps = false;
     }
-    const uint64_t took = l->keep.used - from;
+    const uint64_t took = l->keep.used > from ? l->keep.used - from : 0;
     r->keep_left += l->keep.limit - l->keep.used;
     l->keep.limit = l->keep.used;
     r->keep_most = took > r->keep_most ? took : r->keep_most;
@@ -124,16 +131,14 @@ static onq_code note_fate(oq_lane *l, const oq_sample *s, onq_error *err) {
     while (noted && r->fates.n <= s->number)
         noted = OQ_PUSH(&r->arena, &r->fates, OQ_FATE_NONE);
     if (noted)
-        r->fates.v[s->number] = (uint8_t)(l->fate | (l - r->lanes));
+        r->fates.v[s->number] = l->fate;
     pthread_mutex_unlock(&r->lock);
     return noted ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* True if the sample has to run in the second pass. */
 static bool runs_again(const oq_runner *r, uint8_t fate, uint64_t number) {
-    const oq_ahead *a = &r->lanes[fate & OQ_FATE_LANE].ahead;
-    return (fate & OQ_FATE_MASK) == OQ_FATE_AGAIN ||
-           ((fate & OQ_FATE_MASK) == OQ_FATE_AHEAD && number < a->most);
+    return fate == OQ_FATE_AGAIN || (fate == OQ_FATE_AHEAD && number < r->ahead.most);
 }
 
 uint64_t oq_runner_again(const oq_runner *r, uint64_t all) {
@@ -141,7 +146,7 @@ uint64_t oq_runner_again(const oq_runner *r, uint64_t all) {
     if (r->fates.n == 0)
         return all;
     for (uint64_t i = 0; i < r->fates.n; i++) {
-        const bool own = (r->fates.v[i] & OQ_FATE_MASK) != OQ_FATE_NONE;
+        const bool own = r->fates.v[i] != OQ_FATE_NONE;
         n += own ? 1 : 0;
         if (own && runs_again(r, r->fates.v[i], i))
             last = n;
@@ -200,10 +205,7 @@ static onq_code open_lane(oq_lane *l, onq_error *err) {
     oq_runner *r = l->r;
     if (!oq_runner_is_histogram(r))
         return ONQ_OK;
-    OQ_TRY(oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err));
-    if (r->ranges == NULL)
-        return ONQ_OK;
-    return oq_ahead_init(&l->ahead, &r->env->alloc, r->ranges, r->c.n, err);
+    return oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err);
 }
 
 onq_code oq_runner_open(oq_runner *r, onq_error *err) {
@@ -217,14 +219,11 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
      * was kept. */
     r->notes_fates = oq_runner_is_histogram(r) && r->job->checkpoint == NULL && !ranges_given;
     r->keeps = r->notes_fates;
-    const uint64_t limit = memory_limit(r), more = limit > DEFAULT_MEMORY ? limit : DEFAULT_MEMORY;
-    r->counts_ahead = r->keeps && r->job->options->stride == 0 && ahead_bytes(r) <= more;
+    r->counts_ahead = r->keeps && r->job->options->stride == 0;
     r->keep_left = r->keeps ? keep_limit(r) : 0;
-    if (r->counts_ahead) {
-        r->ranges = OQ_NEW_ARRAY(&r->arena, oq_ahead_range, r->c.n > 0 ? r->c.n : 1);
-        if (r->ranges == NULL)
-            return oq_fail_nomem(err);
-    }
+    r->c.locks = &r->locks;
+    if (r->counts_ahead)
+        OQ_TRY(oq_ahead_init(&r->ahead, &r->env->alloc, &r->locks, r->c.n, err));
     OQ_TRY(open_lane(&r->lanes[0], err));
     return open_session(r, err);
 }
@@ -239,13 +238,14 @@ void oq_runner_close_sessions(oq_runner *r) {
 
 void oq_runner_release(oq_runner *r) {
     oq_runner_close_sessions(r);
-    for (unsigned i = 0; r->lanes != NULL && i < OQ_FLIGHT_LANES; i++) {
+    for (unsigned i = 0; r->lanes != NULL && i < OQ_FLIGHT_LANES; i++)
         oq_keep_release(&r->lanes[i].keep);
-        oq_ahead_release(&r->lanes[i].ahead);
-    }
+    oq_ahead_release(&r->ahead);
     oq_collect_release(&r->c);
     oq_arena_release(&r->arena);
     pthread_mutex_destroy(&r->lock);
+    for (size_t i = 0; i < OQ_CAL_LOCKS; i++)
+        pthread_mutex_destroy(&r->locks.v[i]);
 }
 
 /* What Constant nodes give: MinMax sees it with each sample, a histogram once a pass. */
@@ -334,8 +334,8 @@ static bool prepare(oq_lane *l, const oq_sample *s) {
         return true;
     }
     const uint8_t fate = fate_of(r, s->number);
-    if ((fate & OQ_FATE_MASK) == OQ_FATE_AHEAD)
-        l->since = r->lanes[fate & OQ_FATE_LANE].ahead.v;
+    if (fate == OQ_FATE_AHEAD)
+        l->since = r->ahead.v;
     return runs_again(r, fate, s->number);
 }
 
@@ -393,7 +393,9 @@ static onq_code start_lane(oq_runner *r, oq_lane *l, onq_error *err) {
         l->own.v[i].alias = r->c.v[i].alias;
     }
     l->c = &l->own;
-    return r->c.pass == OQ_PASS_COUNT ? oq_collect_follow(&l->own, &r->c, err) : ONQ_OK;
+    if (r->c.pass == OQ_PASS_COUNT)
+        oq_collect_follow(&l->own, &r->c);
+    return ONQ_OK;
 }
 
 static const char *pass_name(const oq_runner *r) {
@@ -416,7 +418,7 @@ static onq_code run_flight(oq_runner *r, oq_source *src, uint64_t n, uint64_t do
         rc = oq_flight_run(&f, n, pass_name(r), done, total, err);
     for (unsigned i = 1; i < r->n_lanes; i++) {
         oq_lane *l = &r->lanes[i];
-        if (rc == ONQ_OK)
+        if (rc == ONQ_OK && r->c.pass == OQ_PASS_EXTENT)
             rc = oq_collect_merge(&r->c, &l->own, err);
         if (l->c != NULL)
             oq_collect_release(&l->own);
@@ -510,8 +512,11 @@ static onq_code count_kept(oq_runner *r, onq_error *err) {
 
 static onq_code layout_all(oq_runner *r, onq_error *err) {
     OQ_TRY(see_fixed(r, &r->c, err));
-    for (size_t i = 0; i < r->n_names; i++)
+    for (size_t i = 0; i < r->n_names; i++) {
         OQ_TRY(oq_collect_layout(&r->c, r->tensors[i], err));
+        if (r->counts_ahead)
+            oq_ahead_settle(&r->ahead, &r->c, r->tensors[i]);
+    }
     for (size_t i = 0; i < r->fixed.n; i++)
         OQ_TRY(oq_collect_layout(&r->c, r->fixed.v[i].tensor, err));
     r->c.pass = OQ_PASS_COUNT;
@@ -520,8 +525,6 @@ static onq_code layout_all(oq_runner *r, onq_error *err) {
 
 onq_code oq_runner_first_look_ends(oq_runner *r, onq_error *err) {
     OQ_TRY(layout_all(r, err));
-    for (unsigned i = 0; r->counts_ahead && i < r->n_lanes; i++)
-        oq_ahead_settle(&r->lanes[i].ahead, &r->c);
     OQ_TRY(count_kept(r, err));
     for (unsigned i = 0; i < r->n_lanes; i++)
         oq_keep_clear(&r->lanes[i].keep);

@@ -16,14 +16,12 @@
 
 #define OQ_CAL_ALL OQ_FLIGHT_ALL /* samples, where their number is not known yet */
 
-/* What became of a sample in the first pass: the lane that ran it, and one of these. */
+/* What became of a sample in the first pass. */
 enum {
-    OQ_FATE_AHEAD = 0x00, /* counted ahead */
-    OQ_FATE_KEPT = 0x20,  /* kept */
-    OQ_FATE_NONE = 0x40,  /* not to be counted: another share's */
-    OQ_FATE_AGAIN = 0x60, /* not counted yet; also where nothing is noted */
-    OQ_FATE_MASK = 0x60,
-    OQ_FATE_LANE = 0x1f,
+    OQ_FATE_AHEAD, /* counted ahead */
+    OQ_FATE_KEPT,  /* kept */
+    OQ_FATE_NONE,  /* not to be counted: another share's */
+    OQ_FATE_AGAIN, /* not counted yet; also where nothing is noted */
 };
 
 typedef struct oq_fixed_tensor {
@@ -39,7 +37,6 @@ typedef struct oq_lane {
     oq_session *session;
     oq_observer observer;
     oq_keep keep;
-    oq_ahead ahead;
     uint8_t fate;                 /* of the running sample, in the first pass */
     const oq_ahead_tensor *since; /* second pass: what is counted of it already; NULL: nothing */
 } oq_lane;
@@ -61,10 +58,11 @@ typedef struct oq_runner {
     unsigned n_lanes; /* 0: not decided yet */
     uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
     bool notes_fates; /* else every sample of the second pass is counted */
-    bool keeps, counts_ahead;   /* in the first pass */
-    oq_ahead_range *ranges;     /* by tensor; or NULL */
+    bool keeps, counts_ahead; /* in the first pass */
+    oq_ahead ahead;
+    oq_cal_locks locks;         /* for histograms, which lanes share */
     double saved_at, save_cost; /* seconds */
-    pthread_mutex_t lock;       /* for what follows, which lanes share */
+    pthread_mutex_t lock;       /* for what follows, which they share too */
     OQ_VEC(uint8_t) fates;      /* by number of the sample */
     uint64_t keep_left;         /* bytes that may still be kept */
     uint64_t keep_most;         /* of the samples kept so far, the most that one took */

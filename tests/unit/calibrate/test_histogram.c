@@ -73,59 +73,87 @@ static void fast_is_numpys(void **state) {
     oq_hist_scratch_release(&scratch, oq_alloc_default());
 }
 
-/* Every kernel that the machine has finds numpy's bins, with zeros and ends apart or not, and the
- * extent. */
-static void finds(void **state) {
+/* The extent that a kernel saw, where it says that it did. */
+static void check_extent(const oq_hist_found *f, const float *v, size_t n, bool inside) {
+    oq_extent e = OQ_EXTENT_NONE;
+    oq_extent_add(&e, v, n);
+    assert_true(f->inside == inside);
+    assert_true(f->measured == (inside && e.hi != 0));
+    if (!f->measured)
+        return;
+    assert_memory_equal(&e.lo, &f->least, sizeof(float));
+    assert_memory_equal(&e.hi, &f->most, sizeof(float));
+    assert_memory_equal(&e.lo_abs, &f->least_magnitude, sizeof(float));
+}
+
+/* Every kernel that the machine has counts numpy's bins, and finds the extent. */
+static void kernels(void **state) {
     (void)state;
     onq_error err = ONQ_ERROR_INIT;
     size_t n_kernels = 0;
     for (size_t k = 0; oq_hist_kernels_at(k) != NULL; k++, n_kernels++) {
+        const oq_hist_kernels *kernel = oq_hist_kernels_at(k);
         srand(17);
-        for (int round = 0; round < 400; round++) {
+        for (int round = 0; round < 600; round++) {
             static float v[OQ_HIST_PORTION];
             static oq_hist_found f;
-            uint64_t want[2048] = {0}, got[2048] = {0};
+            static uint16_t turns[2048 * OQ_HIST_COPIES], pairs[128 * 128];
+            uint64_t want[2048] = {0}, got[2048] = {0}, low = 0, high = 0;
             oq_hist h;
             const float t = ldexpf(0.7f, rand() % 40 - 20);
-            const bool abs = round % 3 == 0, odd = round % 5 == 0;
+            const bool abs = round % 3 == 0, odd = round % 5 == 0, outside = round % 2 == 0;
             assert_ok(oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, abs, abs ? 0 : -t, t,
                                       odd ? 2047 : 128, &err),
                       err);
+            assert_true(h.scale != 0);
             const size_t n = (size_t)rand() % OQ_HIST_PORTION + 1;
-            size_t n_in = 0;
-            oq_extent e = OQ_EXTENT_NONE, measured = OQ_EXTENT_NONE;
             for (size_t i = 0; i < n; i++) {
-                v[i] = rand() % 50 == 0   ? NAN
-                       : rand() % 50 == 0 ? 3 * t
-                       : rand() % 50 == 0 ? -INFINITY
-                       : rand() % 3 == 0  ? 0
-                       : rand() % 9 == 0  ? t
-                                          : number(round % 4, -t, t, h.edges, h.n_bins);
-                if (v[i] >= -t && v[i] <= t) {
-                    want[numpy_bin(&h, abs ? fabsf(v[i]) : v[i])]++;
-                    n_in++;
-                }
+                const int kind = rand() % 50;
+                v[i] = outside && kind == 0   ? NAN
+                       : outside && kind == 1 ? 3 * t
+                       : outside && kind == 2 ? -INFINITY
+                       : outside && kind == 3 ? INFINITY
+                       : kind < 17            ? (round % 7 == 0 ? -0.0f : 0)
+                       : kind < 20            ? t
+                                              : number(round % 4, -t, t, h.edges, h.n_bins);
+                v[i] = !outside && !(fabsf(v[i]) <= t) ? t : v[i];
+                v[i] = round % 11 == 0 && v[i] < 0 ? -v[i] : v[i]; /* nothing below zero */
+                v[i] = round % 13 == 0 && v[i] > 0 ? -v[i] : v[i]; /* nothing above */
+                const float x = abs ? fabsf(v[i]) : v[i];
+                if (x >= h.first && x <= h.last)
+                    want[numpy_bin(&h, x)]++;
+                low += !(x >= h.first);
+                high += x > h.last;
             }
-            oq_hist_kernels_at(k)->find(&h, v, n, round % 2 == 0, &f);
+            const bool inside = low + high == 0;
+            kernel->list(&h, v, n, &f);
+            check_extent(&f, v, n, inside);
             for (size_t i = 0; i < f.n; i++) {
                 assert_true(f.bin[i] >= 0 && (size_t)f.bin[i] < h.n_bins);
                 got[f.bin[i]]++;
             }
-            if (h.n_bins <= 128 && f.n > 1) {
-                static uint16_t pair[OQ_HIST_PORTION];
-                oq_hist_kernels_at(k)->pair(f.bin, f.n / 2, pair);
-                for (size_t i = 0; i < f.n / 2; i++)
-                    assert_int_equal(pair[i], f.bin[2 * i] + 128 * f.bin[2 * i + 1]);
-            }
             got[h.zero_bin] += f.zeros;
             got[h.n_bins - 1] += f.ends;
-            assert_true(got[0] >= f.outside);
-            got[0] -= f.outside;
-            assert_int_equal(f.n + f.zeros + f.ends - f.outside, n_in);
             assert_memory_equal(got, want, sizeof want);
-            oq_extent_add(&e, v, n);
-            oq_extent_add_keys(&measured, v, n, f.least, f.most, f.least_magnitude);
-            assert_memory_equal(&e, &measured, sizeof e);
+
+            want[0] += low;
+            want[h.n_bins - 1] += high;
+            memset(got, 0, sizeof got);
+            memset(turns, 0, sizeof turns);
+            kernel->turns(&h, v, n, turns, &f);
+            check_extent(&f, v, n, inside);
+            kernel->add_turns(turns, h.n_bins, got);
+            assert_memory_equal(got, want, sizeof want);
+            if (h.n_bins == 128) {
+                uint32_t lone = 0;
+                memset(got, 0, sizeof got);
+                memset(pairs, 0, sizeof pairs);
+                kernel->pairs(&h, v, n, pairs, &lone, &f);
+                check_extent(&f, v, n, inside);
+                kernel->add_pairs(pairs, h.n_bins, got);
+                got[0] -= lone;
+                assert_memory_equal(got, want, sizeof want);
+            }
             oq_hist_release(&h);
         }
     }
@@ -141,7 +169,7 @@ static void many(void **state) {
     float *v = malloc(n * sizeof *v);
     assert_non_null(v);
     srand(3);
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 12; round++) {
         static const size_t bins[] = {128, 2048, 100, 7};
         uint64_t want[2048] = {0};
         oq_hist h;
@@ -150,11 +178,17 @@ static void many(void **state) {
             oq_hist_uniform(&h, oq_alloc_default(), OQ_FLOAT, false, -6, 6, bins[round % 4], &err),
             err);
         for (size_t i = 0; i < n; i++) {
-            v[i] = round < 4 && i < n / 2 ? 0.25f : (float)(rand() % 24001 - 12000) / 2000;
-            want[numpy_bin(&h, v[i])]++;
+            v[i] = round < 4 && i < n / 2              ? 0.25f
+                   : round >= 8 && (i / 5000) % 2 == 0 ? 0
+                   : round >= 8 && rand() % 1000 == 0  ? NAN
+                   : round >= 8 && rand() % 1000 == 0  ? 100
+                                                       : (float)(rand() % 24001 - 12000) / 2000;
+            if (fabsf(v[i]) <= 6)
+                want[numpy_bin(&h, v[i])]++;
         }
         oq_extent_add(&whole, v, n);
-        assert_ok(oq_hist_measure(&h, v, n, &scratch, &e, &err), err);
+        assert_ok(oq_hist_scan(&h, v, n, &scratch, &e, &err), err);
+        oq_hist_commit(&h, &scratch);
         assert_memory_equal(h.count, want, h.n_bins * sizeof(uint64_t));
         assert_memory_equal(&e, &whole, sizeof e);
         oq_hist_release(&h);
@@ -269,7 +303,7 @@ static void no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_is_numpys), cmocka_unit_test(finds),    cmocka_unit_test(many),
+        cmocka_unit_test(fast_is_numpys), cmocka_unit_test(kernels),  cmocka_unit_test(many),
         cmocka_unit_test(left_out),       cmocka_unit_test(no_width), cmocka_unit_test(given_edges),
         cmocka_unit_test(extreme_ranges), cmocka_unit_test(too_many), cmocka_unit_test(no_memory),
     };
