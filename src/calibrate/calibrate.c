@@ -12,17 +12,53 @@
 
 /* ---- tensors ---- */
 
+/* Parts and checkpoints hold what each tensor has by itself. */
+static bool follows_pads(const oq_runner *r) {
+    const oq_cal_options *o = r->job->options;
+    return oq_runner_is_histogram(r) && r->part == NULL && r->job->checkpoint == NULL &&
+           !o->inner && !o->fast;
+}
+
+/* Padded tensors follow those without the zeros, and what says how many there are is watched. */
+static onq_code watch_pads(oq_runner *r, const oq_cal_targets *targets, const oq_map *map,
+                           onq_error *err) {
+    oq_map watched;
+    oq_map_init(&watched, &r->arena);
+    for (size_t i = 0; i < targets->all.n; i++) {
+        const oq_cal_target *t = &targets->all.v[i];
+        if (t->padded.p == NULL)
+            continue;
+        r->c.v[i].padded = oq_map_find(map, t->padded) + 1;
+        if (t->pads.p == NULL)
+            continue;
+        uint32_t number = oq_map_find(&watched, t->pads);
+        if (number == OQ_MAP_NONE) {
+            number = (uint32_t)r->n_watched++;
+            r->names[r->n_names + number] = t->pads;
+            r->types[r->n_names + number] = OQ_INT64;
+            if (!oq_map_put(&watched, t->pads, number))
+                return oq_fail_nomem(err);
+        }
+        r->watched[i] = number + 1;
+    }
+    return ONQ_OK;
+}
+
 static onq_code make_collector(oq_runner *r, onq_error *err) {
     oq_cal_targets targets;
     OQ_TRY(oq_cal_select(r->job->model, r->job->shapes, r->job->options, &r->arena, &targets, err));
+    if (follows_pads(r))
+        OQ_TRY(oq_cal_select_pads(r->job->model, &r->arena, &targets, err));
     const size_t n = targets.all.n;
     oq_map map;
     oq_map_init(&map, &r->arena);
-    r->names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
-    r->types = OQ_NEW_ARRAY(&r->arena, oq_dtype, n);
+    r->names = OQ_NEW_ARRAY(&r->arena, oq_str, 2 * n);
+    r->types = OQ_NEW_ARRAY(&r->arena, oq_dtype, 2 * n);
     r->tensors = OQ_NEW_ARRAY(&r->arena, size_t, n);
+    r->watched = OQ_NEW_ARRAY(&r->arena, size_t, n);
     oq_str *all = r->all_names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
-    if (r->names == NULL || r->types == NULL || r->tensors == NULL || all == NULL)
+    if (r->names == NULL || r->types == NULL || r->tensors == NULL || r->watched == NULL ||
+        all == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         const oq_cal_target *t = &targets.all.v[i];
@@ -45,7 +81,7 @@ static onq_code make_collector(oq_runner *r, onq_error *err) {
         if (t->alias_of.p != NULL)
             r->c.v[i].alias = oq_map_find(&map, t->alias_of) + 1;
     }
-    return ONQ_OK;
+    return watch_pads(r, &targets, &map, err);
 }
 
 /* ---- checkpoints ---- */

@@ -15,9 +15,9 @@
  * (optimisation off, its own number of threads).
  *
  * Memory does not grow with the samples: each tensor is folded into its collector while the model
- * runs. A histogram needs the range of all samples. The first samples are kept for that as far as
- * `memory` goes; the others are counted over the range so far, and run a second time if it grows
- * later; the result is the same. Several samples run at once, and that does not change a bit either.
+ * runs. A histogram needs the range of all samples. If they fit into `memory` they are kept for
+ * that; else they are counted over the range so far once that seems to have stopped growing, and
+ * run a second time where it had not; the result is the same. Several samples run at once, and that does not change a bit either.
  */
 #ifndef OQ_CALIBRATE_CALIBRATE_H
 #define OQ_CALIBRATE_CALIBRATE_H

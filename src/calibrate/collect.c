@@ -47,6 +47,15 @@ void oq_collect_release(oq_collector *c) {
     *c = (oq_collector){0};
 }
 
+void oq_collect_like(oq_collector *c, const oq_collector *other) {
+    assert(c->n == other->n);
+    for (size_t i = 0; i < c->n; i++) {
+        c->v[i].rank = other->v[i].rank;
+        c->v[i].alias = other->v[i].alias;
+        c->v[i].padded = other->v[i].padded;
+    }
+}
+
 /* ---- extents by channel ---- */
 
 /* A tensor as [outer][channel][inner][tail]: axes 0 and 2 are reduced. The reference reduces
@@ -239,6 +248,13 @@ static onq_code as_floats(oq_collector *c, const oq_datum *d, const float **out,
     return ONQ_OK;
 }
 
+static onq_code take_extent(oq_collector *c, oq_tstat *t, const oq_extent *e, onq_error *err) {
+    t->sample = *e;
+    t->sample_at = c->sample + 1;
+    oq_extent_merge(&t->extent, e);
+    return e->n_nan > 0 ? note_nan(c, t, err) : ONQ_OK;
+}
+
 static onq_code see_extent(oq_collector *c, size_t index, oq_dtype type, const float *v, size_t n,
                            onq_error *err) {
     oq_tstat *t = &c->v[index];
@@ -251,8 +267,24 @@ static onq_code see_extent(oq_collector *c, size_t index, oq_dtype type, const f
         oq_ahead_lose(c->ahead, index);
     else if (c->ahead != NULL && !c->ahead_counts)
         oq_ahead_note(c->ahead, &c->options, index, c->sample, &e);
-    oq_extent_merge(&t->extent, &e);
-    return e.n_nan > 0 ? note_nan(c, t, err) : ONQ_OK;
+    return take_extent(c, t, &e, err);
+}
+
+onq_code oq_collect_seen_padded(oq_collector *c, size_t index, const oq_datum *d, bool zeros,
+                                onq_error *err) {
+    oq_tstat *t = &c->v[index];
+    const oq_tstat *from = &c->v[t->padded - 1];
+    oq_extent e = from->sample;
+    if (!zeros || from->sample_at != c->sample + 1 || d->count < e.count ||
+        d->dtype != from->type) {
+        t->apart = true;
+        return oq_collect_seen(c, index, d, err);
+    }
+    if (d->count > e.count)
+        oq_extent_merge(&e, &(oq_extent){0, 0, 0, d->count - e.count, 0, 0, 0});
+    t->type = d->dtype;
+    t->n_samples++;
+    return take_extent(c, t, &e, err);
 }
 
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *d, onq_error *err) {

@@ -60,7 +60,13 @@ typedef struct oq_tstat {
     uint64_t *lo_at, *hi_at; /* the last sample with that value: decides the sign of a zero */
     OQ_VEC(oq_row) rows;     /* moving average: one a sample; stride: one a chunk */
     /* histogram methods */
-    oq_extent extent;         /* of the chunk */
+    oq_extent extent; /* of the chunk */
+    /* What tensor number padded - 1 has, with zeros (0: something else), as long as it is not
+     * `apart`. While that is so, nothing of it is counted. */
+    uint32_t padded;
+    bool apart;
+    oq_extent sample; /* of the last sample, whose number plus 1 is: */
+    uint64_t sample_at;
     float min, max;           /* of all chunks so far; 0 when nothing finite was seen */
     bool min_bare, max_bare;  /* something finite was seen in the chunk that gave it */
     uint64_t n_values, n_nan; /* of all chunks so far */
@@ -99,6 +105,9 @@ onq_code oq_collect_init(oq_collector *c, const onq_env *env, const oq_cal_optio
                          const oq_str *names, size_t n, onq_error *err);
 void oq_collect_release(oq_collector *c);
 
+/* Makes the tensors of `c` what those of `other`, of the same job, are. */
+void oq_collect_like(oq_collector *c, const oq_collector *other);
+
 /* One tensor of the sample c->sample, in the current pass. */
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *tensor, onq_error *err);
 /* The same in the COUNT pass for values that were kept: may run on several threads, each with a
@@ -110,7 +119,11 @@ onq_code oq_collect_count(oq_collector *c, size_t index, const void *values, siz
 onq_code oq_collect_count_times(oq_collector *c, size_t index, const void *values, size_t n,
                                 uint64_t times, onq_error *err);
 
-/* Lays out the chunk's histogram of one tensor (any thread). */
+/* The same in the EXTENT pass for a padded tensor: `zeros`, it is the other one with zeros. */
+onq_code oq_collect_seen_padded(oq_collector *c, size_t index, const oq_datum *tensor, bool zeros,
+                                onq_error *err);
+
+/* Lays out the chunk's histogram of one tensor (any thread); a padded one after the other. */
 onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err);
 /* Joins the chunk's histograms to what there was and makes ready for the next chunk. */
 onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);

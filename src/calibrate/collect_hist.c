@@ -135,6 +135,8 @@ onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {
                        OQ_STR(t->name));
     OQ_TRY(oq_cal_counts_abs(&c->options) ? layout_abs(c, t, err) : layout_value(c, t, err));
     t->has_next = true;
+    if (t->padded != 0 && !oq_hist_same_layout(&t->next, &c->v[t->padded - 1].next))
+        t->apart = true;
     return ONQ_OK;
 }
 
@@ -187,8 +189,18 @@ static void join_extent(oq_tstat *t) {
     t->extent = OQ_EXTENT_NONE;
 }
 
+/* The counts of the other tensor, and the zeros. */
+static void count_padded(const oq_collector *c, oq_tstat *t) {
+    const oq_tstat *from = &c->v[t->padded - 1];
+    memcpy(t->next.count, from->next.count, t->next.n_bins * sizeof(uint64_t));
+    oq_hist_add_zeros(&t->next, t->extent.count - from->extent.count);
+}
+
 onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err) {
     (void)err;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->v[i].has_next && oq_tstat_follows(&c->v[i]))
+            count_padded(c, &c->v[i]);
     for (size_t i = 0; i < c->n; i++) {
         oq_tstat *t = &c->v[i];
         if (t->alias != 0 || (c->options.inner && !t->has_next))

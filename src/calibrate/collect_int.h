@@ -20,6 +20,11 @@ static inline bool oq_cal_counts_abs(const oq_cal_options *o) {
     return o->method == OQ_CAL_PERCENTILE && o->symmetric;
 }
 
+/* True if the tensor's histogram is made from another's. */
+static inline bool oq_tstat_follows(const oq_tstat *t) {
+    return t->padded != 0 && !t->apart;
+}
+
 /* More values than any run sees; sums stay far from overflow. A part that counts more is
  * damaged. */
 #define OQ_HIST_MOST_VALUES ((uint64_t)1 << 52)

@@ -43,12 +43,6 @@ static onq_code merge_minmax(oq_collector *c, oq_tstat *t, const oq_tstat *o, on
     return ONQ_OK;
 }
 
-static bool same_layout(const oq_hist *a, const oq_hist *b) {
-    return a->type == b->type && a->abs == b->abs && a->uniform == b->uniform &&
-           a->n_bins == b->n_bins &&
-           memcmp(a->edges, b->edges, (a->n_bins + 1) * sizeof(float)) == 0;
-}
-
 bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more) {
     uint64_t total = 0;
     for (size_t k = 0; k < h->n_bins; k++) {
@@ -72,7 +66,7 @@ static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
         return ONQ_OK;
     }
     /* Counted over the extent of all samples, which every part has. */
-    if (!same_layout(&t->next, &o->next) ||
+    if (!oq_hist_same_layout(&t->next, &o->next) ||
         memcmp(&t->extent.lo, &o->extent.lo, 2 * sizeof(float)) != 0)
         return mismatch(t, "histogram range", err);
     if (!oq_hist_is_sane(&t->next, &o->next))
@@ -116,6 +110,7 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
         OQ_TRY(merge_nan(c, t, o, err));
         if (t->type == OQ_UNDEFINED)
             t->type = o->type;
+        t->apart = t->apart || o->apart;
         /* Parts of a histogram method have seen all samples, to know the range. */
         if (histogram && t->has_next)
             continue;

@@ -8,13 +8,13 @@
  */
 #include "calibrate/hist_find.h"
 
+#include "base/real.h"
+
 #include <string.h>
 
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint64_t v8q __attribute__((vector_size(64)));
-typedef uint16_t v16h __attribute__((vector_size(32)));
-typedef uint32_t v16w __attribute__((vector_size(64)));
 /* The same anywhere in memory. */
 typedef float v8f_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8i_at __attribute__((vector_size(32), aligned(4), may_alias));
@@ -33,8 +33,8 @@ static void set_extent(oq_hist_found *f, const oq_hist *h, float least, float mo
     f->measured = f->inside && most != 0; /* a greatest of zero may have either sign */
 }
 
-static inline __attribute__((always_inline)) void bump_turns(uint16_t *counters, const int32_t *bin,
-                                                             size_t n) {
+static inline __attribute__((always_inline)) void bump(uint16_t *counters, const int32_t *bin,
+                                                       size_t n) {
     for (size_t i = 0; i + 4 <= n; i += 4) {
         uint64_t a, b; /* two bins each */
         memcpy(&a, bin + i, sizeof a);
@@ -48,74 +48,63 @@ static inline __attribute__((always_inline)) void bump_turns(uint16_t *counters,
         counters[OQ_HIST_COPIES * (size_t)bin[i]]++;
 }
 
-static inline __attribute__((always_inline)) void bump_pairs(uint16_t *counters, uint32_t *lone,
-                                                             const int32_t *bin, size_t n) {
-    for (size_t i = 0; i + 2 <= n; i += 2)
-        counters[bin[i] | bin[i + 1] << OQ_HIST_PAIR_BITS]++;
-    if (n % 2 != 0) {
-        counters[bin[n - 1]]++;
-        ++*lone;
-    }
-}
-
 /* ---- any machine ---- */
 
 #define LANES 8
-#define SIDE  ((size_t)1 << OQ_HIST_PAIR_BITS)
 #define EVEN  UINT64_C(0x0000ffff0000ffff)
 /* b where the mask is set, else a */
 #define PICK(mask, b, a) (((mask) & (v8i)(b)) | (~(mask) & (v8i)(a)))
 
 /* Goes over the values, with the bins of up to eight of them in b and what is done with them in
  * DO(b, i, n). */
-#define FIND_BODY(DO)                                                                              \
-    const float first = h->first, scale = h->scale, bias = h->bias, step = h->step;                \
-    const float top = (float)(h->n_bins - 1);                                                      \
-    const v8i keep = (v8i){0} + (h->abs ? INT32_MAX : -1);                                         \
-    v8i odd = {0}, signs = {0}, mag = (v8i){0} + INT32_MAX;                                        \
-    v8f least = (v8f){0} + __builtin_inff(), most = -least;                                        \
-    for (size_t i = 0; i < n; i += LANES) {                                                        \
-        const size_t m = n - i < LANES ? n - i : LANES;                                            \
-        float rest[LANES];                                                                         \
-        int32_t b[LANES];                                                                          \
-        v8f x;                                                                                     \
-        if (m == LANES) {                                                                          \
-            x = *(const v8f_at *)(v + i);                                                          \
-        } else { /* the last value again and again */                                              \
-            for (size_t k = 0; k < LANES; k++)                                                     \
-                rest[k] = v[i + k < n ? i + k : n - 1];                                            \
-            x = *(const v8f_at *)rest;                                                             \
+#define FIND(DO)                                                                                   \
+    do {                                                                                           \
+        const float first = h->first, scale = h->scale, bias = h->bias, step = h->step;            \
+        const float top = (float)(h->n_bins - 1);                                                  \
+        const v8i keep = (v8i){0} + (h->abs ? INT32_MAX : -1);                                     \
+        v8i odd = {0}, signs = {0}, mag = (v8i){0} + INT32_MAX;                                    \
+        v8f least = (v8f){0} + __builtin_inff(), most = -least;                                    \
+        for (size_t i = 0; i < n; i += LANES) {                                                    \
+            const size_t m = n - i < LANES ? n - i : LANES;                                        \
+            float rest[LANES];                                                                     \
+            int32_t b[LANES];                                                                      \
+            v8f x;                                                                                 \
+            if (m == LANES) {                                                                      \
+                x = *(const v8f_at *)(v + i);                                                      \
+            } else { /* the last value again and again */                                          \
+                for (size_t k = 0; k < LANES; k++)                                                 \
+                    rest[k] = v[i + k < n ? i + k : n - 1];                                        \
+                x = *(const v8f_at *)rest;                                                         \
+            }                                                                                      \
+            const v8i bits = (v8i)x, size = bits & INT32_MAX;                                      \
+            least = (v8f)PICK(x < least, x, least);                                                \
+            most = (v8f)PICK(x > most, x, most);                                                   \
+            mag = PICK(size < mag, size, mag);                                                     \
+            signs |= bits;                                                                         \
+            odd |= x != x;                                                                         \
+            const v8f a = (v8f)(bits & keep);                                                      \
+            v8f t = a * scale + bias;                                                              \
+            t = (v8f)((t > 0) & (v8i)t); /* of NaN: 0 */                                           \
+            t = (v8f)PICK(t < top, t, (v8f){0} + top);                                             \
+            const v8i guess = __builtin_convertvector(t, v8i);                                     \
+            const v8f above = __builtin_convertvector(guess, v8f) + 1.0f;                          \
+            const v8i higher = (above <= top) & (a >= above * step + first);                       \
+            *(v8i_at *)b = guess - higher; /* true is -1 */                                        \
+            DO(b, i, m);                                                                           \
         }                                                                                          \
-        const v8i bits = (v8i)x, size = bits & INT32_MAX;                                          \
-        least = (v8f)PICK(x < least, x, least);                                                    \
-        most = (v8f)PICK(x > most, x, most);                                                       \
-        mag = PICK(size < mag, size, mag);                                                         \
-        signs |= bits;                                                                             \
-        odd |= x != x;                                                                             \
-        const v8f a = (v8f)(bits & keep);                                                          \
-        v8f t = a * scale + bias;                                                                  \
-        t = (v8f)((t > 0) & (v8i)t); /* of NaN: 0 */                                               \
-        t = (v8f)PICK(t < top, t, (v8f){0} + top);                                                 \
-        const v8i guess = __builtin_convertvector(t, v8i);                                         \
-        const v8f above = __builtin_convertvector(guess, v8f) + 1.0f;                              \
-        const v8i higher = (above <= top) & (a >= above * step + first);                           \
-        *(v8i_at *)b = guess - higher; /* true is -1 */                                            \
-        DO(b, i, m);                                                                               \
-    }                                                                                              \
-    float lo = least[0], hi = most[0], nearest;                                                    \
-    int32_t none = odd[0], sign = signs[0], small = mag[0];                                        \
-    for (int k = 1; k < LANES; k++) {                                                              \
-        lo = least[k] < lo ? least[k] : lo;                                                        \
-        hi = most[k] > hi ? most[k] : hi;                                                          \
-        small = mag[k] < small ? mag[k] : small;                                                   \
-        none |= odd[k];                                                                            \
-        sign |= signs[k];                                                                          \
-    }                                                                                              \
-    memcpy(&nearest, &small, sizeof nearest);                                                      \
-    set_extent(f, h, lo, hi, nearest, sign < 0, none == 0);
+        float lo = least[0], hi = most[0];                                                         \
+        int32_t none = odd[0], sign = signs[0], small = mag[0];                                    \
+        for (int k = 1; k < LANES; k++) {                                                          \
+            lo = least[k] < lo ? least[k] : lo;                                                    \
+            hi = most[k] > hi ? most[k] : hi;                                                      \
+            small = mag[k] < small ? mag[k] : small;                                               \
+            none |= odd[k];                                                                        \
+            sign |= signs[k];                                                                      \
+        }                                                                                          \
+        set_extent(f, h, lo, hi, oq_f32_of_bits((uint32_t)small), sign < 0, none == 0);            \
+    } while (0)
 
-#define DO_TURNS(b, i, m) bump_turns(counters, b, m)
-#define DO_PAIRS(b, i, m) bump_pairs(counters, lone, b, m)
+#define DO_COUNT(b, i, m) bump(counters, b, m)
 #define DO_LIST(b, i, m)  memcpy(f->bin + (i), b, sizeof b)
 
 /* Takes values outside the range out of the list. */
@@ -130,58 +119,38 @@ static void leave_out(const oq_hist *h, const float *v, oq_hist_found *f) {
 }
 
 /* Eight bins at a time; the four counters of each are one word of 64 bits. */
-#define ADD_TURNS_BODY                                                                             \
-    size_t i = 0;                                                                                  \
-    for (; i + LANES <= n_bins; i += LANES) {                                                      \
-        v8q x, c;                                                                                  \
-        memcpy(&x, counters + OQ_HIST_COPIES * i, sizeof x);                                       \
-        memcpy(&c, count + i, sizeof c);                                                           \
-        x = (x & EVEN) + (x >> 16 & EVEN);                                                         \
-        c += (x & UINT32_MAX) + (x >> 32);                                                         \
-        memcpy(count + i, &c, sizeof c);                                                           \
-    }                                                                                              \
-    for (; i < n_bins; i++)                                                                        \
-        for (size_t k = 0; k < OQ_HIST_COPIES; k++)                                                \
-            count[i] += counters[OQ_HIST_COPIES * i + k];
-
-/* Sums of rows and columns. They fit 32 bits: a table has less than 2^16 in each counter, and the
- * sum of all is that of one run between two additions. */
-#define ADD_PAIRS_BODY                                                                             \
-    v16w column[SIDE / 16] = {{0}};                                                                \
-    for (size_t k = 0; k < n_bins; k++) {                                                          \
-        v16w row = {0};                                                                            \
-        for (size_t j = 0; j < SIDE / 16; j++) {                                                   \
-            v16h x;                                                                                \
-            memcpy(&x, counters + k * SIDE + 16 * j, sizeof x);                                    \
-            const v16w wide = __builtin_convertvector(x, v16w);                                    \
-            row += wide;                                                                           \
-            column[j] += wide;                                                                     \
+#define ADD_UP                                                                                     \
+    do {                                                                                           \
+        size_t i = 0;                                                                              \
+        for (; i + LANES <= n_bins; i += LANES) {                                                  \
+            v8q x, c;                                                                              \
+            memcpy(&x, counters + OQ_HIST_COPIES * i, sizeof x);                                   \
+            memcpy(&c, count + i, sizeof c);                                                       \
+            x = (x & EVEN) + (x >> 16 & EVEN);                                                     \
+            c += (x & UINT32_MAX) + (x >> 32);                                                     \
+            memcpy(count + i, &c, sizeof c);                                                       \
         }                                                                                          \
-        for (size_t j = 0; j < 16; j++)                                                            \
-            count[k] += row[j];                                                                    \
-    }                                                                                              \
-    for (size_t k = 0; k < n_bins; k++)                                                            \
-        count[k] += column[k / 16][k % 16];
+        for (; i < n_bins; i++)                                                                    \
+            for (size_t k = 0; k < OQ_HIST_COPIES; k++)                                            \
+                count[i] += counters[OQ_HIST_COPIES * i + k];                                      \
+    } while (0)
 
 #define KERNELS(name, attribute)                                                                   \
-    attribute static void turns_##name(const oq_hist *h, const float *v, size_t n,                 \
-                                       uint16_t *counters, oq_hist_found *f){                      \
-        FIND_BODY(DO_TURNS)} attribute static void pairs_##name(const oq_hist *h, const float *v,  \
-                                                                size_t n, uint16_t *counters,      \
-                                                                uint32_t *lone, oq_hist_found *f){ \
-        FIND_BODY(DO_PAIRS)} attribute static void list_##name(const oq_hist *h, const float *v,   \
-                                                               size_t n, oq_hist_found *f) {       \
-        FIND_BODY(DO_LIST)                                                                         \
+    attribute static void count_##name(const oq_hist *h, const float *v, size_t n,                 \
+                                       uint16_t *counters, oq_hist_found *f) {                     \
+        FIND(DO_COUNT);                                                                            \
+    }                                                                                              \
+    attribute static void list_##name(const oq_hist *h, const float *v, size_t n,                  \
+                                      oq_hist_found *f) {                                          \
+        FIND(DO_LIST);                                                                             \
         f->n = n;                                                                                  \
         f->zeros = f->ends = 0;                                                                    \
         if (!f->inside)                                                                            \
             leave_out(h, v, f);                                                                    \
     }                                                                                              \
-    attribute static void add_turns_##name(const uint16_t *counters, size_t n_bins,                \
-                                           uint64_t *count){                                       \
-        ADD_TURNS_BODY} attribute static void add_pairs_##name(const uint16_t *counters,           \
-                                                               size_t n_bins, uint64_t *count) {   \
-        ADD_PAIRS_BODY                                                                             \
+    attribute static void add_up_##name(const uint16_t *counters, size_t n_bins,                   \
+                                        uint64_t *count) {                                         \
+        ADD_UP;                                                                                    \
     }
 
 KERNELS(plain, )
@@ -192,7 +161,11 @@ KERNELS(plain, )
 KERNELS(avx2, OQ_AVX2)
 
 /* Bins are found in steps and then counted, so that counting need not wait for an address. */
-#define STEP      128
+#define STEP 128
+/* Bytes. A large tensor lies beyond the second-level cache, and the machine looks ahead no further
+ * than the end of a page. */
+#define AHEAD 2048
+
 #define INLINE512 OQ_AVX512 static inline __attribute__((always_inline))
 
 /* What the loops need to know of the histogram, and what they found so far. */
@@ -221,11 +194,9 @@ INLINE512 state512 begin512(const oq_hist *h) {
 }
 
 INLINE512 void end512(const state512 *s, const oq_hist *h, oq_hist_found *f) {
-    const int32_t nearest = _mm512_reduce_min_epi32(s->mag);
-    float magnitude;
-    memcpy(&magnitude, &nearest, sizeof magnitude);
-    set_extent(f, h, _mm512_reduce_min_ps(s->least), _mm512_reduce_max_ps(s->most), magnitude,
-               _mm512_movepi32_mask(s->signs) != 0, s->odd == 0);
+    const uint32_t nearest = (uint32_t)_mm512_reduce_min_epi32(s->mag);
+    set_extent(f, h, _mm512_reduce_min_ps(s->least), _mm512_reduce_max_ps(s->most),
+               oq_f32_of_bits(nearest), _mm512_movepi32_mask(s->signs) != 0, s->odd == 0);
 }
 
 /* Takes sixteen values in, and gives them back as they are counted. */
@@ -255,47 +226,21 @@ INLINE512 __m512 rest512(const float *v, size_t i, size_t n) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(v[n - 1]), valid, v + i);
 }
 
-OQ_AVX512 static void turns_avx512(const oq_hist *h, const float *v, size_t n, uint16_t *counters,
+OQ_AVX512 static void count_avx512(const oq_hist *h, const float *v, size_t n, uint16_t *counters,
                                    oq_hist_found *f) {
     state512 s = begin512(h);
     int32_t bin[STEP + 16];
     for (size_t at = 0; at < n; at += STEP) {
         const size_t end = n - at < STEP ? n : at + STEP;
         size_t i = at;
-        for (; i + 16 <= end; i += 16)
+        for (; i + 16 <= end; i += 16) {
+            _mm_prefetch((const char *)(v + i) + AHEAD, _MM_HINT_T0);
             _mm512_storeu_si512(bin + (i - at),
                                 bins512(measure512(_mm512_loadu_ps(v + i), &s), &s));
+        }
         if (i < end)
             _mm512_storeu_si512(bin + (i - at), bins512(measure512(rest512(v, i, n), &s), &s));
-        bump_turns(counters, bin, end - at);
-    }
-    end512(&s, h, f);
-}
-
-OQ_AVX512 static void pairs_avx512(const oq_hist *h, const float *v, size_t n, uint16_t *counters,
-                                   uint32_t *lone, oq_hist_found *f) {
-    state512 s = begin512(h);
-    uint16_t pair[STEP / 2];
-    size_t at = 0;
-    for (; at + STEP <= n; at += STEP) {
-        for (size_t i = 0; i < STEP; i += 16) {
-            const __m512i two = bins512(measure512(_mm512_loadu_ps(v + at + i), &s), &s);
-            const __m512i one =
-                _mm512_or_si512(two, _mm512_srli_epi64(two, 32 - OQ_HIST_PAIR_BITS));
-            _mm_storeu_si128((__m128i *)(pair + i / 2), _mm512_cvtepi64_epi16(one));
-        }
-        for (size_t i = 0; i < STEP / 2; i += 4) {
-            counters[pair[i]]++;
-            counters[pair[i + 1]]++;
-            counters[pair[i + 2]]++;
-            counters[pair[i + 3]]++;
-        }
-    }
-    for (; at < n; at += 16) {
-        int32_t bin[16];
-        const __m512 x = at + 16 <= n ? _mm512_loadu_ps(v + at) : rest512(v, at, n);
-        _mm512_storeu_si512(bin, bins512(measure512(x, &s), &s));
-        bump_pairs(counters, lone, bin, n - at < 16 ? n - at : 16);
+        bump(counters, bin, end - at);
     }
     end512(&s, h, f);
 }
@@ -329,15 +274,12 @@ OQ_AVX512 static void list_avx512(const oq_hist *h, const float *v, size_t n, oq
 #endif
 
 const oq_hist_kernels *oq_hist_kernels_at(size_t i) {
-    static const oq_hist_kernels plain = {turns_plain, pairs_plain, list_plain, add_turns_plain,
-                                          add_pairs_plain};
+    static const oq_hist_kernels plain = {count_plain, list_plain, add_up_plain};
     const oq_hist_kernels *have[3];
     size_t n = 0;
 #if defined(__x86_64__)
-    static const oq_hist_kernels avx2 = {turns_avx2, pairs_avx2, list_avx2, add_turns_avx2,
-                                         add_pairs_avx2},
-                                 avx512 = {turns_avx512, pairs_avx512, list_avx512, add_turns_avx2,
-                                           add_pairs_avx2};
+    static const oq_hist_kernels avx2 = {count_avx2, list_avx2, add_up_avx2},
+                                 avx512 = {count_avx512, list_avx512, add_up_avx2};
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
         have[n++] = &avx512;

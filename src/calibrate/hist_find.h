@@ -23,24 +23,19 @@ typedef struct oq_hist_found {
     int32_t bin[OQ_HIST_PORTION + OQ_HIST_SPARE];
 } oq_hist_found;
 
-/* Counters of 16 bits: as many for each bin, side by side, that are taken in turn; */
+/* Each bin has so many counters of 16 bits, side by side, that are taken in turn. */
 #define OQ_HIST_COPIES 4
-/* or one for each pair of bins a, b of up to 2^OQ_HIST_PAIR_BITS, at [b][a]. What has no partner
- * comes with bin 0, and is noted in `lone`, which begins as 0. */
-#define OQ_HIST_PAIR_BITS 7
 
-/* All are for 1 to OQ_HIST_PORTION values and a histogram that has a scale. What lies outside the
- * range is counted in the first bin (if it is below, or NaN) or the last. */
+/* For 1 to OQ_HIST_PORTION values and a histogram that has a scale. */
 typedef struct oq_hist_kernels {
-    void (*turns)(const oq_hist *h, const float *v, size_t n, uint16_t *counters, oq_hist_found *f);
-    void (*pairs)(const oq_hist *h, const float *v, size_t n, uint16_t *counters, uint32_t *lone,
-                  oq_hist_found *f);
+    /* Counts the values. What lies outside the range goes to the first bin (if it is below, or NaN)
+     * or the last. */
+    void (*count)(const oq_hist *h, const float *v, size_t n, uint16_t *counters, oq_hist_found *f);
     /* Only lists the bins. Zeros and ends of the range may be counted and left out, which pays where
      * they are many (after a Relu or Clip); what lies outside is left out. */
     void (*list)(const oq_hist *h, const float *v, size_t n, oq_hist_found *f);
     /* Adds the counters of each bin to its count. */
-    void (*add_turns)(const uint16_t *counters, size_t n_bins, uint64_t *count);
-    void (*add_pairs)(const uint16_t *counters, size_t n_bins, uint64_t *count);
+    void (*add_up)(const uint16_t *counters, size_t n_bins, uint64_t *count);
 } oq_hist_kernels;
 
 /* Number i of those the machine has, the fastest first; NULL after the last. */

@@ -1,11 +1,10 @@
 /*
  * histogram.c — layout of histograms, and how they are filled. See histogram.h.
  *
- * float32 goes in portions that stay in the first-level cache (hist_find.c). Values of neural
- * networks repeat, and adding to one counter again and again waits for the store before: four
- * counters for each bin, taken in turn, avoid that. With few bins a counter for each pair of them
- * does, and needs half of the stores, which are what counting costs. Small counters keep it all in
- * the cache; before they can overflow they are added up.
+ * float32 goes in portions (hist_find.c). Values of neural networks repeat, and adding to one
+ * counter again and again waits for the store before: four counters for each bin, taken in turn,
+ * avoid that. Small counters keep it all in the first-level cache; before they can overflow they are
+ * added up.
  */
 #include "calibrate/histogram.h"
 
@@ -18,10 +17,7 @@
 
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
 #define COPIES_FROM 2
-/* The same for pairs, which have up to 2^OQ_HIST_PAIR_BITS bins each and fill the first-level cache. */
-#define PAIRS      ((size_t)1 << 2 * OQ_HIST_PAIR_BITS)
-#define PAIRS_FROM 32768
-#define NONE       UINT32_MAX
+#define NONE        UINT32_MAX
 
 static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
                            size_t n_bins, onq_error *err) {
@@ -119,6 +115,12 @@ void oq_hist_release(oq_hist *h) {
     *h = (oq_hist){0};
 }
 
+bool oq_hist_same_layout(const oq_hist *a, const oq_hist *b) {
+    return a->type == b->type && a->abs == b->abs && a->uniform == b->uniform &&
+           a->n_bins == b->n_bins &&
+           memcmp(a->edges, b->edges, (a->n_bins + 1) * sizeof(float)) == 0;
+}
+
 /* ---- numpy's own steps, one value at a time ---- */
 
 static float rnd(oq_dtype type, float x) {
@@ -147,6 +149,12 @@ static uint32_t bin_slow(const oq_hist *h, float x) {
     return (uint32_t)i;
 }
 
+void oq_hist_add_zeros(oq_hist *h, uint64_t n) {
+    const uint32_t bin = bin_slow(h, 0);
+    if (bin != NONE)
+        h->count[bin] += n;
+}
+
 /* ---- float16: the bin of each of the 65,536 values ---- */
 
 onq_code oq_hist_prepare(oq_hist *h, onq_error *err) {
@@ -162,22 +170,25 @@ onq_code oq_hist_prepare(oq_hist *h, onq_error *err) {
 
 /* ---- counting ---- */
 
-/* How bins are counted; what is best depends on how many values come. The scratch has: */
-typedef enum tally_way {
-    IN_A_LIST, /* few values: their bins */
-    IN_TURN,   /* the counters of hist_find.h */
-    IN_PAIRS,
-} tally_way;
-/* And after the counters 64 bits for each bin, for what was added up to make room. */
-
+/* The scratch has the counters of hist_find.h and after them 64 bits for each bin, for what was added
+ * up to make room; or, when few values come, a list of their bins. */
 typedef struct tally {
     oq_hist_scratch *s;
     size_t n_bins;
     const oq_hist_kernels *kernels;
 } tally;
 
-static size_t words_of(tally_way way, size_t n_bins) {
-    return way == IN_PAIRS ? PAIRS / 2 : way == IN_TURN ? n_bins * OQ_HIST_COPIES / 2 : 0;
+static uint16_t *counters_of(const oq_hist_scratch *s) {
+    return (void *)s->v;
+}
+
+/* Words of 32 bits. */
+static size_t counters_size(size_t n_bins) {
+    return n_bins * OQ_HIST_COPIES / 2;
+}
+
+static uint64_t *sums_of(const oq_hist_scratch *s, size_t n_bins) {
+    return (void *)(s->v + counters_size(n_bins));
 }
 
 static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
@@ -193,32 +204,18 @@ static bool scratch_fits(oq_hist_scratch *s, const onq_allocator *a, size_t n) {
 
 static onq_code tally_begin(tally *t, const oq_hist *h, size_t n, oq_hist_scratch *s,
                             onq_error *err) {
-    const bool pairs = h->n_bins <= (size_t)1 << OQ_HIST_PAIR_BITS && n >= PAIRS_FROM;
-    const tally_way way = pairs ? IN_PAIRS : n / COPIES_FROM >= h->n_bins ? IN_TURN : IN_A_LIST;
-    const size_t words = words_of(way, h->n_bins);
-    if (!scratch_fits(s, h->alloc, way == IN_A_LIST ? n + OQ_HIST_SPARE : words + 2 * h->n_bins))
+    const bool listed = n / COPIES_FROM < h->n_bins;
+    const size_t words = counters_size(h->n_bins);
+    if (!scratch_fits(s, h->alloc, listed ? n + OQ_HIST_SPARE : words + 2 * h->n_bins))
         return oq_fail_nomem(err);
     *t = (tally){.s = s, .n_bins = h->n_bins, .kernels = oq_hist_kernels_at(0)};
-    s->way = (int)way;
+    s->listed = listed;
     s->spilled = false;
     s->n_counted = 0;
     s->zeros = s->ends = s->first = s->last = 0;
-    if (words > 0)
+    if (!listed)
         memset(s->v, 0, words * sizeof(uint32_t));
     return ONQ_OK;
-}
-
-static void add_up(const oq_hist_scratch *s, const oq_hist_kernels *kernels, size_t n_bins,
-                   uint64_t *count) {
-    const uint16_t *small = (const void *)s->v;
-    if (s->way == IN_PAIRS)
-        kernels->add_pairs(small, n_bins, count);
-    else
-        kernels->add_turns(small, n_bins, count);
-}
-
-static uint64_t *sums_of(const oq_hist_scratch *s, size_t n_bins) {
-    return (void *)(s->v + words_of((tally_way)s->way, n_bins));
 }
 
 /* Adds the small counters up and begins with them again. */
@@ -227,14 +224,14 @@ static void spill(const tally *t) {
     uint64_t *sums = sums_of(s, t->n_bins);
     if (!s->spilled)
         memset(sums, 0, t->n_bins * sizeof *sums);
-    add_up(s, t->kernels, t->n_bins, sums);
-    memset(s->v, 0, words_of((tally_way)s->way, t->n_bins) * sizeof(uint32_t));
+    t->kernels->add_up(counters_of(s), t->n_bins, sums);
+    memset(s->v, 0, counters_size(t->n_bins) * sizeof(uint32_t));
     s->spilled = true;
     s->n_counted = 0;
 }
 
-/* Room in the small counters for n values: one of them may get all pairs, or every fourth value and
- * the rest of each eight. */
+/* Room in the small counters for n values. One of them may get every fourth, and what is left over
+ * of each few. */
 static void make_room(const tally *t, size_t n) {
     const size_t most = n / 2 + OQ_HIST_COPIES;
     if (t->s->n_counted + most > UINT16_MAX)
@@ -244,27 +241,17 @@ static void make_room(const tally *t, size_t n) {
 
 static void count_list(const tally *t, const oq_hist_found *f) {
     oq_hist_scratch *s = t->s;
-    uint16_t *small = (void *)s->v;
     s->zeros += f->zeros;
     s->ends += f->ends;
-    if (s->way == IN_A_LIST) {
+    if (s->listed) {
         memcpy(s->v + s->n_counted, f->bin, f->n * sizeof *f->bin);
         s->n_counted += f->n;
         return;
     }
+    uint16_t *counters = counters_of(s);
     make_room(t, f->n);
-    size_t i = 0;
-    if (s->way == IN_TURN) {
-        for (; i < f->n; i++)
-            small[OQ_HIST_COPIES * (size_t)f->bin[i] + i % OQ_HIST_COPIES]++;
-        return;
-    }
-    for (; i + 2 <= f->n; i += 2)
-        small[f->bin[i] | f->bin[i + 1] << OQ_HIST_PAIR_BITS]++;
-    if (i < f->n) { /* with a partner in the first bin */
-        small[f->bin[i]]++;
-        s->first++;
-    }
+    for (size_t i = 0; i < f->n; i++)
+        counters[OQ_HIST_COPIES * (size_t)f->bin[i] + i % OQ_HIST_COPIES]++;
 }
 
 /* The kernels count what lies outside at the ends. */
@@ -278,14 +265,8 @@ static void note_outside(const tally *t, const oq_hist *h, const float *v, size_
 
 static void count_portion(const tally *t, const oq_hist *h, const float *v, size_t n,
                           oq_hist_found *f) {
-    uint16_t *small = (void *)t->s->v;
-    uint32_t lone = 0;
     make_room(t, n);
-    if (t->s->way == IN_TURN)
-        t->kernels->turns(h, v, n, small, f);
-    else
-        t->kernels->pairs(h, v, n, small, &lone, f);
-    t->s->first += lone;
+    t->kernels->count(h, v, n, counters_of(t->s), f);
     if (!f->inside)
         note_outside(t, h, v, n);
 }
@@ -319,7 +300,7 @@ onq_code oq_hist_scan(const oq_hist *h, const void *values, size_t n, oq_hist_sc
         oq_hist_found f;
         const size_t m = n - at < OQ_HIST_PORTION ? n - at : OQ_HIST_PORTION;
         sparse = sparse || k % 8 == 0; /* looks every so often whether it would pay */
-        if (h->scale != 0 && !sparse && scratch->way != IN_A_LIST) {
+        if (h->scale != 0 && !sparse && !scratch->listed) {
             count_portion(&t, h, v + at, m, &f);
         } else {
             if (h->scale != 0)
@@ -340,11 +321,11 @@ onq_code oq_hist_scan(const oq_hist *h, const void *values, size_t n, oq_hist_sc
 void oq_hist_commit(oq_hist *h, const oq_hist_scratch *s) {
     const size_t n = h->n_bins;
     uint64_t *count = h->count;
-    if (s->way == IN_A_LIST)
+    if (s->listed)
         for (size_t i = 0; i < s->n_counted; i++)
             count[s->v[i]]++;
     else
-        add_up(s, oq_hist_kernels_at(0), n, count);
+        oq_hist_kernels_at(0)->add_up(counters_of(s), n, count);
     if (s->spilled) {
         const uint64_t *sums = sums_of(s, n);
         for (size_t i = 0; i < n; i++)

@@ -42,8 +42,7 @@ typedef struct oq_hist_scratch {
     uint32_t *v;
     size_t n;
     /* how it counts, see histogram.c */
-    int way;
-    bool spilled;
+    bool listed, spilled;
     size_t n_counted;
     uint64_t zeros, ends;
     uint64_t first, last; /* counted in the first and the last bin, and not to be */
@@ -61,6 +60,11 @@ void oq_hist_release(oq_hist *h);
 /* Frees what only adding needs. */
 void oq_hist_trim(oq_hist *h);
 
+/* True if both have the same bins. */
+bool oq_hist_same_layout(const oq_hist *a, const oq_hist *b);
+
+/* Adds zeros. */
+void oq_hist_add_zeros(oq_hist *h, uint64_t n);
 /* Adds n values of the histogram's type. NaN, infinities and what lies outside are left out. */
 onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                      onq_error *err);

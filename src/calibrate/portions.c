@@ -41,10 +41,7 @@ void oq_calibration_close(oq_calibration *c) {
 static onq_code empty_collector(oq_runner *r, onq_error *err) {
     oq_collector fresh;
     OQ_TRY(oq_collect_init(&fresh, r->env, r->job->options, r->all_names, r->c.n, err));
-    for (size_t i = 0; i < r->c.n; i++) {
-        fresh.v[i].rank = r->c.v[i].rank;
-        fresh.v[i].alias = r->c.v[i].alias;
-    }
+    oq_collect_like(&fresh, &r->c);
     fresh.locks = r->c.locks;
     oq_collect_release(&r->c);
     r->c = fresh;

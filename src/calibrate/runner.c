@@ -4,14 +4,15 @@
  * After the first sample several run at once (flight.h). Each lane has a collector of its own, and
  * they are joined as those of different shares are: the ranges have the same bits.
  *
- * A histogram is looked at twice, but few samples are run twice. In the first pass the first
- * samples are kept as far as memory allows (keep.h), and the others are counted ahead (ahead.h).
- * What became of each is noted by its number; those that were counted over too narrow a range run
- * again, and of these only the tensors it concerns are counted.
+ * A histogram is looked at twice. In the first pass samples are kept if memory allows that for all
+ * of them (keep.h); else they are counted ahead (ahead.h) once the ranges have stopped growing. What
+ * became of each is noted by its number; those that were not counted, or over too narrow a range,
+ * run again, and of these only the tensors it concerns are counted.
  */
 #include "calibrate/runner.h"
 
 #include "base/pool.h"
+#include "calibrate/collect_int.h"
 
 #include <math.h>
 
@@ -166,12 +167,37 @@ void oq_runner_forget(oq_runner *r) {
 
 /* ---- observing ---- */
 
+/* How many zeros go around a tensor, or how many values are taken away. */
+static void watch(oq_lane *l, size_t number, const oq_datum *d) {
+    bool adds = d->dtype == OQ_INT64;
+    for (size_t i = 0; adds && i < d->count; i++)
+        adds = ((const int64_t *)d->data)[i] >= 0;
+    if (adds)
+        l->adds_at[number] = l->c->sample + 1;
+}
+
+static onq_code measure(oq_lane *l, size_t tensor, const oq_datum *d, onq_error *err) {
+    const size_t watched = l->r->watched[tensor];
+    if (l->c->v[tensor].padded == 0)
+        return oq_collect_seen(l->c, tensor, d, err);
+    const bool adds = watched == 0 || l->adds_at[watched - 1] == l->c->sample + 1;
+    return oq_collect_seen_padded(l->c, tensor, d, adds, err);
+}
+
 static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     oq_lane *l = ctx;
-    const size_t tensor = l->r->tensors[index];
-    if (l->c->pass == OQ_PASS_COUNT && l->since != NULL && l->c->sample >= l->since[tensor].since)
+    oq_runner *r = l->r;
+    if (index >= r->n_names) {
+        watch(l, index - r->n_names, d);
         return ONQ_OK;
-    OQ_TRY(oq_collect_seen(l->c, tensor, d, err));
+    }
+    const size_t tensor = r->tensors[index];
+    if (l->c->pass == OQ_PASS_COUNT) {
+        const bool counted = l->since != NULL && l->c->sample >= l->since[tensor].since;
+        return counted || oq_tstat_follows(&r->c.v[tensor]) ? ONQ_OK
+                                                            : oq_collect_seen(l->c, tensor, d, err);
+    }
+    OQ_TRY(measure(l, tensor, d, err));
     if (l->keep.on) {
         reserve_more(l, d->size_bytes);
         oq_keep_add(&l->keep, tensor, d);
@@ -203,6 +229,9 @@ static onq_code open_session(oq_runner *r, onq_error *err) {
 
 static onq_code open_lane(oq_lane *l, onq_error *err) {
     oq_runner *r = l->r;
+    l->adds_at = OQ_NEW_ARRAY(&r->arena, uint64_t, r->n_watched + 1);
+    if (l->adds_at == NULL)
+        return oq_fail_nomem(err);
     if (!oq_runner_is_histogram(r))
         return ONQ_OK;
     return oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err);
@@ -212,9 +241,10 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
     const oq_cal_part *p = r->part;
     const bool ranges_given = p != NULL && (p->range_only || p->n_ranges > 0);
     for (unsigned i = 0; i < OQ_FLIGHT_LANES; i++)
-        r->lanes[i] = (oq_lane){.r = r,
-                                .c = i == 0 ? &r->c : NULL,
-                                .observer = {r->names, r->n_names, seen, &r->lanes[i]}};
+        r->lanes[i] =
+            (oq_lane){.r = r,
+                      .c = i == 0 ? &r->c : NULL,
+                      .observer = {r->names, r->n_names + r->n_watched, seen, &r->lanes[i]}};
     /* A range pass counts nothing, and a run that may be taken up by another would not know what
      * was kept. */
     r->notes_fates = oq_runner_is_histogram(r) && r->job->checkpoint == NULL && !ranges_given;
@@ -388,10 +418,7 @@ static onq_code decide_lanes(oq_runner *r, uint64_t before, onq_error *err) {
 
 static onq_code start_lane(oq_runner *r, oq_lane *l, onq_error *err) {
     OQ_TRY(oq_collect_init(&l->own, r->env, r->job->options, r->all_names, r->c.n, err));
-    for (size_t i = 0; i < r->c.n; i++) {
-        l->own.v[i].rank = r->c.v[i].rank;
-        l->own.v[i].alias = r->c.v[i].alias;
-    }
+    oq_collect_like(&l->own, &r->c);
     l->c = &l->own;
     if (r->c.pass == OQ_PASS_COUNT)
         oq_collect_follow(&l->own, &r->c);
@@ -477,7 +504,7 @@ static onq_code count_task(void *ctx, size_t i, unsigned worker, onq_error *err)
     counting *k = ctx;
     oq_runner *r = k->r;
     const size_t tensor = r->tensors[i];
-    for (unsigned m = 0; m < r->n_lanes; m++) {
+    for (unsigned m = 0; m < r->n_lanes && !oq_tstat_follows(&r->c.v[tensor]); m++) {
         const oq_kept_list *list = &r->lanes[m].keep.lists[tensor];
         for (size_t j = 0; j < list->n; j++)
             OQ_TRY(oq_collect_count(&r->c, tensor, list->v[j].p, list->v[j].n, &k->scratch[worker],
@@ -512,10 +539,16 @@ static onq_code count_kept(oq_runner *r, onq_error *err) {
 
 static onq_code layout_all(oq_runner *r, onq_error *err) {
     OQ_TRY(see_fixed(r, &r->c, err));
-    for (size_t i = 0; i < r->n_names; i++) {
-        OQ_TRY(oq_collect_layout(&r->c, r->tensors[i], err));
+    for (size_t k = 0; k < 2 * r->n_names; k++) { /* padded ones after the others */
+        const size_t tensor = r->tensors[k % r->n_names];
+        const oq_tstat *t = &r->c.v[tensor];
+        if ((t->padded != 0) != (k >= r->n_names))
+            continue;
+        OQ_TRY(oq_collect_layout(&r->c, tensor, err));
+        if (r->counts_ahead && t->apart)
+            oq_ahead_lose(&r->ahead, tensor);
         if (r->counts_ahead)
-            oq_ahead_settle(&r->ahead, &r->c, r->tensors[i]);
+            oq_ahead_settle(&r->ahead, &r->c, tensor);
     }
     for (size_t i = 0; i < r->fixed.n; i++)
         OQ_TRY(oq_collect_layout(&r->c, r->fixed.v[i].tensor, err));

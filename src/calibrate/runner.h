@@ -37,7 +37,9 @@ typedef struct oq_lane {
     oq_session *session;
     oq_observer observer;
     oq_keep keep;
-    uint8_t fate;                 /* of the running sample, in the first pass */
+    uint8_t fate;      /* of the running sample, in the first pass */
+    uint64_t *adds_at; /* by number of the watched tensor: the last sample in which it was not
+                        * negative, plus 1 */
     const oq_ahead_tensor *since; /* second pass: what is counted of it already; NULL: nothing */
 } oq_lane;
 
@@ -52,7 +54,10 @@ typedef struct oq_runner {
     oq_dtype *types;
     size_t *tensors; /* their indices in the collector */
     size_t n_names;
-    oq_str *all_names;             /* of the collector's tensors */
+    /* After `names` come those of the tensors that say how many zeros are around others. */
+    size_t n_watched;
+    size_t *watched;   /* by tensor in the collector: number of its watched tensor plus 1, or 0 */
+    oq_str *all_names; /* of the collector's tensors */
     OQ_VEC(oq_fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
     oq_lane *lanes;
     unsigned n_lanes; /* 0: not decided yet */

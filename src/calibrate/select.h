@@ -12,6 +12,8 @@ typedef struct oq_cal_target {
     uint32_t rank;   /* axes that the model declares or inference finds; 0: it does not say */
     oq_str alias_of; /* not observed: gets the range of that tensor; p == NULL: observed itself */
     const oq_datum *constant; /* the output of a Constant node: its values; NULL: not one */
+    oq_str padded;            /* that tensor with zeros around it; p == NULL: something else */
+    oq_str pads;              /* as long as this tensor has no negative value; p == NULL: always */
 } oq_cal_target;
 
 typedef struct oq_cal_targets {
@@ -23,5 +25,7 @@ typedef struct oq_cal_targets {
  * calibrate. */
 onq_code oq_cal_select(oq_model *m, const oq_shapes *known, const oq_cal_options *o, oq_arena *a,
                        oq_cal_targets *out, onq_error *err);
+/* Fills in `padded` and `pads`, in the main graph. */
+onq_code oq_cal_select_pads(oq_model *m, oq_arena *a, oq_cal_targets *targets, onq_error *err);
 
 #endif

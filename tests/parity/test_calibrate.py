@@ -484,6 +484,46 @@ def test_constant_nodes(tmp_path):
     compare(model, samples, "minmax", {}, tmp_path, ["MatMul"])
 
 
+@pytest.mark.parametrize("case", ODD_CASES, ids=name_of)
+def test_padded_tensors(case, tmp_path):
+    """A tensor with zeros around it is counted from the one without: constant pads, pads that a run shows, pads that take
+    values away or come from the sample, other constants, and magnitudes whose least is not zero."""
+    pads = {"more": [0, 0, 1, 0, 0, 2], "less": [0, 0, -1, 0, 0, 2], "none": [0, 0, 0, 0, 0, 0]}
+    inits = [helper.make_tensor(k, TensorProto.INT64, [6], v) for k, v in pads.items()]
+    inits += [helper.make_tensor(k + "32", TensorProto.INT32, [6], v) for k, v in pads.items()]
+    inits += [helper.make_tensor("half", TensorProto.FLOAT, [], [0.5]), helper.make_tensor("zero", TensorProto.FLOAT, [], [0.0]),
+              helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])]
+    nodes = [helper.make_node("Cast", [k + "32"], [k + "_made"], to=TensorProto.INT64) for k in pads]
+    nodes += [
+        helper.make_node("Relu", ["x"], ["relu"]),
+        helper.make_node("Abs", ["x"], ["abs"]),
+        helper.make_node("Add", ["abs", "one"], ["far"]),  # away from zero
+        helper.make_node("Constant", [], ["nought"], value=helper.make_tensor("v", TensorProto.FLOAT, [], [0.0])),
+    ]
+    outs = []
+    for t in ("x", "relu", "far"):
+        for name in (*pads, *(k + "_made" for k in pads), "given"):
+            for fill in ("", "zero", "nought", "half"):
+                outs.append(f"{t}_{name}_{fill}")
+                nodes.append(helper.make_node("Pad", [t, name, fill] if fill else [t, name], outs[-1:]))
+    nodes.append(helper.make_node("Pad", ["x_more_", "more"], ["twice"]))
+    given = [[0, 0, 1, 0, 0, 1]] * 5 if case[0] != "minmax" else [[0, 0, 1, 0, 0, 1], [0, 0, -1, 0, 0, 3]] * 3
+    model = make(tmp_path / "pads.onnx", nodes, [info("x", [1, 4, 300]), info("given", [6], TensorProto.INT64)],
+                 [info(o, None) for o in [*outs, "twice"]], inits)
+    rng = np.random.default_rng(3)
+    samples = [{"x": rng.normal(size=(1, 4, 300)).astype(np.float32) * np.float32(1 + i % 3), "given": np.array(g, np.int64)}
+               for i, g in enumerate(given)]
+    compare(model, samples, *case, tmp_path)
+    want = (tmp_path / "got.json").read_bytes()
+    for more in (["--memory", "0"], ["--jobs", 1, "--memory", "0"], ["--jobs", 7, "--memory", "0"], ["--jobs", 2]):
+        calibrate(model, samples, *case, tmp_path, more=more)
+        assert (tmp_path / "got.json").read_bytes() == want, more
+    # Pads that differ from sample to sample, of the same sum: more at one side, fewer at the other.
+    for s, g in zip(samples, [[0, 0, 1, 0, 0, 1], [0, 0, -1, 0, 0, 3], [0, 0, 2, 0, 0, 0]] * 2):
+        s["given"] = np.array(g, np.int64)
+    compare(model, samples, *case, tmp_path)
+
+
 def test_op_types(digits, tmp_path):
     samples = read_samples(DIGITS, 2)
     for op_types in (["Conv"], ["Relu", "Gemm"], ["Flatten"]):
