@@ -252,7 +252,8 @@ static onq_code start(oq_runner *r, onq_error *err) {
         r->meta.total = p->total;
     }
     OQ_TRY(check_counts(r, err));
-    oq_partial_model(&r->meta, r->job->model);
+    if (p != NULL || r->job->checkpoint != NULL)
+        oq_partial_model(&r->meta, r->job->model);
     OQ_TRY(make_collector(r, err));
     OQ_TRY(resume(r, err));
     r->start = r->meta.next;

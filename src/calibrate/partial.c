@@ -33,6 +33,7 @@ void oq_partial_model(oq_partial_meta *meta, const oq_model *m) {
     }
     meta->model_size = n;
     meta->model_crc = (uint32_t)crc;
+    oq_model_drop_pages(m); /* nobody else may need them */
 }
 
 /* ---- writing ---- */

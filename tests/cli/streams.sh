@@ -65,7 +65,13 @@ refused 1 'cut off' onq run "$model" --data 'exec:head -c 5000 set.tar'
 refused 2 'needs a command' onq run "$model" --data 'exec:'
 # A second pass: of a file, or of what was kept; else the reason is given.
 onq calibrate -i "$model" -o have.json --data set.tar --method percentile --memory 1k --quiet || fail "two passes"
-refused 1 'raise --memory' onq calibrate -i "$model" -o x.json --method percentile --memory 1k --data 'exec:cat set.tar'
+# (Samples that widen no range are looked at once: an image of large numbers comes last.)
+{
+    printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 28, 28), }"
+    head -c 3136 /dev/zero | tr '\0' B # 48.6 in each
+} >large.npy
+tar -c -f wider.tar set/a.npz set/b.npz large.npy
+refused 1 'raise --memory' onq calibrate -i "$model" -o x.json --method percentile --memory 1k --data 'exec:cat wider.tar'
 [ ! -e x.json ] || fail "an output of a job that failed"
 # A program that is not needed any more does not keep the job waiting.
 timeout 20 "$ONQ" run "$model" --data 'exec:cat set.tar set.tar; sleep 60' --limit 1 >out || fail "--limit waits"
