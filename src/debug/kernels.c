@@ -57,15 +57,32 @@ const oq_debug_output *oq_debug_kernel_loss(const oq_debug *d) {
 
 /* ---- words ---- */
 
+static double hot_share(const oq_debug_weight *w) {
+    return w->hot_pairs > 0 ? (double)w->hot_pairs / (double)w->pairs : 0;
+}
+
+/* The weight with the largest share of such pairs after `last` (NULL: of all); of equals the one
+ * that comes first. NULL: none is left. */
+static const oq_debug_weight *next_hot(const oq_debug *d, const oq_debug_weight *last) {
+    const oq_debug_weight *next = NULL;
+    for (const oq_debug_weight *w = d->weights.v; w < d->weights.v + d->weights.n; w++) {
+        const double share = hot_share(w);
+        const bool after =
+            last == NULL || share < hot_share(last) || (share <= hot_share(last) && w > last);
+        if (share > 0 && after && (next == NULL || share > hot_share(next)))
+            next = w;
+    }
+    return next;
+}
+
+/* Those with most such pairs first. */
 static void layers_text(const oq_debug *d, size_t most, oq_buf *out) {
-    size_t n = 0;
-    for (size_t i = 0; i < d->weights.n; i++) {
-        const oq_debug_weight *w = &d->weights.v[i];
-        if (w->hot_pairs == 0 || n++ >= most)
-            continue;
+    const size_t n = hot_layers(d);
+    const oq_debug_weight *w = NULL;
+    for (size_t i = 0; i < most && (w = next_hot(d, w)) != NULL; i++) {
         oq_buf_adds(out, "  ");
         oq_buf_add_safe(out, w->node.n > 0 ? w->node : w->name);
-        oq_buf_addf(out, "  %.2f %% of the pairs\n", 100 * (double)w->hot_pairs / (double)w->pairs);
+        oq_buf_addf(out, "  %.2f %% of the pairs\n", 100 * hot_share(w));
     }
     if (n > most)
         oq_buf_addf(out, "  and %zu more (--json names them)\n", n - most);
@@ -80,7 +97,9 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
             "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in "
             "float %.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 "
             "products, on x86 CPUs without VNNI like\nthis one (AVX2, AVX-512 before Cascade "
-            "Lake; not ARM). --reduce_range avoids it. Layers that can pass\n16 bits:\n",
+            "Lake; not ARM). --saturation_safe or --reduce_range avoids it. Layers\nthat can pass "
+            "16 "
+            "bits:\n",
             oq_sums_sqnr(&loss->optimised), oq_sums_sqnr(&loss->beside));
         layers_text(d, LAYERS_SHOWN, out);
         return;
@@ -99,7 +118,10 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
                 "On x86 CPUs without VNNI (AVX2, AVX-512 before Cascade Lake) sums of two products "
                 "can pass 16 bits in:\n");
     layers_text(d, 5, out);
-    oq_buf_adds(out, "--reduce_range avoids it there.\n");
+    oq_buf_adds(
+        out,
+        "--saturation_safe avoids it there, and so does --reduce_range, which takes a bit from "
+        "all weights.\n");
 }
 
 void oq_debug_kernel_json(const oq_debug *d, oq_jw *w) {

@@ -76,7 +76,7 @@ function advise() {
   const all = [];
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the outputs keep ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
-  if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: one bit less for the weights avoids it.", again("--reduce_range"));
+  if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable ? "--saturation_safe" : "--reduce_range"));
   const groups = new Map();
   rows.filter(r => why(r)[1] && ![HARMLESS, INHERITED].includes(why(r)[2]) && (r.own === null || r.own < 30)).forEach(r => groups.set(r.reason, [...(groups.get(r.reason) || []), r]));
   const steps = [...groups].map(([k, list]) => {
@@ -288,7 +288,7 @@ function about() {
   const hot = rows.filter(r => r.hot > 0).sort((a, b) => b.hot - a.hot); if (!hot.length) return;
   if (!D.kernel_loss) $("about").parentElement.before($("kernel"));
   $("kernel").hidden = false; $("kernel").classList.toggle("warn", D.kernel_loss); $("kernel-title").textContent = D.kernel_loss ? "Kernel saturation, not quantization" : "On other CPUs";
-  $("kernel-text").textContent = !D.kernel_loss ? "On x86 CPUs without VNNI (AVX2, AVX-512 before Cascade Lake; not ARM) the runtime's integer kernels may lose more than is shown here: the sum of two u8 x s8 products saturates at 16 bits. --reduce_range avoids it." : "The runtime's integer kernels lose more than the arithmetic of the model does: on x86 CPUs without VNNI (AVX2, AVX-512 before Cascade Lake; not ARM) the sum of two u8 x s8 products saturates at 16 bits. Quantize with --reduce_range.";
+  $("kernel-text").textContent = !D.kernel_loss ? "On x86 CPUs without VNNI (AVX2, AVX-512 before Cascade Lake; not ARM) the runtime's integer kernels may lose more than is shown here: the sum of two u8 x s8 products saturates at 16 bits. --saturation_safe avoids it, and so does --reduce_range, which takes a bit from all weights." : "The runtime's integer kernels lose more than the arithmetic of the model does: on x86 CPUs without VNNI (AVX2, AVX-512 before Cascade Lake; not ARM) the sum of two u8 x s8 products saturates at 16 bits. Quantize with --saturation_safe, or with --reduce_range.";
   $("kernel-list").previousElementSibling.textContent = `${plural(hot.length, "layer")} whose sums of two products can pass 16 bits`; hot.slice(0, 200).forEach(r => $("kernel-list").append(make("li", `${r.name} (${r.op}): ${(100 * r.hot).toFixed(2)} % of the pairs`)));
 }
 

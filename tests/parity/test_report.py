@@ -183,6 +183,8 @@ seen.bars = document.querySelectorAll("#sample-plot rect").length; seen.tips = [
     assert [(row[0], row[1]) for row in seen["samples"]] == [(s["name"], f"{s['sqnr']:.1f} dB") for s in found]
     text = onq("--float_model", path, "--qdq_model", quantized, "--data", path.parent, "--limit", 5).stdout
     assert f"worst samples: {found[0]['name']} {found[0]['sqnr']:.1f} dB, {found[1]['name']} " in text
+    hot = [float(v) for v in re.findall(r"([0-9.]+) % of the pairs", text)]  # layers that can saturate: those that do most
+    assert len(hot) > 1 and hot == sorted(hot, reverse=True)
 
 
 def test_compare(digits, tmp_path):
