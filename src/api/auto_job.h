@@ -17,11 +17,12 @@ typedef struct oq_auto {
     oq_recipe prepare; /* how it is prepared; command NULL: not at all */
     oq_tune tune;
     oq_trials choose, report;
-    bool report_is_own; /* the samples that report chose nothing */
-    bool classes;       /* the first output holds scores of classes */
-    oq_labels labels;   /* v NULL: none */
-    char *folder;       /* scratch, removed in the end */
-    size_t n_files;     /* in it */
+    bool report_is_own;           /* the samples that report chose nothing */
+    bool classes;                 /* the first output holds scores of classes */
+    oq_labels labels;             /* v NULL: none */
+    char *folder;                 /* scratch, removed in the end */
+    size_t n_files;               /* in it */
+    OQ_VEC(oq_recipe) calibrated; /* without corrections; number K has its ranges in the folder */
     oq_candidate *chosen;
     bool reached;
     double seconds;

@@ -99,7 +99,33 @@ static bool keeps_graph(const oq_recipe *r) {
     for (size_t i = 0; i < OQ_COUNT(further) && methods != NULL; i++)
         if (strstr(methods, further[i]) != NULL)
             return false;
-    return strcmp(r->command, "static") == 0;
+    return true;
+}
+
+/* Corrections come after the ranges: a recipe has those of the recipe that it refines. */
+static const char *const corrections[] = {"bias_correction", "learned_rounding"};
+
+/* The cache of this recipe and of those that differ from it in corrections only. */
+static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
+    oq_arena *arena = &a->job->arena;
+    oq_recipe before = {.command = r->command};
+    for (size_t i = 0; i < r->options.n; i++) {
+        bool late = false;
+        for (size_t k = 0; k < OQ_COUNT(corrections); k++)
+            late |= strcmp(r->options.v[i].name, corrections[k]) == 0;
+        if (!late)
+            OQ_TRY(oq_recipe_add(&before, arena, r->options.v[i].name, r->options.v[i].value, err));
+    }
+    size_t at = 0;
+    while (at < a->calibrated.n && !oq_recipe_equal(&a->calibrated.v[at], &before))
+        at++;
+    if (at == a->calibrated.n && !OQ_PUSH(arena, &a->calibrated, before))
+        return oq_fail_nomem(err);
+    const oq_str path = oq_str_format(arena, "%s/ranges.%zu.json", a->folder, at);
+    if (path.p == NULL)
+        return oq_fail_nomem(err);
+    o->own_cache = true;
+    return onq_options_set(o, "calibration_cache", path.p, err);
 }
 
 /* Ranges are found once: a run over all operators, or all of a set, leaves them for runs that
@@ -109,9 +135,9 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_er
     const char *const sets[] = {"all", set != NULL ? set : "all"};
     const bool whole =
         oq_recipe_get(r, "heaviest") == NULL && oq_recipe_get(r, "node_methods") == NULL;
-    if (!keeps_graph(r))
+    if (strcmp(r->command, "static") != 0)
         return ONQ_OK;
-    for (size_t i = 0; i < OQ_COUNT(sets); i++) {
+    for (size_t i = 0; i < OQ_COUNT(sets) && keeps_graph(r); i++) {
         const oq_str path = oq_str_format(&a->job->arena, "%s/ranges.%s.%s.json", a->folder,
                                           method != NULL ? method : "minmax", sets[i]);
         if (path.p == NULL)
@@ -120,7 +146,7 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_er
         if (access(path.p, R_OK) == 0 || (last && whole))
             return onq_options_set(o, "calibration_cache", path.p, err);
     }
-    return ONQ_OK;
+    return set_own_cache(a, r, o, err);
 }
 
 static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const char *out,

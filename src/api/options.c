@@ -165,6 +165,7 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
     copy->reader = o->reader;
     copy->reader_label = o->reader_label;
     copy->tape = o->tape;
+    copy->own_cache = o->own_cache;
     copy->ranges = o->ranges;
     return ONQ_OK;
 }

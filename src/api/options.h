@@ -110,6 +110,7 @@ struct onq_options {
     onq_reader reader;
     const onq_ranges *ranges; /* in place of samples; or NULL */
     struct oq_tape *tape;     /* samples of another job, in place of --data; or NULL */
+    bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
     const char *reader_label; /* what --data is while the reader gives the samples; NULL: none */
 };
 

@@ -62,7 +62,7 @@ onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, 
                        "(--node_methods chooses node by node)");
     if (g.equalize && q->config.smooth_quant)
         return oq_fail(err, ONQ_E_OPTION, "--equalize and --smooth_quant cannot be used together");
-    if (changes != NULL && cache != NULL && cache[0] != '\0')
+    if (changes != NULL && cache != NULL && cache[0] != '\0' && !o->own_cache)
         return oq_fail(err, ONQ_E_OPTION,
                        "%s and --calibration_cache cannot be used together: the ranges are those "
                        "of a model that %s changes",

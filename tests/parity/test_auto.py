@@ -199,3 +199,23 @@ def test_other_ways_and_float_units(world):
     products = [n for n in made.node if n.op_type in ("Conv", "Gemm", "MatMul")]
     assert j["chosen"]["options"]["command"] != "float" and all(n.input[0] in pairs for n in products)
     assert any("--max_float_units" in c.get("why_not", "") for c in j["candidates"])
+
+
+def test_shared_ranges_are_those_of_the_candidate(world):
+    """A candidate that corrects another takes its ranges, also where these are of a model with other scales of channels."""
+    folder, x = world
+    j = auto(folder, "--prefer", "accuracy", "--target", "sqnr=90", "--json")
+    both = [c for c in j["candidates"] if {"equalize", "channel_ranges"} & set(c["options"]) and
+            "bias_correction" in c["options"]]
+    assert both
+    onq("preprocess", "-i", folder / "m.onnx", "-o", folder / "prepared.onnx", "--rewrite", "all", status=0)
+    chose = np.delete(x, np.s_[4::5], axis=0)
+    truth = outputs(folder / "m.onnx", chose)[0]
+    for c in both:
+        options = dict(c["options"])
+        command = options.pop("command")
+        words = [w for name, value in options.items()
+                 for w in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+        onq(command, "-i", folder / "prepared.onnx", "-o", folder / "c.onnx", *words, status=0)
+        made = outputs(folder / "c.onnx", chose)[0]
+        assert c["sqnr"] == pytest.approx(10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum()), abs=0.02)

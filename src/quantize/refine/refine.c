@@ -56,7 +56,8 @@ static onq_code run_float(refiner *r, oq_session *session, onq_error *err) {
         if (sample == NULL)
             break;
         OQ_TRY(oq_session_run(session, sample->inputs, sample->n_inputs, &out, err));
-        OQ_TRY(oq_gain_keep(&r->gain, &out, err));
+        if (r->job->compare)
+            OQ_TRY(oq_gain_keep(&r->gain, &out, err));
     }
     return ONQ_OK;
 }
@@ -217,8 +218,11 @@ static onq_code run(refiner *r, onq_error *err) {
     if (r->layers.all.n == 0)
         return ONQ_OK;
     OQ_TRY(measure_float(r, err));
-    OQ_TRY(oq_gain_measure(&r->gain, &job->measured, &job->before, err));
+    if (job->compare)
+        OQ_TRY(oq_gain_measure(&r->gain, &job->measured, &job->before, err));
     OQ_TRY(refine_all(r, err));
+    if (!job->compare)
+        return ONQ_OK;
     OQ_TRY(oq_gain_measure(&r->gain, &again, &job->after, err));
     job->measured = job->measured && again;
     job->n_compared = r->gain.truth.n;

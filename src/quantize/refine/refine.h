@@ -32,6 +32,7 @@ typedef struct oq_refine_job {
     bool learn_rounding;
     bool reduced;    /* weights have one bit less */
     bool float_bias; /* biases that are added are float */
+    bool compare;    /* say what was gained: the samples run twice more */
     /* out */
     size_t n_layers;    /* whose bias was corrected */
     size_t n_learned;   /* whose weights were rounded anew */

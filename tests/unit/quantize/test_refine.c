@@ -83,7 +83,8 @@ static onq_code open_fixture(fixture *f, const onq_allocator *a, bool added, onq
                              .engine = &f->engine.base,
                              .source = f->source,
                              .memory = 1 << 20,
-                             .correct_bias = true};
+                             .correct_bias = true,
+                             .compare = true};
     return ONQ_OK;
 }
 
@@ -149,6 +150,26 @@ static void into_new_constants(void **state) {
 static void into_the_constant_that_follows(void **state) {
     (void)state;
     mean_is_corrected(true, 1);
+}
+
+/* Nobody asks what was gained: the same model, and no sample runs for it. */
+static void nothing_is_compared_unasked(void **state) {
+    long runs[2];
+    double shift[2];
+    (void)state;
+    for (int compare = 0; compare < 2; compare++) {
+        fixture f = {0};
+        onq_error err = ONQ_ERROR_INIT;
+        assert_ok(open_fixture(&f, NULL, true, &err), err);
+        f.job.compare = compare == 1;
+        assert_ok(oq_refine(&f.job, &err), err);
+        assert_int_equal(f.job.measured, compare == 1);
+        runs[compare] = f.engine.n_runs;
+        shift[compare] = largest_shift(&f);
+        close_fixture(&f);
+    }
+    assert_int_equal(runs[1] - runs[0], 12);
+    assert_true(shift[0] == shift[1]);
 }
 
 /* Weights that compensate for each other, and the mean on top. */
@@ -342,12 +363,17 @@ static void float_bias_stays_float(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(into_new_constants),     cmocka_unit_test(into_the_constant_that_follows),
-        cmocka_unit_test(weights_are_learned),    cmocka_unit_test(shared_weights_stay),
-        cmocka_unit_test(little_memory),          cmocka_unit_test(failed_run),
-        cmocka_unit_test(every_allocation_fails), cmocka_unit_test(int32_bias_moves_by_its_scale),
-        cmocka_unit_test(shared_bias_is_copied),  cmocka_unit_test(missing_bias_is_added),
-        cmocka_unit_test(float_bias_stays_float)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(into_new_constants),
+                                       cmocka_unit_test(into_the_constant_that_follows),
+                                       cmocka_unit_test(nothing_is_compared_unasked),
+                                       cmocka_unit_test(weights_are_learned),
+                                       cmocka_unit_test(shared_weights_stay),
+                                       cmocka_unit_test(little_memory),
+                                       cmocka_unit_test(failed_run),
+                                       cmocka_unit_test(every_allocation_fails),
+                                       cmocka_unit_test(int32_bias_moves_by_its_scale),
+                                       cmocka_unit_test(shared_bias_is_copied),
+                                       cmocka_unit_test(missing_bias_is_added),
+                                       cmocka_unit_test(float_bias_stays_float)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
