@@ -444,9 +444,11 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
 static onq_code run_auto(oq_job *job, onq_error *err) {
     oq_auto a = {.job = job, .quiet = *job->env};
     a.quiet.log_fn = NULL;
+    oq_channel_memory_init(&a.channels, &job->env->alloc);
     onq_code rc = run_steps(&a, err);
     oq_auto_clean(&a);
     oq_state_close(&a.tune.state);
+    oq_channel_memory_release(&a.channels);
     oq_trials_release(&a.choose);
     oq_trials_release(&a.report);
     oq_engine_close(a.engine);

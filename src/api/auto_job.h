@@ -7,6 +7,7 @@
 
 #include "api/command.h"
 #include "api/labels.h"
+#include "prepare/channel_stats.h"
 #include "tune/tune.h"
 
 typedef struct oq_auto {
@@ -17,6 +18,7 @@ typedef struct oq_auto {
     oq_recipe prepare; /* how it is prepared; command NULL: not at all */
     oq_tune tune;
     oq_trials choose, report;
+    oq_channel_memory channels;   /* of the prepared model */
     bool report_is_own;           /* the samples that report chose nothing */
     bool classes;                 /* the first output holds scores of classes */
     oq_labels labels;             /* v NULL: none */

@@ -169,6 +169,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const
         OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
     o->tape = a->job->tape;
+    o->channels = &a->channels;
     OQ_GO(set_cache(a, r, o, err));
     OQ_GO(onq_run(&a->quiet, o, &result, err));
 done:

@@ -108,8 +108,9 @@ struct onq_options {
     OQ_VEC(onq_bytes) given;     /* models in memory; a label is the value of the option */
     OQ_VEC(const char *) wanted; /* labels of outputs that stay in memory */
     onq_reader reader;
-    const onq_ranges *ranges; /* in place of samples; or NULL */
-    struct oq_tape *tape;     /* samples of another job, in place of --data; or NULL */
+    const onq_ranges *ranges;           /* in place of samples; or NULL */
+    struct oq_tape *tape;               /* samples of another job, in place of --data; or NULL */
+    struct oq_channel_memory *channels; /* of the model and the samples of other jobs; or NULL */
     bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
     const char *reader_label; /* what --data is while the reader gives the samples; NULL: none */
 };

@@ -189,10 +189,11 @@ static onq_code note_changes(oq_quant *q, const oq_channels *c, onq_error *err) 
 static onq_code change_model(work *w, onq_error *err) {
     oq_quant *q = w->q;
     oq_source *source = NULL;
-    oq_channels c = {.choices = w->choices.v,
-                     .n_choices = w->choices.n,
-                     .per_channel = q->config.per_channel,
-                     .see = {.model = q->model, .what = "channels"}};
+    oq_channels c = {
+        .choices = w->choices.v,
+        .n_choices = w->choices.n,
+        .per_channel = q->config.per_channel,
+        .see = {.model = q->model, .what = "channels", .memory = q->job->opts->channels}};
     if (q->engine == NULL)
         OQ_TRY(oq_job_engine(q->job, &q->engine, err));
     c.see.engine = q->engine;

@@ -3,8 +3,6 @@
  */
 #include "prepare/channel_stats.h"
 
-#include "base/vec.h"
-
 #include <math.h>
 
 oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, uint64_t n) {
@@ -75,6 +73,51 @@ static onq_code run_samples(const oq_channel_job *job, oq_session *session, onq_
     }
 }
 
+/* ---- memory ---- */
+
+void oq_channel_memory_init(oq_channel_memory *m, const onq_allocator *alloc) {
+    *m = (oq_channel_memory){0};
+    oq_arena_init(&m->arena, alloc);
+    oq_map_init(&m->map, &m->arena);
+}
+
+void oq_channel_memory_release(oq_channel_memory *m) {
+    oq_arena_release(&m->arena);
+    *m = (oq_channel_memory){0};
+}
+
+static void copy_stats(oq_channel_stats *to, const oq_channel_stats *from) {
+    to->skip = from->skip;
+    to->count = from->count;
+    memcpy(to->low, from->low, from->n * sizeof *from->low);
+    memcpy(to->high, from->high, from->n * sizeof *from->high);
+    memcpy(to->squares, from->squares, from->n * sizeof *from->squares);
+}
+
+/* False: it must be seen. */
+static bool recall(const oq_channel_memory *m, oq_channel_stats *s) {
+    const uint32_t at = m != NULL ? oq_map_find(&m->map, s->name) : OQ_MAP_NONE;
+    if (at == OQ_MAP_NONE || m->all.v[at]->n != s->n || m->all.v[at]->is_image != s->is_image)
+        return false;
+    copy_stats(s, m->all.v[at]);
+    return true;
+}
+
+static onq_code remember(oq_channel_memory *m, const oq_channel_stats *s, onq_error *err) {
+    if (m == NULL || oq_map_find(&m->map, s->name) != OQ_MAP_NONE)
+        return ONQ_OK;
+    const oq_str name = oq_str_copy(&m->arena, s->name);
+    oq_channel_stats *copy =
+        name.p != NULL ? oq_channel_stats_new(&m->arena, name, s->is_image, s->n) : NULL;
+    if (copy == NULL || !oq_map_put(&m->map, name, (uint32_t)m->all.n) ||
+        !OQ_PUSH(&m->arena, &m->all, copy))
+        return oq_fail_nomem(err);
+    copy_stats(copy, s);
+    return ONQ_OK;
+}
+
+/* ---- all of them ---- */
+
 onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const *all, size_t n,
                               oq_arena *scratch, onq_error *err) {
     watch w = {0};
@@ -82,7 +125,7 @@ onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const
     if (names == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
-        if (all[i]->skip)
+        if (all[i]->skip || recall(job->memory, all[i]))
             continue;
         names[w.seen.n] = all[i]->name;
         if (!OQ_PUSH(scratch, &w.seen, all[i]))
@@ -97,7 +140,9 @@ onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const
     options.level = OQ_OPT_NONE;
     options.observer = &observer;
     OQ_TRY(oq_session_open(job->engine, &options, &session, err));
-    const onq_code rc = run_samples(job, session, err);
+    onq_code rc = run_samples(job, session, err);
     oq_session_close(session);
+    for (size_t i = 0; i < w.seen.n && rc == ONQ_OK; i++)
+        rc = remember(job->memory, w.seen.v[i], err);
     return rc;
 }

@@ -5,6 +5,8 @@
 #ifndef OQ_PREPARE_CHANNEL_STATS_H
 #define OQ_PREPARE_CHANNEL_STATS_H
 
+#include "base/map.h"
+#include "base/vec.h"
 #include "engine/engine.h"
 #include "samples/source.h"
 
@@ -18,6 +20,16 @@ typedef struct oq_channel_stats {
     uint64_t count;  /* of values in each channel */
 } oq_channel_stats;
 
+/* What was seen of tensors, for later runs over the same model and the same samples. */
+typedef struct oq_channel_memory {
+    oq_arena arena;
+    oq_map map; /* name -> all */
+    OQ_VEC(oq_channel_stats *) all;
+} oq_channel_memory;
+
+void oq_channel_memory_init(oq_channel_memory *m, const onq_allocator *alloc);
+void oq_channel_memory_release(oq_channel_memory *m);
+
 /* What is observed. */
 typedef struct oq_channel_job {
     oq_model *model;
@@ -25,11 +37,12 @@ typedef struct oq_channel_job {
     oq_source *source;          /* read from its beginning */
     oq_session_options session; /* threads, provider; the rest is set here */
     const char *what;           /* for progress */
+    oq_channel_memory *memory;  /* or NULL */
 } oq_channel_job;
 
 /* A tensor to observe; NULL: out of memory. */
 oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, uint64_t n);
-/* Runs the samples and fills all that do not say skip. */
+/* Fills all that do not say skip: from memory, and the others by a run over the samples. */
 onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const *all, size_t n,
                               oq_arena *scratch, onq_error *err);
 

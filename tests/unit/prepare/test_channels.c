@@ -33,22 +33,33 @@ static void fill(bm *b) {
     bm_output(b, "z", OQ_FLOAT, "1,3");
 }
 
-static onq_code apply(bm *b, oq_channel_choice choice, oq_channels *c, onq_error *err) {
+/* With what was seen before, if that is not NULL; *n_runs: of samples. */
+static onq_code apply_with(bm *b, oq_channel_choice choice, oq_channel_memory *memory,
+                           oq_channels *c, long *n_runs, onq_error *err) {
     fake_engine fake;
     oq_source *source = NULL;
     const oq_source_options so = {.spec = "random:3:1", .model = b->m};
     fake_engine_init(&fake, b->env);
     OQ_TRY(oq_source_open(b->env, &so, &source, err));
     choice.node = b->g->node.v[2];
-    *c = (oq_channels){
-        .choices = &choice,
-        .n_choices = 1,
-        .per_channel = true,
-        .see = {.model = b->m, .engine = &fake.base, .source = source, .what = "test"}};
+    *c = (oq_channels){.choices = &choice,
+                       .n_choices = 1,
+                       .per_channel = true,
+                       .see = {.model = b->m,
+                               .engine = &fake.base,
+                               .source = source,
+                               .what = "test",
+                               .memory = memory}};
     const onq_code rc = oq_channels_apply(c, err);
     oq_source_close(source);
     c->choices = NULL;
+    *n_runs = fake.n_runs;
     return rc;
+}
+
+static onq_code apply(bm *b, oq_channel_choice choice, oq_channels *c, onq_error *err) {
+    long ignored = 0;
+    return apply_with(b, choice, NULL, c, &ignored, err);
 }
 
 static float *values(bm *b, oq_str name) {
@@ -84,6 +95,38 @@ static void into_constants(void **state) {
         assert_true(s > 1.0f); /* the outlier moved into the weight */
     }
     bm_end(&b);
+}
+
+/* A second model of the same kind runs no sample, and has the same weights. */
+static void seen_once(void **state) {
+    oq_channel_memory memory;
+    float first[12];
+    (void)state;
+    oq_channel_memory_init(&memory, oq_alloc_default());
+    for (int round = 0; round < 3; round++) {
+        bm b;
+        oq_channels c;
+        onq_error err = ONQ_ERROR_INIT;
+        long runs = 0;
+        bm_begin(&b, NULL, 13);
+        fill(&b);
+        /* The last asks for nothing that was not seen, in another way. */
+        const oq_channel_choice choice = {.in = round < 2, .outliers = round < 2 ? 0 : 1};
+        assert_ok(apply_with(&b, choice, &memory, &c, &runs, &err), err);
+        assert_int_equal(runs, round == 0 ? 3 : 0);
+        for (size_t i = 0; i < b.g->node.n; i++) {
+            const oq_node *n = b.g->node.v[i];
+            if (!oq_str_is(n->name, "product") || round == 2)
+                continue;
+            const float *w = values(&b, n->input.v[1]);
+            if (round == 0)
+                memcpy(first, w, sizeof first);
+            assert_memory_equal(first, w, sizeof first);
+        }
+        assert_int_equal(round == 2 ? c.n_outliers : c.n_in, 1);
+        bm_end(&b);
+    }
+    oq_channel_memory_release(&memory);
 }
 
 static void outliers(void **state) {
@@ -128,8 +171,13 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     bm_begin(&b, a, 13);
     if (!b.failed)
         fill(&b);
+    oq_channel_memory memory;
+    long runs = 0;
+    oq_channel_memory_init(&memory, a);
     const onq_code rc =
-        b.failed ? oq_fail_nomem(err) : apply(&b, *(const oq_channel_choice *)ctx, &c, err);
+        b.failed ? oq_fail_nomem(err)
+                 : apply_with(&b, *(const oq_channel_choice *)ctx, &memory, &c, &runs, err);
+    oq_channel_memory_release(&memory);
     bm_end(&b);
     return rc;
 }
@@ -142,7 +190,8 @@ static void oom(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(into_constants), cmocka_unit_test(outliers),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(into_constants),
+                                       cmocka_unit_test(seen_once), cmocka_unit_test(outliers),
                                        cmocka_unit_test(steps), cmocka_unit_test(oom)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
