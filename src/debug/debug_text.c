@@ -250,7 +250,7 @@ static void reason(const about *r, oq_buf *out) {
         oq_buf_addf(
             out, " (%.3g %% of the values)",
             100 * (r->w != NULL ? r->w->saturated : (double)r->a->clipped / (double)r->a->seen));
-    if (v->reason == OQ_DEBUG_MASK)
+    if (r->a != NULL && v->reason == OQ_DEBUG_MASK)
         oq_buf_addf(out, " (%.3g to %.3g; the other values are %.3g to %.3g)", r->a->q_lo,
                     r->a->q_hi, (double)r->a->lo, (double)r->a->hi);
     if (oq_debug_reason_advice(v->reason)[0] != '\0')

@@ -610,7 +610,10 @@ onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_so
     if (rc == ONQ_OK && r == NULL)
         rc = oq_fail_nomem(err);
     if (rc == ONQ_OK) {
-        *r = (call_reader){.base = {call_sample, call_close, count, "samples of the caller"},
+        *r = (call_reader){.base = {.read = call_sample,
+                                    .close = call_close,
+                                    .count = count,
+                                    .text = "samples of the caller"},
                            .fn = fn,
                            .ctx = ctx};
         s->reader = &r->base;

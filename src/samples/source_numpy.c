@@ -401,7 +401,7 @@ static onq_code new_reader(const oq_reader_setup *s, bool is_npz, const char *co
     numpy_reader *r = OQ_NEW(s->arena, numpy_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
-    *r = (numpy_reader){.base = {read_sample, close_reader, 0, NULL},
+    *r = (numpy_reader){.base = {.read = read_sample, .close = close_reader},
                         .env = s->env,
                         .inputs = s->inputs,
                         .most_bytes = s->most_bytes,

@@ -152,7 +152,7 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
     random_reader *r = OQ_NEW(s->arena, random_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
-    *r = (random_reader){.base = {read_sample, close_reader, count, NULL},
+    *r = (random_reader){.base = {.read = read_sample, .close = close_reader, .count = count},
                          .inputs = s->inputs,
                          .seed = seed,
                          .most_bytes = s->most_bytes};

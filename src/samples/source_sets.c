@@ -118,7 +118,7 @@ onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_re
         qsort(sets, n, sizeof *sets, compare_sets);
     for (size_t i = 0; i < n; i++)
         names[i] = sets[i].name;
-    *r = (sets_reader){.base = {read_sample, close_reader, n, NULL},
+    *r = (sets_reader){.base = {.read = read_sample, .close = close_reader, .count = n},
                        .env = s->env,
                        .inputs = s->inputs,
                        .folder = f->path,
