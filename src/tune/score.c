@@ -149,9 +149,11 @@ static void add_equal(oq_score_sum *s, const oq_datum *a, const oq_datum *b) {
     s->n += a->count;
 }
 
-static void count_right(oq_scoring *s, const oq_datum *d, const int64_t *labels) {
-    const uint64_t rows = oq_rows_of(d), n = rows > 0 ? d->count / rows : 0;
-    for (uint64_t r = 0; r < rows; r++) {
+/* There are labels for the rows of float's output: one of another shape has no right answers. */
+static void count_right(oq_scoring *s, const oq_datum *truth, const oq_datum *d,
+                        const int64_t *labels) {
+    const uint64_t rows = oq_rows_of(truth), n = rows > 0 ? d->count / rows : 0;
+    for (uint64_t r = 0; r < rows && same_shape(truth, d); r++) {
         uint64_t best = 0;
         for (uint64_t i = 1; i < n; i++)
             if (real_at(d, r * n + i) > real_at(d, r * n + best))
@@ -175,7 +177,7 @@ void oq_scoring_add(oq_scoring *s, const oq_datum *truth, const oq_datum *made, 
         }
     }
     if (labels != NULL && n_made > 0)
-        count_right(s, &made[0], labels);
+        count_right(s, &truth[0], &made[0], labels);
     s->samples++;
 }
 

@@ -87,6 +87,12 @@ static void worst_output(void **state) {
     assert_true(fabs(s.sqnr - 10 * log10(14.0)) < 1e-9);
     score_of(truth, wrong, 2, OQ_LINK_NONE, NULL, &s);
     assert_true(isinf(s.sqnr) && s.sqnr < 0);
+    /* Labels are for the rows of float's output, however many another has. */
+    const float more[] = {3, 2, 1, 3, 2, 1};
+    const int64_t two_rows[] = {2, 3}, labels[] = {0, 0};
+    const oq_datum longer = floats(more, two_rows, 2);
+    score_of(truth, &longer, 1, OQ_LINK_NONE, labels, &s);
+    assert_float_equal(s.accuracy, 0, 1e-9);
 }
 
 /* Noise on probabilities that are all but 0 is none before the Softmax. */
