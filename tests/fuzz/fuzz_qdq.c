@@ -25,8 +25,9 @@ static void choose(oq_qconfig *c, uint8_t bits) {
     c->enable_subgraph = bits % 3 == 0;
 }
 
-static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan,
+static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
                          onq_error *err) {
+    (void)bits;
     oq_shapes *shapes = NULL;
     int64_t target;
     const char *why;
@@ -44,39 +45,9 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     return rc;
 }
 
-static void run(onq_env *env, uint8_t bits, const uint8_t *data, size_t size) {
-    oq_model *m = NULL;
-    onq_error err = ONQ_ERROR_INIT;
-    oq_arena a;
-    oq_qconfig c;
-    oq_ranges ranges;
-    oq_plan plan;
-    if (oq_model_open_memory(env, data, size, NULL, &m, &err) != ONQ_OK)
-        return;
-    if (!is_taken(m, &err)) {
-        oq_model_free(m);
-        return;
-    }
-    oq_arena_init(&a, &env->alloc);
-    oq_qconfig_init(&c, &a);
-    oq_ranges_init(&ranges, &env->alloc, OQ_CAL_MINMAX);
-    oq_plan_init(&plan, &a);
-    choose(&c, bits);
-    const onq_code rc = quantize(m, &c, &ranges, &plan, &err);
-    judge(env, m, rc, &err);
-    oq_ranges_release(&ranges);
-    oq_qconfig_release(&c);
-    oq_arena_release(&a);
-    oq_model_free(m);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (size < 2)
-        return 0;
-    onq_env *env = onq_env_new(NULL);
-    onq_env_set_threads(env, 1);
-    run(env, data[0], data + 1, size - 1);
-    onq_env_free(env);
+    static const quantizer q = {choose, quantize};
+    quantize_input(&q, data, size);
     return 0;
 }
 

@@ -9,6 +9,8 @@
 #include "onnx/check.h"
 #include "onnx/graph.h"
 #include "onnx/tidy.h"
+#include "quantize/config.h"
+#include "quantize/plan.h"
 #include "quantize/stamp.h"
 #include "shape/operands.h"
 
@@ -54,6 +56,45 @@ static inline void judge(onq_env *env, oq_model *m, onq_code rc, onq_error *err)
     const onq_code written = oq_model_encode(m, &out, err); /* runs the producers */
     MUST(written == ONQ_OK || (err->code == written && err->text[0] != '\0'));
     oq_buf_release(&out);
+}
+
+/* One way of quantizing. `bits`, the first byte of the input, choose the options. */
+typedef struct quantizer {
+    void (*choose)(oq_qconfig *c, uint8_t bits);
+    onq_code (*run)(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
+                    onq_error *err);
+} quantizer;
+
+static inline void quantize_model(const quantizer *q, oq_model *m, uint8_t bits) {
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena a;
+    oq_qconfig c;
+    oq_ranges ranges;
+    oq_plan plan;
+    oq_arena_init(&a, &m->env->alloc);
+    oq_qconfig_init(&c, &a);
+    oq_ranges_init(&ranges, &m->env->alloc, OQ_CAL_MINMAX);
+    oq_plan_init(&plan, &a);
+    q->choose(&c, bits);
+    const onq_code rc = q->run(m, &c, &ranges, &plan, bits, &err);
+    judge(m->env, m, rc, &err);
+    oq_ranges_release(&ranges);
+    oq_qconfig_release(&c);
+    oq_arena_release(&a);
+}
+
+static inline void quantize_input(const quantizer *q, const uint8_t *data, size_t size) {
+    onq_error err = ONQ_ERROR_INIT;
+    oq_model *m = NULL;
+    if (size < 2)
+        return;
+    onq_env *env = onq_env_new(NULL);
+    onq_env_set_threads(env, 1);
+    if (oq_model_open_memory(env, data + 1, size - 1, NULL, &m, &err) == ONQ_OK &&
+        is_taken(m, &err))
+        quantize_model(q, m, data[0]);
+    oq_model_free(m);
+    onq_env_free(env);
 }
 
 #endif
