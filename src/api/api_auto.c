@@ -9,11 +9,9 @@
 #include "api/choices.h"
 #include "api/samples.h"
 #include "base/number_text.h"
+#include "base/temp.h"
 #include "onnx/check.h"
 #include "onnx/graph.h"
-
-#include <math.h>
-#include <stdlib.h>
 
 #define PREFERENCES(ROW)                                                                           \
     ROW("speed", OQ_PREFER_SPEED)                                                                  \
@@ -66,14 +64,12 @@ static onq_code read_targets(oq_auto *a, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
         oq_str name, value;
         oq_target t;
-        char *end = NULL;
         if (!oq_opt_split(list[i], &name, &value) || !oq_metric_find(name, &t.metric))
             return oq_fail(err, ONQ_E_OPTION,
                            "--target: '%.*s' is not METRIC=VALUE with agreement, sqnr, cosine, "
                            "accuracy_drop or metric",
                            OQ_STR(list[i]));
-        t.value = strtod(value.p, &end);
-        if (value.n == 0 || end != value.p + value.n || !isfinite(t.value))
+        if (!oq_real_read(value.p, &t.value))
             return oq_fail(err, ONQ_E_OPTION, "--target: '%.*s' is not a number", OQ_STR(value));
         const bool percent = t.metric == OQ_METRIC_AGREEMENT || t.metric == OQ_METRIC_ACCURACY_DROP;
         if ((percent && (t.value < 0 || t.value > 100)) ||
@@ -425,7 +421,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_inner, a, err));
     OQ_TRY(open_samples(a, err));
     OQ_TRY(default_target(a, err));
-    OQ_TRY(oq_auto_scratch(a, err));
+    OQ_TRY(oq_temp_make(&a->job->arena, &a->folder, err));
     OQ_TRY(oq_auto_write_input(a, err));
     OQ_TRY(oq_auto_prepare(a, err));
     t->env = a->job->env;
@@ -446,7 +442,7 @@ static onq_code run_auto(oq_job *job, onq_error *err) {
     a.quiet.log_fn = NULL;
     oq_channel_memory_init(&a.channels, &job->env->alloc);
     onq_code rc = run_steps(&a, err);
-    oq_auto_clean(&a);
+    oq_temp_remove(a.folder);
     oq_state_close(&a.tune.state);
     oq_channel_memory_release(&a.channels);
     oq_trials_release(&a.choose);

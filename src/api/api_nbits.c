@@ -9,13 +9,13 @@
 #include "api/quant_config.h"
 #include "api/quantization.h"
 #include "api/samples.h"
+#include "base/number_text.h"
 #include "onnx/schema.h"
 #include "onnx/tidy.h"
 #include "quantize/nbits/nb_learn.h"
 #include "quantize/opset.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* clang-format off */
 #define METHODS(ROW)                              \
@@ -151,9 +151,8 @@ static onq_code take_ratios(run *r, onq_error *err) {
         const char *at = v[i].p + v[i].n;
         while (at > v[i].p && at[-1] != '=' && at[-1] != ':')
             at--;
-        char *end = NULL;
-        const double value = strtod(at, &end);
-        if (at == v[i].p || end == at || *end != '\0' || !(value > 0.0) || value > 1.0)
+        double value = 0;
+        if (at == v[i].p || !oq_real_read(at, &value) || value <= 0.0 || value > 1.0)
             return oq_fail(err, ONQ_E_OPTION,
                            "--ratios: '%.*s' is not WEIGHT=RATIO, 0 < RATIO <= 1", OQ_STR(v[i]));
         const oq_nb_ratio ratio = {.weight = {v[i].p, (size_t)(at - v[i].p) - 1}, .value = value};

@@ -22,7 +22,7 @@ typedef struct oq_auto {
     bool report_is_own;           /* the samples that report chose nothing */
     bool classes;                 /* the first output holds scores of classes */
     oq_labels labels;             /* v NULL: none */
-    char *folder;                 /* scratch, removed in the end */
+    const char *folder;           /* for what is tried; removed in the end (base/temp.h) */
     size_t n_files;               /* in it */
     OQ_VEC(oq_recipe) calibrated; /* without corrections; number K has its ranges in the folder */
     oq_candidate *chosen;
@@ -32,9 +32,6 @@ typedef struct oq_auto {
 
 /* ---- auto_make.c: running the commands of recipes ---- */
 
-/* The folder for what is tried; oq_auto_clean removes it with all that is in it. */
-onq_code oq_auto_scratch(oq_auto *a, onq_error *err);
-void oq_auto_clean(oq_auto *a);
 /* Puts a model that is in memory into that folder, for the commands that read it. */
 onq_code oq_auto_write_input(oq_auto *a, onq_error *err);
 /* Prepares the model: fills `prepare` and the paths of `tune`. */

@@ -5,43 +5,15 @@
  */
 #include "api/auto_job.h"
 
+#include "base/number_text.h"
 #include "onnx/graph.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* ---- the scratch folder ---- */
-
-onq_code oq_auto_scratch(oq_auto *a, onq_error *err) {
-    const char *root = getenv("TMPDIR");
-    const oq_str name = oq_str_format(&a->job->arena, "%s/onq-auto-XXXXXX",
-                                      root != NULL && root[0] != '\0' ? root : "/tmp");
-    char *path = name.p != NULL ? oq_arena_strdup(&a->job->arena, name.p, name.n) : NULL;
-    if (path == NULL)
-        return oq_fail_nomem(err);
-    if (mkdtemp(path) == NULL)
-        return oq_fail_errno(err, ONQ_E_WRITE, errno,
-                             "%s: no folder for models that are tried (TMPDIR names another place)",
-                             path);
-    a->folder = path;
-    return ONQ_OK;
-}
-
-void oq_auto_clean(oq_auto *a) {
-    DIR *dir = a->folder != NULL ? opendir(a->folder) : NULL;
-    if (dir == NULL)
-        return;
-    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlinkat(dirfd(dir), e->d_name, 0);
-    closedir(dir);
-    rmdir(a->folder);
-}
 
 static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
     uint64_t *size = ((void **)ctx)[1];
@@ -272,9 +244,14 @@ static onq_code read_metric(FILE *f, const char *command, double *metric, onq_er
     char line[512];
     *metric = NAN;
     while (fgets(line, sizeof line, f) != NULL) {
-        char *end = NULL;
-        const double v = strtod(line, &end);
-        if (end != line && end[strspn(end, " \t\r\n")] == '\0')
+        const char *blank = " \t\r\n";
+        char *word = line + strspn(line, blank);
+        size_t n = strlen(word);
+        double v = 0;
+        while (n > 0 && strchr(blank, word[n - 1]) != NULL)
+            n--;
+        word[n] = '\0';
+        if (oq_real_read(word, &v))
             *metric = v;
     }
     const int status = pclose(f);

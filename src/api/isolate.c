@@ -7,11 +7,11 @@
 #include "api/outputs.h"
 #include "api/ranges_handle.h"
 #include "base/child.h"
+#include "base/temp.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ typedef struct caller {
     oq_job *job;
     oq_iso_end end;
     pid_t child;
-    char folder[256]; /* for its temporary files */
-    int64_t seconds;  /* --isolate_time */
+    const char *folder; /* for its temporary files, or NULL */
+    int64_t seconds;    /* --isolate_time */
     uint64_t memory;
     double deadline, kill_at; /* kill_at 0: nobody wants it to stop */
     char doing[200];          /* what it said last about its progress */
@@ -87,25 +87,6 @@ static const char *find_worker(oq_arena *a) {
     return found;
 }
 
-static onq_code make_folder(caller *c, onq_error *err) {
-    const char *root = getenv("TMPDIR");
-    const int n = snprintf(c->folder, sizeof c->folder, "%s/onq-XXXXXX",
-                           root != NULL && root[0] != '\0' ? root : "/tmp");
-    if (n < 0 || (size_t)n >= sizeof c->folder || mkdtemp(c->folder) == NULL) {
-        c->folder[0] = '\0';
-        return oq_fail_errno(err, ONQ_E_WRITE, errno, "the temporary folder cannot be used");
-    }
-    return ONQ_OK;
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
-    (void)st;
-    (void)kind;
-    (void)ftw;
-    (void)remove(path);
-    return 0;
-}
-
 /* The caller's variables, with a temporary folder of its own. */
 static char **worker_environment(const caller *c, oq_arena *a) {
     size_t n = 0, k = 0;
@@ -133,7 +114,7 @@ static onq_code start(caller *c, onq_error *err) {
         return oq_fail(
             err, ONQ_E_UNSUPPORTED,
             "--isolate: the program onq is not beside the library (ONQ_WORKER names it)");
-    OQ_TRY(make_folder(c, err));
+    OQ_TRY(oq_temp_make(a, &c->folder, err));
     char **variables = worker_environment(c, a);
     if (variables == NULL)
         return oq_fail_nomem(err);
@@ -395,7 +376,6 @@ onq_code oq_isolate_run(oq_job *job, onq_error *err) {
     oq_out_abort(&c.file);
     if (c.feed != NULL)
         c.feed->close(c.feed);
-    if (c.folder[0] != '\0')
-        nftw(c.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    oq_temp_remove(c.folder);
     return rc;
 }

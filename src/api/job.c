@@ -4,6 +4,7 @@
 #include "api/command.h"
 #include "api/isolate.h"
 #include "api/outputs.h"
+#include "base/temp.h"
 #include "onnx/check.h"
 #include "onnx/tidy.h"
 #include "shape/operands.h"
@@ -105,14 +106,12 @@ onq_code oq_job_save_text(oq_job *job, const char *option, const oq_buf *text, o
 const char *oq_job_near(oq_job *job) {
     const onq_options *o = job->opts;
     const char *output = oq_opt_has(o, "output") ? oq_opt_str(o, "output") : NULL;
-    const char *input = oq_job_input(job), *folder = getenv("TMPDIR");
+    const char *input = oq_job_input(job);
     if (output != NULL && output[0] != '\0' && !oq_opt_is_wanted(o, output))
         return output;
     if (oq_opt_bytes_of(o, input) == NULL && output == NULL && !job->env->isolated)
         return input;
-    return oq_str_format(&job->arena, "%s/onq.onnx",
-                         folder != NULL && folder[0] != '\0' ? folder : "/tmp")
-        .p;
+    return oq_str_format(&job->arena, "%s/onq.onnx", oq_temp_root()).p;
 }
 
 /* ---- warnings ---- */

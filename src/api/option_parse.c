@@ -6,10 +6,10 @@
  */
 #include "api/options.h"
 #include "base/file.h"
+#include "base/number_text.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,27 +66,6 @@ static onq_code parse_flag(const onq_option_info *row, const char *text, bool *o
     return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not true or false", row->name, text);
 }
 
-/* A finite decimal number in full; '.' whatever the locale. */
-static bool text_to_real(const char *text, double *out) {
-    char b[128];
-    const size_t n = strlen(text);
-    if (n == 0 || n >= sizeof b || strspn(text, "0123456789+-.eE") != n)
-        return false;
-    const char *point = localeconv()->decimal_point;
-    size_t w = 0;
-    for (size_t i = 0; i < n; i++) {
-        const size_t more = text[i] == '.' ? strlen(point) : 1;
-        if (w + more >= sizeof b)
-            return false;
-        memcpy(b + w, text[i] == '.' ? point : text + i, more);
-        w += more;
-    }
-    b[w] = '\0';
-    char *end = NULL;
-    *out = strtod(b, &end);
-    return end == b + w && isfinite(*out);
-}
-
 static onq_code check_range(const onq_option_info *row, const char *text, double v,
                             onq_error *err) {
     const char *dots = strstr(row->choices, "..");
@@ -95,7 +74,7 @@ static onq_code check_range(const onq_option_info *row, const char *text, double
     char low[64];
     snprintf(low, sizeof low, "%.*s", (int)(dots - row->choices), row->choices);
     double lo = 0, hi = 0;
-    const bool has_lo = text_to_real(low, &lo), has_hi = text_to_real(dots + 2, &hi);
+    const bool has_lo = oq_real_read(low, &lo), has_hi = oq_real_read(dots + 2, &hi);
     if (!(has_lo && v < lo) && !(has_hi && v > hi))
         return ONQ_OK;
     return oq_fail(err, ONQ_E_OPTION, "--%s: %s is out of range (%s%s%s%s)", row->name, text,
@@ -120,7 +99,7 @@ static onq_code parse_int(const onq_option_info *row, const char *text, oq_opt_v
 static onq_code parse_real(const onq_option_info *row, const char *text, oq_opt_value *v,
                            onq_error *err) {
     double r = 0;
-    if (!text_to_real(text, &r))
+    if (!oq_real_read(text, &r))
         return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not a number", row->name, text);
     OQ_TRY(check_range(row, text, r, err));
     v->real = r;
@@ -137,7 +116,7 @@ static onq_code parse_size(const onq_option_info *row, const char *text, oq_opt_
     if (n < sizeof number) {
         memcpy(number, text, n);
         number[n] = '\0';
-        if (!text_to_real(number, &r))
+        if (!oq_real_read(number, &r))
             r = -1;
     }
     const char *unit = text + n;

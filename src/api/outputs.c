@@ -5,6 +5,7 @@
 
 #include "api/command.h"
 #include "base/file.h"
+#include "base/temp.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -163,11 +164,9 @@ const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a) {
 
 onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err) {
     char path[4096], text[sizeof err->text];
-    const char *folder = getenv("TMPDIR");
     if (rc != ONQ_E_WRITE || err == NULL || env->isolated)
         return rc;
-    const int n = snprintf(path, sizeof path, "%s/onq-ranges-XXXXXX.json",
-                           folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+    const int n = snprintf(path, sizeof path, "%s/onq-ranges-XXXXXX.json", oq_temp_root());
     const int fd = n > 0 && (size_t)n < sizeof path ? mkstemps(path, (int)strlen(".json")) : -1;
     if (fd < 0)
         return rc;

@@ -4,9 +4,8 @@
 #include "api/samples.h"
 #include "api/choices.h"
 
+#include "base/number_text.h"
 #include "engine/ort.h"
-
-#include <stdlib.h>
 
 static onq_code bad_value(const char *name, oq_str v, const char *wanted, onq_error *err) {
     return oq_fail(err, ONQ_E_OPTION, "--%s: '%.*s' is not %s", name, OQ_STR(v), wanted);
@@ -32,12 +31,9 @@ static onq_code image_numbers(oq_job *job, const char *name, double out[3], size
     const oq_str *list = oq_opt_list(job->opts, name, n);
     if (*n == 2 || *n > 3)
         return oq_fail(err, ONQ_E_OPTION, "--%s: %zu values, expected 1 or 3", name, *n);
-    for (size_t i = 0; i < *n; i++) {
-        char *end = NULL;
-        out[i] = strtod(list[i].p, &end);
-        if (list[i].n == 0 || end != list[i].p + list[i].n || !__builtin_isfinite(out[i]))
+    for (size_t i = 0; i < *n; i++)
+        if (!oq_real_read(list[i].p, &out[i]))
             return bad_value(name, list[i], "a number", err);
-    }
     return ONQ_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/number_text.h"
 
 #include <float.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,4 +207,26 @@ void oq_real_text(char *b, double v) {
 
 void oq_float_text(char *b, float v) {
     number_text(b, (double)v, true);
+}
+
+/* ---- reading ---- */
+
+bool oq_real_read(const char *text, double *out) {
+    char b[128];
+    const size_t n = strlen(text);
+    if (n == 0 || n >= sizeof b || strspn(text, "0123456789+-.eE") != n)
+        return false;
+    const char *point = localeconv()->decimal_point;
+    size_t w = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t more = text[i] == '.' ? strlen(point) : 1;
+        if (w + more >= sizeof b)
+            return false;
+        memcpy(b + w, text[i] == '.' ? point : text + i, more);
+        w += more;
+    }
+    b[w] = '\0';
+    char *end = NULL;
+    *out = strtod(b, &end);
+    return end == b + w && isfinite(*out);
 }

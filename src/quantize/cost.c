@@ -3,6 +3,7 @@
  */
 #include "quantize/cost.h"
 
+#include "base/number_text.h"
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 
@@ -31,8 +32,11 @@ static void add_attribute(oq_buf *b, const oq_attribute *a) {
         oq_buf_addf(b, "%s%lld", i > 0 ? "," : "", (long long)a->ints.v[i]);
     if (a->i.has)
         oq_buf_addf(b, "%lld", (long long)a->i.v);
-    if (a->f.has)
-        oq_buf_addf(b, "%g", (double)a->f.v);
+    if (a->f.has) {
+        char text[32];
+        oq_float_text(text, a->f.v);
+        oq_buf_adds(b, text);
+    }
     if (a->s.n > 0)
         oq_buf_addf(b, "%.*s", OQ_STR(a->s));
 }

@@ -5,7 +5,9 @@
 #include "tune/state.h"
 
 #include "base/file.h"
+#include "base/number_text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -75,7 +77,8 @@ bool oq_state_find(const oq_tune_state *s, const char *key, oq_state_row *out) {
         const char *text = json_string_value(json_object_get(j, fields[i].name));
         if (text == NULL)
             return false;
-        *fields[i].value = strtod(text, NULL);
+        if (!oq_real_read(text, fields[i].value))
+            *fields[i].value = strtod(text, NULL); /* inf, -inf, nan */
     }
     out->score.samples = (uint64_t)json_integer_value(json_object_get(j, "samples"));
     out->score.rows = (uint64_t)json_integer_value(json_object_get(j, "rows"));
@@ -90,7 +93,10 @@ static bool fill(json_t *j, const oq_state_row *row) {
         return json_object_set_new(j, "why_not", json_string(row->why_not)) == 0;
     for (size_t i = 0; i < OQ_COUNT(fields); i++) {
         char text[40];
-        snprintf(text, sizeof text, "%.17g", *fields[i].value);
+        if (isfinite(*fields[i].value))
+            oq_real_text(text, *fields[i].value);
+        else
+            snprintf(text, sizeof text, "%g", *fields[i].value); /* inf, nan: no point in them */
         if (json_object_set_new(j, fields[i].name, json_string(text)) != 0)
             return false;
     }
