@@ -247,9 +247,7 @@ static onq_code raise(run *r, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_opset_raise(m, target, "blocks of 4-bit integers need opset 21", err));
     oq_model_touch(m);
-    if (m->proto->ir_version.v < 10)
-        m->proto->ir_version = OQ_I64(10);
-    return ONQ_OK;
+    return oq_model_raise_ir(m, 10, err);
 }
 
 /* What a method that looks at samples needs; the caller closes the source. */

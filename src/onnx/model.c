@@ -327,15 +327,35 @@ int64_t oq_model_opset(const oq_model *m, oq_str domain) {
     return o != NULL ? o->version.v : 0;
 }
 
-onq_code oq_model_set_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err) {
-    oq_opset *o = find_opset(m, domain);
-    if (o == NULL) {
-        o = OQ_NEW(&m->arena, oq_opset);
-        if (o == NULL || !OQ_PUSH(&m->arena, &m->proto->opset_import, o))
-            return oq_fail_nomem(err);
-        o->domain = domain;
-    }
+static onq_code add_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err) {
+    oq_opset *o = OQ_NEW(&m->arena, oq_opset);
+    if (o == NULL || !OQ_PUSH(&m->arena, &m->proto->opset_import, o))
+        return oq_fail_nomem(err);
+    o->domain = domain;
     o->version = OQ_I64(version);
+    return ONQ_OK;
+}
+
+/* Models of IR 1 and 2 may have no imports, which means opset 1. */
+static onq_code spell_out_imports(oq_model *m, onq_error *err) {
+    const bool implied = m->proto->opset_import.n == 0 && m->proto->ir_version.v < 3;
+    return implied ? add_opset(m, OQ_S(""), 1, err) : ONQ_OK;
+}
+
+onq_code oq_model_set_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err) {
+    OQ_TRY(spell_out_imports(m, err));
+    oq_opset *o = find_opset(m, domain);
+    if (o == NULL)
+        return add_opset(m, domain, version, err);
+    o->version = OQ_I64(version);
+    return ONQ_OK;
+}
+
+onq_code oq_model_raise_ir(oq_model *m, int64_t least, onq_error *err) {
+    if (m->proto->ir_version.v >= least)
+        return ONQ_OK;
+    OQ_TRY(spell_out_imports(m, err));
+    m->proto->ir_version = OQ_I64(least);
     return ONQ_OK;
 }
 

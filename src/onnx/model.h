@@ -90,6 +90,8 @@ void oq_model_drop_pages(const oq_model *m);
 int64_t oq_model_opset(const oq_model *m, oq_str domain);
 /* Sets or adds it. */
 onq_code oq_model_set_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err);
+/* An IR version of at least this. */
+onq_code oq_model_raise_ir(oq_model *m, int64_t least, onq_error *err);
 /* The value of a metadata_props key; p == NULL when absent. */
 oq_str oq_model_metadata(const oq_model *m, oq_str key);
 onq_code oq_model_set_metadata(oq_model *m, oq_str key, oq_str value, onq_error *err);

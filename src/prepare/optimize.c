@@ -213,7 +213,7 @@ static onq_code leave_old_ir(oq_model *m, oq_arena *a, onq_error *err) {
         if (!oq_map_has(&inits, g->input.v[i]->name))
             g->input.v[kept++] = g->input.v[i];
     g->input.n = kept;
-    m->proto->ir_version = OQ_I64(4);
+    OQ_TRY(oq_model_raise_ir(m, 4, err));
     return oq_graph_prune_inits(m, g, err);
 }
 

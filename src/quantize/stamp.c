@@ -13,14 +13,11 @@
 #include <math.h>
 
 onq_code oq_stamp_producer(oq_model *m, onq_error *err) {
-    (void)err;
     oq_model_touch(m);
     m->proto->producer_name = OQ_S("onnx.quantize");
     m->proto->producer_version = OQ_S("0.1.0");
     /* Before IR 4 every initializer had to be a graph input; the new ones are not. */
-    if (m->proto->ir_version.v > 0 && m->proto->ir_version.v < 4)
-        m->proto->ir_version = OQ_I64(4);
-    return ONQ_OK;
+    return oq_model_raise_ir(m, 4, err);
 }
 
 onq_code oq_stamp_inferred(oq_model *m, onq_error *err) {

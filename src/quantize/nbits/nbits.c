@@ -428,8 +428,8 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
     if (!r->config->qdq && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
     /* Before IR 4 every initializer had to be a graph input; the new ones are not. */
-    if (r->done.n > 0 && m->proto->ir_version.v > 0 && m->proto->ir_version.v < 4)
-        m->proto->ir_version = OQ_I64(4);
+    if (r->done.n > 0)
+        OQ_TRY(oq_model_raise_ir(m, 4, err));
     if (r->config->all_weights)
         OQ_TRY(prune_turned(r, err));
     if (!r->config->how.method->in_order) {
