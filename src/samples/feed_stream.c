@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define MAX_MEMBER (4ull << 30)
+#define AT_ONCE    (64ull << 20) /* memory for what a stream promises before any of it has come */
 
 typedef struct stream_feed {
     oq_feed base;
@@ -47,10 +48,33 @@ static onq_code read_some(stream_feed *f, void *out, uint64_t n, uint64_t *got, 
     return ONQ_OK;
 }
 
+static onq_code fail_inside(onq_error *err) {
+    return oq_fail(err, ONQ_E_MALFORMED, "the stream ends inside an array");
+}
+
 static onq_code read_exactly(stream_feed *f, void *out, uint64_t n, onq_error *err) {
     uint64_t got = 0;
     OQ_TRY(read_some(f, out, n, &got, err));
-    return got == n ? ONQ_OK : oq_fail(err, ONQ_E_MALFORMED, "the stream ends inside an array");
+    return got == n ? ONQ_OK : fail_inside(err);
+}
+
+/* `size` bytes, of which `first` are there already; out->n is less at the end. Memory grows with what
+ * comes, for the size is only what the stream says. */
+static onq_code read_whole(stream_feed *f, oq_span first, uint64_t size, oq_span *out,
+                           onq_error *err) {
+    uint64_t room = AT_ONCE / 4, got = 0;
+    *out = first;
+    do {
+        room = room > size / 4 ? size : room * 4;
+        uint8_t *p = oq_arena_alloc(&f->set, room + 1);
+        if (p == NULL)
+            return oq_fail_nomem(err);
+        if (out->n > 0)
+            memcpy(p, out->p, out->n);
+        OQ_TRY(read_some(f, p + out->n, room - out->n, &got, err));
+        *out = (oq_span){p, out->n + got};
+    } while (out->n == room && room < size);
+    return ONQ_OK;
 }
 
 static onq_code refuse(const stream_feed *f, onq_error *err) {
@@ -126,12 +150,8 @@ static onq_code read_npy(stream_feed *f, oq_span *out, bool *more, onq_error *er
     OQ_TRY(oq_npy_header(head, end, &h, err));
     if (!oq_add(end, h.data_size, &size) || size > MAX_MEMBER)
         return oq_fail(err, ONQ_E_LIMIT, "an array is larger than %llu bytes", MAX_MEMBER);
-    uint8_t *all = oq_arena_alloc(&f->set, size + 1);
-    if (all == NULL)
-        return oq_fail_nomem(err);
-    memcpy(all, head, end);
-    *out = (oq_span){all, size};
-    return read_exactly(f, all + end, h.data_size, err);
+    OQ_TRY(read_whole(f, (oq_span){head, end}, size, out, err));
+    return out->n == size ? ONQ_OK : fail_inside(err);
 }
 
 static onq_code next_group(stream_feed *f, bool *more, onq_error *err) {
@@ -161,16 +181,11 @@ static onq_code next_group(stream_feed *f, bool *more, onq_error *err) {
 /* ---- tar ---- */
 
 static onq_code read_member(stream_feed *f, const oq_tar_member *m, oq_span *out, onq_error *err) {
-    uint64_t got = 0;
     if (m->size > MAX_MEMBER)
         return oq_fail(err, ONQ_E_LIMIT, "it is larger than %llu bytes", MAX_MEMBER);
-    uint8_t *p = oq_arena_alloc(&f->set, m->size + 1);
-    if (p == NULL)
-        return oq_fail_nomem(err);
-    OQ_TRY(oq_pipe_read(&f->pipe, p, m->size, &got, err));
-    if (got < m->size)
+    OQ_TRY(read_whole(f, (oq_span){NULL, 0}, m->size, out, err));
+    if (out->n < m->size)
         return oq_fail(err, ONQ_E_MALFORMED, "the archive is cut off");
-    *out = (oq_span){p, m->size};
     return oq_tar_skip(&f->pipe, oq_tar_padding(m->size), err);
 }
 
@@ -228,6 +243,8 @@ static onq_code next_sample(stream_feed *f, uint64_t number, oq_arena *a, oq_nam
     const onq_code rc = f->reader->read(f->reader, f->at++, a, inputs, &name, err);
     if (rc != ONQ_OK)
         return name != NULL ? oq_error_in(err, rc, "%s", name) : rc;
+    if (name != NULL && (out->name = oq_arena_strdup(a, name, strlen(name))) == NULL)
+        return oq_fail_nomem(err);
     for (size_t i = 0; i < f->inputs.n; i++)
         if (!OQ_PUSH(a, &out->all, (oq_named){f->inputs.v[i].name, inputs[i]}))
             return oq_fail_nomem(err);

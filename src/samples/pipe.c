@@ -8,13 +8,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 onq_code oq_pipe_open_file(oq_pipe *p, const char *path, onq_error *err) {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     *p = (oq_pipe){.fd = fd, .owned = true};
-    return fd >= 0 ? ONQ_OK : oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: cannot be opened", path);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: cannot be opened", path);
+    if (S_ISREG(st.st_mode))
+        return ONQ_OK;
+    oq_pipe_close(p);
+    return oq_fail(err, ONQ_E_OPEN, "%s: is not a regular file (a stream is read with --data -)",
+                   path);
 }
 
 void oq_pipe_open_input(oq_pipe *p) {

@@ -15,7 +15,8 @@ typedef struct oq_pipe {
     bool ended;
 } oq_pipe;
 
-/* A file; ONQ_E_OPEN or ONQ_E_MISSING with its name. */
+/* A regular file: a FIFO would wait for a writer, a device may have no end. ONQ_E_OPEN with its
+ * name. */
 onq_code oq_pipe_open_file(oq_pipe *p, const char *path, onq_error *err);
 void oq_pipe_open_input(oq_pipe *p);
 /* Runs `command` in a shell; its standard output is read. */

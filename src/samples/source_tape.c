@@ -62,6 +62,10 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     if (*name == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_tape_get(r->tape, number, &list, err));
+    if (list != NULL && list->name != NULL)
+        *name = oq_arena_strdup(a, list->name, strlen(list->name));
+    if (*name == NULL)
+        return oq_fail_nomem(err);
     base->ended = list == NULL;
     return list != NULL ? arrange(r, list, inputs, err) : ONQ_OK;
 }

@@ -27,6 +27,7 @@ typedef struct oq_named {
 } oq_named;
 
 typedef struct oq_named_list {
+    const char *name; /* of the sample, a file's for one; NULL: it has none */
     OQ_VEC(oq_named) all;
 } oq_named_list;
 

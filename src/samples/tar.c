@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-#define MAX_RECORDS (1u << 20) /* bytes of long names and pax records */
+#define MAX_RECORDS   (1u << 20)  /* bytes of long names and pax records */
+#define MAX_AFTER_END (64u << 20) /* bytes between the end of the archive and that of the stream */
 
 enum { SIZE_AT = 124, SUM_AT = 148, TYPE_AT = 156, MAGIC_AT = 257, PREFIX_AT = 345 };
 
@@ -129,13 +130,14 @@ static onq_code read_block(oq_pipe *p, uint8_t *block, bool *more, onq_error *er
     return ONQ_OK;
 }
 
-/* After the end: what a program still writes, so that it ends by itself. */
+/* After the end: what a program still writes, so that it ends by itself. Archives are filled up to
+ * a multiple of 10 KB or of the size of a tape's block. */
 static onq_code drain(oq_pipe *p, onq_error *err) {
     uint8_t waste[16384];
-    uint64_t got = 1;
-    while (got > 0)
+    uint64_t got = 1, sum = 0;
+    for (; got > 0 && sum < MAX_AFTER_END; sum += got)
         OQ_TRY(oq_pipe_read(p, waste, sizeof waste, &got, err));
-    return ONQ_OK;
+    return got == 0 ? ONQ_OK : oq_fail(err, ONQ_E_LIMIT, "the archive goes on after its end");
 }
 
 onq_code oq_tar_next(oq_pipe *p, const uint8_t *block, oq_arena *a, oq_tar_member *out, bool *more,

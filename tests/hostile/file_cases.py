@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import subprocess
+import tarfile
 import zipfile
 import zlib
 
@@ -285,8 +286,120 @@ def samples_npz(r):
         start = data.rindex(b"PK\1\2") + at
         changed[start:start + width] = v.to_bytes(width, "little")
         yield f"directory-{what}", single("s.npz", bytes(changed))
+    # Sizes and offsets of 64 bits, as the extra field has them.
+    end = data.rindex(b"PK\5\6")
+    at = data.rindex(b"PK\1\2")
+    for what, sizes in {"sound": (len(npy(IMAGE)), None), "most": (2**64 - 1, 2**64 - 1), "large": (2**62, None)}.items():
+        row = bytearray(data[at:end])
+        packed = int.from_bytes(row[20:24], "little") if sizes[1] is None else sizes[1]
+        row[20:28] = b"\xff" * 8
+        row[30:32] = (20).to_bytes(2, "little")
+        row += struct.pack("<HHQQ", 1, 16, sizes[0], packed)
+        tail = bytearray(data[end:])
+        tail[12:16] = len(row).to_bytes(4, "little")
+        yield f"zip64-{what}", single("s.npz", data[:at] + bytes(row) + bytes(tail)), {} if what == "sound" else {"wants": "refused"}
+    yield "absolute-name", single("s.npz", archive(("/etc/X.npy", npy(IMAGE))))
+    yield "inside-a-folder", single("s.npz", archive(("sub/X.npy", npy(IMAGE))))
+    yield "comment", single("s.npz", data[:-2] + b"\xff\xff" + b"PK\5\6" * 16383 + b"xyz")
     for what, make in odd_files("s.npz"):
         yield f"file-{what}", make
+
+
+# ---- streams: s.tar, and what a program writes
+
+def tar_of(*members):
+    """Members: (name, data), or (name, data, dict of TarInfo's fields)."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as t:
+        for name, data, *more in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            for key, v in (more[0] if more else {}).items():
+                setattr(info, key, v)
+            t.addfile(info, io.BytesIO(data) if info.isreg() else None)
+    return out.getvalue()
+
+
+def resized(data, size):
+    """The first header with these twelve bytes as its size, and a checksum that fits."""
+    head = bytearray(data[:512])
+    head[124:136] = size
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head) + data[512:]
+
+
+@family("samples .tar", slot="samples s.tar", files=("s.tar", "m.onnx"))
+def samples_tar(r):
+    one = npy(IMAGE)
+    data = tar_of(("a.npy", one))
+    done, refused = {"wants": "done"}, {"wants": "refused"}
+    yield "sound", single("s.tar", data), done
+    yield "npz", single("s.tar", tar_of(("a.npz", archive(("X.npy", one))))), done
+    yield "twice", single("s.tar", tar_of(("a.npy", one), ("a.npy", one))), done
+    for name in ("/etc/passwd.npy", "../../a.npy", "a\nb.npy", "a\x1b[31m.npy", "x" * 5000 + ".npy", "\udcff.npy", "<b>.npy"):
+        yield f"name-{name[:14]!r}", single("s.tar", tar_of((name, one))), done
+        yield f"name-of-nothing-{name[:14]!r}", single("s.tar", tar_of((name, b"nothing"))), refused
+    for what, kind, to in [("link", tarfile.SYMTYPE, "/etc/passwd"), ("hard-link", tarfile.LNKTYPE, "b.npy"), ("fifo", tarfile.FIFOTYPE, ""),
+                           ("device", tarfile.CHRTYPE, ""), ("folder", tarfile.DIRTYPE, ""), ("unknown", b"Z", "")]:
+        member = ("a.npy", b"", {"type": kind, "linkname": to})
+        yield what, single("s.tar", tar_of(member)), refused
+        yield f"{what}-and-file", single("s.tar", tar_of(member, ("b.npy", one))), done
+    for what, size in {"octal-most": b"77777777777\0", "no-number": b"zzzzzzzzzzz\0", "minus": b"-0000000001\0", "binary-most": b"\x80" + b"\xff" * 11,
+                       "binary-minus": b"\xff" * 12, "binary-4g": b"\x80" + (2**32 - 1).to_bytes(11, "big"), "blank": b" " * 12, "short": b"1\0" + b"\0" * 10}.items():
+        yield f"size-{what}", single("s.tar", resized(data, size)), refused
+    yield "checksum", single("s.tar", data[:100] + b"9" + data[101:]), refused
+    for what, fields in {"size": {"size": "99999999999"}, "size-minus": {"size": "-1"}, "path": {"path": "p" * 70000 + ".npy"}, "sparse": {
+            "GNU.sparse.major": "1", "GNU.sparse.minor": "0"}}.items():
+        made = tarfile.TarInfo("a.npy")
+        made.size, made.pax_headers = len(one), fields
+        yield f"pax-{what}", single("s.tar", made.tobuf(tarfile.PAX_FORMAT) + one + bytes(-len(one) % 512 + 1024))
+    text = b"999999999 size=5\n"
+    bad = tarfile.TarInfo("x")
+    bad.size, bad.type = len(text), tarfile.XHDTYPE
+    yield "pax-length", single("s.tar", bad.tobuf(tarfile.USTAR_FORMAT) + text + bytes(-len(text) % 512) + data)
+    for i in range(10):
+        yield f"cut-{i}", single("s.tar", data[:r.randrange(len(data))])
+        flipped = bytearray(data)
+        flipped[r.randrange(700)] ^= 1 << r.randrange(8)
+        yield f"flip-{i}", single("s.tar", bytes(flipped))
+    yield "empty", single("s.tar", b""), refused
+    yield "only-zeros", single("s.tar", bytes(10240)), refused
+    yield "compressed", single("s.tar", zlib.compress(data)), refused
+    yield "members-20000", lambda folder: single("s.tar", tar_of(*((f"{i}.txt", b"") for i in range(20000)), ("a.npy", one)))(folder), {**done, "heavy": True}
+    yield "bomb-inside", single("s.tar", tar_of(("a.npz", archive(("X.npy", header(describe(shape="(100, 1, 3, 4, 4)"), bytes(64 << 20))))))), refused
+    for what, make in odd_files("s.tar"):
+        yield f"file-{what}", make, refused
+
+
+@family("samples exec", slot="samples exec:./feed", files=("exec:./feed", "m.onnx"))
+def samples_of_programs(r):
+    def program(data, last="", first=""):
+        def write(folder):
+            sound(folder)
+            put(folder, "stream", data)
+            put(folder, "feed", f"#!/bin/sh\n{first}\ncat stream\n{last}\n").chmod(0o755)
+
+        return write
+
+    one = npy(IMAGE)
+    done, refused = {"wants": "done"}, {"wants": "refused"}
+    yield "arrays", program(one * 3), done
+    yield "tar", program(tar_of(("a.npy", one), ("b.npy", one))), done
+    yield "nothing", program(b""), refused
+    yield "text", program(b"hello"), refused
+    yield "fails", program(one * 2, "exit 3"), refused
+    yield "killed", program(one * 2, "kill -9 $$"), refused
+    yield "cut", program(one * 2 + one[:-1]), refused
+    yield "cut-header", program(one + one[:50]), refused
+    yield "other-type", program(npy(IMAGE.astype(np.int32))), refused
+    yield "nan", program(one + npy(np.full_like(IMAGE, np.nan)))
+    # A promise of gigabytes that nothing follows costs neither time nor memory.
+    for what, shape in {"3-gb": "(16000000, 1, 3, 4, 4)", "most": "(22369620, 1, 3, 4, 4)", "past-the-limit": "(30000000, 1, 3, 4, 4)", "overflow": "(4294967296, 4294967296)"}.items():
+        yield f"promise-{what}", program(header(describe(shape=shape))), refused
+    yield "prefix-long", program(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1) + b"{" * 100), refused
+    yield "missing-program", lambda folder: sound(folder), refused
+    yield "folder-instead", lambda folder: (sound(folder), (folder / "feed").mkdir(), None)[2], refused
 
 
 # ---- images

@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import subprocess
+import tarfile
 
 import numpy as np
 import onnx
@@ -171,6 +172,26 @@ def test_nan_names_the_sample(method, case):
     assert re.search(r"1 of 4 samples hold NaN, the first: sample 2 \('.*set.npz.*'\), input 'x'", r.stderr), r.stderr
     if method != "minmax":
         assert re.search(r"tensor 'x': 1 of 240 values are NaN and were left out, the first in sample 2 \('.*set.npz", r.stderr)
+
+
+@pytest.mark.parametrize("form", ["folder", "arrays", "tar", "program", "input"])
+def test_nan_names_the_file(form, case):
+    path, samples, tmp = case
+    samples[2]["x"][1, 3] = np.nan
+    names = [f"s{i}.npz" for i in range(len(samples))]
+    (tmp / "f").mkdir()
+    for name, s in zip(names, samples):
+        np.savez(tmp / "f" / name, **s)
+    with tarfile.open(tmp / "s.tar", "w") as t:
+        for name in names:
+            t.add(tmp / "f" / name, name)
+    np.save(tmp / "x.npy", np.stack([s["x"] for s in samples]))
+    data = {"folder": tmp / "f", "arrays": tmp / "x.npy", "tar": tmp / "s.tar", "program": f"exec:cat {tmp / 's.tar'}", "input": "-"}[form]
+    with open(tmp / "s.tar", "rb") as stream:
+        r = subprocess.run([quantcase.ONQ, "calibrate", "-i", path, "-o", tmp / "c.json", "--data", data], stdin=stream, capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    named = "x.npy sample 2" if form == "arrays" else "s2.npz"
+    assert re.search(rf"1 of 4 samples hold NaN, the first: sample 2 \('.*{named}'\), input 'x'", r.stderr), r.stderr
 
 
 def test_nan_range_names_the_sample(case):
