@@ -98,9 +98,9 @@ static onq_code mark_graph(oq_arena *a, const oq_index *ix, mark **out, size_t *
     size_t n = 0, place = 0;
     for (size_t i = 0; i < g->input.n; i++) {
         const oq_value *in = oq_index_find(ix, g->input.v[i]->name);
-        if (in == NULL || in->init != NULL)
+        const size_t at = in != NULL ? (size_t)(in - ix->values.v) : 0;
+        if (in == NULL || in->init != NULL || hash[at] != CONSTANT) /* there twice */
             continue;
-        const size_t at = (size_t)(in - ix->values.v);
         hash[at] = mix(0x1234567u, ++place);
         v[n] = (mark){hash[at], (uint32_t)n, (uint32_t)at};
         n++;
@@ -112,7 +112,7 @@ static onq_code mark_graph(oq_arena *a, const oq_index *ix, mark **out, size_t *
             const oq_value *o = oq_index_find(ix, node->output.v[k]);
             const size_t at = o != NULL ? (size_t)(o - ix->values.v) : 0;
             if (o == NULL || node->output.v[k].n == 0 || hash[at] == CONSTANT ||
-                o->producer != order[i])
+                o->producer != order[i] || o->producer_slot != k)
                 continue;
             v[n] = (mark){hash[at], (uint32_t)n, (uint32_t)at};
             n++;

@@ -161,8 +161,15 @@ static onq_code check_given(const oq_index *ix, onq_error *err) {
     return ONQ_OK;
 }
 
+static bool is_default(oq_str domain) {
+    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
+}
+
 static onq_code check_outputs_of(const oq_index *ix, size_t node, onq_error *err) {
     const oq_node *n = ix->graph->node.v[node];
+    /* Every operator of ONNX has one; those of others may have none. */
+    if (n->output.n == 0 && is_default(n->domain))
+        return oq_fail(err, ONQ_E_INVALID, "the node has no output");
     for (size_t k = 0; k < n->output.n; k++) {
         const oq_str name = n->output.v[k];
         if (name.n == 0)
@@ -193,10 +200,6 @@ static onq_code check_inputs_of(const oq_index *ix, const oq_node *n, onq_error 
 }
 
 /* ---- nodes ---- */
-
-static bool is_default(oq_str domain) {
-    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
-}
 
 static bool is_imported(const oq_imports *imports, oq_str domain) {
     if (imports->implied && is_default(domain))
