@@ -10,9 +10,13 @@
 
 #define MOST_INITIALIZERS 8192
 #define MOST_NODES        32768
+#define MOST_INPUTS       4096 /* of one node */
 
 bool oq_graph_is_long(const oq_graph *g) {
-    return g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
+    bool is_long = g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
+    for (size_t i = 0; i < g->node.n && !is_long; i++)
+        is_long = g->node.v[i]->input.n > MOST_INPUTS;
+    return is_long;
 }
 
 static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {

@@ -13,8 +13,9 @@
 
 /* Models up to this size are shown to a runtime unasked, where nothing else needs one. */
 #define OQ_MOST_UNASKED ((uint64_t)32 << 20)
-/* Larger graphs are not. The time the runtime takes for initializers grows with their square, and
- * that for nodes nearly so: seconds at this limit, minutes at ten times as many. */
+/* Larger graphs are not. The time the runtime takes for initializers, and for the inputs of a node
+ * with a quantized pair on each, grows with their square, and that for nodes nearly so: seconds at
+ * this limit, minutes at ten times as many. */
 bool oq_graph_is_long(const oq_graph *g);
 
 /* Fails where the runtime calls the model wrong. That it is beyond this runtime (an operator of
