@@ -79,6 +79,32 @@ def test_model_that_is_beyond_the_runtime(command, tmp_path):
         assert done.returncode == 0 or "opset" in done.stderr, done.stderr
 
 
+CARRIERS = {
+    "static": ["--data", "random:2"], "static ": ["--data", "random:2", "--quant_format", "qoperator"], **WRITERS,
+    "nbits ": ["--op_types_to_quantize", "all", "--quant_format", "QDQ"], "nbits  ": ["--quant_method", "rtn"], "nbits   ": ["--all_weights"],
+}
+
+
+@pytest.mark.parametrize("base", ["network", "language", "branches", "trained"])
+@pytest.mark.parametrize("command", CARRIERS)
+def test_what_nodes_carry(command, base, tmp_path):
+    """doc_string, metadata and fields of formats to come stay with the node that takes another's place. What is taken away for good (a Relu
+    that the range replaces, pairs of a trained model) takes its own along."""
+    model = BASES[base]()
+    marks = {}
+    for i, n in enumerate(model.graph.node):
+        n.doc_string = f"doc{i}."
+        n.metadata_props.add(key=f"key{i}.", value="x")
+        n.MergeFromString(b"\xfa\x3e\x05new%d." % i)  # field 1007, which no format has
+        if n.op_type not in ("Relu", "QuantizeLinear", "DequantizeLinear"):
+            marks[n.op_type] = [f"{word}{i}.".encode() for word in ("doc", "key", "new")]
+    put(tmp_path, "m.onnx", model.SerializeToString())
+    done = onq(tmp_path, command.strip(), "-i", "m.onnx", "-o", "q.onnx", *CARRIERS[command])
+    assert done.returncode == 0, done.stderr
+    data = (tmp_path / "q.onnx").read_bytes()
+    assert {op: [m for m in words if m not in data] for op, words in marks.items()} == {op: [] for op in marks}
+
+
 @pytest.mark.parametrize("base", ["network", "language", "branches", "trained"])
 @pytest.mark.parametrize("command", [*WRITERS, "static", "static ", "preprocess  "])
 def test_nodes_in_any_order(command, base, tmp_path):

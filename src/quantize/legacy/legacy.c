@@ -294,6 +294,7 @@ static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_st
     if (made == NULL || p->names.failed || !copy_attributes(p, made, n) ||
         !OQ_PUSH(p->scratch, &p->out, made))
         return oq_fail_nomem(err);
+    oq_node_carry(made, n);
     return ONQ_OK;
 }
 

@@ -279,6 +279,7 @@ static onq_code emit_nbits(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, con
     if (!ok || !set_ints(a, made, keys, values, OQ_COUNT(keys)))
         return oq_fail_nomem(err);
     made->domain = OQ_S("com.microsoft");
+    oq_node_carry(made, n);
     return push(s, r, how, made) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -337,7 +338,10 @@ static onq_code emit_qdq(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const
     const oq_str in[] = {n->input.v[0], d->real};
     oq_node *mul = oq_node_make(r->arena, "MatMul", oq_fresh_node_of(&r->names, n, ending.p), in, 2,
                                 &output, 1);
-    return mul != NULL && !r->names.failed && push(s, r, how, mul) ? ONQ_OK : oq_fail_nomem(err);
+    if (mul == NULL || r->names.failed || !push(s, r, how, mul))
+        return oq_fail_nomem(err);
+    oq_node_carry(mul, n);
+    return ONQ_OK;
 }
 
 onq_code oq_nb_emit_matmul(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const oq_nb_weight *w,
@@ -400,6 +404,7 @@ onq_code oq_nb_emit_bnb4(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const
     if (made == NULL || r->names.failed || !set_ints(a, made, keys, values, OQ_COUNT(keys)))
         return oq_fail_nomem(err);
     made->domain = OQ_S("com.microsoft");
+    oq_node_carry(made, n);
     return push(s, r, how, made) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -493,5 +498,6 @@ onq_code oq_nb_emit_gather(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, con
         !set_ints(a, made, keys, values, OQ_COUNT(keys)))
         return oq_fail_nomem(err);
     made->domain = OQ_S("com.microsoft");
+    oq_node_carry(made, n);
     return push(s, r, how, made) ? ONQ_OK : oq_fail_nomem(err);
 }

@@ -278,6 +278,8 @@ static const char *skip(oq_nb_state *r, choice *c, bool by_default) {
         return "not in nodes_to_quantize";
     if (!is_listed(r, n, by_default))
         return "not in op_types_to_quantize";
+    if (r->config->qdq && oq_str_is(n->op_type, "Gather"))
+        return "Gather needs the QOperator format: that of ONNX takes no 4-bit types";
     if (c->how.leave)
         return "left float by node_config";
     if (!c->how.method->has_gather && !oq_str_is(n->op_type, "MatMul") && !r->config->all_weights)

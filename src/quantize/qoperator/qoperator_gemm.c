@@ -133,6 +133,7 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
         oq_node_make(a, "MatMul", oq_fresh_node_of(names, gemm, "_MatMul"), in, 2, &mid, 1);
     if (names->failed || mul == NULL || !OQ_PUSH(p->sh->arena, list, mul))
         return oq_fail_nomem(err);
+    oq_node_carry(mul, gemm);
     if (!has_c)
         return ONQ_OK;
     const oq_str sum[2] = {mid, gemm->input.v[2]};
