@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define MAX_MEMBER (4ull << 30)
-#define AT_ONCE    (64ull << 20) /* memory for what a stream promises before any of it has come */
+#define AT_ONCE    (4ull << 20) /* memory for what a stream promises before any of it has come */
 
 typedef struct stream_feed {
     oq_feed base;

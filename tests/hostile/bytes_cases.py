@@ -243,6 +243,20 @@ def external(r):
     yield "link-to-fd", outside("w.bin", prepare=lambda f, raw: (f / "w.bin").symlink_to("/proc/self/fd/0")), refused
     yield "folder-link-outside", outside("d/passwd", prepare=lambda f, raw: (f / "d").symlink_to("/etc")), refused
     yield "hard-link", outside("w.bin", prepare=lambda f, raw: os.link(put(f, "v.bin", raw), f / "w.bin")), refused
+    long = lambda folder, raw: put(folder, "w.bin", bytes(64) + raw + bytes(64))  # noqa: E731
+    yield "inside-a-larger-file", outside("w.bin", offset="64", length=whole, prepare=long), {"wants": "done", "right": True}
+    yield "offset-odd", outside("w.bin", offset="63", length=whole, prepare=long)
+    yield "keys-twice", lambda folder: damaged(lambda m: m.graph.initializer[0].external_data.add(key="location", value="/etc/passwd"), outside(
+        "w.bin", prepare=here)(folder))
+    yield "overlapping", lambda folder: damaged(lambda m: (m.graph.initializer[1].ClearField("raw_data"), setattr(m.graph.initializer[1], "data_location", 1), [
+        m.graph.initializer[1].external_data.add(key=k, value=v) for k, v in (("location", "w.bin"), ("offset", "8"), ("length", "16"))]), outside(
+            "w.bin", prepare=here)(folder)), {"wants": "done"}
+    yield "and-raw-data", lambda folder: damaged(lambda m: setattr(m.graph.initializer[0], "raw_data", bytes(432)), outside("w.bin", prepare=here)(folder))
+    yield "unknown-key", lambda folder: damaged(lambda m: m.graph.initializer[0].external_data.add(key="nonsense", value="x" * 10**6), outside(
+        "w.bin", prepare=here)(folder))
+    yield "unicode-digits", outside("w.bin", offset="\u0660", length=whole, prepare=here), refused
+    yield "checksum", outside("w.bin", checksum="0" * 40, prepare=here)
+    yield "the-output", outside("out.onnx.data", prepare=lambda f, raw: put(f, "out.onnx.data", raw)), {"wants": ""}
     yield "the-model-itself", outside("m.onnx", offset="0", length=whole), {}
 
 

@@ -22,6 +22,7 @@ SAMPLES = ("model", "samples", "output")
 COMMANDS = {
     "inspect": Row("inspect m.onnx", ("model",), ()),
     "inspect-json": Row("inspect m.onnx --json --verbose 2", ("model",), ()),
+    "inspect-page": Row("inspect m.onnx -o page.html", ("model",), ("page.html",), model=False),
     "diff": Row("diff m.onnx good.onnx", ("model",), ()),
     "diff-back": Row("diff good.onnx m.onnx --ignore names", ("model",), ()),
     "dynamic": Row(f"dynamic {QUANTIZE}"),

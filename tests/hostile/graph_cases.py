@@ -116,7 +116,7 @@ def names(r):
                                         branches()), {"wants": "done"}
 
 
-ODD_TEXTS = {"nul": "a\0b", "escape": "a\x1b[31mb", "newline": "a\nonq: error: forged", "long": "n" * 10**6, "blank": " ",
+ODD_TEXTS = {"markup": "</script><script>alert(1)</script><img src=x onerror=alert(2)>", "nul": "a\0b", "escape": "a\x1b[31mb", "newline": "a\nonq: error: forged", "long": "n" * 10**6, "blank": " ",
              "quotes": "'\"`$(id)", "percent": "%s%n%x", "bidi": "a\u202eb", "accents": "na\u00efve \u540d\u524d", "slash": "../../x",
              "return": "a\rb", "delete": "a\x7fb", "c1": "a\u0085b\u009bc"}
 
@@ -201,6 +201,75 @@ def graphs(r):
         "heavy": True}
     yield "outputs-2000", lambda folder: wrap([helper.make_node("Relu", ["X"], [f"o{i}"]) for i in range(2000)], [value("X", [2])], [
         value(f"o{i}", [2]) for i in range(2000)], []), {"heavy": True}
+
+
+# ---- what a graph may hold beside nodes and tensors
+
+@family("functions")
+def functions(r):
+    refused = {"wants": "refused"}
+
+    def model(*bodies, call="F0", inputs=("c",), outputs=("r",)):
+        m = network(ir=9)
+        m.opset_import.append(helper.make_opsetid("d", 1))
+        for i, (takes, gives, nodes) in enumerate(bodies):
+            m.functions.append(helper.make_function("d", f"F{i}", takes, gives, nodes, [helper.make_opsetid("", 13), helper.make_opsetid("d", 1)]))
+        m.graph.node[1].CopyFrom(helper.make_node(call, inputs, outputs, "call", domain="d"))
+        return m
+
+    def call(name, domain="d", a="a", b="b"):
+        return helper.make_node(name, [a], [b], domain=domain)
+
+    relu = (["a"], ["b"], [call("Relu", "")])
+    yield "sound", model(relu), {"wants": "done", "right": True}
+    yield "itself", model((["a"], ["b"], [call("F0")])), refused
+    yield "each-other", model((["a"], ["b"], [call("F1")]), (["a"], ["b"], [call("F0")])), refused
+    yield "itself-inside-a-branch", model((["a"], ["b"], [helper.make_node("If", ["a"], ["b"], then_branch=helper.make_graph([call("F0", a="a", b="t")], "t", [], [
+        value("t", None)]), else_branch=helper.make_graph([call("Relu", "", "a", "e")], "e", [], [value("e", None)]))])), refused
+    yield "twice", damaged(lambda m: m.functions.append(m.functions[0]), model(relu)), refused
+    yield "too-many-inputs", model(relu, inputs=["c", "c", "c"])
+    yield "too-many-outputs", model(relu, outputs=["r", "s"])
+    yield "no-inputs", model(relu, inputs=[])
+    yield "output-of-nothing", model((["a"], ["nothing"], [call("Relu", "")])), refused
+    yield "input-of-nothing", model((["a"], ["b"], [call("Relu", "", "nothing")])), refused
+    yield "input-twice", model((["a", "a"], ["b"], [call("Relu", "")]), inputs=["c", "c"])
+    yield "takes-a-weight-of-the-graph", model((["a"], ["b"], [helper.make_node("MatMul", ["a", "M"], ["b"])])), refused
+    yield "unsorted", model((["a"], ["b"], [call("Relu", "", "t", "b"), call("Relu", "", "a", "t")]))
+    yield "cycle", model((["a"], ["b"], [call("Relu", "", "t", "b"), call("Relu", "", "b", "t")])), refused
+    yield "no-body", model((["a"], ["b"], []))
+    yield "named-like-an-operator", damaged(lambda m: (setattr(m.functions[0], "domain", ""), setattr(m.functions[0], "name", "Relu"), setattr(
+        m.graph.node[1], "domain", ""), setattr(m.graph.node[1], "op_type", "Relu")), model(relu))
+    yield "other-opset", damaged(lambda m: setattr(m.functions[0].opset_import[0], "version", 7), model(relu))
+    yield "no-opset", damaged(lambda m: m.functions[0].ClearField("opset_import"), model(relu))
+    yield "other-overload", damaged(lambda m: setattr(m.functions[0], "overload", "x"), model(relu))
+    yield "attribute-missing", damaged(lambda m: m.functions[0].attribute.append("alpha"), model(relu))
+    yield "attribute-reference", damaged(lambda m: (m.functions[0].node[0].attribute.add(name="alpha", ref_attr_name="nobody", type=1), setattr(
+        m.functions[0].node[0], "op_type", "Elu")), model(relu))
+    yield "reference-outside", damaged(lambda m: m.graph.node[0].attribute.add(name="group", ref_attr_name="nobody", type=2))
+
+
+@family("scopes")
+def scopes(r):
+    """Names of inner graphs and of those around them."""
+
+    def inner(change):
+        return damaged(lambda m: change(m.graph.node[2].attribute[0].g, m), branches())
+
+    yield "shadows-input", inner(lambda g, m: g.input.append(value("X", [2, 8])))
+    yield "shadows-weight", inner(lambda g, m: g.initializer.append(normal("M", 8, 8)))
+    yield "shadows-later-output", inner(lambda g, m: g.node[0].output.__setitem__(0, "Y"))
+    yield "both-branches-same-names", damaged(lambda m: m.graph.node[2].attribute[1].g.CopyFrom(m.graph.node[2].attribute[0].g), branches())
+    yield "reads-own-output-outside", inner(lambda g, m: g.node[0].input.__setitem__(0, "I"))
+    yield "output-from-outside", inner(lambda g, m: setattr(g.output[0], "name", "X"))
+    yield "output-is-weight", inner(lambda g, m: setattr(g.output[0], "name", g.initializer[0].name))
+    yield "outputs-two", inner(lambda g, m: g.output.append(value("X", [2, 8])))
+    yield "no-nodes", inner(lambda g, m: g.ClearField("node"))
+    yield "unsorted", inner(lambda g, m: g.node.insert(0, helper.make_node("Relu", [g.node[0].output[0]], ["after"])))
+    yield "weight-of-the-other-branch", inner(lambda g, m: g.node[0].input.__setitem__(1, "B"))
+    yield "branch-in-the-wrong-operator", damaged(lambda m: m.graph.node[0].attribute.append(m.graph.node[2].attribute[0]), branches())
+    yield "branch-as-list", damaged(lambda m: (m.graph.node[2].attribute[0].graphs.append(m.graph.node[2].attribute[0].g), m.graph.node[2].attribute[0].ClearField(
+        "g")), branches())
+    yield "same-graph-100-times", damaged(lambda m: m.graph.node[2].attribute.extend([m.graph.node[2].attribute[0]] * 100), branches())
 
 
 @family("versions")

@@ -162,6 +162,8 @@ class Judge:
             before.pop(place, None)
             after.pop(place, None)
         faults = list(self.conduct(case, name, row, ended, before, after))
+        if not faults and ended.status == 0:
+            faults = list(self.texts(name, ended, work))
         if not faults and ended.status == 0 and row.model and (work / "out.onnx").is_file():
             faults = list(self.result(case, name, work, before))
         return faults, ended
@@ -208,6 +210,21 @@ class Judge:
             top = pathlib.PurePath(path).parts[1] if "/" in path else path
             if before.get(path) != after.get(path) and not (path.startswith("work/") and top in allowed) and path not in ("work", "home"):
                 yield f"{'left behind' if path not in before else 'lost' if path not in after else 'changed'}: {path}"
+
+    @staticmethod
+    def texts(name, ended, work):
+        """JSON is JSON in UTF-8; names from files are no markup of a page."""
+        try:
+            if name.endswith("-json"):
+                json.loads(ended.out)
+            if (work / "ranges.json").is_file():
+                json.loads((work / "ranges.json").read_bytes().decode())
+            for page in work.glob("*.html"):
+                text = page.read_bytes().decode()
+                if text.count("<script") != 2 or text.count("</script") != 2 or "<img" in text:
+                    yield f"{page.name}: markup from a name"
+        except ValueError as e:
+            yield f"what was written is no text: {e}"
 
     @staticmethod
     def must_do(case, name):
