@@ -4,9 +4,7 @@
  * The model is read and written by the program itself; onq sees bytes. Samples are made up here: a
  * program of yours gives the images or texts that it has in memory anyway.
  */
-#include <onq/onq.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../common.h"
 
 #define SAMPLES 16
 
@@ -58,33 +56,6 @@ static int make_input(struct samples *s, const onq_value *v) {
     return s->values != NULL;
 }
 
-/* ---- files, which onq does not see ---- */
-
-static unsigned char *read_file(const char *path, size_t *size) {
-    FILE *f = fopen(path, "rb");
-    unsigned char *p = NULL;
-    long n = -1;
-    if (f != NULL && fseek(f, 0, SEEK_END) == 0 && (n = ftell(f)) >= 0 &&
-        fseek(f, 0, SEEK_SET) == 0)
-        p = malloc((size_t)n + 1);
-    if (p != NULL && fread(p, 1, (size_t)n, f) != (size_t)n) {
-        free(p);
-        p = NULL;
-    }
-    if (f != NULL)
-        fclose(f);
-    *size = (size_t)n;
-    return p;
-}
-
-static int write_file(const char *path, const onq_file *file) {
-    FILE *f = fopen(path, "wb");
-    if (f == NULL)
-        return 0;
-    const int done = fwrite(file->data, 1, file->size, f) == file->size;
-    return fclose(f) == 0 && done;
-}
-
 /* ---- the job ---- */
 
 static onq_code quantize(onq_env *env, const onq_bytes *model, struct samples *s, onq_result **out,
@@ -114,7 +85,7 @@ int main(int argc, char **argv) {
     onq_result *result = NULL;
     struct samples s = {0};
     int status = 1;
-    unsigned char *bytes = argc == 3 ? read_file(argv[1], &model.size) : NULL;
+    void *bytes = argc == 3 ? read_file(argv[1], &model.size) : NULL;
     if (env == NULL || bytes == NULL) {
         fprintf(stderr, "usage: quantize MODEL OUTPUT\n");
         goto done;

@@ -6,10 +6,9 @@
  * weights are quantized dynamically, so that no runtime is needed. The program itself reads and writes
  * the files, as it would read its flash. To build: cc run.c $(pkg-config --cflags --libs onq) -pthread
  */
-#include <onq/onq.h>
+#include "../common.h"
+
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 /* ---- memory: so much and no more ---- */
 
@@ -50,56 +49,10 @@ static int go_on(void *ctx, const char *what, uint64_t done, uint64_t total) {
     return 0; /* anything else stops the job */
 }
 
-/* ---- files, which onq does not see ---- */
-
-static void *read_file(const char *path, size_t *size) {
-    FILE *f = fopen(path, "rb");
-    char *p = NULL;
-    size_t n = 0, got = 0;
-    while (f != NULL) {
-        char *more = realloc(p, n + 65536);
-        if (more == NULL)
-            break;
-        p = more;
-        got = fread(p + n, 1, 65536, f);
-        n += got;
-        if (got == 0)
-            break;
-    }
-    if (f != NULL)
-        fclose(f);
-    *size = n;
-    return p;
-}
-
-static int write_file(const char *path, const onq_file *file) {
-    FILE *f = fopen(path, "wb");
-    if (f == NULL)
-        return 0;
-    const int whole = fwrite(file->data, 1, file->size, f) == file->size;
-    return fclose(f) == 0 && whole;
-}
-
 /* ---- the job ---- */
-
-static onq_code quantize(onq_env *env, const onq_bytes *model, onq_result **out, onq_error *err) {
-    onq_options *opts = NULL;
-    onq_code rc = onq_options_new(env, "dynamic", &opts, err);
-    if (rc == ONQ_OK)
-        rc = onq_options_set_bytes(opts, "input", model, err);
-    if (rc == ONQ_OK)
-        rc = onq_options_want_bytes(opts, "output", "small.onnx", err);
-    if (rc == ONQ_OK)
-        rc = onq_options_set(opts, "verify", "false", err); /* that would take a runtime */
-    if (rc == ONQ_OK)
-        rc = onq_run(env, opts, out, err);
-    onq_options_free(opts);
-    return rc;
-}
 
 int main(int argc, char **argv) {
     struct budget budget = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = 16 << 20};
-    onq_error err = ONQ_ERROR_INIT;
     onq_result *result = NULL;
     uint64_t steps = 0;
     int status = 1;
@@ -120,12 +73,12 @@ int main(int argc, char **argv) {
         onq_env_set_log(env, say, NULL);
         onq_env_set_progress(env, go_on, &steps);
         onq_env_set_threads(env, 1);
-        if (quantize(env, &model, &result, &err) != ONQ_OK) {
-            fprintf(stderr, "%s: %s\n", onq_code_name(err.code), err.text);
-        } else {
+        const char *const options[] = {"verify", "false", NULL}; /* that would take a runtime */
+        result = job_in_memory(env, "dynamic", &model, options);
+        if (result != NULL) {
             const onq_file *file = onq_result_file(result, 0);
-            printf("%zu bytes -> %zu, with at most %zu bytes of memory\n", model.size,
-                   (size_t)file->size, budget.peak);
+            printf("%zu bytes -> %zu, with at most %zu bytes of memory\n", model.size, file->size,
+                   budget.peak);
             status = write_file(argv[2], file) ? 0 : 1;
         }
     }

@@ -64,6 +64,7 @@ for page in README.md $(cd "$ONQ_ROOT" && ls docs/*.md docs/guides/*.md); do
     [ -s "$folder.sh" ] || continue
     (cd "$folder" && bash -eu -o pipefail "../$folder.sh" >../out 2>../err </dev/null) ||
         fail "$(cat "$folder/at"): failed: $(tail -3 err)"
+    ! grep 'warning: nothing was quantized' err || fail "$page: a command does nothing with the files at hand"
     sed -n 's/^# \(onq: .*\)$/\1/p' "$folder.sh" | while IFS= read -r line; do
         grep -qxF -e "$line" out err || fail "$page shows '$line', which did not come"
     done

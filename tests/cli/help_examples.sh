@@ -6,6 +6,8 @@ if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
 fi
 here=$ONQ_ROOT/examples/digits_cnn
 cp "$here/model.onnx" "$here/eval.npz" "$here/labels.npy" .
+cp "$ONQ_ROOT/examples/next_letter/model.onnx" language.onnx
+cp "$ONQ_ROOT/examples/next_letter/samples.npz" texts.npz
 mkdir samples
 cp -r "$here"/test_data_set_* samples
 onq run model.onnx --data samples --limit 1 >out 2>err || { cat err; exit 77; } # no runtime
@@ -23,6 +25,8 @@ for command in $(onq --list-commands); do
         # The two models of diff's examples do differ.
         [[ $line == onq\ diff* ]] && { [ "$status" = 1 ] || fail "$line: $status"; status=0; }
         [ "$status" = 0 ] || fail "$line: status $status: $(cat err)"
+        # An example that has nothing to do on these files would pass for nothing.
+        ! grep -q 'warning: nothing was quantized' err || fail "$line: $(cat err)"
         count=$((count + 1))
     done < <(sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta' -e 's/^ *//' "lines.$command")
 done

@@ -24,8 +24,7 @@ grep -q '<html' "$scratch/images/report.html"
 run model_zoo/run.py "$digits" "$scratch/zoo"
 [ "$(ls "$scratch"/zoo/digits_cnn-*.onnx | wc -l)" = 3 ]
 
-"$python" examples/llm_weights/make_model.py "$scratch/llm.onnx"
-run llm_weights/run.py "$scratch/llm.onnx" "$scratch/llm4.onnx"
+run llm_weights/run.py examples/next_letter/model.onnx "$scratch/llm4.onnx"
 grep -q MatMulNBits "$scratch/log"
 
 onq static -i "$scratch/infer.onnx" -o "$scratch/trained.onnx" --data "$digits" --add_qdq_pair_to_weight \
@@ -33,8 +32,13 @@ onq static -i "$scratch/infer.onnx" -o "$scratch/trained.onnx" --data "$digits" 
 run qat/run.py "$scratch/trained.onnx" "$scratch/qat.onnx"
 grep -q ConvInteger "$scratch/log"
 
-run legacy/run.py "$digits/model.onnx" "$scratch/legacy.onnx"
-grep -q ConvInteger "$scratch/log"
+mkdir "$scratch/legacy"
+run legacy/run.py "$digits" "$scratch/legacy"
+for mode in IntegerOps_Dynamic:ConvInteger IntegerOps_Static:ConvInteger QLinearOps_Dynamic:QLinearConv QLinearOps_Static:QLinearConv; do
+    grep -q "^${mode%:*} .*'${mode#*:}'" "$scratch/log" || { cat "$scratch/log"; exit 1; }
+done
+onq bench "$digits/model.onnx" "$scratch"/legacy/*Ops_*.onnx --data "$digits/eval.npz" --labels "$digits/labels.npy" --runs 1 >"$scratch/log"
+! grep -E ' ([0-8]?[0-9]\.[0-9]+)%$' "$scratch/log" || { echo "legacy/run.py: accuracy is lost"; exit 1; }
 
 # A cluster of two workers on this machine.
 if "$python" -c 'import distributed' 2>/dev/null; then
