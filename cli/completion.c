@@ -183,18 +183,22 @@ static void bash(FILE *f) {
 /* ---- zsh ---- */
 
 static void zsh_option(FILE *f, const char *command, const onq_option_info *o) {
+    const bool list =
+        o->type == ONQ_OPT_LIST; /* may come again, with values up to the next option */
     fputs("            '", f);
-    if (o->letter != 0)
+    if (o->letter != 0 && list)
+        fprintf(f, "*'{-%c,--%s}'", o->letter, o->name);
+    else if (o->letter != 0)
         fprintf(f, "(-%c --%s)'{-%c,--%s}'", o->letter, o->name, o->letter, o->name);
     else
-        fprintf(f, "--%s", o->name);
+        fprintf(f, "%s--%s", list ? "*" : "", o->name);
     if (takes_value(o))
         fputs(o->letter != 0 ? "" : "=", f);
     fputc('[', f);
     quoted(f, o->help, "[]:\\");
     fputc(']', f);
     if (takes_value(o)) {
-        fputc(':', f);
+        fputs(list ? ":*-*:" : ":", f);
         quoted(f, o->word, "[]:\\");
         fputc(':', f);
         if (o->type == ONQ_OPT_ENUM) {

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# completion.sh — the completion of bash really completes; those of zsh and fish are read by their shells where there
-# are such shells.
+# completion.sh — the completions of bash, zsh and fish really complete; the latter where there are such shells.
 onq --completion bash >onq.bash
 onq --completion zsh >_onq
 onq --completion fish >onq.fish
@@ -77,10 +76,45 @@ if onq run model.onnx --data random:1 >/dev/null 2>&1; then
     has CPU static --provider C
 fi
 
+# What zsh offers at the end of a command line: a shell on a terminal of its own gets the line and a tab, and writes down
+# what compadd is given.
+cat >offer.zsh <<'Z'
+zmodload zsh/zpty || exit 77
+zpty shell zsh -f -i
+tell() { zpty -w shell "$1"; }
+: >offers
+rm -f finished
+tell 'fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D; bindkey "^I" complete-word'
+tell 'compadd() { local -a hits; [[ " $argv " == *" -"[OAD]" "* ]] || { builtin compadd -A hits "$@"; print -rl -- $hits >>offers }; builtin compadd "$@" }'
+tell 'finish() { : >finished; exit }; zle -N finish; bindkey "^X" finish; print rea""dy'
+while zpty -r shell line; do [[ $line == ready* ]] && break; done
+zpty -n -w shell "$1"$'\t'$'\x18'
+while zpty -r shell line; do :; done
+[[ -e finished ]]
+Z
 if command -v zsh >/dev/null; then
     zsh -n _onq || fail "zsh does not read its completion"
+    while IFS='|' read -r line wanted; do
+        timeout 60 zsh -f offer.zsh "$line" || fail "zsh: '$line' did not finish"
+        grep -qxF -e "$wanted" offers || fail "zsh: $line: no $wanted in: $(sort -u offers | tr '\n' ' ')"
+    done <<LINES
+onq ins|inspect
+onq --ver|--version
+onq help sta|static
+onq inspect --js|--json
+onq static --per-ch|--per_channel
+onq static --calibration_method e|entropy
+onq static --calibration_method=e|entropy
+onq static --extra Act|ActivationSymmetric=
+onq static -i mod|model.onnx
+onq static -i model.onnx --op_types_to_quantize Max|MaxPool
+onq static -i model.onnx --op_types_to_quantize Conv Max|MaxPool
+onq static -i model.onnx --op_types_to_quantize Conv Relu --json --qui|--quiet
+onq static -i model.onnx --nodes_to_exclude ${node:0:3}|$node
+onq static -i model.onnx --nodes_to_exclude other,${node:0:3}|$node
+LINES
 else
-    echo "no zsh: its completion is not read" >&2
+    echo "no zsh: its completion is not tried" >&2
 fi
 if command -v fish >/dev/null; then
     fish --no-execute onq.fish || fail "fish does not read its completion"
@@ -89,5 +123,5 @@ if command -v fish >/dev/null; then
     fish -c 'source onq.fish; complete -C "onq static -i model.onnx --op_types_to_quantize Max"' | says '^MaxPool' ||
         fail "fish: operators of the model"
 else
-    echo "no fish: its completion is not read" >&2
+    echo "no fish: its completion is not tried" >&2
 fi
