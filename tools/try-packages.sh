@@ -3,11 +3,11 @@
 # debootstrap makes (as root). Packages: deb, wheel, tarball, dist, demo, container, lint; all without arguments.
 #
 #   deb        apt-get install ./onq_*.deb, then `onq static`; libonq-dev serves a C program; onq-mpi calibrates
-#   wheel      pip install in a fresh environment, then quantize_static
+#   wheel      pip install in a fresh environment, then quantize_static; with the Pythons of two Debians
 #   tarball    unpacked in the oldest Debian that can be had, then `onq static`
 #   dist       the source archive builds and passes its quick tests without git
 #   demo       `make demo` on a machine with nothing but make; says how long it took
-#   container  the steps of packaging/Containerfile
+#   container  the instructions of packaging/Containerfile, one after another, in clean roots in place of images
 #   lint       lintian, hadolint, rubocop and the recipe of conda, where those are installed
 #
 # A minimal Debian is kept in build/roots and copied for each try. ONQ_DEBIAN_MIRROR names another mirror.
@@ -97,16 +97,19 @@ try_deb() {
 }
 
 try_wheel() {
-    local root wheel
+    local root wheel suite
     PORTABLE=1 make -s wheel || return 1
     wheel=$(ls build/dist/onq-"$version"-py3-none-manylinux_2_28_*.whl) || return 1
-    root=$(fresh bookworm wheel) || return 1
-    cp "$wheel" "$root/try/"
-    inside "$root" "$(install_in python3-venv)
-        python3 -m venv venv
-        venv/bin/pip install -q ./*.whl
-        venv/bin/onq $main_job
-        venv/bin/python -c 'import onq; print(onq.inspect(\"int8.onnx\")[\"operators\"])'"
+    for suite in bookworm trixie; do # Python 3.11, Python 3.13
+        root=$(fresh "$suite" wheel) || return 1
+        cp "$wheel" "$root/try/"
+        inside "$root" "$(install_in python3-venv)
+            python3 --version
+            python3 -m venv venv
+            venv/bin/pip install -q ./*.whl
+            venv/bin/onq $main_job
+            venv/bin/python -c 'import onq; print(onq.inspect(\"int8.onnx\")[\"operators\"])'" || return 1
+    done
 }
 
 try_tarball() {
@@ -157,28 +160,44 @@ try_demo() {
     [ "$used" -le "$limit" ]
 }
 
-# No engine is needed to know that the steps work: the RUN lines of each stage are run in a clean root.
-steps() { # stage
-    awk -v want="$1" '
-        /^FROM / { stage++ }
-        stage == want && /^RUN / { on = 1; sub(/^RUN /, "") }
-        on { line = $0; more = sub(/\\$/, "", line); printf "%s ", line; if (!more) { print ""; on = 0 } }
-    ' packaging/Containerfile
-}
-
+# No engine is needed to know that the file works: its instructions are few, and each means something in a clean root.
 try_container() {
-    local first second archive
+    local archive root='' place=/ user='' entry='' default='' stages=0 word rest name status=0
+    local -A made=()
     archive=$(tools/dist.sh) || return 1
-    first=$(fresh bookworm container) && second=$(fresh bookworm container-2) || return 1
-    tar -C "$first/try" -xzf "$archive" || return 1
-    inside "$first" "cd onq-$version; $(steps 1)" && inside "$second" "$(steps 2)" &&
-        cp -a "$first/opt/onq" "$second/opt/onq" &&
-        inside "$second" "chmod 777 .
-            setpriv $(sed -n 's/^USER \(.*\):\(.*\)/--reuid=\1 --regid=\2/p' packaging/Containerfile) --clear-groups \
-                $(sed -n 's/^ENTRYPOINT \["\(.*\)"\]/\1/p' packaging/Containerfile) $main_job
-            test -s int8.onnx"
-    local status=$?
-    rm -rf "$second"
+    while read -r word rest; do
+        case $word in
+        FROM) # image:SUITE-slim AS name
+            name=${rest##* } place=/ stages=$((stages + 1))
+            [[ $rest == debian:*-slim* ]] || fail "Containerfile: no root for $rest"
+            rest=${rest#debian:}
+            root=$(fresh "${rest%%-slim*}" "container-$stages") || return 1
+            made[$name]=$root
+            ;;
+        WORKDIR) place=$rest && mkdir -p "$root$place" ;;
+        COPY)
+            case $rest in
+            '. .') tar -C "$root$place" --strip-components=1 -xzf "$archive" ;;
+            --from=*)
+                read -r name from to <<<"${rest#--from=}"
+                mkdir -p "$root$(dirname "$to")" && cp -a "${made[$name]}$from" "$root$to"
+                ;;
+            *) fail "Containerfile: COPY $rest is not known here" ;;
+            esac || return 1
+            ;;
+        RUN) inside "$root" "cd $place; $rest" >"$roots/container.log" 2>&1 || { tail -n 20 "$roots/container.log"; return 1; } ;;
+        USER) user=$(sed 's/\(.*\):\(.*\)/--reuid=\1 --regid=\2 --clear-groups/' <<<"$rest") ;;
+        ENTRYPOINT) entry=$(tr -d '[],"' <<<"$rest") ;;
+        CMD) default=$(tr -d '[],"' <<<"$rest") ;;
+        *) fail "Containerfile: $word is not known here" ;;
+        esac
+    done < <(sed -e '/^#/d; /^$/d' packaging/Containerfile | sed -e ':a' -e '/\\$/N; s/\\\n *//; ta')
+    [ -n "$user" ] && [ -n "$entry" ] || fail "Containerfile: no USER, or no ENTRYPOINT"
+    inside "$root" "cp -r digits_cnn $place; chmod 777 $place; cd $place
+        setpriv $user $entry $default | grep -q '^usage: onq'
+        setpriv $user $entry $main_job
+        test -s int8.onnx" || status=1
+    rm -rf "${made[@]}"
     return "$status"
 }
 
