@@ -13,4 +13,9 @@ set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig
 # Programs name their own loader: qemu's -L would show them another / than there is.
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,--dynamic-linker=${CMAKE_SYSROOT}/lib/ld-linux-aarch64.so.1")
 set(paths "${CMAKE_SYSROOT}/lib/aarch64-linux-gnu:${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu")
-set(CMAKE_CROSSCOMPILING_EMULATOR "qemu-aarch64;-E;LD_LIBRARY_PATH=${paths}")
+# The machine's qemu, or a newer one that was unpacked because that cannot run ONNX Runtime.
+set(qemu "${CMAKE_CURRENT_LIST_DIR}/../build/aarch64/qemu/usr/bin/qemu-aarch64")
+if(NOT EXISTS "${qemu}")
+  set(qemu qemu-aarch64)
+endif()
+set(CMAKE_CROSSCOMPILING_EMULATOR "${qemu};-E;LD_LIBRARY_PATH=${paths}")

@@ -106,7 +106,25 @@ step_aarch64() {
     tools/setup.sh aarch64 || return 1
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu || return
     need qemu-aarch64 qemu-user || return
-    tools/build.sh aarch64 -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/aarch64 -L 'unit|fuzz' --timeout 1500
+    tools/build.sh aarch64 -DONQ_TESTS=ON && "${ctest[@]}" --test-dir build/aarch64 -L 'unit|fuzz' --timeout 1500 || return 1
+    tools/build.sh release product && step_aarch64_static
+}
+
+# The main job on 64-bit Arm, with that architecture's ONNX Runtime: the model is the one that is made here.
+step_aarch64_static() {
+    local qemu=build/aarch64/qemu/usr/bin/qemu-aarch64 root=$PWD/build/aarch64/root here=examples/digits_cnn out=build/aarch64/static
+    [ -x "$qemu" ] || qemu="qemu-aarch64"
+    rm -rf "$out" && mkdir -p "$out" || return 1
+    arm() {
+        ONQ_ONNXRUNTIME=$PWD/build/aarch64/runtime "$qemu" -E \
+            "LD_LIBRARY_PATH=$root/lib/aarch64-linux-gnu:$root/usr/lib/aarch64-linux-gnu" build/aarch64/onq "$@"
+    }
+    arm run "$here/model.onnx" --data random:1 >/dev/null || { echo "skipped: ONNX Runtime does not run under $qemu"; return "$skipped"; }
+    arm preprocess -i "$here/model.onnx" -o "$out/infer.onnx" &&
+        arm static -i "$out/infer.onnx" -o "$out/int8.onnx" --data "$here" --per_channel &&
+        build/onq preprocess -i "$here/model.onnx" -o "$out/infer-here.onnx" --quiet &&
+        build/onq static -i "$out/infer-here.onnx" -o "$out/int8-here.onnx" --data "$here" --per_channel --quiet &&
+        build/onq diff "$out/int8.onnx" "$out/int8-here.onnx"
 }
 
 step_packages() {

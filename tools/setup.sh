@@ -4,7 +4,7 @@
 #   venv        build/venv with what tests/requirements.txt pins
 #   runtime     build/runtime/libonnxruntime.so.VERSION and its licences, unpacked from the wheel of PyPI
 #   aarch64     a cross compiler and qemu-user (Debian packages), and in build/aarch64 the libraries and the runtime of
-#               that architecture: root, runtime
+#               that architecture, and a qemu-user that runs it: root, runtime, qemu
 #
 # setup.sh --look STAGE... installs nothing: it says in one line what is missing and what installs it, and exits 1.
 #
@@ -275,33 +275,55 @@ get_runtime() { # folder, architecture
 aarch64_libraries=(libc6 libc6-dev linux-libc-dev libgcc-s1 libstdc++6 libjansson4 libjansson-dev libjpeg62-turbo
     libjpeg62-turbo-dev libspng0 libspng-dev zlib1g zlib1g-dev libcmocka0 libcmocka-dev libcrypt-dev)
 
+unpack_packages() { # folder, architecture, suite of Debian (nothing: this machine's lists), package...
+    local folder=$1 arch=$2 suite=$3 work options package
+    work=$(mktemp -d) || return 1
+    chmod 755 "$work"
+    mkdir -p "$folder" "$work/lists/partial" "$work/archives/partial" "$work/debs"
+    : >"$work/status"
+    options=(-q -o "APT::Architecture=$arch" -o "APT::Architectures::=$arch" -o "Dir::State::Lists=$work/lists"
+        -o "Dir::State::Status=$work/status" -o "Dir::Cache::Archives=$work/archives" -o "Dir::Cache::pkgcache="
+        -o "Dir::Cache::srcpkgcache=" -o "Acquire::Retries=3" -o "APT::Sandbox::User=root" -o "Acquire::Languages=none")
+    if [ -n "$suite" ]; then
+        echo "deb ${ONQ_DEBIAN_MIRROR:-http://deb.debian.org/debian} $suite main" >"$work/sources.list"
+        options+=(-o "Dir::Etc::SourceList=$work/sources.list" -o "Dir::Etc::SourceParts=-")
+    fi
+    {
+        apt-get "${options[@]}" update || true # lists of other makers may fail
+        (cd "$work/debs" && apt-get "${options[@]}" download "${@:4}") &&
+            for package in "$work"/debs/*.deb; do dpkg -x "$package" "$folder" || break; done
+    } >build/setup-aarch64.log 2>&1
+    local status=$?
+    rm -rf "$work"
+    return "$status"
+}
+
 get_aarch64_root() {
-    local root=$PWD/build/aarch64/root work options package
+    local root=$PWD/build/aarch64/root
     [ ! -e "$root/.complete" ] || return 0
     have apt-get dpkg || return 0
     say "unpacking Debian's libraries for arm64 into build/aarch64/root"
     rm -rf "$root"
-    work=$(mktemp -d) || return 1
-    chmod 755 "$work"
-    mkdir -p "$root" "$work/lists/partial" "$work/archives/partial" "$work/debs"
-    : >"$work/status"
-    options=(-q -o "APT::Architecture=arm64" -o "APT::Architectures::=arm64" -o "Dir::State::Lists=$work/lists"
-        -o "Dir::State::Status=$work/status" -o "Dir::Cache::Archives=$work/archives" -o "Dir::Cache::pkgcache="
-        -o "Dir::Cache::srcpkgcache=" -o "Acquire::Retries=3" -o "APT::Sandbox::User=root" -o "Acquire::Languages=none")
-    {
-        apt-get "${options[@]}" update || true # lists of other makers may fail
-        (cd "$work/debs" && apt-get "${options[@]}" download "${aarch64_libraries[@]}")
-    } >build/setup-aarch64.log 2>&1 || { tail -n 5 build/setup-aarch64.log >&2; rm -rf "$work"; fail "cannot fetch libraries for arm64"; }
-    for package in "$work"/debs/*.deb; do
-        dpkg -x "$package" "$root" || fail "cannot unpack $package"
-    done
-    rm -rf "$work"
+    unpack_packages "$root" arm64 '' "${aarch64_libraries[@]}" ||
+        { tail -n 5 build/setup-aarch64.log >&2; fail "cannot fetch libraries for arm64"; }
     touch "$root/.complete"
+}
+
+# ONNX Runtime crashes under the qemu of Debian 12 and runs under that of its backports.
+get_aarch64_qemu() {
+    local found least=8
+    [ ! -x build/aarch64/qemu/usr/bin/qemu-aarch64 ] || return 0
+    found=$(qemu-aarch64 --version 2>/dev/null | sed -n 's/^qemu-aarch64 version \([0-9]*\).*/\1/p')
+    [ "${found:-0}" -lt "$least" ] && have apt-get dpkg || return 0
+    say "unpacking a newer qemu-user into build/aarch64/qemu (Debian's backports)"
+    unpack_packages build/aarch64/qemu "$(dpkg --print-architecture)" bookworm-backports qemu-user ||
+        { rm -rf build/aarch64/qemu; say "skipped: no newer qemu-user; models of 64-bit Arm cannot be run"; }
 }
 
 stage_aarch64() {
     stage_packages aarch64
     get_aarch64_root
+    get_aarch64_qemu
     get_runtime build/aarch64/runtime aarch64
 }
 
