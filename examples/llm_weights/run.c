@@ -1,7 +1,7 @@
 /*
- * run.c MODEL OUTPUT DB — weights of 4 bits where that is good enough, of 8 bits where it is not: a
- * weight whose 4 bits are nearer than DB decibels to the noise they make gets twice as many. What is
- * not in memory is not loaded, so that the model may be larger; no runtime is needed.
+ * run.c MODEL OUTPUT DB — weights of 4 bits where that is good enough, of 8 bits where it is not: those
+ * that keep less than DB decibels of signal over the noise of rounding get twice as many. No samples and
+ * no runtime are needed.
  */
 #include "../common.h"
 
