@@ -125,10 +125,11 @@ onq_code oq_extremes_warn(const oq_extremes *e, const oq_plan *plan, const onq_e
                        !oq_map_put(&quantized, plan->nodes.v[i].name, 0);
     for (size_t i = 0; i < e->all.n; i++)
         if (list_nodes(&e->all.v[i], &quantized, &listed, &names)) {
-            example = worth(&e->all.v[i]) > worth(example) ? &e->all.v[i] : example;
+            if (example == NULL || worth(&e->all.v[i]) > worth(example))
+                example = &e->all.v[i];
             n++;
         }
-    if (n > 0 && !names.failed)
+    if (example != NULL && !names.failed)
         oq_warn(
             env,
             "%zu tensor%s so wide a range that most values are lost, as an attention mask makes "

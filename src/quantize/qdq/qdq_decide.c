@@ -149,7 +149,7 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const bool given = oq_override_has_params(first);
     const bool is_weight = t->kind == OQ_QDQ_WEIGHT;
     const bool per_channel = oq_qdq_has_channels(q, t);
-    const int64_t chosen = oq_override_is_channel(over) ? first->axis : t->axis;
+    const int64_t chosen = first != NULL && first->has_axis ? first->axis : t->axis;
     int64_t axis = per_channel ? chosen : -1;
     oq_qdq_weight *w = OQ_NEW(q->arena, oq_qdq_weight);
     if (w == NULL)
