@@ -47,7 +47,7 @@ static onq_code set_inherited(const oq_auto *a, onq_options *o, onq_error *err) 
         if (v->row->type != ONQ_OPT_LIST)
             OQ_TRY(onq_options_set(o, inherited[i], v->text.p, err));
         for (size_t k = 0; v->row->type == ONQ_OPT_LIST && k < v->list.n; k++)
-            OQ_TRY(onq_options_set(o, inherited[i], v->list.v[k].p, err));
+            OQ_TRY(onq_options_add(o, inherited[i], v->list.v[k].p, err));
     }
     return ONQ_OK;
 }

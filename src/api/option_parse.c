@@ -242,7 +242,7 @@ static bool is_literal(const onq_option_info *row, bool map, const char *text) {
     return first[0] == '"' || first[0] == '\'' || strcmp(row->word, "TYPE") == 0;
 }
 
-/* a,b,c with "\," for a comma inside a name and "\@" for a name that begins with @. */
+/* a,b,c with "\," for a comma inside a name, and "\@" or "\[" for a name that begins so. */
 static onq_code parse_list(oq_arena *a, const onq_option_info *row, const char *text,
                            oq_opt_value *v, onq_error *err) {
     if (text[0] == '@')
@@ -270,7 +270,8 @@ static onq_code parse_list(oq_arena *a, const onq_option_info *row, const char *
             w = 0;
             continue;
         }
-        if (text[i] == '\\' && (text[i + 1] == ',' || (w == 0 && text[i + 1] == '@')))
+        if (text[i] == '\\' && text[i + 1] != '\0' &&
+            (text[i + 1] == ',' || (w == 0 && strchr(OQ_OPT_BEGINS, text[i + 1]) != NULL)))
             i++;
         item[w++] = text[i];
     }

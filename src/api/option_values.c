@@ -9,11 +9,12 @@
 /* An item of a list as the parser of lists takes it for one. */
 static const char *item_text(oq_arena *a, oq_str item) {
     size_t n = 0;
-    if (memchr(item.p, ',', item.n) == NULL && item.p[0] != '@')
+    const bool first = item.n > 0 && strchr(OQ_OPT_BEGINS, item.p[0]) != NULL;
+    if (memchr(item.p, ',', item.n) == NULL && !first)
         return item.p;
     char *copy = oq_arena_alloc(a, 2 * item.n + 1);
     for (size_t i = 0; copy != NULL && i < item.n; i++) {
-        if (item.p[i] == ',' || (i == 0 && item.p[i] == '@'))
+        if (item.p[i] == ',' || (i == 0 && first))
             copy[n++] = '\\';
         copy[n++] = item.p[i];
     }

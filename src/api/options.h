@@ -123,6 +123,9 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
 /* Parses `text` by the row into *v; the strings go to the arena. Lists and pairs append. */
 onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text, oq_opt_value *v,
                       onq_error *err);
+/* What the text of a list or of its file begins with; a name that does so has a backslash before
+ * it. */
+#define OQ_OPT_BEGINS "@[({"
 /* Appends the items of a list, or of a map as "key:number", written as in JSON or Python. ONQ_E_CONFIG
  * says why the text is none; *v is unchanged then. */
 onq_code oq_opt_items(oq_arena *a, const char *text, bool map, oq_opt_value *v, onq_error *err);
