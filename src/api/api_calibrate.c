@@ -11,6 +11,7 @@
 #include "calibrate/calibrate.h"
 #include "calibrate/method.h"
 #include "calibrate/tensorrt_table.h"
+#include "onnx/check.h"
 #include "quantize/pick.h"
 
 #include <errno.h>
@@ -321,6 +322,7 @@ static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
     onq_code rc = ONQ_OK;
     OQ_TRY(oq_cal_options_read(job, &o, err));
     OQ_GO(oq_job_open(job, oq_opt_str(job->opts, "input"), &m, err));
+    OQ_GO(oq_model_check(m, err));
     OQ_GO(report_types(job, &o, m, err));
     OQ_GO(oq_job_session(job, &cal.session, err));
     OQ_GO(oq_job_engine(job, &cal.engine, err));

@@ -132,6 +132,13 @@ def test_functions_that_would_become_too_much(words, tmp_path):
     refused(onq(tmp_path, "static", "-i", "m.onnx", "-o", "q.onnx", "--data", "random:1", *words), "m.onnx", "functions that call functions")
 
 
+@pytest.mark.parametrize("where", ["initializer", "constant"])
+def test_calibrate_names_the_model(where, tmp_path):
+    """Also of what the runtime would find wrong itself."""
+    put(tmp_path, "m.onnx", bytes_cases.outside("no.bin", where)(tmp_path).SerializeToString())
+    refused(onq(tmp_path, "calibrate", "-i", "m.onnx", "-o", "r.json", "--data", "random:1"), "m.onnx: ", "no.bin")
+
+
 @pytest.mark.parametrize("side", ["float", "quantized"])
 def test_debug_and_bench_name_the_file_at_fault(side, tmp_path):
     put(tmp_path, "good.onnx", network().SerializeToString())
