@@ -49,7 +49,7 @@ set(TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1")
 if(ONQ_SANITIZE MATCHES "thread")
-  list(APPEND TEST_ENVIRONMENT "ONQ_TEST_LOOSE_MEMORY=1") # it multiplies what a process holds
+  list(APPEND TEST_ENVIRONMENT "ONQ_TEST_LOOSE=1") # it multiplies what a process holds
 endif()
 if(TARGET onq)
   list(APPEND TEST_ENVIRONMENT "ONQ=$<TARGET_FILE:onq>")

@@ -51,14 +51,14 @@ step_valgrind() {
     need valgrind valgrind || return
     tools/build.sh debug -DONQ_TESTS=ON || return 1
     local program status=0 count=0
-    export ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build/debug ONQ=$PWD/build/debug/onq ONQ_TEST_LOOSE_MEMORY=1
+    export ONQ_ROOT=$PWD ONQ_BUILD=$PWD/build/debug ONQ=$PWD/build/debug/onq ONQ_TEST_LOOSE=1
     for program in build/debug/tests/unit_*; do
         [ -x "$program" ] || continue
         [[ $program != *_budget ]] || continue # valgrind itself reads what these must leave unread
         count=$((count + 1))
         printf '%s ' "${program##*/}"
         if timeout 900 valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
-            "$program" >build/debug/valgrind.log 2>&1; then
+            --suppressions=tests/harness/valgrind.supp "$program" >build/debug/valgrind.log 2>&1; then
             echo ok
         else
             echo "FAILED"

@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -28,5 +30,12 @@
         if (strstr((err).text, (part)) == NULL)                                                    \
             fail_msg("%s: '%s' does not say '%s'", #expr, (err).text, (part));                     \
     } while (0)
+
+/* No more than `most` seconds of CPU time since `start` (of clock()); a limit so wide that only work
+ * that grows faster than its input breaks it. ONQ_TEST_LOOSE is set where a tool multiplies time and
+ * memory. */
+#define assert_cpu_seconds(start, most)                                                            \
+    assert_true(getenv("ONQ_TEST_LOOSE") != NULL ||                                                \
+                (double)(clock() - (start)) / CLOCKS_PER_SEC < (most))
 
 #endif
