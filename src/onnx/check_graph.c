@@ -7,6 +7,7 @@
 #include "onnx/attr.h"
 #include "onnx/check_parts.h"
 #include "onnx/dtype.h"
+#include "onnx/tensor.h"
 
 enum {
     ATTRIBUTES_FEW = 16, /* up to here comparing all pairs is cheaper than a map */
@@ -29,7 +30,37 @@ static bool holds_its_type(const oq_attribute *a) {
     }
 }
 
-static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
+/* ONNX has INT64 alone; the runtime writes the narrowest type that holds them, and reads all. */
+static bool is_index_type(oq_dtype dt) {
+    return dt == OQ_INT64 || dt == OQ_INT32 || dt == OQ_INT16 || dt == OQ_INT8;
+}
+
+/* Each index within the dims: one number for a place in the flat tensor, or a row of coordinates. (The
+ * runtime writes values where the indices say.) */
+static onq_code check_indices(oq_check *c, const oq_sparse *s, onq_error *err) {
+    const size_t rank = s->indices->dims.n == 1 ? 1 : s->dims.n;
+    const oq_dtype dt = s->indices->data_type.v;
+    oq_span data;
+    uint64_t count = 0;
+    int64_t total = 1;
+    for (size_t i = 0; i < s->dims.n; i++)
+        if (__builtin_mul_overflow(total, s->dims.v[i], &total))
+            return oq_fail(err, ONQ_E_INVALID, "sparse tensor '%.*s': its size overflows",
+                           OQ_STR(s->values->name));
+    OQ_TRY(oq_tensor_count(s->indices, &count, err));
+    OQ_TRY(oq_model_data(c->m, s->indices, &data, err));
+    for (uint64_t i = 0; i < count; i++) {
+        const int64_t at = oq_raw_get_int(dt, data.p, i);
+        const int64_t end = s->indices->dims.n == 1 ? total : s->dims.v[i % rank];
+        if (at < 0 || at >= end)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "sparse tensor '%.*s': index %lld is not within 0 and %lld",
+                           OQ_STR(s->values->name), (long long)at, (long long)end - 1);
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_sparse(oq_check *c, const oq_sparse *s, onq_error *err) {
     if (s->values == NULL || s->indices == NULL)
         return oq_fail(err, ONQ_E_INVALID, "a sparse tensor lacks its %s",
                        s->values == NULL ? "values" : "indices");
@@ -39,7 +70,7 @@ static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
             return oq_fail(err, ONQ_E_INVALID, "sparse tensor '%.*s': dimension %zu is %lld",
                            OQ_STR(values->name), i, (long long)s->dims.v[i]);
     }
-    if (values->dims.n != 1 || indices->data_type.v != OQ_INT64)
+    if (values->dims.n != 1 || !is_index_type(indices->data_type.v))
         return oq_fail(err, ONQ_E_INVALID,
                        "sparse tensor '%.*s': it needs values of one dimension and INT64 indices",
                        OQ_STR(values->name));
@@ -51,10 +82,10 @@ static onq_code check_sparse(const oq_sparse *s, onq_error *err) {
             "sparse tensor '%.*s': the shape of its indices fits neither its %lld values nor its "
             "%zu dimensions",
             OQ_STR(values->name), (long long)values->dims.v[0], s->dims.n);
-    return ONQ_OK;
+    return check_indices(c, s, err);
 }
 
-static onq_code check_attribute(const oq_attribute *a, onq_error *err) {
+static onq_code check_attribute(oq_check *c, const oq_attribute *a, onq_error *err) {
     if (a->name.n == 0)
         return oq_fail(err, ONQ_E_INVALID, "an attribute without a name");
     if (a->type.v < 0 || a->type.v > OQ_ATTR_TYPE_PROTOS)
@@ -63,9 +94,9 @@ static onq_code check_attribute(const oq_attribute *a, onq_error *err) {
     if (a->ref_attr_name.n == 0 && !holds_its_type(a))
         return oq_fail(err, ONQ_E_INVALID, "attribute '%.*s' is empty", OQ_STR(a->name));
     if (a->sparse_tensor != NULL)
-        OQ_TRY(check_sparse(a->sparse_tensor, err));
+        OQ_TRY(check_sparse(c, a->sparse_tensor, err));
     for (size_t i = 0; i < a->sparse_tensors.n; i++)
-        OQ_TRY(check_sparse(a->sparse_tensors.v[i], err));
+        OQ_TRY(check_sparse(c, a->sparse_tensors.v[i], err));
     return ONQ_OK;
 }
 
@@ -76,7 +107,7 @@ static onq_code check_attributes(oq_check *c, const oq_node *n, onq_error *err) 
         oq_map_init(&seen, &c->arena);
     for (size_t i = 0; i < n->attribute.n; i++) {
         const oq_attribute *a = n->attribute.v[i];
-        OQ_TRY(check_attribute(a, err));
+        OQ_TRY(check_attribute(c, a, err));
         bool again = many && oq_map_has(&seen, a->name);
         for (size_t k = 0; !many && k < i && !again; k++)
             again = oq_str_eq(a->name, n->attribute.v[k]->name);
@@ -130,7 +161,7 @@ static onq_code check_infos(const oq_graph *g, onq_error *err) {
 
 /* ---- names ---- */
 
-static onq_code check_given(const oq_index *ix, onq_error *err) {
+static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
     const oq_graph *g = ix->graph;
     for (size_t i = 0; i < g->input.n; i++) {
         const oq_value_info *v = g->input.v[i];
@@ -150,7 +181,7 @@ static onq_code check_given(const oq_index *ix, onq_error *err) {
     }
     for (size_t i = 0; i < g->sparse_initializer.n; i++) {
         const oq_sparse *s = g->sparse_initializer.v[i];
-        OQ_TRY(check_sparse(s, err));
+        OQ_TRY(check_sparse(c, s, err));
         const oq_value *v = oq_index_find(ix, s->values->name);
         if (v == NULL)
             return oq_fail(err, ONQ_E_INVALID, "sparse initializer %zu has no name", i);
@@ -284,7 +315,7 @@ static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
     OQ_TRY(oq_index_build(&ix, &c->arena, g, parent, err));
     OQ_TRY(check_spelling(&ix, err));
     OQ_TRY(check_infos(g, err));
-    OQ_TRY(check_given(&ix, err));
+    OQ_TRY(check_given(c, &ix, err));
     OQ_TRY(check_nodes(c, &ix, imports, depth, err));
     for (size_t i = 0; i < g->output.n; i++) {
         const oq_str name = g->output.v[i]->name;
@@ -327,6 +358,6 @@ onq_code oq_check_function(oq_check *c, oq_function *f, const oq_imports *import
     g->value_info.v = f->value_info.v;
     g->value_info.n = f->value_info.n;
     for (size_t i = 0; i < f->attribute_proto.n; i++)
-        OQ_TRY(check_attribute(f->attribute_proto.v[i], err));
+        OQ_TRY(check_attribute(c, f->attribute_proto.v[i], err));
     return check_graph(c, g, NULL, imports, 1, err);
 }

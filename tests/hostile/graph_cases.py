@@ -205,6 +205,53 @@ def graphs(r):
 
 # ---- what a graph may hold beside nodes and tensors
 
+@family("sparse")
+def sparse(r):
+    """A weight as a sparse initializer, and as a Constant node's value."""
+
+    def made(place, values=(1.0, 2.0), indices=(0, 63), dims=(64, 5), kind=np.int64, shape=None, name="M", spoil=None):
+        m = network()
+        t = helper.make_sparse_tensor(array(name, values), array("i", np.asarray(indices).reshape(shape or (-1,)), kind), list(dims))
+        if spoil:
+            spoil(t)
+        del m.graph.initializer[2]
+        if place == "constant":
+            m.graph.node.insert(0, helper.make_node("Constant", [], ["M"], "sparse", sparse_value=t))
+        else:
+            m.graph.sparse_initializer.append(t)
+        return m
+
+    text = helper.make_tensor("M", TensorProto.STRING, [2], [b"a", b"b"])
+    changes = {
+        "sound": {},
+        "pairs": {"indices": [0, 1, 63, 4], "shape": (2, 2)},
+        "unordered": {"indices": (63, 0)},
+        "twice": {"indices": (3, 3)},
+        "too-few": {"indices": (3,)},
+        "too-many": {"indices": (1, 2, 3)},
+        "of-int32": {"kind": np.int32},
+        "rank-3": {"indices": range(6), "shape": (1, 2, 3)},
+        "dims-negative": {"dims": (-64, 5)},
+        "dims-overflow": {"dims": (2**32, 2**32)},
+        "dims-gigantic": {"dims": (2**20, 2**20)},
+        "no-dims": {"dims": ()},
+        "zero": {"dims": (0, 5)},
+        "no-name": {"name": ""},
+        "taken-name": {"name": "W"},
+        "no-values": {"spoil": lambda t: t.ClearField("values")},
+        "no-indices": {"spoil": lambda t: t.ClearField("indices")},
+        "empty": {"spoil": lambda t: t.Clear()},
+        "values-of-text": {"spoil": lambda t: t.values.CopyFrom(text)},
+    }
+    outside = {"past-the-end": (0, 320), "negative": (-1, 3), "most": (0, 2**63 - 1)}
+    for place in ("initializer", "constant"):
+        for what, more in changes.items():
+            yield f"{place}-{what}", made(place, **more)
+        for what, indices in outside.items():
+            yield f"{place}-{what}", made(place, indices=indices), {"wants": "refused"}
+        yield f"{place}-pair-past-the-end", made(place, indices=[0, 1, 64, 4], shape=(2, 2)), {"wants": "refused"}
+
+
 @family("functions")
 def functions(r):
     refused = {"wants": "refused"}

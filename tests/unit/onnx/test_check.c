@@ -176,6 +176,22 @@ static void break_sparse(bm *b) {
     s->values = bm_tensor(b, "sv", OQ_FLOAT, "1", "\0\0\0\0", 4);
     (void)OQ_PUSH(b->a, &b->g->sparse_initializer, s);
 }
+static void add_sparse(bm *b, const char *shape, const int64_t *indices, size_t n) {
+    break_sparse(b);
+    oq_sparse *s = b->g->sparse_initializer.v[0];
+    (void)(OQ_PUSH(b->a, &s->dims, 2) && OQ_PUSH(b->a, &s->dims, 3));
+    s->indices = bm_tensor(b, "si", OQ_INT64, shape, indices, n * sizeof *indices);
+}
+static void break_sparse_place(bm *b) {
+    add_sparse(b, "1", (const int64_t[]){6}, 1);
+}
+static void break_sparse_coordinate(bm *b) {
+    add_sparse(b, "1,2", (const int64_t[]){0, -1}, 2);
+}
+static void break_sparse_size(bm *b) {
+    add_sparse(b, "1", (const int64_t[]){5}, 1);
+    b->g->sparse_initializer.v[0]->dims.v[0] = INT64_MAX;
+}
 
 static void each_fault_is_found(void **state) {
     (void)state;
@@ -223,6 +239,9 @@ static void each_fault_is_found(void **state) {
         {break_function_twice, ONQ_E_INVALID, "function 'f'"},
         {break_function_input, ONQ_E_INVALID, "function 'f': node 'call' (g): input 'nowhere'"},
         {break_sparse, ONQ_E_INVALID, "lacks its indices"},
+        {break_sparse_place, ONQ_E_INVALID, "index 6 is not within 0 and 5"},
+        {break_sparse_coordinate, ONQ_E_INVALID, "index -1 is not within 0 and 2"},
+        {break_sparse_size, ONQ_E_INVALID, "its size overflows"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         bm b;
