@@ -234,7 +234,7 @@ def test_samples_that_do_not_fit(tmp_path, x, parts):
 def test_names_of_arrays(tmp_path):
     model = identity(tmp_path / "m.onnx", ("x", TensorProto.FLOAT, [3]), ("y", TensorProto.FLOAT, [3]))
     np.savez(tmp_path / "s.npz", a=np.zeros(3, np.float32), b=np.zeros(3, np.float32))
-    refused(onq("run", model, "--data", tmp_path / "s.npz"), "no array 'x'", "a, b")
+    refused(onq("run", model, "--data", tmp_path / "s.npz"), "array 'x': no array has the name", "a, b")
     np.savez(tmp_path / "s.npz", x=np.zeros((5, 3), np.float32), y=np.zeros(3, np.float32))
     refused(onq("run", model, "--data", tmp_path / "s.npz"), "axis for samples")
     np.savez(tmp_path / "s.npz", x=np.zeros((5, 3), np.float32), y=np.zeros((4, 3), np.float32))
