@@ -61,6 +61,17 @@ static void lift_nodes(char *out, size_t cap, const char *text) {
         snprintf(out + n, cap - n, "%s", text);
 }
 
+/* An error that the runtime threw on begins with the C++ function that threw; its own words come after
+ * a mark and a number: "...Graph::Graph(...) [ONNXRuntimeError] : 10 : INVALID_GRAPH : Unsupported". */
+static const char *inner_words(const char *message) {
+    static const char mark[] = "[ONNXRuntimeError] : ";
+    const char *at = strstr(message, mark);
+    if (at == NULL)
+        return message;
+    at += sizeof mark - 1;
+    return at + strspn(at, "0123456789 :");
+}
+
 /* What the machine lacks says nothing of the model: nobody must change it for that. */
 static onq_code code_of(const char *text) {
     if (strstr(text, "bad_alloc") != NULL || strstr(text, "Failed to allocate memory") != NULL)
@@ -79,7 +90,7 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     const char *message = api->GetErrorMessage(s);
-    copy_words(words, sizeof words, message != NULL ? message : "");
+    copy_words(words, sizeof words, message != NULL ? inner_words(message) : "");
     lift_nodes(text, sizeof text, words);
     api->ReleaseStatus(s);
     return oq_fail(err, code_of(text), "%s: %s (ONNX Runtime %s)", what, text, api->version);
@@ -95,6 +106,7 @@ bool oq_engine_calls_invalid(const onq_error *err) {
         "Type Error:",
         "protobuf parsing failed",
         "Failed to load model with error:", /* a type that says nothing */
+        "INVALID_GRAPH :",
     };
     /* An operator that ONNX itself does not have is wrong: `In Node, ("name", Op, "", -1)`. */
     if (err->code != ONQ_E_RUNTIME || (strstr(err->text, "No Op registered for") != NULL &&

@@ -491,3 +491,36 @@ def attributes(r):
         else:
             a.s = b"NOT" + bytes([r.randrange(256)])
         yield f"{i}-{name}-{kind}", m
+
+
+def quantized_operators():
+    """Operators that a quantizer rewrites, each with its attributes."""
+    for name in opmodels.NAMES:
+        for opset in (17, 13, 21):
+            if opmodels.exists(name, opset):
+                m = opmodels.build(name, opset)
+                if any(n.attribute for n in m.graph.node):
+                    yield name, m
+                break
+
+
+@family("attribute types")
+def attribute_types(r):
+    """Every attribute of every operator as each other type, with the field of that type set; and there twice."""
+    other = {"int": 7, "float": 1.5, "text": "x", "ints": [1, 2], "floats": [1.0], "texts": ["x"], "tensor": array("t", [1.0]),
+             "graph": helper.make_graph([], "g", [], [])}
+    for name, m in quantized_operators():
+        for i, n in enumerate(m.graph.node):
+            for k, a in enumerate(n.attribute):
+                for what, v in other.items():
+                    made = helper.make_attribute(a.name, v)
+                    if made.type == a.type:
+                        continue
+                    spoiled = onnx.ModelProto()
+                    spoiled.CopyFrom(m)
+                    spoiled.graph.node[i].attribute[k].CopyFrom(made)
+                    yield f"{name}-{i}-{n.op_type}-{a.name}-{what}", spoiled
+                twice = onnx.ModelProto()
+                twice.CopyFrom(m)
+                twice.graph.node[i].attribute.append(helper.make_attribute(a.name, 3))
+                yield f"{name}-{i}-{n.op_type}-{a.name}-twice", twice

@@ -360,6 +360,7 @@ static void test_what_the_runtime_calls_wrong(void **state) {
          ": () -> () , Error No Op registered for Foo with domain_version of 1",
          false},
         {"Node (mm) Op (MatMul) [ShapeInferenceError] Incompatible dimensions", true},
+        {"the model was refused: INVALID_GRAPH : Unsupported attribute value type of 5", true},
         {"Could not find an implementation for Conv(11) node with name 'conv'", false},
     };
     (void)state;
