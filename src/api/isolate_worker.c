@@ -3,6 +3,7 @@
  */
 #include "api/isolate_parts.h"
 #include "api/ranges_handle.h"
+#include "base/child.h"
 #include "base/confine.h"
 
 #include <pthread.h>
@@ -367,7 +368,7 @@ int onq_worker_run(int fd, int (*stop)(void)) {
         return 1;
     /* Without the caller nobody wants the result. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    closefrom(fd + 1);
+    oq_close_from(fd + 1);
     w.env->isolated = true;
     pthread_mutex_init(&w.speak, NULL);
     pthread_mutex_init(&w.ask, NULL);

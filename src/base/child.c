@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +77,16 @@ int oq_child_start(pid_t *child, const char *program, char *const *words, char *
         if (fds[i] >= 0)
             close(fds[i]);
     return rc;
+}
+
+void oq_close_from(int first) {
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0)
+        return;
+#endif
+    const long end = sysconf(_SC_OPEN_MAX);
+    for (long fd = first; fd < end; fd++)
+        close((int)fd);
 }
 
 int oq_child_wait(pid_t child) {

@@ -23,6 +23,9 @@ typedef struct oq_child_file {
  * the errno of what failed. */
 int oq_child_start(pid_t *child, const char *program, char *const *words, char *const *variables,
                    const oq_child_file *files, size_t n_files);
+/* Closes the files from that number on: what a started program has inherited and does not know.
+ * (closefrom of glibc is younger than the glibc that packages are made for.) */
+void oq_close_from(int first);
 /* The status, as of waitpid; 0 if another part of this process has waited for it. */
 int oq_child_wait(pid_t child);
 

@@ -93,12 +93,34 @@ static void what_cannot_be_started(void **state) {
     assert_int_equal(oq_child_wait(getppid()), 0); /* not a child */
 }
 
+/* In a process of its own: the test's own files are closed with the rest. */
+static void files_are_closed(void **state) {
+    (void)state;
+    const int kept = open("/dev/null", O_RDONLY);
+    int status = 0;
+    const int first = dup(kept), second = dup(kept);
+    assert_true(kept < first && first < second);
+    const pid_t child = fork();
+    if (child == 0) {
+        oq_close_from(first);
+        _exit(fcntl(kept, F_GETFD) >= 0 && fcntl(first, F_GETFD) < 0 && fcntl(second, F_GETFD) < 0
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(second);
+    close(first);
+    close(kept);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_files_and_status),
         cmocka_unit_test(numbers_in_each_others_way),
         cmocka_unit_test(signals_as_usual_and_a_group),
         cmocka_unit_test(what_cannot_be_started),
+        cmocka_unit_test(files_are_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
