@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # color.sh — colour on a terminal, and nowhere else.
-command -v script >/dev/null || { echo "no script(1) to make a terminal"; exit 77; }
+script -qec true /dev/null </dev/null >/dev/null 2>&1 || { echo "no script(1) that makes a terminal"; exit 77; }
 esc=$'\033'
 terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null || true; }
 terminal onq inspect --jsn | says -F "$esc[1;31merror: $esc[0munknown" || fail "an error: $(terminal onq inspect --jsn)"
