@@ -96,6 +96,18 @@ static size_t add(char *b, size_t n, size_t at, const char *before, const char *
     return k > 0 ? at + (size_t)k : at;
 }
 
+void command_needs(const onq_command_info *c, char *b, size_t n) {
+    const onq_option_info *o;
+    size_t at = 0;
+    b[0] = '\0';
+    if (c->operands[0] != '\0')
+        at = add(b, n, add(b, n, at, "", c->operands), " ", "");
+    for (size_t i = 0; (o = onq_required_at(c->name, i)) != NULL; i++) {
+        at = add(b, n, at, "--", o->name);
+        at = add(b, n, add(b, n, at, " ", o->word), " ", "");
+    }
+}
+
 /* "1..64" as " (1 to 64", "0.." as " (at least 0". */
 static size_t add_range(char *b, size_t n, size_t at, const char *range) {
     const char *dots = strstr(range, "..");
@@ -250,9 +262,10 @@ static void help_statuses(FILE *f, const char *command) {
 }
 
 void help_command(FILE *f, const onq_command_info *c) {
+    char needs[200];
+    command_needs(c, needs, sizeof needs);
     style_print(f, STYLE_HEADING, "usage:");
-    fprintf(f, " onq %s %s%s[OPTIONS]\n\n", c->name, c->operands,
-            c->operands[0] != '\0' ? " " : "");
+    fprintf(f, " onq %s %s[OPTIONS]\n\n", c->name, needs);
     wrap(f, c->summary, strlen(c->summary), 0, 0);
     paragraphs(f, c->text);
     help_examples(f, c->name);

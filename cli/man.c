@@ -117,17 +117,14 @@ static void extras(FILE *f, const char *command) {
 }
 
 void man_command(FILE *f, const onq_command_info *c) {
-    char name[64];
+    char name[64], needs[200];
     snprintf(name, sizeof name, "onq-%s", c->name);
     head(f, name);
     fprintf(f, ".SH NAME\nonq\\-%s \\- ", c->name);
     troffs(f, c->summary);
     fprintf(f, "\n.SH SYNOPSIS\n\\fBonq %s\\fR ", c->name);
-    if (c->operands[0] != '\0') {
-        fputs("\\fI", f);
-        troffs(f, c->operands);
-        fputs("\\fR ", f);
-    }
+    command_needs(c, needs, sizeof needs);
+    troffs(f, needs);
     fputs("[\\fIOPTIONS\\fR]\n", f);
     if (c->text[0] != '\0') {
         fputs(".SH DESCRIPTION\n", f);

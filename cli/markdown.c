@@ -60,8 +60,11 @@ static void extras(FILE *f, const char *command) {
 }
 
 void markdown_command(FILE *f, const onq_command_info *c) {
+    char needs[200];
     fprintf(f, "# onq %s%s%s\n\n", c->name, c->operands[0] != '\0' ? " " : "", c->operands);
     fprintf(f, "onq-%s: %s. The conventions are in [CLI.md](../CLI.md).\n\n", c->name, c->summary);
+    command_needs(c, needs, sizeof needs);
+    fprintf(f, "    onq %s %s[OPTIONS]\n\n", c->name, needs);
     paragraphs(f, c->text);
     examples(f, c->name);
     fputs("## Options\n\n| option | meaning |\n|---|---|\n", f);

@@ -41,6 +41,9 @@ struct paragraph {
     bool example;
 };
 bool paragraph_next(const char **text, struct paragraph *out);
+/* What follows a command's name: operands and the options it cannot do without, "--input FILE ".
+ * Ends in a space unless it is empty. */
+void command_needs(const onq_command_info *c, char *b, size_t n);
 /* "-i, --input FILE" into b. */
 void option_head(const onq_option_info *o, char *b, size_t n);
 /* What help says after the text: choices, range, default, other spellings; "" or " (...)". */

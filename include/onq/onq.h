@@ -206,6 +206,8 @@ ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
 /* The heading under which help shows option i; options of one heading are adjacent. "": the command
  * takes the option, as every command does, and has no use for it; help does not show it. */
 ONQ_API const char *onq_option_group(const char *command, size_t i);
+/* Option i that the command cannot do without, NULL past the end: what a line on its usage shows. */
+ONQ_API const onq_option_info *onq_required_at(const char *command, size_t i);
 /* Key i of the option `extra` that the command has a use for, NULL past the end. Its word is what
  * the value looks like, its help says what it sets. */
 ONQ_API const onq_option_info *onq_extra_at(const char *command, size_t i);

@@ -139,20 +139,14 @@ static onq_code check_together(oq_job *job, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--merge and --shard cannot be used together");
     if (merge && oq_opt_is_set(o, "checkpoint"))
         return oq_fail(err, ONQ_E_OPTION, "--merge and --checkpoint cannot be used together");
-    if (!merge && !oq_opt_is_set(o, "input"))
-        return oq_fail(err, ONQ_E_OPTION, "--input is missing (the model to calibrate)");
     if (shard && oq_opt_is_set(o, "table"))
         return oq_fail(err, ONQ_E_OPTION, "--table can be used with --merge, not with --shard");
     if (!shard && (oq_opt_flag(o, "range_pass") || oq_opt_is_set(o, "ranges")))
         return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges need --shard");
     if (oq_opt_flag(o, "range_pass") && oq_opt_is_set(o, "ranges"))
         return oq_fail(err, ONQ_E_OPTION, "--range_pass and --ranges cannot be used together");
-    if (!shard && !oq_opt_is_set(o, "output") && !oq_opt_is_set(o, "table"))
-        return oq_fail(err, ONQ_E_OPTION, "--output is missing (the cache to write)");
     if (shard && oq_opt_is_wanted(o, oq_opt_str(o, "output")))
         return oq_fail(err, ONQ_E_OPTION, "--shard writes a file; --output must name one");
-    if (shard && !oq_opt_is_set(o, "output"))
-        return oq_fail(err, ONQ_E_OPTION, "--output is missing (the part to write)");
     return ONQ_OK;
 }
 
@@ -376,6 +370,7 @@ const oq_command oq_command_calibrate = {
          "onnxruntime.quantization, to the last bit. Memory does not grow with the samples.\n\n"
          "A long job can be split into shares (--shard 1/4 ... --shard 4/4, then --merge) and "
          "continued after a crash (--checkpoint)."},
+    .required = "input|merge output|table",
     .groups = {&method_group, &output_group, &oq_group_input, &oq_group_data, &share_group,
                &oq_group_resources, &oq_group_runtime, &oq_group_general, &oq_group_verify_idle},
     .run = run_calibrate,

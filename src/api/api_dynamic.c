@@ -36,7 +36,6 @@ static const onq_option_info rows[] = {
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 
 static onq_code check_options(oq_quant *q, onq_error *err) {
-    OQ_TRY(oq_quant_check_output(q->job, err));
     OQ_TRY(oq_quant_config(q->job, &q->config, err));
     q->config.activation_type = OQ_UINT8; /* DynamicQuantizeLinear has no other */
     return ONQ_OK;
@@ -93,7 +92,7 @@ const oq_command oq_command_dynamic = {
              "QAttention, DynamicQuantizeLSTM). This is quantize_dynamic of "
              "onnxruntime.quantization. It needs no samples and no runtime; where both are there, "
              "the result is compared with the float model."},
-    .required = "input",
+    .required = "input output|dry_run",
     .extra_keys = "DefaultTensorType",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
                &oq_group_data, &oq_group_runtime, &oq_group_extra, &oq_group_verify,

@@ -63,7 +63,6 @@ static const char *file_of(const run *r, const char *name, bool wanted) {
 
 static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
     const onq_options *o = r->q.job->opts;
-    OQ_TRY(oq_quant_check_output(r->q.job, err));
     if (oq_opt_int(o, "nbits") != 8)
         return oq_fail(err, ONQ_E_OPTION, "--nbits %lld: these modes have 8 bits only",
                        (long long)oq_opt_int(o, "nbits"));
@@ -150,7 +149,7 @@ const oq_command oq_command_legacy = {
          "(QLinearConv, QLinearMatMul), with parameters of their inputs that are given or computed "
          "while the model runs: quantize() with QuantizationMode, the tool before quantize_static "
          "and quantize_dynamic."},
-    .required = "input",
+    .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_runtime,
                &oq_group_verify, &oq_group_general},
     .decides = &own,

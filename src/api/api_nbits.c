@@ -405,7 +405,6 @@ static void warn_of_rest(const run *r) {
 
 static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     size_t n = 0;
-    OQ_TRY(oq_quant_check_output(r->q.job, err));
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(options(r, err));
     r->q.bits = 7; /* whatever weights have: outputs below 4 dB are poor, above 14 good */
@@ -451,7 +450,7 @@ const oq_command oq_command_nbits = {
              "everything else stays float. This is matmul_nbits_quantizer of "
              "onnxruntime.quantization. It needs no samples and no runtime, and models may be "
              "larger than memory."},
-    .required = "input",
+    .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .decides = &nbits_own,
@@ -463,7 +462,7 @@ const oq_command oq_command_bnb4 = {
              "Weight-only quantization to the 4-bit floats of bitsandbytes: constant weights of "
              "MatMul become MatMulBnb4. This is matmul_bnb4_quantizer of "
              "onnxruntime.quantization. It needs no samples and no runtime."},
-    .required = "input",
+    .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &bnb4_own, &bnb4_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .decides = &bnb4_own,

@@ -48,7 +48,6 @@ typedef struct run {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
-    OQ_TRY(oq_quant_check_output(r->q.job, err));
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     r->qat.format = OQ_CHOSEN(o, "quant_format", oq_trained_format, FORMATS);
     r->qat.activation_asked = oq_opt_is_set(o, "activation_type");
@@ -140,7 +139,7 @@ const oq_command oq_command_qat = {
              "Div, Round, Clip and Mul), removes it and uses its scales and zero points for "
              "integer operators. This is quantize_qat of ONNX Runtime 1.8.1, with two more "
              "formats. It needs no samples and no runtime."},
-    .required = "input",
+    .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
                &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .decides = &own,

@@ -290,7 +290,6 @@ static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     r->format = OQ_CHOSEN(o, "quant_format", int, FORMATS);
     r->preset = OQ_CHOSEN(o, "preset", int, PRESETS);
-    OQ_TRY(oq_quant_check_output(r->q.job, err));
     OQ_TRY(oq_rewriting_sets(r->q.job, &r->rewrite, err));
     if (r->preset != PRESET_NONE && r->format != FORMAT_QDQ)
         return oq_fail(err, ONQ_E_OPTION, "--preset is for --quant_format qdq");
@@ -781,7 +780,7 @@ const oq_command oq_command_static = {
              "Static quantization: the model is run over samples to find the range of every "
              "tensor, then weights and activations are quantized. This is quantize_static and "
              "static_quantize_runner of onnxruntime.quantization."},
-    .required = "input",
+    .required = "input output|dry_run",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
     .decides = &quantize_group,
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_rewrite,

@@ -3,6 +3,8 @@
  */
 #include "api/command.h"
 
+#include <stdio.h>
+
 static const oq_command *const commands[] = {
 #define OQ_COMMAND(name) &oq_command_##name,
 #include "api/command.def"
@@ -55,6 +57,41 @@ const char *onq_option_group(const char *command, size_t i) {
     const oq_command *c = oq_command_find(command);
     const oq_opt_group *g = NULL;
     return c != NULL && oq_command_row(c, i, &g) != NULL ? g->title : NULL;
+}
+
+/* Cuts the next of `marks` words off a list; false at its end. */
+static bool next_name(const char **list, const char *marks, char name[64]) {
+    const char *p = *list + strspn(*list, marks);
+    const size_t n = strcspn(p, marks);
+    if (n == 0)
+        return false;
+    snprintf(name, 64, "%.*s", (int)n, p);
+    *list = p + n;
+    return true;
+}
+
+static const onq_option_info *find_row(const oq_command *c, const char *name) {
+    const onq_option_info *row = NULL;
+    for (size_t i = 0; (row = oq_command_row(c, i, NULL)) != NULL; i++)
+        if (strcmp(row->name, name) == 0)
+            break;
+    return row;
+}
+
+static const onq_option_info *required_at(const oq_command *c, size_t i) {
+    const char *list = c->required != NULL ? c->required : "";
+    char names[64], name[64];
+    while (next_name(&list, " ", names))
+        if (i-- == 0) {
+            const char *first = names;
+            return next_name(&first, "|", name) ? find_row(c, name) : NULL;
+        }
+    return NULL;
+}
+
+const onq_option_info *onq_required_at(const char *command, size_t i) {
+    const oq_command *c = oq_command_find(command);
+    return c != NULL ? required_at(c, i) : NULL;
 }
 
 static const struct {
@@ -117,19 +154,25 @@ static onq_code check_operands(const onq_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
+static bool is_given(const onq_options *o, const char *name) {
+    const oq_opt_value *v = oq_opt_get(o, name);
+    return v->row->type == ONQ_OPT_FLAG ? v->flag : v->is_set;
+}
+
 static onq_code check_required(const onq_options *o, onq_error *err) {
-    for (const char *p = o->command->required; p != NULL && *p != '\0';) {
-        const size_t n = strcspn(p, " ");
-        char name[64];
-        if (n >= sizeof name)
-            return oq_fail(err, ONQ_E_INTERNAL, "the table's required options");
-        memcpy(name, p, n);
-        name[n] = '\0';
-        if (!oq_opt_is_set(o, name))
-            return oq_fail(err, ONQ_E_OPTION, "'%s' needs --%s %s", o->command->info.name, name,
-                           oq_opt_get(o, name)->row->word);
-        p += n;
-        p += strspn(p, " ");
+    const oq_command *c = o->command;
+    const char *list = c->required != NULL ? c->required : "";
+    char names[64], name[64];
+    for (size_t i = 0; next_name(&list, " ", names); i++) {
+        const char *rest = names;
+        bool given = false;
+        while (next_name(&rest, "|", name))
+            given |= is_given(o, name);
+        if (!given) {
+            const onq_option_info *row = required_at(c, i);
+            return oq_fail(err, ONQ_E_OPTION, "'%s' needs --%s %s", c->info.name, row->name,
+                           row->word);
+        }
     }
     return ONQ_OK;
 }

@@ -68,7 +68,8 @@ typedef struct oq_job {
 
 typedef struct oq_command {
     onq_command_info info;
-    const char *required;   /* options it cannot do without, separated by spaces, or NULL */
+    const char *required;   /* options it cannot do without, separated by spaces, or NULL; "a|b":
+                             * the second does in place of the first, which usage shows */
     const char *extra_keys; /* keys of --extra it reads with oq_extra_find, separated by spaces, or
                              * NULL. Keys that set one of its options need not be named. */
     const oq_opt_group *groups[OQ_OPT_GROUPS]; /* in the order of help; NULL after the last */

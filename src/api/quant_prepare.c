@@ -26,12 +26,6 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
     oq_record_init(&q->record, &job->env->alloc, check > 0 ? (size_t)check : 1);
 }
 
-onq_code oq_quant_check_output(const oq_job *job, onq_error *err) {
-    if (oq_opt_flag(job->opts, "dry_run") || oq_opt_is_set(job->opts, "output"))
-        return ONQ_OK;
-    return oq_fail(err, ONQ_E_OPTION, "'%s' needs --output FILE", job->opts->command->info.name);
-}
-
 void oq_quant_release(oq_quant *q) {
     if (q->has_ranges)
         oq_ranges_release(&q->ranges);

@@ -68,8 +68,6 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                    onq_code (*quantize)(void *ctx, onq_error *err), void *ctx);
 void oq_quant_release(oq_quant *q);
 
-/* An output is needed, unless it is a --dry_run. */
-onq_code oq_quant_check_output(const oq_job *job, onq_error *err);
 /* Opens the input, checks and measures it, and lifts constants where --lift_constants says so.
  * `trained`: pairs of QuantizeLinear are what is wanted. */
 onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err);

@@ -10,6 +10,12 @@ for command in $(onq --list-commands); do
     onq "$command" --help >help 2>err || fail "$command --help: status $?"
     test ! -s err || fail "$command --help wrote to standard error"
     [[ $(head -1 help) == "usage: onq $command"* ]] || fail "$command --help: $(head -1 help)"
+    # The usage shows what an empty command line is refused for.
+    status=0
+    onq "$command" >out 2>err </dev/null || status=$?
+    missing=$(sed -n "s/^onq: error: '$command' needs \(.*\) (try .*/\1/p" err)
+    [ "$status" = 0 ] || [ "$status:${missing:+said}" = 2:said ] || fail "$command: $status, $(cat err)"
+    grep -q -F -e "$missing" <(head -1 help) || fail "$command --help does not show $missing: $(head -1 help)"
     wide=$(awk 'length > 80' help)
     [ -z "$wide" ] || fail "$command --help: wider than 80: $wide"
     if grep -n '[[:space:]]$' help; then fail "$command --help: blanks at the end of a line"; fi

@@ -486,12 +486,12 @@ static void tables_are_sound(void **state) {
         /* What it cannot do without are options it has. */
         for (const char *p = command->required; p != NULL && *p != '\0';) {
             char name[64];
-            const size_t n = strcspn(p, " ");
+            const size_t n = strcspn(p, " |");
             snprintf(name, sizeof name, "%.*s", (int)n, p);
             if (!oq_opt_has(o, name))
                 fail_msg("%s requires --%s, which it does not have", info->name, name);
             p += n;
-            p += strspn(p, " ");
+            p += strspn(p, " |");
         }
         for (size_t k = 0; k < c; k++)
             assert_string_not_equal(onq_command_at(k)->name, info->name);
