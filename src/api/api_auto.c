@@ -8,6 +8,7 @@
 #include "api/auto_job.h"
 #include "api/choices.h"
 #include "api/samples.h"
+#include "base/file.h"
 #include "base/number_text.h"
 #include "base/temp.h"
 #include "onnx/check.h"
@@ -129,41 +130,12 @@ static onq_code read_options(oq_auto *a, onq_error *err) {
 
 /* ---- samples ---- */
 
-static const char *number_text(oq_arena *a, const oq_opt_value *v) {
-    char text[32];
-    if (v->row->type == ONQ_OPT_INT)
-        return oq_str_format(a, "%lld", (long long)v->i).p;
-    oq_real_text(text, v->real);
-    return oq_arena_strdup(a, text, strlen(text));
-}
-
-/* An item of a list as an option takes it: commas are escaped. */
-static const char *item_text(oq_arena *a, const onq_allocator *alloc, oq_str item) {
-    oq_buf b;
-    oq_buf_init(&b, alloc);
-    for (size_t i = 0; i < item.n; i++) {
-        if (item.p[i] == ',')
-            oq_buf_addc(&b, '\\');
-        oq_buf_addc(&b, item.p[i]);
-    }
-    const char *text = b.failed ? NULL : oq_arena_strdup(a, b.p != NULL ? b.p : "", b.n);
-    oq_buf_release(&b);
-    return text;
-}
-
 typedef OQ_VEC(oq_recipe_option) sample_options;
 
 static onq_code add_option(oq_arena *a, sample_options *v, const char *name, const char *value,
                            onq_error *err) {
     return value != NULL && OQ_PUSH(a, v, (oq_recipe_option){name, value}) ? ONQ_OK
                                                                            : oq_fail_nomem(err);
-}
-
-static const char *folder_of(oq_arena *a, const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        return ".";
-    return slash == path ? "/" : oq_arena_strdup(a, path, (size_t)(slash - path));
 }
 
 /* The options of this job that say what the samples are, and how many are held out. */
@@ -175,15 +147,12 @@ static onq_code find_sample_options(oq_auto *a, uint64_t hold_out, onq_error *er
         const oq_opt_value *x = oq_opt_get(a->job->opts, row->name);
         if (strcmp(row->name, "hold_out") == 0 || (!x->is_set && strcmp(row->name, "data") != 0))
             continue;
+        const oq_str folder = oq_path_folder(a->tune.float_path);
+        const size_t n = row->type == ONQ_OPT_LIST ? x->list.n : 1;
         if (!x->is_set)
-            OQ_TRY(add_option(arena, &v, "data", folder_of(arena, a->tune.float_path), err));
-        else if (row->type == ONQ_OPT_LIST)
-            for (size_t k = 0; k < x->list.n; k++)
-                OQ_TRY(add_option(arena, &v, row->name,
-                                  item_text(arena, &a->job->env->alloc, x->list.v[k]), err));
-        else
-            OQ_TRY(add_option(arena, &v, row->name,
-                              x->text.p != NULL ? x->text.p : number_text(arena, x), err));
+            OQ_TRY(add_option(arena, &v, "data", oq_str_cstr(arena, folder), err));
+        for (size_t k = 0; x->is_set && k < n; k++)
+            OQ_TRY(add_option(arena, &v, row->name, oq_opt_text(arena, x, k), err));
     }
     if (hold_out > 1)
         OQ_TRY(add_option(arena, &v, "hold_out",
@@ -196,7 +165,7 @@ static onq_code find_sample_options(oq_auto *a, uint64_t hold_out, onq_error *er
 static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *truth, oq_trials *out,
                      uint64_t memory, onq_error *err) {
     oq_source *source = NULL;
-    OQ_TRY(oq_source_open(a->job->env, o, &source, err));
+    OQ_TRY(oq_job_open_source(a->job, o, &source, err));
     onq_code rc = oq_source_measure(source, err);
     if (rc == ONQ_OK)
         rc = oq_trials_fill(out, source, truth, memory, err);
@@ -269,7 +238,7 @@ static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--hold_out is for other commands; auto divides the "
                        "samples itself (--eval_data)");
-    OQ_TRY(oq_source_open(a->job->env, &o, &source, err));
+    OQ_TRY(oq_job_open_source(a->job, &o, &source, err));
     const onq_code rc = oq_source_measure(source, err);
     const uint64_t n = oq_source_count(source), hold_out = eval_data ? 0 : oq_hold_out(n);
     oq_source_close(source);

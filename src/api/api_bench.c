@@ -97,15 +97,11 @@ static onq_code open_source(bench *b, contender *c, onq_error *err) {
     oq_source_options o;
     OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
     if (o.spec == NULL && o.tape == NULL && c != b->v) {
-        const char *slash = strrchr(b->v[0].path, '/');
-        o.spec = slash == NULL
-                     ? "."
-                     : oq_arena_strdup(&b->job->arena, b->v[0].path,
-                                       slash == b->v[0].path ? 1 : (size_t)(slash - b->v[0].path));
+        o.spec = oq_str_cstr(&b->job->arena, oq_path_folder(b->v[0].path));
         if (o.spec == NULL)
             return oq_fail_nomem(err);
     }
-    return oq_source_open(b->job->env, &o, &c->source, err);
+    return oq_job_open_source(b->job, &o, &c->source, err);
 }
 
 static onq_code session_options(bench *b, const contender *c, oq_session_options *o,

@@ -33,11 +33,6 @@ static const output *find_output(const char *option) {
     return NULL;
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* The path that will be written, or NULL. */
 static const char *path_of(const onq_options *o, const output *out) {
     struct stat st;
@@ -71,12 +66,12 @@ static onq_code check_inputs(const onq_options *o, const output *out, const char
             !oq_opt_is_set(o, row->name) || (force && strcmp(row->name, "input") == 0))
             continue;
         const char *input = oq_opt_str(o, row->name);
-        if (oq_opt_bytes_of(o, input) == NULL && same_file(path, input))
+        if (oq_opt_bytes_of(o, input) == NULL && oq_file_is_same(path, input))
             return fail_same(o, out, path, row->name, err);
     }
     for (size_t i = 0; i < oq_opt_operand_count(o); i++)
         if (oq_opt_bytes_of(o, oq_opt_operand(o, i)) == NULL &&
-            same_file(path, oq_opt_operand(o, i)))
+            oq_file_is_same(path, oq_opt_operand(o, i)))
             return fail_same(o, out, path, "", err);
     return ONQ_OK;
 }
@@ -138,15 +133,11 @@ onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_
 static const char *folder_of(const char *path, oq_arena *a) {
     struct stat st;
     char *real = realpath(path, NULL);
-    const char *from = real != NULL ? real : path, *slash = strrchr(from, '/'), *out;
-    if (real != NULL && stat(real, &st) == 0 && S_ISDIR(st.st_mode))
-        out = oq_arena_strdup(a, real, strlen(real));
-    else if (slash == NULL)
-        out = ".";
-    else
-        out = oq_arena_strdup(a, from, slash == from ? 1 : (size_t)(slash - from));
+    const bool is_folder = real != NULL && stat(real, &st) == 0 && S_ISDIR(st.st_mode);
+    const oq_str out = is_folder ? oq_str_of(real) : oq_path_folder(real != NULL ? real : path);
+    const char *copy = oq_arena_strdup(a, out.p, out.n);
     free(real);
-    return out;
+    return copy;
 }
 
 const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a) {

@@ -91,81 +91,55 @@ bool oq_quant_is_poor(const oq_quant *r) {
     return oq_quant_is_telling(r) && grade_of(r) == OQ_GRADE_POOR;
 }
 
-/* Where the samples of this job came from, as a word for another command; "" when there were
- * none. */
-static oq_str data_word(const oq_quant *r) {
-    const onq_options *o = r->job->opts;
-    const char *input = oq_job_input(r->job), *slash = strrchr(input, '/');
-    if (!oq_opt_has(o, "data") || r->record.generated)
-        return OQ_S("");
-    if (oq_opt_is_set(o, "data"))
-        return oq_str_of(oq_opt_str(o, "data"));
-    return slash == NULL ? OQ_S(".") : (oq_str){input, (size_t)(slash - input)};
-}
-
-static void add_option(oq_buf *b, const char *name, oq_str value) {
-    if (value.n == 0)
-        return;
-    oq_buf_addc(b, ' ');
-    oq_buf_adds(b, name);
-    oq_buf_addc(b, ' ');
-    oq_buf_add_word(b, value);
-}
-
-static void add_debug(const oq_quant *r, oq_buf *b) {
-    oq_buf_adds(b, "onq debug");
-    add_option(b, "--float_model", oq_str_of(oq_job_input(r->job)));
-    add_option(b, "--qdq_model", oq_str_of(oq_opt_str(r->job->opts, "output")));
-    add_option(b, "--data", data_word(r));
-}
-
-static void add_bench(const oq_quant *r, oq_buf *b) {
-    oq_buf_adds(b, "onq bench ");
-    oq_buf_add_word(b, oq_str_of(oq_job_input(r->job)));
-    oq_buf_addc(b, ' ');
-    oq_buf_add_word(b, oq_str_of(oq_opt_str(r->job->opts, "output")));
-    add_option(b, "--data", data_word(r));
-}
-
-static void add_auto(const oq_quant *r, oq_buf *b) {
-    oq_buf_adds(b, "onq auto");
-    add_option(b, "-i", oq_str_of(oq_job_input(r->job)));
-    add_option(b, "-o", oq_str_of(oq_opt_str(r->job->opts, "output")));
-    add_option(b, "--data", data_word(r));
-}
-
 void oq_quant_advise(const oq_quant *r) {
     const oq_verdict *v = &r->verified.verdict;
     const bool whole = r->modes != 0 && !r->config.per_channel;
     oq_buf next;
     oq_buf_init(&next, &r->job->env->alloc);
-    add_debug(r, &next);
+    const bool known = oq_quant_add_next(r, OQ_NEXT_DEBUG, &next) && !next.failed;
     oq_warn(r->job->env,
             "output '%.*s' keeps %.1f dB of the float model's on %zu sample%s, which is poor (20 "
             "and more are usual): %s%s shows where it is lost",
             OQ_STR(v->output), v->sqnr, v->n_runs, v->n_runs == 1 ? "" : "s",
-            whole ? "try --per_channel; " : "", next.failed ? "onq debug" : next.p);
+            whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
     oq_buf_release(&next);
 }
 
-typedef struct step {
-    void (*add)(const oq_quant *r, oq_buf *b);
-    const char *why;
-} step;
+/* What to do next, by what was found: the first of them that can be done, and the others. */
+static const oq_quant_next after_good[] = {OQ_NEXT_BENCH, OQ_NEXT_END};
+static const oq_quant_next after_bad[] = {OQ_NEXT_AUTO, OQ_NEXT_DEBUG, OQ_NEXT_END};
 
-static const step look_for_better = {add_auto, "looks for a better one"};
-static const step look_where = {add_debug, "shows where it is lost"};
-static const step look_at_time = {add_bench, "shows what it gains"};
+static const oq_quant_next *steps_of(const oq_quant *r) {
+    return grade_of(r) >= OQ_GRADE_GOOD ? after_good : after_bad;
+}
 
-/* What to do next, by what was found; NULL at the end. Samples that a plan or a cache left unread
- * are no use to a search. */
-static const step *step_at(const oq_quant *r, size_t i) {
-    const bool good = grade_of(r) >= OQ_GRADE_GOOD;
-    const step *const bad[] = {&look_for_better, &look_where};
-    if (good)
-        return i == 0 ? &look_at_time : NULL;
-    const size_t from = oq_command_find("auto") == NULL || data_word(r).n == 0;
-    return from + i < OQ_COUNT(bad) ? bad[from + i] : NULL;
+static void tell_next_json(const oq_quant *r, oq_jw *w) {
+    const oq_quant_next *step = steps_of(r);
+    oq_buf next;
+    oq_buf_init(&next, &r->job->env->alloc);
+    while (*step != OQ_NEXT_END && !oq_quant_add_next(r, *step, &next))
+        step++;
+    if (*step != OQ_NEXT_END)
+        oq_jw_str(w, "next", (oq_str){next.p, next.n});
+    oq_buf_release(&next);
+}
+
+static void tell_next(const oq_quant *r, oq_buf *text) {
+    static const char *const why[] = {[OQ_NEXT_AUTO] = "looks for a better one",
+                                      [OQ_NEXT_DEBUG] = "shows where it is lost",
+                                      [OQ_NEXT_BENCH] = "shows what it gains"};
+    const char *intro = "next: ";
+    for (const oq_quant_next *step = steps_of(r); *step != OQ_NEXT_END; step++) {
+        oq_buf next;
+        oq_buf_init(&next, &r->job->env->alloc);
+        if (oq_quant_add_next(r, *step, &next)) {
+            oq_buf_adds(text, intro);
+            oq_buf_add(text, next.p, next.n);
+            oq_buf_addf(text, " (%s)\n", why[*step]);
+            intro = "  or: ";
+        }
+        oq_buf_release(&next);
+    }
 }
 
 static void tell_json(const oq_quant *r) {
@@ -184,11 +158,7 @@ static void tell_json(const oq_quant *r) {
             oq_jw_real(w, "top1_agreement", (double)d->verdict.same / (double)d->verdict.rows);
         oq_jw_bool(w, "poor", oq_quant_is_poor(r));
         oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(r)));
-        oq_buf next;
-        oq_buf_init(&next, &r->job->env->alloc);
-        step_at(r, 0)->add(r, &next);
-        oq_jw_str(w, "next", (oq_str){next.p, next.n});
-        oq_buf_release(&next);
+        tell_next_json(r, w);
     }
     oq_jw_bool(w, "generated", r->record.generated);
     oq_jw_begin_array(w, "retried");
@@ -227,15 +197,10 @@ static void tell_figure(const oq_quant *r) {
 }
 
 void oq_quant_tell_verified(const oq_quant *r) {
-    oq_buf *text = &r->job->text;
     tell_share(r);
     tell_json(r);
     if (!oq_quant_is_telling(r))
         return;
     tell_figure(r);
-    for (size_t i = 0; step_at(r, i) != NULL; i++) {
-        oq_buf_adds(text, i == 0 ? "next: " : "  or: ");
-        step_at(r, i)->add(r, text);
-        oq_buf_addf(text, " (%s)\n", step_at(r, i)->why);
-    }
+    tell_next(r, &r->job->text);
 }

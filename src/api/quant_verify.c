@@ -70,7 +70,7 @@ static onq_code open_samples(oq_quant *r, oq_source **out, onq_error *err) {
     OQ_TRY(oq_job_source_options(r->job, r->model, &o, err));
     if (o.limit == 0 || o.limit > r->record.most)
         o.limit = r->record.most;
-    const onq_code rc = oq_source_open(r->job->env, &o, out, &why);
+    const onq_code rc = oq_job_open_source(r->job, &o, out, &why);
     if (rc == ONQ_OK)
         return rc;
     *out = NULL;

@@ -96,6 +96,16 @@ bool oq_quant_is_poor(const oq_quant *q);
 /* Finds what part of the model is in integers now; `source` is the model before it was quantized,
  * and is changed. */
 onq_code oq_quant_find_share(oq_quant *q, oq_model_proto *source, onq_error *err);
+/* Commands that may follow. */
+typedef enum oq_quant_next {
+    OQ_NEXT_AUTO,
+    OQ_NEXT_DEBUG,
+    OQ_NEXT_BENCH,
+    OQ_NEXT_END
+} oq_quant_next;
+/* Adds such a command, ready to be typed; false, and nothing, where it could not do its job: a
+ * model is in no file, or there are no samples that auto could search with (quant_next.c). */
+bool oq_quant_add_next(const oq_quant *q, oq_quant_next which, oq_buf *b);
 /* Warns of poor outputs (quant_judge.c). */
 void oq_quant_advise(const oq_quant *q);
 /* The figures, what they mean and what to do next, for the summary. */

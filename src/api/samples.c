@@ -120,10 +120,30 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
     return image_options(job, &o->image, err);
 }
 
+/* Options for images that were given for samples of another kind; said once. */
+static void warn_of_images(oq_job *job, const oq_source *s) {
+    for (size_t i = 0; i < oq_group_data.n && !job->told_of_images; i++) {
+        const char *name = oq_group_data.rows[i].name;
+        if (!oq_str_starts(oq_str_of(name), OQ_S("image_")) || !oq_opt_is_set(job->opts, name))
+            continue;
+        oq_warn(job->env, "--%s has no effect: the samples are no images but %s", name,
+                oq_source_text(s));
+        job->told_of_images = true;
+    }
+}
+
+onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
+                            onq_error *err) {
+    OQ_TRY(oq_source_open(job->env, o, out, err));
+    if (!oq_source_has_images(*out))
+        warn_of_images(job, *out);
+    return ONQ_OK;
+}
+
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err) {
     oq_source_options o;
     OQ_TRY(oq_job_source_options(job, m, &o, err));
-    return oq_source_open(job->env, &o, out, err);
+    return oq_job_open_source(job, &o, out, err);
 }
 
 onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err) {

@@ -35,7 +35,7 @@ onq_code oq_job_units(oq_job *job, oq_model *m, bool strict, oq_units *out, onq_
     OQ_TRY(oq_job_source_options(job, m, &o, err));
     oq_unit_sizes sizes = {.dims = o.dims, .n_dims = o.n_dims};
     o.limit = 1;
-    onq_code rc = oq_source_open(job->env, &o, &source, &why);
+    onq_code rc = oq_job_open_source(job, &o, &source, &why);
     if (rc == ONQ_OK)
         rc = oq_source_next(source, &sizes.sample, &why);
     if (rc != ONQ_OK && (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || strict))

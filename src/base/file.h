@@ -60,7 +60,11 @@ typedef struct oq_dir {
     const onq_allocator *alloc;
 } oq_dir;
 
-/* The folder that holds `path`. */
+/* The folder that holds `path`, as a part of its text, or ".". */
+oq_str oq_path_folder(const char *path);
+/* Both exist and are one file. */
+bool oq_file_is_same(const char *a, const char *b);
+/* Opens that folder. */
 onq_code oq_dir_open_parent(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err);
 onq_code oq_dir_open(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err);
 void oq_dir_close(oq_dir *d);

@@ -53,11 +53,21 @@ onq_code oq_dir_open(oq_dir *d, const onq_allocator *a, const char *path, onq_er
     return dir_open(d, a, path, strlen(path), err);
 }
 
-onq_code oq_dir_open_parent(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err) {
+oq_str oq_path_folder(const char *path) {
     const char *slash = strrchr(path, '/');
     if (slash == NULL)
-        return dir_open(d, a, ".", 1, err);
-    return dir_open(d, a, path, slash == path ? 1 : (size_t)(slash - path), err);
+        return OQ_S(".");
+    return (oq_str){path, slash == path ? 1 : (size_t)(slash - path)};
+}
+
+bool oq_file_is_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+onq_code oq_dir_open_parent(oq_dir *d, const onq_allocator *a, const char *path, onq_error *err) {
+    const oq_str folder = oq_path_folder(path);
+    return dir_open(d, a, folder.p, folder.n, err);
 }
 
 void oq_dir_close(oq_dir *d) {

@@ -241,13 +241,9 @@ static onq_code open_random(const oq_reader_setup *s, const char *spec, oq_reade
 
 /* Where the samples are when nothing is said. */
 static const char *folder_of_sets(const oq_reader_setup *s) {
-    const char *model = s->o->model->path;
-    const char *slash = strrchr(model, '/');
-    if (s->o->beside != NULL)
-        return oq_arena_strdup(s->arena, s->o->beside, strlen(s->o->beside));
-    return slash == NULL
-               ? "."
-               : oq_arena_strdup(s->arena, model, slash == model ? 1 : (size_t)(slash - model));
+    const oq_str folder =
+        s->o->beside != NULL ? oq_str_of(s->o->beside) : oq_path_folder(s->o->model->path);
+    return oq_arena_strdup(s->arena, folder.p, folder.n);
 }
 
 static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error *err) {
@@ -421,6 +417,10 @@ onq_code oq_source_measure(oq_source *s, onq_error *err) {
 
 const char *oq_source_text(const oq_source *s) {
     return s->reader->text;
+}
+
+bool oq_source_has_images(const oq_source *s) {
+    return s->reader->images;
 }
 
 void oq_source_keep_names(oq_source *s) {

@@ -266,7 +266,7 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
     image_reader *r = OQ_NEW(s->arena, image_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
-    *r = (image_reader){.base = {.read = read_sample, .close = close_reader},
+    *r = (image_reader){.base = {.read = read_sample, .close = close_reader, .images = true},
                         .env = s->env,
                         .paths = paths,
                         .resize = s->o->image.resize,

@@ -18,6 +18,7 @@ struct oq_reader {
     void (*close)(oq_reader *r);
     uint64_t count;
     const char *text; /* what oq_source_text says */
+    bool images;      /* the options for images say how samples are made */
     bool tape;        /* `count` may be more than there are: `ended` says so when one is not there.
                        * Read on the caller's thread */
     bool ended;

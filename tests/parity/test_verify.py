@@ -454,3 +454,99 @@ def test_long_graph_is_not_run_unasked(tmp_path):
     assert not seen["loaded"] and "graph is large" in seen["skipped"]
     asked = verified(onq(*words, "--verify"))
     assert asked["loaded"] and "skipped" not in asked
+
+
+# ---- what it suggests
+
+
+def lines_to_type(done):
+    """The commands that a result suggests."""
+    assert done.returncode == 0, done.stderr
+    found = [line[6:].rsplit(" (", 1)[0] for line in done.stdout.splitlines() if line.startswith(("next: ", "  or: "))]
+    return found + [line.split("try --per_channel; ")[-1].split(": ")[-1].rsplit(" shows where", 1)[0]
+                    for line in done.stderr.splitlines() if "shows where it is lost" in line]
+
+
+def typed(folder, line):
+    """Runs such a line in a shell, as it is printed."""
+    (folder / "bin").mkdir(exist_ok=True)
+    if not (folder / "bin/onq").exists():
+        (folder / "bin/onq").symlink_to(ONQ)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, text=True, timeout=600,
+                          env={**os.environ, **runtime(), "PATH": path}, check=False)
+
+
+SUGGESTING = {
+    "static": ["static", "--data", "x.npy"],
+    "few samples": ["static", "--data", "x.npy", "--limit", "3"],
+    "beside": ["static"],
+    "program": ["static", "--data", "exec:cat x.npy"],
+    "dynamic": ["dynamic"],
+    "dynamic, samples": ["dynamic", "--data", "random:3"],
+    "nbits": ["nbits", "--block_size", "16"],
+    "bnb4": ["bnb4", "--block_size", "16"],
+    "legacy": ["legacy"],
+    "poor": ["static", "--data", "x.npy", "--activation_type", "qint8", "--extra", "CalibTensorRangeSymmetric=true",
+             "--nodes_to_quantize", "far"],
+}
+
+
+@pytest.mark.parametrize("name", SUGGESTING)
+@pytest.mark.parametrize("file", ["m.onnx", "a model.onnx", "-m.onnx"])
+def test_suggested_commands_work(tmp_path, name, file):
+    """Every command that a result suggests does its job when it is typed as printed."""
+    if name == "poor":
+        save(tmp_path / file, [helper.make_node("Mul", ["x", "s"], ["a"], "scale"), helper.make_node("MatMul", ["a", "w"], ["b"], "far"),
+                               helper.make_node("Div", ["b", "s"], ["y"], "near")], [value("x", [2, 16])], [value("y", [2, 16])],
+             [numpy_helper.from_array(np.array([1e6] + [1] * 15, np.float32), "s"),
+              numpy_helper.from_array(np.eye(16, dtype=np.float32), "w")])
+    else:
+        small(tmp_path / file)
+    samples = RNG.standard_normal((6, 2, 16)).astype(np.float32)
+    np.save(tmp_path / "x.npy", samples)
+    if name == "beside":
+        for i, x in enumerate(samples):
+            (tmp_path / f"test_data_set_{i}").mkdir()
+            (tmp_path / f"test_data_set_{i}/input_0.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    out = file.replace("m", "q", 1)
+    lines = lines_to_type(onq(*SUGGESTING[name], f"--input=./{file}", f"--output=./{out}", cwd=tmp_path))
+    assert lines, "nothing is suggested"
+    assert name != "poor" or {line.split()[1] for line in lines} == {"auto", "debug"}
+    for line in lines:
+        done = typed(tmp_path, line)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+def test_nothing_is_suggested_where_models_are_no_files(tmp_path):
+    model = small(tmp_path / "m.onnx")
+    for words, kw in ((["-i", "-", "-o", tmp_path / "q.onnx"], {"stdin": open(model, "rb")}),  # noqa: SIM115
+                      (["-i", model, "-o", model, "--force"], {})):
+        done = onq("dynamic", *words, **kw)
+        assert "outputs: " in done.stdout and lines_to_type(done) == []
+    done = onq("dynamic", "-i", small(model), "-o", "-", text=False, errors=None)
+    assert b"outputs: " in done.stderr and b"next: " not in done.stderr
+
+
+def test_suggestions_have_the_options_of_the_job(tmp_path):
+    """Options that say how samples are read and models run go along; those that the other command refuses do not."""
+    model = save(tmp_path / "m.onnx", [helper.make_node("Conv", ["x", "w"], ["y"], "conv")], [value("x", ["n", 3, "h", "w"])],
+                 [value("y", None)], [weight("w", 4, 3, 3, 3)])
+    images = os.path.join(os.environ["ONQ_ROOT"], "examples/image_classification/test_images")
+    words = ["static", "-i", model, "-o", tmp_path / "q.onnx", "--data", images, "--image_size", "24x16", "--image_mean", "0.5",
+             "--hold_out", "3", "--limit", "4"]
+    (line,) = lines_to_type(onq(*words))
+    assert "--image_size 24x16" in line and "--limit 4" in line and "--hold_out" not in line
+    assert typed(tmp_path, line).returncode == 0
+    (line,) = lines_to_type(onq("dynamic", "-i", small(model, "n"), "-o", tmp_path / "q.onnx", "--dim", "n=5"))
+    assert line.endswith("--data random:8 --dim n=5") and typed(tmp_path, line).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["static", "calibrate", "run", "bench", "auto"])
+def test_options_for_images_are_not_silently_ignored(tmp_path, command):
+    model = small(tmp_path / "m.onnx")
+    words = {"run": ["run", model], "bench": ["bench", model, model, "--runs", 1]}
+    done = onq(*words.get(command, [command, "-i", model, "-o", tmp_path / "q"]), "--data", "random:3", "--image_size", 8,
+               "--image_mean", 0)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("onq: warning: --image_size has no effect: the samples are no images but ") == 1, done.stderr
