@@ -110,6 +110,7 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
     } else {
         score_json(w, score);
         oq_jw_real(w, "latency_ms", c->ms);
+        oq_jw_real(w, "latency_noise_ms", c->ms_noise);
         oq_jw_uint(w, "size", c->size);
         oq_jw_real(w, "objective", score->objective);
         if (!isnan(c->predicted))

@@ -1,5 +1,6 @@
 /*
- * choose.c — see choose.h. Times decide only beyond the 5 % within which candidates count as equal.
+ * choose.c — see choose.h. Times decide only beyond the 5 % within which candidates count as equal,
+ * and beyond their noise: else the same search would choose another model each time it is made.
  */
 #include "tune/choose.h"
 
@@ -90,44 +91,74 @@ static bool is_more_accurate(const oq_candidate *a, const oq_candidate *b) {
     return a->score.objective > b->score.objective;
 }
 
+static bool is_better(const oq_candidate *a, const oq_candidate *b) {
+    if (is_more_accurate(a, b) || is_more_accurate(b, a))
+        return is_more_accurate(a, b);
+    return a->recipe.options.n < b->recipe.options.n;
+}
+
 static double cost(const oq_candidate *c, oq_prefer prefer) {
     return prefer == OQ_PREFER_SIZE ? (double)c->size : c->ms > 0 ? c->ms : INFINITY;
 }
 
-/* The most accurate that costs no more than `most`; `reached`: of those that reach the targets. */
-static oq_candidate *best_of(const oq_candidates *all, oq_prefer prefer, double most, bool reached,
-                             bool with_float) {
+static double noise(const oq_candidate *c, oq_prefer prefer) {
+    return prefer == OQ_PREFER_SIZE ? 0 : fmin(c->ms_noise, OQ_NOISE_PART * c->ms);
+}
+
+/* Costs no more than `least` does, as far as the noise lets one say. */
+static bool is_as_cheap(const oq_candidate *c, const oq_candidate *least, oq_prefer prefer) {
+    return cost(c, prefer) - noise(c, prefer) <=
+           OQ_EQUAL_PART * (cost(least, prefer) + noise(least, prefer));
+}
+
+/* Which candidates may be taken. */
+typedef struct range {
+    oq_prefer prefer;
+    bool reached; /* the targets */
+    bool with_float;
+    const oq_candidate *least; /* as cheap as this one; NULL: whatever it costs */
+} range;
+
+static bool is_in(const oq_candidate *c, const range *r) {
+    return c->ok && (c->reached || !r->reached) && (!is_float(c) || r->with_float) &&
+           (r->least == NULL || is_as_cheap(c, r->least, r->prefer));
+}
+
+static oq_candidate *best_of(const oq_candidates *all, const range *r) {
     oq_candidate *best = NULL;
-    for (size_t i = 0; i < all->n; i++) {
-        oq_candidate *c = all->v[i];
-        if (!c->ok || (reached && !c->reached) || (is_float(c) && !with_float) ||
-            (prefer != OQ_PREFER_ACCURACY && cost(c, prefer) > most))
-            continue;
-        if (best == NULL || is_more_accurate(c, best))
-            best = c;
-    }
+    for (size_t i = 0; i < all->n; i++)
+        if (is_in(all->v[i], r) && (best == NULL || is_better(all->v[i], best)))
+            best = all->v[i];
     return best;
+}
+
+static const oq_candidate *cheapest_of(const oq_candidates *all, const range *r) {
+    const oq_candidate *least = NULL;
+    for (size_t i = 0; i < all->n; i++)
+        if (is_in(all->v[i], r) &&
+            (least == NULL || cost(all->v[i], r->prefer) < cost(least, r->prefer)))
+            least = all->v[i];
+    return least;
 }
 
 oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer prefer,
                         bool *reached) {
-    double least = INFINITY;
-    bool any = false;
+    *reached = false;
     for (size_t i = 0; i < all->n; i++) {
         oq_candidate *c = all->v[i];
         c->reached = c->ok && oq_targets_hold(t, &c->score, true);
-        any |= c->reached && !is_float(c);
+        *reached |= c->reached && !is_float(c);
     }
-    *reached = any;
-    if (!any) {
-        oq_candidate *c = best_of(all, OQ_PREFER_ACCURACY, INFINITY, false, false);
-        return c != NULL ? c : best_of(all, OQ_PREFER_ACCURACY, INFINITY, false, true);
+    range r = {
+        .prefer = prefer, .reached = *reached, .with_float = *reached && prefer == OQ_PREFER_SPEED};
+    if (*reached && prefer != OQ_PREFER_ACCURACY)
+        r.least = cheapest_of(all, &r);
+    oq_candidate *best = best_of(all, &r);
+    if (best == NULL) { /* nothing but float could be made */
+        r.with_float = true;
+        best = best_of(all, &r);
     }
-    const bool with_float = prefer == OQ_PREFER_SPEED;
-    for (size_t i = 0; i < all->n; i++)
-        if (all->v[i]->reached && (with_float || !is_float(all->v[i])))
-            least = fmin(least, cost(all->v[i], prefer));
-    return best_of(all, prefer, least * OQ_EQUAL_PART, true, with_float);
+    return best;
 }
 
 size_t oq_curve(const oq_candidates *all, size_t *order) {

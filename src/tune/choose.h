@@ -9,6 +9,8 @@
 
 /* Of the fastest or smallest: as good as it. */
 #define OQ_EQUAL_PART 1.05
+/* The most of a time that its noise may count for. */
+#define OQ_NOISE_PART 0.05
 
 typedef enum oq_metric {
     OQ_METRIC_AGREEMENT,
@@ -47,6 +49,7 @@ typedef struct oq_candidate {
     oq_score score;      /* on the samples that choose */
     oq_score report;     /* on the others; samples 0: not measured there */
     double ms;           /* of one sample; 0: not timed */
+    double ms_noise;     /* what two halves of that measurement differ by */
     double predicted;    /* dB, from the noise of its units; NaN: not predicted */
     bool reached;
     bool on_curve; /* none is both faster and more accurate */
@@ -59,7 +62,9 @@ typedef OQ_VEC(oq_candidate *) oq_candidates;
 bool oq_targets_hold(const oq_targets *t, const oq_score *s, bool choosing);
 
 /* The one to take, or NULL when there is none at all; *reached says whether the targets hold. Float
- * is taken only for speed, where integers that reach the targets are no faster. */
+ * is taken only for speed, where integers that reach the targets are no faster. Of those that are
+ * equally fast, as far as the noise of their times lets one say, the most accurate is taken, then
+ * the one with the fewest options, then the one that was tried first. */
 oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer prefer,
                         bool *reached);
 /* Sets on_curve, and sorts the indices of those into order[n] by time, fastest first. Gives their

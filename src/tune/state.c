@@ -25,8 +25,9 @@ typedef struct field {
         {"agreement", &(row)->score.agreement}, {"expected", &(row)->score.expected},              \
             {"spread", &(row)->score.spread}, {"sqnr", &(row)->score.sqnr},                        \
             {"cosine", &(row)->score.cosine}, {"objective", &(row)->score.objective},              \
-            {"accuracy", &(row)->score.accuracy}, {"metric", &(row)->score.metric}, {              \
-            "ms", &(row)->ms                                                                       \
+            {"accuracy", &(row)->score.accuracy}, {"metric", &(row)->score.metric},                \
+            {"ms", &(row)->ms}, {                                                                  \
+            "ms_noise", &(row)->ms_noise                                                           \
         }                                                                                          \
     }
 

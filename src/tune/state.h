@@ -19,7 +19,7 @@ typedef struct oq_tune_state {
 
 typedef struct oq_state_row {
     oq_score score;
-    double ms;
+    double ms, ms_noise;
     uint64_t size;
     const char *why_not; /* it could not be made, or NULL; valid until the state is closed */
 } oq_state_row;

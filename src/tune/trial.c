@@ -199,28 +199,46 @@ static double sum_of(const double *v, size_t n) {
     return sum;
 }
 
+/* Rounds until each session had its time. least[] has n values of each session, of even rounds and
+ * then of odd ones. */
+static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n, double *least,
+                             onq_error *err) {
+    onq_env *env = c->sessions[0]->engine->env;
+    const double begin = oq_seconds();
+    for (size_t round = 0; round < ROUNDS_MOST; round++) {
+        if (round >= ROUNDS_LEAST && oq_seconds() - begin > c->seconds * (double)c->n)
+            break;
+        if (round == 1 && c->n == 2 && sum_of(least + 2 * n, n) > FAR_SLOWER * sum_of(least, n))
+            break;
+        for (size_t i = 0; i < c->n; i++)
+            OQ_TRY(clock_round(t, c, i, n, least + (2 * i + round % 2) * n, err));
+        OQ_TRY(oq_progress(env, "timing", round + 1, ROUNDS_MOST, err));
+    }
+    return ONQ_OK;
+}
+
+static double ms_of(const double *least, size_t n) {
+    return 1e3 * sum_of(least, n) / (double)n;
+}
+
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
     const size_t n = t->all.n < CLOCKED_MOST ? t->all.n : CLOCKED_MOST;
-    onq_env *env = c->n > 0 ? c->sessions[0]->engine->env : NULL;
     oq_arena scratch;
     if (c->n == 0)
         return ONQ_OK;
-    oq_arena_init(&scratch, &env->alloc);
-    double *least = OQ_NEW_ARRAY(&scratch, double, c->n *n);
-    onq_code rc = least != NULL ? ONQ_OK : oq_fail_nomem(err);
-    const double begin = oq_seconds();
-    for (size_t round = 0; round < ROUNDS_MOST && rc == ONQ_OK; round++) {
-        if (round >= ROUNDS_LEAST && oq_seconds() - begin > c->seconds * (double)c->n)
-            break;
-        if (round > 0 && c->n == 2 && sum_of(least + n, n) > FAR_SLOWER * sum_of(least, n))
-            break;
-        for (size_t i = 0; i < c->n && rc == ONQ_OK; i++)
-            rc = clock_round(t, c, i, n, least + i * n, err);
-        if (rc == ONQ_OK)
-            rc = oq_progress(env, "timing", round + 1, ROUNDS_MOST, err);
+    oq_arena_init(&scratch, &c->sessions[0]->engine->env->alloc);
+    double *least = OQ_NEW_ARRAY(&scratch, double, 2 * c->n * n);
+    const onq_code rc = least != NULL ? clock_rounds(t, c, n, least, err) : oq_fail_nomem(err);
+    for (size_t i = 0; i < c->n && rc == ONQ_OK; i++) {
+        double *even = least + 2 * i * n, *odd = even + n;
+        if (c->halves != NULL) {
+            c->halves[i][0] = ms_of(even, n);
+            c->halves[i][1] = ms_of(odd, n);
+        }
+        for (size_t k = 0; k < n; k++)
+            even[k] = odd[k] > 0 ? fmin(even[k], odd[k]) : even[k];
+        c->ms[i] = ms_of(even, n);
     }
-    for (size_t i = 0; i < c->n && rc == ONQ_OK; i++)
-        c->ms[i] = 1e3 * sum_of(least + i * n, n) / (double)n;
     oq_arena_release(&scratch);
     return rc;
 }

@@ -48,7 +48,9 @@ onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, s
  * sessions of one thread. */
 typedef struct oq_clocking {
     oq_session **sessions;
-    double *ms; /* of one sample; filled */
+    double *ms;          /* of one sample; filled */
+    double (*halves)[2]; /* the same by every other round alone: how far they differ is the noise.
+                          * Filled; 0 where there was no such round. Or NULL */
     size_t n;
     bool own_time;
     double seconds; /* about how long to take for each session */

@@ -49,21 +49,34 @@ done:
     return rc;
 }
 
+/* What the two halves of a measurement differ by, as a time beside float's. */
+static double noise_of(double halves[2][2], double truth_ms) {
+    for (size_t i = 0; i < 2; i++)
+        if (halves[i][0] <= 0 || halves[i][1] <= 0)
+            return 0;
+    return fabs(halves[1][0] / halves[0][0] - halves[1][1] / halves[0][1]) * truth_ms;
+}
+
 /* Times a candidate beside float, so that its time can be set beside those of others. */
 static onq_code clock_one(oq_tune *t, oq_candidate *c, onq_error *err) {
     oq_model *m = NULL;
     oq_session *s[2] = {t->beside};
-    double ms[2] = {0};
+    double ms[2] = {0}, halves[2][2] = {{0}};
     const size_t n = c == t->truth ? 1 : 2;
     onq_code rc = ONQ_OK;
     if (n > 1) {
         OQ_GO(oq_model_open(t->env, c->path, &t->open, &m, err));
         OQ_GO(open_session(t, m, t->n_threads, &s[1], err));
     }
-    const oq_clocking clocking = {
-        .sessions = s, .ms = ms, .n = n, .own_time = t->n_threads == 1, .seconds = CLOCK_SECONDS};
+    const oq_clocking clocking = {.sessions = s,
+                                  .ms = ms,
+                                  .halves = halves,
+                                  .n = n,
+                                  .own_time = t->n_threads == 1,
+                                  .seconds = CLOCK_SECONDS};
     OQ_GO(oq_trials_clock(t->choose, &clocking, err));
     c->ms = n > 1 && t->truth->ms > 0 ? ms[1] / ms[0] * t->truth->ms : ms[n - 1];
+    c->ms_noise = noise_of(halves, t->truth->ms);
 done:
     oq_session_close(s[1]);
     oq_model_free(m);
@@ -112,6 +125,7 @@ static onq_code recall(oq_tune *t, oq_candidate *c, const oq_state_row *row, onq
     c->ok = row->why_not == NULL;
     c->score = row->score;
     c->ms = row->ms;
+    c->ms_noise = row->ms_noise;
     c->size = row->size;
     if (!c->ok) {
         c->why_not = oq_arena_strdup(t->arena, row->why_not, strlen(row->why_not));
@@ -158,8 +172,11 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
         if (rc == ONQ_OK)
             rc = measure(t, c, &why);
         OQ_TRY(settle(t, c, rc, &why, err));
-        row =
-            (oq_state_row){.score = c->score, .ms = c->ms, .size = c->size, .why_not = c->why_not};
+        row = (oq_state_row){.score = c->score,
+                             .ms = c->ms,
+                             .ms_noise = c->ms_noise,
+                             .size = c->size,
+                             .why_not = c->why_not};
         OQ_TRY(oq_state_put(&t->state, key, &row, err));
     }
     *out = c->ok ? c : NULL;

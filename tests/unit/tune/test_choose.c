@@ -123,6 +123,8 @@ typedef struct row {
     const char *command;
     double ms, agreement, db;
     uint64_t size;
+    double ms_noise;
+    size_t n_options;
 } row;
 
 static void fill(bm *b, oq_candidates *all, const row *rows, size_t n) {
@@ -135,6 +137,7 @@ static void fill(bm *b, oq_candidates *all, const row *rows, size_t n) {
                             .path = "",
                             .size = rows[i].size,
                             .ms = rows[i].ms,
+                            .ms_noise = rows[i].ms_noise,
                             .score = {.agreement = rows[i].agreement,
                                       .expected = rows[i].agreement,
                                       .sqnr = rows[i].db,
@@ -143,6 +146,8 @@ static void fill(bm *b, oq_candidates *all, const row *rows, size_t n) {
                                       .accuracy = NAN,
                                       .metric = NAN,
                                       .rows = 100}};
+        for (size_t k = 0; k < rows[i].n_options; k++)
+            assert_true(OQ_PUSH(b->a, &c->recipe.options, (oq_recipe_option){"option", NULL}));
         assert_true(OQ_PUSH(b->a, all, c));
     }
 }
@@ -162,8 +167,9 @@ static size_t taken(bm *b, const row *rows, size_t n, oq_metric metric, double v
 
 static void choices(void **state) {
     static const row rows[] = {
-        {NULL, 10, 100, INFINITY, 40}, {"static", 5.1, 99.5, 25, 10}, {"static", 5.0, 99.2, 20, 10},
-        {"static", 4.0, 97, 15, 10},   {"dynamic", 9.0, 99.9, 40, 9},
+        {NULL, 10, 100, INFINITY, 40, 0, 0}, {"static", 5.1, 99.5, 25, 10, 0, 0},
+        {"static", 5.0, 99.2, 20, 10, 0, 0}, {"static", 4.0, 97, 15, 10, 0, 0},
+        {"dynamic", 9.0, 99.9, 40, 9, 0, 0},
     };
     bm b;
     bool reached;
@@ -183,9 +189,50 @@ static void choices(void **state) {
     bm_end(&b);
 }
 
+/* One that is about 5 % slower than the fastest and more accurate is taken wherever its time falls
+ * within the noise, not only when it falls on the near side. */
+static void noise_decides_nothing(void **state) {
+    static const double times[] = {5.0, 5.2, 5.24, 5.26, 5.3, 5.34};
+    row rows[] = {{"static", 5, 99.5, 25, 10, 0.05, 2}, {"static", 0, 99.6, 30, 10, 0.05, 3}};
+    bm b;
+    bool reached;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t i = 0; i < OQ_COUNT(times); i++) {
+        rows[1].ms = times[i];
+        assert_int_equal(taken(&b, rows, 2, OQ_METRIC_SQNR, 20, OQ_PREFER_SPEED, &reached), 1);
+    }
+    /* Beyond noise, and without noise beyond 5 %, the faster one. */
+    rows[1].ms = 5.4;
+    assert_int_equal(taken(&b, rows, 2, OQ_METRIC_SQNR, 20, OQ_PREFER_SPEED, &reached), 0);
+    rows[1].ms = 5.26;
+    rows[0].ms_noise = rows[1].ms_noise = 0;
+    assert_int_equal(taken(&b, rows, 2, OQ_METRIC_SQNR, 20, OQ_PREFER_SPEED, &reached), 0);
+    /* A time that is nothing but noise is not equal to every other. */
+    rows[1].ms = 9;
+    rows[1].ms_noise = 8;
+    assert_int_equal(taken(&b, rows, 2, OQ_METRIC_SQNR, 20, OQ_PREFER_SPEED, &reached), 0);
+    bm_end(&b);
+}
+
+/* Equally fast and accurate: the simpler recipe, then the one that was tried first. */
+static void simpler_first(void **state) {
+    static const row rows[] = {{"static", 5.1, 99.5, 25, 10, 0, 3},
+                               {"static", 5.0, 99.5, 25, 10, 0, 2},
+                               {"static", 4.9, 99.5, 25, 10, 0, 2}};
+    bm b;
+    bool reached;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    assert_int_equal(taken(&b, rows, 3, OQ_METRIC_SQNR, 20, OQ_PREFER_SPEED, &reached), 1);
+    assert_int_equal(taken(&b, rows, 3, OQ_METRIC_SQNR, 20, OQ_PREFER_ACCURACY, &reached), 1);
+    bm_end(&b);
+}
+
 /* Integers that are no faster than float are not worth it; with nothing else float it is. */
 static void stays_float(void **state) {
-    static const row rows[] = {{NULL, 10, 100, INFINITY, 40}, {"static", 9.8, 99.5, 25, 10}};
+    static const row rows[] = {{NULL, 10, 100, INFINITY, 40, 0, 0},
+                               {"static", 9.8, 99.5, 25, 10, 0, 0}};
     bm b;
     bool reached;
     (void)state;
@@ -233,8 +280,9 @@ static void accuracy_drop(void **state) {
 
 static void curve(void **state) {
     static const row rows[] = {
-        {NULL, 10, 100, INFINITY, 40}, {"static", 6, 99, 25, 10}, {"static", 5, 99, 20, 10},
-        {"static", 7, 99, 24, 10},     {"static", 0, 99, 99, 10},
+        {NULL, 10, 100, INFINITY, 40, 0, 0}, {"static", 6, 99, 25, 10, 0, 0},
+        {"static", 5, 99, 20, 10, 0, 0},     {"static", 7, 99, 24, 10, 0, 0},
+        {"static", 0, 99, 99, 10, 0, 0},
     };
     bm b;
     oq_candidates all;
@@ -308,12 +356,13 @@ static void links(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hold_out),     cmocka_unit_test(scores),
-        cmocka_unit_test(worst_output), cmocka_unit_test(before_softmax),
-        cmocka_unit_test(choices),      cmocka_unit_test(expected_agreement),
-        cmocka_unit_test(stays_float),  cmocka_unit_test(luck),
-        cmocka_unit_test(curve),        cmocka_unit_test(accuracy_drop),
-        cmocka_unit_test(bounds),       cmocka_unit_test(commands),
+        cmocka_unit_test(hold_out),      cmocka_unit_test(scores),
+        cmocka_unit_test(worst_output),  cmocka_unit_test(before_softmax),
+        cmocka_unit_test(choices),       cmocka_unit_test(noise_decides_nothing),
+        cmocka_unit_test(simpler_first), cmocka_unit_test(expected_agreement),
+        cmocka_unit_test(stays_float),   cmocka_unit_test(luck),
+        cmocka_unit_test(curve),         cmocka_unit_test(accuracy_drop),
+        cmocka_unit_test(bounds),        cmocka_unit_test(commands),
         cmocka_unit_test(links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
