@@ -331,8 +331,9 @@ ONQ_API void onq_ranges_set_smooth_quant(onq_ranges *ranges, int smooth_quant);
  * options are freed. */
 ONQ_API onq_code onq_options_set_ranges(onq_options *opts, const onq_ranges *ranges,
                                         onq_error *err);
-/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. Valid until
- * the result is freed. */
+/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. What `static`
+ * found by a histogram method has `lowest` and `highest` only, unless it wrote a calibration cache.
+ * Valid until the result is freed. */
 ONQ_API const onq_ranges *onq_result_ranges(const onq_result *res);
 
 /* Calibration in portions: create_calibrator, collect_data again and again, compute_data. */

@@ -545,6 +545,13 @@ static onq_code calibrated_types(run *r, oq_cal_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
+/* True if nothing but the ends of the ranges is asked for: a cache holds more, and float 8 takes its
+ * scales from deviations. */
+static bool needs_bounds_only(const run *r) {
+    const bool float8 = r->q.config.activation_type == OQ_FLOAT8E4M3FN || r->q.overrides.all.n > 0;
+    return cache_path(r) == NULL && !(r->method == OQ_CAL_DISTRIBUTION && float8);
+}
+
 static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     oq_cal_defaults(c, r->method);
@@ -563,6 +570,7 @@ static onq_code calibration_options(run *r, oq_cal_options *c, onq_error *err) {
         c->num_bins = (uint64_t)oq_opt_int(o, "calib_num_bins");
     if (oq_opt_is_set(o, "calib_num_quantized_bins"))
         c->num_quantized_bins = (uint64_t)oq_opt_int(o, "calib_num_quantized_bins");
+    c->bounds_only = needs_bounds_only(r);
     oq_job_resources(r->q.job, c);
     if (c->method == OQ_CAL_ENTROPY && c->num_bins <= c->num_quantized_bins)
         oq_warn(r->q.job->env,
@@ -586,7 +594,7 @@ static onq_code calibrate(run *r, onq_error *err) {
     OQ_TRY(oq_job_session(r->q.job, &job.session, err));
     OQ_TRY(oq_job_source(r->q.job, r->q.model, &source, err));
     job.source = source;
-    if (!oq_cal_class_of(r->method)->histogram && !oq_quant_refines(&r->q))
+    if (oq_cal_reads_once(&options) && !oq_quant_refines(&r->q))
         oq_source_read_once(source);
     const onq_code rc = oq_calibrate(&job, &r->q.ranges, err);
     r->q.has_ranges = rc == ONQ_OK;

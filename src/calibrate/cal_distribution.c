@@ -60,12 +60,14 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
 
 static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err) {
-    (void)o;
     const oq_hist *h = &t->hist;
+    if (!oq_num_make_one(a, &out->lowest, t->type, true, x->lo) ||
+        !oq_num_make_one(a, &out->highest, t->type, true, x->hi))
+        return oq_fail_nomem(err);
+    if (o->bounds_only)
+        return ONQ_OK;
     if (!oq_num_make_one(a, &out->avg, t->type, false, x->avg) ||
         !oq_num_make_one(a, &out->std, t->type, false, x->std) ||
-        !oq_num_make_one(a, &out->lowest, t->type, true, x->lo) ||
-        !oq_num_make_one(a, &out->highest, t->type, true, x->hi) ||
         !oq_num_make(a, &out->hist, OQ_INT64, false, h->n_bins) ||
         !oq_num_make(a, &out->hist_edges, t->type, false, h->n_bins + 1))
         return oq_fail_nomem(err);
@@ -76,5 +78,14 @@ static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_an
     return ONQ_OK;
 }
 
-const oq_cal_class oq_cal_distribution = {
-    .histogram = true, .num_bins = 2048, .check = check, .solve = solve, .emit = emit};
+static oq_cal_need bounds_need(const oq_cal_options *o) {
+    (void)o;
+    return OQ_NEED_EXTENT;
+}
+
+const oq_cal_class oq_cal_distribution = {.histogram = true,
+                                          .num_bins = 2048,
+                                          .check = check,
+                                          .solve = solve,
+                                          .emit = emit,
+                                          .bounds_need = bounds_need};

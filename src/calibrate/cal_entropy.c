@@ -137,11 +137,13 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
 
 static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err) {
-    (void)o;
     const oq_hist *h = &t->hist;
     if (!oq_num_make_one(a, &out->lowest, t->type, x->lo_bare, x->lo) ||
-        !oq_num_make_one(a, &out->highest, t->type, x->hi_bare, x->hi) ||
-        !oq_num_make(a, &out->hist, OQ_INT64, false, h->n_bins) ||
+        !oq_num_make_one(a, &out->highest, t->type, x->hi_bare, x->hi))
+        return oq_fail_nomem(err);
+    if (o->bounds_only)
+        return ONQ_OK;
+    if (!oq_num_make(a, &out->hist, OQ_INT64, false, h->n_bins) ||
         !oq_num_make(a, &out->bins, t->type, false, h->n_bins + 1))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < h->n_bins; i++)
@@ -151,5 +153,14 @@ static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_an
     return ONQ_OK;
 }
 
-const oq_cal_class oq_cal_entropy = {
-    .histogram = true, .num_bins = 128, .check = check, .solve = solve, .emit = emit};
+/* As many bins as quantized ones, which is the default: the only range to choose is the whole. */
+static oq_cal_need bounds_need(const oq_cal_options *o) {
+    return o->num_quantized_bins / 2 == o->num_bins / 2 ? OQ_NEED_EXTENT : OQ_NEED_COUNTS;
+}
+
+const oq_cal_class oq_cal_entropy = {.histogram = true,
+                                     .num_bins = 128,
+                                     .check = check,
+                                     .solve = solve,
+                                     .emit = emit,
+                                     .bounds_need = bounds_need};

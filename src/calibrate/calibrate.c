@@ -16,7 +16,7 @@
 static bool follows_pads(const oq_runner *r) {
     const oq_cal_options *o = r->job->options;
     return oq_runner_is_histogram(r) && r->part == NULL && r->job->checkpoint == NULL &&
-           !o->inner && !o->fast;
+           oq_runner_need(r) != OQ_NEED_TAILS && !o->inner && !o->fast;
 }
 
 /* Padded tensors follow those without the zeros, and what says how many there are is watched. */

@@ -17,7 +17,9 @@
  * Memory does not grow with the samples: each tensor is folded into its collector while the model
  * runs. A histogram needs the range of all samples. If they fit into `memory` they are kept for
  * that; else they are counted over the range so far once that seems to have stopped growing, and
- * run a second time where it had not; the result is the same. Several samples run at once, and that does not change a bit either.
+ * run a second time where it had not; the result is the same. Who asks for the ends of the ranges
+ * alone (`bounds_only`) gets most of them without counting. Several samples run at once, and that
+ * does not change a bit either.
  */
 #ifndef OQ_CALIBRATE_CALIBRATE_H
 #define OQ_CALIBRATE_CALIBRATE_H
@@ -49,6 +51,9 @@ typedef struct oq_cal_options {
     uint64_t memory;
     uint64_t jobs; /* samples that run at once; 0: as many as there are threads and memory for */
     bool inner;    /* tensors inside If, Loop and Scan too; one that is never seen gets no range */
+    /* Only `lowest` and `highest` are asked for, to the same bits: what a method keeps besides is not
+     * computed, and samples need not be counted where the ends do not depend on that. */
+    bool bounds_only;
     /* The optimised graph, and `only` or what is left of the tensors when Relu and Clip lose
      * theirs. */
     bool fast;
@@ -63,6 +68,8 @@ typedef struct oq_cal_options {
 void oq_cal_defaults(oq_cal_options *o, oq_cal_method method);
 /* ONQ_E_OPTION when a value is out of the range that the reference accepts. */
 onq_code oq_cal_check(const oq_cal_options *o, onq_error *err);
+/* True if the samples are read once, whatever they hold. */
+bool oq_cal_reads_once(const oq_cal_options *o);
 
 typedef struct oq_cal_job {
     oq_model *model;

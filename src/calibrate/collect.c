@@ -40,6 +40,7 @@ void oq_collect_release(oq_collector *c) {
     for (size_t i = 0; i < c->n; i++) {
         oq_hist_release(&c->v[i].hist);
         oq_hist_release(&c->v[i].next);
+        oq_tails_release(&c->v[i].tails, c->arena.alloc);
     }
     oq_free(c->arena.alloc, c->convert, c->convert_n * sizeof(float));
     oq_hist_scratch_release(&c->scratch, c->arena.alloc);
@@ -53,6 +54,8 @@ void oq_collect_like(oq_collector *c, const oq_collector *other) {
         c->v[i].rank = other->v[i].rank;
         c->v[i].alias = other->v[i].alias;
         c->v[i].padded = other->v[i].padded;
+        c->v[i].tails.most = other->v[i].tails.most;
+        c->v[i].tails.abs = other->v[i].tails.abs;
     }
 }
 
@@ -255,11 +258,26 @@ static onq_code take_extent(oq_collector *c, oq_tstat *t, const oq_extent *e, on
     return e->n_nan > 0 ? note_nan(c, t, err) : ONQ_OK;
 }
 
+/* Room for the tails of a tensor, as its first sample has it and the others will. */
+static void size_tails(oq_collector *c, oq_tstat *t, size_t n) {
+    const double share = oq_cal_class_of(c->options.method)->tail_share(&c->options);
+    const double most = 8 + 1.25 * share * (double)n * (double)c->tail_samples;
+    if (!(most <= (double)c->tail_room))
+        return;
+    t->tails.most = (size_t)most;
+    t->tails.abs = oq_cal_counts_abs(&c->options);
+    c->tail_room -= t->tails.most;
+}
+
 static onq_code see_extent(oq_collector *c, size_t index, oq_dtype type, const float *v, size_t n,
                            onq_error *err) {
     oq_tstat *t = &c->v[index];
     oq_extent e = OQ_EXTENT_NONE;
-    if (c->ahead != NULL && c->ahead_counts && type == OQ_FLOAT)
+    if (c->tail_samples > 0 && t->n_samples == 0)
+        size_tails(c, t, n);
+    if (t->tails.most > 0)
+        OQ_TRY(oq_tails_add(&t->tails, c->arena.alloc, v, n, &e, err));
+    else if (c->ahead != NULL && c->ahead_counts && type == OQ_FLOAT)
         OQ_TRY(oq_ahead_seen(c->ahead, &c->options, index, c->sample, v, n, &c->scratch, &e, err));
     else
         oq_extent_add(&e, v, n);

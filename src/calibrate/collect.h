@@ -25,6 +25,7 @@
 #include "calibrate/calibrate.h"
 #include "calibrate/extent.h"
 #include "calibrate/histogram.h"
+#include "calibrate/tails.h"
 
 #include <pthread.h>
 
@@ -61,6 +62,8 @@ typedef struct oq_tstat {
     OQ_VEC(oq_row) rows;     /* moving average: one a sample; stride: one a chunk */
     /* histogram methods */
     oq_extent extent; /* of the chunk */
+    oq_tails tails;   /* of the chunk, where the collector has tails */
+    bool settled;     /* the tails are counted, and the rest does not matter */
     /* What tensor number padded - 1 has, with zeros (0: something else), as long as it is not
      * `apart`. While that is so, nothing of it is counted. */
     uint32_t padded;
@@ -98,6 +101,9 @@ typedef struct oq_collector {
     /* Counts for another collector, which others count for too (oq_collect_follow); or NULL. */
     struct oq_collector *into;
     oq_cal_locks *locks; /* of histograms that others add to; NULL: nobody does */
+    /* The method needs tails: room for the values of so many samples, and for no more values of one
+     * collector than this. */
+    uint64_t tail_samples, tail_room;
 } oq_collector;
 
 /* Names are copied. */
@@ -123,7 +129,8 @@ onq_code oq_collect_count_times(oq_collector *c, size_t index, const void *value
 onq_code oq_collect_seen_padded(oq_collector *c, size_t index, const oq_datum *tensor, bool zeros,
                                 onq_error *err);
 
-/* Lays out the chunk's histogram of one tensor (any thread); a padded one after the other. */
+/* Lays out the chunk's histogram of one tensor (any thread); a padded one after the other. Where there
+ * are tails they are counted, if that settles the range. */
 onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err);
 /* Joins the chunk's histograms to what there was and makes ready for the next chunk. */
 onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);

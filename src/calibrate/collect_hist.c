@@ -125,6 +125,19 @@ static onq_code layout_abs(oq_collector *c, oq_tstat *t, onq_error *err) {
     return oq_collect_first_hist(&c->options, a, t->type, e->lo_abs, greatest, &t->next, err);
 }
 
+static void count_tails(const oq_cal_options *o, oq_tstat *t) {
+    const oq_extent *e = &t->extent;
+    size_t first = 0, last = 0;
+    const uint64_t all = e->count - e->n_nan - e->n_low_inf - e->n_high_inf;
+    const uint64_t rest = all - oq_tails_count(&t->tails, &t->next, &first, &last);
+    t->settled =
+        rest == 0 || oq_cal_class_of(o->method)->is_settled(o, &t->next, first, last, rest);
+    if (t->settled)
+        t->next.count[last] += rest;
+    else
+        memset(t->next.count, 0, t->next.n_bins * sizeof *t->next.count);
+}
+
 onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {
     oq_tstat *t = &c->v[index];
     assert(!t->has_next && t->alias == 0);
@@ -135,6 +148,8 @@ onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err) {
                        OQ_STR(t->name));
     OQ_TRY(oq_cal_counts_abs(&c->options) ? layout_abs(c, t, err) : layout_value(c, t, err));
     t->has_next = true;
+    if (t->tails.most > 0)
+        count_tails(&c->options, t);
     if (t->padded != 0 && !oq_hist_same_layout(&t->next, &c->v[t->padded - 1].next))
         t->apart = true;
     return ONQ_OK;

@@ -56,14 +56,22 @@ bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more) {
     return true;
 }
 
-static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, onq_error *err) {
+/* What one of them saw without room for tails is lost. */
+static onq_code merge_tails(oq_tstat *t, const oq_tstat *o, const onq_allocator *a,
+                            onq_error *err) {
+    if (o->n_samples > 0 && o->tails.most != t->tails.most)
+        oq_tails_release(&t->tails, a);
+    return t->tails.most > 0 ? oq_tails_merge(&t->tails, a, &o->tails, err) : ONQ_OK;
+}
+
+static onq_code merge_hist(oq_tstat *t, const oq_tstat *o, const onq_allocator *a, onq_error *err) {
     if (t->has_hist || o->has_hist)
         return mismatch(t, "state (strided calibration cannot be joined)", err);
     if (t->has_next != o->has_next)
         return mismatch(t, "state (one was counted, one only measured)", err);
     if (!t->has_next) {
         oq_extent_merge(&t->extent, &o->extent);
-        return ONQ_OK;
+        return merge_tails(t, o, a, err);
     }
     /* Counted over the extent of all samples, which every part has. */
     if (!oq_hist_same_layout(&t->next, &o->next) ||
@@ -106,7 +114,7 @@ onq_code oq_collect_merge(oq_collector *c, const oq_collector *other, onq_error 
             continue;
         if (t->type != OQ_UNDEFINED && o->type != OQ_UNDEFINED && t->type != o->type)
             return mismatch(t, "type", err);
-        OQ_TRY(histogram ? merge_hist(t, o, err) : merge_minmax(c, t, o, err));
+        OQ_TRY(histogram ? merge_hist(t, o, c->arena.alloc, err) : merge_minmax(c, t, o, err));
         OQ_TRY(merge_nan(c, t, o, err));
         if (t->type == OQ_UNDEFINED)
             t->type = o->type;

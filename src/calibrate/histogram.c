@@ -149,6 +149,12 @@ static uint32_t bin_slow(const oq_hist *h, float x) {
     return (uint32_t)i;
 }
 
+size_t oq_hist_bin(const oq_hist *h, float x) {
+    const uint32_t bin = bin_slow(h, x);
+    assert(bin != NONE);
+    return bin;
+}
+
 void oq_hist_add_zeros(oq_hist *h, uint64_t n) {
     const uint32_t bin = bin_slow(h, 0);
     if (bin != NONE)

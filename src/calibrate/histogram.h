@@ -63,6 +63,8 @@ void oq_hist_trim(oq_hist *h);
 /* True if both have the same bins. */
 bool oq_hist_same_layout(const oq_hist *a, const oq_hist *b);
 
+/* The bin of a value that lies in the range. */
+size_t oq_hist_bin(const oq_hist *h, float x);
 /* Adds zeros. */
 void oq_hist_add_zeros(oq_hist *h, uint64_t n);
 /* Adds n values of the histogram's type. NaN, infinities and what lies outside are left out. */

@@ -20,6 +20,17 @@ const oq_cal_class *oq_cal_class_of(oq_cal_method m) {
     return classes[m];
 }
 
+/* With strides, later chunks make more bins than the options say. */
+oq_cal_need oq_cal_need_of(const oq_cal_options *o) {
+    const oq_cal_class *c = oq_cal_class_of(o->method);
+    return o->bounds_only && o->stride == 0 && c->bounds_need != NULL ? c->bounds_need(o)
+                                                                      : OQ_NEED_COUNTS;
+}
+
+bool oq_cal_reads_once(const oq_cal_options *o) {
+    return !oq_cal_class_of(o->method)->histogram || oq_cal_need_of(o) == OQ_NEED_EXTENT;
+}
+
 void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x) {
     if (x->lo < (double)t->min) {
         x->lo = (double)t->min;

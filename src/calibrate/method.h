@@ -18,6 +18,13 @@ typedef struct oq_cal_answer {
     double avg, std;
 } oq_cal_answer;
 
+/* What has to be known of the values of a tensor. */
+typedef enum oq_cal_need {
+    OQ_NEED_COUNTS, /* its whole histogram */
+    OQ_NEED_TAILS,  /* how many there are, and the greatest and least of them (tails.h) */
+    OQ_NEED_EXTENT, /* the greatest and the least */
+} oq_cal_need;
+
 typedef struct oq_cal_class {
     bool histogram;
     uint64_t num_bins;           /* default */
@@ -32,6 +39,13 @@ typedef struct oq_cal_class {
     /* Puts the answer into a range of the result, in the reference's types. */
     onq_code (*emit)(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err);
+    /* Histogram methods: what the ends of the range depend on. NULL: on all counts. */
+    oq_cal_need (*bounds_need)(const oq_cal_options *o);
+    /* OQ_NEED_TAILS: the share of the values that lies in a tail, and whether the ends are the same
+     * wherever in bins [first, last] the `rest` of the values is that h does not count. */
+    double (*tail_share)(const oq_cal_options *o);
+    bool (*is_settled)(const oq_cal_options *o, const oq_hist *h, size_t first, size_t last,
+                       uint64_t rest);
 } oq_cal_class;
 
 #define OQ_CAL_METHOD(NAME, text, symbol) extern const oq_cal_class oq_cal_##symbol;
@@ -39,6 +53,8 @@ typedef struct oq_cal_class {
 #undef OQ_CAL_METHOD
 
 const oq_cal_class *oq_cal_class_of(oq_cal_method m);
+/* What a histogram method needs to answer what the options ask. */
+oq_cal_need oq_cal_need_of(const oq_cal_options *o);
 /* The answer within what the tensor was seen to hold. */
 void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x);
 /* MinMax: merge_range for one channel of tensors of this type. */

@@ -15,6 +15,7 @@ struct oq_calibration {
 
 onq_code oq_calibration_open(const oq_cal_job *job, oq_calibration **out, onq_error *err) {
     *out = NULL;
+    assert(!job->options->bounds_only); /* a later portion could ask for what was not counted */
     OQ_TRY(oq_cal_check(job->options, err));
     oq_calibration *c = oq_calloc(&job->engine->env->alloc, 1, sizeof *c);
     if (c == NULL)

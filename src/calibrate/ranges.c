@@ -158,7 +158,7 @@ bool oq_range_is_infinite(const oq_range *r) {
 
 static bool is_symmetric(const oq_ranges *r, const oq_range *t) {
     double lo = 0, hi = 0;
-    if (r->method == OQ_CAL_PERCENTILE)
+    if (r->method == OQ_CAL_PERCENTILE && oq_num_has(&t->hist))
         return t->lowest_was_bare && t->hist.type == OQ_INT64 && t->hist.n == 1 && t->hist.i[0] > 0;
     return oq_range_pair(t, &lo, &hi) && lo == -hi;
 }

@@ -20,6 +20,9 @@
  * be kept. */
 #define DEFAULT_MEMORY ((uint64_t)48 << 20)
 
+/* Where nobody says how many samples there are. */
+#define LIKELY_SAMPLES 1024
+
 static uint64_t memory_limit(const oq_runner *r) {
     const uint64_t asked = r->job->options->memory;
     return asked == OQ_CAL_MEMORY_AUTO ? DEFAULT_MEMORY : asked;
@@ -137,6 +140,15 @@ static onq_code note_fate(oq_lane *l, const oq_sample *s, onq_error *err) {
     return noted ? ONQ_OK : oq_fail_nomem(err);
 }
 
+/* True if the first pass has seen all that the method needs. */
+static bool has_all(const oq_runner *r) {
+    const oq_cal_need need = oq_runner_need(r);
+    for (size_t i = 0; need == OQ_NEED_TAILS && i < r->n_names; i++)
+        if (r->c.v[r->tensors[i]].has_next && !r->c.v[r->tensors[i]].settled)
+            return false;
+    return need != OQ_NEED_COUNTS;
+}
+
 /* True if the sample has to run in the second pass. */
 static bool runs_again(const oq_runner *r, uint8_t fate, uint64_t number) {
     return fate == OQ_FATE_AGAIN || (fate == OQ_FATE_AHEAD && number < r->ahead.most);
@@ -144,6 +156,8 @@ static bool runs_again(const oq_runner *r, uint8_t fate, uint64_t number) {
 
 uint64_t oq_runner_again(const oq_runner *r, uint64_t all) {
     uint64_t n = 0, last = 0;
+    if (has_all(r))
+        return 0;
     if (r->fates.n == 0)
         return all;
     for (uint64_t i = 0; i < r->fates.n; i++) {
@@ -193,9 +207,10 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
     }
     const size_t tensor = r->tensors[index];
     if (l->c->pass == OQ_PASS_COUNT) {
-        const bool counted = l->since != NULL && l->c->sample >= l->since[tensor].since;
-        return counted || oq_tstat_follows(&r->c.v[tensor]) ? ONQ_OK
-                                                            : oq_collect_seen(l->c, tensor, d, err);
+        const oq_tstat *t = &r->c.v[tensor];
+        const bool counted =
+            t->settled || (l->since != NULL && l->c->sample >= l->since[tensor].since);
+        return counted || oq_tstat_follows(t) ? ONQ_OK : oq_collect_seen(l->c, tensor, d, err);
     }
     OQ_TRY(measure(l, tensor, d, err));
     if (l->keep.on) {
@@ -247,11 +262,16 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
                       .observer = {r->names, r->n_names + r->n_watched, seen, &r->lanes[i]}};
     /* A range pass counts nothing, and a run that may be taken up by another would not know what
      * was kept. */
-    r->notes_fates = oq_runner_is_histogram(r) && r->job->checkpoint == NULL && !ranges_given;
+    r->notes_fates = oq_runner_is_histogram(r) && r->job->checkpoint == NULL && !ranges_given &&
+                     oq_runner_need(r) == OQ_NEED_COUNTS;
     r->keeps = r->notes_fates;
     r->counts_ahead = r->keeps && r->job->options->stride == 0;
     r->keep_left = r->keeps ? keep_limit(r) : 0;
     r->c.locks = &r->locks;
+    if (oq_runner_is_histogram(r) && oq_runner_need(r) == OQ_NEED_TAILS) {
+        r->c.tail_samples = r->meta.total != OQ_CAL_ALL ? r->meta.total : LIKELY_SAMPLES;
+        r->c.tail_room = memory_limit(r) / 16 / sizeof(float);
+    }
     if (r->counts_ahead)
         OQ_TRY(oq_ahead_init(&r->ahead, &r->env->alloc, &r->locks, r->c.n, err));
     OQ_TRY(open_lane(&r->lanes[0], err));
@@ -288,6 +308,8 @@ static onq_code see_fixed(const oq_runner *r, oq_collector *c, onq_error *err) {
 onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err) {
     for (size_t i = 0; i < r->fixed.n; i++) {
         const oq_fixed_tensor *f = &r->fixed.v[i];
+        if (r->c.v[f->tensor].settled) /* shares of one sample are those of all */
+            continue;
         OQ_TRY(oq_collect_count_times(&r->c, f->tensor, f->d->data, (size_t)f->d->count, n_samples,
                                       err));
     }

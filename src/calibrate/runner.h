@@ -80,6 +80,12 @@ static inline bool oq_runner_is_histogram(const oq_runner *r) {
     return oq_cal_class_of(r->job->options->method)->histogram;
 }
 
+/* What a histogram method needs of the samples. Parts and checkpoints hold counts. */
+static inline oq_cal_need oq_runner_need(const oq_runner *r) {
+    return r->part != NULL || r->job->checkpoint != NULL ? OQ_NEED_COUNTS
+                                                         : oq_cal_need_of(r->job->options);
+}
+
 /* Lanes with nothing in them, and the session. The collector is made. */
 onq_code oq_runner_open(oq_runner *r, onq_error *err);
 void oq_runner_close_sessions(oq_runner *r);

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -234,3 +235,29 @@ def test_output_over_the_input(mode, case):
     else:
         Q.quantize_dynamic(str(path), str(path))
     assert path.read_bytes() != before
+
+
+METHODS = [("entropy",), ("percentile",), ("percentile", "--calib_symmetric"), ("percentile", "--calib_percentile", "99.9"),
+           ("percentile", "--calib_percentile", "97"), ("percentile", "--calib_percentile", "100"), ("distribution",),
+           ("entropy", "--calib_num_bins", "512"), ("mse",)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=" ".join)
+def test_ends_alone_are_the_same(case, method):
+    """Without a cache only the ends of the ranges are asked for, and most samples need not be counted: the model is the same
+    to the byte. A column of zeros and a clipped one make ties at the ends; a Constant is the same in every sample."""
+    path, samples, tmp = case
+    model = onnx.load(path)
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["b"], name="bias", value=model.graph.initializer.pop()))
+    onnx.save(model, path)
+    for k, s in enumerate(samples):
+        s["x"][:, 0] = 0
+        s["x"][:, 1] = min(k, 2)
+    shutil.rmtree(tmp / "data")
+    calibtool.write_samples(tmp / "data", samples)
+    words = ["--calibration_method", *method, "--no_verify"]
+    for jobs in ("1", "2", "7"):
+        (tmp / "c.json").unlink(missing_ok=True)
+        assert static(path, tmp / "counted.onnx", *words, "--jobs", jobs, "--calibration_cache", tmp / "c.json").returncode == 0
+        assert static(path, tmp / "ends.onnx", *words, "--jobs", jobs).returncode == 0
+        assert (tmp / "counted.onnx").read_bytes() == (tmp / "ends.onnx").read_bytes()
