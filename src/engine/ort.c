@@ -449,12 +449,32 @@ static void session_wake(oq_session *base) {
     oq_ort_workers_wake(&((ort_session *)base)->workers);
 }
 
+/*
+ * The runtime counts the users of its environment, but takes it down after the last one outside of
+ * its lock: who asks for one meanwhile is refused. So engines start and end one at a time.
+ */
+static pthread_mutex_t environment = PTHREAD_MUTEX_INITIALIZER;
+
+static OrtStatus *take_environment(ort_engine *e) {
+    pthread_mutex_lock(&environment);
+    OrtStatus *s =
+        e->api.CreateEnvWithCustomLogger(drop_log, NULL, OQ_ORT_LOG_FATAL, "onq", &e->ort_env);
+    pthread_mutex_unlock(&environment);
+    return s;
+}
+
+static void give_environment_back(ort_engine *e) {
+    pthread_mutex_lock(&environment);
+    e->api.ReleaseEnv(e->ort_env);
+    pthread_mutex_unlock(&environment);
+}
+
 static void engine_end(oq_engine *base) {
     ort_engine *e = (ort_engine *)base;
     if (e->cpu != NULL)
         e->api.ReleaseMemoryInfo(e->cpu);
     if (e->ort_env != NULL)
-        e->api.ReleaseEnv(e->ort_env);
+        give_environment_back(e);
     oq_arena_release(&e->arena);
     oq_free(&base->env->alloc, e, sizeof *e);
 }
@@ -471,9 +491,7 @@ static const oq_engine_ops ort_ops = {
 static onq_code start(ort_engine *e, const char *path, onq_error *err) {
     const oq_ort_api *api = &e->api;
     OQ_TRY(oq_ort_load(&e->arena, path, &e->api, err));
-    OQ_TRY(oq_ort_check(
-        api, api->CreateEnvWithCustomLogger(drop_log, NULL, OQ_ORT_LOG_FATAL, "onq", &e->ort_env),
-        err, "ONNX Runtime cannot start"));
+    OQ_TRY(oq_ort_check(api, take_environment(e), err, "ONNX Runtime cannot start"));
     OQ_TRY(oq_ort_check(api, api->DisableTelemetryEvents(e->ort_env), err, "telemetry"));
     OQ_TRY(oq_ort_check(
         api, api->CreateCpuMemoryInfo(OQ_ORT_DEVICE_ALLOCATOR, OQ_ORT_MEM_DEFAULT, &e->cpu), err,

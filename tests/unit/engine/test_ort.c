@@ -160,6 +160,42 @@ static void test_opened_at_once(void **state) {
     test_free(all);
 }
 
+/* Starts engines and ends them; gives the message of one that did not start, or NULL. */
+static void *start_and_end(void *p) {
+    onq_error *e = p;
+    onq_env *env = onq_env_new(NULL);
+    onq_code rc = env != NULL ? ONQ_OK : oq_fail_nomem(e);
+    for (int i = 0; i < 2000 && rc == ONQ_OK; i++) {
+        oq_engine *engine = NULL;
+        rc = oq_ort_open(env, NULL, &engine, e);
+        oq_engine_close(engine);
+    }
+    onq_env_free(env);
+    return rc == ONQ_OK ? NULL : e->text;
+}
+
+/* The runtime's environment goes with the last engine and comes again with the next. */
+static void test_started_and_ended_at_once(void **state) {
+    enum { N = 3 };
+    pthread_t threads[N];
+    onq_error errors[N];
+    const char *said = NULL;
+    world *w = need_engine(state);
+    oq_engine_close(w->engine);
+    w->engine = NULL;
+    for (int i = 0; i < N; i++) {
+        errors[i] = (onq_error)ONQ_ERROR_INIT;
+        assert_int_equal(pthread_create(&threads[i], NULL, start_and_end, &errors[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        void *text = NULL;
+        pthread_join(threads[i], &text);
+        said = text != NULL ? text : said;
+    }
+    if (said != NULL)
+        fail_msg("%s", said);
+}
+
 static void test_run(void **state) {
     world *w = need_engine(state);
     build(&w->b);
@@ -474,6 +510,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test, setup_real, teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_opened_at_once, setup_real, teardown),
+        cmocka_unit_test_setup_teardown(test_started_and_ended_at_once, setup_real, teardown),
         BOTH(test_run),
         BOTH(test_extra_outputs),
         BOTH(test_observers),
