@@ -39,7 +39,7 @@ static bool is_index_type(oq_dtype dt) {
  * runtime writes values where the indices say.) */
 static onq_code check_indices(oq_check *c, const oq_sparse *s, onq_error *err) {
     const size_t rank = s->indices->dims.n == 1 ? 1 : s->dims.n;
-    const oq_dtype dt = s->indices->data_type.v;
+    const oq_dtype dt = (oq_dtype)s->indices->data_type.v;
     oq_span data;
     uint64_t count = 0;
     int64_t total = 1;
@@ -70,7 +70,7 @@ static onq_code check_sparse(oq_check *c, const oq_sparse *s, onq_error *err) {
             return oq_fail(err, ONQ_E_INVALID, "sparse tensor '%.*s': dimension %zu is %lld",
                            OQ_STR(values->name), i, (long long)s->dims.v[i]);
     }
-    if (values->dims.n != 1 || !is_index_type(indices->data_type.v))
+    if (values->dims.n != 1 || !is_index_type((oq_dtype)indices->data_type.v))
         return oq_fail(err, ONQ_E_INVALID,
                        "sparse tensor '%.*s': it needs values of one dimension and INT64 indices",
                        OQ_STR(values->name));
