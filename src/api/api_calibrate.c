@@ -331,6 +331,8 @@ static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
         oq_jw_uint(&job->json, "samples", oq_source_count(cal.source));
     }
 done:
+    if (m != NULL)
+        rc = oq_job_blame(job, rc, err);
     oq_source_close(cal.source);
     oq_engine_close(cal.engine);
     oq_model_free(m);

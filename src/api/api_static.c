@@ -207,6 +207,13 @@ static const char *overrides_name(const run *r) {
     return path != NULL ? oq_overrides_name(path) : "overrides of the preset";
 }
 
+/* A refusal of what an override asks for names the file that it is in. */
+static onq_code blame_overrides(const run *r, onq_code rc, onq_error *err) {
+    return rc == ONQ_E_CONFIG && r->q.overrides.all.n > 0 && r->q.config.given == NULL
+               ? oq_error_in(err, rc, "%s", overrides_name(r))
+               : rc;
+}
+
 /* --saturation_safe is about products of bytes, in pairs of QDQ format. */
 static onq_code check_saturation(const run *r, onq_error *err) {
     const oq_qconfig *c = &r->q.config;
@@ -519,7 +526,7 @@ static onq_code prepare(run *r, onq_error *err) {
     OQ_TRY(oq_stamp_inferred(q->model, err));
     OQ_TRY(find_axes(r, err));
     if (r->preset != PRESET_NONE)
-        OQ_TRY(apply_preset(r, err));
+        OQ_TRY(blame_overrides(r, apply_preset(r, err), err));
     OQ_TRY(check_types(r, err));
     if (q->config.given != NULL)
         OQ_TRY(oq_given_bind_nodes(q->config.given, q->model, err));
@@ -737,7 +744,7 @@ static onq_code run_steps(run *r, onq_error *err) {
         oq_reach_count_inner(r->q.model, &r->q.config, r->q.shapes, MODES, &r->inner_nodes, err));
     OQ_TRY(get_ranges(r, err));
     OQ_TRY(oq_reach_graphs(r->q.model, &r->q.config, find_extremes, r, err));
-    OQ_TRY(oq_quant_make(&r->q, err));
+    OQ_TRY(blame_overrides(r, oq_quant_make(&r->q, err), err));
     OQ_TRY(oq_extremes_warn(&r->extremes, &r->q.plan, r->q.job->env, err));
     if (r->extremes.n_clamped + r->extremes.n_left > 0)
         oq_note(r->q.job->env,

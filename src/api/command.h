@@ -101,6 +101,9 @@ onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *e
 /* The same for a model that is to be rewritten: checked, operands of known operators too, and nodes
  * put after what they read. The runtime takes them in any order; steps that rewrite them do not. */
 onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_error *err);
+/* The code `rc` of a job whose model was opened. The model is named in its error unless that is
+ * about another file. */
+onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err);
 /* Writes a model to where `option` says: a file, or memory of the result. *size (may be NULL) is
  * what it takes, external data included. */
 onq_code oq_job_save(oq_job *job, const char *option, oq_model *m, const oq_save_options *o,

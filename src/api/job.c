@@ -54,6 +54,20 @@ onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_er
     return oq_model_sort_all(*out, err);
 }
 
+/* True if the error begins with this file. */
+static bool names(const onq_error *err, const char *path) {
+    return path != NULL && path[0] != '\0' && strncmp(err->text, path, strlen(path)) == 0;
+}
+
+onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err) {
+    const char *path = oq_job_input(job);
+    const char *data = oq_opt_has(job->opts, "data") ? oq_opt_str(job->opts, "data") : NULL;
+    if (rc == ONQ_OK || rc == ONQ_E_OPTION || rc == ONQ_E_WRITE || rc == ONQ_E_CONFIG ||
+        err == NULL || names(err, path) || names(err, data) || names(err, "--data "))
+        return rc;
+    return oq_error_in(err, rc, "%s", path);
+}
+
 onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err) {
     while (job->file_options.n < job->files.all.n)
         if (!OQ_PUSH(&job->arena, &job->file_options, option))

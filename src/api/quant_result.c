@@ -154,16 +154,6 @@ onq_code oq_quant_end(oq_quant *r, onq_error *err) {
     return report(r, oq_seconds() - r->begin, err);
 }
 
-/* True if the error begins with this file. */
-static bool names(const onq_error *err, const char *path) {
-    return path != NULL && path[0] != '\0' && strncmp(err->text, path, strlen(path)) == 0;
-}
-
 onq_code oq_quant_blame(const oq_quant *r, onq_code rc, onq_error *err) {
-    const char *path = oq_job_input(r->job);
-    const char *data = oq_opt_has(r->job->opts, "data") ? oq_opt_str(r->job->opts, "data") : NULL;
-    if (rc == ONQ_OK || rc == ONQ_E_OPTION || rc == ONQ_E_WRITE || rc == ONQ_E_CONFIG ||
-        r->model == NULL || err == NULL || names(err, path) || names(err, data))
-        return rc;
-    return oq_error_in(err, rc, "%s", path);
+    return r->model != NULL ? oq_job_blame(r->job, rc, err) : rc;
 }

@@ -113,7 +113,7 @@ void oq_quant_tell_verified(const oq_quant *q);
 /* The end of every quantization: writes the result unless it is a --dry_run, writes the --plan, and
  * reports, as text and JSON. */
 onq_code oq_quant_end(oq_quant *q, onq_error *err);
-/* The code `rc` of a job. The input is named in its error unless that is about another file. */
+/* oq_job_blame, if the model was opened. */
 onq_code oq_quant_blame(const oq_quant *q, onq_code rc, onq_error *err);
 /* Warns of nodes that stayed float because of the type of their tensors, and says what to do. */
 void oq_quant_warn_types(const oq_quant *q);

@@ -279,4 +279,4 @@ def language_bytes(r):
                 count *= d
             t.dims[:] = dims
             t.raw_data = (keep * 8)[:4 * count]
-            yield f"{name}-dims-{'x'.join(map(str, dims)) or 'scalar'}", m
+            yield f"{name}-dims-{'x'.join(map(str, dims)) or 'scalar'}", m, {"always": ("calibrate",) if dims == [0, 32] else ()}

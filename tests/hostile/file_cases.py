@@ -93,7 +93,8 @@ def overrides(r):
     yield one("scale-alone", "c", [{"scale": 1.0}])
     yield one("bias", "B", [{"scale": 0.1, "zero_point": 3}])
     yield one("bias-type", "B", [{"quant_type": "QInt8"}])
-    yield one("output-16", "Y", [{"quant_type": "QUInt16"}])
+    yield one("output-16", "Y", [{"quant_type": "QUInt16"}], always=("overrides-qoperator",))
+    yield one("input-4", "X", [{"quant_type": "QUInt4", "symmetric": False, "axis": -1, "rmin": -0.6}], always=("overrides-channels",))
     kinds = ["QInt8", "QUInt8", "QInt16", "QUInt16", "QInt4", "QUInt4"]
     for i in range(40):
         given = {}

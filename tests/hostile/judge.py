@@ -30,6 +30,7 @@ WALL_SECONDS = 150 * PATIENCE  # a hang; not what a busy machine does to a run
 MEMORY = (1 << 30) if not SANITIZED else (3 << 29)  # the sanitizer keeps what was freed for a while
 OLD = b"what was there before"
 MARK = b"onq-unknown-mark"
+PLAIN = "only with graph optimisation off"  # the warning about results that the runtime's own fusions cannot take
 ENVIRONMENT = {
     **os.environ, **runtime(), "LC_ALL": "C.UTF-8", "ORT_DISABLE_TELEMETRY": "1",
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:exitcode=99:quarantine_size_mb=16",
@@ -101,9 +102,11 @@ def feed(session):
     return made
 
 
-def computes(path):
-    """(None, outputs) of a model that loads and runs, or (why not, None). Loading alone counts where no inputs fit."""
+def computes(path, plain=False):
+    """(None, outputs) of a model that loads and runs, or (why not, None). Loading alone counts where no inputs fit. `plain`: without optimisation."""
     options = onnxruntime.SessionOptions()
+    if plain:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
@@ -165,7 +168,7 @@ class Judge:
         if not faults and ended.status == 0:
             faults = list(self.texts(name, ended, work))
         if not faults and ended.status == 0 and row.model and (work / "out.onnx").is_file():
-            faults = list(self.result(case, name, work, before))
+            faults = list(self.result(case, name, work, plain=PLAIN in ended.err))
         return faults, ended
 
     def conduct(self, case, name, row, ended, before, after):
@@ -233,7 +236,7 @@ class Judge:
             return True
         return not name.startswith(("debug", "legacy-qlinear"))
 
-    def result(self, case, name, work, before):
+    def result(self, case, name, work, plain):
         """The model that was written."""
         data = (work / "out.onnx").read_bytes()
         try:
@@ -254,7 +257,7 @@ class Judge:
         if self.last is not case:
             self.last, self.before = case, computes(work / "m.onnx")
         why, want = self.before
-        failed, got = computes(work / "out.onnx")
+        failed, got = computes(work / "out.onnx", plain)
         if why is None and failed is not None:
             yield f"the result does not run, the model does: {failed}"
         elif why is None and case.right and not near(want, got):
