@@ -215,22 +215,22 @@ class Job:
 
     def knows(self, name: str) -> bool:
         """True if the command has this option."""
-        return bool(self._lib.onq_options_find(self._opts, name.encode()))
+        return bool(self._lib.onq_options_find(self._opts, L.text(name)))
 
     def set(self, name: str, value: Any) -> None:
         """Sets an option; None leaves it at its default."""
         if value is not None:
-            self.check(self._lib.onq_options_set(self._opts, name.encode(), text_of(value).encode(), self._err))
+            self.check(self._lib.onq_options_set(self._opts, name.encode(), L.text(text_of(value)), self._err))
 
     def add(self, name: str, items: Iterable[Any] | None) -> None:
         """Appends items to a list, each as it is."""
         for item in items or ():
-            self.check(self._lib.onq_options_add(self._opts, name.encode(), text_of(item).encode(), self._err))
+            self.check(self._lib.onq_options_add(self._opts, name.encode(), L.text(text_of(item)), self._err))
 
     def set_bytes(self, name: str, data: bytes, label: str) -> None:
         """Gives a file that an option names from memory."""
         buffer = c.c_char_p(data)
-        given = L.Bytes(label.encode(), c.cast(buffer, c.c_void_p), len(data), None, None, None)
+        given = L.Bytes(L.text(label), c.cast(buffer, c.c_void_p), len(data), None, None, None)
         self._keep += [data, buffer]
         self.check(self._lib.onq_options_set_bytes(self._opts, name.encode(), c.byref(given), self._err))
 
@@ -242,7 +242,7 @@ class Job:
 
     def want_bytes(self, name: str, label: str) -> None:
         """Keeps a file that the command writes in the result."""
-        self.check(self._lib.onq_options_want_bytes(self._opts, name.encode(), label.encode(), self._err))
+        self.check(self._lib.onq_options_want_bytes(self._opts, name.encode(), L.text(label), self._err))
 
     def set_model(self, name: str, model: object) -> None:
         """Gives a model: a path, or a ModelProto."""
@@ -297,7 +297,7 @@ class Job:
         while row := self._lib.onq_result_file(handle, i):
             file = row.contents
             data = c.string_at(file.data, file.size) if file.size else b""
-            files.setdefault(file.option.decode(), []).append((file.name.decode(), data))
+            files.setdefault(file.option.decode(), []).append((L.name_of(file.name), data))
             i += 1
         text = self._lib.onq_result_text(handle).decode(errors="replace")
         raw = self._lib.onq_result_json(handle)

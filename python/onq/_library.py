@@ -15,6 +15,20 @@ from pathlib import Path
 TEXT = c.c_char_p
 HANDLE = c.c_void_p
 
+
+def text(value: str | bytes) -> bytes:
+    """A text for the library, which ends texts with a NUL. Names of files that are no UTF-8 are what the system calls them."""
+    data = value.encode(errors="surrogateescape") if isinstance(value, str) else value
+    if b"\0" in data:
+        raise ValueError(f"embedded null character in {value!r}")
+    return data
+
+
+def name_of(data: bytes) -> str:
+    """A name from a model, which may be no UTF-8."""
+    return data.decode(errors="surrogateescape")
+
+
 LOG_FN = c.CFUNCTYPE(None, c.c_void_p, c.c_int, TEXT)
 PROGRESS_FN = c.CFUNCTYPE(c.c_int, c.c_void_p, TEXT, c.c_uint64, c.c_uint64)
 

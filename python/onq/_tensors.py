@@ -63,7 +63,7 @@ def as_array(value: object, name: str) -> np.ndarray:
 
 
 def _fill_strings(t: L.Tensor, array: np.ndarray, keep: list) -> None:
-    texts = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+    texts = [L.text(v if isinstance(v, bytes) else str(v)) for v in array.ravel().tolist()]
     strings = (L.TEXT * max(1, len(texts)))(*texts)
     keep.append(strings)
     t.dtype = _STRING
@@ -75,7 +75,7 @@ def fill(t: L.Tensor, name: str | None, array: np.ndarray, keep: list, *, stride
     if array.dtype.kind not in "OUS" and not strided and not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
     dims = (c.c_int64 * max(1, array.ndim))(*array.shape)
-    text = name.encode() if name is not None else None
+    text = L.text(name) if name is not None else None
     keep += [array, dims, text]
     t.name, t.rank, t.dims = text, array.ndim, c.cast(dims, c.POINTER(c.c_int64))
     t.data, t.size, t.strings, t.strides = None, 0, None, None
@@ -105,7 +105,7 @@ def copy_out(t: L.Tensor) -> np.ndarray:
     shape = tuple(t.dims[i] for i in range(t.rank))
     if t.dtype == _STRING:
         count = int(np.prod(shape, dtype=np.int64))
-        return np.array([t.strings[i].decode() for i in range(count)], dtype=object).reshape(shape)
+        return np.array([L.name_of(t.strings[i]) for i in range(count)], dtype=object).reshape(shape)
     dtype = dtype_of(t.dtype)
     raw = c.string_at(t.data, t.size) if t.size else b""
     return np.frombuffer(raw, dtype).reshape(shape).copy()

@@ -4,6 +4,8 @@ import importlib
 import inspect
 import logging
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +146,9 @@ def override(**entry):
         ({"activation_type": q.QuantType.QInt8, "weight_type": q.QuantType.QUInt8}, "doesn't support"),
         ({"activation_type": q.QuantType.QUInt16, "quant_format": q.QuantFormat.QOperator}, "16-bit"),
         ({"weight_type": q.QuantType.QFLOAT8E4M3FN}, "Distribution"),
+        (override(quant_type={"quant_type": q.QuantType.QInt8}), "is not a quantization type"),
+        (override(scale=np.float32("nan"), zero_point=0), "m1.*'scale' is nan"),
+        ({"nodes_to_exclude": ["conv\0"]}, "embedded null"),
     ],
     ids=str,
 )
@@ -178,6 +183,27 @@ def test_strange_names(tmp_path):
         model.graph.node[4].name = name
         out = q.quantize_dynamic(model, None, nodes_to_exclude=[name])
         assert "MatMul" in [n.op_type for n in out.graph.node], name
+
+
+def test_files_that_are_no_utf8(cnn, tmp_path):
+    """As the system gives them to Python. A NUL would name another file."""
+    folder = os.fsencode(tmp_path)
+    shutil.copy(cnn, folder + b"/in\xff.onnx")
+    q.quantize_dynamic(os.fsdecode(folder + b"/in\xff.onnx"), os.fsdecode(folder + b"/out\xff.onnx"))
+    before = sorted(os.listdir(folder))
+    assert before == [b"cnn.onnx", b"in\xff.onnx", b"out\xff.onnx"]
+    with pytest.raises(ValueError, match="embedded null"):
+        q.quantize_dynamic(cnn, str(tmp_path / "out") + "\0.onnx")
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_tensors_that_are_no_utf8(cnn, tmp_path):
+    """A model whose names are no UTF-8 runs; its ranges can be looked at."""
+    data = pathlib.Path(cnn).read_bytes()
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"\x02m1", b"\x02m\xff"))
+    calibrator = q.create_calibrator(tmp_path / "m.onnx", None, tmp_path / "augmented.onnx")
+    calibrator.collect_data(Reader(draw()))
+    assert "m\udcff" in calibrator.compute_data().data
 
 
 def test_in_place(cnn):

@@ -37,7 +37,7 @@ def ranges_of(handle: L.HANDLE) -> dict[str, dict[str, Any]]:
             if tensor.dtype:
                 array = copy_out(tensor)
                 values[name] = array[()] if row.bare >> place & 1 else array
-        tensors[row.name.decode()] = values
+        tensors[L.name_of(row.name)] = values
     return tensors
 
 

@@ -43,10 +43,10 @@ def modify_model_output_intermediate_tensors(
         op_types_for_saving: only tensors at nodes of these operators; all float tensors by default.
         save_as_external_data: write the weights to a file next to it.
     """
-    types = [t.encode() for t in op_types_for_saving or ()]
+    types = [L.text(t) for t in op_types_for_saving or ()]
     array = (L.TEXT * max(1, len(types)))(*types)
     with Job("debug") as job:
-        paths = (os.fspath(input_model_path).encode(), os.fspath(output_model_path).encode())
+        paths = (L.text(os.fspath(input_model_path)), L.text(os.fspath(output_model_path)))
         job.call("onq_debug_modify_model", job.env, *paths, array, len(types), int(save_as_external_data))
 
 
@@ -96,7 +96,7 @@ def _activations(lib: c.CDLL, handle: L.HANDLE) -> dict[str, list[numpy.ndarray]
     n = c.c_size_t()
     for i in range(lib.onq_activations_count(handle)):
         rows = lib.onq_activations_at(handle, i, c.byref(n))
-        tensors[lib.onq_activations_name(handle, i).decode()] = [copy_out(rows[k]) for k in range(n.value)]
+        tensors[L.name_of(lib.onq_activations_name(handle, i))] = [copy_out(rows[k]) for k in range(n.value)]
     return tensors
 
 
@@ -143,13 +143,13 @@ def create_weight_matching(
     matches: dict[str, dict[str, numpy.ndarray]] = {}
     with Job("debug") as job:
         handle, row = L.HANDLE(), c.POINTER(L.WeightRow)()
-        paths = (os.fspath(float_model_path).encode(), os.fspath(qdq_model_path).encode())
+        paths = (L.text(os.fspath(float_model_path)), L.text(os.fspath(qdq_model_path)))
         try:
             job.call("onq_weight_match_new", job.env, *paths, 0, c.byref(handle))
             for i in range(lib.onq_weight_match_count(handle)):
                 job.call("onq_weight_match_at", handle, i, c.byref(row))
                 match = row.contents
-                matches[match.name.decode()] = {"float": copy_out(match.truth), "dequantized": copy_out(match.dequantized)}
+                matches[L.name_of(match.name)] = {"float": copy_out(match.truth), "dequantized": copy_out(match.dequantized)}
         finally:
             lib.onq_weight_match_free(handle)
     return matches
