@@ -47,21 +47,19 @@ static char *as_path(const char *word) {
 /* The model of the line: what -i or its like names, else the first operand that is a file. A shell may
  * give --input=FILE as three words. */
 static char *model_of(int n, char **words) {
-    const char *found = NULL;
-    for (int i = 1; i + 1 < n && found == NULL; i++) {
-        if (!names_model(words[0], words[i]))
-            continue;
+    for (int i = 1; i + 1 < n; i++) {
         const int at = strcmp(words[i + 1], "=") == 0 ? i + 2 : i + 1;
-        found = at < n ? words[at] : NULL;
+        if (at < n && names_model(words[0], words[i]))
+            return as_path(words[at]);
     }
-    for (int i = 1; i < n && found == NULL; i++) {
+    for (int i = 1; i < n; i++) {
         const char *eq = strncmp(words[i], "--input", 7) == 0 ? strchr(words[i], '=') : NULL;
         if (eq != NULL && eq[1] != '\0')
-            found = eq + 1;
-        else if (words[i][0] != '-' && words[i - 1][0] != '-' && access(words[i], R_OK) == 0)
-            found = words[i];
+            return as_path(eq + 1);
+        if (words[i][0] != '-' && words[i - 1][0] != '-' && access(words[i], R_OK) == 0)
+            return as_path(words[i]);
     }
-    return found != NULL ? as_path(found) : NULL;
+    return NULL;
 }
 
 /* One name, unless a line cannot hold it. */
