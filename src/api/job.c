@@ -34,7 +34,7 @@ const char *oq_job_input(const oq_job *job) {
     return path != NULL ? path : oq_opt_operand(job->opts, 0);
 }
 
-onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *err) {
+static onq_code open_model(oq_job *job, const char *path, oq_model **out, onq_error *err) {
     const onq_bytes *bytes = oq_opt_bytes_of(job->opts, path);
     oq_open_options open = {
         .data_root = oq_opt_has(job->opts, "data_root") ? oq_opt_str(job->opts, "data_root") : NULL,
@@ -45,6 +45,16 @@ onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *e
     open.base_dir = bytes->folder;
     open.open = (oq_open_data){bytes->open, bytes->ctx};
     return oq_model_open_memory(job->env, bytes->data, bytes->size, &open, out, err);
+}
+
+onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *err) {
+    OQ_TRY(open_model(job, path, out, err));
+    const onq_code rc = oq_outputs_check_data(job->opts, *out, err);
+    if (rc != ONQ_OK) {
+        oq_model_free(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_error *err) {

@@ -6,6 +6,7 @@
 #include "api/command.h"
 #include "base/file.h"
 #include "base/temp.h"
+#include "onnx/graph.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,17 +34,22 @@ static const output *find_output(const char *option) {
     return NULL;
 }
 
+/* The path that the option names, or NULL. A row that is an alias of another's here has none. */
+static const char *named(const onq_options *o, const output *out) {
+    if (!oq_opt_has(o, out->option) || !oq_opt_is_set(o, out->option) ||
+        strcmp(oq_opt_get(o, out->option)->row->name, out->option) != 0)
+        return NULL;
+    if (out->not_with != NULL && oq_opt_has(o, out->not_with) && oq_opt_flag(o, out->not_with))
+        return NULL;
+    const char *path = oq_opt_str(o, out->option);
+    return path != NULL && path[0] != '\0' && !oq_opt_is_wanted(o, path) ? path : NULL;
+}
+
 /* The path that will be written, or NULL. */
 static const char *path_of(const onq_options *o, const output *out) {
     struct stat st;
-    if (!oq_opt_has(o, out->option) || !oq_opt_is_set(o, out->option))
-        return NULL;
-    const char *path = oq_opt_str(o, out->option);
-    if (path == NULL || path[0] == '\0' || oq_opt_is_wanted(o, path) ||
-        (out->not_with != NULL && oq_opt_has(o, out->not_with) && oq_opt_flag(o, out->not_with)) ||
-        (out->if_missing && stat(path, &st) == 0))
-        return NULL;
-    return path;
+    const char *path = named(o, out);
+    return path != NULL && out->if_missing && stat(path, &st) == 0 ? NULL : path;
 }
 
 /* ---- outputs that are inputs ---- */
@@ -73,6 +79,47 @@ static onq_code check_inputs(const onq_options *o, const output *out, const char
         if (oq_opt_bytes_of(o, oq_opt_operand(o, i)) == NULL &&
             oq_file_is_same(path, oq_opt_operand(o, i)))
             return fail_same(o, out, path, "", err);
+    return ONQ_OK;
+}
+
+/* ---- outputs that are one file ---- */
+
+/* The name of a file in its folder; NULL when there is no such folder. */
+static const char *split(const char *path, struct stat *folder) {
+    char parent[4096];
+    const oq_str of = oq_path_folder(path);
+    const char *slash = strrchr(path, '/');
+    if (of.n >= sizeof parent)
+        return NULL;
+    memcpy(parent, of.p, of.n);
+    parent[of.n] = '\0';
+    if (stat(parent, folder) != 0)
+        return NULL;
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* True for one file, there or not; or if b is where the external data of model a goes. */
+static bool collide(const char *a, const char *b) {
+    struct stat x, y;
+    const char *name_a = split(a, &x), *name_b = split(b, &y);
+    if (oq_file_is_same(a, b))
+        return true;
+    if (name_a == NULL || name_b == NULL || x.st_dev != y.st_dev || x.st_ino != y.st_ino)
+        return false;
+    const size_t n = strlen(name_a);
+    return strncmp(name_a, name_b, n) == 0 &&
+           (name_b[n] == '\0' || strcmp(name_b + n, ".data") == 0);
+}
+
+/* Output i against those before it: the last one written would be all that is left. */
+static onq_code check_others(const onq_options *o, size_t i, onq_error *err) {
+    const char *path = named(o, &outputs[i]);
+    for (size_t k = 0; k < i; k++) {
+        const char *other = named(o, &outputs[k]);
+        if (other != NULL && collide(other, path))
+            return oq_fail(err, ONQ_E_OPTION, "--%s %s: is the file of --%s too (name another)",
+                           outputs[i].option, path, outputs[k].option);
+    }
     return ONQ_OK;
 }
 
@@ -119,10 +166,49 @@ static onq_code probe(const onq_options *o, const output *out, const char *path,
 onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(outputs); i++) {
         const char *path = path_of(o, &outputs[i]);
+        if (named(o, &outputs[i]) != NULL)
+            OQ_TRY(check_others(o, i, err));
         if (path == NULL)
             continue;
         OQ_TRY(check_inputs(o, &outputs[i], path, err));
         OQ_TRY(probe(o, &outputs[i], path, alloc, err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- outputs that are external data ---- */
+
+typedef struct data_search {
+    oq_model *m;
+    const char *path;
+    bool found;
+} data_search;
+
+/* Data that cannot be opened is for who reads it to report. */
+static onq_code look_for_path(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    data_search *s = ctx;
+    const oq_file *file = NULL;
+    uint64_t offset, length;
+    (void)in_attribute;
+    (void)err;
+    if (!s->found && oq_tensor_is_external(t) &&
+        oq_model_external(s->m, t, &file, &offset, &length, NULL) == ONQ_OK)
+        s->found = oq_file_is(file, s->path);
+    return ONQ_OK;
+}
+
+onq_code oq_outputs_check_data(const onq_options *o, oq_model *m, onq_error *err) {
+    for (size_t i = 0; i < OQ_COUNT(outputs); i++) {
+        struct stat st;
+        data_search s = {.m = m, .path = path_of(o, &outputs[i])};
+        if (s.path == NULL || stat(s.path, &st) != 0 || oq_file_is(&m->file, s.path))
+            continue;
+        (void)oq_walk_tensors(m, look_for_path, &s, NULL);
+        if (s.found)
+            return oq_fail(err, ONQ_E_WRITE,
+                           "%s: holds the external data of the model that is read (give the output "
+                           "another name or folder)",
+                           s.path);
     }
     return ONQ_OK;
 }

@@ -9,10 +9,14 @@
 
 #include "api/options.h"
 #include "calibrate/ranges.h"
+#include "onnx/model.h"
 
-/* ONQ_E_OPTION when an output is a file that is read too (--force lets the model be replaced),
- * ONQ_E_WRITE when it cannot be written. Leaves nothing behind. */
+/* ONQ_E_OPTION when an output is a file that is read too (--force lets the model be replaced) or
+ * another output, ONQ_E_WRITE when it cannot be written. Leaves nothing behind. */
 onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_error *err);
+
+/* ONQ_E_WRITE when an output is a file that holds external data of the model. */
+onq_code oq_outputs_check_data(const onq_options *o, oq_model *m, onq_error *err);
 
 /* The folder in which output i of what the options name is written, in the arena, or NULL past the
  * last. What is read where it exists counts too. */

@@ -124,6 +124,12 @@ void oq_file_close(oq_file *f) {
     *f = (oq_file){.fd = -1, .alloc = f->alloc};
 }
 
+bool oq_file_is(const oq_file *f, const char *path) {
+    struct stat st;
+    return f->p != NULL && !f->borrowed && stat(path, &st) == 0 && (uint64_t)st.st_dev == f->dev &&
+           (uint64_t)st.st_ino == f->ino;
+}
+
 onq_code oq_file_check(const oq_file *f, onq_error *err) {
     struct stat st;
     if (f->path == NULL || f->borrowed)

@@ -49,6 +49,8 @@ onq_code oq_file_borrow(oq_file *f, const onq_allocator *a, const char *name, co
 void oq_file_close(oq_file *f);
 /* ONQ_E_READ if the file on disk is no longer as it was when opened. */
 onq_code oq_file_check(const oq_file *f, onq_error *err);
+/* True if `path` is this very file. */
+bool oq_file_is(const oq_file *f, const char *path);
 /* Tells the kernel that the pages of a range are not needed again soon. */
 void oq_file_drop(const oq_file *f, uint64_t offset, uint64_t n);
 

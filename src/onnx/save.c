@@ -240,19 +240,13 @@ static const char *base_name(const char *path) {
     return slash != NULL ? slash + 1 : path;
 }
 
-static bool is_file(const char *path, const oq_file *f) {
-    struct stat st;
-    return f->p != NULL && stat(path, &st) == 0 && (uint64_t)st.st_dev == f->dev &&
-           (uint64_t)st.st_ino == f->ino;
-}
-
 /* Data may replace what the model was read from only where the model itself is replaced. */
 static onq_code check_data(const writer *w, const char *model_path, const char *path,
                            onq_error *err) {
-    if (is_file(model_path, &w->m->file))
+    if (oq_file_is(&w->m->file, model_path))
         return ONQ_OK;
     for (size_t i = 0; i < w->m->ext.n; i++)
-        if (is_file(path, &w->m->ext.v[i]->file))
+        if (oq_file_is(&w->m->ext.v[i]->file, path))
             return oq_fail(err, ONQ_E_WRITE,
                            "%s: holds the external data of the model that is read (give the "
                            "output another name or folder)",

@@ -38,6 +38,17 @@ refuses 2 'is the file that --tensor_quant_overrides reads' \
     onq static -i before -o q.onnx --tensor_quant_overrides m.onnx --plan m.onnx
 rm hard.onnx
 
+# Two outputs of one name: the last would be all that is left. The data of a model is an output of its own.
+ln -s . here
+for words in "static -o q.onnx --plan q.onnx" "static -o q.onnx --plan here/q.onnx" "static -o q.onnx --calibration_cache ./q.onnx" \
+    "static -o q.onnx --plan q.onnx.data" "static -o q.onnx --plan c.json --calibration_cache c.json" \
+    "calibrate -o c.json --checkpoint c.json" "auto -o q.onnx --report q.onnx" "auto -o q.onnx --resume q.onnx"; do
+    refuses 2 'is the file of --[a-z]* too (name another' onq $words -i m.onnx
+done
+echo '{}' >c.json
+refuses 2 'is the file of --output too' onq static -i m.onnx -o c.json --calibration_cache c.json
+rm c.json here
+
 # With --force it is replaced; a link is followed, and stays one. What is read beside survives until then.
 onq dynamic -i m.onnx -o want.onnx >/dev/null
 onq dynamic -i link.onnx -o link.onnx --force >/dev/null
@@ -54,6 +65,10 @@ cp q.onnx.data data_before
 refuses 1 'q.onnx.data: holds the external data of the model that is read' \
     onq dynamic -i a.onnx -o q.onnx --use_external_data_format
 cmp q.onnx.data data_before || fail "the data of the input is gone"
+for words in "dynamic -o q.onnx.data" "inspect -o q.onnx.data" "calibrate -o q.onnx.data" "nbits -o q2.onnx --plan q.onnx.data"; do
+    refuses 1 'q.onnx.data: holds the external data of the model that is read' onq $words -i a.onnx
+    cmp q.onnx.data data_before || fail "$words: the data of the input is gone"
+done
 onq static -i m.onnx -o m.onnx --dry_run --calibration_cache cache.json >/dev/null 2>&1 || fail "--dry_run writes nothing"
 cmp m.onnx before || fail "--dry_run wrote"
 
