@@ -61,8 +61,8 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
     OQ_TRY(oq_tensor_floats(m, t, a, &v, &count, err));
     for (size_t i = 0; i < count; i++)
         if (!isfinite(v[i]) || v[i] <= 0.0f)
-            return oq_fail(err, ONQ_E_INTERNAL, "node '%.*s': scale '%.*s' has %g at %zu",
-                           OQ_STR(n->name), OQ_STR(t->name), (double)v[i], i);
+            return oq_fail(err, ONQ_E_INVALID, "node '%.*s': scale '%.*s' has %g at %zu",
+                           OQ_STR(oq_node_label(n)), OQ_STR(t->name), (double)v[i], i);
     return ONQ_OK;
 }
 

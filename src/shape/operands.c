@@ -266,27 +266,48 @@ typedef struct job {
     const oq_shapes *shapes;
 } job;
 
-static onq_code check_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    const job *j = ctx;
+/* Initializers of the graphs around it are seen too, in which shape inference may not have got this
+ * far. */
+static onq_code check_graph(const job *j, oq_graph *g, const oq_index *outer, unsigned depth,
+                            onq_error *err);
+
+static onq_code check_inner(const job *j, const oq_node *n, const oq_index *outer, unsigned depth,
+                            onq_error *err) {
+    for (size_t i = 0; i < n->attribute.n; i++) {
+        const oq_attribute *a = n->attribute.v[i];
+        if (a->g != NULL)
+            OQ_TRY(check_graph(j, a->g, outer, depth + 1, err));
+        for (size_t k = 0; k < a->graphs.n; k++)
+            OQ_TRY(check_graph(j, a->graphs.v[k], outer, depth + 1, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_graph(const job *j, oq_graph *g, const oq_index *outer, unsigned depth,
+                            onq_error *err) {
     oq_arena scratch;
-    (void)owner;
+    if (depth > OQ_MAX_GRAPH_DEPTH)
+        return oq_fail(err, ONQ_E_LIMIT, "subgraphs are nested more than %d deep",
+                       OQ_MAX_GRAPH_DEPTH);
     oq_arena_init(&scratch, &j->m->env->alloc);
     look l = {.shapes = j->shapes, .arena = &scratch, .graph = g, .err = err};
-    onq_code rc = oq_index_build(&l.ix, &scratch, g, NULL, err);
+    onq_code rc = oq_index_build(&l.ix, &scratch, g, outer, err);
     for (size_t i = 0; i < g->node.n && rc == ONQ_OK; i++) {
         const oq_node *n = g->node.v[i];
         rc = check_node(&l, n);
         if (rc != ONQ_OK)
             oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
                         OQ_STR(n->op_type));
+        else
+            rc = check_inner(j, n, &l.ix, depth, err);
     }
     oq_arena_release(&scratch);
     return rc;
 }
 
 static onq_code check_all(oq_model *m, const oq_shapes *shapes, onq_error *err) {
-    job j = {m, shapes};
-    const onq_code rc = oq_walk_graphs(m->proto->graph, check_graph, &j, err);
+    const job j = {m, shapes};
+    const onq_code rc = check_graph(&j, m->proto->graph, NULL, 1, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
 

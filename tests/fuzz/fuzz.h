@@ -94,6 +94,8 @@ OQ_UNUSED static void fuzz_run(onq_env *env, const onq_options *o) {
     onq_result_free(result);
     if (rc != ONQ_OK) {
         MUST_EXPLAIN(rc, err);
+        if (rc == ONQ_E_INTERNAL)
+            fprintf(stderr, "%s\n", err.text);
         MUST(rc != ONQ_E_INTERNAL && access(out, F_OK) != 0);
         return;
     }

@@ -162,6 +162,14 @@ static bool is_other_float(const oq_qo *q, const oq_node *n) {
     return false;
 }
 
+/* True if there is a graph inside, where no operator that has a quantized form takes one. */
+static bool has_graph(const oq_node *n) {
+    for (size_t i = 0; i < n->attribute.n; i++)
+        if (n->attribute.v[i]->g != NULL || n->attribute.v[i]->graphs.n > 0)
+            return true;
+    return false;
+}
+
 static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_rules *rules = oq_rules_of(n->op_type);
     const oq_qo_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
@@ -174,6 +182,8 @@ static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
         q->sh->job.plan->n_not_run++;
         return oq_qo_leave(q, n, "no sample ran it", err);
     }
+    if (rule != NULL && skip == NULL && has_graph(n))
+        return oq_qo_leave(q, n, "a graph inside it reads float tensors", err);
     if (rule != NULL && skip == NULL && is_other_float(q, n))
         return oq_qo_leave(q, n, OQ_WHY_OTHER, err);
     const oq_qo_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
