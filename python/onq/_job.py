@@ -244,14 +244,14 @@ class Job:
         """Keeps a file that the command writes in the result."""
         self.check(self._lib.onq_options_want_bytes(self._opts, name.encode(), L.text(label), self._err))
 
-    def set_model(self, name: str, model: object) -> None:
-        """Gives a model: a path, or a ModelProto."""
+    def set_model(self, name: str, model: object, *, reloaded: bool = False) -> None:
+        """Gives a model: a path, or a ModelProto, which the reference may save and load again (`reloaded`)."""
         if not is_proto(model):
             if not isinstance(model, (str, os.PathLike)):
                 raise TypeError(f"a model is a path or a ModelProto, not a {type(model).__name__}")
             self.set(name, model)
             return
-        data = proto_bytes(model)
+        data = proto_bytes(model, reloaded=reloaded)
         if data is not None:
             self.set_bytes(name, data, "model")
         else:  # past what one message holds

@@ -17,11 +17,31 @@ def is_proto(model: object) -> bool:
     return onnx is not None and isinstance(model, onnx.ModelProto)
 
 
-def proto_bytes(model: onnx.ModelProto) -> bytes | None:
-    """The serialized model, or None when one message cannot hold it."""
+def proto_bytes(model: onnx.ModelProto, *, reloaded: bool = False) -> bytes | None:
+    """The serialized model, or None when one message cannot hold it.
+
+    With `reloaded` as the reference has it after onnx.save_model with external data and onnx.load_model: tensors that
+    were outside say that their data is inside. The model itself stays as it is.
+    """
     if model.ByteSize() > _LIMIT:
         return None
-    return model.SerializeToString()
+    if not reloaded:
+        return model.SerializeToString()
+    from onnx.external_data_helper import _get_initializer_tensors
+
+    marked = [t for t in _get_initializer_tensors(model) if _is_put_outside(t) and not t.HasField("data_location")]
+    try:
+        for tensor in marked:
+            tensor.data_location = tensor.DEFAULT
+        return model.SerializeToString()
+    finally:
+        for tensor in marked:
+            tensor.ClearField("data_location")
+
+
+def _is_put_outside(tensor: onnx.TensorProto) -> bool:
+    """What onnx.save_model decides; it counts what Python takes for a bytes object too."""
+    return tensor.HasField("raw_data") and sys.getsizeof(tensor.raw_data) >= 1024
 
 
 def proto_of(files: list[tuple[str, bytes]]) -> onnx.ModelProto:

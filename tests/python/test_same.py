@@ -114,6 +114,38 @@ def test_proto(tmp_path):
     both(lambda package, output: package.quantize_static(build_cnn(), output, Reader(draw())), tmp_path)
 
 
+def build_large():
+    """Large tensors that stay float: raw, and as a list of floats; and one of the size from which on they count."""
+    draw_ = np.random.default_rng(4)
+    raw = lambda name, *dims: numpy_helper.from_array(draw_.normal(size=dims).astype(np.float32), name)  # noqa: E731
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "first"), helper.make_node("Add", ["a", "big"], ["b"], "add"),
+             helper.make_node("MatMul", ["b", "v"], ["c"], "second"), helper.make_node("Mul", ["c", "list"], ["y"], "times"),
+             helper.make_node("Add", ["edge", "short"], ["z"], "rest")]
+    inits = [raw("w", 32, 64), raw("big", 16, 64), raw("v", 64, 300), helper.make_tensor("list", 1, [300], [1.0] * 300),
+             raw("edge", 248), raw("short", 1)]
+    graph = helper.make_graph(nodes, "large", [helper.make_tensor_value_info("x", 1, [16, 32])],
+                              [helper.make_tensor_value_info("y", 1, [16, 300]), helper.make_tensor_value_info("z", 1, [248])], inits)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("command", ["static", "dynamic"])
+def test_large_tensors_of_a_proto(tmp_path, command):
+    """The reference saves a ModelProto with its data outside and loads it: bytes are the same, and the model is not touched."""
+    written = []
+    for package in (reference, onq.quantization):
+        model, output = build_large(), tmp_path / f"{package.__name__}.onnx"
+        before = model.SerializeToString()
+        samples = [{"x": np.random.default_rng(i).normal(size=(16, 32)).astype(np.float32)} for i in range(3)]
+        if command == "static":
+            package.quantize_static(model, output, Reader(samples), op_types_to_quantize=["MatMul"], nodes_to_exclude=["second"])
+        else:
+            package.quantize_dynamic(model, output, nodes_to_exclude=["second"])
+        written.append(output.read_bytes())
+    assert written[0] == written[1]
+    assert model.SerializeToString() == before
+    assert sum(t.HasField("data_location") for t in onnx.load_from_string(written[1]).graph.initializer) == 3  # big, v, edge
+
+
 def test_configs(cnn, tmp_path):
     def static(package, output):
         config = package.StaticQuantConfig(Reader(draw()), activation_type=package.QuantType.QUInt8, per_channel=True)

@@ -362,7 +362,7 @@ def quantize_static(
         chosen |= {"nodes_to_exclude": nodes_to_exclude, "extra": extra_options}
         _strict_model(model_input, quant_format, calibrate_method, chosen)
     with Job("static") as job:
-        job.set_model("input", model_input)
+        job.set_model("input", model_input, reloaded=True)
         set_output(job, model_output, use_external_data_format)
         static_job(
             job,
