@@ -42,7 +42,8 @@ static const onq_option_info rows[] = {
             "Stop looking after this time and take the best so far; 0 means no limit."),
     OQ_LIST("allow", 0, "", "WAY",
             "Ways to quantize that may be tried: static, dynamic, qoperator (static, with integer "
-            "operators), nbits (weights only, 4 or 8 bits). Default: static, dynamic."),
+            "operators), float16 (what stays float: its weights, or all of it), nbits (weights "
+            "only, 4 or 8 bits). Default: static, dynamic."),
     OQ_INT("max_float_units", 0, "", "", "0..", "N",
            "Leave at most N units (a Conv, Gemm or MatMul with its Relu or Clip) float."),
     OQ_PATH(
@@ -88,22 +89,28 @@ static onq_code read_targets(oq_auto *a, onq_error *err) {
 }
 
 static onq_code read_allowed(oq_auto *a, onq_error *err) {
+    oq_tune *t = &a->tune;
+    const struct {
+        const char *word;
+        bool *allowed;
+    } ways[] = {{"static", &t->allow_static},
+                {"dynamic", &t->allow_dynamic},
+                {"qoperator", &t->allow_qoperator},
+                {"float16", &t->allow_float16},
+                {"nbits", &t->allow_nbits}};
     size_t n = 0;
     const oq_str *list = oq_opt_list(a->job->opts, "allow", &n);
-    a->tune.allow_static = a->tune.allow_dynamic = n == 0;
+    t->allow_static = t->allow_dynamic = n == 0;
     for (size_t i = 0; i < n; i++) {
-        if (oq_opt_same(list[i], OQ_S("static")))
-            a->tune.allow_static = true;
-        else if (oq_opt_same(list[i], OQ_S("dynamic")))
-            a->tune.allow_dynamic = true;
-        else if (oq_opt_same(list[i], OQ_S("qoperator")))
-            a->tune.allow_qoperator = true;
-        else if (oq_opt_same(list[i], OQ_S("nbits")))
-            a->tune.allow_nbits = true;
-        else
-            return oq_fail(err, ONQ_E_OPTION,
-                           "--allow: '%.*s' is not one of static, dynamic, qoperator, nbits",
-                           OQ_STR(list[i]));
+        size_t k = 0;
+        while (k < OQ_COUNT(ways) && !oq_opt_same(list[i], oq_str_of(ways[k].word)))
+            k++;
+        if (k == OQ_COUNT(ways))
+            return oq_fail(
+                err, ONQ_E_OPTION,
+                "--allow: '%.*s' is not one of static, dynamic, qoperator, float16, nbits",
+                OQ_STR(list[i]));
+        *ways[k].allowed = true;
     }
     return ONQ_OK;
 }

@@ -3,6 +3,7 @@
  * before it is quantized (the reference's quant_pre_process, and with --qnn its
  * qnn_preprocess_model).
  */
+#include "api/choices.h"
 #include "api/command.h"
 #include "api/quant_config.h"
 #include "api/quantization.h"
@@ -11,6 +12,7 @@
 #include "api/sound.h"
 #include "engine/ort.h"
 #include "onnx/upgrade.h"
+#include "prepare/half.h"
 #include "prepare/old_resize.h"
 #include "prepare/optimize.h"
 #include "prepare/preprocess.h"
@@ -19,6 +21,8 @@
 
 enum { BY_ORT, BY_BUILTIN, BY_NONE };
 #define OPTIMIZERS(ROW) ROW("ort", BY_ORT) ROW("builtin", BY_BUILTIN) ROW("none", BY_NONE)
+#define HALVES(ROW)                                                                                \
+    ROW("none", OQ_HALF_NONE) ROW("weights", OQ_HALF_WEIGHTS) ROW("all", OQ_HALF_ALL)
 
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),
@@ -39,7 +43,13 @@ static const onq_option_info rows[] = {
     OQ_LIST("fuse", 0, "", "OP",
             "Only put the nodes of these operators together, and do nothing else: Gelu, "
             "LpNormalization, SpaceToDepth, LayerNormalization."),
-    OQ_FLAG("strict", 0, "", "Fail if symbolic shapes stay incomplete, instead of warning."),
+    OQ_ENUM("float16", 0, "", "none", OQ_CHOICES(HALVES), "WHAT",
+            "Store large weights as float16: half of the file, computed in float32 as before; or "
+            "compute all that can be in float16 too, which pays where the provider has kernels for "
+            "it. The last step: weights in float16 cannot be quantized any more."),
+    OQ_FLAG("strict", 0, "",
+            "Fail if symbolic shapes stay incomplete or --float16 changes nothing, instead of "
+            "warning."),
     OQ_FLAG("save_as_external_data", 0, "", "Write the weights outside of the model file."),
     OQ_FLAG("all_tensors_to_one_file", 0, "",
             "External data: all tensors in one file, not one file for each."),
@@ -77,6 +87,8 @@ typedef struct run {
     oq_opt_report rewrites;
     unsigned sets; /* of --rewrite */
     oq_rewrite_report rewritten;
+    oq_half half;
+    oq_half_report halved;
     bool qnn;
     oq_qnn_options qnn_options;
     oq_qnn_report qnn_report;
@@ -151,16 +163,20 @@ static onq_code check_options(run *r, onq_error *err) {
                            oq_opt_str(o, "optimizer"));
         r->optimizer = BY_NONE;
     }
+    r->half = OQ_CHOSEN(o, "float16", oq_half, HALVES);
     OQ_TRY(oq_rewriting_sets(r->job, &r->sets, err));
     r->symbolic = !oq_opt_flag(o, "skip_symbolic_shape");
     r->onnx_shape = !oq_opt_flag(o, "skip_onnx_shape");
     OQ_TRY(check_qnn(r, err));
+    if (r->half != OQ_HALF_NONE && (r->qnn || oq_opt_is_set(o, "fuse")))
+        return oq_fail(err, ONQ_E_OPTION, "--float16 and --%s cannot be used together",
+                       r->qnn ? "qnn" : "fuse");
     if (r->qnn) {
         r->symbolic = false; /* the reference has none for QNN, where external data is allowed */
         return ONQ_OK;
     }
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset") &&
-        r->sets == 0 && !oq_opt_is_set(o, "fuse"))
+        r->sets == 0 && !oq_opt_is_set(o, "fuse") && r->half == OQ_HALF_NONE)
         return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: there is nothing to do");
     return ONQ_OK;
 }
@@ -249,6 +265,16 @@ static onq_code optimize(run *r, onq_error *err) {
     return r->sets != 0 ? oq_rewrite(r->m, r->sets, &r->rewritten, err) : ONQ_OK;
 }
 
+static onq_code halve(run *r, onq_error *err) {
+    OQ_TRY(oq_half_make(r->m, r->half, &r->halved, err));
+    if (r->half == OQ_HALF_NONE || r->halved.n_weights + r->halved.n_nodes > 0)
+        return ONQ_OK;
+    if (oq_opt_flag(r->job->opts, "strict"))
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "%s: nothing in it can be float16", r->m->path);
+    oq_alert(r->job->env, "%s: nothing in it can be float16", r->m->path);
+    return ONQ_OK;
+}
+
 static onq_code add_nodes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     (void)owner;
     (void)err;
@@ -305,6 +331,7 @@ static onq_code prepare(run *r, onq_error *err) {
         r->seconds_symbolic = oq_seconds() - begin;
     }
     OQ_TRY(optimize(r, err));
+    OQ_TRY(halve(r, err));
     if (r->onnx_shape) {
         OQ_TRY(oq_progress(env, "shapes", 0, 0, err));
         OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
@@ -319,7 +346,7 @@ static onq_code save(run *r, onq_error *err) {
     if (oq_opt_flag(o, "verify")) {
         OQ_TRY(engine_of(r, err));
         OQ_TRY(oq_engine_verify(r->engine, r->m, err));
-    } else if (r->optimizer != BY_ORT) { /* else the runtime made it */
+    } else if (r->optimizer != BY_ORT || r->half != OQ_HALF_NONE) { /* else the runtime made it */
         OQ_TRY(oq_job_check_sound(r->job, &r->engine, r->m, err));
     }
     return oq_job_save(r->job, "output", r->m, &so, NULL, err);
@@ -372,6 +399,14 @@ static void tell(const run *r, double seconds) {
     if (oq_opt_is_set(job->opts, "fuse")) {
         oq_jw_uint(&job->json, "fused", r->n_fused);
         oq_buf_addf(&job->text, ", %zu operators fused", r->n_fused);
+    }
+    if (r->half != OQ_HALF_NONE) {
+        oq_jw_begin_object(&job->json, "float16");
+        oq_jw_uint(&job->json, "weights", r->halved.n_weights);
+        oq_jw_uint(&job->json, "nodes", r->halved.n_nodes);
+        oq_jw_end_object(&job->json);
+        oq_buf_addf(&job->text, ", %zu weights and %zu nodes in float16", r->halved.n_weights,
+                    r->halved.n_nodes);
     }
     oq_jw_real(&job->json, "seconds", seconds);
     if (r->symbolic)

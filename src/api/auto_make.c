@@ -133,8 +133,11 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const
     OQ_GO(onq_options_set(o, "no_verify", "true", err));
     if (onq_options_find(o, "check") != NULL)
         OQ_GO(onq_options_set(o, "check", "0", err));
-    if (strcmp(r->command, "preprocess") != 0 && onq_options_find(o, "strict") != NULL)
-        OQ_GO(onq_options_set(o, "strict", "true", err)); /* nothing quantized: no candidate */
+    /* A model that nothing was done to is no candidate; one that is only prepared is. */
+    const bool prepares =
+        strcmp(r->command, "preprocess") == 0 && oq_recipe_get(r, "float16") == NULL;
+    if (!prepares && onq_options_find(o, "strict") != NULL)
+        OQ_GO(onq_options_set(o, "strict", "true", err));
     OQ_GO(set_inherited(a, o, err));
     for (size_t i = 0; i < r->options.n; i++) {
         const oq_recipe_option *x = &r->options.v[i];
@@ -177,9 +180,13 @@ onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t
                       onq_error *err) {
     oq_auto *a = ctx;
     const char *in = a->tune.prepared != NULL ? a->tune.prepared : a->tune.float_path;
+    if (r->after != NULL)
+        OQ_TRY(oq_auto_make(ctx, r->after, &in, size, err));
     OQ_TRY(new_path(a, path, err));
-    OQ_TRY(run_recipe(a, r, in, *path, err));
-    return size_of(a, *path, size, err);
+    const onq_code rc = run_recipe(a, r, in, *path, err);
+    if (r->after != NULL)
+        oq_auto_drop(ctx, in);
+    return rc == ONQ_OK ? size_of(a, *path, size, err) : rc;
 }
 
 void oq_auto_drop(void *ctx, const char *path) {

@@ -21,45 +21,50 @@ static const char *output_path(const oq_auto *a) {
 
 /* ---- commands ---- */
 
-/* Where the prepared model goes: next to the result. */
-static void prepared_path(const oq_auto *a, oq_buf *out) {
+/* Where a model on the way goes: next to the result. NULL when out of memory. */
+static const char *path_on_the_way(const oq_auto *a, const char *what) {
     static const char ending[] = ".onnx";
-    const oq_str path = oq_str_of(output_path(a));
-    const bool has = oq_str_ends(path, oq_str_of(ending));
-    oq_buf_add(out, path.p, has ? path.n - (sizeof ending - 1) : path.n);
-    oq_buf_adds(out, ".prepared.onnx");
+    oq_str path = oq_str_of(output_path(a));
+    if (oq_str_ends(path, oq_str_of(ending)))
+        path.n -= sizeof ending - 1;
+    return oq_str_format(&a->job->arena, "%.*s.%s%s", (int)path.n, path.p, what, ending).p;
 }
 
-static void end_command(const oq_auto *a, oq_buf *out) {
-    if (oq_opt_flag(a->job->opts, "use_external_data_format"))
-        oq_buf_adds(out, " --use_external_data_format");
-    oq_buf_addc(out, '\n');
+/* The commands of a recipe, one a line; the last line is not ended. */
+static void add_commands(const oq_auto *a, const oq_recipe *r, const char *output, oq_buf *out) {
+    const bool prepared = r->after == NULL && a->prepare.command != NULL;
+    const char *input = r->after != NULL ? path_on_the_way(a, "quantized")
+                        : prepared       ? path_on_the_way(a, "prepared")
+                                         : input_path(a);
+    if (input == NULL) {
+        out->failed = true;
+        return;
+    }
+    if (r->after != NULL)
+        add_commands(a, r->after, input, out);
+    else if (prepared)
+        oq_recipe_text(&a->prepare, input_path(a), input, out);
+    if (r->after != NULL || prepared)
+        oq_buf_addc(out, '\n');
+    oq_recipe_text(r, input, output, out);
 }
 
 void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out) {
-    oq_buf middle;
-    oq_buf_init(&middle, out->alloc);
-    prepared_path(a, &middle);
-    const bool prepared = a->prepare.command != NULL && c != a->tune.truth;
-    const bool quantized = c->recipe.command != NULL;
-    if (middle.failed) {
-        out->failed = true;
-    } else if (!prepared && !quantized) {
+    const bool as_given = c == a->tune.truth || a->prepare.command == NULL;
+    if (c->recipe.command != NULL) {
+        add_commands(a, &c->recipe, output_path(a), out);
+    } else if (!as_given) {
+        oq_recipe_text(&a->prepare, input_path(a), output_path(a), out);
+    } else {
         oq_buf_adds(out, "cp ");
         oq_shell_word(out, input_path(a));
         oq_buf_addc(out, ' ');
         oq_shell_word(out, output_path(a));
-        oq_buf_addc(out, '\n');
-    } else {
-        if (prepared)
-            oq_recipe_text(&a->prepare, input_path(a), quantized ? middle.p : output_path(a), out);
-        if (prepared && quantized)
-            oq_buf_addc(out, '\n');
-        if (quantized)
-            oq_recipe_text(&c->recipe, prepared ? middle.p : input_path(a), output_path(a), out);
-        end_command(a, out);
     }
-    oq_buf_release(&middle);
+    if ((c->recipe.command != NULL || !as_given) &&
+        oq_opt_flag(a->job->opts, "use_external_data_format"))
+        oq_buf_adds(out, " --use_external_data_format");
+    oq_buf_addc(out, '\n');
 }
 
 onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err) {

@@ -9,7 +9,7 @@ onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *
 }
 
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err) {
-    *to = (oq_recipe){.command = from->command};
+    *to = (oq_recipe){.command = from->command, .after = from->after};
     for (size_t i = 0; i < from->options.n; i++)
         OQ_TRY(oq_recipe_add(to, a, from->options.v[i].name, from->options.v[i].value, err));
     return ONQ_OK;
@@ -19,12 +19,19 @@ static bool same_text(const char *a, const char *b) {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
+static bool same_command(const oq_recipe *a, const oq_recipe *b) {
+    bool same = same_text(a->command, b->command) && a->options.n == b->options.n;
+    for (size_t i = 0; same && i < a->options.n; i++)
+        same = same_text(a->options.v[i].name, b->options.v[i].name) &&
+               same_text(a->options.v[i].value, b->options.v[i].value);
+    return same;
+}
+
 bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b) {
-    bool equal = same_text(a->command, b->command) && a->options.n == b->options.n;
-    for (size_t i = 0; equal && i < a->options.n; i++)
-        equal = same_text(a->options.v[i].name, b->options.v[i].name) &&
-                same_text(a->options.v[i].value, b->options.v[i].value);
-    return equal;
+    for (; a != NULL && b != NULL; a = a->after, b = b->after)
+        if (!same_command(a, b))
+            return false;
+    return a == b;
 }
 
 const char *oq_recipe_get(const oq_recipe *r, const char *name) {
@@ -75,5 +82,7 @@ void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key) {
         else
             oq_jw_cstr(w, NULL, o->value);
     }
+    if (r->after != NULL)
+        oq_recipe_json(r->after, w, "after");
     oq_jw_end_object(w);
 }

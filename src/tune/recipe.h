@@ -1,5 +1,5 @@
 /*
- * recipe.h — how a candidate is made: an `onq` command with its options.
+ * recipe.h — how a candidate is made: an `onq` command with its options, or some of them in a row.
  *
  * A recipe is what the search tries, what the report shows and what the user runs again; the same
  * options go to the command in process and to the text. The model it reads and the file it writes
@@ -19,6 +19,7 @@ typedef struct oq_recipe_option {
 typedef struct oq_recipe {
     const char *command; /* "static", "dynamic", "preprocess"; NULL: the prepared float model */
     OQ_VEC(oq_recipe_option) options;
+    const struct oq_recipe *after; /* whose model it reads; NULL: the prepared one */
 } oq_recipe;
 
 /* Adds an option; name and value are borrowed (literals or in the arena). ONQ_E_NOMEM. */
@@ -27,12 +28,13 @@ onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *
 /* The same options in a recipe of its own, to add to. */
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err);
 bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b);
-/* The value of an option ("" of a flag), or NULL. */
+/* The value of an option of its last command ("" of a flag), or NULL. */
 const char *oq_recipe_get(const oq_recipe *r, const char *name);
 
-/* `onq COMMAND -i INPUT -o OUTPUT --options` as words that a shell takes apart again. */
+/* `onq COMMAND -i INPUT -o OUTPUT --options` as words that a shell takes apart again; of the last
+ * command. */
 void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out);
-/* The command and its options as an object. */
+/* The command and its options as an object; with what comes before it as "after". */
 void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key);
 /* One word for a shell, in quotes where it needs them. */
 void oq_shell_word(oq_buf *out, const char *word);

@@ -96,7 +96,10 @@ static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples) {
     oq_buf_init(&b, &t->env->alloc);
     if (n_samples != SIZE_MAX)
         oq_buf_addf(&b, "%zu samples: ", n_samples);
-    oq_recipe_text(r, "IN", "OUT", &b);
+    for (const oq_recipe *x = r; x != NULL; x = x->after) {
+        oq_recipe_text(x, "IN", "OUT", &b);
+        oq_buf_adds(&b, x->after != NULL ? " after " : "");
+    }
     const char *key = b.failed ? NULL : oq_arena_strdup(t->arena, b.p, b.n);
     oq_buf_release(&b);
     return key;
@@ -360,6 +363,34 @@ static onq_code try_nbits(oq_tune *t, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Preprocessing that does this and nothing else. */
+static onq_code half_recipe(oq_tune *t, oq_recipe *r, const char *what, onq_error *err) {
+    *r = (oq_recipe){.command = "preprocess"};
+    OQ_TRY(oq_recipe_add(r, t->arena, "float16", what, err));
+    OQ_TRY(oq_recipe_add(r, t->arena, "skip_optimization", NULL, err));
+    OQ_TRY(oq_recipe_add(r, t->arena, "skip_symbolic_shape", NULL, err));
+    return oq_recipe_add(r, t->arena, "skip_onnx_shape", NULL, err);
+}
+
+/* Weights alone take half of the file at float's speed; computing in float16 pays where the
+ * provider has kernels for it. `after` has some of the model in integers; NULL: none. */
+static onq_code try_float16(oq_tune *t, const oq_candidate *after, onq_error *err) {
+    static const char *const ways[][2] = {{"weights", "weights in float16"}, {"all", "float16"}};
+    for (size_t i = 0; i < OQ_COUNT(ways) && t->allow_float16; i++) {
+        oq_candidate *c = NULL;
+        oq_recipe r;
+        OQ_TRY(half_recipe(t, &r, ways[i][0], err));
+        r.after = after != NULL ? &after->recipe : NULL;
+        const oq_str label =
+            after != NULL ? oq_str_format(t->arena, "%s, the rest: %s", after->label, ways[i][1])
+                          : oq_str_of(ways[i][1]);
+        if (label.p == NULL)
+            return oq_fail_nomem(err);
+        OQ_TRY(oq_tune_try(t, &r, label.p, &c, err));
+    }
+    return ONQ_OK;
+}
+
 /* ---- refining ---- */
 
 #define ABOUT_AS_FAST 1.3 /* times the fastest */
@@ -485,6 +516,15 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
     return ONQ_OK;
 }
 
+/* What is float in the model that is chosen so far. */
+static onq_code halve_rest(oq_tune *t, onq_error *err) {
+    bool reached = false;
+    const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
+    const bool some = chosen != NULL && chosen->recipe.command != NULL &&
+                      oq_recipe_get(&chosen->recipe, "float16") == NULL;
+    return some ? try_float16(t, chosen, err) : ONQ_OK;
+}
+
 static onq_code search(oq_tune *t, oq_model *m, onq_error *err) {
     OQ_TRY(oq_tune_find_units(t, m, err));
     OQ_TRY(try_float(t, err));
@@ -492,9 +532,11 @@ static onq_code search(oq_tune *t, oq_model *m, onq_error *err) {
     OQ_TRY(try_dynamic(t, err));
     OQ_TRY(try_qoperator(t, err));
     OQ_TRY(try_nbits(t, err));
+    OQ_TRY(try_float16(t, NULL, err));
     OQ_TRY(try_methods(t, err));
     OQ_TRY(oq_tune_units(t, err));
-    return correct_points(t, err);
+    OQ_TRY(correct_points(t, err));
+    return halve_rest(t, err);
 }
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err) {

@@ -28,7 +28,7 @@ typedef struct oq_tune {
     oq_targets targets;
     oq_prefer prefer;
     double begin, deadline; /* of oq_seconds; deadline 0: none */
-    bool allow_static, allow_dynamic, allow_qoperator, allow_nbits;
+    bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
     oq_model *model;        /* as it was given */

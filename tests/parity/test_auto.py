@@ -67,7 +67,9 @@ def test_figures_are_of_samples_that_chose_nothing(world):
     assert all(c["latency_ms"] > 0 for c in j["curve"])
 
 
-@pytest.mark.parametrize("words", [["--prefer", "size"], ["--prefer", "accuracy"], []])
+@pytest.mark.parametrize("words", [["--prefer", "size"], ["--prefer", "accuracy"], [],
+                                   ["--prefer", "size", "--allow", "static,float16", "--target", "sqnr=20"],
+                                   ["--prefer", "size", "--allow", "static,float16", "--target", "sqnr=55"]])
 def test_its_commands_make_the_same_bytes(world, words):
     folder, _ = world
     auto(folder, "--recipe", folder / "again.sh", *words)
@@ -199,6 +201,25 @@ def test_other_ways_and_float_units(world):
     products = [n for n in made.node if n.op_type in ("Conv", "Gemm", "MatMul")]
     assert j["chosen"]["options"]["command"] != "float" and all(n.input[0] in pairs for n in products)
     assert any("--max_float_units" in c.get("why_not", "") for c in j["candidates"])
+
+
+def test_float16(world):
+    """Tried for the whole model and for what the best one leaves float, measured as all others are, and taken where it is smaller."""
+    folder, x = world
+    j = auto(folder, "--allow", "float16", "--prefer", "size", "--json")
+    tried = {c["options"].get("float16") for c in j["candidates"]} - {None}
+    assert tried == {"weights", "all"} and all(c["sqnr"] > 50 and c["latency_ms"] > 0 for c in j["candidates"] if c["sqnr"] is not None)
+    assert j["chosen"]["options"]["float16"] in tried and j["chosen"]["size"] < 0.6 * j["float"]["size"]
+    truth, made = outputs(folder / "m.onnx", x[:4])[0], outputs(folder / "q.onnx", x[:4])[0]
+    assert 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum()) > 50
+    j = auto(folder, "--allow", "dynamic,float16", "--prefer", "size", "--json", "--resume", folder / "state.json")
+    after = [c for c in j["candidates"] if "after" in c["options"]]
+    assert {c["options"]["after"]["command"] for c in after} == {"dynamic"} and len(after[0]["commands"]) == 3
+    k = auto(folder, "--allow", "dynamic,float16", "--prefer", "size", "--json", "--resume", folder / "state.json")
+    measured = lambda j: [(c["label"], c.get("sqnr"), c.get("latency_ms")) for c in j["candidates"] if c["options"]["command"] != "float"]  # noqa: E731
+    assert measured(j) == measured(k)
+    # Not asked for, it is not tried.
+    assert not any("float16" in c["options"] for c in auto(folder, "--json")["candidates"])
 
 
 def test_shared_ranges_are_those_of_the_candidate(world):
