@@ -8,7 +8,6 @@ Budgets are goals: the same answer as float (class, mask, nearest sentence) in p
 """
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
@@ -17,12 +16,8 @@ import numpy as np
 import onnxruntime
 
 from accuracy_data import tasks
-from measure import Budgets
+from measure import BUILD, MODELS, ONQ, Budgets
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", ".")).resolve()
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
-ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
 REAL = MODELS.parent / "accuracy"
 ROUNDS = int(os.environ.get("ONQ_ROUNDS", "5"))
 

@@ -21,13 +21,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import Budgets, Cost, figure, once, samples_of
+from measure import BUILD, MODELS, ONQ, ROOT, Budgets, Cost, figure, once, samples_of
 
-ROOT = Path(os.environ.get("ONQ_ROOT", Path(__file__).resolve().parents[1]))
-ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
-MODELS = Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
 RUNS = int(os.environ.get("ONQ_BENCH_RUNS", "5"))
-FLOOR = os.environ.get("ONQ_BUILD", str(ROOT / "build")) + "/bench/floor"
+FLOOR = str(BUILD / "bench" / "floor")
 CORES = len(os.sched_getaffinity(0))
 METHODS = ["minmax", "entropy", "percentile", "distribution"]
 budgets = Budgets()

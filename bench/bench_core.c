@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TENSOR_BYTES ((uint64_t)64 << 20)
@@ -25,12 +24,6 @@ typedef struct cost {
     long peak_kib;
     bool ok;
 } cost;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double seconds(struct timeval t) {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
@@ -131,7 +124,7 @@ static cost run(void (*job)(char **), char **arg) {
     cost c = {0};
     struct rusage u;
     int status = 0;
-    const double t = now();
+    const double t = oq_seconds();
     fflush(stdout);
     const pid_t pid = fork();
     if (pid < 0)
@@ -142,7 +135,7 @@ static cost run(void (*job)(char **), char **arg) {
     }
     if (wait4(pid, &status, 0, &u) != pid)
         die("wait4", NULL);
-    c.wall = now() - t;
+    c.wall = oq_seconds() - t;
     c.cpu = seconds(u.ru_utime) + seconds(u.ru_stime);
     c.peak_kib = u.ru_maxrss;
     c.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -18,14 +18,10 @@ import sys
 import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "tests" / "parity")]
-from measure import Budgets, once, rounds  # noqa: E402
+from measure import BUILD, MODELS, ONQ, PYTHON, ROOT, Budgets, once, rounds  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build"))
-ONQ = os.environ.setdefault("ONQ", str(BUILD / "onq"))
+os.environ.setdefault("ONQ", ONQ)  # for the modules of tests/parity
 os.environ.setdefault("ONQ_ROOT", str(ROOT))
-PYTHON = str(BUILD / "venv" / "bin" / "python")
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
 ROUNDS = int(os.environ.get("ONQ_ROUNDS", "5"))
 FOLDER = BUILD / "bench" / "debug"
 SAMPLES = {"efficientnet_lite0": 24, "minilm": 32, "digits_cnn": 1024, "ppocr_cls": 32, "tiny_llama": 32}

@@ -4,18 +4,14 @@ Budgets: at most 1.5 times cp of the input in the page cache (or what reading it
 is more), under 300 MiB, a tenth of the reference's CPU.
 """
 import os
-import pathlib
 import shutil
 import time
 
 import numpy as np
 
 import big_models
-from measure import Budgets, figure, once, rounds
+from measure import BUILD, ONQ, PYTHON, Budgets, figure, once, rounds
 
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
-ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
-PYTHON = str(BUILD / "venv" / "bin" / "python")
 ROUNDS = int(os.environ.get("ONQ_ROUNDS", "3"))
 
 

@@ -15,22 +15,16 @@ Parts: start, nodes, samples, weights, cores, ranks, shards. All of them take ab
   shards   parts of --shard: their bytes and the time --merge takes, over their number.
 """
 import os
-import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from measure import Budgets, exponent, median, once, put, samples_of
+from measure import BUILD, MODELS, ONQ, ROOT, Budgets, exponent, median, once, put, samples_of
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[1]))
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build"))
-ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.resolve().parent / "shared" / "models"))
 DIGITS = ROOT / "examples" / "digits_cnn"
 FOLDER = BUILD / "bench" / "growth"
 NODES = tuple(map(int, os.environ.get("ONQ_GROWTH_NODES", "1000,10000,100000").split(",")))

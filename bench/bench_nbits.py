@@ -6,16 +6,11 @@ beside the reference's on minilm where torch is there, for the reference needs i
 """
 import importlib.util
 import os
-import pathlib
 import shutil
 
 import big_models
-from measure import Budgets, figure, once, rounds
+from measure import BUILD, MODELS, ONQ, PYTHON, Budgets, figure, once, rounds
 
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
-ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
-PYTHON = str(BUILD / "venv" / "bin" / "python")
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", pathlib.Path(__file__).resolve().parents[2] / "shared" / "models"))
 ROUNDS = int(os.environ.get("ONQ_ROUNDS", "3"))
 SCRIPT = """
 import logging, sys

@@ -6,18 +6,14 @@ trains the model, which takes some minutes.
 Budgets: at 4 bits no method costs more than a twentieth of the perplexity; GPTQ and AWQ are no worse than plain rounding
 at 4 bits, and better at a mix of 2 and 4 and at 2.
 """
-import os
-import pathlib
 import subprocess
 
 import numpy as np
 import onnxruntime
 
 import char_model
-from measure import Budgets
+from measure import BUILD, ONQ, Budgets
 
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
-ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
 
 # Scales of float32 for every 32 weights are one bit more each: target_bits counts it.
 BITS = {"4": ["--bits", 4], "2 and 4": ["--target_bits", 4], "2": ["--bits", 2]}

@@ -23,10 +23,8 @@ import onnx
 import onnxruntime
 from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
-from measure import Budgets
+from measure import ONQ, ROOT, Budgets
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-ONQ = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
 os.environ.setdefault("ONQ_ONNXRUNTIME",
                       str(next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"), "")))
 

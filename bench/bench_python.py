@@ -10,12 +10,8 @@ import statistics
 import sys
 import tempfile
 
-from measure import Budgets, rounds
+from measure import BUILD, MODELS, PYTHON, ROOT, Budgets, rounds
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", ".")).resolve()
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build")).resolve()
-PYTHON = str(BUILD / "venv" / "bin" / "python")
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
 ROUNDS = int(os.environ.get("ONQ_ROUNDS", "3"))
 NAMES = ["efficientnet_lite0", "minilm", "ppocrv4_det"]
 

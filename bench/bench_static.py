@@ -9,17 +9,11 @@ memory, or no more than bare inference needs where that is more (the runtime hol
 same file.
 """
 import os
-import pathlib
 import shutil
 import sys
 
-from measure import Budgets, figure, once, rounds
+from measure import BUILD, MODELS, ONQ, PYTHON, Budgets, figure, once, rounds
 
-ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", "."))
-BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", "build"))
-ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
-PYTHON = str(BUILD / "venv" / "bin" / "python")
-MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.resolve().parent / "shared" / "models"))
 ROUNDS = int(os.environ.get("ONQ_ROUNDS", "3"))
 NAMES = ["efficientnet_lite0", "minilm", "ppocrv4_det", "magika", "tiny_llama"]
 

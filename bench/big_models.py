@@ -6,7 +6,6 @@ import os
 import pathlib
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
 SIDE = 4096

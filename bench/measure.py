@@ -18,6 +18,13 @@ import tempfile
 import threading
 import time
 
+# Where things are. run.sh says so; the defaults are for a benchmark that is run by itself.
+ROOT = pathlib.Path(os.environ.get("ONQ_ROOT", pathlib.Path(__file__).resolve().parents[1])).resolve()
+BUILD = pathlib.Path(os.environ.get("ONQ_BUILD", ROOT / "build")).resolve()
+ONQ = os.environ.get("ONQ", str(BUILD / "onq"))
+PYTHON = str(BUILD / "venv" / "bin" / "python")
+MODELS = pathlib.Path(os.environ.get("ONQ_MODELS", ROOT.parent / "shared" / "models"))
+
 # A spin this much slower than the fastest of the run: too noisy to conclude.
 NOISE_LIMIT = 0.25
 # Units that say nothing about time.
@@ -32,7 +39,7 @@ class Cost:
         return f"{self.wall:8.2f} s wall {self.cpu:8.2f} s CPU {self.peak:8.0f} MiB"
 
 
-LAUNCH = pathlib.Path(os.environ.get("ONQ_BUILD", pathlib.Path(__file__).resolve().parents[1] / "build")) / "bench" / "launch"
+LAUNCH = BUILD / "bench" / "launch"
 
 
 def once(words, env=None):

@@ -15,8 +15,8 @@ import sys
 
 import chart
 from goals import judge_all
+from measure import ONQ, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # The jobs of the table and the chart, in order; "onq" and "reference" are the names of tools in figure lines.
 JOBS = [
@@ -49,7 +49,7 @@ def first_match(path, pattern):
 
 def machine():
     return {"cpu": first_match("/proc/cpuinfo", r"^model name\s*:\s*(.*)$"), "cores": len(os.sched_getaffinity(0)),
-            "memory_gib": round(int(first_match("/proc/meminfo", r"^MemTotal:\s*(\d+)") or 0) / 2**20, 1),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
             "kernel": platform.release(), "arch": platform.machine(), "load": os.getloadavg()[0]}
 
 
@@ -60,9 +60,8 @@ def versions():
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
-    onq = os.environ.get("ONQ", str(ROOT / "build" / "onq"))
     try:
-        found["onq"] = subprocess.run([onq, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        found["onq"] = subprocess.run([ONQ, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         found["onq"] = None
     return found
