@@ -227,6 +227,16 @@ class Job:
         for item in items or ():
             self.check(self._lib.onq_options_add(self._opts, name.encode(), L.text(text_of(item)), self._err))
 
+    def set_all(self, options: dict[str, Any]) -> None:
+        """Sets options by name; lists are given item by item, and a ModelProto is a model."""
+        for name, value in options.items():
+            if isinstance(value, (list, tuple, set)):
+                self.add(name, value)
+            elif is_proto(value):
+                self.set_model(name, value)
+            else:
+                self.set(name, value)
+
     def set_bytes(self, name: str, data: bytes, label: str) -> None:
         """Gives a file that an option names from memory."""
         buffer = c.c_char_p(data)
@@ -237,7 +247,7 @@ class Job:
     def set_file(self, name: str, text: str) -> None:
         """Gives a small file that an option names, as JSON."""
         path = self.folder() / f"{name}.json"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         self.set(name, path)
 
     def want_bytes(self, name: str, label: str) -> None:
@@ -308,13 +318,7 @@ class Job:
 def run(command: str, options: dict[str, Any] | None = None, **more: Any) -> Result:
     """Runs a command with options by name; lists are given item by item."""
     with Job(command) as job:
-        for name, value in {**(options or {}), **more}.items():
-            if isinstance(value, (list, tuple, set)):
-                job.add(name, value)
-            elif is_proto(value):
-                job.set_model(name, value)
-            else:
-                job.set(name, value)
+        job.set_all({**(options or {}), **more})
         return job.run()
 
 

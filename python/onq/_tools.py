@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import os
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 from ._job import Job, Result
@@ -96,14 +97,6 @@ class Chosen(_Report):
         return self.data["chosen"]["options"]
 
 
-def _set_options(job: Job, options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if isinstance(value, (list, tuple, set)):
-            job.add(name, value)
-        else:
-            job.set(name, value)
-
-
 def _set_samples(job: Job, data: object) -> None:
     """A source as `--data` takes it, or a reader."""
     if isinstance(data, (str, os.PathLike)):
@@ -136,7 +129,7 @@ def diff(a: Model, b: Model, **options: Any) -> Difference:
     with Job("diff") as job:
         job.set_model("operand", a)
         job.set_model("operand", b)
-        _set_options(job, options)
+        job.set_all(options)
         return Difference(job.run())
 
 
@@ -158,7 +151,7 @@ def debug(float_model: Model, quantized_model: Model, data_reader: object = None
         job.set_model("qdq_model", quantized_model)
         job.want_bytes("output", "report.html")
         _set_samples(job, data_reader)
-        _set_options(job, options)
+        job.set_all(options)
         result = job.run()
         return Debugged(result, result.files["output"][0][1].decode())
 
@@ -189,14 +182,14 @@ def auto(
             job.set("report", report)
         for metric in [target] if isinstance(target, str) else [f"{k}={v}" for k, v in (target or {}).items()]:
             job.set("target", metric)
-        _set_options(job, options)
+        job.set_all(options)
         result = job.run()
         made = None
         if output is None and (job.folder() / "quantized.onnx").exists():
             import onnx
 
             made = onnx.load(job.folder() / "quantized.onnx")
-        return Chosen(result, *(p.read_text() if p.exists() else "" for p in (report, recipe)), made)
+        return Chosen(result, *(p.read_text("utf-8", "surrogateescape") if p.exists() else "" for p in (report, recipe)), made)
 
 
 def _as_file(job: Job, model: Model) -> str | os.PathLike[str]:
@@ -223,4 +216,7 @@ def _as_folder(job: Job, data: object) -> str | os.PathLike[str] | None:
         sample = following()
         if not sample:
             return folder
-        np.savez(folder / f"{i:08d}.npz", **check_sample(sample))
+        with zipfile.ZipFile(folder / f"{i:08d}.npz", "w") as arrays:  # np.savez has no place for an input named `file`
+            for name, array in check_sample(sample).items():
+                with arrays.open(f"{name}.npy", "w", force_zip64=True) as f:
+                    np.lib.format.write_array(f, array)

@@ -332,6 +332,24 @@ def test_auto(cnn, tmp_path):
     assert (tmp_path / "out.onnx").exists()
 
 
+def test_auto_in_any_locale(tmp_path):
+    """Names are no matter of the locale, and an input may be called `file`."""
+    model = build_cnn()
+    for names in (model.graph.input[0], *model.graph.node):
+        for k, name in enumerate(getattr(names, "input", [])):
+            names.input[k] = "file" if name == "x" else name
+    model.graph.input[0].name = "file"
+    model.graph.node[0].name = "Faltung \u00fc"
+    onnx.save(model, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", next(iter(draw(1)))["x"])
+    script = ("import sys, numpy as np, onq; x = np.load(sys.argv[2]); "
+              "found = onq.auto(sys.argv[1], data=[{'file': x}] * 6, target='sqnr=10', allow=['dynamic']); "
+              "assert found.recipe and 'html' in found.html")
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "m.onnx"), str(tmp_path / "x.npy")], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 def test_samples_by_path(cnn, tmp_path):
     folder = tmp_path / "samples"
     folder.mkdir()

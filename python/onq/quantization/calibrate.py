@@ -208,7 +208,7 @@ def save_tensors_data(tensors_data: TensorsData, path: str | Path, *, smooth_qua
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".calibration.", suffix=".json")
     try:
-        with os.fdopen(handle, "w") as f:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
             f.write(cache_text(tensors_data, smooth_quant))
         os.replace(name, path)
     except BaseException:
@@ -224,7 +224,7 @@ def load_tensors_data(path: str | Path) -> TensorsData:
         raise FileNotFoundError(f"Calibration cache not found: {path}")
     if not path.is_file():
         raise ValueError(f"Calibration cache path is not a file: {path}")
-    with path.open() as f:
+    with path.open(encoding="utf-8") as f:
         return TensorsData.from_dict(json.load(f))
 
 

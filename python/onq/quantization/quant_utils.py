@@ -644,14 +644,14 @@ def write_calibration_table(calibration_cache, dir="."):  # noqa: A002
     from .calibrate import CalibrationCacheEncoder
 
     folder = Path(dir)
-    folder.joinpath("calibration.json").write_text(json.dumps(calibration_cache, cls=CalibrationCacheEncoder))
+    folder.joinpath("calibration.json").write_text(json.dumps(calibration_cache, cls=CalibrationCacheEncoder), encoding="utf-8")
     rows = []
     for name in sorted(calibration_cache.keys()):
         data = calibration_cache[name]
         ends = [float(getattr(data, end).item()) if hasattr(data, end) else 0.0 for end in ("highest", "lowest")]
         rows.append((name, str(max(ends))))
     folder.joinpath("calibration.flatbuffers").write_bytes(flatbuffer_of(rows))
-    folder.joinpath("calibration.cache").write_text("".join(f"{name} {value}\n" for name, value in rows))
+    folder.joinpath("calibration.cache").write_text("".join(f"{name} {value}\n" for name, value in rows), encoding="utf-8")
 
 
 # ---- names

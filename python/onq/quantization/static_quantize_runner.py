@@ -107,7 +107,7 @@ def get_tensor_quant_overrides(file: str | os.PathLike[str] | None) -> dict[str,
     """The overrides of a JSON file, {"tensor": [{"scale": 0.005, "zero_point": 12}]}."""
     if not file:
         return {}
-    with open(file) as f:
+    with open(file, encoding="utf-8") as f:
         overrides = json.load(f)
     for entries in overrides.values():
         for entry in entries:
