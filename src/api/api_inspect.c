@@ -394,10 +394,13 @@ static void show_can(oq_job *job, const oq_summary *s) {
 
 static void remark(oq_job *job, bool warn, const char *text) {
     oq_jw_cstr(&job->json, NULL, text);
-    if (warn)
+    if (warn) {
         oq_warn(job->env, "%s", text);
-    else
-        oq_buf_addf(&job->text, "note: %s\n", text);
+    } else {
+        oq_buf_adds(&job->text, "note: ");
+        oq_buf_add_safe(&job->text, oq_str_of(text));
+        oq_buf_addc(&job->text, '\n');
+    }
 }
 
 static void show_remarks(oq_job *job, const oq_model *m, const oq_summary *s) {
