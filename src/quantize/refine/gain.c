@@ -46,10 +46,10 @@ static void add_output(energy *e, const oq_datum *x, const oq_datum *y) {
     const float *a = x->data, *b = y->data;
     for (uint64_t i = 0; i < x->count; i++) {
         const double difference = (double)a[i] - (double)b[i];
-        if (!isfinite(difference))
+        if (!isfinite(a[i])) /* of the float model's own making */
             continue;
         e->signal += (double)a[i] * (double)a[i];
-        e->noise += difference * difference;
+        e->noise += isfinite(difference) ? difference * difference : INFINITY;
         e->any = true;
     }
 }

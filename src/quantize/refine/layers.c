@@ -119,7 +119,8 @@ static bool count_channels(const oq_node *n, oq_layer *l) {
         channels = dims->v[0];
         break;
     case OQ_CONV_TRANSPOSE:
-        channels = dims->v[1] * oq_attr_int(n, "group", 1);
+        if (__builtin_mul_overflow(dims->v[1], oq_attr_int(n, "group", 1), &channels))
+            return false;
         break;
     case OQ_GEMM:
         channels = dims->v[oq_attr_int(n, "transB", 0) != 0 ? 0 : 1];
