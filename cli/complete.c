@@ -1,8 +1,9 @@
 /*
- * complete.c — what the completion scripts ask the program for while a line is typed: `onq --complete
- * KIND BEGINNING WORD...` prints, one a line, the names that begin so. KIND is nodes, types or groups
- * (of nodes), of the model on the line, or providers, of the runtime. Nothing is said when there are none, for the user is
- * in the middle of a word.
+ * complete.c — what the completion scripts ask the program for while a line is typed.
+ *
+ * `onq --complete KIND BEGINNING WORD...` prints, one a line, the names that begin so. KIND is
+ * nodes, types or groups (of nodes), of the model on the line, or providers, of the runtime.
+ * Nothing is said when there are none, for the user is in the middle of a word.
  */
 #include "pages.h"
 
@@ -44,8 +45,8 @@ static char *as_path(const char *word) {
     return path;
 }
 
-/* The model of the line: what -i or its like names, else the first operand that is a file. A shell may
- * give --input=FILE as three words. */
+/* The model of the line: what -i or its like names, else the first operand that is a file. A shell
+ * may give --input=FILE as three words. */
 static char *model_of(int n, char **words) {
     for (int i = 1; i + 1 < n; i++) {
         const int at = strcmp(words[i + 1], "=") == 0 ? i + 2 : i + 1;
