@@ -393,7 +393,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     t->float_path = oq_job_input(a->job);
     OQ_TRY(oq_job_open(a->job, t->float_path, &a->model, err));
     OQ_TRY(oq_model_check(a->model, err));
-    OQ_TRY(oq_auto_size(a->model, &t->float_size, err));
+    OQ_TRY(oq_model_size(a->model, &t->float_size, err));
     OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_inner, a, err));
     OQ_TRY(open_samples(a, err));
     OQ_TRY(default_target(a, err));

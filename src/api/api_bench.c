@@ -79,19 +79,6 @@ typedef struct bench {
 
 /* ---- opening ---- */
 
-/* Bytes of a model: its file, and the external data its tensors name, each stretch once. */
-static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    contender *c = ctx;
-    (void)in_attribute;
-    if (!oq_tensor_is_external(t))
-        return ONQ_OK;
-    const oq_file *f = NULL;
-    uint64_t offset = 0, length = 0;
-    OQ_TRY(oq_model_external(c->model, t, &f, &offset, &length, err));
-    c->size_bytes += length;
-    return ONQ_OK;
-}
-
 /* Without --data, the samples next to the first model serve all models. */
 static onq_code open_source(bench *b, contender *c, onq_error *err) {
     oq_source_options o;
@@ -115,8 +102,7 @@ static onq_code session_options(bench *b, const contender *c, oq_session_options
 static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
     OQ_TRY(oq_model_check(c->model, err));
-    c->size_bytes = c->model->bytes.n;
-    OQ_TRY(oq_walk_tensors(c->model, add_external, c, err));
+    OQ_TRY(oq_model_size(c->model, &c->size_bytes, err));
     onq_code rc = open_source(b, c, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", c->path);

@@ -41,8 +41,6 @@ onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t
                       onq_error *err);
 void oq_auto_drop(void *ctx, const char *path);
 onq_code oq_auto_evaluate(void *ctx, const char *path, double *metric, onq_error *err);
-/* Bytes of a model, external data counted. */
-onq_code oq_auto_size(oq_model *m, uint64_t *size, onq_error *err);
 
 /* ---- auto_show.c: the answer ---- */
 

@@ -15,24 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    uint64_t *size = ((void **)ctx)[1];
-    const oq_file *f = NULL;
-    uint64_t offset = 0, length = 0;
-    (void)in_attribute;
-    if (!oq_tensor_is_external(t))
-        return ONQ_OK;
-    OQ_TRY(oq_model_external(((void **)ctx)[0], t, &f, &offset, &length, err));
-    *size += length;
-    return ONQ_OK;
-}
-
-onq_code oq_auto_size(oq_model *m, uint64_t *size, onq_error *err) {
-    void *ctx[] = {m, size};
-    *size = m->bytes.n;
-    return oq_walk_tensors(m, add_external, ctx, err);
-}
-
 /* ---- running a command ---- */
 
 /* Options that the command inside takes over as they are. */
@@ -161,7 +143,7 @@ static onq_code new_path(oq_auto *a, const char **path, onq_error *err) {
 static onq_code size_of(oq_auto *a, const char *path, uint64_t *size, onq_error *err) {
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(a->job->env, path, &a->tune.open, &m, err));
-    const onq_code rc = oq_auto_size(m, size, err);
+    const onq_code rc = oq_model_size(m, size, err);
     oq_model_free(m);
     return rc;
 }
@@ -222,7 +204,7 @@ onq_code oq_auto_prepare(oq_auto *a, onq_error *err) {
             a->tune.prepared = path;
             return size_of(a, path, &a->tune.prepared_size, err);
         }
-        if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_WRITE) {
+        if (oq_tune_is_fatal(rc)) {
             *err = why;
             return rc;
         }
@@ -238,7 +220,7 @@ static void fill_in(oq_buf *out, const char *command, const char *path) {
     static const char mark[] = "{model}";
     for (const char *p = command; *p != '\0';) {
         if (strncmp(p, mark, sizeof mark - 1) == 0) {
-            oq_shell_word(out, path);
+            oq_buf_add_exact_word(out, oq_str_of(path));
             p += sizeof mark - 1;
         } else {
             oq_buf_addc(out, *p++);

@@ -57,9 +57,9 @@ void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out) {
         oq_recipe_text(&a->prepare, input_path(a), output_path(a), out);
     } else {
         oq_buf_adds(out, "cp ");
-        oq_shell_word(out, input_path(a));
+        oq_buf_add_exact_word(out, oq_str_of(input_path(a)));
         oq_buf_addc(out, ' ');
-        oq_shell_word(out, output_path(a));
+        oq_buf_add_exact_word(out, oq_str_of(output_path(a)));
     }
     if ((c->recipe.command != NULL || !as_given) &&
         oq_opt_flag(a->job->opts, "use_external_data_format"))

@@ -36,30 +36,13 @@ void oq_quant_release(oq_quant *q) {
     oq_qconfig_release(&q->config);
 }
 
-static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    oq_quant *q = ctx;
-    uint64_t bytes = 0;
-    (void)in_attribute;
-    if (!oq_tensor_is_external(t))
-        return ONQ_OK;
-    q->has_external = true;
-    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
-    q->size_before += bytes;
-    return ONQ_OK;
-}
-
-/* Size of the model as it was opened, external data counted. */
-static onq_code measure(oq_quant *q, onq_error *err) {
-    q->size_before = q->model->bytes.n;
-    return oq_walk_tensors(q->model, add_external, q, err);
-}
-
 onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
     oq_job *job = q->job;
     size_t n = 0;
     OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &q->model, err));
     OQ_TRY(oq_quant_look(job, q->model, trained, &q->input, err));
-    OQ_TRY(measure(q, err));
+    OQ_TRY(oq_model_size(q->model, &q->size_before, err));
+    q->has_external = q->size_before > q->model->bytes.n;
     if (!oq_opt_has(job->opts, "lift_constants") || !oq_opt_flag(job->opts, "lift_constants"))
         return ONQ_OK;
     OQ_TRY(oq_model_lift_constants(q->model, &n, err));

@@ -19,16 +19,6 @@ bool oq_graph_is_long(const oq_graph *g) {
     return is_long;
 }
 
-static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    uint64_t bytes = 0;
-    (void)in_attribute;
-    if (oq_tensor_is_external(t)) {
-        OQ_TRY(oq_tensor_bytes(t, &bytes, err));
-        *(uint64_t *)ctx += bytes;
-    }
-    return ONQ_OK;
-}
-
 /* The runtime's words, whatever file they name first. */
 static const char *words_of(const oq_model *m, const onq_error *why) {
     const size_t n = strlen(m->path);
@@ -48,10 +38,10 @@ onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_er
     onq_error why = ONQ_ERROR_INIT;
     oq_session *s = NULL;
     oq_session_options so;
-    uint64_t size = m->bytes.n;
+    uint64_t size = 0;
     if (oq_opt_flag(o, "no_verify") || (oq_opt_is_set(o, "verify") && !oq_opt_flag(o, "verify")))
         return ONQ_OK;
-    OQ_TRY(oq_walk_tensors(m, add_external, &size, err));
+    OQ_TRY(oq_model_size(m, &size, err));
     if (size > OQ_MOST_UNASKED || oq_graph_is_long(m->proto->graph))
         return ONQ_OK;
     onq_code rc = *engine != NULL ? ONQ_OK : oq_job_engine(job, engine, &why);

@@ -241,7 +241,7 @@ static bool is_plain_in_shell(char c) {
            (c != '\0' && strchr("_./-:+,=@", c) != NULL);
 }
 
-void oq_buf_add_word(oq_buf *b, oq_str s) {
+static void add_word(oq_buf *b, oq_str s, void (*add)(oq_buf *b, oq_str s)) {
     bool plain = s.n > 0;
     for (size_t i = 0; i < s.n; i++)
         plain = plain && is_plain_in_shell(s.p[i]);
@@ -250,10 +250,20 @@ void oq_buf_add_word(oq_buf *b, oq_str s) {
         return;
     }
     oq_buf_addc(b, '\'');
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] == '\'')
-            oq_buf_adds(b, "'\\''");
-        else
-            oq_buf_add_safe(b, (oq_str){s.p + i, 1});
+    for (size_t i = 0; i < s.n;) {
+        const char *quote = memchr(s.p + i, '\'', s.n - i);
+        const size_t n = quote != NULL ? (size_t)(quote - s.p) - i : s.n - i;
+        add(b, (oq_str){s.p + i, n}); /* characters of several bytes stay whole */
+        oq_buf_adds(b, quote != NULL ? "'\\''" : "");
+        i += n + (quote != NULL);
+    }
     oq_buf_addc(b, '\'');
+}
+
+void oq_buf_add_word(oq_buf *b, oq_str s) {
+    add_word(b, s, oq_buf_add_safe);
+}
+
+void oq_buf_add_exact_word(oq_buf *b, oq_str s) {
+    add_word(b, s, oq_buf_add_str);
 }

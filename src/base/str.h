@@ -69,7 +69,10 @@ void oq_buf_add_str(oq_buf *b, oq_str s);
 void oq_buf_add_json(oq_buf *b, oq_str s);
 /* With control bytes escaped as \xNN. */
 void oq_buf_add_safe(oq_buf *b, oq_str s);
-/* As one word for a shell: in single quotes unless it is plain. */
+/* As one word for a shell: in single quotes unless it is plain. To be shown: control bytes are
+ * escaped. */
 void oq_buf_add_word(oq_buf *b, oq_str s);
+/* The same to be run: all bytes as they are. */
+void oq_buf_add_exact_word(oq_buf *b, oq_str s);
 
 #endif

@@ -76,6 +76,8 @@ onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err);
  * subgraphs, functions, training graphs. */
 typedef onq_code (*oq_tensor_fn)(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err);
 onq_code oq_walk_tensors(oq_model *m, oq_tensor_fn fn, void *ctx, onq_error *err);
+/* Bytes of the model as it was opened, with its external data, of which no file is opened. */
+onq_code oq_model_size(oq_model *m, uint64_t *bytes, onq_error *err);
 
 /* Calls fn for every mention of a name that the graphs inside `n` take from outside of it:
  * inputs of their nodes and their outputs. fn may change the name in place. */

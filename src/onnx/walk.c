@@ -5,6 +5,7 @@
  * (OQ_MAX_GRAPH_DEPTH) and is never over nodes.
  */
 #include "onnx/graph.h"
+#include "onnx/tensor.h"
 
 oq_graph *oq_node_next_graph(const oq_node *n, oq_graph_cursor *at) {
     for (; at->attribute < n->attribute.n; at->attribute++, at->graph = 0) {
@@ -137,6 +138,23 @@ onq_code oq_walk_tensors(oq_model *m, oq_tensor_fn fn, void *ctx, onq_error *err
             OQ_TRY(oq_walk_graphs(t->algorithm, visit_graph, &w, err));
     }
     return ONQ_OK;
+}
+
+static onq_code add_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
+    uint64_t *sum = ctx, bytes = 0;
+    (void)in_attribute;
+    if (!oq_tensor_is_external(t))
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_bytes(t, &bytes, err));
+    return oq_add(*sum, bytes, sum)
+               ? ONQ_OK
+               : oq_fail(err, ONQ_E_INVALID, "tensor '%.*s': the tensors pass 2^64 bytes",
+                         OQ_STR(t->name));
+}
+
+onq_code oq_model_size(oq_model *m, uint64_t *bytes, onq_error *err) {
+    *bytes = m->bytes.n;
+    return oq_walk_tensors(m, add_external, bytes, err);
 }
 
 /* ---- names taken from outside ---- */

@@ -41,33 +41,17 @@ const char *oq_recipe_get(const oq_recipe *r, const char *name) {
     return NULL;
 }
 
-void oq_shell_word(oq_buf *out, const char *word) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./:=,+@%";
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
-        oq_buf_adds(out, word);
-        return;
-    }
-    oq_buf_addc(out, '\'');
-    for (const char *p = word; *p != '\0'; p++)
-        if (*p == '\'')
-            oq_buf_adds(out, "'\\''");
-        else
-            oq_buf_addc(out, *p);
-    oq_buf_addc(out, '\'');
-}
-
 void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out) {
     oq_buf_addf(out, "onq %s -i ", r->command);
-    oq_shell_word(out, input);
+    oq_buf_add_exact_word(out, oq_str_of(input));
     oq_buf_adds(out, " -o ");
-    oq_shell_word(out, output);
+    oq_buf_add_exact_word(out, oq_str_of(output));
     for (size_t i = 0; i < r->options.n; i++) {
         oq_buf_addf(out, " --%s", r->options.v[i].name);
         if (r->options.v[i].value == NULL)
             continue;
         oq_buf_addc(out, ' ');
-        oq_shell_word(out, r->options.v[i].value);
+        oq_buf_add_exact_word(out, oq_str_of(r->options.v[i].value));
     }
 }
 

@@ -36,7 +36,5 @@ const char *oq_recipe_get(const oq_recipe *r, const char *name);
 void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out);
 /* The command and its options as an object; with what comes before it as "after". */
 void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key);
-/* One word for a shell, in quotes where it needs them. */
-void oq_shell_word(oq_buf *out, const char *word);
 
 #endif

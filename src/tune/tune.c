@@ -31,7 +31,7 @@ static onq_code open_session(oq_tune *t, oq_model *m, unsigned n_threads, oq_ses
     return oq_session_open(t->engine, &o, out, err);
 }
 
-static bool is_fatal(onq_code rc) {
+bool oq_tune_is_fatal(onq_code rc) {
     return rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_WRITE;
 }
 
@@ -108,7 +108,7 @@ static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples) {
 /* Adds what was tried; the reason why it is none is kept. */
 static onq_code settle(oq_tune *t, oq_candidate *c, onq_code rc, const onq_error *why,
                        onq_error *err) {
-    if (is_fatal(rc)) {
+    if (oq_tune_is_fatal(rc)) {
         *err = *why;
         return rc;
     }
@@ -205,7 +205,7 @@ onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_scor
     if (path != NULL)
         t->drop(t->ctx, path);
     *made = rc == ONQ_OK;
-    if (is_fatal(rc)) {
+    if (oq_tune_is_fatal(rc)) {
         *err = why;
         return rc;
     }

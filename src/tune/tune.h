@@ -38,8 +38,7 @@ typedef struct oq_tune {
     const oq_recipe_option *samples; /* options that say which samples calibrate */
     size_t n_samples;
 
-    /* Makes the model of a recipe. An error of the recipe only, for which others may do, is any but
-     * ONQ_E_NOMEM, ONQ_E_CANCEL and ONQ_E_WRITE. */
+    /* Makes the model of a recipe. */
     onq_code (*make)(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,
                      onq_error *err);
     /* A model that is not needed any more. */
@@ -62,6 +61,9 @@ typedef struct oq_tune {
 } oq_tune;
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err);
+/* An error that ends the search, not one of a recipe, for which another may do: no memory, no room,
+ * or the user stops it. */
+bool oq_tune_is_fatal(onq_code rc);
 /* Makes the model of a candidate that an earlier run measured, if it is not there. */
 onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err);
 /* Scores a candidate on other samples. */

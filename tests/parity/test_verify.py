@@ -493,7 +493,7 @@ SUGGESTING = {
 
 
 @pytest.mark.parametrize("name", SUGGESTING)
-@pytest.mark.parametrize("file", ["m.onnx", "a model.onnx", "-m.onnx"])
+@pytest.mark.parametrize("file", ["m.onnx", "a model of J\u00fcrgen's.onnx", "-m.onnx"])
 def test_suggested_commands_work(tmp_path, name, file):
     """Every command that a result suggests does its job when it is typed as printed."""
     if name == "poor":

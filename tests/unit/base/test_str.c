@@ -218,6 +218,31 @@ static void safe_text(void **state) {
     }
 }
 
+/* Words for a shell: quoted where they need it, to be shown or to be run. */
+static void words(void **state) {
+    static const struct {
+        const char *word, *shown, *run;
+    } cases[] = {{"a/b-c.onnx", "a/b-c.onnx", "a/b-c.onnx"},
+                 {"", "''", "''"},
+                 {"a b", "'a b'", "'a b'"},
+                 {"it's", "'it'\\''s'", "'it'\\''s'"},
+                 {"\xc3\xbc b", "'\xc3\xbc b'", "'\xc3\xbc b'"},
+                 {"$(x)", "'$(x)'", "'$(x)'"},
+                 {"a\nb", "'a\\x0ab'", "'a\nb'"}};
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(cases); i++) {
+        oq_buf shown, run;
+        oq_buf_init(&shown, oq_alloc_default());
+        oq_buf_init(&run, oq_alloc_default());
+        oq_buf_add_word(&shown, oq_str_of(cases[i].word));
+        oq_buf_add_exact_word(&run, oq_str_of(cases[i].word));
+        assert_string_equal(shown.p, cases[i].shown);
+        assert_string_equal(run.p, cases[i].run);
+        oq_buf_release(&shown);
+        oq_buf_release(&run);
+    }
+}
+
 static onq_code use_buffer(const onq_allocator *a, void *ctx, onq_error *err) {
     (void)ctx;
     oq_buf b;
@@ -243,7 +268,7 @@ int main(void) {
         cmocka_unit_test(distance),      cmocka_unit_test(numbers),
         cmocka_unit_test(utf8),          cmocka_unit_test(buffer_grows),
         cmocka_unit_test(json_text),     cmocka_unit_test(safe_text),
-        cmocka_unit_test(sweep),
+        cmocka_unit_test(words),         cmocka_unit_test(sweep),
     };
     return cmocka_run_group_tests_name("str", tests, NULL, NULL);
 }
