@@ -5,6 +5,7 @@
 
 #include "onnx/edit.h"
 #include "quantize/qoperator/qoperator.h"
+#include "tune/unit_time.h"
 
 #include <math.h>
 
@@ -30,17 +31,6 @@ typedef struct timing {
     float *x; /* OQ_NB_ROWS_MANY rows */
     float *w;
 } timing;
-
-/* Numbers of about -1 to 1 that follow no pattern. */
-static float *make_values(oq_arena *a, uint64_t n) {
-    float *p = OQ_NEW_ARRAY(a, float, n);
-    uint32_t x = 12345;
-    for (uint64_t i = 0; p != NULL && i < n; i++) {
-        x = x * 1664525u + 1013904223u;
-        p[i] = (float)(int32_t)x / 2147483648.0f;
-    }
-    return p;
-}
 
 /* ---- one model ---- */
 
@@ -128,11 +118,12 @@ static onq_code run_trial(const timing *k, trial *t, size_t many, onq_error *err
 }
 
 static onq_code time_all(timing *k, trial *trials, const oq_session_options *like, onq_error *err) {
-    uint64_t bytes;
-    if (!oq_mul(k->speed->k, k->speed->n, &bytes))
+    uint64_t n_weights, n_inputs;
+    if (!oq_mul(k->speed->k, k->speed->n, &n_weights) ||
+        !oq_mul(k->speed->k, OQ_NB_ROWS_MANY, &n_inputs))
         return oq_fail(err, ONQ_E_LIMIT, "the weight is too large");
-    k->w = make_values(&k->arena, bytes);
-    k->x = make_values(&k->arena, k->speed->k * OQ_NB_ROWS_MANY);
+    k->w = oq_timed_values(&k->arena, OQ_FLOAT, n_weights);
+    k->x = oq_timed_values(&k->arena, OQ_FLOAT, n_inputs);
     if (k->w == NULL || k->x == NULL)
         return oq_fail_nomem(err);
     for (size_t f = 0; f < FORMS; f++)

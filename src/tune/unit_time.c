@@ -53,10 +53,10 @@ static oq_tensor *add_tensor(making *k, const char *name, oq_dtype type, const o
     return k->failed ? NULL : t;
 }
 
-/* Numbers that follow no pattern a kernel could use: bytes, or floats of about -1 to 1. */
-static void *make_values(oq_arena *a, oq_dtype type, uint64_t n) {
+void *oq_timed_values(oq_arena *a, oq_dtype type, uint64_t n) {
     const size_t width = type == OQ_FLOAT ? sizeof(float) : 1;
-    uint8_t *p = oq_arena_alloc(a, n * width + 1);
+    uint64_t bytes;
+    uint8_t *p = oq_mul(n, width, &bytes) ? oq_arena_alloc(a, bytes + 1) : NULL;
     uint32_t x = 12345;
     for (uint64_t i = 0; p != NULL && i < n; i++) {
         x = x * 1664525u + 1013904223u;
@@ -80,7 +80,7 @@ static uint64_t count_of(const oq_unit_shape *s) {
 static void add_values(making *k, const char *name, oq_dtype type, const oq_unit_shape *s) {
     const uint64_t n = count_of(s), width = type == OQ_FLOAT ? sizeof(float) : 1;
     oq_tensor *t = add_tensor(k, name, type, s);
-    void *p = make_values(k->a, type, n);
+    void *p = oq_timed_values(k->a, type, n);
     k->failed |= p == NULL;
     if (!k->failed)
         oq_tensor_set_view(t, p, n * width);
@@ -120,7 +120,7 @@ static oq_str add_input(making *k, const char *const names[3], const oq_unit_sha
     oq_graph *g = k->m->proto->graph;
     oq_value_info *info =
         oq_value_info_new(k->a, oq_str_of(names[0]), (int32_t)type, s->dims, s->rank, true);
-    const void *p = make_values(k->a, type, n);
+    const void *p = oq_timed_values(k->a, type, n);
     oq_str name = oq_str_of(names[0]);
     k->failed |= info == NULL || p == NULL || !OQ_PUSH(k->a, &g->input, info);
     k->t->in[k->t->n_in++] = (oq_datum){.kind = OQ_DATUM_TENSOR,

@@ -16,4 +16,8 @@
 onq_code oq_unit_time(oq_engine *e, const oq_unit *u, const oq_session_options *like,
                       oq_unit_cost *out, bool *timed, onq_error *err);
 
+/* Numbers that follow no pattern a kernel could use: floats of about -1 to 1, or bytes for any
+ * other type. In the arena; NULL when out of memory. */
+void *oq_timed_values(oq_arena *a, oq_dtype type, uint64_t n);
+
 #endif
