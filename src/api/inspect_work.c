@@ -259,8 +259,8 @@ onq_code oq_inspect_weights(oq_job *job, const oq_profile *p, onq_error *err) {
         oq_buf_adds(&job->text, "  ");
         oq_inspect_name(&job->text, h->value->type);
         oq_buf_addf(&job->text, "  %s", oq_inspect_bytes(b, h->bytes));
-        if (h->reader != NULL)
-            oq_buf_addf(&job->text, "  %.*s", OQ_STR(h->reader->op_type));
+        oq_buf_adds(&job->text, h->reader != NULL ? "  " : "");
+        oq_inspect_name(&job->text, h->reader != NULL ? h->reader->op_type : OQ_S(""));
         oq_buf_addc(&job->text, '\n');
     }
     oq_jw_end_array(&job->json);

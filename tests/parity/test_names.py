@@ -175,9 +175,10 @@ def test_legacy(tmp_path, mode):
 def test_notes_of_inspect_are_plain_text(tmp_path):
     """A name from a model cannot command a terminal, whatever says it."""
     weight = numpy_helper.from_array(np.ones((2, 2), np.float32), "\x1b[31mred")
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "\x1b[31mred"], ["y"], "m")], "g",
+    graph = helper.make_graph([helper.make_node("\x1b[31mred", ["x", "\x1b[31mred"], ["y"], "m", domain="\x1b[31mred")], "g",
                               [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in ("x", "\x1b[31mred")],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])], [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=3), tmp_path / "m.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13), helper.make_opsetid("\x1b[31mred", 1)], ir_version=3),
+              tmp_path / "m.onnx")
     done = onq("inspect", tmp_path / "m.onnx", status=0)
     assert "note: " in done.stdout and "\\x1b[31mred" in done.stdout and "\x1b" not in done.stdout + done.stderr
