@@ -135,8 +135,13 @@ static void warn_of_images(oq_job *job, const oq_source *s) {
 onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
                             onq_error *err) {
     OQ_TRY(oq_source_open(job->env, o, out, err));
+    if (job->env->log_fn == NULL) /* what nobody hears is not said */
+        return ONQ_OK;
     if (!oq_source_has_images(*out))
         warn_of_images(job, *out);
+    if (oq_source_is_random(*out) && !job->told_of_random)
+        oq_warn(job->env, "%s: for smoke runs; accuracy needs real data", oq_source_text(*out));
+    job->told_of_random |= oq_source_is_random(*out);
     return ONQ_OK;
 }
 

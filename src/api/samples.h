@@ -20,8 +20,8 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
 onq_code oq_job_dims(oq_job *job, const oq_dim_fix **out, size_t *count, onq_error *err);
 /* The samples of this job come from the reader. */
 onq_code oq_job_read(oq_job *job, const onq_reader *reader, onq_error *err);
-/* Opens such a source, and warns of --image_* where its samples are no images. The caller closes
- * it. */
+/* Opens such a source. Says, once in a job, that samples are random, or no images for --image_*.
+ * The caller closes it. */
 onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
                             onq_error *err);
 /* The source that the options describe: all samples. The caller closes it. */

@@ -419,6 +419,10 @@ const char *oq_source_text(const oq_source *s) {
     return s->reader->text;
 }
 
+bool oq_source_is_random(const oq_source *s) {
+    return s->reader->random;
+}
+
 bool oq_source_has_images(const oq_source *s) {
     return s->reader->images;
 }

@@ -84,6 +84,8 @@ bool oq_source_is_empty(const oq_source *s);
 void oq_source_read_once(oq_source *s);
 /* What it is, for messages: "8 test_data_set folders in models/x". */
 const char *oq_source_text(const oq_source *s);
+/* Samples are made up: they say nothing of accuracy. */
+bool oq_source_is_random(const oq_source *s);
 /* Samples are made of images, as oq_source_options.image says. */
 bool oq_source_has_images(const oq_source *s);
 /* Names of the samples that were given, for a report: the first OQ_NAMES_KEPT of them once they are

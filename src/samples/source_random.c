@@ -152,17 +152,17 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
     random_reader *r = OQ_NEW(s->arena, random_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
-    *r = (random_reader){.base = {.read = read_sample, .close = close_reader, .count = count},
-                         .inputs = s->inputs,
-                         .seed = seed,
-                         .most_bytes = s->most_bytes};
+    *r = (random_reader){
+        .base = {.read = read_sample, .close = close_reader, .count = count, .random = true},
+        .inputs = s->inputs,
+        .seed = seed,
+        .most_bytes = s->most_bytes};
     r->base.text =
         oq_str_format(s->arena, "%" PRIu64 " samples of random values (seed %" PRIu64 ")", count,
                       seed)
             .p;
     if (r->base.text == NULL)
         return oq_fail_nomem(err);
-    oq_warn(s->env, "%s: for smoke runs; accuracy needs real data", r->base.text);
     *out = &r->base;
     return ONQ_OK;
 }
