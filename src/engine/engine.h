@@ -70,6 +70,10 @@ typedef struct oq_session_options {
     /* Of the observer's names, or NULL. A float16 tensor that is not said to be one may be shown as
      * float32, before it is rounded. */
     const oq_dtype *observed_types;
+    /* Bytes of each of them in a run, 0 where that is not known; or NULL. Small ones are shown
+     * several at a time, by one node that runs when the last of them is there: for an observer that
+     * does not depend on the order. */
+    const uint64_t *observed_bytes;
     /* Observers are at the side of the graph: no node reads their outputs. */
     bool observe_beside;
     const oq_str *extra_outputs; /* tensors of the main graph that become outputs after its own */

@@ -165,10 +165,10 @@ static onq_code add_observer(ort_session *s, OrtSessionOptions *o, const oq_sess
     oq_ort_observe_init(&s->observe, api, &s->base.engine->env->alloc, so->observer);
     OQ_TRY(oq_ort_check(api, api->CreateCustomOpDomain(OQ_ENGINE_DOMAIN, &s->domain), err,
                         "observers"));
-    OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.any.table), err,
-                        "observers"));
-    OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &s->observe.half.table), err,
-                        "observers"));
+    const ort_observe_op *const ops[] = {&s->observe.any, &s->observe.half, &s->observe.group};
+    for (size_t i = 0; i < OQ_COUNT(ops); i++)
+        OQ_TRY(oq_ort_check(api, api->CustomOpDomain_Add(s->domain, &ops[i]->table), err,
+                            "observers"));
     OQ_TRY(know_domain(s, err));
     return oq_ort_check(api, api->AddCustomOpDomain(o, s->domain), err, "observers");
 }

@@ -46,6 +46,7 @@ enum {
     OQ_ORT_IS_SEQUENCE = 2,
     OQ_ORT_IS_MAP = 3,
     OQ_ORT_IS_OPTIONAL = 6,
+    OQ_ORT_VARIADIC = 2, /* OrtCustomOpInputOutputCharacteristic */
 };
 
 typedef void (*oq_ort_log_fn)(void *ctx, int severity, const char *category, const char *id,
@@ -93,10 +94,12 @@ typedef struct oq_ort_api {
 #define OQ_ORT(slot, name, params)               OrtStatus *(*name)params;
 #define OQ_ORT_RELEASE(slot, name, type)         void (*name)(type *);
 #define OQ_ORT_OTHER(slot, result, name, params) result(*name) params;
+#define OQ_ORT_LATER(from, slot, name, params)   OrtStatus *(*name)params;
 #include "engine/ort_api.def"
 #undef OQ_ORT
 #undef OQ_ORT_RELEASE
 #undef OQ_ORT_OTHER
+#undef OQ_ORT_LATER
     const char *path;    /* the library, in the loader's arena */
     const char *version; /* "1.31.1"; the library's own text */
     long minor;          /* 31; -1 if it is not known */

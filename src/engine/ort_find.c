@@ -215,15 +215,20 @@ static onq_code take_table(search *s, oq_ort_api *api, onq_error *err) {
                        " or later (it is tested with " OQ_ORT_RELEASE_TEXT ")",
                        api->version, s->path);
     typedef void (*any_fn)(void);
-    const any_fn *slots = table;
+    const any_fn *slots = table, *later;
 #define TAKE(slot, name)                         memcpy(&api->name, &slots[slot], sizeof api->name);
 #define OQ_ORT(slot, name, params)               TAKE(slot, name)
 #define OQ_ORT_RELEASE(slot, name, type)         TAKE(slot, name)
 #define OQ_ORT_OTHER(slot, result, name, params) TAKE(slot, name)
+#define OQ_ORT_LATER(from, slot, name, params)                                                     \
+    later = api->minor >= (from) ? base->get_api(from) : NULL;                                     \
+    if (later != NULL)                                                                             \
+        memcpy(&api->name, &later[slot], sizeof api->name);
 #include "engine/ort_api.def"
 #undef OQ_ORT
 #undef OQ_ORT_RELEASE
 #undef OQ_ORT_OTHER
+#undef OQ_ORT_LATER
 #undef TAKE
     return ONQ_OK;
 }

@@ -2,10 +2,11 @@
  * ort_observe.c — the operator Observe: a pass-through that shows its tensor to a callback of ours.
  * ObserveHalf is the same for float16 only: an operator that takes float32 too may be run in it by
  * the runtime, which then leaves out the rounding in between, and what is observed would not be the
- * tensor.
+ * tensor. ObserveGroup shows any number of tensors, one after the other, and gives out an empty one
+ * for the next group to wait for.
  *
- * Its output is declared an alias of its input (get_alias_map), so the runtime gives both one
- * buffer: nothing is copied and the tensor lives as long as it would without the observer. Where
+ * The output of Observe is declared an alias of its input (get_alias_map), so the runtime gives both
+ * one buffer: nothing is copied and the tensor lives as long as it would without the observer. Where
  * the runtime must keep them apart the bytes are copied. A callback that fails stops the run; its
  * error is kept in the session's ort_observe, because the runtime's own status carries only a text.
  */
@@ -17,7 +18,8 @@
 
 typedef struct kernel {
     ort_observe *owner;
-    size_t index;
+    size_t n;
+    int64_t index[]; /* of the inputs to show, among the observer's names */
 } kernel;
 
 /* Of the run on this thread. Runs do not nest. */
@@ -37,6 +39,11 @@ static const char *get_half_name(const oq_ort_custom_op *op) {
     return OQ_OBSERVE_HALF_OP;
 }
 
+static const char *get_group_name(const oq_ort_custom_op *op) {
+    (void)op;
+    return OQ_OBSERVE_GROUP_OP;
+}
+
 static const char *get_provider(const oq_ort_custom_op *op) {
     (void)op;
     return NULL; /* CPU */
@@ -47,6 +54,12 @@ static int get_type(const oq_ort_custom_op *op, size_t i) {
     (void)op;
     (void)i;
     return 0;
+}
+
+static int get_token_type(const oq_ort_custom_op *op, size_t i) {
+    (void)op;
+    (void)i;
+    return OQ_FLOAT;
 }
 
 static int get_half_type(const oq_ort_custom_op *op, size_t i) {
@@ -60,6 +73,12 @@ static size_t get_count(const oq_ort_custom_op *op) {
     return 1;
 }
 
+static int get_variadic(const oq_ort_custom_op *op, size_t i) {
+    (void)op;
+    (void)i;
+    return OQ_ORT_VARIADIC;
+}
+
 static int get_zero(const oq_ort_custom_op *op, size_t i) {
     (void)op;
     (void)i;
@@ -71,40 +90,55 @@ static int get_one(const oq_ort_custom_op *op) {
     return 1;
 }
 
+static int get_false(const oq_ort_custom_op *op) {
+    (void)op;
+    return 0;
+}
+
 static int get_last_version(const oq_ort_custom_op *op) {
     (void)op;
     return INT32_MAX;
+}
+
+static size_t kernel_bytes(size_t n) {
+    return sizeof(kernel) + n * sizeof(int64_t);
+}
+
+static void destroy(void *p) {
+    kernel *k = p;
+    if (k != NULL)
+        oq_free(k->owner->alloc, k, kernel_bytes(k->n));
 }
 
 static OrtStatus *create(const oq_ort_custom_op *op, const void *api_table,
                          const OrtKernelInfo *info, void **out) {
     (void)api_table;
     ort_observe *owner = ((const ort_observe_op *)(const void *)op)->owner;
-    int64_t index = 0;
-    OrtStatus *s = owner->api->KernelInfoGetAttribute_int64(info, "i", &index);
+    const oq_ort_api *api = owner->api;
+    size_t n = 0;
+    OrtStatus *s = api->KernelInfoGetAttributeArray_int64(info, "i", NULL, &n);
     if (s != NULL)
         return s;
-    kernel *k = oq_alloc(owner->alloc, sizeof *k);
+    kernel *k = oq_alloc(owner->alloc, kernel_bytes(n));
     if (k == NULL)
-        return owner->api->CreateStatus(OQ_ORT_FAIL, "bad_alloc: out of memory");
-    *k = (kernel){owner, (size_t)index};
-    *out = k;
-    return NULL;
+        return api->CreateStatus(OQ_ORT_FAIL, "bad_alloc: out of memory");
+    k->owner = owner;
+    k->n = n;
+    s = api->KernelInfoGetAttributeArray_int64(info, "i", k->index, &n);
+    if (s != NULL)
+        destroy(k);
+    else
+        *out = k;
+    return s;
 }
 
-static void destroy(void *p) {
-    kernel *k = p;
-    if (k != NULL)
-        oq_free(k->owner->alloc, k, sizeof *k);
-}
-
-/* Type and dims of a tensor. */
-static OrtStatus *read_shape(const oq_ort_api *api, const OrtValue *v, oq_datum *d, int64_t *dims) {
+/* Type and dims of a tensor, from a runtime that has no view of them. */
+static OrtStatus *copy_shape(const oq_ort_api *api, const OrtValue *v, oq_datum *d, int *type,
+                             int64_t *dims) {
     OrtTensorTypeAndShapeInfo *info = NULL;
     OrtStatus *s = api->GetTensorTypeAndShape(v, &info);
-    int type = 0;
     if (s == NULL)
-        s = api->GetTensorElementType(info, &type);
+        s = api->GetTensorElementType(info, type);
     if (s == NULL)
         s = api->GetDimensionsCount(info, &d->rank);
     if (s == NULL && d->rank > MAX_RANK)
@@ -113,11 +147,21 @@ static OrtStatus *read_shape(const oq_ort_api *api, const OrtValue *v, oq_datum 
         s = api->GetDimensions(info, dims, d->rank);
     if (info != NULL)
         api->ReleaseTensorTypeAndShapeInfo(info);
-    d->dtype = oq_ort_dtype(type);
     d->dims = dims;
+    return s;
+}
+
+/* Type and dims of a tensor; `dims` has room for those that must be copied. */
+static OrtStatus *read_shape(const oq_ort_api *api, const OrtValue *v, oq_datum *d, int64_t *dims) {
+    int type = 0;
+    OrtStatus *s =
+        api->GetTensorElementTypeAndShapeDataReference != NULL
+            ? api->GetTensorElementTypeAndShapeDataReference(v, &type, &d->dims, &d->rank)
+            : copy_shape(api, v, d, &type, dims);
+    d->dtype = oq_ort_dtype(type);
     d->count = 1;
     for (size_t i = 0; s == NULL && i < d->rank; i++)
-        if (dims[i] < 0 || !oq_mul(d->count, (uint64_t)dims[i], &d->count))
+        if (d->dims[i] < 0 || !oq_mul(d->count, (uint64_t)d->dims[i], &d->count))
             s = api->CreateStatus(OQ_ORT_FAIL, "the tensor's size does not fit");
     return s;
 }
@@ -141,34 +185,50 @@ static OrtStatus *pass_through(const kernel *k, OrtKernelContext *c, const oq_da
     return s;
 }
 
-static OrtStatus *compute(void *p, OrtKernelContext *c) {
-    kernel *k = p;
+/* Shows input `at` to the observer of the session that runs on this thread. */
+static OrtStatus *show(const kernel *k, OrtKernelContext *c, size_t at, oq_datum *d,
+                       int64_t *dims) {
     ort_observe *o = running;
     assert(o != NULL); /* the runtime runs a graph's nodes on the thread that calls it */
     const oq_ort_api *api = o->api;
     const OrtValue *in = NULL;
-    OrtStatus *s = api->KernelContext_GetInput(c, 0, &in);
-    if (s != NULL)
-        return s;
-    oq_datum d = {.kind = OQ_DATUM_TENSOR};
-    int64_t dims[MAX_RANK];
-    s = read_shape(api, in, &d, dims);
-    if (s != NULL)
-        return s;
-    if (!oq_dtype_bytes(d.dtype, d.count, &d.size_bytes))
-        return api->CreateStatus(OQ_ORT_FAIL, "only numeric tensors can be observed");
     void *data = NULL;
+    OrtStatus *s = api->KernelContext_GetInput(c, at, &in);
+    *d = (oq_datum){.kind = OQ_DATUM_TENSOR};
+    if (s == NULL)
+        s = read_shape(api, in, d, dims);
+    if (s != NULL)
+        return s;
+    if (!oq_dtype_bytes(d->dtype, d->count, &d->size_bytes))
+        return api->CreateStatus(OQ_ORT_FAIL, "only numeric tensors can be observed");
     s = read_data(api, in, &data);
     if (s != NULL)
         return s;
-    d.data = data;
-    const onq_code rc = o->observer->seen(o->observer->ctx, k->index, &d, &o->error);
-    if (rc != ONQ_OK) {
-        o->failed = true;
-        o->code = rc;
-        return api->CreateStatus(OQ_ORT_FAIL, "stopped by the observer");
-    }
-    return pass_through(k, c, &d);
+    d->data = data;
+    const onq_code rc = o->observer->seen(o->observer->ctx, (size_t)k->index[at], d, &o->error);
+    if (rc == ONQ_OK)
+        return NULL;
+    o->failed = true;
+    o->code = rc;
+    return api->CreateStatus(OQ_ORT_FAIL, "stopped by the observer");
+}
+
+static OrtStatus *compute(void *p, OrtKernelContext *c) {
+    oq_datum d;
+    int64_t dims[MAX_RANK];
+    OrtStatus *s = show(p, c, 0, &d, dims);
+    return s == NULL ? pass_through(p, c, &d) : s;
+}
+
+static OrtStatus *compute_group(void *p, OrtKernelContext *c) {
+    const kernel *k = p;
+    oq_datum d;
+    int64_t dims[MAX_RANK];
+    OrtStatus *s = NULL;
+    for (size_t i = 0; s == NULL && i < k->n; i++)
+        s = show(k, c, i, &d, dims);
+    OrtValue *token = NULL;
+    return s == NULL ? k->owner->api->KernelContext_GetOutput(c, 0, (int64_t[]){0}, 1, &token) : s;
 }
 
 /* True if every axis is a number or a name. (A shape that is not known at all comes as rank 0.) */
@@ -218,7 +278,7 @@ static void release_alias_map(int *in, int *out) {
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,
                          const oq_observer *observer) {
     *o = (ort_observe){.api = api, .alloc = alloc, .observer = observer};
-    o->any.owner = o->half.owner = o;
+    o->any.owner = o->half.owner = o->group.owner = o;
     o->any.table = (oq_ort_custom_op){
         .version = OQ_ORT_API,
         .get_name = get_name,
@@ -246,4 +306,13 @@ void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_alloca
     o->half.table = o->any.table;
     o->half.table.get_name = get_half_name;
     o->half.table.get_input_type = o->half.table.get_output_type = get_half_type;
+    o->group.table = o->any.table;
+    o->group.table.get_name = get_group_name;
+    o->group.table.get_input_characteristic = get_variadic;
+    o->group.table.get_variadic_input_same = get_false;
+    o->group.table.get_output_type = get_token_type;
+    o->group.table.compute_v2 = compute_group;
+    o->group.table.infer_shape = NULL;
+    o->group.table.get_alias_map = NULL;
+    o->group.table.release_alias_map = NULL;
 }

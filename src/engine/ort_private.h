@@ -25,10 +25,10 @@ typedef struct ort_observe_op {
     struct ort_observe *owner;
 } ort_observe_op;
 
-/* The operators Observe and ObserveHalf of one session, and whom they call. Kernels belong to the
- * session that loaded the model, but call the observer of the session that runs on their thread. */
+/* The operators of one session that observe, and whom they call. Kernels belong to the session that
+ * loaded the model, but call the observer of the session that runs on their thread. */
 typedef struct ort_observe {
-    ort_observe_op any, half;
+    ort_observe_op any, half, group;
     const oq_ort_api *api;
     const onq_allocator *alloc;
     const oq_observer *observer;

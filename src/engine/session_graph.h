@@ -16,8 +16,9 @@
 
 #include "engine/engine.h"
 
-#define OQ_OBSERVE_OP      "Observe"
-#define OQ_OBSERVE_HALF_OP "ObserveHalf" /* float16 and nothing else */
+#define OQ_OBSERVE_OP       "Observe"
+#define OQ_OBSERVE_HALF_OP  "ObserveHalf"  /* float16 and nothing else */
+#define OQ_OBSERVE_GROUP_OP "ObserveGroup" /* several tensors */
 
 /* An initializer whose bytes only memory has. */
 typedef struct oq_handed {
@@ -47,8 +48,8 @@ void oq_session_graph_release(oq_session_graph *g);
  * oq_session_graph_init; for a file that the runtime reads by itself. */
 onq_code oq_session_check_functions(const oq_model *m, onq_error *err);
 
-/* Puts an Observe node with attribute i = index after each tensor that is named
- * (observe_graph.c). */
+/* Puts an Observe node with attribute i = [index] after each tensor that is named, or one with
+ * i = [index, ...] after several (observe_graph.c). */
 onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *o, onq_error *err);
 

@@ -287,6 +287,84 @@ static void test_observer_that_fails(void **state) {
     oq_session_close(s);
 }
 
+/* Small tensors are shown together: the same values, and the error of an observer as before. */
+static void test_groups(void **state) {
+    world *w = need_engine(state);
+    build(&w->b);
+    const oq_str names[] = {OQ_S("q"), OQ_S("x"), OQ_S("y"), OQ_S("z"), OQ_S("k")};
+    static const float wanted[5][2] = {{-4.5f, -0.5f}, {-3, 4}, {0, 4}, {0.5f, 4.5f}, {0.5f, 0.5f}};
+    static const uint64_t bytes[] = {16, 16, 16, 16, 4};
+    seen got = {0};
+    const oq_observer ob = {names, 5, look, &got};
+    const oq_session_options o = {
+        .model = w->b.m, .n_threads = 1, .observer = &ob, .observed_bytes = bytes};
+    oq_session *s = NULL;
+    oq_outputs out;
+    const oq_datum x = vector(numbers, &four);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    for (long fail_at = 5; fail_at > 0; fail_at--) {
+        got = (seen){0};
+        assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+        for (size_t i = 0; i < 5; i++) {
+            assert_int_equal(got.calls[i], 1);
+            assert_true(got.least[i] == wanted[i][0] && got.most[i] == wanted[i][1]);
+        }
+        assert_true(((const float *)out.v[1].data)[3] == -4.5f);
+        got = (seen){.fail_at = fail_at};
+        assert_fails(oq_session_run(s, &x, 1, NULL, &err), ONQ_E_CANCEL, err, "seen enough");
+        assert_int_equal(got.n, fail_at); /* nothing is shown after it */
+    }
+    oq_session_close(s);
+}
+
+enum { CHAIN = 300, OWN_EVERY = 10 };
+
+typedef struct in_order {
+    bool seen[CHAIN];
+    const uint64_t *bytes;
+} in_order;
+
+/* Every tensor of its own is shown when the groups that were complete before it have been. */
+static onq_code look_at_order(void *ctx, size_t at, const oq_datum *t, onq_error *e) {
+    in_order *o = ctx;
+    size_t waiting = 0;
+    (void)t;
+    (void)e;
+    o->seen[at] = true;
+    for (size_t i = 0; o->bytes[at] == 0 && i < at; i++)
+        waiting += o->seen[i] ? 0 : 1;
+    assert_true(waiting <= 64);
+    return ONQ_OK;
+}
+
+/* Groups run as soon as they can, so that what they read does not live until the end. */
+static void test_order_of_groups(void **state) {
+    world *w = need_engine(state);
+    bm *b = &w->b;
+    char text[CHAIN][8];
+    oq_str names[CHAIN];
+    uint64_t bytes[CHAIN];
+    bm_input(b, "x", OQ_FLOAT, "4");
+    for (int i = 0; i < CHAIN; i++) {
+        snprintf(text[i], sizeof text[i], "t%d", i);
+        names[i] = oq_str_of(text[i]);
+        bytes[i] = i % OWN_EVERY == 0 ? 0 : 16;
+        bm_node(b, "Neg", "", i == 0 ? "x" : text[i - 1], text[i], "");
+    }
+    bm_output(b, text[CHAIN - 1], OQ_FLOAT, "4");
+    in_order order = {.bytes = bytes};
+    const oq_observer ob = {names, CHAIN, look_at_order, &order};
+    const oq_session_options o = {
+        .model = b->m, .n_threads = 1, .observer = &ob, .observed_bytes = bytes};
+    oq_session *s = NULL;
+    const oq_datum x = vector(numbers, &four);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, NULL, &err), err);
+    for (int i = 0; i < CHAIN; i++)
+        assert_true(order.seen[i]);
+    oq_session_close(s);
+}
+
 /* A session whose other threads are held back computes the same bits, before and after they are
  * woken; so does one that shares it. */
 static void test_alone(void **state) {
@@ -440,21 +518,27 @@ static void test_observers_in_subgraphs(void **state) {
     bm_leave(b, around);
     bm_output(b, "z", OQ_FLOAT, "2");
     const oq_str names[] = {OQ_S("grown"), OQ_S("never"), OQ_S("always"), OQ_S("y"), OQ_S("x")};
-    seen got = {0};
-    const oq_observer ob = {names, 5, look, &got};
-    const oq_session_options o = {.model = b->m, .n_threads = 1, .observer = &ob};
-    oq_session *s = NULL;
-    oq_outputs out;
-    static const int64_t two = 2;
-    const oq_datum x = vector(numbers, &two);
-    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
-    assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
-    static const int calls[] = {3, 0, 1, 1, 1};
-    for (size_t i = 0; i < 5; i++)
-        assert_int_equal(got.calls[i], calls[i]);
-    assert_true(got.most[0] == 8 && got.least[0] == -4); /* x + 3 x */
-    assert_true(((const float *)out.v[0].data)[0] == 4);
-    oq_session_close(s);
+    static const uint64_t bytes[] = {8, 8, 8, 8, 8};
+    for (int grouped = 0; grouped < 2; grouped++) {
+        seen got = {0};
+        const oq_observer ob = {names, 5, look, &got};
+        const oq_session_options o = {.model = b->m,
+                                      .n_threads = 1,
+                                      .observer = &ob,
+                                      .observed_bytes = grouped == 1 ? bytes : NULL};
+        oq_session *s = NULL;
+        oq_outputs out;
+        static const int64_t two = 2;
+        const oq_datum x = vector(numbers, &two);
+        assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+        assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
+        static const int calls[] = {3, 0, 1, 1, 1};
+        for (size_t i = 0; i < 5; i++)
+            assert_int_equal(got.calls[i], calls[i]);
+        assert_true(got.most[0] == 8 && got.least[0] == -4); /* x + 3 x */
+        assert_true(((const float *)out.v[0].data)[0] == 4);
+        oq_session_close(s);
+    }
 }
 
 static void test_library_paths(void **state) {
@@ -483,10 +567,12 @@ static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
     if (rc == ONQ_OK)
         rc = oq_ort_open(b.env, NULL, &engine, e);
     if (rc == ONQ_OK) {
-        const oq_str name = OQ_S("y");
+        const oq_str names[] = {OQ_S("y"), OQ_S("z"), OQ_S("q")};
+        static const uint64_t bytes[] = {0, 16, 16};
         seen got = {0};
-        const oq_observer ob = {&name, 1, look, &got};
-        const oq_session_options o = {.model = b.m, .n_threads = 1, .observer = &ob};
+        const oq_observer ob = {names, 3, look, &got};
+        const oq_session_options o = {
+            .model = b.m, .n_threads = 1, .observer = &ob, .observed_bytes = bytes};
         rc = oq_session_open(engine, &o, &s, e);
         const oq_datum x = vector(numbers, &four);
         oq_outputs out;
@@ -515,6 +601,8 @@ int main(void) {
         BOTH(test_extra_outputs),
         BOTH(test_observers),
         BOTH(test_observer_that_fails),
+        BOTH(test_groups),
+        cmocka_unit_test_setup_teardown(test_order_of_groups, setup_real, teardown),
         BOTH(test_alone),
         BOTH(test_refusals),
         cmocka_unit_test_setup_teardown(test_fake_fails_when_told, setup_fake, teardown),

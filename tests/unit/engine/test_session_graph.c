@@ -184,8 +184,9 @@ static void describe(const oq_graph *g, oq_buf *out) {
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         oq_buf_addf(out, "%s%.*s", i > 0 ? " " : "", OQ_STR(n->op_type));
-        if (oq_str_is(n->op_type, OQ_OBSERVE_OP))
-            oq_buf_addf(out, "%d", (int)oq_attr_int(n, "i", -1));
+        const oq_i64s *index = oq_attr_ints(n, "i");
+        for (size_t k = 0; index != NULL && k < index->n; k++)
+            oq_buf_addf(out, "%s%d", k > 0 ? "," : "", (int)index->v[k]);
         oq_buf_addc(out, '(');
         for (size_t k = 0; k < n->input.n; k++)
             oq_buf_addf(out, "%s%.*s", k > 0 ? "," : "", OQ_STR(n->input.v[k]));
@@ -209,7 +210,9 @@ static onq_code never(void *ctx, size_t index, const oq_datum *t, onq_error *e) 
     return ONQ_OK;
 }
 
-static void observe(bm *b, const char *names, const char *wanted) {
+/* `more` has observed_types and the like; or NULL. */
+static void observe_with(bm *b, const oq_session_options *more, const char *names,
+                         const char *wanted) {
     oq_str list[16];
     size_t n = 0;
     for (const char *p = names; *p != '\0';) {
@@ -218,7 +221,9 @@ static void observe(bm *b, const char *names, const char *wanted) {
         p += len + strspn(p + len, " ");
     }
     const oq_observer ob = {list, n, never, NULL};
-    const oq_session_options o = {.model = b->m, .observer = &ob};
+    oq_session_options o = more != NULL ? *more : (oq_session_options){0};
+    o.model = b->m;
+    o.observer = &ob;
     oq_session_graph g;
     oq_buf text;
     oq_buf_init(&text, oq_alloc_default());
@@ -227,6 +232,10 @@ static void observe(bm *b, const char *names, const char *wanted) {
     assert_string_equal(text.p, wanted);
     oq_buf_release(&text);
     oq_session_graph_release(&g);
+}
+
+static void observe(bm *b, const char *names, const char *wanted) {
+    observe_with(b, NULL, names, wanted);
 }
 
 #define T "__onq_observed"
@@ -267,29 +276,82 @@ static void test_taken_names(void **state) {
     bm_end(&b);
 }
 
+static void build_branches(bm *b) {
+    bm_input(b, "x", OQ_FLOAT, "2");
+    bm_input(b, "c", OQ_BOOL, "");
+    bm_node(b, "Relu", "n1", "x", "y", "");
+    oq_node *n = bm_node(b, "If", "if", "c", "z", "");
+    oq_graph *around = bm_enter(b, n, "then_branch");
+    bm_node(b, "Add", "t1", "x y", "t", "");
+    bm_node(b, "Relu", "t2", "t", "tt", "");
+    bm_output(b, "tt", OQ_FLOAT, "2");
+    bm_leave(b, around);
+    around = bm_enter(b, n, "else_branch");
+    bm_node(b, "Identity", "e1", "y", "x2", "");
+    bm_output(b, "x2", OQ_FLOAT, "2");
+    bm_leave(b, around);
+    bm_output(b, "z", OQ_FLOAT, "2");
+}
+
 static void test_subgraphs(void **state) {
     (void)state;
     bm b;
     bm_begin(&b, NULL, 13);
-    bm_input(&b, "x", OQ_FLOAT, "2");
-    bm_input(&b, "c", OQ_BOOL, "");
-    bm_node(&b, "Relu", "n1", "x", "y", "");
-    oq_node *n = bm_node(&b, "If", "if", "c", "z", "");
-    oq_graph *around = bm_enter(&b, n, "then_branch");
-    bm_node(&b, "Add", "t1", "x y", "t", "");
-    bm_node(&b, "Relu", "t2", "t", "tt", "");
-    bm_output(&b, "tt", OQ_FLOAT, "2");
-    bm_leave(&b, around);
-    around = bm_enter(&b, n, "else_branch");
-    bm_node(&b, "Identity", "e1", "y", "x2", "");
-    bm_output(&b, "x2", OQ_FLOAT, "2");
-    bm_leave(&b, around);
-    bm_output(&b, "z", OQ_FLOAT, "2");
+    build_branches(&b);
     /* Of the outside, used inside; inside; an output of a subgraph. */
     observe(&b, "y x t x2",
             "Observe1(x)->x" T " Relu(x" T ")->y" T " Observe0(y" T ")->y "
             "If(c)->z{Add(x" T ",y)->t" T " Observe2(t" T ")->t Relu(t)->tt}"
             "{Identity(y)->x2 Observe3(x2)->x2" T "}");
+    bm_end(&b);
+}
+
+/* Small tensors get one observer at the end; a large one, one of unknown size and a float16 one keep
+ * their own. */
+static void test_groups(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 13);
+    build_small(&b);
+    static const uint64_t small[] = {8, 8, 8, 8, 8}, mixed[] = {8, 8, 0, 1 << 20},
+                          many[] = {12000, 16384, 16384, 16384, 16384};
+    oq_session_options o = {.observed_bytes = small};
+    observe_with(&b, &o, "x s y z r",
+                 "MatMul(x,w)->y Add(y,s)->z Relu(z)->r "
+                 "ObserveGroup0,1,2,3,4(x,s,y,z,r)->onq_observed");
+    o.observed_bytes = mixed;
+    observe_with(&b, &o, "x r y z",
+                 "MatMul(x,w)->y" T " Observe2(y" T ")->y Add(y,s)->z Observe3(z)->z" T " Relu(z" T
+                 ")->r ObserveGroup0,1(x,r)->onq_observed");
+    /* More than a cache holds: the second group reads what the first gives out. */
+    o.observed_bytes = many;
+    observe_with(&b, &o, "x s y z r",
+                 "MatMul(x,w)->y Add(y,s)->z Relu(z)->r "
+                 "ObserveGroup0,1,2,3(x,s,y,z)->onq_observed "
+                 "ObserveGroup4(r,onq_observed)->onq_observed_1");
+    static const oq_dtype types[] = {OQ_FLOAT, OQ_FLOAT16};
+    o = (oq_session_options){.observed_bytes = small, .observed_types = types};
+    observe_with(&b, &o, "y r",
+                 "MatMul(x,w)->y Add(y,s)->z Relu(z)->r ObserveHalf1(r)->r" T
+                 " ObserveGroup0(y)->onq_observed");
+    o.observe_beside = true;
+    observe_with(&b, &o, "y r",
+                 "MatMul(x,w)->y Add(y,s)->z Relu(z)->r ObserveHalf1(r)->r" T " Observe0(y)->y" T);
+    bm_end(&b);
+}
+
+/* A group is of one graph. */
+static void test_groups_in_subgraphs(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 13);
+    build_branches(&b);
+    static const uint64_t small[] = {8, 8, 8, 8};
+    observe_with(&b, &(oq_session_options){.observed_bytes = small}, "y x t x2",
+                 "Relu(x)->y If(c)->z"
+                 "{Add(x,y)->t Relu(t)->tt ObserveGroup2(t)->onq_observed_1}"
+                 "{Identity(y)->x2 ObserveGroup3(x2)->onq_observed_2} "
+                 "ObserveGroup1,0(x,y)->onq_observed");
     bm_end(&b);
 }
 
@@ -304,8 +366,9 @@ static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
     }
     if (rc == ONQ_OK) {
         const oq_str names[] = {OQ_S("x"), OQ_S("y"), OQ_S("z")};
+        static const uint64_t bytes[] = {0, 8, 8};
         const oq_observer ob = {names, 3, never, NULL};
-        const oq_session_options o = {.model = b.m, .observer = &ob};
+        const oq_session_options o = {.model = b.m, .observer = &ob, .observed_bytes = bytes};
         oq_session_graph g;
         rc = oq_session_graph_init(&g, &o, false, e);
         if (rc == ONQ_OK)
@@ -330,6 +393,8 @@ int main(void) {
         cmocka_unit_test(test_observers),
         cmocka_unit_test(test_taken_names),
         cmocka_unit_test(test_subgraphs),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_groups_in_subgraphs),
         cmocka_unit_test(test_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
