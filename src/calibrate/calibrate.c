@@ -54,11 +54,12 @@ static onq_code make_collector(oq_runner *r, onq_error *err) {
     oq_map_init(&map, &r->arena);
     r->names = OQ_NEW_ARRAY(&r->arena, oq_str, 2 * n);
     r->types = OQ_NEW_ARRAY(&r->arena, oq_dtype, 2 * n);
+    r->bytes = OQ_NEW_ARRAY(&r->arena, uint64_t, 2 * n);
     r->tensors = OQ_NEW_ARRAY(&r->arena, size_t, n);
     r->watched = OQ_NEW_ARRAY(&r->arena, size_t, n);
     oq_str *all = r->all_names = OQ_NEW_ARRAY(&r->arena, oq_str, n);
-    if (r->names == NULL || r->types == NULL || r->tensors == NULL || r->watched == NULL ||
-        all == NULL)
+    if (r->names == NULL || r->types == NULL || r->bytes == NULL || r->tensors == NULL ||
+        r->watched == NULL || all == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         const oq_cal_target *t = &targets.all.v[i];
@@ -72,6 +73,7 @@ static onq_code make_collector(oq_runner *r, onq_error *err) {
             continue;
         r->names[r->n_names] = t->name;
         r->types[r->n_names] = t->type;
+        r->bytes[r->n_names] = t->bytes;
         r->tensors[r->n_names++] = i;
     }
     OQ_TRY(oq_collect_init(&r->c, r->env, r->job->options, all, n, err));

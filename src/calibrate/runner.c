@@ -13,6 +13,7 @@
 
 #include "base/pool.h"
 #include "calibrate/collect_int.h"
+#include "calibrate/sizes.h"
 
 #include <math.h>
 
@@ -230,6 +231,40 @@ static bool has_half(const oq_runner *r) {
     return false;
 }
 
+/* The samples that run first. */
+static oq_source *first_source(const oq_runner *r) {
+    const oq_cal_part *p = r->part;
+    const bool measures_all = p != NULL && p->all != NULL && p->n_ranges == 0 && !p->range_only &&
+                              oq_runner_is_histogram(r);
+    return measures_all ? p->all : r->job->source;
+}
+
+/* What the model does not say about the sizes of tensors, the first sample does. */
+static onq_code find_sizes(oq_runner *r, onq_error *err) {
+    size_t known = 0;
+    while (known < r->n_names && r->bytes[known] > 0)
+        known++;
+    const oq_sample *s = known < r->n_names ? oq_source_peek(first_source(r), r->start) : NULL;
+    if (s != NULL)
+        OQ_TRY(oq_sizes_like(r->job->model, s, r->names, r->n_names, r->bytes, err));
+    return ONQ_OK;
+}
+
+/* A padded tensor is compared with the one it pads when it is seen: they keep to the order of the
+ * graph. */
+static onq_code keep_order(oq_runner *r, onq_error *err) {
+    bool *ordered = OQ_NEW_ARRAY(&r->arena, bool, r->c.n);
+    if (ordered == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < r->c.n; i++)
+        if (r->c.v[i].padded > 0)
+            ordered[i] = ordered[r->c.v[i].padded - 1] = true;
+    for (size_t i = 0; i < r->n_names; i++)
+        if (ordered[r->tensors[i]])
+            r->bytes[i] = 0;
+    return ONQ_OK;
+}
+
 static onq_code open_session(oq_runner *r, onq_error *err) {
     oq_session_options o = r->job->session;
     o.model = r->job->model;
@@ -238,6 +273,12 @@ static onq_code open_session(oq_runner *r, onq_error *err) {
     o.observe_beside = has_half(r);
     o.observer = &r->lanes[0].observer;
     o.observed_types = r->types;
+    /* In an optimised graph nodes are new, and the runtime's order is another. */
+    if (!o.observe_beside && !r->job->options->fast) {
+        OQ_TRY(find_sizes(r, err));
+        OQ_TRY(keep_order(r, err));
+        o.observed_bytes = r->bytes;
+    }
     o.alone = r->job->options->jobs != 1 && r->meta.total > 2;
     return oq_session_open(r->job->engine, &o, &r->lanes[0].session, err);
 }

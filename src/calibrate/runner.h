@@ -52,6 +52,7 @@ typedef struct oq_runner {
     oq_partial_meta meta;
     oq_str *names; /* observed */
     oq_dtype *types;
+    uint64_t *bytes; /* 0: not known, or the order in which it is seen matters */
     size_t *tensors; /* their indices in the collector */
     size_t n_names;
     /* After `names` come those of the tensors that say how many zeros are around others. */

@@ -16,11 +16,11 @@
  */
 #include "calibrate/select.h"
 
+#include "calibrate/sizes.h"
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
-#include "shape/shape.h"
 
 typedef struct selecting {
     oq_model *model;
@@ -50,7 +50,8 @@ static onq_code consider(selecting *s, const oq_graph *g, oq_str name, onq_error
         return ONQ_OK;
     const oq_cal_target t = {.name = name,
                              .type = (oq_dtype)info.elem_type,
-                             .rank = info.has_shape ? (uint32_t)info.rank : 0};
+                             .rank = info.has_shape ? (uint32_t)info.rank : 0,
+                             .bytes = oq_tensor_size(s->shapes, g, name)};
     if (!oq_map_put(&s->taken, name, (uint32_t)s->out->all.n) ||
         !OQ_PUSH(s->arena, &s->out->all, t))
         return oq_fail_nomem(err);

@@ -10,6 +10,7 @@ typedef struct oq_cal_target {
     oq_str name;
     oq_dtype type;
     uint32_t rank;   /* axes that the model declares or inference finds; 0: it does not say */
+    uint64_t bytes;  /* that it has in every run; 0: the model does not say */
     oq_str alias_of; /* not observed: gets the range of that tensor; p == NULL: observed itself */
     const oq_datum *constant; /* the output of a Constant node: its values; NULL: not one */
     oq_str padded;            /* that tensor with zeros around it; p == NULL: something else */

@@ -457,6 +457,12 @@ static onq_code deliver(oq_source *s, uint64_t k, const oq_sample **out, onq_err
     return t->code;
 }
 
+/* Waits until the thread has read sample k. */
+static void wait_for(oq_source *s, uint64_t k) {
+    while (s->read <= k)
+        pthread_cond_wait(&s->wake_caller, &s->lock);
+}
+
 onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
     *out = NULL;
     if (s->taken >= s->count)
@@ -475,8 +481,7 @@ onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
         return deliver(s, k, out, err);
     }
     pthread_mutex_lock(&s->lock);
-    while (s->read <= k)
-        pthread_cond_wait(&s->wake_caller, &s->lock);
+    wait_for(s, k);
     s->ready_bytes -= s->slots[k % SLOTS].bytes;
     s->taken++;
     pthread_cond_signal(&s->wake_reader);
@@ -487,9 +492,28 @@ onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
     return rc;
 }
 
+const oq_sample *oq_source_peek(oq_source *s, uint64_t k) {
+    if (k >= s->count || oq_source_seek(s, k, NULL) != ONQ_OK)
+        return NULL;
+    bool ended = false;
+    if (s->running) {
+        pthread_mutex_lock(&s->lock);
+        wait_for(s, k);
+        pthread_mutex_unlock(&s->lock);
+    } else { /* oq_source_next reads it again: a tape still has it */
+        fill(s, k);
+        ended = s->reader->ended;
+        s->reader->ended = false;
+    }
+    const slot *t = &s->slots[k % SLOTS];
+    return t->code == ONQ_OK && !ended ? &t->sample : NULL;
+}
+
 onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err) {
     if (k > s->count)
         return oq_fail(err, ONQ_E_INVALID, "sample %" PRIu64 " of %" PRIu64, k, s->count);
+    if (s->running && s->taken == k) /* what was read ahead is what is wanted */
+        return ONQ_OK;
     stop_thread(s);
     s->taken = k;
     start_thread(s);

@@ -95,6 +95,9 @@ void oq_source_keep_names(oq_source *s);
 const char *const *oq_source_names(const oq_source *s, size_t *n);
 /* The next sample, valid until the next call; *out is NULL at the end. */
 onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err);
+/* What oq_source_next would give after a seek to k, without taking it. NULL when there is none, or
+ * it cannot be read, which oq_source_next says. */
+const oq_sample *oq_source_peek(oq_source *s, uint64_t k);
 /* The next sample will be the k-th of the pass (0: a new pass; resume after k samples). */
 onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err);
 void oq_source_close(oq_source *s);

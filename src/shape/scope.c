@@ -53,14 +53,17 @@ static bool declare(oq_infer *in, oq_scope *s, oq_value_info *vi) {
     return !in->nomem;
 }
 
-/* For oq_vtype_map: a name for a dimension that an input leaves open. */
+/* For oq_vtype_map: a number for a dimension that is given, or a name for one that is open. */
 typedef struct input_names {
     oq_infer *in;
     oq_str name;
+    const oq_given_shape *given; /* or NULL */
 } input_names;
 
 static oq_sdim name_input_dim(void *ctx, size_t axis, oq_sdim d) {
     const input_names *x = ctx;
+    if (x->given != NULL)
+        return oq_sdim_num(x->given->dims[axis]);
     if (!oq_sdim_is_unknown(d))
         return oq_infer_merged(x->in, d);
     const oq_str name = oq_str_format(x->in->arena, "%.*s_d%zu", OQ_STR(x->name), axis);
@@ -69,6 +72,17 @@ static oq_sdim name_input_dim(void *ctx, size_t axis, oq_sdim d) {
         return d;
     }
     return oq_infer_merged(x->in, oq_sdim_name(&x->in->dims, name, 1));
+}
+
+/* What the caller gives for an input of the model, if it fits; else NULL. */
+static const oq_given_shape *find_given(const oq_infer *in, const oq_scope *s, oq_str name,
+                                        const oq_vtype *t) {
+    if (s->graph != in->model->proto->graph || t == NULL || t->kind != OQ_V_TENSOR || !t->has_shape)
+        return NULL;
+    for (size_t i = 0; i < in->opt.n_given; i++)
+        if (oq_str_eq(in->opt.given[i].name, name) && in->opt.given[i].rank == t->rank)
+            return &in->opt.given[i];
+    return NULL;
 }
 
 static bool declare_input(oq_infer *in, oq_scope *s, oq_value_info *vi) {
@@ -83,8 +97,9 @@ static bool declare_input(oq_infer *in, oq_scope *s, oq_value_info *vi) {
         return false;
     v->is_input = true;
     v->info = vi;
-    input_names names = {in, vi->name};
-    v->type = oq_vtype_map(in, oq_vtype_of(in, vi->type, 1), name_input_dim, &names);
+    const oq_vtype *declared = oq_vtype_of(in, vi->type, 1);
+    input_names names = {in, vi->name, find_given(in, s, vi->name, declared)};
+    v->type = oq_vtype_map(in, declared, name_input_dim, &names);
     return !in->nomem;
 }
 

@@ -44,6 +44,13 @@ typedef struct oq_vtype {
     const struct oq_vtype *inner; /* sequence, optional: of the element; map: of the value */
 } oq_vtype;
 
+/* The dims of an input in one run. */
+typedef struct oq_given_shape {
+    oq_str name;
+    const int64_t *dims;
+    size_t rank;
+} oq_given_shape;
+
 typedef struct oq_shape_options {
     bool symbolic;   /* else plain */
     bool data_prop;  /* plain: follow the values of small tensors (symbolic always does) */
@@ -51,6 +58,10 @@ typedef struct oq_shape_options {
     bool auto_merge; /* symbolic: unequal names that must be equal are made one */
     bool guess_output_rank; /* symbolic: an unknown operator's output has the rank of input 0 */
     int64_t int_max; /* symbolic: a Slice bound from here on means "to the end"; 0: 2^31 - 1 */
+    /* symbolic: inputs of the model that have these dims instead of those they are declared with, if
+     * the ranks are equal. */
+    const oq_given_shape *given;
+    size_t n_given;
 } oq_shape_options;
 
 typedef struct oq_shapes oq_shapes;

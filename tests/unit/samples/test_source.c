@@ -118,6 +118,34 @@ static void test_order_limit_and_shares(void **state) {
     }
 }
 
+/* A look at a sample takes nothing away. */
+static void test_peek(void **state) {
+    world *w = *state;
+    char text[200];
+    for (unsigned k = 0; k < 13; k++)
+        write_good_set(w, k);
+    write_set(w, 3, "\x08\x01\x10\x07\x3a", 5);
+    for (int threaded = 0; threaded < 2; threaded++) {
+        const oq_source_options o = options(w);
+        no_threads(!threaded);
+        assert_ok(open_source(w, &o), err);
+        for (uint64_t k = 4; k < 6; k++) {
+            const oq_sample *s = oq_source_peek(w->src, k);
+            assert_non_null(s);
+            assert_int_equal(s->number, k);
+        }
+        assert_ok(oq_source_seek(w->src, 5, &err), err);
+        assert_string_equal(pass(w->src, text, sizeof text), "5 6 7 8 9 10 11 12");
+        assert_null(oq_source_peek(w->src, 13));
+        assert_null(oq_source_peek(w->src, 14));
+        assert_null(oq_source_peek(w->src, 3)); /* cannot be read: next says why */
+        assert_ok(oq_source_seek(w->src, 3, &err), err);
+        const oq_sample *s = NULL;
+        assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_MALFORMED, err, "test_data_set_3");
+        assert_string_equal(pass(w->src, text, sizeof text), "4 5 6 7 8 9 10 11 12");
+    }
+}
+
 static void test_closed_in_the_middle(void **state) {
     world *w = *state;
     for (unsigned k = 0; k < 20; k++)
@@ -326,6 +354,7 @@ static void test_array_that_changes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_limit_and_shares, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_peek, setup, teardown),
         cmocka_unit_test_setup_teardown(test_closed_in_the_middle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_error_in_the_middle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_misfits, setup, teardown),

@@ -142,6 +142,23 @@ static void passes(void **state) {
     oq_source_close(other);
 }
 
+/* A look at the first sample asks the caller for it once, also when it is not kept. */
+static void looked_at(void **state) {
+    world *w = *state;
+    open_reader(w, false, 0);
+    oq_source_read_once(w->src);
+    const oq_sample *s = oq_source_peek(w->src, 0);
+    assert_non_null(s);
+    assert_int_equal(*(const int64_t *)s->inputs[0].data, 0);
+    assert_int_equal(w->c.n_calls, 1);
+    assert_string_equal(pass(w->src), "0 1 2 3 4 5 6 7 8");
+    assert_int_equal(w->c.n_calls, 10);
+    w->c.n = 0;
+    open_reader(w, false, 0);
+    assert_null(oq_source_peek(w->src, 0));
+    assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_INVALID, err, "no samples");
+}
+
 /* Two sources in turns see the same samples, which are asked for once. */
 static void turns(void **state) {
     world *w = *state;
@@ -434,6 +451,7 @@ static void every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(passes, setup, teardown),
+        cmocka_unit_test_setup_teardown(looked_at, setup, teardown),
         cmocka_unit_test_setup_teardown(turns, setup, teardown),
         cmocka_unit_test_setup_teardown(limits, setup, teardown),
         cmocka_unit_test_setup_teardown(refusals, setup, teardown),

@@ -114,6 +114,26 @@ static void float_arithmetic_stays_exact(void **state) {
     bm_end(&b);
 }
 
+/* Inputs with the dims of a run. */
+static void given_dims(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "x", OQ_FLOAT, "n,3,?");
+    bm_input(&b, "w", OQ_FLOAT, "3,k");
+    bm_node(&b, "Shape", "n0", "x", "s", "");
+    bm_node(&b, "ConstantOfShape", "n1", "s", "y", "");
+    bm_node(&b, "Transpose", "n2", "w", "z", "");
+    const oq_given_shape given[] = {{OQ_S("x"), (const int64_t[]){2, 3, 5}, 3},
+                                    {OQ_S("w"), (const int64_t[]){3}, 1}};
+    oq_shape_options o = {.symbolic = true, .given = given, .n_given = 2};
+    oq_shapes *s = infer(&b, &o);
+    IS(s, "y", "FLOAT[2,3,5]");
+    IS(s, "z", "FLOAT[k,3]"); /* another rank: what is declared stays */
+    oq_shapes_free(s);
+    bm_end(&b);
+}
+
 static void branches(void **state) {
     (void)state;
     bm b;
@@ -589,6 +609,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_become_shapes),
         cmocka_unit_test(float_arithmetic_stays_exact),
+        cmocka_unit_test(given_dims),
         cmocka_unit_test(branches),
         cmocka_unit_test(loops),
         cmocka_unit_test(scans),
