@@ -131,17 +131,21 @@ static onq_code note_nan(oq_collector *c, oq_tstat *t, onq_error *err) {
 
 /* ---- MinMax: one sample ---- */
 
-static bool keeps_rows(const oq_cal_options *o) {
-    return o->moving_average || o->stride > 0;
+bool oq_collect_keeps_rows(const oq_collector *c) {
+    const oq_cal_options *o = &c->options;
+    return !oq_cal_class_of(o->method)->histogram && (o->moving_average || o->stride > 0);
 }
 
+/* Side by side: those of one channel are in one line of the cache. */
 bool oq_tstat_channels(oq_arena *a, oq_tstat *t, size_t n) {
     t->n_channels = n;
-    t->lo = OQ_NEW_ARRAY(a, float, n);
-    t->hi = OQ_NEW_ARRAY(a, float, n);
-    t->lo_at = OQ_NEW_ARRAY(a, uint64_t, n);
-    t->hi_at = OQ_NEW_ARRAY(a, uint64_t, n);
-    return t->lo != NULL && t->hi != NULL && t->lo_at != NULL && t->hi_at != NULL;
+    t->lo_at = oq_arena_array(a, n, 2 * sizeof *t->lo_at + 2 * sizeof *t->lo);
+    if (t->lo_at == NULL)
+        return false;
+    t->hi_at = t->lo_at + n;
+    t->lo = (float *)(void *)(t->hi_at + n);
+    t->hi = t->lo + n;
+    return true;
 }
 
 static onq_code set_channels(oq_collector *c, oq_tstat *t, size_t n, onq_error *err) {
@@ -202,7 +206,7 @@ static onq_code fold_sample(oq_collector *c, oq_tstat *t, const float *lo, const
     for (size_t i = 0; i < t->n_channels; i++)
         if (isnan(lo[i]) || isnan(hi[i]))
             OQ_TRY(note_nan(c, t, err));
-    if (keeps_rows(&c->options))
+    if (oq_collect_keeps_rows(c))
         return add_row(c, t, lo, hi, err);
     for (size_t i = 0; i < t->n_channels; i++)
         oq_tstat_fold(t, i, lo[i], c->sample, hi[i], c->sample);

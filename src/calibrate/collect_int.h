@@ -8,6 +8,8 @@
 
 /* Room for the extents of n channels; false when out of memory. */
 bool oq_tstat_channels(oq_arena *a, oq_tstat *t, size_t n);
+/* MinMax whose result is made from a row for each sample or chunk. */
+bool oq_collect_keeps_rows(const oq_collector *c);
 /* np.nanmin and np.nanmax with one more value for channel i; of equals the later sample stays. */
 void oq_tstat_fold(oq_tstat *t, size_t i, float lo, uint64_t lo_at, float hi, uint64_t hi_at);
 

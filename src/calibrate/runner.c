@@ -339,10 +339,20 @@ void oq_runner_release(oq_runner *r) {
         pthread_mutex_destroy(&r->locks.v[i]);
 }
 
-/* What Constant nodes give: MinMax sees it with each sample, a histogram once a pass. */
+/* What Constant nodes give: once a pass, or with each sample where each has a row of its own. */
 static onq_code see_fixed(const oq_runner *r, oq_collector *c, onq_error *err) {
     for (size_t i = 0; i < r->fixed.n; i++)
         OQ_TRY(oq_collect_seen(c, r->fixed.v[i].tensor, r->fixed.v[i].d, err));
+    return ONQ_OK;
+}
+
+/* MinMax: all n samples have run, those before a checkpoint too. */
+static onq_code fixed_in_all(oq_runner *r, uint64_t n, onq_error *err) {
+    if (n == 0 || oq_collect_keeps_rows(&r->c))
+        return ONQ_OK;
+    OQ_TRY(see_fixed(r, &r->c, err));
+    for (size_t i = 0; i < r->fixed.n; i++)
+        r->c.v[r->fixed.v[i].tensor].n_samples = n;
     return ONQ_OK;
 }
 
@@ -359,16 +369,30 @@ onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err)
 
 /* ---- samples with NaN: what is calibrated with them is not what the model will see ---- */
 
-static bool has_nan(const oq_datum *d) {
-    const char *p = d->data; /* not aligned */
-    bool found = false;
-    const bool tensor = d->kind == OQ_DATUM_TENSOR;
-    for (uint64_t i = 0; tensor && d->dtype == OQ_FLOAT && i < d->count; i++) {
-        float x;
-        memcpy(&x, p + i * sizeof x, sizeof x);
-        found |= isnan(x);
+/* In blocks, which compilers make vectors of. The data need not be aligned. */
+static bool has_nan_f32(const char *p, uint64_t n) {
+    enum { BLOCK = 64 };
+    float x[BLOCK] = {0};
+    for (uint64_t i = 0; i < n; i += BLOCK) {
+        const size_t m = n - i < BLOCK ? (size_t)(n - i) : BLOCK;
+        uint32_t found = 0;
+        memcpy(x, p + i * sizeof *x, m * sizeof *x);
+        for (size_t k = 0; k < BLOCK; k++)
+            found |= isnan(x[k]) ? 1 : 0;
+        if (found)
+            return true;
     }
-    for (uint64_t i = 0; tensor && d->dtype == OQ_FLOAT16 && i < d->count; i++) {
+    return false;
+}
+
+static bool has_nan(const oq_datum *d) {
+    const char *p = d->data;
+    bool found = false;
+    if (d->kind != OQ_DATUM_TENSOR)
+        return false;
+    if (d->dtype == OQ_FLOAT)
+        return has_nan_f32(p, d->count);
+    for (uint64_t i = 0; d->dtype == OQ_FLOAT16 && i < d->count; i++) {
         uint16_t x;
         memcpy(&x, p + i * sizeof x, sizeof x);
         found |= (x & 0x7fff) > 0x7c00;
@@ -447,7 +471,7 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
         return oq_error_in(err, rc, "sample '%s'", s->name);
     if (record != NULL)
         OQ_TRY(oq_record_keep(record, s->inputs, s->n_inputs, out.v, out.n, err));
-    if (!oq_runner_is_histogram(r))
+    if (oq_collect_keeps_rows(l->c))
         return see_fixed(r, l->c, err);
     return r->notes_fates && l->c->pass == OQ_PASS_EXTENT ? note_fate(l, s, err) : ONQ_OK;
 }
@@ -553,6 +577,8 @@ onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t
     }
     if (to == OQ_CAL_ALL)
         to = r->meta.total;
+    if (!oq_runner_is_histogram(r))
+        OQ_TRY(fixed_in_all(r, to, err));
     return oq_progress(r->env, pass_name(r), to, to, err);
 }
 
