@@ -299,14 +299,6 @@ static bool has_odd_types(const oq_plan *p) {
     return false;
 }
 
-/* The runtime's words without the name of the file, which is not the result's. */
-static const char *words_of(const oq_quant *r, const oq_verdict *v) {
-    const size_t n = strlen(r->model->path);
-    const char *text = v->why.text;
-    return strncmp(text, r->model->path, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2
-                                                                                    : text;
-}
-
 /* Such a model is good if it loads without optimisation; *good says so. */
 static onq_code verify_odd(look *l, oq_verdict *v, bool *good, onq_error *err) {
     const oq_verdict first = *v;
@@ -322,7 +314,7 @@ static onq_code verify_odd(look *l, oq_verdict *v, bool *good, onq_error *err) {
         oq_warn(l->r->job->env,
                 "the result loads and runs only with graph optimisation off, for the types of its "
                 "activations: %.300s",
-                words_of(l->r, &first));
+                oq_words_of(l->r->model, &first.why));
     else
         *v = first;
     return ONQ_OK;
@@ -364,7 +356,7 @@ static void tell_left(const oq_quant *r, const oq_verdict *first) {
     for (size_t i = 0; i < left->n && i < LEFT_TOLD; i++)
         oq_warn(r->job->env, "node '%.*s' (%.*s) stays float: quantized, the model %s: %.300s",
                 OQ_STR(oq_node_label(left->v[i])), OQ_STR(left->v[i]->op_type),
-                oq_verify_text(first->end), words_of(r, first));
+                oq_verify_text(first->end), oq_words_of(r->model, &first->why));
     if (left->n > LEFT_TOLD)
         oq_warn(r->job->env,
                 "%zu more nodes stay float for the same reason (--plan FILE names them)",
@@ -392,7 +384,7 @@ static onq_code refuse(const oq_quant *r, const oq_verdict *v, onq_error *err) {
         err, ONQ_E_RUNTIME,
         "the result %s: %.400s (nothing is written; --nodes_to_exclude leaves nodes float, "
         "--no_verify writes it anyway)",
-        oq_verify_text(v->end), words_of(r, v));
+        oq_verify_text(v->end), oq_words_of(r->model, &v->why));
 }
 
 /* What can be done about a result that is not good. */
@@ -414,7 +406,7 @@ static onq_code judge(look *l, oq_verdict *v, onq_error *err) {
         oq_warn(r->job->env,
                 "the float model %s with the runtime's optimisations, so the result was not "
                 "judged: %.300s",
-                oq_verify_text(l->plain.end), words_of(r, &l->plain));
+                oq_verify_text(l->plain.end), oq_words_of(r->model, &l->plain.why));
         return ONQ_OK;
     }
     if (r->modes != 0)

@@ -19,8 +19,7 @@ bool oq_graph_is_long(const oq_graph *g) {
     return is_long;
 }
 
-/* The runtime's words, whatever file they name first. */
-static const char *words_of(const oq_model *m, const onq_error *why) {
+const char *oq_words_of(const oq_model *m, const onq_error *why) {
     const size_t n = strlen(m->path);
     return strncmp(why->text, m->path, n) == 0 && strncmp(why->text + n, ": ", 2) == 0
                ? why->text + n + 2
@@ -30,7 +29,7 @@ static const char *words_of(const oq_model *m, const onq_error *why) {
 onq_code oq_refuse_unsound(const oq_model *m, const onq_error *why, onq_error *err) {
     return oq_fail(err, ONQ_E_INVALID,
                    "%s: %.700s (nothing is written; --no_verify writes it anyway)", m->path,
-                   words_of(m, why));
+                   oq_words_of(m, why));
 }
 
 onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_error *err) {

@@ -23,7 +23,9 @@ bool oq_graph_is_long(const oq_graph *g);
  * An engine that had to be opened is left in *engine for the caller to close. */
 onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_error *err);
 
-/* The refusal, with the runtime's words. */
+/* The runtime's words on a model, without the name of its file in front of them. */
+const char *oq_words_of(const oq_model *m, const onq_error *why);
+/* The refusal, with those words. */
 onq_code oq_refuse_unsound(const oq_model *m, const onq_error *why, onq_error *err);
 
 #endif

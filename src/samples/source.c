@@ -396,12 +396,13 @@ void oq_source_read_once(oq_source *s) {
         oq_tape_read_once(s->tape);
 }
 
-/* There is no sample k of the pass. */
-static void end_at(oq_source *s, uint64_t k) {
+/* There is no sample k of the pass; an error where there is none at all. */
+static onq_code end_at(oq_source *s, uint64_t k, onq_error *err) {
     if (k == 0 && s->share == 0)
         s->total = 0;
     s->count = k;
     s->guessed = false;
+    return s->total > 0 ? ONQ_OK : oq_fail(err, ONQ_E_INVALID, "%s: no samples in it", s->where);
 }
 
 onq_code oq_source_measure(oq_source *s, onq_error *err) {
@@ -410,7 +411,7 @@ onq_code oq_source_measure(oq_source *s, onq_error *err) {
         if (k < s->count)
             OQ_TRY(oq_tape_get(s->tape, number_of(s, k), &list, err));
         if (k >= s->count || list == NULL)
-            end_at(s, k);
+            OQ_TRY(end_at(s, k, err));
     }
     return ONQ_OK;
 }
@@ -473,9 +474,7 @@ onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
         fill(s, k);
         if (s->reader->ended) {
             s->reader->ended = false;
-            end_at(s, k);
-            return s->total == 0 ? oq_fail(err, ONQ_E_INVALID, "%s: no samples in it", s->where)
-                                 : ONQ_OK;
+            return end_at(s, k, err);
         }
         s->taken++;
         return deliver(s, k, out, err);

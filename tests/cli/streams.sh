@@ -80,3 +80,22 @@ refused 1 'raise --memory' onq calibrate -i "$model" -o x.json --method percenti
 [ ! -e x.json ] || fail "an output of a job that failed"
 # A program that is not needed any more does not keep the job waiting.
 timeout 20 "$ONQ" run "$model" --data 'exec:cat set.tar set.tar; sleep 60' --limit 1 >out || fail "--limit waits"
+
+# A stream without a sample is refused by every command that needs one; none waits for it for ever.
+for data in exec:true -; do
+    while read -r words; do
+        status=0
+        # shellcheck disable=SC2086 # several words
+        timeout 60 onq $words --data "$data" </dev/null >out 2>err || status=$?
+        [ "$status" = 1 ] && grep -q 'no samples in it$' err || fail "$words --data $data: status $status: $(cat err)"
+    done <<END
+run $model
+bench $model $model
+calibrate -i $model -o none.json
+static -i $model -o none.onnx
+static -i $model -o none.onnx --bias_correction
+auto -i $model -o none.onnx
+debug --float_model $model --qdq_model $model
+END
+    [ ! -e none.onnx ] && [ ! -e none.json ] || fail "something was written"
+done
