@@ -30,6 +30,9 @@ static const struct {
 #undef OQ_HALF
 };
 
+/* Whether float16 holds a constant: looked up once, however many nodes read it. */
+typedef enum verdict { UNKNOWN, FITS, FITS_NOT } verdict;
+
 typedef struct work {
     oq_model *m;
     oq_graph *g;
@@ -39,6 +42,7 @@ typedef struct work {
     oq_names names;
     oq_shapes *shapes;
     bool *is_half; /* of each node */
+    verdict *fits; /* of each value of the index */
     oq_map halves; /* names of floats, to where names of float16 are in `to` */
     OQ_VEC(oq_str) to;
     OQ_VEC(oq_node *) nodes; /* of the graph to be */
@@ -73,7 +77,7 @@ static onq_code round_all(const oq_producer *self, uint8_t *out, onq_error *err)
 }
 
 /* True if float16 holds all values, and all of them together well. */
-static onq_code fits(work *w, oq_tensor *t, bool *fit, onq_error *err) {
+static onq_code try_all(const work *w, oq_tensor *t, bool *fit, onq_error *err) {
     oq_span raw;
     double power = 0, noise = 0;
     *fit = false;
@@ -89,6 +93,16 @@ static onq_code fits(work *w, oq_tensor *t, bool *fit, onq_error *err) {
     }
     *fit = noise <= NOISE_MOST * power;
     oq_model_drop_pages(w->m);
+    return ONQ_OK;
+}
+
+static onq_code fits(work *w, const oq_value *v, bool *fit, onq_error *err) {
+    verdict *known = &w->fits[v - w->ix.values.v];
+    if (*known == UNKNOWN) {
+        OQ_TRY(try_all(w, v->init, fit, err));
+        *known = *fit ? FITS : FITS_NOT;
+    }
+    *fit = *known == FITS;
     return ONQ_OK;
 }
 
@@ -154,7 +168,16 @@ static onq_code is_worth_it(work *w, const oq_value *v, bool *worth, onq_error *
         if (!takes_cast(w->g->node.v[v->uses.v[i].node]))
             return ONQ_OK;
     OQ_TRY(oq_tensor_bytes(v->init, &bytes, err));
-    return bytes >= LARGE_BYTES ? fits(w, v->init, worth, err) : ONQ_OK;
+    return bytes >= LARGE_BYTES ? fits(w, v, worth, err) : ONQ_OK;
+}
+
+/* Initializers whose names are given out by casts now. */
+static void drop_cast_inits(work *w) {
+    size_t n = 0;
+    for (size_t i = 0; i < w->g->initializer.n; i++)
+        if (oq_map_find(&w->halves, w->g->initializer.v[i]->name) == OQ_MAP_NONE)
+            w->g->initializer.v[n++] = w->g->initializer.v[i];
+    w->g->initializer.n = n;
 }
 
 /* Casts in front of all nodes, under the names of the floats. */
@@ -169,8 +192,8 @@ static onq_code store_weights(work *w, onq_error *err) {
         OQ_TRY(new_name(w, v->name, &name, err));
         OQ_TRY(add_half_init(w, v->init, name, err));
         OQ_TRY(add_cast(w, name, v->name, OQ_FLOAT, err));
-        oq_graph_remove_init(w->g, v->name);
     }
+    drop_cast_inits(w);
     for (size_t i = 0; i < w->g->node.n; i++)
         if (!OQ_PUSH(&w->scratch, &w->nodes, w->g->node.v[i]))
             return oq_fail_nomem(err);
@@ -216,7 +239,7 @@ static onq_code look_at_inputs(work *w, const oq_node *n, ends *e, onq_error *er
         look_at_type(w, v->name, e);
         if (is_constant(v)) {
             bool fit = false;
-            OQ_TRY(fits(w, v->init, &fit, err));
+            OQ_TRY(fits(w, v, &fit, err));
             e->is_open |= !fit;
             e->among_half = true;
         }
@@ -323,6 +346,9 @@ static onq_code take_step(oq_model *m, oq_graph *g, onq_code (*step)(work *w, on
     oq_arena_init(&w.scratch, &m->env->alloc);
     oq_map_init(&w.halves, &w.scratch);
     onq_code rc = oq_index_build(&w.ix, &w.scratch, g, NULL, err);
+    w.fits = OQ_NEW_ARRAY(&w.scratch, verdict, w.ix.values.n + 1);
+    if (rc == ONQ_OK && w.fits == NULL)
+        rc = oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = oq_names_collect(&w.names, w.a, m, err);
     if (rc == ONQ_OK)
