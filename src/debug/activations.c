@@ -1,9 +1,8 @@
 /*
  * activations.c — both models run over the same samples; their tensors are compared as they pass.
  *
- * Both models are loaded at once. For each sample the float model runs first, then the quantized
- * one (moment.h). Optimisation is off
- * in both, as in the reference's collect_activations. The first sample runs alone and shows what a
+ * Both models are loaded at once. For each sample the quantized model runs first, then the float
+ * model (moment.h). Optimisation is off in both, as in the reference's collect_activations. The first sample runs alone and shows what a
  * sample costs; then several run at once (flight.h), so that one lane may run the float model while
  * another runs the quantized one. Nothing but sums is kept from one sample to the next.
  */
@@ -127,7 +126,7 @@ static onq_code begin_lane(running *r, lane *l, onq_error *err) {
         l->eyes[k] = (eye){l, watches[k]};
         l->see[k] = (oq_observer){watches[k]->names.v, watches[k]->names.n, seen, &l->eyes[k]};
     }
-    return oq_moments_init(&l->moments, r->d, err);
+    return oq_moments_init(&l->moments, r->d, l != r->lanes ? &r->lanes[0].moments : NULL, err);
 }
 
 static const oq_observer *observer(const oq_observer *see) {
@@ -237,17 +236,32 @@ static void close_lanes(running *r) {
 
 /* ---- the runs ---- */
 
-/* A sample of both models in one lane. */
+static onq_code run_one(const oq_model *m, oq_session *s, const oq_sample *sample, oq_outputs *out,
+                        onq_error *err) {
+    const onq_code rc = oq_session_run(s, sample->inputs, sample->n_inputs, out, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", m->path, sample->name);
+}
+
+static onq_code run_both(const oq_debug *d, lane *l, const oq_sample *a, const oq_sample *b,
+                         onq_error *err) {
+    bool again = true;
+    while (again) {
+        oq_moments_begin(&l->moments);
+        OQ_TRY(run_one(d->made, l->made, b, &l->o_made, err));
+        OQ_TRY(run_one(d->truth, l->truth, a, &l->o_truth, err));
+        OQ_TRY(oq_moments_end(&l->moments, &again, err));
+    }
+    return ONQ_OK;
+}
+
+/* A sample of both models in one lane, and of the quantized one as the runtime optimises it. */
 static onq_code run_sample(running *r, lane *l, const oq_sample *a, const oq_sample *b, uint64_t at,
                            onq_error *err) {
     const oq_debug *d = r->d;
-    oq_moments_begin(&l->moments);
-    onq_code rc = oq_session_run(l->truth, a->inputs, a->n_inputs, &l->o_truth, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s: sample '%s'", d->truth->path, a->name);
-    rc = oq_session_run(l->made, b->inputs, b->n_inputs, &l->o_made, err);
+    OQ_TRY(run_both(d, l, a, b, err));
     l->refused.code = ONQ_OK;
-    if (rc == ONQ_OK && l->fast != NULL && at < MAX_KERNEL) {
+    onq_code rc = ONQ_OK;
+    if (l->fast != NULL && at < MAX_KERNEL) {
         onq_error why = ONQ_ERROR_INIT;
         rc = oq_session_run(l->fast, b->inputs, b->n_inputs, &l->o_fast, &why);
         if (rc == ONQ_E_RUNTIME) {

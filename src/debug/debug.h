@@ -18,8 +18,8 @@
  *
  * Matching follows the reference's create_weight_matching and create_activation_matching by name,
  * and goes on where that ends: integer operators, weight-only blocks, and the place in the graph
- * where names differ. Memory: the float tensors of the samples that run at once, whatever the
- * number of samples.
+ * where names differ. Memory: the quantized tensors of the samples that run at once, whatever
+ * the number of samples.
  */
 #ifndef OQ_DEBUG_DEBUG_H
 #define OQ_DEBUG_DEBUG_H
@@ -129,6 +129,7 @@ typedef struct oq_debug_act {
     oq_str node;      /* that makes it in the float model; of an input, that reads it */
     bool integer;     /* post is the integer tensor itself */
     bool by_place;    /* matched by its place in the graph */
+    bool always;      /* in the main graph: every sample shows it, once */
     bool plain_pair;  /* both nodes have the same parameters, so the input determines the output */
     oq_dtype type;
     float *scale; /* n of them */

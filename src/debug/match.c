@@ -205,6 +205,7 @@ static onq_code add_act(oq_debug *d, oq_map *names, const oq_debug_places *p, oq
     a->lo = INFINITY;
     a->hi = -INFINITY;
     a->mask_below = mask_below(a);
+    a->always = d->made_index.parent == NULL;
     find_truth(d, p, a);
     OQ_TRY(step_over_clips(d, a, err));
     a->node = a->truth.p != NULL ? node_of(&d->truth_index, a->truth)

@@ -1,5 +1,6 @@
 /*
- * passes.c — see passes.h: one body for each loop, compiled for what a machine may have.
+ * passes.c — see passes.h: one body for each loop (passes_loops.h), compiled for what a machine may
+ * have.
  *
  * A quantizer rounds x / scale half to even, as the runtime does: adding and taking off 1.5 x 2^23
  * rounds below 2^22, and types of up to 16 bits stay far below. NaN becomes the least number.
@@ -7,26 +8,36 @@
 #include "debug/passes.h"
 
 #include <math.h>
+#include <string.h>
 
-#define LANES     16
-#define ROUND     12582912.0f
-#define PART      32768 /* values that one task takes */
-#define MAX_PARTS 64
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
-typedef float vf __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t vi __attribute__((vector_size(LANES * sizeof(int32_t))));
-/* The same anywhere in memory. */
-typedef float vf_at __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
-typedef int32_t vi_at __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));
+#define LANES      16
+#define ROUND      12582912.0f
+#define ROUND_BITS 0x4b400000 /* of that number; the integer that was added counts from there */
+#define PART       32768      /* values that one task takes */
+#define MAX_PARTS  64
 
-/* Where the mask is set a, else b. */
-#define PICK(mask, a, b) ((vf)(((mask) & (vi)(a)) | (~(mask) & (vi)(b))))
-#define LOAD(to, from)   ((to) = *(const vf_at *)(from))
-#define STORE(to, v)     (*(vf_at *)(to) = (v))
+/* Vectors of w lanes, in registers and anywhere in memory. */
+#define VECTORS(w)                                                                                 \
+    typedef float vf##w __attribute__((vector_size((w)*4)));                                       \
+    typedef int32_t vi##w __attribute__((vector_size((w)*4)));                                     \
+    typedef float vf##w##_at __attribute__((vector_size((w)*4), aligned(4), may_alias))
+
+VECTORS(4);
 
 float oq_steps_apply(const oq_steps *s, float x) {
     const float q = x / s->scale, a = q > s->lo ? q : s->lo, c = a < s->hi ? a : s->hi;
     return ((c + ROUND) - ROUND) * s->scale;
+}
+
+/* How far from an integer the product of x and 1 / scale may be for certain; below 0: nowhere. The
+ * quotient and the product differ by at most three roundings of 2^-24 each. */
+static float doubt_of(const oq_steps *s) {
+    const float most = fmaxf(fabsf(s->lo), fabsf(s->hi));
+    return isnormal(s->scale) && isnormal(1 / s->scale) ? 0.5f - most * 0x1p-22f : -1;
 }
 
 static double total(const float *v) {
@@ -43,30 +54,40 @@ static float largest(const float *v) {
     return m;
 }
 
-#define ADD_TOTAL(to, lanes)                                                                       \
-    do {                                                                                           \
-        STORE(sums, lanes);                                                                        \
-        (to) += total(sums);                                                                       \
-    } while (0)
+/* Sums of a piece: xx, yy, ee, abs_sum, abs_max. */
+static void add_lanes(float lanes[][LANES], oq_sums *out) {
+    out->xx += total(lanes[0]);
+    out->yy += total(lanes[1]);
+    out->ee += total(lanes[2]);
+    out->abs_sum += total(lanes[3]);
+    out->abs_max = fmax(out->abs_max, (double)largest(lanes[4]));
+}
 
-/* ---- what is left after the last whole vector ---- */
+/* ---- the least and the greatest ---- */
 
-static void truth_rest(const float *x, float *copy, size_t n, const oq_steps *s,
-                       oq_pass_truth *out) {
-    for (size_t i = 0; i < n; i++) {
-        const float v = x[i];
-        if (copy != NULL)
-            copy[i] = v;
-        out->lo = v < out->lo ? v : out->lo;
-        out->hi = v > out->hi ? v : out->hi;
-        if (s == NULL)
-            continue;
-        const float d = v - oq_steps_apply(s, v);
-        out->local.xx += (double)(v * v);
-        out->local.ee += (double)(d * d);
-        out->clipped += (uint64_t)(v < s->least) + (uint64_t)(v > s->most);
+static void begin_ends(float ends[2][LANES], const oq_pass_truth *out) {
+    for (int k = 0; k < LANES; k++) {
+        ends[0][k] = out->lo;
+        ends[1][k] = out->hi;
     }
 }
+
+static void end_ends(float ends[2][LANES], oq_pass_truth *out) {
+    for (int k = 0; k < LANES; k++) {
+        out->lo = ends[0][k] < out->lo ? ends[0][k] : out->lo;
+        out->hi = ends[1][k] > out->hi ? ends[1][k] : out->hi;
+    }
+}
+
+/* True if some value so far is clipped. */
+static bool is_out(float ends[2][LANES], const oq_steps *s) {
+    bool out = false;
+    for (int k = 0; k < LANES; k++)
+        out |= ends[0][k] < s->least || ends[1][k] > s->most;
+    return out;
+}
+
+/* ---- what is left after the last whole vector ---- */
 
 static void sums_rest(const float *x, const float *y, size_t n, oq_sums *out) {
     for (size_t i = 0; i < n; i++) {
@@ -79,145 +100,143 @@ static void sums_rest(const float *x, const float *y, size_t n, oq_sums *out) {
     }
 }
 
-static void pair_rest(const float *x, const float *p, size_t n, const oq_steps *s,
-                      oq_pass_pair *out) {
-    for (size_t i = 0; i < n; i++) {
-        const float y = oq_steps_apply(s, p[i]), d = p[i] - y;
-        out->qdq.xx += (double)(p[i] * p[i]);
-        out->qdq.ee += (double)(d * d);
-        sums_rest(&x[i], &y, 1, &out->cross);
+static void truth_rest(const float *x, const void *kept, size_t from, size_t n, const oq_steps *s,
+                       oq_pass_truth *out) {
+    for (size_t i = from; i < n; i++) {
+        const float v = x[i];
+        out->lo = v < out->lo ? v : out->lo;
+        out->hi = v > out->hi ? v : out->hi;
+        if (s == NULL)
+            continue;
+        const float d = v - oq_steps_apply(s, v);
+        out->local.xx += (double)(v * v);
+        out->local.ee += (double)(d * d);
+        out->clipped += (uint64_t)(v < s->least) + (uint64_t)(v > s->most);
+        if (kept != NULL) {
+            const float y = oq_steps_kept(s, kept, i);
+            sums_rest(&v, &y, 1, &out->cross);
+        }
     }
 }
 
-/* ---- the loops ---- */
+static void made_rest(const float *p, void *keep, size_t from, size_t n, const oq_steps *s,
+                      oq_sums *out) {
+    for (size_t i = from; i < n; i++) {
+        const float q = p[i] / s->scale, a = q > s->lo ? q : s->lo, c = a < s->hi ? a : s->hi;
+        const float r = (c + ROUND) - ROUND, y = r * s->scale;
+        if (keep != NULL && oq_steps_bytes(s) == 1)
+            ((uint8_t *)keep)[i] = (uint8_t)(r - s->lo);
+        else if (keep != NULL)
+            ((uint16_t *)keep)[i] = (uint16_t)(r - s->lo);
+        sums_rest(&p[i], &y, 1, out);
+    }
+}
 
-#define QUANTIZE(y, x)                                                                             \
-    do {                                                                                           \
-        const vf q_ = (x) / scale;                                                                 \
-        const vf a_ = PICK(q_ > lo, q_, low);                                                      \
-        const vf c_ = PICK(a_ < hi, a_, high);                                                     \
-        (y) = ((c_ + ROUND) - ROUND) * scale;                                                      \
-    } while (0)
+/* ---- the loops, for each kind of machine ---- */
 
-#define PASSES(suffix, attribute)                                                                  \
-    attribute static void truth_##suffix(const float *x, float *copy, size_t n, const oq_steps *s, \
-                                         oq_pass_truth *out) {                                     \
-        const oq_steps none = {1, 0, 0, 0, 0}, *t = s != NULL ? s : &none;                         \
-        const float scale = t->scale, lo = t->lo, hi = t->hi, least = t->least, most = t->most;    \
-        const vf low = lo - (vf){0}, high = hi - (vf){0};                                          \
-        vf down = out->lo - (vf){0}, up = out->hi - (vf){0};                                       \
-        float sums[LANES];                                                                         \
-        int32_t counts[LANES];                                                                     \
-        const size_t whole = n / LANES * LANES;                                                    \
-        for (size_t i = 0; i < whole;) {                                                           \
-            const size_t to = whole - i < OQ_PASS_PIECE ? whole : i + OQ_PASS_PIECE;               \
-            vf xx = {0}, ee = {0};                                                                 \
-            vi out_of = {0};                                                                       \
-            for (; i < to; i += LANES) {                                                           \
-                vf v, y;                                                                           \
-                LOAD(v, x + i);                                                                    \
-                if (copy != NULL)                                                                  \
-                    STORE(copy + i, v);                                                            \
-                down = PICK(v < down, v, down);                                                    \
-                up = PICK(v > up, v, up);                                                          \
-                if (s == NULL)                                                                     \
-                    continue;                                                                      \
-                QUANTIZE(y, v);                                                                    \
-                const vf d = v - y;                                                                \
-                xx += v * v;                                                                       \
-                ee += d * d;                                                                       \
-                out_of += (v < least) + (v > most);                                                \
-            }                                                                                      \
-            ADD_TOTAL(out->local.xx, xx);                                                          \
-            ADD_TOTAL(out->local.ee, ee);                                                          \
-            *(vi_at *)counts = out_of;                                                             \
-            for (int k = 0; k < LANES; k++)                                                        \
-                out->clipped += (uint64_t)(-counts[k]);                                            \
-        }                                                                                          \
-        STORE(sums, down);                                                                         \
-        for (int k = 0; k < LANES; k++)                                                            \
-            out->lo = sums[k] < out->lo ? sums[k] : out->lo;                                       \
-        STORE(sums, up);                                                                           \
-        for (int k = 0; k < LANES; k++)                                                            \
-            out->hi = sums[k] > out->hi ? sums[k] : out->hi;                                       \
-        truth_rest(x + whole, copy != NULL ? copy + whole : NULL, n - whole, s, out);              \
-        out->local.n += n;                                                                         \
-    }                                                                                              \
-                                                                                                   \
-    attribute static void pair_##suffix(const float *x, const float *p, size_t n,                  \
-                                        const oq_steps *s, oq_pass_pair *out) {                    \
-        const float scale = s->scale, lo = s->lo, hi = s->hi;                                      \
-        const vf low = lo - (vf){0}, high = hi - (vf){0};                                          \
-        const vi magnitude = INT32_MAX - (vi){0};                                                  \
-        float sums[LANES];                                                                         \
-        const size_t whole = n / LANES * LANES;                                                    \
-        for (size_t i = 0; i < whole;) {                                                           \
-            const size_t to = whole - i < OQ_PASS_PIECE ? whole : i + OQ_PASS_PIECE;               \
-            vf pp = {0}, pe = {0}, xx = {0}, yy = {0}, ee = {0}, ab = {0}, top = {0};              \
-            for (; i < to; i += LANES) {                                                           \
-                vf v, b, y;                                                                        \
-                LOAD(v, x + i);                                                                    \
-                LOAD(b, p + i);                                                                    \
-                QUANTIZE(y, b);                                                                    \
-                const vf e = b - y, d = v - y, m = (vf)((vi)d & magnitude);                        \
-                pp += b * b;                                                                       \
-                pe += e * e;                                                                       \
-                xx += v * v;                                                                       \
-                yy += y * y;                                                                       \
-                ee += d * d;                                                                       \
-                ab += m;                                                                           \
-                top = PICK(m > top, m, top);                                                       \
-            }                                                                                      \
-            ADD_TOTAL(out->qdq.xx, pp);                                                            \
-            ADD_TOTAL(out->qdq.ee, pe);                                                            \
-            ADD_TOTAL(out->cross.xx, xx);                                                          \
-            ADD_TOTAL(out->cross.yy, yy);                                                          \
-            ADD_TOTAL(out->cross.ee, ee);                                                          \
-            ADD_TOTAL(out->cross.abs_sum, ab);                                                     \
-            STORE(sums, top);                                                                      \
-            out->cross.abs_max = fmax(out->cross.abs_max, (double)largest(sums));                  \
-        }                                                                                          \
-        pair_rest(x + whole, p + whole, n - whole, s, out);                                        \
-        out->qdq.n += n;                                                                           \
-        out->cross.n += n;                                                                         \
-    }                                                                                              \
-                                                                                                   \
-    attribute static void sums_##suffix(const float *x, const float *y, size_t n, oq_sums *out) {  \
-        const vi magnitude = INT32_MAX - (vi){0};                                                  \
-        float sums[LANES];                                                                         \
-        const size_t whole = n / LANES * LANES;                                                    \
-        for (size_t i = 0; i < whole;) {                                                           \
-            const size_t to = whole - i < OQ_PASS_PIECE ? whole : i + OQ_PASS_PIECE;               \
-            vf xx = {0}, yy = {0}, ee = {0}, ab = {0}, top = {0};                                  \
-            for (; i < to; i += LANES) {                                                           \
-                vf v, b;                                                                           \
-                LOAD(v, x + i);                                                                    \
-                LOAD(b, y + i);                                                                    \
-                const vf d = v - b, m = (vf)((vi)d & magnitude);                                   \
-                xx += v * v;                                                                       \
-                yy += b * b;                                                                       \
-                ee += d * d;                                                                       \
-                ab += m;                                                                           \
-                top = PICK(m > top, m, top);                                                       \
-            }                                                                                      \
-            ADD_TOTAL(out->xx, xx);                                                                \
-            ADD_TOTAL(out->yy, yy);                                                                \
-            ADD_TOTAL(out->ee, ee);                                                                \
-            ADD_TOTAL(out->abs_sum, ab);                                                           \
-            STORE(sums, top);                                                                      \
-            out->abs_max = fmax(out->abs_max, (double)largest(sums));                              \
-        }                                                                                          \
-        sums_rest(x + whole, y + whole, n - whole, out);                                           \
-        out->n += n;                                                                               \
-    }                                                                                              \
-                                                                                                   \
-    static const oq_passes passes_##suffix = {truth_##suffix, pair_##suffix, sums_##suffix};
+#define INLINE static inline __attribute__((always_inline))
 
-PASSES(plain, )
+/* Four lanes are a register on every machine. */
+#define PICK(mask, a, b) ((vf4)(((mask) & (vi4)(a)) | (~(mask) & (vi4)(b))))
+
+INLINE vf4 least_plain(vf4 a, vf4 b) {
+    return PICK(a < b, a, b);
+}
+INLINE vf4 most_plain(vf4 a, vf4 b) {
+    return PICK(a > b, a, b);
+}
+INLINE bool reaches_plain(vf4 a, vf4 b) {
+    const vi4 mask = a >= b;
+    uint64_t half[2];
+    memcpy(half, &mask, sizeof half);
+    return (half[0] | half[1]) != 0;
+}
+INLINE vi4 widen_bytes_plain(const uint8_t *p) {
+    uint32_t all;
+    memcpy(&all, p, sizeof all);
+    const vi4 v = (int32_t)all - (vi4){0};
+    return (v >> (vi4){0, 8, 16, 24}) & 255;
+}
+INLINE vi4 widen_words_plain(const uint16_t *p) {
+    return (vi4){p[0], p[1], p[2], p[3]};
+}
+INLINE void narrow_bytes_plain(uint8_t *p, vi4 v) {
+    const vi4 at = v << (vi4){0, 8, 16, 24};
+    const int32_t all = at[0] | at[1] | at[2] | at[3];
+    memcpy(p, &all, sizeof all);
+}
+INLINE void narrow_words_plain(uint16_t *p, vi4 v) {
+    for (int k = 0; k < 4; k++)
+        p[k] = (uint16_t)v[k];
+}
+
+#define WIDTH   4
+#define FOR     /* any machine */
+#define NAME(x) x##_plain
+#include "debug/passes_loops.h"
 
 #if defined(__x86_64__)
-PASSES(avx2, OQ_AVX2)
-PASSES(avx512, OQ_AVX512)
+VECTORS(8);
+VECTORS(16);
+
+OQ_AVX2 INLINE vf8 least_avx2(vf8 a, vf8 b) {
+    return _mm256_min_ps(a, b);
+}
+OQ_AVX2 INLINE vf8 most_avx2(vf8 a, vf8 b) {
+    return _mm256_max_ps(a, b);
+}
+OQ_AVX2 INLINE bool reaches_avx2(vf8 a, vf8 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)) != 0;
+}
+OQ_AVX2 INLINE vi8 widen_bytes_avx2(const uint8_t *p) {
+    return (vi8)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+OQ_AVX2 INLINE vi8 widen_words_avx2(const uint16_t *p) {
+    return (vi8)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+OQ_AVX2 INLINE __m128i words_avx2(vi8 v) {
+    return _mm_packus_epi32(_mm256_castsi256_si128((__m256i)v),
+                            _mm256_extracti128_si256((__m256i)v, 1));
+}
+OQ_AVX2 INLINE void narrow_bytes_avx2(uint8_t *p, vi8 v) {
+    const __m128i words = words_avx2(v);
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
+}
+OQ_AVX2 INLINE void narrow_words_avx2(uint16_t *p, vi8 v) {
+    _mm_storeu_si128((__m128i *)(void *)p, words_avx2(v));
+}
+
+#define WIDTH   8
+#define FOR     OQ_AVX2
+#define NAME(x) x##_avx2
+#include "debug/passes_loops.h"
+
+OQ_AVX512 INLINE vf16 least_avx512(vf16 a, vf16 b) {
+    return _mm512_min_ps(a, b);
+}
+OQ_AVX512 INLINE vf16 most_avx512(vf16 a, vf16 b) {
+    return _mm512_max_ps(a, b);
+}
+OQ_AVX512 INLINE bool reaches_avx512(vf16 a, vf16 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0;
+}
+OQ_AVX512 INLINE vi16 widen_bytes_avx512(const uint8_t *p) {
+    return (vi16)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+OQ_AVX512 INLINE vi16 widen_words_avx512(const uint16_t *p) {
+    return (vi16)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+OQ_AVX512 INLINE void narrow_bytes_avx512(uint8_t *p, vi16 v) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8((__m512i)v));
+}
+OQ_AVX512 INLINE void narrow_words_avx512(uint16_t *p, vi16 v) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)v));
+}
+
+#define WIDTH   16
+#define FOR     OQ_AVX512
+#define NAME(x) x##_avx512
+#include "debug/passes_loops.h"
 #endif
 
 const oq_passes *oq_passes_at(size_t i) {
@@ -238,12 +257,13 @@ const oq_passes *oq_passes_at(size_t i) {
 
 typedef struct job {
     const oq_passes *v;
-    const float *x, *p;
-    float *copy;
+    const float *x, *y;
+    const uint8_t *kept; /* or NULL, as `keep` */
+    uint8_t *keep;
     size_t n, part;
     const oq_steps *s;
+    oq_pass_want want;
     oq_pass_truth *truth; /* MAX_PARTS of what is wanted */
-    oq_pass_pair *pair;
     oq_sums *sums;
 } job;
 
@@ -277,17 +297,18 @@ static onq_code truth_part(void *ctx, size_t i, unsigned worker, onq_error *err)
     (void)worker;
     (void)err;
     j->truth[i] = (oq_pass_truth){.lo = INFINITY, .hi = -INFINITY};
-    j->v->truth(j->x + from, j->copy != NULL ? j->copy + from : NULL, here(j, i), j->s,
-                &j->truth[i]);
+    j->v->truth(j->x + from, j->kept != NULL ? j->kept + from * oq_steps_bytes(j->s) : NULL,
+                here(j, i), j->s, &j->truth[i]);
     return ONQ_OK;
 }
 
-onq_code oq_pass_truth_run(oq_pool *pool, const float *x, float *copy, size_t n, const oq_steps *s,
-                           oq_pass_truth *out, onq_error *err) {
+onq_code oq_pass_truth_run(oq_pool *pool, const float *x, const void *kept, size_t n,
+                           const oq_steps *s, oq_pass_truth *out, onq_error *err) {
+    assert(s != NULL || kept == NULL);
     oq_pass_truth made[MAX_PARTS];
     job j = {.v = oq_passes_best(),
              .x = x,
-             .copy = copy,
+             .kept = kept,
              .n = n,
              .part = part_size(n),
              .s = s,
@@ -295,6 +316,7 @@ onq_code oq_pass_truth_run(oq_pool *pool, const float *x, float *copy, size_t n,
     OQ_TRY(run_parts(pool, &j, truth_part, err));
     for (size_t i = 0; i < part_count(&j); i++) {
         oq_sums_join(&out->local, &made[i].local);
+        oq_sums_join(&out->cross, &made[i].cross);
         out->clipped += made[i].clipped;
         out->lo = made[i].lo < out->lo ? made[i].lo : out->lo;
         out->hi = made[i].hi > out->hi ? made[i].hi : out->hi;
@@ -302,26 +324,31 @@ onq_code oq_pass_truth_run(oq_pool *pool, const float *x, float *copy, size_t n,
     return ONQ_OK;
 }
 
-static onq_code pair_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
+static onq_code made_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
     job *j = ctx;
     const size_t from = i * j->part;
     (void)worker;
     (void)err;
-    j->pair[i] = (oq_pass_pair){0};
-    j->v->pair(j->x + from, j->p + from, here(j, i), j->s, &j->pair[i]);
+    j->sums[i] = (oq_sums){0};
+    j->v->made(j->x + from, j->keep != NULL ? j->keep + from * oq_steps_bytes(j->s) : NULL,
+               here(j, i), j->s, j->want, &j->sums[i]);
     return ONQ_OK;
 }
 
-onq_code oq_pass_pair_run(oq_pool *pool, const float *x, const float *p, size_t n,
-                          const oq_steps *s, oq_pass_pair *out, onq_error *err) {
-    oq_pass_pair made[MAX_PARTS];
-    job j = {
-        .v = oq_passes_best(), .x = x, .p = p, .n = n, .part = part_size(n), .s = s, .pair = made};
-    OQ_TRY(run_parts(pool, &j, pair_part, err));
-    for (size_t i = 0; i < part_count(&j); i++) {
-        oq_sums_join(&out->qdq, &made[i].qdq);
-        oq_sums_join(&out->cross, &made[i].cross);
-    }
+onq_code oq_pass_made_run(oq_pool *pool, const float *p, void *keep, size_t n, const oq_steps *s,
+                          oq_pass_want want, oq_sums *out, onq_error *err) {
+    oq_sums made[MAX_PARTS];
+    job j = {.v = oq_passes_best(),
+             .x = p,
+             .keep = keep,
+             .n = n,
+             .part = part_size(n),
+             .s = s,
+             .want = want,
+             .sums = made};
+    OQ_TRY(run_parts(pool, &j, made_part, err));
+    for (size_t i = 0; i < part_count(&j); i++)
+        oq_sums_join(out, &made[i]);
     return ONQ_OK;
 }
 
@@ -331,14 +358,14 @@ static onq_code sums_part(void *ctx, size_t i, unsigned worker, onq_error *err) 
     (void)worker;
     (void)err;
     j->sums[i] = (oq_sums){0};
-    j->v->sums(j->x + from, j->p + from, here(j, i), &j->sums[i]);
+    j->v->sums(j->x + from, j->y + from, here(j, i), &j->sums[i]);
     return ONQ_OK;
 }
 
 onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t n, oq_sums *out,
                           onq_error *err) {
     oq_sums made[MAX_PARTS];
-    job j = {.v = oq_passes_best(), .x = x, .p = y, .n = n, .part = part_size(n), .sums = made};
+    job j = {.v = oq_passes_best(), .x = x, .y = y, .n = n, .part = part_size(n), .sums = made};
     OQ_TRY(run_parts(pool, &j, sums_part, err));
     for (size_t i = 0; i < part_count(&j); i++)
         oq_sums_join(out, &made[i]);

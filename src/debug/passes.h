@@ -20,24 +20,36 @@ typedef struct oq_steps {
     float least, most;   /* of the values that are not clipped */
 } oq_steps;
 
-/* Of the float model's values: their span, how many are clipped, what the quantizer loses. */
+/* Values that a quantizer gave out, kept narrow: their integers, less the least, in one byte or two
+ * each. */
+static inline size_t oq_steps_bytes(const oq_steps *s) {
+    return s->hi - s->lo > 255 ? 2 : 1;
+}
+static inline float oq_steps_kept(const oq_steps *s, const void *kept, size_t i) {
+    const int32_t q =
+        oq_steps_bytes(s) == 1 ? ((const uint8_t *)kept)[i] : ((const uint16_t *)kept)[i];
+    return (float)(q + (int32_t)s->lo) * s->scale;
+}
+
+/* Of the float model's values: their span, how many are clipped, what the quantizer loses, and how
+ * they compare with what was kept of the quantized model. */
 typedef struct oq_pass_truth {
     oq_sums local; /* xx, ee, n; without steps only n */
+    oq_sums cross; /* without kept values nothing */
     float lo, hi;
     uint64_t clipped;
 } oq_pass_truth;
 
-/* Of the values before quantization and the float model's. */
-typedef struct oq_pass_pair {
-    oq_sums qdq;   /* before against after: xx, ee, n */
-    oq_sums cross; /* the float model against after: all */
-} oq_pass_pair;
+/* Which sums are taken. */
+typedef enum oq_pass_want { OQ_PASS_ALL, OQ_PASS_NOISE /* xx, ee, n */ } oq_pass_want;
 
 typedef struct oq_passes {
-    /* `copy` (or NULL) gets the values; `s` may be NULL. Adds to *out. */
-    void (*truth)(const float *x, float *copy, size_t n, const oq_steps *s, oq_pass_truth *out);
-    /* `p` goes through the quantizer; x is the float model's value, or p itself. Adds to *out. */
-    void (*pair)(const float *x, const float *p, size_t n, const oq_steps *s, oq_pass_pair *out);
+    /* `kept` may be NULL, and `s` too if it is. Adds to *out. */
+    void (*truth)(const float *x, const void *kept, size_t n, const oq_steps *s,
+                  oq_pass_truth *out);
+    /* `p` before and after the quantizer; what came out goes to `keep` (or NULL). Adds to *out. */
+    void (*made)(const float *p, void *keep, size_t n, const oq_steps *s, oq_pass_want want,
+                 oq_sums *out);
     /* x against y. Adds to *out. */
     void (*sums)(const float *x, const float *y, size_t n, oq_sums *out);
 } oq_passes;
@@ -49,10 +61,10 @@ static inline const oq_passes *oq_passes_best(void) {
 }
 
 /* The same over large tensors, in parts on the pool (NULL: in the caller). */
-onq_code oq_pass_truth_run(oq_pool *pool, const float *x, float *copy, size_t n, const oq_steps *s,
-                           oq_pass_truth *out, onq_error *err);
-onq_code oq_pass_pair_run(oq_pool *pool, const float *x, const float *p, size_t n,
-                          const oq_steps *s, oq_pass_pair *out, onq_error *err);
+onq_code oq_pass_truth_run(oq_pool *pool, const float *x, const void *kept, size_t n,
+                           const oq_steps *s, oq_pass_truth *out, onq_error *err);
+onq_code oq_pass_made_run(oq_pool *pool, const float *p, void *keep, size_t n, const oq_steps *s,
+                          oq_pass_want want, oq_sums *out, onq_error *err);
 onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t n, oq_sums *out,
                           onq_error *err);
 
