@@ -145,6 +145,7 @@ typedef struct oq_debug_act {
     float lo, hi;                                 /* of the float model's values; without, of pre */
     uint64_t clipped, seen;                       /* of the float model's values, without: of pre */
     float mask_below;                             /* values from here on are a mask's, and ... */
+    bool mask_likely;                             /* the range begins there */
     uint64_t masked;                              /* ... so many; without them: */
     oq_sums rest_qdq, rest_cross;                 /* (only then); `local`, lo and hi always are */
     const char *trouble;                          /* why it could not be compared; NULL */

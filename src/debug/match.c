@@ -195,16 +195,16 @@ static oq_str node_of(const oq_index *ix, oq_str name) {
 
 /* From where on values are a mask's: one that is far below all others is where the range begins.
  * Values beyond 1e30 are one whatever the range. */
-static float mask_below(const oq_debug_act *a) {
-    const bool one_sided = a->n_params == 1 && a->q_lo <= -1e3 && a->q_lo < -100 * fmax(a->q_hi, 1);
-    return (float)fmax(-OQ_DEBUG_HUGE, one_sided ? 0.9 * a->q_lo : -INFINITY);
+static void set_mask(oq_debug_act *a) {
+    a->mask_likely = a->n_params == 1 && a->q_lo <= -1e3 && a->q_lo < -100 * fmax(a->q_hi, 1);
+    a->mask_below = (float)fmax(-OQ_DEBUG_HUGE, a->mask_likely ? 0.9 * a->q_lo : -INFINITY);
 }
 
 static onq_code add_act(oq_debug *d, oq_map *names, const oq_debug_places *p, oq_debug_act *a,
                         onq_error *err) {
     a->lo = INFINITY;
     a->hi = -INFINITY;
-    a->mask_below = mask_below(a);
+    set_mask(a);
     a->always = d->made_index.parent == NULL;
     find_truth(d, p, a);
     OQ_TRY(step_over_clips(d, a, err));

@@ -382,8 +382,8 @@ onq_code oq_moments_init(oq_moments *w, oq_debug *d, const oq_moments *first, on
     w->v = OQ_NEW_ARRAY(&d->arena, oq_moment, w->n + 1);
     if (w->v == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; first != NULL && i < w->n; i++)
-        if (first->v[i].mask != NULL)
+    for (size_t i = 0; i < w->n; i++)
+        if (first != NULL ? first->v[i].mask != NULL : d->acts.v[i].mask_likely)
             OQ_TRY(oq_mask_expect(w, &w->v[i], err));
     return ONQ_OK;
 }

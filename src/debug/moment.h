@@ -72,7 +72,7 @@ typedef struct oq_moment {
     bool has_after, narrow, has_pre; /* narrow: see passes.h */
     oq_moment_buffer waiting;        /* for the range of the histogram */
     uint64_t waiting_n;
-    oq_moment_mask *mask; /* NULL: no sample of this lane had one */
+    oq_moment_mask *mask; /* NULL: none is expected */
 } oq_moment;
 
 /* A lane. */
