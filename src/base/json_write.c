@@ -101,24 +101,26 @@ void oq_jw_cstr(oq_jw *w, const char *key, const char *v) {
 }
 
 void oq_jw_int(oq_jw *w, const char *key, int64_t v) {
+    char b[OQ_NUMBER_TEXT];
     begin(w, key, false);
-    oq_buf_addf(w->out, "%lld", (long long)v);
+    oq_buf_add(w->out, b, oq_int_text(b, v));
 }
 
 void oq_jw_uint(oq_jw *w, const char *key, uint64_t v) {
+    char b[OQ_NUMBER_TEXT];
     begin(w, key, false);
-    oq_buf_addf(w->out, "%llu", (unsigned long long)v);
+    oq_buf_add(w->out, b, oq_uint_text(b, v));
 }
 
 void oq_jw_real(oq_jw *w, const char *key, double v) {
-    char b[32];
+    char b[OQ_NUMBER_TEXT];
     begin(w, key, false);
     oq_real_text(b, v);
     oq_buf_adds(w->out, isfinite(v) ? b : "null");
 }
 
 void oq_jw_float(oq_jw *w, const char *key, float v) {
-    char b[32];
+    char b[OQ_NUMBER_TEXT];
     begin(w, key, false);
     oq_float_text(b, v);
     oq_buf_adds(w->out, isfinite(v) ? b : "null");

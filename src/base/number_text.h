@@ -6,10 +6,16 @@
 
 #include "base/port.h"
 
+#define OQ_NUMBER_TEXT 48 /* room for any of these, and for what is copied past its end */
+
 /* The shortest text of a double (as Python's repr, without its ".0", save for "-0.0") into
- * b[32]. */
-void oq_real_text(char *b, double v);
-void oq_float_text(char *b, float v);
+ * b[OQ_NUMBER_TEXT]. Returns its length, as the others. */
+size_t oq_real_text(char *b, double v);
+size_t oq_float_text(char *b, float v);
+/* As Python's repr. */
+size_t oq_python_text(char *b, double v);
+size_t oq_int_text(char *b, int64_t v);
+size_t oq_uint_text(char *b, uint64_t v);
 
 /* A finite decimal number, which is all of the text; with a point, whatever the locale. False if it
  * is something else. */

@@ -167,6 +167,16 @@ void oq_buf_add(oq_buf *b, const void *p, size_t n) {
     b->p[b->n] = '\0';
 }
 
+char *oq_buf_room(oq_buf *b, size_t n) {
+    return reserve(b, n) ? b->p + b->n : NULL;
+}
+
+void oq_buf_take(oq_buf *b, const char *end) {
+    assert(end >= b->p + b->n && end < b->p + b->cap);
+    b->n = (size_t)(end - b->p);
+    b->p[b->n] = '\0';
+}
+
 void oq_buf_adds(oq_buf *b, const char *c) {
     oq_buf_add(b, c, strlen(c));
 }

@@ -64,6 +64,9 @@ void oq_buf_add(oq_buf *b, const void *p, size_t n);
 void oq_buf_adds(oq_buf *b, const char *c);
 void oq_buf_addc(oq_buf *b, char c);
 void oq_buf_addf(oq_buf *b, const char *fmt, ...) OQ_PRINTF(2, 3);
+/* Room for n bytes at the end, or NULL, and what was written there, up to `end`. */
+char *oq_buf_room(oq_buf *b, size_t n);
+void oq_buf_take(oq_buf *b, const char *end);
 void oq_buf_add_str(oq_buf *b, oq_str s);
 /* As a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void oq_buf_add_json(oq_buf *b, oq_str s);

@@ -121,7 +121,5 @@ onq_code oq_ranges_save(const oq_ranges *r, const onq_env *env, const char *path
 enum oq_ranges_write_flags { OQ_RANGES_CACHE = 0, OQ_RANGES_TABLE = 1 };
 onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out *out,
                          enum oq_ranges_write_flags flags, onq_error *err);
-/* A double as Python's repr, into b[32]. */
-void oq_python_real(char *b, double v);
 
 #endif

@@ -15,29 +15,12 @@
 
 /* ---- writing ---- */
 
-void oq_python_real(char *b, double v) {
-    if (isnan(v)) {
-        strcpy(b, "nan");
-    } else if (isinf(v)) {
-        strcpy(b, v < 0 ? "-inf" : "inf");
-    } else {
-        oq_real_text(b, v);
-        if (strpbrk(b, ".e") == NULL)
-            strcat(b, ".0");
-    }
-}
-
 /* A double as Python's json module writes it. */
-static void put_real(oq_buf *b, double v) {
-    char text[32];
-    if (isnan(v)) {
-        oq_buf_adds(b, "NaN");
-    } else if (isinf(v)) {
-        oq_buf_adds(b, v < 0 ? "-Infinity" : "Infinity");
-    } else {
-        oq_python_real(text, v);
-        oq_buf_adds(b, text);
-    }
+static size_t real_text(char *b, double v) {
+    if (isfinite(v))
+        return oq_python_text(b, v);
+    strcpy(b, isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
+    return strlen(b);
 }
 
 /* One code point of valid UTF-8; *n bytes were used. Returns -1 when it is not valid. */
@@ -89,24 +72,19 @@ static bool put_text(oq_buf *b, oq_str s) {
     return true;
 }
 
-/* Histograms are many integers: they are written without printf. */
-static void put_int(oq_buf *b, int64_t v) {
-    char text[24], *p = text + sizeof text;
-    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    do {
-        *--p = (char)('0' + u % 10);
-        u /= 10;
-    } while (u != 0);
-    if (v < 0)
-        *--p = '-';
-    oq_buf_add(b, p, (size_t)(text + sizeof text - p));
-}
-
-static void put_element(oq_buf *b, const oq_num *x, size_t i) {
-    if (x->type == OQ_INT64)
-        put_int(b, x->i[i]);
-    else
-        put_real(b, x->v[i]);
+/* Histograms have thousands of numbers: room for all of them is made at once. */
+static void put_elements(oq_buf *b, const oq_num *x) {
+    char *p = oq_buf_room(b, x->n * (OQ_NUMBER_TEXT + 2));
+    if (p == NULL)
+        return;
+    for (size_t i = 0; i < x->n; i++) {
+        if (i > 0) {
+            *p++ = ',';
+            *p++ = ' ';
+        }
+        p += x->type == OQ_INT64 ? oq_int_text(p, x->i[i]) : real_text(p, x->v[i]);
+    }
+    oq_buf_take(b, p);
 }
 
 static const char *type_name(oq_dtype type) {
@@ -118,16 +96,12 @@ static void put_num(oq_buf *b, const char *key, const oq_num *x) {
         return;
     oq_buf_addf(b, "\"%s\": ", key);
     if (x->bare) {
-        put_element(b, x, 0);
+        put_elements(b, x);
     } else {
         oq_buf_adds(b, "{\"data\": ");
         if (!x->scalar)
             oq_buf_addc(b, '[');
-        for (size_t i = 0; i < x->n; i++) {
-            if (i > 0)
-                oq_buf_adds(b, ", ");
-            put_element(b, x, i);
-        }
+        put_elements(b, x);
         if (!x->scalar)
             oq_buf_addc(b, ']');
         oq_buf_addf(b, ", \"dtype\": \"%s\", \"CLS\": \"numpy.array\"}", type_name(x->type));

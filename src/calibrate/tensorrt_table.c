@@ -6,13 +6,15 @@
  */
 #include "calibrate/tensorrt_table.h"
 
+#include "base/number_text.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 typedef struct entry {
     oq_str name;
-    char value[32]; /* Python's text of the greater of highest and lowest */
+    char value[OQ_NUMBER_TEXT]; /* Python's text of the greater of highest and lowest */
 } entry;
 
 /* ---- the flatbuffer ---- */
@@ -117,7 +119,7 @@ static onq_code make_entries(const oq_ranges *r, oq_arena *a, entry **out, onq_e
                            "tensor (calibrate without per_channel)",
                            OQ_STR(t->name), t->highest.n);
         list[i].name = t->name;
-        oq_python_real(list[i].value, lowest > highest ? lowest : highest);
+        oq_python_text(list[i].value, lowest > highest ? lowest : highest);
     }
     if (r->all.n > 1)
         qsort(list, r->all.n, sizeof *list, by_name);

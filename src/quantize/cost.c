@@ -33,7 +33,7 @@ static void add_attribute(oq_buf *b, const oq_attribute *a) {
     if (a->i.has)
         oq_buf_addf(b, "%lld", (long long)a->i.v);
     if (a->f.has) {
-        char text[32];
+        char text[OQ_NUMBER_TEXT];
         oq_float_text(text, a->f.v);
         oq_buf_adds(b, text);
     }

@@ -93,7 +93,7 @@ static bool fill(json_t *j, const oq_state_row *row) {
     if (row->why_not != NULL)
         return json_object_set_new(j, "why_not", json_string(row->why_not)) == 0;
     for (size_t i = 0; i < OQ_COUNT(fields); i++) {
-        char text[40];
+        char text[OQ_NUMBER_TEXT];
         if (isfinite(*fields[i].value))
             oq_real_text(text, *fields[i].value);
         else

@@ -32,7 +32,7 @@ static void indent(dump *d, int depth) {
 }
 
 static void add_float(dump *d, float v) {
-    char text[32];
+    char text[OQ_NUMBER_TEXT];
     oq_float_text(text, v);
     oq_buf_adds(d->out, text);
 }
@@ -136,7 +136,7 @@ static uint64_t hash_bytes(const uint8_t *p, uint64_t n) {
 }
 
 static void add_value(dump *d, oq_dtype type, const uint8_t *p, uint64_t i) {
-    char text[32];
+    char text[OQ_NUMBER_TEXT];
     switch (oq_dtype_find(type)->cls) {
     case OQ_CLASS_REAL:
         if (type == OQ_DOUBLE)

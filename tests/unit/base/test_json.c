@@ -287,7 +287,7 @@ static void number_texts(void **state) {
         {-(double)INFINITY, "-inf"},
         {(double)NAN, "nan"},
     };
-    char b[32];
+    char b[OQ_NUMBER_TEXT];
     for (size_t i = 0; i < OQ_COUNT(cases); i++) {
         oq_real_text(b, cases[i].v);
         assert_string_equal(b, cases[i].text);
@@ -320,7 +320,7 @@ static void numbers_read_back(void **state) {
         uint64_t bits = rng ^ (rng >> 31);
         double v;
         memcpy(&v, &bits, sizeof v);
-        char b[32];
+        char b[OQ_NUMBER_TEXT];
         memset(b, '#', sizeof b);
         if (isfinite(v)) {
             oq_real_text(b, v);
@@ -353,7 +353,7 @@ static void locale_does_not_matter(void **state) {
     (void)state;
     static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8",
                                           "fa_IR.UTF-8"};
-    char b[32];
+    char b[OQ_NUMBER_TEXT];
     for (size_t i = 0; i < OQ_COUNT(locales); i++) {
         if (setlocale(LC_NUMERIC, locales[i]) == NULL)
             continue;
@@ -372,7 +372,7 @@ static void locale_does_not_matter(void **state) {
 }
 
 static int print_numbers(bool floats) {
-    char b[32];
+    char b[OQ_NUMBER_TEXT];
     double v;
     float f;
     while (floats ? fread(&f, sizeof f, 1, stdin) == 1 : fread(&v, sizeof v, 1, stdin) == 1) {
