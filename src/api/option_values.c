@@ -24,7 +24,7 @@ static const char *item_text(oq_arena *a, oq_str item) {
 }
 
 const char *oq_opt_text(oq_arena *a, const oq_opt_value *v, size_t i) {
-    char text[64];
+    char text[OQ_NUMBER_TEXT];
     if (v->row->type == ONQ_OPT_LIST)
         return i < v->list.n ? item_text(a, v->list.v[i]) : NULL;
     if (v->row->type == ONQ_OPT_PAIRS)

@@ -283,19 +283,19 @@ static size_t number_text(char *b, double v, const struct format *f, const char 
     return (size_t)(last - b);
 }
 
-size_t oq_real_text(char *b, double v) {
+size_t oq_real_text(char b[static OQ_NUMBER_TEXT], double v) {
     return number_text(b, v, &double_format, "");
 }
 
-size_t oq_float_text(char *b, float v) {
+size_t oq_float_text(char b[static OQ_NUMBER_TEXT], float v) {
     return number_text(b, (double)v, &float_format, "");
 }
 
-size_t oq_python_text(char *b, double v) {
+size_t oq_python_text(char b[static OQ_NUMBER_TEXT], double v) {
     return number_text(b, v, &double_format, ".0");
 }
 
-size_t oq_uint_text(char *b, uint64_t v) {
+static size_t uint_text(char *b, uint64_t v) {
     if (v < 10) { /* most counts of a histogram */
         b[0] = (char)('0' + v);
         b[1] = '\0';
@@ -312,11 +312,15 @@ size_t oq_uint_text(char *b, uint64_t v) {
     return n;
 }
 
-size_t oq_int_text(char *b, int64_t v) {
+size_t oq_uint_text(char b[static OQ_NUMBER_TEXT], uint64_t v) {
+    return uint_text(b, v);
+}
+
+size_t oq_int_text(char b[static OQ_NUMBER_TEXT], int64_t v) {
     if (v >= 0)
-        return oq_uint_text(b, (uint64_t)v);
+        return uint_text(b, (uint64_t)v);
     *b = '-';
-    return 1 + oq_uint_text(b + 1, 0 - (uint64_t)v);
+    return 1 + uint_text(b + 1, 0 - (uint64_t)v);
 }
 
 /* ---- reading ---- */

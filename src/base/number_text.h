@@ -10,12 +10,12 @@
 
 /* The shortest text of a double (as Python's repr, without its ".0", save for "-0.0") into
  * b[OQ_NUMBER_TEXT]. Returns its length, as the others. */
-size_t oq_real_text(char *b, double v);
-size_t oq_float_text(char *b, float v);
+size_t oq_real_text(char b[static OQ_NUMBER_TEXT], double v);
+size_t oq_float_text(char b[static OQ_NUMBER_TEXT], float v);
 /* As Python's repr. */
-size_t oq_python_text(char *b, double v);
-size_t oq_int_text(char *b, int64_t v);
-size_t oq_uint_text(char *b, uint64_t v);
+size_t oq_python_text(char b[static OQ_NUMBER_TEXT], double v);
+size_t oq_int_text(char b[static OQ_NUMBER_TEXT], int64_t v);
+size_t oq_uint_text(char b[static OQ_NUMBER_TEXT], uint64_t v);
 
 /* A finite decimal number, which is all of the text; with a point, whatever the locale. False if it
  * is something else. */
