@@ -66,6 +66,19 @@ bool paragraph_next(const char **text, struct paragraph *out) {
     return true;
 }
 
+const onq_option_info *option_next(struct option_walk *w, const char *command,
+                                   const char **heading) {
+    for (const onq_option_info *o; (o = onq_option_at(command, w->i)) != NULL;) {
+        const char *group = onq_option_group(command, w->i++);
+        if (group[0] == '\0')
+            continue;
+        *heading = w->group == NULL || strcmp(group, w->group) != 0 ? group : NULL;
+        w->group = group;
+        return o;
+    }
+    return NULL;
+}
+
 bool option_choice(const onq_option_info *o, size_t i, char *b, size_t n) {
     const char *p = o->choices;
     for (; i > 0; i--) {
@@ -269,16 +282,11 @@ void help_command(FILE *f, const onq_command_info *c) {
     wrap(f, c->summary, strlen(c->summary), 0, 0);
     paragraphs(f, c->text);
     help_examples(f, c->name);
-    const char *group = "";
-    const size_t n = onq_option_count(c->name);
-    for (size_t i = 0; i < n; i++) {
-        const char *title = onq_option_group(c->name, i);
-        const onq_option_info *o = onq_option_at(c->name, i);
-        if (title[0] == '\0')
-            continue;
-        if (strcmp(title, group) != 0)
+    struct option_walk w = {0};
+    const char *title = NULL;
+    for (const onq_option_info *o; (o = option_next(&w, c->name, &title)) != NULL;) {
+        if (title != NULL)
             heading(f, title);
-        group = title;
         help_option(f, o);
         if (strcmp(o->name, "extra") == 0)
             help_extras(f, c->name);

@@ -131,19 +131,14 @@ void man_command(FILE *f, const onq_command_info *c) {
         paragraphs(f, c->text);
     }
     fputs(".SH OPTIONS\n", f);
-    const char *group = "";
-    const size_t n = onq_option_count(c->name);
-    for (size_t i = 0; i < n; i++) {
-        const char *title = onq_option_group(c->name, i);
-        const onq_option_info *o = onq_option_at(c->name, i);
-        if (title[0] == '\0')
-            continue;
-        if (strcmp(title, group) != 0) {
+    struct option_walk w = {0};
+    const char *heading = NULL;
+    for (const onq_option_info *o; (o = option_next(&w, c->name, &heading)) != NULL;) {
+        if (heading != NULL) {
             fputs(".SS ", f);
-            troffs(f, title);
+            troffs(f, heading);
             fputc('\n', f);
         }
-        group = title;
         option(f, o);
         if (strcmp(o->name, "extra") == 0)
             extras(f, c->name);

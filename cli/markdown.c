@@ -68,18 +68,15 @@ void markdown_command(FILE *f, const onq_command_info *c) {
     paragraphs(f, c->text);
     examples(f, c->name);
     fputs("## Options\n\n| option | meaning |\n|---|---|\n", f);
-    const char *group = "";
-    for (size_t i = 0; i < onq_option_count(c->name); i++) {
-        const char *title = onq_option_group(c->name, i);
-        if (title[0] == '\0')
-            continue;
-        if (strcmp(title, group) != 0) {
+    struct option_walk w = {0};
+    const char *heading = NULL;
+    for (const onq_option_info *o; (o = option_next(&w, c->name, &heading)) != NULL;) {
+        if (heading != NULL) {
             fputs("| **", f);
-            cell(f, title);
+            cell(f, heading);
             fputs("** | |\n", f);
         }
-        group = title;
-        option(f, onq_option_at(c->name, i));
+        option(f, o);
     }
     extras(f, c->name);
 }

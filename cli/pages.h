@@ -41,6 +41,14 @@ struct paragraph {
     bool example;
 };
 bool paragraph_next(const char **text, struct paragraph *out);
+/* The options that a page of the command shows, one after the other; begin with a zeroed walk. NULL
+ * at the end. *heading is that of the group which begins with the option, or NULL inside one. */
+struct option_walk {
+    size_t i;
+    const char *group;
+};
+const onq_option_info *option_next(struct option_walk *w, const char *command,
+                                   const char **heading);
 /* What follows a command's name: operands and the options it cannot do without, "--input FILE ".
  * Ends in a space unless it is empty. */
 void command_needs(const onq_command_info *c, char *b, size_t n);

@@ -581,6 +581,20 @@ static onq_code read_inputs(oq_source *s, const oq_source_options *o, onq_error 
     return oq_ios_fix_dims(&s->arena, &s->inputs, o->dims, o->n_dims, err);
 }
 
+/* The end of opening: a source that has its reader begins to read; one that failed is closed. */
+static onq_code begin(oq_source *s, const oq_source_options *o, onq_code rc, oq_source **out,
+                      onq_error *err) {
+    if (rc == ONQ_OK)
+        rc = set_counts(s, o, err);
+    if (rc != ONQ_OK) {
+        oq_source_close(s);
+        return rc;
+    }
+    start_thread(s);
+    *out = s;
+    return ONQ_OK;
+}
+
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err) {
     *out = NULL;
     oq_source *s = new_source(env);
@@ -594,15 +608,7 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
         rc = o->tape != NULL ? oq_reader_open_tape(&setup, &s->reader, err)
                              : open_reader(&setup, &s->reader, err);
     }
-    if (rc == ONQ_OK)
-        rc = set_counts(s, o, err);
-    if (rc != ONQ_OK) {
-        oq_source_close(s);
-        return rc;
-    }
-    start_thread(s);
-    *out = s;
-    return ONQ_OK;
+    return begin(s, o, rc, out, err);
 }
 
 /* ---- from a function ---- */
@@ -644,13 +650,6 @@ onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_so
                            .fn = fn,
                            .ctx = ctx};
         s->reader = &r->base;
-        rc = set_counts(s, o, err);
     }
-    if (rc != ONQ_OK) {
-        oq_source_close(s);
-        return rc;
-    }
-    start_thread(s);
-    *out = s;
-    return ONQ_OK;
+    return begin(s, o, rc, out, err);
 }
