@@ -1,0 +1,97 @@
+/*
+ * test_half.c — float16 as text: which nodes are turned, where casts stand, and what happens when
+ * memory runs out. That the result computes what float computes is checked with the runtime
+ * (tests/parity/test_float16.py).
+ */
+#include "prepare/half.h"
+
+#include "build_model.h"
+#include "flaky_alloc.h"
+#include "onnx/check.h"
+#include "onnx/edit.h"
+#include "testing.h"
+
+static const float far[1] = {1e6f};
+static const int64_t flat[2] = {0, -1};
+
+/* Two products with something between that cannot be float16, and a branch that reads a float. */
+static void fill(bm *b) {
+    bm_input(b, "x", OQ_FLOAT, "2,16");
+    bm_input(b, "yes", OQ_BOOL, "");
+    bm_weight(b, "w", "16,32", 1);
+    bm_weight(b, "v", "32,16", 2);
+    bm_f32(b, "far", "", far);
+    bm_i64(b, "flat", "2", flat);
+    bm_node(b, "MatMul", "first", "x w", "a", "");
+    bm_node(b, "Mul", "up", "a far", "b", "");
+    bm_node(b, "Div", "down", "b far", "c", "");
+    bm_node(b, "Reshape", "moves", "c flat", "d", "");
+    bm_node(b, "MatMul", "second", "d v", "e", "");
+    bm_node(b, "Relu", "relu", "e", "y", "");
+    oq_node *n = bm_node(b, "If", "if", "yes", "z", "");
+    static const char *const branches[] = {"then_branch", "else_branch"};
+    for (size_t i = 0; i < OQ_COUNT(branches); i++) {
+        oq_graph *around = bm_enter(b, n, branches[i]);
+        bm_weight(b, i == 0 ? "t" : "u", "2,256", 3);
+        bm_node(b, i == 0 ? "Neg" : "Abs", i == 0 ? "neg" : "abs", "e", i == 0 ? "z1" : "z2", "");
+        bm_node(b, "Concat", i == 0 ? "cat1" : "cat2", i == 0 ? "z1 t" : "z2 u",
+                i == 0 ? "o1" : "o2", "axis=1");
+        bm_output(b, i == 0 ? "o1" : "o2", OQ_FLOAT, NULL);
+        bm_leave(b, around);
+    }
+    bm_output(b, "y", OQ_FLOAT, "2,16");
+    bm_output(b, "z", OQ_FLOAT, NULL);
+}
+
+static void order(oq_half how, const char *nodes, size_t n_weights, size_t n_nodes) {
+    bm b;
+    char text[512];
+    oq_half_report r;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 17);
+    fill(&b);
+    assert_ok(oq_half_make(b.m, how, &r, &err), err);
+    assert_ok(oq_model_check(b.m, &err), err);
+    assert_string_equal(bm_order(b.g, text, sizeof text), nodes);
+    assert_int_equal(r.n_weights, n_weights);
+    assert_int_equal(r.n_nodes, n_nodes);
+    const oq_tensor *w = oq_graph_find_init(b.g, OQ_S("far"));
+    assert_true(w != NULL && w->data_type.v == OQ_FLOAT);
+    bm_end(&b);
+}
+
+static void turned(void **state) {
+    (void)state;
+    order(OQ_HALF_NONE, "first up down moves second relu if", 0, 0);
+    /* In the branches too: two of them, and two outside. */
+    order(OQ_HALF_WEIGHTS, "w_cast v_cast first up down moves second relu if", 4, 0);
+    /* What only moves floats stays float; the If reads e as it did. */
+    order(OQ_HALF_ALL,
+          "x_float16_cast first a_cast up down moves d_float16_cast second e_cast relu y_cast if",
+          4, 3);
+}
+
+static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
+    const oq_half *how = ctx;
+    oq_half_report r;
+    bm b;
+    bm_begin(&b, a, 17);
+    if (!b.failed)
+        fill(&b);
+    const onq_code rc = b.failed ? oq_fail_nomem(err) : oq_half_make(b.m, *how, &r, err);
+    bm_end(&b);
+    return rc;
+}
+
+static void out_of_memory(void **state) {
+    oq_half how = OQ_HALF_WEIGHTS;
+    (void)state;
+    assert_true(flaky_sweep(sweep_body, &how) > 10);
+    how = OQ_HALF_ALL;
+    assert_true(flaky_sweep(sweep_body, &how) > 10);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(turned), cmocka_unit_test(out_of_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
