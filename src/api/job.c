@@ -5,8 +5,6 @@
 #include "api/isolate.h"
 #include "api/outputs.h"
 #include "base/temp.h"
-#include "onnx/check.h"
-#include "onnx/tidy.h"
 #include "shape/operands.h"
 
 #include <stdlib.h>
@@ -59,9 +57,7 @@ onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *e
 
 onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_error *err) {
     OQ_TRY(oq_job_open(job, path, out, err));
-    OQ_TRY(oq_model_check(*out, err));
-    OQ_TRY(oq_operands_check(*out, err));
-    return oq_model_sort_all(*out, err);
+    return oq_model_make_sound(*out, err);
 }
 
 /* True if the error begins with this file. */

@@ -205,12 +205,21 @@ static onq_code check_all(oq_check *c, onq_error *err) {
     return oq_walk_tensors(c->m, oq_check_tensor, c, err);
 }
 
-onq_code oq_model_check(oq_model *m, onq_error *err) {
-    oq_check c = {.m = m};
+static onq_code check(oq_model *m, oq_index *index, onq_error *err) {
+    oq_check c = {.m = m, .main = index};
     oq_arena_init(&c.arena, &m->env->alloc);
     const onq_code rc = check_all(&c, err);
     oq_arena_release(&c.arena);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
+}
+
+onq_code oq_model_check(oq_model *m, onq_error *err) {
+    return check(m, NULL, err);
+}
+
+onq_code oq_model_check_index(oq_model *m, oq_arena *arena, oq_index *out, onq_error *err) {
+    *out = (oq_index){.arena = arena};
+    return check(m, out, err);
 }
 
 #ifndef NDEBUG

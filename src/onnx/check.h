@@ -8,9 +8,13 @@
 #ifndef OQ_ONNX_CHECK_H
 #define OQ_ONNX_CHECK_H
 
+#include "onnx/graph.h"
 #include "onnx/model.h"
 
 onq_code oq_model_check(oq_model *m, onq_error *err);
+/* The same. Gives out the index of the main graph, made in `arena`, for those who look at the model
+ * before it is edited: building one takes as long as checking. */
+onq_code oq_model_check_index(oq_model *m, oq_arena *arena, oq_index *out, onq_error *err);
 
 /* After each step that edits a model: names are made once, and what is read is made. (Opset imports
  * and payloads may come with a later step.) Nothing where asserts are off. */

@@ -311,22 +311,23 @@ static onq_code check_graph(oq_check *c, oq_graph *g, const oq_index *parent,
                             const oq_imports *imports, int depth, onq_error *err) {
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
-    oq_index ix;
-    OQ_TRY(oq_index_build(&ix, &c->arena, g, parent, err));
-    OQ_TRY(check_spelling(&ix, err));
+    oq_index own = {.arena = &c->arena};
+    oq_index *ix = c->main != NULL && g == c->m->proto->graph ? c->main : &own;
+    OQ_TRY(oq_index_build(ix, ix->arena, g, parent, err));
+    OQ_TRY(check_spelling(ix, err));
     OQ_TRY(check_infos(g, err));
-    OQ_TRY(check_given(c, &ix, err));
-    OQ_TRY(check_nodes(c, &ix, imports, depth, err));
+    OQ_TRY(check_given(c, ix, err));
+    OQ_TRY(check_nodes(c, ix, imports, depth, err));
     for (size_t i = 0; i < g->output.n; i++) {
         const oq_str name = g->output.v[i]->name;
         if (name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "graph output %zu has no name", i);
-        if (oq_index_lookup(&ix, name) == NULL)
+        if (oq_index_lookup(ix, name) == NULL)
             return oq_fail(err, ONQ_E_INVALID, "graph output '%.*s' is not an output of any node",
                            OQ_STR(name));
     }
     uint32_t *order = NULL;
-    return oq_topo_order(&ix, &c->arena, &order, err);
+    return oq_topo_order(ix, &c->arena, &order, err);
 }
 
 onq_code oq_check_graph(oq_check *c, oq_graph *g, const oq_imports *imports, onq_error *err) {

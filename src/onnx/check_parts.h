@@ -17,6 +17,7 @@ typedef struct oq_imports {
 typedef struct oq_check {
     oq_model *m;
     oq_arena arena; /* indices of the graphs; released at the end */
+    oq_index *main; /* NULL, or where that of the main graph goes, with an arena of its own */
 } oq_check;
 
 /* One graph and all inside it: names, producers, inputs, cycles, attributes, types; domains unless

@@ -55,47 +55,71 @@ static bool is_sorted(const oq_index *ix, bool only_inside) {
 
 /* Puts the nodes in a valid order that keeps as much of theirs as can be; not when what subgraphs
  * read was all that could be wrong, and is not. */
-static onq_code sort_nodes(oq_model *m, oq_graph *g, bool only_inside, onq_error *err) {
-    oq_arena scratch;
-    oq_index ix;
+static onq_code sort_indexed(oq_model *m, const oq_index *ix, bool only_inside, oq_arena *scratch,
+                             onq_error *err) {
+    const oq_graph *g = ix->graph;
     uint32_t *order;
-    oq_arena_init(&scratch, &m->env->alloc);
-    onq_code rc = ONQ_OK;
-    OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
-    if (is_sorted(&ix, only_inside))
-        goto done;
+    if (is_sorted(ix, only_inside))
+        return ONQ_OK;
     oq_model_touch(m);
-    OQ_GO(oq_topo_order(&ix, &scratch, &order, err));
-    oq_node **sorted = OQ_NEW_ARRAY(&scratch, oq_node *, g->node.n + 1);
-    if (sorted == NULL) {
-        rc = oq_fail_nomem(err);
-        goto done;
-    }
+    OQ_TRY(oq_topo_order(ix, scratch, &order, err));
+    oq_node **sorted = OQ_NEW_ARRAY(scratch, oq_node *, g->node.n + 1);
+    if (sorted == NULL)
+        return oq_fail_nomem(err);
     for (size_t i = 0; i < g->node.n; i++)
         sorted[i] = g->node.v[order[i]];
     if (g->node.n > 0)
         memcpy(g->node.v, sorted, g->node.n * sizeof *sorted);
-done:
+    return ONQ_OK;
+}
+
+/* The same with an index of its own, unless `given` is of this graph. */
+static onq_code sort_nodes(oq_model *m, oq_graph *g, const oq_index *given, bool only_inside,
+                           onq_error *err) {
+    oq_arena scratch;
+    oq_index ix;
+    onq_code rc = ONQ_OK;
+    oq_arena_init(&scratch, &m->env->alloc);
+    if (given == NULL || given->graph != g) {
+        rc = oq_index_build(&ix, &scratch, g, NULL, err);
+        given = &ix;
+    }
+    if (rc == ONQ_OK)
+        rc = sort_indexed(m, given, only_inside, &scratch, err);
     oq_arena_release(&scratch);
     return rc;
 }
 
+static bool has_inner(const oq_graph *g) {
+    for (size_t i = 0; i < g->node.n; i++)
+        if (oq_node_next_graph(g->node.v[i], &(oq_graph_cursor){0}) != NULL)
+            return true;
+    return false;
+}
+
 onq_code oq_model_sort(oq_model *m, onq_error *err) {
     OQ_TRY(oq_topo_sort_reference(m, m->proto->graph, err));
-    return sort_nodes(m, m->proto->graph, true, err);
+    return has_inner(m->proto->graph) ? sort_nodes(m, m->proto->graph, NULL, true, err) : ONQ_OK;
 }
 
 onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err) {
-    return sort_nodes(m, g, false, err);
+    return sort_nodes(m, g, NULL, false, err);
 }
+
+typedef struct sorting {
+    oq_model *m;
+    const oq_index *main;
+} sorting;
 
 static onq_code sort_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    const sorting *s = ctx;
     (void)owner;
-    return sort_nodes(ctx, g, false, err);
+    return sort_nodes(s->m, g, s->main, false, err);
 }
 
-onq_code oq_model_sort_all(oq_model *m, onq_error *err) {
-    return oq_walk_graphs(m->proto->graph, sort_graph, m, err);
+onq_code oq_model_sort_all(oq_model *m, const oq_index *ix, onq_error *err) {
+    sorting s = {m, ix};
+    return oq_walk_graphs(m->proto->graph, sort_graph, &s, err);
 }
 
 /* ---- constants ---- */

@@ -4,6 +4,7 @@
 #ifndef OQ_ONNX_TIDY_H
 #define OQ_ONNX_TIDY_H
 
+#include "onnx/graph.h"
 #include "onnx/model.h"
 
 /* ONNXModel.clean_initializers: initializers that nothing uses go, subgraphs counted; nodes that
@@ -16,9 +17,9 @@ onq_code oq_model_clean_inits(oq_model *m, onq_error *err);
 onq_code oq_model_sort(oq_model *m, onq_error *err);
 /* A stable topological order of an inner graph. */
 onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err);
-/* The same for every graph of the model. One whose nodes come after what they read is not
- * touched. */
-onq_code oq_model_sort_all(oq_model *m, onq_error *err);
+/* The same for every graph of the model. One whose nodes come after what they read is not touched.
+ * `ix` is of the main graph, or NULL; where that is sorted it holds no more. */
+onq_code oq_model_sort_all(oq_model *m, const oq_index *ix, onq_error *err);
 
 /* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */
 onq_code oq_model_lift_constants(oq_model *m, size_t *n, onq_error *err);

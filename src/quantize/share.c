@@ -17,9 +17,10 @@ typedef struct sharing {
     const oq_plan *plan;
     double macs, integer_macs;
     double elements, float_elements; /* of the source, and of those that the result still has */
+    oq_index ix; /* of the graph of the result that is looked at, once it is needed */
 } sharing;
 
-typedef onq_code (*constant_fn)(sharing *s, const oq_index *ix, oq_str name, const oq_tensor *t,
+typedef onq_code (*constant_fn)(sharing *s, oq_graph *g, oq_str name, const oq_tensor *t,
                                 onq_error *err);
 
 static double count(const oq_tensor *t) {
@@ -29,23 +30,21 @@ static double count(const oq_tensor *t) {
 
 /* Calls fn for every float constant of one graph. */
 static onq_code each_constant(sharing *s, oq_graph *g, constant_fn fn, onq_error *err) {
-    oq_index ix;
-    OQ_TRY(oq_index_build(&ix, s->arena, g, NULL, err));
     for (size_t i = 0; i < g->initializer.n; i++)
         if (oq_dtype_is_float(g->initializer.v[i]->data_type.v))
-            OQ_TRY(fn(s, &ix, g->initializer.v[i]->name, g->initializer.v[i], err));
+            OQ_TRY(fn(s, g, g->initializer.v[i]->name, g->initializer.v[i], err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const oq_attribute *a = oq_str_is(n->op_type, "Constant") ? oq_attr_find(n, "value") : NULL;
         if (a != NULL && a->t != NULL && n->output.n > 0 && oq_dtype_is_float(a->t->data_type.v))
-            OQ_TRY(fn(s, &ix, n->output.v[0], a->t, err));
+            OQ_TRY(fn(s, g, n->output.v[0], a->t, err));
     }
     return ONQ_OK;
 }
 
-static onq_code see_weight(sharing *s, const oq_index *ix, oq_str name, const oq_tensor *t,
+static onq_code see_weight(sharing *s, oq_graph *g, oq_str name, const oq_tensor *t,
                            onq_error *err) {
-    (void)ix;
+    (void)g;
     s->elements += count(t);
     return oq_map_put(&s->weights, name, 0) ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -59,10 +58,12 @@ static bool is_quantized_here(const oq_index *ix, oq_str name) {
     return all;
 }
 
-static onq_code see_left(sharing *s, const oq_index *ix, oq_str name, const oq_tensor *t,
-                         onq_error *err) {
-    (void)err;
-    if (oq_map_has(&s->weights, name) && !is_quantized_here(ix, name))
+static onq_code see_left(sharing *s, oq_graph *g, oq_str name, const oq_tensor *t, onq_error *err) {
+    if (!oq_map_has(&s->weights, name))
+        return ONQ_OK;
+    if (s->ix.graph != g) /* seldom needed: most constants became integers of another name */
+        OQ_TRY(oq_index_build(&s->ix, s->arena, g, NULL, err));
+    if (!is_quantized_here(&s->ix, name))
         s->float_elements += count(t);
     return ONQ_OK;
 }

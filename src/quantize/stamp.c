@@ -67,15 +67,14 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
 }
 
 onq_code oq_result_check(oq_model *m, onq_error *err) {
-    OQ_TRY(oq_model_check(m, err));
-    OQ_TRY(oq_operands_check_constants(m, err));
     oq_arena scratch;
     oq_index ix;
-    oq_graph *g = m->proto->graph;
     oq_arena_init(&scratch, &m->env->alloc);
-    onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    for (size_t i = 0; i < g->node.n && rc == ONQ_OK; i++) {
-        const oq_node *n = g->node.v[i];
+    onq_code rc = oq_model_check_index(m, &scratch, &ix, err);
+    if (rc == ONQ_OK)
+        rc = oq_operands_check_constants(m, &ix, err);
+    for (size_t i = 0; rc == ONQ_OK && i < ix.graph->node.n; i++) {
+        const oq_node *n = ix.graph->node.v[i];
         if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
             rc = check_scale(m, &ix, n, &scratch, err);
     }

@@ -241,9 +241,14 @@ static bool find_order(oq_infer *in, oq_scope *s) {
     oq_index ix;
     uint32_t *order = NULL;
     oq_arena_init(&scratch, in->arena->alloc);
-    onq_code rc = oq_index_build(&ix, &scratch, s->graph, NULL, NULL);
+    const oq_index *given = in->opt.index;
+    onq_code rc = ONQ_OK;
+    if (given == NULL || given->graph != s->graph) {
+        rc = oq_index_build(&ix, &scratch, s->graph, NULL, NULL);
+        given = &ix;
+    }
     if (rc == ONQ_OK)
-        rc = oq_topo_order(&ix, &scratch, &order, NULL);
+        rc = oq_topo_order(given, &scratch, &order, NULL);
     if (rc == ONQ_OK) {
         uint32_t *copy = OQ_NEW_ARRAY(in->arena, uint32_t, s->graph->node.n + 1);
         in->nomem = in->nomem || copy == NULL;

@@ -4,14 +4,16 @@
 #include "shape/operands.h"
 
 #include "onnx/attr.h"
+#include "onnx/check.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
+#include "onnx/tidy.h"
 
 typedef struct look {
     const oq_shapes *shapes; /* NULL: constants only */
     oq_arena *arena;
     const oq_graph *graph;
-    oq_index ix;
+    const oq_index *ix;
     const oq_node *node;
     const oq_op_traits *traits;
     onq_error *err;
@@ -32,7 +34,7 @@ static onq_code find(const look *l, size_t slot, operand *out) {
     *out = (operand){.name = slot < n->input.n ? n->input.v[slot] : OQ_S("")};
     if (out->name.n == 0)
         return ONQ_OK;
-    const oq_tensor *t = oq_index_init(&l->ix, out->name);
+    const oq_tensor *t = oq_index_init(l->ix, out->name);
     if (t != NULL) {
         *out = (operand){out->name, true, t->dims.n, t->dims.v};
         return ONQ_OK;
@@ -266,64 +268,80 @@ typedef struct job {
     const oq_shapes *shapes;
 } job;
 
-/* Initializers of the graphs around it are seen too, in which shape inference may not have got this
- * far. */
-static onq_code check_graph(const job *j, oq_graph *g, const oq_index *outer, unsigned depth,
+static onq_code check_inner(const job *j, const oq_node *n, const oq_index *outer, unsigned depth,
                             onq_error *err);
 
-static onq_code check_inner(const job *j, const oq_node *n, const oq_index *outer, unsigned depth,
-                            onq_error *err) {
-    for (size_t i = 0; i < n->attribute.n; i++) {
-        const oq_attribute *a = n->attribute.v[i];
-        if (a->g != NULL)
-            OQ_TRY(check_graph(j, a->g, outer, depth + 1, err));
-        for (size_t k = 0; k < a->graphs.n; k++)
-            OQ_TRY(check_graph(j, a->graphs.v[k], outer, depth + 1, err));
-    }
-    return ONQ_OK;
-}
-
-static onq_code check_graph(const job *j, oq_graph *g, const oq_index *outer, unsigned depth,
-                            onq_error *err) {
+/* Initializers of the graphs around it are seen too, in which shape inference may not have got this
+ * far. */
+static onq_code check_graph(const job *j, const oq_index *ix, unsigned depth, onq_error *err) {
     oq_arena scratch;
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "subgraphs are nested more than %d deep",
                        OQ_MAX_GRAPH_DEPTH);
     oq_arena_init(&scratch, &j->m->env->alloc);
-    look l = {.shapes = j->shapes, .arena = &scratch, .graph = g, .err = err};
-    onq_code rc = oq_index_build(&l.ix, &scratch, g, outer, err);
-    for (size_t i = 0; i < g->node.n && rc == ONQ_OK; i++) {
-        const oq_node *n = g->node.v[i];
+    look l = {.shapes = j->shapes, .arena = &scratch, .graph = ix->graph, .ix = ix, .err = err};
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < ix->graph->node.n && rc == ONQ_OK; i++) {
+        const oq_node *n = ix->graph->node.v[i];
         rc = check_node(&l, n);
         if (rc != ONQ_OK)
             oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
                         OQ_STR(n->op_type));
         else
-            rc = check_inner(j, n, &l.ix, depth, err);
+            rc = check_inner(j, n, ix, depth, err);
     }
     oq_arena_release(&scratch);
     return rc;
 }
 
-static onq_code check_all(oq_model *m, const oq_shapes *shapes, onq_error *err) {
+static onq_code check_inner(const job *j, const oq_node *n, const oq_index *outer, unsigned depth,
+                            onq_error *err) {
+    onq_code rc = ONQ_OK;
+    oq_graph_cursor at = {0};
+    for (oq_graph *g; rc == ONQ_OK && (g = oq_node_next_graph(n, &at)) != NULL;) {
+        oq_arena scratch;
+        oq_index ix;
+        oq_arena_init(&scratch, &j->m->env->alloc);
+        rc = oq_index_build(&ix, &scratch, g, outer, err);
+        if (rc == ONQ_OK)
+            rc = check_graph(j, &ix, depth + 1, err);
+        oq_arena_release(&scratch);
+    }
+    return rc;
+}
+
+static onq_code check_all(oq_model *m, const oq_index *ix, const oq_shapes *shapes,
+                          onq_error *err) {
+    assert(ix->graph == m->proto->graph);
     const job j = {m, shapes};
-    const onq_code rc = check_graph(&j, m->proto->graph, NULL, 1, err);
+    const onq_code rc = check_graph(&j, ix, 1, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
 
-onq_code oq_operands_check_constants(oq_model *m, onq_error *err) {
-    return m->proto->graph == NULL ? ONQ_OK : check_all(m, NULL, err);
+onq_code oq_operands_check_constants(oq_model *m, const oq_index *ix, onq_error *err) {
+    return check_all(m, ix, NULL, err);
 }
 
-onq_code oq_operands_check(oq_model *m, onq_error *err) {
+static onq_code check_inferred(oq_model *m, const oq_index *ix, onq_error *err) {
     /* Symbolic, because there a value_info that is wrong, which runtimes pass over, does not
      * count. */
-    const oq_shape_options options = {.symbolic = true};
+    const oq_shape_options options = {.symbolic = true, .index = ix};
     oq_shapes *shapes = NULL;
-    if (m->proto->graph == NULL)
-        return ONQ_OK;
     OQ_TRY(oq_shapes_infer(m, &options, &shapes, err));
-    const onq_code rc = check_all(m, shapes, err);
+    const onq_code rc = check_all(m, ix, shapes, err);
     oq_shapes_free(shapes);
+    return rc;
+}
+
+onq_code oq_model_make_sound(oq_model *m, onq_error *err) {
+    oq_arena scratch;
+    oq_index ix; /* one for all: nothing edits the model before the sort */
+    oq_arena_init(&scratch, &m->env->alloc);
+    onq_code rc = oq_model_check_index(m, &scratch, &ix, err);
+    if (rc == ONQ_OK)
+        rc = check_inferred(m, &ix, err);
+    if (rc == ONQ_OK)
+        rc = oq_model_sort_all(m, &ix, err);
+    oq_arena_release(&scratch);
     return rc;
 }

@@ -11,11 +11,14 @@
 #ifndef OQ_SHAPE_OPERANDS_H
 #define OQ_SHAPE_OPERANDS_H
 
+#include "onnx/graph.h"
 #include "shape/shape.h"
 
-/* Checks all nodes with the shapes that inference finds: for a model that comes in. */
-onq_code oq_operands_check(oq_model *m, onq_error *err);
-/* The same with the shapes of constants alone, which costs nothing: for a model that goes out. */
-onq_code oq_operands_check_constants(oq_model *m, onq_error *err);
+/* For a model that comes in: is it valid (onnx/check.h), do the operands of all nodes fit, with the
+ * shapes that inference finds? Nodes that come before what they read are put in order. */
+onq_code oq_model_make_sound(oq_model *m, onq_error *err);
+/* For one that goes out: do the operands fit, with the shapes of constants alone, which costs
+ * nothing? `ix` is of the main graph. */
+onq_code oq_operands_check_constants(oq_model *m, const oq_index *ix, onq_error *err);
 
 #endif

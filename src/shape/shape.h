@@ -62,6 +62,8 @@ typedef struct oq_shape_options {
      * the ranks are equal. */
     const oq_given_shape *given;
     size_t n_given;
+    /* Of the main graph, if the caller has one; used during the call. */
+    const struct oq_index *index;
 } oq_shape_options;
 
 typedef struct oq_shapes oq_shapes;

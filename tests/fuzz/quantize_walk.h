@@ -37,8 +37,7 @@ static inline onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_er
 
 /* What a command takes, as it takes it: oq_job_open_sound. */
 static inline bool is_taken(oq_model *m, onq_error *err) {
-    return oq_model_check(m, err) == ONQ_OK && oq_operands_check(m, err) == ONQ_OK &&
-           oq_model_sort_all(m, err) == ONQ_OK;
+    return oq_model_make_sound(m, err) == ONQ_OK;
 }
 
 /* A refusal has a reason; a result is a valid model, which is written, or refused for a reason. */

@@ -95,7 +95,7 @@ static void a_whole_model(void **state) {
     bm_node(b, "Neg", "second", "t", "u", "");
     bm_leave(b, around);
     b->m->touched = false;
-    assert_int_equal(oq_model_sort_all(b->m, &t->err), ONQ_OK);
+    assert_int_equal(oq_model_sort_all(b->m, NULL, &t->err), ONQ_OK);
     assert_false(b->m->touched);
     for (size_t i = 0; i < 2; i++) {
         oq_graph *g = i == 0 ? inner : b->g;
@@ -103,7 +103,7 @@ static void a_whole_model(void **state) {
         g->node.v[1] = g->node.v[0];
         g->node.v[0] = last;
     }
-    assert_int_equal(oq_model_sort_all(b->m, &t->err), ONQ_OK);
+    assert_int_equal(oq_model_sort_all(b->m, NULL, &t->err), ONQ_OK);
     assert_true(b->m->touched);
     assert_string_equal(bm_order(b->g, t->text, sizeof t->text), "maker if");
     assert_string_equal(bm_order(inner, t->text, sizeof t->text), "first second");
