@@ -36,7 +36,8 @@ static const onq_option_info rows[] = {
             "--eval_data if that is given, else over --data."),
     OQ_ENUM("prefer", 0, "", "speed", OQ_CHOICES(PREFERENCES), "WHAT",
             "What to take among candidates that reach the target. Those within 5 % of the fastest "
-            "or smallest count as equal; the most accurate of them is taken."),
+            "or smallest, as far as the noise of times shows, count as equal; the most accurate of "
+            "them is taken."),
     OQ_FLAG("strict", 0, "", "Write nothing and fail if no candidate reaches the target."),
     OQ_REAL("time_limit", 0, "", "0", "0..", "SECONDS",
             "Stop looking after this time and take the best so far; 0 means no limit."),

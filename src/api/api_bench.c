@@ -422,6 +422,18 @@ static void show_outputs(bench *b, const contender *c) {
     }
 }
 
+/* The command that times the float model's nodes, with the samples of this one. */
+static void add_units_command(const bench *b, oq_buf *t) {
+    const onq_options *o = b->job->opts;
+    const char *data = oq_opt_str(o, "data"), *path = b->v[0].path;
+    oq_buf_adds(t, path[0] == '-' ? "onq bench --units ./" : "onq bench --units ");
+    oq_buf_add_word(t, oq_str_of(path));
+    if (data != NULL && strcmp(data, "-") != 0 && oq_opt_reader(o) == NULL) {
+        oq_buf_adds(t, " --data ");
+        oq_buf_add_word(t, oq_str_of(data));
+    }
+}
+
 /* A quantized model that costs time instead of saving it. */
 static void show_slow(bench *b, const contender *c) {
     oq_buf *t = &b->job->text;
@@ -429,13 +441,17 @@ static void show_slow(bench *b, const contender *c) {
         return;
     oq_buf_addc(t, '\n');
     oq_buf_add_safe(t, oq_str_of(c->path));
-    oq_buf_addf(t, " is quantized and slower than float (%.2f times its time)%s\n",
+    oq_buf_addf(t, " is quantized and slower than float (%.2f times its time)%s",
                 quantile(c, 0.5) / quantile(b->v, 0.5),
-                c->why.reasons.n > 0 ? "; it has:" : ": onq bench --units shows which nodes gain");
+                c->why.reasons.n > 0 ? "; it has:\n" : ": ");
     for (size_t i = 0; i < c->why.reasons.n; i++) {
         oq_buf_adds(t, "  ");
-        oq_buf_add_str(t, c->why.reasons.v[i]);
+        oq_buf_add_safe(t, c->why.reasons.v[i]);
         oq_buf_addc(t, '\n');
+    }
+    if (c->why.reasons.n == 0) {
+        add_units_command(b, t);
+        oq_buf_adds(t, " shows which nodes gain\n");
     }
 }
 

@@ -269,3 +269,25 @@ def test_throughput(pair):
     for wrong in (words[:-1] + ["--jobs", 2], ["bench", tmp_path / "a.onnx", "--units", "--throughput"]):
         r = onq(*wrong)
         assert r.returncode == 2 and "--throughput" in r.stderr, r.stderr
+
+
+def test_the_command_for_units_works(tmp_path):
+    """Where nothing in a quantized model explains its time, the command that looks further works as it is printed."""
+    rng = np.random.default_rng(3)
+
+    def chain(path, *sizes):
+        names = ["x", *(f"t{i}" for i in range(len(sizes) - 2)), "y"]
+        nodes = [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]], f"m{i}") for i in range(len(sizes) - 1)]
+        inits = [numpy_helper.from_array((rng.standard_normal(s) / 9).astype(np.float32), f"w{i}") for i, s in enumerate(zip(sizes, sizes[1:]))]
+        g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [64, sizes[0]])],
+                              [helper.make_tensor_value_info("y", 1, [64, sizes[-1]])], inits)
+        onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    chain(tmp_path / "-small.onnx", 16, 16)
+    chain(tmp_path / "large.onnx", 16, 1024, 1024, 1024, 16)
+    onq("static", "-i", tmp_path / "large.onnx", "-o", tmp_path / "q.onnx", "--data", "random:2", "--op_set", "noout", status=0)
+    done = onq("bench", "--data", "random:2", "--runs", 5, "--", "-small.onnx", "q.onnx", cwd=tmp_path, status=0)
+    line = next(line for line in done.stdout.splitlines() if "shows which nodes gain" in line)
+    words = line.split(": ", 1)[1].split(" shows which")[0].split()
+    assert words == ["onq", "bench", "--units", "./-small.onnx", "--data", "random:2"]
+    assert "integers" in onq(*words[1:], cwd=tmp_path, status=0).stdout
