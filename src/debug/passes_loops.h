@@ -163,7 +163,12 @@ FOR static void NAME(made)(const float *p, void *keep, size_t n, const oq_steps 
             for (size_t j = 0; j < 5; j++)
                 *(VF_AT *)&lanes[j][g] = all[j];
         }
-        add_lanes(lanes, out);
+        if (want == OQ_PASS_ALL) {
+            add_lanes(lanes, out);
+        } else {
+            out->xx += total(lanes[0]);
+            out->ee += total(lanes[2]);
+        }
     }
     made_rest(p, keep, whole, n, s, out);
     out->n += n;
