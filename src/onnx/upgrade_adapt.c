@@ -45,6 +45,14 @@ static onq_code wants_inputs(const oq_node *n, size_t least, onq_error *err) {
                    least);
 }
 
+/* Where an input is added, nothing may stand there already. */
+static onq_code has_inputs(const oq_node *n, size_t count, onq_error *err) {
+    if (n->input.n == count)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_INVALID, "it has %zu inputs, and in the model's opset it takes %zu",
+                   n->input.n, count);
+}
+
 /* The list attribute `name` as a Constant in front of the node and a further input of it. */
 static onq_code ints_to_input(oq_upgrade *u, oq_up_graph *g, oq_node *n, const char *name,
                               onq_error *err) {
@@ -157,6 +165,7 @@ UP_ADAPTER(scan_batch) {
 
 UP_ADAPTER(upsample_scales) {
     (void)after;
+    OQ_TRY(has_inputs(*node, 1, err));
     OQ_TRY(no_reference(*node, "scales", err));
     const oq_attribute *a = oq_attr_find(*node, "scales");
     if (a == NULL)
@@ -175,6 +184,7 @@ UP_ADAPTER(upsample_scales) {
 
 UP_ADAPTER(slice_inputs) {
     (void)after;
+    OQ_TRY(has_inputs(*node, 1, err));
     OQ_TRY(ints_to_input(u, g, *node, "starts", err));
     OQ_TRY(ints_to_input(u, g, *node, "ends", err));
     return oq_attr_find(*node, "axes") != NULL ? ints_to_input(u, g, *node, "axes", err) : ONQ_OK;
@@ -182,6 +192,7 @@ UP_ADAPTER(slice_inputs) {
 
 UP_ADAPTER(topk_input) {
     (void)after;
+    OQ_TRY(has_inputs(*node, 1, err));
     OQ_TRY(no_reference(*node, "k", err));
     const oq_attribute *a = oq_attr_find(*node, "k");
     if (a == NULL || !a->i.has)
@@ -193,7 +204,7 @@ UP_ADAPTER(topk_input) {
 
 UP_ADAPTER(upsample_resize) {
     (void)after;
-    OQ_TRY(wants_inputs(*node, 2, err));
+    OQ_TRY(has_inputs(*node, 2, err));
     oq_node *resize = oq_up_node(u, g, "Resize");
     if (resize == NULL)
         return oq_fail_nomem(err);
@@ -208,6 +219,7 @@ UP_ADAPTER(upsample_resize) {
 UP_ADAPTER(clip_inputs) {
     (void)after;
     oq_node *n = *node;
+    OQ_TRY(has_inputs(n, 1, err));
     OQ_TRY(no_reference(n, "min", err));
     OQ_TRY(no_reference(n, "max", err));
     const bool has_min = oq_attr_find(n, "min") != NULL, has_max = oq_attr_find(n, "max") != NULL;
@@ -231,6 +243,7 @@ UP_ADAPTER(clip_inputs) {
 UP_ADAPTER(pad_inputs) {
     (void)after;
     oq_node *n = *node;
+    OQ_TRY(has_inputs(n, 1, err));
     OQ_TRY(no_reference(n, "pads", err));
     OQ_TRY(no_reference(n, "value", err));
     const oq_i64s *pads = oq_attr_ints(n, "pads");
@@ -260,7 +273,7 @@ UP_ADAPTER(pad_inputs) {
 UP_ADAPTER(resize_roi) {
     (void)after;
     oq_node *n = *node;
-    OQ_TRY(wants_inputs(n, 2, err));
+    OQ_TRY(has_inputs(n, 2, err));
     const size_t rank = oq_up_type_of(g, n->input.v[0])->rank;
     double *v = OQ_NEW_ARRAY(&u->scratch, double, 2 * rank);
     if (v == NULL)
@@ -297,6 +310,7 @@ UP_ADAPTER(scatter_elements) {
 
 UP_ADAPTER(dropout_ratio) {
     (void)after;
+    OQ_TRY(has_inputs(*node, 1, err));
     OQ_TRY(no_reference(*node, "ratio", err));
     const double ratio = (double)oq_attr_float(*node, "ratio", 0.5f);
     OQ_TRY(number_to_input(u, g, *node, ratio, OQ_FLOAT, err));
@@ -306,11 +320,13 @@ UP_ADAPTER(dropout_ratio) {
 
 UP_ADAPTER(axes_input) {
     (void)after;
+    OQ_TRY(has_inputs(*node, 1, err));
     return oq_attr_find(*node, "axes") != NULL ? ints_to_input(u, g, *node, "axes", err) : ONQ_OK;
 }
 
 UP_ADAPTER(split_input) {
     (void)after;
+    OQ_TRY(has_inputs(*node, 1, err));
     return oq_attr_find(*node, "split") != NULL ? ints_to_input(u, g, *node, "split", err) : ONQ_OK;
 }
 
@@ -421,6 +437,8 @@ UP_ADAPTER(dft_axis) {
     oq_node *n = *node;
     OQ_TRY(no_reference(n, "axis", err));
     const int64_t axis = oq_attr_int(n, "axis", 1);
+    if (n->input.n > 2)
+        OQ_TRY(has_inputs(n, 2, err));
     while (n->input.n < 2) {
         oq_up_skip_value(g); /* an omitted input is a value of the converter's */
         OQ_TRY(add_input(u, n, OQ_S(""), err));
