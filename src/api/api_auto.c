@@ -425,8 +425,8 @@ static onq_code run_auto(oq_job *job, onq_error *err) {
     oq_trials_release(&a.choose);
     oq_trials_release(&a.report);
     oq_engine_close(a.engine);
-    if (rc != ONQ_OK && rc != ONQ_E_OPTION && rc != ONQ_E_WRITE && a.model != NULL)
-        rc = oq_error_in(err, rc, "%s", oq_job_input(job));
+    if (a.model != NULL)
+        rc = oq_job_blame(job, rc, err);
     oq_model_free(a.model);
     return rc;
 }
