@@ -378,7 +378,7 @@ static onq_code report_names(run *r, onq_error *err) {
                           q->config.strict, err));
     oq_pick_init(&names, &q->job->arena);
     for (size_t i = 0; i < r->config.nodes.n && rc == ONQ_OK; i++)
-        rc = oq_pick_add(&names, r->config.nodes.v[i].name, err);
+        rc = oq_pick_add_name(&names, r->config.nodes.v[i].name, err);
     if (rc == ONQ_OK)
         rc = oq_pick_report(&names, q->job->env, g, "--node_config", q->config.strict, err);
     oq_pick_release(&names);

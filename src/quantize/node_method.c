@@ -109,7 +109,7 @@ onq_code oq_node_methods_report(const oq_node_methods *m, const onq_env *env, oq
     onq_code rc = oq_walk_graphs(g, see_hits, &l, err);
     for (size_t i = 0; i < m->all.n && rc == ONQ_OK; i++)
         if (!l.hit[i])
-            rc = oq_pick_add(&names, m->all.v[i].node, err);
+            rc = oq_pick_add_name(&names, m->all.v[i].node, err);
     if (rc == ONQ_OK)
         rc = oq_pick_report(&names, env, g, "--node_methods", strict, err);
     oq_pick_release(&names);

@@ -7,6 +7,8 @@
 #include "onnx/graph.h"
 #include "quantize/rules.h"
 
+#include <stdlib.h>
+
 void oq_pick_init(oq_pick *p, oq_arena *arena) {
     *p = (oq_pick){.arena = arena};
     oq_map_init(&p->names, arena);
@@ -19,12 +21,88 @@ void oq_pick_release(oq_pick *p) {
     p->entries.n = 0;
 }
 
+/* ---- patterns ---- */
+
+enum {
+    MOST_GROUPS = 64,
+    MOST_PARTS = 4000,      /* a few kilobytes each, once compiled */
+    LONGEST_MATCHED = 1024, /* the time grows with the square of a name's length */
+};
+
+/* The place after a bracket expression, in which "]" may come first and [:classes:] are. */
+static const char *after_bracket(const char *p) {
+    p += p[1] == '^' ? 2 : 1;
+    if (*p == ']')
+        p++;
+    for (; *p != '\0' && *p != ']'; p++) {
+        if (*p != '[' || p[1] == '\0' || strchr(":.=", p[1]) == NULL)
+            continue;
+        const char close[] = {p[1], ']', '\0'}, *end = strstr(p + 2, close);
+        p = end != NULL ? end + 1 : p;
+    }
+    return *p != '\0' ? p + 1 : p;
+}
+
+/* How often "{m,n}" repeats what is before it; *end is after it. */
+static size_t repeats(const char *p, const char **end) {
+    char *rest;
+    unsigned long n = strtoul(p + 1, &rest, 10);
+    if (*rest == ',') {
+        const unsigned long most = strtoul(rest + 1, &rest, 10);
+        n = most > n ? most : n + (n < MOST_PARTS);
+    }
+    *end = rest + (*rest == '}');
+    return n > MOST_PARTS ? MOST_PARTS + 1 : n > 0 ? n : 1;
+}
+
+/* What the C library makes of a pattern has a part for each character with repetitions written
+ * out, so that a short one can take gigabytes; and back-references take time without end. Says
+ * what is wrong with a pattern of that kind, or NULL. */
+static const char *too_much(const char *p) {
+    size_t sums[MOST_GROUPS] = {0}, last = 0, depth = 0;
+    while (*p != '\0') {
+        size_t times = 1;
+        if (*p == '(') {
+            if (++depth == MOST_GROUPS)
+                return "groups are too deep";
+            sums[depth] = last = 0;
+            p++;
+            continue;
+        }
+        if (*p == ')' && depth > 0) {
+            last = sums[depth--] + 1;
+            p++;
+        } else if (*p == '{') {
+            times = repeats(p, &p);
+        } else if (*p == '+') {
+            times = 2; /* a+ is aa* */
+            p++;
+        } else if (*p == '*' || *p == '?') {
+            p++;
+            continue;
+        } else if (*p == '\\' && p[1] >= '1' && p[1] <= '9') {
+            return "back-references are not for patterns";
+        } else {
+            last = 1;
+            p = *p == '[' ? after_bracket(p) : p + (*p == '\\' && p[1] != '\0' ? 2 : 1);
+        }
+        sums[depth] += times > 1 ? last * (times - 1) : last;
+        last *= times;
+        if (sums[depth] > MOST_PARTS)
+            return "its repetitions are too many";
+    }
+    return NULL;
+}
+
 static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     const oq_str body = {e->text.p + 3, e->text.n - 3};
     const char *c = oq_str_cstr(p->arena, body);
     regex_t *re = OQ_NEW(p->arena, regex_t);
     if (c == NULL || re == NULL)
         return oq_fail_nomem(err);
+    const char *wrong = too_much(c);
+    if (wrong != NULL)
+        return oq_fail(err, ONQ_E_OPTION, "pattern '%.*s': %s", OQ_STR(e->text), wrong);
     const int rc = regcomp(re, c, REG_EXTENDED | REG_NOSUB);
     if (rc != 0) {
         char why[128];
@@ -36,11 +114,11 @@ static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err) {
+static onq_code add_entry(oq_pick *p, oq_str text, bool pattern, onq_error *err) {
     oq_pick_entry e = {.text = oq_str_copy(p->arena, text)};
     if (e.text.p == NULL)
         return oq_fail_nomem(err);
-    if (oq_str_starts(text, OQ_S("re:")))
+    if (pattern)
         OQ_TRY(add_pattern(p, &e, err));
     else if (oq_map_has(&p->names, e.text))
         return ONQ_OK;
@@ -54,9 +132,19 @@ onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err) {
     return ONQ_OK;
 }
 
+onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err) {
+    return add_entry(p, text, oq_str_starts(text, OQ_S("re:")), err);
+}
+
+onq_code oq_pick_add_name(oq_pick *p, oq_str name, onq_error *err) {
+    return add_entry(p, name, false, err);
+}
+
 /* A pattern sees a name up to its first NUL byte. */
 static bool matches(const regex_t *re, oq_str name) {
     regmatch_t whole = {.rm_so = 0, .rm_eo = (regoff_t)name.n};
+    if (name.n > LONGEST_MATCHED)
+        return false;
     return regexec(re, name.n > 0 ? name.p : "", 1, &whole, REG_STARTEND) == 0;
 }
 

@@ -33,6 +33,8 @@ void oq_pick_init(oq_pick *p, oq_arena *arena);
 void oq_pick_release(oq_pick *p);
 /* Adds a name or pattern, which is copied. ONQ_E_OPTION for a pattern that is not valid. */
 onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err);
+/* Adds a name, whatever it begins with: one from a file, which has no patterns. */
+onq_code oq_pick_add_name(oq_pick *p, oq_str name, onq_error *err);
 static inline bool oq_pick_is_empty(const oq_pick *p) {
     return p->entries.n == 0;
 }

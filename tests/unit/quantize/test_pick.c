@@ -53,6 +53,46 @@ static void names_and_patterns(void **state) {
     bm_end(&b);
 }
 
+/* Patterns that the C library would take gigabytes or hours for, and those that it takes easily. */
+static void expensive_patterns(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "re:((a{1,200}){1,200}){1,200}",
+        "re:((((a{99}){99}){99}){99})",
+        "re:a{4001}",
+        "re:(((((((((((((a+)+)+)+)+)+)+)+)+)+)+)+)+)",
+        "re:(a*)\\1\\1x",
+        "re:[[:alpha:]]{5000,}",
+    };
+    static const char *const good[] = {
+        "re:^/layer[0-9]{1,3}/(attn|mlp)/.*$",
+        "re:[]^{]{9}",
+        "re:a{10,200}b+c*",
+        "re:\\{9999\\}",
+        "re:[[:digit:]{9999]",
+        "re:(x{20}){20}",
+    };
+    char name[1100];
+    bm b;
+    oq_pick p;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 13);
+    oq_pick_init(&p, b.a);
+    for (size_t i = 0; i < OQ_COUNT(bad); i++)
+        assert_fails(oq_pick_add(&p, oq_str_of(bad[i]), &err), ONQ_E_OPTION, err, "pattern 're:");
+    for (size_t i = 0; i < OQ_COUNT(good); i++)
+        assert_ok(oq_pick_add(&p, oq_str_of(good[i]), &err), err);
+    assert_ok(oq_pick_add(&p, OQ_S("re:n+"), &err), err);
+    memset(name, 'n', sizeof name);
+    assert_true(oq_pick_has(&p, (oq_str){name, 1024}));
+    assert_false(oq_pick_has(&p, (oq_str){name, sizeof name}));
+    assert_ok(oq_pick_add_name(&p, OQ_S("re:x"), &err), err);
+    assert_true(oq_pick_has(&p, OQ_S("re:x")));
+    assert_false(oq_pick_has(&p, OQ_S("x")));
+    oq_pick_release(&p);
+    bm_end(&b);
+}
+
 static void new_names(void **state) {
     (void)state;
     bm b;
@@ -79,6 +119,7 @@ static void new_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names_and_patterns),
+                                       cmocka_unit_test(expensive_patterns),
                                        cmocka_unit_test(new_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
