@@ -30,10 +30,52 @@ static bool is_listed(const oq_debug_search *s, size_t i) {
     return s->nodes.v[i].excluded && !is_whole_type(s, s->nodes.v[i].op);
 }
 
+static bool is_control(char c) {
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
+/* A name as an item of a list that is read again. One that is not a line, or that would be taken
+ * for a pattern, is written as the pattern of itself. */
+static void add_item(oq_buf *out, oq_str name) {
+    bool plain = !oq_str_starts(name, OQ_S("re:"));
+    for (size_t i = 0; i < name.n; i++)
+        plain = plain && !is_control(name.p[i]);
+    if (plain) {
+        oq_buf_add_str(out, name);
+        return;
+    }
+    oq_buf_adds(out, "re:^");
+    for (size_t i = 0; i < name.n; i++) {
+        const char c = name.p[i];
+        if (!is_control(c) && strchr(".[]{}()*+?|^$\\", c) != NULL)
+            oq_buf_addc(out, '\\');
+        oq_buf_addc(out, is_control(c) ? '.' : c);
+    }
+    oq_buf_addc(out, '$');
+}
+
+/* The same as a word of a command line, where items may be divided by commas, and begin with what
+ * stands for a file or a list. */
+static void add_item_word(oq_buf *out, oq_str name) {
+    oq_buf item, word;
+    oq_buf_init(&item, out->alloc);
+    oq_buf_init(&word, out->alloc);
+    add_item(&item, name);
+    for (size_t i = 0; i < item.n; i++) {
+        if (item.p[i] == ',' || (i == 0 && strchr("@[({", item.p[i]) != NULL))
+            oq_buf_addc(&word, '\\');
+        oq_buf_addc(&word, item.p[i]);
+    }
+    oq_buf_add_word(out, (oq_str){word.p, word.n});
+    out->failed |= item.failed || word.failed;
+    oq_buf_release(&item);
+    oq_buf_release(&word);
+}
+
 void oq_debug_search_list(const oq_debug_search *s, oq_buf *out) {
     for (size_t i = 0; i < s->nodes.n; i++)
         if (is_listed(s, i)) {
-            oq_buf_add_str(out, s->nodes.v[i].name);
+            add_item(out, s->nodes.v[i].name);
             oq_buf_addc(out, '\n');
         }
 }
@@ -59,7 +101,7 @@ static void options_text(const oq_debug_search *s, const char *list, oq_buf *out
         if (!is_listed(s, i))
             continue;
         oq_buf_addc(out, ' ');
-        oq_buf_add_word(out, s->nodes.v[i].name);
+        add_item_word(out, s->nodes.v[i].name);
     }
     oq_buf_adds(out, " --keep_excluded_float");
 }

@@ -2,6 +2,7 @@
 measured, figures do not depend on how the graph is cut, units are products with their Relu or Clip, and time limits hold.
 """
 import json
+import shlex
 import time
 
 import numpy as np
@@ -75,6 +76,29 @@ def test_the_list_makes_what_was_measured(case):
     assert figure(path, again, samples) == pytest.approx(made["overrides_sqnr"], abs=0.6)
     text = search(case, "--bisect", "--target_sqnr", whole + 8, "--exclude_list", listed, as_json=False)
     assert f"--nodes_to_exclude @{listed}" in text and "still in integers:" in text
+
+
+def test_names_that_are_no_lines(case):
+    """A name with a line of its own in it, one that looks like a pattern, a file or two names: the list and the options mean these nodes."""
+    path, quantized, folder = case
+    odd = ["@c", "a\nre:.*", "d,e", "[f]", "re:(b)*,", "g h"]
+    for file in (path, quantized):
+        model = onnx.load(file)
+        for n in model.graph.node:
+            if n.op_type == "Conv":
+                n.name = odd[int(n.name[4:])]
+        onnx.save(model, file)
+    listed = folder / "list.txt"
+    words = ["--bisect", "--target_sqnr", search(case)["outputs"]["y"]["sqnr"] + 8]
+    got = search(case, *words, "--exclude_list", listed)
+    want = set(odd) & set(got["bisect"]["nodes_to_exclude"])
+    assert 0 < len(want) < 6
+    for options in (["--nodes_to_exclude", f"@{listed}"], shlex.split(search(case, *words)["verified"]["options"])):
+        options = [o for o in options if o != "--keep_excluded_float"]
+        plan = folder / "plan.json"
+        common.onq("static", "-i", path, "-o", folder / "again.onnx", "--data", folder / "data.npz", "--plan", plan, *options, status=0)
+        left = {n["name"] for n in json.loads(plan.read_text())["nodes"] if n["op_type"] == "Conv" and n["treatment"] != "quantized"}
+        assert left == want, options
 
 
 def test_cuts_change_nothing(case):
