@@ -16,10 +16,13 @@
 
 #include <jpeglib.h>
 
+enum { MOST_SCANS = 100 };
+
 typedef struct decoder {
     struct jpeg_decompress_struct j; /* first: the library hands it back */
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
     jmp_buf back;
     char text[JMSG_LENGTH_MAX];
     onq_code code;
@@ -96,6 +99,14 @@ static oq_image_mode choose_mode(decoder *d) {
     }
 }
 
+/* A progressive image is gone over once for each scan. Programs write about ten of them; a small file
+ * can have thousands. */
+static void check_scans(j_common_ptr j) {
+    decoder *d = (decoder *)j;
+    if (d->j.input_scan_number > MOST_SCANS)
+        fail(d, ONQ_E_LIMIT, "the image comes in too many scans");
+}
+
 static void decode(decoder *d, oq_arena *a, uint64_t most_pixels, oq_image *out) {
     struct jpeg_decompress_struct *j = &d->j;
     jpeg_save_markers(j, JPEG_APP0 + 1, 0xffff);
@@ -145,6 +156,8 @@ onq_code oq_image_decode_jpeg(oq_arena *a, const uint8_t *p, size_t n, uint64_t 
                                             .resync_to_restart = jpeg_resync_to_restart,
                                             .term_source = init_source};
         d.j.src = &d.source;
+        d.progress.progress_monitor = check_scans;
+        d.j.progress = &d.progress;
         decode(&d, a, most_pixels, out);
     }
     jpeg_destroy_decompress(&d.j);

@@ -426,6 +426,18 @@ JPEG = bytes.fromhex(
     "c2c3c4c5c6c7c8c9cad2d3d4d5d6d7d8d9dae1e2e3e4e5e6e7e8e9eaf1f2f3f4f5f6f7f8f9faffda0008010100003f00fbfa28a2803fffd9")
 
 
+def progressive(width, height, scans):
+    """A grey image in so many scans: one of a first coefficient, and then the same of all others, each four bytes of data."""
+    def scan(first, last, data):
+        return b"\xff\xda\0\x08\1\1\0" + bytes([first, last, 0]) + data
+
+    def table(kind, symbol):
+        return b"\xff\xc4\0\x14" + bytes([kind, 1] + [0] * 15 + [symbol])
+
+    return (b"\xff\xd8\xff\xdb\0\x43\0" + b"\1" * 64 + b"\xff\xc2" + struct.pack(">HBHHB", 11, 8, height, width, 1) + b"\1\x11\0" + table(0, 0) + table(0x10, 0xe0)
+            + scan(0, 0, bytes(8)) + scan(1, 63, bytes(4)) * scans + b"\xff\xd9")
+
+
 @family("images", slot="samples s", files=("s/", "s:", "s ", "'s'", "m.onnx"))
 def images(r):
     def folder_of(name, data):
@@ -464,6 +476,8 @@ def images(r):
     yield "jpg-exif", folder_of("a.jpg", JPEG[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + JPEG[2:])
     yield "jpg-comment", folder_of("a.jpg", JPEG[:2] + (b"\xff\xfe\xff\xff" + b"x" * 65533) * 100 + JPEG[2:])
     yield "jpg", folder_of("a.jpg", JPEG), {"wants": "done"}
+    yield "jpg-scans-50", folder_of("a.jpg", progressive(64, 64, 50)), {"wants": "done"}
+    yield "jpg-scans-3000", folder_of("a.jpg", progressive(8000, 8000, 3000)), {"wants": "refused", "always": ("run",)}
     yield "jpg-named-png", folder_of("a.png", JPEG)
     yield "gif", folder_of("a.png", b"GIF89a" + bytes(20))
     yield "text", folder_of("a.jpg", b"hello")
