@@ -38,6 +38,8 @@ COMMANDS = {
     "from-plan": Row(f"static {QUANTIZE} --from_plan s.json", ("settings",)),
     "node-methods": Row(f"static {QUANTIZE} {DATA} --node_methods s.json", ("settings",)),
     "unit-costs": Row(f"static {QUANTIZE} {DATA} --op_set pays --unit_costs s.json", ("settings",)),
+    "resume": Row(f"auto {QUANTIZE} {DATA} --time_limit 1 --limit 2 --resume s.json", ("settings",), ("out.onnx", "s.json")),
+    "checkpoint": Row(f"calibrate -i m.onnx -o ranges.json {DATA} --checkpoint s.json", ("settings",), ("ranges.json", "s.json"), model=False),
     "qat": Row(f"qat {QUANTIZE}"),
     "qat-qdq": Row(f"qat {QUANTIZE} --quant_format qdq", ("model",)),
     "legacy": Row(f"legacy {QUANTIZE}"),

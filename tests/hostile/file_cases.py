@@ -1,18 +1,21 @@
 """file_cases.py - what commands read and write beside the model: overrides and other settings, samples, images, the output, and
 the command line itself."""
+import functools
 import io
 import json
 import os
+import pathlib
 import re
 import struct
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 import zlib
 
 import numpy as np
 from cases import family, fifo, language, network, put, sound
-from common import ONQ
+from common import ONQ, runtime
 from onnx import TensorProto, helper, numpy_helper
 
 # ---- texts as JSON
@@ -131,6 +134,46 @@ def settings(r):
         "costs": {"units": [{"name": "conv", "float_us": -1}]},
     }.items():
         yield what, text_file("s.json", json.dumps(given))
+
+
+ODD_JSON = [None, True, -1, 0, 2**31, 2**63, -2**63, 10**40, 1e308, -0.0, "", "x", "NaN", "\0", "\u202e\x1b[31m", [], [[]], {}, {"CLS": "numpy.array"}, ["X"] * 3, 1.5]
+
+
+def places(tree):
+    """Every (container, key) of a JSON tree."""
+    for key, v in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield tree, key
+        if isinstance(v, (dict, list)):
+            yield from places(v)
+
+
+@functools.cache
+def made_by_onq():
+    """A plan and a cache that the sound network has."""
+    with tempfile.TemporaryDirectory() as folder:
+        sound(pathlib.Path(folder))
+        subprocess.run([ONQ, "static", "-q", *"-i m.onnx -o q.onnx --data random:2 --plan plan.json --calibration_cache cache.json".split()], cwd=folder, check=True,
+                       env={**os.environ, **runtime()}, capture_output=True)
+        return {what: (pathlib.Path(folder) / f"{what}.json").read_text() for what in ("plan", "cache")}
+
+
+@family("settings", slot="settings", files=("s.json", "m.onnx"))
+def changed_settings(r):
+    for what, text in made_by_onq().items():
+        for i in range(60):
+            tree = json.loads(text)
+            for _ in range(r.choice([1, 1, 2])):
+                container, key = r.choice(list(places(tree)))
+                change = r.choice(["odd", "odd", "drop", "twice"])
+                if change == "odd":
+                    container[key] = r.choice(ODD_JSON)
+                elif change == "drop":
+                    del container[key]
+                elif isinstance(container, list):
+                    container.append(container[key])
+                else:
+                    container[f"{key}_"] = container[key]
+            yield f"{what}-changed-{i}", text_file("s.json", json.dumps(tree))
 
 
 # ---- samples: s/test_data_set_0/input_0.pb, s.npy, s.npz
