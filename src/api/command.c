@@ -168,11 +168,10 @@ static onq_code check_required(const onq_options *o, onq_error *err) {
         bool given = false;
         while (next_name(&rest, "|", name))
             given |= is_given(o, name);
-        if (!given) {
-            const onq_option_info *row = required_at(c, i);
+        const onq_option_info *row = given ? NULL : required_at(c, i);
+        if (row != NULL)
             return oq_fail(err, ONQ_E_OPTION, "'%s' needs --%s %s", c->info.name, row->name,
                            row->word);
-        }
     }
     return ONQ_OK;
 }

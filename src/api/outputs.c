@@ -112,8 +112,7 @@ static bool collide(const char *a, const char *b) {
 }
 
 /* Output i against those before it: the last one written would be all that is left. */
-static onq_code check_others(const onq_options *o, size_t i, onq_error *err) {
-    const char *path = named(o, &outputs[i]);
+static onq_code check_others(const onq_options *o, size_t i, const char *path, onq_error *err) {
     for (size_t k = 0; k < i; k++) {
         const char *other = named(o, &outputs[k]);
         if (other != NULL && collide(other, path))
@@ -165,9 +164,9 @@ static onq_code probe(const onq_options *o, const output *out, const char *path,
 
 onq_code oq_outputs_check(const onq_options *o, const onq_allocator *alloc, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(outputs); i++) {
-        const char *path = path_of(o, &outputs[i]);
-        if (named(o, &outputs[i]) != NULL)
-            OQ_TRY(check_others(o, i, err));
+        const char *any = named(o, &outputs[i]), *path = path_of(o, &outputs[i]);
+        if (any != NULL)
+            OQ_TRY(check_others(o, i, any, err));
         if (path == NULL)
             continue;
         OQ_TRY(check_inputs(o, &outputs[i], path, err));

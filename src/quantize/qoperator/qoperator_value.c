@@ -21,14 +21,11 @@ oq_tensor *oq_qo_init(const oq_qo *q, oq_str name) {
 }
 
 oq_tensor *oq_qo_init_in_path(const oq_qo *q, oq_str name) {
-    for (; q != NULL; q = q->parent) {
-        oq_tensor *t = oq_qo_init(q, name);
-        if (t != NULL)
-            return t;
-        if (oq_map_has(&q->tensors, name))
-            return NULL;
-    }
-    return NULL;
+    oq_tensor *t;
+    do
+        t = oq_qo_init(q, name);
+    while (t == NULL && !oq_map_has(&q->tensors, name) && (q = q->parent) != NULL);
+    return t;
 }
 
 oq_qo_value *oq_qo_value_of(const oq_qo *q, oq_str name) {
@@ -37,12 +34,11 @@ oq_qo_value *oq_qo_value_of(const oq_qo *q, oq_str name) {
 }
 
 oq_qo_value *oq_qo_value_in_path(const oq_qo *q, oq_str name) {
-    for (; q != NULL; q = q->parent) {
-        oq_qo_value *v = oq_qo_value_of(q, name);
-        if (v != NULL)
-            return v;
-    }
-    return NULL;
+    oq_qo_value *v;
+    do
+        v = oq_qo_value_of(q, name);
+    while (v == NULL && (q = q->parent) != NULL);
+    return v;
 }
 
 bool oq_qo_is_real(const oq_qo *q, int32_t type) {
@@ -143,10 +139,10 @@ const char *oq_qo_why_no_params(oq_qo *q, const oq_node *n) {
 
 /* The graph, this one or one around it, whose tensor `name` is; NULL: nobody's. */
 static oq_qo *owner_of(oq_qo *q, oq_str name) {
-    for (; q != NULL; q = q->parent)
-        if (oq_qo_init(q, name) != NULL || oq_map_has(&q->tensors, name))
-            return q;
-    return NULL;
+    while (oq_qo_init(q, name) == NULL && !oq_map_has(&q->tensors, name))
+        if ((q = q->parent) == NULL)
+            return NULL;
+    return q;
 }
 
 /* True if the node would get a float16 scale, which it does not take. */
@@ -160,6 +156,7 @@ bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     if (name.n == 0)
         return true;
     oq_qo *owner = owner_of(q, name);
+    oq_tensor *init = owner != NULL ? oq_qo_init(owner, name) : NULL;
     const oq_qo_value *there = oq_qo_value_of(q, name);
     if (there == NULL && owner != NULL)
         there = oq_qo_value_of(owner, name);
@@ -169,13 +166,13 @@ bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
             q->why = OQ_WHY_HALF;
     } else if (owner == NULL) {
         q->why = "an input is not known here";
-    } else if (oq_qo_init(owner, name) != NULL) {
-        const int32_t type = oq_qo_init(owner, name)->data_type.v;
+    } else if (init != NULL) {
+        const int32_t type = init->data_type.v;
         if (!oq_qo_is_real(q, type))
             q->why = "a constant input is not float";
         else if (is_refused(q, n, type))
             q->why = OQ_WHY_HALF;
-        else if (!how->is_weight && is_infinite(q, oq_qo_init(owner, name)))
+        else if (!how->is_weight && is_infinite(q, init))
             q->why = "a constant input holds an infinity";
     } else if (oq_qo_is_static(q)) {
         if (!oq_qo_has_params(q, name))
