@@ -30,7 +30,8 @@ static const char *folder;
 static char model_path[600], trained_path[600], half_path[600], cache_path[600], over_path[600],
     quantized_path[600];
 static char weights_path[sizeof half_path];
-static char out_dir[600], out_path[700];
+static char large_path[sizeof half_path];
+static char out_dir[600], out_path[700], data_path[710];
 static bool everything;
 
 static void write_text(const char *path, const char *text) {
@@ -106,6 +107,21 @@ static void make_weights(const char *path) {
     bm_end(&b);
 }
 
+/* A weight that is copied from file to file, beside one that is quantized. */
+static void make_large(const char *path) {
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "x", OQ_FLOAT, "320,256");
+    bm_weight(&b, "w", "256,3", 1);
+    bm_weight(&b, "large", "320,256", 2);
+    bm_node(&b, "Add", "add", "x large", "s", "");
+    bm_node(&b, "MatMul", "mm", "s w", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, "320,3");
+    assert_ok(oq_model_save(b.m, path, NULL, &err), err);
+    bm_end(&b);
+}
+
 static void make_files(void) {
     bm b;
     onq_error err = ONQ_ERROR_INIT;
@@ -115,10 +131,13 @@ static void make_files(void) {
     make_half(half_path);
     snprintf(weights_path, sizeof weights_path, "%s/w.onnx", folder);
     make_weights(weights_path);
+    snprintf(large_path, sizeof large_path, "%s/l.onnx", folder);
+    make_large(large_path);
     snprintf(model_path, sizeof model_path, "%s/m.onnx", folder);
     snprintf(cache_path, sizeof cache_path, "%s/c.json", folder);
     snprintf(out_dir, sizeof out_dir, "%s/out", folder);
     snprintf(out_path, sizeof out_path, "%s/o.onnx", out_dir);
+    snprintf(data_path, sizeof data_path, "%s.data", out_path);
     snprintf(quantized_path, sizeof quantized_path, "%s/q.onnx", folder);
     snprintf(over_path, sizeof over_path, "%s/v.json", folder);
     bm_begin(&b, NULL, 11);
@@ -155,10 +174,13 @@ typedef struct job {
     const char *name;
     const char *command;
     bool runtime;            /* it needs one */
-    bool writes;             /* to out_path, which is what `output` is set to */
+    int writes;              /* files: out_path, which is what `output` is set to, and its data */
     int jump;                /* how far apart samples are: slow ones have more */
     const char *options[15]; /* NULL at the end */
 } job;
+
+/* This job runs as on a file system without files that have no name. */
+static const char named_files[] = "dynamic, named files";
 
 static const char old_text[] = "what was there before";
 
@@ -227,12 +249,16 @@ static bool run_with(const job *j, size_t kind, long n, bool stays) {
     f.stays = stays;
     if (j->writes)
         write_text(out_path, old_text);
+    if (j->writes > 1)
+        unlink(data_path);
     const size_t open_before = n_descriptors();
     if (kind == THREAD)
         no_threads_after(n, stays);
     if (what->io != 0)
         flaky_io_arm(what->io, n, what->errnum, stays);
+    flaky_io_no_tmpfile(j->name == named_files);
     const onq_code rc = run(&f.alloc, j, kind == THREAD ? 4 : 1, &err);
+    flaky_io_no_tmpfile(false);
     const bool io_failed = what->io != 0 && flaky_io_disarm();
     const bool thread_failed = kind == THREAD && no_threads_refused();
     no_threads(false);
@@ -249,6 +275,7 @@ static bool run_with(const job *j, size_t kind, long n, bool stays) {
                  atomic_load(&f.live));
     if (n_descriptors() != open_before)
         fail_msg("%s: %s %ld%s: descriptors leaked", j->name, what->name, n, how);
+    size_t n_left = 0;
     if (j->writes) {
         size_t n_bytes = 0;
         char *bytes = read_file(out_path, &n_bytes);
@@ -266,10 +293,11 @@ static bool run_with(const job *j, size_t kind, long n, bool stays) {
                      old    ? "the old one"
                      : made ? "the new one"
                             : "something else");
+        n_left = old ? 1 : (size_t)j->writes;
         free(bytes);
     }
     /* A temporary file that cannot be removed stays. */
-    if (entry_count(out_dir) != (size_t)j->writes && what->io != IO_REMOVE)
+    if (entry_count(out_dir) != n_left && what->io != IO_REMOVE)
         fail_msg("%s: %s %ld%s: something was left behind (%s)", j->name, what->name, n, how,
                  err.text);
     return failed;
@@ -361,6 +389,19 @@ static void table(void **state) {
          2,
          {"input", model_path, "per_channel", "true", "no_verify", "true"}},
         {"dynamic, verified", "dynamic", true, true, 6, {"input", model_path, "verify", "true"}},
+        {"dynamic, large", "dynamic", false, 1, 2, {"input", large_path, "no_verify", "true"}},
+        {named_files,
+         "dynamic",
+         false,
+         2,
+         2,
+         {"input", large_path, "use_external_data_format", "true", "no_verify", "true"}},
+        {"dynamic, external data",
+         "dynamic",
+         false,
+         2,
+         2,
+         {"input", large_path, "use_external_data_format", "true", "no_verify", "true"}},
         {"dynamic, float16", "dynamic", false, true, 2, {"input", half_path, "no_verify", "true"}},
         {"nbits",
          "nbits",
