@@ -496,6 +496,9 @@ def images(r):
     yield "png-1x1", folder_of("a.png", png(1, 1)), {"wants": "done"}
     for what, size in {"wide": (2**31 - 1, 1), "square": (60000, 60000), "zero": (0, 4), "negative": (2**32 - 1, 4)}.items():
         yield f"png-{what}", folder_of("a.png", png(*size, rows=b"\0" * 100))
+    for name in ("<img src=x onerror=alert(1)>", "a\nonq: error: forged", "\x1b[31m", "\udcff\udcfe", "-o", "$(touch x)", "'", " "):
+        yield f"name-{name!r}", folder_of(f"{name}.png", png()), {"wants": "done"}
+        yield f"name-of-nothing-{name!r}", folder_of(f"{name}.png", b"hello"), {"wants": "refused"}
     yield "png-palette-missing", folder_of("a.png", png(color=3))
     yield "png-palette-short", folder_of("a.png", png(color=3, extra=chunk(b"PLTE", b"\1\2\3")))
     yield "png-color-5", folder_of("a.png", png(color=5))
