@@ -196,7 +196,7 @@ class Judge:
                 yield f"not one line of error: {ended.err[:700]!r}"
             elif ended.status == 1 and case.files and not any(f in lines[0] for f in (*case.files, *row.reads)):
                 yield f"the file is not named: {lines[0]}"
-            elif ended.status == 2 and case.slot != "words":
+            elif ended.status == 2 and case.slot not in ("words", "output"):
                 yield f"the command line is blamed: {lines[0]}"
         elif lines:
             yield f"status {ended.status}, and yet: {lines[0]}"
