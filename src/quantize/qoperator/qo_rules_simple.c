@@ -166,6 +166,8 @@ onq_code oq_qo_rule_where(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, NULL, err);
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
+    /* A condition that is no bool will be refused, and not for a name that is gone. */
+    OQ_TRY(oq_qo_dequantize(q, n->input.v[0], err));
     oq_node *made = oq_qo_node_new(q, n, "QLinearWhere", true);
     if (made == NULL)
         return oq_fail_nomem(err);
