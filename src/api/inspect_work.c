@@ -98,6 +98,7 @@ static bool float_work(oq_arena *a, const oq_profile *p, op_works *out) {
             if (!oq_map_put(&ops, fresh.op, at) || !OQ_PUSH(a, out, fresh))
                 return false;
         }
+        assert(out->v != NULL); /* what the map has was pushed */
         out->v[at].nodes++;
         out->v[at].macs += n->macs;
     }

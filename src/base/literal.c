@@ -24,7 +24,8 @@ static char peek(const reader *r) {
 }
 
 static void skip_space(reader *r) {
-    while (r->at < r->text.n && memchr(" \t\r\n", r->text.p[r->at], 4) != NULL)
+    static const char space[] = {' ', '\t', '\r', '\n'};
+    while (r->at < r->text.n && memchr(space, r->text.p[r->at], sizeof space) != NULL)
         r->at++;
 }
 
