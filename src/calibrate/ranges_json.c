@@ -309,6 +309,8 @@ static onq_code read_array(oq_arena *a, const char *key, bool real, const json_t
                        real ? "float32 or float16" : "float32, float16 or int64");
     const bool scalar = !json_is_array(data);
     const size_t n = scalar ? 1 : json_array_size(data);
+    if (n == 0)
+        return bad_attr(err, key, "is empty");
     if (!oq_num_make(a, x, type, scalar, n))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++)

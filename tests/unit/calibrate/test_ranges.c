@@ -143,6 +143,8 @@ static void refused(void **state) {
         {CACHE("\"x\": {\"lowest\": " ARRAY("[1.0]", "float64") "}", "MinMax"), ONQ_E_INVALID,
          "float64"},
         {CACHE("\"x\": {\"lowest\": " ARRAY("[1]", "int64") "}", "MinMax"), ONQ_E_INVALID, "int64"},
+        {CACHE("\"x\": {\"lowest\": " ARRAY("[]", "float32") "}", "MinMax"), ONQ_E_INVALID,
+         "is empty"},
         {CACHE("\"x\": {\"lowest\": " ARRAY("[[1.0]]", "float32") "}", "MinMax"), ONQ_E_INVALID,
          "not a number"},
         {CACHE("\"x\": {\"hist\": " ARRAY("[1.5]", "int64") "}", "Entropy"), ONQ_E_INVALID,
