@@ -63,11 +63,11 @@ typedef struct oq_tstat {
     /* histogram methods */
     oq_extent extent; /* of the chunk */
     oq_tails tails;   /* of the chunk, where the collector has tails */
-    bool settled;     /* the tails are counted, and the rest does not matter */
     /* What tensor number padded - 1 has, with zeros (0: something else), as long as it is not
      * `apart`. While that is so, nothing of it is counted. */
     uint32_t padded;
     bool apart;
+    bool settled;     /* the tails are counted, and the rest does not matter */
     oq_extent sample; /* of the last sample, whose number plus 1 is: */
     uint64_t sample_at;
     float min, max;           /* of all chunks so far; 0 when nothing finite was seen */

@@ -626,12 +626,11 @@ static onq_code count_kept(oq_runner *r, onq_error *err) {
     return rc;
 }
 
-static onq_code layout_all(oq_runner *r, onq_error *err) {
-    OQ_TRY(see_fixed(r, &r->c, err));
-    for (size_t k = 0; k < 2 * r->n_names; k++) { /* padded ones after the others */
-        const size_t tensor = r->tensors[k % r->n_names];
+static onq_code layout_observed(oq_runner *r, bool padded, onq_error *err) {
+    for (size_t k = 0; k < r->n_names; k++) {
+        const size_t tensor = r->tensors[k];
         const oq_tstat *t = &r->c.v[tensor];
-        if ((t->padded != 0) != (k >= r->n_names))
+        if ((t->padded != 0) != padded)
             continue;
         OQ_TRY(oq_collect_layout(&r->c, tensor, err));
         if (r->counts_ahead && t->apart)
@@ -639,6 +638,13 @@ static onq_code layout_all(oq_runner *r, onq_error *err) {
         if (r->counts_ahead)
             oq_ahead_settle(&r->ahead, &r->c, tensor);
     }
+    return ONQ_OK;
+}
+
+static onq_code layout_all(oq_runner *r, onq_error *err) {
+    OQ_TRY(see_fixed(r, &r->c, err));
+    OQ_TRY(layout_observed(r, false, err));
+    OQ_TRY(layout_observed(r, true, err)); /* they follow the others */
     for (size_t i = 0; i < r->fixed.n; i++)
         OQ_TRY(oq_collect_layout(&r->c, r->fixed.v[i].tensor, err));
     r->c.pass = OQ_PASS_COUNT;

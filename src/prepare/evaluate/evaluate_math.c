@@ -184,11 +184,12 @@ bool oq_eval_Min(oq_eval *c) {
 
 static bool unary(oq_eval *c, double (*real)(double), int64_t (*integer)(int64_t)) {
     const oq_cval *a = &c->in[0];
-    if (c->n_in != 1 || (is_real(a->dt) ? real == NULL : integer == NULL || !is_integer(a->dt)) ||
+    const bool reals = is_real(a->dt);
+    if (c->n_in != 1 || (reals ? real == NULL : integer == NULL || !is_integer(a->dt)) ||
         !oq_eval_make(c, a->dt, a->dims, a->rank))
         return false;
     for (size_t i = 0; i < c->out.n; i++)
-        if (is_real(a->dt))
+        if (reals)
             oq_cval_put_real(c, i, real(oq_cval_real(a, i)));
         else
             oq_cval_put_int(c, i, integer(oq_cval_int(a, i)));
