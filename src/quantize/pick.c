@@ -142,10 +142,13 @@ onq_code oq_pick_add_name(oq_pick *p, oq_str name, onq_error *err) {
 
 /* A pattern sees a name up to its first NUL byte. */
 static bool matches(const regex_t *re, oq_str name) {
-    regmatch_t whole = {.rm_so = 0, .rm_eo = (regoff_t)name.n};
+    char text[LONGEST_MATCHED + 1];
     if (name.n > LONGEST_MATCHED)
         return false;
-    return regexec(re, name.n > 0 ? name.p : "", 1, &whole, REG_STARTEND) == 0;
+    if (name.n > 0)
+        memcpy(text, name.p, name.n);
+    text[name.n] = '\0';
+    return regexec(re, text, 0, NULL, 0) == 0;
 }
 
 bool oq_pick_has(oq_pick *p, oq_str name) {
