@@ -251,6 +251,10 @@ onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, 
         unlink(path);
         return rc;
     }
+    /* Where they are must be said, however long the rest is. */
+    const size_t room = sizeof text - strlen("... (the ranges are kept: --calibration_cache )");
+    const int most = strlen(path) < room ? (int)(room - strlen(path) - 1) : 0;
     memcpy(text, err->text, sizeof text);
-    return oq_fail(err, rc, "%s (the ranges are kept: --calibration_cache %s)", text, path);
+    return oq_fail(err, rc, "%.*s%s (the ranges are kept: --calibration_cache %s)", most, text,
+                   strlen(text) > (size_t)most ? "..." : "", path);
 }
