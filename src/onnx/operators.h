@@ -12,7 +12,8 @@
 /* An input slot in a row, such that no slot is 0. */
 #define OQ_IN(slot) ((slot) + 1)
 
-/* How many inputs an operator takes, at any opset; a most of 0: any number. */
+/* How many inputs an operator takes, at any opset; a most of 0: any number. A row that says so has
+ * one output, unless it says something else of them too. */
 #define OQ_INPUTS(fewest, highest) .least = (fewest), .most = (highest)
 
 /* For a row that has none. */
@@ -49,6 +50,7 @@ typedef struct oq_op_traits {
     oq_product product;
     const char *stands_for; /* a quantized operator: the float one it was; else NULL */
     uint8_t least, most;    /* inputs, see OQ_INPUTS */
+    uint8_t outputs;        /* the most, where it is more than one; but see all_outputs */
     uint8_t gates;          /* of a recurrent operator: hidden states side by side in a weight */
     /* Slots, as OQ_IN(slot); 0: none. */
     uint8_t weight; /* where it is constant, it is quantized as a weight */
@@ -59,11 +61,11 @@ typedef struct oq_op_traits {
     /* Opsets since which what it becomes takes float16 scales as they are; 0: never. What has no
      * scales needs a DequantizeLinear of float16 after it, which came with 19. */
     uint8_t half_qlinear, half_integer;
-    bool either_side; /* slot 0 is a weight too, where it is constant */
-    bool clips;       /* cuts its input off at bounds */
-    bool unit_output; /* the output lies between 0 and 1 whatever the input */
-    bool vanishes;    /* the runtime takes it out of the graph */
-    bool all_outputs;
+    bool either_side;   /* slot 0 is a weight too, where it is constant */
+    bool clips;         /* cuts its input off at bounds */
+    bool unit_output;   /* the output lies between 0 and 1 whatever the input */
+    bool vanishes;      /* the runtime takes it out of the graph */
+    bool all_outputs;   /* as many as one likes, and all of them hold what `repeats` says */
     bool random;        /* other values each time it runs */
     bool carries_pairs; /* ONNX Runtime puts a quantized pair of its own after it */
     /* ONNX Runtime fuses it with its pairs whatever the type of their scales, but its quantized

@@ -104,6 +104,11 @@ static onq_code check_count(const look *l) {
         if (i >= count || n->input.v[i].n == 0)
             return oq_fail(l->err, ONQ_E_INVALID, "input %zu is missing (the operator needs %u)", i,
                            l->traits->least);
+    const unsigned outputs = l->traits->outputs != 0 ? l->traits->outputs : 1;
+    if (l->traits->least != 0 && !l->traits->all_outputs && n->output.n > outputs)
+        return oq_fail(l->err, ONQ_E_INVALID,
+                       "it has %zu outputs, and the operator makes at most %u", n->output.n,
+                       outputs);
     return ONQ_OK;
 }
 

@@ -1,10 +1,11 @@
 /*
- * operands.h — checks that the inputs of nodes fit their operators.
+ * operands.h — checks that the inputs and outputs of nodes fit their operators.
  *
- * How many there are, and for products (Conv, Gemm, MatMul, and their counterparts when they are
- * quantized) ranks, channels, the length of the bias, the number of scales and zero points. The
- * facts by operator are in operators.def. A runtime refuses what is refused here, when it loads the
- * model or runs it; commands that have no runtime would make something of it that nobody meant.
+ * How many there are, and of the inputs of products (Conv, Gemm, MatMul, and their counterparts
+ * when they are quantized) ranks, channels, the length of the bias, the number of scales and zero
+ * points. The facts by operator are in operators.def. A runtime refuses what is refused here, when
+ * it loads the model or runs it; commands that have no runtime would make something of it that
+ * nobody meant.
  *
  * An unknown shape is taken to fit.
  */

@@ -1,4 +1,4 @@
-"""test_operands.py - nodes whose inputs do not fit: ONNX Runtime refuses them when it loads or runs the model, and so does every
+"""test_operands.py - nodes whose inputs or outputs do not fit: ONNX Runtime refuses them when it loads or runs the model, and so does every
 command, with the node's name, before it writes anything. What the runtime takes is taken.
 """
 import numpy as np
@@ -17,10 +17,10 @@ def array(name, shape):
     return numpy_helper.from_array(np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32), name)
 
 
-def one(op, x, shapes, inputs=None, opset=17, **attributes):
+def one(op, x, shapes, inputs=None, opset=17, outputs=("y",), **attributes):
     """A model of one node; shapes: of w, b, c ..."""
     names = [n for n, _ in zip("wbcdef", shapes)]
-    node = helper.make_node(op, inputs or ["x", *names], ["y"], "the_node", **attributes)
+    node = helper.make_node(op, inputs or ["x", *names], outputs, "the_node", **attributes)
     graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, x)], [helper.make_empty_tensor_value_info("y")],
                               [array(n, s) for n, s in zip(names, shapes) if s is not None])
     graph.output[0].type.tensor_type.elem_type = 1
@@ -45,6 +45,10 @@ BAD = {
     "MatMul.batch": one("MatMul", [3, 4, 8], [[2, 8, 4]]), "MatMul.alone": one("MatMul", [4, 8], []),
     "MatMul.many": one("MatMul", [4, 8], [[8, 4]], ["x"] + ["w"] * 100001), "MatMul.first": one("MatMul", [4, 8], [[4, 7]], ["w", "x"]),
     "Add.three": one("Add", [4, 8], [[8], [8]]), "Relu.two": one("Relu", [4, 8], [[8]]),
+    "Mul.outputs": one("Mul", [4, 8], [[8]], outputs=["y", "z"]), "Conv.outputs": one("Conv", IMAGE, [[4, 3, 3, 3]], outputs=["z", "y"]),
+    "Add.outputs": one("Add", [4, 8], [[8]], outputs=["y", ""]),
+    "MatMul.outputs": one("MatMul", [4, 8], [[8, 4]], outputs=["y", "z"]), "MaxPool.outputs": one("MaxPool", IMAGE, [], kernel_shape=[2, 2], outputs=["y", "z", "a"]),
+    "LSTM.outputs": one("LSTM", [5, 1, 6], [[1, 16, 6], [1, 16, 4]], hidden_size=4, outputs=["y", "z", "a", "b"]),
     "LSTM.rank": one("LSTM", [5, 1, 6], [[16, 6], [1, 16, 4]], hidden_size=4), "LSTM.size": one("LSTM", [5, 1, 6], [[1, 16, 5], [1, 16, 4]], hidden_size=4),
     "LSTM.hidden": one("LSTM", [5, 1, 6], [[1, 16, 6], [1, 16, 5]], hidden_size=4),
     "LSTM.bias": one("LSTM", [5, 1, 6], [[1, 16, 6], [1, 16, 4], [1, 16]], hidden_size=4),
@@ -58,7 +62,9 @@ GOOD = {
     "MatMul.vector": one("MatMul", [4, 8], [[8]]), "MatMul.row": one("MatMul", [8], [[8, 4]]), "MatMul.batch": one("MatMul", [1, 4, 8], [[2, 8, 4]]),
     "MatMul.batch4": one("MatMul", [2, 1, 4, 8], [[3, 8, 4]]), "MatMul.first": one("MatMul", [8, 4], [[2, 8]], ["w", "x"]),
     "MatMul.open": one("MatMul", ["n", "k"], [[8, 4]]), "LSTM": one("LSTM", [5, 1, 6], [[1, 16, 6], [1, 16, 4], [1, 32]], hidden_size=4),
-    "other": one("Relu", [4, 8], []),
+    "LSTM.outputs": one("LSTM", [5, 1, 6], [[1, 16, 6], [1, 16, 4]], hidden_size=4, outputs=["y", "z", "a"]),
+    "MaxPool.outputs": one("MaxPool", IMAGE, [], kernel_shape=[2, 2], outputs=["y", "z"]),
+    "Split.outputs": one("Split", [4, 300], [], outputs=["y", *(f"z{i}" for i in range(299))], opset=11, axis=1), "other": one("Relu", [4, 8], []),
 }
 
 
