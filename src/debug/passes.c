@@ -28,9 +28,14 @@
 
 VECTORS(4);
 
-float oq_steps_apply(const oq_steps *s, float x) {
+/* The integer that x becomes, with the zero point subtracted. */
+static float steps_integer(const oq_steps *s, float x) {
     const float q = x / s->scale, a = q > s->lo ? q : s->lo, c = a < s->hi ? a : s->hi;
-    return ((c + ROUND) - ROUND) * s->scale;
+    return (c + ROUND) - ROUND;
+}
+
+float oq_steps_apply(const oq_steps *s, float x) {
+    return steps_integer(s, x) * s->scale;
 }
 
 /* How far from an integer the product of x and 1 / scale may be for certain; below 0: nowhere. The
@@ -122,8 +127,7 @@ static void truth_rest(const float *x, const void *kept, size_t from, size_t n, 
 static void made_rest(const float *p, void *keep, size_t from, size_t n, const oq_steps *s,
                       oq_sums *out) {
     for (size_t i = from; i < n; i++) {
-        const float q = p[i] / s->scale, a = q > s->lo ? q : s->lo, c = a < s->hi ? a : s->hi;
-        const float r = (c + ROUND) - ROUND, y = r * s->scale;
+        const float r = steps_integer(s, p[i]), y = r * s->scale;
         if (keep != NULL && oq_steps_bytes(s) == 1)
             ((uint8_t *)keep)[i] = (uint8_t)(r - s->lo);
         else if (keep != NULL)
@@ -255,7 +259,11 @@ const oq_passes *oq_passes_at(size_t i) {
 
 /* ---- parts ---- */
 
-typedef struct job {
+typedef struct job job;
+struct job {
+    /* Runs a loop over `n` values from number `from` on. Loops that make sums alone add them to
+     * `local`. */
+    void (*loop)(const job *j, size_t from, size_t n, oq_pass_truth *out);
     const oq_passes *v;
     const float *x, *y;
     const uint8_t *kept; /* or NULL, as `keep` */
@@ -263,9 +271,8 @@ typedef struct job {
     size_t n, part;
     const oq_steps *s;
     oq_pass_want want;
-    oq_pass_truth *truth; /* MAX_PARTS of what is wanted */
-    oq_sums *sums;
-} job;
+    oq_pass_truth *parts; /* MAX_PARTS */
+};
 
 /* A part is PART values, more where that would give more than MAX_PARTS; whole pieces. */
 static size_t part_size(size_t n) {
@@ -274,100 +281,74 @@ static size_t part_size(size_t n) {
     return (size + OQ_PASS_PIECE - 1) / OQ_PASS_PIECE * OQ_PASS_PIECE;
 }
 
-static size_t part_count(const job *j) {
-    return (j->n + j->part - 1) / j->part;
-}
-
-static onq_code run_parts(oq_pool *pool, job *j, oq_task fn, onq_error *err) {
-    const size_t n = part_count(j);
-    if (pool != NULL && n > 1)
-        return oq_pool_run(pool, n, fn, j, err);
-    for (size_t i = 0; i < n; i++)
-        OQ_TRY(fn(j, i, 0, err));
-    return ONQ_OK;
-}
-
-static size_t here(const job *j, size_t i) {
-    return j->n - i * j->part < j->part ? j->n - i * j->part : j->part;
-}
-
-static onq_code truth_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    job *j = ctx;
-    const size_t from = i * j->part;
+static onq_code run_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
+    const job *j = ctx;
+    const size_t from = i * j->part, left = j->n - from;
     (void)worker;
     (void)err;
-    j->truth[i] = (oq_pass_truth){.lo = INFINITY, .hi = -INFINITY};
-    j->v->truth(j->x + from, j->kept != NULL ? j->kept + from * oq_steps_bytes(j->s) : NULL,
-                here(j, i), j->s, &j->truth[i]);
+    j->parts[i] = (oq_pass_truth){.lo = INFINITY, .hi = -INFINITY};
+    j->loop(j, from, left < j->part ? left : j->part, &j->parts[i]);
     return ONQ_OK;
+}
+
+/* Runs the loop over all of x, in parts that are added up in order. */
+static onq_code run(oq_pool *pool, job *j, oq_pass_truth *out, onq_error *err) {
+    oq_pass_truth parts[MAX_PARTS];
+    j->v = oq_passes_best();
+    j->parts = parts;
+    j->part = part_size(j->n);
+    const size_t n = (j->n + j->part - 1) / j->part;
+    if (pool != NULL && n > 1)
+        OQ_TRY(oq_pool_run(pool, n, run_part, j, err));
+    else
+        for (size_t i = 0; i < n; i++)
+            OQ_TRY(run_part(j, i, 0, err));
+    for (size_t i = 0; i < n; i++) {
+        oq_sums_join(&out->local, &parts[i].local);
+        oq_sums_join(&out->cross, &parts[i].cross);
+        out->clipped += parts[i].clipped;
+        out->lo = parts[i].lo < out->lo ? parts[i].lo : out->lo;
+        out->hi = parts[i].hi > out->hi ? parts[i].hi : out->hi;
+    }
+    return ONQ_OK;
+}
+
+static onq_code run_sums(oq_pool *pool, job *j, oq_sums *out, onq_error *err) {
+    oq_pass_truth all = {.local = *out};
+    OQ_TRY(run(pool, j, &all, err));
+    *out = all.local;
+    return ONQ_OK;
+}
+
+static void truth_loop(const job *j, size_t from, size_t n, oq_pass_truth *out) {
+    const uint8_t *kept = j->kept != NULL ? j->kept + from * oq_steps_bytes(j->s) : NULL;
+    j->v->truth(j->x + from, kept, n, j->s, out);
+}
+
+static void made_loop(const job *j, size_t from, size_t n, oq_pass_truth *out) {
+    uint8_t *keep = j->keep != NULL ? j->keep + from * oq_steps_bytes(j->s) : NULL;
+    j->v->made(j->x + from, keep, n, j->s, j->want, &out->local);
+}
+
+static void sums_loop(const job *j, size_t from, size_t n, oq_pass_truth *out) {
+    j->v->sums(j->x + from, j->y + from, n, &out->local);
 }
 
 onq_code oq_pass_truth_run(oq_pool *pool, const float *x, const void *kept, size_t n,
                            const oq_steps *s, oq_pass_truth *out, onq_error *err) {
     assert(s != NULL || kept == NULL);
-    oq_pass_truth made[MAX_PARTS];
-    job j = {.v = oq_passes_best(),
-             .x = x,
-             .kept = kept,
-             .n = n,
-             .part = part_size(n),
-             .s = s,
-             .truth = made};
-    OQ_TRY(run_parts(pool, &j, truth_part, err));
-    for (size_t i = 0; i < part_count(&j); i++) {
-        oq_sums_join(&out->local, &made[i].local);
-        oq_sums_join(&out->cross, &made[i].cross);
-        out->clipped += made[i].clipped;
-        out->lo = made[i].lo < out->lo ? made[i].lo : out->lo;
-        out->hi = made[i].hi > out->hi ? made[i].hi : out->hi;
-    }
-    return ONQ_OK;
-}
-
-static onq_code made_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    job *j = ctx;
-    const size_t from = i * j->part;
-    (void)worker;
-    (void)err;
-    j->sums[i] = (oq_sums){0};
-    j->v->made(j->x + from, j->keep != NULL ? j->keep + from * oq_steps_bytes(j->s) : NULL,
-               here(j, i), j->s, j->want, &j->sums[i]);
-    return ONQ_OK;
+    job j = {.loop = truth_loop, .x = x, .kept = kept, .n = n, .s = s};
+    return run(pool, &j, out, err);
 }
 
 onq_code oq_pass_made_run(oq_pool *pool, const float *p, void *keep, size_t n, const oq_steps *s,
                           oq_pass_want want, oq_sums *out, onq_error *err) {
-    oq_sums made[MAX_PARTS];
-    job j = {.v = oq_passes_best(),
-             .x = p,
-             .keep = keep,
-             .n = n,
-             .part = part_size(n),
-             .s = s,
-             .want = want,
-             .sums = made};
-    OQ_TRY(run_parts(pool, &j, made_part, err));
-    for (size_t i = 0; i < part_count(&j); i++)
-        oq_sums_join(out, &made[i]);
-    return ONQ_OK;
-}
-
-static onq_code sums_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    job *j = ctx;
-    const size_t from = i * j->part;
-    (void)worker;
-    (void)err;
-    j->sums[i] = (oq_sums){0};
-    j->v->sums(j->x + from, j->y + from, here(j, i), &j->sums[i]);
-    return ONQ_OK;
+    job j = {.loop = made_loop, .x = p, .keep = keep, .n = n, .s = s, .want = want};
+    return run_sums(pool, &j, out, err);
 }
 
 onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t n, oq_sums *out,
                           onq_error *err) {
-    oq_sums made[MAX_PARTS];
-    job j = {.v = oq_passes_best(), .x = x, .y = y, .n = n, .part = part_size(n), .sums = made};
-    OQ_TRY(run_parts(pool, &j, sums_part, err));
-    for (size_t i = 0; i < part_count(&j); i++)
-        oq_sums_join(out, &made[i]);
-    return ONQ_OK;
+    job j = {.loop = sums_loop, .x = x, .y = y, .n = n};
+    return run_sums(pool, &j, out, err);
 }

@@ -18,6 +18,7 @@
 #define VF              PASTE(vf, WIDTH, )
 #define VI              PASTE(vi, WIDTH, )
 #define VF_AT           PASTE(vf, WIDTH, _at)
+#define ACC             NAME(acc)
 
 /* The integer nearest to x / scale within the limits, as (t, r): r = t - ROUND. A product with
  * 1 / scale is off by a few roundings (doubt_of), so only where it is that near to a half does the
@@ -38,6 +39,29 @@
     const VI magnitude = INT32_MAX - (VI){0};                                                      \
     const VF low = (s)->lo - (VF){0}, high = (s)->hi - (VF){0}, doubt = doubt_of(s) - (VF){0};     \
     const float scale = (s)->scale, inverse = 1 / scale
+
+/* Sums of some lanes in registers: of x^2, y^2, (x - y)^2 and |x - y|, and the largest |x - y|. */
+typedef struct ACC {
+    VF xx, yy, ee, ab, top;
+} ACC;
+
+/* Adds all but x^2. */
+FOR INLINE void NAME(compare)(ACC *a, VF x, VF y) {
+    const VF d = x - y, m = (VF)((VI)d & (INT32_MAX - (VI){0}));
+    a->yy += y * y;
+    a->ee += d * d;
+    a->ab += m;
+    a->top = NAME(most)(m, a->top);
+}
+
+/* Puts them in their places among all lanes, where add_lanes expects them. */
+FOR INLINE void NAME(store)(const ACC *a, size_t g, float lanes[5][LANES]) {
+    *(VF_AT *)&lanes[0][g] = a->xx;
+    *(VF_AT *)&lanes[1][g] = a->yy;
+    *(VF_AT *)&lanes[2][g] = a->ee;
+    *(VF_AT *)&lanes[3][g] = a->ab;
+    *(VF_AT *)&lanes[4][g] = a->top;
+}
 
 /* Widens the lanes of `ends`, the least and the greatest. */
 FOR static void NAME(span)(const float *x, size_t n, float ends[2][LANES]) {
@@ -72,10 +96,11 @@ FOR static void NAME(truth_piece)(const float *x, const void *kept, size_t n, co
     const VI base = (int32_t)s->lo - (VI){0};
     const uint8_t *bytes = oq_steps_bytes(s) == 1 ? kept : NULL;
     const uint16_t *words = bytes == NULL ? kept : NULL;
-    float lanes[6][LANES];
+    float lanes[5][LANES], lost[LANES];
     for (size_t g = 0; g < LANES; g += WIDTH) {
         VF down = *(const VF_AT *)&ends[0][g], up = *(const VF_AT *)&ends[1][g];
-        VF xx = {0}, le = {0}, yy = {0}, ee = {0}, ab = {0}, top = {0};
+        VF le = {0};
+        ACC a = {0};
         for (size_t k = g; k < n; k += LANES) {
             const VF v = *(const VF_AT *)(x + k);
             VF t, r;
@@ -83,27 +108,21 @@ FOR static void NAME(truth_piece)(const float *x, const void *kept, size_t n, co
             up = NAME(most)(v, up);
             QUANTIZE(t, r, v);
             const VF e = v - r * scale;
-            xx += v * v;
+            a.xx += v * v;
             le += e * e;
             if (kept == NULL)
                 continue;
             const VI q =
                 bytes != NULL ? NAME(widen_bytes)(bytes + k) : NAME(widen_words)(words + k);
-            const VF y = __builtin_convertvector(q + base, VF) * scale, d = v - y;
-            const VF m = (VF)((VI)d & magnitude);
-            yy += y * y;
-            ee += d * d;
-            ab += m;
-            top = NAME(most)(m, top);
+            NAME(compare)(&a, v, __builtin_convertvector(q + base, VF) * scale);
         }
-        const VF all[6] = {xx, yy, ee, ab, top, le};
-        for (size_t j = 0; j < 6; j++)
-            *(VF_AT *)&lanes[j][g] = all[j];
+        NAME(store)(&a, g, lanes);
+        *(VF_AT *)&lost[g] = le;
         *(VF_AT *)&ends[0][g] = down;
         *(VF_AT *)&ends[1][g] = up;
     }
     out->local.xx += total(lanes[0]);
-    out->local.ee += total(lanes[5]);
+    out->local.ee += total(lost);
     if (kept != NULL)
         add_lanes(lanes, &out->cross);
 }
@@ -140,7 +159,7 @@ FOR static void NAME(made)(const float *p, void *keep, size_t n, const oq_steps 
         const size_t to = whole - i < OQ_PASS_PIECE ? whole : i + OQ_PASS_PIECE;
         float lanes[5][LANES];
         for (size_t g = 0; g < LANES; g += WIDTH) {
-            VF xx = {0}, yy = {0}, ee = {0}, ab = {0}, top = {0};
+            ACC a = {0};
             for (size_t k = i + g; k < to; k += LANES) {
                 const VF v = *(const VF_AT *)(p + k);
                 VF t, r;
@@ -150,18 +169,13 @@ FOR static void NAME(made)(const float *p, void *keep, size_t n, const oq_steps 
                 else if (words != NULL)
                     NAME(narrow_words)(words + k, (VI)t - base);
                 const VF y = r * scale, d = v - y;
-                xx += v * v;
-                ee += d * d;
-                if (want == OQ_PASS_NOISE)
-                    continue;
-                const VF m = (VF)((VI)d & magnitude);
-                yy += y * y;
-                ab += m;
-                top = NAME(most)(m, top);
+                a.xx += v * v;
+                if (want == OQ_PASS_ALL)
+                    NAME(compare)(&a, v, y);
+                else
+                    a.ee += d * d;
             }
-            const VF all[5] = {xx, yy, ee, ab, top};
-            for (size_t j = 0; j < 5; j++)
-                *(VF_AT *)&lanes[j][g] = all[j];
+            NAME(store)(&a, g, lanes);
         }
         if (want == OQ_PASS_ALL) {
             add_lanes(lanes, out);
@@ -175,25 +189,18 @@ FOR static void NAME(made)(const float *p, void *keep, size_t n, const oq_steps 
 }
 
 FOR static void NAME(sums)(const float *x, const float *y, size_t n, oq_sums *out) {
-    const VI magnitude = INT32_MAX - (VI){0};
     const size_t whole = n / LANES * LANES;
     for (size_t i = 0; i < whole; i += OQ_PASS_PIECE) {
         const size_t to = whole - i < OQ_PASS_PIECE ? whole : i + OQ_PASS_PIECE;
         float lanes[5][LANES];
         for (size_t g = 0; g < LANES; g += WIDTH) {
-            VF xx = {0}, yy = {0}, ee = {0}, ab = {0}, top = {0};
+            ACC a = {0};
             for (size_t k = i + g; k < to; k += LANES) {
                 const VF v = *(const VF_AT *)(x + k), b = *(const VF_AT *)(y + k);
-                const VF d = v - b, m = (VF)((VI)d & magnitude);
-                xx += v * v;
-                yy += b * b;
-                ee += d * d;
-                ab += m;
-                top = NAME(most)(m, top);
+                a.xx += v * v;
+                NAME(compare)(&a, v, b);
             }
-            const VF all[5] = {xx, yy, ee, ab, top};
-            for (size_t j = 0; j < 5; j++)
-                *(VF_AT *)&lanes[j][g] = all[j];
+            NAME(store)(&a, g, lanes);
         }
         add_lanes(lanes, out);
     }
@@ -211,5 +218,6 @@ static const oq_passes NAME(passes) = {NAME(truth), NAME(made), NAME(sums)};
 #undef VF
 #undef VI
 #undef VF_AT
+#undef ACC
 #undef QUANTIZE
 #undef STEPS
