@@ -36,13 +36,14 @@ oq_val *oq_scope_add(oq_infer *in, oq_scope *s, oq_str name) {
     return v;
 }
 
-static bool declare(oq_infer *in, oq_scope *s, oq_value_info *vi) {
+/* NULL when memory is short. */
+static oq_val *declare(oq_infer *in, oq_scope *s, oq_value_info *vi) {
     oq_val *v = oq_scope_add(in, s, vi->name);
     if (v == NULL)
-        return false;
+        return NULL;
     if (vi->type == NULL) {
         v->untyped = vi;
-        return true;
+        return v;
     }
     v->info = vi;
     const oq_vtype *t = oq_vtype_of(in, vi->type, 0);
@@ -50,7 +51,7 @@ static bool declare(oq_infer *in, oq_scope *s, oq_value_info *vi) {
         v->type = t;
     else
         v->hint = t;
-    return !in->nomem;
+    return in->nomem ? NULL : v;
 }
 
 /* For oq_vtype_map: a number for a dimension that is given, or a name for one that is open. */
@@ -86,16 +87,12 @@ static const oq_given_shape *find_given(const oq_infer *in, const oq_scope *s, o
 }
 
 static bool declare_input(oq_infer *in, oq_scope *s, oq_value_info *vi) {
-    if (in->plain) {
-        if (!declare(in, s, vi))
-            return false;
-        oq_scope_find(s, vi->name)->is_input = true;
-        return true;
-    }
-    oq_val *v = oq_scope_add(in, s, vi->name);
+    oq_val *v = in->plain ? declare(in, s, vi) : oq_scope_add(in, s, vi->name);
     if (v == NULL)
         return false;
     v->is_input = true;
+    if (in->plain)
+        return true;
     v->info = vi;
     const oq_vtype *declared = oq_vtype_of(in, vi->type, 1);
     input_names names = {in, vi->name, find_given(in, s, vi->name, declared)};
@@ -145,11 +142,11 @@ bool oq_scope_fill(oq_infer *in, oq_scope *s) {
     for (size_t i = 0; ok && !in->plain && i < g->input.n; i++)
         ok = declare_input(in, s, g->input.v[i]);
     for (size_t i = 0; ok && i < g->value_info.n; i++)
-        ok = declare(in, s, g->value_info.v[i]);
+        ok = declare(in, s, g->value_info.v[i]) != NULL;
     for (size_t i = 0; ok && in->plain && i < g->input.n; i++)
         ok = declare_input(in, s, g->input.v[i]);
     for (size_t i = 0; ok && i < g->output.n; i++)
-        ok = declare(in, s, g->output.v[i]);
+        ok = declare(in, s, g->output.v[i]) != NULL;
     for (size_t i = 0; ok && i < g->initializer.n; i++)
         ok = declare_initializer(in, s, g->initializer.v[i]);
     for (size_t i = 0; ok && i < g->sparse_initializer.n; i++)
