@@ -3,6 +3,8 @@
  */
 #include "build_model.h"
 
+#include "flaky_alloc.h"
+
 #include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,6 +59,29 @@ void bm_end(bm *b) {
         onq_env_free(b->env);
     }
     *b = (bm){0};
+}
+
+typedef struct sweep {
+    int64_t opset;
+    bm_fill *fill;
+    bm_work *work;
+    void *ctx;
+} sweep;
+
+static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
+    const sweep *s = ctx;
+    bm b;
+    bm_begin(&b, a, s->opset);
+    if (!b.failed)
+        s->fill(&b);
+    const onq_code rc = b.failed ? oq_fail_nomem(err) : s->work(&b, s->ctx, err);
+    bm_end(&b);
+    return rc;
+}
+
+size_t bm_sweep(int64_t opset, bm_fill *fill, bm_work *work, void *ctx) {
+    sweep s = {opset, fill, work, ctx};
+    return flaky_sweep(sweep_body, &s);
 }
 
 oq_str bm_str(bm *b, const char *text) {
@@ -250,6 +275,13 @@ oq_graph *bm_enter(bm *b, oq_node *n, const char *attribute) {
 
 void bm_leave(bm *b, oq_graph *around) {
     b->g = around;
+}
+
+oq_node *bm_find_node(const bm *b, const char *name) {
+    for (size_t i = 0; i < b->g->node.n; i++)
+        if (oq_str_is(b->g->node.v[i]->name, name))
+            return b->g->node.v[i];
+    return NULL;
 }
 
 const char *bm_order(const oq_graph *g, char *out, size_t n) {

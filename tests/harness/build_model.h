@@ -38,6 +38,12 @@ void bm_begin(bm *b, const onq_allocator *alloc, int64_t opset);
 void bm_on(bm *b, oq_model *m);
 void bm_end(bm *b);
 
+typedef void bm_fill(bm *b);
+typedef onq_code bm_work(bm *b, void *ctx, onq_error *err);
+/* flaky_sweep over a model: `fill` makes it, and `work` is called with it where there was memory
+ * enough; b->env has the allocator. */
+size_t bm_sweep(int64_t opset, bm_fill *fill, bm_work *work, void *ctx);
+
 oq_value_info *bm_input(bm *b, const char *name, int type, const char *shape);
 oq_value_info *bm_output(bm *b, const char *name, int type, const char *shape);
 oq_value_info *bm_info(bm *b, const char *name, int type, const char *shape);
@@ -61,6 +67,8 @@ void bm_leave(bm *b, oq_graph *around);
 
 /* The names of the graph's nodes, one after the other with spaces between, into out[n]. */
 const char *bm_order(const oq_graph *g, char *out, size_t n);
+/* The node of that name, or NULL. */
+oq_node *bm_find_node(const bm *b, const char *name);
 /* Copy of a text in the model's arena. */
 oq_str bm_str(bm *b, const char *text);
 

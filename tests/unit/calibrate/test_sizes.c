@@ -4,7 +4,6 @@
 #include "calibrate/sizes.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 static onq_error err;
@@ -72,21 +71,15 @@ static void test_too_large(void **state) {
     bm_end(&b);
 }
 
-static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
-    (void)ctx;
-    bm b;
+static onq_code work(bm *b, void *ctx, onq_error *e) {
     uint64_t bytes[5] = {0};
-    bm_begin(&b, alloc, 17);
-    if (!b.failed)
-        build(&b);
-    const onq_code rc = b.failed ? oq_fail_nomem(e) : sizes_of(&b, bytes, e);
-    bm_end(&b);
-    return rc;
+    (void)ctx;
+    return sizes_of(b, bytes, e);
 }
 
 static void test_oom(void **state) {
     (void)state;
-    assert_true(flaky_sweep(oom_body, NULL) > 2);
+    assert_true(bm_sweep(17, build, work, NULL) > 2);
 }
 
 int main(void) {

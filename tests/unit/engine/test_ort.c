@@ -6,7 +6,6 @@
 
 #include "build_model.h"
 #include "fake_engine.h"
-#include "flaky_alloc.h"
 #include "no_threads.h"
 #include "onnx/attr.h"
 #include "testing.h"
@@ -553,26 +552,18 @@ static void test_library_paths(void **state) {
     onq_env_free(env);
 }
 
-static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
-    (void)ctx;
-    bm b;
-    bm_begin(&b, alloc, 13);
-    onq_code rc = b.failed ? oq_fail_nomem(e) : ONQ_OK;
-    if (rc == ONQ_OK) {
-        build(&b);
-        rc = b.failed ? oq_fail_nomem(e) : ONQ_OK;
-    }
+static onq_code work(bm *b, void *ctx, onq_error *e) {
     oq_engine *engine = NULL;
     oq_session *s = NULL;
-    if (rc == ONQ_OK)
-        rc = oq_ort_open(b.env, NULL, &engine, e);
+    (void)ctx;
+    onq_code rc = oq_ort_open(b->env, NULL, &engine, e);
     if (rc == ONQ_OK) {
         const oq_str names[] = {OQ_S("y"), OQ_S("z"), OQ_S("q")};
         static const uint64_t bytes[] = {0, 16, 16};
         seen got = {0};
         const oq_observer ob = {names, 3, look, &got};
         const oq_session_options o = {
-            .model = b.m, .n_threads = 1, .observer = &ob, .observed_bytes = bytes};
+            .model = b->m, .n_threads = 1, .observer = &ob, .observed_bytes = bytes};
         rc = oq_session_open(engine, &o, &s, e);
         const oq_datum x = vector(numbers, &four);
         oq_outputs out;
@@ -581,13 +572,12 @@ static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
         oq_session_close(s);
     }
     oq_engine_close(engine);
-    bm_end(&b);
     return rc;
 }
 
 static void test_oom(void **state) {
     (void)need_engine(state);
-    assert_true(flaky_sweep(oom_body, NULL) > 10);
+    assert_true(bm_sweep(13, build, work, NULL) > 10);
 }
 
 int main(void) {

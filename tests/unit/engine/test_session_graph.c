@@ -5,7 +5,6 @@
 #include "engine/session_graph.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "onnx/attr.h"
 #include "onnx/schema.h"
 #include "scratch.h"
@@ -355,32 +354,21 @@ static void test_groups_in_subgraphs(void **state) {
     bm_end(&b);
 }
 
-static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
+static onq_code make_graph(bm *b, void *ctx, onq_error *e) {
+    const oq_str names[] = {OQ_S("x"), OQ_S("y"), OQ_S("z")};
+    static const uint64_t bytes[] = {0, 8, 8};
+    const oq_observer ob = {names, 3, never, NULL};
+    const oq_session_options o = {.model = b->m, .observer = &ob, .observed_bytes = bytes};
+    oq_session_graph g;
     (void)ctx;
-    bm b;
-    bm_begin(&b, alloc, 13);
-    onq_code rc = b.failed ? oq_fail_nomem(e) : ONQ_OK;
-    if (rc == ONQ_OK) {
-        build_small(&b);
-        rc = b.failed ? oq_fail_nomem(e) : ONQ_OK;
-    }
-    if (rc == ONQ_OK) {
-        const oq_str names[] = {OQ_S("x"), OQ_S("y"), OQ_S("z")};
-        static const uint64_t bytes[] = {0, 8, 8};
-        const oq_observer ob = {names, 3, never, NULL};
-        const oq_session_options o = {.model = b.m, .observer = &ob, .observed_bytes = bytes};
-        oq_session_graph g;
-        rc = oq_session_graph_init(&g, &o, false, e);
-        if (rc == ONQ_OK)
-            oq_session_graph_release(&g);
-    }
-    bm_end(&b);
-    return rc;
+    OQ_TRY(oq_session_graph_init(&g, &o, false, e));
+    oq_session_graph_release(&g);
+    return ONQ_OK;
 }
 
 static void test_oom(void **state) {
     (void)state;
-    assert_true(flaky_sweep(oom_body, NULL) > 2);
+    assert_true(bm_sweep(13, build_small, make_graph, NULL) > 2);
 }
 
 int main(void) {

@@ -7,7 +7,6 @@
 
 #include "build_model.h"
 #include "fake_engine.h"
-#include "flaky_alloc.h"
 #include "onnx/edit.h"
 #include "prepare/channels_parts.h"
 #include "testing.h"
@@ -165,28 +164,22 @@ static void steps(void **state) {
     assert_true(step[0] == 1 && step[1] == 0.5 && step[2] == 0.5);
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
+static onq_code work(bm *b, void *ctx, onq_error *err) {
+    const oq_channel_choice *choice = ctx;
     oq_channels c;
-    bm_begin(&b, a, 13);
-    if (!b.failed)
-        fill(&b);
     oq_channel_memory memory;
     long runs = 0;
-    oq_channel_memory_init(&memory, a);
-    const onq_code rc =
-        b.failed ? oq_fail_nomem(err)
-                 : apply_with(&b, *(const oq_channel_choice *)ctx, &memory, &c, &runs, err);
+    oq_channel_memory_init(&memory, &b->env->alloc);
+    const onq_code rc = apply_with(b, *choice, &memory, &c, &runs, err);
     oq_channel_memory_release(&memory);
-    bm_end(&b);
     return rc;
 }
 
 static void oom(void **state) {
     oq_channel_choice in = {.in = true}, out = {.outliers = 2};
     (void)state;
-    flaky_sweep(sweep_body, &in);
-    flaky_sweep(sweep_body, &out);
+    bm_sweep(13, fill, work, &in);
+    bm_sweep(13, fill, work, &out);
 }
 
 int main(void) {

@@ -6,7 +6,6 @@
 #include "prepare/half.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "testing.h"
@@ -71,24 +70,18 @@ static void turned(void **state) {
           4, 3);
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
+static onq_code make_half(bm *b, void *ctx, onq_error *err) {
     const oq_half *how = ctx;
     oq_half_report r;
-    bm b;
-    bm_begin(&b, a, 17);
-    if (!b.failed)
-        fill(&b);
-    const onq_code rc = b.failed ? oq_fail_nomem(err) : oq_half_make(b.m, *how, &r, err);
-    bm_end(&b);
-    return rc;
+    return oq_half_make(b->m, *how, &r, err);
 }
 
 static void out_of_memory(void **state) {
     oq_half how = OQ_HALF_WEIGHTS;
     (void)state;
-    assert_true(flaky_sweep(sweep_body, &how) > 10);
+    assert_true(bm_sweep(17, fill, make_half, &how) > 10);
     how = OQ_HALF_ALL;
-    assert_true(flaky_sweep(sweep_body, &how) > 10);
+    assert_true(bm_sweep(17, fill, make_half, &how) > 10);
 }
 
 int main(void) {

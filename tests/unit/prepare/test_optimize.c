@@ -6,7 +6,6 @@
 #include "prepare/optimize.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 #include <stdio.h>
@@ -168,20 +167,14 @@ static void linear_time(void **state) {
     assert_true(large < 40 * small + 0.5); /* a square would be 100 times */
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
+static onq_code optimize(bm *b, void *ctx, onq_error *err) {
     (void)ctx;
-    bm_begin(&b, a, 17);
-    if (!b.failed)
-        fill(&b);
-    const onq_code rc = b.failed ? oq_fail_nomem(err) : oq_optimize(b.m, NULL, err);
-    bm_end(&b);
-    return rc;
+    return oq_optimize(b->m, NULL, err);
 }
 
 static void oom(void **state) {
     (void)state;
-    flaky_sweep(sweep_body, NULL);
+    bm_sweep(17, fill, optimize, NULL);
 }
 
 int main(void) {

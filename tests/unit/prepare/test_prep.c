@@ -7,7 +7,6 @@
 
 #include "build_model.h"
 #include "engine/ort.h"
-#include "flaky_alloc.h"
 #include "onnx/check.h"
 #include "prepare/old_resize.h"
 #include "prepare/qnn.h"
@@ -224,24 +223,16 @@ static void qnn(void **state) {
     bm_end(&b);
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *e) {
-    bm b;
+static onq_code prepare(bm *b, void *ctx, onq_error *e) {
     (void)ctx;
-    bm_begin(&b, a, 17);
-    if (!b.failed)
-        fill_gelu(&b);
-    onq_code rc = b.failed ? oq_fail_nomem(e) : prepare_qnn(b.m, NULL, e);
-    if (rc == ONQ_OK)
-        rc = oq_prep_shapes(b.m, &(oq_shape_options){.symbolic = true}, NULL, e);
-    if (rc == ONQ_OK)
-        rc = oq_prep_mark(b.m, e);
-    bm_end(&b);
-    return rc;
+    OQ_TRY(prepare_qnn(b->m, NULL, e));
+    OQ_TRY(oq_prep_shapes(b->m, &(oq_shape_options){.symbolic = true}, NULL, e));
+    return oq_prep_mark(b->m, e);
 }
 
 static void oom(void **state) {
     (void)state;
-    flaky_sweep(sweep_body, NULL);
+    bm_sweep(17, fill_gelu, prepare, NULL);
 }
 
 int main(void) {

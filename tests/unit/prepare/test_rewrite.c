@@ -5,7 +5,6 @@
 #include "prepare/rewrite.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 static const float two[1] = {2}, three[1] = {3}, zero[1] = {0}, six[1] = {6};
@@ -82,21 +81,15 @@ static void words(void **state) {
     assert_false(oq_rewrite_word(OQ_S(""), &sets));
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
+static onq_code rewrite(bm *b, void *ctx, onq_error *err) {
     oq_rewrite_report r;
     (void)ctx;
-    bm_begin(&b, a, 17);
-    if (!b.failed)
-        fill(&b);
-    const onq_code rc = b.failed ? oq_fail_nomem(err) : oq_rewrite(b.m, ~0u, &r, err);
-    bm_end(&b);
-    return rc;
+    return oq_rewrite(b->m, ~0u, &r, err);
 }
 
 static void oom(void **state) {
     (void)state;
-    flaky_sweep(sweep_body, NULL);
+    bm_sweep(17, fill, rewrite, NULL);
 }
 
 int main(void) {

@@ -4,7 +4,6 @@
 #include "quantize/cost.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 #include <math.h>
@@ -100,30 +99,19 @@ static void bad_files(void **state) {
     bm_end(&b);
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
-    oq_arena arena;
+static onq_code work(bm *b, void *ctx, onq_error *err) {
     oq_units u;
     oq_unit_costs c;
     bool *pays = NULL;
     (void)ctx;
-    bm_begin(&b, a, 13);
-    oq_arena_init(&arena, a);
-    if (b.m != NULL)
-        network(&b);
-    onq_code rc = b.failed ? oq_fail_nomem(err) : oq_units_find(&u, &arena, b.m, NULL, err);
-    if (rc == ONQ_OK)
-        rc = oq_unit_costs_load(&c, &arena, a, file, err);
-    if (rc == ONQ_OK)
-        rc = oq_units_pay(&u, &c, &arena, &pays, err);
-    oq_arena_release(&arena);
-    bm_end(&b);
-    return rc;
+    OQ_TRY(oq_units_find(&u, b->a, b->m, NULL, err));
+    OQ_TRY(oq_unit_costs_load(&c, b->a, &b->env->alloc, file, err));
+    return oq_units_pay(&u, &c, b->a, &pays, err);
 }
 
 static void out_of_memory(void **state) {
     (void)state;
-    assert_true(flaky_sweep(sweep_body, NULL) > 5);
+    assert_true(bm_sweep(13, network, work, NULL) > 5);
 }
 
 int main(void) {

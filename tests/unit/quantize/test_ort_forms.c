@@ -5,7 +5,6 @@
 #include "quantize/ort_forms.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "onnx/check.h"
 #include "onnx/edit.h"
 #include "testing.h"
@@ -29,14 +28,6 @@ static void chain(bm *b, const char *link) {
     bm_node(b, link, "act", "t", "r", "");
     bm_node(b, "QuantizeLinear", "q", "r s z", "y", "");
     bm_output(b, "y", OQ_UINT8, "1,2,4,4");
-}
-
-static oq_node *node_of(bm *b, const char *name) {
-    for (size_t i = 0; i < b->g->node.n; i++)
-        if (oq_str_is(b->g->node.v[i]->name, name))
-            return b->g->node.v[i];
-    fail_msg("no node %s", name);
-    return NULL;
 }
 
 static size_t found(bm *b, double *sqnr) {
@@ -64,10 +55,10 @@ static void protects(void **state) {
     assert_int_equal(n, 1);
     assert_ok(oq_topo_sort_reference(b.m, b.g, &err), err);
     assert_ok(oq_model_check(b.m, &err), err);
-    const oq_node *max = node_of(&b, "conv_kept");
+    const oq_node *max = bm_find_node(&b, "conv_kept");
     assert_true(oq_str_is(max->op_type, "Max"));
     assert_true(oq_str_is(max->input.v[0], "r"));
-    assert_true(oq_str_eq(node_of(&b, "q")->input.v[0], max->output.v[0]));
+    assert_true(oq_str_eq(bm_find_node(&b, "q")->input.v[0], max->output.v[0]));
     assert_int_equal(found(&b, &sqnr), 0); /* and it is not done twice */
     bm_end(&b);
 }
@@ -98,7 +89,7 @@ static void leaves_alone(void **state) {
     bm_begin(&b, NULL, 13);
     chain(&b, "Relu");
     bm_node(&b, "DequantizeLinear", "dw", "x s z", "wd", "");
-    node_of(&b, "conv")->input.v[1] = OQ_S("wd");
+    bm_find_node(&b, "conv")->input.v[1] = OQ_S("wd");
     assert_int_equal(found(&b, &sqnr), 0);
     bm_end(&b);
 }
@@ -149,11 +140,11 @@ static void biases(void **state) {
         bm_begin(&b, NULL, 13);
         products(&b, wanted[i].rows);
         assert_int_equal(guarded(&b), wanted[i].n);
-        const oq_node *add = node_of(&b, "a2");
+        const oq_node *add = bm_find_node(&b, "a2");
         assert_true(oq_str_is(add->op_type, wanted[i].n > 0 ? "Sub" : "Add"));
         if (wanted[i].n > 0) {
             assert_true(oq_str_is(add->input.v[0], "t2"));
-            assert_true(oq_str_eq(add->input.v[1], node_of(&b, "a1")->input.v[1]));
+            assert_true(oq_str_eq(add->input.v[1], bm_find_node(&b, "a1")->input.v[1]));
             oq_tensor *t = oq_graph_find_init(b.g, add->input.v[1]);
             assert_ok(oq_tensor_floats(b.m, t, b.a, &v, NULL, &err), err);
             assert_true(v[0] == -1.5f && v[1] == 2.0f);
@@ -162,39 +153,37 @@ static void biases(void **state) {
     }
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
+static void fill_chain(bm *b) {
+    chain(b, "Relu");
+}
+
+static void fill_products(bm *b) {
+    products(b, "4,3");
+}
+
+static onq_code work(bm *b, void *ctx, onq_error *err) {
     oq_fresh names;
     oq_shapes *shapes = NULL;
     oq_forms_hits hits = {0};
-    oq_arena arena;
     size_t n;
-    oq_arena_init(&arena, a);
-    bm_begin(&b, a, 13);
-    if (b.m != NULL && ctx != NULL)
-        chain(&b, "Relu");
-    else if (b.m != NULL)
-        products(&b, "4,3");
-    onq_code rc = b.failed ? oq_fail_nomem(err) : oq_shapes_infer(b.m, NULL, &shapes, err);
+    (void)ctx;
+    onq_code rc = oq_shapes_infer(b->m, NULL, &shapes, err);
     if (rc == ONQ_OK)
-        rc = oq_fresh_init(&names, &arena, b.m, err);
+        rc = oq_fresh_init(&names, b->a, b->m, err);
     if (rc == ONQ_OK)
-        rc = oq_forms_find(b.m, &arena, &hits, err);
+        rc = oq_forms_find(b->m, b->a, &hits, err);
     if (rc == ONQ_OK)
-        rc = oq_forms_protect(b.m, &names, &n, err);
+        rc = oq_forms_protect(b->m, &names, &n, err);
     if (rc == ONQ_OK)
-        rc = oq_forms_products(b.m, shapes, &names, &n, err);
+        rc = oq_forms_products(b->m, shapes, &names, &n, err);
     oq_shapes_free(shapes);
-    bm_end(&b);
-    oq_arena_release(&arena);
     return rc;
 }
 
 static void out_of_memory(void **state) {
     (void)state;
-    bool conv = true;
-    assert_true(flaky_sweep(sweep_body, &conv) > 3);
-    assert_true(flaky_sweep(sweep_body, NULL) > 3);
+    assert_true(bm_sweep(13, fill_chain, work, NULL) > 3);
+    assert_true(bm_sweep(13, fill_products, work, NULL) > 3);
 }
 
 int main(void) {

@@ -5,7 +5,6 @@
 #include "quantize/product_forms.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 static const float one[1] = {0.5f};
@@ -89,21 +88,15 @@ static void all(void **state) {
     bm_end(&b);
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
+static onq_code work(bm *b, void *ctx, onq_error *err) {
     size_t n;
     (void)ctx;
-    bm_begin(&b, a, 13);
-    if (!b.failed)
-        fill(&b);
-    const onq_code rc = b.failed ? oq_fail_nomem(err) : apply(&b, &n, err);
-    bm_end(&b);
-    return rc;
+    return apply(b, &n, err);
 }
 
 static void oom(void **state) {
     (void)state;
-    flaky_sweep(sweep_body, NULL);
+    bm_sweep(13, fill, work, NULL);
 }
 
 int main(void) {

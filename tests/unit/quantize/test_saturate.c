@@ -4,7 +4,6 @@
 #include "quantize/saturate.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 typedef struct weight {
@@ -150,28 +149,22 @@ static void many(void **state) {
     }
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
+static void fill(bm *b) {
+    bm_input(b, "x", OQ_FLOAT, NULL);
+    bm_node(b, "Gemm", "n", "x w", "y", "transB=1");
+    bm_weight(b, "w", "32,65", 3);
+}
+
+static onq_code work(bm *b, void *ctx, onq_error *err) {
     weight x;
     bool narrowed = false;
     (void)ctx;
-    bm_begin(&b, a, 13);
-    oq_node *node = NULL;
-    oq_tensor *t = NULL;
-    if (b.m != NULL) {
-        bm_input(&b, "x", OQ_FLOAT, NULL);
-        node = bm_node(&b, "Gemm", "n", "x w", "y", "transB=1");
-        t = bm_weight(&b, "w", "32,65", 3);
-    }
-    const onq_code rc =
-        b.failed ? oq_fail_nomem(err) : quantized(&b, &x, node, t, 0, &narrowed, err);
-    bm_end(&b);
-    return rc;
+    return quantized(b, &x, b->g->node.v[0], b->g->initializer.v[0], 0, &narrowed, err);
 }
 
 static void out_of_memory(void **state) {
     (void)state;
-    assert_true(flaky_sweep(sweep_body, NULL) > 3);
+    assert_true(bm_sweep(13, fill, work, NULL) > 3);
 }
 
 int main(void) {

@@ -5,7 +5,6 @@
 #include "quantize/unit.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "quantize/op_set.h"
 #include "quantize/rules.h"
 #include "testing.h"
@@ -230,32 +229,24 @@ static void reasons(void **state) {
     bm_end(&b);
 }
 
-static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
-    oq_arena arena;
+static onq_code work(bm *b, void *ctx, onq_error *err) {
     oq_qconfig c;
     oq_units u;
     (void)ctx;
-    bm_begin(&b, a, 13);
-    oq_arena_init(&arena, a);
-    oq_qconfig_init(&c, &arena);
-    if (b.m != NULL)
-        network(&b);
+    oq_qconfig_init(&c, b->a);
     oq_selection s = {.set = OQ_SET_PAYS, .heaviest = 2, .units = &u, .modes = OQ_QMODE_QDQ};
-    onq_code rc = b.failed ? oq_fail_nomem(err) : oq_units_find(&u, &arena, b.m, NULL, err);
+    onq_code rc = oq_units_find(&u, b->a, b->m, NULL, err);
     if (rc == ONQ_OK)
         rc = oq_select_outputs(&c, &s, err);
     if (rc == ONQ_OK)
-        rc = oq_select_nodes(&c, b.m, &s, err);
+        rc = oq_select_nodes(&c, b->m, &s, err);
     oq_qconfig_release(&c);
-    oq_arena_release(&arena);
-    bm_end(&b);
     return rc;
 }
 
 static void out_of_memory(void **state) {
     (void)state;
-    assert_true(flaky_sweep(sweep_body, NULL) > 10);
+    assert_true(bm_sweep(13, network, work, NULL) > 10);
 }
 
 int main(void) {

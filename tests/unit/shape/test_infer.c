@@ -6,7 +6,6 @@
 #include "shape/shape.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 #include <stdio.h>
@@ -561,48 +560,42 @@ static void long_chains_are_linear(void **state) {
     bm_end(&b);
 }
 
-static onq_code inference_body(const onq_allocator *a, void *ctx, onq_error *err) {
-    bm b;
-    const oq_shape_options *opts = ctx;
-    bm_begin(&b, a, 17);
-    if (b.m == NULL) {
-        bm_end(&b);
-        return oq_fail_nomem(err);
-    }
+static void fill(bm *b) {
     static const int64_t rest[] = {0, -1}, zero[] = {0};
-    bm_input(&b, "x", OQ_FLOAT, "n,3,?");
-    bm_i64(&b, "rest", "2", rest);
-    bm_i64(&b, "zero", "1", zero);
-    bm_node(&b, "Shape", "n0", "x", "s", "");
-    bm_node(&b, "Gather", "n1", "s zero", "g", "");
-    bm_node(&b, "Concat", "n2", "g rest", "c", "axis=0");
-    bm_node(&b, "Reshape", "n3", "x rest", "y", "");
-    bm_node(&b, "Concat", "n4", "y y", "z", "axis=1");
-    bm_node(&b, "MaxPool", "n5", "x", "p", "kernel_shape=[3] strides=[2]");
-    oq_node *n = bm_node(&b, "If", "n6", "q", "w", "");
-    for (int k = 0; n != NULL && k < 2; k++) {
-        oq_graph *around = bm_enter(&b, n, k ? "else_branch" : "then_branch");
-        bm_node(&b, "Relu", "r", "z", k ? "e" : "t", "");
-        bm_output(&b, k ? "e" : "t", OQ_FLOAT, NULL);
-        bm_leave(&b, around);
+    bm_input(b, "x", OQ_FLOAT, "n,3,?");
+    bm_i64(b, "rest", "2", rest);
+    bm_i64(b, "zero", "1", zero);
+    bm_node(b, "Shape", "n0", "x", "s", "");
+    bm_node(b, "Gather", "n1", "s zero", "g", "");
+    bm_node(b, "Concat", "n2", "g rest", "c", "axis=0");
+    bm_node(b, "Reshape", "n3", "x rest", "y", "");
+    bm_node(b, "Concat", "n4", "y y", "z", "axis=1");
+    bm_node(b, "MaxPool", "n5", "x", "p", "kernel_shape=[3] strides=[2]");
+    oq_node *n = bm_node(b, "If", "n6", "q", "w", "");
+    for (int k = 0; k < 2; k++) {
+        oq_graph *around = bm_enter(b, n, k ? "else_branch" : "then_branch");
+        bm_node(b, "Relu", "r", "z", k ? "e" : "t", "");
+        bm_output(b, k ? "e" : "t", OQ_FLOAT, NULL);
+        bm_leave(b, around);
     }
-    onq_code rc = b.failed ? oq_fail_nomem(err) : ONQ_OK;
+}
+
+static onq_code infer_and_write(bm *b, void *ctx, onq_error *err) {
+    const oq_shape_options *opts = ctx;
     oq_shapes *s = NULL;
+    onq_code rc = oq_shapes_infer(b->m, opts, &s, err);
     if (rc == ONQ_OK)
-        rc = oq_shapes_infer(b.m, opts, &s, err);
-    if (rc == ONQ_OK)
-        rc = oq_shapes_write(s, b.m, err);
+        rc = oq_shapes_write(s, b->m, err);
     oq_shapes_free(s);
-    bm_end(&b);
     return rc;
 }
 
 static void out_of_memory(void **state) {
     (void)state;
     oq_shape_options opts = {.symbolic = true, .auto_merge = true};
-    assert_true(flaky_sweep(inference_body, &opts) > 5);
+    assert_true(bm_sweep(17, fill, infer_and_write, &opts) > 5);
     opts = (oq_shape_options){.data_prop = true};
-    assert_true(flaky_sweep(inference_body, &opts) > 5);
+    assert_true(bm_sweep(17, fill, infer_and_write, &opts) > 5);
 }
 
 int main(void) {
