@@ -13,14 +13,19 @@ static onq_error err;
 static float weight[ROWS * COLS];
 
 /* A MatMul by a weight that is worth quantizing. */
-static void make_model(bm *b) {
+/* The bytes of a model file. */
+static void make_model(oq_buf *bytes) {
+    bm b;
     for (int i = 0; i < ROWS * COLS; i++)
         weight[i] = (float)((i * 37) % 101 - 50) / 25.0f;
-    bm_begin(b, NULL, 13);
-    bm_input(b, "x", OQ_FLOAT, "N,64");
-    bm_f32(b, "w", "64,16", weight);
-    bm_node(b, "MatMul", "mm", "x w", "y", "");
-    bm_output(b, "y", OQ_FLOAT, "N,16");
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "N,64");
+    bm_f32(&b, "w", "64,16", weight);
+    bm_node(&b, "MatMul", "mm", "x w", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, "N,16");
+    oq_buf_init(bytes, oq_alloc_default());
+    assert_ok(oq_model_encode(b.m, bytes, &err), err);
+    bm_end(&b);
 }
 
 static onq_options *options(onq_env *env, const char *command) {
@@ -40,16 +45,13 @@ static onq_result *run(onq_env *env, const onq_options *o) {
 /* The same bytes as through files. */
 static void bytes_in_and_out(void **state) {
     (void)state;
-    bm b;
     scratch s;
     oq_buf bytes;
-    make_model(&b);
+    make_model(&bytes);
     scratch_init(&s);
     onq_env *env = onq_env_new(NULL);
-    const char *in = scratch_path(&s, "in.onnx"), *out = scratch_path(&s, "out.onnx");
-    assert_ok(oq_model_save(b.m, in, NULL, &err), err);
-    oq_buf_init(&bytes, oq_alloc_default());
-    assert_ok(oq_model_encode(b.m, &bytes, &err), err);
+    const char *out = scratch_path(&s, "out.onnx");
+    const char *in = scratch_file(&s, "in.onnx", bytes.p, bytes.n);
 
     onq_options *o = options(env, "dynamic");
     assert_ok(onq_options_set(o, "input", in, &err), err);
@@ -73,7 +75,6 @@ static void bytes_in_and_out(void **state) {
     assert_non_null(strstr(onq_result_json(r), "\"net.onnx\""));
     onq_result_free(r);
     oq_buf_release(&bytes);
-    bm_end(&b);
     scratch_remove(&s);
 }
 
@@ -98,14 +99,11 @@ static int open_held(void *ctx, const char *location, const void **data, size_t 
 /* External data goes out by name and comes in by a function or from a folder. */
 static void external_data(void **state) {
     (void)state;
-    bm b;
     scratch s;
     oq_buf bytes;
-    make_model(&b);
+    make_model(&bytes);
     scratch_init(&s);
     onq_env *env = onq_env_new(NULL);
-    oq_buf_init(&bytes, oq_alloc_default());
-    assert_ok(oq_model_encode(b.m, &bytes, &err), err);
     onq_options *o = options(env, "preprocess");
     const onq_bytes given = {.data = bytes.p, .size = bytes.n};
     assert_ok(onq_options_set_bytes(o, "input", &given, &err), err);
@@ -151,19 +149,15 @@ static void external_data(void **state) {
     onq_result_free(h.r);
     oq_buf_release(&bytes);
     onq_env_free(env);
-    bm_end(&b);
     scratch_remove(&s);
 }
 
 /* Operands, labels, what is refused. */
 static void operands_and_refusals(void **state) {
     (void)state;
-    bm b;
     oq_buf bytes;
-    make_model(&b);
+    make_model(&bytes);
     onq_env *env = onq_env_new(NULL);
-    oq_buf_init(&bytes, oq_alloc_default());
-    assert_ok(oq_model_encode(b.m, &bytes, &err), err);
     onq_options *o = options(env, "diff");
     onq_bytes given = {.label = "a", .data = bytes.p, .size = bytes.n};
     assert_ok(onq_options_set_bytes(o, "operand", &given, &err), err);
@@ -188,7 +182,6 @@ static void operands_and_refusals(void **state) {
     onq_options_free(o);
     oq_buf_release(&bytes);
     onq_env_free(env);
-    bm_end(&b);
 }
 
 /* ---- options read back ---- */
@@ -241,14 +234,11 @@ static void count_log(void *ctx, onq_log_level level, const char *text) {
 
 static void warnings_are_kept(void **state) {
     (void)state;
-    bm b;
     oq_buf bytes;
     size_t logged = 0, kept = 0;
-    make_model(&b);
+    make_model(&bytes);
     onq_env *env = onq_env_new(NULL);
     onq_env_set_log(env, count_log, &logged);
-    oq_buf_init(&bytes, oq_alloc_default());
-    assert_ok(oq_model_encode(b.m, &bytes, &err), err);
     onq_options *o = options(env, "dynamic");
     const onq_bytes given = {.data = bytes.p, .size = bytes.n};
     assert_ok(onq_options_set_bytes(o, "input", &given, &err), err);
@@ -265,7 +255,6 @@ static void warnings_are_kept(void **state) {
     onq_options_free(o);
     oq_buf_release(&bytes);
     onq_env_free(env);
-    bm_end(&b);
 }
 
 /* ---- every allocation in turn ---- */
@@ -293,15 +282,11 @@ done:
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
-    bm b;
     oq_buf bytes;
-    make_model(&b);
-    oq_buf_init(&bytes, oq_alloc_default());
-    assert_ok(oq_model_encode(b.m, &bytes, &err), err);
+    make_model(&bytes);
     onq_bytes given = {.data = bytes.p, .size = bytes.n, .folder = "."};
     assert_true(flaky_sweep(sweep, &given) > 20);
     oq_buf_release(&bytes);
-    bm_end(&b);
 }
 
 int main(void) {

@@ -124,6 +124,12 @@ static void unique_names(void **state) {
     bm_end(&b);
 }
 
+static void assert_inits(const oq_graph *g, const char *const *names, size_t n) {
+    assert_int_equal(g->initializer.n, n);
+    for (size_t i = 0; i < n; i++)
+        assert_true(oq_str_is(g->initializer.v[i]->name, names[i]));
+}
+
 static void pruning(void **state) {
     (void)state;
     bm b;
@@ -155,9 +161,7 @@ static void pruning(void **state) {
     assert_true(b.m->touched);
     assert_string_equal(bm_order(b.g, text, sizeof text), "live if");
     const char *const kept[] = {"idle", "used", "inner", "out_w"};
-    assert_int_equal(b.g->initializer.n, OQ_COUNT(kept));
-    for (size_t i = 0; i < OQ_COUNT(kept); i++)
-        assert_true(oq_str_is(b.g->initializer.v[i]->name, kept[i]));
+    assert_inits(b.g, kept, OQ_COUNT(kept));
     assert_int_equal(b.g->value_info.n, 1);
     assert_int_equal(b.g->input.n, 2);
     bm_end(&b);
@@ -189,9 +193,7 @@ static void pruning_initializers_as_the_reference(void **state) {
     bm_output(&b, "out", OQ_FLOAT, NULL);
     assert_int_equal(oq_graph_prune_inits(b.m, b.g, &err), ONQ_OK);
     const char *const kept[] = {"used", "for_dead", "out"};
-    assert_int_equal(b.g->initializer.n, OQ_COUNT(kept));
-    for (size_t i = 0; i < OQ_COUNT(kept); i++)
-        assert_true(oq_str_is(b.g->initializer.v[i]->name, kept[i]));
+    assert_inits(b.g, kept, OQ_COUNT(kept));
     assert_int_equal(b.g->input.n, 1); /* the input goes with its initializer */
     assert_int_equal(b.g->node.n, 5);
     assert_int_equal(then->initializer.n, 0);

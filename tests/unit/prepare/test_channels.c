@@ -83,16 +83,9 @@ static void into_constants(void **state) {
     assert_int_equal(c.n_folded, 1);
     assert_int_equal(c.added.n, 0);
     assert_int_equal(b.g->node.n, 4);
-    for (size_t i = 0; i < b.g->node.n; i++) {
-        const oq_node *n = b.g->node.v[i];
-        if (oq_str_is(n->name, "other"))
-            assert_true(oq_str_is(n->input.v[1], "v"));
-        if (!oq_str_is(n->name, "product"))
-            continue;
-        const float *w = values(&b, n->input.v[1]);
-        const float s = w[3] / weights[3];
-        assert_true(s > 1.0f); /* the outlier moved into the weight */
-    }
+    assert_true(oq_str_is(bm_find_node(&b, "other")->input.v[1], "v"));
+    const float *w = values(&b, bm_find_node(&b, "product")->input.v[1]);
+    assert_true(w[3] / weights[3] > 1.0f); /* the outlier moved into the weight */
     bm_end(&b);
 }
 
@@ -113,15 +106,11 @@ static void seen_once(void **state) {
         const oq_channel_choice choice = {.in = round < 2, .outliers = round < 2 ? 0 : 1};
         assert_ok(apply_with(&b, choice, &memory, &c, &runs, &err), err);
         assert_int_equal(runs, round == 0 ? 3 : 0);
-        for (size_t i = 0; i < b.g->node.n; i++) {
-            const oq_node *n = b.g->node.v[i];
-            if (!oq_str_is(n->name, "product") || round == 2)
-                continue;
-            const float *w = values(&b, n->input.v[1]);
-            if (round == 0)
-                memcpy(first, w, sizeof first);
+        const float *w = values(&b, bm_find_node(&b, "product")->input.v[1]);
+        if (round == 0)
+            memcpy(first, w, sizeof first);
+        if (round < 2)
             assert_memory_equal(first, w, sizeof first);
-        }
         assert_int_equal(round == 2 ? c.n_outliers : c.n_in, 1);
         bm_end(&b);
     }
@@ -140,15 +129,11 @@ static void outliers(void **state) {
     assert_int_equal(c.n_outliers, 1);
     assert_int_equal(c.added.n, 4); /* Clip, Gather, MatMul, Sub */
     assert_int_equal(c.float_outputs.n, 1);
-    for (size_t i = 0; i < b.g->node.n; i++) {
-        const oq_node *n = b.g->node.v[i];
-        if (!oq_str_is(n->name, "product"))
-            continue;
-        const float *w = values(&b, n->input.v[1]);
-        for (int k = 0; k < 12; k++)
-            assert_true(w[k] == (k / 3 == 1 ? 0.0f : weights[k]));
-        assert_true(oq_str_eq(n->output.v[0], c.float_outputs.v[0]));
-    }
+    const oq_node *n = bm_find_node(&b, "product");
+    const float *w = values(&b, n->input.v[1]);
+    for (int k = 0; k < 12; k++)
+        assert_true(w[k] == (k / 3 == 1 ? 0.0f : weights[k]));
+    assert_true(oq_str_eq(n->output.v[0], c.float_outputs.v[0]));
     bm_end(&b);
 }
 

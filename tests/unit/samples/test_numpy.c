@@ -156,79 +156,85 @@ static void write_archive(oq_buf *out) {
     assert_ok(oq_npz_write(out, d, names, 2, &err), err);
 }
 
-static void test_archive(void **state) {
-    (void)state;
+typedef struct archive {
     scratch s;
-    scratch_init(&s);
-    oq_buf bytes;
-    oq_buf_init(&bytes, oq_alloc_default());
-    write_archive(&bytes);
-    oq_file f;
     oq_arena a;
+    oq_buf bytes; /* of the file */
+    oq_file f;
     oq_zip z;
-    oq_arena_init(&a, oq_alloc_default());
-    assert_ok(
-        oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "x.npz", bytes.p, bytes.n), &err),
-        err);
-    assert_ok(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), err);
-    assert_int_equal(z.n, 2);
-    assert_true(oq_str_is(z.v[0].name, "x.npy"));
+} archive;
+
+static int make_archive(void **state) {
+    static archive r;
+    scratch_init(&r.s);
+    oq_arena_init(&r.a, oq_alloc_default());
+    oq_buf_init(&r.bytes, oq_alloc_default());
+    write_archive(&r.bytes);
+    *state = &r;
+    return 0;
+}
+
+static int remove_archive(void **state) {
+    archive *r = *state;
+    oq_arena_release(&r->a);
+    oq_buf_release(&r->bytes);
+    scratch_remove(&r->s);
+    return 0;
+}
+
+/* Opens the first n bytes. */
+static onq_code open_archive(archive *r, size_t n) {
+    const char *path = scratch_file(&r->s, "x.npz", r->bytes.p, n);
+    assert_ok(oq_file_open(&r->f, oq_alloc_default(), path, &err), err);
+    return oq_zip_open(&r->z, &r->a, oq_alloc_default(), &r->f, &err);
+}
+
+static void close_archive(archive *r) {
+    oq_zip_release(&r->z);
+    oq_file_close(&r->f);
+}
+
+static void test_archive(void **state) {
+    archive *r = *state;
+    const oq_zip *z = &r->z;
+    assert_ok(open_archive(r, r->bytes.n), err);
+    assert_int_equal(z->n, 2);
+    assert_true(oq_str_is(z->v[0].name, "x.npy"));
     uint8_t npy[152];
-    assert_int_equal(z.v[0].bytes.size, sizeof npy);
-    assert_ok(oq_bytes_read(&z.v[0].bytes, 0, npy, sizeof npy, &err), err);
+    assert_int_equal(z->v[0].bytes.size, sizeof npy);
+    assert_ok(oq_bytes_read(&z->v[0].bytes, 0, npy, sizeof npy, &err), err);
     assert_memory_equal(npy + 128, "\0\0\x80\x3f", 4);
     oq_npy h;
     assert_ok(oq_npy_header(npy, 128, &h, &err), err);
     assert_int_equal(h.count, 6);
-    assert_fails(oq_bytes_read(&z.v[0].bytes, 150, npy, 3, &err), ONQ_E_MALFORMED, err, "missing");
-    oq_zip_release(&z);
-    oq_file_close(&f);
+    assert_fails(oq_bytes_read(&z->v[0].bytes, 150, npy, 3, &err), ONQ_E_MALFORMED, err, "missing");
+    close_archive(r);
     /* Cut anywhere it is refused. */
-    for (size_t n = 0; n < bytes.n; n += 7) {
-        assert_ok(oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "y.npz", bytes.p, n), &err),
-                  err);
-        assert_fails(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), ONQ_E_MALFORMED, err,
-                     "zip");
-        oq_zip_release(&z);
-        oq_file_close(&f);
+    for (size_t n = 0; n < r->bytes.n; n += 7) {
+        assert_fails(open_archive(r, n), ONQ_E_MALFORMED, err, "zip");
+        close_archive(r);
     }
-    oq_arena_release(&a);
-    oq_buf_release(&bytes);
-    scratch_remove(&s);
 }
 
 static void test_damaged_member(void **state) {
-    (void)state;
-    scratch s;
-    scratch_init(&s);
-    oq_buf bytes;
-    oq_buf_init(&bytes, oq_alloc_default());
-    write_archive(&bytes);
-    bytes.p[170] ^= 1; /* inside the first member's elements */
-    oq_file f;
-    oq_arena a;
-    oq_zip z;
-    oq_arena_init(&a, oq_alloc_default());
-    assert_ok(
-        oq_file_open(&f, oq_alloc_default(), scratch_file(&s, "x.npz", bytes.p, bytes.n), &err),
-        err);
-    assert_ok(oq_zip_open(&z, &a, oq_alloc_default(), &f, &err), err);
+    archive *r = *state;
+    r->bytes.p[170] ^= 1; /* inside the first member's elements */
+    assert_ok(open_archive(r, r->bytes.n), err);
     uint8_t npy[152];
-    assert_ok(oq_bytes_read(&z.v[0].bytes, 0, npy, 100, &err), err);
-    assert_fails(oq_bytes_read(&z.v[0].bytes, 100, npy, 52, &err), ONQ_E_MALFORMED, err,
+    assert_ok(oq_bytes_read(&r->z.v[0].bytes, 0, npy, 100, &err), err);
+    assert_fails(oq_bytes_read(&r->z.v[0].bytes, 100, npy, 52, &err), ONQ_E_MALFORMED, err,
                  "checksum");
-    oq_zip_release(&z);
-    oq_file_close(&f);
-    oq_arena_release(&a);
-    oq_buf_release(&bytes);
-    scratch_remove(&s);
+    close_archive(r);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers),  cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_elements), cmocka_unit_test(test_text_elements),
-        cmocka_unit_test(test_archive),  cmocka_unit_test(test_damaged_member),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_bad_headers),
+        cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_text_elements),
+        cmocka_unit_test_setup_teardown(test_archive, make_archive, remove_archive),
+        cmocka_unit_test_setup_teardown(test_damaged_member, make_archive, remove_archive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
