@@ -100,6 +100,15 @@ static onq_code unpack_pair(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
     return ONQ_OK;
 }
 
+/* A packed weight that is smaller than its node says. */
+static onq_code too_short(const oq_debug_weight *w, const oq_debug_unpacked *u, uint64_t bytes,
+                          uint64_t rows, uint64_t columns, onq_error *err) {
+    return oq_fail(err, ONQ_E_INVALID,
+                   "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+                   OQ_STR(w->made), (unsigned long long)bytes, (unsigned long long)u->n_groups,
+                   (unsigned long long)rows, (unsigned long long)columns);
+}
+
 static double nbits_zero(const oq_debug_weight *w, const uint8_t *z, uint64_t size, uint64_t col,
                          uint64_t block, uint64_t n_blocks) {
     const uint64_t bits = (uint64_t)w->bits;
@@ -124,10 +133,7 @@ static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
     if (w->zero != NULL)
         OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
     if (raw.n / bytes / n_blocks < n || u->n_groups / n_blocks < n)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
-                       OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
-                       (unsigned long long)k, (unsigned long long)n);
+        return too_short(w, u, raw.n, k, n, err);
     for (uint64_t col = 0; col < n; col++) {
         for (uint64_t row = 0; row < k; row++) {
             const uint64_t b = row / w->block, in = row % w->block;
@@ -168,10 +174,7 @@ static onq_code unpack_bnb4(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
     const uint64_t k = (uint64_t)w->k, n = (uint64_t)w->n;
     OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
     if (raw.n < (k * n + 1) / 2 || u->n_groups < (k * n + w->block - 1) / w->block)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
-                       OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
-                       (unsigned long long)k, (unsigned long long)n);
+        return too_short(w, u, raw.n, k, n, err);
     for (uint64_t i = 0; i < k * n; i++) {
         const unsigned q = ((unsigned)raw.p[i / 2] >> (i % 2 ? 0 : 4)) & 15u;
         const float v = w->nf4 ? nf4[q] : q & 8u ? -fp4[q & 7u] : fp4[q];
@@ -193,10 +196,7 @@ static onq_code unpack_packed(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_d
     if (w->zero != NULL)
         OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
     if (raw.n / bytes < n || u->n_groups / n_blocks < n)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
-                       OQ_STR(w->made), (unsigned long long)raw.n, (unsigned long long)u->n_groups,
-                       (unsigned long long)n, (unsigned long long)k);
+        return too_short(w, u, raw.n, n, k, err);
     for (uint64_t row = 0; row < n; row++) {
         for (uint64_t i = 0; i < k; i++) {
             const uint64_t b = i / w->block;

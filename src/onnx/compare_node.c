@@ -161,17 +161,9 @@ onq_code oq_cmp_attributes(oq_cmp *c, oq_str owner, oq_attribute *const *a, size
 
 /* ---- one pair of nodes ---- */
 
-/* Names without the empty ones at the end, which mean nothing. */
-static size_t trimmed(const oq_strs *v) {
-    size_t n = v->n;
-    while (n > 0 && v->v[n - 1].n == 0)
-        n--;
-    return n;
-}
-
 static onq_code compare_names(oq_cmp *c, oq_str owner, const char *what, const oq_strs *a,
                               const oq_strs *b, onq_error *err) {
-    const size_t n = trimmed(a), m = trimmed(b);
+    const size_t n = oq_cmp_trimmed(a), m = oq_cmp_trimmed(b);
     if (n != m)
         return oq_cmp_found(c, err, OQ_DIFF_NODE, owner, "%zu %ss vs %zu %ss", n, what, m, what);
     for (size_t i = 0; i < n; i++) {

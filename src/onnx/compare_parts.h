@@ -82,5 +82,12 @@ onq_code oq_cmp_type(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a
 static inline oq_str oq_cmp_domain(oq_str d) {
     return oq_str_is(d, "ai.onnx") ? OQ_S("") : d;
 }
+/* How many names there are without the empty ones at the end, which mean nothing. */
+static inline size_t oq_cmp_trimmed(const oq_strs *v) {
+    size_t n = v->n;
+    while (n > 0 && v->v[n - 1].n == 0)
+        n--;
+    return n;
+}
 
 #endif

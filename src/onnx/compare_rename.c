@@ -156,25 +156,18 @@ static onq_code print_attributes(oq_cmp *c, const oq_cmp_scope *s, const oq_node
     return ONQ_OK;
 }
 
-static size_t trimmed(const oq_strs *v) {
-    size_t n = v->n;
-    while (n > 0 && v->v[n - 1].n == 0)
-        n--;
-    return n;
-}
-
 static onq_code print_node(oq_cmp *c, oq_cmp_scope *s, uint32_t at, onq_error *err) {
     const oq_node *n = s->graph->node.v[at];
     print e = mix_str(mix_str((print){3, 4}, oq_cmp_domain(n->domain)), n->op_type), f = e;
-    for (size_t i = 0; i < trimmed(&n->input); i++) {
+    for (size_t i = 0; i < oq_cmp_trimmed(&n->input); i++) {
         const oq_cmp_scope *in;
         const value *v = n->input.v[i].n > 0 ? look_up(s, n->input.v[i], &in) : NULL;
         e = v != NULL ? mix_print(e, v->exact) : mix(e, 5);
         f = v != NULL ? mix_print(f, v->form) : mix(f, 5);
     }
     OQ_TRY(print_attributes(c, s, n, &e, &f, err));
-    s->exact[at] = mix(e, trimmed(&n->output));
-    s->form[at] = mix(f, trimmed(&n->output));
+    s->exact[at] = mix(e, oq_cmp_trimmed(&n->output));
+    s->form[at] = mix(f, oq_cmp_trimmed(&n->output));
     for (size_t i = 0; i < n->output.n; i++) {
         const value v = {
             .name = n->output.v[i],
@@ -307,7 +300,7 @@ static onq_code correspond(oq_cmp *c, const oq_cmp_scope *a, oq_str x, const oq_
 static onq_code compare_pair(oq_cmp *c, const oq_cmp_scope *a, const oq_cmp_scope *b, uint32_t at,
                              onq_error *err) {
     const oq_node *x = a->graph->node.v[at], *y = b->graph->node.v[a->to[at]];
-    const size_t n = trimmed(&x->input);
+    const size_t n = oq_cmp_trimmed(&x->input);
     for (size_t i = 0; i < n && i < y->input.n; i++) {
         bool same;
         OQ_TRY(correspond(c, a, x->input.v[i], b, y->input.v[i], &same, err));

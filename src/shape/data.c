@@ -34,14 +34,20 @@ oq_cell oq_cell_of_real(double r) {
     return (oq_cell){oq_sdim_unknown(), 0, r};
 }
 
-oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_t rank) {
-    uint64_t n = 1;
+/* The number of elements; false if there are more dims than are folded, or a dim is none. */
+static bool count(const int64_t *dims, size_t rank, uint64_t *n) {
+    *n = 1;
     if (rank > OQ_FOLD_RANK)
-        return NULL;
+        return false;
     for (size_t i = 0; i < rank; i++)
-        if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n))
-            return NULL;
-    if (n > OQ_MAX_FOLD)
+        if (dims[i] < 0 || !oq_mul(*n, (uint64_t)dims[i], n))
+            return false;
+    return true;
+}
+
+oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_t rank) {
+    uint64_t n;
+    if (!count(dims, rank, &n) || n > OQ_MAX_FOLD)
         return NULL;
     oq_data *d = OQ_NEW(in->arena, oq_data);
     oq_cell *v = OQ_NEW_ARRAY(in->arena, oq_cell, n + 1);
@@ -81,13 +87,8 @@ const oq_data *oq_data_of_tensor(oq_infer *in, oq_tensor *t) {
 }
 
 const oq_data *oq_data_reshape(oq_infer *in, const oq_data *d, const int64_t *dims, size_t rank) {
-    uint64_t n = 1;
-    if (rank > OQ_FOLD_RANK)
-        return NULL;
-    for (size_t i = 0; i < rank; i++)
-        if (dims[i] < 0 || !oq_mul(n, (uint64_t)dims[i], &n))
-            return NULL;
-    if (n != d->n)
+    uint64_t n;
+    if (!count(dims, rank, &n) || n != d->n)
         return NULL;
     oq_data *out = OQ_NEW(in->arena, oq_data);
     if (out == NULL) {

@@ -174,6 +174,9 @@ bool oq_r_fail(oq_rctx *c, const char *fmt, ...) OQ_PRINTF(2, 3);
 /* n dims in the arena, all the number 0; NULL (and failed) when out of memory. */
 oq_sdim *oq_r_dims(oq_rctx *c, size_t n);
 oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind);
+/* Output 0 is windows of x: of `size` along an axis, `step` (above 0) apart; the last axis is
+ * inside a window. */
+void oq_r_unfold(oq_rctx *c, const oq_vtype *x, size_t axis, int64_t size, int64_t step);
 /* Axis into 0..rank-1; fails when out of range. */
 bool oq_r_axis(oq_rctx *c, int64_t axis, size_t rank, size_t *out);
 /* A name for a size that is only known when the model runs, made from node, output and axis. */

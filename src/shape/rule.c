@@ -293,6 +293,18 @@ oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind) {
     return t;
 }
 
+void oq_r_unfold(oq_rctx *c, const oq_vtype *x, size_t axis, int64_t size, int64_t step) {
+    const size_t rank = (size_t)x->rank + 1;
+    oq_sdim *dims = oq_r_dims(c, rank);
+    if (dims == NULL)
+        return;
+    memcpy(dims, x->dims, x->rank * sizeof *dims);
+    const oq_sdim span = oq_sdim_addn(c->ds, x->dims[axis], -size);
+    dims[axis] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, span, oq_sdim_num(step)), 1);
+    dims[rank - 1] = oq_sdim_num(size);
+    oq_r_set_shape(c, 0, dims, rank);
+}
+
 bool oq_r_axis(oq_rctx *c, int64_t axis, size_t rank, size_t *out) {
     const int64_t r = (int64_t)rank;
     if (axis < -r || axis >= r)

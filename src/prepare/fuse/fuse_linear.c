@@ -189,6 +189,17 @@ onq_code oq_fuse_batchnorm(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
 
 /* ---- Mul and Add ---- */
 
+/* `values`, of which there are n or one for all, as n doubles. */
+static onq_code widen(oq_fuse *f, const float *values, size_t count, size_t n, double **v,
+                      onq_error *err) {
+    *v = OQ_NEW_ARRAY(f->scratch, double, n + 1);
+    if (*v == NULL)
+        return oq_fail_nomem(err);
+    for (size_t c = 0; c < n; c++)
+        (*v)[c] = (double)values[count == 1 ? 0 : c];
+    return ONQ_OK;
+}
+
 /* A constant as one number for each of n channels of a tensor of `rank` axes (channels: axis 1); *v
  * NULL when it is of another form. */
 static onq_code by_channel(oq_fuse *f, oq_str name, size_t n, size_t rank, double **v,
@@ -205,12 +216,7 @@ static onq_code by_channel(oq_fuse *f, oq_str name, size_t n, size_t rank, doubl
     OQ_TRY(oq_fuse_floats(f, t, &values, &count, err));
     if (values == NULL || (count != 1 && count != n))
         return ONQ_OK;
-    *v = OQ_NEW_ARRAY(f->scratch, double, n + 1);
-    if (*v == NULL)
-        return oq_fail_nomem(err);
-    for (size_t c = 0; c < n; c++)
-        (*v)[c] = (double)values[count == 1 ? 0 : c];
-    return ONQ_OK;
+    return widen(f, values, count, n, v, err);
 }
 
 /* A Mul, Div, Add or Sub of a linear node's output (`l`) and values by channel (*v, NULL when
@@ -298,12 +304,7 @@ static onq_code by_column(oq_fuse *f, oq_str name, size_t n, int rank, double **
     OQ_TRY(oq_fuse_floats(f, t, &values, &count, err));
     if (values == NULL || (count != 1 && (count != n || (size_t)t->dims.v[t->dims.n - 1] != n)))
         return ONQ_OK;
-    *v = OQ_NEW_ARRAY(f->scratch, double, n + 1);
-    if (*v == NULL)
-        return oq_fail_nomem(err);
-    for (size_t c = 0; c < n; c++)
-        (*v)[c] = (double)values[count == 1 ? 0 : c];
-    return ONQ_OK;
+    return widen(f, values, count, n, v, err);
 }
 
 /* MatMul of any rank, or Gemm, with constant weights, times a constant. */

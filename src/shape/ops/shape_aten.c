@@ -71,14 +71,8 @@ static void unfold(oq_rctx *c, const oq_vtype *x) {
         oq_r_set_rank(c, 0, (size_t)x->rank + 1);
         return;
     }
-    oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
-    if (dims == NULL || !oq_r_axis(c, dim, x->rank, &axis))
-        return;
-    memcpy(dims, x->dims, x->rank * sizeof *dims);
-    const oq_sdim span = oq_sdim_addn(c->ds, x->dims[axis], -size);
-    dims[axis] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, span, oq_sdim_num(step)), 1);
-    dims[x->rank] = oq_sdim_num(size);
-    oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+    if (oq_r_axis(c, dim, x->rank, &axis))
+        oq_r_unfold(c, x, axis, size, step);
 }
 
 /* Spatial sizes from the values of input 1, or open. */

@@ -80,7 +80,6 @@ void oq_rule_restore_padding(oq_rctx *c) {
     oq_r_set_shape(c, 0, dims, 3);
 }
 
-/* Windows of `size` along an axis, `step` apart; a last axis is added. */
 void oq_rule_unfold_tensor(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t size = oq_r_int(c, "size", 0), step = oq_r_int(c, "step", 1);
@@ -88,16 +87,10 @@ void oq_rule_unfold_tensor(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL ||
         !oq_r_axis(c, oq_r_int(c, "dim", -1), x->rank, &axis))
         return;
-    oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
-    if (dims == NULL || size <= 0 || step <= 0) {
+    if (size <= 0 || step <= 0)
         oq_r_fail(c, "size and step must be positive");
-        return;
-    }
-    memcpy(dims, x->dims, x->rank * sizeof *dims);
-    const oq_sdim span = oq_sdim_addn(c->ds, x->dims[axis], -size);
-    dims[axis] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, span, oq_sdim_num(step)), 1);
-    dims[x->rank] = oq_sdim_num(size);
-    oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
+    else
+        oq_r_unfold(c, x, axis, size, step);
 }
 
 void oq_rule_dynamic_time_warping(oq_rctx *c) {

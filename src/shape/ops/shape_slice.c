@@ -24,9 +24,22 @@ static oq_sdim clamp(oq_rctx *c, oq_sdim d, oq_sdim least, oq_sdim most) {
     return oq_sdim_max(c->ds, least, oq_sdim_min(c->ds, d, most));
 }
 
+/* An end of a slice within its limits; far out it is one of them, whatever the size. False when
+ * nothing is known of it. */
+static bool settle(oq_rctx *c, oq_sdim *at, oq_sdim size, oq_sdim least, oq_sdim most) {
+    const int64_t far = c->in->opt.int_max;
+    if (oq_sdim_is_num(*at) && (at->n >= far || at->n <= -far)) {
+        *at = at->n > 0 ? most : least;
+        return true;
+    }
+    if (!from_start(c, *at, size, at))
+        return false;
+    *at = clamp(c, *at, least, most);
+    return true;
+}
+
 /* The number of elements from start to end by step along an axis of the given size. */
 static oq_sdim slice_size(oq_rctx *c, oq_sdim size, oq_sdim start, oq_sdim end, int64_t step) {
-    const int64_t far = c->in->opt.int_max;
     const oq_sdim zero = oq_sdim_num(0), back = oq_sdim_num(-1);
     if (step == 0 || step == INT64_MIN) {
         oq_r_fail(c, "a step of 0");
@@ -34,18 +47,7 @@ static oq_sdim slice_size(oq_rctx *c, oq_sdim size, oq_sdim start, oq_sdim end, 
     }
     const oq_sdim last = step > 0 ? size : oq_sdim_addn(c->ds, size, -1);
     const oq_sdim first = step > 0 ? zero : back;
-    /* Far out is the end, or the beginning, whatever the size. */
-    if (oq_sdim_is_num(start) && (start.n >= far || start.n <= -far))
-        start = start.n > 0 ? last : zero;
-    else if (from_start(c, start, size, &start))
-        start = clamp(c, start, zero, last);
-    else
-        return oq_sdim_unknown();
-    if (oq_sdim_is_num(end) && (end.n >= far || end.n <= -far))
-        end = end.n > 0 ? last : first;
-    else if (from_start(c, end, size, &end))
-        end = clamp(c, end, first, last);
-    else
+    if (!settle(c, &start, size, zero, last) || !settle(c, &end, size, first, last))
         return oq_sdim_unknown();
     const oq_sdim n =
         step > 0 ? oq_sdim_ceildiv(c->ds, oq_sdim_sub(c->ds, end, start), oq_sdim_num(step))
