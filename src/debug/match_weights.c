@@ -160,8 +160,7 @@ static bool is_read_directly(const matching *m, const oq_debug_weight *w) {
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
         if (v->uses.v[i].slot == 1 &&
-            (oq_debug_is_op(n, "MatMul") ||
-             (oq_debug_is_op(n, "Gemm") && oq_attr_int(n, "transB", 0) == 0)))
+            (oq_debug_is_op(n, "MatMul") || (oq_debug_is_op(n, "Gemm") && !oq_gemm_turns_b(n))))
             return true;
     }
     return v == NULL;
@@ -189,8 +188,8 @@ static void set_turned(const matching *m, oq_debug_weight *w) {
     if (w->layout == OQ_DEBUG_AFFINE && swapped && oq_str_is(w->op, "MatMul") &&
         !is_read_directly(m, w))
         w->transposed = w->out_rows = true;
-    if (n == NULL || !oq_debug_is_op(n, "Gemm") || oq_attr_int(n, "transB", 0) == 0 ||
-        n->input.n < 2 || !oq_str_eq(n->input.v[1], w->name))
+    if (n == NULL || !oq_debug_is_op(n, "Gemm") || !oq_gemm_turns_b(n) || n->input.n < 2 ||
+        !oq_str_eq(n->input.v[1], w->name))
         return;
     w->out_rows = true;
     if (w->layout == OQ_DEBUG_AFFINE && oq_op_traits_of(w->op)->product != OQ_GEMM)
@@ -260,7 +259,7 @@ static bool set_axis(oq_debug_weight *w, const weight_row *row, const oq_node *n
     else if (row->axis == AXIS_ATTR)
         axis = oq_attr_int(n, "axis", 1);
     else if (row->axis == AXIS_GEMM)
-        axis = oq_attr_int(n, "transB", 0) != 0 ? 0 : 1;
+        axis = oq_gemm_turns_b(n) ? 0 : 1;
     else if (row->axis == AXIS_LSTM && rank == 3)
         axis = w->scale->dims.n == 1 ? 0 : 1;
     axis = axis < 0 ? axis + rank : axis;

@@ -41,11 +41,19 @@ bool oq_op_takes_weight(const oq_op_traits *t, size_t slot) {
     return t->weight == OQ_IN(slot) || t->scale == OQ_IN(slot) || (t->either_side && slot == 0);
 }
 
+bool oq_gemm_turns_a(const oq_node *n) {
+    return oq_attr_int(n, "transA", 0) != 0;
+}
+
+bool oq_gemm_turns_b(const oq_node *n) {
+    return oq_attr_int(n, "transB", 0) != 0;
+}
+
 bool oq_op_channel_axis(const oq_node *n, int64_t *axis) {
     const oq_product product = oq_op_traits_of(n->op_type)->product;
     if (product == OQ_NO_PRODUCT)
         return false;
-    const bool rows = product == OQ_CONV || oq_attr_int(n, "transB", 0) > 0;
+    const bool rows = product == OQ_CONV || oq_gemm_turns_b(n);
     *axis = rows ? 0 : 1;
     return true;
 }

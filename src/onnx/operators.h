@@ -104,6 +104,9 @@ bool oq_op_takes_weight(const oq_op_traits *t, size_t slot);
 /* True if an operator of the model, in any of its graphs, draws random numbers: what a run gives
  * depends on the runs before it. */
 onq_code oq_model_is_random(const oq_model *m, bool *yes, onq_error *err);
+/* Gemm: true if A, or B, is transposed: any number but 0 says so to the runtime. */
+bool oq_gemm_turns_a(const oq_node *n);
+bool oq_gemm_turns_b(const oq_node *n);
 /* The axis along which the weight of a product has its output channels; false for other nodes. */
 bool oq_op_channel_axis(const oq_node *n, int64_t *axis);
 

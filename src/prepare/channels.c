@@ -48,7 +48,7 @@ onq_code oq_channel_index(oq_channel_state *s, onq_error *err) {
 /* Fills what the operator says of channels; false when it is not one for this. */
 static bool describe(oq_channel_product *p) {
     const oq_i64s dims = {p->weight->dims.v, p->weight->dims.n, 0};
-    const bool turned = oq_attr_int(p->node, "transB", 0) != 0;
+    const bool turned = oq_gemm_turns_b(p->node);
     const int64_t group = oq_attr_int(p->node, "group", 1);
     switch (p->product) {
     case OQ_CONV:
@@ -60,7 +60,7 @@ static bool describe(oq_channel_product *p) {
         break;
     case OQ_GEMM:
     case OQ_MATMUL:
-        if (dims.n != 2 || oq_attr_int(p->node, "transA", 0) != 0)
+        if (dims.n != 2 || oq_gemm_turns_a(p->node))
             return false;
         p->group = 1;
         p->in_axis = p->product == OQ_GEMM && turned ? 1 : 0;

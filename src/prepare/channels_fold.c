@@ -111,7 +111,7 @@ static onq_code scale_vector(oq_channel_state *s, oq_node *n, size_t slot, const
 
 /* The axis of the weight that counts outputs. */
 static size_t row_axis(const oq_node *n) {
-    return is(n, "Conv") || oq_attr_int(n, "transB", 0) != 0 ? 0 : 1;
+    return is(n, "Conv") || oq_gemm_turns_b(n) ? 0 : 1;
 }
 
 onq_code oq_channel_scale_rows(oq_channel_state *s, oq_node *n, const float *factor,

@@ -39,7 +39,7 @@ static bool find_layout(const oq_node *n, const oq_qweight *w, layout *l) {
     if ((product != OQ_GEMM && product != OQ_MATMUL) || t->dims.n < 2)
         return false;
     const uint64_t rows = dim(t, t->dims.n - 2), columns = dim(t, t->dims.n - 1);
-    const bool turned = product == OQ_GEMM && oq_attr_int(n, "transB", 0) != 0;
+    const bool turned = product == OQ_GEMM && oq_gemm_turns_b(n);
     for (size_t i = 0; i + 2 < t->dims.n; i++)
         l->batches *= dim(t, i);
     l->batch_step = rows * columns;

@@ -143,7 +143,7 @@ static void measure_conv(oq_unit *u) {
 }
 
 static void measure_matrix(oq_unit *u, bool has_constant) {
-    const bool turned = u->product == OQ_GEMM && oq_attr_int(u->node, "transA", 0) != 0;
+    const bool turned = u->product == OQ_GEMM && oq_gemm_turns_a(u->node);
     if (u->in.rank > 0)
         u->depth = (double)u->in.dims[turned ? 0 : u->in.rank - 1];
     u->kind = has_constant ? OQ_UNIT_DENSE : OQ_UNIT_PAIR;

@@ -92,7 +92,7 @@ double oq_node_work(const oq_shapes *s, const oq_graph *g, const oq_node *n) {
     case OQ_CONV_TRANSPOSE:
         return has_weight ? product(&x, 0) * product(&w, 1) : 0;
     case OQ_GEMM:
-        return out * dim_at(&x, oq_attr_int(n, "transA", 0) != 0 ? 0 : 1);
+        return out * dim_at(&x, oq_gemm_turns_a(n) ? 0 : 1);
     case OQ_MATMUL:
         return x.rank > 0 ? out * dim_at(&x, x.rank - 1) : 0;
     case OQ_NO_PRODUCT:

@@ -157,8 +157,8 @@ static onq_code check_conv_bias(const look *l, const product *p) {
 }
 
 static onq_code check_gemm(const look *l, product *p) {
-    const bool turn_x = oq_attr_int(l->node, "transA", 0) != 0;
-    const bool turn_w = oq_attr_int(l->node, "transB", 0) != 0;
+    const bool turn_x = oq_gemm_turns_a(l->node);
+    const bool turn_w = oq_gemm_turns_b(l->node);
     const operand *both[2] = {&p->x, &p->w};
     for (size_t i = 0; i < 2; i++)
         if (both[i]->known && both[i]->rank != 2)

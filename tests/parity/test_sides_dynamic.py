@@ -38,6 +38,16 @@ def test_gemm_shared(tmp_path, rng):
     sides.dynamic(tmp_path, m, feeds(rng, (4, 8))).expect(5, 36)
 
 
+@pytest.mark.difference("Gemm with a transB other than 0 and 1")
+@pytest.mark.parametrize("number", [2, -1])
+def test_trans_b(tmp_path, rng, number):
+    m = model([node("Gemm", ["x", "w", "b"], ["y"], "gemm", transB=number)],
+              [array("w", rng.normal(size=(8, 8))), array("b", rng.normal(size=8))], (4, 8), (4, 8))
+    sides.dynamic(tmp_path, m, feeds(rng, (4, 8))).expect(5, 36)
+    if number < 0:
+        sides.static(tmp_path, m, feeds(rng, (4, 8)), format="qoperator", per_channel=True).expect(30, 30)
+
+
 @pytest.mark.difference("Weights of Conv in Constant nodes, dynamic")
 def test_conv_constant(tmp_path, rng):
     constant = node("Constant", [], ["w"], "k", value=array("", rng.normal(size=(4, 3, 3, 3))))

@@ -5,6 +5,7 @@
  *
  * New weights are computed in double and rounded once.
  */
+#include "onnx/operators.h"
 #include "prepare/fuse/fuse.h"
 
 #include <math.h>
@@ -72,7 +73,7 @@ static bool shape_of(oq_fuse *f, linear *l) {
     l->is_gemm = oq_fuse_is(n, "Gemm");
     if (!l->is_gemm && (!oq_fuse_is(n, "MatMul") || oq_fuse_rank(f, n->input.v[0]) != 2))
         return false;
-    l->axis = l->is_gemm && oq_attr_int(n, "transB", 0) != 0 ? 0 : 1;
+    l->axis = l->is_gemm && oq_gemm_turns_b(n) ? 0 : 1;
     l->n_out = dims.n == 2 ? (size_t)dims.v[l->axis] : 0;
     return dims.n == 2;
 }
@@ -324,7 +325,7 @@ onq_code oq_fuse_product_mul(oq_fuse *f, uint32_t i, bool *done, onq_error *err)
         double *v = NULL;
         l.is_gemm = oq_fuse_is(p, "Gemm");
         l.group = 1;
-        l.axis = l.is_gemm && oq_attr_int(p, "transB", 0) != 0 ? 0 : 1;
+        l.axis = l.is_gemm && oq_gemm_turns_b(p) ? 0 : 1;
         l.n_out = ok ? (size_t)l.w->dims.v[l.axis] : 0;
         if (ok)
             OQ_TRY(oq_fuse_floats(f, l.w, &l.wv, &l.count, err));
@@ -367,7 +368,7 @@ onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
             (matmul && oq_fuse_rank(f, g->input.v[0]) != 2) ||
             oq_fuse_dims(f, g->input.v[1], w) != 2)
             continue;
-        const int64_t n_out = !matmul && oq_attr_int(g, "transB", 0) != 0 ? w[0] : w[1];
+        const int64_t n_out = !matmul && oq_gemm_turns_b(g) ? w[0] : w[1];
         if (!oq_dtype_is_float(bias->data_type.v) || bias->dims.n > 2 ||
             (bias->dims.n == 2 && bias->dims.v[0] != 1) ||
             (bias->dims.n != 0 && bias->dims.v[bias->dims.n - 1] != n_out &&

@@ -180,7 +180,7 @@ static onq_code take_gemm(oq_nb_state *r, choice *c, onq_error *err) {
     if (n->input.n < 2 || n->output.n != 1)
         return ONQ_OK;
     c->why = "it turns its first input, or scales";
-    if (oq_attr_int(n, "transA", 0) != 0 || oq_attr_float(n, "alpha", 1.0f) != 1.0f ||
+    if (oq_gemm_turns_a(n) || oq_attr_float(n, "alpha", 1.0f) != 1.0f ||
         (has_c && oq_attr_float(n, "beta", 1.0f) != 1.0f))
         return ONQ_OK;
     w.scope = c->scope;
@@ -188,7 +188,7 @@ static onq_code take_gemm(oq_nb_state *r, choice *c, onq_error *err) {
     c->why = OQ_NB_WHY_DYNAMIC;
     if (w.tensor == NULL)
         return ONQ_OK;
-    w.turned = oq_attr_int(n, "transB", 0) != 0;
+    w.turned = oq_gemm_turns_b(n);
     c->why = w.tensor->dims.n == 2 ? check_matrix(r, &w) : "its weight is not a matrix";
     if (c->why == NULL)
         c->why = apply_share(r, c, w.tensor);

@@ -99,7 +99,7 @@ onq_code oq_qo_rule_gemm(oq_qo *q, oq_node *n, onq_error *err) {
     if (why != NULL)
         return oq_qo_leave(q, n, why, err);
     const bool channels = c->per_channel && oq_qo_init_in_path(q, n->input.v[1]) != NULL;
-    const bool turned = oq_attr_int(n, "transB", 0) > 0;
+    const bool turned = oq_gemm_turns_b(n);
     const oq_qo_how how = {.is_weight = true,
                            .reduce = channels || c->reduce_range,
                            .per_channel = channels,

@@ -111,7 +111,7 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
     oq_arena *a = &p->sh->job.model->arena;
     oq_fresh *names = &p->sh->names;
     oq_str b = gemm->input.v[1];
-    if (oq_attr_int(gemm, "transB", 0) == 1) {
+    if (oq_gemm_turns_b(gemm)) {
         oq_graph *where = NULL;
         oq_tensor *t = find_constant(p, b, &where);
         if (t != NULL && can_turn(t)) {
@@ -147,7 +147,7 @@ static bool replaceable(const pass *p, const oq_node *n) {
     oq_qconfig *c = p->sh->job.config;
     return oq_str_is(n->op_type, "Gemm") && n->domain.n == 0 && n->input.n >= 2 &&
            n->output.n >= 1 && oq_attr_float(n, "alpha", 1.0f) == 1.0f &&
-           oq_attr_float(n, "beta", 1.0f) == 1.0f && oq_attr_int(n, "transA", 0) == 0 &&
+           oq_attr_float(n, "beta", 1.0f) == 1.0f && !oq_gemm_turns_a(n) &&
            !oq_pick_has(&c->nodes_to_exclude, n->name) &&
            (!c->trained || oq_qo_trained_gemm(p->sh, n));
 }

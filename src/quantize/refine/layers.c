@@ -123,7 +123,7 @@ static bool count_channels(const oq_node *n, oq_layer *l) {
             return false;
         break;
     case OQ_GEMM:
-        channels = dims->v[oq_attr_int(n, "transB", 0) != 0 ? 0 : 1];
+        channels = dims->v[oq_gemm_turns_b(n) ? 0 : 1];
         break;
     case OQ_MATMUL:
         channels = dims->v[dims->n - 1];

@@ -46,10 +46,10 @@ bool oq_rows_init(oq_rows *r, const oq_layer *l) {
         if (!init_conv(r, l->node, w))
             return false;
     } else if (w->dims.n == 2 && (l->product == OQ_GEMM || l->product == OQ_MATMUL)) {
-        r->turned = l->product == OQ_GEMM && oq_attr_int(l->node, "transB", 0) != 0;
+        r->turned = l->product == OQ_GEMM && oq_gemm_turns_b(l->node);
         r->k = (size_t)w->dims.v[r->turned ? 1 : 0];
         r->n = (size_t)w->dims.v[r->turned ? 0 : 1];
-        if (l->product == OQ_GEMM && oq_attr_int(l->node, "transA", 0) != 0)
+        if (l->product == OQ_GEMM && oq_gemm_turns_a(l->node))
             return false;
     } else {
         return false;
