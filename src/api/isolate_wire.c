@@ -81,7 +81,8 @@ onq_code oq_iso_receive(const oq_iso_end *e, oq_iso_kind *kind, oq_buf *body, on
     uint64_t head[2] = {0, 0};
     OQ_TRY(receive_all(e, head, sizeof head, err));
     body->n = 0;
-    if (head[0] < OQ_ISO_JOB || head[0] > OQ_ISO_FAILED || head[1] > most((oq_iso_kind)head[0]))
+    if (head[0] < OQ_ISO_JOB || head[0] > OQ_ISO_FAILED ||
+        (head[0] >= OQ_ISO_HELLO) != e->is_caller || head[1] > most((oq_iso_kind)head[0]))
         return oq_fail(err, ONQ_E_READ,
                        "the other process sent something that is not a valid message");
     *kind = (oq_iso_kind)head[0];

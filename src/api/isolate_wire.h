@@ -19,7 +19,7 @@ typedef enum oq_iso_kind {
     OQ_ISO_NONE, /* no more samples; no such file; rewound */
     OQ_ISO_STOP, /* the reader stopped the job */
     /* the worker to the caller */
-    OQ_ISO_HELLO,
+    OQ_ISO_HELLO, /* (the first of them) */
     OQ_ISO_LOG,
     OQ_ISO_PROGRESS,
     OQ_ISO_NEXT, /* wants a sample */
@@ -33,10 +33,11 @@ typedef enum oq_iso_kind {
 
 #define OQ_ISO_PART_SIZE (1u << 20)
 
-/* One end of the socket. `wait` is called before a read or write that would block, with POLLIN or
+/* One end of the socket, which takes only what the other side may say. `wait` is called before a read or write that would block, with POLLIN or
  * POLLOUT; NULL: the socket blocks. */
 typedef struct oq_iso_end {
     int fd;
+    bool is_caller;
     onq_code (*wait)(void *ctx, short events, onq_error *err);
     void *ctx;
 } oq_iso_end;

@@ -254,6 +254,23 @@ OPTIONS = {  # the number of the command, then names and values
 }
 
 
+def talks():
+    """What workers of --isolate say, see fuzz_isolate.c: name, what the caller has, frames."""
+    hello, log, progress, following, rewind, opened, file, part, done, failed = range(6, 16)
+
+    def frame(kind, *items):
+        body = b"".join(i.to_bytes(8, "little") if isinstance(i, int) else len(i).to_bytes(8, "little") + i for i in items)
+        return bytes([kind]) + len(body).to_bytes(2, "little") + body
+
+    ranges = json.dumps({"CLASS": "TensorsData", "data": {"x": {"CLASS": "TensorData", "data": {"lowest": 0.0, "highest": 1.0}}}}).encode()
+    result = frame(file, b"output", b"made", 5) + bytes([part, 5, 0]) + b"bytes"
+    yield "result", 4, frame(log, 1, b"warning") + frame(progress, b"writing", 1, 2) + result + frame(done, 0, b"text\n", b"{}\n", 0)
+    yield "two_files", 4, result + frame(file, b"output", b"made.data", 0) + frame(done, 1, b"", b"{}", 0)
+    yield "samples", 1, frame(following) * 3 + frame(rewind) + frame(following) + frame(done, 0, b"", b"{}", 1, ranges)
+    yield "data", 2, frame(opened, 0, b"data") + frame(opened, 1, b"x") + frame(failed, 3, 8, b"it failed")
+    yield "again", 7, frame(hello, b"0.0.0")
+
+
 def write(target, name, data):
     folder = HERE / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -305,6 +322,8 @@ def main():
     for i, (name, pieces) in enumerate(OPTIONS.items()):
         for command in range(3):
             write("options", f"{name}_{command}", bytes([command * 5 + i]) + "\0".join(pieces).encode())
+    for name, has, frames in talks():
+        write("isolate", name, bytes([has]) + frames)
     for name, t in tensors():
         write("tensor", name, t.SerializeToString())
     write("tensor", "every_field", protogen.Encoder(1, unknown=True).encode(protogen.Maker(1).fill(TensorProto())))

@@ -2,7 +2,7 @@
  * callbacks reach the worker and come back the same; and what is said between the two is
  * checked. */
 #include "api/command.h"
-#include "api/isolate_wire.h"
+#include "api/isolate_parts.h"
 #include "build_model.h"
 #include "testing.h"
 
@@ -296,7 +296,7 @@ static void frames(void **state) {
     oq_iso_kind kind = OQ_ISO_NONE;
     oq_buf_init(&b, oq_alloc_default());
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    const oq_iso_end from = {.fd = ends[0]}, to = {.fd = ends[1]};
+    const oq_iso_end from = {.fd = ends[0]}, to = {.fd = ends[1], .is_caller = true};
     oq_iso_put(&b, 7);
     oq_iso_put_text(&b, OQ_S("text"));
     assert_ok(oq_iso_send_buf(&from, OQ_ISO_LOG, &b, &err), err);
@@ -314,7 +314,11 @@ static void frames(void **state) {
     assert_int_equal(oq_iso_get_text(&body).n, 0);
     assert_true(body.bad);
     /* Lengths and kinds that nobody sends. */
-    const uint64_t heads[][2] = {{OQ_ISO_LOG, 1u << 20}, {0, 0}, {99, 0}, {OQ_ISO_JOB, 1ull << 60}};
+    const uint64_t heads[][2] = {{OQ_ISO_LOG, 1u << 20},
+                                 {0, 0},
+                                 {99, 0},
+                                 {OQ_ISO_DONE, 1ull << 60},
+                                 {OQ_ISO_BYTES, 8}}; /* the last is for workers */
     for (size_t i = 0; i < OQ_COUNT(heads); i++) {
         assert_int_equal(write(ends[0], heads[i], sizeof heads[i]), sizeof heads[i]);
         assert_fails(oq_iso_receive(&to, &kind, &b, &err), ONQ_E_READ, err, "not a valid message");
@@ -327,6 +331,92 @@ static void frames(void **state) {
     oq_buf_release(&b);
 }
 
+/* ---- a worker that lies ---- */
+
+static void show(void *ctx) {
+    (void)ctx;
+}
+
+/* What the caller makes of frames that a worker sent after its greeting. */
+static onq_code hear(oq_job *job, uint64_t memory, const oq_buf *frames) {
+    int ends[2];
+    oq_buf hello;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    const oq_iso_end worker = {.fd = ends[0]};
+    oq_iso_talk talk = {
+        .job = job, .memory = memory, .show = show, .end = {.fd = ends[1], .is_caller = true}};
+    oq_buf_init(&hello, oq_alloc_default());
+    oq_iso_put_text(&hello, oq_str_of(onq_version()));
+    assert_ok(oq_iso_send_buf(&worker, OQ_ISO_HELLO, &hello, &err), err);
+    assert_int_equal(write(ends[0], frames->p, frames->n), frames->n);
+    assert_int_equal(shutdown(ends[0], SHUT_WR), 0);
+    const onq_code rc = oq_iso_talk_run(&talk, &err);
+    oq_buf_release(&hello);
+    close(ends[0]);
+    close(ends[1]);
+    return rc;
+}
+
+static void add_frame(oq_buf *frames, oq_iso_kind kind, const oq_buf *body) {
+    oq_iso_put(frames, kind);
+    oq_iso_put_text(frames, (oq_str){body->p, body->n});
+}
+
+/* Terminals and memory of the caller are out of a worker's reach. */
+static void lies(void **state) {
+    (void)state;
+    world w;
+    oq_buf body, frames;
+    make_world(&w);
+    onq_options *o = options(&w, "dynamic", true);
+    oq_job job = {.env = w.env, .opts = o};
+    oq_arena_init(&job.arena, &w.env->alloc);
+    oq_buf_init(&job.text, &w.env->alloc);
+    oq_buf_init(&job.json_text, &w.env->alloc);
+    oq_files_init(&job.files, &w.env->alloc);
+    oq_buf_init(&body, &w.env->alloc);
+    oq_buf_init(&frames, &w.env->alloc);
+
+    oq_iso_put(&body, 0);
+    oq_iso_put_text(&body, OQ_S("one\n\033[2Jtwo\n"));
+    oq_iso_put_text(&body, OQ_S("{}\n"));
+    oq_iso_put(&body, 0);
+    add_frame(&frames, OQ_ISO_DONE, &body);
+    assert_ok(hear(&job, 16u << 20, &frames), err);
+    oq_buf_addc(&job.text, '\0');
+    assert_string_equal(job.text.p, "one\n\\x1b[2Jtwo\n");
+
+    body.n = frames.n = 0;
+    oq_iso_put(&body, 0);
+    oq_iso_put_text(&body, OQ_S(""));
+    oq_iso_put_text(&body, OQ_S("{\033[2J}"));
+    oq_iso_put(&body, 0);
+    add_frame(&frames, OQ_ISO_DONE, &body);
+    assert_fails(hear(&job, 16u << 20, &frames), ONQ_E_RUNTIME, err, "not a valid message");
+
+    /* Files without an end. */
+    body.n = frames.n = 0;
+    oq_iso_put_text(&body, OQ_S("output"));
+    oq_iso_put_text(&body, OQ_S("made"));
+    oq_iso_put(&body, UINT64_MAX);
+    add_frame(&frames, OQ_ISO_FILE, &body);
+    assert_fails(hear(&job, 16u << 20, &frames), ONQ_E_READ, err, "is gone");
+    for (size_t i = 0; i < 5000; i++) {
+        oq_iso_put(&frames, OQ_ISO_PART);
+        oq_iso_put(&frames, 0);
+    }
+    assert_fails(hear(&job, 1u << 20, &frames), ONQ_E_LIMIT, err, "more than the 1 MB it may have");
+
+    oq_buf_release(&frames);
+    oq_buf_release(&body);
+    oq_files_release(&job.files);
+    oq_buf_release(&job.text);
+    oq_buf_release(&job.json_text);
+    oq_arena_release(&job.arena);
+    onq_options_free(o);
+    end_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_memory_to_memory),
@@ -336,6 +426,7 @@ int main(void) {
         cmocka_unit_test(stopping),
         cmocka_unit_test(only_whole_commands),
         cmocka_unit_test(frames),
+        cmocka_unit_test(lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
