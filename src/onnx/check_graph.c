@@ -243,6 +243,27 @@ static bool is_imported(const oq_imports *imports, oq_str domain) {
     return false;
 }
 
+/* Control flow is nothing without its graphs. In a function they may come with the call. */
+static onq_code check_bodies(const oq_node *n, onq_error *err) {
+    static const struct {
+        const char *op, *graphs[2];
+    } rows[] = {{"If", {"then_branch", "else_branch"}},
+                {"Loop", {"body"}},
+                {"Scan", {"body"}},
+                {"SequenceMap", {"body"}}};
+    size_t row = 0;
+    while (row < OQ_COUNT(rows) && !oq_str_is(n->op_type, rows[row].op))
+        row++;
+    if (row == OQ_COUNT(rows) || !is_default(n->domain))
+        return ONQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(rows[row].graphs) && rows[row].graphs[i] != NULL; i++) {
+        const oq_attribute *a = oq_attr_find(n, rows[row].graphs[i]);
+        if (a == NULL || (a->g == NULL && a->ref_attr_name.n == 0))
+            return oq_fail(err, ONQ_E_INVALID, "it has no graph '%s'", rows[row].graphs[i]);
+    }
+    return ONQ_OK;
+}
+
 static onq_code check_node(oq_check *c, const oq_index *ix, size_t i, const oq_imports *imports,
                            onq_error *err) {
     const oq_node *n = ix->graph->node.v[i];
@@ -252,6 +273,7 @@ static onq_code check_node(oq_check *c, const oq_index *ix, size_t i, const oq_i
         return oq_fail(err, ONQ_E_INVALID, "the opset imports have no domain '%.*s'",
                        OQ_STR(n->domain));
     OQ_TRY(check_attributes(c, n, err));
+    OQ_TRY(check_bodies(n, err));
     OQ_TRY(check_outputs_of(ix, i, err));
     return check_inputs_of(ix, n, err);
 }

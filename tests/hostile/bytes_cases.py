@@ -86,21 +86,45 @@ def lengths(r):
     yield "graph-in-two-parts", half.SerializeToString() + wire.block(7, rest.graph.SerializeToString()), {"wants": "done"}
 
 
-def nested(depth, body, wrap):
-    for _ in range(depth):
-        body = wrap(body)
-    return body
+def around(number, before, size, after):
+    """What stands before and after `size` bytes to make them a block with `before` and `after` in it."""
+    return wire.tag(number, 2) + wire.varint(len(before) + size + len(after)) + before, after
+
+
+def nested(depth, body, frame):
+    """`frame` says what stands before and after so many bytes. The body is not copied at each level: that would take hours."""
+    heads, tails, size = [], [], len(body)
+    for level in range(depth):
+        head, tail = frame(level, size)
+        heads.append(head)
+        tails.append(tail)
+        size += len(head) + len(tail)
+    return b"".join([*reversed(heads), body, *tails])
 
 
 def deep_graph(depth):
     """If in If, written by hand: the Python package cannot serialize what is so deep."""
-    inner = wire.block(1, wire.node("Identity", ["a"], ["b"])) + wire.text(2, "g")
-    return wire.model(nested(depth, inner, lambda g: wire.block(1, wire.node("If", ["c"], ["o"], extra=wire.attribute(
-        "then_branch", 5, wire.block(6, g)))) + wire.text(2, "g")))
+
+    def leaf(name):
+        return wire.block(1, wire.node("Identity", ["x"], [name])) + wire.text(2, "g") + wire.block(12, wire.value(name))
+
+    def frame(level, size):
+        before, after = around(6, b"", size, b"")
+        before, after = around(5, wire.text(1, "then_branch") + before, size, after + wire.num(20, 5))
+        other = wire.attribute("else_branch", 5, wire.block(6, leaf(f"e{level}")))
+        before, after = around(1, wire.node("If", ["c"], [f"o{level}"]) + before, size, after + other)
+        return before, after + wire.text(2, "g") + wire.block(12, wire.value(f"o{level}"))
+
+    condition = wire.text(1, "c") + wire.block(2, wire.block(1, wire.num(1, TensorProto.BOOL) + wire.block(2, b"")))
+    return wire.model(nested(depth, leaf("y"), frame) + wire.block(11, wire.value("x")) + wire.block(11, condition))
 
 
 def deep_type(depth):
-    kind = nested(depth, wire.block(1, wire.num(1, 1)), lambda t: wire.block(4, wire.block(1, t)))
+    def frame(level, size):
+        before, after = around(1, b"", size, b"")
+        return around(4, before, size, after)
+
+    kind = nested(depth, wire.block(1, wire.num(1, 1)), frame)
     return wire.model(wire.graph([wire.node("Identity", ["x"], ["y"])]) + wire.block(11, wire.text(1, "s") + wire.block(2, kind)))
 
 
@@ -124,7 +148,7 @@ def doubling(levels):
 @family("depth")
 def depths(r):
     for depth in (5, 20, 49, 99, 100, 5000, 100000):
-        yield f"graphs-{depth}", lambda folder, n=depth: deep_graph(n), {"heavy": depth > 20}
+        yield f"graphs-{depth}", lambda folder, n=depth: deep_graph(n), {"heavy": depth > 20, "right": True}
     for depth in (1, 15, 16, 17, 90, 100000):
         yield f"types-{depth}", lambda folder, n=depth: deep_type(n), {"heavy": depth > 20}
     for depth in (1, 99, 101, 100000):

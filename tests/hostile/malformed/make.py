@@ -355,8 +355,8 @@ def external_in_sparse():
 @case("check", PATH, -1, "absolute")
 def external_in_subgraph():
     inner = graph([], [external("r", location="/etc/passwd")], [], ["r"])
-    a = attribute("then_branch", 5, block(6, inner))
-    return model(graph([node("If", ["x"], ["y"], extra=a)]))
+    branches = b"".join(attribute(name, 5, block(6, inner)) for name in ("then_branch", "else_branch"))
+    return model(graph([node("If", ["x"], ["y"], extra=branches)]))
 
 
 @case("check", PATH, -1, "absolute")

@@ -22,6 +22,9 @@ static void good(bm *b) {
     bm_node(b, "Neg", "neg", "t", "u", "");
     bm_output(b, "u", OQ_FLOAT, NULL);
     bm_leave(b, around);
+    around = bm_enter(b, n, "else_branch");
+    bm_output(b, "t", OQ_FLOAT, NULL);
+    bm_leave(b, around);
     bm_output(b, "y", OQ_FLOAT, "N,2,4,4");
     bm_output(b, "r", OQ_FLOAT, NULL);
 }
@@ -98,6 +101,12 @@ static void break_missing_input(bm *b) {
 }
 static void break_inner_missing_input(bm *b) {
     inner_of(b)->node.v[0]->input.v[0] = OQ_S("nowhere");
+}
+static void break_branch(bm *b) {
+    b->g->node.v[2]->attribute.n--;
+}
+static void break_body(bm *b) {
+    b->g->node.v[2]->op_type = OQ_S("Loop");
 }
 static void break_inner_output(bm *b) {
     inner_of(b)->output.v[0]->name = OQ_S("nothing");
@@ -220,6 +229,8 @@ static void each_fault_is_found(void **state) {
         {break_missing_input, ONQ_E_INVALID, "'clip' (Clip): input 'nowhere'"},
         {break_inner_missing_input, ONQ_E_INVALID,
          "'if' (If): inner graph 'then_branch': node 'neg'"},
+        {break_branch, ONQ_E_INVALID, "'if' (If): it has no graph 'else_branch'"},
+        {break_body, ONQ_E_INVALID, "'if' (Loop): it has no graph 'body'"},
         {break_inner_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_cycle, ONQ_E_INVALID, "cycle"},
@@ -277,6 +288,12 @@ static void what_is_allowed(void **state) {
     oq_tensor *t = oq_tensor_new(b.a, OQ_S("i4"), OQ_INT4, dims, 1);
     assert_int_equal(oq_tensor_set_typed_i(b.a, t, nibbles, 3, &err), ONQ_OK);
     assert_true(oq_graph_add_init(b.a, b.g, t));
+    if (oq_model_check(b.m, &err) != ONQ_OK)
+        fail_msg("%s", err.text);
+    /* A branch that comes with the call of a function. */
+    oq_attribute *branch = b.g->node.v[2]->attribute.v[1];
+    branch->g = NULL;
+    branch->ref_attr_name = OQ_S("otherwise");
     if (oq_model_check(b.m, &err) != ONQ_OK)
         fail_msg("%s", err.text);
     /* IR versions 1 and 2 import no opset. */

@@ -37,10 +37,12 @@ static void fill(bm *b) {
     bm_weight(b, "unused", "700", 3);
     bm_node(b, "MatMul", "mm", "x w", "t", "");
     oq_node *n = bm_node(b, "If", "if", "c", "r", "");
-    oq_graph *around = bm_enter(b, n, "then_branch");
-    bm_node(b, "Neg", "neg", "t", "u", "");
-    bm_output(b, "u", OQ_FLOAT, NULL);
-    bm_leave(b, around);
+    for (int k = 0; k < 2; k++) {
+        oq_graph *around = bm_enter(b, n, k == 0 ? "then_branch" : "else_branch");
+        bm_node(b, "Neg", "neg", "t", "u", "");
+        bm_output(b, "u", OQ_FLOAT, NULL);
+        bm_leave(b, around);
+    }
     bm_output(b, "r", OQ_FLOAT, "N,400");
     if (b->failed)
         return;
