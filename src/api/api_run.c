@@ -11,6 +11,7 @@
 #include "api/samples.h"
 
 #include "engine/flight.h"
+#include "onnx/check.h"
 #include "onnx/tensor.h"
 #include "samples/npz_write.h"
 
@@ -289,6 +290,8 @@ static onq_code run_run(oq_job *job, onq_error *err) {
     const char *path = oq_job_input(job);
     oq_engine *engine = NULL;
     onq_code rc = oq_job_open(job, path, &r.model, err);
+    if (rc == ONQ_OK)
+        rc = oq_model_check(r.model, err);
     if (rc == ONQ_OK)
         rc = oq_job_source(job, r.model, &r.source, err);
     if (rc == ONQ_OK)

@@ -26,6 +26,14 @@ static bool same_domain(oq_str a, oq_str b) {
     return oq_str_eq(a, b) || (is_default(a) && is_default(b));
 }
 
+onq_code oq_imports_agree(const oq_opset *a, const oq_opset *b, onq_error *err) {
+    if (a->version.v == b->version.v || !same_domain(a->domain, b->domain))
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_INVALID,
+                   "domain '%.*s' is imported as version %lld and as version %lld",
+                   OQ_STR(b->domain), (long long)a->version.v, (long long)b->version.v);
+}
+
 static onq_code check_imports(const oq_imports *imports, onq_error *err) {
     for (size_t i = 0; i < imports->n; i++) {
         const oq_opset *o = imports->v[i];
@@ -35,14 +43,8 @@ static onq_code check_imports(const oq_imports *imports, onq_error *err) {
         if (is_default(o->domain) && o->version.v > OPSET_NEWEST)
             return oq_fail(err, ONQ_E_UNSUPPORTED, "opset %lld is not known (the newest is %d)",
                            (long long)o->version.v, OPSET_NEWEST);
-        for (size_t k = 0; k < i && imports->n <= 1000; k++) {
-            const oq_opset *other = imports->v[k];
-            if (same_domain(o->domain, other->domain) && o->version.v != other->version.v)
-                return oq_fail(err, ONQ_E_INVALID,
-                               "domain '%.*s' is imported as version %lld and as version %lld",
-                               OQ_STR(o->domain), (long long)other->version.v,
-                               (long long)o->version.v);
-        }
+        for (size_t k = 0; k < i && imports->n <= 1000; k++)
+            OQ_TRY(oq_imports_agree(imports->v[k], o, err));
     }
     if (imports->n > 1000)
         return oq_fail(err, ONQ_E_LIMIT, "%zu opset imports", imports->n);

@@ -2,8 +2,9 @@
  * check.h — is it a valid model? Structure, not operators.
  *
  * Unique tensor names, names in UTF-8, one producer for each tensor, inputs available (outer scopes
- * counted), no cycle, payload size = dims x type, known data types, opset imports present, IR
- * version sane, function calls that do not recurse. One error, naming the place.
+ * counted), branches and bodies of control flow, no cycle, payload size = dims x type, known data
+ * types, opset imports present, IR version sane, function calls that do not recurse. One error,
+ * naming the place.
  */
 #ifndef OQ_ONNX_CHECK_H
 #define OQ_ONNX_CHECK_H
@@ -15,6 +16,9 @@ onq_code oq_model_check(oq_model *m, onq_error *err);
 /* The same. Gives out the index of the main graph, made in `arena`, for those who look at the model
  * before it is edited: building one takes as long as checking. */
 onq_code oq_model_check_index(oq_model *m, oq_arena *arena, oq_index *out, onq_error *err);
+
+/* Fails where two imports give one domain two versions: which of them counts, nobody says. */
+onq_code oq_imports_agree(const oq_opset *a, const oq_opset *b, onq_error *err);
 
 /* After each step that edits a model: names are made once, and what is read is made. (Opset imports
  * and payloads may come with a later step.) Nothing where asserts are off. */

@@ -3,6 +3,8 @@
  * files.
  */
 #include "onnx/compare.h"
+
+#include "onnx/check.h"
 #include "onnx/compare_parts.h"
 #include "onnx/summary.h"
 #include "onnx/tensor.h"
@@ -305,11 +307,17 @@ static const named of_functions = {"function", OQ_DIFF_FUNCTION, function_name, 
 /* ---- models ---- */
 
 /* Domain to index of its first import. */
-static onq_code map_opsets(oq_cmp *c, const oq_model_proto *p, oq_map *map, onq_error *err) {
+static onq_code map_opsets(oq_cmp *c, const oq_model *m, oq_map *map, onq_error *err) {
+    oq_opset *const *imports = m->proto->opset_import.v;
     oq_map_init(map, c->arena);
-    for (size_t i = p->opset_import.n; i > 0; i--) {
-        const oq_str domain = oq_cmp_domain(p->opset_import.v[i - 1]->domain);
-        if (!oq_map_put(map, domain, (uint32_t)(i - 1)))
+    for (size_t i = 0; i < m->proto->opset_import.n; i++) {
+        const oq_str domain = oq_cmp_domain(imports[i]->domain);
+        const uint32_t first = oq_map_find(map, domain);
+        const onq_code rc =
+            first != OQ_MAP_NONE ? oq_imports_agree(imports[first], imports[i], err) : ONQ_OK;
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "%s", m->path);
+        if (first == OQ_MAP_NONE && !oq_map_put(map, domain, (uint32_t)i))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
@@ -318,8 +326,8 @@ static onq_code map_opsets(oq_cmp *c, const oq_model_proto *p, oq_map *map, onq_
 static onq_code compare_opsets(oq_cmp *c, onq_error *err) {
     const oq_model_proto *a = c->a->proto, *b = c->b->proto;
     oq_map in_a, in_b;
-    OQ_TRY(map_opsets(c, a, &in_a, err));
-    OQ_TRY(map_opsets(c, b, &in_b, err));
+    OQ_TRY(map_opsets(c, c->a, &in_a, err));
+    OQ_TRY(map_opsets(c, c->b, &in_b, err));
     for (size_t i = 0; i < a->opset_import.n; i++) {
         const oq_opset *o = a->opset_import.v[i];
         const oq_str domain = oq_cmp_domain(o->domain);

@@ -394,6 +394,32 @@ static void ways_of_writing_are_equal(void **state) {
     bm_end(&b);
 }
 
+/* A domain at two versions: whether that is the other model's, nobody can say. */
+static void a_domain_imported_twice(void **state) {
+    (void)state;
+    bm a, b;
+    oq_arena scratch;
+    onq_error err = ONQ_ERROR_INIT;
+    make(&a);
+    make(&b);
+    oq_arena_init(&scratch, &a.env->alloc);
+    found f = {0};
+    const oq_compare how = {.found = on_found, .ctx = &f};
+    oq_opset *more = OQ_NEW(b.a, oq_opset);
+    more->domain = OQ_S("ai.onnx");
+    more->version = OQ_I64(12);
+    assert_true(OQ_PUSH(b.a, &b.m->proto->opset_import, more));
+    bm *const pairs[][2] = {{&a, &b}, {&b, &a}, {&b, &b}};
+    for (size_t i = 0; i < OQ_COUNT(pairs); i++)
+        assert_fails(oq_compare_models(&how, &scratch, pairs[i][0]->m, pairs[i][1]->m, &err),
+                     ONQ_E_INVALID, err, "as version 13 and as version 12");
+    more->version = OQ_I64(13);
+    assert_ok(oq_compare_models(&how, &scratch, a.m, b.m, &err), err);
+    oq_arena_release(&scratch);
+    bm_end(&a);
+    bm_end(&b);
+}
+
 static void tolerance(void **state) {
     (void)state;
     bm a, b;
@@ -550,6 +576,7 @@ int main(void) {
         cmocka_unit_test(each_planted_difference_is_found),
         cmocka_unit_test(equal_models_are_equal),
         cmocka_unit_test(ways_of_writing_are_equal),
+        cmocka_unit_test(a_domain_imported_twice),
         cmocka_unit_test(tolerance),
         cmocka_unit_test(not_a_number),
         cmocka_unit_test(wide_and_packed),
