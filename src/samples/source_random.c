@@ -142,12 +142,12 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
         if ((io->kind != OQ_DATUM_TENSOR && io->kind != OQ_DATUM_SEQUENCE) ||
             oq_dtype_find(io->dtype) == NULL)
             return oq_fail(err, ONQ_E_UNSUPPORTED,
-                           "random: input '%.*s' is not a tensor of a known type",
-                           OQ_STR(io->name));
+                           "%s: random: input '%.*s' is not a tensor of a known type",
+                           s->o->model->path, OQ_STR(io->name));
         if (!io->has_shape)
             return oq_fail(err, ONQ_E_UNSUPPORTED,
-                           "random: the model does not say how many axes input '%.*s' has",
-                           OQ_STR(io->name));
+                           "%s: random: the model does not say how many axes input '%.*s' has",
+                           s->o->model->path, OQ_STR(io->name));
     }
     random_reader *r = OQ_NEW(s->arena, random_reader);
     if (r == NULL)

@@ -134,6 +134,29 @@ def near(want, got):
     return True
 
 
+# ---- models and the onnx package
+
+def teach_checker():
+    """ONNX Runtime has LayerNormalization at every opset, the package since 17 only."""
+    known = onnx.defs.get_schema("LayerNormalization", 17)
+    onnx.defs.register_schema(onnx.defs.OpSchema(
+        known.name, known.domain, 1, inputs=known.inputs, outputs=known.outputs, attributes=list(known.attributes.values()),
+        type_constraints=[(t.type_param_str, t.allowed_type_strs, t.description) for t in known.type_constraints]))
+
+
+teach_checker()
+
+
+def check_by_package(path):
+    """Raises what the package finds wrong. IR versions that came after it change nothing that it looks at."""
+    model = onnx.load(str(path), load_external_data=False)
+    if model.ir_version > onnx.IR_VERSION:
+        model.ir_version = onnx.IR_VERSION
+        path = path.with_name("older.onnx")
+        path.write_bytes(model.SerializeToString())
+    onnx.checker.check_model(str(path))
+
+
 class Judge:
     """Runs cases one at a time in a folder of its own."""
 
@@ -269,6 +292,6 @@ class Judge:
             yield "the result computes something else"
         elif why is not None and failed is not None:
             try:
-                onnx.checker.check_model(str(work / "out.onnx"))
+                check_by_package(work / "out.onnx")
             except Exception as e:  # noqa: BLE001 - ValidationError and what protobuf raises
                 yield f"the result is not valid: {e}"[:400]

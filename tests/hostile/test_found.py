@@ -150,3 +150,34 @@ def test_debug_and_bench_name_the_file_at_fault(side, tmp_path):
         for more in ([], ["--data", "random:1"]):
             refused(onq(tmp_path, "debug", "--float_model", pair[0], "--qdq_model", pair[1], *more), "m.onnx: ", part)
         refused(onq(tmp_path, "bench", *pair, "--data", "random:1", "--runs", "1"), "m.onnx: ", part)
+
+
+NAMELESS = {  # models whose input random samples cannot be made for
+    "no type": lambda m: m.graph.input[0].ClearField("type"),
+    "no element type": lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 0),
+    "no shape": lambda m: m.graph.input[0].type.tensor_type.ClearField("shape"),
+}
+
+
+@pytest.mark.parametrize("what", NAMELESS)
+def test_random_samples_name_the_model(what, tmp_path):
+    put(tmp_path, "m.onnx", damaged(NAMELESS[what]).SerializeToString())
+    put(tmp_path, "good.onnx", network().SerializeToString())
+    for words in (["run", "m.onnx"], ["debug", "--float_model", "m.onnx", "--qdq_model", "good.onnx"], ["bench", "m.onnx", "good.onnx"],
+                  ["static", "-i", "m.onnx", "-o", "q.onnx"]):
+        done = onq(tmp_path, *words, "--data", "random:1")
+        refused(done, "onq: error: m.onnx: random: ", "input 'X'")
+        assert done.stderr.count("m.onnx: ") == 1, done.stderr
+
+
+def test_run_checks_the_model(tmp_path):
+    """The runtime takes the last of two versions, and says nothing."""
+    put(tmp_path, "m.onnx", damaged(lambda m: m.opset_import.append(helper.make_opsetid("", 12))).SerializeToString())
+    refused(onq(tmp_path, "run", "m.onnx", "--data", "random:1"), "m.onnx: ", "as version 13 and as version 12")
+
+
+@pytest.mark.parametrize("words", [["inspect", "m.onnx"], ["debug", "--float_model", "m.onnx", "--qdq_model", "m.onnx"]], ids=lambda w: w[0])
+def test_branch_missing(words, tmp_path):
+    """Also where no runtime looks."""
+    put(tmp_path, "m.onnx", damaged(lambda m: m.graph.node[2].attribute.pop(), branches()).SerializeToString())
+    refused(onq(tmp_path, *words), "m.onnx: ", "node 'if' (If): it has no graph")
