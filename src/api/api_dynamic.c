@@ -7,13 +7,8 @@
 #include "api/quant_config.h"
 #include "api/quant_input.h"
 #include "api/quantization.h"
-#include "engine/ort.h"
-#include "onnx/check.h"
-#include "onnx/tidy.h"
-#include "quantize/opset.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/stamp.h"
-#include "shape/operands.h"
 
 static const onq_option_info rows[] = {
     OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",

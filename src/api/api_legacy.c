@@ -3,14 +3,10 @@
  * QuantizationMode.
  */
 #include "api/command.h"
-#include "api/quant_input.h"
 #include "api/quantization.h"
 #include "engine/engine.h"
-#include "onnx/check.h"
 #include "onnx/upgrade.h"
 #include "quantize/legacy/legacy.h"
-#include "shape/operands.h"
-#include "shape/shape.h"
 
 /* clang-format off */
 #define MODES(ROW)                                       \

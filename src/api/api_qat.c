@@ -6,16 +6,10 @@
 #include "api/choices.h"
 #include "api/command.h"
 #include "api/quant_config.h"
-#include "api/quant_input.h"
 #include "api/quantization.h"
-#include "engine/ort.h"
-#include "onnx/check.h"
-#include "quantize/opset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
-#include "quantize/stamp.h"
 #include "quantize/trained/trained.h"
-#include "shape/operands.h"
 
 /* clang-format off */
 #define FORMATS(ROW)                           \

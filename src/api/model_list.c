@@ -1,10 +1,8 @@
 /*
  * model_list.c — onq_model: the nodes and values of a model, with types, shapes and quantization.
  */
-#include "api/command.h"
 #include "onnx/attr.h"
 #include "onnx/graph.h"
-#include "onnx/tensor.h"
 #include "shape/shape.h"
 
 /* A value and where its bytes are. */

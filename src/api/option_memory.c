@@ -4,7 +4,7 @@
  * Such an option has a label for its value, as if a file of that name had been given. Jobs tell the
  * one from the other by the address of the label, so that a label may equal the name of a file.
  */
-#include "api/command.h"
+#include "api/options.h"
 
 /* The value of an option that is to hold a path; `name` may be an alias. */
 static onq_code find_path(onq_options *o, const char *name, oq_opt_value **out, onq_error *err) {

@@ -1,7 +1,7 @@
 /*
  * option_values.c — values read back as text, taken back, and lists filled item by item.
  */
-#include "api/command.h"
+#include "api/options.h"
 #include "base/number_text.h"
 
 #include <stdio.h>

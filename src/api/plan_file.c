@@ -3,8 +3,6 @@
  */
 #include "api/plan_file.h"
 
-#include "base/file.h"
-
 /* Options that say where things are, not what becomes of them. */
 static bool is_of_this_run(const onq_option_info *row) {
     static const char *const names[] = {"from_plan", "strict"};

@@ -4,11 +4,9 @@
  */
 #include "api/quantization.h"
 #include "base/env.h"
-#include "onnx/tensor.h"
 #include "onnx/tidy.h"
 #include "quantize/opset.h"
 #include "quantize/rules.h"
-#include "quantize/stamp.h"
 
 void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                    onq_code (*quantize)(void *ctx, onq_error *err), void *ctx) {

@@ -5,8 +5,6 @@
 
 #include "api/plan_file.h"
 #include "api/quant_config.h"
-#include "onnx/graph.h"
-#include "onnx/tensor.h"
 #include "quantize/rules.h"
 
 /* One line about nodes that stay what they are; nothing when there are none. */

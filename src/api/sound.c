@@ -6,7 +6,6 @@
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/graph.h"
-#include "onnx/tensor.h"
 
 #define MOST_INITIALIZERS 8192
 #define MOST_NODES        32768

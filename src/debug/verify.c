@@ -3,7 +3,6 @@
  */
 #include "debug/verify.h"
 
-#include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "samples/agreement.h"
 

@@ -9,7 +9,6 @@
 #include "debug/weights.h"
 
 #include "base/real.h"
-#include "onnx/tensor.h"
 
 bool oq_debug_is_reference(const oq_debug *d, const oq_debug_weight *w) {
     const oq_str end = OQ_S("_quantized");

@@ -5,7 +5,6 @@
 
 #include "onnx/attr.h"
 #include "onnx/check.h"
-#include "onnx/edit.h"
 #include "onnx/graph.h"
 #include "onnx/schema.h"
 #include "onnx/tensor.h"

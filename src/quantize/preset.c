@@ -3,7 +3,6 @@
  */
 #include "quantize/preset.h"
 
-#include "onnx/edit.h"
 #include "onnx/graph.h"
 
 bool oq_preset_is_float(const oq_preset *p, const oq_tensor *init, oq_str name) {

@@ -7,7 +7,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 #include "prepare/preprocess.h"
-#include "quantize/qtype.h"
 #include "shape/operands.h"
 
 #include <math.h>

@@ -10,8 +10,6 @@
  */
 #include "quantize/qdq/qdq_emit.h"
 
-#include "onnx/tensor.h"
-
 /* Names of nodes; the same name counts once. */
 typedef struct nameset {
     oq_map map;

@@ -14,7 +14,6 @@
 #include "quantize/qdq/qdq.h"
 
 #include "onnx/tidy.h"
-#include "quantize/stamp.h"
 
 static oq_qdq_tensor *find(const oq_qdq *q, oq_str name) {
     const uint32_t i = oq_map_find(&q->map, name);

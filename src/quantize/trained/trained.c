@@ -8,7 +8,6 @@
 #include "onnx/tidy.h"
 #include "quantize/clip.h"
 #include "quantize/qweight.h"
-#include "quantize/stamp.h"
 #include "quantize/trained/trained_parts.h"
 
 #include <math.h>

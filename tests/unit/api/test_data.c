@@ -2,7 +2,6 @@
  * with the reference in tests/parity. */
 #include "build_model.h"
 #include "flaky_alloc.h"
-#include "scratch.h"
 #include "testing.h"
 
 #include <math.h>

@@ -1,5 +1,4 @@
 /* test_memory.c — models that come from memory and go to memory, and options item by item. */
-#include "api/command.h"
 #include "build_model.h"
 #include "flaky_alloc.h"
 #include "scratch.h"

@@ -1,6 +1,5 @@
 /* test_reader.c — commands whose samples come from a reader: what they make, what stops them, and a
  * reader that uses the library itself. Skipped where there is no runtime. */
-#include "api/command.h"
 #include "build_model.h"
 #include "testing.h"
 

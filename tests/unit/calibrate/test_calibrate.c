@@ -5,7 +5,6 @@
 #include "calibrate/calibrate.h"
 
 #include "build_model.h"
-#include "calibrate/partial.h"
 #include "calibrate/tensorrt_table.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"

@@ -4,7 +4,6 @@
 #include "quantize/override_check.h"
 
 #include "build_model.h"
-#include "flaky_alloc.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -7,7 +7,6 @@
 #include "base/real.h"
 #include "build_model.h"
 #include "flaky_alloc.h"
-#include "quantize/qkernel.h"
 #include "testing.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
  */
 #include "samples/image.h"
 
-#include "flaky_alloc.h"
 #include "testing.h"
 
 static onq_error err;

@@ -6,7 +6,6 @@
 #include "samples/zip.h"
 
 #include "base/file.h"
-#include "flaky_alloc.h"
 #include "scratch.h"
 #include "testing.h"
 
