@@ -60,7 +60,7 @@ static bool is_declined(const oq_quant *r) {
            (oq_opt_is_set(o, "verify") && !is_asked(r));
 }
 
-/* Opens the samples of the job, quietly; NULL when there are none. */
+/* Opens the samples of the job; NULL when there are none. */
 static onq_code open_samples(oq_quant *r, oq_source **out, onq_error *err) {
     oq_source_options o = {.model = r->model};
     onq_error why = ONQ_ERROR_INIT;
@@ -209,12 +209,12 @@ static onq_code make_record(look *l, onq_error *err) {
     oq_source *source = NULL;
     onq_error why = ONQ_ERROR_INIT;
     OQ_TRY(oq_progress(r->job->env, "verifying", 0, 0, err));
-    const hush h = hush_begin(r->job->env);
     onq_code rc = open_any(r, &source, &why);
+    const hush h = hush_begin(r->job->env);
     if (rc == ONQ_OK)
         rc = run_float(l, source, &why);
-    oq_source_close(source);
     hush_end(h);
+    oq_source_close(source);
     if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL ||
         (rc != ONQ_OK && !r->fixed_ranges && oq_opt_has(r->job->opts, "data") &&
          oq_opt_is_set(r->job->opts, "data"))) {

@@ -2,7 +2,7 @@
  * samples.h — what the options of the groups "Samples", "Resources" and "Runtime" ask for: a
  * source, what a calibration may take, and an engine.
  *
- * For every command that runs a model: run, bench, calibrate, static, debug.
+ * For every command that runs a model.
  */
 #ifndef OQ_API_SAMPLES_H
 #define OQ_API_SAMPLES_H
