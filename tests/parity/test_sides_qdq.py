@@ -3,7 +3,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization as Q
+from onnxruntime.quantization import static_quantize_runner
 
+import calibtool
 import compare
 import quantcase
 import sides
@@ -313,3 +316,25 @@ def test_unknown_type_moved(tmp_path, rng):
     m = model([node("Gelu", ["x"], ["g"], "gelu", domain="com.microsoft"), node("Transpose", ["g"], ["y"], "turn", perm=[1, 0])],
               [], (4, 8), (8, 4), domains=["com.microsoft"])
     sides.static(tmp_path, m, feeds(rng, (4, 8)), seconds=3, extra={"ForceQuantizeNoInputCheck": True}).expect("does not end", 35)
+
+
+# ---- defaults
+
+@pytest.mark.difference("quantize_static and its runner")
+def test_two_defaults(tmp_path, rng, monkeypatch):
+    """Values of some 1e-6: with a range of at least 0.0001 one integer is left of them."""
+    m, samples = conv(rng), [{"x": 1e-6 * s["x"]} for s in feeds(rng, (1, 3, 8, 8))]
+    path, plain, runner, got = (tmp_path / f"{n}.onnx" for n in ("float", "plain", "runner", "onq"))
+    onnx.save(m, path)
+    calibtool.write_samples(tmp_path, samples)  # where the runner looks for them
+    Q.quantize_static(str(path), str(plain), quantcase.Reader(samples))
+    monkeypatch.setattr("sys.argv", ["static_quantize_runner", "-i", str(path), "-o", str(runner)])
+    static_quantize_runner.main()
+    assert plain.read_bytes() != runner.read_bytes()
+    for wanted, words in (runner, []), (plain, ["--activation_type", "qint8", "--extra", "MinimumRealRange=None"]):
+        assert quantcase.onq("static", "-i", path, "-o", got, *words).returncode == 0
+        assert got.read_bytes() == wanted.read_bytes()
+
+    def scale(path):
+        return float(numpy_helper.to_array(next(i for i in onnx.load(path).graph.initializer if i.name == "x_scale")))
+    assert scale(runner) == pytest.approx(0.0001 / 255) and scale(plain) < 1e-7
