@@ -236,7 +236,8 @@ static onq_code open_random(const oq_reader_setup *s, const char *spec, oq_reade
     if (!oq_str_to_i64(count, &n) || n < 1 ||
         (colon != NULL && !oq_str_to_i64(oq_str_of(colon + 1), &seed)))
         return oq_fail(err, ONQ_E_OPTION, "--data %s: expected random:N or random:N:SEED", spec);
-    return oq_reader_open_random(s, (uint64_t)n, (uint64_t)seed, out, err);
+    const onq_code rc = oq_reader_open_random(s, (uint64_t)n, (uint64_t)seed, out, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", s->o->model->path);
 }
 
 /* Where the samples are when nothing is said. */

@@ -11,11 +11,14 @@
 
 #include <inttypes.h>
 
+/* Of one sample. A model says how large its inputs are and no file has to hold them, so that a few
+ * bytes could ask for any amount of memory. */
+#define MOST_BYTES (256ull << 20)
+
 typedef struct random_reader {
     oq_reader base;
     oq_ios inputs;
     uint64_t seed;
-    uint64_t most_bytes;
 } random_reader;
 
 static uint64_t next_number(uint64_t *state) {
@@ -85,25 +88,47 @@ static onq_code fill(oq_arena *a, oq_datum *d, uint64_t *state, onq_error *err) 
     return ONQ_OK;
 }
 
-static onq_code make_tensor(const random_reader *r, const oq_io *io, oq_arena *a, uint64_t *state,
-                            oq_datum *d, onq_error *err) {
+static int64_t size_of_axis(const oq_io *io, size_t axis) {
+    return io->dims[axis].value >= 0 ? io->dims[axis].value : 1;
+}
+
+/* Values of the input, and what they take, the words of texts left out. False where that is more
+ * than a number holds. */
+static bool measure(const oq_io *io, uint64_t *count, uint64_t *bytes) {
+    *count = 1;
+    for (size_t i = 0; i < io->rank; i++)
+        if (!oq_mul(*count, (uint64_t)size_of_axis(io, i), count))
+            return false;
+    return io->dtype == OQ_STRING ? oq_mul(*count, sizeof(oq_str), bytes)
+                                  : oq_dtype_bytes(io->dtype, *count, bytes);
+}
+
+static onq_code make_tensor(const oq_io *io, oq_arena *a, uint64_t *state, oq_datum *d,
+                            onq_error *err) {
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, io->rank + 1);
     if (dims == NULL)
         return oq_fail_nomem(err);
-    *d = (oq_datum){
-        .kind = OQ_DATUM_TENSOR, .dtype = io->dtype, .rank = io->rank, .dims = dims, .count = 1};
-    bool fits = true;
-    for (size_t i = 0; i < io->rank; i++) {
-        dims[i] = io->dims[i].value >= 0 ? io->dims[i].value : 1;
-        fits = fits && oq_mul(d->count, (uint64_t)dims[i], &d->count);
-    }
-    if (io->dtype != OQ_STRING)
-        fits = fits && oq_dtype_bytes(io->dtype, d->count, &d->size_bytes);
-    if (!fits || d->size_bytes > r->most_bytes || d->count > r->most_bytes)
-        return oq_fail(err, ONQ_E_LIMIT,
-                       "input '%.*s' is larger than a sample may be (%" PRIu64 " bytes)",
-                       OQ_STR(io->name), r->most_bytes);
+    for (size_t i = 0; i < io->rank; i++)
+        dims[i] = size_of_axis(io, i);
+    *d = (oq_datum){.kind = OQ_DATUM_TENSOR, .dtype = io->dtype, .rank = io->rank, .dims = dims};
+    (void)measure(io, &d->count, &d->size_bytes); /* that it fits was seen in the beginning */
+    if (io->dtype == OQ_STRING)
+        d->size_bytes = 0;
     return fill(a, d, state, err);
+}
+
+static onq_code check_sizes(const oq_ios *inputs, onq_error *err) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < inputs->n; i++) {
+        uint64_t count, bytes;
+        if (!measure(&inputs->v[i], &count, &bytes) || !oq_add(sum, bytes, &sum) ||
+            sum > MOST_BYTES)
+            return oq_fail(err, ONQ_E_LIMIT,
+                           "random: with input '%.*s' a sample takes more than %llu MiB (--dim "
+                           "sets sizes that have names; files may hold larger samples)",
+                           OQ_STR(inputs->v[i].name), MOST_BYTES >> 20);
+    }
+    return ONQ_OK;
 }
 
 static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
@@ -117,7 +142,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
         uint64_t state = r->seed * 0xd1342543de82ef95u + number * 0x2545f4914f6cdd1du + i;
         (void)next_number(&state);
         oq_datum one;
-        OQ_TRY(make_tensor(r, io, a, &state, &one, err));
+        OQ_TRY(make_tensor(io, a, &state, &one, err));
         inputs[i] = one;
         if (io->kind == OQ_DATUM_SEQUENCE) {
             oq_datum *item = OQ_NEW(a, oq_datum);
@@ -149,14 +174,14 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
                            "%s: random: the model does not say how many axes input '%.*s' has",
                            s->o->model->path, OQ_STR(io->name));
     }
+    OQ_TRY(check_sizes(&s->inputs, err));
     random_reader *r = OQ_NEW(s->arena, random_reader);
     if (r == NULL)
         return oq_fail_nomem(err);
     *r = (random_reader){
         .base = {.read = read_sample, .close = close_reader, .count = count, .random = true},
         .inputs = s->inputs,
-        .seed = seed,
-        .most_bytes = s->most_bytes};
+        .seed = seed};
     r->base.text =
         oq_str_format(s->arena, "%" PRIu64 " samples of random values (seed %" PRIu64 ")", count,
                       seed)

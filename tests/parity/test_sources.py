@@ -326,6 +326,15 @@ def test_random(tmp_path):
         assert onq("run", model, "--data", bad).returncode == 2
 
 
+def test_random_of_an_input_too_large(tmp_path):
+    model = identity(tmp_path / "m.onnx", ("x", TensorProto.FLOAT, [1024, 1024, 1024]))
+    for words in (["run", model], ["bench", model], ["debug", "--float_model", model, "--qdq_model", model],
+                  *([c, "-i", model, "-o", tmp_path / "o"] for c in ("calibrate", "auto"))):
+        r = onq(*words, "--data", "random:2")
+        refused(r, f"{model}: ", "input 'x'", "256 MiB")
+        assert not (tmp_path / "o").exists()
+
+
 # ---------------------------------------------------------------- images
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 

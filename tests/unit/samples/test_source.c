@@ -217,6 +217,28 @@ static void test_nothing_there(void **state) {
     assert_fails(open_source(w, &o), ONQ_E_INVALID, err, "not a source");
 }
 
+/* What a model declares costs no bytes of a file, so random samples have a limit of their own, for
+ * all inputs together. */
+static void test_random_sizes(void **state) {
+    world *w = *state;
+    oq_source_options o = options(w);
+    const oq_sample *s = NULL;
+    oq_dim_fix most = {OQ_S("n"), (256 << 20) / 8};
+    o.spec = "random:1";
+    o.dims = &most;
+    o.n_dims = 1;
+    assert_ok(open_source(w, &o), err);
+    assert_ok(oq_source_next(w->src, &s, &err), err);
+    assert_int_equal(s->inputs[0].size_bytes, 256 << 20);
+    most.value++;
+    assert_fails(open_source(w, &o), ONQ_E_LIMIT, err, "input 'x'");
+    most.value = INT64_MAX;
+    assert_fails(open_source(w, &o), ONQ_E_LIMIT, err, "input 'x'");
+    bm_input(&w->b, "second", OQ_INT64, "n");
+    most.value = (256 << 20) / 16 + 1;
+    assert_fails(open_source(w, &o), ONQ_E_LIMIT, err, "input 'second'");
+}
+
 /* ---- from a function ---- */
 
 typedef struct caller {
@@ -359,6 +381,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_error_in_the_middle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_misfits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_callback, setup, teardown),
         cmocka_unit_test_setup_teardown(test_array_that_changes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_oom_sets, setup, teardown),
