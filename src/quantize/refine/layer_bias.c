@@ -149,24 +149,15 @@ static onq_code set_input(oq_layer_editor *e, oq_node *n, size_t slot, oq_str na
     return ONQ_OK;
 }
 
-static onq_code new_int32(oq_layer_editor *e, oq_layer *l, const char *suffix, onq_error *err) {
+/* A bias of zeros, int32 or float: its bytes are the same. */
+static onq_code new_bias(oq_layer_editor *e, oq_layer *l, oq_dtype type, const char *suffix,
+                         onq_error *err) {
     const int64_t dims[1] = {(int64_t)l->channels};
     const int32_t *zeros = OQ_NEW_ARRAY(e->layers->arena, int32_t, l->channels + 1);
     if (zeros == NULL)
         return oq_fail_nomem(err);
-    return add_init(e, oq_fresh_tensor(&e->names, oq_node_label(l->node), suffix), OQ_INT32, dims,
-                    1, zeros, l->channels * sizeof *zeros, &l->bias.tensor, err);
-}
-
-static onq_code new_float(oq_layer_editor *e, oq_layer *l, const char *suffix, onq_error *err) {
-    const int64_t dims[1] = {(int64_t)l->channels};
-    const float *zeros = OQ_NEW_ARRAY(e->layers->arena, float, l->channels + 1);
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
-    l->bias.scale = NULL;
-    l->bias.n_scale = 0;
-    return add_init(e, oq_fresh_tensor(&e->names, oq_node_label(l->node), suffix), OQ_FLOAT, dims,
-                    1, zeros, l->channels * sizeof *zeros, &l->bias.tensor, err);
+    return add_init(e, oq_fresh_tensor(&e->names, oq_node_label(l->node), suffix), type, dims, 1,
+                    zeros, l->channels * sizeof *zeros, &l->bias.tensor, err);
 }
 
 /* The DequantizeLinear of a new int32 bias, as the quantizer writes it. */
@@ -209,10 +200,10 @@ static onq_code add_bias(oq_layer_editor *e, oq_layer *l, size_t slot, onq_error
     if (real != OQ_FLOAT || weight.real != OQ_FLOAT)
         return ONQ_OK; /* a float16 product wants a float16 bias: left as it is */
     if (l->bias.n_scale > 0) {
-        OQ_TRY(new_int32(e, l, "_bias_quantized", err));
+        OQ_TRY(new_bias(e, l, OQ_INT32, "_bias_quantized", err));
         return new_dq(e, l, slot, w, err);
     }
-    OQ_TRY(new_float(e, l, "_bias", err));
+    OQ_TRY(new_bias(e, l, OQ_FLOAT, "_bias", err));
     return set_input(e, l->node, slot, l->bias.tensor->name, err);
 }
 
@@ -263,7 +254,7 @@ static onq_code place_matmul(oq_layer_editor *e, oq_layer *l, onq_error *err) {
     OQ_TRY(read_scale(e, l->weight_scale, &weight, err));
     if (l->bias.tensor != NULL || weight.real != OQ_FLOAT)
         return ONQ_OK;
-    OQ_TRY(new_float(e, l, "_correction", err));
+    OQ_TRY(new_bias(e, l, OQ_FLOAT, "_correction", err));
     l->bias.factor = -1.0;
     const oq_str inner = oq_fresh_tensor(&e->names, y, "_uncorrected");
     const oq_str in[2] = {inner, l->bias.tensor->name};
@@ -286,7 +277,7 @@ static onq_code place_qlinear(oq_layer_editor *e, oq_layer *l, int slot, onq_err
         return ONQ_OK;
     const size_t at = (size_t)slot;
     if (n->input.n <= at || n->input.v[at].n == 0) {
-        OQ_TRY(new_int32(e, l, "_bias_quantized", err));
+        OQ_TRY(new_bias(e, l, OQ_INT32, "_bias_quantized", err));
         return set_input(e, n, at, l->bias.tensor->name, err);
     }
     oq_tensor *t = oq_index_init(&e->ix, n->input.v[at]);
@@ -329,7 +320,7 @@ onq_code oq_layer_add_bias(oq_layers *l, const oq_layer *layer, const double *de
     oq_arena *a = &l->model->arena;
     oq_span raw;
     OQ_TRY(oq_model_data(l->model, b->tensor, &raw, err));
-    assert(raw.n == layer->channels * 4);
+    assert(raw.n == layer->channels * sizeof(int32_t));
     uint8_t *made = oq_arena_alloc(a, raw.n + 1);
     if (made == NULL)
         return oq_fail_nomem(err);
@@ -337,14 +328,14 @@ onq_code oq_layer_add_bias(oq_layers *l, const oq_layer *layer, const double *de
         const double by = delta[c] / b->factor;
         if (b->scale != NULL) {
             int32_t v;
-            memcpy(&v, raw.p + c * 4, 4);
+            memcpy(&v, raw.p + c * sizeof v, sizeof v);
             v = to_int32(v + rint(by / (double)b->scale[b->n_scale == 1 ? 0 : c]), n_clipped);
-            memcpy(made + c * 4, &v, 4);
+            memcpy(made + c * sizeof v, &v, sizeof v);
         } else {
             float v;
-            memcpy(&v, raw.p + c * 4, 4);
+            memcpy(&v, raw.p + c * sizeof v, sizeof v);
             v = (float)((double)v + by);
-            memcpy(made + c * 4, &v, 4);
+            memcpy(made + c * sizeof v, &v, sizeof v);
         }
     }
     oq_tensor_clear_data(b->tensor);

@@ -110,7 +110,7 @@ static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits
 }
 
 static bool count_channels(const oq_node *n, oq_layer *l) {
-    const oq_i64s *dims = (const oq_i64s *)(const void *)&l->weight->dims;
+    const oq_i64s *dims = &l->weight->dims;
     int64_t channels = 0;
     if (dims->n < 2)
         return false;
@@ -264,16 +264,15 @@ static onq_code put_nodes(finder *f, onq_error *err) {
     OQ_VEC(oq_node *) list = {0};
     if (e->before.n == 0 && e->after.n == 0)
         return ONQ_OK;
-    size_t b = 0, c = 0;
     for (size_t i = 0; i < g->node.n; i++) {
         bool ok = true;
-        for (b = 0; b < e->before.n; b++)
-            if (e->before_at.v[b] == g->node.v[i])
-                ok &= OQ_PUSH(a, &list, e->before.v[b]);
+        for (size_t k = 0; k < e->before.n; k++)
+            if (e->before_at.v[k] == g->node.v[i])
+                ok &= OQ_PUSH(a, &list, e->before.v[k]);
         ok &= OQ_PUSH(a, &list, g->node.v[i]);
-        for (c = 0; c < e->after.n; c++)
-            if (e->after_at.v[c] == g->node.v[i])
-                ok &= OQ_PUSH(a, &list, e->after.v[c]);
+        for (size_t k = 0; k < e->after.n; k++)
+            if (e->after_at.v[k] == g->node.v[i])
+                ok &= OQ_PUSH(a, &list, e->after.v[k]);
         if (!ok)
             return oq_fail_nomem(err);
     }

@@ -9,9 +9,8 @@
 
 typedef struct oq_means {
     uint64_t channels;
-    float *mean; /* [sample * channels + c] */
-    uint64_t
-        *count; /* [sample]: values of one channel; 0: it was not seen, or has other channels */
+    float *mean;     /* [sample * channels + c] */
+    uint64_t *count; /* [sample]: values of a channel; 0: not seen, or of other channels */
 } oq_means;
 
 onq_code oq_means_init(oq_means *m, oq_arena *a, uint64_t channels, size_t n_samples,

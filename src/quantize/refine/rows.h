@@ -26,12 +26,13 @@ typedef struct oq_rows {
 /* False where the layer's weight does not meet rows: ConvTranspose, weights of other shapes. */
 bool oq_rows_init(oq_rows *r, const oq_layer *l);
 
-/* How many rows an input has, and where; 0 when it does not fit the layer. */
+/* How many rows an input has, and where. */
 typedef struct oq_rows_input {
     const float *x;
     uint64_t count;
     int64_t batch, in[2], out[2], before[2]; /* Conv */
 } oq_rows_input;
+/* False when the input does not fit the layer. */
 bool oq_rows_open(const oq_rows *r, const oq_datum *d, oq_rows_input *in);
 /* Row i, into out[width]. */
 void oq_rows_take(const oq_rows *r, const oq_rows_input *in, uint64_t i, float *out);

@@ -10,6 +10,8 @@
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 
+#define ALIGNED 64 /* bytes, as the runtime wants tensors */
+
 typedef OQ_VEC(uint32_t) numbers;
 
 /* A tensor that is kept: one block with its dims and its bytes. */
@@ -52,7 +54,7 @@ static onq_code keep(oq_stepper *s, const oq_datum *d, kept **out, onq_error *er
                        "a value between two layers is not a tensor of numbers");
     const size_t dims = d->rank * sizeof *d->dims;
     uint64_t size;
-    if (!oq_add(sizeof(kept) + dims + 64, d->size_bytes, &size))
+    if (!oq_add(sizeof(kept) + dims + ALIGNED, d->size_bytes, &size))
         return oq_fail_nomem(err);
     kept *k = oq_alloc(&s->env->alloc, size);
     if (k == NULL)
@@ -64,7 +66,7 @@ static onq_code keep(oq_stepper *s, const oq_datum *d, kept **out, onq_error *er
     if (dims > 0)
         memcpy(at, d->dims, dims);
     at += dims;
-    at += (64 - (uintptr_t)at % 64) % 64; /* as the runtime wants it */
+    at += (ALIGNED - (uintptr_t)at % ALIGNED) % ALIGNED;
     k->datum.data = at;
     if (d->size_bytes > 0)
         memcpy(at, d->data, d->size_bytes);

@@ -8,7 +8,7 @@
 #include "onnx/tensor.h"
 
 typedef struct packed {
-    oq_producer producer; /* first: it is found by it */
+    oq_producer producer;
     oq_model *model;
     oq_tensor *ints;
     const float *scale;
