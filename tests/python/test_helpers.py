@@ -15,11 +15,13 @@ from onnxruntime.quantization.calibrate import TensorData as TheirData
 from onnxruntime.quantization.onnx_model import ONNXModel as TheirModel
 from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper as TheirOverrides
 
-from onq.quantization import matmul_bnb4_quantizer, matmul_nbits_quantizer, qdq_loss_debug, quantize_static
+from onq._job import Job
+from onq.quantization import QuantizationMode, matmul_bnb4_quantizer, matmul_nbits_quantizer, qdq_loss_debug, quantize_static
 from onq.quantization import quant_utils as mine
 from onq.quantization.calibrate import TensorData, entropy
 from onq.quantization.cuda_quantizer import pack_weights_for_cuda_mixed_gemm
 from onq.quantization.onnx_model import ONNXModel
+from onq.quantization.onnx_quantizer import ONNXQuantizer
 from onq.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 
 INTEGERS = [T.INT8, T.UINT8, T.INT16, T.UINT16, T.INT4, T.UINT4]
@@ -205,7 +207,7 @@ def test_overrides(overrides):
 
 
 def matmul():
-    """One MatMul with 64 x 32 weights, and a Gather of 40 rows."""
+    """One MatMul with 64 x 32 weights."""
     weight = onnx.numpy_helper.from_array(np.random.default_rng(2).normal(0, 1, (64, 32)).astype(np.float32), "w")
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "m")],
@@ -290,6 +292,20 @@ def test_cuda_layout():
         pack_weights_for_cuda_mixed_gemm(raw, 60, 128, 8)
 
 
+@pytest.mark.parametrize("make", [
+    lambda m: ONNXQuantizer(m, False, False, QuantizationMode.IntegerOps, False, "QInt8", "QUInt8", None, [], [], ["MatMul"])
+    .quantize_model,
+    lambda m: matmul_nbits_quantizer.MatMulNBitsQuantizer(m).process,
+    lambda m: matmul_bnb4_quantizer.MatMulBnb4Quantizer(m, 1, 64).process,
+], ids=["dynamic", "nbits", "bnb4"])
+def test_objects_do_as_functions(monkeypatch, make):
+    """While `strict` holds, a result is not looked at: that could leave nodes float, which the reference quantizes."""
+    said = []
+    monkeypatch.setattr(Job, "set", lambda job, name, value, set=Job.set: (said.append((name, value)), set(job, name, value)))
+    make(matmul())()
+    assert ("no_verify", True) in said
+
+
 # ---- loss debugging
 
 
@@ -317,6 +333,10 @@ def test_loss_debug(cnn, tmp_path):
     assert found[0][1].keys() == found[1][1].keys()
     for name, errors in found[0][2].items():
         assert np.allclose(list(errors.values()), list(found[1][2][name].values()))
+    alone = qdq_loss_debug.create_activation_matching(found[0][0][0])
+    assert alone and all(list(e) == ["qdq_err"] for e in qdq_loss_debug.compute_activation_error(alone).values())
+    with pytest.raises(KeyError):
+        their_debug.compute_activation_error(alone)
     with pytest.raises(RuntimeError, match="No data"):
         qdq_loss_debug.collect_activations(str(tmp_path / "mine.f.onnx"), Reader([]))
     with pytest.raises(RuntimeError):

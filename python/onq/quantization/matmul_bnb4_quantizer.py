@@ -8,7 +8,6 @@ import os
 from typing import TYPE_CHECKING
 
 from .._job import Job
-from .._model import proto_of
 from .onnx_model import ONNXModel
 
 if TYPE_CHECKING:
@@ -38,13 +37,15 @@ class MatMulBnb4Quantizer:
 
     def process(self) -> None:
         """Quantizes; `model` wraps the result from now on."""
+        from .quantize import give, set_output
+
         with Job("bnb4") as job:
             job.set_model("input", self.model.model)
-            job.want_bytes("output", "quantized")
+            set_output(job, None)
             job.set("quant_type", ("fp4", "nf4")[self.quant_type])
             job.set("block_size", self.block_size)
             job.add("nodes_to_exclude", sorted(self.nodes_to_exclude))
-            self.model.model = proto_of(job.run().files["output"])
+            self.model.model = give(job.run(), None)
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._job import Job, plain
-from .._model import proto_of
 from .onnx_model import ONNXModel
 from .qtypes import QuantFormat
 
@@ -101,6 +100,8 @@ class DefaultWeightOnlyQuantConfig(WeightOnlyQuantConfig):
 
 
 class _Ratios(WeightOnlyQuantConfig):
+    """A method that can cut the ranges of weights."""
+
     def __init__(self, algorithm, ratios, quant_format, op_types_to_quantize, customized_weight_config):
         _only_operators(algorithm, quant_format)
         super().__init__(algorithm, quant_format, op_types_to_quantize, None, customized_weight_config)
@@ -322,13 +323,15 @@ class MatMulNBitsQuantizer:
 
     def process(self) -> None:
         """Quantizes; `model` wraps the result from now on."""
+        from .quantize import give, set_output
+
         # What the methods without options of their own take from here.
         own = {"block_size": self.block_size, "symmetric": bool(self.is_symmetric), "accuracy_level": self.accuracy_level}
         with Job("nbits") as job:
             job.set_model("input", self.model.model)
-            job.want_bytes("output", "quantized")
+            set_output(job, None)
             nbits_job(job, self.algo_config, self.nodes_to_exclude, self.nodes_to_include, own)
-            self.model.model = proto_of(job.run().files["output"])
+            self.model.model = give(job.run(), None)
 
 
 def quantize_weights(model_input, model_output, config: WeightOnlyQuantConfig) -> onnx.ModelProto | None:

@@ -308,7 +308,7 @@ class ONNXModel:
 # ---- subgraphs
 
 
-def _subgraphs(node) -> list:
+def subgraphs(node) -> list:
     """The graphs in a node's attributes."""
     return [g for a in node.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
 
@@ -316,7 +316,7 @@ def _subgraphs(node) -> list:
 def _clean(graph) -> set[str]:
     wanted = {name for node in graph.node for name in node.input if name} | {o.name for o in graph.output}
     for node in graph.node:
-        for subgraph in _subgraphs(node):
+        for subgraph in subgraphs(node):
             wanted |= _clean(subgraph)
     unused = [init for init in graph.initializer if init.name not in wanted]
     for init in unused:
@@ -360,7 +360,7 @@ def _split_gemm(graph, outer: list) -> None:
     inside = [*outer, graph]
     nodes: list = []
     for node in graph.node:
-        for subgraph in _subgraphs(node):
+        for subgraph in subgraphs(node):
             _split_gemm(subgraph, inside)
         plain = _attribute(node, "alpha", 1.0) == 1.0 and _attribute(node, "beta", 1.0) == 1.0
         if node.op_type != "Gemm" or not plain or _attribute(node, "transA", 0):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._job import Job
-from .._model import proto_of
 from ._options import set_choice
 from .base_quantizer import BaseQuantizer
 from .qtypes import QuantFormat, QuantizationMode
@@ -48,14 +47,14 @@ class ONNXQuantizer(BaseQuantizer):
         self.static = static
 
     def _dynamic(self) -> onnx.ModelProto:
-        from .quantize import dynamic_job
+        from .quantize import dynamic_job, give, set_output
 
         with Job("dynamic") as job:
             job.set_model("input", self.model.model)
-            job.want_bytes("output", "quantized")
+            set_output(job, None)
             dynamic_job(job, self.weight_qType, self.per_channel, self.reduce_range, self.extra_options)
             set_choice(job, self.op_types_to_quantize, self.nodes_to_quantize, self.nodes_to_exclude)
-            return proto_of(job.run().files["output"])
+            return give(job.run(), None)
 
     def quantize_model(self) -> onnx.ModelProto:
         """Quantizes; the result is returned, and `model` wraps it from now on."""

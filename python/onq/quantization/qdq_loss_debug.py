@@ -20,7 +20,7 @@ import numpy
 from .. import _library as L
 from .._job import Job
 from .._samples import Samples
-from .._tensors import NUMBER_OF, copy_out, fill_all
+from .._tensors import copy_out, fill_all
 from ..errors import OnqError, error_of
 from ._options import set_providers
 from .calibrate import CalibrationDataReader
@@ -70,7 +70,7 @@ def collect_activations(
     """
     lib = L.library()
     with Job("run") as job:
-        job.set("input", os.fspath(augmented_model)) if job.knows("input") else job.set("operand", augmented_model)
+        job.set("input", augmented_model)
         if session_options is not None:
             level = int(session_options.graph_optimization_level)
             job.set("optimization", _LEVELS[min(level, 3)])
@@ -165,7 +165,6 @@ def compute_signal_to_quantization_noice_ratio(
     kinds = {a.dtype.name for a in left + right}
     if len(kinds) != 1 or not kinds <= {"float32", "float16", "float64"}:
         left, right = ([numpy.asarray(a, dtype=numpy.float64) for a in side] for side in (left, right))
-    assert all(a.dtype.name in NUMBER_OF for a in left)
     xs, keep_x = fill_all(left)
     ys, keep_y = fill_all(right)
     out, err = c.c_double(), L.Error()
@@ -198,6 +197,6 @@ def compute_activation_error(
     errors: dict[str, dict[str, float]] = {}
     for name, match in activations_match.items():
         errors[name] = {"qdq_err": err_func(match["pre_qdq"], match["post_qdq"])}
-        if match["float"]:
+        if match.get("float"):
             errors[name]["xmodel_err"] = err_func(match["float"], match["post_qdq"])
     return errors

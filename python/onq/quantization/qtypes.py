@@ -59,6 +59,9 @@ class QuantType(_Named):
         return _TENSOR_TYPES[self]
 
 
+WIDE_TYPES = frozenset({QuantType.QInt16, QuantType.QUInt16})
+NARROW_TYPES = frozenset({QuantType.QInt4, QuantType.QUInt4})
+
 # Numbers of TensorProto.DataType.
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, FLOAT16 = 1, 2, 3, 4, 5, 6, 10
 FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ, UINT4, INT4 = 17, 18, 19, 20, 21, 22

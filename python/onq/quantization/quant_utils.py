@@ -29,6 +29,7 @@ from .qtypes import (
     UINT4,
     UINT8,
     UINT16,
+    WIDE_TYPES,
     QuantFormat,
     QuantizationMode,
     QuantizedValueType,
@@ -566,11 +567,10 @@ def save_and_reload_model_with_shape_infer(model: onnx.ModelProto) -> onnx.Model
 
 
 def _overrides_use_16_bits(overrides: Mapping | None) -> bool:
-    wide = (QuantType.QInt16, QuantType.QUInt16)
     try:
         entries = [entry for channels in (overrides or {}).values() for entry in channels]
         return any(
-            entry.get("quant_type") in wide or (entry.get("convert") or {}).get("quant_type") in wide
+            entry.get("quant_type") in WIDE_TYPES or (entry.get("convert") or {}).get("quant_type") in WIDE_TYPES
             for entry in entries
         )
     except (AttributeError, TypeError):

@@ -17,7 +17,17 @@ from .._model import is_proto, proto_of
 from .._samples import Strided
 from ._options import set_choice, set_extra, set_providers, set_types
 from .calibrate import CalibrationDataReader, CalibrationMethod, TensorsData, cache_text
-from .qtypes import QuantFormat, QuantizationMode, QuantType, member_of, quant_format_of, quant_type_of
+from .onnx_model import subgraphs
+from .qtypes import (
+    NARROW_TYPES,
+    WIDE_TYPES,
+    QuantFormat,
+    QuantizationMode,
+    QuantType,
+    member_of,
+    quant_format_of,
+    quant_type_of,
+)
 from .quant_utils import MODEL_SIZE_THRESHOLD, get_opset_version
 from .tensor_quant_overrides import TensorQuantOverridesHelper
 
@@ -38,9 +48,6 @@ __all__ = [
     "quantize_qat",
     "quantize_static",
 ]
-
-_WIDE = (QuantType.QInt16, QuantType.QUInt16)
-_NARROW = (QuantType.QInt4, QuantType.QUInt4)
 
 
 class QuantConfig:
@@ -152,23 +159,33 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
         raise ValueError(f"ONNXRuntime quantization doesn't support data format: {pair}")
     if (activation_type == QuantType.QFLOAT8E4M3FN) != (weight_type == QuantType.QFLOAT8E4M3FN):
         raise ValueError(f"ONNXRuntime quantization doesn't support data format: {pair}")
-    if (activation_type in _WIDE or weight_type in _WIDE) and quant_format != QuantFormat.QDQ:
+    if (activation_type in WIDE_TYPES or weight_type in WIDE_TYPES) and quant_format != QuantFormat.QDQ:
         raise ValueError("Only QuantFormat.QDQ supports 16-bit quantization types.")
 
 
 def _inner_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """The nodes of the graphs inside of a graph's nodes."""
-    graphs = [g for n in graph.node for a in n.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
-    while graphs:
-        inner = graphs.pop()
-        yield from inner.node
-        graphs += [g for n in inner.node for a in n.attribute for g in ([a.g] if a.type == a.GRAPH else a.graphs)]
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from inner.node
+            yield from _inner_nodes(inner)
 
 
 # Operators of QOperator format that quantize their inputs themselves, and those whose outputs stay float. The others
 # take part where their input is quantized already.
-_COMPUTING = {"Add", "AveragePool", "Concat", "Conv", "Gemm", "GlobalAveragePool", "LeakyRelu", "MatMul", "Mul", "Sigmoid"}
-_COMPUTING |= {"Softmax"}
+_COMPUTING = {
+    "Add",
+    "AveragePool",
+    "Concat",
+    "Conv",
+    "Gemm",
+    "GlobalAveragePool",
+    "LeakyRelu",
+    "MatMul",
+    "Mul",
+    "Sigmoid",
+    "Softmax",
+}
 _FLOAT_OUTPUTS = {"ArgMax", "Attention", "EmbedLayerNormalization", "LSTM", "Where"}
 
 
@@ -263,7 +280,7 @@ def static_job(
     set_extra(job, extra)
 
 
-def set_output(job: Job, model_output: str | os.PathLike[str] | None, use_external_data_format: bool) -> None:
+def set_output(job: Job, model_output: str | os.PathLike[str] | None, use_external_data_format: bool = False) -> None:
     """Sets where the result goes: a file, or memory."""
     if model_output is None:
         job.want_bytes("output", "quantized")
@@ -397,16 +414,14 @@ def quantize_with_ranges(model: Model, tensors_range: TensorsData | Mapping | No
     """What QDQQuantizer and ONNXQuantizer do: quantize with ranges that are known."""
     with Job("static") as job:
         job.set_model("input", model)
-        job.want_bytes("output", "quantized")
-        if _package.strict:
-            job.set("no_verify", True)
+        set_output(job, None)
         static_job(job, **options)
         ranges = tensors_range
         if not isinstance(ranges, TensorsData):
             ranges = TensorsData(CalibrationMethod.MinMax, dict(ranges or {}))
         job.set("calibration_method", ranges.calibration_method)
         job.set_file("calibration_cache", cache_text(ranges))
-        return proto_of(job.run().files["output"])
+        return give(job.run(), None)
 
 
 # ---- dynamic, qat
@@ -537,9 +552,9 @@ def load_for_config(model_input: Model) -> tuple[onnx.ModelProto, bool]:
 
 def _needs_contrib(model: onnx.ModelProto, types: set[QuantType]) -> bool:
     """4-bit types need pairs of com.microsoft below opset 21, unless 16-bit types raise the model to it."""
-    if get_opset_version(model) >= 21 or types & set(_WIDE):
+    if get_opset_version(model) >= 21 or types & WIDE_TYPES:
         return False
-    return bool(types & set(_NARROW))
+    return bool(types & NARROW_TYPES)
 
 
 def get_qdq_config(

@@ -21,7 +21,8 @@ def _operators() -> list[dict]:
 @cache
 def _registry(name: str) -> dict[str, dict]:
     if name == "CommonOpsRegistry":
-        return {op: row for op, row in _registry("IntegerOpsRegistry").items() if op in _registry("QLinearOpsRegistry") and op not in ("Conv", "MatMul")}
+        shared = _registry("QLinearOpsRegistry").keys() - {"Conv", "MatMul"}
+        return {op: row for op, row in _registry("IntegerOpsRegistry").items() if op in shared}
     return {row["type"]: row for row in _operators() if row[_MODES[name]]}
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _DEPRECATED = {"input_model_path": "input_model"}
 _OLDEST = 7  # the opset from which on libonq raises models
+_LEAST = 11  # the opset that a prepared model has at least
 
 
 def _opset(model: str | Path | onnx.ModelProto) -> int:
@@ -28,7 +29,7 @@ def _raised(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     import onnx.version_converter
 
     proto = model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model))
-    return onnx.version_converter.convert_version(proto, 11)
+    return onnx.version_converter.convert_version(proto, _LEAST)
 
 
 def quant_pre_process(
@@ -76,7 +77,7 @@ def quant_pre_process(
     opset = _opset(input_model)
     if 0 < opset < _OLDEST:
         input_model = _raised(input_model)
-        opset = 11
+        opset = _LEAST
     with Job("preprocess") as job:
         job.set_model("input", input_model)
         job.set("output", os.fspath(output_model_path))
@@ -92,8 +93,8 @@ def quant_pre_process(
         ):
             job.set(name, bool(value))
         if skip_optimization and skip_onnx_shape and skip_symbolic_shape:
-            # Even then the opset is raised to 11 where it is lower, and the model is marked.
-            job.set("opset", max(11, opset))
+            # Even then the opset is raised where it is lower, and the model is marked.
+            job.set("opset", max(_LEAST, opset))
         job.set("int_max", int_max)
         job.set("verbose", min(max(int(verbose), 0), 3))
         job.set("external_data_location", external_data_location)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...calibrate import CalibrationDataReader, CalibrationMethod
-from ...qtypes import QuantType
+from ...qtypes import NARROW_TYPES, WIDE_TYPES, QuantType
 from ...quant_utils import get_opset_version
 from ...quantize import StaticQuantConfig, load_for_config
 from ...tensor_quant_overrides import TensorQuantOverridesHelper
@@ -19,9 +19,7 @@ from .mixed_precision_overrides_utils import MixedPrecisionTensorQuantOverridesF
 if TYPE_CHECKING:
     import onnx
 
-_WIDE = {QuantType.QInt16, QuantType.QUInt16}
 _BYTES = {QuantType.QInt8, QuantType.QUInt8}
-_NARROW = {QuantType.QInt4, QuantType.QUInt4}
 
 # Scale and zero point that QNN wants for 16-bit outputs.
 _FIXED = {
@@ -97,7 +95,7 @@ class QnnCompatibilityOverrides:
                     return
                 weight = name
             else:
-                wide = wide or seen.quant_type in _WIDE
+                wide = wide or seen.quant_type in WIDE_TYPES
         if not wide or weight is None:
             return
         if not self.overrides.update_tensor_overrides(weight, self._weight_type(), overwrite=False):
@@ -173,7 +171,7 @@ def get_qnn_qdq_config(
         "CalibStridedMinMax": stride,
     }
     types = {activation_type, weight_type} | overrides.get_quant_types()
-    if get_opset_version(model) < 21 and types & (_WIDE | _NARROW):
+    if get_opset_version(model) < 21 and types & (WIDE_TYPES | NARROW_TYPES):
         options["UseQDQContribOps"] = True
     return StaticQuantConfig(
         calibration_data_reader,
