@@ -144,6 +144,78 @@ onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *er
     return rc;
 }
 
+/* ---- averages of windows that hang over ---- */
+
+/* True if ceil_mode adds a window along spatial axis i of n, or if that is not known. */
+static bool hangs_over(const oq_node *n, size_t i, size_t axes, int64_t size) {
+    const oq_i64s *kernel = oq_attr_ints(n, "kernel_shape"), *pads = oq_attr_ints(n, "pads"),
+                  *strides = oq_attr_ints(n, "strides"), *dilations = oq_attr_ints(n, "dilations");
+    const int64_t stride = strides != NULL && i < strides->n ? strides->v[i] : 1;
+    const int64_t apart = dilations != NULL && i < dilations->n ? dilations->v[i] : 1;
+    if (size < 0 || kernel == NULL || i >= kernel->n || stride < 1)
+        return true;
+    if (pads != NULL && pads->n == 2 * axes)
+        size += pads->v[i] + pads->v[i + axes];
+    return (size - ((kernel->v[i] - 1) * apart + 1)) % stride != 0;
+}
+
+oq_pool_need oq_forms_pool_need(const oq_node *n, const oq_shapes *shapes, const oq_graph *g,
+                                oq_str input) {
+    const oq_attribute *auto_pad = oq_attr_find(n, "auto_pad");
+    const oq_i64s *pads = oq_attr_ints(n, "pads"), *kernel = oq_attr_ints(n, "kernel_shape");
+    const size_t axes = kernel != NULL ? kernel->n : 0;
+    bool over = axes == 0;
+    if (!is_onnx(n, "AveragePool") || oq_attr_int(n, "ceil_mode", 0) == 0 ||
+        oq_attr_int(n, "count_include_pad", 0) == 0 ||
+        (auto_pad != NULL && oq_str_starts(auto_pad->s, OQ_S("SAME"))))
+        return OQ_POOL_NOTHING;
+    for (size_t i = 0; i < axes && !over; i++)
+        over = hangs_over(n, i, axes, oq_shapes_dim(shapes, g, input, i + 2));
+    if (!over)
+        return OQ_POOL_NOTHING;
+    for (size_t i = 0; pads != NULL && i < pads->n; i++)
+        if (pads->v[i] != 0)
+            return OQ_POOL_FLOAT;
+    return OQ_POOL_UNPADDED;
+}
+
+/* A pool between pairs. */
+static onq_code mend_pool(oq_model *m, const oq_index *ix, const oq_shapes *shapes, oq_node *n,
+                          oq_fresh *names, oq_str lowest[2], onq_error *err) {
+    const oq_node *before = oq_index_producer(ix, n->input.v[0]);
+    oq_node *after = n->output.n > 0 ? only_reader(ix, n->output.v[0]) : NULL;
+    if (!is_dequantize(before) || before->input.n < 2 || !is_quantize(after))
+        return ONQ_OK;
+    const oq_node *first = oq_index_producer(ix, before->input.v[0]);
+    const oq_str input = is_quantize(first) ? first->input.v[0] : n->input.v[0];
+    const oq_pool_need need = oq_forms_pool_need(n, shapes, NULL, input);
+    if (need == OQ_POOL_UNPADDED)
+        return oq_attr_set_int(&m->arena, n, OQ_S("count_include_pad"), 0) ? ONQ_OK
+                                                                           : oq_fail_nomem(err);
+    const oq_tensor *scale = oq_index_init(ix, before->input.v[1]);
+    if (need == OQ_POOL_NOTHING || scale == NULL)
+        return ONQ_OK;
+    oq_str *low = &lowest[scale->data_type.v == OQ_FLOAT16];
+    if (low->p == NULL)
+        OQ_TRY(add_lowest(m, names, (oq_dtype)scale->data_type.v, low, err));
+    return protect(m, names, n, after, *low, err);
+}
+
+onq_code oq_forms_pools(oq_model *m, const oq_shapes *shapes, oq_fresh *names, onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    oq_str lowest[2] = {{0}};
+    oq_arena scratch;
+    oq_index ix;
+    const size_t n_nodes = g->node.n;
+    oq_arena_init(&scratch, &m->env->alloc);
+    onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
+    for (size_t i = 0; i < n_nodes && rc == ONQ_OK; i++)
+        if (is_onnx(g->node.v[i], "AveragePool") && g->node.v[i]->input.n > 0)
+            rc = mend_pool(m, &ix, shapes, g->node.v[i], names, lowest, err);
+    oq_arena_release(&scratch);
+    return rc;
+}
+
 /* ---- products with a bias ---- */
 
 typedef struct negating {

@@ -11,6 +11,11 @@
  * MatMulAddFusion turns a MatMul and the Add of its bias into a float Gemm before it is seen that
  * the MatMul's factors are quantized: with two axes always, with more where all sizes are known. A
  * Sub of the negated bias has no such rule, and the MatMul becomes MatMulIntegerToFloat.
+ *
+ * QLinearAveragePool, which an AveragePool between pairs becomes, divides by the whole window where
+ * count_include_pad is set, although a window that ceil_mode adds hangs over the end: what is past
+ * the padding does not count. Without padding the attribute says nothing and can go; with it the
+ * pool has to stay float.
  */
 #ifndef OQ_QUANTIZE_ORT_FORMS_H
 #define OQ_QUANTIZE_ORT_FORMS_H
@@ -18,6 +23,21 @@
 #include "onnx/model.h"
 #include "onnx/names.h"
 #include "shape/shape.h"
+
+/* What averages of windows that hang over need. */
+typedef enum oq_pool_need {
+    OQ_POOL_NOTHING,
+    OQ_POOL_UNPADDED, /* count_include_pad has to go */
+    OQ_POOL_FLOAT
+} oq_pool_need;
+
+/* Of a node that reads `input`, of which `shapes` know something; what they do not know may hang
+ * over. */
+oq_pool_need oq_forms_pool_need(const oq_node *n, const oq_shapes *shapes, const oq_graph *g,
+                                oq_str input);
+/* Gives the pools of a QDQ model what they need. `shapes` are those of the float model. The nodes
+ * that it adds are at the end of the graph: sort it then. */
+onq_code oq_forms_pools(oq_model *m, const oq_shapes *shapes, oq_fresh *names, onq_error *err);
 
 /* A node whose float weight the runtime quantizes again. */
 typedef struct oq_forms_hit {

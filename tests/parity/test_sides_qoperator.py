@@ -107,6 +107,27 @@ def test_unknown_types(tmp_path, rng, inputs, error, least):
     assert op_types(both.onq.path) == ["QuantizeLinear", "QLinearConv", "DequantizeLinear", "Gelu", "MatMul"]
 
 
+@pytest.mark.difference("Averages of windows that hang over")
+@pytest.mark.parametrize("format", ["qdq", "qoperator"])
+@pytest.mark.parametrize("size, pads, mended", [(8, [0] * 4, "count_include_pad"), (8, [1] * 4, "Max"), (9, [0] * 4, None), (9, [1] * 4, None)])
+def test_average_past_the_end(tmp_path, rng, format, size, pads, mended):
+    """With 9 rows the last window of three ends at the end: nothing is mended, and the files are the same."""
+    ends = (size + 2 * pads[0] - 3 + 1) // 2 + 1
+    m = model([node("Conv", ["x", "w"], ["c"], "conv"), node("Conv", ["p", "w"], ["y"], "last"),
+               node("AveragePool", ["c"], ["p"], "pool", kernel_shape=[3, 3], strides=[2, 2], pads=pads, ceil_mode=1, count_include_pad=1)],
+              [array("w", rng.normal(size=(3, 3, 1, 1)))], (1, 3, size, size), (1, 3, ends, ends))
+    m.graph.node.insert(1, m.graph.node.pop())
+    samples = [{"x": s["x"] + 1} for s in feeds(rng, (1, 3, size, size))]
+    both = sides.static(tmp_path, m, samples, format=format)
+    if mended is None:
+        assert compare.differences(both.expect((25, 99), 25).reference.path, both.onq.path) == []
+        return
+    both.expect(18, 25)
+    pool = next(n for n in onnx.load(both.onq.path).graph.node if n.op_type.endswith("AveragePool"))
+    assert mended == "Max" or [a.i for a in pool.attribute if a.name == mended] == [0]
+    assert ("Max" in op_types(both.onq.path)) == (mended == "Max")
+
+
 # ---- weights and biases
 
 @pytest.mark.difference("MatMul with weights that are not matrices, per channel")

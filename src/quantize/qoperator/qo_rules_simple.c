@@ -2,6 +2,7 @@
  * qo_rules_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one
  * out.
  */
+#include "quantize/ort_forms.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
@@ -29,6 +30,13 @@ onq_code oq_qo_rule_binary(oq_qo *q, oq_node *n, onq_error *err) {
 onq_code oq_qo_rule_pool(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
+    const oq_pool_need need = oq_forms_pool_need(n, q->sh->plain, q->graph, n->input.v[0]);
+    if (need == OQ_POOL_FLOAT)
+        return oq_qo_leave(q, n, "ONNX Runtime's kernel for it counts what is past the padding",
+                           err);
+    if (need == OQ_POOL_UNPADDED &&
+        !oq_attr_set_int(&q->sh->job.model->arena, n, OQ_S("count_include_pad"), 0))
+        return oq_fail_nomem(err);
     return oq_qo_qlinear(q, n, 1, err);
 }
 

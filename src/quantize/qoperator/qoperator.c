@@ -7,6 +7,7 @@
 #include "onnx/check.h"
 #include "onnx/tidy.h"
 #include "quantize/int8_movers.h"
+#include "quantize/ort_forms.h"
 #include "quantize/stamp.h"
 
 /* ---- set-up ---- */
@@ -294,7 +295,10 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
     OQ_TRY(oq_quant_mend_int8_movers(m, err));
     /* quantize_qat leaves the nodes as they were emitted. */
-    return sh->job.config->trained ? ONQ_OK : oq_model_sort(m, err);
+    if (sh->job.config->trained)
+        return ONQ_OK;
+    OQ_TRY(oq_forms_pools(m, sh->plain, &sh->names, err));
+    return oq_model_sort(m, err);
 }
 
 onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
