@@ -135,6 +135,22 @@ def test_awq_needs_no_node_after_a_constant(setup, tmp_path):
     assert kinds.count("Mul") <= 4  # three of its own, and one in front of `down`
 
 
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_weights_read_more_than_once(method, setup, tmp_path):
+    """Twice from one tensor, and from a tensor that another weight reads too."""
+    model = onnx.load(setup[0])
+    node = helper.make_node
+    model.graph.node.extend([node("MatMul", ["h", "up"], ["twice"], "twice"), node("Tanh", ["h"], ["th"], "tanh"),
+                             node("MatMul", ["th", "gate"], ["third"], "third"), node("Add", ["twice", "third"], ["sum"], "sum"),
+                             node("MatMul", ["sum", "down"], ["more"], "more"), node("Add", ["y", "more"], ["z"], "z")])
+    model.graph.output[0].name = "z"
+    onnx.save(model, tmp_path / "m.onnx")
+    shared = (tmp_path / "m.onnx", *setup[1:])
+    learned, out = quantize(shared, tmp_path, method)
+    assert [n.op_type for n in onnx.load(out).graph.node].count("MatMulNBits") == 6
+    assert learned < quantize(shared, tmp_path, "default")[0]
+
+
 def test_samples_are_needed(setup, tmp_path):
     r = onq("nbits", "-i", setup[0], "-o", tmp_path / "o.onnx", "--quant_method", "gptq")
     assert r.returncode == 1 and "--data" in r.stderr and not (tmp_path / "o.onnx").exists()

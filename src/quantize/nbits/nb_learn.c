@@ -11,15 +11,18 @@ typedef struct site {
     oq_hessian hessian;
 } site;
 
+typedef OQ_VEC(site *) site_list;
+
 typedef struct learner {
     oq_nb_learn_job *job;
     oq_arena arena;
     oq_pool *pool;
     oq_linear linear;
-    OQ_VEC(site *) sites;
-    size_t from, to; /* the sites that this run fills */
-    OQ_VEC(oq_str) names;
-    OQ_VEC(site *) of_names;
+    site_list sites;
+    size_t from, to;      /* the sites that this run fills */
+    OQ_VEC(oq_str) names; /* what it observes, each once */
+    OQ_VEC(site_list) of_names;
+    oq_map numbers; /* of the names */
     oq_arena scratch;
 } learner;
 
@@ -74,17 +77,11 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
 
 /* ---- a run ---- */
 
-static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
-    learner *l = ctx;
-    site *s = l->of_names.v[index];
-    const uint64_t k = s->k;
-    const oq_dtype_info *info = oq_dtype_find(d->dtype);
-    if (d->kind != OQ_DATUM_TENSOR || info == NULL || info->cls != OQ_CLASS_REAL || d->rank == 0 ||
-        (uint64_t)d->dims[d->rank - 1] != k)
-        return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' does not have %llu channels of numbers",
-                       OQ_STR(l->names.v[index]), (unsigned long long)k);
+/* Its values as floats; valid until the next call. */
+static onq_code floats_of(learner *l, const oq_datum *d, const float **out, onq_error *err) {
+    *out = d->data;
     if (d->dtype == OQ_FLOAT)
-        return oq_hessian_add(&s->hessian, d->data, NULL, (size_t)(d->count / k), (size_t)k, err);
+        return ONQ_OK;
     oq_arena_release(&l->scratch);
     oq_arena_init(&l->scratch, &l->job->model->env->alloc);
     float *x = OQ_NEW_ARRAY(&l->scratch, float, d->count + 1);
@@ -92,7 +89,28 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
         return oq_fail_nomem(err);
     for (uint64_t i = 0; i < d->count; i++)
         x[i] = (float)oq_raw_get_real(d->dtype, d->data, i);
-    return oq_hessian_add(&s->hessian, x, NULL, (size_t)(d->count / k), (size_t)k, err);
+    *out = x;
+    return ONQ_OK;
+}
+
+static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    const site_list *sites = &l->of_names.v[index];
+    const oq_dtype_info *info = oq_dtype_find(d->dtype);
+    const bool numbers = d->kind == OQ_DATUM_TENSOR && info != NULL && info->cls == OQ_CLASS_REAL;
+    const float *x = NULL;
+    if (numbers)
+        OQ_TRY(floats_of(l, d, &x, err));
+    for (size_t i = 0; i < sites->n; i++) {
+        const uint64_t k = sites->v[i]->k;
+        if (!numbers || d->rank == 0 || (uint64_t)d->dims[d->rank - 1] != k)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "tensor '%.*s' does not have %llu channels of numbers",
+                           OQ_STR(l->names.v[index]), (unsigned long long)k);
+        OQ_TRY(
+            oq_hessian_add(&sites->v[i]->hessian, x, NULL, (size_t)(d->count / k), (size_t)k, err));
+    }
+    return ONQ_OK;
 }
 
 static onq_code run_samples(learner *l, oq_model *truth, onq_error *err) {
@@ -125,10 +143,24 @@ static onq_code run_samples(learner *l, oq_model *truth, onq_error *err) {
     return rc;
 }
 
+/* One tensor may be the input of several sites, and of several readers of one: it then counts as
+ * often. */
+static onq_code observe(learner *l, oq_str name, site *s, onq_error *err) {
+    uint32_t at = oq_map_find(&l->numbers, name);
+    if (at == OQ_MAP_NONE) {
+        at = (uint32_t)l->names.n;
+        if (!oq_map_put(&l->numbers, name, at) || !OQ_PUSH(&l->arena, &l->names, name) ||
+            !OQ_PUSH(&l->arena, &l->of_names, (site_list){0}))
+            return oq_fail_nomem(err);
+    }
+    return OQ_PUSH(&l->arena, &l->of_names.v[at], s) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* As many sites as memory holds, one at least. */
 static onq_code choose_sites(learner *l, onq_error *err) {
     uint64_t used = 0;
     l->names.n = l->of_names.n = 0;
+    oq_map_init(&l->numbers, &l->arena);
     for (l->to = l->from; l->to < l->sites.n; l->to++) {
         site *s = l->sites.v[l->to];
         const uint64_t bytes = 8 * s->k * s->k + 4 * OQ_HESSIAN_ROWS * s->k;
@@ -138,9 +170,7 @@ static onq_code choose_sites(learner *l, onq_error *err) {
         OQ_TRY(oq_hessian_init(&s->hessian, &l->linear, l->pool, &l->job->model->env->alloc,
                                (size_t)s->k, false, err));
         for (size_t i = 0; i < s->inputs.n; i++)
-            if (!OQ_PUSH(&l->arena, &l->names, s->inputs.v[i]) ||
-                !OQ_PUSH(&l->arena, &l->of_names, s))
-                return oq_fail_nomem(err);
+            OQ_TRY(observe(l, s->inputs.v[i], s, err));
     }
     return ONQ_OK;
 }
