@@ -16,27 +16,32 @@ typedef struct sorter {
     OQ_VEC(uint32_t) queue, wait;
     size_t head;
     bool *done, *waits;
+    size_t *queued, *missing; /* by node: times in the queue; inputs that are not made yet */
     uint32_t *order;
     size_t n_done;
 } sorter;
 
+static bool enqueue(sorter *s, uint32_t node) {
+    s->queued[node]++;
+    return OQ_PUSH(s->arena, &s->queue, node);
+}
+
 static bool push_users(sorter *s, const oq_value *v) {
     for (size_t i = 0; i < v->uses.n; i++)
-        if (v->uses.v[i].slot != OQ_SLOT_INNER && !OQ_PUSH(s->arena, &s->queue, v->uses.v[i].node))
+        if (v->uses.v[i].slot != OQ_SLOT_INNER && !enqueue(s, v->uses.v[i].node))
             return false;
     return true;
 }
 
-static bool is_queued(const sorter *s, uint32_t node) {
-    for (size_t i = s->head; i < s->queue.n; i++)
-        if (s->queue.v[i] == node)
-            return true;
-    return false;
-}
-
-static bool is_made(const oq_index *ix, oq_str name) {
-    const oq_value *v = name.n > 0 ? oq_index_find(ix, name) : NULL;
-    return v != NULL && v->producer != OQ_NO_NODE;
+/* Adds `change` to what the readers of the node's outputs miss. */
+static void count_missing(const sorter *s, uint32_t node, int change) {
+    const oq_node *n = s->ix->graph->node.v[node];
+    for (size_t k = 0; k < n->output.n; k++) {
+        const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(s->ix, n->output.v[k]) : NULL;
+        for (size_t u = 0; v != NULL && u < v->uses.n; u++)
+            if (v->uses.v[u].slot != OQ_SLOT_INNER)
+                s->missing[v->uses.v[u].node] += (size_t)change;
+    }
 }
 
 /* Readers of inputs, then nodes that read neither inputs nor other nodes. False: out of memory. */
@@ -57,17 +62,10 @@ static bool begin(sorter *s, bool *fits) {
             const oq_value *v = n->input.v[k].n > 0 ? oq_index_find(s->ix, n->input.v[k]) : NULL;
             given &= v == NULL || (v->producer == OQ_NO_NODE && !v->is_input);
         }
-        if (given && !OQ_PUSH(s->arena, &s->queue, (uint32_t)i))
+        if (given && !enqueue(s, (uint32_t)i))
             return false;
+        count_missing(s, (uint32_t)i, 1);
     }
-    return true;
-}
-
-static bool is_ready(const sorter *s, const oq_node *n) {
-    for (size_t k = 0; k < n->input.n; k++)
-        if (is_made(s->ix, n->input.v[k]) &&
-            !s->done[oq_index_find(s->ix, n->input.v[k])->producer])
-            return false;
     return true;
 }
 
@@ -76,6 +74,7 @@ static bool finish_node(sorter *s, uint32_t i) {
     if (!s->done[i]) {
         s->done[i] = true;
         s->order[s->n_done++] = i;
+        count_missing(s, i, -1);
     }
     for (size_t k = 0; k < n->output.n; k++) {
         const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(s->ix, n->output.v[k]) : NULL;
@@ -83,12 +82,13 @@ static bool finish_node(sorter *s, uint32_t i) {
         const size_t end = s->queue.n;
         for (size_t u = 0; v != NULL && u < v->uses.n; u++) {
             const uint32_t node = v->uses.v[u].node;
-            const sorter before = {.queue = {s->queue.v, end, end}, .head = s->head};
-            if (v->uses.v[u].slot == OQ_SLOT_INNER || s->done[node] || is_queued(&before, node))
+            if (v->uses.v[u].slot == OQ_SLOT_INNER || s->done[node] || s->queued[node] > 0)
                 continue;
             if (!OQ_PUSH(s->arena, &s->queue, node))
                 return false;
         }
+        for (size_t at = end; at < s->queue.n; at++)
+            s->queued[s->queue.v[at]]++;
     }
     return true;
 }
@@ -97,7 +97,8 @@ static bool finish_node(sorter *s, uint32_t i) {
 static bool sort(sorter *s) {
     while (s->head < s->queue.n) {
         const uint32_t i = s->queue.v[s->head++];
-        if (!is_ready(s, s->ix->graph->node.v[i])) {
+        s->queued[i]--;
+        if (s->missing[i] > 0) {
             if (!s->waits[i] && !OQ_PUSH(s->arena, &s->wait, i))
                 return false;
             s->waits[i] = true;
@@ -109,7 +110,7 @@ static bool sort(sorter *s) {
             continue;
         for (size_t k = 0; k < s->wait.n; k++) {
             s->waits[s->wait.v[k]] = false;
-            if (!OQ_PUSH(s->arena, &s->queue, s->wait.v[k]))
+            if (!enqueue(s, s->wait.v[k]))
                 return false;
         }
         s->wait.n = 0;
@@ -140,10 +141,12 @@ static onq_code sort_by_names(oq_graph *g, oq_arena *scratch, bool *sorted, onq_
                 .arena = scratch,
                 .done = OQ_NEW_ARRAY(scratch, bool, n + 1),
                 .waits = OQ_NEW_ARRAY(scratch, bool, n + 1),
+                .queued = OQ_NEW_ARRAY(scratch, size_t, n + 1),
+                .missing = OQ_NEW_ARRAY(scratch, size_t, n + 1),
                 .order = OQ_NEW_ARRAY(scratch, uint32_t, n + 1)};
     oq_node **nodes = OQ_NEW_ARRAY(scratch, oq_node *, n + 1);
-    if (s.done == NULL || s.waits == NULL || s.order == NULL || nodes == NULL ||
-        !has_names(g, scratch, &fits))
+    if (s.done == NULL || s.waits == NULL || s.queued == NULL || s.missing == NULL ||
+        s.order == NULL || nodes == NULL || !has_names(g, scratch, &fits))
         return oq_fail_nomem(err);
     if (!fits)
         return ONQ_OK;
