@@ -102,8 +102,8 @@ def attention(op, n, spread):
     return m, sides.feeds(rng, (4, 8))
 
 
-@pytest.mark.difference("Softmax with flat values, then Dropout or Identity")
-@pytest.mark.parametrize("op", ["Dropout", "Identity"])
+@pytest.mark.difference("Softmax with flat values, then Dropout, Identity, Relu or Clip")
+@pytest.mark.parametrize("op", ["Dropout", "Identity", "Relu", "Clip"])
 @pytest.mark.parametrize("activation", ["quint8", "qint8"])
 @pytest.mark.parametrize("n", [4, 64])
 def test_flat_softmax(tmp_path, op, activation, n):

@@ -5,9 +5,9 @@
  *
  * The runtime takes Identity and Dropout out, and makes one of the pairs on either side: the
  * Softmax before them gets the parameters of what comes after, and its 8-bit kernel counts wrong
- * where the values are flat, that is where their largest is not well above their mean. There what
- * comes after has the range of the Softmax too. Nothing is lost by it: the values were rounded to
- * that before.
+ * where the values are flat, that is where their largest is not well above their mean. So it does
+ * with the range of a Relu or Clip after it. There what comes after has the range of the Softmax
+ * too. Nothing is lost by it where the values were rounded to that before.
  */
 #include "onnx/attr.h"
 #include "onnx/operators.h"
@@ -48,13 +48,14 @@ static bool is_flat(const oq_range *r, double n) {
            r->highest.v[0] * (n > 0.0 ? n : 2.0) < FLAT;
 }
 
-/* What Identity and Dropout pass on. */
+/* What Identity and Dropout pass on, and a Relu or Clip whose range its input takes over. */
 static onq_code pass_on(oq_qdq *q, uint32_t tensor, double n, unsigned depth, onq_error *err) {
     const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
     for (size_t i = 0; depth < OQ_MAX_GRAPH_DEPTH && i < t->uses.n; i++) {
         const uint32_t user = t->uses.v[i].node, out = oq_qdq_output(q, user, 0);
+        const oq_op_traits *traits = oq_op_traits_of(oq_qdq_node_at(q, user)->op_type);
         if (t->uses.v[i].slot != 0 || out == OQ_NO_TENSOR ||
-            !oq_op_traits_of(oq_qdq_node_at(q, user)->op_type)->vanishes)
+            !(traits->vanishes || (traits->clips && t->uses.n == 1)))
             continue;
         if (is_flat(oq_ranges_find(q->ranges, oq_qdq_at(q, out)->name), n))
             OQ_TRY(set_unit_range(q, oq_qdq_at(q, out), err));
