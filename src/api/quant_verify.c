@@ -23,6 +23,9 @@
 #define MOST_SAMPLES    ((uint64_t)256 << 20)
 #define MOST_OTHER      OQ_MOST_UNASKED
 
+/* A float model that nobody asked to run is not run for longer: a Loop may have no end. */
+#define MOST_SECONDS 5
+
 #define LEFT_TOLD 3 /* nodes that get a line of their own */
 
 typedef struct look {
@@ -183,10 +186,12 @@ static onq_code open_any(oq_quant *r, oq_source **out, onq_error *err) {
     return oq_source_open(r->job->env, &o, out, err);
 }
 
-static onq_code run_float(look *l, oq_source *source, onq_error *err) {
+static onq_code run_float(look *l, oq_source *source, unsigned most_seconds, onq_error *err) {
     oq_record *record = &l->r->record;
+    oq_session_options so = l->session;
     oq_session *s = NULL;
-    OQ_TRY(oq_session_open(l->r->engine, &l->session, &s, err));
+    so.most_seconds = most_seconds;
+    OQ_TRY(oq_session_open(l->r->engine, &so, &s, err));
     onq_code rc = ONQ_OK;
     for (size_t k = 0; rc == ONQ_OK && oq_record_wants(record, k); k++) {
         const oq_sample *sample = NULL;
@@ -206,18 +211,17 @@ static onq_code run_float(look *l, oq_source *source, onq_error *err) {
  * result is loaded and not run. */
 static onq_code make_record(look *l, onq_error *err) {
     oq_quant *r = l->r;
+    const bool has_data = oq_opt_has(r->job->opts, "data") && oq_opt_is_set(r->job->opts, "data");
     oq_source *source = NULL;
     onq_error why = ONQ_ERROR_INIT;
     OQ_TRY(oq_progress(r->job->env, "verifying", 0, 0, err));
     onq_code rc = open_any(r, &source, &why);
     const hush h = hush_begin(r->job->env);
     if (rc == ONQ_OK)
-        rc = run_float(l, source, &why);
+        rc = run_float(l, source, is_asked(r) || has_data ? 0 : MOST_SECONDS, &why);
     hush_end(h);
     oq_source_close(source);
-    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL ||
-        (rc != ONQ_OK && !r->fixed_ranges && oq_opt_has(r->job->opts, "data") &&
-         oq_opt_is_set(r->job->opts, "data"))) {
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || (rc != ONQ_OK && !r->fixed_ranges && has_data)) {
         *err = why;
         return rc;
     }
@@ -258,7 +262,7 @@ onq_code oq_quant_keep_truth(oq_quant *r, onq_error *err) {
     if (source == NULL)
         return ONQ_OK;
     const hush h = hush_begin(r->job->env);
-    const onq_code rc = run_float(&l, source, &why);
+    const onq_code rc = run_float(&l, source, 0, &why);
     hush_end(h);
     oq_source_close(source);
     if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)

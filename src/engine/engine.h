@@ -89,6 +89,8 @@ typedef struct oq_session_options {
     bool alone;
     bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */
     bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */
+    /* A run that takes longer is ended between two nodes and fails with ONQ_E_LIMIT; 0: none is. */
+    unsigned most_seconds;
 } oq_session_options;
 
 typedef struct oq_engine oq_engine;

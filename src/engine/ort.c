@@ -406,6 +406,7 @@ static onq_code session_open(oq_engine *e, const oq_session_options *so, oq_sess
     ort_session *s = session_new(e);
     if (s == NULL)
         return oq_fail_nomem(err);
+    s->most_seconds = so->most_seconds;
     onq_code rc = name_inputs(s, so, err);
     if (rc == ONQ_OK)
         rc = name_outputs(s, so, err);
@@ -429,6 +430,7 @@ static onq_code session_share(oq_session *base, const oq_observer *observer, oq_
         return oq_fail_nomem(err);
     s->shared = true;
     s->handle = of->handle;
+    s->most_seconds = of->most_seconds;
     s->base.inputs = base->inputs;
     s->base.outputs = base->outputs;
     s->in_names = of->in_names;

@@ -64,6 +64,7 @@ typedef struct ort_session {
     OrtCustomOpDomain *domain;
     ort_observe observe;
     ort_workers workers;
+    unsigned most_seconds;              /* of a run; 0: any */
     const char **in_names, **out_names; /* C strings, as Run wants them */
     size_t n_fetch;                     /* distinct outputs */
     size_t *fetch;                      /* for each output, its place among them */

@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "parity")]
 import bytes_cases  # noqa: E402
 import onnx  # noqa: E402
 import onnxruntime  # noqa: E402
-from cases import BASES, branches, damaged, network, put  # noqa: E402
+from cases import BASES, branches, damaged, network, normal, put  # noqa: E402
 from common import ONQ, runtime  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
@@ -181,3 +181,22 @@ def test_branch_missing(words, tmp_path):
     """Also where no runtime looks."""
     put(tmp_path, "m.onnx", damaged(lambda m: m.graph.node[2].attribute.pop(), branches()).SerializeToString())
     refused(onq(tmp_path, *words), "m.onnx: ", "node 'if' (If): it has no graph")
+
+
+@pytest.mark.parametrize("command", ["dynamic", "nbits", "legacy"])
+def test_loop_without_end(tmp_path, command):
+    """Commands that need no samples run the float model unasked: not for ever."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("MatMul", ["s", "w"], ["t"])], "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("s", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("t", TensorProto.FLOAT, None)])
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["", "", "x"], ["h"], body=body), helper.make_node("MatMul", ["h", "w"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 32])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 32])],
+        [normal("w", 32, 32)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    done = onq(tmp_path, command, "-i", "m.onnx", "-o", "out.onnx", "-v")
+    assert done.returncode == 0, done.stderr
+    assert "longer than 5 seconds" in done.stderr
+    onnxruntime.InferenceSession(tmp_path / "out.onnx")
