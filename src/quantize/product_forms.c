@@ -47,7 +47,8 @@ static oq_str before_pair(const forms *f, oq_str name) {
     const oq_node *dq = oq_index_producer(&f->ix, name);
     const oq_node *q =
         is_pair(dq, "DequantizeLinear") ? oq_index_producer(&f->ix, dq->input.v[0]) : NULL;
-    if (!is_pair(q, "QuantizeLinear"))
+    /* A pair that was there before is part of what the model computes. */
+    if (!is_pair(q, "QuantizeLinear") || oq_map_has(f->p->made, q->output.v[0]))
         return (oq_str){0};
     const oq_value *x = oq_index_find(&f->ix, q->input.v[0]);
     const oq_node *n =

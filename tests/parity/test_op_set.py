@@ -299,3 +299,19 @@ def test_every_kind_is_timed(kind, tmp_path):
     (row,) = json.loads(r.stdout)["units"]
     assert row["kind"] == {"gemm": "dense"}.get(kind, kind)
     assert (row["integer_ms"] is None) == (kind == "transpose")
+
+
+@pytest.mark.parametrize("words", [["--op_set", "pays"], ["--op_set", "noout"], ["--heaviest", "1"]], ids=" ".join)
+def test_pairs_of_the_model_stay(tmp_path, words):
+    """A pair that the model has clips; float nodes after it went past it."""
+    scales = [numpy_helper.from_array(np.float32(0.002), "s1"), numpy_helper.from_array(np.float32(0.001), "s2"),
+              numpy_helper.from_array(np.uint8(128), "z")]
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s1", "z"], ["q1"]), helper.make_node("DequantizeLinear", ["q1", "s1", "z"], ["d1"]),
+             helper.make_node("QuantizeLinear", ["d1", "s2", "z"], ["q2"]), helper.make_node("DequantizeLinear", ["q2", "s2", "z"], ["d2"]),
+             helper.make_node("MatMul", ["d2", "w"], ["y"], name="product")]
+    sample = RNG.normal(size=(2, 8)).astype(np.float32)
+    path = save(tmp_path / "m.onnx", nodes, [weight("w", 8, 8), *scales], [2, 8], [{"x": sample}])
+    r, out = static(path, *words)
+    assert r.returncode == 0, r.stderr
+    want, got = (onnxruntime.InferenceSession(p).run(None, {"x": sample})[0] for p in (path, out))
+    assert np.abs(want - got).max() < 0.05 * np.abs(want).max()
