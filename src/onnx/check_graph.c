@@ -264,6 +264,39 @@ static onq_code check_bodies(const oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code check_names(const oq_strs *names, size_t from, const char *what, onq_error *err) {
+    for (size_t i = from; i < names->n; i++)
+        if (names->v[i].n == 0)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "%s %zu has no name, and the operator wants them all", what, i);
+    return ONQ_OK;
+}
+
+/* Some operators take, or make, as many tensors as one likes. Of these none can be left out, nor of
+ * the outputs of a BatchNormalization that trains: the runtime crashes where one is. */
+static onq_code check_lists(const oq_node *n, onq_error *err) {
+    enum { NONE = UINT8_MAX };
+    static const struct {
+        const char *op;
+        uint8_t inputs, outputs; /* where the list begins */
+    } rows[] = {{"Concat", 0, NONE},   {"Einsum", 0, NONE}, {"If", NONE, 0},
+                {"Loop", 2, 0},        {"Max", 0, NONE},    {"Mean", 0, NONE},
+                {"Min", 0, NONE},      {"Scan", 1, 0},      {"SequenceConstruct", 0, NONE},
+                {"SequenceMap", 1, 0}, {"Split", NONE, 0},  {"Sum", 0, NONE}};
+    size_t row = 0;
+    while (row < OQ_COUNT(rows) && !oq_str_is(n->op_type, rows[row].op))
+        row++;
+    if (is_default(n->domain) && oq_str_is(n->op_type, "BatchNormalization") &&
+        oq_attr_int(n, "training_mode", 0) != 0)
+        return check_names(&n->output, 0, "output", err);
+    if (row == OQ_COUNT(rows) || !is_default(n->domain))
+        return ONQ_OK;
+    if (rows[row].inputs != NONE)
+        OQ_TRY(check_names(&n->input, rows[row].inputs, "input", err));
+    return rows[row].outputs != NONE ? check_names(&n->output, rows[row].outputs, "output", err)
+                                     : ONQ_OK;
+}
+
 static onq_code check_node(oq_check *c, const oq_index *ix, size_t i, const oq_imports *imports,
                            onq_error *err) {
     const oq_node *n = ix->graph->node.v[i];
@@ -274,6 +307,7 @@ static onq_code check_node(oq_check *c, const oq_index *ix, size_t i, const oq_i
                        OQ_STR(n->domain));
     OQ_TRY(check_attributes(c, n, err));
     OQ_TRY(check_bodies(n, err));
+    OQ_TRY(check_lists(n, err));
     OQ_TRY(check_outputs_of(ix, i, err));
     return check_inputs_of(ix, n, err);
 }

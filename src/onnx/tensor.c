@@ -27,6 +27,13 @@ onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err) {
     return ONQ_OK;
 }
 
+bool oq_tensor_is_empty(const oq_tensor *t) {
+    bool empty = false;
+    for (size_t i = 0; i < t->dims.n; i++)
+        empty = empty || t->dims.v[i] == 0;
+    return empty;
+}
+
 onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err) {
     uint64_t n = 0;
     OQ_TRY(oq_tensor_count(t, &n, err));

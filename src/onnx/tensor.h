@@ -13,6 +13,8 @@
 
 /* Product of dims; error names the tensor. A scalar (no dims) has 1. */
 onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err);
+/* True if a dim is 0: there are no values. */
+bool oq_tensor_is_empty(const oq_tensor *t);
 /* Bytes in raw form; ONQ_E_INVALID for unknown types and strings. */
 onq_code oq_tensor_bytes(const oq_tensor *t, uint64_t *out, onq_error *err);
 

@@ -82,6 +82,7 @@ typedef struct oq_plan {
 #define OQ_WHY_REMOVED "the quantized range does its work"
 /* Reasons that a command has advice for. */
 #define OQ_WHY_HALF  "its values are float16, this operator is quantized in float32 only"
+#define OQ_WHY_EMPTY "its weight is empty"
 #define OQ_WHY_OTHER "its values are bfloat16 or double, neither is quantized"
 /* Of two formats. */
 #define OQ_WHY_BIAS "its bias exceeds int32 at the scale of its computed weight"

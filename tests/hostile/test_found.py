@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "parity")]
 import bytes_cases  # noqa: E402
 import onnx  # noqa: E402
 import onnxruntime  # noqa: E402
-from cases import BASES, branches, damaged, network, normal, put  # noqa: E402
+from cases import BASES, array, branches, damaged, network, normal, put  # noqa: E402
 from common import ONQ, runtime  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
@@ -200,3 +200,26 @@ def test_loop_without_end(tmp_path, command):
     assert done.returncode == 0, done.stderr
     assert "longer than 5 seconds" in done.stderr
     onnxruntime.InferenceSession(tmp_path / "out.onnx")
+
+
+HOLES = {  # lists of which nothing can be left out: ONNX Runtime crashes where something is
+    "Split output 1": helper.make_node("Split", ["x"], ["a", ""], axis=0),
+    "Split output 0": helper.make_node("Split", ["x"], ["", "a"], axis=0),
+    "Sum input 1": helper.make_node("Sum", ["x", "", "x"], ["a"]),
+    "Concat input 1": helper.make_node("Concat", ["x", ""], ["a"], axis=0),
+    "Einsum input 1": helper.make_node("Einsum", ["x", ""], ["a"], equation="ij,jk->ik"),
+    "BatchNormalization output 1": helper.make_node("BatchNormalization", ["x", *["k"] * 4], ["a", "", "b"], training_mode=1),
+}
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_holes_in_lists(tmp_path, hole):
+    kind, what, number = hole.split()
+    graph = helper.make_graph(
+        [HOLES[hole], helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "a")], [normal("w", 8, 8), array("k", [1] * 8)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    for words in (["run", "m.onnx", "--data", "random:1"], ["dynamic", "-i", "m.onnx", "-o", "o.onnx"], ["inspect", "m.onnx"],
+                  ["preprocess", "-i", "m.onnx", "-o", "o.onnx"], ["static", "-i", "m.onnx", "-o", "o.onnx", "--data", "random:1"]):
+        refused(onq(tmp_path, *words), "m.onnx: ", f"({kind}): {what} {number} has no name")
+        assert not (tmp_path / "o.onnx").exists()

@@ -110,6 +110,19 @@ def test_attention_bias(tmp_path, rng):
     assert op_types(both.reference.path)[-1] == "QAttention" and op_types(both.onq.path) == ["Attention"]
 
 
+@pytest.mark.difference("Weights without values, dynamic")
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm"])
+def test_empty_weight(tmp_path, rng, kind):
+    """What the reference's file gives is left to chance: the memory may well be zero."""
+    nodes = [node("MatMul", ["x", "w"], ["t"], "product"), node("Add", ["t", "b"], ["y"], "sum")]
+    if kind == "Gemm":
+        nodes = [node("Gemm", ["x", "w", "b"], ["y"], "product")]
+    m = model(nodes, [array("w", np.zeros((0, 6))), array("b", rng.normal(size=6))], (4, 0), (4, 6))
+    both = sides.dynamic(tmp_path, m, feeds(rng, (4, 0)))
+    assert "MatMulInteger" in op_types(both.reference.path)
+    assert op_types(both.onq.path) == ["MatMul", "Add"] and both.onq.is_as(np.inf, lambda n: (n, np.inf)), str(both)
+
+
 @pytest.mark.difference("LSTM with layout 1")
 def test_layout(tmp_path, rng):
     """The runtime's LSTM takes layout 0 only, so there is nothing to compare with."""

@@ -386,6 +386,8 @@ static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight)
         return "its weight is not constant";
     if ((*weight)->data_type.v != OQ_FLOAT)
         return "its weight is not float32";
+    if (oq_tensor_is_empty(*weight))
+        return OQ_WHY_EMPTY;
     const int32_t type = oq_shapes_elem_type(p->shapes, NULL, n->input.v[0]);
     if (type != 0 && type != OQ_FLOAT)
         return "its input is not float32";

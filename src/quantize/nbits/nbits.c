@@ -124,7 +124,7 @@ static const char *check_matrix(const oq_nb_state *r, oq_nb_weight *w) {
     w->k = (uint64_t)t->dims.v[w->turned ? rank - 1 : rank - 2];
     w->n = (uint64_t)t->dims.v[w->turned ? rank - 2 : rank - 1];
     if (w->k == 0 || w->n == 0 || w->batch == 0)
-        return "its weight is empty";
+        return OQ_WHY_EMPTY;
     return w->batch > 1 && !r->config->all_weights ? OQ_NB_WHY_BATCH : NULL;
 }
 

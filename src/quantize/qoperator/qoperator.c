@@ -163,6 +163,17 @@ static bool is_other_float(const oq_qo *q, const oq_node *n) {
     return false;
 }
 
+/* True if the product is a sum of nothing, of which the runtime's integer operators make whatever
+ * was in memory. */
+static bool has_empty_weight(const oq_qo *q, const oq_node *n) {
+    const oq_op_traits *traits = oq_op_traits_of(n->op_type);
+    const size_t slot = (size_t)oq_op_slot(traits->weight);
+    const oq_tensor *t = traits->product != OQ_NO_PRODUCT && slot < n->input.n
+                             ? oq_qo_init_in_path(q, n->input.v[slot])
+                             : NULL;
+    return t != NULL && oq_tensor_is_empty(t);
+}
+
 /* True if there is a graph inside, where no operator that has a quantized form takes one. */
 static bool has_graph(const oq_node *n) {
     for (size_t i = 0; i < n->attribute.n; i++)
@@ -187,6 +198,8 @@ static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, "a graph inside it reads float tensors", err);
     if (rule != NULL && skip == NULL && is_other_float(q, n))
         return oq_qo_leave(q, n, OQ_WHY_OTHER, err);
+    if (rule != NULL && skip == NULL && has_empty_weight(q, n))
+        return oq_qo_leave(q, n, OQ_WHY_EMPTY, err);
     const oq_qo_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
     if (trained != NULL)
         return trained(q, n, err);

@@ -1,5 +1,6 @@
 /* test_check.c — each way in which a model can be broken gets its own error. */
 #include "build_model.h"
+#include "onnx/attr.h"
 #include "onnx/check.h"
 #include "testing.h"
 
@@ -107,6 +108,19 @@ static void break_branch(bm *b) {
 }
 static void break_body(bm *b) {
     b->g->node.v[2]->op_type = OQ_S("Loop");
+}
+static void break_list_of_inputs(bm *b) {
+    b->g->node.v[1]->op_type = OQ_S("Sum");
+}
+static void break_list_of_outputs(bm *b) {
+    oq_node *n = b->g->node.v[1];
+    n->op_type = OQ_S("Split");
+    assert_true(oq_node_add_output(b->a, n, OQ_S("")));
+}
+static void break_training(bm *b) {
+    break_list_of_outputs(b);
+    b->g->node.v[1]->op_type = OQ_S("BatchNormalization");
+    assert_true(oq_attr_set_int(b->a, b->g->node.v[1], OQ_S("training_mode"), 1));
 }
 static void break_inner_output(bm *b) {
     inner_of(b)->output.v[0]->name = OQ_S("nothing");
@@ -231,6 +245,9 @@ static void each_fault_is_found(void **state) {
          "'if' (If): inner graph 'then_branch': node 'neg'"},
         {break_branch, ONQ_E_INVALID, "'if' (If): it has no graph 'else_branch'"},
         {break_body, ONQ_E_INVALID, "'if' (Loop): it has no graph 'body'"},
+        {break_list_of_inputs, ONQ_E_INVALID, "'clip' (Sum): input 1 has no name"},
+        {break_list_of_outputs, ONQ_E_INVALID, "'clip' (Split): output 1 has no name"},
+        {break_training, ONQ_E_INVALID, "'clip' (BatchNormalization): output 1 has no name"},
         {break_inner_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_cycle, ONQ_E_INVALID, "cycle"},
