@@ -333,7 +333,7 @@ static onq_code fail_shrunk(const oq_file *f, onq_error *err) {
  * page's end.) */
 static bool is_shorter(const oq_file *f, uint64_t end) {
     struct stat st;
-    return !f->borrowed && fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;
+    return fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;
 }
 
 /* True for the answers of a system that cannot copy this way, but another way may do. */

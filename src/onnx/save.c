@@ -51,14 +51,17 @@ typedef struct writer {
 
 /* ---- moving bytes ---- */
 
+/* True if p points into the file's bytes. */
+static bool is_in(const oq_file *f, const uint8_t *p) {
+    return (uintptr_t)p - (uintptr_t)f->p < f->size;
+}
+
 static const oq_file *file_of(const oq_model *m, const uint8_t *p) {
-    if (m->file.p != NULL && p >= m->file.p && p < m->file.p + m->file.size)
+    if (is_in(&m->file, p))
         return &m->file;
-    for (size_t i = 0; i < m->ext.n; i++) {
-        const oq_file *f = &m->ext.v[i]->file;
-        if (p >= f->p && p < f->p + f->size)
-            return f;
-    }
+    for (size_t i = 0; i < m->ext.n; i++)
+        if (is_in(&m->ext.v[i]->file, p))
+            return &m->ext.v[i]->file;
     return NULL;
 }
 
@@ -292,9 +295,9 @@ typedef struct place_ctx {
     oq_str location; /* ONE */
 } place_ctx;
 
-static bool goes_out(const writer *w, const oq_tensor *t, bool in_attribute, uint64_t n) {
+static bool goes_out(const writer *w, bool in_attribute, uint64_t n) {
     return (!in_attribute || w->opts.attributes) && n != 0 && n >= w->opts.threshold &&
-           w->opts.external != OQ_EXTERNAL_KEEP && t->data_type.v != OQ_STRING;
+           w->opts.external != OQ_EXTERNAL_KEEP;
 }
 
 /* Decides one tensor: out to a data file, written there at once; or inline. */
@@ -305,7 +308,7 @@ static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_err
     if (t->data_type.v == OQ_STRING)
         return ONQ_OK;
     OQ_TRY(oq_tensor_bytes(t, &n, err));
-    if (!goes_out(w, t, in_attribute, n))
+    if (!goes_out(w, in_attribute, n))
         return oq_tensor_is_external(t) ? swap_inline(w, t, err) : ONQ_OK;
     const oq_producer *producer = t->raw_data.present ? t->raw_data.producer : NULL;
     oq_span raw = {NULL, n};

@@ -28,7 +28,7 @@ static struct {
     long left;
     int errnum;
     bool stays, failed;
-    bool no_tmpfile;
+    bool no_tmpfile, no_copies;
     int openat2_answer;
     unsigned write_most;
 } io = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -47,6 +47,7 @@ bool flaky_io_disarm(void) {
     pthread_mutex_lock(&io.lock);
     io.kinds = 0;
     const bool failed = io.failed;
+    io.failed = false;
     pthread_mutex_unlock(&io.lock);
     return failed;
 }
@@ -57,6 +58,10 @@ void flaky_io_no_tmpfile(bool on) {
 
 void flaky_io_no_openat2(int errnum) {
     io.openat2_answer = errnum;
+}
+
+void flaky_io_no_copies(bool on) {
+    io.no_copies = on;
 }
 
 void flaky_io_short_writes(unsigned n) {
@@ -150,11 +155,19 @@ ssize_t write(int fd, const void *p, size_t n) {
 }
 
 ssize_t copy_file_range(int in, off_t *in_at, int out, off_t *out_at, size_t n, unsigned flags) {
+    if (io.no_copies)
+        return 0;
     return fails(IO_COPY) ? -1 : NEXT(copy_file_range)(in, in_at, out, out_at, n, flags);
 }
 
 ssize_t sendfile(int out, int in, off_t *at, size_t n) {
+    if (io.no_copies)
+        return 0;
     return fails(IO_COPY) ? -1 : NEXT_LARGE(sendfile)(out, in, at, n);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t n) {
+    return fails(IO_RESERVE) ? -1 : NEXT_LARGE(fallocate)(fd, mode, at, n);
 }
 
 int fsync(int fd) {

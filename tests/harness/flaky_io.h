@@ -20,7 +20,8 @@ typedef enum io_call {
     IO_SYNC = 64,    /* fsync */
     IO_PLACE = 128,  /* linkat, renameat, renameat2, fchmod */
     IO_REMOVE = 256, /* unlinkat */
-    IO_ALL = 511
+    IO_ALL = 511,
+    IO_RESERVE = 512 /* fallocate: a file system need not have it */
 } io_call;
 
 /* Calls of the given kinds count; `left` of them succeed, then one fails with `errnum` (or,
@@ -33,6 +34,8 @@ bool flaky_io_disarm(void);
 void flaky_io_no_tmpfile(bool on);
 /* openat2 answers `errnum`; 0: as it does. */
 void flaky_io_no_openat2(int errnum);
+/* copy_file_range and sendfile copy nothing and call it success. */
+void flaky_io_no_copies(bool on);
 /* write takes at most n bytes at a time; 0: as many as it likes. */
 void flaky_io_short_writes(unsigned n);
 

@@ -31,6 +31,7 @@ static int teardown(void **state) {
     flaky_io_disarm();
     flaky_io_no_tmpfile(false);
     flaky_io_short_writes(0);
+    flaky_io_no_copies(false);
     scratch_remove(*state);
     return 0;
 }
@@ -259,11 +260,23 @@ static void reserves(void **state) {
         assert_ok(oq_out_commit(&o, &err), err);
         assert_true(file_holds(path, "12345", 5));
     }
+    /* What the file system says: that there is no room, or that it cannot reserve any. */
+    static const int answers[] = {ENOSPC, EDQUOT, EOPNOTSUPP};
+    oq_out o;
+    for (size_t i = 0; i < OQ_COUNT(answers); i++) {
+        assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
+        flaky_io_arm(IO_RESERVE, 0, answers[i], false);
+        if (answers[i] == EOPNOTSUPP)
+            assert_ok(oq_out_reserve(&o, 2000, &err), err);
+        else
+            assert_fails(oq_out_reserve(&o, 2000, &err), ONQ_E_WRITE, err, "free some space");
+        assert_true(flaky_io_disarm());
+        oq_out_abort(&o);
+    }
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     const struct rlimit low = {1000, old.rlim_max};
     void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
-    oq_out o;
     assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
     const onq_code rc = oq_out_reserve(&o, 2000, &err);
@@ -287,9 +300,9 @@ static void copies(void **state) {
     memcpy(wanted + 4 + N - 1000, "mid", 3);
     memcpy(wanted + 7 + N - 1000, data, 5);
     const size_t total = 7 + N - 1000 + 5;
-    static const int errors[] = {0, EXDEV, EINVAL, ENOSYS, EOPNOTSUPP, EPERM};
+    static const int errors[] = {0, EXDEV, EINVAL, ENOSYS, EOPNOTSUPP, EPERM, EBADF, ETXTBSY};
     onq_error err = ONQ_ERROR_INIT;
-    oq_file f;
+    oq_file f, mine;
     assert_ok(oq_file_open(&f, oq_alloc_default(), from, &err), err);
     for (size_t i = 0; i < OQ_COUNT(errors); i++) {
         for (int stays = 0; stays < 2; stays++) { /* only the first way, or both in the kernel */
@@ -309,6 +322,18 @@ static void copies(void **state) {
         }
     }
     oq_out o;
+    assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
+    /* Bytes that have no file, and a file system that copies nothing without an error. */
+    assert_ok(oq_file_borrow(&mine, oq_alloc_default(), "mine", data, N, &err), err);
+    assert_ok(oq_out_copy(&o, &mine, 0, N, &err), err);
+    oq_file_close(&mine);
+    flaky_io_no_copies(true);
+    assert_ok(oq_out_copy(&o, &f, 0, N, &err), err);
+    flaky_io_no_copies(false);
+    assert_ok(oq_out_commit(&o, &err), err);
+    memcpy(wanted, data, N);
+    memcpy(wanted + N, data, N);
+    assert_true(file_holds(path, wanted, sizeof wanted));
     assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
     assert_fails(oq_out_copy(&o, &f, N, 1, &err), ONQ_E_INVALID, err, from);
     assert_fails(oq_out_copy(&o, &f, UINT64_MAX, 2, &err), ONQ_E_INVALID, err, from);
@@ -365,17 +390,21 @@ static void no_space(void **state) {
     const struct rlimit low = {200000, old.rlim_max};
     void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
     static const uint8_t zeros[300000];
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) {
         oq_out o;
-        oq_file f;
+        oq_file f, mine;
         assert_ok(oq_out_open(&o, oq_alloc_default(), path, &err), err);
         assert_ok(oq_file_open(&f, oq_alloc_default(), from, &err), err);
+        assert_ok(oq_file_borrow(&mine, oq_alloc_default(), "mine", zeros, sizeof zeros, &err),
+                  err);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
         onq_code rc;
         if (way == 0)
             rc = oq_out_write(&o, zeros, sizeof zeros, &err);
         else if (way == 1)
             rc = oq_out_copy(&o, &f, 0, f.size, &err);
+        else if (way == 2)
+            rc = oq_out_copy(&o, &mine, 0, mine.size, &err);
         else
             for (int i = 0; (rc = oq_out_write(&o, zeros, 30000, &err)) == ONQ_OK && i < 100; i++) {
             }
@@ -384,15 +413,81 @@ static void no_space(void **state) {
         assert_non_null(strstr(err.text, path));
         oq_out_abort(&o);
         oq_file_close(&f);
+        oq_file_close(&mine);
         assert_true(file_holds(path, "old", 3));
         assert_int_equal(entry_count(scratch_path(s, "out")), 1);
     }
     signal(SIGXFSZ, was);
+    flaky_io_arm(IO_WRITE, 0, EDQUOT, false);
+    assert_fails(put(path, zeros, sizeof zeros, true, &err), ONQ_E_WRITE, err, "free some space");
     /* The disk fills up only when the data is brought there. */
     flaky_io_arm(IO_SYNC, 0, ENOSPC, false);
     assert_fails(put(path, "new", 3, true, &err), ONQ_E_WRITE, err, "No space left");
     flaky_io_disarm();
     assert_true(file_holds(path, "old", 3));
+    oq_buf text;
+    oq_buf_init(&text, oq_alloc_default());
+    oq_buf_add(&text, zeros, sizeof zeros);
+    flaky_io_arm(IO_WRITE, 0, ENOSPC, false);
+    assert_fails(oq_out_text(oq_alloc_default(), path, &text, &err), ONQ_E_WRITE, err, path);
+    flaky_io_disarm();
+    oq_buf_release(&text);
+    assert_true(file_holds(path, "old", 3));
+}
+
+/* Bringing the bytes, and then the name, to the disk. */
+static void syncing(void **state) {
+    scratch *s = *state;
+    const char *path = scratch_path(s, "out/a");
+    onq_error err = ONQ_ERROR_INIT;
+    /* Interrupted calls are made again; a file system without sync is as good as it gets. */
+    static const int harmless[] = {EINTR, EINVAL, EROFS, ENOTSUP};
+    for (size_t i = 0; i < OQ_COUNT(harmless); i++) {
+        for (int call = 0; call < 2; call++) {
+            flaky_io_arm(IO_SYNC, call, harmless[i], false);
+            assert_ok(put(path, "12345", 5, true, &err), err);
+            assert_true(flaky_io_disarm());
+            assert_true(file_holds(path, "12345", 5));
+        }
+    }
+    static const int harmful[] = {EIO, ENOSPC, EDQUOT};
+    for (size_t i = 0; i < OQ_COUNT(harmful); i++) {
+        flaky_io_arm(IO_SYNC, 1, harmful[i], false);
+        assert_fails(put(path, "12345", 5, true, &err), ONQ_E_WRITE, err, "is in place, but");
+        assert_true(flaky_io_disarm());
+    }
+    flaky_io_arm(IO_WRITE, 0, EINTR, false);
+    assert_ok(put(path, "12345", 5, true, &err), err);
+    assert_true(flaky_io_disarm());
+    /* In memory nothing is left of it. */
+    oq_out o;
+    oq_file f;
+    assert_ok(oq_out_open_memory(&o, oq_alloc_default(), "memory", &err), err);
+    flaky_io_arm(IO_SYNC, 0, EIO, false);
+    assert_fails(oq_out_take(&o, &f, &err), ONQ_E_WRITE, err, "memory");
+    assert_true(flaky_io_disarm());
+}
+
+/* A temporary name that is taken: another is tried, and there is an end to it. */
+static void names_that_are_taken(void **state) {
+    scratch *s = *state;
+    const char *path = scratch_file(s, "out/a", "old", 3);
+    onq_error err = ONQ_ERROR_INIT;
+    for (int named = 0; named < 2; named++) {
+        flaky_io_no_tmpfile(named != 0);
+        /* The first call opens the folder, or tries the target's own name, which is there. */
+        const unsigned kind = named != 0 ? IO_OPEN : IO_PLACE;
+        const long before = named != 0 ? 1 : 2;
+        flaky_io_arm(kind, before, EEXIST, false);
+        assert_ok(put(path, "new", 3, true, &err), err);
+        assert_true(flaky_io_disarm());
+        assert_true(file_holds(path, "new", 3));
+        flaky_io_arm(kind, before, EEXIST, true);
+        assert_fails(put(path, "newer", 5, true, &err), ONQ_E_WRITE, err, "cannot be");
+        assert_true(flaky_io_disarm());
+        assert_true(file_holds(path, "new", 3));
+        assert_int_equal(entry_count(scratch_path(s, "out")), 1);
+    }
 }
 
 /* ---- sweeps ---- */
@@ -594,6 +689,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(copies, setup, teardown),
         cmocka_unit_test_setup_teardown(copy_of_a_file_that_shrinks, setup, teardown),
         cmocka_unit_test_setup_teardown(no_space, setup, teardown),
+        cmocka_unit_test_setup_teardown(syncing, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_that_are_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(sweep_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(sweep_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(sweep_kills, setup, teardown),
