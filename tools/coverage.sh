@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# coverage.sh — which branches the unit tests, the commands of tests/cli and the fuzz targets take. Those of the codec, the
-# resolver of external data, the writer and the option parser must all be taken, or be explained in
-# tests/coverage/explained.txt.
+# coverage.sh — which branches the unit tests, the commands of tests/cli, the faults and the load of tests/hostile and the fuzz
+# targets take. Those of the codec, the resolver of external data, the writer and the option parser must all be taken, or be
+# explained in tests/coverage/explained.txt.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 jobs=${JOBS:-$(nproc)}

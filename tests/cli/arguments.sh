@@ -13,6 +13,7 @@ refused() {
 long=$(printf 'x%.0s' {1..200})
 refused 'a\x1b[31mb' dynamic -i "$model" --a$'\e[31mb' 1
 refused 'x\x7fy' dynamic -x$'\x7fy' -- "x"$'\x7f'"y"
+refused "unknown option '-\\x1b' in '-q\\x1b'" dynamic $'-q\e'
 refused "unknown option '--xxxx" dynamic "--$long"
 refused "unknown option '-x'" dynamic "-$long"
 refused "unknown option '--i'" dynamic --i "$model"
@@ -26,6 +27,10 @@ refused 'there is no number after' static -i "$model" -o x.onnx --op_per_channel
 refused 'is not KEY=VALUE' static -i "$model" -o x.onnx --extra =1
 refused 'is not one of' static -i "$model" -o x.onnx --weight_type "$long"
 refused 'is not one of' static -i "$model" -o x.onnx --weight_type Other.QuantType.x
+refused "'MyQuantType.QInt8' is not one of" static -i "$model" -o x.onnx --weight_type MyQuantType.QInt8
+refused "unexpected argument ''" dynamic -i "$model" -o x.onnx -v ''
+refused "unexpected argument 'word'" dynamic -i "$model" -o x.onnx --extra EnableSubgraph=True word
+refused '-.5 is out of range' static -i "$model" -o x.onnx --calib_percentile -.5
 
 # taken WORDS...
 taken() { onq "$@" >out 2>err || fail "$*: $(cat err)"; }

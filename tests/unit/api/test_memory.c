@@ -168,7 +168,9 @@ static void operands_and_refusals(void **state) {
     assert_int_equal(onq_options_is_set(o, "operand"), 1);
     assert_ok(onq_options_clear(o, "operand", &err), err);
     given.size = bytes.n;
+    given.label = ""; /* as good as none */
     assert_ok(onq_options_set_bytes(o, "operand", &given, &err), err);
+    assert_string_equal(onq_options_get(o, "operand", 0), "model");
     assert_ok(onq_options_set_bytes(o, "operand", &given, &err), err);
     r = run(env, o);
     assert_int_equal(onq_result_status(r), 0);

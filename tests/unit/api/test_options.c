@@ -108,6 +108,7 @@ static void defaults(void **state) {
     assert_false(oq_opt_is_set(f->o, "bits"));
     assert_true(oq_opt_has(f->o, "bits"));
     assert_false(oq_opt_has(f->o, "bit"));
+    assert_null(oq_opt_reader(f->o)); /* it has no samples */
 }
 
 static void flags(void **state) {
@@ -144,6 +145,11 @@ static void names(void **state) {
     REFUSED("zzz", "x", "unknown option '--zzz'");
     assert_null(strstr(f->err.text, "did you mean"));
     REFUSED("Z", "x", "unknown option '-Z'");
+    REFUSED("no-xyzzyplugh", "x", "unknown option '--no-xyzzyplugh'");
+    REFUSED("calib_perc", "x",
+            "unknown option '--calib_perc'"); /* another command has more of it */
+    REFUSED("", "x", "unknown option '--'");
+    assert_int_equal(onq_options_is_set(f->o, "nothing"), 0);
 }
 
 static void numbers(void **state) {
@@ -229,11 +235,11 @@ static void lists(void **state) {
     SET("nodes_to_exclude", "a,b");
     SET("nodes_to_exclude", "c");
     assert_list(f->o, "nodes_to_exclude", "<a><b><c>");
-    SET("nodes_to_exclude", "x\\,y,re:^/l\\.1/,\\@home,mid@dle,,");
-    assert_list(f->o, "nodes_to_exclude", "<a><b><c><x,y><re:^/l\\.1/><@home><mid@dle>");
+    SET("nodes_to_exclude", "x\\,y,re:^/l\\.1/,\\@home,mid@dle,\\d,,e\\");
+    assert_list(f->o, "nodes_to_exclude", "<a><b><c><x,y><re:^/l\\.1/><@home><mid@dle><\\d><e\\>");
     /* What is read back can be set, and is one item. */
-    static const char *const texts[] = {"a",           "b",       "c",      "x\\,y",
-                                        "re:^/l\\.1/", "\\@home", "mid@dle"};
+    static const char *const texts[] = {"a",       "b",       "c",   "x\\,y", "re:^/l\\.1/",
+                                        "\\@home", "mid@dle", "\\d", "e\\"};
     for (size_t i = 0; i < OQ_COUNT(texts); i++)
         assert_string_equal(onq_options_get(f->o, "nodes_to_exclude", i), texts[i]);
     assert_null(onq_options_get(f->o, "nodes_to_exclude", OQ_COUNT(texts)));
@@ -264,6 +270,9 @@ static void pairs(void **state) {
     SET("dim", "batch=1");
     SET("dim", "seq=a,b=c");
     assert_list(f->o, "dim", "<batch=1><seq=a,b=c>");
+    assert_string_equal(onq_options_get(f->o, "dim", 1), "seq=a,b=c");
+    assert_null(onq_options_get(f->o, "dim", 2));
+    assert_int_equal(onq_options_is_set(f->o, "dim"), 1);
     REFUSED("dim", "batch", "--dim: 'batch' is not NAME=VALUE");
     REFUSED("dim", "=1", "is not NAME=VALUE");
 }
@@ -283,6 +292,7 @@ static void maps(void **state) {
     assert_true(oq_str_is(v[0].key, "MatMul") && v[0].value == 2);
     assert_true(oq_str_is(v[1].key, "Gemm") && v[1].value == 0);
     assert_true(oq_str_is(v[2].key, "Conv") && v[2].value == -1);
+    REFUSED("op_per_channel_axis", "{\"Gemm\": \"0\"}", "cannot be read: items of another kind");
     SET("op_per_channel_axis", "Alone");
     assert_fails(oq_opt_axes(f->o, "op_per_channel_axis", &a, &v, &n, &f->err), ONQ_E_OPTION,
                  f->err, "no number after 'Alone'");
@@ -303,7 +313,10 @@ static void extra_sets_the_named_option_and_wins(void **state) {
     SET("extra", "MinimumRealRange=none");
     assert_true(oq_opt_is_none(f->o, "minimum_real_range"));
     assert_false(oq_opt_is_set(f->o, "minimum_real_range"));
+    assert_string_equal(onq_options_get(f->o, "minimum_real_range", 0), "none");
+    assert_null(onq_options_get(f->o, "minimum_real_range", 1));
     SET("extra", "QDQOpTypePerChannelSupportToAxis=MatMul:1,Gemm:0");
+    assert_ok(onq_options_add(f->o, "op_per_channel_axis", "Conv:1", &f->err), f->err);
     assert_list(f->o, "op_per_channel_axis", "<MatMul:1><Gemm:0>");
 }
 
@@ -346,6 +359,9 @@ static void extra_takes_json_and_python(void **state) {
     SET("extra", "OpTypesToExcludeOutputQuantization='Conv'");
     v = oq_extra_find(f->o, "OpTypesToExcludeOutputQuantization");
     assert_true(v->list.n == 1 && oq_str_is(v->list.v[0], "Conv"));
+    SET("extra", "OpTypesToExcludeOutputQuantization=");
+    v = oq_extra_find(f->o, "OpTypesToExcludeOutputQuantization");
+    assert_int_equal(v->list.n, 0);
     SET("extra", "TensorQuantOverrides={'x': [{'symmetric': True}]}");
     assert_string_equal(oq_extra_find(f->o, "TensorQuantOverrides")->text.p,
                         "{\"x\":[{\"symmetric\":true}]}");
@@ -371,6 +387,9 @@ static void extra_refuses(void **state) {
     REFUSED("extra", "=1", "is not KEY=VALUE");
     REFUSED("extra", "WeightSymmetric=perhaps", "WeightSymmetric: 'perhaps' is not true or false");
     REFUSED("extra", "CalibPercentile=101", "out of range (0 to 100)");
+    assert_non_null(onq_extra_at("static", 0));
+    assert_null(onq_extra_at("inspect", 0));
+    assert_null(onq_extra_at("nothing", 0));
 }
 
 /* ---- running ---- */

@@ -217,6 +217,21 @@ static void ending_early(void **state) {
     end_world(&w);
 }
 
+/* Samples that are named after it take the reader's place. */
+static void replaced(void **state) {
+    (void)state;
+    world w;
+    make_world(&w);
+    onq_options *o = options(&w, "static", false);
+    onq_result *r = NULL;
+    assert_ok(onq_options_want_bytes(o, "output", NULL, &err), err);
+    assert_ok(onq_options_set(o, "data", "/no/such/folder", &err), err);
+    assert_fails(run(&w, o, &r), ONQ_E_MISSING, err, "/no/such/folder");
+    assert_int_equal(w.at, 0);
+    onq_options_free(o);
+    end_world(&w);
+}
+
 /* A command without samples has no place for a reader. */
 static void not_everywhere(void **state) {
     (void)state;
@@ -242,9 +257,9 @@ static void find_runtime(void) {
 int main(void) {
     find_runtime();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantizing),     cmocka_unit_test(every_command),
-        cmocka_unit_test(stopping),       cmocka_unit_test(ending_early),
-        cmocka_unit_test(not_everywhere),
+        cmocka_unit_test(quantizing), cmocka_unit_test(every_command),
+        cmocka_unit_test(stopping),   cmocka_unit_test(ending_early),
+        cmocka_unit_test(replaced),   cmocka_unit_test(not_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,7 @@ static int setup(void **state) {
     scratch_file(&s, "model/sub/w.bin", "below", 5);
     scratch_file(&s, "model/sub/deep/w.bin", "deep", 4);
     scratch_file(&s, "model/..hidden", "dots", 4);
+    scratch_file(&s, "model/.h", "hidden", 6);
     scratch_file(&s, "outside/secret", "secret", 6);
     scratch_file(&s, "cache/blob", "blob", 4);
     scratch_link(&s, "model/in", "sub/w.bin");
@@ -75,6 +76,7 @@ static const struct {
     {"sub/deep/../../w.bin", 0, 'w'},
     {"sub/../sub/w.bin", 0, 'b'},
     {"..hidden", 0, 'd'},
+    {".h", 0, 'h'},
     {"in", 0, 'b'},
     {"in_dir/w.bin", 0, 'd'},
     {"in_up", 0, 'b'},
@@ -141,9 +143,9 @@ static void walking_resolver(void **state) {
     check_resolver(*state, oq_open_beneath_walk);
 }
 
-/* A kernel, or a container, that does not know openat2. */
+/* A kernel, or a container, that does not know openat2, or that never gets it done. */
 static void kernel_without_resolver(void **state) {
-    static const int answers[] = {ENOSYS, EPERM};
+    static const int answers[] = {ENOSYS, EPERM, EAGAIN, EINTR};
     for (size_t i = 0; i < OQ_COUNT(answers); i++) {
         flaky_io_no_openat2(answers[i]);
         check_resolver(*state, oq_open_beneath);
@@ -211,6 +213,8 @@ static void data_of_a_model(void **state) {
     assert_memory_equal(f.p, "below", 5);
     assert_string_equal(f.path, scratch_path(s, "model/sub/w.bin"));
     oq_file_close(&f);
+    assert_ok(oq_dir_file(&d, NULL, OQ_S(".h"), &f, &err), err);
+    oq_file_close(&f);
     const struct {
         oq_str location;
         onq_code code;
@@ -263,6 +267,7 @@ static void data_root(void **state) {
     scratch_link(s, "model/leave", "../cache/leave");
     scratch_link(s, "model/cached_hard", "../cache/hard");
     scratch_link(s, "model/cached_dir", "../cache");
+    scratch_link(s, "model/cached_nothing", "../cache/nothing");
     /* A folder whose name begins like the root's is another folder. */
     scratch_dir(s, "cache2");
     scratch_file(s, "cache2/blob", "no", 2);
@@ -287,6 +292,8 @@ static void data_root(void **state) {
     for (size_t i = 0; i < OQ_COUNT(refused); i++)
         if (oq_dir_file(&d, &cache, oq_str_of(refused[i]), &f, &err) != ONQ_E_PATH)
             fail_msg("'%s' is not refused", refused[i]);
+    assert_fails(oq_dir_file(&d, &cache, OQ_S("cached_nothing"), &f, &err), ONQ_E_MISSING, err,
+                 "external data 'cached_nothing' in folder");
     /* The whole disk as a root: all is allowed but what is no regular file. */
     oq_dir all;
     assert_ok(oq_dir_open(&all, a, "/", &err), err);
@@ -318,6 +325,10 @@ static void folders(void **state) {
     assert_fails(oq_dir_open(&d, a, scratch_path(s, "model/w.bin"), &err), ONQ_E_OPEN, err,
                  "Not a directory");
     oq_dir_close(&d);
+    const char *file = scratch_path(s, "model/w.bin");
+    assert_true(oq_file_is_same(file, scratch_path(s, "model/sub/up")));
+    assert_false(oq_file_is_same(file, scratch_path(s, "model/sub/w.bin")));
+    assert_false(oq_file_is_same(file, "/proc/version")); /* of another file system */
 }
 
 static onq_code open_data(const onq_allocator *a, void *ctx, onq_error *err) {
