@@ -144,7 +144,7 @@ onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *er
     return rc;
 }
 
-/* ---- averages of windows that hang over ---- */
+/* ---- kernels that compute something else ---- */
 
 /* True if ceil_mode adds a window along spatial axis i of n, or if that is not known. */
 static bool hangs_over(const oq_node *n, size_t i, size_t axes, int64_t size) {
@@ -159,41 +159,64 @@ static bool hangs_over(const oq_node *n, size_t i, size_t axes, int64_t size) {
     return (size - ((kernel->v[i] - 1) * apart + 1)) % stride != 0;
 }
 
-oq_pool_need oq_forms_pool_need(const oq_node *n, const oq_shapes *shapes, const oq_graph *g,
-                                oq_str input) {
+static oq_kernel_need average_need(const oq_node *n, const oq_forms_shapes *s, oq_str input) {
     const oq_attribute *auto_pad = oq_attr_find(n, "auto_pad");
     const oq_i64s *pads = oq_attr_ints(n, "pads"), *kernel = oq_attr_ints(n, "kernel_shape");
     const size_t axes = kernel != NULL ? kernel->n : 0;
     bool over = axes == 0;
-    if (!is_onnx(n, "AveragePool") || oq_attr_int(n, "ceil_mode", 0) == 0 ||
-        oq_attr_int(n, "count_include_pad", 0) == 0 ||
+    if (oq_attr_int(n, "ceil_mode", 0) == 0 || oq_attr_int(n, "count_include_pad", 0) == 0 ||
         (auto_pad != NULL && oq_str_starts(auto_pad->s, OQ_S("SAME"))))
-        return OQ_POOL_NOTHING;
+        return OQ_KERNEL_NOTHING;
     for (size_t i = 0; i < axes && !over; i++)
-        over = hangs_over(n, i, axes, oq_shapes_dim(shapes, g, input, i + 2));
+        over = hangs_over(n, i, axes, oq_shapes_dim(s->shapes, s->graph, input, i + 2));
     if (!over)
-        return OQ_POOL_NOTHING;
+        return OQ_KERNEL_NOTHING;
     for (size_t i = 0; pads != NULL && i < pads->n; i++)
         if (pads->v[i] != 0)
-            return OQ_POOL_FLOAT;
-    return OQ_POOL_UNPADDED;
+            return OQ_KERNEL_FLOAT;
+    return OQ_KERNEL_UNPADDED;
 }
 
-/* A pool between pairs. */
-static onq_code mend_pool(oq_model *m, const oq_index *ix, const oq_shapes *shapes, oq_node *n,
-                          oq_fresh *names, oq_str lowest[2], onq_error *err) {
-    const oq_node *before = oq_index_producer(ix, n->input.v[0]);
+double oq_forms_summed(const oq_node *softmax, const oq_forms_shapes *s, oq_str name) {
+    oq_tensor_info info;
+    double n = 1.0;
+    if (!oq_shapes_tensor(s->shapes, s->graph, name, &info) || !info.has_shape)
+        return 0.0;
+    /* Before opset 13, all from the axis on. */
+    const int64_t rank = (int64_t)info.rank,
+                  axis = oq_attr_int(softmax, "axis", s->opset < 13 ? 1 : -1);
+    const int64_t first = axis < 0 ? axis + rank : axis;
+    for (int64_t i = first; i >= 0 && i < (s->opset < 13 ? rank : first + 1); i++) {
+        const int64_t dim = i < rank ? oq_shapes_dim(s->shapes, s->graph, name, (size_t)i) : -1;
+        n *= dim > 0 ? (double)dim : 0.0;
+    }
+    return n;
+}
+
+oq_kernel_need oq_forms_kernel_need(const oq_node *n, const oq_forms_shapes *s, oq_str input) {
+    if (is_onnx(n, "AveragePool"))
+        return average_need(n, s, input);
+    return is_onnx(n, "Softmax") && oq_forms_summed(n, s, input) == 1.0 ? OQ_KERNEL_FLOAT
+                                                                        : OQ_KERNEL_NOTHING;
+}
+
+static onq_code mend_kernel(oq_model *m, const oq_index *ix, const oq_forms_shapes *s, oq_node *n,
+                            oq_fresh *names, oq_str lowest[2], onq_error *err) {
+    const oq_node *before = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
     oq_node *after = n->output.n > 0 ? only_reader(ix, n->output.v[0]) : NULL;
-    if (!is_dequantize(before) || before->input.n < 2 || !is_quantize(after))
-        return ONQ_OK;
+    const oq_tensor *zero =
+        is_dequantize(before) && before->input.n > 2 ? oq_index_init(ix, before->input.v[2]) : NULL;
+    if (zero == NULL || (zero->data_type.v != OQ_INT8 && zero->data_type.v != OQ_UINT8) ||
+        !is_quantize(after))
+        return ONQ_OK; /* there are no kernels of other types */
     const oq_node *first = oq_index_producer(ix, before->input.v[0]);
-    const oq_str input = is_quantize(first) ? first->input.v[0] : n->input.v[0];
-    const oq_pool_need need = oq_forms_pool_need(n, shapes, NULL, input);
-    if (need == OQ_POOL_UNPADDED)
+    const oq_kernel_need need =
+        oq_forms_kernel_need(n, s, is_quantize(first) ? first->input.v[0] : n->input.v[0]);
+    if (need == OQ_KERNEL_UNPADDED)
         return oq_attr_set_int(&m->arena, n, OQ_S("count_include_pad"), 0) ? ONQ_OK
                                                                            : oq_fail_nomem(err);
     const oq_tensor *scale = oq_index_init(ix, before->input.v[1]);
-    if (need == OQ_POOL_NOTHING || scale == NULL)
+    if (need == OQ_KERNEL_NOTHING || scale == NULL)
         return ONQ_OK;
     oq_str *low = &lowest[scale->data_type.v == OQ_FLOAT16];
     if (low->p == NULL)
@@ -201,7 +224,7 @@ static onq_code mend_pool(oq_model *m, const oq_index *ix, const oq_shapes *shap
     return protect(m, names, n, after, *low, err);
 }
 
-onq_code oq_forms_pools(oq_model *m, const oq_shapes *shapes, oq_fresh *names, onq_error *err) {
+onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names, onq_error *err) {
     oq_graph *g = m->proto->graph;
     oq_str lowest[2] = {{0}};
     oq_arena scratch;
@@ -210,8 +233,7 @@ onq_code oq_forms_pools(oq_model *m, const oq_shapes *shapes, oq_fresh *names, o
     oq_arena_init(&scratch, &m->env->alloc);
     onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
     for (size_t i = 0; i < n_nodes && rc == ONQ_OK; i++)
-        if (is_onnx(g->node.v[i], "AveragePool") && g->node.v[i]->input.n > 0)
-            rc = mend_pool(m, &ix, shapes, g->node.v[i], names, lowest, err);
+        rc = mend_kernel(m, &ix, s, g->node.v[i], names, lowest, err);
     oq_arena_release(&scratch);
     return rc;
 }

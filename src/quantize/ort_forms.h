@@ -15,7 +15,8 @@
  * QLinearAveragePool, which an AveragePool between pairs becomes, divides by the whole window where
  * count_include_pad is set, although a window that ceil_mode adds hangs over the end: what is past
  * the padding does not count. Without padding the attribute says nothing and can go; with it the
- * pool has to stay float.
+ * pool has to stay float. QLinearSoftmax makes 0 of the 1 that a single value comes to. A Max as
+ * above keeps both from being made.
  */
 #ifndef OQ_QUANTIZE_ORT_FORMS_H
 #define OQ_QUANTIZE_ORT_FORMS_H
@@ -24,20 +25,27 @@
 #include "onnx/names.h"
 #include "shape/shape.h"
 
-/* What averages of windows that hang over need. */
-typedef enum oq_pool_need {
-    OQ_POOL_NOTHING,
-    OQ_POOL_UNPADDED, /* count_include_pad has to go */
-    OQ_POOL_FLOAT
-} oq_pool_need;
+/* What a node needs because the runtime's quantized kernel for it computes something else. */
+typedef enum oq_kernel_need {
+    OQ_KERNEL_NOTHING,
+    OQ_KERNEL_UNPADDED, /* count_include_pad has to go */
+    OQ_KERNEL_FLOAT
+} oq_kernel_need;
 
-/* Of a node that reads `input`, of which `shapes` know something; what they do not know may hang
- * over. */
-oq_pool_need oq_forms_pool_need(const oq_node *n, const oq_shapes *shapes, const oq_graph *g,
-                                oq_str input);
-/* Gives the pools of a QDQ model what they need. `shapes` are those of the float model. The nodes
- * that it adds are at the end of the graph: sort it then. */
-onq_code oq_forms_pools(oq_model *m, const oq_shapes *shapes, oq_fresh *names, onq_error *err);
+/* Shapes of a float model at an opset, and the graph that names are looked up in. */
+typedef struct oq_forms_shapes {
+    const oq_shapes *shapes;
+    const oq_graph *graph; /* NULL: the main one */
+    int64_t opset;
+} oq_forms_shapes;
+
+/* Of a node that reads `input`. */
+oq_kernel_need oq_forms_kernel_need(const oq_node *n, const oq_forms_shapes *s, oq_str input);
+/* How many values of a Softmax with this input or output sum up to 1; 0: not known. */
+double oq_forms_summed(const oq_node *softmax, const oq_forms_shapes *s, oq_str name);
+/* Gives nodes between pairs what they need. The nodes that it adds are at the end of the graph: sort
+ * it then. */
+onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names, onq_error *err);
 
 /* A node whose float weight the runtime quantizes again. */
 typedef struct oq_forms_hit {

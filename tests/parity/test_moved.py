@@ -110,6 +110,17 @@ def test_flat_softmax(tmp_path, op, activation, n):
     sides.static(tmp_path, *attention(op, n, 0.02), activation=activation).expect(5, 38)
 
 
+@pytest.mark.difference("Softmax of one value")
+@pytest.mark.parametrize("case", [{}, {"activation": "qint8"}, {"format": "qoperator"}], ids=str)
+def test_softmax_of_one(tmp_path, case):
+    sides.static(tmp_path, *attention("Sigmoid", 1, 0.3), **case).expect(5, 38)
+
+
+@pytest.mark.parametrize("case", [{"activation": "quint16"}, {"format": "qoperator", "activation": "qint8"}], ids=str)
+def test_softmax_of_one_counts_right(tmp_path, case):
+    assert same(sides.static(tmp_path, *attention("Sigmoid", 1, 0.3), **case).expect((35, 99), 35))
+
+
 @pytest.mark.parametrize("n, spread, case", [(4, 0.3, {}), (16, 0.1, {}), (16, 1, {}), (16, 0.02, {"activation": "quint16"}),
                                              (16, 0.02, {"format": "qoperator"})], ids=str)
 def test_other_softmax(tmp_path, n, spread, case):

@@ -210,7 +210,8 @@ static onq_code form_products(oq_qdq *q, onq_error *err) {
 
 /* Where ONNX Runtime would undo what was decided: other forms, or rows for a warning. */
 static onq_code guard(oq_qdq *q, onq_error *err) {
-    OQ_TRY(oq_forms_pools(q->model, q->shapes, q->names, err));
+    const oq_forms_shapes shapes = {q->shapes, NULL, q->opset};
+    OQ_TRY(oq_forms_kernels(q->model, &shapes, q->names, err));
     if (q->config->early_pairs || q->config->keep_products || q->config->doubled.count > 0 ||
         q->config->float_outputs.count > 0)
         OQ_TRY(form_products(q, err));

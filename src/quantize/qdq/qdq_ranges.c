@@ -9,8 +9,8 @@
  * with the range of a Relu or Clip after it. There what comes after has the range of the Softmax
  * too. Nothing is lost by it where the values were rounded to that before.
  */
-#include "onnx/attr.h"
 #include "onnx/operators.h"
+#include "quantize/ort_forms.h"
 #include "quantize/qdq/qdq.h"
 
 #define FLAT 1.8 /* the largest value, in means, below which the runtime's sums overflow */
@@ -22,24 +22,6 @@ static onq_code set_unit_range(oq_qdq *q, const oq_qdq_tensor *t, onq_error *err
         !oq_num_make_one(&q->ranges->arena, &r->highest, real, true, 1.0))
         return oq_fail_nomem(err);
     return ONQ_OK;
-}
-
-/* How many values of a Softmax sum up to 1; 0: not known. Before opset 13, all from the axis on. */
-static double summed(const oq_qdq *q, const oq_node *softmax) {
-    oq_tensor_info info;
-    const oq_str name = softmax->output.v[0];
-    const oq_graph *g = q->outer != NULL ? q->graph : NULL;
-    double n = 1.0;
-    if (!oq_shapes_tensor(q->shapes, g, name, &info) || !info.has_shape)
-        return 0.0;
-    const int64_t rank = (int64_t)info.rank,
-                  axis = oq_attr_int(softmax, "axis", q->opset < 13 ? 1 : -1);
-    const int64_t first = axis < 0 ? axis + rank : axis;
-    for (int64_t i = first; i >= 0 && i < (q->opset < 13 ? rank : first + 1); i++) {
-        const int64_t dim = i < rank ? oq_shapes_dim(q->shapes, g, name, (size_t)i) : -1;
-        n *= dim > 0 ? (double)dim : 0.0;
-    }
-    return n;
 }
 
 /* Where the number of values is not known, there are at least two. */
@@ -71,7 +53,9 @@ static onq_code adjust_unit(oq_qdq *q, uint32_t node, uint32_t out, onq_error *e
     OQ_TRY(set_unit_range(q, oq_qdq_at(q, out), err));
     if (type != OQ_INT8 && type != OQ_UINT8)
         return ONQ_OK;
-    return pass_on(q, out, summed(q, oq_qdq_node_at(q, node)), 0, err);
+    const oq_forms_shapes shapes = {q->shapes, q->outer != NULL ? q->graph : NULL, q->opset};
+    const oq_node *n = oq_qdq_node_at(q, node);
+    return pass_on(q, out, oq_forms_summed(n, &shapes, n->output.v[0]), 0, err);
 }
 
 static onq_code adjust_clipped(oq_qdq *q, uint32_t in, uint32_t out, onq_error *err) {

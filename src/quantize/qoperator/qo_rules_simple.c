@@ -27,14 +27,21 @@ onq_code oq_qo_rule_binary(oq_qo *q, oq_node *n, onq_error *err) {
     return oq_qo_qlinear(q, n, 2, err);
 }
 
+static const char other_kernel[] = "ONNX Runtime's kernel for it computes something else";
+
+static oq_kernel_need kernel_need(const oq_qo *q, const oq_node *n) {
+    const oq_forms_shapes shapes = {q->sh->plain, q->parent != NULL ? q->graph : NULL,
+                                    q->sh->opset};
+    return oq_forms_kernel_need(n, &shapes, n->input.v[0]);
+}
+
 onq_code oq_qo_rule_pool(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
-    const oq_pool_need need = oq_forms_pool_need(n, q->sh->plain, q->graph, n->input.v[0]);
-    if (need == OQ_POOL_FLOAT)
-        return oq_qo_leave(q, n, "ONNX Runtime's kernel for it counts what is past the padding",
-                           err);
-    if (need == OQ_POOL_UNPADDED &&
+    const oq_kernel_need need = kernel_need(q, n);
+    if (need == OQ_KERNEL_FLOAT)
+        return oq_qo_leave(q, n, other_kernel, err);
+    if (need == OQ_KERNEL_UNPADDED &&
         !oq_attr_set_int(&q->sh->job.model->arena, n, OQ_S("count_include_pad"), 0))
         return oq_fail_nomem(err);
     return oq_qo_qlinear(q, n, 1, err);
@@ -82,6 +89,8 @@ onq_code oq_qo_rule_softmax(oq_qo *q, oq_node *n, onq_error *err) {
         return not_float(q, n, err);
     /* The output is between 0 and 1 whatever the data. */
     const bool is_unsigned = oq_qo_config(q)->activation_type == OQ_UINT8;
+    if (is_unsigned && kernel_need(q, n) == OQ_KERNEL_FLOAT)
+        return oq_qo_leave(q, n, other_kernel, err);
     return fixed_output(q, n, "QLinearSoftmax", 1.0f / 256.0f, is_unsigned ? 0 : -128, err);
 }
 

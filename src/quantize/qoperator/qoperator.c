@@ -310,7 +310,8 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     /* quantize_qat leaves the nodes as they were emitted. */
     if (sh->job.config->trained)
         return ONQ_OK;
-    OQ_TRY(oq_forms_pools(m, sh->plain, &sh->names, err));
+    const oq_forms_shapes shapes = {sh->plain, NULL, sh->opset};
+    OQ_TRY(oq_forms_kernels(m, &shapes, &sh->names, err));
     return oq_model_sort(m, err);
 }
 
