@@ -86,8 +86,14 @@ static const value *look_up(const oq_cmp_scope *s, oq_str name, const oq_cmp_sco
 }
 
 static onq_code add_value(oq_cmp *c, oq_cmp_scope *s, const value *v, onq_error *err) {
-    if (oq_map_has(&s->map, v->name))
-        return ONQ_OK; /* the first of a name wins */
+    const uint32_t at = oq_map_find(&s->map, v->name);
+    if (at != OQ_MAP_NONE && v->name.n > 0 &&
+        (s->values.v[at].init == NULL || v->input == OQ_MAP_NONE))
+        return oq_fail(err, ONQ_E_INVALID,
+                       "%s: tensor '%.*s' is there twice, so what its readers compute is not known",
+                       s->model->path, OQ_STR(v->name));
+    if (at != OQ_MAP_NONE)
+        return ONQ_OK; /* an initializer is the default of the input */
     if (!oq_map_put(&s->map, v->name, (uint32_t)s->values.n) || !OQ_PUSH(c->arena, &s->values, *v))
         return oq_fail_nomem(err);
     return ONQ_OK;

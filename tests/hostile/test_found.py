@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "parity")]
 import bytes_cases  # noqa: E402
 import onnx  # noqa: E402
 import onnxruntime  # noqa: E402
-from cases import BASES, array, branches, damaged, network, normal, put  # noqa: E402
+from cases import BASES, array, branches, damaged, network, normal, put, value  # noqa: E402
 from common import ONQ, runtime  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
@@ -174,6 +174,19 @@ def test_run_checks_the_model(tmp_path):
     """The runtime takes the last of two versions, and says nothing."""
     put(tmp_path, "m.onnx", damaged(lambda m: m.opset_import.append(helper.make_opsetid("", 12))).SerializeToString())
     refused(onq(tmp_path, "run", "m.onnx", "--data", "random:1"), "m.onnx: ", "as version 13 and as version 12")
+
+
+@pytest.mark.parametrize("change", [lambda m: m.graph.initializer.append(m.graph.initializer[0]), lambda m: m.graph.input.append(m.graph.input[0]),
+                                    lambda m: m.graph.node.append(m.graph.node[1])], ids=["initializer", "input", "output"])
+def test_diff_without_names_needs_one_of_each(change, tmp_path):
+    """What nodes compute is not known where a name has two meanings; an initializer that is the default of an input is none."""
+    put(tmp_path, "m.onnx", damaged(change).SerializeToString())
+    put(tmp_path, "good.onnx", network().SerializeToString())
+    put(tmp_path, "default.onnx", damaged(lambda m: m.graph.input.append(value("W", [4, 3, 3, 3]))).SerializeToString())
+    for pair in (["m.onnx", "good.onnx"], ["good.onnx", "m.onnx"]):
+        done = onq(tmp_path, "diff", *pair, "--ignore", "names")
+        assert done.returncode == 1 and (done.stdout or "m.onnx: tensor '" in done.stderr and "is there twice" in done.stderr), done
+    assert onq(tmp_path, "diff", "default.onnx", "default.onnx", "--ignore", "names").returncode == 0
 
 
 @pytest.mark.parametrize("words", [["inspect", "m.onnx"], ["debug", "--float_model", "m.onnx", "--qdq_model", "m.onnx"]], ids=lambda w: w[0])
