@@ -11,6 +11,7 @@ are given and from nothing else, so a seed says all.
     right   a result must compute what the model computed
     heavy   the runtime takes too long over it to load the result as well
     always  commands that run it in every sample: what was found once and mended
+    allow   by command: how many times the limits of time and memory it may take, where honest work takes that
 """
 import dataclasses
 import os
@@ -32,6 +33,7 @@ class Case:
     right: bool = False
     heavy: bool = False
     always: tuple = ()
+    allow: dict = dataclasses.field(default_factory=dict)
 
     def write(self, folder):
         if callable(self.content):

@@ -205,9 +205,10 @@ class Judge:
             return
         if ended.status not in (0, 1, 2):
             yield f"status {ended.status}: {ended.err[-500:]}"
-        if ended.cpu > CPU_SECONDS:
+        allowance = case.allow.get(name, 1)
+        if ended.cpu > CPU_SECONDS * allowance:
             yield f"{ended.cpu:.1f} s of CPU time"
-        if ended.memory > MEMORY:
+        if ended.memory > MEMORY * allowance:
             yield f"{ended.memory >> 20} MiB"
         for text in (ended.out, ended.err):
             bad = [c for c in text if c != "\n" and (unicodedata.category(c) == "Cc")]
