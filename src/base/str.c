@@ -206,19 +206,34 @@ void oq_buf_addf(oq_buf *b, const char *fmt, ...) {
     b->n += (size_t)n;
 }
 
+/* True if a message shows the character as it is. */
+static bool is_printable(const char *p, size_t len) {
+    char shown[32];
+    const unsigned char c = (unsigned char)p[0];
+    return len == 1 ? c >= 0x20 && c != 0x7f
+                    : len > 0 && oq_text_escape(shown, sizeof shown, p, len) == len;
+}
+
+/* What is not printable lies below U+10000. */
+static void add_code(oq_buf *b, const char *p, size_t len) {
+    const unsigned char first = (unsigned char)p[0];
+    unsigned code = len == 1 ? first : len == 2 ? first & 0x1f : first & 0x0f;
+    for (size_t i = 1; i < len; i++)
+        code = code << 6 | ((unsigned char)p[i] & 0x3f);
+    oq_buf_addf(b, "\\u%04x", code);
+}
+
 void oq_buf_add_json(oq_buf *b, oq_str s) {
-    static const char hex[] = "0123456789abcdef";
     oq_buf_addc(b, '"');
     size_t plain = 0, i = 0; /* bytes plain..i go out as they are */
     while (i < s.n) {
         const unsigned char c = (unsigned char)s.p[i];
         const size_t len = oq_utf8_len(s.p + i, s.n - i);
-        if (len != 0 && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
+        if (c != '"' && c != '\\' && is_printable(s.p + i, len)) {
             i += len;
             continue;
         }
         oq_buf_add(b, s.p + plain, i - plain);
-        plain = ++i;
         if (len == 0)
             oq_buf_add(b, "\xef\xbf\xbd", 3);
         else if (c == '"' || c == '\\')
@@ -226,7 +241,9 @@ void oq_buf_add_json(oq_buf *b, oq_str s) {
         else if (c == '\n')
             oq_buf_add(b, "\\n", 2);
         else
-            oq_buf_add(b, (const char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
+            add_code(b, s.p + i, len);
+        i += len != 0 ? len : 1;
+        plain = i;
     }
     if (i > plain)
         oq_buf_add(b, s.p + plain, i - plain);

@@ -180,6 +180,10 @@ static void json_text(void **state) {
         {OQ_S("a\nb\tc\x01\x7f"), "\"a\\nb\\u0009c\\u0001\\u007f\""},
         {{"a\0b", 3}, "\"a\\u0000b\""},
         {OQ_S("\xc3\xbc\xf0\x9f\x98\x80"), "\"\xc3\xbc\xf0\x9f\x98\x80\""},
+        {OQ_S("\xc2\x85"
+              "a\xc2\x9b\xc2\xa0"),
+         "\"\\u0085a\\u009b\xc2\xa0\""},
+        {OQ_S("\xe2\x80\xae\xe2\x81\xa9\xe2\x82\xac"), "\"\\u202e\\u2069\xe2\x82\xac\""},
         {OQ_S("x\xff\xc3"), "\"x\xef\xbf\xbd\xef\xbf\xbd\""},
     };
     for (size_t i = 0; i < OQ_COUNT(cases); i++) {
