@@ -106,6 +106,15 @@ static onq_code find_most(oq_quant *r, uint64_t *most, onq_error *err) {
     return rc;
 }
 
+static onq_code find_swelling(oq_quant *r, onq_error *err) {
+    bool swells = false;
+    OQ_TRY(oq_model_swells(r->model, &swells, err));
+    if (swells)
+        r->verified.skipped =
+            "it makes a tensor of more than 256 MiB (--verify loads and runs it anyway)";
+    return ONQ_OK;
+}
+
 static onq_code find_why_not(oq_quant *r, onq_error *err) {
     const char **why = &r->verified.skipped;
     uint64_t most = 0;
@@ -126,6 +135,8 @@ static onq_code find_why_not(oq_quant *r, onq_error *err) {
             *why =
                 "its graph is large, and the runtime slow to load it (--verify loads and runs it "
                 "anyway)";
+        else if (most == MOST_OTHER)
+            OQ_TRY(find_swelling(r, err));
     }
     return ONQ_OK;
 }

@@ -6,16 +6,53 @@
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/graph.h"
+#include "shape/shape.h"
 
 #define MOST_INITIALIZERS 8192
 #define MOST_NODES        32768
-#define MOST_INPUTS       4096 /* of one node */
+#define MOST_INPUTS       4096                 /* of one node */
+#define MOST_VALUES       ((uint64_t)64 << 20) /* of one tensor; four bytes each, mostly */
 
 bool oq_graph_is_long(const oq_graph *g) {
     bool is_long = g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
     for (size_t i = 0; i < g->node.n && !is_long; i++)
         is_long = g->node.v[i]->input.n > MOST_INPUTS;
     return is_long;
+}
+
+typedef struct swelling {
+    const oq_shapes *shapes;
+    bool found;
+} swelling;
+
+static onq_code look_at_sizes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    swelling *s = ctx;
+    (void)owner;
+    (void)err;
+    for (size_t i = 0; i < g->node.n; i++) {
+        for (size_t k = 0; k < g->node.v[i]->output.n; k++) {
+            oq_tensor_info t;
+            uint64_t n = 1;
+            bool fits = true;
+            if (!oq_shapes_tensor(s->shapes, g, g->node.v[i]->output.v[k], &t) || !t.is_fixed)
+                continue;
+            for (size_t d = 0; d < t.rank; d++)
+                fits = fits && oq_mul(n, (uint64_t)t.dims[d].n, &n);
+            s->found |= !fits || n > MOST_VALUES;
+        }
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_model_swells(oq_model *m, bool *yes, onq_error *err) {
+    const oq_shape_options how = {.symbolic = true};
+    oq_shapes *shapes = NULL;
+    OQ_TRY(oq_shapes_infer(m, &how, &shapes, err));
+    swelling s = {.shapes = shapes};
+    const onq_code rc = oq_walk_graphs(m->proto->graph, look_at_sizes, &s, err);
+    oq_shapes_free(shapes);
+    *yes = s.found;
+    return rc;
 }
 
 const char *oq_words_of(const oq_model *m, const onq_error *why) {

@@ -17,6 +17,9 @@
  * with a quantized pair on each, grows with their square, and that for nodes nearly so: seconds at
  * this limit, minutes at ten times as many. */
 bool oq_graph_is_long(const oq_graph *g);
+/* Nor is a model that makes a tensor of more than 256 MiB, whatever its inputs: a file of a few bytes
+ * may ask for that, and a runtime computes what is constant when it loads the model. */
+onq_code oq_model_swells(oq_model *m, bool *yes, onq_error *err);
 
 /* Fails where the runtime calls the model wrong. That it is beyond this runtime (an operator of
  * another domain, a type without a kernel), that there is none, or --no_verify: all is well then.

@@ -236,3 +236,16 @@ def test_holes_in_lists(tmp_path, hole):
                   ["preprocess", "-i", "m.onnx", "-o", "o.onnx"], ["static", "-i", "m.onnx", "-o", "o.onnx", "--data", "random:1"]):
         refused(onq(tmp_path, *words), "m.onnx: ", f"({kind}): {what} {number} has no name")
         assert not (tmp_path / "o.onnx").exists()
+
+
+@pytest.mark.parametrize("command", ["dynamic", "nbits"])
+def test_constant_that_swells(tmp_path, command):
+    """A few bytes that ask for 4 GB: the runtime computes constants when it loads a model, which nobody asked for here."""
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["k", "pads"], ["p"]), helper.make_node("ReduceMax", ["p"], ["most"], keepdims=0),
+         helper.make_node("Add", ["x", "most"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 32])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 32])],
+        [normal("w", 32, 32), array("k", [1]), array("pads", [10**9, 0], "int64")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    done = onq(tmp_path, command, "-i", "m.onnx", "-o", "out.onnx", "-v")
+    assert done.returncode == 0 and "256 MiB" in done.stderr, done.stderr
