@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import onnx
+import onnxruntime
 import onnxruntime.quantization as reference
 import pytest
 from conftest import Reader, build_cnn, draw
@@ -163,6 +164,35 @@ def test_not_strict(cnn, tmp_path, monkeypatch):
         cnn, tmp_path / "out.onnx", Reader(draw()), activation_type=q.QuantType.QInt8, weight_type=q.QuantType.QUInt8
     )
     assert (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("inside", ["MaxPool", "Conv"])
+def test_strict_goes_inside(tmp_path, inside):
+    """EnableSubgraph with QOperator: the reference takes both, and leaves what is inside float."""
+    made = onnx.helper.make_node("MaxPool", ["h"], ["t"], kernel_shape=[2, 2])
+    if inside == "Conv":
+        made = onnx.helper.make_node("Conv", ["x", "w"], ["t"])
+    info = onnx.helper.make_tensor_value_info
+    branches = [
+        onnx.helper.make_graph([node], "branch", [], [info(node.output[0], 1, None)])
+        for node in (made, onnx.helper.make_node("Neg", ["x"], ["e"]))
+    ]
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["h"]),
+        onnx.helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    weight = onnx.numpy_helper.from_array(np.random.default_rng(1).normal(size=(4, 4, 1, 1)).astype(np.float32), "w")
+    graph = onnx.helper.make_graph(
+        nodes, "g", [info("x", 1, [1, 4, 6, 6]), info("c", onnx.TensorProto.BOOL, [])], [info("y", 1, None)], [weight]
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), tmp_path / "m.onnx")
+    samples = [{"x": np.full((1, 4, 6, 6), k, np.float32), "c": np.array(k % 2 == 0)} for k in range(4)]
+    for package in (reference, q):
+        out = tmp_path / f"{package.__name__}.onnx"
+        package.quantize_static(
+            tmp_path / "m.onnx", out, Reader(samples), quant_format=package.QuantFormat.QOperator, extra_options={"EnableSubgraph": True}
+        )
+        onnxruntime.InferenceSession(out)
 
 
 def test_unknown_key_is_told(cnn, tmp_path, caplog):

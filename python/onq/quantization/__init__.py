@@ -3,8 +3,8 @@
     from onq.quantization import quantize_static, CalibrationDataReader, QuantType
 
 `strict` says what happens where onnxruntime.quantization refuses a job that libonq can do (qint8 activations with
-quint8 weights, histogram methods for a model with If, Where in QOperator format, EnableSubgraph with QOperator for If):
-True raises as it does, False does the job.
+quint8 weights, histogram methods for a model with If, Where in QOperator format): True raises as it does, False does
+the job.
 
 A script that cannot be changed runs with `sys.modules["onnxruntime.quantization"] = onq.quantization`.
 """

@@ -231,8 +231,6 @@ def _strict_model(model: Model, quant_format: QuantFormat, method: CalibrationMe
 
     if method != CalibrationMethod.MinMax and not any(node.op_type in types for node in graph.node):
         raise ValueError(f"{method} finds no tensor outside of If, Loop and Scan (onq.quantization.strict = False does)")
-    if by_operators and extra.get("EnableSubgraph") and any(taken(node) for node in _inner_nodes(graph)):
-        raise ValueError("EnableSubgraph does not work with QuantFormat.QOperator (use QuantFormat.QDQ)")
     if by_operators and not extra.get("ForceQuantizeNoInputCheck"):
         _refuse_where(graph, taken)
 
