@@ -118,7 +118,7 @@ static onq_code find_swelling(oq_quant *r, onq_error *err) {
 static onq_code find_why_not(oq_quant *r, onq_error *err) {
     const char **why = &r->verified.skipped;
     uint64_t most = 0;
-    bool changed = false;
+    bool changed = false, is_long = false;
     for (size_t i = 0; i < r->plan.nodes.n; i++)
         changed |= r->plan.nodes.v[i].fate != OQ_FATE_FLOAT;
     *why = NULL;
@@ -129,9 +129,10 @@ static onq_code find_why_not(oq_quant *r, onq_error *err) {
         return oq_job_check_sound(r->job, &r->engine, r->model, err);
     } else {
         OQ_TRY(find_most(r, &most, err));
+        OQ_TRY(oq_graph_is_long(r->model, &is_long, err));
         if (r->size_before > most)
             *why = "the model is large (--verify loads and runs it anyway)";
-        else if (most != UINT64_MAX && oq_graph_is_long(r->model->proto->graph))
+        else if (most != UINT64_MAX && is_long)
             *why =
                 "its graph is large, and the runtime slow to load it (--verify loads and runs it "
                 "anyway)";

@@ -10,14 +10,35 @@
 
 #define MOST_INITIALIZERS 8192
 #define MOST_NODES        32768
-#define MOST_INPUTS       4096                 /* of one node */
+#define MOST_INPUTS       1024                 /* of one node */
+#define MOST_READERS      1024                 /* of one tensor */
 #define MOST_VALUES       ((uint64_t)64 << 20) /* of one tensor; four bytes each, mostly */
 
-bool oq_graph_is_long(const oq_graph *g) {
-    bool is_long = g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
-    for (size_t i = 0; i < g->node.n && !is_long; i++)
-        is_long = g->node.v[i]->input.n > MOST_INPUTS;
-    return is_long;
+/* True if more nodes read an output of one than a runtime likes. */
+static bool is_wide(const oq_index *ix) {
+    bool wide = false;
+    for (size_t i = 0; i < ix->graph->node.n && !wide; i++) {
+        const oq_strs *out = &ix->graph->node.v[i]->output;
+        for (size_t k = 0; k < out->n && !wide; k++)
+            wide = out->v[k].n > 0 && oq_index_find(ix, out->v[k])->uses.n > MOST_READERS;
+    }
+    return wide;
+}
+
+onq_code oq_graph_is_long(const oq_model *m, bool *yes, onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    *yes = g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
+    for (size_t i = 0; i < g->node.n && !*yes; i++)
+        *yes = g->node.v[i]->input.n > MOST_INPUTS;
+    if (*yes || g->node.n <= MOST_READERS)
+        return ONQ_OK;
+    oq_arena scratch;
+    oq_index ix;
+    oq_arena_init(&scratch, &m->env->alloc);
+    const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
+    *yes = rc == ONQ_OK && is_wide(&ix);
+    oq_arena_release(&scratch);
+    return rc;
 }
 
 typedef struct swelling {
@@ -74,10 +95,12 @@ onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_er
     oq_session *s = NULL;
     oq_session_options so;
     uint64_t size = 0;
+    bool is_long = false;
     if (oq_opt_flag(o, "no_verify") || (oq_opt_is_set(o, "verify") && !oq_opt_flag(o, "verify")))
         return ONQ_OK;
     OQ_TRY(oq_model_size(m, &size, err));
-    if (size > OQ_MOST_UNASKED || oq_graph_is_long(m->proto->graph))
+    OQ_TRY(oq_graph_is_long(m, &is_long, err));
+    if (size > OQ_MOST_UNASKED || is_long)
         return ONQ_OK;
     onq_code rc = *engine != NULL ? ONQ_OK : oq_job_engine(job, engine, &why);
     if (rc == ONQ_OK)

@@ -13,10 +13,10 @@
 
 /* Models up to this size are shown to a runtime unasked, where nothing else needs one. */
 #define OQ_MOST_UNASKED ((uint64_t)32 << 20)
-/* Larger graphs are not. The time the runtime takes for initializers, and for the inputs of a node
- * with a quantized pair on each, grows with their square, and that for nodes nearly so: seconds at
- * this limit, minutes at ten times as many. */
-bool oq_graph_is_long(const oq_graph *g);
+/* Larger graphs are not. The time the runtime takes for initializers, for the inputs of a node with a
+ * quantized pair on each, and for the readers of a tensor that is quantized, grows with their square
+ * and more, and that for nodes nearly so: seconds at this limit, minutes at ten times as many. */
+onq_code oq_graph_is_long(const oq_model *m, bool *yes, onq_error *err);
 /* Nor is a model that makes a tensor of more than 256 MiB, whatever its inputs: a file of a few bytes
  * may ask for that, and a runtime computes what is constant when it loads the model. */
 onq_code oq_model_swells(oq_model *m, bool *yes, onq_error *err);
