@@ -2,8 +2,7 @@
  * mpi_words.c — see mpi_words.h.
  *
  * Output, table and checkpoint belong to the whole job and are taken out of the words that the
- * shares get; method, quiet and json stay in and are looked at. Values of lists follow their option
- * up to the next one and stay where they are.
+ * shares get. Values of lists follow their option up to the next one and stay where they are.
  */
 #include "mpi_words.h"
 
@@ -11,7 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* Splits "--name=value", "--name", "-xvalue" or "-x"; *value is NULL when it is not in the word.
  * False for a word that is no option. */
@@ -71,26 +69,21 @@ static onq_code look_at(struct mpi_words *w, const onq_option_info *row, int *at
     if (is_ours(row->name))
         return args_fail(err, "--%s is not for onq-mpi, which cuts the job up by itself",
                          row->name);
-    if (strcmp(row->name, "method") == 0) {
-        const char *method = value != NULL ? value : *at + 1 < n ? words[*at + 1] : "";
-        w->histogram = strcasecmp(method, "minmax") != 0;
-    }
-    /* A flag alone, or with true or false. */
-    const char *truth = value != NULL ? value : *at + 1 < n ? words[*at + 1] : "";
-    if (strcmp(row->name, "quiet") == 0)
-        w->quiet = args_truth(truth) != 0;
-    if (strcmp(row->name, "json") == 0)
-        w->json = args_truth(truth) != 0;
     return ONQ_OK;
 }
 
-/* The words must make sense before any rank begins. */
-static onq_code check(const struct mpi_words *w, onq_env *env, onq_error *err) {
+/* The words must make sense before any rank begins; some are for this program too. */
+static onq_code check(struct mpi_words *w, onq_env *env, onq_error *err) {
     onq_options *o = NULL;
     struct args_common common = {0};
     onq_code rc = onq_options_new(env, "calibrate", &o, err);
     if (rc == ONQ_OK)
         rc = args_parse(o, w->n, w->v, &common, err);
+    if (rc == ONQ_OK) {
+        w->histogram = strcmp(onq_options_get(o, "method", 0), "minmax") != 0;
+        w->quiet = common.quiet;
+        w->json = common.json;
+    }
     onq_options_free(o);
     if (rc == ONQ_OK && w->output == NULL && w->table == NULL)
         rc = args_fail(err, "--output is missing: the cache to write");

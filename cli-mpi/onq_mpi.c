@@ -57,6 +57,8 @@ static char *read_file(struct job *j, const char *path, int *n) {
     long size = -1;
     if (f != NULL && fseek(f, 0, SEEK_END) == 0)
         size = ftell(f);
+    if (size > INT_MAX)
+        errno = EFBIG;
     if (size >= 0 && size <= INT_MAX && (p = malloc((size_t)size + 1)) != NULL) {
         rewind(f);
         if (fread(p, 1, (size_t)size, f) == (size_t)size) {

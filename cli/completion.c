@@ -64,6 +64,7 @@ static void bash_values(FILE *f, const char *command) {
         const onq_option_info *o = onq_option_at(command, i);
         if (!takes_value(o))
             continue;
+        /* The letter, or "--", which ends the options and so stands before no value. */
         fprintf(f, "        -%c", o->letter != 0 ? o->letter : '-');
         each_name(f, o, bash_pattern);
         if (o->type == ONQ_OPT_ENUM) {
@@ -183,8 +184,7 @@ static void bash(FILE *f) {
 /* ---- zsh ---- */
 
 static void zsh_option(FILE *f, const char *command, const onq_option_info *o) {
-    const bool list =
-        o->type == ONQ_OPT_LIST; /* may come again, with values up to the next option */
+    const bool list = o->type == ONQ_OPT_LIST; /* may come again, and takes several words */
     fputs("            '", f);
     if (o->letter != 0 && list)
         fprintf(f, "*'{-%c,--%s}'", o->letter, o->name);

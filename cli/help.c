@@ -18,9 +18,8 @@ const char *const pages_conventions =
     "\n"
     "A list is separated by commas, or is several words up to the next option, or the option is "
     "repeated; a list as JSON or Python writes it does too ([\"Conv\", \"MatMul\"]). A comma "
-    "inside "
-    "a name is written \\,; @FILE reads a file with one name per line. A size is a number of "
-    "bytes, and may end in k, m, g or t. -- ends the options.\n"
+    "inside a name is written \\,; @FILE reads a file with one name per line. A size is a number "
+    "of bytes, and may end in k, m, g or t. -- ends the options.\n"
     "\n"
     "Results go to standard output, messages to standard error. An output file appears whole or "
     "not at all; the same input and options give the same bytes, whatever the number of threads.\n";

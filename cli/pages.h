@@ -28,7 +28,7 @@ bool completion(FILE *f, const char *shell);
 /* ---- complete.c ---- */
 /* Prints the names of a kind that begin so; words are those of the line, the command first. */
 void complete(FILE *f, const char *kind, const char *beginning, int n, char **words);
-/* The kind of names that may follow an option: "nodes", "types" or "providers"; else NULL. */
+/* The kind of names that may follow an option: "nodes", "types", "groups", "providers"; or NULL. */
 const char *complete_kind(const onq_option_info *o);
 
 /* ---- text they share (help.c) ---- */

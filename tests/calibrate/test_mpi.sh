@@ -19,7 +19,7 @@ ranks() { # number, words...
     mpirun -n "$n" "$program" "$@"
 }
 
-for options in "--method minmax" "--method minmax --calib_moving_average" "--method minmax --calib_per_channel" \
+for options in "--method CalibrationMethod.MinMax" "--method minmax --calib_moving_average" "--method minmax --calib_per_channel" \
     "--method entropy" "--method percentile" "--method percentile --calib_symmetric=false" "--method distribution"; do
     # shellcheck disable=SC2086  # several words
     "$ONQ" calibrate -i model.onnx --data "$model" -o want.json --quiet $options
