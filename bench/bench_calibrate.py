@@ -1,15 +1,16 @@
-"""Calibration: time and memory against the floor and against the reference, on the same samples in one run.
+"""bench_calibrate.py - calibration: time and memory against the floor and against the reference, on the same samples in one run.
 
 The floor is bench/floor.c: bare Run calls of the same runtime over the same samples with optimisation off, which is what
 ranges equal to the reference's need; as many in flight as there are cores, one thread each, which is the cheapest way.
-The reference's start-up and imports are counted apart; both write the cache. Medians of ONQ_BENCH_RUNS (5) runs (of the
-reference, which takes most of the time, 3 at most), taken in turns so that a busy moment meets all of them.
+The reference's start-up and imports are counted apart; both write the cache. Medians of ONQ_ROUNDS (5) runs (of the reference,
+which takes most of the time, 3 at most), taken in turns so that a busy moment meets all of them.
 
 Budgets, in wall and in CPU time: MinMax 1.05 x the floor; Entropy, Percentile, Distribution 1.5 x; --fast 1.25 x the
 optimised model's own inference. Samples that are all different widen the ranges to the end, so that nearly all of them run
 twice: 2.6 x. `static`, which writes no cache, asks for the ends of the ranges alone and need not count: with every method it
-takes at most 1.2 x what it takes with MinMax, and samples run once whatever they hold. Memory: a third of the reference's, within the floor's plus 48 MiB at 8, 64 and 512 samples, and the same from
-run to run. Histogram methods take a fifth of the reference's CPU time.
+takes at most 1.2 x what it takes with MinMax, and samples run once whatever they hold. Memory: a third of the reference's,
+within the floor's plus 48 MiB at 8, 64 and 512 samples, and the same from run to run. Histogram methods take a fifth of the
+reference's CPU time.
 """
 
 import json
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from measure import BUILD, MODELS, ONQ, ROOT, Budgets, Cost, figure, once, samples_of
 
-RUNS = int(os.environ.get("ONQ_BENCH_RUNS", "5"))
+RUNS = int(os.environ.get("ONQ_ROUNDS", "5"))
 FLOOR = str(BUILD / "bench" / "floor")
 CORES = len(os.sched_getaffinity(0))
 METHODS = ["minmax", "entropy", "percentile", "distribution"]
@@ -200,4 +201,5 @@ def main():
     budgets.close()
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

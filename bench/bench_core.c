@@ -1,9 +1,9 @@
 /*
  * bench_core.c — the model core's budgets: what opening, inspecting and saving cost.
  *
- * Makes a 1.9 GB model with its weights inline and a 3 GB one with external data (in build/bench,
- * removed afterwards), runs each job in a child of its own, and prints wall time, CPU time and peak
- * memory beside `cp` of the same file and beside the same work through protobuf-c
+ * Makes a model of 1.9 GiB with its weights inline and one of 3 GiB with external data (in
+ * build/bench, removed afterwards), runs each job in a child of its own, and prints wall time, CPU
+ * time and peak memory beside `cp` of the same file and beside the same work through protobuf-c
  * (bench/protobuf_c.sh builds that one). Exits with 1 when a budget is broken.
  */
 #include "onnx/edit.h"

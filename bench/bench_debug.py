@@ -18,7 +18,7 @@ import sys
 import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "tests" / "parity")]
-from measure import BUILD, MODELS, ONQ, PYTHON, ROOT, Budgets, once, rounds  # noqa: E402
+from measure import BUILD, MODELS, ONQ, PYTHON, ROOT, Budgets, figure, once, rounds  # noqa: E402
 
 os.environ.setdefault("ONQ", ONQ)  # for the modules of tests/parity
 os.environ.setdefault("ONQ_ROOT", str(ROOT))
@@ -115,7 +115,7 @@ def memory(name, budgets):
         return
     peaks = [once(debug(path, out, n)).peak for n in (8, 64, 512)]
     print(f"{name}: " + ", ".join(f"{n} samples {p:.0f} MiB" for n, p in zip((8, 64, 512), peaks)))
-    budgets.check(f"{name}: memory of 512 samples over 8", peaks[2] / peaks[0], 1.1, "x")
+    budgets.check(f"{name}: memory of 512 samples over 8", peaks[2] / peaks[0], 1.1, "of memory")
 
 
 def reference(name, n, budgets):
@@ -125,9 +125,11 @@ def reference(name, n, budgets):
     mine = rounds({"debug": debug(path, out, n)}, 3)["debug"]
     theirs = once([PYTHON, "-c", REFERENCE, path, out, FOLDER, n])
     print(f"{name}, {n} samples, weights and activations\n  onq debug  {mine}\n  reference  {theirs}")
+    figure(f"debug: {name}", "onq", mine)
+    figure(f"debug: {name}", "reference", theirs)
     if theirs.status == 0:
         budgets.check(f"{name}: CPU of the reference", mine.cpu / theirs.cpu, 0.5, "x")
-        budgets.check(f"{name}: memory of the reference", mine.peak / theirs.peak, 0.5, "x")
+        budgets.check(f"{name}: memory of the reference", mine.peak / theirs.peak, 0.5, "of memory")
 
 
 def large(budgets):
@@ -175,4 +177,5 @@ def main():
     budgets.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from big_models import SIDE
 from measure import BUILD, MODELS, ONQ, ROOT, Budgets, exponent, median, once, put, samples_of
 
 DIGITS = ROOT / "examples" / "digits_cnn"
@@ -30,7 +31,6 @@ FOLDER = BUILD / "bench" / "growth"
 NODES = tuple(map(int, os.environ.get("ONQ_GROWTH_NODES", "1000,10000,100000").split(",")))
 SAMPLES = (8, 64, 512, 4096)
 MATMULS = (3, 12, 48)  # 67 MB each
-SIDE = 4096
 LINEAR = 1.2
 FLAT = 0.05
 

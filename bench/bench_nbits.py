@@ -40,26 +40,19 @@ q.model.save_model_to_file(sys.argv[2], True)
 """
 
 
-def cached(path):
-    for p in big_models.files(path):
-        with open(p, "rb") as f:
-            while f.read(1 << 24):
-                pass
-
-
 def bench(name, n, external, budgets):
     folder = BUILD / "bench" / "nbits"
     folder.mkdir(parents=True, exist_ok=True)
     model = big_models.make(folder / "model.onnx", n, external)
     out = folder / "out.onnx"
-    written = n * big_models.SIDE ** 2 * 5 // 8
+    written = n * big_models.SIDE ** 2 * 5 // 8  # bytes: 4 bits, and a float32 for every 32 of them
 
     def before():
         big_models.remove(out)
         (folder / "floor").unlink(missing_ok=True)
         os.sync()
 
-    cached(model)
+    big_models.cache(model)
     floor = ["sh", "-c", f"cat {' '.join(big_models.files(model))} >/dev/null && "
              f"head -c {written} {big_models.files(model)[-1]} | dd of={folder}/floor bs=1M conv=fsync iflag=fullblock"]
     onq = [ONQ, "nbits", "-i", model, "-o", out, "--no_verify"]
@@ -75,7 +68,7 @@ def bench(name, n, external, budgets):
     print(f"{name}: {sum(os.path.getsize(p) for p in big_models.files(model)) / 1e9:.2f} GB")
     for k, c in got.items():
         print(f"  {k:14s} {c}")
-    size = f"{n * big_models.SIDE ** 2 * 4 / 1e9:.1f} GB"
+    size = big_models.size(n)
     for job, ours, theirs, most in (("nbits", "onq nbits", "reference", 1 / 3), ("bnb4", "onq bnb4", "reference bnb4", 0.2)):
         figure(f"{job}, {size}", "onq", got[ours])
         figure(f"{job}, {size}", "reference", got[theirs])

@@ -2,9 +2,9 @@
 
     build/venv/bin/python bench/bench_preprocess.py [MODELS]
 
-MODELS is a folder of models (default ../shared/models). The reference's symbolic inference raises on most of them: its time is
-that until it raises, which flatters it. Of onq the inference alone is compared ("infer"), and the whole process beside it,
-which reads and writes the model. bench_growth.py has long chains of nodes.
+MODELS is a folder of models (default: ONQ_MODELS, else ../shared/models). The reference's symbolic inference raises on most
+of them: its time is that until it raises, which flatters it. Of onq the inference alone is compared ("infer"), and the whole
+process beside it, which reads and writes the model. bench_growth.py has long chains of nodes.
 
 Budgets: preprocessing with defaults succeeds on every model; symbolic inference takes a twentieth of the reference's time, or
 less than a millisecond where the reference gives up at once.
@@ -23,7 +23,7 @@ import onnx
 import onnxruntime
 from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
-from measure import ONQ, ROOT, Budgets
+from measure import MODELS, ONQ, Budgets
 
 os.environ.setdefault("ONQ_ONNXRUNTIME",
                       str(next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"), "")))
@@ -68,7 +68,7 @@ def reference(path):
 
 
 def main():
-    models = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "models"
+    models = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else MODELS
     paths = sorted(models.glob("*/model.onnx"))
     if not paths:
         print(f"no models in {models}")

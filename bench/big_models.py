@@ -41,8 +41,21 @@ def make(path, n, external):
     return path
 
 
+def size(n):
+    """The weights of n MatMuls, as a text."""
+    return f"{n * SIDE ** 2 * 4 / 1e9:.1f} GB"
+
+
 def files(path):
     return [p for p in (str(path), f"{path}.data") if os.path.exists(p)]
+
+
+def cache(path):
+    """Brings the files into the page cache."""
+    for p in files(path):
+        with open(p, "rb") as f:
+            while f.read(1 << 24):
+                pass
 
 
 def remove(path):

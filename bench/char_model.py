@@ -22,12 +22,12 @@ SYMBOLS = 96  # printable ASCII and the end of a line
 def corpus():
     """Characters as numbers: to train on, and of other files to judge by."""
     files = sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    halves = ["".join(p.read_text(encoding="utf-8", errors="ignore") for p in files[i::8]) for i in range(8)]
+    parts = ["".join(p.read_text(encoding="utf-8", errors="ignore") for p in files[i::8]) for i in range(8)]
     def numbers(text):
         raw = np.frombuffer(text.encode("ascii", "ignore"), np.uint8).astype(np.int64)
         raw = raw[((raw >= 32) & (raw < 127)) | (raw == 10)]
         return np.where(raw == 10, SYMBOLS - 1, raw - 32)
-    return numbers("".join(halves[1:])), numbers(halves[0])
+    return numbers("".join(parts[1:])), numbers(parts[0])
 
 
 # ---- the network, forwards and backwards ----

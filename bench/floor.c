@@ -16,7 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MOST_RUNS 16
+#define MOST_RUNS   16
+#define MOST_VALUES 64 /* inputs or outputs */
 
 typedef struct floor_job {
     ort_engine *engine;
@@ -28,8 +29,8 @@ typedef struct floor_job {
 static onq_code run(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
     const floor_job *j = ctx;
     const oq_ort_api *api = &j->engine->api;
-    const OrtValue *in[64] = {0};
-    OrtValue *out[64] = {0};
+    const OrtValue *in[MOST_VALUES] = {0};
+    OrtValue *out[MOST_VALUES] = {0};
     ort_values made = {0};
     oq_arena arena;
     (void)lane;
@@ -67,9 +68,11 @@ static onq_code open_session(floor_job *j, const char *path, int level, int thre
 }
 
 static onq_code name_all(oq_arena *a, const oq_ios *ios, const char ***out, onq_error *err) {
+    if (ios->n > MOST_VALUES)
+        return oq_fail(err, ONQ_E_LIMIT, "more than %d inputs or outputs", MOST_VALUES);
     *out = OQ_NEW_ARRAY(a, const char *, ios->n + 1);
-    if (*out == NULL || ios->n > 64)
-        return oq_fail(err, ONQ_E_LIMIT, "more than 64 inputs or outputs");
+    if (*out == NULL)
+        return oq_fail_nomem(err);
     for (size_t i = 0; i < ios->n; i++)
         (*out)[i] = oq_str_cstr(a, ios->v[i].name);
     return ONQ_OK;

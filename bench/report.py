@@ -18,7 +18,8 @@ from goals import judge_all
 from measure import ONQ, ROOT
 
 
-# The jobs of the table and the chart, in order; "onq" and "reference" are the names of tools in figure lines.
+# The jobs of the table and the chart, in order, and how they are labelled; "onq" and "reference" are the names of tools in
+# figure lines.
 JOBS = [
     ("static, ranges given: efficientnet_lite0", "static, ranges given: efficientnet_lite0"),
     ("static, ranges given: minilm", "static, ranges given: minilm"),
