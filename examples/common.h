@@ -61,7 +61,7 @@ static inline onq_result *job_in_memory(onq_env *env, const char *command, const
     return result;
 }
 
-/* NULL when it cannot be read. */
+/* NULL, and a message, when it cannot be read. */
 static inline void *read_file(const char *path, size_t *size) {
     FILE *f = fopen(path, "rb");
     unsigned char *p = NULL;
@@ -73,6 +73,8 @@ static inline void *read_file(const char *path, size_t *size) {
         free(p);
         p = NULL;
     }
+    if (p == NULL)
+        perror(path);
     if (f != NULL)
         fclose(f);
     *size = p != NULL ? (size_t)n : 0;

@@ -7,6 +7,7 @@
 #include "../common.h"
 
 #define SAMPLES 16
+#define FLOAT   1 /* as ONNX numbers types */
 
 /* ---- samples ---- */
 
@@ -79,21 +80,30 @@ static onq_code quantize(onq_env *env, const onq_bytes *model, struct samples *s
 
 int main(int argc, char **argv) {
     onq_error err = ONQ_ERROR_INIT;
+    if (argc != 3) {
+        fprintf(stderr, "usage: quantize MODEL OUTPUT\n");
+        return 1;
+    }
     onq_env *env = onq_env_new(NULL);
-    onq_bytes model = {.label = argc > 1 ? argv[1] : ""};
+    onq_bytes model = {.label = argv[1]};
     onq_model *listed = NULL;
     onq_result *result = NULL;
     struct samples s = {0};
     int status = 1;
-    void *bytes = argc == 3 ? read_file(argv[1], &model.size) : NULL;
-    if (env == NULL || bytes == NULL) {
-        fprintf(stderr, "usage: quantize MODEL OUTPUT\n");
+    void *bytes = read_file(argv[1], &model.size);
+    if (env == NULL || bytes == NULL)
+        goto done;
+    model.data = bytes;
+    if (onq_model_open(env, NULL, &model, &listed, &err) != ONQ_OK) {
+        fprintf(stderr, "%s\n", err.text);
         goto done;
     }
-    model.data = bytes;
-    if (onq_model_open(env, NULL, &model, &listed, &err) != ONQ_OK ||
-        !make_input(&s, onq_model_value(listed, 0)) ||
-        quantize(env, &model, &s, &result, &err) != ONQ_OK) {
+    const onq_value *first = onq_model_value(listed, 0);
+    if (first == NULL || first->dtype != FLOAT || !make_input(&s, first)) {
+        fprintf(stderr, "the samples of this program are floats, for the first input\n");
+        goto done;
+    }
+    if (quantize(env, &model, &s, &result, &err) != ONQ_OK) {
         fprintf(stderr, "%s\n", err.text);
         goto done;
     }

@@ -67,9 +67,9 @@ int main(int argc, char **argv) {
     model.data = bytes;
     const onq_allocator memory = {.resize = resize, .ctx = &budget};
     onq_env *env = onq_env_new(&memory);
-    if (env == NULL || bytes == NULL) {
-        fprintf(stderr, "%s cannot be read, or there is no memory\n", argv[1]);
-    } else {
+    if (env == NULL) {
+        fprintf(stderr, "%zu bytes are too little memory\n", budget.limit);
+    } else if (bytes != NULL) {
         onq_env_set_log(env, say, NULL);
         onq_env_set_progress(env, go_on, &steps);
         onq_env_set_threads(env, 1);

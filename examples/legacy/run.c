@@ -1,7 +1,7 @@
 /*
  * run.c MODEL DATA OUT — quantize() of the first tool: a model goes in, a model comes out, both in
- * memory, in its four modes. The parameters that two of them want ([zero point, scale] for each tensor)
- * come from a calibration over DATA, whose ranges never become a file either.
+ * memory, in its four modes. The parameters that three of them want ([zero point, scale] for each
+ * tensor) come from a calibration over DATA, whose ranges never become a file either.
  */
 #include "../common.h"
 
@@ -65,21 +65,20 @@ static int quantize(onq_env *env, const onq_bytes *model, size_t which, const ch
 }
 
 int main(int argc, char **argv) {
-    onq_env *env = onq_env_new(NULL);
-    onq_bytes model = {.label = argc > 1 ? argv[1] : NULL};
-    void *bytes = argc == 4 ? read_file(argv[1], &model.size) : NULL;
-    onq_result *found = NULL;
-    char *params = NULL;
-    int done = env != NULL && bytes != NULL;
-    if (!done) {
+    if (argc != 4) {
         fprintf(stderr, "usage: run MODEL DATA OUT\n");
-    } else {
-        const char *const samples[] = {"data", argv[2], NULL};
-        model.data = bytes;
-        found = job_in_memory(env, "calibrate", &model, samples);
-        params = found != NULL ? parameters(onq_result_ranges(found)) : NULL;
-        done = params != NULL;
+        return 1;
     }
+    onq_env *env = onq_env_new(NULL);
+    onq_bytes model = {.label = argv[1]};
+    void *bytes = read_file(argv[1], &model.size);
+    const char *const samples[] = {"data", argv[2], NULL};
+    onq_result *found = NULL;
+    model.data = bytes;
+    if (env != NULL && bytes != NULL)
+        found = job_in_memory(env, "calibrate", &model, samples);
+    char *params = found != NULL ? parameters(onq_result_ranges(found)) : NULL;
+    int done = params != NULL;
     for (size_t i = 0; i < sizeof modes / sizeof *modes && done; i++)
         done = quantize(env, &model, i, params, argv[3]);
     free(params);

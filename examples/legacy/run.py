@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """quantize() of the first tool, in its four modes: a ModelProto goes in, a ModelProto comes out.
 
-Two modes want parameters: zero points and scales, here from a calibration over the model's own samples.
+Three of them want parameters: zero points and scales, here from a calibration over the model's own samples.
 Usage: run.py FOLDER OUT, with FOLDER/model.onnx beside FOLDER/test_data_set_*
 """
 import sys

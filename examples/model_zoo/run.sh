@@ -3,7 +3,7 @@
 # test_data_set_1 ... with inputs, as static_quantize_runner expects. Without arguments, the bundled digits_cnn.
 #
 # Each is quantized twice, with 8-bit and with 16-bit activations, and both are measured against float on the folder's
-# own samples. run.py beside this does the first with the runner's own options.
+# own samples. run.py beside this does it with the runner of the Python package.
 set -eu
 # shellcheck source=examples/setting.sh
 . "$(dirname -- "$0")/../setting.sh"

@@ -6,12 +6,14 @@
 
 int main(int argc, char **argv) {
     static const char *const formats[] = {"integer", "qdq", "qoperator"};
-    onq_env *env = onq_env_new(NULL);
-    onq_bytes trained = {.label = argc > 1 ? argv[1] : NULL};
-    void *bytes = argc == 3 ? read_file(argv[1], &trained.size) : NULL;
-    int done = env != NULL && bytes != NULL;
-    if (!done)
+    if (argc != 3) {
         fprintf(stderr, "usage: run TRAINED OUT\n");
+        return 1;
+    }
+    onq_env *env = onq_env_new(NULL);
+    onq_bytes trained = {.label = argv[1]};
+    void *bytes = read_file(argv[1], &trained.size);
+    int done = env != NULL && bytes != NULL;
     trained.data = bytes;
     for (int i = 0; i < 3 && done; i++) {
         char path[4096];

@@ -27,3 +27,12 @@ def onq(*words, status=None, **kw):
     done = subprocess.run([ONQ, *map(str, words)], **{**options, **kw})
     assert status is None or done.returncode == status, f"{words}: {done.returncode}: {done.stderr}"
     return done
+
+
+def refused(done, *parts):
+    """Status 1, and one line of error that has all the parts."""
+    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("onq: error: "), done.stderr
+    for part in parts:
+        assert part in done.stderr, done.stderr

@@ -11,16 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import modeltool
-from common import onq
+from common import onq, refused
 
-
-
-def refused(r, *parts):
-    assert r.returncode == 1, (r.returncode, r.stderr)
-    lines = r.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("onq: error: "), r.stderr
-    for part in parts:
-        assert part in r.stderr, r.stderr
 
 
 def linear(path, w, output="y", name="x"):

@@ -14,13 +14,6 @@ SAME = {"TypeProto.SparseTensor": "TypeProto.Tensor", "TypeProto.Optional": "Typ
 ROOTS = [onnx.ModelProto, onnx_data_pb2.SequenceProto, onnx_data_pb2.MapProto, onnx_data_pb2.OptionalProto]
 
 
-@pytest.fixture(scope="module")
-def tool():
-    t = modeltool.Tool()
-    yield t
-    assert t.close() == 0
-
-
 def row_name(descriptor):
     name = descriptor.full_name.removeprefix("onnx.")
     return SAME.get(name, name)

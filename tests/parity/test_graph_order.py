@@ -12,13 +12,6 @@ import modeltool
 SHARED = modeltool.shared_models()
 
 
-@pytest.fixture(scope="module")
-def tool():
-    t = modeltool.Tool()
-    yield t
-    assert t.close() == 0
-
-
 def parse(data):
     m = onnx.ModelProto()
     m.ParseFromString(data)

@@ -26,7 +26,6 @@ KNOWN = [
     (r"type:qfloat8e4m3fn,qfloat8e4m3fn(,.*)?", "runtime_bug", "4-bit and float 8 activations"),
     (r"option:block_gemm.*", "only_onq", "Blocks and biases"),
     (r"half:17(,channel)?", "ref_unloadable", "float16 models below opset 19"),
-    (r"half:\d+,int16", "differs", "float16 scales that are too small"),
     (r"half:\d+,softmax.*", "ref_unloadable", "float16 models below opset 19"),
     (r"half:\d+,int16", "differs", "float16 scales that are too small"),
     (r"raised:Softmax.*@11", "only_onq", "Softmax of older models"),

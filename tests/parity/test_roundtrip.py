@@ -16,13 +16,6 @@ TESTDATA = modeltool.testdata_models()
 SHARED = modeltool.shared_models()
 
 
-@pytest.fixture(scope="module")
-def tool():
-    t = modeltool.Tool()
-    yield t
-    assert t.close() == 0
-
-
 def read(path):
     m = onnx.ModelProto()
     m.ParseFromString(pathlib.Path(path).read_bytes())

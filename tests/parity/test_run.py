@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import modeltool
-from common import onq
+from common import onq, refused
 
 LEVELS = {
     "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -195,14 +195,6 @@ def test_relative_path(tmp_path):
 
 
 # ---------------------------------------------------------------- refusals
-def refused(r, *parts):
-    assert r.returncode == 1, (r.returncode, r.stderr)
-    lines = r.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("onq: error: "), r.stderr
-    for part in parts:
-        assert part in r.stderr, r.stderr
-
-
 def test_no_runtime(tmp_path):
     make_linear(tmp_path / "m.onnx")
     run = lambda *w, **kw: onq("run", tmp_path / "m.onnx", "--data", tmp_path / "x.npz", *w, **kw)

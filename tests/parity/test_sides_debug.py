@@ -15,11 +15,6 @@ from sides import array, feeds, model
 node = helper.make_node
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 def quantized(folder, m, samples, **case):
     """Paths of the float model, the reference's quantized one, and the samples."""
     both = sides.static(folder, m, samples, **case)

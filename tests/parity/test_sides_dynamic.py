@@ -14,11 +14,6 @@ IMAGE, MAPS = (1, 3, 8, 8), (1, 4, 6, 6)
 MICROSOFT = "com.microsoft"
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 def op_types(path):
     return [n.op_type for n in onnx.load(path).graph.node]
 

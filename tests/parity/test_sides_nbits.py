@@ -15,11 +15,6 @@ from sides import array, feeds, info, model
 node = helper.make_node
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 def both_sides(folder, m, samples, case, *words):
     return sides.made(folder, m, samples, lambda path, out: N.reference(case, path, out, add_import=False), "nbits",
                       *N.options(case), *words)

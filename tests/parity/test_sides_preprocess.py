@@ -17,11 +17,6 @@ IMAGE, MAPS = (1, 3, 8, 8), (1, 4, 6, 6)
 MICROSOFT = "com.microsoft"
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 def preprocess(folder, m, samples, *words, **options):
     """options: of quant_pre_process, by the names that onq has for them too."""
     def reference(path, out):

@@ -21,11 +21,6 @@ def conv(rng, opset=17, **kw):
                  (1, 3, 8, 8), (1, 4, 6, 6), opset, **kw)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 # ---- types and opsets
 
 @pytest.mark.difference("Weights per channel below opset 13")

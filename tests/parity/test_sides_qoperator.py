@@ -13,11 +13,6 @@ IMAGE, MAPS = (1, 3, 8, 8), (1, 4, 6, 6)
 MICROSOFT = "com.microsoft"
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 def static(folder, m, samples, **case):
     return sides.static(folder, m, samples, format="qoperator", **case)
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from common import onq
+from common import onq, refused
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: 0 image tests run")
 
@@ -47,14 +47,6 @@ def outputs(tmp_path, model, source, *words):
             values.append(numpy_helper.to_array(m))
         samples.append(values)
     return samples
-
-
-def refused(r, *parts):
-    assert r.returncode == 1, (r.returncode, r.stdout, r.stderr)
-    lines = r.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("onq: error: "), r.stderr
-    for part in parts:
-        assert part in r.stderr, r.stderr
 
 
 def some(dtype, shape, seed=0):

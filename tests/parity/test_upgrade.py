@@ -21,13 +21,6 @@ OLDEST, NEWEST = 7, onnx.defs.onnx_opset_version()
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-@pytest.fixture(scope="module")
-def tool():
-    t = modeltool.Tool()
-    yield t
-    assert t.close() == 0
-
-
 # ---------------------------------------------------------------- comparing
 def opset_of(model):
     return next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
