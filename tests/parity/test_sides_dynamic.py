@@ -142,6 +142,19 @@ def test_lstm_shared(tmp_path, rng, per_channel, symmetric, reference):
 
 
 @pytest.mark.difference("Weights of LSTM")
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_lstm_weight_read_as_float(tmp_path, rng, per_channel):
+    """A weight that is also an output, and one that another node reads."""
+    m = model([node("LSTM", ["x", "w", "r"], ["y"], "lstm", hidden_size=5), node("Neg", ["r"], ["n"], "neg")],
+              [array("w", rng.normal(size=(1, 20, 6))), array("r", rng.normal(size=(1, 20, 5)))], (7, 1, 6), (7, 1, 1, 5))
+    m.graph.output.extend([info("w", (1, 20, 6)), info("n", (1, 20, 5))])
+    both = sides.dynamic(tmp_path, m, feeds(rng, (7, 1, 6)), op_types=["LSTM"], per_channel=per_channel)
+    assert "DynamicQuantizeLSTM" in op_types(both.onq.path)
+    assert both.onq.is_as(25, lambda n: (n, np.inf)), str(both)
+    assert not both.reference.is_as(25, lambda n: (n, np.inf)), str(both)
+
+
+@pytest.mark.difference("Weights of LSTM")
 def test_lstm_asymmetric(tmp_path, rng):
     m = model([node("LSTM", ["x", "w", "r"], ["y"], "lstm", hidden_size=5)],
               [array("w", rng.normal(size=(1, 20, 6))), array("r", rng.normal(size=(1, 20, 5)))], (7, 1, 6), (7, 1, 1, 5))

@@ -433,8 +433,10 @@ bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v) {
 }
 
 bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v) {
-    /* There is no axis there: nodes that need the weight as float keep the float one. */
-    return !v->has_axis || q->sh->opset >= 13;
+    /* There is no axis there, or the values are transposed: who needs the weight as float keeps the
+     * float one. */
+    const bool turned = v->weight != NULL && v->weight->batch != 0;
+    return !turned && (!v->has_axis || q->sh->opset >= 13);
 }
 
 onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_str out,
