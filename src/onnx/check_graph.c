@@ -267,22 +267,33 @@ static onq_code check_bodies(const oq_node *n, onq_error *err) {
 static onq_code check_names(const oq_strs *names, size_t from, const char *what, onq_error *err) {
     for (size_t i = from; i < names->n; i++)
         if (names->v[i].n == 0)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "%s %zu has no name, and the operator wants them all", what, i);
+            return oq_fail(err, ONQ_E_INVALID, "%s %zu has no name (the runtime would crash)", what,
+                           i);
     return ONQ_OK;
 }
 
 /* Some operators take, or make, as many tensors as one likes. Of these none can be left out, nor of
- * the outputs of a BatchNormalization that trains: the runtime crashes where one is. */
+ * the outputs of a BatchNormalization that trains; and some inputs may be absent, but not there
+ * without a name. The runtime crashes on all of this. */
 static onq_code check_lists(const oq_node *n, onq_error *err) {
     enum { NONE = UINT8_MAX };
     static const struct {
         const char *op;
         uint8_t inputs, outputs; /* where the list begins */
-    } rows[] = {{"Concat", 0, NONE},   {"Einsum", 0, NONE}, {"If", NONE, 0},
-                {"Loop", 2, 0},        {"Max", 0, NONE},    {"Mean", 0, NONE},
-                {"Min", 0, NONE},      {"Scan", 1, 0},      {"SequenceConstruct", 0, NONE},
-                {"SequenceMap", 1, 0}, {"Split", NONE, 0},  {"Sum", 0, NONE}};
+    } rows[] = {{"Concat", 0, NONE},
+                {"DFT", 2, NONE},
+                {"Einsum", 0, NONE},
+                {"If", NONE, 0},
+                {"LayerNormalization", 2, NONE},
+                {"Loop", 2, 0},
+                {"Max", 0, NONE},
+                {"Mean", 0, NONE},
+                {"Min", 0, NONE},
+                {"Scan", 1, 0},
+                {"SequenceConstruct", 0, NONE},
+                {"SequenceMap", 1, 0},
+                {"Split", NONE, 0},
+                {"Sum", 0, NONE}};
     size_t row = 0;
     while (row < OQ_COUNT(rows) && !oq_str_is(n->op_type, rows[row].op))
         row++;

@@ -221,6 +221,8 @@ HOLES = {  # lists of which nothing can be left out: ONNX Runtime crashes where 
     "Sum input 1": helper.make_node("Sum", ["x", "", "x"], ["a"]),
     "Concat input 1": helper.make_node("Concat", ["x", ""], ["a"], axis=0),
     "Einsum input 1": helper.make_node("Einsum", ["x", ""], ["a"], equation="ij,jk->ik"),
+    "LayerNormalization input 2": helper.make_node("LayerNormalization", ["x", "k", ""], ["a"]),
+    "DFT input 2": helper.make_node("DFT", ["x", "", ""], ["a"]),
     "BatchNormalization output 1": helper.make_node("BatchNormalization", ["x", *["k"] * 4], ["a", "", "b"], training_mode=1),
 }
 
