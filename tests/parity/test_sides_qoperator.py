@@ -102,6 +102,16 @@ def test_unknown_types(tmp_path, rng, inputs, error, least):
     assert op_types(both.onq.path) == ["QuantizeLinear", "QLinearConv", "DequantizeLinear", "Gelu", "MatMul"]
 
 
+@pytest.mark.difference("Resize that is cubic or smoothed, QOperator")
+@pytest.mark.parametrize("attributes, activation, reference", [({"mode": "cubic"}, "quint8", "does not run"),
+                                                               ({"mode": "linear", "antialias": 1}, "qint8", 10)], ids=str)
+def test_resize(tmp_path, rng, attributes, activation, reference):
+    m = model([node("Conv", ["x", "w"], ["c"], "conv"), node("Resize", ["c", "", "scales"], ["y"], "resize", **attributes)],
+              [array("w", rng.normal(size=(3, 3, 1, 1))), array("scales", [1, 1, 0.5, 0.5])], IMAGE, (1, 3, 4, 4), opset=18)
+    both = static(tmp_path, m, feeds(rng, IMAGE), activation=activation).expect(reference, 35)
+    assert op_types(both.onq.path) == ["QuantizeLinear", "QLinearConv", "DequantizeLinear", "Resize"]
+
+
 @pytest.mark.difference("Averages of windows that hang over")
 @pytest.mark.parametrize("format", ["qdq", "qoperator"])
 @pytest.mark.parametrize("size, pads, mended", [(8, [0] * 4, "count_include_pad"), (8, [1] * 4, "Max"), (9, [0] * 4, None), (9, [1] * 4, None)])

@@ -22,6 +22,11 @@ onq_code oq_qo_rule_maxpool(oq_qo *q, oq_node *n, onq_error *err) {
 onq_code oq_qo_rule_resize(oq_qo *q, oq_node *n, onq_error *err) {
     if (q->sh->opset < 11)
         return oq_qo_leave(q, n, "8-bit Resize came with opset 11", err);
+    const oq_attribute *mode = oq_attr_find(n, "mode");
+    if (mode != NULL && oq_str_is(mode->s, "cubic"))
+        return oq_qo_leave(q, n, "ONNX Runtime's cubic Resize takes floats only", err);
+    if (oq_attr_int(n, "antialias", 0) != 0 && oq_qo_config(q)->activation_type == OQ_INT8)
+        return oq_qo_leave(q, n, "ONNX Runtime's antialiasing is wrong below zero", err);
     return oq_qo_rule_direct(q, n, err);
 }
 
