@@ -91,11 +91,14 @@ static void add_lines(oq_buf *out, oq_str text) {
     }
 }
 
-/* In JSON, control characters are escaped, and onq writes no white space but these two. */
+/* In JSON, onq escapes what messages escape, and ends lines. */
 static bool is_json_text(oq_str s) {
-    for (size_t i = 0; i < s.n; i++)
-        if ((unsigned char)s.p[i] < ' ' && s.p[i] != '\n')
+    for (size_t i = 0, n; i < s.n; i += n) {
+        char shown[32];
+        n = oq_utf8_len(s.p + i, s.n - i);
+        if (n == 0 || (s.p[i] != '\n' && oq_text_escape(shown, sizeof shown, s.p + i, n) != n))
             return false;
+    }
     return true;
 }
 

@@ -386,13 +386,19 @@ static void lies(void **state) {
     oq_buf_addc(&job.text, '\0');
     assert_string_equal(job.text.p, "one\n\\x1b[2Jtwo\n");
 
-    body.n = frames.n = 0;
-    oq_iso_put(&body, 0);
-    oq_iso_put_text(&body, OQ_S(""));
-    oq_iso_put_text(&body, OQ_S("{\033[2J}"));
-    oq_iso_put(&body, 0);
-    add_frame(&frames, OQ_ISO_DONE, &body);
-    assert_fails(hear(&job, 16u << 20, &frames), ONQ_E_RUNTIME, err, "not a valid message");
+    const oq_str json[] = {OQ_S("{\033[2J}"),
+                           OQ_S("{\xc2\x9b"
+                                "2J}"),
+                           OQ_S("{\x9b}"), OQ_S("{\xe2\x80\xae}")};
+    for (size_t i = 0; i < OQ_COUNT(json); i++) {
+        body.n = frames.n = 0;
+        oq_iso_put(&body, 0);
+        oq_iso_put_text(&body, OQ_S(""));
+        oq_iso_put_text(&body, json[i]);
+        oq_iso_put(&body, 0);
+        add_frame(&frames, OQ_ISO_DONE, &body);
+        assert_fails(hear(&job, 16u << 20, &frames), ONQ_E_RUNTIME, err, "not a valid message");
+    }
 
     /* Files without an end. */
     body.n = frames.n = 0;
