@@ -132,6 +132,10 @@ static void show_progress(void *ctx) {
     }
 }
 
+static onq_code fail_stopped(onq_error *err) {
+    return oq_fail(err, ONQ_E_CANCEL, "stopped");
+}
+
 static onq_code wait_ready(void *ctx, short events, onq_error *err) {
     caller *c = ctx;
     struct pollfd p = {.fd = c->talk.end.fd, .events = events};
@@ -143,7 +147,7 @@ static onq_code wait_ready(void *ctx, short events, onq_error *err) {
                            "(--isolate_time allows more); nothing was written",
                            (long long)c->seconds, c->talk.doing);
         if (c->kill_at != 0 && now >= c->kill_at)
-            return oq_fail(err, ONQ_E_CANCEL, "stopped");
+            return fail_stopped(err);
         if (poll(&p, 1, 100) > 0)
             return ONQ_OK;
         show_progress(c); /* a silent worker must not keep the caller from stopping it */
@@ -200,7 +204,9 @@ onq_code oq_isolate_run(oq_job *job, onq_error *err) {
     if (rc == ONQ_OK)
         rc = oq_iso_talk_run(&c.talk, err);
     const int status = finish(&c, &died);
-    if (rc == ONQ_E_READ && !c.talk.ended && died)
+    if (rc == ONQ_E_READ && !c.talk.ended && c.kill_at != 0)
+        rc = fail_stopped(err); /* by the signal, before it could listen to it */
+    else if (rc == ONQ_E_READ && !c.talk.ended && died)
         rc = tell_death(&c, status, err);
     oq_temp_remove(c.folder);
     return rc;

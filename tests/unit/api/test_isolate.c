@@ -4,11 +4,13 @@
 #include "api/command.h"
 #include "api/isolate_parts.h"
 #include "build_model.h"
+#include "scratch.h"
 #include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static onq_error err;
@@ -270,6 +272,28 @@ static void stopping(void **state) {
     end_world(&w);
 }
 
+/* A worker that is slow to start is ended by the signal itself: stopped all the same. */
+static void stopping_early(void **state) {
+    (void)state;
+    static const char script[] = "#!/bin/sh\nexec /bin/sleep 60\n";
+    world w;
+    scratch s;
+    int asked = 0;
+    onq_result *r = NULL;
+    make_world(&w);
+    scratch_init(&s);
+    const char *slow = scratch_file(&s, "slow", script, sizeof script - 1);
+    assert_int_equal(chmod(slow, 0755), 0);
+    setenv("ONQ_WORKER", slow, 1);
+    onq_env_set_progress(w.env, stop, &asked);
+    onq_options *o = options(&w, "dynamic", true);
+    assert_fails(onq_run(w.env, o, &r, &err), ONQ_E_CANCEL, err, "stopped");
+    assert_int_equal(asked, 1);
+    onq_options_free(o);
+    scratch_remove(&s);
+    end_world(&w);
+}
+
 static void only_whole_commands(void **state) {
     (void)state;
     world w;
@@ -430,6 +454,7 @@ int main(void) {
         cmocka_unit_test(readers_and_ranges),
         cmocka_unit_test(readers_that_fail),
         cmocka_unit_test(stopping),
+        cmocka_unit_test(stopping_early),
         cmocka_unit_test(only_whole_commands),
         cmocka_unit_test(frames),
         cmocka_unit_test(lies),
