@@ -335,17 +335,23 @@ static onq_code feed(const oq_stepper *s, const oq_session *session, size_t samp
     return ONQ_OK;
 }
 
+/* Output `at` of a run. A piece without outputs is not run, and nothing is taken from it. */
+static const oq_datum *output_at(const oq_outputs *out, uint32_t at) {
+    assert(at < out->n);
+    return &out->v[at];
+}
+
 /* Shows what was wanted, and puts what is to be kept into `row`. */
 static onq_code take(oq_stepper *s, const piece *p, size_t sample, const oq_outputs *out,
                      oq_datum *shown, kept **row, oq_step_fn fn, void *ctx, onq_error *err) {
     for (size_t i = 0; i < p->n_names; i++)
         shown[i] = p->at[i] != UINT32_MAX
-                       ? out->v[p->at[i]]
+                       ? *output_at(out, p->at[i])
                        : (*kept_at(s, sample, value_number(s, p->names[i])))->datum;
     OQ_TRY(fn(ctx, sample, shown, err));
     for (size_t i = 0; i < p->live.n; i++) {
         if (p->from[i] != UINT32_MAX) {
-            OQ_TRY(keep(s, &out->v[p->from[i]], &row[i], err));
+            OQ_TRY(keep(s, output_at(out, p->from[i]), &row[i], err));
         } else {
             kept **before = kept_at(s, sample, p->live.v[i]);
             row[i] = *before;
