@@ -1,7 +1,8 @@
 /*
- * limits.h — how deep things may be nested.
+ * limits.h — how deep things may be nested, and how many axes a tensor may have.
  *
  * Whatever goes into nested things calls itself, so that a hostile file must not decide how deep.
+ * An axis takes two bytes in a file and hundreds in memory.
  * Past a limit the job fails with ONQ_E_LIMIT, or what lies deeper counts as unknown.
  */
 #ifndef OQ_BASE_LIMITS_H
@@ -15,5 +16,7 @@
 #define OQ_MAX_VALUE_DEPTH   16  /* values of these types */
 #define OQ_MAX_JSON_DEPTH    64  /* objects and lists */
 #define OQ_MAX_FOLDER_DEPTH  64  /* folders on the way to a file of external data */
+
+#define OQ_MAX_AXES 8192 /* that a type declares */
 
 #endif

@@ -4,6 +4,7 @@
  * Nodes need not be in topological order (runtimes sort them), but there must be one. A name of
  * an outer graph may be defined again inside: the inner one counts there.
  */
+#include "base/limits.h"
 #include "onnx/attr.h"
 #include "onnx/check_parts.h"
 #include "onnx/dtype.h"
@@ -134,6 +135,9 @@ static onq_code check_type(const oq_type *t, onq_error *err) {
             t->tensor_type != NULL ? t->tensor_type : t->sparse_tensor_type;
         if (tensor != NULL)
             OQ_TRY(check_elem(tensor->elem_type.v, "element", err));
+        if (tensor != NULL && tensor->shape != NULL && tensor->shape->dim.n > OQ_MAX_AXES)
+            return oq_fail(err, ONQ_E_LIMIT, "%zu axes, and %d is the most", tensor->shape->dim.n,
+                           OQ_MAX_AXES);
         if (t->map_type != NULL)
             OQ_TRY(check_elem(t->map_type->key_type.v, "key", err));
         t = t->sequence_type != NULL   ? t->sequence_type->elem_type

@@ -172,6 +172,11 @@ static void break_string_count(bm *b) {
 static void break_elem_type(bm *b) {
     b->g->input.v[0]->type->tensor_type->elem_type = OQ_I32(77);
 }
+static void break_rank(bm *b) {
+    oq_shape *s = b->g->input.v[0]->type->tensor_type->shape;
+    for (size_t i = 0; i < 8192; i++)
+        assert_true(OQ_PUSH(b->a, &s->dim, s->dim.v[0]));
+}
 static void add_function(bm *b, const char *name, const char *calls) {
     oq_function *f = OQ_NEW(b->a, oq_function);
     oq_opset *o = OQ_NEW(b->a, oq_opset);
@@ -263,6 +268,7 @@ static void each_fault_is_found(void **state) {
         {break_no_payload, ONQ_E_INVALID, "holds 0 values"},
         {break_string_count, ONQ_E_INVALID, "0 strings"},
         {break_elem_type, ONQ_E_INVALID, "input 'x': unknown element type 77"},
+        {break_rank, ONQ_E_LIMIT, "input 'x': 8196 axes"},
         {break_function_recursion, ONQ_E_INVALID, "calls itself"},
         {break_function_twice, ONQ_E_INVALID, "function 'f'"},
         {break_function_input, ONQ_E_INVALID, "function 'f': node 'call' (g): input 'nowhere'"},
