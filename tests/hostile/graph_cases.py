@@ -36,6 +36,7 @@ def dims(r):
     yield "both-payloads", damaged(lambda m: m.graph.initializer[0].float_data.extend([1.0] * 108))
     for what, dim in {"zero": 0, "negative": -1, "large": 2**40, "2^63": 2**63 - 1}.items():
         yield f"input-{what}", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", dim))
+    yield "input-axes", damaged(lambda m: [m.graph.input[0].type.tensor_type.shape.dim.add() for _ in range(300000)]), {"wants": "refused"}
     yield "input-2^31-elements", damaged(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**26))
 
 
@@ -202,6 +203,28 @@ def graphs(r):
         "heavy": True}
     yield "outputs-2000", lambda folder: wrap([helper.make_node("Relu", ["X"], [f"o{i}"]) for i in range(2000)], [value("X", [2])], [
         value(f"o{i}", [2]) for i in range(2000)], []), {"heavy": True}
+
+
+@family("holes", wants="refused")
+def holes(r):
+    """Lists of which nothing can be left out, and inputs that are absent or have a name: elsewhere ONNX Runtime crashes."""
+    inner = [helper.make_graph([helper.make_node("Neg", ["X"], [o]) for o in outs], "branch", [], [value(o, None) for o in outs])
+             for outs in (("a", "b"), ("c", "d"))]
+    several = {kind: (lambda names, kind=kind, more=more: helper.make_node(kind, names, ["made"], **more)) for kind, more in {
+        "Sum": {}, "Max": {}, "Min": {}, "Mean": {}, "Concat": {"axis": 0}, "SequenceConstruct": {},
+        "Einsum": {"equation": "abcd,abcd->abcd"}}.items()}
+    nodes = {f"{kind}-{at}": make(["X" if i != at else "" for i in range(3)]) for kind, make in several.items() for at in range(3)}
+    for at in range(2):
+        names = ["made" if i != at else "" for i in range(2)]
+        nodes[f"Split-{at}"] = helper.make_node("Split", ["X"], names, axis=2)
+        nodes[f"If-{at}"] = helper.make_node("If", ["yes"], names, then_branch=inner[0], else_branch=inner[1])
+    nodes["BatchNormalization"] = helper.make_node("BatchNormalization", ["X", *["k"] * 4], ["made", "", "more"], training_mode=1)
+    nodes["LayerNormalization"] = helper.make_node("LayerNormalization", ["X", "k", ""], ["made"], axis=1)
+    nodes["DFT"] = helper.make_node("DFT", ["X", "", ""], ["made"])
+    for what, node in nodes.items():
+        m = network(opset=17, more=[array("k", [1, 1, 1]), numpy_helper.from_array(np.array(True), "yes")])
+        m.graph.node.append(node)
+        yield what, m
 
 
 # ---- what a graph may hold beside nodes and tensors
