@@ -1,4 +1,5 @@
 """bytes_cases.py - files whose bytes are wrong: cut, flipped, of impossible lengths, too deep, or no model at all."""
+import functools
 import os
 import pathlib
 
@@ -103,6 +104,7 @@ def nested(depth, body, frame):
     return b"".join([*reversed(heads), body, *tails])
 
 
+@functools.cache  # one for all commands
 def deep_graph(depth):
     """If in If, written by hand: the Python package cannot serialize what is so deep."""
 
