@@ -139,11 +139,21 @@ def readers(m):
 
 # ---- static
 
+def sums_one(m):
+    """True if a Softmax goes along an axis of size 1."""
+    graph = onnx.shape_inference.infer_shapes(m).graph
+    sizes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in [*graph.value_info, *graph.input, *graph.output]}
+    axes = {n.input[0]: next((a.i for a in n.attribute if a.name == "axis"), -1) for n in graph.node if n.op_type == "Softmax"}
+    return any(sizes.get(name) and sizes[name][axis] == 1 for name, axis in axes.items())
+
+
 def static_differs(m, case):
     weighted = [n for n in m.graph.node if n.op_type in ("Conv", "Gemm", "MatMul")]
     count, rank = readers(m), {t.name: len(t.dims) for t in m.graph.initializer}
     if is_half(m):
         return "float16 models below opset 19" if case["format"] == "qdq" else "float16 in QOperator format"
+    if sums_one(m):
+        return "Softmax of one value"
     if case["extra"].get("EnableSubgraph") and has(m, "If"):
         return "Inside If, Loop and Scan, static"
     if case["format"] == "qoperator" and has(m, "Relu", "Clip"):
