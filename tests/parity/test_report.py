@@ -188,14 +188,15 @@ seen.bars = document.querySelectorAll("#sample-plot rect").length; seen.tips = [
 
 
 def test_compare(digits, tmp_path):
-    """Another report, chosen in the page, is set beside this one; what is no report is refused in words."""
+    """Another report, chosen in the page, is set beside this one; what is no report is refused in words. The clock of the
+    page runs ahead while a file is read: only work takes real time."""
     path, *both = digits
     pages = [tmp_path / "one.html", tmp_path / "two.html"]
     for q, page in zip(both, pages):
         onq("--float_model", path, "--qdq_model", q, "--data", path.parent, "--limit", 2, "-o", page)
     text = json.dumps(pages[1].read_text()).replace("<", "\\u003c")
-    seen = visit(pages[0], f"const theirs = {text};" + """
-const give = async (content, name) => { const d = new DataTransfer(); d.items.add(new File([content], name)); $("file").files = d.files; $("file").onchange(); for (let i = 0; i < 50 && ($("compare").hidden || !$("compare-title").textContent.includes(name)); i++) await new Promise(r => setTimeout(r, 20)); };
+    seen = visit(pages[0], f"const theirs = {text}; let busy = 1;" + """
+const give = async (content, name) => { const d = new DataTransfer(); d.items.add(new File([content], name)); $("file").files = d.files; $("file").onchange(); for (let i = 0; i < 200 && ($("compare").hidden || !$("compare-title").textContent.includes(name)); i++) { await new Promise(r => setTimeout(r, 10)); for (let k = 0; k < 2e7; k++) busy = (busy * 31 + k) | 0; } };
 await give("nothing", "no.html"); seen.refused = $("compare-title").textContent + $("compare-text").textContent;
 await give(theirs, "two.html"); seen.title = $("compare-title").textContent; seen.table = [...document.querySelectorAll("#compare-body tr")].map(tr => [...tr.cells].map(c => c.textContent));
 seen.column = !!document.querySelector("#head button[data-key=change]"); seen.changes = rows.filter(r => r.change !== null).length;
