@@ -475,6 +475,15 @@ static void set_default_opset(oq_opset *const *v, size_t n, int64_t version) {
             v[i]->version = OQ_I64(version);
 }
 
+/* The converter writes both fields of every import, those that the model left out too. */
+static void state_imports(oq_opset *const *v, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (v[i]->domain.p == NULL)
+            v[i]->domain = OQ_S("");
+        v[i]->version = OQ_I64(v[i]->version.v);
+    }
+}
+
 static onq_code upgrade_function(oq_model *m, oq_function *f, int64_t target, onq_error *err) {
     const oq_opset *o = default_opset(f->opset_import.v, f->opset_import.n);
     if (o == NULL || o->version.v >= target)
@@ -532,5 +541,6 @@ onq_code oq_model_upgrade(oq_model *m, int64_t target, onq_error *err) {
             OQ_TRY(upgrade_graph(m, t->algorithm, o->version.v, target, err));
     }
     set_default_opset(p->opset_import.v, p->opset_import.n, target);
+    state_imports(p->opset_import.v, p->opset_import.n);
     return ONQ_OK;
 }

@@ -519,6 +519,20 @@ def test_sparse_initializers(tool, tmp_path):
     assert [n.op_type for n in got.graph.node] == ["Constant", "ReduceSum", "Add"]
 
 
+@pytest.mark.parametrize("imports", [
+    [{"version": 11}], [{"version": 11}, {"domain": "com.microsoft", "version": 1}],
+    [{"domain": "com.microsoft"}, {"version": 11}], [{"domain": "", "version": 11}, {"domain": "ai.onnx.ml", "version": 2}],
+], ids=["no domain", "no domain, another", "no version", "both"])
+def test_imports_are_written_in_full(tool, tmp_path, imports):
+    """What the model leaves out of an import is in the converter's, so that files differ where it is not."""
+    m = wrap([helper.make_node("Relu", ["x"], ["y"])], 11)
+    m.ClearField("opset_import")
+    for fields in imports:
+        m.opset_import.add(**fields)
+    want, got = convert_version(m, 13), upgraded(tool, m, 13, tmp_path)
+    assert [o.SerializeToString() for o in got.opset_import] == [o.SerializeToString() for o in want.opset_import]
+
+
 @pytest.mark.difference("Imports of ai.onnx")
 def test_the_right_opset_is_raised(tool, tmp_path):
     """The converter raises the first import when none has the empty name."""
