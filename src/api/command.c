@@ -43,8 +43,8 @@ const onq_option_info *oq_command_row(const oq_command *c, size_t i, const oq_op
 size_t onq_option_count(const char *command) {
     const oq_command *c = oq_command_find(command);
     size_t n = 0;
-    while (c != NULL && oq_command_row(c, n, NULL) != NULL)
-        n++;
+    for (size_t g = 0; c != NULL && g < OQ_OPT_GROUPS && c->groups[g] != NULL; g++)
+        n += c->groups[g]->n;
     return n;
 }
 

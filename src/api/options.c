@@ -42,10 +42,12 @@ static void name_owners(const char *name, char *hint, size_t cap) {
     hint[0] = '\0';
     for (size_t i = 0; i < onq_command_count(); i++) {
         const char *command = onq_command_at(i)->name;
+        const oq_command *c = oq_command_find(command);
+        const onq_option_info *row;
+        const oq_opt_group *group;
         bool has = false;
-        for (size_t k = 0; k < onq_option_count(command) && !has; k++)
-            has = onq_option_group(command, k)[0] != '\0' &&
-                  same_name(name, onq_option_at(command, k)->name);
+        for (size_t k = 0; !has && (row = oq_command_row(c, k, &group)) != NULL; k++)
+            has = group->title[0] != '\0' && same_name(name, row->name);
         if (!has || used >= cap)
             continue;
         used += (size_t)snprintf(hint + used, cap - used, n++ == 0 ? " (an option of %s" : ", %s",
