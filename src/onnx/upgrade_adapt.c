@@ -404,6 +404,10 @@ UP_ADAPTER(batchnorm_training) {
                            OQ_STR(name));
     }
     n->output.n = 3;
+    for (size_t i = 0; i < n->output.n; i++)
+        if (n->output.v[i].n == 0)
+            return oq_fail(err, ONQ_E_UNSUPPORTED,
+                           "output %zu has no name, and none can be left out in training mode", i);
     return set_int(u, n, OQ_S("training_mode"), 1, err);
 }
 

@@ -162,6 +162,7 @@ static onq_code keep_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (oq_str_is(n->op_type, "Resize") && n->domain.n == 0 && n->input.n > SCALES &&
+            n->input.v[SCALES].n > 0 && n->output.n > 0 &&
             oq_attr_find(n, "coordinate_transformation_mode") == NULL)
             OQ_TRY(keep_node(ctx, g, &i, err));
     }

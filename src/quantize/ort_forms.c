@@ -186,8 +186,10 @@ double oq_forms_summed(const oq_node *softmax, const oq_forms_shapes *s, oq_str 
     const int64_t rank = (int64_t)info.rank,
                   axis = oq_attr_int(softmax, "axis", s->opset < 13 ? 1 : -1);
     const int64_t first = axis < 0 ? axis + rank : axis;
-    for (int64_t i = first; i >= 0 && i < (s->opset < 13 ? rank : first + 1); i++) {
-        const int64_t dim = i < rank ? oq_shapes_dim(s->shapes, s->graph, name, (size_t)i) : -1;
+    if (first < 0 || first >= rank)
+        return 0.0;
+    for (int64_t i = first; i < (s->opset < 13 ? rank : first + 1); i++) {
+        const int64_t dim = oq_shapes_dim(s->shapes, s->graph, name, (size_t)i);
         n *= dim > 0 ? (double)dim : 0.0;
     }
     return n;
