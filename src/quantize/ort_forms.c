@@ -146,17 +146,23 @@ onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *er
 
 /* ---- kernels that compute something else ---- */
 
+/* What can be multiplied and added up. */
+static bool is_size(int64_t v) {
+    return v >= 0 && v <= INT32_MAX;
+}
+
 /* True if ceil_mode adds a window along spatial axis i of n, or if that is not known. */
 static bool hangs_over(const oq_node *n, size_t i, size_t axes, int64_t size) {
     const oq_i64s *kernel = oq_attr_ints(n, "kernel_shape"), *pads = oq_attr_ints(n, "pads"),
                   *strides = oq_attr_ints(n, "strides"), *dilations = oq_attr_ints(n, "dilations");
     const int64_t stride = strides != NULL && i < strides->n ? strides->v[i] : 1;
     const int64_t apart = dilations != NULL && i < dilations->n ? dilations->v[i] : 1;
-    if (size < 0 || kernel == NULL || i >= kernel->n || stride < 1)
+    const bool padded = pads != NULL && pads->n == 2 * axes;
+    const int64_t begin = padded ? pads->v[i] : 0, end = padded ? pads->v[i + axes] : 0;
+    if (kernel == NULL || i >= kernel->n || stride < 1 || !is_size(size) || !is_size(begin) ||
+        !is_size(end) || !is_size(kernel->v[i]) || !is_size(apart))
         return true;
-    if (pads != NULL && pads->n == 2 * axes)
-        size += pads->v[i] + pads->v[i + axes];
-    return (size - ((kernel->v[i] - 1) * apart + 1)) % stride != 0;
+    return (begin + size + end - ((kernel->v[i] - 1) * apart + 1)) % stride != 0;
 }
 
 static oq_kernel_need average_need(const oq_node *n, const oq_forms_shapes *s, oq_str input) {
@@ -202,6 +208,10 @@ oq_kernel_need oq_forms_kernel_need(const oq_node *n, const oq_forms_shapes *s, 
                                                                         : OQ_KERNEL_NOTHING;
 }
 
+static bool has_such_kernel(const oq_node *n) {
+    return is_onnx(n, "AveragePool") || is_onnx(n, "Softmax");
+}
+
 static onq_code mend_kernel(oq_model *m, const oq_index *ix, const oq_forms_shapes *s, oq_node *n,
                             oq_fresh *names, oq_str lowest[2], onq_error *err) {
     const oq_node *before = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
@@ -231,11 +241,17 @@ onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names
     oq_str lowest[2] = {{0}};
     oq_arena scratch;
     oq_index ix;
+    onq_code rc = ONQ_OK;
     const size_t n_nodes = g->node.n;
+    size_t i = 0;
+    while (i < n_nodes && !has_such_kernel(g->node.v[i]))
+        i++;
     oq_arena_init(&scratch, &m->env->alloc);
-    onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    for (size_t i = 0; i < n_nodes && rc == ONQ_OK; i++)
-        rc = mend_kernel(m, &ix, s, g->node.v[i], names, lowest, err);
+    if (i < n_nodes)
+        rc = oq_index_build(&ix, &scratch, g, NULL, err);
+    for (; i < n_nodes && rc == ONQ_OK; i++)
+        if (has_such_kernel(g->node.v[i]))
+            rc = mend_kernel(m, &ix, s, g->node.v[i], names, lowest, err);
     oq_arena_release(&scratch);
     return rc;
 }
