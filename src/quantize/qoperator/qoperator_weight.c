@@ -10,6 +10,8 @@
 
 #include "base/pool.h"
 
+#include <math.h>
+
 static oq_arena *keep(const oq_qo_shared *sh) {
     return &sh->job.model->arena;
 }
@@ -381,8 +383,14 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
         oq_bias_warn_clipped(sh->job.model->env, b->init->name);
     }
     OQ_TRY(oq_tensor_set_raw(a, b->quantized, out, bias.n * sizeof *out, err));
-    for (uint64_t i = 0; i < weight.n; i++)
+    for (uint64_t i = 0; i < weight.n; i++) {
         scales[i] = oq_real_round(bias.real, (double)scales[i]);
+        if (!isfinite(scales[i]))
+            return oq_fail(err, ONQ_E_INVALID,
+                           "the scale of bias '%.*s' of node '%.*s' is not finite: the ranges of "
+                           "its input and weight are too large (exclude the node)",
+                           OQ_STR(b->init->name), OQ_STR(b->node));
+    }
     OQ_TRY(oq_reals_store(a, b->scale, scales, weight.n, err));
     const oq_plan_tensor row = {.name = b->init->name,
                                 .role = OQ_ROLE_BIAS,
