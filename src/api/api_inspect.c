@@ -232,7 +232,7 @@ static void show_tensors(oq_job *job, const oq_summary *s) {
             continue;
         oq_buf_addf(&job->text, "  %-9s %s in %s tensor%s\n", oq_dtype_name(i),
                     oq_inspect_bytes(a, sum->bytes), oq_inspect_number(b, sum->tensors),
-                    sum->tensors == 1 ? "" : "s");
+                    OQ_NOUN_S(sum->tensors));
         oq_jw_begin_object(&job->json, oq_dtype_name(i));
         oq_jw_uint(&job->json, "tensors", sum->tensors);
         oq_jw_uint(&job->json, "values", sum->elements);
@@ -372,7 +372,7 @@ static void show_can(oq_job *job, const oq_summary *s) {
             oq_buf_adds(&job->text, "nothing\n");
         } else {
             oq_buf_addf(&job->text, "%llu node%s", (unsigned long long)can->nodes,
-                        can->nodes == 1 ? "" : "s");
+                        OQ_NOUN_S(can->nodes));
             if (can->weight_bytes == 0)
                 oq_buf_adds(&job->text, " without float weights, which gains little (");
             else

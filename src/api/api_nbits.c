@@ -393,9 +393,8 @@ static void warn_of_rest(const run *r) {
         const oq_plan_node *first = NULL;
         const size_t n = oq_plan_count_why(&r->q.plan, reasons[i], &first);
         if (n > 0)
-            oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n,
-                    n == 1 ? "" : "s", n == 1 ? "s" : "", OQ_STR(first->name),
-                    OQ_STR(first->op_type), reasons[i]);
+            oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n, OQ_NOUN_S(n),
+                    OQ_VERB_S(n), OQ_STR(first->name), OQ_STR(first->op_type), reasons[i]);
     }
     for (size_t i = 0; i < r->config.ratios.n; i++)
         if (!r->config.ratios.v[i].used)

@@ -131,7 +131,7 @@ static void show_text(oq_buf *b, const op_rows *rows) {
         }
         oq_buf_addc(b, '\n');
     }
-    oq_buf_addf(b, "%zu operator%s\n", rows->n, rows->n == 1 ? "" : "s");
+    oq_buf_addf(b, "%zu operator%s\n", rows->n, OQ_NOUN_S(rows->n));
 }
 
 static void show_json(oq_jw *w, const op_rows *rows) {

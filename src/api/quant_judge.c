@@ -100,7 +100,7 @@ void oq_quant_advise(const oq_quant *r) {
     oq_warn(r->job->env,
             "output '%.*s' keeps %.1f dB of the float model's on %zu sample%s, which is poor (20 "
             "and more are usual): %s%s shows where it is lost",
-            OQ_STR(v->output), v->sqnr, v->n_runs, v->n_runs == 1 ? "" : "s",
+            OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs),
             whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
     oq_buf_release(&next);
 }
@@ -177,7 +177,7 @@ static void tell_figure(const oq_quant *r) {
     const oq_verify_grade grade = grade_of(r);
     oq_buf *text = &r->job->text;
     char on[64];
-    snprintf(on, sizeof on, "%zu sample%s", v->n_runs, v->n_runs == 1 ? "" : "s");
+    snprintf(on, sizeof on, "%zu sample%s", v->n_runs, OQ_NOUN_S(v->n_runs));
     if (r->record.generated)
         snprintf(on, sizeof on, "inputs that were made up");
     if (grade == OQ_GRADE_SAME) {
@@ -192,7 +192,7 @@ static void tell_figure(const oq_quant *r) {
     }
     if (v->rows > 0)
         oq_buf_addf(text, ", the same top-1 in %llu of %llu row%s", (unsigned long long)v->same,
-                    (unsigned long long)v->rows, v->rows == 1 ? "" : "s");
+                    (unsigned long long)v->rows, OQ_NOUN_S(v->rows));
     oq_buf_addf(text, ", %s\n", meaning[grade]);
 }
 

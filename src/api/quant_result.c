@@ -11,8 +11,8 @@
 static void warn_of_nodes(const onq_env *env, size_t n, const oq_plan_node *first,
                           const char *text) {
     if (n > 0)
-        oq_warn(env, "%zu node%s stay%s %s; the first is '%.*s' (%.*s)", n, n == 1 ? "" : "s",
-                n == 1 ? "s" : "", text, OQ_STR(first->name), OQ_STR(first->op_type));
+        oq_warn(env, "%zu node%s stay%s %s; the first is '%.*s' (%.*s)", n, OQ_NOUN_S(n),
+                OQ_VERB_S(n), text, OQ_STR(first->name), OQ_STR(first->op_type));
 }
 
 void oq_quant_warn_types(const oq_quant *r) {

@@ -41,9 +41,10 @@ static void warn_of_constants(const oq_static *s) {
                 s->q.plan.n_tiny_biases, OQ_STR(s->q.plan.tiny_bias));
     if (s->q.plan.n_float_constants > 0)
         oq_warn(env,
-                "%zu weights in Constant nodes stay float (--lift_constants or onq preprocess "
-                "turns them into initializers)",
-                s->q.plan.n_float_constants);
+                "%zu weight%s in Constant nodes stay%s float (--lift_constants or onq preprocess "
+                "makes initializers of Constant nodes)",
+                s->q.plan.n_float_constants, OQ_NOUN_S(s->q.plan.n_float_constants),
+                OQ_VERB_S(s->q.plan.n_float_constants));
 }
 
 static void warn_of_activation_type(const oq_static *s) {
@@ -67,19 +68,21 @@ static void warn_of_float_nodes(const oq_static *s) {
     oq_quant_warn_types(&s->q);
     if (s->inner_nodes > 0)
         oq_warn(env,
-                "%zu node%s inside If, Loop and Scan stay float (--enable_subgraph quantizes them)",
-                s->inner_nodes, s->inner_nodes == 1 ? "" : "s");
+                "%zu node%s inside If, Loop and Scan stay%s float (--enable_subgraph quantizes "
+                "such nodes)",
+                s->inner_nodes, OQ_NOUN_S(s->inner_nodes), OQ_VERB_S(s->inner_nodes));
     if (s->q.plan.n_not_run > 0)
-        oq_warn(env,
-                "%zu node%s inside If, Loop and Scan stay float because no sample ran them%s (give "
-                "samples that take every branch)",
-                s->q.plan.n_not_run, s->q.plan.n_not_run == 1 ? "" : "s",
-                s->q.seconds_calibration > 0 ? "" : ", or the cache was made without them");
-    if (s->q.plan.n_unknown_type > 0)
         oq_warn(
             env,
-            "%zu tensors stay float because their type is not known (onq preprocess may find it)",
-            s->q.plan.n_unknown_type);
+            "%zu node%s inside If, Loop and Scan stay%s float because no sample got there%s (give "
+            "samples that take every branch)",
+            s->q.plan.n_not_run, OQ_NOUN_S(s->q.plan.n_not_run), OQ_VERB_S(s->q.plan.n_not_run),
+            s->q.seconds_calibration > 0 ? "" : ", or the cache was made without them");
+    if (s->q.plan.n_unknown_type > 0)
+        oq_warn(env,
+                "%zu tensor%s stay%s float because no type is known (onq preprocess may find it)",
+                s->q.plan.n_unknown_type, OQ_NOUN_S(s->q.plan.n_unknown_type),
+                OQ_VERB_S(s->q.plan.n_unknown_type));
 }
 
 void oq_static_warn(const oq_static *s) {

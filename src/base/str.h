@@ -19,6 +19,9 @@ typedef struct oq_str {
 
 /* For printf's "%.*s". */
 #define OQ_STR(s) (int)((s).n > 200 ? 200 : (s).n), (s).p ? (s).p : ""
+/* The s at the end of a counted noun, and of its verb. */
+#define OQ_NOUN_S(n) ((n) == 1 ? "" : "s")
+#define OQ_VERB_S(n) ((n) == 1 ? "s" : "")
 /* A view of a literal. */
 #define OQ_S(lit) ((oq_str){"" lit, sizeof(lit) - 1})
 

@@ -123,7 +123,7 @@ static void made_text(const oq_debug_search *s, const char *list, oq_buf *out) {
     oq_buf_adds(out, "Made and measured in a default session: ");
     quality(out, s->made_sqnr, s->made_agreement);
     oq_buf_addf(out, " over %llu sample%s", (unsigned long long)s->made_samples,
-                s->made_samples == 1 ? "" : "s");
+                OQ_NOUN_S(s->made_samples));
     if (!isnan(s->macs))
         oq_buf_addf(out, "; still in integers: %.1f %% of the multiply-accumulates", 100 * s->macs);
     if (!isnan(s->weights))
@@ -151,7 +151,7 @@ static void unit_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *
     oq_buf_addf(out, " %5.1f %%%s", 100 * u->macs, u->excluded ? " *  " : "    ");
     oq_buf_add_safe(out, u->name);
     if (s->grouped)
-        oq_buf_addf(out, " (%zu node%s", u->nodes.n, u->nodes.n == 1 ? "" : "s");
+        oq_buf_addf(out, " (%zu node%s", u->nodes.n, OQ_NOUN_S(u->nodes.n));
     if (u->op.n > 0 && !oq_str_eq(u->op, u->name)) {
         oq_buf_adds(out, s->grouped ? ", " : " (");
         oq_buf_add_safe(out, u->op);

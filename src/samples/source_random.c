@@ -183,8 +183,8 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
         .inputs = s->inputs,
         .seed = seed};
     r->base.text =
-        oq_str_format(s->arena, "%" PRIu64 " samples of random values (seed %" PRIu64 ")", count,
-                      seed)
+        oq_str_format(s->arena, "%" PRIu64 " sample%s of random values (seed %" PRIu64 ")", count,
+                      OQ_NOUN_S(count), seed)
             .p;
     if (r->base.text == NULL)
         return oq_fail_nomem(err);

@@ -245,7 +245,7 @@ def test_inner_not_run(tmp_path, fmt):
     inside = {n.name for n in inner_nodes(onnx.load(out).graph)}
     assert "conv1" in inside and "matmul1" in inside
     done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", out, "--data", tmp_path / "data.npz", *words)
-    assert "4 nodes inside If, Loop and Scan stay float because no sample ran them" in done.stderr
+    assert "4 nodes inside If, Loop and Scan stay float because no sample got there" in done.stderr
     assert distance(tmp_path, out, samples) < 0.06
 
 
@@ -257,7 +257,7 @@ def test_inner_left_alone(tmp_path):
     assert [n.SerializeToString() for n in inner_nodes(onnx.load(out).graph)] == \
         [n.SerializeToString() for n in inner_nodes(m.graph)]
     done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", out, "--data", tmp_path / "data.npz")
-    assert "8 nodes inside If, Loop and Scan stay float (--enable_subgraph quantizes them)" in done.stderr
+    assert "8 nodes inside If, Loop and Scan stay float (--enable_subgraph quantizes such nodes)" in done.stderr
 
 
 def inlined(m, branch):
