@@ -39,6 +39,18 @@ void scratch_remove(scratch *s) {
     *s = (scratch){0};
 }
 
+int scratch_setup(void **state) {
+    static scratch s;
+    scratch_init(&s);
+    *state = &s;
+    return 0;
+}
+
+int scratch_teardown(void **state) {
+    scratch_remove(*state);
+    return 0;
+}
+
 const char *scratch_path(scratch *s, const char *name) {
     char *path = NULL;
     assert_true(asprintf(&path, "%s/%s", s->dir, name) > 0);

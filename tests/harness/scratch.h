@@ -19,6 +19,9 @@ typedef struct scratch {
 void scratch_init(scratch *s);
 /* Removes the folder with all that is in it. */
 void scratch_remove(scratch *s);
+/* A folder for each test of a group, as *state. */
+int scratch_setup(void **state);
+int scratch_teardown(void **state);
 /* The path of `name` in the folder. */
 const char *scratch_path(scratch *s, const char *name);
 /* Makes the file with n bytes (NULL: zeros); returns its path. */

@@ -15,18 +15,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int setup(void **state) {
-    static scratch s;
-    scratch_init(&s);
-    *state = &s;
-    return 0;
-}
-
-static int teardown(void **state) {
-    scratch_remove(*state);
-    return 0;
-}
-
 static void opens_and_maps(void **state) {
     const char *path = scratch_file(*state, "a.bin", "hello", 5);
     oq_file f;
@@ -205,14 +193,14 @@ static void interrupted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(opens_and_maps, setup, teardown),
-        cmocka_unit_test_setup_teardown(empty_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_regular_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(changes_are_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(reads_whole_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(sweep_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(sweep_calls, setup, teardown),
-        cmocka_unit_test_setup_teardown(interrupted, setup, teardown),
+        cmocka_unit_test_setup_teardown(opens_and_maps, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(empty_file, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(no_regular_file, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(changes_are_seen, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(reads_whole_files, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(sweep_memory, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(sweep_calls, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(interrupted, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

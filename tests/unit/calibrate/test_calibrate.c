@@ -93,17 +93,9 @@ static onq_code rig_run(rig *g, const char *checkpoint, oq_ranges *out, onq_erro
     return oq_calibrate(&job, out, err);
 }
 
-static int setup(void **state) {
-    static scratch s;
-    scratch_init(&s);
-    *state = &s;
-    return 0;
-}
-
 static int teardown(void **state) {
     flaky_io_disarm();
-    scratch_remove(*state);
-    return 0;
+    return scratch_teardown(state);
 }
 
 static void same_ranges(const oq_ranges *a, const oq_ranges *b) {
@@ -457,12 +449,12 @@ int main(void) {
         cmocka_unit_test(fast),
         cmocka_unit_test(selection),
         cmocka_unit_test(bad_options),
-        cmocka_unit_test_setup_teardown(checkpoint_resumes, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoint_in_either_pass, setup, teardown),
-        cmocka_unit_test_setup_teardown(faults, setup, teardown),
-        cmocka_unit_test_setup_teardown(parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(checkpoint_resumes, scratch_setup, teardown),
+        cmocka_unit_test_setup_teardown(checkpoint_in_either_pass, scratch_setup, teardown),
+        cmocka_unit_test_setup_teardown(faults, scratch_setup, teardown),
+        cmocka_unit_test_setup_teardown(parts, scratch_setup, teardown),
         cmocka_unit_test(no_memory),
-        cmocka_unit_test_setup_teardown(table_refuses_channels, setup, teardown),
+        cmocka_unit_test_setup_teardown(table_refuses_channels, scratch_setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,17 +17,9 @@ enum { MB = 1 << 20 };
 
 static onq_error err;
 
-static int setup(void **state) {
-    static scratch s;
-    scratch_init(&s);
-    *state = &s;
-    return 0;
-}
-
 static int teardown(void **state) {
     flaky_io_disarm();
-    scratch_remove(*state);
-    return 0;
+    return scratch_teardown(state);
 }
 
 /* ---- tensors of every origin ---- */
@@ -293,7 +285,7 @@ static void past_two_gigabytes(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(names_of_files), TEST(what_goes_out), TEST(from_everywhere),
         TEST(each_in_memory), TEST(failures),      TEST(past_two_gigabytes),
