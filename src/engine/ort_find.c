@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -40,6 +41,8 @@ static bool is_better_name(const char *a, const char *b) {
 static onq_code find_in_folder(search *s, const char *folder, const char **out, onq_error *err) {
     DIR *d = opendir(folder);
     *out = NULL;
+    if (d == NULL && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+        return oq_fail_errno(err, ONQ_E_OPEN, errno, "folder '%s'", folder);
     if (d == NULL)
         return ONQ_OK;
     char best[256] = "";

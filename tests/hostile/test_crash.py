@@ -148,6 +148,24 @@ def test_read_only_folder(name, folder):
         assert not os.listdir(folder / "out") and not os.listdir(folder / "tmp")
 
 
+@pytest.mark.parametrize("name", JOBS)
+def test_few_open_files(name, folder, wanted):
+    """However few, either they suffice or the message says what is wrong, and what was there stays."""
+    (folder / "out" / "q").write_bytes(OLD)
+    for most in range(4, 24):
+        job = start(JOBS[name], folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+        err = job.communicate(timeout=300)[1].decode()
+        if job.returncode == 0:
+            assert (folder / "out" / "q").read_bytes() == wanted[name][0]
+            break
+        if job.returncode == 1:  # 127: the loader of programs has too few already
+            assert "Too many open files" in err.splitlines()[-1], err
+        assert job.returncode in (1, 127), err
+        assert (folder / "out" / "q").read_bytes() == OLD
+    assert job.returncode == 0, err
+    assert os.listdir(folder / "out") == ["q"] and not os.listdir(folder / "tmp")
+
+
 @pytest.mark.parametrize("pair", [("static", "dynamic"), ("nbits", "nbits"), ("calibrate", "legacy"), ("preprocess", "bnb4")], ids="-".join)
 def test_two_at_one_output(pair, folder, wanted):
     """Both end well, and the output is one of the two results, whole."""
