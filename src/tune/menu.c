@@ -20,6 +20,7 @@ static oq_way fastest(const oq_menu *m) {
  * none. What costs no time at all comes first. */
 static bool best_step(const oq_menus *m, const oq_way *now, oq_menu_step *out) {
     double best = -1;
+    bool found = false;
     for (size_t i = 0; i < m->all.n; i++) {
         const oq_menu_row *from = &m->all.v[i].rows[now[i]];
         for (oq_way w = OQ_WAY_FLOAT; w < OQ_WAYS; w++) {
@@ -31,11 +32,12 @@ static bool best_step(const oq_menus *m, const oq_way *now, oq_menu_step *out) {
             const double worth = less / (cost > 0 ? cost : 1e-12);
             if (worth > best) {
                 best = worth;
+                found = true;
                 *out = (oq_menu_step){.at = i, .to = w};
             }
         }
     }
-    return best >= 0;
+    return found;
 }
 
 onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
