@@ -59,7 +59,8 @@ static void infer(oq_model *m, const oq_shape_options *opts) {
     for (size_t i = 0; rc == ONQ_OK && i < m->proto->graph->node.n; i++) {
         const oq_node *n = m->proto->graph->node.v[i];
         for (size_t o = 0; o < n->output.n; o++)
-            check(oq_shapes_find(s, NULL, n->output.v[o]), opts->symbolic);
+            if (n->output.v[o].n > 0)
+                check(oq_shapes_find(s, NULL, n->output.v[o]), opts->symbolic);
     }
     if (rc == ONQ_OK && opts->auto_merge) {
         oq_buf out;
