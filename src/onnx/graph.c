@@ -45,16 +45,18 @@ static bool add_infos(oq_index *ix) {
     return ok;
 }
 
+bool oq_index_add_init(oq_index *ix, oq_tensor *t) {
+    oq_value *v = intern(ix, t->name);
+    if (v != NULL && v->init == NULL)
+        v->init = t;
+    return v != NULL;
+}
+
 static bool add_initializers(oq_index *ix) {
     const oq_graph *g = ix->graph;
-    for (size_t i = 0; i < g->initializer.n; i++) {
-        if (g->initializer.v[i]->name.n == 0)
-            continue;
-        oq_value *v = intern(ix, g->initializer.v[i]->name);
-        if (v == NULL)
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (g->initializer.v[i]->name.n != 0 && !oq_index_add_init(ix, g->initializer.v[i]))
             return false;
-        v->init = v->init != NULL ? v->init : g->initializer.v[i];
-    }
     for (size_t i = 0; i < g->sparse_initializer.n; i++) {
         oq_sparse *s = g->sparse_initializer.v[i];
         if (s->values == NULL || s->values->name.n == 0)

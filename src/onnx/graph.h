@@ -51,6 +51,8 @@ typedef struct oq_index {
  * first wins. */
 onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_index *parent,
                         onq_error *err);
+/* Adds an initializer that the graph got after it was indexed; nothing else of an edit is seen. */
+bool oq_index_add_init(oq_index *ix, oq_tensor *t);
 /* In this graph, or NULL. Also finds a name that is only used here (oq_value_is_defined is
  * false): its `uses` are those of this graph. */
 oq_value *oq_index_find(const oq_index *ix, oq_str name);

@@ -16,7 +16,8 @@ onq_code oq_channel_constant(oq_channel_state *s, oq_str like, const char *suffi
         n *= (uint64_t)dims[i];
     *name = oq_fresh_tensor(&s->names, like, suffix);
     oq_tensor *t = name->p != NULL ? oq_tensor_new(&m->arena, *name, OQ_FLOAT, dims, rank) : NULL;
-    if (t == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, t))
+    if (t == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, t) ||
+        !oq_index_add_init(&s->ix, t))
         return oq_fail_nomem(err);
     return oq_tensor_set_raw(&m->arena, t, v, n * sizeof *v, err);
 }
@@ -36,11 +37,16 @@ oq_node *oq_channel_node(oq_channel_state *s, const char *op, oq_str like, const
 
 onq_code oq_channel_values(oq_channel_state *s, oq_tensor *t, float **v, size_t *n,
                            onq_error *err) {
-    return oq_tensor_floats(s->c->see.model, t, s->arena, v, n, err);
+    return oq_tensor_floats(s->c->see.model, t, &s->once, v, n, err);
 }
 
 onq_code oq_channel_index(oq_channel_state *s, onq_error *err) {
-    return oq_index_build(&s->ix, s->arena, s->c->see.model->proto->graph, NULL, err);
+    oq_arena_release(&s->indexed);
+    return oq_index_build(&s->ix, &s->indexed, s->c->see.model->proto->graph, NULL, err);
+}
+
+void oq_channel_edited(oq_channel_state *s) {
+    oq_arena_release(&s->once);
 }
 
 /* ---- products ---- */
@@ -131,8 +137,12 @@ onq_code oq_channels_apply(oq_channels *c, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &c->see.model->env->alloc);
     oq_channel_state s = {.c = c, .arena = &scratch};
+    oq_arena_init(&s.once, &c->see.model->env->alloc);
+    oq_arena_init(&s.indexed, &c->see.model->env->alloc);
     oq_map_init(&s.seen, &scratch);
     const onq_code rc = run(&s, err);
+    oq_arena_release(&s.indexed);
+    oq_arena_release(&s.once);
     oq_arena_release(&scratch);
     return rc;
 }

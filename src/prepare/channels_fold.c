@@ -31,7 +31,7 @@ static bool passes(const oq_node *n, bool is_image) {
 }
 
 oq_tensor *oq_channel_weight(const oq_channel_state *s, const oq_node *n) {
-    return oq_graph_find_init(s->c->see.model->proto->graph, n->input.v[1]);
+    return oq_index_init(&s->ix, n->input.v[1]);
 }
 
 /* ---- constants ---- */
@@ -67,7 +67,7 @@ static onq_code scale_constant(oq_channel_state *s, oq_node *n, size_t slot,
                                const oq_channel_factor *f, bool inverse, onq_error *err) {
     oq_tensor *t = oq_index_init(&s->ix, n->input.v[slot]);
     int64_t dims[OQ_CHANNEL_AXES];
-    float *v = NULL, *out = OQ_NEW_ARRAY(s->arena, float, f->n + 1);
+    float *v = NULL, *out = OQ_NEW_ARRAY(&s->once, float, f->n + 1);
     size_t count = 0;
     oq_str name;
     if (out == NULL)
@@ -137,7 +137,6 @@ bool oq_channel_has_rows(const oq_channel_state *s, const oq_node *n, uint64_t c
         return false;
     const oq_tensor *w = oq_index_init(&s->ix, n->input.v[1]);
     return w != NULL && w->data_type.v == OQ_FLOAT && (conv ? w->dims.n >= 3 : w->dims.n == 2) &&
-           oq_graph_find_init(s->c->see.model->proto->graph, w->name) != NULL &&
            (uint64_t)w->dims.v[row_axis(n)] == count &&
            (n->input.n < 3 || n->input.v[2].n == 0 || vector(s, n, 2, count) != NULL);
 }

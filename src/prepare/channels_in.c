@@ -81,7 +81,7 @@ static onq_code read_weights(oq_channel_state *s, input *in, onq_error *err) {
         oq_channel_product *p = in->readers.v[r];
         const uint64_t width = in->n / p->group;
         OQ_TRY(oq_channel_values(s, oq_channel_weight(s, p->node), &p->values, &p->n_values, err));
-        p->most = OQ_NEW_ARRAY(s->arena, float, p->n_values + 1);
+        p->most = OQ_NEW_ARRAY(&s->once, float, p->n_values + 1);
         if (p->most == NULL)
             return oq_fail_nomem(err);
         for (uint64_t i = 0; i < p->n_values; i++) {
@@ -101,7 +101,7 @@ static onq_code read_weights(oq_channel_state *s, input *in, onq_error *err) {
 static onq_code weight_noise(oq_channel_state *s, const input *in, const oq_channel_product *p,
                              double *out, onq_error *err) {
     const uint64_t width = in->n / p->group, rows = p->n_out / p->group;
-    double *most = OQ_NEW_ARRAY(s->arena, double, p->n_out + 1);
+    double *most = OQ_NEW_ARRAY(&s->once, double, p->n_out + 1);
     double largest = 0, sum = 0;
     if (most == NULL)
         return oq_fail_nomem(err);
@@ -195,7 +195,7 @@ static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_er
 
 /* Those of a method of the caller's. */
 static onq_code ask_for_scales(oq_channel_state *s, input *in, bool *worth, onq_error *err) {
-    oq_channel_reader *readers = OQ_NEW_ARRAY(s->arena, oq_channel_reader, in->readers.n);
+    oq_channel_reader *readers = OQ_NEW_ARRAY(&s->once, oq_channel_reader, in->readers.n);
     if (readers == NULL)
         return oq_fail_nomem(err);
     for (size_t r = 0; r < in->readers.n; r++) {
@@ -239,7 +239,7 @@ static onq_code multiply_weights(oq_channel_state *s, const input *in, onq_error
 }
 
 static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
-    float *factor = OQ_NEW_ARRAY(s->arena, float, in->n + 1);
+    float *factor = OQ_NEW_ARRAY(&s->once, float, in->n + 1);
     bool folded = false, worth = true;
     double left = 0;
     if (factor == NULL)
@@ -275,7 +275,7 @@ static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
     s->c->n_folded += folded ? in->readers.n : 0;
     s->c->n_tensors++;
     s->c->n_tensors_folded += folded;
-    return oq_channel_index(s, err);
+    return ONQ_OK;
 }
 
 onq_code oq_channel_inputs(oq_channel_state *s, onq_error *err) {
@@ -283,15 +283,16 @@ onq_code oq_channel_inputs(oq_channel_state *s, onq_error *err) {
         input in;
         if (s->stats.v[i]->skip || s->stats.v[i]->count == 0)
             continue;
-        if (!make_input(s->arena, s->stats.v[i], &in))
+        if (!make_input(&s->once, s->stats.v[i], &in))
             return oq_fail_nomem(err);
         for (size_t k = 0; k < s->products.n; k++) {
             oq_channel_product *p = &s->products.v[k];
-            if (p->choice->in && p->in == s->stats.v[i] && !OQ_PUSH(s->arena, &in.readers, p))
+            if (p->choice->in && p->in == s->stats.v[i] && !OQ_PUSH(&s->once, &in.readers, p))
                 return oq_fail_nomem(err);
         }
         if (in.readers.n > 0)
             OQ_TRY(scale_input(s, &in, err));
+        oq_channel_edited(s);
     }
     return ONQ_OK;
 }

@@ -153,11 +153,11 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
     const oq_value *y = oq_index_find(&s->ix, p->node->output.v[0]);
     const uint64_t n = p->n_out;
     const size_t rank = p->weight->dims.n;
-    double *low = OQ_NEW_ARRAY(s->arena, double, n + 1);
-    double *high = OQ_NEW_ARRAY(s->arena, double, n + 1);
-    double *step = OQ_NEW_ARRAY(s->arena, double, n + 1);
-    float *scale = OQ_NEW_ARRAY(s->arena, float, n + 1);
-    float *inverse = OQ_NEW_ARRAY(s->arena, float, n + 1);
+    double *low = OQ_NEW_ARRAY(&s->once, double, n + 1);
+    double *high = OQ_NEW_ARRAY(&s->once, double, n + 1);
+    double *step = OQ_NEW_ARRAY(&s->once, double, n + 1);
+    float *scale = OQ_NEW_ARRAY(&s->once, float, n + 1);
+    float *inverse = OQ_NEW_ARRAY(&s->once, float, n + 1);
     if (low == NULL || high == NULL || step == NULL || scale == NULL || inverse == NULL)
         return oq_fail_nomem(err);
     const cut c = find_cut(s, y);
@@ -200,8 +200,11 @@ onq_code oq_channel_outputs(oq_channel_state *s, onq_error *err) {
         oq_channel_product *p = &s->products.v[i];
         if (p->out == NULL || p->out->skip || p->out->count == 0)
             continue;
+        const size_t before = s->c->n_out;
         OQ_TRY(scale_output(s, p, err));
-        OQ_TRY(oq_channel_index(s, err));
+        oq_channel_edited(s);
+        if (s->c->n_out > before)
+            OQ_TRY(oq_channel_index(s, err));
     }
     return ONQ_OK;
 }

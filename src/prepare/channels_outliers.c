@@ -40,7 +40,7 @@ static int in_order(const void *a, const void *b) {
 
 /* The range of the channels that are not among the widest. */
 static onq_code choose_channels(oq_channel_state *s, split *p, float bounds[2], onq_error *err) {
-    ranked *all = OQ_NEW_ARRAY(s->arena, ranked, p->stats->n + 1);
+    ranked *all = OQ_NEW_ARRAY(&s->once, ranked, p->stats->n + 1);
     p->channels = OQ_NEW_ARRAY(s->arena, uint32_t, p->n + 1);
     if (all == NULL || p->channels == NULL)
         return oq_fail_nomem(err);
@@ -64,7 +64,7 @@ static onq_code choose_channels(oq_channel_state *s, split *p, float bounds[2], 
 static onq_code add_channels(oq_channel_state *s, const split *p, oq_str *name, onq_error *err) {
     oq_model *m = s->c->see.model;
     const int64_t dims[1] = {(int64_t)p->n};
-    int64_t *v = OQ_NEW_ARRAY(s->arena, int64_t, p->n + 1);
+    int64_t *v = OQ_NEW_ARRAY(&s->once, int64_t, p->n + 1);
     *name = oq_fresh_tensor(&s->names, p->stats->name, "_outlier_channels");
     oq_tensor *t = name->p != NULL ? oq_tensor_new(&m->arena, *name, OQ_INT64, dims, 1) : NULL;
     if (v == NULL || t == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, t))
@@ -118,7 +118,7 @@ static onq_code split_product(oq_channel_state *s, oq_channel_product *p, const 
     oq_str zeroed, rows;
     OQ_TRY(oq_channel_values(s, p->weight, &w, &n, err));
     const int64_t dims[2] = {(int64_t)with->n, (int64_t)p->n_out};
-    float *part = OQ_NEW_ARRAY(s->arena, float, with->n * p->n_out + 1);
+    float *part = OQ_NEW_ARRAY(&s->once, float, with->n * p->n_out + 1);
     if (part == NULL)
         return oq_fail_nomem(err);
     for (uint64_t i = 0; i < with->n; i++)
@@ -156,6 +156,7 @@ onq_code oq_channel_outliers(oq_channel_state *s, onq_error *err) {
             continue;
         OQ_TRY(find_split(s, p, &all, &with, err));
         OQ_TRY(split_product(s, p, with, err));
+        oq_channel_edited(s);
     }
     return ONQ_OK;
 }

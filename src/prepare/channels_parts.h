@@ -30,8 +30,10 @@ typedef struct oq_channel_product {
 
 typedef struct oq_channel_state {
     oq_channels *c;
-    oq_arena *arena; /* scratch */
-    oq_index ix;     /* of the graph; built again after edits */
+    oq_arena *arena;  /* scratch of the whole job */
+    oq_arena once;    /* of one edit */
+    oq_arena indexed; /* of ix */
+    oq_index ix;      /* of the graph, with all constants that were added since it was built */
     oq_fresh names;
     OQ_VEC(oq_channel_product) products;
     oq_map seen; /* tensor -> index in stats */
@@ -44,11 +46,13 @@ onq_code oq_channel_constant(oq_channel_state *s, oq_str like, const char *suffi
 /* A node that stays float, put at the end of the graph, with one output. */
 oq_node *oq_channel_node(oq_channel_state *s, const char *op, oq_str like, const char *suffix,
                          const oq_str *in, size_t n_in, oq_str out);
-/* All values of an initializer, in the scratch arena. */
+/* All values of an initializer, until the edit is over. */
 onq_code oq_channel_values(oq_channel_state *s, oq_tensor *t, float **v, size_t *n, onq_error *err);
 
-/* The graph has changed. */
+/* Indexes the graph again: tensors have other makers or readers. */
 onq_code oq_channel_index(oq_channel_state *s, onq_error *err);
+/* Frees the memory of an edit. */
+void oq_channel_edited(oq_channel_state *s);
 
 /* The weight of a product as it is now. */
 oq_tensor *oq_channel_weight(const oq_channel_state *s, const oq_node *n);

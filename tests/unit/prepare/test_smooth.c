@@ -6,10 +6,12 @@
 
 #include "build_model.h"
 #include "fake_engine.h"
+#include "flaky_alloc.h"
 #include "onnx/tensor.h"
 #include "testing.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static const float weights[12] = {1, -2, 3, 1, 1, -1, 0.5f, 2, 0.25f, -4, 1, 2};
 static const float scales[4] = {1, 40, 0.5f, 2};
@@ -110,9 +112,48 @@ static void not_folded(void **state) {
     bm_end(&b);
 }
 
+/* The most bytes that a chain of n products needs. */
+static size_t peak_of(int n) {
+    static const float w[16] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
+    flaky f;
+    fake_engine fake;
+    bm b;
+    oq_source *source = NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    flaky_init(&f, -1);
+    bm_begin(&b, &f.alloc, 13);
+    bm_input(&b, "t0", OQ_FLOAT, "1,4");
+    for (int i = 0; i < n; i++) {
+        char weight[16], inputs[32], output[16];
+        snprintf(weight, sizeof weight, "w%d", i);
+        snprintf(inputs, sizeof inputs, "t%d w%d", i, i);
+        snprintf(output, sizeof output, "t%d", i + 1);
+        bm_f32(&b, weight, "4,4", w);
+        bm_node(&b, "MatMul", "", inputs, output, "");
+        if (i == n - 1)
+            bm_output(&b, output, OQ_FLOAT, "1,4");
+    }
+    fake_engine_init(&fake, b.env);
+    const oq_source_options so = {.spec = "random:2:1", .model = b.m};
+    assert_ok(oq_source_open(b.env, &so, &source, &err), err);
+    oq_smooth_job job = {
+        .model = b.m, .engine = &fake.base, .source = source, .alpha = 0.5, .folding = true};
+    assert_ok(oq_smooth(&job, &err), err);
+    assert_int_equal(job.n_tensors, n);
+    oq_source_close(source);
+    bm_end(&b);
+    return atomic_load(&f.peak);
+}
+
+/* What one product needs is given back before the next. */
+static void many(void **state) {
+    (void)state;
+    assert_true(peak_of(400) < 6 * peak_of(100));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(in_front),
                                        cmocka_unit_test(into_the_node_before),
-                                       cmocka_unit_test(not_folded)};
+                                       cmocka_unit_test(not_folded), cmocka_unit_test(many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
