@@ -175,7 +175,7 @@ def auto(
         # The search reads model and samples many times: they are files.
         job.set("input", _as_file(job, model))
         job.set("data", _as_folder(job, data))
-        job.set("output", job.folder() / "quantized.onnx" if output is None else output)
+        job.set("output", job.folder() / "quantized.onnx" if output is None else os.fsdecode(output))
         report, recipe = job.folder() / "report.html", job.folder() / "recipe"
         job.set("recipe", recipe)
         if job.knows("report"):

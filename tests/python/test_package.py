@@ -120,6 +120,8 @@ def test_onnx_is_not_imported(cnn, tmp_path):
     [
         (lambda p: q.quantize_dynamic("nowhere.onnx", p), FileNotFoundError, "nowhere.onnx"),
         (lambda p: q.quantize_dynamic(b"bytes", p), TypeError, "ModelProto"),
+        (lambda p: q.quantize_dynamic(build_cnn(), 5), TypeError, "not int"),
+        (lambda p: q.quant_pre_process(build_cnn(), [p]), TypeError, "not list"),
         (lambda p: q.quantize(build_cnn(), p, 3), TypeError, "StaticQuantConfig"),
         (lambda p: q.quantize_dynamic(build_cnn(), p, weight_type="QInt9"), ValueError, "QInt9"),
         (lambda p: q.quantize_dynamic(build_cnn(), p, extra_options={"EnableSubgraph": "perhaps"}), ValueError, "perhaps"),
@@ -132,6 +134,13 @@ def test_onnx_is_not_imported(cnn, tmp_path):
 def test_errors(tmp_path, call, error, words):
     with pytest.raises(error, match=words):
         call(tmp_path / "out.onnx")
+
+
+def test_output_by_bytes(tmp_path):
+    """As other functions of Python take paths."""
+    for name, quantize in (("pre.onnx", q.quant_pre_process), ("out.onnx", q.quantize_dynamic)):
+        quantize(build_cnn(), os.fsencode(tmp_path / name))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.onnx", "pre.onnx"]
 
 
 def override(**entry):

@@ -283,7 +283,7 @@ def set_output(job: Job, model_output: str | os.PathLike[str] | None, use_extern
     if model_output is None:
         job.want_bytes("output", "quantized")
     else:
-        job.set("output", model_output)
+        job.set("output", os.fsdecode(model_output))
         job.set("force", True)  # the reference replaces what it reads
     if use_external_data_format:
         job.set("use_external_data_format", True)

@@ -80,7 +80,7 @@ def quant_pre_process(
         opset = _LEAST
     with Job("preprocess") as job:
         job.set_model("input", input_model)
-        job.set("output", os.fspath(output_model_path))
+        job.set("output", os.fsdecode(output_model_path))
         job.set("force", True)
         for name, value in (
             ("skip_optimization", skip_optimization),
