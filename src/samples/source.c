@@ -113,6 +113,10 @@ static bool is_set(const char *name) {
     return strncmp(name, "test_data_set_", 14) == 0;
 }
 
+static bool is_first_input(const char *name) {
+    return strcmp(name, "input_0.pb") == 0;
+}
+
 static size_t count_if(const oq_folder *f, bool (*is)(const char *)) {
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
@@ -173,6 +177,8 @@ static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reade
     OQ_TRY(oq_folder_list(s->arena, path, &f, err));
     if (count_if(&f, is_set) > 0)
         return oq_reader_open_sets(s, &f, out, err);
+    if (count_if(&f, is_first_input) > 0)
+        return oq_reader_open_set(s, path, out, err);
     const char *const *paths = NULL;
     size_t n = 0;
     const size_t npz = count_if(&f, is_npz), npy = count_if(&f, is_npy),

@@ -48,6 +48,9 @@ bool oq_name_ends(const char *name, const char *end);
 
 onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
                              onq_error *err);
+/* One such folder. */
+onq_code oq_reader_open_set(const oq_reader_setup *s, const char *path, oq_reader **out,
+                            onq_error *err);
 onq_code oq_reader_open_npz(const oq_reader_setup *s, const char *const *paths, size_t n,
                             oq_reader **out, onq_error *err);
 /* One file for each input; `paths` in the order of the inputs. */

@@ -2,7 +2,7 @@
  * source_sets.c — samples from test_data_set_K folders: input_0.pb, input_1.pb ... in the order of
  * the model's inputs, as OnnxModelCalibrationDataReader of static_quantize_runner reads them. Names
  * inside the files are not looked at, but help to say what is wrong. The order is that of the
- * numbers K.
+ * numbers K. One such folder, whatever it is called, is one sample.
  */
 #include "samples/source_private.h"
 
@@ -16,8 +16,8 @@ typedef struct sets_reader {
     oq_reader base;
     onq_env *env;
     oq_ios inputs;
-    const char *folder;
-    const char **names;
+    const char **names; /* of the sets */
+    const char **paths;
     uint64_t most_bytes;
 } sets_reader;
 
@@ -51,10 +51,15 @@ static bool is_folder(const char *path) {
     return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* The path of a file in a set. */
+static const char *file_in(oq_arena *a, const char *set, size_t i) {
+    return oq_str_format(a, "%s/input_%zu.pb", set, i).p;
+}
+
 static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *a, oq_datum *out,
                            onq_error *err) {
     const oq_io *want = &r->inputs.v[i];
-    const char *path = oq_str_format(a, "%s/%s/input_%zu.pb", r->folder, set, i).p;
+    const char *path = file_in(a, set, i);
     oq_str bytes, name;
     if (path == NULL)
         return oq_fail_nomem(err);
@@ -84,7 +89,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     sets_reader *r = (sets_reader *)base;
     *name = r->names[number];
     for (size_t i = 0; i < r->inputs.n; i++)
-        OQ_TRY(read_input(r, *name, i, a, &inputs[i], err));
+        OQ_TRY(read_input(r, r->paths[number], i, a, &inputs[i], err));
     return ONQ_OK;
 }
 
@@ -94,20 +99,36 @@ static void close_reader(oq_reader *base) {
 
 /* A surplus file is not an error: models lose inputs when weights stop being inputs. */
 static void warn_surplus(const oq_reader_setup *s, const sets_reader *r) {
-    char file[64];
-    snprintf(file, sizeof file, "input_%zu.pb", s->inputs.n);
-    const char *path = oq_str_format(s->arena, "%s/%s/%s", r->folder, r->names[0], file).p;
+    const char *path = file_in(s->arena, r->paths[0], s->inputs.n);
     struct stat st;
     if (path != NULL && stat(path, &st) == 0)
         oq_warn(s->env, "%s is not used: the model has %zu inputs", path, s->inputs.n);
 }
 
+static onq_code open_sets(const oq_reader_setup *s, const char **names, const char **paths,
+                          size_t n, const char *text, oq_reader **out, onq_error *err) {
+    sets_reader *r = OQ_NEW(s->arena, sets_reader);
+    if (r == NULL || text == NULL)
+        return oq_fail_nomem(err);
+    *r = (sets_reader){
+        .base = {.read = read_sample, .close = close_reader, .count = n, .text = text},
+        .env = s->env,
+        .inputs = s->inputs,
+        .names = names,
+        .paths = paths,
+        .most_bytes = s->most_bytes};
+    if (n > 0)
+        warn_surplus(s, r);
+    *out = &r->base;
+    return ONQ_OK;
+}
+
 onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
                              onq_error *err) {
-    sets_reader *r = OQ_NEW(s->arena, sets_reader);
     set_name *sets = OQ_NEW_ARRAY(s->arena, set_name, f->n + 1);
     const char **names = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
-    if (r == NULL || sets == NULL || names == NULL)
+    const char **paths = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
+    if (sets == NULL || names == NULL || paths == NULL)
         return oq_fail_nomem(err);
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
@@ -116,19 +137,23 @@ onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_re
             sets[n++] = parse_set(f->v[i]);
     if (n > 1)
         qsort(sets, n, sizeof *sets, compare_sets);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         names[i] = sets[i].name;
-    *r = (sets_reader){.base = {.read = read_sample, .close = close_reader, .count = n},
-                       .env = s->env,
-                       .inputs = s->inputs,
-                       .folder = f->path,
-                       .names = names,
-                       .most_bytes = s->most_bytes};
-    r->base.text = oq_str_format(s->arena, "%zu test_data_set folders in %s", n, f->path).p;
-    if (r->base.text == NULL)
+        paths[i] = oq_folder_path(s->arena, f->path, names[i]);
+        if (paths[i] == NULL)
+            return oq_fail_nomem(err);
+    }
+    const char *text =
+        oq_str_format(s->arena, "%zu test_data_set folder%s in %s", n, OQ_NOUN_S(n), f->path).p;
+    return open_sets(s, names, paths, n, text, out, err);
+}
+
+onq_code oq_reader_open_set(const oq_reader_setup *s, const char *path, oq_reader **out,
+                            onq_error *err) {
+    const char **one = OQ_NEW_ARRAY(s->arena, const char *, 2);
+    if (one == NULL)
         return oq_fail_nomem(err);
-    if (n > 0)
-        warn_surplus(s, r);
-    *out = &r->base;
-    return ONQ_OK;
+    one[0] = path;
+    const char *text = oq_str_format(s->arena, "the one sample in %s", path).p;
+    return open_sets(s, one, one, 1, text, out, err);
 }

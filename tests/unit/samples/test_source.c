@@ -118,6 +118,20 @@ static void test_order_limit_and_shares(void **state) {
     }
 }
 
+/* A set by itself is a sample. */
+static void test_one_set(void **state) {
+    world *w = *state;
+    char text[200];
+    write_good_set(w, 4);
+    oq_source_options o = options(w);
+    o.spec = scratch_path(&w->s, "test_data_set_4");
+    assert_ok(open_source(w, &o), err);
+    assert_int_equal(oq_source_count(w->src), 1);
+    assert_string_equal(pass(w->src, text, sizeof text), "4");
+    assert_ok(oq_source_seek(w->src, 0, &err), err);
+    assert_string_equal(pass(w->src, text, sizeof text), "4");
+}
+
 /* A look at a sample takes nothing away. */
 static void test_peek(void **state) {
     world *w = *state;
@@ -376,6 +390,7 @@ static void test_array_that_changes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_limit_and_shares, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_set, setup, teardown),
         cmocka_unit_test_setup_teardown(test_peek, setup, teardown),
         cmocka_unit_test_setup_teardown(test_closed_in_the_middle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_error_in_the_middle, setup, teardown),
