@@ -73,6 +73,7 @@ static onq_code solve(solving *s, const oq_nb_learned *l, onq_error *err) {
                         .linear = l->linear,
                         .pool = l->pool,
                         .alloc = t->alloc,
+                        .env = l->job->model->env,
                         .grid = &grid,
                         .damp = l->job->damp,
                         .act_order = l->job->act_order,

@@ -204,7 +204,8 @@ static onq_code solve_slab(void *ctx, size_t i, unsigned worker, onq_error *err)
     double *mine = v->scratch + worker * v->n_scratch;
     slab s = {
         .first = i * SLAB, .w = mine, .d = mine + job->k * SLAB, .g = mine + 2 * job->k * SLAB};
-    (void)err;
+    if (worker == 0)
+        OQ_TRY(oq_progress(job->env, "rounding, columns", s.first, job->n, err));
     s.n = job->n - s.first < SLAB ? job->n - s.first : SLAB;
     if (job->hessian == NULL) {
         load(v, &s);
@@ -279,8 +280,11 @@ static onq_code invert(solver *v, onq_error *err) {
     double damp = v->damp;
     for (int i = 0; i < DAMP_TRIES; i++, damp *= 10) {
         fill_damped(v, damp);
-        if (oq_linear_cholesky(job->linear, v->u, k) && oq_linear_invert(job->linear, v->u, k) &&
-            oq_linear_cholesky(job->linear, v->u, k))
+        bool ok = oq_linear_cholesky(job->linear, v->u, k);
+        OQ_TRY(oq_progress(job->env, "inverting", 1, 3, err));
+        ok = ok && oq_linear_invert(job->linear, v->u, k);
+        OQ_TRY(oq_progress(job->env, "inverting", 2, 3, err));
+        if (ok && oq_linear_cholesky(job->linear, v->u, k))
             return ONQ_OK;
     }
     return oq_fail(err, ONQ_E_INVALID, "the products of a layer's inputs cannot be inverted");

@@ -43,6 +43,7 @@ typedef struct oq_round_job {
     const oq_linear *linear;
     oq_pool *pool;
     const onq_allocator *alloc;
+    const onq_env *env; /* gets reports of progress, in the caller's thread; or NULL */
     oq_round_grid *grid;
     oq_round_fit fit; /* or NULL */
     void *fit_ctx;
@@ -56,7 +57,7 @@ typedef struct oq_round_job {
     bool want_error;
 } oq_round_job;
 
-/* ONQ_E_NOMEM, or ONQ_E_INVALID when the inputs say nothing (their products are not finite). */
+/* ONQ_E_NOMEM, ONQ_E_CANCEL, or ONQ_E_INVALID when the inputs say nothing (their products are not finite). */
 onq_code oq_round(oq_round_job *job, onq_error *err);
 
 /* The weights that, applied to the quantized inputs x, come nearest to what w makes of the float

@@ -352,6 +352,27 @@ static void dead_and_broken_inputs(void **state) {
     end(f);
 }
 
+/* Stops at the *ctx-th report. */
+static int stop_at(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    (void)what;
+    assert_true(done <= total);
+    return --*(int *)ctx == 0;
+}
+
+/* Whoever waits can end it: while the inverse is made, and between columns. */
+static void stopped(void **state) {
+    (void)state;
+    for (int at = 1; at <= 3; at++) {
+        fixture *f = begin(1, false);
+        int left = at;
+        onq_error err = ONQ_ERROR_INIT;
+        onq_env_set_progress(f->b.env, stop_at, &left);
+        f->job.env = f->b.env;
+        assert_fails(oq_round(&f->job, &err), ONQ_E_CANCEL, err, "cancelled");
+        end(f);
+    }
+}
+
 static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     fixture *f = ctx;
     oq_hessian h;
@@ -391,6 +412,7 @@ int main(void) {
                                        cmocka_unit_test(scales_of_blocks),
                                        cmocka_unit_test(weights_for_other_inputs),
                                        cmocka_unit_test(dead_and_broken_inputs),
+                                       cmocka_unit_test(stopped),
                                        cmocka_unit_test(every_allocation_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
