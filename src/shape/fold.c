@@ -328,7 +328,8 @@ void oq_fold_split(oq_rctx *c) {
         return;
     for (size_t o = 0; o < c->n_out; o++) {
         const oq_vtype *t = &c->out[o];
-        if (!t->has_shape || t->rank != x->rank || !oq_sdim_is_num(t->dims[axis]))
+        if (!t->has_shape || t->rank != x->rank || !oq_sdim_is_num(t->dims[axis]) ||
+            t->dims[axis].n < 0 || t->dims[axis].n > x->dims[axis] - at)
             return;
         oq_r_set_data(c, o, slice_axis(c, x, axis, at, 1, t->dims[axis].n));
         at += t->dims[axis].n;
