@@ -15,12 +15,13 @@ reads() { # FILE — "FUNCTION NAME" for each literal
         sed -E 's/^(\w+)\(.*"(\w+)"$/\1 \2/'
 }
 
-everywhere=" $(rows src/api/*.c | sort -u | tr '\n' ' ')"
-shared=" $(rows src/api/option_groups.c | tr '\n' ' ')"
-keys=" $(grep -ohP '^OQ_EXTRA\("\K\w+' src/api/extra.def | tr '\n' ' ')"
+mapfile -t files < <(find src/api -name '*.c' | LC_ALL=C sort)
+everywhere=" $(rows "${files[@]}" | sort -u | tr '\n' ' ')"
+shared=" $(rows src/api/options/option_groups.c | tr '\n' ' ')"
+keys=" $(grep -ohP '^OQ_EXTRA\("\K\w+' src/api/options/extra.def | tr '\n' ' ')"
 bad=0
 checked=0
-for file in src/api/*.c; do
+for file in "${files[@]}"; do
     own=$(rows "$file" | tr '\n' ' ')
     known=$everywhere
     [ -z "$own" ] || known="$shared$own"

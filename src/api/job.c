@@ -1,10 +1,10 @@
 /*
  * job.c — onq_run: the job and its result; where its models come from and go to.
  */
-#include "api/command.h"
-#include "api/isolate.h"
+#include "api/isolate/isolate.h"
+#include "api/options/command.h"
 #include "api/outputs.h"
-#include "base/temp.h"
+#include "base/system/temp.h"
 #include "shape/operands.h"
 
 #include <stdlib.h>

@@ -3,9 +3,9 @@
  */
 #include "api/outputs.h"
 
-#include "api/command.h"
-#include "base/file.h"
-#include "base/temp.h"
+#include "api/options/command.h"
+#include "base/system/file.h"
+#include "base/system/temp.h"
 #include "onnx/graph.h"
 
 #include <errno.h>

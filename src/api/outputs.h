@@ -7,7 +7,7 @@
 #ifndef OQ_API_OUTPUTS_H
 #define OQ_API_OUTPUTS_H
 
-#include "api/options.h"
+#include "api/options/options.h"
 #include "calibrate/ranges.h"
 #include "onnx/model.h"
 

@@ -2,9 +2,9 @@
  * samples.c — from options to a source, an engine and a session. See samples.h.
  */
 #include "api/samples.h"
-#include "api/choices.h"
+#include "api/options/choices.h"
 
-#include "base/number_text.h"
+#include "base/text/number_text.h"
 #include "engine/ort.h"
 
 static onq_code bad_value(const char *name, oq_str v, const char *wanted, onq_error *err) {

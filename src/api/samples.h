@@ -7,7 +7,7 @@
 #ifndef OQ_API_SAMPLES_H
 #define OQ_API_SAMPLES_H
 
-#include "api/command.h"
+#include "api/options/command.h"
 #include "calibrate/calibrate.h"
 #include "engine/engine.h"
 #include "samples/source.h"

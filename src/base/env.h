@@ -16,7 +16,7 @@ struct onq_env {
     int (*progress_fn)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *progress_ctx;
     unsigned n_threads; /* 0: one for each core */
-    bool isolated;      /* a worker (api/isolate.h): its files go to the temporary folder */
+    bool isolated;      /* a worker (api/isolate/isolate.h): its files go to the temporary folder */
 };
 
 /* A message for the user. Text is escaped like error text and cut at 8,000 bytes. */

@@ -3,8 +3,8 @@
  */
 #include "calibrate/partial.h"
 
-#include "calibrate/collect_int.h"
-#include "calibrate/method.h"
+#include "calibrate/collect/collect_int.h"
+#include "calibrate/method/method.h"
 
 #include <zlib.h>
 

@@ -26,7 +26,7 @@
 #ifndef OQ_CALIBRATE_PARTIAL_H
 #define OQ_CALIBRATE_PARTIAL_H
 
-#include "calibrate/collect.h"
+#include "calibrate/collect/collect.h"
 
 typedef enum oq_stage {
     OQ_STAGE_EXTENT = 1, /* a checkpoint: some samples are measured */

@@ -8,7 +8,7 @@
 
 static const char *const method_names[OQ_CAL_METHODS] = {
 #define OQ_CAL_METHOD(NAME, text, symbol) [OQ_CAL_##NAME] = text,
-#include "calibrate/method.def"
+#include "calibrate/method/method.def"
 #undef OQ_CAL_METHOD
 };
 

@@ -24,15 +24,15 @@
 #define OQ_CALIBRATE_RANGES_H
 
 #include "base/env.h"
-#include "base/file.h"
 #include "base/map.h"
+#include "base/system/file.h"
 #include "base/vec.h"
 #include "onnx/dtype.h"
 
 /* Numbers as in the reference's CalibrationMethod. */
 typedef enum oq_cal_method {
 #define OQ_CAL_METHOD(NAME, text, symbol) OQ_CAL_##NAME,
-#include "calibrate/method.def"
+#include "calibrate/method/method.def"
 #undef OQ_CAL_METHOD
     OQ_CAL_METHODS /* how many there are */
 } oq_cal_method;

@@ -8,8 +8,8 @@
  */
 #include "calibrate/ranges.h"
 
-#include "base/json.h"
-#include "base/number_text.h"
+#include "base/text/json.h"
+#include "base/text/number_text.h"
 
 #include <math.h>
 

@@ -12,7 +12,7 @@
 #include "calibrate/runner.h"
 
 #include "base/pool.h"
-#include "calibrate/collect_int.h"
+#include "calibrate/collect/collect_int.h"
 #include "calibrate/sizes.h"
 
 #include <math.h>

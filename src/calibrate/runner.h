@@ -5,10 +5,10 @@
 #ifndef OQ_CALIBRATE_RUNNER_H
 #define OQ_CALIBRATE_RUNNER_H
 
-#include "calibrate/ahead.h"
 #include "calibrate/calibrate.h"
-#include "calibrate/keep.h"
-#include "calibrate/method.h"
+#include "calibrate/collect/ahead.h"
+#include "calibrate/collect/keep.h"
+#include "calibrate/method/method.h"
 #include "calibrate/partial.h"
 #include "engine/flight.h"
 

@@ -6,7 +6,7 @@
  */
 #include "calibrate/tensorrt_table.h"
 
-#include "base/number_text.h"
+#include "base/text/number_text.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * sample costs; then several run at once (flight.h), so that one lane may run the float model while
  * another runs the quantized one. Nothing but sums is kept from one sample to the next.
  */
-#include "debug/moment.h"
+#include "debug/measure/moment.h"
 
 #include "engine/flight.h"
 

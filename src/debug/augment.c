@@ -7,7 +7,7 @@
 #include "calibrate/select.h"
 #include "onnx/edit.h"
 #include "prepare/preprocess.h"
-#include "quantize/stamp.h"
+#include "quantize/ort/stamp.h"
 
 /* onnx.helper.make_tensor_value_info(name, type, [-1]) */
 static oq_value_info *flat_info(oq_arena *a, oq_str name, oq_dtype type) {

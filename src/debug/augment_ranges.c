@@ -6,12 +6,12 @@
  * get_augment_model do. Names are the reference's, but for the shape of the Reshape nodes, which is
  * a random name there.
  */
-#include "calibrate/method.h"
+#include "calibrate/method/method.h"
 #include "calibrate/select.h"
 #include "debug/augment.h"
 #include "onnx/edit.h"
 #include "prepare/preprocess.h"
-#include "quantize/stamp.h"
+#include "quantize/ort/stamp.h"
 
 typedef struct augmenting {
     oq_model *m;

@@ -24,9 +24,9 @@
 #ifndef OQ_DEBUG_DEBUG_H
 #define OQ_DEBUG_DEBUG_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/vec.h"
-#include "debug/sums.h"
+#include "debug/measure/sums.h"
 #include "engine/engine.h"
 #include "onnx/graph.h"
 #include "samples/source.h"

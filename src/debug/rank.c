@@ -11,7 +11,7 @@
  * much more than that has parameters that do not fit, and comes first: it can be improved without
  * another format.
  */
-#include "debug/search.h"
+#include "debug/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #include "engine/ort_private.h"
 
 #include "onnx/attr.h"
+#include "onnx/codec/schema.h"
 #include "onnx/edit.h"
-#include "onnx/schema.h"
 
 /* The model: SequenceEmpty(dtype) -> y. */
 static oq_model_proto *make_model(oq_arena *a, oq_dtype dt) {

@@ -4,9 +4,9 @@
 #include "engine/session_graph.h"
 
 #include "onnx/attr.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
+#include "onnx/codec/schema.h"
 #include "onnx/graph.h"
-#include "onnx/schema.h"
 #include "onnx/tensor.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #ifndef OQ_ONNX_ATTR_H
 #define OQ_ONNX_ATTR_H
 
-#include "onnx/message.h"
+#include "onnx/codec/message.h"
 
 typedef enum oq_attr_type {
     OQ_ATTR_UNDEFINED = 0,

@@ -1,6 +1,6 @@
 /*
  * external.c — external data of tensors: which bytes of which file they are. A location is resolved
- * by the caller's function or beneath the model's folder (base/file_dir.c), nowhere else.
+ * by the caller's function or beneath the model's folder (base/system/file_dir.c), nowhere else.
  */
 #include "onnx/model.h"
 #include "onnx/tensor.h"

@@ -12,7 +12,7 @@
 
 #include "base/limits.h"
 #include "base/map.h"
-#include "onnx/message.h"
+#include "onnx/codec/message.h"
 #include "onnx/model.h"
 
 #define OQ_NO_NODE    UINT32_MAX

@@ -3,7 +3,7 @@
  */
 #include "onnx/model.h"
 
-#include "onnx/schema.h"
+#include "onnx/codec/schema.h"
 #include "onnx/tensor.h"
 
 /* What decoding may allocate: a fixed part plus so many bytes for each byte of the file. An empty

@@ -15,9 +15,9 @@
 #define OQ_ONNX_MODEL_H
 
 #include "base/env.h"
-#include "base/file.h"
 #include "base/map.h"
-#include "onnx/message.h"
+#include "base/system/file.h"
+#include "onnx/codec/message.h"
 
 typedef struct oq_ext_file {
     oq_str location;

@@ -6,7 +6,7 @@
 #ifndef OQ_ONNX_OPERATORS_H
 #define OQ_ONNX_OPERATORS_H
 
-#include "onnx/message.h"
+#include "onnx/codec/message.h"
 #include "onnx/model.h"
 
 /* An input slot in a row, such that no slot is 0. */

@@ -6,8 +6,8 @@
  * come back inline) and put back afterwards, so saving leaves the model as it was.
  */
 #include "base/pool.h"
+#include "onnx/codec/schema.h"
 #include "onnx/graph.h"
-#include "onnx/schema.h"
 #include "onnx/tensor.h"
 
 #include <limits.h>

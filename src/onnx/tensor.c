@@ -7,8 +7,8 @@
  */
 #include "onnx/tensor.h"
 
-#include "base/real.h"
-#include "onnx/wire.h"
+#include "base/text/real.h"
+#include "onnx/codec/wire.h"
 
 onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err) {
     uint64_t n = 1;

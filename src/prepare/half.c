@@ -7,7 +7,7 @@
  */
 #include "prepare/half.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 #include "onnx/edit.h"
 #include "onnx/tidy.h"
 #include "shape/shape.h"

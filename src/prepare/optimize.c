@@ -2,7 +2,7 @@
  * optimize.c — the rounds of the built-in optimiser. See optimize.h and fuse.h.
  */
 #include "prepare/optimize.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 
 #include "onnx/tidy.h"
 #include "prepare/fuse/fuse.h"

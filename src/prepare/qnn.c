@@ -7,7 +7,7 @@
  */
 #include "prepare/qnn.h"
 
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "prepare/fuse/fuse_pattern.h"
 #include "prepare/qnn_parts.h"
 

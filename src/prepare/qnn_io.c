@@ -1,8 +1,8 @@
 /*
  * qnn_io.c — inputs and outputs for QNN: fixed shapes, channels last.
  */
+#include "onnx/codec/schema.h"
 #include "onnx/edit.h"
-#include "onnx/schema.h"
 #include "prepare/qnn_parts.h"
 #include "shape/shape.h"
 

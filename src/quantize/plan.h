@@ -10,8 +10,8 @@
 #ifndef OQ_QUANTIZE_PLAN_H
 #define OQ_QUANTIZE_PLAN_H
 
-#include "base/json.h"
 #include "base/map.h"
+#include "base/text/json.h"
 #include "base/vec.h"
 #include "onnx/dtype.h"
 

@@ -4,7 +4,7 @@
 #include "quantize/plan_read.h"
 
 #include "onnx/graph.h"
-#include "quantize/qtype.h"
+#include "quantize/number/qtype.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "samples/datum.h"
 
 #include "base/limits.h"
-#include "onnx/schema.h"
+#include "onnx/codec/schema.h"
 #include "onnx/tensor.h"
 
 #include <inttypes.h>

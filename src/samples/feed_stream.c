@@ -10,9 +10,9 @@
  * A file or a group of arrays is in memory as long as its samples are read, by the code that reads
  * such files from a folder (source_numpy.c).
  */
-#include "samples/npy.h"
+#include "samples/files/npy.h"
+#include "samples/files/tar.h"
 #include "samples/source_private.h"
-#include "samples/tar.h"
 
 #include <inttypes.h>
 #include <unistd.h>

@@ -9,8 +9,8 @@
  */
 #include "samples/source_private.h"
 
-#include "base/real.h"
-#include "samples/image.h"
+#include "base/text/real.h"
+#include "samples/files/image.h"
 
 #include <inttypes.h>
 

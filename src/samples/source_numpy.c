@@ -9,8 +9,8 @@
  */
 #include "samples/source_private.h"
 
-#include "samples/npy.h"
-#include "samples/zip.h"
+#include "samples/files/npy.h"
+#include "samples/files/zip.h"
 
 #include <inttypes.h>
 

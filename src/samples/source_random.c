@@ -7,7 +7,7 @@
  */
 #include "samples/source_private.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 
 #include <inttypes.h>
 

@@ -5,7 +5,7 @@
  * values of the outputs when the inputs' are known; sizes are at most OQ_MAX_FOLD elements.
  * Arithmetic is in cell.c.
  */
-#include "shape/cell.h"
+#include "shape/dim/cell.h"
 #include "shape/sop.h"
 
 /* outer x len x inner elements around one axis. */

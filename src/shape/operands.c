@@ -4,7 +4,7 @@
 #include "shape/operands.h"
 
 #include "onnx/attr.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"

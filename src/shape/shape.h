@@ -22,7 +22,7 @@
 
 #include "onnx/dtype.h"
 #include "onnx/model.h"
-#include "shape/dim.h"
+#include "shape/dim/dim.h"
 
 typedef enum oq_vkind {
     OQ_V_NONE = 0, /* nothing is known */

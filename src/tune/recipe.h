@@ -8,7 +8,7 @@
 #ifndef OQ_TUNE_RECIPE_H
 #define OQ_TUNE_RECIPE_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/vec.h"
 
 typedef struct oq_recipe_option {

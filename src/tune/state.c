@@ -4,8 +4,8 @@
  */
 #include "tune/state.h"
 
-#include "base/file.h"
-#include "base/number_text.h"
+#include "base/system/file.h"
+#include "base/text/number_text.h"
 
 #include <math.h>
 #include <stdio.h>

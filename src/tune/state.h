@@ -8,7 +8,7 @@
 #define OQ_TUNE_STATE_H
 
 #include "base/env.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tune/score.h"
 
 typedef struct oq_tune_state {

@@ -12,7 +12,7 @@
 #ifndef OQ_TUNE_TUNE_H
 #define OQ_TUNE_TUNE_H
 
-#include "quantize/cost.h"
+#include "quantize/cost/cost.h"
 #include "tune/choose.h"
 #include "tune/state.h"
 #include "tune/trial.h"

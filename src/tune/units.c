@@ -6,7 +6,7 @@
 #include "tune/units.h"
 
 #include "onnx/graph.h"
-#include "tune/unit_time.h"
+#include "quantize/cost/unit_time.h"
 
 #include <math.h>
 #include <stdlib.h>

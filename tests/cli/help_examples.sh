@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # help_examples.sh — every example that help shows works as it stands, in the order of the commands and in a folder with
-# the files that src/api/example.def names.
+# the files that src/api/options/example.def names.
 if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
     export ONQ_ONNXRUNTIME=$ONQ_ROOT/build/runtime
 fi

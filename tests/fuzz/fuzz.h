@@ -6,7 +6,7 @@
 #ifndef FUZZ_FUZZ_H
 #define FUZZ_FUZZ_H
 
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/model.h"
 
 #include <stdio.h>

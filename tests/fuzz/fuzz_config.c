@@ -6,7 +6,7 @@
  * Input: one byte that chooses the row of `jobs`, two for the length of the file, the file, a
  * model.
  */
-#include "api/labels.h"
+#include "api/bench/labels.h"
 #include "tune/state.h"
 
 #include "fuzz.h"

@@ -8,8 +8,8 @@
  * the page's script.
  */
 #include "debug/augment.h"
-#include "debug/search.h"
-#include "debug/weights.h"
+#include "debug/search/search.h"
+#include "debug/weights/weights.h"
 
 #include "fuzz.h"
 #include "model_mutator.h"

@@ -3,7 +3,7 @@
  * and checks, index, orders, dump and pruning take it as it is.
  */
 #include "dump.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 
 #include <stdio.h>

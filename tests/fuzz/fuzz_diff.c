@@ -4,7 +4,7 @@
  *
  * The first two bytes are the length of the first model, the rest is the second one.
  */
-#include "onnx/compare.h"
+#include "onnx/compare/compare.h"
 
 #include "fuzz.h"
 #include "model_mutator.h"

@@ -5,10 +5,10 @@
  * Beyond "no crash": a model that can be compared with itself has no difference. The check is not
  * run first, so that counting and comparing meet what it would refuse.
  */
-#include "onnx/check.h"
-#include "onnx/compare.h"
-#include "onnx/summary.h"
-#include "quantize/profile.h"
+#include "onnx/check/check.h"
+#include "onnx/compare/compare.h"
+#include "onnx/summary/summary.h"
+#include "quantize/cost/profile.h"
 
 #include "fuzz.h"
 #include "model_mutator.h"

@@ -5,7 +5,7 @@
  * The first byte of the input chooses what the caller has: a reader, a function for external data,
  * an output in memory. Then come frames: a byte for the kind, two for the length, and the body.
  */
-#include "api/isolate_parts.h"
+#include "api/isolate/isolate_parts.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

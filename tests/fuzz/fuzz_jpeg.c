@@ -1,7 +1,7 @@
 /*
  * fuzz_jpeg.c — images: decoded, turned upright, resized, brought to RGB.
  */
-#include "samples/image.h"
+#include "samples/files/image.h"
 
 #include <assert.h>
 

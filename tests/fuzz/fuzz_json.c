@@ -2,8 +2,8 @@
  * fuzz_json.c — JSON of any kind: read, or refused with a place inside the text; and what was read
  * is written and read again to the same. Literals of Python likewise.
  */
-#include "base/json.h"
-#include "base/literal.h"
+#include "base/text/json.h"
+#include "base/text/literal.h"
 
 #include <assert.h>
 #include <math.h>

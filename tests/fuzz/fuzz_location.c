@@ -5,7 +5,7 @@
  * Each byte of the input is a piece of a path (most random text would only be missing files). The
  * folder is made once and holds links in, up, out, absolute, in circles and through each other.
  */
-#include "base/file.h"
+#include "base/system/file.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
  * fuzz_npy.c — .npy arrays: header, then elements in ONNX's order.
  */
-#include "samples/npy.h"
+#include "samples/files/npy.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * fuzz_npz.c — zip archives: the directory, then every byte of every member, in pieces and out of
  * order.
  */
-#include "samples/npy.h"
-#include "samples/zip.h"
+#include "samples/files/npy.h"
+#include "samples/files/zip.h"
 
 #include <assert.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * The checksum is made right first, or nothing after it would be reached. Beyond "no crash": a
  * part that can be read is written again to the same bytes, and a refusal says why.
  */
-#include "calibrate/method.h"
+#include "calibrate/method/method.h"
 #include "calibrate/partial.h"
 
 #include <stdio.h>

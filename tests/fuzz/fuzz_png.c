@@ -2,7 +2,7 @@
  * fuzz_png.c — images: decoded, turned upright, resized, brought to RGB. The chunks' checksums are
  * made right first, because mutations would hardly ever get past them.
  */
-#include "samples/image.h"
+#include "samples/files/image.h"
 
 #include <assert.h>
 #include <stdlib.h>

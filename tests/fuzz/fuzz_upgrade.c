@@ -2,8 +2,8 @@
  * fuzz_upgrade.c — a valid model stays valid when its opset is raised, or the upgrade is refused
  * with a reason.
  */
-#include "onnx/check.h"
-#include "onnx/upgrade.h"
+#include "onnx/check/check.h"
+#include "onnx/upgrade/upgrade.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #ifndef FUZZ_MESSAGE_WALK_H
 #define FUZZ_MESSAGE_WALK_H
 
-#include "onnx/schema.h"
+#include "onnx/codec/schema.h"
 
 static inline uint32_t walk_bytes(uint32_t h, const void *p, uint64_t n) {
     const uint8_t *b = p;

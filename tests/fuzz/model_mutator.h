@@ -18,9 +18,9 @@
 #ifndef FUZZ_MODEL_MUTATOR_H
 #define FUZZ_MODEL_MUTATOR_H
 
+#include "onnx/codec/schema.h"
 #include "onnx/model.h"
 #include "onnx/operators.h"
-#include "onnx/schema.h"
 
 #include <math.h>
 #include <stdlib.h>

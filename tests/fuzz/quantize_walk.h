@@ -6,12 +6,12 @@
 #define QUANTIZE_WALK_H
 
 #include "calibrate/ranges.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "onnx/tidy.h"
-#include "quantize/config.h"
+#include "quantize/choose/config.h"
+#include "quantize/ort/stamp.h"
 #include "quantize/plan.h"
-#include "quantize/stamp.h"
 #include "shape/operands.h"
 
 #include <stdio.h>

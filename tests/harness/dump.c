@@ -7,8 +7,8 @@
  */
 #include "dump.h"
 
-#include "base/json.h"
-#include "base/number_text.h"
+#include "base/text/json.h"
+#include "base/text/number_text.h"
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"

@@ -3,8 +3,8 @@
  */
 #include "fake_engine.h"
 
+#include "onnx/codec/schema.h"
 #include "onnx/graph.h"
-#include "onnx/schema.h"
 #include "onnx/tensor.h"
 
 #include <math.h>

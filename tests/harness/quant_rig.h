@@ -6,9 +6,9 @@
 
 #include "build_model.h"
 #include "calibrate/ranges.h"
-#include "quantize/config.h"
-#include "quantize/extreme.h"
-#include "quantize/override.h"
+#include "quantize/choose/config.h"
+#include "quantize/choose/extreme.h"
+#include "quantize/choose/override.h"
 #include "quantize/plan.h"
 #include "shape/shape.h"
 

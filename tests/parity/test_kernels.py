@@ -2,7 +2,7 @@
 
 One model has a branch for every row: a Conv, the operator, and a Mul, all quantized, and an output. Each output is near
 float's, and not further than without the runtime's optimiser, which puts the kernels in: where one computes something
-else, onq must keep the node from it (src/quantize/ort_forms.h).
+else, onq must keep the node from it (src/quantize/ort/ort_forms.h).
 """
 import itertools
 

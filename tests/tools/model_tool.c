@@ -16,11 +16,11 @@
  * or 1.
  */
 #include "dump.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
+#include "onnx/codec/schema.h"
 #include "onnx/edit.h"
 #include "onnx/model.h"
-#include "onnx/schema.h"
-#include "onnx/upgrade.h"
+#include "onnx/upgrade/upgrade.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -86,8 +86,8 @@ rm -r src/shape tools/check-unused.sh
 # options read by their names
 cp "$ONQ_ROOT"/tools/check-options.sh tools/
 mkdir src/api
-echo 'OQ_EXTRA("Key", FLAG, "", "true|false", "own")' >src/api/extra.def
-echo 'static x rows[] = {OQ_FLAG("group", 0, "", "A flag.")};' >src/api/option_groups.c
+echo 'OQ_EXTRA("Key", FLAG, "", "true|false", "own")' >src/api/options/extra.def
+echo 'static x rows[] = {OQ_FLAG("group", 0, "", "A flag.")};' >src/api/options/option_groups.c
 printf 'static x rows[] = {OQ_ENUM(\n    "own", 0)};\nint f(o) {\n    return oq_opt_flag(o, "own") + oq_opt_int(\n        o, "group");\n}\n' >src/api/one.c
 printf 'static x rows[] = {OQ_TEXT("other", 0)};\n' >src/api/two.c
 printf 'int f(o) {\n    return OQ_CHOSEN(job->opts, "other", L) + oq_extra_flag(o, "Key", 1);\n}\n' >src/api/shared.c

@@ -3,7 +3,7 @@
  */
 #include "prepare/evaluate/evaluate.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 
 #include <stdlib.h>
 

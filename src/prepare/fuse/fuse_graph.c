@@ -3,7 +3,7 @@
  */
 #include "prepare/fuse/fuse.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 
 #include <math.h>
 

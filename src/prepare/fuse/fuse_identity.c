@@ -1,8 +1,8 @@
 /*
  * fuse_identity.c — nodes that change nothing, and nodes that compute what another one does.
  */
+#include "onnx/codec/schema.h"
 #include "onnx/operators.h"
-#include "onnx/schema.h"
 #include "prepare/fuse/fuse.h"
 
 /* ---- nodes that change nothing ---- */

@@ -3,13 +3,13 @@
  */
 #include "quantize/legacy/legacy.h"
 
-#include "base/nearest.h"
-#include "onnx/check.h"
+#include "base/text/nearest.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "onnx/operators.h"
-#include "quantize/qweight.h"
-#include "quantize/stamp.h"
+#include "quantize/number/qweight.h"
+#include "quantize/ort/stamp.h"
 #include "shape/shape.h"
 
 /* A tensor in quantized form: names. */

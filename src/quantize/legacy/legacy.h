@@ -19,8 +19,8 @@
 
 #include "base/map.h"
 #include "onnx/model.h"
+#include "quantize/number/qparam.h"
 #include "quantize/plan.h"
-#include "quantize/qparam.h"
 
 typedef enum oq_legacy_mode {
     OQ_LEGACY_INTEGER_STATIC = 0,

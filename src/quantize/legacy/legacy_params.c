@@ -1,7 +1,7 @@
 /*
  * legacy_params.c — reading {"tensor": [zero_point, scale]}.
  */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "quantize/legacy/legacy.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "quantize/nbits/nb_learn.h"
 
 #include "onnx/operators.h"
-#include "prepare/channels.h"
+#include "prepare/channels/channels.h"
 
 #include <math.h>
 

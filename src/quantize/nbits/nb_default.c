@@ -8,8 +8,8 @@
  */
 #include "quantize/nbits/nb_task.h"
 
-#include "base/real.h"
-#include "quantize/qparam.h"
+#include "base/text/real.h"
+#include "quantize/number/qparam.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  */
 #include "quantize/nbits/nb_fit.h"
 
-#include "quantize/qparam.h"
+#include "quantize/number/qparam.h"
 
 #include <math.h>
 

@@ -9,7 +9,7 @@
  */
 #include "quantize/nbits/nb_task.h"
 
-#include "quantize/qparam.h"
+#include "quantize/number/qparam.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "quantize/nbits/nbits.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 static onq_code read_key(oq_nb_how *how, const char *key, const json_t *v, onq_error *err) {
     const bool is_int = json_is_integer(v);

@@ -10,7 +10,7 @@
 #include "quantize/nbits/nbits.h"
 
 #include "base/pool.h"
-#include "onnx/schema.h"
+#include "onnx/codec/schema.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
  */
 #include "quantize/nbits/nb_task.h"
 
-#include "base/real.h"
-#include "quantize/qweight.h"
+#include "base/text/real.h"
+#include "quantize/number/qweight.h"
 
 #include <float.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  */
 #include "quantize/nbits/nbits.h"
 
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
 #include "quantize/nbits/nb_run.h"

@@ -14,7 +14,7 @@
 
 #include "onnx/edit.h"
 #include "onnx/names.h"
-#include "quantize/config.h"
+#include "quantize/choose/config.h"
 #include "quantize/nbits/nb_task.h"
 #include "quantize/plan.h"
 

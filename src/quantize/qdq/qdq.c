@@ -3,16 +3,16 @@
  */
 #include "quantize/qdq/qdq.h"
 
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
-#include "quantize/int8_movers.h"
-#include "quantize/opset.h"
-#include "quantize/ort_forms.h"
-#include "quantize/product_forms.h"
+#include "quantize/ort/int8_movers.h"
+#include "quantize/ort/opset.h"
+#include "quantize/ort/ort_forms.h"
+#include "quantize/ort/product_forms.h"
+#include "quantize/ort/stamp.h"
 #include "quantize/rules.h"
-#include "quantize/stamp.h"
 
 /* ---- marking ---- */
 

@@ -23,11 +23,11 @@
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
 #include "onnx/names.h"
-#include "quantize/clip.h"
-#include "quantize/config.h"
-#include "quantize/override.h"
+#include "quantize/choose/config.h"
+#include "quantize/choose/override.h"
+#include "quantize/number/clip.h"
+#include "quantize/number/qweight.h"
 #include "quantize/plan.h"
-#include "quantize/qweight.h"
 #include "shape/shape.h"
 
 #define OQ_NO_TENSOR UINT32_MAX

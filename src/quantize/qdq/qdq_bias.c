@@ -4,10 +4,10 @@
  */
 #include "quantize/qdq/qdq.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 #include "onnx/tensor.h"
-#include "quantize/act_param.h"
-#include "quantize/bias.h"
+#include "quantize/choose/act_param.h"
+#include "quantize/number/bias.h"
 
 #include <math.h>
 

@@ -8,10 +8,10 @@
 #include "quantize/qdq/qdq.h"
 
 #include "base/pool.h"
-#include "base/real.h"
-#include "quantize/act_param.h"
-#include "quantize/bias.h"
-#include "quantize/saturate.h"
+#include "base/text/real.h"
+#include "quantize/choose/act_param.h"
+#include "quantize/number/bias.h"
+#include "quantize/number/saturate.h"
 
 /* ---- activations ---- */
 

@@ -6,7 +6,7 @@
  */
 #include "quantize/qdq/qdq.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 #include "onnx/attr.h"
 #include "onnx/edit.h"
 #include "quantize/qdq/qdq_emit.h"

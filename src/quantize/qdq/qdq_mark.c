@@ -8,8 +8,8 @@
 #include "quantize/qdq/qdq.h"
 
 #include "onnx/operators.h"
-#include "quantize/act_param.h"
-#include "quantize/bias.h"
+#include "quantize/choose/act_param.h"
+#include "quantize/number/bias.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
  * too. Nothing is lost by it where the values were rounded to that before.
  */
 #include "onnx/operators.h"
-#include "quantize/ort_forms.h"
+#include "quantize/ort/ort_forms.h"
 #include "quantize/qdq/qdq.h"
 
 #define FLAT 1.8 /* the largest value, in means, below which the runtime's sums overflow */

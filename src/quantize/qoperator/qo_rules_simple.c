@@ -2,7 +2,7 @@
  * qo_rules_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one
  * out.
  */
-#include "quantize/ort_forms.h"
+#include "quantize/ort/ort_forms.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 

@@ -4,11 +4,11 @@
  */
 #include "quantize/qoperator/qoperator.h"
 
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/tidy.h"
-#include "quantize/int8_movers.h"
-#include "quantize/ort_forms.h"
-#include "quantize/stamp.h"
+#include "quantize/ort/int8_movers.h"
+#include "quantize/ort/ort_forms.h"
+#include "quantize/ort/stamp.h"
 
 /* ---- set-up ---- */
 

@@ -12,7 +12,7 @@
 #include "onnx/attr.h"
 #include "onnx/edit.h"
 #include "onnx/tensor.h"
-#include "quantize/bias.h"
+#include "quantize/number/bias.h"
 
 #include <math.h>
 

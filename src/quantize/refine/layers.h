@@ -6,7 +6,7 @@
  * operator between QuantizeLinear and DequantizeLinear, or a QLinear operator. What such a layer
  * makes, before an activation or a quantizer cuts it, is the tensor `made`. A QLinear operator does
  * not show it: a float node beside it does, in the graph that is stepped through, not in the model.
- * Two products of double activations (quantize/product_forms.h) are one layer.
+ * Two products of double activations (quantize/ort/product_forms.h) are one layer.
  */
 #ifndef OQ_QUANTIZE_REFINE_LAYERS_H
 #define OQ_QUANTIZE_REFINE_LAYERS_H

@@ -4,7 +4,7 @@
 #include "quantize/refine/learn.h"
 
 #include "onnx/tensor.h"
-#include "quantize/qtype.h"
+#include "quantize/number/qtype.h"
 
 #define ROWS_A_WEIGHT 8 /* rows for each input of a group, at least, where there are so many */
 #define LEAST_ROWS    2048

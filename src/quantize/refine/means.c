@@ -3,7 +3,7 @@
  */
 #include "quantize/refine/means.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 
 #include <math.h>
 

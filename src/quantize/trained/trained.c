@@ -4,10 +4,10 @@
 #include "quantize/trained/trained.h"
 #include "onnx/operators.h"
 
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/tidy.h"
-#include "quantize/clip.h"
-#include "quantize/qweight.h"
+#include "quantize/number/clip.h"
+#include "quantize/number/qweight.h"
 #include "quantize/trained/trained_parts.h"
 
 #include <math.h>

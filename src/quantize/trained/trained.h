@@ -26,8 +26,8 @@
 
 #include "calibrate/ranges.h"
 #include "onnx/model.h"
-#include "quantize/config.h"
-#include "quantize/override.h"
+#include "quantize/choose/config.h"
+#include "quantize/choose/override.h"
 
 typedef enum oq_trained_format {
     OQ_TRAINED_INTEGER = 0,

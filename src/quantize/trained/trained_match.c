@@ -3,7 +3,7 @@
  */
 #include "quantize/trained/trained_parts.h"
 
-#include "quantize/qtype.h"
+#include "quantize/number/qtype.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* test_isolate.c — isolated jobs of callers that are programs: files in memory, readers, ranges and
  * callbacks reach the worker and come back the same; and what is said between the two is
  * checked. */
-#include "api/command.h"
-#include "api/isolate_parts.h"
+#include "api/isolate/isolate_parts.h"
+#include "api/options/command.h"
 #include "build_model.h"
 #include "scratch.h"
 #include "testing.h"

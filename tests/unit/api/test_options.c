@@ -1,7 +1,7 @@
 /* test_options.c — the tables of all commands are sound; values of every type; --extra;
  * suggestions. */
-#include "api/choices.h"
-#include "api/command.h"
+#include "api/options/choices.h"
+#include "api/options/command.h"
 #include "scratch.h"
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /*
  * test_child.c — other programs: their files, signals, group and end.
  */
-#include "base/child.h"
+#include "base/system/child.h"
 
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /*
  * test_file.c — read-only mapped files, and files that are not regular or do not stay as they are.
  */
-#include "base/file.h"
+#include "base/system/file.h"
 
 #include "flaky_alloc.h"
 #include "flaky_io.h"

@@ -4,7 +4,7 @@
  * Every case runs through the kernel's resolver and through the walk in user space, which must
  * agree.
  */
-#include "base/file.h"
+#include "base/system/file.h"
 
 #include "flaky_alloc.h"
 #include "flaky_io.h"

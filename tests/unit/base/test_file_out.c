@@ -2,7 +2,7 @@
  * test_file_out.c — outputs appear whole or not at all, whatever fails and whenever the process
  * dies.
  */
-#include "base/file.h"
+#include "base/system/file.h"
 
 #include "flaky_alloc.h"
 #include "flaky_io.h"

@@ -6,9 +6,9 @@
  *
  * The last two serve the parity test, which compares with Python.
  */
-#include "base/json.h"
+#include "base/text/json.h"
 
-#include "base/number_text.h"
+#include "base/text/number_text.h"
 #include "flaky_alloc.h"
 #include "scratch.h"
 #include "testing.h"

@@ -1,8 +1,8 @@
 /*
  * test_literal.c — what Python writes, as JSON.
  */
-#include "base/json.h"
-#include "base/literal.h"
+#include "base/text/json.h"
+#include "base/text/literal.h"
 
 #include "testing.h"
 

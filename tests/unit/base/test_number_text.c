@@ -2,7 +2,7 @@
  * test_number_text.c — numbers from text, and text of numbers against the C library's. Special cases
  * of the latter are in test_json.c.
  */
-#include "base/number_text.h"
+#include "base/text/number_text.h"
 
 #include "testing.h"
 

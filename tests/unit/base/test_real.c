@@ -10,7 +10,7 @@
  *
  * The last form serves the parity test, which compares with numpy, ml_dtypes and onnx.
  */
-#include "base/real.h"
+#include "base/text/real.h"
 
 #include "testing.h"
 

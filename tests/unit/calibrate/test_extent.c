@@ -1,7 +1,7 @@
 /*
  * test_extent.c — the runtime's and numpy's rules for least and greatest.
  */
-#include "calibrate/extent.h"
+#include "calibrate/collect/extent.h"
 
 #include "testing.h"
 

@@ -1,9 +1,9 @@
 /*
  * test_histogram.c — the fast kernel gives the bins of numpy's own steps; portions and faults.
  */
-#include "calibrate/histogram.h"
+#include "calibrate/collect/histogram.h"
 
-#include "calibrate/hist_find.h"
+#include "calibrate/collect/hist_find.h"
 #include "flaky_alloc.h"
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /*
  * test_npmath.c — numpy's sums, logarithms and linspace. The expected numbers are numpy 2.4's.
  */
-#include "calibrate/npmath.h"
+#include "calibrate/collect/npmath.h"
 
 #include "testing.h"
 

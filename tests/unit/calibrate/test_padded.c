@@ -2,8 +2,8 @@
  * test_padded.c — the histogram of a tensor with zeros around it, made from that of the tensor
  * without them, is what counting it gives.
  */
-#include "calibrate/collect_int.h"
-#include "calibrate/method.h"
+#include "calibrate/collect/collect_int.h"
+#include "calibrate/method/method.h"
 #include "testing.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  */
 #include "calibrate/partial.h"
 
-#include "calibrate/method.h"
+#include "calibrate/method/method.h"
 #include "flaky_alloc.h"
 #include "scratch.h"
 #include "testing.h"

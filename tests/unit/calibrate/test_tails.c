@@ -1,9 +1,9 @@
 /*
  * test_tails.c — where the tails of a tensor settle its percentiles, they are what all counts give.
  */
-#include "calibrate/collect.h"
+#include "calibrate/collect/collect.h"
 
-#include "calibrate/method.h"
+#include "calibrate/method/method.h"
 #include "flaky_alloc.h"
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /* test_activations.c — activations and searches with an engine that needs no runtime: the sums
  * against plain loops, pairs of one scale and others, failures of the engine, and what happens
  * when memory ends. */
-#include "debug/search.h"
+#include "debug/search/search.h"
 
 #include "build_model.h"
 #include "fake_engine.h"

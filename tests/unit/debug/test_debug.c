@@ -3,8 +3,8 @@
  * runtime is needed.
  */
 #include "debug/debug.h"
-#include "debug/search.h"
-#include "debug/weights.h"
+#include "debug/search/search.h"
+#include "debug/weights/weights.h"
 
 #include "build_model.h"
 #include "flaky_alloc.h"

@@ -1,6 +1,6 @@
 /* test_passes.c — the loops over activations: every variant gives the same bits, and what a
  * plain loop in doubles gives; parts on a pool change nothing. */
-#include "debug/passes.h"
+#include "debug/measure/passes.h"
 
 #include "testing.h"
 

@@ -6,7 +6,7 @@
 
 #include "build_model.h"
 #include "onnx/attr.h"
-#include "onnx/schema.h"
+#include "onnx/codec/schema.h"
 #include "scratch.h"
 #include "testing.h"
 

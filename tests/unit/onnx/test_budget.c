@@ -5,8 +5,8 @@
  */
 #include "build_model.h"
 #include "flaky_alloc.h"
-#include "onnx/check.h"
-#include "onnx/wire.h"
+#include "onnx/check/check.h"
+#include "onnx/codec/wire.h"
 #include "scratch.h"
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /* test_check.c — each way in which a model can be broken gets its own error. */
 #include "build_model.h"
 #include "onnx/attr.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "testing.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* test_compare.c — planted differences are each found, what has no effect is soft, and equal
  * models are equal. */
 #include "build_model.h"
-#include "onnx/compare.h"
+#include "onnx/compare/compare.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_decode.c — values of one field that come in several pieces are one list. */
-#include "onnx/message.h"
-#include "onnx/schema.h"
+#include "onnx/codec/message.h"
+#include "onnx/codec/schema.h"
 #include "testing.h"
 
 /* int32_data of a TensorProto: packed (tag 0x2a, a length) or one by one (tag 0x28). */

@@ -2,7 +2,7 @@
  * test_malformed.c — every bad model of tests/hostile/malformed is refused with the code, the byte
  * and the word that expected.tsv names; and those too large to keep, made here.
  */
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "scratch.h"
 #include "testing.h"
 

@@ -6,7 +6,7 @@
 #include "build_model.h"
 #include "dump.h"
 #include "flaky_alloc.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "scratch.h"
 #include "testing.h"
 

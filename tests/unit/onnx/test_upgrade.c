@@ -4,8 +4,8 @@
  */
 #include "build_model.h"
 #include "dump.h"
-#include "onnx/check.h"
-#include "onnx/upgrade.h"
+#include "onnx/check/check.h"
+#include "onnx/upgrade/upgrade.h"
 #include "testing.h"
 
 #include <stdio.h>

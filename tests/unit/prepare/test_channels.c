@@ -3,12 +3,12 @@
  * range of what is quantized is smaller, and running out of memory is an error. Conv is checked
  * with the runtime (tests/parity/test_channels.py).
  */
-#include "prepare/channels.h"
+#include "prepare/channels/channels.h"
 
 #include "build_model.h"
 #include "fake_engine.h"
 #include "onnx/edit.h"
-#include "prepare/channels_parts.h"
+#include "prepare/channels/channels_parts.h"
 #include "testing.h"
 
 #include <math.h>

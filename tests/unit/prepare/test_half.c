@@ -6,7 +6,7 @@
 #include "prepare/half.h"
 
 #include "build_model.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "testing.h"
 

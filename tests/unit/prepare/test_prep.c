@@ -7,7 +7,7 @@
 
 #include "build_model.h"
 #include "engine/ort.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "prepare/old_resize.h"
 #include "prepare/qnn.h"
 #include "scratch.h"

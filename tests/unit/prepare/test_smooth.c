@@ -2,7 +2,7 @@
  * test_smooth.c — SmoothQuant: the model computes what it did, outliers have moved, and the factors
  * are where they should be: in a new Mul, or in the constant of the node before.
  */
-#include "prepare/smooth.h"
+#include "prepare/channels/smooth.h"
 
 #include "build_model.h"
 #include "fake_engine.h"

@@ -3,7 +3,7 @@
  * numbers were made by the reference (quantize_bias_static_impl,
  * _adjust_weight_scale_for_int32_bias).
  */
-#include "quantize/bias.h"
+#include "quantize/number/bias.h"
 
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /*
  * test_clip.c — bounds of Relu and Clip, and which quantized ranges hold them.
  */
-#include "quantize/clip.h"
+#include "quantize/number/clip.h"
 
 #include "build_model.h"
 #include "testing.h"

@@ -1,7 +1,7 @@
 /*
  * test_cost.c — costs of units: keys, files, and which units integers pay for.
  */
-#include "quantize/cost.h"
+#include "quantize/cost/cost.h"
 
 #include "build_model.h"
 #include "testing.h"

@@ -2,11 +2,11 @@
  * test_masks.c — how far the range of a masked tensor may be clamped. What that does to a model is
  * in tests/parity/test_masks.py.
  */
-#include "quantize/masks.h"
+#include "quantize/choose/masks.h"
 
 #include "flaky_alloc.h"
 #include "quant_rig.h"
-#include "quantize/op_set.h"
+#include "quantize/choose/op_set.h"
 #include "testing.h"
 
 #include <math.h>

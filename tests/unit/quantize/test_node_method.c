@@ -1,10 +1,10 @@
 /*
  * test_node_method.c — files of methods for single nodes: what they say, and what is refused.
  */
-#include "quantize/node_method.h"
+#include "quantize/choose/node_method.h"
 
 #include "build_model.h"
-#include "quantize/config.h"
+#include "quantize/choose/config.h"
 #include "quantize/rules.h"
 #include "testing.h"
 

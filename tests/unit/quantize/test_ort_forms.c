@@ -2,10 +2,10 @@
  * test_ort_forms.c — forms that ONNX Runtime's optimisers leave alone. What the runtime makes of
  * them is in tests/parity/test_op_set.py.
  */
-#include "quantize/ort_forms.h"
+#include "quantize/ort/ort_forms.h"
 
 #include "build_model.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "testing.h"
 

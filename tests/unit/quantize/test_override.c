@@ -1,7 +1,7 @@
 /*
  * test_override.c — overrides: what is refused, in which words, and what is read.
  */
-#include "quantize/override_check.h"
+#include "quantize/choose/override_check.h"
 
 #include "build_model.h"
 #include "testing.h"

@@ -1,7 +1,7 @@
 /*
  * test_pick.c — lists of names and patterns, and new names.
  */
-#include "quantize/pick.h"
+#include "quantize/choose/pick.h"
 
 #include "build_model.h"
 #include "onnx/names.h"

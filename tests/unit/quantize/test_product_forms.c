@@ -2,7 +2,7 @@
  * test_product_forms.c — double activations, float readers and early pairs on a small QDQ graph,
  * and running out of memory. What the runtime makes of it: tests/parity/test_methods.py.
  */
-#include "quantize/product_forms.h"
+#include "quantize/ort/product_forms.h"
 
 #include "build_model.h"
 #include "testing.h"

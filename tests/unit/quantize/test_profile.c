@@ -1,6 +1,6 @@
 /* test_profile.c — work, sizes, what computes in integers, and the memory of activations. */
 #include "build_model.h"
-#include "quantize/profile.h"
+#include "quantize/cost/profile.h"
 #include "testing.h"
 
 typedef struct made {

@@ -6,7 +6,7 @@
 #include "quantize/qdq/qdq.h"
 
 #include "flaky_alloc.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "quant_rig.h"
 #include "testing.h"

@@ -2,7 +2,7 @@
  * test_qparam.c — scale and zero point against numbers that the reference made (compute_scale_zp,
  * snap_zero_point_to_uint8, compute_scale_zp_float8 of onnxruntime 1.31.1), bit for bit.
  */
-#include "quantize/qparam.h"
+#include "quantize/number/qparam.h"
 
 #include "testing.h"
 

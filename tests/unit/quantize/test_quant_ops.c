@@ -19,8 +19,8 @@
  * listed by the user); legacy with the mode's name as an option; trained with the format as an
  * option; preset_qdq and preset_qnn.
  */
+#include "quantize/choose/preset.h"
 #include "quantize/legacy/legacy.h"
-#include "quantize/preset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
@@ -28,7 +28,7 @@
 
 #include "build_model.h"
 #include "onnx/attr.h"
-#include "onnx/check.h"
+#include "onnx/check/check.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -2,9 +2,9 @@
  * test_qweight.c — weights: every division into groups, every type, against a plain loop over
  * elements.
  */
-#include "quantize/qweight.h"
+#include "quantize/number/qweight.h"
 
-#include "base/real.h"
+#include "base/text/real.h"
 #include "build_model.h"
 #include "flaky_alloc.h"
 #include "testing.h"

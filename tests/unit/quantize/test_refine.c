@@ -8,7 +8,7 @@
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "onnx/attr.h"
-#include "onnx/schema.h"
+#include "onnx/codec/schema.h"
 #include "onnx/tensor.h"
 #include "quantize/refine/layers.h"
 #include "testing.h"

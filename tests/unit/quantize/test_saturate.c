@@ -1,7 +1,7 @@
 /*
  * test_saturate.c — sums of two products within 16 bits, checked by the arithmetic of vpmaddubsw.
  */
-#include "quantize/saturate.h"
+#include "quantize/number/saturate.h"
 
 #include "build_model.h"
 #include "testing.h"

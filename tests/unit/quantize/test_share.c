@@ -1,7 +1,7 @@
 /*
  * test_share.c — what part of a model is in integers, by weights and by work.
  */
-#include "quantize/share.h"
+#include "quantize/cost/share.h"
 
 #include "build_model.h"
 #include "flaky_alloc.h"

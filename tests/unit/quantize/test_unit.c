@@ -2,10 +2,10 @@
  * test_unit.c — units: what they are, how much they multiply, and which of them --op_set and
  * --heaviest leave.
  */
-#include "quantize/unit.h"
+#include "quantize/cost/unit.h"
 
 #include "build_model.h"
-#include "quantize/op_set.h"
+#include "quantize/choose/op_set.h"
 #include "quantize/rules.h"
 #include "testing.h"
 

@@ -2,7 +2,7 @@
  * test_image.c — orientation, colours, resizing. Bit equality with Pillow is tested in
  * tests/parity; the few numbers here were taken from Pillow 13.0.0.
  */
-#include "samples/image.h"
+#include "samples/files/image.h"
 
 #include "testing.h"
 

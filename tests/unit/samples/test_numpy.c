@@ -1,11 +1,11 @@
 /*
  * test_numpy.c — .npy headers and elements, zip archives, and archives that onq writes itself.
  */
-#include "samples/npy.h"
-#include "samples/npz_write.h"
-#include "samples/zip.h"
+#include "samples/files/npy.h"
+#include "samples/files/npz_write.h"
+#include "samples/files/zip.h"
 
-#include "base/file.h"
+#include "base/system/file.h"
 #include "scratch.h"
 #include "testing.h"
 

@@ -6,7 +6,7 @@
 
 #include "build_model.h"
 #include "flaky_alloc.h"
-#include "samples/npy.h"
+#include "samples/files/npy.h"
 #include "scratch.h"
 #include "testing.h"
 

@@ -2,7 +2,7 @@
  * test_dim.c — symbolic dimensions: equal expressions compare equal, bounds, text both ways,
  * limits.
  */
-#include "shape/dim.h"
+#include "shape/dim/dim.h"
 #include "testing.h"
 
 #include <stdio.h>

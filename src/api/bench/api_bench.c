@@ -1,0 +1,551 @@
+/*
+ * api_bench.c — `onq bench MODEL [MODEL...] --data S`: how fast models run, and whether they agree.
+ *
+ * First all models run each sample side by side: that warms them up and compares their outputs with
+ * the first one's. Then they run in turns, round by round, so that a busy moment of the machine
+ * hits all of them; only the run itself is timed, not the reading of samples. With --throughput
+ * they run once more, several samples at once (bench_flight.h).
+ */
+#include "api/bench/bench_flight.h"
+#include "api/bench/bench_units.h"
+#include "api/bench/bench_why.h"
+#include "api/bench/labels.h"
+#include "api/options/choices.h"
+#include "api/samples.h"
+#include "onnx/check/check.h"
+#include "onnx/graph.h"
+#include "samples/agreement.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Without --runs: at least so many runs and so many seconds for each model, but no more than
+ * that. */
+#define RUNS_LEAST    20
+#define MAX_RUNS      2000
+#define SECONDS_LEAST 1.0
+/* Rounds of --throughput, and how long a part of one takes without --runs. */
+#define FLIGHT_ROUNDS  3
+#define FLIGHT_SECONDS 0.3
+
+static const onq_option_info rows[] = {
+    OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
+           "Timed runs of each model; 0 means enough runs for a stable median."),
+    OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
+            OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
+    OQ_PATH("labels", 0, "", "FILE",
+            "The correct classes: a .npy of integers, one for each row of the first output. Shows "
+            "how often each model is right."),
+    OQ_FLAG("throughput", 0, "",
+            "Also run several samples at once, and show how many runs a second that gives beside "
+            "one after the other, in a session that shares its threads among them. With --threads "
+            "1 each run has one thread."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N",
+           "With --throughput: samples that run at once; 0 means one for each core."),
+    OQ_FLAG("units", 0, "",
+            "Time the products of one MODEL instead (Conv, Gemm, MatMul with their Relu or Clip), "
+            "each shape in float and in integers, by one thread unless --threads is given; sizes "
+            "are those of the first sample of --data. --json prints the file for onq static "
+            "--unit_costs."),
+};
+static const oq_opt_group own = OQ_GROUP("Timing", rows);
+
+typedef struct contender {
+    const char *path;
+    oq_model *model;
+    oq_session *session;
+    oq_source *source;
+    uint64_t size_bytes; /* of the file and its external data */
+    double load_seconds;
+    OQ_VEC(double) times; /* seconds, one a run */
+    double total;
+    oq_agree *outputs;    /* one for each of the first model's outputs */
+    size_t *order;        /* of the outputs, worst first */
+    uint64_t rows, right; /* with labels: seen, and as they say */
+    oq_bench_why why;     /* it may be slower than float */
+    oq_bench_flight flight;
+} contender;
+
+typedef struct bench {
+    oq_job *job;
+    oq_engine *engine;
+    contender *v;
+    size_t n;
+    uint64_t n_samples;
+    oq_labels labels; /* v NULL: none */
+} bench;
+
+/* ---- opening ---- */
+
+/* Without --data, the samples next to the first model serve all models. */
+static onq_code open_source(bench *b, contender *c, onq_error *err) {
+    oq_source_options o;
+    OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
+    if (o.spec == NULL && o.tape == NULL && c != b->v) {
+        o.spec = oq_str_cstr(&b->job->arena, oq_path_folder(b->v[0].path));
+        if (o.spec == NULL)
+            return oq_fail_nomem(err);
+    }
+    return oq_job_open_source(b->job, &o, &c->source, err);
+}
+
+static onq_code session_options(bench *b, const contender *c, oq_session_options *o,
+                                onq_error *err) {
+    OQ_TRY(oq_job_session(b->job, o, err));
+    o->model = c->model;
+    o->level = OQ_CHOSEN(b->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
+    return ONQ_OK;
+}
+
+static onq_code open_contender(bench *b, contender *c, onq_error *err) {
+    OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
+    OQ_TRY(oq_model_check(c->model, err));
+    OQ_TRY(oq_model_size(c->model, &c->size_bytes, err));
+    onq_code rc = open_source(b, c, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s", c->path);
+    if (b->engine == NULL)
+        OQ_TRY(oq_job_engine(b->job, &b->engine, err));
+    oq_session_options o;
+    OQ_TRY(session_options(b, c, &o, err));
+    const double start = oq_seconds();
+    OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
+    c->load_seconds = oq_seconds() - start;
+    c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
+    if (c->outputs == NULL)
+        return oq_fail_nomem(err);
+    return oq_bench_find_why(&c->why, &b->job->arena, c->model, err);
+}
+
+/* ---- agreement ---- */
+
+/* The output that corresponds to output i of the first model: of the same name, else at the same
+ * place. */
+static const oq_datum *counterpart(const bench *b, const contender *c, const oq_outputs *o,
+                                   size_t i) {
+    const oq_str name = b->v[0].session->outputs.v[i].name;
+    for (size_t k = 0; k < c->session->outputs.n; k++)
+        if (oq_str_eq(c->session->outputs.v[k].name, name))
+            return &o->v[k];
+    return i < o->n ? &o->v[i] : NULL;
+}
+
+static onq_code run_one(const contender *c, const oq_sample *s, oq_outputs *out, onq_error *err) {
+    onq_code rc = oq_session_run(c->session, s->inputs, s->n_inputs, out, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", c->path, s->name);
+}
+
+static onq_code compare_sample(bench *b, bool *end, onq_error *err) {
+    oq_outputs first = {0};
+    for (size_t i = 0; i < b->n; i++) {
+        contender *c = &b->v[i];
+        const oq_sample *s = NULL;
+        oq_outputs o;
+        const onq_code rc = oq_source_next(c->source, &s, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "%s", c->path);
+        *end = s == NULL;
+        if (*end)
+            return ONQ_OK;
+        OQ_TRY(run_one(c, s, &o, err));
+        if (b->labels.v != NULL && o.n > 0)
+            OQ_TRY(oq_labels_count(&b->labels, &o.v[0], &c->rows, &c->right, err));
+        if (i == 0)
+            first = o;
+        for (size_t k = 0; k < first.n; k++) {
+            const oq_datum *other = counterpart(b, c, &o, k);
+            if (other == NULL)
+                c->outputs[k].differs = true;
+            else if (i > 0)
+                oq_agree_add(&c->outputs[k], &first.v[k], other);
+        }
+    }
+    return ONQ_OK;
+}
+
+static onq_code compare_all(bench *b, onq_error *err) {
+    OQ_TRY(oq_source_measure(b->v[0].source, err));
+    const uint64_t total = oq_source_count(b->v[0].source);
+    for (size_t i = 1; i < b->n; i++) {
+        OQ_TRY(oq_source_measure(b->v[i].source, err));
+        if (oq_source_count(b->v[i].source) != total)
+            return oq_fail(err, ONQ_E_INVALID,
+                           "%s: has %" PRIu64 " samples, the first model has %" PRIu64,
+                           b->v[i].path, oq_source_count(b->v[i].source), total);
+    }
+    for (bool end = false; !end;) {
+        OQ_TRY(compare_sample(b, &end, err));
+        if (!end)
+            OQ_TRY(oq_progress(b->job->env, "compare", ++b->n_samples, total, err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- timing ---- */
+
+static bool has_enough(const contender *c, uint64_t wanted) {
+    if (wanted != 0)
+        return c->times.n >= wanted;
+    return c->times.n >= MAX_RUNS || (c->times.n >= RUNS_LEAST && c->total >= SECONDS_LEAST);
+}
+
+/* One pass over the samples, or what is left of the runs. */
+static onq_code time_round(bench *b, contender *c, uint64_t wanted, onq_error *err) {
+    OQ_TRY(oq_source_seek(c->source, 0, err));
+    while (!has_enough(c, wanted)) {
+        const oq_sample *s = NULL;
+        OQ_TRY(oq_source_next(c->source, &s, err));
+        if (s == NULL)
+            return ONQ_OK;
+        const double start = oq_seconds();
+        OQ_TRY(run_one(c, s, NULL, err));
+        const double taken = oq_seconds() - start;
+        c->total += taken;
+        if (!OQ_PUSH(&b->job->arena, &c->times, taken))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code time_all(bench *b, onq_error *err) {
+    const uint64_t wanted = (uint64_t)oq_opt_int(b->job->opts, "runs");
+    for (bool more = true; more;) {
+        more = false;
+        uint64_t done = 0;
+        for (size_t i = 0; i < b->n; i++) {
+            OQ_TRY(time_round(b, &b->v[i], wanted, err));
+            more = more || !has_enough(&b->v[i], wanted);
+            done += b->v[i].times.n;
+        }
+        OQ_TRY(oq_progress(b->job->env, "time", done, wanted * b->n, err));
+    }
+    return ONQ_OK;
+}
+
+/* Runs in rounds, for the same reason as above. */
+static onq_code time_flights(bench *b, onq_error *err) {
+    const onq_options *opts = b->job->opts;
+    const uint64_t wanted = (uint64_t)oq_opt_int(opts, "runs");
+    for (unsigned round = 0; round < FLIGHT_ROUNDS; round++) {
+        for (size_t i = 0; i < b->n; i++) {
+            contender *c = &b->v[i];
+            if (c->flight.session == NULL) {
+                oq_session_options o;
+                OQ_TRY(session_options(b, c, &o, err));
+                OQ_TRY(oq_bench_flight_open(&c->flight, b->engine, &o,
+                                            (unsigned)oq_opt_int(opts, "jobs"), err));
+            }
+            const double each = c->total / (double)c->times.n;
+            const onq_code rc = oq_bench_flight_round(
+                &c->flight, c->source, wanted > 0 ? wanted : (uint64_t)(FLIGHT_SECONDS / each) + 1,
+                err);
+            if (rc != ONQ_OK)
+                return oq_error_in(err, rc, "%s", c->path);
+            OQ_TRY(oq_progress(b->job->env, "throughput", round * b->n + i + 1,
+                               FLIGHT_ROUNDS * b->n, err));
+        }
+    }
+    return ONQ_OK;
+}
+
+static int compare_doubles(const void *x, const void *y) {
+    const double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+/* The value that a part p of the sorted times does not pass; the middle of two for the median. */
+static double quantile(const contender *c, double p) {
+    const size_t n = c->times.n;
+    if (p == 0.5 && n % 2 == 0)
+        return (c->times.v[n / 2 - 1] + c->times.v[n / 2]) / 2;
+    const size_t i = (size_t)ceil(p * (double)n);
+    return c->times.v[i > 0 ? i - 1 : 0];
+}
+
+/* ---- showing ---- */
+
+static void json_agree(oq_jw *w, const oq_agree *s) {
+    if (s->differs || s->n == 0) {
+        oq_jw_null(w, "cosine");
+        oq_jw_null(w, "sqnr");
+        oq_jw_null(w, "top1");
+        oq_jw_null(w, "max_difference");
+        return;
+    }
+    oq_jw_real(w, "cosine", oq_agree_cosine(s));
+    oq_jw_real(w, "sqnr", oq_agree_sqnr(s)); /* null: no difference at all */
+    oq_jw_real(w, "top1", oq_agree_top1(s));
+    oq_jw_real(w, "max_difference", s->largest);
+}
+
+/* Lower is worse: outputs of another kind, then those with NaN, then by noise. */
+static double quality(const oq_agree *s) {
+    if (s->differs || s->n == 0)
+        return -INFINITY;
+    return isnan(s->noise) ? -1e300 : oq_agree_sqnr(s);
+}
+
+/* The outputs in the order of their agreement, worst first. */
+static size_t *worst_first(bench *b, const contender *c) {
+    const size_t n = b->v[0].session->outputs.n;
+    size_t *order = OQ_NEW_ARRAY(&b->job->arena, size_t, n + 1);
+    for (size_t i = 0; order != NULL && i < n; i++) {
+        size_t at = i;
+        for (; at > 0 && quality(&c->outputs[order[at - 1]]) > quality(&c->outputs[i]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return order;
+}
+
+/* Slower than the first, by the median and by the fastest run: one busy moment of the machine does
+ * not make both. */
+static bool is_slower(const bench *b, const contender *c) {
+    return quantile(c, 0.5) > 1.02 * quantile(b->v, 0.5) &&
+           c->times.v[0] > 1.02 * b->v[0].times.v[0];
+}
+
+static void show_json(bench *b, const contender *c) {
+    oq_jw *w = &b->job->json;
+    oq_jw_begin_object(w, NULL);
+    oq_jw_cstr(w, "model", c->path);
+    oq_jw_uint(w, "size", c->size_bytes);
+    oq_jw_real(w, "load_ms", c->load_seconds * 1e3);
+    oq_jw_uint(w, "runs", c->times.n);
+    oq_jw_begin_object(w, "latency_ms");
+    oq_jw_real(w, "median", quantile(c, 0.5) * 1e3);
+    oq_jw_real(w, "p90", quantile(c, 0.9) * 1e3);
+    oq_jw_real(w, "min", c->times.v[0] * 1e3);
+    oq_jw_real(w, "max", c->times.v[c->times.n - 1] * 1e3);
+    oq_jw_real(w, "mean", c->total / (double)c->times.n * 1e3);
+    oq_jw_end_object(w);
+    oq_jw_real(w, "throughput", (double)c->times.n / c->total);
+    if (c->flight.jobs > 0)
+        oq_bench_flight_json(&c->flight, w);
+    if (c != b->v && b->v[0].session->outputs.n > 0) {
+        const size_t worst = c->order[0];
+        oq_jw_begin_object(w, "agreement");
+        json_agree(w, &c->outputs[worst]);
+        oq_jw_str(w, "worst_output", b->v[0].session->outputs.v[worst].name);
+        oq_jw_begin_array(w, "outputs");
+        for (size_t k = 0; k < b->v[0].session->outputs.n; k++) {
+            oq_jw_begin_object(w, NULL);
+            oq_jw_str(w, "name", b->v[0].session->outputs.v[c->order[k]].name);
+            json_agree(w, &c->outputs[c->order[k]]);
+            oq_jw_end_object(w);
+        }
+        oq_jw_end_array(w);
+        oq_jw_end_object(w);
+    }
+    if (c->why.quantized) {
+        if (c != b->v)
+            oq_jw_bool(w, "slower_than_first", is_slower(b, c));
+        oq_jw_begin_array(w, "slow_parts");
+        for (size_t i = 0; i < c->why.reasons.n; i++)
+            oq_jw_str(w, NULL, c->why.reasons.v[i]);
+        oq_jw_end_array(w);
+    }
+    if (c->rows > 0) {
+        oq_jw_uint(w, "labelled", c->rows);
+        oq_jw_real(w, "accuracy", (double)c->right / (double)c->rows);
+    }
+    oq_jw_end_object(w);
+}
+
+static void text_agree(oq_buf *t, const oq_agree *s) {
+    if (s->differs || s->n == 0) {
+        oq_buf_adds(t, "   outputs differ in kind");
+        return;
+    }
+    oq_buf_addf(t, " %10.6f", oq_agree_cosine(s));
+    if (isinf(oq_agree_sqnr(s)))
+        oq_buf_adds(t, "   equal");
+    else
+        oq_buf_addf(t, " %7.2f", oq_agree_sqnr(s));
+    if (s->rows > 0)
+        oq_buf_addf(t, " %5.1f%%", oq_agree_top1(s) * 100);
+    else
+        oq_buf_adds(t, "      -");
+}
+
+static void show_name(oq_buf *t, const contender *c, size_t width) {
+    const size_t from = t->n;
+    oq_buf_add_safe(t, oq_str_of(c->path));
+    while (!t->failed && t->n - from < width)
+        oq_buf_addc(t, ' ');
+}
+
+static void show_flights(bench *b, size_t width) {
+    oq_buf *t = &b->job->text;
+    if (b->v[0].flight.jobs == 0)
+        return;
+    oq_buf_addf(t, "\n%-*s %6s %12s %12s %9s\n", (int)width, "throughput", "jobs", "one, runs/s",
+                "at once", "scaling");
+    for (size_t i = 0; i < b->n; i++) {
+        show_name(t, &b->v[i], width);
+        oq_bench_flight_text(&b->v[i].flight, t);
+    }
+}
+
+static void show_text(bench *b, const contender *c, size_t width) {
+    oq_buf *t = &b->job->text;
+    show_name(t, c, width);
+    oq_buf_addf(t, " %10.1f %10.3f %10.3f %10.3f %10.1f", (double)c->size_bytes / 1e3,
+                c->times.v[0] * 1e3, quantile(c, 0.5) * 1e3, quantile(c, 0.9) * 1e3,
+                (double)c->times.n / c->total);
+    if (c == b->v || b->v[0].session->outputs.n == 0)
+        oq_buf_adds(t, "          -       -      -");
+    else
+        text_agree(t, &c->outputs[c->order[0]]);
+    if (b->labels.v != NULL && c->rows > 0)
+        oq_buf_addf(t, " %7.2f%%", 100.0 * (double)c->right / (double)c->rows);
+    oq_buf_addc(t, '\n');
+}
+
+/* Each output by itself, where the row of the model shows the worst of several. */
+static void show_outputs(bench *b, const contender *c) {
+    oq_buf *t = &b->job->text;
+    const size_t n = b->v[0].session->outputs.n;
+    if (c == b->v || n < 2)
+        return;
+    oq_buf_adds(t, "\noutputs of ");
+    oq_buf_add_safe(t, oq_str_of(c->path));
+    oq_buf_adds(t, ", worst first (the table above shows the worst)\n");
+    for (size_t k = 0; k < n; k++) {
+        oq_buf_adds(t, " ");
+        text_agree(t, &c->outputs[c->order[k]]);
+        oq_buf_adds(t, "  ");
+        oq_buf_add_safe(t, b->v[0].session->outputs.v[c->order[k]].name);
+        oq_buf_addc(t, '\n');
+    }
+}
+
+/* The command that times the float model's nodes, with the samples of this one. */
+static void add_units_command(const bench *b, oq_buf *t) {
+    const onq_options *o = b->job->opts;
+    const char *data = oq_opt_str(o, "data"), *path = b->v[0].path;
+    oq_buf_adds(t, path[0] == '-' ? "onq bench --units ./" : "onq bench --units ");
+    oq_buf_add_word(t, oq_str_of(path));
+    if (data != NULL && strcmp(data, "-") != 0 && oq_opt_reader(o) == NULL) {
+        oq_buf_adds(t, " --data ");
+        oq_buf_add_word(t, oq_str_of(data));
+    }
+}
+
+/* A quantized model that costs time instead of saving it. */
+static void show_slow(bench *b, const contender *c) {
+    oq_buf *t = &b->job->text;
+    if (c == b->v || !c->why.quantized || b->v[0].why.quantized || !is_slower(b, c))
+        return;
+    oq_buf_addc(t, '\n');
+    oq_buf_add_safe(t, oq_str_of(c->path));
+    oq_buf_addf(t, " is quantized and slower than float (%.2f times its time)%s",
+                quantile(c, 0.5) / quantile(b->v, 0.5),
+                c->why.reasons.n > 0 ? "; it has:\n" : ": ");
+    for (size_t i = 0; i < c->why.reasons.n; i++) {
+        oq_buf_adds(t, "  ");
+        oq_buf_add_safe(t, c->why.reasons.v[i]);
+        oq_buf_addc(t, '\n');
+    }
+    if (c->why.reasons.n == 0) {
+        add_units_command(b, t);
+        oq_buf_adds(t, " shows which nodes gain\n");
+    }
+}
+
+static void show_all(bench *b) {
+    oq_buf *t = &b->job->text;
+    size_t width = 5;
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t n = strlen(b->v[i].path);
+        width = n > width && n <= 60 ? n : width;
+        if (b->v[i].times.n > 1)
+            qsort(b->v[i].times.v, b->v[i].times.n, sizeof(double), compare_doubles);
+    }
+    oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %10s %7s %6s%s\n", (int)width, "model", "size kB",
+                "min ms", "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1",
+                b->labels.v != NULL ? "    right" : "");
+    oq_jw_uint(&b->job->json, "samples", b->n_samples);
+    oq_jw_cstr(&b->job->json, "runtime", b->engine->name);
+    oq_jw_begin_array(&b->job->json, "models");
+    for (size_t i = 0; i < b->n; i++) {
+        show_text(b, &b->v[i], width);
+        show_json(b, &b->v[i]);
+    }
+    show_flights(b, width);
+    for (size_t i = 0; i < b->n; i++) {
+        show_outputs(b, &b->v[i]);
+        show_slow(b, &b->v[i]);
+    }
+    oq_jw_end_array(&b->job->json);
+}
+
+/* ---- the job ---- */
+
+static onq_code run_contenders(bench *b, onq_error *err) {
+    if (oq_opt_is_set(b->job->opts, "labels"))
+        OQ_TRY(oq_labels_read(&b->labels, &b->job->arena, &b->job->env->alloc,
+                              oq_opt_str(b->job->opts, "labels"), err));
+    for (size_t i = 0; i < b->n; i++)
+        OQ_TRY(open_contender(b, &b->v[i], err));
+    OQ_TRY(compare_all(b, err));
+    for (size_t i = 0; i < b->n; i++) {
+        b->v[i].order = worst_first(b, &b->v[i]);
+        if (b->v[i].order == NULL)
+            return oq_fail_nomem(err);
+        if (b->labels.v != NULL && !oq_opt_is_set(b->job->opts, "limit"))
+            OQ_TRY(oq_labels_end(&b->labels, b->v[i].rows, err));
+    }
+    OQ_TRY(time_all(b, err));
+    if (oq_opt_flag(b->job->opts, "throughput"))
+        OQ_TRY(time_flights(b, err));
+    show_all(b);
+    return ONQ_OK;
+}
+
+static onq_code run_bench(oq_job *job, onq_error *err) {
+    const char *input = oq_opt_str(job->opts, "input");
+    const size_t operands = oq_opt_operand_count(job->opts);
+    bench b = {.job = job, .n = operands + (input != NULL)};
+    b.v = OQ_NEW_ARRAY(&job->arena, contender, b.n);
+    if (b.v == NULL)
+        return oq_fail_nomem(err);
+    if (oq_opt_flag(job->opts, "units") && b.n != 1)
+        return oq_fail(err, ONQ_E_OPTION, "--units is for one model, not for %zu", b.n);
+    if (oq_opt_is_set(job->opts, "jobs") && !oq_opt_flag(job->opts, "throughput"))
+        return oq_fail(err, ONQ_E_OPTION, "--jobs needs --throughput");
+    if (oq_opt_flag(job->opts, "units") && oq_opt_flag(job->opts, "throughput"))
+        return oq_fail(err, ONQ_E_OPTION, "--units and --throughput cannot be combined");
+    if (oq_opt_flag(job->opts, "units"))
+        return oq_bench_units(job, input != NULL ? input : oq_opt_operand(job->opts, 0), err);
+    size_t n = 0;
+    if (input != NULL)
+        b.v[n++].path = input;
+    for (size_t i = 0; i < operands; i++)
+        b.v[n++].path = oq_opt_operand(job->opts, i);
+    onq_code rc = run_contenders(&b, err);
+    for (size_t i = 0; i < b.n; i++) {
+        oq_bench_flight_close(&b.v[i].flight);
+        oq_session_close(b.v[i].session);
+        oq_source_close(b.v[i].source);
+    }
+    oq_engine_close(b.engine);
+    for (size_t i = 0; i < b.n; i++)
+        oq_model_free(b.v[i].model);
+    return rc;
+}
+
+const oq_command oq_command_bench = {
+    .info = {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
+             "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
+             "(fastest, median and 90th percentile), throughput, and how well the outputs agree "
+             "with the first "
+             "model's: cosine, signal to quantization noise in dB, and how often the largest value "
+             "along the last axis is the same one. Of several outputs the table shows the one that "
+             "agrees worst; all of them follow below it."},
+    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general,
+               &oq_group_verify_idle},
+    .run = run_bench,
+};

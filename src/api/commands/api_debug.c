@@ -1,0 +1,277 @@
+/*
+ * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the
+ * accuracy goes.
+ */
+#include "api/commands/debug_about.h"
+#include "api/samples.h"
+#include "debug/search/search.h"
+#include "onnx/check/check.h"
+#include "onnx/summary/summary.h"
+
+#include <math.h>
+
+static const onq_option_info rows[] = {
+    OQ_PATH("float_model", 'i', "float input input_model input_model_path", "FILE",
+            "The model before quantization."),
+    OQ_PATH("qdq_model", 0, "quantized_model quant_model qdq", "FILE",
+            "The quantized model: QDQ, integer operators, dynamic or weight-only."),
+    OQ_PATH("output", 'o', "report", "FILE",
+            "Write the report as one HTML file that needs no network."),
+    OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
+    OQ_FLAG("no_kernel_check", 0, "",
+            "Do not run the quantized model a second time with the runtime's optimisations."),
+    OQ_FLAG("sensitivity", 0, "",
+            "Measure the outputs with each unit alone quantized: a node, a product together with "
+            "its Relu or Clip (QDQ models; needs --data). The ranking follows it."),
+    OQ_LIST("groups", 0, "group_by", "GROUP",
+            "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
+            "block by the name up to its first part with a number; a name or pattern "
+            "(re:^/layer1/) is one group."),
+    OQ_FLAG("bisect", 0, "",
+            "Find the smallest set of nodes to exclude so that --target_sqnr or --target_agreement "
+            "is reached."),
+    OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB",
+            "With --bisect: signal to noise in dB that the outputs must keep."),
+    OQ_REAL("target_agreement", 0, "", "", "0..100", "PERCENT",
+            "With --bisect: how often the largest output must stay the same, in percent; a value "
+            "up to 1 is read as a fraction."),
+    OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
+            "Write the result of --bisect, or the worst node or group of --sensitivity, as an "
+            "overrides file: 16 bits for the tensors of these nodes."),
+    OQ_PATH("exclude_list", 0, "", "FILE",
+            "Write the nodes that --bisect found, or those of the worst unit of --sensitivity, one "
+            "a line, for --nodes_to_exclude @FILE."),
+    OQ_REAL("time_limit", 0, "", "", "0..", "SECONDS",
+            "With --sensitivity or --bisect: stop after this time with the best so far."),
+    OQ_SIZE("memory", 0, "", "512m", "",
+            "Memory beyond that of one sample's run: for samples that run at once and, with "
+            "--sensitivity or --bisect, for tensors that tries begin with, so that the graph "
+            "before them is not run again."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
+    OQ_PATH("data_root", 0, "", "DIR",
+            "Another folder that may hold external data; links to it are followed."),
+};
+static const oq_opt_group own = OQ_GROUP("Models and report", rows);
+
+typedef struct debugging {
+    oq_job *job;
+    oq_model *truth, *made;
+    oq_engine *engine;
+    oq_source *truth_source, *made_source;
+    oq_debug_run run;
+    oq_debug d;
+    oq_debug_search found;
+    oq_debug_about about;
+} debugging;
+
+/* Samples that a search uses unless --limit says otherwise: it runs them once for each node. */
+#define SEARCH_SAMPLES 16
+
+static onq_code check_options(const onq_options *o, onq_error *err) {
+    const bool bisect = oq_opt_flag(o, "bisect");
+    const bool target = oq_opt_is_set(o, "target_sqnr") || oq_opt_is_set(o, "target_agreement");
+    if (bisect && !target)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--bisect needs --target_sqnr DB or --target_agreement PERCENT");
+    if (target && !bisect)
+        return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement need --bisect");
+    if (oq_opt_is_set(o, "groups") && !bisect && !oq_opt_flag(o, "sensitivity"))
+        return oq_fail(err, ONQ_E_OPTION, "--groups needs --sensitivity or --bisect");
+    static const char *const need_search[] = {"overrides", "exclude_list", "time_limit"};
+    for (size_t i = 0; i < OQ_COUNT(need_search); i++)
+        if (oq_opt_is_set(o, need_search[i]) && !bisect && !oq_opt_flag(o, "sensitivity"))
+            return oq_fail(err, ONQ_E_OPTION, "--%s needs --sensitivity or --bisect",
+                           need_search[i]);
+    if ((bisect || oq_opt_flag(o, "sensitivity")) && !oq_opt_is_set(o, "data"))
+        return oq_fail(err, ONQ_E_OPTION, "--%s needs --data SOURCE",
+                       bisect ? "bisect" : "sensitivity");
+    return ONQ_OK;
+}
+
+static onq_code write_overrides(const debugging *g, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "overrides");
+    if (path == NULL)
+        return ONQ_OK;
+    oq_buf text;
+    oq_jw w;
+    oq_buf_init(&text, &g->job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_debug_search_overrides(&g->found, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    const onq_code rc = oq_job_save_text(g->job, "overrides", &text, err);
+    oq_buf_release(&text);
+    return rc;
+}
+
+static onq_code write_list(const debugging *g, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "exclude_list");
+    if (path == NULL)
+        return ONQ_OK;
+    oq_buf text;
+    oq_buf_init(&text, &g->job->env->alloc);
+    oq_debug_search_list(&g->found, &text);
+    const onq_code rc = oq_job_save_text(g->job, "exclude_list", &text, err);
+    oq_buf_release(&text);
+    return rc;
+}
+
+static onq_code search(debugging *g, onq_error *err) {
+    const onq_options *o = g->job->opts;
+    if (!oq_opt_flag(o, "sensitivity") && !oq_opt_flag(o, "bisect"))
+        return ONQ_OK;
+    oq_debug_target t = {.bisect = oq_opt_flag(o, "bisect"),
+                         .sqnr = NAN,
+                         .agreement = NAN,
+                         .overrides = oq_opt_str(o, "overrides") != NULL,
+                         .memory = oq_opt_size(o, "memory")};
+    if (oq_opt_is_set(o, "target_sqnr"))
+        t.sqnr = oq_opt_real(o, "target_sqnr");
+    if (oq_opt_is_set(o, "target_agreement")) {
+        const double p = oq_opt_real(o, "target_agreement");
+        t.agreement = p > 1 ? p / 100 : p;
+    }
+    if (oq_opt_is_set(o, "time_limit"))
+        t.seconds = oq_opt_real(o, "time_limit");
+    t.groups = oq_opt_list(o, "groups", &t.n_groups);
+    t.most_samples = oq_opt_is_set(o, "limit") ? UINT64_MAX : SEARCH_SAMPLES;
+    OQ_TRY(oq_debug_run_search(&g->d, &g->run, &t, &g->found, err));
+    g->d.search = &g->found;
+    OQ_TRY(write_list(g, err));
+    return write_overrides(g, err);
+}
+
+static onq_code run_models(debugging *g, onq_error *err) {
+    oq_job *job = g->job;
+    oq_debug_run *run = &g->run;
+    run->kernel = !oq_opt_flag(job->opts, "no_kernel_check");
+    run->jobs = (unsigned)oq_opt_int(job->opts, "jobs");
+    run->memory = oq_opt_size(job->opts, "memory");
+    OQ_TRY(oq_job_source(job, g->truth, &g->truth_source, err));
+    OQ_TRY(oq_job_source(job, g->made, &g->made_source, err));
+    if (g->d.histograms)
+        oq_source_keep_names(g->truth_source);
+    OQ_TRY(oq_job_engine(job, &g->engine, err));
+    OQ_TRY(oq_job_session(job, &run->session, err));
+    run->engine = g->engine;
+    run->truth_source = g->truth_source;
+    run->made_source = g->made_source;
+    return oq_debug_activations(&g->d, run, err);
+}
+
+static onq_code write_report(debugging *g, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "output");
+    if (path == NULL)
+        return ONQ_OK;
+    const oq_debug_run *run = g->d.n_samples > 0 ? &g->run : NULL;
+    OQ_TRY(oq_debug_describe(g->job, &g->d, run, run != NULL && run->kernel, &g->about, err));
+    g->d.about = &g->about;
+    oq_buf page;
+    oq_buf_init(&page, &g->job->env->alloc);
+    onq_code rc = oq_debug_report(&g->d, &page, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_save_text(g->job, "output", &page, err);
+    oq_buf_release(&page);
+    return rc;
+}
+
+static onq_code is_quantized(debugging *g, oq_model *m, bool *yes, onq_error *err) {
+    oq_summary s;
+    OQ_TRY(oq_summary_make(&s, &g->job->arena, m, NULL, err));
+    const oq_quantized *q = &s.quant;
+    *yes = q->quantize + q->dequantize + q->operators + q->integer + q->weight_only > 0;
+    return ONQ_OK;
+}
+
+/* Models given the wrong way round. */
+static onq_code check_order(debugging *g, onq_error *err) {
+    bool truth = false, made = false;
+    OQ_TRY(is_quantized(g, g->truth, &truth, err));
+    OQ_TRY(is_quantized(g, g->made, &made, err));
+    if (truth && !made)
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "%s: is quantized, and %s is not: are --float_model and --qdq_model swapped?",
+            g->truth->path, g->made->path);
+    if (truth)
+        oq_warn(g->job->env,
+                "%s: the float model is itself quantized; what it has already lost is not measured",
+                g->truth->path);
+    return ONQ_OK;
+}
+
+/* Models that have nothing to do with each other. Inputs and outputs are at the same place in all
+ * models, so a match by place alone says nothing. */
+static onq_code check_kinship(const debugging *g, onq_error *err) {
+    const oq_debug *d = &g->d;
+    size_t known = d->weights.n;
+    for (size_t i = 0; i < d->acts.n; i++)
+        known += d->acts.v[i].truth.p != NULL && !d->acts.v[i].by_place;
+    if (known > 0 || d->unmatched.n + d->acts.n == 0)
+        return ONQ_OK;
+    return oq_fail(
+        err, ONQ_E_INVALID,
+        "%s: none of its %zu quantized tensors has a counterpart in %s: was it made from another "
+        "model?",
+        g->made->path, d->unmatched.n + d->acts.n, g->truth->path);
+}
+
+static onq_code run_steps(debugging *g, onq_error *err) {
+    oq_job *job = g->job;
+    const onq_options *o = job->opts;
+    OQ_TRY(check_options(o, err));
+    OQ_TRY(oq_job_open(job, oq_opt_str(o, "float_model"), &g->truth, err));
+    OQ_TRY(oq_job_open(job, oq_opt_str(o, "qdq_model"), &g->made, err));
+    OQ_TRY(oq_model_check(g->truth, err));
+    OQ_TRY(oq_model_check(g->made, err));
+    OQ_TRY(check_order(g, err));
+    oq_debug_init(&g->d, job->env, g->truth, g->made);
+    g->d.histograms = oq_opt_is_set(o, "output");
+    onq_code rc = oq_debug_match(&g->d, err);
+    if (rc == ONQ_OK)
+        rc = oq_debug_weights(&g->d, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s", g->made->path);
+    OQ_TRY(check_kinship(g, err));
+    if (oq_opt_is_set(o, "data"))
+        OQ_TRY(run_models(g, err));
+    OQ_TRY(search(g, err));
+    OQ_TRY(oq_debug_rank(&g->d, err));
+    if (g->d.weights.n == 0 && g->d.acts.n == 0)
+        oq_warn(job->env, "%s: nothing in it is quantized", g->made->path);
+    OQ_TRY(write_report(g, err));
+    oq_debug_text(&g->d, (size_t)oq_opt_int(o, "top"), &job->text);
+    oq_debug_json(&g->d, &job->json);
+    if (g->d.search != NULL) {
+        oq_debug_search_text(&g->found, (size_t)oq_opt_int(o, "top"), oq_opt_str(o, "exclude_list"),
+                             &job->text);
+        oq_debug_search_json(&g->found, &job->json);
+    }
+    return ONQ_OK;
+}
+
+static onq_code run_debug(oq_job *job, onq_error *err) {
+    debugging g = {.job = job};
+    onq_code rc = run_steps(&g, err);
+    if (g.d.env != NULL)
+        oq_debug_release(&g.d);
+    oq_source_close(g.truth_source);
+    oq_source_close(g.made_source);
+    oq_engine_close(g.engine);
+    oq_model_free(g.truth);
+    oq_model_free(g.made);
+    return rc;
+}
+
+const oq_command oq_command_debug = {
+    .info = {"debug", "", "show where a quantized model loses accuracy",
+             "Compares a quantized model with the float model it came from: every weight with its "
+             "dequantized twin and, with --data, every activation before and after quantization "
+             "and across the models (as qdq_loss_debug of onnxruntime.quantization does). The "
+             "tensors that lose most come first, with the likely reason. Loss by quantization is "
+             "separated from saturation in the runtime's kernels."},
+    .required = "float_model qdq_model",
+    .groups = {&own, &oq_group_data, &oq_group_runtime, &oq_group_general, &oq_group_verify_idle},
+    .run = run_debug,
+};

@@ -1,0 +1,97 @@
+/*
+ * api_dynamic.c — `onq dynamic`: integer operators whose activations are quantized as they come
+ * (the reference's quantize_dynamic). It needs no samples; those that are there judge the result.
+ */
+#include "api/options/choices.h"
+#include "api/options/command.h"
+#include "api/quantizing/quant_config.h"
+#include "api/quantizing/quant_input.h"
+#include "api/quantizing/quantization.h"
+#include "quantize/ort/stamp.h"
+#include "quantize/qoperator/qoperator.h"
+
+static const onq_option_info rows[] = {
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
+            "Type of weights. The integer operators of ONNX take 8-bit types only."),
+    OQ_FLAG("per_channel", 0, "", "Quantize weights of MatMul, Attention and LSTM per channel."),
+    OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
+    OQ_FLAG_ON("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
+    OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
+    OQ_FLAG_ON("keep_float16", 0, "",
+               "Quantize float16 and bfloat16 nodes, with Cast around the integer operators, so "
+               "that all tensors keep their types; false leaves such nodes alone."),
+    OQ_FLAG("force_quantize_no_input_check", 0, "",
+            "Quantize operators that only move values even if their input is not quantized."),
+    OQ_FLAG("weight_symmetric", 0, "",
+            "Make the ranges of weights symmetric (default: if the type is signed)."),
+    OQ_FLAG("activation_symmetric", 0, "",
+            "Make the ranges of tables of Gather and EmbedLayerNormalization symmetric."),
+    OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
+};
+static const oq_opt_group own = OQ_GROUP("Quantization", rows);
+
+static onq_code check_options(oq_quant *q, onq_error *err) {
+    OQ_TRY(oq_quant_config(q->job, &q->config, err));
+    q->config.activation_type = OQ_UINT8; /* DynamicQuantizeLinear has no other */
+    return ONQ_OK;
+}
+
+/* Tells the user what was left float. */
+static void warn_of_rest(const oq_quant *q) {
+    const onq_env *env = q->job->env;
+    size_t n_graphs = 0;
+    const oq_graph *g = q->model->proto->graph;
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; k < g->node.v[i]->attribute.n; k++)
+            n_graphs += g->node.v[i]->attribute.v[k]->g != NULL;
+    if (n_graphs > 0 && !q->config.enable_subgraph)
+        oq_warn(env,
+                "%zu graphs inside If, Loop or Scan were not quantized (--enable_subgraph "
+                "quantizes them)",
+                n_graphs);
+    oq_quant_warn_types(q);
+    oq_quant_warn_unprepared(q->job, &q->input, false);
+}
+
+static onq_code quantize(void *ctx, onq_error *err) {
+    oq_quant *q = ctx;
+    const oq_qo_job job = {.model = q->model, .config = &q->config, .plan = &q->plan};
+    return oq_qo_run(&job, err);
+}
+
+static onq_code run_steps(oq_quant *q, onq_error *err) {
+    OQ_TRY(check_options(q, err));
+    OQ_TRY(oq_quant_open(q, false, err));
+    OQ_TRY(oq_quant_infer(q, err));
+    OQ_TRY(oq_stamp_inferred(q->model, err));
+    OQ_TRY(oq_quant_raise(q, OQ_QMODE_INTEGER, err));
+    OQ_TRY(oq_quant_report_names(q->job, &q->config, q->model->proto->graph, err));
+    OQ_TRY(oq_quant_make(q, err));
+    warn_of_rest(q);
+    return oq_quant_end(q, err);
+}
+
+static onq_code run_dynamic(oq_job *job, onq_error *err) {
+    oq_quant q;
+    oq_quant_init(&q, job, "dynamic", quantize, &q);
+    q.modes = OQ_QMODE_INTEGER;
+    const onq_code rc = oq_quant_blame(&q, run_steps(&q, err), err);
+    oq_quant_release(&q);
+    return rc;
+}
+
+const oq_command oq_command_dynamic = {
+    .info = {"dynamic", "", "quantize weights; activations are quantized as they come",
+             "Dynamic quantization: weights become 8-bit integers now; scale and zero point of "
+             "activations are computed while the model runs (ConvInteger, MatMulInteger, "
+             "QAttention, DynamicQuantizeLSTM). This is quantize_dynamic of "
+             "onnxruntime.quantization. It needs no samples and no runtime; where both are there, "
+             "the result is compared with the float model."},
+    .required = "input output|dry_run",
+    .extra_keys = "DefaultTensorType",
+    .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
+               &oq_group_data, &oq_group_runtime, &oq_group_extra, &oq_group_verify,
+               &oq_group_general},
+    .decides = &own,
+    .run = run_dynamic,
+};

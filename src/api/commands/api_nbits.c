@@ -1,0 +1,469 @@
+/*
+ * api_nbits.c — `onq nbits` and `onq bnb4`: weights as integers or floats of few bits, the rest of
+ * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). No samples,
+ * and no runtime unless --verify asks for one.
+ */
+#include "api/commands/nbits_forecast.h"
+#include "api/options/choices.h"
+#include "api/options/command.h"
+#include "api/quantizing/quant_config.h"
+#include "api/quantizing/quantization.h"
+#include "api/samples.h"
+#include "base/text/number_text.h"
+#include "onnx/codec/schema.h"
+#include "onnx/tidy.h"
+#include "quantize/nbits/nb_learn.h"
+#include "quantize/ort/opset.h"
+
+#include <math.h>
+
+/* clang-format off */
+#define METHODS(ROW)                              \
+    ROW("default", &oq_nb_methods[0])             \
+    ROW("rtn", &oq_nb_methods[1])                 \
+    ROW("k_quant,kquant", &oq_nb_methods[2])      \
+    ROW("hqq", &oq_nb_methods[3])                 \
+    ROW("gptq", &oq_nb_methods[4])                \
+    ROW("awq", &oq_nb_methods[5])
+
+#define MIXED(ROW)                                \
+    ROW("none", OQ_NB_MIXED_NONE)                 \
+    ROW("last,k_quant_last", OQ_NB_MIXED_LAST)    \
+    ROW("layers,k_quant_mixed", OQ_NB_MIXED_LAYERS)
+
+#define FORMATS(ROW) ROW("QOperator", false) ROW("QDQ", true)
+
+#define BNB4_TYPES(ROW)                           \
+    ROW("nf4,1", &oq_nb_bnb4_methods[1])          \
+    ROW("fp4,0", &oq_nb_bnb4_methods[0])
+/* clang-format on */
+
+static const char exclude_help[] = "Leave these nodes as they are. A name, or a pattern re:REGEX.";
+static const char strict_help[] =
+    "Fail if the model does not have a given name, or if nothing is quantized.";
+
+static const onq_option_info nbits_rows[] = {
+    OQ_INT("bits", 0, "", "4", "2..8", "N", "Bits of a weight: 2, 4 or 8."),
+    OQ_REAL("target_bits", 0, "", "", "1..32", "X",
+            "Give each weight 2, 4 or 8 bits or leave it float, so that all take X bits a weight, "
+            "scales counted, where noise does most harm: by the noise of weights, or with --data "
+            "by what reaches the outputs."),
+    OQ_ENUM("mixed", 0, "", "none", OQ_CHOICES(MIXED), "PRESET",
+            "8 bits for some nodes: `last` for the last layer, `layers` also for values and the "
+            "way down in some layers (k_quant_last and k_quant_mixed of the model builder)."),
+    OQ_INT("block_size", 0, "", "32", "-1..", "N",
+           "Weights of a column that share a scale: 16, 32, 64, 128 or 256; -1 for a whole column "
+           "(QDQ only)."),
+    OQ_FLAG_ON("symmetric", 0, "is_symmetric",
+               "Keep the zero point in the middle and store none (k_quant always stores one)."),
+    OQ_ENUM("quant_method", 0, "", "default", OQ_CHOICES(METHODS), "METHOD",
+            "How integers and scales are found: rounding (default), rounding as Intel's neural "
+            "compressor does it, a search for the best scale, half-quadratic quantization (zero "
+            "points that are not integers), or by samples (--data): gptq lets the weights that "
+            "are still float make up for the error of each, awq first scales up what meets large "
+            "inputs."),
+    OQ_ENUM("quant_format", 0, "", "QOperator", OQ_CHOICES(FORMATS), "FORMAT",
+            "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
+    OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",
+           "What MatMulNBits may compute in: 0 as it likes, 1 float32, 2 float16, 3 bfloat16, 4 "
+           "int8."),
+    OQ_FLAG("channel_wised_quantize", 0, "",
+            "QDQ: one scale for a whole column; symmetric weights are stored transposed."),
+    OQ_LIST("quant_axes", 0, "", "TYPE:AXIS",
+            "The axis that blocks lie along: MatMul:0 and Gather:1 by default."),
+    OQ_PAIRS("ratios", 0, "", "WEIGHT=RATIO", "rtn: cut the range of a weight to this part of it."),
+    OQ_REAL("percdamp", 0, "", "0.01", "0..1", "X",
+            "gptq: part of the mean that is added to the diagonal of the Hessian."),
+    OQ_FLAG("actorder", 0, "", "gptq: round what meets the largest inputs first."),
+    OQ_FLAG("mse", 0, "", "gptq: try narrower ranges for each block."),
+    OQ_FLAG_ON("perchannel", 0, "", "gptq: every column has scales of its own."),
+    OQ_SIZE("memory", 0, "", "1g", "",
+            "gptq: memory for Hessians; the samples run as often as this asks for."),
+    OQ_FLAG("all_weights", 0, "",
+            "Quantize what the reference leaves float too: weights in Constant nodes, after a "
+            "Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
+    OQ_PATH("node_config", 0, "customized_weight_config", "FILE",
+            "JSON with settings of single nodes: {\"node\": {\"bits\": 8, \"group_size\": 32, "
+            "\"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
+};
+static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
+
+static const onq_option_info nbits_select[] = {
+    OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
+            "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
+    OQ_LIST("nodes_to_include", 0, "", "NODE",
+            "Quantize these nodes too, whatever their operator type. A name, or a pattern "
+            "re:REGEX."),
+    OQ_LIST("nodes_to_quantize", 0, "", "NODE",
+            "Quantize these nodes only. A name, or a pattern re:REGEX."),
+    OQ_LIST("nodes_to_exclude", 0, "", "NODE", exclude_help),
+    OQ_FLAG("strict", 0, "", strict_help),
+};
+static const oq_opt_group nbits_which = OQ_GROUP("What to quantize", nbits_select);
+
+static const onq_option_info bnb4_rows[] = {
+    OQ_ENUM("quant_type", 0, "", "nf4", OQ_CHOICES(BNB4_TYPES), "TYPE",
+            "NF4, whose values lie as those of a normal distribution do, or FP4, a float of 4 "
+            "bits."),
+    OQ_INT("block_size", 0, "", "64", "16..256", "N",
+           "Weights that share a scale: 16, 32, 64, 128 or 256."),
+};
+static const oq_opt_group bnb4_own = OQ_GROUP("Quantization", bnb4_rows);
+
+static const onq_option_info bnb4_select[] = {
+    OQ_LIST("nodes_to_exclude", 0, "", "NODE", exclude_help),
+    OQ_FLAG("strict", 0, "", strict_help),
+};
+static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
+
+typedef const oq_nb_method *method_ref;
+
+typedef struct run {
+    oq_quant q;
+    oq_nb_config config;
+    oq_nb_made made;
+} run;
+
+/* ---- options ---- */
+
+static onq_code take_axes(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    oq_opt_axis *axes;
+    size_t n;
+    OQ_TRY(oq_opt_axes(o, "quant_axes", &r->q.job->arena, &axes, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        if (oq_str_is(axes[i].key, "Gather"))
+            r->config.gather_axis = axes[i].value;
+        else if (!oq_str_is(axes[i].key, "MatMul") || axes[i].value != 0)
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--quant_axes: '%.*s:%lld' (blocks of MatMul lie along axis 0; those of "
+                           "Gather along any)",
+                           OQ_STR(axes[i].key), (long long)axes[i].value);
+    }
+    return ONQ_OK;
+}
+
+static onq_code take_ratios(run *r, onq_error *err) {
+    size_t n = 0;
+    const oq_str *v = oq_opt_list(r->q.job->opts, "ratios", &n);
+    for (size_t i = 0; i < n; i++) {
+        /* Names of weights may have = and : in them; the last one counts. */
+        const char *at = v[i].p + v[i].n;
+        while (at > v[i].p && at[-1] != '=' && at[-1] != ':')
+            at--;
+        double value = 0;
+        if (at == v[i].p || !oq_real_read(at, &value) || value <= 0.0 || value > 1.0)
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--ratios: '%.*s' is not WEIGHT=RATIO, 0 < RATIO <= 1", OQ_STR(v[i]));
+        const oq_nb_ratio ratio = {.weight = {v[i].p, (size_t)(at - v[i].p) - 1}, .value = value};
+        if (!OQ_PUSH(&r->q.job->arena, &r->config.ratios, ratio))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code check_op_types(const run *r, onq_error *err) {
+    size_t n = 0;
+    const oq_str *v = oq_opt_list(r->q.job->opts, "op_types_to_quantize", &n);
+    for (size_t i = 0; i < n; i++)
+        if (!oq_str_is(v[i], "MatMul") && !oq_str_is(v[i], "Gather") && !oq_str_is(v[i], "Gemm") &&
+            !oq_opt_same(v[i], OQ_S("all")))
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--op_types_to_quantize: '%.*s' (there are MatMul, Gather and Gemm)",
+                           OQ_STR(v[i]));
+    return ONQ_OK;
+}
+
+static onq_code check_together(run *r, onq_error *err) {
+    const oq_nb_config *c = &r->config;
+    const bool gather = oq_pick_has(&r->q.config.op_types, OQ_S("Gather"));
+    if (c->channel_wise && !c->qdq)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--channel_wised_quantize needs --quant_format QDQ: MatMulNBits runs with "
+                       "blocks of 16 to 256");
+    if (c->how.bits == 8 && !c->how.method->in_order)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--bits 8 needs --quant_method default (the reference's %s uses 4 bits "
+                       "without saying so)",
+                       c->how.method->name);
+    if (gather && c->qdq)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "Gather needs --quant_format QOperator: ONNX's Gather takes no 4-bit types");
+    if (gather && c->how.method->real_zero)
+        return oq_fail(err, ONQ_E_OPTION, "method %s has no Gather (use --quant_method default)",
+                       c->how.method->name);
+    if (oq_opt_is_set(r->q.job->opts, "target_bits") &&
+        (oq_opt_is_set(r->q.job->opts, "bits") || oq_opt_is_set(r->q.job->opts, "mixed")))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target_bits decides the bits of every weight: leave --bits and --mixed "
+                       "out (--node_config fixes single nodes)");
+    if (c->ratios.n > 0 && strcmp(c->how.method->name, "rtn") != 0)
+        return oq_fail(err, ONQ_E_OPTION, "--ratios needs --quant_method rtn");
+    return ONQ_OK;
+}
+
+static onq_code nbits_options(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    oq_nb_config *c = &r->config;
+    const int64_t block = oq_opt_int(o, "block_size");
+    OQ_TRY(check_op_types(r, err));
+    c->how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_method", method_ref, METHODS),
+                         .bits = (unsigned)oq_opt_int(o, "bits"),
+                         .block = block < 0 ? 0 : (uint64_t)block,
+                         .symmetric = oq_opt_flag(o, "symmetric"),
+                         .accuracy_level = oq_opt_int(o, "accuracy_level")};
+    c->qdq = OQ_CHOSEN(o, "quant_format", bool, FORMATS);
+    c->channel_wise = oq_opt_flag(o, "channel_wised_quantize");
+    c->all_weights = oq_opt_flag(o, "all_weights");
+    if (block == 0)
+        return oq_fail(err, ONQ_E_OPTION, "--block_size 0: there are 16, 32, 64, 128 and 256");
+    OQ_TRY(take_axes(r, err));
+    OQ_TRY(take_ratios(r, err));
+    OQ_TRY(oq_opt_picks(o, "nodes_to_include", &c->include, err));
+    OQ_TRY(check_together(r, err));
+    OQ_TRY(oq_nb_check(c, &c->how, ONQ_E_OPTION, err));
+    const char *file = oq_opt_str(o, "node_config");
+    return file != NULL ? oq_nb_config_nodes(c, &r->q.job->env->alloc, file, err) : ONQ_OK;
+}
+
+static onq_code bnb4_options(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    r->config.bnb4 = true;
+    r->config.how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_type", method_ref, BNB4_TYPES),
+                                .bits = 4,
+                                .block = (uint64_t)oq_opt_int(o, "block_size"),
+                                .symmetric = true};
+    return oq_nb_check(&r->config, &r->config.how, ONQ_E_OPTION, err);
+}
+
+/* ---- the job ---- */
+
+/* A model that has the types and attributes of opset 21 and IR 10, where the result needs them. */
+static onq_code raise(run *r, onq_error *err) {
+    oq_model *m = r->q.model;
+    int64_t target = 0;
+    OQ_TRY(oq_nb_opset(m, &r->config, &target, err));
+    if (target == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_opset_raise(m, target, "blocks of 4-bit integers need opset 21", err));
+    oq_model_touch(m);
+    return oq_model_raise_ir(m, 10, err);
+}
+
+/* What a method that looks at samples needs; the caller closes the source. */
+static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    *job = (oq_nb_learn_job){.model = r->q.model,
+                             .config = &r->config,
+                             .memory = oq_opt_size(o, "memory"),
+                             .damp = oq_opt_real(o, "percdamp"),
+                             .act_order = oq_opt_flag(o, "actorder"),
+                             .search_range = oq_opt_flag(o, "mse"),
+                             .one_scale = !oq_opt_flag(o, "perchannel")};
+    if (r->q.engine == NULL)
+        OQ_TRY(oq_job_engine(r->q.job, &r->q.engine, err));
+    job->engine = r->q.engine;
+    OQ_TRY(oq_job_session(r->q.job, &job->session, err));
+    const onq_code rc = oq_job_source(r->q.job, r->q.model, &job->source, err);
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "--quant_method %s needs samples",
+                                      r->config.how.method->name);
+}
+
+static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
+    const bool hessians = r->config.how.method->quantize == oq_nb_gptq;
+    oq_nb_learn_job job;
+    oq_model_proto *truth = NULL;
+    onq_code rc = open_samples(r, &job, err);
+    if (rc == ONQ_OK && !hessians)
+        rc = oq_nb_scale(&job, err);
+    if (rc == ONQ_OK && hessians) {
+        truth = oq_message_clone(&r->q.job->arena, OQ_SCHEMA_model_proto, r->q.model->proto);
+        rc = truth != NULL ? ONQ_OK : oq_fail_nomem(err);
+    }
+    if (rc == ONQ_OK)
+        rc = oq_nb_run(nb, err);
+    if (rc == ONQ_OK && hessians)
+        rc = oq_nb_learn(&job, truth, &r->made, err);
+    oq_source_close(job.source);
+    if (rc == ONQ_OK && hessians)
+        oq_info(r->q.job->env, "gptq: the samples ran %zu times", job.n_passes);
+    else if (rc == ONQ_OK)
+        oq_info(r->q.job->env, "awq: %zu tensors scaled, %zu of them in the node before",
+                job.n_scaled, job.n_folded);
+    return rc;
+}
+
+static onq_code quantize(void *ctx, onq_error *err) {
+    run *r = ctx;
+    const oq_nb_job job = {
+        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
+    r->made.readers.n = 0;
+    r->config.means.n = 0;
+    /* To weigh one weight against others its nearest integers are enough. */
+    const bool learns = r->config.how.method->needs_samples && r->config.only.n == 0;
+    return learns ? learn(r, &job, err) : oq_nb_run(&job, err);
+}
+
+/* ---- bits where they are needed ---- */
+
+/* The noise in the outputs when this weight alone is quantized. */
+static onq_code weigh(void *ctx, oq_str weight, double *out, onq_error *err) {
+    run *r = ctx;
+    oq_verdict v = {0};
+    r->config.only = weight;
+    const onq_code rc = oq_quant_try(&r->q, &v, err);
+    r->config.only = (oq_str){0};
+    OQ_TRY(rc);
+    if (v.end != OQ_VERIFY_GOOD || !v.measured)
+        return oq_fail(err, ONQ_E_RUNTIME,
+                       "--target_bits with --data: with weight '%.*s' quantized the model %s",
+                       OQ_STR(weight), oq_verify_text(v.end));
+    *out = v.sqnr >= OQ_VERIFY_EQUAL ? 0.0 : pow(10.0, -v.sqnr / 10.0);
+    return ONQ_OK;
+}
+
+static onq_code spend(run *r, onq_error *err) {
+    oq_job *job = r->q.job;
+    if (!oq_opt_is_set(job->opts, "target_bits"))
+        return ONQ_OK;
+    const bool samples = oq_opt_is_set(job->opts, "data");
+    oq_nb_budget b = {
+        .target = oq_opt_real(job->opts, "target_bits"), .weigh = samples ? weigh : NULL, .ctx = r};
+    const oq_nb_job nb = {
+        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
+    OQ_TRY(oq_nb_spend(&nb, &b, err));
+    oq_buf_addf(
+        &job->text,
+        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float\n", b.got,
+        samples ? "what reaches the outputs" : "the noise of weights", b.count[1], b.count[2],
+        b.count[3], b.count[0]);
+    oq_jw_begin_object(&job->json, "bits");
+    oq_jw_real(&job->json, "target", b.target);
+    oq_jw_real(&job->json, "got", b.got);
+    oq_jw_bool(&job->json, "measured", samples);
+    oq_jw_begin_object(&job->json, "weights");
+    for (size_t i = 0; i < r->config.shares.n; i++) {
+        oq_jw_key(&job->json, r->config.shares.v[i].weight);
+        oq_jw_uint(&job->json, NULL, r->config.shares.v[i].bits);
+    }
+    oq_jw_end_object(&job->json);
+    oq_jw_end_object(&job->json);
+    return ONQ_OK;
+}
+
+static onq_code mix(run *r, onq_error *err) {
+    size_t n = 0;
+    const oq_nb_mixed how =
+        r->config.bnb4 ? OQ_NB_MIXED_NONE : OQ_CHOSEN(r->q.job->opts, "mixed", oq_nb_mixed, MIXED);
+    if (how == OQ_NB_MIXED_NONE)
+        return ONQ_OK;
+    OQ_TRY(oq_nb_mix(&r->config, how, r->q.model->proto->graph, &n, err));
+    if (n == 0)
+        oq_warn(r->q.job->env,
+                "--mixed: no node is known as the last layer, or as one of layers.0, "
+                "layers.1, ... (--node_config gives single nodes more bits)");
+    else
+        oq_info(r->q.job->env, "--mixed: %zu nodes get 8 bits", n);
+    return ONQ_OK;
+}
+
+static onq_code report_names(run *r, onq_error *err) {
+    oq_quant *q = &r->q;
+    oq_graph *g = q->model->proto->graph;
+    oq_pick names;
+    onq_code rc = ONQ_OK;
+    OQ_TRY(oq_quant_report_names(q->job, &q->config, g, err));
+    OQ_TRY(oq_pick_report(&r->config.include, q->job->env, g, "--nodes_to_include",
+                          q->config.strict, err));
+    oq_pick_init(&names, &q->job->arena);
+    for (size_t i = 0; i < r->config.nodes.n && rc == ONQ_OK; i++)
+        rc = oq_pick_add_name(&names, r->config.nodes.v[i].name, err);
+    if (rc == ONQ_OK)
+        rc = oq_pick_report(&names, q->job->env, g, "--node_config", q->config.strict, err);
+    oq_pick_release(&names);
+    return rc;
+}
+
+static void warn_of_rest(const run *r) {
+    static const char *const reasons[] = {OQ_NB_WHY_DOUBLE, OQ_NB_WHY_CONSTANT, OQ_NB_WHY_TURNED,
+                                          OQ_NB_WHY_BATCH, OQ_NB_WHY_INNER};
+    const onq_env *env = r->q.job->env;
+    for (size_t i = 0; i < (r->config.bnb4 ? 1 : OQ_COUNT(reasons)); i++) {
+        const oq_plan_node *first = NULL;
+        const size_t n = oq_plan_count_why(&r->q.plan, reasons[i], &first);
+        if (n > 0)
+            oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n, OQ_NOUN_S(n),
+                    OQ_VERB_S(n), OQ_STR(first->name), OQ_STR(first->op_type), reasons[i]);
+    }
+    for (size_t i = 0; i < r->config.ratios.n; i++)
+        if (!r->config.ratios.v[i].used)
+            oq_warn(env, "--ratios: no weight that is quantized is called '%.*s'",
+                    OQ_STR(r->config.ratios.v[i].weight));
+}
+
+static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
+    size_t n = 0;
+    OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
+    OQ_TRY(options(r, err));
+    r->q.bits = 7; /* whatever weights have: outputs below 4 dB are poor, above 14 good */
+    OQ_TRY(oq_quant_open(&r->q, false, err));
+    if (r->config.all_weights)
+        OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
+    OQ_TRY(raise(r, err));
+    OQ_TRY(report_names(r, err));
+    OQ_TRY(mix(r, err));
+    if (!r->config.bnb4)
+        OQ_TRY(spend(r, err));
+    OQ_TRY(oq_quant_make(&r->q, err));
+    warn_of_rest(r);
+    OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
+    return oq_quant_end(&r->q, err);
+}
+
+static onq_code run_with(oq_job *job, const char *format,
+                         onq_code (*options)(run *r, onq_error *err), onq_error *err) {
+    run r = {0};
+    oq_quant_init(&r.q, job, format, quantize, &r);
+    r.q.weights_only = true;
+    oq_nb_config_init(&r.config, &r.q.config);
+    const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
+    oq_nb_made_release(&r.made);
+    oq_nb_config_release(&r.config);
+    oq_quant_release(&r.q);
+    return rc;
+}
+
+static onq_code run_nbits(oq_job *job, onq_error *err) {
+    return run_with(job, "nbits", nbits_options, err);
+}
+
+static onq_code run_bnb4(oq_job *job, onq_error *err) {
+    return run_with(job, "bnb4", bnb4_options, err);
+}
+
+const oq_command oq_command_nbits = {
+    .info = {"nbits", "", "quantize weights to 2, 4 or 8 bits",
+             "Weight-only quantization: constant weights of MatMul, and of Gather and Gemm where "
+             "that is asked for, become integers of 2, 4 or 8 bits with a scale for every block; "
+             "everything else stays float. This is matmul_nbits_quantizer of "
+             "onnxruntime.quantization. It needs no samples and no runtime, and models may be "
+             "larger than memory."},
+    .required = "input output|dry_run",
+    .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
+               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
+    .decides = &nbits_own,
+    .run = run_nbits,
+};
+
+const oq_command oq_command_bnb4 = {
+    .info = {"bnb4", "", "quantize weights to 4-bit floats (FP4, NF4)",
+             "Weight-only quantization to the 4-bit floats of bitsandbytes: constant weights of "
+             "MatMul become MatMulBnb4. This is matmul_bnb4_quantizer of "
+             "onnxruntime.quantization. It needs no samples and no runtime."},
+    .required = "input output|dry_run",
+    .groups = {&oq_group_input, &oq_group_output, &bnb4_own, &bnb4_which, &oq_group_plan,
+               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
+    .decides = &bnb4_own,
+    .run = run_bnb4,
+};

@@ -1,0 +1,322 @@
+/*
+ * api_run.c — `onq run MODEL --data S [-o DIR]`: runs a model over samples and shows or keeps its
+ * outputs.
+ *
+ * With -o each sample gets a folder test_data_set_K (the source's own number, or the sample's) with
+ * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are renamed
+ * together when the last sample has run. Several samples run at once (flight.h); what they give is
+ * shown and written in their order.
+ */
+#include "api/options/choices.h"
+#include "api/samples.h"
+
+#include "engine/flight.h"
+#include "onnx/check/check.h"
+#include "onnx/tensor.h"
+#include "samples/files/npz_write.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHOWN 8 /* samples shown as text, unless --all */
+
+enum { FORMAT_PB, FORMAT_NPZ };
+#define FORMATS(ROW) ROW("pb", FORMAT_PB) ROW("npz", FORMAT_NPZ)
+
+static const onq_option_info rows[] = {
+    OQ_PATH("output", 'o', "", "DIR",
+            "Write the outputs to DIR/test_data_set_K; without this option they are summarised."),
+    OQ_ENUM(
+        "format", 0, "", "pb", OQ_CHOICES(FORMATS), "FORMAT",
+        "Format of the outputs: output_N.pb (TensorProto), or outputs.npz with arrays by name."),
+    OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
+            OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
+    OQ_FLAG("all", 0, "", "Show every sample."),
+};
+static const oq_opt_group own = OQ_GROUP("Running", rows);
+
+typedef struct running {
+    oq_job *job;
+    oq_model *model;
+    oq_session *session, *lanes[OQ_FLIGHT_LANES]; /* the first lane has `session` itself */
+    oq_outputs outputs[OQ_FLIGHT_LANES];
+    unsigned n_lanes;
+    oq_source *source;
+    const char *folder; /* NULL: nothing is written */
+    bool npz, all;
+    OQ_VEC(oq_out *) outs;     /* waiting for the commit */
+    OQ_VEC(const char *) made; /* folders that were not there before */
+    uint64_t n_samples;
+} running;
+
+/* ---- writing ---- */
+
+static onq_code make_folder(running *r, const char *path, onq_error *err) {
+    if (mkdir(path, 0777) == 0)
+        return OQ_PUSH(&r->job->arena, &r->made, path) ? ONQ_OK : oq_fail_nomem(err);
+    struct stat st;
+    if (errno == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return ONQ_OK;
+    return oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: the folder cannot be made", path);
+}
+
+static onq_code write_file(running *r, const char *path, const oq_buf *bytes, onq_error *err) {
+    oq_out *out = OQ_NEW(&r->job->arena, oq_out);
+    if (out == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_out_open(out, &r->job->env->alloc, path, err));
+    if (!OQ_PUSH(&r->job->arena, &r->outs, out)) {
+        oq_out_abort(out);
+        return oq_fail_nomem(err);
+    }
+    OQ_TRY(oq_out_write(out, bytes->p, bytes->n, err));
+    return oq_out_seal(out, err);
+}
+
+static onq_code write_outputs(running *r, const char *folder, const oq_outputs *o, onq_error *err) {
+    oq_buf bytes;
+    oq_buf_init(&bytes, &r->job->env->alloc);
+    onq_code rc = ONQ_OK;
+    const oq_io *names = r->session->outputs.v;
+    if (r->npz) {
+        const char *path = oq_str_format(&r->job->arena, "%s/outputs.npz", folder).p;
+        rc = path != NULL ? oq_npz_write(&bytes, o->v, names, o->n, err) : oq_fail_nomem(err);
+        if (rc == ONQ_OK)
+            rc = write_file(r, path, &bytes, err);
+    }
+    for (size_t i = 0; !r->npz && rc == ONQ_OK && i < o->n; i++) {
+        const char *path = oq_str_format(&r->job->arena, "%s/output_%zu.pb", folder, i).p;
+        bytes.n = 0;
+        rc = path != NULL ? oq_datum_to_pb(&o->v[i], &names[i], &bytes, err) : oq_fail_nomem(err);
+        if (rc == ONQ_OK)
+            rc = write_file(r, path, &bytes, err);
+    }
+    oq_buf_release(&bytes);
+    return rc;
+}
+
+static onq_code write_sample(running *r, const oq_sample *s, const oq_outputs *o, onq_error *err) {
+    const char *folder = NULL;
+    if (strncmp(s->name, "test_data_set_", 14) == 0)
+        folder = oq_str_format(&r->job->arena, "%s/%s", r->folder, s->name).p;
+    else
+        folder = oq_str_format(&r->job->arena, "%s/test_data_set_%" PRIu64, r->folder, s->number).p;
+    if (folder == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(make_folder(r, folder, err));
+    return write_outputs(r, folder, o, err);
+}
+
+/* Removes what a failed job left: temporary files, then the folders it made, innermost first. */
+static void undo(running *r) {
+    for (size_t i = 0; i < r->outs.n; i++)
+        oq_out_abort(r->outs.v[i]);
+    while (r->made.n > 0)
+        (void)rmdir(r->made.v[--r->made.n]);
+}
+
+/* ---- showing ---- */
+
+typedef struct numbers {
+    double least, most, mean;
+    bool any;
+} numbers;
+
+static numbers summarise(const oq_datum *d) {
+    numbers n = {INFINITY, -INFINITY, 0, false};
+    const oq_dtype_info *info = oq_dtype_find(d->dtype);
+    if (d->kind != OQ_DATUM_TENSOR || info == NULL || d->count == 0 ||
+        info->cls == OQ_CLASS_STRING || info->cls == OQ_CLASS_COMPLEX)
+        return n;
+    const bool real = info->cls == OQ_CLASS_REAL;
+    double sum = 0;
+    for (uint64_t i = 0; i < d->count; i++) {
+        const double v = real ? oq_raw_get_real(d->dtype, d->data, i)
+                              : (double)oq_raw_get_int(d->dtype, d->data, i);
+        n.least = v < n.least ? v : n.least;
+        n.most = v > n.most ? v : n.most;
+        sum += v;
+    }
+    n.mean = sum / (double)d->count;
+    n.any = true;
+    return n;
+}
+
+static void show_output(running *r, const oq_io *io, const oq_datum *d, bool text) {
+    const numbers n = summarise(d);
+    oq_jw *w = &r->job->json;
+    oq_jw_begin_object(w, NULL);
+    oq_jw_str(w, "name", io->name);
+    oq_jw_cstr(w, "type", d->kind == OQ_DATUM_TENSOR ? oq_dtype_name(d->dtype) : "");
+    oq_jw_begin_array(w, "dims");
+    for (size_t i = 0; i < d->rank; i++)
+        oq_jw_int(w, NULL, d->dims[i]);
+    oq_jw_end_array(w);
+    if (n.any) {
+        oq_jw_real(w, "min", n.least);
+        oq_jw_real(w, "max", n.most);
+        oq_jw_real(w, "mean", n.mean);
+    }
+    oq_jw_end_object(w);
+    if (!text)
+        return;
+    oq_buf *b = &r->job->text;
+    oq_buf_adds(b, "  ");
+    oq_buf_add_safe(b, io->name);
+    oq_buf_adds(b, ": ");
+    oq_datum_describe(d, b);
+    if (n.any)
+        oq_buf_addf(b, ", min %.6g, max %.6g, mean %.6g", n.least, n.most, n.mean);
+    oq_buf_addc(b, '\n');
+}
+
+static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
+    const bool text = r->folder == NULL && (r->all || r->n_samples < SHOWN);
+    oq_jw *w = &r->job->json;
+    oq_jw_begin_object(w, NULL);
+    oq_jw_uint(w, "number", s->number);
+    oq_jw_cstr(w, "name", s->name);
+    oq_jw_begin_array(w, "outputs");
+    if (text) {
+        oq_buf_add_safe(&r->job->text, oq_str_of(s->name));
+        oq_buf_addc(&r->job->text, '\n');
+    }
+    for (size_t i = 0; i < o->n; i++)
+        show_output(r, &r->session->outputs.v[i], &o->v[i], text);
+    oq_jw_end_array(w);
+    oq_jw_end_object(w);
+}
+
+/* ---- the job ---- */
+
+static onq_code run_sample(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
+    running *r = ctx;
+    const onq_code rc =
+        oq_session_run(r->lanes[lane], s->inputs, s->n_inputs, &r->outputs[lane], err);
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
+}
+
+static onq_code take_sample(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
+    running *r = ctx;
+    const oq_outputs *o = &r->outputs[lane];
+    const onq_code rc = r->folder != NULL ? write_sample(r, s, o, err) : ONQ_OK;
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
+    show_sample(r, s, o);
+    r->n_samples++;
+    return ONQ_OK;
+}
+
+static onq_code open_lanes(running *r, uint64_t before, onq_error *err) {
+    const onq_options *o = r->job->opts;
+    unsigned n = 1;
+    OQ_TRY(oq_flight_decide(r->job->env, r->model, (unsigned)oq_opt_int(o, "jobs"), before,
+                            oq_opt_size(o, "memory"), &n, err));
+    for (; r->n_lanes < n; r->n_lanes++)
+        OQ_TRY(oq_session_share(r->session, NULL, &r->lanes[r->n_lanes], err));
+    return ONQ_OK;
+}
+
+/* The first runs alone and shows what one takes. */
+static onq_code run_samples(running *r, onq_error *err) {
+    const uint64_t total = oq_source_count(r->source), before = oq_flight_resident();
+    oq_flight f = {.env = r->job->env,
+                   .source = r->source,
+                   .n_lanes = 1,
+                   .run = run_sample,
+                   .fold = take_sample,
+                   .ctx = r};
+    const oq_sample *first = NULL;
+    oq_source_read_once(r->source);
+    r->lanes[r->n_lanes++] = r->session;
+    OQ_TRY(oq_source_next(r->source, &first, err));
+    if (first == NULL)
+        return ONQ_OK;
+    OQ_TRY(run_sample(r, 0, first, err));
+    OQ_TRY(take_sample(r, 0, first, err));
+    OQ_TRY(oq_progress(r->job->env, "run", 1, total, err));
+    OQ_TRY(open_lanes(r, before, err));
+    f.n_lanes = r->n_lanes;
+    OQ_TRY(oq_flight_run(&f, OQ_FLIGHT_ALL, "run", 1, total, err));
+    return oq_progress(r->job->env, "run", r->n_samples, total, err);
+}
+
+static void close_sessions(running *r) {
+    while (r->n_lanes > 1)
+        oq_session_close(r->lanes[--r->n_lanes]);
+    oq_session_close(r->session);
+}
+
+static onq_code run_all(running *r, oq_engine *engine, onq_error *err) {
+    oq_session_options o;
+    OQ_TRY(oq_job_session(r->job, &o, err));
+    o.model = r->model;
+    o.level = OQ_CHOSEN(r->job->opts, "optimization", oq_opt_level, OQ_LEVEL_CHOICES);
+    /* Samples that run at once want the cores on which the runtime's threads would wait busily. */
+    o.no_spinning = oq_opt_int(r->job->opts, "jobs") != 1 && oq_source_count(r->source) != 1;
+    OQ_TRY(oq_session_open(engine, &o, &r->session, err));
+    if (r->folder != NULL)
+        OQ_TRY(make_folder(r, r->folder, err));
+    oq_jw_begin_array(&r->job->json, "samples");
+    OQ_TRY(run_samples(r, err));
+    oq_jw_end_array(&r->job->json);
+    return ONQ_OK;
+}
+
+static void show_end(running *r, const char *model) {
+    oq_buf *b = &r->job->text;
+    oq_jw_cstr(&r->job->json, "model", model);
+    oq_jw_uint(&r->job->json, "count", r->n_samples);
+    if (r->folder != NULL) {
+        oq_jw_cstr(&r->job->json, "output", r->folder);
+        oq_buf_addf(b, "%" PRIu64 " samples run, %zu files in %s\n", r->n_samples, r->outs.n,
+                    r->folder);
+    } else if (!r->all && r->n_samples > SHOWN) {
+        oq_buf_addf(b, "... %" PRIu64 " more samples (--all shows them, -o keeps the outputs)\n",
+                    r->n_samples - SHOWN);
+    }
+}
+
+static onq_code run_run(oq_job *job, onq_error *err) {
+    running r = {.job = job,
+                 .folder = oq_opt_str(job->opts, "output"),
+                 .npz = OQ_CHOSEN(job->opts, "format", int, FORMATS) == FORMAT_NPZ,
+                 .all = oq_opt_flag(job->opts, "all")};
+    const char *path = oq_job_input(job);
+    oq_engine *engine = NULL;
+    onq_code rc = oq_job_open(job, path, &r.model, err);
+    if (rc == ONQ_OK)
+        rc = oq_model_check(r.model, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_source(job, r.model, &r.source, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_engine(job, &engine, err);
+    if (rc == ONQ_OK)
+        rc = run_all(&r, engine, err);
+    if (rc == ONQ_OK)
+        rc = oq_out_commit_all(r.outs.v, r.outs.n, err);
+    if (rc == ONQ_OK)
+        show_end(&r, path);
+    else
+        undo(&r);
+    close_sessions(&r);
+    oq_engine_close(engine);
+    oq_source_close(r.source);
+    oq_model_free(r.model);
+    return rc;
+}
+
+const oq_command oq_command_run = {
+    .info = {"run", "MODEL", "run a model over samples and keep its outputs",
+             "Runs MODEL in ONNX Runtime over the samples of --data. With -o DIR the outputs of "
+             "sample K are written to DIR/test_data_set_K, all of them or none; without it a line "
+             "for each output is shown."},
+    .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_jobs, &oq_group_runtime,
+               &oq_group_general, &oq_group_verify_idle},
+    .run = run_run,
+};

@@ -1,0 +1,257 @@
+/*
+ * api_static.c — `onq static`: calibrate, then quantize (the reference's quantize_static).
+ *
+ * The steps, in the reference's order: open and infer types, raise the opset where the types need
+ * it, check the overrides, ranges from the cache or from a calibration, quantize, check, write.
+ * Nothing is written unless all of it worked. static_job.h says which file takes which step.
+ */
+#include "api/commands/static_job.h"
+#include "api/interface/ranges_handle.h"
+#include "api/outputs.h"
+#include "api/quantizing/plan_file.h"
+#include "api/quantizing/quant_config.h"
+#include "api/quantizing/quant_methods.h"
+#include "api/quantizing/quant_refine.h"
+#include "api/quantizing/selection.h"
+#include "onnx/codec/schema.h"
+#include "quantize/choose/masks.h"
+#include "quantize/choose/reach.h"
+#include "quantize/qdq/qdq.h"
+#include "quantize/qoperator/qoperator.h"
+#include "quantize/rules.h"
+
+static const onq_option_info quantize_rows[] = {
+    OQ_ENUM("quant_format", 0, "", "qdq", OQ_CHOICES(OQ_FORMATS), "FORMAT",
+            "Form of the result: QuantizeLinear and DequantizeLinear around float operators (qdq), "
+            "or quantized operators."),
+    OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
+            "Type of activations."),
+    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
+    OQ_ENUM("op_set", 0, "", "all", OQ_CHOICES(OQ_OP_SETS), "SET",
+            "Which operators integers are for: all; linear: Conv, Gemm, MatMul and what moves or "
+            "clips their values, so that arithmetic stays float; noout: the same, and outputs of "
+            "MatMul and Gemm stay float; pays: the same without the products that integers make "
+            "no faster."),
+    OQ_INT("heaviest", 0, "", "0", "0..", "K",
+           "Quantize only the K dense Conv, Gemm and MatMul with the most multiply-accumulates; "
+           "with outputs as --op_set noout unless that is given. 0 means all."),
+    OQ_PATH("unit_costs", 0, "", "FILE",
+            "--op_set pays: times of the model's products on this machine, as onq bench --units "
+            "--json prints them; default: rates of another machine."),
+    OQ_LIST("op_types_to_exclude", 0, "", "TYPE", "Leave operators of these types as they are."),
+    OQ_FLAG(
+        "keep_excluded_float", 0, "",
+        "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
+        "ones when it loads the model (always done with --heaviest, --op_set and --node_methods)."),
+    OQ_ENUM("masks", 0, "", "keep", OQ_CHOICES(OQ_MASKS_CHOICES), "HOW",
+            "Tensors whose range an attention mask stretches: keep that range and warn, leave the "
+            "nodes around float, or clamp the range to what a Softmax can tell apart."),
+    OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
+    OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
+    OQ_FLAG("saturation_safe", 0, "",
+            "For x86 CPUs without VNNI: raise the scales of int8 weights where two products would "
+            "pass 16 bits, channel by channel (--reduce_range takes a bit from all)."),
+    OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(OQ_PRESETS), "NAME",
+            "Configure as get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN) of "
+            "onnxruntime.quantization do."),
+    OQ_FLAG_ON(
+        "add_qtype_converts", 0, "",
+        "With --preset qnn: convert tensors where overrides mix types and nodes need another one."),
+    OQ_FLAG("activation_symmetric", 0, "", "Make the ranges of activations symmetric."),
+    OQ_FLAG("activation_restricted_asymmetric", 0, "",
+            "Use only the lowest or the middle value as zero point of uint8 activations."),
+    OQ_FLAG("weight_symmetric", 0, "",
+            "Make the ranges of weights symmetric (default: if the type is signed)."),
+    OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
+    OQ_FLAG_ON("keep_float16", 0, "",
+               "QOperator: quantize float16 and bfloat16 nodes, with Cast around the integer "
+               "operators, so that all tensors keep their types; false leaves such nodes alone."),
+    OQ_FLAG("float8_operators", 0, "",
+            "QOperator: write operators of float 8, which onnxruntime.quantization writes and ONNX "
+            "Runtime does not load."),
+    OQ_FLAG("force_quantize_no_input_check", 0, "",
+            "Quantize operators that only move values even if their input is not quantized."),
+    OQ_FLAG("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
+    OQ_FLAG("add_qdq_pair_to_weight", 0, "",
+            "Keep weights float and put a QuantizeLinear and DequantizeLinear pair after them."),
+    OQ_FLAG("dedicated_qdq_pair", 0, "",
+            "Give every node QuantizeLinear and DequantizeLinear pairs of its own."),
+    OQ_LIST("op_types_to_exclude_output_quantization", 0, "", "TYPE",
+            "Do not quantize the outputs of these operators."),
+    OQ_LIST("op_per_channel_axis", 0, "", "OP AXIS",
+            "Axis of the channels in weights of an operator type."),
+    OQ_FLAG_ON("quantize_bias", 0, "", "Quantize biases to int32."),
+    OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
+    OQ_FLAG("use_qdq_contrib_ops", 0, "",
+            "Use QuantizeLinear and DequantizeLinear of com.microsoft."),
+    OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X", "Make every range at least this wide."),
+    OQ_FLAG("qdq_keep_removable_activations", 0, "",
+            "Keep Relu and Clip where the quantized range could replace them."),
+    OQ_FLAG("qdq_disable_weight_adjust_for_int32_bias", 0, "",
+            "Do not raise the scale of a weight if it is too small for an int32 bias."),
+    OQ_PATH("tensor_quant_overrides", 0, "", "FILE",
+            "JSON file with overrides for single tensors."),
+    OQ_INT("block_size", 0, "", "0", "0..", "N",
+           "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
+    OQ_ENUM("channel_ranges", 0, "", "none", "none|in|out|both", "WHERE",
+            "Conv: give the channels of its input, of its output or of both ranges of their own, "
+            "by constants in the float model around it."),
+    OQ_FLAG("equalize", 0, "",
+            "Divide the channels of the input of Conv, Gemm and MatMul by scales that make them "
+            "alike, and multiply the weights with them, as far as that predicts less noise."),
+    OQ_INT("outlier_channels", 0, "", "0", "0..65536", "N",
+           "MatMul: multiply the N channels of the input with the widest range in float, beside "
+           "the integer product of the others."),
+    OQ_FLAG("double_activations", 0, "",
+            "MatMul: quantize what the quantized input loses once more, and multiply both with "
+            "the weight: as good as 16 bits, in two integer products."),
+    OQ_PATH("node_methods", 0, "", "FILE",
+            "JSON file with the method for single nodes, by name: float, plain, in, out, both "
+            "(--channel_ranges), outliers, outliers:N (--outlier_channels) or double "
+            "(--double_activations). Other nodes follow the general options."),
+    OQ_FLAG("smooth_quant", 0, "", "Move outliers of activations into the weights first."),
+    OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X",
+            "How much of the outliers SmoothQuant moves into the weights."),
+    OQ_FLAG_ON("smooth_quant_folding", 0, "",
+               "Fold what SmoothQuant inserts into the node before."),
+    OQ_FLAG("bias_correction", 0, "",
+            "Correct the biases of the quantized layers, one after the other, by the mean error of "
+            "their outputs over the samples."),
+    OQ_FLAG("learned_rounding", 0, "",
+            "Round the weights of each layer such that its output, not each weight, is nearest to "
+            "float's over the samples. For weights per tensor and of 4 bits."),
+    OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
+    OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
+    OQ_PATH("from_plan", 0, "", "FILE",
+            "Take every decision from a file that --plan wrote. The file may have been edited; no "
+            "samples are needed."),
+};
+static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
+
+static const onq_option_info calibrate_rows[] = {
+    OQ_ENUM("calibration_method", 0, "method calibrate_method", "minmax", OQ_METHOD_CHOICES,
+            "METHOD", "The method that finds the ranges."),
+    OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
+            "File of ranges. If it exists, it is read and no model is run; if not, it is written."),
+    OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
+            "minmax, percentile, mse: make ranges symmetric about zero. Off by default, as in "
+            "static_quantize_runner. It is on in `onq calibrate --method percentile`, as in "
+            "create_calibrator; --calib_symmetric false there gives the ranges of this command."),
+    OQ_FLAG("calib_moving_average", 0, "",
+            "minmax: use a moving average over the samples instead of the extremes."),
+    OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
+            "minmax: weight of a new sample in the moving average."),
+    OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
+           "Accepted for compatibility; it changes nothing, since memory does not grow with the "
+           "samples."),
+    OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N", "minmax: collect N samples at a time."),
+    OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "X",
+            "percentile: percentage of the values to keep."),
+    OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Number of bins of the histograms."),
+    OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N",
+           "entropy: number of bins after quantization; mse: values that the type of activations "
+           "has."),
+};
+static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
+
+static onq_code quantize(void *ctx, onq_error *err) {
+    oq_static *s = ctx;
+    OQ_TRY(oq_quant_see_types(&s->q, err));
+    oq_model_proto *truth = NULL;
+    if (oq_quant_refines(&s->q)) {
+        truth = oq_message_clone(&s->q.model->arena, OQ_SCHEMA_model_proto, s->q.model->proto);
+        if (truth == NULL)
+            return oq_fail_nomem(err);
+    }
+    const oq_qdq_job qdq = {.model = s->q.model,
+                            .config = &s->q.config,
+                            .overrides = &s->q.overrides,
+                            .ranges = &s->q.ranges,
+                            .shapes = s->q.shapes,
+                            .plan = &s->q.plan,
+                            .decide_only = oq_opt_flag(s->q.job->opts, "dry_run")};
+    const oq_qo_job qoper = {.model = s->q.model,
+                             .config = &s->q.config,
+                             .overrides = &s->q.overrides,
+                             .ranges = &s->q.ranges,
+                             .shapes = s->q.shapes,
+                             .plan = &s->q.plan};
+    OQ_TRY(s->format == OQ_FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err));
+    return truth != NULL ? oq_quant_refine(&s->q, truth, err) : ONQ_OK;
+}
+
+static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    oq_static *s = ctx;
+    (void)owner;
+    const size_t from = s->extremes.all.n;
+    OQ_TRY(oq_extremes_find(&s->extremes, g, &s->q.ranges, &s->q.config, &s->q.overrides, err));
+    return oq_masks_settle(&s->extremes, from,
+                           OQ_CHOSEN(s->q.job->opts, "masks", oq_masks, OQ_MASKS_CHOICES), g,
+                           &s->q.ranges, &s->q.config, err);
+}
+
+static onq_code run_steps(oq_static *s, onq_error *err) {
+    OQ_TRY(oq_static_check_options(s, err));
+    OQ_TRY(oq_static_read_ranges(s, err));
+    OQ_TRY(oq_static_load_overrides(s, err));
+    OQ_TRY(oq_static_prepare(s, err));
+    OQ_TRY(oq_selection_apply(&s->selection, &s->q, err));
+    OQ_TRY(oq_quant_methods_apply(&s->q, err));
+    OQ_TRY(oq_quant_report_names(s->q.job, &s->q.config, s->q.model->proto->graph, err));
+    OQ_TRY(oq_reach_count_inner(s->q.model, &s->q.config, s->q.shapes, s->q.modes, &s->inner_nodes,
+                                err));
+    OQ_TRY(oq_static_make_ranges(s, err));
+    OQ_TRY(oq_reach_graphs(s->q.model, &s->q.config, find_extremes, s, err));
+    OQ_TRY(oq_static_blame_overrides(s, oq_quant_make(&s->q, err), err));
+    OQ_TRY(oq_extremes_warn(&s->extremes, &s->q.plan, s->q.job->env, err));
+    oq_static_warn(s);
+    s->q.external = s->preset != OQ_PRESET_NONE && s->q.has_external;
+    return oq_quant_end(&s->q, err);
+}
+
+static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
+    oq_static s = {0};
+    oq_quant_init(&s.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &s);
+    s.q.modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR;
+    s.q.fixed_ranges = true;
+    s.q.seconds_calibration = 0;
+    s.q.config.given = given;
+    s.extremes.arena = &job->arena;
+    onq_code rc = run_steps(&s, err);
+    if (s.unsaved)
+        rc = oq_outputs_rescue(job->env, &s.q.ranges, rc, err);
+    rc = oq_quant_blame(&s.q, rc, err);
+    if (rc == ONQ_OK && s.q.has_ranges)
+        rc = oq_job_give_ranges(job, &s.q.ranges, err);
+    oq_quant_release(&s.q);
+    return rc;
+}
+
+static onq_code run_static(oq_job *job, onq_error *err) {
+    const onq_options *own = job->opts;
+    onq_options *planned = NULL;
+    oq_given *given = NULL;
+    onq_code rc = oq_plan_file_read(job, &given, &planned, err);
+    if (planned != NULL)
+        job->opts = planned;
+    if (rc == ONQ_OK)
+        rc = run_with_options(job, given, err);
+    job->opts = own;
+    onq_options_free(planned);
+    return rc;
+}
+
+const oq_command oq_command_static = {
+    .info = {"static", "", "quantize a model with ranges from samples",
+             "Static quantization: the model is run over samples to find the range of every "
+             "tensor, then weights and activations are quantized. This is quantize_static and "
+             "static_quantize_runner of onnxruntime.quantization."},
+    .required = "input output|dry_run",
+    .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
+    .decides = &quantize_group,
+    .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_rewrite,
+               &oq_group_plan, &oq_group_select, &calibrate_group, &oq_group_data,
+               &oq_group_resources, &oq_group_runtime, &oq_group_extra, &oq_group_verify,
+               &oq_group_general},
+    .run = run_static,
+};

@@ -1,0 +1,227 @@
+/*
+ * debug_about.c — see debug_about.h.
+ */
+#include "api/commands/debug_about.h"
+
+#include "base/system/cpu.h"
+#include "onnx/summary/summary.h"
+#include "tune/trial.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#define CLOCKED 0.2 /* seconds for each model */
+
+/* ---- how such a model is made ---- */
+
+/* The type that most of them have, biases aside. */
+static oq_dtype usual_type(const uint64_t counts[OQ_DTYPE_COUNT]) {
+    int best = OQ_UNDEFINED;
+    for (int t = 0; t < OQ_DTYPE_COUNT; t++)
+        if (t != OQ_INT32 && counts[t] > 0 && (best == OQ_UNDEFINED || counts[t] > counts[best]))
+            best = t;
+    return (oq_dtype)best;
+}
+
+static void add_type(oq_buf *b, const char *option, oq_dtype type, oq_dtype usual) {
+    const char *name = oq_dtype_name((int64_t)type);
+    if (type == OQ_UNDEFINED || type == usual)
+        return;
+    oq_buf_addf(b, " --%s q", option);
+    for (; *name != '\0'; name++)
+        oq_buf_addc(b, *name >= 'A' && *name <= 'Z' ? (char)(*name - 'A' + 'a') : *name);
+}
+
+static void add_static(oq_buf *b, const oq_debug *d, const oq_quantized *q, const char *data) {
+    uint64_t weights[OQ_DTYPE_COUNT] = {0}, acts[OQ_DTYPE_COUNT] = {0};
+    bool per_channel = false;
+    for (size_t i = 0; i < d->weights.n; i++) {
+        per_channel |= d->weights.v[i].axis >= 0;
+        weights[d->weights.v[i].type] += d->weights.v[i].layout == OQ_DEBUG_AFFINE;
+    }
+    for (size_t i = 0; i < d->acts.n; i++)
+        acts[d->acts.v[i].type]++;
+    if (data != NULL) {
+        oq_buf_adds(b, " --data ");
+        oq_buf_add_word(b, oq_str_of(data));
+    }
+    if (q->operators > 0)
+        oq_buf_adds(b, " --quant_format qoperator");
+    add_type(b, "activation_type", usual_type(acts), OQ_UINT8);
+    /* Constants may stand for activations and have their type, so any INT8 says it. */
+    if (weights[OQ_INT8] == 0)
+        add_type(b, "weight_type", usual_type(weights), OQ_INT8);
+    if (per_channel)
+        oq_buf_adds(b, " --per_channel");
+}
+
+/* As far as the model shows it: what it was calibrated with is not in it. */
+static void again_text(oq_buf *b, const oq_debug *d, const oq_quantized *q, const char *data) {
+    const bool is_static = q->quantize + q->operators > 0;
+    oq_buf_addf(b, "onq %s -i ", is_static ? "static" : q->weight_only > 0 ? "nbits" : "dynamic");
+    oq_buf_add_word(b, oq_str_of(d->truth->path));
+    oq_buf_adds(b, " -o better.onnx");
+    if (is_static)
+        add_static(b, d, q, data);
+    else if (q->weight_only > 0 && q->only.n > 0)
+        oq_buf_addf(b, " --bits %lld --block_size %lld", (long long)q->only.v[0].bits,
+                    (long long)q->only.v[0].block_size);
+}
+
+/* ---- options ---- */
+
+static bool is_about_messages(const char *name) {
+    static const char *const names[] = {"quiet", "verbose", "json", "threads"};
+    for (size_t i = 0; i < OQ_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static onq_code take_options(oq_job *job, oq_debug_about *about, oq_buf *line, onq_error *err) {
+    const onq_options *o = job->opts;
+    oq_buf_adds(line, "onq debug");
+    for (size_t i = 0; i < o->n_values; i++) {
+        const oq_opt_value *v = &o->values[i];
+        if (!v->is_set || is_about_messages(v->row->name))
+            continue;
+        oq_buf_addf(line, " --%s", v->row->name);
+        for (size_t k = 0;; k++) {
+            const char *text = oq_opt_text(&job->arena, v, k);
+            if (text == NULL)
+                break;
+            if (!OQ_PUSH(&job->arena, &about->options, oq_str_of(v->row->name)) ||
+                !OQ_PUSH(&job->arena, &about->options, oq_str_of(text)))
+                return oq_fail_nomem(err);
+            if (v->row->type == ONQ_OPT_FLAG && strcmp(text, "true") == 0)
+                continue;
+            oq_buf_addc(line, ' ');
+            oq_buf_add_word(line, oq_str_of(text));
+        }
+    }
+    return ONQ_OK;
+}
+
+/* ---- time ---- */
+
+static bool same_inputs(const oq_session *a, const oq_session *b) {
+    bool same = a->inputs.n == b->inputs.n;
+    for (size_t i = 0; same && i < a->inputs.n; i++)
+        same = oq_str_eq(a->inputs.v[i].name, b->inputs.v[i].name);
+    return same;
+}
+
+static onq_code clock_both(oq_trials *t, oq_session **both, oq_debug_about *about, onq_error *err) {
+    double ms[2] = {NAN, NAN};
+    const oq_clocking c = {.sessions = both, .ms = ms, .n = 2, .seconds = CLOCKED};
+    if (!same_inputs(both[0], both[1]))
+        return ONQ_OK;
+    OQ_TRY(oq_trials_clock(t, &c, err));
+    about->truth_ms = ms[0];
+    about->made_ms = ms[1];
+    return ONQ_OK;
+}
+
+static onq_code take_times(oq_job *job, const oq_debug *d, const oq_debug_run *run,
+                           oq_debug_about *about, onq_error *err) {
+    oq_session_options how = run->session;
+    oq_session *both[2] = {NULL, NULL};
+    oq_trials t;
+    oq_trials_init(&t, &job->env->alloc, NULL);
+    oq_trial one = {0};
+    const oq_sample *s = about->sizes.sample;
+    t.n_inputs = s->n_inputs;
+    one.inputs = OQ_NEW_ARRAY(&t.arena, oq_datum, s->n_inputs + 1);
+    for (size_t i = 0; one.inputs != NULL && i < s->n_inputs; i++)
+        one.inputs[i] = s->inputs[i];
+    onq_code rc =
+        one.inputs != NULL && OQ_PUSH(&t.arena, &t.all, one) ? ONQ_OK : oq_fail_nomem(err);
+    how.level = OQ_OPT_ALL;
+    how.model = d->truth;
+    if (rc == ONQ_OK)
+        rc = oq_session_open(run->engine, &how, &both[0], err);
+    how.model = d->made;
+    if (rc == ONQ_OK)
+        rc = oq_session_open(run->engine, &how, &both[1], err);
+    if (rc == ONQ_OK)
+        rc = clock_both(&t, both, about, err);
+    oq_session_close(both[0]);
+    oq_session_close(both[1]);
+    oq_trials_release(&t);
+    if (rc == ONQ_E_RUNTIME) { /* what the runtime refuses has no time */
+        oq_error_clear(err);
+        rc = ONQ_OK;
+    }
+    return rc;
+}
+
+/* The first sample, copied: the sizes that work is counted for. */
+static onq_code take_sample(oq_job *job, const oq_debug_run *run, oq_debug_about *about,
+                            onq_error *err) {
+    const oq_sample *s = NULL;
+    about->samples = oq_source_names(run->truth_source, &about->n_samples);
+    OQ_TRY(oq_source_seek(run->truth_source, 0, err));
+    OQ_TRY(oq_source_next(run->truth_source, &s, err));
+    if (s == NULL)
+        return ONQ_OK;
+    oq_sample *copy = OQ_NEW(&job->arena, oq_sample);
+    oq_datum *inputs = OQ_NEW_ARRAY(&job->arena, oq_datum, s->n_inputs + 1);
+    if (copy == NULL || inputs == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < s->n_inputs; i++)
+        OQ_TRY(oq_datum_copy(&job->arena, &s->inputs[i], &inputs[i], err));
+    *copy = (oq_sample){.number = s->number, .inputs = inputs, .n_inputs = s->n_inputs};
+    about->sizes.sample = copy;
+    return ONQ_OK;
+}
+
+/* ---- all of it ---- */
+
+static const char *kept(oq_job *job, const oq_buf *b) {
+    return b->failed ? NULL : oq_str_copy(&job->arena, (oq_str){b->p, b->n}).p;
+}
+
+static onq_code take_models(oq_job *job, const oq_debug *d, oq_debug_about *about, onq_error *err) {
+    oq_summary *s = OQ_NEW(&job->arena, oq_summary);
+    oq_buf text;
+    if (s == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_summary_make(s, &job->arena, d->truth, NULL, err));
+    about->truth_size = d->truth->bytes.n + s->external_bytes;
+    OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
+    about->made_size = d->made->bytes.n + s->external_bytes;
+    oq_buf_init(&text, &job->env->alloc);
+    again_text(&text, d, &s->quant, about->data);
+    oq_buf_addc(&text, '\0');
+    about->again = kept(job, &text);
+    text.n = 0;
+    onq_code rc = take_options(job, about, &text, err);
+    oq_buf_addc(&text, '\0');
+    about->command = kept(job, &text);
+    oq_buf_release(&text);
+    return rc == ONQ_OK && (about->again == NULL || about->command == NULL) ? oq_fail_nomem(err)
+                                                                            : rc;
+}
+
+onq_code oq_debug_describe(oq_job *job, const oq_debug *d, const oq_debug_run *run, bool clock,
+                           oq_debug_about *about, onq_error *err) {
+    char cpu[256], date[32] = "";
+    struct tm tm;
+    const time_t now = time(NULL);
+    *about = (oq_debug_about){.onq = onq_version(), .truth_ms = NAN, .made_ms = NAN};
+    about->data = oq_opt_str(job->opts, "data");
+    oq_cpu_features(cpu, sizeof cpu);
+    if (gmtime_r(&now, &tm) != NULL)
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &tm);
+    about->cpu = oq_arena_strdup(&job->arena, cpu, strlen(cpu));
+    about->date = oq_arena_strdup(&job->arena, date, strlen(date));
+    if (about->cpu == NULL || about->date == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(take_models(job, d, about, err));
+    if (run == NULL)
+        return ONQ_OK;
+    about->runtime = run->engine->name;
+    OQ_TRY(take_sample(job, run, about, err));
+    return clock && about->sizes.sample != NULL ? take_times(job, d, run, about, err) : ONQ_OK;
+}

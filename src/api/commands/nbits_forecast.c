@@ -1,0 +1,132 @@
+/*
+ * nbits_forecast.c — see nbits_forecast.h.
+ */
+#include "api/commands/nbits_forecast.h"
+
+#include "api/samples.h"
+#include "quantize/cost/nbits_time.h"
+
+#define SIZES 3                   /* that are timed */
+#define MOST  ((uint64_t)1 << 24) /* weights of one that is timed */
+#define SMALL ((uint64_t)1 << 20) /* weights of a matrix that the caches hold */
+#define SLOW  1.1                 /* times as long as float */
+
+typedef struct size {
+    uint64_t k, n, weights; /* of all matrices of that size */
+} size;
+
+typedef OQ_VEC(size) sizes;
+
+static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_error *err) {
+    for (size_t i = 0; i < made->all.n; i++) {
+        const oq_nb_task *t = oq_nb_lazy_task(made->all.v[i]);
+        size_t at = 0;
+        if (t->rule == OQ_NB_GATHER)
+            continue;
+        while (at < out->n && (out->v[at].k != t->k || out->v[at].n != t->n))
+            at++;
+        if (at == out->n && !OQ_PUSH(a, out, (size){.k = t->k, .n = t->n}))
+            return oq_fail_nomem(err);
+        out->v[at].weights += t->batch * t->k * t->n;
+    }
+    return ONQ_OK;
+}
+
+/* Takes out the one with most weights that can be timed; false: there is none. */
+static bool take_largest(sizes *s, size *out) {
+    size_t best = s->n;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->v[i].k * s->v[i].n <= MOST && (best == s->n || s->v[i].weights > s->v[best].weights))
+            best = i;
+    if (best == s->n)
+        return false;
+    *out = s->v[best];
+    OQ_REMOVE_AT(s, best);
+    return true;
+}
+
+static const char *advice(const oq_nb_config *c) {
+    return !c->bnb4 && !c->qdq && c->how.accuracy_level != 4 && !c->how.method->real_zero
+               ? "; --accuracy_level 4 computes in int8, which is faster"
+               : "; onq dynamic is the faster choice there";
+}
+
+/* ---- measured ---- */
+
+static void tell_json(oq_job *job, const oq_nb_speed *s) {
+    oq_jw_begin_object(&job->json, NULL);
+    oq_jw_uint(&job->json, "K", s->k);
+    oq_jw_uint(&job->json, "N", s->n);
+    oq_jw_real(&job->json, "one_row", s->nbits[0]);
+    oq_jw_real(&job->json, "many_rows", s->nbits[1]);
+    oq_jw_real(&job->json, "int8_one_row", s->int8[0]);
+    oq_jw_real(&job->json, "int8_many_rows", s->int8[1]);
+    oq_jw_end_object(&job->json);
+}
+
+static double worst_of(const oq_nb_speed *s) {
+    return s->nbits[0] > s->nbits[1] ? s->nbits[0] : s->nbits[1];
+}
+
+static onq_code measure(oq_quant *q, const oq_nb_config *c, sizes *all, onq_error *err) {
+    oq_job *job = q->job;
+    oq_session_options like = {0};
+    oq_nb_speed worst = {0};
+    size one;
+    OQ_TRY(oq_job_session(job, &like, err));
+    oq_jw_begin_array(&job->json, "forecast");
+    for (size_t i = 0; i < SIZES && take_largest(all, &one); i++) {
+        oq_nb_speed s = {.k = one.k, .n = one.n};
+        OQ_TRY(oq_progress(job->env, "timing", i, SIZES, err));
+        OQ_TRY(oq_nb_time(q->engine, &like, c, &s, err));
+        tell_json(job, &s);
+        if (worst_of(&s) > worst_of(&worst))
+            worst = s;
+    }
+    oq_jw_end_array(&job->json);
+    if (worst.k == 0)
+        return ONQ_OK;
+    oq_buf_addf(&job->text,
+                "speed: a product with %llu x %llu weights takes %.2g times as long as float with "
+                "1 row, %.2g with %d (int8: %.2g and %.2g)%s\n",
+                (unsigned long long)worst.k, (unsigned long long)worst.n, worst.nbits[0],
+                worst.nbits[1], OQ_NB_ROWS_MANY, worst.int8[0], worst.int8[1],
+                worst_of(&worst) > SLOW ? advice(c) : "");
+    return ONQ_OK;
+}
+
+/* ---- from a table ---- */
+
+/* Measured with onnxruntime 1.31.1 on an x86 processor with AVX-512 VNNI, one thread, blocks of 32,
+ * K x N from 384 x 384 to 4096 x 4096, against float's MatMul. */
+static const char *known(const oq_nb_config *c, const sizes *all) {
+    uint64_t small = 0, sum = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        sum += all->v[i].weights;
+        small += all->v[i].k * all->v[i].n < SMALL ? all->v[i].weights : 0;
+    }
+    if (sum == 0 || c->qdq || c->bnb4)
+        return NULL;
+    if (c->how.method->real_zero)
+        return "MatMulNBits unpacks weights whose zero points are not integers on every run, which "
+               "took 20 to 200 times as long as float with 1 row";
+    if (c->how.bits != 4 && c->how.accuracy_level != 4)
+        return "MatMulNBits unpacks weights of 2 and 8 bits on every run, which took 20 to 200 "
+               "times as long as float with 1 row and 2 to 7 times with 128";
+    if (c->how.accuracy_level != 4 && 2 * small > sum)
+        return "matrices as small as most of these took 1.3 to 2.1 times as long as float with 1 "
+               "to 8 rows";
+    return NULL;
+}
+
+onq_code oq_nb_forecast(oq_quant *q, const oq_nb_config *c, const oq_nb_made *made,
+                        onq_error *err) {
+    sizes all = {0};
+    OQ_TRY(find_sizes(&q->job->arena, made, &all, err));
+    if (oq_opt_flag(q->job->opts, "verify") && q->engine != NULL)
+        return measure(q, c, &all, err);
+    const char *text = known(c, &all);
+    if (text != NULL)
+        oq_buf_addf(&q->job->text, "speed: %s%s (--verify times it here)\n", text, advice(c));
+    return ONQ_OK;
+}

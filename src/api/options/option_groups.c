@@ -1,0 +1,162 @@
+/*
+ * option_groups.c — the options that several commands share, as groups of rows.
+ *
+ * A command takes a whole group by naming it (command.h). What an option named after a parameter of
+ * onnxruntime.quantization means, and its default, are the reference's.
+ */
+#include "api/options/choices.h"
+#include "api/options/options.h"
+
+/* Options that every command takes. A group without a title is for commands that have no use for
+ * them: they are accepted and not shown. */
+/* clang-format off */
+#define GENERAL                                                                                    \
+    OQ_FLAG("quiet", 'q', "", "Print only errors and the warning that nothing was quantized."),    \
+    OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),        \
+    OQ_FLAG("json", 0, "", "Print the result as one JSON object."),                                \
+    OQ_FLAG("help", 'h', "", "Show this help.")
+#define THREADS                                                                                    \
+    OQ_INT("threads", 0, "", "0", "0..1024", "N",                                                  \
+           "Worker threads; 0 means one for each core. Results do not depend on it.")
+/* clang-format on */
+
+static const onq_option_info general[] = {THREADS, GENERAL};
+static const onq_option_info short_general[] = {GENERAL};
+static const onq_option_info threads[] = {THREADS};
+const oq_opt_group oq_group_general = OQ_GROUP("General", general);
+const oq_opt_group oq_group_general_one_thread = OQ_GROUP("General", short_general);
+const oq_opt_group oq_group_threads_idle = OQ_GROUP("", threads);
+
+static const onq_option_info verify[] = {
+    OQ_FLAG("verify", 0, "",
+            "Load the result in ONNX Runtime and run it on samples before it is kept. By default "
+            "this is done where it costs little."),
+    OQ_FLAG("no_verify", 0, "", "Keep the result without loading and running it."),
+    OQ_INT("check", 0, "", "4", "0..1000000", "N",
+           "Compare the result's outputs with the float model's on the first N samples and judge "
+           "them; 0 means no comparison."),
+};
+const oq_opt_group oq_group_verify = OQ_GROUP("Verification", verify);
+const oq_opt_group oq_group_verify_idle = OQ_GROUP("", verify);
+/* The first of them has a use without the others. */
+const oq_opt_group oq_group_verify_only = {"Verification", verify, 1};
+const oq_opt_group oq_group_verify_rest_idle = {"", verify + 1, OQ_COUNT(verify) - 1};
+
+static const onq_option_info input[] = {
+    OQ_PATH("input", 'i', "input_model input_model_path model_input", "FILE",
+            "The model to read; - reads it from standard input."),
+    OQ_PATH("data_root", 0, "", "DIR",
+            "Another folder that may hold external data; links to it are followed."),
+};
+const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
+
+static const onq_option_info output[] = {
+    OQ_PATH(
+        "output", 'o', "output_model output_model_path output_quantized_model_path model_output",
+        "FILE",
+        "The file to write. It appears whole or not at all. - writes it to standard output, and "
+        "what is said about it to standard error."),
+    OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
+    OQ_FLAG(
+        "use_external_data_format", 0, "",
+        "Write the weights to a separate file next to the model. Done automatically above 2 GB."),
+};
+const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
+
+static const onq_option_info resources[] = {
+    OQ_SIZE("memory", 0, "", "", "",
+            "Memory beyond that of one sample's run: for samples that run at once, and for "
+            "activations that histograms need again (default: 48m). Samples that do not fit run "
+            "twice when a later one widens a range; the result is the same."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
+    OQ_FLAG("fast", 0, "",
+            "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "
+            "ranges may differ in the last digits."),
+};
+const oq_opt_group oq_group_resources = OQ_GROUP("Resources", resources);
+
+static const onq_option_info job_rows[] = {
+    OQ_SIZE("memory", 0, "", "512m", "",
+            "Memory beyond that of one sample's run, for samples that run at once."),
+    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
+};
+const oq_opt_group oq_group_jobs = OQ_GROUP("Resources", job_rows);
+
+static const onq_option_info data[] = {
+    OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
+            "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz, .npy or "
+            ".tar file, exec:COMMAND or - (what a program or standard input gives), or "
+            "random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
+    OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
+    OQ_INT("hold_out", 0, "", "", "2..", "N",
+           "Leave out every Nth sample: what `auto` holds out to report on."),
+    OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs."),
+    OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
+            "Order of the axes of images; read from the model by default."),
+    OQ_TEXT("image_size", 0, "", "", "HxW",
+            "Height and width of images; read from the model by default."),
+    OQ_LIST("image_mean", 0, "", "X",
+            "Mean to subtract from each channel after scaling (ImageNet's by default)."),
+    OQ_LIST("image_std", 0, "", "X",
+            "Standard deviation to divide each channel by (ImageNet's by default)."),
+    OQ_REAL(
+        "image_scale", 0, "", "", "", "X",
+        "Factor for the pixel values 0..255, before the mean is subtracted (1/255 by default)."),
+    OQ_ENUM("image_color", 0, "", "rgb", OQ_CHOICES(OQ_COLOR_CHOICES), "ORDER",
+            "Order of the colour channels of images."),
+    OQ_ENUM("image_resize", 0, "", "stretch", OQ_CHOICES(OQ_RESIZE_CHOICES), "HOW",
+            "How an image of another size is made to fit."),
+};
+const oq_opt_group oq_group_data = OQ_GROUP("Samples", data);
+
+static const onq_option_info runtime[] = {
+    OQ_PATH("onnxruntime", 0, "", "FILE",
+            "The ONNX Runtime library to use. Default: $ONQ_ONNXRUNTIME, then what was set up with "
+            "onq, then the loader's path."),
+    OQ_TEXT("provider", 0, "", "", "PROVIDER",
+            "Where the model runs: CPU, CUDA, ... as the runtime's build has it (CPU by default)."),
+    OQ_LIST("custom_ops", 0, "", "FILE", "Libraries of custom operators that the model needs."),
+    OQ_FLAG("isolate", 0, "",
+            "Do the job in a process of its own, with limits on memory, time, files and network; "
+            "when it dies there, that is an error message. For models that are not trusted."),
+    OQ_SIZE("isolate_memory", 0, "", "", "1m..",
+            "--isolate: memory of that process (default: three quarters of the machine's)."),
+    OQ_INT("isolate_time", 0, "", "3600", "1..", "S",
+           "--isolate: seconds after which that process is ended."),
+};
+const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
+
+static const onq_option_info plan_rows[] = {
+    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
+    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
+};
+const oq_opt_group oq_group_plan = OQ_GROUP("Plan", plan_rows);
+
+static const onq_option_info select_rows[] = {
+    OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
+            "Operator types to quantize; `all` means every operator of the model."),
+    OQ_LIST("nodes_to_quantize", 0, "", "NODE",
+            "Quantize these nodes only. A name, or a pattern re:REGEX."),
+    OQ_LIST("nodes_to_exclude", 0, "", "NODE",
+            "Leave these nodes as they are. A name, or a pattern re:REGEX."),
+    OQ_FLAG("strict", 0, "",
+            "Fail if the model does not have a given name, or if nothing is quantized."),
+};
+const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
+
+static const onq_option_info extra[] = {
+    OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE",
+             "Set a key of extra_options of onnxruntime.quantization by its own name; it overrides "
+             "the named option. Values may also be written as in JSON or Python: True, None, "
+             "[\"Conv\"], {\"Gemm\": 0}. The keys follow."),
+};
+const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);
+
+static const onq_option_info rewrite_rows[] = {
+    OQ_LIST("rewrite", 0, "", "NAME",
+            "Rewrite parts of the float model, exactly: constants (after Conv, MatMul and Gemm, "
+            "into their weights), hardswish (as HardSigmoid and Mul), fastgelu (Gelu by Tanh as "
+            "one operator of com.microsoft), onehot (one-hot MatMul as Gather), conv1d (Conv "
+            "over one axis as MatMul), all or none."),
+};
+const oq_opt_group oq_group_rewrite = OQ_GROUP("Rewriting", rewrite_rows);

@@ -1,0 +1,88 @@
+/*
+ * plan_file.c — plans as files.
+ */
+#include "api/quantizing/plan_file.h"
+
+/* Options that say where things are, not what becomes of them. */
+static bool is_of_this_run(const onq_option_info *row) {
+    static const char *const names[] = {"from_plan", "strict"};
+    for (size_t i = 0; i < OQ_COUNT(names); i++)
+        if (strcmp(row->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* True for an option about how the model is quantized. */
+static bool decides(const oq_command *c, const oq_opt_value *v, const oq_opt_group *group) {
+    if (!v->is_set || v->pinned || is_of_this_run(v->row))
+        return false;
+    return group == c->decides || group == &oq_group_select || group == &oq_group_rewrite ||
+           group == &oq_group_extra || strcmp(v->row->name, "use_external_data_format") == 0;
+}
+
+static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
+    const char *name = v->row->name, *text = oq_opt_text(a, v, 0);
+    if (v->row->type != ONQ_OPT_LIST && v->row->type != ONQ_OPT_PAIRS) {
+        oq_jw_cstr(w, name, text != NULL ? text : "");
+        return;
+    }
+    oq_jw_begin_array(w, name);
+    for (size_t i = 1; text != NULL; i++) {
+        oq_jw_cstr(w, NULL, text);
+        text = oq_opt_text(a, v, i);
+    }
+    oq_jw_end_array(w);
+}
+
+onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format, onq_error *err) {
+    const char *path = oq_opt_str(job->opts, "plan");
+    const onq_options *o = job->opts;
+    oq_arena scratch;
+    oq_buf text;
+    oq_jw w;
+    if (path == NULL || path[0] == '\0')
+        return ONQ_OK;
+    oq_arena_init(&scratch, &job->env->alloc);
+    oq_buf_init(&text, &job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_jw_cstr(&w, "model", oq_job_input(job));
+    oq_jw_cstr(&w, "format", format);
+    oq_jw_begin_object(&w, "options");
+    for (size_t i = 0; i < o->n_values; i++) {
+        const oq_opt_group *group = NULL;
+        oq_command_row(o->command, i, &group);
+        if (decides(o->command, &o->values[i], group))
+            add_value(&w, &scratch, &o->values[i]);
+    }
+    oq_jw_end_object(&w);
+    oq_plan_json(plan, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    const onq_code rc = oq_job_save_text(job, "plan", &text, err);
+    oq_buf_release(&text);
+    oq_arena_release(&scratch);
+    return rc;
+}
+
+onq_code oq_plan_file_read(oq_job *job, oq_given **given, onq_options **options, onq_error *err) {
+    const char *path = oq_opt_str(job->opts, "from_plan");
+    *given = NULL;
+    *options = NULL;
+    if (path == NULL || path[0] == '\0')
+        return ONQ_OK;
+    oq_given *g = OQ_NEW(&job->arena, oq_given);
+    if (g == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_given_read(g, &job->arena, &job->env->alloc, path, err));
+    OQ_TRY(oq_options_copy(job->opts, options, err));
+    for (size_t i = 0; i + 1 < g->options.n; i += 2) {
+        const char *name = g->options.v[i].p;
+        if (!oq_opt_has(job->opts, name))
+            return oq_fail(err, ONQ_E_CONFIG, "%s: there is no option '%s'", path, name);
+        if (!oq_opt_is_set(job->opts, name))
+            OQ_TRY(onq_options_set(*options, name, g->options.v[i + 1].p, err));
+    }
+    *given = g;
+    return ONQ_OK;
+}

@@ -1,0 +1,206 @@
+/*
+ * quant_judge.c — what the look at a result found, for the summary: how near its outputs are to
+ * float's, what part of it is in integers, what that means and what to do next.
+ */
+#include "api/quantizing/quantization.h"
+#include "shape/macs.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- the share in integers ---- */
+
+/* Gives the inputs the sizes of a sample: the work of a node depends on them. */
+static onq_code fix_inputs(oq_quant *r, onq_error *err) {
+    oq_ios in;
+    if (r->record.runs.n == 0)
+        return ONQ_OK;
+    const oq_record_run *run = &r->record.runs.v[0];
+    OQ_TRY(oq_model_inputs(r->model, &r->job->arena, &in, err));
+    for (size_t i = 0; i < in.n && i < run->n_inputs; i++)
+        if (run->inputs[i].kind == OQ_DATUM_TENSOR)
+            OQ_TRY(oq_input_fix(r->model, in.v[i].name, run->inputs[i].dims, run->inputs[i].rank,
+                                err));
+    return ONQ_OK;
+}
+
+static onq_code find_share(oq_quant *r, oq_graph *result, onq_error *err) {
+    const oq_shape_options how = {.symbolic = true};
+    oq_shapes *shapes = NULL;
+    OQ_TRY(fix_inputs(r, err));
+    OQ_TRY(oq_shapes_infer(r->model, &how, &shapes, err));
+    const onq_code rc = oq_share_find(&r->verified.share, &r->job->arena, r->model->proto->graph,
+                                      shapes, &r->plan, result, err);
+    oq_shapes_free(shapes);
+    return rc;
+}
+
+onq_code oq_quant_find_share(oq_quant *r, oq_model_proto *source, onq_error *err) {
+    oq_model_proto *const made = r->model->proto;
+    const bool written = !oq_opt_flag(r->job->opts, "dry_run");
+    r->model->proto = source;
+    const onq_code rc = find_share(r, written ? made->graph : NULL, err);
+    r->model->proto = made;
+    return rc;
+}
+
+static void tell_share(const oq_quant *r) {
+    oq_share known = r->verified.share;
+    const oq_share *s = &known;
+    oq_job *job = r->job;
+    if (r->weights_only)
+        known.macs = (double)NAN; /* the products stay float */
+    oq_jw_begin_object(&job->json, "integer_share");
+    if (!isnan(s->weights))
+        oq_jw_real(&job->json, "weights", s->weights);
+    if (!isnan(s->macs))
+        oq_jw_real(&job->json, "macs", s->macs);
+    oq_jw_end_object(&job->json);
+    if (isnan(s->weights) && isnan(s->macs))
+        return;
+    oq_buf_adds(&job->text, r->weights_only ? "in few bits: " : "in integers: ");
+    if (!isnan(s->weights))
+        oq_buf_addf(&job->text, "%.1f %% of the weights%s", 100 * s->weights,
+                    isnan(s->macs) ? "" : ", ");
+    if (!isnan(s->macs))
+        oq_buf_addf(&job->text, "%.1f %% of the multiply-accumulates", 100 * s->macs);
+    oq_buf_adds(&job->text, "\n");
+}
+
+/* ---- the figure ---- */
+
+bool oq_quant_is_telling(const oq_quant *r) {
+    return r->verified.verdict.measured && oq_opt_int(r->job->opts, "check") > 0 &&
+           !(r->record.generated && r->fixed_ranges);
+}
+
+/* Of the coarser of activations and weights. */
+static unsigned bits_of(const oq_quant *r) {
+    if (r->modes == 0)
+        return r->bits != 0 ? r->bits : 8;
+    const unsigned a = oq_dtype_find((int64_t)r->config.activation_type)->bits;
+    const unsigned w = oq_dtype_find((int64_t)r->config.weight_type)->bits;
+    return a < w ? a : w;
+}
+
+static oq_verify_grade grade_of(const oq_quant *r) {
+    return oq_verify_grade_of(r->verified.verdict.sqnr, bits_of(r));
+}
+
+bool oq_quant_is_poor(const oq_quant *r) {
+    return oq_quant_is_telling(r) && grade_of(r) == OQ_GRADE_POOR;
+}
+
+void oq_quant_advise(const oq_quant *r) {
+    const oq_verdict *v = &r->verified.verdict;
+    const bool whole = r->modes != 0 && !r->config.per_channel;
+    oq_buf next;
+    oq_buf_init(&next, &r->job->env->alloc);
+    const bool known = oq_quant_add_next(r, OQ_NEXT_DEBUG, &next) && !next.failed;
+    oq_warn(r->job->env,
+            "output '%.*s' keeps %.1f dB of the float model's on %zu sample%s, which is poor (20 "
+            "and more are usual): %s%s shows where it is lost",
+            OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs),
+            whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
+    oq_buf_release(&next);
+}
+
+/* What to do next, by what was found: the first of them that can be done, and the others. */
+static const oq_quant_next after_good[] = {OQ_NEXT_BENCH, OQ_NEXT_END};
+static const oq_quant_next after_bad[] = {OQ_NEXT_AUTO, OQ_NEXT_DEBUG, OQ_NEXT_END};
+
+static const oq_quant_next *steps_of(const oq_quant *r) {
+    return grade_of(r) >= OQ_GRADE_GOOD ? after_good : after_bad;
+}
+
+static void tell_next_json(const oq_quant *r, oq_jw *w) {
+    const oq_quant_next *step = steps_of(r);
+    oq_buf next;
+    oq_buf_init(&next, &r->job->env->alloc);
+    while (*step != OQ_NEXT_END && !oq_quant_add_next(r, *step, &next))
+        step++;
+    if (*step != OQ_NEXT_END)
+        oq_jw_str(w, "next", (oq_str){next.p, next.n});
+    oq_buf_release(&next);
+}
+
+static void tell_next(const oq_quant *r, oq_buf *text) {
+    static const char *const why[] = {[OQ_NEXT_AUTO] = "looks for a better one",
+                                      [OQ_NEXT_DEBUG] = "shows where it is lost",
+                                      [OQ_NEXT_BENCH] = "shows what it gains"};
+    const char *intro = "next: ";
+    for (const oq_quant_next *step = steps_of(r); *step != OQ_NEXT_END; step++) {
+        oq_buf next;
+        oq_buf_init(&next, &r->job->env->alloc);
+        if (oq_quant_add_next(r, *step, &next)) {
+            oq_buf_adds(text, intro);
+            oq_buf_add(text, next.p, next.n);
+            oq_buf_addf(text, " (%s)\n", why[*step]);
+            intro = "  or: ";
+        }
+        oq_buf_release(&next);
+    }
+}
+
+static void tell_json(const oq_quant *r) {
+    const oq_verified *d = &r->verified;
+    oq_jw *w = &r->job->json;
+    oq_jw_begin_object(w, "verify");
+    oq_jw_bool(w, "loaded", d->loaded);
+    oq_jw_bool(w, "ran", d->verdict.ran);
+    if (d->skipped != NULL)
+        oq_jw_cstr(w, "skipped", d->skipped);
+    if (oq_quant_is_telling(r)) {
+        oq_jw_uint(w, "samples", d->verdict.n_runs);
+        oq_jw_real(w, "sqnr", d->verdict.sqnr);
+        oq_jw_str(w, "output", d->verdict.output);
+        if (d->verdict.rows > 0)
+            oq_jw_real(w, "top1_agreement", (double)d->verdict.same / (double)d->verdict.rows);
+        oq_jw_bool(w, "poor", oq_quant_is_poor(r));
+        oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(r)));
+        tell_next_json(r, w);
+    }
+    oq_jw_bool(w, "generated", r->record.generated);
+    oq_jw_begin_array(w, "retried");
+    for (size_t i = 0; i < d->left.n; i++)
+        oq_jw_str(w, NULL, oq_node_label(d->left.v[i]));
+    oq_jw_end_array(w);
+    oq_jw_real(w, "seconds", d->seconds);
+    oq_jw_end_object(w);
+}
+
+static void tell_figure(const oq_quant *r) {
+    static const char *const meaning[] = {"poor: expect wrong answers",
+                                          "fair: some answers will change", "good",
+                                          "close to float", ""};
+    const oq_verdict *v = &r->verified.verdict;
+    const oq_verify_grade grade = grade_of(r);
+    oq_buf *text = &r->job->text;
+    char on[64];
+    snprintf(on, sizeof on, "%zu sample%s", v->n_runs, OQ_NOUN_S(v->n_runs));
+    if (r->record.generated)
+        snprintf(on, sizeof on, "inputs that were made up");
+    if (grade == OQ_GRADE_SAME) {
+        oq_buf_addf(text, "outputs: the same as float's on %s\n", on);
+        return;
+    }
+    oq_buf_addf(text, "outputs: %.1f dB against float on %s", v->sqnr, on);
+    if (v->n_outputs > 1) {
+        oq_buf_adds(text, ", the worst '");
+        oq_buf_add_safe(text, v->output);
+        oq_buf_addf(text, "' of %zu", v->n_outputs);
+    }
+    if (v->rows > 0)
+        oq_buf_addf(text, ", the same top-1 in %llu of %llu row%s", (unsigned long long)v->same,
+                    (unsigned long long)v->rows, OQ_NOUN_S(v->rows));
+    oq_buf_addf(text, ", %s\n", meaning[grade]);
+}
+
+void oq_quant_tell_verified(const oq_quant *r) {
+    tell_share(r);
+    tell_json(r);
+    if (!oq_quant_is_telling(r))
+        return;
+    tell_figure(r);
+    tell_next(r, &r->job->text);
+}

@@ -1,0 +1,76 @@
+/*
+ * quant_prepare.c — the beginning of every quantization: a model that is sound, its types known,
+ * its opset what the result needs.
+ */
+#include "api/quantizing/quantization.h"
+#include "base/env.h"
+#include "onnx/tidy.h"
+#include "quantize/ort/opset.h"
+#include "quantize/rules.h"
+
+void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
+                   onq_code (*quantize)(void *ctx, onq_error *err), void *ctx) {
+    *q = (oq_quant){.job = job,
+                    .format = format,
+                    .quantize = quantize,
+                    .ctx = ctx,
+                    .begin = oq_seconds(),
+                    .seconds_calibration = -1.0};
+    oq_qconfig_init(&q->config, &job->arena);
+    oq_overrides_init(&q->overrides, &job->arena);
+    oq_plan_init(&q->plan, &job->arena);
+    const int64_t check = oq_opt_int(job->opts, "check");
+    /* One run also shows whether the result is sound. */
+    oq_record_init(&q->record, &job->env->alloc, check > 0 ? (size_t)check : 1);
+}
+
+void oq_quant_release(oq_quant *q) {
+    if (q->has_ranges)
+        oq_ranges_release(&q->ranges);
+    oq_shapes_free(q->shapes);
+    oq_engine_close(q->engine);
+    oq_model_free(q->model);
+    oq_record_release(&q->record);
+    oq_qconfig_release(&q->config);
+}
+
+onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
+    oq_job *job = q->job;
+    size_t n = 0;
+    OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &q->model, err));
+    OQ_TRY(oq_quant_look(job, q->model, trained, &q->input, err));
+    OQ_TRY(oq_model_size(q->model, &q->size_before, err));
+    q->has_external = q->size_before > q->model->bytes.n;
+    if (!oq_opt_has(job->opts, "lift_constants") || !oq_opt_flag(job->opts, "lift_constants"))
+        return ONQ_OK;
+    OQ_TRY(oq_model_lift_constants(q->model, &n, err));
+    oq_info(job->env, "%zu Constant nodes became initializers", n);
+    return ONQ_OK;
+}
+
+onq_code oq_quant_see_types(oq_quant *q, onq_error *err) {
+    if (q->shapes != NULL && q->typed == q->model->proto)
+        return ONQ_OK;
+    oq_shapes_free(q->shapes);
+    q->shapes = NULL;
+    q->typed = q->model->proto;
+    return oq_shapes_infer(q->model, NULL, &q->shapes, err);
+}
+
+onq_code oq_quant_infer(oq_quant *q, onq_error *err) {
+    q->typed = NULL;
+    OQ_TRY(oq_quant_see_types(q, err));
+    return oq_shapes_write(q->shapes, q->model, err);
+}
+
+onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err) {
+    int64_t target = 0;
+    const char *why = NULL;
+    OQ_TRY(mode == OQ_QMODE_INTEGER && !q->config.trained
+               ? oq_opset_needed_dynamic(q->model, &q->config, &q->overrides, &target, &why, err)
+               : oq_opset_needed(q->model, &q->config, &q->overrides, mode, &target, &why, err));
+    if (target <= oq_model_opset(q->model, OQ_S("")))
+        return ONQ_OK;
+    OQ_TRY(oq_opset_raise(q->model, target, why, err));
+    return oq_quant_infer(q, err);
+}

@@ -1,0 +1,14 @@
+/*
+ * file_map.h — what file.c, file_dir.c and file_out.c share.
+ */
+#ifndef OQ_BASE_FILE_MAP_H
+#define OQ_BASE_FILE_MAP_H
+
+#include "base/system/file.h"
+
+/* Maps an open descriptor, which it takes (closes it on failure); refuses anything but a regular
+ * file. */
+onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
+                        onq_error *err);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * report.h — pages: the page of `onq debug -o` as bytes (the build makes them, cmake/embed.cmake),
+ * how data gets into a page, and the graph that pages draw.
+ *
+ * A page is markup with its script (report.html, report.js); what pages share is included in them
+ * when they are built: page_head.html with page.css, page_data.html with page.js, and
+ * page_graph.js, which draws what oq_page_graph writes.
+ */
+#ifndef OQ_DEBUG_REPORT_H
+#define OQ_DEBUG_REPORT_H
+
+#include "base/text/json.h"
+#include "quantize/cost/profile.h"
+
+extern const unsigned char oq_report_page[];
+extern const size_t oq_report_page_size;
+
+/* What a report says about the run it is of. Texts are borrowed; NULL, 0 and NAN: not known. */
+typedef struct oq_debug_about {
+    const char *onq, *runtime, *cpu, *date;
+    uint64_t truth_size, made_size; /* bytes, external data included */
+    double truth_ms, made_ms;       /* of one run in a default session, side by side */
+    const char *data;               /* --data */
+    const char *const *samples;     /* their names, the first of them */
+    size_t n_samples;
+    OQ_VEC(oq_str) options; /* name, value, name, value ... as they were set */
+    const char *again;      /* the command that makes such a model again, to add options to */
+    const char *command;    /* the command that made this report */
+    oq_unit_sizes sizes;    /* of the inputs, to count work for */
+} oq_debug_about;
+
+/* A page with JSON in its place for data. `html` ends in a NUL, which size does not count. */
+onq_code oq_report_fill(const unsigned char *html, size_t size, const oq_buf *json, oq_buf *out,
+                        onq_error *err);
+
+/* "graph": nodes and values of a model, for page_graph.js. */
+void oq_page_graph(const oq_profile *p, oq_jw *w);
+
+#endif

@@ -1,0 +1,324 @@
+/*
+ * search_made.c — the model of the set that a search found, made and measured as its users will run
+ * it, before it is proposed to anybody. See search_parts.h.
+ *
+ * Searches measure with the runtime's optimisations off, on a few samples. A user's session has
+ * them on, and they undo some of what was left float (quantize/ort/ort_forms.h): so the model is
+ * protected as `--keep_excluded_float` protects it, and all samples are run.
+ */
+#include "debug/search/search_parts.h"
+
+#include "onnx/codec/schema.h"
+#include "onnx/edit.h"
+#include "onnx/names.h"
+#include "onnx/operators.h"
+#include "onnx/tidy.h"
+#include "quantize/ort/ort_forms.h"
+#include "shape/macs.h"
+
+#include <math.h>
+
+typedef struct making {
+    oq_searching *g;
+    oq_arena arena;
+    oq_model_proto *own; /* the model's, while another is in its place */
+} making;
+
+/* ---- the model ---- */
+
+/* Nodes that stand where a pair was go; what read them reads what they read. */
+static onq_code take_out(making *k, onq_error *err) {
+    oq_searching *g = k->g;
+    oq_model *m = g->d->made;
+    oq_map from;
+    OQ_VEC(oq_str) to = {0};
+    oq_map_init(&from, &k->arena);
+    for (size_t i = 0; i < g->pairs.n; i++) {
+        const oq_search_pair *p = &g->pairs.v[i];
+        const oq_value *out = oq_index_find(&g->d->made_index, p->dq->output.v[0]);
+        if (p->like != NULL || out == NULL || out->is_output || !oq_search_is_off(g, p))
+            continue;
+        if (!oq_map_put(&from, p->dq->output.v[0], (uint32_t)to.n) ||
+            !OQ_PUSH(&k->arena, &to, p->inputs.v[0]))
+            return oq_fail_nomem(err);
+    }
+    OQ_TRY(oq_graph_replace_many(m, m->proto->graph, &from, to.v, err));
+    return oq_graph_prune(m, m->proto->graph, err);
+}
+
+static onq_code protect(making *k, onq_error *err) {
+    oq_model *m = k->g->d->made;
+    oq_fresh names;
+    size_t n = 0;
+    OQ_TRY(oq_fresh_init(&names, &k->arena, m, err));
+    OQ_TRY(oq_forms_protect(m, &names, &n, err));
+    return oq_model_sort(m, err);
+}
+
+/* A copy of the model as `excluded` says takes its place until `end_copy`. */
+static onq_code begin_copy(making *k, onq_error *err) {
+    oq_searching *g = k->g;
+    oq_model *m = g->d->made;
+    size_t n_inits = 0;
+    k->own = m->proto;
+    onq_code rc = oq_search_apply(g, &n_inits, err);
+    oq_model_proto *copy =
+        rc == ONQ_OK ? oq_message_clone(&m->arena, OQ_SCHEMA_model_proto, m->proto) : NULL;
+    oq_search_put_back(g, n_inits);
+    if (copy == NULL)
+        return rc != ONQ_OK ? rc : oq_fail_nomem(err);
+    m->proto = copy;
+    return take_out(k, err);
+}
+
+static void end_copy(making *k) {
+    k->g->d->made->proto = k->own;
+}
+
+/* ---- 16 bits instead ---- */
+
+static onq_code wide_inits(making *k, const oq_debug_act *a, oq_str *scale, oq_str *zero,
+                           onq_error *err) {
+    oq_model *m = k->g->d->made;
+    const double step = fmax((a->q_hi - a->q_lo) / 65535, 1e-30);
+    float *s = OQ_NEW(&m->arena, float);
+    uint16_t *z = OQ_NEW(&m->arena, uint16_t);
+    *scale = oq_str_cat(&m->arena, a->post, OQ_S("_onq_scale16"));
+    *zero = oq_str_cat(&m->arena, a->post, OQ_S("_onq_zero16"));
+    if (s == NULL || z == NULL || scale->p == NULL || zero->p == NULL)
+        return oq_fail_nomem(err);
+    *s = (float)step;
+    *z = (uint16_t)fmin(65535, fmax(0, nearbyint(-a->q_lo / step)));
+    oq_tensor *ts = oq_tensor_new(&m->arena, *scale, OQ_FLOAT, NULL, 0);
+    oq_tensor *tz = oq_tensor_new(&m->arena, *zero, OQ_UINT16, NULL, 0);
+    if (ts == NULL || tz == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, ts) ||
+        !oq_graph_add_init(&m->arena, m->proto->graph, tz))
+        return oq_fail_nomem(err);
+    oq_tensor_set_view(ts, (const uint8_t *)s, sizeof *s);
+    oq_tensor_set_view(tz, (const uint8_t *)z, sizeof *z);
+    return ONQ_OK;
+}
+
+/* True if one of the nodes in the set makes the tensor. */
+static bool is_made_by_set(const oq_searching *g, oq_str pre) {
+    const oq_value *v = pre.p != NULL ? oq_index_find(&g->d->made_index, pre) : NULL;
+    const uint32_t at = v != NULL && v->producer != OQ_NO_NODE ? g->place[v->producer] : OQ_NOBODY;
+    return at != OQ_NOBODY && g->s->nodes.v[at].excluded;
+}
+
+/* The pairs after the nodes of the set get 16 bits, over the range that they have. */
+static onq_code widen(making *k, onq_error *err) {
+    oq_searching *g = k->g;
+    oq_model *m = g->d->made;
+    oq_graph *graph = m->proto->graph;
+    for (size_t i = 0; i < g->d->acts.n; i++) {
+        const oq_debug_act *a = &g->d->acts.v[i];
+        oq_str scale, zero;
+        if (a->n_params != 1 || a->integer || !is_made_by_set(g, a->pre))
+            continue;
+        OQ_TRY(wide_inits(k, a, &scale, &zero, err));
+        oq_str between = {0};
+        for (size_t n = 0; n < graph->node.n; n++) {
+            oq_node *node = graph->node.v[n];
+            const bool q = oq_debug_is_op(node, "QuantizeLinear");
+            if ((!q && !oq_debug_is_op(node, "DequantizeLinear")) || node->input.n < 3 ||
+                !oq_str_eq(node->input.v[0], q ? a->pre : between))
+                continue;
+            if (q)
+                between = node->output.v[0];
+            node->domain = OQ_S("com.microsoft");
+            node->input.v[1] = scale;
+            node->input.v[2] = zero;
+        }
+    }
+    return oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err);
+}
+
+/* ---- measuring ---- */
+
+typedef struct both {
+    oq_session *truth, *made;
+} both;
+
+static onq_code open_both(making *k, both *b, onq_error *err) {
+    oq_searching *g = k->g;
+    oq_session_options o = g->run->session;
+    o.no_spinning = true;
+    o.model = g->d->truth;
+    o.level = OQ_OPT_NONE;
+    OQ_TRY(oq_session_open(g->run->engine, &o, &b->truth, err));
+    o.model = g->d->made;
+    o.level = OQ_OPT_ALL;
+    OQ_TRY(oq_session_open(g->run->engine, &o, &b->made, err));
+    OQ_TRY(oq_source_seek(g->run->truth_source, 0, err));
+    return oq_source_seek(g->run->made_source, 0, err);
+}
+
+static onq_code run_all(making *k, oq_search_score *out, uint64_t *n, onq_error *err) {
+    oq_searching *g = k->g;
+    both b = {0};
+    onq_code rc = ONQ_OK;
+    oq_search_sum *sums = OQ_NEW_ARRAY(&k->arena, oq_search_sum, g->n_outputs + 1);
+    if (sums == NULL)
+        return oq_fail_nomem(err);
+    OQ_GO(open_both(k, &b, err));
+    for (*n = 0;; ++*n) {
+        const oq_sample *x = NULL, *y = NULL;
+        oq_outputs truth = {0}, made = {0};
+        OQ_GO(oq_progress(g->d->env, "verifying", *n, oq_source_count(g->run->made_source), err));
+        OQ_GO(oq_source_next(g->run->truth_source, &x, err));
+        OQ_GO(oq_source_next(g->run->made_source, &y, err));
+        if (x == NULL || y == NULL)
+            break;
+        OQ_GO(oq_session_run(b.truth, x->inputs, x->n_inputs, &truth, err));
+        OQ_GO(oq_session_run(b.made, y->inputs, y->n_inputs, &made, err));
+        for (size_t i = 0; i < g->n_outputs && i < truth.n && i < made.n; i++)
+            oq_search_sum_add(&sums[i], &truth.v[i], &made.v[i]);
+    }
+    *out = oq_search_score_of(sums, g->n_outputs);
+done:
+    oq_session_close(b.truth);
+    oq_session_close(b.made);
+    return rc;
+}
+
+/* One model: the set float, or with 16 bits. What the runtime refuses has no figure. */
+static onq_code measure_made(oq_searching *g, bool wide, oq_search_score *out, uint64_t *n,
+                             onq_error *err) {
+    making k = {.g = g};
+    oq_arena_init(&k.arena, &g->d->env->alloc);
+    g->keep_acts = wide;
+    onq_code rc = begin_copy(&k, err);
+    if (rc == ONQ_OK && wide)
+        rc = widen(&k, err);
+    if (rc == ONQ_OK)
+        rc = protect(&k, err);
+    if (rc == ONQ_OK)
+        rc = run_all(&k, out, n, err);
+    end_copy(&k);
+    g->keep_acts = false;
+    oq_arena_release(&k.arena);
+    if (rc != ONQ_E_RUNTIME)
+        return rc;
+    oq_warn(g->d->env, "the set that was found could not be verified: %s",
+            err != NULL ? err->text : "the runtime refuses the model");
+    oq_error_clear(err);
+    return ONQ_OK;
+}
+
+/* ---- what is left in integers ---- */
+
+static onq_code count_macs(oq_searching *g, const oq_shapes *shapes, onq_error *err) {
+    oq_debug_search *s = g->s;
+    const oq_graph *graph = g->d->made->proto->graph;
+    double *macs = OQ_NEW_ARRAY(g->arena, double, s->nodes.n + 1);
+    double all = 0, left = 0;
+    if (macs == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < graph->node.n; i++) {
+        const double n = oq_node_macs(shapes, graph, graph->node.v[i]);
+        const uint32_t at = g->place[i];
+        all += n;
+        if (at == OQ_NOBODY)
+            continue;
+        macs[at] = n;
+        left += s->nodes.v[at].excluded ? 0 : n;
+    }
+    for (size_t i = 0; i < s->units.n; i++)
+        for (size_t k = 0; all > 0 && k < s->units.v[i].nodes.n; k++)
+            s->units.v[i].macs += macs[s->units.v[i].nodes.v[k]] / all;
+    if (all > 0)
+        s->macs = left / all;
+    return ONQ_OK;
+}
+
+static onq_code count_weights(oq_searching *g, onq_error *err) {
+    const oq_debug *d = g->d;
+    const oq_graph *graph = d->truth->proto->graph;
+    oq_map out;
+    double all = 0, left = 0;
+    uint64_t n = 0;
+    oq_map_init(&out, g->arena);
+    for (size_t i = 0; i < g->s->nodes.n; i++)
+        if (g->s->nodes.v[i].excluded && !oq_map_put(&out, g->s->nodes.v[i].name, 0))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < graph->initializer.n; i++)
+        if (oq_dtype_is_float(graph->initializer.v[i]->data_type.v) &&
+            oq_tensor_count(graph->initializer.v[i], &n, NULL) == ONQ_OK)
+            all += (double)n;
+    for (size_t i = 0; i < d->weights.n; i++)
+        if (!oq_map_has(&out, d->weights.v[i].node) &&
+            oq_tensor_count(d->weights.v[i].truth, &n, NULL) == ONQ_OK)
+            left += (double)n;
+    if (all > 0)
+        g->s->weights = fmin(1, left / all);
+    return ONQ_OK;
+}
+
+/* Gives the inputs the sizes of the first sample. */
+static onq_code fix_inputs(oq_searching *g, onq_error *err) {
+    const oq_sample *sample = NULL;
+    oq_ios in;
+    OQ_TRY(oq_model_inputs(g->d->made, g->arena, &in, err));
+    OQ_TRY(oq_source_seek(g->run->made_source, 0, err));
+    OQ_TRY(oq_source_next(g->run->made_source, &sample, err));
+    for (size_t i = 0; sample != NULL && i < in.n && i < sample->n_inputs; i++)
+        if (sample->inputs[i].kind == OQ_DATUM_TENSOR)
+            OQ_TRY(oq_input_fix(g->d->made, in.v[i].name, sample->inputs[i].dims,
+                                sample->inputs[i].rank, err));
+    return ONQ_OK;
+}
+
+static onq_code count_work(oq_searching *g, onq_error *err) {
+    const oq_shape_options how = {.symbolic = true};
+    oq_model *m = g->d->made;
+    oq_model_proto *const own = m->proto;
+    oq_shapes *shapes = NULL;
+    m->proto = oq_message_clone(g->arena, OQ_SCHEMA_model_proto, own);
+    onq_code rc = m->proto != NULL ? fix_inputs(g, err) : oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_shapes_infer(m, &how, &shapes, err);
+    if (rc == ONQ_OK)
+        rc = count_macs(g, shapes, err);
+    oq_shapes_free(shapes);
+    m->proto = own;
+    return rc == ONQ_OK ? count_weights(g, err) : rc;
+}
+
+/* Operators of which every quantized node is in the set. */
+static onq_code find_types(oq_searching *g, onq_error *err) {
+    oq_debug_search *s = g->s;
+    for (size_t i = 0; i < s->nodes.n; i++) {
+        size_t all = 0, in = 0;
+        bool first = true;
+        for (size_t k = 0; k < s->nodes.n; k++) {
+            if (!oq_str_eq(s->nodes.v[k].op, s->nodes.v[i].op))
+                continue;
+            first &= k >= i;
+            all++;
+            in += s->nodes.v[k].excluded;
+        }
+        if (first && all == in && all >= 2 && !OQ_PUSH(g->arena, &s->types, s->nodes.v[i].op))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_search_verify(oq_searching *g, onq_error *err) {
+    oq_debug_search *s = g->s;
+    oq_search_score made = {NAN, NAN}, wide = {NAN, NAN};
+    uint64_t n = 0;
+    if (s->bisected && (!s->reached || s->n_excluded == 0))
+        return count_work(g, err);
+    for (size_t i = 0; i < s->nodes.n; i++)
+        g->excluded[i] = s->nodes.v[i].excluded;
+    OQ_TRY(find_types(g, err));
+    OQ_TRY(count_work(g, err));
+    OQ_TRY(measure_made(g, false, &made, &s->made_samples, err));
+    s->made_sqnr = made.sqnr;
+    s->made_agreement = made.agreement;
+    if (g->target->overrides)
+        OQ_TRY(measure_made(g, true, &wide, &n, err));
+    s->wide_sqnr = wide.sqnr;
+    return ONQ_OK;
+}

@@ -1,0 +1,35 @@
+/*
+ * summary_parts.h — between summary.c and summary_quant.c.
+ */
+#ifndef OQ_ONNX_SUMMARY_PARTS_H
+#define OQ_ONNX_SUMMARY_PARTS_H
+
+#include "onnx/graph.h"
+#include "onnx/operators.h"
+#include "onnx/summary/summary.h"
+
+/* What the walk over the graphs carries. */
+typedef struct oq_summary_walk {
+    oq_summary *s;
+    const oq_modes *modes; /* or NULL */
+    oq_arena *arena;
+    oq_map ops; /* "domain\nop" -> index in s->ops */
+    oq_map files;
+    oq_map read;                   /* name of a weight -> index in s->quant.read */
+    oq_map counted[OQ_MODE_COUNT]; /* names of weights counted for a mode */
+} oq_summary_walk;
+
+/* Adds one to an operator's count. */
+onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n,
+                         onq_error *err);
+/* Most frequent first, then by name. */
+void oq_op_count_sort(oq_op_counts *v);
+/* The constant that a name refers to: an initializer or the tensor of a Constant node, here or
+ * outwards; or NULL. */
+const oq_tensor *oq_index_constant(const oq_index *ix, oq_str name);
+
+/* What one node says about quantization. */
+onq_code oq_summary_quant_node(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
+                               onq_error *err);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * op_set.h — which nodes integers pay for: --op_set and --heaviest.
+ *
+ * Every list of names and types only takes nodes away, and so does this: a node is quantized if all
+ * of them let it through. The reasons are in the plan.
+ */
+#ifndef OQ_QUANTIZE_OP_SET_H
+#define OQ_QUANTIZE_OP_SET_H
+
+#include "quantize/choose/config.h"
+#include "quantize/cost/cost.h"
+
+/* Rows: name, of which a later one has all that an earlier one has. */
+typedef enum oq_op_set {
+    OQ_SET_ALL,    /* what the other options choose */
+    OQ_SET_LINEAR, /* products, and what moves or clips their values; arithmetic stays float */
+    OQ_SET_NOOUT,  /* and outputs of MatMul and Gemm stay float */
+    OQ_SET_PAYS    /* and so do units that integers make no faster */
+} oq_op_set;
+#define OQ_OP_SETS(ROW)                                                                            \
+    ROW("all", OQ_SET_ALL)                                                                         \
+    ROW("linear", OQ_SET_LINEAR)                                                                   \
+    ROW("noout", OQ_SET_NOOUT)                                                                     \
+    ROW("pays", OQ_SET_PAYS)
+
+/* Why a node is left float. */
+typedef enum oq_left {
+    OQ_LEFT_ARITHMETIC,
+    OQ_LEFT_DEPTHWISE,
+    OQ_LEFT_POOLED,
+    OQ_LEFT_PAIR,
+    OQ_LEFT_TRANSPOSE,
+    OQ_LEFT_SLOWER,
+    OQ_LEFT_LIGHT,
+    OQ_LEFT_BETWEEN,
+    OQ_LEFT_MASK /* by masks.h */
+} oq_left;
+
+typedef struct oq_selection {
+    oq_op_set set;
+    uint64_t heaviest;          /* so many units; 0: all */
+    const oq_units *units;      /* NULL where neither needs them (oq_select_needs_units) */
+    const oq_unit_costs *costs; /* measured ones, or NULL */
+    unsigned modes;             /* of oq_qmode: the default list of operators */
+} oq_selection;
+
+static inline bool oq_select_needs_units(const oq_selection *s) {
+    return s->set == OQ_SET_PAYS || s->heaviest > 0;
+}
+/* Sets what goes with the set whatever the model: outputs that stay float, forms that the runtime
+ * leaves alone. */
+onq_code oq_select_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err);
+/* Fills c->left from the nodes of the model that c would quantize. */
+onq_code oq_select_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s, onq_error *err);
+
+/* Puts a node into c->left, unless it is there or its method is given. */
+onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err);
+/* The reason in c->left, or NULL. */
+const char *oq_left_why(const oq_qconfig *c, const oq_node *n);
+
+#endif
