@@ -1,7 +1,8 @@
 # The tests, all by wildcard:
 #   tests/unit/<layer>/test_*.c   one cmocka program each, linked to the static library (hidden symbols seen) and to
 #                                 tests/harness/*.c; src/ and include/ on its path      label quick
-#   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/, then mutates;
+#   tests/fuzz/fuzz_*.c           with tests/fuzz/replay_main.c; replays tests/fuzz/corpus/<target>/ and the folders that
+#                                 tests/fuzz/shared.txt adds, then mutates;
 #                                 with ONQ_LIBFUZZER no tests, but programs for `make fuzz`  label quick
 #   examples in C                 run by tests/cli/examples.sh and tests/examples       no test of their own
 #   tests/tools/*.c               programs that Python tests drive, in build/tests        no test of their own
@@ -130,6 +131,8 @@ endforeach()
 
 # ---- fuzz targets
 file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+file(STRINGS tests/fuzz/shared.txt FUZZ_SHARED REGEX "^[a-z]")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/fuzz/shared.txt)
 foreach(source IN LISTS FUZZ_SOURCES)
   cmake_path(GET source STEM program)
   string(REGEX REPLACE "^fuzz_" "" target ${program})
@@ -140,8 +143,16 @@ foreach(source IN LISTS FUZZ_SOURCES)
     target_link_options(${program} PRIVATE -fsanitize=fuzzer) # tools/fuzz.sh runs them
   else()
     target_sources(${program} PRIVATE tests/fuzz/replay_main.c)
-    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program}
-                 "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
+    set(folders "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${target}")
+    if(NOT EXISTS ${folders})
+      set(folders "")
+    endif()
+    foreach(line IN LISTS FUZZ_SHARED)
+      if(line MATCHES "^${target} +([^ ]+)$")
+        list(APPEND folders "${PROJECT_SOURCE_DIR}/tests/${CMAKE_MATCH_1}")
+      endif()
+    endforeach()
+    onq_add_test(fuzz.${target} "${TEST_QUICK};fuzz" 300 ${program} ${folders})
   endif()
 endforeach()
 

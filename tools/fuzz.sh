@@ -2,7 +2,7 @@
 # fuzz.sh SECONDS [TARGET...] — libFuzzer over all fuzz targets, or those named, which share the time; then a summary.
 #
 # What was learnt is kept in build/fuzz/corpus/TARGET from one run to the next, and made small again at the end of each; the
-# seeds in tests/fuzz/corpus stay as they are. An input that breaks something is left in build/fuzz/finds, and the script
+# seeds in tests/fuzz/corpus/TARGET and in the folders that tests/fuzz/shared.txt adds stay as they are. An input that breaks something is left in build/fuzz/finds, and the script
 # fails: mend the cause and add the input to tests/fuzz/corpus/TARGET, where every run of the tests replays it.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
@@ -47,12 +47,16 @@ printf '%-11s %9s %9s %9s %9s %8s\n' target runs coverage features corpus 'cpu s
 for target in "${targets[@]}"; do
     program=$build/tests/fuzz_$target corpus=$build/corpus/$target log=$build/log/$target.log cpu=0 find=''
     [ -x "$program" ] || { echo "fuzz: there is no target '$target'" >&2; exit 2; }
+    seeds=()
+    while read -r folder; do
+        [ ! -d "tests/$folder" ] || seeds+=("tests/$folder")
+    done < <(echo "fuzz/corpus/$target"; awk -v target="$target" '$1 == target { print $2 }' tests/fuzz/shared.txt)
     mkdir -p "$corpus"
     rm -rf "$corpus.new"
     : >"$log"
     options=(-timeout=25 -rss_limit_mb=3000 "-artifact_prefix=$build/finds/$target-")
     timed "$program" -max_total_time="$seconds" -print_final_stats=1 -use_value_profile=1 "${options[@]}" \
-        "$corpus" "tests/fuzz/corpus/$target" || { failed=$((failed + 1)) find='  FOUND SOMETHING'; }
+        "$corpus" "${seeds[@]}" || { failed=$((failed + 1)) find='  FOUND SOMETHING'; }
     runs=$(last 'number_of_executed_units: *[0-9]*') coverage=$(last 'cov: [0-9]*') features=$(last 'ft: [0-9]*')
     mkdir "$corpus.new"
     if timed "$program" -merge=1 "${options[@]}" "$corpus.new" "$corpus" && [ -n "$(ls "$corpus.new")" ]; then
