@@ -22,11 +22,13 @@ import re
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnxruntime import quantization as Q
 from onnxruntime.quantization import calibrate as C
 from onnxruntime.quantization.execution_providers import qnn
 
 import compare
+import opmodels
 from common import MODELS, ONQ, ROOT, onq  # noqa: F401 - for those who import them from here
 from running import Side, checks, each_output, loads, outputs, session  # noqa: F401
 
@@ -36,6 +38,17 @@ TYPES = {"qint8": Q.QuantType.QInt8, "quint8": Q.QuantType.QUInt8, "qint16": Q.Q
 METHODS = {"minmax": C.CalibrationMethod.MinMax, "entropy": C.CalibrationMethod.Entropy,
            "percentile": C.CalibrationMethod.Percentile, "distribution": C.CalibrationMethod.Distribution}
 FORMATS = {"qdq": Q.QuantFormat.QDQ, "qoperator": Q.QuantFormat.QOperator}
+
+# What every format is tried with on every operator.
+VARIANTS = {
+    "": {},
+    "per_channel": {"per_channel": True},
+    "int8": {"activation": "qint8"},
+    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
+}
+every_operator = pytest.mark.parametrize("name, opset", [pytest.param(name, opset, id=f"{name}@{opset}")
+                                                         for name in opmodels.NAMES for opset in (11, 13, 17, 21)
+                                                         if opmodels.exists(name, opset)])
 logging.getLogger().setLevel(logging.ERROR)
 
 

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as Q
 
+import common
 import compare
 import opmodels
 from quantcase import MODELS, ONQ, dynamic_options, loads
@@ -91,12 +92,8 @@ def test_names(tmp_path):
     check(tmp_path, path, {"nodes_to_quantize": names[:1]})
 
 
-def real_models():
-    return sorted(p.parent.name for p in MODELS.glob("*/model.onnx")) if MODELS.exists() else []
-
-
 @pytest.mark.parametrize("option", ["plain", "uint8", "reduce_range", "subgraph"])
-@pytest.mark.parametrize("name", real_models() or [pytest.param("", marks=pytest.mark.skip("no ../shared/models"))])
+@pytest.mark.parametrize("name", common.model_names() or [pytest.param("", marks=pytest.mark.skip("no ../shared/models"))])
 def test_real(tmp_path, name, option):
     for f in (MODELS / name).glob("model*"):
         shutil.copy(f, tmp_path)

@@ -3,6 +3,7 @@
 Every case ends in a verdict (quantcase.Result.verdict). "identical" is what is wanted; any other must be announced in
 KNOWN with the section of docs/DIFFERENCES.md that says why, so that the list can only change knowingly.
 """
+import functools
 import itertools
 
 import numpy as np
@@ -10,11 +11,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+import common
 import opmodels
 import quantcase
 import sides
-
-OPSETS = (11, 13, 17, 21)
 
 # case id (a regular expression) -> verdict, section of docs/DIFFERENCES.md
 KNOWN = [
@@ -46,29 +46,19 @@ def bench(tmp_path_factory):
     return quantcase.Bench(tmp_path_factory.mktemp("qdq"))
 
 
-def judge(name, result):
-    quantcase.judge(KNOWN, name, result)
+judge = functools.partial(quantcase.judge, KNOWN)
 
 
 # ---- every operator
 
 VARIANTS = {
-    "": {},
-    "per_channel": {"per_channel": True},
+    **quantcase.VARIANTS,
     "all": {"op_types": "all"},
-    "int8": {"activation": "qint8"},
-    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
     "dedicated": {"extra": {"DedicatedQDQPair": True}},
 }
 
 
-def op_cases():
-    for name, opset in itertools.product(opmodels.NAMES, OPSETS):
-        if opmodels.exists(name, opset):
-            yield pytest.param(name, opset, id=f"{name}@{opset}")
-
-
-@pytest.mark.parametrize("name, opset", list(op_cases()))
+@quantcase.every_operator
 def test_operator(bench, name, opset):
     model = opmodels.build(name, opset)
     key = f"{name}.{opset}"
@@ -378,7 +368,7 @@ def test_half(bench, opset, softmax):
 
 # ---- real models
 
-@pytest.mark.parametrize("name", [p.parent.name for p in sorted(quantcase.MODELS.glob("*/model.onnx"))] or [None])
+@pytest.mark.parametrize("name", common.model_names() or [None])
 def test_real(bench, name):
     if name is None:
         pytest.skip("0 shared models: set ONQ_MODELS")

@@ -2,16 +2,15 @@
 
 As test_qdq.py: a verdict for each case, "identical" unless KNOWN says otherwise and docs/DIFFERENCES.md says why.
 """
-import itertools
+import functools
 
 import onnx
 import pytest
 from onnx import numpy_helper
 
+import common
 import opmodels
 import quantcase
-
-OPSETS = (11, 13, 17, 21)
 
 # case id (a regular expression) -> verdict, section of docs/DIFFERENCES.md
 KNOWN = [
@@ -35,30 +34,15 @@ def bench(tmp_path_factory):
     return quantcase.Bench(tmp_path_factory.mktemp("qoperator"))
 
 
-def judge(name, result):
-    quantcase.judge(KNOWN, name, result)
+judge = functools.partial(quantcase.judge, KNOWN)
 
 
-VARIANTS = {
-    "": {},
-    "per_channel": {"per_channel": True},
-    "int8": {"activation": "qint8"},
-    "force": {"extra": {"ForceQuantizeNoInputCheck": True}},
-}
-
-
-def op_cases():
-    for name, opset in itertools.product(opmodels.NAMES, OPSETS):
-        if opmodels.exists(name, opset):
-            yield pytest.param(name, opset, id=f"{name}@{opset}")
-
-
-@pytest.mark.parametrize("name, opset", list(op_cases()))
+@quantcase.every_operator
 def test_operator(bench, name, opset):
     model = opmodels.build(name, opset)
     key = f"{name}.{opset}"
     bench.add(key, model, opmodels.feeds(model))
-    for variant, case in VARIANTS.items():
+    for variant, case in quantcase.VARIANTS.items():
         judge(f"op:{name}@{opset}:{variant}", bench.run(key, {"format": "qoperator", **case}))
 
 
@@ -100,11 +84,7 @@ def test_names(bench):
 
 
 
-def real_models():
-    return sorted(p.parent.name for p in quantcase.MODELS.glob("*/model.onnx"))
-
-
-@pytest.mark.parametrize("name", real_models() or [pytest.param("", marks=pytest.mark.skip("no ../shared/models"))])
+@pytest.mark.parametrize("name", common.model_names() or [pytest.param("", marks=pytest.mark.skip("no ../shared/models"))])
 def test_real(bench, name):
     folder = quantcase.MODELS / name
     model = onnx.load(folder / "model.onnx")
