@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # try-packages.sh [PACKAGE...] — makes each package and tries it where nothing else is installed: in a minimal Debian that
-# debootstrap makes (as root). Packages: deb, wheel, tarball, dist, demo, container, lint; all without arguments.
+# debootstrap makes (as root). Packages: deb, wheel, portable, tarball, dist, demo, container, lint; all without arguments.
 #
-#   deb        apt-get install ./onq_*.deb, then `onq static`; libonq-dev serves a C program; onq-mpi calibrates
-#   wheel      pip install in a fresh environment, then quantize_static; with the Pythons of two Debians
+#   deb        `make deb` on a machine with nothing but make; apt-get install ./onq_*.deb, then `onq static`; libonq-dev
+#              serves a C program; onq-mpi calibrates
+#   wheel      `make wheel`: pip install in a fresh environment, then `onq static`; no library but Python's own is there
+#   portable   the same of `PORTABLE=1 make wheel`, with the Pythons of two Debians
 #   tarball    unpacked in the oldest Debian that can be had, then `onq static`
 #   dist       the source archive builds and passes its quick tests without git
 #   demo       `make demo` on a machine with nothing but make; says how long it took
@@ -72,8 +74,13 @@ main_job='static -i digits_cnn/model.onnx -o int8.onnx --data digits_cnn'
 # ---- the packages
 
 try_deb() {
-    local root
-    tools/deb.sh || return 1
+    local root archive
+    archive=$(tools/dist.sh) || return 1
+    root=$(fresh bookworm deb-made) || return 1
+    tar -C "$root/try" -xzf "$archive" || return 1
+    inside "$root" "$(install_in make); cd onq-$version; make deb" || return 1
+    mkdir -p build/dist
+    cp "$root/try/onq-$version"/build/dist/*.deb build/dist/ && rm -rf "$root"
     root=$(fresh bookworm deb) || return 1
     cp build/dist/*_"$version"-1_*.deb "$root/try/"
     cp examples/c/weight_error.c "$root/try/"
@@ -96,20 +103,31 @@ try_deb() {
         apt-get -q -y remove onq >/dev/null 2>&1 && test ! -e /usr/bin/onq && test ! -e /usr/bin/onq-mpi"
 }
 
-try_wheel() {
-    local root wheel suite
-    PORTABLE=1 make -s wheel || return 1
-    wheel=$(ls build/dist/onq-"$version"-py3-none-manylinux_2_28_*.whl) || return 1
-    for suite in bookworm trixie; do # Python 3.11, Python 3.13
+use_wheel() { # wheel, suite...
+    local root suite
+    for suite in "${@:2}"; do
         root=$(fresh "$suite" wheel) || return 1
-        cp "$wheel" "$root/try/"
+        cp "$1" "$root/try/"
         inside "$root" "$(install_in python3-venv)
+            ! ls /usr/lib/*/libjansson.so* 2>/dev/null
             python3 --version
             python3 -m venv venv
             venv/bin/pip install -q ./*.whl
             venv/bin/onq $main_job
             venv/bin/python -c 'import onq; print(onq.inspect(\"int8.onnx\")[\"operators\"])'" || return 1
+        rm -rf "$root"
     done
+}
+
+try_wheel() {
+    local wheel
+    wheel=$(make -s wheel | tail -n 1) || return 1
+    use_wheel "$wheel" "$(. /etc/os-release && echo "$VERSION_CODENAME")"
+}
+
+try_portable() {
+    PORTABLE=1 make -s wheel || return 1
+    use_wheel build/dist/onq-"$version"-py3-none-manylinux_2_28_*.whl bookworm trixie # Python 3.11, Python 3.13
 }
 
 try_tarball() {
@@ -223,7 +241,7 @@ try_lint() {
 }
 
 main() {
-    local all=(deb wheel tarball dist demo container lint) package summary=() failed=0 start result
+    local all=(deb wheel portable tarball dist demo container lint) package summary=() failed=0 start result
     [ $# -gt 0 ] || set -- "${all[@]}"
     for package in "$@"; do
         declare -F "try_$package" >/dev/null || fail "nothing here is called $package"

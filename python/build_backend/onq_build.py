@@ -94,13 +94,14 @@ def _compile(folder: Path) -> tuple[Path, Path]:
         return _built(Path(built))
     jobs = os.environ.get("JOBS") or str(os.cpu_count() or 1)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    # The program finds the library by its own run path; the library finds what is put next to it by this one.
+    # The program finds the library by its own run path; the library finds what is put next to it by this one. CMake
+    # writes it for its generator: given as a flag of the linker, $ORIGIN became nothing in the shell that ninja starts.
     settings = {
         "CMAKE_BUILD_TYPE": "RelWithDebInfo",
         "ONQ_TESTS": "OFF",
         "ONQ_DOCS": "OFF",
         "CMAKE_INSTALL_LIBDIR": "lib",
-        "CMAKE_SHARED_LINKER_FLAGS": "-Wl,-rpath,$ORIGIN",
+        "CMAKE_INSTALL_RPATH": "$ORIGIN",
     }
     _run("cmake", "-S", ROOT, "-B", folder, *generator, *(f"-D{k}={v}" for k, v in settings.items()))
     _run("cmake", "--build", folder, "--parallel", jobs, "--target", "onq_shared", "onq")

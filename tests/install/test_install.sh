@@ -47,6 +47,9 @@ export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 cc user.c $(pkg-config --cflags --libs onq) -Wl,-rpath,"$prefix/lib" -o user-shared
 [ "$(./user-shared)" = "$wanted" ]
 # shellcheck disable=SC2046
+cc user.c $(pkg-config --static --cflags --libs onq) -Wl,-rpath,"$prefix/lib" -o user-private
+[ "$(./user-private)" = "$wanted" ]
+# shellcheck disable=SC2046
 cc user.c $(pkg-config --cflags onq) "$prefix/lib/libonq.a" $(pkg-config --libs --static onq | sed 's/-lonq//') \
     -o user-static
 [ "$(./user-static)" = "$wanted" ]

@@ -14,6 +14,18 @@ make -s -C "$root" wheel >"$work/log" || { cat "$work/log"; exit 1; }
 wheel=$(tail -n 1 "$work/log")
 case $wheel in *-py3-none-manylinux_*.whl) ;; *) echo "not a manylinux wheel: $wheel"; exit 1 ;; esac
 
+# What the library needs is on every Linux or lies next to it, and that is where it looks.
+"$python" -m zipfile -e "$root/$wheel" "$work/unpacked"
+native=$work/unpacked/onq/_native/lib
+dynamic=$(readelf -d "$native"/libonq.so.0)
+grep -qF 'runpath: [$ORIGIN]' <<<"$dynamic" || { echo "libonq.so.0 does not look beside itself:"; echo "$dynamic"; exit 1; }
+for name in $(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic"); do
+    case $name in
+    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | libz.so.* | libgcc_s.so.* | ld-linux*) ;;
+    *) [ -f "$native/$name" ] || { echo "$name is not in the wheel"; exit 1; } ;;
+    esac
+done
+
 "$python" -m venv "$work/venv"
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/others.pth"
@@ -39,6 +51,9 @@ quantize_static("m.onnx", "q.onnx", type("Reader", (), {"get_next": lambda self:
 assert "onnxruntime" not in sys.modules
 assert "QuantizeLinear" in onq.inspect("q.onnx")["operators"]
 assert "_native" in onq._library.library_path().as_posix()
+for line in open("/proc/self/maps"):  # nothing comes from the machine that the wheel brings along
+    if any(f"/lib{name}" in line for name in ("jansson", "jpeg", "spng")):
+        assert "/_native/lib/" in line, line
 print(onq.__version__)
 PY
 version=$("$work/venv/bin/python" use.py 2>/dev/null)
