@@ -168,6 +168,7 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
     if (left > 0)
         oq_buf_addf(&job->text, "  ... %zu more (--all shows them)\n", left);
     oq_jw_end_array(&job->json);
+    job->text.failed |= type.failed;
     oq_buf_release(&type);
 }
 

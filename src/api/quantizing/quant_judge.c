@@ -121,6 +121,7 @@ static void tell_next_json(const oq_quant *r, oq_jw *w) {
         step++;
     if (*step != OQ_NEXT_END)
         oq_jw_str(w, "next", (oq_str){next.p, next.n});
+    r->job->text.failed |= next.failed;
     oq_buf_release(&next);
 }
 
@@ -138,6 +139,7 @@ static void tell_next(const oq_quant *r, oq_buf *text) {
             oq_buf_addf(text, " (%s)\n", why[*step]);
             intro = "  or: ";
         }
+        text->failed |= next.failed;
         oq_buf_release(&next);
     }
 }
