@@ -244,6 +244,7 @@ static void made_json(const oq_debug_search *s, oq_jw *w) {
     oq_buf_init(&options, &s->d->env->alloc);
     oq_debug_search_options(s, NULL, &options);
     oq_jw_str(w, "options", (oq_str){options.p, options.n});
+    w->out->failed |= options.failed;
     oq_buf_release(&options);
     oq_jw_end_object(w);
 }
