@@ -5,13 +5,10 @@
 
 #include "flaky_alloc.h"
 
-#include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "testing.h"
 
-#include <cmocka.h>
+#include <ctype.h>
+#include <stdio.h>
 
 /* Out of memory is the test's business when it brought its own allocator. */
 static void give_up(bm *b) {
@@ -68,6 +65,17 @@ typedef struct sweep {
     void *ctx;
 } sweep;
 
+void bm_give(bm *b) {
+    onq_error err = ONQ_ERROR_INIT;
+    const onq_allocator *a = &b->env->alloc;
+    oq_buf bytes;
+    flaky_calm(a);
+    oq_buf_init(&bytes, a);
+    assert_ok(oq_model_encode(b->m, &bytes, &err), err);
+    flaky_give(a, bytes.p, bytes.n);
+    oq_buf_release(&bytes);
+}
+
 static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     const sweep *s = ctx;
     bm b;
@@ -75,6 +83,8 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     if (!b.failed)
         s->fill(&b);
     const onq_code rc = b.failed ? oq_fail_nomem(err) : s->work(&b, s->ctx, err);
+    if (rc == ONQ_OK)
+        bm_give(&b);
     bm_end(&b);
     return rc;
 }

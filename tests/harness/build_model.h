@@ -38,10 +38,14 @@ void bm_begin(bm *b, const onq_allocator *alloc, int64_t opset);
 void bm_on(bm *b, oq_model *m);
 void bm_end(bm *b);
 
+/* The model is what a body of flaky_sweep shows; see flaky_give. */
+void bm_give(bm *b);
+
 typedef void bm_fill(bm *b);
 typedef onq_code bm_work(bm *b, void *ctx, onq_error *err);
 /* flaky_sweep over a model: `fill` makes it, and `work` is called with it where there was memory
- * enough; b->env has the allocator. */
+ * enough; b->env has the allocator. The bytes of the model as `work` leaves it are its result;
+ * what else there is `work` shows with flaky_give. */
 size_t bm_sweep(int64_t opset, bm_fill *fill, bm_work *work, void *ctx);
 
 oq_value_info *bm_input(bm *b, const char *name, int type, const char *shape);

@@ -67,8 +67,29 @@ void flaky_init(flaky *f, long left) {
     atomic_init(&f->left, left);
 }
 
-/* One run; true if no request failed in it. */
-static bool run_once(flaky_body *body, void *ctx, long n, bool stays, size_t *n_calls) {
+void flaky_give(const onq_allocator *a, const void *p, size_t n) {
+    if (a->resize != flaky_resize)
+        return;
+    flaky *f = a->ctx;
+    const uint8_t *bytes = p;
+    for (size_t i = 0; i < n; i++)
+        f->given = (f->given ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
+    f->given = (f->given ^ n) * 0x100000001b3u;
+    f->n_given++;
+}
+
+void flaky_calm(const onq_allocator *a) {
+    if (a->resize != flaky_resize)
+        return;
+    flaky *f = a->ctx;
+    f->stays = false;
+    atomic_store(&f->left, -1);
+}
+
+/* One run; true if no request failed in it. `wanted` is what it gives when it ends well; a run
+ * with n below 0 sets it. */
+static bool run_once(flaky_body *body, void *ctx, long n, bool stays, size_t *n_calls,
+                     uint64_t *wanted) {
     flaky f;
     flaky_init(&f, n);
     f.stays = stays;
@@ -84,14 +105,22 @@ static bool run_once(flaky_body *body, void *ctx, long n, bool stays, size_t *n_
     }
     if (atomic_load(&f.live) != 0)
         fail_msg("request %ld failed: %zu bytes leaked", n, atomic_load(&f.live));
+    if (n < 0)
+        *wanted = f.given;
+    else if (rc == ONQ_OK && f.given != *wanted)
+        fail_msg("request %ld failed: success, but with another result", n);
+    else if (rc == ONQ_OK && atomic_load(&f.failed) && f.n_given == 0)
+        fail_msg("request %ld failed: success, but no result is shown to compare", n);
     *n_calls = atomic_load(&f.n_calls);
     return !atomic_load(&f.failed);
 }
 
 size_t flaky_sweep(flaky_body *body, void *ctx) {
     size_t n_calls = 0;
+    uint64_t wanted = 0;
+    run_once(body, ctx, -1, false, &n_calls, &wanted);
     for (int stays = 0; stays < 2; stays++) {
-        for (long n = 0; !run_once(body, ctx, n, stays != 0, &n_calls); n++) {
+        for (long n = 0; !run_once(body, ctx, n, stays != 0, &n_calls, &wanted); n++) {
         }
     }
     return n_calls;

@@ -4,7 +4,7 @@
  *
  * However it ends, nothing is lost: all memory and every descriptor come back, nothing lies beside
  * the output, and the output is what was there before or the whole result. A run that ends well
- * made the same bytes as one without a fault.
+ * made the same files and said the same as one without a fault.
  *
  *     hostile_faults [all]
  *
@@ -20,6 +20,7 @@
 #include "scratch.h"
 #include "testing.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,11 +185,69 @@ static const char named_files[] = "dynamic, named files";
 
 static const char old_text[] = "what was there before";
 
-/* What a run without faults wrote. */
-static char *wanted;
-static size_t n_wanted;
+/* What a run left behind: bytes of its two files, then what its result says. */
+typedef struct left {
+    char *bytes[3];
+    size_t n[3];
+} left;
+enum { MODEL, DATA, SAID };
 
-static onq_code run(const onq_allocator *a, const job *j, unsigned n_threads, onq_error *err) {
+static left wanted; /* of a run without faults */
+
+static void left_release(left *l) {
+    for (size_t i = 0; i < OQ_COUNT(l->bytes); i++)
+        free(l->bytes[i]);
+    *l = (left){0};
+}
+
+static bool left_same(const left *a, const left *b, size_t part) {
+    return a->n[part] == b->n[part] &&
+           (a->n[part] == 0 || memcmp(a->bytes[part], b->bytes[part], a->n[part]) == 0);
+}
+
+/* What auto takes, and what bench says, depends on times. */
+static bool depends_on_time(const job *j) {
+    return strcmp(j->command, "auto") == 0 || strcmp(j->command, "bench") == 0;
+}
+
+/* "0.01 s", "3 ms", and what a key of JSON calls seconds. `before` are the n bytes of the line in
+ * front of a number, `after` follows it. */
+static bool is_time(const char *before, size_t n, const char *after) {
+    if (memmem(before, n, "seconds", strlen("seconds")) != NULL)
+        return true;
+    after += *after == ' ';
+    after += *after == 'm';
+    return *after == 's' && !isalpha((unsigned char)after[1]);
+}
+
+/* Times differ from run to run: a '#' stands for each. */
+static void hide_times(char *text) {
+    char *line = text, *to = text;
+    for (const char *p = text; *p != '\0';) {
+        if (!isdigit((unsigned char)*p) || (p > text && isalnum((unsigned char)p[-1]))) {
+            *to++ = *p;
+            line = *p++ == '\n' ? to : line;
+            continue;
+        }
+        const size_t n = strspn(p, "0123456789.e+-");
+        const bool hide = is_time(line, (size_t)(to - line), p + n);
+        memmove(to, hide ? "#" : p, hide ? 1 : n);
+        to += hide ? 1 : n;
+        p += n;
+    }
+    *to = '\0';
+}
+
+static void keep_said(const onq_result *result, left *l) {
+    const int n = asprintf(&l->bytes[SAID], "%s\n%s\n%d", onq_result_text(result),
+                           onq_result_json(result), onq_result_status(result));
+    assert_true(n > 0);
+    hide_times(l->bytes[SAID]);
+    l->n[SAID] = strlen(l->bytes[SAID]);
+}
+
+static onq_code run(const onq_allocator *a, const job *j, unsigned n_threads, left *out,
+                    onq_error *err) {
     onq_env *env = onq_env_new(a);
     onq_options *o = NULL;
     onq_result *result = NULL;
@@ -204,20 +263,28 @@ static onq_code run(const onq_allocator *a, const job *j, unsigned n_threads, on
         rc = onq_options_set(o, j->options[i], j->options[i + 1], err);
     if (rc == ONQ_OK)
         rc = onq_run(env, o, &result, err);
+    if (rc == ONQ_OK)
+        keep_said(result, out);
     onq_result_free(result);
     onq_options_free(o);
     onq_env_free(env);
     return rc;
 }
 
-static char *read_file(const char *path, size_t *n) {
+static void read_file(const char *path, size_t part, left *l) {
     FILE *f = fopen(path, "rb");
+    l->bytes[part] = malloc(1 << 20);
     assert_non_null(f);
-    char *p = malloc(1 << 20);
-    assert_non_null(p);
-    *n = fread(p, 1, 1 << 20, f);
+    assert_non_null(l->bytes[part]);
+    l->n[part] = fread(l->bytes[part], 1, 1 << 20, f);
+    assert_true(feof(f));
     fclose(f);
-    return p;
+}
+
+static void read_files(const job *j, left *l) {
+    read_file(out_path, MODEL, l);
+    if (j->writes > 1 && access(data_path, F_OK) == 0)
+        read_file(data_path, DATA, l);
 }
 
 static size_t n_descriptors(void) {
@@ -257,7 +324,8 @@ static bool run_with(const job *j, size_t kind, long n, bool stays) {
     if (what->io != 0)
         flaky_io_arm(what->io, n, what->errnum, stays);
     flaky_io_no_tmpfile(j->name == named_files);
-    const onq_code rc = run(&f.alloc, j, kind == THREAD ? 4 : 1, &err);
+    left now = {0};
+    const onq_code rc = run(&f.alloc, j, kind == THREAD ? 4 : 1, &now, &err);
     flaky_io_no_tmpfile(false);
     const bool io_failed = what->io != 0 && flaky_io_disarm();
     const bool thread_failed = kind == THREAD && no_threads_refused();
@@ -277,13 +345,12 @@ static bool run_with(const job *j, size_t kind, long n, bool stays) {
         fail_msg("%s: %s %ld%s: descriptors leaked", j->name, what->name, n, how);
     size_t n_left = 0;
     if (j->writes) {
-        size_t n_bytes = 0;
-        char *bytes = read_file(out_path, &n_bytes);
-        const bool old = n_bytes == strlen(old_text) && memcmp(bytes, old_text, n_bytes) == 0;
-        /* What auto takes depends on times. */
-        const bool made = strcmp(j->command, "auto") == 0
+        read_files(j, &now);
+        const bool old = now.n[MODEL] == strlen(old_text) &&
+                         memcmp(now.bytes[MODEL], old_text, now.n[MODEL]) == 0;
+        const bool made = depends_on_time(j)
                               ? !old
-                              : n_bytes == n_wanted && memcmp(bytes, wanted, n_bytes) == 0;
+                              : left_same(&now, &wanted, MODEL) && left_same(&now, &wanted, DATA);
         /* The new one, whole, although the job failed: memory for the result ran out after it, or
          * nothing but the sync of the folder was left to do. */
         const bool late = kind == ALLOCATION || what->io == IO_SYNC;
@@ -294,8 +361,11 @@ static bool run_with(const job *j, size_t kind, long n, bool stays) {
                      : made ? "the new one"
                             : "something else");
         n_left = old ? 1 : (size_t)j->writes;
-        free(bytes);
     }
+    if (rc == ONQ_OK && !depends_on_time(j) && !left_same(&now, &wanted, SAID))
+        fail_msg("%s: %s %ld%s: a result that says something else:\n%s", j->name, what->name, n,
+                 how, now.bytes[SAID]);
+    left_release(&now);
     /* A temporary file that cannot be removed stays. */
     if (entry_count(out_dir) != n_left && what->io != IO_REMOVE)
         fail_msg("%s: %s %ld%s: something was left behind (%s)", j->name, what->name, n, how,
@@ -329,12 +399,11 @@ static size_t sweep(const job *j, size_t kind) {
 static void prepare(const job *j) {
     onq_error err = ONQ_ERROR_INIT;
     clean_out();
-    free(wanted);
-    wanted = NULL;
-    if (run(NULL, j, 1, &err) != ONQ_OK)
+    left_release(&wanted);
+    if (run(NULL, j, 1, &wanted, &err) != ONQ_OK)
         fail_msg("%s: %s", j->name, err.text);
     if (j->writes)
-        wanted = read_file(out_path, &n_wanted);
+        read_files(j, &wanted);
 }
 
 static bool has_runtime(void) {
@@ -509,7 +578,7 @@ static void table(void **state) {
         prepare(&make);
         FILE *f = fopen(quantized_path, "wb");
         assert_non_null(f);
-        assert_int_equal(fwrite(wanted, 1, n_wanted, f), n_wanted);
+        assert_int_equal(fwrite(wanted.bytes[MODEL], 1, wanted.n[MODEL], f), wanted.n[MODEL]);
         fclose(f);
     }
     const char *const only = getenv("ONQ_FAULTS_IN"); /* commands to try; NULL: all */
@@ -532,7 +601,7 @@ static void table(void **state) {
         printf("\n");
     }
     printf("%zu runs with a fault\n", total);
-    free(wanted);
+    left_release(&wanted);
     scratch_remove(&s);
 }
 

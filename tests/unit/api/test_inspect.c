@@ -259,7 +259,12 @@ typedef struct sweep {
 
 static onq_code body(const onq_allocator *a, void *ctx, onq_error *err) {
     const sweep *s = ctx;
-    return run(a, s->command, s->a, s->b, s->no_names, NULL, err);
+    char *json = NULL;
+    const onq_code rc = run(a, s->command, s->a, s->b, s->no_names, &json, err);
+    if (rc == ONQ_OK)
+        flaky_give(a, json, strlen(json));
+    free(json);
+    return rc;
 }
 
 static void out_of_memory(void **state) {

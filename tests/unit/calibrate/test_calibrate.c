@@ -411,6 +411,13 @@ static onq_code whole_job(const onq_allocator *a, void *ctx, onq_error *err) {
     }
     if (rc == ONQ_OK)
         rc = rig_run(&g, NULL, &r, err);
+    for (size_t i = 0; rc == ONQ_OK && i < r.all.n; i++) {
+        const oq_range *x = r.all.v[i];
+        flaky_give(a, x->name.p, x->name.n);
+        flaky_give(a, x->lowest.v, x->lowest.n * sizeof(double));
+        flaky_give(a, x->highest.v, x->highest.n * sizeof(double));
+        flaky_give(a, x->hist.i, x->hist.i != NULL ? x->hist.n * sizeof(int64_t) : 0);
+    }
     oq_ranges_release(&r);
     rig_end(&g);
     return rc;

@@ -326,6 +326,8 @@ static onq_code all_steps(const onq_allocator *a, void *ctx, onq_error *e) {
         oq_debug_text(&b.d, 0, &out);
         oq_debug_search_text(&s, 0, NULL, &out);
         rc = out.failed ? oq_fail_nomem(e) : oq_debug_report(&b.d, &out, e);
+        if (rc == ONQ_OK)
+            flaky_give(a, out.p, out.n);
         oq_buf_release(&out);
     }
     close_both(&b);

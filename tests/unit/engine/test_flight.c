@@ -189,6 +189,8 @@ static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
     onq_code rc = rig_open(&g, alloc);
     if (rc == ONQ_OK)
         rc = fly_in_order(&g, 2, 3);
+    if (rc == ONQ_OK)
+        flaky_give(alloc, &g.folded, sizeof g.folded);
     rig_close(&g);
     *e = err;
     return rc;
