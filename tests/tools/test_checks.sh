@@ -85,10 +85,11 @@ rm -r src/shape tools/check-unused.sh
 
 # options read by their names
 cp "$ONQ_ROOT"/tools/check-options.sh tools/
-mkdir src/api
+mkdir -p src/api/options
 echo 'OQ_EXTRA("Key", FLAG, "", "true|false", "own")' >src/api/options/extra.def
 echo 'static x rows[] = {OQ_FLAG("group", 0, "", "A flag.")};' >src/api/options/option_groups.c
-printf 'static x rows[] = {OQ_ENUM(\n    "own", 0)};\nint f(o) {\n    return oq_opt_flag(o, "own") + oq_opt_int(\n        o, "group");\n}\n' >src/api/one.c
+printf '#define OQ_ROW_COMMON \\\n    OQ_INT("common", 0, "", "", "2..", "N", "Number.")\n' >src/api/options/shared_rows.h
+printf 'static x rows[] = {OQ_ROW_COMMON, OQ_ENUM(\n    "own", 0)};\nint f(o) {\n    return oq_opt_flag(o, "own") + oq_opt_int(\n        o, "group") + oq_opt_int(o, "common");\n}\n' >src/api/one.c
 printf 'static x rows[] = {OQ_TEXT("other", 0)};\n' >src/api/two.c
 printf 'int f(o) {\n    return OQ_CHOSEN(job->opts, "other", L) + oq_extra_flag(o, "Key", 1);\n}\n' >src/api/shared.c
 bash tools/check-options.sh
@@ -106,6 +107,20 @@ misnamed src/api/one.c 'x = oq_opt_str(o, "onw");' onw
 misnamed src/api/one.c 'x = oq_opt_str(o, "other");' other
 misnamed src/api/shared.c 'x = oq_opt_is_set(r->job->opts, "others");' others
 misnamed src/api/shared.c 'x = oq_extra_find(o, "own");' own
+twice() { # ROW NAME — the check names both files
+    printf '%s\n' "$1" >src/api/three.c
+    if bash tools/check-options.sh >../said; then
+        echo "check-options does not see: $1"
+        exit 1
+    fi
+    grep -qF -- "option '$2' is written in more than one table" ../said && grep -qF '    src/api/three.c' ../said ||
+        { cat ../said; exit 1; }
+    rm src/api/three.c
+}
+twice 'static x rows[] = {OQ_TEXT("other", 0, "", "", "A", "Another text.")};' other
+twice 'static x rows[] = {OQ_INT("common", 0, "", "", "1..", "N", "Another range.")};' common
+printf 'static x rows[] = {/* Own sense: here it is a name. */\n    OQ_TEXT("other", 0)};\n' >src/api/three.c
+bash tools/check-options.sh
 rm -r src/api tools/check-options.sh
 
 # files named in comments

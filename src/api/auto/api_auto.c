@@ -6,7 +6,7 @@
  * again.
  */
 #include "api/auto/auto_job.h"
-#include "api/options/choices.h"
+#include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "base/system/file.h"
 #include "base/system/temp.h"
@@ -31,16 +31,14 @@ static const onq_option_info rows[] = {
     OQ_PATH("eval_data", 0, "", "SOURCE",
             "Samples to report on, never used to choose. Default: a fifth of --data, at least 8 "
             "samples where there are 16."),
-    OQ_PATH("labels", 0, "", "FILE",
-            "The correct classes: a .npy of integers, one for each row of the first output, over "
-            "--eval_data if that is given, else over --data."),
+    OQ_ROW_LABELS(", over --eval_data if that is given, else over --data."),
     OQ_ENUM("prefer", 0, "", "speed", OQ_CHOICES(PREFERENCES), "WHAT",
             "What to take among candidates that reach the target. Those within 5 % of the fastest "
             "or smallest, as far as the noise of times shows, count as equal; the most accurate of "
             "them is taken."),
+    /* Own sense: a target that is not reached. */
     OQ_FLAG("strict", 0, "", "Write nothing and fail if no candidate reaches the target."),
-    OQ_REAL("time_limit", 0, "", "0", "0..", "SECONDS",
-            "Stop looking after this time and take the best so far; 0 means no limit."),
+    OQ_ROW_TIME_LIMIT("looking"),
     OQ_LIST("allow", 0, "", "WAY",
             "Ways to quantize that may be tried: static, dynamic, qoperator (static, with integer "
             "operators), float16 (what stays float: its weights, or all of it), nbits (weights "
@@ -54,8 +52,7 @@ static const onq_option_info rows[] = {
     OQ_PATH("recipe", 0, "", "FILE", "Write the commands that make the same bytes."),
     OQ_PATH("resume", 0, "", "FILE",
             "Keep what was measured in this file; if it exists, go on from there."),
-    OQ_SIZE("memory", 0, "", "2g", "",
-            "Memory for samples and float's outputs; samples that do not fit are left out."),
+    OQ_ROW_MEMORY("2g", "samples and float's outputs; samples that do not fit are left out."),
 };
 static const oq_opt_group own = OQ_GROUP("Search", rows);
 

@@ -10,7 +10,7 @@
 #include "api/bench/bench_units.h"
 #include "api/bench/bench_why.h"
 #include "api/bench/labels.h"
-#include "api/options/choices.h"
+#include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
@@ -33,15 +33,13 @@
 static const onq_option_info rows[] = {
     OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
            "Timed runs of each model; 0 means enough runs for a stable median."),
-    OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
-            OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
-    OQ_PATH("labels", 0, "", "FILE",
-            "The correct classes: a .npy of integers, one for each row of the first output. Shows "
-            "how often each model is right."),
+    OQ_ROW_OPTIMIZATION,
+    OQ_ROW_LABELS(". Shows how often each model is right."),
     OQ_FLAG("throughput", 0, "",
             "Also run several samples at once, and show how many runs a second that gives beside "
             "one after the other, in a session that shares its threads among them. With --threads "
             "1 each run has one thread."),
+    /* Own sense: what is measured depends on it. */
     OQ_INT("jobs", 'j', "", "0", "0..16", "N",
            "With --throughput: samples that run at once; 0 means one for each core."),
     OQ_FLAG("units", 0, "",

@@ -4,8 +4,8 @@
  */
 #include "api/commands/cal_options.h"
 #include "api/interface/ranges_handle.h"
-#include "api/options/choices.h"
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "api/outputs.h"
 #include "api/samples.h"
 #include "calibrate/calibrate.h"
@@ -24,43 +24,19 @@
 #define SCENARIOS(ROW) ROW("same", OQ_CAL_SAME) ROW("p3", OQ_CAL_P3)
 
 static const onq_option_info method_rows[] = {
-    OQ_ENUM("method", 0, "calibrate_method calibration_method", "minmax", OQ_METHOD_CHOICES,
-            "METHOD", "The method that finds the ranges."),
-    OQ_FLAG(
-        "calib_symmetric", 0, "calib_tensor_range_symmetric",
-        "minmax, percentile, mse: make ranges symmetric about zero. On by default for percentile, "
-        "as in create_calibrator. It is off in `onq static`, as in static_quantize_runner; "
-        "--calib_symmetric false gives the ranges of `onq static`."),
-    OQ_FLAG("calib_moving_average", 0, "",
-            "minmax: use a moving average over the samples instead of the extremes."),
-    OQ_REAL("calib_averaging_constant", 0, "calib_moving_average_constant", "0.01", "0..1", "X",
-            "minmax: weight of a new chunk in the moving average."),
-    OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
-           "Accepted for compatibility; it changes nothing, since memory does not grow with the "
-           "samples."),
+    OQ_ROWS_CALIBRATION,
     OQ_FLAG("calib_per_channel", 0, "", "minmax: one range for each index of axis 1."),
-    OQ_INT("calib_num_bins", 0, "", "", "2..", "N",
-           "Number of bins of the histogram (128 for entropy, else 2048)."),
-    OQ_INT(
-        "calib_num_quantized_bins", 0, "", "128", "1..", "N",
-        "entropy: number of bins after quantization; mse: values of the quantized type (there 256 "
-        "unless it is set)."),
-    OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "P",
-            "percentile: percentage of the values to keep."),
     OQ_ENUM("calib_scenario", 0, "", "same", OQ_CHOICES(SCENARIOS), "NAME",
             "distribution: the distribution that float 8 values follow."),
-    OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N",
-           "Collect N samples at a time, as CalibStridedMinMax of onnxruntime.quantization does."),
-    OQ_LIST("op_types_to_quantize", 0, "op_types_to_calibrate", "TYPE",
-            "Calibrate only the inputs and outputs of these operators (all by default)."),
-    OQ_FLAG("enable_subgraph", 0, "",
-            "Calibrate tensors inside the bodies of If, Loop and Scan too."),
+    OQ_ROW_OP_TYPES("op_types_to_calibrate",
+                    "Calibrate only the inputs and outputs of these operators (all by default)."),
+    OQ_ROW_ENABLE_SUBGRAPH,
 };
 static const oq_opt_group method_group = OQ_GROUP("Method", method_rows);
 
 static const onq_option_info output_rows[] = {
-    OQ_PATH("output", 'o', "calibration_cache", "FILE",
-            "The cache to write (JSON), or the part with --shard."),
+    OQ_ROW_OUTPUT("calibration_cache", "FILE",
+                  "The cache to write (JSON), or the part with --shard."),
     OQ_PATH("table", 0, "", "DIR",
             "Also write TensorRT's calibration.json, calibration.cache and calibration.flatbuffers "
             "to this folder."),
@@ -80,27 +56,36 @@ static const onq_option_info share_rows[] = {
 };
 static const oq_opt_group share_group = OQ_GROUP("Long runs", share_rows);
 
+oq_cal_method oq_cal_method_chosen(const onq_options *o) {
+    return (oq_cal_method)oq_opt_enum(o, "calibration_method"); /* OQ_METHOD_CHOICES */
+}
+
+void oq_cal_options_shared(const oq_job *job, oq_cal_options *c) {
+    const onq_options *o = job->opts;
+    c->moving_average = oq_opt_flag(o, "calib_moving_average");
+    c->averaging_constant = oq_opt_real(o, "calib_moving_average_constant");
+    c->percentile = oq_opt_real(o, "calib_percentile");
+    if (oq_opt_is_set(o, "calib_num_bins"))
+        c->num_bins = (uint64_t)oq_opt_int(o, "calib_num_bins");
+    if (oq_opt_is_set(o, "calib_num_quantized_bins"))
+        c->num_quantized_bins = (uint64_t)oq_opt_int(o, "calib_num_quantized_bins");
+    if (oq_opt_is_set(o, "calib_strided_minmax"))
+        c->stride = (uint64_t)oq_opt_int(o, "calib_strided_minmax");
+    oq_job_resources(job, c);
+}
+
 onq_code oq_cal_options_read(const oq_job *job, oq_cal_options *o, onq_error *err) {
     const onq_options *opts = job->opts;
-    oq_cal_defaults(o, (oq_cal_method)oq_opt_enum(opts, "method"));
-    if (oq_opt_is_set(opts, "calib_symmetric"))
-        o->symmetric = oq_opt_flag(opts, "calib_symmetric");
-    o->moving_average = oq_opt_flag(opts, "calib_moving_average");
-    o->averaging_constant = oq_opt_real(opts, "calib_averaging_constant");
+    oq_cal_defaults(o, oq_cal_method_chosen(opts));
+    oq_cal_options_shared(job, o);
+    if (oq_opt_is_set(opts, "calib_tensor_range_symmetric"))
+        o->symmetric = oq_opt_flag(opts, "calib_tensor_range_symmetric");
     o->per_channel = oq_opt_flag(opts, "calib_per_channel");
-    if (oq_opt_is_set(opts, "calib_num_bins"))
-        o->num_bins = (uint64_t)oq_opt_int(opts, "calib_num_bins");
-    if (oq_opt_is_set(opts, "calib_num_quantized_bins"))
-        o->num_quantized_bins = (uint64_t)oq_opt_int(opts, "calib_num_quantized_bins");
-    o->percentile = oq_opt_real(opts, "calib_percentile");
     o->scenario = OQ_CHOSEN(opts, "calib_scenario", oq_cal_scenario, SCENARIOS);
-    if (oq_opt_is_set(opts, "calib_strided_minmax"))
-        o->stride = (uint64_t)oq_opt_int(opts, "calib_strided_minmax");
     o->op_types = oq_opt_list(opts, "op_types_to_quantize", &o->n_op_types);
     for (size_t i = 0; i < o->n_op_types; i++)
         if (oq_opt_same(o->op_types[i], OQ_S("all")))
             o->n_op_types = 0;
-    oq_job_resources(job, o);
     o->inner = oq_opt_flag(opts, "enable_subgraph");
     return oq_cal_check(o, err);
 }

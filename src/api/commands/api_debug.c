@@ -3,6 +3,7 @@
  * accuracy goes.
  */
 #include "api/commands/debug_about.h"
+#include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "debug/search/search.h"
 #include "onnx/check/check.h"
@@ -15,8 +16,7 @@ static const onq_option_info rows[] = {
             "The model before quantization."),
     OQ_PATH("qdq_model", 0, "quantized_model quant_model qdq", "FILE",
             "The quantized model: QDQ, integer operators, dynamic or weight-only."),
-    OQ_PATH("output", 'o', "report", "FILE",
-            "Write the report as one HTML file that needs no network."),
+    OQ_ROW_OUTPUT("report", "FILE", "Write the report as one HTML file that needs no network."),
     OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time with the runtime's optimisations."),
@@ -41,15 +41,12 @@ static const onq_option_info rows[] = {
     OQ_PATH("exclude_list", 0, "", "FILE",
             "Write the nodes that --bisect found, or those of the worst unit of --sensitivity, one "
             "a line, for --nodes_to_exclude @FILE."),
-    OQ_REAL("time_limit", 0, "", "", "0..", "SECONDS",
-            "With --sensitivity or --bisect: stop after this time with the best so far."),
-    OQ_SIZE("memory", 0, "", "512m", "",
-            "Memory beyond that of one sample's run: for samples that run at once and, with "
-            "--sensitivity or --bisect, for tensors that tries begin with, so that the graph "
-            "before them is not run again."),
-    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
-    OQ_PATH("data_root", 0, "", "DIR",
-            "Another folder that may hold external data; links to it are followed."),
+    OQ_ROW_TIME_LIMIT("--sensitivity or --bisect"),
+    OQ_ROW_MEMORY("512m", "samples that run at once, beyond that of one sample's run, and, with "
+                          "--sensitivity or --bisect, for tensors that tries begin with, so that "
+                          "the graph before them is not run again."),
+    OQ_ROW_JOBS,
+    OQ_ROW_DATA_ROOT,
 };
 static const oq_opt_group own = OQ_GROUP("Models and report", rows);
 

@@ -3,6 +3,7 @@
  * onnx/compare/compare.c; this file counts, bounds and shows what it finds.
  */
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "onnx/compare/compare.h"
 
 #include <stdio.h>
@@ -197,12 +198,13 @@ static const onq_option_info rows[] = {
         "Kinds of difference that do not count (as the output calls them: opset, node, attribute, "
         "initializer, value, ...), or `names`: tensors may have other names, and nodes are matched "
         "by what they compute."),
+    /* Own sense: what counts as a difference. */
     OQ_FLAG("strict", 0, "",
             "Also count differences that have no effect on the result: node names, value_info, "
             "order, doc strings, producer, metadata, names of dimensions."),
+    /* Own sense: lines of the answer. */
     OQ_INT("limit", 'n', "", "20", "0..", "N", "Show at most N of each kind; 0 shows all."),
-    OQ_PATH("data_root", 0, "", "DIR",
-            "Another folder that may hold external data; links to it are followed."),
+    OQ_ROW_DATA_ROOT,
 };
 static const oq_opt_group own = OQ_GROUP("Comparison", rows);
 

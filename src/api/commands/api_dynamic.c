@@ -2,8 +2,8 @@
  * api_dynamic.c — `onq dynamic`: integer operators whose activations are quantized as they come
  * (the reference's quantize_dynamic). It needs no samples; those that are there judge the result.
  */
-#include "api/options/choices.h"
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quant_input.h"
 #include "api/quantizing/quantization.h"
@@ -11,22 +11,17 @@
 #include "quantize/qoperator/qoperator.h"
 
 static const onq_option_info rows[] = {
-    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
-            "Type of weights. The integer operators of ONNX take 8-bit types only."),
-    OQ_FLAG("per_channel", 0, "", "Quantize weights of MatMul, Attention and LSTM per channel."),
-    OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
-    OQ_FLAG_ON("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
-    OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
-    OQ_FLAG_ON("keep_float16", 0, "",
-               "Quantize float16 and bfloat16 nodes, with Cast around the integer operators, so "
-               "that all tensors keep their types; false leaves such nodes alone."),
-    OQ_FLAG("force_quantize_no_input_check", 0, "",
-            "Quantize operators that only move values even if their input is not quantized."),
-    OQ_FLAG("weight_symmetric", 0, "",
-            "Make the ranges of weights symmetric (default: if the type is signed)."),
-    OQ_FLAG("activation_symmetric", 0, "",
-            "Make the ranges of tables of Gather and EmbedLayerNormalization symmetric."),
-    OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
+    OQ_ROW_WEIGHT_TYPE("qint8", OQ_CHOICES(OQ_8BIT_CHOICES),
+                       ". The integer operators of ONNX take 8-bit types only."),
+    OQ_ROW_PER_CHANNEL("false", " of MatMul, Attention and LSTM"),
+    OQ_ROW_REDUCE_RANGE(""),
+    OQ_ROW_MATMUL_CONST_B_ONLY("true"),
+    OQ_ROW_ENABLE_SUBGRAPH,
+    OQ_ROW_KEEP_FLOAT16,
+    OQ_ROW_FORCE_QUANTIZE,
+    OQ_ROW_WEIGHT_SYMMETRIC,
+    OQ_ROW_ACTIVATION_SYMMETRIC("tables of Gather and EmbedLayerNormalization"),
+    OQ_ROW_LIFT_CONSTANTS,
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 

@@ -3,6 +3,7 @@
  * QuantizationMode.
  */
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "api/quantizing/quantization.h"
 #include "engine/engine.h"
 #include "onnx/upgrade/upgrade.h"
@@ -19,7 +20,7 @@
 static const onq_option_info rows[] = {
     OQ_ENUM("quantization_mode", 0, "mode", "IntegerOps_Dynamic", OQ_CHOICES(MODES), "MODE",
             "Integer or QLinear operators, with static or dynamic parameters of their inputs."),
-    OQ_FLAG_ON("per_channel", 0, "", "Quantize weights of Conv per output channel."),
+    OQ_ROW_PER_CHANNEL("true", " of Conv"),
     OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized values; only 8 is possible."),
     OQ_FLAG("asymmetric_input_types", 0, "",
             "Make weights signed and inputs unsigned; otherwise both are unsigned."),
@@ -28,9 +29,9 @@ static const onq_option_info rows[] = {
             "and MatMul."),
     OQ_PATH("output_quantization_params", 0, "", "FILE",
             "QLinear modes: a JSON file of that form for the outputs of Conv and MatMul."),
+    /* Own sense: the integer operators begin at opset 10. */
     OQ_INT("opset", 0, "", "", "10..28", "N", "Raise the opset of the model to N first."),
-    OQ_FLAG("strict", 0, "",
-            "Fail if a tensor in the files is not in the model, or if nothing is quantized."),
+    OQ_ROW_STRICT,
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 

@@ -4,8 +4,8 @@
  * and no runtime unless --verify asks for one.
  */
 #include "api/commands/nbits_forecast.h"
-#include "api/options/choices.h"
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "api/samples.h"
@@ -38,10 +38,6 @@
     ROW("fp4,0", &oq_nb_bnb4_methods[0])
 /* clang-format on */
 
-static const char exclude_help[] = "Leave these nodes as they are. A name, or a pattern re:REGEX.";
-static const char strict_help[] =
-    "Fail if the model does not have a given name, or if nothing is quantized.";
-
 static const onq_option_info nbits_rows[] = {
     OQ_INT("bits", 0, "", "4", "2..8", "N", "Bits of a weight: 2, 4 or 8."),
     OQ_REAL("target_bits", 0, "", "", "1..32", "X",
@@ -62,8 +58,9 @@ static const onq_option_info nbits_rows[] = {
             "points that are not integers), or by samples (--data): gptq lets the weights that "
             "are still float make up for the error of each, awq first scales up what meets large "
             "inputs."),
-    OQ_ENUM("quant_format", 0, "", "QOperator", OQ_CHOICES(FORMATS), "FORMAT",
-            "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
+    OQ_ROW_QUANT_FORMAT(
+        "QOperator", OQ_CHOICES(FORMATS),
+        "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
     OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",
            "What MatMulNBits may compute in: 0 as it likes, 1 float32, 2 float16, 3 bfloat16, 4 "
            "int8."),
@@ -77,8 +74,7 @@ static const onq_option_info nbits_rows[] = {
     OQ_FLAG("actorder", 0, "", "gptq: round what meets the largest inputs first."),
     OQ_FLAG("mse", 0, "", "gptq: try narrower ranges for each block."),
     OQ_FLAG_ON("perchannel", 0, "", "gptq: every column has scales of its own."),
-    OQ_SIZE("memory", 0, "", "1g", "",
-            "gptq: memory for Hessians; the samples run as often as this asks for."),
+    OQ_ROW_MEMORY("1g", "the Hessians of gptq; the samples run as often as this asks for."),
     OQ_FLAG("all_weights", 0, "",
             "Quantize what the reference leaves float too: weights in Constant nodes, after a "
             "Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
@@ -89,15 +85,14 @@ static const onq_option_info nbits_rows[] = {
 static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 
 static const onq_option_info nbits_select[] = {
-    OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
-            "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
+    OQ_ROW_OP_TYPES(
+        "", "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
     OQ_LIST("nodes_to_include", 0, "", "NODE",
             "Quantize these nodes too, whatever their operator type. A name, or a pattern "
             "re:REGEX."),
-    OQ_LIST("nodes_to_quantize", 0, "", "NODE",
-            "Quantize these nodes only. A name, or a pattern re:REGEX."),
-    OQ_LIST("nodes_to_exclude", 0, "", "NODE", exclude_help),
-    OQ_FLAG("strict", 0, "", strict_help),
+    OQ_ROW_NODES_TO_QUANTIZE,
+    OQ_ROW_NODES_TO_EXCLUDE,
+    OQ_ROW_STRICT,
 };
 static const oq_opt_group nbits_which = OQ_GROUP("What to quantize", nbits_select);
 
@@ -105,14 +100,15 @@ static const onq_option_info bnb4_rows[] = {
     OQ_ENUM("quant_type", 0, "", "nf4", OQ_CHOICES(BNB4_TYPES), "TYPE",
             "NF4, whose values lie as those of a normal distribution do, or FP4, a float of 4 "
             "bits."),
+    /* Own sense: the operator of 4-bit floats has other blocks. */
     OQ_INT("block_size", 0, "", "64", "16..256", "N",
            "Weights that share a scale: 16, 32, 64, 128 or 256."),
 };
 static const oq_opt_group bnb4_own = OQ_GROUP("Quantization", bnb4_rows);
 
 static const onq_option_info bnb4_select[] = {
-    OQ_LIST("nodes_to_exclude", 0, "", "NODE", exclude_help),
-    OQ_FLAG("strict", 0, "", strict_help),
+    OQ_ROW_NODES_TO_EXCLUDE,
+    OQ_ROW_STRICT,
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
 

@@ -171,6 +171,7 @@ static const onq_option_info rows[] = {
         "List only operators that this mode quantizes by default. `dynamic_listed` are those that "
         "`onq dynamic` quantizes when --op_types_to_quantize lists them. With QDQ that option "
         "may list any operator: its float inputs and outputs are quantized."),
+    /* Own sense: no model is raised. */
     OQ_INT("opset", 0, "", "0", "0..", "N",
            "List only operators of the default domain that opset N has; 0 lists all."),
 };

@@ -47,6 +47,7 @@ static const onq_option_info rows[] = {
             "Store large weights as float16: half of the file, computed in float32 as before; or "
             "compute all that can be in float16 too, which pays where the provider has kernels for "
             "it. The last step: weights in float16 cannot be quantized any more."),
+    /* Own sense: nothing is quantized here. */
     OQ_FLAG("strict", 0, "",
             "Fail if symbolic shapes stay incomplete or --float16 changes nothing, instead of "
             "warning."),

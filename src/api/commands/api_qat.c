@@ -3,8 +3,8 @@
  * (quantize_qat of ONNX Runtime 1.8.1), or a clean QDQ model, or one of QLinear operators. No
  * samples, and no runtime unless --verify asks for one.
  */
-#include "api/options/choices.h"
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "quantize/qdq/qdq.h"
@@ -19,19 +19,19 @@
 /* clang-format on */
 
 static const onq_option_info rows[] = {
-    OQ_ENUM("quant_format", 0, "", "integer", OQ_CHOICES(FORMATS), "FORMAT",
-            "The form of the result: integer operators with float in between, QDQ pairs with "
-            "integer weights, or QLinear operators."),
-    OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
-            "Type of activations. Trained parameters of the other type are shifted "
-            "by 128, which changes no value; in formats qdq and qoperator only if this option is "
-            "given."),
-    OQ_ENUM("weight_type", 0, "", "quint8", OQ_CHOICES(OQ_8BIT_CHOICES), "TYPE",
-            "Type of weights that have no trained parameters; if this option is "
-            "given, the type of all weights."),
-    OQ_FLAG("per_channel", 0, "", "Quantize weights that have no trained parameters per channel."),
-    OQ_FLAG("reduce_range", 0, "",
-            "Quantize weights that have no trained parameters with one bit less (7 of 8)."),
+    OQ_ROW_QUANT_FORMAT(
+        "integer", OQ_CHOICES(FORMATS),
+        "The form of the result: integer operators with float in between, QDQ pairs with "
+        "integer weights, or QLinear operators."),
+    OQ_ROW_ACTIVATION_TYPE(
+        OQ_CHOICES(OQ_8BIT_CHOICES),
+        ". Trained parameters of the other type are shifted by 128, which changes no value; in "
+        "formats qdq and qoperator only if this option is given."),
+    OQ_ROW_WEIGHT_TYPE(
+        "quint8", OQ_CHOICES(OQ_8BIT_CHOICES),
+        " that have no trained parameters; if this option is given, the type of all weights."),
+    OQ_ROW_PER_CHANNEL("false", " that have no trained parameters"),
+    OQ_ROW_REDUCE_RANGE(" that have no trained parameters"),
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 

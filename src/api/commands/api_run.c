@@ -7,7 +7,7 @@
  * together when the last sample has run. Several samples run at once (flight.h); what they give is
  * shown and written in their order.
  */
-#include "api/options/choices.h"
+#include "api/options/shared_rows.h"
 #include "api/samples.h"
 
 #include "engine/flight.h"
@@ -28,13 +28,13 @@ enum { FORMAT_PB, FORMAT_NPZ };
 #define FORMATS(ROW) ROW("pb", FORMAT_PB) ROW("npz", FORMAT_NPZ)
 
 static const onq_option_info rows[] = {
-    OQ_PATH("output", 'o', "", "DIR",
-            "Write the outputs to DIR/test_data_set_K; without this option they are summarised."),
+    OQ_ROW_OUTPUT(
+        "", "DIR",
+        "Write the outputs to DIR/test_data_set_K; without this option they are summarised."),
     OQ_ENUM(
         "format", 0, "", "pb", OQ_CHOICES(FORMATS), "FORMAT",
         "Format of the outputs: output_N.pb (TensorProto), or outputs.npz with arrays by name."),
-    OQ_ENUM("optimization", 0, "optimization_level graph_optimization_level", "all",
-            OQ_CHOICES(OQ_LEVEL_CHOICES), "LEVEL", "The runtime's graph optimisation."),
+    OQ_ROW_OPTIMIZATION,
     OQ_FLAG("all", 0, "", "Show every sample."),
 };
 static const oq_opt_group own = OQ_GROUP("Running", rows);

@@ -7,6 +7,7 @@
  */
 #include "api/commands/static_job.h"
 #include "api/interface/ranges_handle.h"
+#include "api/options/shared_rows.h"
 #include "api/outputs.h"
 #include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
@@ -21,12 +22,12 @@
 #include "quantize/rules.h"
 
 static const onq_option_info quantize_rows[] = {
-    OQ_ENUM("quant_format", 0, "", "qdq", OQ_CHOICES(OQ_FORMATS), "FORMAT",
-            "Form of the result: QuantizeLinear and DequantizeLinear around float operators (qdq), "
-            "or quantized operators."),
-    OQ_ENUM("activation_type", 0, "", "quint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE",
-            "Type of activations."),
-    OQ_ENUM("weight_type", 0, "", "qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "TYPE", "Type of weights."),
+    OQ_ROW_QUANT_FORMAT(
+        "qdq", OQ_CHOICES(OQ_FORMATS),
+        "Form of the result: QuantizeLinear and DequantizeLinear around float operators (qdq), "
+        "or quantized operators."),
+    OQ_ROW_ACTIVATION_TYPE(OQ_CHOICES(OQ_TYPE_CHOICES), "."),
+    OQ_ROW_WEIGHT_TYPE("qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "."),
     OQ_ENUM("op_set", 0, "", "all", OQ_CHOICES(OQ_OP_SETS), "SET",
             "Which operators integers are for: all; linear: Conv, Gemm, MatMul and what moves or "
             "clips their values, so that arithmetic stays float; noout: the same, and outputs of "
@@ -46,8 +47,8 @@ static const onq_option_info quantize_rows[] = {
     OQ_ENUM("masks", 0, "", "keep", OQ_CHOICES(OQ_MASKS_CHOICES), "HOW",
             "Tensors whose range an attention mask stretches: keep that range and warn, leave the "
             "nodes around float, or clamp the range to what a Softmax can tell apart."),
-    OQ_FLAG("per_channel", 0, "", "Quantize weights per channel."),
-    OQ_FLAG("reduce_range", 0, "", "Quantize weights with one bit less (7 of 8)."),
+    OQ_ROW_PER_CHANNEL("false", ""),
+    OQ_ROW_REDUCE_RANGE(""),
     OQ_FLAG("saturation_safe", 0, "",
             "For x86 CPUs without VNNI: raise the scales of int8 weights where two products would "
             "pass 16 bits, channel by channel (--reduce_range takes a bit from all)."),
@@ -57,21 +58,17 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG_ON(
         "add_qtype_converts", 0, "",
         "With --preset qnn: convert tensors where overrides mix types and nodes need another one."),
-    OQ_FLAG("activation_symmetric", 0, "", "Make the ranges of activations symmetric."),
+    OQ_ROW_ACTIVATION_SYMMETRIC("activations"),
     OQ_FLAG("activation_restricted_asymmetric", 0, "",
             "Use only the lowest or the middle value as zero point of uint8 activations."),
-    OQ_FLAG("weight_symmetric", 0, "",
-            "Make the ranges of weights symmetric (default: if the type is signed)."),
-    OQ_FLAG("enable_subgraph", 0, "", "Quantize the bodies of If, Loop and Scan too."),
-    OQ_FLAG_ON("keep_float16", 0, "",
-               "QOperator: quantize float16 and bfloat16 nodes, with Cast around the integer "
-               "operators, so that all tensors keep their types; false leaves such nodes alone."),
+    OQ_ROW_WEIGHT_SYMMETRIC,
+    OQ_ROW_ENABLE_SUBGRAPH,
+    OQ_ROW_KEEP_FLOAT16,
     OQ_FLAG("float8_operators", 0, "",
             "QOperator: write operators of float 8, which onnxruntime.quantization writes and ONNX "
             "Runtime does not load."),
-    OQ_FLAG("force_quantize_no_input_check", 0, "",
-            "Quantize operators that only move values even if their input is not quantized."),
-    OQ_FLAG("matmul_const_b_only", 0, "", "Quantize MatMul only with a constant second input."),
+    OQ_ROW_FORCE_QUANTIZE,
+    OQ_ROW_MATMUL_CONST_B_ONLY("false"),
     OQ_FLAG("add_qdq_pair_to_weight", 0, "",
             "Keep weights float and put a QuantizeLinear and DequantizeLinear pair after them."),
     OQ_FLAG("dedicated_qdq_pair", 0, "",
@@ -91,6 +88,7 @@ static const onq_option_info quantize_rows[] = {
             "Do not raise the scale of a weight if it is too small for an int32 bias."),
     OQ_PATH("tensor_quant_overrides", 0, "", "FILE",
             "JSON file with overrides for single tensors."),
+    /* Own sense: blocks of DequantizeLinear, of any size. */
     OQ_INT("block_size", 0, "", "0", "0..", "N",
            "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
     OQ_ENUM("channel_ranges", 0, "", "none", "none|in|out|both", "WHERE",
@@ -120,7 +118,7 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("learned_rounding", 0, "",
             "Round the weights of each layer such that its output, not each weight, is nearest to "
             "float's over the samples. For weights per tensor and of 4 bits."),
-    OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first."),
+    OQ_ROW_LIFT_CONSTANTS,
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("from_plan", 0, "", "FILE",
             "Take every decision from a file that --plan wrote. The file may have been edited; no "
@@ -129,28 +127,9 @@ static const onq_option_info quantize_rows[] = {
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
 
 static const onq_option_info calibrate_rows[] = {
-    OQ_ENUM("calibration_method", 0, "method calibrate_method", "minmax", OQ_METHOD_CHOICES,
-            "METHOD", "The method that finds the ranges."),
+    OQ_ROWS_CALIBRATION,
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
             "File of ranges. If it exists, it is read and no model is run; if not, it is written."),
-    OQ_FLAG("calib_tensor_range_symmetric", 0, "calib_symmetric",
-            "minmax, percentile, mse: make ranges symmetric about zero. Off by default, as in "
-            "static_quantize_runner. It is on in `onq calibrate --method percentile`, as in "
-            "create_calibrator; --calib_symmetric false there gives the ranges of this command."),
-    OQ_FLAG("calib_moving_average", 0, "",
-            "minmax: use a moving average over the samples instead of the extremes."),
-    OQ_REAL("calib_moving_average_constant", 0, "", "0.01", "", "X",
-            "minmax: weight of a new sample in the moving average."),
-    OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",
-           "Accepted for compatibility; it changes nothing, since memory does not grow with the "
-           "samples."),
-    OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N", "minmax: collect N samples at a time."),
-    OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "X",
-            "percentile: percentage of the values to keep."),
-    OQ_INT("calib_num_bins", 0, "", "", "1..", "N", "Number of bins of the histograms."),
-    OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N",
-           "entropy: number of bins after quantization; mse: values that the type of activations "
-           "has."),
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
 

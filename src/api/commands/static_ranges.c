@@ -2,6 +2,7 @@
  * static_ranges.c — the ranges of `onq static`: those of the caller, those of a cache, or those that
  * a calibration finds, which then are the cache.
  */
+#include "api/commands/cal_options.h"
 #include "api/commands/static_job.h"
 
 #include "api/interface/ranges_handle.h"
@@ -37,7 +38,7 @@ static onq_code take_ranges(oq_static *s, onq_error *err) {
 onq_code oq_static_read_ranges(oq_static *s, onq_error *err) {
     struct stat st;
     const char *path = cache_path(s);
-    s->method = (oq_cal_method)oq_opt_enum(s->q.job->opts, "calibration_method");
+    s->method = oq_cal_method_chosen(s->q.job->opts);
     if (s->q.job->opts->ranges != NULL)
         return take_ranges(s, err);
     if (path == NULL)
@@ -103,17 +104,8 @@ static onq_code calibration_options(oq_static *s, oq_cal_options *c, onq_error *
         c->num_quantized_bins = (uint64_t)1
                                 << oq_dtype_find((int64_t)s->q.config.activation_type)->bits;
     }
-    c->moving_average = oq_opt_flag(o, "calib_moving_average");
-    c->averaging_constant = oq_opt_real(o, "calib_moving_average_constant");
-    c->percentile = oq_opt_real(o, "calib_percentile");
-    if (oq_opt_is_set(o, "calib_strided_minmax"))
-        c->stride = (uint64_t)oq_opt_int(o, "calib_strided_minmax");
-    if (oq_opt_is_set(o, "calib_num_bins"))
-        c->num_bins = (uint64_t)oq_opt_int(o, "calib_num_bins");
-    if (oq_opt_is_set(o, "calib_num_quantized_bins"))
-        c->num_quantized_bins = (uint64_t)oq_opt_int(o, "calib_num_quantized_bins");
+    oq_cal_options_shared(s->q.job, c);
     c->bounds_only = needs_bounds_only(s);
-    oq_job_resources(s->q.job, c);
     if (c->method == OQ_CAL_ENTROPY && c->num_bins <= c->num_quantized_bins)
         oq_warn(s->q.job->env,
                 "entropy with %llu bins has one threshold to choose and equals minmax "

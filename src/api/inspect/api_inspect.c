@@ -6,6 +6,7 @@
  * inspect_work.c the second, as text and as JSON, and inspect_page.c both as a page.
  */
 #include "api/inspect/inspect.h"
+#include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "onnx/check/check.h"
 #include "quantize/rules.h"
@@ -549,13 +550,11 @@ static const onq_option_info rows[] = {
             "weights, type and shape of the output."),
     OQ_FLAG("tensors", 't', "",
             "List the tensors: name, kind, type and shape, bytes, quantization."),
-    OQ_PATH(
-        "output", 'o', "report", "FILE",
-        "Write the graph as one HTML page that needs no network: blocks that fold, shapes, work "
-        "and quantization of each node."),
-    OQ_LIST("dim", 0, "", "NAME=VALUE",
-            "Sizes of symbolic dimensions to count work and memory for. By default the first axis "
-            "of an input is 1 and any other that has no size 256."),
+    OQ_ROW_OUTPUT("report", "FILE",
+                  "Write the graph as one HTML page that needs no network: blocks that fold, "
+                  "shapes, work and quantization of each node."),
+    OQ_ROW_DIM(" By default the first axis of an input is 1 and any other that has no size 256."),
+    /* Own sense: parts of the report, not samples. */
     OQ_FLAG("all", 'a', "", "Show every input, output and operator type, however many."),
 };
 static const oq_opt_group own = OQ_GROUP("Report", rows);

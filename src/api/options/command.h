@@ -37,9 +37,10 @@
  * The program, --help, the man page, shell completion, docs/CLI.md and the tests that loop over all
  * commands follow from the tables.
  *
- * To add an option: one row in the command's table (or in option_groups.c, when several commands
- * share it), and read it with oq_opt_*. Names are written with underscores; a row's default is text
- * and goes through the same parser as what a user gives, so a wrong default fails the unit test.
+ * To add an option: one row in the command's table, read with oq_opt_*. When several commands have
+ * it, the row is in shared_rows.h and their tables name it. Names are written with underscores; a
+ * row's default is text and goes through the same parser as what a user gives, so a wrong default
+ * fails the unit test.
  */
 #ifndef OQ_API_COMMAND_H
 #define OQ_API_COMMAND_H

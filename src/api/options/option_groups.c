@@ -4,8 +4,8 @@
  * A command takes a whole group by naming it (command.h). What an option named after a parameter of
  * onnxruntime.quantization means, and its default, are the reference's.
  */
-#include "api/options/choices.h"
 #include "api/options/options.h"
+#include "api/options/shared_rows.h"
 
 /* Options that every command takes. A group without a title is for commands that have no use for
  * them: they are accepted and not shown. */
@@ -45,15 +45,13 @@ const oq_opt_group oq_group_verify_rest_idle = {"", verify + 1, OQ_COUNT(verify)
 static const onq_option_info input[] = {
     OQ_PATH("input", 'i', "input_model input_model_path model_input", "FILE",
             "The model to read; - reads it from standard input."),
-    OQ_PATH("data_root", 0, "", "DIR",
-            "Another folder that may hold external data; links to it are followed."),
+    OQ_ROW_DATA_ROOT,
 };
 const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
 
 static const onq_option_info output[] = {
-    OQ_PATH(
-        "output", 'o', "output_model output_model_path output_quantized_model_path model_output",
-        "FILE",
+    OQ_ROW_OUTPUT(
+        "output_model output_model_path output_quantized_model_path model_output", "FILE",
         "The file to write. It appears whole or not at all. - writes it to standard output, and "
         "what is said about it to standard error."),
     OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
@@ -64,11 +62,10 @@ static const onq_option_info output[] = {
 const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
 
 static const onq_option_info resources[] = {
-    OQ_SIZE("memory", 0, "", "", "",
-            "Memory beyond that of one sample's run: for samples that run at once, and for "
-            "activations that histograms need again (default: 48m). Samples that do not fit run "
-            "twice when a later one widens a range; the result is the same."),
-    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
+    OQ_ROW_MEMORY("", "samples that run at once, beyond that of one sample's run, and for "
+                      "activations that histograms need again (default: 48m). Samples that do not "
+                      "fit run twice when a later one widens a range; the result is the same."),
+    OQ_ROW_JOBS,
     OQ_FLAG("fast", 0, "",
             "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "
             "ranges may differ in the last digits."),
@@ -76,9 +73,8 @@ static const onq_option_info resources[] = {
 const oq_opt_group oq_group_resources = OQ_GROUP("Resources", resources);
 
 static const onq_option_info job_rows[] = {
-    OQ_SIZE("memory", 0, "", "512m", "",
-            "Memory beyond that of one sample's run, for samples that run at once."),
-    OQ_INT("jobs", 'j', "", "0", "0..16", "N", OQ_JOBS_HELP),
+    OQ_ROW_MEMORY("512m", "samples that run at once, beyond that of one sample's run."),
+    OQ_ROW_JOBS,
 };
 const oq_opt_group oq_group_jobs = OQ_GROUP("Resources", job_rows);
 
@@ -90,7 +86,7 @@ static const onq_option_info data[] = {
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_INT("hold_out", 0, "", "", "2..", "N",
            "Leave out every Nth sample: what `auto` holds out to report on."),
-    OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs."),
+    OQ_ROW_DIM(""),
     OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
             "Order of the axes of images; read from the model by default."),
     OQ_TEXT("image_size", 0, "", "", "HxW",
@@ -133,14 +129,10 @@ static const onq_option_info plan_rows[] = {
 const oq_opt_group oq_group_plan = OQ_GROUP("Plan", plan_rows);
 
 static const onq_option_info select_rows[] = {
-    OQ_LIST("op_types_to_quantize", 0, "", "TYPE",
-            "Operator types to quantize; `all` means every operator of the model."),
-    OQ_LIST("nodes_to_quantize", 0, "", "NODE",
-            "Quantize these nodes only. A name, or a pattern re:REGEX."),
-    OQ_LIST("nodes_to_exclude", 0, "", "NODE",
-            "Leave these nodes as they are. A name, or a pattern re:REGEX."),
-    OQ_FLAG("strict", 0, "",
-            "Fail if the model does not have a given name, or if nothing is quantized."),
+    OQ_ROW_OP_TYPES("", "Operator types to quantize; `all` means every operator of the model."),
+    OQ_ROW_NODES_TO_QUANTIZE,
+    OQ_ROW_NODES_TO_EXCLUDE,
+    OQ_ROW_STRICT,
 };
 const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 

@@ -17,10 +17,10 @@
 /* ---- rows: what an option is ---- */
 
 /* clang-format off */
-#define OQ_FLAG(name, letter, aliases, help) \
-    {name, aliases, letter, ONQ_OPT_FLAG, "false", "", "", help}
-#define OQ_FLAG_ON(name, letter, aliases, help) \
-    {name, aliases, letter, ONQ_OPT_FLAG, "true", "", "", help}
+#define OQ_BOOL(name, letter, aliases, fallback, help) \
+    {name, aliases, letter, ONQ_OPT_FLAG, fallback, "", "", help}
+#define OQ_FLAG(name, letter, aliases, help) OQ_BOOL(name, letter, aliases, "false", help)
+#define OQ_FLAG_ON(name, letter, aliases, help) OQ_BOOL(name, letter, aliases, "true", help)
 #define OQ_INT(name, letter, aliases, fallback, range, word, help) \
     {name, aliases, letter, ONQ_OPT_INT, fallback, range, word, help}
 #define OQ_REAL(name, letter, aliases, fallback, range, word, help) \
@@ -47,11 +47,6 @@
 #define OQ_CHOSEN(o, name, type, LIST)                                                             \
     (((const type[]){LIST(OQ_CHOICE_VALUE)})[oq_opt_enum(o, name)])
 #define OQ_CHOICE_VALUE(text, value) value,
-
-/* The help of --jobs in every command that runs samples. */
-#define OQ_JOBS_HELP                                                                               \
-    "Samples that run at once; 0 means as many as there are cores and memory for. Results do not " \
-    "depend on it."
 
 typedef struct oq_opt_group {
     const char *title; /* the heading in help; "": not shown, for the command has no use for it */
