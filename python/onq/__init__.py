@@ -7,6 +7,7 @@ runs faster, and writes the same model (docs/PYTHON.md has the figures and the e
     onq.diff(a, b)              how two models differ
     onq.debug(a, b, reader)     where a quantized model loses accuracy; shows a report in a notebook
     onq.auto(model, ...)        looks for the best quantized model by itself
+    onq.as_onnxruntime()        puts onq.quantization in the place of onnxruntime.quantization, for a while or for good
     onq.isolated()              what is called inside `with` runs in a process of its own, for models not trusted
     onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
 
@@ -23,6 +24,13 @@ from .errors import OnqError
 from .legacy import QuantizationMode, quantize
 
 
+def as_onnxruntime():
+    """Puts onq.quantization in the place of onnxruntime.quantization for this process (onq.as_reference)."""
+    from .as_reference import as_onnxruntime as place
+
+    return place()
+
+
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return _version()
@@ -36,6 +44,7 @@ __all__ = [
     "Inspected",
     "OnqError",
     "QuantizationMode",
+    "as_onnxruntime",
     "auto",
     "debug",
     "diff",

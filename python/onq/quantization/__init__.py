@@ -6,7 +6,7 @@
 quint8 weights, histogram methods for a model with If, Where in QOperator format): True raises as it does, False does
 the job.
 
-A script that cannot be changed runs with `sys.modules["onnxruntime.quantization"] = onq.quantization`.
+A script that cannot be changed runs after `onq.as_onnxruntime()`, or by `python -m onq.as_reference script.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Lets this package stand for another one: sys.modules["onnxruntime.quantization"] = onq.quantization.
+"""Lets this package stand for another one, under the other one's name.
 
-Python would then load every submodule a second time under the other name, with enumerations and classes that are not equal
-to the first ones. This finder gives it the modules there are.
+Where `sys.modules` has this package under another name, Python would load every submodule a second time under that
+name, with enumerations and classes that are not equal to the first ones. This finder gives it the modules there are.
+Names in `names` are found as this package too, without an entry in `sys.modules` (onq.as_reference).
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
-from types import ModuleType
+from types import CodeType, ModuleType
 
 _PACKAGE = __package__
 _LOADED = sys.modules[_PACKAGE]
 
+names: set[str] = set()
 
-class _Loader(importlib.abc.Loader):
+
+class _Loader(importlib.abc.InspectLoader):
+    """Gives a module that is loaded, or can be, under another name."""
+
     def __init__(self, name: str):
         self._name = name
 
@@ -26,21 +32,36 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the machinery put that of the alias there
+        module.__spec__ = self._spec  # the import system has put that of the alias there
+
+    def get_source(self, fullname: str) -> None:
+        return None
+
+    def get_code(self, fullname: str) -> CodeType | None:  # `python -m` under the other name
+        spec = importlib.util.find_spec(self._name)
+        return None if spec is None or spec.loader is None else spec.loader.get_code(self._name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path=None, target=None) -> importlib.machinery.ModuleSpec | None:
         if fullname.startswith(f"{_PACKAGE}."):
             return None
+        if fullname in names:
+            return self._spec(fullname, _PACKAGE)
         head, rest = fullname, []
         while "." in head:
             head, _, last = head.rpartition(".")
             rest.insert(0, last)
             if sys.modules.get(head) is _LOADED:
-                name = ".".join([_PACKAGE, *rest])
-                return importlib.machinery.ModuleSpec(fullname, _Loader(name))
+                return self._spec(fullname, ".".join([_PACKAGE, *rest]))
         return None
+
+    @staticmethod
+    def _spec(fullname: str, name: str) -> importlib.machinery.ModuleSpec | None:
+        ours = importlib.util.find_spec(name)
+        if ours is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _Loader(name), is_package=ours.submodule_search_locations is not None)
 
 
 def install() -> None:
