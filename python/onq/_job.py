@@ -21,6 +21,7 @@ from ._progress import Progress
 from ._samples import Samples
 from .errors import OnqError, error_of
 
+_log = logging.getLogger("onq")
 _LEVELS = {-1: logging.WARNING, 0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG, 4: logging.INFO}
 
 
@@ -105,6 +106,7 @@ class Job:
         self._lib = L.library()
         self._err = L.Error()
         self._keep: list = []
+        self._model: object = None  # the model that samples are for
         self._samples: Samples | None = None
         self._failure: BaseException | None = None
         self._warnings: list[str] = []
@@ -169,7 +171,7 @@ class Job:
             message = text.decode(errors="replace")
             if level in (-1, 1):
                 self._warnings.append(message)
-            logging.log(_LEVELS.get(level, logging.INFO), "%s", message)
+            _log.log(_LEVELS.get(level, logging.INFO), "%s", message)
         except BaseException as e:  # noqa: BLE001
             self._failure = e
 
@@ -219,6 +221,8 @@ class Job:
 
     def set(self, name: str, value: Any) -> None:
         """Sets an option; None leaves it at its default."""
+        if name in ("input", "float_model"):
+            self._model = value
         if value is not None:
             self.check(self._lib.onq_options_set(self._opts, name.encode(), L.text(text_of(value)), self._err))
 
@@ -256,6 +260,7 @@ class Job:
 
     def set_model(self, name: str, model: object, *, reloaded: bool = False) -> None:
         """Gives a model: a path, or a ModelProto, which the reference may save and load again (`reloaded`)."""
+        self._model = model
         if not is_proto(model):
             if not isinstance(model, (str, os.PathLike)):
                 raise TypeError(f"a model is a path or a ModelProto, not a {type(model).__name__}")
@@ -275,7 +280,7 @@ class Job:
 
     def set_reader(self, reader: object, *, may_rewind: bool = True) -> None:
         """Samples from a reader written in Python."""
-        self._samples = Samples(reader, may_rewind=may_rewind)
+        self._samples = Samples(reader, may_rewind=may_rewind, model=self._model)
         self.check(self._lib.onq_options_set_reader(self._opts, c.byref(self._samples.struct), self._err))
 
     def folder(self) -> Path:
@@ -283,6 +288,11 @@ class Job:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="onq.")
         return Path(self._folder.name)
+
+    @property
+    def model(self) -> object:
+        """The model that was set: a path or a ModelProto."""
+        return self._model
 
     @property
     def samples(self) -> Samples | None:

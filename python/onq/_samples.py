@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from . import _library as L
-from ._tensors import as_array, fill_all
+from ._model import is_proto
+from ._tensors import as_array, dtype_of, fill_all, number_named
 
 _KEEP_BYTES = 1 << 30
 
@@ -28,7 +29,19 @@ def next_function(reader: object) -> Callable[[], object]:
     raise TypeError(f"a calibration data reader has a method get_next; {type(reader).__name__} has none")
 
 
-def check_sample(sample: object) -> dict[str, np.ndarray]:
+def input_types(model: object) -> dict[str, np.dtype]:
+    """numpy's types of a model's inputs, as far as they are tensors of types that numpy has."""
+    if is_proto(model):
+        numbers = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
+    else:
+        from ._job import run
+
+        rows = run("inspect", input=model).data["inputs"]
+        numbers = {row["name"]: number_named(row["type"].partition("[")[0]) for row in rows}
+    return {name: dtype_of(number) for name, number in numbers.items() if 0 < number <= 20}
+
+
+def check_sample(sample: object, wanted: Callable[[str], np.dtype | None] = lambda _: None) -> dict[str, np.ndarray]:
     """A sample as arrays by name."""
     if not isinstance(sample, Mapping):
         raise TypeError(f"get_next gives a dictionary of arrays by input name, or None at the end, not a {type(sample).__name__}")
@@ -36,7 +49,7 @@ def check_sample(sample: object) -> dict[str, np.ndarray]:
     for name, value in sample.items():
         if not isinstance(name, str):
             raise TypeError(f"get_next gives arrays by the name of the input; {name!r} is not a name")
-        arrays[name] = as_array(value, name)
+        arrays[name] = as_array(value, name, wanted)
     return arrays
 
 
@@ -61,10 +74,15 @@ class Strided:
 
 
 class Samples:
-    """The onq_reader of a Python reader. Exceptions end the job and are in `failure`."""
+    """The onq_reader of a Python reader. Exceptions end the job and are in `failure`.
 
-    def __init__(self, reader: object, *, may_rewind: bool):
+    `model` is the model that the samples are for: its inputs say what becomes of lists and numbers.
+    """
+
+    def __init__(self, reader: object, *, may_rewind: bool, model: object = None):
         self._reader = reader
+        self._model = model
+        self._types: dict[str, np.dtype] | None = None
         self._next = next_function(reader)
         self._kept: list[dict[str, np.ndarray]] | None = [] if may_rewind else None
         self._bytes = 0
@@ -93,6 +111,12 @@ class Samples:
             self.failure = e
             return -1
 
+    def _wanted(self, name: str) -> np.dtype | None:
+        """The type of an input; the model is asked when it is first needed."""
+        if self._types is None:
+            self._types = {} if self._model is None else input_types(self._model)
+        return self._types.get(name)
+
     def _take(self) -> dict[str, np.ndarray] | None:
         if self._replay is not None:
             return next(self._replay, None)
@@ -103,7 +127,10 @@ class Samples:
             self.reading = False
         if not sample:
             return None
-        arrays = check_sample(sample)
+        try:
+            arrays = check_sample(sample, self._wanted)
+        except TypeError as e:
+            raise TypeError(f"sample {self.count}: {e}") from e
         self.count += 1
         if self._kept is not None:
             self._keep(arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,8 +35,18 @@ _NAME_OF = {number: name for name, number in NUMBER_OF.items()}
 _STRING = 8
 
 
+def number_named(name: str) -> int:
+    """The number of TensorProto.DataType for its name there, "FLOAT"; 0 where numpy has no counterpart."""
+    if name == "STRING":
+        return _STRING
+    ours = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower().replace("float8", "float8_"))
+    return NUMBER_OF.get(ours, 0)
+
+
 def dtype_of(number: int) -> np.dtype:
     """numpy's type for a number of TensorProto.DataType."""
+    if number == _STRING:
+        return np.dtype(object)
     name = _NAME_OF.get(number)
     if name is None:
         raise TypeError(f"element type {number} has no counterpart in numpy")
@@ -47,19 +57,48 @@ def dtype_of(number: int) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name))
 
 
-def as_array(value: object, name: str) -> np.ndarray:
-    """What a reader gave for input `name`, as an array in the machine's byte order."""
+def _own_type(value: object) -> np.ndarray | None:
+    """An object that has an element type of its own as an array: numpy's, an OrtValue, a tensor of any framework."""
     if isinstance(value, np.ndarray):
-        array = value
-    elif hasattr(value, "numpy") and callable(value.numpy):  # an OrtValue or a framework's tensor
-        array = np.asarray(value.numpy())
-    else:
-        array = np.asarray(value)
+        return value
+    if callable(getattr(value, "detach", None)):  # torch: a tensor that learns, or lies on another device
+        value = value.detach().cpu()
+    if callable(getattr(value, "numpy", None)):
+        return np.asarray(value.numpy())
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return None
+
+
+def as_array(value: object, name: str, wanted: Callable[[str], np.dtype | None] = lambda _: None) -> np.ndarray:
+    """What a reader gave for input `name`, as an array in the machine's byte order.
+
+    Lists, tuples and numbers have no element type: they get the one that the model wants, as in the runtime's own
+    binding. So does float64, which is what numpy computes in.
+    """
+    array = _own_type(value)
+    if array is None or array.dtype == np.float64:
+        want = wanted(name)
+        try:
+            array = np.asarray(value if array is None else array)
+            if want is not None and array.dtype != want and (array.dtype.kind in "biuf" or array.size == 0):
+                array = array.astype(want)
+        except (TypeError, ValueError) as e:
+            raise TypeError(f"input {name!r}: a {type(value).__name__} cannot be made a tensor of {want or 'numbers'}: {e}") from None
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.kind in "OUS" or array.dtype.name in NUMBER_OF:
+    if array.dtype.kind in "OUS":
+        want = wanted(name)
+        if want is None or want.kind == "O":
+            return array
+        raise TypeError(f"input {name!r}: a {type(value).__name__} of {array.dtype} was given, {want} is wanted")
+    if array.dtype.name in NUMBER_OF:
         return array
-    raise TypeError(f"input {name!r}: arrays of {array.dtype} are not tensors (a {type(value).__name__} was given)")
+    raise TypeError(
+        f"input {name!r}: a {type(value).__name__} of {array.dtype} was given, which no tensor has; {wanted(name) or 'another type'} is wanted"
+    )
 
 
 def _fill_strings(t: L.Tensor, array: np.ndarray, keep: list) -> None:

@@ -206,7 +206,7 @@ def test_strict_goes_inside(tmp_path, inside):
 
 def test_unknown_key_is_told(cnn, tmp_path, caplog):
     q.quantize_dynamic(cnn, tmp_path / "out.onnx", extra_options={"NoSuchKey": 1})
-    assert any("NoSuchKey" in r.getMessage() and r.name == "root" for r in caplog.records)
+    assert any("NoSuchKey" in r.getMessage() and r.name == "onq" for r in caplog.records)
 
 
 def test_warnings_are_logged(cnn, tmp_path, caplog):

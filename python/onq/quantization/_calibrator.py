@@ -166,7 +166,7 @@ class CalibraterBase:
 
     def collect_data(self, data_reader: CalibrationDataReader) -> None:
         """Runs the model on all samples of a reader. It can be called several times."""
-        samples = Samples(data_reader, may_rewind=True)
+        samples = Samples(data_reader, may_rewind=True, model=self.model_path)
         handle = self._open()
         try:
             self._job.call("onq_calibrator_collect", handle, c.byref(samples.struct), samples=samples)

@@ -71,4 +71,4 @@ def set_extra(job: Job, extra_options: Mapping[str, Any] | None) -> None:
         except OptionError as e:
             if not e.text.startswith("--extra: unknown key"):
                 raise
-            logging.warning("extra_options: %s", e.text.removeprefix("--extra: "))
+            logging.getLogger("onq").warning("extra_options: %s", e.text.removeprefix("--extra: "))

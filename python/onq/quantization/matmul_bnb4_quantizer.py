@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> None:
     """Quantizes as the command line says."""
     args = parse_args(argv)
     if args.verbose:
-        logging.getLogger().setLevel(logging.DEBUG)
+        logging.getLogger("onq").setLevel(logging.DEBUG)
     if os.path.exists(args.output_model):
         raise SystemExit(f"file {args.output_model} already exists")
     with Job("bnb4") as job:

@@ -77,7 +77,7 @@ def collect_activations(
             if session_options.intra_op_num_threads:
                 job.set("threads", session_options.intra_op_num_threads)
         set_providers(job, execution_providers)
-        samples = Samples(input_reader, may_rewind=False)
+        samples = Samples(input_reader, may_rewind=False, model=augmented_model)
         handle = L.HANDLE()
         arguments = (job.env, job.options, c.byref(samples.struct), c.byref(handle))
         try:

@@ -604,9 +604,9 @@ def update_opset_version(
     target, why = _opset_for(opset, _type_number(weight_type), activation, tensor_quant_overrides, block_size)
     if target == opset:
         if why:
-            logging.warning("opset %d has no %s; a model of opset 11 or more runs faster", opset, why)
+            logging.getLogger("onq").warning("opset %d has no %s; a model of opset 11 or more runs faster", opset, why)
         return model
-    logging.warning("opset %d has no %s: the model is raised to opset %d", opset, why, target)
+    logging.getLogger("onq").warning("opset %d has no %s: the model is raised to opset %d", opset, why, target)
     import onnx.version_converter
 
     return save_and_reload_model_with_shape_infer(onnx.version_converter.convert_version(model, target))

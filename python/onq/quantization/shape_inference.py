@@ -66,7 +66,7 @@ def quant_pre_process(
     """
     for old, new in _DEPRECATED.items():
         if old in deprecated_kwargs:
-            logging.warning("%s is the old name of %s", old, new)
+            logging.getLogger("onq").warning("%s is the old name of %s", old, new)
             input_model = deprecated_kwargs.pop(old) if input_model is None else input_model
     if deprecated_kwargs:
         raise TypeError(f"quant_pre_process has no argument {next(iter(deprecated_kwargs))!r}")

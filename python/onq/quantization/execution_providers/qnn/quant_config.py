@@ -99,7 +99,7 @@ class QnnCompatibilityOverrides:
         if not wide or weight is None:
             return
         if not self.overrides.update_tensor_overrides(weight, self._weight_type(), overwrite=False):
-            logging.warning(
+            logging.getLogger("onq").warning(
                 "weight '%s' of node '%s' (%s) keeps its override, which QNN may refuse", weight, node.name, node.op_type
             )
 
