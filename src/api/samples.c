@@ -86,7 +86,7 @@ onq_code oq_job_read(oq_job *job, const onq_reader *reader, onq_error *err) {
 static onq_code find_tape(oq_job *job, oq_source_options *o, onq_error *err) {
     const onq_reader *reader = oq_opt_reader(job->opts);
     oq_feed *feed = NULL;
-    o->tape = job->opts->tape;
+    o->tape = job->opts->shared.tape;
     if (o->tape != NULL)
         return ONQ_OK;
     if (job->tape == NULL && reader != NULL)

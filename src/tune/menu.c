@@ -6,11 +6,9 @@
 #include "base/err.h"
 #include "base/str.h"
 
-static const char *const way_names[OQ_WAYS] = {"float", "plain", "both", "outliers", "double"};
-
-static oq_way fastest(const oq_menu *m) {
-    oq_way best = OQ_WAY_FLOAT;
-    for (oq_way w = OQ_WAY_FLOAT; w < OQ_WAYS; w++)
+static oq_method fastest(const oq_menu *m) {
+    oq_method best = OQ_METHOD_FLOAT;
+    for (oq_method w = OQ_METHOD_FLOAT; w < OQ_METHODS; w++)
         if (m->rows[w].known && m->rows[w].gain > m->rows[best].gain)
             best = w;
     return best;
@@ -18,16 +16,16 @@ static oq_way fastest(const oq_menu *m) {
 
 /* The change of one unit that takes the most noise away for the time it costs; false: there is
  * none. What costs no time at all comes first. */
-static bool best_step(const oq_menus *m, const oq_way *now, oq_menu_step *out) {
+static bool best_step(const oq_menus *m, const oq_method *now, oq_menu_step *out) {
     double best = -1;
     bool found = false;
     for (size_t i = 0; i < m->all.n; i++) {
         const oq_menu_row *from = &m->all.v[i].rows[now[i]];
-        for (oq_way w = OQ_WAY_FLOAT; w < OQ_WAYS; w++) {
+        for (oq_method w = OQ_METHOD_FLOAT; w < OQ_METHODS; w++) {
             const oq_menu_row *to = &m->all.v[i].rows[w];
             const double less = from->noise - to->noise, cost = from->gain - to->gain;
             if (!to->known || w == now[i] || less < 0 || cost < 0 ||
-                (less == 0 && w != OQ_WAY_FLOAT))
+                (less == 0 && w != OQ_METHOD_FLOAT))
                 continue;
             const double worth = less / (cost > 0 ? cost : 1e-12);
             if (worth > best) {
@@ -41,9 +39,9 @@ static bool best_step(const oq_menus *m, const oq_way *now, oq_menu_step *out) {
 }
 
 onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
-    oq_way *now = OQ_NEW_ARRAY(a, oq_way, m->all.n + 1);
+    oq_method *now = OQ_NEW_ARRAY(a, oq_method, m->all.n + 1);
     oq_menu_step step;
-    m->first = OQ_NEW_ARRAY(a, oq_way, m->all.n + 1);
+    m->first = OQ_NEW_ARRAY(a, oq_method, m->all.n + 1);
     if (m->first == NULL || now == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < m->all.n; i++) {
@@ -65,7 +63,7 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
     return ONQ_OK;
 }
 
-void oq_menus_at(const oq_menus *m, size_t n_steps, oq_way *ways, double *noise) {
+void oq_menus_at(const oq_menus *m, size_t n_steps, oq_method *ways, double *noise) {
     for (size_t i = 0; i < m->all.n; i++)
         ways[i] = m->first[i];
     *noise = m->noise;
@@ -75,22 +73,22 @@ void oq_menus_at(const oq_menus *m, size_t n_steps, oq_way *ways, double *noise)
     }
 }
 
-static void add_name(oq_buf *b, const char *name, oq_way way) {
+static void add_name(oq_buf *b, const char *name, oq_method way) {
     if (b->n > 1)
         oq_buf_addc(b, ',');
     oq_buf_add_json(b, oq_str_of(name));
-    oq_buf_addf(b, ":\"%s\"", way_names[way]);
+    oq_buf_addf(b, ":\"%s\"", oq_method_name(way));
 }
 
-const char *oq_menus_text(const oq_menus *m, const oq_way *ways, oq_arena *a) {
+const char *oq_menus_text(const oq_menus *m, const oq_method *ways, oq_arena *a) {
     oq_buf b;
     oq_buf_init(&b, a->alloc);
     oq_buf_addc(&b, '{');
     for (size_t i = 0; i < m->all.n; i++) {
         add_name(&b, m->all.v[i].node, ways[i]);
         /* The Relu or Clip of a unit goes with it; alone it would be quantized for nothing. */
-        if (m->all.v[i].act != NULL && ways[i] == OQ_WAY_FLOAT)
-            add_name(&b, m->all.v[i].act, OQ_WAY_FLOAT);
+        if (m->all.v[i].act != NULL && ways[i] == OQ_METHOD_FLOAT)
+            add_name(&b, m->all.v[i].act, OQ_METHOD_FLOAT);
     }
     oq_buf_addc(&b, '}');
     const char *text = b.failed ? NULL : oq_arena_strdup(a, b.p, b.n);

@@ -11,16 +11,7 @@
 #define OQ_TUNE_MENU_H
 
 #include "base/vec.h"
-
-/* Ways, by their names in --node_methods. */
-typedef enum oq_way {
-    OQ_WAY_FLOAT,
-    OQ_WAY_PLAIN,
-    OQ_WAY_BOTH,
-    OQ_WAY_OUTLIERS,
-    OQ_WAY_DOUBLE,
-    OQ_WAYS
-} oq_way;
+#include "quantize/choose/node_method.h"
 
 typedef struct oq_menu_row {
     bool known;   /* on the menu */
@@ -32,19 +23,19 @@ typedef struct oq_menu {
     const char *node, *act; /* names; act NULL: it has none */
     double macs;
     bool is_matmul;
-    oq_menu_row rows[OQ_WAYS]; /* FLOAT is always known */
+    oq_menu_row rows[OQ_METHODS]; /* FLOAT is always known; the others as they were measured */
 } oq_menu;
 
 /* One step of the curve: unit `at` gets the way `to`. */
 typedef struct oq_menu_step {
     size_t at;
-    oq_way to;
+    oq_method to;
     double noise, gain; /* of all units after it */
 } oq_menu_step;
 
 typedef struct oq_menus {
     OQ_VEC(oq_menu) all;
-    oq_way *first;      /* the fastest way of each */
+    oq_method *first;   /* the fastest way of each */
     double noise, gain; /* of these */
     OQ_VEC(oq_menu_step) steps;
 } oq_menus;
@@ -52,8 +43,8 @@ typedef struct oq_menus {
 /* Finds the curve; ONQ_E_NOMEM. */
 onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err);
 /* The ways of all units after so many steps, into ways[all.n]; noise is what they predict. */
-void oq_menus_at(const oq_menus *m, size_t n_steps, oq_way *ways, double *noise);
+void oq_menus_at(const oq_menus *m, size_t n_steps, oq_method *ways, double *noise);
 /* The methods as text for --node_methods. In the arena; NULL when out of memory. */
-const char *oq_menus_text(const oq_menus *m, const oq_way *ways, oq_arena *a);
+const char *oq_menus_text(const oq_menus *m, const oq_method *ways, oq_arena *a);
 
 #endif

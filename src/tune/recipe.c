@@ -9,7 +9,7 @@ onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *
 }
 
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err) {
-    *to = (oq_recipe){.command = from->command, .after = from->after};
+    *to = (oq_recipe){.command = from->command, .methods = from->methods, .after = from->after};
     for (size_t i = 0; i < from->options.n; i++)
         OQ_TRY(oq_recipe_add(to, a, from->options.v[i].name, from->options.v[i].value, err));
     return ONQ_OK;
@@ -39,6 +39,10 @@ const char *oq_recipe_get(const oq_recipe *r, const char *name) {
         if (strcmp(r->options.v[i].name, name) == 0)
             return r->options.v[i].value != NULL ? r->options.v[i].value : "";
     return NULL;
+}
+
+bool oq_recipe_has_method(const oq_recipe *r, oq_method m) {
+    return (r->methods & UINT32_C(1) << m) != 0;
 }
 
 void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out) {

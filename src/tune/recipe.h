@@ -10,6 +10,7 @@
 
 #include "base/text/json.h"
 #include "base/vec.h"
+#include "quantize/choose/node_method.h"
 
 typedef struct oq_recipe_option {
     const char *name;  /* with underscores */
@@ -19,6 +20,7 @@ typedef struct oq_recipe_option {
 typedef struct oq_recipe {
     const char *command; /* "static", "dynamic", "preprocess"; NULL: the prepared float model */
     OQ_VEC(oq_recipe_option) options;
+    uint32_t methods;              /* those in the option node_methods: bit m is oq_method m */
     const struct oq_recipe *after; /* whose model it reads; NULL: the prepared one */
 } oq_recipe;
 
@@ -30,6 +32,9 @@ onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_e
 bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b);
 /* The value of an option of its last command ("" of a flag), or NULL. */
 const char *oq_recipe_get(const oq_recipe *r, const char *name);
+
+/* Does the last command's node_methods give some node this method. */
+bool oq_recipe_has_method(const oq_recipe *r, oq_method m);
 
 /* `onq COMMAND -i INPUT -o OUTPUT --options` as words that a shell takes apart again; of the last
  * command. */

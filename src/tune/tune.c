@@ -442,9 +442,8 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
 
 /* After double activations the rounding of weights is most of what noise is left. */
 static bool is_double(const oq_candidate *c) {
-    const char *methods = oq_recipe_get(&c->recipe, "node_methods");
     return oq_recipe_get(&c->recipe, "double_activations") != NULL ||
-           (methods != NULL && strstr(methods, "\"double\"") != NULL);
+           oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE);
 }
 
 static onq_code refine_best(oq_tune *t, const char *what, const char *name, const char *value,

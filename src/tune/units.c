@@ -27,7 +27,7 @@ typedef struct stage {
     oq_recipe base; /* for the whole model */
     oq_menus menus;
     oq_unit_costs costs; /* by shape */
-    oq_way *ways;
+    oq_method *ways;
 } stage;
 
 /* ---- what there is ---- */
@@ -132,11 +132,11 @@ static onq_code cost_of(stage *s, const oq_unit *u, oq_unit_cost *out, onq_error
 static void set_gains(oq_menu *m, const oq_unit_cost *c) {
     const double ends = fmax(0, c->alone - c->inner);
     const double here = c->inner + ends / (m->is_matmul ? 4 : 2);
-    m->rows[OQ_WAY_FLOAT].known = true;
-    m->rows[OQ_WAY_PLAIN].gain = fmax(c->real - here, LEAST_GAIN * c->real);
-    m->rows[OQ_WAY_BOTH].gain = c->real - here - ends / 2;
-    m->rows[OQ_WAY_OUTLIERS].gain = c->real - here - c->real / 20;
-    m->rows[OQ_WAY_DOUBLE].gain = c->real - here - c->inner;
+    m->rows[OQ_METHOD_FLOAT].known = true;
+    m->rows[OQ_METHOD_PLAIN].gain = fmax(c->real - here, LEAST_GAIN * c->real);
+    m->rows[OQ_METHOD_BOTH].gain = c->real - here - ends / 2;
+    m->rows[OQ_METHOD_OUTLIERS].gain = c->real - here - c->real / 20;
+    m->rows[OQ_METHOD_DOUBLE].gain = c->real - here - c->inner;
 }
 
 static int by_macs(const void *x, const void *y) {
@@ -165,7 +165,7 @@ static onq_code list_units(stage *s, onq_error *err) {
     }
     if (s->menus.all.n > 0)
         qsort(s->menus.all.v, s->menus.all.n, sizeof *s->menus.all.v, by_macs);
-    s->ways = OQ_NEW_ARRAY(t->arena, oq_way, s->menus.all.n + 1);
+    s->ways = OQ_NEW_ARRAY(t->arena, oq_method, s->menus.all.n + 1);
     return s->ways != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -193,20 +193,22 @@ static onq_code with_ways(stage *s, oq_recipe *r, onq_error *err) {
     if (text == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_recipe_copy(&s->base, s->t->arena, r, err));
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        r->methods |= UINT32_C(1) << s->ways[i];
     return oq_recipe_add(r, s->t->arena, "node_methods", text, err);
 }
 
 /* The noise of one unit quantized in this way, all others float. */
-static onq_code probe(stage *s, size_t at, oq_way way, onq_error *err) {
+static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     oq_menu *menu = &s->menus.all.v[at];
     oq_recipe r;
     oq_score score;
     bool made = false;
     for (size_t i = 0; i < s->menus.all.n; i++)
-        s->ways[i] = i == at ? way : OQ_WAY_FLOAT;
+        s->ways[i] = i == at ? way : OQ_METHOD_FLOAT;
     OQ_TRY(with_ways(s, &r, err));
     /* What changes the graph is calibrated anew each time; few samples do for an estimate. */
-    if (way != OQ_WAY_PLAIN && oq_recipe_get(&r, "limit") == NULL)
+    if (way != OQ_METHOD_PLAIN && oq_recipe_get(&r, "limit") == NULL)
         OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
     OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
     menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
@@ -224,14 +226,14 @@ static onq_code probe_plain(stage *s, onq_error *err) {
         if (i >= PROBES_LEAST && oq_tune_seconds() - begin > most)
             break;
         OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
-        OQ_TRY(probe(s, i, OQ_WAY_PLAIN, err));
-        const oq_menu_row *row = &s->menus.all.v[i].rows[OQ_WAY_PLAIN];
+        OQ_TRY(probe(s, i, OQ_METHOD_PLAIN, err));
+        const oq_menu_row *row = &s->menus.all.v[i].rows[OQ_METHOD_PLAIN];
         sum += row->known ? row->noise : 0;
         n += row->known;
     }
     for (; i < s->menus.all.n && n > 0; i++) {
-        s->menus.all.v[i].rows[OQ_WAY_PLAIN].noise = sum / (double)n;
-        s->menus.all.v[i].rows[OQ_WAY_PLAIN].known = true;
+        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise = sum / (double)n;
+        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].known = true;
     }
     return ONQ_OK;
 }
@@ -241,13 +243,14 @@ static onq_code probe_further(stage *s, onq_error *err) {
     const double begin = oq_tune_seconds(), most = oq_tune_patience(s->t);
     double sum = 0;
     for (size_t i = 0; i < s->menus.all.n; i++)
-        sum += s->menus.all.v[i].rows[OQ_WAY_PLAIN].noise;
-    for (oq_way w = OQ_WAY_BOTH; w < OQ_WAYS; w++)
+        sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise;
+    for (oq_method w = OQ_METHOD_BOTH; w < OQ_METHODS; w++)
         for (size_t i = 0; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
             const oq_menu *m = &s->menus.all.v[i];
-            const bool fits = (w == OQ_WAY_BOTH) != m->is_matmul;
-            if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_WAY_PLAIN].known ||
-                m->rows[OQ_WAY_PLAIN].noise < NOISE_LEAST * sum || oq_tune_seconds() - begin > most)
+            const bool fits = (w == OQ_METHOD_BOTH) != m->is_matmul;
+            if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_METHOD_PLAIN].known ||
+                m->rows[OQ_METHOD_PLAIN].noise < NOISE_LEAST * sum ||
+                oq_tune_seconds() - begin > most)
                 continue;
             OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
             OQ_TRY(probe(s, i, w, err));
@@ -259,16 +262,17 @@ static onq_code probe_further(stage *s, onq_error *err) {
 
 static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_error *err) {
     double noise = 0;
-    size_t count[OQ_WAYS] = {0};
+    size_t count[OQ_METHODS] = {0};
     oq_recipe r;
     oq_menus_at(&s->menus, n_steps, s->ways, &noise);
     for (size_t i = 0; i < s->menus.all.n; i++)
         count[s->ways[i]]++;
     OQ_TRY(with_ways(s, &r, err));
-    const oq_str label = oq_str_format(
-        s->t->arena, "%zu of %zu units in integers%s%s%s", s->menus.all.n - count[OQ_WAY_FLOAT],
-        s->menus.all.n, count[OQ_WAY_BOTH] > 0 ? ", channel ranges" : "",
-        count[OQ_WAY_OUTLIERS] > 0 ? ", outliers" : "", count[OQ_WAY_DOUBLE] > 0 ? ", double" : "");
+    const oq_str label = oq_str_format(s->t->arena, "%zu of %zu units in integers%s%s%s",
+                                       s->menus.all.n - count[OQ_METHOD_FLOAT], s->menus.all.n,
+                                       count[OQ_METHOD_BOTH] > 0 ? ", channel ranges" : "",
+                                       count[OQ_METHOD_OUTLIERS] > 0 ? ", outliers" : "",
+                                       count[OQ_METHOD_DOUBLE] > 0 ? ", double" : "");
     if (label.p == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_tune_try(s->t, &r, label.p, out, err));
@@ -292,7 +296,7 @@ static size_t float_units(const stage *s, size_t n_steps) {
     double noise;
     oq_menus_at(&s->menus, n_steps, s->ways, &noise);
     for (size_t i = 0; i < s->menus.all.n; i++)
-        n += s->ways[i] == OQ_WAY_FLOAT;
+        n += s->ways[i] == OQ_METHOD_FLOAT;
     return n;
 }
 

@@ -38,7 +38,6 @@ static onq_code set_inherited(const oq_auto *a, onq_options *o, onq_error *err) 
 static bool keeps_graph(const oq_recipe *r) {
     static const char *const plain[] = {"per_channel", "enable_subgraph",    "op_set",
                                         "heaviest",    "calibration_method", "bias_correction"};
-    const char *methods = oq_recipe_get(r, "node_methods");
     for (size_t i = 0; i < r->options.n; i++) {
         const char *name = r->options.v[i].name;
         bool known = strcmp(name, "node_methods") == 0;
@@ -49,9 +48,8 @@ static bool keeps_graph(const oq_recipe *r) {
         if (!known)
             return false;
     }
-    static const char *const further[] = {"\"both\"", "\"outliers\"", "\"double\""};
-    for (size_t i = 0; i < OQ_COUNT(further) && methods != NULL; i++)
-        if (strstr(methods, further[i]) != NULL)
+    for (oq_method m = 0; m < OQ_METHODS; m++)
+        if (oq_recipe_has_method(r, m) && oq_method_rewrites(m))
             return false;
     return true;
 }
@@ -78,7 +76,7 @@ static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, onq_options *o, on
     const oq_str path = oq_str_format(arena, "%s/ranges.%zu.json", a->folder, at);
     if (path.p == NULL)
         return oq_fail_nomem(err);
-    o->own_cache = true;
+    o->shared.own_cache = true;
     return onq_options_set(o, "calibration_cache", path.p, err);
 }
 
@@ -125,8 +123,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const
         const oq_recipe_option *x = &r->options.v[i];
         OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
-    o->tape = a->job->tape;
-    o->channels = &a->channels;
+    o->shared = (oq_shared){.tape = a->job->tape, .channels = &a->channels};
     OQ_GO(set_cache(a, r, o, err));
     OQ_GO(onq_run(&a->quiet, o, &result, err));
 done:

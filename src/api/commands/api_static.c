@@ -91,7 +91,7 @@ static const onq_option_info quantize_rows[] = {
     /* Own sense: blocks of DequantizeLinear, of any size. */
     OQ_INT("block_size", 0, "", "0", "0..", "N",
            "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
-    OQ_ENUM("channel_ranges", 0, "", "none", "none|in|out|both", "WHERE",
+    OQ_ENUM("channel_ranges", 0, "", "none", OQ_CHOICES(OQ_CHANNEL_RANGES), "WHERE",
             "Conv: give the channels of its input, of its output or of both ranges of their own, "
             "by constants in the float model around it."),
     OQ_FLAG("equalize", 0, "",

@@ -166,9 +166,7 @@ onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err
     copy->wanted.cap = copy->wanted.n;
     copy->reader = o->reader;
     copy->reader_label = o->reader_label;
-    copy->tape = o->tape;
-    copy->own_cache = o->own_cache;
-    copy->channels = o->channels;
+    copy->shared = o->shared;
     copy->ranges = o->ranges;
     return ONQ_OK;
 }

@@ -92,6 +92,14 @@ typedef struct oq_opt_value {
 
 struct oq_command;
 
+/* What the jobs of one search (`onq auto`) have in common, beside their options: work that one of
+ * them did and others need not do again. All zero for a job that a user starts. */
+typedef struct oq_shared {
+    struct oq_tape *tape;               /* the samples, in place of --data */
+    struct oq_channel_memory *channels; /* what was found about the channels of the model */
+    bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
+} oq_shared;
+
 struct onq_options {
     onq_env *env;
     const struct oq_command *command;
@@ -103,10 +111,8 @@ struct onq_options {
     OQ_VEC(onq_bytes) given;     /* models in memory; a label is the value of the option */
     OQ_VEC(const char *) wanted; /* labels of outputs that stay in memory */
     onq_reader reader;
-    const onq_ranges *ranges;           /* in place of samples; or NULL */
-    struct oq_tape *tape;               /* samples of another job, in place of --data; or NULL */
-    struct oq_channel_memory *channels; /* of the model and the samples of other jobs; or NULL */
-    bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
+    const onq_ranges *ranges; /* in place of samples; or NULL */
+    oq_shared shared;         /* with other jobs of a search */
     const char *reader_label; /* what --data is while the reader gives the samples; NULL: none */
 };
 

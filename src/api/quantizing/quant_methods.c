@@ -15,23 +15,16 @@ typedef struct general {
 } general;
 
 static general general_of(const onq_options *o) {
-    static const oq_method conv[] = {OQ_METHOD_GENERAL, OQ_METHOD_IN, OQ_METHOD_OUT,
-                                     OQ_METHOD_BOTH};
-    return (general){.conv = conv[oq_opt_enum(o, "channel_ranges")],
+    return (general){.conv = OQ_CHOSEN(o, "channel_ranges", oq_method, OQ_CHANNEL_RANGES),
                      .equalize = oq_opt_flag(o, "equalize"),
                      .twice = oq_opt_flag(o, "double_activations"),
                      .outliers = (uint32_t)oq_opt_int(o, "outlier_channels")};
 }
 
-static bool changes_model(oq_method m) {
-    return m == OQ_METHOD_IN || m == OQ_METHOD_OUT || m == OQ_METHOD_BOTH ||
-           m == OQ_METHOD_OUTLIERS;
-}
-
 /* The first option that needs samples of the model as it came; NULL: none. */
 static const char *needs_samples(const oq_quant *q, const general *g) {
     for (size_t i = 0; i < q->config.methods.all.n; i++)
-        if (changes_model(q->config.methods.all.v[i].method))
+        if (oq_method_needs_samples(q->config.methods.all.v[i].method))
             return "--node_methods";
     return g->conv != OQ_METHOD_GENERAL ? "--channel_ranges"
            : g->equalize                ? "--equalize"
@@ -62,7 +55,7 @@ onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, 
                        "(--node_methods chooses node by node)");
     if (g.equalize && q->config.smooth_quant)
         return oq_fail(err, ONQ_E_OPTION, "--equalize and --smooth_quant cannot be used together");
-    if (changes != NULL && cache != NULL && cache[0] != '\0' && !o->own_cache)
+    if (changes != NULL && cache != NULL && cache[0] != '\0' && !o->shared.own_cache)
         return oq_fail(err, ONQ_E_OPTION,
                        "%s and --calibration_cache cannot be used together: the ranges are those "
                        "of a model that %s changes",
@@ -146,7 +139,7 @@ static onq_code choose(work *w, const oq_index *ix, oq_node *n, onq_error *err) 
         return ONQ_OK;
     if (m.method == OQ_METHOD_DOUBLE)
         return note_double(w, n, err);
-    if (!changes_model(m.method))
+    if (!oq_method_needs_samples(m.method))
         return ONQ_OK;
     const oq_channel_choice choice = {.node = n,
                                       .in = m.method == OQ_METHOD_IN || m.method == OQ_METHOD_BOTH,
@@ -193,7 +186,7 @@ static onq_code change_model(work *w, onq_error *err) {
         .choices = w->choices.v,
         .n_choices = w->choices.n,
         .per_channel = q->config.per_channel,
-        .see = {.model = q->model, .what = "channels", .memory = q->job->opts->channels}};
+        .see = {.model = q->model, .what = "channels", .memory = q->job->opts->shared.channels}};
     if (q->engine == NULL)
         OQ_TRY(oq_job_engine(q->job, &q->engine, err));
     c.see.engine = q->engine;

@@ -7,6 +7,11 @@
 
 #include "api/quantizing/quantization.h"
 
+/* The choices of --channel_ranges. */
+#define OQ_CHANNEL_RANGES(ROW)                                                                     \
+    ROW("none", OQ_METHOD_GENERAL)                                                                 \
+    ROW("in", OQ_METHOD_IN) ROW("out", OQ_METHOD_OUT) ROW("both", OQ_METHOD_BOTH)
+
 /* Checks the options against each other. `pairs`: the result has QuantizeLinear and
  * DequantizeLinear; `arithmetic`: elementwise operators are quantized too. */
 onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, onq_error *err);

@@ -9,15 +9,30 @@
 
 static const struct {
     const char *name;
-} rows[] = {
-    [OQ_METHOD_GENERAL] = {""},
-#define OQ_METHOD(id, name, what) [OQ_METHOD_##id] = {name},
+    bool rewrites, samples;
+} rows[OQ_METHODS] = {
+    [OQ_METHOD_GENERAL] = {.name = ""},
+#define OQ_METHOD(id, name, rewrites, samples, what) [OQ_METHOD_##id] = {name, rewrites, samples},
 #include "quantize/choose/node_method.def"
 #undef OQ_METHOD
 };
 
+static const char all_names[] =
+#define OQ_METHOD(id, name, rewrites, samples, what) ", " name
+#include "quantize/choose/node_method.def"
+#undef OQ_METHOD
+    ;
+
 const char *oq_method_name(oq_method method) {
     return rows[method].name;
+}
+
+bool oq_method_rewrites(oq_method method) {
+    return rows[method].rewrites;
+}
+
+bool oq_method_needs_samples(oq_method method) {
+    return rows[method].samples;
 }
 
 void oq_node_methods_init(oq_node_methods *m, oq_arena *arena) {
@@ -45,10 +60,8 @@ onq_code oq_method_parse(oq_str text, oq_node_method *out, onq_error *err) {
         out->channels = i == OQ_METHOD_OUTLIERS ? (uint32_t)n : 0;
         return ONQ_OK;
     }
-    return oq_fail(err, ONQ_E_CONFIG,
-                   "'%.*s' is not a method (float, plain, in, out, both, outliers, outliers:N, "
-                   "double)",
-                   OQ_STR(text));
+    return oq_fail(err, ONQ_E_CONFIG, "'%.*s' is not a method (%s, outliers:N)", OQ_STR(text),
+                   all_names + 2);
 }
 
 static onq_code read_node(oq_node_methods *m, oq_str node, const json_t *v, onq_error *err) {

@@ -11,8 +11,9 @@
 
 static oq_menu unit(const char *node, double plain_noise, double plain_gain) {
     oq_menu m = {.node = node, .macs = 1};
-    m.rows[OQ_WAY_FLOAT].known = true;
-    m.rows[OQ_WAY_PLAIN] = (oq_menu_row){.known = true, .noise = plain_noise, .gain = plain_gain};
+    m.rows[OQ_METHOD_FLOAT].known = true;
+    m.rows[OQ_METHOD_PLAIN] =
+        (oq_menu_row){.known = true, .noise = plain_noise, .gain = plain_gain};
     return m;
 }
 
@@ -20,8 +21,8 @@ static void begin(bm *b, oq_menus *m) {
     *m = (oq_menus){0};
     bm_begin(b, NULL, 13);
     oq_menu a = unit("a", 8, 4), c = unit("c", 1, 4), d = unit("d", 4, 1);
-    a.rows[OQ_WAY_DOUBLE] = (oq_menu_row){.known = true, .noise = 2, .gain = 3};
-    c.rows[OQ_WAY_BOTH] = (oq_menu_row){.known = false, .noise = 0, .gain = 9};
+    a.rows[OQ_METHOD_DOUBLE] = (oq_menu_row){.known = true, .noise = 2, .gain = 3};
+    c.rows[OQ_METHOD_BOTH] = (oq_menu_row){.known = false, .noise = 0, .gain = 9};
     c.act = "c_relu";
     assert_true(OQ_PUSH(b->a, &m->all, a));
     assert_true(OQ_PUSH(b->a, &m->all, c));
@@ -32,17 +33,18 @@ static void order(void **state) {
     bm b;
     oq_menus m;
     onq_error err = ONQ_ERROR_INIT;
-    oq_way ways[3];
+    oq_method ways[3];
     double noise = 0;
     (void)state;
     begin(&b, &m);
     assert_ok(oq_menus_curve(&m, b.a, &err), err);
     oq_menus_at(&m, 0, ways, &noise);
-    assert_int_equal(ways[0], OQ_WAY_PLAIN);
+    assert_int_equal(ways[0], OQ_METHOD_PLAIN);
     assert_float_equal(noise, 13, 1e-9);
     /* a to double: 6 for 1; d to float: 4 for 1; a to float: 2 for 3; c to float: 1 for 4. */
     static const size_t at[] = {0, 2, 0, 1};
-    static const oq_way to[] = {OQ_WAY_DOUBLE, OQ_WAY_FLOAT, OQ_WAY_FLOAT, OQ_WAY_FLOAT};
+    static const oq_method to[] = {OQ_METHOD_DOUBLE, OQ_METHOD_FLOAT, OQ_METHOD_FLOAT,
+                                   OQ_METHOD_FLOAT};
     assert_int_equal(m.steps.n, 4);
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(m.steps.v[i].at, at[i]);
@@ -51,7 +53,7 @@ static void order(void **state) {
         assert_true(m.steps.v[i].gain < (i > 0 ? m.steps.v[i - 1].gain : m.gain));
     }
     oq_menus_at(&m, 4, ways, &noise);
-    assert_true(noise == 0 && ways[0] == OQ_WAY_FLOAT && ways[1] == OQ_WAY_FLOAT);
+    assert_true(noise == 0 && ways[0] == OQ_METHOD_FLOAT && ways[1] == OQ_METHOD_FLOAT);
     bm_end(&b);
 }
 
@@ -62,19 +64,19 @@ static void free_steps(void **state) {
     onq_error err = ONQ_ERROR_INIT;
     (void)state;
     begin(&b, &m);
-    m.all.v[2].rows[OQ_WAY_DOUBLE] = (oq_menu_row){.known = true, .noise = 3.9, .gain = 1};
+    m.all.v[2].rows[OQ_METHOD_DOUBLE] = (oq_menu_row){.known = true, .noise = 3.9, .gain = 1};
     assert_ok(oq_menus_curve(&m, b.a, &err), err);
     assert_int_equal(m.steps.v[0].at, 2);
-    assert_int_equal(m.steps.v[0].to, OQ_WAY_DOUBLE);
+    assert_int_equal(m.steps.v[0].to, OQ_METHOD_DOUBLE);
     for (size_t i = 0; i < m.steps.n; i++)
-        assert_int_not_equal(m.steps.v[i].to, OQ_WAY_BOTH);
+        assert_int_not_equal(m.steps.v[i].to, OQ_METHOD_BOTH);
     bm_end(&b);
 }
 
 static void text(void **state) {
     bm b;
     oq_menus m;
-    const oq_way ways[] = {OQ_WAY_DOUBLE, OQ_WAY_FLOAT, OQ_WAY_PLAIN};
+    const oq_method ways[] = {OQ_METHOD_DOUBLE, OQ_METHOD_FLOAT, OQ_METHOD_PLAIN};
     (void)state;
     begin(&b, &m);
     m.all.v[2].node = "with \"quotes\"";
