@@ -109,7 +109,8 @@ static onq_code quantize(void *ctx, onq_error *err) {
                                .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
                                .inputs = &r->inputs,
                                .outputs = &r->outputs,
-                               .plan = &r->q.plan};
+                               .plan = &r->q.plan,
+                               .decide_only = oq_opt_flag(o, "dry_run")};
     return oq_legacy_run(&job, err);
 }
 

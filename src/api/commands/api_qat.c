@@ -64,19 +64,22 @@ static onq_code prepare(run *r, onq_error *err) {
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
     oq_quant *q = &r->q;
+    const bool decide_only = oq_opt_flag(q->job->opts, "dry_run");
     OQ_TRY(oq_quant_see_types(q, err));
     const oq_qo_job qoper = {.model = q->model,
                              .config = &q->config,
                              .overrides = &q->overrides,
                              .ranges = &q->ranges,
                              .plan = &q->plan,
-                             .integer = r->qat.format == OQ_TRAINED_INTEGER};
+                             .integer = r->qat.format == OQ_TRAINED_INTEGER,
+                             .decide_only = decide_only};
     const oq_qdq_job qdq = {.model = q->model,
                             .config = &q->config,
                             .overrides = &q->overrides,
                             .ranges = &q->ranges,
                             .shapes = q->shapes,
-                            .plan = &q->plan};
+                            .plan = &q->plan,
+                            .decide_only = decide_only};
     return r->qat.format == OQ_TRAINED_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err);
 }
 

@@ -154,7 +154,8 @@ static onq_code quantize(void *ctx, onq_error *err) {
                              .overrides = &s->q.overrides,
                              .ranges = &s->q.ranges,
                              .shapes = s->q.shapes,
-                             .plan = &s->q.plan};
+                             .plan = &s->q.plan,
+                             .decide_only = qdq.decide_only};
     OQ_TRY(s->format == OQ_FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err));
     return truth != NULL ? oq_quant_refine(&s->q, truth, err) : ONQ_OK;
 }

@@ -30,7 +30,8 @@ typedef struct pass {
     int64_t opset;
     oq_map done; /* input or weight -> index in triples */
     OQ_VEC(triple) triples;
-    OQ_VEC(oq_node *) out;
+    OQ_VEC(oq_node *) out;         /* all nodes that the graph will have */
+    OQ_VEC(oq_tensor *) new_inits; /* and the initializers that it will get */
 } pass;
 
 static bool is_static(const pass *p) {
@@ -68,7 +69,7 @@ static onq_code step(pass *p, const char *op, oq_str base, const char *suffix, o
 }
 
 static onq_code add_tensor(pass *p, oq_tensor *t, onq_error *err) {
-    return t != NULL && oq_graph_add_init(p->keep, p->g, t) ? ONQ_OK : oq_fail_nomem(err);
+    return t != NULL && OQ_PUSH(p->scratch, &p->new_inits, t) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static onq_code add_real(pass *p, oq_str base, const char *suffix, double v, oq_str *out,
@@ -414,21 +415,28 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
                          : integer_operator(p, n, &x, &w, weight->dims.n, err);
 }
 
+static onq_code edit(pass *p, onq_error *err) {
+    oq_model_touch(p->m);
+    p->g->node.n = 0;
+    for (size_t i = 0; i < p->out.n; i++)
+        if (!oq_graph_add_node(p->keep, p->g, p->out.v[i]))
+            return oq_fail_nomem(err);
+    for (size_t i = 0; i < p->new_inits.n; i++)
+        if (!oq_graph_add_init(p->keep, p->g, p->new_inits.v[i]))
+            return oq_fail_nomem(err);
+    OQ_TRY(oq_graph_prune_inits(p->m, p->g, err));
+    return oq_stamp_producer(p->m, err);
+}
+
 static onq_code run(pass *p, onq_error *err) {
     uint32_t *order = NULL;
     OQ_TRY(oq_index_build(&p->ix, p->scratch, p->g, NULL, err));
     OQ_TRY(oq_topo_order(&p->ix, p->scratch, &order, err));
     OQ_TRY(oq_fresh_init(&p->names, p->scratch, p->m, err));
     OQ_TRY(oq_shapes_infer(p->m, NULL, &p->shapes, err));
-    const size_t n_nodes = p->g->node.n;
-    for (size_t i = 0; i < n_nodes; i++)
+    for (size_t i = 0; i < p->g->node.n; i++)
         OQ_TRY(visit(p, p->g->node.v[order[i]], err));
-    p->g->node.n = 0;
-    for (size_t i = 0; i < p->out.n; i++)
-        if (!oq_graph_add_node(p->keep, p->g, p->out.v[i]))
-            return oq_fail_nomem(err);
-    OQ_TRY(oq_graph_prune_inits(p->m, p->g, err));
-    return oq_stamp_producer(p->m, err);
+    return p->job->decide_only ? ONQ_OK : edit(p, err);
 }
 
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
@@ -441,10 +449,9 @@ onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
               .keep = &job->model->arena,
               .opset = oq_model_opset(job->model, OQ_S(""))};
     oq_map_init(&p.done, &scratch);
-    oq_model_touch(p.m);
     const onq_code rc = run(&p, err);
     oq_shapes_free(p.shapes);
-    if (rc == ONQ_OK)
+    if (rc == ONQ_OK && !job->decide_only)
         OQ_ASSERT_VALID(job->model);
     oq_arena_release(&scratch);
     return rc;

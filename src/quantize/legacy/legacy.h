@@ -55,6 +55,7 @@ typedef struct oq_legacy_job {
     bool signed_weights; /* asymmetric_input_types */
     oq_legacy_params *inputs, *outputs;
     oq_plan *plan;
+    bool decide_only; /* --dry_run: fills the plan and leaves the model as it is */
 } oq_legacy_job;
 
 /* True if these modes quantize the operator type. */

@@ -127,23 +127,22 @@ onq_code oq_qo_rule_pad(oq_qo *q, oq_node *n, onq_error *err) {
     const bool constant = oq_str_is(oq_attr_str(n, "mode", "constant"), "constant");
     if (constant && !pads_in_range(q, n, in))
         return oq_qo_leave(q, n, "it pads with a value outside of its input's range", err);
+    oq_node *made = oq_qo_copy(q, n);
+    if (made == NULL)
+        return oq_fail_nomem(err);
     if (constant) {
         if (n->input.n > 2 && n->input.v[2].n != 0) {
-            oq_str value = {0};
-            OQ_TRY(pad_value(q, n, in, &value, err));
-            n->input.v[2] = value;
+            OQ_TRY(pad_value(q, n, in, &made->input.v[2], err));
         } else if (n->input.n == 2) {
             /* 0 is the zero point. */
-            if (!oq_node_add_input(&q->sh->job.model->arena, n, in->zero))
+            if (!oq_node_add_input(&q->sh->job.model->arena, made, in->zero))
                 return oq_fail_nomem(err);
         } else if (n->input.n > 2) {
-            n->input.v[2] = in->zero;
+            made->input.v[2] = in->zero;
         }
     } else if (n->input.n > 2) {
-        n->input.v[2] = OQ_S(""); /* nothing reads it, and a float one has the wrong type */
+        made->input.v[2] = OQ_S(""); /* nothing reads it, and a float one has the wrong type */
     }
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
-    n->input.v[0] = in->q;
-    n->output.v[0] = out->q;
-    return oq_qo_emit(q, n, err);
+    return oq_qo_emit_moved(q, made, in, out, err);
 }

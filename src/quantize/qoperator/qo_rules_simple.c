@@ -14,10 +14,9 @@ onq_code oq_qo_rule_argmax(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     const oq_qo_value *in = oq_qo_value_in_path(q, n->input.v[0]);
-    if (in == NULL)
-        q->why = "its input is not quantized";
-    else
-        n->input.v[0] = in->q;
+    if (in != NULL)
+        return oq_qo_emit_moved(q, n, in, NULL, err);
+    q->why = "its input is not quantized";
     return oq_qo_emit(q, n, err);
 }
 
@@ -41,10 +40,13 @@ onq_code oq_qo_rule_pool(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_kernel_need need = kernel_need(q, n);
     if (need == OQ_KERNEL_FLOAT)
         return oq_qo_leave(q, n, other_kernel, err);
-    if (need == OQ_KERNEL_UNPADDED &&
-        !oq_attr_set_int(&q->sh->job.model->arena, n, OQ_S("count_include_pad"), 0))
+    if (need != OQ_KERNEL_UNPADDED)
+        return oq_qo_qlinear(q, n, 1, err);
+    oq_node *unpadded = oq_qo_copy(q, n);
+    if (unpadded == NULL ||
+        !oq_attr_set_int(&q->sh->job.model->arena, unpadded, OQ_S("count_include_pad"), 0))
         return oq_fail_nomem(err);
-    return oq_qo_qlinear(q, n, 1, err);
+    return oq_qo_qlinear(q, unpadded, 1, err);
 }
 
 /* QLinearSoftmax has the meaning of the opset that it names, but the axis that it takes where none

@@ -127,13 +127,12 @@ static onq_code lstm_weight(oq_qo *q, const oq_node *n, size_t slot, oq_qo_value
 /* The reference takes the quantized weights out and adds them again after everything else. */
 static void move_last(oq_qo *q, const oq_qo_value *v) {
     for (oq_qo *at = q; at != NULL; at = at->parent) {
-        oq_graph *g = at->graph;
-        for (size_t i = g->initializer.n; i > 0; i--) {
-            oq_tensor *t = g->initializer.v[i - 1];
+        for (size_t i = at->new_inits.n; i > 0; i--) {
+            oq_tensor *t = at->new_inits.v[i - 1];
             if (t != v->weight->quantized)
                 continue;
-            OQ_REMOVE_AT(&g->initializer, i - 1);
-            g->initializer.v[g->initializer.n++] = t;
+            OQ_REMOVE_AT(&at->new_inits, i - 1);
+            at->new_inits.v[at->new_inits.n++] = t;
             return;
         }
     }
@@ -189,7 +188,5 @@ onq_code oq_qo_rule_gather(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, "DequantizeLinear gives float16 from opset 19 on", err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
-    n->input.v[0] = in->q;
-    n->output.v[0] = out->q;
-    return oq_qo_emit(q, n, err);
+    return oq_qo_emit_moved(q, n, in, out, err);
 }

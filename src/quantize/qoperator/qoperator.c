@@ -118,7 +118,7 @@ static onq_code adjust_ranges(oq_qo *q, onq_error *err) {
 
 /* ---- nodes ---- */
 
-static onq_code quantize_graph(oq_qo *q, onq_error *err);
+static onq_code draft_graph(oq_qo_shared *sh, oq_qo *parent, oq_graph *g, onq_error *err);
 
 static onq_code quantize_inner(oq_qo *q, oq_node *n, onq_error *err) {
     for (size_t i = 0; i < n->attribute.n; i++) {
@@ -128,12 +128,7 @@ static onq_code quantize_inner(oq_qo *q, oq_node *n, onq_error *err) {
             if (q->depth == OQ_MAX_GRAPH_DEPTH)
                 return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d",
                                OQ_MAX_GRAPH_DEPTH);
-            oq_qo inner = {.sh = q->sh,
-                           .parent = q,
-                           .arena = q->arena,
-                           .graph = k < at->graphs.n ? at->graphs.v[k] : at->g,
-                           .depth = q->depth + 1};
-            OQ_TRY(quantize_graph(&inner, err));
+            OQ_TRY(draft_graph(q->sh, q, k < at->graphs.n ? at->graphs.v[k] : at->g, err));
         }
     }
     return ONQ_OK;
@@ -234,7 +229,25 @@ static onq_code dequantize_outputs(oq_qo *q, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code quantize_graph(oq_qo *q, onq_error *err) {
+/* The address of a graph as a key. */
+static oq_str key_of(const oq_graph *const *g) {
+    return (oq_str){(const char *)g, sizeof *g};
+}
+
+const oq_qo *oq_qo_draft_of(const oq_qo_shared *sh, const oq_graph *g) {
+    const uint32_t i = oq_map_find(&sh->draft_map, key_of(&g));
+    return i != OQ_MAP_NONE ? sh->drafts.v[i] : NULL;
+}
+
+static onq_code draft_graph(oq_qo_shared *sh, oq_qo *parent, oq_graph *g, onq_error *err) {
+    oq_qo *q = OQ_NEW(sh->arena, oq_qo);
+    if (q == NULL)
+        return oq_fail_nomem(err);
+    *q = (oq_qo){.sh = sh,
+                 .parent = parent,
+                 .arena = sh->arena,
+                 .graph = g,
+                 .depth = parent != NULL ? parent->depth + 1 : 0};
     OQ_TRY(begin_graph(q, err));
     if (oq_qo_is_static(q) && !oq_qo_config(q)->trained && oq_qo_config(q)->given == NULL)
         OQ_TRY(adjust_ranges(q, err));
@@ -260,11 +273,27 @@ static onq_code quantize_graph(oq_qo *q, onq_error *err) {
             count_bfloat16(q, n);
     }
     OQ_TRY(dequantize_outputs(q, err));
-    q->graph->node.n = 0;
-    for (size_t i = 0; i < q->out.n; i++)
-        if (!oq_graph_add_node(&q->sh->job.model->arena, q->graph, q->out.v[i]))
-            return oq_fail_nomem(err);
+    if (!OQ_PUSH(sh->arena, &sh->drafts, q) ||
+        !oq_map_put(&sh->draft_map, key_of((const oq_graph *const *)&q->graph),
+                    (uint32_t)(sh->drafts.n - 1)))
+        return oq_fail_nomem(err);
     return ONQ_OK;
+}
+
+/* The graphs become what their drafts say. */
+static onq_code write_drafts(oq_qo_shared *sh, onq_error *err) {
+    oq_arena *a = &sh->job.model->arena;
+    for (size_t i = 0; i < sh->drafts.n; i++) {
+        const oq_qo *q = sh->drafts.v[i];
+        q->graph->node.n = 0;
+        for (size_t k = 0; k < q->out.n; k++)
+            if (!oq_graph_add_node(a, q->graph, q->out.v[k]))
+                return oq_fail_nomem(err);
+        for (size_t k = 0; k < q->new_inits.n; k++)
+            if (!oq_graph_add_init(a, q->graph, q->new_inits.v[k]))
+                return oq_fail_nomem(err);
+    }
+    return oq_qo_fill(sh, err);
 }
 
 /* ---- the whole ---- */
@@ -280,28 +309,32 @@ static onq_code see_types(oq_qo_shared *sh, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code run(oq_qo_shared *sh, onq_error *err) {
+/* Rewrites that come before any decision, as in the reference: Gemm as MatMul and Add, and weights
+ * of Conv as initializers. */
+static onq_code prepare(oq_qo_shared *sh, onq_error *err) {
     oq_model *m = sh->job.model;
-    oq_qo top = {.sh = sh, .arena = sh->arena, .graph = m->proto->graph};
-    OQ_TRY(oq_fresh_init(&sh->names, sh->arena, m, err));
-    oq_map_init(&sh->infinite, sh->arena);
-    oq_map_init(&sh->asked_map, sh->arena);
-    sh->opset = oq_model_opset(m, OQ_S(""));
-    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
+    const bool rewrites = sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained;
+    if (rewrites) {
+        oq_model_touch(m);
         OQ_TRY(oq_qo_replace_gemm(sh, err));
+    }
     OQ_TRY(see_types(sh, err));
     if (sh->mode == OQ_QMODE_INTEGER) {
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
         OQ_TRY(oq_stamp_reloaded(m, err));
     }
     OQ_TRY(oq_qo_decide_casts(sh, err));
-    if (sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained)
-        OQ_TRY(sh->job.config->enable_subgraph
-                   ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
-                   : lift_conv_weights(sh, m->proto->graph, NULL, err));
-    OQ_TRY(quantize_graph(&top, err));
-    OQ_TRY(oq_qo_plan_rest(sh, err));
-    OQ_TRY(oq_qo_decide(sh, err));
+    if (!rewrites)
+        return ONQ_OK;
+    return sh->job.config->enable_subgraph
+               ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
+               : lift_conv_weights(sh, m->proto->graph, NULL, err);
+}
+
+static onq_code edit(oq_qo_shared *sh, onq_error *err) {
+    oq_model *m = sh->job.model;
+    oq_model_touch(m);
+    OQ_TRY(write_drafts(sh, err));
     OQ_TRY(oq_model_clean_inits(m, err));
     OQ_TRY(oq_stamp_producer(m, err));
     if (sh->needs_ms && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
@@ -315,6 +348,20 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
     return oq_model_sort(m, err);
 }
 
+static onq_code run(oq_qo_shared *sh, onq_error *err) {
+    oq_model *m = sh->job.model;
+    OQ_TRY(oq_fresh_init(&sh->names, sh->arena, m, err));
+    oq_map_init(&sh->infinite, sh->arena);
+    oq_map_init(&sh->asked_map, sh->arena);
+    oq_map_init(&sh->draft_map, sh->arena);
+    sh->opset = oq_model_opset(m, OQ_S(""));
+    OQ_TRY(prepare(sh, err));
+    OQ_TRY(draft_graph(sh, NULL, m->proto->graph, err));
+    OQ_TRY(oq_qo_plan_rest(sh, err));
+    OQ_TRY(oq_qo_decide(sh, err));
+    return sh->job.decide_only ? ONQ_OK : edit(sh, err);
+}
+
 onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
     assert(job->model != NULL && job->config != NULL && job->plan != NULL);
     oq_arena scratch;
@@ -323,11 +370,10 @@ onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
                        .arena = &scratch,
                        .mode = job->ranges != NULL && !job->integer ? OQ_QMODE_QLINEAR
                                                                     : OQ_QMODE_INTEGER};
-    oq_model_touch(job->model);
     const onq_code rc = run(&sh, err);
     oq_shapes_free(sh.inferred);
     oq_shapes_free(sh.full);
-    if (rc == ONQ_OK)
+    if (rc == ONQ_OK && !job->decide_only)
         OQ_ASSERT_VALID(job->model);
     oq_arena_release(&scratch);
     return rc;

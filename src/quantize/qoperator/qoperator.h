@@ -2,14 +2,16 @@
  * qoperator.h — integer operators in place of float ones: QLinear operators (static, the
  * reference's QOperator format) and dynamic quantization.
  *
- * The pass goes through the nodes once, as the reference's ONNXQuantizer does. A rule
- * (operators.def, slots `qlinear` and `integer`) emits the replacement of its node; a node without
- * one is emitted as it is, with DequantizeLinear in front where an input exists in quantized form
- * only. What a tensor has become is its oq_qo_value.
+ * The pass goes through the nodes once, as the reference's ONNXQuantizer does, and writes a draft:
+ * the nodes and initializers that each graph will have, and the rows of the plan. A rule
+ * (operators.def, slots `qlinear` and `integer`) puts the replacement of its node into the draft; a
+ * node without one goes there as it is, with DequantizeLinear in front where an input exists in
+ * quantized form only. What a tensor has become is its oq_qo_value.
  *
- * Emission only names the scales, zero points and quantized bytes of weights; their values are
- * computed when all nodes are done (qoperator_weight.c), all weights in parallel, and biases after
- * them.
+ * Rules only name the scales, zero points and quantized bytes of weights; their values are computed
+ * when all nodes are done (qoperator_weight.c), all weights in parallel, and biases after them. Then
+ * the plan is complete, and a dry run ends. Only after that do the graphs become what their drafts
+ * say: no rule changes a node of the model, or a graph.
  *
  * Unlike in the reference, a rule checks first: oq_qo_can_* say whether all that it needs is there
  * before anything is emitted, so a node that cannot be quantized leaves no trace.
@@ -20,9 +22,9 @@
 #include "calibrate/ranges.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
+#include "quantize/choose/act_param.h"
 #include "quantize/choose/config.h"
 #include "quantize/choose/override.h"
-#include "quantize/choose/act_param.h"
 #include "quantize/number/bias.h"
 #include "quantize/number/clip.h"
 #include "quantize/number/qweight.h"
@@ -92,7 +94,8 @@ typedef struct oq_qo_job {
     oq_ranges *ranges;             /* static; NULL: dynamic */
     const oq_shapes *shapes;       /* what onnx infers of the model as it is; NULL: inferred here */
     oq_plan *plan;
-    bool integer; /* integer operators although there are ranges (trained models) */
+    bool integer;     /* integer operators although there are ranges (trained models) */
+    bool decide_only; /* --dry_run: fills the plan; no node is replaced */
 } oq_qo_job;
 
 /* What all graphs of a model share. */
@@ -104,7 +107,9 @@ typedef struct oq_qo_shared {
     oq_shapes *inferred;    /* the same, where it was inferred here; or NULL */
     oq_shapes *full;        /* what can be known; made when it is needed */
     int64_t opset;
-    unsigned mode; /* OQ_QMODE_QLINEAR or OQ_QMODE_INTEGER */
+    unsigned mode;                 /* OQ_QMODE_QLINEAR or OQ_QMODE_INTEGER */
+    OQ_VEC(struct oq_qo *) drafts; /* of graphs that are done, inner ones first */
+    oq_map draft_map;              /* address of a graph -> index in drafts */
     OQ_VEC(oq_qo_weight *) weights;
     OQ_VEC(oq_qo_bias) biases;
     OQ_VEC(oq_qo_pad) pads;
@@ -134,10 +139,11 @@ typedef struct oq_qo {
     OQ_VEC(oq_str) all_products;
     oq_map wide; /* 16-bit tensors that exist as float32 too, or only -> index in all_wide */
     OQ_VEC(oq_str) all_wide;
-    OQ_VEC(oq_node *) out; /* emitted nodes */
-    const char *why;       /* why the running rule left its node float */
-    bool removed;          /* the running rule needs no node: the quantized range clips */
-    oq_plan_by by;         /* who left it float */
+    OQ_VEC(oq_node *) out;         /* the draft: all nodes that the graph will have */
+    OQ_VEC(oq_tensor *) new_inits; /* and the initializers that it will get */
+    const char *why;               /* why the running rule left its node float */
+    bool removed;                  /* the running rule needs no node: the quantized range clips */
+    oq_plan_by by;                 /* who left it float */
     unsigned depth;
 } oq_qo;
 
@@ -231,11 +237,16 @@ onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_s
                                onq_error *err);
 /* True if the value can be dequantized at this opset. */
 bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v);
-/* Emits a node as it is. */
+/* A copy of the node that may be changed: the model's own nodes are not. NULL: out of memory. */
+oq_node *oq_qo_copy(oq_qo *q, const oq_node *n);
+/* Puts a node into the draft. */
 onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err);
 /* A new node called <name>_quant with copies of the attributes, not emitted yet; domain "" or
  * com.microsoft. */
 oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms);
+/* The node itself on integers: it reads `in` as input 0 and makes `out` (NULL: what it made). */
+onq_code oq_qo_emit_moved(oq_qo *q, const oq_node *n, const oq_qo_value *in, const oq_qo_value *out,
+                          onq_error *err);
 /* The three names of a value as inputs. */
 bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v);
 /* Scale and zero point of a value as inputs. */
@@ -248,7 +259,7 @@ onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales
  * called `result`. */
 onq_code oq_qo_emit_scaled(oq_qo *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
                            const oq_qo_value *weight, oq_str result, onq_error *err);
-/* An initializer is added to the graph unless there is one of that name. */
+/* An initializer is added to the draft unless the graph has one of that name. */
 onq_code oq_qo_add_init(oq_qo *q, oq_tensor *t, onq_error *err);
 
 /* ---- 16-bit floats (qoperator_half.c) ---- */
@@ -287,8 +298,8 @@ bool oq_qo_trained_axis(const oq_qo *q, oq_str name, int64_t *axis);
 /* True if it has no channels, or those of this axis. */
 bool oq_qo_trained_fits(const oq_qo *q, oq_str name, int64_t axis);
 /* Trained weights of a node that stays float become integers with a DequantizeLinear; Conv and its
- * kin read rounded activations too. */
-onq_code oq_qo_leave_trained(oq_qo *q, oq_node *n, onq_error *err);
+ * kin read rounded activations too: *n becomes a copy that does. */
+onq_code oq_qo_leave_trained(oq_qo *q, oq_node **n, onq_error *err);
 /* The trained parameters of a tensor are not those of `v`. */
 bool oq_qo_trained_otherwise(const oq_qo *q, oq_str name, const oq_qo_value *v);
 /* Gemm becomes MatMul and Add only where that is of use. */
@@ -311,9 +322,13 @@ onq_code oq_qo_direct(oq_qo *q, oq_node *n, onq_error *err);
 
 onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err);
+/* The draft of a graph that is done, or NULL (qoperator.c). */
+const oq_qo *oq_qo_draft_of(const oq_qo_shared *sh, const oq_graph *g);
 /* Rows for activations that rules asked about and left float. */
 onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err);
-onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);       /* qoperator_weight.c */
+/* Parameters of weights and biases, and their rows; then their bytes (qoperator_weight.c). */
+onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);
+onq_code oq_qo_fill(oq_qo_shared *sh, onq_error *err);
 onq_code oq_qo_replace_gemm(oq_qo_shared *sh, onq_error *err); /* qoperator_gemm.c */
 
 #endif

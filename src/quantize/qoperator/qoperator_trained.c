@@ -77,7 +77,7 @@ static bool left_by_name(const oq_qo *q, const oq_node *n) {
             !oq_pick_has(&c->nodes_to_quantize, n->name));
 }
 
-/* Input `slot`, which exists as float, is read as training had it: rounded. */
+/* Input `slot`, which exists as float, is read as training had it: rounded. `n` is a copy. */
 static onq_code round_input(oq_qo *q, oq_node *n, size_t slot, onq_error *err) {
     oq_arena *a = keep(q);
     oq_qo_value *v = NULL;
@@ -94,22 +94,27 @@ static onq_code round_input(oq_qo *q, oq_node *n, size_t slot, onq_error *err) {
 
 /* An operator of weights that cannot become an integer one keeps the rounding of its activations.
  */
-static onq_code round_inputs(oq_qo *q, oq_node *n, onq_error *err) {
+static onq_code round_inputs(oq_qo *q, oq_node **left, onq_error *err) {
+    oq_node *const n = *left;
     const bool of_weights = oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT;
     bool trained = false;
     for (size_t i = 0; i < n->input.n && i < 2; i++)
         trained |= oq_qo_trained_weight(q, n->input.v[i]) != NULL;
     for (size_t i = 0; of_weights && trained && i < n->input.n && i < 2; i++)
-        if (oq_qo_has_params(q, n->input.v[i]) && oq_map_has(&q->made, n->input.v[i]))
-            OQ_TRY(round_input(q, n, i, err));
+        if (oq_qo_has_params(q, n->input.v[i]) && oq_map_has(&q->made, n->input.v[i])) {
+            if (*left == n && (*left = oq_qo_copy(q, n)) == NULL)
+                return oq_fail_nomem(err);
+            OQ_TRY(round_input(q, *left, i, err));
+        }
     return ONQ_OK;
 }
 
-onq_code oq_qo_leave_trained(oq_qo *q, oq_node *n, onq_error *err) {
+onq_code oq_qo_leave_trained(oq_qo *q, oq_node **left, onq_error *err) {
     const oq_qo_how how = {.is_weight = true, .axis = -1};
-    if (left_by_name(q, n))
+    if (left_by_name(q, *left))
         return ONQ_OK;
-    OQ_TRY(round_inputs(q, n, err));
+    OQ_TRY(round_inputs(q, left, err));
+    const oq_node *n = *left;
     for (size_t i = 0; i < n->input.n; i++) {
         oq_qo_value *v = NULL;
         int64_t axis = 0;

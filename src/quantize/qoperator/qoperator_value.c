@@ -3,6 +3,8 @@
  */
 #include "quantize/qoperator/qoperator.h"
 
+#include "onnx/codec/schema.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,7 +214,7 @@ onq_code oq_qo_add_init(oq_qo *q, oq_tensor *t, onq_error *err) {
         return ONQ_OK;
     if (!OQ_PUSH(q->arena, &q->all_inits, t) ||
         !oq_map_put(&q->inits, t->name, (uint32_t)(q->all_inits.n - 1)) ||
-        !oq_graph_add_init(keep(q), q->graph, t))
+        !OQ_PUSH(q->arena, &q->new_inits, t))
         return oq_fail_nomem(err);
     return ONQ_OK;
 }
@@ -401,6 +403,10 @@ onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
+oq_node *oq_qo_copy(oq_qo *q, const oq_node *n) {
+    return oq_message_clone(keep(q), OQ_SCHEMA_node, n);
+}
+
 static int by_name(const void *a, const void *b) {
     return oq_str_cmp((*(oq_attribute *const *)a)->name, (*(oq_attribute *const *)b)->name);
 }
@@ -430,6 +436,17 @@ bool oq_qo_add_params(oq_qo *q, oq_node *n, const oq_qo_value *v) {
 
 bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v) {
     return oq_node_add_input(keep(q), n, v->q) && oq_qo_add_params(q, n, v);
+}
+
+onq_code oq_qo_emit_moved(oq_qo *q, const oq_node *n, const oq_qo_value *in, const oq_qo_value *out,
+                          onq_error *err) {
+    oq_node *made = oq_qo_copy(q, n);
+    if (made == NULL)
+        return oq_fail_nomem(err);
+    made->input.v[0] = in->q;
+    if (out != NULL)
+        made->output.v[0] = out->q;
+    return oq_qo_emit(q, made, err);
 }
 
 bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v) {
@@ -476,10 +493,13 @@ static onq_code dequantize_outer(oq_qo *q, oq_str name, onq_error *err) {
 }
 
 static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    const oq_qo *draft = oq_qo_draft_of(((oq_qo *)ctx)->sh, g);
     (void)owner;
-    for (size_t i = 0; i < g->node.n; i++)
-        for (size_t k = 0; k < g->node.v[i]->input.n; k++)
-            OQ_TRY(dequantize_outer(ctx, g->node.v[i]->input.v[k], err));
+    oq_node *const *nodes = draft != NULL ? draft->out.v : g->node.v;
+    const size_t n = draft != NULL ? draft->out.n : g->node.n;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < nodes[i]->input.n; k++)
+            OQ_TRY(dequantize_outer(ctx, nodes[i]->input.v[k], err));
     for (size_t i = 0; i < g->output.n; i++)
         OQ_TRY(dequantize_outer(ctx, g->output.v[i]->name, err));
     return ONQ_OK;
@@ -489,7 +509,7 @@ onq_code oq_qo_leave(oq_qo *q, oq_node *n, const char *why, onq_error *err) {
     if (why != NULL)
         q->why = why;
     if (oq_qo_config(q)->trained)
-        OQ_TRY(oq_qo_leave_trained(q, n, err));
+        OQ_TRY(oq_qo_leave_trained(q, &n, err));
     for (size_t i = 0; i < n->input.n; i++)
         OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
     for (size_t i = 0; i < n->attribute.n; i++) {
@@ -694,7 +714,5 @@ onq_code oq_qo_direct(oq_qo *q, oq_node *n, onq_error *err) {
         OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     }
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));
-    n->input.v[0] = in->q;
-    n->output.v[0] = out->q;
-    return oq_qo_emit(q, n, err);
+    return oq_qo_emit_moved(q, n, in, out, err);
 }

@@ -284,21 +284,21 @@ static bool all_zero(const oq_qparams *p) {
     return p->n > 0;
 }
 
-/* Puts a tensor in front of another in the graph's list; nothing when either is elsewhere. */
-static void move_before(oq_graph *g, const oq_tensor *t, const oq_tensor *anchor) {
-    size_t from = g->initializer.n, to = from;
-    for (size_t i = 0; i < g->initializer.n; i++) {
-        if (g->initializer.v[i] == t)
+/* Puts a tensor in front of another in the draft; nothing when either is elsewhere. */
+static void move_before(oq_qo *q, const oq_tensor *t, const oq_tensor *anchor) {
+    size_t from = q->new_inits.n, to = from;
+    for (size_t i = 0; i < q->new_inits.n; i++) {
+        if (q->new_inits.v[i] == t)
             from = i;
-        if (g->initializer.v[i] == anchor)
+        if (q->new_inits.v[i] == anchor)
             to = i;
     }
-    if (from >= to || to == g->initializer.n)
+    if (from >= to || to == q->new_inits.n)
         return;
-    oq_tensor *moved = g->initializer.v[from];
-    memmove(&g->initializer.v[from], &g->initializer.v[from + 1],
+    oq_tensor *moved = q->new_inits.v[from];
+    memmove(&q->new_inits.v[from], &q->new_inits.v[from + 1],
             (to - 1 - from) * sizeof(oq_tensor *));
-    g->initializer.v[to - 1] = moved;
+    q->new_inits.v[to - 1] = moved;
 }
 
 /* Each number `repeat` times. */
@@ -337,6 +337,7 @@ static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_rea
 static onq_code adjust_for_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
     const oq_qconfig *c = sh->job.config;
     oq_qo_weight *w = b->weight->weight;
+    oq_qo *top = sh->drafts.v[sh->drafts.n - 1];
     const bool per_channel = c->per_channel;
     oq_reals bias;
     float input_scale;
@@ -348,8 +349,8 @@ static onq_code adjust_for_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error
                   oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real,
                                  per_channel) > 0)) {
         /* The reference removes both and adds them again. */
-        move_before(sh->job.model->proto->graph, w->scale, b->quantized);
-        move_before(sh->job.model->proto->graph, w->quantized, b->quantized);
+        move_before(top, w->scale, b->quantized);
+        move_before(top, w->quantized, b->quantized);
         sh->job.plan->n_weight_adjusted++;
         w->adjusted = true;
     }
@@ -514,10 +515,14 @@ onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err) {
         OQ_TRY(adjust_for_bias(sh, &sh->biases.v[i], err));
     for (size_t i = 0; i < sh->biases.n; i++)
         OQ_TRY(fill_bias(sh, &sh->biases.v[i], err));
-    for (size_t i = 0; i < sh->weights.n; i++) {
+    for (size_t i = 0; i < sh->weights.n; i++)
         OQ_TRY(plan_weight(sh, sh->weights.v[i], err));
+    return ONQ_OK;
+}
+
+onq_code oq_qo_fill(oq_qo_shared *sh, onq_error *err) {
+    for (size_t i = 0; i < sh->weights.n; i++)
         OQ_TRY(fill_weight(sh, sh->weights.v[i], err));
-    }
     for (size_t i = 0; i < sh->pads.n; i++)
         OQ_TRY(fill_pad(sh, &sh->pads.v[i], err));
     return ONQ_OK;

@@ -149,6 +149,7 @@ typedef struct setting {
     oq_plan plan;
     oq_shapes *shapes;
     const char *head;
+    bool decide_only;
 } setting;
 
 static onq_code run_qdq(setting *s, onq_error *err) {
@@ -157,18 +158,23 @@ static onq_code run_qdq(setting *s, onq_error *err) {
                             .overrides = &s->overrides,
                             .ranges = &s->ranges,
                             .shapes = s->shapes,
-                            .plan = &s->plan};
+                            .plan = &s->plan,
+                            .decide_only = s->decide_only};
     return oq_qdq_run(&job, err);
 }
 
 static onq_code run_qlinear(setting *s, onq_error *err) {
-    const oq_qo_job job = {
-        .model = s->b.m, .config = &s->config, .ranges = &s->ranges, .plan = &s->plan};
+    const oq_qo_job job = {.model = s->b.m,
+                           .config = &s->config,
+                           .ranges = &s->ranges,
+                           .plan = &s->plan,
+                           .decide_only = s->decide_only};
     return oq_qo_run(&job, err);
 }
 
 static onq_code run_integer(setting *s, onq_error *err) {
-    const oq_qo_job job = {.model = s->b.m, .config = &s->config, .plan = &s->plan};
+    const oq_qo_job job = {
+        .model = s->b.m, .config = &s->config, .plan = &s->plan, .decide_only = s->decide_only};
     return oq_qo_run(&job, err);
 }
 
@@ -188,7 +194,8 @@ static onq_code run_legacy(setting *s, onq_error *err) {
                          .per_channel = s->config.per_channel,
                          .inputs = &params,
                          .outputs = &params,
-                         .plan = &s->plan};
+                         .plan = &s->plan,
+                         .decide_only = s->decide_only};
     oq_map_init(&params.map, &s->arena);
     for (size_t i = 0; i < s->b.g->node.n; i++)
         for (size_t k = 0; k < s->b.g->node.v[i]->input.n + s->b.g->node.v[i]->output.n; k++) {
@@ -230,7 +237,8 @@ static onq_code run_trained(setting *s, onq_error *err) {
                            .overrides = &s->overrides,
                            .ranges = &s->ranges,
                            .plan = &s->plan,
-                           .integer = format == OQ_TRAINED_INTEGER};
+                           .integer = format == OQ_TRAINED_INTEGER,
+                           .decide_only = s->decide_only};
     return oq_qo_run(&job, err);
 }
 
@@ -274,39 +282,88 @@ static const struct mode *read_head(const char *head, char op[64], int *opset) {
     return NULL;
 }
 
+static size_t list_nodes(const setting *s, char got[LINES][400]) {
+    const size_t n = s->b.g->node.n < LINES ? s->b.g->node.n : LINES;
+    for (size_t i = 0; i < n; i++)
+        print_node(s->b.g->node.v[i], got[i], 400);
+    return n;
+}
+
+static void begin_case(setting *s, text_case *c, int opset) {
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&s->b, NULL, opset);
+    for (size_t i = 0; i < c->n_build; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "%s", c->build[i]);
+        if (!add_line(&s->b, line))
+            fail_msg("%s: bad line '%s'", c->head, c->build[i]);
+    }
+    oq_arena_init(&s->arena, oq_alloc_default());
+    oq_qconfig_init(&s->config, &s->arena);
+    oq_overrides_init(&s->overrides, &s->arena);
+    oq_ranges_init(&s->ranges, oq_alloc_default(), OQ_CAL_MINMAX);
+    oq_plan_init(&s->plan, &s->arena);
+    set_options(&s->config, c->head);
+    set_ranges(&s->ranges, &s->b);
+    assert_ok(oq_shapes_infer(s->b.m, NULL, &s->shapes, &err), err);
+    assert_ok(oq_shapes_write(s->shapes, s->b.m, &err), err);
+}
+
+/* Ends the case; the plan goes to `text`. */
+static void end_case(setting *s, oq_buf *text) {
+    oq_jw w;
+    oq_buf_init(text, oq_alloc_default());
+    oq_jw_init(&w, text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_plan_json(&s->plan, &w);
+    oq_jw_end_object(&w);
+    oq_shapes_free(s->shapes);
+    oq_ranges_release(&s->ranges);
+    oq_qconfig_release(&s->config);
+    oq_arena_release(&s->arena);
+    bm_end(&s->b);
+}
+
+/* Only decides. The plan must be that of the whole run, and no node and no initializer may have
+ * changed, except by the rewrites that some modes begin with. */
+static void decide_case(text_case *c, oq_buf *plan) {
+    static char before[LINES][400], after[LINES][400];
+    char op[64];
+    int opset;
+    setting s = {.head = c->head, .decide_only = true};
+    onq_error err = ONQ_ERROR_INIT;
+    const struct mode *mode = read_head(c->head, op, &opset);
+    const bool rewrites = mode->run == run_trained || mode->run == run_preset ||
+                          (mode->run == run_integer && strcmp(op, "Gemm") == 0);
+    begin_case(&s, c, opset);
+    const size_t n = list_nodes(&s, before), inits = s.b.g->initializer.n;
+    assert_ok(mode->run(&s, &err), err);
+    if (!rewrites) {
+        assert_int_equal(list_nodes(&s, after), n);
+        assert_int_equal(s.b.g->initializer.n, inits);
+        for (size_t i = 0; i < n; i++)
+            assert_string_equal(after[i], before[i]);
+    }
+    end_case(&s, plan);
+}
+
 /* Builds, quantizes, and lists the nodes. */
 static size_t run_case(text_case *c, char got[LINES][400]) {
     char op[64];
     int opset;
     setting s = {.head = c->head};
     onq_error err = ONQ_ERROR_INIT;
+    oq_buf plan, decided;
     const struct mode *mode = read_head(c->head, op, &opset);
-    bm_begin(&s.b, NULL, opset);
-    for (size_t i = 0; i < c->n_build; i++) {
-        char line[200];
-        snprintf(line, sizeof line, "%s", c->build[i]);
-        if (!add_line(&s.b, line))
-            fail_msg("%s: bad line '%s'", c->head, c->build[i]);
-    }
-    oq_arena_init(&s.arena, oq_alloc_default());
-    oq_qconfig_init(&s.config, &s.arena);
-    oq_overrides_init(&s.overrides, &s.arena);
-    oq_ranges_init(&s.ranges, oq_alloc_default(), OQ_CAL_MINMAX);
-    oq_plan_init(&s.plan, &s.arena);
-    set_options(&s.config, c->head);
-    set_ranges(&s.ranges, &s.b);
-    assert_ok(oq_shapes_infer(s.b.m, NULL, &s.shapes, &err), err);
-    assert_ok(oq_shapes_write(s.shapes, s.b.m, &err), err);
+    begin_case(&s, c, opset);
     assert_ok(mode->run(&s, &err), err);
     assert_ok(oq_model_check(s.b.m, &err), err);
-    const size_t n = s.b.g->node.n < LINES ? s.b.g->node.n : LINES;
-    for (size_t i = 0; i < n; i++)
-        print_node(s.b.g->node.v[i], got[i], 400);
-    oq_shapes_free(s.shapes);
-    oq_ranges_release(&s.ranges);
-    oq_qconfig_release(&s.config);
-    oq_arena_release(&s.arena);
-    bm_end(&s.b);
+    const size_t n = list_nodes(&s, got);
+    end_case(&s, &plan);
+    decide_case(c, &decided);
+    assert_string_equal(decided.p, plan.p);
+    oq_buf_release(&plan);
+    oq_buf_release(&decided);
     return n;
 }
 
