@@ -7,6 +7,8 @@
  */
 #include "onnx/graph.h"
 
+#include "onnx/operators.h"
+
 /* The value of `name`, made when new; NULL when out of memory. */
 static oq_value *intern(oq_index *ix, oq_str name) {
     const size_t n = ix->values.n;
@@ -147,21 +149,30 @@ oq_value *oq_index_find(const oq_index *ix, oq_str name) {
     return found != OQ_MAP_NONE ? &ix->values.v[found] : NULL;
 }
 
-oq_value *oq_index_lookup(const oq_index *ix, oq_str name) {
-    for (; ix != NULL; ix = ix->parent) {
-        oq_value *v = oq_index_find(ix, name);
+oq_value *oq_index_resolve(const oq_index **ix, oq_str name) {
+    for (; *ix != NULL; *ix = (*ix)->parent) {
+        oq_value *v = oq_index_find(*ix, name);
         if (v != NULL && oq_value_is_defined(v))
             return v;
     }
     return NULL;
 }
 
+oq_value *oq_index_lookup(const oq_index *ix, oq_str name) {
+    return oq_index_resolve(&ix, name);
+}
+
 oq_node *oq_index_producer(const oq_index *ix, oq_str name) {
-    const oq_value *v = oq_index_find(ix, name);
-    return v != NULL && v->producer != OQ_NO_NODE ? ix->graph->node.v[v->producer] : NULL;
+    return oq_value_node(ix, oq_index_find(ix, name));
 }
 
 oq_tensor *oq_index_init(const oq_index *ix, oq_str name) {
     const oq_value *v = oq_index_lookup(ix, name);
     return v != NULL ? v->init : NULL;
+}
+
+oq_tensor *oq_index_constant(const oq_index *ix, oq_str name) {
+    const oq_value *v = name.n > 0 ? oq_index_resolve(&ix, name) : NULL;
+    const oq_node *n = v != NULL ? oq_value_node(ix, v) : NULL;
+    return n != NULL ? oq_node_constant(n) : v != NULL ? v->init : NULL;
 }

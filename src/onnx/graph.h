@@ -58,10 +58,18 @@ bool oq_index_add_init(oq_index *ix, oq_tensor *t);
 oq_value *oq_index_find(const oq_index *ix, oq_str name);
 /* Where it is defined, in this graph or outwards, or NULL. */
 oq_value *oq_index_lookup(const oq_index *ix, oq_str name);
+/* The same, and *ix becomes the index of the graph that defines it. */
+oq_value *oq_index_resolve(const oq_index **ix, oq_str name);
+/* The node of this graph that makes a value; NULL when none does, and for NULL. */
+static inline oq_node *oq_value_node(const oq_index *ix, const oq_value *v) {
+    return v != NULL && v->producer != OQ_NO_NODE ? ix->graph->node.v[v->producer] : NULL;
+}
 /* The node that makes `name` in this graph, or NULL. */
 oq_node *oq_index_producer(const oq_index *ix, oq_str name);
 /* The initializer `name` in this graph or outwards (stops at whatever shadows it), or NULL. */
 oq_tensor *oq_index_init(const oq_index *ix, oq_str name);
+/* The constant `name`: the same, or what a Constant node has as its `value`. */
+oq_tensor *oq_index_constant(const oq_index *ix, oq_str name);
 
 /* A topological order of the graph's nodes (indices), stable: of the nodes that are ready the
  * one that is first in the file goes first. ONQ_E_INVALID names a node on a cycle. */

@@ -4,6 +4,7 @@
 #include "onnx/model.h"
 
 #include "onnx/codec/schema.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 /* What decoding may allocate: a fixed part plus so many bytes for each byte of the file. An empty
@@ -209,18 +210,10 @@ onq_code oq_files_take(oq_files *f, oq_out *out, onq_error *err) {
 
 /* ---- opsets and metadata ---- */
 
-static bool same_domain(oq_str a, oq_str b) {
-    const oq_str onnx = OQ_S("ai.onnx");
-    if (oq_str_eq(a, onnx))
-        a.n = 0;
-    if (oq_str_eq(b, onnx))
-        b.n = 0;
-    return oq_str_eq(a, b);
-}
-
 static oq_opset *find_opset(const oq_model *m, oq_str domain) {
     for (size_t i = 0; i < m->proto->opset_import.n; i++)
-        if (same_domain(m->proto->opset_import.v[i]->domain, domain))
+        if (oq_str_eq(oq_domain_plain(m->proto->opset_import.v[i]->domain),
+                      oq_domain_plain(domain)))
             return m->proto->opset_import.v[i];
     return NULL;
 }

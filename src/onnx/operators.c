@@ -35,6 +35,44 @@ const oq_op_traits *oq_op_traits_of(oq_str type) {
     return o != NULL ? &o->traits : &none;
 }
 
+/* ---- nodes ---- */
+
+bool oq_node_is(const oq_node *n, const char *type) {
+    return n != NULL && oq_str_is(n->op_type, type) && oq_domain_is_onnx(n->domain);
+}
+
+/* OQ_KIND_OTHER for domains whose operators are not known. */
+static oq_op_kind kind_of(const oq_node *n) {
+    const oq_op_kind kind = n != NULL ? oq_op_traits_of(n->op_type)->kind : OQ_KIND_OTHER;
+    if (kind == OQ_KIND_OTHER || oq_domain_is_onnx(n->domain))
+        return kind;
+    return kind != OQ_KIND_CONSTANT && oq_str_is(n->domain, "com.microsoft") ? kind : OQ_KIND_OTHER;
+}
+
+bool oq_node_is_constant(const oq_node *n) {
+    return kind_of(n) == OQ_KIND_CONSTANT;
+}
+
+bool oq_node_is_quantize(const oq_node *n) {
+    return kind_of(n) == OQ_KIND_QUANTIZE;
+}
+
+bool oq_node_is_dequantize(const oq_node *n) {
+    return kind_of(n) == OQ_KIND_DEQUANTIZE;
+}
+
+bool oq_node_is_pair(const oq_node *n) {
+    const oq_op_kind kind = kind_of(n);
+    return kind == OQ_KIND_QUANTIZE || kind == OQ_KIND_DEQUANTIZE;
+}
+
+oq_tensor *oq_node_constant(const oq_node *n) {
+    const oq_attribute *value = oq_node_is_constant(n) ? oq_attr_find(n, "value") : NULL;
+    return value != NULL ? value->t : NULL;
+}
+
+/* ---- traits ---- */
+
 bool oq_op_takes_weight(const oq_op_traits *t, size_t slot) {
     if (t->form != OQ_FORM_FLOAT || (t->product == OQ_NO_PRODUCT && t->scale == 0))
         return false;

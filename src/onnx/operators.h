@@ -45,8 +45,24 @@ typedef enum oq_form {
     OQ_FORM_WEIGHT_ONLY /* float activations, a packed weight */
 } oq_form;
 
+/* Operators that hold or convert values and compute nothing. */
+typedef enum oq_op_kind {
+    OQ_KIND_OTHER,
+    OQ_KIND_CONSTANT,
+    OQ_KIND_QUANTIZE,   /* QuantizeLinear */
+    OQ_KIND_DEQUANTIZE, /* DequantizeLinear */
+    OQ_KIND_DYNAMIC     /* DynamicQuantizeLinear */
+} oq_op_kind;
+
+/* Their names, for nodes that are made. Nodes that are there are asked for their kind. */
+#define OQ_CONSTANT                "Constant"
+#define OQ_QUANTIZE_LINEAR         "QuantizeLinear"
+#define OQ_DEQUANTIZE_LINEAR       "DequantizeLinear"
+#define OQ_DYNAMIC_QUANTIZE_LINEAR "DynamicQuantizeLinear"
+
 typedef struct oq_op_traits {
     oq_form form;
+    oq_op_kind kind;
     oq_product product;
     const char *stands_for; /* a quantized operator: the float one it was; else NULL */
     uint8_t least, most;    /* inputs, see OQ_INPUTS */
@@ -90,10 +106,30 @@ static inline bool oq_domain_is_onnx(oq_str d) {
     return d.n == 0 || oq_str_is(d, "ai.onnx");
 }
 
+/* The domain, with the default one spelled "". */
+static inline oq_str oq_domain_plain(oq_str d) {
+    return oq_domain_is_onnx(d) ? OQ_S("") : d;
+}
+
 /* The row of that type, whatever the domain; NULL when there is none. */
 const oq_operator *oq_operator_find(oq_str type);
 /* Its traits; those of an operator that has no row are all absent. */
 const oq_op_traits *oq_op_traits_of(oq_str type);
+
+/* ---- nodes; the answer for NULL is no ---- */
+
+/* True for the operator of that type in the default domain. */
+bool oq_node_is(const oq_node *n, const char *type);
+/* A Constant of the default domain. */
+bool oq_node_is_constant(const oq_node *n);
+/* A QuantizeLinear or DequantizeLinear of the default domain or of com.microsoft, whose own take
+ * types that those of older opsets do not; the last: either of them. The reference goes by the type
+ * alone; where bytes depend on that, ask the traits of the type for its kind. */
+bool oq_node_is_quantize(const oq_node *n);
+bool oq_node_is_dequantize(const oq_node *n);
+bool oq_node_is_pair(const oq_node *n);
+/* The tensor that a Constant has as its `value`; NULL for other nodes and other ways to give one. */
+oq_tensor *oq_node_constant(const oq_node *n);
 
 /* The slot, or -1 when there is none. */
 static inline int oq_op_slot(uint8_t in) {

@@ -4,6 +4,7 @@
 #include "onnx/tidy.h"
 
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 
 #include <stdlib.h>
 
@@ -129,9 +130,7 @@ typedef struct lifting {
     size_t n;
 } lifting;
 
-/* The tensor of a Constant node, built where it is given as plain values; NULL when it is sparse or
- * texts. */
-static onq_code constant_tensor(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err) {
+onq_code oq_constant_make(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err) {
     const oq_attribute *at;
     const oq_str name = n->output.v[0];
     *out = NULL;
@@ -172,10 +171,8 @@ static onq_code lift_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         oq_tensor *t = NULL;
-        const bool constant = oq_str_is(n->op_type, "Constant") && n->output.n == 1 &&
-                              (n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx"));
-        if (constant)
-            OQ_TRY(constant_tensor(a, n, &t, err));
+        if (oq_node_is_constant(n) && n->output.n == 1)
+            OQ_TRY(oq_constant_make(a, n, &t, err));
         if (t == NULL) {
             g->node.v[kept++] = n;
             continue;

@@ -21,6 +21,9 @@ onq_code oq_model_sort_inner(oq_model *m, oq_graph *g, onq_error *err);
  * `ix` is of the main graph, or NULL; where that is sorted it holds no more. */
 onq_code oq_model_sort_all(oq_model *m, const oq_index *ix, onq_error *err);
 
+/* The tensor that a Constant node makes, with the name of its output, built where it is given as
+ * plain numbers; NULL when it is sparse or texts. */
+onq_code oq_constant_make(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err);
 /* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */
 onq_code oq_model_lift_constants(oq_model *m, size_t *n, onq_error *err);
 

@@ -7,6 +7,7 @@
 #include "onnx/check/check.h"
 
 #include "onnx/check/check_parts.h"
+#include "onnx/operators.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +19,9 @@ enum {
 
 /* ---- versions ---- */
 
-static bool is_default(oq_str domain) {
-    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
-}
-
-static bool same_domain(oq_str a, oq_str b) {
-    return oq_str_eq(a, b) || (is_default(a) && is_default(b));
-}
-
 onq_code oq_imports_agree(const oq_opset *a, const oq_opset *b, onq_error *err) {
-    if (a->version.v == b->version.v || !same_domain(a->domain, b->domain))
+    if (a->version.v == b->version.v ||
+        !oq_str_eq(oq_domain_plain(a->domain), oq_domain_plain(b->domain)))
         return ONQ_OK;
     return oq_fail(err, ONQ_E_INVALID,
                    "domain '%.*s' is imported as version %lld and as version %lld",
@@ -40,7 +34,7 @@ static onq_code check_imports(const oq_imports *imports, onq_error *err) {
         if (o->version.v < 1)
             return oq_fail(err, ONQ_E_INVALID, "opset version %lld of domain '%.*s' is not valid",
                            (long long)o->version.v, OQ_STR(o->domain));
-        if (is_default(o->domain) && o->version.v > OPSET_NEWEST)
+        if (oq_domain_is_onnx(o->domain) && o->version.v > OPSET_NEWEST)
             return oq_fail(err, ONQ_E_UNSUPPORTED, "opset %lld is not known (the newest is %d)",
                            (long long)o->version.v, OPSET_NEWEST);
         for (size_t k = 0; k < i && imports->n <= 1000; k++)
@@ -69,8 +63,7 @@ static onq_code check_versions(const oq_model_proto *p, const oq_imports *import
 /* What a function is called by: domain, name and overload, with lengths so that nothing is
  * ambiguous. */
 static oq_str function_key(oq_arena *a, oq_str domain, oq_str name, oq_str overload) {
-    if (oq_str_is(domain, "ai.onnx"))
-        domain.n = 0;
+    domain = oq_domain_plain(domain);
     oq_str key = oq_str_format(a, "%zu,%zu,", domain.n, name.n);
     if (key.p != NULL)
         key = oq_str_cat(a, key, domain);

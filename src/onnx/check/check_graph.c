@@ -8,6 +8,7 @@
 #include "onnx/attr.h"
 #include "onnx/check/check_parts.h"
 #include "onnx/dtype.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 enum {
@@ -196,14 +197,10 @@ static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
     return ONQ_OK;
 }
 
-static bool is_default(oq_str domain) {
-    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
-}
-
 static onq_code check_outputs_of(const oq_index *ix, size_t node, onq_error *err) {
     const oq_node *n = ix->graph->node.v[node];
     /* Every operator of ONNX has one; those of others may have none. */
-    if (n->output.n == 0 && is_default(n->domain))
+    if (n->output.n == 0 && oq_domain_is_onnx(n->domain))
         return oq_fail(err, ONQ_E_INVALID, "the node has no output");
     for (size_t k = 0; k < n->output.n; k++) {
         const oq_str name = n->output.v[k];
@@ -237,13 +234,11 @@ static onq_code check_inputs_of(const oq_index *ix, const oq_node *n, onq_error 
 /* ---- nodes ---- */
 
 static bool is_imported(const oq_imports *imports, oq_str domain) {
-    if (imports->implied && is_default(domain))
+    if (imports->implied && oq_domain_is_onnx(domain))
         return true;
-    for (size_t i = 0; i < imports->n; i++) {
-        const oq_str have = imports->v[i]->domain;
-        if (oq_str_eq(have, domain) || (is_default(have) && is_default(domain)))
+    for (size_t i = 0; i < imports->n; i++)
+        if (oq_str_eq(oq_domain_plain(imports->v[i]->domain), oq_domain_plain(domain)))
             return true;
-    }
     return false;
 }
 
@@ -258,7 +253,7 @@ static onq_code check_bodies(const oq_node *n, onq_error *err) {
     size_t row = 0;
     while (row < OQ_COUNT(rows) && !oq_str_is(n->op_type, rows[row].op))
         row++;
-    if (row == OQ_COUNT(rows) || !is_default(n->domain))
+    if (row == OQ_COUNT(rows) || !oq_domain_is_onnx(n->domain))
         return ONQ_OK;
     for (size_t i = 0; i < OQ_COUNT(rows[row].graphs) && rows[row].graphs[i] != NULL; i++) {
         const oq_attribute *a = oq_attr_find(n, rows[row].graphs[i]);
@@ -301,10 +296,10 @@ static onq_code check_lists(const oq_node *n, onq_error *err) {
     size_t row = 0;
     while (row < OQ_COUNT(rows) && !oq_str_is(n->op_type, rows[row].op))
         row++;
-    if (is_default(n->domain) && oq_str_is(n->op_type, "BatchNormalization") &&
+    if (oq_domain_is_onnx(n->domain) && oq_str_is(n->op_type, "BatchNormalization") &&
         oq_attr_int(n, "training_mode", 0) != 0)
         return check_names(&n->output, 0, "output", err);
-    if (row == OQ_COUNT(rows) || !is_default(n->domain))
+    if (row == OQ_COUNT(rows) || !oq_domain_is_onnx(n->domain))
         return ONQ_OK;
     if (rows[row].inputs != NONE)
         OQ_TRY(check_names(&n->input, rows[row].inputs, "input", err));

@@ -311,7 +311,7 @@ static onq_code map_opsets(oq_cmp *c, const oq_model *m, oq_map *map, onq_error 
     oq_opset *const *imports = m->proto->opset_import.v;
     oq_map_init(map, c->arena);
     for (size_t i = 0; i < m->proto->opset_import.n; i++) {
-        const oq_str domain = oq_cmp_domain(imports[i]->domain);
+        const oq_str domain = oq_domain_plain(imports[i]->domain);
         const uint32_t first = oq_map_find(map, domain);
         const onq_code rc =
             first != OQ_MAP_NONE ? oq_imports_agree(imports[first], imports[i], err) : ONQ_OK;
@@ -330,7 +330,7 @@ static onq_code compare_opsets(oq_cmp *c, onq_error *err) {
     OQ_TRY(map_opsets(c, c->b, &in_b, err));
     for (size_t i = 0; i < a->opset_import.n; i++) {
         const oq_opset *o = a->opset_import.v[i];
-        const oq_str domain = oq_cmp_domain(o->domain);
+        const oq_str domain = oq_domain_plain(o->domain);
         if (oq_map_find(&in_a, domain) != i)
             continue; /* the first import of a domain counts */
         const uint32_t k = oq_map_find(&in_b, domain);
@@ -341,7 +341,7 @@ static onq_code compare_opsets(oq_cmp *c, onq_error *err) {
     }
     for (size_t i = 0; i < b->opset_import.n; i++) {
         const oq_opset *o = b->opset_import.v[i];
-        const oq_str domain = oq_cmp_domain(o->domain);
+        const oq_str domain = oq_domain_plain(o->domain);
         if (oq_map_find(&in_b, domain) == i && !oq_map_has(&in_a, domain))
             OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OPSET, o->domain, "version 0 vs %lld",
                                 (long long)o->version.v));

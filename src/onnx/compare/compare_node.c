@@ -177,7 +177,7 @@ static onq_code compare_names(oq_cmp *c, oq_str owner, const char *what, const o
 onq_code oq_cmp_operator(oq_cmp *c, const oq_node *a, const oq_node *b, onq_error *err) {
     const oq_str owner = oq_node_label(a);
     if (!oq_str_eq(a->op_type, b->op_type) ||
-        !oq_str_eq(oq_cmp_domain(a->domain), oq_cmp_domain(b->domain)) ||
+        !oq_str_eq(oq_domain_plain(a->domain), oq_domain_plain(b->domain)) ||
         !oq_str_eq(a->overload, b->overload))
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_NODE, owner, "operator %.*s%s%.*s vs %.*s%s%.*s",
                             OQ_STR(a->domain), a->domain.n > 0 ? ":" : "", OQ_STR(a->op_type),

@@ -7,6 +7,7 @@
 #include "onnx/codec/schema.h"
 #include "onnx/compare/compare.h"
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 
 /* The names of a graph under comparison without names (compare_rename.c). */
 typedef struct oq_cmp_scope oq_cmp_scope;
@@ -79,9 +80,6 @@ onq_code oq_cmp_graph(oq_cmp *c, oq_graph *a, oq_graph *b, onq_error *err);
 onq_code oq_cmp_type(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a, const oq_type *b,
                      onq_error *err);
 
-static inline oq_str oq_cmp_domain(oq_str d) {
-    return oq_str_is(d, "ai.onnx") ? OQ_S("") : d;
-}
 /* How many names there are without the empty ones at the end, which mean nothing. */
 static inline size_t oq_cmp_trimmed(const oq_strs *v) {
     size_t n = v->n;

@@ -164,7 +164,7 @@ static onq_code print_attributes(oq_cmp *c, const oq_cmp_scope *s, const oq_node
 
 static onq_code print_node(oq_cmp *c, oq_cmp_scope *s, uint32_t at, onq_error *err) {
     const oq_node *n = s->graph->node.v[at];
-    print e = mix_str(mix_str((print){3, 4}, oq_cmp_domain(n->domain)), n->op_type), f = e;
+    print e = mix_str(mix_str((print){3, 4}, oq_domain_plain(n->domain)), n->op_type), f = e;
     for (size_t i = 0; i < oq_cmp_trimmed(&n->input); i++) {
         const oq_cmp_scope *in;
         const value *v = n->input.v[i].n > 0 ? look_up(s, n->input.v[i], &in) : NULL;

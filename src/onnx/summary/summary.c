@@ -27,7 +27,7 @@ void oq_op_count_sort(oq_op_counts *v) {
 
 onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n,
                          onq_error *err) {
-    const oq_str domain = oq_domain_is_onnx(n->domain) ? OQ_S("") : n->domain;
+    const oq_str domain = oq_domain_plain(n->domain);
     oq_str key = n->op_type;
     if (domain.n != 0) {
         key = oq_str_cat(a, domain, OQ_S("\n"));
@@ -111,25 +111,6 @@ static onq_code count_tensor(void *ctx, oq_tensor *x, bool in_attribute, onq_err
 }
 
 /* ---- graphs ---- */
-
-const oq_tensor *oq_index_constant(const oq_index *ix, oq_str name) {
-    if (name.n == 0)
-        return NULL;
-    for (; ix != NULL; ix = ix->parent) {
-        const oq_value *v = oq_index_find(ix, name);
-        /* A name that a subgraph only uses has an entry there too. */
-        if (v == NULL || (v->init == NULL && v->producer == OQ_NO_NODE && !v->is_input))
-            continue;
-        if (v->producer != OQ_NO_NODE) {
-            const oq_node *n = ix->graph->node.v[v->producer];
-            const oq_attribute *a =
-                oq_str_is(n->op_type, "Constant") ? oq_attr_find(n, "value") : NULL;
-            return a != NULL ? a->t : NULL;
-        }
-        return v->init;
-    }
-    return NULL;
-}
 
 static void note(uint64_t *count, oq_str *first, oq_str name) {
     if ((*count)++ == 0)

@@ -24,9 +24,6 @@ onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_nod
                          onq_error *err);
 /* Most frequent first, then by name. */
 void oq_op_count_sort(oq_op_counts *v);
-/* The constant that a name refers to: an initializer or the tensor of a Constant node, here or
- * outwards; or NULL. */
-const oq_tensor *oq_index_constant(const oq_index *ix, oq_str name);
 
 /* What one node says about quantization. */
 onq_code oq_summary_quant_node(oq_summary_walk *w, const oq_index *ix, const oq_node *n,

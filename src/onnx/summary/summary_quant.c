@@ -46,7 +46,7 @@ static size_t type_index(int64_t number) {
 /* QuantizeLinear and DequantizeLinear. Of an activation the pair counts once, at QuantizeLinear; a
  * constant that is only dequantized counts as a weight. */
 static void count_qdq(oq_summary *s, const oq_index *ix, const oq_node *n) {
-    const bool quantize = oq_str_is(n->op_type, "QuantizeLinear");
+    const bool quantize = oq_node_is_quantize(n);
     const oq_tensor *x = oq_index_constant(ix, input_at(n, 0));
     const oq_tensor *scale = oq_index_constant(ix, input_at(n, 1));
     const oq_tensor *zero = oq_index_constant(ix, input_at(n, 2));
@@ -172,7 +172,7 @@ static onq_code count_weight_only(oq_summary_walk *w, const oq_index *ix, const 
 static bool count_quantized(oq_summary_walk *w, const oq_index *ix, const oq_node *n, onq_code *rc,
                             onq_error *err) {
     oq_quantized *q = &w->s->quant;
-    if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear")) {
+    if (oq_node_is_pair(n)) {
         count_qdq(w->s, ix, n);
         return true;
     }
@@ -200,12 +200,8 @@ static bool count_quantized(oq_summary_walk *w, const oq_index *ix, const oq_nod
 }
 
 static bool comes_quantized(const oq_index *ix, oq_str name) {
-    for (; ix != NULL && name.n != 0; ix = ix->parent) {
-        const oq_node *p = oq_index_producer(ix, name);
-        if (p != NULL)
-            return oq_str_is(p->op_type, "DequantizeLinear");
-    }
-    return false;
+    const oq_value *v = name.n != 0 ? oq_index_resolve(&ix, name) : NULL;
+    return v != NULL && oq_node_is_dequantize(oq_value_node(ix, v));
 }
 
 /* MatMulNBits takes a constant matrix. */

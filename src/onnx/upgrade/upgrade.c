@@ -9,6 +9,7 @@
  */
 #include "onnx/upgrade/upgrade.h"
 
+#include "onnx/operators.h"
 #include "onnx/upgrade/upgrade_parts.h"
 
 #include <stdio.h>
@@ -44,10 +45,6 @@ static bool any_adapter(int64_t to) {
         if (rows[i].to == to && rows[i].adapt != NULL)
             return true;
     return false;
-}
-
-static bool is_default(oq_str domain) {
-    return domain.n == 0 || oq_str_is(domain, "ai.onnx");
 }
 
 /* ---- numbered names ---- */
@@ -295,7 +292,7 @@ oq_node *oq_up_node(oq_upgrade *u, oq_up_graph *g, const char *op) {
 
 /* A Constant that holds `t`, in front of the node. */
 static oq_str constant(oq_upgrade *u, oq_up_graph *g, oq_tensor *t) {
-    oq_node *n = oq_up_node(u, g, "Constant");
+    oq_node *n = oq_up_node(u, g, OQ_CONSTANT);
     if (n == NULL || !oq_attr_set_tensor(u->arena, n, OQ_S("value"), t) || !oq_up_before(u, g, n))
         return (oq_str){NULL, 0};
     return n->output.v[0];
@@ -371,7 +368,7 @@ bool oq_up_rename(oq_upgrade *u, oq_up_graph *g, oq_str from, oq_str to) {
 static onq_code adapt_node(oq_upgrade *u, oq_up_graph *x, oq_node **node, oq_node **after,
                            onq_error *err) {
     oq_node *n = *node;
-    const row *change = is_default(n->domain) ? find_row(u->to, n->op_type) : NULL;
+    const row *change = oq_domain_is_onnx(n->domain) ? find_row(u->to, n->op_type) : NULL;
     if (change == NULL || change->adapt == NULL)
         return ONQ_OK;
     const onq_code rc = change->adapt(u, x, node, after, err);
@@ -463,7 +460,7 @@ static onq_code upgrade_graph(oq_model *m, oq_graph *g, int64_t from, int64_t to
 
 static oq_opset *default_opset(oq_opset *const *v, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (is_default(v[i]->domain))
+        if (oq_domain_is_onnx(v[i]->domain))
             return v[i];
     return NULL;
 }
@@ -471,7 +468,7 @@ static oq_opset *default_opset(oq_opset *const *v, size_t n) {
 /* An import may be there twice. */
 static void set_default_opset(oq_opset *const *v, size_t n, int64_t version) {
     for (size_t i = 0; i < n; i++)
-        if (is_default(v[i]->domain))
+        if (oq_domain_is_onnx(v[i]->domain))
             v[i]->version = OQ_I64(version);
 }
 

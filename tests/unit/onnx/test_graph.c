@@ -1,5 +1,6 @@
 /* test_graph.c — the index: producers, consumers, initializers, outer names. */
 #include "build_model.h"
+#include "onnx/operators.h"
 #include "testing.h"
 
 static oq_index index_of(bm *b, const oq_index *parent, oq_graph *g) {
@@ -119,12 +120,42 @@ static void an_inner_name_hides_an_initializer(void **state) {
     bm_end(&b);
 }
 
+/* An initializer and a Constant node, seen from an inner graph; the domain counts. */
+static void constants(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "3");
+    bm_weight(&b, "w", "3", 1);
+    oq_tensor *value = b.g->initializer.v[0];
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"c", "theirs", "plain"};
+        oq_node *n = bm_node(&b, OQ_CONSTANT, names[i], "", names[i], "");
+        if (i < 2)
+            assert_true(oq_attr_set_tensor(b.a, n, OQ_S("value"), value));
+        else
+            assert_true(oq_attr_set_float(b.a, n, OQ_S("value_float"), 1.0f));
+        n->domain = i == 1 ? OQ_S("their.domain") : OQ_S("ai.onnx");
+    }
+    bm_node(&b, "Add", "add", "x c", "y", "");
+    oq_graph *inside = OQ_NEW(b.a, oq_graph);
+    const oq_index ix = index_of(&b, NULL, b.g), inner = index_of(&b, &ix, inside);
+    assert_ptr_equal(oq_index_constant(&ix, OQ_S("w")), value);
+    assert_ptr_equal(oq_index_constant(&inner, OQ_S("w")), value);
+    assert_ptr_equal(oq_index_constant(&inner, OQ_S("c")), value);
+    static const char *const others[] = {"x", "y", "theirs", "plain", "nowhere", ""};
+    for (size_t i = 0; i < OQ_COUNT(others); i++)
+        assert_null(oq_index_constant(&inner, oq_str_of(others[i])));
+    bm_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(producers_and_consumers),
         cmocka_unit_test(first_producer_wins),
         cmocka_unit_test(names_from_outside),
         cmocka_unit_test(an_inner_name_hides_an_initializer),
+        cmocka_unit_test(constants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

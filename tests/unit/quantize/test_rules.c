@@ -63,8 +63,30 @@ static void weights(void **state) {
     assert_false(oq_op_takes_weight(oq_op_traits_of(OQ_S("QLinearConv")), 3));
 }
 
+/* Their kinds are found by the names that nodes are made with, and by domain. */
+static void kinds(void **state) {
+    (void)state;
+    static const char *const names[] = {OQ_CONSTANT, OQ_QUANTIZE_LINEAR, OQ_DEQUANTIZE_LINEAR,
+                                        OQ_DYNAMIC_QUANTIZE_LINEAR};
+    static const char *const domains[] = {"", "ai.onnx", "com.microsoft", "their.domain"};
+    for (size_t i = 0; i < OQ_COUNT(names); i++) {
+        assert_int_equal(oq_op_traits_of(oq_str_of(names[i]))->kind, OQ_KIND_CONSTANT + i);
+        for (size_t d = 0; d < OQ_COUNT(domains); d++) {
+            const oq_node n = {.op_type = oq_str_of(names[i]), .domain = oq_str_of(domains[d])};
+            assert_int_equal(oq_node_is_constant(&n), i == 0 && d < 2);
+            assert_int_equal(oq_node_is_quantize(&n), i == 1 && d < 3);
+            assert_int_equal(oq_node_is_dequantize(&n), i == 2 && d < 3);
+            assert_int_equal(oq_node_is_pair(&n), (i == 1 || i == 2) && d < 3);
+            assert_int_equal(oq_node_is(&n, names[i]), d < 2);
+        }
+    }
+    assert_false(oq_node_is(NULL, "Conv") || oq_node_is_constant(NULL) || oq_node_is_pair(NULL));
+    assert_null(oq_node_constant(NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sorted), cmocka_unit_test(counts),
-                                       cmocka_unit_test(twins), cmocka_unit_test(weights)};
+                                       cmocka_unit_test(twins), cmocka_unit_test(weights),
+                                       cmocka_unit_test(kinds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
