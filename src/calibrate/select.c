@@ -21,6 +21,7 @@
 #include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
+#include "onnx/tidy.h"
 
 typedef struct selecting {
     oq_model *model;
@@ -165,50 +166,25 @@ static onq_code constant_data(selecting *s, oq_tensor *t, oq_datum *d, onq_error
     return ONQ_OK;
 }
 
-static onq_code constant_floats(selecting *s, const float *v, size_t n, size_t rank, oq_datum *d,
-                                onq_error *err) {
-    int64_t *dims = OQ_NEW_ARRAY(s->arena, int64_t, 1);
-    float *copy = OQ_NEW_ARRAY(s->arena, float, n > 0 ? n : 1);
-    if (dims == NULL || copy == NULL)
-        return oq_fail_nomem(err);
-    if (n > 0)
-        memcpy(copy, v, n * sizeof(float));
-    dims[0] = (int64_t)n;
-    *d = (oq_datum){.kind = OQ_DATUM_TENSOR,
-                    .dtype = OQ_FLOAT,
-                    .rank = rank,
-                    .dims = dims,
-                    .count = n,
-                    .data = copy,
-                    .size_bytes = n * sizeof(float)};
-    return ONQ_OK;
-}
-
 /* Fills in `constant` where a Constant node makes a target. */
 static onq_code find_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     selecting *s = ctx;
     (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        const bool standard = n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx");
-        if (!standard || !oq_str_is(n->op_type, "Constant") || n->output.n != 1)
+        if (!oq_node_is_constant(n) || n->output.n != 1)
             continue;
         const uint32_t at = oq_map_find(&s->taken, n->output.v[0]);
         if (at == OQ_MAP_NONE || !has_one_maker(s, n->output.v[0]))
             continue;
+        oq_tensor *t = NULL;
+        OQ_TRY(oq_constant_make(s->arena, n, &t, err));
+        if (t == NULL)
+            continue; /* sparse: the runtime makes it, an observer sees it */
         oq_datum *d = OQ_NEW(s->arena, oq_datum);
-        const oq_attribute *t = oq_attr_find(n, "value"), *one = oq_attr_find(n, "value_float"),
-                           *many = oq_attr_find(n, "value_floats");
         if (d == NULL)
             return oq_fail_nomem(err);
-        if (t != NULL && t->t != NULL)
-            OQ_TRY(constant_data(s, t->t, d, err));
-        else if (one != NULL)
-            OQ_TRY(constant_floats(s, &one->f.v, 1, 0, d, err));
-        else if (many != NULL)
-            OQ_TRY(constant_floats(s, many->floats.v, many->floats.n, 1, d, err));
-        else
-            continue; /* sparse: the runtime makes it, an observer sees it */
+        OQ_TRY(constant_data(s, t, d, err));
         s->out->all.v[at].constant = d;
     }
     return ONQ_OK;

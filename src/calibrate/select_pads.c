@@ -19,17 +19,10 @@ typedef struct padding {
     oq_cal_targets *out;
 } padding;
 
-/* The tensor of an initializer or of a Constant node; NULL: not one. */
+/* The constant of that name that no caller can replace, or NULL. */
 static oq_tensor *constant_of(const padding *p, oq_str name) {
     const oq_value *v = oq_index_find(&p->ix, name);
-    if (v == NULL || v->is_input)
-        return NULL;
-    if (v->init != NULL || v->producer == OQ_NO_NODE)
-        return v->init;
-    const oq_node *n = p->ix.graph->node.v[v->producer];
-    const oq_attribute *value = oq_attr_find(n, "value");
-    const bool constant = oq_domain_is_onnx(n->domain) && oq_str_is(n->op_type, "Constant");
-    return constant && value != NULL ? value->t : NULL;
+    return v != NULL && !v->is_input ? oq_index_constant(&p->ix, name) : NULL;
 }
 
 /* True if the node adds constants that are zero, without a sign. */
@@ -84,8 +77,7 @@ static onq_code only_adds(const padding *p, const oq_node *n, bool *out, oq_str 
 static onq_code consider_pad(padding *p, const oq_node *n, onq_error *err) {
     bool zeros = false, adds = false;
     oq_str watched;
-    if (!oq_domain_is_onnx(n->domain) || !oq_str_is(n->op_type, "Pad") || n->output.n != 1 ||
-        n->input.n == 0)
+    if (!oq_node_is(n, "Pad") || n->output.n != 1 || n->input.n == 0)
         return ONQ_OK;
     const uint32_t in = oq_map_find(&p->targets, n->input.v[0]);
     const uint32_t out = oq_map_find(&p->targets, n->output.v[0]);

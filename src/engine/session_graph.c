@@ -7,6 +7,7 @@
 #include "onnx/check/check.h"
 #include "onnx/codec/schema.h"
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 #include <inttypes.h>
@@ -272,16 +273,12 @@ static onq_code write_places(placer *p, onq_error *err) {
 
 /* The large value of a Constant node, or NULL. */
 static oq_tensor *large_constant(const oq_node *n) {
-    if (!oq_str_is(n->op_type, "Constant") || n->output.n != 1 ||
-        !(n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx")))
-        return NULL;
-    const oq_attribute *a = oq_attr_find(n, "value");
-    if (a == NULL || a->t == NULL || a->t->data_type.v == OQ_STRING)
-        return NULL;
+    oq_tensor *t = n->output.n == 1 ? oq_node_constant(n) : NULL;
     uint64_t bytes = 0;
-    if (oq_tensor_bytes(a->t, &bytes, NULL) != ONQ_OK || bytes < OUTSIDE_LEAST)
+    if (t == NULL || t->data_type.v == OQ_STRING || oq_tensor_bytes(t, &bytes, NULL) != ONQ_OK ||
+        bytes < OUTSIDE_LEAST)
         return NULL;
-    return a->t;
+    return t;
 }
 
 static onq_code lift_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {

@@ -9,6 +9,7 @@
 
 #include "base/text/real.h"
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 #include "onnx/tidy.h"
 #include "shape/shape.h"
 
@@ -48,14 +49,6 @@ typedef struct work {
     OQ_VEC(oq_node *) nodes; /* of the graph to be */
     oq_half_report report;
 } work;
-
-static bool is_onnx(const oq_node *n) {
-    return n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx");
-}
-
-static bool is_type(const oq_node *n, const char *type) {
-    return is_onnx(n) && oq_str_is(n->op_type, type);
-}
 
 /* ---- weights ---- */
 
@@ -143,9 +136,8 @@ static onq_code add_cast(work *w, oq_str from, oq_str to, oq_dtype type, onq_err
  * for patterns, and other domains have rules of their own. */
 static bool takes_cast(const oq_node *n) {
     static const char *const others[] = {"FusedMatMul", "FusedConv", "FusedGemm"};
-    if (is_onnx(n))
-        return !oq_str_ends(n->op_type, OQ_S("QuantizeLinear")) &&
-               !oq_str_is(n->op_type, "DequantizeLinear") &&
+    if (oq_domain_is_onnx(n->domain))
+        return oq_op_traits_of(n->op_type)->kind == OQ_KIND_OTHER &&
                !oq_str_starts(n->op_type, OQ_S("QLinear"));
     for (size_t i = 0; i < OQ_COUNT(others); i++)
         if (oq_str_is(n->op_type, others[i]))
@@ -203,8 +195,8 @@ static onq_code store_weights(work *w, onq_error *err) {
 /* ---- nodes ---- */
 
 static half_kind kind_of(const work *w, const oq_node *n) {
-    const bool one = is_type(n, "BatchNormalization") || is_type(n, "LayerNormalization");
-    if (!is_onnx(n) || (one && n->output.n > 1)) /* further outputs are float32 */
+    const bool one = oq_node_is(n, "BatchNormalization") || oq_node_is(n, "LayerNormalization");
+    if (!oq_domain_is_onnx(n->domain) || (one && n->output.n > 1)) /* further outputs are float32 */
         return HALF_NOT;
     for (size_t i = 0; i < OQ_COUNT(operators); i++)
         if (oq_str_is(n->op_type, operators[i].type))
@@ -246,7 +238,8 @@ static onq_code look_at_inputs(work *w, const oq_node *n, ends *e, onq_error *er
         if (v->producer == OQ_NO_NODE)
             continue;
         e->among_half |= w->is_half[v->producer] && is_float(w, v->name);
-        e->among_ints |= is_type(w->g->node.v[v->producer], "DequantizeLinear");
+        const oq_node *by = w->g->node.v[v->producer];
+        e->among_ints |= oq_node_is_dequantize(by) && oq_domain_is_onnx(by->domain);
     }
     return ONQ_OK;
 }
@@ -257,8 +250,10 @@ static void look_at_outputs(const work *w, const oq_node *n, ends *e) {
         if (v == NULL)
             continue;
         look_at_type(w, v->name, e);
-        for (size_t k = 0; k < v->uses.n; k++)
-            e->among_ints |= is_type(w->g->node.v[v->uses.v[k].node], "QuantizeLinear");
+        for (size_t k = 0; k < v->uses.n; k++) {
+            const oq_node *reader = w->g->node.v[v->uses.v[k].node];
+            e->among_ints |= oq_node_is_quantize(reader) && oq_domain_is_onnx(reader->domain);
+        }
     }
 }
 

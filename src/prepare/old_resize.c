@@ -25,24 +25,6 @@ typedef struct factors {
     size_t n;
 } factors;
 
-static oq_tensor *find_constant(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *c = g->node.v[i];
-        const oq_attribute *value = oq_attr_find(c, "value");
-        if (oq_str_is(c->op_type, "Constant") && c->output.n == 1 && value != NULL &&
-            oq_str_eq(c->output.v[0], name))
-            return value->t;
-    }
-    return oq_graph_find_init(g, name);
-}
-
-static onq_code find_factors(resizing *r, const oq_graph *g, const oq_node *n, factors *out,
-                             onq_error *err) {
-    oq_tensor *t = find_constant(g, n->input.v[SCALES]);
-    *out = (factors){0};
-    return t == NULL ? ONQ_OK : oq_tensor_floats(r->m, t, &r->scratch, &out->v, &out->n, err);
-}
-
 /* A whole number, or a half: there today's defaults take the same values. */
 static bool is_plain(float factor) {
     return factor == 0.5f || (factor >= 1.0f && factor == floorf(factor));
@@ -140,11 +122,13 @@ static onq_code split(resizing *r, oq_graph *g, size_t *at, const factors *f, on
 
 /* ---- every node ---- */
 
-static onq_code keep_node(resizing *r, oq_graph *g, size_t *at, onq_error *err) {
+/* `scales` is NULL when they are computed. */
+static onq_code keep_node(resizing *r, oq_graph *g, size_t *at, oq_tensor *scales, onq_error *err) {
     oq_node *n = g->node.v[*at];
-    factors f;
+    factors f = {0};
     bool plain = true, larger = false, smaller = false;
-    OQ_TRY(find_factors(r, g, n, &f, err));
+    if (scales != NULL)
+        OQ_TRY(oq_tensor_floats(r->m, scales, &r->scratch, &f.v, &f.n, err));
     if (!oq_str_is(oq_attr_str(n, "mode", "nearest"), "nearest"))
         return say(r, n, OQ_S("floor"), err);
     for (size_t i = 0; i < f.n; i++) {
@@ -157,15 +141,27 @@ static onq_code keep_node(resizing *r, oq_graph *g, size_t *at, onq_error *err) 
     return plain ? ONQ_OK : say(r, n, smaller ? OQ_S("ceil") : OQ_S("floor"), err);
 }
 
+static bool is_old(const oq_node *n) {
+    return oq_str_is(n->op_type, "Resize") && n->domain.n == 0 && n->input.n > SCALES &&
+           n->input.v[SCALES].n > 0 && n->output.n > 0 &&
+           oq_attr_find(n, "coordinate_transformation_mode") == NULL;
+}
+
+/* The constants are found first: nodes that are put in make the index stale. */
 static onq_code keep_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+    resizing *r = ctx;
+    oq_index ix;
     (void)owner;
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        if (oq_str_is(n->op_type, "Resize") && n->domain.n == 0 && n->input.n > SCALES &&
-            n->input.v[SCALES].n > 0 && n->output.n > 0 &&
-            oq_attr_find(n, "coordinate_transformation_mode") == NULL)
-            OQ_TRY(keep_node(ctx, g, &i, err));
-    }
+    OQ_TRY(oq_index_build(&ix, &r->scratch, g, NULL, err));
+    oq_tensor **scales = OQ_NEW_ARRAY(&r->scratch, oq_tensor *, g->node.n + 1);
+    if (scales == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < g->node.n; i++)
+        if (is_old(g->node.v[i]))
+            scales[i] = oq_index_constant(&ix, g->node.v[i]->input.v[SCALES]);
+    for (size_t i = 0, was = 0; i < g->node.n; i++, was++)
+        if (is_old(g->node.v[i]))
+            OQ_TRY(keep_node(r, g, &i, scales[was], err));
     return ONQ_OK;
 }
 

@@ -36,7 +36,8 @@ static onq_code name_nodes(oq_model *m, size_t *n_named, onq_error *err) {
     int64_t next = oq_qnn_next_suffix(g, prefix);
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        if (n->name.n != 0 || oq_str_is(n->op_type, "Constant"))
+        /* By the type alone, as the reference does. */
+        if (n->name.n != 0 || oq_op_traits_of(n->op_type)->kind == OQ_KIND_CONSTANT)
             continue;
         n->name = oq_qnn_number(m, prefix, next++);
         if (n->name.p == NULL)
@@ -104,9 +105,8 @@ static onq_code drop_unused(oq_fuse *f, onq_error *err) {
     kept = 0;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        const oq_value *v = oq_fuse_is(n, "Constant") && n->output.n == 1
-                                ? oq_index_find(&ix, n->output.v[0])
-                                : NULL;
+        const oq_value *v =
+            oq_node_is_constant(n) && n->output.n == 1 ? oq_index_find(&ix, n->output.v[0]) : NULL;
         if (v == NULL || v->uses.n != 0 || v->is_output)
             g->node.v[kept++] = n;
     }

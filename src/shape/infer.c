@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "onnx/operators.h"
 #include "shape/sop.h"
 
 /* A type with the name that onnx gives to an open dimension. */
@@ -135,8 +136,7 @@ static void store_symbolic(oq_rctx *c, size_t o) {
 /* The tensor of a Constant node is read when somebody needs its values. */
 static void keep_constant(oq_rctx *c) {
     const oq_node *n = c->node;
-    if (!oq_str_is(n->op_type, "Constant") || n->output.n != 1 ||
-        (n->domain.n > 0 && !oq_str_is(n->domain, "ai.onnx")))
+    if (!oq_node_is_constant(n) || n->output.n != 1)
         return;
     const oq_attribute *a = oq_r_attr(c, "value");
     oq_val *v = oq_scope_find(c->scope, n->output.v[0]);
@@ -175,7 +175,7 @@ static int64_t version_of(const oq_scope *s, oq_str domain) {
     uint32_t v = oq_map_find(s->opsets, domain);
     if (v == OQ_MAP_NONE && domain.n == 0)
         v = oq_map_find(s->opsets, OQ_S("ai.onnx"));
-    else if (v == OQ_MAP_NONE && oq_str_is(domain, "ai.onnx"))
+    else if (v == OQ_MAP_NONE && oq_domain_is_onnx(domain))
         v = oq_map_find(s->opsets, OQ_S(""));
     return v == OQ_MAP_NONE ? 0 : (int64_t)v;
 }
@@ -195,7 +195,7 @@ static const oq_function *function_of(oq_rctx *c) {
 }
 
 static bool is_onnx_domain(oq_str d) {
-    return d.n == 0 || oq_str_is(d, "ai.onnx") || oq_str_is(d, "ai.onnx.ml") ||
+    return oq_domain_is_onnx(d) || oq_str_is(d, "ai.onnx.ml") ||
            oq_str_is(d, "ai.onnx.preview.training") || oq_str_is(d, "ai.onnx.preview");
 }
 

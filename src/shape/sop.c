@@ -3,6 +3,8 @@
  */
 #include "shape/sop.h"
 
+#include "onnx/operators.h"
+
 #define OQ_SOP(domain, type, since, onnx, rule)                                                    \
     {domain, type, since, OQ_SOP_ONNX_##onnx, oq_rule_##rule, NULL},
 #define OQ_SOPF(domain, type, since, onnx, rule, fold)                                             \
@@ -16,8 +18,7 @@ const oq_sop oq_sops[] = {
 const size_t oq_sop_count = OQ_COUNT(oq_sops);
 
 const oq_sop *oq_sop_find(oq_str domain, oq_str type, int64_t version) {
-    if (oq_str_is(domain, "ai.onnx"))
-        domain = OQ_S("");
+    domain = oq_domain_plain(domain);
     /* The first row after all rows of (domain, type) with since <= version. */
     size_t lo = 0, hi = oq_sop_count;
     while (lo < hi) {

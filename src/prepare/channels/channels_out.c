@@ -25,10 +25,6 @@ typedef struct cut {
     oq_node *relu; /* the only reader */
 } cut;
 
-static bool is(const oq_node *n, const char *type) {
-    return oq_domain_is_onnx(n->domain) && oq_str_is(n->op_type, type);
-}
-
 static void clip_bounds(oq_channel_state *s, const oq_node *n, cut *c) {
     double *const bounds[2] = {&c->low, &c->high};
     for (size_t i = 0; i < 2; i++) {
@@ -54,7 +50,7 @@ static void gate_bounds(const oq_node *n, cut *c) {
 
 /* y and HardSigmoid(y) meet in a Mul that is the other reader of y. */
 static bool is_swish(const oq_channel_state *s, oq_str y, const oq_node *gate, const oq_node *mul) {
-    return is(mul, "Mul") && mul->input.n == 2 &&
+    return oq_node_is(mul, "Mul") && mul->input.n == 2 &&
            ((oq_str_eq(mul->input.v[0], y) && oq_str_eq(mul->input.v[1], gate->output.v[0])) ||
             (oq_str_eq(mul->input.v[1], y) && oq_str_eq(mul->input.v[0], gate->output.v[0]))) &&
            oq_index_find(&s->ix, gate->output.v[0])->uses.n == 1;
@@ -67,21 +63,23 @@ static cut find_cut(oq_channel_state *s, const oq_value *y) {
     oq_node *n = s->ix.graph->node.v[y->uses.v[0].node];
     if (y->uses.n == 2) {
         oq_node *other = s->ix.graph->node.v[y->uses.v[1].node];
-        oq_node *gate = is(n, "HardSigmoid") ? n : is(other, "HardSigmoid") ? other : NULL;
+        oq_node *gate = oq_node_is(n, "HardSigmoid")       ? n
+                        : oq_node_is(other, "HardSigmoid") ? other
+                                                           : NULL;
         if (gate != NULL && is_swish(s, y->name, gate, gate == n ? other : n)) {
             gate_bounds(gate, &c);
             c.high = INFINITY; /* there it is the identity */
         }
         return c;
     }
-    if (is(n, "Relu")) {
+    if (oq_node_is(n, "Relu")) {
         c.low = 0;
         c.relu = n;
-    } else if (is(n, "Clip")) {
+    } else if (oq_node_is(n, "Clip")) {
         clip_bounds(s, n, &c);
-    } else if (is(n, "HardSigmoid")) {
+    } else if (oq_node_is(n, "HardSigmoid")) {
         gate_bounds(n, &c);
-    } else if (is(n, "HardSwish")) {
+    } else if (oq_node_is(n, "HardSwish")) {
         c.low = -3;
     }
     return c;

@@ -10,6 +10,7 @@
 #define OQ_PREPARE_FUSE_H
 
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 #include "prepare/optimize.h"
 #include "shape/shape.h"
 
@@ -66,8 +67,6 @@ onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err);
 static inline oq_node *oq_fuse_node(const oq_fuse *f, uint32_t i) {
     return f->g->node.v[i];
 }
-/* True if it is of that type, in ONNX's own domain. */
-bool oq_fuse_is(const oq_node *n, const char *op_type);
 /* True for a node of this graph that no rewrite of the round has touched. */
 static inline bool oq_fuse_free(const oq_fuse *f, uint32_t i) {
     return i != OQ_NO_NODE && !f->busy[i];

@@ -23,9 +23,9 @@ static bool number_of(oq_fuse *f, oq_str name, oq_str like, double *v) {
 
 /* A Mul or Div by one number: the number as a factor and the slot of the other input; -1: not. */
 static int factor_of(oq_fuse *f, const oq_node *n, double *factor) {
-    if (n->input.n != 2 || n->output.n != 1 || !(oq_fuse_is(n, "Mul") || oq_fuse_is(n, "Div")))
+    if (n->input.n != 2 || n->output.n != 1 || !(oq_node_is(n, "Mul") || oq_node_is(n, "Div")))
         return -1;
-    const bool div = oq_fuse_is(n, "Div");
+    const bool div = oq_node_is(n, "Div");
     for (size_t slot = div ? 1 : 0; slot < 2; slot++) {
         if (!number_of(f, n->input.v[slot], n->output.v[0], factor))
             continue;
@@ -56,14 +56,14 @@ static bool find_gate(oq_fuse *f, oq_str name, gate *g) {
     if (g->clip == OQ_NO_NODE || !oq_fuse_sole(f, name))
         return false;
     const oq_node *clip = oq_fuse_node(f, g->clip);
-    if (!oq_fuse_is(clip, "Clip") || !clip_bounds(f, clip, &low, &high) || low != 0.0 ||
+    if (!oq_node_is(clip, "Clip") || !clip_bounds(f, clip, &low, &high) || low != 0.0 ||
         high != 6.0)
         return false;
     g->add = oq_fuse_maker(f, clip->input.v[0]);
     if (g->add == OQ_NO_NODE || !oq_fuse_sole(f, clip->input.v[0]))
         return false;
     const oq_node *add = oq_fuse_node(f, g->add);
-    for (size_t slot = 0; slot < 2 && oq_fuse_is(add, "Add") && add->input.n == 2; slot++) {
+    for (size_t slot = 0; slot < 2 && oq_node_is(add, "Add") && add->input.n == 2; slot++) {
         g->x = add->input.v[slot];
         if (number_of(f, add->input.v[1 - slot], g->x, &three) && three == 3.0)
             return true;
@@ -101,7 +101,7 @@ onq_code oq_fuse_hardswish(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     }
     const uint32_t at = oq_fuse_maker(f, in);
     const oq_node *mul = at != OQ_NO_NODE && oq_fuse_sole(f, in) ? oq_fuse_node(f, at) : NULL;
-    for (size_t k = 0; mul != NULL && oq_fuse_is(mul, "Mul") && k < 2; k++) {
+    for (size_t k = 0; mul != NULL && oq_node_is(mul, "Mul") && k < 2; k++) {
         if (!find_gate(f, mul->input.v[k], &g) || !oq_str_eq(mul->input.v[1 - k], g.x))
             continue;
         oq_node *clip = oq_fuse_node(f, g.clip);
@@ -185,19 +185,19 @@ static bool is_constant(const poly *a) {
 }
 
 static bool combine(const oq_node *n, const poly *a, const poly *b, poly *out) {
-    if (oq_fuse_is(n, "Mul"))
+    if (oq_node_is(n, "Mul"))
         return times(a, b, out);
-    if (oq_fuse_is(n, "Add"))
+    if (oq_node_is(n, "Add"))
         return plus(a, b, 1.0, out);
-    if (oq_fuse_is(n, "Sub"))
+    if (oq_node_is(n, "Sub"))
         return plus(a, b, -1.0, out);
     if (!is_constant(b))
         return false;
-    if (oq_fuse_is(n, "Div")) {
+    if (oq_node_is(n, "Div")) {
         const poly inverse = constant(1.0 / b->c[0][0]);
         return b->c[0][0] != 0.0 && times(a, &inverse, out);
     }
-    return oq_fuse_is(n, "Pow") && to_power(a, b, out);
+    return oq_node_is(n, "Pow") && to_power(a, b, out);
 }
 
 static bool add_node(oq_pattern *p, uint32_t at) {
@@ -277,7 +277,7 @@ onq_code oq_fuse_fastgelu(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     reading r;
     poly p;
     oq_node *made;
-    if (!oq_fuse_is(tanh_node, "Tanh") || tanh_node->input.n != 1 ||
+    if (!oq_node_is(tanh_node, "Tanh") || tanh_node->input.n != 1 ||
         !oq_fuse_is_float(f, tanh_node->output.v[0]) || !find_x(f, tanh_node->input.v[0], &r))
         return ONQ_OK;
     const oq_pattern inside = r.p;

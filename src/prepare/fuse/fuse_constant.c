@@ -25,7 +25,7 @@ static bool read_inputs(oq_fuse *f, const oq_node *n, oq_eval *c) {
 static bool read_dims(const oq_fuse *f, const oq_node *n, oq_eval *c) {
     int64_t dims[8];
     const int rank = n->input.n == 1 ? oq_fuse_dims(f, n->input.v[0], dims) : -1;
-    if (rank < 0 || !(oq_fuse_is(n, "Shape") || oq_fuse_is(n, "Size")))
+    if (rank < 0 || !(oq_node_is(n, "Shape") || oq_node_is(n, "Size")))
         return false;
     uint64_t count = 1;
     c->n_in = 1;
@@ -41,7 +41,7 @@ static bool read_dims(const oq_fuse *f, const oq_node *n, oq_eval *c) {
 
 onq_code oq_fuse_fold(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     const oq_node *n = oq_fuse_node(f, i);
-    if (n->output.n != 1 || (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
+    if (n->output.n != 1 || !oq_domain_is_onnx(n->domain))
         return ONQ_OK;
     const oq_eval_fn fn = oq_eval_find(n->op_type);
     const oq_value *v = oq_index_find(&f->ix, n->output.v[0]);
@@ -50,8 +50,8 @@ onq_code oq_fuse_fold(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     if (f->fold == NULL && (f->fold = OQ_NEW(f->scratch, oq_eval)) == NULL)
         return oq_fail_nomem(err);
     oq_eval *c = f->fold;
-    if (oq_fuse_const(f, oq_fuse_in(n, 0)) == NULL && !oq_fuse_is(n, "Shape") &&
-        !oq_fuse_is(n, "Size"))
+    if (oq_fuse_const(f, oq_fuse_in(n, 0)) == NULL && !oq_node_is(n, "Shape") &&
+        !oq_node_is(n, "Size"))
         return ONQ_OK;
     *c = (oq_eval){.arena = f->scratch, .node = n, .opset = f->opset};
     if (!read_inputs(f, n, c)) {

@@ -192,7 +192,7 @@ onq_code oq_fuse_conv1d(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     oq_node *n = oq_fuse_node(f, i);
     window v;
     oq_str x, matrix, product;
-    if (f->opset < 11 || !oq_fuse_is(n, "Conv") || n->input.n < 2 || !find_window(f, n, &v))
+    if (f->opset < 11 || !oq_node_is(n, "Conv") || n->input.n < 2 || !find_window(f, n, &v))
         return ONQ_OK;
     OQ_TRY(add_matrix(f, &v, &matrix, err));
     OQ_TRY(add_transpose(f, &v, false, n->input.v[0], &x, err));

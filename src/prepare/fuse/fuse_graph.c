@@ -7,10 +7,6 @@
 
 #include <math.h>
 
-bool oq_fuse_is(const oq_node *n, const char *op_type) {
-    return oq_str_is(n->op_type, op_type) && (n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx"));
-}
-
 oq_str oq_fuse_in(const oq_node *n, size_t i) {
     return i < n->input.n ? n->input.v[i] : (oq_str){"", 0};
 }

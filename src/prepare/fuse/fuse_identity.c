@@ -51,20 +51,20 @@ static onq_code is_empty_pad(oq_fuse *f, const oq_node *n, bool *yes, onq_error 
 onq_code oq_fuse_identity(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     const oq_node *n = oq_fuse_node(f, i);
     bool still = false;
-    if (n->input.n == 0 || n->input.v[0].n == 0 ||
-        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")) || !oq_fuse_one_output(f, n))
+    if (n->input.n == 0 || n->input.v[0].n == 0 || !oq_domain_is_onnx(n->domain) ||
+        !oq_fuse_one_output(f, n))
         return ONQ_OK;
-    if (oq_fuse_is(n, "Identity"))
+    if (oq_node_is(n, "Identity"))
         still = true;
-    else if (oq_fuse_is(n, "Dropout"))
+    else if (oq_node_is(n, "Dropout"))
         still = is_off_dropout(f, n);
-    else if (oq_fuse_is(n, "Cast"))
+    else if (oq_node_is(n, "Cast"))
         still = is_same_cast(f, n);
-    else if (oq_fuse_is(n, "Transpose"))
+    else if (oq_node_is(n, "Transpose"))
         still = is_still_transpose(n);
-    else if (oq_fuse_is(n, "Pad"))
+    else if (oq_node_is(n, "Pad"))
         OQ_TRY(is_empty_pad(f, n, &still, err));
-    else if (oq_fuse_is(n, "Concat") || oq_fuse_is(n, "Sum"))
+    else if (oq_node_is(n, "Concat") || oq_node_is(n, "Sum"))
         still = n->input.n == 1;
     else
         still = same_dims(f, n);
@@ -77,8 +77,8 @@ onq_code oq_fuse_neutral(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     const oq_node *n = oq_fuse_node(f, i);
     if (n->input.n != 2 || n->domain.n != 0 || n->output.n != 1)
         return ONQ_OK;
-    const bool sum = oq_fuse_is(n, "Add") || oq_fuse_is(n, "Sub");
-    const bool either = oq_fuse_is(n, "Add") || oq_fuse_is(n, "Mul");
+    const bool sum = oq_node_is(n, "Add") || oq_node_is(n, "Sub");
+    const bool either = oq_node_is(n, "Add") || oq_node_is(n, "Mul");
     for (size_t slot = either ? 0 : 1; slot < 2; slot++) {
         const oq_tensor *t = oq_fuse_const(f, n->input.v[slot]);
         double v = 0;
@@ -100,8 +100,7 @@ static onq_code node_key(oq_fuse *f, oq_node *n, oq_str *key, onq_error *err) {
     oq_buf b;
     *key = (oq_str){0};
     if (oq_op_traits_of(n->op_type)->random || oq_str_is(n->op_type, "Dropout") ||
-        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx") &&
-         !oq_str_is(n->domain, "com.microsoft")))
+        (!oq_domain_is_onnx(n->domain) && !oq_str_is(n->domain, "com.microsoft")))
         return ONQ_OK;
     oq_buf_init(&b, &f->m->env->alloc);
     oq_buf_addf(&b, "%zu:", n->output.n);

@@ -56,12 +56,12 @@ static bool shape_of(oq_fuse *f, linear *l) {
     const oq_i64s dims = {l->w->dims.v, l->w->dims.n, 0};
     l->group = 1;
     l->bias_slot = 2;
-    if (oq_fuse_is(n, "Conv")) {
+    if (oq_node_is(n, "Conv")) {
         l->axis = 0;
         l->n_out = (size_t)dims.v[0];
         return dims.n >= 3;
     }
-    if (oq_fuse_is(n, "ConvTranspose")) {
+    if (oq_node_is(n, "ConvTranspose")) {
         const int64_t group = oq_attr_int(n, "group", 1);
         if (dims.n < 3 || group < 1 || dims.v[0] % group != 0)
             return false;
@@ -70,8 +70,8 @@ static bool shape_of(oq_fuse *f, linear *l) {
         l->n_out = (size_t)dims.v[1] * l->group;
         return true;
     }
-    l->is_gemm = oq_fuse_is(n, "Gemm");
-    if (!l->is_gemm && (!oq_fuse_is(n, "MatMul") || oq_fuse_rank(f, n->input.v[0]) != 2))
+    l->is_gemm = oq_node_is(n, "Gemm");
+    if (!l->is_gemm && (!oq_node_is(n, "MatMul") || oq_fuse_rank(f, n->input.v[0]) != 2))
         return false;
     l->axis = l->is_gemm && oq_gemm_turns_b(n) ? 0 : 1;
     l->n_out = dims.n == 2 ? (size_t)dims.v[l->axis] : 0;
@@ -85,8 +85,7 @@ static onq_code find_linear(oq_fuse *f, oq_str name, linear *l, onq_error *err) 
     if (l->at == OQ_NO_NODE || !oq_fuse_sole(f, name))
         return ONQ_OK;
     oq_node *n = oq_fuse_node(f, l->at);
-    if (n->output.n != 1 || n->input.n < 2 ||
-        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
+    if (n->output.n != 1 || n->input.n < 2 || !oq_domain_is_onnx(n->domain))
         return ONQ_OK;
     l->n = n;
     l->w = oq_fuse_const(f, n->input.v[1]);
@@ -136,7 +135,7 @@ static onq_code write_linear(oq_fuse *f, linear *l, bool scaled, oq_str out, onq
     }
     if (!oq_fuse_set_input(f, n, l->bias_slot, name))
         return oq_fail_nomem(err);
-    if (oq_fuse_is(n, "MatMul"))
+    if (oq_node_is(n, "MatMul"))
         n->op_type = OQ_S("Gemm");
     else if (l->is_gemm)
         (void)oq_attr_remove(n, "beta");
@@ -159,7 +158,7 @@ onq_code oq_fuse_batchnorm(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     oq_node *n = oq_fuse_node(f, i);
     linear l;
     float *p[4];
-    if (!oq_fuse_is(n, "BatchNormalization") || n->input.n != 5 || !oq_fuse_one_output(f, n) ||
+    if (!oq_node_is(n, "BatchNormalization") || n->input.n != 5 || !oq_fuse_one_output(f, n) ||
         oq_attr_int(n, "training_mode", 0) != 0 || oq_attr_int(n, "spatial", 1) == 0)
         return ONQ_OK;
     OQ_TRY(find_linear(f, n->input.v[0], &l, err));
@@ -225,14 +224,13 @@ static onq_code by_channel(oq_fuse *f, oq_str name, size_t n, size_t rank, doubl
 static onq_code find_pair(oq_fuse *f, const oq_node *n, bool commutes, linear *l, double **v,
                           onq_error *err) {
     *v = NULL;
-    if (n->input.n != 2 || n->output.n != 1 ||
-        (n->domain.n != 0 && !oq_str_is(n->domain, "ai.onnx")))
+    if (n->input.n != 2 || n->output.n != 1 || !oq_domain_is_onnx(n->domain))
         return ONQ_OK;
     for (size_t slot = 0; slot < (commutes ? 2u : 1u); slot++) {
         if (oq_fuse_const(f, n->input.v[1 - slot]) == NULL)
             continue;
         OQ_TRY(find_linear(f, n->input.v[slot], l, err));
-        if (l->n == NULL || !(oq_fuse_is(l->n, "Conv") || oq_fuse_is(l->n, "ConvTranspose")))
+        if (l->n == NULL || !(oq_node_is(l->n, "Conv") || oq_node_is(l->n, "ConvTranspose")))
             continue;
         return by_channel(f, n->input.v[1 - slot], l->n_out, l->w->dims.n, v, err);
     }
@@ -243,7 +241,7 @@ static onq_code conv_and(oq_fuse *f, uint32_t i, bool product, bool *done, onq_e
     oq_node *n = oq_fuse_node(f, i);
     linear l = {0};
     double *v;
-    const bool inverse = oq_fuse_is(n, "Div") || oq_fuse_is(n, "Sub");
+    const bool inverse = oq_node_is(n, "Div") || oq_node_is(n, "Sub");
     OQ_TRY(find_pair(f, n, !inverse, &l, &v, err));
     if (v == NULL)
         return ONQ_OK;
@@ -311,19 +309,19 @@ static onq_code by_column(oq_fuse *f, oq_str name, size_t n, int rank, double **
 /* MatMul of any rank, or Gemm, with constant weights, times a constant. */
 onq_code oq_fuse_product_mul(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     oq_node *n = oq_fuse_node(f, i);
-    const bool inverse = oq_fuse_is(n, "Div");
-    if (n->input.n != 2 || n->output.n != 1 || !(inverse || oq_fuse_is(n, "Mul")))
+    const bool inverse = oq_node_is(n, "Div");
+    if (n->input.n != 2 || n->output.n != 1 || !(inverse || oq_node_is(n, "Mul")))
         return ONQ_OK;
     for (size_t slot = 0; slot < (inverse ? 1u : 2u); slot++) {
         const uint32_t at = oq_fuse_maker(f, n->input.v[slot]);
         oq_node *p =
             at != OQ_NO_NODE && oq_fuse_sole(f, n->input.v[slot]) ? oq_fuse_node(f, at) : NULL;
-        if (p == NULL || p->input.n < 2 || !(oq_fuse_is(p, "MatMul") || oq_fuse_is(p, "Gemm")))
+        if (p == NULL || p->input.n < 2 || !(oq_node_is(p, "MatMul") || oq_node_is(p, "Gemm")))
             continue;
         linear l = {.at = at, .n = p, .w = oq_fuse_const(f, p->input.v[1]), .bias_slot = 2};
         bool ok = l.w != NULL && l.w->dims.n == 2;
         double *v = NULL;
-        l.is_gemm = oq_fuse_is(p, "Gemm");
+        l.is_gemm = oq_node_is(p, "Gemm");
         l.group = 1;
         l.axis = l.is_gemm && oq_gemm_turns_b(p) ? 0 : 1;
         l.n_out = ok ? (size_t)l.w->dims.v[l.axis] : 0;
@@ -354,7 +352,7 @@ onq_code oq_fuse_product_mul(oq_fuse *f, uint32_t i, bool *done, onq_error *err)
 
 onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     oq_node *n = oq_fuse_node(f, i);
-    if (n->input.n != 2 || n->output.n != 1 || !oq_fuse_is(n, "Add"))
+    if (n->input.n != 2 || n->output.n != 1 || !oq_node_is(n, "Add"))
         return ONQ_OK;
     for (size_t slot = 0; slot < 2; slot++) {
         const uint32_t at = oq_fuse_maker(f, n->input.v[slot]);
@@ -362,9 +360,9 @@ onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
         if (at == OQ_NO_NODE || bias == NULL || !oq_fuse_sole(f, n->input.v[slot]))
             continue;
         oq_node *g = oq_fuse_node(f, at);
-        const bool matmul = oq_fuse_is(g, "MatMul");
+        const bool matmul = oq_node_is(g, "MatMul");
         int64_t w[8];
-        if (!(matmul || oq_fuse_is(g, "Gemm")) || oq_fuse_in(g, 2).n != 0 || g->input.n < 2 ||
+        if (!(matmul || oq_node_is(g, "Gemm")) || oq_fuse_in(g, 2).n != 0 || g->input.n < 2 ||
             (matmul && oq_fuse_rank(f, g->input.v[0]) != 2) ||
             oq_fuse_dims(f, g->input.v[1], w) != 2)
             continue;
@@ -417,11 +415,11 @@ onq_code oq_fuse_pad(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     const int64_t *pads;
     size_t count = 0;
     int64_t sum[2 * 8] = {0};
-    if (!oq_fuse_is(n, "Pad") || n->output.n != 1 || n->input.n == 0)
+    if (!oq_node_is(n, "Pad") || n->output.n != 1 || n->input.n == 0)
         return ONQ_OK;
     const uint32_t at = oq_fuse_user(f, n->output.v[0]);
     oq_node *conv = at != OQ_NO_NODE ? oq_fuse_node(f, at) : NULL;
-    if (conv == NULL || !oq_fuse_is(conv, "Conv") || !oq_str_eq(conv->input.v[0], n->output.v[0]) ||
+    if (conv == NULL || !oq_node_is(conv, "Conv") || !oq_str_eq(conv->input.v[0], n->output.v[0]) ||
         !oq_str_is(oq_attr_str(conv, "auto_pad", "NOTSET"), "NOTSET"))
         return ONQ_OK;
     OQ_TRY(pad_amounts(f, n, &pads, &count, err));

@@ -48,7 +48,7 @@ static bool find_ids(oq_fuse *f, oq_str name, oq_str *ids) {
     if (ends_in_one(&all))
         return true;
     const uint32_t at = oq_fuse_maker(f, name);
-    if (at == OQ_NO_NODE || !oq_fuse_is(oq_fuse_node(f, at), "Expand"))
+    if (at == OQ_NO_NODE || !oq_node_is(oq_fuse_node(f, at), "Expand"))
         return false;
     *ids = oq_fuse_node(f, at)->input.v[0];
     return oq_shapes_tensor(f->shapes, f->g, *ids, &one) && ends_in_one(&one) &&
@@ -117,11 +117,11 @@ onq_code oq_fuse_onehot(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     const uint32_t cast_at = w != NULL ? oq_fuse_maker(f, n->input.v[0]) : OQ_NO_NODE;
     const oq_node *cast = cast_at != OQ_NO_NODE ? oq_fuse_node(f, cast_at) : NULL;
     if (f->opset < 12 || cast == NULL || w->dims.n != 2 || w->dims.v[1] < 1 ||
-        !oq_fuse_is(n, "MatMul") || !oq_fuse_is(cast, "Cast"))
+        !oq_node_is(n, "MatMul") || !oq_node_is(cast, "Cast"))
         return ONQ_OK;
     const uint32_t equal_at = oq_fuse_maker(f, cast->input.v[0]);
     const oq_node *equal = equal_at != OQ_NO_NODE ? oq_fuse_node(f, equal_at) : NULL;
-    if (equal == NULL || !oq_fuse_is(equal, "Equal") || equal->input.n != 2)
+    if (equal == NULL || !oq_node_is(equal, "Equal") || equal->input.n != 2)
         return ONQ_OK;
     for (size_t slot = 0; slot < 2 && !ok; slot++) {
         OQ_TRY(is_count(f, equal->input.v[slot], w->dims.v[0], &ok, err));

@@ -6,6 +6,8 @@
  */
 #include "shape/sop.h"
 
+#include "onnx/operators.h"
+
 /* Broadcasts inputs first..last into output 0; nothing when a rank is not known. */
 static void broadcast_inputs(oq_rctx *c, size_t first, size_t last) {
     const size_t n = last - first;
@@ -27,7 +29,7 @@ static void broadcast_inputs(oq_rctx *c, size_t first, size_t last) {
 
 /* The shape of the first input (one-sided broadcasting). */
 static bool is_one_sided(const oq_rctx *c) {
-    return c->opset < 7 && (c->node->domain.n == 0 || oq_str_is(c->node->domain, "ai.onnx"));
+    return c->opset < 7 && oq_domain_is_onnx(c->node->domain);
 }
 
 void oq_rule_binary(oq_rctx *c) {

@@ -4,6 +4,8 @@
  */
 #include "shape/sop.h"
 
+#include "onnx/operators.h"
+
 /* The type is that of the zero point, else output_dtype, else uint8. */
 void oq_rule_quantize_linear(oq_rctx *c) {
     const int64_t wanted = oq_r_int(c, "output_dtype", 0);
@@ -21,8 +23,7 @@ void oq_rule_quantize_linear(oq_rctx *c) {
 
 /* Float up to opset 13; then the type of the scale, or output_dtype. */
 void oq_rule_dequantize_linear(oq_rctx *c) {
-    const bool onnx = c->node->domain.n == 0 || oq_str_is(c->node->domain, "ai.onnx");
-    if (onnx && c->opset < 19) {
+    if (oq_domain_is_onnx(c->node->domain) && c->opset < 19) {
         oq_r_set_elem(c, 0, OQ_FLOAT);
     } else if (oq_r_int(c, "output_dtype", 0) != 0) {
         if (!oq_r_elem_attr(c, "output_dtype", 0, 0))
