@@ -83,7 +83,9 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
         return NULL;
     if (!oq_pick_is_empty(&c->nodes_to_quantize) && !oq_pick_has(&c->nodes_to_quantize, n->name))
         return "not in nodes_to_quantize";
-    if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
+    /* By the type alone, as the reference does. */
+    const oq_op_kind kind = oq_op_traits_of(n->op_type)->kind;
+    if (kind == OQ_KIND_QUANTIZE || kind == OQ_KIND_DEQUANTIZE)
         return "is quantized already";
     const bool listed = c->op_types_all ||
                         (oq_pick_is_empty(&c->op_types) ? (oq_rules_modes(n->op_type) & modes) != 0

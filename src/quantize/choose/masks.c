@@ -45,7 +45,7 @@ static bool score_range(const settling *s, const oq_value *v, double *lo, double
 
 /* A Softmax reads it: the lowest of what it was made of that is no mask. */
 static bool floor_by_maker(const settling *s, const oq_value *v, double *low) {
-    const oq_node *n = v->producer != OQ_NO_NODE ? s->g->node.v[v->producer] : NULL;
+    const oq_node *n = oq_value_node(&s->ix, v);
     bool any = false;
     double lo, hi;
     if (n == NULL || (!oq_str_is(n->op_type, "Add") && !oq_str_is(n->op_type, "Where")))
@@ -119,13 +119,12 @@ static void find_floors(settling *s) {
  * it, which stays float. What it makes is clamped where it is quantized. */
 static onq_code leave_maker(const settling *s, const oq_value *v, oq_qconfig *config,
                             onq_error *err) {
-    const oq_node *n = v->producer != OQ_NO_NODE ? s->g->node.v[v->producer] : NULL;
+    const oq_node *n = oq_value_node(&s->ix, v);
     bool constant = false;
     for (size_t k = 0; n != NULL && k < n->input.n; k++) {
         const oq_value *in = value_at(s, &n->input, k);
-        constant |= in != NULL && (in->init != NULL ||
-                                   (in->producer != OQ_NO_NODE &&
-                                    oq_str_is(s->g->node.v[in->producer]->op_type, "Constant")));
+        constant |=
+            in != NULL && (in->init != NULL || oq_node_is_constant(oq_value_node(&s->ix, in)));
     }
     return constant ? oq_leave_node(config, n, OQ_LEFT_MASK, err) : ONQ_OK;
 }

@@ -4,6 +4,7 @@
 #include "quantize/choose/preset.h"
 
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 
 bool oq_preset_is_float(const oq_preset *p, const oq_tensor *init, oq_str name) {
     const int32_t type =
@@ -13,8 +14,7 @@ bool oq_preset_is_float(const oq_preset *p, const oq_tensor *init, oq_str name) 
 
 typedef struct taking {
     oq_qconfig *config;
-    const char *const *but;
-    size_t n_but;
+    bool no_pairs; /* without QuantizeLinear and DequantizeLinear */
 } taking;
 
 static onq_code take_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
@@ -22,19 +22,18 @@ static onq_code take_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
     (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        bool skip = oq_pick_has(&t->config->nodes_to_exclude, n->name);
-        for (size_t k = 0; k < t->n_but && !skip; k++)
-            skip = oq_str_is(n->op_type, t->but[k]);
-        if (!skip)
+        const oq_op_kind kind = oq_op_traits_of(n->op_type)->kind;
+        const bool pair = kind == OQ_KIND_QUANTIZE || kind == OQ_KIND_DEQUANTIZE;
+        if (!oq_pick_has(&t->config->nodes_to_exclude, n->name) && !oq_str_is(n->op_type, "Cast") &&
+            !(pair && t->no_pairs))
             OQ_TRY(oq_pick_add(&t->config->op_types, n->op_type, err));
     }
     return ONQ_OK;
 }
 
-/* All operator types of the nodes that are not excluded, without those named. */
-static onq_code take_all_types(const oq_preset *p, const char *const *but, size_t n_but,
-                               onq_error *err) {
-    taking t = {p->config, but, n_but};
+/* All operator types of the nodes that are not excluded, without Cast. */
+static onq_code take_all_types(const oq_preset *p, bool no_pairs, onq_error *err) {
+    taking t = {p->config, no_pairs};
     oq_graph *g = p->model->proto->graph;
     if (p->config->op_types_all || !oq_pick_is_empty(&p->config->op_types))
         return ONQ_OK;
@@ -43,8 +42,7 @@ static onq_code take_all_types(const oq_preset *p, const char *const *but, size_
 }
 
 onq_code oq_preset_qdq(const oq_preset *p, onq_error *err) {
-    static const char *const but[] = {"Cast", "DequantizeLinear", "QuantizeLinear"};
-    return take_all_types(p, but, OQ_COUNT(but), err);
+    return take_all_types(p, true, err);
 }
 
 /* ---- QNN ---- */
@@ -167,7 +165,6 @@ static onq_code qnn_node(const oq_preset *p, const oq_index *ix, const oq_node *
 }
 
 onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
-    static const char *const but[] = {"Cast"};
     oq_qconfig *c = p->config;
     const oq_graph *g = p->model->proto->graph;
     oq_index ix;
@@ -187,7 +184,7 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
         if (listed && !oq_pick_has(&c->nodes_to_exclude, n->name))
             OQ_TRY(qnn_node(p, &ix, n, err));
     }
-    OQ_TRY(take_all_types(p, but, OQ_COUNT(but), err));
+    OQ_TRY(take_all_types(p, false, err));
     if (oq_model_opset(p->model, OQ_S("")) < 21 &&
         (is_opset21(c->activation_type) || is_opset21(c->weight_type) ||
          (given ? first : oq_overrides_any_type(p->overrides, is_opset21))))

@@ -33,10 +33,6 @@ const char *oq_compute_name(oq_compute c) {
     return names[c];
 }
 
-static bool is_op(const oq_node *n, const char *op) {
-    return oq_str_is(n->op_type, op);
-}
-
 /* ---- values ---- */
 
 static uint32_t find_value(const scope *s, oq_str name) {
@@ -126,10 +122,9 @@ static const oq_tensor *constant_at(const profiling *g, const scope *s, const oq
 
 /* Parameters of a QuantizeLinear or DequantizeLinear, for the tensor that it reads. */
 static onq_code note_pair(profiling *g, const scope *s, const oq_node *n, onq_error *err) {
-    const bool quantize = is_op(n, "QuantizeLinear");
+    const bool quantize = oq_node_is_quantize(n);
     const uint32_t at = n->input.n > 1 ? find_value(s, n->input.v[0]) : NONE;
-    if ((!quantize && !is_op(n, "DequantizeLinear")) || at == NONE ||
-        g->p->values.v[at].quantized != 0)
+    if (!oq_node_is_pair(n) || at == NONE || g->p->values.v[at].quantized != 0)
         return ONQ_OK;
     const oq_tensor *scale = constant_at(g, s, n, 1), *zero = constant_at(g, s, n, 2);
     oq_profile_value *v = &g->p->values.v[at];
@@ -157,7 +152,7 @@ static const oq_profile_node *maker(const oq_profile *p, const oq_profile_node *
 
 static bool comes_quantized(const oq_profile *p, const oq_profile_node *n, size_t slot) {
     const oq_profile_node *m = maker(p, n, slot);
-    return m != NULL && is_op(m->node, "DequantizeLinear");
+    return m != NULL && oq_node_is_dequantize(m->node);
 }
 
 static bool is_float_value(const oq_profile *p, uint32_t at) {
@@ -183,14 +178,13 @@ static oq_compute compute_of_rest(const oq_profile *p, const oq_profile_node *n)
     for (size_t i = 0; i < n->node->output.n; i++)
         others += is_float_value(p, n->outputs[i]);
     if (floats == 0)
-        return others > 0 && !is_op(n->node, "Constant") ? OQ_COMPUTE_FLOAT : OQ_COMPUTE_OTHER;
+        return others > 0 && !oq_node_is_constant(n->node) ? OQ_COMPUTE_FLOAT : OQ_COMPUTE_OTHER;
     return floats == quantized ? OQ_COMPUTE_QDQ : OQ_COMPUTE_FLOAT;
 }
 
 static oq_compute compute_of(const oq_profile *p, const oq_profile_node *n) {
     const oq_op_traits *t = oq_op_traits_of(n->node->op_type);
-    if (is_op(n->node, "QuantizeLinear") || is_op(n->node, "DequantizeLinear") ||
-        is_op(n->node, "DynamicQuantizeLinear"))
+    if (oq_node_is_pair(n->node) || t->kind == OQ_KIND_DYNAMIC)
         return OQ_COMPUTE_CONVERT;
     if (t->form == OQ_FORM_WEIGHT_ONLY)
         return OQ_COMPUTE_WEIGHT_ONLY;
@@ -248,9 +242,9 @@ static bool add_node(profiling *g, scope *s, const oq_node *n, uint32_t *at) {
         if (out[i] != NONE)
             g->p->values.v[out[i]].producer = *at;
     }
-    const oq_attribute *a = is_op(n, "Constant") ? oq_attr_find(n, "value") : NULL;
-    if (a != NULL && n->output.n > 0 && out[0] != NONE)
-        g->p->values.v[out[0]].constant = a->t;
+    const oq_tensor *t = oq_node_constant(n);
+    if (t != NULL && n->output.n > 0 && out[0] != NONE)
+        g->p->values.v[out[0]].constant = t;
     const oq_profile_node fresh = {
         .node = n, .graph = s->graph, .owner = s->owner, .inputs = in, .outputs = out};
     return OQ_PUSH(g->arena, &g->p->nodes, fresh);
@@ -344,7 +338,7 @@ static bool is_kept(const oq_profile *p, const oq_profile_value *v, bool read_pl
     const oq_profile_node *by = v->producer != NONE ? &p->nodes.v[v->producer] : NULL;
     if (v->constant != NULL)
         return false;
-    if (by != NULL && is_op(by->node, "DequantizeLinear"))
+    if (by != NULL && oq_node_is_dequantize(by->node))
         return read_plainly && weight_behind(p, by, 0) == NULL;
     return by == NULL || by->compute != OQ_COMPUTE_QDQ || v->quantized == 0 || v->uses != 1 ||
            v->is_output;

@@ -4,6 +4,7 @@
 #include "quantize/cost/share.h"
 
 #include "onnx/attr.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 #include "shape/macs.h"
 
@@ -35,9 +36,9 @@ static onq_code each_constant(sharing *s, oq_graph *g, constant_fn fn, onq_error
             OQ_TRY(fn(s, g, g->initializer.v[i]->name, g->initializer.v[i], err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        const oq_attribute *a = oq_str_is(n->op_type, "Constant") ? oq_attr_find(n, "value") : NULL;
-        if (a != NULL && a->t != NULL && n->output.n > 0 && oq_dtype_is_float(a->t->data_type.v))
-            OQ_TRY(fn(s, g, n->output.v[0], a->t, err));
+        oq_tensor *t = n->output.n > 0 ? oq_node_constant(n) : NULL;
+        if (t != NULL && oq_dtype_is_float(t->data_type.v))
+            OQ_TRY(fn(s, g, n->output.v[0], t, err));
     }
     return ONQ_OK;
 }
@@ -53,8 +54,7 @@ static bool is_quantized_here(const oq_index *ix, oq_str name) {
     const oq_value *v = oq_index_find(ix, name);
     bool all = v != NULL && v->uses.n > 0 && !v->is_output;
     for (size_t i = 0; all && i < v->uses.n; i++)
-        all = v->uses.v[i].slot == 0 &&
-              oq_str_is(ix->graph->node.v[v->uses.v[i].node]->op_type, "QuantizeLinear");
+        all = v->uses.v[i].slot == 0 && oq_node_is_quantize(ix->graph->node.v[v->uses.v[i].node]);
     return all;
 }
 

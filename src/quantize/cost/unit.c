@@ -99,23 +99,13 @@ static onq_code shape_of(const finding *f, const oq_graph *g, const oq_node *n, 
 /* True if no sample changes the tensor. */
 static bool is_constant(const oq_index *ix, oq_str name) {
     for (int steps = 0; ix != NULL && steps < MAX_STEPS; steps++) {
-        const oq_value *v = oq_index_find(ix, name);
-        if (v == NULL || !oq_value_is_defined(v)) {
-            ix = ix->parent;
-            continue;
-        }
-        if (v->init != NULL || v->sparse_init != NULL)
+        const oq_value *v = oq_index_resolve(&ix, name);
+        const oq_node *n = oq_value_node(ix, v);
+        if (oq_node_is_constant(n) || (v != NULL && (v->init != NULL || v->sparse_init != NULL)))
             return true;
-        if (v->producer == OQ_NO_NODE)
-            return false;
-        const oq_node *n = ix->graph->node.v[v->producer];
-        if (oq_str_is(n->op_type, "Constant"))
-            return true;
-        const bool passes = oq_op_traits_of(n->op_type)->repeats >= OQ_REPEATS_SOME ||
-                            oq_str_is(n->op_type, "DequantizeLinear") ||
-                            oq_str_is(n->op_type, "QuantizeLinear") ||
-                            oq_str_is(n->op_type, "Cast");
-        if (!passes || n->input.n == 0)
+        if (n == NULL || n->input.n == 0 ||
+            !(oq_op_traits_of(n->op_type)->repeats >= OQ_REPEATS_SOME || oq_node_is_pair(n) ||
+              oq_str_is(n->op_type, "Cast")))
             return false;
         name = n->input.v[0];
     }

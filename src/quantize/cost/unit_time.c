@@ -131,8 +131,8 @@ static oq_str add_input(making *k, const char *const names[3], const oq_unit_sha
                                         .data = p,
                                         .size_bytes = n * (type == OQ_FLOAT ? sizeof(float) : 1)};
     if (k->form == FORM_ALONE)
-        name = add_half(k, "QuantizeLinear", name, PAIR_IN, names[1]);
-    return k->form == FORM_REAL ? name : add_half(k, "DequantizeLinear", name, PAIR_IN, names[2]);
+        name = add_half(k, OQ_QUANTIZE_LINEAR, name, PAIR_IN, names[1]);
+    return k->form == FORM_REAL ? name : add_half(k, OQ_DEQUANTIZE_LINEAR, name, PAIR_IN, names[2]);
 }
 
 static oq_str add_weight(making *k) {
@@ -144,7 +144,7 @@ static oq_str add_weight(making *k) {
         return OQ_S("w");
     }
     add_values(k, "w", OQ_INT8, &k->u->weight);
-    return add_half(k, "DequantizeLinear", OQ_S("w"), PAIR_WEIGHT, "w_d");
+    return add_half(k, OQ_DEQUANTIZE_LINEAR, OQ_S("w"), PAIR_WEIGHT, "w_d");
 }
 
 static void add_product(making *k) {
@@ -187,11 +187,11 @@ static void add_output(making *k) {
     if (!quantized)
         add_activation(k);
     if (quantized) {
-        add_half(k, "QuantizeLinear", k->name, PAIR_OUT, "y_q");
+        add_half(k, OQ_QUANTIZE_LINEAR, k->name, PAIR_OUT, "y_q");
         type = OQ_UINT8;
     }
     if (quantized && k->form == FORM_ALONE) {
-        add_half(k, "DequantizeLinear", k->name, PAIR_OUT, "y_d");
+        add_half(k, OQ_DEQUANTIZE_LINEAR, k->name, PAIR_OUT, "y_d");
         type = OQ_FLOAT;
     }
     oq_value_info *info =

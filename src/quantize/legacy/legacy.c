@@ -182,7 +182,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         t->scale = name_of(p, x, "_scale");
         t->zero = name_of(p, x, "_zero_point");
         const oq_str made[3] = {t->q, t->scale, t->zero};
-        oq_node *d = oq_node_make(p->keep, "DynamicQuantizeLinear", node_name, &x, 1, made, 3);
+        oq_node *d = oq_node_make(p->keep, OQ_DYNAMIC_QUANTIZE_LINEAR, node_name, &x, 1, made, 3);
         if (d == NULL || !OQ_PUSH(p->scratch, &p->out, d))
             return oq_fail_nomem(err);
         return remember(p, x, *t, err);
@@ -197,7 +197,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         OQ_TRY(decomposed(p, x, t, err));
     }
     const oq_str in[3] = {x, t->scale, t->zero};
-    oq_node *made = oq_node_make(p->keep, "QuantizeLinear", node_name, in, 3, &t->q, 1);
+    oq_node *made = oq_node_make(p->keep, OQ_QUANTIZE_LINEAR, node_name, in, 3, &t->q, 1);
     if (made == NULL || !OQ_PUSH(p->scratch, &p->out, made))
         return oq_fail_nomem(err);
     return remember(p, x, *t, err);
@@ -366,7 +366,7 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
     OQ_TRY(
         emit_main(p, n, conv ? "QLinearConv" : "QLinearMatMul", in, has_bias(n) ? 9 : 8, out, err));
     const oq_str back[3] = {out, scale, zero};
-    return emit(p, "DequantizeLinear", oq_str_cat(p->keep, y, OQ_S("_DequantizeLinear")), back, 3,
+    return emit(p, OQ_DEQUANTIZE_LINEAR, oq_str_cat(p->keep, y, OQ_S("_DequantizeLinear")), back, 3,
                 y, NULL, 0, err);
 }
 

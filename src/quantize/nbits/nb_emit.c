@@ -4,6 +4,8 @@
  */
 #include "quantize/nbits/nb_run.h"
 
+#include "onnx/operators.h"
+
 /* What the reference calls the parts of a weight, and the order in which it stores them. */
 typedef struct wording {
     const char *scale, *zero; /* suffixes; that of the integers has numbers in it */
@@ -295,8 +297,8 @@ static onq_code emit_dq(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const 
         return oq_fail_nomem(err);
     const oq_str in[] = {d->part[OQ_NB_Q]->name, d->part[OQ_NB_SCALE]->name,
                          d->part[OQ_NB_ZEROS] != NULL ? d->part[OQ_NB_ZEROS]->name : OQ_S("")};
-    oq_node *dq = oq_node_make(a, "DequantizeLinear", oq_fresh_node_of(&r->names, n, ending.p), in,
-                               d->part[OQ_NB_ZEROS] != NULL ? 3 : 2, &out, 1);
+    oq_node *dq = oq_node_make(a, OQ_DEQUANTIZE_LINEAR, oq_fresh_node_of(&r->names, n, ending.p),
+                               in, d->part[OQ_NB_ZEROS] != NULL ? 3 : 2, &out, 1);
     if (dq == NULL || r->names.failed || !oq_attr_set_int(a, dq, OQ_S("axis"), axis) ||
         !oq_attr_set_int(a, dq, OQ_S("block_size"), (int64_t)d->block) || !push(s, r, how, dq))
         return oq_fail_nomem(err);

@@ -68,19 +68,10 @@ static oq_tensor *find_init(oq_nb_scope **scope, oq_str name) {
     return NULL;
 }
 
-static const oq_node *producer_of(const oq_nb_scope *scope, oq_str name) {
-    for (; scope != NULL; scope = scope->parent) {
-        const oq_value *v = oq_index_find(&scope->index, name);
-        if (v != NULL && oq_value_is_defined(v))
-            return v->producer != OQ_NO_NODE ? scope->index.graph->node.v[v->producer] : NULL;
-    }
-    return NULL;
-}
-
 /* True for a Transpose that swaps the dimensions of a matrix. */
 static bool is_swap(const oq_node *n) {
     const oq_i64s *perm = oq_attr_ints(n, "perm");
-    return oq_str_is(n->op_type, "Transpose") && oq_domain_is_onnx(n->domain) && n->input.n == 1 &&
+    return oq_node_is(n, "Transpose") && n->input.n == 1 &&
            (perm == NULL || (perm->n == 2 && perm->v[0] == 1 && perm->v[1] == 0));
 }
 
@@ -92,11 +83,13 @@ static oq_tensor *find_weight(const oq_nb_state *r, oq_nb_scope *scope, oq_str n
     w->tensor = find_init(&w->scope, name);
     if (w->tensor != NULL)
         return w->tensor;
-    const oq_node *from = producer_of(scope, name);
+    const oq_index *ix = &scope->index;
+    const oq_value *v = oq_index_resolve(&ix, name);
+    const oq_node *from = oq_value_node(ix, v);
     *why = OQ_NB_WHY_DYNAMIC;
     if (from == NULL)
         return NULL;
-    if (oq_str_is(from->op_type, "Constant"))
+    if (oq_node_is_constant(from))
         *why = OQ_NB_WHY_CONSTANT;
     if (!is_swap(from))
         return NULL;
@@ -319,7 +312,7 @@ static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *e
     OQ_TRY(do_inner(r, s, n, err));
     r->used = NULL;
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {
-        if (!oq_str_is(n->op_type, operators[i].op_type) || !oq_domain_is_onnx(n->domain))
+        if (!oq_node_is(n, operators[i].op_type))
             continue;
         const char *skipped = skip(r, &c, operators[i].by_default);
         c.by = skipped != NULL ? OQ_BY_CHOICE : OQ_BY_RULE;

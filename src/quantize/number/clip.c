@@ -36,25 +36,16 @@ static bool passes(const oq_node *n) {
 
 bool oq_constant_real(oq_model *m, const oq_index *ix, oq_str name, double *out) {
     for (int steps = 0; ix != NULL && steps < MAX_STEPS; steps++) {
-        const oq_value *v = oq_index_find(ix, name);
-        if (v == NULL || !oq_value_is_defined(v)) {
-            ix = ix->parent;
-            continue;
-        }
-        if (v->init != NULL)
-            return one_real(m, v->init, out);
-        if (v->producer == OQ_NO_NODE)
-            return false;
-        const oq_node *n = ix->graph->node.v[v->producer];
-        if (oq_str_is(n->op_type, "Constant")) {
-            const oq_attribute *tensor = oq_attr_find(n, "value");
-            const oq_attribute *real = oq_attr_find(n, "value_float");
-            if (real != NULL)
-                *out = (double)real->f.v;
-            return real != NULL ||
-                   (tensor != NULL && tensor->t != NULL && one_real(m, tensor->t, out));
-        }
-        if (!passes(n))
+        const oq_value *v = oq_index_resolve(&ix, name);
+        const oq_node *n = oq_value_node(ix, v);
+        oq_tensor *t = v != NULL && v->init != NULL ? v->init : oq_node_constant(n);
+        const oq_attribute *real =
+            oq_node_is_constant(n) && t == NULL ? oq_attr_find(n, "value_float") : NULL;
+        if (real != NULL)
+            *out = (double)real->f.v;
+        if (real != NULL || t != NULL)
+            return real != NULL || one_real(m, t, out);
+        if (n == NULL || !passes(n))
             return false;
         name = n->input.v[0];
     }

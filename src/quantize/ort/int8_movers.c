@@ -31,7 +31,7 @@ static const oq_value *output_of(const search *s, oq_use use) {
  * QuantizeLinear and writes no attribute. */
 static bool ends_quantized(const search *s, oq_use use) {
     for (size_t steps = 0; steps <= s->ix.graph->node.n; steps++) {
-        if (oq_str_is(s->ix.graph->node.v[use.node]->op_type, "QuantizeLinear"))
+        if (oq_node_is_quantize(s->ix.graph->node.v[use.node]))
             return true;
         const oq_value *v = is_mover(s, use) ? output_of(s, use) : NULL;
         if (v == NULL || v->is_output || v->uses.n != 1)
@@ -59,8 +59,8 @@ static bool gets_a_pair(const search *s, oq_use mover, int depth) {
 }
 
 static bool is_int8_activation(const search *s, const oq_node *n) {
-    if (!oq_str_is(n->op_type, "DequantizeLinear") || n->domain.n != 0 || n->input.n < 3 ||
-        n->output.n != 1 || oq_index_init(&s->ix, n->input.v[0]) != NULL)
+    if (!oq_node_is_dequantize(n) || n->domain.n != 0 || n->input.n < 3 || n->output.n != 1 ||
+        oq_index_init(&s->ix, n->input.v[0]) != NULL)
         return false;
     const oq_tensor *zero = oq_index_init(&s->ix, n->input.v[2]);
     return zero != NULL && zero->data_type.v == OQ_INT8;

@@ -9,18 +9,6 @@
 #include <float.h>
 #include <math.h>
 
-static bool is_onnx(const oq_node *n, const char *type) {
-    return oq_domain_is_onnx(n->domain) && oq_str_is(n->op_type, type);
-}
-
-/* Pairs of com.microsoft count as well. */
-static bool is_quantize(const oq_node *n) {
-    return n != NULL && oq_str_is(n->op_type, "QuantizeLinear");
-}
-static bool is_dequantize(const oq_node *n) {
-    return n != NULL && oq_str_is(n->op_type, "DequantizeLinear");
-}
-
 /* The node that alone reads a tensor, or NULL. */
 static oq_node *only_reader(const oq_index *ix, oq_str name) {
     const oq_value *v = oq_index_find(ix, name);
@@ -33,9 +21,10 @@ static oq_node *only_reader(const oq_index *ix, oq_str name) {
 
 /* The QuantizeLinear after a node that WeightBiasQuantization takes, or NULL. */
 static oq_node *taken_at(const oq_index *ix, const oq_node *n) {
-    if (!is_onnx(n, "Conv") && !is_onnx(n, "ConvTranspose") && !is_onnx(n, "Gemm"))
+    if (!oq_node_is(n, "Conv") && !oq_node_is(n, "ConvTranspose") && !oq_node_is(n, "Gemm"))
         return NULL;
-    if (n->input.n < 2 || n->output.n == 0 || !is_dequantize(oq_index_producer(ix, n->input.v[0])))
+    if (n->input.n < 2 || n->output.n == 0 ||
+        !oq_node_is_dequantize(oq_index_producer(ix, n->input.v[0])))
         return NULL;
     const oq_tensor *w = oq_index_init(ix, n->input.v[1]);
     if (w == NULL || (w->data_type.v != OQ_FLOAT && w->data_type.v != OQ_FLOAT16))
@@ -43,7 +32,7 @@ static oq_node *taken_at(const oq_index *ix, const oq_node *n) {
     oq_node *reader = only_reader(ix, n->output.v[0]);
     if (reader != NULL && oq_op_traits_of(reader->op_type)->clips && reader->output.n > 0)
         reader = only_reader(ix, reader->output.v[0]);
-    return is_quantize(reader) ? reader : NULL;
+    return oq_node_is_quantize(reader) ? reader : NULL;
 }
 
 /* What int8 per tensor leaves of a weight. */
@@ -202,28 +191,29 @@ double oq_forms_summed(const oq_node *softmax, const oq_forms_shapes *s, oq_str 
 }
 
 oq_kernel_need oq_forms_kernel_need(const oq_node *n, const oq_forms_shapes *s, oq_str input) {
-    if (is_onnx(n, "AveragePool"))
+    if (oq_node_is(n, "AveragePool"))
         return average_need(n, s, input);
-    return is_onnx(n, "Softmax") && oq_forms_summed(n, s, input) == 1.0 ? OQ_KERNEL_FLOAT
-                                                                        : OQ_KERNEL_NOTHING;
+    return oq_node_is(n, "Softmax") && oq_forms_summed(n, s, input) == 1.0 ? OQ_KERNEL_FLOAT
+                                                                           : OQ_KERNEL_NOTHING;
 }
 
 static bool has_such_kernel(const oq_node *n) {
-    return is_onnx(n, "AveragePool") || is_onnx(n, "Softmax");
+    return oq_node_is(n, "AveragePool") || oq_node_is(n, "Softmax");
 }
 
 static onq_code mend_kernel(oq_model *m, const oq_index *ix, const oq_forms_shapes *s, oq_node *n,
                             oq_fresh *names, oq_str lowest[2], onq_error *err) {
     const oq_node *before = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
     oq_node *after = n->output.n > 0 ? only_reader(ix, n->output.v[0]) : NULL;
-    const oq_tensor *zero =
-        is_dequantize(before) && before->input.n > 2 ? oq_index_init(ix, before->input.v[2]) : NULL;
+    const oq_tensor *zero = oq_node_is_dequantize(before) && before->input.n > 2
+                                ? oq_index_init(ix, before->input.v[2])
+                                : NULL;
     if (zero == NULL || (zero->data_type.v != OQ_INT8 && zero->data_type.v != OQ_UINT8) ||
-        !is_quantize(after))
+        !oq_node_is_quantize(after))
         return ONQ_OK; /* there are no kernels of other types */
     const oq_node *first = oq_index_producer(ix, before->input.v[0]);
     const oq_kernel_need need =
-        oq_forms_kernel_need(n, s, is_quantize(first) ? first->input.v[0] : n->input.v[0]);
+        oq_forms_kernel_need(n, s, oq_node_is_quantize(first) ? first->input.v[0] : n->input.v[0]);
     if (need == OQ_KERNEL_UNPADDED)
         return oq_attr_set_int(&m->arena, n, OQ_S("count_include_pad"), 0) ? ONQ_OK
                                                                            : oq_fail_nomem(err);
@@ -277,9 +267,9 @@ static bool fuses(const negating *s, oq_str output, size_t bias_rank) {
 
 /* A MatMul of two quantized factors whose output is float. */
 static bool is_integer_product(const oq_index *ix, const oq_node *n) {
-    return is_onnx(n, "MatMul") && n->input.n == 2 && n->output.n == 1 &&
-           is_dequantize(oq_index_producer(ix, n->input.v[0])) &&
-           is_dequantize(oq_index_producer(ix, n->input.v[1]));
+    return oq_node_is(n, "MatMul") && n->input.n == 2 && n->output.n == 1 &&
+           oq_node_is_dequantize(oq_index_producer(ix, n->input.v[0])) &&
+           oq_node_is_dequantize(oq_index_producer(ix, n->input.v[1]));
 }
 
 /* The sign bit of every element the other way round. */
@@ -312,7 +302,7 @@ static onq_code negated(negating *s, oq_tensor *bias, oq_arena *a, oq_str *out, 
 static onq_code guard_product(negating *s, const oq_node *n, oq_arena *a, bool *changed,
                               onq_error *err) {
     oq_node *add = is_integer_product(&s->ix, n) ? only_reader(&s->ix, n->output.v[0]) : NULL;
-    if (add == NULL || !is_onnx(add, "Add") || add->input.n != 2)
+    if (add == NULL || !oq_node_is(add, "Add") || add->input.n != 2)
         return ONQ_OK;
     const size_t slot = oq_str_eq(add->input.v[0], n->output.v[0]) ? 1 : 0;
     oq_tensor *bias = oq_index_init(&s->ix, add->input.v[slot]);

@@ -25,19 +25,18 @@ typedef struct moving {
     oq_str x; /* what is moved */
 } moving;
 
-static bool is(const oq_node *n, const char *type) {
-    return n != NULL && oq_domain_is_onnx(n->domain) && oq_str_is(n->op_type, type);
+/* Halves of a pair with a zero point. */
+static bool is_full_q(const oq_node *n) {
+    return oq_node_is_quantize(n) && n->input.n == 3;
 }
-static bool is_pair(const oq_node *n, const char *type) {
-    return n != NULL && oq_str_is(n->op_type, type) && n->input.n == 3;
+static bool is_full_dq(const oq_node *n) {
+    return oq_node_is_dequantize(n) && n->input.n == 3;
 }
 
 /* The node that makes `name`, when `readers` uses are all that the tensor has. */
 static oq_node *maker(const forms *f, oq_str name, size_t readers) {
     const oq_value *v = oq_index_find(&f->ix, name);
-    return v != NULL && !v->is_output && v->uses.n == readers && v->producer != OQ_NO_NODE
-               ? f->ix.graph->node.v[v->producer]
-               : NULL;
+    return v != NULL && !v->is_output && v->uses.n == readers ? oq_value_node(&f->ix, v) : NULL;
 }
 
 /* ---- float readers ---- */
@@ -45,14 +44,12 @@ static oq_node *maker(const forms *f, oq_str name, size_t readers) {
 /* What a pair was put after, where a float node made it or it is an input; empty: neither. */
 static oq_str before_pair(const forms *f, oq_str name) {
     const oq_node *dq = oq_index_producer(&f->ix, name);
-    const oq_node *q =
-        is_pair(dq, "DequantizeLinear") ? oq_index_producer(&f->ix, dq->input.v[0]) : NULL;
+    const oq_node *q = is_full_dq(dq) ? oq_index_producer(&f->ix, dq->input.v[0]) : NULL;
     /* A pair that was there before is part of what the model computes. */
-    if (!is_pair(q, "QuantizeLinear") || oq_map_has(f->p->made, q->output.v[0]))
+    if (!is_full_q(q) || oq_map_has(f->p->made, q->output.v[0]))
         return (oq_str){0};
     const oq_value *x = oq_index_find(&f->ix, q->input.v[0]);
-    const oq_node *n =
-        x != NULL && x->producer != OQ_NO_NODE ? f->ix.graph->node.v[x->producer] : NULL;
+    const oq_node *n = oq_value_node(&f->ix, x);
     const bool is_float = n != NULL ? oq_map_has(f->p->made, n->output.v[0])
                                     : x != NULL && x->is_input && x->init == NULL;
     return is_float ? q->input.v[0] : (oq_str){0};
@@ -105,8 +102,8 @@ static onq_code drop_clips(forms *f, onq_error *err) {
     oq_graph *g = f->p->m->proto->graph;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *q = g->node.v[i];
-        const oq_node *clip = is_pair(q, "QuantizeLinear") ? maker(f, q->input.v[0], 1) : NULL;
-        if (is(clip, "Clip") && is_needless(f, clip, q))
+        const oq_node *clip = is_full_q(q) ? maker(f, q->input.v[0], 1) : NULL;
+        if (oq_node_is(clip, "Clip") && is_needless(f, clip, q))
             q->input.v[0] = clip->input.v[0];
     }
     return oq_index_build(&f->ix, f->arena, g, NULL, err);
@@ -115,7 +112,7 @@ static onq_code drop_clips(forms *f, onq_error *err) {
 /* ---- early pairs ---- */
 
 static bool is_plain_pad(const oq_node *n) {
-    return is(n, "Pad") && n->input.n == 2 &&
+    return oq_node_is(n, "Pad") && n->input.n == 2 &&
            oq_str_is(oq_attr_str(n, "mode", "constant"), "constant");
 }
 
@@ -124,11 +121,11 @@ static bool find_moving(const forms *f, oq_str name, size_t readers, moving *m) 
     oq_str at = name;
     *m = (moving){0};
     oq_node *n = maker(f, at, readers);
-    if (is(n, "Concat") && n->input.n <= MOST_SLICES) {
+    if (oq_node_is(n, "Concat") && n->input.n <= MOST_SLICES) {
         m->concat = n;
         for (size_t i = 0; i < n->input.n; i++) {
             oq_node *slice = maker(f, n->input.v[i], 1);
-            if (!is(slice, "Slice") ||
+            if (!oq_node_is(slice, "Slice") ||
                 !oq_str_eq(slice->input.v[0], m->n_slices == 0 ? slice->input.v[0] : at))
                 return false;
             at = slice->input.v[0];
@@ -138,7 +135,7 @@ static bool find_moving(const forms *f, oq_str name, size_t readers, moving *m) 
     }
     if (m->concat == NULL)
         return false;
-    if (is(n, "Reshape") && n->input.n == 2) {
+    if (oq_node_is(n, "Reshape") && n->input.n == 2) {
         m->reshape = n;
         at = n->input.v[0];
         n = maker(f, at, 1);
@@ -194,7 +191,7 @@ static onq_code quantize_all_early(forms *f, onq_error *err) {
     for (size_t i = 0; i < g->node.n; i++) {
         moving m;
         oq_node *q = g->node.v[i];
-        if (is_pair(q, "QuantizeLinear") && find_moving(f, q->input.v[0], 1, &m) &&
+        if (is_full_q(q) && find_moving(f, q->input.v[0], 1, &m) &&
             oq_index_init(&f->ix, q->input.v[2]) != NULL)
             OQ_TRY(quantize_early(f, q, &m, err));
     }
@@ -303,25 +300,23 @@ typedef struct source {
 
 /* Pads of bytes have a third input. */
 static bool find_moved(const forms *f, oq_str name, moving *m) {
-    const oq_value *v = oq_index_find(&f->ix, name);
-    oq_node *concat =
-        v != NULL && v->producer != OQ_NO_NODE ? f->ix.graph->node.v[v->producer] : NULL;
+    oq_node *concat = oq_index_producer(&f->ix, name);
     *m = (moving){.concat = concat};
-    if (!is(concat, "Concat") || concat->input.n > MOST_SLICES)
+    if (!oq_node_is(concat, "Concat") || concat->input.n > MOST_SLICES)
         return false;
     for (size_t i = 0; i < concat->input.n; i++) {
         m->slices[m->n_slices] = oq_index_producer(&f->ix, concat->input.v[i]);
-        if (!is(m->slices[m->n_slices++], "Slice"))
+        if (!oq_node_is(m->slices[m->n_slices++], "Slice"))
             return false;
     }
     m->x = m->slices[0]->input.v[0];
     oq_node *n = oq_index_producer(&f->ix, m->x);
-    if (is(n, "Reshape")) {
+    if (oq_node_is(n, "Reshape")) {
         m->reshape = n;
         m->x = n->input.v[0];
         n = oq_index_producer(&f->ix, m->x);
     }
-    if (is(n, "Pad") && n->input.n == 3) {
+    if (oq_node_is(n, "Pad") && n->input.n == 3) {
         m->pad = n;
         m->x = n->input.v[0];
     }
@@ -338,13 +333,13 @@ static bool is_one(const forms *f, oq_str name, bool zero) {
 
 static bool find_source(const forms *f, const oq_node *n, source *s) {
     s->dq = oq_index_producer(&f->ix, n->input.v[0]);
-    if (!is_pair(s->dq, "DequantizeLinear"))
+    if (!is_full_dq(s->dq))
         return false;
     s->q = oq_index_producer(&f->ix, s->dq->input.v[0]);
     s->moved = find_moved(f, s->dq->input.v[0], &s->m);
     if (s->moved)
         s->q = oq_index_producer(&f->ix, s->m.x);
-    return is_pair(s->q, "QuantizeLinear") && is_one(f, s->q->input.v[1], false) &&
+    return is_full_q(s->q) && is_one(f, s->q->input.v[1], false) &&
            is_one(f, s->q->input.v[2], true);
 }
 
@@ -373,7 +368,7 @@ static onq_code double_product(forms *f, oq_node *n, onq_error *err) {
     source s;
     oq_str residual[3]; /* values, scale, zero point */
     oq_node *own, *low, *low_w, *product;
-    if (!is(n, "MatMul") || !is_pair(w, "DequantizeLinear") || !find_source(f, n, &s))
+    if (!oq_node_is(n, "MatMul") || !is_full_dq(w) || !find_source(f, n, &s))
         return ONQ_OK;
     OQ_TRY(find_residual(f, &s, residual, err));
     OQ_TRY(copy_node(f, s.dq, &own, err));

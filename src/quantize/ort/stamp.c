@@ -5,6 +5,7 @@
 
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 #include "prepare/preprocess.h"
 #include "shape/operands.h"
@@ -74,7 +75,7 @@ onq_code oq_result_check(oq_model *m, onq_error *err) {
         rc = oq_operands_check_constants(m, &ix, err);
     for (size_t i = 0; rc == ONQ_OK && i < ix.graph->node.n; i++) {
         const oq_node *n = ix.graph->node.v[i];
-        if (oq_str_is(n->op_type, "QuantizeLinear") || oq_str_is(n->op_type, "DequantizeLinear"))
+        if (oq_node_is_pair(n))
             rc = check_scale(m, &ix, n, &scratch, err);
     }
     oq_arena_release(&scratch);

@@ -95,7 +95,7 @@ static bool has_constant_weight(const oq_qdq *q, uint32_t node) {
         const uint32_t t = oq_qdq_input(q, node, slot);
         const oq_qdq_tensor *w = t != OQ_NO_TENSOR ? oq_qdq_at(q, t) : NULL;
         if (w != NULL && w->makers.n > 0 && w->elem_type == OQ_FLOAT &&
-            oq_str_is(oq_qdq_node_at(q, w->makers.v[0].node)->op_type, "Constant"))
+            oq_node_is_constant(oq_qdq_node_at(q, w->makers.v[0].node)))
             return true;
     }
     return false;

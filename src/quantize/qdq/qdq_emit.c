@@ -9,6 +9,7 @@
 #include "base/text/real.h"
 #include "onnx/attr.h"
 #include "onnx/edit.h"
+#include "onnx/operators.h"
 #include "quantize/qdq/qdq_emit.h"
 
 #include <stdio.h>
@@ -55,8 +56,8 @@ static onq_code add_params(oq_qdq *q, oq_str base, const char *zero_suffix,
 onq_code oq_qdq_add_node(oq_qdq *q, const oq_qdq_op *op, onq_error *err) {
     oq_arena *a = &q->model->arena;
     const oq_str in[3] = {op->in, op->value->scale_name, op->value->zero_name};
-    oq_node *n = oq_node_make(a, op->quantize ? "QuantizeLinear" : "DequantizeLinear", op->name, in,
-                              3, &op->out, 1);
+    oq_node *n = oq_node_make(a, op->quantize ? OQ_QUANTIZE_LINEAR : OQ_DEQUANTIZE_LINEAR, op->name,
+                              in, 3, &op->out, 1);
     if (n == NULL || op->name.p == NULL || op->out.p == NULL || op->in.p == NULL)
         return oq_fail_nomem(err);
     if (q->contrib)

@@ -4,6 +4,8 @@
  */
 #include "quantize/qdq/qdq.h"
 
+#include "onnx/operators.h"
+
 #include <math.h>
 
 uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name) {
@@ -54,7 +56,8 @@ static onq_code add_node(oq_qdq *q, uint32_t number, onq_error *err) {
         const oq_use use = {number, (uint32_t)i};
         if (n->out[i] == OQ_NO_TENSOR || !OQ_PUSH(q->arena, &oq_qdq_at(q, n->out[i])->makers, use))
             return oq_fail_nomem(err);
-        if (oq_str_is(n->node->op_type, "DequantizeLinear"))
+        /* By the type alone, as the reference does. */
+        if (oq_op_traits_of(n->node->op_type)->kind == OQ_KIND_DEQUANTIZE)
             oq_qdq_at(q, n->out[i])->dq_node = number;
     }
     return ONQ_OK;

@@ -80,11 +80,9 @@ static bool is_float(int64_t dt) {
 static oq_tensor *constant_of(const oq_qdq *q, uint32_t tensor) {
     const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
     for (size_t i = 0; i < t->makers.n; i++) {
-        const oq_node *maker = oq_qdq_node_at(q, t->makers.v[i].node);
-        const oq_attribute *value =
-            oq_str_is(maker->op_type, "Constant") ? oq_attr_find(maker, "value") : NULL;
-        if (value != NULL && value->t != NULL)
-            return value->t;
+        oq_tensor *value = oq_node_constant(oq_qdq_node_at(q, t->makers.v[i].node));
+        if (value != NULL)
+            return value;
     }
     return t->init;
 }

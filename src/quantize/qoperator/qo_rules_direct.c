@@ -75,7 +75,7 @@ static onq_code pad_value(oq_qo *q, const oq_node *n, const oq_qo_value *in, oq_
     oq_str real = {0};
     OQ_TRY(oq_qo_wide(q, n->input.v[2], &real, err));
     const oq_str from[3] = {real, in->scale, in->zero};
-    return oq_qo_emit(q, oq_node_make(a, "QuantizeLinear", node_name, from, 3, name, 1), err);
+    return oq_qo_emit(q, oq_node_make(a, OQ_QUANTIZE_LINEAR, node_name, from, 3, name, 1), err);
 }
 
 /* True if the range of the quantized tensor holds x, except for one step. */

@@ -72,12 +72,11 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_er
         const oq_value *v = oq_index_find(&ix, n->input.v[1]);
         if (v == NULL || v->producer == OQ_NO_NODE || v->init != NULL || drop[v->producer])
             continue;
-        const oq_node *constant = g->node.v[v->producer];
-        const oq_attribute *at = oq_attr_find(constant, "value");
-        if (!oq_str_is(constant->op_type, "Constant") || at == NULL || at->t == NULL)
+        oq_tensor *t = oq_node_constant(g->node.v[v->producer]);
+        if (t == NULL)
             continue;
-        at->t->name = n->input.v[1];
-        if (!oq_graph_add_init(&sh->job.model->arena, g, at->t))
+        t->name = n->input.v[1];
+        if (!oq_graph_add_init(&sh->job.model->arena, g, t))
             return oq_fail_nomem(err);
         drop[v->producer] = true;
     }

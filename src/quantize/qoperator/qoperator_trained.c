@@ -87,7 +87,7 @@ static onq_code round_input(oq_qo *q, oq_node *n, size_t slot, onq_error *err) {
     const oq_str in[3] = {v->q, v->scale, v->zero};
     if (name.p == NULL || node.p == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(oq_qo_emit(q, oq_node_make(a, "DequantizeLinear", node, in, 3, &name, 1), err));
+    OQ_TRY(oq_qo_emit(q, oq_node_make(a, OQ_DEQUANTIZE_LINEAR, node, in, 3, &name, 1), err));
     n->input.v[slot] = name;
     return ONQ_OK;
 }

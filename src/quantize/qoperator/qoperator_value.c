@@ -460,7 +460,7 @@ onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_s
                                onq_error *err) {
     oq_arena *a = keep(q);
     const oq_str node_name = oq_fresh_node(&q->sh->names, name, "_DequantizeLinear");
-    oq_node *dq = oq_node_new(a, "DequantizeLinear", node_name);
+    oq_node *dq = oq_node_new(a, OQ_DEQUANTIZE_LINEAR, node_name);
     if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, out) ||
         (v->has_axis && !oq_attr_set_int(a, dq, OQ_S("axis"), v->axis)))
         return oq_fail_nomem(err);
@@ -548,8 +548,8 @@ static onq_code quantize_activation(oq_qo *q, oq_str name, oq_qo_value **out, on
     oq_str real = {0};
     OQ_TRY(oq_qo_wide(q, name, &real, err));
     const oq_str in[3] = {real, v->scale, v->zero}, made[3] = {v->q, v->scale, v->zero};
-    oq_node *n = known ? oq_node_make(a, "QuantizeLinear", node_name, in, 3, made, 1)
-                       : oq_node_make(a, "DynamicQuantizeLinear", node_name, in, 1, made, 3);
+    oq_node *n = known ? oq_node_make(a, OQ_QUANTIZE_LINEAR, node_name, in, 3, made, 1)
+                       : oq_node_make(a, OQ_DYNAMIC_QUANTIZE_LINEAR, node_name, in, 1, made, 3);
     return oq_qo_emit(q, n, err);
 }
 

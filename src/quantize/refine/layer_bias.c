@@ -108,7 +108,7 @@ static onq_code take_int32(oq_layer_editor *e, oq_layer *l, size_t slot, const o
         OQ_TRY(copy_tensor(e, &t, err));
         const oq_str out = oq_fresh_tensor(&e->names, dq->output.v[0], "_corrected");
         oq_node *own =
-            oq_node_make(a, "DequantizeLinear", oq_fresh_node(&e->names, dq->name, "_corrected"),
+            oq_node_make(a, OQ_DEQUANTIZE_LINEAR, oq_fresh_node(&e->names, dq->name, "_corrected"),
                          dq->input.v, dq->input.n, &out, 1);
         if (e->names.failed || own == NULL)
             return oq_fail_nomem(err);
@@ -178,7 +178,7 @@ static onq_code new_dq(oq_layer_editor *e, const oq_layer *l, size_t slot, const
     const oq_str in[3] = {l->bias.tensor->name, scale->name, zero->name};
     const oq_str out = oq_fresh_tensor(&e->names, base, "_bias");
     oq_node *dq =
-        oq_node_make(a, "DequantizeLinear",
+        oq_node_make(a, OQ_DEQUANTIZE_LINEAR,
                      oq_fresh_node(&e->names, base, "_bias_DequantizeLinear"), in, 3, &out, 1);
     if (e->names.failed || dq == NULL || (!scalar && !oq_attr_set_int(a, dq, OQ_S("axis"), 0)))
         return oq_fail_nomem(err);
@@ -191,8 +191,7 @@ static onq_code add_bias(oq_layer_editor *e, oq_layer *l, size_t slot, onq_error
     const oq_node *x = oq_index_producer(&e->ix, l->node->input.v[0]);
     const oq_node *w = oq_index_producer(&e->ix, l->node->input.v[1]);
     oq_dtype real = OQ_FLOAT;
-    const bool quantized = x != NULL && oq_str_is(x->op_type, "DequantizeLinear") &&
-                           x->input.n >= 2 && !e->layers->float_bias;
+    const bool quantized = oq_node_is_dequantize(x) && x->input.n >= 2 && !e->layers->float_bias;
     if (quantized)
         OQ_TRY(product_scale(e, l, x->input.v[1], &real, err));
     oq_reals weight;
@@ -221,7 +220,7 @@ static onq_code place_input(oq_layer_editor *e, oq_layer *l, size_t slot, onq_er
     oq_tensor *t = oq_index_init(&e->ix, n->input.v[slot]);
     if (t != NULL)
         return take_float(e, l, n, slot, t, err);
-    if (dq == NULL || !oq_str_is(dq->op_type, "DequantizeLinear") || dq->input.n < 2)
+    if (!oq_node_is_dequantize(dq) || dq->input.n < 2)
         return ONQ_OK;
     t = oq_index_init(&e->ix, dq->input.v[0]);
     return t != NULL ? take_int32(e, l, slot, dq, t, err) : ONQ_OK;

@@ -17,8 +17,8 @@ typedef struct finder {
     oq_graph stepped; /* the model's graph and the float nodes beside it */
 } finder;
 
-static bool is_dq(const oq_node *n) {
-    return n != NULL && oq_str_is(n->op_type, "DequantizeLinear") && n->input.n >= 2;
+static bool has_scale(const oq_node *dq) {
+    return oq_node_is_dequantize(dq) && dq->input.n >= 2;
 }
 
 /* ---- the counterpart in the float model ---- */
@@ -61,7 +61,7 @@ static bool is_shared(const oq_index *ix, const oq_layer *l) {
     bool shared = v == NULL || v->uses.n != (l->low != NULL ? 2 : 1);
     for (size_t i = 0; !shared && i < v->uses.n; i++) {
         const oq_node *reader = ix->graph->node.v[v->uses.v[i].node];
-        const oq_value *made = is_dq(reader) ? oq_index_find(ix, reader->output.v[0]) : NULL;
+        const oq_value *made = has_scale(reader) ? oq_index_find(ix, reader->output.v[0]) : NULL;
         shared = made != NULL && made->uses.n != 1;
     }
     return shared;
@@ -79,7 +79,7 @@ static void find_double(const oq_index *ix, oq_layer *l) {
     if (low == NULL || !oq_str_is(low->op_type, "MatMul") || low->input.n != 2)
         return;
     const oq_node *dq = oq_index_producer(ix, low->input.v[1]);
-    if (!is_dq(dq) || !oq_str_eq(dq->input.v[0], l->weight->name))
+    if (!has_scale(dq) || !oq_str_eq(dq->input.v[0], l->weight->name))
         return;
     l->low = low;
     l->last = sub;
@@ -92,7 +92,7 @@ static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits
         return false;
     if (t->form == OQ_FORM_FLOAT) {
         const oq_node *dq = oq_index_producer(ix, n->input.v[at]);
-        if (!is_dq(dq))
+        if (!has_scale(dq))
             return false;
         l->weight = oq_index_init(ix, dq->input.v[0]);
         l->weight_scale = dq->input.v[1];
@@ -164,8 +164,8 @@ static onq_code put_dq(finder *f, oq_str in, oq_str scale, oq_str zero, int64_t 
                        onq_error *err) {
     const oq_str ins[3] = {in, scale, zero};
     *out = oq_fresh_tensor(&f->e.names, in, "_onq_dequantized");
-    oq_node *n =
-        oq_node_make(f->l->arena, "DequantizeLinear", (oq_str){0}, ins, zero.n > 0 ? 3 : 2, out, 1);
+    oq_node *n = oq_node_make(f->l->arena, OQ_DEQUANTIZE_LINEAR, (oq_str){0}, ins,
+                              zero.n > 0 ? 3 : 2, out, 1);
     if (out->p == NULL || n == NULL)
         return oq_fail_nomem(err);
     n->domain = OQ_S("com.microsoft");

@@ -86,7 +86,7 @@ static void drop_sample(oq_stepper *s, kept **row, size_t n) {
 
 static bool is_again(const oq_stepper *s, uint32_t node) {
     const oq_node *n = s->ix.graph->node.v[node];
-    if (oq_str_is(n->op_type, "DequantizeLinear"))
+    if (oq_node_is_dequantize(n))
         return true;
     bool constant = !oq_op_traits_of(n->op_type)->random;
     for (size_t i = 0; constant && i < s->reads[node].n; i++) {
@@ -104,8 +104,7 @@ static void find_again(oq_stepper *s, size_t n) {
         const oq_node *made = s->ix.graph->node.v[node];
         s->again[node] = is_again(s, node);
         s->done[node] = s->again[node];
-        for (size_t k = 0; k < s->reads[node].n && oq_str_is(made->op_type, "DequantizeLinear");
-             k++) {
+        for (size_t k = 0; k < s->reads[node].n && oq_node_is_dequantize(made); k++) {
             const oq_value *v = &s->ix.values.v[s->reads[node].v[k]];
             if (v->init == NULL && !(v->producer != OQ_NO_NODE && s->done[v->producer]))
                 s->done[node] = false;

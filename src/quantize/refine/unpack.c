@@ -5,6 +5,7 @@
 
 #include "onnx/attr.h"
 #include "onnx/dtype.h"
+#include "onnx/operators.h"
 #include "onnx/tensor.h"
 
 typedef struct packed {
@@ -82,7 +83,7 @@ static bool find_axis(packed *p, const oq_node *dq) {
 onq_code oq_unpack(oq_model *m, oq_arena *a, const oq_index *ix, const oq_node *dq, oq_tensor **out,
                    onq_error *err) {
     *out = NULL;
-    if (!oq_str_is(dq->op_type, "DequantizeLinear") || dq->input.n < 2 || dq->output.n != 1 ||
+    if (!oq_node_is_dequantize(dq) || dq->input.n < 2 || dq->output.n != 1 ||
         oq_attr_int(dq, "block_size", 0) != 0)
         return ONQ_OK;
     oq_tensor *ints = oq_index_init(ix, dq->input.v[0]);

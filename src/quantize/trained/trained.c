@@ -317,7 +317,7 @@ static onq_code rebuild(strip *s, onq_error *err) {
         oq_node *n = s->stand_in[i] != NULL ? s->stand_in[i] : s->g->node.v[i];
         if (s->drop[i] && s->stand_in[i] == NULL)
             continue;
-        s->job->n_left += oq_str_is(n->op_type, "QuantizeLinear");
+        s->job->n_left += oq_node_is_quantize(n);
         s->g->node.v[kept++] = n;
     }
     s->g->node.n = kept;

@@ -3,16 +3,13 @@
  */
 #include "quantize/trained/trained_parts.h"
 
+#include "onnx/operators.h"
 #include "quantize/number/qtype.h"
 
 #include <math.h>
 
 static const oq_node *node_at(const oq_trained_look *l, uint32_t i) {
     return l->ix.graph->node.v[i];
-}
-
-static bool is_op(const oq_node *n, const char *type) {
-    return oq_str_is(n->op_type, type) && (n->domain.n == 0 || oq_str_is(n->domain, "ai.onnx"));
 }
 
 static oq_str input(const oq_node *n, size_t slot) {
@@ -128,10 +125,9 @@ static onq_code match_linear(oq_trained_look *l, uint32_t i, oq_trained_fake *ou
         *found = after.real == OQ_FLOAT && (after.type == OQ_INT32 || type_fits(l, after.type)) &&
                  after.type == (oq_dtype)ints->data_type.v;
     } else {
-        if (v == NULL || v->producer == OQ_NO_NODE ||
-            !is_op(node_at(l, v->producer), "QuantizeLinear"))
+        const oq_node *q = oq_value_node(&l->ix, v);
+        if (!oq_node_is_quantize(q) || !oq_domain_is_onnx(q->domain))
             return ONQ_OK;
-        const oq_node *q = node_at(l, v->producer);
         const oq_dtype bare = (oq_dtype)oq_attr_int(q, "output_dtype", OQ_UINT8);
         OQ_TRY(read_linear(l, q, bare == OQ_UNDEFINED ? OQ_UINT8 : bare, &before, found, err));
         if (!*found)
@@ -215,21 +211,21 @@ static onq_code walk_chain(oq_trained_look *l, chain *c, oq_str *at, oq_trained_
         const oq_node *n = node_at(l, i);
         bool ok = false;
         out->nodes[out->n_nodes++] = i;
-        if (is_op(n, "Sub") && !c->clip && !c->round && c->subtracted == NULL) {
+        if (oq_node_is(n, "Sub") && !c->clip && !c->round && c->subtracted == NULL) {
             c->subtracted = split_operands(l, n, false, at);
             ok = c->subtracted != NULL;
-        } else if (is_op(n, "Clip") && !c->clip && c->added == NULL) {
+        } else if (oq_node_is(n, "Clip") && !c->clip && c->added == NULL) {
             c->clip = true;
             OQ_TRY(read_clip(l, n, c, &ok, err));
             *at = input(n, 0);
-        } else if (is_op(n, "Round") && !c->round) {
+        } else if (oq_node_is(n, "Round") && !c->round) {
             c->round = ok = true;
             *at = input(n, 0);
-        } else if (is_op(n, "Add") && c->added == NULL && (c->clip || c->round)) {
+        } else if (oq_node_is(n, "Add") && c->added == NULL && (c->clip || c->round)) {
             c->added = split_operands(l, n, true, at);
             ok = c->added != NULL;
-        } else if (is_op(n, "Div") || is_op(n, "Mul")) {
-            c->inverse = split_operands(l, n, is_op(n, "Mul"), at);
+        } else if (oq_node_is(n, "Div") || oq_node_is(n, "Mul")) {
+            c->inverse = split_operands(l, n, oq_node_is(n, "Mul"), at);
             *found = c->inverse != NULL && c->clip && c->round;
             return ONQ_OK;
         }
@@ -320,7 +316,7 @@ static onq_code read_chain(oq_trained_look *l, const chain *c, const oq_node *fi
         OQ_TRY(spread(l, c->subtracted, out->n, &subtracted, found, err));
     *found = *found && (c->added == NULL) == (c->subtracted == NULL);
     for (size_t i = 0; *found && i < out->n; i++)
-        *found = is_inverse(is_op(first, "Div"), scale[i], factor[i]) &&
+        *found = is_inverse(oq_node_is(first, "Div"), scale[i], factor[i]) &&
                  (added == NULL || added[i] == subtracted[i]);
     int64_t *zeros = OQ_NEW_ARRAY(l->arena, int64_t, out->n);
     if (zeros == NULL)
@@ -405,9 +401,9 @@ onq_code oq_trained_match(oq_trained_look *l, uint32_t i, oq_trained_fake *out, 
     if (n->output.n == 0 || n->input.n < 2)
         return ONQ_OK;
     out->out = n->output.v[0];
-    if (is_op(n, "DequantizeLinear"))
+    if (oq_node_is_dequantize(n) && oq_domain_is_onnx(n->domain))
         return match_linear(l, i, out, found, err);
-    if (is_op(n, "Mul"))
+    if (oq_node_is(n, "Mul"))
         return match_chain(l, i, out, found, err);
     return is_quant(n) ? match_quant(l, i, out, found, err) : ONQ_OK;
 }
