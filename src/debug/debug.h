@@ -262,8 +262,6 @@ typedef struct oq_debug_places oq_debug_places;
 onq_code oq_debug_places_build(oq_debug *d, oq_debug_places **out, onq_error *err);
 /* p == NULL: none. */
 oq_str oq_debug_place_of(const oq_debug_places *p, oq_str made_name);
-/* A constant of a graph: an initializer, or the value of a Constant node; NULL. */
-oq_tensor *oq_debug_constant(const oq_index *ix, oq_str name);
 /* Fills w->truth and its name from the node at the same place as `user`, which reads `used`; leaves
  * them NULL if there is no such node (folded.c). */
 void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
@@ -272,6 +270,5 @@ void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const 
 onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error *err);
 /* Least and greatest integer of a type; false for types that are not integers. */
 bool oq_debug_limits(oq_dtype t, double *lo, double *hi);
-bool oq_debug_is_op(const oq_node *n, const char *op);
 
 #endif

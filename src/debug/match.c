@@ -26,10 +26,6 @@ void oq_debug_release(oq_debug *d) {
     *d = (oq_debug){0};
 }
 
-bool oq_debug_is_op(const oq_node *n, const char *op) {
-    return oq_str_is(n->op_type, op);
-}
-
 bool oq_debug_limits(oq_dtype t, double *lo, double *hi) {
     const oq_dtype_info *info = oq_dtype_find(t);
     if (info == NULL || info->bits == 0 || info->bits > 32)
@@ -230,10 +226,10 @@ static onq_code match_pair(oq_debug *d, oq_map *names, const oq_debug_places *p,
                            bool ruled, onq_error *err) {
     const oq_index *ix = &d->made_index;
     const oq_node *dq = ix->graph->node.v[i];
-    if (!oq_debug_is_op(dq, "DequantizeLinear") || dq->input.n < 2 || dq->output.n < 1)
+    if (!oq_node_is_dequantize(dq) || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
     const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
-    if (q == NULL || !oq_debug_is_op(q, "QuantizeLinear") || q->input.n < 2)
+    if (!oq_node_is_quantize(q) || q->input.n < 2)
         return ONQ_OK;
     oq_debug_act a = {.pre = q->input.v[0], .post = dq->output.v[0], .position = i};
     bool by_rule = false, known = false;
@@ -260,8 +256,9 @@ typedef struct out_row {
     int scale, zero;
 } out_row;
 
+static const out_row of_quantize = {NULL, 1, 2};
+
 static const out_row out_rows[] = {
-    {"QuantizeLinear", 1, 2},
     {"QLinearConv", 6, 7},
     {"QLinearMatMul", 6, 7},
     {"QLinearAdd", 6, 7},
@@ -288,9 +285,9 @@ static const out_row out_rows[] = {
 
 static const out_row *out_row_of(const oq_node *n) {
     for (size_t i = 0; i < OQ_COUNT(out_rows); i++)
-        if (oq_debug_is_op(n, out_rows[i].op))
+        if (oq_str_is(n->op_type, out_rows[i].op))
             return &out_rows[i];
-    return NULL;
+    return oq_node_is_quantize(n) ? &of_quantize : NULL;
 }
 
 /* The node whose parameters hold for `name`, going back through operators that only move
@@ -309,7 +306,7 @@ static const oq_node *params_node(const oq_index *ix, oq_str name, const out_row
 static bool has_pair(const oq_index *ix, const oq_node *q) {
     const oq_value *v = oq_index_find(ix, q->output.v[0]);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++)
-        if (oq_debug_is_op(ix->graph->node.v[v->uses.v[i].node], "DequantizeLinear"))
+        if (oq_node_is_dequantize(ix->graph->node.v[v->uses.v[i].node]))
             return true;
     return false;
 }
@@ -321,7 +318,7 @@ static onq_code match_integer(oq_debug *d, oq_map *names, const oq_debug_places 
     const out_row *row = out_row_of(n);
     if (row == NULL || n->output.n < 1 || n->output.v[0].n == 0)
         return ONQ_OK;
-    const bool is_q = oq_debug_is_op(n, "QuantizeLinear");
+    const bool is_q = oq_node_is_quantize(n);
     if (is_q && (n->input.n < 2 || has_pair(ix, n) || !is_real_value(ix, n->input.v[0])))
         return ONQ_OK;
     const oq_node *from = params_node(ix, n->output.v[0], &row);

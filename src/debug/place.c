@@ -40,16 +40,9 @@ static uint64_t mix_text(uint64_t h, oq_str s) {
 
 /* Operators that leave a tensor at its place. */
 static bool is_silent(const oq_node *n) {
-    static const char *const ops[] = {"QuantizeLinear", "DequantizeLinear", "BatchNormalization",
-                                      "Identity", "Dropout"};
-    for (size_t i = 0; i < OQ_COUNT(ops); i++)
-        if (oq_str_is(n->op_type, ops[i]))
-            return true;
-    return oq_op_traits_of(n->op_type)->clips;
-}
-
-static bool is_pair(const oq_node *n) {
-    return oq_debug_is_op(n, "QuantizeLinear") || oq_debug_is_op(n, "DequantizeLinear");
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    return t->clips || t->vanishes || oq_node_is_pair(n) ||
+           oq_str_is(n->op_type, "BatchNormalization");
 }
 
 static uint64_t hash_of(const oq_index *ix, const uint64_t *hash, oq_str name) {
@@ -108,7 +101,7 @@ static onq_code mark_graph(oq_arena *a, const oq_index *ix, mark **out, size_t *
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *node = g->node.v[order[i]];
         hash_node(ix, hash, node);
-        for (size_t k = 0; k < node->output.n && !is_pair(node); k++) {
+        for (size_t k = 0; k < node->output.n && !oq_node_is_pair(node); k++) {
             const oq_value *o = oq_index_find(ix, node->output.v[k]);
             const size_t at = o != NULL ? (size_t)(o - ix->values.v) : 0;
             if (o == NULL || node->output.v[k].n == 0 || hash[at] == CONSTANT ||
@@ -201,8 +194,8 @@ oq_str oq_debug_place_of(const oq_debug_places *p, oq_str made_name) {
         if (v == NULL)
             break;
         const oq_str at = p->truth[v - ix->values.v];
-        const oq_node *n = v->producer != OQ_NO_NODE ? ix->graph->node.v[v->producer] : NULL;
-        if (at.p != NULL || n == NULL || !is_pair(n) || n->input.n == 0)
+        const oq_node *n = oq_value_node(ix, v);
+        if (at.p != NULL || n == NULL || !oq_node_is_pair(n) || n->input.n == 0)
             return at;
         made_name = n->input.v[0]; /* after a pair: the place of its input */
     }

@@ -62,7 +62,7 @@ static onq_code count_float(const oq_tune *t, oq_model *m, oq_arena *a, size_t *
     for (size_t i = 0; i < m->proto->graph->node.n; i++) {
         const oq_node *node = m->proto->graph->node.v[i];
         const oq_node *from = node->input.n > 0 ? oq_index_producer(&ix, node->input.v[0]) : NULL;
-        const bool integers = from != NULL && oq_str_is(from->op_type, "DequantizeLinear");
+        const bool integers = oq_node_is_dequantize(from);
         for (size_t k = 0; k < t->units.all.n && !integers; k++) {
             const oq_node *unit = t->units.all.v[k].node;
             if (oq_str_eq(oq_node_label(unit), oq_node_label(node)) &&

@@ -19,7 +19,7 @@ static bool is_integer(const oq_index *ix, const oq_node *n) {
         return true;
     for (size_t i = 0; i < n->input.n && i < 2; i++) {
         const oq_node *from = oq_index_producer(ix, n->input.v[i]);
-        if (from != NULL && oq_str_is(from->op_type, "DequantizeLinear"))
+        if (oq_node_is_dequantize(from))
             return true;
     }
     return false;

@@ -3,6 +3,7 @@
  */
 #include "onnx/attr.h"
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "shape/shape.h"
 
 /* A value and where its bytes are. */
@@ -102,8 +103,8 @@ static bool touch_value(listing *l, oq_str name, unsigned kind, oq_tensor *tenso
 
 /* Parameters of a QuantizeLinear or DequantizeLinear for the tensor that it reads. */
 static bool note_quantized(listing *l, const oq_node *n) {
-    const bool quantize = oq_str_is(n->op_type, "QuantizeLinear");
-    if ((!quantize && !oq_str_is(n->op_type, "DequantizeLinear")) || n->input.n < 2)
+    const bool quantize = oq_node_is_quantize(n);
+    if (!oq_node_is_pair(n) || n->input.n < 2)
         return true;
     const uint32_t at = oq_map_find(&l->map, n->input.v[0]);
     if (at == OQ_MAP_NONE || l->h->values.v[at].shown.scale != NULL)

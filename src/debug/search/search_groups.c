@@ -92,9 +92,7 @@ static const oq_node *only_reader(const oq_index *ix, oq_str name, uint32_t *nod
             return NULL;
         const oq_node *n = ix->graph->node.v[v->uses.v[0].node];
         *node = v->uses.v[0].node;
-        const bool pair =
-            oq_debug_is_op(n, "QuantizeLinear") || oq_debug_is_op(n, "DequantizeLinear");
-        if (!pair || n->output.n == 0)
+        if (!oq_node_is_pair(n) || n->output.n == 0)
             return n;
         name = n->output.v[0];
     }

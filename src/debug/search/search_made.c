@@ -120,8 +120,8 @@ static onq_code widen(making *k, onq_error *err) {
         oq_str between = {0};
         for (size_t n = 0; n < graph->node.n; n++) {
             oq_node *node = graph->node.v[n];
-            const bool q = oq_debug_is_op(node, "QuantizeLinear");
-            if ((!q && !oq_debug_is_op(node, "DequantizeLinear")) || node->input.n < 3 ||
+            const bool q = oq_node_is_quantize(node);
+            if (!oq_node_is_pair(node) || node->input.n < 3 ||
                 !oq_str_eq(node->input.v[0], q ? a->pre : between))
                 continue;
             if (q)

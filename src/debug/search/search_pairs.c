@@ -15,15 +15,11 @@
 
 /* ---- who is quantized ---- */
 
-static bool is_dq(const oq_node *n) {
-    return oq_debug_is_op(n, "DequantizeLinear");
-}
-
 static bool goes_into_q(const oq_index *ix, const oq_node *n) {
     for (size_t k = 0; k < n->output.n; k++) {
         const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
         for (size_t i = 0; v != NULL && i < v->uses.n; i++)
-            if (oq_debug_is_op(ix->graph->node.v[v->uses.v[i].node], "QuantizeLinear"))
+            if (oq_node_is_quantize(ix->graph->node.v[v->uses.v[i].node]))
                 return true;
     }
     return false;
@@ -33,11 +29,11 @@ static bool goes_into_q(const oq_index *ix, const oq_node *n) {
  * weight. */
 static bool is_quantized(const oq_index *ix, const oq_node *n) {
     bool reads = false, weight = false;
-    if (is_dq(n) || oq_debug_is_op(n, "QuantizeLinear"))
+    if (oq_node_is_pair(n))
         return false;
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_node *from = oq_index_producer(ix, n->input.v[k]);
-        if (from == NULL || !is_dq(from) || from->input.n == 0)
+        if (!oq_node_is_dequantize(from) || from->input.n == 0)
             continue;
         reads = true;
         weight = weight || oq_index_init(ix, from->input.v[0]) != NULL;
@@ -105,14 +101,6 @@ static onq_code weight_input(oq_searching *g, oq_debug_weight *w, oq_search_pair
     return float_input(g, w->quantized, v.truth_type, (oq_span){v.truth, v.truth_bytes}, p, err);
 }
 
-static oq_tensor *truth_constant(const oq_debug *d, oq_str name) {
-    oq_tensor *t = oq_index_init(&d->truth_index, name);
-    const oq_node *n = t == NULL ? oq_index_producer(&d->truth_index, name) : NULL;
-    const oq_attribute *a =
-        n != NULL && oq_debug_is_op(n, "Constant") ? oq_attr_find(n, "value") : NULL;
-    return a != NULL ? a->t : t;
-}
-
 /* A quantizer whose range begins at 0 makes a Relu needless, and the model has none then: without
  * the pair it is needed again. The same for Clip. */
 static onq_code stand_in(oq_searching *g, const oq_map *acts, oq_search_pair *p, oq_str pre,
@@ -130,7 +118,7 @@ static onq_code stand_in(oq_searching *g, const oq_map *acts, oq_search_pair *p,
         return ONQ_OK;
     p->like = truth;
     for (size_t k = 1; k < truth->input.n; k++) {
-        oq_tensor *t = truth->input.v[k].n > 0 ? truth_constant(d, truth->input.v[k]) : NULL;
+        oq_tensor *t = oq_index_constant(&d->truth_index, truth->input.v[k]);
         if (t != NULL)
             OQ_TRY(own_input(g, t, p, err));
         else if (!OQ_PUSH(g->arena, &p->inputs, OQ_S("")))
@@ -149,11 +137,11 @@ static onq_code add_pair(oq_searching *g, const oq_map *weights, const oq_map *a
     const oq_index *ix = &g->d->made_index;
     oq_node *dq = ix->graph->node.v[at];
     oq_search_pair p = {.dq = dq, .q_at = OQ_NO_NODE, .dq_at = at};
-    if (!is_dq(dq) || dq->input.n < 2 || dq->output.n < 1)
+    if (!oq_node_is_dequantize(dq) || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
     const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
     oq_debug_weight *w = weight_named(g->d, weights, dq->input.v[0]);
-    if (q != NULL && oq_debug_is_op(q, "QuantizeLinear") && q->input.n > 0) {
+    if (oq_node_is_quantize(q) && q->input.n > 0) {
         const oq_value *pre = oq_index_find(ix, q->input.v[0]);
         OQ_TRY(stand_in(g, acts, &p, q->input.v[0], err));
         if (pre != NULL)

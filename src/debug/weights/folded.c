@@ -50,10 +50,9 @@ static bool has_own_norm(const oq_index *ix, oq_str name) {
     for (unsigned steps = 0; steps < 4; steps++) {
         const oq_value *v = oq_index_find(ix, name);
         const oq_node *n = v != NULL && v->uses.n > 0 ? ix->graph->node.v[v->uses.v[0].node] : NULL;
-        if (n == NULL || oq_debug_is_op(n, "BatchNormalization"))
+        if (n == NULL || oq_str_is(n->op_type, "BatchNormalization"))
             return n != NULL;
-        if ((!oq_debug_is_op(n, "QuantizeLinear") && !oq_debug_is_op(n, "DequantizeLinear")) ||
-            n->output.n == 0)
+        if (!oq_node_is_pair(n) || n->output.n == 0)
             return false;
         name = n->output.v[0];
     }
@@ -61,20 +60,20 @@ static bool has_own_norm(const oq_index *ix, oq_str name) {
 }
 
 static bool is_passed(const oq_node *n) {
-    return oq_op_traits_of(n->op_type)->clips || oq_debug_is_op(n, "Identity") ||
-           oq_debug_is_op(n, "BatchNormalization");
+    return oq_op_traits_of(n->op_type)->clips || oq_str_is(n->op_type, "Identity") ||
+           oq_str_is(n->op_type, "BatchNormalization");
 }
 
 /* A float constant, also after nodes that only give it another shape. */
 static oq_tensor *float_constant(const oq_debug *d, oq_str name) {
-    oq_tensor *t = oq_debug_constant(&d->truth_index, name);
+    oq_tensor *t = oq_index_constant(&d->truth_index, name);
     for (unsigned steps = 0; t == NULL && steps < 4; steps++) {
         const oq_node *n = oq_index_producer(&d->truth_index, name);
         if (n == NULL || n->input.n == 0 || !oq_domain_is_onnx(n->domain) ||
             oq_op_traits_of(n->op_type)->repeats != OQ_REPEATS_IN_ORDER)
             return NULL;
         name = n->input.v[0];
-        t = oq_debug_constant(&d->truth_index, name);
+        t = oq_index_constant(&d->truth_index, name);
     }
     return t != NULL && oq_dtype_is_float(t->data_type.v) ? t : NULL;
 }
@@ -88,7 +87,7 @@ typedef struct taken {
 /* The input of an Add that is not a constant; the other goes to *add. -1 if there is no such
  * input. */
 static int past_add(const oq_debug *d, const oq_node *n, taken *t) {
-    if (!oq_debug_is_op(n, "Add") || n->input.n != 2 || t->add.p != NULL)
+    if (!oq_str_is(n->op_type, "Add") || n->input.n != 2 || t->add.p != NULL)
         return -1;
     const bool first = float_constant(d, n->input.v[0]) != NULL;
     if (first == (float_constant(d, n->input.v[1]) != NULL))
@@ -107,7 +106,7 @@ static const oq_node *truth_node(const oq_debug *d, const oq_debug_places *p, co
         const int next = is_passed(n) && n->input.n > 0 ? 0 : past_add(d, n, t);
         if (next < 0)
             return NULL;
-        if (oq_debug_is_op(n, "BatchNormalization") &&
+        if (oq_str_is(n->op_type, "BatchNormalization") &&
             !has_own_norm(&d->made_index, user->output.v[0]))
             t->norm = n;
         n = oq_index_producer(ix, n->input.v[next]);

@@ -26,8 +26,9 @@ typedef struct weight_row {
     int scale2; /* a bias: its scale is that of `scale` times this; -1: no bias */
 } weight_row;
 
+static const weight_row of_dequantize = {NULL, 0, 1, 2, AXIS_ATTR, -1};
+
 static const weight_row rows[] = {
-    {"DequantizeLinear", 0, 1, 2, AXIS_ATTR, -1},
     {"QLinearConv", 3, 4, 5, AXIS_FIRST, -1},
     {"QLinearConv", 8, 4, -1, AXIS_FIRST, 1},
     {"QLinearMatMul", 3, 4, 5, AXIS_LAST, -1},
@@ -59,20 +60,9 @@ typedef struct matching {
     oq_map seen; /* float name -> index in weights */
 } matching;
 
-oq_tensor *oq_debug_constant(const oq_index *ix, oq_str name) {
-    if (name.n == 0)
-        return NULL;
-    oq_tensor *t = oq_index_init(ix, name);
-    const oq_node *n = t == NULL ? oq_index_producer(ix, name) : NULL;
-    if (n == NULL || !oq_debug_is_op(n, "Constant"))
-        return t;
-    const oq_attribute *a = oq_attr_find(n, "value");
-    return a != NULL ? a->t : NULL;
-}
-
 static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
     return slot >= 0 && (size_t)slot < n->input.n
-               ? oq_debug_constant(&d->made_index, n->input.v[slot])
+               ? oq_index_constant(&d->made_index, n->input.v[slot])
                : NULL;
 }
 
@@ -91,7 +81,7 @@ static oq_tensor *truth_by_name(const oq_debug *d, oq_str made, oq_str *name) {
                                           "_Q2",        "_Q4",    "_Q8",    "_Bnb4"};
     for (size_t i = 0; i < OQ_COUNT(endings); i++) {
         oq_tensor *t =
-            strip(made, endings[i], name) ? oq_debug_constant(&d->truth_index, *name) : NULL;
+            strip(made, endings[i], name) ? oq_index_constant(&d->truth_index, *name) : NULL;
         if (t != NULL && oq_dtype_is_float(t->data_type.v))
             return t;
     }
@@ -132,10 +122,10 @@ static void set_user(const matching *m, oq_debug_weight *w, const oq_node *holde
     const oq_index *ix = &m->d->made_index;
     const oq_node *user = holder;
     *used = w->made;
-    if (oq_debug_is_op(holder, "DequantizeLinear") && holder->output.n > 0) {
+    if (oq_node_is_dequantize(holder) && holder->output.n > 0) {
         *used = holder->output.v[0];
         user = first_user(ix, *used, &w->position);
-        if (user != NULL && oq_debug_is_op(user, "Transpose") && user->output.n > 0 &&
+        if (user != NULL && oq_str_is(user->op_type, "Transpose") && user->output.n > 0 &&
             oq_str_ends(w->made, OQ_S("_DQ_Q4"))) {
             w->transposed = true;
             user = first_user(ix, user->output.v[0], &w->position);
@@ -159,8 +149,8 @@ static bool is_read_directly(const matching *m, const oq_debug_weight *w) {
     const oq_value *v = oq_index_find(ix, w->name);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
-        if (v->uses.v[i].slot == 1 &&
-            (oq_debug_is_op(n, "MatMul") || (oq_debug_is_op(n, "Gemm") && !oq_gemm_turns_b(n))))
+        if (v->uses.v[i].slot == 1 && (oq_str_is(n->op_type, "MatMul") ||
+                                       (oq_str_is(n->op_type, "Gemm") && !oq_gemm_turns_b(n))))
             return true;
     }
     return v == NULL;
@@ -188,7 +178,7 @@ static void set_turned(const matching *m, oq_debug_weight *w) {
     if (w->layout == OQ_DEBUG_AFFINE && swapped && oq_str_is(w->op, "MatMul") &&
         !is_read_directly(m, w))
         w->transposed = w->out_rows = true;
-    if (n == NULL || !oq_debug_is_op(n, "Gemm") || !oq_gemm_turns_b(n) || n->input.n < 2 ||
+    if (n == NULL || !oq_str_is(n->op_type, "Gemm") || !oq_gemm_turns_b(n) || n->input.n < 2 ||
         !oq_str_eq(n->input.v[1], w->name))
         return;
     w->out_rows = true;
@@ -201,9 +191,8 @@ static onq_code find_truth(matching *m, oq_debug_weight *w, const oq_node *holde
     set_user(m, w, holder, &used);
     w->truth = truth_by_name(m->d, w->made, &w->name);
     if (w->truth == NULL) {
-        const oq_node *user = oq_debug_is_op(holder, "DequantizeLinear")
-                                  ? first_user(&m->d->made_index, used, NULL)
-                                  : holder;
+        const oq_node *user =
+            oq_node_is_dequantize(holder) ? first_user(&m->d->made_index, used, NULL) : holder;
         oq_debug_truth_by_place(m->d, m->places, user, used, w);
     }
     if (w->truth == NULL)
@@ -280,7 +269,7 @@ static bool set_axis(oq_debug_weight *w, const weight_row *row, const oq_node *n
 static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    oq_debug_weight w = {.position = i, .axis = -1, .by_dq = oq_debug_is_op(n, "DequantizeLinear")};
+    oq_debug_weight w = {.position = i, .axis = -1, .by_dq = oq_node_is_dequantize(n)};
     w.quantized = input_constant(d, n, row->weight);
     const oq_dtype_info *info =
         w.quantized != NULL ? oq_dtype_find(w.quantized->data_type.v) : NULL;
@@ -297,7 +286,7 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
     w.scale2 = input_constant(d, n, row->scale2);
     if (row->scale2 >= 0)
         w.zero = NULL;
-    if (oq_debug_is_op(n, "Gather") && w.scale == NULL)
+    if (oq_str_is(n->op_type, "Gather") && w.scale == NULL)
         return ONQ_OK; /* a table of indices */
     if (w.scale == NULL || (row->scale2 >= 0 && w.scale2 == NULL))
         return oq_debug_leave(d, w.made, true, "its scale is not a constant", err);
@@ -322,7 +311,7 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     w.made = w.name = q->input.v[0];
     w.scale = input_constant(d, q, 1);
     w.zero = input_constant(d, q, 2);
-    w.truth = oq_debug_constant(&d->truth_index, w.name);
+    w.truth = oq_index_constant(&d->truth_index, w.name);
     if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
         !set_axis(&w, &rows[0], q) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
         return ONQ_OK;
@@ -340,7 +329,7 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
 static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
-    const bool bnb = oq_debug_is_op(n, "MatMulBnb4");
+    const bool bnb = oq_str_is(n->op_type, "MatMulBnb4");
     oq_debug_weight w = {.position = i, .axis = -1, .layout = bnb ? OQ_DEBUG_BNB4 : OQ_DEBUG_NBITS};
     w.quantized = input_constant(d, n, 1);
     w.scale = input_constant(d, n, 2);
@@ -399,9 +388,9 @@ static onq_code match_packed(matching *m, oq_debug_weight *w, const oq_node *n, 
 static onq_code match_rows(matching *m, oq_debug_weight *w, const oq_node *n, onq_error *err) {
     const oq_index *ix = &m->d->made_index;
     const oq_node *from = oq_index_producer(ix, n->input.v[0]);
-    if (from == NULL || !oq_debug_is_op(from, "Reshape") || from->input.n < 1)
+    if (from == NULL || !oq_str_is(from->op_type, "Reshape") || from->input.n < 1)
         return ONQ_OK;
-    w->quantized = oq_debug_constant(ix, from->input.v[0]);
+    w->quantized = oq_index_constant(ix, from->input.v[0]);
     if (w->quantized == NULL || w->quantized->data_type.v != OQ_UINT8)
         return ONQ_OK;
     w->layout = OQ_DEBUG_NBITS;
@@ -456,13 +445,15 @@ onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error
     for (uint32_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < OQ_COUNT(rows); k++)
-            if (oq_debug_is_op(n, rows[k].op))
+            if (oq_str_is(n->op_type, rows[k].op))
                 OQ_TRY(match_row(&m, &rows[k], i, err));
-        if (oq_debug_is_op(n, "QuantizeLinear"))
+        if (oq_node_is_dequantize(n))
+            OQ_TRY(match_row(&m, &of_dequantize, i, err));
+        else if (oq_node_is_quantize(n))
             OQ_TRY(match_pair_weight(&m, i, err));
-        else if (oq_debug_is_op(n, "MatMulNBits") || oq_debug_is_op(n, "MatMulBnb4"))
+        else if (oq_str_is(n->op_type, "MatMulNBits") || oq_str_is(n->op_type, "MatMulBnb4"))
             OQ_TRY(match_blocks(&m, i, err));
-        else if (oq_debug_is_op(n, "GatherBlockQuantized"))
+        else if (oq_str_is(n->op_type, "GatherBlockQuantized"))
             OQ_TRY(match_gather_blocks(&m, i, err));
     }
     return ONQ_OK;

@@ -54,7 +54,7 @@ static onq_code touch_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(made); i++)
         OQ_TRY(touch(d->made, made[i], err));
     for (size_t i = 1; w->norm != NULL && i < w->norm->input.n; i++)
-        OQ_TRY(touch(d->truth, oq_debug_constant(&d->truth_index, w->norm->input.v[i]), err));
+        OQ_TRY(touch(d->truth, oq_index_constant(&d->truth_index, w->norm->input.v[i]), err));
     return ONQ_OK;
 }
 
