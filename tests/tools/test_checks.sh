@@ -155,6 +155,23 @@ worded '/* Is it there? */' 'a statement'
 rm -r docs tools/check-words.sh
 printf '' >src/base/low.c
 
+# operators that are compared by name
+cp "$ONQ_ROOT"/tools/check-operators.sh tools/
+mkdir -p src/shape
+echo '#define OQ_CONSTANT "Constant"' >src/onnx/operators.h
+printf 'make(a, OQ_CONSTANT, "a");\nmake("x_QuantizeLinear");\n/* "Constant" */\n' >src/shape/x.c
+bash tools/check-operators.sh
+compared() { # LINE WANTED
+    echo "$1" >src/shape/y.c
+    if bash tools/check-operators.sh >../said; then echo "check-operators does not see: $1"; exit 1; fi
+    grep -qF -- "src/shape/y.c:1: $2" ../said || { cat ../said; exit 1; }
+}
+compared 'if (oq_str_is(n->op_type, "DequantizeLinear"))' 'use OQ_'
+compared '{"Constant", 1},' 'use OQ_'
+compared 'if (oq_node_is(n, OQ_CONSTANT))' 'ask for the kind'
+compared 'return oq_domain_is_onnx(d) || oq_str_is(d, "ai.onnx");' 'use oq_domain_'
+rm -r src/shape src/onnx/operators.h tools/check-operators.sh
+
 # exports
 mkdir src/api
 touch src/api/api.c
