@@ -464,11 +464,10 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
         return ONQ_OK;
     if (l->c->pass == OQ_PASS_EXTENT)
         OQ_TRY(look_for_nan(r, s, err));
-    const onq_code rc =
-        oq_session_run(l->session, s->inputs, s->n_inputs, record != NULL ? &out : NULL, err);
+    const onq_code rc = oq_sample_run(l->session, NULL, s, record != NULL ? &out : NULL, err);
     l->c->sample_name = NULL;
     if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "sample '%s'", s->name);
+        return rc;
     if (record != NULL)
         OQ_TRY(oq_record_keep(record, s->inputs, s->n_inputs, out.v, out.n, err));
     if (oq_collect_keeps_rows(l->c))
@@ -516,70 +515,76 @@ static const char *pass_name(const oq_runner *r) {
     return r->c.pass == OQ_PASS_COUNT ? "calibrating, second pass" : "calibrating";
 }
 
-static onq_code fly(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
-    oq_runner *r = ctx;
-    return run_sample(&r->lanes[number], s, NULL, err);
+/* One pass over samples of a source. */
+typedef struct passing {
+    oq_runner *r;
+    uint64_t to;     /* OQ_CAL_ALL: the end */
+    uint64_t before; /* resident bytes before the first sample */
+    bool at_once;    /* samples run in several lanes now */
+} passing;
+
+/* The first sample runs alone and shows what a run costs; those that are recorded do so in their
+ * order. */
+static onq_code ask_lanes(void *ctx, uint64_t at, unsigned *n, onq_error *err) {
+    passing *p = ctx;
+    oq_runner *r = p->r;
+    if (r->n_lanes == 0)
+        p->before = oq_flight_resident();
+    if (r->n_lanes <= 1 || p->to - at <= 1 || is_recorded(r, at))
+        return ONQ_OK;
+    for (unsigned i = 1; i < r->n_lanes; i++)
+        OQ_TRY(start_lane(r, &r->lanes[i], err));
+    p->at_once = true;
+    *n = r->n_lanes;
+    return ONQ_OK;
 }
 
-/* The next n samples of the source, `done` of `total` having run. */
-static onq_code run_flight(oq_runner *r, oq_source *src, uint64_t n, uint64_t done, uint64_t total,
-                           onq_error *err) {
-    const oq_flight f = {.env = r->env, .source = src, .n_lanes = r->n_lanes, .run = fly, .ctx = r};
-    onq_code rc = ONQ_OK;
-    for (unsigned i = 1; rc == ONQ_OK && i < r->n_lanes; i++)
-        rc = start_lane(r, &r->lanes[i], err);
-    if (rc == ONQ_OK)
-        rc = oq_flight_run(&f, n, pass_name(r), done, total, err);
+static onq_code run_turn(void *ctx, const oq_turn *t, onq_error *err) {
+    const passing *p = ctx;
+    oq_runner *r = p->r;
+    const oq_sample *s = &t->samples[0];
+    if (p->at_once)
+        return run_sample(&r->lanes[t->lane], s, NULL, err);
+    OQ_TRY(run_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
+    if (r->n_lanes == 0)
+        OQ_TRY(decide_lanes(r, p->before, err));
+    return oq_runner_save(r, t->at + 1, err);
+}
+
+/* What the other lanes have gathered. */
+static onq_code join_lanes(oq_runner *r, onq_code rc, onq_error *err) {
     for (unsigned i = 1; i < r->n_lanes; i++) {
         oq_lane *l = &r->lanes[i];
+        if (l->c == NULL)
+            continue;
         if (rc == ONQ_OK && r->c.pass == OQ_PASS_EXTENT)
             rc = oq_collect_merge(&r->c, &l->own, err);
-        if (l->c != NULL)
-            oq_collect_release(&l->own);
+        oq_collect_release(&l->own);
         l->c = NULL;
     }
     return rc;
 }
 
-/* The number of samples was not known, and k of them have been run. */
-static bool ends_here(oq_runner *r, uint64_t k) {
-    if (r->meta.total != OQ_CAL_ALL || k == 0)
-        return false;
-    r->meta.total = k;
-    return true;
-}
-
-/* The first sample runs alone and shows what a run costs; those that are recorded do so in their
- * order. */
 onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t to,
                            onq_error *err) {
-    OQ_TRY(oq_source_seek(src, from, err));
-    for (uint64_t k = from; k < to; k++) {
-        const oq_sample *s = NULL;
-        const uint64_t before = r->n_lanes == 0 ? oq_flight_resident() : 0;
-        if (r->n_lanes > 1 && to - k > 1 && !is_recorded(r, k)) {
-            OQ_TRY(run_flight(r, src, to == OQ_CAL_ALL ? OQ_CAL_ALL : to - k, k,
-                              to == OQ_CAL_ALL ? 0 : to, err));
-            ends_here(r, oq_source_count(src));
-            break;
-        }
-        OQ_TRY(oq_progress(r->env, pass_name(r), k, to == OQ_CAL_ALL ? 0 : to, err));
-        OQ_TRY(oq_source_next(src, &s, err));
-        if (s == NULL && ends_here(r, k))
-            break;
-        if (s == NULL)
-            return oq_fail(err, ONQ_E_READ, "%s: ended after %llu of %llu samples",
-                           oq_source_text(src), (unsigned long long)k, (unsigned long long)to);
-        OQ_TRY(run_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
-        if (r->n_lanes == 0)
-            OQ_TRY(decide_lanes(r, before, err));
-        OQ_TRY(oq_runner_save(r, k + 1, err));
-    }
+    const oq_sweep_model model = {.source = src};
+    passing p = {.r = r, .to = to};
+    const oq_sweep sweep = {.env = r->env,
+                            .models = &model,
+                            .n_models = 1,
+                            .ctx = &p,
+                            .from = from,
+                            .n = to != OQ_CAL_ALL ? to - from : 0,
+                            .run = run_turn,
+                            .lanes = ask_lanes,
+                            .what = pass_name(r)};
+    if (from < to)
+        OQ_TRY(join_lanes(r, oq_sweep_run(&sweep, err), err));
+    if (to == OQ_CAL_ALL && oq_source_count(src) == 0)
+        return oq_fail(err, ONQ_E_INVALID, "%s: there are no samples", oq_source_text(src));
     if (to == OQ_CAL_ALL)
-        to = r->meta.total;
-    if (!oq_runner_is_histogram(r))
-        OQ_TRY(fixed_in_all(r, to, err));
-    return oq_progress(r->env, pass_name(r), to, to, err);
+        to = r->meta.total = oq_source_count(src);
+    return oq_runner_is_histogram(r) ? ONQ_OK : fixed_in_all(r, to, err);
 }
 
 /* ---- between the passes ---- */

@@ -10,11 +10,11 @@
 #include "calibrate/collect/keep.h"
 #include "calibrate/method/method.h"
 #include "calibrate/partial.h"
-#include "engine/flight.h"
+#include "engine/sweep.h"
 
 #include <pthread.h>
 
-#define OQ_CAL_ALL OQ_FLIGHT_ALL /* samples, where their number is not known yet */
+#define OQ_CAL_ALL UINT64_MAX /* samples, where their number is not known yet */
 
 /* What became of a sample in the first pass. */
 enum {

@@ -2,13 +2,13 @@
  * activations.c — both models run over the same samples; their tensors are compared as they pass.
  *
  * Both models are loaded at once. For each sample the quantized model runs first, then the float
- * model (moment.h). Optimisation is off in both, as in the reference's collect_activations. The first sample runs alone and shows what a
- * sample costs; then several run at once (flight.h), so that one lane may run the float model while
- * another runs the quantized one. Nothing but sums is kept from one sample to the next.
+ * model (moment.h). Optimisation is off in both, as in the reference's collect_activations. The
+ * first sample runs alone and shows what a sample costs; then several run at once (sweep.h), so
+ * that one lane may run the float model while another runs the quantized one. Nothing but sums is kept from one sample to the next.
  */
 #include "debug/measure/moment.h"
 
-#include "engine/flight.h"
+#include "engine/sweep.h"
 
 #include <math.h>
 
@@ -35,7 +35,7 @@ typedef struct running {
     oq_watch truth, made;
     lane lanes[OQ_FLIGHT_LANES];
     unsigned n_lanes;
-    uint64_t place[OQ_FLIGHT_LANES], before; /* in the flight; samples before it */
+    uint64_t before; /* resident bytes before the first sample */
     oq_pool *pool;
 } running;
 
@@ -236,50 +236,47 @@ static void close_lanes(running *r) {
 
 /* ---- the runs ---- */
 
-static onq_code run_one(const oq_model *m, oq_session *s, const oq_sample *sample, oq_outputs *out,
-                        onq_error *err) {
-    const onq_code rc = oq_session_run(s, sample->inputs, sample->n_inputs, out, err);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", m->path, sample->name);
-}
-
 static onq_code run_both(const oq_debug *d, lane *l, const oq_sample *a, const oq_sample *b,
                          onq_error *err) {
     bool again = true;
     while (again) {
         oq_moments_begin(&l->moments);
-        OQ_TRY(run_one(d->made, l->made, b, &l->o_made, err));
-        OQ_TRY(run_one(d->truth, l->truth, a, &l->o_truth, err));
+        OQ_TRY(oq_sample_run(l->made, d->made->path, b, &l->o_made, err));
+        OQ_TRY(oq_sample_run(l->truth, d->truth->path, a, &l->o_truth, err));
         OQ_TRY(oq_moments_end(&l->moments, &again, err));
     }
     return ONQ_OK;
 }
 
 /* A sample of both models in one lane, and of the quantized one as the runtime optimises it. */
-static onq_code run_sample(running *r, lane *l, const oq_sample *a, const oq_sample *b, uint64_t at,
-                           onq_error *err) {
+static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
+    running *r = ctx;
     const oq_debug *d = r->d;
-    OQ_TRY(run_both(d, l, a, b, err));
+    lane *l = &r->lanes[t->lane];
+    const oq_sample *made = &t->samples[1];
+    OQ_TRY(run_both(d, l, &t->samples[0], made, err));
     l->refused.code = ONQ_OK;
-    onq_code rc = ONQ_OK;
-    if (l->fast != NULL && at < MAX_KERNEL) {
-        onq_error why = ONQ_ERROR_INIT;
-        rc = oq_session_run(l->fast, b->inputs, b->n_inputs, &l->o_fast, &why);
-        if (rc == ONQ_E_RUNTIME) {
-            l->refused = why;
-            l->refused.code = rc;
-            rc = ONQ_OK;
-        } else if (rc != ONQ_OK && err != NULL) {
-            *err = why;
-        }
+    if (l->fast == NULL || t->at >= MAX_KERNEL)
+        return ONQ_OK;
+    onq_error why = ONQ_ERROR_INIT;
+    const onq_code rc = oq_session_run(l->fast, made->inputs, made->n_inputs, &l->o_fast, &why);
+    if (rc == ONQ_E_RUNTIME) {
+        l->refused = why;
+        l->refused.code = rc;
+        return ONQ_OK;
     }
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", d->made->path, b->name);
+    if (rc != ONQ_OK && err != NULL)
+        *err = why;
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", d->made->path, made->name);
 }
 
 /* In the order of the samples. */
-static onq_code fold_sample(running *r, lane *l, const oq_sample *s, onq_error *err) {
+static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
+    running *r = ctx;
     oq_debug *d = r->d;
+    lane *l = &r->lanes[t->lane];
     const bool kernel = d->has_kernel && d->n_samples < MAX_KERNEL;
-    oq_debug_sample one = {.name = s->name, .number = d->n_samples, .sqnr = INFINITY};
+    oq_debug_sample one = {.name = t->samples[0].name, .number = d->n_samples, .sqnr = INFINITY};
     d->n_samples++;
     oq_moments_fold(&l->moments);
     OQ_TRY(compare_outputs(d, l, &one, kernel, err));
@@ -293,53 +290,40 @@ static onq_code fold_sample(running *r, lane *l, const oq_sample *s, onq_error *
     return compare_outputs(d, l, NULL, false, err);
 }
 
-static onq_code fly(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
+/* The first sample shows what one costs. Those that plan the sums run alone too; the rest runs at
+ * once. */
+static onq_code ask_lanes(void *ctx, uint64_t at, unsigned *n, onq_error *err) {
     running *r = ctx;
-    return run_sample(r, &r->lanes[number], &s[0], &s[1], r->before + r->place[number], err);
-}
-
-static onq_code fold(void *ctx, unsigned number, const oq_sample *s, onq_error *err) {
-    running *r = ctx;
-    return fold_sample(r, &r->lanes[number], s, err);
-}
-
-/* The samples that are left, several at once. */
-static onq_code run_flight(running *r, uint64_t total, onq_error *err) {
-    const oq_flight f = {.env = r->d->env,
-                         .source = r->run->truth_source,
-                         .beside = r->run->made_source,
-                         .n_lanes = r->n_lanes,
-                         .run = fly,
-                         .fold = fold,
-                         .place = r->place,
-                         .ctx = r};
-    r->before = r->d->n_samples;
+    if (at == 0)
+        r->before = oq_flight_resident();
+    if (at == 1)
+        OQ_TRY(open_others(r, r->before, err));
+    if (r->n_lanes == 1 || oq_moments_pending(r->d))
+        return ONQ_OK;
     for (unsigned i = 0; i < r->n_lanes; i++) {
         r->lanes[i].moments.alone = false;
         r->lanes[i].moments.pool = NULL;
     }
-    OQ_TRY(oq_flight_run(&f, OQ_FLIGHT_ALL, "samples", r->before, total, err));
-    return oq_progress(r->d->env, "samples", r->d->n_samples, total, err);
+    *n = r->n_lanes;
+    return ONQ_OK;
 }
 
 static onq_code run_all(running *r, onq_error *err) {
-    oq_debug *d = r->d;
-    const uint64_t total = oq_source_count(r->run->truth_source);
-    const uint64_t before = oq_flight_resident();
-    while (r->n_lanes == 1 || oq_moments_pending(d)) {
-        const oq_sample *a = NULL, *b = NULL;
-        OQ_TRY(oq_source_next(r->run->truth_source, &a, err));
-        OQ_TRY(oq_source_next(r->run->made_source, &b, err));
-        if (a == NULL || b == NULL)
-            return d->n_samples > 0 ? ONQ_OK
-                                    : oq_fail(err, ONQ_E_INVALID, "there are no samples to run");
-        OQ_TRY(run_sample(r, &r->lanes[0], a, b, d->n_samples, err));
-        OQ_TRY(fold_sample(r, &r->lanes[0], a, err));
-        OQ_TRY(oq_progress(d->env, "samples", d->n_samples, total, err));
-        if (d->n_samples == 1)
-            OQ_TRY(open_others(r, before, err));
-    }
-    return run_flight(r, total, err);
+    const oq_sweep_model models[] = {
+        {.source = r->run->truth_source, .path = r->d->truth->path},
+        {.source = r->run->made_source, .path = r->d->made->path},
+    };
+    const oq_sweep sweep = {.env = r->d->env,
+                            .models = models,
+                            .n_models = OQ_COUNT(models),
+                            .ctx = r,
+                            .run = run_sample,
+                            .take = fold_sample,
+                            .lanes = ask_lanes,
+                            .what = "samples"};
+    OQ_TRY(oq_sweep_run(&sweep, err));
+    return r->d->n_samples > 0 ? ONQ_OK
+                               : oq_fail(err, ONQ_E_INVALID, "there are no samples to run");
 }
 
 /* The figure of all values, which is the reference's; where they have none, that of the others. */

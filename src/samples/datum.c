@@ -191,3 +191,23 @@ static onq_code copy_any(oq_arena *a, const oq_datum *in, unsigned depth, oq_dat
 onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error *err) {
     return copy_any(a, in, 0, out, err);
 }
+
+onq_code oq_datums_copy(oq_arena *a, const oq_datum *in, size_t n, oq_datum **out, onq_error *err) {
+    *out = OQ_NEW_ARRAY(a, oq_datum, n + 1);
+    if (*out == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY(oq_datum_copy(a, &in[i], &(*out)[i], err));
+    return ONQ_OK;
+}
+
+/* Items nest no deeper than a type, which is checked when it is read. */
+uint64_t oq_datums_bytes(const oq_datum *v, size_t n) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        bytes += v[i].size_bytes + oq_datums_bytes(v[i].items, v[i].n_items);
+        for (uint64_t k = 0; v[i].strings != NULL && k < v[i].count; k++)
+            bytes += v[i].strings[k].n;
+    }
+    return bytes;
+}

@@ -63,8 +63,11 @@ onq_code oq_model_outputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error
 void oq_io_describe(const oq_io *io, oq_buf *out);
 void oq_datum_describe(const oq_datum *d, oq_buf *out);
 
-/* A deep copy into an arena; ONQ_E_NOMEM. */
+/* A deep copy into an arena, of one or of several; ONQ_E_NOMEM. */
 onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error *err);
+onq_code oq_datums_copy(oq_arena *a, const oq_datum *in, size_t n, oq_datum **out, onq_error *err);
+/* Bytes of the elements and texts of several. */
+uint64_t oq_datums_bytes(const oq_datum *v, size_t n);
 
 /* Reads the bytes of a .pb file (TensorProto, SequenceProto or OptionalProto, whichever the input
  * is) into a datum; what can stay stays a view of `p`. `want` may be NULL: a tensor. The name

@@ -473,8 +473,10 @@ static void wait_for(oq_source *s, uint64_t k) {
 
 onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
     *out = NULL;
-    if (s->taken >= s->count)
+    if (s->taken >= s->count) {
+        s->guessed = false; /* there were as many as there can be */
         return ONQ_OK;
+    }
     const uint64_t k = s->taken;
     if (!s->running) {
         /* No thread, none could be made, or it ended at an error that was already delivered. */
@@ -496,6 +498,15 @@ onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
     if (rc != ONQ_OK)
         stop_thread(s);
     return rc;
+}
+
+onq_code oq_sample_copy(oq_arena *a, const oq_sample *s, oq_sample *out, onq_error *err) {
+    oq_datum *inputs = NULL;
+    OQ_TRY(oq_datums_copy(a, s->inputs, s->n_inputs, &inputs, err));
+    *out = *s;
+    out->inputs = inputs;
+    out->name = oq_arena_strdup(a, s->name, strlen(s->name));
+    return out->name != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 const oq_sample *oq_source_peek(oq_source *s, uint64_t k) {

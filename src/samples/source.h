@@ -8,13 +8,8 @@
  *
  *     oq_source *src = NULL;
  *     OQ_TRY(oq_source_open(env, &(oq_source_options){.spec = data, .model = model}, &src, err));
- *     for (;;) {
- *         const oq_sample *s = NULL;
- *         OQ_GO(oq_source_next(src, &s, err));
- *         if (s == NULL)
- *             break;
- *         OQ_GO(oq_session_run(session, s->inputs, s->n_inputs, NULL, err));
- *     }
+ *
+ * oq_sweep_run (engine/sweep.h) runs them through a model.
  *
  * Kinds of source (docs/SAMPLES.md has the table): test_data_set folders, images, .npz, .npy,
  * random numbers; and a tape (tape.h), which holds what a reader of the caller, a program or a .tar
@@ -95,6 +90,8 @@ void oq_source_keep_names(oq_source *s);
 const char *const *oq_source_names(const oq_source *s, size_t *n);
 /* The next sample, valid until the next call; *out is NULL at the end. */
 onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err);
+/* A deep copy into an arena; ONQ_E_NOMEM. */
+onq_code oq_sample_copy(oq_arena *a, const oq_sample *s, oq_sample *out, onq_error *err);
 /* What oq_source_next would give after a seek to k, without taking it. NULL when there is none, or
  * it cannot be read, which oq_source_next says. */
 const oq_sample *oq_source_peek(oq_source *s, uint64_t k);

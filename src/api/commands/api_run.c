@@ -10,7 +10,7 @@
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
 
-#include "engine/flight.h"
+#include "engine/sweep.h"
 #include "onnx/check/check.h"
 #include "onnx/tensor.h"
 #include "samples/files/npz_write.h"
@@ -42,9 +42,7 @@ static const oq_opt_group own = OQ_GROUP("Running", rows);
 typedef struct running {
     oq_job *job;
     oq_model *model;
-    oq_session *session, *lanes[OQ_FLIGHT_LANES]; /* the first lane has `session` itself */
-    oq_outputs outputs[OQ_FLIGHT_LANES];
-    unsigned n_lanes;
+    oq_session *session;
     oq_source *source;
     const char *folder; /* NULL: nothing is written */
     bool npz, all;
@@ -193,63 +191,30 @@ static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
 
 /* ---- the job ---- */
 
-static onq_code run_sample(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
+static onq_code take_sample(void *ctx, const oq_turn *t, onq_error *err) {
     running *r = ctx;
-    const onq_code rc =
-        oq_session_run(r->lanes[lane], s->inputs, s->n_inputs, &r->outputs[lane], err);
-    return rc == ONQ_OK ? rc
-                        : oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
-}
-
-static onq_code take_sample(void *ctx, unsigned lane, const oq_sample *s, onq_error *err) {
-    running *r = ctx;
-    const oq_outputs *o = &r->outputs[lane];
-    const onq_code rc = r->folder != NULL ? write_sample(r, s, o, err) : ONQ_OK;
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s: sample '%s'", oq_job_input(r->job), s->name);
-    show_sample(r, s, o);
+    if (r->folder != NULL)
+        OQ_TRY(write_sample(r, &t->samples[0], &t->outputs[0], err));
+    show_sample(r, &t->samples[0], &t->outputs[0]);
     r->n_samples++;
     return ONQ_OK;
 }
 
-static onq_code open_lanes(running *r, uint64_t before, onq_error *err) {
-    const onq_options *o = r->job->opts;
-    unsigned n = 1;
-    OQ_TRY(oq_flight_decide(r->job->env, r->model, (unsigned)oq_opt_int(o, "jobs"), before,
-                            oq_opt_size(o, "memory"), &n, err));
-    for (; r->n_lanes < n; r->n_lanes++)
-        OQ_TRY(oq_session_share(r->session, NULL, &r->lanes[r->n_lanes], err));
-    return ONQ_OK;
-}
-
-/* The first runs alone and shows what one takes. */
 static onq_code run_samples(running *r, onq_error *err) {
-    const uint64_t total = oq_source_count(r->source), before = oq_flight_resident();
-    oq_flight f = {.env = r->job->env,
-                   .source = r->source,
-                   .n_lanes = 1,
-                   .run = run_sample,
-                   .fold = take_sample,
-                   .ctx = r};
-    const oq_sample *first = NULL;
+    const onq_options *o = r->job->opts;
+    const oq_sweep_model model = {
+        .source = r->source, .session = r->session, .path = oq_job_input(r->job)};
+    const oq_sweep sweep = {.env = r->job->env,
+                            .models = &model,
+                            .n_models = 1,
+                            .ctx = r,
+                            .take = take_sample,
+                            .wide = {.model = r->model,
+                                     .jobs = (unsigned)oq_opt_int(o, "jobs"),
+                                     .memory = oq_opt_size(o, "memory")},
+                            .what = "run"};
     oq_source_read_once(r->source);
-    r->lanes[r->n_lanes++] = r->session;
-    OQ_TRY(oq_source_next(r->source, &first, err));
-    if (first == NULL)
-        return ONQ_OK;
-    OQ_TRY(run_sample(r, 0, first, err));
-    OQ_TRY(take_sample(r, 0, first, err));
-    OQ_TRY(oq_progress(r->job->env, "run", 1, total, err));
-    OQ_TRY(open_lanes(r, before, err));
-    f.n_lanes = r->n_lanes;
-    OQ_TRY(oq_flight_run(&f, OQ_FLIGHT_ALL, "run", 1, total, err));
-    return oq_progress(r->job->env, "run", r->n_samples, total, err);
-}
-
-static void close_sessions(running *r) {
-    while (r->n_lanes > 1)
-        oq_session_close(r->lanes[--r->n_lanes]);
-    oq_session_close(r->session);
+    return oq_sweep_run(&sweep, err);
 }
 
 static onq_code run_all(running *r, oq_engine *engine, onq_error *err) {
@@ -304,7 +269,7 @@ static onq_code run_run(oq_job *job, onq_error *err) {
         show_end(&r, path);
     else
         undo(&r);
-    close_sessions(&r);
+    oq_session_close(r.session);
     oq_engine_close(engine);
     oq_source_close(r.source);
     oq_model_free(r.model);

@@ -140,6 +140,14 @@ static void passes(void **state) {
     assert_int_equal(oq_source_count(other), 3);
     assert_string_equal(pass(other), "1 4 7");
     oq_source_close(other);
+    open_reader(w, true, 0);
+    o = on_tape(w);
+    o.limit = 5;
+    assert_ok(oq_source_open(w->b.env, &o, &other, &err), err);
+    assert_int_equal(oq_source_count(other), 0);
+    assert_string_equal(pass(other), "0 1 2 3 4");
+    assert_int_equal(oq_source_count(other), 5); /* a pass has shown it */
+    oq_source_close(other);
 }
 
 /* A look at the first sample asks the caller for it once, also when it is not kept. */
