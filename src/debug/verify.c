@@ -142,8 +142,8 @@ double oq_verify_floor(unsigned bits) {
     return floor < 0 ? 0 : floor > 30 ? 30 : floor;
 }
 
-oq_verify_grade oq_verify_grade_of(double sqnr, unsigned bits) {
-    const double above = sqnr - oq_verify_floor(bits);
+oq_verify_grade oq_verify_grade_of(double sqnr, double floor) {
+    const double above = sqnr - floor;
     return sqnr >= OQ_VERIFY_EQUAL ? OQ_GRADE_SAME
            : above >= 20           ? OQ_GRADE_CLOSE
            : above >= 10           ? OQ_GRADE_GOOD

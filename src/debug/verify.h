@@ -41,7 +41,7 @@ onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record 
 /* "does not load", "does not run", ... */
 const char *oq_verify_text(oq_verify_end end);
 
-/* How near to float the outputs are, in a word: what is usual for values of so many bits. */
+/* How near to float the outputs are, in a word. */
 typedef enum oq_verify_grade {
     OQ_GRADE_POOR = 0, /* of little use */
     OQ_GRADE_FAIR,     /* some answers will change */
@@ -49,11 +49,14 @@ typedef enum oq_verify_grade {
     OQ_GRADE_CLOSE,
     OQ_GRADE_SAME
 } oq_verify_grade;
-oq_verify_grade oq_verify_grade_of(double sqnr, unsigned bits);
+/* `floor`: oq_verify_floor, or OQ_VERIFY_FLOOR_WEIGHTS. */
+oq_verify_grade oq_verify_grade_of(double sqnr, double floor);
 const char *oq_verify_grade_text(oq_verify_grade g); /* "poor", "fair", ... */
 
 /* Below that many dB the outputs of a model are poor for values of so many bits. Good models of 8
  * bits have 20 to 40 dB. */
 double oq_verify_floor(unsigned bits);
+/* The same where only weights are quantized, however many bits they have. */
+#define OQ_VERIFY_FLOOR_WEIGHTS 4.0
 
 #endif

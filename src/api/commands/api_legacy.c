@@ -104,7 +104,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
     const onq_options *o = r->q.job->opts;
     const oq_legacy_job job = {.model = r->q.model,
-                               .mode = (oq_legacy_mode)oq_opt_enum(o, "quantization_mode"),
+                               .mode = OQ_CHOSEN(o, "quantization_mode", oq_legacy_mode, MODES),
                                .per_channel = oq_opt_flag(o, "per_channel"),
                                .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
                                .inputs = &r->inputs,

@@ -19,12 +19,12 @@
 
 /* clang-format off */
 #define METHODS(ROW)                              \
-    ROW("default", &oq_nb_methods[0])             \
-    ROW("rtn", &oq_nb_methods[1])                 \
-    ROW("k_quant,kquant", &oq_nb_methods[2])      \
-    ROW("hqq", &oq_nb_methods[3])                 \
-    ROW("gptq", &oq_nb_methods[4])                \
-    ROW("awq", &oq_nb_methods[5])
+    ROW("default", &oq_nb_methods[OQ_NB_DEFAULT])             \
+    ROW("rtn", &oq_nb_methods[OQ_NB_RTN])                 \
+    ROW("k_quant,kquant", &oq_nb_methods[OQ_NB_K_QUANT])      \
+    ROW("hqq", &oq_nb_methods[OQ_NB_HQQ])                 \
+    ROW("gptq", &oq_nb_methods[OQ_NB_GPTQ])                \
+    ROW("awq", &oq_nb_methods[OQ_NB_AWQ])
 
 #define MIXED(ROW)                                \
     ROW("none", OQ_NB_MIXED_NONE)                 \
@@ -34,8 +34,8 @@
 #define FORMATS(ROW) ROW("QOperator", false) ROW("QDQ", true)
 
 #define BNB4_TYPES(ROW)                           \
-    ROW("nf4,1", &oq_nb_bnb4_methods[1])          \
-    ROW("fp4,0", &oq_nb_bnb4_methods[0])
+    ROW("nf4,1", &oq_nb_bnb4_methods[OQ_NB_NF4])          \
+    ROW("fp4,0", &oq_nb_bnb4_methods[OQ_NB_FP4])
 /* clang-format on */
 
 static const onq_option_info nbits_rows[] = {
@@ -177,7 +177,7 @@ static onq_code check_together(run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--channel_wised_quantize needs --quant_format QDQ: MatMulNBits runs with "
                        "blocks of 16 to 256");
-    if (c->how.bits == 8 && !c->how.method->in_order)
+    if (c->how.bits == 8 && c->how.method->as_intel)
         return oq_fail(err, ONQ_E_OPTION,
                        "--bits 8 needs --quant_method default (the reference's %s uses 4 bits "
                        "without saying so)",
@@ -267,7 +267,7 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
 }
 
 static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
-    const bool hessians = r->config.how.method->quantize == oq_nb_gptq;
+    const bool hessians = r->config.how.method->by_hessian;
     oq_nb_learn_job job;
     oq_model_proto *truth = NULL;
     onq_code rc = open_samples(r, &job, err);
@@ -402,7 +402,6 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     size_t n = 0;
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(options(r, err));
-    r->q.bits = 7; /* whatever weights have: outputs below 4 dB are poor, above 14 good */
     OQ_TRY(oq_quant_open(&r->q, false, err));
     if (r->config.all_weights)
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));

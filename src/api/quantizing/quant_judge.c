@@ -74,17 +74,17 @@ bool oq_quant_is_telling(const oq_quant *r) {
            !(r->record.generated && r->fixed_ranges);
 }
 
-/* Of the coarser of activations and weights. */
-static unsigned bits_of(const oq_quant *r) {
+/* Below that many dB outputs are poor: by the coarser of activations and weights. */
+static double floor_of(const oq_quant *r) {
     if (r->modes == 0)
-        return r->bits != 0 ? r->bits : 8;
+        return r->weights_only ? OQ_VERIFY_FLOOR_WEIGHTS : oq_verify_floor(8);
     const unsigned a = oq_dtype_find((int64_t)r->config.activation_type)->bits;
     const unsigned w = oq_dtype_find((int64_t)r->config.weight_type)->bits;
-    return a < w ? a : w;
+    return oq_verify_floor(a < w ? a : w);
 }
 
 static oq_verify_grade grade_of(const oq_quant *r) {
-    return oq_verify_grade_of(r->verified.verdict.sqnr, bits_of(r));
+    return oq_verify_grade_of(r->verified.verdict.sqnr, floor_of(r));
 }
 
 bool oq_quant_is_poor(const oq_quant *r) {

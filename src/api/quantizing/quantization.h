@@ -52,7 +52,6 @@ typedef struct oq_quant {
     void *ctx;
     unsigned modes;    /* of oq_qmode: operators it quantizes by default; 0: it goes by no list, and
                         * no node can be left float */
-    unsigned bits;     /* where modes is 0: outputs are judged as of so many; 0: 8 */
     bool weights_only; /* what is computed stays float */
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
     oq_record record;  /* of a calibration; else of runs before `quantize` */

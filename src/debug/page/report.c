@@ -383,9 +383,10 @@ static void rest_json(page *p) {
     }
     oq_jw_end_array(w);
     worst_json(p);
-    const oq_verify_grade grade =
-        isnan(worst) ? OQ_GRADE_POOR
-                     : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst, bits_of(d));
+    const oq_verify_grade grade = isnan(worst)
+                                      ? OQ_GRADE_POOR
+                                      : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst,
+                                                           oq_verify_floor(bits_of(d)));
     oq_jw_uint(w, "bits", bits_of(d));
     oq_jw_int(w, "grade", grade);
     oq_jw_cstr(w, "grade_text", oq_verify_grade_text(grade));

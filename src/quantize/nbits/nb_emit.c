@@ -27,7 +27,7 @@ static oq_str suffix(oq_nb_state *r, const wording *words, const oq_nb_how *how)
 }
 
 static bool push(oq_nb_scope *s, oq_nb_state *r, const oq_nb_how *how, oq_node *n) {
-    const bool apart = s->parent == NULL && !how->method->in_order;
+    const bool apart = s->parent == NULL && how->method->as_intel;
     return apart ? OQ_PUSH(r->scratch, &s->apart, n) : OQ_PUSH(r->scratch, &s->out, n);
 }
 
@@ -51,7 +51,7 @@ static onq_code move_to_end(oq_nb_state *r, const oq_nb_done *d, onq_error *err)
     oq_graph *g = d->scope->graph;
     for (unsigned i = 0; i < OQ_NB_PARTS; i++) {
         oq_tensor *t = d->part[i];
-        if (t == NULL || !d->how.method->in_order)
+        if (t == NULL || d->how.method->as_intel)
             continue;
         oq_graph_remove_init(g, t->name);
         if (!oq_graph_add_init(r->arena, g, t))
@@ -172,7 +172,7 @@ static onq_code weight_by_columns(oq_nb_state *r, const oq_nb_weight *w, const o
                              {flat ? n * blocks : n, blocks, 0},
                              {flat ? n * blocks : n, (int64_t)(t.size[OQ_NB_ZEROS] / t.n), 0}},
                     .rank = {3, flat ? 1 : 2, flat ? 1 : 2},
-                    .words = how->method->in_order ? &as_default : &as_inc};
+                    .words = how->method->as_intel ? &as_inc : &as_default};
     return store(r, w, &t, how, &f, out, err);
 }
 
@@ -262,7 +262,7 @@ static onq_code emit_nbits(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, con
     if (ending.p == NULL)
         return oq_fail_nomem(err);
     oq_str name = oq_fresh_node_of(&r->names, n, ending.p);
-    if (name.p == NULL && !how->method->in_order)
+    if (name.p == NULL && how->method->as_intel)
         name = oq_fresh_node(&r->names, OQ_S(""), ending.p);
     const oq_str in[] = {n->input.v[0], d->part[OQ_NB_Q]->name, d->part[OQ_NB_SCALE]->name};
     oq_node *made = oq_node_make(a, "MatMulNBits", name, in, 3, &output, 1);

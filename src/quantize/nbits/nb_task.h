@@ -144,18 +144,23 @@ typedef struct oq_nb_method {
     unsigned bits;  /* that it can do, 1 << bits for each */
     bool pads;      /* sees and stores zeros after the last row, up to a whole block */
     bool keeps_odd; /* what is left in a byte after an odd number of rows stays as in MLAS */
-    bool in_order;  /* nodes stay in their place; else as Intel's quantizer puts them */
+    /* The result is what Intel's neural compressor makes of a model, which the reference calls for
+     * this method: the order and the names of new nodes, weights of 4 bits, matrices of the main
+     * graph only. Else new nodes are where the old ones were. */
+    bool as_intel;
     bool has_gather;
     bool real_zero;     /* zero points are not rounded */
     bool always_zero;   /* stores zero points though it was asked for symmetric form */
     bool needs_samples; /* oq_nb_task.mean or learned */
+    bool by_hessian;    /* of these: learned, by Hessians of the inputs; else mean */
     onq_code (*quantize)(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 } oq_nb_method;
 
-/* In the order of the choices of --quant_method; `name` NULL after the last. */
-extern const oq_nb_method oq_nb_methods[];
-/* Those of MatMulBnb4, by its quant_type: fp4, nf4. */
-extern const oq_nb_method oq_nb_bnb4_methods[2];
+enum { OQ_NB_DEFAULT, OQ_NB_RTN, OQ_NB_K_QUANT, OQ_NB_HQQ, OQ_NB_GPTQ, OQ_NB_AWQ, OQ_NB_METHODS };
+extern const oq_nb_method oq_nb_methods[OQ_NB_METHODS];
+/* Those of MatMulBnb4, by its quant_type. */
+enum { OQ_NB_FP4 = 0, OQ_NB_NF4 = 1, OQ_NB_BNB4_METHODS };
+extern const oq_nb_method oq_nb_bnb4_methods[OQ_NB_BNB4_METHODS];
 
 /* The functions of the rows. */
 onq_code oq_nb_default(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);

@@ -152,7 +152,7 @@ static onq_code take_matmul(oq_nb_state *r, choice *c, onq_error *err) {
     if (find_weight(r, c->scope, c->node->input.v[1], &w, &c->why) == NULL)
         return ONQ_OK;
     c->why = check_matrix(r, &w);
-    if (c->why == NULL && (!c->how.method->in_order || r->config->bnb4) && w.tensor->dims.n > 2 &&
+    if (c->why == NULL && (c->how.method->as_intel || r->config->bnb4) && w.tensor->dims.n > 2 &&
         !r->config->all_weights)
         c->why = r->config->bnb4 ? "its weight is not a matrix" : OQ_NB_WHY_BATCH;
     if (c->why == NULL)
@@ -277,7 +277,7 @@ static const char *skip(oq_nb_state *r, choice *c, bool by_default) {
         return "left float by node_config";
     if (!c->how.method->has_gather && !oq_str_is(n->op_type, "MatMul") && !r->config->all_weights)
         return "this method quantizes MatMul only";
-    return c->scope->parent != NULL && !c->how.method->in_order && !r->config->all_weights
+    return c->scope->parent != NULL && c->how.method->as_intel && !r->config->all_weights
                ? OQ_NB_WHY_INNER
                : NULL;
 }
@@ -427,7 +427,7 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
         OQ_TRY(oq_model_raise_ir(m, 4, err));
     if (r->config->all_weights)
         OQ_TRY(prune_turned(r, err));
-    if (!r->config->how.method->in_order) {
+    if (r->config->how.method->as_intel) {
         OQ_TRY(remove_weights(r, err));
         return oq_nb_sort(m, m->proto->graph, err);
     }
