@@ -10,6 +10,7 @@ from typing import Any
 from .._job import Job, plain, text_of
 from ..errors import OptionError
 from .qtypes import quant_type_of
+from .registry import op_types_for
 
 
 def set_types(job: Job, **types: Any) -> None:
@@ -18,11 +19,17 @@ def set_types(job: Job, **types: Any) -> None:
         job.set(name, quant_type_of(value))
 
 
-def set_choice(job: Job, op_types: Iterable[str] | None, nodes: Iterable[str] | None, but: Iterable[str] | None) -> None:
-    """Sets what is quantized; empty lists say nothing."""
-    job.add("op_types_to_quantize", op_types)
-    job.add("nodes_to_quantize", nodes)
-    job.add("nodes_to_exclude", but)
+def set_choice(
+    job: Job,
+    quant_format: Any,
+    op_types_to_quantize: Iterable[str] | None,
+    nodes_to_quantize: Iterable[str] | None,
+    nodes_to_exclude: Iterable[str] | None,
+) -> None:
+    """Sets what is quantized; empty lists say nothing. `quant_format` is None in dynamic quantization."""
+    job.add("op_types_to_quantize", op_types_for(quant_format, op_types_to_quantize))
+    job.add("nodes_to_quantize", nodes_to_quantize)
+    job.add("nodes_to_exclude", nodes_to_exclude)
 
 
 def set_providers(job: Job, providers: Iterable[Any] | None) -> None:

@@ -45,15 +45,21 @@ class ONNXQuantizer(BaseQuantizer):
         )
         self.mode = mode
         self.static = static
+        self.q_matmul_const_b_only = bool(self.extra_options.get("MatMulConstBOnly"))
 
     def _dynamic(self) -> onnx.ModelProto:
         from .quantize import dynamic_job, give, set_output
 
+        if type(self).should_quantize_node is not BaseQuantizer.should_quantize_node:
+            self.model.replace_gemm_with_matmul()  # so that the hook sees the nodes that are quantized
+        choice = self._choice()
         with Job("dynamic") as job:
             job.set_model("input", self.model.model)
             set_output(job, None)
-            dynamic_job(job, self.weight_qType, self.per_channel, self.reduce_range, self.extra_options)
-            set_choice(job, self.op_types_to_quantize, self.nodes_to_quantize, self.nodes_to_exclude)
+            # quantize_dynamic sets MatMulConstBOnly; the class does not.
+            extra = {**self.extra_options, "MatMulConstBOnly": self.q_matmul_const_b_only}
+            dynamic_job(job, self.weight_qType, self.per_channel, self.reduce_range, extra)
+            set_choice(job, None, **choice)
             return give(job.run(), None)
 
     def quantize_model(self) -> onnx.ModelProto:

@@ -267,7 +267,7 @@ def static_job(
     set_types(job, activation_type=activation_type, weight_type=weight_type)
     job.set("per_channel", bool(per_channel))
     job.set("reduce_range", bool(reduce_range))
-    set_choice(job, op_types_to_quantize, nodes_to_quantize, nodes_to_exclude)
+    set_choice(job, quant_format_of(quant_format), op_types_to_quantize, nodes_to_quantize, nodes_to_exclude)
     # The command has the default of static_quantize_runner, quantize_static has none.
     extra = {"MinimumRealRange": None, **(extra_options or {})}
     if _package.strict:
@@ -457,7 +457,7 @@ def quantize_dynamic(
         job.set_model("input", model_input)
         set_output(job, model_output, use_external_data_format)
         dynamic_job(job, weight_type, per_channel, reduce_range, extra_options)
-        set_choice(job, op_types_to_quantize, nodes_to_quantize, nodes_to_exclude)
+        set_choice(job, None, op_types_to_quantize, nodes_to_quantize, nodes_to_exclude)
         return give(job.run(), model_output)
 
 
@@ -499,7 +499,7 @@ def quantize_qat(
         set_types(job, activation_type=activation_type, weight_type=weight_type)
         job.set("per_channel", bool(per_channel))
         job.set("reduce_range", bool(reduce_range))
-        set_choice(job, op_types_to_quantize, nodes_to_quantize, nodes_to_exclude)
+        set_choice(job, None, op_types_to_quantize, nodes_to_quantize, nodes_to_exclude)
         return give(job.run(), model_output)
 
 

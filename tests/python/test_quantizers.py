@@ -1,0 +1,230 @@
+"""test_quantizers.py - quantizer objects, their registries and their subclasses, beside the reference's."""
+import copy
+
+import onnx
+import onnxruntime.quantization as reference
+import onnxruntime.quantization.onnx_quantizer
+import onnxruntime.quantization.operators.conv
+import onnxruntime.quantization.registry
+import pytest
+from conftest import Reader, build_cnn, draw
+
+import onq.quantization as q
+import onq.quantization.onnx_quantizer
+import onq.quantization.registry as registry
+from onq.quantization.operators.conv import QDQConv
+from onq.quantization.operators.qdq_base_operator import QDQOperatorBase
+
+TYPES = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+
+
+def ranges(model, tmp_path):
+    """Ranges of a model, by the reference's own calibrater."""
+    path = tmp_path / "float.onnx"
+    onnx.save(model, path)
+    calibrater = reference.create_calibrator(path, None, augmented_model_path=str(tmp_path / "augmented.onnx"))
+    calibrater.collect_data(Reader(draw(4)))
+    return calibrater.compute_data()
+
+
+def make(package, kind, model, found, types, **more):
+    """A quantizer object of a package: QDQ, QLinear or Integer."""
+    extra = more.pop("extra_options", {})
+    choice = ([], [], types, extra)
+    if kind == "QDQ":
+        return more.pop("base", package.QDQQuantizer)(model, False, False, *TYPES, found, *choice)
+    base = more.pop("base", package.onnx_quantizer.ONNXQuantizer)
+    mode = package.quant_utils.QuantizationMode
+    if kind == "QLinear":
+        return base(model, False, False, mode.QLinearOps, True, *TYPES, found, *choice)
+    return base(model, False, False, mode.IntegerOps, False, *TYPES, None, *choice)
+
+
+ALL = {
+    "QDQ": list(dict.fromkeys([*reference.registry.QLinearOpsRegistry, *reference.registry.QDQRegistry])),
+    "QLinear": list(reference.registry.QLinearOpsRegistry),
+    "Integer": list(reference.registry.IntegerOpsRegistry),
+}
+
+
+def two_matmuls():
+    """A product of two activations, which MatMulConstBOnly leaves float, and one with a weight."""
+    helper, numpy = onnx.helper, pytest.importorskip("numpy")
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 4])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 4])
+    w = onnx.numpy_helper.from_array(numpy.random.default_rng(3).normal(size=(4, 4)).astype("float32"), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "weight"), helper.make_node("MatMul", ["a", "x"], ["y"], "both")]
+    graph = helper.make_graph(nodes, "g", [x], [y], [w])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def rows(model):
+    return sorted((n.op_type, n.name, tuple(n.input), tuple(n.output)) for n in model.graph.node)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_same_model_as_the_reference(kind, tmp_path):
+    found = ranges(build_cnn(), tmp_path)
+    models = []
+    for package in (reference, q):
+        quantizer = make(package, kind, build_cnn(), found, ALL[kind])
+        quantizer.quantize_model()
+        models.append(quantizer.model.model)
+    assert rows(models[0]) == rows(models[1])
+
+
+@pytest.mark.parametrize("extra", [{}, {"MatMulConstBOnly": True}, {"MatMulConstBOnly": False}])
+def test_defaults_are_those_of_the_class(extra):
+    """MatMulConstBOnly is set by quantize_dynamic, not by the class."""
+    models = []
+    for package in (reference, q):
+        quantizer = make(package, "Integer", two_matmuls(), None, ["MatMul"], extra_options=dict(extra))
+        quantizer.quantize_model()
+        models.append(rows(quantizer.model.model))
+    assert models[0] == models[1]
+
+
+# ---- hooks
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("keep", ["nothing", "Conv", "first"])
+def test_should_quantize_node_is_called(kind, keep, tmp_path):
+    found = ranges(build_cnn(), tmp_path)
+    models = []
+    for package in (reference, q):
+        base = package.QDQQuantizer if kind == "QDQ" else package.onnx_quantizer.ONNXQuantizer
+        seen = []
+
+        class Mine(base):
+            def should_quantize_node(self, node):
+                seen.append(node.op_type)  # noqa: B023
+                if keep == "nothing":
+                    return False
+                if keep == "Conv" and node.op_type != "Conv":
+                    return False
+                if keep == "first" and len({*seen}) > 2:  # noqa: B023
+                    return False
+                return super().should_quantize_node(node)
+
+        quantizer = make(package, kind, build_cnn(), found, ALL[kind], base=Mine)
+        quantizer.quantize_model()
+        assert seen
+        models.append(rows(quantizer.model.model))
+    if keep != "first":  # the reference asks about a node more than once
+        assert models[0] == models[1]
+
+
+def test_nodes_that_cannot_be_told_apart_are_refused(tmp_path):
+    model = two_matmuls()
+    for node in model.graph.node:
+        node.name = ""
+
+    class Mine(q.onnx_quantizer.ONNXQuantizer):
+        def should_quantize_node(self, node):
+            return "w" in node.input
+
+    with pytest.raises(ValueError, match="no names"):
+        make(q, "Integer", model, None, ["MatMul"], base=Mine).quantize_model()
+
+
+@pytest.mark.parametrize("name", ["quantize_activation_tensor", "quantize_bias_static_impl", "calc_quant_params"])
+def test_steps_cannot_be_overridden(name):
+    with pytest.raises(TypeError, match=f"{name}.*should_quantize_node"):
+        type("Mine", (q.QDQQuantizer,), {name: lambda self, *_: None})
+    type("Fine", (q.QDQQuantizer,), {"quantize_model": lambda self: None, "mine": 1})
+
+
+def test_questions(tmp_path):
+    found = ranges(build_cnn(), tmp_path)
+    for kind in ALL:
+        theirs, mine = (make(package, kind, build_cnn(), found, ALL[kind]) for package in (reference, q))
+        names = {n for node in theirs.model.model.graph.node for n in (*node.input, *node.output)} | {"none"}
+        assert {n: v.type for n, v in theirs.value_infos.items()} == {n: v.type for n, v in mine.value_infos.items()}
+        for name in names:
+            assert theirs.is_input_a_initializer(name) == mine.is_input_a_initializer(name)
+            assert bool(theirs.is_valid_quantize_weight(name)) == mine.is_valid_quantize_weight(name)
+            if kind != "QDQ" and name != "none":
+                assert bool(theirs.is_float_tensor(name)) == mine.is_float_tensor(name), name
+        for node in theirs.model.model.graph.node:
+            assert theirs.should_quantize_node(node) == mine.should_quantize_node(node)
+        for number in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16):
+            assert theirs.is_weight_symmetric(number) == mine.is_weight_symmetric(number)
+
+
+# ---- registries
+
+
+@pytest.fixture
+def editable():
+    """Registries of both packages, put back afterwards."""
+    names = ("IntegerOpsRegistry", "QLinearOpsRegistry", "QDQRegistry")
+    all_ = [getattr(module, name) for module in (reference.registry, registry) for name in names]
+    saved = [dict(r) for r in all_]
+    yield
+    for r, rows_ in zip(all_, saved):
+        r.clear()
+        r.update(rows_)
+
+
+def same(call):
+    models = [rows(call(package)) for package in (reference, q)]
+    assert models[0] == models[1]
+    return models[0]
+
+
+def static(package, tmp_path, **options):
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(build_cnn(), path)
+    package.quantize_static(path, out, Reader(draw(4)), **options)
+    return onnx.load(out)
+
+
+def test_an_operator_taken_out_is_not_quantized(editable, tmp_path):
+    for r in (reference.registry, registry):
+        r.IntegerOpsRegistry.pop("MatMul")
+        del r.QLinearOpsRegistry["Conv"]
+        del r.QDQRegistry["Conv"]
+
+    def dynamic(package):
+        path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+        onnx.save(build_cnn(), path)
+        package.quantize_dynamic(path, out)
+        return onnx.load(out)
+
+    assert not any(op == "MatMulInteger" for op, *_ in same(dynamic))
+    assert any(op == "Conv" for op, *_ in same(lambda p: static(p, tmp_path, quant_format=p.QuantFormat.QOperator)))
+    same(lambda p: static(p, tmp_path))
+
+
+def test_an_operator_of_one_registry_only_raises(editable, tmp_path):
+    del registry.QDQRegistry["Conv"]
+    with pytest.raises(NotImplementedError, match="QLinearOpsRegistry"):
+        static(q, tmp_path)
+    static(q, tmp_path, op_types_to_quantize=["Relu"])
+
+
+def test_an_operator_may_be_added(editable, tmp_path):
+    for r, base in ((reference.registry, reference.operators.qdq_base_operator.QDQOperatorBase), (registry, QDQOperatorBase)):
+        r.QDQRegistry["Exp"] = base
+    same(lambda p: static(p, tmp_path))
+    registry.QDQRegistry.update({"Conv": QDQConv})
+    assert registry.QDQRegistry.setdefault("Conv") is QDQConv
+    for op, value in (("Conv", QDQOperatorBase), ("Conv", lambda *_: None), ("Relu", type("Mine", (QDQOperatorBase,), {}))):
+        with pytest.raises(TypeError, match=f"QDQRegistry..{op}.*nodes_to_exclude"):
+            registry.QDQRegistry[op] = value
+    with pytest.raises(TypeError):
+        registry.IntegerOpsRegistry["Gemm"] = QDQOperatorBase
+
+
+def test_values_can_be_called_and_copied(tmp_path):
+    found = ranges(build_cnn(), tmp_path)
+    quantizer = make(q, "QDQ", build_cnn(), found, ALL["QDQ"])
+    node = quantizer.model.model.graph.node[0]
+    made = registry.CreateQDQQuantizer(quantizer, node)
+    assert type(made) is registry.QDQRegistry.get(node.op_type, QDQOperatorBase) and made.node is node
+    with pytest.raises(NotImplementedError, match="quantize_static"):
+        made.quantize()
+    quantizer = make(q, "Integer", build_cnn(), found, ALL["Integer"])
+    assert isinstance(registry.CreateOpQuantizer(quantizer, node), registry.QuantOperatorBase)
+    assert copy.deepcopy(registry.QDQRegistry) == copy.copy(registry.QDQRegistry) == registry.QDQRegistry
