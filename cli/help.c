@@ -11,18 +11,16 @@
 #define HELP_COLUMN 30
 
 const char *const pages_conventions =
-    "In option names - and _ are the same: --per-channel is --per_channel. A flag needs no value "
+    "In option names, - and _ are the same: --per-channel is --per_channel. A flag needs no value "
     "but may have one: --per_channel, --per_channel=true, --per_channel False. Values of "
     "enumerations may be written in any case, and as onnxruntime.quantization spells them "
-    "(QuantType.QInt8).\n"
-    "\n"
-    "A list is separated by commas, or is several words up to the next option, or the option is "
-    "repeated; a list as JSON or Python writes it does too ([\"Conv\", \"MatMul\"]). A comma "
-    "inside a name is written \\,; @FILE reads a file with one name per line. A size is a number "
-    "of bytes, and may end in k, m, g or t. -- ends the options.\n"
-    "\n"
-    "Results go to standard output, messages to standard error. An output file appears whole or "
-    "not at all; the same input and options give the same bytes, whatever the number of threads.\n";
+    "(QuantType.QInt8).\n\nThe items of a list are separated by commas, or follow each other as "
+    "words, or the option is repeated. A list may also be written as in JSON or Python ([\"Conv\", "
+    "\"MatMul\"]). A comma inside a name is written \\,; @FILE reads a file with one name per "
+    "line. A size is a number of bytes and may end in k, m, g or t. -- ends the "
+    "options.\n\nResults go to standard output, messages to standard error. An output file appears "
+    "whole or not at all; the same input and options give the same bytes, whatever the number of "
+    "threads.\n";
 
 const struct exit_status pages_statuses[] = {
     {"0", "Done.", NULL},

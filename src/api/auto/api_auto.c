@@ -21,38 +21,38 @@
 
 static const onq_option_info rows[] = {
     OQ_PAIRS("target", 0, "", "METRIC=VALUE",
-             "What the result must reach, all of them: agreement=PERCENT (the same class as float "
-             "over the last axis of the first output), sqnr=DB, cosine=X (of the worst output), "
-             "accuracy_drop=PERCENT (with --labels), metric=X (of --evaluate). Default: "
-             "agreement=99 where the first output holds scores of classes, else sqnr=30."),
+             "What the result must reach; several targets must all be reached. agreement=PERCENT "
+             "(the same class as float over the last axis of the first output), sqnr=DB and "
+             "cosine=X (of the worst output), accuracy_drop=PERCENT (with --labels), metric=X (of "
+             "--evaluate). Default: agreement=99 if the first output holds scores of classes, "
+             "otherwise sqnr=30."),
     OQ_TEXT("evaluate", 0, "", "", "COMMAND",
-            "A program that prints one number for the model whose name replaces {model}; larger is "
-            "better. For --target metric=X."),
+            "A command that prints one number for a model, for --target metric=X; larger is "
+            "better. {model} in it is replaced by the name of the model."),
     OQ_PATH("eval_data", 0, "", "SOURCE",
-            "Samples to report on, never used to choose. Default: a fifth of --data, at least 8 "
-            "samples where there are 16."),
-    OQ_ROW_LABELS(", over --eval_data if that is given, else over --data."),
+            "Samples for the report, which take no part in the choice. Default: a fifth of "
+            "--data, at least 8 samples if there are 16."),
+    OQ_ROW_LABELS(", over --eval_data if it is given, otherwise over --data."),
     OQ_ENUM("prefer", 0, "", "speed", OQ_CHOICES(PREFERENCES), "WHAT",
-            "What to take among candidates that reach the target. Those within 5 % of the fastest "
-            "or smallest, as far as the noise of times shows, count as equal; the most accurate of "
-            "them is taken."),
+            "What decides among candidates that reach the target. Those within 5 % of the fastest "
+            "or smallest, or within the noise of the measured times, count as equal; the most "
+            "accurate of them is chosen."),
     /* Own sense: a target that is not reached. */
     OQ_FLAG("strict", 0, "", "Write nothing and fail if no candidate reaches the target."),
-    OQ_ROW_TIME_LIMIT("looking"),
+    OQ_ROW_TIME_LIMIT("the search"),
     OQ_LIST("allow", 0, "", "WAY",
-            "Ways to quantize that may be tried: static, dynamic, qoperator (static, with integer "
-            "operators), float16 (what stays float: its weights, or all of it), nbits (weights "
-            "only, 4 or 8 bits). Default: static, dynamic."),
+            "Kinds of quantization to try: static, dynamic, qoperator (static, with integer "
+            "operators), float16 (for parts that stay float: only the weights, or everything), "
+            "nbits (only weights, 4 or 8 bits). Default: static, dynamic."),
     OQ_INT("max_float_units", 0, "", "", "0..", "N",
            "Leave at most N units (a Conv, Gemm or MatMul with its Relu or Clip) float."),
-    OQ_PATH(
-        "report", 0, "", "FILE",
-        "Write a page (HTML) with the answer, all candidates, and the curve of accuracy against "
-        "time, where another point can be picked."),
+    OQ_PATH("report", 0, "", "FILE",
+            "Write an HTML page with the answer, all candidates, and the curve of accuracy against "
+            "time, on which you can pick another point."),
     OQ_PATH("recipe", 0, "", "FILE", "Write the commands that make the same bytes."),
     OQ_PATH("resume", 0, "", "FILE",
-            "Keep what was measured in this file; if it exists, go on from there."),
-    OQ_ROW_MEMORY("2g", "samples and float's outputs; samples that do not fit are left out."),
+            "Keep all measurements in this file; if it exists, continue from there."),
+    OQ_ROW_MEMORY("2g", "samples and their float outputs; samples that do not fit are left out."),
 };
 static const oq_opt_group own = OQ_GROUP("Search", rows);
 
@@ -430,12 +430,12 @@ static onq_code run_auto(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_auto = {
     .info =
-        {"auto", "", "look for the best quantized model",
-         "Looks for the fastest quantized model that is as accurate as --target asks. The model "
-         "is prepared; operator sets, ways to find ranges, corrections and dynamic quantization "
-         "are tried, measured against float on samples and timed on this machine. What was "
-         "chosen is written, with figures from samples that chose nothing and the commands "
-         "that make it again. It may answer that the model is best left float."},
+        {"auto", "", "search for the best quantized model",
+         "Searches for the fastest quantized model that is as accurate as --target requires. It "
+         "prepares the model, tries operator sets, calibration methods, corrections and dynamic "
+         "quantization, compares each candidate with float on samples and times it on this "
+         "machine. It writes the chosen model and shows its figures on held-out samples and the "
+         "commands that make it again. The answer may be to leave the model float."},
     .required = "input output",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_data, &oq_group_runtime,
                &oq_group_general, &oq_group_verify_idle},

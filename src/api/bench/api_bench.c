@@ -34,18 +34,18 @@ static const onq_option_info rows[] = {
     OQ_INT("runs", 'n', "repeat iterations", "0", "0..1000000", "N",
            "Timed runs of each model; 0 means enough runs for a stable median."),
     OQ_ROW_OPTIMIZATION,
-    OQ_ROW_LABELS(". Shows how often each model is right."),
+    OQ_ROW_LABELS(". Shows the share of right answers of each model."),
     OQ_FLAG("throughput", 0, "",
-            "Also run several samples at once, and show how many runs a second that gives beside "
-            "one after the other, in a session that shares its threads among them. With --threads "
-            "1 each run has one thread."),
+            "Also run several samples at once in a session that shares its threads among them, "
+            "and compare runs per second with one sample at a time. With --threads 1 each run has "
+            "one thread."),
     /* Own sense: what is measured depends on it. */
     OQ_INT("jobs", 'j', "", "0", "0..16", "N",
-           "With --throughput: samples that run at once; 0 means one for each core."),
+           "With --throughput: number of samples that run at once; 0 means one for each core."),
     OQ_FLAG("units", 0, "",
             "Time the products of one MODEL instead (Conv, Gemm, MatMul with their Relu or Clip), "
-            "each shape in float and in integers, by one thread unless --threads is given; sizes "
-            "are those of the first sample of --data. --json prints the file for onq static "
+            "each shape in float and in integers, with one thread unless --threads is given. "
+            "Sizes are those of the first sample of --data. --json prints the file for onq static "
             "--unit_costs."),
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);

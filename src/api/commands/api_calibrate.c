@@ -25,9 +25,9 @@
 
 static const onq_option_info method_rows[] = {
     OQ_ROWS_CALIBRATION,
-    OQ_FLAG("calib_per_channel", 0, "", "minmax: one range for each index of axis 1."),
+    OQ_FLAG("calib_per_channel", 0, "", "minmax: find a range for each index of axis 1."),
     OQ_ENUM("calib_scenario", 0, "", "same", OQ_CHOICES(SCENARIOS), "NAME",
-            "distribution: the distribution that float 8 values follow."),
+            "distribution: the distribution of float 8 values."),
     OQ_ROW_OP_TYPES("op_types_to_calibrate",
                     "Calibrate only the inputs and outputs of these operators (all by default)."),
     OQ_ROW_ENABLE_SUBGRAPH,
@@ -36,7 +36,7 @@ static const oq_opt_group method_group = OQ_GROUP("Method", method_rows);
 
 static const onq_option_info output_rows[] = {
     OQ_ROW_OUTPUT("calibration_cache", "FILE",
-                  "The cache to write (JSON), or the part with --shard."),
+                  "The cache to write (JSON) or, with --shard, the part."),
     OQ_PATH("table", 0, "", "DIR",
             "Also write TensorRT's calibration.json, calibration.cache and calibration.flatbuffers "
             "to this folder."),
@@ -45,10 +45,10 @@ static const oq_opt_group output_group = OQ_GROUP("Output", output_rows);
 
 static const onq_option_info share_rows[] = {
     OQ_TEXT("shard", 0, "", "", "I/N", "Run share I of N (I from 1) and write a part."),
-    OQ_LIST("merge", 0, "", "PART", "Join the parts of all shares; no model is run."),
+    OQ_LIST("merge", 0, "", "PART", "Merge the parts of all shares; no model runs."),
     OQ_FLAG("range_pass", 0, "",
-            "With --shard: only measure the range of this share. Pass the parts to --ranges of a "
-            "second run; then no share of a histogram method has to read all samples."),
+            "With --shard: only measure the range of this share. Pass the parts to --ranges in a "
+            "second run, so that with a histogram method no share has to read all samples."),
     OQ_LIST("ranges", 0, "", "PART", "With --shard: the parts that --range_pass wrote."),
     OQ_PATH("checkpoint", 0, "", "FILE",
             "Keep the state of the run in this file, so that a killed run can continue. It is "

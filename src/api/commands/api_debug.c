@@ -21,20 +21,20 @@ static const onq_option_info rows[] = {
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time with the runtime's optimisations."),
     OQ_FLAG("sensitivity", 0, "",
-            "Measure the outputs with each unit alone quantized: a node, a product together with "
-            "its Relu or Clip (QDQ models; needs --data). The ranking follows it."),
+            "Measure the outputs with each unit alone quantized and rank by the result. A unit is "
+            "a node, or a product with its Relu or Clip (QDQ models; needs --data)."),
     OQ_LIST("groups", 0, "group_by", "GROUP",
             "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
-            "block by the name up to its first part with a number; a name or pattern "
-            "(re:^/layer1/) is one group."),
+            "block by the name up to its first part with a number; a name or a pattern "
+            "(re:^/layer1/) is a group of its own."),
     OQ_FLAG("bisect", 0, "",
-            "Find the smallest set of nodes to exclude so that --target_sqnr or --target_agreement "
-            "is reached."),
+            "Find the smallest set of nodes to exclude that reaches --target_sqnr or "
+            "--target_agreement."),
     OQ_REAL("target_sqnr", 0, "", "", "-200..400", "DB",
-            "With --bisect: signal to noise in dB that the outputs must keep."),
+            "With --bisect: SQNR in dB that the outputs must reach."),
     OQ_REAL("target_agreement", 0, "", "", "0..100", "PERCENT",
             "With --bisect: how often the largest output must stay the same, in percent; a value "
-            "up to 1 is read as a fraction."),
+            "up to 1 is a fraction."),
     OQ_PATH("overrides", 0, "tensor_quant_overrides", "FILE",
             "Write the result of --bisect, or the worst node or group of --sensitivity, as an "
             "overrides file: 16 bits for the tensors of these nodes."),
@@ -42,9 +42,9 @@ static const onq_option_info rows[] = {
             "Write the nodes that --bisect found, or those of the worst unit of --sensitivity, one "
             "a line, for --nodes_to_exclude @FILE."),
     OQ_ROW_TIME_LIMIT("--sensitivity or --bisect"),
-    OQ_ROW_MEMORY("512m", "samples that run at once, beyond that of one sample's run, and, with "
-                          "--sensitivity or --bisect, for tensors that tries begin with, so that "
-                          "the graph before them is not run again."),
+    OQ_ROW_MEMORY("512m", "running several samples at once, beyond that of one run, and, with "
+                          "--sensitivity or --bisect, for tensors in the middle of the graph, so "
+                          "that the part before them need not run again."),
     OQ_ROW_JOBS,
     OQ_ROW_DATA_ROOT,
 };

@@ -190,20 +190,22 @@ static onq_code run_diff(oq_job *job, onq_error *err) {
 
 static const onq_option_info rows[] = {
     OQ_REAL("tolerance", 't', "atol", "0", "0..", "X",
-            "Values that differ by no more than X count as equal; attributes too."),
+            "Values, also of attributes, that differ by at most X count as equal."),
     OQ_REAL("rtol", 0, "relative_tolerance", "0", "0..", "X",
             "Relative tolerance: values are equal if |a - b| <= tolerance + rtol |b|."),
     OQ_LIST(
         "ignore", 0, "", "KIND",
-        "Kinds of difference that do not count (as the output calls them: opset, node, attribute, "
-        "initializer, value, ...), or `names`: tensors may have other names, and nodes are matched "
+        "Kinds of differences to ignore, named as in the output: opset, node, attribute, "
+        "initializer, value ... With `names`, tensors may have other names, and nodes are matched "
         "by what they compute."),
     /* Own sense: what counts as a difference. */
     OQ_FLAG("strict", 0, "",
             "Also count differences that have no effect on the result: node names, value_info, "
             "order, doc strings, producer, metadata, names of dimensions."),
     /* Own sense: lines of the answer. */
-    OQ_INT("limit", 'n', "", "20", "0..", "N", "Show at most N of each kind; 0 shows all."),
+    OQ_INT("limit", 'n', "", "20", "0..", "N",
+           "Show at most N differences of each kind; 0 shows "
+           "all."),
     OQ_ROW_DATA_ROOT,
 };
 static const oq_opt_group own = OQ_GROUP("Comparison", rows);

@@ -12,7 +12,7 @@
 
 static const onq_option_info rows[] = {
     OQ_ROW_WEIGHT_TYPE("qint8", OQ_CHOICES(OQ_8BIT_CHOICES),
-                       ". The integer operators of ONNX take 8-bit types only."),
+                       ". The integer operators of ONNX take only 8-bit types."),
     OQ_ROW_PER_CHANNEL("false", " of MatMul, Attention and LSTM"),
     OQ_ROW_REDUCE_RANGE(""),
     OQ_ROW_MATMUL_CONST_B_ONLY("true"),
@@ -79,12 +79,11 @@ static onq_code run_dynamic(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_dynamic = {
-    .info = {"dynamic", "", "quantize weights; activations are quantized as they come",
-             "Dynamic quantization: weights become 8-bit integers now; scale and zero point of "
-             "activations are computed while the model runs (ConvInteger, MatMulInteger, "
-             "QAttention, DynamicQuantizeLSTM). This is quantize_dynamic of "
-             "onnxruntime.quantization. It needs no samples and no runtime; where both are there, "
-             "the result is compared with the float model."},
+    .info = {"dynamic", "", "quantize weights; activations are quantized at run time",
+             "Dynamic quantization: weights become 8-bit integers now; activations are quantized "
+             "at run time (ConvInteger, MatMulInteger, QAttention, DynamicQuantizeLSTM). This is "
+             "quantize_dynamic of onnxruntime.quantization. It needs no samples and no runtime; "
+             "if both are there, the result is compared with the float model."},
     .required = "input output|dry_run",
     .extra_keys = "DefaultTensorType",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,

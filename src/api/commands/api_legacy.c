@@ -19,16 +19,16 @@
 
 static const onq_option_info rows[] = {
     OQ_ENUM("quantization_mode", 0, "mode", "IntegerOps_Dynamic", OQ_CHOICES(MODES), "MODE",
-            "Integer or QLinear operators, with static or dynamic parameters of their inputs."),
+            "Integer or QLinear operators, with static or dynamic parameters for their inputs."),
     OQ_ROW_PER_CHANNEL("true", " of Conv"),
-    OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized values; only 8 is possible."),
+    OQ_INT("nbits", 0, "", "8", "", "N", "Bits of quantized values; only 8 is supported."),
     OQ_FLAG("asymmetric_input_types", 0, "",
             "Make weights signed and inputs unsigned; otherwise both are unsigned."),
     OQ_PATH("input_quantization_params", 0, "", "FILE",
             "Static modes: a JSON file {\"tensor\": [zero_point, scale]} for the inputs of Conv "
             "and MatMul."),
     OQ_PATH("output_quantization_params", 0, "", "FILE",
-            "QLinear modes: a JSON file of that form for the outputs of Conv and MatMul."),
+            "QLinear modes: a JSON file of the same form for the outputs of Conv and MatMul."),
     /* Own sense: the integer operators begin at opset 10. */
     OQ_INT("opset", 0, "", "", "10..28", "N", "Raise the opset of the model to N first."),
     OQ_ROW_STRICT,
@@ -144,9 +144,9 @@ const oq_command oq_command_legacy = {
     .info =
         {"legacy", "", "quantize in the four modes of the first quantization tool",
          "Conv and MatMul as integer operators (ConvInteger, MatMulInteger) or QLinear operators "
-         "(QLinearConv, QLinearMatMul), with parameters of their inputs that are given or computed "
-         "while the model runs: quantize() with QuantizationMode, the tool before quantize_static "
-         "and quantize_dynamic."},
+         "(QLinearConv, QLinearMatMul), with input parameters that are given or computed at run "
+         "time: quantize() with QuantizationMode, the tool before quantize_static and "
+         "quantize_dynamic."},
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_runtime,
                &oq_group_verify, &oq_group_general},

@@ -41,46 +41,51 @@
 static const onq_option_info nbits_rows[] = {
     OQ_INT("bits", 0, "", "4", "2..8", "N", "Bits of a weight: 2, 4 or 8."),
     OQ_REAL("target_bits", 0, "", "", "1..32", "X",
-            "Give each weight 2, 4 or 8 bits or leave it float, so that all take X bits a weight, "
-            "scales counted, where noise does most harm: by the noise of weights, or with --data "
-            "by what reaches the outputs."),
+            "Give each weight 2, 4 or 8 bits or leave it float, so that the average is X bits a "
+            "weight, scales included. More bits go to weights with more noise or, with --data, "
+            "more effect on the outputs."),
     OQ_ENUM("mixed", 0, "", "none", OQ_CHOICES(MIXED), "PRESET",
-            "8 bits for some nodes: `last` for the last layer, `layers` also for values and the "
-            "way down in some layers (k_quant_last and k_quant_mixed of the model builder)."),
+            "Use 8 bits for some nodes: `last` for the last layer, `layers` also for the value "
+            "and down projections of some layers (k_quant_last and k_quant_mixed of the model "
+            "builder)."),
     OQ_INT("block_size", 0, "", "32", "-1..", "N",
-           "Weights of a column that share a scale: 16, 32, 64, 128 or 256; -1 for a whole column "
-           "(QDQ only)."),
+           "Number of weights of a column that share a scale: 16, 32, 64, 128 or 256, or -1 for a "
+           "whole column (QDQ only)."),
     OQ_FLAG_ON("symmetric", 0, "is_symmetric",
-               "Keep the zero point in the middle and store none (k_quant always stores one)."),
+               "Use symmetric ranges, which need no stored zero point (k_quant always stores "
+               "one)."),
     OQ_ENUM("quant_method", 0, "", "default", OQ_CHOICES(METHODS), "METHOD",
-            "How integers and scales are found: rounding (default), rounding as Intel's neural "
-            "compressor does it, a search for the best scale, half-quadratic quantization (zero "
-            "points that are not integers), or by samples (--data): gptq lets the weights that "
-            "are still float make up for the error of each, awq first scales up what meets large "
-            "inputs."),
+            "How integers and scales are found. default: rounding; rtn: rounding as in Intel's "
+            "neural compressor; k_quant: a search for the best scale; hqq: half-quadratic "
+            "quantization, with zero points that are not integers. With samples (--data), gptq "
+            "compensates the error of each weight in those that are still float, and awq first "
+            "scales up weights that meet large inputs."),
     OQ_ROW_QUANT_FORMAT(
         "QOperator", OQ_CHOICES(FORMATS),
-        "MatMulNBits and GatherBlockQuantized, or DequantizeLinear in front of MatMul."),
+        "Format of the result: MatMulNBits and GatherBlockQuantized (QOperator), or "
+        "DequantizeLinear before MatMul (QDQ)."),
     OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",
-           "What MatMulNBits may compute in: 0 as it likes, 1 float32, 2 float16, 3 bfloat16, 4 "
-           "int8."),
+           "The lowest precision that MatMulNBits may compute in: 0 leaves it to the runtime, 1 "
+           "is float32, 2 float16, 3 bfloat16, 4 int8."),
     OQ_FLAG("channel_wised_quantize", 0, "",
-            "QDQ: one scale for a whole column; symmetric weights are stored transposed."),
+            "QDQ: use one scale for a whole column; symmetric weights are stored transposed."),
     OQ_LIST("quant_axes", 0, "", "TYPE:AXIS",
-            "The axis that blocks lie along: MatMul:0 and Gather:1 by default."),
-    OQ_PAIRS("ratios", 0, "", "WEIGHT=RATIO", "rtn: cut the range of a weight to this part of it."),
+            "The axis along which blocks lie (MatMul:0 and Gather:1 by default)."),
+    OQ_PAIRS("ratios", 0, "", "WEIGHT=RATIO",
+             "rtn: reduce the range of a weight to this fraction "
+             "of it."),
     OQ_REAL("percdamp", 0, "", "0.01", "0..1", "X",
-            "gptq: part of the mean that is added to the diagonal of the Hessian."),
-    OQ_FLAG("actorder", 0, "", "gptq: round what meets the largest inputs first."),
+            "gptq: fraction of the mean diagonal that is added to the diagonal of the Hessian."),
+    OQ_FLAG("actorder", 0, "", "gptq: round the rows that meet the largest inputs first."),
     OQ_FLAG("mse", 0, "", "gptq: try narrower ranges for each block."),
-    OQ_FLAG_ON("perchannel", 0, "", "gptq: every column has scales of its own."),
-    OQ_ROW_MEMORY("1g", "the Hessians of gptq; the samples run as often as this asks for."),
+    OQ_FLAG_ON("perchannel", 0, "", "gptq: give every column its own scales."),
+    OQ_ROW_MEMORY("1g", "the Hessians of gptq; with less memory the samples run more often."),
     OQ_FLAG("all_weights", 0, "",
-            "Quantize what the reference leaves float too: weights in Constant nodes, after a "
-            "Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
+            "Also quantize weights that the reference leaves float: weights in Constant nodes or "
+            "after a Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
     OQ_PATH("node_config", 0, "customized_weight_config", "FILE",
-            "JSON with settings of single nodes: {\"node\": {\"bits\": 8, \"group_size\": 32, "
-            "\"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
+            "JSON file with settings for single nodes: {\"node\": {\"bits\": 8, \"group_size\": "
+            "32, \"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
 };
 static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 
@@ -88,7 +93,7 @@ static const onq_option_info nbits_select[] = {
     OQ_ROW_OP_TYPES(
         "", "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
     OQ_LIST("nodes_to_include", 0, "", "NODE",
-            "Quantize these nodes too, whatever their operator type. A name, or a pattern "
+            "Also quantize these nodes, whatever their operator type. A name, or a pattern "
             "re:REGEX."),
     OQ_ROW_NODES_TO_QUANTIZE,
     OQ_ROW_NODES_TO_EXCLUDE,
@@ -98,11 +103,11 @@ static const oq_opt_group nbits_which = OQ_GROUP("What to quantize", nbits_selec
 
 static const onq_option_info bnb4_rows[] = {
     OQ_ENUM("quant_type", 0, "", "nf4", OQ_CHOICES(BNB4_TYPES), "TYPE",
-            "NF4, whose values lie as those of a normal distribution do, or FP4, a float of 4 "
-            "bits."),
+            "The 4-bit type: NF4, whose values are spaced as in a normal distribution, or FP4, a "
+            "4-bit float."),
     /* Own sense: the operator of 4-bit floats has other blocks. */
     OQ_INT("block_size", 0, "", "64", "16..256", "N",
-           "Weights that share a scale: 16, 32, 64, 128 or 256."),
+           "Number of weights that share a scale: 16, 32, 64, 128 or 256."),
 };
 static const oq_opt_group bnb4_own = OQ_GROUP("Quantization", bnb4_rows);
 
@@ -439,8 +444,8 @@ static onq_code run_bnb4(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_nbits = {
     .info = {"nbits", "", "quantize weights to 2, 4 or 8 bits",
-             "Weight-only quantization: constant weights of MatMul, and of Gather and Gemm where "
-             "that is asked for, become integers of 2, 4 or 8 bits with a scale for every block; "
+             "Weight-only quantization: constant weights of MatMul, and of Gather and Gemm if "
+             "they are listed, become integers of 2, 4 or 8 bits with a scale for every block; "
              "everything else stays float. This is matmul_nbits_quantizer of "
              "onnxruntime.quantization. It needs no samples and no runtime, and models may be "
              "larger than memory."},

@@ -168,9 +168,9 @@ static onq_code run_ops(oq_job *job, onq_error *err) {
 static const onq_option_info rows[] = {
     OQ_ENUM(
         "mode", 'm', "", "any", OQ_CHOICES(MODE_CHOICES), "MODE",
-        "List only operators that this mode quantizes by default. `dynamic_listed` are those that "
-        "`onq dynamic` quantizes when --op_types_to_quantize lists them. With QDQ that option "
-        "may list any operator: its float inputs and outputs are quantized."),
+        "List only operators that this mode quantizes by default. `dynamic_listed` are operators "
+        "that `onq dynamic` quantizes only if --op_types_to_quantize lists them. With QDQ that "
+        "option may list any operator; its float inputs and outputs are then quantized."),
     /* Own sense: no model is raised. */
     OQ_INT("opset", 0, "", "0", "0..", "N",
            "List only operators of the default domain that opset N has; 0 lists all."),
@@ -182,7 +182,7 @@ const oq_command oq_command_ops = {
         {
             "ops",
             "[OPERATOR...]",
-            "list the operators known, by mode and opset",
+            "list the supported operators by mode and opset",
             "Lists operators with the opset that brought them, the modes that quantize them, "
             "whether their shapes are inferred, and the opsets from 8 on that changed them (which "
             "`onq preprocess --opset` takes a model across).\n"

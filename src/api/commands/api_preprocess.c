@@ -26,34 +26,36 @@ enum { BY_ORT, BY_BUILTIN, BY_NONE };
 
 static const onq_option_info rows[] = {
     OQ_FLAG("skip_optimization", 0, "", "Do not optimise the graph (--optimizer none)."),
-    OQ_FLAG("skip_onnx_shape", 0, "", "Do not infer shapes as onnx does, after the optimisation."),
-    OQ_FLAG("skip_symbolic_shape", 0, "", "Do not infer symbolic shapes, before the optimisation."),
+    OQ_FLAG("skip_onnx_shape", 0, "", "Skip onnx's shape inference after the optimisation."),
+    OQ_FLAG("skip_symbolic_shape", 0, "", "Skip symbolic shape inference before the optimisation."),
     OQ_ENUM("optimizer", 0, "", "ort", OQ_CHOICES(OPTIMIZERS), "WHICH",
             "The optimiser to use: ONNX Runtime at its basic level, or onq's own, which needs no "
             "runtime and keeps the names of tensors."),
     OQ_INT("opset", 0, "opset_version", "", "7..28", "N",
-           "Raise the model at least to this opset of ONNX first. A model below 11 is raised to 11 "
-           "in any case. Most options of quantization need 13 or more."),
+           "Raise the model to at least this ONNX opset first. A model below opset 11 is always "
+           "raised to 11. Most quantization options need 13 or later."),
     OQ_FLAG("auto_merge", 0, "",
-            "Symbolic shapes: dimensions of different names that must be equal become one."),
+            "Symbolic shapes: merge dimensions of different names that must be equal."),
     OQ_INT("int_max", 0, "", "2147483647", "1..", "N",
-           "Symbolic shapes: from here on a bound of Slice means `to the end`."),
+           "Symbolic shapes: a bound of Slice from this value on means `to the end`."),
     OQ_FLAG("guess_output_rank", 0, "",
-            "Symbolic shapes: the output of an unknown operator has the rank of its first input."),
+            "Symbolic shapes: assume that the output of an unknown operator has the rank of its "
+            "first input."),
     OQ_LIST("fuse", 0, "", "OP",
-            "Only put the nodes of these operators together, and do nothing else: Gelu, "
-            "LpNormalization, SpaceToDepth, LayerNormalization."),
+            "Fuse nodes into these operators and do nothing else: Gelu, LpNormalization, "
+            "SpaceToDepth, LayerNormalization."),
     OQ_ENUM("float16", 0, "", "none", OQ_CHOICES(HALVES), "WHAT",
-            "Store large weights as float16: half of the file, computed in float32 as before; or "
-            "compute all that can be in float16 too, which pays where the provider has kernels for "
-            "it. The last step: weights in float16 cannot be quantized any more."),
+            "weights: store large weights as float16, which halves the file, and compute in "
+            "float32 as before. all: also compute in float16 where possible, which is faster if "
+            "the provider has kernels for it. Make this the last step: float16 weights can no "
+            "longer be quantized."),
     /* Own sense: nothing is quantized here. */
     OQ_FLAG("strict", 0, "",
             "Fail if symbolic shapes stay incomplete or --float16 changes nothing, instead of "
             "warning."),
-    OQ_FLAG("save_as_external_data", 0, "", "Write the weights outside of the model file."),
+    OQ_FLAG("save_as_external_data", 0, "", "Write the weights outside the model file."),
     OQ_FLAG("all_tensors_to_one_file", 0, "",
-            "External data: all tensors in one file, not one file for each."),
+            "External data: write all tensors to one file instead of one file for each."),
     OQ_TEXT(
         "external_data_location", 0, "", "", "NAME",
         "External data: name of the one file, in the folder of the model (MODEL.data by default)."),
@@ -64,15 +66,15 @@ static const oq_opt_group own = OQ_GROUP("Preparation", rows);
 
 static const onq_option_info qnn_rows[] = {
     OQ_FLAG("qnn", 0, "",
-            "Prepare for the QNN execution provider instead: onnx's shapes, optimisation, and "
-            "fusions into Gelu, LpNormalization and SpaceToDepth (qnn_preprocess_model)."),
-    OQ_FLAG("fuse_layernorm", 0, "", "With --qnn: fuse LayerNormalization too."),
+            "Prepare for the QNN execution provider instead: infer shapes as onnx does, optimise, "
+            "and fuse Gelu, LpNormalization and SpaceToDepth (qnn_preprocess_model)."),
+    OQ_FLAG("fuse_layernorm", 0, "", "With --qnn: also fuse LayerNormalization."),
     OQ_FLAG("exclude_initializer_from_input", 0, "",
-            "With --qnn: initializers are not graph inputs."),
+            "With --qnn: remove initializers from the graph inputs."),
     OQ_LIST("inputs_to_make_channel_last", 0, "", "NAME",
-            "With --qnn: inputs that get their channels as the last axis."),
+            "With --qnn: inputs whose channels become the last axis."),
     OQ_LIST("outputs_to_make_channel_last", 0, "", "NAME",
-            "With --qnn: outputs that get their channels as the last axis."),
+            "With --qnn: outputs whose channels become the last axis."),
     OQ_LIST("dynamic_input_shapes", 0, "", "NAME=1,3,224,224",
             "With --qnn: fixed shapes for inputs."),
 };
@@ -434,7 +436,7 @@ static onq_code run_preprocess(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_preprocess = {
     .info =
-        {"preprocess", "", "prepare a float model: shapes, optimisation, shapes",
+        {"preprocess", "", "prepare a float model: infer shapes, optimise, infer shapes again",
          "Prepares a float model for quantization: symbolic shape inference, optimisation "
          "of the graph, shape inference as onnx does it, and a mark that this was done. This is "
          "quant_pre_process of onnxruntime.quantization. If symbolic inference cannot resolve a "

@@ -21,12 +21,12 @@
 static const onq_option_info rows[] = {
     OQ_ROW_QUANT_FORMAT(
         "integer", OQ_CHOICES(FORMATS),
-        "The form of the result: integer operators with float in between, QDQ pairs with "
-        "integer weights, or QLinear operators."),
+        "Format of the result: integer operators with float between them (integer), QDQ pairs "
+        "with integer weights (qdq), or QLinear operators (qoperator)."),
     OQ_ROW_ACTIVATION_TYPE(
         OQ_CHOICES(OQ_8BIT_CHOICES),
         ". Trained parameters of the other type are shifted by 128, which changes no value; in "
-        "formats qdq and qoperator only if this option is given."),
+        "formats qdq and qoperator this happens only if the option is given."),
     OQ_ROW_WEIGHT_TYPE(
         "quint8", OQ_CHOICES(OQ_8BIT_CHOICES),
         " that have no trained parameters; if this option is given, the type of all weights."),

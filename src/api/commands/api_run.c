@@ -30,7 +30,7 @@ enum { FORMAT_PB, FORMAT_NPZ };
 static const onq_option_info rows[] = {
     OQ_ROW_OUTPUT(
         "", "DIR",
-        "Write the outputs to DIR/test_data_set_K; without this option they are summarised."),
+        "Write the outputs to DIR/test_data_set_K; without this option they are only summarised."),
     OQ_ENUM(
         "format", 0, "", "pb", OQ_CHOICES(FORMATS), "FORMAT",
         "Format of the outputs: output_N.pb (TensorProto), or outputs.npz with arrays by name."),
@@ -277,7 +277,7 @@ static onq_code run_run(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_run = {
-    .info = {"run", "MODEL", "run a model over samples and keep its outputs",
+    .info = {"run", "MODEL", "run a model over samples and write its outputs",
              "Runs MODEL in ONNX Runtime over the samples of --data. With -o DIR the outputs of "
              "sample K are written to DIR/test_data_set_K, all of them or none; without it a line "
              "for each output is shown."},

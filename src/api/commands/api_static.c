@@ -24,104 +24,105 @@
 static const onq_option_info quantize_rows[] = {
     OQ_ROW_QUANT_FORMAT(
         "qdq", OQ_CHOICES(OQ_FORMATS),
-        "Form of the result: QuantizeLinear and DequantizeLinear around float operators (qdq), "
-        "or quantized operators."),
+        "Format of the result: QuantizeLinear and DequantizeLinear around float operators (qdq), "
+        "or quantized operators (qoperator)."),
     OQ_ROW_ACTIVATION_TYPE(OQ_CHOICES(OQ_TYPE_CHOICES), "."),
     OQ_ROW_WEIGHT_TYPE("qint8", OQ_CHOICES(OQ_TYPE_CHOICES), "."),
     OQ_ENUM("op_set", 0, "", "all", OQ_CHOICES(OQ_OP_SETS), "SET",
-            "Which operators integers are for: all; linear: Conv, Gemm, MatMul and what moves or "
-            "clips their values, so that arithmetic stays float; noout: the same, and outputs of "
-            "MatMul and Gemm stay float; pays: the same without the products that integers make "
-            "no faster."),
+            "Which operators to quantize. all: every supported operator. linear: Conv, Gemm, "
+            "MatMul and nodes that move or clip their values; arithmetic stays float. noout: as "
+            "linear, but outputs of MatMul and Gemm stay float. pays: as noout, but only products "
+            "that int8 speeds up."),
     OQ_INT("heaviest", 0, "", "0", "0..", "K",
-           "Quantize only the K dense Conv, Gemm and MatMul with the most multiply-accumulates; "
-           "with outputs as --op_set noout unless that is given. 0 means all."),
+           "Quantize only the K dense Conv, Gemm and MatMul with the most multiply-accumulates. "
+           "Outputs stay float as with --op_set noout, unless --op_set is given. 0 means all."),
     OQ_PATH("unit_costs", 0, "", "FILE",
-            "--op_set pays: times of the model's products on this machine, as onq bench --units "
-            "--json prints them; default: rates of another machine."),
-    OQ_LIST("op_types_to_exclude", 0, "", "TYPE", "Leave operators of these types as they are."),
+            "With --op_set pays: times of the model's products on this machine, as printed by onq "
+            "bench --units --json. By default rates of another machine are used."),
+    OQ_LIST("op_types_to_exclude", 0, "", "TYPE", "Leave operators of these types float."),
     OQ_FLAG(
         "keep_excluded_float", 0, "",
-        "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized "
-        "ones when it loads the model (always done with --heaviest, --op_set and --node_methods)."),
+        "Keep ONNX Runtime from quantizing the weights of excluded nodes between quantized ones "
+        "when it loads the model (always on with --heaviest, --op_set and --node_methods)."),
     OQ_ENUM("masks", 0, "", "keep", OQ_CHOICES(OQ_MASKS_CHOICES), "HOW",
-            "Tensors whose range an attention mask stretches: keep that range and warn, leave the "
-            "nodes around float, or clamp the range to what a Softmax can tell apart."),
+            "What to do with tensors whose range is stretched by an attention mask: keep the "
+            "range and warn, leave the nodes around it float, or clamp the range to values that a "
+            "Softmax can tell apart."),
     OQ_ROW_PER_CHANNEL("false", ""),
     OQ_ROW_REDUCE_RANGE(""),
     OQ_FLAG("saturation_safe", 0, "",
-            "For x86 CPUs without VNNI: raise the scales of int8 weights where two products would "
-            "pass 16 bits, channel by channel (--reduce_range takes a bit from all)."),
+            "For x86 CPUs without VNNI: raise the scales of int8 weights, channel by channel, "
+            "where the sum of two products could exceed 16 bits (--reduce_range takes a bit from "
+            "all weights)."),
     OQ_ENUM("preset", 0, "", "none", OQ_CHOICES(OQ_PRESETS), "NAME",
-            "Configure as get_qdq_config (the whole model) or get_qnn_qdq_config (for QNN) of "
-            "onnxruntime.quantization do."),
-    OQ_FLAG_ON(
-        "add_qtype_converts", 0, "",
-        "With --preset qnn: convert tensors where overrides mix types and nodes need another one."),
+            "Use the configuration of get_qdq_config (qdq: the whole model) or get_qnn_qdq_config "
+            "(qnn) of onnxruntime.quantization."),
+    OQ_FLAG_ON("add_qtype_converts", 0, "",
+               "With --preset qnn: convert tensors between types where overrides mix them."),
     OQ_ROW_ACTIVATION_SYMMETRIC("activations"),
     OQ_FLAG("activation_restricted_asymmetric", 0, "",
-            "Use only the lowest or the middle value as zero point of uint8 activations."),
+            "Use only the lowest or the middle value as the zero point of uint8 activations."),
     OQ_ROW_WEIGHT_SYMMETRIC,
     OQ_ROW_ENABLE_SUBGRAPH,
     OQ_ROW_KEEP_FLOAT16,
     OQ_FLAG("float8_operators", 0, "",
-            "QOperator: write operators of float 8, which onnxruntime.quantization writes and ONNX "
-            "Runtime does not load."),
+            "qoperator: write float 8 operators as onnxruntime.quantization does, although ONNX "
+            "Runtime does not load them."),
     OQ_ROW_FORCE_QUANTIZE,
     OQ_ROW_MATMUL_CONST_B_ONLY("false"),
     OQ_FLAG("add_qdq_pair_to_weight", 0, "",
             "Keep weights float and put a QuantizeLinear and DequantizeLinear pair after them."),
     OQ_FLAG("dedicated_qdq_pair", 0, "",
-            "Give every node QuantizeLinear and DequantizeLinear pairs of its own."),
+            "Give every node its own QuantizeLinear and DequantizeLinear pairs."),
     OQ_LIST("op_types_to_exclude_output_quantization", 0, "", "TYPE",
             "Do not quantize the outputs of these operators."),
     OQ_LIST("op_per_channel_axis", 0, "", "OP AXIS",
-            "Axis of the channels in weights of an operator type."),
+            "Axis of the channels in the weights of an operator type."),
     OQ_FLAG_ON("quantize_bias", 0, "", "Quantize biases to int32."),
     OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
     OQ_FLAG("use_qdq_contrib_ops", 0, "",
-            "Use QuantizeLinear and DequantizeLinear of com.microsoft."),
+            "Use the QuantizeLinear and DequantizeLinear operators of com.microsoft."),
     OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X", "Make every range at least this wide."),
     OQ_FLAG("qdq_keep_removable_activations", 0, "",
-            "Keep Relu and Clip where the quantized range could replace them."),
+            "Keep Relu and Clip nodes that the quantized range makes redundant."),
     OQ_FLAG("qdq_disable_weight_adjust_for_int32_bias", 0, "",
-            "Do not raise the scale of a weight if it is too small for an int32 bias."),
+            "Do not raise the scale of a weight that is too small for an int32 bias."),
     OQ_PATH("tensor_quant_overrides", 0, "", "FILE",
             "JSON file with overrides for single tensors."),
     /* Own sense: blocks of DequantizeLinear, of any size. */
     OQ_INT("block_size", 0, "", "0", "0..", "N",
            "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),
     OQ_ENUM("channel_ranges", 0, "", "none", OQ_CHOICES(OQ_CHANNEL_RANGES), "WHERE",
-            "Conv: give the channels of its input, of its output or of both ranges of their own, "
-            "by constants in the float model around it."),
+            "Conv: give each channel of its input, its output or both a range of its own, by "
+            "means of constants in the float model around it."),
     OQ_FLAG("equalize", 0, "",
-            "Divide the channels of the input of Conv, Gemm and MatMul by scales that make them "
-            "alike, and multiply the weights with them, as far as that predicts less noise."),
+            "Divide the input channels of Conv, Gemm and MatMul by scales that make them alike, "
+            "and multiply the weights by the same scales, where this promises less noise."),
     OQ_INT("outlier_channels", 0, "", "0", "0..65536", "N",
-           "MatMul: multiply the N channels of the input with the widest range in float, beside "
-           "the integer product of the others."),
+           "MatMul: multiply the N input channels with the widest ranges in float, next to the "
+           "integer product of the others."),
     OQ_FLAG("double_activations", 0, "",
-            "MatMul: quantize what the quantized input loses once more, and multiply both with "
-            "the weight: as good as 16 bits, in two integer products."),
+            "MatMul: quantize the rounding error of the input as well and multiply both parts "
+            "with the weight. Two integer products are then as accurate as 16-bit activations."),
     OQ_PATH("node_methods", 0, "", "FILE",
-            "JSON file with the method for single nodes, by name: float, plain, in, out, both "
+            "JSON file that gives single nodes a method by name: float, plain, in, out, both "
             "(--channel_ranges), outliers, outliers:N (--outlier_channels) or double "
             "(--double_activations). Other nodes follow the general options."),
     OQ_FLAG("smooth_quant", 0, "", "Move outliers of activations into the weights first."),
     OQ_REAL("smooth_quant_alpha", 0, "", "0.5", "0..1", "X",
-            "How much of the outliers SmoothQuant moves into the weights."),
+            "How much of the outliers SmoothQuant moves, from 0 to 1."),
     OQ_FLAG_ON("smooth_quant_folding", 0, "",
-               "Fold what SmoothQuant inserts into the node before."),
+               "Fold the nodes that SmoothQuant inserts into the node before them."),
     OQ_FLAG("bias_correction", 0, "",
-            "Correct the biases of the quantized layers, one after the other, by the mean error of "
-            "their outputs over the samples."),
+            "Correct the bias of each quantized layer by the mean error of its output over the "
+            "samples, one layer after another."),
     OQ_FLAG("learned_rounding", 0, "",
-            "Round the weights of each layer such that its output, not each weight, is nearest to "
-            "float's over the samples. For weights per tensor and of 4 bits."),
+            "Round the weights of each layer so that its output over the samples, not each "
+            "weight, is nearest to float. Useful for weights per tensor and 4-bit weights."),
     OQ_ROW_LIFT_CONSTANTS,
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
     OQ_PATH("from_plan", 0, "", "FILE",
-            "Take every decision from a file that --plan wrote. The file may have been edited; no "
+            "Take every decision from a file that --plan wrote and you may have edited. No "
             "samples are needed."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
@@ -129,7 +130,8 @@ static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_row
 static const onq_option_info calibrate_rows[] = {
     OQ_ROWS_CALIBRATION,
     OQ_PATH("calibration_cache", 0, "calibration_cache_path", "FILE",
-            "File of ranges. If it exists, it is read and no model is run; if not, it is written."),
+            "File of ranges. If it exists, it is read and the model is not calibrated; otherwise "
+            "it is written."),
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
 
@@ -223,8 +225,8 @@ static onq_code run_static(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_static = {
     .info = {"static", "", "quantize a model with ranges from samples",
-             "Static quantization: the model is run over samples to find the range of every "
-             "tensor, then weights and activations are quantized. This is quantize_static and "
+             "Static quantization: runs the model over samples to find the range of every tensor, "
+             "then quantizes weights and activations. This is quantize_static and "
              "static_quantize_runner of onnxruntime.quantization."},
     .required = "input output|dry_run",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",

@@ -546,16 +546,17 @@ static onq_code run_inspect(oq_job *job, onq_error *err) {
 
 static const onq_option_info rows[] = {
     OQ_FLAG("nodes", 'n', "",
-            "List the nodes: name, operator, what it computes with, multiply-accumulates, bytes of "
-            "weights, type and shape of the output."),
+            "List the nodes: name, operator, type that it computes in, multiply-accumulates, "
+            "bytes of weights, type and shape of the output."),
     OQ_FLAG("tensors", 't', "",
             "List the tensors: name, kind, type and shape, bytes, quantization."),
     OQ_ROW_OUTPUT("report", "FILE",
-                  "Write the graph as one HTML page that needs no network: blocks that fold, "
-                  "shapes, work and quantization of each node."),
-    OQ_ROW_DIM(" By default the first axis of an input is 1 and any other that has no size 256."),
+                  "Write the graph as one HTML page that needs no network, with foldable blocks "
+                  "and the shapes, work and quantization of each node."),
+    OQ_ROW_DIM(" By default the first axis of an input is 1, and any other axis without a size is "
+               "256."),
     /* Own sense: parts of the report, not samples. */
-    OQ_FLAG("all", 'a', "", "Show every input, output and operator type, however many."),
+    OQ_FLAG("all", 'a', "", "Show all inputs, outputs and operator types, however many there are."),
 };
 static const oq_opt_group own = OQ_GROUP("Report", rows);
 
@@ -564,7 +565,7 @@ const oq_command oq_command_inspect = {
         {
             "inspect",
             "MODEL",
-            "show what a model holds, what is quantized in it, and what could be",
+            "show what a model contains, what is quantized and what could be",
             "Inputs, outputs, opsets, operators with their counts, tensors by type and by where "
             "they are stored, the largest weights, multiply-accumulates and what of them is "
             "float, the memory of activations, what is quantized and how, and what each way of "

@@ -11,8 +11,9 @@
  * them: they are accepted and not shown. */
 /* clang-format off */
 #define GENERAL                                                                                    \
-    OQ_FLAG("quiet", 'q', "", "Print only errors and the warning that nothing was quantized."),    \
-    OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Say more: 1 what is done, 2 details."),        \
+    OQ_FLAG("quiet", 'q', "", "Print only errors, and the warning that nothing was quantized."),    \
+    OQ_INT("verbose", 'v', "", "0", "0..3", "[N]", "Print more: 1 shows the steps, 2 also " \
+                                                   "details."),        \
     OQ_FLAG("json", 0, "", "Print the result as one JSON object."),                                \
     OQ_FLAG("help", 'h', "", "Show this help.")
 #define THREADS                                                                                    \
@@ -29,12 +30,12 @@ const oq_opt_group oq_group_threads_idle = OQ_GROUP("", threads);
 
 static const onq_option_info verify[] = {
     OQ_FLAG("verify", 0, "",
-            "Load the result in ONNX Runtime and run it on samples before it is kept. By default "
-            "this is done where it costs little."),
+            "Always load the result in ONNX Runtime and run it on samples before it is kept. By "
+            "default this happens only if it costs little."),
     OQ_FLAG("no_verify", 0, "", "Keep the result without loading and running it."),
     OQ_INT("check", 0, "", "4", "0..1000000", "N",
-           "Compare the result's outputs with the float model's on the first N samples and judge "
-           "them; 0 means no comparison."),
+           "Compare the outputs with the float model's on the first N samples and give a verdict; "
+           "0 means no comparison."),
 };
 const oq_opt_group oq_group_verify = OQ_GROUP("Verification", verify);
 const oq_opt_group oq_group_verify_idle = OQ_GROUP("", verify);
@@ -52,28 +53,28 @@ const oq_opt_group oq_group_input = OQ_GROUP("Input", input);
 static const onq_option_info output[] = {
     OQ_ROW_OUTPUT(
         "output_model output_model_path output_quantized_model_path model_output", "FILE",
-        "The file to write. It appears whole or not at all. - writes it to standard output, and "
-        "what is said about it to standard error."),
-    OQ_FLAG("force", 0, "", "Let the output replace the model that is read."),
-    OQ_FLAG(
-        "use_external_data_format", 0, "",
-        "Write the weights to a separate file next to the model. Done automatically above 2 GB."),
+        "The file to write. It appears whole or not at all. - writes it to standard output and "
+        "the summary to standard error."),
+    OQ_FLAG("force", 0, "", "Allow the output to replace the model that is read."),
+    OQ_FLAG("use_external_data_format", 0, "",
+            "Write the weights to a separate file next to the model. Above 2 GB this happens "
+            "automatically."),
 };
 const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
 
 static const onq_option_info resources[] = {
-    OQ_ROW_MEMORY("", "samples that run at once, beyond that of one sample's run, and for "
+    OQ_ROW_MEMORY("", "running several samples at once, beyond that of one run, and for "
                       "activations that histograms need again (default: 48m). Samples that do not "
-                      "fit run twice when a later one widens a range; the result is the same."),
+                      "fit run twice if a later one widens a range; the result is the same."),
     OQ_ROW_JOBS,
     OQ_FLAG("fast", 0, "",
-            "Calibrate the optimised model and leave out tensors whose Relu or Clip is removed; "
-            "ranges may differ in the last digits."),
+            "Calibrate the optimised model and skip tensors whose Relu or Clip is removed; ranges "
+            "may differ in the last digits."),
 };
 const oq_opt_group oq_group_resources = OQ_GROUP("Resources", resources);
 
 static const onq_option_info job_rows[] = {
-    OQ_ROW_MEMORY("512m", "samples that run at once, beyond that of one sample's run."),
+    OQ_ROW_MEMORY("512m", "running several samples at once, beyond that of one run."),
     OQ_ROW_JOBS,
 };
 const oq_opt_group oq_group_jobs = OQ_GROUP("Resources", job_rows);
@@ -81,11 +82,11 @@ const oq_opt_group oq_group_jobs = OQ_GROUP("Resources", job_rows);
 static const onq_option_info data[] = {
     OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
             "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz, .npy or "
-            ".tar file, exec:COMMAND or - (what a program or standard input gives), or "
+            ".tar file, exec:COMMAND (the output of a program), - (standard input), or "
             "random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_INT("hold_out", 0, "", "", "2..", "N",
-           "Leave out every Nth sample: what `auto` holds out to report on."),
+           "Leave out every Nth sample, the ones that `auto` holds out for its report."),
     OQ_ROW_DIM(""),
     OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
             "Order of the axes of images; read from the model by default."),
@@ -101,24 +102,25 @@ static const onq_option_info data[] = {
     OQ_ENUM("image_color", 0, "", "rgb", OQ_CHOICES(OQ_COLOR_CHOICES), "ORDER",
             "Order of the colour channels of images."),
     OQ_ENUM("image_resize", 0, "", "stretch", OQ_CHOICES(OQ_RESIZE_CHOICES), "HOW",
-            "How an image of another size is made to fit."),
+            "How to fit an image of another size."),
 };
 const oq_opt_group oq_group_data = OQ_GROUP("Samples", data);
 
 static const onq_option_info runtime[] = {
     OQ_PATH("onnxruntime", 0, "", "FILE",
-            "The ONNX Runtime library to use. Default: $ONQ_ONNXRUNTIME, then what was set up with "
-            "onq, then the loader's path."),
+            "The ONNX Runtime library to use. Default: $ONQ_ONNXRUNTIME, then the one that was "
+            "set up with onq, then the loader's path."),
     OQ_TEXT("provider", 0, "", "", "PROVIDER",
-            "Where the model runs: CPU, CUDA, ... as the runtime's build has it (CPU by default)."),
+            "Execution provider that runs the model: CPU, CUDA, ... as far as the runtime has it "
+            "(CPU by default)."),
     OQ_LIST("custom_ops", 0, "", "FILE", "Libraries of custom operators that the model needs."),
     OQ_FLAG("isolate", 0, "",
-            "Do the job in a process of its own, with limits on memory, time, files and network; "
-            "when it dies there, that is an error message. For models that are not trusted."),
+            "Do the job in a separate process with limits on memory, time, files and network; a "
+            "crash there becomes an error message. Use it for models that you do not trust."),
     OQ_SIZE("isolate_memory", 0, "", "", "1m..",
-            "--isolate: memory of that process (default: three quarters of the machine's)."),
+            "With --isolate: memory of that process (default: three quarters of the machine's)."),
     OQ_INT("isolate_time", 0, "", "3600", "1..", "S",
-           "--isolate: seconds after which that process is ended."),
+           "With --isolate: seconds after which that process is terminated."),
 };
 const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
 
@@ -138,17 +140,18 @@ const oq_opt_group oq_group_select = OQ_GROUP("What to quantize", select_rows);
 
 static const onq_option_info extra[] = {
     OQ_PAIRS("extra", 0, "extra_options", "KEY=VALUE",
-             "Set a key of extra_options of onnxruntime.quantization by its own name; it overrides "
-             "the named option. Values may also be written as in JSON or Python: True, None, "
-             "[\"Conv\"], {\"Gemm\": 0}. The keys follow."),
+             "Set a key of extra_options of onnxruntime.quantization by its own name; the key "
+             "overrides the option that it corresponds to. Values may also be written as in JSON "
+             "or Python: True, None, [\"Conv\"], {\"Gemm\": 0}. The keys follow."),
 };
 const oq_opt_group oq_group_extra = OQ_GROUP("Further", extra);
 
 static const onq_option_info rewrite_rows[] = {
     OQ_LIST("rewrite", 0, "", "NAME",
-            "Rewrite parts of the float model, exactly: constants (after Conv, MatMul and Gemm, "
-            "into their weights), hardswish (as HardSigmoid and Mul), fastgelu (Gelu by Tanh as "
-            "one operator of com.microsoft), onehot (one-hot MatMul as Gather), conv1d (Conv "
-            "over one axis as MatMul), all or none."),
+            "Rewrite parts of the float model without changing its results: constants (fold "
+            "constants after Conv, MatMul and Gemm into their weights), hardswish (use "
+            "HardSigmoid and Mul), fastgelu (turn Gelu by Tanh into one operator of "
+            "com.microsoft), onehot (turn a one-hot MatMul into Gather), conv1d (turn a Conv over "
+            "one axis into MatMul), all or none."),
 };
 const oq_opt_group oq_group_rewrite = OQ_GROUP("Rewriting", rewrite_rows);

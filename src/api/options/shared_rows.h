@@ -15,39 +15,40 @@
 
 #define OQ_ROW_DATA_ROOT                                                                           \
     OQ_PATH("data_root", 0, "", "DIR",                                                             \
-            "Another folder that may hold external data; links to it are followed.")
+            "Another folder that may contain external data; links to it are followed.")
 /* What a command writes, if that is one thing. */
 #define OQ_ROW_OUTPUT(aliases, word, help) OQ_PATH("output", 'o', aliases, word, help)
 /* `whose`: which samples they belong to. */
 #define OQ_ROW_LABELS(whose)                                                                       \
     OQ_PATH("labels", 0, "", "FILE",                                                               \
-            "The correct classes: a .npy of integers, one for each row of the first output" whose)
+            "The correct classes: a .npy file of integers, one for each row of the first "         \
+            "output" whose)
 
 /* ---- what is quantized ---- */
 
 #define OQ_ROW_OP_TYPES(aliases, help) OQ_LIST("op_types_to_quantize", 0, aliases, "TYPE", help)
 #define OQ_ROW_NODES_TO_QUANTIZE                                                                   \
     OQ_LIST("nodes_to_quantize", 0, "", "NODE",                                                    \
-            "Quantize these nodes only. A name, or a pattern re:REGEX.")
+            "Quantize only these nodes. A name, or a pattern re:REGEX.")
 #define OQ_ROW_NODES_TO_EXCLUDE                                                                    \
     OQ_LIST("nodes_to_exclude", 0, "", "NODE",                                                     \
-            "Leave these nodes as they are. A name, or a pattern re:REGEX.")
+            "Leave these nodes float. A name, or a pattern re:REGEX.")
 #define OQ_ROW_STRICT                                                                              \
     OQ_FLAG("strict", 0, "",                                                                       \
-            "Fail if the model does not have a given name, or if nothing is quantized.")
+            "Fail if a name that is given is not in the model, or if nothing is quantized.")
 #define OQ_ROW_ENABLE_SUBGRAPH                                                                     \
     OQ_FLAG("enable_subgraph", 0, "", "Include the bodies of If, Loop and Scan.")
 #define OQ_ROW_MATMUL_CONST_B_ONLY(fallback)                                                       \
     OQ_BOOL("matmul_const_b_only", 0, "", fallback,                                                \
-            "Quantize MatMul only with a constant second input.")
+            "Quantize MatMul only if its second input is constant.")
 #define OQ_ROW_FORCE_QUANTIZE                                                                      \
     OQ_FLAG("force_quantize_no_input_check", 0, "",                                                \
             "Quantize operators that only move values even if their input is not quantized.")
 #define OQ_ROW_KEEP_FLOAT16                                                                        \
     OQ_FLAG_ON("keep_float16", 0, "",                                                              \
-               "Where nodes become integer operators, quantize float16 and bfloat16 nodes too, "   \
-               "with Cast around them, so that all tensors keep their types; false leaves such "   \
-               "nodes alone.")
+               "Where nodes become integer operators, also quantize float16 and bfloat16 nodes, "  \
+               "with Cast nodes around them, so that all tensors keep their types; false leaves "  \
+               "such nodes unquantized.")
 #define OQ_ROW_LIFT_CONSTANTS                                                                      \
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first.")
 
@@ -83,21 +84,21 @@
         OQ_FLAG("calib_moving_average", 0, "",                                                     \
                 "minmax: use a moving average over the samples instead of the extremes."),         \
         OQ_REAL("calib_moving_average_constant", 0, "calib_averaging_constant", "0.01", "", "X",   \
-                "minmax: weight of a new sample in the moving average, 0 to 1."),                  \
+                "minmax: weight of a new sample in the moving average, from 0 to 1."),             \
         OQ_INT("calib_max_intermediate_outputs", 0, "", "", "1..", "N",                            \
-               "Accepted for compatibility; it changes nothing, since memory does not grow with "  \
-               "the samples."),                                                                    \
+               "Accepted for compatibility; it has no effect, because memory does not grow "       \
+               "with the samples."),                                                               \
         OQ_INT("calib_strided_minmax", 0, "", "", "1..", "N",                                      \
                "minmax: collect N samples at a time, as CalibStridedMinMax of "                    \
                "onnxruntime.quantization does."),                                                  \
         OQ_REAL("calib_percentile", 0, "", "99.999", "0..100", "P",                                \
-                "percentile: percentage of the values to keep."),                                  \
+                "percentile: percentage of the values that the range contains."),                  \
         OQ_INT("calib_num_bins", 0, "", "", "2..", "N",                                            \
-               "Number of bins of the histogram (128 for entropy, else 2048)."),                   \
+               "Number of bins of the histogram (128 for entropy, otherwise 2048)."),              \
         OQ_INT("calib_num_quantized_bins", 0, "", "", "1..", "N",                                  \
-               "entropy: number of bins after quantization (default: 128); mse: number of values " \
-               "that the quantized type has (default: those of the type of activations, 256 "      \
-               "where none is given).")
+               "entropy: number of bins after quantization (default: 128); mse: number of "        \
+               "values of the quantized type (default: that of the activation type, or 256 if "    \
+               "none is given).")
 
 /* ---- resources and limits ---- */
 
@@ -105,12 +106,12 @@
 #define OQ_ROW_MEMORY(fallback, what) OQ_SIZE("memory", 0, "", fallback, "", "Memory for " what)
 #define OQ_ROW_JOBS                                                                                \
     OQ_INT("jobs", 'j', "", "0", "0..16", "N",                                                     \
-           "Samples that run at once; 0 means as many as there are cores and memory for. Results " \
-           "do not depend on it.")
+           "Number of samples that run at once; 0 means as many as cores and memory allow. "       \
+           "Results do not depend on it.")
 /* `what` is stopped. */
 #define OQ_ROW_TIME_LIMIT(what)                                                                    \
     OQ_REAL("time_limit", 0, "", "0", "0..", "SECONDS",                                            \
-            "Stop " what " after this time and take the best so far; 0 means no limit.")
+            "Stop " what " after this time and use the best result so far; 0 means no limit.")
 
 /* ---- running ---- */
 
