@@ -8,8 +8,6 @@
  */
 #include "debug/search/search_parts.h"
 
-#include "engine/flight.h"
-
 #include <math.h>
 #include <stdlib.h>
 
@@ -244,7 +242,7 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
                        "(--quant_format qdq)",
                        g->d->made->path);
     OQ_TRY(oq_debug_search_units(s, g->target, g->arena, err));
-    OQ_TRY(oq_search_cuts_make(g, err));
+    OQ_TRY(oq_search_begin(g, err));
     oq_search_exclude_all(g, false);
     const uint64_t before = oq_flight_resident();
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));
@@ -273,7 +271,7 @@ onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debu
                            .wide_sqnr = NAN,
                            .macs = NAN,
                            .weights = NAN};
-    oq_searching g = {.d = d, .run = run, .target = t, .s = s, .arena = &d->arena};
+    oq_searching g = {.d = d, .run = run, .target = t, .s = s, .arena = &d->arena, .n_lanes = 1};
     const onq_code rc = search_all(&g, err);
     oq_search_end(&g);
     return rc;

@@ -59,14 +59,12 @@ static onq_code protect(making *k, onq_error *err) {
 static onq_code begin_copy(making *k, onq_error *err) {
     oq_searching *g = k->g;
     oq_model *m = g->d->made;
-    size_t n_inits = 0;
     k->own = m->proto;
-    onq_code rc = oq_search_apply(g, &n_inits, err);
-    oq_model_proto *copy =
-        rc == ONQ_OK ? oq_message_clone(&m->arena, OQ_SCHEMA_model_proto, m->proto) : NULL;
-    oq_search_put_back(g, n_inits);
+    oq_search_apply(g);
+    oq_model_proto *copy = oq_message_clone(&m->arena, OQ_SCHEMA_model_proto, m->proto);
+    oq_search_put_back(g);
     if (copy == NULL)
-        return rc != ONQ_OK ? rc : oq_fail_nomem(err);
+        return oq_fail_nomem(err);
     m->proto = copy;
     return take_out(k, err);
 }

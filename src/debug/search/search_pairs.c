@@ -185,20 +185,15 @@ bool oq_search_is_off(const oq_searching *g, const oq_search_pair *p) {
     return !g->keep_acts || p->q_at == OQ_NO_NODE;
 }
 
-onq_code oq_search_apply(oq_searching *g, size_t *n_inits, onq_error *err) {
-    oq_model *m = g->d->made;
-    oq_graph *graph = m->proto->graph;
-    *n_inits = graph->initializer.n;
-    oq_model_touch(m);
+void oq_search_apply(oq_searching *g) {
+    oq_model_touch(g->d->made);
     for (size_t i = 0; i < g->pairs.n; i++) {
         oq_search_pair *p = &g->pairs.v[i];
-        if (!oq_search_is_off(g, p))
+        p->off = oq_search_is_off(g, p);
+        if (!p->off)
             continue;
-        for (size_t k = 0; k < p->inits.n; k++)
-            if (!OQ_PUSH(&m->arena, &graph->initializer, p->inits.v[k]))
-                return oq_fail_nomem(err);
         p->saved = *p->dq;
-        p->off = true;
+        p->saved_reads = oq_slicer_rewire(g->slicer, p->dq_at, p->reads);
         p->dq->op_type = p->like != NULL ? p->like->op_type : OQ_S("Identity");
         p->dq->domain = OQ_S("");
         p->dq->input.v = p->inputs.v;
@@ -208,20 +203,27 @@ onq_code oq_search_apply(oq_searching *g, size_t *n_inits, onq_error *err) {
         if (p->like != NULL)
             memcpy(&p->dq->attribute, &p->like->attribute, sizeof p->dq->attribute);
     }
-    return ONQ_OK;
 }
 
-void oq_search_put_back(oq_searching *g, size_t n_inits) {
+void oq_search_put_back(oq_searching *g) {
     for (size_t i = 0; i < g->pairs.n; i++) {
         oq_search_pair *p = &g->pairs.v[i];
-        if (p->off)
-            *p->dq = p->saved;
+        if (!p->off)
+            continue;
+        *p->dq = p->saved;
+        oq_slicer_rewire(g->slicer, p->dq_at, p->saved_reads);
         p->off = false;
     }
-    g->d->made->proto->graph->initializer.n = n_inits;
 }
 
 onq_code oq_search_find(oq_searching *g, onq_error *err) {
+    oq_model *m = g->d->made;
+    g->n_inits = m->proto->graph->initializer.n;
     OQ_TRY(find_nodes(g, err));
-    return find_pairs(g, err);
+    OQ_TRY(find_pairs(g, err));
+    for (size_t i = 0; i < g->pairs.n; i++)
+        for (size_t k = 0; k < g->pairs.v[i].inits.n; k++)
+            if (!oq_graph_add_init(&m->arena, m->proto->graph, g->pairs.v[i].inits.v[k]))
+                return oq_fail_nomem(err);
+    return ONQ_OK;
 }

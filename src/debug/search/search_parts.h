@@ -1,12 +1,15 @@
 /*
  * search_parts.h — between the files of a search: search.c decides what is tried, search_pairs.c
- * takes pairs away from the graph and puts them back, search_cuts.c cuts the graph, search_try.c
- * measures tries, search_made.c makes the model that was found and measures it as its users will.
+ * takes pairs away from the graph and puts them back, search_try.c measures tries, search_made.c
+ * makes the model that was found and measures it as its users will.
  */
 #ifndef OQ_DEBUG_SEARCH_PARTS_H
 #define OQ_DEBUG_SEARCH_PARTS_H
 
+#include "base/pool.h"
 #include "debug/search/search.h"
+#include "engine/flight.h"
+#include "engine/slice/cuts.h"
 
 #define OQ_NOBODY UINT32_MAX
 
@@ -19,11 +22,11 @@ typedef struct oq_search_pair {
     OQ_VEC(oq_tensor *) inits; /* float tensors that the graph needs then */
     OQ_VEC(oq_str) inputs;     /* of the node in its place */
     OQ_VEC(uint32_t) owners;   /* in search.nodes: who needs it quantized */
-    oq_node saved;
+    oq_numbers reads;          /* values of these inputs */
+    oq_node saved;             /* while it is off */
+    oq_numbers saved_reads;
     bool off;
 } oq_search_pair;
-
-typedef struct oq_search_cuts oq_search_cuts;
 
 typedef struct oq_searching {
     oq_debug *d;
@@ -36,17 +39,25 @@ typedef struct oq_searching {
     bool *excluded;          /* by s->nodes */
     OQ_VEC(oq_datum *) kept; /* the float model's outputs, one array for each sample */
     size_t n_outputs;
-    oq_search_cuts *cuts;
     bool keep_acts; /* pairs of activations stay, whoever is excluded */
+    size_t n_inits; /* the graph's own initializers; those of the pairs come after them */
+
+    /* Tries: the graph in slices, what runs them, and the end of the graph that they share. */
+    oq_slicer *slicer;
+    oq_cuts cuts;
+    oq_pool *pool; /* NULL: one after the other */
+    unsigned n_lanes;
+    oq_slice tails[OQ_FLIGHT_LANES]; /* one for each lane */
+    size_t tail_cut;                 /* where they begin, or 0 */
 } oq_searching;
 
-/* Fills s->nodes, place, excluded and pairs. */
+/* Fills s->nodes, place, excluded and pairs. The graph gets the float tensors of the pairs. */
 onq_code oq_search_find(oq_searching *g, onq_error *err);
 /* True if no node that is quantized needs the pair. */
 bool oq_search_is_off(const oq_searching *g, const oq_search_pair *p);
-/* Edits the graph as `excluded` says; `put_back` undoes it, *n_inits is for that. */
-onq_code oq_search_apply(oq_searching *g, size_t *n_inits, onq_error *err);
-void oq_search_put_back(oq_searching *g, size_t n_inits);
+/* Edits the graph as `excluded` says; `put_back` undoes it. */
+void oq_search_apply(oq_searching *g);
+void oq_search_put_back(oq_searching *g);
 
 /* How near outputs are to the float model's. */
 typedef struct oq_search_score {
@@ -55,9 +66,7 @@ typedef struct oq_search_score {
 
 /* Runs the float model and the quantized one with nothing quantized over the samples, and keeps
  * what tries begin with: outputs, and tensors at places where the graph is cut. */
-onq_code oq_search_cuts_make(oq_searching *g, onq_error *err);
-void oq_search_cuts_free(oq_searching *g);
-
+onq_code oq_search_begin(oq_searching *g, onq_error *err);
 /* How many samples or tries run at once from now on, by what one added to the resident bytes
  * `before` it. */
 onq_code oq_search_lanes(oq_searching *g, uint64_t before, onq_error *err);
@@ -77,7 +86,7 @@ typedef struct oq_search_tries {
 } oq_search_tries;
 /* In the order that opens the fewest sessions, several at once. */
 onq_code oq_search_measure_all(oq_searching *g, const oq_search_tries *tries, onq_error *err);
-/* Lets go of cuts, sessions and lanes. */
+/* Lets go of cuts, sessions, lanes, and of what the graph got. */
 void oq_search_end(oq_searching *g);
 
 static inline void oq_search_exclude_all(oq_searching *g, bool value) {

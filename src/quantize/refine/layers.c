@@ -228,14 +228,15 @@ static onq_code put_input(finder *f, oq_layer *l, onq_error *err) {
 /* ---- all of them ---- */
 
 static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
-    l->truth_node = counterpart(&f->truth, l);
-    if (l->truth_node == NULL) {
+    const oq_node *truth = counterpart(&f->truth, l);
+    if (truth == NULL) {
         f->l->n_unmatched++;
         return ONQ_OK;
     }
-    l->truth = l->truth_node->output.v[0];
-    l->truth_input = l->truth_node->input.v[0];
-    l->truth_weight = oq_index_init(&f->truth, l->truth_node->input.v[1]);
+    l->truth = truth->output.v[0];
+    l->truth_stop = oq_index_find(&f->truth, l->truth)->producer;
+    l->truth_input = truth->input.v[0];
+    l->truth_weight = oq_index_init(&f->truth, truth->input.v[1]);
     if (biases) {
         OQ_TRY(oq_layer_place_bias(&f->e, l, err));
         f->l->n_no_bias += l->bias.tensor == NULL;

@@ -28,15 +28,15 @@ typedef struct oq_layer {
     oq_node *last; /* the node that gives its result: itself, or the Sub of double activations */
     oq_node *low;  /* double activations: the product of the residual; else NULL */
     oq_product product;
-    const oq_node *truth_node; /* of the float model */
-    oq_str truth;              /* the tensor it makes */
-    oq_str made;               /* what is compared with it, in the graph that is stepped through */
-    oq_str input;              /* the dequantized input, there */
-    uint32_t stop;             /* the node that makes `made`, there */
-    oq_str truth_input;        /* the input of truth_node */
-    oq_tensor *truth_weight;   /* float, or NULL */
-    oq_tensor *weight;         /* integers */
-    bool shared_weight;        /* other nodes read it too */
+    oq_str truth;            /* what the same layer of the float model makes */
+    oq_str truth_input;      /* its input there */
+    uint32_t truth_stop;     /* its node there */
+    oq_tensor *truth_weight; /* float, or NULL */
+    oq_str made;             /* what is compared with it, in the graph that is stepped through */
+    oq_str input;            /* the dequantized input, there */
+    uint32_t stop;           /* the node that makes `made`, there */
+    oq_tensor *weight;       /* integers */
+    bool shared_weight;      /* other nodes read it too */
     oq_str weight_scale, weight_zero;
     oq_tensor *scale_tensor, *zero_tensor; /* of those names, or NULL */
     uint64_t channels;                     /* of the output */

@@ -16,8 +16,7 @@
 
 /* The float weight, or NULL: of the same shape, float32, in the float model. */
 static oq_tensor *float_weight(const oq_learn *n) {
-    const oq_node *node = n->layer->truth_node;
-    oq_tensor *w = node->input.n > 1 ? n->layer->truth_weight : NULL;
+    oq_tensor *w = n->layer->truth_weight;
     const oq_tensor *q = n->layer->weight;
     if (w == NULL || w->data_type.v != OQ_FLOAT || w->dims.n != q->dims.n)
         return NULL;

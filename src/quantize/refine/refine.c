@@ -3,10 +3,10 @@
  */
 #include "quantize/refine/refine.h"
 
+#include "engine/slice/stepper.h"
 #include "quantize/refine/gain.h"
 #include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
-#include "quantize/refine/stepper.h"
 
 /* Of learned rounding (solve.h). With a ridge of 0.05 the weights learned the samples by heart. */
 #define RIDGE  0.3
@@ -153,24 +153,19 @@ static onq_code learn_layer(refiner *r, onq_error *err) {
 /* A stepper through the quantized model, or through the float one. */
 static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_error *err) {
     const size_t n = r->layers.all.n;
-    const oq_graph *g = r->job->truth->graph;
     uint32_t *stops = OQ_NEW_ARRAY(&r->arena, uint32_t, n + 1);
     if (stops == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < n; i++) {
-        const oq_layer *l = &r->layers.all.v[i];
-        stops[i] = l->stop;
-        for (uint32_t k = 0; floats && k < g->node.n; k++)
-            if (g->node.v[k] == l->truth_node)
-                stops[i] = k;
-    }
-    const oq_stepper_options o = {.engine = r->job->engine,
-                                  .session = r->job->session,
-                                  .model = r->job->model,
-                                  .proto = floats ? r->job->truth : &r->layers.stepped,
-                                  .stops = stops,
-                                  .n_stops = n,
-                                  .memory = r->job->memory / (r->job->learn_rounding ? 2 : 1)};
+    for (size_t i = 0; i < n; i++)
+        stops[i] = floats ? r->layers.all.v[i].truth_stop : r->layers.all.v[i].stop;
+    oq_stepper_options o = {.slice = {.engine = r->job->engine,
+                                      .session = r->job->session,
+                                      .model = r->job->model,
+                                      .proto = floats ? r->job->truth : &r->layers.stepped},
+                            .stops = stops,
+                            .n_stops = n,
+                            .memory = r->job->memory / (r->job->learn_rounding ? 2 : 1)};
+    o.slice.session.n_threads = OQ_THREADS_RUNTIME;
     return oq_stepper_new(&o, r->job->source, out, err);
 }
 

@@ -308,7 +308,7 @@ static onq_code allocate(solver *v, onq_error *err) {
     const size_t k = job->k;
     v->n_slabs = (job->n + SLAB - 1) / SLAB;
     v->n_scratch = 3 * k * SLAB + SLAB;
-    if (v->block * SLAB > k * SLAB) /* errors of a block lie where d will be */
+    if (v->block > k) /* errors of a block lie where d will be */
         v->block = k;
     v->order = oq_calloc(job->alloc, k, sizeof *v->order);
     v->errors = oq_calloc(job->alloc, 2 * v->n_slabs + 1, sizeof *v->errors);

@@ -1,12 +1,12 @@
 /*
- * stepper.h — runs a graph piece by piece over a number of samples, from one stop to the next.
+ * stepper.h — goes through a graph once, from one stop to the next, over a number of samples.
  *
  * What a correction of one layer needs is what that layer sees when all layers before it are
  * corrected. To run the whole model again for each layer would take as many passes as there are
  * layers. A stepper runs only the nodes that lie between one stop and the next, and keeps the
- * tensors that cross the cut for every sample, so that all stops together cost about two runs: a
- * stop is computed once to look at it, and again, as it is then, when something after it is asked
- * for.
+ * tensors that stops to come need, for every sample, so that all stops together cost about two
+ * runs: a stop is computed once to look at it, and again, as it is then, when something after it is
+ * asked for.
  *
  *     oq_stepper *s = NULL;
  *     OQ_TRY(oq_stepper_new(&options, source, &s, err));
@@ -14,22 +14,18 @@
  *         OQ_GO(oq_stepper_go(s, k, &tensor, 1, look, ctx, err)); ... change initializers of stop k
  *     oq_stepper_free(s);
  *
- * DequantizeLinear is computed again in each piece that reads its result: what is kept is 8 bits
- * wide where the model is. Initializers may change between two calls, the graph may not.
+ * DequantizeLinear is computed again in each slice that reads its result: what is kept is 8 bits
+ * wide where the model is. Initializers of nodes that no stop before has passed may change between
+ * two calls, the graph may not.
  */
-#ifndef OQ_QUANTIZE_REFINE_STEPPER_H
-#define OQ_QUANTIZE_REFINE_STEPPER_H
+#ifndef OQ_ENGINE_SLICE_STEPPER_H
+#define OQ_ENGINE_SLICE_STEPPER_H
 
-#include "engine/engine.h"
-#include "onnx/graph.h"
-#include "samples/source.h"
+#include "engine/slice/slicer.h"
 
 typedef struct oq_stepper_options {
-    oq_engine *engine;
-    oq_session_options session; /* provider and custom operators are taken, the rest is set here */
-    oq_model *model;            /* its proto is another one while a piece runs */
-    oq_model_proto *proto;      /* what is run */
-    const uint32_t *stops;      /* nodes of its graph, each after those it depends on */
+    oq_slicer_options slice;
+    const uint32_t *stops; /* nodes of its graph, each after those it depends on; borrowed */
     size_t n_stops;
     uint64_t memory; /* bytes of tensors that may be kept: samples that pass it are let go */
 } oq_stepper_options;
@@ -47,7 +43,8 @@ size_t oq_stepper_samples(const oq_stepper *s);
 typedef onq_code (*oq_step_fn)(void *ctx, size_t sample, const oq_datum *tensors, onq_error *err);
 
 /* Computes the named tensors, inputs or outputs of the stop's node, for every sample in turn. Stops
- * are visited in order; one may be visited again before the next is. */
+ * are visited in order; one may be visited again before the next is. After a failure the stepper
+ * can only be freed. */
 onq_code oq_stepper_go(oq_stepper *s, size_t stop, const oq_str *names, size_t n_names,
                        oq_step_fn fn, void *ctx, onq_error *err);
 

@@ -1,0 +1,193 @@
+/*
+ * stepper.c — see stepper.h.
+ *
+ * A slice makes what is wanted out of what is kept. The walk from all stops that are left, to what
+ * is kept and what the slice makes, says which tensors are kept after it.
+ */
+#include "engine/slice/stepper.h"
+
+#include "onnx/operators.h"
+
+struct oq_stepper {
+    oq_stepper_options o;
+    oq_slicer *slicer;
+};
+
+/* One call of oq_stepper_go. */
+typedef struct step {
+    oq_slicer *s;
+    oq_arena arena;
+    oq_numbers wanted; /* values */
+    oq_numbers more;   /* values that are kept from now on */
+    oq_numbers less;   /* values that were kept, and no stop needs any more */
+    oq_slice slice;
+    oq_datum *shown; /* by `wanted` */
+    oq_step_fn fn;
+    void *ctx;
+} step;
+
+/* ---- what a step makes and keeps ---- */
+
+/* What it makes is computed where it is needed: it is wider than what it reads, or constant. */
+static bool is_made_again(const oq_slicer *s, uint32_t node) {
+    return !s->varies[node] || oq_node_is_dequantize(s->ix.graph->node.v[node]);
+}
+
+/* All that the stops from this one on read, traced to what is at hand. */
+static onq_code find_needed(const oq_stepper *st, size_t stop, const bool *at_hand, oq_arena *a,
+                            oq_slice_walk *out, onq_error *err) {
+    oq_numbers read = {0};
+    for (size_t k = stop; k < st->o.n_stops; k++) {
+        const oq_numbers *of = &st->slicer->reads[st->o.stops[k]];
+        for (size_t i = 0; i < of->n; i++)
+            if (!OQ_PUSH(a, &read, of->v[i]))
+                return oq_fail_nomem(err);
+    }
+    return oq_slicer_walk(st->slicer, read.v, read.n, at_hand, a, out, err);
+}
+
+/* Between what the nodes of the slice make and what later stops need. The stop itself is about to
+ * change, so what it makes is not kept. */
+static onq_code find_kept(const oq_stepper *st, size_t stop, step *p, bool *at_hand,
+                          onq_error *err) {
+    const oq_slicer *s = p->s;
+    oq_slice_walk slice, needed;
+    OQ_TRY(oq_slicer_walk(s, p->wanted.v, p->wanted.n, at_hand, &p->arena, &slice, err));
+    for (uint32_t n = 0; n < s->n_nodes; n++)
+        for (size_t i = 0; slice.nodes[n] && i < s->makes[n].n; i++)
+            at_hand[s->makes[n].v[i]] |= !is_made_again(s, n) && n != st->o.stops[stop];
+    OQ_TRY(find_needed(st, stop, at_hand, &p->arena, &needed, err));
+    for (uint32_t v = 0; v < s->n_values; v++) {
+        const bool keep = needed.values[v] && at_hand[v], kept = oq_slicer_keeps(s, v);
+        if (keep != kept && !OQ_PUSH(&p->arena, keep ? &p->more : &p->less, v))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static bool has(const oq_numbers *list, uint32_t value) {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] == value)
+            return true;
+    return false;
+}
+
+static bool *list_kept(const oq_slicer *s, oq_arena *a) {
+    bool *kept = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
+    for (uint32_t v = 0; kept != NULL && v < s->n_values; v++)
+        kept[v] = oq_slicer_keeps(s, v);
+    return kept;
+}
+
+static onq_code make_step(const oq_stepper *st, size_t stop, const oq_str *names, size_t n_names,
+                          step *p, onq_error *err) {
+    bool *const kept = list_kept(p->s, &p->arena), *const hand = list_kept(p->s, &p->arena);
+    oq_numbers gives = {0};
+    p->shown = OQ_NEW_ARRAY(&p->arena, oq_datum, n_names + 1);
+    if (kept == NULL || hand == NULL || p->shown == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n_names; i++) {
+        const uint32_t v = oq_slicer_value(p->s, names[i]);
+        assert(v != OQ_NO_VALUE);
+        if (!OQ_PUSH(&p->arena, &p->wanted, v) || !OQ_PUSH(&p->arena, &gives, v))
+            return oq_fail_nomem(err);
+    }
+    OQ_TRY(find_kept(st, stop, p, hand, err));
+    for (size_t i = 0; i < p->more.n; i++)
+        if (!has(&p->wanted, p->more.v[i]) && !OQ_PUSH(&p->arena, &gives, p->more.v[i]))
+            return oq_fail_nomem(err);
+    return oq_slice_make(p->s, gives.v, gives.n, kept, &p->slice, err);
+}
+
+/* ---- running ---- */
+
+static onq_code run_sample(step *p, size_t sample, onq_error *err) {
+    OQ_TRY(oq_slice_run(&p->slice, NULL, sample, err));
+    for (size_t i = 0; i < p->wanted.n; i++) {
+        const oq_datum *d = oq_slice_given(&p->slice, p->wanted.v[i]);
+        d = d != NULL ? d : oq_slicer_kept(p->s, p->wanted.v[i], sample);
+        assert(d != NULL);
+        p->shown[i] = *d;
+    }
+    OQ_TRY(p->fn(p->ctx, sample, p->shown, err));
+    for (size_t i = 0; i < p->more.n; i++)
+        OQ_TRY(oq_slicer_keep(p->s, p->more.v[i], sample, oq_slice_given(&p->slice, p->more.v[i]),
+                              err));
+    for (size_t i = 0; i < p->less.n; i++)
+        oq_slicer_drop_one(p->s, p->less.v[i], sample);
+    return ONQ_OK;
+}
+
+static onq_code run_samples(const oq_stepper *st, step *p, onq_error *err) {
+    oq_slicer *s = p->s;
+    /* Any other level quantizes the float weights of a Conv per tensor. */
+    OQ_TRY(oq_slice_open(&p->slice, OQ_OPT_NONE, err));
+    for (size_t k = 0; k < s->n_samples; k++) {
+        OQ_TRY(run_sample(p, k, err));
+        while (s->bytes > st->o.memory && s->n_samples > 1)
+            oq_slicer_drop_sample(s);
+    }
+    for (size_t i = 0; i < p->less.n; i++)
+        oq_slicer_drop(s, p->less.v[i]);
+    return ONQ_OK;
+}
+
+onq_code oq_stepper_go(oq_stepper *st, size_t stop, const oq_str *names, size_t n_names,
+                       oq_step_fn fn, void *ctx, onq_error *err) {
+    assert(stop < st->o.n_stops);
+    step p = {.s = st->slicer, .fn = fn, .ctx = ctx};
+    oq_arena_init(&p.arena, &st->slicer->env->alloc);
+    onq_code rc = make_step(st, stop, names, n_names, &p, err);
+    if (rc == ONQ_OK)
+        rc = run_samples(st, &p, err);
+    oq_slice_close(&p.slice);
+    oq_arena_release(&p.arena);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+size_t oq_stepper_samples(const oq_stepper *st) {
+    return st->slicer->n_samples;
+}
+
+/* Of the inputs those that a stop needs. */
+static onq_code load(oq_stepper *st, oq_source *source, onq_error *err) {
+    oq_slicer *s = st->slicer;
+    oq_slice_walk needed;
+    bool *none = list_kept(s, &s->arena);
+    if (none == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(find_needed(st, 0, none, &s->arena, &needed, err));
+    OQ_TRY(oq_slicer_load(s, source, oq_source_count(source), st->o.memory, needed.values, err));
+    return s->n_samples > 0
+               ? ONQ_OK
+               : oq_fail(err, ONQ_E_READ, "%s: there are no samples", oq_source_text(source));
+}
+
+onq_code oq_stepper_new(const oq_stepper_options *o, oq_source *source, oq_stepper **out,
+                        onq_error *err) {
+    const onq_env *env = o->slice.model->env;
+    oq_stepper *st = oq_calloc(&env->alloc, 1, sizeof *st);
+    if (st == NULL)
+        return oq_fail_nomem(err);
+    st->o = *o;
+    onq_code rc = oq_slicer_open(&o->slice, &st->slicer, err);
+    if (rc == ONQ_OK)
+        rc = load(st, source, err);
+    if (rc == ONQ_OK) {
+        *out = st;
+        return ONQ_OK;
+    }
+    oq_slicer_close(st->slicer);
+    oq_free(&env->alloc, st, sizeof *st);
+    return rc;
+}
+
+void oq_stepper_free(oq_stepper *st) {
+    if (st == NULL)
+        return;
+    const onq_allocator *alloc = &st->slicer->env->alloc;
+    oq_slicer_close(st->slicer);
+    oq_free(alloc, st, sizeof *st);
+}
