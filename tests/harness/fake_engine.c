@@ -292,6 +292,7 @@ static onq_code session_run(oq_session *base, const oq_datum *inputs, size_t n_i
         slot(s, base->inputs.v[i].name)->d = inputs[i];
         OQ_TRY(show(s, base->inputs.v[i].name, err));
     }
+    __atomic_add_fetch(&s->engine->n_nodes, (long)g->node.n, __ATOMIC_RELAXED);
     for (size_t i = 0; i < g->node.n; i++)
         OQ_TRY(run_node(s, g->node.v[i], err));
     for (size_t i = 0; i < base->outputs.n; i++)

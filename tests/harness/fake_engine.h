@@ -20,6 +20,7 @@ typedef struct fake_engine {
     oq_engine base;
     long fail_at_run; /* the run, counted from 1 over all sessions, that fails; 0: none */
     long n_runs;
+    long n_nodes;    /* run */
     long n_sessions; /* opened */
     long n_open;     /* opened and not closed */
 } fake_engine;
