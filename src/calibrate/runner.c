@@ -45,7 +45,7 @@ static uint64_t keep_limit(const oq_runner *r) {
 /* ---- what becomes of a sample ---- */
 
 static uint8_t fate_of(const oq_runner *r, uint64_t number) {
-    return number < r->fates.n ? r->fates.v[number] : OQ_FATE_AGAIN;
+    return number < r->fates.n ? r->fates.v[number] : OQ_SAMPLE_AGAIN;
 }
 
 static bool is_own(const oq_runner *r, const oq_sample *s) {
@@ -82,19 +82,19 @@ static void decide_fate(oq_lane *l, const oq_sample *s) {
     oq_runner *r = l->r;
     pthread_mutex_lock(&r->lock);
     if (!is_own(r, s))
-        l->fate = OQ_FATE_NONE;
+        l->fate = OQ_SAMPLE_NONE;
     else if (reserve(r, &l->keep))
-        l->fate = OQ_FATE_KEPT;
+        l->fate = OQ_SAMPLE_KEPT;
     else
-        l->fate =
-            r->counts_ahead && oq_ahead_pays(&r->ahead, s->number) ? OQ_FATE_AHEAD : OQ_FATE_AGAIN;
+        l->fate = r->counts_ahead && oq_ahead_pays(&r->ahead, s->number) ? OQ_SAMPLE_AHEAD
+                                                                         : OQ_SAMPLE_AGAIN;
     /* Only the first samples are kept: the others would find less and less room. */
-    r->keeps = r->keeps && (l->fate == OQ_FATE_KEPT || l->fate == OQ_FATE_NONE);
+    r->keeps = r->keeps && (l->fate == OQ_SAMPLE_KEPT || l->fate == OQ_SAMPLE_NONE);
     pthread_mutex_unlock(&r->lock);
-    if (l->fate == OQ_FATE_KEPT)
+    if (l->fate == OQ_SAMPLE_KEPT)
         oq_keep_begin(&l->keep);
     l->c->ahead = r->counts_ahead ? &r->ahead : NULL;
-    l->c->ahead_counts = l->fate == OQ_FATE_AHEAD;
+    l->c->ahead_counts = l->fate == OQ_SAMPLE_AHEAD;
 }
 
 /* True if all samples take more than may be kept, when each takes so much. To copy values and count
@@ -116,7 +116,7 @@ static void end_keep(oq_lane *l) {
         whole = false;
     }
     if (!whole) {
-        l->fate = OQ_FATE_AGAIN;
+        l->fate = OQ_SAMPLE_AGAIN;
         r->keeps = false;
     }
     const uint64_t took = l->keep.used > from ? l->keep.used - from : 0;
@@ -131,10 +131,10 @@ static onq_code note_fate(oq_lane *l, const oq_sample *s, onq_error *err) {
     bool noted = true;
     l->c->ahead = NULL;
     pthread_mutex_lock(&r->lock);
-    if (l->fate == OQ_FATE_KEPT)
+    if (l->fate == OQ_SAMPLE_KEPT)
         end_keep(l);
     while (noted && r->fates.n <= s->number)
-        noted = OQ_PUSH(&r->arena, &r->fates, OQ_FATE_NONE);
+        noted = OQ_PUSH(&r->arena, &r->fates, OQ_SAMPLE_NONE);
     if (noted)
         r->fates.v[s->number] = l->fate;
     pthread_mutex_unlock(&r->lock);
@@ -152,7 +152,7 @@ static bool has_all(const oq_runner *r) {
 
 /* True if the sample has to run in the second pass. */
 static bool runs_again(const oq_runner *r, uint8_t fate, uint64_t number) {
-    return fate == OQ_FATE_AGAIN || (fate == OQ_FATE_AHEAD && number < r->ahead.most);
+    return fate == OQ_SAMPLE_AGAIN || (fate == OQ_SAMPLE_AHEAD && number < r->ahead.most);
 }
 
 uint64_t oq_runner_again(const oq_runner *r, uint64_t all) {
@@ -162,7 +162,7 @@ uint64_t oq_runner_again(const oq_runner *r, uint64_t all) {
     if (r->fates.n == 0)
         return all;
     for (uint64_t i = 0; i < r->fates.n; i++) {
-        const bool own = r->fates.v[i] != OQ_FATE_NONE;
+        const bool own = r->fates.v[i] != OQ_SAMPLE_NONE;
         n += own ? 1 : 0;
         if (own && runs_again(r, r->fates.v[i], i))
             last = n;
@@ -451,7 +451,7 @@ static bool prepare(oq_lane *l, const oq_sample *s) {
         return true;
     }
     const uint8_t fate = fate_of(r, s->number);
-    if (fate == OQ_FATE_AHEAD)
+    if (fate == OQ_SAMPLE_AHEAD)
         l->since = r->ahead.v;
     return runs_again(r, fate, s->number);
 }

@@ -18,10 +18,10 @@
 
 /* What became of a sample in the first pass. */
 enum {
-    OQ_FATE_AHEAD, /* counted ahead */
-    OQ_FATE_KEPT,  /* kept */
-    OQ_FATE_NONE,  /* not to be counted: another share's */
-    OQ_FATE_AGAIN, /* not counted yet; also where nothing is noted */
+    OQ_SAMPLE_AHEAD, /* counted ahead */
+    OQ_SAMPLE_KEPT,  /* kept */
+    OQ_SAMPLE_NONE,  /* not to be counted: another share's */
+    OQ_SAMPLE_AGAIN, /* not counted yet; also where nothing is noted */
 };
 
 typedef struct oq_fixed_tensor {

@@ -3,7 +3,7 @@
  * is refused with a reason. The first byte of the input chooses the options, the rest is the model.
  */
 
-#include "quantize/ort/opset.h"
+#include "quantize/ort/result_opset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/rules.h"
 

@@ -4,7 +4,7 @@
  * the rest is the model.
  */
 
-#include "quantize/ort/opset.h"
+#include "quantize/ort/result_opset.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 

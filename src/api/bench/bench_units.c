@@ -3,7 +3,7 @@
  */
 #include "api/bench/bench_units.h"
 
-#include "api/quantizing/selection.h"
+#include "api/quantizing/selection_options.h"
 #include "api/samples.h"
 #include "onnx/graph.h"
 #include "quantize/cost/unit_time.h"

@@ -13,7 +13,7 @@
 #include "onnx/codec/schema.h"
 #include "onnx/tidy.h"
 #include "quantize/nbits/nb_learn.h"
-#include "quantize/ort/opset.h"
+#include "quantize/ort/result_opset.h"
 
 #include <math.h>
 

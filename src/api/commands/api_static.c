@@ -13,7 +13,7 @@
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quant_methods.h"
 #include "api/quantizing/quant_refine.h"
-#include "api/quantizing/selection.h"
+#include "api/quantizing/selection_options.h"
 #include "onnx/codec/schema.h"
 #include "quantize/choose/masks.h"
 #include "quantize/choose/reach.h"

@@ -7,7 +7,7 @@
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quant_methods.h"
 #include "api/quantizing/rewriting.h"
-#include "api/quantizing/selection.h"
+#include "api/quantizing/selection_options.h"
 
 static bool is_not_8bit(oq_dtype type) {
     return type != OQ_INT8 && type != OQ_UINT8;

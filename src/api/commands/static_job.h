@@ -9,7 +9,7 @@
 #include "api/quantizing/quantization.h"
 #include "calibrate/method/method.h"
 #include "quantize/choose/extreme.h"
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 
 enum { OQ_FORMAT_QDQ, OQ_FORMAT_QOPERATOR };
 #define OQ_FORMATS(ROW) ROW("qdq", OQ_FORMAT_QDQ) ROW("qoperator", OQ_FORMAT_QOPERATOR)

@@ -4,7 +4,7 @@
  */
 #include "api/commands/static_job.h"
 
-#include "api/quantizing/selection.h"
+#include "api/quantizing/selection_options.h"
 
 /* The cache that was used. */
 static void tell_of_cache(const oq_static *s) {

@@ -5,7 +5,7 @@
 #include "api/quantizing/quantization.h"
 #include "base/env.h"
 #include "onnx/tidy.h"
-#include "quantize/ort/opset.h"
+#include "quantize/ort/result_opset.h"
 #include "quantize/rules.h"
 
 void oq_quant_init(oq_quant *q, oq_job *job, const char *format,

@@ -3,7 +3,7 @@
  */
 #include "quantize/choose/config.h"
 
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 #include "quantize/plan.h"
 #include "quantize/rules.h"
 

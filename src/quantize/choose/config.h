@@ -26,7 +26,7 @@ typedef struct oq_qconfig {
     oq_pick nodes_to_quantize, nodes_to_exclude;
     oq_node_methods methods; /* of single nodes, which they decide about */
     oq_pick op_types_to_exclude;
-    oq_map left;          /* first outputs of nodes that op_set.h leaves float -> an oq_left */
+    oq_map left;          /* first outputs of nodes that selection.h leaves float -> an oq_left */
     oq_map added;         /* nodes that a method put in: float, and also in nodes_to_exclude */
     oq_map float_outputs; /* first outputs of nodes whose outputs are not quantized */
     oq_map doubled;       /* first outputs of MatMul nodes with double activations */

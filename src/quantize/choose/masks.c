@@ -5,7 +5,7 @@
 
 #include "onnx/graph.h"
 #include "onnx/operators.h"
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 
 #include "onnx/edit.h"
 #include "onnx/operators.h"
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 #include "quantize/rules.h"
 
 onq_code oq_reach_graphs(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, void *ctx,

@@ -8,9 +8,9 @@
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
 #include "quantize/ort/int8_movers.h"
-#include "quantize/ort/opset.h"
 #include "quantize/ort/ort_forms.h"
 #include "quantize/ort/product_forms.h"
+#include "quantize/ort/result_opset.h"
 #include "quantize/ort/stamp.h"
 #include "quantize/rules.h"
 

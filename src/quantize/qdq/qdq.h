@@ -185,7 +185,7 @@ typedef struct oq_qdq_job {
     bool decide_only; /* --dry_run: fills the plan and leaves the model as it is */
 } oq_qdq_job;
 
-/* Quantizes the model. The opset must be what the types need (see opset.h). */
+/* Quantizes the model. The opset must be what the types need (see result_opset.h). */
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
 
 /* Marks as oq_qdq_run would at that opset, with ranges for all tensors, and says what came of it.

@@ -6,7 +6,7 @@
 
 #include "flaky_alloc.h"
 #include "quant_rig.h"
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 #include "testing.h"
 
 #include <math.h>

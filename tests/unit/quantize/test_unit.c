@@ -5,7 +5,7 @@
 #include "quantize/cost/unit.h"
 
 #include "build_model.h"
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 #include "quantize/rules.h"
 #include "testing.h"
 
@@ -136,8 +136,8 @@ static onq_code choose(bm *b, oq_qconfig *c, oq_op_set set, uint64_t heaviest, o
     oq_selection s = {.set = set, .heaviest = heaviest, .modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR};
     OQ_TRY(oq_units_find(&u, b->a, b->m, NULL, err));
     s.units = &u;
-    OQ_TRY(oq_select_outputs(c, &s, err));
-    return oq_select_nodes(c, b->m, &s, err);
+    OQ_TRY(oq_selection_choose_outputs(c, &s, err));
+    return oq_selection_choose_nodes(c, b->m, &s, err);
 }
 
 /* The names of the nodes that are left, of those that QDQ would take. */
@@ -235,9 +235,9 @@ static onq_code work(bm *b, void *ctx, onq_error *err) {
     oq_selection s = {.set = OQ_SET_PAYS, .heaviest = 2, .units = &u, .modes = OQ_QMODE_QDQ};
     onq_code rc = oq_units_find(&u, b->a, b->m, NULL, err);
     if (rc == ONQ_OK)
-        rc = oq_select_outputs(&c, &s, err);
+        rc = oq_selection_choose_outputs(&c, &s, err);
     if (rc == ONQ_OK)
-        rc = oq_select_nodes(&c, b->m, &s, err);
+        rc = oq_selection_choose_nodes(&c, b->m, &s, err);
     oq_qconfig_release(&c);
     return rc;
 }

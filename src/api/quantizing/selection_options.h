@@ -1,12 +1,12 @@
 /*
- * selection.h — --op_set, --heaviest and --unit_costs of a quantizing command, and the units of a
+ * selection_options.h — --op_set, --heaviest and --unit_costs of a quantizing command, and the units of a
  * model with the sizes of its samples.
  */
-#ifndef OQ_API_SELECTION_H
-#define OQ_API_SELECTION_H
+#ifndef OQ_API_SELECTION_OPTIONS_H
+#define OQ_API_SELECTION_OPTIONS_H
 
 #include "api/quantizing/quantization.h"
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 
 /* The options, as far as they do not depend on the model, into `s` and the configuration; `pairs`:
  * the result is in QDQ format. */

@@ -1,11 +1,11 @@
 /*
- * op_set.h — which nodes integers pay for: --op_set and --heaviest.
+ * selection.h — which nodes integers pay for: --op_set and --heaviest.
  *
  * Every list of names and types only takes nodes away, and so does this: a node is quantized if all
  * of them let it through. The reasons are in the plan.
  */
-#ifndef OQ_QUANTIZE_OP_SET_H
-#define OQ_QUANTIZE_OP_SET_H
+#ifndef OQ_QUANTIZE_SELECTION_H
+#define OQ_QUANTIZE_SELECTION_H
 
 #include "quantize/choose/config.h"
 #include "quantize/cost/cost.h"
@@ -39,19 +39,20 @@ typedef enum oq_left {
 typedef struct oq_selection {
     oq_op_set set;
     uint64_t heaviest;          /* so many units; 0: all */
-    const oq_units *units;      /* NULL where neither needs them (oq_select_needs_units) */
+    const oq_units *units;      /* NULL where neither needs them (oq_selection_needs_units) */
     const oq_unit_costs *costs; /* measured ones, or NULL */
     unsigned modes;             /* of oq_qmode: the default list of operators */
 } oq_selection;
 
-static inline bool oq_select_needs_units(const oq_selection *s) {
+static inline bool oq_selection_needs_units(const oq_selection *s) {
     return s->set == OQ_SET_PAYS || s->heaviest > 0;
 }
 /* Sets what goes with the set whatever the model: outputs that stay float, forms that the runtime
  * leaves alone. */
-onq_code oq_select_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err);
+onq_code oq_selection_choose_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err);
 /* Fills c->left from the nodes of the model that c would quantize. */
-onq_code oq_select_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s, onq_error *err);
+onq_code oq_selection_choose_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s,
+                                   onq_error *err);
 
 /* Puts a node into c->left, unless it is there or its method is given. */
 onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err);

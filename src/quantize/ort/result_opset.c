@@ -1,7 +1,7 @@
 /*
- * opset.c — which opset the result needs.
+ * result_opset.c — which opset the result needs.
  */
-#include "quantize/ort/opset.h"
+#include "quantize/ort/result_opset.h"
 
 #include "onnx/attr.h"
 #include "onnx/edit.h"

@@ -1,7 +1,7 @@
 /*
- * selection.c — see selection.h.
+ * selection_options.c — see selection_options.h.
  */
-#include "api/quantizing/selection.h"
+#include "api/quantizing/selection_options.h"
 
 #include "api/samples.h"
 
@@ -25,7 +25,7 @@ onq_code oq_selection_check(oq_selection *s, oq_quant *q, bool pairs, onq_error 
     if (oq_opt_is_set(o, "unit_costs") && s->set != OQ_SET_PAYS)
         oq_warn(q->job->env, "--unit_costs has no effect without --op_set pays");
     q->config.keep_excluded_float |= q->config.methods.all.n > 0;
-    return oq_select_outputs(&q->config, s, err);
+    return oq_selection_choose_outputs(&q->config, s, err);
 }
 
 onq_code oq_job_units(oq_job *job, oq_model *m, bool strict, oq_units *out, onq_error *err) {
@@ -53,7 +53,7 @@ onq_code oq_selection_apply(const oq_selection *s, oq_quant *q, onq_error *err) 
     if (q->config.given != NULL)
         return ONQ_OK;
     /* Where samples are needed, the calibration says what is wrong with them. */
-    if (oq_select_needs_units(s))
+    if (oq_selection_needs_units(s))
         OQ_TRY(oq_job_units(q->job, q->model, false, &units, err));
     own.units = &units;
     if (oq_opt_is_set(q->job->opts, "unit_costs")) {
@@ -61,7 +61,7 @@ onq_code oq_selection_apply(const oq_selection *s, oq_quant *q, onq_error *err) 
                                   oq_opt_str(q->job->opts, "unit_costs"), err));
         own.costs = &costs;
     }
-    return oq_select_nodes(&q->config, q->model, &own, err);
+    return oq_selection_choose_nodes(&q->config, q->model, &own, err);
 }
 
 void oq_selection_warn(const oq_quant *q) {

@@ -1,7 +1,7 @@
 /*
- * op_set.c — see op_set.h.
+ * selection.c — see selection.h.
  */
-#include "quantize/choose/op_set.h"
+#include "quantize/choose/selection.h"
 
 #include "onnx/graph.h"
 #include "quantize/choose/reach.h"
@@ -42,7 +42,7 @@ onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *
     return oq_map_put(&c->left, n->output.v[0], (uint32_t)why) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-onq_code oq_select_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err) {
+onq_code oq_selection_choose_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err) {
     c->keep_excluded_float |= s->set >= OQ_SET_LINEAR || s->heaviest > 0;
     if (s->set < OQ_SET_NOOUT)
         return ONQ_OK;
@@ -133,7 +133,8 @@ static onq_code keep_heaviest(oq_qconfig *c, oq_model *m, const oq_selection *s,
     return ONQ_OK;
 }
 
-onq_code oq_select_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s, onq_error *err) {
+onq_code oq_selection_choose_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s,
+                                   onq_error *err) {
     if (s->set >= OQ_SET_LINEAR)
         OQ_TRY(oq_reach_graphs(m, c, leave_types, c, err));
     if (s->set == OQ_SET_PAYS)

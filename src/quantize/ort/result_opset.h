@@ -1,8 +1,8 @@
 /*
- * opset.h — which opset the result needs, and raising the model to it.
+ * result_opset.h — which opset the result needs, and raising the model to it.
  */
-#ifndef OQ_QUANTIZE_OPSET_H
-#define OQ_QUANTIZE_OPSET_H
+#ifndef OQ_QUANTIZE_RESULT_OPSET_H
+#define OQ_QUANTIZE_RESULT_OPSET_H
 
 #include "onnx/model.h"
 #include "quantize/choose/config.h"
