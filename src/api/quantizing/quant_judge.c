@@ -11,44 +11,44 @@
 /* ---- the share in integers ---- */
 
 /* Gives the inputs the sizes of a sample: the work of a node depends on them. */
-static onq_code fix_inputs(oq_quant *r, onq_error *err) {
+static onq_code fix_inputs(oq_quant *q, onq_error *err) {
     oq_ios in;
-    if (r->record.runs.n == 0)
+    if (q->record.runs.n == 0)
         return ONQ_OK;
-    const oq_record_run *run = &r->record.runs.v[0];
-    OQ_TRY(oq_model_inputs(r->model, &r->job->arena, &in, err));
+    const oq_record_run *run = &q->record.runs.v[0];
+    OQ_TRY(oq_model_inputs(q->model, &q->job->arena, &in, err));
     for (size_t i = 0; i < in.n && i < run->n_inputs; i++)
         if (run->inputs[i].kind == OQ_DATUM_TENSOR)
-            OQ_TRY(oq_input_fix(r->model, in.v[i].name, run->inputs[i].dims, run->inputs[i].rank,
+            OQ_TRY(oq_input_fix(q->model, in.v[i].name, run->inputs[i].dims, run->inputs[i].rank,
                                 err));
     return ONQ_OK;
 }
 
-static onq_code find_share(oq_quant *r, oq_graph *result, onq_error *err) {
+static onq_code find_share(oq_quant *q, oq_graph *result, onq_error *err) {
     const oq_shape_options how = {.symbolic = true};
     oq_shapes *shapes = NULL;
-    OQ_TRY(fix_inputs(r, err));
-    OQ_TRY(oq_shapes_infer(r->model, &how, &shapes, err));
-    const onq_code rc = oq_share_find(&r->verified.share, &r->job->arena, r->model->proto->graph,
-                                      shapes, &r->plan, result, err);
+    OQ_TRY(fix_inputs(q, err));
+    OQ_TRY(oq_shapes_infer(q->model, &how, &shapes, err));
+    const onq_code rc = oq_share_find(&q->verified.share, &q->job->arena, q->model->proto->graph,
+                                      shapes, &q->plan, result, err);
     oq_shapes_free(shapes);
     return rc;
 }
 
-onq_code oq_quant_find_share(oq_quant *r, oq_model_proto *source, onq_error *err) {
-    oq_model_proto *const made = r->model->proto;
-    const bool written = !oq_opt_flag(r->job->opts, "dry_run");
-    r->model->proto = source;
-    const onq_code rc = find_share(r, written ? made->graph : NULL, err);
-    r->model->proto = made;
+onq_code oq_quant_find_share(oq_quant *q, oq_model_proto *source, onq_error *err) {
+    oq_model_proto *const made = q->model->proto;
+    const bool written = !oq_opt_flag(q->job->opts, "dry_run");
+    q->model->proto = source;
+    const onq_code rc = find_share(q, written ? made->graph : NULL, err);
+    q->model->proto = made;
     return rc;
 }
 
-static void tell_share(const oq_quant *r) {
-    oq_share known = r->verified.share;
+static void tell_share(const oq_quant *q) {
+    oq_share known = q->verified.share;
     const oq_share *s = &known;
-    oq_job *job = r->job;
-    if (r->weights_only)
+    oq_job *job = q->job;
+    if (q->weights_only)
         known.macs = (double)NAN; /* the products stay float */
     oq_jw_begin_object(&job->json, "integer_share");
     if (!isnan(s->weights))
@@ -58,7 +58,7 @@ static void tell_share(const oq_quant *r) {
     oq_jw_end_object(&job->json);
     if (isnan(s->weights) && isnan(s->macs))
         return;
-    oq_buf_adds(&job->text, r->weights_only ? "in few bits: " : "in integers: ");
+    oq_buf_adds(&job->text, q->weights_only ? "in few bits: " : "in integers: ");
     if (!isnan(s->weights))
         oq_buf_addf(&job->text, "%.1f %% of the weights%s", 100 * s->weights,
                     isnan(s->macs) ? "" : ", ");
@@ -69,35 +69,35 @@ static void tell_share(const oq_quant *r) {
 
 /* ---- the figure ---- */
 
-bool oq_quant_is_telling(const oq_quant *r) {
-    return r->verified.verdict.measured && oq_opt_int(r->job->opts, "check") > 0 &&
-           !(r->record.generated && r->fixed_ranges);
+bool oq_quant_is_telling(const oq_quant *q) {
+    return q->verified.verdict.measured && oq_opt_int(q->job->opts, "check") > 0 &&
+           !(q->record.generated && q->fixed_ranges);
 }
 
 /* Below that many dB outputs are poor: by the coarser of activations and weights. */
-static double floor_of(const oq_quant *r) {
-    if (r->modes == 0)
-        return r->weights_only ? OQ_VERIFY_FLOOR_WEIGHTS : oq_verify_floor(8);
-    const unsigned a = oq_dtype_find((int64_t)r->config.activation_type)->bits;
-    const unsigned w = oq_dtype_find((int64_t)r->config.weight_type)->bits;
+static double floor_of(const oq_quant *q) {
+    if (q->modes == 0)
+        return q->weights_only ? OQ_VERIFY_FLOOR_WEIGHTS : oq_verify_floor(8);
+    const unsigned a = oq_dtype_find((int64_t)q->config.activation_type)->bits;
+    const unsigned w = oq_dtype_find((int64_t)q->config.weight_type)->bits;
     return oq_verify_floor(a < w ? a : w);
 }
 
-static oq_verify_grade grade_of(const oq_quant *r) {
-    return oq_verify_grade_of(r->verified.verdict.sqnr, floor_of(r));
+static oq_verify_grade grade_of(const oq_quant *q) {
+    return oq_verify_grade_of(q->verified.verdict.sqnr, floor_of(q));
 }
 
-bool oq_quant_is_poor(const oq_quant *r) {
-    return oq_quant_is_telling(r) && grade_of(r) == OQ_GRADE_POOR;
+bool oq_quant_is_poor(const oq_quant *q) {
+    return oq_quant_is_telling(q) && grade_of(q) == OQ_GRADE_POOR;
 }
 
-void oq_quant_advise(const oq_quant *r) {
-    const oq_verdict *v = &r->verified.verdict;
-    const bool whole = r->modes != 0 && !r->config.per_channel;
+void oq_quant_advise(const oq_quant *q) {
+    const oq_verdict *v = &q->verified.verdict;
+    const bool whole = q->modes != 0 && !q->config.per_channel;
     oq_buf next;
-    oq_buf_init(&next, &r->job->env->alloc);
-    const bool known = oq_quant_add_next(r, OQ_NEXT_DEBUG, &next) && !next.failed;
-    oq_warn(r->job->env,
+    oq_buf_init(&next, &q->job->env->alloc);
+    const bool known = oq_quant_add_next(q, OQ_NEXT_DEBUG, &next) && !next.failed;
+    oq_warn(q->job->env,
             "output '%.*s' keeps %.1f dB of the float model's on %zu sample%s, which is poor (20 "
             "and more are usual): %s%s shows where it is lost",
             OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs),
@@ -109,31 +109,31 @@ void oq_quant_advise(const oq_quant *r) {
 static const oq_quant_next after_good[] = {OQ_NEXT_BENCH, OQ_NEXT_END};
 static const oq_quant_next after_bad[] = {OQ_NEXT_AUTO, OQ_NEXT_DEBUG, OQ_NEXT_END};
 
-static const oq_quant_next *steps_of(const oq_quant *r) {
-    return grade_of(r) >= OQ_GRADE_GOOD ? after_good : after_bad;
+static const oq_quant_next *steps_of(const oq_quant *q) {
+    return grade_of(q) >= OQ_GRADE_GOOD ? after_good : after_bad;
 }
 
-static void tell_next_json(const oq_quant *r, oq_jw *w) {
-    const oq_quant_next *step = steps_of(r);
+static void tell_next_json(const oq_quant *q, oq_jw *w) {
+    const oq_quant_next *step = steps_of(q);
     oq_buf next;
-    oq_buf_init(&next, &r->job->env->alloc);
-    while (*step != OQ_NEXT_END && !oq_quant_add_next(r, *step, &next))
+    oq_buf_init(&next, &q->job->env->alloc);
+    while (*step != OQ_NEXT_END && !oq_quant_add_next(q, *step, &next))
         step++;
     if (*step != OQ_NEXT_END)
         oq_jw_str(w, "next", (oq_str){next.p, next.n});
-    r->job->text.failed |= next.failed;
+    q->job->text.failed |= next.failed;
     oq_buf_release(&next);
 }
 
-static void tell_next(const oq_quant *r, oq_buf *text) {
+static void tell_next(const oq_quant *q, oq_buf *text) {
     static const char *const why[] = {[OQ_NEXT_AUTO] = "looks for a better one",
                                       [OQ_NEXT_DEBUG] = "shows where it is lost",
                                       [OQ_NEXT_BENCH] = "shows what it gains"};
     const char *intro = "next: ";
-    for (const oq_quant_next *step = steps_of(r); *step != OQ_NEXT_END; step++) {
+    for (const oq_quant_next *step = steps_of(q); *step != OQ_NEXT_END; step++) {
         oq_buf next;
-        oq_buf_init(&next, &r->job->env->alloc);
-        if (oq_quant_add_next(r, *step, &next)) {
+        oq_buf_init(&next, &q->job->env->alloc);
+        if (oq_quant_add_next(q, *step, &next)) {
             oq_buf_adds(text, intro);
             oq_buf_add(text, next.p, next.n);
             oq_buf_addf(text, " (%s)\n", why[*step]);
@@ -144,25 +144,25 @@ static void tell_next(const oq_quant *r, oq_buf *text) {
     }
 }
 
-static void tell_json(const oq_quant *r) {
-    const oq_verified *d = &r->verified;
-    oq_jw *w = &r->job->json;
+static void tell_json(const oq_quant *q) {
+    const oq_verified *d = &q->verified;
+    oq_jw *w = &q->job->json;
     oq_jw_begin_object(w, "verify");
     oq_jw_bool(w, "loaded", d->loaded);
     oq_jw_bool(w, "ran", d->verdict.ran);
     if (d->skipped != NULL)
         oq_jw_cstr(w, "skipped", d->skipped);
-    if (oq_quant_is_telling(r)) {
+    if (oq_quant_is_telling(q)) {
         oq_jw_uint(w, "samples", d->verdict.n_runs);
         oq_jw_real(w, "sqnr", d->verdict.sqnr);
         oq_jw_str(w, "output", d->verdict.output);
         if (d->verdict.rows > 0)
             oq_jw_real(w, "top1_agreement", (double)d->verdict.same / (double)d->verdict.rows);
-        oq_jw_bool(w, "poor", oq_quant_is_poor(r));
-        oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(r)));
-        tell_next_json(r, w);
+        oq_jw_bool(w, "poor", oq_quant_is_poor(q));
+        oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(q)));
+        tell_next_json(q, w);
     }
-    oq_jw_bool(w, "generated", r->record.generated);
+    oq_jw_bool(w, "generated", q->record.generated);
     oq_jw_begin_array(w, "retried");
     for (size_t i = 0; i < d->left.n; i++)
         oq_jw_str(w, NULL, oq_node_label(d->left.v[i]));
@@ -171,16 +171,16 @@ static void tell_json(const oq_quant *r) {
     oq_jw_end_object(w);
 }
 
-static void tell_figure(const oq_quant *r) {
+static void tell_figure(const oq_quant *q) {
     static const char *const meaning[] = {"poor: expect wrong answers",
                                           "fair: some answers will change", "good",
                                           "close to float", ""};
-    const oq_verdict *v = &r->verified.verdict;
-    const oq_verify_grade grade = grade_of(r);
-    oq_buf *text = &r->job->text;
+    const oq_verdict *v = &q->verified.verdict;
+    const oq_verify_grade grade = grade_of(q);
+    oq_buf *text = &q->job->text;
     char on[64];
     snprintf(on, sizeof on, "%zu sample%s", v->n_runs, OQ_NOUN_S(v->n_runs));
-    if (r->record.generated)
+    if (q->record.generated)
         snprintf(on, sizeof on, "inputs that were made up");
     if (grade == OQ_GRADE_SAME) {
         oq_buf_addf(text, "outputs: the same as float's on %s\n", on);
@@ -198,11 +198,11 @@ static void tell_figure(const oq_quant *r) {
     oq_buf_addf(text, ", %s\n", meaning[grade]);
 }
 
-void oq_quant_tell_verified(const oq_quant *r) {
-    tell_share(r);
-    tell_json(r);
-    if (!oq_quant_is_telling(r))
+void oq_quant_tell_verified(const oq_quant *q) {
+    tell_share(q);
+    tell_json(q);
+    if (!oq_quant_is_telling(q))
         return;
-    tell_figure(r);
-    tell_next(r, &r->job->text);
+    tell_figure(q);
+    tell_next(q, &q->job->text);
 }

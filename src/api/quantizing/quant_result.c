@@ -15,37 +15,37 @@ static void warn_of_nodes(const onq_env *env, size_t n, const oq_plan_node *firs
                 OQ_VERB_S(n), text, OQ_STR(first->name), OQ_STR(first->op_type));
 }
 
-void oq_quant_warn_types(const oq_quant *r) {
-    const onq_env *env = r->job->env;
+void oq_quant_warn_types(const oq_quant *q) {
+    const onq_env *env = q->job->env;
     const oq_plan_node *first = NULL;
-    size_t n = oq_plan_count_why(&r->plan, OQ_WHY_HALF, &first);
+    size_t n = oq_plan_count_why(&q->plan, OQ_WHY_HALF, &first);
     warn_of_nodes(env, n, first, "float because of --keep_float16 false: their values are float16");
-    n = oq_plan_count_why(&r->plan, OQ_WHY_OTHER, &first);
+    n = oq_plan_count_why(&q->plan, OQ_WHY_OTHER, &first);
     warn_of_nodes(
         env, n, first,
         "float because their values are bfloat16 or double (convert the model to float32)");
     warn_of_nodes(
-        env, r->plan.n_bfloat16, &r->plan.bfloat16,
+        env, q->plan.n_bfloat16, &q->plan.bfloat16,
         "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may not load "
         "there (convert it to float32)");
 }
 
-static onq_code save(oq_quant *r, onq_error *err) {
-    const oq_save_options options = {.external = r->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
+static onq_code save(oq_quant *q, onq_error *err) {
+    const oq_save_options options = {.external = q->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
                                      .threshold = 1024,
                                      .attributes = true};
-    return oq_job_save(r->job, "output", r->model, &options, &r->size_after, err);
+    return oq_job_save(q->job, "output", q->model, &options, &q->size_after, err);
 }
 
-static void report_json(const oq_quant *r, const oq_plan_counts *counts, const size_t fates[3],
+static void report_json(const oq_quant *q, const oq_plan_counts *counts, const size_t fates[3],
                         double seconds, double calibration) {
-    oq_job *job = r->job;
+    oq_job *job = q->job;
     oq_jw_cstr(&job->json, "input", oq_job_input(job));
     if (!oq_opt_flag(job->opts, "dry_run")) {
         oq_jw_cstr(&job->json, "output", oq_opt_str(job->opts, "output"));
-        oq_jw_uint(&job->json, "size_after", r->size_after);
+        oq_jw_uint(&job->json, "size_after", q->size_after);
     }
-    oq_jw_uint(&job->json, "size_before", r->size_before);
+    oq_jw_uint(&job->json, "size_before", q->size_before);
     oq_jw_real(&job->json, "seconds", seconds);
     if (calibration >= 0.0)
         oq_jw_real(&job->json, "seconds_calibration", calibration);
@@ -65,16 +65,16 @@ static void report_json(const oq_quant *r, const oq_plan_counts *counts, const s
     oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
 }
 
-static onq_code report(const oq_quant *r, double seconds, onq_error *err) {
-    const double calibration = r->seconds_calibration;
-    oq_job *job = r->job;
+static onq_code report(const oq_quant *q, double seconds, onq_error *err) {
+    const double calibration = q->seconds_calibration;
+    oq_job *job = q->job;
     oq_plan_counts counts;
     size_t fates[3] = {0};
     char before[32], after[32];
-    OQ_TRY(oq_plan_summary(&r->plan, &job->arena, &counts, err));
+    OQ_TRY(oq_plan_summary(&q->plan, &job->arena, &counts, err));
     for (size_t i = 0; i < counts.n; i++)
         fates[counts.v[i].fate] += counts.v[i].n;
-    report_json(r, &counts, fates, seconds, calibration);
+    report_json(q, &counts, fates, seconds, calibration);
     oq_buf_addf(&job->text, "%zu of %zu nodes quantized", fates[OQ_FATE_QUANTIZED],
                 fates[0] + fates[1] + fates[2]);
     if (fates[OQ_FATE_REMOVED] > 0)
@@ -84,11 +84,11 @@ static onq_code report(const oq_quant *r, double seconds, onq_error *err) {
     if (oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", seconds);
     else
-        oq_buf_addf(&job->text, "%s -> %s in %.2f s", oq_size_text(before, r->size_before),
-                    oq_size_text(after, r->size_after), seconds);
+        oq_buf_addf(&job->text, "%s -> %s in %.2f s", oq_size_text(before, q->size_before),
+                    oq_size_text(after, q->size_after), seconds);
     if (!oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, calibration >= 0.0 ? " (calibration %.2f s)\n" : "\n", calibration);
-    oq_quant_tell_verified(r);
+    oq_quant_tell_verified(q);
     return ONQ_OK;
 }
 
@@ -114,14 +114,14 @@ static void tell_unlisted(const oq_plan_counts *c, const char *why, char *out, s
 }
 
 /* Says that nothing was quantized, with the reason that held for most nodes. */
-static onq_code tell_nothing(const oq_quant *r, onq_error *err) {
-    const oq_plan *p = &r->plan;
+static onq_code tell_nothing(const oq_quant *q, onq_error *err) {
+    const oq_plan *p = &q->plan;
     const char *why = "the graph has no nodes";
     char more[200];
     oq_plan_counts counts;
     size_t most = 0;
     bool known = false;
-    OQ_TRY(oq_plan_summary(p, &r->job->arena, &counts, err));
+    OQ_TRY(oq_plan_summary(p, &q->job->arena, &counts, err));
     for (size_t i = 0; i < counts.n; i++) {
         if (counts.v[i].fate == OQ_FATE_QUANTIZED)
             return ONQ_OK;
@@ -135,23 +135,23 @@ static onq_code tell_nothing(const oq_quant *r, onq_error *err) {
         why = counts.v[i].why;
     }
     tell_unlisted(&counts, why, more, sizeof more);
-    if (oq_opt_has(r->job->opts, "strict") && oq_opt_flag(r->job->opts, "strict"))
+    if (oq_opt_has(q->job->opts, "strict") && oq_opt_flag(q->job->opts, "strict"))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing was quantized (%zu of %zu nodes: %s%s)",
                        most, p->nodes.n, why, more);
-    oq_alert(r->job->env, "nothing was quantized (%zu of %zu nodes: %s%s)", most, p->nodes.n, why,
+    oq_alert(q->job->env, "nothing was quantized (%zu of %zu nodes: %s%s)", most, p->nodes.n, why,
              more);
     return ONQ_OK;
 }
 
-onq_code oq_quant_end(oq_quant *r, onq_error *err) {
-    OQ_TRY(tell_nothing(r, err));
-    r->external |= oq_opt_flag(r->job->opts, "use_external_data_format");
-    if (!oq_opt_flag(r->job->opts, "dry_run"))
-        OQ_TRY(save(r, err));
-    OQ_TRY(oq_plan_file_write(r->job, &r->plan, r->format, err));
-    return report(r, oq_seconds() - r->begin, err);
+onq_code oq_quant_end(oq_quant *q, onq_error *err) {
+    OQ_TRY(tell_nothing(q, err));
+    q->external |= oq_opt_flag(q->job->opts, "use_external_data_format");
+    if (!oq_opt_flag(q->job->opts, "dry_run"))
+        OQ_TRY(save(q, err));
+    OQ_TRY(oq_plan_file_write(q->job, &q->plan, q->format, err));
+    return report(q, oq_seconds() - q->begin, err);
 }
 
-onq_code oq_quant_blame(const oq_quant *r, onq_code rc, onq_error *err) {
-    return r->model != NULL ? oq_job_blame(r->job, rc, err) : rc;
+onq_code oq_quant_blame(const oq_quant *q, onq_code rc, onq_error *err) {
+    return q->model != NULL ? oq_job_blame(q->job, rc, err) : rc;
 }
