@@ -345,7 +345,7 @@ static onq_code get_hist(cursor *r, oq_collector *c, size_t index, onq_error *er
         return broken(r, err);
     c->most_bins = n;
     OQ_TRY(oq_collect_layout(c, index, err));
-    c->most_bins = OQ_HIST_MOST_BINS;
+    c->most_bins = OQ_HIST_MAX_BINS;
     if (t->next.n_bins != n)
         return broken(r, err);
     get(r, t->next.count, n, sizeof(uint64_t));

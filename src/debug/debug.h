@@ -181,9 +181,9 @@ typedef struct oq_debug_sample {
 
 /* Of any number of samples the worst, first of all the worst of them, and how all are spread: so
  * many keep -20 dB or less, -19, ... 60 or more (worst.c). */
-#define OQ_DEBUG_WORST        64
-#define OQ_DEBUG_SPREAD       81
-#define OQ_DEBUG_SPREAD_LEAST (-20)
+#define OQ_DEBUG_WORST      64
+#define OQ_DEBUG_SPREAD     81
+#define OQ_DEBUG_MIN_SPREAD (-20)
 typedef struct oq_debug_worst {
     oq_debug_sample v[OQ_DEBUG_WORST];
     size_t n;

@@ -18,7 +18,7 @@ static bool is_worse(const oq_debug_sample *a, const oq_debug_sample *b) {
 }
 
 static size_t bin_of(double db) {
-    const double at = isnan(db) ? 0 : floor(db) - OQ_DEBUG_SPREAD_LEAST;
+    const double at = isnan(db) ? 0 : floor(db) - OQ_DEBUG_MIN_SPREAD;
     return at <= 0 ? 0 : at >= OQ_DEBUG_SPREAD - 1 ? OQ_DEBUG_SPREAD - 1 : (size_t)at;
 }
 

@@ -27,7 +27,7 @@
 /* Larger tensors get an observer of their own, which is in the way and costs no memory. */
 #define SMALL_BYTES (16 << 10)
 #define GROUP_BYTES (64 << 10)
-#define GROUP_MOST  64
+#define MAX_GROUP   64
 
 typedef OQ_VEC(oq_node *) node_list;
 
@@ -46,7 +46,7 @@ typedef struct observing {
     OQ_VEC(uint32_t) changed; /* indices with a renamed text */
     uint32_t *hidden; /* by index: > 0 inside a graph that has a tensor of that name of its own */
     /* The group that is being filled, of the current graph. */
-    int64_t group[GROUP_MOST];
+    int64_t group[MAX_GROUP];
     size_t n_group;
     uint64_t group_bytes;
     oq_str token; /* what the last group gives out; p == NULL: there is none yet */
@@ -83,7 +83,7 @@ static bool is_small(const observing *o, uint32_t index) {
 }
 
 static onq_code end_group(observing *o, node_list *out, onq_error *err) {
-    oq_str in[GROUP_MOST + 1];
+    oq_str in[MAX_GROUP + 1];
     size_t n = 0;
     if (o->n_group == 0)
         return ONQ_OK;
@@ -103,7 +103,7 @@ static onq_code end_group(observing *o, node_list *out, onq_error *err) {
 }
 
 static onq_code join_group(observing *o, uint32_t index, node_list *out, onq_error *err) {
-    if (o->n_group == GROUP_MOST || o->group_bytes + o->bytes[index] > GROUP_BYTES)
+    if (o->n_group == MAX_GROUP || o->group_bytes + o->bytes[index] > GROUP_BYTES)
         OQ_TRY(end_group(o, out, err));
     o->group[o->n_group++] = index;
     o->group_bytes += o->bytes[index];

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 
 /* Smaller payloads stay in the graph: shape inference in the runtime reads them there. */
-#define OUTSIDE_LEAST 4096
+#define MIN_OUTSIDE 4096
 /* What a protobuf message may have. */
 #define MAX_MESSAGE INT32_MAX
 
@@ -206,7 +206,7 @@ static onq_code place_tensor(placer *p, oq_tensor *t, onq_error *err) {
     placed row = {.tensor = t, .length = bytes};
     const oq_file *file = &p->model->file;
     oq_span span;
-    if (bytes < OUTSIDE_LEAST) {
+    if (bytes < MIN_OUTSIDE) {
         /* The runtime's inference reads shapes and axes in the graph only. */
         return oq_tensor_is_external(t) ? put_inside(p, t, err) : ONQ_OK;
     } else if (oq_tensor_is_external(t)) {
@@ -276,7 +276,7 @@ static oq_tensor *large_constant(const oq_node *n) {
     oq_tensor *t = n->output.n == 1 ? oq_node_constant(n) : NULL;
     uint64_t bytes = 0;
     if (t == NULL || t->data_type.v == OQ_STRING || oq_tensor_bytes(t, &bytes, NULL) != ONQ_OK ||
-        bytes < OUTSIDE_LEAST)
+        bytes < MIN_OUTSIDE)
         return NULL;
     return t;
 }

@@ -17,13 +17,13 @@
 #define ALIGN_DEFAULT  4096
 #define THRESHOLD_AUTO 1024
 /* Ranges of a mapped file from this size on go by copy_file_range. */
-#define COPY_LEAST ((uint64_t)256 << 10)
+#define MIN_COPY ((uint64_t)256 << 10)
 /* After a large producer the pages that it read are given back at once, after small ones when
  * they have read this much together. */
-#define DROP_LEAST ((uint64_t)1 << 20)
+#define MIN_DROP   ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
 /* Pieces of at least this size are reported as progress. */
-#define TELL_LEAST ((uint64_t)1 << 20)
+#define MIN_TELL ((uint64_t)1 << 20)
 
 typedef struct swap {
     oq_tensor *tensor;
@@ -68,13 +68,13 @@ static const oq_file *file_of(const oq_model *m, const uint8_t *p) {
 /* After each large piece: how far it is, and whether to go on. */
 static onq_code tell_written(writer *w, uint64_t n, onq_error *err) {
     w->written += n;
-    if (n < TELL_LEAST)
+    if (n < MIN_TELL)
         return ONQ_OK;
     return oq_progress(w->m->env, "writing, MB", w->written >> 20, w->total >> 20, err);
 }
 
 static onq_code write_span(writer *w, const uint8_t *p, uint64_t n, onq_error *err) {
-    const oq_file *f = n >= COPY_LEAST ? file_of(w->m, p) : NULL;
+    const oq_file *f = n >= MIN_COPY ? file_of(w->m, p) : NULL;
     if (f != NULL)
         OQ_TRY(oq_out_copy(w->out, f, (uint64_t)(p - f->p), n, err));
     else
@@ -100,7 +100,7 @@ static onq_code make_piece(writer *w, size_t i, onq_error *err) {
     if (!is_heavy(piece))
         return ONQ_OK;
     OQ_TRY(run_producer(w, i, err));
-    if (piece->n >= DROP_LEAST)
+    if (piece->n >= MIN_DROP)
         oq_model_drop_pages(
             w->m); /* what it read; another worker's pages come back by themselves */
     return ONQ_OK;

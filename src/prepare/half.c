@@ -17,7 +17,7 @@
 
 #define LARGEST     65504.0F /* of float16 */
 #define LARGE_BYTES 1024     /* a weight that is worth a Cast */
-#define NOISE_MOST  1e-6     /* that rounding may add, as a part of the power: 60 dB */
+#define MAX_NOISE   1e-6     /* that rounding may add, as a part of the power: 60 dB */
 
 typedef enum half_kind { HALF_NOT, HALF_COMPUTES, HALF_MOVES } half_kind;
 
@@ -84,7 +84,7 @@ static onq_code try_all(const work *w, oq_tensor *t, bool *fit, onq_error *err) 
         power += (double)x * (double)x;
         noise += apart * apart;
     }
-    *fit = noise <= NOISE_MOST * power;
+    *fit = noise <= MAX_NOISE * power;
     oq_model_drop_pages(w->m);
     return ONQ_OK;
 }

@@ -13,7 +13,7 @@
 
 /* Of one sample. A model says how large its inputs are and no file has to hold them, so that a few
  * bytes could ask for any amount of memory. */
-#define MOST_BYTES (256ull << 20)
+#define MAX_BYTES (256ull << 20)
 
 typedef struct random_reader {
     oq_reader base;
@@ -121,12 +121,11 @@ static onq_code check_sizes(const oq_ios *inputs, onq_error *err) {
     uint64_t sum = 0;
     for (size_t i = 0; i < inputs->n; i++) {
         uint64_t count, bytes;
-        if (!measure(&inputs->v[i], &count, &bytes) || !oq_add(sum, bytes, &sum) ||
-            sum > MOST_BYTES)
+        if (!measure(&inputs->v[i], &count, &bytes) || !oq_add(sum, bytes, &sum) || sum > MAX_BYTES)
             return oq_fail(err, ONQ_E_LIMIT,
                            "random: with input '%.*s' a sample takes more than %llu MiB (--dim "
                            "sets sizes that have names; files may hold larger samples)",
-                           OQ_STR(inputs->v[i].name), MOST_BYTES >> 20);
+                           OQ_STR(inputs->v[i].name), MAX_BYTES >> 20);
     }
     return ONQ_OK;
 }

@@ -8,7 +8,7 @@
 /* Where samples need not be kept, these many bytes of the last ones are, and two at least: two
  * sources that take turns look at the same one. */
 #define WINDOW_BYTES ((uint64_t)64 << 20)
-#define WINDOW_LEAST 2
+#define MIN_WINDOW   2
 
 typedef struct kept {
     oq_arena arena;
@@ -73,7 +73,7 @@ static void trim(oq_tape *t) {
     t->lost |= needed;
     const uint64_t window = t->limit < WINDOW_BYTES ? t->limit : WINDOW_BYTES;
     uint64_t n = 0, bytes = t->bytes;
-    while (t->next - t->first - n > WINDOW_LEAST && bytes > window)
+    while (t->next - t->first - n > MIN_WINDOW && bytes > window)
         bytes -= t->v[n++]->arena.used;
     drop_first(t, n);
 }

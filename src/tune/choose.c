@@ -7,8 +7,8 @@
 #include <math.h>
 
 /* With so many rows the count of equal classes needs no help from a prediction. */
-#define ROWS_ENOUGH  4000
-#define LEAST_CHANCE 0.05
+#define ROWS_ENOUGH 4000
+#define MIN_CHANCE  0.05
 
 static const char *const metric_names[OQ_METRICS] = {"agreement", "sqnr", "cosine", "accuracy_drop",
                                                      "metric"};
@@ -43,7 +43,7 @@ static bool agrees(const oq_score *s, double percent, bool choosing) {
         return s->agreement >= percent;
     if (s->agreement >= percent)
         return s->expected + s->spread >= percent;
-    return s->expected >= percent && chance(s, percent) >= LEAST_CHANCE;
+    return s->expected >= percent && chance(s, percent) >= MIN_CHANCE;
 }
 
 /* Labels say how many more answers are wrong; without them no more can be than disagree. */

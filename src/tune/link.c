@@ -5,7 +5,7 @@
 #include "onnx/operators.h"
 #include "tune/score.h"
 
-#define MOST_STEPS 16 /* nodes that only move values before an output */
+#define MAX_STEPS 16 /* nodes that only move values before an output */
 
 static bool is_one_of(oq_str op, const char *const *names) {
     for (; *names != NULL; names++)
@@ -23,7 +23,7 @@ static bool moves_values(oq_str op) {
 /* The node that computes an output's values, or NULL. */
 static const oq_node *last_node(const oq_index *ix, oq_str name) {
     const oq_node *n = oq_index_producer(ix, name);
-    for (int i = 0; i < MOST_STEPS && n != NULL && moves_values(n->op_type); i++)
+    for (int i = 0; i < MAX_STEPS && n != NULL && moves_values(n->op_type); i++)
         n = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
     return n;
 }

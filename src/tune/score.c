@@ -9,7 +9,7 @@
 
 /* Probabilities below this say nothing but "not this class": what quantization does to them
  * matters to nobody, and their logarithms would drown the rest. */
-#define LEAST_PROBABILITY 0.002
+#define MIN_PROBABILITY 0.002
 
 static bool is_real(const oq_datum *d) {
     const oq_dtype_info *info = oq_dtype_find((int64_t)d->dtype);
@@ -45,7 +45,7 @@ static double real_at(const oq_datum *d, uint64_t i) {
 
 /* The value before the link, as far as it is known. */
 static double before(oq_link link, double v) {
-    const double least = LEAST_PROBABILITY;
+    const double least = MIN_PROBABILITY;
     if (link == OQ_LINK_SOFTMAX)
         return log(v > least ? v : least) - log(least);
     if (link == OQ_LINK_SIGMOID) {

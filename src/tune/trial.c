@@ -9,20 +9,20 @@
 #include <math.h>
 #include <time.h>
 
-#define HOLD_OUT       5 /* every fifth */
-#define REPORTED_LEAST 8
-#define CLOCKED_MOST   8 /* samples that are timed */
-#define ROUNDS_LEAST   3
-#define ROUNDS_MOST    25
-#define FAR_SLOWER     2.5                   /* than the first: one round says enough */
-#define SCORE_MEMORY   ((uint64_t)512 << 20) /* that samples which run at once may add */
+#define HOLD_OUT     5 /* every fifth */
+#define MIN_REPORTED 8
+#define MAX_CLOCKED  8 /* samples that are timed */
+#define MIN_ROUNDS   3
+#define MAX_ROUNDS   25
+#define FAR_SLOWER   2.5                   /* than the first: one round says enough */
+#define SCORE_MEMORY ((uint64_t)512 << 20) /* that samples which run at once may add */
 
 uint64_t oq_hold_out(uint64_t n) {
     if (n < 2)
         return 0;
-    if (n < 2 * (uint64_t)REPORTED_LEAST)
+    if (n < 2 * (uint64_t)MIN_REPORTED)
         return n < HOLD_OUT ? n : HOLD_OUT;
-    return n / REPORTED_LEAST < HOLD_OUT ? n / REPORTED_LEAST : HOLD_OUT;
+    return n / MIN_REPORTED < HOLD_OUT ? n / MIN_REPORTED : HOLD_OUT;
 }
 
 void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_link *links) {
@@ -205,14 +205,14 @@ static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n,
                              onq_error *err) {
     onq_env *env = c->sessions[0]->engine->env;
     const double begin = oq_seconds();
-    for (size_t round = 0; round < ROUNDS_MOST; round++) {
-        if (round >= ROUNDS_LEAST && oq_seconds() - begin > c->seconds * (double)c->n)
+    for (size_t round = 0; round < MAX_ROUNDS; round++) {
+        if (round >= MIN_ROUNDS && oq_seconds() - begin > c->seconds * (double)c->n)
             break;
         if (round == 1 && c->n == 2 && sum_of(least + 2 * n, n) > FAR_SLOWER * sum_of(least, n))
             break;
         for (size_t i = 0; i < c->n; i++)
             OQ_TRY(clock_round(t, c, i, n, least + (2 * i + round % 2) * n, err));
-        OQ_TRY(oq_progress(env, "timing", round + 1, ROUNDS_MOST, err));
+        OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
     }
     return ONQ_OK;
 }
@@ -222,7 +222,7 @@ static double ms_of(const double *least, size_t n) {
 }
 
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
-    const size_t n = t->all.n < CLOCKED_MOST ? t->all.n : CLOCKED_MOST;
+    const size_t n = t->all.n < MAX_CLOCKED ? t->all.n : MAX_CLOCKED;
     oq_arena scratch;
     if (c->n == 0)
         return ONQ_OK;

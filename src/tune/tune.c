@@ -8,10 +8,10 @@
 #include <math.h>
 #include <time.h>
 
-#define CLOCK_SECONDS  0.4 /* for one session */
-#define PATIENCE       8   /* times float */
-#define USUAL          20  /* candidates of a search, for the progress */
-#define PATIENCE_LEAST 40  /* seconds */
+#define CLOCK_SECONDS 0.4 /* for one session */
+#define PATIENCE      8   /* times float */
+#define USUAL         20  /* candidates of a search, for the progress */
+#define MIN_PATIENCE  40  /* seconds */
 
 bool oq_tune_goes_on(oq_tune *t) {
     if (t->deadline > 0 && oq_seconds() >= t->deadline)
@@ -225,7 +225,7 @@ double oq_tune_seconds(void) {
 }
 
 double oq_tune_patience(const oq_tune *t) {
-    return fmax(PATIENCE_LEAST, PATIENCE * t->choose->seconds);
+    return fmax(MIN_PATIENCE, PATIENCE * t->choose->seconds);
 }
 
 /* Of one target; infinite where noise says nothing of it. */

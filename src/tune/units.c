@@ -15,12 +15,12 @@
 #define PROBE_SAMPLES 8    /* for the noise of one unit */
 #define MUCH          0.2  /* of the work that pays: worth a method of its own */
 #define GUESSES       3    /* points that the prediction chooses; then what is left is halved */
-#define POINTS_MOST   7    /* of the curve that are made */
+#define MAX_POINTS    7    /* of the curve that are made */
 /* Units whose part of the noise is below this are good enough as they are. */
-#define NOISE_LEAST 0.01
+#define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
-#define LEAST_GAIN   0.02
-#define PROBES_LEAST 8 /* units that are measured however long it takes */
+#define MIN_GAIN   0.02
+#define MIN_PROBES 8 /* units that are measured however long it takes */
 
 typedef struct stage {
     oq_tune *t;
@@ -133,7 +133,7 @@ static void set_gains(oq_menu *m, const oq_unit_cost *c) {
     const double ends = fmax(0, c->alone - c->inner);
     const double here = c->inner + ends / (m->is_matmul ? 4 : 2);
     m->rows[OQ_METHOD_FLOAT].known = true;
-    m->rows[OQ_METHOD_PLAIN].gain = fmax(c->real - here, LEAST_GAIN * c->real);
+    m->rows[OQ_METHOD_PLAIN].gain = fmax(c->real - here, MIN_GAIN * c->real);
     m->rows[OQ_METHOD_BOTH].gain = c->real - here - ends / 2;
     m->rows[OQ_METHOD_OUTLIERS].gain = c->real - here - c->real / 20;
     m->rows[OQ_METHOD_DOUBLE].gain = c->real - here - c->inner;
@@ -223,7 +223,7 @@ static onq_code probe_plain(stage *s, onq_error *err) {
     double sum = 0;
     size_t n = 0, i = 0;
     for (; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
-        if (i >= PROBES_LEAST && oq_tune_seconds() - begin > most)
+        if (i >= MIN_PROBES && oq_tune_seconds() - begin > most)
             break;
         OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
         OQ_TRY(probe(s, i, OQ_METHOD_PLAIN, err));
@@ -249,7 +249,7 @@ static onq_code probe_further(stage *s, onq_error *err) {
             const oq_menu *m = &s->menus.all.v[i];
             const bool fits = (w == OQ_METHOD_BOTH) != m->is_matmul;
             if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_METHOD_PLAIN].known ||
-                m->rows[OQ_METHOD_PLAIN].noise < NOISE_LEAST * sum ||
+                m->rows[OQ_METHOD_PLAIN].noise < MIN_NOISE * sum ||
                 oq_tune_seconds() - begin > most)
                 continue;
             OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
@@ -308,7 +308,7 @@ static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err
     size_t low = 0, high = s->menus.steps.n; /* points below low fail, high (all float) does not */
     while (high > 0 && float_units(s, high - 1) > s->t->max_float_units)
         high--;
-    for (size_t i = 0; i < POINTS_MOST && low < high; i++) {
+    for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
         size_t at = step_of(s, allowed * factor);
         if (i >= GUESSES || at < low || at >= high)

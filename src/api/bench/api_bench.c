@@ -23,9 +23,9 @@
 
 /* Without --runs: at least so many runs and so many seconds for each model, but no more than
  * that. */
-#define RUNS_LEAST    20
-#define MAX_RUNS      2000
-#define SECONDS_LEAST 1.0
+#define MIN_RUNS    20
+#define MAX_RUNS    2000
+#define MIN_SECONDS 1.0
 /* Rounds of --throughput, and how long a part of one takes without --runs. */
 #define FLIGHT_ROUNDS  3
 #define FLIGHT_SECONDS 0.3
@@ -186,7 +186,7 @@ static onq_code compare_all(bench *b, onq_error *err) {
 static bool has_enough(const contender *c, uint64_t wanted) {
     if (wanted != 0)
         return c->times.n >= wanted;
-    return c->times.n >= MAX_RUNS || (c->times.n >= RUNS_LEAST && c->total >= SECONDS_LEAST);
+    return c->times.n >= MAX_RUNS || (c->times.n >= MIN_RUNS && c->total >= MIN_SECONDS);
 }
 
 /* One pass over the samples, or what is left of the runs. */

@@ -19,12 +19,12 @@
 /* Largest models that are verified unasked. After a calibration the quantized model takes less
  * memory than the float one just did; else a runtime must be opened and the float model run for the
  * look alone, which samples are worth more than inputs that are made up. */
-#define MOST_CALIBRATED ((uint64_t)1 << 30)
-#define MOST_SAMPLES    ((uint64_t)256 << 20)
-#define MOST_OTHER      OQ_MOST_UNASKED
+#define MAX_CALIBRATED ((uint64_t)1 << 30)
+#define MAX_SAMPLES    ((uint64_t)256 << 20)
+#define MAX_OTHER      OQ_MAX_UNASKED
 
 /* A float model that nobody asked to run is not run for longer: a Loop may have no end. */
-#define MOST_SECONDS 5
+#define MAX_SECONDS 5
 
 #define LEFT_TOLD 3 /* nodes that get a line of their own */
 
@@ -93,15 +93,15 @@ static onq_code find_most(oq_quant *q, uint64_t *most, onq_error *err) {
     *most = UINT64_MAX;
     if (is_asked(q) || (oq_opt_is_set(o, "check") && oq_opt_int(o, "check") > 0))
         return ONQ_OK;
-    *most = MOST_CALIBRATED;
+    *most = MAX_CALIBRATED;
     if (q->record.runs.n > 0 || (oq_opt_has(o, "data") && oq_opt_is_set(o, "data")))
         return ONQ_OK;
-    *most = MOST_OTHER;
-    if (q->size_before <= MOST_OTHER || q->size_before > MOST_SAMPLES)
+    *most = MAX_OTHER;
+    if (q->size_before <= MAX_OTHER || q->size_before > MAX_SAMPLES)
         return ONQ_OK;
     const onq_code rc = open_samples(q, &samples, err);
     if (samples != NULL)
-        *most = MOST_SAMPLES;
+        *most = MAX_SAMPLES;
     oq_source_close(samples);
     return rc;
 }
@@ -136,7 +136,7 @@ static onq_code find_why_not(oq_quant *q, onq_error *err) {
             *why =
                 "its graph is large, and the runtime slow to load it (--verify loads and runs it "
                 "anyway)";
-        else if (most == MOST_OTHER)
+        else if (most == MAX_OTHER)
             OQ_TRY(find_swelling(q, err));
     }
     return ONQ_OK;
@@ -230,7 +230,7 @@ static onq_code make_record(look *l, onq_error *err) {
     onq_code rc = open_any(q, &source, &why);
     const hush h = hush_begin(q->job->env);
     if (rc == ONQ_OK)
-        rc = run_float(l, source, is_asked(q) || has_data ? 0 : MOST_SECONDS, &why);
+        rc = run_float(l, source, is_asked(q) || has_data ? 0 : MAX_SECONDS, &why);
     hush_end(h);
     oq_source_close(source);
     if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || (rc != ONQ_OK && !q->fixed_ranges && has_data)) {
@@ -263,8 +263,7 @@ onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err) {
     look l = {.q = q};
     oq_source *source = NULL;
     onq_error why = ONQ_ERROR_INIT;
-    if (is_declined(q) || q->record.runs.n > 0 ||
-        (!is_asked(q) && q->size_before > MOST_CALIBRATED))
+    if (is_declined(q) || q->record.runs.n > 0 || (!is_asked(q) && q->size_before > MAX_CALIBRATED))
         return ONQ_OK;
     OQ_TRY(find_engine(q, err));
     if (q->engine == NULL)

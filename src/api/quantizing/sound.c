@@ -8,11 +8,11 @@
 #include "onnx/graph.h"
 #include "shape/shape.h"
 
-#define MOST_INITIALIZERS 8192
-#define MOST_NODES        32768
-#define MOST_INPUTS       1024                 /* of one node */
-#define MOST_READERS      1024                 /* of one tensor */
-#define MOST_VALUES       ((uint64_t)64 << 20) /* of one tensor; four bytes each, mostly */
+#define MAX_INITIALIZERS 8192
+#define MAX_NODES        32768
+#define MAX_INPUTS       1024                 /* of one node */
+#define MAX_READERS      1024                 /* of one tensor */
+#define MAX_VALUES       ((uint64_t)64 << 20) /* of one tensor; four bytes each, mostly */
 
 /* True if more nodes read an output of one than a runtime likes. */
 static bool is_wide(const oq_index *ix) {
@@ -20,17 +20,17 @@ static bool is_wide(const oq_index *ix) {
     for (size_t i = 0; i < ix->graph->node.n && !wide; i++) {
         const oq_strs *out = &ix->graph->node.v[i]->output;
         for (size_t k = 0; k < out->n && !wide; k++)
-            wide = out->v[k].n > 0 && oq_index_find(ix, out->v[k])->uses.n > MOST_READERS;
+            wide = out->v[k].n > 0 && oq_index_find(ix, out->v[k])->uses.n > MAX_READERS;
     }
     return wide;
 }
 
 onq_code oq_graph_is_long(const oq_model *m, bool *yes, onq_error *err) {
     oq_graph *g = m->proto->graph;
-    *yes = g->node.n > MOST_NODES || g->initializer.n > MOST_INITIALIZERS;
+    *yes = g->node.n > MAX_NODES || g->initializer.n > MAX_INITIALIZERS;
     for (size_t i = 0; i < g->node.n && !*yes; i++)
-        *yes = g->node.v[i]->input.n > MOST_INPUTS;
-    if (*yes || g->node.n <= MOST_READERS)
+        *yes = g->node.v[i]->input.n > MAX_INPUTS;
+    if (*yes || g->node.n <= MAX_READERS)
         return ONQ_OK;
     oq_arena scratch;
     oq_index ix;
@@ -59,7 +59,7 @@ static onq_code look_at_sizes(void *ctx, oq_graph *g, oq_node *owner, onq_error 
                 continue;
             for (size_t d = 0; d < t.rank; d++)
                 fits = fits && oq_mul(n, (uint64_t)t.dims[d].n, &n);
-            s->found |= !fits || n > MOST_VALUES;
+            s->found |= !fits || n > MAX_VALUES;
         }
     }
     return ONQ_OK;
@@ -100,7 +100,7 @@ onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_er
         return ONQ_OK;
     OQ_TRY(oq_model_size(m, &size, err));
     OQ_TRY(oq_graph_is_long(m, &is_long, err));
-    if (size > OQ_MOST_UNASKED || is_long)
+    if (size > OQ_MAX_UNASKED || is_long)
         return ONQ_OK;
     onq_code rc = *engine != NULL ? ONQ_OK : oq_job_engine(job, engine, &why);
     if (rc == ONQ_OK)

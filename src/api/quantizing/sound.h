@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 
 /* Models up to this size are shown to a runtime unasked, where nothing else needs one. */
-#define OQ_MOST_UNASKED ((uint64_t)32 << 20)
+#define OQ_MAX_UNASKED ((uint64_t)32 << 20)
 /* Larger graphs are not. The time the runtime takes for initializers, for the inputs of a node with a
  * quantized pair on each, and for the readers of a tensor that is quantized, grows with their square
  * and more, and that for nodes nearly so: seconds at this limit, minutes at ten times as many. */

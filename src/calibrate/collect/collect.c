@@ -13,7 +13,7 @@
 
 onq_code oq_collect_init(oq_collector *c, const onq_env *env, const oq_cal_options *o,
                          const oq_str *names, size_t n, onq_error *err) {
-    *c = (oq_collector){.env = env, .options = *o, .most_bins = OQ_HIST_MOST_BINS};
+    *c = (oq_collector){.env = env, .options = *o, .most_bins = OQ_HIST_MAX_BINS};
     c->options.op_types = c->options.only = NULL;
     c->options.n_op_types = c->options.n_only = 0;
     oq_arena_init(&c->arena, &env->alloc);

@@ -159,7 +159,7 @@ onq_code oq_collect_count(oq_collector *c, size_t index, const void *values, siz
                           oq_hist_scratch *scratch, onq_error *err) {
     oq_hist *h = &c->v[index].next;
     assert(c->v[index].has_next);
-    if (c->locks == NULL || n > OQ_HIST_MOST_SCAN)
+    if (c->locks == NULL || n > OQ_HIST_MAX_SCAN)
         return oq_hist_add(h, values, n, scratch, err);
     pthread_mutex_t *lock = oq_cal_lock(c->locks, index);
     pthread_mutex_lock(lock);

@@ -29,7 +29,7 @@ static inline bool oq_tstat_follows(const oq_tstat *t) {
 
 /* More values than any run sees; sums stay far from overflow. A part that counts more is
  * damaged. */
-#define OQ_HIST_MOST_VALUES ((uint64_t)1 << 52)
+#define OQ_HIST_MAX_VALUES ((uint64_t)1 << 52)
 /* True if what the histogram counts, with `more` added, is within that limit. */
 bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more);
 

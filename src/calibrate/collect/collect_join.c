@@ -47,10 +47,10 @@ bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more) {
     uint64_t total = 0;
     for (size_t k = 0; k < h->n_bins; k++) {
         const uint64_t n = more != NULL ? more->count[k] : 0;
-        if (h->count[k] > OQ_HIST_MOST_VALUES || n > OQ_HIST_MOST_VALUES)
+        if (h->count[k] > OQ_HIST_MAX_VALUES || n > OQ_HIST_MAX_VALUES)
             return false;
         total += h->count[k] + n;
-        if (total > OQ_HIST_MOST_VALUES)
+        if (total > OQ_HIST_MAX_VALUES)
             return false;
     }
     return true;

@@ -22,9 +22,9 @@
 static onq_code hist_alloc(oq_hist *h, const onq_allocator *a, oq_dtype type, bool abs,
                            size_t n_bins, onq_error *err) {
     *h = (oq_hist){.alloc = a, .type = type, .abs = abs, .n_bins = n_bins};
-    if (n_bins == 0 || n_bins > OQ_HIST_MOST_BINS)
+    if (n_bins == 0 || n_bins > OQ_HIST_MAX_BINS)
         return oq_fail(err, ONQ_E_LIMIT, "a histogram of %zu bins (1 to %u are possible)", n_bins,
-                       OQ_HIST_MOST_BINS);
+                       OQ_HIST_MAX_BINS);
     h->edges = oq_calloc(a, n_bins + 1, sizeof(float));
     h->count = oq_calloc(a, n_bins, sizeof(uint64_t));
     if (h->edges == NULL || h->count == NULL) {
@@ -297,7 +297,7 @@ static void find_slow(const oq_hist *h, const void *values, size_t at, size_t n,
 
 onq_code oq_hist_scan(const oq_hist *h, const void *values, size_t n, oq_hist_scratch *scratch,
                       oq_extent *e, onq_error *err) {
-    assert(n <= OQ_HIST_MOST_SCAN && (e == NULL || h->type == OQ_FLOAT));
+    assert(n <= OQ_HIST_MAX_SCAN && (e == NULL || h->type == OQ_FLOAT));
     const float *v = values;
     bool sparse = true;
     tally t = {0};
@@ -348,7 +348,7 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *
     const size_t size = h->type == OQ_FLOAT16 ? sizeof(uint16_t) : sizeof(float);
     OQ_TRY(oq_hist_prepare(h, err));
     for (size_t at = 0, m; at < n; at += m) {
-        m = n - at < OQ_HIST_MOST_SCAN ? n - at : OQ_HIST_MOST_SCAN;
+        m = n - at < OQ_HIST_MAX_SCAN ? n - at : OQ_HIST_MAX_SCAN;
         OQ_TRY(oq_hist_scan(h, (const char *)values + at * size, m, scratch, NULL, err));
         oq_hist_commit(h, scratch);
     }

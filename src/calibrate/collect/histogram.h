@@ -19,7 +19,7 @@
 #include "onnx/dtype.h"
 
 /* More bins than this are refused: the reference would ask for that much memory. */
-#define OQ_HIST_MOST_BINS (1u << 26)
+#define OQ_HIST_MAX_BINS (1u << 26)
 
 typedef struct oq_hist {
     const onq_allocator *alloc;
@@ -75,11 +75,11 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *
  * The same in steps, for a histogram that several threads add to. Values are counted in the scratch,
  * for which only the layout is read, and then added to the counts. A lock of the caller's must be
  * held for the first and the last step, and for the scan too if the layout can change and has no
- * scale. No more than OQ_HIST_MOST_SCAN values in one go. If `e` is not NULL, the extent of the
+ * scale. No more than OQ_HIST_MAX_SCAN values in one go. If `e` is not NULL, the extent of the
  * values, which are float32 then, is added to it; where they lie within the range, all finite ones
  * are counted.
  */
-#define OQ_HIST_MOST_SCAN ((size_t)UINT32_MAX)
+#define OQ_HIST_MAX_SCAN ((size_t)UINT32_MAX)
 onq_code oq_hist_prepare(oq_hist *h, onq_error *err);
 onq_code oq_hist_scan(const oq_hist *layout, const void *values, size_t n, oq_hist_scratch *scratch,
                       oq_extent *e, onq_error *err);

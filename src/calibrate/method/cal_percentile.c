@@ -76,7 +76,7 @@ static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_an
 /* ---- the ends alone ---- */
 
 /* More values than this share would have to be kept. */
-#define MOST_TAIL 0.001
+#define MAX_TAIL 0.001
 
 static double tail_share(const oq_cal_options *o) {
     return o->symmetric ? 1.0 - upper_share(o) : lower_share(o);
@@ -85,7 +85,7 @@ static double tail_share(const oq_cal_options *o) {
 /* With 100 percent nothing is cut off, and rounding alone decides where the sum reaches 1. */
 static oq_cal_need bounds_need(const oq_cal_options *o) {
     const double share = tail_share(o);
-    return share > 0 && share <= MOST_TAIL ? OQ_NEED_TAILS : OQ_NEED_COUNTS;
+    return share > 0 && share <= MAX_TAIL ? OQ_NEED_TAILS : OQ_NEED_COUNTS;
 }
 
 /* edge_of with `rest` more values in bin `at`; n_bins where it is so near that rounding, which depends on

@@ -56,8 +56,8 @@ void oq_cal_defaults(oq_cal_options *o, oq_cal_method method) {
 
 onq_code oq_cal_check(const oq_cal_options *o, onq_error *err) {
     const oq_cal_class *c = oq_cal_class_of(o->method);
-    if (c->histogram && (o->num_bins < 2 || o->num_bins > OQ_HIST_MOST_BINS))
+    if (c->histogram && (o->num_bins < 2 || o->num_bins > OQ_HIST_MAX_BINS))
         return oq_fail(err, ONQ_E_OPTION, "calib_num_bins is %llu, expected 2 to %u",
-                       (unsigned long long)o->num_bins, OQ_HIST_MOST_BINS);
+                       (unsigned long long)o->num_bins, OQ_HIST_MAX_BINS);
     return c->check != NULL ? c->check(o, err) : ONQ_OK;
 }

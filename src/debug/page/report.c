@@ -354,7 +354,7 @@ static void worst_json(page *p) {
         if (x->spread[i] == 0)
             continue;
         oq_jw_begin_array(w, NULL);
-        oq_jw_int(w, NULL, (int)i + OQ_DEBUG_SPREAD_LEAST);
+        oq_jw_int(w, NULL, (int)i + OQ_DEBUG_MIN_SPREAD);
         oq_jw_uint(w, NULL, x->spread[i]);
         oq_jw_end_array(w);
     }

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST_MISSES 8 /* units that are put back in vain before the rest is taken as needed */
+#define MAX_MISSES 8 /* units that are put back in vain before the rest is taken as needed */
 
 /* ---- scores ---- */
 
@@ -163,7 +163,7 @@ static onq_code thin_out(oq_searching *g, const order_row *order, size_t n, onq_
     size_t misses = 0;
     for (size_t i = 0; i < n; i++)
         g->s->units.v[order[i].at].excluded = true;
-    for (size_t i = n; i-- > 0 && misses < MOST_MISSES && !is_late(g);) {
+    for (size_t i = n; i-- > 0 && misses < MAX_MISSES && !is_late(g);) {
         oq_debug_unit *u = &g->s->units.v[order[i].at];
         double sqnr = 0, agreement = 0;
         if (!is_spare(g, u))

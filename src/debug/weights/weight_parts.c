@@ -11,12 +11,12 @@
 #include "debug/weights/weights.h"
 #include "onnx/tensor.h"
 
-#define SOME       16384     /* elements that are read at once */
-#define PART       (1 << 20) /* of one task, or more, so that a weight has at most ... */
-#define MAX_PARTS  16
-#define LARGE      (1 << 22) /* unpacked at once only one at a time */
-#define MOST_SHOWN 200000    /* elements that go into a histogram */
-#define MAX_SLOTS  32
+#define SOME      16384     /* elements that are read at once */
+#define PART      (1 << 20) /* of one task, or more, so that a weight has at most ... */
+#define MAX_PARTS 16
+#define LARGE     (1 << 22) /* unpacked at once only one at a time */
+#define MAX_SHOWN 200000    /* elements that go into a histogram */
+#define MAX_SLOTS 32
 
 typedef struct part {
     uint32_t weight;
@@ -138,7 +138,7 @@ static onq_code make(void *ctx, size_t i, unsigned worker, onq_error *err) {
 static onq_code fill_histograms(oq_debug *d, oq_debug_weight *w, const part *p, slot *s,
                                 onq_error *err) {
     oq_debug_unpacked *u = &s->u;
-    const uint64_t step = p->of / MOST_SHOWN + 1;
+    const uint64_t step = p->of / MAX_SHOWN + 1;
     for (uint64_t at = 0; at < p->of; at += p->plain ? step : p->of) {
         if (p->plain)
             OQ_TRY(oq_debug_unpack_some(d, w, at, 1, u, err));

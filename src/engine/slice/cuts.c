@@ -50,9 +50,9 @@ static onq_code choose_places(oq_cuts *c, onq_error *err) {
     }
     for (size_t p = 1; p <= n; p++)
         across[p] += across[p - 1];
-    const size_t wide = n / (OQ_CUTS_MOST + 1) + 1;
+    const size_t wide = n / (OQ_MAX_CUTS + 1) + 1;
     c->place[c->n++] = 0;
-    for (size_t from = wide / 2 + 1; from + wide / 2 < n && c->n <= OQ_CUTS_MOST; from += wide) {
+    for (size_t from = wide / 2 + 1; from + wide / 2 < n && c->n <= OQ_MAX_CUTS; from += wide) {
         size_t best = from;
         for (size_t p = from; p < from + wide && p < n; p++)
             best = across[p] < across[best] ? p : best;

@@ -22,14 +22,14 @@
 
 #include "engine/slice/slicer.h"
 
-#define OQ_CUTS_MOST 24
+#define OQ_MAX_CUTS 24
 
 typedef struct oq_cuts {
     oq_slicer *s;
     oq_numbers outputs; /* of the graph, in its order: values, or OQ_NO_VALUE */
     uint32_t *last;     /* by value: the place after its last reader; outputs of the graph: past
                          * the end */
-    uint32_t place[OQ_CUTS_MOST + 2]; /* the first is 0, the last past the end */
+    uint32_t place[OQ_MAX_CUTS + 2]; /* the first is 0, the last past the end */
     size_t n;
 } oq_cuts;
 

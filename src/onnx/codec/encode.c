@@ -10,7 +10,7 @@
 #include "onnx/codec/wire.h"
 
 /* Payloads from this size on are pieces of their own. */
-#define PIECE_LEAST 4096
+#define MIN_PIECE   4096
 #define BLOCK_BYTES 65536
 
 static unsigned tag_size(const oq_field *f) {
@@ -128,7 +128,7 @@ static void put_tag(oq_pieces *o, const oq_field *f, unsigned type) {
 }
 
 static void put_memory(oq_pieces *o, const void *p, uint64_t n) {
-    if (n >= PIECE_LEAST) {
+    if (n >= MIN_PIECE) {
         close_block(o);
         if (!o->failed && !OQ_PUSH(o->arena, &o->list, (oq_piece){p, n, NULL}))
             o->failed = true;

@@ -11,7 +11,7 @@
  */
 #include "prepare/fuse/fuse.h"
 
-#define MOST_SLICES 64
+#define MAX_SLICES 64
 
 typedef struct window {
     oq_node *conv;
@@ -79,7 +79,7 @@ static bool find_window(oq_fuse *f, oq_node *n, window *v) {
     if (v->stride > 1 && v->dilation == 1 && v->kernel % v->stride == 0 && v->length > 0 &&
         v->length % v->stride == 0 && v->length >= v->kernel && v->rank == 3)
         v->block = v->stride;
-    return v->kernel / v->block <= MOST_SLICES && v->w->data_type.v == OQ_FLOAT;
+    return v->kernel / v->block <= MAX_SLICES && v->w->data_type.v == OQ_FLOAT;
 }
 
 /* w[o][c][i] as a matrix whose row i * C + c has the o. */
@@ -152,7 +152,7 @@ static onq_code add_slice(oq_fuse *f, const window *v, oq_str x, int64_t i, int6
 
 static onq_code add_columns(oq_fuse *f, const window *v, oq_str *x, onq_error *err) {
     const int64_t taps = v->kernel / v->block;
-    oq_str parts[MOST_SLICES];
+    oq_str parts[MAX_SLICES];
     if (taps == 1 && (v->stride == 1 || v->block > 1))
         return ONQ_OK;
     for (int64_t i = 0; i < taps; i++)

@@ -54,7 +54,7 @@ onq_code oq_method_parse(oq_str text, oq_node_method *out, onq_error *err) {
             continue;
         const oq_str count = {text.p + name.n + 1, colon != NULL ? text.n - name.n - 1 : 0};
         if (colon != NULL &&
-            (i != OQ_METHOD_OUTLIERS || !oq_str_to_i64(count, &n) || n < 1 || n > OQ_OUTLIERS_MOST))
+            (i != OQ_METHOD_OUTLIERS || !oq_str_to_i64(count, &n) || n < 1 || n > OQ_MAX_OUTLIERS))
             break;
         out->method = (oq_method)i;
         out->channels = i == OQ_METHOD_OUTLIERS ? (uint32_t)n : 0;

@@ -24,7 +24,7 @@ typedef enum oq_method {
 
 /* Channels that "outliers" without a number leaves float. */
 #define OQ_OUTLIERS_DEFAULT 8
-#define OQ_OUTLIERS_MOST    65536
+#define OQ_MAX_OUTLIERS     65536
 
 typedef struct oq_node_method {
     oq_str node;

@@ -24,8 +24,8 @@ void oq_pick_release(oq_pick *p) {
 /* ---- patterns ---- */
 
 enum {
-    MOST_GROUPS = 64,
-    MOST_PARTS = 4000,      /* a few kilobytes each, once compiled */
+    MAX_GROUPS = 64,
+    MAX_PARTS = 4000,       /* a few kilobytes each, once compiled */
     LONGEST_MATCHED = 1024, /* the time grows with the square of a name's length */
 };
 
@@ -49,21 +49,21 @@ static size_t repeats(const char *p, const char **end) {
     unsigned long n = strtoul(p + 1, &rest, 10);
     if (*rest == ',') {
         const unsigned long most = strtoul(rest + 1, &rest, 10);
-        n = most > n ? most : n + (n < MOST_PARTS);
+        n = most > n ? most : n + (n < MAX_PARTS);
     }
     *end = rest + (*rest == '}');
-    return n > MOST_PARTS ? MOST_PARTS + 1 : n > 0 ? n : 1;
+    return n > MAX_PARTS ? MAX_PARTS + 1 : n > 0 ? n : 1;
 }
 
 /* What the C library makes of a pattern has a part for each character with repetitions written
  * out, so that a short one can take gigabytes; and back-references take time without end. Says
  * what is wrong with a pattern of that kind, or NULL. */
 static const char *too_much(const char *p) {
-    size_t sums[MOST_GROUPS] = {0}, last = 0, depth = 0;
+    size_t sums[MAX_GROUPS] = {0}, last = 0, depth = 0;
     while (*p != '\0') {
         size_t times = 1;
         if (*p == '(') {
-            if (++depth == MOST_GROUPS)
+            if (++depth == MAX_GROUPS)
                 return "groups are too deep";
             sums[depth] = last = 0;
             p++;
@@ -88,7 +88,7 @@ static const char *too_much(const char *p) {
         }
         sums[depth] += times > 1 ? last * (times - 1) : last;
         last *= times;
-        if (sums[depth] > MOST_PARTS)
+        if (sums[depth] > MAX_PARTS)
             return "its repetitions are too many";
     }
     return NULL;

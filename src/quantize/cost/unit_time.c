@@ -10,10 +10,10 @@
 #include <stdlib.h>
 
 #define ROUNDS        5
-#define RUNS_LEAST    5
-#define RUNS_MOST     400
+#define MIN_RUNS      5
+#define MAX_RUNS      400
 #define SECONDS_ROUND 0.006
-#define MOST_ELEMENTS ((uint64_t)1 << 26) /* of a tensor */
+#define MAX_ELEMENTS  ((uint64_t)1 << 26) /* of a tensor */
 #define OPSET         13
 #define IR_VERSION    8
 
@@ -72,7 +72,7 @@ void *oq_timed_values(oq_arena *a, oq_dtype type, uint64_t n) {
 static uint64_t count_of(const oq_unit_shape *s) {
     uint64_t n = 1;
     for (size_t i = 0; i < s->rank; i++)
-        if (s->dims[i] <= 0 || !oq_mul(n, (uint64_t)s->dims[i], &n) || n > MOST_ELEMENTS)
+        if (s->dims[i] <= 0 || !oq_mul(n, (uint64_t)s->dims[i], &n) || n > MAX_ELEMENTS)
             return 0;
     return n;
 }
@@ -217,10 +217,10 @@ static int by_size(const void *a, const void *b) {
 }
 
 static onq_code time_round(trial *t, onq_error *err) {
-    double times[RUNS_MOST], sum = 0;
+    double times[MAX_RUNS], sum = 0;
     size_t n = 0;
     OQ_TRY(oq_session_run(t->s, t->in, t->n_in, NULL, err)); /* caches as they will be */
-    for (; n < RUNS_MOST && (n < RUNS_LEAST || sum < SECONDS_ROUND); n++) {
+    for (; n < MAX_RUNS && (n < MIN_RUNS || sum < SECONDS_ROUND); n++) {
         const double start = oq_seconds();
         OQ_TRY(oq_session_run(t->s, t->in, t->n_in, NULL, err));
         times[n] = oq_seconds() - start;

@@ -18,7 +18,7 @@
 #define SHRINK       0.6 /* ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS 16
 #define MAX_BLOCK    256 /* larger blocks count as several in the choice */
-#define MOST_COLUMNS 256 /* of a weight, for the choice of the power */
+#define MAX_COLUMNS  256 /* of a weight, for the choice of the power */
 
 /* ---- the factors of a tensor's channels ---- */
 
@@ -54,7 +54,7 @@ static double loss_of(const oq_nb_grid *g, uint64_t block, const double *w,
 static onq_code take_columns(oq_arena *a, const oq_channel_reader *r, uint64_t k, double **out,
                              size_t *cols, onq_error *err) {
     const uint64_t n = r->columns;
-    *cols = n < MOST_COLUMNS ? (size_t)n : MOST_COLUMNS;
+    *cols = n < MAX_COLUMNS ? (size_t)n : MAX_COLUMNS;
     *out = OQ_NEW_ARRAY(a, double, k **cols + 1);
     if (*out == NULL)
         return oq_fail_nomem(err);

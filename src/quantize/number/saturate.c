@@ -7,7 +7,7 @@
 #include "onnx/attr.h"
 #include "onnx/operators.h"
 
-#define MOST_ROUNDS 32 /* after so many, seven bits: they always do */
+#define MAX_ROUNDS 32 /* after so many, seven bits: they always do */
 
 /* Where the weights of one sum lie: sums x batches, each over places x channels. */
 typedef struct layout {
@@ -90,9 +90,9 @@ static bool raise(const oq_qweight *w, const uint16_t *most, const float *first,
     const oq_dtype real = oq_qweight_scale_type(w);
     bool any = false;
     for (uint64_t i = 0; i < params->n; i++) {
-        if (most[i] <= OQ_PAIR_MOST)
+        if (most[i] <= OQ_MAX_PAIR)
             continue;
-        const double times = (double)most[i] / OQ_PAIR_MOST;
+        const double times = (double)most[i] / OQ_MAX_PAIR;
         any = true;
         params->scale[i] =
             oq_real_round(real, last ? 2 * (double)first[i] : times * (double)params->scale[i]);
@@ -103,10 +103,10 @@ static bool raise(const oq_qweight *w, const uint16_t *most, const float *first,
 static onq_code narrow(const oq_qweight *w, const layout *l, int8_t *q, uint16_t *most,
                        float *first, oq_qparams *params, bool *narrowed, onq_error *err) {
     memcpy(first, params->scale, (size_t)params->n * sizeof *first);
-    for (int round = 0; round <= MOST_ROUNDS + 1; round++) {
+    for (int round = 0; round <= MAX_ROUNDS + 1; round++) {
         OQ_TRY(oq_qweight_quantize(w, OQ_INT8, params, (uint8_t *)q, err));
         see_all(w, l, q, most);
-        if (!raise(w, most, first, round == MOST_ROUNDS, params))
+        if (!raise(w, most, first, round == MAX_ROUNDS, params))
             return ONQ_OK;
         *narrowed = true;
     }

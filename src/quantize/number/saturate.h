@@ -17,7 +17,7 @@
 #include "quantize/number/qweight.h"
 
 /* Of two weights of the same sign that meet: 255 x 128 fits into 16 bits. */
-#define OQ_PAIR_MOST 128
+#define OQ_MAX_PAIR 128
 
 /* Raises the scales of an int8 weight of `n`, a Conv, Gemm or MatMul whose weight is input 1, until
  * no sum passes; zero points are 0. *narrowed is true if one was raised. Scratch comes from

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#define MOST_SLICES 64
+#define MAX_SLICES 64
 
 typedef struct forms {
     oq_product_forms *p;
@@ -20,7 +20,7 @@ typedef struct forms {
 
 /* How an input came from x: Pad, Reshape, Slices and Concat, each of which may be absent. */
 typedef struct moving {
-    oq_node *pad, *reshape, *slices[MOST_SLICES], *concat;
+    oq_node *pad, *reshape, *slices[MAX_SLICES], *concat;
     size_t n_slices;
     oq_str x; /* what is moved */
 } moving;
@@ -121,7 +121,7 @@ static bool find_moving(const forms *f, oq_str name, size_t readers, moving *m) 
     oq_str at = name;
     *m = (moving){0};
     oq_node *n = maker(f, at, readers);
-    if (oq_node_is(n, "Concat") && n->input.n <= MOST_SLICES) {
+    if (oq_node_is(n, "Concat") && n->input.n <= MAX_SLICES) {
         m->concat = n;
         for (size_t i = 0; i < n->input.n; i++) {
             oq_node *slice = maker(f, n->input.v[i], 1);
@@ -302,7 +302,7 @@ typedef struct source {
 static bool find_moved(const forms *f, oq_str name, moving *m) {
     oq_node *concat = oq_index_producer(&f->ix, name);
     *m = (moving){.concat = concat};
-    if (!oq_node_is(concat, "Concat") || concat->input.n > MOST_SLICES)
+    if (!oq_node_is(concat, "Concat") || concat->input.n > MAX_SLICES)
         return false;
     for (size_t i = 0; i < concat->input.n; i++) {
         m->slices[m->n_slices] = oq_index_producer(&f->ix, concat->input.v[i]);

@@ -5,9 +5,9 @@
 
 #include <math.h>
 
-#define MOST_SAMPLES 32
-#define MOST_BYTES   ((uint64_t)256 << 20)
-#define EQUAL        200.0 /* dB, of outputs that are the same */
+#define MAX_SAMPLES 32
+#define MAX_BYTES   ((uint64_t)256 << 20)
+#define EQUAL       200.0 /* dB, of outputs that are the same */
 
 void oq_gain_init(oq_gain *g, const oq_refine_job *job) {
     *g = (oq_gain){.job = job};
@@ -22,7 +22,7 @@ onq_code oq_gain_keep(oq_gain *g, const oq_outputs *out, onq_error *err) {
     for (size_t i = 0; i < out->n; i++)
         if (!oq_add(g->bytes, out->v[i].size_bytes, &g->bytes))
             return oq_fail_nomem(err);
-    if (g->truth.n >= MOST_SAMPLES || g->bytes > MOST_BYTES)
+    if (g->truth.n >= MAX_SAMPLES || g->bytes > MAX_BYTES)
         return ONQ_OK;
     oq_datum *row = OQ_NEW_ARRAY(&g->arena, oq_datum, out->n + 1);
     if (row == NULL)

@@ -8,7 +8,7 @@
 #include "onnx/tensor.h"
 #include "quantize/refine/unpack.h"
 
-#define MOST_STEPS 4 /* activations between a product and the tensor it was renamed to */
+#define MAX_STEPS 4 /* activations between a product and the tensor it was renamed to */
 
 typedef struct finder {
     oq_layers *l;
@@ -42,7 +42,7 @@ static const oq_node *maker_of(const oq_index *truth, oq_str made) {
 /* A Relu or Clip that the quantized range replaces gives its name to the tensor before it. */
 static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
     const oq_node *n = maker_of(truth, l->last->output.v[0]);
-    for (int i = 0; n != NULL && i < MOST_STEPS; i++) {
+    for (int i = 0; n != NULL && i < MAX_STEPS; i++) {
         const oq_op_traits *t = oq_op_traits_of(n->op_type);
         if (t->form == OQ_FORM_FLOAT && t->product == l->product)
             return n->output.n > 0 && n->input.n > 1 ? n : NULL;

@@ -7,10 +7,10 @@
 #include "quantize/number/qtype.h"
 
 #define ROWS_A_WEIGHT 8 /* rows for each input of a group, at least, where there are so many */
-#define LEAST_ROWS    2048
-#define MOST_ROWS     16384
-#define MOST_BYTES    ((uint64_t)256 << 20) /* of rows that are kept */
-#define MOST_INPUTS   8192                  /* the Hessian has the square of that */
+#define MIN_ROWS      2048
+#define MAX_ROWS      16384
+#define MAX_BYTES     ((uint64_t)256 << 20) /* of rows that are kept */
+#define MAX_INPUTS    8192                  /* the Hessian has the square of that */
 
 /* ---- whether ---- */
 
@@ -29,13 +29,13 @@ static oq_tensor *float_weight(const oq_learn *n) {
 static bool is_able(oq_learn *n) {
     const oq_qtype_info *type = oq_qtype_find((oq_dtype)n->layer->weight->data_type.v);
     return type != NULL && !type->is_float && !n->layer->shared_weight && float_weight(n) != NULL &&
-           oq_rows_init(&n->rows, n->layer) && n->rows.k <= MOST_INPUTS;
+           oq_rows_init(&n->rows, n->layer) && n->rows.k <= MAX_INPUTS;
 }
 
 static uint64_t rows_wanted(const oq_rows *r) {
     uint64_t rows = (uint64_t)r->k * ROWS_A_WEIGHT;
-    const uint64_t fit = MOST_BYTES / (r->width * sizeof(float));
-    rows = rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
+    const uint64_t fit = MAX_BYTES / (r->width * sizeof(float));
+    rows = rows < MIN_ROWS ? MIN_ROWS : rows > MAX_ROWS ? MAX_ROWS : rows;
     return rows < fit ? rows : fit;
 }
 

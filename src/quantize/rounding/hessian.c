@@ -20,9 +20,9 @@ static size_t tile_size(size_t k) {
 onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
                          const onq_allocator *alloc, size_t k, bool second_side, onq_error *err) {
     *h = (oq_hessian){.linear = linear, .pool = pool, .alloc = alloc, .k = k};
-    if (k == 0 || k > OQ_LINEAR_MOST)
+    if (k == 0 || k > OQ_MAX_LINEAR)
         return oq_fail(err, ONQ_E_LIMIT, "a layer of %zu inputs; 1 to %d can be solved", k,
-                       OQ_LINEAR_MOST);
+                       OQ_MAX_LINEAR);
     h->sum = oq_calloc(alloc, k * k, sizeof *h->sum);
     h->x = oq_calloc(alloc, OQ_HESSIAN_ROWS * k, sizeof *h->x);
     h->tile = oq_calloc(alloc, oq_pool_workers(pool) * tile_size(k), sizeof *h->tile);

@@ -103,7 +103,7 @@ static void plain_solve(const double *u, size_t n, double *b) {
 /* ---- either ---- */
 
 bool oq_linear_cholesky(const oq_linear *l, double *a, size_t n) {
-    assert(n > 0 && n <= OQ_LINEAR_MOST);
+    assert(n > 0 && n <= OQ_MAX_LINEAR);
     if (l->potrf == NULL)
         return plain_cholesky(a, n);
     const int side = (int)n;

@@ -31,7 +31,7 @@ typedef struct oq_linear {
 void oq_linear_open(oq_linear *l, bool plain);
 
 /* The largest side of a matrix. */
-#define OQ_LINEAR_MOST 65536
+#define OQ_MAX_LINEAR 65536
 
 /* a = U^T U: its upper triangle becomes U. False when `a` is not positive definite; it is spoilt
  * then. */

@@ -16,7 +16,7 @@
 
 #include <jpeglib.h>
 
-enum { MOST_SCANS = 100 };
+enum { MAX_SCANS = 100 };
 
 typedef struct decoder {
     struct jpeg_decompress_struct j; /* first: the library hands it back */
@@ -103,7 +103,7 @@ static oq_image_mode choose_mode(decoder *d) {
  * can have thousands. */
 static void check_scans(j_common_ptr j) {
     decoder *d = (decoder *)j;
-    if (d->j.input_scan_number > MOST_SCANS)
+    if (d->j.input_scan_number > MAX_SCANS)
         fail(d, ONQ_E_LIMIT, "the image comes in too many scans");
 }
 

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 6, LANES = 3, MOST_VALUES = 20000 };
+enum { SAMPLES = 6, LANES = 3, MAX_VALUES = 20000 };
 
-static float values[SAMPLES][MOST_VALUES];
+static float values[SAMPLES][MAX_VALUES];
 
 static float uniform(void) {
     return (float)rand() / (float)RAND_MAX;
@@ -127,7 +127,7 @@ static void tails_give_percentiles(void **state) {
     unsigned settled = 0, rounds = 0;
     srand(5);
     for (; rounds < 420; rounds++) {
-        job j = {.n = 1 + (size_t)rand() % (rounds % 3 == 0 ? 50 : MOST_VALUES),
+        job j = {.n = 1 + (size_t)rand() % (rounds % 3 == 0 ? 50 : MAX_VALUES),
                  .n_lanes = rounds % (LANES + 1)};
         oq_cal_defaults(&j.options, OQ_CAL_PERCENTILE);
         j.options.symmetric = rounds % 2 == 0;

@@ -59,7 +59,7 @@ static void ties_and_nan(void **state) {
         assert_int_equal(d.worst.v[i].number, order[i]);
     assert_int_equal(d.worst.spread[0], 3);                   /* NaN is the least that can be */
     assert_int_equal(d.worst.spread[OQ_DEBUG_SPREAD - 1], 1); /* exact */
-    assert_int_equal(d.worst.spread[20 - OQ_DEBUG_SPREAD_LEAST], 2);
+    assert_int_equal(d.worst.spread[20 - OQ_DEBUG_MIN_SPREAD], 2);
     end(&d);
 }
 

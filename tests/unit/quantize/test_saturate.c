@@ -71,7 +71,7 @@ static void matmul_rows(void **state) {
     }
     /* As little as it takes: seven bits would be a factor of 2. */
     assert_true(x.params.scale[1] < 2.0f * x.first[1]);
-    assert_int_equal(x.q[1] + x.q[N + 1], OQ_PAIR_MOST);
+    assert_int_equal(x.q[1] + x.q[N + 1], OQ_MAX_PAIR);
     bm_end(&b);
 }
 
