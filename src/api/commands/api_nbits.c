@@ -273,6 +273,8 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
 
 static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
     const bool hessians = r->config.how.method->by_hessian;
+    if (hessians && nb->decide_only)
+        return oq_nb_run(nb, err);
     oq_nb_learn_job job;
     oq_model_proto *truth = NULL;
     onq_code rc = open_samples(r, &job, err);
@@ -297,12 +299,16 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
 
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
-    const oq_nb_job job = {
-        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
+    const bool weighs = r->config.only.n > 0;
+    const oq_nb_job job = {.model = r->q.model,
+                           .config = &r->config,
+                           .plan = &r->q.plan,
+                           .made = &r->made,
+                           .decide_only = oq_opt_flag(r->q.job->opts, "dry_run") && !weighs};
     r->made.readers.n = 0;
     r->config.means.n = 0;
     /* To weigh one weight against others its nearest integers are enough. */
-    const bool learns = r->config.how.method->needs_samples && r->config.only.n == 0;
+    const bool learns = r->config.how.method->needs_samples && !weighs;
     return learns ? learn(r, &job, err) : oq_nb_run(&job, err);
 }
 

@@ -1,5 +1,5 @@
 /*
- * nb_run.h — what nbits.c and nb_emit.c share: the state of a run.
+ * nb_run.h — the state of a run: what nbits.c and nb_weight.c decide, and nb_emit.c writes.
  */
 #ifndef OQ_QUANTIZE_NBITS_RUN_H
 #define OQ_QUANTIZE_NBITS_RUN_H
@@ -24,19 +24,36 @@ typedef struct oq_nb_weight {
     uint64_t batch, k, n;
 } oq_nb_weight;
 
-/* A weight that was quantized, for nodes that read it again. */
+/* A weight in one form, for all nodes that read it so. */
 typedef struct oq_nb_done {
     const oq_tensor *tensor;
+    struct oq_nb_done *next; /* of the same tensor, or NULL */
     bool turned;
     oq_nb_rule rule;
     oq_nb_how how;
     uint64_t block;
+    oq_dtype type; /* of the integers */
     oq_nb_scope *scope;
-    oq_tensor *part[OQ_NB_PARTS]; /* zero points: NULL when there are none */
     oq_nb_lazy *lazy;
-    const oq_nb_scope *read_in; /* QDQ: the graph whose DequantizeLinear gives `real` */
+    /* emission: */
+    bool stored;
+    oq_tensor *part[OQ_NB_PARTS]; /* zero points: NULL when there are none */
+    const oq_nb_scope *read_in;   /* QDQ: the graph whose DequantizeLinear gives `real` */
     oq_str real;
 } oq_nb_done;
+
+/* What becomes of a node. */
+typedef struct oq_nb_choice {
+    oq_nb_scope *scope;
+    oq_node *node;
+    const char *why; /* it stays float, or NULL */
+    oq_plan_by by;
+    oq_nb_how how;
+    oq_nb_weight weight;
+    oq_nb_done *done; /* its form */
+    int64_t axis;     /* Gather: that blocks lie along */
+    bool rows;        /* Gather: from rows of bytes */
+} oq_nb_choice;
 
 typedef struct oq_nb_state {
     const oq_nb_job *job;
@@ -44,22 +61,18 @@ typedef struct oq_nb_state {
     oq_arena *arena; /* the model's */
     oq_arena *scratch;
     oq_fresh names;
+    OQ_VEC(oq_nb_scope *) scopes;
+    OQ_VEC(oq_nb_choice) choices; /* of all nodes of all graphs, inner ones before their owner */
     OQ_VEC(oq_nb_done *) done;
-    oq_nb_done *used; /* by the node that is being replaced */
+    oq_map done_map; /* address of a tensor -> the first of its forms */
 } oq_nb_state;
 
-/* Replaces the node: its weight is known, and everything is well with it. New nodes are appended to
- * s->out. */
-onq_code oq_nb_emit_matmul(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const oq_nb_weight *w,
-                           const oq_nb_how *how, onq_error *err);
-onq_code oq_nb_emit_gather(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const oq_nb_weight *w,
-                           int64_t axis, const oq_nb_how *how, onq_error *err);
-/* MatMulBnb4. */
-onq_code oq_nb_emit_bnb4(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const oq_nb_weight *w,
-                         const oq_nb_how *how, onq_error *err);
-/* A batch of matrices: DequantizeLinear and MatMul in either format. */
-onq_code oq_nb_emit_batch(oq_nb_state *r, oq_nb_scope *s, const oq_node *n, const oq_nb_weight *w,
-                          const oq_nb_how *how, onq_error *err);
+/* Decides the form of the weight of a node that is quantized: c->done. */
+onq_code oq_nb_take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err);
+/* QDQ: the integers are stored transposed. */
+bool oq_nb_is_across(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how);
+/* Appends what replaces the node to c->scope->out, and puts its weight into the graph. */
+onq_code oq_nb_emit(oq_nb_state *r, const oq_nb_choice *c, onq_error *err);
 
 /* The nodes that give the output of a MatMul the rank that the weight's unit dimensions ask for
  * (_build_nbits_output_reshape). Initializers go to `g`. */

@@ -39,17 +39,16 @@ typedef struct spending {
 
 /* ---- which weights there are ---- */
 
-/* What the quantizer would do with the model, done to a copy of its graph. */
 static onq_code see_weights(const oq_nb_job *job, spending *s, onq_error *err) {
-    oq_model *m = job->model;
-    oq_model_proto *const keep = m->proto;
     oq_nb_made made = {0};
     oq_plan plan;
     oq_plan_init(&plan, &s->scratch);
-    m->proto = oq_message_clone(&m->arena, OQ_SCHEMA_model_proto, keep);
-    const oq_nb_job look = {.model = m, .config = job->config, .plan = &plan, .made = &made};
-    onq_code rc = m->proto != NULL ? oq_nb_run(&look, err) : oq_fail_nomem(err);
-    m->proto = keep;
+    const oq_nb_job look = {.model = job->model,
+                            .config = job->config,
+                            .plan = &plan,
+                            .made = &made,
+                            .decide_only = true};
+    onq_code rc = oq_nb_run(&look, err);
     for (size_t i = 0; i < made.all.n && rc == ONQ_OK; i++) {
         weight w = {.task = *oq_nb_lazy_task(made.all.v[i]), .weigh = 1.0};
         w.count = (double)w.task.batch * (double)w.task.k * (double)w.task.n;

@@ -1,5 +1,5 @@
 /*
- * nbits.c — which nodes are quantized.
+ * nbits.c — which nodes are quantized: decided first, with the rows of the plan, then written.
  */
 #include "quantize/nbits/nbits.h"
 
@@ -123,16 +123,8 @@ static const char *check_matrix(const oq_nb_state *r, oq_nb_weight *w) {
 
 /* ---- the operators ---- */
 
-typedef struct choice {
-    oq_nb_scope *scope;
-    oq_node *node;
-    oq_nb_how how;
-    const char *why; /* it stays float, or NULL */
-    oq_plan_by by;
-} choice;
-
 /* What --target_bits says of the weight. */
-static const char *apply_share(const oq_nb_state *r, choice *c, const oq_tensor *weight) {
+static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_tensor *weight) {
     const oq_nb_config *config = r->config;
     const uint32_t i = oq_map_find(&config->share_map, weight->name);
     if (config->only.n > 0 && !oq_str_eq(config->only, weight->name))
@@ -145,100 +137,95 @@ static const char *apply_share(const oq_nb_state *r, choice *c, const oq_tensor 
     return NULL;
 }
 
-static onq_code take_matmul(oq_nb_state *r, choice *c, onq_error *err) {
-    oq_nb_weight w = {0};
+/* These set c->weight and c->why, which stays NULL where the node is quantized. */
+static void take_matmul(const oq_nb_state *r, oq_nb_choice *c) {
+    oq_nb_weight *w = &c->weight;
     if (c->node->input.n < 2 || c->node->output.n != 1)
-        return ONQ_OK;
-    if (find_weight(r, c->scope, c->node->input.v[1], &w, &c->why) == NULL)
-        return ONQ_OK;
-    c->why = check_matrix(r, &w);
-    if (c->why == NULL && (c->how.method->as_intel || r->config->bnb4) && w.tensor->dims.n > 2 &&
+        return;
+    if (find_weight(r, c->scope, c->node->input.v[1], w, &c->why) == NULL)
+        return;
+    c->why = check_matrix(r, w);
+    if (c->why == NULL && (c->how.method->as_intel || r->config->bnb4) && w->tensor->dims.n > 2 &&
         !r->config->all_weights)
         c->why = r->config->bnb4 ? "its weight is not a matrix" : OQ_NB_WHY_BATCH;
     if (c->why == NULL)
-        c->why = apply_share(r, c, w.tensor);
-    if (c->why != NULL)
-        return ONQ_OK;
-    if (r->config->bnb4)
-        return oq_nb_emit_bnb4(r, c->scope, c->node, &w, &c->how, err);
-    return w.batch > 1 ? oq_nb_emit_batch(r, c->scope, c->node, &w, &c->how, err)
-                       : oq_nb_emit_matmul(r, c->scope, c->node, &w, &c->how, err);
+        c->why = apply_share(r, c, w->tensor);
 }
 
 /* Gemm(A, B, C) is MatMul(A, B) + C where it scales and turns nothing but B. */
-static onq_code take_gemm(oq_nb_state *r, choice *c, onq_error *err) {
-    oq_nb_weight w = {0};
+static void take_gemm(const oq_nb_state *r, oq_nb_choice *c) {
+    oq_nb_weight *w = &c->weight;
     const oq_node *n = c->node;
     const bool has_c = n->input.n > 2 && n->input.v[2].n > 0;
     if (n->input.n < 2 || n->output.n != 1)
-        return ONQ_OK;
+        return;
     c->why = "it turns its first input, or scales";
     if (oq_gemm_turns_a(n) || oq_attr_float(n, "alpha", 1.0f) != 1.0f ||
         (has_c && oq_attr_float(n, "beta", 1.0f) != 1.0f))
-        return ONQ_OK;
-    w.scope = c->scope;
-    w.tensor = find_init(&w.scope, n->input.v[1]);
+        return;
+    w->scope = c->scope;
+    w->tensor = find_init(&w->scope, n->input.v[1]);
     c->why = OQ_NB_WHY_DYNAMIC;
-    if (w.tensor == NULL)
-        return ONQ_OK;
-    w.turned = oq_gemm_turns_b(n);
-    c->why = w.tensor->dims.n == 2 ? check_matrix(r, &w) : "its weight is not a matrix";
+    if (w->tensor == NULL)
+        return;
+    w->turned = oq_gemm_turns_b(n);
+    c->why = w->tensor->dims.n == 2 ? check_matrix(r, w) : "its weight is not a matrix";
     if (c->why == NULL)
-        c->why = apply_share(r, c, w.tensor);
-    return c->why != NULL ? ONQ_OK : oq_nb_emit_matmul(r, c->scope, n, &w, &c->how, err);
+        c->why = apply_share(r, c, w->tensor);
 }
 
-static onq_code take_gather(oq_nb_state *r, choice *c, onq_error *err) {
-    oq_nb_weight w = {.scope = c->scope};
+/* K along the axis, the dimensions before it as a batch and those after it as N; NULL, or why the
+ * table cannot be quantized. */
+static const char *check_table(const oq_nb_state *r, oq_nb_choice *c) {
+    oq_nb_weight *w = &c->weight;
+    const int64_t rank = (int64_t)w->tensor->dims.n, axis = r->config->gather_axis;
+    const int32_t type = w->tensor->data_type.v;
+    c->axis = axis < 0 ? axis + rank : axis;
+    if (type != OQ_FLOAT && type != OQ_FLOAT16 && type != OQ_BFLOAT16)
+        return "what it takes values from is not float";
+    if (rank < 2 || c->axis < 0 || c->axis >= rank)
+        return "what it takes values from has no such axis (--quant_axes Gather:AXIS)";
+    w->batch = w->n = 1;
+    for (int64_t i = 0; i < rank; i++) {
+        const uint64_t d = (uint64_t)w->tensor->dims.v[i];
+        if (i == c->axis)
+            w->k = d;
+        else if (i < c->axis)
+            w->batch *= d;
+        else
+            w->n *= d;
+    }
+    return w->k == 0 || w->n == 0 || w->batch == 0 ? "what it takes values from is empty" : NULL;
+}
+
+static void take_gather(const oq_nb_state *r, oq_nb_choice *c) {
+    oq_nb_weight *w = &c->weight;
     const oq_node *n = c->node;
     if (n->input.n < 2 || n->output.n != 1)
-        return ONQ_OK;
-    w.tensor = find_init(&w.scope, n->input.v[0]);
+        return;
+    w->scope = c->scope;
+    w->tensor = find_init(&w->scope, n->input.v[0]);
     c->why = OQ_NB_WHY_DYNAMIC;
-    if (w.tensor == NULL)
-        return ONQ_OK;
+    if (w->tensor == NULL)
+        return;
     c->why = "GatherBlockQuantized takes integers as zero points only";
     if (c->how.method->real_zero)
-        return ONQ_OK;
-    const int64_t rank = (int64_t)w.tensor->dims.n;
-    int64_t axis = r->config->gather_axis;
-    axis = axis < 0 ? axis + rank : axis;
-    const int32_t type = w.tensor->data_type.v;
-    c->why = "what it takes values from is not float";
-    if (type != OQ_FLOAT && type != OQ_FLOAT16 && type != OQ_BFLOAT16)
-        return ONQ_OK;
-    c->why = "what it takes values from has no such axis (--quant_axes Gather:AXIS)";
-    if (rank < 2 || axis < 0 || axis >= rank)
-        return ONQ_OK;
-    c->why = "what it takes values from is empty";
-    w.batch = w.n = 1;
-    for (int64_t i = 0; i < rank; i++) {
-        const uint64_t d = (uint64_t)w.tensor->dims.v[i];
-        if (i == axis)
-            w.k = d;
-        else if (i < axis)
-            w.batch *= d;
-        else
-            w.n *= d;
-    }
-    if (w.k == 0 || w.n == 0 || w.batch == 0)
-        return ONQ_OK;
-    c->why = apply_share(r, c, w.tensor);
+        return;
+    c->why = check_table(r, c);
+    if (c->why == NULL)
+        c->why = apply_share(r, c, w->tensor);
     if (c->why != NULL)
-        return ONQ_OK;
-    const bool rows = r->config->all_weights && axis == rank - 1 && rank == 2 &&
-                      oq_attr_int(n, "axis", 0) == 0 && w.k % c->how.block == 0;
-    c->why = "GatherBlockQuantized takes 4 bits (--all_weights: others too, where they fit)";
-    if (c->how.bits != 4 && !rows)
-        return ONQ_OK;
-    c->why = NULL;
-    return oq_nb_emit_gather(r, c->scope, n, &w, axis, &c->how, err);
+        return;
+    c->rows = r->config->all_weights && w->n == 1 && w->tensor->dims.n == 2 &&
+              oq_attr_int(n, "axis", 0) == 0 && w->k % c->how.block == 0;
+    if (c->how.bits != 4 && !(c->rows && c->axis == 1))
+        c->why = "GatherBlockQuantized takes 4 bits (--all_weights: others too, where they fit)";
 }
 
 static const struct {
     const char *op_type;
     bool by_default; /* without op_types_to_quantize */
-    onq_code (*take)(oq_nb_state *r, choice *c, onq_error *err);
+    void (*take)(const oq_nb_state *r, oq_nb_choice *c);
 } operators[] = {
     {"MatMul", true, take_matmul},
     {"Gather", false, take_gather},
@@ -256,7 +243,7 @@ static bool is_listed(const oq_nb_state *r, const oq_node *n, bool by_default) {
 }
 
 /* Who decides before the operator does; NULL: nobody. */
-static const char *skip(oq_nb_state *r, choice *c, bool by_default) {
+static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
     oq_qconfig *lists = r->config->lists;
     const oq_node *n = c->node;
     const uint32_t i = n->name.n > 0 ? oq_map_find(&r->config->node_map, n->name) : OQ_MAP_NONE;
@@ -282,35 +269,36 @@ static const char *skip(oq_nb_state *r, choice *c, bool by_default) {
                : NULL;
 }
 
-/* What the node multiplies its weight with, for methods that look at it. */
-static onq_code note_reader(oq_nb_state *r, const choice *c, onq_error *err) {
-    if (c->why != NULL || r->used == NULL || !c->how.method->needs_samples)
+/* The form of its weight, and what the node multiplies it with for methods that look at that. */
+static onq_code take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
+    const size_t n = r->done.n;
+    OQ_TRY(oq_nb_take_weight(r, c, err));
+    if (!c->how.method->needs_samples || (c->done->rule == OQ_NB_GATHER && r->done.n == n))
         return ONQ_OK;
-    const oq_nb_reader reader = {r->used->lazy, c->node->input.v[0]};
+    const oq_nb_reader reader = {c->done->lazy, c->node->input.v[0]};
     return OQ_PUSH(r->arena, &r->job->made->readers, reader) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code do_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err);
+static onq_code decide_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err);
 
-static onq_code do_inner(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
+static onq_code decide_inner(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
     oq_graph_cursor at = {0};
     for (oq_graph *g; (g = oq_node_next_graph(n, &at)) != NULL;) {
         if (s->depth == OQ_MAX_GRAPH_DEPTH)
             return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than %d",
                            OQ_MAX_GRAPH_DEPTH);
-        OQ_TRY(do_graph(r, g, s, err));
+        OQ_TRY(decide_graph(r, g, s, err));
     }
     return ONQ_OK;
 }
 
-static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
-    choice c = {.scope = s,
-                .node = n,
-                .how = r->config->how,
-                .why = "this mode does not quantize the operator",
-                .by = OQ_BY_RULE};
-    OQ_TRY(do_inner(r, s, n, err));
-    r->used = NULL;
+static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
+    oq_nb_choice c = {.scope = s,
+                      .node = n,
+                      .how = r->config->how,
+                      .why = "this mode does not quantize the operator",
+                      .by = OQ_BY_RULE};
+    OQ_TRY(decide_inner(r, s, n, err));
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {
         if (!oq_node_is(n, operators[i].op_type))
             continue;
@@ -319,19 +307,41 @@ static onq_code do_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *e
         if (skipped != NULL)
             c.why = skipped;
         else
-            OQ_TRY(operators[i].take(r, &c, err));
+            operators[i].take(r, &c);
     }
-    OQ_TRY(note_reader(r, &c, err));
+    if (c.why == NULL)
+        OQ_TRY(take_weight(r, &c, err));
     const oq_plan_node row = {.name = n->name,
                               .op_type = n->op_type,
                               .output = n->output.n > 0 ? n->output.v[0] : OQ_S(""),
                               .fate = c.why != NULL ? OQ_FATE_FLOAT : OQ_FATE_QUANTIZED,
                               .by = c.by,
                               .why = c.why != NULL ? c.why : ""};
-    if ((c.why != NULL && !OQ_PUSH(r->scratch, &s->out, n)) || !oq_plan_add_node(r->job->plan, row))
+    if (!OQ_PUSH(r->scratch, &r->choices, c) || !oq_plan_add_node(r->job->plan, row))
         return oq_fail_nomem(err);
     return ONQ_OK;
 }
+
+static onq_code in_node(const oq_node *n, onq_code rc, onq_error *err) {
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
+                                      OQ_STR(n->op_type));
+}
+
+static onq_code decide_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err) {
+    oq_nb_scope *s = OQ_NEW(r->scratch, oq_nb_scope);
+    if (s == NULL || !OQ_PUSH(r->scratch, &r->scopes, s))
+        return oq_fail_nomem(err);
+    s->parent = parent;
+    s->graph = g;
+    s->depth = parent != NULL ? parent->depth + 1 : 0;
+    OQ_TRY(oq_index_build(&s->index, r->scratch, g, parent != NULL ? &parent->index : NULL, err));
+    for (size_t i = 0; i < g->node.n; i++)
+        OQ_TRY(in_node(g->node.v[i], decide_node(r, s, g->node.v[i], err), err));
+    return ONQ_OK;
+}
+
+/* ---- writing ---- */
 
 /* The nodes that stay and those that are new. */
 static onq_code set_nodes(oq_nb_state *r, const oq_nb_scope *s, onq_error *err) {
@@ -343,22 +353,17 @@ static onq_code set_nodes(oq_nb_state *r, const oq_nb_scope *s, onq_error *err) 
     return ONQ_OK;
 }
 
-static onq_code do_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err) {
-    oq_nb_scope *s = OQ_NEW(r->scratch, oq_nb_scope); /* `done` may name it later */
-    if (s == NULL)
-        return oq_fail_nomem(err);
-    s->parent = parent;
-    s->graph = g;
-    s->depth = parent != NULL ? parent->depth + 1 : 0;
-    OQ_TRY(oq_index_build(&s->index, r->scratch, g, parent != NULL ? &parent->index : NULL, err));
-    const size_t n = g->node.n;
-    for (size_t i = 0; i < n; i++) {
-        const onq_code rc = do_node(r, s, g->node.v[i], err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(g->node.v[i])),
-                               OQ_STR(g->node.v[i]->op_type));
+static onq_code emit(oq_nb_state *r, onq_error *err) {
+    for (size_t i = 0; i < r->choices.n; i++) {
+        const oq_nb_choice *c = &r->choices.v[i];
+        if (c->why == NULL)
+            OQ_TRY(in_node(c->node, oq_nb_emit(r, c, err), err));
+        else if (!OQ_PUSH(r->scratch, &c->scope->out, c->node))
+            return oq_fail_nomem(err);
     }
-    return set_nodes(r, s, err);
+    for (size_t i = 0; i < r->scopes.n; i++)
+        OQ_TRY(set_nodes(r, r->scopes.v[i], err));
+    return ONQ_OK;
 }
 
 /* ---- the whole ---- */
@@ -435,19 +440,25 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
     return oq_model_sort(m, err);
 }
 
+static onq_code run(oq_nb_state *r, onq_error *err) {
+    OQ_TRY(decide_graph(r, r->job->model->proto->graph, NULL, err));
+    if (r->job->decide_only)
+        return ONQ_OK;
+    oq_model_touch(r->job->model);
+    OQ_TRY(oq_fresh_init(&r->names, r->scratch, r->job->model, err));
+    OQ_TRY(emit(r, err));
+    OQ_TRY(finish(r, err));
+    OQ_ASSERT_VALID(r->job->model);
+    return ONQ_OK;
+}
+
 onq_code oq_nb_run(const oq_nb_job *job, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &job->model->env->alloc);
     oq_nb_state r = {
         .job = job, .config = job->config, .arena = &job->model->arena, .scratch = &scratch};
-    oq_model_touch(job->model);
-    onq_code rc = oq_fresh_init(&r.names, &scratch, job->model, err);
-    if (rc == ONQ_OK)
-        rc = do_graph(&r, job->model->proto->graph, NULL, err);
-    if (rc == ONQ_OK)
-        rc = finish(&r, err);
-    if (rc == ONQ_OK)
-        OQ_ASSERT_VALID(job->model);
+    oq_map_init(&r.done_map, &scratch);
+    const onq_code rc = run(&r, err);
     oq_arena_release(&scratch);
     return rc;
 }

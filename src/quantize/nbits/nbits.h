@@ -6,8 +6,9 @@
  *     Gather   GatherBlockQuantized
  *     Gemm     MatMulNBits, where it is asked for
  *
- * oq_nb_run decides and edits the graph. The integers are made when the model is written
- * (nb_task.h), so that a model larger than memory is no different from a small one.
+ * oq_nb_run decides about all nodes and writes the plan, then edits the graph. The integers are made
+ * when the model is written (nb_task.h), so that a model larger than memory is no different from a
+ * small one.
  */
 #ifndef OQ_QUANTIZE_NBITS_H
 #define OQ_QUANTIZE_NBITS_H
@@ -99,6 +100,7 @@ typedef struct oq_nb_job {
     oq_nb_config *config;
     oq_plan *plan;
     oq_nb_made *made; /* is added to; the list itself is in the model's arena */
+    bool decide_only; /* --dry_run: fills the plan and `made` and leaves the model as it is */
 } oq_nb_job;
 
 /* The opset that the result needs, or 0: 4-bit types are of opset 21, and so are blocks. */

@@ -4,6 +4,7 @@
 #include "quantize/plan_read.h"
 
 #include "build_model.h"
+#include "nbits_rig.h"
 #include "scratch.h"
 #include "testing.h"
 
@@ -183,8 +184,38 @@ static void wrong_plans(void **state) {
     scratch_remove(&folder);
 }
 
+/* Weight-only quantization decides first: a dry run has the rows, the weights that would be made,
+ * and the model as it was. */
+static void nbits_decides_first(void **state) {
+    (void)state;
+    static const float w[32 * 4] = {1.0f, -2.0f, 3.0f};
+    nbits_rig r;
+    onq_error err = ONQ_ERROR_INIT;
+    nbits_rig_begin(&r, NULL, "default", 4, 32, true);
+    nbits_rig_product(&r, "32,4", w);
+    const oq_graph *g = r.q.b.m->proto->graph;
+    const oq_nb_job job = {.model = r.q.b.m,
+                           .config = &r.config,
+                           .plan = &r.q.plan,
+                           .made = &r.made,
+                           .decide_only = true};
+    assert_ok(oq_nb_run(&job, &err), err);
+    assert_int_equal(r.q.plan.nodes.n, 1);
+    assert_int_equal(r.q.plan.nodes.v[0].fate, OQ_FATE_QUANTIZED);
+    assert_int_equal(r.q.plan.tensors.n, 1);
+    assert_true(oq_str_is(r.q.plan.tensors.v[0].name, "w"));
+    assert_int_equal(r.made.all.n, 1);
+    assert_int_equal(g->node.n, 1);
+    assert_true(oq_str_is(g->node.v[0]->op_type, "MatMul"));
+    assert_int_equal(g->initializer.n, 1);
+    assert_ok(nbits_rig_run(&r, &err), err);
+    assert_true(oq_str_is(g->node.v[0]->op_type, "MatMulNBits"));
+    nbits_rig_end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(summary), cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(wrong_plans)};
+                                       cmocka_unit_test(wrong_plans),
+                                       cmocka_unit_test(nbits_decides_first)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
