@@ -65,11 +65,8 @@ onq_code oq_debug_leave(oq_debug *d, oq_str name, bool weight, const char *why, 
 static onq_code read_params(oq_debug *d, oq_debug_act *a, const oq_node *n, size_t scale_at,
                             size_t zero_at, bool *known, onq_error *err) {
     *known = false;
-    oq_tensor *scale =
-        scale_at < n->input.n ? oq_index_init(&d->made_index, n->input.v[scale_at]) : NULL;
-    oq_tensor *zero = zero_at < n->input.n && n->input.v[zero_at].n > 0
-                          ? oq_index_init(&d->made_index, n->input.v[zero_at])
-                          : NULL;
+    oq_tensor *scale = oq_index_init(&d->made_index, oq_node_input(n, scale_at));
+    oq_tensor *zero = oq_index_init(&d->made_index, oq_node_input(n, zero_at));
     if (scale == NULL || !oq_dtype_is_float(scale->data_type.v))
         return ONQ_OK;
     size_t n_scale = 0;

@@ -37,6 +37,13 @@ typedef enum oq_repeats {
     OQ_REPEATS_IN_ORDER, /* each of them once, in their order */
 } oq_repeats;
 
+/* Where f(k x) = k f(x) for any k > 0 of each channel. */
+typedef enum oq_scaling {
+    OQ_SCALES_NOT,
+    OQ_SCALES,         /* channels may be along any axis */
+    OQ_SCALES_CHANNELS /* axis 1 has the channels */
+} oq_scaling;
+
 /* How an operator takes quantized values. */
 typedef enum oq_form {
     OQ_FORM_FLOAT,
@@ -64,6 +71,7 @@ typedef struct oq_op_traits {
     oq_form form;
     oq_op_kind kind;
     oq_product product;
+    oq_product work; /* what it computes, where its weight is none that `product` describes */
     const char *stands_for; /* a quantized operator: the float one it was; else NULL */
     uint8_t least, most;    /* inputs, see OQ_INPUTS */
     uint8_t outputs;        /* the most, where it is more than one; but see all_outputs */
@@ -89,6 +97,9 @@ typedef struct oq_op_traits {
     bool fused_float32;
     bool bytes_from_11; /* takes 8-bit values from opset 11 on only */
     oq_repeats repeats;
+    oq_scaling scaling;
+    bool fused;        /* ONNX Runtime makes it when it optimises past its basic level */
+    bool in_linear;    /* op_set linear takes it beside products and what clips */
     bool only_listed;  /* known to a mode, but taken only where the user lists it */
     bool trained_twin; /* its QLinear rule serves trained models in integer format too */
 } oq_op_traits;
@@ -118,6 +129,10 @@ const oq_op_traits *oq_op_traits_of(oq_str type);
 
 /* ---- nodes; the answer for NULL is no ---- */
 
+/* The name of an input; empty when it is not given. */
+static inline oq_str oq_node_input(const oq_node *n, size_t slot) {
+    return slot < n->input.n ? n->input.v[slot] : OQ_S("");
+}
 /* True for the operator of that type in the default domain. */
 bool oq_node_is(const oq_node *n, const char *type);
 /* A Constant of the default domain. */

@@ -135,14 +135,10 @@ static onq_code add_cast(work *w, oq_str from, oq_str to, oq_dtype type, onq_err
 /* Its inputs may come from a Cast. Parameters of quantization must be there when the runtime looks
  * for patterns, and other domains have rules of their own. */
 static bool takes_cast(const oq_node *n) {
-    static const char *const others[] = {"FusedMatMul", "FusedConv", "FusedGemm"};
-    if (oq_domain_is_onnx(n->domain))
-        return oq_op_traits_of(n->op_type)->kind == OQ_KIND_OTHER &&
-               !oq_str_starts(n->op_type, OQ_S("QLinear"));
-    for (size_t i = 0; i < OQ_COUNT(others); i++)
-        if (oq_str_is(n->op_type, others[i]))
-            return true;
-    return false;
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    return oq_domain_is_onnx(n->domain)
+               ? t->kind == OQ_KIND_OTHER && !oq_str_starts(n->op_type, OQ_S("QLinear"))
+               : t->fused;
 }
 
 static bool is_constant(const oq_value *v) {

@@ -30,6 +30,8 @@ unsigned oq_rules_modes(oq_str type) {
 
 unsigned oq_rules_quantized_in(oq_str type) {
     const unsigned known = oq_rules_modes(type);
+    const oq_op_traits *t = oq_op_traits_of(type);
+    const bool split = t->product == OQ_GEMM && t->form == OQ_FORM_FLOAT; /* into MatMul and Add */
     return known | ((known & OQ_QMODE_QLINEAR) != 0 ? OQ_QMODE_QDQ : 0u) |
-           (oq_str_is(type, "Gemm") ? OQ_QMODE_INTEGER : 0u);
+           (split ? OQ_QMODE_INTEGER : 0u);
 }

@@ -51,30 +51,9 @@ static double attention(const oq_shapes *s, const oq_graph *g, const oq_node *n)
     return rows * product(&w, 0) + 2 * rows * dim_at(&x, 1) * dim_at(&w, 1) / 3;
 }
 
-/* Products that the quantizers do not know, so that no row of operators.def says it. The
- * weight of most has another shape than a matrix: x and the output tell enough. */
-static oq_product product_of(const oq_node *n, const oq_op_traits *t) {
-    static const struct {
-        const char *name;
-        oq_product product;
-    } more[] = {{"FusedConv", OQ_CONV},
-                {"FusedGemm", OQ_GEMM},
-                {"FusedMatMul", OQ_MATMUL},
-                {"FusedMatMulActivation", OQ_MATMUL},
-                {"MatMulNBits", OQ_MATMUL},
-                {"MatMulBnb4", OQ_MATMUL},
-                {"MatMulIntegerToFloat", OQ_MATMUL},
-                {"MatMulInteger16", OQ_MATMUL},
-                {"DynamicQuantizeMatMul", OQ_MATMUL}};
-    for (size_t i = 0; t->product == OQ_NO_PRODUCT && i < OQ_COUNT(more); i++)
-        if (oq_str_is(n->op_type, more[i].name))
-            return more[i].product;
-    return t->product;
-}
-
 double oq_node_work(const oq_shapes *s, const oq_graph *g, const oq_node *n) {
     const oq_op_traits *t = oq_op_traits_of(n->op_type);
-    const oq_product kind = product_of(n, t);
+    const oq_product kind = t->product != OQ_NO_PRODUCT ? t->product : t->work;
     oq_tensor_info x, w;
     if (n->output.n == 0)
         return 0;

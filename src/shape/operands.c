@@ -30,8 +30,7 @@ typedef struct operand {
 /* ---- looking ---- */
 
 static onq_code find(const look *l, size_t slot, operand *out) {
-    const oq_node *n = l->node;
-    *out = (operand){.name = slot < n->input.n ? n->input.v[slot] : OQ_S("")};
+    *out = (operand){.name = oq_node_input(l->node, slot)};
     if (out->name.n == 0)
         return ONQ_OK;
     const oq_tensor *t = oq_index_init(l->ix, out->name);

@@ -167,8 +167,7 @@ static onq_code check_op_types(const run *r, onq_error *err) {
     size_t n = 0;
     const oq_str *v = oq_opt_list(r->q.job->opts, "op_types_to_quantize", &n);
     for (size_t i = 0; i < n; i++)
-        if (!oq_str_is(v[i], "MatMul") && !oq_str_is(v[i], "Gather") && !oq_str_is(v[i], "Gemm") &&
-            !oq_opt_same(v[i], OQ_S("all")))
+        if (!oq_nb_knows(v[i]) && !oq_opt_same(v[i], OQ_S("all")))
             return oq_fail(err, ONQ_E_OPTION,
                            "--op_types_to_quantize: '%.*s' (there are MatMul, Gather and Gemm)",
                            OQ_STR(v[i]));

@@ -3,24 +3,17 @@
  */
 #include "api/quantizing/quant_input.h"
 
+#include "onnx/operators.h"
 #include "onnx/summary/summary.h"
 #include "quantize/ort/stamp.h"
-
-/* Operators that only ONNX Runtime's optimiser makes, past its basic level. */
-static bool is_fused(const oq_op_count *op) {
-    static const char *const types[] = {"FusedConv", "FusedGemm", "FusedMatMul"};
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        if (oq_str_is(op->domain, "com.microsoft") && oq_str_is(op->op_type, types[i]))
-            return true;
-    return false;
-}
 
 static void warn_optimized(const onq_env *env, const oq_summary *s) {
     uint64_t nchwc = 0, fused = 0;
     for (size_t i = 0; i < s->ops.n; i++) {
         const oq_op_count *op = &s->ops.v[i];
         nchwc += oq_str_is(op->domain, "com.microsoft.nchwc") ? op->count : 0;
-        fused += is_fused(op) ? op->count : 0;
+        if (oq_str_is(op->domain, "com.microsoft") && oq_op_traits_of(op->op_type)->fused)
+            fused += op->count;
     }
     if (nchwc > 0)
         oq_warn(env,

@@ -61,9 +61,7 @@ typedef struct matching {
 } matching;
 
 static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
-    return slot >= 0 && (size_t)slot < n->input.n
-               ? oq_index_constant(&d->made_index, n->input.v[slot])
-               : NULL;
+    return oq_index_constant(&d->made_index, oq_node_input(n, (size_t)slot));
 }
 
 static bool strip(oq_str s, const char *suffix, oq_str *out) {

@@ -21,10 +21,6 @@ const char *oq_quant_mode_name(oq_quant_mode m) {
     return names[m];
 }
 
-static oq_str input_at(const oq_node *n, int slot) {
-    return slot >= 0 && (size_t)slot < n->input.n ? n->input.v[slot] : (oq_str){NULL, 0};
-}
-
 static bool known_domain(const oq_node *n) {
     return oq_domain_is_onnx(n->domain) || oq_str_is(n->domain, "com.microsoft");
 }
@@ -47,9 +43,9 @@ static size_t type_index(int64_t number) {
  * constant that is only dequantized counts as a weight. */
 static void count_qdq(oq_summary *s, const oq_index *ix, const oq_node *n) {
     const bool quantize = oq_node_is_quantize(n);
-    const oq_tensor *x = oq_index_constant(ix, input_at(n, 0));
-    const oq_tensor *scale = oq_index_constant(ix, input_at(n, 1));
-    const oq_tensor *zero = oq_index_constant(ix, input_at(n, 2));
+    const oq_tensor *x = oq_index_constant(ix, oq_node_input(n, 0));
+    const oq_tensor *scale = oq_index_constant(ix, oq_node_input(n, 1));
+    const oq_tensor *zero = oq_index_constant(ix, oq_node_input(n, 2));
     const oq_granularity g = granularity(n, scale);
     if (quantize) {
         s->quant.quantize++;
@@ -71,13 +67,14 @@ static void count_qdq(oq_summary *s, const oq_index *ix, const oq_node *n) {
 
 /* The constant that a node reads as its weight, through a Transpose or a Reshape; else empty. */
 static oq_str weight_name(const oq_index *ix, const oq_node *n, int slot) {
-    const oq_str name = input_at(n, slot);
+    const oq_str name = oq_node_input(n, (size_t)slot);
     if (name.n == 0 || oq_index_constant(ix, name) != NULL)
         return name;
     const oq_node *p = oq_index_producer(ix, name);
     const bool moves =
         p != NULL && (oq_str_is(p->op_type, "Transpose") || oq_str_is(p->op_type, "Reshape"));
-    return moves && oq_index_constant(ix, input_at(p, 0)) != NULL ? p->input.v[0] : (oq_str){0};
+    return moves && oq_index_constant(ix, oq_node_input(p, 0)) != NULL ? p->input.v[0]
+                                                                       : (oq_str){0};
 }
 
 /* Notes a reader of a weight; *first: nobody read it before. */
@@ -134,8 +131,8 @@ static onq_code measure_packed(oq_summary_walk *w, const oq_index *ix, const oq_
     const double k = (double)oq_attr_int(n, "K", 0), cols = (double)oq_attr_int(n, "N", 0);
     o->weights = k > 0 && cols > 0 ? k * cols : bits_of(q) / (double)(o->bits > 0 ? o->bits : 4);
     o->stored = bits_of(q);
-    for (int i = 2; i < 4; i++)
-        o->stored += bits_of(oq_index_constant(ix, input_at(n, i)));
+    for (size_t i = 2; i < 4; i++)
+        o->stored += bits_of(oq_index_constant(ix, oq_node_input(n, i)));
     return ONQ_OK;
 }
 
@@ -186,8 +183,10 @@ static bool count_quantized(oq_summary_walk *w, const oq_index *ix, const oq_nod
             q->operators++;
         else
             q->integer++;
-        const oq_tensor *x = oq_index_constant(ix, input_at(n, oq_op_slot(traits->weight)));
-        const oq_tensor *param = oq_index_constant(ix, input_at(n, oq_op_slot(traits->param)));
+        const oq_tensor *x =
+            oq_index_constant(ix, oq_node_input(n, (size_t)oq_op_slot(traits->weight)));
+        const oq_tensor *param =
+            oq_index_constant(ix, oq_node_input(n, (size_t)oq_op_slot(traits->param)));
         if (x != NULL)
             q->weights[type_index(x->data_type.v)][granularity(n, param)]++;
         return true;
@@ -239,7 +238,8 @@ static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_index
             return oq_fail_nomem(err);
     }
     for (int i = 0; traits->weight != 0 && i <= traits->more_weights; i++)
-        OQ_TRY(count_bytes(w, mode, ix, input_at(n, oq_op_slot(traits->weight) + i), err));
+        OQ_TRY(count_bytes(w, mode, ix, oq_node_input(n, (size_t)(oq_op_slot(traits->weight) + i)),
+                           err));
     return ONQ_OK;
 }
 
@@ -249,11 +249,11 @@ static onq_code count_float(oq_summary_walk *w, const oq_index *ix, const oq_nod
     if (modes == 0)
         return ONQ_OK;
     const oq_op_traits *traits = oq_op_traits_of(n->op_type);
-    const oq_str name = input_at(n, oq_op_slot(traits->weight));
+    const oq_str name = oq_node_input(n, (size_t)oq_op_slot(traits->weight));
     const oq_tensor *weight = oq_index_constant(ix, name);
     if (weight != NULL && !oq_dtype_is_float(weight->data_type.v))
         return ONQ_OK;
-    if (comes_quantized(ix, input_at(n, 0)) || comes_quantized(ix, name))
+    if (comes_quantized(ix, oq_node_input(n, 0)) || comes_quantized(ix, name))
         return ONQ_OK;
     for (int mode = 0; mode < OQ_MODE_COUNT; mode++) {
         if ((modes & (1u << mode)) == 0)

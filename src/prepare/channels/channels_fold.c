@@ -11,23 +11,11 @@
 
 #define DEPTH 8
 
-static bool is_one_of(const oq_node *n, const char *const *types, size_t count) {
-    bool found = false;
-    for (size_t i = 0; i < count; i++)
-        found |= oq_str_is(n->op_type, types[i]);
-    return found && oq_domain_is_onnx(n->domain);
-}
-static bool is(const oq_node *n, const char *type) {
-    return is_one_of(n, &type, 1);
-}
-
 /* f(k x) = k f(x) for k > 0, channel by channel. */
 static bool passes(const oq_node *n, bool is_image) {
-    static const char *const any[] = {"Relu", "LeakyRelu", "Identity"};
-    static const char *const image[] = {"MaxPool", "AveragePool", "GlobalAveragePool",
-                                        "GlobalMaxPool"};
-    return n->output.n == 1 &&
-           (is_one_of(n, any, OQ_COUNT(any)) || (is_image && is_one_of(n, image, OQ_COUNT(image))));
+    const oq_scaling scaling = oq_op_traits_of(n->op_type)->scaling;
+    return n->output.n == 1 && oq_domain_is_onnx(n->domain) &&
+           (scaling == OQ_SCALES || (is_image && scaling == OQ_SCALES_CHANNELS));
 }
 
 oq_tensor *oq_channel_weight(const oq_channel_state *s, const oq_node *n) {
@@ -84,9 +72,7 @@ static onq_code scale_constant(oq_channel_state *s, oq_node *n, size_t slot,
 }
 
 static oq_tensor *vector(const oq_channel_state *s, const oq_node *n, size_t slot, uint64_t count) {
-    oq_tensor *t = slot < n->input.n && n->input.v[slot].n > 0
-                       ? oq_index_init(&s->ix, n->input.v[slot])
-                       : NULL;
+    oq_tensor *t = oq_index_init(&s->ix, oq_node_input(n, slot));
     return t != NULL && t->data_type.v == OQ_FLOAT && t->dims.n == 1 &&
                    (uint64_t)t->dims.v[0] == count
                ? t
@@ -111,7 +97,7 @@ static onq_code scale_vector(oq_channel_state *s, oq_node *n, size_t slot, const
 
 /* The axis of the weight that counts outputs. */
 static size_t row_axis(const oq_node *n) {
-    return is(n, "Conv") || oq_gemm_turns_b(n) ? 0 : 1;
+    return oq_node_is(n, "Conv") || oq_gemm_turns_b(n) ? 0 : 1;
 }
 
 onq_code oq_channel_scale_rows(oq_channel_state *s, oq_node *n, const float *factor,
@@ -132,8 +118,8 @@ onq_code oq_channel_scale_rows(oq_channel_state *s, oq_node *n, const float *fac
 }
 
 bool oq_channel_has_rows(const oq_channel_state *s, const oq_node *n, uint64_t count) {
-    const bool conv = is(n, "Conv");
-    if (n->input.n < 2 || !(conv || is(n, "Gemm") || is(n, "MatMul")))
+    const bool conv = oq_node_is(n, "Conv");
+    if (n->input.n < 2 || !(conv || oq_node_is(n, "Gemm") || oq_node_is(n, "MatMul")))
         return false;
     const oq_tensor *w = oq_index_init(&s->ix, n->input.v[1]);
     return w != NULL && w->data_type.v == OQ_FLOAT && (conv ? w->dims.n >= 3 : w->dims.n == 2) &&
@@ -145,7 +131,7 @@ bool oq_channel_has_rows(const oq_channel_state *s, const oq_node *n, uint64_t c
 
 /* The slot of the constant of a Mul, Div, Add or Sub; -1: there is none that fits. */
 static int constant_slot(const oq_channel_state *s, const oq_node *n, const oq_channel_factor *f) {
-    const bool second = is(n, "Div") || is(n, "Sub");
+    const bool second = oq_node_is(n, "Div") || oq_node_is(n, "Sub");
     for (int slot = second ? 1 : 0; slot < 2 && n->input.n == 2; slot++)
         if (fits(oq_index_init(&s->ix, n->input.v[slot]), f) &&
             oq_index_init(&s->ix, n->input.v[1 - slot]) == NULL)
@@ -155,12 +141,11 @@ static int constant_slot(const oq_channel_state *s, const oq_node *n, const oq_c
 
 static bool is_normalization(const oq_channel_state *s, const oq_node *n,
                              const oq_channel_factor *f) {
-    static const char *const image[] = {"BatchNormalization", "InstanceNormalization"};
     if (f->is_image)
-        return is_one_of(n, image, OQ_COUNT(image)) && vector(s, n, 1, f->n) != NULL &&
-               vector(s, n, 2, f->n) != NULL;
-    return is(n, "LayerNormalization") && oq_attr_int(n, "axis", -1) == -1 && n->output.n == 1 &&
-           vector(s, n, 1, f->n) != NULL &&
+        return (oq_node_is(n, "BatchNormalization") || oq_node_is(n, "InstanceNormalization")) &&
+               vector(s, n, 1, f->n) != NULL && vector(s, n, 2, f->n) != NULL;
+    return oq_node_is(n, "LayerNormalization") && oq_attr_int(n, "axis", -1) == -1 &&
+           n->output.n == 1 && vector(s, n, 1, f->n) != NULL &&
            (n->input.n < 3 || n->input.v[2].n == 0 || vector(s, n, 2, f->n) != NULL);
 }
 
@@ -169,12 +154,14 @@ static onq_code step(oq_channel_state *s, oq_node *n, const oq_channel_factor *f
                      bool *ok, oq_str *next, onq_error *err) {
     *ok = true;
     *next = (oq_str){0};
-    if (is(n, "Mul") || is(n, "Div") || is(n, "Add") || is(n, "Sub")) {
+    if (oq_node_is(n, "Mul") || oq_node_is(n, "Div") || oq_node_is(n, "Add") ||
+        oq_node_is(n, "Sub")) {
         const int slot = constant_slot(s, n, f);
         *ok = slot >= 0;
-        if (*ok && (is(n, "Add") || is(n, "Sub")))
+        if (*ok && (oq_node_is(n, "Add") || oq_node_is(n, "Sub")))
             *next = n->input.v[1 - slot];
-        return *ok && change ? scale_constant(s, n, (size_t)slot, f, is(n, "Div"), err) : ONQ_OK;
+        return *ok && change ? scale_constant(s, n, (size_t)slot, f, oq_node_is(n, "Div"), err)
+                             : ONQ_OK;
     }
     if (passes(n, f->is_image)) {
         *next = n->input.v[0];
@@ -186,7 +173,7 @@ static onq_code step(oq_channel_state *s, oq_node *n, const oq_channel_factor *f
                 OQ_TRY(scale_vector(s, n, slot, f->v, err));
         return ONQ_OK;
     }
-    *ok = is(n, "Conv") == f->is_image && oq_channel_has_rows(s, n, f->n);
+    *ok = oq_node_is(n, "Conv") == f->is_image && oq_channel_has_rows(s, n, f->n);
     return *ok && change ? oq_channel_scale_rows(s, n, f->v, err) : ONQ_OK;
 }
 

@@ -28,9 +28,7 @@ typedef struct cut {
 static void clip_bounds(oq_channel_state *s, const oq_node *n, cut *c) {
     double *const bounds[2] = {&c->low, &c->high};
     for (size_t i = 0; i < 2; i++) {
-        oq_tensor *t = i + 1 < n->input.n && n->input.v[i + 1].n > 0
-                           ? oq_index_init(&s->ix, n->input.v[i + 1])
-                           : NULL;
+        oq_tensor *t = oq_index_init(&s->ix, oq_node_input(n, i + 1));
         oq_span data;
         if (t != NULL && t->data_type.v == OQ_FLOAT &&
             oq_model_data(s->c->see.model, t, &data, NULL) == ONQ_OK && data.n == sizeof(float))

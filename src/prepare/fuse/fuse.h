@@ -71,8 +71,6 @@ static inline oq_node *oq_fuse_node(const oq_fuse *f, uint32_t i) {
 static inline bool oq_fuse_free(const oq_fuse *f, uint32_t i) {
     return i != OQ_NO_NODE && !f->busy[i];
 }
-/* Name of input i, empty when it is not given. */
-oq_str oq_fuse_in(const oq_node *n, size_t i);
 /* The initializer of that name when its value cannot be changed from outside, else NULL. */
 oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name);
 /* The free node that makes `name`, or OQ_NO_NODE. */

@@ -41,7 +41,8 @@ static bool clip_bounds(oq_fuse *f, const oq_node *n, double *low, double *high)
         *high = (double)oq_attr_float(n, "max", INFINITY);
         return true;
     }
-    return oq_fuse_scalar(f, oq_fuse_in(n, 1), low) && oq_fuse_scalar(f, oq_fuse_in(n, 2), high);
+    return oq_fuse_scalar(f, oq_node_input(n, 1), low) &&
+           oq_fuse_scalar(f, oq_node_input(n, 2), high);
 }
 
 /* `name` is Clip(x + 3, 0, 6), used once: its nodes and x. */

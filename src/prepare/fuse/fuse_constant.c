@@ -50,7 +50,7 @@ onq_code oq_fuse_fold(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     if (f->fold == NULL && (f->fold = OQ_NEW(f->scratch, oq_eval)) == NULL)
         return oq_fail_nomem(err);
     oq_eval *c = f->fold;
-    if (oq_fuse_const(f, oq_fuse_in(n, 0)) == NULL && !oq_node_is(n, "Shape") &&
+    if (oq_fuse_const(f, oq_node_input(n, 0)) == NULL && !oq_node_is(n, "Shape") &&
         !oq_node_is(n, "Size"))
         return ONQ_OK;
     *c = (oq_eval){.arena = f->scratch, .node = n, .opset = f->opset};

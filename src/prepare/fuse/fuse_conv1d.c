@@ -51,13 +51,13 @@ static bool rest_is_plain(const oq_node *n, size_t axis, size_t count) {
 }
 
 static bool find_window(oq_fuse *f, oq_node *n, window *v) {
-    *v = (window){.conv = n, .w = oq_fuse_const(f, oq_fuse_in(n, 1)), .length = -1, .block = 1};
+    *v = (window){.conv = n, .w = oq_fuse_const(f, oq_node_input(n, 1)), .length = -1, .block = 1};
     const int at = v->w != NULL ? covered_axis(v->w) : -1;
     const oq_str pad = oq_attr_str(n, "auto_pad", "NOTSET");
     if (at < 0 || n->output.n != 1 || oq_attr_int(n, "group", 1) != 1 ||
         !(oq_str_is(pad, "NOTSET") || oq_str_is(pad, "VALID") || pad.n == 0) ||
         oq_fuse_rank(f, n->input.v[0]) != (int)v->w->dims.n ||
-        (oq_fuse_in(n, 2).n > 0 && oq_fuse_const(f, n->input.v[2]) == NULL))
+        (oq_node_input(n, 2).n > 0 && oq_fuse_const(f, n->input.v[2]) == NULL))
         return false;
     const size_t count = v->w->dims.n - 2, axis = (size_t)at;
     const bool padded = !oq_str_is(pad, "VALID");
@@ -170,7 +170,7 @@ static onq_code add_columns(oq_fuse *f, const window *v, oq_str *x, onq_error *e
  * Add. */
 static onq_code add_bias(oq_fuse *f, const window *v, oq_str *x, onq_error *err) {
     const int64_t dims[4] = {1, 1, v->rank == 3 ? v->out : 1, v->out};
-    const oq_str bias = oq_fuse_in(v->conv, 2);
+    const oq_str bias = oq_node_input(v->conv, 2);
     float *b = NULL;
     size_t n = 0;
     oq_str name;

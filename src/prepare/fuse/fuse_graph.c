@@ -7,10 +7,6 @@
 
 #include <math.h>
 
-oq_str oq_fuse_in(const oq_node *n, size_t i) {
-    return i < n->input.n ? n->input.v[i] : (oq_str){"", 0};
-}
-
 oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name) {
     const oq_value *v = name.n != 0 ? oq_index_find(&f->ix, name) : NULL;
     if (v == NULL || v->init == NULL || v->producer != OQ_NO_NODE)

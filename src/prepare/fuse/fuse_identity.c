@@ -14,7 +14,7 @@ static bool same_dims(const oq_fuse *f, const oq_node *n) {
 }
 
 static bool is_off_dropout(oq_fuse *f, const oq_node *n) {
-    const oq_str mode = oq_fuse_in(n, 2);
+    const oq_str mode = oq_node_input(n, 2);
     oq_span s;
     if (mode.n == 0)
         return true;
@@ -41,7 +41,7 @@ static onq_code is_empty_pad(oq_fuse *f, const oq_node *n, bool *yes, onq_error 
     int64_t *v = attr != NULL ? attr->v : NULL;
     size_t count = attr != NULL ? attr->n : 0;
     if (attr == NULL)
-        OQ_TRY(oq_fuse_ints(f, oq_fuse_in(n, 1), &v, &count, err));
+        OQ_TRY(oq_fuse_ints(f, oq_node_input(n, 1), &v, &count, err));
     *yes = v != NULL;
     for (size_t i = 0; i < count; i++)
         *yes = *yes && v[i] == 0;

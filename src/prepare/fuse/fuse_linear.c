@@ -27,7 +27,7 @@ typedef struct linear {
 } linear;
 
 static onq_code read_bias(oq_fuse *f, linear *l, bool *ok, onq_error *err) {
-    const oq_str name = oq_fuse_in(l->n, l->bias_slot);
+    const oq_str name = oq_node_input(l->n, l->bias_slot);
     float *v = NULL;
     size_t n = 0;
     *ok = false;
@@ -362,7 +362,7 @@ onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
         oq_node *g = oq_fuse_node(f, at);
         const bool matmul = oq_node_is(g, "MatMul");
         int64_t w[8];
-        if (!(matmul || oq_node_is(g, "Gemm")) || oq_fuse_in(g, 2).n != 0 || g->input.n < 2 ||
+        if (!(matmul || oq_node_is(g, "Gemm")) || oq_node_input(g, 2).n != 0 || g->input.n < 2 ||
             (matmul && oq_fuse_rank(f, g->input.v[0]) != 2) ||
             oq_fuse_dims(f, g->input.v[1], w) != 2)
             continue;
@@ -394,7 +394,7 @@ static onq_code pad_amounts(oq_fuse *f, const oq_node *n, const int64_t **v, siz
     int64_t *values = NULL;
     double zero = 0;
     *v = NULL;
-    if (!oq_str_is(oq_attr_str(n, "mode", "constant"), "constant") || oq_fuse_in(n, 3).n != 0)
+    if (!oq_str_is(oq_attr_str(n, "mode", "constant"), "constant") || oq_node_input(n, 3).n != 0)
         return ONQ_OK;
     if (attr != NULL) {
         if (oq_attr_float(n, "value", 0.0f) != 0.0f)
@@ -403,9 +403,9 @@ static onq_code pad_amounts(oq_fuse *f, const oq_node *n, const int64_t **v, siz
         *count = attr->n;
         return ONQ_OK;
     }
-    if (oq_fuse_in(n, 2).n != 0 && (!oq_fuse_scalar(f, n->input.v[2], &zero) || zero != 0.0))
+    if (oq_node_input(n, 2).n != 0 && (!oq_fuse_scalar(f, n->input.v[2], &zero) || zero != 0.0))
         return ONQ_OK;
-    OQ_TRY(oq_fuse_ints(f, oq_fuse_in(n, 1), &values, count, err));
+    OQ_TRY(oq_fuse_ints(f, oq_node_input(n, 1), &values, count, err));
     *v = values;
     return ONQ_OK;
 }

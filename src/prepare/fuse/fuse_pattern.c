@@ -23,7 +23,7 @@ static uint32_t only_child(const oq_fuse *f, uint32_t i, const char *op) {
 
 /* The node of type `op` that makes input `slot`. */
 static uint32_t parent(const oq_fuse *f, uint32_t i, size_t slot, const char *op) {
-    const uint32_t at = oq_fuse_maker(f, oq_fuse_in(oq_fuse_node(f, i), slot));
+    const uint32_t at = oq_fuse_maker(f, oq_node_input(oq_fuse_node(f, i), slot));
     return at != OQ_NO_NODE && oq_str_is(oq_fuse_node(f, at)->op_type, op) ? at : OQ_NO_NODE;
 }
 
@@ -162,7 +162,7 @@ static bool is_last_axis(oq_fuse *f, uint32_t i) {
     const oq_i64s *attr = oq_attr_ints(n, "axes");
     int64_t *v = attr != NULL ? attr->v : NULL;
     size_t count = attr != NULL ? attr->n : 0;
-    if (attr == NULL && oq_fuse_ints(f, oq_fuse_in(n, 1), &v, &count, NULL) != ONQ_OK)
+    if (attr == NULL && oq_fuse_ints(f, oq_node_input(n, 1), &v, &count, NULL) != ONQ_OK)
         return false;
     if (v == NULL || count != 1 || oq_attr_int(n, "keepdims", 1) != 1)
         return false;
@@ -274,9 +274,9 @@ bool oq_pattern_layernorm(oq_fuse *f, uint32_t i, oq_pattern *p) {
 static bool clip_is_epsilon(oq_fuse *f, const oq_node *n) {
     const oq_attribute *a = oq_attr_find(n, "min");
     double v = a != NULL ? (double)a->f.v : 0;
-    if (oq_attr_find(n, "max") != NULL || oq_fuse_const(f, oq_fuse_in(n, 2)) != NULL)
+    if (oq_attr_find(n, "max") != NULL || oq_fuse_const(f, oq_node_input(n, 2)) != NULL)
         return false;
-    if (a == NULL && !oq_fuse_scalar(f, oq_fuse_in(n, 1), &v))
+    if (a == NULL && !oq_fuse_scalar(f, oq_node_input(n, 1), &v))
         return false;
     return v > 0 && v - 1e-12 < 1e-13 && 1e-12 - v < 1e-13;
 }

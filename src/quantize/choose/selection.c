@@ -26,13 +26,9 @@ const char *oq_left_why(const oq_qconfig *c, const oq_node *n) {
 
 /* Conv, Gemm, MatMul and what keeps the values of their tensors or clips them. */
 static bool is_linear(oq_str type) {
-    static const char *const movers[] = {"MaxPool",   "Reshape", "Flatten",
-                                         "Transpose", "Squeeze", "Unsqueeze"};
     const oq_op_traits *t = oq_op_traits_of(type);
-    bool found = (t->product != OQ_NO_PRODUCT && t->product != OQ_CONV_TRANSPOSE) || t->clips;
-    for (size_t i = 0; i < OQ_COUNT(movers); i++)
-        found |= oq_str_is(type, movers[i]);
-    return found;
+    return (t->product != OQ_NO_PRODUCT && t->product != OQ_CONV_TRANSPOSE) || t->clips ||
+           t->in_linear;
 }
 
 onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err) {

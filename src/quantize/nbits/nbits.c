@@ -232,6 +232,13 @@ static const struct {
     {"Gemm", false, take_gemm},
 };
 
+bool oq_nb_knows(oq_str op_type) {
+    bool known = false;
+    for (size_t i = 0; i < OQ_COUNT(operators); i++)
+        known |= oq_str_is(op_type, operators[i].op_type);
+    return known;
+}
+
 /* ---- choosing ---- */
 
 static bool is_listed(const oq_nb_state *r, const oq_node *n, bool by_default) {

@@ -105,6 +105,8 @@ typedef struct oq_nb_job {
 
 /* The opset that the result needs, or 0: 4-bit types are of opset 21, and so are blocks. */
 onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err);
+/* True for the operators whose weights it quantizes. */
+bool oq_nb_knows(oq_str op_type);
 /* Quantizes the model in place. */
 onq_code oq_nb_run(const oq_nb_job *job, onq_error *err);
 

@@ -72,8 +72,7 @@ typedef struct between {
 } between;
 
 static oq_str bias_of(const oq_node *n) {
-    const int slot = oq_op_slot(oq_op_traits_of(n->op_type)->bias);
-    return slot >= 0 && (size_t)slot < n->input.n ? n->input.v[slot] : OQ_S("");
+    return oq_node_input(n, (size_t)oq_op_slot(oq_op_traits_of(n->op_type)->bias));
 }
 
 static bool is_float_node(between *s, const oq_graph *g, const oq_node *n) {

@@ -5,14 +5,10 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-static oq_str input_or_empty(const oq_node *n, size_t slot) {
-    return slot < n->input.n ? n->input.v[slot] : OQ_S("");
-}
-
 /* True if an input that is handed on as it is, from slot `from` on, has become integers. */
 static bool hands_on_integers(oq_qo *q, const oq_node *n, size_t from, size_t to) {
     for (size_t i = from; i < to; i++)
-        if (input_or_empty(n, i).n != 0 && oq_qo_value_of(q, n->input.v[i]) != NULL)
+        if (oq_node_input(n, i).n != 0 && oq_qo_value_of(q, n->input.v[i]) != NULL)
             return true;
     return false;
 }
@@ -27,7 +23,7 @@ onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
         if (n->input.v[i].n != 0)
             return oq_qo_leave(q, n, "QAttention has no input for its attention bias", err);
     for (size_t i = 0; i < 3; i++)
-        if (input_or_empty(n, i).n == 0)
+        if (oq_node_input(n, i).n == 0)
             return oq_qo_leave(q, n, "QAttention needs a weight and a bias", err);
     if (hands_on_integers(q, n, 2, n->input.n))
         return oq_qo_leave(q, n, "an input that stays as it is was quantized", err);
@@ -58,7 +54,7 @@ onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
     if (hands_on_integers(q, n, 0, 2) || hands_on_integers(q, n, 7, n->input.n))
         return oq_qo_leave(q, n, "an input that stays as it is was quantized", err);
     for (size_t i = 0; i < 5; i++) {
-        const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i + 2));
+        const oq_tensor *t = oq_qo_init_in_path(q, oq_node_input(n, i + 2));
         if (t != NULL && t->data_type.v == OQ_FLOAT16 && !q->sh->casts)
             return oq_qo_leave(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
         if (!oq_qo_can(q, n, i + 2, &oq_qo_as_activation))
@@ -69,11 +65,11 @@ onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_fail_nomem(err);
     for (size_t i = 0; i < 5; i++)
         OQ_TRY(oq_qo_input(q, n, i + 2, &oq_qo_as_activation, &v[i], err));
-    bool ok = oq_node_add_input(a, made, input_or_empty(n, 0)) &&
-              oq_node_add_input(a, made, input_or_empty(n, 1));
+    bool ok = oq_node_add_input(a, made, oq_node_input(n, 0)) &&
+              oq_node_add_input(a, made, oq_node_input(n, 1));
     for (size_t i = 0; i < 5; i++)
         ok = ok && oq_node_add_input(a, made, v[i]->q);
-    ok = ok && oq_node_add_input(a, made, input_or_empty(n, 7));
+    ok = ok && oq_node_add_input(a, made, oq_node_input(n, 7));
     for (size_t i = 0; i < 5; i++)
         ok = ok && oq_node_add_input(a, made, v[i]->scale);
     for (size_t i = 0; i < 5; i++)
@@ -144,7 +140,7 @@ onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_leave(q, n, "its input is not float", err);
     for (size_t i = 1; i <= 2; i++) {
-        const oq_tensor *t = oq_qo_init_in_path(q, input_or_empty(n, i));
+        const oq_tensor *t = oq_qo_init_in_path(q, oq_node_input(n, i));
         if (t == NULL || !oq_qo_is_float32(q, t) || t->dims.n != 3)
             return oq_qo_leave(q, n, "its weights are not constant float32 of rank 3", err);
         const oq_qo_value *there = oq_qo_value_in_path(q, n->input.v[i]);

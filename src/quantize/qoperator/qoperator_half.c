@@ -155,7 +155,7 @@ onq_code oq_qo_output_real(oq_qo *q, const oq_node *n, oq_str *out, onq_error *e
 }
 
 onq_code oq_qo_add_real(oq_qo *q, oq_node *made, const oq_node *n, size_t slot, onq_error *err) {
-    oq_str in = slot < n->input.n ? n->input.v[slot] : OQ_S("");
+    oq_str in = oq_node_input(n, slot);
     OQ_TRY(oq_qo_wide(q, in, &in, err));
     return oq_node_add_input(&q->sh->job.model->arena, made, in) ? ONQ_OK : oq_fail_nomem(err);
 }

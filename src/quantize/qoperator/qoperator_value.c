@@ -154,7 +154,7 @@ static bool is_refused(const oq_qo *q, const oq_node *n, int32_t type) {
 }
 
 bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
-    const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
+    const oq_str name = oq_node_input(n, slot);
     if (name.n == 0)
         return true;
     oq_qo *owner = owner_of(q, name);
@@ -573,7 +573,7 @@ static bool fits(const oq_qo *q, const oq_qo_value *v, const oq_qo_how *how) {
 
 onq_code oq_qo_input(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how,
                      oq_qo_value **out, onq_error *err) {
-    const oq_str name = slot < n->input.n ? n->input.v[slot] : (oq_str){0};
+    const oq_str name = oq_node_input(n, slot);
     if (name.n == 0) {
         *out = OQ_NEW(q->arena, oq_qo_value);
         if (*out == NULL)

@@ -12,10 +12,6 @@ static const oq_node *node_at(const oq_trained_look *l, uint32_t i) {
     return l->ix.graph->node.v[i];
 }
 
-static oq_str input(const oq_node *n, size_t slot) {
-    return slot < n->input.n ? n->input.v[slot] : (oq_str){0};
-}
-
 static oq_tensor *constant(const oq_trained_look *l, oq_str name) {
     return name.n != 0 ? oq_index_init(&l->ix, name) : NULL;
 }
@@ -53,10 +49,10 @@ typedef struct linear {
  * constant. */
 static onq_code read_linear(const oq_trained_look *l, const oq_node *n, oq_dtype bare, linear *out,
                             bool *found, onq_error *err) {
-    oq_tensor *scale = constant(l, input(n, 1)), *zero = constant(l, input(n, 2));
+    oq_tensor *scale = constant(l, oq_node_input(n, 1)), *zero = constant(l, oq_node_input(n, 2));
     size_t n_zero = 0;
     *found = false;
-    if (!is_real(scale) || scale->dims.n > 1 || (input(n, 2).n != 0 && zero == NULL) ||
+    if (!is_real(scale) || scale->dims.n > 1 || (oq_node_input(n, 2).n != 0 && zero == NULL) ||
         oq_attr_int(n, "block_size", 0) != 0)
         return ONQ_OK;
     OQ_TRY(oq_tensor_floats(l->model, scale, l->arena, &out->scale, &out->n, err));
@@ -113,8 +109,8 @@ static bool same_linear(const linear *a, const linear *b) {
 static onq_code match_linear(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,
                              onq_error *err) {
     const oq_node *dq = node_at(l, i);
-    const oq_value *v = oq_index_find(&l->ix, input(dq, 0));
-    oq_tensor *ints = constant(l, input(dq, 0));
+    const oq_value *v = oq_index_find(&l->ix, oq_node_input(dq, 0));
+    oq_tensor *ints = constant(l, oq_node_input(dq, 0));
     linear after = {0}, before = {0};
     *found = false;
     if (ints != NULL) {
@@ -134,8 +130,8 @@ static onq_code match_linear(oq_trained_look *l, uint32_t i, oq_trained_fake *ou
             return ONQ_OK;
         OQ_TRY(read_linear(l, dq, before.type, &after, found, err));
         *found = *found && same_linear(&before, &after) && type_fits(l, before.type) &&
-                 (after.n == 1 || constant(l, input(q, 0)) != NULL);
-        out->in = input(q, 0);
+                 (after.n == 1 || constant(l, oq_node_input(q, 0)) != NULL);
+        out->in = oq_node_input(q, 0);
         out->nodes[out->n_nodes++] = v->producer;
     }
     out->nodes[out->n_nodes++] = i;
@@ -154,11 +150,11 @@ typedef struct chain {
 /* The operand of a node that is constant, and the other one. */
 static oq_tensor *split_operands(const oq_trained_look *l, const oq_node *n, bool either,
                                  oq_str *other) {
-    oq_tensor *t = constant(l, input(n, 1));
-    *other = input(n, 0);
+    oq_tensor *t = constant(l, oq_node_input(n, 1));
+    *other = oq_node_input(n, 0);
     if (t == NULL && either) {
-        t = constant(l, input(n, 0));
-        *other = input(n, 1);
+        t = constant(l, oq_node_input(n, 0));
+        *other = oq_node_input(n, 1);
     }
     return is_real(t) ? t : NULL;
 }
@@ -194,9 +190,9 @@ static onq_code read_clip(const oq_trained_look *l, const oq_node *n, chain *c, 
         c->high_value = (double)high->f.v;
         return ONQ_OK;
     }
-    OQ_TRY(one_number(l, constant(l, input(n, 1)), &c->low_value, found, err));
+    OQ_TRY(one_number(l, constant(l, oq_node_input(n, 1)), &c->low_value, found, err));
     if (*found)
-        OQ_TRY(one_number(l, constant(l, input(n, 2)), &c->high_value, found, err));
+        OQ_TRY(one_number(l, constant(l, oq_node_input(n, 2)), &c->high_value, found, err));
     return ONQ_OK;
 }
 
@@ -217,10 +213,10 @@ static onq_code walk_chain(oq_trained_look *l, chain *c, oq_str *at, oq_trained_
         } else if (oq_node_is(n, "Clip") && !c->clip && c->added == NULL) {
             c->clip = true;
             OQ_TRY(read_clip(l, n, c, &ok, err));
-            *at = input(n, 0);
+            *at = oq_node_input(n, 0);
         } else if (oq_node_is(n, "Round") && !c->round) {
             c->round = ok = true;
-            *at = input(n, 0);
+            *at = oq_node_input(n, 0);
         } else if (oq_node_is(n, "Add") && c->added == NULL && (c->clip || c->round)) {
             c->added = split_operands(l, n, true, at);
             ok = c->added != NULL;
@@ -352,8 +348,8 @@ static onq_code match_chain(oq_trained_look *l, uint32_t i, oq_trained_fake *out
 static onq_code match_quant(oq_trained_look *l, uint32_t i, oq_trained_fake *out, bool *found,
                             onq_error *err) {
     const oq_node *n = node_at(l, i);
-    oq_tensor *scale = constant(l, input(n, 1)), *zero = constant(l, input(n, 2));
-    const oq_tensor *in = constant(l, input(n, 0));
+    oq_tensor *scale = constant(l, oq_node_input(n, 1)), *zero = constant(l, oq_node_input(n, 2));
+    const oq_tensor *in = constant(l, oq_node_input(n, 0));
     double bits = 0;
     float *v = NULL;
     const float *z = NULL;
@@ -361,7 +357,7 @@ static onq_code match_quant(oq_trained_look *l, uint32_t i, oq_trained_fake *out
     *found = false;
     if (!is_real(scale) || !is_real(zero) || !oq_str_is(rounding, "ROUND"))
         return ONQ_OK;
-    OQ_TRY(one_number(l, constant(l, input(n, 3)), &bits, found, err));
+    OQ_TRY(one_number(l, constant(l, oq_node_input(n, 3)), &bits, found, err));
     if (!*found || bits != 8.0) {
         *found = false;
         return ONQ_OK;
@@ -375,7 +371,7 @@ static onq_code match_quant(oq_trained_look *l, uint32_t i, oq_trained_fake *out
     const chain c = {.low_value = is_signed ? -128.0 : 0.0,
                      .high_value = is_signed ? 127.0 : 255.0};
     *found = *found && out->n > 0 && settle_chain(&c, z, out->n, zeros, &out->type);
-    out->in = input(n, 0);
+    out->in = oq_node_input(n, 0);
     out->scale = v;
     out->zero = zeros;
     out->real = (oq_dtype)scale->data_type.v;
