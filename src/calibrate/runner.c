@@ -567,11 +567,9 @@ static onq_code join_lanes(oq_runner *r, onq_code rc, onq_error *err) {
 
 onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t to,
                            onq_error *err) {
-    const oq_sweep_model model = {.source = src};
     passing p = {.r = r, .to = to};
     const oq_sweep sweep = {.env = r->env,
-                            .models = &model,
-                            .n_models = 1,
+                            .model = {.source = src},
                             .ctx = &p,
                             .from = from,
                             .n = to != OQ_CAL_ALL ? to - from : 0,

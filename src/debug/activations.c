@@ -259,7 +259,7 @@ static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
     if (l->fast == NULL || t->at >= MAX_KERNEL)
         return ONQ_OK;
     onq_error why = ONQ_ERROR_INIT;
-    const onq_code rc = oq_session_run(l->fast, made->inputs, made->n_inputs, &l->o_fast, &why);
+    const onq_code rc = oq_sample_run(l->fast, d->made->path, made, &l->o_fast, &why);
     if (rc == ONQ_E_RUNTIME) {
         l->refused = why;
         l->refused.code = rc;
@@ -267,7 +267,7 @@ static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
     }
     if (rc != ONQ_OK && err != NULL)
         *err = why;
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", d->made->path, made->name);
+    return rc;
 }
 
 /* In the order of the samples. */

@@ -309,8 +309,13 @@ static onq_code sweep(sweeping *w, onq_error *err) {
 }
 
 onq_code oq_sweep_run(const oq_sweep *s, onq_error *err) {
-    assert(s->n_models > 0 && (s->lanes == NULL || s->run != NULL));
-    sweeping w = {.s = s, .taken = s->from};
+    oq_sweep own = *s;
+    if (s->models == NULL) {
+        own.models = &s->model;
+        own.n_models = 1;
+    }
+    assert(own.n_models > 0 && (s->lanes == NULL || s->run != NULL));
+    sweeping w = {.s = &own, .taken = s->from};
     oq_arena_init(&w.arena, &s->env->alloc);
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.moved, NULL);
@@ -319,7 +324,7 @@ onq_code oq_sweep_run(const oq_sweep *s, onq_error *err) {
     if (rc == ONQ_OK)
         rc = report(&w, w.taken, err);
     for (unsigned k = w.n_lanes; k > 1; k--)
-        for (size_t i = 0; s->lanes == NULL && i < s->n_models; i++)
+        for (size_t i = 0; s->lanes == NULL && i < own.n_models; i++)
             oq_session_close(w.lanes[k - 1].sessions[i]);
     pthread_cond_destroy(&w.moved);
     pthread_mutex_destroy(&w.lock);

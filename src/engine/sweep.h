@@ -2,9 +2,8 @@
  * sweep.h — runs the samples of a source through a model. The one place that reads samples, runs
  * them, names the sample in an error, reports progress and hears a cancel.
  *
- *     const oq_sweep_model model = {.source = source, .session = session};
- *     const oq_sweep sweep = {.env = env, .models = &model, .n_models = 1, .what = "comparing",
- *                             .take = take, .ctx = ctx};
+ *     const oq_sweep sweep = {.env = env, .model = {.source = source, .session = session},
+ *                             .take = take, .ctx = ctx, .what = "comparing"};
  *     rc = oq_sweep_run(&sweep, err);
  *
  * `take` gets each sample with its outputs, in the order of the samples. Several models may get the
@@ -46,7 +45,8 @@ typedef struct oq_turn {
 
 struct oq_sweep {
     const onq_env *env;
-    const oq_sweep_model *models;
+    oq_sweep_model model;
+    const oq_sweep_model *models; /* in place of it, n_models of them */
     size_t n_models;
     void *ctx; /* of the functions, each of which may be NULL */
 

@@ -3,8 +3,7 @@
  */
 #include "tune/trial.h"
 
-#include "base/pool.h"
-#include "engine/flight.h"
+#include "engine/sweep.h"
 
 #include <math.h>
 #include <time.h>
@@ -35,29 +34,34 @@ void oq_trials_release(oq_trials *t) {
     *t = (oq_trials){0};
 }
 
-static onq_code keep(oq_arena *a, const oq_datum *v, size_t n, oq_datum **out, onq_error *err) {
-    *out = OQ_NEW_ARRAY(a, oq_datum, n + 1);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
-    for (size_t i = 0; i < n; i++)
-        OQ_TRY(oq_datum_copy(a, &v[i], &(*out)[i], err));
+typedef struct filling {
+    oq_trials *t;
+    uint64_t memory;
+} filling;
+
+static bool has_room(void *ctx, uint64_t at) {
+    const filling *f = ctx;
+    (void)at;
+    return f->t->all.n == 0 || f->t->arena.used < f->memory;
+}
+
+static onq_code run_truth(void *ctx, const oq_turn *turn, onq_error *err) {
+    const filling *f = ctx;
+    const double begin = oq_seconds();
+    OQ_TRY(oq_turn_run(turn, err));
+    f->t->seconds += oq_seconds() - begin;
     return ONQ_OK;
 }
 
-static onq_code fill_one(oq_trials *t, const oq_sample *s, oq_session *truth, onq_error *err) {
-    oq_outputs out = {0};
-    oq_trial x = {.number = s->number};
-    const double begin = oq_seconds();
-    const onq_code rc = oq_session_run(truth, s->inputs, s->n_inputs, &out, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "sample '%s'", s->name);
-    t->seconds += oq_seconds() - begin;
-    t->n_inputs = s->n_inputs;
-    t->n_outputs = out.n;
-    OQ_TRY(keep(&t->arena, s->inputs, s->n_inputs, &x.inputs, err));
-    OQ_TRY(keep(&t->arena, out.v, out.n, &x.outputs, err));
-    if (out.n > 0)
-        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &out.v[0], t->links[0], err));
+static onq_code keep_run(void *ctx, const oq_turn *turn, onq_error *err) {
+    oq_trials *t = ((const filling *)ctx)->t;
+    const oq_outputs *out = &turn->outputs[0];
+    oq_trial x = {0};
+    t->n_outputs = out->n;
+    OQ_TRY(oq_sample_copy(&t->arena, &turn->samples[0], &x.sample, err));
+    OQ_TRY(oq_datums_copy(&t->arena, out->v, out->n, &x.outputs, err));
+    if (out->n > 0)
+        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &out->v[0], t->links[0], err));
     return OQ_PUSH(&t->arena, &t->all, x) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -71,102 +75,71 @@ static double signal_of(const oq_trials *t) {
 
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
                         onq_error *err) {
-    const uint64_t total = oq_source_count(source);
-    for (uint64_t k = 0; k < total; k++) {
-        const oq_sample *s = NULL;
-        if (t->all.n > 0 && t->arena.used >= memory) {
-            t->left_out += total - k;
-            break;
-        }
-        OQ_TRY(oq_source_next(source, &s, err));
-        if (s == NULL)
-            break;
-        OQ_TRY(fill_one(t, s, truth, err));
-        OQ_TRY(oq_progress(truth->engine->env, "float model", k + 1, total, err));
-    }
+    filling f = {t, memory};
+    const oq_sweep sweep = {.env = truth->engine->env,
+                            .model = {.source = source, .session = truth},
+                            .ctx = &f,
+                            .more = has_room,
+                            .run = run_truth,
+                            .take = keep_run,
+                            .what = "float model"};
+    const size_t before = t->all.n;
+    OQ_TRY(oq_sweep_run(&sweep, err));
+    t->left_out += oq_source_count(source) - (t->all.n - before);
     t->signal = t->all.n > 0 && t->n_outputs > 0 ? signal_of(t) : NAN;
     return ONQ_OK;
 }
 
 /* ---- scores ---- */
 
-#define MAX_SLOTS (OQ_FLIGHT_LANES + 1)
-
 typedef struct scoring_run {
-    const oq_trials *t;
-    size_t n; /* trials that are run, of t->all.n */
-    oq_session *slots[MAX_SLOTS];
-    oq_outputs made[MAX_SLOTS]; /* until the next run in that slot */
-    size_t n_slots;
-    bool has_first; /* the first was run to see what it takes */
+    const oq_trial **trials; /* that are run */
+    oq_sample *samples;      /* theirs */
     oq_scoring scoring;
 } scoring_run;
 
-static const oq_trial *trial_at(const scoring_run *r, size_t i) {
-    return &r->t->all.v[i * r->t->all.n / r->n];
-}
-
-static onq_code run_trial(void *ctx, size_t i, unsigned worker, onq_error *err) {
+static onq_code add_trial(void *ctx, const oq_turn *turn, onq_error *err) {
     scoring_run *r = ctx;
-    const size_t slot = i % r->n_slots;
-    (void)worker;
-    if (i == 0 && r->has_first)
-        return ONQ_OK;
-    return oq_session_run(r->slots[slot], trial_at(r, i)->inputs, r->t->n_inputs, &r->made[slot],
-                          err);
-}
-
-/* In the order of the samples. */
-static onq_code add_trial(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    scoring_run *r = ctx;
-    const oq_trial *x = trial_at(r, i);
-    const oq_outputs *made = &r->made[i % r->n_slots];
-    (void)worker;
+    const oq_trial *x = r->trials[turn->at];
     (void)err;
-    oq_scoring_add(&r->scoring, x->outputs, made->v, made->n, x->labels);
+    oq_scoring_add(&r->scoring, x->outputs, turn->outputs[0].v, turn->outputs[0].n, x->labels);
     return ONQ_OK;
 }
 
-/* The first shows what one takes; then as many at once as there are cores and memory for. */
-static onq_code score_all(scoring_run *r, const oq_model *m, onq_error *err) {
-    const onq_env *env = r->slots[0]->engine->env;
-    const uint64_t before = oq_flight_resident();
-    unsigned lanes = 1;
-    oq_pool *pool = NULL;
-    if (r->n == 0)
-        return ONQ_OK;
-    OQ_TRY(run_trial(r, 0, 0, err));
-    r->has_first = true;
-    OQ_TRY(oq_flight_decide(env, m, 0, before, SCORE_MEMORY, &lanes, err));
-    if (lanes == 1) {
-        for (size_t i = 0; i < r->n; i++) {
-            OQ_TRY(run_trial(r, i, 0, err));
-            OQ_TRY(add_trial(r, i, 0, err));
-        }
-        return ONQ_OK;
+/* Some of the trials, spread over all of them. */
+static onq_code pick_trials(const oq_trials *t, size_t n, oq_arena *a, scoring_run *r,
+                            onq_error *err) {
+    r->samples = OQ_NEW_ARRAY(a, oq_sample, n + 1);
+    r->trials = OQ_NEW_ARRAY(a, const oq_trial *, n + 1);
+    if (r->samples == NULL || r->trials == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        r->trials[i] = &t->all.v[i * t->all.n / n];
+        r->samples[i] = r->trials[i]->sample;
     }
-    for (; r->n_slots <= lanes; r->n_slots++)
-        OQ_TRY(oq_session_share(r->slots[0], NULL, &r->slots[r->n_slots], err));
-    OQ_TRY(oq_pool_new_of(env, lanes, &pool, err));
-    const onq_code rc = oq_pool_pipeline(pool, r->n, r->n_slots, run_trial, add_trial, r, err);
-    oq_pool_free(pool);
-    return rc;
+    return ONQ_OK;
 }
 
 onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, size_t n,
                          oq_score *out, onq_error *err) {
     oq_arena scratch;
-    scoring_run r = {.t = t, .n = n < t->all.n ? n : t->all.n, .slots = {s}, .n_slots = 1};
+    scoring_run r = {0};
+    n = n < t->all.n ? n : t->all.n;
     oq_arena_init(&scratch, &s->engine->env->alloc);
     onq_code rc = oq_scoring_init(&r.scoring, &scratch, t->links, t->n_outputs, err);
     r.scoring.margins = t->margins.v;
     r.scoring.n_margins = t->margins.n;
     if (rc == ONQ_OK)
-        rc = score_all(&r, m, err);
+        rc = pick_trials(t, n, &scratch, &r, err);
+    const oq_sweep sweep = {.env = s->engine->env,
+                            .model = {.kept = r.samples, .n_kept = n, .session = s},
+                            .ctx = &r,
+                            .take = add_trial,
+                            .wide = {.model = m, .memory = SCORE_MEMORY}};
+    if (rc == ONQ_OK)
+        rc = oq_sweep_run(&sweep, err);
     if (rc == ONQ_OK)
         oq_scoring_end(&r.scoring, out);
-    while (r.n_slots > 1)
-        oq_session_close(r.slots[--r.n_slots]);
     oq_arena_release(&scratch);
     return rc;
 }
@@ -185,7 +158,7 @@ static onq_code clock_round(const oq_trials *t, const oq_clocking *c, size_t at,
                             double *least, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
         const double begin = now(c->own_time);
-        OQ_TRY(oq_session_run(c->sessions[at], t->all.v[i].inputs, t->n_inputs, NULL, err));
+        OQ_TRY(oq_sample_run(c->sessions[at], NULL, &t->all.v[i].sample, NULL, err));
         const double taken = now(c->own_time) - begin;
         least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
     }

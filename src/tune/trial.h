@@ -16,15 +16,15 @@
 uint64_t oq_hold_out(uint64_t n);
 
 typedef struct oq_trial {
-    oq_datum *inputs, *outputs; /* outputs: of the float model */
-    uint64_t number;
+    oq_sample sample;
+    oq_datum *outputs;     /* of the float model */
     const int64_t *labels; /* of the rows of its first output, or NULL */
 } oq_trial;
 
 typedef struct oq_trials {
     oq_arena arena;
     OQ_VEC(oq_trial) all;
-    size_t n_inputs, n_outputs;
+    size_t n_outputs;
     uint64_t left_out; /* samples that did not fit */
     const oq_link *links;
     oq_margins margins;

@@ -33,9 +33,7 @@ typedef struct stage {
 /* ---- what there is ---- */
 
 onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
-    const oq_sample sample = {
-        .inputs = t->choose->all.v[0].inputs, .n_inputs = t->choose->n_inputs, .name = ""};
-    const oq_unit_sizes sizes = {.sample = &sample};
+    const oq_unit_sizes sizes = {.sample = &t->choose->all.v[0].sample};
     bool *pays = NULL;
     OQ_TRY(oq_units_find(&t->units, t->arena, m, &sizes, err));
     OQ_TRY(oq_units_pay(&t->units, NULL, t->arena, &pays, err));

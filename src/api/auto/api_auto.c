@@ -187,7 +187,7 @@ static onq_code give_labels(oq_auto *a, oq_trials *const sets[], size_t n_sets, 
         for (size_t i = 0; i < n_sets; i++)
             if (at[i] < sets[i]->all.n &&
                 (next == n_sets ||
-                 sets[i]->all.v[at[i]].number < sets[next]->all.v[at[next]].number))
+                 sets[i]->all.v[at[i]].sample.number < sets[next]->all.v[at[next]].sample.number))
                 next = i;
         if (next == n_sets)
             return oq_labels_end(&a->labels, seen, err);

@@ -12,6 +12,7 @@
 #include "api/bench/labels.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
+#include "engine/sweep.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "samples/agreement.h"
@@ -130,37 +131,28 @@ static const oq_datum *counterpart(const bench *b, const contender *c, const oq_
     return i < o->n ? &o->v[i] : NULL;
 }
 
-static onq_code run_one(const contender *c, const oq_sample *s, oq_outputs *out, onq_error *err) {
-    onq_code rc = oq_session_run(c->session, s->inputs, s->n_inputs, out, err);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s: sample '%s'", c->path, s->name);
-}
-
-static onq_code compare_sample(bench *b, bool *end, onq_error *err) {
-    oq_outputs first = {0};
+static onq_code compare_sample(void *ctx, const oq_turn *t, onq_error *err) {
+    bench *b = ctx;
+    const oq_outputs *first = &t->outputs[0];
     for (size_t i = 0; i < b->n; i++) {
         contender *c = &b->v[i];
-        const oq_sample *s = NULL;
-        oq_outputs o;
-        const onq_code rc = oq_source_next(c->source, &s, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "%s", c->path);
-        *end = s == NULL;
-        if (*end)
-            return ONQ_OK;
-        OQ_TRY(run_one(c, s, &o, err));
-        if (b->labels.v != NULL && o.n > 0)
-            OQ_TRY(oq_labels_count(&b->labels, &o.v[0], &c->rows, &c->right, err));
-        if (i == 0)
-            first = o;
-        for (size_t k = 0; k < first.n; k++) {
-            const oq_datum *other = counterpart(b, c, &o, k);
+        const oq_outputs *o = &t->outputs[i];
+        if (b->labels.v != NULL && o->n > 0)
+            OQ_TRY(oq_labels_count(&b->labels, &o->v[0], &c->rows, &c->right, err));
+        for (size_t k = 0; k < first->n; k++) {
+            const oq_datum *other = counterpart(b, c, o, k);
             if (other == NULL)
                 c->outputs[k].differs = true;
             else if (i > 0)
-                oq_agree_add(&c->outputs[k], &first.v[k], other);
+                oq_agree_add(&c->outputs[k], &first->v[k], other);
         }
     }
+    b->n_samples++;
     return ONQ_OK;
+}
+
+static oq_sweep_model model_of(const contender *c) {
+    return (oq_sweep_model){.source = c->source, .session = c->session, .path = c->path};
 }
 
 static onq_code compare_all(bench *b, onq_error *err) {
@@ -173,12 +165,18 @@ static onq_code compare_all(bench *b, onq_error *err) {
                            "%s: has %" PRIu64 " samples, the first model has %" PRIu64,
                            b->v[i].path, oq_source_count(b->v[i].source), total);
     }
-    for (bool end = false; !end;) {
-        OQ_TRY(compare_sample(b, &end, err));
-        if (!end)
-            OQ_TRY(oq_progress(b->job->env, "compare", ++b->n_samples, total, err));
-    }
-    return ONQ_OK;
+    oq_sweep_model *models = OQ_NEW_ARRAY(&b->job->arena, oq_sweep_model, b->n);
+    if (models == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < b->n; i++)
+        models[i] = model_of(&b->v[i]);
+    const oq_sweep sweep = {.env = b->job->env,
+                            .models = models,
+                            .n_models = b->n,
+                            .ctx = b,
+                            .take = compare_sample,
+                            .what = "compare"};
+    return oq_sweep_run(&sweep, err);
 }
 
 /* ---- timing ---- */
@@ -189,22 +187,36 @@ static bool has_enough(const contender *c, uint64_t wanted) {
     return c->times.n >= MAX_RUNS || (c->times.n >= MIN_RUNS && c->total >= MIN_SECONDS);
 }
 
+typedef struct timing {
+    bench *b;
+    contender *c;
+    uint64_t wanted;
+} timing;
+
+static bool wants_more(void *ctx, uint64_t at) {
+    const timing *t = ctx;
+    (void)at;
+    return !has_enough(t->c, t->wanted);
+}
+
+static onq_code time_sample(void *ctx, const oq_turn *turn, onq_error *err) {
+    const timing *t = ctx;
+    const double start = oq_seconds();
+    OQ_TRY(oq_turn_run(turn, err));
+    const double taken = oq_seconds() - start;
+    t->c->total += taken;
+    return OQ_PUSH(&t->b->job->arena, &t->c->times, taken) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* One pass over the samples, or what is left of the runs. */
 static onq_code time_round(bench *b, contender *c, uint64_t wanted, onq_error *err) {
-    OQ_TRY(oq_source_seek(c->source, 0, err));
-    while (!has_enough(c, wanted)) {
-        const oq_sample *s = NULL;
-        OQ_TRY(oq_source_next(c->source, &s, err));
-        if (s == NULL)
-            return ONQ_OK;
-        const double start = oq_seconds();
-        OQ_TRY(run_one(c, s, NULL, err));
-        const double taken = oq_seconds() - start;
-        c->total += taken;
-        if (!OQ_PUSH(&b->job->arena, &c->times, taken))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
+    timing t = {b, c, wanted};
+    const oq_sweep sweep = {.env = b->job->env,
+                            .model = model_of(c),
+                            .ctx = &t,
+                            .more = wants_more,
+                            .run = time_sample};
+    return oq_sweep_run(&sweep, err);
 }
 
 static onq_code time_all(bench *b, onq_error *err) {

@@ -4,7 +4,7 @@
 #include "api/bench/bench_flight.h"
 
 #include "base/pool.h"
-#include "engine/flight.h"
+#include "engine/sweep.h"
 #include "onnx/operators.h"
 
 #include <inttypes.h>
@@ -44,23 +44,15 @@ static onq_code load(measuring *m, oq_source *source, onq_error *err) {
         OQ_TRY(oq_source_next(source, &s, err));
         if (s == NULL)
             break;
-        oq_sample *to = &m->samples[m->n_samples++];
-        oq_datum *inputs = OQ_NEW_ARRAY(&m->arena, oq_datum, s->n_inputs + 1);
-        if (inputs == NULL)
-            return oq_fail_nomem(err);
-        for (size_t i = 0; i < s->n_inputs; i++) {
-            OQ_TRY(oq_datum_copy(&m->arena, &s->inputs[i], &inputs[i], err));
-            bytes += s->inputs[i].size_bytes;
-        }
-        *to = (oq_sample){.inputs = inputs, .n_inputs = s->n_inputs};
+        OQ_TRY(oq_sample_copy(&m->arena, s, &m->samples[m->n_samples++], err));
+        bytes += oq_datums_bytes(s->inputs, s->n_inputs);
     }
     return m->n_samples > 0 ? ONQ_OK : oq_fail(err, ONQ_E_INVALID, "there are no samples to run");
 }
 
 static onq_code run_one(void *ctx, size_t i, unsigned worker, onq_error *err) {
     measuring *m = ctx;
-    const oq_sample *s = &m->samples[i % m->n_samples];
-    return oq_session_run(m->lanes[worker], s->inputs, s->n_inputs, NULL, err);
+    return oq_sample_run(m->lanes[worker], NULL, &m->samples[i % m->n_samples], NULL, err);
 }
 
 /* Runs per second of `lanes` at once; the best so far stays. */

@@ -202,17 +202,15 @@ static onq_code take_sample(void *ctx, const oq_turn *t, onq_error *err) {
 
 static onq_code run_samples(running *r, onq_error *err) {
     const onq_options *o = r->job->opts;
-    const oq_sweep_model model = {
-        .source = r->source, .session = r->session, .path = oq_job_input(r->job)};
-    const oq_sweep sweep = {.env = r->job->env,
-                            .models = &model,
-                            .n_models = 1,
-                            .ctx = r,
-                            .take = take_sample,
-                            .wide = {.model = r->model,
-                                     .jobs = (unsigned)oq_opt_int(o, "jobs"),
-                                     .memory = oq_opt_size(o, "memory")},
-                            .what = "run"};
+    const oq_sweep sweep = {
+        .env = r->job->env,
+        .model = {.source = r->source, .session = r->session, .path = oq_job_input(r->job)},
+        .ctx = r,
+        .take = take_sample,
+        .wide = {.model = r->model,
+                 .jobs = (unsigned)oq_opt_int(o, "jobs"),
+                 .memory = oq_opt_size(o, "memory")},
+        .what = "run"};
     oq_source_read_once(r->source);
     return oq_sweep_run(&sweep, err);
 }

@@ -129,14 +129,8 @@ static onq_code take_times(oq_job *job, const oq_debug *d, const oq_debug_run *r
     oq_session *both[2] = {NULL, NULL};
     oq_trials t;
     oq_trials_init(&t, &job->env->alloc, NULL);
-    oq_trial one = {0};
-    const oq_sample *s = about->sizes.sample;
-    t.n_inputs = s->n_inputs;
-    one.inputs = OQ_NEW_ARRAY(&t.arena, oq_datum, s->n_inputs + 1);
-    for (size_t i = 0; one.inputs != NULL && i < s->n_inputs; i++)
-        one.inputs[i] = s->inputs[i];
-    onq_code rc =
-        one.inputs != NULL && OQ_PUSH(&t.arena, &t.all, one) ? ONQ_OK : oq_fail_nomem(err);
+    const oq_trial one = {.sample = *about->sizes.sample};
+    onq_code rc = OQ_PUSH(&t.arena, &t.all, one) ? ONQ_OK : oq_fail_nomem(err);
     how.level = OQ_OPT_ALL;
     how.model = d->truth;
     if (rc == ONQ_OK)
@@ -166,14 +160,8 @@ static onq_code take_sample(oq_job *job, const oq_debug_run *run, oq_debug_about
     if (s == NULL)
         return ONQ_OK;
     oq_sample *copy = OQ_NEW(&job->arena, oq_sample);
-    oq_datum *inputs = OQ_NEW_ARRAY(&job->arena, oq_datum, s->n_inputs + 1);
-    if (copy == NULL || inputs == NULL)
-        return oq_fail_nomem(err);
-    for (size_t i = 0; i < s->n_inputs; i++)
-        OQ_TRY(oq_datum_copy(&job->arena, &s->inputs[i], &inputs[i], err));
-    *copy = (oq_sample){.number = s->number, .inputs = inputs, .n_inputs = s->n_inputs};
     about->sizes.sample = copy;
-    return ONQ_OK;
+    return copy != NULL ? oq_sample_copy(&job->arena, s, copy, err) : oq_fail_nomem(err);
 }
 
 /* ---- all of it ---- */

@@ -8,6 +8,7 @@
 #include "api/samples.h"
 #include "debug/augment.h"
 #include "debug/measure/noise.h"
+#include "engine/sweep.h"
 
 #include <math.h>
 
@@ -109,11 +110,12 @@ typedef struct collecting {
     oq_session *session;
     oq_source *source;
     onq_activations *set;
-    uint64_t n_samples;
 } collecting;
 
 /* Keeps the outputs that onq_debug_modify_model added. */
-static onq_code keep(collecting *c, const oq_outputs *out, onq_error *err) {
+static onq_code keep(void *ctx, const oq_turn *turn, onq_error *err) {
+    collecting *c = ctx;
+    const oq_outputs *out = &turn->outputs[0];
     const oq_str end = OQ_S(OQ_DEBUG_SAVED);
     for (size_t i = 0; i < out->n; i++) {
         const oq_str name = c->session->outputs.v[i].name;
@@ -127,22 +129,7 @@ static onq_code keep(collecting *c, const oq_outputs *out, onq_error *err) {
                               .size = (size_t)d->size_bytes};
         OQ_TRY(append(c->set, (oq_str){name.p, name.n - end.n}, &t, true, err));
     }
-    c->n_samples++;
-    return oq_progress(c->job.env, "samples", c->n_samples, oq_source_count(c->source), err);
-}
-
-/* *more turns false at the end. */
-static onq_code run_sample(collecting *c, bool *more, onq_error *err) {
-    const oq_sample *s = NULL;
-    oq_outputs out = {0};
-    OQ_TRY(oq_source_next(c->source, &s, err));
-    *more = s != NULL;
-    if (s == NULL)
-        return ONQ_OK;
-    const onq_code rc = oq_session_run(c->session, s->inputs, s->n_inputs, &out, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s: sample '%s'", c->model->path, s->name);
-    return keep(c, &out, err);
+    return ONQ_OK;
 }
 
 static onq_code collect(collecting *c, onq_error *err) {
@@ -164,9 +151,12 @@ static onq_code collect(collecting *c, onq_error *err) {
     const onq_code rc = oq_session_open(c->engine, &so, &c->session, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", path);
-    for (bool more = true; more;)
-        OQ_TRY(run_sample(c, &more, err));
-    return ONQ_OK;
+    const oq_sweep sweep = {.env = c->job.env,
+                            .model = {.source = c->source, .session = c->session, .path = path},
+                            .ctx = c,
+                            .take = keep,
+                            .what = "samples"};
+    return oq_sweep_run(&sweep, err);
 }
 
 onq_code onq_activations_collect(onq_env *env, const onq_options *opts, const onq_reader *reader,

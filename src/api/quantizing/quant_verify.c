@@ -10,6 +10,7 @@
 #include "api/quantizing/sound.h"
 #include "api/samples.h"
 #include "engine/ort.h"
+#include "engine/sweep.h"
 #include "onnx/codec/schema.h"
 #include "quantize/number/qtype.h"
 #include "quantize/ort/stamp.h"
@@ -198,23 +199,29 @@ static onq_code open_any(oq_quant *q, oq_source **out, onq_error *err) {
     return oq_source_open(q->job->env, &o, out, err);
 }
 
+static bool wants_more(void *ctx, uint64_t at) {
+    return oq_record_wants(ctx, at);
+}
+
+static onq_code keep_run(void *ctx, const oq_turn *t, onq_error *err) {
+    const oq_sample *s = &t->samples[0];
+    return oq_record_keep(ctx, s->inputs, s->n_inputs, t->outputs[0].v, t->outputs[0].n, err);
+}
+
 static onq_code run_float(look *l, oq_source *source, unsigned most_seconds, onq_error *err) {
     oq_record *record = &l->q->record;
     oq_session_options so = l->session;
     oq_session *s = NULL;
     so.most_seconds = most_seconds;
     OQ_TRY(oq_session_open(l->q->engine, &so, &s, err));
-    onq_code rc = ONQ_OK;
-    for (size_t k = 0; rc == ONQ_OK && oq_record_wants(record, k); k++) {
-        const oq_sample *sample = NULL;
-        oq_outputs out = {0};
-        rc = oq_source_next(source, &sample, err);
-        if (rc != ONQ_OK || sample == NULL)
-            break;
-        rc = oq_session_run(s, sample->inputs, sample->n_inputs, &out, err);
-        if (rc == ONQ_OK)
-            rc = oq_record_keep(record, sample->inputs, sample->n_inputs, out.v, out.n, err);
-    }
+    const oq_sweep sweep = {.env = l->q->job->env,
+                            .model = {.source = source, .session = s},
+                            .ctx = record,
+                            .more = wants_more,
+                            .take = keep_run,
+                            .what = "verifying",
+                            .total = record->most};
+    const onq_code rc = oq_sweep_run(&sweep, err);
     oq_session_close(s);
     return rc;
 }

@@ -8,6 +8,7 @@
  */
 #include "debug/search/search_parts.h"
 
+#include "engine/sweep.h"
 #include "onnx/codec/schema.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
@@ -134,49 +135,55 @@ static onq_code widen(making *k, onq_error *err) {
 
 /* ---- measuring ---- */
 
-typedef struct both {
-    oq_session *truth, *made;
-} both;
-
-static onq_code open_both(making *k, both *b, onq_error *err) {
+static onq_code open_both(making *k, oq_sweep_model models[2], onq_error *err) {
     oq_searching *g = k->g;
     oq_session_options o = g->run->session;
     o.no_spinning = true;
     o.model = g->d->truth;
     o.level = OQ_OPT_NONE;
-    OQ_TRY(oq_session_open(g->run->engine, &o, &b->truth, err));
+    OQ_TRY(oq_session_open(g->run->engine, &o, &models[0].session, err));
     o.model = g->d->made;
     o.level = OQ_OPT_ALL;
-    OQ_TRY(oq_session_open(g->run->engine, &o, &b->made, err));
-    OQ_TRY(oq_source_seek(g->run->truth_source, 0, err));
-    return oq_source_seek(g->run->made_source, 0, err);
+    return oq_session_open(g->run->engine, &o, &models[1].session, err);
+}
+
+typedef struct verifying {
+    const oq_searching *g;
+    oq_search_sum *sums; /* by output */
+    uint64_t n;
+} verifying;
+
+static onq_code compare_outputs(void *ctx, const oq_turn *t, onq_error *err) {
+    verifying *v = ctx;
+    const oq_outputs *truth = &t->outputs[0], *made = &t->outputs[1];
+    (void)err;
+    for (size_t i = 0; i < v->g->n_outputs && i < truth->n && i < made->n; i++)
+        oq_search_sum_add(&v->sums[i], &truth->v[i], &made->v[i]);
+    v->n++;
+    return ONQ_OK;
 }
 
 static onq_code run_all(making *k, oq_search_score *out, uint64_t *n, onq_error *err) {
     oq_searching *g = k->g;
-    both b = {0};
-    onq_code rc = ONQ_OK;
-    oq_search_sum *sums = OQ_NEW_ARRAY(&k->arena, oq_search_sum, g->n_outputs + 1);
-    if (sums == NULL)
+    oq_sweep_model models[] = {{.source = g->run->truth_source, .path = g->d->truth->path},
+                               {.source = g->run->made_source, .path = g->d->made->path}};
+    verifying v = {.g = g, .sums = OQ_NEW_ARRAY(&k->arena, oq_search_sum, g->n_outputs + 1)};
+    const oq_sweep sweep = {.env = g->d->env,
+                            .models = models,
+                            .n_models = OQ_COUNT(models),
+                            .ctx = &v,
+                            .take = compare_outputs,
+                            .what = "verifying"};
+    if (v.sums == NULL)
         return oq_fail_nomem(err);
-    OQ_GO(open_both(k, &b, err));
-    for (*n = 0;; ++*n) {
-        const oq_sample *x = NULL, *y = NULL;
-        oq_outputs truth = {0}, made = {0};
-        OQ_GO(oq_progress(g->d->env, "verifying", *n, oq_source_count(g->run->made_source), err));
-        OQ_GO(oq_source_next(g->run->truth_source, &x, err));
-        OQ_GO(oq_source_next(g->run->made_source, &y, err));
-        if (x == NULL || y == NULL)
-            break;
-        OQ_GO(oq_session_run(b.truth, x->inputs, x->n_inputs, &truth, err));
-        OQ_GO(oq_session_run(b.made, y->inputs, y->n_inputs, &made, err));
-        for (size_t i = 0; i < g->n_outputs && i < truth.n && i < made.n; i++)
-            oq_search_sum_add(&sums[i], &truth.v[i], &made.v[i]);
-    }
-    *out = oq_search_score_of(sums, g->n_outputs);
-done:
-    oq_session_close(b.truth);
-    oq_session_close(b.made);
+    onq_code rc = open_both(k, models, err);
+    if (rc == ONQ_OK)
+        rc = oq_sweep_run(&sweep, err);
+    oq_session_close(models[0].session);
+    oq_session_close(models[1].session);
+    *n = v.n;
+    if (rc == ONQ_OK)
+        *out = oq_search_score_of(v.sums, g->n_outputs);
     return rc;
 }
 

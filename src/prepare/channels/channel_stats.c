@@ -3,6 +3,8 @@
  */
 #include "prepare/channels/channel_stats.h"
 
+#include "engine/sweep.h"
+
 #include <math.h>
 
 oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, uint64_t n) {
@@ -62,15 +64,10 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *x, onq_error *err)
 }
 
 static onq_code run_samples(const oq_channel_job *job, oq_session *session, onq_error *err) {
-    OQ_TRY(oq_source_seek(job->source, 0, err));
-    for (uint64_t k = 0;; k++) {
-        const oq_sample *sample = NULL;
-        OQ_TRY(oq_source_next(job->source, &sample, err));
-        if (sample == NULL)
-            return ONQ_OK;
-        OQ_TRY(oq_session_run(session, sample->inputs, sample->n_inputs, NULL, err));
-        OQ_TRY(oq_progress(job->model->env, job->what, k + 1, oq_source_count(job->source), err));
-    }
+    const oq_sweep sweep = {.env = job->model->env,
+                            .model = {.source = job->source, .session = session},
+                            .what = job->what};
+    return oq_sweep_run(&sweep, err);
 }
 
 /* ---- memory ---- */

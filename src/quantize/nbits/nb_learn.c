@@ -3,6 +3,8 @@
  */
 #include "quantize/nbits/nb_learn.h"
 
+#include "engine/sweep.h"
+
 /* Weights that read the same tensors, and what is known of those. */
 typedef struct site {
     oq_strs inputs;
@@ -115,7 +117,6 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
 
 static onq_code run_samples(learner *l, oq_model *truth, onq_error *err) {
     oq_nb_learn_job *job = l->job;
-    const onq_env *env = job->model->env;
     const oq_observer observer = {l->names.v, l->names.n, seen, l};
     oq_session_options o = job->session;
     oq_session *session = NULL;
@@ -125,19 +126,13 @@ static onq_code run_samples(learner *l, oq_model *truth, onq_error *err) {
     o.observer = &observer;
     OQ_TRY(oq_session_open(job->engine, &o, &session, err));
     const uint64_t n = oq_source_count(job->source);
-    onq_code rc = oq_source_seek(job->source, 0, err);
-    for (uint64_t k = 0; k < n && rc == ONQ_OK; k++) {
-        const oq_sample *s = NULL;
-        rc = oq_progress(env, "looking at the inputs of weights",
-                         l->from * n + k * (l->to - l->from), l->sites.n * n, err);
-        if (rc == ONQ_OK)
-            rc = oq_source_next(job->source, &s, err);
-        if (rc != ONQ_OK || s == NULL)
-            break;
-        rc = oq_session_run(session, s->inputs, s->n_inputs, NULL, err);
-        if (rc != ONQ_OK)
-            rc = oq_error_in(err, rc, "sample '%s'", s->name);
-    }
+    const oq_sweep sweep = {.env = job->model->env,
+                            .model = {.source = job->source, .session = session},
+                            .what = "looking at the inputs of weights",
+                            .done = l->from * n,
+                            .each = l->to - l->from,
+                            .total = l->sites.n * n};
+    const onq_code rc = oq_sweep_run(&sweep, err);
     oq_session_close(session);
     job->n_passes++;
     return rc;

@@ -3,6 +3,8 @@
  */
 #include "quantize/refine/gain.h"
 
+#include "engine/sweep.h"
+
 #include <math.h>
 
 #define MAX_SAMPLES 32
@@ -60,20 +62,34 @@ static double decibel(const energy *e) {
     return e->signal > 0 ? fmin(10 * log10(e->signal / e->noise), EQUAL) : -EQUAL;
 }
 
-static onq_code run_all(oq_gain *g, oq_session *session, energy *energies, onq_error *err) {
-    oq_source *source = g->job->source;
-    OQ_TRY(oq_source_seek(source, 0, err));
-    for (size_t k = 0; k < g->truth.n; k++) {
-        const oq_sample *sample = NULL;
-        oq_outputs out = {0};
-        OQ_TRY(oq_source_next(source, &sample, err));
-        if (sample == NULL)
-            break;
-        OQ_TRY(oq_session_run(session, sample->inputs, sample->n_inputs, &out, err));
-        for (size_t i = 0; i < out.n && i < g->n_outputs; i++)
-            add_output(&energies[i], &g->truth.v[k][i], &out.v[i]);
-    }
+typedef struct measuring {
+    const oq_gain *g;
+    energy *energies; /* by output */
+} measuring;
+
+static bool is_kept(void *ctx, uint64_t at) {
+    return at < ((const measuring *)ctx)->g->truth.n;
+}
+
+static onq_code add_outputs(void *ctx, const oq_turn *t, onq_error *err) {
+    const measuring *m = ctx;
+    const oq_outputs *out = &t->outputs[0];
+    (void)err;
+    for (size_t i = 0; i < out->n && i < m->g->n_outputs; i++)
+        add_output(&m->energies[i], &m->g->truth.v[t->at][i], &out->v[i]);
     return ONQ_OK;
+}
+
+static onq_code run_all(oq_gain *g, oq_session *session, energy *energies, onq_error *err) {
+    measuring m = {g, energies};
+    const oq_sweep sweep = {.env = g->job->model->env,
+                            .model = {.source = g->job->source, .session = session},
+                            .ctx = &m,
+                            .more = is_kept,
+                            .take = add_outputs,
+                            .what = "refining layers, comparing",
+                            .total = g->truth.n};
+    return oq_sweep_run(&sweep, err);
 }
 
 onq_code oq_gain_measure(oq_gain *g, bool *measured, double *sqnr, onq_error *err) {

@@ -4,6 +4,7 @@
 #include "quantize/refine/refine.h"
 
 #include "engine/slice/stepper.h"
+#include "engine/sweep.h"
 #include "quantize/refine/gain.h"
 #include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
@@ -43,22 +44,23 @@ static onq_code seen_truth(void *ctx, size_t index, const oq_datum *d, onq_error
     return oq_means_add(&r->truth[index], &r->layers.all.v[index], r->sample, d, &r->scratch, err);
 }
 
+static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
+    ((refiner *)ctx)->sample = t->at;
+    return oq_turn_run(t, err);
+}
+
+static onq_code keep_outputs(void *ctx, const oq_turn *t, onq_error *err) {
+    return oq_gain_keep(&((refiner *)ctx)->gain, &t->outputs[0], err);
+}
+
 static onq_code run_float(refiner *r, oq_session *session, onq_error *err) {
-    oq_source *source = r->job->source;
-    const uint64_t n = oq_source_count(source);
-    OQ_TRY(oq_source_seek(source, 0, err));
-    for (r->sample = 0; r->sample < n; r->sample++) {
-        const oq_sample *sample = NULL;
-        oq_outputs out = {0};
-        OQ_TRY(oq_progress(r->job->model->env, "refining layers, float", r->sample, n, err));
-        OQ_TRY(oq_source_next(source, &sample, err));
-        if (sample == NULL)
-            break;
-        OQ_TRY(oq_session_run(session, sample->inputs, sample->n_inputs, &out, err));
-        if (r->job->compare)
-            OQ_TRY(oq_gain_keep(&r->gain, &out, err));
-    }
-    return ONQ_OK;
+    const oq_sweep sweep = {.env = r->job->model->env,
+                            .model = {.source = r->job->source, .session = session},
+                            .ctx = r,
+                            .run = run_sample,
+                            .take = r->job->compare ? keep_outputs : NULL,
+                            .what = "refining layers, float"};
+    return oq_sweep_run(&sweep, err);
 }
 
 static onq_code open_float(refiner *r, const oq_observer *observer, oq_session **out,

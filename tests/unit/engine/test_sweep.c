@@ -300,10 +300,8 @@ static void progress_of_a_part(void **state) {
     rig g;
     (void)state;
     assert_ok(rig_open(&g, NULL), err);
-    const oq_sweep_model model = {.source = g.source, .session = g.session};
     const oq_sweep s = {.env = g.b.env,
-                        .models = &model,
-                        .n_models = 1,
+                        .model = {.source = g.source, .session = g.session},
                         .from = 10,
                         .n = 2,
                         .what = "sweeping",
@@ -355,10 +353,8 @@ static void kept_samples(void **state) {
                                    .size_bytes = 8};
             kept[i] = (oq_sample){.name = "kept", .inputs = &inputs[i], .n_inputs = 1};
         }
-        const oq_sweep_model model = {.kept = kept, .n_kept = 3, .session = g.session};
         const oq_sweep s = {.env = g.b.env,
-                            .models = &model,
-                            .n_models = 1,
+                            .model = {.kept = kept, .n_kept = 3, .session = g.session},
                             .ctx = &g,
                             .take = add,
                             .wide = {.model = jobs > 0 ? g.b.m : NULL, .jobs = jobs}};
