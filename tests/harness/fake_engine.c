@@ -3,14 +3,14 @@
  */
 #include "fake_engine.h"
 
+#include "evaluate.h"
 #include "onnx/codec/schema.h"
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 typedef struct value {
-    oq_datum d; /* kind NONE: not computed yet */
+    oq_datum d;  /* kind NONE: not computed yet */
+    ev_tensor t; /* the same, where it is a tensor of numbers: v is not NULL */
 } value;
 
 typedef struct fake_session {
@@ -26,17 +26,6 @@ typedef struct fake_session {
     size_t n_values;
     oq_datum *out;
 } fake_session;
-
-static const char *const unary[] = {"Identity", "Neg", "Relu", "Abs"};
-static const char *const binary[] = {"Add", "Sub", "Mul"};
-static const char *const pairs[] = {"QuantizeLinear", "DequantizeLinear"};
-
-static int find_op(oq_str op, const char *const *list, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (oq_str_is(op, list[i]))
-            return (int)i;
-    return -1;
-}
 
 static value *slot(fake_session *s, oq_str name) {
     const uint32_t i = oq_map_find(&s->names, name);
@@ -59,11 +48,7 @@ static onq_code declare_all(fake_session *s, onq_error *err) {
         OQ_TRY(declare(s, g->initializer.v[i]->name, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        const bool known = find_op(n->op_type, unary, OQ_COUNT(unary)) >= 0 ||
-                           find_op(n->op_type, binary, OQ_COUNT(binary)) >= 0 ||
-                           find_op(n->op_type, pairs, OQ_COUNT(pairs)) >= 0 ||
-                           oq_str_is(n->op_type, "MatMul");
-        if (!known)
+        if (!evaluate_knows(n) || n->output.n > EV_RANK)
             return oq_fail(err, ONQ_E_RUNTIME,
                            "node '%.*s' (%.*s): the fake engine has no such "
                            "operator",
@@ -155,103 +140,30 @@ static onq_code show(fake_session *s, oq_str name, onq_error *err) {
     return ONQ_OK;
 }
 
-static float apply(int op1, int op2, float x, float y) {
-    if (op1 >= 0)
-        return op1 == 0 ? x : op1 == 1 ? -x : op1 == 2 ? (x > 0 ? x : 0) : fabsf(x);
-    return op2 == 0 ? x + y : op2 == 1 ? x - y : x * y;
-}
-
-/* QuantizeLinear and DequantizeLinear of one scale, to and from 8 bits. */
-static onq_code run_pair(fake_session *s, const oq_node *n, bool dequantize, onq_error *err) {
-    const oq_datum *x = &slot(s, n->input.v[0])->d, *scale = &slot(s, n->input.v[1])->d,
-                   *zero = &slot(s, n->input.v[2])->d;
-    const oq_dtype type = zero->dtype;
-    if (x->kind != OQ_DATUM_TENSOR || scale->count != 1 || zero->count != 1 ||
-        (type != OQ_UINT8 && type != OQ_INT8) || x->dtype != (dequantize ? type : OQ_FLOAT))
-        return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s': a pair that the fake engine cannot run",
-                       OQ_STR(n->name));
-    const bool is_signed = type == OQ_INT8;
-    const int lo = is_signed ? -128 : 0, hi = is_signed ? 127 : 255;
-    const int z = (int)oq_raw_get_int(type, zero->data, 0);
-    const float step = *(const float *)scale->data;
-    float *f = OQ_NEW_ARRAY(&s->run_arena, float, x->count + 1);
-    uint8_t *q = OQ_NEW_ARRAY(&s->run_arena, uint8_t, x->count + 1);
-    if (f == NULL || q == NULL)
-        return oq_fail_nomem(err);
-    for (uint64_t i = 0; i < x->count; i++) {
-        if (dequantize) {
-            f[i] = (float)((int)oq_raw_get_int(type, x->data, i) - z) * step;
-        } else {
-            const float v = nearbyintf(((const float *)x->data)[i] / step) + (float)z;
-            q[i] = (uint8_t)(int)(v < (float)lo ? (float)lo : v > (float)hi ? (float)hi : v);
-        }
-    }
-    oq_datum *d = &slot(s, n->output.v[0])->d;
-    *d = *x;
-    d->dtype = dequantize ? OQ_FLOAT : type;
-    d->data = dequantize ? (const void *)f : q;
-    d->size_bytes = d->count * (dequantize ? sizeof(float) : 1);
-    return show(s, n->output.v[0], err);
-}
-
-/* MatMul of two matrices. */
-static onq_code run_product(fake_session *s, const oq_node *n, onq_error *err) {
-    const oq_datum *x = &slot(s, n->input.v[0])->d, *w = &slot(s, n->input.v[1])->d;
-    if (x->rank != 2 || w->rank != 2 || x->dims[1] != w->dims[0] || x->dtype != OQ_FLOAT ||
-        w->dtype != OQ_FLOAT)
-        return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s': the fake engine takes two matrices",
-                       OQ_STR(n->name));
-    const int64_t rows = x->dims[0], inner = x->dims[1], cols = w->dims[1];
-    const float *a = x->data, *b = w->data;
-    float *out = OQ_NEW_ARRAY(&s->run_arena, float, (size_t)(rows * cols) + 1);
-    int64_t *dims = OQ_NEW_ARRAY(&s->run_arena, int64_t, 2);
-    if (out == NULL || dims == NULL)
-        return oq_fail_nomem(err);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            for (int64_t k = 0; k < inner; k++)
-                out[r * cols + c] += a[r * inner + k] * b[k * cols + c];
-    dims[0] = rows;
-    dims[1] = cols;
-    oq_datum *d = &slot(s, n->output.v[0])->d;
-    *d = *x;
-    d->dims = dims;
-    d->count = (uint64_t)(rows * cols);
-    d->size_bytes = d->count * sizeof *out;
-    d->data = out;
-    return show(s, n->output.v[0], err);
+static const ev_tensor *find_value(void *ctx, oq_str name) {
+    const value *v = slot(ctx, name);
+    return v != NULL && v->t.v != NULL ? &v->t : NULL;
 }
 
 static onq_code run_node(fake_session *s, const oq_node *n, onq_error *err) {
-    if (oq_str_is(n->op_type, "MatMul"))
-        return run_product(s, n, err);
-    const int pair = find_op(n->op_type, pairs, OQ_COUNT(pairs));
-    if (pair >= 0)
-        return run_pair(s, n, pair == 1, err);
-    const int op1 = find_op(n->op_type, unary, OQ_COUNT(unary));
-    const int op2 = find_op(n->op_type, binary, OQ_COUNT(binary));
-    const oq_datum *x = &slot(s, n->input.v[0])->d;
-    const oq_datum *y = op1 >= 0 ? x : &slot(s, n->input.v[1])->d;
-    if (y->count > x->count) {
-        const oq_datum *t = x;
-        x = y;
-        y = t;
+    const evaluation e = {s->model, &s->run_arena, find_value, s};
+    ev_tensor made[EV_RANK];
+    OQ_TRY(evaluate_node(&e, n, made, err));
+    for (size_t i = 0; i < n->output.n; i++) {
+        value *v = slot(s, n->output.v[i]);
+        v->t = made[i];
+        OQ_TRY(ev_to_datum(&s->run_arena, &v->t, &v->d, err));
+        OQ_TRY(show(s, n->output.v[i], err));
     }
-    if (x->kind != OQ_DATUM_TENSOR || y->kind != OQ_DATUM_TENSOR || x->dtype != OQ_FLOAT ||
-        (y->count != x->count && y->count != 1 &&
-         (y->rank != 1 || x->rank == 0 || y->dims[0] != x->dims[x->rank - 1])))
-        return oq_fail(err, ONQ_E_RUNTIME, "node '%.*s': inputs that the fake engine cannot join",
-                       OQ_STR(n->name));
-    float *out = OQ_NEW_ARRAY(&s->run_arena, float, x->count + 1);
-    if (out == NULL)
-        return oq_fail_nomem(err);
-    for (uint64_t i = 0; i < x->count; i++)
-        out[i] =
-            apply(op1, op2, ((const float *)x->data)[i], ((const float *)y->data)[i % y->count]);
-    oq_datum *d = &slot(s, n->output.v[0])->d;
-    *d = *x;
-    d->data = out;
-    return show(s, n->output.v[0], err);
+    return ONQ_OK;
+}
+
+static onq_code set_value(fake_session *s, oq_str name, const oq_datum *d, onq_error *err) {
+    value *v = slot(s, name);
+    v->d = *d;
+    if (d->kind == OQ_DATUM_TENSOR && d->dtype != OQ_STRING)
+        OQ_TRY(ev_from_datum(&s->run_arena, d, &v->t, err));
+    return show(s, name, err);
 }
 
 static onq_code set_initializers(fake_session *s, onq_error *err) {
@@ -265,15 +177,14 @@ static onq_code set_initializers(fake_session *s, onq_error *err) {
         if (copy == NULL)
             return oq_fail_nomem(err);
         memcpy(copy, data.p, data.n);
-        oq_datum *d = &slot(s, t->name)->d;
-        *d = (oq_datum){.kind = OQ_DATUM_TENSOR,
-                        .dtype = (oq_dtype)t->data_type.v,
-                        .rank = t->dims.n,
-                        .dims = t->dims.v,
-                        .data = copy,
-                        .size_bytes = data.n};
-        OQ_TRY(oq_tensor_count(t, &d->count, err));
-        OQ_TRY(show(s, t->name, err));
+        oq_datum d = {.kind = OQ_DATUM_TENSOR,
+                      .dtype = (oq_dtype)t->data_type.v,
+                      .rank = t->dims.n,
+                      .dims = t->dims.v,
+                      .data = copy,
+                      .size_bytes = data.n};
+        OQ_TRY(oq_tensor_count(t, &d.count, err));
+        OQ_TRY(set_value(s, t->name, &d, err));
     }
     return ONQ_OK;
 }
@@ -288,10 +199,8 @@ static onq_code session_run(oq_session *base, const oq_datum *inputs, size_t n_i
     oq_arena_init(&s->run_arena, &base->engine->env->alloc);
     memset(s->values, 0, s->n_values * sizeof *s->values);
     OQ_TRY(set_initializers(s, err));
-    for (size_t i = 0; i < n_inputs; i++) {
-        slot(s, base->inputs.v[i].name)->d = inputs[i];
-        OQ_TRY(show(s, base->inputs.v[i].name, err));
-    }
+    for (size_t i = 0; i < n_inputs; i++)
+        OQ_TRY(set_value(s, base->inputs.v[i].name, &inputs[i], err));
     __atomic_add_fetch(&s->engine->n_nodes, (long)g->node.n, __ATOMIC_RELAXED);
     for (size_t i = 0; i < g->node.n; i++)
         OQ_TRY(run_node(s, g->node.v[i], err));

@@ -5,11 +5,9 @@
  *     fake_engine_init(&f, env);
  *     oq_session_open(&f.base, &options, &session, &err);
  *
- * It runs the main graph node by node over float tensors: Identity, Neg, Relu, Abs, and Add, Sub,
- * Mul of two tensors of one size (or with one number, or one row); QuantizeLinear and
- * DequantizeLinear of one scale to and from 8 bits; MatMul of two matrices. Observers, extra
- * outputs and initializers work as with the real one. Any other operator is refused when the
- * session is opened, as a runtime would.
+ * It runs the graph node by node with the operators of evaluate.h. Observers, extra outputs and
+ * initializers work as with the real one. Any other operator is refused when the session is opened,
+ * as a runtime would.
  */
 #ifndef ONQ_TESTS_FAKE_ENGINE_H
 #define ONQ_TESTS_FAKE_ENGINE_H

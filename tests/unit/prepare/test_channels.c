@@ -1,11 +1,12 @@
 /*
- * test_channels.c — scales for channels and outliers of MatMul: the model computes what it did, the
- * range of what is quantized is smaller, and running out of memory is an error. Conv is checked
- * with the runtime (tests/parity/test_channels.py).
+ * test_channels.c — scales for channels and outliers: the model computes what it did, the range of
+ * what is quantized is smaller, and running out of memory is an error. tests/parity/test_channels.py
+ * has real models.
  */
 #include "prepare/channels/channels.h"
 
 #include "build_model.h"
+#include "compute.h"
 #include "fake_engine.h"
 #include "onnx/edit.h"
 #include "prepare/channels/channels_parts.h"
@@ -37,7 +38,7 @@ static onq_code apply_with(bm *b, oq_channel_choice choice, oq_channel_memory *m
                            oq_channels *c, long *n_runs, onq_error *err) {
     fake_engine fake;
     oq_source *source = NULL;
-    const oq_source_options so = {.spec = "random:3:1", .model = b->m};
+    const oq_source_options so = {.spec = COMPUTE_SAMPLES, .model = b->m};
     fake_engine_init(&fake, b->env);
     OQ_TRY(oq_source_open(b->env, &so, &source, err));
     choice.node = b->g->node.v[2];
@@ -73,12 +74,16 @@ static float *values(bm *b, oq_str name) {
 /* The factors are in the constants of Mul and Add, and in the weight. */
 static void into_constants(void **state) {
     bm b;
+    computed before;
     oq_channels c;
     onq_error err = ONQ_ERROR_INIT;
     (void)state;
     bm_begin(&b, NULL, 13);
     fill(&b);
+    compute(&b, &before);
     assert_ok(apply(&b, (oq_channel_choice){.in = true}, &c, &err), err);
+    assert_computes(&b, &before, 1e-6);
+    computed_release(&before);
     assert_int_equal(c.n_in, 1);
     assert_int_equal(c.n_folded, 1);
     assert_int_equal(c.added.n, 0);
@@ -119,13 +124,16 @@ static void seen_once(void **state) {
 
 static void outliers(void **state) {
     bm b;
+    computed before;
     oq_channels c;
     onq_error err = ONQ_ERROR_INIT;
     (void)state;
     bm_begin(&b, NULL, 13);
     fill(&b);
-    /* The engine knows no Gather: the edit is looked at. */
+    compute(&b, &before);
     assert_ok(apply(&b, (oq_channel_choice){.outliers = 1}, &c, &err), err);
+    assert_computes(&b, &before, 1e-6);
+    computed_release(&before);
     assert_int_equal(c.n_outliers, 1);
     assert_int_equal(c.added.n, 4); /* Clip, Gather, MatMul, Sub */
     assert_int_equal(c.float_outputs.n, 1);

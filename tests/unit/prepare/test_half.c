@@ -1,11 +1,12 @@
 /*
  * test_half.c — float16 as text: which nodes are turned, where casts stand, and what happens when
- * memory runs out. That the result computes what float computes is checked with the runtime
- * (tests/parity/test_float16.py).
+ * memory runs out. The result computes what float computes, as far as float16 goes;
+ * tests/parity/test_float16.py has the runtime.
  */
 #include "prepare/half.h"
 
 #include "build_model.h"
+#include "compute.h"
 #include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "testing.h"
@@ -44,12 +45,17 @@ static void fill(bm *b) {
 
 static void order(oq_half how, const char *nodes, size_t n_weights, size_t n_nodes) {
     bm b;
+    computed before;
     char text[512];
     oq_half_report r;
     onq_error err = ONQ_ERROR_INIT;
     bm_begin(&b, NULL, 17);
     fill(&b);
+    compute(&b, &before);
     assert_ok(oq_half_make(b.m, how, &r, &err), err);
+    /* A number of float16 has 11 bits. */
+    assert_computes(&b, &before, how == OQ_HALF_NONE ? 0 : 0.002);
+    computed_release(&before);
     assert_ok(oq_model_check(b.m, &err), err);
     assert_string_equal(bm_order(b.g, text, sizeof text), nodes);
     assert_int_equal(r.n_weights, n_weights);

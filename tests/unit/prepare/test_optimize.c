@@ -1,11 +1,12 @@
 /*
  * test_optimize.c — the built-in optimiser from inside: what it does to a graph, its limits, inner
- * graphs, time, and failing allocations. That results stay the same is checked by
- * tests/parity/test_optimize.py.
+ * graphs, time, failing allocations, and that the model computes what it did.
+ * tests/parity/test_optimize.py has real models.
  */
 #include "prepare/optimize.h"
 
 #include "build_model.h"
+#include "compute.h"
 #include "testing.h"
 
 #include <stdio.h>
@@ -43,12 +44,16 @@ static void fill(bm *b) {
 static void rewrites(void **state) {
     (void)state;
     bm b;
+    computed before;
     onq_error err = ONQ_ERROR_INIT;
     oq_opt_report r;
     char order[256];
     bm_begin(&b, NULL, 17);
     fill(&b);
+    compute(&b, &before);
     assert_ok(oq_optimize(b.m, &r, &err), err);
+    assert_computes(&b, &before, 1e-5);
+    computed_release(&before);
     assert_string_equal(bm_order(b.g, order, sizeof order), "conv mul2 neg");
     assert_true(oq_str_is(b.g->node.v[1]->op_type, "Gelu"));
     assert_true(oq_str_is(b.g->node.v[1]->output.v[0], "y"));

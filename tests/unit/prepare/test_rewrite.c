@@ -1,10 +1,11 @@
 /*
- * test_rewrite.c — the rewrites of `--rewrite` where memory runs out; that they are exact is
- * checked with the runtime (tests/parity/test_rewrite.py).
+ * test_rewrite.c — the rewrites of `--rewrite`: each is found, the model computes what it did, and
+ * running out of memory is an error. tests/parity/test_rewrite.py has the runtime.
  */
 #include "prepare/rewrite.h"
 
 #include "build_model.h"
+#include "compute.h"
 #include "testing.h"
 
 static const float two[1] = {2}, three[1] = {3}, zero[1] = {0}, six[1] = {6};
@@ -55,14 +56,18 @@ static void fill(bm *b) {
 
 static void all(void **state) {
     bm b;
+    computed before;
     oq_rewrite_report r;
     unsigned sets;
     onq_error err = ONQ_ERROR_INIT;
     (void)state;
     bm_begin(&b, NULL, 17);
     fill(&b);
+    compute(&b, &before);
     assert_true(oq_rewrite_word(OQ_S("all"), &sets));
     assert_ok(oq_rewrite(b.m, sets, &r, &err), err);
+    assert_computes(&b, &before, 1e-6);
+    computed_release(&before);
     assert_int_equal(r.counts[OQ_REWRITE_ROW_conv1d], 1);
     assert_int_equal(r.counts[OQ_REWRITE_ROW_hardswish], 1);
     assert_int_equal(r.counts[OQ_REWRITE_ROW_onehot], 1);

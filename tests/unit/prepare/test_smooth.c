@@ -5,6 +5,7 @@
 #include "prepare/channels/smooth.h"
 
 #include "build_model.h"
+#include "compute.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "onnx/tensor.h"
@@ -29,43 +30,22 @@ static void make(bm *b, bool scaled) {
     bm_output(b, "y", OQ_FLOAT, "1,3");
 }
 
-static void run(bm *b, oq_engine *e, const float x[4], float y[3]) {
-    const int64_t dims[2] = {1, 4};
-    const oq_datum in = {.kind = OQ_DATUM_TENSOR,
-                         .dtype = OQ_FLOAT,
-                         .rank = 2,
-                         .dims = dims,
-                         .count = 4,
-                         .data = x,
-                         .size_bytes = 16};
-    const oq_session_options o = {.model = b->m};
-    oq_session *s = NULL;
-    oq_outputs out;
-    onq_error err = ONQ_ERROR_INIT;
-    assert_ok(oq_session_open(e, &o, &s, &err), err);
-    assert_ok(oq_session_run(s, &in, 1, &out, &err), err);
-    memcpy(y, out.v[0].data, 3 * sizeof *y);
-    oq_session_close(s);
-}
-
 /* Smooths the model and checks that its outputs are what they were. */
 static oq_smooth_job smooth(bm *b, bool folding) {
-    static const float x[4] = {0.5f, -1.5f, 2, 0.75f};
-    float before[3], after[3];
+    computed before;
     fake_engine fake;
     onq_error err = ONQ_ERROR_INIT;
     fake_engine_init(&fake, b->env);
-    run(b, &fake.base, x, before);
+    compute(b, &before);
     oq_source *source = NULL;
-    const oq_source_options so = {.spec = "random:3:1", .model = b->m};
+    const oq_source_options so = {.spec = COMPUTE_SAMPLES, .model = b->m};
     assert_ok(oq_source_open(b->env, &so, &source, &err), err);
     oq_smooth_job job = {
         .model = b->m, .engine = &fake.base, .source = source, .alpha = 0.5, .folding = folding};
     assert_ok(oq_smooth(&job, &err), err);
     oq_source_close(source);
-    run(b, &fake.base, x, after);
-    for (int i = 0; i < 3; i++)
-        assert_true(fabsf(after[i] - before[i]) <= 1e-4f * fabsf(before[i]) + 1e-5f);
+    assert_computes(b, &before, 1e-5);
+    computed_release(&before);
     return job;
 }
 
