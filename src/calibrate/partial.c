@@ -189,35 +189,21 @@ static void get(cursor *r, void *out, size_t n, size_t size) {
         memcpy(out, r->p, n * size);
     r->p += n * size;
 }
-static uint8_t get_u8(cursor *r) {
-    uint8_t v;
-    get(r, &v, 1, 1);
-    return v;
-}
+#define GETTER(name, type)                                                                         \
+    static type name(cursor *r) {                                                                  \
+        type v;                                                                                    \
+        get(r, &v, 1, sizeof v);                                                                   \
+        return v;                                                                                  \
+    }
+GETTER(get_u8, uint8_t)
+GETTER(get_u32, uint32_t)
+GETTER(get_u64, uint64_t)
+GETTER(get_f32, float)
+GETTER(get_f64, double)
 static bool get_bool(cursor *r) {
     const uint8_t v = get_u8(r);
     r->bad |= v > 1;
     return v == 1;
-}
-static uint32_t get_u32(cursor *r) {
-    uint32_t v;
-    get(r, &v, 1, sizeof v);
-    return v;
-}
-static uint64_t get_u64(cursor *r) {
-    uint64_t v;
-    get(r, &v, 1, sizeof v);
-    return v;
-}
-static float get_f32(cursor *r) {
-    float v;
-    get(r, &v, 1, sizeof v);
-    return v;
-}
-static double get_f64(cursor *r) {
-    double v;
-    get(r, &v, 1, sizeof v);
-    return v;
 }
 
 static onq_code broken(const cursor *r, onq_error *err) {

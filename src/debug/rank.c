@@ -13,6 +13,8 @@
  */
 #include "debug/search/search.h"
 
+#include "base/keyed.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -226,18 +228,6 @@ static oq_debug_verdict *verdict_of(const oq_debug *d, uint32_t i) {
     return i < d->weights.n ? &d->weights.v[i].verdict : &d->acts.v[i - d->weights.n].verdict;
 }
 
-typedef struct ranked {
-    double score;
-    uint32_t at;
-} ranked;
-
-static int by_score(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score < y->score ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
 /* What a search measured, for every row of the nodes it quantized alone: `effect` of the unit, and
  * scores such that the worst row of a unit has that effect, the others as much more as they lose
  * less. */
@@ -284,7 +274,7 @@ onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
     for (size_t i = 0; i < d->acts.n && ran; i++)
         judge_act(&d->acts.v[i]);
     const size_t n = d->weights.n + (ran ? d->acts.n : 0);
-    ranked *v = OQ_NEW_ARRAY(&d->arena, ranked, n + 1);
+    oq_keyed *v = OQ_NEW_ARRAY(&d->arena, oq_keyed, n + 1);
     d->ranking = OQ_NEW_ARRAY(&d->arena, uint32_t, n + 1);
     if (v == NULL || d->ranking == NULL)
         return oq_fail_nomem(err);
@@ -293,12 +283,12 @@ onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
         if (i < d->weights.n && d->weights.v[i].type != OQ_INT32 &&
             d->weights.v[i].verdict.reason != OQ_DEBUG_SMALL)
             verdict_of(d, i)->score -= d->weights.v[i].spread;
-        v[i] = (ranked){0, i};
+        v[i].at = i;
     }
     OQ_TRY(take_effects(d, n, err));
     for (uint32_t i = 0; i < n; i++)
-        v[i].score = verdict_of(d, i)->score;
-    qsort(v, n, sizeof *v, by_score);
+        v[i].key = verdict_of(d, i)->score;
+    oq_keyed_sort(v, n);
     for (uint32_t i = 0; i < n; i++) {
         d->ranking[i] = v[i].at;
         verdict_of(d, v[i].at)->rank = i + 1;

@@ -6,21 +6,12 @@
 #include "onnx/operators.h"
 #include "samples/agreement.h"
 
-static bool same_shape(const oq_datum *a, const oq_datum *b) {
-    if (a->dtype != b->dtype || a->rank != b->rank)
-        return false;
-    for (size_t i = 0; i < a->rank; i++)
-        if (a->dims[i] != b->dims[i])
-            return false;
-    return true;
-}
-
 /* The size of an output may depend on its values (NonZero): then there is nothing to compare.
  * Integers and texts are not compared either: a different class is not noise. Items nest no deeper
  * than a type, which is checked when a model is read. */
 static void add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
     if (a->kind == OQ_DATUM_TENSOR && b->kind == OQ_DATUM_TENSOR && oq_dtype_is_float(a->dtype) &&
-        same_shape(a, b))
+        a->dtype == b->dtype && oq_datum_same_dims(a, b))
         oq_agree_add(s, a, b);
     for (size_t i = 0; a->n_items == b->n_items && i < a->n_items; i++)
         add(s, &a->items[i], &b->items[i]);

@@ -13,15 +13,6 @@ static double value(const oq_datum *d, bool real, uint64_t i) {
                 : (double)oq_raw_get_int(d->dtype, d->data, i);
 }
 
-static bool same_shape(const oq_datum *a, const oq_datum *b) {
-    if (a->kind != OQ_DATUM_TENSOR || b->kind != OQ_DATUM_TENSOR || a->rank != b->rank)
-        return false;
-    for (size_t i = 0; i < a->rank; i++)
-        if (a->dims[i] != b->dims[i])
-            return false;
-    return true;
-}
-
 /* The numeric class of both, if they share one. */
 static bool readable(const oq_datum *d, bool *real) {
     const oq_dtype_info *info = oq_dtype_find(d->dtype);
@@ -66,7 +57,8 @@ static void add_row(oq_agree *s, const oq_datum *a, bool real_a, const oq_datum 
 
 void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
     bool real_a = false, real_b = false;
-    if (!same_shape(a, b) || !readable(a, &real_a) || !readable(b, &real_b)) {
+    if (a->kind != OQ_DATUM_TENSOR || b->kind != OQ_DATUM_TENSOR || !oq_datum_same_dims(a, b) ||
+        !readable(a, &real_a) || !readable(b, &real_b)) {
         s->differs = true;
         return;
     }

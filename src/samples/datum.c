@@ -10,6 +10,11 @@
 
 /* ---- what a model declares ---- */
 
+bool oq_datum_same_dims(const oq_datum *a, const oq_datum *b) {
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0);
+}
+
 static onq_code read_shape(oq_arena *a, const oq_tensor_type *t, oq_io *io, onq_error *err) {
     io->dtype = (oq_dtype)t->elem_type.v;
     if (t->shape == NULL)

@@ -31,6 +31,9 @@ typedef struct oq_datum {
     size_t n_items;
 } oq_datum;
 
+/* Equal rank and sizes; of tensors. */
+bool oq_datum_same_dims(const oq_datum *a, const oq_datum *b);
+
 /* One axis as a model declares it. */
 typedef struct oq_io_dim {
     int64_t value; /* -1: not a number */

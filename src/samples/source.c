@@ -599,20 +599,6 @@ static onq_code read_inputs(oq_source *s, const oq_source_options *o, onq_error 
     return oq_ios_fix_dims(&s->arena, &s->inputs, o->dims, o->n_dims, err);
 }
 
-/* The end of opening: a source that has its reader begins to read; one that failed is closed. */
-static onq_code begin(oq_source *s, const oq_source_options *o, onq_code rc, oq_source **out,
-                      onq_error *err) {
-    if (rc == ONQ_OK)
-        rc = set_counts(s, o, err);
-    if (rc != ONQ_OK) {
-        oq_source_close(s);
-        return rc;
-    }
-    start_thread(s);
-    *out = s;
-    return ONQ_OK;
-}
-
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err) {
     *out = NULL;
     oq_source *s = new_source(env);
@@ -623,51 +609,21 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
         const oq_reader_setup setup = {
             .env = env, .arena = &s->arena, .inputs = s->inputs, .o = o, .most_bytes = MAX_SAMPLE};
         s->tape = o->tape;
-        rc = o->tape != NULL ? oq_reader_open_tape(&setup, &s->reader, err)
-                             : open_reader(&setup, &s->reader, err);
+        s->reader = o->reader;
+        if (o->tape != NULL)
+            rc = oq_reader_open_tape(&setup, &s->reader, err);
+        else if (o->reader == NULL)
+            rc = open_reader(&setup, &s->reader, err);
     }
-    return begin(s, o, rc, out, err);
-}
-
-/* ---- from a function ---- */
-
-typedef struct call_reader {
-    oq_reader base;
-    oq_source_fn fn;
-    void *ctx;
-} call_reader;
-
-static onq_code call_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
-                            const char **name, onq_error *err) {
-    const call_reader *r = (const call_reader *)base;
-    *name = oq_str_format(a, "%" PRIu64, number).p;
-    if (*name == NULL)
-        return oq_fail_nomem(err);
-    return r->fn(r->ctx, number, a, inputs, err);
-}
-
-static void call_close(oq_reader *base) {
-    (void)base;
-}
-
-onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_source_fn fn,
-                                 void *ctx, uint64_t count, oq_source **out, onq_error *err) {
-    *out = NULL;
-    oq_source *s = new_source(env);
-    if (s == NULL)
-        return oq_fail_nomem(err);
-    onq_code rc = read_inputs(s, o, err);
-    call_reader *r = OQ_NEW(&s->arena, call_reader);
-    if (rc == ONQ_OK && r == NULL)
-        rc = oq_fail_nomem(err);
-    if (rc == ONQ_OK) {
-        *r = (call_reader){.base = {.read = call_sample,
-                                    .close = call_close,
-                                    .count = count,
-                                    .text = "samples of the caller"},
-                           .fn = fn,
-                           .ctx = ctx};
-        s->reader = &r->base;
+    if (rc == ONQ_OK)
+        rc = set_counts(s, o, err);
+    if (rc != ONQ_OK) {
+        if (s->reader == o->reader)
+            s->reader = NULL; /* stays the caller's */
+        oq_source_close(s);
+        return rc;
     }
-    return begin(s, o, rc, out, err);
+    start_thread(s);
+    *out = s;
+    return ONQ_OK;
 }

@@ -54,13 +54,15 @@ typedef struct oq_dim_fix {
 } oq_dim_fix;
 
 typedef struct oq_source_options {
-    const char *spec;       /* --data; NULL: the test_data_set folders next to the model */
-    const char *beside;     /* where these folders are; NULL: next to the model's file */
-    bool nowhere;           /* the model's file is memory: nothing is next to it */
-    oq_tape *tape;          /* samples in place of `spec`; borrowed, and may be shared; or NULL */
-    const oq_model *model;  /* its inputs decide what is read; borrowed */
-    uint64_t limit;         /* --limit; 0: all */
-    const oq_dim_fix *dims; /* --dim */
+    const char *spec;         /* --data; NULL: the test_data_set folders next to the model */
+    const char *beside;       /* where these folders are; NULL: next to the model's file */
+    bool nowhere;             /* the model's file is memory: nothing is next to it */
+    oq_tape *tape;            /* samples in place of `spec`; borrowed, and may be shared; or NULL */
+    struct oq_reader *reader; /* the caller's (source_private.h), in place of `spec`; or NULL. The
+                               * source closes it once it is open. */
+    const oq_model *model;    /* its inputs decide what is read; borrowed */
+    uint64_t limit;           /* --limit; 0: all */
+    const oq_dim_fix *dims;   /* --dim */
     size_t n_dims;
     oq_image_options image;
     uint64_t share, n_shares; /* only samples with number % n_shares == share; n_shares 0: all */
@@ -98,13 +100,5 @@ const oq_sample *oq_source_peek(oq_source *s, uint64_t k);
 /* The next sample will be the k-th of the pass (0: a new pass; resume after k samples). */
 onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err);
 void oq_source_close(oq_source *s);
-
-/* Samples from a function: fills one datum for each of the model's inputs (in the arena, or views
- * that live until the next call). Called with k = 0, 1, ... count-1, on any thread, one at a
- * time. */
-typedef onq_code (*oq_source_fn)(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs,
-                                 onq_error *err);
-onq_code oq_source_open_callback(onq_env *env, const oq_source_options *o, oq_source_fn fn,
-                                 void *ctx, uint64_t count, oq_source **out, onq_error *err);
 
 #endif

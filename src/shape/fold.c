@@ -150,18 +150,14 @@ BINARY(and)
 BINARY(or)
 BINARY(xor)
 
-/* Add, and Sum of several. */
-void oq_fold_add(oq_rctx *c) {
-    variadic(c, oq_cell_add);
-}
-
-void oq_fold_min(oq_rctx *c) {
-    variadic(c, oq_cell_min);
-}
-
-void oq_fold_max(oq_rctx *c) {
-    variadic(c, oq_cell_max);
-}
+/* Of several inputs: Add stands for Sum too. */
+#define VARIADIC(name)                                                                             \
+    void oq_fold_##name(oq_rctx *c) {                                                              \
+        variadic(c, oq_cell_##name);                                                               \
+    }
+VARIADIC(add)
+VARIADIC(min)
+VARIADIC(max)
 
 void oq_fold_where(oq_rctx *c) {
     const oq_data *x[3] = {oq_r_data(c, 0), oq_r_data(c, 1), oq_r_data(c, 2)};
@@ -446,21 +442,14 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
     oq_r_set_data(c, 0, out);
 }
 
-void oq_fold_reduce_prod(oq_rctx *c) {
-    reduce(c, oq_cell_mul);
-}
-
-void oq_fold_reduce_sum(oq_rctx *c) {
-    reduce(c, oq_cell_add);
-}
-
-void oq_fold_reduce_min(oq_rctx *c) {
-    reduce(c, oq_cell_min);
-}
-
-void oq_fold_reduce_max(oq_rctx *c) {
-    reduce(c, oq_cell_max);
-}
+#define REDUCE(name, cell)                                                                         \
+    void oq_fold_reduce_##name(oq_rctx *c) {                                                       \
+        reduce(c, cell);                                                                           \
+    }
+REDUCE(prod, oq_cell_mul)
+REDUCE(sum, oq_cell_add)
+REDUCE(min, oq_cell_min)
+REDUCE(max, oq_cell_max)
 
 void oq_fold_cumsum(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);

@@ -24,10 +24,7 @@ static bool is_integer(const oq_datum *d) {
 }
 
 static bool same_shape(const oq_datum *a, const oq_datum *b) {
-    bool same = a->kind == b->kind && a->rank == b->rank && a->dtype == b->dtype;
-    for (size_t i = 0; same && i < a->rank; i++)
-        same = a->dims[i] == b->dims[i];
-    return same;
+    return a->kind == b->kind && a->dtype == b->dtype && oq_datum_same_dims(a, b);
 }
 
 uint64_t oq_rows_of(const oq_datum *d) {

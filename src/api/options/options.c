@@ -234,37 +234,18 @@ bool oq_opt_has(const onq_options *o, const char *name) {
     return find_value(o, name) != NULL;
 }
 
-bool oq_opt_is_set(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->is_set;
-}
-
-bool oq_opt_is_none(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->is_none;
-}
-
-bool oq_opt_flag(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->flag;
-}
-
-int64_t oq_opt_int(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->i;
-}
-
-double oq_opt_real(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->real;
-}
-
-uint64_t oq_opt_size(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->size;
-}
-
-int oq_opt_enum(const onq_options *o, const char *name) {
-    return (int)oq_opt_get(o, name)->i;
-}
-
-const char *oq_opt_str(const onq_options *o, const char *name) {
-    return oq_opt_get(o, name)->text.p;
-}
+#define GETTER(type, name, field)                                                                  \
+    type name(const onq_options *o, const char *option) {                                          \
+        return (type)oq_opt_get(o, option)->field;                                                 \
+    }
+GETTER(bool, oq_opt_is_set, is_set)
+GETTER(bool, oq_opt_is_none, is_none)
+GETTER(bool, oq_opt_flag, flag)
+GETTER(int64_t, oq_opt_int, i)
+GETTER(double, oq_opt_real, real)
+GETTER(uint64_t, oq_opt_size, size)
+GETTER(int, oq_opt_enum, i)
+GETTER(const char *, oq_opt_str, text.p)
 
 const oq_str *oq_opt_list(const onq_options *o, const char *name, size_t *n) {
     const oq_opt_value *v = oq_opt_get(o, name);

@@ -8,6 +8,8 @@
  */
 #include "debug/search/search_parts.h"
 
+#include "base/keyed.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -108,21 +110,6 @@ static onq_code each_alone(oq_searching *g, onq_error *err) {
 
 /* ---- the least set ---- */
 
-typedef struct order_row {
-    double sqnr;
-    uint32_t at;
-} order_row;
-
-/* Those that were not measured come last. */
-static int by_sqnr(const void *a, const void *b) {
-    const order_row *x = a, *y = b;
-    if (isnan(x->sqnr) != isnan(y->sqnr))
-        return isnan(x->sqnr) ? 1 : -1;
-    if (!isnan(x->sqnr) && x->sqnr != y->sqnr)
-        return x->sqnr < y->sqnr ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
 static bool is_reached(const oq_searching *g, double sqnr, double agreement) {
     const oq_debug_target *t = g->target;
     return (isnan(t->sqnr) || sqnr >= t->sqnr) &&
@@ -130,7 +117,7 @@ static bool is_reached(const oq_searching *g, double sqnr, double agreement) {
 }
 
 /* Excludes the first n of the order. */
-static onq_code try_first(oq_searching *g, const order_row *order, size_t n, bool *ok,
+static onq_code try_first(oq_searching *g, const oq_keyed *order, size_t n, bool *ok,
                           onq_error *err) {
     double sqnr = 0, agreement = 0;
     oq_search_exclude_all(g, false);
@@ -159,7 +146,7 @@ static bool is_spare(const oq_searching *g, const oq_debug_unit *u) {
 }
 
 /* Puts back what the target does not need, the least costly first. */
-static onq_code thin_out(oq_searching *g, const order_row *order, size_t n, onq_error *err) {
+static onq_code thin_out(oq_searching *g, const oq_keyed *order, size_t n, onq_error *err) {
     size_t misses = 0;
     for (size_t i = 0; i < n; i++)
         g->s->units.v[order[i].at].excluded = true;
@@ -186,7 +173,7 @@ static onq_code thin_out(oq_searching *g, const order_row *order, size_t n, onq_
     return ONQ_OK;
 }
 
-static onq_code bisect(oq_searching *g, const order_row *order, onq_error *err) {
+static onq_code bisect(oq_searching *g, const oq_keyed *order, onq_error *err) {
     const size_t n = g->s->units.n;
     size_t low = 0, high = n;
     bool ok = false;
@@ -220,7 +207,7 @@ static void mark_nodes(oq_debug_search *s) {
     }
 }
 
-static onq_code sort_units(oq_searching *g, order_row *order, onq_error *err) {
+static onq_code sort_units(oq_searching *g, oq_keyed *order, onq_error *err) {
     oq_debug_search *s = g->s;
     const size_t n = s->units.n;
     oq_debug_unit *sorted = OQ_NEW_ARRAY(g->arena, oq_debug_unit, n);
@@ -249,12 +236,12 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
     OQ_TRY(oq_search_lanes(g, before, err));
     OQ_TRY(each_alone(g, err));
     const size_t n = s->units.n;
-    order_row *order = OQ_NEW_ARRAY(g->arena, order_row, n + 1);
+    oq_keyed *order = OQ_NEW_ARRAY(g->arena, oq_keyed, n + 1);
     if (order == NULL)
         return oq_fail_nomem(err);
     for (uint32_t i = 0; i < n; i++)
-        order[i] = (order_row){s->units.v[i].sqnr, i};
-    qsort(order, n, sizeof *order, by_sqnr);
+        order[i] = (oq_keyed){s->units.v[i].sqnr, i};
+    oq_keyed_sort(order, n); /* those that were not measured come last */
     if (g->target->bisect)
         OQ_TRY(bisect(g, order, err));
     OQ_TRY(sort_units(g, order, err));

@@ -8,6 +8,8 @@
  */
 #include "prepare/channels/channels_parts.h"
 
+#include "base/keyed.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,18 +23,6 @@ typedef struct split {
 
 typedef OQ_VEC(split) splits;
 
-typedef struct ranked {
-    float most;
-    uint32_t channel;
-} ranked;
-
-static int widest_first(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->most != y->most)
-        return x->most < y->most ? 1 : -1;
-    return (x->channel > y->channel) - (x->channel < y->channel);
-}
-
 static int in_order(const void *a, const void *b) {
     const uint32_t *x = a, *y = b;
     return (*x > *y) - (*x < *y);
@@ -40,16 +30,16 @@ static int in_order(const void *a, const void *b) {
 
 /* The range of the channels that are not among the widest. */
 static onq_code choose_channels(oq_channel_state *s, split *p, float bounds[2], onq_error *err) {
-    ranked *all = OQ_NEW_ARRAY(&s->once, ranked, p->stats->n + 1);
+    oq_keyed *all = OQ_NEW_ARRAY(&s->once, oq_keyed, p->stats->n + 1);
     p->channels = OQ_NEW_ARRAY(s->arena, uint32_t, p->n + 1);
     if (all == NULL || p->channels == NULL)
         return oq_fail_nomem(err);
     for (uint32_t c = 0; c < p->stats->n; c++)
-        all[c] = (ranked){oq_channel_most(p->stats, c), c};
-    qsort(all, p->stats->n, sizeof *all, widest_first);
+        all[c] = (oq_keyed){-(double)oq_channel_most(p->stats, c), c};
+    oq_keyed_sort(all, p->stats->n); /* the widest first */
     bounds[0] = bounds[1] = 0.0f;
     for (uint32_t i = 0; i < p->stats->n; i++) {
-        const uint32_t c = all[i].channel;
+        const uint32_t c = all[i].at;
         if (i < p->n)
             p->channels[i] = c;
         else {

@@ -3,6 +3,7 @@
  */
 #include "quantize/choose/selection.h"
 
+#include "base/keyed.h"
 #include "onnx/graph.h"
 #include "quantize/choose/reach.h"
 
@@ -83,18 +84,6 @@ static onq_code leave_slow(oq_qconfig *c, const oq_selection *s, onq_error *err)
     return ONQ_OK;
 }
 
-typedef struct ranked {
-    const oq_unit *unit;
-    size_t place;
-} ranked;
-
-static int by_weight(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->unit->macs != y->unit->macs)
-        return x->unit->macs < y->unit->macs ? 1 : -1;
-    return (x->place > y->place) - (x->place < y->place);
-}
-
 static onq_code leave_all(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
     oq_qconfig *c = ctx;
     (void)owner;
@@ -110,21 +99,21 @@ static void take_back(oq_qconfig *c, const oq_node *n) {
 /* Everything is left float but the heaviest dense units that are let through so far. */
 static onq_code keep_heaviest(oq_qconfig *c, oq_model *m, const oq_selection *s, onq_error *err) {
     const oq_units *units = s->units;
-    ranked *v = OQ_NEW_ARRAY(c->arena, ranked, units->all.n + 1);
+    oq_keyed *v = OQ_NEW_ARRAY(c->arena, oq_keyed, units->all.n + 1);
     size_t n = 0;
     if (v == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < units->all.n; i++)
         if (units->all.v[i].kind == OQ_UNIT_DENSE &&
             oq_qconfig_skip(c, units->all.v[i].node, s->modes) == NULL)
-            v[n++] = (ranked){&units->all.v[i], i};
-    if (n > 1)
-        qsort(v, n, sizeof *v, by_weight);
+            v[n++] = (oq_keyed){-units->all.v[i].macs, (uint32_t)i};
+    oq_keyed_sort(v, n);
     OQ_TRY(oq_reach_graphs(m, c, leave_all, c, err));
     for (size_t i = 0; i < n && i < s->heaviest; i++) {
-        take_back(c, v[i].unit->node);
-        if (v[i].unit->act != NULL)
-            take_back(c, v[i].unit->act);
+        const oq_unit *u = &units->all.v[v[i].at];
+        take_back(c, u->node);
+        if (u->act != NULL)
+            take_back(c, u->act);
     }
     return ONQ_OK;
 }

@@ -3,6 +3,8 @@
  */
 #include "quantize/rounding/solve.h"
 
+#include "base/keyed.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,18 +230,6 @@ static onq_code solve_slab(void *ctx, size_t i, unsigned worker, onq_error *err)
 
 /* ---- the inverse ---- */
 
-typedef struct weighed {
-    double diagonal;
-    size_t row;
-} weighed;
-
-static int by_diagonal(const void *a, const void *b) {
-    const weighed *x = a, *y = b;
-    if (x->diagonal != y->diagonal)
-        return x->diagonal > y->diagonal ? -1 : 1;
-    return (x->row > y->row) - (x->row < y->row);
-}
-
 static onq_code find_order(solver *v, onq_error *err) {
     const oq_round_job *job = v->job;
     const size_t k = job->k;
@@ -247,14 +237,14 @@ static onq_code find_order(solver *v, onq_error *err) {
         v->order[i] = i;
     if (!job->act_order || job->hessian == NULL)
         return ONQ_OK;
-    weighed *w = oq_calloc(job->alloc, k, sizeof *w);
+    oq_keyed *w = oq_calloc(job->alloc, k, sizeof *w);
     if (w == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < k; i++)
-        w[i] = (weighed){job->hessian->sum[i * k + i], i};
-    qsort(w, k, sizeof *w, by_diagonal);
+        w[i] = (oq_keyed){-job->hessian->sum[i * k + i], (uint32_t)i};
+    oq_keyed_sort(w, k); /* the largest diagonal first */
     for (size_t i = 0; i < k; i++)
-        v->order[i] = w[i].row;
+        v->order[i] = w[i].at;
     oq_free(job->alloc, w, k * sizeof *w);
     return ONQ_OK;
 }

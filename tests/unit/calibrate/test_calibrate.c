@@ -6,6 +6,7 @@
 
 #include "build_model.h"
 #include "calibrate/tensorrt_table.h"
+#include "callback_source.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "flaky_io.h"
@@ -75,7 +76,7 @@ static void rig_begin(rig *g, const onq_allocator *a) {
 static onq_code rig_source(rig *g, uint64_t share, uint64_t n_shares, oq_source **out,
                            onq_error *err) {
     const oq_source_options so = {.model = g->b.m, .share = share, .n_shares = n_shares};
-    return oq_source_open_callback(g->b.env, &so, give, g, SAMPLES, out, err);
+    return callback_source_open(g->b.env, &so, give, g, SAMPLES, out, err);
 }
 
 static void rig_end(rig *g) {

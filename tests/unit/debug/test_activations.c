@@ -4,6 +4,7 @@
 #include "debug/search/search.h"
 
 #include "build_model.h"
+#include "callback_source.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "no_threads.h"
@@ -93,9 +94,9 @@ static onq_code open_both(both *b, const onq_allocator *a, bool twice, onq_error
     b->run.engine = &b->engine.base;
     b->run.kernel = true;
     oq_source_options o = {.model = b->f.m};
-    OQ_TRY(oq_source_open_callback(b->q.env, &o, sample, NULL, SAMPLES, &b->run.truth_source, e));
+    OQ_TRY(callback_source_open(b->q.env, &o, sample, NULL, SAMPLES, &b->run.truth_source, e));
     o.model = b->q.m;
-    OQ_TRY(oq_source_open_callback(b->q.env, &o, sample, NULL, SAMPLES, &b->run.made_source, e));
+    OQ_TRY(callback_source_open(b->q.env, &o, sample, NULL, SAMPLES, &b->run.made_source, e));
     oq_debug_init(&b->d, b->q.env, b->f.m, b->q.m);
     b->d.histograms = true;
     OQ_TRY(oq_debug_match(&b->d, e));

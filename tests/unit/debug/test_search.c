@@ -6,6 +6,7 @@
 #include "debug/search/search.h"
 
 #include "build_model.h"
+#include "callback_source.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "no_threads.h"
@@ -164,9 +165,9 @@ static onq_code open_fixture(fixture *x, const onq_allocator *a, onq_error *e) {
     fake_engine_init(&x->engine, x->q.env);
     x->run.engine = &x->engine.base;
     oq_source_options o = {.model = x->f.m};
-    OQ_TRY(oq_source_open_callback(x->q.env, &o, sample, NULL, SAMPLES, &x->run.truth_source, e));
+    OQ_TRY(callback_source_open(x->q.env, &o, sample, NULL, SAMPLES, &x->run.truth_source, e));
     o.model = x->q.m;
-    OQ_TRY(oq_source_open_callback(x->q.env, &o, sample, NULL, SAMPLES, &x->run.made_source, e));
+    OQ_TRY(callback_source_open(x->q.env, &o, sample, NULL, SAMPLES, &x->run.made_source, e));
     oq_debug_init(&x->d, x->q.env, x->f.m, x->q.m);
     OQ_TRY(oq_debug_match(&x->d, e));
     return oq_debug_weights(&x->d, e);

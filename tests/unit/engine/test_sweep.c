@@ -5,6 +5,7 @@
 #include "engine/sweep.h"
 
 #include "build_model.h"
+#include "callback_source.h"
 #include "fake_engine.h"
 #include "flaky_alloc.h"
 #include "no_threads.h"
@@ -58,8 +59,8 @@ static onq_code give(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs, onq_e
 
 static onq_code open_sources(rig *g) {
     const oq_source_options o = {.model = g->b.m};
-    OQ_TRY(oq_source_open_callback(g->b.m->env, &o, give, g, SAMPLES, &g->source, &err));
-    return oq_source_open_callback(g->b.m->env, &o, give, g, SAMPLES, &g->beside, &err);
+    OQ_TRY(callback_source_open(g->b.m->env, &o, give, g, SAMPLES, &g->source, &err));
+    return callback_source_open(g->b.m->env, &o, give, g, SAMPLES, &g->beside, &err);
 }
 
 static onq_code rig_open(rig *g, const onq_allocator *alloc) {

@@ -5,6 +5,7 @@
 #include "samples/source.h"
 
 #include "build_model.h"
+#include "callback_source.h"
 #include "flaky_alloc.h"
 #include "no_threads.h"
 #include "scratch.h"
@@ -284,11 +285,11 @@ static void test_callback(void **state) {
     char text[200];
     caller c = {.fail_at = -1};
     const oq_source_options o = {.model = w->b.m};
-    assert_ok(oq_source_open_callback(w->b.env, &o, give, &c, 5, &w->src, &err), err);
+    assert_ok(callback_source_open(w->b.env, &o, give, &c, 5, &w->src, &err), err);
     assert_string_equal(pass(w->src, text, sizeof text), "0 3 6 9 12");
     oq_source_close(w->src);
     c.fail_at = 1;
-    assert_ok(oq_source_open_callback(w->b.env, &o, give, &c, 5, &w->src, &err), err);
+    assert_ok(callback_source_open(w->b.env, &o, give, &c, 5, &w->src, &err), err);
     const oq_sample *s = NULL;
     assert_ok(oq_source_next(w->src, &s, &err), err);
     assert_fails(oq_source_next(w->src, &s, &err), ONQ_E_CANCEL, err, "sample '1': enough");

@@ -1,0 +1,18 @@
+/*
+ * keyed.h — putting things in the order of a figure.
+ */
+#ifndef OQ_BASE_KEYED_H
+#define OQ_BASE_KEYED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct oq_keyed {
+    double key;  /* negated where the largest comes first */
+    uint32_t at; /* which thing it is: of equal keys the lower one comes first */
+} oq_keyed;
+
+/* The least key first, NaN last. */
+void oq_keyed_sort(oq_keyed *v, size_t n);
+
+#endif

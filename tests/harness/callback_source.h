@@ -1,0 +1,16 @@
+/*
+ * callback_source.h — samples that a function of a test gives.
+ */
+#ifndef ONQ_TESTS_CALLBACK_SOURCE_H
+#define ONQ_TESTS_CALLBACK_SOURCE_H
+
+#include "samples/source.h"
+
+/* Fills one datum for each of the model's inputs (in the arena, or views that live until the next
+ * call). Called with k = 0, 1, ... count-1, on any thread, one at a time. */
+typedef onq_code (*callback_source_fn)(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs,
+                                       onq_error *err);
+onq_code callback_source_open(onq_env *env, const oq_source_options *o, callback_source_fn fn,
+                              void *ctx, uint64_t count, oq_source **out, onq_error *err);
+
+#endif
