@@ -133,13 +133,13 @@ static size_t ravel(const int64_t *dims, size_t rank, const int64_t *at) {
     return i;
 }
 
-/* The element of `t` that meets a place of a tensor of `rank` dimensions: its last ones are those of
- * `t`, where 1 stands for any number. */
-static double broadcast(const ev_tensor *t, const int64_t *at, size_t rank) {
+/* The number of the element of `t` that meets a place of a tensor of `rank` dimensions: its last ones
+ * are those of `t`, where 1 stands for any number. */
+static size_t meets(const ev_tensor *t, const int64_t *at, size_t rank) {
     size_t i = 0;
     for (size_t d = 0; d < t->rank; d++)
         i = i * (size_t)t->dims[d] + (t->dims[d] == 1 ? 0 : (size_t)at[rank - t->rank + d]);
-    return t->v[i];
+    return i;
 }
 
 /* The dimensions of a and b together; false when they do not go together. */
@@ -237,7 +237,7 @@ static onq_code do_binary(call *c) {
             fn = binary[k].fn;
     for (size_t i = 0; i < c->out->n; i++) {
         unravel(dims, rank, i, at);
-        c->out->v[i] = fn(broadcast(x, at, rank), broadcast(y, at, rank));
+        c->out->v[i] = fn(x->v[meets(x, at, rank)], y->v[meets(y, at, rank)]);
     }
     return ONQ_OK;
 }
@@ -301,30 +301,36 @@ static onq_code do_batchnorm(call *c) {
 
 /* ---- products ---- */
 
+/* Where the matrix for a place of the joined batches begins. */
+static const double *matrix_at(const ev_tensor *t, const int64_t *at, size_t rank) {
+    ev_tensor batch = *t;
+    batch.rank -= 2;
+    return t->v + meets(&batch, at, rank) * (size_t)(t->dims[t->rank - 2] * t->dims[t->rank - 1]);
+}
+
 /* Matrices are the last two dimensions; those before are joined. */
 static onq_code do_matmul(call *c) {
     const ev_tensor *x = c->in[0], *y = c->in[1];
-    int64_t dims[EV_RANK], at[EV_RANK], left[EV_RANK], right[EV_RANK];
+    int64_t dims[EV_RANK], at[EV_RANK];
     size_t rank;
     if (x->rank < 2 || y->rank < 2 || x->dims[x->rank - 1] != y->dims[y->rank - 2] ||
         x->dtype != y->dtype)
         return refuse(c, "the fake engine takes matrices that fit");
     if (!join_dims(x->dims, x->rank - 2, y->dims, y->rank - 2, dims, &rank))
         return refuse(c, "batches that do not fit");
-    dims[rank] = x->dims[x->rank - 2];
-    dims[rank + 1] = y->dims[y->rank - 1];
-    rank += 2;
-    OQ_TRY(make(c, x->dtype, dims, rank));
-    for (size_t i = 0; i < c->out->n; i++) {
+    const int64_t m = x->dims[x->rank - 2], k = x->dims[x->rank - 1], n = y->dims[y->rank - 1];
+    const size_t batches = count_of(dims, rank);
+    dims[rank] = m;
+    dims[rank + 1] = n;
+    OQ_TRY(make(c, x->dtype, dims, rank + 2));
+    for (size_t i = 0; i < batches; i++) {
         unravel(dims, rank, i, at);
-        memcpy(left, at, sizeof left);
-        memcpy(right, at, sizeof right);
-        double sum = 0;
-        for (int64_t k = 0; k < x->dims[x->rank - 1]; k++) {
-            left[rank - 1] = right[rank - 2] = k;
-            sum += broadcast(x, left, rank) * broadcast(y, right, rank);
-        }
-        c->out->v[i] = sum;
+        const double *a = matrix_at(x, at, rank), *b = matrix_at(y, at, rank);
+        double *out = c->out->v + i * (size_t)(m * n);
+        for (int64_t r = 0; r < m; r++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t l = 0; l < k; l++)
+                    out[r * n + j] += a[r * k + l] * b[l * n + j];
     }
     return ONQ_OK;
 }
@@ -347,7 +353,8 @@ static onq_code do_gemm(call *c) {
             for (int64_t k = 0; k < inner; k++)
                 sum += x->v[turn_x ? k * dims[0] + i : i * inner + k] *
                        y->v[turn_y ? j * inner + k : k * dims[1] + j];
-            c->out->v[i * dims[1] + j] = alpha * sum + (z != NULL ? beta * broadcast(z, at, 2) : 0);
+            c->out->v[i * dims[1] + j] =
+                alpha * sum + (z != NULL ? beta * z->v[meets(z, at, 2)] : 0);
         }
     return ONQ_OK;
 }
@@ -657,13 +664,6 @@ static onq_code do_pad(call *c) {
     return ONQ_OK;
 }
 
-static onq_code do_constant(call *c) {
-    const oq_attribute *value = oq_attr_find(c->n, "value");
-    if (value == NULL || value->t == NULL)
-        return refuse(c, "a constant that is not a tensor");
-    return evaluate_tensor(c->e, value->t, &c->out[0], c->err);
-}
-
 /* ---- inner graphs ---- */
 
 typedef struct inner {
@@ -752,7 +752,6 @@ static const struct {
     {"Concat", do_concat},
     {"Shape", do_shape},
     {"Pad", do_pad},
-    {"Constant", do_constant},
     {"If", do_if},
     {"Slice", do_slice},
     {"HardSigmoid", do_hard_sigmoid},
