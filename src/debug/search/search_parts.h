@@ -45,7 +45,7 @@ typedef struct oq_searching {
     /* Tries: the graph in slices, what runs them, and the end of the graph that they share. */
     oq_slicer *slicer;
     oq_cuts cuts;
-    oq_pool *pool; /* NULL: one after the other */
+    oq_pool *pool; /* with a worker for each lane */
     unsigned n_lanes;
     oq_slice tails[OQ_FLIGHT_LANES]; /* one for each lane */
     size_t tail_cut;                 /* where they begin, or 0 */

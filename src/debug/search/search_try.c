@@ -63,6 +63,7 @@ onq_code oq_search_begin(oq_searching *g, onq_error *err) {
     oq_model *made = g->d->made;
     const oq_slicer_options o = {
         .engine = g->run->engine, .session = g->run->session, .model = made, .proto = made->proto};
+    OQ_TRY(oq_pool_new_of(g->d->env, g->n_lanes, &g->pool, err));
     OQ_TRY(keep_outputs(g, err));
     OQ_TRY(oq_slicer_open(&o, &g->slicer, err));
     OQ_TRY(list_reads(g, err));
@@ -81,22 +82,36 @@ onq_code oq_search_begin(oq_searching *g, onq_error *err) {
 /* ---- what a try runs ---- */
 
 typedef struct trial {
+    oq_searching *g;
+    oq_arena arena;
     oq_change change;
-    oq_slice head; /* stays closed when the try is idle */
+    oq_slice heads[OQ_FLIGHT_LANES]; /* the first, and those that share it */
+    oq_search_sum *sums;             /* by sample and output */
 } trial;
 
+static void begin_try(trial *t, oq_searching *g) {
+    *t = (trial){.g = g};
+    oq_arena_init(&t->arena, &g->d->env->alloc);
+}
+
+static void end_try(trial *t) {
+    for (size_t i = OQ_FLIGHT_LANES; i-- > 0;)
+        oq_slice_close(&t->heads[i]);
+    oq_arena_release(&t->arena);
+}
+
 /* Looks at the try that `excluded` says, and makes its head if `head`. */
-static onq_code plan(oq_searching *g, bool head, trial *t, oq_arena *a, onq_error *err) {
-    *t = (trial){0};
-    bool *changed = OQ_NEW_ARRAY(a, bool, g->slicer->n_nodes + 1);
+static onq_code plan(trial *t, bool head, onq_error *err) {
+    oq_searching *g = t->g;
+    bool *changed = OQ_NEW_ARRAY(&t->arena, bool, g->slicer->n_nodes + 1);
     if (changed == NULL)
         return oq_fail_nomem(err);
     oq_search_apply(g);
     for (size_t i = 0; i < g->pairs.n; i++)
         changed[g->pairs.v[i].dq_at] = !g->pairs.v[i].off;
-    onq_code rc = oq_cuts_find(&g->cuts, changed, a, &t->change, err);
-    if (rc == ONQ_OK && head && !t->change.idle)
-        rc = oq_cuts_head(&g->cuts, &t->change, &t->head, err);
+    onq_code rc = oq_cuts_find(&g->cuts, changed, &t->arena, &t->change, err);
+    if (rc == ONQ_OK && head)
+        rc = oq_cuts_head(&g->cuts, &t->change, &t->heads[0], err);
     oq_search_put_back(g);
     return rc;
 }
@@ -146,101 +161,67 @@ static onq_code open_tails(oq_searching *g, size_t cut, onq_error *err) {
 
 /* ---- running ---- */
 
-/* One sample through the head and the tail, which may be NULL. `sums` are its own. */
-static onq_code run_sample(const oq_searching *g, oq_slice *head, oq_slice *tail, size_t i,
-                           oq_search_sum *sums, onq_error *err) {
+/* Opens the head, and makes room for the sums. */
+static onq_code open_try(trial *t, onq_error *err) {
+    const size_t n = t->g->slicer->n_samples, n_outputs = t->g->n_outputs;
+    t->sums = OQ_NEW_ARRAY(&t->arena, oq_search_sum, (n + 1) * (n_outputs + 1));
+    return t->sums != NULL ? open_slice(t->g, &t->heads[0], OQ_OPT_NONE, err) : oq_fail_nomem(err);
+}
+
+/* One sample through a head and, if there is one, the tail of the lane. */
+static onq_code run_sample(trial *t, oq_slice *head, unsigned lane, size_t i, onq_error *err) {
+    oq_searching *g = t->g;
+    oq_slice *tail = t->change.tail ? &g->tails[lane] : NULL;
     OQ_TRY(oq_slice_run(head, NULL, i, err));
     if (tail != NULL)
         OQ_TRY(oq_slice_run(tail, head, i, err));
     for (size_t k = 0; k < g->n_outputs && k < g->cuts.outputs.n; k++) {
         const uint32_t v = g->cuts.outputs.v[k];
-        if (v == OQ_NO_VALUE)
-            continue;
-        const oq_datum *d = oq_slice_given(head, v);
-        if (d == NULL && tail != NULL)
+        const oq_datum *d = v != OQ_NO_VALUE ? oq_slice_given(head, v) : NULL;
+        if (d == NULL && v != OQ_NO_VALUE && tail != NULL)
             d = oq_slice_given(tail, v);
-        if (d == NULL)
+        if (d == NULL && v != OQ_NO_VALUE)
             d = oq_slicer_kept(g->slicer, v, i);
         if (d != NULL)
-            oq_search_sum_add(&sums[k], &g->kept.v[i][k], d);
+            oq_search_sum_add(&t->sums[i * g->n_outputs + k], &g->kept.v[i][k], d);
     }
     return ONQ_OK;
 }
 
-static size_t count_samples(const oq_searching *g) {
-    return g->slicer->n_samples;
-}
-
-static oq_search_sum *new_sums(const oq_searching *g, oq_arena *a) {
-    return OQ_NEW_ARRAY(a, oq_search_sum, (count_samples(g) + 1) * (g->n_outputs + 1));
-}
-
 /* The score of all samples, in their order. */
-static oq_search_score score_of(const oq_searching *g, oq_search_sum *sums) {
-    for (size_t i = 1; i < count_samples(g); i++)
-        for (size_t k = 0; k < g->n_outputs; k++)
-            oq_search_sum_join(&sums[k], &sums[i * g->n_outputs + k]);
-    return oq_search_score_of(sums, g->n_outputs);
+static oq_search_score score_of(trial *t) {
+    const size_t n = t->g->n_outputs;
+    for (size_t i = 1; i < t->g->slicer->n_samples; i++)
+        for (size_t k = 0; k < n; k++)
+            oq_search_sum_join(&t->sums[k], &t->sums[i * n + k]);
+    return oq_search_score_of(t->sums, n);
 }
 
 /* ---- one try, several samples at once ---- */
 
-typedef struct alone {
-    oq_searching *g;
-    oq_slice *heads[OQ_FLIGHT_LANES];
-    bool tail;
-    oq_search_sum *sums;
-} alone;
-
 static onq_code sample_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    const alone *w = ctx;
-    return run_sample(w->g, w->heads[worker], w->tail ? &w->g->tails[worker] : NULL, i,
-                      &w->sums[i * w->g->n_outputs], err);
+    trial *t = ctx;
+    return run_sample(t, &t->heads[worker], worker, i, err);
 }
 
-static onq_code run_all_samples(oq_searching *g, trial *t, oq_search_sum *sums, onq_error *err) {
-    const size_t n = count_samples(g);
-    const bool several = n > 1 && g->pool != NULL;
-    oq_slice shared[OQ_FLIGHT_LANES] = {0};
-    alone w = {.g = g, .tail = t->change.tail && !t->change.idle, .sums = sums};
-    onq_code rc = ONQ_OK;
-    w.heads[0] = &t->head;
-    for (unsigned i = 1; several && i < g->n_lanes; i++) {
-        w.heads[i] = &shared[i];
-        if (!t->change.idle)
-            OQ_GO(oq_slice_share(&t->head, &shared[i], err));
-    }
-    if (several)
-        OQ_GO(oq_pool_run(g->pool, n, sample_task, &w, err));
-    for (size_t i = 0; !several && i < n; i++)
-        OQ_GO(sample_task(&w, i, 0, err));
-done:
-    for (unsigned i = 1; i < OQ_FLIGHT_LANES; i++)
-        oq_slice_close(&shared[i]);
-    return rc;
-}
-
-static onq_code try_alone(oq_searching *g, oq_search_sum *sums, oq_arena *a, onq_error *err) {
-    trial t;
-    onq_code rc = plan(g, true, &t, a, err);
-    if (rc == ONQ_OK && !t.change.idle)
-        rc = open_slice(g, &t.head, OQ_OPT_NONE, err);
-    if (rc == ONQ_OK && t.change.tail && !t.change.idle)
-        rc = open_tails(g, t.change.end, err);
-    if (rc == ONQ_OK)
-        rc = run_all_samples(g, &t, sums, err);
-    oq_slice_close(&t.head);
-    return rc;
+static onq_code try_alone(trial *t, onq_error *err) {
+    oq_searching *g = t->g;
+    OQ_TRY(plan(t, true, err));
+    OQ_TRY(open_try(t, err));
+    if (t->change.tail)
+        OQ_TRY(open_tails(g, t->change.end, err));
+    for (unsigned i = 1; i < g->n_lanes; i++)
+        OQ_TRY(oq_slice_share(&t->heads[0], &t->heads[i], err));
+    return oq_pool_run(g->pool, g->slicer->n_samples, sample_task, t, err);
 }
 
 onq_code oq_search_measure(oq_searching *g, oq_search_score *out, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &g->d->env->alloc);
-    oq_search_sum *sums = new_sums(g, &scratch);
-    const onq_code rc = sums != NULL ? try_alone(g, sums, &scratch, err) : oq_fail_nomem(err);
+    trial t;
+    begin_try(&t, g);
+    const onq_code rc = try_alone(&t, err);
     if (rc == ONQ_OK)
-        *out = score_of(g, sums);
-    oq_arena_release(&scratch);
+        *out = score_of(&t);
+    end_try(&t);
     return rc;
 }
 
@@ -266,38 +247,29 @@ static int by_end(const void *a, const void *b) {
 }
 
 /* The graph is edited by one lane at a time; opening and running is what takes long. */
-static onq_code run_try(together *w, size_t at, unsigned worker, trial *t, oq_arena *a,
-                        onq_error *err) {
-    oq_searching *g = w->g;
-    oq_search_sum *sums = new_sums(g, a);
-    if (sums == NULL)
-        return oq_fail_nomem(err);
+static onq_code run_try(together *w, size_t at, unsigned lane, trial *t, onq_error *err) {
     pthread_mutex_lock(&w->lock);
     w->tries->set(w->tries->ctx, at);
-    onq_code rc = plan(g, true, t, a, err);
+    const onq_code rc = plan(t, true, err);
     pthread_mutex_unlock(&w->lock);
-    if (rc == ONQ_OK && !t->change.idle)
-        rc = open_slice(g, &t->head, OQ_OPT_NONE, err);
-    oq_slice *tail = t->change.tail && !t->change.idle ? &g->tails[worker] : NULL;
-    for (size_t i = 0; rc == ONQ_OK && i < count_samples(g); i++)
-        rc = run_sample(g, &t->head, tail, i, &sums[i * g->n_outputs], err);
-    if (rc == ONQ_OK)
-        w->tries->scores[at] = score_of(g, sums);
-    return rc;
+    OQ_TRY(rc);
+    OQ_TRY(open_try(t, err));
+    for (size_t i = 0; i < w->g->slicer->n_samples; i++)
+        OQ_TRY(run_sample(t, &t->heads[0], lane, i, err));
+    w->tries->scores[at] = score_of(t);
+    return ONQ_OK;
 }
 
 static onq_code try_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
     together *w = ctx;
     const oq_search_tries *tries = w->tries;
     const size_t at = w->order[i].at;
-    oq_arena scratch;
-    trial t = {0};
+    trial t;
     if (tries->is_late(tries->ctx))
         return ONQ_OK;
-    oq_arena_init(&scratch, &w->g->d->env->alloc);
-    const onq_code rc = run_try(w, at, worker, &t, &scratch, err);
-    oq_slice_close(&t.head);
-    oq_arena_release(&scratch);
+    begin_try(&t, w->g);
+    const onq_code rc = run_try(w, at, worker, &t, err);
+    end_try(&t);
     OQ_TRY(rc);
     pthread_mutex_lock(&w->lock);
     tries->measured[at] = true;
@@ -306,31 +278,17 @@ static onq_code try_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
     return worker == 0 ? oq_progress(w->g->d->env, tries->what, done, tries->n, err) : ONQ_OK;
 }
 
-/* Tries that end at one cut. */
-static onq_code run_group(together *w, const turn *order, size_t n, onq_error *err) {
-    oq_searching *g = w->g;
-    w->order = order;
-    if (order->end > 0)
-        OQ_TRY(open_tails(g, order->end, err));
-    if (g->pool != NULL)
-        return oq_pool_run(g->pool, n, try_task, w, err);
-    for (size_t i = 0; i < n; i++)
-        OQ_TRY(try_task(w, i, 0, err));
-    return ONQ_OK;
-}
-
 /* Where each try ends; 0: it has no tail. */
 static onq_code order_tries(oq_searching *g, const oq_search_tries *tries, turn *order,
                             onq_error *err) {
     for (uint32_t i = 0; i < tries->n; i++) {
-        oq_arena scratch;
         trial t;
-        oq_arena_init(&scratch, &g->d->env->alloc);
+        begin_try(&t, g);
         tries->set(tries->ctx, i);
-        const onq_code rc = plan(g, false, &t, &scratch, err);
-        oq_arena_release(&scratch);
+        const onq_code rc = plan(&t, false, err);
+        order[i] = (turn){t.change.tail ? (uint32_t)t.change.end : 0, i};
+        end_try(&t);
         OQ_TRY(rc);
-        order[i] = (turn){t.change.tail && !t.change.idle ? (uint32_t)t.change.end : 0, i};
     }
     if (tries->n > 1)
         qsort(order, tries->n, sizeof *order, by_end);
@@ -339,16 +297,19 @@ static onq_code order_tries(oq_searching *g, const oq_search_tries *tries, turn 
 
 onq_code oq_search_measure_all(oq_searching *g, const oq_search_tries *tries, onq_error *err) {
     turn *order = OQ_NEW_ARRAY(g->arena, turn, tries->n + 1);
-    together w = {.g = g, .tries = tries};
+    together w = {.g = g, .tries = tries, .order = order};
     if (order == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(order_tries(g, tries, order, err));
     pthread_mutex_init(&w.lock, NULL);
     onq_code rc = ONQ_OK;
-    for (size_t i = 0, to = 0; rc == ONQ_OK && i < tries->n; i = to) {
-        while (to < tries->n && order[to].end == order[i].end)
-            to++;
-        rc = run_group(&w, &order[i], to - i, err);
+    for (size_t n = 0, left = tries->n; rc == ONQ_OK && left > 0; w.order += n, left -= n) {
+        for (n = 1; n < left && w.order[n].end == w.order->end;)
+            n++;
+        if (w.order->end > 0)
+            rc = open_tails(g, w.order->end, err);
+        if (rc == ONQ_OK)
+            rc = oq_pool_run(g->pool, n, try_task, &w, err);
     }
     pthread_mutex_destroy(&w.lock);
     return rc;
@@ -361,7 +322,8 @@ onq_code oq_search_lanes(oq_searching *g, uint64_t before, onq_error *err) {
     close_tails(g); /* there is one for each lane */
     OQ_TRY(oq_flight_decide(g->d->env, g->d->made, g->run->jobs, before,
                             memory > kept ? memory - kept : 0, &g->n_lanes, err));
-    return g->n_lanes > 1 ? oq_pool_new_of(g->d->env, g->n_lanes, &g->pool, err) : ONQ_OK;
+    oq_pool_free(g->pool);
+    return oq_pool_new_of(g->d->env, g->n_lanes, &g->pool, err);
 }
 
 void oq_search_end(oq_searching *g) {

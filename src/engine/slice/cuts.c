@@ -194,8 +194,7 @@ onq_code oq_cuts_find(const oq_cuts *c, const bool *changed, oq_arena *a, oq_cha
         first = p < first ? p : first;
         last = p;
     }
-    out->idle = first == OQ_NO_VALUE;
-    if (out->idle)
+    if (first == OQ_NO_VALUE)
         return ONQ_OK;
     bool *differs = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
     if (differs == NULL)
@@ -212,7 +211,7 @@ onq_code oq_cuts_find(const oq_cuts *c, const bool *changed, oq_arena *a, oq_cha
             (s->ix.values.v[v].is_output || (out->tail && crosses(c, v, end))) &&
             !OQ_PUSH(a, &out->out, v))
             return oq_fail_nomem(err);
-    out->idle = out->out.n == 0; /* nothing that is read */
+    out->tail &= out->out.n > 0;
     return ONQ_OK;
 }
 
@@ -231,7 +230,6 @@ static onq_code make_from(const oq_cuts *c, const oq_numbers *wanted, uint32_t p
 }
 
 onq_code oq_cuts_head(const oq_cuts *c, const oq_change *change, oq_slice *p, onq_error *err) {
-    assert(!change->idle);
     return make_from(c, &change->out, c->place[change->begin], p, err);
 }
 

@@ -35,10 +35,10 @@ typedef struct oq_cuts {
 
 /* What must run again. */
 typedef struct oq_change {
-    bool idle;         /* nothing: no output differs */
     size_t begin, end; /* cuts, of the head */
+    oq_numbers out;    /* values that differ and that are outputs or the tail reads; none: no output
+                        * differs, and nothing must run */
     bool tail;         /* there is something to run after `end` */
-    oq_numbers out;    /* values that differ, and that the tail or the user of the outputs reads */
 } oq_change;
 
 /* Chooses the cuts, runs the graph as it is and keeps outputs and what crosses a cut, of every
@@ -50,7 +50,7 @@ onq_code oq_cuts_make(oq_cuts *c, oq_slicer *s, uint64_t memory, onq_error *err)
 /* What the graph as it is now needs, if the nodes that are `changed` do not do what they did. */
 onq_code oq_cuts_find(const oq_cuts *c, const bool *changed, oq_arena *a, oq_change *out,
                       onq_error *err);
-/* The slice that makes what differs, of the graph as it is now. Not for an idle change. */
+/* The slice that makes change->out, of the graph as it is now. */
 onq_code oq_cuts_head(const oq_cuts *c, const oq_change *change, oq_slice *p, onq_error *err);
 /* The slice from the cut to the outputs that are made after it, of the graph as it is now. */
 onq_code oq_cuts_tail(const oq_cuts *c, size_t cut, oq_slice *p, onq_error *err);

@@ -122,8 +122,8 @@ onq_code oq_slice_make(oq_slicer *s, const uint32_t *wanted, size_t n, const boo
                        oq_slice *p, onq_error *err) {
     *p = (oq_slice){.of = s, .model = *s->o.model};
     oq_arena_init(&p->model.arena, &s->env->alloc);
-    s->n_slices++;
     const onq_code rc = make(s, p, wanted, n, at_hand, err);
+    s->n_slices += p->out.n > 0;
     if (rc != ONQ_OK)
         oq_slice_close(p);
     return rc;

@@ -65,7 +65,7 @@ typedef struct oq_slicer {
     size_t n_samples;  /* that are there */
     size_t n_loaded;   /* that there is room for */
     uint64_t bytes;    /* of what is kept */
-    uint64_t n_slices; /* made so far */
+    uint64_t n_slices; /* made so far that give something */
 } oq_slicer;
 
 /* Reads the graph; no sample is there yet. The options' pointers must outlive it. */
