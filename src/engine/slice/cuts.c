@@ -106,23 +106,18 @@ static onq_code run_samples(const oq_cuts *c, oq_slice *p, uint64_t memory, bool
 
 static onq_code keep_values(const oq_cuts *c, uint64_t memory, bool *fits, onq_error *err) {
     oq_slicer *s = c->s;
-    oq_arena scratch;
     oq_slice p = {0};
     oq_numbers wanted = {0};
-    onq_code rc = ONQ_OK;
+    oq_arena scratch;
     oq_arena_init(&scratch, &s->env->alloc);
-    bool *fed = OQ_NEW_ARRAY(&scratch, bool, s->n_values + 1);
-    if (fed == NULL)
-        OQ_GO(oq_fail_nomem(err));
-    for (uint32_t v = 0; v < s->n_values; v++)
-        fed[v] = oq_slicer_keeps(s, v);
-    OQ_GO(choose_values(c, &scratch, &wanted, err));
-    OQ_GO(oq_slice_make(s, wanted.v, wanted.n, fed, &p, err));
     *fits = true;
-    rc = run_samples(c, &p, memory, fits, err);
+    onq_code rc = choose_values(c, &scratch, &wanted, err);
+    if (rc == ONQ_OK)
+        rc = oq_slice_make(s, &wanted, OQ_EVERY_PLACE, &p, err);
+    if (rc == ONQ_OK)
+        rc = run_samples(c, &p, memory, fits, err);
     for (size_t i = 0; rc != ONQ_OK && i < wanted.n; i++)
         oq_slicer_drop(s, wanted.v[i]);
-done:
     oq_slice_close(&p);
     oq_arena_release(&scratch);
     return rc;
@@ -215,22 +210,8 @@ onq_code oq_cuts_find(const oq_cuts *c, const bool *changed, oq_arena *a, oq_cha
     return ONQ_OK;
 }
 
-/* Out of what is kept and was made before the place. */
-static onq_code make_from(const oq_cuts *c, const oq_numbers *wanted, uint32_t place, oq_slice *p,
-                          onq_error *err) {
-    oq_slicer *s = c->s;
-    bool *at_hand = oq_calloc(&s->env->alloc, s->n_values + 1, sizeof *at_hand);
-    if (at_hand == NULL)
-        return oq_fail_nomem(err);
-    for (uint32_t v = 0; v < s->n_values; v++)
-        at_hand[v] = oq_slicer_keeps(s, v) && !is_made_after(c, v, place);
-    const onq_code rc = oq_slice_make(s, wanted->v, wanted->n, at_hand, p, err);
-    oq_free(&s->env->alloc, at_hand, (s->n_values + 1) * sizeof *at_hand);
-    return rc;
-}
-
 onq_code oq_cuts_head(const oq_cuts *c, const oq_change *change, oq_slice *p, onq_error *err) {
-    return make_from(c, &change->out, c->place[change->begin], p, err);
+    return oq_slice_make(c->s, &change->out, c->place[change->begin], p, err);
 }
 
 onq_code oq_cuts_tail(const oq_cuts *c, size_t cut, oq_slice *p, onq_error *err) {
@@ -244,7 +225,7 @@ onq_code oq_cuts_tail(const oq_cuts *c, size_t cut, oq_slice *p, onq_error *err)
             !OQ_PUSH(&scratch, &wanted, c->outputs.v[i]))
             rc = oq_fail_nomem(err);
     if (rc == ONQ_OK)
-        rc = make_from(c, &wanted, c->place[cut], p, err);
+        rc = oq_slice_make(c->s, &wanted, c->place[cut], p, err);
     oq_arena_release(&scratch);
     return rc;
 }

@@ -10,7 +10,16 @@
 
 /* ---- the walk ---- */
 
-onq_code oq_slicer_walk(const oq_slicer *s, const uint32_t *wanted, size_t n, const bool *at_hand,
+bool *oq_slicer_at_hand(const oq_slicer *s, uint32_t place, oq_arena *a) {
+    bool *out = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
+    for (uint32_t v = 0; out != NULL && v < s->n_values; v++) {
+        const uint32_t made = oq_slicer_made_at(s, v);
+        out[v] = s->kept[v] != NULL && (made == OQ_NO_VALUE || made < place);
+    }
+    return out;
+}
+
+onq_code oq_slicer_walk(const oq_slicer *s, const oq_numbers *wanted, const bool *at_hand,
                         oq_arena *a, oq_slice_walk *out, onq_error *err) {
     uint32_t *stack = OQ_NEW_ARRAY(a, uint32_t, s->n_values + 1);
     size_t depth = 0;
@@ -18,10 +27,10 @@ onq_code oq_slicer_walk(const oq_slicer *s, const uint32_t *wanted, size_t n, co
     out->values = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
     if (stack == NULL || out->nodes == NULL || out->values == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < n; i++) {
-        if (!out->values[wanted[i]])
-            stack[depth++] = wanted[i];
-        out->values[wanted[i]] = true;
+    for (size_t i = 0; i < wanted->n; i++) {
+        if (!out->values[wanted->v[i]])
+            stack[depth++] = wanted->v[i];
+        out->values[wanted->v[i]] = true;
     }
     while (depth > 0) {
         const uint32_t v = stack[--depth], node = s->ix.values.v[v].producer;
@@ -98,18 +107,19 @@ static onq_code fill_graph(const oq_slicer *s, oq_slice *p, const oq_slice_walk 
     return ONQ_OK;
 }
 
-static onq_code make(const oq_slicer *s, oq_slice *p, const uint32_t *wanted, size_t n,
-                     const bool *at_hand, onq_error *err) {
+static onq_code make(const oq_slicer *s, oq_slice *p, const oq_numbers *wanted, uint32_t place,
+                     onq_error *err) {
     oq_arena *a = &p->model.arena;
+    const bool *at_hand = oq_slicer_at_hand(s, place, a);
     oq_model_proto *proto = OQ_NEW(a, oq_model_proto);
     oq_graph graph = {0};
     oq_slice_walk w;
-    if (proto == NULL)
+    if (at_hand == NULL || proto == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < n; i++)
-        if (!at_hand[wanted[i]] && !OQ_PUSH(a, &p->out, wanted[i]))
+    for (size_t i = 0; i < wanted->n; i++)
+        if (!at_hand[wanted->v[i]] && !OQ_PUSH(a, &p->out, wanted->v[i]))
             return oq_fail_nomem(err);
-    OQ_TRY(oq_slicer_walk(s, p->out.v, p->out.n, at_hand, a, &w, err));
+    OQ_TRY(oq_slicer_walk(s, &p->out, at_hand, a, &w, err));
     OQ_TRY(fill_graph(s, p, &w, at_hand, &graph, err));
     *proto = *s->o.proto;
     proto->graph = oq_message_clone(a, OQ_SCHEMA_graph, &graph);
@@ -118,11 +128,11 @@ static onq_code make(const oq_slicer *s, oq_slice *p, const uint32_t *wanted, si
     return proto->graph != NULL && p->feed != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-onq_code oq_slice_make(oq_slicer *s, const uint32_t *wanted, size_t n, const bool *at_hand,
-                       oq_slice *p, onq_error *err) {
+onq_code oq_slice_make(oq_slicer *s, const oq_numbers *wanted, uint32_t place, oq_slice *p,
+                       onq_error *err) {
     *p = (oq_slice){.of = s, .model = *s->o.model};
     oq_arena_init(&p->model.arena, &s->env->alloc);
-    const onq_code rc = make(s, p, wanted, n, at_hand, err);
+    const onq_code rc = make(s, p, wanted, place, err);
     s->n_slices += p->out.n > 0;
     if (rc != ONQ_OK)
         oq_slice_close(p);

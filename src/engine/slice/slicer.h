@@ -8,11 +8,11 @@
  *
  *     OQ_TRY(oq_slicer_open(&options, &s, err));
  *     OQ_GO(oq_slicer_load(s, source, n, memory, NULL, err));    the inputs of n samples
- *     OQ_GO(oq_slice_make(s, wanted, n_wanted, at_hand, &p, err));
+ *     OQ_GO(oq_slice_make(s, &wanted, OQ_EVERY_PLACE, &p, err));
  *     OQ_GO(oq_slice_open(&p, OQ_OPT_NONE, err));
  *     for (size_t i = 0; i < s->n_samples; i++) {
  *         OQ_GO(oq_slice_run(&p, NULL, i, err));
- *         OQ_GO(oq_slicer_keep(s, wanted[0], i, oq_slice_given(&p, wanted[0]), err));
+ *         OQ_GO(oq_slicer_keep(s, wanted.v[0], i, oq_slice_given(&p, wanted.v[0]), err));
  *     }
  *
  * Which tensors are kept, and what is given up when memory does not hold them, is for the user to
@@ -114,8 +114,11 @@ typedef struct oq_slice_walk {
     bool *nodes;  /* that must run */
     bool *values; /* that are wanted or read */
 } oq_slice_walk;
-onq_code oq_slicer_walk(const oq_slicer *s, const uint32_t *wanted, size_t n, const bool *at_hand,
+onq_code oq_slicer_walk(const oq_slicer *s, const oq_numbers *wanted, const bool *at_hand,
                         oq_arena *a, oq_slice_walk *out, onq_error *err);
+/* By value: it is kept, and no node at the place or after it makes it. NULL: out of memory. */
+bool *oq_slicer_at_hand(const oq_slicer *s, uint32_t place, oq_arena *a);
+#define OQ_EVERY_PLACE UINT32_MAX
 
 /* Must stay where it is in memory while it is open. */
 typedef struct oq_slice {
@@ -127,11 +130,11 @@ typedef struct oq_slice {
     oq_outputs got;
 } oq_slice;
 
-/* Makes the slice that gives the wanted values out of those that are `at_hand` (by value), which
- * must be kept; a wanted value that is at hand is not among what it gives. The slice is a copy:
- * changes of the graph after this do not reach it. */
-onq_code oq_slice_make(oq_slicer *s, const uint32_t *wanted, size_t n, const bool *at_hand,
-                       oq_slice *p, onq_error *err);
+/* Makes the slice that gives the wanted values out of those that are at hand at the place; a wanted
+ * value that is at hand itself is not among what it gives. The slice is a copy: changes of the graph
+ * after this do not reach it. */
+onq_code oq_slice_make(oq_slicer *s, const oq_numbers *wanted, uint32_t place, oq_slice *p,
+                       onq_error *err);
 /* May be called from any thread. A slice that gives nothing needs no session and gets none. */
 onq_code oq_slice_open(oq_slice *p, oq_opt_level level, onq_error *err);
 /* The same slice for another thread (oq_session_share); closed before `of`. */

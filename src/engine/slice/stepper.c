@@ -43,16 +43,18 @@ static onq_code find_needed(const oq_stepper *st, size_t stop, const bool *at_ha
             if (!OQ_PUSH(a, &read, of->v[i]))
                 return oq_fail_nomem(err);
     }
-    return oq_slicer_walk(st->slicer, read.v, read.n, at_hand, a, out, err);
+    return oq_slicer_walk(st->slicer, &read, at_hand, a, out, err);
 }
 
 /* Between what the nodes of the slice make and what later stops need. The stop itself is about to
  * change, so what it makes is not kept. */
-static onq_code find_kept(const oq_stepper *st, size_t stop, step *p, bool *at_hand,
-                          onq_error *err) {
+static onq_code find_kept(const oq_stepper *st, size_t stop, step *p, onq_error *err) {
     const oq_slicer *s = p->s;
+    bool *at_hand = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &p->arena);
     oq_slice_walk slice, needed;
-    OQ_TRY(oq_slicer_walk(s, p->wanted.v, p->wanted.n, at_hand, &p->arena, &slice, err));
+    if (at_hand == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_slicer_walk(s, &p->wanted, at_hand, &p->arena, &slice, err));
     for (uint32_t n = 0; n < s->n_nodes; n++)
         for (size_t i = 0; slice.nodes[n] && i < s->makes[n].n; i++)
             at_hand[s->makes[n].v[i]] |= !is_made_again(s, n) && n != st->o.stops[stop];
@@ -72,19 +74,11 @@ static bool has(const oq_numbers *list, uint32_t value) {
     return false;
 }
 
-static bool *list_kept(const oq_slicer *s, oq_arena *a) {
-    bool *kept = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
-    for (uint32_t v = 0; kept != NULL && v < s->n_values; v++)
-        kept[v] = oq_slicer_keeps(s, v);
-    return kept;
-}
-
 static onq_code make_step(const oq_stepper *st, size_t stop, const oq_str *names, size_t n_names,
                           step *p, onq_error *err) {
-    bool *const kept = list_kept(p->s, &p->arena), *const hand = list_kept(p->s, &p->arena);
     oq_numbers gives = {0};
     p->shown = OQ_NEW_ARRAY(&p->arena, oq_datum, n_names + 1);
-    if (kept == NULL || hand == NULL || p->shown == NULL)
+    if (p->shown == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n_names; i++) {
         const uint32_t v = oq_slicer_value(p->s, names[i]);
@@ -92,11 +86,11 @@ static onq_code make_step(const oq_stepper *st, size_t stop, const oq_str *names
         if (!OQ_PUSH(&p->arena, &p->wanted, v) || !OQ_PUSH(&p->arena, &gives, v))
             return oq_fail_nomem(err);
     }
-    OQ_TRY(find_kept(st, stop, p, hand, err));
+    OQ_TRY(find_kept(st, stop, p, err));
     for (size_t i = 0; i < p->more.n; i++)
         if (!has(&p->wanted, p->more.v[i]) && !OQ_PUSH(&p->arena, &gives, p->more.v[i]))
             return oq_fail_nomem(err);
-    return oq_slice_make(p->s, gives.v, gives.n, kept, &p->slice, err);
+    return oq_slice_make(p->s, &gives, OQ_EVERY_PLACE, &p->slice, err);
 }
 
 /* ---- running ---- */
@@ -155,7 +149,7 @@ size_t oq_stepper_samples(const oq_stepper *st) {
 static onq_code load(oq_stepper *st, oq_source *source, onq_error *err) {
     oq_slicer *s = st->slicer;
     oq_slice_walk needed;
-    bool *none = list_kept(s, &s->arena);
+    const bool *none = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &s->arena);
     if (none == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(find_needed(st, 0, none, &s->arena, &needed, err));

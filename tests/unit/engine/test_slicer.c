@@ -133,15 +133,12 @@ static void slice_runs_from_what_is_at_hand(void **state) {
     onq_error err = ONQ_ERROR_INIT;
     oq_slice p = {0};
     float want[SAMPLES][WIDE], end[SAMPLES][WIDE];
-    bool at_hand[200] = {0};
     assert_ok(open_fixture(&f, NULL, &err), err);
     run_whole(&f, "t3", want);
     run_whole(&f, "t5", end);
     assert_ok(open_slicer(&f, &err), err);
     assert_int_equal(f.slicer->n_samples, SAMPLES);
     const uint32_t t3 = value(&f, "t3"), t5 = value(&f, "t5");
-    assert_true(f.slicer->n_values < 200);
-    at_hand[value(&f, "t0")] = true;
     for (size_t i = 0; i < SAMPLES; i++)
         assert_ok(oq_slicer_keep(f.slicer, t3, i,
                                  &(oq_datum){.kind = OQ_DATUM_TENSOR,
@@ -153,9 +150,9 @@ static void slice_runs_from_what_is_at_hand(void **state) {
                                              .size_bytes = sizeof want[i]},
                                  &err),
                   err);
-    at_hand[t3] = true;
-    const uint32_t wanted[] = {t3, t5};
-    assert_ok(oq_slice_make(f.slicer, wanted, 2, at_hand, &p, &err), err);
+    uint32_t both[] = {t3, t5};
+    const oq_numbers wanted = {both, 2, 2};
+    assert_ok(oq_slice_make(f.slicer, &wanted, OQ_EVERY_PLACE, &p, &err), err);
     assert_int_equal(p.in.n, 1); /* not t0, which is at hand too */
     assert_int_equal(p.out.n, 1);
     assert_int_equal(p.model.proto->graph->node.n, 8);        /* two layers */
@@ -167,6 +164,11 @@ static void slice_runs_from_what_is_at_hand(void **state) {
         assert_null(oq_slice_given(&p, t3));
         assert_same(oq_slicer_kept(f.slicer, t3, i), want[i]);
     }
+    oq_slice q = {0}; /* from a place where t3 is not made yet */
+    assert_ok(oq_slice_make(f.slicer, &wanted, oq_slicer_made_at(f.slicer, t3), &q, &err), err);
+    assert_int_equal(q.out.n, 2);
+    assert_int_equal(q.model.proto->graph->node.n, 4 * 5);
+    oq_slice_close(&q);
     oq_slicer_drop_one(f.slicer, t3, 1);
     assert_int_equal(oq_slice_run(&p, NULL, 1, &err), ONQ_E_RUNTIME);
     assert_non_null(strstr(err.text, "'t3'"));
@@ -181,12 +183,10 @@ static void slice_that_gives_nothing_needs_no_session(void **state) {
     fixture f;
     onq_error err = ONQ_ERROR_INIT;
     oq_slice p = {0}, q = {0};
-    bool at_hand[200] = {0};
     assert_ok(open_fixture(&f, NULL, &err), err);
     assert_ok(open_slicer(&f, &err), err);
-    const uint32_t t0 = value(&f, "t0");
-    at_hand[t0] = true;
-    assert_ok(oq_slice_make(f.slicer, &t0, 1, at_hand, &p, &err), err);
+    uint32_t t0 = value(&f, "t0");
+    assert_ok(oq_slice_make(f.slicer, &(oq_numbers){&t0, 1, 1}, 0, &p, &err), err);
     assert_ok(oq_slice_open(&p, OQ_OPT_NONE, &err), err);
     assert_ok(oq_slice_share(&p, &q, &err), err);
     assert_ok(oq_slice_run(&q, NULL, 0, &err), err);
