@@ -76,9 +76,6 @@ typedef struct oq_session_options {
     const uint64_t *observed_bytes;
     /* Observers are at the side of the graph: no node reads their outputs. */
     bool observe_beside;
-    const oq_str *extra_outputs; /* tensors of the main graph that become outputs after its own */
-    size_t n_extra_outputs;
-    bool only_extra_outputs;    /* the graph's own outputs are not given back */
     const char *save_optimized; /* the optimised model is written here; NULL: nowhere */
     /* Its large initializers go to a file of this name next to it; NULL: they stay in it (2 GB at
      * most). */
@@ -122,14 +119,13 @@ struct oq_engine {
 
 struct oq_session {
     oq_engine *engine;
-    oq_ios inputs, outputs; /* as the session has them, extra outputs last */
+    oq_ios inputs, outputs; /* as the session has them */
 };
 
 static inline onq_code oq_session_open(oq_engine *e, const oq_session_options *o, oq_session **out,
                                        onq_error *err) {
     assert(e != NULL && o->model != NULL);
     assert(o->observer == NULL || o->observer->seen != NULL);
-    assert(o->n_extra_outputs > 0 || !o->only_extra_outputs);
     *out = NULL;
     return e->ops->open(e, o, out, err);
 }

@@ -293,8 +293,7 @@ static bool is_plain_file(const oq_session_options *so) {
         oq_walk_tensors(so->model, note_external, &external, NULL) != ONQ_OK)
         return false;
     return !external && so->save_external == NULL && !so->model->touched &&
-           so->model->file.p != NULL && so->observer == NULL && so->n_extra_outputs == 0 &&
-           !so->only_extra_outputs;
+           so->model->file.p != NULL && so->observer == NULL;
 }
 
 static onq_code create_session(ort_session *s, const oq_session_options *so, onq_error *err) {
@@ -330,34 +329,26 @@ static onq_code make_room(ort_session *s, onq_error *err) {
 }
 
 static onq_code name_outputs(ort_session *s, const oq_session_options *so, onq_error *err) {
-    oq_ios own = {0};
-    OQ_TRY(oq_model_outputs(so->model, &s->arena, &own, err));
-    if (so->only_extra_outputs)
-        own.n = 0;
-    const size_t n = own.n + so->n_extra_outputs;
-    oq_io *all = OQ_NEW_ARRAY(&s->arena, oq_io, n + 1);
+    oq_ios *all = &s->base.outputs;
+    OQ_TRY(oq_model_outputs(so->model, &s->arena, all, err));
+    const size_t n = all->n;
     s->fetch = OQ_NEW_ARRAY(&s->arena, size_t, n + 1);
     s->out_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
     oq_map seen;
     oq_map_init(&seen, &s->arena);
-    if (all == NULL || s->fetch == NULL || s->out_names == NULL)
+    if (s->fetch == NULL || s->out_names == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
-        if (i < own.n)
-            all[i] = own.v[i];
-        else
-            all[i].name = oq_str_copy(&s->arena, so->extra_outputs[i - own.n]);
-        const uint32_t at = oq_map_find(&seen, all[i].name);
+        const oq_str name = all->v[i].name;
+        const uint32_t at = oq_map_find(&seen, name);
         s->fetch[i] = at != OQ_MAP_NONE ? at : s->n_fetch;
         if (at != OQ_MAP_NONE)
             continue;
-        s->out_names[s->n_fetch] = oq_str_cstr(&s->arena, all[i].name);
-        if (s->out_names[s->n_fetch] == NULL ||
-            !oq_map_put(&seen, all[i].name, (uint32_t)s->n_fetch))
+        s->out_names[s->n_fetch] = oq_str_cstr(&s->arena, name);
+        if (s->out_names[s->n_fetch] == NULL || !oq_map_put(&seen, name, (uint32_t)s->n_fetch))
             return oq_fail_nomem(err);
         s->n_fetch++;
     }
-    s->base.outputs = (oq_ios){all, n};
     return ONQ_OK;
 }
 

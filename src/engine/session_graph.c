@@ -338,33 +338,6 @@ static onq_code drop_unused(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
     return no_memory ? oq_fail_nomem(err) : rc;
 }
 
-/* ---- outputs ---- */
-
-static bool has_output(const oq_graph *g, oq_str name) {
-    for (size_t i = 0; i < g->output.n; i++)
-        if (oq_str_eq(g->output.v[i]->name, name))
-            return true;
-    return false;
-}
-
-static onq_code add_outputs(oq_session_graph *s, const oq_session_options *o, onq_error *err) {
-    oq_graph *g = s->proto->graph;
-    if (o->only_extra_outputs)
-        g->output.n = 0;
-    for (size_t i = 0; i < o->n_extra_outputs; i++) {
-        if (has_output(g, o->extra_outputs[i]))
-            continue;
-        /* No type: the runtime infers it. */
-        oq_value_info *v = OQ_NEW(&s->arena, oq_value_info);
-        if (v == NULL)
-            return oq_fail_nomem(err);
-        v->name = o->extra_outputs[i];
-        if (!OQ_PUSH(&s->arena, &g->output, v))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
-}
-
 /* ---- all together ---- */
 
 static onq_code encode(oq_session_graph *s, onq_error *err) {
@@ -415,7 +388,6 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
     shell.proto = s->proto;
     if (o->observer != NULL && o->observer->n_names > 0)
         OQ_TRY(oq_graph_observe(&s->arena, &shell, s->proto, o, err));
-    OQ_TRY(add_outputs(s, o, err));
     /* The order in which the runtime writes the initializers of an optimised model depends on those
      * that it finds. */
     dropping d = {s, o->save_optimized != NULL ? MANY_UNUSED : 1};

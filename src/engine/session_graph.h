@@ -8,8 +8,7 @@
  *     offset, length), relative to `folder`, and the runtime maps them;
  *   - bytes that lie in memory only (edited, produced, varints) are `handed` over by pointer.
  * What is left is the graph, a few kilobytes, encoded in `bytes`. Constant nodes with large values
- * become initializers first, as the runtime itself would make them. Observers and extra outputs are
- * put in.
+ * become initializers first, as the runtime itself would make them. Observers are put in.
  */
 #ifndef OQ_ENGINE_SESSION_GRAPH_H
 #define OQ_ENGINE_SESSION_GRAPH_H

@@ -61,25 +61,15 @@ static onq_code declare_all(fake_session *s, onq_error *err) {
     return s->values != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code name_outputs(fake_session *s, const oq_session_options *o, onq_error *err) {
-    oq_ios own;
-    OQ_TRY(oq_model_outputs(s->model, &s->arena, &own, err));
-    if (o->only_extra_outputs)
-        own.n = 0;
-    const size_t n = own.n + o->n_extra_outputs;
-    oq_io *all = OQ_NEW_ARRAY(&s->arena, oq_io, n + 1);
-    s->out = OQ_NEW_ARRAY(&s->arena, oq_datum, n + 1);
-    if (all == NULL || s->out == NULL)
+static onq_code name_outputs(fake_session *s, onq_error *err) {
+    oq_ios *all = &s->base.outputs;
+    OQ_TRY(oq_model_outputs(s->model, &s->arena, all, err));
+    s->out = OQ_NEW_ARRAY(&s->arena, oq_datum, all->n + 1);
+    if (s->out == NULL)
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < n; i++) {
-        if (i < own.n)
-            all[i] = own.v[i];
-        else
-            all[i].name = o->extra_outputs[i - own.n];
-        if (slot(s, all[i].name) == NULL)
-            return oq_fail(err, ONQ_E_RUNTIME, "there is no tensor '%.*s'", OQ_STR(all[i].name));
-    }
-    s->base.outputs = (oq_ios){all, n};
+    for (size_t i = 0; i < all->n; i++)
+        if (slot(s, all->v[i].name) == NULL)
+            return oq_fail(err, ONQ_E_RUNTIME, "there is no tensor '%.*s'", OQ_STR(all->v[i].name));
     return ONQ_OK;
 }
 
@@ -111,7 +101,7 @@ static onq_code session_open(oq_engine *e, const oq_session_options *o, oq_sessi
     if (rc == ONQ_OK)
         rc = declare_all(s, err);
     if (rc == ONQ_OK)
-        rc = name_outputs(s, o, err);
+        rc = name_outputs(s, err);
     for (size_t i = 0; rc == ONQ_OK && o->observer != NULL && i < o->observer->n_names; i++)
         if (slot(s, o->observer->names[i]) == NULL)
             rc = oq_fail(err, ONQ_E_INVALID, "there is no tensor '%.*s' in the graph to observe",
@@ -123,7 +113,6 @@ static onq_code session_open(oq_engine *e, const oq_session_options *o, oq_sessi
     return rc;
 }
 
-/* Extra outputs are not shared. */
 static onq_code session_share(oq_session *of, const oq_observer *observer, oq_session **out,
                               onq_error *err) {
     const oq_session_options o = {.model = ((fake_session *)of)->model, .observer = observer};

@@ -5,9 +5,9 @@
  *     fake_engine_init(&f, env);
  *     oq_session_open(&f.base, &options, &session, &err);
  *
- * It runs the graph node by node with the operators of evaluate.h. Observers, extra outputs and
- * initializers work as with the real one. Any other operator is refused when the session is opened,
- * as a runtime would.
+ * It runs the graph node by node with the operators of evaluate.h. Observers and initializers work
+ * as with the real one. Any other operator is refused when the session is opened, as a runtime
+ * would.
  */
 #ifndef ONQ_TESTS_FAKE_ENGINE_H
 #define ONQ_TESTS_FAKE_ENGINE_H

@@ -113,7 +113,7 @@ static onq_code read_graph(oq_slicer *s, onq_error *err) {
 
 onq_code oq_slicer_open(const oq_slicer_options *o, oq_slicer **out, onq_error *err) {
     assert(o->engine != NULL && o->model != NULL && o->proto != NULL);
-    assert(o->session.observer == NULL && o->session.n_extra_outputs == 0);
+    assert(o->session.observer == NULL);
     const onq_allocator *alloc = &o->model->env->alloc;
     oq_slicer *s = oq_calloc(alloc, 1, sizeof *s);
     if (s == NULL)

@@ -217,30 +217,6 @@ static void test_run(void **state) {
     oq_session_close(s);
 }
 
-static void test_extra_outputs(void **state) {
-    world *w = need_engine(state);
-    build(&w->b);
-    const oq_str extra[] = {OQ_S("y"), OQ_S("z")};
-    oq_session_options o = {
-        .model = w->b.m, .n_threads = 1, .extra_outputs = extra, .n_extra_outputs = 2};
-    oq_session *s = NULL;
-    oq_outputs out;
-    const oq_datum x = vector(numbers, &four);
-    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
-    assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
-    assert_int_equal(out.n, 4); /* z q y z */
-    static const float y[4] = {0, 2, 0, 4};
-    assert_memory_equal(out.v[2].data, y, sizeof y);
-    assert_memory_equal(out.v[3].data, out.v[0].data, sizeof y);
-    oq_session_close(s);
-    o.only_extra_outputs = true;
-    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
-    assert_ok(oq_session_run(s, &x, 1, &out, &err), err);
-    assert_int_equal(out.n, 2);
-    assert_memory_equal(out.v[0].data, y, sizeof y);
-    oq_session_close(s);
-}
-
 static void test_observers(void **state) {
     world *w = need_engine(state);
     build(&w->b);
@@ -588,7 +564,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_opened_at_once, setup_real, teardown),
         cmocka_unit_test_setup_teardown(test_started_and_ended_at_once, setup_real, teardown),
         BOTH(test_run),
-        BOTH(test_extra_outputs),
         BOTH(test_observers),
         BOTH(test_observer_that_fails),
         BOTH(test_groups),
