@@ -9,40 +9,40 @@
  */
 #include "debug/search/search_parts.h"
 
+#include "engine/sweep.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
 /* ---- what tries begin with ---- */
 
+static bool is_sample_wanted(void *ctx, uint64_t at) {
+    return at < ((oq_searching *)ctx)->target->most_samples;
+}
+
+static onq_code keep_output(void *ctx, const oq_turn *t, onq_error *err) {
+    oq_searching *g = ctx;
+    oq_datum *copy = NULL;
+    OQ_TRY(oq_datums_copy(g->arena, t->outputs->v, t->outputs->n, &copy, err));
+    return OQ_PUSH(g->arena, &g->kept, copy) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* The float model's outputs for every sample that is used. */
 static onq_code keep_outputs(oq_searching *g, onq_error *err) {
-    oq_session *session = NULL;
-    onq_code rc = ONQ_OK;
+    oq_sweep sweep = {.env = g->d->env,
+                      .model = {.source = g->run->truth_source},
+                      .ctx = g,
+                      .more = is_sample_wanted,
+                      .take = keep_output};
     oq_session_options o = g->run->session;
     o.model = g->d->truth;
     o.level = OQ_OPT_NONE;
     o.no_spinning = true;
-    OQ_GO(oq_session_open(g->run->engine, &o, &session, err));
-    OQ_GO(oq_source_seek(g->run->truth_source, 0, err));
-    g->n_outputs = session->outputs.n;
-    while (g->kept.n < g->target->most_samples) {
-        const oq_sample *sample = NULL;
-        oq_outputs out = {0};
-        OQ_GO(oq_source_next(g->run->truth_source, &sample, err));
-        if (sample == NULL)
-            break;
-        OQ_GO(oq_session_run(session, sample->inputs, sample->n_inputs, &out, err));
-        oq_datum *copy = OQ_NEW_ARRAY(g->arena, oq_datum, out.n + 1);
-        if (copy == NULL || !OQ_PUSH(g->arena, &g->kept, copy)) {
-            rc = oq_fail_nomem(err);
-            goto done;
-        }
-        for (size_t k = 0; k < out.n; k++)
-            OQ_GO(oq_datum_copy(g->arena, &out.v[k], &copy[k], err));
-    }
+    OQ_TRY(oq_session_open(g->run->engine, &o, &sweep.model.session, err));
+    g->n_outputs = sweep.model.session->outputs.n;
+    const onq_code rc = oq_sweep_run(&sweep, err);
+    oq_session_close(sweep.model.session);
     g->s->n_samples = g->kept.n;
-done:
-    oq_session_close(session);
     return rc;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "engine/slice/slicer.h"
 
+#include "engine/sweep.h"
 #include "onnx/operators.h"
 
 #include <stdlib.h>
@@ -217,24 +218,39 @@ void oq_slicer_drop_sample(oq_slicer *s) {
 
 /* ---- samples ---- */
 
+typedef struct loading {
+    oq_slicer *s;
+    oq_ios ios;
+    uint64_t memory;
+    const bool *wanted;
+} loading;
+
+static bool has_room(void *ctx, uint64_t at) {
+    const loading *l = ctx;
+    return at < l->s->n_loaded && (at == 0 || l->s->bytes + l->s->bytes / at <= l->memory);
+}
+
+static onq_code load_sample(void *ctx, const oq_turn *t, onq_error *err) {
+    const loading *l = ctx;
+    for (size_t i = 0; i < l->ios.n; i++) {
+        const uint32_t v = oq_slicer_value(l->s, l->ios.v[i].name);
+        if (v != OQ_NO_VALUE && (l->wanted == NULL || l->wanted[v]))
+            OQ_TRY(oq_slicer_keep(l->s, v, l->s->n_samples, &t->samples->inputs[i], err));
+    }
+    l->s->n_samples++;
+    return ONQ_OK;
+}
+
 onq_code oq_slicer_load(oq_slicer *s, oq_source *source, size_t n, uint64_t memory,
                         const bool *wanted, onq_error *err) {
-    oq_ios ios;
+    loading l = {.s = s, .memory = memory, .wanted = wanted};
+    const oq_sweep sweep = {.env = s->env,
+                            .model = {.source = source},
+                            .ctx = &l,
+                            .more = has_room,
+                            .run = load_sample};
     assert(s->n_loaded == 0);
-    OQ_TRY(oq_model_inputs(s->o.model, &s->arena, &ios, err));
-    OQ_TRY(oq_source_seek(source, 0, err));
     s->n_loaded = n;
-    for (; s->n_samples < n; s->n_samples++) {
-        const size_t k = s->n_samples;
-        const oq_sample *sample = NULL;
-        OQ_TRY(oq_source_next(source, &sample, err));
-        if (sample == NULL || (k > 0 && s->bytes + s->bytes / k > memory))
-            break;
-        for (size_t i = 0; i < ios.n; i++) {
-            const uint32_t v = oq_slicer_value(s, ios.v[i].name);
-            if (v != OQ_NO_VALUE && (wanted == NULL || wanted[v]))
-                OQ_TRY(oq_slicer_keep(s, v, k, &sample->inputs[i], err));
-        }
-    }
-    return ONQ_OK;
+    OQ_TRY(oq_model_inputs(s->o.model, &s->arena, &l.ios, err));
+    return oq_sweep_run(&sweep, err);
 }
