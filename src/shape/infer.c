@@ -54,7 +54,8 @@ static oq_sdim name_symbolic(void *ctx, size_t axis, oq_sdim d) {
 }
 
 static bool note_made(oq_rctx *c, oq_val *v) {
-    if (v->maker == NULL && v->info == NULL && !OQ_PUSH(c->in->arena, &c->scope->added, v))
+    const bool listed = v->info != NULL && (c->in->plain || !v->only_output);
+    if (v->maker == NULL && !listed && !OQ_PUSH(c->in->arena, &c->scope->added, v))
         c->in->nomem = true;
     v->maker = c->node;
     return !c->in->nomem;

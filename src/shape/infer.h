@@ -50,6 +50,7 @@ typedef struct oq_val {
     oq_value_info *untyped; /* graph output without a type */
     const oq_node *maker;
     bool is_input;
+    bool only_output; /* declared as an output of the graph, by no value_info */
     bool made_up; /* a dimension had to be given a name */
 } oq_val;
 
@@ -67,7 +68,7 @@ typedef struct oq_scope {
     const oq_map *opsets; /* domain -> version */
     oq_map map;           /* name -> index in vals */
     OQ_VEC(oq_val *) vals;
-    OQ_VEC(oq_val *) added; /* not declared by the graph, in the order they were made */
+    OQ_VEC(oq_val *) added; /* values that need a value_info, in the order they were made */
     const uint32_t *order;  /* symbolic mode: topological */
     oq_str prefix;          /* of made-up names, "_0_1" */
     uint32_t n_subgraphs;

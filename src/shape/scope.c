@@ -145,8 +145,13 @@ bool oq_scope_fill(oq_infer *in, oq_scope *s) {
         ok = declare(in, s, g->value_info.v[i]) != NULL;
     for (size_t i = 0; ok && in->plain && i < g->input.n; i++)
         ok = declare_input(in, s, g->input.v[i]);
-    for (size_t i = 0; ok && i < g->output.n; i++)
-        ok = declare(in, s, g->output.v[i]) != NULL;
+    for (size_t i = 0; ok && i < g->output.n; i++) {
+        const size_t before = s->vals.n;
+        oq_val *v = declare(in, s, g->output.v[i]);
+        ok = v != NULL;
+        if (ok && s->vals.n > before)
+            v->only_output = true;
+    }
     for (size_t i = 0; ok && i < g->initializer.n; i++)
         ok = declare_initializer(in, s, g->initializer.v[i]);
     for (size_t i = 0; ok && i < g->sparse_initializer.n; i++)

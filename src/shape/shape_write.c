@@ -97,11 +97,11 @@ static bool is_known(const oq_vtype *t) {
     return t != NULL && t->kind != OQ_V_NONE && t->kind != OQ_V_OPAQUE;
 }
 
-/* A value the graph does not declare with a type. onnx lists an output without one as a value_info
- * too. */
-static bool write_added(oq_arena *a, oq_graph *g, const oq_val *v, bool plain) {
-    if (v->untyped != NULL && (!write_into(a, v->untyped, v->type) || !plain))
-        return !plain;
+/* A value without a value_info. onnx lists an output that has no type as a value_info too, and
+ * symbolic inference lists every output that a node makes. */
+static bool write_added(oq_arena *a, oq_graph *g, const oq_val *v) {
+    if (v->untyped != NULL && !write_into(a, v->untyped, v->type))
+        return false;
     oq_value_info *vi = OQ_NEW(a, oq_value_info);
     if (vi == NULL)
         return false;
@@ -109,7 +109,7 @@ static bool write_added(oq_arena *a, oq_graph *g, const oq_val *v, bool plain) {
     return write_into(a, vi, v->type) && OQ_PUSH(a, &g->value_info, vi);
 }
 
-static bool write_scope(oq_arena *a, const oq_scope *s, bool plain) {
+static bool write_scope(oq_arena *a, const oq_scope *s) {
     for (size_t i = 0; i < s->vals.n; i++) {
         const oq_val *v = s->vals.v[i];
         if (v->info != NULL && is_known(v->type) && (v->maker != NULL || v->is_input) &&
@@ -117,7 +117,7 @@ static bool write_scope(oq_arena *a, const oq_scope *s, bool plain) {
             return false;
     }
     for (size_t i = 0; i < s->added.n; i++)
-        if (is_known(s->added.v[i]->type) && !write_added(a, s->graph, s->added.v[i], plain))
+        if (is_known(s->added.v[i]->type) && !write_added(a, s->graph, s->added.v[i]))
             return false;
     return true;
 }
@@ -126,7 +126,7 @@ onq_code oq_shapes_write(const oq_shapes *s, oq_model *m, onq_error *err) {
     const oq_infer *in = oq_shapes_engine(s);
     oq_model_touch(m);
     for (size_t i = 0; i < in->scopes.n; i++)
-        if (!write_scope(&m->arena, in->scopes.v[i], in->plain))
+        if (!write_scope(&m->arena, in->scopes.v[i]))
             return oq_fail_nomem(err);
     return ONQ_OK;
 }

@@ -477,8 +477,9 @@ static void writing(void **state) {
     assert_true(oq_str_is(d->denotation, "DATA_BATCH"));
     assert_true(oq_str_is(x->type->denotation, "TENSOR"));
     assert_true(oq_str_is(out->type->tensor_type->shape->dim.v[0]->dim_param, "2*x_d0"));
-    assert_int_equal(b.g->value_info.n, 1);
+    assert_int_equal(b.g->value_info.n, 2); /* the output too, as the reference lists it */
     assert_true(oq_str_is(b.g->value_info.v[0]->name, "y"));
+    assert_true(oq_str_is(b.g->value_info.v[1]->name, "z"));
     bm_end(&b);
 }
 
