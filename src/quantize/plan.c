@@ -77,6 +77,8 @@ static void tensor_json(const oq_plan_tensor *t, oq_jw *w) {
     }
     if (t->same_as.n > 0)
         oq_jw_str(w, "same_as", t->same_as);
+    if (t->computed)
+        oq_jw_bool(w, "computed", true);
     if (t->converted)
         oq_jw_bool(w, "converted", true);
     if (t->adjusted)
@@ -85,20 +87,29 @@ static void tensor_json(const oq_plan_tensor *t, oq_jw *w) {
     oq_jw_end_object(w);
 }
 
+static void node_json(const oq_plan_node *n, oq_jw *w) {
+    oq_jw_begin_object(w, NULL);
+    oq_jw_str(w, "name", n->name);
+    oq_jw_str(w, "op_type", n->op_type);
+    oq_jw_str(w, "output", n->output);
+    oq_jw_cstr(w, "treatment", oq_fate_name(n->fate));
+    if (n->fate == OQ_FATE_FLOAT)
+        oq_jw_cstr(w, "by", oq_plan_by_name(n->by));
+    if (n->bits > 0) {
+        oq_jw_uint(w, "bits", n->bits);
+        oq_jw_int(w, "block_size", n->block > 0 ? (int64_t)n->block : -1);
+        oq_jw_bool(w, "symmetric", n->symmetric);
+        if (n->accuracy_level != 0)
+            oq_jw_int(w, "accuracy_level", n->accuracy_level);
+    }
+    oq_jw_cstr(w, "why", n->why != NULL ? n->why : "");
+    oq_jw_end_object(w);
+}
+
 void oq_plan_json(const oq_plan *p, oq_jw *w) {
     oq_jw_begin_array(w, "nodes");
-    for (size_t i = 0; i < p->nodes.n; i++) {
-        const oq_plan_node *n = &p->nodes.v[i];
-        oq_jw_begin_object(w, NULL);
-        oq_jw_str(w, "name", n->name);
-        oq_jw_str(w, "op_type", n->op_type);
-        oq_jw_str(w, "output", n->output);
-        oq_jw_cstr(w, "treatment", oq_fate_name(n->fate));
-        if (n->fate == OQ_FATE_FLOAT)
-            oq_jw_cstr(w, "by", oq_plan_by_name(n->by));
-        oq_jw_cstr(w, "why", n->why != NULL ? n->why : "");
-        oq_jw_end_object(w);
-    }
+    for (size_t i = 0; i < p->nodes.n; i++)
+        node_json(&p->nodes.v[i], w);
     oq_jw_end_array(w);
     oq_jw_begin_array(w, "tensors");
     for (size_t i = 0; i < p->tensors.n; i++)

@@ -34,6 +34,11 @@ typedef struct oq_plan_node {
     oq_plan_fate fate;
     oq_plan_by by;   /* of what is left float */
     const char *why; /* "" when there is nothing to say */
+    /* Weights of few bits (nbits.h): how its weight is quantized. */
+    unsigned bits;  /* 0: another mode */
+    uint64_t block; /* 0: a whole column */
+    bool symmetric;
+    int64_t accuracy_level;
 } oq_plan_node;
 
 typedef enum oq_plan_role { OQ_ROLE_ACTIVATION = 0, OQ_ROLE_WEIGHT, OQ_ROLE_BIAS } oq_plan_role;
@@ -48,6 +53,7 @@ typedef struct oq_plan_tensor {
     const int32_t *zero;
     uint64_t n;
     oq_str same_as;  /* shares the parameters of this tensor; empty: its own */
+    bool computed;   /* its parameters are computed while the model runs */
     bool converted;  /* the second type of a mixed-precision boundary */
     bool adjusted;   /* a weight's scale that was raised for an int32 bias */
     const char *why; /* where the parameters come from, or why there are none */

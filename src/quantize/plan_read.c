@@ -4,6 +4,7 @@
 #include "quantize/plan_read.h"
 
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "quantize/number/qtype.h"
 
 #include <math.h>
@@ -35,6 +36,30 @@ static const char *role_at(int i) {
     return oq_plan_role_name((oq_plan_role)i);
 }
 
+/* How a weight of few bits is quantized; which numbers there are is known to nbits.h. */
+static onq_code read_bits(const json_t *j, oq_plan_node *row, onq_error *err) {
+    const json_t *bits = json_object_get(j, "bits"), *block = json_object_get(j, "block_size");
+    const json_t *level = json_object_get(j, "accuracy_level");
+    const json_t *symmetric = json_object_get(j, "symmetric");
+    if (bits == NULL)
+        return ONQ_OK;
+    if (json_integer_value(bits) < 1 || json_integer_value(bits) > 32 ||
+        (block != NULL && json_integer_value(block) < 1 && json_integer_value(block) != -1) ||
+        (symmetric != NULL && !json_is_boolean(symmetric)) ||
+        (level != NULL && (!json_is_integer(level) || json_integer_value(level) < 0 ||
+                           json_integer_value(level) > 4)))
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "node '%.*s': 'bits', 'block_size', 'accuracy_level' or 'symmetric' is not "
+                       "such a number or true or false",
+                       OQ_STR(row->name));
+    row->bits = (unsigned)json_integer_value(bits);
+    row->block =
+        block == NULL || json_integer_value(block) < 0 ? 0 : (uint64_t)json_integer_value(block);
+    row->symmetric = json_is_true(symmetric);
+    row->accuracy_level = json_integer_value(level);
+    return ONQ_OK;
+}
+
 static onq_code read_node(oq_given *g, const json_t *j, onq_error *err) {
     oq_plan_node row = {.name = text_of(g->arena, j, "name"),
                         .op_type = text_of(g->arena, j, "op_type"),
@@ -47,6 +72,7 @@ static onq_code read_node(oq_given *g, const json_t *j, onq_error *err) {
                        "node '%.*s': 'treatment' is not one of quantized, removed, float",
                        OQ_STR(row.name));
     row.fate = (oq_plan_fate)fate;
+    OQ_TRY(read_bits(j, &row, err));
     /* A row that somebody set to float has no `by`: that is a choice. */
     row.by = by >= 0 ? (oq_plan_by)by : OQ_BY_CHOICE;
     row.why = why.n > 0 ? why.p : "left float by the plan";
@@ -98,6 +124,7 @@ static onq_code read_tensor(oq_given *g, const json_t *j, onq_error *err) {
                         .axis = json_is_integer(axis) ? json_integer_value(axis) : -1,
                         .block = json_is_integer(block) ? (uint64_t)json_integer_value(block) : 0,
                         .same_as = text_of(g->arena, j, "same_as"),
+                        .computed = json_is_true(json_object_get(j, "computed")),
                         .converted = json_is_true(json_object_get(j, "converted")),
                         .adjusted = json_is_true(json_object_get(j, "adjusted")),
                         .why = "the plan"};
@@ -155,6 +182,9 @@ static onq_code read_rows(oq_given *g, const json_t *root, onq_error *err) {
         return oq_fail(
             err, ONQ_E_CONFIG,
             "it is not a plan: 'nodes' or 'tensors' is missing (--plan FILE writes one)");
+    g->command = text_of(g->arena, root, "command");
+    if (g->command.p == NULL)
+        return oq_fail_nomem(err);
     for (size_t i = 0; i < json_array_size(nodes); i++)
         OQ_TRY(read_node(g, json_array_get(nodes, i), err));
     for (size_t i = 0; i < json_array_size(tensors); i++)
@@ -201,6 +231,11 @@ static onq_code bind_graph(void *ctx, oq_graph *graph, oq_node *owner, onq_error
             return oq_fail(
                 err, ONQ_E_CONFIG, "%s: node '%.*s' is a %.*s in the plan, but a %.*s in the model",
                 b->g->path, OQ_STR(bind.row->name), OQ_STR(bind.row->op_type), OQ_STR(n->op_type));
+        if (bind.row->fate == OQ_FATE_REMOVED && !oq_op_traits_of(n->op_type)->clips)
+            return oq_fail(err, ONQ_E_CONFIG,
+                           "%s: node '%.*s' (%.*s) is removed in the plan, and only nodes that "
+                           "clip, as Relu does, can be",
+                           b->g->path, OQ_STR(bind.row->name), OQ_STR(n->op_type));
         if (!OQ_PUSH(b->g->arena, &b->g->of, bind))
             return oq_fail_nomem(err);
         /* Branches of an If may use one name twice: the next one gets the next row. */
@@ -216,10 +251,14 @@ static int by_address(const void *a, const void *b) {
 }
 
 onq_code oq_given_bind_nodes(oq_given *g, oq_model *m, onq_error *err) {
+    if (g == NULL)
+        return ONQ_OK;
     const size_t n = g->plan.nodes.n;
     binding b = {.g = g, .after = OQ_NEW_ARRAY(g->arena, uint32_t, n + 1)};
     oq_map_init(&b.rows, g->arena);
     g->of.n = 0;
+    for (size_t i = 0; i < g->taken.n; i++)
+        g->taken.v[i] = false;
     if (b.after == NULL)
         return oq_fail_nomem(err);
     for (size_t i = n; i-- > 0;) { /* backwards, so that the first row of a key comes first */
@@ -231,6 +270,7 @@ onq_code oq_given_bind_nodes(oq_given *g, oq_model *m, onq_error *err) {
     OQ_TRY(oq_walk_graphs(m->proto->graph, bind_graph, &b, err));
     if (g->of.n > 1)
         qsort(g->of.v, g->of.n, sizeof *g->of.v, by_address);
+    g->bound = true;
     return ONQ_OK;
 }
 
@@ -239,6 +279,20 @@ const oq_plan_node *oq_given_node(const oq_given *g, const oq_node *n) {
     const oq_given_bind *found =
         g->of.n > 0 ? bsearch(&key, g->of.v, g->of.n, sizeof *g->of.v, by_address) : NULL;
     return found != NULL ? found->row : NULL;
+}
+
+const char *oq_given_skip(const oq_given *g, const oq_node *n) {
+    const oq_plan_node *row = oq_given_node(g, n);
+    if (row == NULL)
+        return "not in the plan";
+    return row->fate == OQ_FATE_FLOAT && row->by != OQ_BY_RULE ? row->why : NULL;
+}
+
+onq_code oq_given_refuse(const oq_given *g, const oq_node *n, const char *why, onq_error *err) {
+    const oq_plan_node *row = g != NULL ? oq_given_node(g, n) : NULL;
+    if (row == NULL || row->fate == OQ_FATE_FLOAT)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_CONFIG, "%s quantizes it, but this cannot be: %s", g->path, why);
 }
 
 /* ---- tensors ---- */

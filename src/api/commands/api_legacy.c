@@ -4,6 +4,7 @@
  */
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
+#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quantization.h"
 #include "engine/engine.h"
 #include "onnx/upgrade/upgrade.h"
@@ -55,7 +56,7 @@ static const char *file_of(const run *r, const char *name, bool wanted) {
     if (path != NULL && !wanted)
         oq_warn(r->q.job->env, "--%s has no effect with --quantization_mode %s", name,
                 oq_opt_str(o, "quantization_mode"));
-    return wanted ? path : NULL;
+    return wanted && r->q.config.given == NULL ? path : NULL; /* a plan has them */
 }
 
 static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
@@ -109,6 +110,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
                                .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
                                .inputs = &r->inputs,
                                .outputs = &r->outputs,
+                               .given = r->q.config.given,
                                .plan = &r->q.plan,
                                .decide_only = oq_opt_flag(o, "dry_run")};
     return oq_legacy_run(&job, err);
@@ -132,12 +134,17 @@ static onq_code run_steps(run *r, onq_error *err) {
     return oq_quant_end(&r->q, err);
 }
 
-static onq_code run_legacy(oq_job *job, onq_error *err) {
+static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
     run r;
     oq_quant_init(&r.q, job, "legacy", quantize, &r);
+    r.q.config.given = given;
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
     oq_quant_release(&r.q);
     return rc;
+}
+
+static onq_code run_legacy(oq_job *job, onq_error *err) {
+    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_legacy = {
@@ -150,6 +157,6 @@ const oq_command oq_command_legacy = {
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_runtime,
                &oq_group_verify, &oq_group_general},
-    .decides = &own,
+    .decides = {&own},
     .run = run_legacy,
 };

@@ -6,6 +6,7 @@
 #include "api/commands/nbits_forecast.h"
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
+#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "api/samples.h"
@@ -223,7 +224,9 @@ static onq_code nbits_options(run *r, onq_error *err) {
     OQ_TRY(check_together(r, err));
     OQ_TRY(oq_nb_check(c, &c->how, ONQ_E_OPTION, err));
     const char *file = oq_opt_str(o, "node_config");
-    return file != NULL ? oq_nb_config_nodes(c, &r->q.job->env->alloc, file, err) : ONQ_OK;
+    return file != NULL && r->q.config.given == NULL
+               ? oq_nb_config_nodes(c, &r->q.job->env->alloc, file, err)
+               : ONQ_OK;
 }
 
 static onq_code bnb4_options(run *r, onq_error *err) {
@@ -360,8 +363,7 @@ static onq_code spend(run *r, onq_error *err) {
 
 static onq_code mix(run *r, onq_error *err) {
     size_t n = 0;
-    const oq_nb_mixed how =
-        r->config.bnb4 ? OQ_NB_MIXED_NONE : OQ_CHOSEN(r->q.job->opts, "mixed", oq_nb_mixed, MIXED);
+    const oq_nb_mixed how = OQ_CHOSEN(r->q.job->opts, "mixed", oq_nb_mixed, MIXED);
     if (how == OQ_NB_MIXED_NONE)
         return ONQ_OK;
     OQ_TRY(oq_nb_mix(&r->config, how, r->q.model->proto->graph, &n, err));
@@ -417,20 +419,22 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
     OQ_TRY(raise(r, err));
     OQ_TRY(report_names(r, err));
-    OQ_TRY(mix(r, err));
-    if (!r->config.bnb4)
+    if (!r->config.bnb4 && r->q.config.given == NULL) {
+        OQ_TRY(mix(r, err));
         OQ_TRY(spend(r, err));
+    }
     OQ_TRY(oq_quant_make(&r->q, err));
     warn_of_rest(r);
     OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
     return oq_quant_end(&r->q, err);
 }
 
-static onq_code run_with(oq_job *job, const char *format,
+static onq_code run_with(oq_job *job, const char *format, oq_given *given,
                          onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     run r = {0};
     oq_quant_init(&r.q, job, format, quantize, &r);
     r.q.weights_only = true;
+    r.q.config.given = given;
     oq_nb_config_init(&r.config, &r.q.config);
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
     oq_nb_made_release(&r.made);
@@ -439,12 +443,20 @@ static onq_code run_with(oq_job *job, const char *format,
     return rc;
 }
 
+static onq_code nbits_with_plan(oq_job *job, oq_given *given, onq_error *err) {
+    return run_with(job, "nbits", given, nbits_options, err);
+}
+
+static onq_code bnb4_with_plan(oq_job *job, oq_given *given, onq_error *err) {
+    return run_with(job, "bnb4", given, bnb4_options, err);
+}
+
 static onq_code run_nbits(oq_job *job, onq_error *err) {
-    return run_with(job, "nbits", nbits_options, err);
+    return oq_plan_file_run(job, nbits_with_plan, err);
 }
 
 static onq_code run_bnb4(oq_job *job, onq_error *err) {
-    return run_with(job, "bnb4", bnb4_options, err);
+    return oq_plan_file_run(job, bnb4_with_plan, err);
 }
 
 const oq_command oq_command_nbits = {
@@ -457,7 +469,7 @@ const oq_command oq_command_nbits = {
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
-    .decides = &nbits_own,
+    .decides = {&nbits_own, &nbits_which},
     .run = run_nbits,
 };
 
@@ -469,6 +481,6 @@ const oq_command oq_command_bnb4 = {
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &bnb4_own, &bnb4_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
-    .decides = &bnb4_own,
+    .decides = {&bnb4_own, &bnb4_which},
     .run = run_bnb4,
 };

@@ -5,6 +5,7 @@
  */
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
+#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "quantize/qdq/qdq.h"
@@ -114,11 +115,12 @@ static onq_code run_steps(run *r, onq_error *err) {
     return oq_quant_end(&r->q, err);
 }
 
-static onq_code run_qat(oq_job *job, onq_error *err) {
+static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
     run r = {0};
     oq_quant_init(&r.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &r);
     r.q.modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR | OQ_QMODE_INTEGER;
     r.q.fixed_ranges = true;
+    r.q.config.given = given;
     oq_ranges_init(&r.q.ranges, &job->env->alloc, OQ_CAL_MINMAX);
     r.q.has_ranges = true;
     r.qat.config = &r.q.config;
@@ -127,6 +129,10 @@ static onq_code run_qat(oq_job *job, onq_error *err) {
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
     oq_quant_release(&r.q);
     return rc;
+}
+
+static onq_code run_qat(oq_job *job, onq_error *err) {
+    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_qat = {
@@ -139,6 +145,6 @@ const oq_command oq_command_qat = {
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_plan, &oq_group_select,
                &oq_group_runtime, &oq_group_verify, &oq_group_general},
-    .decides = &own,
+    .decides = {&own},
     .run = run_qat,
 };

@@ -121,9 +121,6 @@ static const onq_option_info quantize_rows[] = {
             "weight, is nearest to float. Useful for weights per tensor and 4-bit weights."),
     OQ_ROW_LIFT_CONSTANTS,
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
-    OQ_PATH("from_plan", 0, "", "FILE",
-            "Take every decision from a file that --plan wrote and you may have edited. No "
-            "samples are needed."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);
 
@@ -191,7 +188,7 @@ static onq_code run_steps(oq_static *s, onq_error *err) {
     return oq_quant_end(&s->q, err);
 }
 
-static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
+static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
     oq_static s = {0};
     oq_quant_init(&s.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &s);
     s.q.modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR;
@@ -210,17 +207,7 @@ static onq_code run_with_options(oq_job *job, oq_given *given, onq_error *err) {
 }
 
 static onq_code run_static(oq_job *job, onq_error *err) {
-    const onq_options *own = job->opts;
-    onq_options *planned = NULL;
-    oq_given *given = NULL;
-    onq_code rc = oq_plan_file_read(job, &given, &planned, err);
-    if (planned != NULL)
-        job->opts = planned;
-    if (rc == ONQ_OK)
-        rc = run_with_options(job, given, err);
-    job->opts = own;
-    onq_options_free(planned);
-    return rc;
+    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_static = {
@@ -230,7 +217,7 @@ const oq_command oq_command_static = {
              "static_quantize_runner of onnxruntime.quantization."},
     .required = "input output|dry_run",
     .extra_keys = "DefaultTensorType extra.Sigmoid.nnapi",
-    .decides = &quantize_group,
+    .decides = {&quantize_group},
     .groups = {&oq_group_input, &oq_group_output, &quantize_group, &oq_group_rewrite,
                &oq_group_plan, &oq_group_select, &calibrate_group, &oq_group_data,
                &oq_group_resources, &oq_group_runtime, &oq_group_extra, &oq_group_verify,

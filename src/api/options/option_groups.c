@@ -127,6 +127,8 @@ const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
 static const onq_option_info plan_rows[] = {
     OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
     OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
+    OQ_PATH("from_plan", 0, "", "FILE",
+            "Take every decision from a file that --plan wrote. The file may have been edited."),
 };
 const oq_opt_group oq_group_plan = OQ_GROUP("Plan", plan_rows);
 

@@ -65,7 +65,7 @@ extern const oq_opt_group oq_group_data;      /* data limit dim image_* */
 extern const oq_opt_group oq_group_resources; /* memory jobs fast, of a calibration */
 extern const oq_opt_group oq_group_jobs;      /* memory jobs, of other runs */
 extern const oq_opt_group oq_group_runtime;   /* onnxruntime provider custom_ops isolate... */
-extern const oq_opt_group oq_group_plan;      /* plan dry_run */
+extern const oq_opt_group oq_group_plan;      /* plan dry_run from_plan */
 extern const oq_opt_group oq_group_select;    /* op_types_to_quantize nodes_to_* strict */
 extern const oq_opt_group oq_group_rewrite;   /* rewrite */
 extern const oq_opt_group oq_group_extra;     /* extra */

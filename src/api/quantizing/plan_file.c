@@ -3,21 +3,13 @@
  */
 #include "api/quantizing/plan_file.h"
 
-/* Options that say where things are, not what becomes of them. */
-static bool is_of_this_run(const onq_option_info *row) {
-    static const char *const names[] = {"from_plan", "strict"};
-    for (size_t i = 0; i < OQ_COUNT(names); i++)
-        if (strcmp(row->name, names[i]) == 0)
-            return true;
-    return false;
-}
-
 /* True for an option about how the model is quantized. */
 static bool decides(const oq_command *c, const oq_opt_value *v, const oq_opt_group *group) {
-    if (!v->is_set || v->pinned || is_of_this_run(v->row))
+    if (!v->is_set || v->pinned || strcmp(v->row->name, "strict") == 0)
         return false;
-    return group == c->decides || group == &oq_group_select || group == &oq_group_rewrite ||
-           group == &oq_group_extra || strcmp(v->row->name, "use_external_data_format") == 0;
+    return group == c->decides[0] || group == c->decides[1] || group == &oq_group_select ||
+           group == &oq_group_rewrite || group == &oq_group_extra ||
+           strcmp(v->row->name, "use_external_data_format") == 0;
 }
 
 static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
@@ -47,6 +39,7 @@ onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format
     oq_jw_init(&w, &text, true);
     oq_jw_begin_object(&w, NULL);
     oq_jw_cstr(&w, "model", oq_job_input(job));
+    oq_jw_cstr(&w, "command", o->command->info.name);
     oq_jw_cstr(&w, "format", format);
     oq_jw_begin_object(&w, "options");
     for (size_t i = 0; i < o->n_values; i++) {
@@ -65,16 +58,18 @@ onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format
     return rc;
 }
 
-onq_code oq_plan_file_read(oq_job *job, oq_given **given, onq_options **options, onq_error *err) {
-    const char *path = oq_opt_str(job->opts, "from_plan");
-    *given = NULL;
-    *options = NULL;
-    if (path == NULL || path[0] == '\0')
-        return ONQ_OK;
+/* Reads the plan into *given, and into *options the job's options with those of the plan where the
+ * job has none. */
+static onq_code read_plan(oq_job *job, const char *path, oq_given **given, onq_options **options,
+                          onq_error *err) {
+    const char *command = job->opts->command->info.name;
     oq_given *g = OQ_NEW(&job->arena, oq_given);
     if (g == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_given_read(g, &job->arena, &job->env->alloc, path, err));
+    if (g->command.n > 0 && !oq_str_is(g->command, command))
+        return oq_fail(err, ONQ_E_CONFIG, "%s: it is a plan of `onq %.*s`, not of `onq %s`", path,
+                       OQ_STR(g->command), command);
     OQ_TRY(oq_options_copy(job->opts, options, err));
     for (size_t i = 0; i + 1 < g->options.n; i += 2) {
         const char *name = g->options.v[i].p;
@@ -85,4 +80,23 @@ onq_code oq_plan_file_read(oq_job *job, oq_given **given, onq_options **options,
     }
     *given = g;
     return ONQ_OK;
+}
+
+onq_code oq_plan_file_run(oq_job *job,
+                          onq_code (*run)(oq_job *job, oq_given *given, onq_error *err),
+                          onq_error *err) {
+    const char *path = oq_opt_str(job->opts, "from_plan");
+    const onq_options *own = job->opts;
+    onq_options *planned = NULL;
+    oq_given *given = NULL;
+    if (path == NULL || path[0] == '\0')
+        return run(job, NULL, err);
+    onq_code rc = read_plan(job, path, &given, &planned, err);
+    if (rc == ONQ_OK) {
+        job->opts = planned;
+        rc = run(job, given, err);
+    }
+    job->opts = own;
+    onq_options_free(planned);
+    return rc;
 }

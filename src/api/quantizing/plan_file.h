@@ -10,9 +10,10 @@
 
 /* Writes --plan; nothing when it is not given. */
 onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format, onq_error *err);
-/* Reads --from_plan into *given, and into *options the job's options with those of the plan where
- * the job has none. The caller frees them (onq_options_free). Both are NULL when there is no plan.
- */
-onq_code oq_plan_file_read(oq_job *job, oq_given **given, onq_options **options, onq_error *err);
+/* Runs a command: with --from_plan by the decisions of that plan, and with its options where the job
+ * has none; else `given` is NULL. */
+onq_code oq_plan_file_run(oq_job *job,
+                          onq_code (*run)(oq_job *job, oq_given *given, onq_error *err),
+                          onq_error *err);
 
 #endif

@@ -63,19 +63,11 @@ bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type) {
     return t != NULL && t->is_signed;
 }
 
-/* A row that its rule left float is looked at by the rule again. */
-static const char *skip_by_plan(const oq_given *given, const oq_node *n) {
-    const oq_plan_node *row = oq_given_node(given, n);
-    if (row == NULL)
-        return "not in the plan";
-    return row->fate == OQ_FATE_FLOAT && row->by != OQ_BY_RULE ? row->why : NULL;
-}
-
 const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
     if (n->output.n > 0 && oq_map_has(&c->unsound, n->output.v[0]))
         return OQ_WHY_UNSOUND;
-    if (c->given != NULL)
-        return skip_by_plan(c->given, n);
+    if (c->given != NULL && c->given->bound)
+        return oq_given_skip(c->given, n);
     const oq_node_method *method = oq_node_methods_find(&c->methods, n);
     if (method != NULL && method->method == OQ_METHOD_FLOAT)
         return "float in node_methods";

@@ -94,8 +94,19 @@ static onq_code add_zero(pass *p, oq_str base, oq_dtype type, int64_t v, oq_str 
 
 /* ---- inputs ---- */
 
-static onq_code given(oq_legacy_params *params, const char *option, oq_str tensor, const oq_node *n,
-                      oq_qparam *out, onq_error *err) {
+static onq_code planned(const oq_given *plan, oq_str tensor, oq_qparam *out, onq_error *err) {
+    const oq_plan_tensor *row = oq_given_activation(plan, tensor, false);
+    if (row == NULL || row->scale == NULL || row->type != OQ_UINT8)
+        return oq_fail(err, ONQ_E_CONFIG, "%s has no uint8 parameters for tensor '%.*s'",
+                       plan->path, OQ_STR(tensor));
+    *out = (oq_qparam){row->scale[0], row->zero[0]};
+    return ONQ_OK;
+}
+
+static onq_code given(pass *p, oq_legacy_params *params, const char *option, oq_str tensor,
+                      const oq_node *n, oq_qparam *out, onq_error *err) {
+    if (p->job->given != NULL)
+        return planned(p->job->given, tensor, out, err);
     const uint32_t i = oq_map_find(&params->map, tensor);
     oq_nearest near;
     if (i != OQ_MAP_NONE) {
@@ -149,7 +160,7 @@ static onq_code plan_tensor(pass *p, oq_plan_tensor row, onq_error *err) {
 
 static onq_code plan_computed(pass *p, oq_str name, onq_error *err) {
     const oq_plan_tensor row = {
-        .name = name, .type = OQ_UINT8, .axis = -1, .why = "computed while the model runs"};
+        .name = name, .axis = -1, .computed = true, .why = "computed while the model runs"};
     return plan_tensor(p, row, err);
 }
 
@@ -189,7 +200,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
     }
     if (is_static(p)) {
         oq_qparam q = {0};
-        OQ_TRY(given(p->job->inputs, "input_quantization_params", x, n, &q, err));
+        OQ_TRY(given(p, p->job->inputs, "input_quantization_params", x, n, &q, err));
         OQ_TRY(plan_given(p, x, q, err));
         OQ_TRY(add_real(p, x, "_scale", (double)q.scale, &t->scale, err));
         OQ_TRY(add_zero(p, x, OQ_UINT8, q.zero_point, &t->zero, err));
@@ -205,6 +216,17 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
 
 /* ---- weights ---- */
 
+static onq_code planned_weight(oq_given *plan, const oq_tensor *w, oq_dtype type, oq_qparams *q,
+                               onq_error *err) {
+    const oq_plan_tensor *row = oq_given_weight(plan, w->name, OQ_ROLE_WEIGHT);
+    if (row == NULL || row->n != q->n || row->type != type)
+        return oq_fail(err, ONQ_E_CONFIG, "%s does not have %llu scales of type %s for it",
+                       plan->path, (unsigned long long)q->n, oq_qtype_name(type));
+    memcpy(q->scale, row->scale, (size_t)q->n * sizeof *q->scale);
+    memcpy(q->zero, row->zero, (size_t)q->n * sizeof *q->zero);
+    return ONQ_OK;
+}
+
 static onq_code weight_params(pass *p, oq_tensor *w, bool channels, oq_qweight *qw, oq_qparams *q,
                               oq_dtype type, onq_error *err) {
     const oq_qspec spec = {.type = channels ? OQ_INT8 : type,
@@ -213,6 +235,8 @@ static onq_code weight_params(pass *p, oq_tensor *w, bool channels, oq_qweight *
     OQ_TRY(
         oq_qweight_init(qw, p->m, w, channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, 0, 0, err));
     OQ_TRY(oq_qparams_init(q, p->keep, qw->n_params, err));
+    if (p->job->given != NULL)
+        return planned_weight(p->job->given, w, type, q, err);
     OQ_TRY(oq_qweight_params(qw, &spec, NULL, &p->m->env->alloc, q, err));
     /* One zero point for all channels: the middle of uint8. */
     for (uint64_t i = 0; channels && type == OQ_UINT8 && i < q->n; i++)
@@ -355,7 +379,7 @@ static onq_code qlinear_operator(pass *p, const oq_node *n, const triple *x, con
     const oq_str y = n->output.v[0];
     oq_qparam q = {0};
     oq_str scale, zero, bias = {0};
-    OQ_TRY(given(p->job->outputs, "output_quantization_params", y, n, &q, err));
+    OQ_TRY(given(p, p->job->outputs, "output_quantization_params", y, n, &q, err));
     OQ_TRY(plan_given(p, y, q, err));
     OQ_TRY(add_real(p, y, "_scale", (double)q.scale, &scale, err));
     OQ_TRY(add_zero(p, y, OQ_UINT8, q.zero_point, &zero, err));
@@ -395,17 +419,28 @@ static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight)
     return NULL;
 }
 
+static onq_code in_node(const oq_node *n, onq_code rc, onq_error *err) {
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
+                                      OQ_STR(n->op_type));
+}
+
 static onq_code visit(pass *p, oq_node *n, onq_error *err) {
     oq_tensor *weight = NULL;
     triple x, w;
-    const char *why = unwanted(p, n, &weight);
+    const oq_given *plan = p->job->given;
+    const char *skip = plan != NULL ? oq_given_skip(plan, n) : NULL;
+    const char *why = skip != NULL ? skip : unwanted(p, n, &weight);
     const oq_plan_node row = {.name = n->name,
                               .op_type = n->op_type,
                               .output = n->output.n > 0 ? n->output.v[0] : OQ_S(""),
                               .why = why != NULL ? why : "",
+                              .by = skip != NULL ? OQ_BY_CHOICE : OQ_BY_RULE,
                               .fate = why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT};
     if (!oq_plan_add_node(p->job->plan, row))
         return oq_fail_nomem(err);
+    if (why != NULL)
+        OQ_TRY(in_node(n, oq_given_refuse(plan, n, why, err), err));
     if (why != NULL)
         return OQ_PUSH(p->scratch, &p->out, n) ? ONQ_OK : oq_fail_nomem(err);
     const bool channels = p->job->per_channel && is_conv(n);
@@ -430,6 +465,7 @@ static onq_code edit(pass *p, onq_error *err) {
 
 static onq_code run(pass *p, onq_error *err) {
     uint32_t *order = NULL;
+    OQ_TRY(oq_given_bind_nodes(p->job->given, p->m, err));
     OQ_TRY(oq_index_build(&p->ix, p->scratch, p->g, NULL, err));
     OQ_TRY(oq_topo_order(&p->ix, p->scratch, &order, err));
     OQ_TRY(oq_fresh_init(&p->names, p->scratch, p->m, err));

@@ -20,7 +20,7 @@
 #include "base/map.h"
 #include "onnx/model.h"
 #include "quantize/number/qparam.h"
-#include "quantize/plan.h"
+#include "quantize/plan_read.h"
 
 typedef enum oq_legacy_mode {
     OQ_LEGACY_INTEGER_STATIC = 0,
@@ -54,6 +54,7 @@ typedef struct oq_legacy_job {
     bool per_channel;
     bool signed_weights; /* asymmetric_input_types */
     oq_legacy_params *inputs, *outputs;
+    oq_given *given; /* a plan that was read has the parameters; or NULL */
     oq_plan *plan;
     bool decide_only; /* --dry_run: fills the plan and leaves the model as it is */
 } oq_legacy_job;

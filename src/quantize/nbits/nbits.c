@@ -129,10 +129,13 @@ static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_t
     const uint32_t i = oq_map_find(&config->share_map, weight->name);
     if (config->only.n > 0 && !oq_str_eq(config->only, weight->name))
         return "another weight is looked at";
-    if (i == OQ_MAP_NONE || oq_map_has(&config->node_map, c->node->name))
+    if (config->lists->given != NULL || i == OQ_MAP_NONE ||
+        oq_map_has(&config->node_map, c->node->name))
         return NULL;
-    if (config->shares.v[i].bits == 0)
+    if (config->shares.v[i].bits == 0) {
+        c->by = OQ_BY_CHOICE;
         return "left float by --target_bits";
+    }
     c->how.bits = config->shares.v[i].bits;
     return NULL;
 }
@@ -249,8 +252,8 @@ static bool is_listed(const oq_nb_state *r, const oq_node *n, bool by_default) {
            (oq_pick_is_empty(&c->op_types) ? by_default : oq_pick_has(&c->op_types, n->op_type));
 }
 
-/* Who decides before the operator does; NULL: nobody. */
-static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
+/* Lists of names and types, and settings of single nodes. NULL: none of them leaves it float. */
+static const char *skip_by_lists(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
     oq_qconfig *lists = r->config->lists;
     const oq_node *n = c->node;
     const uint32_t i = n->name.n > 0 ? oq_map_find(&r->config->node_map, n->name) : OQ_MAP_NONE;
@@ -265,10 +268,18 @@ static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
         return "not in nodes_to_quantize";
     if (!is_listed(r, n, by_default))
         return "not in op_types_to_quantize";
+    return c->how.leave ? "left float by node_config" : NULL;
+}
+
+/* Who decides before the operator does; NULL: nobody. */
+static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
+    const oq_given *given = r->config->lists->given;
+    const oq_node *n = c->node;
+    const char *why = given != NULL ? oq_given_skip(given, n) : skip_by_lists(r, c, by_default);
+    if (why != NULL)
+        return why;
     if (r->config->qdq && oq_str_is(n->op_type, "Gather"))
         return "Gather needs the QOperator format: that of ONNX takes no 4-bit types";
-    if (c->how.leave)
-        return "left float by node_config";
     if (!c->how.method->has_gather && !oq_str_is(n->op_type, "MatMul") && !r->config->all_weights)
         return "this method quantizes MatMul only";
     return c->scope->parent != NULL && c->how.method->as_intel && !r->config->all_weights
@@ -284,6 +295,28 @@ static onq_code take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
         return ONQ_OK;
     const oq_nb_reader reader = {c->done->lazy, c->node->input.v[0]};
     return OQ_PUSH(r->arena, &r->job->made->readers, reader) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* A weight that a plan has no row for stays float. */
+static void leave_unplanned(const oq_nb_state *r, oq_nb_choice *c) {
+    const oq_given *given = r->config->lists->given;
+    if (given == NULL || oq_given_row(given, c->weight.tensor->name, OQ_ROLE_WEIGHT) != OQ_MAP_NONE)
+        return;
+    c->by = OQ_BY_CHOICE;
+    c->why = "its weight has no row in the plan";
+}
+
+/* What a plan that was read says of the node; it must be possible. */
+static onq_code follow_plan(const oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
+    const oq_given *given = r->config->lists->given;
+    const oq_plan_node *row = given != NULL ? oq_given_node(given, c->node) : NULL;
+    if (row == NULL || row->bits == 0)
+        return ONQ_OK;
+    c->how.bits = row->bits;
+    c->how.block = row->block;
+    c->how.symmetric = row->symmetric;
+    c->how.accuracy_level = row->accuracy_level;
+    return oq_nb_check(r->config, &c->how, ONQ_E_CONFIG, err);
 }
 
 static onq_code decide_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err);
@@ -311,11 +344,16 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
             continue;
         const char *skipped = skip(r, &c, operators[i].by_default);
         c.by = skipped != NULL ? OQ_BY_CHOICE : OQ_BY_RULE;
+        c.why = skipped != NULL ? skipped : c.why;
         if (skipped != NULL)
-            c.why = skipped;
-        else
-            operators[i].take(r, &c);
+            continue;
+        OQ_TRY(follow_plan(r, &c, err));
+        operators[i].take(r, &c);
     }
+    if (c.why != NULL)
+        OQ_TRY(oq_given_refuse(r->config->lists->given, n, c.why, err));
+    else
+        leave_unplanned(r, &c);
     if (c.why == NULL)
         OQ_TRY(take_weight(r, &c, err));
     const oq_plan_node row = {.name = n->name,
@@ -323,7 +361,11 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
                               .output = n->output.n > 0 ? n->output.v[0] : OQ_S(""),
                               .fate = c.why != NULL ? OQ_FATE_FLOAT : OQ_FATE_QUANTIZED,
                               .by = c.by,
-                              .why = c.why != NULL ? c.why : ""};
+                              .why = c.why != NULL ? c.why : "",
+                              .bits = c.why != NULL ? 0 : c.how.bits,
+                              .block = c.how.block,
+                              .symmetric = c.how.symmetric,
+                              .accuracy_level = c.how.accuracy_level};
     if (!OQ_PUSH(r->scratch, &r->choices, c) || !oq_plan_add_node(r->job->plan, row))
         return oq_fail_nomem(err);
     return ONQ_OK;
@@ -448,6 +490,7 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
 }
 
 static onq_code run(oq_nb_state *r, onq_error *err) {
+    OQ_TRY(oq_given_bind_nodes(r->config->lists->given, r->job->model, err));
     OQ_TRY(decide_graph(r, r->job->model->proto->graph, NULL, err));
     if (r->job->decide_only)
         return ONQ_OK;

@@ -327,6 +327,7 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
 }
 
 static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
+    OQ_TRY(oq_given_bind_nodes(q->config->given, q->model, err));
     q->opset = oq_model_opset(q->model, OQ_S(""));
     q->contrib = oq_qdq_wants_contrib(q->config, q->overrides, q->opset);
     OQ_TRY(oq_fresh_init(q->names, q->arena, q->model, err));

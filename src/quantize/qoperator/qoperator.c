@@ -176,6 +176,16 @@ static bool has_graph(const oq_node *n) {
     return false;
 }
 
+/* What keeps any rule from a node, whatever is around it; NULL: nothing. */
+static const char *why_unfit(const oq_qo *q, const oq_node *n) {
+    return has_graph(n)             ? "a graph inside it reads float tensors"
+           : is_other_float(q, n)   ? OQ_WHY_OTHER
+           : has_empty_weight(q, n) ? OQ_WHY_EMPTY
+                                    : NULL;
+}
+
+static const char no_form[] = "operator has no quantized form";
+
 static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_rules *rules = oq_rules_of(n->op_type);
     const oq_qo_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
@@ -188,17 +198,21 @@ static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
         q->sh->job.plan->n_not_run++;
         return oq_qo_leave(q, n, "no sample ran it", err);
     }
-    if (rule != NULL && skip == NULL && has_graph(n))
-        return oq_qo_leave(q, n, "a graph inside it reads float tensors", err);
-    if (rule != NULL && skip == NULL && is_other_float(q, n))
-        return oq_qo_leave(q, n, OQ_WHY_OTHER, err);
-    if (rule != NULL && skip == NULL && has_empty_weight(q, n))
-        return oq_qo_leave(q, n, OQ_WHY_EMPTY, err);
-    const oq_qo_rule trained = rule == NULL ? oq_qo_trained_rule(q, n) : NULL;
+    const char *unfit = skip == NULL && rule != NULL ? why_unfit(q, n) : NULL;
+    if (unfit != NULL) {
+        OQ_TRY(oq_given_refuse(oq_qo_config(q)->given, n, unfit, err));
+        return oq_qo_leave(q, n, unfit, err);
+    }
+    const bool left_by_plan = oq_qo_config(q)->given != NULL && skip != NULL;
+    const oq_qo_rule trained = rule == NULL && !left_by_plan ? oq_qo_trained_rule(q, n) : NULL;
     if (trained != NULL)
         return trained(q, n, err);
-    if (rule == NULL || skip != NULL || n->output.n == 0 || n->input.n == 0)
-        return oq_qo_leave(q, n, skip != NULL ? skip : "operator has no quantized form", err);
+    if (skip != NULL)
+        return oq_qo_leave(q, n, skip, err);
+    if (rule == NULL || n->output.n == 0 || n->input.n == 0) {
+        OQ_TRY(oq_given_refuse(oq_qo_config(q)->given, n, no_form, err));
+        return oq_qo_leave(q, n, no_form, err);
+    }
     return rule(q, n, err);
 }
 
@@ -317,6 +331,7 @@ static onq_code prepare(oq_qo_shared *sh, onq_error *err) {
         oq_model_touch(m);
         OQ_TRY(oq_qo_replace_gemm(sh, err));
     }
+    OQ_TRY(oq_given_bind_nodes(sh->job.config->given, m, err));
     OQ_TRY(see_types(sh, err));
     if (sh->mode == OQ_QMODE_INTEGER) {
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */

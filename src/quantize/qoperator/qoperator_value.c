@@ -98,8 +98,10 @@ static bool note_asked(const oq_qo *q, oq_str name) {
 
 bool oq_qo_has_params(const oq_qo *q, oq_str name) {
     const oq_given *given = oq_qo_config(q)->given;
-    if (given != NULL)
-        return oq_given_activation(given, name, false) != NULL && note_asked(q, name);
+    if (given != NULL) {
+        const oq_plan_tensor *row = oq_given_activation(given, name, false);
+        return row != NULL && !row->computed && note_asked(q, name);
+    }
     const oq_range *r = q->sh->job.ranges != NULL ? oq_ranges_find(q->sh->job.ranges, name) : NULL;
     return r != NULL && !oq_act_is_infinite(r, override_of(q, name)) && note_asked(q, name);
 }
@@ -153,6 +155,14 @@ static bool is_refused(const oq_qo *q, const oq_node *n, int32_t type) {
            !oq_qo_takes_half(q->sh, n->op_type);
 }
 
+static const char not_planned[] = "an input has no row in the plan";
+
+/* False if a plan was read and has no row for the tensor. */
+static bool is_planned(const oq_qo *q, oq_str name, oq_plan_role role) {
+    const oq_given *given = oq_qo_config(q)->given;
+    return given == NULL || oq_given_row(given, name, role) != OQ_MAP_NONE;
+}
+
 bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = oq_node_input(n, slot);
     if (name.n == 0)
@@ -174,6 +184,8 @@ bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
             q->why = "a constant input is not float";
         else if (is_refused(q, n, type))
             q->why = OQ_WHY_HALF;
+        else if (!is_planned(q, name, how->is_weight ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION))
+            q->why = not_planned;
         else if (!how->is_weight && is_infinite(q, init))
             q->why = "a constant input holds an infinity";
     } else if (oq_qo_is_static(q)) {
@@ -186,7 +198,9 @@ bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
         int32_t type = oq_shapes_elem_type(q->sh->plain, owner->graph, name);
         if (type == 0 && infer_all(q, NULL) == ONQ_OK)
             type = oq_shapes_elem_type(q->sh->full, owner->graph, name);
-        if (type != 0 && type != OQ_FLOAT && !q->sh->casts)
+        if (!is_planned(q, name, OQ_ROLE_ACTIVATION))
+            q->why = not_planned;
+        else if (type != 0 && type != OQ_FLOAT && !q->sh->casts)
             q->why = OQ_WHY_HALF;
         else if (q->sh->opset < 11)
             q->why = "DynamicQuantizeLinear came with opset 11";
@@ -254,6 +268,7 @@ static onq_code planned_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
     if (row == NULL || row->scale == NULL)
         return oq_fail(err, ONQ_E_CONFIG, "%s: no parameters for tensor '%.*s'", given->path,
                        OQ_STR(v->name));
+    OQ_TRY(oq_qo_check_type(v->name, row->type, err));
     v->type = row->type;
     v->real = oq_qo_scale_type(q->sh, oq_shapes_elem_type(q->sh->plain, q->graph, v->name));
     v->has_param = true;
@@ -264,8 +279,12 @@ static onq_code planned_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
 
 /* A row of the plan for a tensor whose parameters are known now. */
 static onq_code plan_value(const oq_qo *q, const oq_qo_value *v, oq_str same_as, onq_error *err) {
-    const oq_plan_tensor row = {
-        .name = v->name, .type = v->type, .axis = -1, .same_as = same_as, .why = v->why};
+    const oq_plan_tensor row = {.name = v->name,
+                                .type = v->type,
+                                .axis = -1,
+                                .same_as = same_as,
+                                .computed = !v->has_param && same_as.n == 0,
+                                .why = v->why};
     oq_plan *plan = q->sh->job.plan;
     if (!oq_map_put(&q->sh->asked_map, v->name, 1)) /* it has its row */
         return oq_fail_nomem(err);

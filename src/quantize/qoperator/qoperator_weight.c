@@ -83,6 +83,7 @@ static onq_code take_plan(oq_qo_shared *sh, const oq_tensor *t, oq_qo_weight *w,
                        "%s: weight '%.*s' needs %llu scales and has %llu in the plan", given->path,
                        OQ_STR(t->name), (unsigned long long)w->params.n,
                        row != NULL ? (unsigned long long)row->n : 0ull);
+    OQ_TRY(oq_qo_check_type(t->name, row->type, err));
     memcpy(w->params.scale, row->scale, (size_t)row->n * sizeof(float));
     memcpy(w->params.zero, row->zero, (size_t)row->n * sizeof(int32_t));
     w->spec.type = row->type;

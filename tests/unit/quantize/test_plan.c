@@ -12,11 +12,36 @@
 
 static void fill(oq_plan *p) {
     const oq_plan_node rows[N_NODES] = {
-        {OQ_S("r"), OQ_S("Relu"), OQ_S("y"), OQ_FATE_REMOVED, OQ_BY_RULE, "why not"},
-        {OQ_S("a"), OQ_S("Conv"), OQ_S("t1"), OQ_FATE_FLOAT, OQ_BY_CHOICE, "excluded"},
-        {OQ_S("b"), OQ_S("Conv"), OQ_S("t2"), OQ_FATE_QUANTIZED, OQ_BY_RULE, ""},
-        {OQ_S(""), OQ_S("Conv"), OQ_S("t3"), OQ_FATE_QUANTIZED, OQ_BY_RULE, ""},
-        {OQ_S("d"), OQ_S("Conv"), OQ_S("t4"), OQ_FATE_FLOAT, OQ_BY_RULE, "another"},
+        {.name = OQ_S("r"),
+         .op_type = OQ_S("Relu"),
+         .output = OQ_S("y"),
+         .fate = OQ_FATE_REMOVED,
+         .by = OQ_BY_RULE,
+         .why = "why not"},
+        {.name = OQ_S("a"),
+         .op_type = OQ_S("Conv"),
+         .output = OQ_S("t1"),
+         .fate = OQ_FATE_FLOAT,
+         .by = OQ_BY_CHOICE,
+         .why = "excluded"},
+        {.name = OQ_S("b"),
+         .op_type = OQ_S("Conv"),
+         .output = OQ_S("t2"),
+         .fate = OQ_FATE_QUANTIZED,
+         .by = OQ_BY_RULE,
+         .why = ""},
+        {.name = OQ_S(""),
+         .op_type = OQ_S("Conv"),
+         .output = OQ_S("t3"),
+         .fate = OQ_FATE_QUANTIZED,
+         .by = OQ_BY_RULE,
+         .why = ""},
+        {.name = OQ_S("d"),
+         .op_type = OQ_S("Conv"),
+         .output = OQ_S("t4"),
+         .fate = OQ_FATE_FLOAT,
+         .by = OQ_BY_RULE,
+         .why = "another"},
     };
     static const float scale[2] = {0.1f, 3.4e-5f};
     static const int32_t zero[2] = {7, -3};
@@ -135,6 +160,47 @@ static void round_trip(void **state) {
     scratch_remove(&folder);
 }
 
+/* How a node's weight of few bits is quantized, and what is computed as the model runs. */
+static void few_bits(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"command\": \"nbits\", \"nodes\": [{\"name\": \"a\", \"op_type\": \"MatMul\", "
+        "\"output\": \"y\", \"treatment\": \"quantized\", \"bits\": 8, \"block_size\": -1, "
+        "\"symmetric\": true, \"accuracy_level\": 4}, {\"name\": \"b\", \"op_type\": \"Add\", "
+        "\"output\": \"z\", \"treatment\": \"removed\"}], "
+        "\"tensors\": [{\"name\": \"x\", \"role\": \"activation\", \"computed\": true}]}";
+    scratch folder;
+    scratch_init(&folder);
+    oq_arena a;
+    oq_given g;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_arena_init(&a, oq_alloc_default());
+    assert_ok(oq_given_read(&g, &a, oq_alloc_default(),
+                            scratch_file(&folder, "plan.json", text, sizeof text - 1), &err),
+              err);
+    const oq_plan_node *row = &g.plan.nodes.v[0];
+    assert_true(oq_str_is(g.command, "nbits"));
+    assert_true(row->bits == 8 && row->block == 0 && row->symmetric && row->accuracy_level == 4);
+    assert_true(g.plan.tensors.v[0].computed);
+    bm b;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "1,8");
+    oq_node *mul = bm_node(&b, "MatMul", "a", "x w", "y", "");
+    assert_false(g.bound); /* until then lists decide */
+    assert_ok(oq_given_bind_nodes(&g, b.m, &err), err);
+    assert_true(g.bound);
+    assert_null(oq_given_skip(&g, mul));
+    assert_int_equal(oq_given_refuse(&g, mul, "it is a test", &err), ONQ_E_CONFIG);
+    assert_non_null(strstr(err.text, "quantizes it, but this cannot be: it is a test"));
+    oq_node *add = bm_node(&b, "Add", "b", "y y", "z", "");
+    assert_string_equal(oq_given_skip(&g, add), "not in the plan");
+    assert_int_equal(oq_given_bind_nodes(&g, b.m, &err), ONQ_E_CONFIG);
+    assert_non_null(strstr(err.text, "node 'b' (Add) is removed in the plan"));
+    bm_end(&b);
+    oq_arena_release(&a);
+    scratch_remove(&folder);
+}
+
 static void wrong_plans(void **state) {
     (void)state;
     static const struct {
@@ -162,6 +228,9 @@ static void wrong_plans(void **state) {
          "\"INT8\", "
          "\"scale\": [1, 2], \"zero_point\": [0]}]}",
          "two lists of one length"},
+        {"{\"nodes\": [{\"name\": \"n\", \"treatment\": \"quantized\", \"bits\": 4, "
+         "\"block_size\": 0}], \"tensors\": []}",
+         "node 'n': 'bits', 'block_size'"},
         {"{\"nodes\": [], \"tensors\": [], \"options\": {\"limit\": 3}}",
          "option 'limit' is not a text"},
     };
@@ -215,7 +284,7 @@ static void nbits_decides_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(summary), cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(wrong_plans),
+                                       cmocka_unit_test(few_bits), cmocka_unit_test(wrong_plans),
                                        cmocka_unit_test(nbits_decides_first)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,9 +43,16 @@ static onq_code find(bm *from, bm *to, oq_plan_fate second, oq_share *out, onq_e
     oq_plan p;
     oq_arena_init(&a, &from->env->alloc);
     oq_plan_init(&p, &a);
-    const oq_plan_node rows[] = {
-        {OQ_S("first"), OQ_S("MatMul"), OQ_S("a"), OQ_FATE_QUANTIZED, OQ_BY_RULE, ""},
-        {OQ_S("second"), OQ_S("MatMul"), OQ_S("y"), second, OQ_BY_RULE, ""}};
+    const oq_plan_node rows[] = {{.name = OQ_S("first"),
+                                  .op_type = OQ_S("MatMul"),
+                                  .output = OQ_S("a"),
+                                  .fate = OQ_FATE_QUANTIZED,
+                                  .why = ""},
+                                 {.name = OQ_S("second"),
+                                  .op_type = OQ_S("MatMul"),
+                                  .output = OQ_S("y"),
+                                  .fate = second,
+                                  .why = ""}};
     onq_code rc = oq_shapes_infer(from->m, NULL, &shapes, err);
     for (size_t i = 0; rc == ONQ_OK && i < OQ_COUNT(rows); i++)
         if (!oq_plan_add_node(&p, rows[i]))
