@@ -62,12 +62,11 @@ static onq_code consider(selecting *s, const oq_graph *g, oq_str name, onq_error
 /* Runs fn over the main graph, or with `inner` over all. */
 static onq_code each_graph(selecting *s, oq_graph_fn fn, onq_error *err) {
     oq_graph *g = s->model->proto->graph;
-    return s->o->inner ? oq_walk_graphs(g, fn, s, err) : fn(s, g, NULL, err);
+    return s->o->inner ? oq_walk_graphs(g, fn, s, err) : fn(s, g, err);
 }
 
-static onq_code fill_names(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code fill_names(void *ctx, oq_graph *g, onq_error *err) {
     selecting *s = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->initializer.n; i++)
         if (!oq_map_put(&s->inits, g->initializer.v[i]->name, 0))
             return oq_fail_nomem(err);
@@ -122,10 +121,9 @@ static bool repeats_values(const oq_node *n, bool same_order) {
     return oq_domain_is_onnx(n->domain) && oq_op_traits_of(n->op_type)->repeats >= least;
 }
 
-static onq_code alias_repeats(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code alias_repeats(void *ctx, oq_graph *g, onq_error *err) {
     selecting *s = ctx;
     const bool same_order = s->o->method == OQ_CAL_MINMAX;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n && !s->o->per_channel; i++) {
         const oq_node *n = g->node.v[i];
@@ -167,9 +165,8 @@ static onq_code constant_data(selecting *s, oq_tensor *t, oq_datum *d, onq_error
 }
 
 /* Fills in `constant` where a Constant node makes a target. */
-static onq_code find_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code find_constants(void *ctx, oq_graph *g, onq_error *err) {
     selecting *s = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (!oq_node_is_constant(n) || n->output.n != 1)
@@ -190,9 +187,8 @@ static onq_code find_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error
     return ONQ_OK;
 }
 
-static onq_code consider_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code consider_graph(void *ctx, oq_graph *g, onq_error *err) {
     selecting *s = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (!wanted_op(s->o, n->op_type))

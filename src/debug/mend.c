@@ -62,9 +62,8 @@ static const oq_node *maker(const search *s, oq_str tensor) {
     return i == OQ_MAP_NONE ? NULL : s->nodes.v[i];
 }
 
-static onq_code note_nodes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code note_nodes(void *ctx, oq_graph *g, onq_error *err) {
     search *s = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const uint32_t at = (uint32_t)s->nodes.n;
@@ -173,9 +172,8 @@ typedef struct mender {
     oq_mend_nodes all; /* that can be left, in the order of the graphs */
 } mender;
 
-static onq_code note_all(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code note_all(void *ctx, oq_graph *g, onq_error *err) {
     mender *d = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++)
         if (d->m->can_leave(d->m->ctx, g->node.v[i]) &&
             !OQ_PUSH(d->m->arena, &d->all, g->node.v[i]))

@@ -235,9 +235,8 @@ static onq_code observe_tensors(observing *o, const oq_graph *g, placing *p, onq
     return end_group(o, &p->groups, err);
 }
 
-static onq_code observe_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code observe_graph(void *ctx, oq_graph *g, onq_error *err) {
     observing *o = ctx;
-    (void)owner;
     placing p = {0};
     o->token = (oq_str){NULL, 0};
     OQ_TRY(observe_tensors(o, g, &p, err));

@@ -227,9 +227,9 @@ static onq_code place_tensor(placer *p, oq_tensor *t, onq_error *err) {
     return add_placed(p, row, err);
 }
 
-static onq_code place_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code place_graph(void *ctx, oq_graph *g, onq_error *err) {
     placer *p = ctx;
-    p->in_main = owner == NULL;
+    p->in_main = g == p->g->proto->graph;
     for (size_t i = 0; i < g->initializer.n; i++) {
         onq_code rc = place_tensor(p, g->initializer.v[i], err);
         if (rc != ONQ_OK)
@@ -281,9 +281,8 @@ static oq_tensor *large_constant(const oq_node *n) {
     return t;
 }
 
-static onq_code lift_constants(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code lift_constants(void *ctx, oq_graph *g, onq_error *err) {
     oq_session_graph *s = ctx;
-    (void)owner;
     size_t kept = 0;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
@@ -312,9 +311,8 @@ typedef struct dropping {
 
 /* The runtime would take them out itself, in time that grows with their square. One that is a graph
  * input stays: a sample may name it. */
-static onq_code drop_unused(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code drop_unused(void *ctx, oq_graph *g, onq_error *err) {
     const dropping *d = ctx;
-    (void)owner;
     if (g->initializer.n < d->least)
         return ONQ_OK;
     oq_arena scratch;

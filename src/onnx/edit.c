@@ -178,8 +178,7 @@ static bool take_node(oq_names *s, const oq_node *n) {
     return ok;
 }
 
-static onq_code take_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
+static onq_code take_graph(void *ctx, oq_graph *g, onq_error *err) {
     oq_names *s = ctx;
     bool ok = true;
     for (size_t i = 0; i < g->input.n && ok; i++)

@@ -78,9 +78,8 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
 onq_code oq_topo_sort_reference(oq_model *m, oq_graph *g, onq_error *err);
 
 /* Calls fn for the graph and all graphs inside it (attributes of its nodes), outermost first,
- * depth at most OQ_MAX_GRAPH_DEPTH (then ONQ_E_LIMIT). `owner` is the node that holds the subgraph,
- * NULL for the first. */
-typedef onq_code (*oq_graph_fn)(void *ctx, oq_graph *g, oq_node *owner, onq_error *err);
+ * depth at most OQ_MAX_GRAPH_DEPTH (then ONQ_E_LIMIT). */
+typedef onq_code (*oq_graph_fn)(void *ctx, oq_graph *g, onq_error *err);
 onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err);
 /* Calls fn for every TensorProto of the model: initializers, sparse parts, attribute tensors,
  * subgraphs, functions, training graphs. */

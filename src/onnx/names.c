@@ -9,10 +9,9 @@ static bool take(oq_map *map, oq_str name) {
     return name.n == 0 || oq_map_has(map, name) || oq_map_put(map, name, 0);
 }
 
-static onq_code collect(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code collect(void *ctx, oq_graph *g, onq_error *err) {
     oq_fresh *s = ctx;
     bool ok = true;
-    (void)owner;
     for (size_t i = 0; i < g->input.n; i++)
         ok &= take(&s->tensors, g->input.v[i]->name);
     for (size_t i = 0; i < g->output.n; i++)

@@ -149,8 +149,7 @@ static void drop_inputs(oq_graph *g, const oq_map *dropped) {
 
 /* Of two initializers of one name the first is the one that is used. An initializer that a node
  * output of the same name hides is not used. */
-static onq_code prune_inits_of(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
+static onq_code prune_inits_of(void *ctx, oq_graph *g, onq_error *err) {
     oq_model *m = ctx;
     oq_arena scratch;
     oq_arena_init(&scratch, &m->env->alloc);

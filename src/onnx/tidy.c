@@ -16,9 +16,8 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* Rebuilds nodes that hold graphs as the reference does. */
-static onq_code renew_owners(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code renew_owners(void *ctx, oq_graph *g, onq_error *err) {
     (void)ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
@@ -112,9 +111,8 @@ typedef struct sorting {
     const oq_index *main;
 } sorting;
 
-static onq_code sort_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code sort_graph(void *ctx, oq_graph *g, onq_error *err) {
     const sorting *s = ctx;
-    (void)owner;
     return sort_nodes(s->m, g, s->main, false, err);
 }
 
@@ -163,11 +161,10 @@ onq_code oq_constant_make(oq_arena *a, const oq_node *n, oq_tensor **out, onq_er
     return ONQ_OK;
 }
 
-static onq_code lift_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code lift_graph(void *ctx, oq_graph *g, onq_error *err) {
     lifting *l = ctx;
     oq_arena *a = &l->m->arena;
     size_t kept = 0;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         oq_tensor *t = NULL;

@@ -34,22 +34,21 @@ static onq_code too_deep(onq_error *err) {
 
 /* ---- graphs ---- */
 
-static onq_code walk_graphs(oq_graph *g, oq_node *owner, oq_graph_fn fn, void *ctx, int depth,
-                            onq_error *err) {
+static onq_code walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, int depth, onq_error *err) {
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return too_deep(err);
-    OQ_TRY(fn(ctx, g, owner, err));
+    OQ_TRY(fn(ctx, g, err));
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         oq_graph_cursor at = {0};
         for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;)
-            OQ_TRY(walk_graphs(sub, n, fn, ctx, depth + 1, err));
+            OQ_TRY(walk_graphs(sub, fn, ctx, depth + 1, err));
     }
     return ONQ_OK;
 }
 
 onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err) {
-    return walk_graphs(g, NULL, fn, ctx, 1, err);
+    return walk_graphs(g, fn, ctx, 1, err);
 }
 
 /* ---- tensors ---- */
@@ -88,8 +87,7 @@ static onq_code visit_node(const tensor_walk *w, const oq_node *n, onq_error *er
 }
 
 /* One graph without those inside: oq_walk_graphs brings them. */
-static onq_code visit_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
+static onq_code visit_graph(void *ctx, oq_graph *g, onq_error *err) {
     const tensor_walk *w = ctx;
     for (size_t i = 0; i < g->initializer.n; i++)
         OQ_TRY(visit(w, g->initializer.v[i], false, err));

@@ -358,9 +358,8 @@ typedef struct storing {
     oq_half_report *out;
 } storing;
 
-static onq_code store_in(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code store_in(void *ctx, oq_graph *g, onq_error *err) {
     const storing *s = ctx;
-    (void)owner;
     return take_step(s->m, g, store_weights, s->out, err);
 }
 

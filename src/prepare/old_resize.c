@@ -148,10 +148,9 @@ static bool is_old(const oq_node *n) {
 }
 
 /* The constants are found first: nodes that are put in make the index stale. */
-static onq_code keep_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code keep_graph(void *ctx, oq_graph *g, onq_error *err) {
     resizing *r = ctx;
     oq_index ix;
-    (void)owner;
     OQ_TRY(oq_index_build(&ix, &r->scratch, g, NULL, err));
     oq_tensor **scales = OQ_NEW_ARRAY(&r->scratch, oq_tensor *, g->node.n + 1);
     if (scales == NULL)

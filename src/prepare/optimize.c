@@ -101,10 +101,9 @@ static onq_code round_over(optimizer *o, oq_graph *g, oq_arena *scratch, onq_err
     return end_round(&f, err);
 }
 
-static onq_code round_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code round_graph(void *ctx, oq_graph *g, onq_error *err) {
     optimizer *o = ctx;
     oq_arena scratch;
-    (void)owner;
     oq_arena_init(&scratch, &o->m->env->alloc);
     const onq_code rc = round_over(o, g, &scratch, err);
     oq_arena_release(&scratch);

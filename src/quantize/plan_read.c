@@ -217,9 +217,8 @@ static oq_str key_of(oq_str name, oq_str output) {
     return output.n > 0 ? output : name;
 }
 
-static onq_code bind_graph(void *ctx, oq_graph *graph, oq_node *owner, onq_error *err) {
+static onq_code bind_graph(void *ctx, oq_graph *graph, onq_error *err) {
     binding *b = ctx;
-    (void)owner;
     for (size_t i = 0; i < graph->node.n; i++) {
         const oq_node *n = graph->node.v[i];
         const oq_str key = key_of(n->name, n->output.n > 0 ? n->output.v[0] : (oq_str){0});

@@ -45,10 +45,9 @@ static bool add_symbols(oq_infer *in, const oq_type *t, unsigned depth) {
            (t->map_type == NULL || add_symbols(in, t->map_type->value_type, depth + 1));
 }
 
-static onq_code add_graph_symbols(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code add_graph_symbols(void *ctx, oq_graph *g, onq_error *err) {
     oq_infer *in = ctx;
     bool ok = true;
-    (void)owner;
     for (size_t i = 0; ok && i < g->input.n; i++)
         ok = add_symbols(in, g->input.v[i]->type, 0);
     for (size_t i = 0; ok && i < g->output.n; i++)

@@ -19,10 +19,9 @@
 #include "fuzz.h"
 
 /* Every name that a node has gets a range. */
-static inline onq_code add_ranges(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static inline onq_code add_ranges(void *ctx, oq_graph *g, onq_error *err) {
     oq_ranges *r = ctx;
     bool ok = true;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->input.n + n->output.n; k++) {

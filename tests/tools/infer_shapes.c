@@ -66,10 +66,9 @@ static void add_value(job *j, const oq_graph *g, oq_str name, bool *first) {
     add_type(j->out, oq_shapes_find(j->shapes, g, name));
 }
 
-static onq_code print_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code print_graph(void *ctx, oq_graph *g, onq_error *err) {
     job *j = ctx;
     bool first = true;
-    (void)owner;
     (void)err;
     oq_buf_adds(j->out, j->first_graph ? "{" : ", {");
     j->first_graph = false;
@@ -88,9 +87,8 @@ typedef struct rules {
     bool first;
 } rules;
 
-static onq_code print_unknown(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code print_unknown(void *ctx, oq_graph *g, onq_error *err) {
     rules *r = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];

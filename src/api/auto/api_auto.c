@@ -377,11 +377,10 @@ static onq_code open_state(oq_auto *a, onq_error *err) {
     return rc;
 }
 
-static onq_code see_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_inner(void *ctx, oq_graph *g, onq_error *err) {
     oq_auto *a = ctx;
-    (void)g;
     (void)err;
-    a->tune.inner |= owner != NULL;
+    a->tune.inner |= g != a->model->proto->graph;
     return ONQ_OK;
 }
 

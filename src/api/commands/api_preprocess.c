@@ -278,8 +278,7 @@ static onq_code halve(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code add_nodes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
+static onq_code add_nodes(void *ctx, oq_graph *g, onq_error *err) {
     (void)err;
     *(size_t *)ctx += g->node.n;
     return ONQ_OK;

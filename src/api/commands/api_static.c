@@ -159,9 +159,8 @@ static onq_code quantize(void *ctx, onq_error *err) {
     return truth != NULL ? oq_quant_refine(&s->q, truth, err) : ONQ_OK;
 }
 
-static onq_code find_extremes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code find_extremes(void *ctx, oq_graph *g, onq_error *err) {
     oq_static *s = ctx;
-    (void)owner;
     const size_t from = s->extremes.all.n;
     OQ_TRY(oq_extremes_find(&s->extremes, g, &s->q.ranges, &s->q.config, &s->q.overrides, err));
     return oq_masks_settle(&s->extremes, from,

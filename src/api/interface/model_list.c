@@ -140,9 +140,8 @@ static bool list_graph(listing *l) {
     return ok;
 }
 
-static onq_code see_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_graph(void *ctx, oq_graph *g, onq_error *err) {
     listing *l = ctx;
-    (void)owner;
     l->g = g;
     oq_map_init(&l->map, l->a);
     const bool ok = list_graph(l);

@@ -46,9 +46,8 @@ typedef struct swelling {
     bool found;
 } swelling;
 
-static onq_code look_at_sizes(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code look_at_sizes(void *ctx, oq_graph *g, onq_error *err) {
     swelling *s = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         for (size_t k = 0; k < g->node.v[i]->output.n; k++) {

@@ -90,9 +90,8 @@ static onq_code add_call(calls *s, const oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code add_calls(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code add_calls(void *ctx, oq_graph *g, onq_error *err) {
     calls *s = ctx;
-    (void)owner;
     s->nodes[s->caller] += g->node.n;
     for (size_t i = 0; i < g->node.n; i++)
         OQ_TRY(add_call(s, g->node.v[i], err));

@@ -100,9 +100,8 @@ typedef struct look {
     bool *hit;
 } look;
 
-static onq_code see_hits(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_hits(void *ctx, oq_graph *g, onq_error *err) {
     const look *l = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node_method *found = oq_node_methods_find(l->methods, g->node.v[i]);

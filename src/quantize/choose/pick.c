@@ -179,18 +179,16 @@ static oq_str name_of(const look *l, const oq_node *n) {
     return l->types ? n->op_type : n->name;
 }
 
-static onq_code see_hits(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_hits(void *ctx, oq_graph *g, onq_error *err) {
     look *l = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++)
         oq_pick_has(l->pick, name_of(l, g->node.v[i]));
     return ONQ_OK;
 }
 
-static onq_code see_near(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_near(void *ctx, oq_graph *g, onq_error *err) {
     look *l = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++)
         oq_nearest_offer(&l->near, name_of(l, g->node.v[i]));

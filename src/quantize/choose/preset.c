@@ -17,9 +17,8 @@ typedef struct taking {
     bool no_pairs; /* without QuantizeLinear and DequantizeLinear */
 } taking;
 
-static onq_code take_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code take_types(void *ctx, oq_graph *g, onq_error *err) {
     const taking *t = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const oq_op_kind kind = oq_op_traits_of(n->op_type)->kind;
@@ -38,7 +37,7 @@ static onq_code take_all_types(const oq_preset *p, bool no_pairs, onq_error *err
     if (p->config->op_types_all || !oq_pick_is_empty(&p->config->op_types))
         return ONQ_OK;
     return p->config->enable_subgraph ? oq_walk_graphs(g, take_types, &t, err)
-                                      : take_types(&t, g, NULL, err);
+                                      : take_types(&t, g, err);
 }
 
 onq_code oq_preset_qdq(const oq_preset *p, onq_error *err) {

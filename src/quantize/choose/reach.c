@@ -11,7 +11,7 @@
 onq_code oq_reach_graphs(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, void *ctx,
                          onq_error *err) {
     oq_graph *g = m->proto->graph;
-    return c->enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, NULL, err);
+    return c->enable_subgraph ? oq_walk_graphs(g, fn, ctx, err) : fn(ctx, g, err);
 }
 
 /* ---- tensors ---- */
@@ -19,6 +19,7 @@ onq_code oq_reach_graphs(oq_model *m, const oq_qconfig *c, oq_graph_fn fn, void 
 typedef struct looking {
     oq_reach *s;
     oq_arena *a;
+    const oq_graph *outer; /* the model's own */
     const oq_shapes *shapes;
     bool all_graphs; /* are quantized */
 } looking;
@@ -71,9 +72,9 @@ static bool look_at_weights(looking *l, const oq_graph *g, const oq_node *n, boo
     return true;
 }
 
-static onq_code look_at_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code look_at_graph(void *ctx, oq_graph *g, onq_error *err) {
     looking *l = ctx;
-    const bool inside = owner != NULL && !l->all_graphs;
+    const bool inner = g != l->outer, inside = inner && !l->all_graphs;
     bool ok = true;
     for (size_t i = 0; i < g->initializer.n; i++)
         ok = ok && define(l, g->initializer.v[i]->name, g->initializer.v[i], inside);
@@ -84,14 +85,18 @@ static onq_code look_at_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error 
         for (size_t k = 0; k < n->output.n; k++)
             ok = ok && define(l, n->output.v[k], NULL, inside);
         if (ok && !inside)
-            ok = look_at_weights(l, g, n, owner != NULL);
+            ok = look_at_weights(l, g, n, inner);
     }
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
 onq_code oq_reach_init(oq_reach *s, oq_arena *a, oq_model *m, const oq_shapes *shapes,
                        const oq_qconfig *c, onq_error *err) {
-    looking l = {.s = s, .a = a, .shapes = shapes, .all_graphs = c->enable_subgraph};
+    looking l = {.s = s,
+                 .a = a,
+                 .outer = m->proto->graph,
+                 .shapes = shapes,
+                 .all_graphs = c->enable_subgraph};
     *s = (oq_reach){0};
     oq_map_init(&s->map, a);
     return oq_walk_graphs(m->proto->graph, look_at_graph, &l, err);
@@ -113,6 +118,7 @@ void oq_reach_offer(const oq_reach *s, oq_nearest *near) {
 
 typedef struct counting {
     oq_qconfig *c;
+    const oq_graph *outer; /* the model's own */
     const oq_shapes *shapes;
     unsigned modes;
     oq_arena *a;
@@ -122,9 +128,8 @@ typedef struct counting {
     size_t n;
 } counting;
 
-static onq_code add_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code add_types(void *ctx, oq_graph *g, onq_error *err) {
     counting *t = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_str type = g->node.v[i]->op_type;
         if (oq_map_has(&t->seen, type) || oq_left_why(t->c, g->node.v[i]) != NULL ||
@@ -151,7 +156,7 @@ static bool is_float(int32_t type) {
     return type == OQ_FLOAT || type == OQ_FLOAT16;
 }
 
-static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code find_work(void *ctx, oq_graph *g, onq_error *err) {
     counting *w = ctx;
     (void)err;
     for (size_t i = 0; i < g->node.n && !w->any; i++) {
@@ -161,7 +166,7 @@ static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
         for (size_t k = 0; k < n->input.n + n->output.n; k++) {
             const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
             w->any |= name.n > 0 &&
-                      is_float(oq_shapes_elem_type(w->shapes, owner != NULL ? g : NULL, name)) &&
+                      is_float(oq_shapes_elem_type(w->shapes, g != w->outer ? g : NULL, name)) &&
                       oq_graph_find_init(g, name) == NULL;
         }
     }
@@ -170,16 +175,16 @@ static onq_code find_work(void *ctx, oq_graph *g, oq_node *owner, onq_error *err
 
 onq_code oq_reach_has_work(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
                            bool *out, onq_error *err) {
-    counting w = {.c = c, .shapes = shapes, .modes = modes};
+    counting w = {.c = c, .outer = m->proto->graph, .shapes = shapes, .modes = modes};
     OQ_TRY(oq_reach_graphs(m, c, find_work, &w, err));
     *out = w.any;
     return ONQ_OK;
 }
 
-static onq_code count_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code count_inner(void *ctx, oq_graph *g, onq_error *err) {
     counting *w = ctx;
     (void)err;
-    for (size_t i = 0; owner != NULL && i < g->node.n; i++) {
+    for (size_t i = 0; g != w->outer && i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const oq_str out = n->output.n > 0 ? n->output.v[0] : OQ_S("");
         w->n += is_float(oq_shapes_elem_type(w->shapes, g, out)) &&
@@ -190,7 +195,7 @@ static onq_code count_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *e
 
 onq_code oq_reach_count_inner(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
                               size_t *out, onq_error *err) {
-    counting w = {.c = c, .shapes = shapes, .modes = modes};
+    counting w = {.c = c, .outer = m->proto->graph, .shapes = shapes, .modes = modes};
     *out = 0;
     if (!c->enable_subgraph)
         OQ_TRY(oq_walk_graphs(m->proto->graph, count_inner, &w, err));

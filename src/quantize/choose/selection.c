@@ -50,9 +50,8 @@ onq_code oq_selection_choose_outputs(oq_qconfig *c, const oq_selection *s, onq_e
 
 /* ---- operators ---- */
 
-static onq_code leave_types(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code leave_types(void *ctx, oq_graph *g, onq_error *err) {
     oq_qconfig *c = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const oq_op_traits *t = oq_op_traits_of(n->op_type);
@@ -84,9 +83,8 @@ static onq_code leave_slow(oq_qconfig *c, const oq_selection *s, onq_error *err)
     return ONQ_OK;
 }
 
-static onq_code leave_all(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code leave_all(void *ctx, oq_graph *g, onq_error *err) {
     oq_qconfig *c = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++)
         OQ_TRY(oq_leave_node(c, g->node.v[i], OQ_LEFT_LIGHT, err));
     return ONQ_OK;

@@ -68,9 +68,8 @@ static onq_code see_left(sharing *s, oq_graph *g, oq_str name, const oq_tensor *
     return ONQ_OK;
 }
 
-static onq_code see_source(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_source(void *ctx, oq_graph *g, onq_error *err) {
     sharing *s = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const double macs = oq_node_macs(s->shapes, g, n);
@@ -84,8 +83,7 @@ static onq_code see_source(void *ctx, oq_graph *g, oq_node *owner, onq_error *er
     return each_constant(s, g, see_weight, err);
 }
 
-static onq_code see_result(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
+static onq_code see_result(void *ctx, oq_graph *g, onq_error *err) {
     return each_constant(ctx, g, see_left, err);
 }
 

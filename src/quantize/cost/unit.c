@@ -167,10 +167,9 @@ static onq_code add_unit(finding *f, const oq_index *ix, const oq_node *n, onq_e
     return OQ_PUSH(f->arena, &f->out->all, u) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code add_units(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code add_units(void *ctx, oq_graph *g, onq_error *err) {
     finding *f = ctx;
     oq_index inner;
-    (void)owner;
     if (g != f->main)
         OQ_TRY(oq_index_build(&inner, f->arena, g, &f->outer, err));
     for (size_t i = 0; i < g->node.n; i++)

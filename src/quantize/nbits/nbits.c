@@ -418,8 +418,7 @@ static onq_code emit(oq_nb_state *r, onq_error *err) {
 /* ---- the whole ---- */
 
 /* Sets *ctx when a MatMul has a batch of matrices as its weight. */
-static onq_code see_batch(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
-    (void)owner;
+static onq_code see_batch(void *ctx, oq_graph *g, onq_error *err) {
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];

@@ -66,9 +66,8 @@ static bool is_int8_activation(const search *s, const oq_node *n) {
     return zero != NULL && zero->data_type.v == OQ_INT8;
 }
 
-static onq_code mend_graph(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code mend_graph(void *ctx, oq_graph *g, onq_error *err) {
     search *s = ctx;
-    (void)owner;
     OQ_TRY(oq_index_build(&s->ix, s->scratch, g, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];

@@ -21,9 +21,8 @@ static bool is_half(const oq_value_info *v) {
 }
 
 /* Sets *ctx when the graph has a float16 tensor of any kind. */
-static onq_code see_float16(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_float16(void *ctx, oq_graph *g, onq_error *err) {
     bool *found = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->initializer.n; i++)
         *found |= g->initializer.v[i]->data_type.v == OQ_FLOAT16;
@@ -55,9 +54,8 @@ const char *oq_opset_needs_11(const oq_node *n, bool float_bias) {
 }
 
 /* Sets *ctx when there is an Upsample. */
-static onq_code see_upsample(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_upsample(void *ctx, oq_graph *g, onq_error *err) {
     bool *found = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++)
         *found |= oq_str_is(g->node.v[i]->op_type, "Upsample") && g->node.v[i]->domain.n == 0;
@@ -82,9 +80,8 @@ static bool is_float_node(between *s, const oq_graph *g, const oq_node *n) {
            (bias.n > 0 && oq_graph_find_init(g, bias) == NULL);
 }
 
-static onq_code add_quantized(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code add_quantized(void *ctx, oq_graph *g, onq_error *err) {
     between *s = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (n->input.n == 0 || n->output.n == 0 || is_float_node(s, g, n))
@@ -96,9 +93,8 @@ static onq_code add_quantized(void *ctx, oq_graph *g, oq_node *owner, onq_error 
     return ONQ_OK;
 }
 
-static onq_code see_between(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_between(void *ctx, oq_graph *g, onq_error *err) {
     between *s = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n && s->why == NULL; i++) {
         const oq_node *n = g->node.v[i];
@@ -201,9 +197,8 @@ typedef struct inputs {
 } inputs;
 
 /* Sets `found` when a node has an input that is quantized while the model runs. */
-static onq_code see_inputs(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_inputs(void *ctx, oq_graph *g, onq_error *err) {
     inputs *s = ctx;
-    (void)owner;
     (void)err;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node n = *g->node.v[i];
@@ -233,9 +228,8 @@ onq_code oq_opset_needed_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides 
 /* As in the reference, which writes a raised model again before it infers types: small external
  * tensors come into the model, so that a Reshape whose shape was external has a type, and no tensor
  * says any longer where its data is. */
-static onq_code take_small(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code take_small(void *ctx, oq_graph *g, onq_error *err) {
     oq_model *m = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->initializer.n; i++) {
         oq_tensor *t = g->initializer.v[i];
         uint64_t size = 0;

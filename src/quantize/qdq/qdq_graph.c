@@ -65,10 +65,10 @@ static onq_code add_node(oq_qdq *q, uint32_t number, onq_error *err) {
 
 /* Marks tensors of the graph that one inside of it reads. A name that the subgraph defines itself
  * is marked too; that costs a Relu that could have gone, and such names are not valid ONNX. */
-static onq_code see_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_inner(void *ctx, oq_graph *g, onq_error *err) {
     oq_qdq *q = ctx;
     (void)err;
-    if (owner == NULL)
+    if (g == q->graph)
         return ONQ_OK;
     for (size_t i = 0; i < g->node.n; i++) {
         for (size_t k = 0; k < g->node.v[i]->input.n; k++) {

@@ -55,10 +55,9 @@ static unsigned list_modes(const oq_qo *q) {
 /* Integer operators: the weight of a Conv with bias in a Constant node, which the reference refuses
  * ("Expected W to be an initializer"), becomes an initializer. Without bias the reference quantizes
  * it at run time, and so do we. */
-static onq_code lift_conv_weights(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code lift_conv_weights(void *ctx, oq_graph *g, onq_error *err) {
     oq_qo_shared *sh = ctx;
     oq_index ix;
-    (void)owner;
     OQ_TRY(oq_index_build(&ix, sh->arena, g, NULL, err));
     bool *drop = OQ_NEW_ARRAY(sh->arena, bool, g->node.n);
     if (drop == NULL)
@@ -342,7 +341,7 @@ static onq_code prepare(oq_qo_shared *sh, onq_error *err) {
         return ONQ_OK;
     return sh->job.config->enable_subgraph
                ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
-               : lift_conv_weights(sh, m->proto->graph, NULL, err);
+               : lift_conv_weights(sh, m->proto->graph, err);
 }
 
 static onq_code edit(oq_qo_shared *sh, onq_error *err) {

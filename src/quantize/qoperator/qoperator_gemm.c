@@ -34,9 +34,8 @@ static onq_code make_turned(const oq_producer *self, uint8_t *out, onq_error *er
     return ONQ_OK;
 }
 
-static onq_code count_uses(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code count_uses(void *ctx, oq_graph *g, onq_error *err) {
     pass *p = ctx;
-    (void)owner;
     for (size_t i = 0; i < g->node.n; i++) {
         for (size_t k = 0; k < g->node.v[i]->input.n; k++) {
             const oq_str name = g->node.v[i]->input.v[k];

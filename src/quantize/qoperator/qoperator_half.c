@@ -59,11 +59,10 @@ static onq_code has_tiny_scale(oq_qo_shared *sh, oq_graph *g, oq_str name, bool 
 }
 
 /* Sets `casts` when a node that may be quantized has 16-bit inputs and does not take them. */
-static onq_code see_half(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code see_half(void *ctx, oq_graph *g, onq_error *err) {
     oq_qo_shared *sh = ctx;
     const bool is_static = sh->mode == OQ_QMODE_QLINEAR;
     const unsigned list = is_static ? OQ_QMODE_QDQ | OQ_QMODE_QLINEAR : OQ_QMODE_INTEGER;
-    (void)owner;
     for (size_t i = 0; i < g->node.n && !sh->casts; i++) {
         const oq_node *n = g->node.v[i];
         const oq_rules *rules = oq_rules_of(n->op_type);
@@ -86,7 +85,7 @@ onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err) {
     oq_graph *g = sh->job.model->proto->graph;
     if (c->trained || !c->keep_float16)
         return ONQ_OK;
-    return c->enable_subgraph ? oq_walk_graphs(g, see_half, sh, err) : see_half(sh, g, NULL, err);
+    return c->enable_subgraph ? oq_walk_graphs(g, see_half, sh, err) : see_half(sh, g, err);
 }
 
 oq_dtype oq_qo_scale_type(const oq_qo_shared *sh, int32_t type) {

@@ -511,9 +511,8 @@ static onq_code dequantize_outer(oq_qo *q, oq_str name, onq_error *err) {
     return oq_qo_dequantize(q, name, err);
 }
 
-static onq_code dequantize_inner(void *ctx, oq_graph *g, oq_node *owner, onq_error *err) {
+static onq_code dequantize_inner(void *ctx, oq_graph *g, onq_error *err) {
     const oq_qo *draft = oq_qo_draft_of(((oq_qo *)ctx)->sh, g);
-    (void)owner;
     oq_node *const *nodes = draft != NULL ? draft->out.v : g->node.v;
     const size_t n = draft != NULL ? draft->out.n : g->node.n;
     for (size_t i = 0; i < n; i++)
