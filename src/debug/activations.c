@@ -41,20 +41,6 @@ typedef struct running {
 
 /* ---- outputs ---- */
 
-/* Rows along the last axis, and those with the same largest value. */
-static void add_rows(const float *x, const float *y, uint64_t n, uint64_t row, uint64_t *rows,
-                     uint64_t *same) {
-    for (uint64_t i = 0; row >= 2 && i + row <= n; i += row) {
-        uint64_t a = 0, b = 0;
-        for (uint64_t k = 1; k < row; k++) {
-            a = x[i + k] > x[i + a] ? k : a;
-            b = y[i + k] > y[i + b] ? k : b;
-        }
-        ++*rows;
-        *same += a == b;
-    }
-}
-
 /* An output of one sample. */
 static void add_to_sample(oq_debug_sample *one, const float *x, const float *y, uint64_t n,
                           uint64_t row) {
@@ -63,7 +49,7 @@ static void add_to_sample(oq_debug_sample *one, const float *x, const float *y, 
     const double db = s.ee <= 0 ? (double)INFINITY : oq_sums_sqnr(&s);
     one->sqnr = isnan(db) || db < one->sqnr ? db : one->sqnr;
     if (one->rows == 0)
-        add_rows(x, y, n, row, &one->rows, &one->same);
+        oq_rows_add(&one->rows, &one->same, x, y, n, row);
 }
 
 /* The outputs of one run against what the float model gave; of the run without optimisation also in
@@ -91,8 +77,8 @@ static onq_code compare_outputs(oq_debug *d, lane *l, oq_debug_sample *one, bool
         oq_sums_add(optimised ? &o->optimised : &o->plain, x->data, v, x->count);
         if (beside)
             oq_sums_add(&o->beside, x->data, v, x->count);
-        add_rows(x->data, v, x->count, row, optimised ? &o->rows_optimised : &o->rows,
-                 optimised ? &o->same_optimised : &o->same_plain);
+        oq_rows_add(optimised ? &o->rows_optimised : &o->rows,
+                    optimised ? &o->same_optimised : &o->same_plain, x->data, v, x->count, row);
         any |= x->count > 0;
         if (one != NULL && x->count > 0)
             add_to_sample(one, x->data, v, x->count, row);

@@ -14,6 +14,7 @@
 #include "debug/search/search.h"
 
 #include "base/keyed.h"
+#include "samples/agreement.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -103,7 +104,7 @@ static double channel_noise(const oq_debug_weight *w, float usual) {
         sum += fmin(1, pow(10, -w->channel_sqnr[c] / 10));
         n++;
     }
-    return n > 0 && sum > 0 ? -10 * log10(sum / (double)n) : INFINITY;
+    return n > 0 && sum > 0 ? -oq_decibels(sum / (double)n) : INFINITY;
 }
 
 static bool is_bias_saturated(const oq_debug_weight *w) {
@@ -162,7 +163,7 @@ static double ideal_of(const oq_debug_act *a) {
     if (a->n_params != 1 || !oq_debug_limits(a->type, &lo, &hi) || s->n == 0 || !(a->hi >= a->lo))
         return NAN;
     const double step = (fmax((double)a->hi, 0) - fmin((double)a->lo, 0)) / (hi - lo);
-    return step > 0 ? 10 * log10(s->xx / (double)s->n / (step * step / 12)) : INFINITY;
+    return step > 0 ? oq_signal_to_noise(s->xx / (double)s->n, step * step / 12) : INFINITY;
 }
 
 /* A mask was there when the range was found, if not in these samples. */

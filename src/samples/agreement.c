@@ -8,9 +8,30 @@
 
 #include <math.h>
 
+double oq_decibels(double ratio) {
+    return 10 * log10(ratio);
+}
+
+double oq_signal_to_noise(double signal, double noise) {
+    return noise == 0 ? INFINITY : oq_decibels(signal / noise);
+}
+
 static double value(const oq_datum *d, bool real, uint64_t i) {
+    float f;
+    if (d->dtype == OQ_FLOAT) {
+        memcpy(&f, (const uint8_t *)d->data + i * sizeof f, sizeof f);
+        return (double)f;
+    }
     return real ? oq_raw_get_real(d->dtype, d->data, i)
                 : (double)oq_raw_get_int(d->dtype, d->data, i);
+}
+
+uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n) {
+    uint64_t best = 0;
+    for (uint64_t i = 1; i < n; i++)
+        if (value(d, true, from + i) > value(d, true, from + best))
+            best = i;
+    return best;
 }
 
 /* The numeric class of both, if they share one. */
@@ -77,7 +98,7 @@ double oq_agree_cosine(const oq_agree *s) {
 }
 
 double oq_agree_sqnr(const oq_agree *s) {
-    return s->noise == 0 ? INFINITY : 10 * log10(s->aa / s->noise);
+    return oq_signal_to_noise(s->aa, s->noise);
 }
 
 double oq_agree_top1(const oq_agree *s) {

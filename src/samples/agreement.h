@@ -11,6 +11,13 @@
 
 #include "samples/datum.h"
 
+/* Decibels of a ratio of powers; twice that is of a ratio of amplitudes. */
+double oq_decibels(double ratio);
+/* Signal to noise in decibels, of the sum of squares of each; INFINITY when there is no noise. */
+double oq_signal_to_noise(double signal, double noise);
+/* Where the first of the largest of n values is, counted from `from`; of a tensor of reals. */
+uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n);
+
 typedef struct oq_agree {
     double dot, aa, bb, noise; /* sums of a b, a^2, b^2, (a-b)^2 */
     double largest;            /* difference */

@@ -5,6 +5,8 @@
 
 #include "base/limits.h"
 #include "base/map.h"
+#include "base/text/real.h"
+#include "onnx/tensor.h"
 
 #include <inttypes.h>
 
@@ -204,6 +206,23 @@ onq_code oq_datums_copy(oq_arena *a, const oq_datum *in, size_t n, oq_datum **ou
     for (size_t i = 0; i < n; i++)
         OQ_TRY(oq_datum_copy(a, &in[i], &(*out)[i], err));
     return ONQ_OK;
+}
+
+void oq_datum_to_floats(const oq_datum *d, float *out) {
+    if (d->dtype == OQ_FLOAT16)
+        oq_f16_to_f32_n(d->data, out, d->count);
+    else
+        for (uint64_t i = 0; i < d->count; i++)
+            out[i] = (float)oq_raw_get_real(d->dtype, d->data, i);
+}
+
+const float *oq_datum_floats(const oq_datum *d, oq_arena *a) {
+    if (d->dtype == OQ_FLOAT)
+        return d->data;
+    float *v = OQ_NEW_ARRAY(a, float, d->count + 1);
+    if (v != NULL)
+        oq_datum_to_floats(d, v);
+    return v;
 }
 
 /* Items nest no deeper than a type, which is checked when it is read. */

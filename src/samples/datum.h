@@ -69,6 +69,10 @@ void oq_datum_describe(const oq_datum *d, oq_buf *out);
 /* A deep copy into an arena, of one or of several; ONQ_E_NOMEM. */
 onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error *err);
 onq_code oq_datums_copy(oq_arena *a, const oq_datum *in, size_t n, oq_datum **out, onq_error *err);
+/* The values of a tensor of reals as float32, into d->count floats; or d's own where it has them,
+ * else in the arena, NULL when out of memory. */
+void oq_datum_to_floats(const oq_datum *d, float *out);
+const float *oq_datum_floats(const oq_datum *d, oq_arena *a);
 /* Bytes of the elements and texts of several. */
 uint64_t oq_datums_bytes(const oq_datum *v, size_t n);
 

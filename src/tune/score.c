@@ -150,13 +150,8 @@ static void add_equal(oq_score_sum *s, const oq_datum *a, const oq_datum *b) {
 static void count_right(oq_scoring *s, const oq_datum *truth, const oq_datum *d,
                         const int64_t *labels) {
     const uint64_t rows = oq_rows_of(truth), n = rows > 0 ? d->count / rows : 0;
-    for (uint64_t r = 0; r < rows && same_shape(truth, d); r++) {
-        uint64_t best = 0;
-        for (uint64_t i = 1; i < n; i++)
-            if (real_at(d, r * n + i) > real_at(d, r * n + best))
-                best = i;
-        s->right += (int64_t)best == labels[r];
-    }
+    for (uint64_t r = 0; r < rows && same_shape(truth, d); r++)
+        s->right += (int64_t)oq_datum_top(d, r * n, n) == labels[r];
     s->labelled += rows;
 }
 
@@ -181,9 +176,7 @@ void oq_scoring_add(oq_scoring *s, const oq_datum *truth, const oq_datum *made, 
 /* ---- figures ---- */
 
 static double decibels(double signal, double noise) {
-    if (isnan(noise) || isnan(signal))
-        return -INFINITY;
-    return noise == 0 ? INFINITY : 10 * log10(signal / noise);
+    return isnan(noise) || isnan(signal) ? -INFINITY : oq_signal_to_noise(signal, noise);
 }
 
 static void end_first(const oq_scoring *s, oq_score *out) {

@@ -7,6 +7,7 @@
 
 #include "onnx/graph.h"
 #include "quantize/cost/unit_time.h"
+#include "samples/agreement.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -275,7 +276,7 @@ static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_erro
         return oq_fail_nomem(err);
     OQ_TRY(oq_tune_try(s->t, &r, label.p, out, err));
     if (*out != NULL)
-        (*out)->predicted = -10 * log10(noise);
+        (*out)->predicted = -oq_decibels(noise);
     return ONQ_OK;
 }
 

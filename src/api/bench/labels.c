@@ -5,6 +5,7 @@
 
 #include "base/system/file.h"
 #include "onnx/tensor.h"
+#include "samples/agreement.h"
 #include "samples/files/npy.h"
 
 static onq_code parse(oq_labels *l, oq_arena *a, const oq_file *f, onq_error *err) {
@@ -67,12 +68,7 @@ onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, 
                 "%s: label %lld at %llu is not one of the %llu classes of the first output",
                 l->path, (long long)l->v[*seen], (unsigned long long)*seen,
                 (unsigned long long)classes);
-        uint64_t best = 0;
-        for (uint64_t c = 1; c < classes; c++)
-            if (oq_raw_get_real(d->dtype, d->data, r * classes + c) >
-                oq_raw_get_real(d->dtype, d->data, r * classes + best))
-                best = c;
-        *right += (int64_t)best == l->v[*seen];
+        *right += (int64_t)oq_datum_top(d, r * classes, classes) == l->v[*seen];
     }
     return ONQ_OK;
 }

@@ -3,7 +3,6 @@
  */
 #include "debug/measure/moment.h"
 
-#include "base/text/real.h"
 #include "debug/weights/weights.h"
 #include "onnx/tensor.h"
 
@@ -38,13 +37,8 @@ onq_code oq_moments_floats(oq_moments *w, const oq_datum *t, const float **out, 
         return ONQ_OK;
     }
     OQ_TRY(oq_moments_reserve(w, &w->scratch, (t->count + 1) * sizeof(float), err));
-    float *v = w->scratch.p;
-    if (t->dtype == OQ_FLOAT16)
-        oq_f16_to_f32_n(t->data, v, t->count);
-    else
-        for (uint64_t i = 0; i < t->count; i++)
-            v[i] = (float)oq_raw_get_real(t->dtype, t->data, i);
-    *out = v;
+    oq_datum_to_floats(t, w->scratch.p);
+    *out = w->scratch.p;
     return ONQ_OK;
 }
 

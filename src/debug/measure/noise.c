@@ -8,6 +8,7 @@
 #include "base/text/real.h"
 #include "debug/measure/sums.h"
 #include "onnx/dtype.h"
+#include "samples/agreement.h"
 
 #include <float.h>
 #include <math.h>
@@ -116,7 +117,7 @@ static double ratio_db(double signal, precision ps, double noise, precision pn) 
         noise = DBL_EPSILON;
         pn = DOUBLE;
     }
-    return 20 * log10(rounded(signal / noise, ps > pn ? ps : pn));
+    return 2 * oq_decibels(rounded(signal / noise, ps > pn ? ps : pn));
 }
 
 static void add_squares(double *sum, const double *v, size_t n, precision p) {

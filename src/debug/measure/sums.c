@@ -5,6 +5,8 @@
  */
 #include "debug/measure/sums.h"
 
+#include "samples/agreement.h"
+
 #include <float.h>
 #include <math.h>
 
@@ -63,6 +65,19 @@ void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n) {
     s->n += n;
 }
 
+void oq_rows_add(uint64_t *rows, uint64_t *same, const float *x, const float *y, uint64_t n,
+                 uint64_t row) {
+    for (uint64_t i = 0; row >= 2 && i + row <= n; i += row) {
+        uint64_t a = 0, b = 0;
+        for (uint64_t k = 1; k < row; k++) {
+            a = x[i + k] > x[i + a] ? k : a;
+            b = y[i + k] > y[i + b] ? k : b;
+        }
+        ++*rows;
+        *same += a == b;
+    }
+}
+
 void oq_sums_join(oq_sums *into, const oq_sums *more) {
     assert(into != more);
     into->xx += more->xx;
@@ -80,7 +95,7 @@ static double norm(double squares) {
 }
 
 double oq_sums_sqnr(const oq_sums *s) {
-    return 20 * log10(norm(s->xx) / norm(s->ee));
+    return 2 * oq_decibels(norm(s->xx) / norm(s->ee));
 }
 
 double oq_sums_cosine(const oq_sums *s) {

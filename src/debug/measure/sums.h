@@ -24,6 +24,9 @@ void oq_sums_add(oq_sums *s, const float *x, const float *y, size_t n);
 void oq_sums_add_noise(oq_sums *s, const float *x, const float *y, size_t n);
 /* The same as oq_sums_add when y is a double (int32 weights: numpy computes these in double). */
 void oq_sums_add_real(oq_sums *s, const float *x, const double *y, size_t n);
+/* Rows of `row` values among n, and those whose largest value is at the same place in both. */
+void oq_rows_add(uint64_t *rows, uint64_t *same, const float *x, const float *y, uint64_t n,
+                 uint64_t row);
 void oq_sums_join(oq_sums *into, const oq_sums *more);
 
 double oq_sums_sqnr(const oq_sums *s);

@@ -11,6 +11,7 @@
 
 #include "debug/search/search.h"
 #include "debug/verify.h"
+#include "samples/agreement.h"
 
 #include <math.h>
 
@@ -137,7 +138,7 @@ static double per_channel_sqnr(const oq_debug_weight *x) {
         sum += top * top;
         most = fmax(most, top);
     }
-    return sum > 0 ? x->sqnr + 10 * log10(most * most * (double)x->n_channels / sum) : NAN;
+    return sum > 0 ? x->sqnr + oq_decibels(most * most * (double)x->n_channels / sum) : NAN;
 }
 
 /* dB that would be kept if the reason were removed; NAN: nobody knows before it is tried. */

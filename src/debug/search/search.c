@@ -24,15 +24,7 @@ void oq_search_sum_add(oq_search_sum *s, const oq_datum *x, const oq_datum *y) {
     const float *a = x->data, *b = y->data;
     oq_sums_add(&s->sums, a, b, x->count);
     const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
-    for (uint64_t i = 0; row >= 2 && i + row <= x->count; i += row) {
-        uint64_t p = 0, q = 0;
-        for (uint64_t k = 1; k < row; k++) {
-            p = a[i + k] > a[i + p] ? k : p;
-            q = b[i + k] > b[i + q] ? k : q;
-        }
-        s->rows++;
-        s->same += p == q;
-    }
+    oq_rows_add(&s->rows, &s->same, a, b, x->count, row);
 }
 
 void oq_search_sum_join(oq_search_sum *into, const oq_search_sum *more) {

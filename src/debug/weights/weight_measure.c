@@ -7,6 +7,7 @@
 
 #include "onnx/attr.h"
 #include "onnx/operators.h"
+#include "samples/agreement.h"
 
 #include <math.h>
 
@@ -207,7 +208,7 @@ static double ideal(const oq_debug_weight *w, const oq_debug_unpacked *u, const 
             u->has_zero ? (high - low) / (hi - lo) : (lo < 0 ? 2 * top / (hi - lo) : high / hi);
         noise += (double)count * step * step / 12;
     }
-    return noise > 0 ? 10 * log10(s->sums.xx / noise) : INFINITY;
+    return oq_signal_to_noise(s->sums.xx, noise);
 }
 
 static void set_range(oq_weight_sums *s, const oq_debug_weight *w, const oq_debug_unpacked *u) {

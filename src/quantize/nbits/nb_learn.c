@@ -79,30 +79,16 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
 
 /* ---- a run ---- */
 
-/* Its values as floats; valid until the next call. */
-static onq_code floats_of(learner *l, const oq_datum *d, const float **out, onq_error *err) {
-    *out = d->data;
-    if (d->dtype == OQ_FLOAT)
-        return ONQ_OK;
-    oq_arena_release(&l->scratch);
-    oq_arena_init(&l->scratch, &l->job->model->env->alloc);
-    float *x = OQ_NEW_ARRAY(&l->scratch, float, d->count + 1);
-    if (x == NULL)
-        return oq_fail_nomem(err);
-    for (uint64_t i = 0; i < d->count; i++)
-        x[i] = (float)oq_raw_get_real(d->dtype, d->data, i);
-    *out = x;
-    return ONQ_OK;
-}
-
 static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     learner *l = ctx;
     const site_list *sites = &l->of_names.v[index];
     const oq_dtype_info *info = oq_dtype_find(d->dtype);
     const bool numbers = d->kind == OQ_DATUM_TENSOR && info != NULL && info->cls == OQ_CLASS_REAL;
     const float *x = NULL;
-    if (numbers)
-        OQ_TRY(floats_of(l, d, &x, err));
+    oq_arena_release(&l->scratch);
+    oq_arena_init(&l->scratch, &l->job->model->env->alloc);
+    if (numbers && d->count > 0 && (x = oq_datum_floats(d, &l->scratch)) == NULL)
+        return oq_fail_nomem(err);
     for (size_t i = 0; i < sites->n; i++) {
         const uint64_t k = sites->v[i]->k;
         if (!numbers || d->rank == 0 || (uint64_t)d->dims[d->rank - 1] != k)

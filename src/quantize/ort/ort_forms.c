@@ -5,6 +5,7 @@
 
 #include "onnx/edit.h"
 #include "onnx/operators.h"
+#include "samples/agreement.h"
 
 #include <float.h>
 #include <math.h>
@@ -52,7 +53,7 @@ static onq_code weight_sqnr(oq_model *m, oq_tensor *w, double *out, onq_error *e
         noise += lost * lost;
     }
     oq_arena_release(&scratch);
-    *out = noise > 0 ? 10 * log10(signal / noise) : INFINITY;
+    *out = noise > 0 ? oq_signal_to_noise(signal, noise) : INFINITY;
     return rc;
 }
 

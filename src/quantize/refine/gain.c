@@ -4,6 +4,7 @@
 #include "quantize/refine/gain.h"
 
 #include "engine/sweep.h"
+#include "samples/agreement.h"
 
 #include <math.h>
 
@@ -21,50 +22,25 @@ void oq_gain_release(oq_gain *g) {
 }
 
 onq_code oq_gain_keep(oq_gain *g, const oq_outputs *out, onq_error *err) {
-    for (size_t i = 0; i < out->n; i++)
-        if (!oq_add(g->bytes, out->v[i].size_bytes, &g->bytes))
-            return oq_fail_nomem(err);
+    oq_datum *row = NULL;
+    g->bytes += oq_datums_bytes(out->v, out->n);
     if (g->truth.n >= MAX_SAMPLES || g->bytes > MAX_BYTES)
         return ONQ_OK;
-    oq_datum *row = OQ_NEW_ARRAY(&g->arena, oq_datum, out->n + 1);
-    if (row == NULL)
-        return oq_fail_nomem(err);
-    for (size_t i = 0; i < out->n; i++)
-        if (out->v[i].kind == OQ_DATUM_TENSOR)
-            OQ_TRY(oq_datum_copy(&g->arena, &out->v[i], &row[i], err));
+    OQ_TRY(oq_datums_copy(&g->arena, out->v, out->n, &row, err));
     g->n_outputs = out->n;
     return OQ_PUSH(&g->arena, &g->truth, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-typedef struct energy {
-    double signal, noise;
-    bool any;
-} energy;
-
-static void add_output(energy *e, const oq_datum *x, const oq_datum *y) {
-    if (x->kind != OQ_DATUM_TENSOR || y->kind != OQ_DATUM_TENSOR || x->dtype != OQ_FLOAT ||
-        y->dtype != OQ_FLOAT || x->count != y->count)
-        return;
-    const float *a = x->data, *b = y->data;
-    for (uint64_t i = 0; i < x->count; i++) {
-        const double difference = (double)a[i] - (double)b[i];
-        if (!isfinite(a[i])) /* of the float model's own making */
-            continue;
-        e->signal += (double)a[i] * (double)a[i];
-        e->noise += isfinite(difference) ? difference * difference : INFINITY;
-        e->any = true;
-    }
-}
-
-static double decibel(const energy *e) {
-    if (!(e->noise > 0))
+static double decibel(const oq_agree *s) {
+    const double noise = s->wrecked ? INFINITY : s->noise;
+    if (!(noise > 0))
         return EQUAL;
-    return e->signal > 0 ? fmin(10 * log10(e->signal / e->noise), EQUAL) : -EQUAL;
+    return s->aa > 0 ? fmin(oq_signal_to_noise(s->aa, noise), EQUAL) : -EQUAL;
 }
 
 typedef struct measuring {
     const oq_gain *g;
-    energy *energies; /* by output */
+    oq_agree *sums; /* by output */
 } measuring;
 
 static bool is_kept(void *ctx, uint64_t at) {
@@ -75,13 +51,16 @@ static onq_code add_outputs(void *ctx, const oq_turn *t, onq_error *err) {
     const measuring *m = ctx;
     const oq_outputs *out = &t->outputs[0];
     (void)err;
-    for (size_t i = 0; i < out->n && i < m->g->n_outputs; i++)
-        add_output(&m->energies[i], &m->g->truth.v[t->at][i], &out->v[i]);
+    for (size_t i = 0; i < out->n && i < m->g->n_outputs; i++) {
+        const oq_datum *x = &m->g->truth.v[t->at][i], *y = &out->v[i];
+        if (x->dtype == OQ_FLOAT && y->dtype == OQ_FLOAT)
+            oq_agree_add(&m->sums[i], x, y);
+    }
     return ONQ_OK;
 }
 
-static onq_code run_all(oq_gain *g, oq_session *session, energy *energies, onq_error *err) {
-    measuring m = {g, energies};
+static onq_code run_all(oq_gain *g, oq_session *session, oq_agree *sums, onq_error *err) {
+    measuring m = {g, sums};
     const oq_sweep sweep = {.env = g->job->model->env,
                             .model = {.source = g->job->source, .session = session},
                             .ctx = &m,
@@ -97,21 +76,21 @@ onq_code oq_gain_measure(oq_gain *g, bool *measured, double *sqnr, onq_error *er
     oq_session *session = NULL;
     *measured = false;
     *sqnr = EQUAL;
-    energy *energies = OQ_NEW_ARRAY(&g->arena, energy, g->n_outputs + 1);
-    if (energies == NULL)
+    oq_agree *sums = OQ_NEW_ARRAY(&g->arena, oq_agree, g->n_outputs + 1);
+    if (sums == NULL)
         return oq_fail_nomem(err);
     o.model = g->job->model;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = OQ_OPT_ALL;
     o.no_spinning = true;
     OQ_TRY(oq_session_open(g->job->engine, &o, &session, err));
-    const onq_code rc = run_all(g, session, energies, err);
+    const onq_code rc = run_all(g, session, sums, err);
     oq_session_close(session);
     for (size_t i = 0; i < g->n_outputs; i++) {
-        if (!energies[i].any)
+        if (sums[i].n == 0)
             continue;
         *measured = true;
-        *sqnr = fmin(*sqnr, decibel(&energies[i]));
+        *sqnr = fmin(*sqnr, decibel(&sums[i]));
     }
     return rc;
 }

@@ -3,8 +3,6 @@
  */
 #include "quantize/refine/means.h"
 
-#include "base/text/real.h"
-
 #include <math.h>
 
 onq_code oq_means_init(oq_means *m, oq_arena *a, uint64_t channels, size_t n_samples,
@@ -30,19 +28,6 @@ static double sum_of(const float *x, uint64_t inner) {
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-static const float *floats_of(const oq_datum *d, oq_arena *scratch) {
-    if (d->dtype == OQ_FLOAT)
-        return d->data;
-    float *v = OQ_NEW_ARRAY(scratch, float, d->count + 1);
-    const uint8_t *p = d->data;
-    for (uint64_t i = 0; v != NULL && i < d->count; i++) {
-        uint16_t half;
-        memcpy(&half, p + i * sizeof half, sizeof half);
-        v[i] = oq_f16_to_f32(half);
-    }
-    return v;
-}
-
 onq_code oq_means_add(oq_means *m, const oq_layer *l, size_t sample, const oq_datum *d,
                       oq_arena *scratch, onq_error *err) {
     const size_t axis = l->last_axis ? d->rank - 1 : 1;
@@ -50,7 +35,7 @@ onq_code oq_means_add(oq_means *m, const oq_layer *l, size_t sample, const oq_da
     if (d->kind != OQ_DATUM_TENSOR || (d->dtype != OQ_FLOAT && d->dtype != OQ_FLOAT16) ||
         d->rank == 0 || axis >= d->rank || (uint64_t)d->dims[axis] != m->channels || d->count == 0)
         return ONQ_OK;
-    const float *x = floats_of(d, scratch);
+    const float *x = oq_datum_floats(d, scratch);
     double *sums = OQ_NEW_ARRAY(scratch, double, m->channels + 1);
     if (x == NULL || sums == NULL)
         return oq_fail_nomem(err);

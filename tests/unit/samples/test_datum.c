@@ -193,6 +193,52 @@ static void test_declared(void **state) {
     bm_end(&b);
 }
 
+static void test_floats(void **state) {
+    (void)state;
+    static const uint16_t halves[] = {0x3c00, 0xc000, 0x3555};
+    static const double doubles[] = {1, -2, 0.1};
+    static const int64_t dims[] = {3};
+    oq_arena a;
+    oq_arena_init(&a, oq_alloc_default());
+    oq_datum d = make(OQ_FLOAT, dims, 1);
+    assert_ptr_equal(oq_datum_floats(&d, &a), d.data);
+    d = make(OQ_FLOAT16, dims, 1);
+    d.data = halves;
+    const float *v = oq_datum_floats(&d, &a);
+    assert_true(v[0] == 1 && v[1] == -2 && v[2] == 0x1.554p-2f);
+    d = make(OQ_DOUBLE, dims, 1);
+    d.data = doubles;
+    v = oq_datum_floats(&d, &a);
+    assert_true(v[0] == 1 && v[1] == -2 && v[2] == 0.1f);
+    oq_arena_release(&a);
+}
+
+static void test_several(void **state) {
+    (void)state;
+    static const int64_t dims[] = {2};
+    const oq_str texts[] = {OQ_S("one"), OQ_S("three")};
+    const oq_datum inner = make(OQ_DOUBLE, dims, 1);
+    const oq_datum v[] = {
+        make(OQ_FLOAT, dims, 1),
+        {.kind = OQ_DATUM_SEQUENCE, .items = &inner, .n_items = 1},
+        {.kind = OQ_DATUM_TENSOR,
+         .dtype = OQ_STRING,
+         .dims = dims,
+         .rank = 1,
+         .count = 2,
+         .strings = texts},
+    };
+    oq_arena a;
+    oq_datum *copy = NULL;
+    oq_arena_init(&a, oq_alloc_default());
+    assert_int_equal(oq_datums_bytes(v, 3), 8 + 16 + 8);
+    assert_ok(oq_datums_copy(&a, v, 3, &copy, &err), err);
+    for (size_t i = 0; i < 3; i++)
+        assert_same(&v[i], &copy[i]);
+    assert_ptr_not_equal(copy[0].data, v[0].data);
+    oq_arena_release(&a);
+}
+
 static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
     (void)ctx;
     static const int64_t dims[] = {2};
@@ -202,14 +248,14 @@ static onq_code oom_body(const onq_allocator *alloc, void *ctx, onq_error *e) {
     const oq_io io = {.name = OQ_S("s"), .kind = OQ_DATUM_SEQUENCE, .optional = true};
     oq_buf out;
     oq_arena a;
-    oq_datum back, copy;
+    oq_datum back, *copy = NULL;
     oq_buf_init(&out, alloc);
     oq_arena_init(&a, alloc);
     onq_code rc = oq_datum_to_pb(&list, &io, &out, e);
     if (rc == ONQ_OK)
         rc = oq_datum_from_pb(&a, (const uint8_t *)out.p, out.n, &io, &back, NULL, e);
     if (rc == ONQ_OK)
-        rc = oq_datum_copy(&a, &back, &copy, e);
+        rc = oq_datums_copy(&a, &back, 1, &copy, e);
     oq_arena_release(&a);
     oq_buf_release(&out);
     return rc;
@@ -225,6 +271,7 @@ int main(void) {
         cmocka_unit_test(test_every_type),  cmocka_unit_test(test_texts),
         cmocka_unit_test(test_sequences),   cmocka_unit_test(test_maps),
         cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_declared),
+        cmocka_unit_test(test_floats),      cmocka_unit_test(test_several),
         cmocka_unit_test(test_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
