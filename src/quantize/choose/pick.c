@@ -4,10 +4,9 @@
 #include "quantize/choose/pick.h"
 
 #include "base/text/nearest.h"
+#include "base/text/pattern.h"
 #include "onnx/graph.h"
 #include "quantize/rules.h"
-
-#include <stdlib.h>
 
 void oq_pick_init(oq_pick *p, oq_arena *arena) {
     *p = (oq_pick){.arena = arena};
@@ -23,92 +22,15 @@ void oq_pick_release(oq_pick *p) {
 
 /* ---- patterns ---- */
 
-enum {
-    MAX_GROUPS = 64,
-    MAX_PARTS = 4000,       /* a few kilobytes each, once compiled */
-    LONGEST_MATCHED = 1024, /* the time grows with the square of a name's length */
-};
-
-/* The place after a bracket expression, in which "]" may come first and [:classes:] are. */
-static const char *after_bracket(const char *p) {
-    p += p[1] == '^' ? 2 : 1;
-    if (*p == ']')
-        p++;
-    for (; *p != '\0' && *p != ']'; p++) {
-        if (*p != '[' || p[1] == '\0' || strchr(":.=", p[1]) == NULL)
-            continue;
-        const char close[] = {p[1], ']', '\0'}, *end = strstr(p + 2, close);
-        p = end != NULL ? end + 1 : p;
-    }
-    return *p != '\0' ? p + 1 : p;
-}
-
-/* How often "{m,n}" repeats what is before it; *end is after it. */
-static size_t repeats(const char *p, const char **end) {
-    char *rest;
-    unsigned long n = strtoul(p + 1, &rest, 10);
-    if (*rest == ',') {
-        const unsigned long most = strtoul(rest + 1, &rest, 10);
-        n = most > n ? most : n + (n < MAX_PARTS);
-    }
-    *end = rest + (*rest == '}');
-    return n > MAX_PARTS ? MAX_PARTS + 1 : n > 0 ? n : 1;
-}
-
-/* What the C library makes of a pattern has a part for each character with repetitions written
- * out, so that a short one can take gigabytes; and back-references take time without end. Says
- * what is wrong with a pattern of that kind, or NULL. */
-static const char *too_much(const char *p) {
-    size_t sums[MAX_GROUPS] = {0}, last = 0, depth = 0;
-    while (*p != '\0') {
-        size_t times = 1;
-        if (*p == '(') {
-            if (++depth == MAX_GROUPS)
-                return "groups are too deep";
-            sums[depth] = last = 0;
-            p++;
-            continue;
-        }
-        if (*p == ')' && depth > 0) {
-            last = sums[depth--] + 1;
-            p++;
-        } else if (*p == '{') {
-            times = repeats(p, &p);
-        } else if (*p == '+') {
-            times = 2; /* a+ is aa* */
-            p++;
-        } else if (*p == '*' || *p == '?') {
-            p++;
-            continue;
-        } else if (*p == '\\' && p[1] >= '1' && p[1] <= '9') {
-            return "back-references are not for patterns";
-        } else {
-            last = 1;
-            p = *p == '[' ? after_bracket(p) : p + (*p == '\\' && p[1] != '\0' ? 2 : 1);
-        }
-        sums[depth] += times > 1 ? last * (times - 1) : last;
-        last *= times;
-        if (sums[depth] > MAX_PARTS)
-            return "its repetitions are too many";
-    }
-    return NULL;
-}
-
 static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     const oq_str body = {e->text.p + 3, e->text.n - 3};
     const char *c = oq_str_cstr(p->arena, body);
     regex_t *re = OQ_NEW(p->arena, regex_t);
     if (c == NULL || re == NULL)
         return oq_fail_nomem(err);
-    const char *wrong = too_much(c);
-    if (wrong != NULL)
-        return oq_fail(err, ONQ_E_OPTION, "pattern '%.*s': %s", OQ_STR(e->text), wrong);
-    const int rc = regcomp(re, c, REG_EXTENDED | REG_NOSUB);
-    if (rc != 0) {
-        char why[128];
-        regerror(rc, re, why, sizeof why);
-        return oq_fail(err, ONQ_E_OPTION, "pattern '%.*s': %s", OQ_STR(e->text), why);
-    }
+    const onq_code rc = oq_pattern_compile(re, c, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "pattern '%.*s'", OQ_STR(e->text));
     e->pattern = re;
     p->n_patterns++;
     return ONQ_OK;
@@ -140,17 +62,6 @@ onq_code oq_pick_add_name(oq_pick *p, oq_str name, onq_error *err) {
     return add_entry(p, name, false, err);
 }
 
-/* A pattern sees a name up to its first NUL byte. */
-static bool matches(const regex_t *re, oq_str name) {
-    char text[LONGEST_MATCHED + 1];
-    if (name.n > LONGEST_MATCHED)
-        return false;
-    if (name.n > 0)
-        memcpy(text, name.p, name.n);
-    text[name.n] = '\0';
-    return regexec(re, text, 0, NULL, 0) == 0;
-}
-
 bool oq_pick_has(oq_pick *p, oq_str name) {
     bool found = false;
     const uint32_t i = oq_map_find(&p->names, name);
@@ -160,7 +71,7 @@ bool oq_pick_has(oq_pick *p, oq_str name) {
         return found;
     for (size_t k = 0; k < p->entries.n; k++) {
         oq_pick_entry *e = &p->entries.v[k];
-        if (e->pattern != NULL && matches(e->pattern, name))
+        if (e->pattern != NULL && oq_pattern_match(e->pattern, name, NULL, 0))
             found = e->hit = true;
     }
     return found;
