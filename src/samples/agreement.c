@@ -76,7 +76,12 @@ static void add_row(oq_agree *s, const oq_datum *a, bool real_a, const oq_datum 
     }
 }
 
-void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
+/* What is compared: of every `size` values those from `skip` on. */
+typedef struct part {
+    uint64_t size, skip;
+} part;
+
+static void add_part(oq_agree *s, const oq_datum *a, const oq_datum *b, const part *of) {
     bool real_a = false, real_b = false;
     if (a->kind != OQ_DATUM_TENSOR || b->kind != OQ_DATUM_TENSOR || !oq_datum_same_dims(a, b) ||
         !readable(a, &real_a) || !readable(b, &real_b)) {
@@ -85,7 +90,40 @@ void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
     }
     const uint64_t row = a->rank > 0 ? (uint64_t)a->dims[a->rank - 1] : 1;
     for (uint64_t i = 0; row > 0 && i < a->count; i += row)
-        add_row(s, a, real_a, b, real_b, i, row);
+        if (of == NULL || i % of->size >= of->skip)
+            add_row(s, a, real_a, b, real_b, i, row);
+}
+
+void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
+    add_part(s, a, b, NULL);
+}
+
+/* The only axis along which `past` is shorter, not the last; SIZE_MAX if there is no such axis. */
+static size_t grown_axis(const oq_datum *a, const oq_datum *past) {
+    size_t axis = SIZE_MAX;
+    if (past == NULL || past->kind != OQ_DATUM_TENSOR || past->rank != a->rank)
+        return SIZE_MAX;
+    for (size_t i = 0; i < a->rank; i++) {
+        if (past->dims[i] == a->dims[i])
+            continue;
+        if (axis != SIZE_MAX || past->dims[i] > a->dims[i])
+            return SIZE_MAX;
+        axis = i;
+    }
+    return axis + 1 < a->rank ? axis : SIZE_MAX;
+}
+
+void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const oq_datum *past) {
+    const size_t axis = grown_axis(a, past);
+    if (axis == SIZE_MAX) {
+        oq_agree_add(s, a, b);
+        return;
+    }
+    part of = {.size = 1};
+    for (size_t i = axis; i < a->rank; i++)
+        of.size *= (uint64_t)a->dims[i];
+    of.skip = of.size / (uint64_t)a->dims[axis] * (uint64_t)past->dims[axis];
+    add_part(s, a, b, of.size > 0 ? &of : NULL);
 }
 
 double oq_agree_cosine(const oq_agree *s) {

@@ -29,6 +29,9 @@ typedef struct oq_agree {
 
 /* Folds one output in: `a` the first model's, `b` the other's. */
 void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b);
+/* The same for a state that a run makes longer: where `past`, which went in, is shorter than `a`
+ * along one axis, only what was added is compared. `past` may be NULL. */
+void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const oq_datum *past);
 
 /* 1 when both are all zeros. */
 double oq_agree_cosine(const oq_agree *s);

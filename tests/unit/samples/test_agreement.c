@@ -98,6 +98,25 @@ static void numbers_that_are_none(void **state) {
     assert_true(s.wrecked);
 }
 
+/* Of a state that grew from [2, 1, 2] to [2, 3, 2] the last two places of three count. */
+static void grown(void **state) {
+    (void)state;
+    static const int64_t before[] = {2, 1, 2}, after[] = {2, 3, 2}, none[] = {2, 0, 2};
+    static const float a[] = {9, 9, 1, 2, 3, 4, 9, 9, 5, 6, 7, 8};
+    static const float b[] = {0, 0, 1, 2, 3, 5, 0, 0, 5, 6, 7, 8};
+    const oq_datum x = tensor(OQ_FLOAT, a, after, 3), y = tensor(OQ_FLOAT, b, after, 3),
+                   past = tensor(OQ_FLOAT, a, before, 3), empty = tensor(OQ_FLOAT, a, none, 3);
+    oq_agree s = {0};
+    oq_agree_add_state(&s, &x, &y, &past);
+    assert_true(s.n == 8 && s.noise == 1 && s.rows == 4);
+    const oq_datum *const whole[] = {&empty, &x, NULL};
+    for (size_t i = 0; i < OQ_COUNT(whole); i++) {
+        s = (oq_agree){0};
+        oq_agree_add_state(&s, &x, &y, whole[i]);
+        assert_int_equal(s.n, 12);
+    }
+}
+
 static void nothing(void **state) {
     (void)state;
     const oq_agree s = {0};
@@ -122,6 +141,7 @@ int main(void) {
         cmocka_unit_test(decibels),       cmocka_unit_test(by_hand),
         cmocka_unit_test(not_comparable), cmocka_unit_test(numbers_that_are_none),
         cmocka_unit_test(nothing),        cmocka_unit_test(top),
+        cmocka_unit_test(grown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

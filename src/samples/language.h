@@ -1,0 +1,82 @@
+/*
+ * language.h — models that speak: how to recognise one, and how well its logits agree with
+ * another's.
+ *
+ * A language model takes the numbers of tokens and gives logits over a vocabulary. Its score adds
+ * up, over samples and in their order, what counts for such a model: the divergence of the two
+ * distributions (Kullback and Leibler, of the first from the second, in nats), how often both
+ * prefer the same token, and the perplexity of each on the text itself, which needs the token that
+ * follows. All are means over rows, so samples of any length count by their tokens.
+ *
+ *     OQ_TRY(oq_roles_find(&arena, &session->inputs, &session->outputs, &roles, err));
+ *     if (roles.language.is)
+ *         oq_lm_add(&score, &(oq_lm_text){.ids = &sample->inputs[roles.language.ids]}, truth, logits);
+ */
+#ifndef OQ_SAMPLES_LANGUAGE_H
+#define OQ_SAMPLES_LANGUAGE_H
+
+#include "samples/carry.h"
+
+#define OQ_NOWHERE SIZE_MAX
+
+/* Places among the inputs and outputs of a model; OQ_NOWHERE where it has none. */
+typedef struct oq_language {
+    bool is;     /* it is a language model; else nothing below counts */
+    bool causal; /* each row predicts the token that follows */
+    size_t ids, mask, positions, logits;
+} oq_language;
+
+/* `states` says of each output whether it is a state (oq_carry_mark_states). */
+oq_language oq_language_of(const oq_ios *in, const oq_ios *out, const bool *states);
+
+/* What inputs and outputs of a model are for. Outputs that are states are no answers: whoever
+ * judges a model looks at the others. */
+typedef struct oq_roles {
+    oq_carry carry; /* states: which output goes to which input */
+    bool *states;   /* of each output */
+    size_t n_states;
+    oq_language language;
+} oq_roles;
+
+/* By the names that exporters give; in the arena. */
+onq_code oq_roles_find(oq_arena *a, const oq_ios *in, const oq_ios *out, oq_roles *r,
+                       onq_error *err);
+/* With a carry that is known. */
+onq_code oq_roles_of(oq_arena *a, const oq_ios *in, const oq_ios *out, const oq_carry *carry,
+                     oq_roles *r, onq_error *err);
+
+/* What a model read when it gave its logits. */
+typedef struct oq_lm_text {
+    const oq_datum *ids;  /* integers [batch, length]; NULL: not known, and no perplexity */
+    const oq_datum *mask; /* [batch, past + length] or [batch, length], 0 for padding; or NULL */
+    const oq_datum *next; /* ids of the step that follows in the sequence; or NULL */
+    uint64_t past;        /* tokens of the sequence before `ids` */
+} oq_lm_text;
+
+typedef struct oq_lm_score oq_lm_score;
+struct oq_lm_score {
+    uint64_t rows, same;      /* compared; with the same token in front */
+    double kl, kl_squares;    /* sums over rows */
+    uint64_t predictions;     /* tokens of the text that a row predicted */
+    double loss_truth, loss;  /* sums of -log of the probability of that token */
+    bool differs;             /* types or shapes did not match: not compared */
+    bool wrecked;             /* NaN, or a probability of 0 where the first model has more */
+    oq_lm_score *by_position; /* or NULL: the same by the place in the sequence ... */
+    size_t n_positions;       /* ... of so many; later rows are in none */
+};
+
+/* Adds the logits of one run: [batch, rows, vocabulary], or [batch, vocabulary] of the last token;
+ * rows are those of the last tokens of the text. `truth` may be NULL: then only the perplexity of
+ * `logits` is added. Rows of padding do not count. */
+void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *truth,
+               const oq_datum *logits);
+
+/* Means; NAN when there are no rows, or no predictions. */
+double oq_lm_kl(const oq_lm_score *s);
+double oq_lm_top1(const oq_lm_score *s); /* fraction */
+double oq_lm_perplexity(const oq_lm_score *s);
+double oq_lm_perplexity_truth(const oq_lm_score *s);
+/* How much larger the second model's perplexity is than the first one's, in percent. */
+double oq_lm_perplexity_rise(const oq_lm_score *s);
+
+#endif
