@@ -16,6 +16,7 @@
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "samples/agreement.h"
+#include "samples/language.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,6 +63,7 @@ typedef struct contender {
     double total;
     oq_agree *outputs;    /* one for each of the first model's outputs */
     size_t *order;        /* of the outputs, worst first */
+    oq_lm_score text;     /* of a language model */
     uint64_t rows, right; /* with labels: seen, and as they say */
     oq_bench_why why;     /* it may be slower than float */
     oq_bench_flight flight;
@@ -73,6 +75,7 @@ typedef struct bench {
     contender *v;
     size_t n;
     uint64_t n_samples;
+    oq_roles roles;   /* of the first model's inputs and outputs */
     oq_labels labels; /* v NULL: none */
 } bench;
 
@@ -115,6 +118,9 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
     if (c->outputs == NULL)
         return oq_fail_nomem(err);
+    if (c == b->v)
+        OQ_TRY(oq_roles_find(&b->job->arena, &c->session->inputs, &c->session->outputs, &b->roles,
+                             err));
     return oq_bench_find_why(&c->why, &b->job->arena, c->model, err);
 }
 
@@ -131,6 +137,33 @@ static const oq_datum *counterpart(const bench *b, const contender *c, const oq_
     return i < o->n ? &o->v[i] : NULL;
 }
 
+/* What went in where the state comes from; NULL if it comes from nowhere. */
+static const oq_datum *past_of(const bench *b, const oq_turn *t, size_t output) {
+    for (size_t i = 0; i < b->roles.carry.n; i++)
+        if (b->roles.carry.v[i].out == output)
+            return &t->samples[0].inputs[b->roles.carry.v[i].in];
+    return NULL;
+}
+
+static void compare_text(bench *b, contender *c, const oq_turn *t, const oq_datum *logits) {
+    const oq_language *l = &b->roles.language;
+    const oq_datum *in = t->samples[0].inputs;
+    const oq_lm_text text = {.ids = l->causal ? &in[l->ids] : NULL,
+                             .mask = l->mask != OQ_NOWHERE ? &in[l->mask] : NULL};
+    oq_lm_add(&c->text, &text, &t->outputs[0].v[l->logits], logits);
+}
+
+static void compare_output(bench *b, contender *c, const oq_turn *t, size_t k,
+                           const oq_datum *other) {
+    const oq_datum *first = &t->outputs[0].v[k];
+    if (b->roles.states[k] && c != b->v)
+        oq_agree_add_state(&c->outputs[k], first, other, past_of(b, t, k));
+    else if (c != b->v)
+        oq_agree_add(&c->outputs[k], first, other);
+    if (b->roles.language.is && k == b->roles.language.logits)
+        compare_text(b, c, t, other);
+}
+
 static onq_code compare_sample(void *ctx, const oq_turn *t, onq_error *err) {
     bench *b = ctx;
     const oq_outputs *first = &t->outputs[0];
@@ -143,8 +176,8 @@ static onq_code compare_sample(void *ctx, const oq_turn *t, onq_error *err) {
             const oq_datum *other = counterpart(b, c, o, k);
             if (other == NULL)
                 c->outputs[k].differs = true;
-            else if (i > 0)
-                oq_agree_add(&c->outputs[k], &first->v[k], other);
+            else
+                compare_output(b, c, t, k, other);
         }
     }
     b->n_samples++;
@@ -297,13 +330,20 @@ static double quality(const oq_agree *s) {
     return isnan(s->noise) ? -1e300 : oq_agree_sqnr(s);
 }
 
-/* The outputs in the order of their agreement, worst first. */
+static bool is_worse(const bench *b, const contender *c, size_t i, size_t than) {
+    if (b->roles.states[i] != b->roles.states[than])
+        return b->roles.states[than];
+    return quality(&c->outputs[i]) < quality(&c->outputs[than]);
+}
+
+/* The outputs in the order of their agreement, worst first; states, which are no answers, come
+ * last. */
 static size_t *worst_first(bench *b, const contender *c) {
     const size_t n = b->v[0].session->outputs.n;
     size_t *order = OQ_NEW_ARRAY(&b->job->arena, size_t, n + 1);
     for (size_t i = 0; order != NULL && i < n; i++) {
         size_t at = i;
-        for (; at > 0 && quality(&c->outputs[order[at - 1]]) > quality(&c->outputs[i]); at--)
+        for (; at > 0 && is_worse(b, c, i, order[at - 1]); at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
@@ -315,6 +355,33 @@ static size_t *worst_first(bench *b, const contender *c) {
 static bool is_slower(const bench *b, const contender *c) {
     return quantile(c, 0.5) > 1.02 * quantile(b->v, 0.5) &&
            c->times.v[0] > 1.02 * b->v[0].times.v[0];
+}
+
+/* How many outputs come first in the order: those that are not states, or all if all are. */
+static size_t n_answers(const bench *b) {
+    const size_t n = b->v[0].session->outputs.n;
+    return b->roles.n_states < n ? n - b->roles.n_states : n;
+}
+
+static void json_outputs(bench *b, const contender *c, size_t from, size_t end) {
+    oq_jw *w = &b->job->json;
+    for (size_t k = from; k < end; k++) {
+        oq_jw_begin_object(w, NULL);
+        oq_jw_str(w, "name", b->v[0].session->outputs.v[c->order[k]].name);
+        json_agree(w, &c->outputs[c->order[k]]);
+        oq_jw_end_object(w);
+    }
+}
+
+static void json_language(oq_jw *w, const oq_lm_score *s) {
+    oq_jw_begin_object(w, "language");
+    oq_jw_uint(w, "rows", s->rows);
+    oq_jw_real(w, "kl", oq_lm_kl(s));
+    oq_jw_real(w, "top1", oq_lm_top1(s));
+    oq_jw_uint(w, "predictions", s->predictions);
+    oq_jw_real(w, "perplexity", oq_lm_perplexity(s));
+    oq_jw_real(w, "perplexity_rise", oq_lm_perplexity_rise(s));
+    oq_jw_end_object(w);
 }
 
 static void show_json(bench *b, const contender *c) {
@@ -340,15 +407,15 @@ static void show_json(bench *b, const contender *c) {
         json_agree(w, &c->outputs[worst]);
         oq_jw_str(w, "worst_output", b->v[0].session->outputs.v[worst].name);
         oq_jw_begin_array(w, "outputs");
-        for (size_t k = 0; k < b->v[0].session->outputs.n; k++) {
-            oq_jw_begin_object(w, NULL);
-            oq_jw_str(w, "name", b->v[0].session->outputs.v[c->order[k]].name);
-            json_agree(w, &c->outputs[c->order[k]]);
-            oq_jw_end_object(w);
-        }
+        json_outputs(b, c, 0, n_answers(b));
+        oq_jw_end_array(w);
+        oq_jw_begin_array(w, "states");
+        json_outputs(b, c, n_answers(b), b->v[0].session->outputs.n);
         oq_jw_end_array(w);
         oq_jw_end_object(w);
     }
+    if (b->roles.language.is)
+        json_language(w, &c->text);
     if (c->why.quantized) {
         if (c != b->v)
             oq_jw_bool(w, "slower_than_first", is_slower(b, c));
@@ -414,22 +481,63 @@ static void show_text(bench *b, const contender *c, size_t width) {
     oq_buf_addc(t, '\n');
 }
 
-/* Each output by itself, where the row of the model shows the worst of several. */
+static void show_output(bench *b, const contender *c, size_t k) {
+    oq_buf *t = &b->job->text;
+    oq_buf_adds(t, " ");
+    text_agree(t, &c->outputs[c->order[k]]);
+    oq_buf_adds(t, "  ");
+    oq_buf_add_safe(t, b->v[0].session->outputs.v[c->order[k]].name);
+    oq_buf_addc(t, '\n');
+}
+
+/* Each output by itself, where the row of the model shows the worst of several; of states the
+ * worst. */
 static void show_outputs(bench *b, const contender *c) {
     oq_buf *t = &b->job->text;
-    const size_t n = b->v[0].session->outputs.n;
+    const size_t n = b->v[0].session->outputs.n, answers = n_answers(b);
     if (c == b->v || n < 2)
         return;
-    oq_buf_adds(t, "\noutputs of ");
-    oq_buf_add_safe(t, oq_str_of(c->path));
-    oq_buf_adds(t, ", worst first (the table above shows the worst)\n");
-    for (size_t k = 0; k < n; k++) {
-        oq_buf_adds(t, " ");
-        text_agree(t, &c->outputs[c->order[k]]);
-        oq_buf_adds(t, "  ");
-        oq_buf_add_safe(t, b->v[0].session->outputs.v[c->order[k]].name);
+    if (answers > 1) {
+        oq_buf_adds(t, "\noutputs of ");
+        oq_buf_add_safe(t, oq_str_of(c->path));
+        oq_buf_adds(t, ", worst first (the table above shows the worst)\n");
+        for (size_t k = 0; k < answers; k++)
+            show_output(b, c, k);
+    }
+    if (answers < n) {
+        oq_buf_addf(t, "\nworst of %zu state%s of ", n - answers, OQ_NOUN_S(n - answers));
+        oq_buf_add_safe(t, oq_str_of(c->path));
+        oq_buf_adds(t, " (only what a run adds to them)\n");
+        show_output(b, c, answers);
+    }
+}
+
+static void show_number(oq_buf *t, int digits, double x, const char *unit) {
+    if (isnan(x))
+        oq_buf_addf(t, " %10s", "-");
+    else
+        oq_buf_addf(t, " %*.*f%s", 10 - (int)strlen(unit), digits,
+                    fabs(x) < 0.5 * pow(10, -digits) ? 0 : x, unit); /* not -0.00 */
+}
+
+/* What counts for language models. */
+static void show_language(bench *b, size_t width) {
+    oq_buf *t = &b->job->text;
+    if (!b->roles.language.is)
+        return;
+    oq_buf_addf(t, "\n%-*s %10s %10s %10s %10s\n", (int)width, "language", "perplexity", "rise",
+                "KL", "top-1");
+    for (size_t i = 0; i < b->n; i++) {
+        const oq_lm_score *s = &b->v[i].text;
+        show_name(t, &b->v[i], width);
+        show_number(t, 3, oq_lm_perplexity(s), "");
+        show_number(t, 2, i > 0 ? oq_lm_perplexity_rise(s) : (double)NAN, "%");
+        show_number(t, 5, i > 0 ? oq_lm_kl(s) : (double)NAN, "");
+        show_number(t, 2, i > 0 ? 100 * oq_lm_top1(s) : (double)NAN, "%");
         oq_buf_addc(t, '\n');
     }
+    oq_buf_addf(t, "%" PRIu64 " rows, %" PRIu64 " tokens predicted\n", b->v[0].text.rows,
+                b->v[0].text.predictions);
 }
 
 /* The command that times the float model's nodes, with the samples of this one. */
@@ -485,6 +593,7 @@ static void show_all(bench *b) {
         show_json(b, &b->v[i]);
     }
     show_flights(b, width);
+    show_language(b, width);
     for (size_t i = 0; i < b->n; i++) {
         show_outputs(b, &b->v[i]);
         show_slow(b, &b->v[i]);
@@ -554,7 +663,9 @@ const oq_command oq_command_bench = {
              "with the first "
              "model's: cosine, signal to quantization noise in dB, and how often the largest value "
              "along the last axis is the same one. Of several outputs the table shows the one that "
-             "agrees worst; all of them follow below it."},
+             "agrees worst; all of them follow below it. States (caches, hidden states) are shown "
+             "apart. Language models also get their perplexity on the texts of --data and their "
+             "divergence (KL) from the first model."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general,
                &oq_group_verify_idle},
     .run = run_bench,
