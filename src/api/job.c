@@ -76,8 +76,7 @@ onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err) {
 
 onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err) {
     while (job->file_options.n < job->files.all.n)
-        if (!OQ_PUSH(&job->arena, &job->file_options, option))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&job->arena, &job->file_options, option), err);
     return ONQ_OK;
 }
 
@@ -113,8 +112,7 @@ onq_code oq_job_save_text(oq_job *job, const char *option, const oq_buf *text, o
     if (!oq_opt_is_wanted(job->opts, path))
         return oq_out_text(&job->env->alloc, path, text, err);
     oq_out out;
-    if (text->failed)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(!text->failed, err);
     OQ_TRY(oq_out_open_memory(&out, &job->env->alloc, path, err));
     onq_code rc = oq_out_write(&out, text->p, text->n, err);
     if (rc == ONQ_OK)

@@ -55,8 +55,7 @@ onq_code oq_job_dims(oq_job *job, const oq_dim_fix **out, size_t *count, onq_err
     size_t n = 0;
     const oq_str *list = oq_opt_list(job->opts, "dim", &n);
     oq_dim_fix *dims = OQ_NEW_ARRAY(&job->arena, oq_dim_fix, n > 0 ? n : 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     for (size_t i = 0; i < n; i++) {
         oq_str value;
         if (!oq_opt_split(list[i], &dims[i].name, &value) ||
@@ -166,8 +165,7 @@ onq_code oq_job_session(oq_job *job, oq_session_options *o, onq_error *err) {
     size_t n = 0;
     const oq_str *list = oq_opt_list(job->opts, "custom_ops", &n);
     const char **paths = OQ_NEW_ARRAY(&job->arena, const char *, n > 0 ? n : 1);
-    if (paths == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(paths != NULL, err);
     for (size_t i = 0; i < n; i++)
         paths[i] = list[i].p; /* lists are NUL-terminated */
     *o = (oq_session_options){.n_threads = oq_env_threads(job->env),

@@ -57,7 +57,14 @@ size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
             return oq_try_rc;                                                                      \
     } while (0)
 
-/* The same for functions that clean up at a `done:` label and return `rc`. */
+/* The same for an allocation that gave `ok`: out of memory if that is false. */
+#define OQ_TRY_ALLOC(ok, err)                                                                      \
+    do {                                                                                           \
+        if (!(ok))                                                                                 \
+            return oq_fail_nomem(err);                                                             \
+    } while (0)
+
+/* OQ_TRY for functions that clean up at a `done:` label and return `rc`. */
 #define OQ_GO(expr)                                                                                \
     do {                                                                                           \
         rc = (expr);                                                                               \

@@ -124,8 +124,7 @@ onq_code oq_pool_new_of(const onq_env *env, unsigned n, oq_pool **out, onq_error
     *out = NULL;
     const onq_allocator *a = env != NULL ? &env->alloc : oq_alloc_default();
     oq_pool *p = oq_calloc(a, 1, sizeof *p);
-    if (p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL, err);
     p->alloc = *a;
     p->n_workers = n;
     p->threads_size = (p->n_workers - 1) * (sizeof *p->threads + sizeof(struct seat));
@@ -231,8 +230,7 @@ onq_code oq_pool_pipeline(oq_pool *p, size_t n, size_t window, oq_task make, oq_
     if (window > n)
         window = n;
     enum made *ring = oq_calloc(&p->alloc, window, sizeof *ring);
-    if (ring == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(ring != NULL, err);
     onq_code rc = ONQ_OK;
     job_begin(p, n, make, ctx);
     p->ring = ring;

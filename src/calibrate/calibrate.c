@@ -36,8 +36,7 @@ static onq_code watch_pads(oq_runner *r, const oq_cal_targets *targets, const oq
             number = (uint32_t)r->n_watched++;
             r->names[r->n_names + number] = t->pads;
             r->types[r->n_names + number] = OQ_INT64;
-            if (!oq_map_put(&watched, t->pads, number))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_map_put(&watched, t->pads, number), err);
         }
         r->watched[i] = number + 1;
     }
@@ -64,8 +63,7 @@ static onq_code make_collector(oq_runner *r, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
         const oq_cal_target *t = &targets.all.v[i];
         all[i] = t->name;
-        if (!oq_map_put(&map, t->name, (uint32_t)i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&map, t->name, (uint32_t)i), err);
         if (t->constant != NULL &&
             !OQ_PUSH(&r->arena, &r->fixed, (oq_fixed_tensor){i, t->constant}))
             return oq_fail_nomem(err);
@@ -270,8 +268,7 @@ onq_code oq_runner_begin(oq_runner *r, const oq_cal_job *job, const oq_cal_part 
     for (size_t i = 0; i < OQ_CAL_LOCKS; i++)
         pthread_mutex_init(&r->locks.v[i], NULL);
     r->lanes = OQ_NEW_ARRAY(&r->arena, oq_lane, OQ_FLIGHT_LANES);
-    if (r->lanes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r->lanes != NULL, err);
     return start(r, err);
 }
 

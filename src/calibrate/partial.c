@@ -145,8 +145,7 @@ onq_code oq_partial_encode(const oq_collector *c, const oq_partial_meta *meta, o
         else
             put_minmax(b, t);
     }
-    if (b->failed)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(!b->failed, err);
     const uint32_t crc =
         (uint32_t)crc32_z(crc32_z(0, NULL, 0), (const Bytef *)b->p + HEAD, b->n - HEAD);
     memcpy(b->p + 8, &crc, sizeof crc);
@@ -248,8 +247,7 @@ static onq_code get_minmax(cursor *r, oq_collector *c, oq_tstat *t, onq_error *e
     const size_t n = get_u32(r);
     if (!has(r, n, 2 * sizeof(float) + 2 * sizeof(uint64_t)) || (n > 0) != (t->n_samples > 0))
         return broken(r, err);
-    if (!oq_tstat_channels(&c->arena, t, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_tstat_channels(&c->arena, t, n), err);
     get(r, t->lo, n, sizeof(float));
     get(r, t->hi, n, sizeof(float));
     get(r, t->lo_at, n, sizeof(uint64_t));
@@ -260,8 +258,7 @@ static onq_code get_minmax(cursor *r, oq_collector *c, oq_tstat *t, onq_error *e
     for (size_t i = 0; i < rows; i++) {
         const uint64_t number = get_u64(r);
         float *v = OQ_NEW_ARRAY(&c->arena, float, 2 * n);
-        if (v == NULL || !OQ_PUSH(&c->arena, &t->rows, (oq_row){number, v}))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(v != NULL && OQ_PUSH(&c->arena, &t->rows, (oq_row){number, v}), err);
         get(r, v, 2 * n, sizeof(float));
     }
     return ONQ_OK;
@@ -274,8 +271,7 @@ static onq_code get_old_hist(cursor *r, oq_collector *c, oq_tstat *t, onq_error 
         return broken(r, err);
     oq_hist *h = &t->hist;
     float *edges = oq_alloc(c->arena.alloc, (n + 1) * sizeof(float));
-    if (edges == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(edges != NULL, err);
     get(r, edges, n + 1, sizeof(float));
     const onq_code rc =
         oq_hist_edges(h, c->arena.alloc, t->type, oq_cal_counts_abs(&c->options), edges, n, err);
@@ -345,8 +341,7 @@ static onq_code get_tensor(cursor *r, oq_collector *c, size_t index, size_t n_te
     if (!has(r, n, 1))
         return broken(r, err);
     t->name = oq_str_copy(&c->arena, (oq_str){(const char *)r->p, n});
-    if (t->name.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t->name.p != NULL, err);
     r->p += n;
     const unsigned type = get_u8(r);
     t->rank = get_u32(r);

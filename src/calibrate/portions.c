@@ -18,8 +18,7 @@ onq_code oq_calibration_open(const oq_cal_job *job, oq_calibration **out, onq_er
     assert(!job->options->bounds_only); /* a later portion could ask for what was not counted */
     OQ_TRY(oq_cal_check(job->options, err));
     oq_calibration *c = oq_calloc(&job->engine->env->alloc, 1, sizeof *c);
-    if (c == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c != NULL, err);
     c->job = *job;
     c->options = *job->options;
     c->job.options = &c->options;

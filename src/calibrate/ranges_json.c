@@ -264,8 +264,7 @@ static onq_code take_key(reader *r, oq_str *out, onq_error *err) {
     *out =
         oq_str_copy(&r->ranges->arena, (oq_str){json_string_value(key), json_string_length(key)});
     json_decref(key);
-    if (out->p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->p != NULL, err);
     r->p = end;
     if (!take(r, ':'))
         return fail_here(r, err, "a colon was expected");
@@ -311,8 +310,7 @@ static onq_code read_array(oq_arena *a, const char *key, bool real, const json_t
     const size_t n = scalar ? 1 : json_array_size(data);
     if (n == 0)
         return bad_attr(err, key, "is empty");
-    if (!oq_num_make(a, x, type, scalar, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_num_make(a, x, type, scalar, n), err);
     for (size_t i = 0; i < n; i++)
         if (!read_element(x, i, scalar ? data : json_array_get(data, i)))
             return bad_attr(err, key, "holds something that is not a number");
@@ -324,8 +322,7 @@ static onq_code read_attr(oq_arena *a, const char *key, bool real, const json_t 
     if (json_is_object(j))
         return read_array(a, key, real, j, x, err);
     const bool whole = !real && json_is_integer(j);
-    if (!oq_num_make(a, x, whole ? OQ_INT64 : OQ_FLOAT, true, 1))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_num_make(a, x, whole ? OQ_INT64 : OQ_FLOAT, true, 1), err);
     x->bare = !real;
     if (!read_element(x, 0, j))
         return bad_attr(err, key, "is not a number");

@@ -254,8 +254,7 @@ static onq_code find_sizes(oq_runner *r, onq_error *err) {
  * graph. */
 static onq_code keep_order(oq_runner *r, onq_error *err) {
     bool *ordered = OQ_NEW_ARRAY(&r->arena, bool, r->c.n);
-    if (ordered == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(ordered != NULL, err);
     for (size_t i = 0; i < r->c.n; i++)
         if (r->c.v[i].padded > 0)
             ordered[i] = ordered[r->c.v[i].padded - 1] = true;
@@ -286,8 +285,7 @@ static onq_code open_session(oq_runner *r, onq_error *err) {
 static onq_code open_lane(oq_lane *l, onq_error *err) {
     oq_runner *r = l->r;
     l->adds_at = OQ_NEW_ARRAY(&r->arena, uint64_t, r->n_watched + 1);
-    if (l->adds_at == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(l->adds_at != NULL, err);
     if (!oq_runner_is_histogram(r))
         return ONQ_OK;
     return oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err);

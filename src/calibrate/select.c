@@ -68,8 +68,7 @@ static onq_code each_graph(selecting *s, oq_graph_fn fn, onq_error *err) {
 static onq_code fill_names(void *ctx, oq_graph *g, onq_error *err) {
     selecting *s = ctx;
     for (size_t i = 0; i < g->initializer.n; i++)
-        if (!oq_map_put(&s->inits, g->initializer.v[i]->name, 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&s->inits, g->initializer.v[i]->name, 0), err);
     for (size_t i = 0; i < g->node.n; i++)
         for (size_t k = 0; k < g->node.v[i]->output.n; k++) {
             const oq_str name = g->node.v[i]->output.v[k];
@@ -92,8 +91,7 @@ static onq_code fill_maps(selecting *s, onq_error *err) {
     oq_map_init(&s->makers, s->arena);
     OQ_TRY(each_graph(s, fill_names, err));
     for (size_t i = 0; s->o->only != NULL && i < s->o->n_only; i++)
-        if (!oq_map_put(&s->only, s->o->only[i], 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&s->only, s->o->only[i], 0), err);
     return ONQ_OK;
 }
 
@@ -149,8 +147,7 @@ static onq_code constant_data(selecting *s, oq_tensor *t, oq_datum *d, onq_error
     OQ_TRY(oq_model_data(s->model, t, &raw, err));
     if ((uintptr_t)raw.p % sizeof(float) != 0) {
         uint8_t *copy = oq_arena_alloc(s->arena, (size_t)raw.n);
-        if (copy == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(copy != NULL, err);
         memcpy(copy, raw.p, (size_t)raw.n);
         raw.p = copy;
     }
@@ -179,8 +176,7 @@ static onq_code find_constants(void *ctx, oq_graph *g, onq_error *err) {
         if (t == NULL)
             continue; /* sparse: the runtime makes it, an observer sees it */
         oq_datum *d = OQ_NEW(s->arena, oq_datum);
-        if (d == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(d != NULL, err);
         OQ_TRY(constant_data(s, t, d, err));
         s->out->all.v[at].constant = d;
     }

@@ -108,8 +108,7 @@ onq_code oq_cal_select_pads(oq_model *m, oq_arena *a, oq_cal_targets *targets, o
     OQ_TRY(oq_index_build(&p.ix, a, g, NULL, err));
     oq_map_init(&p.targets, a);
     for (size_t i = 0; i < targets->all.n; i++)
-        if (!oq_map_put(&p.targets, targets->all.v[i].name, (uint32_t)i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&p.targets, targets->all.v[i].name, (uint32_t)i), err);
     for (; at < g->node.n; at++)
         OQ_TRY(consider_pad(&p, g->node.v[at], err));
     return ONQ_OK;

@@ -21,8 +21,7 @@ static onq_code give_inputs(const oq_model *m, const oq_sample *sample, oq_arena
     OQ_TRY(oq_model_inputs(m, a, &inputs, err));
     assert(inputs.n == sample->n_inputs);
     oq_given_shape *given = OQ_NEW_ARRAY(a, oq_given_shape, inputs.n + 1);
-    if (given == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(given != NULL, err);
     o->given = given;
     for (size_t i = 0; i < inputs.n; i++) {
         const oq_datum *d = &sample->inputs[i];

@@ -108,8 +108,7 @@ static int by_name(const void *a, const void *b) {
 
 static onq_code make_entries(const oq_ranges *r, oq_arena *a, entry **out, onq_error *err) {
     entry *list = OQ_NEW_ARRAY(a, entry, r->all.n > 0 ? r->all.n : 1);
-    if (list == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(list != NULL, err);
     for (size_t i = 0; i < r->all.n; i++) {
         const oq_range *t = r->all.v[i];
         double lowest = 0, highest = 0;
@@ -130,8 +129,7 @@ static onq_code make_entries(const oq_ranges *r, oq_arena *a, entry **out, onq_e
 static onq_code open_in(oq_out *o, const onq_env *env, oq_arena *a, const char *folder,
                         const char *name, onq_error *err) {
     const oq_str path = oq_str_format(a, "%s/%s", folder, name);
-    if (path.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(path.p != NULL, err);
     return oq_out_open(o, &env->alloc, path.p, err);
 }
 
@@ -154,8 +152,7 @@ static onq_code write_flatbuffer(const entry *list, size_t n, oq_arena *a, const
         return oq_fail(err, ONQ_E_LIMIT,
                        "the table would be larger than 2 GB, the most a flatbuffer holds");
     uint32_t *tables = OQ_NEW_ARRAY(a, uint32_t, n > 0 ? n : 1);
-    if (tables == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(tables != NULL, err);
     oq_buf b;
     oq_buf_init(&b, &env->alloc);
     fb_build(&b, list, tables, n);

@@ -94,8 +94,7 @@ static onq_code end_group(observing *o, node_list *out, onq_error *err) {
     if (o->token.p != NULL)
         in[n++] = o->token;
     o->token = oq_names_unique(&o->taken, OQ_S("onq_observed"));
-    if (o->token.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o->token.p != NULL, err);
     oq_node *node = observe_node(o, OQ_OBSERVE_GROUP_OP, o->group, o->n_group, in, n, o->token);
     o->n_group = 0;
     o->group_bytes = 0;
@@ -166,13 +165,11 @@ static onq_code rewire(observing *o, const oq_graph *g, unsigned depth, onq_erro
 static onq_code observe_named(observing *o, uint32_t index, node_list *out, onq_error *err) {
     const oq_str to = new_name(o, o->names[index]);
     oq_node *n = to.p != NULL ? observe_one(o, index, o->names[index], to) : NULL;
-    if (n == NULL || !OQ_PUSH(o->arena, out, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && OQ_PUSH(o->arena, out, n), err);
     o->found[index] = true;
     if (o->beside)
         return ONQ_OK;
-    if (!OQ_PUSH(o->arena, &o->changed, index))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(o->arena, &o->changed, index), err);
     o->renamed[index] = to;
     return ONQ_OK;
 }
@@ -213,8 +210,7 @@ static onq_code observe_made(observing *o, const oq_graph *g, oq_str *output, pl
         return observe_named(o, i, o->beside ? &p->beside : &p->all, err);
     const oq_str inner = new_name(o, *output);
     oq_node *n = inner.p != NULL ? observe_one(o, i, inner, *output) : NULL;
-    if (n == NULL || !OQ_PUSH(o->arena, &p->all, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && OQ_PUSH(o->arena, &p->all, n), err);
     *output = inner;
     o->found[i] = true;
     return ONQ_OK;
@@ -227,8 +223,7 @@ static onq_code observe_tensors(observing *o, const oq_graph *g, placing *p, onq
         OQ_TRY(observe_given(o, g, g->initializer.v[i]->name, p, err));
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        if (!OQ_PUSH(o->arena, &p->all, n))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(o->arena, &p->all, n), err);
         for (size_t k = 0; k < n->output.n; k++)
             OQ_TRY(observe_made(o, g, &n->output.v[k], p, err));
     }
@@ -269,8 +264,7 @@ static onq_code observe_graph(void *ctx, oq_graph *g, onq_error *err) {
 
 static onq_code import_domain(oq_arena *a, oq_model_proto *proto, onq_error *err) {
     oq_opset *set = OQ_NEW(a, oq_opset);
-    if (set == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(set != NULL, err);
     set->domain = OQ_S(OQ_ENGINE_DOMAIN);
     set->version = OQ_I64(1);
     return OQ_PUSH(a, &proto->opset_import, set) ? ONQ_OK : oq_fail_nomem(err);
@@ -291,11 +285,9 @@ onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
     o.renamed = OQ_NEW_ARRAY(a, oq_str, n);
     o.hidden = OQ_NEW_ARRAY(a, uint32_t, n);
     o.given = OQ_NEW_ARRAY(a, const oq_graph *, n);
-    if (o.given == NULL || o.found == NULL || o.renamed == NULL || o.hidden == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o.given != NULL && o.found != NULL && o.renamed != NULL && o.hidden != NULL, err);
     for (size_t i = 0; i < n; i++)
-        if (!oq_map_put(&o.wanted, names[i], (uint32_t)i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&o.wanted, names[i], (uint32_t)i), err);
     OQ_TRY(oq_names_collect(&o.taken, a, m, err));
     OQ_TRY(oq_walk_graphs(proto->graph, observe_graph, &o, err));
     for (size_t i = 0; i < n; i++)

@@ -225,8 +225,7 @@ static onq_code hand_initializers(ort_session *s, OrtSessionOptions *o, oq_sessi
     const oq_ort_api *api = &s->engine->api;
     const char **names = OQ_NEW_ARRAY(&g->arena, const char *, g->handed.n);
     const OrtValue **values = OQ_NEW_ARRAY(&g->arena, const OrtValue *, g->handed.n);
-    if (names == NULL || values == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(names != NULL && values != NULL, err);
     for (size_t i = 0; i < g->handed.n; i++) {
         const oq_handed *h = &g->handed.v[i];
         const oq_datum d = {.kind = OQ_DATUM_TENSOR,
@@ -336,8 +335,7 @@ static onq_code name_outputs(ort_session *s, const oq_session_options *so, onq_e
     s->out_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
     oq_map seen;
     oq_map_init(&seen, &s->arena);
-    if (s->fetch == NULL || s->out_names == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->fetch != NULL && s->out_names != NULL, err);
     for (size_t i = 0; i < n; i++) {
         const oq_str name = all->v[i].name;
         const uint32_t at = oq_map_find(&seen, name);
@@ -356,12 +354,10 @@ static onq_code name_inputs(ort_session *s, const oq_session_options *so, onq_er
     OQ_TRY(oq_model_inputs(so->model, &s->arena, &s->base.inputs, err));
     const size_t n = s->base.inputs.n;
     s->in_names = OQ_NEW_ARRAY(&s->arena, const char *, n + 1);
-    if (s->in_names == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->in_names != NULL, err);
     for (size_t i = 0; i < n; i++) {
         s->in_names[i] = oq_str_cstr(&s->arena, s->base.inputs.v[i].name);
-        if (s->in_names[i] == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(s->in_names[i] != NULL, err);
     }
     return ONQ_OK;
 }
@@ -395,8 +391,7 @@ static ort_session *session_new(oq_engine *e) {
 static onq_code session_open(oq_engine *e, const oq_session_options *so, oq_session **out,
                              onq_error *err) {
     ort_session *s = session_new(e);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     s->most_seconds = so->most_seconds;
     onq_code rc = name_inputs(s, so, err);
     if (rc == ONQ_OK)
@@ -417,8 +412,7 @@ static onq_code session_share(oq_session *base, const oq_observer *observer, oq_
                               onq_error *err) {
     const ort_session *of = (const ort_session *)base;
     ort_session *s = session_new(base->engine);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     s->shared = true;
     s->handle = of->handle;
     s->most_seconds = of->most_seconds;
@@ -497,8 +491,7 @@ static onq_code start(ort_engine *e, const char *path, onq_error *err) {
 onq_code oq_ort_open(onq_env *env, const char *path, oq_engine **out, onq_error *err) {
     *out = NULL;
     ort_engine *e = oq_calloc(&env->alloc, 1, sizeof *e);
-    if (e == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(e != NULL, err);
     e->base.ops = &ort_ops;
     e->base.env = env;
     oq_arena_init(&e->arena, &env->alloc);

@@ -63,8 +63,7 @@ static onq_code make_tensor(ort_engine *e, oq_arena *a, const oq_datum *d, ort_v
     memcpy(&p, &d->data, sizeof p);
     if ((uintptr_t)p % ALIGNMENT != 0 || p == NULL) {
         p = oq_arena_alloc(a, d->size_bytes + 1);
-        if (p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(p != NULL, err);
         if (d->size_bytes > 0)
             memcpy(p, d->data, d->size_bytes);
     }
@@ -85,8 +84,7 @@ static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned
         return oq_fail(err, ONQ_E_UNSUPPORTED,
                        "absent values inside a sequence or map are not supported");
     const OrtValue **items = OQ_NEW_ARRAY(a, const OrtValue *, d->n_items + 1);
-    if (items == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(items != NULL, err);
     for (size_t i = 0; i < d->n_items; i++) {
         OrtValue *item = NULL;
         OQ_TRY(make_any(e, a, &d->items[i], depth + 1, made, &item, err));
@@ -122,8 +120,7 @@ static onq_code view_texts(ort_engine *e, oq_arena *a, OrtValue *v, oq_datum *d,
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, d->count + 1);
     size_t *offsets = OQ_NEW_ARRAY(a, size_t, d->count + 1);
     char *p = oq_arena_alloc(a, total + 1);
-    if (texts == NULL || offsets == NULL || p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(texts != NULL && offsets != NULL && p != NULL, err);
     OQ_TRY(oq_ort_check(api, api->GetStringTensorContent(v, p, total, offsets, d->count), err,
                         "texts"));
     for (uint64_t i = 0; i < d->count; i++) {
@@ -141,8 +138,7 @@ static onq_code view_shape(ort_engine *e, oq_arena *a, const OrtTensorTypeAndSha
     OQ_TRY(oq_ort_check(api, api->GetTensorElementType(info, &type), err, "a type"));
     OQ_TRY(oq_ort_check(api, api->GetDimensionsCount(info, &d->rank), err, "a shape"));
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, d->rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     OQ_TRY(oq_ort_check(api, api->GetDimensions(info, dims, d->rank), err, "a shape"));
     d->dtype = oq_ort_dtype(type);
     d->dims = dims;
@@ -191,8 +187,7 @@ static onq_code view_any(ort_engine *e, oq_arena *a, OrtValue *v, unsigned depth
     d->kind = type == OQ_ORT_IS_MAP ? OQ_DATUM_MAP : OQ_DATUM_SEQUENCE;
     OQ_TRY(oq_ort_check(api, api->GetValueCount(v, &d->n_items), err, "a sequence"));
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, d->n_items + 1);
-    if (items == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(items != NULL, err);
     for (size_t i = 0; i < d->n_items; i++) {
         OrtValue *item = NULL;
         OQ_TRY(

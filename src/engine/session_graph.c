@@ -70,8 +70,7 @@ static onq_code file_number(placer *p, const oq_file *f, uint32_t *out, onq_erro
     }
     *out = (uint32_t)p->files.n;
     const payload_file row = {f, real_path(p, f)};
-    if (!OQ_PUSH(&p->g->arena, &p->files, row))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(&p->g->arena, &p->files, row), err);
     return ONQ_OK;
 }
 
@@ -125,8 +124,7 @@ static onq_code make_bytes(placer *p, oq_tensor *t, oq_span *out, onq_error *err
     if (producer == NULL)
         return oq_model_data(p->model, t, out, err);
     uint8_t *made = oq_arena_alloc(&p->g->arena, t->raw_data.n + 1);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     *out = (oq_span){made, t->raw_data.n};
     return producer->make(producer, made, err);
 }
@@ -135,8 +133,7 @@ static onq_code hand_over(placer *p, oq_tensor *t, onq_error *err) {
     oq_handed h = {.dtype = (oq_dtype)t->data_type.v, .dims = t->dims.v, .rank = t->dims.n};
     OQ_TRY(make_bytes(p, t, &h.data, err));
     h.name = oq_str_cstr(&p->g->arena, t->name);
-    if (h.name == NULL || !OQ_PUSH(&p->g->arena, &p->g->handed, h))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(h.name != NULL && OQ_PUSH(&p->g->arena, &p->g->handed, h), err);
     return ONQ_OK;
 }
 
@@ -154,20 +151,17 @@ static onq_code set_external(oq_arena *a, oq_tensor *t, oq_str location, uint64_
     t->external_data.n = 0;
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         oq_entry *e = OQ_NEW(a, oq_entry);
-        if (e == NULL || rows[i].value.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(e != NULL && rows[i].value.p != NULL, err);
         e->key = oq_str_of(rows[i].key);
         e->value = rows[i].value;
-        if (!OQ_PUSH(a, &t->external_data, e))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &t->external_data, e), err);
     }
     t->data_location = OQ_I32(OQ_LOCATION_EXTERNAL);
     return ONQ_OK;
 }
 
 static onq_code add_placed(placer *p, placed row, onq_error *err) {
-    if (!OQ_PUSH(&p->g->arena, &p->list, row))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(&p->g->arena, &p->list, row), err);
     row.tensor->place = &placed_mark;
     return ONQ_OK;
 }
@@ -258,8 +252,7 @@ static onq_code write_places(placer *p, onq_error *err) {
             location = oq_str_of(real + n + 1);
             if (p->g->folder == NULL)
                 p->g->folder = oq_arena_strdup(a, n == 0 ? "/" : real, n == 0 ? 1 : n);
-            if (p->g->folder == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(p->g->folder != NULL, err);
         }
         OQ_TRY(set_external(a, row->tensor, location, row->offset, row->length, err));
     }
@@ -292,8 +285,7 @@ static onq_code lift_constants(void *ctx, oq_graph *g, onq_error *err) {
             continue;
         }
         t->name = n->output.v[0];
-        if (!OQ_PUSH(&s->arena, &g->initializer, t))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&s->arena, &g->initializer, t), err);
     }
     g->node.n = kept;
     return ONQ_OK;
@@ -351,8 +343,7 @@ static onq_code encode(oq_session_graph *s, onq_error *err) {
         const oq_piece *p = &pieces.list.v[i];
         if (p->producer != NULL) {
             uint8_t *made = oq_arena_alloc(&s->arena, p->n);
-            if (made == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(made != NULL, err);
             OQ_TRY(p->producer->make(p->producer, made, err));
             oq_buf_add(&s->bytes, made, p->n);
         } else {
@@ -377,8 +368,7 @@ onq_code oq_session_check_functions(const oq_model *m, onq_error *err) {
 static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inline_all,
                       onq_error *err) {
     s->proto = oq_message_clone(&s->arena, OQ_SCHEMA_model_proto, o->model->proto);
-    if (s->proto == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->proto != NULL, err);
     if (s->proto->graph == NULL)
         return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
     OQ_TRY(oq_session_check_functions(o->model, err));

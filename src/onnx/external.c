@@ -44,8 +44,7 @@ static onq_code ext_ask(oq_model *m, oq_str location, oq_file *f, onq_error *err
     if (m->open.fn == NULL)
         return ONQ_OK;
     const char *name = oq_str_cstr(&m->arena, location);
-    if (name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name != NULL, err);
     if (m->open.fn(m->open.ctx, name, &data, &size) != 0)
         return ONQ_OK;
     return oq_file_borrow(f, &m->env->alloc, name, data, size, err);
@@ -58,8 +57,7 @@ static onq_code ext_open(oq_model *m, oq_str location, const oq_file **out, onq_
         return ONQ_OK;
     }
     oq_ext_file *x = OQ_NEW(&m->arena, oq_ext_file);
-    if (x == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(x != NULL, err);
     x->location = location;
     OQ_TRY(ext_ask(m, location, &x->file, err));
     if (x->file.p == NULL && m->dir.fd < 0)
@@ -71,8 +69,7 @@ static onq_code ext_open(oq_model *m, oq_str location, const oq_file **out, onq_
         oq_file_close(&x->file);
         return oq_fail_nomem(err);
     }
-    if (!oq_map_put(&m->ext_map, location, (uint32_t)(m->ext.n - 1)))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_put(&m->ext_map, location, (uint32_t)(m->ext.n - 1)), err);
     *out = &x->file;
     return ONQ_OK;
 }

@@ -137,10 +137,8 @@ onq_code oq_index_build(oq_index *ix, oq_arena *scratch, oq_graph *g, const oq_i
                        "the graph has %zu nodes, more than the %u that can be indexed", g->node.n,
                        OQ_NO_NODE - 1);
     /* About as many names as will come: most nodes make one value. */
-    if (!oq_map_reserve(&ix->map, g->input.n + g->initializer.n + g->node.n))
-        return oq_fail_nomem(err);
-    if (!add_infos(ix) || !add_initializers(ix) || !add_producers(ix))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_reserve(&ix->map, g->input.n + g->initializer.n + g->node.n), err);
+    OQ_TRY_ALLOC(add_infos(ix) && add_initializers(ix) && add_producers(ix), err);
     return add_uses(ix, err);
 }
 

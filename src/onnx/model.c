@@ -16,8 +16,7 @@
 
 static onq_code model_alloc(onq_env *env, oq_model **out, onq_error *err) {
     oq_model *m = oq_calloc(&env->alloc, 1, sizeof *m);
-    if (m == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m != NULL, err);
     m->env = env;
     m->dir.fd = m->root.fd = m->file.fd = -1;
     oq_arena_init(&m->arena, &env->alloc);
@@ -141,8 +140,7 @@ onq_code oq_model_new(onq_env *env, int64_t ir_version, int64_t opset, oq_model 
 
 static onq_code run_producer(oq_model *m, oq_tensor *t, onq_error *err) {
     uint8_t *p = oq_arena_alloc(&m->arena, t->raw_data.n);
-    if (p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL, err);
     onq_code rc = t->raw_data.producer->make(t->raw_data.producer, p, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
@@ -225,8 +223,7 @@ int64_t oq_model_opset(const oq_model *m, oq_str domain) {
 
 static onq_code add_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err) {
     oq_opset *o = OQ_NEW(&m->arena, oq_opset);
-    if (o == NULL || !OQ_PUSH(&m->arena, &m->proto->opset_import, o))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o != NULL && OQ_PUSH(&m->arena, &m->proto->opset_import, o), err);
     o->domain = domain;
     o->version = OQ_I64(version);
     return ONQ_OK;
@@ -271,8 +268,7 @@ onq_code oq_model_set_metadata(oq_model *m, oq_str key, oq_str value, onq_error 
     oq_entry *e = find_entry(m, key);
     if (e == NULL) {
         e = OQ_NEW(&m->arena, oq_entry);
-        if (e == NULL || !OQ_PUSH(&m->arena, &m->proto->metadata_props, e))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(e != NULL && OQ_PUSH(&m->arena, &m->proto->metadata_props, e), err);
         e->key = key;
     }
     e->value = value;

@@ -90,8 +90,7 @@ static bool is_heavy(const oq_piece *p) {
 static onq_code run_producer(writer *w, size_t i, onq_error *err) {
     const oq_piece *piece = &w->pieces[i];
     w->made[i] = oq_alloc(&w->m->env->alloc, piece->n);
-    if (w->made[i] == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->made[i] != NULL, err);
     return piece->producer->make(piece->producer, w->made[i], err);
 }
 
@@ -127,8 +126,7 @@ static onq_code take_piece(writer *w, size_t i, onq_error *err) {
  * it. So the window counts pieces that are made, whatever lies between them. */
 static onq_code find_units(writer *w, size_t n, onq_error *err) {
     w->units = OQ_NEW_ARRAY(&w->scratch, size_t, n + 1);
-    if (w->units == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->units != NULL, err);
     w->n_units = 0;
     for (size_t i = 0; i < n; i++)
         if (i == 0 || is_heavy(&w->pieces[i]))
@@ -170,8 +168,7 @@ static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_er
     }
     oq_pool *pool = NULL;
     w->made = OQ_NEW_ARRAY(&w->scratch, uint8_t *, n);
-    if (w->made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->made != NULL, err);
     OQ_TRY(find_units(w, n, err));
     OQ_TRY(oq_pool_new(w->m->env, &pool, err));
     onq_code rc =
@@ -196,8 +193,7 @@ static void unswap(writer *w) {
 
 static onq_code begin_swap(writer *w, oq_tensor *t, onq_error *err) {
     const swap s = {t, *t};
-    if (!OQ_PUSH(&w->scratch, &w->swaps, s))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &w->swaps, s), err);
     /* lists are shared with the saved struct: start new ones instead of editing them */
     memset(&t->external_data, 0, sizeof t->external_data);
     memset(&t->string_data, 0, sizeof t->string_data);
@@ -218,8 +214,7 @@ static onq_code swap_inline(writer *w, oq_tensor *t, onq_error *err) {
 
 static onq_code add_entry(writer *w, oq_tensor *t, const char *key, oq_str value, onq_error *err) {
     oq_entry *e = OQ_NEW(&w->scratch, oq_entry);
-    if (e == NULL || value.p == NULL || !OQ_PUSH(&w->scratch, &t->external_data, e))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(e != NULL && value.p != NULL && OQ_PUSH(&w->scratch, &t->external_data, e), err);
     e->key = oq_str_of(key);
     e->value = value;
     return ONQ_OK;
@@ -261,8 +256,7 @@ static onq_code open_data(writer *w, const char *model_path, oq_str location, on
     const int folder = (int)(base_name(model_path) - model_path);
     const oq_str path = oq_str_format(&w->scratch, "%.*s%s", folder, model_path,
                                       oq_str_cstr(&w->scratch, location));
-    if (path.p == NULL || !OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(path.p != NULL && OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}), err);
     oq_out *out = &w->data.v[w->data.n - 1];
     if (w->opts.memory != NULL)
         return oq_out_open_memory(out, &w->m->env->alloc, base_name(path.p), err);
@@ -316,13 +310,11 @@ static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_err
         OQ_TRY(oq_model_data(w->m, t, &raw, err));
     oq_place *place = OQ_NEW(&w->scratch, oq_place);
     oq_piece *piece = OQ_NEW(&w->scratch, oq_piece);
-    if (place == NULL || piece == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(place != NULL && piece != NULL, err);
     *piece = (oq_piece){raw.p, n, producer};
     if (w->opts.external == OQ_EXTERNAL_EACH) {
         place->location = each_location(w, t->name);
-        if (place->location.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(place->location.p != NULL, err);
         OQ_TRY(open_data(w, c->path, place->location, err));
         w->out = &w->data.v[w->data.n - 1];
         OQ_TRY(write_pieces(w, piece, 1, err));
@@ -355,12 +347,10 @@ static onq_code write_one(writer *w, onq_error *err) {
         uint64_t pad = (w->opts.align - end % w->opts.align) % w->opts.align;
         for (end += pad; pad > 0;) {
             const uint64_t k = pad < sizeof zeros ? pad : sizeof zeros;
-            if (!OQ_PUSH(&w->scratch, &list, (oq_piece){zeros, k, NULL}))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &list, (oq_piece){zeros, k, NULL}), err);
             pad -= k;
         }
-        if (!OQ_PUSH(&w->scratch, &list, p))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &list, p), err);
         end += p.n;
     }
     w->out = &w->data.v[0];
@@ -373,8 +363,7 @@ static onq_code place_all(writer *w, const char *path, onq_error *err) {
         c.location = w->opts.location != NULL
                          ? oq_str_of(w->opts.location)
                          : oq_str_format(&w->scratch, "%s.data", base_name(path));
-        if (c.location.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(c.location.p != NULL, err);
         if (c.location.n == 0 || memchr(c.location.p, '/', c.location.n) != NULL ||
             oq_str_is(c.location, base_name(path)))
             return oq_fail(
@@ -382,8 +371,7 @@ static onq_code place_all(writer *w, const char *path, onq_error *err) {
                 "external data location '%.*s' must be the name of a file in the model's folder",
                 OQ_STR(c.location));
     }
-    if (!oq_map_put(&w->locations, oq_str_of(base_name(path)), 0))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_put(&w->locations, oq_str_of(base_name(path)), 0), err);
     OQ_TRY(oq_walk_tensors(w->m, place_tensor, &c, err));
     if (w->place_end == 0)
         return ONQ_OK;
@@ -462,8 +450,7 @@ static onq_code commit(writer *w, onq_error *err) {
     if (w->opts.memory != NULL)
         return take(w, err);
     oq_out **outs = OQ_NEW_ARRAY(&w->scratch, oq_out *, w->data.n + 1);
-    if (outs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(outs != NULL, err);
     for (size_t i = 0; i < w->data.n; i++)
         outs[i] = &w->data.v[i];
     outs[w->data.n] = &w->model;
@@ -512,8 +499,7 @@ static onq_code encode_memory(writer *w, oq_buf *out, onq_error *err) {
             continue;
         }
         uint8_t *made = oq_alloc(&w->m->env->alloc, p->n);
-        if (made == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(made != NULL, err);
         onq_code rc = p->producer->make(p->producer, made, err);
         if (rc == ONQ_OK)
             oq_buf_add(out, made, p->n);

@@ -67,8 +67,7 @@ static onq_code varints_to_raw(oq_arena *a, const oq_tensor *t, const oq_packed 
     if (n != want || (k->n != 0 && k->p[k->n - 1] >= 128))
         return wrong_count(t, field, want, err);
     uint8_t *raw = oq_arena_array(a, want, width);
-    if (raw == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(raw != NULL, err);
     oq_wire w = {k->p, k->p + k->n, k->p, 0};
     for (uint64_t i = 0; i < want; i++) {
         uint64_t v = 0;
@@ -95,8 +94,7 @@ static onq_code pack_fp6(oq_arena *a, oq_span *io, uint64_t count, onq_error *er
     if (!oq_dtype_bytes(OQ_FLOAT6E2M3, count, &bytes))
         return ONQ_E_INTERNAL;
     uint8_t *raw = oq_arena_alloc(a, bytes);
-    if (raw == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(raw != NULL, err);
     for (uint64_t i = 0; i < count; i++) {
         const unsigned v = (io->p[i] & 63u) << (i * 6 % 8);
         raw[i * 6 / 8] |= (uint8_t)v;
@@ -251,8 +249,7 @@ onq_code oq_tensor_floats(oq_model *m, oq_tensor *t, oq_arena *a, float **out, s
     OQ_TRY(oq_model_data(m, t, &raw, err));
     OQ_TRY(oq_tensor_count(t, &count, err));
     float *v = OQ_NEW_ARRAY(a, float, count);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     if (t->data_type.v == OQ_FLOAT)
         memcpy(v, raw.p, count * sizeof(float));
     else
@@ -276,8 +273,7 @@ onq_code oq_tensor_i64s(oq_model *m, oq_tensor *t, oq_arena *a, int64_t **out, s
     OQ_TRY(oq_model_data(m, t, &raw, err));
     OQ_TRY(oq_tensor_count(t, &count, err));
     int64_t *v = OQ_NEW_ARRAY(a, int64_t, count);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     for (uint64_t i = 0; i < count; i++) {
         v[i] = oq_raw_get_int((oq_dtype)t->data_type.v, raw.p, i);
         if (t->data_type.v == OQ_UINT64 && v[i] < 0)
@@ -321,8 +317,7 @@ void oq_tensor_set_view(oq_tensor *t, const void *p, uint64_t n) {
 
 onq_code oq_tensor_set_raw(oq_arena *a, oq_tensor *t, const void *p, uint64_t n, onq_error *err) {
     uint8_t *copy = oq_arena_alloc(a, n);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     if (n != 0)
         memcpy(copy, p, n);
     oq_tensor_set_view(t, copy, n);
@@ -357,8 +352,7 @@ static onq_code put_varints(oq_arena *a, oq_packed *k, const int64_t *v, size_t 
     for (size_t i = 0; i < n; i++)
         bytes += oq_varint_size((uint64_t)v[i]);
     uint8_t *p = oq_arena_alloc(a, bytes), *end = p;
-    if (p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL, err);
     for (size_t i = 0; i < n; i++)
         end = oq_varint_put(end, (uint64_t)v[i]);
     *k = (oq_packed){p, bytes, 0};
@@ -374,8 +368,7 @@ onq_code oq_tensor_set_typed_i(oq_arena *a, oq_tensor *t, const int64_t *v, size
         return put_varints(a, typed_field(t, dt), v, n, err);
     const size_t per = 8 / bits, bytes = (n + per - 1) / per;
     int64_t *packed = OQ_NEW_ARRAY(a, int64_t, bytes);
-    if (packed == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(packed != NULL, err);
     for (size_t i = 0; i < n; i++)
         packed[i / per] |= (v[i] & ((1 << bits) - 1)) << (i % per * bits);
     return put_varints(a, &t->int32_data, packed, bytes, err);
@@ -388,8 +381,7 @@ onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_
     if (dt == OQ_FLOAT || dt == OQ_DOUBLE) {
         const size_t width = dt == OQ_FLOAT ? 4 : 8;
         uint8_t *p = oq_arena_array(a, n, width);
-        if (p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(p != NULL, err);
         for (size_t i = 0; i < n; i++) {
             const float f = (float)v[i];
             memcpy(p + i * width, width == 4 ? (const void *)&f : (const void *)&v[i], width);
@@ -398,8 +390,7 @@ onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_
         return ONQ_OK;
     }
     int64_t *bits = OQ_NEW_ARRAY(a, int64_t, n);
-    if (bits == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(bits != NULL, err);
     for (size_t i = 0; i < n; i++) {
         const float f = (float)v[i];
         switch (dt) {

@@ -64,8 +64,7 @@ static onq_code sort_indexed(oq_model *m, const oq_index *ix, bool only_inside, 
     oq_model_touch(m);
     OQ_TRY(oq_topo_order(ix, scratch, &order, err));
     oq_node **sorted = OQ_NEW_ARRAY(scratch, oq_node *, g->node.n + 1);
-    if (sorted == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sorted != NULL, err);
     for (size_t i = 0; i < g->node.n; i++)
         sorted[i] = g->node.v[order[i]];
     if (g->node.n > 0)
@@ -134,8 +133,7 @@ onq_code oq_constant_make(oq_arena *a, const oq_node *n, oq_tensor **out, onq_er
     *out = NULL;
     if ((at = oq_attr_find(n, "value")) != NULL && at->t != NULL) {
         *out = OQ_NEW(a, oq_tensor);
-        if (*out == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(*out != NULL, err);
         **out = *at->t;
         (*out)->name = name;
         return ONQ_OK;
@@ -174,8 +172,7 @@ static onq_code lift_graph(void *ctx, oq_graph *g, onq_error *err) {
             g->node.v[kept++] = n;
             continue;
         }
-        if (!oq_graph_add_init(a, g, t))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_init(a, g, t), err);
         l->n++;
     }
     g->node.n = kept;

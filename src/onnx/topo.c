@@ -41,8 +41,7 @@ static onq_code fail_cycle(const oq_index *ix, oq_arena *scratch, const uint32_t
                            onq_error *err) {
     const size_t n = ix->graph->node.n;
     uint32_t *before = OQ_NEW_ARRAY(scratch, uint32_t, n);
-    if (before == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(before != NULL, err);
     uint32_t at = 0;
     for (size_t i = 0; i < ix->values.n; i++) {
         const oq_value *v = &ix->values.v[i];
@@ -67,8 +66,7 @@ onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, 
     uint32_t *out = OQ_NEW_ARRAY(scratch, uint32_t, n);
     uint32_t *waits = OQ_NEW_ARRAY(scratch, uint32_t, n); /* uses of outputs not yet made */
     heap ready = {OQ_NEW_ARRAY(scratch, uint32_t, n), 0};
-    if (out == NULL || waits == NULL || ready.v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL && waits != NULL && ready.v != NULL, err);
     for (size_t i = 0; i < ix->values.n; i++) {
         const oq_value *v = &ix->values.v[i];
         for (size_t k = 0; v->producer != OQ_NO_NODE && k < v->uses.n; k++)

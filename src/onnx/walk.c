@@ -205,8 +205,7 @@ static onq_code walk_scope(name_walk *w, oq_graph *g, const scope *up, int depth
         return too_deep(err);
     scope s = {.up = up};
     oq_map_init(&s.names, &w->arena);
-    if (!define_all(&s, g))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(define_all(&s, g), err);
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->input.n; k++)

@@ -114,8 +114,7 @@ static onq_code add_half_init(work *w, oq_tensor *t, oq_str name, onq_error *err
     OQ_TRY(oq_model_data(w->m, t, &raw, err));
     rounding *r = OQ_NEW(w->a, rounding);
     oq_tensor *half = oq_tensor_new(w->a, name, OQ_FLOAT16, t->dims.v, t->dims.n);
-    if (r == NULL || half == NULL || !oq_graph_add_init(w->a, w->g, half))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r != NULL && half != NULL && oq_graph_add_init(w->a, w->g, half), err);
     *r = (rounding){.producer = {.size = raw.n / 2, .make = round_all}, .floats = raw.p};
     oq_tensor_set_producer(half, &r->producer);
     w->report.n_weights++;
@@ -183,8 +182,7 @@ static onq_code store_weights(work *w, onq_error *err) {
     }
     drop_cast_inits(w);
     for (size_t i = 0; i < w->g->node.n; i++)
-        if (!OQ_PUSH(&w->scratch, &w->nodes, w->g->node.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &w->nodes, w->g->node.v[i]), err);
     return ONQ_OK;
 }
 
@@ -291,8 +289,7 @@ static onq_code turn_node(work *w, oq_node *n, onq_error *err) {
     for (size_t i = 0; i < n->input.n; i++)
         if (n->input.v[i].n > 0 && is_float(w, n->input.v[i]))
             OQ_TRY(half_of(w, n->input.v[i], &n->input.v[i], err));
-    if (!OQ_PUSH(&w->scratch, &w->nodes, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &w->nodes, n), err);
     for (size_t i = 0; i < n->output.n; i++) {
         const oq_str name = n->output.v[i];
         if (name.n == 0 || !is_float(w, name))
@@ -308,8 +305,7 @@ static onq_code turn_nodes(work *w, onq_error *err) {
     const oq_shape_options how = {.symbolic = true};
     OQ_TRY(oq_shapes_infer(w->m, &how, &w->shapes, err));
     w->is_half = OQ_NEW_ARRAY(&w->scratch, bool, w->g->node.n + 1);
-    if (w->is_half == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->is_half != NULL, err);
     for (size_t i = 0; i < w->g->node.n; i++)
         OQ_TRY(decide(w, i, err));
     for (size_t i = 0; i < w->g->node.n; i++)
@@ -325,8 +321,7 @@ static onq_code turn_nodes(work *w, onq_error *err) {
 static onq_code replace_nodes(work *w, onq_error *err) {
     w->g->node.n = 0;
     for (size_t i = 0; i < w->nodes.n; i++)
-        if (!oq_graph_add_node(w->a, w->g, w->nodes.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_node(w->a, w->g, w->nodes.v[i]), err);
     return oq_graph_prune(w->m, w->g, err);
 }
 

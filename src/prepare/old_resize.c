@@ -153,8 +153,7 @@ static onq_code keep_graph(void *ctx, oq_graph *g, onq_error *err) {
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, &r->scratch, g, NULL, err));
     oq_tensor **scales = OQ_NEW_ARRAY(&r->scratch, oq_tensor *, g->node.n + 1);
-    if (scales == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scales != NULL, err);
     for (size_t i = 0; i < g->node.n; i++)
         if (is_old(g->node.v[i]))
             scales[i] = oq_index_constant(&ix, g->node.v[i]->input.v[SCALES]);

@@ -69,12 +69,10 @@ static void settle(oq_fuse *f) {
 
 static onq_code end_round(oq_fuse *f, onq_error *err) {
     for (size_t i = 0; i < f->inits.n; i++)
-        if (!oq_graph_add_init(&f->m->arena, f->g, f->inits.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_init(&f->m->arena, f->g, f->inits.v[i]), err);
     oq_graph_remove_nodes(f->g, f->gone);
     for (size_t i = 0; i < f->nodes.n; i++)
-        if (!oq_graph_add_node(&f->m->arena, f->g, f->nodes.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_node(&f->m->arena, f->g, f->nodes.v[i]), err);
     settle(f);
     if (f->to.n != 0)
         OQ_TRY(oq_graph_replace_many(f->m, f->g, &f->renames, f->to.v, err));
@@ -91,8 +89,7 @@ static onq_code round_over(optimizer *o, oq_graph *g, oq_arena *scratch, onq_err
     f.ir_version = o->m->proto->ir_version.v;
     f.busy = OQ_NEW_ARRAY(scratch, bool, g->node.n + 1);
     f.gone = OQ_NEW_ARRAY(scratch, bool, g->node.n + 1);
-    if (f.busy == NULL || f.gone == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(f.busy != NULL && f.gone != NULL, err);
     oq_map_init(&f.renames, scratch);
     oq_map_init(&f.seen, scratch);
     const size_t n = g->node.n;
@@ -166,8 +163,7 @@ static onq_code share_inits(oq_model *m, oq_arena *a, size_t *n_shared, onq_erro
     oq_map_init(&edge, a);
     for (size_t i = 0; i < g->input.n + g->output.n; i++) {
         const oq_value_info *v = i < g->input.n ? g->input.v[i] : g->output.v[i - g->input.n];
-        if (!oq_map_put(&edge, v->name, 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&edge, v->name, 0), err);
     }
     for (size_t i = 0; i < g->initializer.n; i++) {
         oq_tensor *t = g->initializer.v[i];
@@ -176,8 +172,7 @@ static onq_code share_inits(oq_model *m, oq_arena *a, size_t *n_shared, onq_erro
             continue;
         const uint32_t at = oq_map_find(&seen, key);
         if (at == OQ_MAP_NONE) {
-            if (!oq_map_put(&seen, key, (uint32_t)i))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_map_put(&seen, key, (uint32_t)i), err);
             continue;
         }
         if (!OQ_PUSH(a, &to, g->initializer.v[at]->name) ||
@@ -200,8 +195,7 @@ static onq_code leave_old_ir(oq_model *m, oq_arena *a, onq_error *err) {
     oq_map inits;
     oq_map_init(&inits, a);
     for (size_t i = 0; i < g->initializer.n; i++)
-        if (!oq_map_put(&inits, g->initializer.v[i]->name, 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&inits, g->initializer.v[i]->name, 0), err);
     size_t both = 0;
     for (size_t i = 0; i < g->input.n; i++)
         both += oq_map_has(&inits, g->input.v[i]->name);

@@ -40,8 +40,7 @@ static onq_code name_nodes(oq_model *m, size_t *n_named, onq_error *err) {
         if (n->name.n != 0 || oq_op_traits_of(n->op_type)->kind == OQ_KIND_CONSTANT)
             continue;
         n->name = oq_qnn_number(m, prefix, next++);
-        if (n->name.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(n->name.p != NULL, err);
         oq_info(m->env, "a node of type %.*s without a name is now %.*s", OQ_STR(n->op_type),
                 OQ_STR(n->name));
         ++*n_named;
@@ -119,8 +118,7 @@ static onq_code drop_unused(oq_fuse *f, onq_error *err) {
 static onq_code fuse_all(oq_fuse *f, const qnn_fusion *q, size_t *count, onq_error *err) {
     OQ_VEC(oq_node *) made = {0};
     const oq_str prefix = oq_str_format(&f->m->arena, "%s_fused_%s_", q->op, q->search);
-    if (prefix.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(prefix.p != NULL, err);
     int64_t next = oq_qnn_next_suffix(f->g, prefix);
     const size_t n = f->g->node.n;
     for (uint32_t i = 0; i < n; i++) {
@@ -131,8 +129,7 @@ static onq_code fuse_all(oq_fuse *f, const qnn_fusion *q, size_t *count, onq_err
         OQ_TRY(make_node(f, q, &p, oq_qnn_number(f->m, prefix, next++), &fused, err));
         for (size_t k = 0; k < p.n; k++)
             oq_fuse_drop(f, p.nodes[k]);
-        if (!OQ_PUSH(f->scratch, &made, fused))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(f->scratch, &made, fused), err);
     }
     *count = made.n;
     if (made.n == 0)
@@ -141,8 +138,7 @@ static onq_code fuse_all(oq_fuse *f, const qnn_fusion *q, size_t *count, onq_err
         OQ_TRY(oq_model_set_opset(f->m, oq_str_of(q->domain), 1, err));
     oq_graph_remove_nodes(f->g, f->gone);
     for (size_t i = 0; i < made.n; i++)
-        if (!oq_graph_add_node(&f->m->arena, f->g, made.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_node(&f->m->arena, f->g, made.v[i]), err);
     return drop_unused(f, err);
 }
 

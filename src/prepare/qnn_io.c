@@ -178,8 +178,7 @@ static onq_code turn_name(void *ctx, oq_str *name, onq_error *err) {
         if (from == NULL)
             from = find_info(g->output.v, g->output.n, *name);
         oq_value_info *v = oq_message_clone(&l->m->arena, OQ_SCHEMA_value_info, from);
-        if (fresh.p == NULL || v == NULL || !OQ_PUSH(l->scratch, &l->infos, v))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(fresh.p != NULL && v != NULL && OQ_PUSH(l->scratch, &l->infos, v), err);
         v->name = l->fresh.v[at] = fresh;
     }
     *name = l->fresh.v[at];
@@ -217,8 +216,7 @@ static onq_code turn_value(last *l, const oq_value_info *v, bool input, int64_t 
     oq_str other = v->name;
     OQ_TRY(turn_name(l, &other, err));
     int64_t *perm = OQ_NEW_ARRAY(a, int64_t, rank);
-    if (perm == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(perm != NULL, err);
     oq_dim *channel = t->shape->dim.v[1];
     for (size_t i = 1; i + 1 < rank; i++)
         t->shape->dim.v[i] = t->shape->dim.v[i + 1];
@@ -273,8 +271,7 @@ static onq_code turn_all(last *l, const oq_qnn_options *o, onq_error *err) {
         OQ_TRY(turn_value(l, find_info(g->output.v, g->output.n, o->outputs_channel_last[i]), false,
                           next++, err));
     for (size_t i = 0; i < l->infos.n; i++)
-        if (!OQ_PUSH(&l->m->arena, &g->value_info, l->infos.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&l->m->arena, &g->value_info, l->infos.v[i]), err);
     return ONQ_OK;
 }
 

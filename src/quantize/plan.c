@@ -146,8 +146,7 @@ onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq
     if (p->nodes.n == 0)
         return ONQ_OK;
     oq_plan_count *all = OQ_NEW_ARRAY(a, oq_plan_count, p->nodes.n);
-    if (all == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(all != NULL, err);
     for (size_t i = 0; i < p->nodes.n; i++) {
         const oq_plan_node *n = &p->nodes.v[i];
         all[i] = (oq_plan_count){n->op_type, n->why != NULL ? n->why : "", n->fate, 1};

@@ -96,8 +96,7 @@ static onq_code read_params(oq_given *g, const json_t *j, oq_plan_tensor *t, onq
                        "'scale' and 'zero_point' must be two numbers or two lists of one length");
     float *s = OQ_NEW_ARRAY(g->arena, float, t->n);
     int32_t *z = OQ_NEW_ARRAY(g->arena, int32_t, t->n);
-    if (s == NULL || z == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL && z != NULL, err);
     const oq_qtype_info *info = oq_qtype_find(t->type);
     for (uint64_t i = 0; i < t->n; i++) {
         double d = 0.0;
@@ -183,8 +182,7 @@ static onq_code read_rows(oq_given *g, const json_t *root, onq_error *err) {
             err, ONQ_E_CONFIG,
             "it is not a plan: 'nodes' or 'tensors' is missing (--plan FILE writes one)");
     g->command = text_of(g->arena, root, "command");
-    if (g->command.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(g->command.p != NULL, err);
     for (size_t i = 0; i < json_array_size(nodes); i++)
         OQ_TRY(read_node(g, json_array_get(nodes, i), err));
     for (size_t i = 0; i < json_array_size(tensors); i++)
@@ -235,8 +233,7 @@ static onq_code bind_graph(void *ctx, oq_graph *graph, onq_error *err) {
                            "%s: node '%.*s' (%.*s) is removed in the plan, and only nodes that "
                            "clip, as Relu does, can be",
                            b->g->path, OQ_STR(bind.row->name), OQ_STR(n->op_type));
-        if (!OQ_PUSH(b->g->arena, &b->g->of, bind))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(b->g->arena, &b->g->of, bind), err);
         /* Branches of an If may use one name twice: the next one gets the next row. */
         if (b->after[row] != OQ_MAP_NONE && !oq_map_put(&b->rows, key, b->after[row]))
             return oq_fail_nomem(err);
@@ -258,13 +255,11 @@ onq_code oq_given_bind_nodes(oq_given *g, oq_model *m, onq_error *err) {
     g->of.n = 0;
     for (size_t i = 0; i < g->taken.n; i++)
         g->taken.v[i] = false;
-    if (b.after == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(b.after != NULL, err);
     for (size_t i = n; i-- > 0;) { /* backwards, so that the first row of a key comes first */
         const oq_str key = key_of(g->plan.nodes.v[i].name, g->plan.nodes.v[i].output);
         b.after[i] = oq_map_find(&b.rows, key);
-        if (!oq_map_put(&b.rows, key, (uint32_t)i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&b.rows, key, (uint32_t)i), err);
     }
     OQ_TRY(oq_walk_graphs(m->proto->graph, bind_graph, &b, err));
     if (g->of.n > 1)

@@ -24,8 +24,7 @@ static onq_code read_shape(oq_arena *a, const oq_tensor_type *t, oq_io *io, onq_
     io->has_shape = true;
     io->rank = t->shape->dim.n;
     oq_io_dim *dims = OQ_NEW_ARRAY(a, oq_io_dim, io->rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     for (size_t i = 0; i < io->rank; i++) {
         const oq_dim *d = t->shape->dim.v[i];
         dims[i].value = d->dim_value.has && d->dim_value.v >= 0 ? d->dim_value.v : -1;
@@ -70,15 +69,13 @@ onq_code oq_model_inputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error 
     oq_map given;
     oq_map_init(&given, a);
     for (size_t i = 0; i < g->initializer.n; i++)
-        if (!oq_map_put(&given, g->initializer.v[i]->name, 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&given, g->initializer.v[i]->name, 0), err);
     for (size_t i = 0; i < g->sparse_initializer.n; i++)
         if (g->sparse_initializer.v[i]->values != NULL &&
             !oq_map_put(&given, g->sparse_initializer.v[i]->values->name, 0))
             return oq_fail_nomem(err);
     out->v = OQ_NEW_ARRAY(a, oq_io, g->input.n + 1);
-    if (out->v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->v != NULL, err);
     for (size_t i = 0; i < g->input.n; i++)
         if (!oq_map_has(&given, g->input.v[i]->name))
             OQ_TRY(read_io(a, g->input.v[i], &out->v[out->n++], err));
@@ -91,8 +88,7 @@ onq_code oq_model_outputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error
     if (g == NULL)
         return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
     out->v = OQ_NEW_ARRAY(a, oq_io, g->output.n + 1);
-    if (out->v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->v != NULL, err);
     for (size_t i = 0; i < g->output.n; i++)
         OQ_TRY(read_io(a, g->output.v[i], &out->v[out->n++], err));
     return ONQ_OK;
@@ -187,8 +183,7 @@ static onq_code copy_any(oq_arena *a, const oq_datum *in, unsigned depth, oq_dat
     if (in->kind == OQ_DATUM_TENSOR)
         return copy_tensor(a, out) ? ONQ_OK : oq_fail_nomem(err);
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, in->n_items + 1);
-    if (items == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(items != NULL, err);
     for (size_t i = 0; i < in->n_items; i++)
         OQ_TRY(copy_any(a, &in->items[i], depth + 1, &items[i], err));
     out->items = items;
@@ -201,8 +196,7 @@ onq_code oq_datum_copy(oq_arena *a, const oq_datum *in, oq_datum *out, onq_error
 
 onq_code oq_datums_copy(oq_arena *a, const oq_datum *in, size_t n, oq_datum **out, onq_error *err) {
     *out = OQ_NEW_ARRAY(a, oq_datum, n + 1);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*out != NULL, err);
     for (size_t i = 0; i < n; i++)
         OQ_TRY(oq_datum_copy(a, &in[i], &(*out)[i], err));
     return ONQ_OK;

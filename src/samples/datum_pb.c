@@ -23,8 +23,7 @@ static onq_code read_texts(oq_arena *a, const oq_tensor *t, oq_datum *out, onq_e
         return oq_fail(err, ONQ_E_INVALID, "it has %zu texts, but its dims need %" PRIu64,
                        t->string_data.n, out->count);
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, out->count + 1);
-    if (texts == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(texts != NULL, err);
     for (size_t i = 0; i < t->string_data.n; i++)
         texts[i] = t->string_data.v[i];
     out->strings = texts;
@@ -69,8 +68,7 @@ static onq_code read_sequence(oq_arena *a, const oq_sequence *s, unsigned depth,
 static onq_code text_keys(oq_arena *a, const oq_map_value *m, oq_datum *out, onq_error *err) {
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 1);
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, m->string_keys.n + 1);
-    if (dims == NULL || texts == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL && texts != NULL, err);
     dims[0] = (int64_t)m->string_keys.n;
     for (size_t i = 0; i < m->string_keys.n; i++)
         texts[i] = m->string_keys.v[i];
@@ -86,8 +84,7 @@ static onq_code text_keys(oq_arena *a, const oq_map_value *m, oq_datum *out, onq
 /* The runtime has maps with int64 and text keys; other integer keys are widened. */
 static onq_code number_keys(oq_arena *a, const oq_map_value *m, oq_datum *out, onq_error *err) {
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     dims[0] = (int64_t)m->keys.n;
     *out = (oq_datum){.kind = OQ_DATUM_TENSOR,
                       .dtype = OQ_INT64,
@@ -106,14 +103,12 @@ static onq_code join_values(oq_arena *a, const oq_datum *list, oq_datum *out, on
     uint64_t each = 0;
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 1);
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, n + 1);
-    if (dims == NULL || texts == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL && texts != NULL, err);
     if (dt != OQ_STRING && !oq_dtype_bytes(dt, 1, &each))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "maps with values of type %s are not supported",
                        oq_dtype_name(dt));
     uint8_t *bytes = oq_arena_array(a, n + 1, each > 0 ? each : 1);
-    if (bytes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(bytes != NULL, err);
     for (size_t i = 0; i < n; i++) {
         const oq_datum *d = &list->items[i];
         if (d->kind != OQ_DATUM_TENSOR || d->dtype != dt || d->count != 1)
@@ -139,8 +134,7 @@ static onq_code read_map(oq_arena *a, const oq_map_value *m, unsigned depth, oq_
                          onq_error *err) {
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, 2);
     oq_datum values = {0};
-    if (items == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(items != NULL, err);
     if (m->key_type.v == OQ_STRING)
         OQ_TRY(text_keys(a, m, &items[0], err));
     else
@@ -210,8 +204,7 @@ static onq_code read_sequence(oq_arena *a, const oq_sequence *s, unsigned depth,
         return oq_fail(err, ONQ_E_LIMIT, "values are nested more than %d deep", OQ_MAX_VALUE_DEPTH);
     const size_t n = sequence_count(s);
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, n + 1);
-    if (items == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(items != NULL, err);
     for (size_t i = 0; i < n; i++) {
         onq_code rc = read_item(a, s, i, depth, &items[i], err);
         if (rc != ONQ_OK)

@@ -20,14 +20,12 @@ static onq_code copy_texts(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_er
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, d->count + 1);
     if (t->strings == NULL && d->count > 0)
         return oq_fail(err, ONQ_E_INVALID, "its texts are missing");
-    if (texts == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(texts != NULL, err);
     for (uint64_t i = 0; i < d->count; i++) {
         if (t->strings[i] == NULL)
             return oq_fail(err, ONQ_E_INVALID, "text %" PRIu64 " is missing", i);
         texts[i] = oq_str_copy(a, oq_str_of(t->strings[i]));
-        if (texts[i].p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(texts[i].p != NULL, err);
     }
     d->strings = texts;
     return ONQ_OK;
@@ -71,8 +69,7 @@ static onq_code copy_data(const onq_tensor *t, const oq_dtype_info *info, oq_are
     if (t->data == NULL && bytes > 0)
         return oq_fail(err, ONQ_E_INVALID, "its data is missing");
     uint8_t *data = oq_arena_alloc(a, bytes + 1);
-    if (data == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(data != NULL, err);
     if (bytes > 0 && (t->strides == NULL || t->rank == 0))
         memcpy(data, t->data, bytes);
     else if (bytes > 0)
@@ -91,8 +88,7 @@ static onq_code copy_tensor(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_e
     if (t->rank > OQ_TENSOR_RANK)
         return oq_fail(err, ONQ_E_LIMIT, "it has %zu axes, more than %d", t->rank, OQ_TENSOR_RANK);
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, t->rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     for (size_t i = 0; i < t->rank; i++) {
         dims[i] = t->dims[i];
         if (dims[i] < 0 || !oq_mul(d->count, (uint64_t)dims[i], &d->count))
@@ -122,14 +118,12 @@ static onq_code reader_next(oq_feed *base, uint64_t number, oq_arena *a, oq_name
             return oq_fail(err, ONQ_E_INVALID,
                            "reader: sample '%" PRIu64 "': tensor %zu has no name", number, i);
         one.name = oq_str_copy(a, oq_str_of(inputs[i].name));
-        if (one.name.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(one.name.p != NULL, err);
         const onq_code rc = copy_tensor(&inputs[i], a, &one.datum, err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "reader: sample '%" PRIu64 "': input '%.*s'", number,
                                OQ_STR(one.name));
-        if (!OQ_PUSH(a, &out->all, one))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &out->all, one), err);
     }
     return ONQ_OK;
 }
@@ -149,8 +143,7 @@ static void reader_close(oq_feed *base) {
 onq_code oq_feed_open_reader(onq_env *env, const onq_reader *reader, oq_feed **out,
                              onq_error *err) {
     reader_feed *f = oq_calloc(&env->alloc, 1, sizeof *f);
-    if (f == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(f != NULL, err);
     *f = (reader_feed){.base = {.next = reader_next,
                                 .rewind = reader->rewind != NULL ? reader_rewind : NULL,
                                 .close = reader_close,

@@ -67,8 +67,7 @@ static onq_code read_whole(stream_feed *f, oq_span first, uint64_t size, oq_span
     do {
         room = room > size / 4 ? size : room * 4;
         uint8_t *p = oq_arena_alloc(&f->set, room + 1);
-        if (p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(p != NULL, err);
         if (out->n > 0)
             memcpy(p, out->p, out->n);
         OQ_TRY(read_some(f, p + out->n, room - out->n, &got, err));
@@ -143,8 +142,7 @@ static onq_code read_npy(stream_feed *f, oq_span *out, bool *more, onq_error *er
     if (end < sizeof prefix)
         return oq_fail(err, ONQ_E_MALFORMED, "the .npy header is empty");
     uint8_t *head = oq_arena_alloc(&f->set, end);
-    if (head == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(head != NULL, err);
     memcpy(head, prefix, sizeof prefix);
     OQ_TRY(read_exactly(f, head + sizeof prefix, end - sizeof prefix, err));
     OQ_TRY(oq_npy_header(head, end, &h, err));
@@ -158,12 +156,10 @@ static onq_code next_group(stream_feed *f, bool *more, onq_error *err) {
     const size_t n = f->inputs.n;
     oq_span *bytes = OQ_NEW_ARRAY(&f->set, oq_span, n + 1);
     const char **names = OQ_NEW_ARRAY(&f->set, const char *, n + 1);
-    if (bytes == NULL || names == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(bytes != NULL && names != NULL, err);
     for (size_t i = 0; i < n; i++) {
         names[i] = oq_str_format(&f->set, "array %" PRIu64, f->n_groups * n + i).p;
-        if (names[i] == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(names[i] != NULL, err);
         const onq_code rc = read_npy(f, &bytes[i], more, err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "%s", names[i]);
@@ -238,16 +234,14 @@ static onq_code next_sample(stream_feed *f, uint64_t number, oq_arena *a, oq_nam
             return ONQ_OK;
     }
     oq_datum *inputs = OQ_NEW_ARRAY(a, oq_datum, f->inputs.n + 1);
-    if (inputs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(inputs != NULL, err);
     const onq_code rc = f->reader->read(f->reader, f->at++, a, inputs, &name, err);
     if (rc != ONQ_OK)
         return name != NULL ? oq_error_in(err, rc, "%s", name) : rc;
     if (name != NULL && (out->name = oq_arena_strdup(a, name, strlen(name))) == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < f->inputs.n; i++)
-        if (!OQ_PUSH(a, &out->all, (oq_named){f->inputs.v[i].name, inputs[i]}))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &out->all, (oq_named){f->inputs.v[i].name, inputs[i]}), err);
     return ONQ_OK;
 }
 
@@ -298,8 +292,7 @@ static onq_code open_pipe(stream_feed *f, const char *spec, onq_error *err) {
         return ONQ_OK;
     }
     f->base.text = oq_arena_strdup(&f->arena, spec, strlen(spec));
-    if (f->base.text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(f->base.text != NULL, err);
     if (command == NULL) {
         f->base.rewind = stream_rewind;
         return oq_pipe_open_file(&f->pipe, f->base.text, err);
@@ -315,15 +308,13 @@ static onq_code copy_names(stream_feed *f, onq_error *err) {
         oq_io *io = &f->inputs.v[i];
         oq_io_dim *dims = OQ_NEW_ARRAY(&f->arena, oq_io_dim, io->rank + 1);
         io->name = oq_str_copy(&f->arena, io->name);
-        if (io->name.p == NULL || dims == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(io->name.p != NULL && dims != NULL, err);
         for (size_t k = 0; k < io->rank; k++) {
             dims[k] = io->dims[k];
             if (dims[k].param.p == NULL)
                 continue;
             dims[k].param = oq_str_copy(&f->arena, dims[k].param);
-            if (dims[k].param.p == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(dims[k].param.p != NULL, err);
         }
         io->dims = dims;
     }
@@ -333,8 +324,7 @@ static onq_code copy_names(stream_feed *f, onq_error *err) {
 onq_code oq_feed_open_stream(onq_env *env, const char *spec, const oq_model *m, oq_feed **out,
                              onq_error *err) {
     stream_feed *f = oq_calloc(&env->alloc, 1, sizeof *f);
-    if (f == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(f != NULL, err);
     f->env = env;
     f->base.next = stream_next;
     f->base.close = stream_close;

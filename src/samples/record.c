@@ -25,8 +25,7 @@ onq_code oq_record_keep(oq_record *r, const oq_datum *inputs, size_t n_inputs,
         return ONQ_OK;
     OQ_TRY(oq_datums_copy(&r->arena, inputs, n_inputs, &run.inputs, err));
     OQ_TRY(oq_datums_copy(&r->arena, outputs, n_outputs, &run.outputs, err));
-    if (!OQ_PUSH(&r->arena, &r->runs, run))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(&r->arena, &r->runs, run), err);
     r->bytes += bytes;
     return ONQ_OK;
 }

@@ -97,12 +97,10 @@ onq_code oq_input_fix(oq_model *m, oq_str name, const int64_t *dims, size_t rank
         oq_shape *fresh = OQ_NEW(&m->arena, oq_shape);
         for (size_t k = 0; fresh != NULL && k < rank; k++) {
             oq_dim *d = OQ_NEW(&m->arena, oq_dim);
-            if (d == NULL || !OQ_PUSH(&m->arena, &fresh->dim, d))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(d != NULL && OQ_PUSH(&m->arena, &fresh->dim, d), err);
             d->dim_value = OQ_I64(dims[k]);
         }
-        if (fresh == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(fresh != NULL, err);
         t->tensor_type->shape = fresh;
     }
     return ONQ_OK;

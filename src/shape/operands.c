@@ -43,8 +43,7 @@ static onq_code find(const look *l, size_t slot, operand *out) {
         !info.has_shape)
         return ONQ_OK;
     int64_t *dims = OQ_NEW_ARRAY(l->arena, int64_t, info.rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(l->err);
+    OQ_TRY_ALLOC(dims != NULL, l->err);
     for (size_t i = 0; i < info.rank; i++)
         dims[i] = info.dims[i].e == NULL ? info.dims[i].n : -1;
     *out = (operand){out->name, true, info.rank, dims};

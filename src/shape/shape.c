@@ -72,8 +72,7 @@ static onq_code prepare(oq_infer *in, onq_error *err) {
         const oq_function *f = p->functions.v[i];
         const oq_str key = oq_str_format(in->arena, "%.*s:%.*s:%.*s", OQ_STR(f->domain),
                                          OQ_STR(f->name), OQ_STR(f->overload));
-        if (key.p == NULL || !oq_map_put(&in->functions, key, (uint32_t)i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(key.p != NULL && oq_map_put(&in->functions, key, (uint32_t)i), err);
     }
     return in->plain ? oq_walk_graphs(p->graph, add_graph_symbols, in, err) : ONQ_OK;
 }
@@ -84,8 +83,7 @@ static onq_code run_pass(oq_shapes *s, onq_error *err) {
     oq_graph *g = in->model->proto->graph;
     oq_graph **key = OQ_NEW(in->arena, oq_graph *);
     s->root = OQ_NEW(in->arena, oq_scope);
-    if (s->root == NULL || key == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->root != NULL && key != NULL, err);
     *key = g;
     in->scopes.n = 0;
     in->merged = false;
@@ -179,8 +177,7 @@ onq_code oq_shapes_infer(oq_model *m, const oq_shape_options *opts, oq_shapes **
         return oq_fail(err, ONQ_E_INVALID, "%s: the model has no graph", m->path);
     const onq_allocator *alloc = &m->env->alloc;
     oq_shapes *s = oq_calloc(alloc, 1, sizeof *s);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     s->alloc = alloc;
     oq_arena_init(&s->arena, alloc);
     s->in.model = m;

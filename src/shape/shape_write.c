@@ -126,7 +126,6 @@ onq_code oq_shapes_write(const oq_shapes *s, oq_model *m, onq_error *err) {
     const oq_infer *in = oq_shapes_engine(s);
     oq_model_touch(m);
     for (size_t i = 0; i < in->scopes.n; i++)
-        if (!write_scope(&m->arena, in->scopes.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(write_scope(&m->arena, in->scopes.v[i]), err);
     return ONQ_OK;
 }

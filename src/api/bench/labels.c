@@ -21,8 +21,7 @@ static onq_code parse(oq_labels *l, oq_arena *a, const oq_file *f, onq_error *er
         return oq_fail(err, ONQ_E_INVALID, "labels must be integers, one for each row");
     uint8_t *raw = oq_arena_alloc(a, h.data_size);
     int64_t *v = OQ_NEW_ARRAY(a, int64_t, h.count);
-    if (raw == NULL || v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(raw != NULL && v != NULL, err);
     oq_npy_convert(&h, h.dims, h.rank, h.fortran, f->p + h.data_at, raw);
     for (uint64_t i = 0; i < h.count; i++)
         v[i] = oq_raw_get_int(type, raw, i);

@@ -109,8 +109,7 @@ static onq_code list_paths(oq_job *job, const char *name, const char *const **ou
                            onq_error *err) {
     const oq_str *list = oq_opt_list(job->opts, name, n);
     const char **paths = OQ_NEW_ARRAY(&job->arena, const char *, *n > 0 ? *n : 1);
-    if (paths == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(paths != NULL, err);
     for (size_t i = 0; i < *n; i++)
         paths[i] = list[i].p;
     *out = paths;

@@ -158,8 +158,7 @@ static onq_code take_ratios(run *r, onq_error *err) {
             return oq_fail(err, ONQ_E_OPTION,
                            "--ratios: '%.*s' is not WEIGHT=RATIO, 0 < RATIO <= 1", OQ_STR(v[i]));
         const oq_nb_ratio ratio = {.weight = {v[i].p, (size_t)(at - v[i].p) - 1}, .value = value};
-        if (!OQ_PUSH(&r->q.job->arena, &r->config.ratios, ratio))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&r->q.job->arena, &r->config.ratios, ratio), err);
     }
     return ONQ_OK;
 }

@@ -76,8 +76,7 @@ static onq_code collect(oq_job *job, op_rows *out, onq_error *err) {
         if (!is_asked_for(job, s->type) || (mode != ANY && (row.modes >> mode & 1) == 0) ||
             (opset > 0 && (s->domain[0] != '\0' || s->since > opset)))
             continue;
-        if (!OQ_PUSH(&job->arena, out, row))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&job->arena, out, row), err);
     }
     return ONQ_OK;
 }

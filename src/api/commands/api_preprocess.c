@@ -115,8 +115,7 @@ static onq_code read_shapes(run *r, onq_error *err) {
         const bool begins = oq_opt_split(list[i], &name, &rest);
         if (begins) {
             memset(&dims, 0, sizeof dims);
-            if (!OQ_PUSH(a, &shapes, (oq_qnn_shape){.name = name}))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(OQ_PUSH(a, &shapes, (oq_qnn_shape){.name = name}), err);
         }
         while (rest.n != 0) {
             const char *x = memchr(rest.p, 'x', rest.n);
@@ -126,8 +125,7 @@ static onq_code read_shapes(run *r, onq_error *err) {
                 return oq_fail(err, ONQ_E_OPTION,
                                "--dynamic_input_shapes: '%.*s' is not NAME=1,3,224,224",
                                OQ_STR(list[i]));
-            if (!OQ_PUSH(a, &dims, v))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(OQ_PUSH(a, &dims, v), err);
             rest = x != NULL ? (oq_str){x + 1, rest.n - word.n - 1} : (oq_str){0};
         }
         if (shapes.n != 0) {

@@ -64,8 +64,7 @@ static onq_code make_folder(running *r, const char *path, onq_error *err) {
 
 static onq_code write_file(running *r, const char *path, const oq_buf *bytes, onq_error *err) {
     oq_out *out = OQ_NEW(&r->job->arena, oq_out);
-    if (out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL, err);
     OQ_TRY(oq_out_open(out, &r->job->env->alloc, path, err));
     if (!OQ_PUSH(&r->job->arena, &r->outs, out)) {
         oq_out_abort(out);
@@ -103,8 +102,7 @@ static onq_code write_sample(running *r, const oq_sample *s, const oq_outputs *o
         folder = oq_str_format(&r->job->arena, "%s/%s", r->folder, s->name).p;
     else
         folder = oq_str_format(&r->job->arena, "%s/test_data_set_%" PRIu64, r->folder, s->number).p;
-    if (folder == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(folder != NULL, err);
     OQ_TRY(make_folder(r, folder, err));
     return write_outputs(r, folder, o, err);
 }

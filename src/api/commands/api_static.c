@@ -138,8 +138,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
     oq_model_proto *truth = NULL;
     if (oq_quant_refines(&s->q)) {
         truth = oq_message_clone(&s->q.model->arena, OQ_SCHEMA_model_proto, s->q.model->proto);
-        if (truth == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(truth != NULL, err);
     }
     const oq_qdq_job qdq = {.model = s->q.model,
                             .config = &s->q.config,

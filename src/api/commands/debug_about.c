@@ -173,8 +173,7 @@ static const char *kept(oq_job *job, const oq_buf *b) {
 static onq_code take_models(oq_job *job, const oq_debug *d, oq_debug_about *about, onq_error *err) {
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     oq_buf text;
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     OQ_TRY(oq_summary_make(s, &job->arena, d->truth, NULL, err));
     about->truth_size = d->truth->bytes.n + s->external_bytes;
     OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
@@ -204,8 +203,7 @@ onq_code oq_debug_describe(oq_job *job, const oq_debug *d, const oq_debug_run *r
         strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &tm);
     about->cpu = oq_arena_strdup(&job->arena, cpu, strlen(cpu));
     about->date = oq_arena_strdup(&job->arena, date, strlen(date));
-    if (about->cpu == NULL || about->date == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(about->cpu != NULL && about->date != NULL, err);
     OQ_TRY(take_models(job, d, about, err));
     if (run == NULL)
         return ONQ_OK;

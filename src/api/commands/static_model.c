@@ -104,8 +104,7 @@ onq_code oq_static_open_engine(oq_static *s, onq_error *err) {
 static onq_code optimize(oq_static *s, onq_error *err) {
     oq_session_options session = {0};
     const char *near = oq_job_near(s->q.job);
-    if (near == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(near != NULL, err);
     OQ_TRY(oq_static_open_engine(s, err));
     OQ_TRY(oq_job_session(s->q.job, &session, err));
     return oq_prep_optimize_ort(s->q.engine, &session, near, 0, &s->q.model, err);

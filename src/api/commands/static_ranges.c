@@ -29,8 +29,7 @@ static onq_code take_ranges(oq_static *s, onq_error *err) {
         return oq_fail(err, ONQ_E_CONFIG, "the ranges were made with %s, and %s is asked for",
                        oq_cal_method_name(given->method), oq_cal_method_name(s->method));
     s->method = given->method;
-    if (!oq_ranges_clone(&s->q.ranges, &s->q.job->env->alloc, given))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_ranges_clone(&s->q.ranges, &s->q.job->env->alloc, given), err);
     s->q.has_ranges = true;
     return ONQ_OK;
 }

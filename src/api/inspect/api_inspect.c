@@ -494,8 +494,7 @@ static onq_code summarize(oq_job *job, oq_model *m, oq_summary **out, oq_profile
     oq_unit_sizes sizes = {0};
     OQ_TRY(oq_job_dims(job, &sizes.dims, &sizes.n_dims, err));
     *out = OQ_NEW(&job->arena, oq_summary);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*out != NULL, err);
     oq_map plain;
     oq_map_init(&plain, &job->arena);
     onq_code rc = oq_profile_make(p, &job->arena, m, &sizes, err);

@@ -229,15 +229,13 @@ onq_code oq_inspect_weights(oq_job *job, const oq_profile *p, onq_error *err) {
     OQ_VEC(heavy) all = {0};
     char b[32];
     const oq_node **readers = first_readers(&job->arena, p);
-    if (readers == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(readers != NULL, err);
     for (size_t i = 0; i < p->values.n; i++) {
         heavy h = {.value = &p->values.v[i], .reader = readers[i]};
         if (h.value->constant == NULL ||
             oq_tensor_bytes(h.value->constant, &h.bytes, NULL) != ONQ_OK)
             continue;
-        if (!OQ_PUSH(&job->arena, &all, h))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&job->arena, &all, h), err);
     }
     if (all.n > 1)
         qsort(all.v, all.n, sizeof *all.v, by_bytes);

@@ -35,8 +35,7 @@ onq_code onq_calibrator_new(onq_env *env, const onq_options *opts, onq_calibrato
     *out = NULL;
     OQ_TRY(oq_isolate_refuse(opts, err));
     onq_calibrator *c = oq_calloc(&env->alloc, 1, sizeof *c);
-    if (c == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c != NULL, err);
     c->job = (oq_job){.env = env, .opts = opts};
     oq_arena_init(&c->job.arena, &env->alloc);
     oq_buf_init(&c->augmented, &env->alloc);

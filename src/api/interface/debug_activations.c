@@ -29,8 +29,7 @@ struct onq_activations {
 onq_code onq_activations_new(onq_env *env, onq_activations **out, onq_error *err) {
     *out = NULL;
     onq_activations *s = oq_calloc(&env->alloc, 1, sizeof *s);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     s->env = env;
     oq_arena_init(&s->arena, &env->alloc);
     oq_map_init(&s->map, &s->arena);
@@ -211,8 +210,7 @@ static onq_code put_row(onq_activation_match *m, oq_str base, size_t pre, size_t
                         onq_error *err) {
     const uint32_t truth = find(m->truth, base);
     const char *name = oq_str_cstr(&m->arena, base);
-    if (name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name != NULL, err);
     const onq_activation_row found = {name, pre, post, truth != OQ_MAP_NONE ? truth : ONQ_NONE};
     const uint32_t at = oq_map_find(&m->map, base);
     if (at != OQ_MAP_NONE) {
@@ -243,8 +241,7 @@ onq_code onq_activation_match_new(const onq_activations *qdq, const onq_activati
                                   onq_activation_match **out, onq_error *err) {
     *out = NULL;
     onq_activation_match *m = oq_calloc(&qdq->env->alloc, 1, sizeof *m);
-    if (m == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m != NULL, err);
     m->qdq = qdq;
     m->truth = truth;
     oq_arena_init(&m->arena, &qdq->env->alloc);

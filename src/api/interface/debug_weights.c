@@ -19,8 +19,7 @@ static onq_code modify(onq_env *env, oq_model *m, const char *output, const char
                                   .threshold = 1024};
     const size_t size = (n + 1) * sizeof(oq_str);
     oq_str *ops = oq_calloc(&env->alloc, n + 1, sizeof *ops);
-    if (ops == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(ops != NULL, err);
     for (size_t i = 0; i < n; i++)
         ops[i] = oq_str_of(op_types[i]);
     onq_code rc = oq_debug_augment(m, ops, n, err);
@@ -69,8 +68,7 @@ static onq_code list_pairs(onq_weight_match *m, onq_error *err) {
             continue;
         }
         pair p = {.at = i, .name = oq_str_cstr(&m->arena, w->name)};
-        if (p.name == NULL || !OQ_PUSH(&m->arena, &m->pairs, p))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(p.name != NULL && OQ_PUSH(&m->arena, &m->pairs, p), err);
     }
     for (size_t i = 0; i < d->unmatched.n; i++)
         if (d->unmatched.v[i].weight)
@@ -115,8 +113,7 @@ onq_code onq_weight_match_new_from(onq_env *env, const onq_options *opts, int ex
     if (strcmp(opts->command->info.name, "debug") != 0)
         return oq_fail(err, ONQ_E_OPTION, "matching needs options of the command 'debug'");
     onq_weight_match *m = oq_calloc(&env->alloc, 1, sizeof *m);
-    if (m == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m != NULL, err);
     m->env = env;
     m->extended = extended != 0;
     oq_arena_init(&m->arena, &env->alloc);

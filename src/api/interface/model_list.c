@@ -169,8 +169,7 @@ onq_code onq_model_open(onq_env *env, const char *path, const onq_bytes *bytes, 
                         onq_error *err) {
     onq_model *h = oq_calloc(&env->alloc, 1, sizeof *h);
     *out = NULL;
-    if (h == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(h != NULL, err);
     h->env = env;
     oq_arena_init(&h->arena, &env->alloc);
     const onq_code rc = open_model(h, path, bytes, err);

@@ -227,8 +227,7 @@ static onq_code take_number(oq_arena *a, const char *name, const char *what, con
         (t->rank == 1 && (t->dims[0] < 1 || (uint64_t)t->dims[0] != t->size / item)))
         return fail_number(name, what, "is not a number or an array of one axis with elements",
                            err);
-    if (!oq_num_make(a, out, (oq_dtype)t->dtype, t->rank == 0, t->size / item))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_num_make(a, out, (oq_dtype)t->dtype, t->rank == 0, t->size / item), err);
     out->bare = bare && t->rank == 0;
     for (size_t i = 0; i < out->n; i++) {
         const uint8_t *p = (const uint8_t *)t->data + i * item;
@@ -263,8 +262,7 @@ onq_code onq_ranges_set(onq_ranges *ranges, const onq_range *x, onq_error *err) 
     made.lowest_was_bare = made.lowest.bare;
     const size_t old = index_of(ranges, oq_str_of(x->name));
     oq_range *r = oq_ranges_add(&ranges->r, oq_str_of(x->name));
-    if (r == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r != NULL, err);
     made.name = r->name;
     *r = made;
     if (old != ONQ_NONE && old < ranges->shown->cap)

@@ -130,8 +130,7 @@ onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err) {
     if (eq == NULL || eq == pair)
         return oq_fail(err, ONQ_E_OPTION, "--extra: '%.100s' is not KEY=VALUE", pair);
     const char *key = oq_arena_strdup(&o->arena, pair, (size_t)(eq - pair));
-    if (key == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(key != NULL, err);
     const onq_option_info *row = find_row(oq_str_of(key));
     if (row == NULL)
         return fail_key(key, err);

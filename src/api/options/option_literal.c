@@ -36,8 +36,7 @@ static onq_code take_items(oq_arena *a, json_t *root, bool map, oq_opt_value *v,
         if (room && fits)
             room = push_item(a, key, item, v, &fits);
     }
-    if (!room)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(room, err);
     return fits ? ONQ_OK : oq_fail(err, ONQ_E_CONFIG, "items of another kind");
 }
 

@@ -52,8 +52,7 @@ onq_code onq_options_want_bytes(onq_options *opts, const char *name, const char 
         return oq_fail(err, ONQ_E_OPTION, "--%s: is a folder, which cannot be kept in memory",
                        v->row->name);
     const char *copy = copy_label(opts, label, v->row->name);
-    if (copy == NULL || !OQ_PUSH(&opts->arena, &opts->wanted, copy))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL && OQ_PUSH(&opts->arena, &opts->wanted, copy), err);
     set_label(v, copy);
     return ONQ_OK;
 }
@@ -62,8 +61,7 @@ onq_code onq_options_set_reader(onq_options *opts, const onq_reader *reader, onq
     oq_opt_value *v = NULL;
     OQ_TRY(oq_opt_value_find(opts, "data", &v, err));
     const char *label = copy_label(opts, NULL, "reader");
-    if (label == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(label != NULL, err);
     opts->reader = *reader;
     opts->reader_label = label;
     set_label(v, label);

@@ -260,8 +260,7 @@ static onq_code parse_list(oq_arena *a, const onq_option_info *row, const char *
     }
     const size_t n = strlen(text);
     char *item = oq_arena_strdup(a, text, n);
-    if (item == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(item != NULL, err);
     size_t w = 0;
     for (size_t i = 0; i <= n; i++) {
         if (i == n || text[i] == ',') {

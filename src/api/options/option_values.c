@@ -114,8 +114,7 @@ onq_code onq_options_add(onq_options *opts, const char *name, const char *item, 
                            : oq_arena_strdup(&opts->arena, item, strlen(item));
     if (v->pinned)
         return ONQ_OK;
-    if (copy == NULL || !OQ_PUSH(&opts->arena, &v->list, oq_str_of(copy)))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL && OQ_PUSH(&opts->arena, &v->list, oq_str_of(copy)), err);
     v->is_set = true;
     return ONQ_OK;
 }

@@ -83,8 +83,7 @@ static onq_code fill_defaults(onq_options *o, onq_error *err) {
     while (oq_command_row(o->command, o->n_values, NULL) != NULL)
         o->n_values++;
     o->values = OQ_NEW_ARRAY(&o->arena, oq_opt_value, o->n_values + 1);
-    if (o->values == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o->values != NULL, err);
     for (size_t i = 0; i < o->n_values; i++) {
         oq_opt_value *v = &o->values[i];
         v->row = oq_command_row(o->command, i, NULL);
@@ -136,8 +135,7 @@ onq_code onq_options_new(onq_env *env, const char *command, onq_options **out, o
 onq_code oq_options_make(onq_env *env, const oq_command *c, onq_options **out, onq_error *err) {
     *out = NULL;
     onq_options *o = oq_calloc(&env->alloc, 1, sizeof *o);
-    if (o == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o != NULL, err);
     o->env = env;
     o->command = c;
     oq_arena_init(&o->arena, &env->alloc);
@@ -196,8 +194,7 @@ static onq_code set_extra(onq_options *o, oq_opt_value *v, const char *text, onq
 onq_code onq_options_set(onq_options *opts, const char *name, const char *value, onq_error *err) {
     if (oq_opt_same(oq_str_of(name), OQ_S("operand"))) {
         const char *copy = oq_arena_strdup(&opts->arena, value, strlen(value));
-        if (copy == NULL || !OQ_PUSH(&opts->arena, &opts->operands, oq_str_of(copy)))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(copy != NULL && OQ_PUSH(&opts->arena, &opts->operands, oq_str_of(copy)), err);
         return ONQ_OK;
     }
     oq_opt_value *v = NULL;
@@ -269,8 +266,7 @@ onq_code oq_opt_axes(const onq_options *o, const char *name, oq_arena *a, oq_opt
     size_t n_items;
     const oq_str *items = oq_opt_list(o, name, &n_items);
     oq_opt_axis *axes = OQ_NEW_ARRAY(a, oq_opt_axis, n_items);
-    if (axes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(axes != NULL, err);
     *n = 0;
     for (size_t i = 0; i < n_items; i++) {
         oq_str key = items[i], value;

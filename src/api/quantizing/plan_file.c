@@ -64,8 +64,7 @@ static onq_code read_plan(oq_job *job, const char *path, oq_given **given, onq_o
                           onq_error *err) {
     const char *command = job->opts->command->info.name;
     oq_given *g = OQ_NEW(&job->arena, oq_given);
-    if (g == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(g != NULL, err);
     OQ_TRY(oq_given_read(g, &job->arena, &job->env->alloc, path, err));
     if (g->command.n > 0 && !oq_str_is(g->command, command))
         return oq_fail(err, ONQ_E_CONFIG, "%s: it is a plan of `onq %.*s`, not of `onq %s`", path,

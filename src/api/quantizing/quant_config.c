@@ -66,8 +66,7 @@ static onq_code take_axes(const onq_options *o, oq_qconfig *c, onq_error *err) {
     OQ_TRY(oq_opt_axes(o, "op_per_channel_axis", c->arena, &axes, &n, err));
     for (size_t i = 0; i < n; i++) {
         const oq_qaxis axis = {axes[i].key, axes[i].value};
-        if (!OQ_PUSH(c->arena, &c->op_axis, axis))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(c->arena, &c->op_axis, axis), err);
     }
     return ONQ_OK;
 }

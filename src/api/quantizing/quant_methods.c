@@ -165,12 +165,10 @@ static onq_code note_changes(oq_quant *q, const oq_channels *c, onq_error *err) 
     for (size_t i = 0; i < c->added.n; i++)
         OQ_TRY(oq_qconfig_add_float(&q->config, c->added.v[i], err));
     for (size_t i = 0; i < c->float_outputs.n; i++)
-        if (!oq_map_put(&q->config.float_outputs, c->float_outputs.v[i], 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&q->config.float_outputs, c->float_outputs.v[i], 0), err);
     for (size_t i = 0; i < c->ranges.n; i++) {
         oq_tensor_override *t = oq_overrides_add(&q->overrides, c->ranges.v[i].tensor);
-        if (t == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(t != NULL, err);
         oq_override *o = &t->channels.v[0];
         o->has_rmin = o->has_rmax = true;
         o->rmin = c->ranges.v[i].low;

@@ -348,11 +348,9 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
     oq_quant *q = l->q;
     oq_map_init(&q->config.unsound, &q->job->arena);
     for (size_t i = 0; i < left->n; i++)
-        if (!oq_map_put(&q->config.unsound, left->v[i]->output.v[0], 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&q->config.unsound, left->v[i]->output.v[0], 0), err);
     q->model->proto = oq_message_clone(&q->model->arena, OQ_SCHEMA_model_proto, l->source);
-    if (q->model->proto == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(q->model->proto != NULL, err);
     oq_plan_init(&q->plan, &q->job->arena);
     const hush h = hush_begin(q->job->env);
     onq_code rc = q->quantize(q->ctx, err);
@@ -464,8 +462,7 @@ static onq_code look_at(look *l, onq_error *err) {
 onq_code oq_quant_make(oq_quant *q, onq_error *err) {
     look l = {.q = q};
     l.source = oq_message_clone(&q->job->arena, OQ_SCHEMA_model_proto, q->model->proto);
-    if (l.source == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(l.source != NULL, err);
     OQ_TRY(q->quantize(q->ctx, err));
     if (!oq_opt_flag(q->job->opts, "dry_run")) {
         OQ_TRY(oq_result_check(q->model, err));

@@ -100,8 +100,7 @@ onq_code oq_file_borrow(oq_file *f, const onq_allocator *a, const char *name, co
     const size_t size = strlen(name) + 1;
     char *copy = oq_alloc(a, size);
     *f = (oq_file){.fd = -1, .alloc = a};
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     memcpy(copy, name, size);
     *f = (oq_file){.path = copy,
                    .fd = -1,

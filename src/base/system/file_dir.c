@@ -32,8 +32,7 @@ static onq_code dir_open(oq_dir *d, const onq_allocator *a, const char *path, si
                          onq_error *err) {
     *d = (oq_dir){.fd = -1, .alloc = a};
     char *copy = oq_alloc(a, n + 1);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     memcpy(copy, path, n);
     copy[n] = '\0';
     const int fd = open(copy, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -66,8 +66,7 @@ static void random_name(char out[NAME_MAX + 1], const char *target) {
 static onq_code set_temp_path(oq_out *o, const char *name, onq_error *err) {
     const size_t dir_n = (size_t)(o->name - o->real), size = dir_n + strlen(name) + 1;
     char *temp = oq_alloc(o->alloc, size);
-    if (temp == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(temp != NULL, err);
     memcpy(temp, o->real, dir_n);
     memcpy(temp + dir_n, name, size - dir_n);
     oq_free(o->alloc, o->temp, o->temp_size);
@@ -105,8 +104,7 @@ static onq_code resolve_target(oq_out *o, onq_error *err) {
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return oq_fail(err, ONQ_E_WRITE, "%s: is a folder; give the name of a file", o->target);
     o->real = dup_text(o->alloc, path, strlen(path), &o->real_size);
-    if (o->real == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o->real != NULL, err);
     o->name = o->real + (name - path);
     return ONQ_OK;
 }
@@ -567,8 +565,7 @@ onq_code oq_out_commit(oq_out *o, onq_error *err) {
 }
 
 onq_code oq_out_text(const onq_allocator *a, const char *path, const oq_buf *text, onq_error *err) {
-    if (text->failed)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(!text->failed, err);
     oq_out out;
     OQ_TRY(oq_out_open(&out, a, path, err));
     onq_code rc = oq_out_write(&out, text->p, text->n, err);

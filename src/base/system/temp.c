@@ -18,8 +18,7 @@ const char *oq_temp_root(void) {
 onq_code oq_temp_make(oq_arena *a, const char **path, onq_error *err) {
     const oq_str name = oq_str_format(a, "%s/onq-XXXXXX", oq_temp_root());
     char *made = name.p != NULL ? oq_arena_strdup(a, name.p, name.n) : NULL;
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     if (mkdtemp(made) == NULL)
         return oq_fail_errno(err, ONQ_E_WRITE, errno,
                              "%s: no temporary folder can be made (TMPDIR names another place)",

@@ -115,8 +115,7 @@ onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *
         *out = root;
         return ONQ_OK;
     }
-    if (json_error_code(&why) == json_error_out_of_memory)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(json_error_code(&why) != json_error_out_of_memory, err);
     return fail_json(err, where, text, place_of_error(text, &why), why.text);
 }
 

@@ -157,8 +157,7 @@ static onq_code set_channels(oq_collector *c, oq_tstat *t, size_t n, onq_error *
                            OQ_STR(t->name), n, t->n_channels);
         return ONQ_OK;
     }
-    if (!oq_tstat_channels(&c->arena, t, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_tstat_channels(&c->arena, t, n), err);
     for (size_t i = 0; i < n; i++)
         t->lo[i] = t->hi[i] = NAN;
     return ONQ_OK;
@@ -194,8 +193,7 @@ static onq_code add_row(oq_collector *c, oq_tstat *t, const float *lo, const flo
         return ONQ_OK;
     }
     float *v = OQ_NEW_ARRAY(&c->arena, float, 2 * n);
-    if (v == NULL || !OQ_PUSH(&c->arena, &t->rows, (oq_row){number, v}))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL && OQ_PUSH(&c->arena, &t->rows, (oq_row){number, v}), err);
     memcpy(v, lo, n * sizeof(float));
     memcpy(v + n, hi, n * sizeof(float));
     return ONQ_OK;
@@ -225,8 +223,7 @@ static onq_code seen_minmax(oq_collector *c, oq_tstat *t, const oq_datum *d, con
     const size_t n = s.channel * s.tail;
     OQ_TRY(set_channels(c, t, n, err));
     float *both = oq_alloc(c->arena.alloc, 2 * n * sizeof(float));
-    if (both == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(both != NULL, err);
     extent_by_channel(v, s, both, both + n);
     const onq_code rc = fold_sample(c, t, both, both + n, err);
     oq_free(c->arena.alloc, both, 2 * n * sizeof(float));
@@ -245,8 +242,7 @@ static onq_code as_floats(oq_collector *c, const oq_datum *d, const float **out,
         const onq_allocator *a = c->arena.alloc;
         const size_t n = (size_t)d->count;
         float *grown = oq_resize(a, c->convert, c->convert_n * sizeof(float), n * sizeof(float));
-        if (grown == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(grown != NULL, err);
         c->convert = grown;
         c->convert_n = n;
     }

@@ -94,8 +94,7 @@ static onq_code layout_more_edges(oq_collector *c, oq_tstat *t, float greatest, 
     const size_t more = length > 0 ? (size_t)length : 0;
     const size_t n = h->n_bins + more, bytes = (n + 1) * sizeof(float);
     float *edges = oq_alloc(a, bytes);
-    if (edges == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(edges != NULL, err);
     memcpy(edges, old, (h->n_bins + 1) * sizeof(float));
     const float step = in(ty, in(ty, start + width) - start);
     for (size_t i = 0; i < more; i++)

@@ -22,8 +22,7 @@ static onq_code merge_minmax(oq_collector *c, oq_tstat *t, const oq_tstat *o, on
         return ONQ_OK;
     if (t->n_samples == 0) {
         const size_t n = o->n_channels;
-        if (!oq_tstat_channels(&c->arena, t, n))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_tstat_channels(&c->arena, t, n), err);
         memcpy(t->lo, o->lo, n * sizeof(float));
         memcpy(t->hi, o->hi, n * sizeof(float));
         memcpy(t->lo_at, o->lo_at, n * sizeof(uint64_t));

@@ -167,8 +167,7 @@ onq_code oq_hist_prepare(oq_hist *h, onq_error *err) {
     if (h->type != OQ_FLOAT16 || h->lut != NULL)
         return ONQ_OK;
     h->lut = oq_alloc(h->alloc, 65536 * sizeof(uint32_t));
-    if (h->lut == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(h->lut != NULL, err);
     for (uint32_t k = 0; k < 65536; k++)
         h->lut[k] = bin_slow(h, oq_f16_to_f32((uint16_t)k));
     return ONQ_OK;

@@ -36,8 +36,7 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
                       oq_cal_answer *x, onq_error *err) {
     const oq_hist *h = &t->hist;
     double *first = oq_calloc(a, 2 * h->n_bins, sizeof(double));
-    if (first == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(first != NULL, err);
     double *second = first + h->n_bins;
     int64_t total = 0;
     for (size_t i = 0; i < h->n_bins; i++) {

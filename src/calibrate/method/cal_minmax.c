@@ -74,8 +74,7 @@ static onq_code from_rows(const oq_cal_options *o, const oq_tstat *t, oq_arena *
     const size_t n = t->rows.n, channels = t->n_channels;
     oq_row *rows = OQ_NEW_ARRAY(a, oq_row, n);
     float *work = OQ_NEW_ARRAY(a, float, n);
-    if (rows == NULL || work == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(rows != NULL && work != NULL, err);
     if (n > 0) {
         memcpy(rows, t->rows.v, n * sizeof *rows);
         qsort(rows, n, sizeof *rows, by_number);

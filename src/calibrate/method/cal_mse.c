@@ -130,8 +130,7 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
     const size_t n = h->n_bins;
     search s = {.h = h, .levels = (double)o->num_quantized_bins, .symmetric = o->symmetric};
     s.before = oq_calloc(a, n + 1, sizeof *s.before);
-    if (s.before == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s.before != NULL, err);
     while (s.zero < n && h->edges[s.zero] < 0)
         s.zero++;
     add_up(&s);

@@ -19,15 +19,13 @@ static onq_code find_last(oq_cuts *c, onq_error *err) {
     oq_slicer *s = c->s;
     const oq_graph *g = s->ix.graph;
     c->last = OQ_NEW_ARRAY(&s->arena, uint32_t, s->n_values + 1);
-    if (c->last == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c->last != NULL, err);
     for (uint32_t p = 0; p < s->n_nodes; p++)
         for (size_t k = 0; k < s->reads[s->order[p]].n; k++)
             c->last[s->reads[s->order[p]].v[k]] = p + 1;
     for (size_t i = 0; i < g->output.n; i++) {
         const uint32_t v = oq_slicer_value(s, g->output.v[i]->name);
-        if (!OQ_PUSH(&s->arena, &c->outputs, v))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&s->arena, &c->outputs, v), err);
         if (v != OQ_NO_VALUE)
             c->last[v] = (uint32_t)s->n_nodes + 1;
     }
@@ -39,8 +37,7 @@ static onq_code choose_places(oq_cuts *c, onq_error *err) {
     oq_slicer *s = c->s;
     const size_t n = s->n_nodes;
     uint32_t *across = OQ_NEW_ARRAY(&s->arena, uint32_t, n + 2);
-    if (across == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(across != NULL, err);
     for (uint32_t v = 0; v < s->n_values; v++) {
         const uint32_t made = oq_slicer_made_at(s, v), from = made == OQ_NO_VALUE ? 0 : made + 1;
         if (!is_varying(s, v) || from >= c->last[v])
@@ -192,8 +189,7 @@ onq_code oq_cuts_find(const oq_cuts *c, const bool *changed, oq_arena *a, oq_cha
     if (first == OQ_NO_VALUE)
         return ONQ_OK;
     bool *differs = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
-    if (differs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(differs != NULL, err);
     spread(s, changed, first, differs);
     out->end = find_end(c, last, differs);
     for (size_t i = 0; i < c->outputs.n && out->end + 1 < c->n; i++)

@@ -25,8 +25,7 @@ onq_code oq_slicer_walk(const oq_slicer *s, const oq_numbers *wanted, const bool
     size_t depth = 0;
     out->nodes = OQ_NEW_ARRAY(a, bool, s->n_nodes + 1);
     out->values = OQ_NEW_ARRAY(a, bool, s->n_values + 1);
-    if (stack == NULL || out->nodes == NULL || out->values == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(stack != NULL && out->nodes != NULL && out->values != NULL, err);
     for (size_t i = 0; i < wanted->n; i++) {
         if (!out->values[wanted->v[i]])
             stack[depth++] = wanted->v[i];
@@ -85,8 +84,7 @@ static onq_code add_output(const oq_slicer *s, oq_slice *p, oq_graph *g, uint32_
                            onq_error *err) {
     oq_arena *a = &p->model.arena;
     oq_value_info *info = OQ_NEW(a, oq_value_info);
-    if (info == NULL || !OQ_PUSH(a, &g->output, info))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(info != NULL && OQ_PUSH(a, &g->output, info), err);
     info->name = s->ix.values.v[value].name;
     return ONQ_OK;
 }
@@ -114,8 +112,7 @@ static onq_code make(const oq_slicer *s, oq_slice *p, const oq_numbers *wanted, 
     oq_model_proto *proto = OQ_NEW(a, oq_model_proto);
     oq_graph graph = {0};
     oq_slice_walk w;
-    if (at_hand == NULL || proto == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(at_hand != NULL && proto != NULL, err);
     for (size_t i = 0; i < wanted->n; i++)
         if (!at_hand[wanted->v[i]] && !OQ_PUSH(a, &p->out, wanted->v[i]))
             return oq_fail_nomem(err);

@@ -34,8 +34,7 @@ static onq_code list_values(oq_slicer *s, onq_error *err) {
     for (uint32_t v = 0; v < s->n_values; v++) {
         const oq_value *value = &s->ix.values.v[v];
         for (size_t i = 0; i < value->uses.n; i++)
-            if (!OQ_PUSH(&s->arena, &s->reads[value->uses.v[i].node], v))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(OQ_PUSH(&s->arena, &s->reads[value->uses.v[i].node], v), err);
         if (value->producer != OQ_NO_NODE && !OQ_PUSH(&s->arena, &s->makes[value->producer], v))
             return oq_fail_nomem(err);
     }
@@ -71,8 +70,7 @@ static int by_spot(const void *a, const void *b) {
 static onq_code sink_constants(oq_slicer *s, onq_error *err) {
     const uint32_t n = (uint32_t)s->n_nodes;
     spot *spots = OQ_NEW_ARRAY(&s->arena, spot, n + 1);
-    if (spots == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(spots != NULL, err);
     for (uint32_t p = 0; p < n; p++) {
         const uint32_t node = s->order[p];
         s->place[node] = p;
@@ -117,8 +115,7 @@ onq_code oq_slicer_open(const oq_slicer_options *o, oq_slicer **out, onq_error *
     assert(o->session.observer == NULL);
     const onq_allocator *alloc = &o->model->env->alloc;
     oq_slicer *s = oq_calloc(alloc, 1, sizeof *s);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     s->o = *o;
     s->env = o->model->env;
     oq_arena_init(&s->arena, alloc);
@@ -147,11 +144,9 @@ static onq_code new_kept(const oq_slicer *s, const oq_datum *d, oq_kept **out, o
     const size_t dims = numbers ? d->rank * sizeof *d->dims : 0;
     const uint64_t behind = numbers ? d->size_bytes : 0;
     uint64_t size;
-    if (!oq_add(sizeof(oq_kept) + dims + ALIGNED, behind, &size))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_add(sizeof(oq_kept) + dims + ALIGNED, behind, &size), err);
     oq_kept *k = oq_alloc(alloc, size);
-    if (k == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(k != NULL, err);
     *k = (oq_kept){.datum = *d, .size = size};
     oq_arena_init(&k->arena, alloc);
     *out = k;
@@ -174,8 +169,7 @@ onq_code oq_slicer_keep(oq_slicer *s, uint32_t value, size_t sample, const oq_da
     assert(sample < s->n_loaded && oq_slicer_kept(s, value, sample) == NULL);
     if (s->kept[value] == NULL)
         s->kept[value] = oq_calloc(&s->env->alloc, s->n_loaded, sizeof(oq_kept *));
-    if (s->kept[value] == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->kept[value] != NULL, err);
     oq_kept **k = &s->kept[value][sample];
     const onq_code rc = new_kept(s, d, k, err);
     if (*k != NULL)

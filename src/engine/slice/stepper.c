@@ -40,8 +40,7 @@ static onq_code find_needed(const oq_stepper *st, size_t stop, const bool *at_ha
     for (size_t k = stop; k < st->o.n_stops; k++) {
         const oq_numbers *of = &st->slicer->reads[st->o.stops[k]];
         for (size_t i = 0; i < of->n; i++)
-            if (!OQ_PUSH(a, &read, of->v[i]))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(OQ_PUSH(a, &read, of->v[i]), err);
     }
     return oq_slicer_walk(st->slicer, &read, at_hand, a, out, err);
 }
@@ -52,8 +51,7 @@ static onq_code find_kept(const oq_stepper *st, size_t stop, step *p, onq_error 
     const oq_slicer *s = p->s;
     bool *at_hand = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &p->arena);
     oq_slice_walk slice, needed;
-    if (at_hand == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(at_hand != NULL, err);
     OQ_TRY(oq_slicer_walk(s, &p->wanted, at_hand, &p->arena, &slice, err));
     for (uint32_t n = 0; n < s->n_nodes; n++)
         for (size_t i = 0; slice.nodes[n] && i < s->makes[n].n; i++)
@@ -78,13 +76,11 @@ static onq_code make_step(const oq_stepper *st, size_t stop, const oq_str *names
                           step *p, onq_error *err) {
     oq_numbers gives = {0};
     p->shown = OQ_NEW_ARRAY(&p->arena, oq_datum, n_names + 1);
-    if (p->shown == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p->shown != NULL, err);
     for (size_t i = 0; i < n_names; i++) {
         const uint32_t v = oq_slicer_value(p->s, names[i]);
         assert(v != OQ_NO_VALUE);
-        if (!OQ_PUSH(&p->arena, &p->wanted, v) || !OQ_PUSH(&p->arena, &gives, v))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&p->arena, &p->wanted, v) && OQ_PUSH(&p->arena, &gives, v), err);
     }
     OQ_TRY(find_kept(st, stop, p, err));
     for (size_t i = 0; i < p->more.n; i++)
@@ -150,8 +146,7 @@ static onq_code load(oq_stepper *st, oq_source *source, onq_error *err) {
     oq_slicer *s = st->slicer;
     oq_slice_walk needed;
     const bool *none = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &s->arena);
-    if (none == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(none != NULL, err);
     OQ_TRY(find_needed(st, 0, none, &s->arena, &needed, err));
     OQ_TRY(oq_slicer_load(s, source, oq_source_count(source), st->o.memory, needed.values, err));
     return s->n_samples > 0
@@ -163,8 +158,7 @@ onq_code oq_stepper_new(const oq_stepper_options *o, oq_source *source, oq_stepp
                         onq_error *err) {
     const onq_env *env = o->slice.model->env;
     oq_stepper *st = oq_calloc(&env->alloc, 1, sizeof *st);
-    if (st == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(st != NULL, err);
     st->o = *o;
     onq_code rc = oq_slicer_open(&o->slice, &st->slicer, err);
     if (rc == ONQ_OK)

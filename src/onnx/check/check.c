@@ -82,8 +82,7 @@ typedef struct calls {
 
 static onq_code add_call(calls *s, const oq_node *n, onq_error *err) {
     const oq_str key = function_key(s->arena, n->domain, n->op_type, n->overload);
-    if (key.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(key.p != NULL, err);
     const uint32_t callee = oq_map_find(&s->ids, key);
     if (callee != OQ_MAP_NONE && !OQ_PUSH(s->arena, &s->edges[s->caller], (int64_t)callee))
         return oq_fail_nomem(err);
@@ -103,8 +102,7 @@ static onq_code check_recursion(calls *s, const oq_model_proto *p, onq_error *er
     const size_t n = p->functions.n + 1;
     uint8_t *state = OQ_NEW_ARRAY(s->arena, uint8_t, n);
     size_t *path = OQ_NEW_ARRAY(s->arena, size_t, n), *next = OQ_NEW_ARRAY(s->arena, size_t, n);
-    if (state == NULL || path == NULL || next == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(state != NULL && path != NULL && next != NULL, err);
     for (size_t root = 0; root < n; root++) {
         if (state[root] != 0)
             continue;
@@ -141,18 +139,15 @@ static onq_code find_calls(calls *s, oq_arena *a, const oq_model_proto *p, onq_e
                  .edges = OQ_NEW_ARRAY(a, oq_i64s, p->functions.n + 1),
                  .nodes = OQ_NEW_ARRAY(a, uint64_t, p->functions.n + 1)};
     oq_map_init(&s->ids, a);
-    if (s->edges == NULL || s->nodes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->edges != NULL && s->nodes != NULL, err);
     for (size_t i = 0; i < p->functions.n; i++) {
         const oq_function *f = p->functions.v[i];
         const oq_str key = function_key(a, f->domain, f->name, f->overload);
-        if (key.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(key.p != NULL, err);
         if (oq_map_has(&s->ids, key))
             return oq_fail(err, ONQ_E_INVALID, "function '%.*s' of domain '%.*s' is there twice",
                            OQ_STR(f->name), OQ_STR(f->domain));
-        if (!oq_map_put(&s->ids, key, (uint32_t)i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&s->ids, key, (uint32_t)i), err);
     }
     for (size_t i = 0; i < p->functions.n; i++) {
         s->caller = i;

@@ -309,8 +309,7 @@ onq_code oq_decode_into(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint
 onq_code oq_decode(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t n, uint64_t base,
                    void **out, onq_error *err) {
     void *msg = oq_arena_alloc(arena, oq_schemas[id].size);
-    if (msg == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(msg != NULL, err);
     ((oq_msg *)msg)->at = base;
     OQ_TRY(oq_decode_into(arena, id, p, n, base, msg, err));
     *out = msg;

@@ -32,8 +32,7 @@ onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name,
     va_end(ap);
     c->line.n = 0;
     oq_buf_add_safe(&c->line, oq_str_of(text));
-    if (c->line.failed)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(!c->line.failed, err);
     const oq_difference d = {kind, c->where, name, {c->line.p, c->line.n}};
     return c->how->found(c->how->ctx, &d, err);
 }
@@ -137,11 +136,9 @@ static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_an
     void *const *x = a.v, *const *y = b.v;
     oq_chain chain;
     bool *taken = OQ_NEW_ARRAY(c->arena, bool, b.n);
-    if (taken == NULL || !oq_chain_init(&chain, c->arena, b.n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(taken != NULL && oq_chain_init(&chain, c->arena, b.n), err);
     for (size_t i = b.n; i > 0; i--)
-        if (!oq_chain_add(&chain, k->name(c, y[i - 1]), (uint32_t)(i - 1)))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_chain_add(&chain, k->name(c, y[i - 1]), (uint32_t)(i - 1)), err);
     bool ordered = true;
     int64_t last = -1;
     for (size_t i = 0; i < a.n; i++) {
@@ -295,8 +292,7 @@ static onq_code function_body(oq_cmp *c, oq_function *a, oq_function *b, onq_err
 static onq_code function_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
     oq_function *x = a;
     c->where = oq_str_format(c->arena, "function '%.*s'", OQ_STR(x->name));
-    if (c->where.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c->where.p != NULL, err);
     const onq_code rc = function_body(c, a, b, err);
     c->where = OQ_S("");
     return rc;

@@ -85,8 +85,7 @@ static onq_code compare_inner(oq_cmp *c, oq_str owner, oq_str attribute, oq_grap
     const oq_str before = c->where;
     c->where = oq_str_format(c->arena, "%.*s of '%.*s'%s%.*s", OQ_STR(attribute), OQ_STR(owner),
                              before.n > 0 ? " in " : "", OQ_STR(before));
-    if (c->where.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c->where.p != NULL, err);
     c->depth++;
     const onq_code rc = oq_cmp_graph(c, a, b, err);
     c->depth--;
@@ -136,11 +135,9 @@ onq_code oq_cmp_attributes(oq_cmp *c, oq_str owner, oq_attribute *const *a, size
     }
     oq_chain chain;
     bool *taken = OQ_NEW_ARRAY(c->arena, bool, m);
-    if (taken == NULL || !oq_chain_init(&chain, c->arena, m))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(taken != NULL && oq_chain_init(&chain, c->arena, m), err);
     for (size_t i = m; i > 0; i--)
-        if (!oq_chain_add(&chain, b[i - 1]->name, (uint32_t)(i - 1)))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_chain_add(&chain, b[i - 1]->name, (uint32_t)(i - 1)), err);
     for (size_t i = 0; i < n; i++) {
         const uint32_t k = oq_chain_take(&chain, a[i]->name);
         if (k == OQ_MAP_NONE) {
@@ -236,8 +233,7 @@ typedef struct matching {
 
 static onq_code match_by(oq_cmp *c, matching *t, bool by_name, onq_error *err) {
     oq_chain chain;
-    if (!oq_chain_init(&chain, c->arena, t->m))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_chain_init(&chain, c->arena, t->m), err);
     for (size_t i = t->m; i > 0; i--) {
         if (t->taken[i - 1])
             continue;
@@ -267,8 +263,7 @@ static onq_code tell_alone(oq_cmp *c, const oq_node *n, const char *which, onq_e
 onq_code oq_cmp_nodes(oq_cmp *c, oq_node *const *a, size_t n, oq_node *const *b, size_t m,
                       onq_error *err) {
     matching t = {a, b, n, m, OQ_NEW_ARRAY(c->arena, uint32_t, n), OQ_NEW_ARRAY(c->arena, bool, m)};
-    if (t.to == NULL || t.taken == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t.to != NULL && t.taken != NULL, err);
     for (size_t i = 0; i < n; i++)
         t.to[i] = OQ_NO_NODE;
     OQ_TRY(match_by(c, &t, false, err));

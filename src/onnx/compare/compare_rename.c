@@ -221,8 +221,7 @@ static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_sc
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_cmp_scope *s = OQ_NEW(c->arena, oq_cmp_scope);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     s->parent = parent;
     s->model = m;
     s->graph = g;
@@ -231,8 +230,7 @@ static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_sc
     s->exact = OQ_NEW_ARRAY(c->arena, print, g->node.n);
     s->form = OQ_NEW_ARRAY(c->arena, print, g->node.n);
     s->to = OQ_NEW_ARRAY(c->arena, uint32_t, g->node.n);
-    if (s->exact == NULL || s->form == NULL || s->to == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->exact != NULL && s->form != NULL && s->to != NULL, err);
     OQ_TRY(add_sources(c, s, err));
     oq_index ix;
     uint32_t *order;
@@ -262,8 +260,7 @@ static onq_code match_nodes(oq_cmp *c, oq_cmp_scope *a, oq_cmp_scope *b, bool ex
     oq_chain chain;
     const size_t n = a->graph->node.n, m = b->graph->node.n;
     const print *pa = exact ? a->exact : a->form, *pb = exact ? b->exact : b->form;
-    if (!oq_chain_init(&chain, c->arena, m))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_chain_init(&chain, c->arena, m), err);
     for (size_t i = m; i > 0; i--) {
         const oq_str key = {(const char *)&pb[i - 1], sizeof *pb};
         if (b->to[i - 1] == OQ_NO_NODE && !oq_chain_add(&chain, key, (uint32_t)(i - 1)))

@@ -33,8 +33,7 @@ onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_nod
         key = oq_str_cat(a, domain, OQ_S("\n"));
         if (key.p != NULL)
             key = oq_str_cat(a, key, n->op_type);
-        if (key.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(key.p != NULL, err);
     }
     const uint32_t at = oq_map_find(map, key);
     if (at != OQ_MAP_NONE) {
@@ -42,8 +41,7 @@ onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_nod
         return ONQ_OK;
     }
     const oq_op_count fresh = {domain, n->op_type, 1};
-    if (!oq_map_put(map, key, (uint32_t)v->n) || !OQ_PUSH(a, v, fresh))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_put(map, key, (uint32_t)v->n) && OQ_PUSH(a, v, fresh), err);
     return ONQ_OK;
 }
 

@@ -234,8 +234,7 @@ static onq_code count_can(oq_summary_walk *w, oq_quant_mode mode, const oq_index
         can->ops.v[at].count++;
     } else {
         const oq_op_count fresh = {OQ_S(""), n->op_type, 1};
-        if (!OQ_PUSH(w->arena, &can->ops, fresh))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(w->arena, &can->ops, fresh), err);
     }
     for (int i = 0; traits->weight != 0 && i <= traits->more_weights; i++)
         OQ_TRY(count_bytes(w, mode, ix, oq_node_input(n, (size_t)(oq_op_slot(traits->weight) + i)),

@@ -182,8 +182,7 @@ static bool import_given(oq_upgrade *u, oq_up_graph *x) {
 
 static onq_code import_node(oq_upgrade *u, oq_up_graph *x, oq_node *n, int depth, onq_error *err) {
     for (size_t k = 0; k < n->output.n; k++)
-        if (!import_value(u, x, n->output.v[k], (oq_up_type){0}))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(import_value(u, x, n->output.v[k], (oq_up_type){0}), err);
     oq_graph_cursor at = {0};
     for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
         oq_up_graph *inner = NULL;
@@ -216,8 +215,7 @@ static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
     oq_up_graph *x = OQ_NEW(&u->scratch, oq_up_graph);
-    if (x == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(x != NULL, err);
     x->g = g;
     x->parent = parent;
     oq_map_init(&x->numbered, &u->scratch);
@@ -226,10 +224,8 @@ static onq_code import_graph(oq_upgrade *u, oq_graph *g, oq_up_graph *parent, oq
     oq_map_init(&x->outputs, &u->scratch);
     oq_map_init(&x->used, &u->scratch);
     for (size_t i = 0; i < g->output.n; i++)
-        if (!oq_map_put(&x->outputs, g->output.v[i]->name, 0))
-            return oq_fail_nomem(err);
-    if (!import_given(u, x))
-        return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_map_put(&x->outputs, g->output.v[i]->name, 0), err);
+    OQ_TRY_ALLOC(import_given(u, x), err);
     for (size_t i = 0; i < g->node.n; i++)
         OQ_TRY(import_node(u, x, g->node.v[i], depth, err));
     bool ok = import_captured(u, x);
@@ -257,8 +253,7 @@ static onq_code flush_renames(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     OQ_TRY(oq_graph_replace_many(u->m, x->g, &x->renamed, x->rename_to.v, err));
     OQ_TRY(oq_graph_replace_many(u->m, &step, &x->renamed, x->rename_to.v, err));
     for (size_t i = 0; i < x->rename_from.n; i++)
-        if (!oq_up_set_type(u, x, x->rename_from.v[i], (oq_up_type){0}))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_up_set_type(u, x, x->rename_from.v[i], (oq_up_type){0}), err);
     oq_map_init(&x->renamed, &u->scratch);
     x->rename_to.n = x->rename_from.n = 0;
     return ONQ_OK;
@@ -397,8 +392,7 @@ static onq_code step_graph(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     }
     x->g->node.n = 0;
     for (size_t i = 0; i < x->out.n; i++)
-        if (!OQ_PUSH(u->arena, &x->g->node, x->out.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(u->arena, &x->g->node, x->out.v[i]), err);
     return ONQ_OK;
 }
 
@@ -420,14 +414,12 @@ static onq_code rebuild_infos(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
             oq_value_info *info = type->info;
             if (info == NULL) {
                 info = oq_value_info_new(u->arena, name, type->elem, NULL, 0, false);
-                if (info == NULL)
-                    return oq_fail_nomem(err);
+                OQ_TRY_ALLOC(info != NULL, err);
                 if (type->elem == 0)
                     info->type->tensor_type->elem_type = (oq_opt_i32){0};
                 info->type->tensor_type->shape = (oq_shape *)(uintptr_t)type->shape;
             }
-            if (!OQ_PUSH(u->arena, &g->value_info, info))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(OQ_PUSH(u->arena, &g->value_info, info), err);
         }
     }
     return ONQ_OK;
@@ -488,14 +480,12 @@ static onq_code upgrade_function(oq_model *m, oq_function *f, int64_t target, on
     oq_graph body = {0};
     for (size_t i = 0; i < f->input.n; i++) {
         oq_value_info *info = OQ_NEW(&m->arena, oq_value_info);
-        if (info == NULL || !OQ_PUSH(&m->arena, &body.input, info))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(info != NULL && OQ_PUSH(&m->arena, &body.input, info), err);
         info->name = f->input.v[i];
     }
     for (size_t i = 0; i < f->output.n; i++) {
         oq_value_info *info = OQ_NEW(&m->arena, oq_value_info);
-        if (info == NULL || !OQ_PUSH(&m->arena, &body.output, info))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(info != NULL && OQ_PUSH(&m->arena, &body.output, info), err);
         info->name = f->output.v[i];
     }
     memcpy(&body.node, &f->node, sizeof body.node);

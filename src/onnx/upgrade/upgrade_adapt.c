@@ -143,8 +143,7 @@ UP_ADAPTER(scan_batch) {
         moved.name = OQ_S("scan_input_directions");
         oq_attr_remove(n, "directions");
         *directions = moved;
-        if (!OQ_PUSH(u->arena, &n->attribute, directions))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(u->arena, &n->attribute, directions), err);
     }
     if (n->input.v[0].n != 0)
         return oq_fail(err, ONQ_E_UNSUPPORTED, "sequence lengths have no equivalent");
@@ -155,11 +154,9 @@ UP_ADAPTER(scan_batch) {
     }
     OQ_REMOVE_AT(&n->input, 0);
     for (size_t i = 0; i < n->input.n; i++)
-        if (!drop_first_dim(u, g, n->input.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(drop_first_dim(u, g, n->input.v[i]), err);
     for (size_t i = 0; i < n->output.n; i++)
-        if (!drop_first_dim(u, g, n->output.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(drop_first_dim(u, g, n->output.v[i]), err);
     return ONQ_OK;
 }
 
@@ -171,8 +168,7 @@ UP_ADAPTER(upsample_scales) {
     if (a == NULL)
         return oq_fail(err, ONQ_E_INVALID, "attribute 'scales' is missing");
     double *v = OQ_NEW_ARRAY(&u->scratch, double, a->floats.n);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     for (size_t i = 0; i < a->floats.n; i++)
         v[i] = (double)a->floats.v[i];
     OQ_TRY(add_input(u, *node, oq_up_floats(u, g, v, a->floats.n, false, OQ_FLOAT), err));
@@ -206,8 +202,7 @@ UP_ADAPTER(upsample_resize) {
     (void)after;
     OQ_TRY(has_inputs(*node, 2, err));
     oq_node *resize = oq_up_node(u, g, "Resize");
-    if (resize == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(resize != NULL, err);
     OQ_TRY(set_text(u, resize, OQ_S("mode"), oq_attr_str(*node, "mode", "nearest"), err));
     OQ_TRY(add_input(u, resize, (*node)->input.v[0], err));
     OQ_TRY(add_input(u, resize, (*node)->input.v[1], err));
@@ -251,12 +246,10 @@ UP_ADAPTER(pad_inputs) {
         return oq_fail(err, ONQ_E_INVALID, "attribute 'pads' is missing");
     const int64_t dims[] = {(int64_t)pads->n};
     const oq_str name = oq_up_value(u, g);
-    if (name.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name.p != NULL, err);
     oq_up_skip_value(g); /* a number for the name, one for the value */
     oq_tensor *t = oq_tensor_new(u->arena, name, OQ_INT64, dims, 1);
-    if (t == NULL || !oq_graph_add_init(u->arena, g->g, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_graph_add_init(u->arena, g->g, t), err);
     OQ_TRY(oq_tensor_set_typed_i(u->arena, t, pads->v, pads->n, err));
     OQ_TRY(add_input(u, n, name, err));
     oq_attr_remove(n, "pads");
@@ -276,14 +269,12 @@ UP_ADAPTER(resize_roi) {
     OQ_TRY(has_inputs(n, 2, err));
     const size_t rank = oq_up_type_of(g, n->input.v[0])->rank;
     double *v = OQ_NEW_ARRAY(&u->scratch, double, 2 * rank);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     for (size_t i = 0; i < rank; i++)
         v[rank + i] = 1.0;
     OQ_TRY(add_input(u, n, n->input.v[1], err));
     const oq_str roi = oq_up_floats(u, g, v, 2 * rank, false, OQ_FLOAT);
-    if (roi.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(roi.p != NULL, err);
     n->input.v[1] = roi;
     return ONQ_OK;
 }
@@ -298,8 +289,7 @@ UP_ADAPTER(scatter_elements) {
     (void)after;
     OQ_TRY(wants_inputs(*node, 3, err));
     oq_node *scatter = oq_up_node(u, g, "ScatterElements");
-    if (scatter == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scatter != NULL, err);
     OQ_TRY(set_int(u, scatter, OQ_S("axis"), oq_attr_int(*node, "axis", 0), err));
     for (size_t i = 0; i < 3; i++)
         OQ_TRY(add_input(u, scatter, (*node)->input.v[i], err));
@@ -350,12 +340,10 @@ UP_ADAPTER(softmax_axis) {
 
     const oq_str x = n->input.v[0], y = n->output.v[0];
     oq_node *shape = oq_up_node(u, g, "Shape");
-    if (shape == NULL || !oq_up_before(u, g, shape))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(shape != NULL && oq_up_before(u, g, shape), err);
     OQ_TRY(add_input(u, shape, x, err));
     oq_node *flatten = oq_up_node(u, g, "Flatten");
-    if (flatten == NULL || !oq_up_before(u, g, flatten))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(flatten != NULL && oq_up_before(u, g, flatten), err);
     OQ_TRY(add_input(u, flatten, x, err));
     OQ_TRY(set_int(u, flatten, OQ_S("axis"), axis, err));
     n->input.v[0] = flatten->output.v[0];
@@ -492,8 +480,7 @@ UP_ADAPTER(groupnorm_channels) {
         return ONQ_OK;
 
     oq_node *shape = oq_up_node(u, g, "Shape");
-    if (shape == NULL || !oq_up_before(u, g, shape))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(shape != NULL && oq_up_before(u, g, shape), err);
     OQ_TRY(set_int(u, shape, OQ_S("start"), 1, err));
     OQ_TRY(set_int(u, shape, OQ_S("end"), 2, err));
     OQ_TRY(add_input(u, shape, n->input.v[0], err));
@@ -503,8 +490,7 @@ UP_ADAPTER(groupnorm_channels) {
         divisor.p != NULL ? binary(u, g, "Div", shape->output.v[0], divisor) : divisor;
     const oq_str ones = each.p != NULL ? oq_up_ints(u, g, &one, 1, false) : each;
     oq_node *concat = ones.p != NULL ? oq_up_node(u, g, "Concat") : NULL;
-    if (concat == NULL || !oq_up_before(u, g, concat))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(concat != NULL && oq_up_before(u, g, concat), err);
     OQ_TRY(set_int(u, concat, OQ_S("axis"), 0, err));
     OQ_TRY(add_input(u, concat, ones, err));
     OQ_TRY(add_input(u, concat, each, err));
@@ -516,8 +502,7 @@ UP_ADAPTER(groupnorm_channels) {
             v = binary(u, g, "Expand", v, concat->output.v[0]);
         if (v.p != NULL)
             v = binary(u, g, "Reshape", v, to_flat);
-        if (v.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(v.p != NULL, err);
         n->input.v[i] = v;
     }
     return ONQ_OK;

@@ -119,14 +119,12 @@ onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const
                               oq_arena *scratch, onq_error *err) {
     watch w = {0};
     oq_str *names = OQ_NEW_ARRAY(scratch, oq_str, n + 1);
-    if (names == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(names != NULL, err);
     for (size_t i = 0; i < n; i++) {
         if (all[i]->skip || recall(job->memory, all[i]))
             continue;
         names[w.seen.n] = all[i]->name;
-        if (!OQ_PUSH(scratch, &w.seen, all[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(scratch, &w.seen, all[i]), err);
     }
     if (w.seen.n == 0)
         return ONQ_OK;

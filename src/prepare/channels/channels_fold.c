@@ -58,8 +58,7 @@ static onq_code scale_constant(oq_channel_state *s, oq_node *n, size_t slot,
     float *v = NULL, *out = OQ_NEW_ARRAY(&s->once, float, f->n + 1);
     size_t count = 0;
     oq_str name;
-    if (out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL, err);
     OQ_TRY(oq_channel_values(s, t, &v, &count, err));
     for (uint64_t c = 0; c < f->n; c++) {
         const double old = (double)v[count == 1 ? 0 : c];

@@ -82,8 +82,7 @@ static onq_code read_weights(oq_channel_state *s, input *in, onq_error *err) {
         const uint64_t width = in->n / p->group;
         OQ_TRY(oq_channel_values(s, oq_channel_weight(s, p->node), &p->values, &p->n_values, err));
         p->most = OQ_NEW_ARRAY(&s->once, float, p->n_values + 1);
-        if (p->most == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(p->most != NULL, err);
         for (uint64_t i = 0; i < p->n_values; i++) {
             const place at = place_of(p, i);
             const float v = fabsf(p->values[i]);
@@ -103,8 +102,7 @@ static onq_code weight_noise(oq_channel_state *s, const input *in, const oq_chan
     const uint64_t width = in->n / p->group, rows = p->n_out / p->group;
     double *most = OQ_NEW_ARRAY(&s->once, double, p->n_out + 1);
     double largest = 0, sum = 0;
-    if (most == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(most != NULL, err);
     for (uint64_t o = 0; o < p->n_out; o++) {
         const double *scale = &in->scale[o / rows * width];
         for (uint64_t c = 0; c < width; c++) {
@@ -196,8 +194,7 @@ static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_er
 /* Those of a method of the caller's. */
 static onq_code ask_for_scales(oq_channel_state *s, input *in, bool *worth, onq_error *err) {
     oq_channel_reader *readers = OQ_NEW_ARRAY(&s->once, oq_channel_reader, in->readers.n);
-    if (readers == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(readers != NULL, err);
     for (size_t r = 0; r < in->readers.n; r++) {
         const oq_channel_product *p = in->readers.v[r];
         assert(p->product == OQ_GEMM || p->product == OQ_MATMUL);
@@ -242,8 +239,7 @@ static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
     float *factor = OQ_NEW_ARRAY(&s->once, float, in->n + 1);
     bool folded = false, worth = true;
     double left = 0;
-    if (factor == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(factor != NULL, err);
     OQ_TRY(read_weights(s, in, err));
     if (s->c->find != NULL)
         OQ_TRY(ask_for_scales(s, in, &worth, err));
@@ -283,8 +279,7 @@ onq_code oq_channel_inputs(oq_channel_state *s, onq_error *err) {
         input in;
         if (s->stats.v[i]->skip || s->stats.v[i]->count == 0)
             continue;
-        if (!make_input(&s->once, s->stats.v[i], &in))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(make_input(&s->once, s->stats.v[i], &in), err);
         for (size_t k = 0; k < s->products.n; k++) {
             oq_channel_product *p = &s->products.v[k];
             if (p->choice->in && p->in == s->stats.v[i] && !OQ_PUSH(&s->once, &in.readers, p))

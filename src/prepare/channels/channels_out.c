@@ -178,8 +178,7 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
     OQ_TRY(oq_channel_scale_rows(s, p->node, inverse, err));
     if (c.relu != NULL) {
         const oq_str before = oq_fresh_tensor(&s->names, y->name, "_channels");
-        if (before.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(before.p != NULL, err);
         p->node->output.v[0] = c.relu->input.v[0] = before;
     }
     OQ_TRY(give_back(s, c.relu != NULL ? c.relu : p->node, scale, n, rank, &scaled, err));

@@ -32,8 +32,7 @@ static int in_order(const void *a, const void *b) {
 static onq_code choose_channels(oq_channel_state *s, split *p, float bounds[2], onq_error *err) {
     oq_keyed *all = OQ_NEW_ARRAY(&s->once, oq_keyed, p->stats->n + 1);
     p->channels = OQ_NEW_ARRAY(s->arena, uint32_t, p->n + 1);
-    if (all == NULL || p->channels == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(all != NULL && p->channels != NULL, err);
     for (uint32_t c = 0; c < p->stats->n; c++)
         all[c] = (oq_keyed){-(double)oq_channel_most(p->stats, c), c};
     oq_keyed_sort(all, p->stats->n); /* the widest first */
@@ -57,8 +56,7 @@ static onq_code add_channels(oq_channel_state *s, const split *p, oq_str *name, 
     int64_t *v = OQ_NEW_ARRAY(&s->once, int64_t, p->n + 1);
     *name = oq_fresh_tensor(&s->names, p->stats->name, "_outlier_channels");
     oq_tensor *t = name->p != NULL ? oq_tensor_new(&m->arena, *name, OQ_INT64, dims, 1) : NULL;
-    if (v == NULL || t == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL && t != NULL && oq_graph_add_init(&m->arena, m->proto->graph, t), err);
     for (uint32_t i = 0; i < p->n; i++)
         v[i] = p->channels[i];
     return oq_tensor_set_raw(&m->arena, t, v, p->n * sizeof *v, err);
@@ -94,8 +92,7 @@ static onq_code find_split(oq_channel_state *s, const oq_channel_product *p, spl
     }
     split made = {.stats = p->in, .n = p->choice->outliers};
     OQ_TRY(add_split(s, &made, err));
-    if (!OQ_PUSH(s->arena, all, made))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(s->arena, all, made), err);
     *out = &all->v[all->n - 1];
     return ONQ_OK;
 }
@@ -109,8 +106,7 @@ static onq_code split_product(oq_channel_state *s, oq_channel_product *p, const 
     OQ_TRY(oq_channel_values(s, p->weight, &w, &n, err));
     const int64_t dims[2] = {(int64_t)with->n, (int64_t)p->n_out};
     float *part = OQ_NEW_ARRAY(&s->once, float, with->n * p->n_out + 1);
-    if (part == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(part != NULL, err);
     for (uint64_t i = 0; i < with->n; i++)
         for (uint64_t o = 0; o < p->n_out; o++) {
             float *v = &w[with->channels[i] * p->n_out + o];

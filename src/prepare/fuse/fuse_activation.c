@@ -108,8 +108,7 @@ onq_code oq_fuse_hardswish(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
         oq_node *clip = oq_fuse_node(f, g.clip);
         const oq_str out =
             oq_names_unique(f->names, oq_str_cat(&f->m->arena, clip->output.v[0], OQ_S("_gate")));
-        if (out.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(out.p != NULL, err);
         OQ_TRY(make_gate(f, &g, clip, err));
         clip->output.v[0] = out;
         n->op_type = OQ_S("Mul");

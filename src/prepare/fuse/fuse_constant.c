@@ -62,8 +62,7 @@ onq_code oq_fuse_fold(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     if (!fn(c))
         return c->nomem ? oq_fail_nomem(err) : ONQ_OK;
     oq_tensor *t = oq_tensor_new(&f->m->arena, n->output.v[0], c->out.dt, c->out.dims, c->out.rank);
-    if (t == NULL || !OQ_PUSH(f->scratch, &f->inits, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && OQ_PUSH(f->scratch, &f->inits, t), err);
     OQ_TRY(oq_tensor_set_raw(&f->m->arena, t, c->out.p, (uint64_t)c->out.n * c->out.width, err));
     /* The nodes after it see the constant in this round. */
     oq_value *made = &f->ix.values.v[v - f->ix.values.v];

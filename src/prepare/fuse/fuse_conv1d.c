@@ -91,8 +91,7 @@ static onq_code add_matrix(oq_fuse *f, const window *v, oq_str *name, onq_error 
     OQ_TRY(oq_fuse_floats(f, v->w, &w, &n, err));
     float *m = OQ_NEW_ARRAY(f->scratch, float, n + 1);
     const oq_str base = oq_str_cat(&f->m->arena, v->w->name, OQ_S("_matrix"));
-    if (m == NULL || base.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m != NULL && base.p != NULL, err);
     for (size_t o = 0; o < o_n; o++)
         for (size_t c = 0; c < c_n; c++)
             for (size_t i = 0; i < k_n; i++)
@@ -180,8 +179,7 @@ static onq_code add_bias(oq_fuse *f, const window *v, oq_str *x, onq_error *err)
     if (b == NULL || n != (size_t)v->out)
         return oq_fail(err, ONQ_E_INVALID, "its bias does not fit its weight");
     const oq_str base = oq_str_cat(&f->m->arena, bias, OQ_S("_row"));
-    if (base.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(base.p != NULL, err);
     OQ_TRY(oq_fuse_add_floats(f, base, OQ_FLOAT, b, dims, v->rank, &name, err));
     return oq_fuse_add_node(f, v->conv, "Add", (oq_str[]){*x, name}, 2, x) != NULL
                ? ONQ_OK
@@ -200,8 +198,7 @@ onq_code oq_fuse_conv1d(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     OQ_TRY(add_blocks(f, &v, &x, err));
     OQ_TRY(add_columns(f, &v, &x, err));
     oq_node *mul = oq_fuse_add_node(f, n, "MatMul", (oq_str[]){x, matrix}, 2, &product);
-    if (mul == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(mul != NULL, err);
     OQ_TRY(add_bias(f, &v, &product, err));
     OQ_TRY(add_transpose(f, &v, true, product, &x, err));
     /* The product has the name of the Conv, by which users know it. */

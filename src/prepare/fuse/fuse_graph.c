@@ -83,8 +83,7 @@ static onq_code set_floats(oq_fuse *f, oq_tensor *t, const float *v, size_t n, o
     if (t->data_type.v == OQ_FLOAT)
         return oq_tensor_set_raw(&f->m->arena, t, v, n * sizeof(float), err);
     uint16_t *h = OQ_NEW_ARRAY(f->scratch, uint16_t, n + 1);
-    if (h == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(h != NULL, err);
     oq_f32_to_f16_n(v, h, n);
     return oq_tensor_set_raw(&f->m->arena, t, h, n * sizeof *h, err);
 }
@@ -100,8 +99,7 @@ onq_code oq_fuse_add_floats(oq_fuse *f, oq_str base, oq_dtype dt, const float *v
                             const int64_t *dims, size_t rank, oq_str *name, onq_error *err) {
     *name = oq_names_unique(f->names, base);
     oq_tensor *t = name->p != NULL ? oq_tensor_new(&f->m->arena, *name, dt, dims, rank) : NULL;
-    if (t == NULL || !OQ_PUSH(f->scratch, &f->inits, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && OQ_PUSH(f->scratch, &f->inits, t), err);
     return set_floats(f, t, v, product(dims, rank), err);
 }
 
@@ -110,8 +108,7 @@ onq_code oq_fuse_add_ints(oq_fuse *f, oq_str base, const int64_t *v, size_t n, o
     const int64_t dims[1] = {(int64_t)n};
     *name = oq_names_unique(f->names, base);
     oq_tensor *t = name->p != NULL ? oq_tensor_new(&f->m->arena, *name, OQ_INT64, dims, 1) : NULL;
-    if (t == NULL || !OQ_PUSH(f->scratch, &f->inits, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && OQ_PUSH(f->scratch, &f->inits, t), err);
     return oq_tensor_set_raw(&f->m->arena, t, v, n * sizeof *v, err);
 }
 

@@ -32,8 +32,7 @@ static onq_code read_bias(oq_fuse *f, linear *l, bool *ok, onq_error *err) {
     size_t n = 0;
     *ok = false;
     l->bv = OQ_NEW_ARRAY(f->scratch, float, l->n_out + 1);
-    if (l->bv == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(l->bv != NULL, err);
     if (name.n != 0) {
         l->b = oq_fuse_const(f, name);
         if (l->b == NULL || l->b->data_type.v != l->w->data_type.v)
@@ -128,13 +127,11 @@ static onq_code write_linear(oq_fuse *f, linear *l, bool scaled, oq_str out, onq
         OQ_TRY(oq_fuse_put(f, l->b, l->bv, dims, 1, &name, err));
     } else {
         const oq_str base = oq_str_cat(&f->m->arena, l->w->name, OQ_S("_bias"));
-        if (base.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(base.p != NULL, err);
         OQ_TRY(
             oq_fuse_add_floats(f, base, (oq_dtype)l->w->data_type.v, l->bv, dims, 1, &name, err));
     }
-    if (!oq_fuse_set_input(f, n, l->bias_slot, name))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_fuse_set_input(f, n, l->bias_slot, name), err);
     if (oq_node_is(n, "MatMul"))
         n->op_type = OQ_S("Gemm");
     else if (l->is_gemm)
@@ -171,8 +168,7 @@ onq_code oq_fuse_batchnorm(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     }
     double *scale = OQ_NEW_ARRAY(f->scratch, double, l.n_out + 1);
     double *shift = OQ_NEW_ARRAY(f->scratch, double, l.n_out + 1);
-    if (scale == NULL || shift == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scale != NULL && shift != NULL, err);
     const double epsilon = (double)oq_attr_float(n, "epsilon", 1e-5f);
     for (size_t c = 0; c < l.n_out; c++) {
         scale[c] = (double)p[0][c] / sqrt((double)p[3][c] + epsilon);
@@ -193,8 +189,7 @@ onq_code oq_fuse_batchnorm(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
 static onq_code widen(oq_fuse *f, const float *values, size_t count, size_t n, double **v,
                       onq_error *err) {
     *v = OQ_NEW_ARRAY(f->scratch, double, n + 1);
-    if (*v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*v != NULL, err);
     for (size_t c = 0; c < n; c++)
         (*v)[c] = (double)values[count == 1 ? 0 : c];
     return ONQ_OK;
@@ -246,8 +241,7 @@ static onq_code conv_and(oq_fuse *f, uint32_t i, bool product, bool *done, onq_e
     if (v == NULL)
         return ONQ_OK;
     double *other = OQ_NEW_ARRAY(f->scratch, double, l.n_out + 1);
-    if (other == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(other != NULL, err);
     for (size_t c = 0; c < l.n_out; c++) {
         if (inverse)
             v[c] = product ? 1.0 / v[c] : -v[c];
@@ -277,8 +271,7 @@ static onq_code scale_product(oq_fuse *f, linear *l, const double *scale, oq_str
     oq_str name;
     const int64_t dims[1] = {(int64_t)l->n_out};
     const double *zeros = OQ_NEW_ARRAY(f->scratch, double, l->n_out + 1);
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zeros != NULL, err);
     transform(l, scale, zeros);
     OQ_TRY(oq_fuse_put(f, l->w, l->wv, l->w->dims.v, l->w->dims.n, &name, err));
     l->n->input.v[1] = name;
@@ -375,8 +368,7 @@ onq_code oq_fuse_gemm_add(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
         if (matmul)
             g->op_type = OQ_S("Gemm");
         (void)oq_attr_remove(g, "beta");
-        if (!oq_fuse_set_input(f, g, 2, bias->name))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_fuse_set_input(f, g, 2, bias->name), err);
         g->output.v[0] = n->output.v[0];
         oq_fuse_keep(f, at);
         oq_fuse_drop(f, i);
@@ -438,8 +430,7 @@ onq_code oq_fuse_pad(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
             sum[to] = pads[k] + (old != NULL ? old->v[to] : 0);
         }
     }
-    if (!oq_attr_set_ints(&f->m->arena, conv, OQ_S("pads"), sum, 2 * spatial))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_attr_set_ints(&f->m->arena, conv, OQ_S("pads"), sum, 2 * spatial), err);
     conv->input.v[0] = n->input.v[0];
     oq_fuse_keep(f, at);
     oq_fuse_drop(f, i);

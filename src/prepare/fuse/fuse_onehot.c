@@ -67,8 +67,7 @@ static onq_code add_table(oq_fuse *f, oq_tensor *w, oq_str *name, onq_error *err
         return ONQ_OK;
     float *table = OQ_NEW_ARRAY(f->scratch, float, n + 2 * width + 1);
     const oq_str base = oq_str_cat(&f->m->arena, w->name, OQ_S("_table"));
-    if (table == NULL || base.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(table != NULL && base.p != NULL, err);
     memcpy(table + width, v, n * sizeof *v);
     return oq_fuse_add_floats(f, base, (oq_dtype)w->data_type.v, table, dims, 2, name, err);
 }
@@ -77,8 +76,7 @@ static onq_code add_table(oq_fuse *f, oq_tensor *w, oq_str *name, onq_error *err
 static onq_code add_id(oq_fuse *f, oq_dtype type, int64_t v, oq_str *name, onq_error *err) {
     *name = oq_names_unique(f->names, OQ_S("onehot_id"));
     oq_tensor *t = name->p != NULL ? oq_tensor_new(&f->m->arena, *name, type, NULL, 0) : NULL;
-    if (t == NULL || !OQ_PUSH(f->scratch, &f->inits, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && OQ_PUSH(f->scratch, &f->inits, t), err);
     const int32_t narrow = (int32_t)v;
     return type == OQ_INT64 ? oq_tensor_set_raw(&f->m->arena, t, &v, sizeof v, err)
                             : oq_tensor_set_raw(&f->m->arena, t, &narrow, sizeof narrow, err);
@@ -139,8 +137,7 @@ onq_code oq_fuse_onehot(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
     n->op_type = OQ_S("Gather");
     n->input.v[0] = table;
     n->input.v[1] = rows;
-    if (!oq_attr_set_int(&f->m->arena, n, OQ_S("axis"), 0))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_attr_set_int(&f->m->arena, n, OQ_S("axis"), 0), err);
     oq_fuse_keep(f, i);
     *done = true;
     return ONQ_OK;

@@ -11,8 +11,7 @@ onq_code oq_pattern_replace(oq_fuse *f, const oq_pattern *p, const char *op, con
     last->attribute.n = 0;
     last->input.n = 0;
     for (size_t i = 0; i < n_in; i++)
-        if (!oq_node_add_input(&f->m->arena, last, in[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_input(&f->m->arena, last, in[i]), err);
     for (size_t i = 0; i + 1 < p->n; i++)
         oq_fuse_drop(f, p->nodes[i]);
     oq_fuse_keep(f, p->nodes[p->n - 1]);

@@ -41,8 +41,7 @@ void oq_qconfig_release(oq_qconfig *c) {
 }
 
 onq_code oq_qconfig_add_float(oq_qconfig *c, oq_str name, onq_error *err) {
-    if (!oq_map_put(&c->added, name, 0))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_put(&c->added, name, 0), err);
     return oq_pick_add(&c->nodes_to_exclude, name, err);
 }
 

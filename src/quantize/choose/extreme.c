@@ -52,8 +52,7 @@ static onq_code add_nodes(oq_extremes *e, oq_extreme *x, const oq_graph *g, cons
     if (v->producer != OQ_NO_NODE && !OQ_PUSH(e->arena, &x->nodes, g->node.v[v->producer]->name))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < v->uses.n; i++)
-        if (!OQ_PUSH(e->arena, &x->nodes, g->node.v[v->uses.v[i].node]->name))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(e->arena, &x->nodes, g->node.v[v->uses.v[i].node]->name), err);
     return ONQ_OK;
 }
 
@@ -70,8 +69,7 @@ onq_code oq_extremes_find(oq_extremes *e, oq_graph *g, const oq_ranges *ranges,
             continue;
         x.pure = x.highest == 0.0f && x.lowest > -OQ_EXTREME_VAST && !x.feeds_softmax;
         OQ_TRY(add_nodes(e, &x, g, v, err));
-        if (!OQ_PUSH(e->arena, &e->all, x))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(e->arena, &e->all, x), err);
     }
     return ONQ_OK;
 }

@@ -168,8 +168,7 @@ onq_code oq_masks_settle(oq_extremes *e, size_t from, oq_masks how, oq_graph *g,
         return ONQ_OK;
     OQ_TRY(oq_index_build(&s.ix, e->arena, g, NULL, err));
     s.of = OQ_NEW_ARRAY(e->arena, floor_of, s.ix.values.n + 1);
-    if (s.of == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s.of != NULL, err);
     for (size_t i = from; i < e->all.n; i++)
         s.of[number_of(&s, oq_index_find(&s.ix, e->all.v[i].name))] =
             (floor_of){.wide = true, .vast = e->all.v[i].lowest <= -OQ_EXTREME_VAST};

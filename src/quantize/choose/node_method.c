@@ -66,8 +66,7 @@ onq_code oq_method_parse(oq_str text, oq_node_method *out, onq_error *err) {
 
 static onq_code read_node(oq_node_methods *m, oq_str node, const json_t *v, onq_error *err) {
     oq_node_method row = {.node = oq_str_copy(m->arena, node)};
-    if (row.node.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(row.node.p != NULL, err);
     if (!json_is_string(v))
         return oq_fail(err, ONQ_E_CONFIG, "its method is not a text");
     OQ_TRY(oq_method_parse((oq_str){json_string_value(v), json_string_length(v)}, &row, err));
@@ -115,8 +114,7 @@ onq_code oq_node_methods_report(const oq_node_methods *m, const onq_env *env, oq
                                 bool strict, onq_error *err) {
     oq_pick names;
     look l = {m, OQ_NEW_ARRAY(m->arena, bool, m->all.n + 1)};
-    if (l.hit == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(l.hit != NULL, err);
     oq_pick_init(&names, m->arena);
     onq_code rc = oq_walk_graphs(g, see_hits, &l, err);
     for (size_t i = 0; i < m->all.n && rc == ONQ_OK; i++)

@@ -125,8 +125,7 @@ static onq_code get_nodes(oq_overrides *o, const json_t *v, oq_override *out, on
         if (!json_is_string(name))
             return oq_fail(err, ONQ_E_CONFIG, "'recv_nodes' is not a list of node names");
         const oq_str text = {json_string_value(name), json_string_length(name)};
-        if (!OQ_PUSH(o->arena, &out->recv_nodes, oq_str_copy(o->arena, text)))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(o->arena, &out->recv_nodes, oq_str_copy(o->arena, text)), err);
     }
     return ONQ_OK;
 }
@@ -164,8 +163,7 @@ static onq_code read_key(oq_overrides *o, const char *key, json_t *v, bool in_co
         return get_nodes(o, v, out, err);
     if (strcmp(key, "convert") == 0 && !in_convert) {
         out->convert = OQ_NEW(o->arena, oq_override);
-        if (out->convert == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(out->convert != NULL, err);
         const onq_code rc = read_keys(o, v, true, out->convert, err);
         return rc == ONQ_OK ? rc : oq_error_in(err, rc, "convert");
     }
@@ -220,8 +218,7 @@ static onq_code read_tensor(oq_overrides *o, oq_str name, json_t *list, onq_erro
     if (json_is_array(list) && json_array_size(list) == 0)
         return ONQ_OK; /* nothing said */
     oq_tensor_override *t = add_tensor(o, name);
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     if (json_is_object(list)) {
         OQ_TRY(read_keys(o, list, false, &one, err));
         return OQ_PUSH(o->arena, &t->channels, one) ? ONQ_OK : oq_fail_nomem(err);
@@ -233,8 +230,7 @@ static onq_code read_tensor(oq_overrides *o, oq_str name, json_t *list, onq_erro
         const onq_code rc = read_keys(o, json_array_get(list, i), false, &one, err);
         if (rc != ONQ_OK)
             return n == 1 ? rc : oq_error_in(err, rc, "channel %zu", i);
-        if (!OQ_PUSH(o->arena, &t->channels, one))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(o->arena, &t->channels, one), err);
     }
     return ONQ_OK;
 }

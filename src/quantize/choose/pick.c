@@ -26,8 +26,7 @@ static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     const oq_str body = {e->text.p + 3, e->text.n - 3};
     const char *c = oq_str_cstr(p->arena, body);
     regex_t *re = OQ_NEW(p->arena, regex_t);
-    if (c == NULL || re == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c != NULL && re != NULL, err);
     const onq_code rc = oq_pattern_compile(re, c, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "pattern '%.*s'", OQ_STR(e->text));
@@ -38,8 +37,7 @@ static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
 
 static onq_code add_entry(oq_pick *p, oq_str text, bool pattern, onq_error *err) {
     oq_pick_entry e = {.text = oq_str_copy(p->arena, text)};
-    if (e.text.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(e.text.p != NULL, err);
     if (pattern)
         OQ_TRY(add_pattern(p, &e, err));
     else if (oq_map_has(&p->names, e.text))

@@ -67,8 +67,7 @@ static oq_dtype type_seen(const oq_preset *p, oq_str tensor, oq_str node, oq_dty
 
 static onq_code set_type(const oq_preset *p, oq_str tensor, onq_error *err) {
     oq_tensor_override *t = oq_overrides_add(p->overrides, tensor);
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     for (size_t i = 0; i < t->channels.n; i++) {
         t->channels.v[i].has_type = true;
         t->channels.v[i].type = p->config->weight_type;
@@ -138,8 +137,7 @@ static onq_code fix_output(const oq_preset *p, const oq_node *n, bool sigmoid, o
     if (name.n == 0 || !oq_qtype_is_16bit(type))
         return ONQ_OK;
     oq_tensor_override *t = oq_overrides_add(p->overrides, name);
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     oq_override *o = &t->channels.v[0];
     o->has_type = o->has_scale = o->has_zero = true;
     o->has_rmin = o->has_rmax = false;

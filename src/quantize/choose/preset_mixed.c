@@ -100,8 +100,7 @@ static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err)
         if (n->output.v[i].n == 0 || !is_float(x, n->output.v[i]))
             continue;
         request *r = request_of(x, n->output.v[i]);
-        if (r == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(r != NULL, err);
         if (r->has_maker && !same(r->maker, want))
             return oq_fail(err, ONQ_E_CONFIG, "overrides give tensor '%.*s' several types",
                            OQ_STR(r->name));
@@ -113,8 +112,7 @@ static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err)
         if (name.n == 0 || is_init(x, name) || !is_float(x, name))
             continue;
         request *r = request_of(x, name);
-        if (r == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(r != NULL, err);
         if (r->has_readers && !same(r->readers, want))
             return oq_fail(err, ONQ_E_CONFIG,
                            "overrides give the readers of tensor '%.*s' several types",
@@ -166,8 +164,7 @@ static onq_code convert(mixing *x, oq_str tensor, info maker, info reader, const
     oq_overrides *all = x->p->overrides;
     const bool is_new = oq_overrides_find(all, tensor) == NULL;
     oq_tensor_override *t = oq_overrides_add(all, tensor);
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     oq_override *o = &t->channels.v[0];
     if (is_new)
         to_override(maker, o);
@@ -179,8 +176,7 @@ static onq_code convert(mixing *x, oq_str tensor, info maker, info reader, const
         return ONQ_OK;
     if (o->convert == NULL) {
         o->convert = OQ_NEW(all->arena, oq_override);
-        if (o->convert == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(o->convert != NULL, err);
         o->convert->symmetric = o->convert->reduce_range = OQ_UNSET;
         to_override(reader, o->convert);
     }
@@ -206,8 +202,7 @@ static onq_code other_readers(mixing *x, oq_str tensor, const oq_str *but, size_
         if (v->uses.v[i].slot == OQ_SLOT_INNER || has_name(but, n_but, name) ||
             has_name(out->v, out->n, name))
             continue;
-        if (!OQ_PUSH(x->p->arena, out, name))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(x->p->arena, out, name), err);
     }
     return ONQ_OK;
 }
@@ -252,8 +247,7 @@ static onq_code settle(mixing *x, const request *r, onq_error *err) {
         return convert(x, r->name, maker, usual, others.v, others.n, err);
     if (oq_overrides_find(x->p->overrides, r->name) == NULL) {
         oq_tensor_override *t = oq_overrides_add(x->p->overrides, r->name);
-        if (t == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(t != NULL, err);
         to_override(maker, &t->channels.v[0]);
     }
     return ONQ_OK;

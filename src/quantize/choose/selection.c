@@ -99,8 +99,7 @@ static onq_code keep_heaviest(oq_qconfig *c, oq_model *m, const oq_selection *s,
     const oq_units *units = s->units;
     oq_keyed *v = OQ_NEW_ARRAY(c->arena, oq_keyed, units->all.n + 1);
     size_t n = 0;
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     for (size_t i = 0; i < units->all.n; i++)
         if (units->all.v[i].kind == OQ_UNIT_DENSE &&
             oq_qconfig_skip(c, units->all.v[i].node, s->modes) == NULL)

@@ -197,8 +197,7 @@ onq_code oq_units_pay(const oq_units *u, const oq_unit_costs *c, oq_arena *a, bo
     oq_index ix = {0};
     oq_map_init(&b.inputs, a);
     oq_map_init(&b.outputs, a);
-    if (b.pays == NULL || costs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(b.pays != NULL && costs != NULL, err);
     for (uint32_t i = 0; i < u->all.n; i++) {
         const oq_unit *one = &u->all.v[i];
         const oq_str key = oq_unit_key(one, a);
@@ -210,8 +209,7 @@ onq_code oq_units_pay(const oq_units *u, const oq_unit_costs *c, oq_arena *a, bo
     }
     /* Neighbours are those that pay by themselves, so the order does not matter. */
     bool *joins = OQ_NEW_ARRAY(a, bool, u->all.n + 1);
-    if (joins == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(joins != NULL, err);
     for (size_t i = 0; i < u->all.n; i++) {
         if (ix.graph != u->all.v[i].graph)
             OQ_TRY(oq_index_build(&ix, a, u->all.v[i].graph, NULL, err));

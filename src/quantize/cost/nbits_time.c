@@ -124,8 +124,7 @@ static onq_code time_all(timing *k, trial *trials, const oq_session_options *lik
         return oq_fail(err, ONQ_E_LIMIT, "the weight is too large");
     k->w = oq_timed_values(&k->arena, OQ_FLOAT, n_weights);
     k->x = oq_timed_values(&k->arena, OQ_FLOAT, n_inputs);
-    if (k->w == NULL || k->x == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(k->w != NULL && k->x != NULL, err);
     for (size_t f = 0; f < FORMS; f++)
         OQ_TRY(open_trial(k, &trials[f], (form)f, like, err));
     for (int r = 0; r < ROUNDS; r++)

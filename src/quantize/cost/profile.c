@@ -306,11 +306,9 @@ static onq_code walk(profiling *g, const oq_graph *shown, const oq_graph *counte
                .owner = owner};
     uint32_t at = 0;
     oq_map_init(&s.names, g->arena);
-    if (!add_ends(g, &s))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(add_ends(g, &s), err);
     for (size_t i = 0; i < shown->node.n; i++) {
-        if (!add_node(g, &s, shown->node.v[i], &at))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(add_node(g, &s, shown->node.v[i], &at), err);
         OQ_TRY(note_pair(g, &s, shown->node.v[i], err));
         measure_node(g, &s, counted->node.v[i], at);
         OQ_TRY(walk_inner(g, &s, at, shown->node.v[i], counted->node.v[i], depth, err));
@@ -401,8 +399,7 @@ static onq_code find_peak(const profiling *g, onq_error *err) {
                 .held = OQ_NEW_ARRAY(g->arena, double, g->n_graphs + 1)};
     bool *plain = OQ_NEW_ARRAY(g->arena, bool, n + 1);
     uint32_t at = 0;
-    if (m.bytes == NULL || m.left == NULL || m.held == NULL || plain == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m.bytes != NULL && m.left != NULL && m.held != NULL && plain != NULL, err);
     for (size_t i = 0; i < p->nodes.n; i++)
         for (size_t k = 0; k < p->nodes.v[i].node->input.n; k++)
             if (p->nodes.v[i].inputs[k] != NONE && p->nodes.v[i].compute != OQ_COMPUTE_QDQ)

@@ -85,8 +85,7 @@ static onq_code shape_of(const finding *f, const oq_graph *g, const oq_node *n, 
         return ONQ_OK;
     }
     int64_t *dims = OQ_NEW_ARRAY(f->arena, int64_t, info.rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     for (size_t i = 0; i < info.rank; i++) {
         const bool known = oq_sdim_is_num(info.dims[i]) && info.dims[i].n >= 0;
         dims[i] = known ? info.dims[i].n : 1;

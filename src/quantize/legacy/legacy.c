@@ -76,8 +76,7 @@ static onq_code add_real(pass *p, oq_str base, const char *suffix, double v, oq_
                          onq_error *err) {
     *out = name_of(p, base, suffix);
     oq_tensor *t = oq_tensor_new(p->keep, *out, OQ_FLOAT, NULL, 0);
-    if (out->p == NULL || t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->p != NULL && t != NULL, err);
     OQ_TRY(oq_tensor_set_typed_f(p->keep, t, &v, 1, err));
     return add_tensor(p, t, err);
 }
@@ -86,8 +85,7 @@ static onq_code add_zero(pass *p, oq_str base, oq_dtype type, int64_t v, oq_str 
                          onq_error *err) {
     *out = name_of(p, base, "_zero_point");
     oq_tensor *t = oq_tensor_new(p->keep, *out, type, NULL, 0);
-    if (out->p == NULL || t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->p != NULL && t != NULL, err);
     OQ_TRY(oq_tensor_set_typed_i(p->keep, t, &v, 1, err));
     return add_tensor(p, t, err);
 }
@@ -185,8 +183,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
     }
     *t = (triple){.q = name_of(p, x, "_quantized"), .n = 1};
     const oq_str node_name = oq_fresh_node(&p->names, x, "_QuantizeLinear");
-    if (t->q.p == NULL || node_name.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t->q.p != NULL && node_name.p != NULL, err);
     if (!is_static(p))
         OQ_TRY(plan_computed(p, x, err));
     if (!is_static(p) && p->opset >= 11) {
@@ -194,8 +191,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
         t->zero = name_of(p, x, "_zero_point");
         const oq_str made[3] = {t->q, t->scale, t->zero};
         oq_node *d = oq_node_make(p->keep, OQ_DYNAMIC_QUANTIZE_LINEAR, node_name, &x, 1, made, 3);
-        if (d == NULL || !OQ_PUSH(p->scratch, &p->out, d))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(d != NULL && OQ_PUSH(p->scratch, &p->out, d), err);
         return remember(p, x, *t, err);
     }
     if (is_static(p)) {
@@ -209,8 +205,7 @@ static onq_code quantize_input(pass *p, const oq_node *n, oq_str x, triple *t, o
     }
     const oq_str in[3] = {x, t->scale, t->zero};
     oq_node *made = oq_node_make(p->keep, OQ_QUANTIZE_LINEAR, node_name, in, 3, &t->q, 1);
-    if (made == NULL || !OQ_PUSH(p->scratch, &p->out, made))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL && OQ_PUSH(p->scratch, &p->out, made), err);
     return remember(p, x, *t, err);
 }
 
@@ -254,8 +249,7 @@ static onq_code add_scales(pass *p, const oq_tensor *w, const oq_qparams *q, boo
             dims[rank] = 1;
     *out = name_of(p, w->name, "_scale");
     oq_tensor *t = oq_tensor_new(p->keep, *out, OQ_FLOAT, dims, rank);
-    if (out->p == NULL || t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->p != NULL && t != NULL, err);
     OQ_TRY(oq_tensor_set_raw(p->keep, t, q->scale, q->n * sizeof(float), err));
     return add_tensor(p, t, err);
 }
@@ -275,8 +269,7 @@ static onq_code quantize_weight(pass *p, oq_tensor *w, bool channels, triple *t,
         return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));
     *t = (triple){.q = name_of(p, w->name, "_quantized"), .n = q.n, .scales = q.scale};
     oq_tensor *made = oq_tensor_new(p->keep, t->q, type, w->dims.v, w->dims.n);
-    if (t->q.p == NULL || made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t->q.p != NULL && made != NULL, err);
     OQ_TRY(oq_qweight_producer(p->keep, &qw, type, &q, &bytes, err));
     oq_tensor_set_producer(made, bytes);
     OQ_TRY(add_tensor(p, made, err));
@@ -330,8 +323,7 @@ static onq_code shaped_bias(pass *p, const oq_node *n, size_t rank, oq_str *out,
     const int64_t dim = (int64_t)rank;
     int64_t *shape = OQ_NEW_ARRAY(p->keep, int64_t, rank);
     oq_tensor *t = oq_tensor_new(p->keep, shape_name, OQ_INT64, &dim, 1);
-    if (shape_name.p == NULL || shape == NULL || t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(shape_name.p != NULL && shape != NULL && t != NULL, err);
     for (size_t i = 0; i < rank; i++)
         shape[i] = i == 1 ? -1 : 1;
     OQ_TRY(oq_tensor_set_typed_i(p->keep, t, shape, rank, err));
@@ -437,8 +429,7 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
                               .why = why != NULL ? why : "",
                               .by = skip != NULL ? OQ_BY_CHOICE : OQ_BY_RULE,
                               .fate = why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT};
-    if (!oq_plan_add_node(p->job->plan, row))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_plan_add_node(p->job->plan, row), err);
     if (why != NULL)
         OQ_TRY(in_node(n, oq_given_refuse(plan, n, why, err), err));
     if (why != NULL)
@@ -454,11 +445,9 @@ static onq_code edit(pass *p, onq_error *err) {
     oq_model_touch(p->m);
     p->g->node.n = 0;
     for (size_t i = 0; i < p->out.n; i++)
-        if (!oq_graph_add_node(p->keep, p->g, p->out.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_node(p->keep, p->g, p->out.v[i]), err);
     for (size_t i = 0; i < p->new_inits.n; i++)
-        if (!oq_graph_add_init(p->keep, p->g, p->new_inits.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_init(p->keep, p->g, p->new_inits.v[i]), err);
     OQ_TRY(oq_graph_prune_inits(p->m, p->g, err));
     return oq_stamp_producer(p->m, err);
 }

@@ -321,8 +321,7 @@ onq_code oq_qweight_params(const oq_qweight *w, const oq_qspec *spec, const oq_q
         return params_float8(w, alloc, out, err);
     const size_t bytes = (size_t)w->n_params * sizeof(float) * 2;
     float *both = oq_calloc(alloc, (size_t)w->n_params * 2 + 1, sizeof(float));
-    if (both == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(both != NULL, err);
     ranges all = {both, both + w->n_params, false};
     onq_code rc = find_ranges(w, &all, err);
     if (rc == ONQ_OK)
@@ -438,8 +437,7 @@ static onq_code make_bytes(const oq_producer *self, uint8_t *out, onq_error *err
 onq_code oq_qweight_producer(oq_arena *a, const oq_qweight *w, oq_dtype type,
                              const oq_qparams *params, const oq_producer **out, onq_error *err) {
     lazy *z = OQ_NEW(a, lazy);
-    if (z == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(z != NULL, err);
     z->w = *w;
     z->type = type;
     z->params = *params;
@@ -453,8 +451,7 @@ onq_code oq_reals_store(oq_arena *a, oq_tensor *t, const float *v, uint64_t n, o
     if (t->data_type.v == OQ_FLOAT)
         return oq_tensor_set_raw(a, t, v, n * sizeof(float), err);
     uint16_t *halves = OQ_NEW_ARRAY(a, uint16_t, n);
-    if (halves == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(halves != NULL, err);
     for (uint64_t i = 0; i < n; i++)
         halves[i] = oq_f32_to_f16(v[i]);
     oq_tensor_set_view(t, halves, n * sizeof(uint16_t));

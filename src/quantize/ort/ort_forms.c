@@ -66,8 +66,7 @@ onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *
         if (taken_at(&ix, hit.node) == NULL)
             continue;
         OQ_TRY(weight_sqnr(m, oq_index_init(&ix, hit.node->input.v[1]), &hit.sqnr, err));
-        if (!OQ_PUSH(a, out, hit))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, out, hit), err);
         size_t at = out->n - 1;
         for (; at > 0 && out->v[at - 1].sqnr > hit.sqnr; at--)
             out->v[at] = out->v[at - 1];
@@ -84,8 +83,7 @@ static onq_code add_lowest(oq_model *m, oq_fresh *names, oq_dtype type, oq_str *
     const bool half = type == OQ_FLOAT16;
     *out = oq_fresh_tensor(names, OQ_S("lowest"), half ? "_float16" : "_float");
     oq_tensor *t = out->p != NULL ? oq_tensor_new(&m->arena, *out, type, NULL, 0) : NULL;
-    if (t == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_graph_add_init(&m->arena, m->proto->graph, t), err);
     return half ? oq_tensor_set_raw(&m->arena, t, &lowest_half, sizeof lowest_half, err)
                 : oq_tensor_set_raw(&m->arena, t, &lowest, sizeof lowest, err);
 }
@@ -99,8 +97,7 @@ static onq_code protect(oq_model *m, oq_fresh *names, const oq_node *n, oq_node 
     oq_node *max = out.p != NULL && !names->failed
                        ? oq_node_make(&m->arena, "Max", name, in, 2, &out, 1)
                        : NULL;
-    if (max == NULL || !oq_graph_add_node(&m->arena, m->proto->graph, max))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(max != NULL && oq_graph_add_node(&m->arena, m->proto->graph, max), err);
     quantize->input.v[0] = out;
     return ONQ_OK;
 }

@@ -164,8 +164,7 @@ static onq_code quantize_early(forms *f, oq_node *q, const moving *m, onq_error 
     const oq_str last = m->concat->output.v[0], out = q->output.v[0];
     const oq_str early = oq_fresh_tensor(f->p->names, m->x, "_QuantizeLinear_Early");
     oq_node *first = m->pad != NULL ? m->pad : m->reshape;
-    if (early.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(early.p != NULL, err);
     q->input.v[0] = m->x;
     q->output.v[0] = early;
     if (first != NULL)
@@ -255,8 +254,7 @@ static onq_code add_residual(forms *f, const oq_node *q, const oq_node *dq, oq_s
     const oq_str in[2] = {back->output.v[0], q->input.v[0]};
     oq_node *sub =
         lost.p != NULL && name.p != NULL ? oq_node_make(a, "Sub", name, in, 2, &lost, 1) : NULL;
-    if (sub == NULL || !oq_graph_add_node(a, f->p->m->proto->graph, sub))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sub != NULL && oq_graph_add_node(a, f->p->m->proto->graph, sub), err);
     OQ_TRY(copy_node(f, q, &second, err));
     second->input.v[0] = lost;
     second->input.v[1] = params[0];
@@ -354,11 +352,9 @@ static onq_code find_residual(forms *f, const source *s, oq_str out[3], onq_erro
     OQ_TRY(add_residual(f, s->q, s->dq, &out[0], &out[1], err));
     if (s->moved)
         OQ_TRY(copy_moving(f, &s->m, out[0], out[2], &out[0], err));
-    if (!oq_map_put(&f->residuals, key, (uint32_t)f->names.n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_put(&f->residuals, key, (uint32_t)f->names.n), err);
     for (size_t i = 0; i < 3; i++)
-        if (!OQ_PUSH(f->arena, &f->names, out[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(f->arena, &f->names, out[i]), err);
     return ONQ_OK;
 }
 
@@ -384,8 +380,7 @@ static onq_code double_product(forms *f, oq_node *n, onq_error *err) {
     const oq_str in[2] = {high, product->output.v[0]};
     oq_node *sub =
         high.p != NULL && name.p != NULL ? oq_node_make(a, "Sub", name, in, 2, &y, 1) : NULL;
-    if (sub == NULL || !oq_graph_add_node(a, f->p->m->proto->graph, sub))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sub != NULL && oq_graph_add_node(a, f->p->m->proto->graph, sub), err);
     n->input.v[0] = own->output.v[0];
     n->output.v[0] = high;
     f->p->n_doubled++;

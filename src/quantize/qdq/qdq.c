@@ -133,8 +133,7 @@ static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
         } else if (n->why[0] == '\0') {
             row.why = "no float tensors";
         }
-        if (!oq_plan_add_node(q->plan, row))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_plan_add_node(q->plan, row), err);
     }
     return ONQ_OK;
 }
@@ -170,17 +169,14 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
     oq_graph *g = q->graph;
     oq_arena *a = &q->model->arena;
     bool *removed = OQ_NEW_ARRAY(q->arena, bool, q->n_nodes + 1);
-    if (removed == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(removed != NULL, err);
     for (size_t i = 0; i < q->n_nodes; i++)
         removed[i] = q->nodes[i].removed;
     oq_graph_remove_nodes(g, removed);
     for (size_t i = 0; i < q->new_nodes.n; i++)
-        if (!oq_graph_add_node(a, g, q->new_nodes.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_node(a, g, q->new_nodes.v[i]), err);
     for (size_t i = 0; i < q->new_inits.n; i++)
-        if (!oq_graph_add_init(a, g, q->new_inits.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_init(a, g, q->new_inits.v[i]), err);
     q->assembled = true;
     return drop_biases(q, err);
 }
@@ -223,8 +219,7 @@ static onq_code guard(oq_qdq *q, onq_error *err) {
     OQ_TRY(oq_forms_find(q->model, q->arena, &hits, err));
     for (size_t i = 0; i < hits.n; i++) {
         const oq_plan_requantized row = {oq_node_label(hits.v[i].node), hits.v[i].sqnr};
-        if (!OQ_PUSH(q->plan->arena, &q->plan->requantized, row))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(q->plan->arena, &q->plan->requantized, row), err);
     }
     return ONQ_OK;
 }

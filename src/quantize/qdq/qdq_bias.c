@@ -54,8 +54,7 @@ typedef struct parts {
 static onq_code compute_scales(oq_qdq *q, parts *p, bool *fit, onq_error *err) {
     float *scales = OQ_NEW_ARRAY(&q->model->arena, float, p->weight.n + 1);
     oq_dtype real;
-    if (scales == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scales != NULL, err);
     oq_bias_scales(p->input, p->weight, scales, &real);
     *fit = true;
     for (uint64_t i = 0; i < p->weight.n; i++) {
@@ -70,8 +69,7 @@ static onq_code compute_scales(oq_qdq *q, parts *p, bool *fit, onq_error *err) {
 static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     p->ints = OQ_NEW_ARRAY(q->arena, int32_t, p->bias.n + 1);
     bool nan;
-    if (p->ints == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p->ints != NULL, err);
     if (oq_bias_quantize(p->bias, p->scales, p->ints, &nan) > 0) {
         q->plan->n_bias_saturated++;
         oq_bias_warn_clipped(q->model->env, t->name);
@@ -89,8 +87,7 @@ static onq_code compute(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
 /* The integers of the bias, and its scales in its own type. */
 static onq_code decide_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *err) {
     oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     OQ_TRY(compute(q, t, p, err));
     *v = (oq_qdq_value){
         .type = OQ_INT32, .real = p->bias.real, .scale = p->scales.v, .n = p->scales.n};
@@ -103,8 +100,7 @@ static onq_code decide_int32(oq_qdq *q, oq_qdq_tensor *t, parts *p, onq_error *e
                                 .n = v->n,
                                 .why = "input scale x weight scale"};
     const oq_qdq_step step = {OQ_QDQ_STEP_BIAS, t, NULL, p->ints, p->bias.n};
-    if (!oq_plan_add_tensor(q->plan, row))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_plan_add_tensor(q->plan, row), err);
     return oq_qdq_add_step(q, step, err);
 }
 
@@ -112,8 +108,7 @@ static onq_code decide_cast(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_plan_tensor row = {
         .name = t->name, .role = OQ_ROLE_BIAS, .axis = -1, .why = "float 8: the bias is cast"};
     const oq_qdq_step step = {.what = OQ_QDQ_STEP_CAST, .tensor = t};
-    if (!oq_plan_add_tensor(q->plan, row))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_plan_add_tensor(q->plan, row), err);
     return oq_qdq_add_step(q, step, err);
 }
 

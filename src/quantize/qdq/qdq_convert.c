@@ -88,8 +88,7 @@ static onq_code emit_first(oq_qdq *q, oq_qdq_tensor *t, const readers *r, bool a
 static onq_code emit_second(oq_qdq *q, oq_qdq_tensor *t, const readers *r, bool all, oq_str in,
                             onq_error *err) {
     const oq_str stem = oq_str_cat(q->arena, t->name, OQ_S("_convert"));
-    if (stem.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(stem.p != NULL, err);
     oq_qdq_op op = {.quantize = true, .in = in, .value = t->converted, .axis = -1};
     op.out = tensor_name(q, stem, "_QuantizeLinear_Output");
     op.name = oq_fresh_node(q->names, stem, "_QuantizeLinear");
@@ -119,8 +118,7 @@ onq_code oq_qdq_emit_converted(oq_qdq *q, oq_qdq_tensor *t, const oq_override *c
     if (!all) {
         const oq_str stem = oq_str_cat(q->arena, t->name, OQ_S("_convert"));
         const oq_str clone = oq_str_cat(q->arena, t->name, OQ_S("_convert_clone"));
-        if (stem.p == NULL || clone.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(stem.p != NULL && clone.p != NULL, err);
         oq_qdq_op op = {.in = first_q, .value = t->value, .axis = -1};
         op.out = second_in = tensor_name(q, stem, "_QuantizeLinear_Input");
         op.name = oq_fresh_node(q->names, clone, "_DequantizeLinear");

@@ -92,8 +92,7 @@ static onq_code take_clamps(oq_qdq *q, const oq_tensor_override *over, oq_qdq_we
     if (!oq_override_any_range(over))
         return ONQ_OK;
     w->clamps = OQ_NEW_ARRAY(q->arena, oq_qclamp, w->params.n + 1);
-    if (w->clamps == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->clamps != NULL, err);
     for (uint64_t i = 0; i < w->params.n; i++) {
         const oq_override *o = oq_override_channel(over, (size_t)i);
         w->clamps[i] = (oq_qclamp){o->has_rmin, o->has_rmax, o->rmin, o->rmax};
@@ -152,8 +151,7 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const int64_t chosen = first != NULL && first->has_axis ? first->axis : t->axis;
     int64_t axis = per_channel ? chosen : -1;
     oq_qdq_weight *w = OQ_NEW(q->arena, oq_qdq_weight);
-    if (w == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w != NULL, err);
     t->weight = w;
     if (c->given != NULL)
         return take_plan(q, t, w, err);
@@ -227,8 +225,7 @@ static onq_code decide_weights(oq_qdq *q, onq_error *err) {
         if (t->init == NULL)
             continue;
         OQ_TRY(set_up_weight(q, t, err));
-        if (!OQ_PUSH(q->arena, &all.list, t))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(q->arena, &all.list, t), err);
     }
     if (all.list.n == 0)
         return ONQ_OK;

@@ -42,8 +42,7 @@ static onq_code add_params(oq_qdq *q, oq_str base, const char *zero_suffix,
     }
     if (v->type == OQ_FLOAT8E4M3FN) {
         double *zeros = OQ_NEW_ARRAY(q->arena, double, v->n + 1);
-        if (zeros == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(zeros != NULL, err);
         OQ_TRY(oq_tensor_set_typed_f(a, zero, zeros, (size_t)v->n, err));
     } else {
         OQ_TRY(oq_tensor_set_typed_i(a, zero, ints, (size_t)v->n, err));
@@ -58,8 +57,7 @@ onq_code oq_qdq_add_node(oq_qdq *q, const oq_qdq_op *op, onq_error *err) {
     const oq_str in[3] = {op->in, op->value->scale_name, op->value->zero_name};
     oq_node *n = oq_node_make(a, op->quantize ? OQ_QUANTIZE_LINEAR : OQ_DEQUANTIZE_LINEAR, op->name,
                               in, 3, &op->out, 1);
-    if (n == NULL || op->name.p == NULL || op->out.p == NULL || op->in.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && op->name.p != NULL && op->out.p != NULL && op->in.p != NULL, err);
     if (q->contrib)
         n->domain = OQ_S("com.microsoft");
     if (op->axis >= 0 && !oq_attr_set_int(a, n, OQ_S("axis"), op->axis))
@@ -76,8 +74,7 @@ static onq_code add_pair(oq_qdq *q, const oq_qdq_value *v, oq_str in, oq_str out
     const oq_str stem = oq_str_cat(q->arena, base, OQ_S("_QuantizeLinear_Output"));
     const oq_str name = oq_str_cat(q->arena, base, OQ_S("_QuantizeLinear"));
     const oq_str dq_name = oq_str_cat(q->arena, base, OQ_S("_DequantizeLinear"));
-    if (stem.p == NULL || name.p == NULL || dq_name.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(stem.p != NULL && name.p != NULL && dq_name.p != NULL, err);
     op.out = oq_fresh_tensor(q->names, stem, number);
     op.name = oq_fresh_node(q->names, name, number);
     OQ_TRY(oq_qdq_add_node(q, &op, err));
@@ -111,8 +108,7 @@ static onq_code weight_dims(oq_qdq *q, const oq_qdq_weight *w, int64_t **dims, s
     const oq_tensor *t = w->w.tensor;
     *rank = w->w.group == OQ_QGROUP_TENSOR ? 0 : w->w.group == OQ_QGROUP_CHANNEL ? 1 : t->dims.n;
     *dims = OQ_NEW_ARRAY(q->arena, int64_t, t->dims.n + 1);
-    if (*dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*dims != NULL, err);
     if (w->w.group == OQ_QGROUP_CHANNEL) {
         (*dims)[0] = (int64_t)w->w.along;
     } else if (w->w.group == OQ_QGROUP_BLOCK) {
@@ -129,8 +125,7 @@ static onq_code add_quantized(oq_qdq *q, const oq_qdq_tensor *t, oq_str *name, o
     *name = oq_fresh_tensor(q->names, t->name, "_quantized");
     oq_tensor *init = oq_tensor_new(a, *name, w->spec.type, t->init->dims.v, t->init->dims.n);
     const oq_producer *bytes;
-    if (name->p == NULL || init == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name->p != NULL && init != NULL, err);
     OQ_TRY(oq_qweight_producer(a, &w->w, w->spec.type, &w->params, &bytes, err));
     oq_tensor_set_producer(init, bytes);
     return push_init(q, init, err);
@@ -179,8 +174,7 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const int64_t axis = w->w.group == OQ_QGROUP_TENSOR ? -1 : (int64_t)w->w.axis;
     const uint64_t block = w->w.group == OQ_QGROUP_BLOCK ? w->w.block : 0;
     const oq_str out = oq_fresh_tensor(q->names, t->name, "_DequantizeLinear_Output");
-    if (out.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out.p != NULL, err);
     replace_inputs(q, t, out);
     if (q->config->add_qdq_pair_to_weight)
         return add_pair(q, t->value, t->name, out, t->name, "", axis, block, err);
@@ -195,8 +189,7 @@ static onq_code emit_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
 /* A pair of its own for every chosen node that reads the tensor (DedicatedQDQPair). */
 static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err) {
     const oq_str stem = oq_str_cat(q->arena, t->name, OQ_S("_DequantizeLinear_Output"));
-    if (stem.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(stem.p != NULL, err);
     for (size_t i = 0; i < t->receivers.n; i++) {
         char number[32];
         snprintf(number, sizeof number, "_%zu", i + 1);
@@ -225,8 +218,7 @@ onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, on
         out = oq_fresh_tensor(q->names, t->name, "_DequantizeLinear_Output");
         replace_inputs(q, t, out);
     }
-    if (in.p == NULL || out.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(in.p != NULL && out.p != NULL, err);
     return add_pair(q, v, in, out, t->name, "", -1, 0, err);
 }
 
@@ -249,8 +241,7 @@ static onq_code add_raw(oq_qdq *q, oq_str name, oq_dtype dt, const int64_t *dims
                         const void *bytes, uint64_t n, onq_error *err) {
     oq_arena *a = &q->model->arena;
     oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, dt, dims, rank) : NULL;
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     OQ_TRY(oq_tensor_set_raw(a, t, bytes, n, err));
     return push_init(q, t, err);
 }
@@ -261,8 +252,7 @@ static onq_code add_reals(oq_qdq *q, oq_str name, const float *v, uint64_t n, oq
     if (real == OQ_FLOAT)
         return add_raw(q, name, real, dims, 1, v, n * sizeof(float), err);
     uint16_t *halves = OQ_NEW_ARRAY(q->arena, uint16_t, n + 1);
-    if (halves == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(halves != NULL, err);
     for (uint64_t i = 0; i < n; i++)
         halves[i] = oq_f32_to_f16(v[i]);
     return add_raw(q, name, real, dims, 1, halves, n * sizeof(uint16_t), err);
@@ -273,14 +263,12 @@ static onq_code add_zeros(oq_qdq *q, oq_str name, uint64_t n, onq_error *err) {
     if (n > 1) {
         const int64_t dims[1] = {(int64_t)n};
         const int32_t *zeros = OQ_NEW_ARRAY(q->arena, int32_t, n);
-        if (zeros == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(zeros != NULL, err);
         return add_raw(q, name, OQ_INT32, dims, 1, zeros, n * sizeof(int32_t), err);
     }
     const int64_t zero = 0;
     oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, OQ_INT32, NULL, 0) : NULL;
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     OQ_TRY(oq_tensor_set_typed_i(a, t, &zero, 1, err));
     return push_init(q, t, err);
 }
@@ -291,8 +279,7 @@ static onq_code emit_bias(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
     const oq_str quantized = oq_fresh_tensor(q->names, t->name, "_quantized");
     v->scale_name = oq_fresh_tensor(q->names, t->name, "_quantized_scale");
     v->zero_name = oq_fresh_tensor(q->names, t->name, "_quantized_zero_point");
-    if (quantized.p == NULL || v->scale_name.p == NULL || v->zero_name.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(quantized.p != NULL && v->scale_name.p != NULL && v->zero_name.p != NULL, err);
     OQ_TRY(add_raw(q, quantized, OQ_INT32, t->init->dims.v, t->init->dims.n, s->ints,
                    s->n_ints * sizeof(int32_t), err));
     OQ_TRY(add_reals(q, v->scale_name, v->scale, v->n, v->real, err));

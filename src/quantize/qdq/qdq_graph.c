@@ -37,8 +37,7 @@ static onq_code add_node(oq_qdq *q, uint32_t number, onq_error *err) {
     n->why = "";
     n->in = OQ_NEW_ARRAY(q->arena, uint32_t, n->node->input.n + 1);
     n->out = OQ_NEW_ARRAY(q->arena, uint32_t, n->node->output.n + 1);
-    if (n->in == NULL || n->out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n->in != NULL && n->out != NULL, err);
     for (size_t i = 0; i < n->node->input.n; i++) {
         n->in[i] = OQ_NO_TENSOR;
         if (n->node->input.v[i].n == 0)
@@ -126,8 +125,7 @@ static void add_types(oq_qdq *q) {
 onq_code oq_qdq_build(oq_qdq *q, onq_error *err) {
     q->n_nodes = q->graph->node.n;
     q->nodes = OQ_NEW_ARRAY(q->arena, oq_qdq_node, q->n_nodes + 1);
-    if (q->nodes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(q->nodes != NULL, err);
     OQ_TRY(oq_index_build(&q->index, q->arena, q->graph, q->outer != NULL ? &q->outer->index : NULL,
                           err));
     oq_map_init(&q->map, q->arena);

@@ -272,13 +272,11 @@ onq_code oq_qdq_copy_init(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error 
     snprintf(number, sizeof number, "%lld", (long long)largest_suffix(q, t) + 1);
     const oq_str name = oq_fresh_tensor(q->names, t->name, number);
     oq_tensor *init = OQ_NEW(&q->model->arena, oq_tensor);
-    if (name.p == NULL || init == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name.p != NULL && init != NULL, err);
     *init = *t->init; /* the payload is shared, and never changed */
     init->name = name;
     *out = oq_qdq_tensor_new(q, name);
-    if (*out == OQ_NO_TENSOR || !OQ_PUSH(q->arena, &q->copies, *out))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*out != OQ_NO_TENSOR && OQ_PUSH(q->arena, &q->copies, *out), err);
     oq_qdq_at(q, *out)->init = init;
     oq_qdq_at(q, *out)->elem_type = init->data_type.v;
     oq_qdq_at(q, *out)->has_info = true;
@@ -299,8 +297,7 @@ static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t no
             continue;
         }
         q->nodes[use.node].in[use.slot] = to;
-        if (!OQ_PUSH(q->arena, &oq_qdq_at(q, to)->uses, use))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(q->arena, &oq_qdq_at(q, to)->uses, use), err);
     }
     t->uses.n = kept;
     return ONQ_OK;
@@ -445,8 +442,7 @@ onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err)
         OQ_TRY(range_clips(q, node, &bounds, &clips, err));
     if (!clips)
         return ONQ_OK;
-    if (!rewire_outputs(q, in, out))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(rewire_outputs(q, in, out), err);
     after->bounds = bounds;
     unmark(q, before);
     q->nodes[node].removed = true;
@@ -476,8 +472,7 @@ onq_code oq_qdq_bring_back(oq_qdq *q, onq_error *err) {
         oq_qdq_node *n = &q->nodes[i];
         if (!n->removed || oq_qdq_at(q, n->out[0])->marked)
             continue;
-        if (!restore_outputs(q, i))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(restore_outputs(q, i), err);
         n->removed = false;
         q->current = i;
         OQ_TRY(oq_qdq_activation(q, n->in[0], err));
@@ -499,8 +494,7 @@ static int by_row(const void *a, const void *b) {
 onq_code oq_qdq_follow_plan(oq_qdq *q, onq_error *err) {
     planned *left = OQ_NEW_ARRAY(q->arena, planned, q->order.n + 1);
     size_t n = 0;
-    if (left == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(left != NULL, err);
     for (size_t i = 0; i < q->order.n; i++) {
         if (q->order.v[i] == OQ_NO_TENSOR)
             continue;

@@ -29,8 +29,7 @@ static onq_code plan_value(oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value
 static onq_code decide_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_qdq_weight *w = t->weight;
     oq_qdq_value *v = OQ_NEW(&q->model->arena, oq_qdq_value);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     *v = (oq_qdq_value){.type = w->spec.type,
                         .real = oq_qweight_scale_type(&w->w),
                         .scale = w->params.scale,
@@ -66,8 +65,7 @@ static onq_code make_value(oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_q
     oq_qdq_value *v = OQ_NEW(a, oq_qdq_value);
     float *scale = OQ_NEW(a, float);
     int32_t *zero = OQ_NEW(a, int32_t);
-    if (v == NULL || scale == NULL || zero == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL && scale != NULL && zero != NULL, err);
     *scale = act.p.scale;
     *zero = act.p.zero_point;
     *v = (oq_qdq_value){.type = act.type, .real = act.real, .scale = scale, .zero = zero, .n = 1};
@@ -227,8 +225,7 @@ static onq_code decide_shared(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     if (v->n > 1 && !oq_qdq_channels_stay(q, t, v))
         return decide_alone(q, t, err);
     oq_qdq_value *copy = OQ_NEW(&q->model->arena, oq_qdq_value);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     *copy = *v;
     t->value = copy;
     t->marked = false;
@@ -264,8 +261,7 @@ static onq_code decide_all_shared(oq_qdq *q, onq_error *err) {
     uint32_t *chain = OQ_NEW_ARRAY(q->arena, uint32_t, q->tensors.n + 1);
     turn *left = OQ_NEW_ARRAY(q->arena, turn, q->order.n + 1);
     size_t n = 0;
-    if (round == NULL || chain == NULL || left == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(round != NULL && chain != NULL && left != NULL, err);
     for (size_t i = 0; i < q->order.n; i++) {
         const uint32_t t = q->order.v[i];
         if (t == OQ_NO_TENSOR || !oq_qdq_at(q, t)->marked)

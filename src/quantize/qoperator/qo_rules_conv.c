@@ -36,8 +36,7 @@ onq_code oq_qo_rule_conv(oq_qo *q, oq_node *n, onq_error *err) {
     if (has_bias(n) && !oq_qo_can_bias(q, n, 1.0f))
         return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConv", false);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output(q, n, &out, err));
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
@@ -47,8 +46,7 @@ onq_code oq_qo_rule_conv(oq_qo *q, oq_node *n, onq_error *err) {
     if (has_bias(n)) {
         oq_str bias = {0};
         OQ_TRY(oq_qo_bias_tensor(q, n, n->input.v[2], in, weight, 1.0f, &bias, err));
-        if (!oq_node_add_input(a, made, bias))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_input(a, made, bias), err);
     }
     return oq_qo_emit(q, made, err);
 }
@@ -65,8 +63,7 @@ static onq_code add_bias(oq_qo *q, const oq_node *n, size_t rank, oq_str scaled,
     int64_t *ones = OQ_NEW_ARRAY(a, int64_t, rank);
     const int64_t dim = (int64_t)rank;
     oq_tensor *shape = oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1);
-    if (shape_name.p == NULL || reshaped.p == NULL || ones == NULL || shape == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(shape_name.p != NULL && reshaped.p != NULL && ones != NULL && shape != NULL, err);
     for (size_t i = 0; i < rank; i++)
         ones[i] = i == 1 ? -1 : 1;
     OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, rank, err));
@@ -104,8 +101,7 @@ onq_code oq_qo_rule_conv_integer(oq_qo *q, oq_node *n, onq_error *err) {
         scaled = oq_fresh_tensor(&q->sh->names, n->output.v[0], "quant_scaled_output");
     else
         OQ_TRY(oq_qo_output_real(q, n, &scaled, err));
-    if (made == NULL || scaled.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL && scaled.p != NULL, err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     OQ_TRY(oq_qo_emit_scaled(q, n, made, in, weight, scaled, err));

@@ -38,19 +38,15 @@ onq_code oq_qo_rule_split(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
         return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "Split", false);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
-    if (!oq_node_add_input(a, made, in->q))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_node_add_input(a, made, in->q), err);
     for (size_t i = 1; i < n->input.n; i++)
-        if (!oq_node_add_input(a, made, n->input.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_input(a, made, n->input.v[i]), err);
     for (size_t i = 0; i < n->output.n; i++) {
         /* The reference forgets the underscore here. */
         OQ_TRY(oq_qo_output_like(q, n->output.v[i], "quantized", in, &out, err));
-        if (!oq_node_add_output(a, made, out->q))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_output(a, made, out->q), err);
     }
     return oq_qo_emit(q, made, err);
 }
@@ -61,14 +57,12 @@ static onq_code pad_value(oq_qo *q, const oq_node *n, const oq_qo_value *in, oq_
     oq_arena *a = &q->sh->job.model->arena;
     oq_tensor *t = oq_qo_init(q, n->input.v[2]);
     *name = oq_fresh_tensor(&q->sh->names, n->input.v[2], "_quantized");
-    if (name->p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name->p != NULL, err);
     if (t != NULL) {
         const oq_dtype type = oq_qo_config(q)->activation_type;
         oq_tensor *made = oq_tensor_new(a, *name, type, t->dims.v, t->dims.n);
         OQ_TRY(oq_qo_add_init(q, made, err));
-        if (!OQ_PUSH(q->sh->arena, &q->sh->pads, (oq_qo_pad){t, made, in}))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(q->sh->arena, &q->sh->pads, (oq_qo_pad){t, made, in}), err);
         return ONQ_OK;
     }
     const oq_str node_name = oq_fresh_node(&q->sh->names, n->input.v[2], "_QuantizeLinear");
@@ -128,15 +122,13 @@ onq_code oq_qo_rule_pad(oq_qo *q, oq_node *n, onq_error *err) {
     if (constant && !pads_in_range(q, n, in))
         return oq_qo_leave(q, n, "it pads with a value outside of its input's range", err);
     oq_node *made = oq_qo_copy(q, n);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     if (constant) {
         if (n->input.n > 2 && n->input.v[2].n != 0) {
             OQ_TRY(pad_value(q, n, in, &made->input.v[2], err));
         } else if (n->input.n == 2) {
             /* 0 is the zero point. */
-            if (!oq_node_add_input(&q->sh->job.model->arena, made, in->zero))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_node_add_input(&q->sh->job.model->arena, made, in->zero), err);
         } else if (n->input.n > 2) {
             made->input.v[2] = in->zero;
         }

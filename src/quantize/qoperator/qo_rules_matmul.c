@@ -57,8 +57,7 @@ onq_code oq_qo_rule_matmul(oq_qo *q, oq_node *n, onq_error *err) {
                                         : oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     const bool ms = oq_qo_config(q)->weight_type == OQ_FLOAT8E4M3FN;
     oq_node *made = oq_qo_node_new(q, n, "QLinearMatMul", ms);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     made->attribute.n = 0;
     if (!ms)
         made->domain = OQ_S(""); /* said, as in the reference */
@@ -83,8 +82,7 @@ onq_code oq_qo_rule_matmul_integer(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, "MatMulInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "MatMulInteger", false);
     oq_str result = {0};
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output_real(q, n, &result, err));
     made->attribute.n = 0;
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
@@ -128,8 +126,7 @@ onq_code oq_qo_rule_gemm(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, NULL, err);
     }
     oq_node *made = oq_qo_node_new(q, n, "QGemm", true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     oq_attr_remove(made, "beta");
     OQ_TRY(oq_qo_output(q, n, &out, err));
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));

@@ -71,8 +71,7 @@ static onq_code fixed_output(oq_qo *q, oq_node *n, const char *op, float scale, 
     if (!oq_qo_has_params(q, n->output.v[0]))
         return oq_qo_leave(q, n, oq_qo_why_no_params(q, n), err);
     oq_node *made = oq_qo_node_new(q, n, op, true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     if (oq_str_is(n->op_type, "Softmax"))
         OQ_TRY(say_opset(q, n, made, err));
     const oq_qo_value fixed = {.param = {scale, zero}, .type = oq_qo_config(q)->activation_type};
@@ -164,16 +163,14 @@ onq_code oq_qo_rule_concat(oq_qo *q, oq_node *n, onq_error *err) {
     if (!can)
         return oq_qo_leave(q, n, q->why, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConcat", true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output(q, n, &out, err));
     if (!oq_qo_add_params(q, made, out) ||
         !oq_node_add_output(&q->sh->job.model->arena, made, out->q))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n->input.n; i++) {
         OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
-        if (!oq_qo_add_inputs(q, made, in))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_qo_add_inputs(q, made, in), err);
     }
     return oq_qo_emit(q, made, err);
 }
@@ -192,8 +189,7 @@ onq_code oq_qo_rule_where(oq_qo *q, oq_node *n, onq_error *err) {
     /* A condition that is no bool will be refused, and not for a name that is gone. */
     OQ_TRY(oq_qo_dequantize(q, n->input.v[0], err));
     oq_node *made = oq_qo_node_new(q, n, "QLinearWhere", true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output(q, n, &out, err));
     OQ_TRY(oq_qo_input(q, n, 1, &oq_qo_as_activation, &x, err));
     OQ_TRY(oq_qo_input(q, n, 2, &oq_qo_as_activation, &y, err));

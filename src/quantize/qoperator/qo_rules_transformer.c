@@ -30,8 +30,7 @@ onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QAttention", true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     /* quantized, its weight, and what stays float: bias, mask, past */
@@ -61,8 +60,7 @@ onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
             return oq_qo_leave(q, n, NULL, err);
     }
     oq_node *made = oq_qo_node_new(q, n, "QEmbedLayerNormalization", true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     for (size_t i = 0; i < 5; i++)
         OQ_TRY(oq_qo_input(q, n, i + 2, &oq_qo_as_activation, &v[i], err));
     bool ok = oq_node_add_input(a, made, oq_node_input(n, 0)) &&
@@ -74,13 +72,11 @@ onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
         ok = ok && oq_node_add_input(a, made, v[i]->scale);
     for (size_t i = 0; i < 5; i++)
         ok = ok && oq_node_add_input(a, made, v[i]->zero);
-    if (!ok)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(ok, err);
     oq_str out = {0};
     OQ_TRY(oq_qo_result(q, n->output.v[0], v[0]->elem, &out, err));
     for (size_t i = 0; i < n->output.n; i++)
-        if (!oq_node_add_output(a, made, i == 0 ? out : n->output.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_output(a, made, i == 0 ? out : n->output.v[i]), err);
     return oq_qo_emit(q, made, err);
 }
 
@@ -150,20 +146,17 @@ onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
     if (oq_attr_int(n, "layout", 0) != 0)
         return oq_qo_leave(q, n, "DynamicQuantizeLSTM has no layout 1", err);
     oq_node *made = oq_qo_node_new(q, n, "DynamicQuantizeLSTM", true);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     oq_attr_remove(made, "layout");
     OQ_TRY(lstm_weight(q, n, 1, &w, err));
     OQ_TRY(lstm_weight(q, n, 2, &r, err));
     move_last(q, w);
     move_last(q, r);
     OQ_TRY(oq_qo_add_real(q, made, n, 0, err));
-    if (!oq_node_add_input(a, made, w->q) || !oq_node_add_input(a, made, r->q))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_node_add_input(a, made, w->q) && oq_node_add_input(a, made, r->q), err);
     for (size_t i = 3; i <= 7; i++)
         OQ_TRY(oq_qo_add_real(q, made, n, i, err));
-    if (!oq_qo_add_params(q, made, w) || !oq_qo_add_params(q, made, r))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_qo_add_params(q, made, w) && oq_qo_add_params(q, made, r), err);
     OQ_TRY(oq_qo_add_results(q, made, n, w->elem, err));
     OQ_TRY(oq_qo_emit(q, made, err));
     /* The reference puts it after the node; the sort corrects the order. */

@@ -60,8 +60,7 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, onq_error *err) {
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, sh->arena, g, NULL, err));
     bool *drop = OQ_NEW_ARRAY(sh->arena, bool, g->node.n);
-    if (drop == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(drop != NULL, err);
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (!oq_str_is(n->op_type, "Conv") || n->input.n < 3 || n->input.v[2].n == 0 ||
@@ -75,8 +74,7 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, onq_error *err) {
         if (t == NULL)
             continue;
         t->name = n->input.v[1];
-        if (!oq_graph_add_init(&sh->job.model->arena, g, t))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_init(&sh->job.model->arena, g, t), err);
         drop[v->producer] = true;
     }
     oq_graph_remove_nodes(g, drop);
@@ -108,8 +106,7 @@ static onq_code adjust_ranges(oq_qo *q, onq_error *err) {
         if (v == NULL || v->uses.n != 1 || after == NULL ||
             oq_ranges_find(ranges, n->input.v[0]) == NULL)
             continue;
-        if (!oq_ranges_copy(ranges, n->input.v[0], after))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_ranges_copy(ranges, n->input.v[0], after), err);
     }
     return ONQ_OK;
 }
@@ -253,8 +250,7 @@ const oq_qo *oq_qo_draft_of(const oq_qo_shared *sh, const oq_graph *g) {
 
 static onq_code draft_graph(oq_qo_shared *sh, oq_qo *parent, oq_graph *g, onq_error *err) {
     oq_qo *q = OQ_NEW(sh->arena, oq_qo);
-    if (q == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(q != NULL, err);
     *q = (oq_qo){.sh = sh,
                  .parent = parent,
                  .arena = sh->arena,
@@ -299,11 +295,9 @@ static onq_code write_drafts(oq_qo_shared *sh, onq_error *err) {
         const oq_qo *q = sh->drafts.v[i];
         q->graph->node.n = 0;
         for (size_t k = 0; k < q->out.n; k++)
-            if (!oq_graph_add_node(a, q->graph, q->out.v[k]))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_graph_add_node(a, q->graph, q->out.v[k]), err);
         for (size_t k = 0; k < q->new_inits.n; k++)
-            if (!oq_graph_add_init(a, q->graph, q->new_inits.v[k]))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_graph_add_init(a, q->graph, q->new_inits.v[k]), err);
     }
     return oq_qo_fill(sh, err);
 }

@@ -40,8 +40,7 @@ static onq_code count_uses(void *ctx, oq_graph *g, onq_error *err) {
         for (size_t k = 0; k < g->node.v[i]->input.n; k++) {
             const oq_str name = g->node.v[i]->input.v[k];
             const uint32_t n = oq_map_find(&p->uses, name);
-            if (!oq_map_put(&p->uses, name, n == OQ_MAP_NONE ? 1 : n + 1))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_map_put(&p->uses, name, n == OQ_MAP_NONE ? 1 : n + 1), err);
         }
     }
     return ONQ_OK;
@@ -76,8 +75,7 @@ static onq_code turn_constant(pass *p, oq_tensor *b, oq_graph *g, oq_str *name, 
     oq_producer *make = OQ_NEW(a, oq_producer);
     const int64_t dims[2] = {b->dims.v[1], b->dims.v[0]};
     oq_tensor *turned = oq_tensor_new(a, b->name, (oq_dtype)b->data_type.v, dims, 2);
-    if (t == NULL || make == NULL || turned == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && make != NULL && turned != NULL, err);
     OQ_TRY(oq_model_data(m, b, &t->raw, err));
     t->rows = (uint64_t)b->dims.v[0];
     t->cols = (uint64_t)b->dims.v[1];
@@ -86,8 +84,7 @@ static onq_code turn_constant(pass *p, oq_tensor *b, oq_graph *g, oq_str *name, 
     oq_tensor_set_producer(turned, make);
     if (oq_map_find(&p->uses, b->name) > 1) {
         turned->name = oq_fresh_tensor(&p->sh->names, b->name, "_Transposed");
-        if (turned->name.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(turned->name.p != NULL, err);
     } else {
         oq_graph_remove_init(g, b->name);
         remove_input(g, b->name);
@@ -119,8 +116,7 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
             const oq_str out = oq_fresh_tensor(names, b, "_Transposed");
             oq_node *n = oq_node_make(a, "Transpose", oq_fresh_node_of(names, gemm, "_Transpose"),
                                       &b, 1, &out, 1);
-            if (names->failed || n == NULL || !OQ_PUSH(p->sh->arena, list, n))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(!names->failed && n != NULL && OQ_PUSH(p->sh->arena, list, n), err);
             b = out;
         }
     }
@@ -130,15 +126,13 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
     const oq_str in[2] = {gemm->input.v[0], b};
     oq_node *mul =
         oq_node_make(a, "MatMul", oq_fresh_node_of(names, gemm, "_MatMul"), in, 2, &mid, 1);
-    if (names->failed || mul == NULL || !OQ_PUSH(p->sh->arena, list, mul))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(!names->failed && mul != NULL && OQ_PUSH(p->sh->arena, list, mul), err);
     oq_node_carry(mul, gemm);
     if (!has_c)
         return ONQ_OK;
     const oq_str sum[2] = {mid, gemm->input.v[2]};
     oq_node *add = oq_node_make(a, "Add", oq_fresh_node_of(names, gemm, "_Add"), sum, 2, &out, 1);
-    if (names->failed || add == NULL || !OQ_PUSH(p->sh->arena, list, add))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(!names->failed && add != NULL && OQ_PUSH(p->sh->arena, list, add), err);
     return ONQ_OK;
 }
 
@@ -155,8 +149,7 @@ static onq_code replace_in(pass *p, oq_graph *g, unsigned depth, onq_error *err)
     OQ_VEC(oq_node *) list = {0};
     if (depth > 100)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested deeper than 100");
-    if (!OQ_PUSH(p->sh->arena, &p->path, g))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(p->sh->arena, &p->path, g), err);
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         for (size_t k = 0; k < n->attribute.n; k++) {
@@ -174,8 +167,7 @@ static onq_code replace_in(pass *p, oq_graph *g, unsigned depth, onq_error *err)
     p->path.n--;
     g->node.n = 0;
     for (size_t i = 0; i < list.n; i++)
-        if (!oq_graph_add_node(&p->sh->job.model->arena, g, list.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_graph_add_node(&p->sh->job.model->arena, g, list.v[i]), err);
     return ONQ_OK;
 }
 

@@ -114,8 +114,7 @@ static onq_code emit_cast(oq_qo *q, oq_str from, oq_str to, oq_dtype type, onq_e
     oq_arena *a = &q->sh->job.model->arena;
     const oq_str name = oq_fresh_node(&q->sh->names, to, "_Cast");
     oq_node *n = oq_node_make(a, "Cast", name, &from, 1, &to, 1);
-    if (n == NULL || !oq_attr_set_int(a, n, OQ_S("to"), type))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && oq_attr_set_int(a, n, OQ_S("to"), type), err);
     return oq_qo_emit(q, n, err);
 }
 
@@ -136,8 +135,7 @@ onq_code oq_qo_wide(oq_qo *q, oq_str name, oq_str *out, onq_error *err) {
     if (v != NULL && !oq_map_has(&q->made, name) && oq_qo_has_dequantize(q, v))
         return oq_qo_emit_dequantize(q, v, name, *out, err);
     /* It is read, so it must stay as it is. */
-    if (!oq_map_put(&q->made, name, 0))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_map_put(&q->made, name, 0), err);
     return emit_cast(q, name, *out, OQ_FLOAT, err);
 }
 
@@ -164,8 +162,7 @@ onq_code oq_qo_add_results(oq_qo *q, oq_node *made, const oq_node *n, oq_dtype e
     for (size_t i = 0; i < n->output.n; i++) {
         oq_str out = {0};
         OQ_TRY(oq_qo_result(q, n->output.v[i], elem, &out, err));
-        if (!oq_node_add_output(&q->sh->job.model->arena, made, out))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_output(&q->sh->job.model->arena, made, out), err);
     }
     return ONQ_OK;
 }

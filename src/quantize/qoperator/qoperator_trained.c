@@ -85,8 +85,7 @@ static onq_code round_input(oq_qo *q, oq_node *n, size_t slot, onq_error *err) {
     const oq_str name = oq_fresh_tensor(&q->sh->names, n->input.v[slot], "_dequantized");
     const oq_str node = oq_fresh_node(&q->sh->names, n->input.v[slot], "_DequantizeLinear");
     const oq_str in[3] = {v->q, v->scale, v->zero};
-    if (name.p == NULL || node.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name.p != NULL && node.p != NULL, err);
     OQ_TRY(oq_qo_emit(q, oq_node_make(a, OQ_DEQUANTIZE_LINEAR, node, in, 3, &name, 1), err));
     n->input.v[slot] = name;
     return ONQ_OK;
@@ -159,8 +158,7 @@ static onq_code emit(const conv *c, const char *op, oq_str name, const oq_str *i
 static onq_code emit_cast(const conv *c, oq_str name, oq_str in, oq_str out, oq_dtype type,
                           onq_error *err) {
     oq_node *n = oq_node_make(keep(c->q), "Cast", name, &in, 1, &out, 1);
-    if (n == NULL || !oq_attr_set_int(keep(c->q), n, OQ_S("to"), type))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && oq_attr_set_int(keep(c->q), n, OQ_S("to"), type), err);
     return oq_qo_emit(c->q, n, err);
 }
 
@@ -172,8 +170,7 @@ static onq_code emit_bias(const conv *c, oq_str *out, onq_error *err) {
     const oq_str steps = oq_fresh_tensor(&q->sh->names, bias, "_tmp_quant:0");
     const oq_str whole = oq_fresh_tensor(&q->sh->names, bias, "_quant_rounded:0");
     *out = oq_fresh_tensor(&q->sh->names, bias, "_quantized");
-    if (scale.p == NULL || steps.p == NULL || whole.p == NULL || out->p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scale.p != NULL && steps.p != NULL && whole.p != NULL && out->p != NULL, err);
     const oq_str scales[2] = {c->in->scale, c->weight->scale}, parts[2] = {bias, scale};
     OQ_TRY(
         emit(c, "Mul", oq_fresh_node(&q->sh->names, bias, "_scale_node"), scales, 2, scale, err));
@@ -194,8 +191,7 @@ static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_erro
     const int64_t dim = (int64_t)c->rank;
     oq_tensor *shape =
         shape_name.p != NULL ? oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1) : NULL;
-    if (shape == NULL || reshaped.p == NULL || added.p == NULL || ones == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(shape != NULL && reshaped.p != NULL && added.p != NULL && ones != NULL, err);
     for (size_t i = 0; i < c->rank; i++)
         ones[i] = i == 1 ? -1 : 1;
     OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, c->rank, err));
@@ -215,14 +211,12 @@ static onq_code spread_channels(conv *c, onq_error *err) {
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, c->rank);
     c->zero = oq_fresh_tensor(&q->sh->names, c->weight->zero, "_one");
     c->scale = oq_fresh_tensor(&q->sh->names, c->weight->scale, "_channels");
-    if (dims == NULL || c->zero.p == NULL || c->scale.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL && c->zero.p != NULL && c->scale.p != NULL, err);
     for (size_t i = 0; i < c->rank; i++)
         dims[i] = i == 0 ? (int64_t)p->n : 1;
     oq_tensor *zero = oq_tensor_new(a, c->zero, c->weight->type, NULL, 0);
     oq_tensor *scale = oq_tensor_new(a, c->scale, c->weight->real, dims, c->rank - 1);
-    if (zero == NULL || scale == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zero != NULL && scale != NULL, err);
     OQ_TRY(oq_tensor_set_typed_i(a, zero, &(int64_t){p->zero[0]}, 1, err));
     OQ_TRY(oq_reals_store(a, scale, p->scale, p->n, err));
     OQ_TRY(oq_qo_add_init(q, zero, err));
@@ -236,8 +230,7 @@ static onq_code emit_conv(conv *c, onq_error *err) {
     const bool has_bias = c->n->input.n > 2 && c->n->input.v[2].n != 0;
     oq_node *made = oq_qo_node_new(q, c->n, "ConvInteger", false);
     oq_str sums = oq_fresh_tensor(&q->sh->names, out, "_output_quantized"), bias = {0};
-    if (made == NULL || sums.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL && sums.p != NULL, err);
     if (has_bias)
         OQ_TRY(emit_bias(c, &bias, err));
     c->zero = c->weight->zero;

@@ -222,8 +222,7 @@ onq_code oq_qo_alias(oq_qo *q, oq_str name, oq_qo_value *v, onq_error *err) {
 }
 
 onq_code oq_qo_add_init(oq_qo *q, oq_tensor *t, onq_error *err) {
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     if (oq_map_has(&q->inits, t->name))
         return ONQ_OK;
     if (!OQ_PUSH(q->arena, &q->all_inits, t) ||
@@ -237,12 +236,10 @@ onq_code oq_qo_add_init(oq_qo *q, oq_tensor *t, onq_error *err) {
 static onq_code add_params(oq_qo *q, oq_qo_value *v, onq_error *err) {
     v->scale = oq_fresh_tensor(&q->sh->names, v->name, "_scale");
     v->zero = oq_fresh_tensor(&q->sh->names, v->name, "_zero_point");
-    if (v->scale.p == NULL || v->zero.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v->scale.p != NULL && v->zero.p != NULL, err);
     oq_tensor *zero = oq_tensor_new(keep(q), v->zero, v->type, NULL, 0);
     oq_tensor *scale = oq_tensor_new(keep(q), v->scale, v->real, NULL, 0);
-    if (zero == NULL || scale == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zero != NULL && scale != NULL, err);
     if (oq_qtype_find(v->type) != NULL && oq_qtype_find(v->type)->is_float)
         OQ_TRY(oq_tensor_set_typed_f(keep(q), zero, &(double){v->param.zero_point}, 1, err));
     else
@@ -360,12 +357,10 @@ bool oq_qo_can_bias(oq_qo *q, const oq_node *n, float factor) {
 static onq_code new_value(oq_qo *q, oq_str name, const char *suffix, oq_qo_value **out,
                           onq_error *err) {
     oq_qo_value *v = OQ_NEW(q->arena, oq_qo_value);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     v->name = name;
     v->q = oq_fresh_tensor(&q->sh->names, name, suffix);
-    if (v->q.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v->q.p != NULL, err);
     OQ_TRY(oq_qo_elem(q, name, &v->elem, err));
     *out = v;
     return add_value(q, name, v, err);
@@ -408,12 +403,10 @@ onq_code oq_qo_output_like(oq_qo *q, oq_str name, const char *suffix, const oq_q
 /* ---- nodes ---- */
 
 onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err) {
-    if (n == NULL || q->sh->names.failed)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && !q->sh->names.failed, err);
     for (size_t i = 0; i < n->input.n; i++)
         OQ_TRY(oq_qo_narrow(q, n->input.v[i], err));
-    if (!OQ_PUSH(q->arena, &q->out, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(q->arena, &q->out, n), err);
     for (size_t i = 0; i < n->output.n; i++)
         if (n->output.v[i].n != 0 && !oq_map_put(&q->made, n->output.v[i], 0))
             return oq_fail_nomem(err);
@@ -460,8 +453,7 @@ bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v) {
 onq_code oq_qo_emit_moved(oq_qo *q, const oq_node *n, const oq_qo_value *in, const oq_qo_value *out,
                           onq_error *err) {
     oq_node *made = oq_qo_copy(q, n);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     made->input.v[0] = in->q;
     if (out != NULL)
         made->output.v[0] = out->q;
@@ -558,8 +550,7 @@ static onq_code quantize_activation(oq_qo *q, oq_str name, oq_qo_value **out, on
         v->real = OQ_FLOAT;
         v->scale = oq_fresh_tensor(&q->sh->names, name, "_scale");
         v->zero = oq_fresh_tensor(&q->sh->names, name, "_zero_point");
-        if (v->scale.p == NULL || v->zero.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(v->scale.p != NULL && v->zero.p != NULL, err);
         OQ_TRY(plan_value(q, v, (oq_str){0}, err));
     }
     const oq_str node_name = oq_fresh_node(&q->sh->names, name, "_QuantizeLinear");
@@ -594,8 +585,7 @@ onq_code oq_qo_input(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *h
     const oq_str name = oq_node_input(n, slot);
     if (name.n == 0) {
         *out = OQ_NEW(q->arena, oq_qo_value);
-        if (*out == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(*out != NULL, err);
         (*out)->name = (*out)->q = (*out)->scale = (*out)->zero = OQ_S("");
         return ONQ_OK;
     }
@@ -649,8 +639,7 @@ onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales
     const oq_str name = shared ? oq_fresh_node(&q->sh->names, pair, "_mul")
                                : oq_fresh_node(&q->sh->names, made->name, "_scales_mul");
     *out = name.p != NULL ? oq_fresh_tensor(&q->sh->names, name, ":0") : (oq_str){0};
-    if (pair.p == NULL || out->p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(pair.p != NULL && out->p != NULL, err);
     if (shared && (!OQ_PUSH(q->arena, &q->all_products, *out) ||
                    !oq_map_put(&q->products, pair, (uint32_t)(q->all_products.n - 1))))
         return oq_fail_nomem(err);
@@ -670,13 +659,10 @@ onq_code oq_qo_emit_scaled(oq_qo *q, const oq_node *n, oq_node *made, const oq_q
     const oq_str sums = oq_fresh_tensor(&q->sh->names, n->output.v[0], "_output_quantized");
     const oq_str real = oq_fresh_tensor(&q->sh->names, sums, "_cast_output");
     const oq_str inputs[4] = {in->q, weight->q, in->zero, weight->zero};
-    if (sums.p == NULL || real.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sums.p != NULL && real.p != NULL, err);
     for (size_t i = 0; i < 4; i++)
-        if (!oq_node_add_input(a, made, inputs[i]))
-            return oq_fail_nomem(err);
-    if (!oq_node_add_output(a, made, sums))
-        return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_input(a, made, inputs[i]), err);
+    OQ_TRY_ALLOC(oq_node_add_output(a, made, sums), err);
     OQ_TRY(oq_qo_emit(q, made, err));
     const oq_str cast_name = oq_fresh_node(&q->sh->names, sums, "_cast");
     oq_node *cast = oq_node_make(a, "Cast", cast_name, &sums, 1, &real, 1);
@@ -704,16 +690,13 @@ onq_code oq_qo_qlinear(oq_qo *q, oq_node *n, size_t n_in, onq_error *err) {
     snprintf(type, sizeof type, "QLinear%.*s", OQ_STR(n->op_type));
     const char *op = oq_arena_strdup(keep(q), type, strlen(type));
     oq_node *made = op != NULL ? oq_qo_node_new(q, n, op, true) : NULL;
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output(q, n, &out, err));
     for (size_t i = 0; i < n_in; i++) {
         OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
-        if (!oq_qo_add_inputs(q, made, in))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_qo_add_inputs(q, made, in), err);
     }
-    if (!oq_qo_add_params(q, made, out) || !oq_node_add_output(keep(q), made, out->q))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_qo_add_params(q, made, out) && oq_node_add_output(keep(q), made, out->q), err);
     return oq_qo_emit(q, made, err);
 }
 

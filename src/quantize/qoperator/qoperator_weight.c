@@ -60,8 +60,7 @@ static onq_code take_overrides(oq_qo_shared *sh, const oq_tensor_override *over,
     if (!w->given && !oq_override_any_range(over))
         return ONQ_OK;
     w->clamps = OQ_NEW_ARRAY(sh->arena, oq_qclamp, w->params.n + 1);
-    if (w->clamps == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->clamps != NULL, err);
     for (uint64_t i = 0; i < w->params.n; i++) {
         const oq_override *o = oq_override_channel(over, (size_t)i);
         w->clamps[i] = (oq_qclamp){o->has_rmin, o->has_rmax, o->rmin, o->rmax};
@@ -101,8 +100,7 @@ static onq_code add_tensors(oq_qo *owner, oq_qo_weight *w, oq_qo_value *v, onq_e
     v->q = oq_fresh_tensor(&owner->sh->names, t->name, "_quantized");
     v->scale = oq_fresh_tensor(&owner->sh->names, t->name, "_scale");
     v->zero = oq_fresh_tensor(&owner->sh->names, t->name, "_zero_point");
-    if (v->q.p == NULL || v->scale.p == NULL || v->zero.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v->q.p != NULL && v->scale.p != NULL && v->zero.p != NULL, err);
     w->scale = oq_tensor_new(a, v->scale, v->real, &n, rank);
     w->zero = oq_tensor_new(a, v->zero, v->type, &n, rank);
     w->quantized = oq_tensor_new(a, v->q, v->type, t->dims.v, t->dims.n);
@@ -115,13 +113,11 @@ static onq_code add_tensors(oq_qo *owner, oq_qo_weight *w, oq_qo_value *v, onq_e
 static onq_code join_rows(oq_qo_shared *sh, const oq_tensor *t, oq_tensor **out, onq_error *err) {
     const int64_t dims[2] = {t->dims.v[0] * t->dims.v[1], t->dims.v[2]};
     oq_tensor *flat = OQ_NEW(keep(sh), oq_tensor);
-    if (flat == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(flat != NULL, err);
     *flat = *t;
     memset(&flat->dims, 0, sizeof flat->dims);
     for (size_t i = 0; i < 2; i++)
-        if (!OQ_PUSH(keep(sh), &flat->dims, dims[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(keep(sh), &flat->dims, dims[i]), err);
     *out = flat;
     return ONQ_OK;
 }
@@ -147,8 +143,7 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
     const oq_tensor_override *over = overrides_of(sh, origin != NULL ? origin->name : t->name);
     oq_qo_weight *w = OQ_NEW(sh->arena, oq_qo_weight);
     oq_qo_value *v = OQ_NEW(sh->arena, oq_qo_value);
-    if (w == NULL || v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w != NULL && v != NULL, err);
     bool channels = how->channels || (sh->job.config->per_channel && how->per_channel);
     int64_t axis = how->axis;
     if (sh->job.config->trained && over != NULL)
@@ -191,8 +186,7 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
                        .real = oq_qweight_scale_type(&w->w)};
     OQ_TRY(oq_qo_elem(owner, t->name, &v->elem, err));
     OQ_TRY(add_tensors(owner, w, v, err));
-    if (!OQ_PUSH(sh->arena, &sh->weights, w))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(sh->arena, &sh->weights, w), err);
     *out = v;
     return oq_qo_alias(owner, t->name, v, err);
 }
@@ -220,8 +214,7 @@ onq_code oq_qo_bias_tensor(oq_qo *q, const oq_node *n, oq_str bias, const oq_qo_
     oq_arena *a = keep(q->sh);
     oq_tensor *t = oq_qo_init_in_path(q, bias);
     oq_qo_value *v = OQ_NEW(q->arena, oq_qo_value);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     const uint64_t n_scales = weight->weight != NULL ? weight->weight->params.n : 1;
     const bool wide = !oq_bias_fits(t->dims.v, t->dims.n, n_scales);
     v->name = bias;
@@ -232,8 +225,7 @@ onq_code oq_qo_bias_tensor(oq_qo *q, const oq_node *n, oq_str bias, const oq_qo_
     OQ_TRY(oq_qo_elem(q, bias, &v->elem, err));
     v->has_axis = n_scales > 1;
     v->q = oq_fresh_tensor(&q->sh->names, bias, "_quantized");
-    if (v->q.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v->q.p != NULL, err);
     v->scale = oq_fresh_tensor(&q->sh->names, v->q, "_scale");
     v->zero = oq_fresh_tensor(&q->sh->names, v->q, "_zero_point");
     const int64_t count = (int64_t)n_scales;
@@ -249,8 +241,7 @@ onq_code oq_qo_bias_tensor(oq_qo *q, const oq_node *n, oq_str bias, const oq_qo_
     OQ_TRY(oq_qo_add_init(q, b.quantized, err));
     OQ_TRY(oq_qo_add_init(q, b.scale, err));
     OQ_TRY(oq_qo_add_init(q, b.zero, err));
-    if (!OQ_PUSH(q->sh->arena, &q->sh->biases, b))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(q->sh->arena, &q->sh->biases, b), err);
     *out = v->q;
     /* Who reads the bias as float reads it dequantized, unless it was multiplied or repeated, or
      * exists in another form. */
@@ -310,8 +301,7 @@ static onq_code repeat_each(oq_arena *a, float **v, size_t *n, uint64_t repeat, 
         return ONQ_OK;
     if (oq_mul(*n, repeat, &all))
         out = OQ_NEW_ARRAY(a, float, all);
-    if (out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL, err);
     for (uint64_t i = 0; i < all; i++)
         out[i] = (*v)[i / repeat];
     *v = out;
@@ -369,8 +359,7 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
     const oq_reals input = {&input_scale, 1, b->input->real};
     float *scales = OQ_NEW_ARRAY(a, float, weight.n);
     int32_t *out = OQ_NEW_ARRAY(a, int32_t, bias.n);
-    if (scales == NULL || out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scales != NULL && out != NULL, err);
     oq_dtype product = OQ_FLOAT;
     bool nan = false;
     oq_bias_scales(input, weight, scales, &product);
@@ -401,13 +390,11 @@ static onq_code fill_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err)
                                 .scale = scales,
                                 .n = weight.n,
                                 .why = "input scale x weight scale"};
-    if (!oq_plan_add_tensor(sh->job.plan, row))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_plan_add_tensor(sh->job.plan, row), err);
     if (weight.n == 1)
         return oq_tensor_set_typed_i(a, b->zero, &(int64_t){0}, 1, err);
     int32_t *zeros = OQ_NEW_ARRAY(a, int32_t, weight.n);
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zeros != NULL, err);
     oq_tensor_set_view(b->zero, zeros, weight.n * sizeof *zeros);
     return ONQ_OK;
 }
@@ -425,8 +412,7 @@ static onq_code make_turned(const oq_producer *self, uint8_t *out, onq_error *er
     const turned_bytes *t = self->ctx;
     const uint64_t rows = t->rows, cols = t->cols;
     uint8_t *flat = oq_alloc(t->alloc, self->size);
-    if (flat == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(flat != NULL, err);
     onq_code rc = t->inner->make(t->inner, flat, err);
     for (uint64_t b = 0; rc == ONQ_OK && b < t->batch; b++) {
         const uint8_t *from = flat + b * rows * cols;
@@ -463,8 +449,7 @@ static onq_code fill_weight(oq_qo_shared *sh, oq_qo_weight *w, onq_error *err) {
     const oq_producer *p = NULL;
     int64_t *zero = OQ_NEW_ARRAY(sh->arena, int64_t, w->params.n);
     double *scale = OQ_NEW_ARRAY(sh->arena, double, w->params.n);
-    if (zero == NULL || scale == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zero != NULL && scale != NULL, err);
     for (uint64_t i = 0; i < w->params.n; i++) {
         zero[i] = w->params.zero[i];
         scale[i] = (double)w->params.scale[i];
@@ -482,8 +467,7 @@ static onq_code fill_weight(oq_qo_shared *sh, oq_qo_weight *w, onq_error *err) {
     if (w->batch != 0) {
         turned_bytes *t = OQ_NEW(a, turned_bytes);
         oq_producer *outer = OQ_NEW(a, oq_producer);
-        if (t == NULL || outer == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(t != NULL && outer != NULL, err);
         *t = (turned_bytes){p, &sh->job.model->env->alloc, w->batch, w->rows, w->cols};
         *outer = (oq_producer){.size = p->size, .make = make_turned, .ctx = t};
         p = outer;
@@ -503,8 +487,7 @@ static onq_code fill_pad(oq_qo_shared *sh, const oq_qo_pad *p, onq_error *err) {
     OQ_TRY(oq_qweight_init(&c, sh->job.model, p->init, OQ_QGROUP_TENSOR, 0, 0, err));
     OQ_TRY(oq_qweight_bytes(&c, type, &bytes, err));
     uint8_t *out = oq_arena_alloc(keep(sh), bytes);
-    if (out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL, err);
     OQ_TRY(oq_qweight_quantize(&c, type, &params, out, err));
     oq_tensor_set_view(p->quantized, out, bytes);
     return ONQ_OK;

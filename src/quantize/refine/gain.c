@@ -77,8 +77,7 @@ onq_code oq_gain_measure(oq_gain *g, bool *measured, double *sqnr, onq_error *er
     *measured = false;
     *sqnr = EQUAL;
     oq_agree *sums = OQ_NEW_ARRAY(&g->arena, oq_agree, g->n_outputs + 1);
-    if (sums == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sums != NULL, err);
     o.model = g->job->model;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = OQ_OPT_ALL;

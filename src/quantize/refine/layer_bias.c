@@ -36,8 +36,7 @@ static onq_code add_init(oq_layer_editor *e, oq_str name, oq_dtype type, const i
                          onq_error *err) {
     oq_arena *a = arena_of(e);
     oq_tensor *t = name.p != NULL ? oq_tensor_new(a, name, type, dims, rank) : NULL;
-    if (t == NULL || !oq_graph_add_init(a, e->layers->model->proto->graph, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_graph_add_init(a, e->layers->model->proto->graph, t), err);
     *out = t;
     return oq_tensor_set_raw(a, t, raw, n, err);
 }
@@ -66,8 +65,7 @@ static onq_code product_scale(oq_layer_editor *e, oq_layer *l, oq_str input, oq_
     if (x.n != 1 || (w.n != 1 && w.n != l->channels))
         return ONQ_OK;
     float *scale = OQ_NEW_ARRAY(e->layers->arena, float, w.n + 1);
-    if (scale == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scale != NULL, err);
     oq_bias_scales(x, w, scale, real);
     for (uint64_t i = 0; i < w.n; i++)
         if (!(scale[i] > 0.0f))
@@ -110,8 +108,7 @@ static onq_code take_int32(oq_layer_editor *e, oq_layer *l, size_t slot, const o
         oq_node *own =
             oq_node_make(a, OQ_DEQUANTIZE_LINEAR, oq_fresh_node(&e->names, dq->name, "_corrected"),
                          dq->input.v, dq->input.n, &out, 1);
-        if (e->names.failed || own == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(!e->names.failed && own != NULL, err);
         own->domain = dq->domain;
         memcpy(&own->attribute, &dq->attribute, sizeof own->attribute);
         own->input.v[0] = t->name;
@@ -143,8 +140,7 @@ static onq_code take_float(oq_layer_editor *e, oq_layer *l, oq_node *reader, siz
 static onq_code set_input(oq_layer_editor *e, oq_node *n, size_t slot, oq_str name,
                           onq_error *err) {
     while (n->input.n <= slot)
-        if (!oq_node_add_input(arena_of(e), n, OQ_S("")))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(oq_node_add_input(arena_of(e), n, OQ_S("")), err);
     n->input.v[slot] = name;
     return ONQ_OK;
 }
@@ -154,8 +150,7 @@ static onq_code new_bias(oq_layer_editor *e, oq_layer *l, oq_dtype type, const c
                          onq_error *err) {
     const int64_t dims[1] = {(int64_t)l->channels};
     const int32_t *zeros = OQ_NEW_ARRAY(e->layers->arena, int32_t, l->channels + 1);
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zeros != NULL, err);
     return add_init(e, oq_fresh_tensor(&e->names, oq_node_label(l->node), suffix), type, dims, 1,
                     zeros, l->channels * sizeof *zeros, &l->bias.tensor, err);
 }
@@ -169,8 +164,7 @@ static onq_code new_dq(oq_layer_editor *e, const oq_layer *l, size_t slot, const
     const int64_t dims[1] = {(int64_t)l->bias.n_scale};
     const int32_t *zeros = OQ_NEW_ARRAY(e->layers->arena, int32_t, l->bias.n_scale + 1);
     oq_tensor *scale = NULL, *zero = NULL;
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zeros != NULL, err);
     OQ_TRY(add_init(e, oq_fresh_tensor(&e->names, base, "_bias_quantized_scale"), OQ_FLOAT, dims,
                     scalar ? 0 : 1, l->bias.scale, l->bias.n_scale * sizeof(float), &scale, err));
     OQ_TRY(add_init(e, oq_fresh_tensor(&e->names, base, "_bias_quantized_zero_point"), OQ_INT32,
@@ -321,8 +315,7 @@ onq_code oq_layer_add_bias(oq_layers *l, const oq_layer *layer, const double *de
     OQ_TRY(oq_model_data(l->model, b->tensor, &raw, err));
     assert(raw.n == layer->channels * sizeof(int32_t));
     uint8_t *made = oq_arena_alloc(a, raw.n + 1);
-    if (made == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL, err);
     for (uint64_t c = 0; c < layer->channels; c++) {
         const double by = delta[c] / b->factor;
         if (b->scale != NULL) {

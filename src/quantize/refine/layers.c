@@ -166,8 +166,7 @@ static onq_code put_dq(finder *f, oq_str in, oq_str scale, oq_str zero, int64_t 
     *out = oq_fresh_tensor(&f->e.names, in, "_onq_dequantized");
     oq_node *n = oq_node_make(f->l->arena, OQ_DEQUANTIZE_LINEAR, (oq_str){0}, ins,
                               zero.n > 0 ? 3 : 2, out, 1);
-    if (out->p == NULL || n == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->p != NULL && n != NULL, err);
     n->domain = OQ_S("com.microsoft");
     if (axis >= 0 && !oq_attr_set_int(f->l->arena, n, OQ_S("axis"), axis))
         return oq_fail_nomem(err);
@@ -182,8 +181,7 @@ static onq_code put_bias(finder *f, const oq_layer *l, oq_str *out, onq_error *e
     const oq_str name = oq_fresh_tensor(&f->e.names, l->bias.tensor->name, "_onq_scale");
     oq_tensor *scale =
         name.p != NULL ? oq_tensor_new(a, name, OQ_FLOAT, dims, scalar ? 0 : 1) : NULL;
-    if (scale == NULL || !OQ_PUSH(a, &f->stepped.initializer, scale))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scale != NULL && OQ_PUSH(a, &f->stepped.initializer, scale), err);
     OQ_TRY(oq_tensor_set_raw(a, scale, l->bias.scale, l->bias.n_scale * sizeof(float), err));
     return put_dq(f, l->bias.tensor->name, name, (oq_str){0}, scalar ? -1 : 0, out, err);
 }
@@ -208,8 +206,7 @@ static onq_code put_product(finder *f, oq_layer *l, onq_error *err) {
     l->made = oq_fresh_tensor(&f->e.names, n->output.v[0], "_onq_product");
     oq_node *product =
         oq_node_make(f->l->arena, t->stands_for, (oq_str){0}, in, in[2].n > 0 ? 3 : 2, &l->made, 1);
-    if (l->made.p == NULL || product == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(l->made.p != NULL && product != NULL, err);
     memcpy(&product->attribute, &n->attribute, sizeof product->attribute);
     l->stop = (uint32_t)f->stepped.node.n;
     return put_beside(f, product, err);
@@ -274,8 +271,7 @@ static onq_code put_nodes(finder *f, onq_error *err) {
         for (size_t k = 0; k < e->after.n; k++)
             if (e->after_at.v[k] == g->node.v[i])
                 ok &= OQ_PUSH(a, &list, e->after.v[k]);
-        if (!ok)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(ok, err);
     }
     memcpy(&g->node, &list, sizeof list);
     return ONQ_OK;
@@ -293,8 +289,7 @@ static onq_code make_stepped(finder *f, onq_error *err) {
     f->stepped.initializer.v = NULL;
     f->stepped.initializer.n = f->stepped.initializer.cap = 0;
     for (size_t i = 0; i < g->initializer.n; i++)
-        if (!OQ_PUSH(l->arena, &f->stepped.initializer, g->initializer.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(l->arena, &f->stepped.initializer, g->initializer.v[i]), err);
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const uint32_t place = (uint32_t)f->stepped.node.n;
@@ -321,8 +316,7 @@ static onq_code add_opset(finder *f, onq_error *err) {
     oq_layers *l = f->l;
     oq_opset *o = OQ_NEW(l->arena, oq_opset);
     oq_graph *g = OQ_NEW(l->arena, oq_graph);
-    if (o == NULL || g == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(o != NULL && g != NULL, err);
     *g = f->stepped;
     l->stepped = *l->model->proto;
     l->stepped.graph = g;

@@ -182,8 +182,7 @@ static onq_code store(oq_learn *n, const int32_t *all, size_t count, onq_error *
     const unsigned bits = oq_dtype_find(t->data_type.v)->bits;
     const uint64_t size = (count * bits + 7) / 8;
     uint8_t *bytes = oq_arena_alloc(&n->layers->model->arena, size + 1);
-    if (bytes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(bytes != NULL, err);
     for (size_t i = 0; i < count; i++) {
         if (bits == 4)
             bytes[i / 2] |= (uint8_t)((all[i] & 15) << (i % 2 * 4));
@@ -215,8 +214,7 @@ onq_code oq_learn_end(oq_learn *n, onq_error *err) {
         .lo = limits.min, .hi = limits.max, .rows = r->k, .scale = g.scale, .zero = g.zero};
     OQ_TRY(oq_tensor_floats(n->layers->model, float_weight(n), &n->arena, &weight, &count, err));
     int32_t *all = OQ_NEW_ARRAY(&n->arena, int32_t, count + 1);
-    if (all == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(all != NULL, err);
     for (size_t i = 0; i < r->groups; i++)
         OQ_TRY(round_group(n, &g, i, weight, &grid, all, err));
     return store(n, all, count, err);

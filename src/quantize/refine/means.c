@@ -9,8 +9,7 @@ onq_code oq_means_init(oq_means *m, oq_arena *a, uint64_t channels, size_t n_sam
                        onq_error *err) {
     uint64_t n;
     *m = (oq_means){.channels = channels};
-    if (!oq_mul(channels, n_samples, &n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_mul(channels, n_samples, &n), err);
     m->mean = OQ_NEW_ARRAY(a, float, n + 1);
     m->count = OQ_NEW_ARRAY(a, uint64_t, n_samples + 1);
     return m->mean != NULL && m->count != NULL ? ONQ_OK : oq_fail_nomem(err);
@@ -37,8 +36,7 @@ onq_code oq_means_add(oq_means *m, const oq_layer *l, size_t sample, const oq_da
         return ONQ_OK;
     const float *x = oq_datum_floats(d, scratch);
     double *sums = OQ_NEW_ARRAY(scratch, double, m->channels + 1);
-    if (x == NULL || sums == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(x != NULL && sums != NULL, err);
     uint64_t inner = 1;
     for (size_t i = axis + 1; i < d->rank; i++)
         inner *= (uint64_t)d->dims[i];

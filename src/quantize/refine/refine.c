@@ -79,8 +79,7 @@ static onq_code measure_float(refiner *r, onq_error *err) {
     const size_t n = r->layers.all.n, n_samples = oq_source_count(r->job->source);
     oq_str *names = OQ_NEW_ARRAY(&r->arena, oq_str, n + 1);
     r->truth = OQ_NEW_ARRAY(&r->arena, oq_means, n + 1);
-    if (names == NULL || r->truth == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(names != NULL && r->truth != NULL, err);
     for (size_t i = 0; i < n; i++) {
         names[i] = r->layers.all.v[i].truth;
         OQ_TRY(oq_means_init(&r->truth[i], &r->arena, r->layers.all.v[i].channels, n_samples, err));
@@ -156,8 +155,7 @@ static onq_code learn_layer(refiner *r, onq_error *err) {
 static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_error *err) {
     const size_t n = r->layers.all.n;
     uint32_t *stops = OQ_NEW_ARRAY(&r->arena, uint32_t, n + 1);
-    if (stops == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(stops != NULL, err);
     for (size_t i = 0; i < n; i++)
         stops[i] = floats ? r->layers.all.v[i].truth_stop : r->layers.all.v[i].stop;
     oq_stepper_options o = {.slice = {.engine = r->job->engine,

@@ -24,8 +24,7 @@ static onq_code read_ints(const packed *p, oq_span *out, uint8_t **own, onq_erro
     if (producer == NULL)
         return oq_model_data(p->model, p->ints, out, err);
     *own = oq_alloc(&p->model->env->alloc, producer->size);
-    if (*own == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*own != NULL, err);
     *out = (oq_span){*own, producer->size};
     return producer->make(producer, *own, err);
 }
@@ -95,8 +94,7 @@ onq_code oq_unpack(oq_model *m, oq_arena *a, const oq_index *ix, const oq_node *
         return ONQ_OK;
     packed *p = OQ_NEW(a, packed);
     bool known = false;
-    if (p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL, err);
     *p = (packed){.model = m, .ints = ints, .inner = 1};
     OQ_TRY(oq_tensor_count(ints, &p->count, err));
     OQ_TRY(read_params(p, a, oq_index_init(ix, dq->input.v[1]), zero, &known, err));
@@ -104,8 +102,7 @@ onq_code oq_unpack(oq_model *m, oq_arena *a, const oq_index *ix, const oq_node *
         return ONQ_OK;
     p->producer = (oq_producer){.size = p->count * sizeof(float), .make = make, .ctx = p};
     *out = oq_tensor_new(a, dq->output.v[0], OQ_FLOAT, ints->dims.v, ints->dims.n);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*out != NULL, err);
     oq_tensor_set_producer(*out, &p->producer);
     return ONQ_OK;
 }

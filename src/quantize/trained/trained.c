@@ -62,8 +62,7 @@ static onq_code add_floats(strip *s, const oq_trained_fake *f, oq_tensor *shape,
     oq_tensor *t = oq_tensor_new(a, f->out, OQ_FLOAT, shape->dims.v, shape->dims.n);
     float *scale = OQ_NEW_ARRAY(a, float, f->n);
     int64_t *zero = OQ_NEW_ARRAY(a, int64_t, f->n);
-    if (made == NULL || p == NULL || t == NULL || scale == NULL || zero == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(made != NULL && p != NULL && t != NULL && scale != NULL && zero != NULL, err);
     memcpy(scale, f->scale, f->n * sizeof *scale);
     memcpy(zero, f->zero, f->n * sizeof *zero);
     *made = (floats){.raw = raw,
@@ -114,8 +113,7 @@ static onq_code fold_bias(strip *s, oq_trained_fake *f, oq_tensor *init, onq_err
     const bool channels = f->n > 1;
     float *scale = OQ_NEW_ARRAY(s->arena, float, f->n);
     int32_t *zero = OQ_NEW_ARRAY(s->arena, int32_t, f->n);
-    if (scale == NULL || zero == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(scale != NULL && zero != NULL, err);
     for (size_t i = 0; i < f->n; i++) {
         scale[i] = f->scale[i];
         zero[i] = (int32_t)f->zero[i];
@@ -125,8 +123,7 @@ static onq_code fold_bias(strip *s, oq_trained_fake *f, oq_tensor *init, onq_err
                            0, err));
     OQ_TRY(oq_qweight_bytes(&w, f->type, &bytes, err));
     uint8_t *ints = oq_arena_alloc(&s->m->arena, bytes);
-    if (ints == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(ints != NULL, err);
     OQ_TRY(oq_qweight_quantize(&w, f->type, &params, ints, err));
     return add_floats(s, f, init, (oq_span){ints, bytes}, err);
 }
@@ -157,8 +154,7 @@ static onq_code add_range(oq_trained_job *job, oq_str name, oq_dtype real, onq_e
 static onq_code add_override(strip *s, oq_str name, const oq_trained_fake *f, bool is_weight,
                              onq_error *err) {
     oq_tensor_override *t = oq_overrides_add(s->job->overrides, name);
-    if (t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL, err);
     oq_override o = t->channels.v[0];
     t->channels.n = 0;
     for (size_t i = 0; i < f->n; i++) {
@@ -168,8 +164,7 @@ static onq_code add_override(strip *s, oq_str name, const oq_trained_fake *f, bo
         o.zero = f->zero[i];
         o.has_axis = f->n > 1;
         o.axis = f->axis;
-        if (!OQ_PUSH(s->job->overrides->arena, &t->channels, o))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(s->job->overrides->arena, &t->channels, o), err);
     }
     if (!(is_weight ? OQ_PUSH(s->arena, &s->weights, t) : OQ_PUSH(s->arena, &s->activations, t)))
         return oq_fail_nomem(err);
@@ -229,12 +224,10 @@ static onq_code remove_weight(strip *s, oq_trained_fake *f, oq_tensor *init, onq
     if (same_params(there, f))
         return move_name(s, f->out, init->name, err);
     oq_tensor *copy = OQ_NEW(&s->m->arena, oq_tensor);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     *copy = *init;
     copy->name = f->out;
-    if (!oq_graph_add_init(&s->m->arena, s->g, copy))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(oq_graph_add_init(&s->m->arena, s->g, copy), err);
     return add_override(s, f->out, f, true, err);
 }
 
@@ -243,8 +236,7 @@ static onq_code remove_split(strip *s, oq_trained_fake *f, onq_error *err) {
     const uint32_t last = f->nodes[f->n_nodes - 1];
     const oq_str name = s->g->node.v[last]->name;
     s->stand_in[last] = oq_node_make(&s->m->arena, "Identity", name, &f->in, 1, &f->out, 1);
-    if (s->stand_in[last] == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->stand_in[last] != NULL, err);
     return add_override(s, f->out, f, false, err);
 }
 
@@ -384,8 +376,7 @@ static onq_code follow_moves(strip *s, onq_error *err) {
                 oq_overrides_find(s->job->overrides, v->name) != NULL)
                 continue;
             oq_tensor_override *to = oq_overrides_add(s->job->overrides, v->name);
-            if (to == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(to != NULL, err);
             to->channels.v[0] = from->channels.v[0];
             OQ_TRY(add_range(s->job, v->name, r->lowest.type, err));
         }
@@ -422,8 +413,7 @@ static onq_code settle_relus(strip *s, onq_error *err) {
             clips = clips && b->scale == o.scale && b->zero == o.zero && b->type == o.type;
         } else if (alone) {
             oq_tensor_override *made = oq_overrides_add(all, n->input.v[0]);
-            if (made == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(made != NULL, err);
             const oq_range *r = oq_ranges_find(s->job->ranges, n->output.v[0]);
             o.keep_clip = false;
             made->channels.v[0] = o;
@@ -465,8 +455,7 @@ static onq_code find_all(strip *s, onq_error *err) {
         OQ_TRY(oq_trained_match(&s->look, i, &f, &found, err));
         if (!found)
             continue;
-        if (!OQ_PUSH(s->arena, &s->fakes, f))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(s->arena, &s->fakes, f), err);
         if (f.ints != NULL || oq_index_init(&s->look.ix, f.in) != NULL)
             continue;
         const uint32_t first = oq_map_find(&s->seen, f.in);
@@ -489,8 +478,7 @@ static onq_code strip_all(strip *s, onq_error *err) {
     s->stand_in = OQ_NEW_ARRAY(s->arena, oq_node *, s->g->node.n + 1);
     oq_map_init(&s->moved, s->arena);
     s->is_last = OQ_NEW_ARRAY(s->arena, bool, s->g->node.n + 1);
-    if (s->drop == NULL || s->stand_in == NULL || s->is_last == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->drop != NULL && s->stand_in != NULL && s->is_last != NULL, err);
     for (size_t i = 0; i < s->fakes.n; i++)
         s->is_last[s->fakes.v[i].nodes[s->fakes.v[i].n_nodes - 1]] = true;
     /* Outputs first, since they give the tensor its name. */

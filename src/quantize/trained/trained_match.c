@@ -69,8 +69,7 @@ static onq_code read_linear(const oq_trained_look *l, const oq_node *n, oq_dtype
     } else {
         out->zero = OQ_NEW_ARRAY(l->arena, int64_t, out->n);
         n_zero = out->n;
-        if (out->zero == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(out->zero != NULL, err);
     }
     if (n_zero != out->n)
         return oq_fail(
@@ -241,8 +240,7 @@ static onq_code spread(const oq_trained_look *l, oq_tensor *t, size_t n, const f
     *out = v;
     if (count == 1 && n > 1) {
         float *many = OQ_NEW_ARRAY(l->arena, float, n);
-        if (many == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(many != NULL, err);
         for (size_t i = 0; i < n; i++)
             many[i] = v[0];
         *out = many;
@@ -315,8 +313,7 @@ static onq_code read_chain(oq_trained_look *l, const chain *c, const oq_node *fi
         *found = is_inverse(oq_node_is(first, "Div"), scale[i], factor[i]) &&
                  (added == NULL || added[i] == subtracted[i]);
     int64_t *zeros = OQ_NEW_ARRAY(l->arena, int64_t, out->n);
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zeros != NULL, err);
     *found = *found && settle_chain(c, added, out->n, zeros, &out->type);
     out->scale = scale;
     out->zero = zeros;
@@ -365,8 +362,7 @@ static onq_code match_quant(oq_trained_look *l, uint32_t i, oq_trained_fake *out
     OQ_TRY(oq_tensor_floats(l->model, scale, l->arena, &v, &out->n, err));
     OQ_TRY(spread(l, zero, out->n, &z, found, err));
     int64_t *zeros = OQ_NEW_ARRAY(l->arena, int64_t, out->n);
-    if (zeros == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(zeros != NULL, err);
     const bool is_signed = oq_attr_int(n, "signed", 1) != 0;
     const chain c = {.low_value = is_signed ? -128.0 : 0.0,
                      .high_value = is_signed ? 127.0 : 255.0};

@@ -54,8 +54,7 @@ onq_code oq_image_orient(oq_arena *a, oq_image *im, unsigned orientation, onq_er
     const bool turned = orientation >= 5; /* rows become columns */
     const uint32_t w = turned ? im->height : im->width, h = turned ? im->width : im->height;
     uint8_t *out = oq_arena_alloc(a, (size_t)w * h * c);
-    if (out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL, err);
     /* For each pixel of the result, where it lies in what was stored. */
     const bool flip_x =
         orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
@@ -91,8 +90,7 @@ onq_code oq_image_to_rgb(oq_arena *a, oq_image *im, onq_error *err) {
     const size_t n = (size_t)im->width * im->height;
     const unsigned c = oq_image_channels(im);
     uint8_t *out = oq_arena_array(a, n, 3);
-    if (out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out != NULL, err);
     for (size_t i = 0; i < n; i++) {
         const uint8_t *p = im->p + i * c;
         uint8_t *q = out + i * 3;

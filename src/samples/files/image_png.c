@@ -33,8 +33,7 @@ static onq_code expand(oq_arena *a, const struct spng_ihdr *h, const uint8_t *ra
     const bool indexed = h->color_type == SPNG_COLOR_TYPE_INDEXED;
     const unsigned stored = indexed ? 1 : c;
     out->p = oq_arena_array(a, (size_t)h->height * h->width, c);
-    if (out->p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out->p != NULL, err);
     for (uint32_t y = 0; y < h->height; y++) {
         const uint8_t *row = raw + y * row_bytes;
         uint8_t *q = out->p + (size_t)y * h->width * c;
@@ -58,8 +57,7 @@ static onq_code expand(oq_arena *a, const struct spng_ihdr *h, const uint8_t *ra
 static onq_code spng_check(int code, onq_error *err) {
     if (code == 0)
         return ONQ_OK;
-    if (code == SPNG_EMEM)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(code != SPNG_EMEM, err);
     return oq_fail(err, ONQ_E_MALFORMED, "PNG: %s",
                    code == SPNG_IO_EOF ? "the image is cut off" : spng_strerror(code));
 }
@@ -103,8 +101,7 @@ static onq_code decode(spng_ctx *ctx, oq_arena *a, uint64_t most_pixels, oq_imag
     size_t size = 0;
     OQ_TRY(spng_check(spng_decoded_image_size(ctx, SPNG_FMT_RAW, &size), err));
     uint8_t *raw = oq_arena_alloc(a, size + 1);
-    if (raw == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(raw != NULL, err);
     OQ_TRY(spng_check(spng_decode_image(ctx, raw, size, SPNG_FMT_RAW, 0), err));
     struct spng_plte palette = {0};
     if (h.color_type == SPNG_COLOR_TYPE_INDEXED)
@@ -119,8 +116,7 @@ onq_code oq_image_decode_png(oq_arena *a, const uint8_t *p, size_t n, uint64_t m
                              oq_image *out, onq_error *err) {
     *out = (oq_image){0};
     spng_ctx *ctx = spng_ctx_new(0);
-    if (ctx == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(ctx != NULL, err);
     unsigned orientation = 1;
     /* Checksums are verified: a damaged image is refused. */
     onq_code rc = spng_check(spng_set_crc_action(ctx, SPNG_CRC_ERROR, SPNG_CRC_DISCARD), err);

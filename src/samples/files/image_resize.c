@@ -46,8 +46,7 @@ static onq_code make_kernel(oq_arena *a, uint32_t in, uint32_t out, kernel *k, o
     k->count = OQ_NEW_ARRAY(a, uint32_t, out);
     k->weight = oq_arena_array(a, out, k->width * sizeof *k->weight);
     double *w = OQ_NEW_ARRAY(a, double, k->width);
-    if (k->first == NULL || k->count == NULL || k->weight == NULL || w == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(k->first != NULL && k->count != NULL && k->weight != NULL && w != NULL, err);
     for (uint32_t i = 0; i < out; i++) {
         const double center = (i + 0.5) * scale;
         const double low = center - support + 0.5, high = center + support + 0.5;
@@ -107,8 +106,7 @@ static onq_code resize_columns(oq_arena *a, const oq_image *in, const kernel *k,
                                onq_error *err) {
     const size_t row = (size_t)in->width * oq_image_channels(in);
     int32_t *sum = OQ_NEW_ARRAY(a, int32_t, row);
-    if (sum == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sum != NULL, err);
     for (uint32_t y = 0; y < out->height; y++) {
         for (size_t x = 0; x < row; x++)
             sum[x] = 1 << (WEIGHT_BITS - 1);
@@ -175,8 +173,7 @@ static onq_code resize_bicubic(oq_arena *a, const oq_image *in, oq_image *out, o
 static onq_code resize_nearest(oq_arena *a, const oq_image *in, oq_image *out, onq_error *err) {
     const unsigned c = oq_image_channels(in);
     uint32_t *from = OQ_NEW_ARRAY(a, uint32_t, out->width);
-    if (from == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(from != NULL, err);
     const double step_x = (double)in->width / out->width, step_y = (double)in->height / out->height;
     double at = step_x * 0.5;
     for (uint32_t x = 0; x < out->width; x++, at += step_x)

@@ -76,8 +76,7 @@ static onq_code begin_inflate(oq_bytes *b, onq_error *err) {
     if (b->inflate == NULL)
         b->inflate = oq_calloc(b->alloc, 1, sizeof *b->inflate);
     oq_bytes_inflate *s = b->inflate;
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     if (s->open)
         inflateEnd(&s->z);
     s->z = (z_stream){.zalloc = z_alloc, .zfree = z_free};
@@ -128,8 +127,7 @@ static onq_code inflate_some(oq_bytes *b, uint8_t *out, uint64_t n, onq_error *e
         note_read(b, b->at, out + done, made);
         done += made;
         b->at += made;
-        if (r == Z_MEM_ERROR)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(r != Z_MEM_ERROR, err);
         if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
             return oq_fail(err, ONQ_E_MALFORMED, "the compressed data is damaged (%s)",
                            s->z.msg != NULL ? s->z.msg : "zlib");

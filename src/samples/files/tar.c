@@ -79,8 +79,7 @@ static onq_code read_text(oq_pipe *p, uint64_t size, oq_arena *a, oq_str *out, o
     if (size > MAX_RECORDS)
         return oq_fail(err, ONQ_E_LIMIT, "names of more than %u bytes", MAX_RECORDS);
     char *text = oq_arena_alloc(a, size + 1);
-    if (text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(text != NULL, err);
     OQ_TRY(oq_pipe_read(p, text, size, &got, err));
     if (got < size)
         return oq_fail(err, ONQ_E_MALFORMED, "the archive is cut off");
@@ -100,8 +99,7 @@ static onq_code read_records(oq_arena *a, oq_str text, oq_tar_member *m, bool *s
         const oq_str line = {blank + 1, (size_t)n - (size_t)(blank - text.p) - 2};
         if (oq_str_starts(line, OQ_S("path="))) {
             m->name = oq_arena_strdup(a, line.p + 5, line.n - 5);
-            if (m->name == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(m->name != NULL, err);
         } else if (oq_str_starts(line, OQ_S("size="))) {
             if (!oq_str_to_i64((oq_str){line.p + 5, line.n - 5}, &size) || size < 0)
                 return oq_fail(err, ONQ_E_MALFORMED, "a pax record is damaged");

@@ -55,8 +55,7 @@ static onq_code find_directory(oq_bytes *all, oq_arena *a, directory *d, onq_err
     if (n < END_SIZE)
         return bad(err, "it is too short");
     uint8_t *tail = oq_arena_alloc(a, n);
-    if (tail == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(tail != NULL, err);
     OQ_TRY(oq_bytes_read(all, all->size - n, tail, n, err));
     uint64_t at = n - END_SIZE;
     while (u32(tail + at) != 0x06054b50) {
@@ -148,8 +147,7 @@ static onq_code read_entry(oq_bytes *all, oq_arena *a, const uint8_t *p, uint64_
     if (*used > n)
         return bad(err, "the directory is damaged");
     m->name = oq_str_copy(a, (oq_str){(const char *)p + 46, name});
-    if (m->name.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m->name.p != NULL, err);
     m->bytes = (oq_bytes){.file = all->file,
                           .alloc = all->alloc,
                           .stored = u32(p + 20),
@@ -177,8 +175,7 @@ onq_code oq_zip_open(oq_zip *z, oq_arena *a, const onq_allocator *alloc, const o
     OQ_TRY(find_directory(&all, a, &d, err));
     uint8_t *p = oq_arena_alloc(a, d.size + 1);
     z->v = OQ_NEW_ARRAY(a, oq_zip_member, d.count + 1);
-    if (p == NULL || z->v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL && z->v != NULL, err);
     OQ_TRY(oq_bytes_read(&all, d.offset, p, d.size, err));
     uint64_t left = d.size, used = 0;
     for (; z->n < d.count; p += used, left -= used) {
