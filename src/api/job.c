@@ -61,8 +61,8 @@ onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_er
 }
 
 /* True if the error begins with this file. */
-static bool names(const onq_error *err, const char *path) {
-    return path != NULL && path[0] != '\0' && strncmp(err->text, path, strlen(path)) == 0;
+static bool names(const onq_error *why, const char *path) {
+    return path != NULL && path[0] != '\0' && strncmp(why->text, path, strlen(path)) == 0;
 }
 
 onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err) {

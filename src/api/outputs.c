@@ -239,7 +239,7 @@ const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a) {
 /* ---- what is left when writing fails ---- */
 
 onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err) {
-    char path[4096], text[sizeof err->text];
+    char path[4096], text[sizeof(onq_error)];
     if (rc != ONQ_E_WRITE || err == NULL || env->isolated)
         return rc;
     const int n = snprintf(path, sizeof path, "%s/onq-ranges-XXXXXX.json", oq_temp_root());
@@ -254,7 +254,7 @@ onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, 
     /* Where they are must be said, however long the rest is. */
     const size_t room = sizeof text - strlen("... (the ranges are kept: --calibration_cache )");
     const int most = strlen(path) < room ? (int)(room - strlen(path) - 1) : 0;
-    memcpy(text, err->text, sizeof text);
+    snprintf(text, sizeof text, "%s", oq_error_text(err));
     return oq_fail(err, rc, "%.*s%s (the ranges are kept: --calibration_cache %s)", most, text,
                    strlen(text) > (size_t)most ? "..." : "", path);
 }

@@ -176,6 +176,22 @@ onq_code oq_fail_nomem(onq_error *err) {
     return oq_fail(err, ONQ_E_NOMEM, "out of memory");
 }
 
+onq_code oq_error_give(onq_error *err, onq_code code, const onq_error *why) {
+    if (err != NULL && why != err)
+        *err = *why;
+    return code;
+}
+
+onq_code oq_error_place(onq_error *err, onq_code code, int64_t offset) {
+    if (err != NULL)
+        err->offset = offset;
+    return code;
+}
+
+const char *oq_error_text(const onq_error *err) {
+    return err != NULL ? err->text : "";
+}
+
 void oq_error_clear(onq_error *err) {
     if (err == NULL)
         return;

@@ -10,7 +10,8 @@
  *
  * gives "model.onnx: node 'conv1' (Conv): weight 'w' has 7 bytes, expected 8". Control bytes in the
  * text are escaped, so a name from a hostile file cannot drive the terminal. `err` may be NULL
- * everywhere. Nothing here allocates.
+ * everywhere, so these functions alone write to it (tools/check-errors.sh); who has to know what
+ * failed keeps an error of its own and hands it on with oq_error_give. Nothing here allocates.
  */
 #ifndef OQ_BASE_ERR_H
 #define OQ_BASE_ERR_H
@@ -27,12 +28,18 @@ onq_code oq_fail_at(onq_error *err, onq_code code, uint64_t offset, const char *
 onq_code oq_error_in(onq_error *err, onq_code code, const char *fmt, ...) OQ_PRINTF(3, 4);
 /* Out of memory. */
 onq_code oq_fail_nomem(onq_error *err);
+/* Hands on an error that was kept elsewhere; returns `code`. */
+onq_code oq_error_give(onq_error *err, onq_code code, const onq_error *why);
+/* Sets the byte offset of an error whose message names the place in another way; returns `code`. */
+onq_code oq_error_place(onq_error *err, onq_code code, int64_t offset);
 /* A failed system call: message plus strerror(errno). ONQ_E_OPEN becomes ONQ_E_MISSING for a file
  * that is not there. */
 onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fmt, ...)
     OQ_PRINTF(4, 5);
 /* Back to "no error". */
 void oq_error_clear(onq_error *err);
+/* The message, "" where there is none. */
+const char *oq_error_text(const onq_error *err);
 /* n bytes as printable UTF-8 and a NUL into out[cap], cap at least 8: control bytes,
  * invalid UTF-8 and characters that turn or break the line become \xNN; what does not fit ends
  * in "...". Returns the length. */
@@ -44,8 +51,9 @@ size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
 #define oq_fail(err, code, ...) (oq_fail(err, code, __VA_ARGS__), (onq_code)(code))
 #define oq_fail_at(err, code, offset, ...)                                                         \
     (oq_fail_at(err, code, offset, __VA_ARGS__), (onq_code)(code))
-#define oq_error_in(err, code, ...) (oq_error_in(err, code, __VA_ARGS__), (onq_code)(code))
-#define oq_fail_nomem(err)          (oq_fail_nomem(err), (onq_code)ONQ_E_NOMEM)
+#define oq_error_in(err, code, ...)   (oq_error_in(err, code, __VA_ARGS__), (onq_code)(code))
+#define oq_fail_nomem(err)            (oq_fail_nomem(err), (onq_code)ONQ_E_NOMEM)
+#define oq_error_give(err, code, why) (oq_error_give(err, code, why), (onq_code)(code))
 #define oq_fail_errno(err, code, errnum, ...)                                                      \
     (oq_fail_errno(err, code, errnum, __VA_ARGS__), (onq_code)(code))
 #endif

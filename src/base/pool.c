@@ -190,9 +190,7 @@ static void job_end(oq_pool *p) {
 }
 
 static onq_code job_error(const oq_pool *p, onq_error *err) {
-    if (err != NULL)
-        *err = p->err;
-    return p->code;
+    return oq_error_give(err, p->code, &p->err);
 }
 
 onq_code oq_pool_run(oq_pool *p, size_t n, oq_task fn, void *ctx, onq_error *err) {

@@ -149,9 +149,7 @@ static onq_code open_model(void *ctx, size_t i, unsigned worker, onq_error *err)
         l->refused.code = rc;
         return ONQ_OK;
     }
-    if (rc != ONQ_OK && err != NULL)
-        *err = why;
-    return rc;
+    return rc == ONQ_OK ? rc : oq_error_give(err, rc, &why);
 }
 
 /* Both models at once, unless libraries of custom operators register with the runtime. */
@@ -251,9 +249,7 @@ static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
         l->refused.code = rc;
         return ONQ_OK;
     }
-    if (rc != ONQ_OK && err != NULL)
-        *err = why;
-    return rc;
+    return rc == ONQ_OK ? rc : oq_error_give(err, rc, &why);
 }
 
 /* In the order of the samples. */

@@ -45,11 +45,8 @@ static void judge(const oq_agree *sum, oq_str name, bool scores, oq_verdict *v) 
 
 /* What the runtime says of the model; anything else that failed is an error. */
 static onq_code take(onq_code rc, oq_verify_end end, oq_verdict *v, onq_error *err) {
-    if (rc != ONQ_E_RUNTIME) {
-        if (rc != ONQ_OK && err != NULL)
-            *err = v->why;
-        return rc;
-    }
+    if (rc != ONQ_E_RUNTIME)
+        return rc == ONQ_OK ? rc : oq_error_give(err, rc, &v->why);
     v->end = end;
     return ONQ_OK;
 }

@@ -23,6 +23,6 @@ onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err);
 
 /* Whether an error of the runtime says that the model is wrong; else it is sound and beyond this
  * runtime: an operator of another domain, a type without a kernel, a version to come. */
-bool oq_engine_calls_invalid(const onq_error *err);
+bool oq_engine_calls_invalid(const onq_error *why);
 
 #endif

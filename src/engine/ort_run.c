@@ -136,11 +136,8 @@ onq_code oq_ort_run(oq_session *base, const oq_datum *inputs, size_t n_inputs, o
     onq_code rc = make_inputs(s, inputs, &made, &n_fed, err);
     if (rc == ONQ_OK)
         rc = run_watched(s, n_fed, err);
-    if (rc != ONQ_OK && s->observe.failed) {
-        rc = s->observe.code;
-        if (err != NULL)
-            *err = s->observe.error;
-    }
+    if (rc != ONQ_OK && s->observe.failed)
+        rc = oq_error_give(err, s->observe.code, &s->observe.error);
     if (rc == ONQ_OK && out != NULL)
         rc = view_outputs(s, out, err);
     oq_ort_values_release(&s->engine->api, &made);

@@ -97,7 +97,7 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
 }
 
 /* The status has a code too, but "failed" stands for both. */
-bool oq_engine_calls_invalid(const onq_error *err) {
+bool oq_engine_calls_invalid(const onq_error *why) {
     static const char *const words[] = {
         "This is an invalid model",
         "Invalid model.",
@@ -109,11 +109,11 @@ bool oq_engine_calls_invalid(const onq_error *err) {
         "INVALID_GRAPH :",
     };
     /* An operator that ONNX itself does not have is wrong: `In Node, ("name", Op, "", -1)`. */
-    if (err->code != ONQ_E_RUNTIME || (strstr(err->text, "No Op registered for") != NULL &&
-                                       strstr(err->text, ", \"\", -1)") == NULL))
+    if (why->code != ONQ_E_RUNTIME || (strstr(why->text, "No Op registered for") != NULL &&
+                                       strstr(why->text, ", \"\", -1)") == NULL))
         return false;
     for (size_t i = 0; i < OQ_COUNT(words); i++)
-        if (strstr(err->text, words[i]) != NULL)
+        if (strstr(why->text, words[i]) != NULL)
             return true;
     return false;
 }

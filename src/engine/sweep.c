@@ -252,9 +252,7 @@ static onq_code fly_rest(sweeping *w, unsigned n, onq_error *err) {
     fly(&w->lanes[0]);
     for (unsigned i = 1; i < n_started; i++)
         pthread_join(w->lanes[i].thread, NULL);
-    if (w->code != ONQ_OK && err != NULL)
-        *err = w->error;
-    return w->code;
+    return w->code == ONQ_OK ? ONQ_OK : oq_error_give(err, w->code, &w->error);
 }
 
 /* Lanes whose sessions share those of the first. */

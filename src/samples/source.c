@@ -460,9 +460,7 @@ static onq_code deliver(oq_source *s, uint64_t k, const oq_sample **out, onq_err
         *out = &t->sample;
         return ONQ_OK;
     }
-    if (err != NULL)
-        *err = t->error;
-    return t->code;
+    return oq_error_give(err, t->code, &t->error);
 }
 
 /* Waits until the thread has read sample k. */

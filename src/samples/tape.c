@@ -141,8 +141,7 @@ onq_code oq_tape_get(oq_tape *t, uint64_t k, const oq_named_list **out, onq_erro
         return ONQ_OK;
     }
     const onq_code rc = t->failed.code;
-    if (err != NULL)
-        *err = t->failed;
+    oq_error_give(err, rc, &t->failed);
     if (rc == ONQ_E_NOMEM)
         oq_error_clear(&t->failed); /* what is short now may not be later */
     return rc;

@@ -108,10 +108,8 @@ static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples) {
 /* Adds what was tried; the reason why it is none is kept. */
 static onq_code settle(oq_tune *t, oq_candidate *c, onq_code rc, const onq_error *why,
                        onq_error *err) {
-    if (oq_tune_is_fatal(rc)) {
-        *err = *why;
-        return rc;
-    }
+    if (oq_tune_is_fatal(rc))
+        return oq_error_give(err, rc, why);
     c->ok = rc == ONQ_OK;
     if (rc != ONQ_OK) {
         c->path = NULL;
@@ -205,10 +203,8 @@ onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_scor
     if (path != NULL)
         t->drop(t->ctx, path);
     *made = rc == ONQ_OK;
-    if (oq_tune_is_fatal(rc)) {
-        *err = why;
-        return rc;
-    }
+    if (oq_tune_is_fatal(rc))
+        return oq_error_give(err, rc, &why);
     if (rc != ONQ_OK)
         oq_log(t->env, ONQ_LOG_DEBUG, "%s", why.text);
     row = (oq_state_row){.why_not = *made ? NULL : why.text};

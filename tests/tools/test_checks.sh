@@ -172,6 +172,25 @@ compared 'if (oq_node_is(n, OQ_CONSTANT))' 'ask for the kind'
 compared 'return oq_domain_is_onnx(d) || oq_str_is(d, "ai.onnx");' 'use oq_domain_'
 rm -r src/shape src/onnx/operators.h tools/check-operators.sh
 
+# errors that may be missing
+cp "$ONQ_ROOT"/tools/check-errors.sh tools/
+mkdir -p src/shape
+echo 'void f(onq_error *err) { *err = why; err->code = 1; }' >src/base/err.c
+printf 'int f(const onq_error *why,\n      onq_error *err) {\n    return g(err, why->text); /* *err is free */\n}\n' >src/shape/x.c
+bash tools/check-errors.sh
+erring() { # LINE WANTED
+    echo "$1" >src/shape/y.c
+    if bash tools/check-errors.sh >../said; then echo "check-errors does not see: $1"; exit 1; fi
+    grep -qF -- "src/shape/y.c:1: $2" ../said || { cat ../said; exit 1; }
+}
+erring '    *err = why;' 'err may be NULL: hand'
+erring 'if (x) *err = (onq_error){0};' 'err may be NULL: hand'
+erring 'copy = *err;' 'err may be NULL: hand'
+erring '    err->code = ONQ_E_OPTION;' 'err may be NULL: use'
+erring 'memmove(err->text, p, n);' 'err may be NULL: use'
+erring 'static int f(onq_error *why) {' 'call it err'
+rm -r src/shape src/base/err.c tools/check-errors.sh
+
 # exports
 mkdir src/api
 touch src/api/api.c

@@ -201,10 +201,8 @@ onq_code oq_auto_prepare(oq_auto *a, onq_error *err) {
             a->tune.prepared = path;
             return size_of(a, path, &a->tune.prepared_size, err);
         }
-        if (oq_tune_is_fatal(rc)) {
-            *err = why;
-            return rc;
-        }
+        if (oq_tune_is_fatal(rc))
+            return oq_error_give(err, rc, &why);
     }
     oq_warn(a->job->env, "the model is taken as it is: preparing failed: %.300s", why.text);
     return ONQ_OK;

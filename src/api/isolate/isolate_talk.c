@@ -122,16 +122,12 @@ static onq_code on_done(oq_iso_talk *t, oq_iso_body b, onq_error *err) {
 static onq_code on_failed(oq_iso_talk *t, oq_iso_body b, onq_error *err) {
     const uint64_t code = oq_iso_get(&b), offset = oq_iso_get(&b);
     const oq_str text = oq_iso_get_text(&b);
-    if (t->reason.code != ONQ_OK && err != NULL) {
-        *err = t->reason;
-        return err->code;
-    }
+    if (t->reason.code != ONQ_OK)
+        return oq_error_give(err, t->reason.code, &t->reason);
     if (b.bad || code == ONQ_OK || code > ONQ_E_INTERNAL || text.n == 0 || text.p[0] == '\0')
         return garbled(err);
     oq_fail(err, (onq_code)code, "%.*s", OQ_STR(text));
-    if (err != NULL)
-        err->offset = (int64_t)offset;
-    return (onq_code)code;
+    return oq_error_place(err, (onq_code)code, (int64_t)offset);
 }
 
 /* What stays in the caller's memory counts as the worker's: no more than it may have itself. */

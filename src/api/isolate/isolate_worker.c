@@ -336,12 +336,12 @@ static onq_code say_result(worker *w, const onq_result *res, onq_error *err) {
     return rc;
 }
 
-static void say_failure(worker *w, onq_code rc, const onq_error *err) {
+static void say_failure(worker *w, onq_code rc, const onq_error *why) {
     oq_buf b;
     oq_buf_init(&b, &w->env->alloc);
     oq_iso_put(&b, (uint64_t)rc);
-    oq_iso_put(&b, (uint64_t)err->offset);
-    oq_iso_put_text(&b, oq_str_of(err->text));
+    oq_iso_put(&b, (uint64_t)why->offset);
+    oq_iso_put_text(&b, oq_str_of(why->text));
     (void)say(w, OQ_ISO_FAILED, &b, NULL);
     oq_buf_release(&b);
 }

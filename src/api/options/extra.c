@@ -66,8 +66,8 @@ static onq_code parse_literal(onq_options *o, const onq_option_info *row, const 
     }
     if (rc == ONQ_E_CONFIG)
         rc = fail_form(row, text, why.text, err);
-    else if (rc != ONQ_OK && err != NULL)
-        *err = why;
+    else if (rc != ONQ_OK)
+        oq_error_give(err, rc, &why);
     oq_buf_release(&json);
     v->is_set = rc == ONQ_OK;
     return rc;
@@ -135,13 +135,11 @@ onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err) {
     if (row == NULL)
         return fail_key(key, err);
     oq_opt_value value;
-    const onq_code rc = parse(o, row, eq + 1, &value, err);
-    if (rc != ONQ_OK) {
-        /* Options begin with dashes, keys do not. */
-        if (err != NULL && strncmp(err->text, "--", 2) == 0)
-            memmove(err->text, err->text + 2, strlen(err->text + 2) + 1);
-        return oq_error_in(err, rc, "--extra");
-    }
+    onq_error why = ONQ_ERROR_INIT;
+    const onq_code rc = parse(o, row, eq + 1, &value, &why);
+    if (rc != ONQ_OK) /* options begin with dashes, keys do not */
+        return oq_fail(err, rc, "--extra: %s",
+                       why.text + (strncmp(why.text, "--", 2) == 0 ? 2 : 0));
     bool taken = false;
     for (const char *p = row->aliases; *p != '\0';) {
         const size_t n = strcspn(p, " ");

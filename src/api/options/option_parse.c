@@ -214,11 +214,8 @@ static onq_code list_file(oq_arena *a, const onq_option_info *row, const char *p
     onq_code rc = oq_file_read_all(a, path, MAX_LIST_FILE, &rest, err);
     if (rc == ONQ_E_NOMEM)
         return rc;
-    if (rc != ONQ_OK) {
-        if (err != NULL)
-            err->code = ONQ_E_OPTION;
+    if (rc != ONQ_OK)
         return oq_error_in(err, ONQ_E_OPTION, "--%s", row->name);
-    }
     if (rest.n == 0)
         return ONQ_OK;
     while (next_part(&rest, '\n', &line)) {
@@ -254,9 +251,7 @@ static onq_code parse_list(oq_arena *a, const onq_option_info *row, const char *
         if (rc == ONQ_E_CONFIG)
             return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' cannot be read: %s", row->name, text,
                            why.text);
-        if (rc != ONQ_OK && err != NULL)
-            *err = why;
-        return rc;
+        return rc == ONQ_OK ? rc : oq_error_give(err, rc, &why);
     }
     const size_t n = strlen(text);
     char *item = oq_arena_strdup(a, text, n);

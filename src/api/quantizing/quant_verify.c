@@ -82,9 +82,7 @@ static onq_code open_samples(oq_quant *q, oq_source **out, onq_error *err) {
      * not needed are not. */
     if (rc != ONQ_E_NOMEM && (q->fixed_ranges || !oq_opt_is_set(q->job->opts, "data")))
         return ONQ_OK;
-    if (err != NULL)
-        *err = why;
-    return rc;
+    return oq_error_give(err, rc, &why);
 }
 
 /* The largest model that is looked at. */
@@ -152,7 +150,7 @@ static onq_code find_engine(oq_quant *q, onq_error *err) {
     if (rc == ONQ_OK)
         return rc;
     if (is_asked(q) || rc == ONQ_E_NOMEM) {
-        *err = why;
+        oq_error_give(err, rc, &why);
         return is_asked(q) ? oq_error_in(err, rc, "--verify") : rc;
     }
     q->verified.skipped = "there is no ONNX Runtime";
@@ -240,10 +238,8 @@ static onq_code make_record(look *l, onq_error *err) {
         rc = run_float(l, source, is_asked(q) || has_data ? 0 : MAX_SECONDS, &why);
     hush_end(h);
     oq_source_close(source);
-    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || (rc != ONQ_OK && !q->fixed_ranges && has_data)) {
-        *err = why;
-        return rc;
-    }
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || (rc != ONQ_OK && !q->fixed_ranges && has_data))
+        return oq_error_give(err, rc, &why);
     if (rc != ONQ_OK)
         oq_info(q->job->env, "the result will be loaded, not run: %s", why.text);
     return ONQ_OK;
@@ -284,9 +280,8 @@ onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err) {
     hush_end(h);
     oq_source_close(source);
     if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)
-        *err = why;
-    /* Whatever else is wrong, the calibration will meet it. */
-    return rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL ? rc : ONQ_OK;
+        return oq_error_give(err, rc, &why);
+    return ONQ_OK; /* whatever else is wrong, the calibration will meet it */
 }
 
 /* Decides whether to look, and has ready what that takes. */

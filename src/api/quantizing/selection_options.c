@@ -39,7 +39,7 @@ onq_code oq_job_units(oq_job *job, oq_model *m, bool strict, oq_units *out, onq_
     if (rc == ONQ_OK)
         rc = oq_source_next(source, &sizes.sample, &why);
     if (rc != ONQ_OK && (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || strict))
-        *err = why;
+        oq_error_give(err, rc, &why);
     else
         rc = oq_units_find(out, &job->arena, m, &sizes, err);
     oq_source_close(source);

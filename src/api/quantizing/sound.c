@@ -113,11 +113,8 @@ onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_er
     oq_session_close(s);
     if (rc == ONQ_OK)
         return rc;
-    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL) {
-        if (err != NULL)
-            *err = why;
-        return rc;
-    }
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)
+        return oq_error_give(err, rc, &why);
     if (oq_engine_calls_invalid(&why))
         return oq_refuse_unsound(m, &why, err);
     oq_log(job->env, ONQ_LOG_DEBUG, "%s", why.text);

@@ -86,9 +86,7 @@ static onq_code fail_json(onq_error *err, const char *where, oq_str text, size_t
     place_of(text, at, &line, &column);
     oq_fail(err, ONQ_E_CONFIG, "%s: line %zu, column %zu: not valid JSON: %s", where, line, column,
             what);
-    if (err != NULL)
-        err->offset = (int64_t)at;
-    return ONQ_E_CONFIG;
+    return oq_error_place(err, ONQ_E_CONFIG, (int64_t)at);
 }
 
 onq_code oq_json_parse(const char *where, oq_str text, json_t **out, onq_error *err) {

@@ -191,23 +191,24 @@ static onq_code run_all(making *k, oq_search_score *out, uint64_t *n, onq_error 
 static onq_code measure_made(oq_searching *g, bool wide, oq_search_score *out, uint64_t *n,
                              onq_error *err) {
     making k = {.g = g};
+    onq_error why = ONQ_ERROR_INIT;
     oq_arena_init(&k.arena, &g->d->env->alloc);
     g->keep_acts = wide;
-    onq_code rc = begin_copy(&k, err);
+    onq_code rc = begin_copy(&k, &why);
     if (rc == ONQ_OK && wide)
-        rc = widen(&k, err);
+        rc = widen(&k, &why);
     if (rc == ONQ_OK)
-        rc = protect(&k, err);
+        rc = protect(&k, &why);
     if (rc == ONQ_OK)
-        rc = run_all(&k, out, n, err);
+        rc = run_all(&k, out, n, &why);
     end_copy(&k);
     g->keep_acts = false;
     oq_arena_release(&k.arena);
-    if (rc != ONQ_E_RUNTIME)
+    if (rc == ONQ_OK)
         return rc;
-    oq_warn(g->d->env, "the set that was found could not be verified: %s",
-            err != NULL ? err->text : "the runtime refuses the model");
-    oq_error_clear(err);
+    if (rc != ONQ_E_RUNTIME)
+        return oq_error_give(err, rc, &why);
+    oq_warn(g->d->env, "the set that was found could not be verified: %s", why.text);
     return ONQ_OK;
 }
 

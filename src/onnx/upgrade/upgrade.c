@@ -367,7 +367,7 @@ static onq_code adapt_node(oq_upgrade *u, oq_up_graph *x, oq_node **node, oq_nod
     if (change == NULL || change->adapt == NULL)
         return ONQ_OK;
     const onq_code rc = change->adapt(u, x, node, after, err);
-    if (rc == ONQ_E_NOMEM && err != NULL && err->code != ONQ_E_NOMEM)
+    if (rc == ONQ_E_NOMEM)
         return oq_fail_nomem(err);
     return rc == ONQ_OK ? rc
                         : oq_error_in(err, rc, "opset %lld: node '%.*s' (%.*s)", (long long)u->to,

@@ -173,8 +173,7 @@ onq_code oq_overrides_check(const oq_overrides *o, const oq_override_check *m, o
         if (n_bad++ == 0) {
             rc = got;
             oq_error_in(&one, got, "tensor '%.*s'", OQ_STR(o->all.v[i]->name));
-            if (err != NULL)
-                *err = one;
+            oq_error_give(err, got, &one);
         }
     }
     if (n_bad > 1)
