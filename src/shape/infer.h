@@ -51,7 +51,7 @@ typedef struct oq_val {
     const oq_node *maker;
     bool is_input;
     bool only_output; /* declared as an output of the graph, by no value_info */
-    bool made_up; /* a dimension had to be given a name */
+    bool made_up;     /* a dimension had to be given a name */
 } oq_val;
 
 /* Attributes of the calling node, for references in a function's body. */
@@ -172,6 +172,14 @@ bool oq_r_elem_attr(oq_rctx *c, const char *name, size_t o, int32_t fallback);
 
 /* Marks the node as inconsistent. Always returns false. */
 bool oq_r_fail(oq_rctx *c, const char *fmt, ...) OQ_PRINTF(2, 3);
+/* Does that and leaves the rule where `wrong` holds. */
+#define OQ_R_FAIL_IF(wrong, c, ...)                                                                \
+    do {                                                                                           \
+        if (wrong) {                                                                               \
+            oq_r_fail(c, __VA_ARGS__);                                                             \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
 /* n dims in the arena, all the number 0; NULL (and failed) when out of memory. */
 oq_sdim *oq_r_dims(oq_rctx *c, size_t n);
 oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind);

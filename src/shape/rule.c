@@ -234,11 +234,9 @@ bool oq_r_append_dim(oq_rctx *c, size_t i, size_t o) {
 
 void oq_r_pass(oq_rctx *c, size_t i, size_t o) {
     const oq_vtype *t = oq_r_type(c, i);
-    if (t == NULL || t->kind == OQ_V_NONE ||
-        ((t->kind == OQ_V_TENSOR || t->kind == OQ_V_SPARSE) && t->elem_type == 0)) {
-        oq_r_fail(c, "the type of input %zu is not known", i);
-        return;
-    }
+    OQ_R_FAIL_IF(t == NULL || t->kind == OQ_V_NONE ||
+                     ((t->kind == OQ_V_TENSOR || t->kind == OQ_V_SPARSE) && t->elem_type == 0),
+                 c, "the type of input %zu is not known", i);
     oq_r_set_type(c, o, t);
 }
 

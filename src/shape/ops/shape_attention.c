@@ -101,10 +101,7 @@ void oq_rule_flex_attention(oq_rctx *c) {
             oq_r_fail(c, "the shapes of query and value are not known");
         return;
     }
-    if (q->rank != 4 || v->rank != 4) {
-        oq_r_fail(c, "query and value must have rank 4");
-        return;
-    }
+    OQ_R_FAIL_IF(q->rank != 4 || v->rank != 4, c, "query and value must have rank 4");
     const oq_sdim dims[4] = {q->dims[0], q->dims[1], q->dims[2], v->dims[3]};
     oq_r_set_shape(c, 0, dims, 4);
 }
@@ -113,10 +110,7 @@ void oq_rule_flex_attention(oq_rctx *c) {
 void oq_rule_linear_attention(oq_rctx *c) {
     const int64_t hq = oq_r_int(c, "q_num_heads", 0), hkv = oq_r_int(c, "kv_num_heads", 0);
     const oq_vtype *q = oq_r_shape(c, 0), *k = oq_r_shape(c, 1), *v = oq_r_shape(c, 2);
-    if (hq <= 0 || hkv <= 0) {
-        oq_r_fail(c, "q_num_heads or kv_num_heads is missing");
-        return;
-    }
+    OQ_R_FAIL_IF(hq <= 0 || hkv <= 0, c, "q_num_heads or kv_num_heads is missing");
     if (!oq_r_pass_elem(c, 0, 0) ||
         !oq_r_pass_elem(c, oq_r_has(c, 3) && oq_r_elem(c, 3) != 0 ? 3 : 0, 1))
         return;

@@ -97,10 +97,7 @@ void oq_rule_expand(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *s = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || s == NULL)
         return;
-    if (s->rank != 1) {
-        oq_r_fail(c, "input 'shape' must have rank 1");
-        return;
-    }
+    OQ_R_FAIL_IF(s->rank != 1, c, "input 'shape' must have rank 1");
     const oq_data *d = oq_r_data(c, 1);
     if (d == NULL &&
         (!oq_sdim_is_num(s->dims[0]) || s->dims[0].n < 0 || s->dims[0].n > OQ_MAX_RANK))

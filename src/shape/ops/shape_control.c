@@ -53,10 +53,8 @@ void oq_rule_if(oq_rctx *c) {
             continue;
         }
         const oq_vtype *t = oq_vtype_union(c->in, a[o], b[o]);
-        if (t == NULL && (c->plain || (a[o] != NULL && b[o] != NULL))) {
-            oq_r_fail(c, "the branches give output %zu different types", o);
-            return;
-        }
+        OQ_R_FAIL_IF(t == NULL && (c->plain || (a[o] != NULL && b[o] != NULL)), c,
+                     "the branches give output %zu different types", o);
         oq_r_set_type(c, o, t);
     }
 }
@@ -327,18 +325,15 @@ static void run_scan(oq_rctx *c, size_t first) {
     oq_graph *g = oq_r_graph(c, "body");
     if (g == NULL)
         return;
-    if (c->n_in < first || n_scan < 1 || n_scan > (int64_t)(c->n_in - first)) {
-        oq_r_fail(c, "num_scan_inputs is %lld", (long long)n_scan);
-        return;
-    }
+    OQ_R_FAIL_IF(c->n_in < first || n_scan < 1 || n_scan > (int64_t)(c->n_in - first), c,
+                 "num_scan_inputs is %lld", (long long)n_scan);
     s.n_scan = (size_t)n_scan;
     s.n_state = c->n_in - first - s.n_scan;
-    if (c->n_out < s.n_state ||
-        (oq_r_ints(c, "scan_input_axes", &s.in_axes, &n) && n != s.n_scan) ||
-        (oq_r_ints(c, "scan_output_axes", &s.out_axes, &n) && n != c->n_out - s.n_state)) {
-        oq_r_fail(c, "the number of outputs or axes does not fit");
-        return;
-    }
+    OQ_R_FAIL_IF(
+        c->n_out < s.n_state ||
+            (oq_r_ints(c, "scan_input_axes", &s.in_axes, &n) && n != s.n_scan) ||
+            (oq_r_ints(c, "scan_output_axes", &s.out_axes, &n) && n != c->n_out - s.n_state),
+        c, "the number of outputs or axes does not fit");
     s.types = new_types(c, s.n_state + s.n_scan);
     s.sub = (oq_sub){.graph = g, .types = s.types, .n_in = s.n_state + s.n_scan};
     s.sub.outs = new_types(c, c->n_out);

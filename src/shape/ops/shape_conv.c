@@ -11,15 +11,9 @@ static void conv(oq_rctx *c, size_t x_at, size_t w_at, bool channels_last) {
     const oq_vtype *x = oq_r_shape(c, x_at), *w = oq_r_shape(c, w_at);
     if (x == NULL || w == NULL)
         return;
-    if (x->rank < 3) {
-        oq_r_fail(c, "the input has rank %u, at least 3 is needed", x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 3, c, "the input has rank %u, at least 3 is needed", x->rank);
     const size_t n = x->rank - 2;
-    if (w->rank != x->rank) {
-        oq_r_fail(c, "the weight has rank %u, the input %u", w->rank, x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(w->rank != x->rank, c, "the weight has rank %u, the input %u", w->rank, x->rank);
     oq_window win;
     bool known;
     if (!oq_window_read(c, &win, n, w->dims + (channels_last ? 1 : 2), &known))
@@ -50,21 +44,18 @@ void oq_rule_nhwc_conv(oq_rctx *c) {
 
 void oq_rule_conv_integer(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0), *w = oq_r_type(c, 1);
-    if (x == NULL || w == NULL || x->kind != OQ_V_TENSOR || w->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "the inputs must be tensors");
-        return;
-    }
+    OQ_R_FAIL_IF(x == NULL || w == NULL || x->kind != OQ_V_TENSOR || w->kind != OQ_V_TENSOR, c,
+                 "the inputs must be tensors");
     oq_r_set_elem(c, 0, OQ_INT32);
     conv(c, 0, 1, false);
 }
 
 /* x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B. */
 void oq_rule_qlinear_conv(oq_rctx *c) {
-    if (c->plain && (oq_r_elem(c, 2) != oq_r_elem(c, 0) || oq_r_elem(c, 5) != oq_r_elem(c, 3) ||
-                     oq_r_type(c, 2) == NULL || oq_r_type(c, 5) == NULL)) {
-        oq_r_fail(c, "the zero points have another type than what they belong to");
-        return;
-    }
+    OQ_R_FAIL_IF(c->plain &&
+                     (oq_r_elem(c, 2) != oq_r_elem(c, 0) || oq_r_elem(c, 5) != oq_r_elem(c, 3) ||
+                      oq_r_type(c, 2) == NULL || oq_r_type(c, 5) == NULL),
+                 c, "the zero points have another type than what they belong to");
     if (oq_r_pass_elem(c, 7, 0))
         conv(c, 0, 3, oq_r_int(c, "channels_last", 0) != 0);
 }
@@ -74,10 +65,8 @@ void oq_rule_conv_transpose(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || w == NULL)
         return;
-    if (x->rank < 3 || w->rank != x->rank) {
-        oq_r_fail(c, "the input has rank %u, the weight %u", x->rank, w->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 3 || w->rank != x->rank, c, "the input has rank %u, the weight %u",
+                 x->rank, w->rank);
     const size_t n = x->rank - 2;
     oq_window win;
     bool known;
@@ -87,11 +76,9 @@ void oq_rule_conv_transpose(oq_rctx *c) {
         return;
     const bool has_sizes = oq_r_ints(c, "output_shape", &sizes, &n_sizes);
     const bool has_extra = oq_r_ints(c, "output_padding", &extra, &n_extra);
-    if ((has_sizes && n_sizes != n && (c->plain || n_sizes != x->rank)) ||
-        (has_extra && n_extra != n)) {
-        oq_r_fail(c, "'output_shape' or 'output_padding' has the wrong number of values");
-        return;
-    }
+    OQ_R_FAIL_IF((has_sizes && n_sizes != n && (c->plain || n_sizes != x->rank)) ||
+                     (has_extra && n_extra != n),
+                 c, "'output_shape' or 'output_padding' has the wrong number of values");
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL)
         return;
@@ -120,10 +107,8 @@ void oq_rule_col2im(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *is = oq_r_shape(c, 1), *bs = oq_r_shape(c, 2);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || is == NULL || bs == NULL)
         return;
-    if (x->rank != 3 || is->rank != 1 || bs->rank != 1) {
-        oq_r_fail(c, "the inputs must have ranks 3, 1 and 1");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank != 3 || is->rank != 1 || bs->rank != 1, c,
+                 "the inputs must have ranks 3, 1 and 1");
     const oq_data *image = oq_r_data(c, 1), *block = oq_r_data(c, 2);
     oq_sdim n = oq_r_same(c, is->dims[0], bs->dims[0]);
     n = image != NULL ? oq_r_same(c, n, oq_sdim_num((int64_t)image->n)) : n;

@@ -130,10 +130,8 @@ void oq_rule_einsum(oq_rctx *c) {
             return;
         input++;
     }
-    if (at <= end || input != c->n_in) {
-        oq_r_fail(c, "the equation has another number of terms than the node has inputs");
-        return;
-    }
+    OQ_R_FAIL_IF(at <= end || input != c->n_in, c,
+                 "the equation has another number of terms than the node has inputs");
     at = arrow + 2;
     const size_t n = explicit ? next_term(&eq, &at, eq.n, term) : 0;
     set_output(c, &e, term, n, explicit);

@@ -67,19 +67,15 @@ void oq_rule_gather_nd(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || ix == NULL)
         return;
-    if (x->rank < 1 || ix->rank < 1) {
-        oq_r_fail(c, "the inputs must have rank 1 or more");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 1 || ix->rank < 1, c, "the inputs must have rank 1 or more");
     const oq_sdim last = ix->dims[ix->rank - 1];
     if (!oq_sdim_is_num(last))
         return;
     const int64_t batch = c->opset >= 12 ? oq_r_int(c, "batch_dims", 0) : 0;
     int64_t used;
-    if (__builtin_add_overflow(last.n, batch, &used) || used < 0 || used > (int64_t)x->rank) {
-        oq_r_fail(c, "indices of length %lld for data of rank %u", (long long)last.n, x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(__builtin_add_overflow(last.n, batch, &used) || used < 0 ||
+                     used > (int64_t)x->rank,
+                 c, "indices of length %lld for data of rank %u", (long long)last.n, x->rank);
     const size_t head = ix->rank - 1, tail = x->rank - (size_t)used;
     oq_sdim *dims = oq_r_dims(c, head + tail);
     if (dims == NULL)
@@ -114,10 +110,7 @@ void oq_rule_one_hot(oq_rctx *c) {
     size_t axis;
     if (!oq_r_pass_elem(c, 2, 0) || x == NULL)
         return;
-    if (x->rank < 1 && c->plain) {
-        oq_r_fail(c, "the indices must have rank 1 or more");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 1 && c->plain, c, "the indices must have rank 1 or more");
     if (!oq_r_axis(c, oq_r_int(c, "axis", -1), (size_t)x->rank + 1, &axis))
         return;
     const oq_data *d = oq_r_data(c, 1);

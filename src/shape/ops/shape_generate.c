@@ -73,10 +73,8 @@ void oq_rule_constant(oq_rctx *c) {
 
 void oq_rule_constant_of_shape(oq_rctx *c) {
     const oq_attribute *a = oq_r_attr(c, "value");
-    if (a != NULL && a->t != NULL && a->t->dims.n != 1 && c->plain) {
-        oq_r_fail(c, "attribute 'value' must have one dimension");
-        return;
-    }
+    OQ_R_FAIL_IF(a != NULL && a->t != NULL && a->t->dims.n != 1 && c->plain, c,
+                 "attribute 'value' must have one dimension");
     oq_r_set_elem(c, 0, a != NULL && a->t != NULL ? a->t->data_type.v : OQ_FLOAT);
     const oq_data *d = oq_r_data(c, 0);
     const oq_vtype *s = oq_r_shape(c, 0);
@@ -89,10 +87,8 @@ void oq_rule_constant_of_shape(oq_rctx *c) {
     oq_sdim *dims = oq_r_dims(c, d->n);
     for (size_t i = 0; dims != NULL && i < d->n; i++) {
         dims[i] = d->v[i].den == 1 ? d->v[i].d : oq_sdim_unknown();
-        if (oq_sdim_is_num(dims[i]) && dims[i].n < 0) {
-            oq_r_fail(c, "a dimension of %lld", (long long)dims[i].n);
-            return;
-        }
+        OQ_R_FAIL_IF(oq_sdim_is_num(dims[i]) && dims[i].n < 0, c, "a dimension of %lld",
+                     (long long)dims[i].n);
     }
     if (dims != NULL)
         oq_r_set_shape(c, 0, dims, d->n);
@@ -143,10 +139,7 @@ void oq_rule_random(oq_rctx *c) {
     size_t n;
     if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT))
         return;
-    if (!oq_r_ints(c, "shape", &v, &n)) {
-        oq_r_fail(c, "attribute 'shape' is missing");
-        return;
-    }
+    OQ_R_FAIL_IF(!oq_r_ints(c, "shape", &v, &n), c, "attribute 'shape' is missing");
     set_dims(c, v, n);
 }
 
@@ -154,10 +147,7 @@ void oq_rule_multinomial(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     if (!oq_r_elem_attr(c, "dtype", 0, OQ_INT32))
         return;
-    if (x != NULL && x->rank != 2) {
-        oq_r_fail(c, "the input must have rank 2");
-        return;
-    }
+    OQ_R_FAIL_IF(x != NULL && x->rank != 2, c, "the input must have rank 2");
     const oq_sdim dims[2] = {x != NULL ? x->dims[0] : oq_sdim_unknown(),
                              oq_sdim_num(oq_r_int(c, "sample_size", 1))};
     oq_r_set_shape(c, 0, dims, 2);

@@ -13,10 +13,8 @@ void oq_rule_nll_loss(oq_rctx *c) {
             oq_r_set_shape(c, 0, NULL, 0);
         return;
     }
-    if (x->rank < 2 || y->rank != x->rank - 1) {
-        oq_r_fail(c, "input and target have ranks %u and %u", x->rank, y->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 2 || y->rank != x->rank - 1, c, "input and target have ranks %u and %u",
+                 x->rank, y->rank);
     for (size_t i = 0; i < y->rank; i++)
         oq_r_same(c, x->dims[i == 0 ? 0 : i + 1], y->dims[i]);
     if (!whole) {
@@ -48,10 +46,8 @@ void oq_rule_softmax_cross_entropy(oq_rctx *c) {
 
 /* R, T, then n tensors, n gradients and k states each; out: n tensors, then k states each. */
 static void optimiser(oq_rctx *c, size_t n_states) {
-    if (c->n_in < 2 || (c->n_in - 2) % (n_states + 2) != 0) {
-        oq_r_fail(c, "%zu inputs do not fit", c->n_in);
-        return;
-    }
+    OQ_R_FAIL_IF(c->n_in < 2 || (c->n_in - 2) % (n_states + 2) != 0, c, "%zu inputs do not fit",
+                 c->n_in);
     const size_t n = (c->n_in - 2) / (n_states + 2);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k <= n_states; k++) {

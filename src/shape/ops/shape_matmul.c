@@ -26,10 +26,7 @@ static matrix matrix_of(const oq_vtype *t, bool right, bool transposed) {
 
 /* The shape of a @ b into output 0. */
 static void product(oq_rctx *c, const oq_vtype *a, const oq_vtype *b, bool trans_a, bool trans_b) {
-    if (a->rank == 0 || b->rank == 0) {
-        oq_r_fail(c, "a scalar is not a matrix");
-        return;
-    }
+    OQ_R_FAIL_IF(a->rank == 0 || b->rank == 0, c, "a scalar is not a matrix");
     const matrix l = matrix_of(a, false, trans_a && a->rank > 1);
     const matrix r = matrix_of(b, true, trans_b && b->rank > 1);
     oq_r_same(c, l.cols, r.rows);
@@ -65,21 +62,18 @@ void oq_rule_matmul(oq_rctx *c) {
 
 void oq_rule_matmul_integer(oq_rctx *c) {
     const oq_vtype *a = oq_r_type(c, 0), *b = oq_r_type(c, 1);
-    if (a == NULL || b == NULL || a->kind != OQ_V_TENSOR || b->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "the inputs must be tensors");
-        return;
-    }
+    OQ_R_FAIL_IF(a == NULL || b == NULL || a->kind != OQ_V_TENSOR || b->kind != OQ_V_TENSOR, c,
+                 "the inputs must be tensors");
     oq_r_set_elem(c, 0, OQ_INT32);
     product_of(c, 0, 1);
 }
 
 /* a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point. */
 void oq_rule_qlinear_matmul(oq_rctx *c) {
-    if (c->plain && (oq_r_elem(c, 2) != oq_r_elem(c, 0) || oq_r_elem(c, 5) != oq_r_elem(c, 3) ||
-                     oq_r_type(c, 2) == NULL || oq_r_type(c, 5) == NULL)) {
-        oq_r_fail(c, "the zero points have another type than what they belong to");
-        return;
-    }
+    OQ_R_FAIL_IF(c->plain &&
+                     (oq_r_elem(c, 2) != oq_r_elem(c, 0) || oq_r_elem(c, 5) != oq_r_elem(c, 3) ||
+                      oq_r_type(c, 2) == NULL || oq_r_type(c, 5) == NULL),
+                 c, "the zero points have another type than what they belong to");
     if (oq_r_pass_elem(c, 7, 0))
         product_of(c, 0, 3);
 }
@@ -100,10 +94,8 @@ void oq_rule_gemm(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0))
         return;
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if ((a != NULL && a->rank != 2) || (b != NULL && b->rank != 2)) {
-        oq_r_fail(c, "the matrices must have rank 2");
-        return;
-    }
+    OQ_R_FAIL_IF((a != NULL && a->rank != 2) || (b != NULL && b->rank != 2), c,
+                 "the matrices must have rank 2");
     /* From opset 13 onnx takes what it can get; before it needs both. */
     if ((a == NULL || b == NULL) && (c->plain ? c->opset < 13 : false))
         return;
@@ -122,10 +114,7 @@ void oq_rule_qgemm(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 3);
     if (!oq_r_pass_elem(c, oq_r_has(c, 8) ? 8 : 1, 0) || a == NULL || b == NULL)
         return;
-    if (a->rank != 2 || b->rank != 2) {
-        oq_r_fail(c, "the matrices must have rank 2");
-        return;
-    }
+    OQ_R_FAIL_IF(a->rank != 2 || b->rank != 2, c, "the matrices must have rank 2");
     const oq_sdim dims[2] = {a->dims[oq_r_int(c, "transA", 0) != 0 ? 1 : 0],
                              b->dims[oq_r_int(c, "transB", 0) != 0 ? 0 : 1]};
     oq_r_set_shape(c, 0, dims, 2);
@@ -169,10 +158,7 @@ void oq_rule_matmul_nbits(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0) || a == NULL)
         return;
     const oq_sdim k = oq_sdim_num(oq_r_int(c, "K", 0)), n = oq_sdim_num(oq_r_int(c, "N", 0));
-    if (a->rank == 0 || k.n <= 0 || n.n <= 0) {
-        oq_r_fail(c, "A is a scalar, or K or N is missing");
-        return;
-    }
+    OQ_R_FAIL_IF(a->rank == 0 || k.n <= 0 || n.n <= 0, c, "A is a scalar, or K or N is missing");
     /* Bnb4's transB 0 swaps the two. */
     const bool swapped = oq_r_int(c, "transB", 1) == 0;
     oq_r_same(c, a->dims[a->rank - 1], swapped ? n : k);

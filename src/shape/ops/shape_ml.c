@@ -79,10 +79,7 @@ void oq_rule_svm_regressor(oq_rctx *c) {
 
 void oq_rule_tree_ensemble(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
-    if (x == NULL || x->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "input 0 is not a tensor");
-        return;
-    }
+    OQ_R_FAIL_IF(x == NULL || x->kind != OQ_V_TENSOR, c, "input 0 is not a tensor");
     set_targets(c, x->elem_type, "n_targets", 0);
 }
 
@@ -125,10 +122,7 @@ void oq_rule_cast_map(oq_rctx *c) {
 
 void oq_rule_dict_vectorizer(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
-    if (x == NULL || x->kind != OQ_V_MAP || x->inner == NULL) {
-        oq_r_fail(c, "input 0 is not a map");
-        return;
-    }
+    OQ_R_FAIL_IF(x == NULL || x->kind != OQ_V_MAP || x->inner == NULL, c, "input 0 is not a map");
     oq_r_set_elem(c, 0, x->inner->elem_type);
     if (!c->plain) {
         const size_t n = count_of(c, "string_vocabulary") + count_of(c, "int64_vocabulary");

@@ -8,10 +8,7 @@ static void pool(oq_rctx *c, size_t channels_last) {
     const oq_vtype *x = oq_r_shape(c, 0);
     if (x == NULL)
         return;
-    if (x->rank < 3) {
-        oq_r_fail(c, "the input has rank %u, at least 3 is needed", x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 3, c, "the input has rank %u, at least 3 is needed", x->rank);
     oq_window w;
     bool known;
     const size_t n = x->rank - 2;
@@ -74,10 +71,7 @@ void oq_rule_max_unpool(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    if (x->rank < 2) {
-        oq_r_fail(c, "the input must have rank 2 or more");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     oq_window w;
     bool known;
     if (!oq_window_read(c, &w, x->rank - 2, NULL, &known))
@@ -102,11 +96,9 @@ void oq_rule_max_roi_pool(oq_rctx *c) {
         return;
     const int64_t *size;
     size_t n;
-    if (x->rank < 4 || rois->rank != 2 || !oq_r_ints(c, "pooled_shape", &size, &n) ||
-        n != x->rank - 2 || n < 2) {
-        oq_r_fail(c, "the ranks or 'pooled_shape' do not fit");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 4 || rois->rank != 2 || !oq_r_ints(c, "pooled_shape", &size, &n) ||
+                     n != x->rank - 2 || n < 2,
+                 c, "the ranks or 'pooled_shape' do not fit");
     const oq_sdim dims[4] = {rois->dims[0], x->dims[1], oq_sdim_num(size[0]), oq_sdim_num(size[1])};
     oq_r_set_shape(c, 0, dims, 4);
 }
@@ -118,11 +110,9 @@ void oq_rule_roi_align(oq_rctx *c) {
     oq_sdim dims[4] = {oq_sdim_unknown(), oq_sdim_unknown(),
                        oq_sdim_num(oq_r_int(c, "output_height", 1)),
                        oq_sdim_num(oq_r_int(c, "output_width", 1))};
-    if ((x != NULL && x->rank != 4) || (rois != NULL && rois->rank != 2) ||
-        (batch != NULL && batch->rank != 1)) {
-        oq_r_fail(c, "the inputs must have ranks 4, 2 and 1");
-        return;
-    }
+    OQ_R_FAIL_IF((x != NULL && x->rank != 4) || (rois != NULL && rois->rank != 2) ||
+                     (batch != NULL && batch->rank != 1),
+                 c, "the inputs must have ranks 4, 2 and 1");
     dims[0] = rois != NULL ? rois->dims[0] : dims[0];
     dims[0] = batch != NULL ? oq_r_same(c, dims[0], batch->dims[0]) : dims[0];
     dims[1] = x != NULL ? x->dims[1] : dims[1];

@@ -90,10 +90,7 @@ void oq_rule_top_k(oq_rctx *c) {
     oq_sdim k;
     if (c->opset < 10) {
         k = oq_sdim_num(oq_r_int(c, "k", -1));
-        if (k.n <= 0) {
-            oq_r_fail(c, "attribute 'k' is %lld", (long long)k.n);
-            return;
-        }
+        OQ_R_FAIL_IF(k.n <= 0, c, "attribute 'k' is %lld", (long long)k.n);
     } else {
         const oq_data *d = oq_r_data(c, 1);
         k = d != NULL && d->n == 1 && d->v[0].den == 1 ? d->v[0].d : oq_r_fresh(c, 0, axis);
@@ -101,11 +98,9 @@ void oq_rule_top_k(oq_rctx *c) {
     /* onnx wants to see that the axis is long enough. */
     const bool blind =
         c->plain && c->opset >= 10 && (!oq_sdim_is_num(k) || !oq_sdim_is_num(x->dims[axis]));
-    if (!blind && oq_sdim_is_num(k) && oq_sdim_is_num(x->dims[axis]) && c->opset >= 10 &&
-        k.n > x->dims[axis].n) {
-        oq_r_fail(c, "k is %lld, the axis has %lld", (long long)k.n, (long long)x->dims[axis].n);
-        return;
-    }
+    OQ_R_FAIL_IF(!blind && oq_sdim_is_num(k) && oq_sdim_is_num(x->dims[axis]) && c->opset >= 10 &&
+                     k.n > x->dims[axis].n,
+                 c, "k is %lld, the axis has %lld", (long long)k.n, (long long)x->dims[axis].n);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     for (size_t i = 0; dims != NULL && i < x->rank; i++)
         dims[i] = blind ? oq_sdim_unknown() : i == axis ? k : x->dims[i];
@@ -119,10 +114,7 @@ void oq_rule_det(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    if (x->rank < 2) {
-        oq_r_fail(c, "the input must have rank 2 or more");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     oq_r_same(c, x->dims[x->rank - 1], x->dims[x->rank - 2]);
     oq_r_set_shape(c, 0, x->dims, x->rank - 2);
 }

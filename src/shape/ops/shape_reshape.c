@@ -175,10 +175,8 @@ void oq_rule_flatten(oq_rctx *c) {
         return;
     int64_t axis = oq_r_int(c, "axis", 1);
     axis += axis < 0 && (c->opset >= 11 || !c->plain) ? (int64_t)x->rank : 0;
-    if (axis < 0 || axis > (int64_t)x->rank) {
-        oq_r_fail(c, "axis %lld of a tensor of rank %u", (long long)axis, x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(axis < 0 || axis > (int64_t)x->rank, c, "axis %lld of a tensor of rank %u",
+                 (long long)axis, x->rank);
     const oq_sdim dims[2] = {oq_r_product(c, x->dims, 0, (size_t)axis),
                              oq_r_product(c, x->dims, (size_t)axis, x->rank)};
     oq_r_set_shape(c, 0, dims, 2);
@@ -221,10 +219,8 @@ void oq_rule_squeeze(oq_rctx *c) {
         size_t axis;
         if (!oq_r_axis(c, axes[i], x->rank, &axis))
             return;
-        if (oq_sdim_is_num(x->dims[axis]) && x->dims[axis].n != 1) {
-            oq_r_fail(c, "axis %zu has size %lld, not 1", axis, (long long)x->dims[axis].n);
-            return;
-        }
+        OQ_R_FAIL_IF(oq_sdim_is_num(x->dims[axis]) && x->dims[axis].n != 1, c,
+                     "axis %zu has size %lld, not 1", axis, (long long)x->dims[axis].n);
         drop[axis] = true;
     }
     oq_sdim *dims = oq_r_dims(c, x->rank);
@@ -258,10 +254,7 @@ void oq_rule_unsqueeze(oq_rctx *c) {
         size_t axis;
         if (!oq_r_axis(c, axes[i], rank, &axis))
             return;
-        if (added[axis]) {
-            oq_r_fail(c, "axis %zu is named twice", axis);
-            return;
-        }
+        OQ_R_FAIL_IF(added[axis], c, "axis %zu is named twice", axis);
         added[axis] = true;
     }
     for (size_t i = 0, from = 0; i < rank; i++)
@@ -278,17 +271,13 @@ void oq_rule_transpose(oq_rctx *c) {
     bool seen[OQ_MAX_RANK] = {false};
     const bool given = oq_r_ints(c, "perm", &perm, &n);
     const size_t rank = given ? n : x->rank;
-    if (rank > x->rank || (!c->plain && rank != x->rank)) {
-        oq_r_fail(c, "perm has %zu values, the input rank %u", n, x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(rank > x->rank || (!c->plain && rank != x->rank), c,
+                 "perm has %zu values, the input rank %u", n, x->rank);
     oq_sdim *dims = oq_r_dims(c, rank);
     for (size_t i = 0; dims != NULL && i < rank; i++) {
         const int64_t from = given ? perm[i] : (int64_t)(rank - 1 - i);
-        if (from < 0 || from >= (int64_t)x->rank || seen[from]) {
-            oq_r_fail(c, "perm holds %lld", (long long)from);
-            return;
-        }
+        OQ_R_FAIL_IF(from < 0 || from >= (int64_t)x->rank || seen[from], c, "perm holds %lld",
+                     (long long)from);
         seen[from] = true;
         dims[i] = x->dims[from];
     }
@@ -308,10 +297,8 @@ void oq_rule_tile(oq_rctx *c) {
         return;
     if (c->opset < 6 && !oq_r_int_in(c, 2, &old_axis))
         d = NULL;
-    if (c->opset >= 6 && d != NULL && d->n != x->rank) {
-        oq_r_fail(c, "%zu repeats for a tensor of rank %u", d->n, x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(c->opset >= 6 && d != NULL && d->n != x->rank, c,
+                 "%zu repeats for a tensor of rank %u", d->n, x->rank);
     for (size_t i = 0; i < x->rank; i++) {
         if (d == NULL) {
             dims[i] = oq_sdim_unknown();
@@ -334,16 +321,10 @@ static void blocks(oq_rctx *c, bool to_depth) {
         return;
     const int64_t b = oq_r_int(c, "blocksize", 0);
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (b <= 0 || b > 1 << 20) {
-        oq_r_fail(c, "blocksize is %lld", (long long)b);
-        return;
-    }
+    OQ_R_FAIL_IF(b <= 0 || b > 1 << 20, c, "blocksize is %lld", (long long)b);
     if (x == NULL)
         return;
-    if (x->rank != 4) {
-        oq_r_fail(c, "the input must have rank 4");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank != 4, c, "the input must have rank 4");
     const oq_sdim one = oq_sdim_num(b), two = oq_sdim_num(b * b);
     oq_sdim dims[4] = {x->dims[0], oq_sdim_unknown(), oq_sdim_unknown(), oq_sdim_unknown()};
     dims[1] =

@@ -177,10 +177,8 @@ void oq_rule_grid_sample(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *grid = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || grid == NULL)
         return;
-    if (x->rank != grid->rank || x->rank < 3) {
-        oq_r_fail(c, "input and grid have ranks %u and %u", x->rank, grid->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank != grid->rank || x->rank < 3, c, "input and grid have ranks %u and %u",
+                 x->rank, grid->rank);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL)
         return;
@@ -202,10 +200,7 @@ void oq_rule_affine_grid(oq_rctx *c) {
         n = s->dims[0].n == 4 || s->dims[0].n == 5 ? (size_t)s->dims[0].n : 0;
     if (n == 0)
         return;
-    if (n != 4 && n != 5) {
-        oq_r_fail(c, "size has %zu values, not 4 or 5", n);
-        return;
-    }
+    OQ_R_FAIL_IF(n != 4 && n != 5, c, "size has %zu values, not 4 or 5", n);
     oq_sdim dims[5];
     for (size_t i = 0; i < n - 1; i++) {
         const size_t from = i == 0 ? 0 : i + 1;

@@ -18,10 +18,7 @@ void oq_rule_rnn(oq_rctx *c) {
     else if (!c->plain && r != NULL && r->rank == 3)
         hidden = r->dims[2];
     const bool batch_first = oq_r_int(c, "layout", 0) != 0 && c->opset >= 14;
-    if (x != NULL && x->rank != 3) {
-        oq_r_fail(c, "the input must have rank 3");
-        return;
-    }
+    OQ_R_FAIL_IF(x != NULL && x->rank != 3, c, "the input must have rank 3");
     if (x != NULL) {
         seq = x->dims[batch_first ? 1 : 0];
         batch = x->dims[batch_first ? 0 : 1];

@@ -32,10 +32,8 @@ void oq_rule_sequence_construct(oq_rctx *c) {
     const oq_vtype *t = oq_r_type(c, 0);
     for (size_t i = 0; i < c->n_in; i++) {
         const oq_vtype *x = oq_r_type(c, i);
-        if (x == NULL || x->kind != OQ_V_TENSOR || x->elem_type != t->elem_type) {
-            oq_r_fail(c, "input %zu is not like the first", i);
-            return;
-        }
+        OQ_R_FAIL_IF(x == NULL || x->kind != OQ_V_TENSOR || x->elem_type != t->elem_type, c,
+                     "input %zu is not like the first", i);
         t = i > 0 ? oq_vtype_union(c->in, t, x) : t;
     }
     if (t != NULL)
@@ -44,18 +42,13 @@ void oq_rule_sequence_construct(oq_rctx *c) {
 
 void oq_rule_sequence_insert(oq_rctx *c) {
     const oq_vtype *e = element(c, 0), *x = oq_r_type(c, 1);
-    if (e == NULL || x == NULL || x->kind != OQ_V_TENSOR || e->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "a tensor and a sequence of tensors are needed");
-        return;
-    }
+    OQ_R_FAIL_IF(e == NULL || x == NULL || x->kind != OQ_V_TENSOR || e->kind != OQ_V_TENSOR, c,
+                 "a tensor and a sequence of tensors are needed");
     /* A sequence without a shape may be empty: then the tensor's shape is all there is. */
     const oq_vtype *t = !e->has_shape && !c->plain && e->elem_type == x->elem_type
                             ? x
                             : oq_vtype_union(c->in, e, x);
-    if (t == NULL) {
-        oq_r_fail(c, "the element types differ");
-        return;
-    }
+    OQ_R_FAIL_IF(t == NULL, c, "the element types differ");
     oq_r_set_type(c, 0, wrap(c, OQ_V_SEQUENCE, t));
 }
 
@@ -109,10 +102,7 @@ static oq_sdim part_size(oq_rctx *c, oq_sdim size) {
 
 void oq_rule_split_to_sequence(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
-    if (x == NULL || x->kind != OQ_V_TENSOR) {
-        oq_r_fail(c, "input 0 is not a tensor");
-        return;
-    }
+    OQ_R_FAIL_IF(x == NULL || x->kind != OQ_V_TENSOR, c, "input 0 is not a tensor");
     oq_vtype *t = oq_r_new_type(c, OQ_V_TENSOR);
     if (t == NULL)
         return;
@@ -149,20 +139,16 @@ void oq_rule_sequence_map(oq_rctx *c) {
     }
     for (size_t i = 0; i < c->n_in; i++) {
         const oq_vtype *t = oq_r_type(c, i);
-        if (t == NULL || (t->kind != OQ_V_SEQUENCE && i == 0)) {
-            oq_r_fail(c, "input %zu is not a sequence", i);
-            return;
-        }
+        OQ_R_FAIL_IF(t == NULL || (t->kind != OQ_V_SEQUENCE && i == 0), c,
+                     "input %zu is not a sequence", i);
         types[i] = t->kind == OQ_V_SEQUENCE ? t->inner : t;
     }
     oq_sub sub = {.graph = g, .types = types, .n_in = c->n_in, .outs = outs, .n_out = c->n_out};
     if (!oq_infer_sub(c, &sub))
         return;
     for (size_t o = 0; o < c->n_out; o++) {
-        if (outs[o] == NULL || outs[o]->kind != OQ_V_TENSOR) {
-            oq_r_fail(c, "output %zu of the body is not a tensor", o);
-            return;
-        }
+        OQ_R_FAIL_IF(outs[o] == NULL || outs[o]->kind != OQ_V_TENSOR, c,
+                     "output %zu of the body is not a tensor", o);
         oq_r_set_type(c, o, wrap(c, OQ_V_SEQUENCE, outs[o]));
     }
 }
@@ -173,10 +159,7 @@ void oq_rule_optional(oq_rctx *c) {
     if (c->n_in == 0 && a != NULL)
         t = oq_vtype_of(c->in, a->tp, 0);
     /* An optional holds a tensor or a sequence; nothing deeper, so types stay shallow. */
-    if (t == NULL || t->kind == OQ_V_OPTIONAL) {
-        oq_r_fail(c, "the type of the element is not known");
-        return;
-    }
+    OQ_R_FAIL_IF(t == NULL || t->kind == OQ_V_OPTIONAL, c, "the type of the element is not known");
     oq_r_set_type(c, 0, wrap(c, OQ_V_OPTIONAL, t));
 }
 
@@ -187,9 +170,7 @@ void oq_rule_optional_has_element(oq_rctx *c) {
 
 void oq_rule_optional_get_element(oq_rctx *c) {
     const oq_vtype *t = oq_r_type(c, 0);
-    if (t == NULL || (t->kind == OQ_V_OPTIONAL && t->inner == NULL)) {
-        oq_r_fail(c, "the type of the input is not known");
-        return;
-    }
+    OQ_R_FAIL_IF(t == NULL || (t->kind == OQ_V_OPTIONAL && t->inner == NULL), c,
+                 "the type of the input is not known");
     oq_r_set_type(c, 0, t->kind == OQ_V_OPTIONAL ? t->inner : t);
 }

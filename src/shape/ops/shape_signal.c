@@ -29,10 +29,7 @@ void oq_rule_dft(oq_rctx *c) {
     bool known;
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    if (x->rank < 2) {
-        oq_r_fail(c, "the input must have rank 2 or more");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     const bool onesided = oq_r_int(c, "onesided", 0) != 0, inverse = oq_r_int(c, "inverse", 0) != 0;
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL || !dft_axis(c, x, &axis, &known))
@@ -61,10 +58,7 @@ void oq_rule_stft(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *window = oq_r_shape(c, 2);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    if (x->rank < 2) {
-        oq_r_fail(c, "the signal must have rank 2 or more");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank < 2, c, "the signal must have rank 2 or more");
     oq_sdim step = oq_sdim_unknown(), size = oq_sdim_unknown();
     scalar_dim(oq_r_data(c, 1), &step);
     if (oq_r_has(c, 3))

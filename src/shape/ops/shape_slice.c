@@ -66,11 +66,9 @@ void oq_rule_slice_attr(oq_rctx *c) {
     size_t n, n_ends, n_axes;
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    if (!oq_r_ints(c, "starts", &starts, &n) || !oq_r_ints(c, "ends", &ends, &n_ends) ||
-        n != n_ends || (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n)) {
-        oq_r_fail(c, "starts, ends and axes do not fit together");
-        return;
-    }
+    OQ_R_FAIL_IF(!oq_r_ints(c, "starts", &starts, &n) || !oq_r_ints(c, "ends", &ends, &n_ends) ||
+                     n != n_ends || (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n),
+                 c, "starts, ends and axes do not fit together");
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims == NULL)
         return;
@@ -228,10 +226,8 @@ static void concat(oq_rctx *c, size_t first, size_t stride) {
     bool numbers = oq_sdim_is_num(x->dims[axis]);
     for (size_t i = first + stride; i < c->n_in; i += stride) {
         const oq_vtype *t = oq_r_shape(c, i);
-        if (t->rank != x->rank) {
-            oq_r_fail(c, "input %zu has rank %u, the first %u", i, t->rank, x->rank);
-            return;
-        }
+        OQ_R_FAIL_IF(t->rank != x->rank, c, "input %zu has rank %u, the first %u", i, t->rank,
+                     x->rank);
         for (size_t k = 0; k < x->rank; k++) {
             dims[k] = k == axis ? oq_sdim_add(c->ds, dims[k], t->dims[k])
                                 : oq_r_same(c, dims[k], t->dims[k]);
@@ -246,10 +242,7 @@ static void concat(oq_rctx *c, size_t first, size_t stride) {
 
 void oq_rule_concat(oq_rctx *c) {
     if (oq_r_pass_elem(c, 0, 0)) {
-        if (c->plain && oq_r_attr(c, "axis") == NULL) {
-            oq_r_fail(c, "attribute 'axis' is missing");
-            return;
-        }
+        OQ_R_FAIL_IF(c->plain && oq_r_attr(c, "axis") == NULL, c, "attribute 'axis' is missing");
         concat(c, 0, 1);
     }
 }
@@ -281,11 +274,9 @@ void oq_rule_pad_attr(oq_rctx *c) {
     size_t n;
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
-    if ((!oq_r_ints(c, "pads", &v, &n) && !oq_r_ints(c, "paddings", &v, &n)) ||
-        n != 2 * (size_t)x->rank) {
-        oq_r_fail(c, "attribute 'pads' must have %u values", 2 * x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF((!oq_r_ints(c, "pads", &v, &n) && !oq_r_ints(c, "paddings", &v, &n)) ||
+                     n != 2 * (size_t)x->rank,
+                 c, "attribute 'pads' must have %u values", 2 * x->rank);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     for (size_t i = 0; dims != NULL && i < x->rank; i++) {
         int64_t both;
@@ -311,10 +302,7 @@ void oq_rule_pad(oq_rctx *c) {
                 oq_r_set_rank(c, 0, x->rank);
             return;
         }
-        if (n > x->rank) {
-            oq_r_fail(c, "%zu axes for a tensor of rank %u", n, x->rank);
-            return;
-        }
+        OQ_R_FAIL_IF(n > x->rank, c, "%zu axes for a tensor of rank %u", n, x->rank);
         for (size_t i = 0; i < n; i++)
             if (!oq_r_axis(c, v[i], x->rank, &axes[i]))
                 return;
@@ -338,10 +326,8 @@ void oq_rule_center_crop_pad(oq_rctx *c) {
     const bool given = oq_r_ints(c, "axes", &axes, &n_axes);
     const size_t n = given ? n_axes : x->rank;
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || (d != NULL && d->n != n)) {
-        oq_r_fail(c, "the shape has another number of values than there are axes");
-        return;
-    }
+    OQ_R_FAIL_IF(dims == NULL || (d != NULL && d->n != n), c,
+                 "the shape has another number of values than there are axes");
     if (x->rank > 0)
         memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {

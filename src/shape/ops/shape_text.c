@@ -20,10 +20,7 @@ void oq_rule_string_normalizer(oq_rctx *c) {
     if (x == NULL)
         return;
     const bool one = x->rank == 2 && (oq_sdim_is_num(x->dims[0]) ? x->dims[0].n == 1 : !c->plain);
-    if (x->rank != 1 && !one) {
-        oq_r_fail(c, "the input must be [C] or [1, C]");
-        return;
-    }
+    OQ_R_FAIL_IF(x->rank != 1 && !one, c, "the input must be [C] or [1, C]");
     const bool drops = oq_r_attr(c, "stopwords") != NULL || c->plain;
     const oq_sdim last = drops ? oq_r_fresh(c, 0, x->rank - 1) : x->dims[x->rank - 1];
     const oq_sdim dims[2] = {x->rank == 2 ? oq_sdim_num(1) : last, last};
@@ -40,10 +37,8 @@ void oq_rule_tfidf_vectorizer(oq_rctx *c) {
     int64_t most = -1;
     for (size_t i = 0; oq_r_ints(c, "ngram_indexes", &ix, &n) && i < n; i++)
         most = ix[i] > most ? ix[i] : most;
-    if (most < 0 || most == INT64_MAX || x->rank < 1 || x->rank > 2) {
-        oq_r_fail(c, "ngram_indexes or the input's rank do not fit");
-        return;
-    }
+    OQ_R_FAIL_IF(most < 0 || most == INT64_MAX || x->rank < 1 || x->rank > 2, c,
+                 "ngram_indexes or the input's rank do not fit");
     const oq_sdim dims[2] = {x->rank == 2 ? x->dims[0] : oq_sdim_num(most + 1),
                              oq_sdim_num(most + 1)};
     oq_r_set_shape(c, 0, dims, x->rank);

@@ -104,10 +104,8 @@ void oq_rule_batch_norm(oq_rctx *c) {
     if (c->opset >= 14 && !channels(c, &n))
         return;
     const bool training = oq_r_int(c, "training_mode", 0) != 0;
-    if (c->opset >= 14 && c->plain && c->n_out != (training ? 3u : 1u)) {
-        oq_r_fail(c, "%zu outputs do not go with training_mode %d", c->n_out, training);
-        return;
-    }
+    OQ_R_FAIL_IF(c->opset >= 14 && c->plain && c->n_out != (training ? 3u : 1u), c,
+                 "%zu outputs do not go with training_mode %d", c->n_out, training);
     for (size_t o = 1; o < c->n_out && o < 5; o++) {
         /* 14: running_mean, running_var are inputs 3, 4; before: mean, var, saved_mean,
          * saved_var. */
@@ -130,10 +128,7 @@ static void norm_statistics(oq_rctx *c, int32_t elem_type, size_t first) {
         return;
     int64_t axis = oq_r_int(c, "axis", -1);
     axis += axis < 0 ? (int64_t)x->rank : 0;
-    if (axis < 0) {
-        oq_r_fail(c, "the axis is not in a tensor of rank %u", x->rank);
-        return;
-    }
+    OQ_R_FAIL_IF(axis < 0, c, "the axis is not in a tensor of rank %u", x->rank);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     for (size_t i = 0; dims != NULL && i < x->rank; i++)
         dims[i] = (int64_t)i < axis ? x->dims[i] : oq_sdim_num(1);
