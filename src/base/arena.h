@@ -24,6 +24,11 @@ typedef struct oq_arena {
 void oq_arena_init(oq_arena *a, const onq_allocator *alloc);
 void oq_arena_release(oq_arena *a);
 
+/* Declares an arena that is released when the block that it is declared in is left, in any way. */
+#define OQ_SCRATCH(name, allocator)                                                                \
+    OQ_CLEANUP(oq_arena_release) oq_arena name;                                                    \
+    oq_arena_init(&name, allocator)
+
 /* Zeroed, aligned to 16. NULL when out of memory or past the limit. */
 void *oq_arena_alloc(oq_arena *a, size_t n);
 /* count x size with the product checked. */

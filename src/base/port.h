@@ -24,6 +24,9 @@
 #define OQ_UNLIKELY(x) (x)
 #endif
 
+/* A local variable that `release` gets a pointer to when its block is left; gcc and clang have it. */
+#define OQ_CLEANUP(release) __attribute__((cleanup(release)))
+
 /* Functions for one kind of x86 processor; each has a portable twin. gcc 12's address sanitizer
  * does not align a frame to 64 bytes, so that vectors spilled to it fault: it watches the twins
  * instead. */

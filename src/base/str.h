@@ -63,6 +63,11 @@ typedef struct oq_buf {
 
 void oq_buf_init(oq_buf *b, const onq_allocator *alloc);
 void oq_buf_release(oq_buf *b);
+/* Declares a text that is released when the block that it is declared in is left, in any way. */
+#define OQ_SCRATCH_BUF(name, allocator)                                                            \
+    OQ_CLEANUP(oq_buf_release) oq_buf name;                                                        \
+    oq_buf_init(&name, allocator)
+
 void oq_buf_add(oq_buf *b, const void *p, size_t n);
 void oq_buf_adds(oq_buf *b, const char *c);
 void oq_buf_addc(oq_buf *b, char c);

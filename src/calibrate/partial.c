@@ -154,13 +154,9 @@ onq_code oq_partial_encode(const oq_collector *c, const oq_partial_meta *meta, o
 
 onq_code oq_partial_save(const oq_collector *c, const oq_partial_meta *meta, const char *path,
                          onq_error *err) {
-    oq_buf b;
-    oq_buf_init(&b, c->arena.alloc);
-    onq_code rc = oq_partial_encode(c, meta, &b, err);
-    if (rc == ONQ_OK)
-        rc = oq_out_text(c->arena.alloc, path, &b, err);
-    oq_buf_release(&b);
-    return rc;
+    OQ_SCRATCH_BUF(b, c->arena.alloc);
+    OQ_TRY(oq_partial_encode(c, meta, &b, err));
+    return oq_out_text(c->arena.alloc, path, &b, err);
 }
 
 /* ---- reading ---- */

@@ -131,8 +131,7 @@ static void put_range(oq_buf *b, const oq_range *r) {
 onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out *out,
                          enum oq_ranges_write_flags flags, onq_error *err) {
     onq_code rc = ONQ_OK;
-    oq_buf b;
-    oq_buf_init(&b, alloc);
+    OQ_SCRATCH_BUF(b, alloc);
     oq_buf_adds(&b, "{\"CLS\": \"TensorsData\", \"data\": {");
     for (size_t i = 0; i < r->all.n; i++) {
         const oq_range *t = r->all.v[i];
@@ -165,7 +164,6 @@ onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out 
     else
         rc = oq_out_write(out, b.p, b.n, err);
 done:
-    oq_buf_release(&b);
     return rc;
 }
 

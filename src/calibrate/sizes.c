@@ -35,8 +35,7 @@ onq_code oq_sizes_like(oq_model *m, const oq_sample *sample, const oq_str *names
                        uint64_t *bytes, onq_error *err) {
     oq_shape_options o = {.symbolic = true};
     oq_shapes *shapes = NULL;
-    oq_arena scratch;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     onq_code rc = give_inputs(m, sample, &scratch, &o, err);
     if (rc == ONQ_OK)
         rc = oq_shapes_infer(m, &o, &shapes, err);
@@ -44,6 +43,5 @@ onq_code oq_sizes_like(oq_model *m, const oq_sample *sample, const oq_str *names
         if (bytes[i] == 0)
             bytes[i] = oq_tensor_size(shapes, NULL, names[i]);
     oq_shapes_free(shapes);
-    oq_arena_release(&scratch);
     return rc;
 }

@@ -153,12 +153,9 @@ static onq_code write_flatbuffer(const entry *list, size_t n, oq_arena *a, const
                        "the table would be larger than 2 GB, the most a flatbuffer holds");
     uint32_t *tables = OQ_NEW_ARRAY(a, uint32_t, n > 0 ? n : 1);
     OQ_TRY_ALLOC(tables != NULL, err);
-    oq_buf b;
-    oq_buf_init(&b, &env->alloc);
+    OQ_SCRATCH_BUF(b, &env->alloc);
     fb_build(&b, list, tables, n);
-    const onq_code rc = b.failed ? oq_fail_nomem(err) : oq_out_write(o, b.p, b.n, err);
-    oq_buf_release(&b);
-    return rc;
+    return b.failed ? oq_fail_nomem(err) : oq_out_write(o, b.p, b.n, err);
 }
 
 onq_code oq_table_write(const oq_ranges *r, const onq_env *env, const char *folder,

@@ -65,12 +65,8 @@ onq_code oq_ort_value_empty(ort_engine *e, oq_arena *a, oq_dtype dt, OrtValue **
     if (oq_dtype_find((int64_t)dt) == NULL)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
                        "empty sequences of anything but tensors are not supported");
-    oq_buf bytes;
-    oq_buf_init(&bytes, a->alloc);
+    OQ_SCRATCH_BUF(bytes, a->alloc);
     oq_model_proto *m = make_model(a, dt);
-    onq_code rc = m != NULL ? encode(a, m, &bytes, err) : oq_fail_nomem(err);
-    if (rc == ONQ_OK)
-        rc = oq_ort_check(&e->api, run_model(e, &bytes, out), err, "an empty sequence");
-    oq_buf_release(&bytes);
-    return rc;
+    OQ_TRY(m != NULL ? encode(a, m, &bytes, err) : oq_fail_nomem(err));
+    return oq_ort_check(&e->api, run_model(e, &bytes, out), err, "an empty sequence");
 }

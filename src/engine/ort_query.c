@@ -20,15 +20,13 @@ static void list_providers(const oq_ort_api *api, char *text, size_t cap) {
 }
 
 onq_code oq_ort_query(onq_env *env, const char *path, onq_runtime_info *out, onq_error *err) {
-    oq_arena arena;
     oq_ort_api api = {0};
-    oq_arena_init(&arena, &env->alloc);
+    OQ_SCRATCH(arena, &env->alloc);
     const onq_code rc = oq_ort_load(&arena, path, &api, err);
     if (rc == ONQ_OK) {
         snprintf(out->version, sizeof out->version, "%s", api.version);
         snprintf(out->path, sizeof out->path, "%s", api.path);
         list_providers(&api, out->providers, sizeof out->providers);
     }
-    oq_arena_release(&arena);
     return rc;
 }

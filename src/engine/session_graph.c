@@ -307,25 +307,22 @@ static onq_code drop_unused(void *ctx, oq_graph *g, onq_error *err) {
     const dropping *d = ctx;
     if (g->initializer.n < d->least)
         return ONQ_OK;
-    oq_arena scratch;
     oq_index ix;
-    oq_arena_init(&scratch, d->s->arena.alloc);
-    const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    oq_tensor **used =
-        rc == ONQ_OK ? OQ_NEW_ARRAY(&scratch, oq_tensor *, g->initializer.n + 1) : NULL;
+    OQ_SCRATCH(scratch, d->s->arena.alloc);
+    OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
+    oq_tensor **used = OQ_NEW_ARRAY(&scratch, oq_tensor *, g->initializer.n + 1);
+    OQ_TRY_ALLOC(used != NULL, err);
     size_t n = 0;
-    for (size_t i = 0; used != NULL && i < g->initializer.n; i++) {
+    for (size_t i = 0; i < g->initializer.n; i++) {
         const oq_value *v = oq_index_find(&ix, g->initializer.v[i]->name);
         if (v == NULL || v->uses.n > 0 || v->is_input || v->is_output)
             used[n++] = g->initializer.v[i];
     }
-    if (used != NULL && g->initializer.n - n >= d->least) {
+    if (g->initializer.n - n >= d->least) {
         memcpy(g->initializer.v, used, n * sizeof *used);
         g->initializer.n = n;
     }
-    const bool no_memory = rc == ONQ_OK && used == NULL;
-    oq_arena_release(&scratch);
-    return no_memory ? oq_fail_nomem(err) : rc;
+    return ONQ_OK;
 }
 
 /* ---- all together ---- */

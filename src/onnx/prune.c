@@ -118,22 +118,15 @@ static void drop_gone(const oq_index *ix, const bool *dead) {
 }
 
 onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     oq_index ix;
-    onq_code rc = ONQ_OK;
-    OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
+    OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
     const bool *dead = find_dead(&ix, &scratch);
-    if (dead == NULL) {
-        rc = oq_fail_nomem(err);
-        goto done;
-    }
+    OQ_TRY_ALLOC(dead != NULL, err);
     oq_model_touch(m);
     drop_gone(&ix, dead);
     oq_graph_remove_nodes(g, dead);
-done:
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }
 
 /* ---- initializers alone ---- */
@@ -151,12 +144,10 @@ static void drop_inputs(oq_graph *g, const oq_map *dropped) {
  * output of the same name hides is not used. */
 static onq_code prune_inits_of(void *ctx, oq_graph *g, onq_error *err) {
     oq_model *m = ctx;
-    oq_arena scratch;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     oq_index ix;
     oq_map dropped;
-    onq_code rc = ONQ_OK;
-    OQ_GO(oq_index_build(&ix, &scratch, g, NULL, err));
+    OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
     oq_map_init(&dropped, &scratch);
     bool *drop = OQ_NEW_ARRAY(&scratch, bool, g->initializer.n);
     for (size_t i = 0; drop != NULL && i < g->initializer.n; i++) {
@@ -167,19 +158,14 @@ static onq_code prune_inits_of(void *ctx, oq_graph *g, onq_error *err) {
         if (drop[i] && !oq_map_put(&dropped, t->name, 0))
             drop = NULL;
     }
-    if (drop == NULL) {
-        rc = oq_fail_nomem(err);
-        goto done;
-    }
+    OQ_TRY_ALLOC(drop != NULL, err);
     size_t kept = 0;
     for (size_t i = 0; i < g->initializer.n; i++)
         if (!drop[i])
             g->initializer.v[kept++] = g->initializer.v[i];
     g->initializer.n = kept;
     drop_inputs(g, &dropped);
-done:
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }
 
 onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err) {

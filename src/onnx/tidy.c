@@ -75,18 +75,13 @@ static onq_code sort_indexed(oq_model *m, const oq_index *ix, bool only_inside, 
 /* The same with an index of its own, unless `given` is of this graph. */
 static onq_code sort_nodes(oq_model *m, oq_graph *g, const oq_index *given, bool only_inside,
                            onq_error *err) {
-    oq_arena scratch;
     oq_index ix;
-    onq_code rc = ONQ_OK;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     if (given == NULL || given->graph != g) {
-        rc = oq_index_build(&ix, &scratch, g, NULL, err);
+        OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
         given = &ix;
     }
-    if (rc == ONQ_OK)
-        rc = sort_indexed(m, given, only_inside, &scratch, err);
-    oq_arena_release(&scratch);
-    return rc;
+    return sort_indexed(m, given, only_inside, &scratch, err);
 }
 
 static bool has_inner(const oq_graph *g) {

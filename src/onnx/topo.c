@@ -189,31 +189,23 @@ static onq_code ref_fail(const ref_sort *s, onq_error *err) {
 
 onq_code oq_topo_sort_reference(oq_model *m, oq_graph *g, onq_error *err) {
     const size_t n = g->node.n;
-    oq_arena scratch;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     ref_sort s = {.g = g,
                   .waits = OQ_NEW_ARRAY(&scratch, int64_t, n),
                   .out = OQ_NEW_ARRAY(&scratch, oq_node *, n)};
     oq_map_init(&s.map, &scratch);
-    onq_code rc = ONQ_OK;
     if (s.waits == NULL || s.out == NULL || !ref_count(&s, &scratch) ||
-        !ref_release_given(&s, &scratch)) {
-        rc = oq_fail_nomem(err);
-        goto done;
-    }
+        !ref_release_given(&s, &scratch))
+        return oq_fail_nomem(err);
     for (size_t i = 0; i < s.n_out; i++) {
         const oq_node *node = s.out[i];
         for (size_t k = 0; k < node->output.n; k++)
             ref_release(&s, node->output.v[k]);
     }
-    if (s.n_out != n) {
-        rc = ref_fail(&s, err);
-        goto done;
-    }
+    if (s.n_out != n)
+        return ref_fail(&s, err);
     oq_model_touch(m);
     if (n != 0)
         memcpy(g->node.v, s.out, n * sizeof *s.out);
-done:
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }

@@ -80,31 +80,17 @@ static onq_code end_round(oq_fuse *f, onq_error *err) {
     return f->nodes.n > 0 ? oq_model_sort_inner(f->m, f->g, err) : ONQ_OK;
 }
 
-static onq_code round_over(optimizer *o, oq_graph *g, oq_arena *scratch, onq_error *err) {
+static onq_code round_graph(void *ctx, oq_graph *g, onq_error *err) {
+    optimizer *o = ctx;
     uint32_t *order = NULL;
-    oq_fuse f = {.m = o->m, .g = g, .scratch = scratch, .shapes = o->shapes, .names = &o->names};
-    OQ_TRY(oq_index_build(&f.ix, scratch, g, NULL, err));
-    OQ_TRY(oq_topo_order(&f.ix, scratch, &order, err));
-    f.opset = oq_model_opset(o->m, OQ_S(""));
-    f.ir_version = o->m->proto->ir_version.v;
-    f.busy = OQ_NEW_ARRAY(scratch, bool, g->node.n + 1);
-    f.gone = OQ_NEW_ARRAY(scratch, bool, g->node.n + 1);
-    OQ_TRY_ALLOC(f.busy != NULL && f.gone != NULL, err);
-    oq_map_init(&f.renames, scratch);
-    oq_map_init(&f.seen, scratch);
+    OQ_SCRATCH(scratch, &o->m->env->alloc);
+    oq_fuse f = {.m = o->m, .g = g, .scratch = &scratch, .shapes = o->shapes, .names = &o->names};
+    OQ_TRY(oq_fuse_begin(&f, err));
+    OQ_TRY(oq_topo_order(&f.ix, &scratch, &order, err));
     const size_t n = g->node.n;
     for (size_t i = 0; i < n; i++)
         OQ_TRY(visit(o, &f, order[i], err));
     return end_round(&f, err);
-}
-
-static onq_code round_graph(void *ctx, oq_graph *g, onq_error *err) {
-    optimizer *o = ctx;
-    oq_arena scratch;
-    oq_arena_init(&scratch, &o->m->env->alloc);
-    const onq_code rc = round_over(o, g, &scratch, err);
-    oq_arena_release(&scratch);
-    return rc;
 }
 
 static onq_code run_rounds(optimizer *o, onq_error *err) {
@@ -139,19 +125,16 @@ onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err) {
 static oq_str init_key(oq_model *m, oq_tensor *t, oq_arena *a) {
     oq_span s;
     uint64_t bytes = 0;
-    oq_buf b;
     if (t->data_type.v == OQ_STRING || oq_tensor_bytes(t, &bytes, NULL) != ONQ_OK ||
         bytes > MAX_SHARE || oq_model_data(m, t, &s, NULL) != ONQ_OK)
         return (oq_str){0};
-    oq_buf_init(&b, &m->env->alloc);
+    OQ_SCRATCH_BUF(b, &m->env->alloc);
     oq_buf_addf(&b, "%d:", t->data_type.v);
     for (size_t i = 0; i < t->dims.n; i++)
         oq_buf_addf(&b, "%lld,", (long long)t->dims.v[i]);
     oq_buf_addc(&b, ':');
     oq_buf_add(&b, s.p, s.n);
-    const oq_str key = b.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){b.p, b.n});
-    oq_buf_release(&b);
-    return key;
+    return b.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){b.p, b.n});
 }
 
 static onq_code share_inits(oq_model *m, oq_arena *a, size_t *n_shared, onq_error *err) {
@@ -212,28 +195,21 @@ static onq_code leave_old_ir(oq_model *m, oq_arena *a, onq_error *err) {
 
 /* ---- all ---- */
 
-static onq_code run(oq_model *m, oq_opt_report *report, oq_arena *a, onq_error *err) {
+onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
+    oq_opt_report own;
+    if (report == NULL)
+        report = &own;
+    memset(report, 0, sizeof *report);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     oq_fuse_job job = {
         .m = m, .rows = table, .n_rows = OQ_COUNT(table), .sets = 1, .counts = report->counts};
     OQ_TRY(oq_fuse_rounds(&job, err));
     report->rounds = job.rounds;
     report->n_constants = job.n_constants;
-    OQ_TRY(share_inits(m, a, &report->n_shared, err));
-    return leave_old_ir(m, a, err);
-}
-
-onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
-    oq_opt_report own;
-    oq_arena scratch;
-    if (report == NULL)
-        report = &own;
-    memset(report, 0, sizeof *report);
-    oq_arena_init(&scratch, &m->env->alloc);
-    const onq_code rc = run(m, report, &scratch, err);
-    if (rc == ONQ_OK)
-        OQ_ASSERT_VALID(m);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_TRY(share_inits(m, &scratch, &report->n_shared, err));
+    OQ_TRY(leave_old_ir(m, &scratch, err));
+    OQ_ASSERT_VALID(m);
+    return ONQ_OK;
 }
 
 /* ---- --rewrite ---- */
@@ -261,23 +237,16 @@ bool oq_rewrite_word(oq_str word, unsigned *sets) {
     return *sets != 0 || oq_str_is(word, "none");
 }
 
-static onq_code rewrite(oq_fuse_job *job, oq_arena *a, onq_error *err) {
-    OQ_TRY(oq_fuse_rounds(job, err));
-    OQ_TRY(leave_old_ir(job->m, a, err));
-    OQ_ASSERT_VALID(job->m);
-    return ONQ_OK;
-}
-
 onq_code oq_rewrite(oq_model *m, unsigned sets, oq_rewrite_report *report, onq_error *err) {
-    oq_arena scratch;
     oq_fuse_job job = {.m = m,
                        .rows = rewrites,
                        .n_rows = OQ_COUNT(rewrites),
                        .sets = sets,
                        .counts = report->counts};
     memset(report, 0, sizeof *report);
-    oq_arena_init(&scratch, &m->env->alloc);
-    const onq_code rc = rewrite(&job, &scratch, err);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    OQ_TRY(oq_fuse_rounds(&job, err));
+    OQ_TRY(leave_old_ir(m, &scratch, err));
+    OQ_ASSERT_VALID(m);
+    return ONQ_OK;
 }

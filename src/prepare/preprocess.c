@@ -109,8 +109,7 @@ static onq_code open_external(void *ctx, oq_tensor *t, bool in_attribute, onq_er
 /* Through a folder with two files; all are removed as soon as they are open here. */
 static onq_code optimize_external(oq_engine *e, oq_session_options *so, const char *near,
                                   oq_model **out, onq_error *err) {
-    oq_arena a;
-    oq_arena_init(&a, &e->env->alloc);
+    OQ_SCRATCH(a, &e->env->alloc);
     const char *slash = strrchr(near, '/');
     const int dir_n = slash != NULL ? (int)(slash - near + 1) : 0;
     const oq_str folder = oq_str_format(&a, "%.*s.onq-XXXXXX", dir_n, near);
@@ -141,7 +140,6 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
         else
             oq_model_free(m);
     }
-    oq_arena_release(&a);
     return rc;
 }
 
@@ -151,10 +149,9 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
 static onq_code drop_new_inputs(const oq_model *before, oq_model *after, onq_error *err) {
     const oq_graph *old = before->proto->graph;
     oq_graph *g = after->proto->graph;
-    oq_arena scratch;
     oq_map known;
     bool ok = true;
-    oq_arena_init(&scratch, &after->env->alloc);
+    OQ_SCRATCH(scratch, &after->env->alloc);
     oq_map_init(&known, &scratch);
     for (size_t i = 0; i < old->input.n && ok; i++)
         ok = oq_map_put(&known, old->input.v[i]->name, 0);
@@ -167,7 +164,6 @@ static onq_code drop_new_inputs(const oq_model *before, oq_model *after, onq_err
         if (oq_map_has(&known, g->input.v[i]->name))
             g->input.v[kept++] = g->input.v[i];
     g->input.n = ok ? kept : g->input.n;
-    oq_arena_release(&scratch);
     return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 

@@ -144,21 +144,10 @@ static onq_code fuse_all(oq_fuse *f, const qnn_fusion *q, size_t *count, onq_err
 
 static onq_code fuse(oq_model *m, const oq_shapes *shapes, const qnn_fusion *q, size_t *count,
                      onq_error *err) {
-    oq_arena scratch;
-    oq_graph *g = m->proto->graph;
-    oq_arena_init(&scratch, &m->env->alloc);
-    oq_fuse f = {.m = m, .g = g, .scratch = &scratch, .shapes = shapes};
-    onq_code rc = oq_index_build(&f.ix, &scratch, g, NULL, err);
-    f.opset = oq_model_opset(m, OQ_S(""));
-    f.ir_version = m->proto->ir_version.v;
-    f.busy = OQ_NEW_ARRAY(&scratch, bool, g->node.n + 1);
-    f.gone = OQ_NEW_ARRAY(&scratch, bool, g->node.n + 1);
-    if (rc == ONQ_OK && (f.busy == NULL || f.gone == NULL))
-        rc = oq_fail_nomem(err);
-    if (rc == ONQ_OK)
-        rc = fuse_all(&f, q, count, err);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    oq_fuse f = {.m = m, .g = m->proto->graph, .scratch = &scratch, .shapes = shapes};
+    OQ_TRY(oq_fuse_begin(&f, err));
+    return fuse_all(&f, q, count, err);
 }
 
 onq_code oq_qnn_fuse(oq_model *m, oq_str op, size_t *count, onq_error *err) {
@@ -206,7 +195,6 @@ static onq_code fuse_ops(oq_model *m, const oq_qnn_options *o, oq_qnn_report *r,
 
 static bool drop_init_inputs(oq_model *m, onq_error *err, onq_code *rc) {
     oq_graph *g = m->proto->graph;
-    oq_arena scratch;
     oq_map inits;
     size_t kept = 0;
     *rc = ONQ_OK;
@@ -214,7 +202,7 @@ static bool drop_init_inputs(oq_model *m, onq_error *err, onq_code *rc) {
         oq_warn(m->env, "%s: initializers stay inputs: below IR version 4 they must be", m->path);
         return false;
     }
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     oq_map_init(&inits, &scratch);
     for (size_t i = 0; i < g->initializer.n && *rc == ONQ_OK; i++)
         if (!oq_map_put(&inits, g->initializer.v[i]->name, 0))
@@ -225,7 +213,6 @@ static bool drop_init_inputs(oq_model *m, onq_error *err, onq_code *rc) {
             g->input.v[kept++] = g->input.v[i];
     if (*rc == ONQ_OK)
         g->input.n = kept;
-    oq_arena_release(&scratch);
     return kept != before;
 }
 

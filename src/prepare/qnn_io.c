@@ -251,35 +251,27 @@ static onq_code want(last *l, oq_map *outputs, const oq_str *names, size_t n, bo
     return ONQ_OK;
 }
 
-static onq_code turn_all(last *l, const oq_qnn_options *o, onq_error *err) {
-    oq_graph *g = l->m->proto->graph;
+onq_code oq_qnn_channel_last(oq_model *m, const oq_qnn_options *o, onq_error *err) {
+    oq_graph *g = m->proto->graph;
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    last l = {.m = m, .scratch = &scratch};
     oq_map outputs;
-    oq_map_init(&l->wanted, l->scratch);
-    oq_map_init(&l->all, l->scratch);
-    oq_map_init(&outputs, l->scratch);
-    OQ_TRY(want(l, &outputs, o->inputs_channel_last, o->n_inputs_channel_last, true, err));
-    OQ_TRY(want(l, &outputs, o->outputs_channel_last, o->n_outputs_channel_last, false, err));
+    oq_map_init(&l.wanted, &scratch);
+    oq_map_init(&outputs, &scratch);
+    OQ_TRY(want(&l, &outputs, o->inputs_channel_last, o->n_inputs_channel_last, true, err));
+    OQ_TRY(want(&l, &outputs, o->outputs_channel_last, o->n_outputs_channel_last, false, err));
     oq_names names;
-    OQ_TRY(oq_names_collect(&names, l->scratch, l->m, err));
-    l->all = names.map;
+    OQ_TRY(oq_names_collect(&names, &scratch, m, err));
+    l.all = names.map;
     int64_t next = oq_qnn_next_suffix(g, OQ_S("Transpose_channel_"));
-    OQ_TRY(turn_nodes(l, &outputs, err));
+    OQ_TRY(turn_nodes(&l, &outputs, err));
     for (size_t i = 0; i < o->n_inputs_channel_last; i++)
-        OQ_TRY(turn_value(l, find_info(g->input.v, g->input.n, o->inputs_channel_last[i]), true,
+        OQ_TRY(turn_value(&l, find_info(g->input.v, g->input.n, o->inputs_channel_last[i]), true,
                           next++, err));
     for (size_t i = 0; i < o->n_outputs_channel_last; i++)
-        OQ_TRY(turn_value(l, find_info(g->output.v, g->output.n, o->outputs_channel_last[i]), false,
-                          next++, err));
-    for (size_t i = 0; i < l->infos.n; i++)
-        OQ_TRY_ALLOC(OQ_PUSH(&l->m->arena, &g->value_info, l->infos.v[i]), err);
+        OQ_TRY(turn_value(&l, find_info(g->output.v, g->output.n, o->outputs_channel_last[i]),
+                          false, next++, err));
+    for (size_t i = 0; i < l.infos.n; i++)
+        OQ_TRY_ALLOC(OQ_PUSH(&m->arena, &g->value_info, l.infos.v[i]), err);
     return ONQ_OK;
-}
-
-onq_code oq_qnn_channel_last(oq_model *m, const oq_qnn_options *o, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &m->env->alloc);
-    last l = {.m = m, .scratch = &scratch};
-    const onq_code rc = turn_all(&l, o, err);
-    oq_arena_release(&scratch);
-    return rc;
 }

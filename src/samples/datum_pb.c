@@ -398,25 +398,18 @@ static bool is_writable(const oq_datum *d) {
 }
 
 onq_code oq_datum_to_pb(const oq_datum *d, const oq_io *io, oq_buf *out, onq_error *err) {
-    oq_arena arena;
     if (!is_writable(d))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "a sequence of optional values cannot be written");
-    oq_arena_init(&arena, out->alloc);
+    OQ_SCRATCH(arena, out->alloc);
     onq_error inner = ONQ_ERROR_INIT;
     oq_schema_id id = OQ_SCHEMA_tensor;
     void *msg = make_message(&arena, d, io, &id, &inner);
-    onq_code rc = ONQ_OK;
-    if (msg == NULL) {
-        rc = oq_fail(err, inner.code != ONQ_OK ? inner.code : ONQ_E_NOMEM, "%s", inner.text);
-    } else {
-        oq_pieces pieces = {.arena = &arena};
-        (void)oq_encode_size(id, msg);
-        rc = oq_encode(&pieces, id, msg, err);
-        for (size_t i = 0; rc == ONQ_OK && i < pieces.list.n; i++)
-            oq_buf_add(out, pieces.list.v[i].p, pieces.list.v[i].n);
-        if (rc == ONQ_OK && out->failed)
-            rc = oq_fail_nomem(err);
-    }
-    oq_arena_release(&arena);
-    return rc;
+    if (msg == NULL)
+        return oq_fail(err, inner.code != ONQ_OK ? inner.code : ONQ_E_NOMEM, "%s", inner.text);
+    oq_pieces pieces = {.arena = &arena};
+    (void)oq_encode_size(id, msg);
+    OQ_TRY(oq_encode(&pieces, id, msg, err));
+    for (size_t i = 0; i < pieces.list.n; i++)
+        oq_buf_add(out, pieces.list.v[i].p, pieces.list.v[i].n);
+    return out->failed ? oq_fail_nomem(err) : ONQ_OK;
 }

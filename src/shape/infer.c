@@ -238,10 +238,9 @@ static void apply_rule(oq_rctx *c) {
 }
 
 static bool find_order(oq_infer *in, oq_scope *s) {
-    oq_arena scratch;
     oq_index ix;
     uint32_t *order = NULL;
-    oq_arena_init(&scratch, in->arena->alloc);
+    OQ_SCRATCH(scratch, in->arena->alloc);
     const oq_index *given = in->opt.index;
     onq_code rc = ONQ_OK;
     if (given == NULL || given->graph != s->graph) {
@@ -258,7 +257,6 @@ static bool find_order(oq_infer *in, oq_scope *s) {
         s->order = copy;
     }
     in->nomem = in->nomem || rc == ONQ_E_NOMEM;
-    oq_arena_release(&scratch);
     return !in->nomem;
 }
 

@@ -277,11 +277,10 @@ static onq_code check_inner(const job *j, const oq_node *n, const oq_index *oute
 /* Initializers of the graphs around it are seen too, in which shape inference may not have got this
  * far. */
 static onq_code check_graph(const job *j, const oq_index *ix, unsigned depth, onq_error *err) {
-    oq_arena scratch;
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "subgraphs are nested more than %d deep",
                        OQ_MAX_GRAPH_DEPTH);
-    oq_arena_init(&scratch, &j->m->env->alloc);
+    OQ_SCRATCH(scratch, &j->m->env->alloc);
     look l = {.shapes = j->shapes, .arena = &scratch, .graph = ix->graph, .ix = ix, .err = err};
     onq_code rc = ONQ_OK;
     for (size_t i = 0; i < ix->graph->node.n && rc == ONQ_OK; i++) {
@@ -293,7 +292,6 @@ static onq_code check_graph(const job *j, const oq_index *ix, unsigned depth, on
         else
             rc = check_inner(j, n, ix, depth, err);
     }
-    oq_arena_release(&scratch);
     return rc;
 }
 
@@ -337,14 +335,9 @@ static onq_code check_inferred(oq_model *m, const oq_index *ix, onq_error *err) 
 }
 
 onq_code oq_model_make_sound(oq_model *m, onq_error *err) {
-    oq_arena scratch;
     oq_index ix; /* one for all: nothing edits the model before the sort */
-    oq_arena_init(&scratch, &m->env->alloc);
-    onq_code rc = oq_model_check_index(m, &scratch, &ix, err);
-    if (rc == ONQ_OK)
-        rc = check_inferred(m, &ix, err);
-    if (rc == ONQ_OK)
-        rc = oq_model_sort_all(m, &ix, err);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    OQ_TRY(oq_model_check_index(m, &scratch, &ix, err));
+    OQ_TRY(check_inferred(m, &ix, err));
+    return oq_model_sort_all(m, &ix, err);
 }

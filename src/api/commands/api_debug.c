@@ -89,29 +89,23 @@ static onq_code write_overrides(const debugging *g, onq_error *err) {
     const char *path = oq_opt_str(g->job->opts, "overrides");
     if (path == NULL)
         return ONQ_OK;
-    oq_buf text;
     oq_jw w;
-    oq_buf_init(&text, &g->job->env->alloc);
+    OQ_SCRATCH_BUF(text, &g->job->env->alloc);
     oq_jw_init(&w, &text, true);
     oq_jw_begin_object(&w, NULL);
     oq_debug_search_overrides(&g->found, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = oq_job_save_text(g->job, "overrides", &text, err);
-    oq_buf_release(&text);
-    return rc;
+    return oq_job_save_text(g->job, "overrides", &text, err);
 }
 
 static onq_code write_list(const debugging *g, onq_error *err) {
     const char *path = oq_opt_str(g->job->opts, "exclude_list");
     if (path == NULL)
         return ONQ_OK;
-    oq_buf text;
-    oq_buf_init(&text, &g->job->env->alloc);
+    OQ_SCRATCH_BUF(text, &g->job->env->alloc);
     oq_debug_search_list(&g->found, &text);
-    const onq_code rc = oq_job_save_text(g->job, "exclude_list", &text, err);
-    oq_buf_release(&text);
-    return rc;
+    return oq_job_save_text(g->job, "exclude_list", &text, err);
 }
 
 static onq_code search(debugging *g, onq_error *err) {
@@ -164,13 +158,9 @@ static onq_code write_report(debugging *g, onq_error *err) {
     const oq_debug_run *run = g->d.n_samples > 0 ? &g->run : NULL;
     OQ_TRY(oq_debug_describe(g->job, &g->d, run, run != NULL && run->kernel, &g->about, err));
     g->d.about = &g->about;
-    oq_buf page;
-    oq_buf_init(&page, &g->job->env->alloc);
-    onq_code rc = oq_debug_report(&g->d, &page, err);
-    if (rc == ONQ_OK)
-        rc = oq_job_save_text(g->job, "output", &page, err);
-    oq_buf_release(&page);
-    return rc;
+    OQ_SCRATCH_BUF(page, &g->job->env->alloc);
+    OQ_TRY(oq_debug_report(&g->d, &page, err));
+    return oq_job_save_text(g->job, "output", &page, err);
 }
 
 static onq_code is_quantized(debugging *g, oq_model *m, bool *yes, onq_error *err) {

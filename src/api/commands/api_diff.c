@@ -173,8 +173,7 @@ static onq_code run_diff(oq_job *job, onq_error *err) {
     };
     OQ_TRY(read_ignored(&t, &how.rename, err));
     oq_model *a = NULL, *b = NULL;
-    oq_arena scratch;
-    oq_arena_init(&scratch, &job->env->alloc);
+    OQ_SCRATCH(scratch, &job->env->alloc);
     onq_code rc = oq_job_open(job, oq_opt_operand(job->opts, 0), &a, err);
     if (rc == ONQ_OK)
         rc = oq_job_open(job, oq_opt_operand(job->opts, 1), &b, err);
@@ -182,7 +181,6 @@ static onq_code run_diff(oq_job *job, onq_error *err) {
         rc = oq_compare_models(&how, &scratch, a, b, err);
     if (rc == ONQ_OK)
         report(job, &t, oq_opt_flag(job->opts, "strict"));
-    oq_arena_release(&scratch);
     oq_model_free(a);
     oq_model_free(b);
     return rc;

@@ -75,25 +75,22 @@ static onq_code write_file(running *r, const char *path, const oq_buf *bytes, on
 }
 
 static onq_code write_outputs(running *r, const char *folder, const oq_outputs *o, onq_error *err) {
-    oq_buf bytes;
-    oq_buf_init(&bytes, &r->job->env->alloc);
-    onq_code rc = ONQ_OK;
+    OQ_SCRATCH_BUF(bytes, &r->job->env->alloc);
     const oq_io *names = r->session->outputs.v;
     if (r->npz) {
         const char *path = oq_str_format(&r->job->arena, "%s/outputs.npz", folder).p;
-        rc = path != NULL ? oq_npz_write(&bytes, o->v, names, o->n, err) : oq_fail_nomem(err);
-        if (rc == ONQ_OK)
-            rc = write_file(r, path, &bytes, err);
+        OQ_TRY_ALLOC(path != NULL, err);
+        OQ_TRY(oq_npz_write(&bytes, o->v, names, o->n, err));
+        return write_file(r, path, &bytes, err);
     }
-    for (size_t i = 0; !r->npz && rc == ONQ_OK && i < o->n; i++) {
+    for (size_t i = 0; i < o->n; i++) {
         const char *path = oq_str_format(&r->job->arena, "%s/output_%zu.pb", folder, i).p;
         bytes.n = 0;
-        rc = path != NULL ? oq_datum_to_pb(&o->v[i], &names[i], &bytes, err) : oq_fail_nomem(err);
-        if (rc == ONQ_OK)
-            rc = write_file(r, path, &bytes, err);
+        OQ_TRY_ALLOC(path != NULL, err);
+        OQ_TRY(oq_datum_to_pb(&o->v[i], &names[i], &bytes, err));
+        OQ_TRY(write_file(r, path, &bytes, err));
     }
-    oq_buf_release(&bytes);
-    return rc;
+    return ONQ_OK;
 }
 
 static onq_code write_sample(running *r, const oq_sample *s, const oq_outputs *o, onq_error *err) {

@@ -172,13 +172,12 @@ static const char *kept(oq_job *job, const oq_buf *b) {
 
 static onq_code take_models(oq_job *job, const oq_debug *d, oq_debug_about *about, onq_error *err) {
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
-    oq_buf text;
     OQ_TRY_ALLOC(s != NULL, err);
     OQ_TRY(oq_summary_make(s, &job->arena, d->truth, NULL, err));
     about->truth_size = d->truth->bytes.n + s->external_bytes;
     OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
     about->made_size = d->made->bytes.n + s->external_bytes;
-    oq_buf_init(&text, &job->env->alloc);
+    OQ_SCRATCH_BUF(text, &job->env->alloc);
     again_text(&text, d, &s->quant, about->data);
     oq_buf_addc(&text, '\0');
     about->again = kept(job, &text);
@@ -186,7 +185,6 @@ static onq_code take_models(oq_job *job, const oq_debug *d, oq_debug_about *abou
     onq_code rc = take_options(job, about, &text, err);
     oq_buf_addc(&text, '\0');
     about->command = kept(job, &text);
-    oq_buf_release(&text);
     return rc == ONQ_OK && (about->again == NULL || about->command == NULL) ? oq_fail_nomem(err)
                                                                             : rc;
 }

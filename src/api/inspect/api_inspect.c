@@ -27,8 +27,7 @@ static void add_op(oq_buf *b, const oq_op_count *op) {
 }
 
 static void json_ops(oq_job *job, const char *key, const oq_op_counts *ops) {
-    oq_buf name;
-    oq_buf_init(&name, &job->env->alloc);
+    OQ_SCRATCH_BUF(name, &job->env->alloc);
     oq_jw_begin_object(&job->json, key);
     for (size_t i = 0; i < ops->n; i++) {
         name.n = 0;
@@ -38,7 +37,6 @@ static void json_ops(oq_job *job, const char *key, const oq_op_counts *ops) {
     }
     oq_jw_end_object(&job->json);
     job->json_text.failed |= name.failed;
-    oq_buf_release(&name);
 }
 
 /* "Conv 49, Gemm 1", in lines of a screen's width; the rest as a number. */
@@ -140,8 +138,7 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
     oq_map_init(&inits, &job->arena);
     for (size_t i = 0; v == g->input.v && i < g->initializer.n; i++)
         job->text.failed |= !oq_map_put(&inits, g->initializer.v[i]->name, 1);
-    oq_buf type;
-    oq_buf_init(&type, &job->env->alloc);
+    OQ_SCRATCH_BUF(type, &job->env->alloc);
     size_t shown = 0, left = 0;
     oq_buf_addf(&job->text, "%s:\n", title);
     oq_jw_begin_array(&job->json, title);
@@ -170,7 +167,6 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
         oq_buf_addf(&job->text, "  ... %zu more (--all shows them)\n", left);
     oq_jw_end_array(&job->json);
     job->text.failed |= type.failed;
-    oq_buf_release(&type);
 }
 
 static void show_nodes(oq_job *job, const oq_model *m, const oq_summary *s, bool all) {

@@ -191,15 +191,11 @@ onq_code onq_weight_match_at(onq_weight_match *match, size_t i, const onq_weight
 
 onq_code onq_weight_match_error(onq_weight_match *match, size_t i, double *sqnr, onq_error *err) {
     onq_weight_row row;
-    oq_arena scratch;
     *sqnr = NAN;
     OQ_TRY(check_number(match, i, err));
-    oq_arena_init(&scratch, &match->env->alloc);
-    onq_code rc = make_row(match, &match->pairs.v[i], &scratch, &row, err);
-    if (rc == ONQ_OK)
-        rc = oq_noise_sqnr(&row.truth, 1, &row.dequantized, 1, sqnr, err);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_SCRATCH(scratch, &match->env->alloc);
+    OQ_TRY(make_row(match, &match->pairs.v[i], &scratch, &row, err));
+    return oq_noise_sqnr(&row.truth, 1, &row.dequantized, 1, sqnr, err);
 }
 
 onq_code onq_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, size_t n_y, double *out,

@@ -41,10 +41,9 @@ static onq_code take_items(oq_arena *a, json_t *root, bool map, oq_opt_value *v,
 }
 
 onq_code oq_opt_items(oq_arena *a, const char *text, bool map, oq_opt_value *v, onq_error *err) {
-    oq_buf json;
     json_t *root = NULL;
     oq_opt_value fresh = *v;
-    oq_buf_init(&json, a->alloc);
+    OQ_SCRATCH_BUF(json, a->alloc);
     onq_code rc = oq_literal_json(&json, oq_str_of(text), err);
     if (rc == ONQ_OK)
         rc = oq_json_parse("", (oq_str){json.p, json.n}, &root, err);
@@ -53,6 +52,5 @@ onq_code oq_opt_items(oq_arena *a, const char *text, bool map, oq_opt_value *v, 
     if (rc == ONQ_OK)
         *v = fresh;
     json_decref(root);
-    oq_buf_release(&json);
     return rc;
 }

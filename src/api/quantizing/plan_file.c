@@ -29,13 +29,11 @@ static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
 onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format, onq_error *err) {
     const char *path = oq_opt_str(job->opts, "plan");
     const onq_options *o = job->opts;
-    oq_arena scratch;
-    oq_buf text;
     oq_jw w;
     if (path == NULL || path[0] == '\0')
         return ONQ_OK;
-    oq_arena_init(&scratch, &job->env->alloc);
-    oq_buf_init(&text, &job->env->alloc);
+    OQ_SCRATCH(scratch, &job->env->alloc);
+    OQ_SCRATCH_BUF(text, &job->env->alloc);
     oq_jw_init(&w, &text, true);
     oq_jw_begin_object(&w, NULL);
     oq_jw_cstr(&w, "model", oq_job_input(job));
@@ -52,10 +50,7 @@ onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format
     oq_plan_json(plan, &w);
     oq_jw_end_object(&w);
     oq_buf_addc(&text, '\n');
-    const onq_code rc = oq_job_save_text(job, "plan", &text, err);
-    oq_buf_release(&text);
-    oq_arena_release(&scratch);
-    return rc;
+    return oq_job_save_text(job, "plan", &text, err);
 }
 
 /* Reads the plan into *given, and into *options the job's options with those of the plan where the

@@ -94,15 +94,13 @@ bool oq_quant_is_poor(const oq_quant *q) {
 void oq_quant_advise(const oq_quant *q) {
     const oq_verdict *v = &q->verified.verdict;
     const bool whole = q->modes != 0 && !q->config.per_channel;
-    oq_buf next;
-    oq_buf_init(&next, &q->job->env->alloc);
+    OQ_SCRATCH_BUF(next, &q->job->env->alloc);
     const bool known = oq_quant_add_next(q, OQ_NEXT_DEBUG, &next) && !next.failed;
     oq_warn(q->job->env,
             "output '%.*s' keeps %.1f dB of the float model's on %zu sample%s, which is poor (20 "
             "and more are usual): %s%s shows where it is lost",
             OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs),
             whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
-    oq_buf_release(&next);
 }
 
 /* What to do next, by what was found: the first of them that can be done, and the others. */
@@ -115,14 +113,12 @@ static const oq_quant_next *steps_of(const oq_quant *q) {
 
 static void tell_next_json(const oq_quant *q, oq_jw *w) {
     const oq_quant_next *step = steps_of(q);
-    oq_buf next;
-    oq_buf_init(&next, &q->job->env->alloc);
+    OQ_SCRATCH_BUF(next, &q->job->env->alloc);
     while (*step != OQ_NEXT_END && !oq_quant_add_next(q, *step, &next))
         step++;
     if (*step != OQ_NEXT_END)
         oq_jw_str(w, "next", (oq_str){next.p, next.n});
     q->job->text.failed |= next.failed;
-    oq_buf_release(&next);
 }
 
 static void tell_next(const oq_quant *q, oq_buf *text) {

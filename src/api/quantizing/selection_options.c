@@ -66,10 +66,9 @@ onq_code oq_selection_apply(const oq_selection *s, oq_quant *q, onq_error *err) 
 
 void oq_selection_warn(const oq_quant *q) {
     const oq_plan *p = &q->plan;
-    oq_buf names;
     if (p->requantized.n == 0)
         return;
-    oq_buf_init(&names, &q->job->env->alloc);
+    OQ_SCRATCH_BUF(names, &q->job->env->alloc);
     for (size_t i = 0; i < p->requantized.n && i < REQUANTIZED_TOLD; i++)
         oq_buf_addf(&names, "%s'%.*s': %.1f dB", i > 0 ? ", " : "",
                     OQ_STR(p->requantized.v[i].node), p->requantized.v[i].sqnr);
@@ -79,5 +78,4 @@ void oq_selection_warn(const oq_quant *q) {
             "float)",
             p->requantized.n, p->requantized.n == 1 ? " has" : "s have", (int)names.n,
             names.failed ? "" : names.p, p->requantized.n > REQUANTIZED_TOLD ? " ..." : "");
-    oq_buf_release(&names);
 }

@@ -32,12 +32,10 @@ onq_code oq_graph_is_long(const oq_model *m, bool *yes, onq_error *err) {
         *yes = g->node.v[i]->input.n > MAX_INPUTS;
     if (*yes || g->node.n <= MAX_READERS)
         return ONQ_OK;
-    oq_arena scratch;
     oq_index ix;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     const onq_code rc = oq_index_build(&ix, &scratch, g, NULL, err);
     *yes = rc == ONQ_OK && is_wide(&ix);
-    oq_arena_release(&scratch);
     return rc;
 }
 

@@ -190,15 +190,11 @@ bool oq_json_real(const json_t *j, double *out) {
 }
 
 onq_code oq_json_read(const onq_allocator *a, const char *path, json_t **out, onq_error *err) {
-    oq_arena arena;
     oq_str text;
     *out = NULL;
     if (path[strspn(path, " \t\r\n")] == '{')
         return oq_json_parse("JSON text", oq_str_of(path), out, err);
-    oq_arena_init(&arena, a);
-    onq_code rc = oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err);
-    if (rc == ONQ_OK)
-        rc = oq_json_parse(path, text, out, err);
-    oq_arena_release(&arena);
-    return rc;
+    OQ_SCRATCH(arena, a);
+    OQ_TRY(oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err));
+    return oq_json_parse(path, text, out, err);
 }

@@ -105,8 +105,7 @@ static onq_code keep_values(const oq_cuts *c, uint64_t memory, bool *fits, onq_e
     oq_slicer *s = c->s;
     oq_slice p = {0};
     oq_numbers wanted = {0};
-    oq_arena scratch;
-    oq_arena_init(&scratch, &s->env->alloc);
+    OQ_SCRATCH(scratch, &s->env->alloc);
     *fits = true;
     onq_code rc = choose_values(c, &scratch, &wanted, err);
     if (rc == ONQ_OK)
@@ -116,7 +115,6 @@ static onq_code keep_values(const oq_cuts *c, uint64_t memory, bool *fits, onq_e
     for (size_t i = 0; rc != ONQ_OK && i < wanted.n; i++)
         oq_slicer_drop(s, wanted.v[i]);
     oq_slice_close(&p);
-    oq_arena_release(&scratch);
     return rc;
 }
 
@@ -211,17 +209,11 @@ onq_code oq_cuts_head(const oq_cuts *c, const oq_change *change, oq_slice *p, on
 }
 
 onq_code oq_cuts_tail(const oq_cuts *c, size_t cut, oq_slice *p, onq_error *err) {
-    oq_arena scratch;
     oq_numbers wanted = {0};
-    onq_code rc = ONQ_OK;
     assert(cut < c->n);
-    oq_arena_init(&scratch, &c->s->env->alloc);
-    for (size_t i = 0; rc == ONQ_OK && i < c->outputs.n; i++)
-        if (is_made_after(c, c->outputs.v[i], c->place[cut]) &&
-            !OQ_PUSH(&scratch, &wanted, c->outputs.v[i]))
-            rc = oq_fail_nomem(err);
-    if (rc == ONQ_OK)
-        rc = oq_slice_make(c->s, &wanted, c->place[cut], p, err);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_SCRATCH(scratch, &c->s->env->alloc);
+    for (size_t i = 0; i < c->outputs.n; i++)
+        if (is_made_after(c, c->outputs.v[i], c->place[cut]))
+            OQ_TRY_ALLOC(OQ_PUSH(&scratch, &wanted, c->outputs.v[i]), err);
+    return oq_slice_make(c->s, &wanted, c->place[cut], p, err);
 }

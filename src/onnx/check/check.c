@@ -228,17 +228,13 @@ void oq_assert_valid(oq_model *m, const char *who) {
 onq_code oq_model_expanded(const oq_model *m, uint64_t *stored, uint64_t *expanded,
                            onq_error *err) {
     const oq_model_proto *p = m->proto;
-    oq_arena arena;
     calls s;
-    oq_arena_init(&arena, &m->env->alloc);
-    onq_code rc = find_calls(&s, &arena, p, err);
+    OQ_SCRATCH(arena, &m->env->alloc);
     *stored = *expanded = 0;
-    for (size_t i = 0; rc == ONQ_OK && i <= p->functions.n; i++)
+    OQ_TRY(find_calls(&s, &arena, p, err));
+    for (size_t i = 0; i <= p->functions.n; i++)
         *stored += s.nodes[i];
-    if (rc == ONQ_OK)
-        rc = check_recursion(&s, p, err);
-    if (rc == ONQ_OK)
-        *expanded = s.nodes[p->functions.n];
-    oq_arena_release(&arena);
-    return rc;
+    OQ_TRY(check_recursion(&s, p, err));
+    *expanded = s.nodes[p->functions.n];
+    return ONQ_OK;
 }

@@ -65,15 +65,11 @@ uint32_t oq_chain_take(oq_chain *h, oq_str key) {
 
 static onq_code tell_types(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a,
                            const oq_type *b, onq_error *err) {
-    oq_buf x;
-    oq_buf_init(&x, &c->a->env->alloc);
+    OQ_SCRATCH_BUF(x, &c->a->env->alloc);
     oq_type_text(&x, a);
     oq_buf_adds(&x, " vs ");
     oq_type_text(&x, b);
-    const onq_code rc =
-        x.failed ? oq_fail_nomem(err) : oq_cmp_found(c, err, kind, name, "%.*s", (int)x.n, x.p);
-    oq_buf_release(&x);
-    return rc;
+    return x.failed ? oq_fail_nomem(err) : oq_cmp_found(c, err, kind, name, "%.*s", (int)x.n, x.p);
 }
 
 /* A number is not another number; a number may match a name or nothing. */

@@ -134,8 +134,7 @@ static onq_code run(oq_channel_state *s, onq_error *err) {
 }
 
 onq_code oq_channels_apply(oq_channels *c, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &c->see.model->env->alloc);
+    OQ_SCRATCH(scratch, &c->see.model->env->alloc);
     oq_channel_state s = {.c = c, .arena = &scratch};
     oq_arena_init(&s.once, &c->see.model->env->alloc);
     oq_arena_init(&s.indexed, &c->see.model->env->alloc);
@@ -143,6 +142,5 @@ onq_code oq_channels_apply(oq_channels *c, onq_error *err) {
     const onq_code rc = run(&s, err);
     oq_arena_release(&s.indexed);
     oq_arena_release(&s.once);
-    oq_arena_release(&scratch);
     return rc;
 }

@@ -8,13 +8,14 @@
 #include "onnx/operators.h"
 #include "prepare/channels/channels.h"
 
-static onq_code smooth(oq_smooth_job *job, oq_arena *a, onq_error *err) {
+onq_code oq_smooth(oq_smooth_job *job, onq_error *err) {
     const oq_graph *g = job->model->proto->graph;
+    OQ_SCRATCH(scratch, &job->model->env->alloc);
     OQ_VEC(oq_channel_choice) all = {0};
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_channel_choice choice = {.node = g->node.v[i], .in = true};
         if (oq_op_traits_of(choice.node->op_type)->product != OQ_NO_PRODUCT &&
-            oq_attr_int(choice.node, "group", 1) == 1 && !OQ_PUSH(a, &all, choice))
+            oq_attr_int(choice.node, "group", 1) == 1 && !OQ_PUSH(&scratch, &all, choice))
             return oq_fail_nomem(err);
     }
     oq_channels c = {.choices = all.v,
@@ -32,12 +33,4 @@ static onq_code smooth(oq_smooth_job *job, oq_arena *a, onq_error *err) {
     job->n_tensors = c.n_tensors;
     job->n_folded = c.n_tensors_folded;
     return ONQ_OK;
-}
-
-onq_code oq_smooth(oq_smooth_job *job, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &job->model->env->alloc);
-    const onq_code rc = smooth(job, &scratch, err);
-    oq_arena_release(&scratch);
-    return rc;
 }

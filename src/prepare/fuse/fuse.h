@@ -64,6 +64,9 @@ typedef struct oq_fuse_job {
 } oq_fuse_job;
 onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err);
 
+/* Indexes the graph; m, g, scratch, shapes and names are set by the caller. */
+onq_code oq_fuse_begin(oq_fuse *f, onq_error *err);
+
 static inline oq_node *oq_fuse_node(const oq_fuse *f, uint32_t i) {
     return f->g->node.v[i];
 }

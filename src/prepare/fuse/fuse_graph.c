@@ -7,6 +7,19 @@
 
 #include <math.h>
 
+onq_code oq_fuse_begin(oq_fuse *f, onq_error *err) {
+    const size_t n = f->g->node.n;
+    OQ_TRY(oq_index_build(&f->ix, f->scratch, f->g, NULL, err));
+    f->opset = oq_model_opset(f->m, OQ_S(""));
+    f->ir_version = f->m->proto->ir_version.v;
+    f->busy = OQ_NEW_ARRAY(f->scratch, bool, n + 1);
+    f->gone = OQ_NEW_ARRAY(f->scratch, bool, n + 1);
+    OQ_TRY_ALLOC(f->busy != NULL && f->gone != NULL, err);
+    oq_map_init(&f->renames, f->scratch);
+    oq_map_init(&f->seen, f->scratch);
+    return ONQ_OK;
+}
+
 oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name) {
     const oq_value *v = name.n != 0 ? oq_index_find(&f->ix, name) : NULL;
     if (v == NULL || v->init == NULL || v->producer != OQ_NO_NODE)

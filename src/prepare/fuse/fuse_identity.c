@@ -97,12 +97,11 @@ onq_code oq_fuse_neutral(oq_fuse *f, uint32_t i, bool *done, onq_error *err) {
 
 /* All that decides what a node computes. p == NULL: it cannot be compared. */
 static onq_code node_key(oq_fuse *f, oq_node *n, oq_str *key, onq_error *err) {
-    oq_buf b;
     *key = (oq_str){0};
     if (oq_op_traits_of(n->op_type)->random || oq_str_is(n->op_type, "Dropout") ||
         (!oq_domain_is_onnx(n->domain) && !oq_str_is(n->domain, "com.microsoft")))
         return ONQ_OK;
-    oq_buf_init(&b, &f->m->env->alloc);
+    OQ_SCRATCH_BUF(b, &f->m->env->alloc);
     oq_buf_addf(&b, "%zu:", n->output.n);
     oq_buf_add_str(&b, n->domain);
     oq_buf_addc(&b, '\0');
@@ -129,7 +128,6 @@ static onq_code node_key(oq_fuse *f, oq_node *n, oq_str *key, onq_error *err) {
         (b.failed || (*key = oq_str_copy(f->scratch, (oq_str){b.p, b.n})).p == NULL))
         rc = oq_fail_nomem(err);
 done:
-    oq_buf_release(&b);
     return rc;
 }
 

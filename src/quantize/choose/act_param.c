@@ -77,13 +77,11 @@ onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, b
     OQ_TRY(oq_tensor_count(t, &count, err));
     if (count > MAX_MASK)
         return ONQ_OK;
-    oq_arena scratch;
     float *v = NULL;
     size_t n = 0;
-    oq_arena_init(&scratch, &m->env->alloc);
-    const onq_code rc = oq_tensor_floats(m, t, &scratch, &v, &n, err);
-    for (size_t i = 0; rc == ONQ_OK && i < n && !*out; i++)
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    OQ_TRY(oq_tensor_floats(m, t, &scratch, &v, &n, err));
+    for (size_t i = 0; i < n && !*out; i++)
         *out = isinf(v[i]);
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }

@@ -112,12 +112,11 @@ static int worth(const oq_extreme *x) {
 onq_code oq_extremes_warn(const oq_extremes *e, const oq_plan *plan, const onq_env *env,
                           onq_error *err) {
     oq_map quantized, listed;
-    oq_buf names;
     const oq_extreme *example = NULL;
     size_t n = 0;
     oq_map_init(&quantized, e->arena);
     oq_map_init(&listed, e->arena);
-    oq_buf_init(&names, &env->alloc);
+    OQ_SCRATCH_BUF(names, &env->alloc);
     for (size_t i = 0; i < plan->nodes.n && !names.failed; i++)
         names.failed = plan->nodes.v[i].fate == OQ_FATE_QUANTIZED &&
                        !oq_map_put(&quantized, plan->nodes.v[i].name, 0);
@@ -138,7 +137,5 @@ onq_code oq_extremes_warn(const oq_extremes *e, const oq_plan *plan, const onq_e
                         : "give them names for --nodes_to_exclude, or leave their types out of "
                           "--op_types_to_quantize",
             (int)names.n, names.n > 0 ? names.p : "");
-    const bool failed = names.failed;
-    oq_buf_release(&names);
-    return failed ? oq_fail_nomem(err) : ONQ_OK;
+    return names.failed ? oq_fail_nomem(err) : ONQ_OK;
 }

@@ -256,15 +256,13 @@ onq_code oq_overrides_parse(oq_overrides *o, const char *where, const json_t *ro
 static onq_code read_text(oq_overrides *o, const onq_allocator *alloc, const char *where,
                           oq_str text, onq_error *err) {
     json_t *root = NULL;
-    oq_buf quoted;
-    oq_buf_init(&quoted, alloc);
+    OQ_SCRATCH_BUF(quoted, alloc);
     onq_code rc = oq_json_quote_words(&quoted, text, err);
     if (rc == ONQ_OK)
         rc = oq_json_parse(where, (oq_str){quoted.p, quoted.n}, &root, err);
     if (rc == ONQ_OK)
         rc = oq_overrides_parse(o, where, root, err);
     json_decref(root);
-    oq_buf_release(&quoted);
     return rc;
 }
 
@@ -278,23 +276,16 @@ const char *oq_overrides_name(const char *path) {
 
 onq_code oq_overrides_load(oq_overrides *o, const onq_allocator *alloc, const char *path,
                            onq_error *err) {
-    oq_arena arena;
-    oq_buf json;
     oq_str text = {0};
-    oq_arena_init(&arena, alloc);
-    oq_buf_init(&json, alloc);
-    onq_code rc;
+    OQ_SCRATCH(arena, alloc);
+    OQ_SCRATCH_BUF(json, alloc);
     if (is_text(path)) {
-        rc = oq_literal_json(&json, oq_str_of(path), err);
+        OQ_TRY(oq_literal_json(&json, oq_str_of(path), err));
         text = (oq_str){json.p, json.n};
     } else {
-        rc = oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err);
+        OQ_TRY(oq_file_read_all(&arena, path, OQ_MAX_JSON, &text, err));
     }
-    if (rc == ONQ_OK)
-        rc = read_text(o, alloc, oq_overrides_name(path), text, err);
-    oq_buf_release(&json);
-    oq_arena_release(&arena);
-    return rc;
+    return read_text(o, alloc, oq_overrides_name(path), text, err);
 }
 
 bool oq_override_any_range(const oq_tensor_override *t) {

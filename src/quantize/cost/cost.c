@@ -42,8 +42,7 @@ static void add_attribute(oq_buf *b, const oq_attribute *a) {
 }
 
 oq_str oq_unit_key(const oq_unit *u, oq_arena *a) {
-    oq_buf b;
-    oq_buf_init(&b, a->alloc);
+    OQ_SCRATCH_BUF(b, a->alloc);
     oq_buf_addf(&b, "%.*s", OQ_STR(u->node->op_type));
     add_dims(&b, u->in.dims, u->in.rank);
     add_dims(&b, u->weight.dims, u->weight.rank);
@@ -53,9 +52,7 @@ oq_str oq_unit_key(const oq_unit *u, oq_arena *a) {
         oq_buf_adds(&b, " activations");
     if (u->act != NULL)
         oq_buf_addf(&b, " %.*s", OQ_STR(u->act->op_type));
-    const oq_str key = b.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){b.p, b.n});
-    oq_buf_release(&b);
-    return key;
+    return b.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){b.p, b.n});
 }
 
 /* ---- files ---- */

@@ -50,8 +50,7 @@ static double bytes_of(const profiling *g, const scope *s, oq_str name, int32_t 
 
 /* "FLOAT[2, n]" and "2, n", from what was inferred for the model as it is. */
 static bool describe(profiling *g, const oq_vtype *t, oq_profile_value *v) {
-    oq_buf b;
-    oq_buf_init(&b, g->arena->alloc);
+    OQ_SCRATCH_BUF(b, g->arena->alloc);
     if (t == NULL || t->kind != OQ_V_TENSOR) {
         oq_buf_adds(&b, t == NULL || t->kind == OQ_V_NONE ? "?" : "not a tensor");
     } else {
@@ -69,7 +68,6 @@ static bool describe(profiling *g, const oq_vtype *t, oq_profile_value *v) {
         b.failed |= t->has_shape && v->shape.p == NULL;
     }
     v->type = b.failed ? (oq_str){0} : oq_str_copy(g->arena, (oq_str){b.p, b.n});
-    oq_buf_release(&b);
     return v->type.p != NULL;
 }
 

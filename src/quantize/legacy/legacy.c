@@ -465,8 +465,7 @@ static onq_code run(pass *p, onq_error *err) {
 }
 
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &job->model->env->alloc);
+    OQ_SCRATCH(scratch, &job->model->env->alloc);
     pass p = {.job = job,
               .m = job->model,
               .g = job->model->proto->graph,
@@ -478,6 +477,5 @@ onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
     oq_shapes_free(p.shapes);
     if (rc == ONQ_OK && !job->decide_only)
         OQ_ASSERT_VALID(job->model);
-    oq_arena_release(&scratch);
     return rc;
 }

@@ -71,13 +71,11 @@ static float largest(oq_reals bias, uint64_t c, uint64_t n_channels) {
 }
 
 bool oq_bias_exceeds(oq_model *m, oq_tensor *bias, double scale) {
-    oq_arena scratch;
     float *v = NULL;
     size_t n = 0;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     const bool read = oq_tensor_floats(m, bias, &scratch, &v, &n, NULL) == ONQ_OK;
     const double most = read ? (double)largest((oq_reals){v, n, OQ_FLOAT}, 0, 1) : 0.0;
-    oq_arena_release(&scratch);
     return most > INT32_MAX * scale;
 }
 

@@ -12,17 +12,15 @@
 #define MAX_STEPS 16 /* nodes between a constant and its reader */
 
 static bool one_real(oq_model *m, oq_tensor *t, double *out) {
-    oq_arena scratch;
     float *v = NULL;
     uint64_t count = 0;
     if (!oq_dtype_is_float(t->data_type.v) || oq_tensor_count(t, &count, NULL) != ONQ_OK ||
         count != 1)
         return false;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     const bool read = oq_tensor_floats(m, t, &scratch, &v, NULL, NULL) == ONQ_OK;
     if (read)
         *out = (double)v[0];
-    oq_arena_release(&scratch);
     return read;
 }
 

@@ -119,14 +119,11 @@ onq_code oq_saturate_narrow(const oq_node *n, const oq_qweight *w, oq_qparams *p
     *narrowed = false;
     if (w->group == OQ_QGROUP_BLOCK || w->count == 0 || !find_layout(n, w, &l))
         return ONQ_OK;
-    oq_arena scratch;
-    oq_arena_init(&scratch, alloc);
+    OQ_SCRATCH(scratch, alloc);
     int8_t *q = oq_arena_alloc(&scratch, w->count);
     uint16_t *most = OQ_NEW_ARRAY(&scratch, uint16_t, params->n);
     float *first = OQ_NEW_ARRAY(&scratch, float, params->n);
-    const onq_code rc = q != NULL && most != NULL && first != NULL
-                            ? narrow(w, &l, q, most, first, params, narrowed, err)
-                            : oq_fail_nomem(err);
-    oq_arena_release(&scratch);
-    return rc;
+    return q != NULL && most != NULL && first != NULL
+               ? narrow(w, &l, q, most, first, params, narrowed, err)
+               : oq_fail_nomem(err);
 }

@@ -84,14 +84,12 @@ static onq_code mend_graph(void *ctx, oq_graph *g, onq_error *err) {
 }
 
 onq_code oq_quant_mend_int8_movers(oq_model *m, onq_error *err) {
-    oq_arena scratch;
     if (oq_model_opset(m, OQ_S("")) < FIRST_OPSET)
         return ONQ_OK;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     search s = {.m = m, .scratch = &scratch};
-    onq_code rc = oq_walk_graphs(m->proto->graph, mend_graph, &s, err);
-    if (rc == ONQ_OK && s.found && oq_model_opset(m, OQ_S("com.microsoft")) <= 0)
-        rc = oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_TRY(oq_walk_graphs(m->proto->graph, mend_graph, &s, err));
+    if (s.found && oq_model_opset(m, OQ_S("com.microsoft")) <= 0)
+        OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
+    return ONQ_OK;
 }

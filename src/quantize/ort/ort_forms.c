@@ -102,12 +102,14 @@ static onq_code protect(oq_model *m, oq_fresh *names, const oq_node *n, oq_node 
     return ONQ_OK;
 }
 
-static onq_code protect_all(oq_model *m, oq_arena *a, oq_fresh *names, size_t *n, onq_error *err) {
+onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *err) {
     oq_index ix;
     oq_graph *g = m->proto->graph;
     oq_str lowest[2] = {{0}};
     const size_t n_nodes = g->node.n;
-    OQ_TRY(oq_index_build(&ix, a, g, NULL, err));
+    *n = 0;
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
     for (size_t i = 0; i < n_nodes; i++) {
         oq_node *quantize = taken_at(&ix, g->node.v[i]);
         if (quantize == NULL)
@@ -120,15 +122,6 @@ static onq_code protect_all(oq_model *m, oq_arena *a, oq_fresh *names, size_t *n
         ++*n;
     }
     return ONQ_OK;
-}
-
-onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *err) {
-    oq_arena scratch;
-    *n = 0;
-    oq_arena_init(&scratch, &m->env->alloc);
-    const onq_code rc = protect_all(m, &scratch, names, n, err);
-    oq_arena_release(&scratch);
-    return rc;
 }
 
 /* ---- kernels that compute something else ---- */
@@ -227,21 +220,18 @@ static onq_code mend_kernel(oq_model *m, const oq_index *ix, const oq_forms_shap
 onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names, onq_error *err) {
     oq_graph *g = m->proto->graph;
     oq_str lowest[2] = {{0}};
-    oq_arena scratch;
     oq_index ix;
-    onq_code rc = ONQ_OK;
     const size_t n_nodes = g->node.n;
     size_t i = 0;
     while (i < n_nodes && !has_such_kernel(g->node.v[i]))
         i++;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     if (i < n_nodes)
-        rc = oq_index_build(&ix, &scratch, g, NULL, err);
-    for (; i < n_nodes && rc == ONQ_OK; i++)
+        OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
+    for (; i < n_nodes; i++)
         if (has_such_kernel(g->node.v[i]))
-            rc = mend_kernel(m, &ix, s, g->node.v[i], names, lowest, err);
-    oq_arena_release(&scratch);
-    return rc;
+            OQ_TRY(mend_kernel(m, &ix, s, g->node.v[i], names, lowest, err));
+    return ONQ_OK;
 }
 
 /* ---- products with a bias ---- */
@@ -318,18 +308,16 @@ static onq_code guard_product(negating *s, const oq_node *n, oq_arena *a, bool *
 
 onq_code oq_forms_products(oq_model *m, const oq_shapes *shapes, oq_fresh *names, size_t *n,
                            onq_error *err) {
-    oq_arena scratch;
     negating s = {.m = m, .shapes = shapes, .names = names};
     oq_graph *g = m->proto->graph;
     *n = 0;
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     oq_map_init(&s.done, &scratch);
-    onq_code rc = oq_index_build(&s.ix, &scratch, g, NULL, err);
-    for (size_t i = 0; rc == ONQ_OK && i < g->node.n; i++) {
+    OQ_TRY(oq_index_build(&s.ix, &scratch, g, NULL, err));
+    for (size_t i = 0; i < g->node.n; i++) {
         bool changed = false;
-        rc = guard_product(&s, g->node.v[i], &scratch, &changed, err);
+        OQ_TRY(guard_product(&s, g->node.v[i], &scratch, &changed, err));
         *n += changed;
     }
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }

@@ -66,17 +66,14 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
 }
 
 onq_code oq_result_check(oq_model *m, onq_error *err) {
-    oq_arena scratch;
     oq_index ix;
-    oq_arena_init(&scratch, &m->env->alloc);
-    onq_code rc = oq_model_check_index(m, &scratch, &ix, err);
-    if (rc == ONQ_OK)
-        rc = oq_operands_check_constants(m, &ix, err);
-    for (size_t i = 0; rc == ONQ_OK && i < ix.graph->node.n; i++) {
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    OQ_TRY(oq_model_check_index(m, &scratch, &ix, err));
+    OQ_TRY(oq_operands_check_constants(m, &ix, err));
+    for (size_t i = 0; i < ix.graph->node.n; i++) {
         const oq_node *n = ix.graph->node.v[i];
         if (oq_node_is_pair(n))
-            rc = check_scale(m, &ix, n, &scratch, err);
+            OQ_TRY(check_scale(m, &ix, n, &scratch, err));
     }
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }

@@ -335,9 +335,8 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
 
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
     assert(job->model != NULL && job->config != NULL && job->ranges != NULL && job->plan != NULL);
-    oq_arena scratch;
     oq_fresh names;
-    oq_arena_init(&scratch, &job->model->env->alloc);
+    OQ_SCRATCH(scratch, &job->model->env->alloc);
     oq_qdq q = {.names = &names,
                 .model = job->model,
                 .graph = job->model->proto->graph,
@@ -347,22 +346,20 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
                 .shapes = job->shapes,
                 .plan = job->plan,
                 .arena = &scratch};
-    const onq_code rc = run(&q, job->decide_only, err);
-    if (rc == ONQ_OK && !job->decide_only)
+    OQ_TRY(run(&q, job->decide_only, err));
+    if (!job->decide_only)
         OQ_ASSERT_VALID(job->model);
-    oq_arena_release(&scratch);
-    return rc;
+    return ONQ_OK;
 }
 
 onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
                         oq_qdq_outlook *out, onq_error *err) {
-    oq_arena scratch;
     oq_fresh names;
     oq_ranges ranges;
     oq_plan plan;
     oq_shapes *shapes = NULL;
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
-    oq_arena_init(&scratch, &m->env->alloc);
+    OQ_SCRATCH(scratch, &m->env->alloc);
     oq_ranges_init(&ranges, &m->env->alloc, OQ_CAL_MINMAX);
     oq_plan_init(&plan, &scratch);
     oq_qdq q = {.names = &names,
@@ -386,7 +383,6 @@ onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64
         rc = oq_qdq_graph(&q, true, err);
     m->env = env;
     oq_ranges_release(&ranges);
-    oq_arena_release(&scratch);
     oq_shapes_free(shapes);
     return rc;
 }

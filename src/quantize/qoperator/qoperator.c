@@ -371,8 +371,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
 
 onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
     assert(job->model != NULL && job->config != NULL && job->plan != NULL);
-    oq_arena scratch;
-    oq_arena_init(&scratch, &job->model->env->alloc);
+    OQ_SCRATCH(scratch, &job->model->env->alloc);
     oq_qo_shared sh = {.job = *job,
                        .arena = &scratch,
                        .mode = job->ranges != NULL && !job->integer ? OQ_QMODE_QLINEAR
@@ -382,6 +381,5 @@ onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
     oq_shapes_free(sh.full);
     if (rc == ONQ_OK && !job->decide_only)
         OQ_ASSERT_VALID(job->model);
-    oq_arena_release(&scratch);
     return rc;
 }

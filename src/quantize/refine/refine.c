@@ -106,8 +106,7 @@ static onq_code seen_made(void *ctx, size_t sample, const oq_datum *d, onq_error
 
 static onq_code correct_layer(refiner *r, onq_error *err) {
     const oq_layer *l = &r->layers.all.v[r->layer];
-    oq_arena own;
-    oq_arena_init(&own, &r->job->model->env->alloc);
+    OQ_SCRATCH(own, &r->job->model->env->alloc);
     double *delta = OQ_NEW_ARRAY(&own, double, l->channels + 1);
     onq_code rc = delta != NULL ? oq_means_init(&r->made, &own, l->channels,
                                                 oq_stepper_samples(r->stepper), err)
@@ -119,7 +118,6 @@ static onq_code correct_layer(refiner *r, onq_error *err) {
         rc = oq_layer_add_bias(&r->layers, l, delta, &r->job->n_clipped, err);
         r->job->n_layers += rc == ONQ_OK;
     }
-    oq_arena_release(&own);
     return rc != ONQ_OK ? oq_error_in(err, rc, "layer '%.*s'", OQ_STR(oq_node_label(l->node))) : rc;
 }
 

@@ -509,13 +509,10 @@ static onq_code strip_all(strip *s, onq_error *err) {
 }
 
 onq_code oq_trained_strip(oq_trained_job *job, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &job->model->env->alloc);
+    OQ_SCRATCH(scratch, &job->model->env->alloc);
     strip s = {.job = job, .m = job->model, .g = job->model->proto->graph, .arena = &scratch};
     oq_model_touch(job->model);
-    const onq_code rc = strip_all(&s, err);
-    if (rc == ONQ_OK)
-        OQ_ASSERT_VALID(job->model);
-    oq_arena_release(&scratch);
-    return rc;
+    OQ_TRY(strip_all(&s, err));
+    OQ_ASSERT_VALID(job->model);
+    return ONQ_OK;
 }

@@ -321,8 +321,7 @@ oq_str oq_npy_text(const oq_npy *h, oq_arena *a, const uint8_t *in, uint64_t i) 
 /* ---- writing ---- */
 
 static void write_header(oq_buf *out, const char *descr, const int64_t *dims, size_t rank) {
-    oq_buf text;
-    oq_buf_init(&text, out->alloc);
+    OQ_SCRATCH_BUF(text, out->alloc);
     oq_buf_addf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (size_t i = 0; i < rank; i++)
         oq_buf_addf(&text, i > 0 ? ", %" PRId64 : "%" PRId64, dims[i]);
@@ -336,7 +335,6 @@ static void write_header(oq_buf *out, const char *descr, const int64_t *dims, si
     oq_buf_add(out, prefix, sizeof prefix);
     oq_buf_add(out, text.p, text.n);
     out->failed = out->failed || text.failed;
-    oq_buf_release(&text);
 }
 
 bool oq_npy_write_header(oq_buf *out, oq_dtype dt, const int64_t *dims, size_t rank) {

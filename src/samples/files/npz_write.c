@@ -107,24 +107,19 @@ static onq_code add_array(oq_buf *b, const oq_datum *d, onq_error *err) {
 }
 
 static onq_code add_member(oq_buf *b, const oq_datum *d, member *m, onq_error *err) {
-    oq_buf body;
-    oq_buf_init(&body, b->alloc);
-    onq_code rc = add_array(&body, d, err);
-    if (rc == ONQ_OK && (body.failed || b->failed))
-        rc = oq_fail_nomem(err);
-    if (rc == ONQ_OK && (body.n > MAX_ARCHIVE || b->n > MAX_ARCHIVE - body.n))
-        rc = oq_fail(err, ONQ_E_LIMIT, "the archive passes 4 GB (use --format pb)");
-    if (rc == ONQ_OK) {
-        m->header_at = b->n;
-        m->size = body.n;
-        m->crc = (uint32_t)crc32_z(0, (const uint8_t *)body.p, body.n);
-        add32(b, 0x04034b50);
-        add_common(b, m);
-        oq_buf_add_str(b, m->name);
-        oq_buf_add(b, body.p, body.n);
-    }
-    oq_buf_release(&body);
-    return rc;
+    OQ_SCRATCH_BUF(body, b->alloc);
+    OQ_TRY(add_array(&body, d, err));
+    OQ_TRY_ALLOC(!body.failed && !b->failed, err);
+    if (body.n > MAX_ARCHIVE || b->n > MAX_ARCHIVE - body.n)
+        return oq_fail(err, ONQ_E_LIMIT, "the archive passes 4 GB (use --format pb)");
+    m->header_at = b->n;
+    m->size = body.n;
+    m->crc = (uint32_t)crc32_z(0, (const uint8_t *)body.p, body.n);
+    add32(b, 0x04034b50);
+    add_common(b, m);
+    oq_buf_add_str(b, m->name);
+    oq_buf_add(b, body.p, body.n);
+    return ONQ_OK;
 }
 
 static void add_directory(oq_buf *b, const member *v, size_t n) {
@@ -153,8 +148,7 @@ static void add_directory(oq_buf *b, const member *v, size_t n) {
 
 onq_code oq_npz_write(oq_buf *out, const oq_datum *d, const oq_io *names, size_t n,
                       onq_error *err) {
-    oq_arena arena;
-    oq_arena_init(&arena, out->alloc);
+    OQ_SCRATCH(arena, out->alloc);
     member *v = OQ_NEW_ARRAY(&arena, member, n + 1);
     onq_code rc = v != NULL ? ONQ_OK : oq_fail_nomem(err);
     if (rc == ONQ_OK && n > UINT16_MAX)
@@ -175,6 +169,5 @@ onq_code oq_npz_write(oq_buf *out, const oq_datum *d, const oq_io *names, size_t
         if (out->failed)
             rc = oq_fail_nomem(err);
     }
-    oq_arena_release(&arena);
     return rc;
 }

@@ -132,12 +132,9 @@ oq_str oq_sdim_text(oq_arena *a, oq_sdim d) {
     oq_str name;
     if (oq_sdim_is_name(d, &name))
         return oq_str_copy(a, name);
-    oq_buf buf;
-    oq_buf_init(&buf, a->alloc);
+    OQ_SCRATCH_BUF(buf, a->alloc);
     oq_sdim_print(&buf, d);
-    name = buf.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){buf.p, buf.n});
-    oq_buf_release(&buf);
-    return name;
+    return buf.failed ? (oq_str){0} : oq_str_copy(a, (oq_str){buf.p, buf.n});
 }
 
 /* Recursive descent over "2*seq + 1", "floor(h/2 + 1/2)", "Min(a, 512)". Fractions occur only
