@@ -231,7 +231,15 @@ static void job_release(oq_job *job) {
     oq_arena_release(&job->arena);
 }
 
-static onq_code run_command(oq_job *job, onq_error *err) {
+/* Every result as JSON ends with what was warned of, which --quiet hides from standard error. */
+static void tell_warnings(oq_job *job, const warnings *w) {
+    oq_jw_begin_array(&job->json, "warnings");
+    for (size_t i = 0; i < w->all.n; i++)
+        oq_jw_cstr(&job->json, NULL, w->all.v[i]);
+    oq_jw_end_array(&job->json);
+}
+
+static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
     const onq_options *o = job->opts;
     if (oq_isolate_wanted(o))
         return oq_isolate_run(job, err);
@@ -241,6 +249,7 @@ static onq_code run_command(oq_job *job, onq_error *err) {
     if (oq_options_misread(o))
         return oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
                        o->command->info.name);
+    tell_warnings(job, &l->all);
     oq_jw_end_object(&job->json);
     oq_buf_addc(&job->json_text, '\n');
     return ONQ_OK;
@@ -258,7 +267,7 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
     const unsigned threads_before = env->n_threads;
     if (oq_opt_is_set(opts, "threads"))
         env->n_threads = (unsigned)oq_opt_int(opts, "threads");
-    onq_code rc = run_command(&job, err);
+    onq_code rc = run_command(&job, &l, err);
     env->n_threads = threads_before;
     listen_end(&l);
     if (rc == ONQ_OK)
