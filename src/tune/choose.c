@@ -4,6 +4,8 @@
  */
 #include "tune/choose.h"
 
+#include "base/text/number_text.h"
+
 #include <math.h>
 
 /* With so many rows the count of equal classes needs no help from a prediction. */
@@ -24,6 +26,27 @@ bool oq_metric_find(oq_str name, oq_metric *out) {
             return true;
         }
     return false;
+}
+
+onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
+    const char *is = memchr(text.p, '=', text.n);
+    const size_t at = is != NULL ? (size_t)(is - text.p) : 0;
+    const oq_str name = {text.p, at};
+    if (is == NULL || !oq_metric_find(name, &out->metric))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target: '%.*s' is not METRIC=VALUE with agreement, sqnr, cosine, "
+                       "accuracy_drop or metric",
+                       OQ_STR(text));
+    if (!oq_real_read(is + 1, &out->value))
+        return oq_fail(err, ONQ_E_OPTION, "--target: '%s' is not a number", is + 1);
+    const bool percent =
+        out->metric == OQ_METRIC_AGREEMENT || out->metric == OQ_METRIC_ACCURACY_DROP;
+    if ((percent && (out->value < 0 || out->value > 100)) ||
+        (out->metric == OQ_METRIC_COSINE && (out->value < -1 || out->value > 1)))
+        return oq_fail(err, ONQ_E_OPTION, "--target: %s cannot be %g (%s)",
+                       oq_metric_name(out->metric), out->value,
+                       percent ? "it is a percentage: 0 to 100" : "-1 to 1");
+    return ONQ_OK;
 }
 
 /* How likely it is that so few rows agree, or fewer, when `percent` of all rows do. */

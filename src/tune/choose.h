@@ -37,6 +37,10 @@ typedef struct oq_targets {
 
 typedef enum oq_prefer { OQ_PREFER_SPEED, OQ_PREFER_SIZE, OQ_PREFER_ACCURACY } oq_prefer;
 
+/* "METRIC=VALUE"; ONQ_E_OPTION, in terms of --target, for another text or a value that the metric
+ * cannot have. */
+onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err);
+
 /* One that was tried. */
 typedef struct oq_candidate {
     const char *label;   /* a few words for a table */
