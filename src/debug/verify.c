@@ -36,6 +36,8 @@ static void judge(const oq_agree *sum, oq_str name, bool scores, oq_verdict *v) 
         v->rows = sum->rows;
         v->same = sum->same;
     }
+    if (!v->measured || oq_agree_cosine(sum) < v->cosine)
+        v->cosine = oq_agree_cosine(sum);
     if (v->measured && decibel(sum) >= v->sqnr)
         return;
     v->measured = true;

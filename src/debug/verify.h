@@ -25,6 +25,7 @@ typedef struct oq_verdict {
     bool ran;
     bool measured;       /* there were outputs to compare */
     double sqnr;         /* dB over all runs, of the output that is worst */
+    double cosine;       /* the least of any output */
     oq_str output;       /* its name, a view of the model */
     size_t n_outputs;    /* compared */
     size_t n_runs;       /* of the record */

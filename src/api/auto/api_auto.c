@@ -20,12 +20,12 @@
     ROW("accuracy", OQ_PREFER_ACCURACY)
 
 static const onq_option_info rows[] = {
-    OQ_PAIRS("target", 0, "", "METRIC=VALUE",
-             "What the result must reach; several targets must all be reached. agreement=PERCENT "
-             "(the same class as float over the last axis of the first output), sqnr=DB and "
-             "cosine=X (of the worst output), accuracy_drop=PERCENT (with --labels), metric=X (of "
-             "--evaluate). Default: agreement=99 if the first output holds scores of classes, "
-             "otherwise sqnr=30."),
+    OQ_ROW_TARGET(
+        "What the result must reach; several targets must all be reached. agreement=PERCENT "
+        "(the same class as float over the last axis of the first output), sqnr=DB and "
+        "cosine=X (of the worst output), accuracy_drop=PERCENT (with --labels), metric=X (of "
+        "--evaluate). Default: agreement=99 if the first output holds scores of classes, "
+        "otherwise sqnr=30."),
     OQ_TEXT("evaluate", 0, "", "", "COMMAND",
             "A command that prints one number for a model, for --target metric=X; larger is "
             "better. {model} in it is replaced by the name of the model."),
@@ -62,20 +62,8 @@ static onq_code read_targets(oq_auto *a, onq_error *err) {
     size_t n = 0;
     const oq_str *list = oq_opt_list(a->job->opts, "target", &n);
     for (size_t i = 0; i < n; i++) {
-        oq_str name, value;
         oq_target t;
-        if (!oq_opt_split(list[i], &name, &value) || !oq_metric_find(name, &t.metric))
-            return oq_fail(err, ONQ_E_OPTION,
-                           "--target: '%.*s' is not METRIC=VALUE with agreement, sqnr, cosine, "
-                           "accuracy_drop or metric",
-                           OQ_STR(list[i]));
-        if (!oq_real_read(value.p, &t.value))
-            return oq_fail(err, ONQ_E_OPTION, "--target: '%.*s' is not a number", OQ_STR(value));
-        const bool percent = t.metric == OQ_METRIC_AGREEMENT || t.metric == OQ_METRIC_ACCURACY_DROP;
-        if ((percent && (t.value < 0 || t.value > 100)) ||
-            (t.metric == OQ_METRIC_COSINE && (t.value < -1 || t.value > 1)))
-            return oq_fail(err, ONQ_E_OPTION, "--target: %.*s cannot be %g (%s)", OQ_STR(name),
-                           t.value, percent ? "it is a percentage: 0 to 100" : "-1 to 1");
+        OQ_TRY(oq_target_read(list[i], &t, err));
         if (t.metric == OQ_METRIC_METRIC && !oq_opt_is_set(a->job->opts, "evaluate"))
             return oq_fail(err, ONQ_E_OPTION, "--target metric=X needs --evaluate COMMAND");
         if (t.metric == OQ_METRIC_ACCURACY_DROP && !oq_opt_is_set(a->job->opts, "labels"))

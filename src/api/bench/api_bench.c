@@ -10,6 +10,7 @@
 #include "api/bench/bench_units.h"
 #include "api/bench/bench_why.h"
 #include "api/bench/labels.h"
+#include "api/gate.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "engine/sweep.h"
@@ -28,6 +29,8 @@
 #define MIN_RUNS    20
 #define MAX_RUNS    2000
 #define MIN_SECONDS 1.0
+/* Fewer do not tell which of two models is slower. */
+#define ENOUGH_RUNS 5
 /* Rounds of --throughput, and how long a part of one takes without --runs. */
 #define FLIGHT_ROUNDS  3
 #define FLIGHT_SECONDS 0.3
@@ -37,6 +40,9 @@ static const onq_option_info rows[] = {
            "Timed runs of each model; 0 means enough runs for a stable median."),
     OQ_ROW_OPTIMIZATION,
     OQ_ROW_LABELS(". Shows the share of right answers of each model."),
+    OQ_ROW_TARGET("How near to the first model the others must be, as a gate for scripts: "
+                  "agreement=PERCENT (the same class), sqnr=DB, cosine=X or, with --labels, "
+                  "accuracy_drop=PERCENT. The status is 1 if one of them is not."),
     OQ_FLAG("throughput", 0, "",
             "Also run several samples at once in a session that shares its threads among them, "
             "and compare runs per second with one sample at a time. With --threads 1 each run has "
@@ -75,8 +81,9 @@ typedef struct bench {
     contender *v;
     size_t n;
     uint64_t n_samples;
-    oq_roles roles;   /* of the first model's inputs and outputs */
-    oq_labels labels; /* v NULL: none */
+    oq_roles roles;     /* of the first model's inputs and outputs */
+    oq_labels labels;   /* v NULL: none */
+    oq_targets targets; /* --target */
 } bench;
 
 /* ---- opening ---- */
@@ -351,9 +358,10 @@ static size_t *worst_first(bench *b, const contender *c) {
 }
 
 /* Slower than the first, by the median and by the fastest run: one busy moment of the machine does
- * not make both. */
+ * not make both. A few runs say nothing of it. */
 static bool is_slower(const bench *b, const contender *c) {
-    return quantile(c, 0.5) > 1.02 * quantile(b->v, 0.5) &&
+    return c->times.n >= ENOUGH_RUNS && b->v[0].times.n >= ENOUGH_RUNS &&
+           quantile(c, 0.5) > 1.02 * quantile(b->v, 0.5) &&
            c->times.v[0] > 1.02 * b->v[0].times.v[0];
 }
 
@@ -383,6 +391,41 @@ static void json_language(oq_jw *w, const oq_lm_score *s) {
     oq_jw_real(w, "perplexity_rise", oq_lm_perplexity_rise(s));
     oq_jw_end_object(w);
 }
+
+/* ---- targets ---- */
+
+static oq_score score_of(const bench *b, const contender *c) {
+    oq_score s = {.agreement = (double)NAN,
+                  .sqnr = (double)INFINITY,
+                  .cosine = 1,
+                  .accuracy = (double)NAN,
+                  .metric = (double)NAN};
+    for (size_t k = 0; k < n_answers(b); k++) {
+        const oq_agree *a = &c->outputs[c->order[k]];
+        const bool same_kind = !a->differs && a->n > 0;
+        const double sqnr = same_kind && !isnan(a->noise) ? oq_agree_sqnr(a) : -(double)INFINITY;
+        const double cosine = same_kind && !isnan(a->noise) ? oq_agree_cosine(a) : -1;
+        s.sqnr = sqnr < s.sqnr ? sqnr : s.sqnr;
+        s.cosine = cosine < s.cosine ? cosine : s.cosine;
+        if (isnan(s.agreement) && same_kind && a->rows > 0)
+            s.agreement = 100 * oq_agree_top1(a);
+    }
+    if (c->rows > 0)
+        s.accuracy = 100.0 * (double)c->right / (double)c->rows;
+    return s;
+}
+
+static onq_code check_targets(bench *b, onq_error *err) {
+    if (b->v[0].rows > 0)
+        b->targets.float_accuracy = score_of(b, &b->v[0]).accuracy;
+    for (size_t i = 1; i < b->n; i++) {
+        const oq_score s = score_of(b, &b->v[i]);
+        OQ_TRY(oq_gate_check(&b->targets, &s, err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- rows ---- */
 
 static void show_json(bench *b, const contender *c) {
     oq_jw *w = &b->job->json;
@@ -423,6 +466,10 @@ static void show_json(bench *b, const contender *c) {
         for (size_t i = 0; i < c->why.reasons.n; i++)
             oq_jw_str(w, NULL, c->why.reasons.v[i]);
         oq_jw_end_array(w);
+    }
+    if (c != b->v) {
+        const oq_score s = score_of(b, c);
+        oq_gate_json(b->job, &b->targets, &s);
     }
     if (c->rows > 0) {
         oq_jw_uint(w, "labelled", c->rows);
@@ -598,12 +645,20 @@ static void show_all(bench *b) {
         show_outputs(b, &b->v[i]);
         show_slow(b, &b->v[i]);
     }
+    for (size_t i = 1; i < b->n; i++) {
+        const oq_score s = score_of(b, &b->v[i]);
+        oq_gate_tell(b->job, &b->targets, &s, b->v[i].path);
+    }
     oq_jw_end_array(&b->job->json);
 }
 
 /* ---- the job ---- */
 
 static onq_code run_contenders(bench *b, onq_error *err) {
+    OQ_TRY(oq_gate_read(b->job, oq_opt_is_set(b->job->opts, "labels"), &b->targets, err));
+    if (b->targets.all.n > 0 && b->n < 2)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target compares models with the first one, and there is only one");
     if (oq_opt_is_set(b->job->opts, "labels"))
         OQ_TRY(oq_labels_read(&b->labels, &b->job->arena, &b->job->env->alloc,
                               oq_opt_str(b->job->opts, "labels"), err));
@@ -617,6 +672,7 @@ static onq_code run_contenders(bench *b, onq_error *err) {
         if (b->labels.v != NULL && !oq_opt_is_set(b->job->opts, "limit"))
             OQ_TRY(oq_labels_end(&b->labels, b->v[i].rows, err));
     }
+    OQ_TRY(check_targets(b, err));
     OQ_TRY(time_all(b, err));
     if (oq_opt_flag(b->job->opts, "throughput"))
         OQ_TRY(time_flights(b, err));

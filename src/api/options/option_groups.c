@@ -36,12 +36,18 @@ static const onq_option_info verify[] = {
     OQ_INT("check", 0, "", "4", "0..1000000", "N",
            "Compare the outputs with the float model's on the first N samples and give a verdict; "
            "0 means no comparison."),
+    /* The last: commands that do not quantize have no use for it. */
+    OQ_ROW_TARGET("How near to float the result must be, as a gate for scripts: agreement=PERCENT "
+                  "(the same class), sqnr=DB or cosine=X. The outputs are compared on the first 64 "
+                  "samples, or as --check says. If a target is not reached, the result is written "
+                  "and the status is 1; with --strict nothing is written."),
 };
+#define VERIFY_IDLE (OQ_COUNT(verify) - 1)
 const oq_opt_group oq_group_verify = OQ_GROUP("Verification", verify);
-const oq_opt_group oq_group_verify_idle = OQ_GROUP("", verify);
+const oq_opt_group oq_group_verify_idle = {"", verify, VERIFY_IDLE};
 /* The first of them has a use without the others. */
 const oq_opt_group oq_group_verify_only = {"Verification", verify, 1};
-const oq_opt_group oq_group_verify_rest_idle = {"", verify + 1, OQ_COUNT(verify) - 1};
+const oq_opt_group oq_group_verify_rest_idle = {"", verify + 1, VERIFY_IDLE - 1};
 
 static const onq_option_info input[] = {
     OQ_PATH("input", 'i', "input_model input_model_path model_input", "FILE",

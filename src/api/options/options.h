@@ -58,7 +58,7 @@ typedef struct oq_opt_group {
 
 /* Groups that several commands have (option_groups.c). */
 extern const oq_opt_group oq_group_general;   /* quiet verbose json threads help */
-extern const oq_opt_group oq_group_verify;    /* verify no_verify check */
+extern const oq_opt_group oq_group_verify;    /* verify no_verify check target */
 extern const oq_opt_group oq_group_input;     /* input data_root */
 extern const oq_opt_group oq_group_output;    /* output use_external_data_format */
 extern const oq_opt_group oq_group_data;      /* data limit dim image_* */

@@ -24,6 +24,9 @@
             "The correct classes: a .npy file of integers, one for each row of the first "         \
             "output" whose)
 
+/* What a result must reach. */
+#define OQ_ROW_TARGET(help) OQ_PAIRS("target", 0, "", "METRIC=VALUE", help)
+
 /* ---- what is quantized ---- */
 
 #define OQ_ROW_OP_TYPES(aliases, help) OQ_LIST("op_types_to_quantize", 0, aliases, "TYPE", help)

@@ -140,6 +140,47 @@ static void tell_next(const oq_quant *q, oq_buf *text) {
     }
 }
 
+/* ---- targets ---- */
+
+static oq_score score_of(const oq_quant *q) {
+    const oq_verdict *v = &q->verified.verdict;
+    oq_score s = {.agreement = (double)NAN,
+                  .sqnr = v->sqnr >= OQ_VERIFY_EQUAL ? (double)INFINITY : v->sqnr,
+                  .cosine = v->cosine,
+                  .accuracy = (double)NAN,
+                  .metric = (double)NAN,
+                  .samples = v->n_runs,
+                  .rows = v->rows};
+    if (v->rows > 0)
+        s.agreement = 100.0 * (double)v->same / (double)v->rows;
+    return s;
+}
+
+onq_code oq_quant_check_targets(const oq_quant *q, onq_error *err) {
+    const onq_options *o = q->job->opts;
+    const oq_score s = score_of(q);
+    if (q->targets.all.n == 0 || oq_opt_flag(o, "dry_run"))
+        return ONQ_OK;
+    if (!oq_quant_is_telling(q) || q->record.generated)
+        return oq_fail(
+            err, ONQ_E_CONFIG, "--target: the outputs were not compared with float's: %s",
+            q->verified.skipped != NULL                       ? q->verified.skipped
+            : q->record.generated || !q->verified.verdict.ran ? "there are no samples (give --data)"
+                                                              : "there is no output to compare");
+    OQ_TRY(oq_gate_check(&q->targets, &s, err));
+    return oq_opt_has(o, "strict") && oq_opt_flag(o, "strict")
+               ? oq_gate_refuse(q->job, &q->targets, &s, err)
+               : ONQ_OK;
+}
+
+static void tell_targets(const oq_quant *q) {
+    const oq_score s = score_of(q);
+    if (!oq_quant_is_telling(q))
+        return;
+    oq_gate_json(q->job, &q->targets, &s);
+    oq_gate_tell(q->job, &q->targets, &s, NULL);
+}
+
 static void tell_json(const oq_quant *q) {
     const oq_verified *d = &q->verified;
     oq_jw *w = &q->job->json;
@@ -200,5 +241,6 @@ void oq_quant_tell_verified(const oq_quant *q) {
     if (!oq_quant_is_telling(q))
         return;
     tell_figure(q);
+    tell_targets(q);
     tell_next(q, &q->job->text);
 }

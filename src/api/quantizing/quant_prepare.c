@@ -8,6 +8,9 @@
 #include "quantize/ort/result_opset.h"
 #include "quantize/rules.h"
 
+/* What a --target is measured on, unless --check says more or less. */
+#define TARGET_SAMPLES 64
+
 void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                    onq_code (*quantize)(void *ctx, onq_error *err), void *ctx) {
     *q = (oq_quant){.job = job,
@@ -20,8 +23,10 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
     oq_overrides_init(&q->overrides, &job->arena);
     oq_plan_init(&q->plan, &job->arena);
     const int64_t check = oq_opt_int(job->opts, "check");
-    /* One run also shows whether the result is sound. */
-    oq_record_init(&q->record, &job->env->alloc, check > 0 ? (size_t)check : 1);
+    size_t most = check > 0 ? (size_t)check : 1; /* one also shows whether the result is sound */
+    if (oq_opt_is_set(job->opts, "target") && !oq_opt_is_set(job->opts, "check"))
+        most = TARGET_SAMPLES;
+    oq_record_init(&q->record, &job->env->alloc, most);
 }
 
 void oq_quant_release(oq_quant *q) {
@@ -37,6 +42,12 @@ void oq_quant_release(oq_quant *q) {
 onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
     oq_job *job = q->job;
     size_t n = 0;
+    OQ_TRY(oq_gate_read(job, false, &q->targets, err));
+    if (q->targets.all.n > 0 &&
+        (oq_opt_flag(job->opts, "no_verify") ||
+         (oq_opt_is_set(job->opts, "check") && oq_opt_int(job->opts, "check") == 0)))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target needs the comparison that --no_verify and --check 0 leave out");
     OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &q->model, err));
     OQ_TRY(oq_quant_look(job, q->model, trained, &q->input, err));
     OQ_TRY(oq_model_size(q->model, &q->size_before, err));

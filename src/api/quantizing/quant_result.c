@@ -146,6 +146,7 @@ static onq_code tell_nothing(const oq_quant *q, onq_error *err) {
 onq_code oq_quant_end(oq_quant *q, onq_error *err) {
     OQ_TRY(tell_nothing(q, err));
     q->external |= oq_opt_flag(q->job->opts, "use_external_data_format");
+    OQ_TRY(oq_quant_check_targets(q, err));
     if (!oq_opt_flag(q->job->opts, "dry_run"))
         OQ_TRY(save(q, err));
     OQ_TRY(oq_plan_file_write(q->job, &q->plan, q->format, err));

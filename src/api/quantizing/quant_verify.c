@@ -37,7 +37,7 @@ typedef struct look {
 } look;
 
 static bool is_asked(const oq_quant *q) {
-    return oq_opt_flag(q->job->opts, "verify");
+    return oq_opt_flag(q->job->opts, "verify") || q->targets.all.n > 0;
 }
 
 /* Messages of what is tried are not the user's. */
@@ -151,7 +151,8 @@ static onq_code find_engine(oq_quant *q, onq_error *err) {
         return rc;
     if (is_asked(q) || rc == ONQ_E_NOMEM) {
         oq_error_give(err, rc, &why);
-        return is_asked(q) ? oq_error_in(err, rc, "--verify") : rc;
+        return is_asked(q) ? oq_error_in(err, rc, q->targets.all.n > 0 ? "--target" : "--verify")
+                           : rc;
     }
     q->verified.skipped = "there is no ONNX Runtime";
     oq_log(q->job->env, ONQ_LOG_DEBUG, "%s", why.text);

@@ -11,6 +11,7 @@
 #ifndef OQ_API_QUANTIZATION_H
 #define OQ_API_QUANTIZATION_H
 
+#include "api/gate.h"
 #include "api/options/command.h"
 #include "api/quantizing/quant_input.h"
 #include "calibrate/ranges.h"
@@ -56,6 +57,7 @@ typedef struct oq_quant {
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
     oq_record record;  /* of a calibration; else of runs before `quantize` */
     oq_verified verified;
+    oq_targets targets; /* --target */
 
     bool external;                     /* weights go to a file of their own */
     bool has_external;                 /* the input keeps weights outside */
@@ -109,6 +111,8 @@ bool oq_quant_add_next(const oq_quant *q, oq_quant_next which, oq_buf *b);
 void oq_quant_advise(const oq_quant *q);
 /* The figures, what they mean and what to do next, for the summary. */
 void oq_quant_tell_verified(const oq_quant *q);
+/* Fails where a --target could not be measured, or with --strict was not reached. */
+onq_code oq_quant_check_targets(const oq_quant *q, onq_error *err);
 /* The end of every quantization: writes the result unless it is a --dry_run, writes the --plan, and
  * reports, as text and JSON. */
 onq_code oq_quant_end(oq_quant *q, onq_error *err);
