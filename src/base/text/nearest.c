@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-#define MAX_NAME 256 /* of longer names the beginning is compared */
+#define MAX_EDITS 4
+#define MAX_NAME  256 /* of longer names the beginning is compared */
 
 static oq_str folded(char *b, oq_str name) {
     size_t n = 0;
@@ -27,7 +28,9 @@ static size_t rank_of(oq_str wanted, oq_str candidate) {
     if (x.n == 0 || y.n == 0)
         return SIZE_MAX;
     const size_t longer = x.n > y.n ? x.n : y.n;
-    const size_t most = longer <= 3 ? 1 : 1 + longer / 4;
+    /* Nobody mistypes more letters than that: long names that differ by more are of other things. */
+    const size_t part = longer <= 3 ? 1 : 1 + longer / 4,
+                 most = part < MAX_EDITS ? part : MAX_EDITS;
     const size_t rank = oq_str_distance(x, y, most + 1);
     if (rank <= most)
         return rank;
