@@ -34,6 +34,31 @@ uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n) {
     return best;
 }
 
+/* True if the row is a distribution; *sum gets the sum of e^(x - most). */
+static bool is_distribution(const oq_datum *d, uint64_t from, uint64_t n, double most,
+                            double *sum) {
+    double plain = 0;
+    bool positive = true;
+    *sum = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const double x = value(d, true, from + i);
+        positive &= x >= 0;
+        plain += x;
+        *sum += exp(x - most);
+    }
+    return positive && fabs(plain - 1) < 1e-2;
+}
+
+void oq_confidence_add(const oq_datum *d, double *sum, uint64_t *rows) {
+    const uint64_t row = d->rank > 0 ? (uint64_t)d->dims[d->rank - 1] : 1;
+    for (uint64_t i = 0; row > 1 && i < d->count; i += row) {
+        double power;
+        const double most = value(d, true, i + oq_datum_top(d, i, row));
+        *sum += is_distribution(d, i, row, most, &power) ? most : 1 / power;
+        ++*rows;
+    }
+}
+
 /* The numeric class of both, if they share one. */
 static bool readable(const oq_datum *d, bool *real) {
     const oq_dtype_info *info = oq_dtype_find(d->dtype);

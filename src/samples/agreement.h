@@ -18,6 +18,11 @@ double oq_signal_to_noise(double signal, double noise);
 /* Where the first of the largest of n values is, counted from `from`; of a tensor of reals. */
 uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n);
 
+/* The mean, over rows along the last axis, of the probability of the largest score: the score itself
+ * where a row is a distribution, else after a Softmax. Adds to *sum and *rows; of a tensor of
+ * reals. */
+void oq_confidence_add(const oq_datum *d, double *sum, uint64_t *rows);
+
 typedef struct oq_agree {
     double dot, aa, bb, noise; /* sums of a b, a^2, b^2, (a-b)^2 */
     double largest;            /* difference */

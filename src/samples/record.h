@@ -25,6 +25,7 @@ typedef struct oq_record {
     size_t most;                /* runs that are wanted */
     uint64_t bytes;             /* of those that are kept */
     bool generated;             /* of inputs that were made up */
+    bool classes;               /* the first output holds scores of classes, however many axes */
 } oq_record;
 
 void oq_record_init(oq_record *r, const onq_allocator *alloc, size_t most);

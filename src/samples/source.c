@@ -28,6 +28,7 @@ typedef struct slot {
     onq_code code;
     onq_error error;
     size_t bytes;
+    oq_look look;
 } slot;
 
 struct oq_source {
@@ -44,6 +45,8 @@ struct oq_source {
     oq_tape *tape;  /* or NULL */
     slot slots[SLOTS];
     uint64_t taken; /* samples given to the caller in this pass */
+    bool watches;
+    oq_overview watch;
     bool keeps_names;
     oq_arena names_arena; /* `arena` is the reader's while it reads */
     OQ_VEC(const char *) names;
@@ -321,6 +324,8 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
         if (rc == ONQ_OK)
             rc = tidy_bools(&t->arena, &t->inputs[i], err);
     }
+    if (rc == ONQ_OK && s->watches && !s->reader->ended)
+        oq_look_make(&t->look, t->inputs, s->inputs.n);
     t->bytes = t->arena.used;
     t->sample = (oq_sample){number, name, t->inputs, s->inputs.n};
     if (rc == ONQ_OK)
@@ -435,6 +440,14 @@ bool oq_source_has_images(const oq_source *s) {
     return s->reader->images;
 }
 
+const char *oq_source_about(const oq_source *s) {
+    return s->reader->about;
+}
+
+const oq_overview *oq_source_overview(const oq_source *s) {
+    return s->watches ? &s->watch : NULL;
+}
+
 void oq_source_keep_names(oq_source *s) {
     s->keeps_names = true;
 }
@@ -457,6 +470,8 @@ static onq_code deliver(oq_source *s, uint64_t k, const oq_sample **out, onq_err
     const slot *t = &s->slots[k % SLOTS];
     if (t->code == ONQ_OK) {
         keep_name(s, k, t->sample.name);
+        if (s->watches && k == s->watch.samples)
+            oq_overview_add(&s->watch, &t->look);
         *out = &t->sample;
         return ONQ_OK;
     }
@@ -615,6 +630,8 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
     }
     if (rc == ONQ_OK)
         rc = set_counts(s, o, err);
+    s->watches = o->watch;
+    oq_overview_init(&s->watch, s->inputs.n);
     if (rc != ONQ_OK) {
         if (s->reader == o->reader)
             s->reader = NULL; /* stays the caller's */

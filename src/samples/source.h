@@ -19,6 +19,7 @@
 #define OQ_SAMPLES_SOURCE_H
 
 #include "samples/datum.h"
+#include "samples/overview.h"
 #include "samples/tape.h"
 
 typedef struct oq_source oq_source;
@@ -53,6 +54,10 @@ typedef struct oq_dim_fix {
     int64_t value;
 } oq_dim_fix;
 
+/* Refuses a --dim with a name that is not among these; the message has the nearest, or all. */
+onq_code oq_dim_unknown(const oq_str *names, size_t n, oq_str name, const onq_allocator *alloc,
+                        onq_error *err);
+
 typedef struct oq_source_options {
     const char *spec;         /* --data; NULL: the test_data_set folders next to the model */
     const char *beside;       /* where these folders are; NULL: next to the model's file */
@@ -67,6 +72,7 @@ typedef struct oq_source_options {
     oq_image_options image;
     uint64_t share, n_shares; /* only samples with number % n_shares == share; n_shares 0: all */
     uint64_t hold_out; /* without every so-manieth sample, shares counted after; 0, 1: with all */
+    bool watch;        /* look at what the samples have in common */
 } oq_source_options;
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);
@@ -85,6 +91,10 @@ const char *oq_source_text(const oq_source *s);
 bool oq_source_is_random(const oq_source *s);
 /* Samples are made of images, as oq_source_options.image says. */
 bool oq_source_has_images(const oq_source *s);
+/* What was done to images: "224x224, stretch, 1/255, ..."; NULL: there are none. */
+const char *oq_source_about(const oq_source *s);
+/* What was seen in the first pass so far; NULL unless the options ask for it. */
+const oq_overview *oq_source_overview(const oq_source *s);
 /* Names of the samples that were given, for a report: the first OQ_NAMES_KEPT of them once they are
  * asked to be kept. */
 #define OQ_NAMES_KEPT 1000

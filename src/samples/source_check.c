@@ -3,29 +3,52 @@
  */
 #include "samples/source_private.h"
 
+#include "base/text/nearest.h"
+
 #include <inttypes.h>
 
 /* ---- --dim ---- */
 
-static void add_symbol(oq_buf *text, oq_str name) {
-    oq_buf_adds(text, text->n > 0 ? ", '" : "'");
-    oq_buf_add_safe(text, name);
-    oq_buf_addc(text, '\'');
-}
-
-static onq_code unknown_symbol(const oq_ios *ios, oq_str name, const onq_allocator *alloc,
-                               onq_error *err) {
+/* "(did you mean NAME?)", or all names, each once. */
+onq_code oq_dim_unknown(const oq_str *names, size_t n, oq_str name, const onq_allocator *alloc,
+                        onq_error *err) {
+    char near[300];
+    oq_nearest nearest;
     oq_buf known;
+    oq_nearest_init(&nearest, name);
     oq_buf_init(&known, alloc);
-    for (size_t i = 0; i < ios->n; i++)
-        for (size_t k = 0; k < ios->v[i].rank; k++)
-            if (ios->v[i].dims[k].param.n > 0)
-                add_symbol(&known, ios->v[i].dims[k].param);
-    onq_code rc =
-        oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s' (%s%s)", OQ_STR(name),
-                known.n > 0 ? "there are " : "none has a name", known.p != NULL ? known.p : "");
+    for (size_t i = 0; i < n; i++) {
+        bool again = false;
+        for (size_t k = 0; k < i; k++)
+            again |= oq_str_eq(names[i], names[k]);
+        if (again)
+            continue;
+        oq_nearest_offer(&nearest, names[i]);
+        oq_buf_adds(&known, known.n > 0 ? ", " : "");
+        oq_buf_add_safe(&known, names[i]);
+    }
+    oq_nearest_text(&nearest, "", near, sizeof near);
+    onq_code rc;
+    if (near[0] != '\0')
+        rc = oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s'%s", OQ_STR(name),
+                     near);
+    else
+        rc = oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s' (%s%s)",
+                     OQ_STR(name), known.n > 0 ? "named are: " : "none has a name",
+                     known.p != NULL ? known.p : "");
+    if (known.failed)
+        rc = oq_fail_nomem(err);
     oq_buf_release(&known);
     return rc;
+}
+
+static onq_code unknown_symbol(oq_arena *a, const oq_ios *ios, oq_str name, onq_error *err) {
+    OQ_VEC(oq_str) names = {0};
+    for (size_t i = 0; i < ios->n; i++)
+        for (size_t k = 0; k < ios->v[i].rank; k++)
+            if (ios->v[i].dims[k].param.n > 0 && !OQ_PUSH(a, &names, ios->v[i].dims[k].param))
+                return oq_fail_nomem(err);
+    return oq_dim_unknown(names.v, names.n, name, a->alloc, err);
 }
 
 onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_t n,
@@ -50,7 +73,7 @@ onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_
             }
         }
         if (!used)
-            return unknown_symbol(ios, dims[f].name, a->alloc, err);
+            return unknown_symbol(a, ios, dims[f].name, err);
     }
     return ONQ_OK;
 }

@@ -261,6 +261,42 @@ static onq_code choose_values(const oq_image_options *o, image_reader *r, onq_er
     return ONQ_OK;
 }
 
+/* "mean 127, deviation 128", one number where all channels have it. */
+static void add_numbers(oq_buf *b, const char *what, const double *v, unsigned n) {
+    const bool one = n == 1 || (v[0] == v[1] && v[1] == v[2]);
+    oq_buf_addf(b, ", %s %.4g", what, v[0]);
+    for (unsigned k = 1; k < n && !one; k++)
+        oq_buf_addf(b, " %.4g", v[k]);
+}
+
+/* What becomes of an image, for the user to check. */
+static onq_code describe(const oq_reader_setup *s, image_reader *r, onq_error *err) {
+    static const char *const resize[] = {
+        [OQ_IMAGE_STRETCH] = "stretch", [OQ_IMAGE_CROP] = "crop", [OQ_IMAGE_PAD] = "pad"};
+    const oq_image_options *o = &s->o->image;
+    oq_buf b;
+    oq_buf_init(&b, &s->env->alloc);
+    oq_buf_addf(&b, "%ux%u%s%s, %s", r->height, r->width, r->channels == 1 ? ", gray" : "",
+                r->color == OQ_IMAGE_BGR ? ", BGR" : "", resize[r->resize]);
+    if (r->raw) {
+        oq_buf_adds(&b, ", pixels as they are");
+    } else {
+        if (!o->has_scale || r->scale == 1.0 / 255)
+            oq_buf_adds(&b, ", 1/255");
+        else
+            oq_buf_addf(&b, ", times %.4g", r->scale);
+        if (o->n_mean == 0 && o->n_std == 0) {
+            oq_buf_adds(&b, ", ImageNet mean and deviation (default)");
+        } else {
+            add_numbers(&b, o->n_mean > 0 ? "mean" : "ImageNet mean", r->mean, r->channels);
+            add_numbers(&b, o->n_std > 0 ? "deviation" : "ImageNet deviation", r->std, r->channels);
+        }
+    }
+    r->base.about = b.failed ? NULL : oq_arena_strdup(s->arena, b.p, b.n);
+    oq_buf_release(&b);
+    return r->base.about != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *paths, size_t n,
                                oq_reader **out, onq_error *err) {
     image_reader *r = OQ_NEW(s->arena, image_reader);
@@ -274,6 +310,7 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
     OQ_TRY(find_input(s, r, err));
     OQ_TRY(choose_layout(&s->o->image, r, err));
     OQ_TRY(choose_values(&s->o->image, r, err));
+    OQ_TRY(describe(s, r, err));
     r->base.count = n / r->batch;
     if (r->base.count == 0)
         return oq_fail(err, ONQ_E_INVALID,

@@ -17,10 +17,11 @@ struct oq_reader {
                      const char **name, onq_error *err);
     void (*close)(oq_reader *r);
     uint64_t count;
-    const char *text; /* what oq_source_text says */
-    bool images;      /* the options for images say how samples are made */
-    bool random;      /* samples are made up */
-    bool tape;        /* `count` may be more than there are: `ended` says so when one is not there.
+    const char *text;  /* what oq_source_text says */
+    const char *about; /* what was done to images; or NULL */
+    bool images;       /* the options for images say how samples are made */
+    bool random;       /* samples are made up */
+    bool tape;         /* `count` may be more than there are: `ended` says so when one is not there.
                        * Read on the caller's thread */
     bool ended;
 };

@@ -539,3 +539,30 @@ def test_what_is_no_source(tmp_path):
     np.save(mixed / "x.npy", np.zeros(1, np.float32))
     np.savez(mixed / "x.npz", x=np.zeros(1, np.float32))
     refused(onq("run", model, "--data", mixed), "which of them")
+
+
+@pytest.mark.parametrize("words, said", [
+    ([], "8x6, stretch, 1/255, ImageNet mean and deviation (default); input -2.118..2.64"),
+    (["--image-scale", "1", "--image-mean", "127", "--image-std", "128", "--image-resize", "crop"],
+     "8x6, crop, times 1, mean 127, deviation 128; input -0.9922..1"),
+    (["--image-color", "bgr", "--image-mean", "0.5,0.25,0", "--image-resize", "pad"],
+     "8x6, BGR, pad, 1/255, mean 0.5 0.25 0, ImageNet deviation 0.225 0.224 0.229; input -2.222..4.367"),
+])
+def test_what_is_done_to_images_is_said(tmp_path, words, said):
+    """One line with size, resizing, scale, mean and deviation, and the values that come of it."""
+    model = identity(tmp_path / "m.onnx", ("x", TensorProto.FLOAT, [1, 3, 8, 6]))
+    (tmp_path / "photos").mkdir()
+    for k, shade in enumerate((0, 255)):
+        Image.new("RGB", (6, 8), (shade,) * 3).save(tmp_path / "photos" / f"{k}.png")
+    r = onq("run", model, "--data", tmp_path / "photos", *words)
+    assert r.returncode == 0 and f"images: {said}\n" in r.stderr, r.stderr
+    assert "images:" not in onq("run", model, "--data", tmp_path / "photos", *words, "--quiet").stderr
+
+
+def test_uint8_images_stay_as_they_are(tmp_path):
+    model = identity(tmp_path / "m.onnx", ("x", TensorProto.UINT8, [1, 3, 4, 4]))
+    (tmp_path / "photos").mkdir()
+    for k, shade in enumerate((7, 200)):
+        Image.new("RGB", (4, 4), (shade,) * 3).save(tmp_path / "photos" / f"{k}.png")
+    assert "images: 4x4, stretch, pixels as they are; input 7..200\n" in onq("run", model, "--data",
+                                                                          tmp_path / "photos").stderr

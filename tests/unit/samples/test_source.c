@@ -217,7 +217,7 @@ static void test_misfits(void **state) {
                  "got INT64[1], expected INT64[2]");
     const oq_dim_fix other = {OQ_S("m"), 2};
     fixed.dims = &other;
-    assert_fails(open_source(w, &fixed), ONQ_E_OPTION, err, "'n'");
+    assert_fails(open_source(w, &fixed), ONQ_E_OPTION, err, "did you mean n?");
 }
 
 static void test_nothing_there(void **state) {
