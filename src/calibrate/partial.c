@@ -444,7 +444,7 @@ static onq_code join_one(oq_collector *c, oq_partial_meta *meta, const onq_env *
     if (rc == ONQ_OK && !first)
         rc = joins(meta, c, &m, &part, err);
     if (rc == ONQ_OK && there != NULL && !first && there[m.share] != 0)
-        rc = oq_fail(err, ONQ_E_INVALID, "shard %llu of %llu is there twice",
+        rc = oq_fail(err, ONQ_E_INVALID, "shard %llu of %llu was given twice",
                      (unsigned long long)m.share, (unsigned long long)m.n_shares);
     if (rc == ONQ_OK && !first)
         rc = oq_collect_merge(c, &part, err);
@@ -469,8 +469,9 @@ onq_code oq_partial_join(oq_collector *c, oq_partial_meta *meta, const onq_env *
     /* How many there are to be is known from the first; more than there are files cannot be. */
     OQ_GO(join_one(c, meta, env, paths[0], stage, NULL, err));
     if (meta->n_shares != n) {
-        rc = oq_fail(err, ONQ_E_INVALID, "%s: is one of %llu shards, %zu parts were given",
-                     paths[0], (unsigned long long)meta->n_shares, n);
+        rc = oq_fail(err, ONQ_E_INVALID, "%s: %zu of its %llu shards %s given%s", paths[0], n,
+                     (unsigned long long)meta->n_shares, n == 1 ? "was" : "were",
+                     n < meta->n_shares ? "; add the others" : ", which is too many");
         goto done;
     }
     there = oq_calloc(&env->alloc, n, 1);

@@ -365,7 +365,7 @@ static onq_code read_tensor(reader *r, oq_str name, oq_str text, onq_error *err)
     if (rc == ONQ_OK)
         rc = oq_json_parse("JSON", (oq_str){quoted.p, quoted.n}, &j, err);
     if (rc == ONQ_OK && oq_ranges_find(r->ranges, name) != NULL)
-        rc = oq_fail(err, ONQ_E_INVALID, "is there twice");
+        rc = oq_fail(err, ONQ_E_INVALID, "occurs twice");
     if (rc == ONQ_OK) {
         oq_range *t = oq_ranges_add(r->ranges, name);
         rc = t == NULL ? oq_fail_nomem(err) : read_range(&r->ranges->arena, j, t, err);

@@ -94,7 +94,7 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
     if (loss != NULL) {
         oq_buf_addf(
             out,
-            "\nKernel saturation: with the runtime's optimisation the output keeps %.1f dB, in "
+            "\nKernel saturation: with the runtime's optimisation the output SQNR is %.1f dB, in "
             "float %.1f dB.\nThe loss is not quantization but 16-bit sums of two u8 x s8 "
             "products, on x86 CPUs without VNNI like\nthis one (AVX2, AVX-512 before Cascade "
             "Lake; not ARM). --saturation_safe or --reduce_range avoids it. Layers\nthat can pass "
@@ -106,7 +106,7 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
     }
     if (gap != NULL)
         oq_buf_addf(out,
-                    "\nWith the runtime's optimisation the output keeps %.1f dB, without it %.1f "
+                    "\nWith the runtime's optimisation the output SQNR is %.1f dB, without it %.1f "
                     "dB; 16-bit sums are not the\ncause (%s).\n",
                     oq_sums_sqnr(&gap->optimised), oq_sums_sqnr(&gap->beside),
                     d->cpu_saturates ? "no weights reach them" : "this CPU has none");

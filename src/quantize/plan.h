@@ -85,7 +85,7 @@ typedef struct oq_plan {
 } oq_plan;
 
 /* Why a Relu or Clip goes. */
-#define OQ_WHY_REMOVED "the quantized range does its work"
+#define OQ_WHY_REMOVED "made redundant by the quantized range"
 /* Reasons that a command has advice for. */
 #define OQ_WHY_HALF  "its values are float16, this operator is quantized in float32 only"
 #define OQ_WHY_EMPTY "its weight is empty"

@@ -118,8 +118,8 @@ echo old >full/cache.json
 # Parts that do not make one job.
 for i in 1 2 3; do "$ONQ" calibrate -i model.onnx --data random:9:1 --shard $i/3 -o part$i --quiet; done
 "$ONQ" calibrate -i model.onnx --data random:9:1 --shard 2/3 --method entropy -o other --quiet
-fails 'one of 3 shards, 2 parts' "$ONQ" calibrate --merge part1 part2 -o joined.json
-fails 'there twice' "$ONQ" calibrate --merge part1 part2 part2 -o joined.json
+fails '2 of its 3 shards were given; add the others' "$ONQ" calibrate --merge part1 part2 -o joined.json
+fails 'was given twice' "$ONQ" calibrate --merge part1 part2 part2 -o joined.json
 fails 'other options' "$ONQ" calibrate --merge part1 other part3 -o joined.json
 fails 'not a calibration part' "$ONQ" calibrate --merge part1 part2 model.onnx -o joined.json
 [ ! -e joined.json ]

@@ -69,7 +69,7 @@ grep -q 'nearest' stderr && fail "far: $(cat stderr)"
 
 # Overrides.
 echo '{"inptu": [{"symmetric": true}]}' >over.json
-refuses 1 "tensor 'inptu': is not present in the model (did you mean input?)" static --tensor_quant_overrides over.json
+refuses 1 "tensor 'inptu': it is not present in the model (did you mean input?)" static --tensor_quant_overrides over.json
 echo '{"input": [{"convert": {"quant_type": "qint8", "recv_nodes": ["/c1/Conw"]}}]}' >over.json
 warns "over.json: no node is called '/c1/Conw'; the nearest is '/c1/Conv'" static --tensor_quant_overrides over.json
 refuses 1 "over.json: no node is called '/c1/Conw'" static --strict --tensor_quant_overrides over.json
@@ -106,7 +106,7 @@ refuses 2 "--target: agreement cannot be 200 (it is a percentage: 0 to 100;" \
 refuses 2 "--target: cosine cannot be 2 (-1 to 1;" onq auto -i "$model" -o out.onnx --data random:4 --target cosine=2
 refuses 2 "bits: 5 is not one of 2, 4, 8" onq nbits -i "$model" -o out.onnx --bits 5
 refuses 1 "not a source of samples (a folder, .npz, .npy, .tar," onq static -i "$model" -o out.onnx --data "$model"
-warns "this mode does not quantize the operator; Gemm: not in op_types_to_quantize)" onq nbits -i "$model" -o out.onnx
+warns "not supported in this mode; Gemm: not in op_types_to_quantize)" onq nbits -i "$model" -o out.onnx
 warns '(onq static and onq dynamic quantize such a model)' qat
 mkdir -p pets/dog
 refuses 1 'pets: no samples in it (wanted: test_data_set_* folders, JPEG or PNG images, .npz or .npy files; other folders in it are not' \

@@ -185,7 +185,7 @@ def test_diff_without_names_needs_one_of_each(change, tmp_path):
     put(tmp_path, "default.onnx", damaged(lambda m: m.graph.input.append(value("W", [4, 3, 3, 3]))).SerializeToString())
     for pair in (["m.onnx", "good.onnx"], ["good.onnx", "m.onnx"]):
         done = onq(tmp_path, "diff", *pair, "--ignore", "names")
-        assert done.returncode == 1 and (done.stdout or "m.onnx: tensor '" in done.stderr and "is there twice" in done.stderr), done
+        assert done.returncode == 1 and (done.stdout or "m.onnx: tensor '" in done.stderr and "occurs twice" in done.stderr), done
     assert onq(tmp_path, "diff", "default.onnx", "default.onnx", "--ignore", "names").returncode == 0
 
 

@@ -76,7 +76,7 @@ def test_outliers(product):
     folder, x = product
     static(folder, "plain.onnx", "--op_set", "noout")
     said = static(folder, "x3.onnx", "--op_set", "noout", "--outlier_channels", "3").stdout
-    assert "put in by a method, and float" in said and "nodes_to_exclude" not in said  # none was given
+    assert "added by a method (as --outlier_channels); kept float" in said and "nodes_to_exclude" not in said  # none was given
     plain, ops = measure(folder, "plain.onnx", x)
     assert ops["MatMulIntegerToFloat"] == 1
     db, ops = measure(folder, "x3.onnx", x)

@@ -341,7 +341,7 @@ def test_inner_overrides(tmp_path):
     assert any(n.op_type == "DequantizeLinear" for n in inner_nodes(got.graph))
     done = quantcase.onq("static", "-i", tmp_path / "float.onnx", "-o", out, "--data", tmp_path / "data.npz",
                          "--tensor_quant_overrides", over)
-    assert done.returncode == 1 and "tensor 't0': is inside of an If" in done.stderr
+    assert done.returncode == 1 and "tensor 't0': it is inside an If" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["silero_vad", "silero_vad_op18_ifless"])

@@ -355,7 +355,7 @@ def test_kept_relu_qoperator(tmp_path):
     ("nbits", "one", {"bits": 3}, "node 'one' (MatMul): bits: 3 is not one of 2, 4, 8"),
     ("nbits", "one", {"block_size": 24}, "node 'one' (MatMul): block size 24"),
     ("nbits", "one", {"block_size": -1}, "node 'one' (MatMul): a whole column"),
-    ("nbits", "sum", {"treatment": "quantized"}, "this mode does not quantize the operator"),
+    ("nbits", "sum", {"treatment": "quantized"}, "not supported in this mode"),
     ("nbits", "one", {"bits": "4"}, "node 'one': 'bits', 'block_size'"),
     ("bnb4", "one", {"bits": 8}, "node 'one' (MatMul): method nf4 has no 8 bits"),
     ("dynamic", "mean", {"treatment": "quantized"}, "node 'mean' (ReduceMean): "),

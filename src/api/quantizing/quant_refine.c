@@ -56,11 +56,11 @@ static void tell_gain(const oq_quant *q, const oq_refine_job *job) {
         return;
     if (job->after < job->before - NOISE)
         oq_warn(env,
-                "%s made the outputs worse: %.1f dB before, %.1f dB after, on %zu samples it has "
-                "seen (leave it out)",
+                "%s made the outputs worse: %.1f dB before, %.1f dB after, on the %zu "
+                "calibration samples (leave it out)",
                 name_of(job), job->before, job->after, job->n_compared);
     else
-        oq_note(env, "%s: %.1f dB before, %.1f dB after, on %zu samples it has seen", name_of(job),
+        oq_note(env, "%s: %.1f dB before, %.1f dB after, on the %zu calibration samples", name_of(job),
                 job->before, job->after, job->n_compared);
 }
 

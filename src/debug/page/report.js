@@ -43,8 +43,8 @@ function verdict() {
     v.textContent = low === null ? `${plural(rows.length, "weight")} compared, all of them exact or harmless` : `The worst of ${plural(rows.length, "weight")} keeps ${dB(low)}`; m.textContent = "Weights only: with --data SAMPLES the activations and the outputs are measured too, and there is a verdict."; return;
   }
   h.style.setProperty("--tone", `var(--${TONES[D.grade]})`);
-  v.append(make("em", D.grade_text[0].toUpperCase() + D.grade_text.slice(1)), now >= 250 ? ": the outputs are equal" : `: the outputs keep ${dB(now)}`, ...(top ? [`, the same top-1 in ${percent(top[3])}`] : []));
-  m.textContent = `${MEANING[D.grade][0].toUpperCase() + MEANING[D.grade].slice(1)}. Measured over ${plural(D.samples, "sample")}${outputs.length > 1 && worst ? `, of the worst of ${outputs.length} outputs, ${middle(clean(worst[0]), 50)}` : ""}. 6 dB are one bit${D.bits === 8 ? "; 20 to 40 dB are usual for 8 bits" : ""}.`;
+  v.append(make("em", D.grade_text[0].toUpperCase() + D.grade_text.slice(1)), now >= 250 ? ": the outputs are equal" : `: the output SQNR is ${dB(now)}`, ...(top ? [`, the same top-1 in ${percent(top[3])}`] : []));
+  m.textContent = `${MEANING[D.grade][0].toUpperCase() + MEANING[D.grade].slice(1)}. Measured over ${plural(D.samples, "sample")}${outputs.length > 1 && worst ? `, of the worst of ${outputs.length} outputs, ${middle(clean(worst[0]), 50)}` : ""}. 6 dB is about one bit${D.bits === 8 ? "; 20 to 40 dB are usual for 8 bits" : ""}.`;
 }
 function cards() {
   const box = $("cards");
@@ -75,7 +75,7 @@ function advise() {
   const total = G.nodes.reduce((s, n) => s + n.macs, 0);
   const all = [];
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
-  if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the outputs keep ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
+  if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable ? "--saturation_safe" : "--reduce_range"));
   const groups = new Map();
   rows.filter(r => why(r)[1] && ![HARMLESS, INHERITED].includes(why(r)[2]) && (r.own === null || r.own < 30)).forEach(r => groups.set(r.reason, [...(groups.get(r.reason) || []), r]));
@@ -153,7 +153,7 @@ $("basket-form").onchange = showBasket; $("basket-clear").onclick = () => { bask
 /* ---- table ---- */
 const measured = rows.some(r => r.effect !== null), sorting = {key: "rank", up: true}; const first = innerWidth <= 960 ? 15 : 200, room = innerWidth <= 640 ? 20 : innerWidth < 1500 ? 33 : 46; let shown = [], limit = first;
 const head = () => [["tick", "", 0, 0, ""], ["rank", "#", 1, 1, "Order: by the effect on the outputs where it was measured, else by what is lost here. 1 is the worst."], ["name", "Tensor and node", 0, 0, "The weight or activation, and below it the node that uses or makes it: the name that --nodes_to_exclude takes. Tick it to build the options."],
-  ["own", "Here dB", 1, 0, "What this quantizer alone makes of the float model's values. Good: 40 and more. Much is lost below 20. 6 dB are one bit."],
+  ["own", "Here dB", 1, 0, "What this quantizer alone makes of the float model's values. Good: 40 and more. Much is lost below 20. 6 dB is about one bit."],
   ...(measured ? [["effect", "Effect dB", 1, 0, "Signal to noise of the outputs when the unit of this node is all that is quantized. Good: 40 and more; the lowest decide the result."]] : []),
   ...(other ? [["change", "Change dB", 1, 0, "Here, in this report, less what it is in the other one. Above 0 is better."]] : []),
   ["macs", "Work", 1, 1, "Share of the model's multiply-accumulates that the node has: what leaving it float costs. Little is good."],

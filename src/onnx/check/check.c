@@ -145,7 +145,7 @@ static onq_code find_calls(calls *s, oq_arena *a, const oq_model_proto *p, onq_e
         const oq_str key = function_key(a, f->domain, f->name, f->overload);
         OQ_TRY_ALLOC(key.p != NULL, err);
         if (oq_map_has(&s->ids, key))
-            return oq_fail(err, ONQ_E_INVALID, "function '%.*s' of domain '%.*s' is there twice",
+            return oq_fail(err, ONQ_E_INVALID, "function '%.*s' of domain '%.*s' occurs twice",
                            OQ_STR(f->name), OQ_STR(f->domain));
         OQ_TRY_ALLOC(oq_map_put(&s->ids, key, (uint32_t)i), err);
     }

@@ -114,7 +114,7 @@ static onq_code check_attributes(oq_check *c, const oq_node *n, onq_error *err) 
         for (size_t k = 0; !many && k < i && !again; k++)
             again = oq_str_eq(a->name, n->attribute.v[k]->name);
         if (again)
-            return oq_fail(err, ONQ_E_INVALID, "attribute '%.*s' is there twice", OQ_STR(a->name));
+            return oq_fail(err, ONQ_E_INVALID, "attribute '%.*s' occurs twice", OQ_STR(a->name));
         if (many && !oq_map_put(&seen, a->name, 0))
             return oq_fail_nomem(err);
     }
@@ -173,7 +173,7 @@ static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
         if (v->name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "graph input %zu has no name", i);
         if (oq_index_find(ix, v->name)->info != v)
-            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' is there twice",
+            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' occurs twice",
                            OQ_STR(v->name));
     }
     for (size_t i = 0; i < g->initializer.n; i++) {
@@ -181,7 +181,7 @@ static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
         if (t->name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "initializer %zu has no name", i);
         if (oq_index_find(ix, t->name)->init != t)
-            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' is there twice",
+            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' occurs twice",
                            OQ_STR(t->name));
     }
     for (size_t i = 0; i < g->sparse_initializer.n; i++) {
@@ -191,7 +191,7 @@ static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
         if (v == NULL)
             return oq_fail(err, ONQ_E_INVALID, "sparse initializer %zu has no name", i);
         if (v->sparse_init != s || v->init != NULL)
-            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' is there twice",
+            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' occurs twice",
                            OQ_STR(v->name));
     }
     return ONQ_OK;

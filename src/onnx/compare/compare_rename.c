@@ -90,7 +90,7 @@ static onq_code add_value(oq_cmp *c, oq_cmp_scope *s, const value *v, onq_error 
     if (at != OQ_MAP_NONE && v->name.n > 0 &&
         (s->values.v[at].init == NULL || v->input == OQ_MAP_NONE))
         return oq_fail(err, ONQ_E_INVALID,
-                       "%s: tensor '%.*s' is there twice, so what its readers compute is not known",
+                       "%s: tensor '%.*s' occurs twice, so what its readers compute is not known",
                        s->model->path, OQ_STR(v->name));
     if (at != OQ_MAP_NONE)
         return ONQ_OK; /* an initializer is the default of the input */

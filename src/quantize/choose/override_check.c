@@ -116,11 +116,11 @@ static onq_code fail_absent(const oq_tensor_override *t, const oq_override_check
     char hint[700];
     if (oq_reach_tensor(m->reach, t->name)->is_left_alone)
         return oq_fail(err, ONQ_E_CONFIG,
-                       "is inside of an If, Loop or Scan (--enable_subgraph quantizes that)");
+                       "it is inside an If, Loop or Scan (--enable_subgraph quantizes that)");
     oq_nearest_init(&near, t->name);
     oq_reach_offer(m->reach, &near);
     oq_nearest_text(&near, "", hint, sizeof hint);
-    return oq_fail(err, ONQ_E_CONFIG, "is not present in the model%s", hint);
+    return oq_fail(err, ONQ_E_CONFIG, "it is not present in the model%s", hint);
 }
 
 static onq_code check_one(const oq_tensor_override *t, const oq_override_check *m, onq_error *err) {

@@ -336,7 +336,7 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
     oq_nb_choice c = {.scope = s,
                       .node = n,
                       .how = r->config->how,
-                      .why = "this mode does not quantize the operator",
+                      .why = "not supported in this mode",
                       .by = OQ_BY_RULE};
     OQ_TRY(decide_inner(r, s, n, err));
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {

@@ -373,12 +373,12 @@ def external_strings():
 
 
 # ---- graphs
-@case("check", INVALID, -1, "initializer 'w' is there twice")
+@case("check", INVALID, -1, "initializer 'w' occurs twice")
 def duplicate_initializer():
     return model(graph([NEG], [tensor(), tensor()]))
 
 
-@case("check", INVALID, -1, "input 'x' is there twice")
+@case("check", INVALID, -1, "input 'x' occurs twice")
 def duplicate_input():
     return model(graph([NEG], inputs=("x", "x")))
 
@@ -429,7 +429,7 @@ def missing_op_type():
     return model(graph([node("", ["x"], ["y"])]))
 
 
-@case("check", INVALID, -1, "attribute 'axis' is there twice")
+@case("check", INVALID, -1, "attribute 'axis' occurs twice")
 def duplicate_attribute():
     a = attribute("axis", 2, num(3, 1))
     return model(graph([node("Neg", ["x"], ["y"], extra=a + a)]))

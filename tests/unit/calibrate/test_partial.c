@@ -223,7 +223,7 @@ static void do_not_join(void **state) {
     const struct {
         const char *second, *says;
     } bad[] = {
-        {save_share(s, "again", &o, one), "shard 0 of 2 is there twice"},
+        {save_share(s, "again", &o, one), "shard 0 of 2 was given twice"},
         {save_share(s, "other", &other, two), "other options"},
         {save_share(s, "three", &o, of_three), "one of 3 shards"},
         {save_share(s, "half", &o, half), "a checkpoint of an unfinished run"},
@@ -247,7 +247,7 @@ static void do_not_join(void **state) {
     oq_collector c;
     oq_partial_meta m;
     assert_fails(oq_partial_join(&c, &m, env, &a, 1, OQ_STAGE_DONE, &err), ONQ_E_INVALID, err,
-                 "one of 2 shards, 1 parts");
+                 "1 of its 2 shards was given; add the others");
 }
 
 /* Every prefix and every flipped byte is refused; with the checksum made right again it may be

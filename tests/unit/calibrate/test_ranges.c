@@ -134,7 +134,7 @@ static void refused(void **state) {
         {"{\"data\" {}}", ONQ_E_MALFORMED, "colon"},
         {"{\"data\": }", ONQ_E_MALFORMED, "value is missing"},
         {CACHE("", "MinMax") " {}", ONQ_E_MALFORMED, "after its end"},
-        {CACHE("\"x\": {}, \"x\": {}", "MinMax"), ONQ_E_INVALID, "'x': is there twice"},
+        {CACHE("\"x\": {}, \"x\": {}", "MinMax"), ONQ_E_INVALID, "'x': occurs twice"},
         {CACHE("\"x\": 3", "MinMax"), ONQ_E_INVALID, "'x': is not an object"},
         {CACHE("\"x\": {\"height\": 3}", "MinMax"), ONQ_E_INVALID, "'height' is not known"},
         {CACHE("\"x\": {\"lowest\": \"low\"}", "MinMax"), ONQ_E_INVALID,

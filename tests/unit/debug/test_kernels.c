@@ -131,7 +131,7 @@ static void saturation_is_told(void **state) {
     pretend(&b, 30.8, 18.6);
     b.d.cpu_saturates = true;
     assert_non_null(oq_debug_kernel_loss(&b.d));
-    assert_true(says(&b, false, "keeps 18.6 dB, in float 30.8 dB"));
+    assert_true(says(&b, false, "SQNR is 18.6 dB, in float 30.8 dB"));
     assert_true(says(&b, false, "not quantization") && says(&b, false, "without VNNI"));
     assert_true(says(&b, false, "reduce_range avoids it"));
     assert_true(says(&b, false, "first\\x07layer  50.00 % of the pairs"));
@@ -150,7 +150,7 @@ static void other_gaps_are_not_blamed_on_it(void **state) {
     b.d.cpu_saturates = false;
     assert_null(oq_debug_kernel_loss(&b.d));
     assert_non_null(oq_debug_kernel_gap(&b.d));
-    assert_true(says(&b, false, "keeps 18.6 dB, without it 30.8 dB"));
+    assert_true(says(&b, false, "SQNR is 18.6 dB, without it 30.8 dB"));
     assert_true(says(&b, false, "this CPU has none"));
     assert_true(says(&b, false, "can pass 16 bits in:\n  layer  50.00 %"));
     assert_true(says(&b, true, "\"kernel_saturation\": false"));

@@ -257,7 +257,7 @@ static void each_fault_is_found(void **state) {
         {break_output, ONQ_E_INVALID, "output 'nothing'"},
         {break_cycle, ONQ_E_INVALID, "cycle"},
         {break_cycle_through_inner, ONQ_E_INVALID, "cycle"},
-        {break_attribute_twice, ONQ_E_INVALID, "attribute 'pads' is there twice"},
+        {break_attribute_twice, ONQ_E_INVALID, "attribute 'pads' occurs twice"},
         {break_attribute_empty, ONQ_E_INVALID, "attribute 'pads' is empty"},
         {break_attribute_type, ONQ_E_INVALID, "type 99"},
         {break_dims_short, ONQ_E_INVALID, "need 108"},
@@ -425,7 +425,7 @@ static void large_graphs(void **state) {
     assert_cpu_seconds(start, 5.0);
     b.g->node.v[0]->attribute.v[ATTRIBUTES - 1]->name = OQ_S("a7");
     assert_int_equal(oq_model_check(b.m, &err), ONQ_E_INVALID);
-    assert_non_null(strstr(err.text, "attribute 'a7' is there twice"));
+    assert_non_null(strstr(err.text, "attribute 'a7' occurs twice"));
     bm_end(&b);
 }
 

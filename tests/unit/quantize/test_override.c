@@ -124,7 +124,7 @@ static const struct {
      "channel 1: rmin and rmax must be given for all channels"},
     {"{\"w\": [{\"axis\": 1, \"rmin\": 0}]}", "Must provide both 'rmin' and 'rmax'"},
     {"{\"s\": [{}, {}]}", "'axis' is missing"}, /* both axes have two */
-    {"{\"nobody\": [{\"symmetric\": true}]}", "tensor 'nobody': is not present in the model"},
+    {"{\"nobody\": [{\"symmetric\": true}]}", "tensor 'nobody': it is not present in the model"},
     {"{\"x\": [{\"symmetric\": true}], \"a\": [{}], \"b\": [{}]}",
      "2 overrides are wrong; the first"},
 };
