@@ -5,10 +5,12 @@
 #include "api/options/command.h"
 #include "api/outputs.h"
 #include "base/system/temp.h"
+#include "base/text/near_path.h"
 #include "shape/operands.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct warnings {
     oq_arena arena;
@@ -255,6 +257,34 @@ static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
     return ONQ_OK;
 }
 
+/* ---- files that are not there ---- */
+
+/* Adds what the user may have meant, if the error is about this file. */
+static bool suggest_for(oq_job *job, const char *path, onq_error *err) {
+    char near[400];
+    if (path == NULL || path[0] == '\0' || strstr(err->text, path) == NULL ||
+        oq_opt_bytes_of(job->opts, path) != NULL || access(path, F_OK) == 0)
+        return false;
+    oq_near_path_text(&job->arena, path, near, sizeof near);
+    if (near[0] == '\0')
+        return false;
+    const onq_error was = *err;
+    (void)oq_fail(err, was.code, "%s%s", was.text, near);
+    return true;
+}
+
+/* An error about a file that is not there suggests those beside it with nearly the same name. */
+static void suggest_files(oq_job *job, onq_error *err) {
+    const onq_options *o = job->opts;
+    for (size_t i = 0; i < o->operands.n; i++)
+        if (suggest_for(job, o->operands.v[i].p, err))
+            return;
+    for (size_t i = 0; i < o->n_values; i++)
+        if (o->values[i].row != NULL && o->values[i].row->type == ONQ_OPT_PATH &&
+            o->values[i].is_set && suggest_for(job, o->values[i].text.p, err))
+            return;
+}
+
 onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_error *err) {
     *out = NULL;
     OQ_TRY(oq_command_check(opts, err));
@@ -270,6 +300,8 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
     onq_code rc = run_command(&job, &l, err);
     env->n_threads = threads_before;
     listen_end(&l);
+    if (rc == ONQ_E_MISSING && err != NULL)
+        suggest_files(&job, err);
     if (rc == ONQ_OK)
         rc = take_result(&job, &l, out, err);
     oq_arena_release(&l.all.arena);

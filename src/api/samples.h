@@ -26,6 +26,10 @@ onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source *
                             onq_error *err);
 /* The source that the options describe: all samples. The caller closes it. */
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err);
+/* Says, once in a job and after the samples were read, what was done to images, and warns of samples
+ * that say little: constant, repeated, not scaled; with `find_ranges` also of few. */
+onq_code oq_job_tell_samples(oq_job *job, const oq_model *m, const oq_source *source,
+                             bool find_ranges, onq_error *err);
 /* --memory, --jobs and --fast. */
 void oq_job_resources(const oq_job *job, oq_cal_options *o);
 /* ONNX Runtime as --onnxruntime says. The caller closes it. */

@@ -84,7 +84,8 @@ static void judge_all(const oq_session *s, const oq_record *r, const oq_agree *s
                 OQ_STR(s->outputs.v[i].name));
             return;
         }
-        judge(&sums[i], s->outputs.v[i].name, has_scores(&first->outputs[i]), v);
+        const bool scores = has_scores(&first->outputs[i]) || (i == 0 && r->classes);
+        judge(&sums[i], s->outputs.v[i].name, scores, v);
     }
 }
 

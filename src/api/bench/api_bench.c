@@ -665,6 +665,7 @@ static onq_code run_contenders(bench *b, onq_error *err) {
     for (size_t i = 0; i < b->n; i++)
         OQ_TRY(open_contender(b, &b->v[i], err));
     OQ_TRY(compare_all(b, err));
+    OQ_TRY(oq_job_tell_samples(b->job, b->v[0].model, b->v[0].source, false, err));
     for (size_t i = 0; i < b->n; i++) {
         b->v[i].order = worst_first(b, &b->v[i]);
         if (b->v[i].order == NULL)

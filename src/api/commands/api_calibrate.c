@@ -312,6 +312,7 @@ static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
         if (!oq_cal_class_of(o.method)->histogram)
             oq_source_read_once(cal.source);
         OQ_GO(oq_calibrate(&cal, out, err));
+        OQ_GO(oq_job_tell_samples(job, m, cal.source, true, err));
         oq_jw_uint(&job->json, "samples", oq_source_count(cal.source));
     }
 done:

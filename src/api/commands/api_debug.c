@@ -148,7 +148,8 @@ static onq_code run_models(debugging *g, onq_error *err) {
     run->engine = g->engine;
     run->truth_source = g->truth_source;
     run->made_source = g->made_source;
-    return oq_debug_activations(&g->d, run, err);
+    OQ_TRY(oq_debug_activations(&g->d, run, err));
+    return oq_job_tell_samples(job, g->truth, g->truth_source, false, err);
 }
 
 static onq_code write_report(debugging *g, onq_error *err) {

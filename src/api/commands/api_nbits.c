@@ -289,6 +289,8 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
         rc = oq_nb_run(nb, err);
     if (rc == ONQ_OK && hessians)
         rc = oq_nb_learn(&job, truth, &r->made, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_tell_samples(r->q.job, r->q.model, job.source, false, err);
     oq_source_close(job.source);
     if (rc == ONQ_OK && hessians)
         oq_info(r->q.job->env, "gptq: the samples ran %zu times", job.n_passes);

@@ -257,6 +257,8 @@ static onq_code run_run(oq_job *job, onq_error *err) {
     if (rc == ONQ_OK)
         rc = run_all(&r, engine, err);
     if (rc == ONQ_OK)
+        rc = oq_job_tell_samples(job, r.model, r.source, false, err);
+    if (rc == ONQ_OK)
         rc = oq_out_commit_all(r.outs.v, r.outs.n, err);
     if (rc == ONQ_OK)
         show_end(&r, path);

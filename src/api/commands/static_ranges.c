@@ -8,6 +8,7 @@
 #include "api/interface/ranges_handle.h"
 #include "api/quantizing/quant_refine.h"
 #include "api/samples.h"
+#include "base/text/near_path.h"
 #include "calibrate/calibrate.h"
 #include "quantize/choose/reach.h"
 
@@ -114,6 +115,18 @@ static onq_code calibration_options(oq_static *s, oq_cal_options *c, onq_error *
     return oq_cal_check(c, err);
 }
 
+/* A cache that is not there may be mistyped, where nothing else gives ranges. */
+static onq_code open_samples(oq_static *s, oq_source **out, onq_error *err) {
+    const char *cache = cache_path(s);
+    char near[400];
+    const onq_code rc = oq_job_source(s->q.job, s->q.model, out, err);
+    if (rc == ONQ_OK || cache == NULL || oq_opt_is_set(s->q.job->opts, "data"))
+        return rc;
+    oq_near_path_text(&s->q.job->arena, cache, near, sizeof near);
+    return oq_error_in(err, rc, "the calibration cache '%s' does not exist%s, and cannot be made",
+                       cache, near);
+}
+
 static onq_code calibrate(oq_static *s, onq_error *err) {
     oq_cal_options options;
     oq_source *source = NULL;
@@ -125,12 +138,14 @@ static onq_code calibrate(oq_static *s, onq_error *err) {
     if (!oq_opt_flag(s->q.job->opts, "no_verify"))
         job.first = &s->q.record;
     OQ_TRY(oq_job_session(s->q.job, &job.session, err));
-    OQ_TRY(oq_job_source(s->q.job, s->q.model, &source, err));
+    OQ_TRY(open_samples(s, &source, err));
     job.source = source;
     if (oq_cal_reads_once(&options) && !oq_quant_refines(&s->q))
         oq_source_read_once(source);
-    const onq_code rc = oq_calibrate(&job, &s->q.ranges, err);
+    onq_code rc = oq_calibrate(&job, &s->q.ranges, err);
     s->q.has_ranges = rc == ONQ_OK;
+    if (rc == ONQ_OK)
+        rc = oq_job_tell_samples(s->q.job, s->q.model, source, true, err);
     oq_source_close(source);
     s->q.seconds_calibration = oq_seconds() - begin;
     return rc;

@@ -472,15 +472,19 @@ static unsigned modes_of(void *ctx, const oq_node *n) {
 }
 
 /* A --dim that no input has. */
-static onq_code check_dims(const oq_unit_sizes *sizes, const oq_profile *p, onq_error *err) {
+static onq_code check_dims(oq_job *job, const oq_unit_sizes *sizes, const oq_profile *p,
+                           onq_error *err) {
+    oq_str *names = OQ_NEW_ARRAY(&job->arena, oq_str, p->dims.n + 1);
+    if (names == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < p->dims.n; i++)
+        names[i] = p->dims.v[i].name;
     for (size_t i = 0; i < sizes->n_dims; i++) {
         size_t k = 0;
         while (k < p->dims.n && !oq_str_eq(p->dims.v[k].name, sizes->dims[i].name))
             k++;
         if (k == p->dims.n)
-            return oq_fail(err, ONQ_E_OPTION, "--dim: no input has a dimension '%.*s'%s%.*s%s",
-                           OQ_STR(sizes->dims[i].name), k > 0 ? " (the first is '" : "",
-                           OQ_STR(k > 0 ? p->dims.v[0].name : OQ_S("")), k > 0 ? "')" : "");
+            return oq_dim_unknown(names, p->dims.n, sizes->dims[i].name, &job->env->alloc, err);
     }
     return ONQ_OK;
 }
@@ -499,7 +503,7 @@ static onq_code summarize(oq_job *job, oq_model *m, oq_summary **out, oq_profile
     if (rc == ONQ_OK)
         rc = oq_summary_make(*out, &job->arena, m, &(oq_modes){modes_of, &plain}, err);
     if (rc == ONQ_OK)
-        return check_dims(&sizes, p, err);
+        return check_dims(job, &sizes, p, err);
     return rc == ONQ_E_NOMEM ? rc : oq_error_in(err, rc, "%s", m->path);
 }
 

@@ -54,12 +54,13 @@
 typedef struct oq_job {
     onq_env *env;
     const onq_options *opts;
-    oq_arena arena;                      /* scratch, released when the job ends */
-    oq_buf text;                         /* the result for a person; whole lines */
-    oq_jw json;                          /* the result as JSON: the top object is open, add keys */
-    oq_buf json_text;                    /* (what `json` writes to) */
-    int status;                          /* 1 when the answer is "no" */
-    bool told_of_images, told_of_random; /* what api/samples.c says once */
+    oq_arena arena;   /* scratch, released when the job ends */
+    oq_buf text;      /* the result for a person; whole lines */
+    oq_jw json;       /* the result as JSON: the top object is open, add keys */
+    oq_buf json_text; /* (what `json` writes to) */
+    int status;       /* 1 when the answer is "no" */
+    bool told_of_images, told_of_random, told_of_samples; /* what api/samples.h says once */
+    bool samples_are_constant; /* figures that they give say nothing */
     oq_tape *tape;      /* samples of a reader or a stream, once they were asked for */
     onq_ranges *ranges; /* what a calibration found, for the result; or NULL */
     oq_files files;     /* outputs that stay in memory */

@@ -8,6 +8,9 @@
 #include <math.h>
 #include <stdio.h>
 
+/* A float model that is less sure of its classes is given inputs that it does not know. */
+#define UNSURE 0.3
+
 /* ---- the share in integers ---- */
 
 /* Gives the inputs the sizes of a sample: the work of a node depends on them. */
@@ -97,7 +100,7 @@ void oq_quant_advise(const oq_quant *q) {
     OQ_SCRATCH_BUF(next, &q->job->env->alloc);
     const bool known = oq_quant_add_next(q, OQ_NEXT_DEBUG, &next) && !next.failed;
     oq_warn(q->job->env,
-            "output '%.*s' keeps %.1f dB of the float model's on %zu sample%s, which is poor (20 "
+            "output '%.*s' has an SQNR of %.1f dB against float on %zu sample%s, which is poor (20 "
             "and more are usual): %s%s shows where it is lost",
             OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs),
             whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
@@ -195,6 +198,8 @@ static void tell_json(const oq_quant *q) {
         oq_jw_str(w, "output", d->verdict.output);
         if (d->verdict.rows > 0)
             oq_jw_real(w, "top1_agreement", (double)d->verdict.same / (double)d->verdict.rows);
+        if (!isnan(d->confidence))
+            oq_jw_real(w, "float_confidence", d->confidence);
         oq_jw_bool(w, "poor", oq_quant_is_poor(q));
         oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(q)));
         tell_next_json(q, w);
@@ -206,6 +211,16 @@ static void tell_json(const oq_quant *q) {
     oq_jw_end_array(w);
     oq_jw_real(w, "seconds", d->seconds);
     oq_jw_end_object(w);
+}
+
+/* How sure float is of its answers, for images: the user sees whether they were prepared as the
+ * model wants them. */
+static void tell_confidence(const oq_quant *q) {
+    const double mean = q->verified.confidence;
+    if (!isnan(mean))
+        oq_buf_addf(&q->job->text, "float is %.0f %% sure of its first class on average%s\n",
+                    100 * mean,
+                    mean < UNSURE ? ": are the images prepared as the model wants them?" : "");
 }
 
 static void tell_figure(const oq_quant *q) {
@@ -232,14 +247,27 @@ static void tell_figure(const oq_quant *q) {
     if (v->rows > 0)
         oq_buf_addf(text, ", the same top-1 in %llu of %llu row%s", (unsigned long long)v->same,
                     (unsigned long long)v->rows, OQ_NOUN_S(v->rows));
-    oq_buf_addf(text, ", %s\n", meaning[grade]);
+    oq_buf_addf(text, ", %s\n",
+                q->job->samples_are_constant ? "which says nothing of real data" : meaning[grade]);
+}
+
+/* Why there is no verdict, where the user did not ask for none. */
+static void tell_why_not(const oq_quant *q) {
+    const onq_options *o = q->job->opts;
+    if (q->verified.skipped == NULL && q->record.generated && oq_opt_int(o, "check") > 0 &&
+        !oq_opt_flag(o, "dry_run"))
+        oq_buf_adds(&q->job->text,
+                    "outputs: not compared with float's, for there are no samples (--data)\n");
 }
 
 void oq_quant_tell_verified(const oq_quant *q) {
     tell_share(q);
     tell_json(q);
-    if (!oq_quant_is_telling(q))
+    if (!oq_quant_is_telling(q)) {
+        tell_why_not(q);
         return;
+    }
+    tell_confidence(q);
     tell_figure(q);
     tell_targets(q);
     tell_next(q, &q->job->text);

@@ -8,6 +8,8 @@
 #include "quantize/ort/result_opset.h"
 #include "quantize/rules.h"
 
+#include <math.h>
+
 /* What a --target is measured on, unless --check says more or less. */
 #define TARGET_SAMPLES 64
 
@@ -17,6 +19,7 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                     .format = format,
                     .quantize = quantize,
                     .ctx = ctx,
+                    .verified = {.confidence = (double)NAN},
                     .begin = oq_seconds(),
                     .seconds_calibration = -1.0};
     oq_qconfig_init(&q->config, &job->arena);

@@ -14,6 +14,10 @@
 #include "onnx/codec/schema.h"
 #include "quantize/number/qtype.h"
 #include "quantize/ort/stamp.h"
+#include "samples/agreement.h"
+#include "tune/score.h"
+
+#include <math.h>
 
 #include <stdio.h>
 
@@ -257,10 +261,36 @@ static onq_code prepare_session(look *l, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Finds whether float's first output holds scores of classes, and for images how sure float is of
+ * them: with wrong preprocessing it seldom is. */
+static onq_code find_classes(look *l, onq_error *err) {
+    oq_quant *q = l->q;
+    const oq_link *links = NULL;
+    double sum = 0;
+    uint64_t rows = 0;
+    bool classes = false;
+    OQ_TRY(oq_link_find(q->model, &q->job->arena, &links, &classes, err));
+    for (size_t i = 0; i < q->record.runs.n && classes; i++) {
+        const oq_record_run *run = &q->record.runs.v[i];
+        const oq_datum *out = run->n_outputs > 0 ? &run->outputs[0] : NULL;
+        if (out == NULL || out->kind != OQ_DATUM_TENSOR || !oq_dtype_is_float(out->dtype) ||
+            out->rank == 0 || out->rank > 3 || out->dims[out->rank - 1] < 2)
+            return ONQ_OK;
+        if (out->rank <= 2 && run->n_inputs > 0 && run->inputs[0].rank == 4)
+            oq_confidence_add(out, &sum, &rows);
+    }
+    q->record.classes = classes;
+    if (rows > 0 && !q->record.generated)
+        q->verified.confidence = sum / (double)rows;
+    return ONQ_OK;
+}
+
 /* How sessions are opened, and what float gives out. */
 static onq_code prepare_runs(look *l, onq_error *err) {
     OQ_TRY(prepare_session(l, err));
-    return l->q->record.runs.n > 0 ? ONQ_OK : with_source(l, make_record, err);
+    if (l->q->record.runs.n == 0)
+        OQ_TRY(with_source(l, make_record, err));
+    return with_source(l, find_classes, err);
 }
 
 onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err) {

@@ -30,7 +30,8 @@ typedef struct oq_verified {
     oq_verdict verdict;
     oq_mend_nodes left; /* float, for the rest to be good */
     double seconds;
-    oq_share share; /* of the model that is in integers now */
+    double confidence; /* of float in its first class, on average; NaN: not known */
+    oq_share share;    /* of the model that is in integers now */
 } oq_verified;
 
 typedef struct oq_quant {

@@ -407,7 +407,7 @@ static void running_checks_first(void **state) {
     SET("operand", "o.onnx");
     assert_ok(onq_run(f->env, f->o, &r, &f->err), f->err);
     assert_string_equal(onq_result_text(r), "done\n");
-    assert_string_equal(onq_result_json(r), "{\n  \"threads\": 3\n}\n");
+    assert_string_equal(onq_result_json(r), "{\n  \"threads\": 3,\n  \"warnings\": []\n}\n");
     assert_int_equal(onq_result_status(r), 0);
     assert_int_equal(f->env->n_threads, 0); /* for this run only */
     onq_result_free(r);
@@ -463,10 +463,10 @@ static void check_row(const char *command, size_t i) {
     if (!is_name(o->name, strlen(o->name)))
         fail_msg("%s: '%s' is not a name", command, o->name);
     if (found_by(command, o->name) != 1)
-        fail_msg("%s: --%s is there twice", command, o->name);
+        fail_msg("%s: --%s occurs twice", command, o->name);
     const char letter[2] = {o->letter, '\0'};
     if (o->letter != 0 && found_by(command, letter) != 1)
-        fail_msg("%s: -%s is there twice", command, letter);
+        fail_msg("%s: -%s occurs twice", command, letter);
     for (const char *p = o->aliases; *p != '\0';) {
         const size_t n = strcspn(p, " ");
         char alias[100];
