@@ -262,14 +262,15 @@ static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
 /* Adds what the user may have meant, if the error is about this file. */
 static bool suggest_for(oq_job *job, const char *path, onq_error *err) {
     char near[400];
-    if (path == NULL || path[0] == '\0' || strstr(err->text, path) == NULL ||
+    if (path == NULL || path[0] == '\0' || strstr(oq_error_text(err), path) == NULL ||
         oq_opt_bytes_of(job->opts, path) != NULL || access(path, F_OK) == 0)
         return false;
     oq_near_path_text(&job->arena, path, near, sizeof near);
     if (near[0] == '\0')
         return false;
-    const onq_error was = *err;
-    (void)oq_fail(err, was.code, "%s%s", was.text, near);
+    const char *was = oq_arena_strdup(&job->arena, oq_error_text(err), strlen(oq_error_text(err)));
+    if (was != NULL)
+        (void)oq_fail(err, ONQ_E_MISSING, "%s%s", was, near);
     return true;
 }
 
@@ -300,7 +301,7 @@ onq_code onq_run(onq_env *env, const onq_options *opts, onq_result **out, onq_er
     onq_code rc = run_command(&job, &l, err);
     env->n_threads = threads_before;
     listen_end(&l);
-    if (rc == ONQ_E_MISSING && err != NULL)
+    if (rc == ONQ_E_MISSING)
         suggest_files(&job, err);
     if (rc == ONQ_OK)
         rc = take_result(&job, &l, out, err);

@@ -264,7 +264,7 @@ static onq_code open_npz_arrays(numpy_reader *r, const char *path, onq_error *er
         rc = find_member(s, r->inputs.v[i].name, &bytes, err);
         if (rc == ONQ_OK)
             rc = open_array(r, s, i, bytes, err);
-        if (rc != ONQ_OK && err != NULL && strncmp(err->text, "input '", 7) == 0)
+        if (rc != ONQ_OK && strncmp(oq_error_text(err), "input '", 7) == 0)
             return oq_error_in(err, rc, "%s", path); /* it names the array, as the input */
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "%s: array '%.*s'", path, OQ_STR(r->inputs.v[i].name));

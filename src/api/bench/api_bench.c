@@ -395,6 +395,7 @@ static void json_language(oq_jw *w, const oq_lm_score *s) {
 /* ---- targets ---- */
 
 static oq_score score_of(const bench *b, const contender *c) {
+    size_t first = SIZE_MAX; /* of the outputs that have rows of scores */
     oq_score s = {.agreement = (double)NAN,
                   .sqnr = (double)INFINITY,
                   .cosine = 1,
@@ -407,8 +408,10 @@ static oq_score score_of(const bench *b, const contender *c) {
         const double cosine = same_kind && !isnan(a->noise) ? oq_agree_cosine(a) : -1;
         s.sqnr = sqnr < s.sqnr ? sqnr : s.sqnr;
         s.cosine = cosine < s.cosine ? cosine : s.cosine;
-        if (isnan(s.agreement) && same_kind && a->rows > 0)
+        if (same_kind && a->rows > 0 && c->order[k] < first) {
+            first = c->order[k];
             s.agreement = 100 * oq_agree_top1(a);
+        }
     }
     if (c->rows > 0)
         s.accuracy = 100.0 * (double)c->right / (double)c->rows;
