@@ -117,7 +117,6 @@ typedef struct oq_save_options {
     oq_external_mode external;
     const char *location; /* ONE: file name in the model's folder; NULL: <model>.data */
     uint64_t threshold;   /* tensors of fewer bytes stay inline */
-    uint64_t align;       /* offsets are multiples of it; 0: 4096 */
     bool attributes;      /* tensors in attributes too */
     oq_files *memory;     /* files go there instead: the model, then its data; NULL: to the disk */
 } oq_save_options;

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 
 #define MAX_PROTO      ((uint64_t)INT32_MAX)
-#define ALIGN_DEFAULT  4096
 #define THRESHOLD_AUTO 1024
 /* Ranges of a mapped file from this size on go by copy_file_range. */
 #define MIN_COPY ((uint64_t)256 << 10)
@@ -38,7 +37,7 @@ typedef struct writer {
     OQ_VEC(oq_out) data; /* external-data files */
     oq_out model;
     oq_map locations; /* file names taken */
-    bool any_external;
+    bool any_external, too_large;
     uint64_t place_end; /* ONE: end of the data file so far */
     /* the pipeline */
     const oq_piece *pieces;
@@ -289,9 +288,11 @@ typedef struct place_ctx {
     oq_str location; /* ONE */
 } place_ctx;
 
-static bool goes_out(const writer *w, bool in_attribute, uint64_t n) {
+/* As onnx decides: numbers in typed fields stay inline, unless the file would be too large. */
+static bool goes_out(const writer *w, const oq_tensor *t, bool in_attribute, uint64_t n) {
     return (!in_attribute || w->opts.attributes) && n != 0 && n >= w->opts.threshold &&
-           w->opts.external != OQ_EXTERNAL_KEEP;
+           w->opts.external != OQ_EXTERNAL_KEEP &&
+           (w->too_large || t->raw_data.present || oq_tensor_is_external(t));
 }
 
 /* Decides one tensor: out to a data file, written there at once; or inline. */
@@ -302,7 +303,7 @@ static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_err
     if (t->data_type.v == OQ_STRING)
         return ONQ_OK;
     OQ_TRY(oq_tensor_bytes(t, &n, err));
-    if (!goes_out(w, in_attribute, n))
+    if (!goes_out(w, t, in_attribute, n))
         return oq_tensor_is_external(t) ? swap_inline(w, t, err) : ONQ_OK;
     const oq_producer *producer = t->raw_data.present ? t->raw_data.producer : NULL;
     oq_span raw = {NULL, n};
@@ -321,8 +322,8 @@ static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_err
         OQ_TRY(oq_out_seal(w->out, err));
     } else {
         place->location = c->location;
-        place->offset = (w->place_end + w->opts.align - 1) / w->opts.align * w->opts.align;
-        w->place_end = place->offset + n;
+        place->offset = w->place_end; /* one after another, as onnx writes them */
+        w->place_end += n;
     }
     place->length = n;
     return swap_external(w, t, place, err);
@@ -331,8 +332,6 @@ static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_err
 /* ONE: after all places are known, the payloads are written in one pipelined run. */
 static onq_code write_one(writer *w, onq_error *err) {
     OQ_VEC(oq_piece) list = {0};
-    static const uint8_t zeros[ALIGN_DEFAULT];
-    uint64_t end = 0;
     for (size_t i = 0; i < w->swaps.n; i++) {
         const oq_tensor *t = w->swaps.v[i].tensor;
         oq_tensor *was = &w->swaps.v[i].saved;
@@ -344,14 +343,7 @@ static onq_code write_one(writer *w, onq_error *err) {
             OQ_TRY(oq_model_data(w->m, was, &raw, err));
         p.p = raw.p;
         p.n = raw.n;
-        uint64_t pad = (w->opts.align - end % w->opts.align) % w->opts.align;
-        for (end += pad; pad > 0;) {
-            const uint64_t k = pad < sizeof zeros ? pad : sizeof zeros;
-            OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &list, (oq_piece){zeros, k, NULL}), err);
-            pad -= k;
-        }
         OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &list, p), err);
-        end += p.n;
     }
     w->out = &w->data.v[0];
     return write_pieces(w, list.v, list.n, err);
@@ -416,6 +408,7 @@ static onq_code write_model(writer *w, const char *path, onq_error *err) {
             "%s: %.2f GB are more than the 2 GB a model file may have; the weights go to %s.data",
             path, (double)size / 1e9, base_name(path));
         unswap(w);
+        w->too_large = true;
         w->opts.external = OQ_EXTERNAL_ONE;
         w->opts.threshold = THRESHOLD_AUTO;
         OQ_TRY(place_all(w, path, err));
@@ -461,8 +454,6 @@ onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opt
     writer w = {.m = m, .model = {.fd = -1}};
     if (opts != NULL)
         w.opts = *opts;
-    if (w.opts.align == 0)
-        w.opts.align = ALIGN_DEFAULT;
     oq_arena_init(&w.scratch, &m->env->alloc);
     oq_map_init(&w.locations, &w.scratch);
     onq_code rc = write_model(&w, path, err);

@@ -126,16 +126,13 @@ def strip(m):
     return c
 
 
-@pytest.mark.parametrize("align", [0, 1, 64, 65536])
 @pytest.mark.parametrize("attributes", [False, True])
 @pytest.mark.parametrize("threshold", [0, 1024])
-def test_one_file(tool, tmp_path, align, attributes, threshold):
+def test_one_file(tool, tmp_path, attributes, threshold):
     src, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     m = sample()
     src.write_bytes(m.SerializeToString())
     words = ["one", "location=weights.bin", f"threshold={threshold}"]
-    if align:
-        words.append(f"align={align}")
     if attributes:
         words.append("attributes")
     tool("save", src, out, *words)
@@ -149,16 +146,16 @@ def test_one_file(tool, tmp_path, align, attributes, threshold):
             continue
         e = entries(t)
         assert e["location"] == "weights.bin"
-        assert int(e["offset"]) % (align or 4096) == 0
         assert int(e["length"]) >= threshold
-        assert int(e["offset"]) >= end, "tensors overlap"
+        assert int(e["offset"]) == end, "one tensor begins where the one before it ends, as onnx writes them"
         end = int(e["offset"]) + int(e["length"])
         moved.add(t.name)
-    assert {"big", "half", "typed", "inner"} <= moved
+    assert {"big", "half", "inner"} <= moved
+    assert "typed" not in moved  # onnx leaves numbers in typed fields inside
     assert ("k" in moved) == attributes
     assert "text" not in moved
     assert ("small" in moved) == (threshold == 0)
-    assert (tmp_path / "weights.bin").stat().st_size >= end
+    assert (tmp_path / "weights.bin").stat().st_size == end
     assert modeltool.difference(strip(m), strip(load(out)), "model") is None
 
 
@@ -173,7 +170,7 @@ def test_one_file_each_and_inline_again(tool, tmp_path):
     same_values(m, got, None, sub)
     places = [entries(t)["location"] for t in tensors_of(got.graph) if t.data_location == TensorProto.EXTERNAL]
     # The two branches of the If hold the same tensor name: still one file each.
-    assert len(places) == len(set(places)) and len(places) >= 6
+    assert len(places) == len(set(places)) and len(places) >= 5
     assert sorted(p.name for p in sub.iterdir()) == sorted(places + ["out.onnx"])
     assert all(int(entries(t).get("offset", 0)) == 0 for t in tensors_of(got.graph))
 
@@ -210,7 +207,7 @@ def test_replaces_its_own_files(tool, tmp_path):
     path.write_bytes(m.SerializeToString())
     tool("save", path, path, "one", "location=m.data", "threshold=0")
     same_values(m, read(path), None, tmp_path)
-    tool("save", path, path, "one", "location=m.data", "threshold=0", "align=64", "touch")
+    tool("save", path, path, "one", "location=m.data", "threshold=0", "touch")
     same_values(m, read(path), None, tmp_path)
     tool("save", path, path, "touch")
     same_values(m, read(path))

@@ -48,7 +48,7 @@ static onq_code reencode(oq_model *m, int argc, char **argv, onq_error *err) {
     return encode_to(m, argv[0], err);
 }
 
-/* touch, one, each, attributes, location=NAME, threshold=N, align=N */
+/* touch, one, each, attributes, location=NAME, threshold=N */
 static onq_code save_options(oq_model *m, oq_save_options *o, const char *word, onq_error *err) {
     if (strcmp(word, "touch") == 0)
         oq_model_touch(m);
@@ -62,8 +62,6 @@ static onq_code save_options(oq_model *m, oq_save_options *o, const char *word, 
         o->location = word + 9;
     else if (strncmp(word, "threshold=", 10) == 0)
         o->threshold = strtoull(word + 10, NULL, 10);
-    else if (strncmp(word, "align=", 6) == 0)
-        o->align = strtoull(word + 6, NULL, 10);
     else
         return oq_fail(err, ONQ_E_OPTION, "unknown word '%s'", word);
     return ONQ_OK;

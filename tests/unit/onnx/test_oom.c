@@ -198,7 +198,7 @@ static void editing_and_saving(void **state) {
     scratch_dir(&dir, "out");
     saving s = {.in = make_model("in.onnx", NULL), .out = scratch_path(&dir, "out/model.onnx")};
     assert_true(flaky_sweep(save_body, &s) > 10);
-    const oq_save_options each = {.external = OQ_EXTERNAL_EACH, .threshold = 4000, .align = 64};
+    const oq_save_options each = {.external = OQ_EXTERNAL_EACH, .threshold = 4000};
     s.opts = &each;
     assert_true(flaky_sweep(save_body, &s) > 10);
 }
