@@ -153,9 +153,9 @@ def test_initializers_that_are_inputs(tmp_path, rng, ir, words):
     assert quantized.is_as(30, lambda n: (n, np.inf)), quantized
 
 
-@pytest.mark.difference("Size of external tensors")
-def test_external_size(tmp_path, rng):
-    """250 values are 1000 bytes, which Python keeps in 1033."""
+@pytest.mark.difference("Name of the file of external tensors")
+def test_external_name(tmp_path, rng):
+    """250 values are 1000 bytes, which Python keeps in 1033: both write them apart."""
     m = model([node("Add", ["x", "k"], ["y"], "add")], [array("k", rng.normal(size=(2, 125)))], (2, 125), (2, 125))
 
     def reference(path, out):
@@ -165,9 +165,9 @@ def test_external_size(tmp_path, rng):
     both = sides.made(tmp_path, m, feeds(rng, (2, 125)), reference, "preprocess", "--skip_optimization",
                       "--save_as_external_data", "--all_tensors_to_one_file", "--external_data_size_threshold", 1024)
     both.expect((100, np.inf), 100)
-    places = [onnx.load(s.path, load_external_data=False).graph.initializer[0].data_location
-              for s in (both.reference, both.onq)]
-    assert places == [TensorProto.EXTERNAL, TensorProto.DEFAULT]
+    theirs, mine = (onnx.load(s.path, load_external_data=False).graph.initializer[0] for s in (both.reference, both.onq))
+    assert theirs.data_location == mine.data_location == TensorProto.EXTERNAL
+    assert mine.external_data[0].value == f"{both.onq.path.name}.data" != theirs.external_data[0].value
 
 
 # ---- QNN

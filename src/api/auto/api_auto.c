@@ -13,6 +13,7 @@
 #include "base/text/number_text.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
+#include "quantize/ort/stamp.h"
 
 #define PREFERENCES(ROW)                                                                           \
     ROW("speed", OQ_PREFER_SPEED)                                                                  \
@@ -289,7 +290,7 @@ static onq_code default_target(oq_auto *a, onq_error *err) {
 static onq_code save(oq_auto *a, onq_error *err) {
     const bool external = oq_opt_flag(a->job->opts, "use_external_data_format");
     const oq_save_options options = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
-                                     .threshold = 1024,
+                                     .threshold = OQ_STAMP_APART(1024),
                                      .attributes = true};
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(a->job->env, a->chosen->path, &a->tune.open, &m, err));

@@ -11,6 +11,7 @@
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/graph.h"
+#include "onnx/tensor.h"
 #include "onnx/upgrade/upgrade.h"
 #include "prepare/half.h"
 #include "prepare/old_resize.h"
@@ -60,7 +61,8 @@ static const onq_option_info rows[] = {
         "external_data_location", 0, "", "", "NAME",
         "External data: name of the one file, in the folder of the model (MODEL.data by default)."),
     OQ_SIZE("external_data_size_threshold", 0, "", "1024", "",
-            "External data: smaller tensors stay in the model file."),
+            "External data: smaller tensors stay in the model file. As in onnx.save_model, 33 "
+            "bytes are added to the size of each."),
 };
 static const oq_opt_group own = OQ_GROUP("Preparation", rows);
 
@@ -184,7 +186,8 @@ static onq_code check_options(run *r, onq_error *err) {
 
 static oq_save_options save_options(const run *r) {
     const onq_options *o = r->job->opts;
-    oq_save_options s = {.threshold = oq_opt_size(o, "external_data_size_threshold")};
+    const uint64_t size = oq_opt_size(o, "external_data_size_threshold");
+    oq_save_options s = {.threshold = OQ_STAMP_APART(size)};
     if (oq_opt_flag(o, "save_as_external_data")) {
         s.external = oq_opt_flag(o, "all_tensors_to_one_file") ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_EACH;
         s.location = oq_opt_str(o, "external_data_location");
@@ -288,12 +291,46 @@ static onq_code count_nodes(const run *r, size_t *n, onq_error *err) {
     return oq_walk_graphs(r->m->proto->graph, add_nodes, n, err);
 }
 
+/* qnn_preprocess_model reads a model whose large tensors are apart from it: after that they say that
+ * their data is inside. Tensors that the optimiser makes do not. */
+
+static onq_code add_apart(void *ctx, oq_graph *g, onq_error *err) {
+    oq_map *names = ctx;
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        const oq_tensor *t = g->initializer.v[i];
+        if (!t->data_location.has)
+            continue;
+        const oq_str name = oq_str_copy(names->arena, t->name);
+        if (name.p == NULL || !oq_map_put(names, name, 0))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code mark_apart(void *ctx, oq_graph *g, onq_error *err) {
+    (void)err;
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (oq_map_has(ctx, g->initializer.v[i]->name) &&
+            !oq_tensor_is_external(g->initializer.v[i]))
+            g->initializer.v[i]->data_location = OQ_I32(OQ_LOCATION_DEFAULT);
+    return ONQ_OK;
+}
+
+static onq_code optimize_reloaded(run *r, onq_error *err) {
+    oq_map apart;
+    oq_map_init(&apart, &r->job->arena);
+    OQ_TRY(oq_stamp_reloaded(r->m, err));
+    OQ_TRY(oq_walk_graphs(r->m->proto->graph, add_apart, &apart, err));
+    OQ_TRY(optimize(r, err));
+    return oq_walk_graphs(r->m->proto->graph, mark_apart, &apart, err);
+}
+
 static onq_code prepare_qnn(run *r, onq_error *err) {
     if (oq_opt_is_set(r->job->opts, "opset"))
         OQ_TRY(raise_opset(r, err));
     if (r->onnx_shape)
         OQ_TRY(oq_prep_shapes(r->m, NULL, &r->report, err));
-    OQ_TRY(optimize(r, err));
+    OQ_TRY(optimize_reloaded(r, err));
     OQ_TRY(oq_prep_mark_first(r->m, OQ_S("onnx.infer"), OQ_S("onnxruntime.tools.qnn.preprocess"),
                               err));
     const onq_code rc = oq_qnn_prepare(r->m, &r->qnn_options, &r->qnn_report, err);

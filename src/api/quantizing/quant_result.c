@@ -5,6 +5,7 @@
 
 #include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
+#include "quantize/ort/stamp.h"
 #include "quantize/rules.h"
 
 /* One line about nodes that stay what they are; nothing when there are none. */
@@ -32,7 +33,7 @@ void oq_quant_warn_types(const oq_quant *q) {
 
 static onq_code save(oq_quant *q, onq_error *err) {
     const oq_save_options options = {.external = q->external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
-                                     .threshold = 1024,
+                                     .threshold = OQ_STAMP_APART(1024),
                                      .attributes = true};
     return oq_job_save(q->job, "output", q->model, &options, &q->size_after, err);
 }

@@ -15,10 +15,11 @@ onq_code oq_stamp_inferred(oq_model *m, onq_error *err);
 /* What it leaves on a model that it writes, large tensors apart, and reads again, as it does after
  * raising the opset and in dynamic quantization: large tensors say that their data is inside. */
 onq_code oq_stamp_reloaded(oq_model *m, onq_error *err);
-/* True for a tensor of so many bytes that it is written apart then: 1,024, of which Python takes 33
- * for itself. */
+/* Bytes of a tensor from which on it is written apart for a threshold of onnx.save_model, which
+ * counts what Python takes for itself too. */
+#define OQ_STAMP_APART(threshold) ((threshold) > 33 ? (threshold)-33 : 0)
 static inline bool oq_stamp_is_apart(uint64_t bytes) {
-    return bytes + 33 >= 1024;
+    return bytes >= OQ_STAMP_APART(1024);
 }
 /* True if the model was preprocessed (by onq or by the reference). */
 bool oq_stamp_is_preprocessed(const oq_model *m);
