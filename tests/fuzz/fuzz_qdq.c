@@ -32,7 +32,7 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     int64_t target;
     const char *why;
     OQ_TRY(oq_opset_needed(m, c, NULL, OQ_QMODE_QDQ, &target, &why, err));
-    OQ_TRY(oq_opset_raise(m, target, why, err));
+    OQ_TRY(oq_opset_raise(m, target, why, true, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const oq_qdq_job job = {
         .model = m, .config = c, .ranges = ranges, .shapes = shapes, .plan = plan};

@@ -29,7 +29,7 @@ static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan 
     const char *why;
     oq_shapes *shapes = NULL;
     OQ_TRY(oq_opset_needed(m, c, NULL, OQ_QMODE_INTEGER, &target, &why, err));
-    OQ_TRY(oq_opset_raise(m, target, why, err));
+    OQ_TRY(oq_opset_raise(m, target, why, true, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const onq_code rc = oq_shapes_write(shapes, m, err);
     oq_shapes_free(shapes);

@@ -87,6 +87,7 @@ static const onq_option_info nbits_rows[] = {
     OQ_PATH("node_config", 0, "customized_weight_config", "FILE",
             "JSON file with settings for single nodes: {\"node\": {\"bits\": 8, \"group_size\": "
             "32, \"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
+    OQ_ROW_SORT_NODES,
 };
 static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 
@@ -109,6 +110,7 @@ static const onq_option_info bnb4_rows[] = {
     /* Own sense: the operator of 4-bit floats has other blocks. */
     OQ_INT("block_size", 0, "", "64", "16..256", "N",
            "Number of weights that share a scale: 16, 32, 64, 128 or 256."),
+    OQ_ROW_SORT_NODES,
 };
 static const oq_opt_group bnb4_own = OQ_GROUP("Quantization", bnb4_rows);
 
@@ -247,7 +249,7 @@ static onq_code raise(run *r, onq_error *err) {
     OQ_TRY(oq_nb_opset(m, &r->config, &target, err));
     if (target == 0)
         return ONQ_OK;
-    OQ_TRY(oq_opset_raise(m, target, "blocks of 4-bit integers need opset 21", err));
+    OQ_TRY(oq_opset_raise(m, target, "blocks of 4-bit integers need opset 21", false, err));
     oq_model_touch(m);
     return oq_model_raise_ir(m, 10, err);
 }

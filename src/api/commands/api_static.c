@@ -82,6 +82,9 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
     OQ_FLAG("use_qdq_contrib_ops", 0, "",
             "Use the QuantizeLinear and DequantizeLinear operators of com.microsoft."),
+    OQ_FLAG("keep_opset", 0, "",
+            "Do not raise the opset for 16-bit types, as the class QDQQuantizer of "
+            "onnxruntime.quantization; below opset 21 the pairs are those of com.microsoft."),
     OQ_REAL("minimum_real_range", 0, "", "0.0001", "", "X", "Make every range at least this wide."),
     OQ_FLAG("qdq_keep_removable_activations", 0, "",
             "Keep Relu and Clip nodes that the quantized range makes redundant."),
@@ -120,6 +123,7 @@ static const onq_option_info quantize_rows[] = {
             "Round the weights of each layer so that its output over the samples, not each "
             "weight, is nearest to float. Useful for weights per tensor and 4-bit weights."),
     OQ_ROW_LIFT_CONSTANTS,
+    OQ_ROW_SORT_NODES,
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);

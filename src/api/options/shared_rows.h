@@ -54,6 +54,11 @@
                "such nodes unquantized.")
 #define OQ_ROW_LIFT_CONSTANTS                                                                      \
     OQ_FLAG("lift_constants", 0, "", "Turn Constant nodes into initializers first.")
+#define OQ_ROW_SORT_NODES                                                                          \
+    OQ_FLAG_ON("sort_nodes", 0, "",                                                                \
+               "Sort the nodes as onnxruntime.quantization does when it saves a model; false "     \
+               "leaves them in the order in which its quantizers make them, where a node may "     \
+               "come before one that it needs.")
 
 /* ---- how it is quantized ---- */
 

@@ -85,6 +85,6 @@ onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err) {
                : oq_opset_needed(q->model, &q->config, &q->overrides, mode, &target, &why, err));
     if (target <= oq_model_opset(q->model, OQ_S("")))
         return ONQ_OK;
-    OQ_TRY(oq_opset_raise(q->model, target, why, err));
+    OQ_TRY(oq_opset_raise(q->model, target, why, true, err));
     return oq_quant_infer(q, err);
 }

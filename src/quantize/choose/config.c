@@ -15,6 +15,7 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
         .weight_symmetric = OQ_UNSET,
         .matmul_const_b_only = OQ_UNSET,
         .quantize_bias = true,
+        .sort_nodes = true,
         .keep_float16 = true,
         .smooth_quant_alpha = 0.5,
         .smooth_quant_folding = true,

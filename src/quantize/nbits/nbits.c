@@ -485,7 +485,7 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
         return oq_nb_sort(m, m->proto->graph, err);
     }
     OQ_TRY(oq_model_clean_inits(m, err));
-    return oq_model_sort(m, err);
+    return r->config->lists->sort_nodes ? oq_model_sort(m, err) : ONQ_OK;
 }
 
 static onq_code run(oq_nb_state *r, onq_error *err) {

@@ -132,9 +132,10 @@ static void want(goal *g, int64_t opset, const char *why) {
 
 /* What update_opset_version asks for. */
 static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, int64_t now) {
-    const bool wide = oq_qtype_is_16bit(c->weight_type) ||
-                      (mode != OQ_QMODE_INTEGER && oq_overrides_any_type(o, oq_qtype_is_16bit)) ||
-                      (mode == OQ_QMODE_QDQ && oq_qtype_is_16bit(c->activation_type));
+    const bool wide = !c->keep_opset &&
+                      (oq_qtype_is_16bit(c->weight_type) ||
+                       (mode != OQ_QMODE_INTEGER && oq_overrides_any_type(o, oq_qtype_is_16bit)) ||
+                       (mode == OQ_QMODE_QDQ && oq_qtype_is_16bit(c->activation_type)));
     goal g = {now, ""};
     if (now < 21 && c->block_size > 0)
         want(&g, 21, "blocks need opset 21");
@@ -249,7 +250,7 @@ static onq_code take_small(void *ctx, oq_graph *g, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, onq_error *err) {
+onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, bool reload, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
     if (target <= now)
         return ONQ_OK;
@@ -257,8 +258,10 @@ onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, onq_error 
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s, and raising the model from %lld to %lld fails", why,
                            (long long)now, (long long)target);
-    OQ_TRY(oq_walk_graphs(m->proto->graph, take_small, m, err));
-    OQ_TRY(oq_stamp_reloaded(m, err));
+    if (reload) {
+        OQ_TRY(oq_walk_graphs(m->proto->graph, take_small, m, err));
+        OQ_TRY(oq_stamp_reloaded(m, err));
+    }
     if (now < 11 && target >= 11)
         OQ_TRY(oq_keep_old_resize(m, err));
     oq_warn(m->env, "%s: the model is raised from opset %lld to %lld", why, (long long)now,

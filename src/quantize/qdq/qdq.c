@@ -233,7 +233,7 @@ static onq_code finish(oq_qdq *q, onq_error *err) {
     if (q->contrib)
         OQ_TRY(oq_model_set_opset(q->model, OQ_S("com.microsoft"), 1, err));
     OQ_TRY(oq_quant_mend_int8_movers(q->model, err));
-    return oq_model_sort(q->model, err);
+    return q->config->sort_nodes ? oq_model_sort(q->model, err) : ONQ_OK;
 }
 
 /* ---- pairs of com.microsoft ---- */

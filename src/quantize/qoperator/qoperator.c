@@ -352,7 +352,7 @@ static onq_code edit(oq_qo_shared *sh, onq_error *err) {
         return ONQ_OK;
     const oq_forms_shapes shapes = {sh->plain, NULL, sh->opset};
     OQ_TRY(oq_forms_kernels(m, &shapes, &sh->names, err));
-    return oq_model_sort(m, err);
+    return sh->job.config->sort_nodes ? oq_model_sort(m, err) : ONQ_OK;
 }
 
 static onq_code run(oq_qo_shared *sh, onq_error *err) {
