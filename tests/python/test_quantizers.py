@@ -3,6 +3,8 @@ import copy
 
 import onnx
 import onnxruntime.quantization as reference
+import onnxruntime.quantization.matmul_bnb4_quantizer
+import onnxruntime.quantization.matmul_nbits_quantizer
 import onnxruntime.quantization.onnx_quantizer
 import onnxruntime.quantization.operators.conv
 import onnxruntime.quantization.registry
@@ -10,6 +12,8 @@ import pytest
 from conftest import Reader, build_cnn, draw
 
 import onq.quantization as q
+import onq.quantization.matmul_bnb4_quantizer
+import onq.quantization.matmul_nbits_quantizer
 import onq.quantization.onnx_quantizer
 import onq.quantization.registry as registry
 from onq.quantization.operators.conv import QDQConv
@@ -62,15 +66,63 @@ def rows(model):
     return sorted((n.op_type, n.name, tuple(n.input), tuple(n.output)) for n in model.graph.node)
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_same_model_as_the_reference(kind, tmp_path):
-    found = ranges(build_cnn(), tmp_path)
-    models = []
+def wide_cnn(opset=17):
+    """build_cnn with a weight that the reference writes apart when it saves and loads a model."""
+    model = build_cnn(opset)
+    weight = next(i for i in model.graph.initializer if i.name == "w2")
+    values = onnx.numpy_helper.to_array(weight)
+    weight.CopyFrom(onnx.numpy_helper.from_array(values.repeat(5, axis=1), "w2"))
+    model.graph.node[4].output[0], model.graph.node[5].input[0] = "m1", "m1"
+    model.graph.node[5].input[1] = "b3"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(values[0].repeat(5), "b3"))
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 25
+    return model
+
+
+def both(make_quantizer, tmp_path):
+    """What a quantizer object of either package holds, and what it writes."""
     for package in (reference, q):
-        quantizer = make(package, kind, build_cnn(), found, ALL[kind])
-        quantizer.quantize_model()
-        models.append(quantizer.model.model)
-    assert rows(models[0]) == rows(models[1])
+        quantizer = make_quantizer(package)
+        quantizer.process() if hasattr(quantizer, "process") else quantizer.quantize_model()
+        held = quantizer.model.model.SerializeToString(deterministic=True)
+        quantizer.model.save_model_to_file(tmp_path / "saved.onnx", False)
+        yield held, (tmp_path / "saved.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("inferred", [False, True])
+@pytest.mark.parametrize("kind", ALL)
+def test_same_model_as_the_reference(kind, inferred, tmp_path):
+    """Before it is saved too: the nodes are not sorted yet, and large tensors say where their data is."""
+    model = wide_cnn()
+    found = ranges(model, tmp_path)
+    if inferred:
+        model = reference.quant_utils.load_model_with_shape_infer(tmp_path / "float.onnx")
+    theirs, mine = both(lambda package: make(package, kind, copy.deepcopy(model), found, ALL[kind]), tmp_path)
+    assert theirs == mine
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+def test_16_bits_keep_the_opset(opset, tmp_path):
+    """quantize_static raises the opset to 21; QDQQuantizer takes pairs of com.microsoft."""
+    model = wide_cnn(opset)
+    found = ranges(model, tmp_path)
+    types = (onnx.TensorProto.INT16, onnx.TensorProto.UINT16)
+    theirs, mine = both(
+        lambda package: package.QDQQuantizer(copy.deepcopy(model), False, False, *types, found, [], [], ALL["QDQ"], {}), tmp_path
+    )
+    assert theirs == mine
+
+
+@pytest.mark.parametrize("kind", ["QOperator", "QDQ", "bnb4"])
+def test_same_weights_of_few_bits(kind, tmp_path):
+    def quantizer(package):
+        if kind == "bnb4":
+            return package.matmul_bnb4_quantizer.MatMulBnb4Quantizer(wide_cnn(21), 1, 64)
+        form = package.QuantFormat[kind]
+        return package.matmul_nbits_quantizer.MatMulNBitsQuantizer(wide_cnn(21), block_size=16, quant_format=form)
+
+    theirs, mine = both(quantizer, tmp_path)
+    assert theirs == mine
 
 
 @pytest.mark.parametrize("extra", [{}, {"MatMulConstBOnly": True}, {"MatMulConstBOnly": False}])

@@ -42,6 +42,7 @@ class MatMulBnb4Quantizer:
         with Job("bnb4") as job:
             job.set_model("input", self.model.model)
             set_output(job, None)
+            job.set("sort_nodes", False)
             job.set("quant_type", ("fp4", "nf4")[self.quant_type])
             job.set("block_size", self.block_size)
             job.add("nodes_to_exclude", sorted(self.nodes_to_exclude))

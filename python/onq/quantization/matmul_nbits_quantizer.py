@@ -330,6 +330,7 @@ class MatMulNBitsQuantizer:
         with Job("nbits") as job:
             job.set_model("input", self.model.model)
             set_output(job, None)
+            job.set("sort_nodes", False)
             nbits_job(job, self.algo_config, self.nodes_to_exclude, self.nodes_to_include, own)
             self.model.model = give(job.run(), None)
 

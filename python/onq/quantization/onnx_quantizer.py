@@ -56,6 +56,7 @@ class ONNXQuantizer(BaseQuantizer):
         with Job("dynamic") as job:
             job.set_model("input", self.model.model)
             set_output(job, None)
+            job.set("sort_nodes", False)
             # quantize_dynamic sets MatMulConstBOnly; the class does not.
             extra = {**self.extra_options, "MatMulConstBOnly": self.q_matmul_const_b_only}
             dynamic_job(job, self.weight_qType, self.per_channel, self.reduce_range, extra)

@@ -28,7 +28,7 @@ from .qtypes import (
     quant_format_of,
     quant_type_of,
 )
-from .quant_utils import MODEL_SIZE_THRESHOLD, get_opset_version
+from .quant_utils import MODEL_SIZE_THRESHOLD, get_opset_version, model_has_infer_metadata
 from .tensor_quant_overrides import TensorQuantOverridesHelper
 
 if TYPE_CHECKING:
@@ -409,10 +409,13 @@ def quantize_static(
 
 
 def quantize_with_ranges(model: Model, tensors_range: TensorsData | Mapping | None, **options: Any) -> onnx.ModelProto:
-    """What QDQQuantizer and ONNXQuantizer do: quantize with ranges that are known."""
+    """What QDQQuantizer and ONNXQuantizer do: quantize with ranges that are known, and leave the nodes unsorted."""
     with Job("static") as job:
-        job.set_model("input", model)
+        # The reference's objects save and load a model that does not say that its shapes are inferred.
+        job.set_model("input", model, reloaded=not model_has_infer_metadata(model))
         set_output(job, None)
+        job.set("sort_nodes", False)
+        job.set("keep_opset", True)
         static_job(job, **options)
         ranges = tensors_range
         if not isinstance(ranges, TensorsData):
