@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnx
 
 _LIMIT = (1 << 31) - 1  # what one protobuf message can hold
+
+
+def onnx_package(what: str) -> Any:
+    """The package onnx, for what needs it; without it an error says how to get it."""
+    try:
+        import onnx
+    except ModuleNotFoundError as e:
+        if e.name != "onnx":
+            raise
+        text = f"{what} needs the package onnx, which is not installed (pip install onq[onnx])"
+        raise ModuleNotFoundError(text, name="onnx") from None
+    return onnx
 
 
 def is_proto(model: object) -> bool:
@@ -46,7 +58,7 @@ def _is_put_outside(tensor: onnx.TensorProto) -> bool:
 
 def proto_of(files: list[tuple[str, bytes]]) -> onnx.ModelProto:
     """A ModelProto of a model and its external data, as the library keeps them in a result."""
-    import onnx
+    onnx = onnx_package("a model that is returned instead of written")
     from onnx.external_data_helper import ExternalDataInfo, _get_all_tensors, uses_external_data
 
     model = onnx.ModelProto()

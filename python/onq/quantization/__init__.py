@@ -17,6 +17,7 @@ from ._alias import install as _install  # noqa: E402
 
 _install()
 
+from . import CalTableFlatBuffers, cuda_quantizer  # noqa: E402, F401 - modules that the reference imports here
 from .calibrate import (  # noqa: E402
     CalibraterBase,
     CalibrationDataReader,

@@ -5,20 +5,24 @@ from __future__ import annotations
 import ctypes as c
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _library as L
 from .._job import Job
+from .._model import onnx_package
 from .._samples import Samples
 from .._tensors import copy_out
 from ..errors import OnqError
+from ._guard import Guarded
 from ._options import set_providers
 from .qtypes import FLOAT, FLOAT16
 
 if TYPE_CHECKING:
     import onnx
+    import onnxruntime
 
     from .calibrate import CalibrationDataReader, CalibrationMethod, TensorsData
 
@@ -41,8 +45,20 @@ def ranges_of(handle: L.HANDLE) -> dict[str, dict[str, Any]]:
     return tensors
 
 
-class CalibraterBase:
-    """What all calibrators have in common. `model_path` is a model's path."""
+_OWN_RUN = "collect ranges yourself and give them to QDQQuantizer or ONNXQuantizer as a TensorsData"
+
+
+class CalibraterBase(metaclass=Guarded):
+    """What all calibrators have in common. `model_path` is a model's path.
+
+    Subclasses may override augment_graph, collect_data and compute_data.
+    """
+
+    steps = {
+        "select_tensors_to_calibrate": f"choose tensors by op_types_to_calibrate, or {_OWN_RUN}",
+        "create_inference_session": f"choose where the model runs by set_execution_providers, or {_OWN_RUN}",
+        "merge_range": f"use symmetric, moving_average and averaging_constant, or {_OWN_RUN}",
+    }
 
     def __init__(
         self,
@@ -72,6 +88,7 @@ class CalibraterBase:
         self.per_channel = per_channel
         self.execution_providers = ["CPUExecutionProvider"]
         self._model: onnx.ModelProto | None = None
+        self._session: onnxruntime.InferenceSession | None = None
         self._job: Job | None = None
         self._handle = L.HANDLE()
         self._collected = False
@@ -108,6 +125,10 @@ class CalibraterBase:
             self._job.close()
             self._job = None
         self._collected = False
+        self._session = None
+
+    def clear_collected_data(self) -> None:
+        """Does nothing: libonq keeps no outputs of samples that it has seen."""
 
     def __del__(self) -> None:
         if getattr(self, "_job", None) is not None:
@@ -123,21 +144,25 @@ class CalibraterBase:
     def get_augment_model(self) -> onnx.ModelProto:
         """The model with the outputs by which ranges are found: T_ReduceMin and T_ReduceMax, or the tensors."""
         if self._model is None:
-            import onnx
-
-            data, size = c.c_void_p(), c.c_size_t()
-            handle = self._open()
-            self._job.call("onq_calibrator_augmented", handle, c.byref(data), c.byref(size))
-            self._model = onnx.ModelProto.FromString(c.string_at(data.value, size.value))
+            self._model = onnx_package("the augmented model").ModelProto.FromString(self._augmented())
         return self._model
 
     def augment_graph(self) -> None:
         """Writes the augmented model to augmented_model_path."""
-        import onnx
-
+        if not self.use_external_data_format and self._model is None:
+            Path(self.augmented_model_path).write_bytes(self._augmented())
+            return
+        onnx = onnx_package("writing an augmented model with external data")
         copy = onnx.ModelProto()
         copy.CopyFrom(self.get_augment_model())
         onnx.save(copy, os.fspath(self.augmented_model_path), save_as_external_data=bool(self.use_external_data_format))
+
+    def _augmented(self) -> bytes:
+        """The augmented model as bytes."""
+        data, size = c.c_void_p(), c.c_size_t()
+        handle = self._open()
+        self._job.call("onq_calibrator_augmented", handle, c.byref(data), c.byref(size))
+        return c.string_at(data.value, size.value)
 
     def select_tensors_to_calibrate(self, model: onnx.ModelProto) -> tuple[set[str], dict[str, onnx.ValueInfoProto]]:
         """The float tensors at the chosen nodes, and what is declared of all tensors."""
@@ -152,6 +177,32 @@ class CalibraterBase:
             for name in names
             if name in infos and name not in constants and infos[name].type.tensor_type.elem_type in floats
         }, infos
+
+    @cached_property
+    def model_original_outputs(self) -> set[str]:
+        """The names of the outputs that the model had before it was augmented."""
+        from .._tools import inspect
+
+        return {row["name"] for row in inspect(self.model_path)["outputs"]}
+
+    @cached_property
+    def num_model_outputs(self) -> int:
+        """How many outputs these are."""
+        return len(self.model_original_outputs)
+
+    @property
+    def infer_session(self) -> onnxruntime.InferenceSession:
+        """A session of onnxruntime for the augmented model. collect_data does not use it."""
+        if self._session is None:
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            if not os.path.exists(self.augmented_model_path):
+                self.augment_graph()
+            path = os.fspath(self.augmented_model_path)
+            self._session = onnxruntime.InferenceSession(path, options, providers=self.execution_providers)
+        return self._session
 
     def set_execution_providers(self, execution_providers=("CPUExecutionProvider",)) -> None:
         """Says where the model runs. What was collected before is forgotten."""
@@ -239,6 +290,21 @@ class MinMaxCalibrater(CalibraterBase):
         if self.moving_average:
             options["calib_averaging_constant"] = self.averaging_constant
         return options
+
+    def merge_range(self, old_range: Mapping[str, Any], new_range: dict[str, Any]) -> dict[str, Any]:
+        """Two sets of ranges as one: the extremes of both, or a moving average. Ranges are TensorData or pairs."""
+        from .calibrate import TensorData
+
+        for name, old in (old_range or {}).items():
+            new = new_range[name]
+            lows, highs = zip(*(r.range_value if isinstance(r, TensorData) else r for r in (old, new)))
+            if self.moving_average:
+                low, high = (a + self.averaging_constant * (b - a) for a, b in (lows, highs))
+            else:
+                low, high = min(lows), max(highs)
+            plain = not isinstance(old, TensorData) and not isinstance(new, TensorData)
+            new_range[name] = (low, high) if plain else TensorData(lowest=low, highest=high)
+        return new_range
 
 
 class HistogramCalibrater(CalibraterBase):

@@ -1,6 +1,8 @@
-"""TensorRT's calibration table as a flatbuffer: table TrtTable { dict: [KeyValue]; }, table KeyValue { key, value: string; }"""
+"""TensorRT's calibration table, written with the modules of CalTableFlatBuffers."""
 
 from __future__ import annotations
+
+from .CalTableFlatBuffers import KeyValue, TrtTable
 
 
 def flatbuffer_of(rows: list[tuple[str, str]]) -> bytes:
@@ -10,16 +12,16 @@ def flatbuffer_of(rows: list[tuple[str, str]]) -> bytes:
     builder = flatbuffers.Builder(1024)
     entries = []
     for key, value in rows:
-        strings = builder.CreateString(key), builder.CreateString(value)
-        builder.StartObject(2)
-        for slot, offset in enumerate(strings):
-            builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
-        entries.append(builder.EndObject())
-    builder.StartVector(4, len(entries), 4)
+        texts = builder.CreateString(key), builder.CreateString(value)
+        KeyValue.Start(builder)
+        KeyValue.AddKey(builder, texts[0])
+        KeyValue.AddValue(builder, texts[1])
+        entries.append(KeyValue.End(builder))
+    TrtTable.StartDictVector(builder, len(entries))
     for entry in entries:  # prepended, so the last key is the first
         builder.PrependUOffsetTRelative(entry)
     vector = builder.EndVector()
-    builder.StartObject(1)
-    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
-    builder.Finish(builder.EndObject())
+    TrtTable.Start(builder)
+    TrtTable.AddDict(builder, vector)
+    builder.Finish(TrtTable.End(builder))
     return bytes(builder.Output())

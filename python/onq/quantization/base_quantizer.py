@@ -1,23 +1,24 @@
 """What the quantizer objects have in common: a model, its types, and what to quantize.
 
 Subclasses may override should_quantize_node and quantize_model. The other methods of the reference's quantizers are steps
-of a quantization that libonq does as a whole: a subclass that overrides one is refused when it is made.
+of a quantization that libonq does as a whole: a subclass that overrides one is refused when it is made (_guard.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .calibrate import TensorData
+from . import quant_utils
+from ._guard import Guarded, missing
+from .calibrate import TensorData  # noqa: F401 - a name that programs import from here
 from .onnx_model import ONNXModel, subgraphs
 from .qtypes import quant_type_of
 from .quant_utils import (  # noqa: F401 - names that programs import from here
     DEQUANT_OP_NAME,
-    ONNX_TYPE_TO_NP_TYPE,
     QUANT_OP_NAME,
     TENSOR_NAME_QUANT_SUFFIX,
     find_by_name,
@@ -41,14 +42,15 @@ _FLOATS = (1, 10)  # FLOAT and FLOAT16 of TensorProto.DataType
 
 
 # Methods of the reference's quantizers that are steps of one quantization.
-_STEPS = frozenset(
+_STEPS = dict.fromkeys(
     """quantize_bias_static_impl quantize_initializer_impl quantize_weight_per_channel_impl adjust_tensor_ranges
     quantize_subgraph quantize_node_with_sub_graph add_new_nodes find_quantized_value adjust_single_weight_scale_if_needed
     quantize_bias_static quantize_activation quantize_weight quantize_initializer quantize_weight_per_channel
     calculate_quantization_params quantize_activation_tensor quantize_output_same_as_input quantize_weight_tensor
     quantize_weight_tensor_per_channel quantize_bias_tensor remove_node remove_nodes try_replacing_upstream_output
     is_tensor_quantized is_tensor_per_channel calc_quant_params calc_graph_quant_params is_weight_symmetric
-    is_valid_quantize_weight is_float_tensor""".split()
+    is_valid_quantize_weight is_float_tensor""".split(),
+    "override should_quantize_node, or use nodes_to_exclude, op_types_to_quantize and TensorQuantOverrides",
 )
 
 
@@ -83,17 +85,13 @@ class QuantizationParams:
         return len(self.data)
 
 
-class BaseQuantizer:
+class BaseQuantizer(metaclass=Guarded):
     """Holds the arguments of a quantization. `model` is an ONNXModel; quantize_model changes what it wraps."""
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        steps = sorted(_STEPS & vars(cls).keys())
-        if steps and not cls.__module__.startswith(f"{__package__}."):
-            raise TypeError(
-                f"{cls.__name__} overrides {', '.join(steps)}, which onq never calls: libonq quantizes the model as a whole. "
-                "Override should_quantize_node, or use nodes_to_exclude, op_types_to_quantize and TensorQuantOverrides"
-            )
+    steps = _STEPS
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(self, name, _STEPS)
 
     def __init__(
         self,
@@ -121,8 +119,11 @@ class BaseQuantizer:
         self.extra_options = dict(extra_options or {})
         self.enable_subgraph_quantization = bool(self.extra_options.get("EnableSubgraph"))
         self.force_quantize_no_input_check = bool(self.extra_options.get("ForceQuantizeNoInputCheck"))
+        self.is_activation_symmetric = self.extra_options.get("ActivationSymmetric", False)
+        self.is_activation_restricted_asymmetric = self.extra_options.get("ActivationRestrictedAsymmetric", False)
+        self.min_real_range = self.extra_options.get("MinimumRealRange")
         self.tensor_quant_overrides = TensorQuantOverridesHelper(self.extra_options.get("TensorQuantOverrides") or {})
-
+        self.tensor_quant_override_qtypes = self.tensor_quant_overrides.get_quant_types()
         self.parent = None
 
     # ---- questions about the model
@@ -168,6 +169,9 @@ class BaseQuantizer:
     def _elem_type(tensor: onnx.TensorProto | None) -> int:
         return 0 if tensor is None else tensor.data_type
 
+    def adjust_tensor_ranges(self) -> None:
+        """Does nothing: libonq gives the inputs of Clip and Relu and the outputs of Softmax their ranges itself."""
+
     # ---- what is quantized
 
     def should_quantize_node(self, node: onnx.NodeProto) -> bool:
@@ -178,6 +182,13 @@ class BaseQuantizer:
             return False
         return not self.nodes_to_exclude or node.name not in self.nodes_to_exclude
 
+    def _nodes(self, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+        """The nodes that may be quantized: those of the graph, with EnableSubgraph those inside of them too."""
+        for node in graph.node:
+            for inner in subgraphs(node) if self.enable_subgraph_quantization else ():
+                yield from self._nodes(inner)
+            yield node
+
     def _choice(self) -> dict[str, Sequence[str] | None]:
         """What is quantized, as options: by types and names, or as a subclass decides node by node."""
         types = self.op_types_to_quantize
@@ -187,12 +198,8 @@ class BaseQuantizer:
                 "nodes_to_quantize": self.nodes_to_quantize,
                 "nodes_to_exclude": self.nodes_to_exclude,
             }
-        graphs = [self.model.model.graph]
-        if self.enable_subgraph_quantization:
-            graphs += subgraphs(self.model.model.graph)
-        nodes = [node for graph in graphs for node in graph.node]
         taken, left = [], []
-        for node in nodes:
+        for node in self._nodes(self.model.model.graph):
             (taken if self.should_quantize_node(node) else left).append(node)
         types = list(dict.fromkeys([*(types or ()), *(node.op_type for node in taken)]))
         left = [node.name for node in left if node.op_type in types]
@@ -219,3 +226,11 @@ class BaseQuantizer:
     def quantize_model(self) -> onnx.ModelProto:
         """Quantizes; the result is returned, and `model` wraps it from now on."""
         raise NotImplementedError
+
+
+to_array_extended = None  # of onnx before 1.18; the reference has None there too
+
+def __getattr__(name: str) -> Any:
+    if name == "ONNX_TYPE_TO_NP_TYPE":  # made when it is asked for: it needs ml_dtypes
+        return quant_utils.ONNX_TYPE_TO_NP_TYPE
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,7 +34,7 @@ class CalibrationDataReader(metaclass=abc.ABCMeta):
         return callable(getattr(subclass, "get_next", None)) or NotImplemented
 
     @abc.abstractmethod
-    def get_next(self) -> dict:
+    def get_next(self) -> dict | None:
         """The next sample, {input name: array}, or None at the end."""
         raise NotImplementedError
 
@@ -265,6 +265,8 @@ from ._calibrator import (  # noqa: E402
     MinMaxCalibrater,
     PercentileCalibrater,
 )
+from ._collector import CalibrationDataCollector, HistogramCollector  # noqa: E402
+from .quant_utils import apply_plot, load_model_with_shape_infer, smooth_distribution  # noqa: E402, F401 - names of the reference
 
 # The options of create_calibrator by method, with their defaults.
 _METHODS: dict[CalibrationMethod, tuple[type[CalibraterBase], dict[str, Any]]] = {
@@ -327,11 +329,13 @@ def create_calibrator(
 __all__ = [
     "CalibraterBase",
     "CalibrationCacheEncoder",
+    "CalibrationDataCollector",
     "CalibrationDataReader",
     "CalibrationMethod",
     "DistributionCalibrater",
     "EntropyCalibrater",
     "HistogramCalibrater",
+    "HistogramCollector",
     "MinMaxCalibrater",
     "PercentileCalibrater",
     "TensorData",

@@ -7,8 +7,12 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .._job import Job
+from ._weight import quantize_weight
 from .onnx_model import ONNXModel
+from .quant_utils import attribute_to_kwarg  # noqa: F401 - a name that programs import from here
 
 if TYPE_CHECKING:
     import onnx
@@ -35,6 +39,15 @@ class MatMulBnb4Quantizer:
         self.block_size = block_size
         self.nodes_to_exclude = set(nodes_to_exclude or ())
 
+    def bnb4_block_quant(self, fpweight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Packed 4-bit values and the largest magnitude of each block of a weight."""
+        made = quantize_weight("bnb4", fpweight, self._set_options)
+        return made["_Bnb4"], made["_absmax"]
+
+    def _set_options(self, job: Job) -> None:
+        job.set("quant_type", ("fp4", "nf4")[self.quant_type])
+        job.set("block_size", self.block_size)
+
     def process(self) -> None:
         """Quantizes; `model` wraps the result from now on."""
         from .quantize import give, set_output
@@ -43,8 +56,7 @@ class MatMulBnb4Quantizer:
             job.set_model("input", self.model.model)
             set_output(job, None)
             job.set("sort_nodes", False)
-            job.set("quant_type", ("fp4", "nf4")[self.quant_type])
-            job.set("block_size", self.block_size)
+            self._set_options(job)
             job.add("nodes_to_exclude", sorted(self.nodes_to_exclude))
             self.model.model = give(job.run(), None)
 

@@ -10,16 +10,31 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._job import Job, plain
+from .._model import onnx_package
+from ._guard import Guarded
+from ._weight import quantize_weight
+from .calibrate import CalibrationDataReader
 from .onnx_model import ONNXModel
 from .qtypes import QuantFormat
+from .quant_utils import attribute_to_kwarg  # noqa: F401 - a name that programs import from here
 
 if TYPE_CHECKING:
     import onnx
 
-    from .calibrate import CalibrationDataReader
+logger = logging.getLogger("onq")
 
-logger = logging.getLogger(__name__)
+_KERNELS = ("quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_qdq_matmul_4bits")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _KERNELS:  # of the runtime's Python package, which the reference imports here
+        from onnxruntime.capi import _pybind_state
+
+        return getattr(_pybind_state, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class WeightOnlyQuantConfig:
@@ -271,6 +286,74 @@ def nbits_job(
         job.set_reader(reader)
 
 
+# ---- what the reference quantizes a single node with
+
+
+class _NodeQuantizer(metaclass=Guarded):
+    """Holds the options of a method. libonq quantizes all nodes of a model in one job."""
+
+    steps = dict.fromkeys(
+        """quantize quantize_matmul quantize_gather quantize_internal optimize_weights pack_on_row_fast_248bit
+        quant_slice_symmetric quant_slice_asymmetric pack_int8_to_int4 quantize_ndarray""".split(),
+        "use nodes_to_exclude, nodes_to_include and customized_weight_config of MatMulNBitsQuantizer",
+    )
+
+    def __init__(self, config: WeightOnlyQuantConfig):
+        self.config = config
+
+
+class DefaultWeightOnlyQuantizer(_NodeQuantizer):
+    """Holds the options of DefaultWeightOnlyQuantConfig, and quantizes a weight that is an array."""
+
+    def qbits_block_quant(self, fp32weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Packed integers, scales and zero points of a weight of K rows and N columns, as MatMulNBits reads them.
+
+        In QDQ format they are as DequantizeLinear reads them.
+        """
+        made = quantize_weight("nbits", fp32weight, lambda job: nbits_job(job, self.config))
+        if self.config.quant_format == QuantFormat.QDQ:
+            packed, scales = made["_DQ_Q4"], made["_DQ_scales"]
+            zeros = made.get("_DQ_zero_points", np.zeros(scales.shape, np.uint8))
+            return _nibbles(packed.astype(np.uint8).ravel()), scales, _nibbles(zeros.astype(np.uint8).ravel())
+        packed, scales = made[f"_Q{self.config.bits}"], made["_scales"]
+        columns, blocks = scales.shape
+        none = np.zeros((columns, -(-blocks * self.config.bits // 8)), np.uint8)
+        return packed, scales, made.get("_zero_points", none)
+
+
+class HQQWeightOnlyQuantizer(_NodeQuantizer):
+    """Holds the options of HQQWeightOnlyQuantConfig."""
+
+
+def _nibbles(values: np.ndarray) -> np.ndarray:
+    """4-bit values, two to a byte, the first in its lower half."""
+    padded = np.append(values, np.zeros(values.size % 2, np.uint8)) & 0xF
+    return padded[0::2] | padded[1::2] << 4
+
+
+def is_divisible(val1: int, val2: int) -> bool:
+    """True if the second number divides the first."""
+    return val1 % val2 == 0
+
+
+def get_initializer(name: str, graph_path: list[onnx.GraphProto]) -> tuple[onnx.TensorProto | None, onnx.GraphProto | None]:
+    """An initializer by its name, and its graph: of the last graph of the list that has it."""
+    for graph in reversed(graph_path):
+        for tensor in graph.initializer:
+            if tensor.name == name:
+                return tensor, graph
+    return None, None
+
+
+def transpose_packed_int4_matrix(packed: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """A matrix of 4-bit values, two to a byte, transposed."""
+    values = np.stack([packed & 0xF, packed >> 4], axis=-1).ravel()[: rows * cols]
+    return _nibbles(values.reshape(rows, cols).T.ravel())
+
+
+# ---- the quantizer
+
+
 class MatMulNBitsQuantizer:
     """Quantizes the constant weights of MatMul and Gather. `process` does it; `model` wraps the result."""
 
@@ -295,11 +378,10 @@ class MatMulNBitsQuantizer:
             bits, block_size, is_symmetric, accuracy_level, quant_format, op_types_to_quantize, quant_axes,
             channel_wised_quantize: those of DefaultWeightOnlyQuantConfig, used where there is no algo_config.
             nodes_to_exclude: names of nodes that stay float.
-            nodes_to_include: names of nodes; only these are quantized.
+            nodes_to_include: names of nodes that are quantized too, whatever their operator.
             algo_config: the method and its options.
         """
-        import onnx
-
+        onnx = onnx_package("MatMulNBitsQuantizer, which holds the model (quantize takes a path and a configuration without it),")
         self.model = ONNXModel(model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model)))
         self.model_path = None if isinstance(model, onnx.ModelProto) else os.fspath(model)
         self.bits = bits
@@ -320,6 +402,13 @@ class MatMulNBitsQuantizer:
         )
         if getattr(self.algo_config, "bits", 4) not in (2, 4, 8):
             raise AssertionError("Only support 2, 4 or 8 bits quantization")
+        kinds = {"DEFAULT": DefaultWeightOnlyQuantizer, "HQQ": HQQWeightOnlyQuantizer}
+        if self.algo_config.algorithm in kinds:
+            self.node_quantizer = kinds[self.algo_config.algorithm](self.algo_config)
+
+    def int4_quant_algo(self) -> None:
+        """Quantizes, as process does, by RTN, k_quant or GPTQ."""
+        self.process()
 
     def process(self) -> None:
         """Quantizes; `model` wraps the result from now on."""
@@ -349,6 +438,11 @@ def quantize_weights(model_input, model_output, config: WeightOnlyQuantConfig) -
 # ---- the command
 
 
+def ort_convert_str_to_bool(value: str) -> bool:
+    """True for "true" and "1"."""
+    return value.lower() in ("true", "1")
+
+
 def _truth(text: str) -> bool:
     if text.lower() in ("true", "yes", "t", "y", "1"):
         return True
@@ -357,9 +451,10 @@ def _truth(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"{text!r} is not true or false")
 
 
-def _axis(text: str) -> tuple[str, int]:
-    op, _, axis = text.partition(":")
-    return op, int(axis)
+def parse_key_value_pair(s: str) -> tuple[str, int]:
+    """"Gather:1" as a name and a number."""
+    key, value = s.split(":")
+    return key, int(value)
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -375,10 +470,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--accuracy_level", type=int, help="how exactly MatMulNBits computes, 0 to 4")
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.add_argument("--nodes_to_exclude", nargs="+", default=[], metavar="NAME", help="leave these nodes float")
-    parser.add_argument("--nodes_to_include", nargs="+", metavar="NAME", help="quantize these nodes only")
+    parser.add_argument("--nodes_to_include", nargs="+", metavar="NAME", help="quantize these nodes too, whatever their operator")
     parser.add_argument("--quant_format", default="QOperator", choices=["QOperator", "QDQ"], help="form of the result")
     parser.add_argument("--op_types_to_quantize", nargs="+", choices=["MatMul", "Gather"], help="MatMul by default")
-    parser.add_argument("--quant_axes", type=_axis, nargs="+", metavar="OP:AXIS", help="MatMul:0 Gather:1 by default")
+    parser.add_argument("--quant_axes", type=parse_key_value_pair, nargs="+", metavar="OP:AXIS", help="MatMul:0 Gather:1 by default")
     parser.add_argument("--data", help="samples for gptq and awq, as `onq nbits --data` takes them")
     nvidia = parser.add_argument_group("nvidia_awq", "arguments of onnxruntime's tool for NVIDIA's ModelOpt")
     for name in ("--calib_dataset_name", "--tokenizer_dir", "--calibration_method", "--cache_dir"):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .quant_utils import find_by_name
+from .quant_utils import attribute_to_kwarg, find_by_name  # noqa: F401 - the first for programs
 
 if TYPE_CHECKING:
     import numpy as np

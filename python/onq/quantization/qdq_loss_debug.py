@@ -23,8 +23,16 @@ from .._samples import Samples
 from .._tensors import copy_out, fill_all
 from ..errors import OnqError, error_of
 from ._options import set_providers
-from .calibrate import CalibrationDataReader
-from .quant_utils import DEQUANT_OUTPUT_SUFFIX, QUANT_INPUT_SUFFIX
+from .calibrate import CalibraterBase, CalibrationDataReader  # noqa: F401 - some names are for programs
+from .onnx_model import ONNXModel  # noqa: F401
+from .quant_utils import (  # noqa: F401
+    DEQUANT_OP_NAME,
+    DEQUANT_OUTPUT_SUFFIX,
+    QUANT_INPUT_SUFFIX,
+    TENSOR_NAME_QUANT_SUFFIX,
+    find_by_name,
+    load_model_with_shape_infer,
+)
 
 _LEVELS = ("none", "basic", "extended", "all")
 

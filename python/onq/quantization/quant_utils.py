@@ -49,6 +49,7 @@ DEQUANT_OP_NAME = "DequantizeLinear"
 DEQUANT_OUTPUT_SUFFIX = "_DequantizeLinear_Output"
 TENSOR_NAME_QUANT_SUFFIX = "_quantized"
 MODEL_SIZE_THRESHOLD = 2147483648
+to_array_extended = None  # of onnx before 1.18; the reference has None there too
 
 FLOAT8_TYPES = (FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ)
 _INTEGER_TYPES = (INT8, UINT8, INT16, UINT16, INT4, UINT4)

@@ -16,8 +16,18 @@ from .._job import Job, Result
 from .._model import is_proto, proto_of
 from .._samples import Strided
 from ._options import set_choice, set_extra, set_providers, set_types
-from .calibrate import CalibrationDataReader, CalibrationMethod, TensorsData, cache_text
+from .calibrate import (  # noqa: F401 - the last three for programs
+    CalibrationDataReader,
+    CalibrationMethod,
+    TensorsData,
+    cache_text,
+    create_calibrator,
+    load_tensors_data,
+    save_tensors_data,
+)
 from .onnx_model import subgraphs
+from .onnx_quantizer import ONNXQuantizer  # noqa: F401
+from .qdq_quantizer import QDQQuantizer  # noqa: F401
 from .qtypes import (
     NARROW_TYPES,
     WIDE_TYPES,
@@ -28,7 +38,16 @@ from .qtypes import (
     quant_format_of,
     quant_type_of,
 )
-from .quant_utils import MODEL_SIZE_THRESHOLD, get_opset_version, model_has_infer_metadata
+from .quant_utils import (  # noqa: F401 - some for programs
+    MODEL_SIZE_THRESHOLD,
+    get_opset_version,
+    load_model_with_shape_infer,
+    model_has_infer_metadata,
+    model_has_pre_process_metadata,
+    save_and_reload_model_with_shape_infer,
+    update_opset_version,
+)
+from .registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry  # noqa: F401
 from .tensor_quant_overrides import TensorQuantOverridesHelper
 
 if TYPE_CHECKING:
@@ -219,8 +238,6 @@ def _strict_model(model: Model, quant_format: QuantFormat, method: CalibrationMe
 
     if not {"If", "Loop", "Scan", "Where"} & set(inspect(model)["operators"]):
         return
-    from .registry import QDQRegistry, QLinearOpsRegistry
-
     graph = load_for_config(model)[0].graph
     types = set(config["op_types_to_quantize"] or ()) or {*QDQRegistry, *QLinearOpsRegistry}
     only, but, extra = set(config["nodes_to_quantize"] or ()), set(config["nodes_to_exclude"] or ()), config["extra"]

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._job import Job
+from .fusions.replace_upsample_with_resize import ReplaceUpsampleWithResize  # noqa: F401 - names that programs import
+from .onnx_model import ONNXModel  # noqa: F401
+from .quant_utils import add_pre_process_metadata, save_and_reload_model_with_shape_infer  # noqa: F401
 
 if TYPE_CHECKING:
     import onnx

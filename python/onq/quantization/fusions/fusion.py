@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ..._job import Job
 from ..._model import proto_of
+from .._guard import Guarded
 from ..onnx_model import ONNXModel
 
 
-class Fusion:
+class Fusion(metaclass=Guarded):
     """Puts nodes together as `fused_op_type`. It changes the model that it is given."""
+
+    steps = {"fuse": "a fusion of your own changes the nodes of an ONNXModel itself"}
 
     def __init__(self, model: ONNXModel, fused_op_type: str, search_op_type: str):
         """

@@ -12,6 +12,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from .. import quant_utils
+
 
 class _Operator:
     """A node and the quantizer that it belongs to."""
@@ -77,6 +79,21 @@ _CLASSES = {
 }
 
 
+# Names of quant_utils that the reference's modules import, and programs from there.
+_SHARED = (
+    "FLOAT8_TYPES",
+    "QuantType",
+    "QuantizedValue",
+    "QuantizedValueType",
+    "TENSOR_NAME_QUANT_SUFFIX",
+    "attribute_to_kwarg",
+    "find_by_name",
+    "get_mul_node",
+    "ms_domain",
+    "quantize_nparray",
+)
+
+
 # ---- attributes of Gemm
 
 
@@ -115,10 +132,12 @@ def _make_modules() -> dict[str, type]:
         name = f"{__name__}.{stem}"
         module = ModuleType(name, f"Operator classes of the reference's {stem}.py.")
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        vars(module).update({shared: getattr(quant_utils, shared) for shared in _SHARED})
         module.QuantOperatorBase, module.QDQOperatorBase = QuantOperatorBase, QDQOperatorBase
         for member, base in members.items():
             base = classes[base] if isinstance(base, str) else base
             classes[member] = type(member, (base,), {"__module__": name, "__doc__": f"{member} of the reference's {stem}.py."})
+            setattr(module, base.__name__, base)
             setattr(module, member, classes[member])
         sys.modules[name] = globals()[stem] = module
     for function in (is_B_transposed, get_beta, set_default_beta):

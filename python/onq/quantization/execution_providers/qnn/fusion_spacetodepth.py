@@ -1,5 +1,6 @@
 """Nodes put together as SpaceToDepth."""
 
+from ... import fusions, onnx_model  # noqa: F401 - modules that the reference imports here
 from ...fusions.fusion import Fusion
 from ...onnx_model import ONNXModel
 

@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...qtypes import FLOAT, FLOAT16, QuantType
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class TensorTypeRequest:
-    """The types that are wanted of a tensor: by the node that makes it, and by some of those that use it."""
+    """The types that are wanted of a tensor: by the node that makes it, and by some of those that use it, with their names."""
 
-    producer: QuantTypeInfo | None = None
-    consumer: QuantTypeInfo | None = None
-    nodes: set[str] = field(default_factory=set)
+    producer: QuantTypeInfo | None
+    consumers: tuple[QuantTypeInfo, set[str]] | None
 
 
 class MixedPrecisionTensorQuantOverridesFixer:
@@ -111,32 +110,34 @@ class MixedPrecisionTensorQuantOverridesFixer:
         for name in node.output:
             if not self._is_float(name):
                 continue
-            request = requests.setdefault(name, TensorTypeRequest())
+            request = requests.setdefault(name, TensorTypeRequest(None, None))
             if request.producer is not None and request.producer != wanted:
                 raise ValueError(f"Tensor {name} has multiple types.")
             request.producer = wanted
         for name in node.input:
             if not name or name in self.initializers or not self._is_float(name):
                 continue
-            request = requests.setdefault(name, TensorTypeRequest())
-            if request.consumer is not None and request.consumer != wanted:
+            request = requests.setdefault(name, TensorTypeRequest(None, None))
+            if request.consumers is not None and request.consumers[0] != wanted:
                 raise ValueError(f"Tensor {name} has consumers requesting different types.")
             if not node.name:
                 raise ValueError(f"the node of type {node.op_type} that makes {node.output[0]} has no name")
-            request.consumer = request.consumer or wanted
-            request.nodes.add(node.name)
+            request.consumers = request.consumers or (wanted, set())
+            request.consumers[1].add(node.name)
 
     def _fulfil(self, name: str, request: TensorTypeRequest, default_type: QuantType) -> None:
         everyone = {node.name for node in self.consumers.get(name, [])}
         made = request.producer or self.overrides.get_node_output_qtype_info(name, default_type)
-        if request.consumer is None:  # only made in another type: back to the default for all who use it
+        if request.consumers is None:  # only made in another type: back to the default for all who use it
             self._convert(name, made, QuantTypeInfo(default_type), everyone)
-        elif made != request.consumer:
-            self._convert(name, made, request.consumer, request.nodes)
+            return
+        wanted, nodes = request.consumers
+        if made != wanted:
+            self._convert(name, made, wanted, nodes)
         elif request.producer is None:
-            self._check_unconverted(name, request.nodes)
-        elif everyone - request.nodes:
-            self._convert(name, made, QuantTypeInfo(default_type), everyone - request.nodes)
+            self._check_unconverted(name, nodes)
+        elif everyone - nodes:
+            self._convert(name, made, QuantTypeInfo(default_type), everyone - nodes)
         elif name not in self.overrides:
             self.overrides[name] = [{}]
             made.save_to_dict(self.overrides[name][0])

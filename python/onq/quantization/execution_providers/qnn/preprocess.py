@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...._job import Job
+from ...fusions import FusionGelu, FusionLayerNormalization  # noqa: F401 - names that programs import from here
+from ...onnx_model import ONNXModel  # noqa: F401
+from .fusion_lpnorm import FusionLpNormalization  # noqa: F401
+from .fusion_spacetodepth import FusionSpaceToDepth  # noqa: F401
 
 if TYPE_CHECKING:
     import onnx

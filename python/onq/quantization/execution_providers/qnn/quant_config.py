@@ -11,7 +11,7 @@ import numpy as np
 
 from ...calibrate import CalibrationDataReader, CalibrationMethod
 from ...qtypes import NARROW_TYPES, WIDE_TYPES, QuantType
-from ...quant_utils import get_opset_version
+from ...quant_utils import MODEL_SIZE_THRESHOLD, get_opset_version  # noqa: F401 - the first for programs
 from ...quantize import StaticQuantConfig, load_for_config
 from ...tensor_quant_overrides import TensorQuantOverridesHelper
 from .mixed_precision_overrides_utils import MixedPrecisionTensorQuantOverridesFixer
@@ -19,7 +19,10 @@ from .mixed_precision_overrides_utils import MixedPrecisionTensorQuantOverridesF
 if TYPE_CHECKING:
     import onnx
 
-_BYTES = {QuantType.QInt8, QuantType.QUInt8}
+Q16_TYPES = set(WIDE_TYPES)
+Q8_TYPES = {QuantType.QInt8, QuantType.QUInt8}
+Q4_TYPES = set(NARROW_TYPES)
+OP_TYPES_TO_EXCLUDE = {"Cast"}
 
 # Scale and zero point that QNN wants for 16-bit outputs.
 _FIXED = {
@@ -28,6 +31,18 @@ _FIXED = {
     ("Tanh", QuantType.QUInt16): (1.0 / 32768.0, 32768, np.uint16),
     ("Tanh", QuantType.QInt16): (1.0 / 32768.0, 0, np.int16),
 }
+
+
+def warn_unable_to_override(node: onnx.NodeProto, what_str: str, tensor_name: str, io_kind: str) -> None:
+    """Warns of an override that stays, although QNN wants another."""
+    logging.getLogger("onq").warning(
+        "%s of %s '%s' of node '%s' (%s) stays as its override says, which QNN may refuse",
+        what_str,
+        io_kind,
+        tensor_name,
+        node.name,
+        node.op_type,
+    )
 
 
 class QnnCompatibilityOverrides:
@@ -79,7 +94,7 @@ class QnnCompatibilityOverrides:
 
     def _weight_beside_16_bits(self, node: onnx.NodeProto) -> None:
         """A constant input next to a 16-bit activation gets the 8-bit type of weights."""
-        if self.default_weight_qtype not in _BYTES:
+        if self.default_weight_qtype not in Q8_TYPES:
             return
         weight, wide = None, False
         for name in node.input[:2]:
@@ -99,9 +114,7 @@ class QnnCompatibilityOverrides:
         if not wide or weight is None:
             return
         if not self.overrides.update_tensor_overrides(weight, self._weight_type(), overwrite=False):
-            logging.getLogger("onq").warning(
-                "weight '%s' of node '%s' (%s) keeps its override, which QNN may refuse", weight, node.name, node.op_type
-            )
+            warn_unable_to_override(node, "quant_type", weight, "input weight")
 
 
 def get_qnn_qdq_config(
