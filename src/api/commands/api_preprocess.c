@@ -301,8 +301,7 @@ static onq_code add_apart(void *ctx, oq_graph *g, onq_error *err) {
         if (!t->data_location.has)
             continue;
         const oq_str name = oq_str_copy(names->arena, t->name);
-        if (name.p == NULL || !oq_map_put(names, name, 0))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(name.p != NULL && oq_map_put(names, name, 0), err);
     }
     return ONQ_OK;
 }
