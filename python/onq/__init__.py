@@ -11,10 +11,12 @@ runs faster, and writes the same model (docs/PYTHON.md has the figures and the e
     onq.isolated()              what is called inside `with` runs in a process of its own, for models not trusted
     onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
 
-Errors are in `onq.errors`. Set ONQ_PROGRESS=0 to have no progress bar.
+Errors are in `onq.errors`. ONQ_PROGRESS=1 shows progress (by the package tqdm, if it is there).
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from . import errors
 from ._isolation import isolated
@@ -23,8 +25,11 @@ from ._tools import Chosen, Debugged, Difference, Inspected, auto, debug, diff, 
 from .errors import OnqError
 from .legacy import QuantizationMode, quantize
 
+if TYPE_CHECKING:
+    from .as_reference import _Placed
 
-def as_onnxruntime():
+
+def as_onnxruntime() -> _Placed:
     """Puts onq.quantization in the place of onnxruntime.quantization for this process (onq.as_reference)."""
     from .as_reference import as_onnxruntime as place
 

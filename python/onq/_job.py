@@ -16,9 +16,10 @@ from typing import Any
 
 from . import _isolation
 from . import _library as L
-from ._model import is_proto, proto_bytes
+from ._model import is_proto, onnx_package, proto_bytes
 from ._progress import Progress
 from ._samples import Samples
+from ._words import in_python
 from .errors import OnqError, error_of
 
 _log = logging.getLogger("onq")
@@ -105,6 +106,8 @@ class Job:
     def __init__(self, command: str):
         self._lib = L.library()
         self._err = L.Error()
+        self._command = command
+        self._paths: list[str] = []
         self._keep: list = []
         self._model: object = None  # the model that samples are for
         self._samples: Samples | None = None
@@ -168,7 +171,7 @@ class Job:
 
     def _on_log(self, _ctx, level: int, text: bytes) -> None:
         try:
-            message = text.decode(errors="replace")
+            message = in_python(text.decode(errors="replace"), self._command)
             if level in (-1, 1):
                 self._warnings.append(message)
             _log.log(_LEVELS.get(level, logging.INFO), "%s", message)
@@ -191,7 +194,8 @@ class Job:
             failure, self._failure = self._failure, None
             raise failure
         if code != 0:
-            raise error_of(code, self._err.text.decode(errors="replace"))
+            text = self._err.text.decode(errors="replace")
+            raise error_of(code, in_python(text, self._command), [path for path in self._paths if path in text])
 
     def call(self, name: str, *arguments: Any, samples: Samples | None = None) -> None:
         """Calls a function of the library that may take long: with progress, and stopped by Ctrl-C.
@@ -223,6 +227,8 @@ class Job:
         """Sets an option; None leaves it at its default."""
         if name in ("input", "float_model"):
             self._model = value
+        if isinstance(value, (str, os.PathLike)):
+            self._paths.append(text_of(value))
         if value is not None:
             self.check(self._lib.onq_options_set(self._opts, name.encode(), L.text(text_of(value)), self._err))
 
@@ -270,7 +276,7 @@ class Job:
         if data is not None:
             self.set_bytes(name, data, "model")
         else:  # past what one message holds
-            import onnx
+            onnx = onnx_package()
 
             path = self.folder() / f"{name}.onnx"
             copy = onnx.ModelProto()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 _LIMIT = (1 << 31) - 1  # what one protobuf message can hold
 
 
-def onnx_package(what: str) -> Any:
+def onnx_package(what: str = "this call") -> Any:
     """The package onnx, for what needs it; without it an error says how to get it."""
     try:
         import onnx
@@ -21,6 +22,11 @@ def onnx_package(what: str) -> Any:
         text = f"{what} needs the package onnx, which is not installed (pip install onq[onnx])"
         raise ModuleNotFoundError(text, name="onnx") from None
     return onnx
+
+
+def has_onnx() -> bool:
+    """True if the package onnx is installed."""
+    return importlib.util.find_spec("onnx") is not None
 
 
 def is_proto(model: object) -> bool:

@@ -9,6 +9,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from ._job import Job, Result
+from ._model import onnx_package
 from ._samples import check_sample, next_function
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def auto(
         result = job.run()
         made = None
         if output is None and (job.folder() / "quantized.onnx").exists():
-            import onnx
+            onnx = onnx_package()
 
             made = onnx.load(job.folder() / "quantized.onnx")
         return Chosen(result, *(p.read_text("utf-8", "surrogateescape") if p.exists() else "" for p in (report, recipe)), made)
@@ -195,7 +196,7 @@ def auto(
 def _as_file(job: Job, model: Model) -> str | os.PathLike[str]:
     if isinstance(model, (str, os.PathLike)):
         return model
-    import onnx
+    onnx = onnx_package()
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

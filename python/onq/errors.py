@@ -6,6 +6,9 @@ everything that the library reports. `code` is the number of onq.h, `text` its o
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 
 class OnqError(Exception):
     """An error that libonq reports."""
@@ -34,8 +37,16 @@ class FileError(OnqError, OSError):
     """A file cannot be opened, read or written."""
 
 
-class MissingFile(OnqError, FileNotFoundError):
+class MissingFile(FileError, FileNotFoundError):
     """A file or folder is not there."""
+
+
+class FileDenied(FileError, PermissionError):
+    """A file or folder may not be read or written."""
+
+
+class FileIsFolder(FileError, IsADirectoryError):
+    """A folder is where a file is needed."""
 
 
 class InvalidModel(OnqError, ValueError, RuntimeError):
@@ -73,9 +84,22 @@ _FAMILIES = (
 )
 
 
-def error_of(code: int, text: str) -> OnqError:
-    """The exception for a code of onq.h."""
-    for start, kind in _FAMILIES:
-        if code >= start:
-            return kind(text, code)
-    return InternalError(text, code)
+def _kind_of_file(path: str) -> type[FileError] | None:
+    """What is wrong with a file, as far as the system tells."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        return FileIsFolder
+    if not os.path.exists(path):
+        if not os.path.isdir(folder):
+            return MissingFile
+        return None if os.access(folder, os.W_OK | os.X_OK) else FileDenied
+    readable = os.access(path, os.R_OK) and os.access(path, os.W_OK) and os.stat(path).st_mode & 0o222
+    return None if readable else FileDenied
+
+
+def error_of(code: int, text: str, paths: Sequence[str] = ()) -> OnqError:
+    """The exception for a code of onq.h. `paths` are files that the text names."""
+    kind = next((kind for start, kind in _FAMILIES if code >= start), InternalError)
+    if kind is FileError:
+        kind = next(filter(None, map(_kind_of_file, paths)), FileError)
+    return kind(text, code)

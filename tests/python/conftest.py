@@ -7,7 +7,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/parity")]
 build = Path(os.environ.get("ONQ_BUILD", ROOT / "build"))
 os.environ.setdefault("ONQ_LIBRARY", str(build / "libonq.so"))
-os.environ["ONQ_PROGRESS"] = "0"
 os.environ["PYTHONPATH"] = f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}"  # for python -m
 
 import numpy as np  # noqa: E402

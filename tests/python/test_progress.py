@@ -1,4 +1,4 @@
-"""test_progress.py - the progress bar on a terminal, in a notebook, and turned off."""
+"""test_progress.py - progress is off; turned on, it is a bar of tqdm, or a line on a terminal."""
 import io
 import sys
 import types
@@ -17,7 +17,12 @@ class Terminal(io.StringIO):
 def at_once(monkeypatch):
     monkeypatch.setattr(_progress, "_DELAY", 0.0)
     monkeypatch.setattr(_progress, "_STEP", 0.0)
-    monkeypatch.delenv("ONQ_PROGRESS", raising=False)
+    monkeypatch.setenv("ONQ_PROGRESS", "1")
+
+
+@pytest.fixture
+def no_tqdm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
 
 
 def run(progress):
@@ -27,7 +32,7 @@ def run(progress):
     progress.close()
 
 
-def test_terminal(monkeypatch):
+def test_terminal(monkeypatch, no_tqdm):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     run(_progress.Progress())
@@ -36,22 +41,25 @@ def test_terminal(monkeypatch):
     assert shown.endswith("\r") and shown.rstrip("\r").endswith(" ")  # the line is cleared
 
 
-def test_no_terminal(monkeypatch):
+def test_no_terminal(monkeypatch, no_tqdm):
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     run(_progress.Progress())
     assert screen.getvalue() == ""
 
 
-def test_turned_off(monkeypatch):
+@pytest.mark.parametrize("setting", ["0", "", None])
+def test_off_by_default(monkeypatch, no_tqdm, setting):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("ONQ_PROGRESS", "0")
+    monkeypatch.delenv("ONQ_PROGRESS")
+    if setting is not None:
+        monkeypatch.setenv("ONQ_PROGRESS", setting)
     run(_progress.Progress())
     assert screen.getvalue() == ""
 
 
-def test_short_jobs_show_nothing(monkeypatch):
+def test_short_jobs_show_nothing(monkeypatch, no_tqdm):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(_progress, "_DELAY", 60.0)
@@ -59,25 +67,28 @@ def test_short_jobs_show_nothing(monkeypatch):
     assert screen.getvalue() == ""
 
 
-def test_notebook(monkeypatch):
-    shown = []
+def test_tqdm(monkeypatch):
+    """Where the package is there it draws: a bar for each step, which is closed at its end."""
+    bars = []
 
-    class ZMQInteractiveShell:
-        pass
+    class tqdm:  # noqa: N801 - its name
+        def __init__(self, total, desc, leave):
+            self.total, self.desc, self.n, self.seen, self.closed = total, desc, 0, [], False
+            assert leave is False
+            bars.append(self)
 
-    class Handle:
-        def update(self, bundle, raw):
-            shown.append(bundle["text/plain"])
+        def refresh(self):
+            self.seen.append(self.n)
 
-    def display(bundle, raw, display_id):
-        shown.append(bundle["text/plain"])
-        return Handle()
+        def close(self):
+            self.closed = True
 
-    ipython = types.ModuleType("IPython")
-    ipython.get_ipython = ZMQInteractiveShell
-    ipython.display = types.ModuleType("IPython.display")
-    ipython.display.display = display
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    module = types.ModuleType("tqdm.auto")
+    module.tqdm = tqdm
+    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
+    monkeypatch.setitem(sys.modules, "tqdm.auto", module)
     run(_progress.Progress())
-    assert "1/4" in shown[0] and "4/4" in shown[1] and shown[-1] == ""
+    assert [(b.desc, b.total, b.seen, b.closed) for b in bars] == [
+        ("onq: samples", 4, [1, 4], True),
+        ("onq: optimisation", None, [0], True),
+    ]

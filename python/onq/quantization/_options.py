@@ -76,6 +76,6 @@ def set_extra(job: Job, extra_options: Mapping[str, Any] | None) -> None:
         try:
             job.set("extra", f"{key}={text_of(value)}")
         except OptionError as e:
-            if not e.text.startswith("--extra: unknown key"):
+            if not e.text.startswith("extra_options: unknown key"):
                 raise
-            logging.getLogger("onq").warning("extra_options: %s", e.text.removeprefix("--extra: "))
+            logging.getLogger("onq").warning("%s", e.text)

@@ -57,7 +57,7 @@ _STEPS = dict.fromkeys(
 class QuantizationParams:
     """Parameters of a tensor by name: scale, zero_point, quant_type, axis and the like, as numpy arrays and numbers."""
 
-    def __init__(self, **data: Any):
+    def __init__(self, **data: Any) -> None:
         self.data: dict[str, Any] = {}
         for key, value in data.items():
             if key == "axis":

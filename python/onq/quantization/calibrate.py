@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class TensorData:
     _allowed = frozenset(["avg", "std", "lowest", "highest", "hist", "hist_edges", "bins"])
     _floats = frozenset(["avg", "std", "lowest", "highest", "hist_edges"])
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         self._attrs = list(kwargs)
         for name, value in kwargs.items():
             if name not in self._allowed:
@@ -151,15 +151,15 @@ class TensorsData:
     def __len__(self) -> int:
         return len(self.data)
 
-    def keys(self):
+    def keys(self) -> KeysView[str]:
         """The names of the tensors."""
         return self.data.keys()
 
-    def values(self):
+    def values(self) -> ValuesView[TensorData]:
         """Their TensorData."""
         return self.data.values()
 
-    def items(self):
+    def items(self) -> ItemsView[str, TensorData]:
         """Names with TensorData."""
         return self.data.items()
 

@@ -117,7 +117,7 @@ class DefaultWeightOnlyQuantConfig(WeightOnlyQuantConfig):
 class _Ratios(WeightOnlyQuantConfig):
     """A method that can cut the ranges of weights."""
 
-    def __init__(self, algorithm, ratios, quant_format, op_types_to_quantize, customized_weight_config):
+    def __init__(self, algorithm, ratios, quant_format, op_types_to_quantize, customized_weight_config) -> None:
         _only_operators(algorithm, quant_format)
         super().__init__(algorithm, quant_format, op_types_to_quantize, None, customized_weight_config)
         self.ratios = ratios or {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from .._model import onnx_package
 from .quant_utils import attribute_to_kwarg, find_by_name  # noqa: F401 - the first for programs
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx
+    onnx = onnx_package()
 
 
 class ONNXModel:
@@ -25,11 +26,11 @@ class ONNXModel:
         """The graph."""
         return self.model.graph
 
-    def nodes(self):
+    def nodes(self) -> Any:
         """The nodes of the graph."""
         return self.model.graph.node
 
-    def initializer(self):
+    def initializer(self) -> Any:
         """The initializers of the graph."""
         return self.model.graph.initializer
 
@@ -37,7 +38,7 @@ class ONNXModel:
         """The version of the format."""
         return self.model.ir_version
 
-    def opset_import(self):
+    def opset_import(self) -> Any:
         """The opsets."""
         return self.model.opset_import
 
@@ -85,7 +86,7 @@ class ONNXModel:
 
     def get_constant_value(self, output_name: str) -> np.ndarray | None:
         """The value of a Constant node or an initializer, or None."""
-        import onnx
+        onnx = onnx_package()
 
         for node in self.nodes():
             if node.op_type == "Constant" and node.output[0] == output_name:
@@ -237,7 +238,7 @@ class ONNXModel:
         self.remove_nodes([n for n in self.nodes() if n.op_type == "Constant" and n.output[0] not in used])
         self.remove_initializers([i for i in self.initializer() if i.name not in used])
 
-    def clean_initializers(self):
+    def clean_initializers(self) -> tuple[onnx.GraphProto, set[str]]:
         """Takes initializers out that neither the graph nor its subgraphs use.
 
         Returns:
@@ -291,7 +292,7 @@ class ONNXModel:
             output_path: the file.
             use_external_data_format: write all weights to OUTPUT.data next to it.
         """
-        import onnx
+        onnx = onnx_package()
 
         self.topological_sort()
         path = os.fspath(output_path)
@@ -329,7 +330,7 @@ def _clean(graph) -> set[str]:
 
 
 def _attribute(node, name: str, default: float) -> float:
-    import onnx
+    onnx = onnx_package()
 
     found = find_by_name(name, node.attribute)
     return default if found is None else onnx.helper.get_attribute_value(found)
@@ -337,7 +338,7 @@ def _attribute(node, name: str, default: float) -> float:
 
 def _transposed(node, outer: list, nodes: list) -> str:
     """The name of Gemm's second input, transposed: in place where it is an initializer, else by a node."""
-    import onnx
+    onnx = onnx_package()
 
     name = node.input[1]
     for graph in reversed(outer):
@@ -355,7 +356,7 @@ def _transposed(node, outer: list, nodes: list) -> str:
 
 
 def _split_gemm(graph, outer: list) -> None:
-    import onnx
+    onnx = onnx_package()
 
     inside = [*outer, graph]
     nodes: list = []

@@ -52,7 +52,7 @@ class ONNXQuantizer(BaseQuantizer):
         nodes_to_exclude,
         op_types_to_quantize,
         extra_options=None,
-    ):
+    ) -> None:
         super().__init__(
             model,
             per_channel,

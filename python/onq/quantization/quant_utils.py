@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from .._model import onnx_package
 from .qtypes import (
     FLOAT,
     FLOAT8E4M3FN,
@@ -101,7 +102,7 @@ def _type_number(qtype: Any) -> int:
 # ---- parameters
 
 
-def get_qmin_qmax_for_qType(qType, reduce_range=False, symmetric=False):  # noqa: N802, N803
+def get_qmin_qmax_for_qType(qType, reduce_range=False, symmetric=False) -> tuple[numpy.ndarray, numpy.ndarray]:  # noqa: N802, N803
     """The lowest and the highest value of a quantized type, as arrays of that type.
 
     Args:
@@ -118,7 +119,7 @@ def get_qmin_qmax_for_qType(qType, reduce_range=False, symmetric=False):  # noqa
     return _pair(number, table[number])
 
 
-def get_qrange_for_qType(qType, reduce_range=False, symmetric=False):  # noqa: N802, N803
+def get_qrange_for_qType(qType, reduce_range=False, symmetric=False) -> numpy.ndarray:  # noqa: N802, N803
     """How far the highest value of a quantized type is from the lowest."""
     low, high = get_qmin_qmax_for_qType(qType, reduce_range, symmetric)
     return high - low
@@ -130,7 +131,7 @@ def normalize_axis(axis: int, rank: int) -> tuple[bool, int]:
     return 0 <= from_first < rank, from_first
 
 
-def compute_scale_zp(rmin, rmax, qmin, qmax, symmetric=False, min_real_range=None):
+def compute_scale_zp(rmin, rmax, qmin, qmax, symmetric=False, min_real_range=None) -> list[numpy.ndarray]:
     """Scale and zero point that map [rmin, rmax], widened to have zero in it, to [qmin, qmax].
 
     Args:
@@ -195,7 +196,7 @@ def snap_zero_point_to_uint8(rmin, rmax, qmin: int = 0, qmax: int = 255, min_rea
     return numpy.array(zero, dtype=numpy.uint8), numpy.array(scale, dtype=numpy.float32)
 
 
-def compute_scale_zp_float8(element_type, std):
+def compute_scale_zp_float8(element_type, std) -> list[numpy.ndarray]:
     """Parameters of float 8: the deviation of the values is mapped to that of all float 8 numbers.
 
     Returns:
@@ -278,7 +279,7 @@ def compute_data_quant_params(
 # ---- arrays
 
 
-def quantize_nparray(qType, arr, scale, zero_point, low=None, high=None):  # noqa: N803
+def quantize_nparray(qType, arr, scale, zero_point, low=None, high=None) -> numpy.ndarray:  # noqa: N803
     """round(arr / scale) + zero_point in the quantized type, clipped to it (and to [low, high])."""
     number = _type_number(qType)
     if number not in (*_INTEGER_TYPES, FLOAT8E4M3FN):
@@ -362,7 +363,7 @@ def quantize_onnx_initializer(
         quant_weight_name: the name of the result; NAME_quantized by default.
         block_size: values in a block; 0: no blocks.
     """
-    import onnx
+    onnx = onnx_package()
 
     number = _type_number(quant_type)
     name = quant_weight_name or f"{weight.name}{TENSOR_NAME_QUANT_SUFFIX}"
@@ -376,7 +377,7 @@ def quantize_onnx_initializer(
     return onnx.numpy_helper.from_array(data, name)
 
 
-def smooth_distribution(p, eps=0.0001):
+def smooth_distribution(p, eps=0.0001) -> numpy.ndarray | None:
     """A distribution without zeros: they become eps, which the other values pay for. None where all are zero."""
     zeros = p == 0
     n_zeros = int(zeros.sum())
@@ -401,7 +402,7 @@ class QuantizedInitializer:
 
     def __init__(
         self, name, initializer, rmins, rmaxs, zero_points, scales, data=None, quantized_data=None, axis=None
-    ):
+    ) -> None:
         self.name = name
         self.initializer = initializer
         self.rmins = rmins
@@ -427,7 +428,7 @@ class QuantizedValue:
         node_type=None,
         node_qtype=None,
         scale_type=None,
-    ):
+    ) -> None:
         self.original_name = name
         self.q_name = new_quantized_name
         self.scale_name = scale_name
@@ -442,7 +443,7 @@ class QuantizedValue:
 class BiasToQuantize:
     """A bias with the input and the weight that its scale comes from."""
 
-    def __init__(self, bias_name, input_name, weight_name):
+    def __init__(self, bias_name, input_name, weight_name) -> None:
         self.bias_name = bias_name
         self.input_name = input_name
         self.weight_name = weight_name
@@ -459,7 +460,7 @@ def attribute_to_kwarg(attribute) -> dict[str, Any]:
     return {attribute.name: getattr(attribute, fields[attribute.type])}
 
 
-def find_by_name(item_name, item_list):
+def find_by_name(item_name, item_list) -> Any:
     """The first item of this name, or None."""
     return next((item for item in item_list if item.name == item_name), None)
 
@@ -469,9 +470,9 @@ def get_elem_index(elem_name, elem_list) -> int:
     return next((i for i in range(len(elem_list) - 1, -1, -1) if elem_list[i] == elem_name), -1)
 
 
-def get_mul_node(inputs, output, name):
+def get_mul_node(inputs, output, name) -> onnx.NodeProto:
     """A Mul node."""
-    import onnx
+    onnx = onnx_package()
 
     return onnx.helper.make_node("Mul", inputs, [output], name)
 
@@ -483,7 +484,7 @@ def generate_identified_filename(filename: Path, identifier: str) -> Path:
 
 def tensor_proto_to_array(initializer: onnx.TensorProto) -> numpy.ndarray:
     """The values of a float or float16 initializer."""
-    import onnx
+    onnx = onnx_package()
 
     if initializer.data_type in (FLOAT, FLOAT16):
         return onnx.numpy_helper.to_array(initializer)
@@ -493,7 +494,7 @@ def tensor_proto_to_array(initializer: onnx.TensorProto) -> numpy.ndarray:
 
 def model_has_external_data(model_path: Path) -> bool:
     """True if an initializer of the model lies in another file."""
-    import onnx
+    onnx = onnx_package()
     from onnx.external_data_helper import uses_external_data
 
     model = onnx.load(os.fspath(model_path), load_external_data=False)
@@ -505,7 +506,7 @@ def _has_property(model: onnx.ModelProto, key: str) -> bool:
 
 
 def _add_property(model: onnx.ModelProto, key: str) -> None:
-    import onnx
+    onnx = onnx_package()
 
     # A value that is there stays, and the new key comes first.
     properties = {key: "onnxruntime.quant"}
@@ -543,7 +544,7 @@ def get_opset_version(model: onnx.ModelProto) -> int:
 
 def load_model_with_shape_infer(model_path: Path) -> onnx.ModelProto:
     """Loads a model with shapes inferred by onnx, and marks it so."""
-    import onnx
+    onnx = onnx_package()
 
     path = Path(model_path)
     with tempfile.TemporaryDirectory(prefix=".onq.", dir=path.parent) as folder:
@@ -557,7 +558,7 @@ def load_model_with_shape_infer(model_path: Path) -> onnx.ModelProto:
 
 def save_and_reload_model_with_shape_infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model with shapes inferred by onnx, and marked so."""
-    import onnx
+    onnx = onnx_package()
 
     with tempfile.TemporaryDirectory(prefix="onq.") as folder:
         copy = onnx.ModelProto()
@@ -623,7 +624,7 @@ def optimize_model(model_path: Path, opt_model_path: Path) -> None:
 # ---- files
 
 
-def apply_plot(hist, hist_edges):
+def apply_plot(hist, hist_edges) -> None:
     """Shows a histogram (needs matplotlib)."""
     import matplotlib.pyplot as plt
 
@@ -634,7 +635,7 @@ def apply_plot(hist, hist_edges):
     plt.show()
 
 
-def write_calibration_table(calibration_cache, dir="."):  # noqa: A002
+def write_calibration_table(calibration_cache, dir=".") -> None:  # noqa: A002
     """Writes ranges as TensorRT reads them: calibration.json, calibration.cache and calibration.flatbuffers.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import quantization as _package
 from .._job import Job, Result
-from .._model import is_proto, proto_of
+from .._model import has_onnx, is_proto, onnx_package, proto_of
 from .._samples import Strided
 from ._options import set_choice, set_extra, set_providers, set_types
 from .calibrate import (  # noqa: F401 - the last three for programs
@@ -82,7 +82,7 @@ class QuantConfig:
         per_channel=False,
         reduce_range=False,
         use_external_data_format=False,
-    ):
+    ) -> None:
         """
         Args:
             activation_type: type of activations.
@@ -154,7 +154,7 @@ class DynamicQuantConfig(QuantConfig):
         reduce_range=False,
         use_external_data_format=False,
         extra_options=None,
-    ):
+    ) -> None:
         """All arguments are those of quantize_dynamic."""
         super().__init__(
             op_types_to_quantize=op_types_to_quantize,
@@ -560,7 +560,7 @@ def quantize(
 
 def load_for_config(model_input: Model) -> tuple[onnx.ModelProto, bool]:
     """The graph of a model, and whether its result needs external data."""
-    import onnx
+    onnx = onnx_package()
     from onnx.external_data_helper import uses_external_data
 
     model = model_input if is_proto(model_input) else onnx.load_model(os.fspath(model_input), load_external_data=False)
@@ -568,11 +568,21 @@ def load_for_config(model_input: Model) -> tuple[onnx.ModelProto, bool]:
     return model, external or model.ByteSize() >= MODEL_SIZE_THRESHOLD
 
 
-def _needs_contrib(model: onnx.ModelProto, types: set[QuantType]) -> bool:
+def _needs_contrib(opset: int, types: set[QuantType]) -> bool:
     """4-bit types need pairs of com.microsoft below opset 21, unless 16-bit types raise the model to it."""
-    if get_opset_version(model) >= 21 or types & WIDE_TYPES:
+    if opset >= 21 or types & WIDE_TYPES:
         return False
     return bool(types & NARROW_TYPES)
+
+
+def _facts(path: str | os.PathLike[str]) -> tuple[dict[str, None], bool, int]:
+    """The operators of a model, whether its result needs external data, and its opset, without the package onnx."""
+    from .._tools import inspect
+
+    found = inspect(path)
+    types = dict.fromkeys(name.rpartition("::")[2] for name in found["operators"])
+    opset = next((o["version"] for o in found["opset_import"] if o["domain"] in ("", "ai.onnx")), 0)
+    return types, found["storage"]["external"] > 0 or found["size"] >= MODEL_SIZE_THRESHOLD, opset
 
 
 def get_qdq_config(
@@ -615,17 +625,23 @@ def get_qdq_config(
     Returns:
         A StaticQuantConfig for quantize.
     """
-    model, external = load_for_config(model_input)
     overrides = TensorQuantOverridesHelper(copy.deepcopy(tensor_quant_overrides or {}))
     excluded = set() if nodes_to_exclude is None or callable(nodes_to_exclude) else set(nodes_to_exclude)
-    op_types: dict[str, None] = {}
-    for node in model.graph.node:
-        if node.name in excluded or (op_types_to_quantize and node.op_type not in op_types_to_quantize):
-            continue
-        if callable(nodes_to_exclude) and nodes_to_exclude(model, node):
-            excluded.add(node.name)
-        elif node.op_type not in ("Cast", "DequantizeLinear", "QuantizeLinear"):
-            op_types[node.op_type] = None
+    if is_proto(model_input) or callable(nodes_to_exclude) or has_onnx():
+        model, external = load_for_config(model_input)
+        opset = get_opset_version(model)
+        op_types: dict[str, None] = {}
+        for node in model.graph.node:
+            if node.name in excluded or (op_types_to_quantize and node.op_type not in op_types_to_quantize):
+                continue
+            if callable(nodes_to_exclude) and nodes_to_exclude(model, node):
+                excluded.add(node.name)
+            else:
+                op_types[node.op_type] = None
+    else:
+        op_types, external, opset = _facts(model_input)
+    for kept in ("Cast", "DequantizeLinear", "QuantizeLinear"):
+        op_types.pop(kept, None)
     options: dict[str, Any] = {
         "MinimumRealRange": min_real_range,
         "QDQKeepRemovableActivations": keep_removable_activations,
@@ -644,7 +660,7 @@ def get_qdq_config(
         if name in (calibrate_args or {}):
             options[key] = calibrate_args[name]
     types = {quant_type_of(activation_type), quant_type_of(weight_type)}
-    if _needs_contrib(model, types | overrides.get_quant_types()):
+    if _needs_contrib(opset, types | overrides.get_quant_types()):
         options["UseQDQContribOps"] = True
     options.update(extra_options or {})
     return StaticQuantConfig(

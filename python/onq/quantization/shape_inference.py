@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._model import onnx_package
 from .._job import Job
 from .fusions.replace_upsample_with_resize import ReplaceUpsampleWithResize  # noqa: F401 - names that programs import
 from .onnx_model import ONNXModel  # noqa: F401
@@ -28,7 +29,7 @@ def _opset(model: str | Path | onnx.ModelProto) -> int:
 
 def _raised(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """A model of a very old opset, raised by onnx itself."""
-    import onnx
+    onnx = onnx_package()
     import onnx.version_converter
 
     proto = model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model))

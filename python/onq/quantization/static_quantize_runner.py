@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .._model import onnx_package
 from .calibrate import CalibrationDataReader, CalibrationMethod
 from .qtypes import QuantFormat, QuantType
 from .quantize import StaticQuantConfig, quantize
@@ -62,7 +63,7 @@ class OnnxModelCalibrationDataReader(CalibrationDataReader):
 
     def read_onnx_pb_data(self, file_pb: str | os.PathLike[str]) -> np.ndarray:
         """The tensor in a .pb file."""
-        import onnx
+        onnx = onnx_package()
 
         return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(Path(file_pb).read_bytes()))
 

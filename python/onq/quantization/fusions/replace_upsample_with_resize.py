@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..._model import onnx_package
 from ..onnx_model import ONNXModel
 from .fusion import Fusion
 
@@ -27,7 +28,7 @@ class ReplaceUpsampleWithResize(Fusion):
 
     def _factors(self, node: onnx.NodeProto) -> np.ndarray | None:
         """The factors where attributes have them."""
-        import onnx
+        onnx = onnx_package()
 
         values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         if self.opset > 7 and len(node.input) > 1:
@@ -37,7 +38,7 @@ class ReplaceUpsampleWithResize(Fusion):
         return np.array([1, 1, values.get("height_scale", 1), values.get("width_scale", 1)], np.float32)
 
     def _resize(self, node: onnx.NodeProto, label: str) -> list[onnx.NodeProto]:
-        import onnx
+        onnx = onnx_package()
 
         def constant(name: str, array: np.ndarray) -> onnx.NodeProto:
             return onnx.helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array, name))

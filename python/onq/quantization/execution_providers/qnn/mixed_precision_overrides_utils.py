@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...._model import onnx_package
 from ...qtypes import FLOAT, FLOAT16, QuantType
 from ...tensor_quant_overrides import QuantTypeInfo, TensorQuantOverridesHelper
 
@@ -55,7 +56,7 @@ class MixedPrecisionTensorQuantOverridesFixer:
         overrides: TensorQuantOverridesHelper, model: onnx.ModelProto, default_activation_qtype: QuantType
     ) -> MixedPrecisionTensorQuantOverridesFixer:
         """A fixer for a model. ValueError if the overrides do not fit to it."""
-        import onnx
+        onnx = onnx_package()
 
         graph = onnx.shape_inference.infer_shapes(model).graph
         initializers = {init.name: init for init in graph.initializer}
