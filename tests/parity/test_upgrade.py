@@ -106,7 +106,7 @@ def history():
 
 
 def test_the_table_has_every_change():
-    text = (modeltool.ROOT / "src" / "onnx" / "upgrade.def").read_text()
+    text = (modeltool.ROOT / "src" / "onnx" / "upgrade" / "upgrade.def").read_text()
     rows = re.findall(r'^OQ_UP(?:_SAME)?\((\d+), "(\w+)"', text, re.M)
     rows = [(int(v), op) for v, op in rows]
     assert rows == sorted(set(rows)), "rows in the order of opset and name, each once"
