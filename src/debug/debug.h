@@ -105,6 +105,8 @@ typedef struct oq_debug_weight {
     oq_dtype type;
     oq_sums sums;
     double sqnr;
+    double rescaled; /* dB, where a method scaled its channels first, of what is left when that is
+                      * undone; NAN: it did not */
     double reference_sqnr; /* the reference's, where its integers wrap around; NAN: the same */
     float lo, hi;          /* of the float values */
     double q_lo, q_hi;     /* representable; of the widest channel */
@@ -152,6 +154,7 @@ typedef struct oq_debug_act {
     double qdq_err, xmodel_err, local_err, ideal; /* NAN: not known */
     oq_debug_hist hist;
     oq_debug_verdict verdict;
+    bool rescaled; /* next to a weight that a method scaled: not comparable with the float model */
     bool repeated; /* a loop makes it several times a sample: not compared with the float model */
 } oq_debug_act;
 
@@ -235,6 +238,8 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out);
 /* The page. */
 onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err);
 
+/* The fewest bits of any weight or activation, at most 32; biases have more. 8 if there is none. */
+unsigned oq_debug_bits(const oq_debug *d);
 /* Words for a reason, and what to try. */
 const char *oq_debug_reason_text(oq_debug_reason r);
 const char *oq_debug_reason_advice(oq_debug_reason r);

@@ -35,6 +35,7 @@ static void weight_json(oq_jw *w, const oq_debug_weight *x) {
     oq_jw_begin_object(w, NULL);
     oq_jw_real(w, "sqnr", x->sqnr);
     real_json(w, "reference_sqnr", x->reference_sqnr);
+    real_json(w, "rescaled_sqnr", x->rescaled);
     oq_jw_real(w, "cosine", oq_sums_cosine(&x->sums));
     oq_jw_real(w, "max_abs_err", x->sums.abs_max);
     oq_jw_real(w, "mean_abs_err", oq_sums_mean_error(&x->sums));

@@ -12,6 +12,7 @@
  * another format.
  */
 #include "debug/search/search.h"
+#include "debug/weights/weights.h"
 
 #include "base/keyed.h"
 #include "samples/agreement.h"
@@ -61,6 +62,21 @@ const char *oq_debug_reason_text(oq_debug_reason r) {
 
 const char *oq_debug_reason_advice(oq_debug_reason r) {
     return reasons[r].advice;
+}
+
+unsigned oq_debug_bits(const oq_debug *d) {
+    unsigned least = 0;
+    for (size_t i = 0; i < d->weights.n + d->acts.n; i++) {
+        const oq_debug_weight *x = i < d->weights.n ? &d->weights.v[i] : NULL;
+        const oq_dtype type = x != NULL ? x->type : d->acts.v[i - d->weights.n].type;
+        const oq_dtype_info *info = oq_dtype_find((int64_t)type);
+        const unsigned bits = x != NULL && x->layout >= OQ_DEBUG_NBITS ? (unsigned)x->bits
+                              : info != NULL                           ? info->bits
+                                                                       : 0;
+        if (bits > 0 && bits < 32 && (least == 0 || bits < least))
+            least = bits;
+    }
+    return least > 0 ? least : 8;
 }
 
 /* ---- weights ---- */
@@ -124,8 +140,13 @@ static onq_code judge_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
     OQ_TRY(channel_sizes(d, w, &usual, &most, err));
     const bool channel = !w->per_channel && most > 4 * usual;
     v->effect = NAN;
-    v->own = w->sums.ee == 0 ? INFINITY : w->sqnr;
-    v->excess = isfinite(w->ideal) && w->sums.ee > 0 ? fmax(0, w->ideal - w->sqnr) : 0;
+    v->own = w->sums.ee == 0 ? INFINITY : isnan(w->rescaled) ? w->sqnr : w->rescaled;
+    v->excess = isfinite(w->ideal) && w->sums.ee > 0 ? fmax(0, w->ideal - v->own) : 0;
+    if (!isnan(w->rescaled)) { /* ranges, channels and clipping are those of the scaled weight */
+        v->reason = v->own < 25 ? OQ_DEBUG_FEW_BITS : OQ_DEBUG_FINE;
+        v->excess = 0;
+        return ONQ_OK;
+    }
     const double top = fmax(fabs((double)w->lo), fabs((double)w->hi));
     if (top < SMALLEST_RANGE / 2) {
         v->reason = OQ_DEBUG_SMALL;
@@ -150,6 +171,8 @@ static onq_code judge_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
 
 /* What is known of the quantizer's own noise; without a mask where there is one. */
 static const oq_sums *sums_of(const oq_debug_act *a) {
+    if (a->rescaled)
+        return &a->qdq;
     return a->local.n > 0      ? &a->local
            : a->rest_qdq.n > 0 ? &a->rest_qdq
            : a->qdq.n > 0      ? &a->qdq
@@ -188,6 +211,9 @@ static void judge_act(oq_debug_act *a) {
         v->reason = OQ_DEBUG_MASK;
     } else if (a->n_params == 1 && range < SMALLEST_RANGE && used < range) {
         v->reason = OQ_DEBUG_SMALL;
+        v->excess = 0;
+    } else if (a->rescaled) {
+        v->reason = v->own < 20 ? OQ_DEBUG_FEW_BITS : OQ_DEBUG_FINE;
         v->excess = 0;
     } else if (share > 0.0001 && v->excess > 3) {
         v->reason = OQ_DEBUG_CLIPPED;
@@ -269,9 +295,11 @@ static onq_code take_effects(oq_debug *d, size_t n, onq_error *err) {
 
 onq_code oq_debug_rank(oq_debug *d, onq_error *err) {
     assert(d->ranking == NULL && "ranked once");
+    OQ_TRY(oq_debug_find_rescaled(d, err));
     for (size_t i = 0; i < d->weights.n; i++)
         OQ_TRY(judge_weight(d, &d->weights.v[i], err));
     const bool ran = d->n_samples > 0;
+    OQ_TRY(oq_debug_mark_rescaled(d, err));
     for (size_t i = 0; i < d->acts.n && ran; i++)
         judge_act(&d->acts.v[i]);
     const size_t n = d->weights.n + (ran ? d->acts.n : 0);

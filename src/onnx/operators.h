@@ -96,6 +96,9 @@ typedef struct oq_op_traits {
      * form takes float32 scales only. */
     bool fused_float32;
     bool bytes_from_11; /* takes 8-bit values from opset 11 on only */
+    /* How much it can make noise grow relative to the values, from 1 (a sum that cancels) to 9 (a
+     * logarithm near zero); 0: it does not. */
+    uint8_t steep;
     oq_repeats repeats;
     oq_scaling scaling;
     bool fused;        /* ONNX Runtime makes it when it optimises past its basic level */

@@ -319,22 +319,6 @@ static void reasons_json(page *p) {
     oq_jw_end_array(&p->w);
 }
 
-/* The fewest bits of any weight or activation; biases have more. */
-static unsigned bits_of(const oq_debug *d) {
-    unsigned least = 0;
-    for (size_t i = 0; i < d->weights.n + d->acts.n; i++) {
-        const oq_debug_weight *x = i < d->weights.n ? &d->weights.v[i] : NULL;
-        const oq_dtype type = x != NULL ? x->type : d->acts.v[i - d->weights.n].type;
-        const oq_dtype_info *info = oq_dtype_find((int64_t)type);
-        const unsigned bits = x != NULL && x->layout >= OQ_DEBUG_NBITS ? (unsigned)x->bits
-                              : info != NULL                           ? info->bits
-                                                                       : 0;
-        if (bits > 0 && bits < 32 && (least == 0 || bits < least))
-            least = bits;
-    }
-    return least > 0 ? least : 8;
-}
-
 /* The worst samples, and how many there are from each dB on. */
 static void worst_json(page *p) {
     const oq_debug_worst *x = &p->d->worst;
@@ -387,8 +371,8 @@ static void rest_json(page *p) {
     const oq_verify_grade grade = isnan(worst)
                                       ? OQ_GRADE_POOR
                                       : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst,
-                                                           oq_verify_floor(bits_of(d)));
-    oq_jw_uint(w, "bits", bits_of(d));
+                                                           oq_verify_floor(oq_debug_bits(d)));
+    oq_jw_uint(w, "bits", oq_debug_bits(d));
     oq_jw_int(w, "grade", grade);
     oq_jw_cstr(w, "grade_text", oq_verify_grade_text(grade));
     oq_jw_begin_array(w, "unmatched");
@@ -404,6 +388,20 @@ static void rest_json(page *p) {
 static void text_json(oq_jw *w, const char *key, const char *text) {
     if (text != NULL)
         oq_jw_cstr(w, key, text);
+}
+
+static void causes_json(page *p, const oq_debug_about *a) {
+    oq_jw *w = &p->w;
+    oq_jw_begin_array(w, "causes");
+    for (size_t i = 0; i < a->causes.n; i++) {
+        oq_jw_begin_array(w, NULL);
+        oq_jw_cstr(w, NULL, a->causes.v[i].text);
+        oq_jw_cstr(w, NULL, a->causes.v[i].command);
+        db_json(p, a->causes.v[i].before);
+        db_json(p, a->causes.v[i].after);
+        oq_jw_end_array(w);
+    }
+    oq_jw_end_array(w);
 }
 
 static void about_json(page *p) {
@@ -425,6 +423,8 @@ static void about_json(page *p) {
     text_json(w, "data", a->data);
     text_json(w, "again", a->again);
     text_json(w, "command", a->command);
+    if (a->diagnosed)
+        causes_json(p, a);
     oq_jw_begin_array(w, "options");
     for (size_t i = 0; i + 1 < a->options.n; i += 2) {
         oq_jw_begin_array(w, NULL);

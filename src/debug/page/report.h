@@ -15,6 +15,12 @@
 extern const unsigned char oq_report_page[];
 extern const size_t oq_report_page_size;
 
+/* A cause that was found, with what it was made and measured with. */
+typedef struct oq_report_cause {
+    const char *text, *command;
+    double before, after; /* dB of the worst output */
+} oq_report_cause;
+
 /* What a report says about the run it is of. Texts are borrowed; NULL, 0 and NAN: not known. */
 typedef struct oq_debug_about {
     const char *onq, *runtime, *cpu, *date;
@@ -27,6 +33,8 @@ typedef struct oq_debug_about {
     const char *again;      /* the command that makes such a model again, to add options to */
     const char *command;    /* the command that made this report */
     oq_unit_sizes sizes;    /* of the inputs, to count work for */
+    bool diagnosed;         /* causes were looked for by making the model again */
+    OQ_VEC(oq_report_cause) causes;
 } oq_debug_about;
 
 /* A page with JSON in its place for data. `html` ends in a NUL, which size does not count. */

@@ -67,6 +67,8 @@ function step(text, line, gain) {
   if (gain !== undefined) { const better = gain !== null && gain - now >= .5; p.append(" ", make("span", gain === null ? "What it gains is not known before it is tried." : better ? `Expected: about ${dB(gain)} (now ${dB(now)}).` : "Expected: hardly a difference.", "gain" + (better ? "" : " none"))); }
   d.append(p); if (line) d.append(command(line)); li.append(d); $("steps").append(li);
 }
+/* The options of this run that say what the samples are. */
+const sampleOptions = () => A.options.filter(([k]) => k === "data" || k === "dim" || k.startsWith("image_")).map(([k, v]) => `--${k} ${word(v)}`).join(" ");
 const nodesOf = list => [...new Set(list.map(r => r.raw).filter(Boolean))];
 const exclude = names => `--nodes_to_exclude ${names.map(item).join(" ")}${way === "static" ? " --keep_excluded_float" : ""}`;
 /* Weights of few bits: twice as many are 6 dB a bit better. */
@@ -74,12 +76,14 @@ const bitsNow = +(/--bits (\d+)/.exec(A.again || "") || [0, 0])[1], moreBits = w
 function advise() {
   const total = G.nodes.reduce((s, n) => s + n.macs, 0);
   const all = [];
+  /* Causes were found by making the model again: each builds on those before it, so the last command has them all. */
+  (A.causes || []).forEach(([text, line, before, after], i) => step(`${i ? "And" : "Cause"}: ${text} Made and measured: ${dB(after)} instead of ${dB(before)}.`, i === A.causes.length - 1 ? line : ""));
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable ? "--saturation_safe" : "--reduce_range"));
   const groups = new Map();
   rows.filter(r => why(r)[1] && ![HARMLESS, INHERITED].includes(why(r)[2]) && (r.own === null || r.own < 30)).forEach(r => groups.set(r.reason, [...(groups.get(r.reason) || []), r]));
-  const steps = [...groups].map(([k, list]) => {
+  const steps = A.causes ? [] : [...groups].map(([k, list]) => {
     const [text, advice, cls, option] = D.reasons[k], w = list.filter(r => !r.kind).length, a = list.length - w, names = nodesOf(list);
     /* A scale for each channel changes every weight, not only those that need it most. */
     const rest = option === "--per_channel" ? rows.filter(r => r.perChannel !== null) : list, after = r => option === "--per_channel" ? r.perChannel : moreBits && cls === NODE ? r.felt + 6 * bitsNow : r.after, goes = cls >= NODE && !moreBits;
@@ -93,8 +97,8 @@ function advise() {
   all.sort((a, b) => b.order === a.order ? 0 : b.order - a.order).forEach(s => step(s.text, s.line, now === null || !("gain" in s) ? undefined : s.gain));
   if (!S && searchable && now !== null && D.grade < 3 && A.command) step("Measure which nodes the outputs lose most by; the report then has them beside what they cost.", `${A.command} --sensitivity`);
   else if (S && !S.bisected && D.grade < 3 && A.command) step("Find the least set of nodes to leave float for a target.", `${A.command.replace(" --sensitivity", "")} --bisect --target_sqnr ${Math.max(20, Math.ceil(now) + 5)} --exclude_list float.txt`);
-  if (now !== null && D.grade < 2 && A.data) step("Or let onq try the ways to quantize and take the fastest that is accurate enough.", `onq auto -i ${word(D.float_model)} -o better.onnx --data ${word(A.data)}`);
-  if (A.float_ms && A.quantized_ms > 1.02 * A.float_ms && A.data) step("It is slower than float here. See what makes it slow:", `onq bench ${word(D.float_model)} ${word(D.quantized_model)} --data ${word(A.data)}`);
+  if (now !== null && D.grade < 2 && A.data) step("Or let onq try the ways to quantize and take the fastest that is accurate enough.", `onq auto -i ${word(D.float_model)} -o better.onnx ${sampleOptions()}`);
+  if (A.float_ms && A.quantized_ms > 1.02 * A.float_ms && A.data) step("It is slower than float here. See what makes it slow:", `onq bench ${word(D.float_model)} ${word(D.quantized_model)} ${sampleOptions()}`);
   if (now === null && A.command) step("Measure activations and outputs too.", `${A.command} --data SAMPLES`);
   if (!$("steps").children.length) { step(rows.length ? "Nothing: no tensor loses what matters." : "Check that the models are the ones that were meant."); }
 }

@@ -25,9 +25,7 @@ static bool goes_into_q(const oq_index *ix, const oq_node *n) {
     return false;
 }
 
-/* Reads dequantized tensors, and either gives its result to a quantizer or has a dequantized
- * weight. */
-static bool is_quantized(const oq_index *ix, const oq_node *n) {
+bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n) {
     bool reads = false, weight = false;
     if (oq_node_is_pair(n))
         return false;
@@ -50,7 +48,7 @@ static onq_code find_nodes(oq_searching *g, onq_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const oq_node *node = ix->graph->node.v[i];
         g->place[i] = OQ_NOBODY;
-        if (!is_quantized(ix, node) || node->name.n == 0)
+        if (!oq_debug_is_quantized(ix, node) || node->name.n == 0)
             continue;
         g->place[i] = (uint32_t)g->s->nodes.n;
         const oq_debug_node row = {.node = i, .name = node->name, .op = node->op_type};

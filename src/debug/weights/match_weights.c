@@ -98,8 +98,17 @@ static const oq_node *first_user(const oq_index *ix, oq_str name, uint32_t *at) 
 
 /* ---- one weight ---- */
 
+/* An integer operator is the float model's node under another name: --nodes_to_exclude knows the
+ * float one. */
+static void name_float_node(const oq_debug *d, oq_debug_weight *w) {
+    const oq_node *n = first_user(&d->truth_index, w->name, NULL);
+    if (n != NULL && !oq_str_eq(n->op_type, w->op))
+        w->node = oq_node_label(n);
+}
+
 static onq_code add(matching *m, oq_debug_weight *w, onq_error *err) {
     oq_debug *d = m->d;
+    name_float_node(d, w);
     w->type = (oq_dtype)w->quantized->data_type.v;
     w->lo = __builtin_inff();
     w->hi = -__builtin_inff();

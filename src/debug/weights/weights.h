@@ -107,6 +107,13 @@ void oq_debug_hist_add(const oq_debug_hist *h, uint32_t *bins, const float *v, u
                        uint64_t step);
 onq_code oq_debug_hist_make(oq_arena *a, oq_debug_hist *h, float lo, float hi, onq_error *err);
 
+/* ---- weights that a method scaled (rescaled.c) ---- */
+
+/* Fills `rescaled` of each weight; call when they are measured. */
+onq_code oq_debug_find_rescaled(oq_debug *d, onq_error *err);
+/* Marks the activations around such weights: their channels may be scaled too. */
+onq_code oq_debug_mark_rescaled(oq_debug *d, onq_error *err);
+
 /* ---- a weight as two arrays (weight_values.c) ---- */
 
 typedef struct oq_debug_values {

@@ -2,7 +2,8 @@
  * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the
  * accuracy goes.
  */
-#include "api/commands/debug_about.h"
+#include "api/debug/causes.h"
+#include "api/debug/debug_about.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "debug/search/search.h"
@@ -20,6 +21,9 @@ static const onq_option_info rows[] = {
     OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time with the runtime's optimisations."),
+    OQ_FLAG("quick", 0, "",
+            "Do not look for the cause by making the model again in other ways. By default this "
+            "takes about ten times as long as the float model takes for the samples."),
     OQ_FLAG("sensitivity", 0, "",
             "Measure the outputs with each unit alone quantized and rank by the result. A unit is "
             "a node, or a product with its Relu or Clip (QDQ models; needs --data)."),
@@ -59,6 +63,8 @@ typedef struct debugging {
     oq_debug d;
     oq_debug_search found;
     oq_debug_about about;
+    double pass_seconds; /* of the activations */
+    oq_diagnosis diagnosis;
 } debugging;
 
 /* Samples that a search uses unless --limit says otherwise: it runs them once for each node. */
@@ -148,7 +154,9 @@ static onq_code run_models(debugging *g, onq_error *err) {
     run->engine = g->engine;
     run->truth_source = g->truth_source;
     run->made_source = g->made_source;
+    const double began = oq_seconds();
     OQ_TRY(oq_debug_activations(&g->d, run, err));
+    g->pass_seconds = oq_seconds() - began;
     return oq_job_tell_samples(job, g->truth, g->truth_source, false, err);
 }
 
@@ -158,6 +166,7 @@ static onq_code write_report(debugging *g, onq_error *err) {
         return ONQ_OK;
     const oq_debug_run *run = g->d.n_samples > 0 ? &g->run : NULL;
     OQ_TRY(oq_debug_describe(g->job, &g->d, run, run != NULL && run->kernel, &g->about, err));
+    OQ_TRY(oq_diagnosis_report(&g->diagnosis, &g->job->arena, &g->about, err));
     g->d.about = &g->about;
     OQ_SCRATCH_BUF(page, &g->job->env->alloc);
     OQ_TRY(oq_debug_report(&g->d, &page, err));
@@ -226,10 +235,14 @@ static onq_code run_steps(debugging *g, onq_error *err) {
         OQ_TRY(run_models(g, err));
     OQ_TRY(search(g, err));
     OQ_TRY(oq_debug_rank(&g->d, err));
+    if (g->d.n_samples > 0 && !oq_opt_flag(o, "quick"))
+        OQ_TRY(oq_debug_causes(job, &g->d, &g->run, g->pass_seconds, &g->diagnosis, err));
     if (g->d.weights.n == 0 && g->d.acts.n == 0)
         oq_warn(job->env, "%s: nothing in it is quantized", g->made->path);
     OQ_TRY(write_report(g, err));
+    oq_diagnosis_text(&g->diagnosis, &job->text);
     oq_debug_text(&g->d, (size_t)oq_opt_int(o, "top"), &job->text);
+    oq_diagnosis_json(&g->diagnosis, &job->json);
     oq_debug_json(&g->d, &job->json);
     if (g->d.search != NULL) {
         oq_debug_search_text(&g->found, (size_t)oq_opt_int(o, "top"), oq_opt_str(o, "exclude_list"),

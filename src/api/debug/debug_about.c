@@ -1,8 +1,9 @@
 /*
  * debug_about.c — see debug_about.h.
  */
-#include "api/commands/debug_about.h"
+#include "api/debug/debug_about.h"
 
+#include "api/debug/again.h"
 #include "base/system/cpu.h"
 #include "onnx/summary/summary.h"
 #include "tune/trial.h"
@@ -12,62 +13,6 @@
 #include <time.h>
 
 #define CLOCKED 0.2 /* seconds for each model */
-
-/* ---- how such a model is made ---- */
-
-/* The type that most of them have, biases aside. */
-static oq_dtype usual_type(const uint64_t counts[OQ_DTYPE_COUNT]) {
-    int best = OQ_UNDEFINED;
-    for (int t = 0; t < OQ_DTYPE_COUNT; t++)
-        if (t != OQ_INT32 && counts[t] > 0 && (best == OQ_UNDEFINED || counts[t] > counts[best]))
-            best = t;
-    return (oq_dtype)best;
-}
-
-static void add_type(oq_buf *b, const char *option, oq_dtype type, oq_dtype usual) {
-    const char *name = oq_dtype_name((int64_t)type);
-    if (type == OQ_UNDEFINED || type == usual)
-        return;
-    oq_buf_addf(b, " --%s q", option);
-    for (; *name != '\0'; name++)
-        oq_buf_addc(b, *name >= 'A' && *name <= 'Z' ? (char)(*name - 'A' + 'a') : *name);
-}
-
-static void add_static(oq_buf *b, const oq_debug *d, const oq_quantized *q, const char *data) {
-    uint64_t weights[OQ_DTYPE_COUNT] = {0}, acts[OQ_DTYPE_COUNT] = {0};
-    bool per_channel = false;
-    for (size_t i = 0; i < d->weights.n; i++) {
-        per_channel |= d->weights.v[i].axis >= 0;
-        weights[d->weights.v[i].type] += d->weights.v[i].layout == OQ_DEBUG_AFFINE;
-    }
-    for (size_t i = 0; i < d->acts.n; i++)
-        acts[d->acts.v[i].type]++;
-    if (data != NULL) {
-        oq_buf_adds(b, " --data ");
-        oq_buf_add_word(b, oq_str_of(data));
-    }
-    if (q->operators > 0)
-        oq_buf_adds(b, " --quant_format qoperator");
-    add_type(b, "activation_type", usual_type(acts), OQ_UINT8);
-    /* Constants may stand for activations and have their type, so any INT8 says it. */
-    if (weights[OQ_INT8] == 0)
-        add_type(b, "weight_type", usual_type(weights), OQ_INT8);
-    if (per_channel)
-        oq_buf_adds(b, " --per_channel");
-}
-
-/* As far as the model shows it: what it was calibrated with is not in it. */
-static void again_text(oq_buf *b, const oq_debug *d, const oq_quantized *q, const char *data) {
-    const bool is_static = q->quantize + q->operators > 0;
-    oq_buf_addf(b, "onq %s -i ", is_static ? "static" : q->weight_only > 0 ? "nbits" : "dynamic");
-    oq_buf_add_word(b, oq_str_of(d->truth->path));
-    oq_buf_adds(b, " -o better.onnx");
-    if (is_static)
-        add_static(b, d, q, data);
-    else if (q->weight_only > 0 && q->only.n > 0)
-        oq_buf_addf(b, " --bits %lld --block_size %lld", (long long)q->only.v[0].bits,
-                    (long long)q->only.v[0].block_size);
-}
 
 /* ---- options ---- */
 
@@ -177,8 +122,10 @@ static onq_code take_models(oq_job *job, const oq_debug *d, oq_debug_about *abou
     about->truth_size = d->truth->bytes.n + s->external_bytes;
     OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
     about->made_size = d->made->bytes.n + s->external_bytes;
+    oq_again again;
+    OQ_TRY(oq_again_find(job, d, &s->quant, &again, err));
     OQ_SCRATCH_BUF(text, &job->env->alloc);
-    again_text(&text, d, &s->quant, about->data);
+    oq_recipe_text(&again.recipe, d->truth->path, "better.onnx", &text);
     oq_buf_addc(&text, '\0');
     about->again = kept(job, &text);
     text.n = 0;

@@ -1,0 +1,131 @@
+/*
+ * cause_text.c — a diagnosis for a terminal and as JSON.
+ */
+#include "api/debug/causes.h"
+
+#include <math.h>
+
+static void quality(oq_buf *out, double sqnr, double agreement) {
+    if (isnan(sqnr))
+        oq_buf_adds(out, "NaN or infinity");
+    else if (isinf(sqnr))
+        oq_buf_adds(out, "the same as float");
+    else
+        oq_buf_addf(out, "%.1f dB", sqnr);
+    if (!isnan(agreement))
+        oq_buf_addf(out, ", same top-1 %.1f %%", 100 * agreement);
+}
+
+static void command_text(const char *command, oq_buf *out) {
+    for (const char *p = command; *p != '\0';) {
+        const size_t n = strcspn(p, "\n");
+        oq_buf_adds(out, "  ");
+        oq_buf_add(out, p, n);
+        oq_buf_addc(out, '\n');
+        p += n + (p[n] == '\n');
+    }
+}
+
+/* All causes, and the command against all of them. */
+static void causes_text(const oq_diagnosis *x, oq_buf *out) {
+    const oq_cause *last = &x->causes.v[x->causes.n - 1];
+    for (size_t i = 0; i < x->causes.n; i++)
+        oq_buf_addf(out, "%s: %s\n", i == 0 ? "Cause" : "  and", x->causes.v[i].text);
+    oq_buf_adds(out, "Remedy, made and measured: ");
+    quality(out, last->made.sqnr, last->made.agreement);
+    oq_buf_adds(out, " instead of ");
+    quality(out, x->now.sqnr, x->now.agreement);
+    if (!isnan(last->made.macs))
+        oq_buf_addf(out, "; %.0f %% of the multiply-accumulates are in integers",
+                    100 * last->made.macs);
+    oq_buf_addc(out, '\n');
+    command_text(last->command, out);
+}
+
+static double best_of(const oq_diagnosis *x) {
+    double best = -INFINITY;
+    for (size_t i = 0; i < x->tries.n; i++)
+        if (x->tries.v[i].made.sqnr > best)
+            best = x->tries.v[i].made.sqnr;
+    return best;
+}
+
+void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
+    if (!x->done)
+        return;
+    oq_buf_addf(out, "Verdict: %s; the output SQNR is ", x->grade);
+    quality(out, x->now.sqnr, x->now.agreement);
+    oq_buf_addf(out, " over %zu sample%s, as ONNX Runtime runs the model\n", x->n_samples,
+                OQ_NOUN_S(x->n_samples));
+    if (x->causes.n > 0)
+        causes_text(x, out);
+    if (x->causes.n == 0 && x->healthy)
+        oq_buf_adds(out, "Cause: no fault was found.\n");
+    else if (x->causes.n == 0 && x->tries.n > 0)
+        oq_buf_addf(out,
+                    "Cause: none was found. %zu ways to make the model were tried; the best has "
+                    "%.1f dB. --bisect finds the nodes to leave float for a target.\n",
+                    x->tries.n, best_of(x));
+    if (x->late)
+        oq_buf_adds(out, "Not every remedy was tried: the time for it was over.\n");
+    oq_buf_addc(out, '\n');
+}
+
+static void measured_json(oq_jw *w, const oq_remade *m) {
+    oq_jw_real(w, "sqnr", m->sqnr);
+    if (!isnan(m->agreement))
+        oq_jw_real(w, "top1_agreement", m->agreement);
+    if (!isnan(m->macs))
+        oq_jw_real(w, "integer_macs", m->macs);
+}
+
+static void cause_json(oq_jw *w, const oq_cause *c) {
+    oq_jw_begin_object(w, NULL);
+    oq_jw_cstr(w, "cause", c->cause);
+    oq_jw_cstr(w, "text", c->text);
+    oq_jw_cstr(w, "command", c->command);
+    oq_jw_real(w, "sqnr_before", c->before);
+    measured_json(w, &c->made);
+    oq_jw_end_object(w);
+}
+
+void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
+    if (!x->done)
+        return;
+    oq_jw_begin_object(w, "diagnosis");
+    oq_jw_cstr(w, "verdict", x->grade);
+    oq_jw_bool(w, "healthy", x->healthy);
+    oq_jw_uint(w, "samples", x->n_samples);
+    measured_json(w, &x->now);
+    oq_jw_begin_array(w, "causes");
+    for (size_t i = 0; i < x->causes.n; i++)
+        cause_json(w, &x->causes.v[i]);
+    oq_jw_end_array(w);
+    if (x->causes.n > 0)
+        oq_jw_cstr(w, "command", x->causes.v[x->causes.n - 1].command);
+    oq_jw_begin_array(w, "tried");
+    for (size_t i = 0; i < x->tries.n; i++) {
+        oq_jw_begin_object(w, NULL);
+        oq_jw_cstr(w, "cause", x->tries.v[i].cause);
+        oq_recipe_json(&x->tries.v[i].how.recipe, w, "options");
+        measured_json(w, &x->tries.v[i].made);
+        oq_jw_end_object(w);
+    }
+    oq_jw_end_array(w);
+    if (x->late)
+        oq_jw_bool(w, "budget_over", true);
+    oq_jw_real(w, "seconds", x->seconds);
+    oq_jw_end_object(w);
+}
+
+onq_code oq_diagnosis_report(const oq_diagnosis *x, oq_arena *a, oq_debug_about *about,
+                             onq_error *err) {
+    about->diagnosed = x->tries.n > 0 || x->healthy;
+    for (size_t i = 0; i < x->causes.n; i++) {
+        const oq_cause *c = &x->causes.v[i];
+        const oq_report_cause row = {c->text, c->command, c->before, c->made.sqnr};
+        if (!OQ_PUSH(a, &about->causes, row))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}

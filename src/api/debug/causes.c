@@ -1,0 +1,369 @@
+/*
+ * causes.c — tries remedies; the one that helps shows the cause. See causes.h.
+ */
+#include "api/debug/causes.h"
+
+#include "api/debug/remedies.h"
+#include "debug/search/search.h"
+#include "debug/verify.h"
+#include "onnx/operators.h"
+
+#include <math.h>
+
+#define BUDGET     10.0    /* times one pass of the float model over the samples */
+#define MIN_BUDGET 4.0     /* seconds */
+#define MIN_GAIN   2.5     /* dB that a remedy must gain to be a cause ... */
+#define GOOD_GAIN  6.0     /* ... of a model that is good already, which has */
+#define GOOD       20.0    /* dB */
+#define HARMFUL    (-1.0)  /* dB: a remedy that lost more alone is not tried with others */
+#define NEARLY     0.8     /* of the best gain: a remedy that comes earlier in the table is taken */
+#define ENOUGH     35.0    /* dB: what reaches it ends the search */
+#define LEAST_MACS 0.4     /* of what is in integers now */
+#define MAX_ROUNDS 3       /* remedies that are put together */
+#define LOWEST     (-20.0) /* dB: outputs have nothing to do with float; less is not worse */
+#define HIGHEST    60.0    /* dB: more is not better */
+
+/* ---- which nodes and outputs are quantized ---- */
+
+typedef struct quantized_set {
+    oq_map nodes,
+        outputs; /* names of nodes of the float model: quantized; with a quantized output */
+} quantized_set;
+
+static oq_str float_name(const oq_node *n) {
+    const oq_str mark = OQ_S("_quant");
+    const bool own = oq_op_traits_of(n->op_type)->form != OQ_FORM_FLOAT;
+    return own && oq_str_ends(n->name, mark) ? (oq_str){n->name.p, n->name.n - mark.n} : n->name;
+}
+
+static bool is_read_by_quantizer(const oq_index *ix, const oq_node *n) {
+    for (size_t k = 0; k < n->output.n; k++) {
+        const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
+        for (size_t i = 0; v != NULL && i < v->uses.n; i++)
+            if (oq_node_is_quantize(ix->graph->node.v[v->uses.v[i].node]))
+                return true;
+    }
+    return false;
+}
+
+static onq_code find_quantized(const oq_index *ix, oq_arena *a, quantized_set *out,
+                               onq_error *err) {
+    oq_map_init(&out->nodes, a);
+    oq_map_init(&out->outputs, a);
+    for (size_t i = 0; i < ix->graph->node.n; i++) {
+        const oq_node *n = ix->graph->node.v[i];
+        const bool integer = oq_op_traits_of(n->op_type)->form == OQ_FORM_QLINEAR;
+        const oq_str name = float_name(n);
+        if (name.n == 0 || (!integer && !oq_debug_is_quantized(ix, n)))
+            continue;
+        if (!oq_map_put(&out->nodes, name, 0) ||
+            ((integer || is_read_by_quantizer(ix, n)) && !oq_map_put(&out->outputs, name, 0)))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* ---- the same model again ---- */
+
+typedef OQ_VEC(oq_str) names;
+
+static onq_code add_names(oq_diagnosing *g, oq_recipe *r, const char *option, const names *v,
+                          onq_error *err) {
+    const char *text = v->n > 0 ? oq_again_list(g->job, v->v, v->n) : "";
+    if (text == NULL)
+        return oq_fail_nomem(err);
+    return v->n > 0 ? oq_recipe_add(r, &g->job->arena, option, text, err) : ONQ_OK;
+}
+
+static bool has_name(const names *v, oq_str s) {
+    for (size_t i = 0; i < v->n; i++)
+        if (oq_str_eq(v->v[i], s))
+            return true;
+    return false;
+}
+
+/* Nodes and outputs that the options so far quantize and the model leaves float. */
+static onq_code find_left(oq_diagnosing *g, const oq_model *made, names *nodes, names *outputs,
+                          onq_error *err) {
+    oq_arena *a = &g->job->arena;
+    quantized_set given, again;
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, a, made->proto->graph, NULL, err));
+    OQ_TRY(find_quantized(&g->d->made_index, a, &given, err));
+    OQ_TRY(find_quantized(&ix, a, &again, err));
+    for (size_t i = 0; i < ix.graph->node.n; i++) {
+        const oq_node *n = ix.graph->node.v[i];
+        const oq_str name = float_name(n);
+        const oq_op_traits *t = oq_op_traits_of(n->op_type);
+        const oq_str op = t->stands_for != NULL ? oq_str_of(t->stands_for) : n->op_type;
+        if (name.n == 0 || !oq_map_has(&again.nodes, name))
+            continue;
+        if (!oq_map_has(&given.nodes, name)) {
+            if (!OQ_PUSH(a, nodes, name))
+                return oq_fail_nomem(err);
+        } else if (oq_map_has(&again.outputs, name) && !oq_map_has(&given.outputs, name) &&
+                   !has_name(outputs, op) && !OQ_PUSH(a, outputs, op)) {
+            return oq_fail_nomem(err);
+        }
+    }
+    return ONQ_OK;
+}
+
+static onq_code open_made(oq_diagnosing *g, const char *path, oq_model **m, onq_error *err) {
+    const oq_open_options how = {.data_root = oq_opt_str(g->job->opts, "data_root")};
+    return oq_model_open(g->job->env, path, &how, m, err);
+}
+
+/* Adds what the first try quantizes and the model does not. */
+static onq_code narrow(oq_diagnosing *g, const oq_remade *first, bool *changed, onq_error *err) {
+    names nodes = {0}, outputs = {0};
+    oq_model *m = NULL;
+    OQ_TRY(open_made(g, first->path, &m, err));
+    onq_code rc = find_left(g, m, &nodes, &outputs, err);
+    if (rc == ONQ_OK)
+        rc = add_names(g, &g->base.recipe, "nodes_to_exclude", &nodes, err);
+    if (rc == ONQ_OK)
+        rc =
+            add_names(g, &g->base.recipe, "op_types_to_exclude_output_quantization", &outputs, err);
+    oq_model_free(m);
+    *changed = nodes.n + outputs.n > 0;
+    return rc;
+}
+
+static onq_code keep_try(oq_diagnosing *g, const char *cause, const oq_again *how,
+                         const oq_remade *made, onq_error *err) {
+    const oq_try t = {
+        .cause = cause, .how = *how, .made = *made, .input = g->input, .row = oq_remedy_count};
+    return OQ_PUSH(&g->job->arena, &g->out->tries, t) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* Makes the float model that the recipe reads: prepared, where the model's was. */
+static onq_code find_input(oq_diagnosing *g, onq_error *err) {
+    g->input = g->maker.input;
+    if (g->base.prepare.command == NULL)
+        return ONQ_OK;
+    const char *path = NULL;
+    OQ_TRY(oq_remake_float(&g->maker, &g->base.prepare, &path, err));
+    if (path != NULL)
+        g->input = path;
+    else
+        g->base.prepare.command = NULL;
+    return ONQ_OK;
+}
+
+static onq_code make_again(oq_diagnosing *g, onq_error *err) {
+    bool changed = false;
+    OQ_TRY(find_input(g, err));
+    OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &g->again, err));
+    if (g->again.path != NULL)
+        OQ_TRY(narrow(g, &g->again, &changed, err));
+    if (changed)
+        OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &g->again, err));
+    return keep_try(g, "parameters", &g->base, &g->again, err);
+}
+
+/* ---- remedies ---- */
+
+static double budget_left(const oq_diagnosing *g) {
+    return g->began + fmax(MIN_BUDGET, BUDGET * g->pass_seconds) - oq_seconds();
+}
+
+static double gain_over(double from, const oq_remade *m) {
+    const double before = isnan(from) || from < LOWEST ? LOWEST : from;
+    return isnan(m->sqnr) ? -INFINITY : fmin(m->sqnr, HIGHEST) - before;
+}
+
+/* dB that a try must gain. A model that was made by a method that the model does not show differs
+ * from one without it, which is no fault of a good one. */
+static double least_gain(const oq_diagnosing *g, const oq_try *t) {
+    const bool again = t->row == oq_remedy_count;
+    const bool free = again || oq_remedies[t->row].is_free;
+    if (again && g->rescaled && g->current.sqnr >= GOOD)
+        return INFINITY;
+    return g->current.sqnr >= GOOD && !free ? GOOD_GAIN : MIN_GAIN;
+}
+
+/* A model with little left in integers is no answer. */
+static bool is_quantized_enough(const oq_diagnosing *g, const oq_remade *m) {
+    return isnan(g->again.macs) || isnan(m->macs) || m->macs >= LEAST_MACS * g->again.macs;
+}
+
+static bool is_worth(const oq_diagnosing *g, const oq_try *t) {
+    return is_quantized_enough(g, &t->made) &&
+           gain_over(g->current.sqnr, &t->made) >= least_gain(g, t);
+}
+
+static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
+    const oq_remedy *r = &oq_remedies[row];
+    oq_again how = {.prepare = g->base.prepare};
+    oq_remade made;
+    bool applies = true;
+    const char *input = g->input;
+    OQ_TRY(oq_recipe_copy(&g->base.recipe, &g->job->arena, &how.recipe, err));
+    OQ_TRY(oq_remedy_apply(g, r, &how, &input, &applies, err));
+    if (!applies)
+        return ONQ_OK;
+    OQ_TRY(oq_progress(g->job->env, "trying remedies", g->n_tried++, 0, err));
+    OQ_TRY(oq_remake(&g->maker, &how.recipe, input, r->same_ranges && g->same_ranges, &made, err));
+    if (made.path == NULL)
+        return ONQ_OK;
+    OQ_TRY(keep_try(g, r->cause, &how, &made, err));
+    oq_try *t = &g->out->tries.v[g->out->tries.n - 1];
+    t->input = input;
+    t->row = row;
+    g->row_gain[row] = gain_over(g->current.sqnr, &made);
+    return ONQ_OK;
+}
+
+/* Tries every row on top of what was taken so far; in later rounds only those that helped alone. */
+static onq_code try_round(oq_diagnosing *g, onq_error *err) {
+    double best = -INFINITY;
+    for (size_t i = 0; i < oq_remedy_count && best < ENOUGH; i++) {
+        const size_t n = g->out->tries.n;
+        if (oq_remedies[i].leaves_float && g->current.sqnr >= GOOD)
+            continue;
+        if (g->out->causes.n > 0 && (g->taken[i] || g->row_gain[i] < HARMFUL))
+            continue;
+        if (budget_left(g) <= 0) {
+            g->out->late = true;
+            break;
+        }
+        OQ_TRY(try_remedy(g, i, err));
+        if (g->out->tries.n > n && is_quantized_enough(g, &g->out->tries.v[n].made))
+            best = fmax(best, g->out->tries.v[n].made.sqnr);
+    }
+    return ONQ_OK;
+}
+
+/* The try since `first` that gains most, or an earlier row that gains nearly as much; NULL. */
+static oq_try *best_try(const oq_diagnosing *g, size_t first) {
+    const oq_diagnosis *x = g->out;
+    double best = 0;
+
+    for (size_t i = first; i < x->tries.n; i++)
+        if (is_worth(g, &x->tries.v[i]))
+            best = fmax(best, gain_over(g->current.sqnr, &x->tries.v[i].made));
+    for (size_t i = first; i < x->tries.n; i++)
+        if (is_worth(g, &x->tries.v[i]) &&
+            gain_over(g->current.sqnr, &x->tries.v[i].made) >= NEARLY * best)
+            return &x->tries.v[i];
+    return NULL;
+}
+
+/* ---- the answer ---- */
+
+static const char *kept(oq_diagnosing *g, oq_buf *b) {
+    const char *text =
+        b->failed ? NULL : oq_arena_strdup(&g->job->arena, b->n > 0 ? b->p : "", b->n);
+    b->n = 0;
+    return text;
+}
+
+static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
+    oq_cause c = {.cause = t->cause, .before = g->current.sqnr, .made = t->made};
+    oq_buf b;
+    oq_buf_init(&b, &g->job->env->alloc);
+    oq_remedy_say(g, t, &b);
+    c.text = kept(g, &b);
+    oq_again_text(&t->how, g->d->truth->path, "better.onnx", &b);
+    c.command = kept(g, &b);
+    oq_buf_release(&b);
+    if (c.text == NULL || c.command == NULL || !OQ_PUSH(&g->job->arena, &g->out->causes, c))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+/* What comes next is tried on top of it. */
+static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
+    OQ_TRY(add_cause(g, t, err));
+    g->current = t->made;
+    g->base = t->how;
+    g->input = t->input;
+    if (t->row < oq_remedy_count) {
+        g->same_ranges &= oq_remedies[t->row].same_ranges;
+        for (size_t i = 0; i < oq_remedy_count; i++)
+            g->taken[i] |= strcmp(oq_remedies[i].cause, t->cause) == 0;
+    }
+    return ONQ_OK;
+}
+
+/* Weights in Constant nodes are no weights to the quantizer: that comes first, however accurate the
+ * model is without them. */
+static onq_code blame_constants(oq_diagnosing *g, onq_error *err) {
+    const size_t first = g->out->tries.n;
+    OQ_TRY(try_remedy(g, 0, err));
+    if (g->out->tries.n == first)
+        return ONQ_OK;
+    const oq_try copy = g->out->tries.v[first];
+    return take(g, &copy, err);
+}
+
+static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
+    if (g->out->causes.n == 0 && g->out->tries.n > 0 && is_worth(g, &g->out->tries.v[0]))
+        OQ_TRY(take(g, &g->out->tries.v[0], err));
+    for (size_t round = 0; round < MAX_ROUNDS && !(g->current.sqnr >= ENOUGH); round++) {
+        const size_t first = g->out->tries.n;
+        OQ_TRY(try_round(g, err));
+        const oq_try *t = best_try(g, first);
+        if (t == NULL)
+            return ONQ_OK;
+        const oq_try copy = *t;
+        OQ_TRY(take(g, &copy, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
+    oq_diagnosis *x = g->out;
+    OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->truth, err));
+    x->n_samples = g->maker.record.runs.n;
+    if (x->n_samples == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_remake_measure(&g->maker, g->d->made, &x->now, err));
+    const oq_verify_grade grade =
+        isnan(x->now.sqnr) ? OQ_GRADE_POOR
+                           : oq_verify_grade_of(isinf(x->now.sqnr) ? OQ_VERIFY_EQUAL : x->now.sqnr,
+                                                oq_verify_floor(oq_debug_bits(g->d)));
+    x->grade = oq_verify_grade_text(grade);
+    x->done = true;
+    g->current = x->now;
+    if (strcmp(g->base.recipe.command, "static") != 0)
+        return ONQ_OK;
+    const bool constants = oq_remedy_has_constants(g);
+    if (x->now.sqnr < ENOUGH || isnan(x->now.sqnr) || constants)
+        OQ_TRY(make_again(g, err));
+    if (constants)
+        OQ_TRY(blame_constants(g, err));
+    if (g->rescaled && x->now.sqnr >= GOOD && g->again.sqnr > x->now.sqnr)
+        g->current = g->again; /* remedies are measured against what they are put on */
+    OQ_TRY(find_causes(g, err));
+    x->healthy = x->causes.n == 0 && x->now.sqnr >= GOOD;
+    return ONQ_OK;
+}
+
+onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, double seconds,
+                         oq_diagnosis *out, onq_error *err) {
+    oq_diagnosing g = {.job = job,
+                       .d = d,
+                       .run = run,
+                       .out = out,
+                       .began = oq_seconds(),
+                       .pass_seconds = seconds,
+                       .same_ranges = true,
+                       .again = {.sqnr = NAN, .agreement = NAN, .macs = NAN}};
+    oq_summary *s = OQ_NEW(&job->arena, oq_summary);
+    g.row_gain = OQ_NEW_ARRAY(&job->arena, double, oq_remedy_count);
+    g.taken = OQ_NEW_ARRAY(&job->arena, bool, oq_remedy_count);
+    *out = (oq_diagnosis){.now = {.sqnr = NAN, .agreement = NAN, .macs = NAN}};
+    if (s == NULL || g.row_gain == NULL || g.taken == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
+    OQ_TRY(oq_again_find(job, d, &s->quant, &g.base, err));
+    for (size_t i = 0; i < d->weights.n; i++)
+        g.rescaled |= !isnan(d->weights.v[i].rescaled);
+    OQ_TRY(oq_debug_amplifiers(d, &job->arena, &g.amplifiers, err));
+    const onq_code rc = diagnose(&g, err);
+    oq_remaker_release(&g.maker);
+    out->seconds = oq_seconds() - g.began;
+    return rc;
+}

@@ -1,0 +1,57 @@
+/*
+ * causes.h — why a quantized model loses accuracy, and the command that removes the cause.
+ *
+ * What is named was tried. The model is made again with the options that it shows; if that is much
+ * better, the parameters in the file are at fault, and the tensors whose parameters differ say
+ * where. Otherwise the rows of a table of remedies are made and measured one after another, within
+ * a budget of time. The remedy that gains most, or a simpler one that gains nearly as much, gives
+ * the cause; others are tried on top of it.
+ */
+#ifndef OQ_API_CAUSES_H
+#define OQ_API_CAUSES_H
+
+#include "api/debug/again.h"
+#include "api/debug/remake.h"
+#include "debug/page/report.h"
+
+/* One way to make the model that was tried. */
+typedef struct oq_try {
+    const char *cause; /* the name of the cause that it would prove: "per_channel" */
+    oq_again how;
+    const char *input; /* the file that its recipe read */
+    size_t row;        /* of the remedies; their number: made as it is */
+    oq_remade made;
+} oq_try;
+
+/* One reason for the loss; its remedy is put on top of those before it. */
+typedef struct oq_cause {
+    const char *cause;
+    const char *text;    /* a sentence or two, with what shows it */
+    const char *command; /* against it and those before it; one command a line */
+    double before;       /* dB of the worst output without the remedy */
+    oq_remade made;      /* with it */
+} oq_cause;
+
+typedef struct oq_diagnosis {
+    bool done;     /* false: there were no samples, or nothing can be made again */
+    oq_remade now; /* the model as it is */
+    const char *grade;
+    bool healthy; /* near enough to float that no remedy was looked for */
+    bool late;    /* the budget ended before all remedies were tried */
+    double seconds;
+    size_t n_samples;
+    OQ_VEC(oq_try) tries;
+    OQ_VEC(oq_cause) causes; /* the first gains most; none: no remedy gains much */
+} oq_diagnosis;
+
+/* Call after oq_debug_rank. Texts live in the job's arena. `seconds`: of one pass of the float
+ * model over the samples, from which the budget follows. */
+onq_code oq_debug_causes(struct oq_job *job, oq_debug *d, const oq_debug_run *run, double seconds,
+                         oq_diagnosis *out, onq_error *err);
+void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out);
+void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w);
+/* Fills what the page shows of it. */
+onq_code oq_diagnosis_report(const oq_diagnosis *x, oq_arena *a, oq_debug_about *about,
+                             onq_error *err);
+
+#endif

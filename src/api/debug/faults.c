@@ -1,0 +1,137 @@
+/*
+ * faults.c — see faults.h.
+ */
+#include "api/debug/faults.h"
+
+#include <math.h>
+
+#define MUCH 1.25 /* a range that is so many times another is another */
+
+typedef struct comparing {
+    const oq_debug *given, *again;
+    oq_map weights, acts; /* of `again`, by name */
+    size_t n_acts, n_other, n_clipped;
+} comparing;
+
+static bool differs(double a, double b) {
+    const double x = fabs(a), y = fabs(b), least = 1e-12;
+    return fmax(x, y) > least && fmax(x, y) > MUCH * fmin(x, y);
+}
+
+static bool is_other_weight(const oq_debug_weight *a, const oq_debug_weight *b) {
+    return a->type != b->type || a->verdict.own + 3 < b->sqnr ||
+           (a->type != OQ_INT32 && differs(a->q_hi - a->q_lo, b->q_hi - b->q_lo));
+}
+
+static bool is_other_act(const oq_debug_act *a, const oq_debug_act *b) {
+    return a->type != b->type || differs(a->q_hi - a->q_lo, b->q_hi - b->q_lo) ||
+           fabs(a->q_lo - b->q_lo) > 0.25 * (b->q_hi - b->q_lo);
+}
+
+static void say_name(oq_buf *out, oq_str name) {
+    oq_buf_addc(out, '\'');
+    oq_buf_add_safe(out, name.n > 60 ? (oq_str){name.p + name.n - 60, 60} : name);
+    oq_buf_addc(out, '\'');
+}
+
+static void say_types(oq_buf *out, oq_dtype has, oq_dtype would) {
+    if (has != would)
+        oq_buf_addf(out, ", and has the type %s where others have %s", oq_dtype_name((int64_t)has),
+                    oq_dtype_name((int64_t)would));
+}
+
+static void say_weight(const oq_debug_weight *a, const oq_debug_weight *b, oq_buf *out) {
+    oq_buf_addf(out, "The parameters of %s ", a->type == OQ_INT32 ? "bias" : "weight");
+    say_name(out, a->name);
+    oq_buf_adds(out, " do not fit its values: its SQNR is ");
+    oq_buf_addf(out, "%.1f dB; quantized again it is %.1f dB", a->verdict.own, b->sqnr);
+    say_types(out, a->type, b->type);
+    oq_buf_adds(out, ".");
+}
+
+static void say_act(const oq_debug_act *a, const oq_debug_act *b, oq_buf *out) {
+    oq_buf_adds(out, "The range of activation ");
+    say_name(out, a->name);
+    oq_buf_addf(out, " is %.3g to %.3g in this model; the samples give %.3g to %.3g", a->q_lo,
+                a->q_hi, b->q_lo, b->q_hi);
+    if (a->seen > 0 && a->clipped > 0)
+        oq_buf_addf(out, ", and %.3g %% of its values are clipped",
+                    100 * (double)a->clipped / (double)a->seen);
+    say_types(out, a->type, b->type);
+    oq_buf_adds(out, ".");
+}
+
+/* The first row of the ranking that differs; fills the counts. */
+static uint32_t worst_row(comparing *c) {
+    const oq_debug *d = c->given;
+    uint32_t found = UINT32_MAX;
+    for (size_t i = 0; i < d->n_ranking; i++) {
+        const uint32_t at = d->ranking[i];
+        bool other = false;
+        if (at < d->weights.n) {
+            const uint32_t k = oq_map_find(&c->weights, d->weights.v[at].name);
+            other = k != OQ_MAP_NONE && is_other_weight(&d->weights.v[at], &c->again->weights.v[k]);
+        } else {
+            const oq_debug_act *a = &d->acts.v[at - d->weights.n];
+            const uint32_t k = oq_map_find(&c->acts, a->name);
+            other = k != OQ_MAP_NONE && a->n_params == 1 && c->again->acts.v[k].n_params == 1 &&
+                    is_other_act(a, &c->again->acts.v[k]);
+            c->n_acts++;
+            c->n_other += other;
+            c->n_clipped += other && a->seen > 0 && 1000 * a->clipped > a->seen;
+        }
+        if (other && found == UINT32_MAX)
+            found = at;
+    }
+    return found;
+}
+
+static void say(comparing *c, oq_buf *out) {
+    const oq_debug *d = c->given;
+    const uint32_t at = worst_row(c);
+    if (c->n_acts > 3 && 3 * c->n_other > c->n_acts)
+        oq_buf_addf(out,
+                    "The ranges do not fit these samples: %zu of %zu activations have another "
+                    "range than the samples give, and %zu of them clip values. The model was "
+                    "calibrated with other samples, with other preprocessing or by another method.",
+                    c->n_other, c->n_acts, c->n_clipped);
+    else if (at == UINT32_MAX)
+        oq_buf_adds(out, "The model is not what its own options make of the float model.");
+    else if (at < d->weights.n)
+        say_weight(&d->weights.v[at],
+                   &c->again->weights.v[oq_map_find(&c->weights, d->weights.v[at].name)], out);
+    else
+        say_act(&d->acts.v[at - d->weights.n],
+                &c->again->acts.v[oq_map_find(&c->acts, d->acts.v[at - d->weights.n].name)], out);
+}
+
+static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, onq_error *err) {
+    comparing c = {.given = g->d, .again = again};
+    OQ_TRY(oq_debug_match(again, err));
+    OQ_TRY(oq_debug_weights(again, err));
+    oq_map_init(&c.weights, &again->arena);
+    oq_map_init(&c.acts, &again->arena);
+    for (uint32_t i = 0; i < again->weights.n; i++)
+        if (!oq_map_put(&c.weights, again->weights.v[i].name, i))
+            return oq_fail_nomem(err);
+    for (uint32_t i = 0; i < again->acts.n; i++)
+        if (!oq_map_put(&c.acts, again->acts.v[i].name, i))
+            return oq_fail_nomem(err);
+    say(&c, out);
+    return ONQ_OK;
+}
+
+void oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_open_options how = {.data_root = oq_opt_str(g->job->opts, "data_root")};
+    oq_model *m = NULL;
+    oq_debug again;
+    onq_code rc = oq_model_open(g->job->env, t->made.path, &how, &m, NULL);
+    if (rc == ONQ_OK) {
+        oq_debug_init(&again, g->job->env, g->d->truth, m);
+        rc = compare(g, &again, out, NULL);
+        oq_debug_release(&again);
+        oq_model_free(m);
+    }
+    if (rc == ONQ_E_NOMEM)
+        out->failed = true;
+}

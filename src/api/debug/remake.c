@@ -1,0 +1,152 @@
+/*
+ * remake.c — see remake.h.
+ */
+#include "api/debug/remake.h"
+
+#include "api/quantizing/recipe_run.h"
+#include "api/samples.h"
+#include "base/system/temp.h"
+#include "base/text/json.h"
+#include "debug/verify.h"
+#include "engine/sweep.h"
+
+#include <math.h>
+
+/* ---- samples ---- */
+
+static bool wants_more(void *ctx, uint64_t at) {
+    return oq_record_wants(ctx, at);
+}
+
+static onq_code keep_run(void *ctx, const oq_turn *t, onq_error *err) {
+    const oq_sample *s = &t->samples[0];
+    return oq_record_keep(ctx, s->inputs, s->n_inputs, t->outputs[0].v, t->outputs[0].n, err);
+}
+
+static onq_code keep_truth(oq_remaker *r, oq_model *truth, onq_error *err) {
+    oq_session_options o = r->run->session;
+    oq_session *s = NULL;
+    o.model = truth;
+    o.level = OQ_OPT_ALL;
+    o.no_spinning = true;
+    OQ_TRY(oq_session_open(r->run->engine, &o, &s, err));
+    const oq_sweep sweep = {.env = r->job->env,
+                            .model = {.source = r->run->truth_source, .session = s},
+                            .ctx = &r->record,
+                            .more = wants_more,
+                            .take = keep_run};
+    const onq_code rc = oq_sweep_run(&sweep, err);
+    oq_session_close(s);
+    return rc;
+}
+
+/* A model that the caller gave in memory becomes a file for the commands that read it. */
+static onq_code find_input(oq_remaker *r, oq_model *truth, onq_error *err) {
+    const oq_save_options as_it_is = {0};
+    r->input = truth->path;
+    if (oq_opt_bytes_of(r->job->opts, truth->path) == NULL)
+        return ONQ_OK;
+    r->input = oq_str_format(&r->job->arena, "%s/float.onnx", r->folder).p;
+    return r->input != NULL ? oq_model_save(truth, r->input, &as_it_is, err) : oq_fail_nomem(err);
+}
+
+onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *truth,
+                         onq_error *err) {
+    *r = (oq_remaker){.job = job, .run = run, .quiet = *job->env};
+    r->quiet.log_fn = NULL;
+    oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
+    OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
+    OQ_TRY(find_input(r, truth, err));
+    return keep_truth(r, truth, err);
+}
+
+void oq_remaker_release(oq_remaker *r) {
+    oq_temp_remove(r->folder);
+    oq_record_release(&r->record);
+}
+
+/* ---- measuring ---- */
+
+onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq_error *err) {
+    oq_session_options o = r->run->session;
+    oq_verdict v;
+    o.model = m;
+    o.level = OQ_OPT_ALL;
+    o.no_spinning = true;
+    *out = (oq_remade){.sqnr = NAN, .agreement = NAN, .macs = NAN};
+    OQ_TRY(oq_verify(r->run->engine, &o, &r->record, &v, err));
+    if (v.end == OQ_VERIFY_NOT_LOADED || v.end == OQ_VERIFY_NOT_RUN || !v.ran)
+        return ONQ_OK;
+    out->path = m->path;
+    if (v.end == OQ_VERIFY_GOOD && v.measured)
+        out->sqnr = v.sqnr >= OQ_VERIFY_EQUAL ? INFINITY : v.sqnr;
+    if (v.rows > 0)
+        out->agreement = (double)v.same / (double)v.rows;
+    return ONQ_OK;
+}
+
+/* ---- making ---- */
+
+static bool is_fatal(onq_code rc) {
+    return rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_INTERNAL;
+}
+
+/* What the result says of its multiply-accumulates. */
+static double macs_of(const onq_result *result) {
+    json_t *all = NULL;
+    if (oq_json_parse("result", oq_str_of(onq_result_json(result)), &all, NULL) != ONQ_OK)
+        return NAN;
+    const json_t *macs = json_object_get(json_object_get(all, "integer_share"), "macs");
+    const double v = json_is_number(macs) ? json_number_value(macs) : (double)NAN;
+    json_decref(all);
+    return v;
+}
+
+static onq_code make(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
+                     const char **path, double *macs, onq_error *err) {
+    oq_arena *a = &r->job->arena;
+    const char *out = oq_str_format(a, "%s/%zu.onnx", r->folder, r->n_files++).p;
+    const bool calibrates = strcmp(recipe->command, "static") == 0;
+    oq_recipe_run run = {.job = r->job, .env = &r->quiet, .shared = {.tape = r->job->tape}};
+    onq_error why = ONQ_ERROR_INIT;
+    *path = NULL;
+    if (same_ranges && calibrates)
+        run.cache = oq_str_format(a, "%s/ranges.json", r->folder).p;
+    if (out == NULL || (same_ranges && calibrates && run.cache == NULL))
+        return oq_fail_nomem(err);
+    const onq_code rc = oq_recipe_do(&run, recipe, input, out, &why);
+    if (rc == ONQ_OK && macs != NULL)
+        *macs = macs_of(run.result);
+    onq_result_free(run.result);
+    if (rc == ONQ_OK)
+        *path = out;
+    else if (is_fatal(rc))
+        return oq_fail(err, rc, "%s", why.text);
+    else
+        oq_log(r->job->env, ONQ_LOG_DEBUG, "not tried: %s", why.text);
+    return ONQ_OK;
+}
+
+onq_code oq_remake_float(oq_remaker *r, const oq_recipe *recipe, const char **path,
+                         onq_error *err) {
+    return make(r, recipe, r->input, false, path, NULL, err);
+}
+
+onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
+                   oq_remade *out, onq_error *err) {
+    const oq_open_options how = {.data_root = oq_opt_str(r->job->opts, "data_root")};
+    const char *path = NULL;
+    double macs = NAN;
+    oq_model *m = NULL;
+    *out = (oq_remade){.sqnr = NAN, .agreement = NAN, .macs = NAN};
+    OQ_TRY(make(r, recipe, input, same_ranges, &path, &macs, err));
+    if (path == NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_model_open(r->job->env, path, &how, &m, err));
+    const onq_code rc = oq_remake_measure(r, m, out, err);
+    oq_model_free(m);
+    if (out->path != NULL)
+        out->path = path;
+    out->macs = macs;
+    return rc;
+}

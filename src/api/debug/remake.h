@@ -1,0 +1,53 @@
+/*
+ * remake.h — makes the quantized model again in other ways, and measures each as its users will run
+ * it: a default session, against the float model, over the same samples.
+ *
+ *     oq_remaker r;
+ *     rc = oq_remaker_init(&r, job, run, truth, err);
+ *     rc = oq_remake(&r, &recipe, r.input, true, &made, err);
+ *     oq_remaker_release(&r);
+ */
+#ifndef OQ_API_REMAKE_H
+#define OQ_API_REMAKE_H
+
+#include "debug/debug.h"
+#include "samples/record.h"
+#include "tune/recipe.h"
+
+struct oq_job;
+
+/* Samples that are measured: the first ones, fewer where they are large (samples/record.h). */
+#define OQ_REMAKE_SAMPLES 8
+
+typedef struct oq_remade {
+    const char *path; /* of the model; NULL: it could not be made, or does not run */
+    double sqnr;      /* dB of the output that is worst; INFINITY: equal; NAN: NaN came out */
+    double agreement; /* share of rows with the same largest value; NAN: there are none */
+    double macs;      /* share of the multiply-accumulates that is in integers; NAN: not known */
+} oq_remade;
+
+typedef struct oq_remaker {
+    struct oq_job *job;
+    const oq_debug_run *run;
+    onq_env quiet;      /* without messages */
+    const char *folder; /* for what is made; removed in the end */
+    const char *input;  /* the float model's file */
+    size_t n_files;
+    oq_record record; /* samples, and what float makes of them */
+} oq_remaker;
+
+/* Runs the float model over the samples. Release it also when this fails. */
+onq_code oq_remaker_init(oq_remaker *r, struct oq_job *job, const oq_debug_run *run,
+                         oq_model *truth, onq_error *err);
+void oq_remaker_release(oq_remaker *r);
+/* Makes a model from the one in `input` and measures it. `same_ranges`: the recipe has the ranges
+ * of all others that say so, which are found once. What cannot be made has no path; an error is
+ * something that ends the job. */
+onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
+                   oq_remade *out, onq_error *err);
+/* Runs a recipe that makes a float model; *path stays NULL when that cannot be made. */
+onq_code oq_remake_float(oq_remaker *r, const oq_recipe *recipe, const char **path, onq_error *err);
+/* Measures a model. */
+onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq_error *err);
+
+#endif

@@ -1,0 +1,427 @@
+/*
+ * remedies.c — see remedies.h.
+ */
+#include "api/debug/remedies.h"
+
+#include "api/debug/faults.h"
+#include "debug/search/search.h"
+#include "onnx/operators.h"
+
+#include <math.h>
+
+typedef OQ_VEC(oq_str) names;
+
+static void say_db(oq_buf *out, double v) {
+    if (isinf(v))
+        oq_buf_adds(out, "no loss");
+    else
+        oq_buf_addf(out, "%.1f dB", v);
+}
+
+static void say_name(oq_buf *out, oq_str name) {
+    oq_buf_addc(out, '\'');
+    oq_buf_add_safe(out, name.n > 60 ? (oq_str){name.p + name.n - 60, 60} : name);
+    oq_buf_addc(out, '\'');
+}
+
+/* ---- the float model is not prepared ---- */
+
+typedef struct unprepared {
+    size_t products, constants, norms;
+} unprepared;
+
+/* Of the float model; constants count that the quantized model still has. */
+static unprepared look_at(const oq_debug *d) {
+    const oq_index *ix = &d->truth_index;
+    unprepared u = {0};
+    for (size_t i = 0; i < ix->graph->node.n; i++) {
+        const oq_node *n = ix->graph->node.v[i];
+        const oq_op_traits *t = oq_op_traits_of(n->op_type);
+        const int slot = oq_op_slot(t->weight);
+        if (t->product == OQ_NO_PRODUCT || slot < 0)
+            continue;
+        u.products++;
+        const oq_str weight = oq_node_input(n, (size_t)slot);
+        u.constants += oq_node_is_constant(oq_index_producer(ix, weight)) &&
+                       oq_node_is_constant(oq_index_producer(&d->made_index, weight));
+        const oq_value *out = n->output.n > 0 ? oq_index_find(ix, n->output.v[0]) : NULL;
+        u.norms += out != NULL && out->uses.n == 1 &&
+                   oq_node_is(ix->graph->node.v[out->uses.v[0].node], "BatchNormalization");
+    }
+    return u;
+}
+
+bool oq_remedy_has_constants(const oq_diagnosing *g) {
+    return look_at(g->d).constants > 0 && g->base.prepare.command == NULL;
+}
+
+static onq_code prepare_float(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                              onq_error *err) {
+    const unprepared u = look_at(g->d);
+    const char *path = NULL;
+    *applies = how->prepare.command == NULL && u.constants + u.norms > 0;
+    if (!*applies)
+        return ONQ_OK;
+    how->prepare = (oq_recipe){.command = "preprocess"};
+    OQ_TRY(oq_remake_float(&g->maker, &how->prepare, &path, err));
+    *applies = path != NULL;
+    *input = path;
+    return ONQ_OK;
+}
+
+static void say_prepare(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const unprepared u = look_at(g->d);
+    (void)t;
+    oq_buf_adds(out, "The float model was not prepared: ");
+    if (u.constants > 0)
+        oq_buf_addf(out,
+                    "the weights of %zu of %zu products are in Constant nodes, which are not "
+                    "quantized as weights",
+                    u.constants, u.products);
+    if (u.norms > 0)
+        oq_buf_addf(out, "%s%zu BatchNormalization node%s not folded into the weights",
+                    u.constants > 0 ? ", and " : "", u.norms, u.norms == 1 ? " is" : "s are");
+    oq_buf_adds(out, ".");
+}
+
+/* ---- weights ---- */
+
+static onq_code has_tensor_weights(oq_diagnosing *g, oq_again *how, const char **input,
+                                   bool *applies, onq_error *err) {
+    (void)input, (void)err;
+    *applies = false;
+    for (size_t i = 0; i < g->d->weights.n; i++) {
+        const oq_debug_weight *w = &g->d->weights.v[i];
+        *applies |= w->axis < 0 && oq_again_has_channels(w);
+    }
+    *applies &= oq_recipe_get(&how->recipe, "per_channel") == NULL;
+    return ONQ_OK;
+}
+
+static void say_per_channel(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_weight *worst = NULL;
+    size_t n = 0;
+    (void)t;
+    for (size_t i = 0; i < g->d->weights.n; i++) {
+        const oq_debug_weight *w = &g->d->weights.v[i];
+        if (w->axis >= 0 || !oq_again_has_channels(w))
+            continue;
+        n++;
+        if (worst == NULL || w->verdict.own - w->spread < worst->verdict.own - worst->spread)
+            worst = w;
+    }
+    oq_buf_addf(out, "%zu weight%s one scale for all channels", n, n == 1 ? " has" : "s have");
+    if (worst != NULL) {
+        oq_buf_adds(out, ", and small channels lose most: those of ");
+        say_name(out, worst->name);
+        oq_buf_adds(out, " have an SQNR of ");
+        say_db(out, worst->verdict.own - worst->spread);
+        oq_buf_adds(out, " on average");
+    }
+    oq_buf_adds(out, ".");
+}
+
+/* ---- ranges of activations ---- */
+
+static const oq_debug_act *worst_act(const oq_diagnosing *g, unsigned reasons) {
+    const oq_debug_act *worst = NULL;
+    for (size_t i = 0; i < g->d->acts.n; i++) {
+        const oq_debug_act *a = &g->d->acts.v[i];
+        if ((reasons & 1u << a->verdict.reason) != 0 &&
+            (worst == NULL || a->verdict.rank < worst->verdict.rank))
+            worst = a;
+    }
+    return worst;
+}
+
+static onq_code has_mask(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                         onq_error *err) {
+    (void)how, (void)input, (void)err;
+    *applies = worst_act(g, 1u << OQ_DEBUG_MASK) != NULL;
+    return ONQ_OK;
+}
+
+static void say_mask(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_act *a = worst_act(g, 1u << OQ_DEBUG_MASK);
+    (void)t;
+    oq_buf_adds(out, "A mask stretches the range of ");
+    say_name(out, a->name);
+    oq_buf_addf(out, " to %.3g; the other values lie between %.3g and %.3g and share few steps.",
+                a->q_lo, (double)a->lo, (double)a->hi);
+}
+
+static onq_code is_symmetric(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                             onq_error *err) {
+    (void)g, (void)input, (void)err;
+    *applies = oq_recipe_get(&how->recipe, "activation_symmetric") != NULL;
+    return ONQ_OK;
+}
+
+static void say_symmetric(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_act *a = worst_act(g, 1u << OQ_DEBUG_SKEWED);
+    (void)t;
+    oq_buf_adds(out, "The ranges of activations are symmetric about zero, but the values are not");
+    if (a != NULL) {
+        oq_buf_adds(out, ": half of the range of ");
+        say_name(out, a->name);
+        oq_buf_adds(out, " is not used");
+    }
+    oq_buf_adds(out, ".");
+}
+
+#define STRETCHED (1u << OQ_DEBUG_WIDE | 1u << OQ_DEBUG_OUTLIERS)
+
+static void say_ranges(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_act *a = worst_act(g, STRETCHED);
+    (void)t;
+    oq_buf_adds(out, "A few large values stretch the ranges of activations");
+    if (a != NULL && a->local.n > 0) {
+        oq_buf_adds(out, ": ");
+        say_name(out, a->name);
+        oq_buf_addf(out,
+                    " has the range %.3g to %.3g, and its values have a root mean square of %.3g",
+                    a->q_lo, a->q_hi, sqrt(a->local.xx / (double)a->local.n));
+    }
+    oq_buf_adds(out, ".");
+}
+
+/* ---- nodes that are left float ---- */
+
+static onq_code exclude(oq_diagnosing *g, oq_again *how, const names *nodes, const char *option,
+                        bool *applies, onq_error *err) {
+    oq_arena *a = &g->job->arena;
+    *applies = nodes->n > 0;
+    if (!*applies)
+        return ONQ_OK;
+    const char *text = oq_again_list(g->job, nodes->v, nodes->n);
+    if (text == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_recipe_add(&how->recipe, a, option, text, err));
+    return oq_recipe_add(&how->recipe, a, "keep_excluded_float", NULL, err);
+}
+
+/* Nodes of the float model that read a tensor. */
+static onq_code add_readers(const oq_diagnosing *g, oq_str tensor, names *out, onq_error *err) {
+    const oq_index *ix = &g->d->truth_index;
+    const oq_value *v = oq_index_find(ix, tensor);
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
+        const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
+        if (n->name.n > 0 && !OQ_PUSH(&g->job->arena, out, n->name))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code leave_inputs(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                             onq_error *err) {
+    names v = {0};
+    (void)input;
+    for (size_t i = 0; i < g->d->acts.n; i++)
+        if (oq_str_is(g->d->acts.v[i].op, "input") && g->d->acts.v[i].truth.p != NULL)
+            OQ_TRY(add_readers(g, g->d->acts.v[i].truth, &v, err));
+    return exclude(g, how, &v, "nodes_to_exclude", applies, err);
+}
+
+static void say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_act *worst = NULL;
+    (void)t;
+    for (size_t i = 0; i < g->d->acts.n; i++) {
+        const oq_debug_act *a = &g->d->acts.v[i];
+        if (oq_str_is(a->op, "input") && (worst == NULL || a->verdict.own < worst->verdict.own))
+            worst = a;
+    }
+    oq_buf_adds(out, "The input ");
+    if (worst != NULL) {
+        say_name(out, worst->name);
+        oq_buf_addf(out, " has values between %.5g and %.5g, which ", (double)worst->lo,
+                    (double)worst->hi);
+    }
+    oq_buf_adds(out, "8 bits cannot hold");
+    if (worst != NULL && worst->verdict.own < 30) {
+        oq_buf_adds(out, ": its SQNR is ");
+        say_db(out, worst->verdict.own);
+    }
+    oq_buf_adds(out, ".");
+}
+
+/* Marks the nodes that a node depends on. */
+static void mark_before(const oq_index *ix, uint32_t node, bool *marked) {
+    const oq_node *n = ix->graph->node.v[node];
+    for (size_t k = 0; k < n->input.n; k++) {
+        const oq_value *v = n->input.v[k].n > 0 ? oq_index_find(ix, n->input.v[k]) : NULL;
+        if (v == NULL || v->producer == OQ_NO_NODE || marked[v->producer])
+            continue;
+        marked[v->producer] = true;
+    }
+}
+
+/* Nodes from an amplifier back: as far as the products that make what it reads, or to the
+ * beginning. Nodes are in the order of the graph. */
+static onq_code leave_before(oq_diagnosing *g, oq_again *how, bool all, bool *applies,
+                             onq_error *err) {
+    const oq_index *ix = &g->d->truth_index;
+    oq_arena *a = &g->job->arena;
+    const size_t n = ix->graph->node.n;
+    bool *marked = OQ_NEW_ARRAY(a, bool, n + 1);
+    names v = {0};
+    *applies = g->amplifiers.n > 0;
+    if (marked == NULL)
+        return oq_fail_nomem(err);
+    if (!*applies)
+        return ONQ_OK;
+    const uint32_t from = g->amplifiers.v[0].node;
+    marked[from] = true;
+    for (size_t i = from + 1; i-- > 0;) {
+        const oq_node *node = ix->graph->node.v[i];
+        if (!marked[i])
+            continue;
+        if (node->name.n > 0 && !OQ_PUSH(a, &v, node->name))
+            return oq_fail_nomem(err);
+        if (all || i == from || oq_op_traits_of(node->op_type)->product == OQ_NO_PRODUCT)
+            mark_before(ix, (uint32_t)i, marked);
+    }
+    /* What reads the result with a quantizer of its own keeps it float too. */
+    for (size_t k = 0; k < ix->graph->node.v[from]->output.n; k++)
+        OQ_TRY(add_readers(g, ix->graph->node.v[from]->output.v[k], &v, err));
+    return exclude(g, how, &v, "nodes_to_exclude", applies, err);
+}
+
+static onq_code leave_amplifier(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                                onq_error *err) {
+    (void)input;
+    return leave_before(g, how, false, applies, err);
+}
+
+static onq_code leave_all_before(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                                 onq_error *err) {
+    (void)input;
+    return leave_before(g, how, true, applies, err);
+}
+
+static void say_amplified(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_amplifier *x = &g->amplifiers.v[0];
+    const oq_node *n = g->d->truth_index.graph->node.v[x->node];
+    (void)t;
+    oq_buf_addf(out, "%.*s ", OQ_STR(n->op_type));
+    say_name(out, oq_node_label(n));
+    oq_buf_adds(out, " amplifies the error that reaches it: the SQNR is ");
+    say_db(out, x->before);
+    oq_buf_adds(out, " before it and ");
+    say_db(out, x->after);
+    oq_buf_adds(out, " after it. The nodes before it must stay float.");
+}
+
+/* Operators that compute without being products, as far as they are quantized. */
+static onq_code leave_arithmetic(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                                 onq_error *err) {
+    names v = {0};
+    (void)input;
+    for (size_t i = 0; i < g->d->acts.n; i++) {
+        const oq_debug_act *a = &g->d->acts.v[i];
+        const oq_op_traits *t = oq_op_traits_of(a->op);
+        bool known = false;
+        for (size_t k = 0; k < v.n; k++)
+            known |= oq_str_eq(v.v[k], a->op);
+        if (known || t->product != OQ_NO_PRODUCT || t->form != OQ_FORM_FLOAT || t->clips ||
+            t->repeats != OQ_REPEATS_NOTHING || oq_str_is(a->op, "input"))
+            continue;
+        if (!OQ_PUSH(&g->job->arena, &v, a->op))
+            return oq_fail_nomem(err);
+    }
+    return exclude(g, how, &v, "op_types_to_exclude", applies, err);
+}
+
+static void say_arithmetic(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const char *types = oq_recipe_get(&t->how.recipe, "op_types_to_exclude");
+    (void)g;
+    oq_buf_adds(out, "8 bits are too few for the results of ");
+    oq_buf_adds(out, types != NULL ? types : "operators between the products");
+    oq_buf_adds(out, ", which join or scale tensors of different sizes.");
+}
+
+static void say_outputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    (void)g, (void)t;
+    oq_buf_adds(out, "8 bits are too few for the outputs of MatMul and Gemm and for the arithmetic "
+                     "between them; only their inputs and weights should be integers.");
+}
+
+/* ---- channels ---- */
+
+static void say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_act *a = worst_act(g, STRETCHED | 1u << OQ_DEBUG_FEW_BITS);
+    (void)t;
+    oq_buf_adds(out, "The channels of activations differ much in size, and share one range");
+    if (a != NULL) {
+        oq_buf_adds(out, ": worst in ");
+        say_name(out, a->name);
+    }
+    oq_buf_adds(out, ".");
+}
+
+/* ---- the table ---- */
+
+#define SAME  .same_ranges = true
+#define LEAVE .same_ranges = true, .leaves_float = true
+
+const oq_remedy oq_remedies[] = {
+    {"not_prepared", .is_free = true, .prepare = prepare_float, .say = say_prepare},
+    {"per_channel",
+     {{"per_channel", NULL}},
+     SAME,
+     .is_free = true,
+     .prepare = has_tensor_weights,
+     .say = say_per_channel},
+    {"mask", {{"masks", "float"}}, .prepare = has_mask, .say = say_mask},
+    {"symmetric", .drops = "activation_symmetric", SAME, .is_free = true, .prepare = is_symmetric,
+     .say = say_symmetric},
+    {"stretched_ranges", {{"calibration_method", "mse"}}, .say = say_ranges},
+    {"stretched_ranges",
+     {{"calibration_method", "percentile"}, {"calib_percentile", "99.99"}},
+     .say = say_ranges},
+    {"input_range", LEAVE, .prepare = leave_inputs, .say = say_inputs},
+    {"amplified", LEAVE, .prepare = leave_amplifier, .say = say_amplified},
+    {"amplified", LEAVE, .prepare = leave_all_before, .say = say_amplified},
+    {"channels", {{"equalize", NULL}}, .say = say_channels},
+    {"channels", {{"channel_ranges", "both"}}, .say = say_channels},
+    {"channels", {{"outlier_channels", "8"}}, .say = say_channels},
+    {"arithmetic", LEAVE, .prepare = leave_arithmetic, .say = say_arithmetic},
+    {"outputs", {{"op_set", "noout"}}, LEAVE, .say = say_outputs},
+};
+const size_t oq_remedy_count = OQ_COUNT(oq_remedies);
+
+static bool has_option(const oq_recipe *r, const oq_recipe_option *o) {
+    const char *value = oq_recipe_get(r, o->name);
+    return value != NULL && (o->value == NULL || strcmp(value, o->value) == 0);
+}
+
+static void drop_option(oq_recipe *r, const char *name) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->options.n; i++)
+        if (strcmp(r->options.v[i].name, name) != 0)
+            r->options.v[n++] = r->options.v[i];
+    r->options.n = n;
+}
+
+onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, const char **input,
+                         bool *applies, onq_error *err) {
+    *applies = true;
+    if (r->prepare != NULL)
+        OQ_TRY(r->prepare(g, how, input, applies, err));
+    if (r->drops != NULL)
+        drop_option(&how->recipe, r->drops);
+    for (size_t i = 0; *applies && i < OQ_COUNT(r->options) && r->options[i].name != NULL; i++) {
+        *applies = !has_option(&how->recipe, &r->options[i]);
+        OQ_TRY(oq_recipe_add(&how->recipe, &g->job->arena, r->options[i].name, r->options[i].value,
+                             err));
+    }
+    return ONQ_OK;
+}
+
+void oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    for (size_t i = 0; i < oq_remedy_count; i++)
+        if (strcmp(oq_remedies[i].cause, t->cause) == 0) {
+            oq_remedies[i].say(g, t, out);
+            return;
+        }
+    oq_fault_say(g, t, out);
+}

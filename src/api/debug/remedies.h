@@ -1,0 +1,56 @@
+/*
+ * remedies.h — the table of what is tried against a loss, in the order of simplicity: a row is a
+ * cause, the options that would mend it, and what shows that it is the cause.
+ */
+#ifndef OQ_API_REMEDIES_H
+#define OQ_API_REMEDIES_H
+
+#include "api/debug/causes.h"
+#include "debug/amplify.h"
+
+/* A diagnosis at work. */
+typedef struct oq_diagnosing {
+    struct oq_job *job;
+    oq_debug *d;
+    const oq_debug_run *run;
+    oq_diagnosis *out;
+    double began, pass_seconds;
+    oq_remaker maker;
+    oq_again base;     /* what makes the model as it is */
+    const char *input; /* the file that its recipe reads */
+    bool same_ranges;  /* it has the ranges of the first try */
+    oq_remade again;   /* the model as it is, made again */
+    oq_remade current; /* what the remedies that were taken make */
+    bool rescaled;     /* a method scaled weights of the model */
+    oq_amplifiers amplifiers;
+    double *row_gain; /* by remedy, dB of its last try */
+    bool *taken;      /* by remedy: its cause is among the answers */
+    size_t n_tried;
+} oq_diagnosing;
+
+typedef struct oq_remedy {
+    const char *cause;
+    oq_recipe_option options[2]; /* name NULL: no more */
+    const char *drops;           /* an option of the recipe that goes; or NULL */
+    bool same_ranges;            /* the graph and the way to find ranges stay */
+    bool is_free;                /* it costs no speed: a small gain is worth it */
+    bool leaves_float;           /* fewer nodes are quantized: less noise costs speed */
+    /* Asked first, may be NULL: whether the remedy makes sense for the model, with options and
+     * files that follow from it. */
+    onq_code (*prepare)(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                        onq_error *err);
+    /* Writes a sentence that names the cause and what shows it. */
+    void (*say)(const oq_diagnosing *g, const oq_try *t, oq_buf *out);
+} oq_remedy;
+
+extern const oq_remedy oq_remedies[];
+extern const size_t oq_remedy_count;
+
+/* Makes the recipe of a remedy of the one that `how` is. */
+onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, const char **input,
+                         bool *applies, onq_error *err);
+/* True if products of the quantized model have their weights in Constant nodes. */
+bool oq_remedy_has_constants(const oq_diagnosing *g);
+void oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out);
+
+#endif

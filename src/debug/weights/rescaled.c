@@ -1,0 +1,179 @@
+/*
+ * rescaled.c — weights whose channels a method scaled before they were quantized.
+ *
+ * --equalize, SmoothQuant and --channel_ranges multiply the rows and columns of a weight by factors
+ * that the tensors around it undo. Compared as they are, such a weight and the float one have
+ * nothing in common. So the factors are found: the quantized weight is taken for the float one with
+ * a factor for each row and each column, by least squares in turns. Where that explains it, the
+ * weight is judged by what is left.
+ */
+#include "debug/weights/weights.h"
+
+#include "onnx/operators.h"
+#include "samples/agreement.h"
+
+#include <math.h>
+
+#define SUSPECT 18.0 /* dB: below, a weight is looked at */
+#define FOUND   20.0 /* dB: what factors must explain, and ... */
+#define BETTER  8.0  /* ... how much better than without */
+#define UNEVEN  1.2  /* factors differ by this: one for all is a wrong scale */
+#define TURNS   4
+
+typedef struct matrix {
+    const float *x, *y;             /* float, dequantized */
+    uint64_t rows, columns, inside; /* elements of the first two axes share their factors */
+    double *row, *column;           /* factors */
+} matrix;
+
+static bool is_matrix(const oq_debug_weight *w, matrix *m) {
+    const oq_tensor *t = w->truth;
+    if (t == NULL || t->dims.n < 2 || t->dims.v[0] < 1 || t->dims.v[1] < 1 ||
+        t->data_type.v != OQ_FLOAT || w->layout != OQ_DEBUG_AFFINE || w->type == OQ_INT32 ||
+        w->transposed)
+        return false;
+    m->rows = (uint64_t)t->dims.v[0];
+    m->columns = (uint64_t)t->dims.v[1];
+    m->inside = w->sums.n / m->rows / m->columns;
+    return m->inside > 0 && m->rows * m->columns * m->inside == w->sums.n;
+}
+
+/* The factors of one axis that fit best while those of the other stay. */
+static void fit(const matrix *m, bool rows, double *xx, double *xy) {
+    const uint64_t n = rows ? m->rows : m->columns;
+    double *out = rows ? m->row : m->column;
+    const double *other = rows ? m->column : m->row;
+    for (uint64_t i = 0; i < n; i++)
+        xx[i] = xy[i] = 0;
+    for (uint64_t r = 0; r < m->rows; r++)
+        for (uint64_t c = 0; c < m->columns; c++) {
+            const uint64_t from = (r * m->columns + c) * m->inside, i = rows ? r : c;
+            const double f = other[rows ? c : r];
+            for (uint64_t k = 0; k < m->inside; k++) {
+                const double x = f * (double)m->x[from + k];
+                xx[i] += x * x;
+                xy[i] += x * (double)m->y[from + k];
+            }
+        }
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = xx[i] > 0 ? xy[i] / xx[i] : 1;
+}
+
+static double left_over(const matrix *m) {
+    double signal = 0, noise = 0;
+    for (uint64_t r = 0; r < m->rows; r++)
+        for (uint64_t c = 0; c < m->columns; c++) {
+            const uint64_t from = (r * m->columns + c) * m->inside;
+            for (uint64_t k = 0; k < m->inside; k++) {
+                const double x = m->row[r] * m->column[c] * (double)m->x[from + k];
+                const double e = x - (double)m->y[from + k];
+                signal += x * x;
+                noise += e * e;
+            }
+        }
+    return oq_signal_to_noise(signal, noise);
+}
+
+static bool is_uneven(const double *v, uint64_t n) {
+    double low = INFINITY, high = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        low = fmin(low, fabs(v[i]));
+        high = fmax(high, fabs(v[i]));
+    }
+    return high > UNEVEN * low;
+}
+
+static onq_code look_at(oq_debug *d, oq_debug_weight *w, matrix *m, oq_arena *a, onq_error *err) {
+    const uint64_t most = m->rows > m->columns ? m->rows : m->columns;
+    double *xx = OQ_NEW_ARRAY(a, double, most + 1), *xy = OQ_NEW_ARRAY(a, double, most + 1);
+    oq_debug_values v;
+    m->row = OQ_NEW_ARRAY(a, double, m->rows + 1);
+    m->column = OQ_NEW_ARRAY(a, double, m->columns + 1);
+    if (xx == NULL || xy == NULL || m->row == NULL || m->column == NULL)
+        return oq_fail_nomem(err);
+    OQ_TRY(oq_debug_weight_values(d, w, false, a, &v, err));
+    if (v.truth_type != OQ_FLOAT || v.made_type != OQ_FLOAT)
+        return ONQ_OK;
+    m->x = v.truth;
+    m->y = v.made;
+    for (uint64_t i = 0; i < m->columns; i++)
+        m->column[i] = 1;
+    for (unsigned i = 0; i < TURNS; i++) {
+        fit(m, true, xx, xy);
+        fit(m, false, xx, xy);
+    }
+    const double sqnr = left_over(m);
+    if (sqnr >= FOUND && sqnr >= w->sqnr + BETTER &&
+        (is_uneven(m->row, m->rows) || is_uneven(m->column, m->columns)))
+        w->rescaled = sqnr;
+    return ONQ_OK;
+}
+
+/* A vector with a factor for each element can be anything: next to scaled weights it is not
+ * judged. */
+static void spare_vectors(oq_debug *d) {
+    for (size_t i = 0; i < d->weights.n; i++) {
+        oq_debug_weight *w = &d->weights.v[i];
+        if (w->sqnr < SUSPECT && w->truth->dims.n == 1)
+            w->rescaled = isfinite(w->ideal) ? fmax(w->ideal, FOUND) : FOUND;
+    }
+}
+
+onq_code oq_debug_find_rescaled(oq_debug *d, onq_error *err) {
+    bool any = false;
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < d->weights.n && rc == ONQ_OK; i++) {
+        oq_debug_weight *w = &d->weights.v[i];
+        matrix m = {0};
+        oq_arena a;
+        w->rescaled = NAN;
+        if (!(w->sqnr < SUSPECT) || !is_matrix(w, &m))
+            continue;
+        oq_arena_init(&a, &d->env->alloc);
+        rc = look_at(d, w, &m, &a, err);
+        oq_arena_release(&a);
+        any |= !isnan(w->rescaled);
+    }
+    if (any)
+        spare_vectors(d);
+    return rc;
+}
+
+/* ---- activations between such weights ---- */
+
+static bool is_rescaled_product(const oq_map *nodes, const oq_node *n) {
+    return n != NULL && oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT &&
+           oq_map_has(nodes, oq_node_label(n));
+}
+
+static bool is_between(const oq_debug *d, const oq_map *nodes, oq_str tensor) {
+    const oq_index *ix = &d->truth_index;
+    const oq_value *v = oq_index_find(ix, tensor);
+    const oq_node *maker = oq_value_node(ix, v);
+    for (unsigned i = 0; i < 3 && maker != NULL && oq_op_traits_of(maker->op_type)->scaling; i++)
+        maker = maker->input.n > 0 ? oq_index_producer(ix, maker->input.v[0]) : NULL;
+    if (is_rescaled_product(nodes, maker))
+        return true;
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++)
+        if (is_rescaled_product(nodes, ix->graph->node.v[v->uses.v[i].node]))
+            return true;
+    return false;
+}
+
+onq_code oq_debug_mark_rescaled(oq_debug *d, onq_error *err) {
+    oq_map nodes;
+    bool any = false;
+    oq_map_init(&nodes, &d->arena);
+    for (size_t i = 0; i < d->weights.n; i++) {
+        if (isnan(d->weights.v[i].rescaled))
+            continue;
+        any = true;
+        if (!oq_map_put(&nodes, d->weights.v[i].node, 0))
+            return oq_fail_nomem(err);
+    }
+    for (size_t i = 0; any && i < d->acts.n; i++) {
+        oq_debug_act *a = &d->acts.v[i];
+        a->rescaled = a->truth.p != NULL && a->pre.p != NULL && is_between(d, &nodes, a->truth);
+    }
+    return ONQ_OK;
+}
