@@ -125,6 +125,31 @@ def test_same_weights_of_few_bits(kind, tmp_path):
     assert theirs == mine
 
 
+def test_which_models_are_changed(tmp_path):
+    """Olive goes on with the model that it gave to MatMulBnb4Quantizer. The reference changes some models in their place."""
+    inferred = tmp_path / "float.onnx"
+    found = ranges(wide_cnn(21), tmp_path)
+    for kind in ("QDQ", "QLinear", "Integer", "inferred", "default", "rtn", "bnb4"):
+        changed = []
+        for package in (reference, q):
+            given = wide_cnn(21)
+            if kind == "bnb4":
+                quantizer = package.matmul_bnb4_quantizer.MatMulBnb4Quantizer(given, 1, 64)
+            elif kind in ("default", "rtn"):
+                module = package.matmul_nbits_quantizer
+                config = module.RTNWeightOnlyQuantConfig() if kind == "rtn" else module.DefaultWeightOnlyQuantConfig(16)
+                quantizer = module.MatMulNBitsQuantizer(given, block_size=16, algo_config=config)
+            elif kind == "inferred":
+                given = reference.quant_utils.load_model_with_shape_infer(inferred)
+                quantizer = make(package, "QDQ", given, found, ALL["QDQ"])
+            else:
+                quantizer = make(package, kind, given, found, ALL[kind])
+            before = given.SerializeToString()
+            quantizer.process() if hasattr(quantizer, "process") else quantizer.quantize_model()
+            changed.append(given.SerializeToString() != before)
+        assert changed[0] == changed[1], kind
+
+
 @pytest.mark.parametrize("extra", [{}, {"MatMulConstBOnly": True}, {"MatMulConstBOnly": False}])
 def test_defaults_are_those_of_the_class(extra):
     """MatMulConstBOnly is set by quantize_dynamic, not by the class."""
@@ -165,6 +190,30 @@ def test_should_quantize_node_is_called(kind, keep, tmp_path):
         models.append(rows(quantizer.model.model))
     if keep != "first":  # the reference asks about a node more than once
         assert models[0] == models[1]
+
+
+def test_should_quantize_node_sees_inner_graphs():
+    """With EnableSubgraph the nodes inside of If are asked about, as in the reference."""
+    helper = onnx.helper
+    weight = next(i for i in two_matmuls().graph.initializer)
+    info = helper.make_tensor_value_info
+    branches = [
+        helper.make_graph([helper.make_node("MatMul", ["x", "w"], [f"y{k}"], f"inner{k}")], f"b{k}", [], [info(f"y{k}", 1, [4, 4])])
+        for k in (0, 1)
+    ]
+    node = helper.make_node("If", ["c"], ["y"], "if", then_branch=branches[0], else_branch=branches[1])
+    inputs = [info("x", 1, [4, 4]), info("c", onnx.TensorProto.BOOL, [])]
+    graph = helper.make_graph([node], "g", inputs, [info("y", 1, [4, 4])], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    class Mine(q.onnx_quantizer.ONNXQuantizer):
+        def should_quantize_node(self, node):
+            return node.name == "inner1"
+
+    made = make(q, "Integer", model, None, ["MatMul"], base=Mine, extra_options={"EnableSubgraph": True}).quantize_model()
+    kinds = [{n.op_type for n in a.g.node} for a in made.graph.node[-1].attribute]
+    names = [a.name for a in made.graph.node[-1].attribute]
+    assert "MatMul" in kinds[names.index("then_branch")] and "MatMulInteger" in kinds[names.index("else_branch")]
 
 
 def test_nodes_that_cannot_be_told_apart_are_refused(tmp_path):

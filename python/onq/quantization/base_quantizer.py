@@ -209,9 +209,10 @@ class BaseQuantizer(metaclass=Guarded):
         return {"op_types_to_quantize": types, "nodes_to_quantize": None, "nodes_to_exclude": left}
 
     def _static(self, quant_format) -> onnx.ModelProto:
+        """Quantizes by ranges. A model that says that its shapes are inferred becomes the result, others are left alone."""
         from .quantize import quantize_with_ranges
 
-        return quantize_with_ranges(
+        made = quantize_with_ranges(
             self.model.model,
             self.tensors_range,
             quant_format=quant_format,
@@ -222,6 +223,11 @@ class BaseQuantizer(metaclass=Guarded):
             **self._choice(),
             extra_options=self.extra_options,
         )
+        if model_has_infer_metadata(self.model.model):
+            self.model.model.CopyFrom(made)
+        else:
+            self.model.model = made
+        return self.model.model
 
     def quantize_model(self) -> onnx.ModelProto:
         """Quantizes; the result is returned, and `model` wraps it from now on."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MatMulBnb4Quantizer:
-    """Quantizes the constant weights of MatMul. `process` does it; `model` wraps the result."""
+    """Quantizes the constant weights of MatMul. `process` does it: the ModelProto that is given becomes the result."""
 
     FP4 = 0
     NF4 = 1
@@ -58,7 +58,7 @@ class MatMulBnb4Quantizer:
             job.set("sort_nodes", False)
             self._set_options(job)
             job.add("nodes_to_exclude", sorted(self.nodes_to_exclude))
-            self.model.model = give(job.run(), None)
+            self.model.model.CopyFrom(give(job.run(), None))  # programs go on with the model that they gave
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

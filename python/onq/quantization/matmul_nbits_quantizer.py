@@ -355,7 +355,7 @@ def transpose_packed_int4_matrix(packed: np.ndarray, rows: int, cols: int) -> np
 
 
 class MatMulNBitsQuantizer:
-    """Quantizes the constant weights of MatMul and Gather. `process` does it; `model` wraps the result."""
+    """Quantizes the constant weights of MatMul and Gather. `process` does it: a ModelProto that is given becomes the result."""
 
     def __init__(
         self,
@@ -421,7 +421,7 @@ class MatMulNBitsQuantizer:
             set_output(job, None)
             job.set("sort_nodes", False)
             nbits_job(job, self.algo_config, self.nodes_to_exclude, self.nodes_to_include, own)
-            self.model.model = give(job.run(), None)
+            self.model.model.CopyFrom(give(job.run(), None))  # programs go on with the model that they gave
 
 
 def quantize_weights(model_input, model_output, config: WeightOnlyQuantConfig) -> onnx.ModelProto | None:

@@ -117,5 +117,7 @@ class ONNXQuantizer(BaseQuantizer):
     def quantize_model(self) -> onnx.ModelProto:
         """Quantizes; the result is returned, and `model` wraps it from now on."""
         integer = self.mode == QuantizationMode.IntegerOps and not self.static
-        self.model.model = self._dynamic() if integer else self._static(QuantFormat.QOperator)
+        if not integer:
+            return self._static(QuantFormat.QOperator)
+        self.model.model = self._dynamic()
         return self.model.model

@@ -184,8 +184,7 @@ class QDQQuantizer(BaseQuantizer):
 
     def quantize_model(self) -> onnx.ModelProto:
         """Quantizes; the result is returned, and `model` wraps it from now on."""
-        self.model.model = self._static(QuantFormat.QDQ)
-        return self.model.model
+        return self._static(QuantFormat.QDQ)
 
 def __getattr__(name: str) -> Any:
     if name == "ONNX_TYPE_TO_NP_TYPE":  # made when it is asked for: it needs ml_dtypes
