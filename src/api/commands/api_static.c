@@ -82,6 +82,10 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("disable_quantize_bias", 0, "", "Leave biases float."),
     OQ_FLAG("use_qdq_contrib_ops", 0, "",
             "Use the QuantizeLinear and DequantizeLinear operators of com.microsoft."),
+    OQ_FLAG("as_reference", 0, "",
+            "Refuse a model that onnxruntime.quantization cannot quantize, although onq can: "
+            "histogram methods if all nodes are inside If, Loop and Scan, and Where in QOperator "
+            "format after a quantized node."),
     OQ_FLAG("keep_opset", 0, "",
             "Do not raise the opset for 16-bit types, as the class QDQQuantizer of "
             "onnxruntime.quantization; below opset 21 the pairs are those of com.microsoft."),

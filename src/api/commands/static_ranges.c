@@ -151,6 +151,24 @@ static onq_code calibrate(oq_static *s, onq_error *err) {
     return rc;
 }
 
+/* The reference's histograms do not see nodes inside If, Loop and Scan; if there are no others it
+ * fails. */
+static onq_code check_histograms(oq_static *s, onq_error *err) {
+    bool any = false;
+    oq_qconfig *c = &s->q.config;
+    const bool inner = c->enable_subgraph;
+    if (!c->as_reference || s->method == OQ_CAL_MINMAX || s->q.has_ranges)
+        return ONQ_OK;
+    c->enable_subgraph = false;
+    const onq_code rc = oq_reach_has_work(s->q.model, c, s->q.shapes, s->q.modes, &any, err);
+    c->enable_subgraph = inner;
+    if (rc != ONQ_OK || any)
+        return rc;
+    return oq_fail(err, ONQ_E_INVALID,
+                   "histogram has not been collected: no operator outside of If, Loop and Scan has "
+                   "float tensors (minmax does without)");
+}
+
 onq_code oq_static_make_ranges(oq_static *s, onq_error *err) {
     bool any = false;
     if (s->q.config.given != NULL) { /* the plan has the parameters */
@@ -160,6 +178,7 @@ onq_code oq_static_make_ranges(oq_static *s, onq_error *err) {
         s->q.has_ranges = true;
         return ONQ_OK;
     }
+    OQ_TRY(check_histograms(s, err));
     OQ_TRY(oq_reach_has_work(s->q.model, &s->q.config, s->q.shapes, s->q.modes, &any, err));
     if (!any) {
         oq_info(s->q.job->env,

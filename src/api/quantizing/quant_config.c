@@ -127,6 +127,7 @@ static void take_flags(const onq_options *o, oq_qconfig *c) {
     take_flag(o, "saturation_safe", &c->saturation_safe);
     take_flag(o, "sort_nodes", &c->sort_nodes);
     take_flag(o, "keep_opset", &c->keep_opset);
+    take_flag(o, "as_reference", &c->as_reference);
     take_flag(o, "keep_excluded_float", &c->keep_excluded_float);
     take_flag(o, "smooth_quant", &c->smooth_quant);
     take_flag(o, "smooth_quant_folding", &c->smooth_quant_folding);

@@ -61,8 +61,9 @@ typedef struct oq_qconfig {
     bool add_qdq_pair_to_weight;
     bool dedicated_qdq_pair;
     bool quantize_bias;
-    bool keep_opset; /* 16-bit pairs are com.microsoft's, and the opset is not raised for them */
-    bool sort_nodes; /* as ONNXModel.save_model_to_file does it */
+    bool as_reference; /* what the reference cannot do is refused */
+    bool keep_opset;   /* 16-bit pairs are com.microsoft's, and the opset is not raised for them */
+    bool sort_nodes;   /* as ONNXModel.save_model_to_file does it */
     bool use_qdq_contrib_ops;
     bool keep_removable_activations;
     bool disable_weight_adjust;

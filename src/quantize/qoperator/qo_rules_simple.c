@@ -178,8 +178,12 @@ onq_code oq_qo_rule_concat(oq_qo *q, oq_node *n, onq_error *err) {
 onq_code oq_qo_rule_where(oq_qo *q, oq_node *n, onq_error *err) {
     oq_arena *a = &q->sh->job.model->arena;
     oq_qo_value *x = NULL, *y = NULL, *out = NULL;
-    if (!oq_qo_config(q)->force_quantize_no_input_check)
-        return oq_qo_leave(q, n, "only with ForceQuantizeNoInputCheck", err);
+    if (!oq_qo_config(q)->force_quantize_no_input_check) {
+        q->why = "only with ForceQuantizeNoInputCheck";
+        /* The reference forgets to dequantize the inputs: where nothing else does, it cannot sort the
+         * nodes. */
+        return oq_qo_config(q)->as_reference ? oq_qo_emit(q, n, err) : oq_qo_leave(q, n, NULL, err);
+    }
     if (n->input.n < 3 || !oq_qo_is_float(q, n->input.v[1]) || !oq_qo_is_float(q, n->input.v[2]))
         return not_float(q, n, err);
     if (!oq_qo_can(q, n, 1, &oq_qo_as_activation) || !oq_qo_can(q, n, 2, &oq_qo_as_activation))

@@ -352,7 +352,14 @@ static onq_code edit(oq_qo_shared *sh, onq_error *err) {
         return ONQ_OK;
     const oq_forms_shapes shapes = {sh->plain, NULL, sh->opset};
     OQ_TRY(oq_forms_kernels(m, &shapes, &sh->names, err));
-    return sh->job.config->sort_nodes ? oq_model_sort(m, err) : ONQ_OK;
+    if (!sh->job.config->sort_nodes)
+        return ONQ_OK;
+    const onq_code rc = oq_model_sort(m, err);
+    if (rc == ONQ_OK || !sh->job.config->as_reference)
+        return rc;
+    return oq_error_in(err, rc,
+                       "onnxruntime.quantization does not dequantize what Where reads (use QDQ "
+                       "format or ForceQuantizeNoInputCheck)");
 }
 
 static onq_code run(oq_qo_shared *sh, onq_error *err) {
