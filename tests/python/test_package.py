@@ -176,6 +176,37 @@ def test_not_strict(cnn, tmp_path, monkeypatch):
     assert (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.parametrize("method", ["MinMax", "Entropy", "Percentile"])
+def test_strict_about_histograms(tmp_path, monkeypatch, method):
+    """The reference's histograms do not see nodes inside of If. onq's do, unless it is strict."""
+    info = onnx.helper.make_tensor_value_info
+    branches = [
+        onnx.helper.make_graph([onnx.helper.make_node("Conv", ["x", "w"], [f"y{k}"], f"conv{k}")], f"b{k}", [], [info(f"y{k}", 1, None)])
+        for k in (0, 1)
+    ]
+    node = onnx.helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    weight = onnx.numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w")
+    inputs = [info("x", 1, [1, 4, 6, 6]), info("c", onnx.TensorProto.BOOL, [])]
+    graph = onnx.helper.make_graph([node], "g", inputs, [info("y", 1, [1, 4, 6, 6])], [weight])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), tmp_path / "m.onnx")
+    samples = [{"x": np.full((1, 4, 6, 6), k, np.float32), "c": np.array(k % 2 == 0)} for k in range(4)]
+
+    def run(package):
+        options = {"calibrate_method": package.CalibrationMethod[method], "extra_options": {"EnableSubgraph": True}}
+        package.quantize_static(tmp_path / "m.onnx", tmp_path / "out.onnx", Reader(samples), **options)
+
+    for package in (reference, q):
+        if method == "MinMax":
+            run(package)
+        else:
+            with pytest.raises(ValueError, match="(?i)histogram has not been collected"):
+                run(package)
+    monkeypatch.setattr(q, "strict", False)
+    run(q)
+    branches = [a.g for a in onnx.load(tmp_path / "out.onnx").graph.node[-1].attribute]
+    assert all("QuantizeLinear" in {n.op_type for n in g.node} for g in branches)
+
+
 @pytest.mark.parametrize("inside", ["MaxPool", "Conv"])
 def test_strict_goes_inside(tmp_path, inside):
     """EnableSubgraph with QOperator: the reference takes both, and leaves what is inside float."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from .calibrate import (  # noqa: F401 - the last three for programs
     load_tensors_data,
     save_tensors_data,
 )
-from .onnx_model import subgraphs
 from .onnx_quantizer import ONNXQuantizer  # noqa: F401
 from .qdq_quantizer import QDQQuantizer  # noqa: F401
 from .qtypes import (
@@ -182,76 +181,6 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
         raise ValueError("Only QuantFormat.QDQ supports 16-bit quantization types.")
 
 
-def _inner_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the graphs inside of a graph's nodes."""
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from inner.node
-            yield from _inner_nodes(inner)
-
-
-# Operators of QOperator format that quantize their inputs themselves, and those whose outputs stay float. The others
-# take part where their input is quantized already.
-_COMPUTING = {
-    "Add",
-    "AveragePool",
-    "Concat",
-    "Conv",
-    "Gemm",
-    "GlobalAveragePool",
-    "LeakyRelu",
-    "MatMul",
-    "Mul",
-    "Sigmoid",
-    "Softmax",
-}
-_FLOAT_OUTPUTS = {"ArgMax", "Attention", "EmbedLayerNormalization", "LSTM", "Where"}
-
-
-def _refuse_where(graph: onnx.GraphProto, taken: Callable[[onnx.NodeProto], bool]) -> None:
-    """Raises ValueError for a Where that reads a tensor which has no float form, as the reference does: it leaves the
-    Where as it is. Tensors that are a graph's output, or that a float node reads, have one."""
-    constants = {init.name for init in graph.initializer}
-    quantized: set[str] = set()
-    floats = {output.name for output in graph.output} | {name for node in _inner_nodes(graph) for name in node.input}
-    for node in graph.node:
-        float_bias = node.op_type in ("Conv", "Gemm") and any(name not in constants for name in node.input[2:3])
-        passed_on = node.op_type not in _FLOAT_OUTPUTS and node.input and node.input[0] in quantized
-        if taken(node) and ((node.op_type in _COMPUTING and not float_bias) or passed_on):
-            quantized.update(node.output)
-        elif not (taken(node) and node.op_type == "Where"):
-            floats.update(node.input)
-    for node in graph.node:
-        if node.op_type == "Where" and taken(node) and not (quantized - floats).isdisjoint(node.input):
-            raise ValueError(
-                f"node '{node.name}' (Where) reads a quantized tensor, which QuantFormat.QOperator does not do (use QuantFormat.QDQ, "
-                "ForceQuantizeNoInputCheck, or onq.quantization.strict = False)"
-            )
-
-
-def _strict_model(model: Model, quant_format: QuantFormat, method: CalibrationMethod, config: Mapping[str, Any]) -> None:
-    """Raises ValueError where the reference cannot quantize a model that libonq can."""
-    by_operators = quant_format == QuantFormat.QOperator
-    if method == CalibrationMethod.MinMax and not by_operators:
-        return
-    from .._tools import inspect
-
-    if not {"If", "Loop", "Scan", "Where"} & set(inspect(model)["operators"]):
-        return
-    graph = load_for_config(model)[0].graph
-    types = set(config["op_types_to_quantize"] or ()) or {*QDQRegistry, *QLinearOpsRegistry}
-    only, but, extra = set(config["nodes_to_quantize"] or ()), set(config["nodes_to_exclude"] or ()), config["extra"]
-
-    def taken(node: onnx.NodeProto) -> bool:
-        chosen = node.op_type in types and node.op_type in QLinearOpsRegistry
-        return chosen and node.name not in but and (not only or node.name in only)
-
-    if method != CalibrationMethod.MinMax and not any(node.op_type in types for node in graph.node):
-        raise ValueError(f"{method} finds no tensor outside of If, Loop and Scan (onq.quantization.strict = False does)")
-    if by_operators and not extra.get("ForceQuantizeNoInputCheck"):
-        _refuse_where(graph, taken)
-
-
 # ---- static
 
 
@@ -390,9 +319,6 @@ def quantize_static(
         raise ValueError("Either calibration_data_reader or an existing calibration_cache_path must be provided.")
     if _package.strict:
         check_static_quant_arguments(quant_format, activation_type, weight_type)
-        chosen = {"op_types_to_quantize": op_types_to_quantize, "nodes_to_quantize": nodes_to_quantize}
-        chosen |= {"nodes_to_exclude": nodes_to_exclude, "extra": extra_options}
-        _strict_model(model_input, quant_format, calibrate_method, chosen)
     with Job("static") as job:
         job.set_model("input", model_input, reloaded=True)
         set_output(job, model_output, use_external_data_format)
@@ -411,6 +337,7 @@ def quantize_static(
         job.set("calibration_method", calibrate_method)
         if calibrate_method == CalibrationMethod.Percentile and "CalibTensorRangeSymmetric" not in extra_options:
             job.set("calib_tensor_range_symmetric", True)  # the default of create_calibrator
+        job.set("as_reference", bool(_package.strict))
         if optimize_model:
             job.set("optimize_model", True)
         set_providers(job, calibration_providers)
