@@ -40,7 +40,8 @@ struct oq_source {
     uint64_t count;       /* samples of one pass */
     uint64_t share, step; /* sample k of a pass is number share + k x step of those not held out */
     uint64_t hold_out;
-    uint64_t total; /* with the limit applied, before the share */
+    const uint64_t *numbers; /* of the samples that it has, or NULL */
+    uint64_t total;          /* with the limit applied, before the share */
     bool guessed;   /* count is the most there can be */
     oq_tape *tape;  /* or NULL */
     slot slots[SLOTS];
@@ -338,6 +339,8 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
 /* The number of the k-th sample of a pass. */
 static uint64_t number_of(const oq_source *s, uint64_t k) {
     const uint64_t at = s->share + k * s->step;
+    if (s->numbers != NULL)
+        return s->numbers[at];
     return s->hold_out > 1 ? at + at / (s->hold_out - 1) : at;
 }
 
@@ -584,8 +587,26 @@ static oq_source *new_source(onq_env *env) {
     return s;
 }
 
+/* A list of samples that the source's job has seen in it before. */
+static onq_code take_numbers(oq_source *s, const oq_source_options *o, onq_error *err) {
+    uint64_t *copy = OQ_NEW_ARRAY(&s->arena, uint64_t, o->n_numbers + 1);
+    if (copy == NULL)
+        return oq_fail_nomem(err);
+    for (size_t i = 0; i < o->n_numbers; i++) {
+        copy[i] = o->numbers[i];
+        if (copy[i] >= s->reader->count)
+            return oq_fail(err, ONQ_E_INVALID, "%s: there is no sample %" PRIu64, s->where,
+                           copy[i]);
+    }
+    s->numbers = copy;
+    s->total = o->n_numbers;
+    return ONQ_OK;
+}
+
 static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *err) {
     s->total = s->reader->count;
+    if (o->numbers != NULL)
+        OQ_TRY(take_numbers(s, o, err));
     if (o->limit != 0 && o->limit < s->total)
         s->total = o->limit;
     if (s->total == 0)
@@ -594,10 +615,10 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
     s->share = o->n_shares != 0 ? o->share : 0;
     if (s->share >= s->step)
         return oq_fail(err, ONQ_E_OPTION, "share %" PRIu64 " of %" PRIu64, s->share, s->step);
-    s->hold_out = o->hold_out;
+    s->hold_out = s->numbers == NULL ? o->hold_out : 0;
     const uint64_t left = s->total - (s->hold_out > 1 ? s->total / s->hold_out : 0);
     s->count = s->share < left ? (left - s->share - 1) / s->step + 1 : 0;
-    s->guessed = s->reader->tape && s->reader->count == UINT64_MAX;
+    s->guessed = s->numbers == NULL && s->reader->tape && s->reader->count == UINT64_MAX;
     return ONQ_OK;
 }
 

@@ -73,6 +73,9 @@ typedef struct oq_source_options {
     uint64_t share, n_shares; /* only samples with number % n_shares == share; n_shares 0: all */
     uint64_t hold_out; /* without every so-manieth sample, shares counted after; 0, 1: with all */
     bool watch;        /* look at what the samples have in common */
+    const uint64_t *numbers; /* only these samples, in this order, shares and limit counted among
+                              * them; borrowed. NULL: all */
+    size_t n_numbers;
 } oq_source_options;
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);
