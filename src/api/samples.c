@@ -116,6 +116,8 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
     if (oq_opt_is_set(job->opts, "hold_out"))
         o->hold_out = (uint64_t)oq_opt_int(job->opts, "hold_out");
     o->watch = job->env->log_fn != NULL && !job->told_of_samples; /* for somebody who hears it */
+    o->numbers = job->opts->shared.numbers;
+    o->n_numbers = job->opts->shared.n_numbers;
     OQ_TRY(oq_job_dims(job, &o->dims, &o->n_dims, err));
     return image_options(job, &o->image, err);
 }

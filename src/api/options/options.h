@@ -98,6 +98,8 @@ typedef struct oq_shared {
     struct oq_tape *tape;               /* the samples, in place of --data */
     struct oq_channel_memory *channels; /* what was found about the channels of the model */
     bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
+    const uint64_t *numbers; /* only these samples calibrate; NULL: all that the options say */
+    size_t n_numbers;
 } oq_shared;
 
 struct onq_options {
