@@ -7,33 +7,19 @@
 #include "tune/recipe.h"
 #include "tune/score.h"
 
-/* Of the fastest or smallest: as good as it. */
-#define OQ_EQUAL_PART 1.05
 /* The most of a time that its noise may count for. */
-#define OQ_NOISE_PART 0.05
-
-typedef enum oq_metric {
-    OQ_METRIC_AGREEMENT,
-    OQ_METRIC_SQNR,
-    OQ_METRIC_COSINE,
-    OQ_METRIC_ACCURACY_DROP,
-    OQ_METRIC_METRIC, /* of the user's program */
-    OQ_METRICS
-} oq_metric;
-
-const char *oq_metric_name(oq_metric m);
-/* false if there is no such metric. */
-bool oq_metric_find(oq_str name, oq_metric *out);
+#define OQ_NOISE_PART 0.02
+/* dB from which a float model with rewrites counts as the same as the one that was given. */
+#define OQ_EXACT_DB 60
+/* A set of operators is worth more noise where it is so much faster. */
+#define OQ_SET_FASTER 1.05
 
 typedef struct oq_target {
     oq_metric metric;
     double value;
 } oq_target;
 
-typedef struct oq_targets {
-    OQ_VEC(oq_target) all;
-    double float_accuracy; /* percent, of the float model with the labels; NaN: no labels */
-} oq_targets;
+typedef OQ_VEC(oq_target) oq_targets;
 
 typedef enum oq_prefer { OQ_PREFER_SPEED, OQ_PREFER_SIZE, OQ_PREFER_ACCURACY } oq_prefer;
 
@@ -44,38 +30,48 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err);
 /* One that was tried. */
 typedef struct oq_candidate {
     const char *label;   /* a few words for a table */
-    oq_recipe recipe;    /* command NULL: the prepared float model */
+    oq_recipe recipe;    /* command NULL: the float model as it was given */
+    bool exact;          /* float, and nothing but float */
     bool ok;             /* it can be made, and was measured */
-    const char *path;    /* the model; NULL: it is not there now (oq_tune_ensure) */
+    const char *path;    /* a model of it, for its time; NULL: there is none now */
     const char *why_not; /* it was not made, or NULL */
     uint64_t size;       /* bytes, external data counted */
-    size_t n_units;      /* in integers */
-    oq_score score;      /* on the samples that choose */
-    oq_score report;     /* on the others; samples 0: not measured there */
+    oq_score score;      /* on samples that did not calibrate */
+    oq_score report;     /* of the one that is taken; samples 0: not measured */
     double ms;           /* of one sample; 0: not timed */
     double ms_noise;     /* what two halves of that measurement differ by */
     double predicted;    /* dB, from the noise of its units; NaN: not predicted */
+    bool doubted;        /* measured again, it does not reach the targets */
     bool reached;
     bool on_curve; /* none is both faster and more accurate */
 } oq_candidate;
 
 typedef OQ_VEC(oq_candidate *) oq_candidates;
 
-/* True if all targets hold. To choose by an agreement of few rows, the one that the noise predicts
- * counts; rows that are few agree, or do not, by luck. */
-bool oq_targets_hold(const oq_targets *t, const oq_score *s, bool choosing);
+/* True if all targets hold: the figures reach them, and so do the bounds, but for the slack that a
+ * metric has. */
+bool oq_targets_hold(const oq_targets *t, const oq_score *s);
+/* How many samples like these would let the bounds reach the targets; 0: the figures do not reach
+ * them, and no number would. */
+uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s);
 
-/* The one to take, or NULL when there is none at all; *reached says whether the targets hold. Float
- * is taken only for speed, where integers that reach the targets are no faster. Of those that are
- * equally fast, as far as the noise of their times lets one say, the most accurate is taken, then
- * the one with the fewest options, then the one that was tried first. */
+/* The one to take, or NULL when there is none at all; *reached says whether one in integers reaches
+ * the targets. For speed the fastest of these and of the exact ones is taken; of those that are
+ * equally fast, as far as the noise of their times lets one say, the most accurate, then the one
+ * with the fewest options, then the one that was tried first. Where nothing in integers reaches the
+ * targets, the fastest exact one is taken. all->v[0] is float as it was given: for speed nothing
+ * that is slower is taken. */
 oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer prefer,
                         bool *reached);
+/* The most accurate in integers that is neither wrong nor slower than float; NULL: there is none.
+ */
+oq_candidate *oq_choose_nearest(const oq_candidates *all, const oq_targets *t);
+/* True if a is the more accurate one, by what the targets ask for. */
+bool oq_is_more_accurate(const oq_targets *t, const oq_candidate *a, const oq_candidate *b);
+/* Takes no longer than b, as far as the noise lets one say. */
+bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b);
 /* Sets on_curve, and sorts the indices of those into order[n] by time, fastest first. Gives their
  * number. */
-size_t oq_curve(const oq_candidates *all, size_t *order);
-
-/* The lowest agreement (percent) that n rows with this one leave likely: Wilson's bound, 95 %. */
-double oq_agreement_bound(double agreement, uint64_t rows);
+size_t oq_curve(const oq_candidates *all, const oq_targets *t, size_t *order);
 
 #endif

@@ -42,8 +42,7 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
     oq_method *now = OQ_NEW_ARRAY(a, oq_method, m->all.n + 1);
     oq_menu_step step;
     m->first = OQ_NEW_ARRAY(a, oq_method, m->all.n + 1);
-    if (m->first == NULL || now == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m->first != NULL && now != NULL, err);
     for (size_t i = 0; i < m->all.n; i++) {
         now[i] = m->first[i] = fastest(&m->all.v[i]);
         m->noise += m->all.v[i].rows[now[i]].noise;
@@ -57,8 +56,7 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
             step.noise += m->all.v[i].rows[now[i]].noise;
             step.gain += m->all.v[i].rows[now[i]].gain;
         }
-        if (!OQ_PUSH(a, &m->steps, step))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &m->steps, step), err);
     }
     return ONQ_OK;
 }

@@ -9,7 +9,10 @@ onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *
 }
 
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err) {
-    *to = (oq_recipe){.command = from->command, .methods = from->methods, .after = from->after};
+    *to = (oq_recipe){.command = from->command,
+                      .prepares = from->prepares,
+                      .methods = from->methods,
+                      .after = from->after};
     for (size_t i = 0; i < from->options.n; i++)
         OQ_TRY(oq_recipe_add(to, a, from->options.v[i].name, from->options.v[i].value, err));
     return ONQ_OK;
@@ -59,9 +62,16 @@ void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, o
     }
 }
 
+bool oq_recipe_calibrates(const oq_recipe *r) {
+    for (; r != NULL; r = r->after)
+        if (oq_recipe_get(r, "data") != NULL || same_text(r->command, "static"))
+            return true;
+    return false;
+}
+
 void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key) {
     oq_jw_begin_object(w, key);
-    oq_jw_cstr(w, "command", r->command != NULL ? r->command : "float");
+    oq_jw_cstr(w, "command", r->command != NULL && !r->prepares ? r->command : "float");
     for (size_t i = 0; i < r->options.n; i++) {
         const oq_recipe_option *o = &r->options.v[i];
         oq_jw_key(w, oq_str_of(o->name));
@@ -70,7 +80,7 @@ void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key) {
         else
             oq_jw_cstr(w, NULL, o->value);
     }
-    if (r->after != NULL)
+    if (r->after != NULL && !r->after->prepares)
         oq_recipe_json(r->after, w, "after");
     oq_jw_end_object(w);
 }

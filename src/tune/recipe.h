@@ -18,10 +18,11 @@ typedef struct oq_recipe_option {
 } oq_recipe_option;
 
 typedef struct oq_recipe {
-    const char *command; /* "static", "dynamic", "preprocess"; NULL: the prepared float model */
+    const char *command; /* "static", "dynamic", "preprocess"; NULL: the model as it was given */
+    bool prepares;       /* preprocessing that leaves the model float */
     OQ_VEC(oq_recipe_option) options;
     uint32_t methods;              /* those in the option node_methods: bit m is oq_method m */
-    const struct oq_recipe *after; /* whose model it reads; NULL: the prepared one */
+    const struct oq_recipe *after; /* whose model it reads; NULL: the one that was given */
 } oq_recipe;
 
 /* Adds an option; name and value are borrowed (literals or in the arena). ONQ_E_NOMEM. */
@@ -39,7 +40,10 @@ bool oq_recipe_has_method(const oq_recipe *r, oq_method m);
 /* `onq COMMAND -i INPUT -o OUTPUT --options` as words that a shell takes apart again; of the last
  * command. */
 void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out);
-/* The command and its options as an object; with what comes before it as "after". */
+/* True if samples decide what it makes. */
+bool oq_recipe_calibrates(const oq_recipe *r);
+/* The command and its options as an object, with what comes before it as "after" unless that only
+ * prepares; the command of what is float is "float". */
 void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key);
 
 #endif

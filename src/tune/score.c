@@ -3,6 +3,7 @@
  */
 #include "tune/score.h"
 
+#include "base/keyed.h"
 #include "onnx/tensor.h"
 
 #include <math.h>
@@ -10,6 +11,9 @@
 /* Probabilities below this say nothing but "not this class": what quantization does to them
  * matters to nobody, and their logarithms would drown the rest. */
 #define MIN_PROBABILITY 0.002
+/* Of the median margin: a row that float hardly decides. */
+#define CLOSE_PART 0.05
+#define MASK_AT    0.5
 
 static bool is_real(const oq_datum *d) {
     const oq_dtype_info *info = oq_dtype_find((int64_t)d->dtype);
@@ -54,51 +58,46 @@ static double before(oq_link link, double v) {
 
 /* ---- margins ---- */
 
+/* Of the value at `top` over the largest other of n values. */
+static double margin_of(const oq_datum *d, oq_link link, uint64_t from, uint64_t n, uint64_t top) {
+    double other = -INFINITY;
+    for (uint64_t i = 0; i < n; i++)
+        if (i != top)
+            other = fmax(other, real_at(d, from + i));
+    return before(link, real_at(d, from + top)) - before(link, other);
+}
+
 onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
                         onq_error *err) {
     const uint64_t rows = oq_rows_of(d), n = rows > 0 ? d->count / rows : 0;
     for (uint64_t r = 0; r < rows; r++) {
-        double best = -INFINITY, second = -INFINITY;
-        for (uint64_t i = 0; i < n; i++) {
-            const double v = before(link, real_at(d, r * n + i));
-            if (v > best) {
-                second = best;
-                best = v;
-            } else if (v > second) {
-                second = v;
-            }
-        }
-        if (!OQ_PUSH(a, m, (float)(best - second)))
-            return oq_fail_nomem(err);
+        const uint64_t top = oq_datum_top(d, r * n, n);
+        OQ_TRY_ALLOC(OQ_PUSH(a, m, (float)margin_of(d, link, r * n, n, top)), err);
     }
     return ONQ_OK;
 }
 
-double oq_margins_expect(const float *margins, size_t n, double deviation, double *spread) {
-    double sum = 0, squares = 0;
+double oq_margins_expect(const float *margins, size_t n, double deviation) {
+    double sum = 0;
     if (n == 0)
         return NAN;
     for (size_t i = 0; i < n; i++) {
         /* The difference of two values has twice the variance: erfc(m / (sqrt 2 x sqrt 2 d)). */
         const double lost = deviation > 0 ? 0.5 * erfc((double)margins[i] / (2 * deviation)) : 0;
         sum += isfinite(lost) ? lost : 1;
-        squares += isfinite(lost) ? lost * lost : 1;
     }
-    const double mean = sum / (double)n;
-    if (spread != NULL)
-        *spread = 100 * sqrt(fmax(0, squares / (double)n - mean * mean) / (double)n);
-    return 100 * (1 - mean);
+    return 100 * (1 - sum / (double)n);
 }
 
 double oq_margins_allow(const float *margins, size_t n, double percent) {
     double low = 0, high = 1e-6;
-    while (high < 1e9 && oq_margins_expect(margins, n, high, NULL) >= percent) {
+    while (high < 1e9 && oq_margins_expect(margins, n, high) >= percent) {
         low = high;
         high *= 4;
     }
     for (int i = 0; i < 40; i++) {
         const double middle = (low + high) / 2;
-        *(oq_margins_expect(margins, n, middle, NULL) >= percent ? &low : &high) = middle;
+        *(oq_margins_expect(margins, n, middle) >= percent ? &low : &high) = middle;
     }
     return low;
 }
@@ -113,109 +112,376 @@ void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n) {
     *n += d->count;
 }
 
-/* ---- sums ---- */
+/* ---- one sample ---- */
 
-onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_link *links, size_t n_outputs,
+onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,
                          onq_error *err) {
-    *s = (oq_scoring){.links = links, .n_outputs = n_outputs};
+    *s = (oq_scoring){.meaning = meaning, .arena = a, .n_outputs = n_outputs};
     s->sums = OQ_NEW_ARRAY(a, oq_score_sum, n_outputs + 1);
     return s->sums != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const oq_datum *b) {
-    const uint64_t row =
-        a->rank > 0 && a->dims[a->rank - 1] > 0 ? (uint64_t)a->dims[a->rank - 1] : 1;
-    for (uint64_t from = 0; from < a->count; from += row) {
-        double shift = 0, squares = 0;
-        for (uint64_t i = from; i < from + row; i++) {
-            const double x = before(link, real_at(a, i)), e = before(link, real_at(b, i)) - x;
-            s->signal += x * x;
-            shift += e;
-            squares += e * e;
-        }
-        s->noise += squares;
-        s->shift_free += squares - shift * shift / (double)row;
+    for (uint64_t i = 0; i < a->count; i++) {
+        const double x = before(link, real_at(a, i)), e = before(link, real_at(b, i)) - x;
+        s->signal += x * x;
+        s->noise += e * e;
     }
-    s->n += a->count;
 }
 
-static void add_equal(oq_score_sum *s, const oq_datum *a, const oq_datum *b) {
-    s->integers = true;
+static void add_output(oq_scoring *s, size_t k, const oq_datum *a, const oq_datum *b,
+                       oq_sample_score *v) {
+    oq_score_sum *sum = &s->sums[k];
+    oq_agree own = {0};
+    oq_agree_add(&own, a, b);
+    oq_agree_add(&sum->raw, a, b);
+    add_linked(sum, s->meaning->links[k], a, b);
+    v->signal[k] = own.aa;
+    v->noise[k] = isnan(own.noise) ? INFINITY : own.noise;
+    v->angle[k] = isnan(own.noise) ? 2 : 1 - oq_agree_cosine(&own);
+}
+
+/* The classes of an output of scores. */
+static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, const oq_datum *b,
+                         oq_sample_score *v, onq_error *err) {
+    const oq_link link = s->meaning->links[a - x->truth];
+    const uint64_t rows = oq_rows_of(a), n = rows > 0 ? a->count / rows : 0;
+    v->sequences = rows > 0 ? oq_sequences_of(a, x->batch) : 0;
+    const uint64_t each = v->sequences > 0 ? rows / v->sequences : 0;
+    bool broken = false;
+    for (uint64_t r = 0; r < rows; r++) {
+        const uint64_t top = oq_datum_top(a, r * n, n);
+        const bool flip = oq_datum_top(b, r * n, n) != top;
+        const double margin = margin_of(a, link, r * n, n, top);
+        const double lost = margin - margin_of(b, link, r * n, n, top);
+        if (!OQ_PUSH(s->arena, &s->margins, (float)margin) ||
+            !OQ_PUSH(s->arena, &s->errors, isnan(lost) ? INFINITY : (float)lost))
+            return oq_fail_nomem(err);
+        v->flips += flip;
+        broken |= flip;
+        if ((r + 1) % each == 0) {
+            v->broken += broken;
+            broken = false;
+        }
+    }
+    v->rows = rows;
+    return ONQ_OK;
+}
+
+static void add_numbers(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
     for (uint64_t i = 0; i < a->count; i++)
-        s->equal += oq_raw_get_int(a->dtype, a->data, i) == oq_raw_get_int(b->dtype, b->data, i);
-    s->n += a->count;
+        v->flips += oq_raw_get_int(a->dtype, a->data, i) != oq_raw_get_int(b->dtype, b->data, i);
+    v->rows = a->count;
+    v->sequences = 1;
+    v->broken = v->flips > 0;
+}
+
+static void add_mask(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
+    for (uint64_t i = 0; i < a->count; i++) {
+        const bool x = real_at(a, i) > MASK_AT, y = real_at(b, i) > MASK_AT;
+        v->mask_any += x || y;
+        v->mask_apart += x != y;
+    }
+}
+
+/* The input at this place, or NULL. */
+static const oq_datum *input_at(const oq_pair *x, size_t at) {
+    return x->inputs != NULL && at != OQ_NOWHERE ? &x->inputs[at] : NULL;
+}
+
+static void add_text(const oq_scoring *s, const oq_pair *x, const oq_datum *a, const oq_datum *b,
+                     oq_sample_score *v) {
+    const oq_meaning *m = s->meaning;
+    const oq_lm_text text = {.ids = m->language.causal ? input_at(x, m->language.ids) : NULL,
+                             .mask = m->language.is ? input_at(x, m->language.mask) : NULL};
+    if (m->wanted[OQ_METRIC_KL] || m->wanted[OQ_METRIC_PERPLEXITY_RISE])
+        oq_lm_add(&v->text, &text, a, b);
 }
 
 /* There are labels for the rows of float's output: one of another shape has no right answers. */
-static void count_right(oq_scoring *s, const oq_datum *truth, const oq_datum *d,
-                        const int64_t *labels) {
-    const uint64_t rows = oq_rows_of(truth), n = rows > 0 ? d->count / rows : 0;
-    for (uint64_t r = 0; r < rows && same_shape(truth, d); r++)
-        s->right += (int64_t)oq_datum_top(d, r * n, n) == labels[r];
-    s->labelled += rows;
+static void count_right(const oq_datum *truth, const oq_datum *d, const int64_t *labels,
+                        oq_sample_score *v) {
+    const uint64_t rows = oq_rows_of(truth), n = rows > 0 ? truth->count / rows : 0;
+    for (uint64_t r = 0; r < rows; r++) {
+        v->right += same_shape(truth, d) && (int64_t)oq_datum_top(d, r * n, n) == labels[r];
+        v->float_right += (int64_t)oq_datum_top(truth, r * n, n) == labels[r];
+    }
+    v->labelled += (int64_t)rows;
 }
 
-void oq_scoring_add(oq_scoring *s, const oq_datum *truth, const oq_datum *made, size_t n_made,
-                    const int64_t *labels) {
-    for (size_t k = 0; k < s->n_outputs; k++) {
-        oq_score_sum *sum = &s->sums[k];
-        if (k >= n_made || !same_shape(&truth[k], &made[k])) {
-            sum->raw.differs = true;
-        } else if (is_real(&truth[k])) {
-            oq_agree_add(&sum->raw, &truth[k], &made[k]);
-            add_linked(sum, s->links[k], &truth[k], &made[k]);
-        } else if (is_integer(&truth[k])) {
-            add_equal(sum, &truth[k], &made[k]);
-        }
+static onq_code judge_classes(oq_scoring *s, const oq_pair *x, oq_sample_score *v, onq_error *err) {
+    const oq_meaning *m = s->meaning;
+    const oq_datum *a = &x->truth[m->classes], *b = &x->made[m->classes];
+    if (m->classes >= s->n_outputs || m->classes >= x->n_made || !same_shape(a, b))
+        return ONQ_OK;
+    if (is_integer(a)) {
+        add_numbers(a, b, v);
+        return ONQ_OK;
     }
-    if (labels != NULL && n_made > 0)
-        count_right(s, &truth[0], &made[0], labels);
-    s->samples++;
+    if (is_real(a))
+        add_text(s, x, a, b, v);
+    return is_real(a) ? add_rows(s, x, a, b, v, err) : ONQ_OK;
+}
+
+onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
+    const oq_meaning *m = s->meaning;
+    double *sums = OQ_NEW_ARRAY(s->arena, double, 3 * s->n_outputs + 1);
+    oq_sample_score v = {.number = x->number, .fold = s->fold, .first_row = s->margins.n};
+    OQ_TRY_ALLOC(sums != NULL, err);
+    v.signal = sums;
+    v.noise = sums + s->n_outputs;
+    v.angle = sums + 2 * s->n_outputs;
+    for (size_t k = 0; k < s->n_outputs; k++)
+        if (k >= x->n_made || !same_shape(&x->truth[k], &x->made[k]))
+            s->sums[k].raw.differs = true;
+        else if (is_real(&x->truth[k]) && !oq_meaning_is_state(m, k))
+            add_output(s, k, &x->truth[k], &x->made[k], &v);
+    OQ_TRY(judge_classes(s, x, &v, err));
+    if (m->wanted[OQ_METRIC_IOU] && x->n_made > 0 && s->n_outputs > 0 && is_real(&x->truth[0]) &&
+        same_shape(&x->truth[0], &x->made[0]))
+        add_mask(&x->truth[0], &x->made[0], &v);
+    if (x->labels != NULL && x->n_made > 0 && s->n_outputs > 0)
+        count_right(&x->truth[0], &x->made[0], x->labels, &v);
+    return OQ_PUSH(s->arena, &s->all, v) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* ---- figures ---- */
+
+oq_score oq_score_none(void) {
+    oq_score s = {.expected = NAN, .objective = NAN, .worst_tenth = NAN, .accuracy = NAN};
+    for (size_t i = 0; i < OQ_METRICS; i++)
+        s.figures[i] = (oq_figure){NAN, NAN};
+    return s;
+}
+
+void oq_score_set(oq_score *s, oq_metric m, double value) {
+    s->figures[m] = (oq_figure){value, value};
+}
+
+bool oq_score_is_wrong(const oq_score *s) {
+    const double db = s->figures[OQ_METRIC_SQNR].value;
+    return isnan(db) || (isinf(db) && db < 0);
+}
 
 static double decibels(double signal, double noise) {
     return isnan(noise) || isnan(signal) ? -INFINITY : oq_signal_to_noise(signal, noise);
 }
 
-static void end_first(const oq_scoring *s, oq_score *out) {
-    const oq_score_sum *first = &s->sums[0];
-    if (first->integers && first->n > 0) {
-        out->agreement = out->expected = 100 * (double)first->equal / (double)first->n;
-        out->rows = first->n;
-    } else if (first->raw.rows > 0) {
-        const double deviation = sqrt(fmax(first->shift_free, 0) / (double)first->n);
-        out->agreement = 100 * oq_agree_top1(&first->raw);
-        out->expected = isnan(first->noise)
-                            ? 0
-                            : oq_margins_expect(s->margins, s->n_margins, deviation, &out->spread);
-        out->rows = first->raw.rows;
+/* Of a ratio of noise to signal. */
+static double as_decibels(double ratio) {
+    return ratio > 0 ? -oq_decibels(ratio) : INFINITY;
+}
+
+typedef struct ending {
+    const oq_scoring *s;
+    oq_arena *a; /* for what is needed on the way */
+    oq_loss *losses;
+    oq_score *out;
+} ending;
+
+/* Fills losses from the verdicts. */
+#define LOSSES(e, what_is_lost, of_what)                                                           \
+    for (size_t i_ = 0; i_ < (e)->s->all.n; i_++) {                                                \
+        const oq_sample_score *v = &(e)->s->all.v[i_];                                             \
+        (e)->losses[i_] = (oq_loss){(double)(what_is_lost), (double)(of_what), v->fold};           \
+    }
+
+static oq_ratio ratio_of(const ending *e) {
+    return oq_ratio_of(e->losses, e->s->all.n);
+}
+
+static void worse(oq_figure *f, double value, double bound) {
+    f->value = fmin(f->value, value);
+    f->bound = fmin(f->bound, bound);
+}
+
+static void end_outputs(ending *e) {
+    oq_figure *db = &e->out->figures[OQ_METRIC_SQNR], *cosine = &e->out->figures[OQ_METRIC_COSINE];
+    *db = (oq_figure){INFINITY, INFINITY};
+    *cosine = (oq_figure){1, 1};
+    e->out->objective = INFINITY;
+    for (size_t k = 0; k < e->s->n_outputs; k++) {
+        const oq_score_sum *x = &e->s->sums[k];
+        if (x->raw.differs || isnan(x->raw.noise) || isnan(x->raw.aa)) {
+            /* another shape than float's is as wrong as can be */
+            worse(db, -INFINITY, -INFINITY);
+            worse(cosine, -1, -1);
+            e->out->objective = -INFINITY;
+        } else if (x->raw.n > 0 && (x->raw.aa > 0 || x->raw.noise > 0)) {
+            LOSSES(e, v->noise[k], v->signal[k]);
+            oq_ratio r = ratio_of(e);
+            worse(db, decibels(x->raw.aa, x->raw.noise), as_decibels(oq_ratio_bound(&r)));
+            LOSSES(e, v->angle[k], 1);
+            r = ratio_of(e);
+            const double far = isfinite(r.error) ? oq_student(r.n - 1) * r.error : 2;
+            const double together = oq_agree_cosine(&x->raw);
+            worse(cosine, together, fmin(together, 1 - r.value) - far);
+            e->out->objective = fmin(e->out->objective, decibels(x->signal, x->noise));
+        }
     }
 }
 
-void oq_scoring_end(const oq_scoring *s, oq_score *out) {
-    *out = (oq_score){.agreement = NAN,
-                      .expected = NAN,
-                      .sqnr = INFINITY,
-                      .cosine = 1,
-                      .objective = INFINITY,
-                      .accuracy = NAN,
-                      .metric = NAN,
-                      .samples = s->samples};
-    for (size_t k = 0; k < s->n_outputs; k++) {
-        const oq_score_sum *x = &s->sums[k];
-        if (x->raw.differs) { /* another shape than float's is as wrong as can be */
-            out->sqnr = out->objective = -INFINITY;
-            out->cosine = -1;
-        } else if (x->raw.n > 0 && (x->raw.aa > 0 || x->raw.noise > 0)) {
-            out->sqnr = fmin(out->sqnr, decibels(x->raw.aa, x->raw.noise));
-            out->cosine = fmin(out->cosine, isnan(x->raw.noise) ? -1 : oq_agree_cosine(&x->raw));
-            out->objective = fmin(out->objective, decibels(x->signal, x->noise));
-        }
+/* dB of a sample, of its worst output. */
+static double sample_db(const ending *e, size_t i) {
+    const oq_sample_score *v = &e->s->all.v[i];
+    double least = INFINITY;
+    for (size_t k = 0; k < e->s->n_outputs; k++)
+        if (v->signal[k] > 0 || v->noise[k] > 0)
+            least = fmin(least, oq_signal_to_noise(v->signal[k], v->noise[k]));
+    return least;
+}
+
+static onq_code end_worst(ending *e, onq_error *err) {
+    const size_t n = e->s->all.n, tenth = (n + 9) / 10;
+    oq_keyed *order = OQ_NEW_ARRAY(e->a, oq_keyed, n + 1);
+    double ratio = 0;
+    OQ_TRY_ALLOC(order != NULL, err);
+    for (size_t i = 0; i < n; i++)
+        order[i] = (oq_keyed){sample_db(e, i), (uint32_t)i};
+    oq_keyed_sort(order, n);
+    for (size_t i = 0; i < n && i < OQ_WORST; i++, e->out->n_worst++) {
+        e->out->worst[i] = e->s->all.v[order[i].at].number;
+        e->out->worst_db[i] = order[i].key;
     }
-    if (s->n_outputs > 0)
-        end_first(s, out);
-    if (s->labelled > 0)
-        out->accuracy = 100 * (double)s->right / (double)s->labelled;
+    for (size_t i = 0; i < tenth; i++)
+        ratio += pow(10, -order[i].key / 10) / (double)tenth;
+    e->out->worst_tenth = n > 0 ? as_decibels(ratio) : NAN;
+    return ONQ_OK;
+}
+
+static double percent_kept(double lost) {
+    return fmax(0, 100 * (1 - lost));
+}
+
+/* Rows that float hardly decides, and how many of them changed. */
+static onq_code count_close(ending *e, onq_error *err) {
+    const size_t n = e->s->margins.n;
+    oq_keyed *order = OQ_NEW_ARRAY(e->a, oq_keyed, n + 1);
+    OQ_TRY_ALLOC(order != NULL, err);
+    for (size_t i = 0; i < n; i++)
+        order[i] = (oq_keyed){(double)e->s->margins.v[i], (uint32_t)i};
+    oq_keyed_sort(order, n);
+    const double close = n > 0 ? CLOSE_PART * order[n / 2].key : 0;
+    for (size_t i = 0; i < n && order[i].key < close; i++) {
+        e->out->close_calls++;
+        e->out->close_flips += e->s->errors.v[order[i].at] > e->s->margins.v[order[i].at];
+    }
+    return ONQ_OK;
+}
+
+/* What a count of this many other answers leaves likely: the spread over samples, and for what is
+ * rare the three that may come where none came. */
+static double bound_of_count(const oq_ratio *r, double of) {
+    const double rare = of > 0 ? (r->value > 0 ? 1 : 3) / of : INFINITY;
+    return oq_ratio_bound(r) + rare;
+}
+
+/* The rows' chances to change, summed up for each sample: of its rows, or of its sequences, which
+ * change with any of their rows. */
+static void sum_chances(ending *e, const double *chance, bool sequences) {
+    for (size_t i = 0; i < e->s->all.n; i++) {
+        const oq_sample_score *v = &e->s->all.v[i];
+        const uint64_t n = sequences ? v->sequences : v->rows, each = n > 0 ? v->rows / n : 0;
+        double lost = 0;
+        for (uint64_t k = 0; k < n; k++) {
+            double kept = 1;
+            for (uint64_t r = 0; r < each; r++)
+                kept *= 1 - chance[v->first_row + k * each + r];
+            lost += 1 - kept;
+        }
+        e->losses[i] = (oq_loss){lost, (double)n, v->fold};
+    }
+}
+
+/* From what was counted, and where there are margins from what real errors do to them: rows are
+ * few, and equal ones may be luck. The better of both bounds counts, for each holds by itself. */
+static onq_code end_agreement(ending *e, bool sequences, onq_error *err) {
+    const oq_flips f = {e->s->margins.v, e->s->errors.v, e->s->margins.n};
+    oq_figure *out = &e->out->figures[sequences ? OQ_METRIC_SAMPLE_AGREEMENT : OQ_METRIC_AGREEMENT];
+    double of = 0;
+    LOSSES(e, sequences ? v->broken : v->flips, sequences ? v->sequences : v->rows);
+    for (size_t i = 0; i < e->s->all.n; i++)
+        of += e->losses[i].of;
+    const oq_ratio counted = ratio_of(e);
+    if (isnan(counted.value))
+        return ONQ_OK;
+    *out = (oq_figure){percent_kept(counted.value), percent_kept(bound_of_count(&counted, of))};
+    if (f.n == 0)
+        return ONQ_OK;
+    double *chance = OQ_NEW_ARRAY(e->a, double, f.n), *hit = OQ_NEW_ARRAY(e->a, double, f.n);
+    OQ_TRY_ALLOC(chance != NULL && hit != NULL, err);
+    OQ_TRY(oq_flips_chances(&f, e->a, false, chance, err));
+    sum_chances(e, chance, sequences);
+    if (!sequences)
+        e->out->expected = percent_kept(ratio_of(e).value);
+    OQ_TRY(oq_flips_chances(&f, e->a, true, chance, err));
+    OQ_TRY(oq_flips_hits(&f, e->a, hit, err));
+    sum_chances(e, chance, sequences);
+    oq_ratio predicted = ratio_of(e);
+    sum_chances(e, hit, sequences);
+    predicted.error = hypot(predicted.error, ratio_of(e).error);
+    predicted.value = fmax(predicted.value, counted.value);
+    out->bound = fmax(out->bound, percent_kept(oq_ratio_bound(&predicted)));
+    return ONQ_OK;
+}
+
+static void end_others(ending *e) {
+    const oq_meaning *m = e->s->meaning;
+    int64_t labelled = 0, right = 0;
+    if (m->wanted[OQ_METRIC_IOU]) {
+        LOSSES(e, v->mask_apart, v->mask_any);
+        const oq_ratio r = ratio_of(e);
+        if (!isnan(r.value))
+            e->out->figures[OQ_METRIC_IOU] =
+                (oq_figure){percent_kept(r.value), percent_kept(oq_ratio_bound(&r))};
+    }
+    if (m->wanted[OQ_METRIC_KL]) {
+        LOSSES(e, v->text.wrecked || v->text.differs ? INFINITY : v->text.kl, v->text.rows);
+        const oq_ratio r = ratio_of(e);
+        if (!isnan(r.value))
+            e->out->figures[OQ_METRIC_KL] = (oq_figure){r.value, oq_ratio_bound(&r)};
+    }
+    if (m->wanted[OQ_METRIC_PERPLEXITY_RISE]) {
+        LOSSES(e, v->text.wrecked ? INFINITY : v->text.loss - v->text.loss_truth,
+               v->text.predictions);
+        const oq_ratio r = ratio_of(e);
+        if (!isnan(r.value))
+            e->out->figures[OQ_METRIC_PERPLEXITY_RISE] =
+                (oq_figure){100 * expm1(r.value), 100 * expm1(oq_ratio_bound(&r))};
+    }
+    for (size_t i = 0; i < e->s->all.n; i++) {
+        labelled += e->s->all.v[i].labelled;
+        right += e->s->all.v[i].right;
+    }
+    if (labelled == 0)
+        return;
+    LOSSES(e, v->float_right - v->right, v->labelled);
+    const oq_ratio r = ratio_of(e);
+    e->out->accuracy = 100 * (double)right / (double)labelled;
+    e->out->figures[OQ_METRIC_ACCURACY_DROP] = (oq_figure){100 * r.value, 100 * oq_ratio_bound(&r)};
+}
+
+static onq_code end_all(ending *e, onq_error *err) {
+    e->losses = OQ_NEW_ARRAY(e->a, oq_loss, e->s->all.n + 1);
+    OQ_TRY_ALLOC(e->losses != NULL, err);
+    end_outputs(e);
+    for (size_t i = 0; i < e->s->all.n; i++)
+        e->out->rows += e->s->all.v[i].rows;
+    OQ_TRY(end_worst(e, err));
+    OQ_TRY(count_close(e, err));
+    OQ_TRY(end_agreement(e, false, err));
+    OQ_TRY(end_agreement(e, true, err));
+    end_others(e);
+    return ONQ_OK;
+}
+
+onq_code oq_scoring_end(const oq_scoring *s, oq_score *out, onq_error *err) {
+    oq_arena scratch;
+    ending e = {.s = s, .a = &scratch, .out = out};
+    *out = oq_score_none();
+    out->samples = s->all.n;
+    oq_arena_init(&scratch, s->arena->alloc);
+    const onq_code rc = end_all(&e, err);
+    oq_arena_release(&scratch);
+    return rc;
 }

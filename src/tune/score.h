@@ -1,11 +1,11 @@
 /*
- * score.h — how close the outputs of a candidate are to float's, over a set of samples.
+ * score.h — how close the outputs of a candidate are to float's, over a set of samples, and what
+ * that says of samples that nobody has seen.
  *
- * Besides what agreement.h sums up there are two figures to choose by. `objective` is signal to
- * noise before a final Softmax or Sigmoid, whose saturated values hide most of the noise and let a
- * few undecided samples decide the rest. `expected` is the agreement that this noise predicts from
- * the margins between the best and the second class: with few samples it is far steadier than the
- * count of equal classes.
+ * Every metric has a figure, of the samples that judged, and a bound that other samples keep with
+ * 95 % certainty (bound.h). Besides there is one figure to compare candidates by: `objective` is
+ * signal to noise before a final Softmax or Sigmoid, whose saturated values hide most of the noise
+ * and let a few undecided samples decide the rest.
  */
 #ifndef OQ_TUNE_SCORE_H
 #define OQ_TUNE_SCORE_H
@@ -13,65 +13,97 @@
 #include "base/vec.h"
 #include "samples/agreement.h"
 #include "samples/datum.h"
+#include "tune/bound.h"
+#include "tune/meaning.h"
 
-/* What an output went through last. */
-typedef enum oq_link { OQ_LINK_NONE = 0, OQ_LINK_SOFTMAX, OQ_LINK_SIGMOID } oq_link;
+typedef struct oq_figure {
+    double value; /* NaN: there is none */
+    double bound; /* NaN likewise; of one sample nothing is certain, and it is infinite */
+} oq_figure;
 
-/* The links of the model's outputs, in their order, and whether the first one holds scores of
- * classes: it comes from a Softmax, from a linear operator, or is of an integer type. In the
- * arena. */
-onq_code oq_link_find(oq_model *m, oq_arena *a, const oq_link **links, bool *classes,
-                      onq_error *err);
+#define OQ_WORST 3
 
 typedef struct oq_score {
-    double agreement; /* percent; NaN where the first output has no classes */
-    double expected;  /* the same, from the noise; NaN likewise */
-    double spread;    /* standard error of it, for the rows are few */
-    double sqnr;      /* dB, of the worst output; infinite: no difference */
-    double cosine;    /* of the worst output */
-    double objective; /* dB before the link, of the worst output */
-    double accuracy;  /* percent, with labels; else NaN */
-    double metric;    /* what the user's program printed; else NaN */
+    oq_figure figures[OQ_METRICS];
+    double expected;    /* agreement that errors and margins predict, percent; NaN: no classes */
+    double objective;   /* dB before the link, of the worst output */
+    double worst_tenth; /* dB, of a tenth of the samples */
+    double accuracy;    /* percent, with labels; else NaN */
     uint64_t samples;
-    uint64_t rows; /* compared for the agreement */
+    uint64_t rows;            /* compared for the agreement */
+    uint64_t close_calls;     /* rows that float itself hardly decides */
+    uint64_t close_flips;     /* of these, with another class than float's */
+    uint64_t worst[OQ_WORST]; /* numbers of the samples with the fewest dB, the worst first */
+    double worst_db[OQ_WORST];
+    size_t n_worst;
 } oq_score;
+
+/* The figure of a metric, or NaN. */
+static inline double oq_score_of(const oq_score *s, oq_metric m) {
+    return s->figures[m].value;
+}
+/* Without any figure. */
+oq_score oq_score_none(void);
+/* A figure of which no more is known than these samples show. */
+void oq_score_set(oq_score *s, oq_metric m, double value);
+/* Outputs of another shape, or without a number where float has one. */
+bool oq_score_is_wrong(const oq_score *s);
 
 /* Sums of one output. */
 typedef struct oq_score_sum {
     oq_agree raw;
     double signal, noise; /* before the link */
-    double shift_free;    /* noise without what is common to a row: shifts change no class */
-    uint64_t n;           /* values before the link */
-    uint64_t equal;       /* of an integer output */
-    bool integers;
 } oq_score_sum;
 
+/* What one sample showed. */
+typedef struct oq_sample_score {
+    uint64_t number;
+    unsigned fold;
+    double *signal, *noise, *angle; /* of each output; the angle is 1 - cosine */
+    uint64_t rows, flips;
+    uint64_t sequences, broken; /* a sequence is broken when one of its rows has another class */
+    uint64_t first_row;         /* in margins */
+    double mask_any, mask_apart;
+    oq_lm_score text; /* of a language model, or of logits whose divergence is asked for */
+    int64_t labelled, right, float_right;
+} oq_sample_score;
+
 typedef struct oq_scoring {
-    const oq_link *links;
+    const oq_meaning *meaning;
+    oq_arena *arena;
     oq_score_sum *sums; /* one for each output */
     size_t n_outputs;
-    const float *margins; /* of the float model's first output, before the link */
-    size_t n_margins;
-    uint64_t samples;
-    uint64_t labelled, right;
+    unsigned fold; /* of the samples that are added next */
+    OQ_VEC(oq_sample_score) all;
+    OQ_VEC(float) margins; /* of float's classes, before the link */
+    OQ_VEC(float) errors;  /* of the same rows: what the candidate takes away from them */
 } oq_scoring;
 
-onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_link *links, size_t n_outputs,
+onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,
                          onq_error *err);
-/* One sample: float's outputs and the candidate's. `labels`: the classes of the rows of the first
- * output, or NULL. */
-void oq_scoring_add(oq_scoring *s, const oq_datum *truth, const oq_datum *made, size_t n_made,
-                    const int64_t *labels);
-void oq_scoring_end(const oq_scoring *s, oq_score *out);
+
+typedef struct oq_pair {
+    uint64_t number;       /* of the sample */
+    const oq_datum *truth; /* float's outputs */
+    const oq_datum *made;  /* the candidate's */
+    size_t n_made;
+    const oq_datum *inputs; /* of the sample; NULL: not known */
+    int64_t batch;          /* along the first axis of its first input; 0: not known */
+    const int64_t *labels;  /* the classes of the rows, or NULL */
+} oq_pair;
+/* One sample; ONQ_E_NOMEM. */
+onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err);
+/* The figures of all that was added; ONQ_E_NOMEM. */
+onq_code oq_scoring_end(const oq_scoring *s, oq_score *out, onq_error *err);
 
 typedef OQ_VEC(float) oq_margins;
-/* Appends the margins of the rows of a float model's first output: of best and second, before the
- * link. None for integers. */
+/* Appends the margins of the rows of a float model's output: of best and second, before the link.
+ * None for integers. */
 onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
                         onq_error *err);
-/* Percent of rows that keep their class when noise of this deviation is added to every value;
- * *spread, if not NULL, is its standard error. */
-double oq_margins_expect(const float *margins, size_t n, double deviation, double *spread);
+/* Percent of rows that keep their class when noise of this deviation is added to every value: a
+ * first guess of how much noise a target allows. Whether it is reached, real errors say. */
+double oq_margins_expect(const float *margins, size_t n, double deviation);
 /* The deviation of noise at which so many percent keep their class; 0 when even less noise is too
  * much. */
 double oq_margins_allow(const float *margins, size_t n, double percent);

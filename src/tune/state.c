@@ -12,24 +12,35 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define FORMAT "onq auto 1"
+#define FORMAT "onq auto 2"
 
 /* The numbers of a row, by name. */
 typedef struct field {
-    const char *name;
+    char name[40];
     double *value;
 } field;
 
-#define FIELDS(row)                                                                                \
-    {                                                                                              \
-        {"agreement", &(row)->score.agreement}, {"expected", &(row)->score.expected},              \
-            {"spread", &(row)->score.spread}, {"sqnr", &(row)->score.sqnr},                        \
-            {"cosine", &(row)->score.cosine}, {"objective", &(row)->score.objective},              \
-            {"accuracy", &(row)->score.accuracy}, {"metric", &(row)->score.metric},                \
-            {"ms", &(row)->ms}, {                                                                  \
-            "ms_noise", &(row)->ms_noise                                                           \
-        }                                                                                          \
+#define FIELDS (2 * OQ_METRICS + 6)
+
+static void list_fields(oq_state_row *row, field v[FIELDS]) {
+    const field others[] = {{"expected", &row->score.expected},
+                            {"objective", &row->score.objective},
+                            {"worst_tenth", &row->score.worst_tenth},
+                            {"accuracy", &row->score.accuracy},
+                            {"ms", &row->ms},
+                            {"ms_noise", &row->ms_noise}};
+    size_t n = 0;
+    for (oq_metric m = 0; m < OQ_METRICS; m++) {
+        const char *name = oq_metric_of(m)->name;
+        v[n].value = &row->score.figures[m].value;
+        snprintf(v[n++].name, sizeof v->name, "%s", name);
+        v[n].value = &row->score.figures[m].bound;
+        snprintf(v[n++].name, sizeof v->name, "%s_bound", name);
     }
+    for (size_t i = 0; i < OQ_COUNT(others); i++)
+        v[n++] = others[i];
+    assert(n == FIELDS);
+}
 
 static onq_code begin(oq_tune_state *s, const char *job, onq_error *err) {
     s->root = json_pack("{s:s, s:s, s:{}}", "format", FORMAT, "job", job, "rows");
@@ -70,7 +81,8 @@ void oq_state_close(oq_tune_state *s) {
 bool oq_state_find(const oq_tune_state *s, const char *key, oq_state_row *out) {
     const json_t *j = s->rows != NULL ? json_object_get(s->rows, key) : NULL;
     *out = (oq_state_row){0};
-    const field fields[] = FIELDS(out);
+    field fields[FIELDS];
+    list_fields(out, fields);
     if (j == NULL)
         return false;
     out->why_not = json_string_value(json_object_get(j, "why_not"));
@@ -89,7 +101,8 @@ bool oq_state_find(const oq_tune_state *s, const char *key, oq_state_row *out) {
 
 static bool fill(json_t *j, const oq_state_row *row) {
     oq_state_row copy = *row;
-    const field fields[] = FIELDS(&copy);
+    field fields[FIELDS];
+    list_fields(&copy, fields);
     if (row->why_not != NULL)
         return json_object_set_new(j, "why_not", json_string(row->why_not)) == 0;
     for (size_t i = 0; i < OQ_COUNT(fields); i++) {

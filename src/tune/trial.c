@@ -8,30 +8,37 @@
 #include <math.h>
 #include <time.h>
 
-#define HOLD_OUT     5 /* every fifth */
-#define MIN_REPORTED 8
 #define MAX_CLOCKED  8 /* samples that are timed */
 #define MIN_ROUNDS   3
 #define MAX_ROUNDS   25
 #define FAR_SLOWER   2.5                   /* than the first: one round says enough */
 #define SCORE_MEMORY ((uint64_t)512 << 20) /* that samples which run at once may add */
 
-uint64_t oq_hold_out(uint64_t n) {
-    if (n < 2)
-        return 0;
-    if (n < 2 * (uint64_t)MIN_REPORTED)
-        return n < HOLD_OUT ? n : HOLD_OUT;
-    return n / MIN_REPORTED < HOLD_OUT ? n / MIN_REPORTED : HOLD_OUT;
-}
-
-void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_link *links) {
-    *t = (oq_trials){.links = links};
+void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning) {
+    *t = (oq_trials){.meaning = meaning};
     oq_arena_init(&t->arena, alloc);
 }
 
 void oq_trials_release(oq_trials *t) {
     oq_arena_release(&t->arena);
     *t = (oq_trials){0};
+}
+
+int64_t oq_trial_batch(const oq_trial *x) {
+    return x->sample.n_inputs > 0 && x->sample.inputs[0].rank > 0 ? x->sample.inputs[0].dims[0] : 0;
+}
+
+onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,
+                          onq_error *err) {
+    const size_t n = t->all.n;
+    uint64_t *hashes = OQ_NEW_ARRAY(&t->arena, uint64_t, n + 1);
+    uint64_t *numbers = OQ_NEW_ARRAY(&t->arena, uint64_t, n + 1);
+    OQ_TRY_ALLOC(hashes != NULL && numbers != NULL, err);
+    for (size_t i = 0; i < n; i++) {
+        hashes[i] = oq_sample_hash(&t->all.v[i].sample);
+        numbers[i] = t->all.v[i].sample.number;
+    }
+    return oq_divide(&t->arena, hashes, numbers, n, n_parts, salt, out, err);
 }
 
 typedef struct filling {
@@ -53,6 +60,11 @@ static onq_code run_truth(void *ctx, const oq_turn *turn, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The output that holds classes, else the first. */
+static size_t classes_of(const oq_trials *t) {
+    return t->meaning->classes < t->n_outputs ? t->meaning->classes : 0;
+}
+
 static onq_code keep_run(void *ctx, const oq_turn *turn, onq_error *err) {
     oq_trials *t = ((const filling *)ctx)->t;
     const oq_outputs *out = &turn->outputs[0];
@@ -60,16 +72,18 @@ static onq_code keep_run(void *ctx, const oq_turn *turn, onq_error *err) {
     t->n_outputs = out->n;
     OQ_TRY(oq_sample_copy(&t->arena, &turn->samples[0], &x.sample, err));
     OQ_TRY(oq_datums_copy(&t->arena, out->v, out->n, &x.outputs, err));
-    if (out->n > 0)
-        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &out->v[0], t->links[0], err));
+    const size_t at = classes_of(t);
+    if (at < out->n)
+        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &out->v[at], t->meaning->links[at], err));
     return OQ_PUSH(&t->arena, &t->all, x) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static double signal_of(const oq_trials *t) {
     double sum = 0;
     uint64_t n = 0;
+    const size_t at = classes_of(t);
     for (size_t i = 0; i < t->all.n; i++)
-        oq_link_power(&t->all.v[i].outputs[0], t->links[0], &sum, &n);
+        oq_link_power(&t->all.v[i].outputs[at], t->meaning->links[at], &sum, &n);
     return n > 0 ? sum / (double)n : NAN;
 }
 
@@ -93,53 +107,38 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint
 /* ---- scores ---- */
 
 typedef struct scoring_run {
-    const oq_trial **trials; /* that are run */
-    oq_sample *samples;      /* theirs */
-    oq_scoring scoring;
+    const oq_trials *trials;
+    const size_t *places;
+    oq_scoring *into;
 } scoring_run;
 
 static onq_code add_trial(void *ctx, const oq_turn *turn, onq_error *err) {
-    scoring_run *r = ctx;
-    const oq_trial *x = r->trials[turn->at];
-    (void)err;
-    oq_scoring_add(&r->scoring, x->outputs, turn->outputs[0].v, turn->outputs[0].n, x->labels);
-    return ONQ_OK;
+    const scoring_run *r = ctx;
+    const oq_trial *x = &r->trials->all.v[r->places[turn->at]];
+    const oq_pair pair = {.number = x->sample.number,
+                          .truth = x->outputs,
+                          .made = turn->outputs[0].v,
+                          .n_made = turn->outputs[0].n,
+                          .inputs = x->sample.inputs,
+                          .batch = oq_trial_batch(x),
+                          .labels = x->labels};
+    return oq_scoring_add(r->into, &pair, err);
 }
 
-/* Some of the trials, spread over all of them. */
-static onq_code pick_trials(const oq_trials *t, size_t n, oq_arena *a, scoring_run *r,
-                            onq_error *err) {
-    r->samples = OQ_NEW_ARRAY(a, oq_sample, n + 1);
-    r->trials = OQ_NEW_ARRAY(a, const oq_trial *, n + 1);
-    if (r->samples == NULL || r->trials == NULL)
-        return oq_fail_nomem(err);
-    for (size_t i = 0; i < n; i++) {
-        r->trials[i] = &t->all.v[i * t->all.n / n];
-        r->samples[i] = r->trials[i]->sample;
-    }
-    return ONQ_OK;
-}
-
-onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, size_t n,
-                         oq_score *out, onq_error *err) {
+onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, const size_t *places,
+                         size_t n, oq_scoring *into, onq_error *err) {
     oq_arena scratch;
-    scoring_run r = {0};
-    n = n < t->all.n ? n : t->all.n;
+    scoring_run r = {t, places, into};
     oq_arena_init(&scratch, &s->engine->env->alloc);
-    onq_code rc = oq_scoring_init(&r.scoring, &scratch, t->links, t->n_outputs, err);
-    r.scoring.margins = t->margins.v;
-    r.scoring.n_margins = t->margins.n;
-    if (rc == ONQ_OK)
-        rc = pick_trials(t, n, &scratch, &r, err);
+    oq_sample *samples = OQ_NEW_ARRAY(&scratch, oq_sample, n + 1);
+    for (size_t i = 0; i < n && samples != NULL; i++)
+        samples[i] = t->all.v[places[i]].sample;
     const oq_sweep sweep = {.env = s->engine->env,
-                            .model = {.kept = r.samples, .n_kept = n, .session = s},
+                            .model = {.kept = samples, .n_kept = n, .session = s},
                             .ctx = &r,
                             .take = add_trial,
                             .wide = {.model = m, .memory = SCORE_MEMORY}};
-    if (rc == ONQ_OK)
-        rc = oq_sweep_run(&sweep, err);
-    if (rc == ONQ_OK)
-        oq_scoring_end(&r.scoring, out);
+    const onq_code rc = samples != NULL ? oq_sweep_run(&sweep, err) : oq_fail_nomem(err);
     oq_arena_release(&scratch);
     return rc;
 }

@@ -9,11 +9,8 @@
 
 #include "engine/engine.h"
 #include "samples/source.h"
+#include "tune/divide.h"
 #include "tune/score.h"
-
-/* Every so-manieth sample of n is held out to report on: a fifth of them, at least 8 where there
- * are 16. 0: there is only one, which has to do for both. */
-uint64_t oq_hold_out(uint64_t n);
 
 typedef struct oq_trial {
     oq_sample sample;
@@ -26,21 +23,28 @@ typedef struct oq_trials {
     OQ_VEC(oq_trial) all;
     size_t n_outputs;
     uint64_t left_out; /* samples that did not fit */
-    const oq_link *links;
-    oq_margins margins;
-    double signal;  /* mean square of the first output before its link; NaN: it is not float */
-    double seconds; /* that float took for all */
+    const oq_meaning *meaning;
+    oq_margins margins; /* of the output that holds classes */
+    double signal;      /* mean square of that output, or of the first, before its link; NaN: it is
+                         * not float */
+    double seconds;     /* that float took for all */
 } oq_trials;
 
-void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_link *links);
+void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning);
 void oq_trials_release(oq_trials *t);
 /* Runs the float model over the source and keeps samples and outputs of at most `memory` bytes, but
  * of one sample at least. */
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
                         onq_error *err);
-/* Scores a session of the model on at most n samples, spread over all of them, several at once. */
-onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, size_t n,
-                         oq_score *out, onq_error *err);
+/* Divides them into folds (divide.h). In the arena of the trials. */
+onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,
+                          onq_error *err);
+/* Runs a session of the model on the samples at these n places, several at once, and adds what it
+ * made of them to `into`. */
+onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, const size_t *places,
+                         size_t n, oq_scoring *into, onq_error *err);
+/* Along the first axis of a sample's first input; 0: it has none. */
+int64_t oq_trial_batch(const oq_trial *x);
 
 /* Times sessions side by side: rounds in which each runs the same few samples, one after the other,
  * so that a busy moment of the machine hits all of them. Of each sample the least time counts. With

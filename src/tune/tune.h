@@ -2,12 +2,13 @@
  * tune.h — looks for the best quantized model.
  *
  * The search knows methods as recipes (recipe.h) and nothing of how a model is made: a callback
- * makes the model of a recipe. What it finds is a list of candidates with their scores and times;
- * oq_choose takes one.
+ * makes the model of a recipe, calibrated with all samples or with those of a fold (divide.h). A
+ * candidate is judged on samples that did not calibrate it. What the search finds is a list of
+ * candidates with their scores and times; oq_tune_settle takes one.
  *
  *     oq_tune t = {.env = env, .arena = arena, .engine = engine, .make = make, ...};
  *     OQ_TRY(oq_tune_search(&t, err));
- *     oq_candidate *best = oq_choose(&t.all, &t.targets, t.prefer, &reached);
+ *     OQ_TRY(oq_tune_settle(&t, &best, &reached, err));
  */
 #ifndef OQ_TUNE_TUNE_H
 #define OQ_TUNE_TUNE_H
@@ -17,6 +18,8 @@
 #include "tune/state.h"
 #include "tune/trial.h"
 
+struct oq_unit_stage;
+
 typedef struct oq_tune {
     onq_env *env;
     oq_arena *arena;
@@ -25,49 +28,68 @@ typedef struct oq_tune {
     unsigned n_threads;         /* with which candidates are timed */
     oq_open_options open;
     const oq_trials *choose;
+    const oq_division *folds; /* of these trials, by which candidates are scored */
+    const oq_division *again; /* another one, by which the choice is confirmed; or NULL */
     oq_targets targets;
     oq_prefer prefer;
     double begin, deadline; /* of oq_seconds; deadline 0: none */
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
+    bool language;          /* a language model: weights alone come first */
     oq_model *model;        /* as it was given */
     const char *float_path; /* its file */
-    const char *prepared;   /* the same after preparing; what recipes begin with */
-    uint64_t float_size, prepared_size;
+    uint64_t float_size;
     const oq_recipe_option *samples; /* options that say which samples calibrate */
     size_t n_samples;
+    const char *rival; /* a quantized model to beat (--improve), or NULL */
+    uint64_t rival_size;
 
-    /* Makes the model of a recipe. */
-    onq_code (*make)(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,
-                     onq_error *err);
+    /* Makes the model of a recipe, calibrated with the samples of the fold; NULL: with all. */
+    onq_code (*make)(void *ctx, const oq_recipe *r, const oq_fold *fold, const char **path,
+                     uint64_t *size, onq_error *err);
     /* A model that is not needed any more. */
     void (*drop)(void *ctx, const char *path);
     /* The user's own measure, or NULL. */
     onq_code (*evaluate)(void *ctx, const char *path, double *metric, onq_error *err);
+    /* Times a candidate in place of a clock, for tests; or NULL. */
+    double (*clock)(void *ctx, const oq_candidate *c);
     void *ctx;
     oq_tune_state state; /* what earlier runs measured */
 
     /* What was found. */
-    oq_units units; /* of the prepared model */
+    const oq_recipe *base; /* how the model is prepared that recipes begin with; NULL: it is not */
+    oq_candidate *base_float; /* the same as a candidate */
+    oq_candidate *other_base; /* with a rewrite that is slower in float, but lets integers do
+                                     * more; or NULL */
+    oq_model *base_model;     /* that model */
+    oq_units units;           /* of it */
     const bool *pays;
     bool has_conv, has_matmul; /* much of what integers may make faster is such */
     bool mostly_conv;          /* most of all work is convolution */
-    oq_candidates all;
-    oq_candidate *truth; /* float as it was given; not in `all` */
-    bool stopped;        /* by the deadline */
+    oq_candidates all;         /* the first is float as it was given */
+    oq_candidate *truth;       /* that one */
+    oq_candidate *rival_found; /* the quantized model to beat, in `all` */
+    bool stopped;              /* by the deadline */
     size_t n_tried;
-    oq_session *beside; /* float, to be timed beside candidates */
+    double slowest;               /* seconds that a candidate took, for the deadline */
+    oq_session *beside;           /* float, to be timed beside candidates */
+    struct oq_unit_stage *choice; /* for each unit, once there was such a stage */
 } oq_tune;
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err);
+/* Takes a candidate: times those that are close to each other again, side by side, and measures the
+ * one that is taken by another division; if it does not reach the targets there, the search goes on
+ * with safer ones. *reached: one in integers reaches them. */
+onq_code oq_tune_settle(oq_tune *t, oq_candidate **chosen, bool *reached, onq_error *err);
+/* Ends what the search has open. */
+void oq_tune_end(oq_tune *t);
 /* An error that ends the search, not one of a recipe, for which another may do: no memory, no room,
  * or the user stops it. */
 bool oq_tune_is_fatal(onq_code rc);
-/* Makes the model of a candidate that an earlier run measured, if it is not there. */
-onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err);
-/* Scores a candidate on other samples. */
-onq_code oq_tune_report(oq_tune *t, oq_candidate *c, const oq_trials *set, onq_error *err);
+/* Scores a model on samples that took no part: `set`. */
+onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, oq_score *out,
+                        onq_error *err);
 
 /* ---- for the stages of the search ---- */
 
@@ -77,19 +99,36 @@ bool oq_tune_goes_on(oq_tune *t);
  * there is no time left. `label` goes to the arena. */
 onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
                      onq_error *err);
-/* Makes a recipe and scores it on some samples, without adding it. *made is false where it cannot
- * be. */
+/* Makes a recipe with the first fold and scores it on some of its samples, without adding it. *made
+ * is false where it cannot be. */
 onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_score *out, bool *made,
                        onq_error *err);
-/* Seconds of the processor that this process has used: what others do does not count. */
-double oq_tune_seconds(void);
-/* Such seconds that one stage may take for measurements that are not needed for an answer: some
- * times what float takes for all samples. */
-double oq_tune_patience(const oq_tune *t);
+/* Scores a recipe by a division. *path, if not NULL, becomes the model of the first fold, which is
+ * kept. */
+onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_score *out,
+                       const char **path, uint64_t *size, onq_error *err);
+/* A candidate of a model that is there, and of float. */
+onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **out,
+                           onq_error *err);
+/* Makes a model of the candidate, with all samples, if there is none. */
+onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err);
+/* A session for timing, or for scoring with all threads (OQ_THREADS_RUNTIME). */
+onq_code oq_tune_session(oq_tune *t, oq_model *m, unsigned n_threads, oq_session **out,
+                         onq_error *err);
+/* Seconds for which candidates are timed each. */
+double oq_tune_clock_seconds(const oq_tune *t);
 /* The most noise, as a part of the outputs' power before their link, with which the targets hold as
  * far as noise says. `like` has noise of that kind before and after the link. */
 double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like);
-/* A recipe of `static` that calibrates with the job's samples. */
+/* A recipe of `static` that calibrates with the job's samples, per channel. */
 onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err);
+
+/* tune_stages.c: the fastest set of operators of this preparation without any method; NULL: none. */
+oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base);
+
+/* tune_float.c: float as it was given and prepared, with the rewrites that pay. */
+onq_code oq_tune_floats(oq_tune *t, onq_error *err);
+/* Makes this preparation the one that recipes begin with. */
+onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err);
 
 #endif

@@ -20,15 +20,19 @@
 /* Units whose part of the noise is below this are good enough as they are. */
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
-#define MIN_GAIN   0.02
-#define MIN_PROBES 8 /* units that are measured however long it takes */
+#define MIN_GAIN    0.02
+#define MAX_PROBES  40  /* units that are measured alone */
+#define MAX_FURTHER 24  /* further ways that are */
+#define SAFER       0.5 /* of the noise of what was doubted */
 
-typedef struct stage {
+typedef struct oq_unit_stage {
     oq_tune *t;
     oq_recipe base; /* for the whole model */
     oq_menus menus;
     oq_unit_costs costs; /* by shape */
     oq_method *ways;
+    bool whole; /* all products are integers in the base, not only those that gain alone */
+    const oq_candidate *from;
 } stage;
 
 /* ---- what there is ---- */
@@ -36,9 +40,10 @@ typedef struct stage {
 onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
     const oq_unit_sizes sizes = {.sample = &t->choose->all.v[0].sample};
     bool *pays = NULL;
+    t->units = (oq_units){0};
     OQ_TRY(oq_units_find(&t->units, t->arena, m, &sizes, err));
     OQ_TRY(oq_units_pay(&t->units, NULL, t->arena, &pays, err));
-    double matmul = 0, conv = 0, paying = 0, all_conv = 0;
+    double matmul = 0, conv = 0, paying = 0, all_conv = 0, all_matmul = 0;
     for (size_t i = 0; i < t->units.all.n; i++) {
         const oq_unit *u = &t->units.all.v[i];
         const bool is_conv = u->product == OQ_CONV || u->product == OQ_CONV_TRANSPOSE;
@@ -46,9 +51,10 @@ onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
         conv += pays[i] && is_conv ? u->macs : 0;
         matmul += pays[i] && !is_conv ? u->macs : 0;
         all_conv += is_conv ? u->macs : 0;
+        all_matmul += is_conv ? 0 : u->macs;
     }
     t->pays = pays;
-    t->has_matmul = matmul > MUCH * paying;
+    t->has_matmul = matmul > MUCH * paying || all_matmul > t->units.macs / 2;
     t->has_conv = conv > MUCH * paying;
     t->mostly_conv = t->units.macs > 0 && all_conv > t->units.macs / 2;
     return ONQ_OK;
@@ -90,13 +96,13 @@ onq_code oq_tune_check_units(const oq_tune *t, const char *path, onq_error *err)
 }
 
 static onq_code c_name(stage *s, const oq_node *n, const char **out, onq_error *err) {
-    *out = oq_str_cstr(s->t->arena, n->name);
+    *out = oq_str_cstr(s->t->arena, oq_node_label(n));
     return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static bool is_listed(const stage *s, const oq_unit *u) {
     for (size_t i = 0; i < s->menus.all.n; i++)
-        if (oq_str_is(u->node->name, s->menus.all.v[i].node))
+        if (oq_str_is(oq_node_label(u->node), s->menus.all.v[i].node))
             return true;
     return false;
 }
@@ -107,8 +113,7 @@ static onq_code cost_of(stage *s, const oq_unit *u, oq_unit_cost *out, onq_error
     oq_session_options like = t->session;
     bool timed = false;
     const oq_str key = oq_unit_key(u, t->arena);
-    if (key.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(key.p != NULL, err);
     const uint32_t at = oq_map_find(&s->costs.keys, key);
     if (at != OQ_MAP_NONE) {
         *out = s->costs.all.v[at];
@@ -138,6 +143,26 @@ static void set_gains(oq_menu *m, const oq_unit_cost *c) {
     m->rows[OQ_METHOD_DOUBLE].gain = c->real - here - c->inner;
 }
 
+/* Units that are timed alone do not tell what they gain in the model: their gains together are what
+ * the whole gains, and each has a part of it by what it gains alone, or by its work. */
+static void fit_gains(stage *s) {
+    const double whole = s->t->base_float->ms - s->from->ms;
+    double sum = 0, work = 0;
+    for (size_t i = 0; i < s->menus.all.n; i++) {
+        sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].gain;
+        work += s->menus.all.v[i].macs;
+    }
+    if (!(whole > 0) || !(sum > 0) || !(work > 0))
+        return;
+    for (size_t i = 0; i < s->menus.all.n; i++) {
+        oq_menu *m = &s->menus.all.v[i];
+        const double alone = m->rows[OQ_METHOD_PLAIN].gain;
+        const double part = (alone / sum + m->macs / work) / 2 * whole;
+        for (oq_method w = OQ_METHOD_PLAIN; w < OQ_METHODS; w++)
+            m->rows[w].gain = part - (alone - m->rows[w].gain) * (whole / sum);
+    }
+}
+
 static int by_macs(const void *x, const void *y) {
     const oq_menu *a = x, *b = y;
     return a->macs != b->macs ? (a->macs < b->macs ? 1 : -1) : strcmp(a->node, b->node);
@@ -151,17 +176,17 @@ static onq_code list_units(stage *s, onq_error *err) {
         const oq_unit *u = &t->units.all.v[i];
         oq_menu menu = {.macs = u->macs, .is_matmul = u->product != OQ_CONV};
         oq_unit_cost cost;
-        if (!t->pays[i] || u->node->name.n == 0 || is_listed(s, u))
+        if ((!t->pays[i] && !s->whole) || oq_node_label(u->node).n == 0 || is_listed(s, u))
             continue;
         OQ_TRY(oq_progress(t->env, "timing units", i, t->units.all.n, err));
         OQ_TRY(cost_of(s, u, &cost, err));
         set_gains(&menu, &cost);
         OQ_TRY(c_name(s, u->node, &menu.node, err));
-        if (u->act != NULL && u->act->name.n > 0)
+        if (u->act != NULL && oq_node_label(u->act).n > 0)
             OQ_TRY(c_name(s, u->act, &menu.act, err));
-        if (!OQ_PUSH(t->arena, &s->menus.all, menu))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(t->arena, &s->menus.all, menu), err);
     }
+    fit_gains(s);
     if (s->menus.all.n > 0)
         qsort(s->menus.all.v, s->menus.all.n, sizeof *s->menus.all.v, by_macs);
     s->ways = OQ_NEW_ARRAY(t->arena, oq_method, s->menus.all.n + 1);
@@ -173,7 +198,7 @@ static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq
     static const char *const names[] = {"bias_correction",  "learned_rounding",
                                         "channel_ranges",   "equalize",
                                         "outlier_channels", "double_activations"};
-    *to = (oq_recipe){.command = from->command};
+    *to = (oq_recipe){.command = from->command, .after = from->after};
     for (size_t i = 0; i < from->options.n; i++) {
         const oq_recipe_option *o = &from->options.v[i];
         bool left_out = false;
@@ -189,8 +214,7 @@ static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq
 
 static onq_code with_ways(stage *s, oq_recipe *r, onq_error *err) {
     const char *text = oq_menus_text(&s->menus, s->ways, s->t->arena);
-    if (text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(text != NULL, err);
     OQ_TRY(oq_recipe_copy(&s->base, s->t->arena, r, err));
     for (size_t i = 0; i < s->menus.all.n; i++)
         r->methods |= UINT32_C(1) << s->ways[i];
@@ -215,32 +239,28 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     return ONQ_OK;
 }
 
-/* As many of the heaviest units as there is time for. The others are taken to be as noisy as these
- * are on average. */
+/* The heaviest units. The others are taken to be as noisy for their work as these are. */
 static onq_code probe_plain(stage *s, onq_error *err) {
-    const double begin = oq_tune_seconds(), most = oq_tune_patience(s->t);
-    double sum = 0;
-    size_t n = 0, i = 0;
-    for (; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
-        if (i >= MIN_PROBES && oq_tune_seconds() - begin > most)
-            break;
+    double sum = 0, work = 0;
+    size_t i = 0;
+    for (; i < s->menus.all.n && i < MAX_PROBES && oq_tune_goes_on(s->t); i++) {
         OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
         OQ_TRY(probe(s, i, OQ_METHOD_PLAIN, err));
         const oq_menu_row *row = &s->menus.all.v[i].rows[OQ_METHOD_PLAIN];
         sum += row->known ? row->noise : 0;
-        n += row->known;
+        work += row->known ? s->menus.all.v[i].macs : 0;
     }
-    for (; i < s->menus.all.n && n > 0; i++) {
-        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise = sum / (double)n;
+    for (; i < s->menus.all.n && work > 0; i++) {
+        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise = sum * s->menus.all.v[i].macs / work;
         s->menus.all.v[i].rows[OQ_METHOD_PLAIN].known = true;
     }
     return ONQ_OK;
 }
 
-/* Further ways for units that make much of the noise, the noisiest for their time first. */
+/* Further ways for units that make much of the noise, the heaviest first. */
 static onq_code probe_further(stage *s, onq_error *err) {
-    const double begin = oq_tune_seconds(), most = oq_tune_patience(s->t);
     double sum = 0;
+    size_t tried = 0;
     for (size_t i = 0; i < s->menus.all.n; i++)
         sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise;
     for (oq_method w = OQ_METHOD_BOTH; w < OQ_METHODS; w++)
@@ -248,11 +268,11 @@ static onq_code probe_further(stage *s, onq_error *err) {
             const oq_menu *m = &s->menus.all.v[i];
             const bool fits = (w == OQ_METHOD_BOTH) != m->is_matmul;
             if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_METHOD_PLAIN].known ||
-                m->rows[OQ_METHOD_PLAIN].noise < MIN_NOISE * sum ||
-                oq_tune_seconds() - begin > most)
+                m->rows[OQ_METHOD_PLAIN].noise < MIN_NOISE * sum || tried >= MAX_FURTHER)
                 continue;
             OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
             OQ_TRY(probe(s, i, w, err));
+            tried++;
         }
     return ONQ_OK;
 }
@@ -272,8 +292,7 @@ static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_erro
                                        count[OQ_METHOD_BOTH] > 0 ? ", channel ranges" : "",
                                        count[OQ_METHOD_OUTLIERS] > 0 ? ", outliers" : "",
                                        count[OQ_METHOD_DOUBLE] > 0 ? ", double" : "");
-    if (label.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(label.p != NULL, err);
     OQ_TRY(oq_tune_try(s->t, &r, label.p, out, err));
     if (*out != NULL)
         (*out)->predicted = -oq_decibels(noise);
@@ -319,7 +338,7 @@ static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err
         const double predicted = pow(10, -c->predicted / 10);
         if (measured > 0 && predicted > 0 && isfinite(measured))
             factor = predicted / measured;
-        if (oq_targets_hold(&s->t->targets, &c->score, true))
+        if (oq_targets_hold(&s->t->targets, &c->score))
             high = at;
         else
             low = at + 1;
@@ -329,47 +348,63 @@ static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err
 
 /* ---- the stage ---- */
 
-static const oq_candidate *find_base(const oq_tune *t) {
-    const oq_candidate *best = NULL;
+/* The curve begins with the fastest way of every unit. Where something about as fast reaches the
+ * targets, nothing on it is worth a search. */
+static bool is_fast_enough(const oq_tune *t, const oq_candidate *base) {
     for (size_t i = 0; i < t->all.n; i++) {
         const oq_candidate *c = t->all.v[i];
-        const char *set = oq_recipe_get(&c->recipe, "op_set");
-        if (!c->ok || set == NULL || strcmp(set, "pays") != 0)
-            continue;
-        if (best == NULL || c->score.objective > best->score.objective)
+        if (c->ok && !c->exact && !c->doubted && oq_is_as_fast(c, base) &&
+            oq_targets_hold(&t->targets, &c->score))
+            return true;
+    }
+    return false;
+}
+
+/* Of the candidates that begin like the base, the most accurate: its ranges serve the units. */
+static const oq_candidate *best_like(const oq_tune *t, const oq_candidate *base) {
+    const oq_candidate *best = base;
+    const char *set = oq_recipe_get(&base->recipe, "op_set");
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        const char *own = oq_recipe_get(&c->recipe, "op_set");
+        if (c->ok && own != NULL && strcmp(own, set) == 0 &&
+            c->recipe.after == base->recipe.after && c->score.objective > best->score.objective)
             best = c;
     }
     return best;
 }
 
-/* The curve begins with the fastest way of every unit. Where something about as fast reaches the
- * targets, nothing on it is worth a search. */
-static bool is_fast_enough(const oq_tune *t) {
-    double fastest = INFINITY, reached = INFINITY;
-    for (size_t i = 0; i < t->all.n; i++) {
-        const oq_candidate *c = t->all.v[i];
-        if (!c->ok || oq_recipe_get(&c->recipe, "op_set") == NULL)
-            continue;
-        fastest = fmin(fastest, c->ms);
-        if (oq_targets_hold(&t->targets, &c->score, true))
-            reached = fmin(reached, c->ms);
-    }
-    return isfinite(reached) && reached <= OQ_EQUAL_PART * fastest;
-}
-
 onq_code oq_tune_units(oq_tune *t, onq_error *err) {
-    stage s = {.t = t};
-    const oq_candidate *base = find_base(t);
-    if (base == NULL || !oq_tune_goes_on(t) || is_fast_enough(t))
+    const oq_candidate *from = oq_tune_fastest_set(t, t->base);
+    if (from == NULL || t->choice != NULL || !oq_tune_goes_on(t) || is_fast_enough(t, from))
         return ONQ_OK;
-    OQ_TRY(plain_recipe(&s, &base->recipe, &s.base, err));
-    OQ_TRY(list_units(&s, err));
-    if (s.menus.all.n == 0)
+    stage *s = OQ_NEW(t->arena, stage);
+    OQ_TRY_ALLOC(s != NULL, err);
+    *s = (stage){.t = t, .from = from};
+    s->whole = strcmp(oq_recipe_get(&from->recipe, "op_set"), "pays") != 0;
+    const oq_candidate *base = best_like(t, from);
+    OQ_TRY(plain_recipe(s, &base->recipe, &s->base, err));
+    OQ_TRY(list_units(s, err));
+    if (s->menus.all.n == 0)
         return ONQ_OK;
-    OQ_TRY(probe_plain(&s, err));
-    OQ_TRY(probe_further(&s, err));
+    OQ_TRY(probe_plain(s, err));
+    OQ_TRY(probe_further(s, err));
     if (t->stopped)
         return ONQ_OK;
-    OQ_TRY(oq_menus_curve(&s.menus, t->arena, err));
-    return search_points(&s, base, err);
+    OQ_TRY(oq_menus_curve(&s->menus, t->arena, err));
+    t->choice = s;
+    return search_points(s, base, err);
+}
+
+onq_code oq_tune_safer(oq_tune *t, const oq_candidate *c, onq_error *err) {
+    oq_candidate *made = NULL;
+    stage *s = t->choice;
+    if (s == NULL)
+        return oq_tune_units(t, err);
+    const double noise =
+        isnan(c->predicted) ? pow(10, -c->score.objective / 10) : pow(10, -c->predicted / 10);
+    const size_t at = step_of(s, SAFER * noise);
+    if (at >= s->menus.steps.n || float_units(s, at) > t->max_float_units)
+        return ONQ_OK;
+    return try_point(s, at, &made, err);
 }

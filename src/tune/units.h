@@ -14,5 +14,7 @@ onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err);
 onq_code oq_tune_check_units(const oq_tune *t, const char *path, onq_error *err);
 /* After whole models were tried: adds points of the curve to the candidates. */
 onq_code oq_tune_units(oq_tune *t, onq_error *err);
+/* Adds a point of the curve that has less noise than a candidate which was doubted. */
+onq_code oq_tune_safer(oq_tune *t, const oq_candidate *c, onq_error *err);
 
 #endif

@@ -50,21 +50,98 @@ def outputs(path, x):
     return [np.stack([s.run(None, {"x": k})[i] for k in x]).astype(np.float64) for i in range(len(s.get_outputs()))]
 
 
-def test_figures_are_of_samples_that_chose_nothing(world):
-    folder, x = world
-    j = auto(folder, "--prefer", "size", "--json")
-    assert j["target_reached"] and j["target"] == {"agreement": 99}
-    assert j["samples_choosing"] == 32 and j["samples_reporting"] == 8
-    held = x[4::5]
-    truth, made = outputs(folder / "m.onnx", held)[0], outputs(folder / "q.onnx", held)[0]
-    same = 100 * (truth.argmax(-1) == made.argmax(-1)).mean()
-    sqnr = 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
-    assert j["chosen"]["agreement"] == pytest.approx(same)
-    assert j["chosen"]["sqnr"] == pytest.approx(sqnr, abs=0.05)
-    assert j["chosen"]["size"] == os.path.getsize(folder / "q.onnx")
-    assert {"options", "cosine", "latency_ms"} <= set(j["chosen"]) and j["float"]["agreement"] == 100
+def noise_of(truth, made):
+    return 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
+
+
+def test_its_figures_hold_on_samples_that_nobody_saw(world):
+    """The bound is below what other samples show, for the model that is written and the metric that was asked for."""
+    folder, _ = world
+    j = auto(folder, "--prefer", "size", "--target", "sqnr=20", "--json")
+    assert j["target_reached"] and j["target"] == {"sqnr": 20}
+    chosen = j["chosen"]
+    assert chosen["bound"]["sqnr"] <= chosen["figure"]["sqnr"] == chosen["sqnr"]
+    assert j["samples"]["used"] == 40 and j["samples"]["parts"] == 2 and j["samples"]["judged"] == 40
+    fresh = np.random.default_rng(99).standard_normal((100, 2, 3, 24, 24)).astype(np.float32)
+    truth, made = outputs(folder / "m.onnx", fresh)[0], outputs(folder / "q.onnx", fresh)[0]
+    assert noise_of(truth, made) >= chosen["bound"]["sqnr"] - 1
+    assert chosen["size"] == os.path.getsize(folder / "q.onnx")
+    assert {"options", "cosine", "latency_ms", "commands"} <= set(chosen) and j["float"]["agreement"] == 100
     assert j["candidates"] and j["curve"]
     assert all(c["latency_ms"] > 0 for c in j["curve"])
+
+
+def test_what_is_written_is_calibrated_with_all_samples(world):
+    """Its commands name all samples, and the ranges in the model are those of all of them."""
+    folder, x = world
+    j = auto(folder, "--prefer", "size", "--json")
+    assert all("hold_out" not in c and "--limit" not in c for c in j["chosen"]["commands"])
+    model = onnx.load(folder / "q.onnx")
+    scales = {i.name: float(numpy_helper.to_array(i)) for i in model.graph.initializer if i.name == "x_scale"}
+    assert scales["x_scale"] == pytest.approx((x.max() - x.min()) / 255, rel=1e-3)
+
+
+def test_kinds_of_samples_that_alternate(tmp_path):
+    """Every second sample is a hundred times larger. Divided by stride one kind would calibrate and the other judge."""
+    rng = np.random.default_rng(3)
+    classifier(tmp_path / "m.onnx", rng)
+    x = rng.standard_normal((32, 1, 3, 24, 24)).astype(np.float32)
+    x[1::2] *= 100
+    np.savez(tmp_path / "x.npz", x=x)
+    first = auto(tmp_path, "--target", "sqnr=20", "--prefer", "accuracy", "--json")
+    np.savez(tmp_path / "x.npz", x=np.concatenate([x[0::2], x[1::2]]))
+    second = auto(tmp_path, "--target", "sqnr=20", "--prefer", "accuracy", "--json")
+    assert first["target_reached"] and second["target_reached"]
+    assert first["chosen"]["label"] == second["chosen"]["label"]
+    figures = lambda j: {c["label"]: c.get("sqnr") for c in j["candidates"]}  # noqa: E731
+    one, two = figures(first), figures(second)
+    assert all(one[k] == pytest.approx(two[k], abs=0.01) for k in one if one[k] is not None and k in two)
+
+
+def test_a_softmax_that_is_written_out(tmp_path):
+    rng = np.random.default_rng(5)
+    classifier(tmp_path / "m.onnx", rng)
+    model = onnx.load(tmp_path / "m.onnx")
+    graph = model.graph
+    graph.node[-1].output[0] = "logits"
+    graph.node.extend([helper.make_node("Exp", ["logits"], ["e"], name="exp"),
+                       helper.make_node("ReduceSum", ["e", "axes"], ["sum"], name="sum", keepdims=1),
+                       helper.make_node("Div", ["e", "sum"], ["y"], name="div")])
+    graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "axes"))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=rng.standard_normal((12, 2, 3, 24, 24)).astype(np.float32))
+    j = auto(tmp_path, "--json", "--allow", "static")
+    assert j["target"] == {"agreement": 99} and "written out" in j["target_why"]
+
+
+def test_a_quantized_model_is_refused(world):
+    folder, _ = world
+    onq("static", "-i", folder / "m.onnx", "-o", folder / "int8.onnx", "--data", folder / "x.npz", status=0)
+    r = onq("auto", "-i", folder / "int8.onnx", "-o", folder / "none.onnx", "--data", folder / "x.npz", status=1)
+    assert "quantized already" in r.stderr and not (folder / "none.onnx").exists()
+
+
+def test_a_quantized_model_to_beat(world):
+    folder, x = world
+    onq("static", "-i", folder / "m.onnx", "-o", folder / "int8.onnx", "--data", folder / "x.npz", status=0)
+    j = auto(folder, "--improve", folder / "int8.onnx", "--json")
+    given = [c for c in j["candidates"] if "given" in c["label"]][0]
+    assert j["chosen"]["sqnr"] is None or j["chosen"]["sqnr"] >= given["sqnr"]
+    truth, made = outputs(folder / "m.onnx", x)[0], outputs(folder / "int8.onnx", x)[0]
+    assert given["sqnr"] == pytest.approx(noise_of(truth, made), abs=0.05)
+
+
+def test_nodes_without_names_have_units(tmp_path):
+    rng = np.random.default_rng(8)
+    classifier(tmp_path / "m.onnx", rng)
+    model = onnx.load(tmp_path / "m.onnx")
+    for node in model.graph.node:
+        node.name = ""
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=rng.standard_normal((8, 2, 3, 24, 24)).astype(np.float32))
+    j = auto(tmp_path, "--target", "sqnr=70", "--max_float_units", "0", "--allow", "static", "--json")
+    assert not j["target_reached"]
+    assert any("units float" in c.get("why_not", "") for c in j["candidates"])
 
 
 @pytest.mark.parametrize("words", [["--prefer", "size"], ["--prefer", "accuracy"], [],
@@ -81,16 +158,21 @@ def test_its_commands_make_the_same_bytes(world, words):
 
 
 def test_a_target_that_nothing_reaches(world):
-    folder, _ = world
+    """Float stays, and says so; --best_effort writes the most accurate; --strict writes nothing."""
+    folder, x = world
     j = auto(folder, "--target", "sqnr=150", "--json")
-    assert not j["target_reached"] and j["chosen"]["options"]["command"] != "float"
-    best = max(c["sqnr"] for c in j["candidates"] if c.get("sqnr") is not None and c["options"]["command"] != "float")
-    assert [c for c in j["candidates"] if c["label"] == j["chosen"]["label"]][0]["sqnr"] == best
+    assert not j["target_reached"] and j["chosen"]["options"]["command"] == "float"
+    assert noise_of(*(outputs(folder / m, x[:4])[0] + 1e-12 * (m == "q.onnx") for m in ("m.onnx", "q.onnx"))) > 100
     r = auto(folder, "--target", "sqnr=150")
-    assert "no candidate reaches the target" in r.stderr
+    assert "no candidate reaches the target" in r.stderr and "kept float" in r.stdout
+    j = auto(folder, "--target", "sqnr=150", "--best_effort", "--json")
+    made = [c for c in j["candidates"] if c["options"]["command"] != "float" and c.get("sqnr") is not None]
+    if any(c["latency_ms"] <= j["float"]["latency_ms"] for c in made):
+        assert j["chosen"]["options"]["command"] != "float" and not j["target_reached"]
     r = auto(folder, "--target", "sqnr=150", "--strict", status=1, out="none.onnx")
-    assert r.stderr.count("\n") == 1 and "no candidate reaches the target" in r.stderr
+    assert r.stderr.count("\n") == 1 and ("no candidate reaches the target" in r.stderr or "nothing could be" in r.stderr)
     assert not (folder / "none.onnx").exists()
+    auto(folder, "--strict", "--best_effort", status=2, out="none.onnx")
 
 
 def test_a_program_that_judges(world):
@@ -112,10 +194,9 @@ def test_labels(world):
     labels[::3] = (labels[::3] + 1) % 10
     np.save(folder / "labels.npy", labels.reshape(-1))
     j = auto(folder, "--labels", folder / "labels.npy", "--target", "accuracy_drop=2", "--prefer", "size", "--json")
-    held = slice(4, None, 5)
-    made = outputs(folder / "q.onnx", x[held])[0].argmax(-1)
-    assert j["chosen"]["accuracy"] == pytest.approx(100 * (made == labels[held]).mean())
-    assert j["float"]["accuracy"] == pytest.approx(100 * (truth[held] == labels[held]).mean())
+    assert j["float"]["accuracy"] == pytest.approx(100 * (truth == labels).mean())
+    assert j["chosen"]["accuracy"] == pytest.approx(j["float"]["accuracy"] - j["chosen"]["figure"]["accuracy_drop"])
+    assert j["chosen"]["bound"]["accuracy_drop"] >= j["chosen"]["figure"]["accuracy_drop"]
     np.save(folder / "labels.npy", labels.reshape(-1)[:-1])
     assert "labels" in auto(folder, "--labels", folder / "labels.npy", status=1, out="none.onnx").stderr
 
@@ -124,7 +205,7 @@ def test_eval_data_is_all_that_reports(world):
     folder, x = world
     np.savez(folder / "e.npz", x=x[:6] * 2)
     j = auto(folder, "--eval_data", folder / "e.npz", "--prefer", "size", "--json")
-    assert (j["samples_choosing"], j["samples_reporting"]) == (40, 6)
+    assert (j["samples"]["used"], j["samples"]["eval_data"], j["samples"]["judged"]) == (40, 6, 6)
     truth, made = outputs(folder / "m.onnx", x[:6] * 2)[0], outputs(folder / "q.onnx", x[:6] * 2)[0]
     sqnr = 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
     assert j["chosen"]["sqnr"] == pytest.approx(sqnr, abs=0.05)
@@ -146,7 +227,7 @@ def test_nothing_to_quantize(tmp_path):
 def test_one_sample_and_no_time(world):
     folder, x = world
     j = auto(folder, "--limit", "1", "--json")
-    assert (j["samples_choosing"], j["samples_reporting"]) == (1, 0)
+    assert j["samples"]["used"] == 1 and not j["target_reached"]  # one sample promises nothing
     j = auto(folder, "--time_limit", "0.001", "--json")
     assert j["stopped_by_time_limit"] and (folder / "q.onnx").exists()
 
@@ -191,11 +272,11 @@ def test_it_goes_on_where_it_stopped(world):
 
 def test_other_ways_and_float_units(world):
     folder, _ = world
-    j = auto(folder, "--allow", "qoperator", "--prefer", "size", "--json")
+    j = auto(folder, "--allow", "qoperator", "--prefer", "size", "--target", "sqnr=10", "--json")
     assert j["chosen"]["options"]["quant_format"] == "qoperator"
     types = {n.op_type for n in onnx.load(folder / "q.onnx").graph.node}
     assert "QLinearConv" in types and "DequantizeLinear" in types
-    j = auto(folder, "--max_float_units", "0", "--json")
+    j = auto(folder, "--max_float_units", "0", "--target", "sqnr=10", "--prefer", "size", "--json")
     made = onnx.load(folder / "q.onnx").graph
     pairs = {o for n in made.node if n.op_type == "DequantizeLinear" for o in n.output}
     products = [n for n in made.node if n.op_type in ("Conv", "Gemm", "MatMul")]
@@ -223,20 +304,19 @@ def test_float16(world):
 
 
 def test_shared_ranges_are_those_of_the_candidate(world):
-    """A candidate that corrects another takes its ranges, also where these are of a model with other scales of channels."""
+    """A candidate that corrects another takes its ranges; the command alone makes the same bytes from its own."""
     folder, x = world
-    j = auto(folder, "--prefer", "accuracy", "--target", "sqnr=90", "--json")
-    both = [c for c in j["candidates"] if {"equalize", "channel_ranges"} & set(c["options"]) and
-            "bias_correction" in c["options"]]
-    assert both
-    onq("preprocess", "-i", folder / "m.onnx", "-o", folder / "prepared.onnx", "--rewrite", "all", status=0)
-    chose = np.delete(x, np.s_[4::5], axis=0)
-    truth = outputs(folder / "m.onnx", chose)[0]
-    for c in both:
-        options = dict(c["options"])
-        command = options.pop("command")
-        words = [w for name, value in options.items()
-                 for w in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
-        onq(command, "-i", folder / "prepared.onnx", "-o", folder / "c.onnx", *words, status=0)
-        made = outputs(folder / "c.onnx", chose)[0]
-        assert c["sqnr"] == pytest.approx(10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum()), abs=0.02)
+    j = auto(folder, "--prefer", "accuracy", "--target", "sqnr=15", "--json", "--recipe", folder / "again.sh")
+    assert j["chosen"]["options"]["command"] != "float"
+    first = (folder / "q.onnx").read_bytes()
+    env = {**os.environ, **runtime(), "PATH": f"{os.path.dirname(ONQ)}:{os.environ['PATH']}"}
+    for c in j["candidates"]:
+        if not {"equalize", "channel_ranges"} & set(c["options"]) or "bias_correction" not in c["options"]:
+            continue
+        for command in c["commands"]:
+            subprocess.run(["sh", "-c", command], env=env, check=True, capture_output=True)
+        made = outputs(folder / "q.onnx", x)[0]
+        # Calibrated with all samples it is about as good as the folds say, or better.
+        assert noise_of(outputs(folder / "m.onnx", x)[0], made) > c["sqnr"] - 1
+    subprocess.run(["sh", "-e", str(folder / "again.sh")], env=env, check=True, capture_output=True)
+    assert (folder / "q.onnx").read_bytes() == first

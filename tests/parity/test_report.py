@@ -364,13 +364,13 @@ const rowsNow = () => [...document.querySelectorAll("#body tr[data-i]")], comman
 seen.verdict = $("verdict").textContent; seen.meaning = $("meaning").textContent; seen.cards = $("cards").textContent; seen.rows = rowsNow().map(tr => tr.cells[0].firstChild.textContent);
 seen.points = document.querySelectorAll("#chart circle").length; seen.wide = [...document.querySelectorAll("#chart circle")].every(c => +c.getAttribute("cx") > 0 && +c.getAttribute("cx") < $("chart").clientWidth);
 seen.chosen = [$("picked").textContent, commands()]; rowsNow()[2].click(); seen.picked = [$("picked").textContent, commands()];
-document.querySelector("#head button[data-key=sqnr]").click(); seen.sorted = rowsNow().map(tr => tr.cells[2].textContent); seen.hints = [...document.querySelectorAll("#head button")].every(b => b.title.length > 10);
+document.querySelector("#head button[data-key=sqnr]").click(); seen.sorted = rowsNow().map(tr => tr.cells[3].textContent); seen.hints = [...document.querySelectorAll("#head button")].every(b => b.title.length > 10);
 const look = () => getComputedStyle(document.body).backgroundColor, light = look(); $("theme").click(); seen.themes = [light, look()]; seen.overflow = document.documentElement.scrollWidth - innerWidth;""", size, tools="")
     made = [c for c in found["candidates"] if "why_not" not in c]
     assert seen["errors"] == [] and seen["overflow"] <= 0 and len(set(seen["themes"])) == 2 and seen["hints"]
     assert seen["rows"] == ["float", *(c["label"] for c in made)] and seen["verdict"] and "\u2192" in seen["cards"]
-    assert "the same top-1 in 99 %" in seen["meaning"] and "{" not in seen["meaning"]
-    assert seen["points"] == sum(c["sqnr"] is not None for c in made) and seen["wide"]
+    assert "the same class as float in 99 %" in seen["meaning"] and "{" not in seen["meaning"]
+    assert seen["points"] == sum(c["options"]["command"] != "float" for c in made) and seen["wide"]
     assert seen["chosen"] == [f"{found['chosen']['label']} (chosen)", "\n".join(found["chosen"]["commands"])]
     assert seen["picked"][1] == "\n".join(made[1]["commands"])
     numbers = [float(v) for v in seen["sorted"] if v != "same"]

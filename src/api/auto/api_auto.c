@@ -13,38 +13,55 @@
 #include "base/text/number_text.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
+#include "onnx/summary/summary.h"
 #include "quantize/ort/stamp.h"
+
+#include <math.h>
 
 #define PREFERENCES(ROW)                                                                           \
     ROW("speed", OQ_PREFER_SPEED)                                                                  \
     ROW("size", OQ_PREFER_SIZE)                                                                    \
     ROW("accuracy", OQ_PREFER_ACCURACY)
 
+#define SEARCH_PART 0.97 /* of --time_limit; what is left writes the answer */
+#define PLENTY      128  /* samples: one split does */
+#define FEW         8    /* samples: halves of them calibrate badly */
+#define PARTS       4
+
 static const onq_option_info rows[] = {
     OQ_ROW_TARGET(
         "What the result must reach; several targets must all be reached. agreement=PERCENT "
-        "(the same class as float over the last axis of the first output), sqnr=DB and "
-        "cosine=X (of the worst output), accuracy_drop=PERCENT (with --labels), metric=X (of "
-        "--evaluate). Default: agreement=99 if the first output holds scores of classes, "
-        "otherwise sqnr=30."),
+        "(the same class as float over the last axis of the first output that holds classes), "
+        "sample_agreement=PERCENT (in all rows of a sample), sqnr=DB and cosine=X (of the "
+        "worst output), iou=PERCENT (masks: the first output above 0.5), kl=X and "
+        "perplexity_rise=PERCENT (language models), accuracy_drop=PERCENT (with --labels), "
+        "metric=X (of --evaluate). Default: agreement=99 if an output holds scores of "
+        "classes, sample_agreement=98 if it holds a sequence of them, kl=0.1 for a language "
+        "model, otherwise sqnr=30."),
     OQ_TEXT("evaluate", 0, "", "", "COMMAND",
             "A command that prints one number for a model, for --target metric=X; larger is "
             "better. {model} in it is replaced by the name of the model."),
     OQ_PATH("eval_data", 0, "", "SOURCE",
-            "Samples for the report, which take no part in the choice. Default: a fifth of "
-            "--data, at least 8 samples if there are 16."),
+            "Samples for the report, which take no part in calibration or in the choice."),
     OQ_ROW_LABELS(", over --eval_data if it is given, otherwise over --data."),
     OQ_ENUM("prefer", 0, "", "speed", OQ_CHOICES(PREFERENCES), "WHAT",
-            "What decides among candidates that reach the target. Those within 5 % of the fastest "
-            "or smallest, or within the noise of the measured times, count as equal; the most "
-            "accurate of them is chosen."),
+            "What decides among candidates that reach the target. Times that differ by less than "
+            "their noise (2 % at most) count as equal; the most accurate of them is chosen."),
+    OQ_FLAG("best_effort", 0, "",
+            "If no quantized candidate reaches the target, write the most accurate one, with a "
+            "warning, instead of the fastest float model."),
     /* Own sense: a target that is not reached. */
-    OQ_FLAG("strict", 0, "", "Write nothing and fail if no candidate reaches the target."),
+    OQ_FLAG("strict", 0, "",
+            "Write nothing and fail if no quantized candidate reaches the target."),
+    OQ_PATH("improve", 0, "", "FILE",
+            "A quantized model to beat: the answer is the most accurate candidate that is no "
+            "slower, or this model if there is none."),
     OQ_ROW_TIME_LIMIT("the search"),
     OQ_LIST("allow", 0, "", "WAY",
             "Kinds of quantization to try: static, dynamic, qoperator (static, with integer "
             "operators), float16 (for parts that stay float: only the weights, or everything), "
-            "nbits (only weights, 4 or 8 bits). Default: static, dynamic."),
+            "nbits (only weights, 4 or 8 bits). Default: static, dynamic, and nbits for a "
+            "language model."),
     OQ_INT("max_float_units", 0, "", "", "0..", "N",
            "Leave at most N units (a Conv, Gemm or MatMul with its Relu or Clip) float."),
     OQ_PATH("report", 0, "", "FILE",
@@ -59,18 +76,22 @@ static const oq_opt_group own = OQ_GROUP("Search", rows);
 
 /* ---- options ---- */
 
+static onq_code check_target(const oq_auto *a, const oq_target *t, onq_error *err) {
+    if (t->metric == OQ_METRIC_METRIC && !oq_opt_is_set(a->job->opts, "evaluate"))
+        return oq_fail(err, ONQ_E_OPTION, "--target metric=X needs --evaluate COMMAND");
+    if (t->metric == OQ_METRIC_ACCURACY_DROP && !oq_opt_is_set(a->job->opts, "labels"))
+        return oq_fail(err, ONQ_E_OPTION, "--target accuracy_drop=X needs --labels FILE");
+    return ONQ_OK;
+}
+
 static onq_code read_targets(oq_auto *a, onq_error *err) {
     size_t n = 0;
     const oq_str *list = oq_opt_list(a->job->opts, "target", &n);
     for (size_t i = 0; i < n; i++) {
         oq_target t;
         OQ_TRY(oq_target_read(list[i], &t, err));
-        if (t.metric == OQ_METRIC_METRIC && !oq_opt_is_set(a->job->opts, "evaluate"))
-            return oq_fail(err, ONQ_E_OPTION, "--target metric=X needs --evaluate COMMAND");
-        if (t.metric == OQ_METRIC_ACCURACY_DROP && !oq_opt_is_set(a->job->opts, "labels"))
-            return oq_fail(err, ONQ_E_OPTION, "--target accuracy_drop=X needs --labels FILE");
-        if (!OQ_PUSH(&a->job->arena, &a->tune.targets.all, t))
-            return oq_fail_nomem(err);
+        OQ_TRY(check_target(a, &t, err));
+        OQ_TRY_ALLOC(OQ_PUSH(&a->job->arena, &a->tune.targets, t), err);
     }
     return ONQ_OK;
 }
@@ -113,7 +134,10 @@ static onq_code read_options(oq_auto *a, onq_error *err) {
     t->prefer = OQ_CHOSEN(o, "prefer", oq_prefer, PREFERENCES);
     t->begin = oq_seconds();
     if (oq_opt_real(o, "time_limit") > 0)
-        t->deadline = t->begin + oq_opt_real(o, "time_limit");
+        t->deadline = t->begin + SEARCH_PART * oq_opt_real(o, "time_limit");
+    if (oq_opt_flag(o, "strict") && oq_opt_flag(o, "best_effort"))
+        return oq_fail(err, ONQ_E_OPTION, "--strict and --best_effort cannot be used together");
+    t->rival = oq_opt_is_set(o, "improve") ? oq_opt_str(o, "improve") : NULL;
     t->max_float_units =
         oq_opt_is_set(o, "max_float_units") ? (size_t)oq_opt_int(o, "max_float_units") : SIZE_MAX;
     t->n_threads = oq_opt_is_set(o, "threads") ? oq_env_threads(a->job->env) : 1;
@@ -132,8 +156,8 @@ static onq_code add_option(oq_arena *a, sample_options *v, const char *name, con
                                                                            : oq_fail_nomem(err);
 }
 
-/* The options of this job that say what the samples are, and how many are held out. */
-static onq_code find_sample_options(oq_auto *a, uint64_t hold_out, onq_error *err) {
+/* The options of this job that say what the samples are. */
+static onq_code find_sample_options(oq_auto *a, onq_error *err) {
     oq_arena *arena = &a->job->arena;
     sample_options v = {0};
     for (size_t i = 0; i < oq_group_data.n; i++) {
@@ -148,9 +172,6 @@ static onq_code find_sample_options(oq_auto *a, uint64_t hold_out, onq_error *er
         for (size_t k = 0; x->is_set && k < n; k++)
             OQ_TRY(add_option(arena, &v, row->name, oq_opt_text(arena, x, k), err));
     }
-    if (hold_out > 1)
-        OQ_TRY(add_option(arena, &v, "hold_out",
-                          oq_str_format(arena, "%llu", (unsigned long long)hold_out).p, err));
     a->tune.samples = v.v;
     a->tune.n_samples = v.n;
     return ONQ_OK;
@@ -167,28 +188,20 @@ static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *truth, 
     return rc;
 }
 
-/* The labels of the samples, which come in the order of all of them. */
-static onq_code give_labels(oq_auto *a, oq_trials *const sets[], size_t n_sets, onq_error *err) {
-    size_t at[2] = {0};
+/* The labels of the samples, which come in their order. */
+static onq_code give_labels(oq_auto *a, oq_trials *set, onq_error *err) {
     uint64_t seen = 0, right = 0;
-    for (;;) {
-        size_t next = n_sets;
-        for (size_t i = 0; i < n_sets; i++)
-            if (at[i] < sets[i]->all.n &&
-                (next == n_sets ||
-                 sets[i]->all.v[at[i]].sample.number < sets[next]->all.v[at[next]].sample.number))
-                next = i;
-        if (next == n_sets)
-            return oq_labels_end(&a->labels, seen, err);
-        oq_trial *x = &sets[next]->all.v[at[next]++];
+    for (size_t i = 0; i < set->all.n; i++) {
+        oq_trial *x = &set->all.v[i];
         x->labels = a->labels.v + seen;
-        if (sets[next]->n_outputs == 0)
+        if (set->n_outputs == 0)
             return oq_fail(err, ONQ_E_INVALID, "labels need an output");
         OQ_TRY(oq_labels_count(&a->labels, &x->outputs[0], &seen, &right, err));
     }
+    return oq_labels_end(&a->labels, seen, err);
 }
 
-static onq_code read_labels(oq_auto *a, bool eval_data, onq_error *err) {
+static onq_code read_labels(oq_auto *a, onq_error *err) {
     const char *path = oq_opt_str(a->job->opts, "labels");
     if (!oq_opt_is_set(a->job->opts, "labels"))
         return ONQ_OK;
@@ -196,67 +209,68 @@ static onq_code read_labels(oq_auto *a, bool eval_data, onq_error *err) {
     if (a->choose.left_out + a->report.left_out > 0)
         return oq_fail(err, ONQ_E_INVALID,
                        "%s: labels need all samples, which do not fit (--memory)", path);
-    oq_trials *both[] = {&a->choose, &a->report}, *second[] = {&a->report};
-    return eval_data ? give_labels(a, second, 1, err)
-                     : give_labels(a, both, a->report_is_own ? 2 : 1, err);
+    return give_labels(a, a->eval_data ? &a->report : &a->choose, err);
 }
 
-/* Samples that report: --eval_data, else those held out; else the others must do. */
-static onq_code fill_report(oq_auto *a, oq_source_options *o, oq_session *truth, uint64_t memory,
-                            uint64_t hold_out, onq_error *err) {
-    a->report_is_own = true;
-    if (oq_opt_is_set(a->job->opts, "eval_data")) {
-        oq_source_options eval = *o;
-        eval.spec = oq_opt_str(a->job->opts, "eval_data");
-        eval.tape = NULL;
-        eval.limit = 0;
-        eval.hold_out = 0;
-        return fill(a, &eval, truth, &a->report, memory, err);
-    }
-    a->report_is_own = hold_out > 1;
-    if (!a->report_is_own)
+/* Samples of --eval_data, which report and do nothing else. */
+static onq_code fill_report(oq_auto *a, const oq_source_options *o, oq_session *truth,
+                            uint64_t memory, onq_error *err) {
+    oq_source_options eval = *o;
+    a->eval_data = oq_opt_is_set(a->job->opts, "eval_data");
+    if (!a->eval_data)
         return ONQ_OK;
-    o->share = hold_out - 1;
-    o->n_shares = hold_out;
-    o->hold_out = 0;
-    return fill(a, o, truth, &a->report, memory, err);
+    eval.spec = oq_opt_str(a->job->opts, "eval_data");
+    eval.tape = NULL;
+    eval.limit = 0;
+    return fill(a, &eval, truth, &a->report, memory, err);
+}
+
+/* Where samples are few, each part of them judges what the others calibrated; where there are
+ * plenty, one half judges what the other calibrated. What is taken in the end is measured again by
+ * another division. */
+static onq_code divide(oq_auto *a, onq_error *err) {
+    const size_t n = a->choose.all.n;
+    if (n >= PLENTY) {
+        OQ_TRY(oq_trials_divide(&a->choose, 2, 0, &a->folds, err));
+        a->again = (oq_division){.folds = a->folds.folds + 1, .n = 1, .apart = true};
+        a->folds.n = 1;
+    } else {
+        OQ_TRY(oq_trials_divide(&a->choose, n < FEW ? PARTS : 2, 0, &a->folds, err));
+        OQ_TRY(oq_trials_divide(&a->choose, PARTS, 1, &a->again, err));
+    }
+    a->tune.folds = &a->folds;
+    a->tune.again = n > 1 ? &a->again : NULL;
+    return ONQ_OK;
 }
 
 static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
     const uint64_t memory = oq_opt_size(a->job->opts, "memory");
     const bool eval_data = oq_opt_is_set(a->job->opts, "eval_data");
     oq_source_options o;
-    oq_source *source = NULL;
     OQ_TRY(oq_job_source_options(a->job, a->model, &o, err));
     if (o.hold_out > 1)
         return oq_fail(err, ONQ_E_OPTION,
                        "--hold_out is for other commands; auto divides the "
                        "samples itself (--eval_data)");
-    OQ_TRY(oq_job_open_source(a->job, &o, &source, err));
-    const onq_code rc = oq_source_measure(source, err);
-    const uint64_t n = oq_source_count(source), hold_out = eval_data ? 0 : oq_hold_out(n);
-    oq_source_close(source);
-    OQ_TRY(rc);
-    OQ_TRY(find_sample_options(a, hold_out, err));
-    o.hold_out = hold_out;
-    OQ_TRY(fill(a, &o, truth, &a->choose, memory - memory / 4, err));
-    OQ_TRY(fill_report(a, &o, truth, memory / 4, hold_out, err));
+    OQ_TRY(find_sample_options(a, err));
+    OQ_TRY(fill(a, &o, truth, &a->choose, eval_data ? memory - memory / 4 : memory, err));
+    OQ_TRY(fill_report(a, &o, truth, memory / 4, err));
     if (a->choose.left_out > 0)
         oq_warn(a->job->env,
                 "%llu of %llu samples do not fit in --memory and are not used to choose",
                 (unsigned long long)a->choose.left_out,
                 (unsigned long long)(a->choose.left_out + a->choose.all.n));
-    return read_labels(a, eval_data, err);
+    OQ_TRY(divide(a, err));
+    return read_labels(a, err);
 }
 
-/* Float's outputs on all samples, and what is to be reached on them. */
+/* Float's outputs on all samples. */
 static onq_code open_samples(oq_auto *a, onq_error *err) {
-    const oq_link *links = NULL;
     oq_session *truth = NULL;
     oq_session_options o;
-    OQ_TRY(oq_link_find(a->model, &a->job->arena, &links, &a->classes, err));
-    oq_trials_init(&a->choose, &a->job->env->alloc, links);
-    oq_trials_init(&a->report, &a->job->env->alloc, links);
+    OQ_TRY(oq_meaning_find(a->model, &a->job->arena, &a->meaning, err));
+    oq_trials_init(&a->choose, &a->job->env->alloc, &a->meaning);
+    oq_trials_init(&a->report, &a->job->env->alloc, &a->meaning);
     OQ_TRY(oq_job_engine(a->job, &a->engine, err));
     OQ_TRY(oq_job_session(a->job, &o, err));
     a->tune.session = o;
@@ -269,20 +283,46 @@ static onq_code open_samples(oq_auto *a, onq_error *err) {
     return rc;
 }
 
-static onq_code default_target(oq_auto *a, onq_error *err) {
-    const bool rows_there =
-        a->choose.n_outputs > 0 && oq_rows_of(&a->choose.all.v[0].outputs[0]) > 0;
-    oq_target t = {OQ_METRIC_SQNR, 30};
-    if (a->classes && rows_there)
-        t = (oq_target){OQ_METRIC_AGREEMENT, 99};
-    for (size_t i = 0; i < a->tune.targets.all.n; i++)
-        if (a->tune.targets.all.v[i].metric == OQ_METRIC_AGREEMENT && !rows_there)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "--target agreement: the first output has no classes along its last "
-                           "axis (--target sqnr=DB)");
-    return a->tune.targets.all.n > 0 || OQ_PUSH(&a->job->arena, &a->tune.targets.all, t)
-               ? ONQ_OK
-               : oq_fail_nomem(err);
+/* A target over classes where no output is known to have them: those of the first output. */
+static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
+    oq_meaning *m = &a->meaning;
+    const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
+                       metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
+    if (!needs)
+        return ONQ_OK;
+    if (m->classes >= a->choose.n_outputs)
+        m->classes = 0;
+    const oq_datum *d = a->choose.n_outputs > 0 ? &a->choose.all.v[0].outputs[m->classes] : NULL;
+    const bool numbers = d != NULL && m->why != NULL && d->count > 0 && oq_rows_of(d) == 0;
+    if (d == NULL || (oq_rows_of(d) == 0 && (!numbers || metric > OQ_METRIC_SAMPLE_AGREEMENT)))
+        return oq_fail(err, ONQ_E_INVALID,
+                       "--target %s: the first output has no classes along its last axis "
+                       "(--target sqnr=DB)",
+                       oq_metric_of(metric)->name);
+    if (metric == OQ_METRIC_PERPLEXITY_RISE && !m->language.causal)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "--target perplexity_rise is for language models that predict the next "
+                       "token of input_ids (--target kl=X)");
+    if (metric == OQ_METRIC_KL && m->links[m->classes] != OQ_LINK_NONE)
+        return oq_fail(err, ONQ_E_INVALID, "--target kl needs logits, not probabilities");
+    return ONQ_OK;
+}
+
+static onq_code set_targets(oq_auto *a, onq_error *err) {
+    oq_tune *t = &a->tune;
+    if (t->targets.n == 0) {
+        a->by_default = oq_meaning_target(&a->meaning, a->choose.all.v[0].outputs,
+                                          a->choose.n_outputs, oq_trial_batch(&a->choose.all.v[0]));
+        const oq_target first = {a->by_default.metric, a->by_default.value};
+        OQ_TRY_ALLOC(OQ_PUSH(&a->job->arena, &t->targets, first), err);
+    }
+    for (size_t i = 0; i < t->targets.n; i++) {
+        OQ_TRY(check_classes(a, t->targets.v[i].metric, err));
+        a->meaning.wanted[t->targets.v[i].metric] = true;
+    }
+    t->language = a->meaning.language.is;
+    t->allow_nbits |= t->language && !oq_opt_is_set(a->job->opts, "allow");
+    return ONQ_OK;
 }
 
 /* ---- the answer ---- */
@@ -293,46 +333,103 @@ static onq_code save(oq_auto *a, onq_error *err) {
                                      .threshold = OQ_STAMP_APART(1024),
                                      .attributes = true};
     oq_model *m = NULL;
-    OQ_TRY(oq_model_open(a->job->env, a->chosen->path, &a->tune.open, &m, err));
+    OQ_TRY(oq_model_open(a->job->env, a->path, &a->tune.open, &m, err));
     const onq_code rc = oq_job_save(a->job, "output", m, &options, NULL, err);
     oq_model_free(m);
     return rc;
 }
 
-static onq_code report(oq_auto *a, onq_error *err) {
-    const oq_trials *set = a->report_is_own ? &a->report : &a->choose;
-    for (size_t i = 0; i < a->tune.all.n; i++) {
-        oq_candidate *c = a->tune.all.v[i];
-        if (c->ok && (c == a->chosen || c->on_curve))
-            OQ_TRY(oq_tune_report(&a->tune, c, set, err));
+/* The model that is written, calibrated with all samples. */
+static onq_code make_chosen(oq_auto *a, onq_error *err) {
+    oq_candidate *c = a->chosen;
+    const oq_trials *set = a->eval_data ? &a->report : &a->choose;
+    oq_score seen;
+    a->finishing = true;
+    if (c != a->tune.rival_found && oq_recipe_calibrates(&c->recipe)) {
+        OQ_TRY(oq_auto_make(a, &c->recipe, NULL, &a->path, &c->size, err));
+    } else {
+        OQ_TRY(oq_tune_ensure(&a->tune, c, err));
+        a->path = c->path;
     }
-    return oq_tune_report(&a->tune, a->tune.truth, set, err);
+    OQ_TRY(oq_tune_report(&a->tune, a->path, set, &seen, err));
+    if (oq_score_is_wrong(&seen))
+        return oq_fail(err, ONQ_E_RUNTIME,
+                       "%s: calibrated with all samples its outputs have other shapes, or no "
+                       "numbers",
+                       c->label);
+    if (!a->eval_data)
+        return ONQ_OK;
+    seen.figures[OQ_METRIC_METRIC] = c->score.figures[OQ_METRIC_METRIC];
+    c->report = seen;
+    return oq_tune_report(&a->tune, NULL, set, &a->tune.truth->report, err);
 }
 
 static onq_code refuse(const oq_auto *a, onq_error *err) {
-    if (a->chosen->recipe.command == NULL)
+    const oq_candidate *last = a->tune.all.v[a->tune.all.n - 1];
+    if (a->nearest == NULL)
         return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing could be quantized: %.400s",
-                       a->tune.all.v[a->tune.all.n - 1]->why_not != NULL
-                           ? a->tune.all.v[a->tune.all.n - 1]->why_not
-                           : "there was no time for it");
+                       last->why_not != NULL ? last->why_not
+                       : a->tune.stopped     ? "there was no time for it"
+                                             : "nothing in integers is as fast as float");
     return oq_fail(err, ONQ_E_UNSUPPORTED,
                    "no candidate reaches the target; the most accurate, %s, has %.1f dB (a lower "
-                   "--target, or without --strict it is written)",
-                   a->chosen->label, a->chosen->score.sqnr);
+                   "--target, or without --strict float is written)",
+                   a->nearest->label, oq_score_of(&a->nearest->score, OQ_METRIC_SQNR));
+}
+
+/* Where too few samples are all that keeps a candidate from the target: how many would do. */
+static uint64_t samples_needed(const oq_auto *a) {
+    uint64_t least = 0;
+    for (size_t i = 0; i < a->tune.all.n; i++) {
+        const oq_candidate *c = a->tune.all.v[i];
+        if (!c->ok || c->exact || oq_score_is_wrong(&c->score) || !oq_is_as_fast(c, a->tune.truth))
+            continue;
+        const uint64_t n = oq_samples_needed(&a->tune.targets, &c->score);
+        least = n > 0 && (least == 0 || n < least) ? n : least;
+    }
+    return least;
+}
+
+/* Of those no slower than the model to beat the most accurate; the model itself if it is that. */
+static void choose_over_rival(oq_auto *a) {
+    oq_candidate *best = a->tune.rival_found;
+    for (size_t i = 0; i < a->tune.all.n; i++) {
+        oq_candidate *c = a->tune.all.v[i];
+        if (c->ok && !oq_score_is_wrong(&c->score) && oq_is_as_fast(c, a->tune.rival_found) &&
+            oq_is_more_accurate(&a->tune.targets, c, best))
+            best = c;
+    }
+    a->chosen = best;
+    a->chosen->report = a->chosen->report.samples > 0 ? a->chosen->report : a->chosen->score;
+}
+
+static onq_code choose(oq_auto *a, onq_error *err) {
+    const onq_options *o = a->job->opts;
+    OQ_TRY(oq_tune_settle(&a->tune, &a->chosen, &a->reached, err));
+    if (a->chosen == NULL)
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "there is no candidate at all");
+    a->nearest = oq_choose_nearest(&a->tune.all, &a->tune.targets);
+    a->needed = a->reached ? 0 : samples_needed(a);
+    if (a->tune.rival_found != NULL)
+        choose_over_rival(a);
+    else if (!a->reached && oq_opt_flag(o, "strict"))
+        return refuse(a, err);
+    else if (!a->reached && oq_opt_flag(o, "best_effort") && a->nearest != NULL) {
+        a->chosen = a->nearest;
+        a->chosen->report = a->chosen->report.samples > 0 ? a->chosen->report : a->chosen->score;
+    }
+    if (a->tune.truth->report.samples == 0)
+        a->tune.truth->report = a->tune.truth->score;
+    return ONQ_OK;
 }
 
 static onq_code answer(oq_auto *a, onq_error *err) {
     const onq_options *o = a->job->opts;
     size_t *order = OQ_NEW_ARRAY(&a->job->arena, size_t, a->tune.all.n + 1);
-    if (order == NULL)
-        return oq_fail_nomem(err);
-    a->chosen = oq_choose(&a->tune.all, &a->tune.targets, a->tune.prefer, &a->reached);
-    if (a->chosen == NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "there is no candidate at all");
-    if (!a->reached && oq_opt_flag(o, "strict"))
-        return refuse(a, err);
-    oq_curve(&a->tune.all, order);
-    OQ_TRY(report(a, err));
+    OQ_TRY_ALLOC(order != NULL, err);
+    OQ_TRY(choose(a, err));
+    oq_curve(&a->tune.all, &a->tune.targets, order);
+    OQ_TRY(make_chosen(a, err));
     OQ_TRY(save(a, err));
     if (oq_opt_is_set(o, "recipe"))
         OQ_TRY(oq_auto_write_recipe(a, oq_opt_str(o, "recipe"), err));
@@ -373,19 +470,48 @@ static onq_code see_inner(void *ctx, oq_graph *g, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The model is float; quantizing what is quantized makes it worse. */
+static onq_code check_float(oq_auto *a, onq_error *err) {
+    oq_summary s;
+    OQ_TRY(oq_summary_make(&s, &a->job->arena, a->model, NULL, err));
+    const uint64_t n = s.quant.quantize + s.quant.operators + s.quant.integer;
+    if (n > 0)
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "the model is quantized already: it has %llu quantized operators and "
+                       "QuantizeLinear (give the float model; --improve names a quantized one to "
+                       "beat)",
+                       (unsigned long long)n);
+    if (s.quant.dequantize + s.quant.weight_only > 0)
+        oq_warn(a->job->env, "some weights are quantized already: they stay as they are");
+    return ONQ_OK;
+}
+
+/* Progress of commands inside; it ends them when there is no time left. */
+static int watch(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    oq_auto *a = ctx;
+    const onq_env *env = a->job->env;
+    if (a->tune.deadline > 0 && !a->finishing && oq_seconds() >= a->tune.deadline) {
+        a->late = true;
+        return 1;
+    }
+    return env->progress_fn != NULL ? env->progress_fn(env->progress_ctx, what, done, total) : 0;
+}
+
 static onq_code run_steps(oq_auto *a, onq_error *err) {
     oq_tune *t = &a->tune;
     OQ_TRY(read_options(a, err));
     t->float_path = oq_job_input(a->job);
     OQ_TRY(oq_job_open(a->job, t->float_path, &a->model, err));
     OQ_TRY(oq_model_check(a->model, err));
+    OQ_TRY(check_float(a, err));
     OQ_TRY(oq_model_size(a->model, &t->float_size, err));
     OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_inner, a, err));
     OQ_TRY(open_samples(a, err));
-    OQ_TRY(default_target(a, err));
+    OQ_TRY(set_targets(a, err));
     OQ_TRY(oq_temp_make(&a->job->arena, &a->folder, err));
     OQ_TRY(oq_auto_write_input(a, err));
-    OQ_TRY(oq_auto_prepare(a, err));
+    if (t->rival != NULL)
+        OQ_TRY(oq_auto_size(a, t->rival, &t->rival_size, err));
     t->env = a->job->env;
     t->model = a->model;
     t->arena = &a->job->arena;
@@ -402,11 +528,13 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
 static onq_code run_auto(oq_job *job, onq_error *err) {
     oq_auto a = {.job = job, .quiet = *job->env};
     a.quiet.log_fn = NULL;
-    oq_channel_memory_init(&a.channels, &job->env->alloc);
+    a.quiet.progress_fn = watch;
+    a.quiet.progress_ctx = &a;
     onq_code rc = run_steps(&a, err);
+    oq_tune_end(&a.tune);
     oq_temp_remove(a.folder);
     oq_state_close(&a.tune.state);
-    oq_channel_memory_release(&a.channels);
+    oq_auto_forget(&a);
     oq_trials_release(&a.choose);
     oq_trials_release(&a.report);
     oq_engine_close(a.engine);
@@ -421,9 +549,11 @@ const oq_command oq_command_auto = {
         {"auto", "", "search for the best quantized model",
          "Searches for the fastest quantized model that is as accurate as --target requires. It "
          "prepares the model, tries operator sets, calibration methods, corrections and dynamic "
-         "quantization, compares each candidate with float on samples and times it on this "
-         "machine. It writes the chosen model and shows its figures on held-out samples and the "
-         "commands that make it again. The answer may be to leave the model float."},
+         "quantization, judges each candidate on samples that did not calibrate it, and times it "
+         "on this machine. A target counts as reached when samples that nobody has seen will reach "
+         "it with 95 % certainty. The model that is written is calibrated with all samples; the "
+         "answer shows its figures and the commands that make it again. Where no quantized model "
+         "reaches the target, or none is faster, the model stays float."},
     .required = "input output",
     .groups = {&oq_group_input, &oq_group_output, &own, &oq_group_data, &oq_group_runtime,
                &oq_group_general, &oq_group_verify_idle},

@@ -10,23 +10,49 @@
 #include "prepare/channels/channel_stats.h"
 #include "tune/tune.h"
 
+/* A model that is prepared for others to begin with. */
+typedef struct oq_auto_prepared {
+    oq_recipe recipe;
+    const char *path;
+    uint64_t size;
+} oq_auto_prepared;
+
+/* What was found while a prepared model was calibrated with the samples of a fold. */
+typedef struct oq_auto_memory {
+    size_t prepared, fold; /* numbers, from 0 */
+    oq_channel_memory *channels;
+} oq_auto_memory;
+
+/* Ranges that a recipe without its corrections has; number K has them in a file of the folder. */
+typedef struct oq_auto_ranges {
+    oq_recipe recipe;
+    size_t fold;
+} oq_auto_ranges;
+
 typedef struct oq_auto {
     oq_job *job;
     onq_env quiet; /* the job's environment without messages: of commands run inside */
     oq_engine *engine;
-    oq_model *model;   /* as it was given */
-    oq_recipe prepare; /* how it is prepared; command NULL: not at all */
+    oq_model *model; /* as it was given */
+    oq_meaning meaning;
+    oq_default_target by_default; /* why NULL: targets were given */
     oq_tune tune;
     oq_trials choose, report;
-    oq_channel_memory channels;   /* of the prepared model */
-    bool report_is_own;           /* the samples that report chose nothing */
-    bool classes;                 /* the first output holds scores of classes */
-    oq_labels labels;             /* v NULL: none */
-    const char *folder;           /* for what is tried; removed in the end (base/system/temp.h) */
-    size_t n_files;               /* in it */
-    OQ_VEC(oq_recipe) calibrated; /* without corrections; number K has its ranges in the folder */
-    oq_candidate *chosen;
+    oq_division folds, again;
+    bool eval_data;     /* report has samples of its own */
+    oq_labels labels;   /* v NULL: none */
+    const char *folder; /* for what is tried; removed in the end (base/system/temp.h) */
+    size_t n_files;     /* in it */
+    OQ_VEC(oq_auto_prepared) prepared;
+    OQ_VEC(oq_auto_memory) memories;
+    OQ_VEC(const oq_fold *) known_folds;
+    OQ_VEC(oq_auto_ranges) calibrated;
+    bool late;      /* a command inside was ended for want of time */
+    bool finishing; /* the answer is made, however long it takes */
+    oq_candidate *chosen, *nearest;
+    const char *path; /* the model that is written */
     bool reached;
+    uint64_t needed; /* samples, where too few are all that lacks */
     double seconds;
 } oq_auto;
 
@@ -34,12 +60,14 @@ typedef struct oq_auto {
 
 /* Puts a model that is in memory into that folder, for the commands that read it. */
 onq_code oq_auto_write_input(oq_auto *a, onq_error *err);
-/* Prepares the model: fills `prepare` and the paths of `tune`. */
-onq_code oq_auto_prepare(oq_auto *a, onq_error *err);
 /* For oq_tune. */
-onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,
-                      onq_error *err);
+onq_code oq_auto_make(void *ctx, const oq_recipe *r, const oq_fold *fold, const char **path,
+                      uint64_t *size, onq_error *err);
 void oq_auto_drop(void *ctx, const char *path);
+/* Bytes of a model's file with its external data. */
+onq_code oq_auto_size(const oq_auto *a, const char *path, uint64_t *size, onq_error *err);
+/* Releases what was kept between recipes. */
+void oq_auto_forget(oq_auto *a);
 onq_code oq_auto_evaluate(void *ctx, const char *path, double *metric, onq_error *err);
 
 /* ---- auto_show.c: the answer ---- */

@@ -58,9 +58,10 @@ static bool keeps_graph(const oq_recipe *r) {
 static const char *const corrections[] = {"bias_correction", "learned_rounding"};
 
 /* The cache of this recipe and of those that differ from it in corrections only. */
-static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
+static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, size_t fold, onq_options *o,
+                              onq_error *err) {
     oq_arena *arena = &a->job->arena;
-    oq_recipe before = {.command = r->command};
+    oq_recipe before = {.command = r->command, .after = r->after};
     for (size_t i = 0; i < r->options.n; i++) {
         bool late = false;
         for (size_t k = 0; k < OQ_COUNT(corrections); k++)
@@ -69,20 +70,22 @@ static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, onq_options *o, on
             OQ_TRY(oq_recipe_add(&before, arena, r->options.v[i].name, r->options.v[i].value, err));
     }
     size_t at = 0;
-    while (at < a->calibrated.n && !oq_recipe_equal(&a->calibrated.v[at], &before))
+    while (at < a->calibrated.n && (a->calibrated.v[at].fold != fold ||
+                                    !oq_recipe_equal(&a->calibrated.v[at].recipe, &before)))
         at++;
-    if (at == a->calibrated.n && !OQ_PUSH(arena, &a->calibrated, before))
+    const oq_auto_ranges ranges = {before, fold};
+    if (at == a->calibrated.n && !OQ_PUSH(arena, &a->calibrated, ranges))
         return oq_fail_nomem(err);
     const oq_str path = oq_str_format(arena, "%s/ranges.%zu.json", a->folder, at);
-    if (path.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(path.p != NULL, err);
     o->shared.own_cache = true;
     return onq_options_set(o, "calibration_cache", path.p, err);
 }
 
 /* Ranges are found once: a run over all operators, or all of a set, leaves them for runs that
  * quantize fewer. */
-static onq_code set_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
+static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_t fold,
+                          onq_options *o, onq_error *err) {
     const char *method = oq_recipe_get(r, "calibration_method"), *set = oq_recipe_get(r, "op_set");
     const char *const sets[] = {"all", set != NULL ? set : "all"};
     const bool whole =
@@ -90,45 +93,107 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, onq_options *o, onq_er
     if (strcmp(r->command, "static") != 0)
         return ONQ_OK;
     for (size_t i = 0; i < OQ_COUNT(sets) && keeps_graph(r); i++) {
-        const oq_str path = oq_str_format(&a->job->arena, "%s/ranges.%s.%s.json", a->folder,
-                                          method != NULL ? method : "minmax", sets[i]);
-        if (path.p == NULL)
-            return oq_fail_nomem(err);
+        const oq_str path =
+            oq_str_format(&a->job->arena, "%s/ranges.%zu.%zu.%s.%s.json", a->folder, prepared, fold,
+                          method != NULL ? method : "minmax", sets[i]);
+        OQ_TRY_ALLOC(path.p != NULL, err);
         const bool last = i + 1 == OQ_COUNT(sets);
         if (access(path.p, R_OK) == 0 || (last && whole))
             return onq_options_set(o, "calibration_cache", path.p, err);
     }
-    return set_own_cache(a, r, o, err);
+    return set_own_cache(a, r, fold, o, err);
 }
 
-static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const char *in, const char *out,
-                           onq_error *err) {
+/* ---- what is kept between recipes ---- */
+
+/* From 1; 0: all samples. */
+static onq_code number_of_fold(oq_auto *a, const oq_fold *fold, size_t *out, onq_error *err) {
+    size_t at = 0;
+    *out = 0;
+    if (fold == NULL)
+        return ONQ_OK;
+    while (at < a->known_folds.n && a->known_folds.v[at] != fold)
+        at++;
+    *out = at + 1;
+    return at < a->known_folds.n || OQ_PUSH(&a->job->arena, &a->known_folds, fold)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* From 1; 0: the model as it was given. */
+static size_t number_of_prepared(const oq_auto *a, const oq_recipe *r) {
+    size_t at = 0;
+    while (r != NULL && at < a->prepared.n && !oq_recipe_equal(&a->prepared.v[at].recipe, r))
+        at++;
+    return r == NULL ? 0 : at + 1;
+}
+
+static onq_code memory_of(oq_auto *a, size_t prepared, size_t fold, oq_channel_memory **out,
+                          onq_error *err) {
+    for (size_t i = 0; i < a->memories.n; i++)
+        if (a->memories.v[i].prepared == prepared && a->memories.v[i].fold == fold) {
+            *out = a->memories.v[i].channels;
+            return ONQ_OK;
+        }
+    const oq_auto_memory new = {prepared, fold, OQ_NEW(&a->job->arena, oq_channel_memory)};
+    OQ_TRY_ALLOC(new.channels != NULL, err);
+    oq_channel_memory_init(new.channels, &a->job->env->alloc);
+    *out = new.channels;
+    return OQ_PUSH(&a->job->arena, &a->memories, new) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+void oq_auto_forget(oq_auto *a) {
+    for (size_t i = 0; i < a->memories.n; i++)
+        oq_channel_memory_release(a->memories.v[i].channels);
+    a->memories.n = 0;
+}
+
+/* ---- one command ---- */
+
+/* Options that every command inside has. */
+static onq_code set_general(const oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
+    /* Every candidate is run and judged anyway. */
+    OQ_TRY(onq_options_set(o, "no_verify", "true", err));
+    if (onq_options_find(o, "check") != NULL)
+        OQ_TRY(onq_options_set(o, "check", "0", err));
+    /* A model that nothing was done to is no candidate; one that is only prepared is. */
+    if (!r->prepares && onq_options_find(o, "strict") != NULL)
+        OQ_TRY(onq_options_set(o, "strict", "true", err));
+    return set_inherited(a, o, err);
+}
+
+static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
+                           const char *out, onq_error *err) {
     onq_options *o = NULL;
     onq_result *result = NULL;
     onq_code rc = ONQ_OK;
+    size_t at_fold = 0;
+    const size_t prepared = number_of_prepared(a, r->after);
+    oq_channel_memory *channels = NULL;
+    OQ_GO(number_of_fold(a, fold, &at_fold, err));
+    OQ_GO(memory_of(a, prepared, at_fold, &channels, err));
     OQ_GO(onq_options_new(&a->quiet, r->command, &o, err));
     OQ_GO(onq_options_set(o, "input", in, err));
     OQ_GO(onq_options_set(o, "output", out, err));
-    /* Every candidate is run and judged anyway. */
-    OQ_GO(onq_options_set(o, "no_verify", "true", err));
-    if (onq_options_find(o, "check") != NULL)
-        OQ_GO(onq_options_set(o, "check", "0", err));
-    /* A model that nothing was done to is no candidate; one that is only prepared is. */
-    const bool prepares =
-        strcmp(r->command, "preprocess") == 0 && oq_recipe_get(r, "float16") == NULL;
-    if (!prepares && onq_options_find(o, "strict") != NULL)
-        OQ_GO(onq_options_set(o, "strict", "true", err));
-    OQ_GO(set_inherited(a, o, err));
+    OQ_GO(set_general(a, r, o, err));
     for (size_t i = 0; i < r->options.n; i++) {
         const oq_recipe_option *x = &r->options.v[i];
         OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
-    o->shared = (oq_shared){.tape = a->job->tape, .channels = &a->channels};
-    OQ_GO(set_cache(a, r, o, err));
+    o->shared = (oq_shared){.tape = a->job->tape,
+                            .channels = channels,
+                            .numbers = fold != NULL ? fold->calibrate : NULL,
+                            .n_numbers = fold != NULL ? fold->n_calibrate : 0};
+    OQ_GO(set_cache(a, r, prepared, at_fold, o, err));
     OQ_GO(onq_run(&a->quiet, o, &result, err));
 done:
     onq_result_free(result);
     onq_options_free(o);
+    if (rc == ONQ_E_CANCEL && a->late) {
+        a->late = false;
+        a->tune.stopped = true;
+        return oq_fail(err, ONQ_E_RUNTIME, "there was no time for it (--time_limit)");
+    }
     return rc;
 }
 
@@ -137,7 +202,7 @@ static onq_code new_path(oq_auto *a, const char **path, onq_error *err) {
     return *path != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code size_of(oq_auto *a, const char *path, uint64_t *size, onq_error *err) {
+onq_code oq_auto_size(const oq_auto *a, const char *path, uint64_t *size, onq_error *err) {
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(a->job->env, path, &a->tune.open, &m, err));
     const onq_code rc = oq_model_size(m, size, err);
@@ -155,57 +220,55 @@ onq_code oq_auto_write_input(oq_auto *a, onq_error *err) {
     return oq_model_save(a->model, path, &as_it_is, err);
 }
 
-onq_code oq_auto_make(void *ctx, const oq_recipe *r, const char **path, uint64_t *size,
-                      onq_error *err) {
+/* A prepared model is made once. */
+static onq_code make_prepared(oq_auto *a, const oq_recipe *r, const char **path, uint64_t *size,
+                              onq_error *err) {
+    const size_t at = number_of_prepared(a, r);
+    if (at <= a->prepared.n) {
+        *path = a->prepared.v[at - 1].path;
+        *size = a->prepared.v[at - 1].size;
+        return ONQ_OK;
+    }
+    oq_auto_prepared new = {.recipe = *r};
+    OQ_TRY(new_path(a, &new.path, err));
+    OQ_TRY(run_recipe(a, r, NULL, a->tune.float_path, new.path, err));
+    OQ_TRY(oq_auto_size(a, new.path, &new.size, err));
+    *path = new.path;
+    *size = new.size;
+    return OQ_PUSH(&a->job->arena, &a->prepared, new) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_auto_make(void *ctx, const oq_recipe *r, const oq_fold *fold, const char **path,
+                      uint64_t *size, onq_error *err) {
     oq_auto *a = ctx;
-    const char *in = a->tune.prepared != NULL ? a->tune.prepared : a->tune.float_path;
+    const char *in = a->tune.float_path;
+    *path = NULL;
+    if (r->prepares)
+        return make_prepared(a, r, path, size, err);
     if (r->after != NULL)
-        OQ_TRY(oq_auto_make(ctx, r->after, &in, size, err));
+        OQ_TRY(oq_auto_make(ctx, r->after, fold, &in, size, err));
     OQ_TRY(new_path(a, path, err));
-    const onq_code rc = run_recipe(a, r, in, *path, err);
+    onq_code rc = run_recipe(a, r, fold, in, *path, err);
     if (r->after != NULL)
         oq_auto_drop(ctx, in);
-    return rc == ONQ_OK ? size_of(a, *path, size, err) : rc;
+    if (rc == ONQ_OK)
+        rc = oq_auto_size(a, *path, size, err);
+    if (rc != ONQ_OK) {
+        oq_auto_drop(ctx, *path);
+        *path = NULL;
+    }
+    return rc;
 }
 
 void oq_auto_drop(void *ctx, const char *path) {
     oq_auto *a = ctx;
+    for (size_t i = 0; i < a->prepared.n; i++)
+        if (strcmp(a->prepared.v[i].path, path) == 0)
+            return; /* others begin with it */
     const oq_str data = oq_str_format(&a->job->arena, "%s.data", path);
     unlink(path);
     if (data.p != NULL)
         unlink(data.p);
-}
-
-/* ---- preparing ---- */
-
-/* In this order; the first that works is taken. */
-static const oq_recipe_option prepare_ways[] = {
-    {"rewrite", "all"},
-    {NULL, NULL},
-    {"optimizer", "builtin"},
-};
-
-onq_code oq_auto_prepare(oq_auto *a, onq_error *err) {
-    oq_arena *arena = &a->job->arena;
-    onq_error why = ONQ_ERROR_INIT;
-    for (size_t i = 0; i < OQ_COUNT(prepare_ways); i++) {
-        oq_recipe r = {.command = "preprocess"};
-        const char *path = NULL;
-        if (prepare_ways[i].name != NULL)
-            OQ_TRY(oq_recipe_add(&r, arena, prepare_ways[i].name, prepare_ways[i].value, err));
-        OQ_TRY(new_path(a, &path, err));
-        OQ_TRY(oq_progress(a->job->env, "preparing", i, OQ_COUNT(prepare_ways), err));
-        const onq_code rc = run_recipe(a, &r, a->tune.float_path, path, &why);
-        if (rc == ONQ_OK) {
-            a->prepare = r;
-            a->tune.prepared = path;
-            return size_of(a, path, &a->tune.prepared_size, err);
-        }
-        if (oq_tune_is_fatal(rc))
-            return oq_error_give(err, rc, &why);
-    }
-    oq_warn(a->job->env, "the model is taken as it is: preparing failed: %.300s", why.text);
-    return ONQ_OK;
 }
 
 /* ---- the user's program ---- */

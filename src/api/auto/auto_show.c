@@ -32,37 +32,34 @@ static const char *path_on_the_way(const oq_auto *a, const char *what) {
 
 /* The commands of a recipe, one a line; the last line is not ended. */
 static void add_commands(const oq_auto *a, const oq_recipe *r, const char *output, oq_buf *out) {
-    const bool prepared = r->after == NULL && a->prepare.command != NULL;
-    const char *input = r->after != NULL ? path_on_the_way(a, "quantized")
-                        : prepared       ? path_on_the_way(a, "prepared")
-                                         : input_path(a);
+    const char *input = r->after == NULL     ? input_path(a)
+                        : r->after->prepares ? path_on_the_way(a, "prepared")
+                                             : path_on_the_way(a, "quantized");
     if (input == NULL) {
         out->failed = true;
         return;
     }
-    if (r->after != NULL)
+    if (r->after != NULL) {
         add_commands(a, r->after, input, out);
-    else if (prepared)
-        oq_recipe_text(&a->prepare, input_path(a), input, out);
-    if (r->after != NULL || prepared)
         oq_buf_addc(out, '\n');
+    }
     oq_recipe_text(r, input, output, out);
 }
 
+static void add_copy(oq_buf *out, const char *from, const char *to) {
+    oq_buf_adds(out, "cp ");
+    oq_buf_add_exact_word(out, oq_str_of(from));
+    oq_buf_addc(out, ' ');
+    oq_buf_add_exact_word(out, oq_str_of(to));
+}
+
 void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out) {
-    const bool as_given = c == a->tune.truth || a->prepare.command == NULL;
-    if (c->recipe.command != NULL) {
+    const bool copied = c->recipe.command == NULL || c == a->tune.rival_found;
+    if (copied)
+        add_copy(out, c == a->tune.rival_found ? a->tune.rival : input_path(a), output_path(a));
+    else
         add_commands(a, &c->recipe, output_path(a), out);
-    } else if (!as_given) {
-        oq_recipe_text(&a->prepare, input_path(a), output_path(a), out);
-    } else {
-        oq_buf_adds(out, "cp ");
-        oq_buf_add_exact_word(out, oq_str_of(input_path(a)));
-        oq_buf_addc(out, ' ');
-        oq_buf_add_exact_word(out, oq_str_of(output_path(a)));
-    }
-    if ((c->recipe.command != NULL || !as_given) &&
-        oq_opt_flag(a->job->opts, "use_external_data_format"))
+    if (!copied && oq_opt_flag(a->job->opts, "use_external_data_format"))
         oq_buf_adds(out, " --use_external_data_format");
     oq_buf_addc(out, '\n');
 }
@@ -79,15 +76,46 @@ onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err
 
 /* ---- JSON ---- */
 
-static void score_json(oq_jw *w, const oq_score *s) {
-    oq_jw_real(w, "agreement", s->agreement);
+/* What the targets are about, by the name of the metric. */
+static void figures_json(const oq_auto *a, oq_jw *w, const char *key, const oq_score *s,
+                         bool bounds) {
+    oq_jw_begin_object(w, key);
+    for (size_t i = 0; i < a->tune.targets.n; i++) {
+        const oq_metric m = a->tune.targets.v[i].metric;
+        oq_jw_real(w, oq_metric_of(m)->name, bounds ? s->figures[m].bound : s->figures[m].value);
+    }
+    oq_jw_end_object(w);
+}
+
+static void worst_json(oq_jw *w, const oq_score *s) {
+    oq_jw_real(w, "worst_tenth_sqnr", s->worst_tenth);
+    oq_jw_begin_array(w, "worst_samples");
+    for (size_t i = 0; i < s->n_worst; i++) {
+        oq_jw_begin_object(w, NULL);
+        oq_jw_uint(w, "sample", s->worst[i]);
+        oq_jw_real(w, "sqnr", s->worst_db[i]);
+        oq_jw_end_object(w);
+    }
+    oq_jw_end_array(w);
+}
+
+static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s) {
+    static const oq_metric others[] = {OQ_METRIC_IOU, OQ_METRIC_KL, OQ_METRIC_PERPLEXITY_RISE,
+                                       OQ_METRIC_METRIC};
+    figures_json(a, w, "figure", s, false);
+    figures_json(a, w, "bound", s, true);
+    oq_jw_real(w, "agreement", oq_score_of(s, OQ_METRIC_AGREEMENT));
+    oq_jw_real(w, "sample_agreement", oq_score_of(s, OQ_METRIC_SAMPLE_AGREEMENT));
     oq_jw_real(w, "expected_agreement", s->expected);
-    oq_jw_real(w, "sqnr", s->sqnr); /* null: no difference at all */
-    oq_jw_real(w, "cosine", s->cosine);
+    oq_jw_real(w, "sqnr", oq_score_of(s, OQ_METRIC_SQNR)); /* null: no difference at all */
+    oq_jw_real(w, "cosine", oq_score_of(s, OQ_METRIC_COSINE));
+    for (size_t i = 0; i < OQ_COUNT(others); i++)
+        if (!isnan(oq_score_of(s, others[i])))
+            oq_jw_real(w, oq_metric_of(others[i])->name, oq_score_of(s, others[i]));
     if (!isnan(s->accuracy))
         oq_jw_real(w, "accuracy", s->accuracy);
-    if (!isnan(s->metric))
-        oq_jw_real(w, "metric", s->metric);
+    if (oq_score_is_wrong(s))
+        oq_jw_bool(w, "wrong", true);
 }
 
 static void commands_json(const oq_auto *a, const oq_candidate *c, oq_jw *w) {
@@ -113,7 +141,7 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
     if (score == NULL) {
         oq_jw_cstr(w, "why_not", c->why_not);
     } else {
-        score_json(w, score);
+        score_json(a, w, score);
         oq_jw_real(w, "latency_ms", c->ms);
         oq_jw_real(w, "latency_noise_ms", c->ms_noise);
         oq_jw_uint(w, "size", c->size);
@@ -121,6 +149,10 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
         if (!isnan(c->predicted))
             oq_jw_real(w, "predicted_objective", c->predicted);
         oq_jw_bool(w, "reached", c->reached);
+        if (c->doubted)
+            oq_jw_bool(w, "doubted", true);
+        if (score->n_worst > 0)
+            worst_json(w, score);
     }
     commands_json(a, c, w);
     oq_jw_end_object(w);
@@ -128,20 +160,36 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
 
 static void targets_json(const oq_auto *a, oq_jw *w) {
     oq_jw_begin_object(w, "target");
-    for (size_t i = 0; i < a->tune.targets.all.n; i++)
-        oq_jw_real(w, oq_metric_name(a->tune.targets.all.v[i].metric),
-                   a->tune.targets.all.v[i].value);
+    for (size_t i = 0; i < a->tune.targets.n; i++)
+        oq_jw_real(w, oq_metric_of(a->tune.targets.v[i].metric)->name, a->tune.targets.v[i].value);
+    oq_jw_end_object(w);
+    if (a->by_default.why != NULL)
+        oq_jw_cstr(w, "target_why", a->by_default.why);
+}
+
+static void samples_json(const oq_auto *a, oq_jw *w) {
+    oq_jw_begin_object(w, "samples");
+    oq_jw_uint(w, "given", a->choose.all.n + a->choose.left_out);
+    oq_jw_uint(w, "used", a->choose.all.n);
+    oq_jw_uint(w, "parts", a->folds.apart ? (a->choose.all.n < 2 ? 1 : a->folds.n) : 0);
+    oq_jw_uint(w, "judged", a->chosen->report.samples);
+    oq_jw_uint(w, "eval_data", a->eval_data ? a->report.all.n : 0);
+    oq_jw_uint(w, "rows", a->chosen->report.rows);
+    oq_jw_uint(w, "close_calls", a->chosen->report.close_calls);
+    oq_jw_uint(w, "close_calls_that_changed", a->chosen->report.close_flips);
+    if (a->needed > 0)
+        oq_jw_uint(w, "needed", a->needed);
     oq_jw_end_object(w);
 }
 
 static void curve_json(const oq_auto *a, oq_jw *w) {
     const oq_candidates *all = &a->tune.all;
     size_t *order = OQ_NEW_ARRAY(&a->job->arena, size_t, all->n + 1);
-    const size_t n = order != NULL ? oq_curve(all, order) : 0;
+    const size_t n = order != NULL ? oq_curve(all, &a->tune.targets, order) : 0;
     oq_jw_begin_array(w, "curve");
     for (size_t i = 0; i < n; i++) {
         const oq_candidate *c = all->v[order[i]];
-        candidate_json(a, c, c->report.samples > 0 ? &c->report : &c->score, NULL, w);
+        candidate_json(a, c, &c->score, NULL, w);
     }
     oq_jw_end_array(w);
 }
@@ -151,19 +199,18 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
     oq_jw_cstr(w, "input", input_path(a));
     oq_jw_cstr(w, "output", output_path(a));
     oq_jw_bool(w, "target_reached", a->reached);
-    if (a->report_is_own)
-        oq_jw_bool(w, "target_reached_held_out",
-                   oq_targets_hold(&a->tune.targets, &a->chosen->report, true));
+    if (a->eval_data)
+        oq_jw_bool(w, "target_reached_eval_data",
+                   a->chosen->exact || oq_targets_hold(&a->tune.targets, &a->chosen->report));
     targets_json(a, w);
     candidate_json(a, a->chosen, &a->chosen->report, "chosen", w);
     candidate_json(a, a->tune.truth, &a->tune.truth->report, "float", w);
     oq_jw_begin_array(w, "candidates");
-    for (size_t i = 0; i < all->n; i++)
+    for (size_t i = 1; i < all->n; i++)
         candidate_json(a, all->v[i], all->v[i]->ok ? &all->v[i]->score : NULL, NULL, w);
     oq_jw_end_array(w);
     curve_json(a, w);
-    oq_jw_uint(w, "samples_choosing", a->choose.all.n);
-    oq_jw_uint(w, "samples_reporting", a->report_is_own ? a->report.all.n : 0);
+    samples_json(a, w);
     oq_jw_bool(w, "stopped_by_time_limit", a->tune.stopped);
     oq_jw_real(w, "seconds", a->seconds);
 }
@@ -188,89 +235,138 @@ onq_code oq_auto_write_report(const oq_auto *a, const char *path, onq_error *err
 
 /* ---- text ---- */
 
-/* Where the last axis holds no classes the agreement is of no use. */
-static bool has_classes(const oq_auto *a) {
-    bool asked = a->classes;
-    for (size_t i = 0; i < a->tune.targets.all.n; i++)
-        asked |= a->tune.targets.all.v[i].metric == OQ_METRIC_AGREEMENT;
-    return asked;
+/* The metric of the first target, which the table shows beside dB. */
+static oq_metric shown(const oq_auto *a) {
+    return a->tune.targets.n > 0 ? a->tune.targets.v[0].metric : OQ_METRIC_SQNR;
 }
 
-static void score_text(const oq_auto *a, oq_buf *b, const oq_score *s) {
-    if (!isnan(s->agreement) && has_classes(a))
-        oq_buf_addf(b, "%6.2f %%  ", s->agreement);
-    if (isfinite(s->sqnr))
-        oq_buf_addf(b, "%6.1f dB", s->sqnr);
+static void figure_text(oq_buf *b, oq_metric m, double v) {
+    if (isnan(v))
+        oq_buf_addf(b, "%10s", "-");
+    else if (m == OQ_METRIC_SQNR && isinf(v))
+        oq_buf_addf(b, "%10s", v > 0 ? "exact" : "wrong");
+    else if (isinf(v))
+        oq_buf_addf(b, "%10s", "-");
+    else if (m == OQ_METRIC_SQNR)
+        oq_buf_addf(b, "%7.1f dB", v);
+    else if (oq_metric_of(m)->percent || m == OQ_METRIC_PERPLEXITY_RISE)
+        oq_buf_addf(b, "%8.2f %%", v);
     else
-        oq_buf_adds(b, s->sqnr > 0 ? "    same " : "   wrong ");
-    if (!isnan(s->accuracy))
-        oq_buf_addf(b, "  %6.2f %% right", s->accuracy);
-    if (!isnan(s->metric))
-        oq_buf_addf(b, "  metric %g", s->metric);
+        oq_buf_addf(b, "%10.5g", v);
 }
 
-static void row_text(const oq_auto *a, const oq_candidate *c, const oq_score *s, oq_buf *b) {
+static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
+    const oq_metric m = shown(a);
     char size[32];
-    oq_buf_addf(b, "%c ", c == a->chosen ? '*' : c->reached ? '+' : ' ');
-    score_text(a, b, s);
-    oq_buf_addf(b, "  %9.3f ms  %8s  %s\n", c->ms, oq_size_text(size, c->size), c->label);
+    oq_buf_addf(b, "%c ", c == a->chosen ? '*' : c->reached && !c->exact ? '+' : ' ');
+    figure_text(b, m, oq_score_of(&c->score, m));
+    if (c->exact)
+        oq_buf_addf(b, "%10s", "");
+    else
+        figure_text(b, m, c->score.figures[m].bound);
+    if (m != OQ_METRIC_SQNR)
+        figure_text(b, OQ_METRIC_SQNR, oq_score_of(&c->score, OQ_METRIC_SQNR));
+    oq_buf_addf(b, "  %9.3f ms  %9s  %s%s\n", c->ms, oq_size_text(size, c->size), c->label,
+                c->doubted ? " (measured again it falls short)" : "");
+}
+
+static void target_text(const oq_auto *a, oq_buf *b) {
+    oq_buf_adds(b, "target:");
+    for (size_t i = 0; i < a->tune.targets.n; i++)
+        oq_buf_addf(b, "%s %s=%g", i > 0 ? "," : "",
+                    oq_metric_of(a->tune.targets.v[i].metric)->name, a->tune.targets.v[i].value);
+    if (a->by_default.why != NULL)
+        oq_buf_addf(b, " (the default: %s%s)", a->by_default.why,
+                    a->by_default.metric == OQ_METRIC_SAMPLE_AGREEMENT
+                        ? ", and a sample has a sequence of classes"
+                        : "");
+    oq_buf_addc(b, '\n');
+    if (!a->folds.apart)
+        oq_buf_adds(b, "one sample: it calibrates and judges, and nothing can be promised\n");
+    else if (a->folds.n > 1)
+        oq_buf_addf(b, "%zu samples in %zu parts: each judges what the others calibrated\n",
+                    a->choose.all.n, a->folds.n);
+    else
+        oq_buf_addf(b, "%zu samples: one half judges what the other calibrated\n", a->choose.all.n);
 }
 
 static void candidates_text(const oq_auto *a, oq_buf *b) {
-    size_t failed = 0;
-    oq_buf_addf(b, "candidates, on %zu samples (* chosen, + reaches the target):\n",
-                a->choose.all.n);
-    row_text(a, a->tune.truth, &a->tune.truth->score, b);
-    for (size_t i = 0; i < a->tune.all.n; i++) {
-        const oq_candidate *c = a->tune.all.v[i];
-        failed += !c->ok;
-        if (c->ok)
-            row_text(a, c, &c->score, b);
-    }
-    if (failed > 0)
-        oq_buf_addf(b, "  %zu more could not be made (--json says why)\n", failed);
+    const oq_metric m = shown(a);
+    const char *name = oq_metric_of(m)->name;
+    oq_buf_addf(b, "  %10s%10s%s  %12s  %9s  candidate (* chosen, + reaches the target)\n",
+                strlen(name) > 9 ? "figure" : name, oq_metric_of(m)->less ? "at most" : "at least",
+                m != OQ_METRIC_SQNR ? "      sqnr" : "", "time", "size");
+    for (size_t i = 0; i < a->tune.all.n; i++)
+        if (a->tune.all.v[i]->ok)
+            row_text(a, a->tune.all.v[i], b);
+    for (size_t i = 0; i < a->tune.all.n; i++)
+        if (!a->tune.all.v[i]->ok)
+            oq_buf_addf(b, "  not made: %s: %.200s\n", a->tune.all.v[i]->label,
+                        a->tune.all.v[i]->why_not);
 }
 
-/* How sure the figures are. */
+/* What is certain of the one that is taken. */
 static void sure_text(const oq_auto *a, oq_buf *b) {
     const oq_score *s = &a->chosen->report;
-    if (!a->report_is_own)
-        oq_buf_adds(b, "there is one sample only: the figures are of what chose (--eval_data)\n");
-    else if (!isnan(s->agreement) && has_classes(a))
+    oq_buf_addf(b, "on %" PRIu64 " samples %s: ", s->samples,
+                a->eval_data ? "of --eval_data" : "that did not calibrate");
+    for (size_t i = 0; i < a->tune.targets.n; i++) {
+        const oq_metric m = a->tune.targets.v[i].metric;
+        oq_buf_addf(b, "%s%s", i > 0 ? "; " : "", oq_metric_of(m)->name);
+        figure_text(b, m, oq_score_of(s, m));
+        oq_buf_addf(b, ", of others %s ", oq_metric_of(m)->less ? "at most" : "at least");
+        figure_text(b, m, s->figures[m].bound);
+        oq_buf_adds(b, " (95 % certain)");
+    }
+    oq_buf_addc(b, '\n');
+    if (s->n_worst > 0 && isfinite(s->worst_tenth))
+        oq_buf_addf(b, "the worst tenth of the samples: %.1f dB\n", s->worst_tenth);
+    if (s->close_calls > 0)
         oq_buf_addf(b,
-                    "%" PRIu64 " held-out samples with %" PRIu64
-                    " rows: the agreement is at least %.1f %% with 95 %% certainty; the noise "
-                    "predicts %.2f %%\n",
-                    s->samples, s->rows, oq_agreement_bound(s->agreement, s->rows), s->expected);
-    else
-        oq_buf_addf(b, "%" PRIu64 " held-out samples\n", s->samples);
+                    "%" PRIu64 " of %" PRIu64 " rows are close calls in float; %" PRIu64
+                    " of these changed\n",
+                    s->close_calls, s->rows, s->close_flips);
 }
 
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
     const double part = a->tune.truth->ms > 0 ? c->ms / a->tune.truth->ms : NAN;
-    if (c->recipe.command == NULL)
-        oq_buf_adds(b, "leave it float: ");
-    oq_buf_addf(b, "%s: ", c->label);
-    score_text(a, b, &c->report);
-    oq_buf_addf(b, ", %.3f ms (%.2f of float)\n", c->ms, part);
+    if (c == a->tune.rival_found)
+        oq_buf_adds(b, "yours is the best: nothing as fast is more accurate\n");
+    else if (c->exact && a->reached)
+        oq_buf_adds(b, "kept float: int8 is no faster here\n");
+    else if (c->exact)
+        oq_buf_adds(b, "kept float: no quantized model reaches the target\n");
+    oq_buf_addf(b, "%s: %.3f ms (%.2f of float)\n", c->label, c->ms, part);
+    if (!c->exact)
+        sure_text(a, b);
+    if (a->nearest != NULL && a->nearest != c && !a->reached) {
+        oq_buf_addf(b, "nearest: %s,", a->nearest->label);
+        figure_text(b, shown(a), oq_score_of(&a->nearest->score, shown(a)));
+        oq_buf_addf(b, ", %.2f of float (--best_effort writes it)\n",
+                    a->nearest->ms / a->tune.truth->ms);
+    }
+    if (a->needed > 0)
+        oq_buf_addf(b, "%zu samples are too few to promise it: about %" PRIu64 " would do\n",
+                    a->choose.all.n, a->needed);
 }
 
 void oq_auto_text(const oq_auto *a) {
     oq_buf *b = &a->job->text;
+    target_text(a, b);
     candidates_text(a, b);
     verdict_text(a, b);
-    sure_text(a, b);
-    if (!a->reached && a->chosen->recipe.command == NULL)
-        oq_alert(a->job->env,
-                 "nothing could be quantized: the model stays float (--json says why)");
+    if (!a->reached && a->nearest == NULL && a->chosen->exact)
+        oq_alert(a->job->env, "nothing could be quantized: the model stays float");
+    else if (!a->reached && a->chosen->exact)
+        oq_alert(a->job->env, "no candidate reaches the target: the model stays float");
     else if (!a->reached)
         oq_alert(a->job->env, "no candidate reaches the target: the most accurate was written (%s)",
                  a->chosen->label);
-    if (a->reached && a->report_is_own &&
-        !oq_targets_hold(&a->tune.targets, &a->chosen->report, true))
-        oq_warn(a->job->env, "the target is reached on the samples that chose, not on those held "
-                             "out (more samples, or a higher --target)");
+    if (a->reached && a->eval_data && !a->chosen->exact &&
+        !oq_targets_hold(&a->tune.targets, &a->chosen->report))
+        oq_warn(a->job->env, "the target is not reached on --eval_data (samples of the same kind "
+                             "in --data, or a higher --target)");
     if (a->tune.stopped)
         oq_buf_adds(b, "stopped by --time_limit: the best so far\n");
     oq_auto_commands(a, a->chosen, b);

@@ -396,31 +396,29 @@ static void json_language(oq_jw *w, const oq_lm_score *s) {
 
 static oq_score score_of(const bench *b, const contender *c) {
     size_t first = SIZE_MAX; /* of the outputs that have rows of scores */
-    oq_score s = {.agreement = (double)NAN,
-                  .sqnr = (double)INFINITY,
-                  .cosine = 1,
-                  .accuracy = (double)NAN,
-                  .metric = (double)NAN};
+    oq_score s = oq_score_none();
+    double sqnr = (double)INFINITY, cosine = 1;
     for (size_t k = 0; k < n_answers(b); k++) {
         const oq_agree *a = &c->outputs[c->order[k]];
         const bool same_kind = !a->differs && a->n > 0;
-        const double sqnr = same_kind && !isnan(a->noise) ? oq_agree_sqnr(a) : -(double)INFINITY;
-        const double cosine = same_kind && !isnan(a->noise) ? oq_agree_cosine(a) : -1;
-        s.sqnr = sqnr < s.sqnr ? sqnr : s.sqnr;
-        s.cosine = cosine < s.cosine ? cosine : s.cosine;
+        const bool there = same_kind && !isnan(a->noise);
+        sqnr = fmin(sqnr, there ? oq_agree_sqnr(a) : -(double)INFINITY);
+        cosine = fmin(cosine, there ? oq_agree_cosine(a) : -1);
         if (same_kind && a->rows > 0 && c->order[k] < first) {
             first = c->order[k];
-            s.agreement = 100 * oq_agree_top1(a);
+            oq_score_set(&s, OQ_METRIC_AGREEMENT, 100 * oq_agree_top1(a));
         }
     }
-    if (c->rows > 0)
-        s.accuracy = 100.0 * (double)c->right / (double)c->rows;
+    oq_score_set(&s, OQ_METRIC_SQNR, sqnr);
+    oq_score_set(&s, OQ_METRIC_COSINE, cosine);
+    if (c->rows > 0 && b->v[0].rows > 0)
+        oq_score_set(&s, OQ_METRIC_ACCURACY_DROP,
+                     100.0 * ((double)b->v[0].right / (double)b->v[0].rows -
+                              (double)c->right / (double)c->rows));
     return s;
 }
 
 static onq_code check_targets(bench *b, onq_error *err) {
-    if (b->v[0].rows > 0)
-        b->targets.float_accuracy = score_of(b, &b->v[0]).accuracy;
     for (size_t i = 1; i < b->n; i++) {
         const oq_score s = score_of(b, &b->v[i]);
         OQ_TRY(oq_gate_check(&b->targets, &s, err));
@@ -659,7 +657,7 @@ static void show_all(bench *b) {
 
 static onq_code run_contenders(bench *b, onq_error *err) {
     OQ_TRY(oq_gate_read(b->job, oq_opt_is_set(b->job->opts, "labels"), &b->targets, err));
-    if (b->targets.all.n > 0 && b->n < 2)
+    if (b->targets.n > 0 && b->n < 2)
         return oq_fail(err, ONQ_E_OPTION,
                        "--target compares models with the first one, and there is only one");
     if (oq_opt_is_set(b->job->opts, "labels"))

@@ -92,7 +92,7 @@ static const onq_option_info data[] = {
             "random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_INT("hold_out", 0, "", "", "2..", "N",
-           "Leave out every Nth sample, the ones that `auto` holds out for its report."),
+           "Leave out every Nth sample."),
     OQ_ROW_DIM(""),
     OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
             "Order of the axes of images; read from the model by default."),

@@ -147,22 +147,18 @@ static void tell_next(const oq_quant *q, oq_buf *text) {
 
 static oq_score score_of(const oq_quant *q) {
     const oq_verdict *v = &q->verified.verdict;
-    oq_score s = {.agreement = (double)NAN,
-                  .sqnr = v->sqnr >= OQ_VERIFY_EQUAL ? (double)INFINITY : v->sqnr,
-                  .cosine = v->cosine,
-                  .accuracy = (double)NAN,
-                  .metric = (double)NAN,
-                  .samples = v->n_runs,
-                  .rows = v->rows};
+    oq_score s = oq_score_none();
+    oq_score_set(&s, OQ_METRIC_SQNR, v->sqnr >= OQ_VERIFY_EQUAL ? (double)INFINITY : v->sqnr);
+    oq_score_set(&s, OQ_METRIC_COSINE, v->cosine);
     if (v->rows > 0)
-        s.agreement = 100.0 * (double)v->same / (double)v->rows;
+        oq_score_set(&s, OQ_METRIC_AGREEMENT, 100.0 * (double)v->same / (double)v->rows);
     return s;
 }
 
 onq_code oq_quant_check_targets(const oq_quant *q, onq_error *err) {
     const onq_options *o = q->job->opts;
     const oq_score s = score_of(q);
-    if (q->targets.all.n == 0 || oq_opt_flag(o, "dry_run"))
+    if (q->targets.n == 0 || oq_opt_flag(o, "dry_run"))
         return ONQ_OK;
     if (!oq_quant_is_telling(q) || q->record.generated)
         return oq_fail(

@@ -46,7 +46,7 @@ onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
     oq_job *job = q->job;
     size_t n = 0;
     OQ_TRY(oq_gate_read(job, false, &q->targets, err));
-    if (q->targets.all.n > 0 &&
+    if (q->targets.n > 0 &&
         (oq_opt_flag(job->opts, "no_verify") ||
          (oq_opt_is_set(job->opts, "check") && oq_opt_int(job->opts, "check") == 0)))
         return oq_fail(err, ONQ_E_OPTION,

@@ -15,7 +15,7 @@
 #include "quantize/number/qtype.h"
 #include "quantize/ort/stamp.h"
 #include "samples/agreement.h"
-#include "tune/score.h"
+#include "tune/meaning.h"
 
 #include <math.h>
 
@@ -41,7 +41,7 @@ typedef struct look {
 } look;
 
 static bool is_asked(const oq_quant *q) {
-    return oq_opt_flag(q->job->opts, "verify") || q->targets.all.n > 0;
+    return oq_opt_flag(q->job->opts, "verify") || q->targets.n > 0;
 }
 
 /* Messages of what is tried are not the user's. */
@@ -155,7 +155,7 @@ static onq_code find_engine(oq_quant *q, onq_error *err) {
         return rc;
     if (is_asked(q) || rc == ONQ_E_NOMEM) {
         oq_error_give(err, rc, &why);
-        return is_asked(q) ? oq_error_in(err, rc, q->targets.all.n > 0 ? "--target" : "--verify")
+        return is_asked(q) ? oq_error_in(err, rc, q->targets.n > 0 ? "--target" : "--verify")
                            : rc;
     }
     q->verified.skipped = "there is no ONNX Runtime";
@@ -265,11 +265,11 @@ static onq_code prepare_session(look *l, onq_error *err) {
  * them: with wrong preprocessing it seldom is. */
 static onq_code find_classes(look *l, onq_error *err) {
     oq_quant *q = l->q;
-    const oq_link *links = NULL;
+    oq_meaning meaning;
     double sum = 0;
     uint64_t rows = 0;
-    bool classes = false;
-    OQ_TRY(oq_link_find(q->model, &q->job->arena, &links, &classes, err));
+    OQ_TRY(oq_meaning_find(q->model, &q->job->arena, &meaning, err));
+    const bool classes = meaning.why != NULL && meaning.classes == 0;
     for (size_t i = 0; i < q->record.runs.n && classes; i++) {
         const oq_record_run *run = &q->record.runs.v[i];
         const oq_datum *out = run->n_outputs > 0 ? &run->outputs[0] : NULL;

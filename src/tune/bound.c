@@ -1,0 +1,118 @@
+/*
+ * bound.c — see bound.h.
+ */
+#include "tune/bound.h"
+
+#include "base/vec.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+double oq_student(size_t freedom) {
+    static const double least[] = {INFINITY, 6.314, 2.920, 2.353, 2.132, 2.015,
+                                   1.943,    1.895, 1.860, 1.833, 1.812};
+    if (freedom < OQ_COUNT(least))
+        return least[freedom];
+    /* The first terms of the expansion about the normal distribution: right to 0.002 from here. */
+    const double z = 1.6449, n = (double)freedom;
+    return z + (z * z * z + z) / (4 * n) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * n * n);
+}
+
+/* The error of the mean of the folds' own ratios: what hangs on the samples that calibrated. */
+static double between_folds(const oq_loss *v, size_t n, double mean) {
+    double squares = 0;
+    size_t folds = 0;
+    unsigned last = 0;
+    for (size_t i = 0; i < n; i++)
+        last = v[i].fold > last ? v[i].fold : last;
+    for (unsigned k = 0; k <= last; k++) {
+        double lost = 0, of = 0;
+        for (size_t i = 0; i < n; i++) {
+            lost += v[i].fold == k ? v[i].lost : 0;
+            of += v[i].fold == k ? v[i].of : 0;
+        }
+        if (of <= 0)
+            continue;
+        squares += (lost / of - mean) * (lost / of - mean);
+        folds++;
+    }
+    return folds > 1 ? sqrt(squares / (double)(folds * (folds - 1))) : 0;
+}
+
+oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
+    double lost = 0, of = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        lost += v[i].lost;
+        of += v[i].of;
+    }
+    oq_ratio r = {.value = of > 0 ? lost / of : NAN, .error = INFINITY, .n = n};
+    if (n < 2 || !(of > 0))
+        return r;
+    if (!isfinite(lost)) {
+        r.error = 0;
+        return r;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const double apart = v[i].lost - r.value * v[i].of;
+        squares += apart * apart;
+    }
+    const double over_samples = sqrt(squares * (double)n / (double)(n - 1)) / of;
+    r.error = fmax(over_samples, between_folds(v, n, r.value));
+    return r;
+}
+
+double oq_ratio_bound(const oq_ratio *r) {
+    if (r->n < 2 || isnan(r->value))
+        return INFINITY;
+    return r->value + oq_student(r->n - 1) * r->error;
+}
+
+/* ---- answers that change ---- */
+
+static int by_value(const void *x, const void *y) {
+    const float a = *(const float *)x, b = *(const float *)y;
+    return a < b ? -1 : a > b;
+}
+
+static float *sorted(const float *v, size_t n, oq_arena *a) {
+    float *copy = OQ_NEW_ARRAY(a, float, n + 1);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, v, n * sizeof *v);
+    qsort(copy, n, sizeof *copy, by_value);
+    return copy;
+}
+
+/* How many of the sorted values are less than x, or not more. */
+static size_t count_below(const float *v, size_t n, float x, bool or_equal) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (v[middle] < x || (or_equal && v[middle] == x))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *chance,
+                          onq_error *err) {
+    const float *errors = sorted(f->errors, f->n, a);
+    OQ_TRY_ALLOC(errors != NULL, err);
+    const float most = f->n > 0 ? 2 * errors[f->n - 1] : 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const size_t above = f->n - count_below(errors, f->n, f->margins[i], true);
+        chance[i] = unseen ? (double)(above + (most > f->margins[i])) / (double)(f->n + 1)
+                           : (double)above / (double)f->n;
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_flips_hits(const oq_flips *f, oq_arena *a, double *hit, onq_error *err) {
+    const float *margins = sorted(f->margins, f->n, a);
+    OQ_TRY_ALLOC(margins != NULL, err);
+    for (size_t i = 0; i < f->n; i++)
+        hit[i] = (double)count_below(margins, f->n, f->errors[i], false) / (double)f->n;
+    return ONQ_OK;
+}

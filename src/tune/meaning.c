@@ -1,0 +1,210 @@
+/*
+ * meaning.c — see meaning.h.
+ */
+#include "tune/meaning.h"
+
+#include "base/vec.h"
+#include "onnx/graph.h"
+#include "onnx/operators.h"
+
+#include <math.h>
+
+#define MAX_STEPS 16 /* nodes that only move values before an output */
+
+static const oq_metric_info metrics[OQ_METRICS] = {
+    {"agreement", "the same class as float", false, true, 0, 100, 0.5},
+    {"sample_agreement", "all classes of a sample the same as float's", false, true, 0, 100, 0.5},
+    {"sqnr", "signal to noise of the worst output", false, false, -INFINITY, INFINITY, 1},
+    {"cosine", "cosine of the worst output", false, false, -1, 1, 0},
+    {"iou", "intersection over union of the masks", false, true, 0, 100, 0.5},
+    {"kl", "divergence from float's distribution", true, false, 0, INFINITY, 0},
+    {"perplexity_rise", "rise of the perplexity", true, false, 0, INFINITY, 0},
+    {"accuracy_drop", "right answers lost", true, true, 0, 100, 0.5},
+    {"metric", "the measure of --evaluate", false, false, -INFINITY, INFINITY, 0},
+};
+
+const oq_metric_info *oq_metric_of(oq_metric m) {
+    return &metrics[m];
+}
+
+bool oq_metric_find(oq_str name, oq_metric *out) {
+    for (int i = 0; i < OQ_METRICS; i++)
+        if (oq_str_is(name, metrics[i].name)) {
+            *out = (oq_metric)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- links ---- */
+
+static bool is_one_of(oq_str op, const char *const *names) {
+    for (; *names != NULL; names++)
+        if (oq_str_is(op, *names))
+            return true;
+    return false;
+}
+
+static bool moves_values(oq_str op) {
+    static const char *const names[] = {"Identity",  "Reshape", "Squeeze", "Unsqueeze", "Flatten",
+                                        "Transpose", "Cast",    "Slice",   NULL};
+    return is_one_of(op, names);
+}
+
+/* The node that computes the values of a tensor, or NULL. */
+static const oq_node *last_node(const oq_index *ix, oq_str name) {
+    const oq_node *n = oq_index_producer(ix, name);
+    for (int i = 0; i < MAX_STEPS && n != NULL && moves_values(n->op_type); i++)
+        n = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
+    return n;
+}
+
+static bool is_op(const oq_node *n, const char *op) {
+    return n != NULL && oq_str_is(n->op_type, op);
+}
+
+/* The producer of an input if it is this operator, or NULL. */
+static const oq_node *input_by(const oq_index *ix, const oq_node *n, size_t at, const char *op) {
+    const oq_node *from =
+        n != NULL && at < n->input.n ? oq_index_producer(ix, n->input.v[at]) : NULL;
+    return is_op(from, op) ? from : NULL;
+}
+
+/* A linear operator, or an Add after one: what a classifier without Softmax ends with. */
+static bool is_linear(const oq_index *ix, const oq_node *n) {
+    static const char *const names[] = {"Gemm", "MatMul", "FusedMatMul", "FusedGemm", NULL};
+    for (size_t i = 0; is_op(n, "Add") && i < n->input.n; i++) {
+        const oq_node *before = last_node(ix, n->input.v[i]);
+        if (before != NULL && is_one_of(before->op_type, names))
+            return true;
+    }
+    return n != NULL && is_one_of(n->op_type, names);
+}
+
+/* The sum of these very values. */
+static bool sums_up(const oq_index *ix, const oq_node *n, oq_str values) {
+    for (int i = 0; i < MAX_STEPS && n != NULL && (moves_values(n->op_type) || is_op(n, "Expand"));
+         i++)
+        n = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
+    return is_op(n, "ReduceSum") && n->input.n > 0 && oq_str_eq(n->input.v[0], values);
+}
+
+/* exp(x) / sum(exp(x)), or the product with the reciprocal of the sum. */
+static bool is_written_softmax(const oq_index *ix, const oq_node *n) {
+    if (n == NULL || n->input.n != 2 || (!is_op(n, "Div") && !is_op(n, "Mul")))
+        return false;
+    for (size_t i = 0; i < 2; i++) {
+        const oq_node *other = oq_index_producer(ix, n->input.v[1 - i]);
+        if (is_op(n, "Div") && i == 1)
+            break;
+        if (is_op(n, "Mul") && is_op(other, "Reciprocal") && other->input.n > 0)
+            other = oq_index_producer(ix, other->input.v[0]);
+        else if (is_op(n, "Mul"))
+            continue;
+        if (input_by(ix, n, i, "Exp") != NULL && sums_up(ix, other, n->input.v[i]))
+            return true;
+    }
+    return false;
+}
+
+/* x - log(sum(exp(x))). */
+static bool is_written_log_softmax(const oq_index *ix, const oq_node *n) {
+    const oq_node *log = is_op(n, "Sub") ? input_by(ix, n, 1, "Log") : NULL;
+    const oq_node *sum = input_by(ix, log, 0, "ReduceSum");
+    const oq_node *exp = input_by(ix, sum, 0, "Exp");
+    return exp != NULL && n->input.n == 2 && oq_str_eq(exp->input.v[0], n->input.v[0]);
+}
+
+/* Why an output holds classes, or NULL. */
+static const char *find_link(const oq_index *ix, const oq_node *n, oq_link *link, bool *alone) {
+    static const char *const integers[] = {"ArgMax", "ArgMin", "TopK", NULL};
+    *link = OQ_LINK_NONE;
+    *alone = false;
+    if (n == NULL)
+        return NULL;
+    if (is_op(n, "Softmax")) {
+        *link = OQ_LINK_SOFTMAX;
+        return "it comes from a Softmax";
+    }
+    if (is_written_softmax(ix, n)) {
+        *link = OQ_LINK_SOFTMAX;
+        return "it comes from a Softmax that is written out";
+    }
+    if (is_op(n, "LogSoftmax") || is_written_log_softmax(ix, n))
+        return "it comes from a LogSoftmax";
+    if (is_op(n, "Sigmoid")) {
+        *link = OQ_LINK_SIGMOID;
+        *alone = true;
+        return is_linear(ix, last_node(ix, n->input.v[0]))
+                   ? "it comes from a Sigmoid for each class"
+                   : NULL;
+    }
+    if (is_one_of(n->op_type, integers))
+        return "it holds the number of a class";
+    return is_linear(ix, n) ? "it comes from a linear operator" : NULL;
+}
+
+bool oq_meaning_is_state(const oq_meaning *m, size_t output) {
+    return m->states != NULL && output < m->n && m->states[output];
+}
+
+onq_code oq_meaning_find(oq_model *m, oq_arena *a, oq_meaning *out, onq_error *err) {
+    oq_index ix;
+    oq_ios ins, outs;
+    oq_roles roles;
+    oq_graph *g = m->proto->graph;
+    oq_link *v = OQ_NEW_ARRAY(a, oq_link, g->output.n + 1);
+    OQ_TRY_ALLOC(v != NULL, err);
+    OQ_TRY(oq_index_build(&ix, a, g, NULL, err));
+    OQ_TRY(oq_model_inputs(m, a, &ins, err));
+    OQ_TRY(oq_model_outputs(m, a, &outs, err));
+    OQ_TRY(oq_roles_find(a, &ins, &outs, &roles, err));
+    *out = (oq_meaning){.links = v,
+                        .n = g->output.n,
+                        .classes = g->output.n,
+                        .states = roles.n_states < outs.n ? roles.states : NULL,
+                        .language = roles.language};
+    for (size_t i = 0; i < g->output.n; i++) {
+        bool alone = false;
+        const char *why = find_link(&ix, last_node(&ix, g->output.v[i]->name), &v[i], &alone);
+        if (why == NULL || out->why != NULL || oq_meaning_is_state(out, i))
+            continue;
+        out->classes = i;
+        out->why = why;
+        out->scores_alone = alone;
+    }
+    if (roles.language.is) {
+        out->classes = roles.language.logits;
+        out->why = "it is a language model";
+        out->scores_alone = false;
+    }
+    return ONQ_OK;
+}
+
+/* ---- the target ---- */
+
+uint64_t oq_sequences_of(const oq_datum *d, int64_t batch) {
+    return d->rank >= 3 && batch > 0 && d->dims[0] == batch ? (uint64_t)batch : 1;
+}
+
+oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs, size_t n_outputs,
+                                    int64_t batch) {
+    const oq_datum *d = m->classes < n_outputs ? &outputs[m->classes] : NULL;
+    const oq_dtype_info *info = d != NULL ? oq_dtype_find((int64_t)d->dtype) : NULL;
+    const bool real = info != NULL && info->cls == OQ_CLASS_REAL;
+    const int64_t last = d != NULL && d->rank > 0 ? d->dims[d->rank - 1] : 0;
+    const oq_default_target none = {OQ_METRIC_SQNR, 30, "no output is known to hold classes"};
+    if (d == NULL || d->kind != OQ_DATUM_TENSOR || d->count == 0)
+        return none;
+    if (!real)
+        return (oq_default_target){OQ_METRIC_AGREEMENT, 99, m->why};
+    /* Along the last of four axes lie pixels more often than classes. */
+    if (last < 2 || d->rank > 3 || (m->scores_alone && d->rank != 2))
+        return none;
+    if (m->language.is)
+        return (oq_default_target){OQ_METRIC_KL, 0.1, m->why};
+    const uint64_t rows = d->count / (uint64_t)last;
+    if (d->rank == 3 && rows > oq_sequences_of(d, batch))
+        return (oq_default_target){OQ_METRIC_SAMPLE_AGREEMENT, 98, m->why};
+    return (oq_default_target){OQ_METRIC_AGREEMENT, 99, m->why};
+}

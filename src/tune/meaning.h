@@ -1,0 +1,68 @@
+/*
+ * meaning.h — what the outputs of a model are, and what people measure them by.
+ */
+#ifndef OQ_TUNE_MEANING_H
+#define OQ_TUNE_MEANING_H
+
+#include "onnx/model.h"
+#include "samples/language.h"
+
+typedef enum oq_metric {
+    OQ_METRIC_AGREEMENT,        /* percent of rows with float's class */
+    OQ_METRIC_SAMPLE_AGREEMENT, /* percent of sequences all of whose rows have it */
+    OQ_METRIC_SQNR,             /* dB, of the worst output */
+    OQ_METRIC_COSINE,           /* of the worst output */
+    OQ_METRIC_IOU,              /* percent: intersection over union of the first output above 0.5 */
+    OQ_METRIC_KL,               /* divergence from float's distribution, a mean over rows */
+    OQ_METRIC_PERPLEXITY_RISE,  /* percent, of a language model on its own samples */
+    OQ_METRIC_ACCURACY_DROP,    /* percent points of right answers lost, by labels */
+    OQ_METRIC_METRIC,           /* of the user's program */
+    OQ_METRICS
+} oq_metric;
+
+typedef struct oq_metric_info {
+    const char *name;
+    const char *what; /* for people */
+    bool less;        /* is better */
+    bool percent;
+    double least, most; /* values that a target can have */
+    double slack;       /* by which a bound may miss a target */
+} oq_metric_info;
+
+const oq_metric_info *oq_metric_of(oq_metric m);
+/* false if there is no such metric. */
+bool oq_metric_find(oq_str name, oq_metric *out);
+
+/* What an output went through last. */
+typedef enum oq_link { OQ_LINK_NONE = 0, OQ_LINK_SOFTMAX, OQ_LINK_SIGMOID } oq_link;
+
+typedef struct oq_meaning {
+    const oq_link *links; /* of the outputs, in their order */
+    size_t n;
+    size_t classes;     /* the first output that holds scores of classes; n: none does */
+    const char *why;    /* it does, for people; NULL: none does */
+    bool scores_alone;  /* each class has a Sigmoid of its own: only rows of a matrix count */
+    const bool *states; /* outputs that go back into the model, which are no answers */
+    oq_language language;
+    bool wanted[OQ_METRICS];
+} oq_meaning;
+
+/* Classes come after a Softmax or LogSoftmax, also where it is written out (Exp, ReduceSum, Div),
+ * come from a linear operator, or from one with a Sigmoid, or are numbers from an ArgMax. In the
+ * arena. */
+onq_code oq_meaning_find(oq_model *m, oq_arena *a, oq_meaning *out, onq_error *err);
+
+bool oq_meaning_is_state(const oq_meaning *m, size_t output);
+
+/* The target that is taken where none is given, from the outputs of one sample, and why. */
+typedef struct oq_default_target {
+    oq_metric metric;
+    double value;
+    const char *why;
+} oq_default_target;
+oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs, size_t n_outputs,
+                                    int64_t batch);
+/* How many sequences of rows an output has: one for each of the batch if its first axis is that. */
+uint64_t oq_sequences_of(const oq_datum *d, int64_t batch);
+
+#endif

@@ -1,0 +1,155 @@
+/*
+ * tune_float.c — float models: as it was given, and prepared. Rewrites that change nothing but the
+ * speed are timed here, and those that make it slower on this machine are left out.
+ */
+#include "prepare/rewrite.h"
+#include "tune/tune.h"
+#include "tune/units.h"
+
+#include <math.h>
+
+/* A rewrite lets integers do more, so noise alone does not drop it. */
+#define SLOWER 1.04
+
+static const char *const set_words[] = {
+#define ROW(id, word) word,
+    OQ_REWRITE_SETS(ROW)
+#undef ROW
+};
+
+/* The sets of rewrites that find something to do in a model. */
+static onq_code sets_that_apply(oq_tune *t, const char *path, unsigned *sets, onq_error *err) {
+    static const oq_rewrite_set set_of[] = {
+#define OQ_REWRITE(set, name, ops, what) OQ_REWRITE_##set,
+#include "prepare/fuse/rewrite.def"
+#undef OQ_REWRITE
+    };
+    oq_model *m = NULL;
+    oq_rewrite_report report = {{0}};
+    unsigned all = 0;
+    *sets = 0;
+    if (!oq_rewrite_word(OQ_S("all"), &all))
+        return ONQ_OK;
+    OQ_TRY(oq_model_open(t->env, path, &t->open, &m, err));
+    const onq_code rc = oq_rewrite(m, all, &report, err);
+    for (int i = 0; i < OQ_REWRITE_ROW_COUNT && rc == ONQ_OK; i++)
+        *sets |= report.counts[i] > 0 ? 1U << set_of[i] : 0;
+    oq_model_free(m);
+    return rc;
+}
+
+static bool is_exact(const oq_candidate *c) {
+    const double same = oq_score_of(&c->score, OQ_METRIC_AGREEMENT);
+    return oq_score_of(&c->score, OQ_METRIC_SQNR) >= OQ_EXACT_DB && (isnan(same) || same >= 99.9);
+}
+
+/* Preprocessing with these rewrites, and an option besides; *out NULL: it cannot be made, or is not
+ * the same model. */
+static onq_code prepare(oq_tune *t, unsigned sets, const char *name, const char *value,
+                        oq_candidate **out, onq_error *err) {
+    oq_recipe r = {.command = "preprocess", .prepares = true};
+    oq_buf words;
+    oq_buf_init(&words, &t->env->alloc);
+    for (unsigned i = 0; i < OQ_COUNT(set_words); i++)
+        if (sets & 1U << i)
+            oq_buf_addf(&words, "%s%s", words.n > 0 ? "," : "", set_words[i]);
+    const oq_str label = words.n == 0 ? OQ_S("float, prepared")
+                                      : oq_str_format(t->arena, "float, prepared, %s", words.p);
+    const char *list = words.n > 0 ? oq_arena_strdup(t->arena, words.p, words.n) : NULL;
+    const bool failed = words.failed || label.p == NULL || (words.n > 0 && list == NULL);
+    oq_buf_release(&words);
+    if (failed)
+        return oq_fail_nomem(err);
+    if (list != NULL)
+        OQ_TRY(oq_recipe_add(&r, t->arena, "rewrite", list, err));
+    if (name != NULL)
+        OQ_TRY(oq_recipe_add(&r, t->arena, name, value, err));
+    OQ_TRY(oq_tune_try(t, &r, label.p, out, err));
+    if (*out == NULL)
+        return ONQ_OK;
+    (*out)->exact = is_exact(*out);
+    if (!(*out)->exact) {
+        (*out)->ok = false;
+        (*out)->why_not = "prepared, it computes something else than the model that was given";
+        *out = NULL;
+    }
+    return ONQ_OK;
+}
+
+/* All that apply, without each of those that make it slower. */
+static onq_code drop_slow_rewrites(oq_tune *t, unsigned sets, oq_candidate *plain,
+                                   oq_candidate **best, onq_error *err) {
+    unsigned kept = sets;
+    OQ_TRY(prepare(t, sets, NULL, NULL, best, err));
+    if (*best == NULL) {
+        *best = plain;
+        return ONQ_OK;
+    }
+    for (unsigned i = 0; i < OQ_COUNT(set_words); i++) {
+        const unsigned fewer = kept & ~(1U << i);
+        oq_candidate *c = plain;
+        if (fewer == kept)
+            continue;
+        if (fewer != 0)
+            OQ_TRY(prepare(t, fewer, NULL, NULL, &c, err));
+        if (c == NULL || (*best)->ms < SLOWER * c->ms)
+            continue;
+        kept = fewer;
+        *best = c;
+    }
+    return ONQ_OK;
+}
+
+static onq_code try_prepared(oq_tune *t, oq_candidate **best, onq_error *err) {
+    oq_candidate *plain = NULL;
+    unsigned sets = 0;
+    *best = NULL;
+    OQ_TRY(prepare(t, 0, NULL, NULL, &plain, err));
+    if (plain == NULL) {
+        OQ_TRY(prepare(t, 0, "optimizer", "builtin", best, err));
+        return ONQ_OK;
+    }
+    OQ_TRY(oq_tune_ensure(t, plain, err));
+    OQ_TRY(sets_that_apply(t, plain->path, &sets, err));
+    *best = plain;
+    if (sets == 0)
+        return ONQ_OK;
+    OQ_TRY(drop_slow_rewrites(t, sets, plain, best, err));
+    const char *words = oq_recipe_get(&(*best)->recipe, "rewrite");
+    if (!(sets & 1U << OQ_REWRITE_CONV1D) || (words != NULL && strstr(words, "conv1d") != NULL))
+        return ONQ_OK;
+    /* In float a Conv over one axis is faster as it is; in integers it may be a MatMul. */
+    oq_candidate *other = NULL;
+    OQ_TRY(prepare(t, sets, NULL, NULL, &other, err));
+    t->other_base = other;
+    return ONQ_OK;
+}
+
+onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err) {
+    oq_model *m = NULL;
+    if (c != NULL && c != t->truth)
+        OQ_TRY(oq_tune_ensure(t, c, err));
+    OQ_TRY(oq_model_open(t->env, c != NULL ? c->path : t->float_path, &t->open, &m, err));
+    oq_model_free(t->base_model);
+    t->base_model = m;
+    t->base = c != NULL && c != t->truth ? &c->recipe : NULL;
+    t->base_float = c != NULL ? c : t->truth;
+    return oq_tune_find_units(t, m, err);
+}
+
+onq_code oq_tune_floats(oq_tune *t, onq_error *err) {
+    const oq_candidate given = {
+        .label = "float", .exact = true, .path = t->float_path, .size = t->float_size};
+    oq_candidate *truth = NULL, *best = NULL;
+    const size_t most = t->max_float_units;
+    OQ_TRY(oq_tune_session(t, t->model, t->n_threads, &t->beside, err));
+    OQ_TRY(oq_tune_add_model(t, &given, &truth, err));
+    t->max_float_units = SIZE_MAX;
+    const onq_code rc = try_prepared(t, &best, err);
+    t->max_float_units = most;
+    OQ_TRY(rc);
+    if (best == NULL && !t->stopped)
+        oq_warn(t->env, "the model is taken as it is: preparing failed: %.300s",
+                t->all.v[t->all.n - 1]->why_not != NULL ? t->all.v[t->all.n - 1]->why_not : "");
+    return oq_tune_set_base(t, best, err);
+}

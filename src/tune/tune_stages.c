@@ -1,0 +1,348 @@
+/*
+ * tune_stages.c — the stages of the search: whole models, then what refines the best of them.
+ */
+#include "tune/tune.h"
+#include "tune/units.h"
+
+#include <math.h>
+
+onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err) {
+    *r = (oq_recipe){.command = "static", .after = t->base};
+    OQ_TRY(oq_recipe_add(r, t->arena, "per_channel", NULL, err));
+    for (size_t i = 0; i < t->n_samples; i++)
+        OQ_TRY(oq_recipe_add(r, t->arena, t->samples[i].name, t->samples[i].value, err));
+    return ONQ_OK;
+}
+
+/* ---- whole models ---- */
+
+/* Which operators are quantized at all: of all choices the one with the largest effect. */
+static const struct {
+    const char *label, *op_set;
+} op_sets[] = {
+    {"all operators", NULL},
+    {"linear operators, outputs float", "noout"},
+    {"linear operators", "linear"},
+    {"layers that int8 speeds up", "pays"},
+};
+
+/* With the graphs inside of If, Loop and Scan quantized too, and without. */
+static onq_code try_op_set(oq_tune *t, const char *label, const char *op_set, onq_error *err) {
+    for (int inner = 0; inner <= (t->inner ? 1 : 0); inner++) {
+        oq_recipe r;
+        oq_candidate *c = NULL;
+        OQ_TRY(oq_tune_static(t, &r, err));
+        if (op_set != NULL)
+            OQ_TRY(oq_recipe_add(&r, t->arena, "op_set", op_set, err));
+        if (inner)
+            OQ_TRY(oq_recipe_add(&r, t->arena, "enable_subgraph", NULL, err));
+        const oq_str text = oq_str_format(t->arena, "%s%s%s", label, inner ? ", inner graphs" : "",
+                                          t->base != NULL && t->base_float == t->other_base
+                                              ? ", Conv over one axis as MatMul"
+                                              : "");
+        OQ_TRY_ALLOC(text.p != NULL, err);
+        OQ_TRY(oq_tune_try(t, &r, text.p, &c, err));
+    }
+    return ONQ_OK;
+}
+
+static bool is_static(const oq_candidate *c) {
+    return c->ok && c->recipe.command != NULL && strcmp(c->recipe.command, "static") == 0;
+}
+
+/* The set "pays" need not be the fastest: units that gain nothing alone may gain between others. */
+oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base) {
+    oq_candidate *best = NULL;
+    for (size_t i = 0; i < t->all.n; i++) {
+        oq_candidate *c = t->all.v[i];
+        const char *set = oq_recipe_get(&c->recipe, "op_set");
+        if (!is_static(c) || set == NULL || c->recipe.after != base ||
+            c->recipe.options.n >
+                t->n_samples + 2 + (oq_recipe_get(&c->recipe, "enable_subgraph") != NULL))
+            continue;
+        const bool pays = strcmp(set, "pays") == 0;
+        if (oq_score_is_wrong(&c->score))
+            continue;
+        /* Where it is no slower, fewer units in integers are less noise. */
+        if (best == NULL || c->ms < (pays ? OQ_SET_FASTER : 1 / OQ_SET_FASTER) * best->ms)
+            best = c;
+    }
+    return best;
+}
+
+#define MUCH_SLOWER 1.2
+#define CLEARLY_DB  2
+
+/* A preparation that is slower in float is the one to go on with where it is faster in
+ * integers, or clearly more accurate and about as fast. */
+static onq_code try_other_base(oq_tune *t, onq_error *err) {
+    oq_candidate *before = NULL, *first = t->base_float;
+    if (t->other_base == NULL || !t->allow_static)
+        return ONQ_OK;
+    before = oq_tune_fastest_set(t, t->base);
+    OQ_TRY(oq_tune_set_base(t, t->other_base, err));
+    for (size_t i = 1; i < OQ_COUNT(op_sets); i++)
+        OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
+    const oq_candidate *after = oq_tune_fastest_set(t, t->base);
+    const bool better =
+        after != NULL && (before == NULL || after->ms < before->ms / OQ_SET_FASTER ||
+                          (after->ms < MUCH_SLOWER * before->ms &&
+                           after->score.objective > before->score.objective + CLEARLY_DB));
+    return better ? ONQ_OK : oq_tune_set_base(t, first, err);
+}
+
+/* The recipe that everybody begins with. */
+static onq_code try_plain(oq_tune *t, onq_error *err) {
+    oq_candidate *c = NULL;
+    oq_recipe r = {.command = "static", .after = t->base};
+    for (size_t i = 0; i < t->n_samples; i++)
+        OQ_TRY(oq_recipe_add(&r, t->arena, t->samples[i].name, t->samples[i].value, err));
+    return oq_tune_try(t, &r, "all operators, per tensor", &c, err);
+}
+
+static onq_code try_static(oq_tune *t, onq_error *err) {
+    if (!t->allow_static)
+        return ONQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(op_sets); i++)
+        OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
+    OQ_TRY(try_other_base(t, err));
+    return try_plain(t, err);
+}
+
+static onq_code try_dynamic(oq_tune *t, onq_error *err) {
+    /* Convolutions of integers whose ranges are found while they run take several times as long as
+     * float ones. */
+    if (!t->allow_dynamic || (t->mostly_conv && t->allow_static))
+        return ONQ_OK;
+    for (int inner = 0; inner <= (t->inner ? 1 : 0); inner++) {
+        oq_candidate *c = NULL;
+        oq_recipe r = {.command = "dynamic", .after = t->base};
+        OQ_TRY(oq_recipe_add(&r, t->arena, "per_channel", NULL, err));
+        if (inner)
+            OQ_TRY(oq_recipe_add(&r, t->arena, "enable_subgraph", NULL, err));
+        OQ_TRY(oq_tune_try(t, &r, inner ? "dynamic, inner graphs" : "dynamic", &c, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code try_qoperator(oq_tune *t, onq_error *err) {
+    oq_candidate *c = NULL;
+    oq_recipe r;
+    if (!t->allow_qoperator)
+        return ONQ_OK;
+    OQ_TRY(oq_tune_static(t, &r, err));
+    OQ_TRY(oq_recipe_add(&r, t->arena, "quant_format", "qoperator", err));
+    return oq_tune_try(t, &r, "integer operators", &c, err);
+}
+
+/* Weights only; the products are computed in float, or by integers as the runtime likes. */
+static const struct {
+    const char *label, *bits, *method;
+} weights[] = {
+    {"weights of 8 bits", "8", NULL},
+    {"weights of 4 bits", "4", NULL},
+    {"weights of 4 bits, k_quant", "4", "k_quant"},
+};
+
+static onq_code try_nbits(oq_tune *t, onq_error *err) {
+    for (size_t i = 0; i < OQ_COUNT(weights) && t->allow_nbits; i++) {
+        oq_candidate *c = NULL;
+        oq_recipe r = {.command = "nbits", .after = t->base};
+        OQ_TRY(oq_recipe_add(&r, t->arena, "bits", weights[i].bits, err));
+        OQ_TRY(oq_recipe_add(&r, t->arena, "accuracy_level", "4", err));
+        if (weights[i].method != NULL)
+            OQ_TRY(oq_recipe_add(&r, t->arena, "quant_method", weights[i].method, err));
+        OQ_TRY(oq_tune_try(t, &r, weights[i].label, &c, err));
+    }
+    return ONQ_OK;
+}
+
+/* Preprocessing that does this and nothing else. */
+static onq_code half_recipe(oq_tune *t, oq_recipe *r, const char *what, onq_error *err) {
+    *r = (oq_recipe){.command = "preprocess"};
+    OQ_TRY(oq_recipe_add(r, t->arena, "float16", what, err));
+    OQ_TRY(oq_recipe_add(r, t->arena, "skip_optimization", NULL, err));
+    OQ_TRY(oq_recipe_add(r, t->arena, "skip_symbolic_shape", NULL, err));
+    return oq_recipe_add(r, t->arena, "skip_onnx_shape", NULL, err);
+}
+
+/* Weights alone take half of the file at float's speed; computing in float16 pays where the
+ * provider has kernels for it. `after` has some of the model in integers; NULL: none. */
+static onq_code try_float16(oq_tune *t, const oq_candidate *after, onq_error *err) {
+    static const char *const ways[][2] = {{"weights", "weights in float16"}, {"all", "float16"}};
+    for (size_t i = 0; i < OQ_COUNT(ways) && t->allow_float16; i++) {
+        oq_candidate *c = NULL;
+        oq_recipe r;
+        OQ_TRY(half_recipe(t, &r, ways[i][0], err));
+        r.after = after != NULL ? &after->recipe : t->base;
+        const oq_str label =
+            after != NULL ? oq_str_format(t->arena, "%s, the rest: %s", after->label, ways[i][1])
+                          : oq_str_of(ways[i][1]);
+        OQ_TRY_ALLOC(label.p != NULL, err);
+        OQ_TRY(oq_tune_try(t, &r, label.p, &c, err));
+    }
+    return ONQ_OK;
+}
+
+/* ---- refining ---- */
+
+#define ABOUT_AS_FAST 1.3 /* times the fastest */
+
+/* The n most accurate candidates of `static` into v, the best first; of those that are about as
+ * fast as the fastest, unless accuracy is all that counts. */
+static size_t most_accurate(const oq_tune *t, oq_candidate **v, size_t n) {
+    size_t have = 0;
+    double fastest = INFINITY;
+    for (size_t i = 0; i < t->all.n; i++)
+        if (is_static(t->all.v[i]))
+            fastest = fmin(fastest, t->all.v[i]->ms);
+    for (size_t i = 0; i < t->all.n; i++) {
+        oq_candidate *c = t->all.v[i];
+        if (!is_static(c) || (t->prefer == OQ_PREFER_SPEED && c->ms > ABOUT_AS_FAST * fastest))
+            continue;
+        size_t at = have < n ? have++ : n;
+        for (; at > 0 && v[at - 1]->score.objective < c->score.objective; at--)
+            if (at < n)
+                v[at] = v[at - 1];
+        if (at < n)
+            v[at] = c;
+    }
+    return have;
+}
+
+/* A candidate with one more option. */
+static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, const char *name,
+                       const char *value, oq_candidate **out, onq_error *err) {
+    oq_recipe r;
+    *out = NULL;
+    if (oq_recipe_get(&from->recipe, name) != NULL)
+        return ONQ_OK;
+    const oq_str label = oq_str_format(t->arena, "%s, %s", from->label, what);
+    OQ_TRY_ALLOC(label.p != NULL, err);
+    OQ_TRY(oq_recipe_copy(&from->recipe, t->arena, &r, err));
+    OQ_TRY(oq_recipe_add(&r, t->arena, name, value, err));
+    return oq_tune_try(t, &r, label.p, out, err);
+}
+
+#define CORRECTED    3 /* points */
+#define CORRECTED_DB 4 /* that they may lack */
+#define REFINED      2 /* of the best candidates, by each method */
+
+/* After double activations the rounding of weights is most of what noise is left. */
+static bool is_double(const oq_candidate *c) {
+    return oq_recipe_get(&c->recipe, "double_activations") != NULL ||
+           oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE);
+}
+
+static onq_code refine_best(oq_tune *t, const char *what, const char *name, const char *value,
+                            onq_error *err) {
+    oq_candidate *best[REFINED], *c = NULL;
+    const size_t n = most_accurate(t, best, REFINED);
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY(refine(t, best[i], what, name, value, &c, err));
+    return ONQ_OK;
+}
+
+/* Methods for all products of a kind at once; they exclude each other. */
+static const struct {
+    bool for_matmul, for_conv;
+    const char *label, *name, *value;
+} methods[] = {
+    {true, false, "outliers float", "outlier_channels", "8"},
+    {true, false, "double activations", "double_activations", NULL},
+    {true, true, "equalised", "equalize", NULL},
+    {false, true, "channel ranges", "channel_ranges", "both"},
+};
+
+/* What has the targets with nothing faster to come needs no method that makes it slower. */
+static bool is_done(const oq_tune *t, const oq_candidate *fastest) {
+    for (size_t i = 0; i < t->all.n && t->prefer == OQ_PREFER_SPEED; i++)
+        if (t->all.v[i]->ok && !t->all.v[i]->exact && oq_is_as_fast(t->all.v[i], fastest) &&
+            oq_targets_hold(&t->targets, &t->all.v[i]->score))
+            return true;
+    return false;
+}
+
+static onq_code try_methods(oq_tune *t, onq_error *err) {
+    const oq_candidate *base = oq_tune_fastest_set(t, t->base);
+    oq_candidate *c = NULL;
+    if (base == NULL || is_done(t, base))
+        return ONQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(methods); i++)
+        if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
+            OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
+    OQ_TRY(refine_best(t, "mse ranges", "calibration_method", "mse", err));
+    for (size_t i = 0, n = t->all.n; i < n; i++)
+        if (t->all.v[i]->ok && is_double(t->all.v[i]) &&
+            !oq_targets_hold(&t->targets, &t->all.v[i]->score))
+            OQ_TRY(refine(t, t->all.v[i], "learned rounding", "learned_rounding", NULL, &c, err));
+    return refine_best(t, "bias correction", "bias_correction", NULL, err);
+}
+
+/* Bias correction and learned rounding take away some dB of noise at no cost in time: for what is
+ * chosen so far, and for what is faster and lacks little. */
+static onq_code correct_points(oq_tune *t, onq_error *err) {
+    bool reached = false;
+    const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
+    const size_t n = t->all.n;
+    size_t tried = 0;
+    oq_candidate *c = NULL;
+    if (!reached)
+        chosen = oq_choose_nearest(&t->all, &t->targets);
+    const double allowed =
+        chosen != NULL ? oq_tune_allowed_noise(t, chosen) * pow(10, CORRECTED_DB / 10.0) : 0;
+    for (size_t i = n; i-- > 0 && tried < CORRECTED;) {
+        const oq_candidate *x = t->all.v[i];
+        const bool near =
+            pow(10, -x->score.objective / 10) <= allowed && chosen != NULL && x->ms < chosen->ms;
+        if (!is_static(x) || (x != chosen && (x->reached || !near)))
+            continue;
+        OQ_TRY(is_double(x) ? refine(t, x, "learned rounding", "learned_rounding", NULL, &c, err)
+                            : refine(t, x, "bias correction", "bias_correction", NULL, &c, err));
+        tried += c != NULL;
+    }
+    return ONQ_OK;
+}
+
+/* What is float in the model that is chosen so far. */
+static onq_code halve_rest(oq_tune *t, onq_error *err) {
+    bool reached = false;
+    const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
+    const bool some = chosen != NULL && !chosen->exact && chosen != t->rival_found &&
+                      oq_recipe_get(&chosen->recipe, "float16") == NULL;
+    return some ? try_float16(t, chosen, err) : ONQ_OK;
+}
+
+static onq_code try_rival(oq_tune *t, onq_error *err) {
+    const oq_candidate rival = {.label = "the quantized model that was given",
+                                .recipe = {.command = "given"},
+                                .path = t->rival,
+                                .size = t->rival_size};
+    return t->rival != NULL ? oq_tune_add_model(t, &rival, &t->rival_found, err) : ONQ_OK;
+}
+
+/* What needs no samples is cheap and comes first: all that is allowed has its turn before the time
+ * of a limit is over. */
+onq_code oq_tune_search(oq_tune *t, onq_error *err) {
+    OQ_TRY(oq_tune_floats(t, err));
+    OQ_TRY(try_rival(t, err));
+    if (t->language)
+        OQ_TRY(try_nbits(t, err));
+    OQ_TRY(try_dynamic(t, err));
+    OQ_TRY(try_nbits(t, err));
+    OQ_TRY(try_float16(t, NULL, err));
+    OQ_TRY(try_static(t, err));
+    OQ_TRY(try_qoperator(t, err));
+    OQ_TRY(try_methods(t, err));
+    OQ_TRY(oq_tune_units(t, err));
+    OQ_TRY(correct_points(t, err));
+    return halve_rest(t, err);
+}
+
+void oq_tune_end(oq_tune *t) {
+    t->units = (oq_units){0}; /* its names go with the model */
+    oq_session_close(t->beside);
+    t->beside = NULL;
+    oq_model_free(t->base_model);
+    t->base_model = NULL;
+}

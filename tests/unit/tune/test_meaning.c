@@ -1,0 +1,265 @@
+/*
+ * test_meaning.c — what the outputs of a model are, and how samples are divided.
+ */
+#include "tune/meaning.h"
+
+#include "build_model.h"
+#include "testing.h"
+#include "tune/bound.h"
+#include "tune/divide.h"
+
+#include <math.h>
+
+/* A model whose only output `y` comes from these nodes; the target that is taken by default. */
+typedef struct ending {
+    const char *nodes[8][4]; /* operator, inputs, outputs, attributes */
+    const char *why;         /* it holds classes; NULL: it does not */
+    oq_link link;
+} ending;
+
+static const ending endings[] = {
+    {{{"Softmax", "x", "s", ""}, {"Identity", "s", "y", ""}}, "from a Softmax", OQ_LINK_SOFTMAX},
+    {{{"Exp", "x", "e", ""}, {"ReduceSum", "e", "t", ""}, {"Div", "e t", "y", ""}},
+     "written out",
+     OQ_LINK_SOFTMAX},
+    {{{"Exp", "x", "e", ""},
+      {"ReduceSum", "e", "t", ""},
+      {"Identity", "t", "u", ""},
+      {"Expand", "u shape", "v", ""},
+      {"Div", "e v", "y", ""}},
+     "written out",
+     OQ_LINK_SOFTMAX},
+    {{{"Exp", "x", "e", ""},
+      {"ReduceSum", "e", "t", ""},
+      {"Reciprocal", "t", "r", ""},
+      {"Mul", "e r", "y", ""}},
+     "written out",
+     OQ_LINK_SOFTMAX},
+    {{{"Exp", "x", "e", ""},
+      {"ReduceSum", "e", "t", ""},
+      {"Log", "t", "l", ""},
+      {"Sub", "x l", "y", ""}},
+     "LogSoftmax",
+     OQ_LINK_NONE},
+    {{{"LogSoftmax", "x", "y", ""}}, "LogSoftmax", OQ_LINK_NONE},
+    {{{"MatMul", "x w", "m", ""}, {"Sigmoid", "m", "y", ""}}, "Sigmoid", OQ_LINK_SIGMOID},
+    {{{"MatMul", "x w", "m", ""}, {"Add", "m b", "y", ""}}, "linear", OQ_LINK_NONE},
+    {{{"ArgMax", "x", "y", ""}}, "number of a class", OQ_LINK_NONE},
+    {{{"Sigmoid", "x", "y", ""}}, NULL, OQ_LINK_SIGMOID},
+    {{{"Relu", "x", "y", ""}}, NULL, OQ_LINK_NONE},
+    /* The sum of something else is no Softmax. */
+    {{{"Exp", "x", "e", ""}, {"ReduceSum", "x", "t", ""}, {"Div", "e t", "y", ""}},
+     NULL,
+     OQ_LINK_NONE},
+};
+
+static void outputs(void **state) {
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+        const ending *x = &endings[i];
+        oq_meaning m;
+        bm b;
+        onq_error err = ONQ_ERROR_INIT;
+        const float zeros[9] = {0};
+        bm_begin(&b, NULL, 13);
+        bm_input(&b, "x", OQ_FLOAT, "1,3");
+        bm_f32(&b, "w", "3,3", zeros);
+        bm_f32(&b, "b", "3", zeros);
+        bm_i64(&b, "shape", "2", (const int64_t[]){1, 3});
+        for (size_t k = 0; x->nodes[k][0] != NULL; k++)
+            bm_node(&b, x->nodes[k][0], "", x->nodes[k][1], x->nodes[k][2], x->nodes[k][3]);
+        bm_output(&b, "y", OQ_FLOAT, "1,3");
+        assert_ok(oq_meaning_find(b.m, b.a, &m, &err), err);
+        assert_int_equal(m.links[0], x->link);
+        assert_int_equal(m.classes, x->why != NULL ? 0 : 1);
+        if (x->why != NULL)
+            assert_non_null(strstr(m.why, x->why));
+        bm_end(&b);
+    }
+}
+
+static oq_datum shaped(const int64_t *dims, size_t rank) {
+    oq_datum d = {
+        .kind = OQ_DATUM_TENSOR, .dtype = OQ_FLOAT, .rank = rank, .dims = dims, .count = 1};
+    for (size_t i = 0; i < rank; i++)
+        d.count *= (uint64_t)dims[i];
+    return d;
+}
+
+/* One row: agreement. A sequence: of whole samples. A map, or one number: dB. */
+static void default_targets(void **state) {
+    static const oq_link links[] = {OQ_LINK_SOFTMAX};
+    static const struct {
+        int64_t dims[4];
+        size_t rank;
+        int64_t batch;
+        bool alone;
+        oq_metric metric;
+    } cases[] = {
+        {{1, 10}, 2, 1, false, OQ_METRIC_AGREEMENT},
+        {{8, 10}, 2, 8, false, OQ_METRIC_AGREEMENT},
+        {{1, 40, 10}, 3, 1, false, OQ_METRIC_SAMPLE_AGREEMENT},
+        {{40, 1, 10}, 3, 1, false, OQ_METRIC_SAMPLE_AGREEMENT},
+        {{4, 1, 10}, 3, 4, false, OQ_METRIC_AGREEMENT},
+        {{1, 1}, 2, 1, false, OQ_METRIC_SQNR},
+        {{1, 3, 8, 8}, 4, 1, false, OQ_METRIC_SQNR},
+        {{1, 5}, 2, 1, true, OQ_METRIC_AGREEMENT},
+        {{1, 40, 5}, 3, 1, true, OQ_METRIC_SQNR},
+    };
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(cases); i++) {
+        const oq_meaning m = {
+            .links = links, .n = 1, .why = "because", .scores_alone = cases[i].alone};
+        const oq_datum d = shaped(cases[i].dims, cases[i].rank);
+        const oq_default_target t = oq_meaning_target(&m, &d, 1, cases[i].batch);
+        assert_int_equal(t.metric, cases[i].metric);
+        assert_float_equal(t.value,
+                           t.metric == OQ_METRIC_SQNR               ? 30
+                           : t.metric == OQ_METRIC_SAMPLE_AGREEMENT ? 98
+                                                                    : 99,
+                           0);
+        assert_non_null(t.why);
+    }
+    const oq_meaning none = {.links = links, .n = 1, .classes = 1};
+    assert_int_equal(oq_meaning_target(&none, NULL, 0, 0).metric, OQ_METRIC_SQNR);
+    const oq_meaning speaks = {.links = links, .n = 1, .why = "it", .language = {.is = true}};
+    const oq_datum logits = shaped((const int64_t[]){1, 16, 4000}, 3);
+    assert_int_equal(oq_meaning_target(&speaks, &logits, 1, 1).metric, OQ_METRIC_KL);
+}
+
+/* ---- dividing ---- */
+
+#define SAMPLES 16
+
+/* Samples of two kinds that alternate; `turn` puts them in another order. */
+static void hash_all(uint64_t *hashes, size_t turn) {
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const size_t k = (i * turn) % SAMPLES;
+        const float v[] = {(float)(k % 2), (float)k};
+        const int64_t dims[] = {2};
+        oq_datum d = shaped(dims, 1);
+        d.data = v;
+        d.size_bytes = sizeof v;
+        const oq_sample s = {.number = i, .inputs = &d, .n_inputs = 1};
+        hashes[i] = oq_sample_hash(&s);
+    }
+}
+
+static void divide(bm *b, size_t turn, size_t parts, uint64_t salt, oq_division *out) {
+    uint64_t hashes[SAMPLES], numbers[SAMPLES];
+    onq_error err = ONQ_ERROR_INIT;
+    hash_all(hashes, turn);
+    for (size_t i = 0; i < SAMPLES; i++)
+        numbers[i] = 100 + i;
+    assert_ok(oq_divide(b->a, hashes, numbers, SAMPLES, parts, salt, out, &err), err);
+}
+
+/* Each sample judges once and calibrates all other folds; parts are equally large. */
+static void folds(void **state) {
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t parts = 2; parts <= 5; parts++) {
+        size_t judged[SAMPLES] = {0};
+        oq_division d;
+        divide(&b, 1, parts, 0, &d);
+        assert_int_equal(d.n, parts);
+        assert_true(d.apart);
+        for (size_t k = 0; k < d.n; k++) {
+            const oq_fold *f = &d.folds[k];
+            assert_int_equal(f->n_judge + f->n_calibrate, SAMPLES);
+            assert_true(f->n_judge >= SAMPLES / parts && f->n_judge <= SAMPLES / parts + 1);
+            for (size_t i = 0; i < f->n_judge; i++) {
+                judged[f->judge[i]]++;
+                for (size_t c = 0; c < f->n_calibrate; c++)
+                    assert_int_not_equal(f->calibrate[c], 100 + f->judge[i]);
+            }
+            for (size_t c = 1; c < f->n_calibrate; c++)
+                assert_true(f->calibrate[c - 1] < f->calibrate[c]);
+        }
+        for (size_t i = 0; i < SAMPLES; i++)
+            assert_int_equal(judged[i], 1);
+    }
+    bm_end(&b);
+}
+
+/* In another order the same samples judge together; kinds that alternate are in both parts; another
+ * salt divides otherwise. */
+static void order_does_not_matter(void **state) {
+    oq_division first, turned, other;
+    bool in_first[SAMPLES] = {false};
+    size_t odd = 0, moved = 0;
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    divide(&b, 1, 2, 0, &first);
+    divide(&b, 5, 2, 0, &turned);
+    divide(&b, 1, 2, 1, &other);
+    for (size_t i = 0; i < first.folds[0].n_judge; i++) {
+        in_first[first.folds[0].judge[i]] = true;
+        odd += first.folds[0].judge[i] % 2;
+    }
+    assert_true(odd > 0 && odd < first.folds[0].n_judge);
+    for (size_t i = 0; i < turned.folds[0].n_judge; i++)
+        assert_true(in_first[turned.folds[0].judge[i] * 5 % SAMPLES]);
+    for (size_t i = 0; i < other.folds[0].n_judge; i++)
+        moved += !in_first[other.folds[0].judge[i]];
+    assert_true(moved > 0);
+    bm_end(&b);
+}
+
+/* One sample has to do for both, and is said to. */
+static void one_sample(void **state) {
+    const uint64_t hash = 7, number = 3;
+    oq_division d;
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    assert_ok(oq_divide(b.a, &hash, &number, 1, 2, 0, &d, &err), err);
+    assert_true(d.n == 1 && !d.apart);
+    assert_int_equal(d.folds[0].n_calibrate, 1);
+    assert_int_equal(d.folds[0].n_judge, 1);
+    bm_end(&b);
+}
+
+/* ---- bounds ---- */
+
+static void student(void **state) {
+    (void)state;
+    assert_true(isinf(oq_student(0)));
+    assert_float_equal(oq_student(1), 6.314, 1e-3);
+    assert_float_equal(oq_student(11), 1.796, 2e-3);
+    assert_float_equal(oq_student(30), 1.697, 2e-3);
+    assert_float_equal(oq_student(100000), 1.645, 1e-3);
+}
+
+/* The bound of a mean, and folds that differ by more than their samples say. */
+static void ratios(void **state) {
+    oq_loss v[16];
+    (void)state;
+    for (size_t i = 0; i < 16; i++)
+        v[i] = (oq_loss){1 + 0.1 * (double)(i % 4), 10, (unsigned)(i % 2)};
+    const oq_ratio even = oq_ratio_of(v, 16);
+    assert_float_equal(even.value, 0.115, 1e-12);
+    assert_true(oq_ratio_bound(&even) > even.value && oq_ratio_bound(&even) < 0.13);
+    for (size_t i = 0; i < 16; i++)
+        v[i].lost = i % 2 == 0 ? 1 : 3;
+    const oq_ratio apart = oq_ratio_of(v, 16);
+    assert_float_equal(apart.error, 0.1, 1e-12); /* of two folds with 0.1 and 0.3 */
+    const oq_ratio one = oq_ratio_of(v, 1);
+    assert_true(isinf(oq_ratio_bound(&one)));
+    v[3].lost = INFINITY;
+    const oq_ratio lost = oq_ratio_of(v, 16);
+    assert_true(isinf(oq_ratio_bound(&lost)));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outputs),    cmocka_unit_test(default_targets),
+        cmocka_unit_test(folds),      cmocka_unit_test(order_does_not_matter),
+        cmocka_unit_test(one_sample), cmocka_unit_test(student),
+        cmocka_unit_test(ratios),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
