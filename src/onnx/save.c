@@ -21,6 +21,8 @@
  * they have read this much together. */
 #define MIN_DROP   ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
+/* Producers that can are asked for so many bytes at a time. */
+#define SLICE ((uint64_t)4 << 20)
 /* Pieces of at least this size are reported as progress. */
 #define MIN_TELL ((uint64_t)1 << 20)
 
@@ -90,7 +92,9 @@ static onq_code run_producer(writer *w, size_t i, onq_error *err) {
     const oq_piece *piece = &w->pieces[i];
     w->made[i] = oq_alloc(&w->m->env->alloc, piece->n);
     OQ_TRY_ALLOC(w->made[i] != NULL, err);
-    return piece->producer->make(piece->producer, w->made[i], err);
+    const oq_producer *p = piece->producer;
+    return piece->n < p->size ? p->slice(p, piece->from, piece->n, w->made[i], err)
+                              : p->make(p, w->made[i], err);
 }
 
 static onq_code make_piece(writer *w, size_t i, onq_error *err) {
@@ -148,10 +152,33 @@ static onq_code take_unit(void *ctx, size_t u, unsigned worker, onq_error *err) 
     return ONQ_OK;
 }
 
+/* Large payloads as slices. */
+static onq_code cut(writer *w, const oq_piece *whole, size_t n, oq_piece **out, size_t *n_out,
+                    onq_error *err) {
+    OQ_VEC(oq_piece) list = {0};
+    for (size_t i = 0; i < n; i++) {
+        const bool once = whole[i].producer == NULL || whole[i].producer->slice == NULL;
+        const uint64_t end = whole[i].n;
+        uint64_t at = 0;
+        do {
+            oq_piece p = whole[i];
+            p.from = at;
+            p.n = once || end - at < SLICE ? end - at : SLICE;
+            OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &list, p), err);
+            at += p.n;
+        } while (at < end);
+    }
+    *out = list.v;
+    *n_out = list.n;
+    return ONQ_OK;
+}
+
 /* Writes the pieces to w->out, producers running ahead on the workers. */
-static onq_code write_pieces(writer *w, const oq_piece *pieces, size_t n, onq_error *err) {
+static onq_code write_pieces(writer *w, const oq_piece *whole, size_t n, onq_error *err) {
     size_t n_producers = 0;
     uint64_t total = 0;
+    oq_piece *pieces = NULL;
+    OQ_TRY(cut(w, whole, n, &pieces, &n, err));
     for (size_t i = 0; i < n; i++) {
         n_producers += pieces[i].producer != NULL;
         total += pieces[i].n;
@@ -312,7 +339,7 @@ static onq_code place_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_err
     oq_place *place = OQ_NEW(&w->scratch, oq_place);
     oq_piece *piece = OQ_NEW(&w->scratch, oq_piece);
     OQ_TRY_ALLOC(place != NULL && piece != NULL, err);
-    *piece = (oq_piece){raw.p, n, producer};
+    *piece = (oq_piece){.p = raw.p, .n = n, .producer = producer};
     if (w->opts.external == OQ_EXTERNAL_EACH) {
         place->location = each_location(w, t->name);
         OQ_TRY_ALLOC(place->location.p != NULL, err);
@@ -337,7 +364,7 @@ static onq_code write_one(writer *w, onq_error *err) {
         oq_tensor *was = &w->swaps.v[i].saved;
         if (!oq_tensor_is_external(t))
             continue;
-        oq_piece p = {NULL, 0, was->raw_data.present ? was->raw_data.producer : NULL};
+        oq_piece p = {.producer = was->raw_data.present ? was->raw_data.producer : NULL};
         oq_span raw = {NULL, was->raw_data.n};
         if (p.producer == NULL)
             OQ_TRY(oq_model_data(w->m, was, &raw, err));

@@ -95,7 +95,7 @@ uint64_t oq_encode_size(oq_schema_id id, void *msg) {
 /* Closes the block of gathered bytes: what follows is a piece of its own. */
 static void close_block(oq_pieces *o) {
     if (o->open_n != 0 && !o->failed) {
-        if (!OQ_PUSH(o->arena, &o->list, (oq_piece){o->open, o->open_n, NULL}))
+        if (!OQ_PUSH(o->arena, &o->list, (oq_piece){.p = o->open, .n = o->open_n}))
             o->failed = true;
         o->open += o->open_n;
         o->open_cap -= o->open_n;
@@ -130,7 +130,7 @@ static void put_tag(oq_pieces *o, const oq_field *f, unsigned type) {
 static void put_memory(oq_pieces *o, const void *p, uint64_t n) {
     if (n >= MIN_PIECE) {
         close_block(o);
-        if (!o->failed && !OQ_PUSH(o->arena, &o->list, (oq_piece){p, n, NULL}))
+        if (!o->failed && !OQ_PUSH(o->arena, &o->list, (oq_piece){.p = p, .n = n}))
             o->failed = true;
     } else if (n != 0) {
         uint8_t *to = room(o, n);
@@ -160,7 +160,7 @@ static void put_payload(oq_pieces *o, const oq_field *f, const oq_payload *p) {
     put_tag(o, f, OQ_WIRE_BYTES);
     put_varint(o, p->n);
     close_block(o);
-    if (!o->failed && !OQ_PUSH(o->arena, &o->list, (oq_piece){NULL, p->n, p->producer}))
+    if (!o->failed && !OQ_PUSH(o->arena, &o->list, (oq_piece){.n = p->n, .producer = p->producer}))
         o->failed = true;
 }
 

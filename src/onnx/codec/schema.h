@@ -67,6 +67,7 @@ typedef struct oq_piece {
     const uint8_t *p; /* memory, or NULL */
     uint64_t n;
     const oq_producer *producer; /* or NULL */
+    uint64_t from;               /* the first byte of the producer's that it has */
 } oq_piece;
 
 typedef struct oq_pieces {
