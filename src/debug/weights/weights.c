@@ -11,6 +11,7 @@
 #include "base/text/real.h"
 #include "onnx/attr.h"
 #include "onnx/tensor.h"
+#include "quantize/number/code_book.h"
 
 #include <math.h>
 
@@ -151,24 +152,7 @@ static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
 
 static onq_code unpack_bnb4(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                             onq_error *err) {
-    static const float nf4[16] = {-1.0f,
-                                  -0.6961928009986877f,
-                                  -0.5250730514526367f,
-                                  -0.39491748809814453f,
-                                  -0.28444138169288635f,
-                                  -0.18477343022823334f,
-                                  -0.09105003625154495f,
-                                  0.0f,
-                                  0.07958029955625534f,
-                                  0.16093020141124725f,
-                                  0.24611230194568634f,
-                                  0.33791524171829224f,
-                                  0.44070982933044434f,
-                                  0.5626170039176941f,
-                                  0.7229568362236023f,
-                                  1.0f};
-    static const float fp4[8] = {0.0f,        0.0052083333f, 0.66666667f, 1.0f,
-                                 0.33333333f, 0.5f,          0.16666667f, 0.25f};
+    const float *codes = oq_code_book(w->nf4);
     oq_span raw = {0};
     (void)a;
     const uint64_t k = (uint64_t)w->k, n = (uint64_t)w->n;
@@ -177,10 +161,9 @@ static onq_code unpack_bnb4(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
         return too_short(w, u, raw.n, k, n, err);
     for (uint64_t i = 0; i < k * n; i++) {
         const unsigned q = ((unsigned)raw.p[i / 2] >> (i % 2 ? 0 : 4)) & 15u;
-        const float v = w->nf4 ? nf4[q] : q & 8u ? -fp4[q & 7u] : fp4[q];
         const uint64_t at = i % k * n + i / k; /* stored column by column */
         u->q[at] = (int32_t)q;
-        u->y[at] = v * u->scale[i / w->block];
+        u->y[at] = codes[q] * u->scale[i / w->block];
     }
     u->grid.dim = 0;
     return ONQ_OK;
