@@ -1,0 +1,20 @@
+/*
+ * cv_ranges.h — the parameters of a quantized model as ranges, for `static --calibration_cache`.
+ */
+#ifndef OQ_QUANTIZE_CONVERT_RANGES_H
+#define OQ_QUANTIZE_CONVERT_RANGES_H
+
+#include "calibrate/ranges.h"
+#include "quantize/plan.h"
+
+typedef struct oq_convert_found {
+    size_t n;         /* ranges */
+    size_t n_inexact; /* from which another scale or zero point is computed */
+    bool symmetric;   /* activations are symmetric: quantize them so again */
+} oq_convert_found;
+
+/* Adds the range of every activation of the plan to `out`, which the caller initialised. */
+onq_code oq_convert_ranges(const oq_plan *p, oq_ranges *out, oq_convert_found *found,
+                           onq_error *err);
+
+#endif

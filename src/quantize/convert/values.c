@@ -1,0 +1,298 @@
+/*
+ * values.c — the floats that quantized constants stand for: (integer - zero point) * scale, computed
+ * as DequantizeLinear of ONNX Runtime does it, in float32 and rounded once to the type of the scale.
+ */
+#include "quantize/convert/values.h"
+
+#include "base/text/real.h"
+#include "quantize/number/qweight.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")
+#endif
+
+#define CHUNK 4096
+
+typedef struct made {
+    oq_producer producer;
+    const onq_allocator *alloc;
+    oq_cv_values v;
+    oq_cv_turn turn;
+    uint64_t count;
+    unsigned width; /* bytes of an element of the result */
+} made;
+
+/* What a slice works with. */
+typedef struct work {
+    const oq_cv_values *v;
+    oq_cv_tile *tile; /* or NULL */
+    int32_t q[CHUNK], zero[CHUNK];
+    float x[CHUNK], scale[CHUNK], real_zero[CHUNK];
+    uint64_t first, step; /* of the parameters that are in scale and zero */
+    size_t n;             /* how many they are */
+} work;
+
+/* A stretch of the result whose scale numbers are `first`, `first` + step, ... */
+typedef struct run {
+    uint64_t first, step, zero_first, zero_step;
+    size_t n;
+} run;
+
+/* The stretch that begins with element `at`, at most `most` long. */
+static run next_run(const oq_cv_values *v, uint64_t at, size_t most) {
+    const uint64_t i = at % v->inner, k = at / v->inner % v->along, o = at / v->inner / v->along;
+    const uint64_t b = k / v->block;
+    run r = {.first = o * v->per_outer + b * v->per_along + i * v->per_inner,
+             .zero_first = o * v->zero_outer + b * v->zero_along + i * v->zero_inner,
+             .step = v->per_inner,
+             .zero_step = v->zero_inner};
+    uint64_t n = v->inner - i;
+    if (v->per_outer == 0 && v->per_along == 0 && v->per_inner == 0) {
+        n = most;
+    } else if (v->inner == 1 && v->block > 1) {
+        const uint64_t end = (b + 1) * v->block < v->along ? (b + 1) * v->block : v->along;
+        n = end - k;
+        r.step = r.zero_step = 0;
+    } else if (v->inner == 1) {
+        n = v->along - k;
+        r.step = v->per_along;
+        r.zero_step = v->zero_along;
+    }
+    r.n = n < most ? (size_t)n : most;
+    return r;
+}
+
+static void read_ints(work *w, uint64_t first, size_t n) {
+    const oq_cv_values *v = w->v;
+    const oq_dtype_info *type = oq_dtype_find(v->type);
+    if (w->tile != NULL) {
+        oq_cv_tile_read(w->tile, first, n, w->q);
+        return;
+    }
+    const uint8_t *p = v->data.p;
+    switch (v->type) {
+    case OQ_INT8:
+        for (size_t i = 0; i < n; i++)
+            w->q[i] = (int8_t)p[first + i];
+        return;
+    case OQ_UINT8:
+        for (size_t i = 0; i < n; i++)
+            w->q[i] = p[first + i];
+        return;
+    case OQ_INT4:
+        for (size_t i = 0; i < n; i++)
+            w->q[i] = oq_get_i4(p, first + i);
+        return;
+    case OQ_UINT4:
+        for (size_t i = 0; i < n; i++)
+            w->q[i] = oq_get_u4(p, first + i);
+        return;
+    default:
+        if (type->cls == OQ_CLASS_REAL)
+            oq_reals_read(v->type, p, first, n, w->x);
+        else
+            for (size_t i = 0; i < n; i++)
+                w->q[i] = (int32_t)oq_raw_get_int(v->type, p, first + i);
+    }
+}
+
+/* The parameters of a stretch; one of them where they are all the same. */
+static void read_params(work *w, const run *r) {
+    const oq_cv_values *v = w->v;
+    const size_t n = r->step == 0 && r->zero_step == 0 ? 1 : r->n;
+    if (w->n == n && w->first == r->first && w->step == r->step)
+        return;
+    for (size_t i = 0; i < n && r->step != 1; i++)
+        oq_reals_read(v->scale_type, v->scale.p, r->first + i * r->step, 1, &w->scale[i]);
+    if (r->step == 1)
+        oq_reals_read(v->scale_type, v->scale.p, r->first, n, w->scale);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t at = r->zero_first + i * r->zero_step;
+        if (v->zero.p == NULL)
+            w->zero[i] = v->no_zero;
+        else if (oq_dtype_find(v->zero_type)->cls == OQ_CLASS_REAL)
+            w->real_zero[i] = (float)oq_raw_get_real(v->zero_type, v->zero.p, at);
+        else
+            w->zero[i] = (int32_t)oq_raw_get_int(v->zero_type, v->zero.p, at);
+    }
+    w->first = r->first;
+    w->step = r->step;
+    w->n = n;
+}
+
+static void multiply(work *w, const run *r) {
+    const bool each = r->step != 0 || r->zero_step != 0;
+    if (each)
+        for (size_t i = 0; i < r->n; i++)
+            w->x[i] = (float)(w->q[i] - w->zero[i]) * w->scale[i];
+    else
+        for (size_t i = 0; i < r->n; i++)
+            w->x[i] = (float)(w->q[i] - w->zero[0]) * w->scale[0];
+}
+
+/* Values that are not integers: float 8, code books, zero points that are not rounded. */
+static void multiply_reals(work *w, const run *r, uint64_t at, bool real_zero) {
+    const oq_cv_values *v = w->v;
+    const bool each = r->step != 0 || r->zero_step != 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const size_t p = each ? i : 0;
+        float scale = w->scale[p];
+        if (v->flat_block != 0) {
+            const uint64_t c = (at + i) % v->turn->width, row = (at + i) / v->turn->width;
+            oq_reals_read(v->scale_type, v->scale.p, (c * v->turn->stride + row) / v->flat_block, 1,
+                          &scale);
+        }
+        if (v->codes != NULL)
+            w->x[i] = v->codes[w->q[i] & 15] * scale;
+        else if (real_zero)
+            w->x[i] = ((float)w->q[i] - w->real_zero[p]) * scale;
+        else
+            w->x[i] *= scale;
+    }
+}
+
+static void store(const work *w, size_t n, uint8_t *out) {
+    switch (w->v->real) {
+    case OQ_FLOAT:
+        memcpy(out, w->x, n * sizeof *w->x);
+        return;
+    case OQ_DOUBLE:
+        for (size_t i = 0; i < n; i++) {
+            const double d = (double)w->x[i];
+            memcpy(out + i * sizeof d, &d, sizeof d);
+        }
+        return;
+    default:
+        for (size_t i = 0; i < n; i++) {
+            const uint16_t h =
+                w->v->real == OQ_FLOAT16 ? oq_f32_to_f16(w->x[i]) : oq_f32_to_bf16(w->x[i]);
+            memcpy(out + i * sizeof h, &h, sizeof h);
+        }
+    }
+}
+
+static void fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t *out) {
+    const oq_cv_values *v = &d->v;
+    const bool real_zero =
+        v->zero.p != NULL && !v->flat_block && oq_dtype_find(v->zero_type)->cls == OQ_CLASS_REAL;
+    const bool reals =
+        real_zero || v->codes != NULL || oq_dtype_find(v->type)->cls == OQ_CLASS_REAL;
+    while (at < end) {
+        const run r = next_run(v, at, end - at < CHUNK ? (size_t)(end - at) : CHUNK);
+        read_ints(w, at, r.n);
+        read_params(w, &r);
+        if (reals)
+            multiply_reals(w, &r, at,
+                           real_zero && v->codes == NULL &&
+                               oq_dtype_find(v->type)->cls != OQ_CLASS_REAL);
+        else
+            multiply(w, &r);
+        store(w, r.n, out);
+        out += r.n * d->width;
+        at += r.n;
+    }
+}
+
+static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
+                      onq_error *err) {
+    const made *d = self->ctx;
+    work *w = oq_calloc(d->alloc, 1, sizeof *w);
+    onq_code rc = w != NULL ? ONQ_OK : oq_fail_nomem(err);
+    if (rc == ONQ_OK) {
+        w->v = &d->v;
+        if (d->v.turn != NULL)
+            rc = oq_cv_tile_new(d->alloc, d->v.turn, &w->tile, err);
+    }
+    if (rc == ONQ_OK)
+        fill(d, w, from / d->width, (from + n) / d->width, out);
+    if (w != NULL && w->tile != NULL)
+        oq_cv_tile_free(w->tile);
+    oq_free(d->alloc, w, w != NULL ? sizeof *w : 0);
+    return rc;
+}
+
+static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
+    return slice(self, 0, self->size, out, err);
+}
+
+onq_code oq_cv_values_payload(oq_model *m, oq_tensor *t, const oq_cv_values *v, onq_error *err) {
+    made *d = OQ_NEW(&m->arena, made);
+    uint64_t size = 0;
+    OQ_TRY_ALLOC(d != NULL, err);
+    *d = (made){.alloc = &m->env->alloc, .v = *v, .width = oq_dtype_find(v->real)->bits / 8};
+    if (v->turn != NULL) {
+        d->turn = *v->turn;
+        d->v.turn = &d->turn;
+    }
+    OQ_TRY(oq_tensor_count(t, &d->count, err));
+    OQ_TRY(oq_tensor_bytes(t, &size, err));
+    d->producer = (oq_producer){.size = size, .make = make, .slice = slice, .ctx = d};
+    oq_tensor_set_producer(t, &d->producer);
+    return ONQ_OK;
+}
+
+/* ---- as DequantizeLinear has it ---- */
+
+static onq_code unfit(const oq_tensor *t, const oq_tensor *scale, onq_error *err) {
+    return oq_fail(err, ONQ_E_INVALID, "the scales '%.*s' do not fit tensor '%.*s'",
+                   OQ_STR(scale->name), OQ_STR(t->name));
+}
+
+static onq_code set_axis(oq_cv_values *v, const oq_tensor *t, const oq_tensor *scale, uint64_t n,
+                         int64_t axis, int64_t block, onq_error *err) {
+    const int64_t rank = (int64_t)t->dims.n;
+    axis += axis < 0 ? rank : 0;
+    if (axis < 0 || axis >= rank)
+        return unfit(t, scale, err);
+    for (int64_t i = 0; i < rank; i++) {
+        uint64_t *part = i < axis ? &v->outer : i == axis ? &v->along : &v->inner;
+        *part *= (uint64_t)t->dims.v[i];
+    }
+    if (block == 0) {
+        v->per_along = v->zero_along = 1;
+        return n == v->along ? ONQ_OK : unfit(t, scale, err);
+    }
+    if (block < 0 || scale->dims.n != t->dims.n)
+        return unfit(t, scale, err);
+    v->block = (uint64_t)block;
+    const uint64_t blocks = v->along / v->block + (v->along % v->block != 0);
+    for (int64_t i = 0; i < rank; i++)
+        if ((uint64_t)scale->dims.v[i] != (i == axis ? blocks : (uint64_t)t->dims.v[i]))
+            return unfit(t, scale, err);
+    v->per_inner = v->zero_inner = 1;
+    v->per_along = v->zero_along = v->inner;
+    v->per_outer = v->zero_outer = v->inner * blocks;
+    return ONQ_OK;
+}
+
+onq_code oq_cv_values_linear(oq_model *m, oq_tensor *ints, oq_tensor *scale, oq_tensor *zero,
+                             int64_t axis, int64_t block, oq_cv_values *out, onq_error *err) {
+    uint64_t n = 0, n_zero = 0, count = 0;
+    *out = (oq_cv_values){.type = (oq_dtype)ints->data_type.v,
+                          .scale_type = (oq_dtype)scale->data_type.v,
+                          .real = (oq_dtype)scale->data_type.v,
+                          .outer = 1,
+                          .along = 1,
+                          .inner = 1,
+                          .block = 1};
+    OQ_TRY(oq_tensor_count(ints, &count, err));
+    OQ_TRY(oq_tensor_count(scale, &n, err));
+    OQ_TRY(oq_model_data(m, ints, &out->data, err));
+    OQ_TRY(oq_model_data(m, scale, &out->scale, err));
+    if (zero != NULL) {
+        out->zero_type = (oq_dtype)zero->data_type.v;
+        OQ_TRY(oq_tensor_count(zero, &n_zero, err));
+        OQ_TRY(oq_model_data(m, zero, &out->zero, err));
+        if (n_zero != n)
+            return oq_fail(err, ONQ_E_INVALID, "'%.*s' has %llu zero points for %llu scales",
+                           OQ_STR(zero->name), (unsigned long long)n_zero, (unsigned long long)n);
+    }
+    if (!oq_dtype_is_float(out->scale_type))
+        return oq_fail(err, ONQ_E_INVALID, "the scale '%.*s' is %s", OQ_STR(scale->name),
+                       oq_dtype_name(scale->data_type.v));
+    if (n == 1 && block == 0) {
+        out->inner = count > 0 ? count : 1;
+        return ONQ_OK;
+    }
+    return set_axis(out, ints, scale, n, axis, block, err);
+}
