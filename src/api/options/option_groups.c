@@ -131,8 +131,8 @@ static const onq_option_info runtime[] = {
 const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
 
 static const onq_option_info plan_rows[] = {
-    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON."),
-    OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model."),
+    OQ_ROW_PLAN,
+    OQ_ROW_DRY_RUN,
     OQ_PATH("from_plan", 0, "", "FILE",
             "Take every decision from a file that --plan wrote. The file may have been edited."),
 };

@@ -108,6 +108,11 @@
                "values of the quantized type (default: that of the activation type, or 256 if "    \
                "none is given).")
 
+/* ---- decisions ---- */
+
+#define OQ_ROW_PLAN    OQ_PATH("plan", 0, "", "FILE", "Write every decision and its reason as JSON.")
+#define OQ_ROW_DRY_RUN OQ_FLAG("dry_run", 0, "", "Decide everything, but write no model.")
+
 /* ---- resources and limits ---- */
 
 /* `what` it is for, to the end of the sentence. */

@@ -1,0 +1,224 @@
+/*
+ * api_convert.c — `onq convert` and `onq dequantize`: a quantized model in another form, or float
+ * again. Needs no samples, and no runtime unless the result is to be compared with what was read.
+ */
+#include "api/options/command.h"
+#include "api/options/shared_rows.h"
+#include "api/quantizing/plan_file.h"
+#include "api/quantizing/quant_config.h"
+#include "api/quantizing/quantization.h"
+#include "quantize/convert/convert.h"
+#include "quantize/convert/cv_ranges.h"
+
+/* clang-format off */
+#define FORMS(ROW)                 \
+    ROW("float", OQ_TO_FLOAT)      \
+    ROW("qdq", OQ_TO_QDQ)
+
+#define CLIPS(ROW)                 \
+    ROW("auto", OQ_CLIPS_AUTO)     \
+    ROW("all", OQ_CLIPS_ALL)       \
+    ROW("none", OQ_CLIPS_NONE)
+/* clang-format on */
+
+static const onq_option_info form_rows[] = {
+    OQ_ENUM("to", 0, "", "", OQ_CHOICES(FORMS), "FORM",
+            "The form of the result. float: no quantization; qdq: DequantizeLinear and "
+            "QuantizeLinear around float operators."),
+};
+static const oq_opt_group form_own = OQ_GROUP("Form", form_rows);
+
+static const onq_option_info convert_rows[] = {
+    OQ_ENUM("clips", 0, "", "auto", OQ_CHOICES(CLIPS), "WHICH",
+            "To float: what is restored of the bounds of quantized tensors, because quantizers "
+            "remove Relu and Clip. auto: a range that begins at 0, of values that may be "
+            "negative, becomes a Relu, and one between round numbers, such as 0 and 6, a Clip; "
+            "all: every range becomes a Clip; none: nothing."),
+    /* Own sense: a file that is written. */
+    OQ_PATH("ranges", 0, "", "FILE",
+            "Also write the parameters of activations as a calibration cache, from which "
+            "`onq static --calibration_cache` makes the same quantization again."),
+    OQ_FLAG("lossy", 0, "",
+            "Convert also what has no exact counterpart; the summary says how far the outputs "
+            "are from those of the input, in dB."),
+};
+static const oq_opt_group convert_own = OQ_GROUP("Conversion", convert_rows);
+
+static const onq_option_info plan_rows[] = {OQ_ROW_PLAN, OQ_ROW_DRY_RUN};
+static const oq_opt_group plan_own = OQ_GROUP("Plan", plan_rows);
+
+typedef struct run {
+    oq_quant q;
+    oq_convert_job convert;
+    const char *to;
+} run;
+
+static onq_code convert(void *ctx, onq_error *err) {
+    run *r = ctx;
+    const oq_convert_job asked = r->convert;
+    oq_convert_job *c = &r->convert;
+    *c = (oq_convert_job){.model = r->q.model,
+                          .to = asked.to,
+                          .clips = asked.clips,
+                          .lossy = asked.lossy,
+                          .plan = &r->q.plan};
+    return oq_convert_run(c, err);
+}
+
+static onq_code write_ranges(const run *r, onq_error *err) {
+    oq_job *job = r->q.job;
+    const char *path = oq_opt_str(job->opts, "ranges");
+    oq_convert_found found;
+    oq_ranges ranges;
+    if (path == NULL || oq_opt_flag(job->opts, "dry_run"))
+        return ONQ_OK;
+    oq_ranges_init(&ranges, &job->env->alloc, OQ_CAL_MINMAX);
+    onq_code rc = oq_convert_ranges(&r->q.plan, &ranges, &found, err);
+    if (rc == ONQ_OK)
+        rc = oq_ranges_save(&ranges, job->env, path, err);
+    oq_ranges_release(&ranges);
+    OQ_TRY(rc);
+    if (found.n_inexact > 0)
+        oq_warn(job->env,
+                "%s: from %zu of %zu ranges a scale is computed that differs in the last digit",
+                path, found.n_inexact, found.n);
+    oq_jw_uint(&job->json, "ranges", found.n);
+    oq_jw_bool(&job->json, "activation_symmetric", found.symmetric);
+    oq_buf_addf(&job->text, "%zu ranges in %s%s\n", found.n, path,
+                found.symmetric ? " (quantize with --activation_symmetric)" : "");
+    return ONQ_OK;
+}
+
+/* How far the outputs are from those of the input. */
+static void tell_outputs(const run *r) {
+    oq_job *job = r->q.job;
+    const oq_verdict *v = &r->q.verified.verdict;
+    const char *on = r->q.record.generated ? ", on an input that was made up" : "";
+    if (r->q.verified.skipped != NULL || !v->measured) {
+        oq_buf_adds(&job->text, "the outputs were not compared\n");
+        return;
+    }
+    oq_jw_real(&job->json, "sqnr", v->sqnr);
+    if (v->sqnr >= OQ_VERIFY_EQUAL)
+        oq_buf_addf(&job->text, "the outputs are those of the input%s\n", on);
+    else
+        oq_buf_addf(&job->text, "the outputs are %.1f dB from those of the input%s\n", v->sqnr, on);
+}
+
+static void tell(const run *r, double seconds) {
+    oq_job *job = r->q.job;
+    const oq_convert_job *c = &r->convert;
+    char before[32], after[32];
+    oq_jw_cstr(&job->json, "input", oq_job_input(job));
+    oq_jw_cstr(&job->json, "to", r->to);
+    oq_jw_uint(&job->json, "operators", c->n_operators);
+    oq_jw_uint(&job->json, "pairs", c->n_pairs);
+    oq_jw_uint(&job->json, "weights", c->n_weights);
+    oq_jw_uint(&job->json, "clips", c->n_clips);
+    oq_jw_uint(&job->json, "kept", c->n_kept);
+    oq_jw_uint(&job->json, "lossy", c->n_lossy);
+    oq_jw_real(&job->json, "seconds", seconds);
+    oq_jw_uint(&job->json, "size_before", r->q.size_before);
+    oq_buf_addf(&job->text, "to %s: %zu quantized operator%s replaced", r->to, c->n_operators,
+                OQ_NOUN_S(c->n_operators));
+    if (c->to == OQ_TO_FLOAT)
+        oq_buf_addf(&job->text, ", %zu nodes of pairs removed, %zu constants dequantized",
+                    c->n_pairs, c->n_weights);
+    oq_buf_adds(&job->text, "\n");
+    if (c->n_clips > 0)
+        oq_buf_addf(&job->text, "%zu Relu or Clip restored\n", c->n_clips);
+    if (c->n_kept > 0)
+        oq_buf_addf(&job->text,
+                    "%zu QuantizeLinear or DequantizeLinear stay%s: inputs and outputs of the "
+                    "model keep their types\n",
+                    c->n_kept, OQ_VERB_S(c->n_kept));
+    if (c->n_lossy > 0)
+        oq_buf_addf(&job->text, "%zu not exact, the first is '%.*s': %s\n", c->n_lossy,
+                    OQ_STR(c->lossy_node), c->lossy_why);
+    if (oq_opt_flag(job->opts, "dry_run")) {
+        oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", seconds);
+        return;
+    }
+    tell_outputs(r);
+    oq_jw_cstr(&job->json, "output", oq_opt_str(job->opts, "output"));
+    oq_jw_uint(&job->json, "size_after", r->q.size_after);
+    oq_buf_addf(&job->text, "%s -> %s in %.2f s\n", oq_size_text(before, r->q.size_before),
+                oq_size_text(after, r->q.size_after), seconds);
+}
+
+/* A model that has nothing to convert is written as it is. */
+static void warn_unchanged(const run *r) {
+    const oq_convert_job *c = &r->convert;
+    if (c->n_operators + c->n_pairs + c->n_weights == 0)
+        oq_alert(r->q.job->env, "%s: nothing in it had to be converted to %s",
+                 oq_job_input(r->q.job), r->to);
+}
+
+static onq_code save(run *r, onq_error *err) {
+    oq_quant *q = &r->q;
+    const bool apart = oq_opt_flag(q->job->opts, "use_external_data_format");
+    const oq_save_options options = {.external = apart ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
+                                     .threshold = 1024,
+                                     .attributes = true};
+    return oq_opt_flag(q->job->opts, "dry_run")
+               ? ONQ_OK
+               : oq_job_save(q->job, "output", q->model, &options, &q->size_after, err);
+}
+
+static onq_code run_steps(run *r, onq_error *err) {
+    oq_quant *q = &r->q;
+    OQ_TRY(oq_quant_config(q->job, &q->config, err));
+    OQ_TRY(oq_job_open_sound(q->job, oq_job_input(q->job), &q->model, err));
+    OQ_TRY(oq_model_size(q->model, &q->size_before, err));
+    OQ_TRY(oq_quant_make(q, err));
+    warn_unchanged(r);
+    OQ_TRY(save(r, err));
+    OQ_TRY(write_ranges(r, err));
+    OQ_TRY(oq_plan_file_write(q->job, &q->plan, "convert", err));
+    tell(r, oq_seconds() - q->begin);
+    return ONQ_OK;
+}
+
+static onq_code run_to(oq_job *job, oq_convert_to to, const char *name, onq_error *err) {
+    run r = {.to = name};
+    oq_quant_init(&r.q, job, name, convert, &r);
+    r.q.fixed_ranges = true;
+    r.convert.to = to;
+    r.convert.clips = OQ_CHOSEN(job->opts, "clips", oq_convert_clips, CLIPS);
+    r.convert.lossy = oq_opt_flag(job->opts, "lossy");
+    const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
+    oq_quant_release(&r.q);
+    return rc;
+}
+
+static onq_code run_convert(oq_job *job, onq_error *err) {
+    return run_to(job, OQ_CHOSEN(job->opts, "to", oq_convert_to, FORMS),
+                  oq_opt_str(job->opts, "to"), err);
+}
+
+static onq_code run_dequantize(oq_job *job, onq_error *err) {
+    return run_to(job, OQ_TO_FLOAT, "float", err);
+}
+
+const oq_command oq_command_convert = {
+    .info = {"convert", "", "turn a quantized model into another form, or into float",
+             "Rewrites a quantized model: operators of integers (QLinearConv, MatMulInteger, "
+             "MatMulNBits ...) and pairs of QuantizeLinear and DequantizeLinear become the form "
+             "that --to names. Scales and zero points are kept. An operator that has no exact "
+             "counterpart is refused by its name. It needs no samples and no runtime, and models "
+             "may be larger than memory."},
+    .required = "input output|dry_run to",
+    .groups = {&oq_group_input, &oq_group_output, &form_own, &convert_own, &plan_own,
+               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
+    .run = run_convert,
+};
+
+const oq_command oq_command_dequantize = {
+    .info = {"dequantize", "", "turn a quantized model into a float one",
+             "The same as `onq convert --to float`: a quantized model, in whatever form, becomes "
+             "float again, to be trained further or quantized in another way."},
+    .required = "input output|dry_run",
+    .groups = {&oq_group_input, &oq_group_output, &convert_own, &plan_own, &oq_group_data,
+               &oq_group_runtime, &oq_group_verify, &oq_group_general},
+    .run = run_dequantize,
+};

@@ -1,0 +1,252 @@
+"""test_convert.py - `onq convert` and `onq dequantize`: what ONNX Runtime computes before and after, with and without its
+optimiser.
+
+A result in QDQ form computes what the input did: the same integers, and floats that differ in their last digits. A float
+result is nearer to the float model than the quantized one was, because activations are not rounded any more. Models come
+from onq itself, whose results are the reference's (test_qdq.py and its neighbours).
+"""
+import collections
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import common
+import opmodels
+import running
+from common import onq, refused
+
+STATIC = {"qdq": ("static",), "qdq-channels": ("static", "--per_channel"), "qdq-16": ("static", "--activation_type", "quint16"),
+          "qdq-contrib": ("static", "--use_qdq_contrib_ops", "--activation_type", "quint16", "--weight_type", "qint16"),
+          "qoperator": ("static", "--quant_format", "qoperator"),
+          "qoperator-channels": ("static", "--quant_format", "qoperator", "--per_channel")}
+DYNAMIC = {"dynamic": ("dynamic",), "dynamic-channels": ("dynamic", "--per_channel")}
+WEIGHTS = {"nbits": ("nbits",), "nbits-zeros": ("nbits", "--symmetric", "false", "--block_size", "16"), "nbits-8": ("nbits", "--bits", "8"),
+           "nbits-2": ("nbits", "--bits", "2"), "nbits-hqq": ("nbits", "--quant_method", "hqq"), "nbits-qdq": ("nbits", "--quant_format", "QDQ"),
+           "nbits-gather": ("nbits", "--op_types_to_quantize", "MatMul", "Gather"), "bnb4-nf4": ("bnb4",),
+           "bnb4-fp4": ("bnb4", "--quant_type", "fp4", "--block_size", "16")}
+QUANTIZED = ("Quant", "Integer", "QLinear", "NBits", "Bnb4", "QGemm", "QAttention", "QEmbed")
+
+
+def operators(path):
+    return collections.Counter(n.op_type for n in onnx.load(path, load_external_data=False).graph.node)
+
+
+def left(path):
+    """Quantized operators of a model."""
+    return [op for op in operators(path) if any(word in op for word in QUANTIZED)]
+
+
+class Case:
+    """A float model, quantized, and its outputs."""
+
+    def __init__(self, folder, model, words, samples):
+        self.folder, self.samples = folder, samples
+        self.source, self.made = folder / "float.onnx", folder / "made.onnx"
+        onnx.save(model, self.source)
+        self.words = words
+        data = ()
+        if words[0] == "static":
+            np.savez(folder / "data.npz", **samples[0])
+            data = ("--data", folder / "data.npz")
+        onq(*words, *data, "-i", self.source, "-o", self.made, "--no_verify", "--quiet", status=0)
+        self.truth = running.outputs(self.source, samples, False)
+        self.before = running.outputs(self.made, samples, False)
+
+    def convert(self, to, *more, status=0):
+        out = self.folder / f"{to}.onnx"
+        done = onq("convert", "-i", self.made, "-o", out, "--to", to, "--no_verify", "--quiet", *more, status=status)
+        return out if status == 0 else done
+
+    def near(self, path, least, optimised=False):
+        assert running.sqnr(self.before, running.outputs(path, self.samples, optimised)) >= least
+
+    def better(self, path):
+        """Nearer to float than before, or as near as weights of that many bits are."""
+        was, now = running.sqnr(self.truth, self.before), running.sqnr(self.truth, running.outputs(path, self.samples, False))
+        assert now >= min(was - 1.0, 60.0), (was, now)
+
+
+OPERATORS = [n for n in opmodels.NAMES if opmodels.exists(n, 17)]
+
+
+@pytest.mark.parametrize("form", ["qdq-channels", "qoperator", "dynamic-channels"])
+def test_every_operator(form, tmp_path):
+    """To float, nothing quantized is left; to QDQ, the outputs are those of the input."""
+    for name in OPERATORS:
+        model = opmodels.build(name, 17)
+        case = Case(tmp_path, model, {**STATIC, **DYNAMIC}[form], opmodels.feeds(model, 1))
+        out = case.convert("float")
+        assert left(out) == [], name
+        case.better(out)
+        case.near(case.convert("qdq"), 100.0)
+
+
+@pytest.mark.parametrize("form", [*STATIC, *DYNAMIC])
+def test_forms(form, tmp_path):
+    model = opmodels.mixed(21 if "contrib" not in form else 17)
+    case = Case(tmp_path, model, {**STATIC, **DYNAMIC}[form], opmodels.feeds(model, 2))
+    out = case.convert("float")
+    assert left(out) == []
+    case.better(out)
+    case.better(out)
+    assert running.sqnr(running.outputs(out, case.samples, False), running.outputs(out, case.samples, True)) > 100
+    case.near(case.convert("qdq"), 100.0)
+
+
+def language():
+    """Gather, MatMul and Add: 50 words, 40 channels, K that is no multiple of a block."""
+    b = opmodels.B(21, seed=3)
+    b.input("ids", 1, 5, dtype=TensorProto.INT64)
+    t = b.node("Gather", [b.weight("table", 50, 40), "ids"], "e")
+    t = b.node("MatMul", [t, b.weight("w0", 40, 24)], "a")
+    t = b.node("Add", [t, b.weight("b0", 24)], "c")
+    t = b.node("MatMul", [t, b.weight("w1", 24, 17)], "y")
+    b.output("y")
+    return b.model()
+
+
+@pytest.mark.parametrize("form", WEIGHTS)
+def test_weights(form, tmp_path):
+    """Weights of few bits are dequantized as the operator does it: the same outputs without the optimiser's int8 products."""
+    samples = [{"ids": np.array([[1, 7, 49, 0, 3]])}]
+    case = Case(tmp_path, language(), WEIGHTS[form], samples)
+    out = case.convert("float")
+    assert left(out) == []
+    case.near(out, 100.0)
+    case.near(out, 100.0, optimised=True)
+    if form in ("nbits-hqq", "bnb4-nf4", "bnb4-fp4"):
+        refused(case.convert("qdq", status=None), "node '", "(MatMul")
+        return
+    if form == "nbits-2":  # the runtime has no kernel for it
+        return
+    pairs = case.convert("qdq")
+    assert operators(pairs)["DequantizeLinear"] >= 2
+    case.near(pairs, 100.0)
+
+
+@pytest.mark.parametrize("form", ["qdq", "qdq-channels", "qoperator", "qoperator-channels"])
+def test_round_trip(form, tmp_path):
+    """Float with its ranges is quantized to the same bytes again."""
+    same = 0
+    for name in ("Add", "Concat", "Conv", "Gemm", "LeakyRelu", "MatMul", "MaxPool", "Reshape", "Sigmoid", "Split", "Transpose"):
+        model = opmodels.build(name if name in opmodels.NAMES else "Conv", 17)
+        case = Case(tmp_path, model, STATIC[form], opmodels.feeds(model, 1))
+        again = tmp_path / "again.onnx"
+        out = case.convert("float", "--ranges", tmp_path / "ranges.json")
+        onq(*STATIC[form], "-i", out, "-o", again, "--calibration_cache", tmp_path / "ranges.json", "--no_verify", "--quiet", status=0)
+        assert onq("diff", case.made, again).returncode == 0, name
+        same += again.read_bytes() == case.made.read_bytes()
+    assert same >= 8
+
+
+def test_relu_comes_back(tmp_path):
+    """Quantizers remove Relu and Clip, because the range of the integers does their work."""
+    for name, op in (("Relu", "Relu"), ("Clip", "Clip"), ("Relu.chain", "Clip")):
+        model = opmodels.build(name, 17)
+        case = Case(tmp_path, model, STATIC["qdq"], opmodels.feeds(model, 1))
+        assert operators(case.made)[op] == 0
+        out = case.convert("float")
+        assert operators(out)[op] == 1
+        case.better(out)
+        assert operators(case.convert("float", "--clips", "none"))[op] == 0
+
+
+def test_verifies_and_tells(tmp_path):
+    """Without --no_verify the outputs are compared, and the summary says how far they are apart."""
+    model = opmodels.build("Conv", 17)
+    case = Case(tmp_path, model, STATIC["qdq"], opmodels.feeds(model, 1))
+    out = tmp_path / "f.onnx"
+    done = json.loads(onq("dequantize", "-i", case.made, "-o", out, "--json", status=0).stdout)
+    assert done["pairs"] > 0 and done["weights"] >= 4 and 15 < done["sqnr"] < 80, done
+    assert left(out) == []
+    text = onq("convert", "--to", "float", "-i", case.made, "-o", out, status=0).stdout
+    assert "dB from those of the input" in text
+    dry = onq("convert", "--to", "float", "-i", case.made, "--dry_run", "--plan", tmp_path / "p.json", status=0)
+    assert "nothing written" in dry.stdout
+    plan = json.loads((tmp_path / "p.json").read_text())
+    assert {"w0", "w1"} <= {t["name"] for t in plan["tensors"]}
+    again = onq("convert", "--to", "float", "-i", case.source, "-o", out, status=0)
+    assert "nothing in it had to be converted" in again.stderr
+
+
+def test_lossy(tmp_path):
+    """What has no exact counterpart is refused by its name, or converted with its distance."""
+    b = opmodels.B(17, seed=5)
+    b.input("x", 6, 1, 8)
+    b.node("LSTM", ["x", b.weight("w", 1, 64, 8, scale=0.3), b.weight("r", 1, 64, 16, scale=0.3)], ["y"], hidden_size=16)
+    b.output("y")
+    model = b.model()
+    case = Case(tmp_path, model, ("dynamic",), opmodels.feeds(model, 1))
+    assert "DynamicQuantizeLSTM" in operators(case.made)
+    refused(case.convert("qdq", status=None), "LSTM_0_quant' (DynamicQuantizeLSTM)", "--lossy")
+    done = json.loads(onq("convert", "--to", "qdq", "--lossy", "--json", "-i", case.made, "-o", tmp_path / "l.onnx", status=0).stdout)
+    assert done["lossy"] == 1 and 20 < done["sqnr"] < 120
+
+
+def test_inner_graphs_and_functions(tmp_path):
+    """Pairs inside of If, and inside of a function."""
+    scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")
+    pair = [helper.make_node("QuantizeLinear", ["v", "s", "z"], ["q"]), helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"])]
+    body = [helper.make_node("Constant", [], ["s"], value=scale), helper.make_node("Constant", [], ["z"], value=zero),
+            helper.make_node("Identity", ["i"], ["v"]), *pair, helper.make_node("Neg", ["d"], ["o"])]
+    function = helper.make_function("own", "Fake", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
+    branch = [helper.make_graph([helper.make_node("Sigmoid", ["f"], ["v"]), *pair, helper.make_node(op, ["d"], ["b"])], op, [],
+                                [helper.make_tensor_value_info("b", 1, [1, 4])]) for op in ("Neg", "Abs")]
+    graph = helper.make_graph([helper.make_node("Fake", ["x"], ["f"], domain="own"),
+                               helper.make_node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])], "g",
+                              [helper.make_tensor_value_info("x", 1, [1, 4]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+                              [helper.make_tensor_value_info("y", 1, [1, 4])], [scale, zero])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("own", 1)], functions=[function], ir_version=8)
+    made, out = tmp_path / "m.onnx", tmp_path / "f.onnx"
+    onnx.save(model, made)
+    onq("dequantize", "-i", made, "-o", out, status=0)
+    result = onnx.load(out)
+    inside = [n.op_type for n in result.functions[0].node] + [n.op_type for a in result.graph.node[1].attribute for n in a.g.node]
+    assert not any("Quant" in op for op in inside), inside
+    samples = [{"x": np.array([[0.3, -0.2, 1.0, 2.0]], np.float32), "c": np.array(True)}]
+    assert running.sqnr(running.outputs(made, samples, False), running.outputs(out, samples, False)) > 20
+
+
+def test_contradictions(tmp_path):
+    """One line with the node and the tensor."""
+    def model(*nodes, more=()):
+        inits = [numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.float32(0.2), "s2"),
+                 numpy_helper.from_array(np.uint8(3), "z"), *more]
+        graph = helper.make_graph(list(nodes), "g", [helper.make_tensor_value_info("x", 1, [1, 4])],
+                                  [helper.make_tensor_value_info("y", 1, [1, 4])], inits)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+        return onq("dequantize", "-i", tmp_path / "m.onnx", "-o", tmp_path / "o.onnx", "--no_verify")
+
+    quantize = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="first")
+    refused(model(quantize, helper.make_node("DequantizeLinear", ["q", "s2", "z"], ["y"], name="second")), "node 'second'", "tensor 'q'", "'first'")
+    refused(model(quantize, helper.make_node("Cast", ["q"], ["y"], to=1, name="odd")), "node 'odd' (Cast)", "tensor 'q'")
+    ints = numpy_helper.from_array(np.ones((4, 4), np.int8), "w")
+    refused(model(helper.make_node("MatMulInteger", ["wq", "w"], ["i"], name="half"), helper.make_node("Cast", ["i"], ["f"], to=1),
+                  helper.make_node("Add", ["f", "x"], ["y"]), more=[ints, numpy_helper.from_array(np.ones((1, 4), np.int8), "wq")]),
+            "node 'half' (MatMulInteger)")
+    assert not (tmp_path / "o.onnx").exists()
+
+
+@pytest.mark.parametrize("name", ["bert_toy_fused", "digits_cnn", "lstm_tagger", "magika", "ppocr_cls", "tiny_llama"])
+def test_real(name, tmp_path):
+    """The shared models, in every form that suits them."""
+    source = common.MODELS / name / "model.onnx"
+    if not source.exists():
+        pytest.skip("no shared models")
+    samples = []
+    for folder in sorted(source.parent.glob("test_data_set_*"))[:2]:
+        tensors = [onnx.load_tensor(p) for p in sorted(folder.glob("input_*.pb"))]
+        samples.append({t.name: numpy_helper.to_array(t) for t in tensors})
+    forms = {"tiny_llama": ["nbits", "bnb4-nf4"], "bert_toy_fused": ["qdq-16", "dynamic-channels", "nbits"]}.get(name, ["qdq-channels", "qoperator", "dynamic"])
+    for form in forms:
+        words = {**STATIC, **DYNAMIC, **WEIGHTS}[form]
+        made, out = tmp_path / "made.onnx", tmp_path / "out.onnx"
+        data = ("--data", source.parent, "--limit", "2") if words[0] == "static" else ()
+        onq(*words, *data, "-i", source, "-o", made, "--no_verify", "--quiet", status=0)
+        onq("dequantize", "-i", made, "-o", out, "--no_verify", "--quiet", status=0)
+        assert left(out) == []
+        truth, before, after = (running.outputs(p, samples, False) for p in (source, made, out))
+        assert running.sqnr(truth, after) >= min(running.sqnr(truth, before) - 1.0, 40.0), form
