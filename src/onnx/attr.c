@@ -131,6 +131,15 @@ bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t) {
     return true;
 }
 
+bool oq_attr_set_graph(oq_arena *a, oq_node *n, oq_str name, oq_graph *g) {
+    assert(g != NULL);
+    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_GRAPH);
+    if (attr == NULL)
+        return false;
+    attr->g = g;
+    return true;
+}
+
 bool oq_attr_remove(oq_node *n, const char *name) {
     const oq_str wanted = oq_str_of(name);
     for (size_t i = 0; i < n->attribute.n; i++) {

@@ -39,6 +39,7 @@ bool oq_attr_set_float(oq_arena *a, oq_node *n, oq_str name, float v);
 bool oq_attr_set_str(oq_arena *a, oq_node *n, oq_str name, oq_str v);
 bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, size_t count);
 bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t);
+bool oq_attr_set_graph(oq_arena *a, oq_node *n, oq_str name, oq_graph *g);
 /* Removes; true if it was there. */
 bool oq_attr_remove(oq_node *n, const char *name);
 
