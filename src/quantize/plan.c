@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#define MANY_TYPES 3 /* operators that the mode does not know: more share a line */
+
 void oq_plan_init(oq_plan *p, oq_arena *arena) {
     *p = (oq_plan){.arena = arena};
 }
@@ -163,22 +165,40 @@ onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq
     return ONQ_OK;
 }
 
-void oq_plan_text(const oq_plan_counts *counts, oq_buf *out) {
-    for (size_t i = 0; i < counts->n; i++) {
-        const oq_plan_count *c = &counts->v[i];
-        const bool first = i == 0 || !oq_str_eq(c->op_type, counts->v[i - 1].op_type);
-        if (first) {
-            oq_buf_adds(out, i == 0 ? "  " : "\n  ");
-            oq_buf_add_safe(out, c->op_type);
-            oq_buf_adds(out, ": ");
-        } else {
-            oq_buf_adds(out, "; ");
-        }
-        oq_buf_addf(out, "%zu %s", c->n,
-                    c->fate == OQ_FATE_FLOAT ? "left float" : oq_fate_name(c->fate));
-        if (c->why[0] != '\0')
-            oq_buf_addf(out, " (%s)", c->why);
+/* True for the only row of an operator that the mode does not know. */
+static bool is_unknown(const oq_plan_counts *c, size_t i) {
+    const bool alone = (i == 0 || !oq_str_eq(c->v[i].op_type, c->v[i - 1].op_type)) &&
+                       (i + 1 == c->n || !oq_str_eq(c->v[i].op_type, c->v[i + 1].op_type));
+    return alone && c->v[i].fate == OQ_FATE_FLOAT && strcmp(c->v[i].why, OQ_WHY_MODE) == 0;
+}
+
+static void add_row(const oq_plan_counts *counts, size_t i, oq_buf *out) {
+    const oq_plan_count *c = &counts->v[i];
+    if (i > 0 && oq_str_eq(c->op_type, counts->v[i - 1].op_type)) {
+        oq_buf_adds(out, "; ");
+    } else {
+        oq_buf_adds(out, out->n == 0 || out->p[out->n - 1] == '\n' ? "  " : "\n  ");
+        oq_buf_add_safe(out, c->op_type);
+        oq_buf_adds(out, ": ");
     }
-    if (counts->n > 0)
+    oq_buf_addf(out, "%zu %s", c->n,
+                c->fate == OQ_FATE_FLOAT ? "left float" : oq_fate_name(c->fate));
+    if (c->why[0] != '\0')
+        oq_buf_addf(out, " (%s)", c->why);
+}
+
+void oq_plan_text(const oq_plan_counts *counts, oq_buf *out) {
+    size_t types = 0, nodes = 0;
+    for (size_t i = 0; i < counts->n; i++)
+        if (is_unknown(counts, i)) {
+            types++;
+            nodes += counts->v[i].n;
+        }
+    for (size_t i = 0; i < counts->n; i++)
+        if (types <= MANY_TYPES || !is_unknown(counts, i))
+            add_row(counts, i, out);
+    if (counts->n > types || (types > 0 && types <= MANY_TYPES))
         oq_buf_addc(out, '\n');
+    if (types > MANY_TYPES)
+        oq_buf_addf(out, "  %zu other operators: %zu left float (%s)\n", types, nodes, OQ_WHY_MODE);
 }

@@ -84,6 +84,8 @@ typedef struct oq_plan {
     size_t n_kept_products; /* biases written so that a product stays one of integers */
 } oq_plan;
 
+/* Why an operator stays float in every model. */
+#define OQ_WHY_MODE "not supported in this mode"
 /* Why a Relu or Clip goes. */
 #define OQ_WHY_REMOVED "made redundant by the quantized range"
 /* Reasons that a command has advice for. */

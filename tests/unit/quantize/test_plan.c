@@ -95,6 +95,22 @@ static void summary(void **state) {
     assert_string_equal(text.p,
                         "  Conv: 2 quantized; 1 left float (another); 1 left float (excluded)\n"
                         "  Relu: 1 removed (why not)\n");
+    /* Operators that the mode does not know share a line when there are many. */
+    static const char *const types[] = {"Abs", "Conv", "Neg", "Sin", "Tan"};
+    for (size_t i = 0; i < 5; i++)
+        assert_true(oq_plan_add_node(&p, (oq_plan_node){.name = OQ_S("n"),
+                                                        .op_type = oq_str_of(types[i]),
+                                                        .fate = OQ_FATE_FLOAT,
+                                                        .why = OQ_WHY_MODE}));
+    assert_ok(oq_plan_summary(&p, &a, &counts, &err), err);
+    text.n = 0;
+    oq_plan_text(&counts, &text);
+    assert_string_equal(text.p, "  Conv: 2 quantized; 1 left float (another); 1 left float "
+                                "(excluded); 1 left float (this mode does not quantize the "
+                                "operator)\n"
+                                "  Relu: 1 removed (why not)\n"
+                                "  4 other operators: 4 left float (this mode does not quantize "
+                                "the operator)\n");
     oq_buf_release(&text);
     oq_arena_release(&a);
 }
