@@ -87,6 +87,7 @@ typedef struct oq_debug_weight {
     oq_str op, node; /* that uses it */
     oq_debug_layout layout;
     oq_tensor *truth, *quantized, *scale, *zero; /* zero may be NULL */
+    oq_tensor *offsets; /* MatMulNBits: what blocks add beside it, [blocks][N]; or NULL */
     oq_tensor *scale2;  /* of a bias of an integer operator: scale x scale2; or NULL */
     int64_t axis;       /* -1: per tensor */
     uint64_t block;     /* 0: no blocks */

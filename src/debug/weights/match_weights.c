@@ -333,6 +333,23 @@ static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The constant C of Add(MatMulNBits(x), MatMul(ReduceSum(x), C)), or NULL. */
+static oq_tensor *find_offsets(const oq_index *ix, const oq_node *n, const oq_debug_weight *w) {
+    const oq_node *sum = n->output.n > 0 ? first_user(ix, n->output.v[0], NULL) : NULL;
+    if (sum == NULL || !oq_node_is(sum, "Add") || sum->input.n != 2)
+        return NULL;
+    const oq_str other = sum->input.v[oq_str_eq(sum->input.v[0], n->output.v[0]) ? 1 : 0];
+    const oq_node *product = oq_index_producer(ix, other);
+    if (product == NULL || !oq_node_is(product, "MatMul") || product->input.n != 2)
+        return NULL;
+    const oq_node *sums = oq_index_producer(ix, product->input.v[0]);
+    oq_tensor *t = oq_index_constant(ix, product->input.v[1]);
+    if (sums == NULL || !oq_node_is(sums, "ReduceSum") || t == NULL || t->dims.n != 2 ||
+        t->data_type.v != OQ_FLOAT)
+        return NULL;
+    return (uint64_t)t->dims.v[0] * w->block == (uint64_t)w->k && t->dims.v[1] == w->n ? t : NULL;
+}
+
 static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
     const oq_node *n = d->made_index.graph->node.v[i];
@@ -356,6 +373,7 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
         return oq_debug_leave(d, w.made, true, "K, N, bits or block_size is not possible", err);
     if (n->input.n > 4 && n->input.v[4].n > 0)
         return oq_debug_leave(d, w.made, true, "its columns are reordered (g_idx)", err);
+    w.offsets = bnb ? NULL : find_offsets(&d->made_index, n, &w);
     OQ_TRY(find_truth(m, &w, n, err));
     if (w.truth == NULL)
         return ONQ_OK;

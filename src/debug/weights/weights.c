@@ -127,12 +127,14 @@ static double nbits_zero(const oq_debug_weight *w, const uint8_t *z, uint64_t si
 static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                              onq_error *err) {
     oq_span raw = {0}, z = {0};
-    (void)a;
+    float *add = NULL;
     const uint64_t bits = (uint64_t)w->bits, k = (uint64_t)w->k, n = (uint64_t)w->n;
     const uint64_t n_blocks = (k + w->block - 1) / w->block, bytes = (w->block * bits + 7) / 8;
     OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
     if (w->zero != NULL)
         OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
+    if (w->offsets != NULL)
+        OQ_TRY(oq_tensor_floats(d->made, w->offsets, a, &add, NULL, err));
     if (raw.n / bytes / n_blocks < n || u->n_groups / n_blocks < n)
         return too_short(w, u, raw.n, k, n, err);
     for (uint64_t col = 0; col < n; col++) {
@@ -143,7 +145,8 @@ static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
             const double zero = nbits_zero(w, z.p, z.n, col, b, n_blocks);
             const uint64_t at = w->out_rows ? col * k + row : row * n + col;
             u->q[at] = (int32_t)q;
-            u->y[at] = (float)((double)q - zero) * u->scale[col * n_blocks + b];
+            u->y[at] = (float)((double)q - zero) * u->scale[col * n_blocks + b] +
+                       (add != NULL ? add[b * n + col] : 0.0f);
         }
     }
     u->grid.dim = 0;
