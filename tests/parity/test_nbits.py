@@ -356,7 +356,8 @@ def test_hqq(tmp_path, bits, block):
     for dtype in (np.float32, np.float16):
         m = matmuls(shapes, dtype=dtype)
         onnx.save(m, path)
-        onq("nbits", path, got, "--quant_method", "hqq", "--bits", str(bits), "--block_size", str(block))
+        onq("nbits", path, got, "--quant_method", "hqq", "--bits", str(bits), "--block_size", str(block),
+            "--form", "blocks")
         assert dtype == np.float16 or loads(got) is None
         made = onnx.load(got)
         assert [n.input[1:] for n in made.graph.node] == [[f"w{i}_Q{bits}", f"w{i}_scales", f"w{i}_zero_points"]

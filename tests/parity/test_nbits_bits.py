@@ -140,8 +140,10 @@ def test_forecast(tmp_path):
     """A line about the speed: from what is known, and timed where --verify asks for it."""
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(chain(), path)
-    for words, text in ((["--bits", "8"], "unpacks weights of 2 and 8 bits"), (["--quant_method", "hqq"], "are not integers"),
-                        ([], "matrices as small as most of these"), (["--accuracy_level", "4"], None),
+    for words, text in ((["--bits", "8"], "unpacks weights of 2 and 8 bits"),
+                        (["--quant_method", "hqq", "--form", "blocks"], "are not integers"),
+                        (["--quant_method", "hqq"], "matrices as small as these"),
+                        ([], "matrices as small as these"), (["--accuracy_level", "4"], None),
                         (["--bits", "8", "--accuracy_level", "4"], None)):
         done = onq("nbits", "-i", path, "-o", out, *words)
         lines = [line for line in done.stdout.splitlines() if line.startswith("speed: ")]
@@ -151,3 +153,127 @@ def test_forecast(tmp_path):
         (row,) = json.loads(done.stdout)["forecast"]
         assert (row["K"], row["N"]) == (96, 96) and min(row[k] for k in row) > 0
         assert "speed: a product with 96 x 96 weights takes" in onq(*words, "-i", path, "-o", out, "--verify").stdout
+
+
+@pytest.mark.parametrize("target, bits, block", [(3.2, 2, 32), (4.5, 4, 64), (5, 4, 32), (6, 4, 32), (9, 8, 32)])
+def test_never_worse_than_uniform(tmp_path, target, bits, block):
+    """Without samples no weight has more noise than with the same bits for all, of the same size or less."""
+    path = tmp_path / "m.onnx"
+    onnx.save(chain(k=128, layers=12), path)
+    got = spent(path, tmp_path / "mix.onnx", "--target_bits", str(target))
+    assert got["got"] <= target and all(v >= bits or v == 0 for v in got["weights"].values())
+    assert onq("nbits", "-i", path, "-o", tmp_path / "uniform.onnx", "--bits", str(bits), "--block_size", str(block)).returncode == 0
+    held = samples(4, k=128, seed=77)
+    want = outputs(path, held)
+    mix, uniform = (sqnr(want, outputs(tmp_path / f"{n}.onnx", held)) for n in ("mix", "uniform"))
+    assert mix >= uniform - 0.01, (mix, uniform)
+
+
+def test_target_and_node_config(tmp_path):
+    """What single nodes were given counts in the average and stays."""
+    path, config, out = tmp_path / "m.onnx", tmp_path / "config.json", tmp_path / "out.onnx"
+    onnx.save(chain(), path)
+    config.write_text('{"/layers.1/v_proj/MatMul": {"bits": 8, "group_size": 16}, "/layers.3/v_proj/MatMul": "fp32"}')
+    bits = spent(path, out, "--target_bits", "6", "--node_config", config)
+    assert bits["fixed"] == 1 and "layers.1.weight" not in bits["weights"] and "layers.3.weight" not in bits["weights"]
+    made = {n.name: n for n in onnx.load(out).graph.node}
+    fixed = {a.name: a.i for a in made["/layers.1/v_proj/MatMul_Q8"].attribute}
+    assert (fixed["bits"], fixed["block_size"]) == (8, 16) and "/layers.3/v_proj/MatMul" in made
+    sizes = sum(8 * len(t.raw_data) for t in onnx.load(out).graph.initializer if "Q" in t.name or "scales" in t.name)
+    assert abs(sizes / (5 * 96 * 96) - bits["got"]) < 0.01 and bits["got"] <= 6
+    done = onq("nbits", "-i", path, "-o", out, "--target_bits", "4", "--node_config", config)
+    assert done.returncode == 2 and "and with the nodes of --node_config" in done.stderr
+
+
+def test_weighed_by_layers_and_kinds(tmp_path):
+    """More weights than are weighed one by one: few runs, and the layer that counts is found all the same."""
+    rng, k, layers = np.random.default_rng(0), 32, 20
+    nodes, inits, sums = [], [], []
+    for i in range(layers):
+        for kind, factor in (("q_proj", 0.05), ("v_proj", 1), ("down_proj", 1)):
+            name = f"layers.{i}.{kind}.weight"
+            inits.append(numpy_helper.from_array((rng.standard_normal((k, k)) / np.sqrt(k)).astype(np.float32), name))
+            inits.append(numpy_helper.from_array(np.float32(factor * (30 if i == 7 else 1)), name + "_f"))
+            nodes.append(helper.make_node("MatMul", ["x", name], [name + "_p"], f"/layers.{i}/{kind}/MatMul"))
+            nodes.append(helper.make_node("Mul", [name + "_p", name + "_f"], [name + "_m"]))
+            sums.append(name + "_m")
+    nodes.append(helper.make_node("Sum", sums, ["y"], "sum"))
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", k])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", k])], inits)
+    path, data = tmp_path / "m.onnx", tmp_path / "samples"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    calibtool.write_samples(data, samples(4, k=k))
+    bits = spent(path, tmp_path / "out.onnx", "--target_bits", "5.3", "--data", data)
+    assert bits["measured"] and bits["runs"] <= 4 + 20 + 3
+    heavy = [bits["weights"][f"layers.7.{kind}.weight"] for kind in ("v_proj", "down_proj")]
+    assert heavy == [8, 8], bits["weights"]
+
+
+@pytest.mark.parametrize("level", ["0", "4"])
+@pytest.mark.parametrize("shape", [("b", 96), (2, "t", 96), None])
+def test_sums(tmp_path, shape, level):
+    """hqq with its zero points as a product with sums of blocks: the values that MatMulNBits has with them as an input."""
+    rng = np.random.default_rng(1)
+    inits = [numpy_helper.from_array(rng.standard_normal((96, n)).astype(np.float32) + 0.3, f"w{n}") for n in (40, 64)]
+    nodes = [helper.make_node("Relu", ["x"], ["r"], "relu")] if shape else [helper.make_node("Squeeze", ["x"], ["r"], "relu")]
+    nodes += [helper.make_node("MatMul", ["r", f"w{n}"], [f"y{n}"], f"mm{n}") for n in (40, 64)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape or (1, "b", 96))],
+                              [helper.make_tensor_value_info(f"y{n}", TensorProto.FLOAT, None) for n in (40, 64)], inits)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    for form in ("blocks", "sums", "auto"):
+        assert onq("nbits", "-i", path, "-o", tmp_path / f"{form}.onnx", "--quant_method", "hqq", "--form", form,
+                   "--accuracy_level", level).returncode == 0
+    x = [{"x": rng.standard_normal([2 if isinstance(d, int) and d == 2 else 3 if isinstance(d, str) else d
+                                    for d in (shape or (1, "b", 96))]).astype(np.float32)}]
+    want = outputs(tmp_path / "blocks.onnx", x)
+    assert sqnr(want, outputs(tmp_path / "sums.onnx", x)) > (100 if level == "0" else 30)
+    made = onnx.load(tmp_path / "sums.onnx")
+    assert sum(n.op_type == "ReduceSum" for n in made.graph.node) == 1 and (tmp_path / "auto.onnx").read_bytes() == (
+        tmp_path / "sums.onnx").read_bytes()
+    ops = [n.op_type for n in onnx.load(tmp_path / "blocks.onnx").graph.node]
+    assert "ReduceSum" not in ops
+
+
+def test_level_auto(tmp_path):
+    path, data, out = tmp_path / "m.onnx", tmp_path / "samples", tmp_path / "out.onnx"
+    onnx.save(chain(), path)
+    calibtool.write_samples(data, samples(2))
+    done = onq("nbits", "-i", path, "-o", out, "--accuracy_level", "auto", "--data", data, "--verify", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["accuracy_level"]
+    levels = {a.i for n in onnx.load(out).graph.node for a in n.attribute if a.name == "accuracy_level"}
+    assert levels == ({4} if told["chosen"] == 4 else set()) and min(told["decode_time"], told["prefill_time"]) > 0
+    assert told["sqnr_0"] > 10 and told["sqnr_4"] > 10 and loads(out) is None
+
+
+def test_tied_table_once(tmp_path):
+    """--mixed last: a table that is looked up in and is the last layer is stored once, with 8 bits."""
+    rng = np.random.default_rng(3)
+    inits = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("table", (64, 32)), ("w", (32, 32)))]
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["x"], "embed"), helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+             helper.make_node("Transpose", ["table"], ["t"], "turn", perm=[1, 0]), helper.make_node("MatMul", ["h", "t"], ["y"], "lm_head")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64])], inits)
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    done = onq("nbits", "-i", path, "-o", out, "--op_types_to_quantize", "MatMul,Gather", "--all_weights", "--mixed", "last")
+    assert done.returncode == 0 and loads(out) is None, done.stderr
+    assert [t.name for t in onnx.load(out).graph.initializer if t.name.startswith("table_Q")].count("table_Q8") == 1
+    assert not any("Q4" in t.name and "table" in t.name for t in onnx.load(out).graph.initializer)
+
+
+def test_says_what_stays_float(tmp_path):
+    rng = np.random.default_rng(3)
+    inits = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("table", (64, 32)), ("w", (32, 32)))]
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["x"], "embed"), helper.make_node("MatMul", ["x", "w"], ["a"], "mm")]
+    nodes += [helper.make_node(op, ["a" if i == 0 else f"n{i - 1}"], [f"n{i}"], op) for i, op in enumerate(("Relu", "Sigmoid", "Tanh", "Neg"))]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
+                              [helper.make_tensor_value_info("n3", TensorProto.FLOAT, ["n", 32])], inits)
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    done = onq("nbits", "-i", path, "-o", out)
+    assert "the largest is 'table', 8.2 kB, of Gather (not in op_types_to_quantize)" in done.stdout, done.stdout
+    assert "4 other operators: 4 left float" in done.stdout and done.stdout.count("left float") == 2
+    told = json.loads(onq("nbits", "-i", path, "-o", out, "--json").stdout)["left_float"]
+    assert told["bytes"] == 8192 and told["largest"] == "table" and 0.5 < told["share_of_file"] < 1

@@ -208,6 +208,8 @@ def test_node_config(tmp_path, rng):
 @pytest.mark.parametrize("words", [["nbits", "--op_types_to_quantize", "all", "--all_weights"],
                                    ["nbits", "--op_types_to_quantize", "MatMul,Gemm", "--all_weights", "--quant_format", "QDQ"],
                                    ["nbits", "--quant_method", "hqq", "--op_types_to_quantize", "MatMul,Gemm", "--all_weights"],
+                                   ["nbits", "--quant_method", "hqq", "--op_types_to_quantize", "MatMul,Gemm", "--all_weights",
+                                    "--form", "blocks"],
                                    ["nbits", "--quant_method", "rtn"], ["bnb4"]])
 def test_debug_and_inspect(tmp_path, rng, words):
     """Every weight that is quantized is found again and measured, however it lies in the float model."""
@@ -234,5 +236,25 @@ def test_debug_and_inspect(tmp_path, rng, words):
     if "Gather" in words or "all" in words:
         assert [t["readers"] for t in seen["tied"]] == [2]
     if "--quant_format" not in words:
-        bits = {"hqq": 6.0, "bnb4": 4.5, "rtn": 5.0}.get(words[-1] if words[-1] in ("rtn", "bnb4") else words[2], 5.0)
+        bits = {"blocks": 6.0, "bnb4": 4.5}.get(words[-1], 5.0)  # of MatMulNBits alone
         assert all(abs(o.get("bits_per_weight", bits) - bits) < 0.01 for o in only)
+
+
+def test_hqq_form(tmp_path, rng):
+    """The reference has float zero points as an input of MatMulNBits; here they are a product beside it, and on request
+    that input. Both compute the same."""
+    m = helper.make_model(helper.make_graph(
+        [node("MatMul", ["x", "w"], ["y"], "mm")], "g", [info("x", ("n", 64))], [info("y", ("n", 32))],
+        [array("w", rng.normal(size=(64, 32)))]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path = tmp_path / "float.onnx"
+    onnx.save(m, path)
+    x = {"x": rng.normal(size=(3, 64)).astype(np.float32)}
+    got = {}
+    for form in ("blocks", "auto"):
+        out = tmp_path / f"{form}.onnx"
+        assert onq("nbits", "-i", path, "-o", out, "--quant_method", "hqq", "--form", form).returncode == 0
+        ops = [n.op_type for n in onnx.load(out).graph.node]
+        assert ops == (["MatMulNBits"] if form == "blocks" else ["MatMulNBits", "Reshape", "ReduceSum", "MatMul", "Add"])
+        import onnxruntime
+        got[form] = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"]).run(None, x)[0]
+    np.testing.assert_allclose(got["auto"], got["blocks"], rtol=1e-4, atol=1e-4)

@@ -3,7 +3,9 @@
  * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). No samples,
  * and no runtime unless --verify asks for one.
  */
+#include "api/commands/nbits_floats.h"
 #include "api/commands/nbits_forecast.h"
+#include "api/commands/nbits_level.h"
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
 #include "api/quantizing/plan_file.h"
@@ -13,10 +15,8 @@
 #include "base/text/number_text.h"
 #include "onnx/codec/schema.h"
 #include "onnx/tidy.h"
-#include "quantize/nbits/nb_learn.h"
+#include "quantize/nbits/nb_weigh.h"
 #include "quantize/ort/result_opset.h"
-
-#include <math.h>
 
 /* clang-format off */
 #define METHODS(ROW)                              \
@@ -31,6 +31,14 @@
     ROW("none", OQ_NB_MIXED_NONE)                 \
     ROW("last,k_quant_last", OQ_NB_MIXED_LAST)    \
     ROW("layers,k_quant_mixed", OQ_NB_MIXED_LAYERS)
+
+#define FORMS(ROW)                                \
+    ROW("auto", OQ_NB_FORM_AUTO)                  \
+    ROW("blocks", OQ_NB_FORM_BLOCKS)              \
+    ROW("sums", OQ_NB_FORM_SUMS)
+
+#define LEVELS(ROW)                               \
+    ROW("0", 0) ROW("1", 1) ROW("2", 2) ROW("3", 3) ROW("4", 4) ROW("auto", OQ_NB_LEVEL_AUTO)
 
 #define FORMATS(ROW) ROW("QOperator", false) ROW("QDQ", true)
 
@@ -65,9 +73,15 @@ static const onq_option_info nbits_rows[] = {
         "QOperator", OQ_CHOICES(FORMATS),
         "Format of the result: MatMulNBits and GatherBlockQuantized (QOperator), or "
         "DequantizeLinear before MatMul (QDQ)."),
-    OQ_INT("accuracy_level", 0, "", "0", "0..4", "N",
-           "The lowest precision that MatMulNBits may compute in: 0 leaves it to the runtime, 1 "
-           "is float32, 2 float16, 3 bfloat16, 4 int8."),
+    OQ_ENUM("form", 0, "", "auto", OQ_CHOICES(FORMS), "FORM",
+            "How zero points that are not integers (hqq) are written: `blocks` as an input of "
+            "MatMulNBits, for which the runtime has a slow kernel; `sums` as a small product with "
+            "the sums of the blocks, beside a symmetric MatMulNBits. auto is sums for float32 "
+            "weights of 4 bits, and of 2 and 8 with --accuracy_level 4."),
+    OQ_ENUM("accuracy_level", 0, "", "0", OQ_CHOICES(LEVELS), "N",
+            "The lowest precision that MatMulNBits may compute in: 0 leaves it to the runtime, 1 "
+            "is float32, 2 float16, 3 bfloat16, 4 int8. auto times 0 and 4 here and takes 4 if it "
+            "is faster and the samples of --data lose little by it."),
     OQ_FLAG("channel_wised_quantize", 0, "",
             "QDQ: use one scale for a whole column; symmetric weights are stored transposed."),
     OQ_LIST("quant_axes", 0, "", "TYPE:AXIS",
@@ -126,6 +140,7 @@ typedef struct run {
     oq_quant q;
     oq_nb_config config;
     oq_nb_made made;
+    bool auto_level;
 } run;
 
 /* ---- options ---- */
@@ -213,8 +228,13 @@ static onq_code nbits_options(run *r, onq_error *err) {
                          .bits = (unsigned)oq_opt_int(o, "bits"),
                          .block = block < 0 ? 0 : (uint64_t)block,
                          .symmetric = oq_opt_flag(o, "symmetric"),
-                         .accuracy_level = oq_opt_int(o, "accuracy_level")};
+                         .accuracy_level = OQ_CHOSEN(o, "accuracy_level", int64_t, LEVELS)};
+    r->auto_level = c->how.accuracy_level == OQ_NB_LEVEL_AUTO;
+    r->q.keep_record = r->auto_level;
+    if (r->auto_level)
+        c->how.accuracy_level = 4;
     c->qdq = OQ_CHOSEN(o, "quant_format", bool, FORMATS);
+    c->form = OQ_CHOSEN(o, "form", oq_nb_form, FORMS);
     c->channel_wise = oq_opt_flag(o, "channel_wised_quantize");
     c->all_weights = oq_opt_flag(o, "all_weights");
     if (block == 0)
@@ -249,7 +269,10 @@ static onq_code raise(run *r, onq_error *err) {
     OQ_TRY(oq_nb_opset(m, &r->config, &target, err));
     if (target == 0)
         return ONQ_OK;
-    OQ_TRY(oq_opset_raise(m, target, "blocks of 4-bit integers need opset 21", false, err));
+    OQ_TRY(oq_opset_raise(m, target,
+                          r->config.qdq ? "blocks of DequantizeLinear need opset 21"
+                                        : "tables of integers need opset 21",
+                          false, err));
     oq_model_touch(m);
     return oq_model_raise_ir(m, 10, err);
 }
@@ -264,14 +287,16 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
                              .act_order = oq_opt_flag(o, "actorder"),
                              .search_range = oq_opt_flag(o, "mse"),
                              .one_scale = !oq_opt_flag(o, "perchannel")};
+    const bool needs = r->config.how.method->needs_samples;
     if (r->q.engine == NULL)
         OQ_TRY(oq_job_engine(r->q.job, &r->q.engine, err));
     job->engine = r->q.engine;
     OQ_TRY(oq_job_session(r->q.job, &job->session, err));
     const onq_code rc = oq_job_source(r->q.job, r->q.model, &job->source, err);
     return rc == ONQ_OK ? rc
-                        : oq_error_in(err, rc, "--quant_method %s needs samples",
-                                      r->config.how.method->name);
+                        : oq_error_in(err, rc, "%s%s needs samples",
+                                      needs ? "--quant_method " : "--target_bits with --data",
+                                      needs ? r->config.how.method->name : "");
 }
 
 static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
@@ -304,56 +329,34 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
 
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
-    const bool weighs = r->config.only.n > 0;
     const oq_nb_job job = {.model = r->q.model,
                            .config = &r->config,
                            .plan = &r->q.plan,
                            .made = &r->made,
-                           .decide_only = oq_opt_flag(r->q.job->opts, "dry_run") && !weighs};
+                           .decide_only = oq_opt_flag(r->q.job->opts, "dry_run")};
     r->made.readers.n = 0;
     r->config.means.n = 0;
-    /* To weigh one weight against others its nearest integers are enough. */
-    const bool learns = r->config.how.method->needs_samples && !weighs;
-    return learns ? learn(r, &job, err) : oq_nb_run(&job, err);
+    return r->config.how.method->needs_samples ? learn(r, &job, err) : oq_nb_run(&job, err);
 }
 
 /* ---- bits where they are needed ---- */
 
-/* The noise in the outputs when this weight alone is quantized. */
-static onq_code weigh(void *ctx, oq_str weight, double *out, onq_error *err) {
-    run *r = ctx;
-    oq_verdict v = {0};
-    r->config.only = weight;
-    const onq_code rc = oq_quant_try(&r->q, &v, err);
-    r->config.only = (oq_str){0};
-    OQ_TRY(rc);
-    if (v.end != OQ_VERIFY_GOOD || !v.measured)
-        return oq_fail(err, ONQ_E_RUNTIME,
-                       "--target_bits with --data: with weight '%.*s' quantized the model %s",
-                       OQ_STR(weight), oq_verify_text(v.end));
-    *out = v.sqnr >= OQ_VERIFY_EQUAL ? 0.0 : pow(10.0, -v.sqnr / 10.0);
-    return ONQ_OK;
-}
-
-static onq_code spend(run *r, onq_error *err) {
+static void tell_spent(const run *r, const oq_nb_budget *b, size_t runs) {
     oq_job *job = r->q.job;
-    if (!oq_opt_is_set(job->opts, "target_bits"))
-        return ONQ_OK;
-    const bool samples = oq_opt_is_set(job->opts, "data");
-    oq_nb_budget b = {
-        .target = oq_opt_real(job->opts, "target_bits"), .weigh = samples ? weigh : NULL, .ctx = r};
-    const oq_nb_job nb = {
-        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
-    OQ_TRY(oq_nb_spend(&nb, &b, err));
     oq_buf_addf(
         &job->text,
-        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float\n", b.got,
-        samples ? "what reaches the outputs" : "the noise of weights", b.count[1], b.count[2],
-        b.count[3], b.count[0]);
+        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float", b->got,
+        b->weigh != NULL ? "what reaches the outputs" : "the noise of weights", b->count[1],
+        b->count[2], b->count[3], b->count[0]);
+    if (b->n_fixed > 0)
+        oq_buf_addf(&job->text, " (%zu of them fixed by --node_config)", b->n_fixed);
+    oq_buf_addf(&job->text, "\n");
     oq_jw_begin_object(&job->json, "bits");
-    oq_jw_real(&job->json, "target", b.target);
-    oq_jw_real(&job->json, "got", b.got);
-    oq_jw_bool(&job->json, "measured", samples);
+    oq_jw_real(&job->json, "target", b->target);
+    oq_jw_real(&job->json, "got", b->got);
+    oq_jw_bool(&job->json, "measured", b->weigh != NULL);
+    oq_jw_uint(&job->json, "runs", runs);
+    oq_jw_uint(&job->json, "fixed", b->n_fixed);
     oq_jw_begin_object(&job->json, "weights");
     for (size_t i = 0; i < r->config.shares.n; i++) {
         oq_jw_key(&job->json, r->config.shares.v[i].weight);
@@ -361,7 +364,36 @@ static onq_code spend(run *r, onq_error *err) {
     }
     oq_jw_end_object(&job->json);
     oq_jw_end_object(&job->json);
-    return ONQ_OK;
+}
+
+static onq_code spend(run *r, onq_error *err) {
+    oq_job *job = r->q.job;
+    if (!oq_opt_is_set(job->opts, "target_bits"))
+        return ONQ_OK;
+    oq_nb_budget b = {.target = oq_opt_real(job->opts, "target_bits"),
+                      .any_block = !oq_opt_is_set(job->opts, "block_size") && !r->config.qdq};
+    const oq_nb_job nb = {
+        .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
+    if (!oq_opt_is_set(job->opts, "data")) {
+        OQ_TRY(oq_nb_spend(&nb, &b, err));
+        tell_spent(r, &b, 0);
+        return ONQ_OK;
+    }
+    oq_nb_learn_job samples;
+    oq_nb_weigher *w = NULL;
+    onq_code rc = open_samples(r, &samples, err);
+    if (rc == ONQ_OK)
+        rc = oq_nb_weigher_new(&samples, &w, err);
+    b.see = oq_nb_weigher_see;
+    b.weigh = oq_nb_weigher_weigh;
+    b.ctx = w;
+    if (rc == ONQ_OK)
+        rc = oq_nb_spend(&nb, &b, err);
+    if (rc == ONQ_OK)
+        tell_spent(r, &b, oq_nb_weigher_runs(w));
+    oq_nb_weigher_free(w);
+    oq_source_close(samples.source);
+    return rc;
 }
 
 static onq_code mix(run *r, onq_error *err) {
@@ -428,8 +460,12 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     }
     OQ_TRY(oq_quant_make(&r->q, err));
     warn_of_rest(r);
+    if (r->auto_level)
+        OQ_TRY(oq_nb_choose_level(&r->q, &r->config, &r->made, err));
     OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
-    return oq_quant_end(&r->q, err);
+    OQ_TRY(oq_quant_end(&r->q, err));
+    oq_nb_tell_floats(&r->q, &r->config, &r->made);
+    return ONQ_OK;
 }
 
 static onq_code run_with(oq_job *job, const char *format, oq_given *given,

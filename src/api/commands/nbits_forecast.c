@@ -8,14 +8,19 @@
 
 #define SIZES 3                   /* that are timed */
 #define MOST  ((uint64_t)1 << 24) /* weights of one that is timed */
-#define SMALL ((uint64_t)1 << 20) /* weights of a matrix that the caches hold */
+#define CACHE ((uint64_t)8 << 20) /* weights: float ones of fewer may stay in the caches */
 #define SLOW  1.1                 /* times as long as float */
 
 typedef struct size {
     uint64_t k, n, weights; /* of all matrices of that size */
 } size;
 
-typedef OQ_VEC(size) sizes;
+typedef struct sizes {
+    size *v;
+    size_t n, cap;
+    uint64_t weights;
+    bool fours, others; /* bits of the weights: 4, and 2 or 8 */
+} sizes;
 
 static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_error *err) {
     for (size_t i = 0; i < made->all.n; i++) {
@@ -28,6 +33,9 @@ static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_
         if (at == out->n && !OQ_PUSH(a, out, (size){.k = t->k, .n = t->n}))
             return oq_fail_nomem(err);
         out->v[at].weights += t->batch * t->k * t->n;
+        out->weights += t->batch * t->k * t->n;
+        out->fours |= t->bits == 4;
+        out->others |= t->bits != 4;
     }
     return ONQ_OK;
 }
@@ -46,9 +54,12 @@ static bool take_largest(sizes *s, size *out) {
 }
 
 static const char *advice(const oq_nb_config *c) {
-    return !c->bnb4 && !c->qdq && c->how.accuracy_level != 4 && !c->how.method->real_zero
-               ? "; --accuracy_level 4 computes in int8, which is faster"
-               : "; onq dynamic is the faster choice there";
+    if (c->bnb4 || c->qdq)
+        return "";
+    if (c->how.method->real_zero && !oq_nb_takes_sums(c, &c->how))
+        return "; --form sums --accuracy_level 4 writes them for a fast kernel";
+    return c->how.accuracy_level != 4 ? "; --accuracy_level 4 computes in int8, which is faster"
+                                      : "";
 }
 
 /* ---- measured ---- */
@@ -87,8 +98,9 @@ static onq_code measure(oq_quant *q, const oq_nb_config *c, sizes *all, onq_erro
     if (worst.k == 0)
         return ONQ_OK;
     oq_buf_addf(&job->text,
-                "speed: a product with %llu x %llu weights takes %.2g times as long as float with "
-                "1 row, %.2g with %d (int8: %.2g and %.2g)%s\n",
+                "speed: a product with %llu x %llu weights takes %.2g times as long as float when "
+                "decoding (1 row), %.2g in a prefill (%d rows); int8 by onq dynamic: %.2g and "
+                "%.2g%s\n",
                 (unsigned long long)worst.k, (unsigned long long)worst.n, worst.nbits[0],
                 worst.nbits[1], OQ_NB_ROWS_MANY, worst.int8[0], worst.int8[1],
                 worst_of(&worst) > SLOW ? advice(c) : "");
@@ -97,25 +109,30 @@ static onq_code measure(oq_quant *q, const oq_nb_config *c, sizes *all, onq_erro
 
 /* ---- from a table ---- */
 
-/* Measured with onnxruntime 1.31.1 on an x86 processor with AVX-512 VNNI, one thread, blocks of 32,
- * K x N from 384 x 384 to 4096 x 4096, against float's MatMul. */
+/* Measured with onnxruntime 1.31.1 on x86 processors with AVX-512 VNNI, one thread, blocks of 32:
+ * single products from 384 x 384 to 4096 x 4096 that stay in the caches, and a decoder of 135
+ * million weights, whose decoding reads all of them for each token. */
 static const char *known(const oq_nb_config *c, const sizes *all) {
-    uint64_t small = 0, sum = 0;
-    for (size_t i = 0; i < all->n; i++) {
-        sum += all->v[i].weights;
-        small += all->v[i].k * all->v[i].n < SMALL ? all->v[i].weights : 0;
-    }
-    if (sum == 0 || c->qdq || c->bnb4)
+    const bool cached = all->weights < CACHE, fast = c->how.accuracy_level == 4;
+    const bool slow_zeros = c->how.method->real_zero && !oq_nb_takes_sums(c, &c->how);
+    if (all->n == 0 || c->qdq || c->bnb4)
         return NULL;
-    if (c->how.method->real_zero)
-        return "MatMulNBits unpacks weights whose zero points are not integers on every run, which "
-               "took 20 to 200 times as long as float with 1 row";
-    if (c->how.bits != 4 && c->how.accuracy_level != 4)
-        return "MatMulNBits unpacks weights of 2 and 8 bits on every run, which took 20 to 200 "
-               "times as long as float with 1 row and 2 to 7 times with 128";
-    if (c->how.accuracy_level != 4 && 2 * small > sum)
-        return "matrices as small as most of these took 1.3 to 2.1 times as long as float with 1 "
-               "to 8 rows";
+    if (slow_zeros)
+        return cached ? "MatMulNBits unpacks weights whose zero points are not integers on every "
+                        "run, which took 20 to 200 times as long as float with 1 row"
+                      : "MatMulNBits unpacks weights whose zero points are not integers on every "
+                        "run: a decoder took 8 times as long as float to decode, 1.8 times for "
+                        "the prefill";
+    if (all->others && !fast)
+        return cached ? "MatMulNBits unpacks weights of 2 and 8 bits on every run, which took 20 "
+                        "to 200 times as long as float with 1 row and 2 to 7 times with 128"
+                      : "MatMulNBits unpacks weights of 2 and 8 bits on every run: a decoder took "
+                        "8 times as long as float to decode, 1.9 times for the prefill";
+    if (!fast && cached)
+        return "matrices as small as these took 1.3 to 2.1 times as long as float with 1 to 8 rows";
+    if (!fast)
+        return "a decoder with such weights took half the time of float to decode, and as long as "
+               "float for the prefill";
     return NULL;
 }
 

@@ -495,24 +495,7 @@ onq_code oq_quant_make(oq_quant *q, onq_error *err) {
         OQ_TRY(look_at(&l, err));
     }
     OQ_TRY(oq_quant_find_share(q, l.source, err));
-    oq_record_release(&q->record); /* memory for what follows */
+    if (!q->keep_record)
+        oq_record_release(&q->record); /* memory for what follows */
     return ONQ_OK;
-}
-
-onq_code oq_quant_try(oq_quant *q, oq_verdict *v, onq_error *err) {
-    look l = {.q = q, .source = q->model->proto};
-    const oq_plan plan = q->plan;
-    if (q->engine == NULL)
-        OQ_TRY(oq_job_engine(q->job, &q->engine, err));
-    OQ_TRY(prepare_runs(&l, err));
-    q->model->proto = oq_message_clone(&q->job->arena, OQ_SCHEMA_model_proto, l.source);
-    oq_plan_init(&q->plan, &q->job->arena);
-    const hush h = hush_begin(q->job->env);
-    onq_code rc = q->model->proto != NULL ? q->quantize(q->ctx, err) : oq_fail_nomem(err);
-    if (rc == ONQ_OK)
-        rc = verify(&l, v, err);
-    hush_end(h);
-    q->model->proto = l.source;
-    q->plan = plan;
-    return rc;
 }

@@ -57,6 +57,7 @@ typedef struct oq_quant {
     bool weights_only; /* what is computed stays float */
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
     oq_record record;  /* of a calibration; else of runs before `quantize` */
+    bool keep_record;  /* it is needed after oq_quant_make */
     oq_verified verified;
     oq_targets targets; /* --target */
 
@@ -89,9 +90,6 @@ onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err);
  * not help it is an error. Outputs that are far from float's are warned of. Finds the share of what
  * is in integers. */
 onq_code oq_quant_make(oq_quant *q, onq_error *err);
-/* Quantizes a copy of the model and compares its outputs with float's on the samples of the job.
- * The model stays as it is. */
-onq_code oq_quant_try(oq_quant *q, oq_verdict *v, onq_error *err);
 /* Whether outputs were compared that say something of the accuracy; whether they are poor. */
 bool oq_quant_is_telling(const oq_quant *q);
 bool oq_quant_is_poor(const oq_quant *q);

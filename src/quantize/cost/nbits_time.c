@@ -34,21 +34,35 @@ typedef struct timing {
 
 /* ---- one model ---- */
 
-static onq_code make_real(timing *k, trial *t, onq_error *err) {
-    const int64_t dims[] = {(int64_t)k->speed->k, (int64_t)k->speed->n};
-    const int64_t in[] = {-1, dims[0]}, out[] = {-1, dims[1]};
-    const oq_str names[] = {OQ_S("x"), OQ_S("w")}, y = OQ_S("y");
-    OQ_TRY(oq_model_new(k->e->env, IR_VERSION, OPSET, &t->m, err));
+/* y<i> = x w<i>; all weights have the same values. */
+static onq_code add_product(timing *k, trial *t, uint64_t i, onq_error *err) {
+    const int64_t dims[] = {(int64_t)k->speed->k, (int64_t)k->speed->n}, out[] = {-1, dims[1]};
     oq_arena *a = &t->m->arena;
     oq_graph *g = t->m->proto->graph;
+    const oq_str names[] = {OQ_S("x"), oq_str_format(a, "w%llu", (unsigned long long)i)};
+    const oq_str y = oq_str_format(a, "y%llu", (unsigned long long)i);
+    const oq_str node = oq_str_format(a, "mm%llu", (unsigned long long)i);
+    if (names[1].p == NULL || y.p == NULL || node.p == NULL)
+        return oq_fail_nomem(err);
     oq_tensor *w = oq_tensor_new(a, names[1], OQ_FLOAT, dims, 2);
-    oq_node *n = oq_node_make(a, "MatMul", OQ_S("mm"), names, 2, &y, 1);
-    oq_value_info *from = oq_value_info_new(a, names[0], OQ_FLOAT, in, 2, true);
+    oq_node *n = oq_node_make(a, "MatMul", node, names, 2, &y, 1);
     oq_value_info *to = oq_value_info_new(a, y, OQ_FLOAT, out, 2, true);
-    if (w == NULL || n == NULL || from == NULL || to == NULL || !oq_graph_add_init(a, g, w) ||
-        !oq_graph_add_node(a, g, n) || !OQ_PUSH(a, &g->input, from) || !OQ_PUSH(a, &g->output, to))
+    if (w == NULL || n == NULL || to == NULL || !oq_graph_add_init(a, g, w) ||
+        !oq_graph_add_node(a, g, n) || !OQ_PUSH(a, &g->output, to))
         return oq_fail_nomem(err);
     oq_tensor_set_view(w, k->w, k->speed->k * k->speed->n * sizeof(float));
+    return ONQ_OK;
+}
+
+static onq_code make_real(timing *k, trial *t, onq_error *err) {
+    const int64_t in[] = {-1, (int64_t)k->speed->k};
+    OQ_TRY(oq_model_new(k->e->env, IR_VERSION, OPSET, &t->m, err));
+    oq_arena *a = &t->m->arena;
+    oq_value_info *from = oq_value_info_new(a, OQ_S("x"), OQ_FLOAT, in, 2, true);
+    if (from == NULL || !OQ_PUSH(a, &t->m->proto->graph->input, from))
+        return oq_fail_nomem(err);
+    for (uint64_t i = 0; i == 0 || i < k->speed->copies; i++)
+        OQ_TRY(add_product(k, t, i, err));
     return ONQ_OK;
 }
 
@@ -60,6 +74,7 @@ static onq_code make_nbits(timing *k, trial *t, oq_plan *plan, onq_error *err) {
     oq_nb_config_init(&c, &lists);
     c.how = k->config->how;
     c.qdq = k->config->qdq;
+    c.form = k->config->form;
     c.bnb4 = k->config->bnb4;
     c.channel_wise = k->config->channel_wise;
     const oq_nb_job job = {.model = t->m, .config = &c, .plan = plan, .made = &t->made};

@@ -15,6 +15,7 @@ typedef struct wording {
 static const wording as_default = {"_scales", "_zero_points", {OQ_NB_Q, OQ_NB_SCALE, OQ_NB_ZEROS}};
 static const wording as_qdq = {
     "_DQ_scales", "_DQ_zero_points", {OQ_NB_Q, OQ_NB_SCALE, OQ_NB_ZEROS}};
+static const wording as_sums = {"_scales", "_offsets", {OQ_NB_Q, OQ_NB_SCALE, OQ_NB_ZEROS}};
 static const wording as_inc = {"_scale", "_zp", {OQ_NB_SCALE, OQ_NB_ZEROS, OQ_NB_Q}};
 static const wording as_bnb4 = {"_absmax", "", {OQ_NB_Q, OQ_NB_SCALE, OQ_NB_ZEROS}};
 
@@ -91,13 +92,16 @@ static onq_code store_columns(oq_nb_state *r, oq_nb_done *d, onq_error *err) {
     if (d->stored)
         return move_to_end(r, d, err);
     const int64_t n = (int64_t)t->n, blocks = (int64_t)t->blocks;
-    const bool flat = d->how.method->real_zero;
-    const form f = {.type = {d->type, t->real, t->zero == OQ_NB_ZERO_REAL ? t->real : OQ_UINT8},
+    const bool flat = t->zero == OQ_NB_ZERO_REAL, sums = t->zero == OQ_NB_ZERO_SUMS;
+    const form f = {.type = {d->type, t->real, flat || sums ? t->real : OQ_UINT8},
                     .dims = {{n, blocks, (int64_t)t->block * t->bits / 8},
                              {flat ? n * blocks : n, blocks, 0},
-                             {flat ? n * blocks : n, (int64_t)(t->size[OQ_NB_ZEROS] / t->n), 0}},
+                             {flat   ? n * blocks
+                              : sums ? blocks
+                                     : n,
+                              sums ? n : (int64_t)(t->size[OQ_NB_ZEROS] / t->n), 0}},
                     .rank = {3, flat ? 1 : 2, flat ? 1 : 2},
-                    .words = d->how.method->as_intel ? &as_inc : &as_default};
+                    .words = d->how.method->as_intel ? &as_inc : sums ? &as_sums : &as_default};
     return store(r, d, &f, err);
 }
 
@@ -132,8 +136,8 @@ static onq_code store_for_dq(oq_nb_state *r, const oq_nb_weight *w, bool across,
 
 /* ---- MatMul ---- */
 
-/* Number of dimensions of a tensor where the model says it, else -1 (_get_static_rank). */
-static int64_t rank_of(const oq_nb_scope *s, oq_str name) {
+/* _get_static_rank of the reference. */
+int64_t oq_nb_rank_of(const oq_nb_scope *s, oq_str name) {
     for (; s != NULL; s = s->parent) {
         const oq_value_info *v = oq_graph_find_info(s->graph, name);
         if (v == NULL)
@@ -187,10 +191,12 @@ static onq_code emit_nbits(oq_nb_state *r, const oq_nb_choice *c, oq_str output,
     if (name.p == NULL && how->method->as_intel)
         name = oq_fresh_node(&r->names, OQ_S(""), ending.p);
     const oq_str in[] = {n->input.v[0], d->part[OQ_NB_Q]->name, d->part[OQ_NB_SCALE]->name};
-    oq_node *made = oq_node_make(a, "MatMulNBits", name, in, 3, &output, 1);
+    const bool sums = oq_nb_lazy_task(d->lazy)->zero == OQ_NB_ZERO_SUMS;
+    const oq_str blocks = sums ? oq_fresh_tensor(&r->names, output, "_blocks") : output;
+    oq_node *made = oq_node_make(a, "MatMulNBits", name, in, 3, &blocks, 1);
     bool ok = made != NULL && !r->names.failed;
     const bool bias = has_addend(n) && is_bias(s, n, w->n);
-    if (ok && d->part[OQ_NB_ZEROS] != NULL)
+    if (ok && d->part[OQ_NB_ZEROS] != NULL && !sums)
         ok = oq_node_add_input(a, made, d->part[OQ_NB_ZEROS]->name);
     else if (ok && bias)
         ok = oq_node_add_input(a, made, none);
@@ -204,7 +210,9 @@ static onq_code emit_nbits(oq_nb_state *r, const oq_nb_choice *c, oq_str output,
         return oq_fail_nomem(err);
     made->domain = OQ_S("com.microsoft");
     oq_node_carry(made, n);
-    return push(s, r, how, made) ? ONQ_OK : oq_fail_nomem(err);
+    if (!push(s, r, how, made))
+        return oq_fail_nomem(err);
+    return sums ? oq_nb_emit_sums(r, c, blocks, output, err) : ONQ_OK;
 }
 
 /* DequantizeLinear for a weight, unless this graph has it already. */
@@ -272,7 +280,7 @@ static onq_code emit_matmul(oq_nb_state *r, const oq_nb_choice *c, onq_error *er
     const oq_node *n = c->node;
     const oq_nb_weight *w = &c->weight;
     const oq_nb_how *how = &c->how;
-    const int64_t rank = (int64_t)w->tensor->dims.n, rank_a = rank_of(s, n->input.v[0]);
+    const int64_t rank = (int64_t)w->tensor->dims.n, rank_a = oq_nb_rank_of(s, n->input.v[0]);
     const bool reshape = rank > 2 && rank_a < rank;
     const bool add = has_addend(n) && (r->config->qdq || !is_bias(s, n, w->n));
     const wording *words = r->config->qdq ? &as_qdq : &as_default;

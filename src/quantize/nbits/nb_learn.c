@@ -46,7 +46,7 @@ static site *find_site(const learner *l, const oq_strs *inputs, uint64_t k) {
 static bool inputs_of(learner *l, const oq_nb_made *made, size_t i, oq_strs *out) {
     *out = (oq_strs){0};
     for (size_t j = 0; j < made->readers.n; j++) {
-        if (made->readers.v[j].weight != made->readers.v[i].weight)
+        if (made->readers.v[j].weight != made->readers.v[i].weight || made->readers.v[j].gathers)
             continue;
         if (j < i)
             return false;
@@ -61,7 +61,8 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
         oq_nb_lazy *w = made->readers.v[i].weight;
         const oq_nb_task *t = oq_nb_lazy_task(w);
         oq_strs inputs;
-        if (!inputs_of(l, made, i, &inputs) || t->batch > 1)
+        if (!t->method->by_hessian || t->batch > 1 || made->readers.v[i].gathers ||
+            !inputs_of(l, made, i, &inputs))
             continue;
         site *s = find_site(l, &inputs, t->k);
         if (s == NULL) {

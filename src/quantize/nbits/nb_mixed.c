@@ -61,9 +61,13 @@ static bool is_sensitive(const oq_node *n) {
            has_word(n->input.v[1], words, OQ_COUNT(words));
 }
 
+int64_t oq_nb_layer_of(oq_str node, oq_str weight) {
+    const int64_t own = layer_of(node);
+    return own >= 0 ? own : layer_of(weight);
+}
+
 static int64_t layer_of_node(const oq_node *n) {
-    const int64_t own = layer_of(n->name);
-    return own >= 0 ? own : layer_of(n->input.v[1]);
+    return oq_nb_layer_of(n->name, n->input.v[1]);
 }
 
 /* use_more_bits of llama.cpp. */
@@ -74,6 +78,38 @@ static bool gets_more(int64_t layer, int64_t layers) {
 
 static bool is_product(const oq_node *n) {
     return oq_str_is(n->op_type, "MatMul") && n->input.n >= 2 && n->output.n == 1 && n->name.n > 0;
+}
+
+static onq_code add_node(oq_nb_config *c, oq_str name, onq_error *err) {
+    oq_nb_node node = {.name = name, .used = true, .how = c->how};
+    node.how.bits = 8;
+    return oq_map_put(&c->node_map, node.name, (uint32_t)c->nodes.n) &&
+                   OQ_PUSH(c->lists->arena, &c->nodes, node)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* The table that a Transpose turns into the weight of the node, or the weight itself. */
+static oq_str table_of(const oq_graph *g, const oq_node *n) {
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *t = g->node.v[i];
+        if (oq_str_is(t->op_type, "Transpose") && t->input.n == 1 && t->output.n == 1 &&
+            oq_str_eq(t->output.v[0], n->input.v[1]))
+            return t->input.v[0];
+    }
+    return n->input.v[1];
+}
+
+/* A table that is looked up in and is the last layer too is stored once: both get its bits. */
+static onq_code mix_tied(oq_nb_config *c, const oq_graph *g, const oq_node *last, onq_error *err) {
+    const oq_str table = table_of(g, last);
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (oq_str_is(n->op_type, "Gather") && n->input.n > 1 && n->name.n > 0 &&
+            oq_str_eq(n->input.v[0], table) && !oq_map_has(&c->node_map, n->name))
+            OQ_TRY(add_node(c, n->name, err));
+    }
+    return ONQ_OK;
 }
 
 onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *count,
@@ -90,13 +126,11 @@ onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *
         const int64_t layer = layer_of_node(n);
         const bool more = is_last(g, n) || (how == OQ_NB_MIXED_LAYERS && layer >= 0 &&
                                             is_sensitive(n) && gets_more(layer, layers));
-        oq_nb_node node = {.name = n->name, .used = true, .how = c->how};
-        node.how.bits = 8;
         if (!more)
             continue;
-        if (!oq_map_put(&c->node_map, node.name, (uint32_t)c->nodes.n) ||
-            !OQ_PUSH(c->lists->arena, &c->nodes, node))
-            return oq_fail_nomem(err);
+        OQ_TRY(add_node(c, n->name, err));
+        if (is_last(g, n) && c->all_weights)
+            OQ_TRY(mix_tied(c, g, n, err));
         (*count)++;
     }
     return ONQ_OK;

@@ -55,6 +55,13 @@ typedef struct oq_nb_choice {
     bool rows;        /* Gather: from rows of bytes */
 } oq_nb_choice;
 
+/* Sums of the blocks of a tensor that weights are multiplied with. */
+typedef struct oq_nb_sum {
+    const oq_nb_scope *scope;
+    oq_str of, name;
+    uint64_t block;
+} oq_nb_sum;
+
 typedef struct oq_nb_state {
     const oq_nb_job *job;
     oq_nb_config *config;
@@ -64,11 +71,19 @@ typedef struct oq_nb_state {
     OQ_VEC(oq_nb_scope *) scopes;
     OQ_VEC(oq_nb_choice) choices; /* of all nodes of all graphs, inner ones before their owner */
     OQ_VEC(oq_nb_done *) done;
+    OQ_VEC(oq_nb_sum) sums;
     oq_map done_map; /* address of a tensor -> the first of its forms */
 } oq_nb_state;
 
 /* Decides the form of the weight of a node that is quantized: c->done. */
 onq_code oq_nb_take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err);
+/* Zero points that are not integers become a product with sums of blocks (nb_sums.c). */
+bool oq_nb_has_sums(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how);
+/* Appends what adds that product to `blocks`, which has the integers' part, and gives `output`. */
+onq_code oq_nb_emit_sums(oq_nb_state *r, const oq_nb_choice *c, oq_str blocks, oq_str output,
+                         onq_error *err);
+/* Number of dimensions of a tensor where the model says it, else -1. */
+int64_t oq_nb_rank_of(const oq_nb_scope *s, oq_str name);
 /* QDQ: the integers are stored transposed. */
 bool oq_nb_is_across(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how);
 /* Appends what replaces the node to c->scope->out, and puts its weight into the graph. */

@@ -54,7 +54,7 @@ onq_code oq_nb_task_measure(oq_nb_task *t, onq_error *err) {
     t->size[OQ_NB_Q] = t->by_columns ? columns * t->blocks * packed(t, t->block) : packed(t, count);
     t->size[OQ_NB_SCALE] = params * real_size(t);
     t->size[OQ_NB_ZEROS] = t->zero == OQ_NB_ZERO_NONE   ? 0
-                           : t->zero == OQ_NB_ZERO_REAL ? params * real_size(t)
+                           : t->zero != OQ_NB_ZERO_INT  ? params * real_size(t)
                            : t->by_columns              ? columns * packed(t, t->blocks)
                                                         : packed(t, params);
     return ONQ_OK;
@@ -282,6 +282,12 @@ static void put_zero(const oq_nb_sink *s, uint64_t column, const oq_nb_panel *p,
         oq_nb_put_real(t->real, to, at, (double)p->zero[c]);
         return;
     }
+    if (t->zero == OQ_NB_ZERO_SUMS) {
+        const double half = (double)(1u << (t->bits - 1));
+        oq_nb_put_real(t->real, to, p->b * t->n + p->n0 + c,
+                       (half - (double)p->zero[c]) * p->scale[c]);
+        return;
+    }
     const uint8_t v = (uint8_t)((uint8_t)p->zero[c] ^ flip);
     if (!t->by_columns) {
         put_flat_one(to, t->bits, at, v);
@@ -294,21 +300,29 @@ static void put_zero(const oq_nb_sink *s, uint64_t column, const oq_nb_panel *p,
         put_flat_one(to, t->bits, column * room + b, (uint8_t)(1u << (t->bits - 1)));
 }
 
-static void measure(oq_nb_noise *sum, const oq_nb_panel *p) {
-    for (size_t r = 0; r < p->rows; r++)
+/* Rows that pad a panel are zeros, and no input meets them. */
+static void measure(oq_nb_noise *sum, const oq_nb_task *t, const oq_nb_panel *p) {
+    const uint64_t k0 = p->b * t->block;
+    for (size_t r = 0; r < p->rows; r++) {
+        const double power =
+            t->mean == NULL ? 1.0 : k0 + r < t->k ? (double)t->mean[k0 + r] : 0.0;
+        double signal = 0, noise = 0;
         for (size_t c = 0; c < p->cols; c++) {
             const double x = (double)p->x[r * p->stride + c];
             const double q = (double)p->q[r * OQ_NB_TILE + c] - (double)p->zero[c];
             const double e = q * p->scale[c] - x;
-            sum->signal += x * x;
-            sum->noise += e * e;
+            signal += x * x;
+            noise += e * e;
         }
+        sum->signal += power * signal;
+        sum->noise += power * noise;
+    }
 }
 
 onq_code oq_nb_put(const oq_nb_sink *s, const oq_nb_panel *p, onq_error *err) {
     const oq_nb_task *t = s->task;
     if (s->noise != NULL) {
-        measure(s->noise, p);
+        measure(s->noise, t, p);
         return ONQ_OK;
     }
     if (t->by_columns)

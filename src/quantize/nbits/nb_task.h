@@ -24,7 +24,9 @@
 typedef enum oq_nb_zero {
     OQ_NB_ZERO_NONE, /* symmetric */
     OQ_NB_ZERO_INT,
-    OQ_NB_ZERO_REAL /* not rounded, in the weight's type */
+    OQ_NB_ZERO_REAL, /* not rounded, in the weight's type */
+    OQ_NB_ZERO_SUMS  /* as what a block adds for each unit of its inputs' sum: blocks x N values of
+                      * (2^(bits-1) - zero) * scale */
 } oq_nb_zero;
 
 /* The arithmetic that the reference has for each operator. */
@@ -54,7 +56,7 @@ typedef struct oq_nb_task {
     bool symmetric;
     double ratio;      /* rtn: of the range */
     uint64_t every;    /* oq_nb_panels: only each so many-th panel, to measure; 0: all */
-    const float *mean; /* awq: of the squares of the K inputs; NULL: not known */
+    const float *mean; /* awq and measuring: of the squares of the K inputs; NULL: not known */
     const struct oq_nb_learned
         *learned; /* gptq, while the weight is made; NULL: nothing is known */
     const onq_allocator *alloc;
@@ -91,7 +93,8 @@ typedef struct oq_nb_panel {
     float *room; /* where x lies if it had to be made */
 } oq_nb_panel;
 
-/* Sums of squares: of weights, and of what quantization changes. */
+/* Sums of squares: of weights, and of what quantization changes; times the mean squares of the
+ * inputs where the task has them. */
 typedef struct oq_nb_noise {
     double signal, noise;
 } oq_nb_noise;

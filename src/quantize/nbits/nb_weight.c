@@ -22,6 +22,19 @@ static oq_nb_done *find_done(const oq_nb_state *r, const oq_nb_weight *w, oq_nb_
     return NULL;
 }
 
+/* The runtime's kernel for 2 and 8 bits unpacks the weight at every level but int8's. */
+bool oq_nb_takes_sums(const oq_nb_config *c, const oq_nb_how *how) {
+    const bool fast = how->bits == 4 || how->accuracy_level == 4;
+    return how->method->real_zero && !c->qdq &&
+           (c->form == OQ_NB_FORM_SUMS || (c->form == OQ_NB_FORM_AUTO && fast));
+}
+
+bool oq_nb_has_sums(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how) {
+    const bool is_float = w->tensor->data_type.v == OQ_FLOAT;
+    return oq_nb_takes_sums(r->config, how) && w->batch == 1 && w->k % how->block == 0 &&
+           (is_float || r->config->form == OQ_NB_FORM_SUMS);
+}
+
 static void set_extras(oq_nb_state *r, oq_nb_task *t) {
     for (size_t i = 0; i < r->config->means.n; i++)
         if (oq_str_eq(r->config->means.v[i].weight, t->name))
@@ -41,7 +54,8 @@ static onq_code begin(oq_nb_state *r, const oq_nb_weight *w, oq_nb_rule rule, co
     t->bits = how->bits;
     t->block = block;
     t->symmetric = how->symmetric && !how->method->real_zero;
-    t->zero = how->method->real_zero                        ? OQ_NB_ZERO_REAL
+    t->zero = oq_nb_has_sums(r, w, how)                     ? OQ_NB_ZERO_SUMS
+              : how->method->real_zero                      ? OQ_NB_ZERO_REAL
               : how->symmetric && !how->method->always_zero ? OQ_NB_ZERO_NONE
                                                             : OQ_NB_ZERO_INT;
     set_extras(r, t);

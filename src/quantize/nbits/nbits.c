@@ -127,8 +127,6 @@ static const char *check_matrix(const oq_nb_state *r, oq_nb_weight *w) {
 static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_tensor *weight) {
     const oq_nb_config *config = r->config;
     const uint32_t i = oq_map_find(&config->share_map, weight->name);
-    if (config->only.n > 0 && !oq_str_eq(config->only, weight->name))
-        return "another weight is looked at";
     if (config->lists->given != NULL || i == OQ_MAP_NONE ||
         oq_map_has(&config->node_map, c->node->name))
         return NULL;
@@ -137,6 +135,7 @@ static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_t
         return "left float by --target_bits";
     }
     c->how.bits = config->shares.v[i].bits;
+    c->how.block = config->shares.v[i].block;
     return NULL;
 }
 
@@ -287,13 +286,15 @@ static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
                : NULL;
 }
 
-/* The form of its weight, and what the node multiplies it with for methods that look at that. */
+/* The form of its weight, and who reads it. */
 static onq_code take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
-    const size_t n = r->done.n;
     OQ_TRY(oq_nb_take_weight(r, c, err));
-    if (!c->how.method->needs_samples || (c->done->rule == OQ_NB_GATHER && r->done.n == n))
-        return ONQ_OK;
-    const oq_nb_reader reader = {c->done->lazy, c->node->input.v[0]};
+    const oq_nb_reader reader = {.weight = c->done->lazy,
+                                 .input = c->node->input.v[0],
+                                 .node = c->node->name,
+                                 .output = c->node->output.v[0],
+                                 .gathers = oq_node_is(c->node, "Gather"),
+                                 .fixed = oq_map_has(&r->config->node_map, c->node->name)};
     return OQ_PUSH(r->arena, &r->job->made->readers, reader) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -336,7 +337,7 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
     oq_nb_choice c = {.scope = s,
                       .node = n,
                       .how = r->config->how,
-                      .why = "not supported in this mode",
+                      .why = OQ_WHY_MODE,
                       .by = OQ_BY_RULE};
     OQ_TRY(decide_inner(r, s, n, err));
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {

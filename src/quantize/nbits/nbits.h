@@ -46,6 +46,7 @@ typedef struct oq_nb_ratio {
 typedef struct oq_nb_share {
     oq_str weight;
     unsigned bits; /* 0: it stays float */
+    uint64_t block;
 } oq_nb_share;
 
 /* awq: mean squares of the inputs that a weight meets. */
@@ -54,12 +55,20 @@ typedef struct oq_nb_mean {
     const float *v;
 } oq_nb_mean;
 
+/* How zero points that are not integers are written. */
+typedef enum oq_nb_form {
+    OQ_NB_FORM_AUTO,   /* as sums where the runtime has a fast kernel for what remains */
+    OQ_NB_FORM_BLOCKS, /* as an input of MatMulNBits */
+    OQ_NB_FORM_SUMS    /* as a product with the sums of blocks (nb_sums.c) */
+} oq_nb_form;
+
 typedef struct oq_nb_config {
     oq_qconfig *lists; /* op_types, nodes_to_quantize, nodes_to_exclude */
     oq_pick include;   /* nodes that are quantized whatever op_types says */
     oq_nb_how how;
     bool bnb4; /* MatMulBnb4 with one of its two methods */
     bool qdq;
+    oq_nb_form form;
     bool channel_wise; /* QDQ: one block for a column; symmetric ones are stored transposed */
     bool all_weights;  /* what the reference leaves float too: see docs/NBITS.md */
     int64_t gather_axis;
@@ -68,7 +77,6 @@ typedef struct oq_nb_config {
     OQ_VEC(oq_nb_ratio) ratios;
     OQ_VEC(oq_nb_share) shares;
     oq_map share_map; /* name of a weight -> index in shares */
-    oq_str only;      /* not empty: other weights stay float */
     OQ_VEC(oq_nb_mean) means;
 } oq_nb_config;
 
@@ -82,16 +90,18 @@ onq_code oq_nb_config_nodes(oq_nb_config *c, const onq_allocator *alloc, const c
  * a file says, ONQ_E_CONFIG. */
 onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err);
 
-/* A tensor that a weight is multiplied with. */
+/* A node that reads a weight, and the tensor that it multiplies the weight with. */
 typedef struct oq_nb_reader {
     oq_nb_lazy *weight;
-    oq_str input;
+    oq_str input, node, output;
+    bool gathers; /* it looks up rows of the weight, and `input` is the weight */
+    bool fixed;   /* --node_config says how its weight is quantized */
 } oq_nb_reader;
 
 /* The payloads of a result. They must live as long as the model is written or read. */
 typedef struct oq_nb_made {
     OQ_VEC(oq_nb_lazy *) all;
-    OQ_VEC(oq_nb_reader) readers; /* of weights whose method takes samples */
+    OQ_VEC(oq_nb_reader) readers; /* of all of them, in the order of the nodes */
 } oq_nb_made;
 void oq_nb_made_release(oq_nb_made *made);
 
@@ -105,6 +115,8 @@ typedef struct oq_nb_job {
 
 /* The opset that the result needs, or 0: 4-bit types are of opset 21, and so are blocks. */
 onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err);
+/* The form that a float32 weight gets, whose blocks are all whole. */
+bool oq_nb_takes_sums(const oq_nb_config *c, const oq_nb_how *how);
 /* True for the operators whose weights it quantizes. */
 bool oq_nb_knows(oq_str op_type);
 /* Quantizes the model in place. */
@@ -112,20 +124,36 @@ onq_code oq_nb_run(const oq_nb_job *job, onq_error *err);
 
 /* ---- bits where they are needed ---- */
 
+/* A weight that bits are spent on, as samples see it. */
+typedef struct oq_nb_weighed {
+    const oq_nb_reader *reader; /* the first */
+    const float *power;         /* out: mean squares of its K inputs; NULL: not known */
+    /* How much its noise at the base's bits does to the outputs: a part of what all weights
+     * together do. */
+    double guess; /* in: by the noise alone, in any unit */
+    double harm;  /* out */
+} oq_nb_weighed;
+
 /* Bits to spend on all weights together, scales and zero points counted. */
 typedef struct oq_nb_budget {
     double target; /* bits a weight */
-    /* How much the outputs of the model suffer from the noise of this weight at c->how.bits: a
-     * ratio of noise to signal. NULL: weights count alike. */
-    onq_code (*weigh)(void *ctx, oq_str weight, double *out, onq_error *err);
+    /* Asks samples. `see` gives the power of the inputs, `weigh` what harm each weight does; both
+     * NULL: weights count by their own noise. */
+    onq_code (*see)(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err);
+    onq_code (*weigh)(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err);
     void *ctx;
-    /* The result: bits a weight, and how many weights have 0 (float), 2, 4, 8 of them. */
+    bool any_block; /* blocks may be larger than c->how.block */
+    /* The result: bits a weight, how many weights have 0 (float), 2, 4, 8 of them, and how many of
+     * all were fixed by --node_config. */
     double got;
-    size_t count[4];
+    size_t count[4], n_fixed;
+    const char *uniform; /* the same bits for all, which the result is no worse than; NULL: none */
 } oq_nb_budget;
 
 /* Gives every weight 2, 4 or 8 bits or leaves it float, so that the sum of what noise does is least
- * within the budget; fills c->shares. ONQ_E_OPTION when the target is too low for any choice. */
+ * within the budget; fills c->shares. Where the budget is enough to give all weights the same bits,
+ * none has more noise than it would have with them, unless samples say that it does no harm.
+ * ONQ_E_OPTION when the target is too low for any choice. */
 onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
 
 /* The model builder's presets: 8 bits for the last layer (OQ_NB_MIXED_LAST), and for the values and
@@ -133,6 +161,8 @@ onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
  * the configuration that it does not have yet; *n says how many. */
 typedef enum oq_nb_mixed { OQ_NB_MIXED_NONE, OQ_NB_MIXED_LAST, OQ_NB_MIXED_LAYERS } oq_nb_mixed;
 onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *n, onq_error *err);
+/* The number of the layer that a node belongs to, by its name or that of its weight; -1: none. */
+int64_t oq_nb_layer_of(oq_str node, oq_str weight);
 
 /* Reasons that a command has advice for. */
 #define OQ_NB_WHY_DYNAMIC  "its weight is not constant"

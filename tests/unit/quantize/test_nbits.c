@@ -508,6 +508,53 @@ static void budget(void **state) {
     nbits_rig_end(&r);
 }
 
+/* Without samples no weight gets fewer bits than all of them could have. */
+static void floor_of_budget(void **state) {
+    (void)state;
+    nbits_rig r;
+    nbits_rig_begin(&r, NULL, "default", 4, 16, true);
+    bm *b = &r.q.b;
+    bm_input(b, "x", OQ_FLOAT, "m,16");
+    bm_weight(b, "small", "16,2", 3);
+    bm_weight(b, "large", "16,64", 4);
+    bm_node(b, "MatMul", "one", "x small", "u", "");
+    bm_node(b, "MatMul", "two", "x large", "y", "");
+    bm_output(b, "u", OQ_FLOAT, NULL);
+    bm_output(b, "y", OQ_FLOAT, NULL);
+    const oq_nb_job job = {.model = b->m, .config = &r.config, .plan = &r.q.plan, .made = &r.made};
+    /* 4 bits take 6; what is left is enough for 8 bits of the small one only. */
+    oq_nb_budget some = {.target = 6.2};
+    assert_ok(oq_nb_spend(&job, &some, &r.q.err), r.q.err);
+    assert_string_equal(some.uniform, "4 bits");
+    assert_int_equal(r.config.shares.v[0].bits, 8);
+    assert_int_equal(r.config.shares.v[1].bits, 4);
+    nbits_rig_end(&r);
+}
+
+/* Zero points that are not integers as what a block adds for each unit of the sum of its inputs. */
+static void sums(void **state) {
+    (void)state;
+    /* 0 .. 15 in steps of 1 from 0.25 on: the scale is 1 and hqq finds the zero point -0.25. */
+    float w[32];
+    for (size_t i = 0; i < 32; i++)
+        w[i] = (float)(i % 16) + 0.25f;
+    nbits_rig r;
+    nbits_rig_begin(&r, NULL, "hqq", 4, 16, true);
+    nbits_rig_product(&r, "32,1", w);
+    run(&r);
+    node(&r, "mm_Q4", "MatMulNBits", "x w_Q4 w_scales");
+    node(&r, "mm_offsets", "MatMul", "x_block_sums w_offsets");
+    node(&r, "mm_Add", "Add", "y_blocks y_offsets");
+    const float *scale = nbits_rig_part(&r, "w_scales", OQ_FLOAT, "1,2");
+    const float *offset = nbits_rig_part(&r, "w_offsets", OQ_FLOAT, "2,1");
+    const uint8_t *q = nbits_rig_part(&r, "w_Q4", OQ_UINT8, "1,2,8");
+    for (size_t i = 0; i < 32; i++) {
+        const int v = i % 2 == 0 ? q[i / 2] & 15 : q[i / 2] >> 4;
+        assert_true(fabsf((float)(v - 8) * scale[i / 16] + offset[i / 16] - w[i]) < 0.26f);
+    }
+    nbits_rig_end(&r);
+}
+
 /* ---- memory that ends ---- */
 
 typedef struct case_of_memory {
@@ -583,6 +630,8 @@ int main(void) {
         cmocka_unit_test(batch),
         cmocka_unit_test(many_columns),
         cmocka_unit_test(budget),
+        cmocka_unit_test(floor_of_budget),
+        cmocka_unit_test(sums),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,11 +106,10 @@ static void summary(void **state) {
     text.n = 0;
     oq_plan_text(&counts, &text);
     assert_string_equal(text.p, "  Conv: 2 quantized; 1 left float (another); 1 left float "
-                                "(excluded); 1 left float (this mode does not quantize the "
-                                "operator)\n"
+                                "(excluded); 1 left float (not supported in this mode)\n"
                                 "  Relu: 1 removed (why not)\n"
-                                "  4 other operators: 4 left float (this mode does not quantize "
-                                "the operator)\n");
+                                "  4 other operators: 4 left float (not supported in this "
+                                "mode)\n");
     oq_buf_release(&text);
     oq_arena_release(&a);
 }
