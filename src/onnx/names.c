@@ -77,3 +77,47 @@ oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix) {
 oq_str oq_fresh_node_of(oq_fresh *s, const oq_node *n, const char *suffix) {
     return n->name.n != 0 ? oq_fresh_node(s, n->name, suffix) : (oq_str){NULL, 0};
 }
+
+/* ---- nodes of one name ---- */
+
+typedef struct apart {
+    oq_arena *scratch;
+    oq_fresh *fresh;
+    size_t n;
+    oq_str was, is; /* of the first */
+} apart;
+
+static onq_code name_graph_apart(void *ctx, oq_graph *g, onq_error *err) {
+    apart *a = ctx;
+    oq_map seen;
+    oq_map_init(&seen, a->scratch);
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_node *n = g->node.v[i];
+        if (n->name.n == 0)
+            continue;
+        if (!oq_map_has(&seen, n->name)) {
+            OQ_TRY_ALLOC(oq_map_put(&seen, n->name, 0), err);
+            continue;
+        }
+        const oq_str name = oq_fresh_node(a->fresh, n->name, "");
+        OQ_TRY_ALLOC(name.p != NULL, err);
+        if (a->n++ == 0) {
+            a->was = n->name;
+            a->is = name;
+        }
+        n->name = name;
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_model_name_apart(oq_model *m, size_t *n, oq_str *was, oq_str *is, onq_error *err) {
+    oq_fresh fresh;
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    apart a = {.scratch = &scratch, .fresh = &fresh};
+    OQ_TRY(oq_fresh_init(&fresh, &scratch, m, err));
+    OQ_TRY(oq_walk_graphs(m->proto->graph, name_graph_apart, &a, err));
+    *n = a.n;
+    *was = a.was;
+    *is = a.is;
+    return ONQ_OK;
+}
