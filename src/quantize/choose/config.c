@@ -83,11 +83,11 @@ const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes) {
                         (oq_pick_is_empty(&c->op_types) ? (oq_rules_modes(n->op_type) & modes) != 0
                                                         : oq_pick_has(&c->op_types, n->op_type));
     if (!listed)
-        return oq_pick_is_empty(&c->op_types) ? OQ_WHY_MODE
-                                              : "not in op_types_to_quantize";
+        return oq_pick_is_empty(&c->op_types) ? OQ_WHY_MODE : "not in op_types_to_quantize";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
-        return oq_map_has(&c->added, n->name) ? "added by a method (as --outlier_channels); kept float"
-                                              : "in nodes_to_exclude";
+        return oq_map_has(&c->added, n->name)
+                   ? "added by a method (as --outlier_channels); kept float"
+                   : "in nodes_to_exclude";
     if (oq_pick_has(&c->op_types_to_exclude, n->op_type))
         return "in op_types_to_exclude";
     return oq_left_why(c, n);

@@ -130,12 +130,13 @@ onq_code oq_extremes_warn(const oq_extremes *e, const oq_plan *plan, const onq_e
         oq_warn(
             env,
             "%zu tensor%s so wide a range that most values are lost, as an attention mask makes "
-            "it ('%.*s': %g to %g in steps of %g); to leave the nodes around float: %s%.*s",
+            "it ('%.*s': %g to %g in steps of %g); --masks float leaves the nodes around float, "
+            "and "
+            "so does %s%.*s",
             n, n == 1 ? " has" : "s have", OQ_STR(example->name), (double)example->lowest,
             (double)example->highest, (double)example->step,
             names.n > 0 ? "--nodes_to_exclude "
-                        : "give them names for --nodes_to_exclude, or leave their types out of "
-                          "--op_types_to_quantize",
+                        : "leaving their types out of --op_types_to_quantize",
             (int)names.n, names.n > 0 ? names.p : "");
     return names.failed ? oq_fail_nomem(err) : ONQ_OK;
 }
