@@ -308,6 +308,12 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
         row(d, d->ranking[i], &wide, out);
     if (most > 0 && d->n_ranking > most)
         oq_buf_addf(out, "and %zu more (--top 0 shows all)\n", d->n_ranking - most);
+    if (d->n_ranking > 0) /* what the columns are */
+        oq_buf_addf(out,
+                    "dB, higher is better, 6 dB is about one bit. %shere: lost by this quantizer "
+                    "alone. qdq: before and after it,\nin the quantized model. cross: against the "
+                    "float model, with what the layers before have lost.\n",
+                    wide.effect ? "effect: of the outputs if only this is quantized. " : "");
     if (d->has_kernel)
         oq_debug_kernel_text(d, out);
 }

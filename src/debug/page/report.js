@@ -107,7 +107,7 @@ function advise() {
 function effects() {
   if (!S) { $("effect-box").hidden = true; $("effect-text").replaceChildren(); const p = make("p", !searchable ? "Not measured: --sensitivity and --bisect work on models with QuantizeLinear and DequantizeLinear around their nodes (QDQ)." : now === null ? "Not measured: this needs samples (--data) and --sensitivity." : "Not measured. --sensitivity quantizes each unit alone and measures the outputs: what a tensor loses by itself is only a guess at that.", "empty"); $("effect").append(p); if (A.command && searchable) $("effect").append(command(`${A.command}${now === null ? " --data SAMPLES" : ""} --sensitivity`)); return; }
   $("unit-title").textContent = S.grouped ? "Group" : "Unit";
-  $("effect-text").textContent = `each ${S.grouped ? "group" : "unit"} quantized alone, ${plural(S.samples, "sample")}; all of them together keep ${dB(S.whole ?? null)}. Much loss and little work is cheap to leave float.`;
+  $("effect-text").textContent = `each ${S.grouped ? "group" : "unit"} quantized alone, ${plural(S.samples, "sample")}; all of them together: ${dB(S.whole ?? null)}. Much loss and little work is cheap to leave float.`;
   const most = Math.max(.001, ...S.units.map(u => u[3]));
   const body = document.createDocumentFragment();
   for (const [name, op, v, macs, out, nodes] of S.units.slice(0, 300)) {
