@@ -6,6 +6,7 @@
 #include "api/outputs.h"
 #include "base/system/temp.h"
 #include "base/text/near_path.h"
+#include "onnx/names.h"
 #include "shape/operands.h"
 
 #include <stdlib.h>
@@ -60,6 +61,18 @@ onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *e
 onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_error *err) {
     OQ_TRY(oq_job_open(job, path, out, err));
     return oq_model_make_sound(*out, err);
+}
+
+onq_code oq_job_name_apart(oq_job *job, oq_model *m, onq_error *err) {
+    size_t n = 0;
+    oq_str was, is;
+    OQ_TRY(oq_model_name_apart(m, &n, &was, &is, err));
+    if (n > 0)
+        oq_warn(job->env,
+                "%zu node%s the name of another, which ONNX Runtime refuses, and %s renamed; the "
+                "first was '%.*s' and is '%.*s'",
+                n, n == 1 ? " has" : "s have", n == 1 ? "is" : "are", OQ_STR(was), OQ_STR(is));
+    return ONQ_OK;
 }
 
 /* True if the error begins with this file. */

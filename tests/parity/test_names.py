@@ -150,6 +150,56 @@ def test_dynamic_reference(tmp_path, taken):
     assert sqnr(run(m, x), run(str(out), x)) > 20
 
 
+def named_alike():
+    """Two products, then three Relu, all of one name; the last node has a doc_string and a field that nobody knows."""
+    rng = np.random.default_rng(6)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "same"), helper.make_node("Relu", ["a"], ["b"], "same"),
+             helper.make_node("MatMul", ["b", "v"], ["c"], "same"), helper.make_node("Sigmoid", ["c"], ["d"], "same"),
+             helper.make_node("Sigmoid", ["d"], ["y"], "same", doc_string="kept")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [1, 6])],
+                              [helper.make_tensor_value_info("y", 1, [1, 5])], [array(rng, "w", 6, 8), array(rng, "v", 8, 5)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.difference("Nodes of one name")
+@pytest.mark.parametrize("words", [["dynamic"], ["nbits", "--block_size", "16"], ["preprocess"], ["static", "--data", "random:8"]])
+def test_nodes_of_one_name(tmp_path, words):
+    """The runtime refuses them, and so the reference fails or writes what does not load; here the later ones are renamed."""
+    m = named_alike()
+    onnx.save(m, tmp_path / "float.onnx")
+    assert quantcase.loads(tmp_path / "float.onnx") is not None
+    if words[0] == "dynamic":
+        Q.quantize_dynamic(str(tmp_path / "float.onnx"), str(tmp_path / "ref.onnx"))
+        assert quantcase.loads(tmp_path / "ref.onnx") is not None
+    done = onq(*words, "-i", tmp_path / "float.onnx", "-o", tmp_path / "out.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "the name of another, which ONNX Runtime refuses" in done.stderr and "the first was 'same' and is 'same_1'" in done.stderr
+    out = onnx.load(tmp_path / "out.onnx")
+    names = [n.name for n in out.graph.node if n.name]
+    assert len(set(names)) == len(names) and "same" in names
+    assert quantcase.loads(tmp_path / "out.onnx") is None
+    for k, n in enumerate(m.graph.node):
+        n.name = f"n{k}"
+    x = np.random.default_rng(1).normal(size=(1, 6)).astype(np.float32)
+    assert sqnr(run(m, x), run(str(tmp_path / "out.onnx"), x)) > 10
+
+
+@pytest.mark.parametrize("words", [["static", "--data", "random:8", "--op_types_to_quantize", "MatMul"], ["dynamic"]])
+def test_nodes_that_stay_keep_what_they_have(tmp_path, words):
+    """doc_string, attributes in their order and fields that no version of ONNX knows are those of the input."""
+    m = named_alike()
+    for k, n in enumerate(m.graph.node):
+        n.name = f"n{k}"
+    kept = m.graph.node[4]
+    kept.MergeFromString(b"\xfa\x3f\x03abc")  # field 1023, three bytes
+    onnx.save(m, tmp_path / "float.onnx")
+    done = onq(*words, "-i", tmp_path / "float.onnx", "-o", tmp_path / "out.onnx")
+    assert done.returncode == 0, done.stderr
+    out = [n for n in onnx.load(tmp_path / "out.onnx").graph.node if n.name == "n4"]
+    assert len(out) == 1 and out[0].doc_string == "kept"
+    assert out[0].SerializeToString().endswith(b"\xfa\x3f\x03abc")
+
+
 @pytest.mark.parametrize("fmt", ["integer", "qdq", "qoperator"])
 @pytest.mark.parametrize("net", ["conv", "mlp"])
 def test_qat(tmp_path, net, fmt):

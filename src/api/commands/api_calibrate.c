@@ -143,14 +143,21 @@ static void number_text(char b[32], const oq_num *x) {
         snprintf(b, 32, "%.7g", x->v[0]);
 }
 
+/* Up to so many ranges are shown; of more, only the first. */
+#define SHOWN_ALL   20
+#define SHOWN_FIRST 10
+
+/* The ranges are in a file: of many, the first are shown. */
 static void show_text(oq_job *job, const oq_ranges *r) {
     oq_buf *b = &job->text;
     size_t width = 6;
-    for (size_t i = 0; i < r->all.n; i++)
+    const bool all = oq_opt_int(job->opts, "verbose") > 0 || r->all.n <= SHOWN_ALL;
+    const size_t n = all ? r->all.n : SHOWN_FIRST;
+    for (size_t i = 0; i < n; i++)
         if (r->all.v[i]->name.n > width)
             width = r->all.v[i]->name.n < 60 ? r->all.v[i]->name.n : 60;
     oq_buf_addf(b, "%-*s  %-7s  %14s  %14s\n", (int)width, "tensor", "type", "lowest", "highest");
-    for (size_t i = 0; i < r->all.n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const oq_range *t = r->all.v[i];
         char lo[32], hi[32];
         const size_t cut = t->name.n > width ? width : t->name.n;
@@ -160,6 +167,8 @@ static void show_text(oq_job *job, const oq_ranges *r) {
         oq_buf_addf(b, "%*s  %-7s  %14s  %14s\n", (int)(width - cut), "",
                     t->lowest.type == OQ_FLOAT16 ? "float16" : "float32", lo, hi);
     }
+    if (n < r->all.n)
+        oq_buf_addf(b, "... %zu more (--verbose shows all)\n", r->all.n - n);
     oq_buf_addf(b, "%zu tensors, %s\n", r->all.n, oq_cal_method_name(r->method));
 }
 

@@ -201,7 +201,7 @@ static const onq_option_info rows[] = {
             "Also count differences that have no effect on the result: node names, value_info, "
             "order, doc strings, producer, metadata, names of dimensions."),
     /* Own sense: lines of the answer. */
-    OQ_INT("limit", 'n', "", "20", "0..", "N",
+    OQ_INT("limit", 'n', "", "5", "0..", "N",
            "Show at most N differences of each kind; 0 shows "
            "all."),
     OQ_ROW_DATA_ROOT,

@@ -354,6 +354,7 @@ static onq_code prepare(run *r, onq_error *err) {
     size_t n_ops = 0;
     const oq_str *ops = oq_opt_list(r->job->opts, "fuse", &n_ops);
     OQ_TRY(oq_job_open_sound(r->job, oq_job_input(r->job), &r->m, err));
+    OQ_TRY(oq_job_name_apart(r->job, r->m, err));
     OQ_TRY(count_nodes(r, &r->nodes_before, err));
     if (n_ops != 0)
         return fuse_only(r, ops, n_ops, err);

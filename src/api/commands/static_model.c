@@ -144,6 +144,7 @@ static onq_code rewrite(oq_static *s, onq_error *err) {
 onq_code oq_static_prepare(oq_static *s, onq_error *err) {
     oq_quant *q = &s->q;
     OQ_TRY(oq_quant_open(q, false, err));
+    OQ_TRY(oq_job_name_apart(q->job, q->model, err)); /* the runtime will load it */
     if (oq_opt_flag(q->job->opts, "optimize_model"))
         OQ_TRY(optimize(s, err));
     if (s->rewrite != 0 || q->config.smooth_quant)

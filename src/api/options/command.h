@@ -103,6 +103,8 @@ onq_code oq_job_open(oq_job *job, const char *path, oq_model **out, onq_error *e
 /* The same for a model that is to be rewritten: checked, operands of known operators too, and nodes
  * put after what they read. The runtime takes them in any order; steps that rewrite them do not. */
 onq_code oq_job_open_sound(oq_job *job, const char *path, oq_model **out, onq_error *err);
+/* Gives nodes of one name, which ONNX Runtime refuses, names of their own, and warns of it. */
+onq_code oq_job_name_apart(oq_job *job, oq_model *m, onq_error *err);
 /* The code `rc` of a job whose model was opened. The model is named in its error unless that is
  * about another file. */
 onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err);

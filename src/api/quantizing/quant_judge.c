@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 
+/* The least part of rows that have the same class in a good result. */
+#define GOOD_AGREEMENT 0.9
 /* A float model that is less sure of its classes is given inputs that it does not know. */
 #define UNSURE 0.3
 
@@ -86,8 +88,12 @@ static double floor_of(const oq_quant *q) {
     return oq_verify_floor(a < w ? a : w);
 }
 
+/* Where classes change, the outputs are not good, whatever their noise. */
 static oq_verify_grade grade_of(const oq_quant *q) {
-    return oq_verify_grade_of(q->verified.verdict.sqnr, floor_of(q));
+    const oq_verdict *v = &q->verified.verdict;
+    const oq_verify_grade by_noise = oq_verify_grade_of(v->sqnr, floor_of(q));
+    const bool change = v->rows > 0 && (double)v->same < GOOD_AGREEMENT * (double)v->rows;
+    return change && by_noise > OQ_GRADE_FAIR ? OQ_GRADE_FAIR : by_noise;
 }
 
 bool oq_quant_is_poor(const oq_quant *q) {
@@ -250,8 +256,8 @@ static void tell_figure(const oq_quant *q) {
 /* Why there is no verdict, where the user did not ask for none. */
 static void tell_why_not(const oq_quant *q) {
     const onq_options *o = q->job->opts;
-    if (q->verified.skipped == NULL && q->record.generated && oq_opt_int(o, "check") > 0 &&
-        !oq_opt_flag(o, "dry_run"))
+    if (q->verified.skipped == NULL && q->record.generated && q->fixed_ranges &&
+        oq_opt_int(o, "check") > 0 && !oq_opt_flag(o, "dry_run"))
         oq_buf_adds(&q->job->text,
                     "outputs: not compared with float's, for there are no samples (--data)\n");
 }

@@ -60,8 +60,8 @@ static void tell_gain(const oq_quant *q, const oq_refine_job *job) {
                 "calibration samples (leave it out)",
                 name_of(job), job->before, job->after, job->n_compared);
     else
-        oq_note(env, "%s: %.1f dB before, %.1f dB after, on the %zu calibration samples", name_of(job),
-                job->before, job->after, job->n_compared);
+        oq_note(env, "%s: %.1f dB before, %.1f dB after, on the %zu calibration samples",
+                name_of(job), job->before, job->after, job->n_compared);
 }
 
 static void tell(const oq_quant *q, const oq_refine_job *job, double seconds) {

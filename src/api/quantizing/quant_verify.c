@@ -381,6 +381,8 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
     const hush h = hush_begin(q->job->env);
     onq_code rc = q->quantize(q->ctx, err);
     if (rc == ONQ_OK)
+        rc = oq_job_name_apart(q->job, q->model, err);
+    if (rc == ONQ_OK)
         rc = oq_result_check(q->model, err);
     if (rc == ONQ_OK)
         rc = verify(l, v, err);
@@ -491,6 +493,7 @@ onq_code oq_quant_make(oq_quant *q, onq_error *err) {
     OQ_TRY_ALLOC(l.source != NULL, err);
     OQ_TRY(q->quantize(q->ctx, err));
     if (!oq_opt_flag(q->job->opts, "dry_run")) {
+        OQ_TRY(oq_job_name_apart(q->job, q->model, err)); /* nodes that stayed */
         OQ_TRY(oq_result_check(q->model, err));
         OQ_TRY(look_at(&l, err));
     }
