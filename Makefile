@@ -21,7 +21,7 @@ all: ## build the release: build/onq, build/libonq.so, build/libonq.a
 	@$(BUILD) release product
 
 setup: ## install what building, running and testing need: Debian packages, ONNX Runtime, Python packages
-	@$(SETUP) build mpi test venv runtime
+	@$(SETUP) build mpi test pages venv runtime
 
 demo: ## build, then show the main job on the bundled model
 	@$(SETUP) build runtime
@@ -33,14 +33,14 @@ quick: ## tests one runs while writing: no Python, no sanitizers
 	@$(BUILD) release -DONQ_TESTS=ON
 	@$(CTEST) --test-dir build -L quick
 
-test: ## everything that must pass: quick, sanitizers, installation, parity with the reference
-	@$(SETUP) build mpi test venv runtime
+test: ## everything that must pass: quick, sanitizers, installation, parity with the reference, pages in a browser
+	@$(SETUP) build mpi test pages venv runtime
 	@$(BUILD) release -DONQ_TESTS=ON -DONQ_WERROR=ON
 	@$(BUILD) asan -DONQ_TESTS=ON
-	@$(CTEST) --test-dir build/all
+	@tools/test.sh build/all
 
 check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64, packages
-	@$(SETUP) build mpi test venv runtime check
+	@$(SETUP) build mpi test pages venv runtime check
 	@tools/check.sh
 
 fuzz: ## libFuzzer on everything that reads bytes, TIME seconds over all targets

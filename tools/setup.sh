@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup.sh STAGE... — makes the machine ready; quick when it is. Stages:
-#   build, mpi, test, bench, check, package   Debian packages of that section of tools/packages.txt
+#   build, mpi, test, pages, bench, check, package   Debian packages of that section of tools/packages.txt
 #   venv        build/venv with what tests/requirements.txt pins
 #   runtime     build/runtime/libonnxruntime.so.VERSION and its licences, unpacked from the wheel of PyPI
 #   aarch64     a cross compiler and qemu-user (Debian packages), and in build/aarch64 the libraries and the runtime of
@@ -119,7 +119,7 @@ install_packages() { # section, package...
     } >>"$log" 2>&1
 }
 
-is_optional() { case $1 in mpi | bench | check | package | aarch64) true ;; *) false ;; esac; }
+is_optional() { case $1 in mpi | pages | bench | check | package | aarch64) true ;; *) false ;; esac; }
 
 # What is missing of a section, a name a line; nothing when it can be built. Only dpkg is asked what is there already.
 look_packages() { # section, system
@@ -338,7 +338,7 @@ exec 8>build/.setup.lock
 command -v flock >/dev/null && ! flock -n 8 && { say "waiting for another set-up"; flock 8; }
 for stage in "$@"; do
     case $stage in
-    build | mpi | test | bench | check | package) stage_packages "$stage" ;;
+    build | mpi | test | pages | bench | check | package) stage_packages "$stage" ;;
     venv) stage_venv ;;
     runtime) get_runtime build/runtime "$(uname -m)" ;;
     aarch64) stage_aarch64 ;;
