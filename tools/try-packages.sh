@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # try-packages.sh [PACKAGE...] — makes each package and tries it where nothing else is installed: in a minimal Debian that
-# debootstrap makes (as root). Packages: deb, wheel, portable, tarball, dist, demo, container, lint; all without arguments.
+# debootstrap makes (as root). Packages: deb, wheel, pip, portable, tarball, dist, demo, container, lint; all without
+# arguments.
 #
 #   deb        `make deb` on a machine with nothing but make; apt-get install ./onq_*.deb, then `onq static`; libonq-dev
 #              serves a C program; onq-mpi calibrates
 #   wheel      `make wheel`: pip install in a fresh environment, then `onq static`; no library but Python's own is there
+#   pip        `pip install ./python` on a machine that can build; it works on when the libraries are gone again
 #   portable   the same of `PORTABLE=1 make wheel`, with the Pythons of two Debians
 #   tarball    unpacked in the oldest Debian that can be had, then `onq static`
 #   dist       the source archive builds and passes its quick tests without git
@@ -125,6 +127,22 @@ try_wheel() {
     use_wheel "$wheel" "$(. /etc/os-release && echo "$VERSION_CODENAME")"
 }
 
+try_pip() {
+    local root archive
+    archive=$(tools/dist.sh) || return 1
+    root=$(fresh bookworm pip) || return 1
+    tar -C "$root/try" -xzf "$archive" || return 1
+    inside "$root" "$(install_in python3-venv)
+        cd onq-$version; tools/setup.sh build; cd ..
+        python3 -m venv venv
+        venv/bin/pip install -q ./onq-$version/python
+        rm -rf onq-$version
+        apt-get -q -y purge libjansson4 libjpeg62-turbo libspng0 >/dev/null 2>&1
+        ! ls /usr/lib/*/libjansson.so* 2>/dev/null
+        venv/bin/onq $main_job
+        venv/bin/python -c 'import onq; print(onq.inspect(\"int8.onnx\")[\"operators\"])'"
+}
+
 try_portable() {
     PORTABLE=1 make -s wheel || return 1
     use_wheel build/dist/onq-"$version"-py3-none-manylinux_2_28_*.whl bookworm trixie # Python 3.11, Python 3.13
@@ -241,7 +259,7 @@ try_lint() {
 }
 
 main() {
-    local all=(deb wheel portable tarball dist demo container lint) package summary=() failed=0 start result
+    local all=(deb wheel pip portable tarball dist demo container lint) package summary=() failed=0 start result
     [ $# -gt 0 ] || set -- "${all[@]}"
     for package in "$@"; do
         declare -F "try_$package" >/dev/null || fail "nothing here is called $package"

@@ -26,6 +26,23 @@ for name in $(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic"); do
     esac
 done
 
+[ "$(readelf -d "$native/../bin/onq" | grep -c 'runpath: .*\$ORIGIN/\.\./lib')" = 1 ] || { echo "bin/onq does not find its library"; exit 1; }
+
+# Every symbol has a home, and the copies are found, whatever the loader would take otherwise.
+loaded=$(env -i ldd -r "$native/libonq.so.0" 2>&1)
+! grep -E 'undefined symbol|not found' <<<"$loaded" || exit 1
+for copy in "$native"/lib[!o]*.so.*; do
+    [ ! -e "$copy" ] || grep -qF "=> $copy" <<<"$loaded" || { echo "$copy is not used:"; echo "$loaded"; exit 1; }
+done
+
+# What belongs in it is there, with a licence for each copy, and nothing that was left lying about.
+contents=$(cd "$work/unpacked" && find . -type f -printf '%P\n')
+for name in onq/__init__.py onq/py.typed onq/quantization/__init__.py onq/_native/bin/onq onq/_native/lib/libonq.so.0; do
+    grep -qxF "$name" <<<"$contents" || { echo "$name is not in the wheel"; exit 1; }
+done
+[ "$(grep -c 'licenses/lib.*copyright$' <<<"$contents")" -ge "$(find "$native" -name "lib*" ! -name "libonq*" | wc -l)" ] || { echo "licences are missing:"; echo "$contents"; exit 1; }
+! grep -E '\.pyc$|__pycache__|\.data$|\.onnx$|^(src|tests|build)/' <<<"$contents" || { echo "this does not belong in a wheel"; exit 1; }
+
 "$python" -m venv "$work/venv"
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/others.pth"
